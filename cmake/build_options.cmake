@@ -1,0 +1,23 @@
+# ddp_build_options: what every target of ours is compiled with. Not exported.
+add_library(ddp_build_options INTERFACE)
+target_compile_features(ddp_build_options INTERFACE cxx_std_20)
+target_compile_options(
+  ddp_build_options
+  INTERFACE -fPIC # one setting for libraries and programs: they share a PCH
+            -Wall
+            -Wextra
+            -Wnon-virtual-dtor
+            -Woverloaded-virtual
+            -Wno-unused-parameter
+            $<$<CXX_COMPILER_ID:GNU>:-Winvalid-pch>)
+if(DDP_CCACHE AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  target_compile_options(ddp_build_options INTERFACE -fpch-preprocess)
+endif()
+
+if(DDP_SANITIZE)
+  target_compile_options(
+    ddp_build_options
+    INTERFACE -fsanitize=${DDP_SANITIZE} -fno-omit-frame-pointer -g1
+              -fno-sanitize-recover=undefined)
+  target_link_options(ddp_build_options INTERFACE -fsanitize=${DDP_SANITIZE})
+endif()

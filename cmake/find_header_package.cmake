@@ -1,0 +1,10 @@
+# ddp_header_package(TARGET HEADER): makes TARGET from DDP_HEADERS_DIR when that
+# folder has HEADER.
+function(ddp_header_package target header)
+  if(DDP_HEADERS_DIR AND EXISTS "${DDP_HEADERS_DIR}/include/${header}")
+    add_library(${target} INTERFACE IMPORTED GLOBAL)
+    target_include_directories(${target} SYSTEM
+                               INTERFACE "${DDP_HEADERS_DIR}/include")
+    message(STATUS "${target}: headers in ${DDP_HEADERS_DIR}")
+  endif()
+endfunction()

@@ -1,0 +1,17 @@
+ddp_header_package(spdlog::spdlog_header_only spdlog/spdlog.h)
+if(TARGET spdlog::spdlog_header_only)
+  # Debian's spdlog takes fmt from its own package.
+  if(EXISTS "${DDP_HEADERS_DIR}/include/fmt/format.h")
+    target_compile_definitions(spdlog::spdlog_header_only
+                               INTERFACE SPDLOG_FMT_EXTERNAL FMT_HEADER_ONLY)
+  endif()
+  target_link_libraries(spdlog::spdlog_header_only INTERFACE Threads::Threads)
+else()
+  find_package(spdlog 1.10 CONFIG QUIET)
+endif()
+if(NOT TARGET spdlog::spdlog_header_only)
+  FetchContent_Declare(
+    spdlog
+    URL https://github.com/gabime/spdlog/archive/refs/tags/v1.15.3.tar.gz)
+  FetchContent_MakeAvailable(spdlog)
+endif()

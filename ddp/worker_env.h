@@ -1,0 +1,66 @@
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+// The contract between a launcher and a worker: the names of the environment
+// variables, and how a worker reads them. Includes no LibTorch: ddprun uses it
+// too.
+namespace ddp {
+
+/// Names of the variables that ddprun and torchrun set for every worker.
+namespace env {
+inline constexpr const char* kRank = "RANK";
+inline constexpr const char* kWorldSize = "WORLD_SIZE";
+inline constexpr const char* kLocalRank = "LOCAL_RANK";
+inline constexpr const char* kLocalWorldSize = "LOCAL_WORLD_SIZE";
+inline constexpr const char* kGroupRank = "GROUP_RANK";
+inline constexpr const char* kGroupWorldSize = "GROUP_WORLD_SIZE";
+inline constexpr const char* kRoleName = "ROLE_NAME";
+inline constexpr const char* kRoleRank = "ROLE_RANK";
+inline constexpr const char* kRoleWorldSize = "ROLE_WORLD_SIZE";
+inline constexpr const char* kMasterAddr = "MASTER_ADDR";
+inline constexpr const char* kMasterPort = "MASTER_PORT";
+inline constexpr const char* kRestartCount = "TORCHELASTIC_RESTART_COUNT";
+inline constexpr const char* kMaxRestarts = "TORCHELASTIC_MAX_RESTARTS";
+inline constexpr const char* kRunId = "TORCHELASTIC_RUN_ID";
+inline constexpr const char* kUseAgentStore = "TORCHELASTIC_USE_AGENT_STORE";
+inline constexpr const char* kErrorFile = "TORCHELASTIC_ERROR_FILE";
+}  // namespace env
+
+/// Reads one variable: its value, or nullptr when it is not set. `std::getenv`
+/// is one.
+using EnvReader = std::function<const char*(const char* name)>;
+
+/// What a worker knows of its job. With no launcher at all (neither RANK nor
+/// WORLD_SIZE set) it is the only rank of a world of one.
+struct WorkerEnv {
+  int rank = 0;        ///< in [0, world_size)
+  int world_size = 1;  ///< number of workers on all hosts
+  int local_rank = 0;  ///< rank within this host; chooses the GPU
+  int local_world_size = 1;
+  int host_count = 1;  ///< GROUP_WORLD_SIZE
+  int restart_count = 0;
+  std::string master_addr;  ///< empty when there is no launcher
+  int master_port = 0;
+  /// The launcher hosts the store at master_addr:master_port, so rank 0 must
+  /// connect to it as a client like every other rank (torchrun's agent store).
+  bool use_agent_store = false;
+  bool launched = false;  ///< a launcher set RANK or WORLD_SIZE
+
+  /// Reads and checks the variables.
+  ///
+  /// @throws std::invalid_argument with one line that names the variable, what
+  ///   was expected and what was found, when one is missing, is no integer, or
+  ///   contradicts another (rank >= world size, for instance).
+  ///
+  /// Example:
+  /// @code
+  ///   const auto env = ddp::WorkerEnv::read();  // from the process itself
+  /// @endcode
+  static WorkerEnv read(const EnvReader& reader);
+  static WorkerEnv read();
+};
+
+}  // namespace ddp
