@@ -10,8 +10,9 @@ namespace {
 
 [[noreturn]] void fail(const std::string& what) {
   throw std::invalid_argument(
-      what + ". Start the program with ddprun or torchrun, or set RANK, "
-             "WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT by hand");
+      what +
+      ". Start the program with ddprun or torchrun, or set RANK, "
+      "WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT by hand");
 }
 
 std::optional<int> read_int(const EnvReader& reader,
@@ -64,9 +65,8 @@ WorkerEnv WorkerEnv::read(const EnvReader& reader) {
          std::to_string(result.rank) +
          " and WORLD_SIZE=" + std::to_string(result.world_size));
   }
-  result.local_world_size =
-      read_int(reader, env::kLocalWorldSize, 1, kMaxRanks)
-          .value_or(result.world_size);
+  result.local_world_size = read_int(reader, env::kLocalWorldSize, 1, kMaxRanks)
+                                .value_or(result.world_size);
   // Without LOCAL_RANK one host is assumed, as torch.distributed examples do.
   result.local_rank = read_int(reader, env::kLocalRank, 0, kMaxRanks)
                           .value_or(result.rank % result.local_world_size);
@@ -77,8 +77,9 @@ WorkerEnv WorkerEnv::read(const EnvReader& reader) {
   if (result.world_size > 1 || reader(env::kMasterAddr) != nullptr) {
     const char* addr = reader(env::kMasterAddr);
     if (addr == nullptr || *addr == '\0') {
-      fail("Expected the environment variable MASTER_ADDR to name the host of "
-           "rank 0, but it is missing or empty");
+      fail(
+          "Expected the environment variable MASTER_ADDR to name the host of "
+          "rank 0, but it is missing or empty");
     }
     result.master_addr = addr;
     result.master_port = require_int(reader, env::kMasterPort, 1, 65535);

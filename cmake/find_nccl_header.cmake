@@ -1,0 +1,13 @@
+# ddp_nccl_headers: nccl.h of the package beside LibTorch's wheel, which is the
+# version LibTorch was built with, else of the machine.
+find_path(DDP_NCCL_INCLUDE_DIR nccl.h
+          HINTS "${TORCH_INSTALL_PREFIX}/../nvidia/nccl/include" ENV NCCL_HOME
+                "${CUDA_TOOLKIT_ROOT_DIR}"
+          PATH_SUFFIXES include)
+if(NOT DDP_NCCL_INCLUDE_DIR)
+  message(FATAL_ERROR "Expected nccl.h, but found none. Install NCCL's headers, "
+                      "or set DDP_NCCL_INCLUDE_DIR.")
+endif()
+add_library(ddp_nccl_headers INTERFACE IMPORTED GLOBAL)
+target_include_directories(ddp_nccl_headers SYSTEM
+                           INTERFACE "${DDP_NCCL_INCLUDE_DIR}")

@@ -1,0 +1,6 @@
+#pragma once
+
+// Everything of ddp::ddp.
+#include "ddp/collectives.h"
+#include "ddp/distributed_data_parallel.h"
+#include "ddp/process_group.h"

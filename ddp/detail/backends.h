@@ -1,0 +1,37 @@
+#pragma once
+
+#include <chrono>
+#include <string>
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+namespace ddp::detail {
+
+/// What a backend needs to know to be made.
+struct BackendSpec {
+  c10::intrusive_ptr<c10d::Store> store;
+  int rank = 0;
+  int size = 1;
+  c10::Device device = c10::Device(c10::kCPU);
+  std::chrono::milliseconds timeout{0};
+  /// Host whose route tells which network interface Gloo listens on; empty for
+  /// this machine alone.
+  std::string reach;
+};
+
+/// Makes a Gloo backend. It listens on GLOO_SOCKET_IFNAME when that is set,
+/// else on the address from which this machine reaches `spec.reach`.
+c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const BackendSpec& spec);
+
+/// Makes an NCCL backend on `spec.device`.
+/// @throws c10::Error when this LibTorch was built without CUDA.
+c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const BackendSpec& spec);
+
+/// GPUs that NCCL could use here; 0 when LibTorch was built without CUDA.
+int nccl_device_count();
+
+/// Makes `device` current, so that NCCL and new tensors use it.
+void set_current_device(c10::Device device);
+
+}  // namespace ddp::detail

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+namespace ddp::detail {
+
+/// One parameter and the place of its gradient in a bucket.
+struct Slot {
+  std::string name;
+  at::Tensor param;
+  at::Tensor view;  ///< shape and strides of `param`, memory of the bucket
+  size_t bucket = 0;
+  bool ready = false;  ///< its gradient has come in this backward pass
+};
+
+/// Gradients of one dtype and device, reduced by one collective.
+struct Bucket {
+  at::Tensor flat;              ///< one dimension; the slots' memory
+  std::vector<size_t> members;  ///< indices of slots, in memory order
+  size_t pending = 0;           ///< members whose gradient has not come yet
+  c10::intrusive_ptr<c10d::Work> work;  ///< null until launched
+};
+
+/// Makes the flat tensor of `members` and points their slots' views into it.
+///
+/// @param extra  elements added at the end of the flat tensor, set to zero.
+Bucket make_bucket(std::vector<Slot>& slots,
+                   const std::vector<size_t>& members,
+                   size_t bucket_index,
+                   int64_t extra);
+
+}  // namespace ddp::detail

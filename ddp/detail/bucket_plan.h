@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <c10/core/Device.h>
+#include <c10/core/ScalarType.h>
+
+namespace ddp::detail {
+
+/// What the plan needs to know of one gradient.
+struct GradientSpec {
+  int64_t numel = 0;
+  c10::ScalarType dtype = c10::kFloat;
+  c10::Device device = c10::Device(c10::kCPU);
+};
+
+/// Sizes at which a bucket is full.
+struct BucketCaps {
+  int64_t first_bytes = 0;  ///< of the first bucket of each dtype and device
+  int64_t bytes = 0;        ///< of the others
+};
+
+/// Indices of gradients, in the order in which they lie in the bucket.
+using BucketPlan = std::vector<std::vector<size_t>>;
+
+/// Pure: groups gradients into buckets of one dtype and one device each.
+///
+/// Takes gradients in `order` (that in which they are expected to come) and
+/// closes a bucket once it has reached its cap. Buckets are sorted by the place
+/// of their last gradient in `order`, which is the order in which they fill.
+///
+/// Source: the rule of c10d::compute_bucket_assignment_by_size.
+BucketPlan plan_buckets(const std::vector<GradientSpec>& gradients,
+                        const std::vector<size_t>& order,
+                        const BucketCaps& caps);
+
+}  // namespace ddp::detail

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/autograd/function.h>
+
+namespace ddp::detail {
+
+/// Calls a listener each time the gradient of a parameter has been accumulated
+/// into its `.grad`. The hooks live as long as this object.
+///
+/// Thread contract: the listener runs on the thread that runs the backward
+/// pass of the parameter's device.
+class GradHooks {
+ public:
+  using Listener = std::function<void(size_t index)>;
+
+  /// @param parameters  leaves that require a gradient.
+  GradHooks(const std::vector<at::Tensor>& parameters, Listener listener);
+  ~GradHooks();
+  GradHooks(const GradHooks&) = delete;
+  GradHooks& operator=(const GradHooks&) = delete;
+
+ private:
+  struct Hooked {
+    // Autograd holds the node weakly: without this it would be made anew
+    // without our hook.
+    std::shared_ptr<torch::autograd::Node> node;
+    uintptr_t key;
+  };
+  std::shared_ptr<const Listener> listener_;
+  std::vector<Hooked> hooked_;
+};
+
+}  // namespace ddp::detail

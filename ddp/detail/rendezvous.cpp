@@ -1,0 +1,226 @@
+#include "ddp/detail/rendezvous.h"
+
+#include <netdb.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <sstream>
+#include <thread>
+
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+namespace ddp::detail {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+/// In a cluster a name may appear a moment after the worker; waits that long.
+constexpr milliseconds kResolvePatience{10'000};
+
+std::string address(const WorkerEnv& env) {
+  return env.master_addr + ":" + std::to_string(env.master_port);
+}
+
+bool is_definite(int resolve_error) {
+  return resolve_error != EAI_AGAIN && resolve_error != EAI_NONAME;
+}
+
+void check_resolves(const WorkerEnv& env, milliseconds timeout) {
+  const auto deadline =
+      steady_clock::now() + std::min(timeout, kResolvePatience);
+  milliseconds pause{50};
+  for (;;) {
+    addrinfo hints{};
+    hints.ai_socktype = SOCK_STREAM;
+    addrinfo* found = nullptr;
+    const int error =
+        ::getaddrinfo(env.master_addr.c_str(), nullptr, &hints, &found);
+    if (error == 0) {
+      ::freeaddrinfo(found);
+      return;
+    }
+    TORCH_CHECK(
+        !is_definite(error) && steady_clock::now() + pause < deadline,
+        "Expected MASTER_ADDR to name the host of rank 0, but \"",
+        env.master_addr,
+        "\" does not resolve (",
+        ::gai_strerror(error),
+        "). Set it to a name or address that every host knows; on one host "
+        "127.0.0.1");
+    std::this_thread::sleep_for(pause);
+    pause *= 2;
+  }
+}
+
+[[noreturn]] void fail_to_host(const WorkerEnv& env, const std::string& why) {
+  TORCH_CHECK(why.find("EADDRINUSE") == std::string::npos,
+              "Expected rank 0 to listen on MASTER_PORT=",
+              env.master_port,
+              ", but the port is in use. Choose another one, or let ddprun "
+              "choose a free one by leaving --master-port out");
+  TORCH_CHECK(false,
+              "Expected rank 0 to host the store at ",
+              address(env),
+              ", but it failed: ",
+              why);
+}
+
+[[noreturn]] void fail_to_connect(const WorkerEnv& env,
+                                  milliseconds timeout,
+                                  const std::string& why) {
+  TORCH_CHECK(false,
+              "Expected rank ",
+              env.rank,
+              " to reach the store of rank 0 at ",
+              address(env),
+              " within ",
+              timeout.count() / 1000.0,
+              " s, but it did not. Is rank 0 running, is MASTER_ADDR its host, "
+              "does a firewall close the port? (",
+              why.substr(0, why.find('\n')),
+              ")");
+}
+
+std::string first_line(const c10::Error& error) {
+  const std::string text = error.what_without_backtrace();
+  return text.substr(0, text.find('\n'));
+}
+
+std::string arrival_key(int rank) {
+  return "arrived/" + std::to_string(rank);
+}
+
+std::vector<uint8_t> bytes(const std::string& text) {
+  return {text.begin(), text.end()};
+}
+
+std::vector<int> missing_ranks(c10d::Store& store, int world_size) {
+  std::vector<int> missing;
+  for (int rank = 0; rank < world_size; ++rank) {
+    if (!store.check({arrival_key(rank)})) {
+      missing.push_back(rank);
+    }
+  }
+  return missing;
+}
+
+std::string list(const std::vector<int>& ranks) {
+  constexpr size_t kShown = 16;
+  std::ostringstream text;
+  for (size_t i = 0; i < std::min(ranks.size(), kShown); ++i) {
+    text << (i == 0 ? "" : ", ") << ranks[i];
+  }
+  if (ranks.size() > kShown) {
+    text << " and " << ranks.size() - kShown << " more";
+  }
+  return text.str();
+}
+
+}  // namespace
+
+std::string key_prefix(const WorkerEnv& env, const std::string& run_id) {
+  std::string prefix = "ddp/" + run_id;
+  // torchrun's agents count restarts each for itself, so on many hosts the
+  // count may differ between ranks of one attempt.
+  if (!env.use_agent_store || env.host_count == 1) {
+    prefix += "/attempt_" + std::to_string(env.restart_count);
+  }
+  return prefix;
+}
+
+c10::intrusive_ptr<c10d::Store> open_store(const WorkerEnv& env,
+                                           milliseconds timeout) {
+  if (env.master_addr.empty()) {
+    return c10::make_intrusive<c10d::HashStore>();
+  }
+  check_resolves(env, timeout);
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<std::uint16_t>(env.master_port);
+  options.isServer = env.rank == 0 && !env.use_agent_store;
+  options.waitWorkers = false;
+  options.timeout = timeout;
+  try {
+    return c10::make_intrusive<c10d::TCPStore>(env.master_addr, options);
+  } catch (const c10::Error& error) {
+    if (options.isServer) {
+      fail_to_host(env, first_line(error));
+    }
+    fail_to_connect(env, timeout, first_line(error));
+  }
+}
+
+std::vector<Arrival> exchange_arrivals(c10d::Store& store,
+                                       int rank,
+                                       int world_size,
+                                       const Arrival& mine,
+                                       milliseconds timeout) {
+  store.set(arrival_key(rank), bytes(mine.backend + "\n" + mine.error));
+  std::vector<Arrival> arrivals;
+  const auto deadline = steady_clock::now() + timeout;
+  for (int peer = 0; peer < world_size; ++peer) {
+    const auto left = std::chrono::duration_cast<milliseconds>(
+        deadline - steady_clock::now());
+    try {
+      store.wait({arrival_key(peer)}, std::max(left, milliseconds(1)));
+    } catch (const c10::Error& error) {
+      const auto missing = missing_ranks(store, world_size);
+      TORCH_CHECK(false,
+                  "Expected ",
+                  world_size,
+                  " ranks to arrive within ",
+                  timeout.count() / 1000.0,
+                  " s, but ",
+                  missing.size(),
+                  " did not: rank ",
+                  list(missing),
+                  ". Were they started, with the same WORLD_SIZE, MASTER_ADDR "
+                  "and MASTER_PORT?");
+    }
+    const auto value = store.get(arrival_key(peer));
+    const std::string text(value.begin(), value.end());
+    const auto split = text.find('\n');
+    arrivals.push_back({text.substr(0, split), text.substr(split + 1)});
+    // A rank that has given up is reason enough not to wait for later ones.
+    if (!arrivals.back().error.empty()) {
+      break;
+    }
+  }
+  return arrivals;
+}
+
+std::string arrivals_problem(const std::vector<Arrival>& arrivals) {
+  for (size_t rank = 0; rank < arrivals.size(); ++rank) {
+    if (!arrivals[rank].error.empty()) {
+      return "rank " + std::to_string(rank) + ": " + arrivals[rank].error;
+    }
+  }
+  for (size_t rank = 1; rank < arrivals.size(); ++rank) {
+    if (arrivals[rank].backend != arrivals[0].backend) {
+      return "Expected all ranks to use one backend, but rank 0 uses \"" +
+             arrivals[0].backend + "\" and rank " + std::to_string(rank) +
+             " uses \"" + arrivals[rank].backend +
+             "\". Name the backend in ProcessGroupOptions, or give every rank "
+             "a GPU";
+    }
+  }
+  return "";
+}
+
+bool store_barrier(c10d::Store& store,
+                   const std::string& name,
+                   int world_size,
+                   milliseconds timeout) noexcept {
+  try {
+    if (store.add(name + "/count", 1) == world_size) {
+      store.set(name + "/all", bytes("1"));
+    }
+    store.wait({name + "/all"}, timeout);
+    return true;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+}  // namespace ddp::detail

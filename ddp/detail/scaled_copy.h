@@ -1,0 +1,30 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace ddp::detail {
+
+/// Moves one gradient at a time between a parameter's `.grad` and its bucket.
+/// For small dense CPU tensors it is a plain loop: a call of an ATen operator
+/// costs thousands of instructions, more than the work itself.
+///
+/// The results are bit for bit those of `at::mul` and `copy_`.
+class ScaledCopy {
+ public:
+  /// @param scale  what `scaled` multiplies by: 1 / number of ranks.
+  explicit ScaledCopy(double scale);
+
+  /// to = from * scale. `from` may be `to`. Equal shapes; strides may differ.
+  void scaled(const at::Tensor& to, const at::Tensor& from) const;
+
+  /// to = from.
+  static void plain(const at::Tensor& to, const at::Tensor& from);
+
+  const at::Tensor& factor() const { return factor_; }
+
+ private:
+  double scale_;
+  at::Tensor factor_;  // a wrapped number: does not promote types
+};
+
+}  // namespace ddp::detail

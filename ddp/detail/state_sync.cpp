@@ -1,0 +1,160 @@
+#include "ddp/detail/state_sync.h"
+
+#include <algorithm>
+#include <map>
+#include <sstream>
+#include <tuple>
+
+#include <ATen/Functions.h>
+#include <c10/core/GradMode.h>
+#include <torch/csrc/utils/tensor_flatten.h>
+
+#include "ddp/detail/exchange.h"
+#include "ddp/detail/wait.h"
+
+namespace ddp::detail {
+namespace {
+
+constexpr int64_t kMessageBytes = 250 * 1024 * 1024;
+
+template <typename T>
+std::string to_text(const T& value) {
+  std::ostringstream text;
+  text << value;
+  return text.str();
+}
+
+struct Field {
+  const char* name;
+  std::string TensorSpec::*value;
+};
+constexpr Field kFields[] = {{"shape", &TensorSpec::shape},
+                             {"strides", &TensorSpec::strides},
+                             {"dtype", &TensorSpec::dtype},
+                             {"requires_grad", &TensorSpec::requires_grad}};
+
+std::string serialize(const std::vector<TensorSpec>& specs) {
+  std::ostringstream text;
+  for (const auto& spec : specs) {
+    text << spec.kind << '\t' << spec.name;
+    for (const auto& field : kFields) {
+      text << '\t' << spec.*field.value;
+    }
+    text << '\n';
+  }
+  return text.str();
+}
+
+std::vector<TensorSpec> parse(const std::string& text) {
+  std::vector<TensorSpec> specs;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream cells(line);
+    TensorSpec spec;
+    std::getline(cells, spec.kind, '\t');
+    std::getline(cells, spec.name, '\t');
+    for (const auto& field : kFields) {
+      std::getline(cells, spec.*field.value, '\t');
+    }
+    specs.push_back(std::move(spec));
+  }
+  return specs;
+}
+
+std::string mismatch_of(const std::vector<TensorSpec>& first,
+                        const std::vector<TensorSpec>& other,
+                        size_t rank) {
+  const std::string who = "rank " + std::to_string(rank);
+  const size_t common = std::min(first.size(), other.size());
+  for (size_t i = 0; i < common; ++i) {
+    const TensorSpec& a = first[i];
+    const TensorSpec& b = other[i];
+    if (a.name != b.name || a.kind != b.kind) {
+      return a.kind + " " + std::to_string(i) + " is " + a.name +
+             " on rank 0, but " + b.kind + " " + b.name + " on " + who;
+    }
+    for (const auto& field : kFields) {
+      if (a.*field.value != b.*field.value) {
+        return a.kind + " " + a.name + " has " + field.name + " " +
+               a.*field.value + " on rank 0, but " + b.*field.value + " on " +
+               who;
+      }
+    }
+  }
+  if (first.size() == other.size()) {
+    return "";
+  }
+  const bool rank_0_has_more = first.size() > other.size();
+  const TensorSpec& extra = rank_0_has_more ? first[common] : other[common];
+  return "rank 0 has " + std::to_string(first.size()) +
+         " parameters and buffers, but " + who + " has " +
+         std::to_string(other.size()) + "; " + extra.kind + " " + extra.name +
+         " is only on " + (rank_0_has_more ? "rank 0" : who);
+}
+
+}  // namespace
+
+TensorSpec describe(const std::string& name,
+                    const std::string& kind,
+                    const at::Tensor& tensor) {
+  return {name,
+          kind,
+          to_text(tensor.sizes()),
+          to_text(tensor.strides()),
+          to_text(tensor.scalar_type()),
+          tensor.requires_grad() ? "true" : "false"};
+}
+
+std::string first_mismatch(const std::vector<std::vector<TensorSpec>>& ranks) {
+  for (size_t rank = 1; rank < ranks.size(); ++rank) {
+    const std::string found = mismatch_of(ranks[0], ranks[rank], rank);
+    if (!found.empty()) {
+      return found;
+    }
+  }
+  return "";
+}
+
+void verify_across_ranks(c10d::Backend& group,
+                         c10::Device device,
+                         const std::vector<TensorSpec>& mine) {
+  std::vector<std::vector<TensorSpec>> ranks;
+  for (const auto& text : all_gather_text(group, device, serialize(mine))) {
+    ranks.push_back(parse(text));
+  }
+  const std::string mismatch = first_mismatch(ranks);
+  TORCH_CHECK(mismatch.empty(),
+              "Expected the same module on all ranks, but ",
+              mismatch,
+              ". Build it in the same way on every rank");
+}
+
+void broadcast_from_rank_0(c10d::Backend& group,
+                           const std::vector<at::Tensor>& tensors) {
+  using Key = std::tuple<c10::ScalarType, c10::DeviceType, c10::DeviceIndex>;
+  c10::NoGradGuard no_grad;
+  std::map<Key, std::vector<at::Tensor>> groups;
+  for (const auto& tensor : tensors) {
+    const auto device = tensor.device();
+    // A data tensor has its own version counter.
+    groups[{tensor.scalar_type(), device.type(), device.index()}].push_back(
+        tensor.variable_data());
+  }
+  for (auto& [key, members] : groups) {
+    for (auto& chunk :
+         torch::utils::take_tensors(members, kMessageBytes, false)) {
+      std::vector<at::Tensor> flat{
+          torch::utils::flatten_dense_tensors(chunk.tensors)};
+      wait(group.broadcast(flat), group, "broadcast of rank 0's state");
+      const auto pieces =
+          torch::utils::unflatten_dense_tensors(flat[0], chunk.tensors);
+      if (group.getRank() != 0) {
+        for (size_t i = 0; i < pieces.size(); ++i) {
+          chunk.tensors[i].copy_(pieces[i]);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace ddp::detail

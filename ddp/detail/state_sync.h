@@ -1,0 +1,42 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+namespace ddp::detail {
+
+/// What must be equal on all ranks for a parameter or buffer.
+struct TensorSpec {
+  std::string name;
+  std::string kind;  ///< "parameter" or "buffer"
+  std::string shape;
+  std::string strides;
+  std::string dtype;
+  std::string requires_grad;
+};
+
+TensorSpec describe(const std::string& name,
+                    const std::string& kind,
+                    const at::Tensor& tensor);
+
+/// Pure: one line that names the first difference between rank 0's module and
+/// another's, or "" when all are equal. `ranks[r]` is the module of rank r.
+std::string first_mismatch(const std::vector<std::vector<TensorSpec>>& ranks);
+
+/// Throws the same c10::Error on every rank when the ranks' modules differ.
+/// Collective.
+void verify_across_ranks(c10d::Backend& group,
+                         c10::Device device,
+                         const std::vector<TensorSpec>& mine);
+
+/// Copies rank 0's values into the other ranks' tensors, a few large messages
+/// for many tensors. Collective. Works under no_grad rules and does not count
+/// as a modification for autograd, so that a graph that was recorded before
+/// stays valid.
+void broadcast_from_rank_0(c10d::Backend& group,
+                           const std::vector<at::Tensor>& tensors);
+
+}  // namespace ddp::detail

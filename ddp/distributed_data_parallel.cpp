@@ -1,0 +1,135 @@
+#include "ddp/distributed_data_parallel.h"
+
+#include <set>
+
+#include <c10/core/GradMode.h>
+
+#include "ddp/detail/state_sync.h"
+#include "ddp/process_group.h"
+
+namespace ddp {
+namespace {
+
+using Group = c10::intrusive_ptr<c10d::Backend>;
+
+/// A tensor registered twice (shared weights) appears once, by its first name.
+std::vector<NamedParameter> unique(
+    const torch::OrderedDict<std::string, torch::Tensor>& tensors) {
+  std::set<const c10::TensorImpl*> seen;
+  std::vector<NamedParameter> result;
+  for (const auto& item : tensors) {
+    if (item.value().defined() &&
+        seen.insert(item.value().unsafeGetTensorImpl()).second) {
+      result.push_back({item.key(), item.value()});
+    }
+  }
+  return result;
+}
+
+std::vector<torch::Tensor> tensors_of(
+    const std::vector<NamedParameter>& named) {
+  std::vector<torch::Tensor> result;
+  result.reserve(named.size());
+  for (const auto& item : named) {
+    result.push_back(item.tensor);
+  }
+  return result;
+}
+
+std::vector<detail::TensorSpec> describe_all(
+    const std::vector<NamedParameter>& parameters,
+    const std::vector<NamedParameter>& buffers) {
+  std::vector<detail::TensorSpec> specs;
+  for (const auto& item : parameters) {
+    specs.push_back(detail::describe(item.name, "parameter", item.tensor));
+  }
+  for (const auto& item : buffers) {
+    specs.push_back(detail::describe(item.name, "buffer", item.tensor));
+  }
+  return specs;
+}
+
+Group choose_group(const Group& asked) {
+  const Group group = asked || !is_initialized() ? asked : ddp::process_group();
+  return group && group->getSize() > 1 ? group : nullptr;
+}
+
+[[noreturn]] void refuse_conversion() {
+  TORCH_CHECK(
+      false,
+      "Expected to() on a module that is not wrapped yet, but got it on "
+      "DistributedDataParallel; convert the module, then wrap it");
+}
+
+}  // namespace
+
+DistributedDataParallelBase::DistributedDataParallelBase(
+    const DistributedDataParallelOptions& options)
+    : torch::nn::Module("DistributedDataParallel"),
+      options_(options),
+      group_(choose_group(options.process_group())) {}
+
+void DistributedDataParallelBase::synchronize(torch::nn::Module& module) {
+  inner_ = &module;
+  auto parameters = unique(module.named_parameters());
+  const auto buffers = unique(module.named_buffers());
+  std::vector<NamedParameter> trained;
+  for (const auto& item : parameters) {
+    if (item.tensor.requires_grad()) {
+      trained.push_back(item);
+    }
+  }
+  TORCH_CHECK(!trained.empty(),
+              "Expected a module with at least one parameter that requires a "
+              "gradient, but it has none; it needs no DistributedDataParallel");
+  if (!group_) {
+    return;
+  }
+  detail::verify_across_ranks(*group_,
+                              trained.front().tensor.device(),
+                              describe_all(parameters, buffers));
+  detail::broadcast_from_rank_0(*group_, tensors_of(parameters));
+  detail::broadcast_from_rank_0(*group_, tensors_of(buffers));
+  reducer_ = std::make_unique<Reducer>(std::move(trained), group_, options_);
+}
+
+void DistributedDataParallelBase::before_forward() {
+  reduces_ = reducer_ && !is_sync_paused() && c10::GradMode::is_enabled();
+  if (!reducer_ || is_sync_paused()) {
+    return;
+  }
+  if (options_.broadcast_buffers() && (is_training() || has_stale_buffers_)) {
+    const auto buffers = unique(inner_->named_buffers());
+    if (!buffers.empty()) {
+      detail::broadcast_from_rank_0(*group_, tensors_of(buffers));
+    }
+  }
+  has_stale_buffers_ = is_training();
+  if (reduces_) {
+    reducer_->arm();
+  }
+}
+
+void DistributedDataParallelBase::watch(const torch::Tensor& output) {
+  if (reduces_) {
+    reducer_->watch(output);
+  }
+}
+
+void DistributedDataParallelBase::to(torch::Device, torch::Dtype, bool) {
+  refuse_conversion();
+}
+
+void DistributedDataParallelBase::to(torch::Dtype, bool) {
+  refuse_conversion();
+}
+
+void DistributedDataParallelBase::to(torch::Device, bool) {
+  refuse_conversion();
+}
+
+void DistributedDataParallelBase::pretty_print(std::ostream& stream) const {
+  stream << "ddp::DistributedDataParallel";
+}
+
+}  // namespace ddp

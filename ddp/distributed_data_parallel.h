@@ -1,0 +1,178 @@
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
+
+#include "ddp/options.h"
+#include "ddp/reducer.h"
+#include "ddp/tensor_walk.h"
+
+namespace ddp {
+
+/// What `DistributedDataParallel` does for any type of module.
+class DistributedDataParallelBase : public torch::nn::Module {
+ public:
+  /// True while a `NoSyncGuard` of this model lives.
+  bool is_sync_paused() const { return pauses_ > 0; }
+
+  /// The ranks that train together; null for a world of one.
+  const c10::intrusive_ptr<c10d::Backend>& process_group() const {
+    return group_;
+  }
+
+  /// Moving or converting a wrapped module would part its gradients from their
+  /// buckets. @throws c10::Error always: convert the module, then wrap it.
+  void to(torch::Device device, torch::Dtype dtype, bool non_blocking) override;
+  void to(torch::Dtype dtype, bool non_blocking) override;
+  void to(torch::Device device, bool non_blocking) override;
+
+  void pretty_print(std::ostream& stream) const override;
+
+ protected:
+  explicit DistributedDataParallelBase(
+      const DistributedDataParallelOptions& options);
+
+  /// Verifies, broadcasts and hooks. `module` is registered already.
+  void synchronize(torch::nn::Module& module);
+  void before_forward();
+  void watch(const torch::Tensor& output);
+
+ private:
+  friend class NoSyncGuard;
+
+  DistributedDataParallelOptions options_;
+  c10::intrusive_ptr<c10d::Backend> group_;
+  torch::nn::Module* inner_ = nullptr;
+  std::unique_ptr<Reducer> reducer_;  // null in a world of one
+  int pauses_ = 0;
+  bool has_stale_buffers_ = false;
+  bool reduces_ = false;  // the forward that runs now
+};
+
+/// The module behind `DistributedDataParallel`; see there.
+template <typename M>
+class DistributedDataParallelImpl : public DistributedDataParallelBase {
+ public:
+  explicit DistributedDataParallelImpl(
+      std::shared_ptr<M> module,
+      const DistributedDataParallelOptions& options = {})
+      : DistributedDataParallelBase(options) {
+    TORCH_CHECK(module != nullptr,
+                "Expected a module to wrap, but got an empty holder");
+    module_ = this->register_module("module", std::move(module));
+    synchronize(*module_);
+  }
+
+  explicit DistributedDataParallelImpl(
+      const torch::nn::ModuleHolder<M>& holder,
+      const DistributedDataParallelOptions& options = {})
+      : DistributedDataParallelImpl(holder.ptr(), options) {}
+
+  /// Runs the module's own `forward` with these arguments and returns what it
+  /// returns. Unless gradients are off or a `NoSyncGuard` lives, the backward
+  /// pass of the result averages the gradients.
+  template <typename... Args>
+  auto forward(Args&&... args) {
+    before_forward();
+    auto output = module_->forward(std::forward<Args>(args)...);
+    for_each_tensor(output,
+                    [this](const torch::Tensor& tensor) { watch(tensor); });
+    return output;
+  }
+
+  /// The wrapped module: for checkpoints (its keys have no "module." prefix),
+  /// and for a forward and backward on this rank alone.
+  const std::shared_ptr<M>& module() const { return module_; }
+
+ private:
+  std::shared_ptr<M> module_;
+};
+
+/// Wraps a module so that its replicas on all ranks train as one on the union
+/// of their batches: every `.grad` is the mean over ranks when `backward()`
+/// returns, and with the same optimizer on every rank the parameters stay equal
+/// bit for bit.
+///
+/// The constructor is collective. It checks that the ranks' modules agree and
+/// gives them rank 0's parameters and buffers. It takes a module holder or a
+/// `std::shared_ptr` to a module of any type with any `forward`; the optimizer
+/// takes `model->parameters()`. A world of one needs no branch: the wrapper
+/// then costs nothing.
+///
+/// The loss is to be the mean over a rank's batch, and batches of one size, for
+/// the mean over ranks to be the mean over the whole batch.
+///
+/// @throws c10::Error on every rank when names, shapes, strides, dtypes or
+///   requires_grad of the parameters or buffers differ between ranks, naming
+///   the first; `backward()` throws on every rank when a parameter got no
+///   gradient on one, and when a rank has left.
+///
+/// Thread contract: one thread a model.
+///
+/// Example:
+/// @code
+///   ddp::init_process_group();
+///   Net net;
+///   net->to(ddp::local_device());
+///   ddp::DistributedDataParallel model(net);
+///   torch::optim::SGD optimizer(model->parameters(), 0.1);
+///   auto loss = torch::nll_loss(model->forward(data), target);
+///   loss.backward();
+///   optimizer.step();
+/// @endcode
+///
+/// Source: torch.nn.parallel.DistributedDataParallel.
+template <typename M>
+class DistributedDataParallel
+    : public torch::nn::ModuleHolder<DistributedDataParallelImpl<M>> {
+ public:
+  using Impl = DistributedDataParallelImpl<M>;
+  using torch::nn::ModuleHolder<Impl>::ModuleHolder;
+};
+
+template <typename M>
+DistributedDataParallel(const torch::nn::ModuleHolder<M>&)
+    -> DistributedDataParallel<M>;
+template <typename M>
+DistributedDataParallel(const torch::nn::ModuleHolder<M>&,
+                        const DistributedDataParallelOptions&)
+    -> DistributedDataParallel<M>;
+template <typename M>
+DistributedDataParallel(std::shared_ptr<M>) -> DistributedDataParallel<M>;
+template <typename M>
+DistributedDataParallel(std::shared_ptr<M>,
+                        const DistributedDataParallelOptions&)
+    -> DistributedDataParallel<M>;
+
+/// While it lives, backward passes of this model's forwards accumulate
+/// gradients on each rank alone. The first pass after it averages what has
+/// gathered, so gradient accumulation over k batches costs one communication
+/// instead of k.
+///
+/// The forward must be inside. Guards nest.
+///
+/// Example:
+/// @code
+///   {
+///     ddp::NoSyncGuard no_sync(*model);
+///     loss(model->forward(first_half)).backward();
+///   }
+///   loss(model->forward(second_half)).backward();  // averages both
+/// @endcode
+class NoSyncGuard {
+ public:
+  explicit NoSyncGuard(DistributedDataParallelBase& model) : model_(model) {
+    ++model_.pauses_;
+  }
+  ~NoSyncGuard() { --model_.pauses_; }
+  NoSyncGuard(const NoSyncGuard&) = delete;
+  NoSyncGuard& operator=(const NoSyncGuard&) = delete;
+
+ private:
+  DistributedDataParallelBase& model_;
+};
+
+}  // namespace ddp

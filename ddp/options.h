@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+
+#include <torch/arg.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+namespace ddp {
+
+/// Options of `DistributedDataParallel`; the defaults are PyTorch's.
+///
+/// Example:
+/// @code
+///   ddp::DistributedDataParallel model(
+///       net,
+///       ddp::DistributedDataParallelOptions().bucket_cap_mb(8).gradient_as_bucket_view(true));
+/// @endcode
+struct DistributedDataParallelOptions {
+  /// The ranks that train together. Null: all ranks (`ddp::process_group()`).
+  /// Any c10d backend; of a c10d::ProcessGroup `pg` give
+  /// `pg->getBackend(device.type())`.
+  TORCH_ARG(c10::intrusive_ptr<c10d::Backend>, process_group) = nullptr;
+  /// Size in MiB at which a bucket of gradients is full and its all-reduce may
+  /// start.
+  TORCH_ARG(double, bucket_cap_mb) = 25;
+  /// The same for the first bucket, smaller so that communication starts early.
+  TORCH_ARG(double, first_bucket_cap_mb) = 1;
+  /// Copy the module's buffers (batch-norm statistics) from rank 0 before a
+  /// forward in training mode, and before the first one in evaluation mode
+  /// after it.
+  TORCH_ARG(bool, broadcast_buffers) = true;
+  /// Let every `.grad` be a piece of its bucket: saves the memory of all
+  /// gradients once and a copy of each. `.grad` tensors must then not be kept
+  /// over steps, since the next backward overwrites them. Works with LibTorch's
+  /// optimizers, both kinds of zero_grad, and clip_grad_norm_.
+  TORCH_ARG(bool, gradient_as_bucket_view) = false;
+  /// Take a parameter without a gradient at the end of a backward pass as
+  /// unused on this rank, instead of as an error. Costs one small all-reduce a
+  /// step. A parameter that no rank used keeps its `.grad` as it was.
+  TORCH_ARG(bool, find_unused_parameters) = false;
+};
+
+}  // namespace ddp

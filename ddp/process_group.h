@@ -1,0 +1,104 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <torch/arg.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include "ddp/worker_env.h"
+
+namespace ddp {
+
+/// Options of `init_process_group`. All of them may be left out.
+///
+/// Example:
+/// @code
+///   ddp::init_process_group(ddp::ProcessGroupOptions()
+///                               .backend("gloo")
+///                               .timeout(std::chrono::minutes(5)));
+/// @endcode
+struct ProcessGroupOptions {
+  /// "nccl" (one GPU a rank) or "gloo" (CPU). Unset: "nccl" when LibTorch sees
+  /// a GPU, else "gloo".
+  TORCH_ARG(std::optional<std::string>, backend) = std::nullopt;
+  /// The device of this rank. Unset: `cuda:LOCAL_RANK` with NCCL, `cpu` with
+  /// Gloo.
+  TORCH_ARG(std::optional<c10::Device>, device) = std::nullopt;
+  /// How long one collective may take before it fails.
+  TORCH_ARG(std::chrono::milliseconds, timeout) = std::chrono::minutes(30);
+  /// How long to wait for all ranks to arrive.
+  TORCH_ARG(std::chrono::milliseconds,
+            connect_timeout) = std::chrono::minutes(5);
+  /// Rank and addresses. Unset: read from the environment.
+  TORCH_ARG(std::optional<WorkerEnv>, worker_env) = std::nullopt;
+  /// The store through which ranks find each other. Null: a TCPStore at
+  /// MASTER_ADDR:MASTER_PORT (hosted by rank 0, or by torchrun's agent).
+  TORCH_ARG(c10::intrusive_ptr<c10d::Store>, store) = nullptr;
+};
+
+/// Joins the job that the environment describes (RANK, WORLD_SIZE, LOCAL_RANK,
+/// MASTER_ADDR, MASTER_PORT, as ddprun and torchrun set them) and makes its
+/// process group. Without a launcher the world has one rank, and every call of
+/// this header works.
+///
+/// Collective: returns once all ranks have arrived. With NCCL the rank's GPU
+/// becomes the current device.
+///
+/// @throws std::invalid_argument when the environment is incomplete or
+///   contradicts itself; c10::Error when MASTER_ADDR does not resolve, the port
+///   is taken, ranks are missing after `connect_timeout` (the message lists
+///   them), or the ranks chose different backends.
+///
+/// Call from one thread, before any other call of this header.
+///
+/// Source: torch.distributed.init_process_group with init_method "env://".
+void init_process_group(const ProcessGroupOptions& options = {});
+
+/// Leaves the job and closes the store. Waits, at most ten seconds, until all
+/// ranks have come here, so that rank 0 does not take the store from under the
+/// others. Does nothing when there is no process group.
+void destroy_process_group();
+
+/// True between `init_process_group` and `destroy_process_group`.
+bool is_initialized();
+
+/// Rank of this process in [0, world_size()); 0 without a process group.
+int rank();
+/// Number of ranks on all hosts; 1 without a process group.
+int world_size();
+/// Rank within this host; 0 without a process group.
+int local_rank();
+/// The device of this rank: what the options said, else `cuda:LOCAL_RANK` with
+/// NCCL and `cpu` with Gloo. Without a process group: the first GPU, or the
+/// CPU.
+c10::Device local_device();
+
+/// The process group of all ranks.
+/// @throws c10::Error without a process group.
+c10::intrusive_ptr<c10d::Backend> process_group();
+
+/// Makes a process group of some ranks. Collective: every rank calls it, with
+/// the same list, in the same order of calls.
+///
+/// @param ranks  ranks of the world, each once; a rank's place in this list is
+///   its rank in the new group.
+/// @returns the group, or null on a rank that is not in it.
+///
+/// Example:
+/// @code
+///   auto even = ddp::new_group({0, 2});
+///   if (even) ddp::barrier(even);
+/// @endcode
+c10::intrusive_ptr<c10d::Backend> new_group(const std::vector<int>& ranks);
+
+/// The store of the job, for a program's own key-value exchange. Its keys have
+/// a prefix of their own.
+/// @throws c10::Error without a process group.
+c10::intrusive_ptr<c10d::Store> store();
+
+}  // namespace ddp
