@@ -13,8 +13,4 @@ else()
     FetchContent_MakeAvailable(Catch2)
   endif()
   target_link_libraries(ddp_catch2 INTERFACE Catch2::Catch2)
-  # Version 3 is a library with CMake target Catch2WithMain; 2 is one header.
-  if(TARGET Catch2::Catch2WithMain)
-    target_compile_definitions(ddp_catch2 INTERFACE DDP_CATCH2_V3)
-  endif()
 endif()

@@ -1,4 +1,4 @@
-#ifdef DDP_CATCH2_V3
+#if __has_include(<catch2/catch_session.hpp>)
 #include <catch2/catch_session.hpp>
 int main(int argc, char** argv) { return Catch::Session().run(argc, argv); }
 #else
