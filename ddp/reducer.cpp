@@ -190,7 +190,7 @@ void Reducer::on_grad_ready(size_t index) {
               "inside the pass (checkpointing) must not share parameters; sum "
               "the losses and call backward() once");
   slot.ready = true;
-  if (order_) {
+  if (order_ && order_->size() < slots_.size()) {
     order_->push_back(index);
   }
   detail::Bucket& bucket = buckets_[slot.bucket];
@@ -232,7 +232,7 @@ void Reducer::take(detail::Slot& slot) {
   } else {
     slot.view.zero_();
   }
-  if (options_.gradient_as_bucket_view()) {
+  if (options_.gradient_as_bucket_view() && slot.ready) {
     grad = slot.view;
   }
 }
@@ -250,7 +250,7 @@ void Reducer::take_all(detail::Bucket& bucket) {
       views.push_back(slot.view);
       grads.push_back(grad);
     }
-    if (options_.gradient_as_bucket_view()) {
+    if (options_.gradient_as_bucket_view() && slot.ready) {
       grad = slot.view;
     }
   }
@@ -310,6 +310,9 @@ void Reducer::complete(const std::vector<size_t>& absent) {
     flag_->raise();
   }
   for (const size_t index : absent) {
+    if (order_) {
+      order_->push_back(index);  // as long as on the other ranks
+    }
     detail::Bucket& bucket = buckets_[slots_[index].bucket];
     if (bucket.flat.is_cpu()) {
       take(slots_[index]);
@@ -411,9 +414,6 @@ void Reducer::reset() {
   for (auto& bucket : buckets_) {
     bucket.pending = bucket.members.size();
     bucket.work.reset();
-  }
-  if (order_ && order_->size() != slots_.size()) {
-    order_->clear();
   }
   next_ = 0;
   phase_ = Phase::idle;

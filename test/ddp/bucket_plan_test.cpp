@@ -1,0 +1,114 @@
+#include "ddp/detail/bucket_plan.h"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+
+#include <torch/csrc/distributed/c10d/reducer.hpp>
+
+#include "test/support/catch.h"
+
+namespace ddp::detail {
+namespace {
+
+constexpr int64_t kFloatBytes = 4;
+
+GradientSpec floats(int64_t numel) {
+  return {numel, c10::kFloat, c10::Device(c10::kCPU)};
+}
+
+std::vector<size_t> in_order(size_t count) {
+  std::vector<size_t> order(count);
+  std::iota(order.begin(), order.end(), size_t{0});
+  return order;
+}
+
+TEST_CASE("a bucket closes when it has reached its cap", "[bucket_plan]") {
+  const std::vector<GradientSpec> gradients{
+      floats(10), floats(10), floats(10), floats(10), floats(10)};
+  const BucketCaps caps{10 * kFloatBytes, 20 * kFloatBytes};
+  CHECK(plan_buckets(gradients, in_order(5), caps) ==
+        BucketPlan{{0}, {1, 2}, {3, 4}});
+}
+
+TEST_CASE("a gradient larger than the cap closes its bucket", "[bucket_plan]") {
+  const std::vector<GradientSpec> gradients{
+      floats(1), floats(1000), floats(1), floats(1)};
+  const BucketCaps caps{100, 100};
+  CHECK(plan_buckets(gradients, in_order(4), caps) ==
+        BucketPlan{{0, 1}, {2, 3}});
+}
+
+TEST_CASE(
+    "gradients of other dtypes get buckets of their own, sorted by when "
+    "they fill",
+    "[bucket_plan]") {
+  std::vector<GradientSpec> gradients{
+      floats(1), floats(1), floats(1), floats(1)};
+  gradients[0].dtype = c10::kHalf;
+  gradients[2].dtype = c10::kHalf;
+  const BucketCaps caps{1 << 20, 1 << 20};
+  CHECK(plan_buckets(gradients, in_order(4), caps) ==
+        BucketPlan{{0, 2}, {1, 3}});
+  CHECK(plan_buckets(gradients, {3, 0, 2, 1}, caps) ==
+        BucketPlan{{0, 2}, {3, 1}});
+}
+
+TEST_CASE("gradients of other devices get buckets of their own",
+          "[bucket_plan]") {
+  std::vector<GradientSpec> gradients{floats(1), floats(1), floats(1)};
+  gradients[1].device = c10::Device(c10::kCUDA, 1);
+  CHECK(plan_buckets(gradients, in_order(3), {1 << 20, 1 << 20}) ==
+        BucketPlan{{1}, {0, 2}});
+}
+
+TEST_CASE("no gradient is lost or doubled", "[bucket_plan]") {
+  std::mt19937 random(7);
+  for (int round = 0; round < 200; ++round) {
+    std::vector<GradientSpec> gradients(random() % 40);
+    for (auto& gradient : gradients) {
+      gradient = floats(random() % 100);
+      gradient.dtype = random() % 3 == 0 ? c10::kDouble : c10::kFloat;
+    }
+    auto order = in_order(gradients.size());
+    std::shuffle(order.begin(), order.end(), random);
+    const auto plan = plan_buckets(gradients,
+                                   order,
+                                   {static_cast<int64_t>(random() % 300),
+                                    static_cast<int64_t>(random() % 1000)});
+    std::vector<size_t> all;
+    for (const auto& bucket : plan) {
+      REQUIRE_FALSE(bucket.empty());
+      for (const size_t member : bucket) {
+        REQUIRE(gradients[member].dtype == gradients[bucket[0]].dtype);
+        all.push_back(member);
+      }
+    }
+    std::sort(all.begin(), all.end());
+    REQUIRE(all == in_order(gradients.size()));
+  }
+}
+
+TEST_CASE("one dtype is planned as c10d plans it", "[bucket_plan][oracle]") {
+  std::mt19937 random(3);
+  for (int round = 0; round < 100; ++round) {
+    std::vector<at::Tensor> tensors;
+    std::vector<GradientSpec> gradients;
+    for (size_t i = 0, n = 1 + random() % 40; i < n; ++i) {
+      const int64_t numel = 1 + random() % 100;
+      tensors.push_back(at::empty({numel}));
+      gradients.push_back(floats(numel));
+    }
+    const int64_t first = 1 + random() % 300;
+    const int64_t others = 1 + random() % 1000;
+    const auto [expected, limits] = c10d::compute_bucket_assignment_by_size(
+        tensors, {static_cast<size_t>(first), static_cast<size_t>(others)});
+    CHECK(plan_buckets(gradients, in_order(tensors.size()), {first, others}) ==
+          expected);
+  }
+}
+
+}  // namespace
+}  // namespace ddp::detail

@@ -1,0 +1,415 @@
+#include "ddp/reducer.h"
+
+#include <torch/torch.h>
+
+#include "test/support/catch.h"
+#include "test/support/fake_backend.h"
+#include "test/support/local_ranks.h"
+
+namespace ddp {
+namespace {
+
+using test::FakeBackend;
+using test::Group;
+using test::run_ranks;
+using test::try_ranks;
+using Options = DistributedDataParallelOptions;
+
+torch::Tensor leaf(double value, at::IntArrayRef sizes = {3}) {
+  return torch::full(sizes, value).requires_grad_();
+}
+
+double gauss(int n) {
+  return n * (n + 1) / 2.0;
+}
+
+TEST_CASE("the gradient is the mean over ranks", "[reducer]") {
+  const int size = GENERATE(1, 2, 3, 4);
+  const bool as_view = GENERATE(false, true);
+  run_ranks(size, [&](const Group& group) {
+    auto a = leaf(1);
+    auto b = leaf(1, {2, 5});
+    Reducer reducer({{"a", a}, {"b", b}},
+                    group,
+                    Options().gradient_as_bucket_view(as_view));
+    for (int step = 1; step <= 3; ++step) {
+      a.mutable_grad() = torch::Tensor();
+      b.mutable_grad() = torch::Tensor();
+      reducer.arm();
+      // d/da = step * (rank + 1), so the mean is step * (p + 1) / 2.
+      const double slope = step * (group->getRank() + 1.0);
+      auto loss = slope * a.sum() + 2 * slope * b.sum();
+      reducer.watch(loss);
+      loss.backward();
+      const double mean = step * gauss(size) / size;
+      TORCH_CHECK(a.grad().allclose(torch::full({3}, mean)), a.grad());
+      TORCH_CHECK(b.grad().allclose(torch::full({2, 5}, 2 * mean)), b.grad());
+    }
+  });
+}
+
+TEST_CASE("a backward pass that nobody announced stays local", "[reducer]") {
+  run_ranks(2, [](const Group& group) {
+    auto a = leaf(1);
+    Reducer reducer({{"a", a}}, group);
+    const double slope = group->getRank() + 1.0;
+    (slope * a.sum()).backward();
+    TORCH_CHECK(a.grad().allclose(torch::full({3}, slope)), a.grad());
+    reducer.arm();
+    auto loss = slope * a.sum();
+    reducer.watch(loss);
+    loss.backward();  // averages what has gathered: 2 * slope
+    TORCH_CHECK(a.grad().allclose(torch::full({3}, 3.0)), a.grad());
+  });
+}
+
+TEST_CASE("two forwards, then their two backwards", "[reducer]") {
+  run_ranks(2, [](const Group& group) {
+    auto a = leaf(1);
+    Reducer reducer({{"a", a}}, group);
+    const double slope = group->getRank() + 1.0;
+    std::vector<torch::Tensor> losses;
+    for (int i = 0; i < 2; ++i) {
+      reducer.arm();
+      losses.push_back(slope * a.sum());
+      reducer.watch(losses.back());
+    }
+    losses[0].backward();
+    TORCH_CHECK(a.grad().allclose(torch::full({3}, 1.5)), a.grad());
+    losses[1].backward();  // mean of (1.5 + slope)
+    TORCH_CHECK(a.grad().allclose(torch::full({3}, 3.0)), a.grad());
+  });
+}
+
+/// Runs a backward pass of its own inside its backward, as reentrant activation
+/// checkpointing does.
+struct Checkpointed : torch::autograd::Function<Checkpointed> {
+  static torch::Tensor forward(torch::autograd::AutogradContext* ctx,
+                               const torch::Tensor& x,
+                               std::shared_ptr<torch::Tensor> weight) {
+    // Not an input: the weight's gradient comes in the inner pass alone.
+    ctx->save_for_backward({x});
+    ctx->saved_data["weight"] = *weight;
+    return x * weight->detach();
+  }
+  static torch::autograd::variable_list backward(
+      torch::autograd::AutogradContext* ctx,
+      torch::autograd::variable_list grads) {
+    const auto saved = ctx->get_saved_variables();
+    torch::AutoGradMode grad_mode(true);
+    auto x = saved[0].detach().requires_grad_();
+    (x * ctx->saved_data["weight"].toTensor()).backward(grads[0]);
+    return {x.grad(), torch::Tensor()};
+  }
+};
+
+torch::Tensor checkpointed(const torch::Tensor& x,
+                           const torch::Tensor& weight) {
+  return Checkpointed::apply(x, std::make_shared<torch::Tensor>(weight));
+}
+
+TEST_CASE("a nested backward pass does not end the outer one", "[reducer]") {
+  run_ranks(2, [](const Group& group) {
+    auto first = leaf(2);
+    auto inner = leaf(3);
+    Reducer reducer({{"first", first}, {"inner", inner}}, group);
+    const double slope = group->getRank() + 1.0;
+    reducer.arm();
+    auto loss = (slope * checkpointed(first * 1.0, inner)).sum();
+    reducer.watch(loss);
+    loss.backward();
+    TORCH_CHECK(first.grad().allclose(torch::full({3}, 1.5 * 3)), first.grad());
+    TORCH_CHECK(inner.grad().allclose(torch::full({3}, 1.5 * 2)), inner.grad());
+  });
+}
+
+TEST_CASE("a missing gradient is an error of that pass on every rank",
+          "[reducer][errors]") {
+  const int size = 3;
+  const auto errors = try_ranks(size, [](const Group& group) {
+    auto used = leaf(1);
+    auto other = leaf(1);
+    Reducer reducer({{"used", used}, {"other", other}}, group);
+    const bool skips = group->getRank() == 1;
+    auto loss = skips ? used.sum() : used.sum() + other.sum();
+    reducer.arm();
+    reducer.watch(loss);
+    loss.backward();
+  });
+  for (const auto& error : errors) {
+    CHECK_THAT(error, Catch::Contains("got none: on rank 1: other;"));
+    CHECK_THAT(error, !Catch::Contains("rank 0"));
+    CHECK_THAT(error, Catch::Contains("find_unused_parameters(true)"));
+  }
+}
+
+TEST_CASE("after a missing gradient the next pass works", "[reducer]") {
+  run_ranks(2, [](const Group& group) {
+    auto used = leaf(1);
+    auto other = leaf(1);
+    Reducer reducer({{"used", used}, {"other", other}}, group);
+    const double slope = group->getRank() + 1.0;
+    for (int step = 0; step < 4; ++step) {
+      used.mutable_grad() = torch::Tensor();
+      other.mutable_grad() = torch::Tensor();
+      const bool skips = step % 2 == 0 && group->getRank() == 1;
+      auto loss = slope * used.sum();
+      loss = skips ? loss : loss + slope * other.sum();
+      reducer.arm();
+      reducer.watch(loss);
+      bool threw = false;
+      try {
+        loss.backward();
+      } catch (const c10::Error&) {
+        threw = true;
+      }
+      TORCH_CHECK(threw == (step % 2 == 0), "step ", step);
+      TORCH_CHECK(threw || other.grad().allclose(torch::full({3}, 1.5)));
+    }
+  });
+}
+
+TEST_CASE("find_unused_parameters", "[reducer]") {
+  const bool as_view = GENERATE(false, true);
+  run_ranks(2, [&](const Group& group) {
+    auto everywhere = leaf(1);
+    auto on_rank_1 = leaf(1);
+    auto nowhere = leaf(1);
+    Reducer reducer(
+        {{"everywhere", everywhere},
+         {"on_rank_1", on_rank_1},
+         {"nowhere", nowhere}},
+        group,
+        Options().find_unused_parameters(true).gradient_as_bucket_view(
+            as_view));
+    const double slope = group->getRank() + 1.0;
+    auto loss = slope * everywhere.sum();
+    if (group->getRank() == 1) {
+      loss = loss + slope * on_rank_1.sum();
+    }
+    reducer.arm();
+    reducer.watch(loss);
+    loss.backward();
+    TORCH_CHECK(everywhere.grad().allclose(torch::full({3}, 1.5)));
+    TORCH_CHECK(on_rank_1.grad().allclose(torch::full({3}, 1.0)));
+    TORCH_CHECK(!nowhere.grad().defined());
+  });
+}
+
+TEST_CASE("gradient_as_bucket_view works with LibTorch's optimizers",
+          "[reducer]") {
+  const bool to_none = GENERATE(false, true);
+  run_ranks(2, [&](const Group& group) {
+    auto a = leaf(1);
+    auto b = leaf(1, {2, 2});
+    Reducer reducer(
+        {{"a", a}, {"b", b}}, group, Options().gradient_as_bucket_view(true));
+    torch::optim::SGD optimizer({a, b}, 0.5);
+    const void* memory = nullptr;
+    for (int step = 0; step < 4; ++step) {
+      optimizer.zero_grad(to_none);
+      reducer.arm();
+      auto loss = (group->getRank() + 1.0) * (a.sum() + b.sum());
+      reducer.watch(loss);
+      loss.backward();
+      torch::nn::utils::clip_grad_norm_({a, b}, 1e9);
+      optimizer.step();
+      TORCH_CHECK(a.grad().allclose(torch::full({3}, 1.5)), a.grad());
+      // Step 0 has other buckets: they are rebuilt after it.
+      TORCH_CHECK(step < 2 || memory == a.grad().const_data_ptr());
+      memory = a.grad().const_data_ptr();
+    }
+    TORCH_CHECK(a.allclose(torch::full({3}, 1 - 4 * 0.5 * 1.5)), a);
+    const auto gap = static_cast<const char*>(b.grad().const_data_ptr()) -
+                     static_cast<const char*>(a.grad().const_data_ptr());
+    TORCH_CHECK(std::abs(gap) <= 16, "not in one bucket");
+  });
+}
+
+TEST_CASE("several dtypes and layouts", "[reducer]") {
+  const bool as_view = GENERATE(false, true);
+  run_ranks(2, [&](const Group& group) {
+    auto images = torch::ones({2, 3, 4, 4})
+                      .contiguous(torch::MemoryFormat::ChannelsLast)
+                      .requires_grad_();
+    auto doubles = torch::ones({5}, torch::kDouble).requires_grad_();
+    auto halves = torch::ones({5}, torch::kBFloat16).requires_grad_();
+    auto complexes = torch::ones({5}, torch::kComplexFloat).requires_grad_();
+    auto scalar = torch::ones({}).requires_grad_();
+    auto empty = torch::ones({0}).requires_grad_();
+    Reducer reducer({{"images", images},
+                     {"doubles", doubles},
+                     {"halves", halves},
+                     {"complexes", complexes},
+                     {"scalar", scalar},
+                     {"empty", empty}},
+                    group,
+                    Options().gradient_as_bucket_view(as_view));
+    const double slope = group->getRank() + 1.0;
+    const auto ramp = torch::arange(96).view({2, 3, 4, 4}).to(torch::kFloat);
+    for (int step = 0; step < 3; ++step) {
+      for (auto& p : {images, doubles, halves, complexes, scalar, empty}) {
+        p.mutable_grad() = torch::Tensor();
+      }
+      reducer.arm();
+      auto loss =
+          slope * ((images * ramp).sum() + doubles.sum() + halves.sum() +
+                   torch::real(complexes).sum() + scalar + empty.sum());
+      reducer.watch(loss);
+      loss.backward();
+      TORCH_CHECK(images.grad().allclose(1.5 * ramp));
+      TORCH_CHECK(images.grad().strides() == images.strides());
+      TORCH_CHECK(doubles.grad().eq(1.5).all().item<bool>());
+      TORCH_CHECK(halves.grad().eq(1.5).all().item<bool>());
+      TORCH_CHECK(complexes.grad().eq(1.5).all().item<bool>());
+      TORCH_CHECK(scalar.grad().item<double>() == 1.5);
+    }
+  });
+}
+
+TEST_CASE("buckets are launched in order and rebuilt once by arrival",
+          "[reducer]") {
+  const auto backend = c10::make_intrusive<FakeBackend>(2);
+  std::vector<torch::Tensor> p;
+  std::vector<NamedParameter> named;
+  for (int i = 0; i < 4; ++i) {
+    p.push_back(leaf(1, {10 + i}));
+    named.push_back({"p" + std::to_string(i), p.back()});
+  }
+  // Every gradient fills a bucket.
+  Reducer reducer(
+      named, backend, Options().first_bucket_cap_mb(1e-6).bucket_cap_mb(1e-6));
+  CHECK(reducer.plan() == detail::BucketPlan{{3}, {2}, {1}, {0}});
+  const auto step = [&] {
+    reducer.arm();
+    // Backward meets p[2] first, then 0, 3, 1.
+    auto x = p[1].sum();
+    x = x * p[3].sum();
+    x = x * p[0].sum();
+    x = x * p[2].sum();
+    reducer.watch(x);
+    x.backward();
+    std::string calls;
+    for (const auto& call : backend->take_calls()) {
+      calls += call.name + " " + std::to_string(call.numel) + "; ";
+    }
+    return calls;
+  };
+  // The last bucket has one element more: the failure flag.
+  CHECK(step() == "allreduce 13; allreduce 12; allreduce 11; allreduce 11; ");
+  const std::string rebuilt =
+      "allreduce 12; allreduce 10; allreduce 13; allreduce 12; ";
+  CHECK(step() == "broadcast 4; " + rebuilt);
+  CHECK(reducer.plan() == detail::BucketPlan{{2}, {0}, {3}, {1}});
+  CHECK(step() == rebuilt);
+}
+
+TEST_CASE("a bucket is launched while the backward pass still runs",
+          "[reducer]") {
+  const auto backend = c10::make_intrusive<FakeBackend>(2);
+  auto early = leaf(1);
+  auto late = leaf(1, {4});
+  Reducer reducer({{"late", late}, {"early", early}},
+                  backend,
+                  Options().first_bucket_cap_mb(1e-6));
+  size_t launched_before_late = 0;
+  late.register_hook([&](const torch::Tensor&) {
+    launched_before_late = backend->take_calls().size();
+  });
+  reducer.arm();
+  auto loss = late.sum();
+  loss = loss * early.sum();  // its gradient comes first
+  reducer.watch(loss);
+  loss.backward();
+  CHECK(launched_before_late == 1);
+}
+
+TEST_CASE("a gradient of gradients pass still averages", "[reducer]") {
+  run_ranks(2, [](const Group& group) {
+    auto a = leaf(2);
+    Reducer reducer({{"a", a}}, group);
+    reducer.arm();
+    auto loss = (group->getRank() + 1.0) * (a * a).sum();
+    reducer.watch(loss);
+    loss.backward({}, /*keep_graph=*/true, /*create_graph=*/true);
+    TORCH_CHECK(a.grad().detach().allclose(torch::full({3}, 6.0)));
+  });
+}
+
+TEST_CASE("an exception in the backward pass is told at the next forward",
+          "[reducer][errors]") {
+  const auto backend = c10::make_intrusive<FakeBackend>(2);
+  auto a = leaf(1);
+  auto b = leaf(1);
+  Reducer reducer({{"a", a}, {"b", b}}, backend);
+  reducer.arm();
+  auto middle = b * 1.0;
+  middle.register_hook([](const torch::Tensor&) -> torch::Tensor {
+    throw std::runtime_error("out of luck");
+  });
+  auto loss = a.sum() + middle.sum();
+  reducer.watch(loss);
+  CHECK_THROWS_WITH(loss.backward(), Catch::Contains("out of luck"));
+  CHECK_THROWS_WITH(reducer.arm(),
+                    Catch::Contains("an exception left it on rank 0"));
+}
+
+TEST_CASE("a peer that leaves ends the others' wait", "[reducer][errors]") {
+  const auto errors = try_ranks(3, [](const Group& group) {
+    auto a = leaf(1);
+    Reducer reducer({{"a", a}}, group);
+    TORCH_CHECK(group->getRank() != 1, "rank 1 gives up");
+    reducer.arm();
+    auto loss = a.sum();
+    reducer.watch(loss);
+    loss.backward();
+  });
+  CHECK_THAT(errors[1], Catch::Contains("rank 1 gives up"));
+  for (const int rank : {0, 2}) {
+    CHECK_THAT(errors[rank],
+               Catch::Contains("rank " + std::to_string(rank) +
+                               ": all-reduce of gradient bucket 1 of 1"));
+  }
+}
+
+TEST_CASE("a second gradient in one pass names the parameter",
+          "[reducer][errors]") {
+  const auto backend = c10::make_intrusive<FakeBackend>(2);
+  auto a = leaf(1);
+  Reducer reducer({{"shared", a}}, backend);
+  reducer.arm();
+  auto x = torch::ones({3}).requires_grad_();
+  auto loss = checkpointed(checkpointed(x * 1.0, a), a).sum();
+  reducer.watch(loss);
+  CHECK_THROWS_WITH(loss.backward(),
+                    Catch::Contains("one gradient for parameter shared"));
+}
+
+TEST_CASE("bad parameters", "[reducer][errors]") {
+  const auto backend = c10::make_intrusive<FakeBackend>(2);
+  CHECK_THROWS_WITH(Reducer({}, backend),
+                    Catch::Contains("at least one parameter"));
+  CHECK_THROWS_WITH(Reducer({{"frozen", torch::ones({1})}}, backend),
+                    Catch::Contains("Expected parameter frozen"));
+  CHECK_THROWS_WITH(
+      Reducer({{"a", leaf(1)}}, backend, Options().bucket_cap_mb(0)),
+      Catch::Contains("to be positive, but got 0"));
+}
+
+TEST_CASE("the reducer may go before the graph", "[reducer]") {
+  const auto backend = c10::make_intrusive<FakeBackend>(2);
+  auto a = leaf(1);
+  torch::Tensor loss;
+  {
+    Reducer reducer({{"a", a}}, backend);
+    reducer.arm();
+    loss = a.sum();
+    reducer.watch(loss);
+  }
+  loss.backward();
+  CHECK(backend->take_calls().empty());
+  CHECK(a.grad().allclose(torch::ones({3})));
+}
+
+}  // namespace
+}  // namespace ddp
