@@ -1,0 +1,20 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace launcher {
+
+/// Folder of this process's own cgroup in the version 2 hierarchy; nothing when
+/// that hierarchy is not mounted, or not where this process is.
+std::optional<std::string> own_cgroup_folder();
+
+/// The same, from the texts of /proc/self/mountinfo and /proc/self/cgroup.
+std::optional<std::string> cgroup_folder(std::string_view mountinfo,
+                                         std::string_view membership);
+
+/// Whole text of a file of /proc or /sys; empty when it cannot be read.
+std::string read_text(const std::string& path);
+
+}  // namespace launcher

@@ -1,0 +1,139 @@
+#include "launcher/devices.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "launcher/error.h"
+
+namespace launcher {
+namespace {
+
+constexpr const char* kVisibleDevices = "CUDA_VISIBLE_DEVICES";
+
+std::optional<int> to_index(const std::string& id) {
+  int value = 0;
+  const char* end = id.data() + id.size();
+  const auto result = std::from_chars(id.data(), end, value);
+  if (result.ec != std::errc() || result.ptr != end) {
+    return std::nullopt;  // a UUID such as GPU-5e3... or MIG-...
+  }
+  return value;
+}
+
+std::string join(const std::vector<std::string>& items) {
+  std::string text;
+  for (const auto& item : items) {
+    text += (text.empty() ? "" : ",") + item;
+  }
+  return text;
+}
+
+std::string trimmed(const std::string& text) {
+  const size_t begin = text.find_first_not_of(" \t");
+  const size_t end = text.find_last_not_of(" \t");
+  return begin == std::string::npos ? "" : text.substr(begin, end - begin + 1);
+}
+
+std::string gpus_of(const HostInfo& host) {
+  if (host.gpu_count == 0) {
+    return "this host has none (no /dev/nvidia0)";
+  }
+  return "this host has " + std::to_string(host.gpu_count) +
+         ", numbered from 0";
+}
+
+std::vector<std::string> all_gpus(const HostInfo& host) {
+  std::vector<std::string> ids;
+  for (int index = 0; index < host.gpu_count; ++index) {
+    ids.push_back(std::to_string(index));
+  }
+  return ids;
+}
+
+std::vector<std::string> named_gpus(const HostInfo& host,
+                                    const std::string& variable) {
+  std::vector<std::string> ids;
+  for (size_t begin = 0; begin <= variable.size();) {
+    const size_t end = std::min(variable.find(',', begin), variable.size());
+    const std::string id = trimmed(variable.substr(begin, end - begin));
+    const auto index = to_index(id);
+    if (id.empty() || (index && *index < 0)) {
+      break;
+    }
+    if (index && host.gpu_count > 0 && *index >= host.gpu_count) {
+      throw LaunchError(kExitUsage,
+                        std::string(kVisibleDevices) + "=" + variable +
+                            " names GPU " + id + ", but " + gpus_of(host) +
+                            "; correct or unset it");
+    }
+    ids.push_back(id);
+    begin = end + 1;
+  }
+  return ids;
+}
+
+}  // namespace
+
+std::vector<std::string> visible_gpus(const HostInfo& host,
+                                      const Environment& environment) {
+  const std::string* variable = find_variable(environment, kVisibleDevices);
+  if (variable == nullptr || host.gpu_count == 0) {
+    return all_gpus(host);
+  }
+  return named_gpus(host, *variable);
+}
+
+std::optional<std::string> chosen_gpus(const LaunchOptions& options,
+                                       const HostInfo& host,
+                                       const Environment& environment) {
+  if (!options.gpus) {
+    return std::nullopt;
+  }
+  const auto visible = visible_gpus(host, environment);
+  for (const auto& id : *options.gpus) {
+    if (std::find(visible.begin(), visible.end(), id) != visible.end()) {
+      continue;
+    }
+    const std::string* variable = find_variable(environment, kVisibleDevices);
+    const std::string reason = variable != nullptr && host.gpu_count > 0
+                                   ? std::string(kVisibleDevices) + "=" +
+                                         *variable + " does not show it"
+                                   : gpus_of(host);
+    throw UsageError("--gpus: expected GPUs that can be used here, but got " +
+                     id + " and " + reason);
+  }
+  return join(*options.gpus);
+}
+
+int choose_worker_count(const LaunchOptions& options,
+                        const HostInfo& host,
+                        const Environment& environment) {
+  using Kind = WorkerCount::Kind;
+  if (!options.worker_count) {
+    return options.gpus ? static_cast<int>(options.gpus->size()) : 1;
+  }
+  const WorkerCount wanted = *options.worker_count;
+  if (wanted.kind == Kind::number) {
+    return wanted.number;
+  }
+  if (wanted.kind == Kind::cpu) {
+    return host.cpu_count;
+  }
+  const auto gpus =
+      options.gpus ? *options.gpus : visible_gpus(host, environment);
+  if (!gpus.empty()) {
+    return static_cast<int>(gpus.size());
+  }
+  if (wanted.kind == Kind::gpu) {
+    const std::string* variable = find_variable(environment, kVisibleDevices);
+    throw UsageError(
+        "--nproc-per-node: gpu asks for one worker per GPU, but " +
+        (variable != nullptr && host.gpu_count > 0
+             ? std::string(kVisibleDevices) + "=" + *variable + " shows none"
+             : gpus_of(host)) +
+        "; give a number, auto or cpu");
+  }
+  return host.cpu_count;
+}
+
+}  // namespace launcher

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/environment.h"
+#include "launcher/host.h"
+#include "launcher/options.h"
+
+namespace launcher {
+
+/// The GPUs that a process started from here can use, named as in
+/// CUDA_VISIBLE_DEVICES: all of the host's when that variable is not set, else
+/// those it names, up to the first -1 as CUDA reads it.
+///
+/// @throws LaunchError when the variable names a GPU the host does not have
+std::vector<std::string> visible_gpus(const HostInfo& host,
+                                      const Environment& environment);
+
+/// CUDA_VISIBLE_DEVICES for the workers; nothing when they inherit it.
+///
+/// @throws UsageError when --gpus names one that is not visible from here
+std::optional<std::string> chosen_gpus(const LaunchOptions& options,
+                                       const HostInfo& host,
+                                       const Environment& environment);
+
+/// How many workers to start on this host.
+///
+/// @throws UsageError when it is to be the number of GPUs and there is none
+int choose_worker_count(const LaunchOptions& options,
+                        const HostInfo& host,
+                        const Environment& environment);
+
+}  // namespace launcher

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <map>
+#include <string>
+
+namespace launcher {
+
+/// Environment variables by name. ddprun never changes its own environment:
+/// what a worker gets is data until the moment of its start.
+using Environment = std::map<std::string, std::string>;
+
+/// The environment ddprun was started with.
+Environment current_environment();
+
+/// Value of `name`, or nullptr when it is not set.
+const std::string* find_variable(const Environment& environment,
+                                 const std::string& name);
+
+/// `base` with every variable of `changes` set.
+Environment merge(const Environment& base, const Environment& changes);
+
+}  // namespace launcher

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+namespace launcher {
+
+/// Exit codes of ddprun itself. A job that ran ends with the code of the worker
+/// that failed first, or 128 + signal.
+inline constexpr int kExitFailure = 1;
+inline constexpr int kExitUsage = 2;
+inline constexpr int kExitNotExecutable = 126;  ///< as shells say
+inline constexpr int kExitNotFound = 127;
+
+/// What ends ddprun before or outside of a worker's own failure: one line for
+/// the user (expected, got, what to do) and the exit code.
+class LaunchError : public std::runtime_error {
+ public:
+  LaunchError(int exit_code, const std::string& what)
+      : std::runtime_error(what), exit_code_(exit_code) {}
+
+  int exit_code() const { return exit_code_; }
+
+ private:
+  int exit_code_;
+};
+
+/// LaunchError of a wrong command line.
+class UsageError : public LaunchError {
+ public:
+  explicit UsageError(const std::string& what)
+      : LaunchError(kExitUsage, what) {}
+};
+
+}  // namespace launcher

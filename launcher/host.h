@@ -1,0 +1,27 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace launcher {
+
+/// What this machine has. Data, so that plans can be made for any machine.
+struct HostInfo {
+  std::string name;
+  int cpu_count = 1;  ///< that this process may use: affinity and cgroup quota
+  int gpu_count = 0;  ///< that the CUDA driver would count, ids 0 to count-1
+};
+
+/// Reads the machine: the only place that does. Loads no CUDA.
+HostInfo probe_host();
+
+/// CPUs that a cgroup quota allows, rounded up; `fallback` when it allows all.
+///
+/// @param cpu_max the text of a cgroup v2 cpu.max: "200000 100000", "max
+/// 100000"
+int cpus_of_quota(std::string_view cpu_max, int fallback);
+
+/// The text names a GPU's device file: "nvidia0" does, "nvidiactl" does not.
+bool is_gpu_device(std::string_view file_name);
+
+}  // namespace launcher

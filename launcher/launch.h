@@ -1,0 +1,20 @@
+#pragma once
+
+#include "launcher/plan.h"
+
+namespace launcher {
+
+/// Runs a job to its end with all that belongs to it: its port, its folder, its
+/// cgroup and its guardian.
+///
+/// @returns the exit code of ddprun
+/// @throws LaunchError when it cannot be started
+int launch(const Job& job);
+
+/// What launch() would start, as text (--dry-run).
+std::string rehearse(const Job& job);
+
+/// A name that no other job has.
+std::string make_run_id();
+
+}  // namespace launcher

@@ -1,0 +1,58 @@
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <exception>
+
+#include "launcher/error.h"
+#include "launcher/host.h"
+#include "launcher/launch.h"
+#include "launcher/options.h"
+#include "launcher/plan.h"
+
+namespace launcher {
+namespace {
+
+/// A program may be started without stdin, stdout or stderr; what is opened
+/// next must not become one of them.
+void open_standard_streams() {
+  for (int fd = ::open("/dev/null", O_RDWR); fd >= 0; fd = ::dup(fd)) {
+    if (fd > STDERR_FILENO) {
+      ::close(fd);
+      return;
+    }
+  }
+}
+
+int print(const std::string& text) {
+  return std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0
+             ? 0
+             : kExitFailure;
+}
+
+int run(int argc, char** argv) {
+  const auto parsed = parse_options({argv + 1, argv + argc});
+  if (const auto* information = std::get_if<Information>(&parsed)) {
+    return print(information->text);
+  }
+  const auto& options = std::get<LaunchOptions>(parsed);
+  const Job job =
+      make_job(options, probe_host(), current_environment(), make_run_id());
+  return options.dry_run ? print(rehearse(job)) : launch(job);
+}
+
+}  // namespace
+}  // namespace launcher
+
+int main(int argc, char** argv) {
+  launcher::open_standard_streams();
+  try {
+    return launcher::run(argc, argv);
+  } catch (const launcher::LaunchError& error) {
+    std::fprintf(stderr, "ddprun: %s\n", error.what());
+    return error.exit_code();
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "ddprun: internal error: %s\n", error.what());
+    return launcher::kExitFailure;
+  }
+}

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/environment.h"
+#include "launcher/host.h"
+#include "launcher/options.h"
+#include "launcher/program.h"
+
+namespace launcher {
+
+/// The command line together with what the machine said: nothing is left open.
+struct Job {
+  LaunchOptions options;
+  Program program;
+  Environment environment;  ///< ddprun's own, which the workers inherit
+  std::string host_name;
+  int worker_count = 1;             ///< on this host, and on every other
+  std::optional<std::string> gpus;  ///< CUDA_VISIBLE_DEVICES of the workers
+  std::string run_id;
+};
+
+/// What differs between the first start of the workers and a restart.
+struct Attempt {
+  int number = 0;         ///< TORCHELASTIC_RESTART_COUNT
+  Endpoint master;        ///< where rank 0's store will listen
+  std::string directory;  ///< of this attempt's logs and error files
+};
+
+/// One worker process to be.
+struct WorkerSpec {
+  int rank = 0;
+  int local_rank = 0;
+  std::vector<std::string> argv;
+  Environment environment;  ///< what ddprun sets, beside what is inherited
+  std::string prefix;       ///< before each of its lines
+  std::string directory;    ///< of its logs and error file
+  StreamSet to_file;
+  StreamSet to_console;
+};
+
+struct LaunchPlan {
+  std::string path;  ///< of the program
+  std::vector<WorkerSpec> workers;
+};
+
+/// Puts a job together.
+///
+/// @throws LaunchError for what the machine cannot do: GPUs it does not have, a
+///   program it does not find
+Job make_job(LaunchOptions options,
+             const HostInfo& host,
+             const Environment& environment,
+             const std::string& unique_run_id);
+
+/// Every worker's rank, command and environment. Pure: touches nothing.
+///
+/// RANK is node rank * workers per host + local rank. The variables are
+/// torchrun's; TORCHELASTIC_USE_AGENT_STORE is False, because rank 0 hosts the
+/// store and ddprun has none. OMP_NUM_THREADS is set to 1 only when it is unset
+/// and there are several workers.
+LaunchPlan make_plan(const Job& job, const Attempt& attempt);
+
+/// The plan as text: for every worker a command that a shell could run.
+std::string describe(const LaunchPlan& plan);
+
+}  // namespace launcher

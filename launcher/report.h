@@ -1,0 +1,56 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "launcher/exit_status.h"
+
+namespace launcher {
+
+/// How one worker of an attempt ended.
+struct WorkerExit {
+  int rank = 0;
+  int local_rank = 0;
+  pid_t pid = 0;
+  ExitStatus status;
+  std::chrono::milliseconds after{0};   ///< since the attempt's start
+  int asked_by = 0;                     ///< signal ddprun had sent it, or 0
+  std::vector<std::string> last_lines;  ///< of its stderr
+  std::string message;                  ///< of its error file
+};
+
+/// A worker that even SIGKILL did not end in time.
+struct Survivor {
+  int rank = 0;
+  pid_t pid = 0;
+};
+
+/// What is known of an attempt when it is over.
+struct AttemptResult {
+  std::string host;
+  std::vector<WorkerExit> exits;  ///< in the order in which the kernel had them
+  std::vector<Survivor> survivors;
+  int stop_signal = 0;  ///< that ended the attempt before any failure, or 0
+  int attempt = 0;      ///< counted from 0
+  int max_restarts = 0;
+};
+
+struct Report {
+  std::string text;  ///< empty when all is well
+  int exit_code = 0;
+};
+
+/// Finds the root cause: the first worker that failed by itself, or the signal
+/// that came before. Pure.
+///
+/// The exit code is that worker's own, or 128 + its signal, or 128 + the signal
+/// that ended ddprun.
+Report make_report(const AttemptResult& result);
+
+/// "rank 1 failed first: exit code 3".
+std::string describe_failure(const WorkerExit& exit);
+
+}  // namespace launcher

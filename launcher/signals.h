@@ -1,0 +1,36 @@
+#pragma once
+
+#include <csignal>
+#include <functional>
+#include <vector>
+
+#include "launcher/fd.h"
+
+namespace launcher {
+
+/// While it lives, signals to ddprun arrive as data on a file descriptor: no
+/// handler runs and none is lost. The destructor restores what was before.
+///
+/// A signal that was ignored when ddprun was started (nohup, a background job
+/// of a script) stays ignored, for the workers too.
+class SignalScope {
+ public:
+  /// @param signals those to receive; SIGCHLD comes with them
+  explicit SignalScope(const std::vector<int>& signals);
+  ~SignalScope();
+  SignalScope(const SignalScope&) = delete;
+  SignalScope& operator=(const SignalScope&) = delete;
+
+  /// Readable when a signal is there.
+  int fd() const { return fd_.get(); }
+
+  /// Calls `handle` with each signal that is there.
+  void read(const std::function<void(int number)>& handle);
+
+ private:
+  sigset_t old_mask_{};
+  struct sigaction old_pipe_ {};
+  Fd fd_;
+};
+
+}  // namespace launcher

@@ -1,0 +1,75 @@
+#pragma once
+
+#include <spdlog/logger.h>
+
+#include <chrono>
+#include <memory>
+#include <optional>
+
+#include "launcher/consoles.h"
+#include "launcher/event_loop.h"
+#include "launcher/policy.h"
+#include "launcher/rendezvous/rendezvous.h"
+#include "launcher/report.h"
+#include "launcher/run_directory.h"
+#include "launcher/signals.h"
+#include "launcher/workers.h"
+
+namespace launcher {
+
+/// Runs a job: starts the workers, turns what happens into events for the
+/// Policy, does what it says, and starts them again when it says so. Decides
+/// nothing itself; never polls.
+class Supervisor {
+ public:
+  struct Surroundings {
+    EventLoop& loop;
+    Consoles& consoles;
+    SignalScope& signals;
+    Rendezvous& rendezvous;
+    const RunDirectory& directory;
+    int cgroup_fd;
+    spdlog::logger& log;
+  };
+
+  Supervisor(const Job& job, const Surroundings& around);
+  ~Supervisor();
+
+  /// @returns the exit code of ddprun
+  /// @throws LaunchError when workers cannot be started
+  int run();
+
+ private:
+  enum class End { none, restart, finish };
+
+  void start_attempt();
+  AttemptResult finish_attempt();
+  void round();
+  void flush();
+
+  void on_signals();
+  void on_worker_exit(Worker& worker);
+  void on_event(const Event& event);
+  void check_gone();
+
+  void perform(const Wait&) {}
+  void perform(const EndGroup& action);
+  void perform(const SignalAll& action);
+  void perform(const StopAll& action);
+  void perform(const KillAll& action);
+  void perform(const Restart&) { end_ = End::restart; }
+  void perform(const Finish&) { end_ = End::finish; }
+
+  const Job& job_;
+  Surroundings around_;
+  Policy policy_;
+  End end_ = End::none;
+  EventLoop::Token signal_token_ = 0;
+  Attempt attempt_;
+  std::chrono::steady_clock::time_point started_;
+  std::optional<WorkerOutput> output_;
+  std::optional<Workers> workers_;
+  std::vector<WorkerExit> exits_;
+};
+
+}  // namespace launcher

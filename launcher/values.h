@@ -1,0 +1,78 @@
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+// The values of command line options: text in, types out. Every function throws
+// std::invalid_argument with "expected ..., but got ...".
+namespace launcher {
+
+/// What --nproc-per-node asks for.
+struct WorkerCount {
+  enum class Kind { number, automatic, gpu, cpu };
+  Kind kind = Kind::number;
+  int number = 1;  ///< of Kind::number only
+};
+
+/// Where rank 0's store listens.
+struct Endpoint {
+  std::string host;
+  int port = 0;  ///< 0: not chosen yet
+};
+
+/// Which of a worker's two streams are meant.
+struct StreamSet {
+  bool out = false;
+  bool err = false;
+};
+
+/// --redirects and --tee: a set for every local rank.
+class StreamMap {
+ public:
+  StreamMap() = default;
+  explicit StreamMap(StreamSet all) : all_(all) {}
+  explicit StreamMap(std::map<int, StreamSet> by_rank)
+      : by_rank_(std::move(by_rank)) {}
+
+  StreamSet at(int local_rank) const;
+  /// Nothing is asked for any rank.
+  bool empty() const;
+
+ private:
+  StreamSet all_;
+  std::map<int, StreamSet> by_rank_;
+};
+
+/// An environment variable that differs from rank to rank; `{rank}` and
+/// `{local_rank}` in the pattern stand for the numbers.
+struct RankVariable {
+  std::string name;
+  std::string pattern;
+};
+
+/// A decimal integer in [least, most].
+int parse_integer(std::string_view text, int least, int most);
+/// "4", "auto", "gpu" or "cpu".
+WorkerCount parse_worker_count(std::string_view text);
+/// "2", or torchrun's "2:2". Elastic ranges such as "1:4" are refused.
+int parse_host_count(std::string_view text);
+/// "host", "host:port", "[::1]:port" or "::1"; port 0 when absent.
+Endpoint parse_endpoint(std::string_view text);
+/// "0" none, "1" stdout, "2" stderr, "3" both; or a map "0:3,12:1", in which
+/// the ranks that are not named have none.
+StreamMap parse_stream_map(std::string_view text);
+/// Comma separated, without duplicates or empty items, in the given order.
+std::vector<std::string> parse_list(std::string_view text);
+/// Comma separated local ranks.
+std::vector<int> parse_ranks(std::string_view text);
+/// Seconds as a decimal number >= 0, at most a year.
+std::chrono::milliseconds parse_seconds(std::string_view text);
+/// "SIGTERM,SIGINT": names of signals that can be handled.
+std::vector<int> parse_signals(std::string_view text);
+/// "NAME=pattern".
+RankVariable parse_rank_variable(std::string_view text);
+
+}  // namespace launcher
