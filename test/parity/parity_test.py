@@ -1,0 +1,131 @@
+"""Trains the digits with PyTorch's DDP and with ours, from the same weights on
+the same batches, and compares what comes out: bit for bit with 2 ranks, where a
+sum has one order only; to 1e-6 with 4, where Gloo's ring may add in another.
+
+usage: parity_test.py DDP_DIGITS DIGITS_CSV
+"""
+
+import itertools
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import numpy
+import torch
+from torch.utils.data import DistributedSampler
+
+import ddp_digits
+
+BATCHES = 100
+TIMEOUT = 240
+
+
+def write_input(folder, csv, world):
+    """Images, labels, initial weights, and each rank's batches in the order of
+    PyTorch's sampler: order[batch][rank][place]."""
+    table = numpy.loadtxt(csv, delimiter=",", dtype=numpy.float32)
+    os.makedirs(f"{folder}/state")
+    (table[:, :64] / 16).tofile(f"{folder}/images")
+    table[:, 64].astype(numpy.int64).tofile(f"{folder}/labels")
+    ranks = []
+    for rank in range(world):
+        sampler = DistributedSampler(range(len(table)), world, rank, seed=7,
+                                     drop_last=True)
+        indices, epoch = [], 0
+        while len(indices) < BATCHES * ddp_digits.BATCH:
+            sampler.set_epoch(epoch)
+            indices += sampler
+            epoch += 1
+        ranks.append(torch.tensor(indices[:BATCHES * ddp_digits.BATCH])
+                     .view(BATCHES, ddp_digits.BATCH))
+    ddp_digits.write_tensor(torch.stack(ranks, 1), f"{folder}/order")
+    torch.manual_seed(3)
+    for name, tensor in ddp_digits.Net().state_dict().items():
+        ddp_digits.write_tensor(tensor, f"{folder}/state/{name}")
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def run_ranks(command, world):
+    port = free_port()
+    ranks = [subprocess.Popen(command, env=dict(
+        os.environ, RANK=str(rank), LOCAL_RANK=str(rank),
+        WORLD_SIZE=str(world), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port),
+        OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES=""))
+        for rank in range(world)]
+    try:
+        for rank, process in enumerate(ranks):
+            code = process.wait(TIMEOUT)
+            assert code == 0, f"rank {rank} of {command[0]} ended with {code}"
+    finally:
+        for process in ranks:
+            process.kill()
+            process.wait()
+
+
+def read_floats(file):
+    dtype = (numpy.int64 if file.endswith("num_batches_tracked")
+             else numpy.float32)
+    return numpy.fromfile(file, dtype).astype(numpy.float64)
+
+
+def is_comparable(variant, rank, name):
+    """Under no_sync PyTorch sends buffers in the first forward of a step and we
+    in the one that also sends gradients. Rank 0's are nobody else's copy."""
+    _, batches_per_step, _ = ddp_digits.VARIANTS[variant]
+    return batches_per_step == 1 or rank == 0 or "running" not in name
+
+
+class Parity(unittest.TestCase):
+    def train(self, world):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        source, theirs, ours = (f"{folder.name}/{name}"
+                                for name in ("input", "theirs", "ours"))
+        write_input(source, DIGITS_CSV, world)
+        run_ranks([sys.executable, ddp_digits.__file__, source, theirs], world)
+        run_ranks([DDP_DIGITS, source, ours], world)
+        return source, theirs, ours
+
+    def for_each_tensor(self, theirs, ours, world, compare):
+        names = ddp_digits.Net().state_dict().keys()
+        for variant, rank, name in itertools.product(ddp_digits.VARIANTS,
+                                                     range(world), names):
+            if is_comparable(variant, rank, name):
+                with self.subTest(variant=variant, rank=rank, tensor=name):
+                    place = f"{variant}/{rank}/{name}"
+                    compare(name, f"{theirs}/{place}", f"{ours}/{place}")
+
+    def test_2_ranks_bit_for_bit(self):
+        source, theirs, ours = self.train(2)
+
+        def compare(name, expected, actual):
+            with open(expected, "rb") as a, open(actual, "rb") as b:
+                self.assertEqual(a.read(), b.read())
+            # Training has moved it.
+            start = read_floats(f"{source}/state/{name}")
+            self.assertFalse(numpy.array_equal(start, read_floats(actual)))
+
+        self.for_each_tensor(theirs, ours, 2, compare)
+
+    def test_4_ranks_to_1e_6(self):
+        _, theirs, ours = self.train(4)
+
+        def compare(name, expected, actual):
+            a, b = read_floats(expected), read_floats(actual)
+            error = numpy.linalg.norm(a - b) / numpy.linalg.norm(a)
+            self.assertLessEqual(error, 1e-6)
+
+        self.for_each_tensor(theirs, ours, 4, compare)
+
+
+if __name__ == "__main__":
+    DDP_DIGITS, DIGITS_CSV = sys.argv[1:3]
+    unittest.main(argv=sys.argv[:1], verbosity=2)
