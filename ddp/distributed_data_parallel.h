@@ -25,9 +25,11 @@ class DistributedDataParallelBase : public torch::nn::Module {
 
   /// Moving or converting a wrapped module would part its gradients from their
   /// buckets. @throws c10::Error always: convert the module, then wrap it.
-  void to(torch::Device device, torch::Dtype dtype, bool non_blocking) override;
-  void to(torch::Dtype dtype, bool non_blocking) override;
-  void to(torch::Device device, bool non_blocking) override;
+  void to(torch::Device device,
+          torch::Dtype dtype,
+          bool non_blocking = false) override;
+  void to(torch::Dtype dtype, bool non_blocking = false) override;
+  void to(torch::Device device, bool non_blocking = false) override;
 
   void pretty_print(std::ostream& stream) const override;
 

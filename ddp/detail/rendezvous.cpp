@@ -1,14 +1,12 @@
 #include "ddp/detail/rendezvous.h"
 
-#include <netdb.h>
-#include <sys/socket.h>
-
 #include <algorithm>
 #include <sstream>
-#include <thread>
 
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "ddp/detail/tcp.h"
 
 namespace ddp::detail {
 namespace {
@@ -16,76 +14,56 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-/// In a cluster a name may appear a moment after the worker; waits that long.
+/// How long a name may take to appear.
 constexpr milliseconds kResolvePatience{10'000};
 
 std::string address(const WorkerEnv& env) {
   return env.master_addr + ":" + std::to_string(env.master_port);
 }
 
-bool is_definite(int resolve_error) {
-  return resolve_error != EAI_AGAIN && resolve_error != EAI_NONAME;
-}
-
 void check_resolves(const WorkerEnv& env, milliseconds timeout) {
-  const auto deadline =
-      steady_clock::now() + std::min(timeout, kResolvePatience);
-  milliseconds pause{50};
-  for (;;) {
-    addrinfo hints{};
-    hints.ai_socktype = SOCK_STREAM;
-    addrinfo* found = nullptr;
-    const int error =
-        ::getaddrinfo(env.master_addr.c_str(), nullptr, &hints, &found);
-    if (error == 0) {
-      ::freeaddrinfo(found);
-      return;
-    }
-    TORCH_CHECK(
-        !is_definite(error) && steady_clock::now() + pause < deadline,
-        "Expected MASTER_ADDR to name the host of rank 0, but \"",
-        env.master_addr,
-        "\" does not resolve (",
-        ::gai_strerror(error),
-        "). Set it to a name or address that every host knows; on one host "
-        "127.0.0.1");
-    std::this_thread::sleep_for(pause);
-    pause *= 2;
-  }
+  const Problem problem =
+      wait_until_resolved(env.master_addr, std::min(timeout, kResolvePatience));
+  TORCH_CHECK(problem.empty(),
+              "Expected MASTER_ADDR to name the host of rank 0, but \"",
+              env.master_addr,
+              "\" does not resolve (",
+              problem,
+              "). Set it to a name or address that every host knows; on one "
+              "host 127.0.0.1");
 }
 
-[[noreturn]] void fail_to_host(const WorkerEnv& env, const std::string& why) {
-  TORCH_CHECK(why.find("EADDRINUSE") == std::string::npos,
+/// Our own socket instead of the store's: it is closed to other hosts when
+/// MASTER_ADDR is, and a port in use is one line instead of a page.
+int listen_for_store(const WorkerEnv& env) {
+  const Listener listener = listen_at(env.master_addr, env.master_port);
+  TORCH_CHECK(!listener.port_in_use,
               "Expected rank 0 to listen on MASTER_PORT=",
               env.master_port,
               ", but the port is in use. Choose another one, or let ddprun "
               "choose a free one by leaving --master-port out");
-  TORCH_CHECK(false,
-              "Expected rank 0 to host the store at ",
+  TORCH_CHECK(listener.problem.empty(),
+              "Expected rank 0 to listen at ",
               address(env),
-              ", but it failed: ",
-              why);
+              ", but it cannot: ",
+              listener.problem);
+  return listener.fd;
 }
 
-[[noreturn]] void fail_to_connect(const WorkerEnv& env,
-                                  milliseconds timeout,
-                                  const std::string& why) {
-  TORCH_CHECK(false,
+void wait_for_store(const WorkerEnv& env, milliseconds timeout) {
+  const Problem problem =
+      wait_until_listening(env.master_addr, env.master_port, timeout);
+  TORCH_CHECK(problem.empty(),
               "Expected rank ",
               env.rank,
               " to reach the store of rank 0 at ",
               address(env),
               " within ",
               timeout.count() / 1000.0,
-              " s, but it did not. Is rank 0 running, is MASTER_ADDR its host, "
-              "does a firewall close the port? (",
-              why.substr(0, why.find('\n')),
-              ")");
-}
-
-std::string first_line(const c10::Error& error) {
-  const std::string text = error.what_without_backtrace();
-  return text.substr(0, text.find('\n'));
+              " s, but it did not (",
+              problem,
+              "). Is rank 0 running, is MASTER_ADDR its host, does a firewall "
+              "close the port?");
 }
 
 std::string arrival_key(int rank) {
@@ -141,14 +119,12 @@ c10::intrusive_ptr<c10d::Store> open_store(const WorkerEnv& env,
   options.isServer = env.rank == 0 && !env.use_agent_store;
   options.waitWorkers = false;
   options.timeout = timeout;
-  try {
-    return c10::make_intrusive<c10d::TCPStore>(env.master_addr, options);
-  } catch (const c10::Error& error) {
-    if (options.isServer) {
-      fail_to_host(env, first_line(error));
-    }
-    fail_to_connect(env, timeout, first_line(error));
+  if (options.isServer) {
+    options.masterListenFd = listen_for_store(env);
+  } else {
+    wait_for_store(env, timeout);
   }
+  return c10::make_intrusive<c10d::TCPStore>(env.master_addr, options);
 }
 
 std::vector<Arrival> exchange_arrivals(c10d::Store& store,

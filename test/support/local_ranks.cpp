@@ -1,6 +1,7 @@
 #include "test/support/local_ranks.h"
 
 #include <condition_variable>
+#include <cstdlib>
 #include <mutex>
 #include <stdexcept>
 #include <thread>
@@ -15,34 +16,51 @@ namespace {
 /// A test that hangs is a failure, not a stuck build.
 constexpr std::chrono::seconds kTimeout{60};
 
-/// Keeps the backends until all ranks are through: one that goes early would
-/// break the last collective of a slower rank.
-class Finish {
+/// LibTorch's flight recorder is one for the whole process and guards part of
+/// its state with no lock, so ranks that are threads would race in it.
+const bool kNoFlightRecorder = ::setenv("TORCH_FR_BUFFER_SIZE", "0", 1) == 0;
+
+/// Where ranks wait for each other without their backend; a rank that failed
+/// is no longer waited for.
+class Meeting {
  public:
-  explicit Finish(int size) : left_(size) {}
+  explicit Meeting(int size) : size_(size) {}
+
   void arrive_and_wait() {
     std::unique_lock lock(mutex_);
-    --left_;
-    changed_.notify_all();
-    changed_.wait(lock, [this] { return left_ <= 0; });
+    const int round = round_;
+    ++arrived_;
+    advance();
+    changed_.wait(lock, [&] { return round_ != round; });
   }
+
   void leave() {
     const std::lock_guard lock(mutex_);
-    --left_;
-    changed_.notify_all();
+    --size_;
+    advance();
   }
 
  private:
+  void advance() {
+    if (arrived_ == size_) {
+      arrived_ = 0;
+      ++round_;
+      changed_.notify_all();
+    }
+  }
+
   std::mutex mutex_;
   std::condition_variable changed_;
-  int left_;
+  int size_;
+  int arrived_ = 0;
+  int round_ = 0;
 };
 
 std::string run_rank(const c10::intrusive_ptr<c10d::Store>& store,
                      int rank,
                      int size,
                      const std::function<void(const Group&)>& body,
-                     Finish& finish) {
+                     Meeting& meeting) {
   try {
     detail::BackendSpec spec;
     spec.store = store;
@@ -50,14 +68,16 @@ std::string run_rank(const c10::intrusive_ptr<c10d::Store>& store,
     spec.size = size;
     spec.timeout = kTimeout;
     const Group group = detail::make_gloo_backend(spec);
+    meeting.arrive_and_wait();  // all have connected
     body(group);
-    finish.arrive_and_wait();
+    // A backend that goes early breaks a slower rank's last collective.
+    meeting.arrive_and_wait();
     return "";
   } catch (const c10::Error& error) {
-    finish.leave();
+    meeting.leave();
     return error.what_without_backtrace();
   } catch (const std::exception& error) {
-    finish.leave();
+    meeting.leave();
     return error.what();
   }
 }
@@ -66,13 +86,14 @@ std::string run_rank(const c10::intrusive_ptr<c10d::Store>& store,
 
 std::vector<std::string> try_ranks(
     int size, const std::function<void(const Group& group)>& body) {
+  TORCH_CHECK(kNoFlightRecorder);
   const auto store = c10::make_intrusive<c10d::HashStore>();
   std::vector<std::string> errors(size);
-  Finish finish(size);
+  Meeting meeting(size);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank) {
     threads.emplace_back([&, rank] {
-      errors[rank] = run_rank(store, rank, size, body, finish);
+      errors[rank] = run_rank(store, rank, size, body, meeting);
     });
   }
   for (auto& thread : threads) {

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+
+namespace ddp::detail {
+
+/// What went wrong with an address, in words of the system ("Connection
+/// refused"), or "" when all is well.
+using Problem = std::string;
+
+/// A listening socket at `port` of the address that `host` resolves to when
+/// that is a loopback address (nobody outside reaches it then), else of every
+/// address of this machine. The caller owns `fd`.
+struct Listener {
+  int fd = -1;
+  Problem problem;
+  bool port_in_use = false;
+};
+Listener listen_at(const std::string& host, int port);
+
+/// Waits until `host` resolves, at most `timeout`: in a cluster a name may
+/// appear a moment after the worker.
+Problem wait_until_resolved(const std::string& host,
+                            std::chrono::milliseconds timeout);
+
+/// Waits until somebody accepts connections at `host`:`port`, at most
+/// `timeout`.
+Problem wait_until_listening(const std::string& host,
+                             int port,
+                             std::chrono::milliseconds timeout);
+
+}  // namespace ddp::detail

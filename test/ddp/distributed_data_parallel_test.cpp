@@ -1,0 +1,415 @@
+#include "ddp/distributed_data_parallel.h"
+
+#include <torch/torch.h>
+
+#include <sstream>
+
+#include "test/support/catch.h"
+#include "test/support/fake_backend.h"
+#include "test/support/local_ranks.h"
+
+namespace ddp {
+namespace {
+
+using test::FakeBackend;
+using test::Group;
+using test::run_ranks;
+using test::try_ranks;
+using Options = DistributedDataParallelOptions;
+
+Options over(const Group& group) {
+  return Options().process_group(group);
+}
+
+struct NetImpl : torch::nn::Module {
+  NetImpl() {
+    conv = register_module("conv", torch::nn::Conv2d(1, 4, 3));
+    norm = register_module("norm", torch::nn::BatchNorm2d(4));
+    fc = register_module("fc", torch::nn::Linear(4 * 6 * 6, 5));
+  }
+  torch::Tensor forward(const torch::Tensor& x) {
+    return fc(torch::relu(norm(conv(x))).flatten(1));
+  }
+  torch::nn::Conv2d conv{nullptr};
+  torch::nn::BatchNorm2d norm{nullptr};
+  torch::nn::Linear fc{nullptr};
+};
+TORCH_MODULE(Net);
+
+/// Ranks are threads here: a generator of one's own instead of the global one.
+torch::Tensor random(int64_t seed, at::IntArrayRef sizes) {
+  return torch::randn(sizes, at::detail::createCPUGenerator(seed));
+}
+
+void fill(torch::nn::Module& module, int64_t seed) {
+  torch::NoGradGuard no_grad;
+  for (auto& parameter : module.parameters()) {
+    parameter.copy_(random(seed++, parameter.sizes()) * 0.1);
+  }
+}
+
+TEST_CASE("rank 0's parameters and buffers are everyone's", "[ddp]") {
+  const int size = GENERATE(1, 2, 4);
+  run_ranks(size, [](const Group& group) {
+    Net net;
+    fill(*net, 100 * group->getRank());
+    net->norm->running_mean.fill_(group->getRank());
+    DistributedDataParallel model(net, over(group));
+    Net expected;
+    fill(*expected, 0);
+    for (const auto& item : expected->named_parameters()) {
+      TORCH_CHECK(net->named_parameters()[item.key()].equal(item.value()));
+    }
+    TORCH_CHECK(net->norm->running_mean.eq(0).all().item<bool>());
+  });
+}
+
+TEST_CASE("training over ranks is training on the whole batch", "[ddp]") {
+  const int size = GENERATE(2, 3);
+  const bool as_view = GENERATE(false, true);
+  run_ranks(size, [&](const Group& group) {
+    torch::nn::Sequential whole(
+        torch::nn::Linear(6, 8), torch::nn::Tanh(), torch::nn::Linear(8, 2));
+    torch::nn::Sequential part(
+        torch::nn::Linear(6, 8), torch::nn::Tanh(), torch::nn::Linear(8, 2));
+    fill(*whole, 1);
+    fill(*part, group->getRank() == 0 ? 1 : 50);
+    DistributedDataParallel model(part,
+                                  over(group).gradient_as_bucket_view(as_view));
+    torch::optim::SGD one(whole->parameters(),
+                          torch::optim::SGDOptions(0.1).momentum(0.9));
+    torch::optim::SGD many(model->parameters(),
+                           torch::optim::SGDOptions(0.1).momentum(0.9));
+    for (int step = 0; step < 20; ++step) {
+      const auto batch = random(1000 + step, {4 * group->getSize(), 6});
+      one.zero_grad();
+      whole->forward(batch).pow(2).mean().backward();
+      one.step();
+      many.zero_grad();
+      const auto mine = batch.chunk(group->getSize())[group->getRank()];
+      model->forward(mine).pow(2).mean().backward();
+      many.step();
+    }
+    for (const auto& item : whole->named_parameters()) {
+      TORCH_CHECK(part->named_parameters()[item.key()].allclose(
+                      item.value(), 1e-4, 1e-6),
+                  item.key());
+    }
+  });
+}
+
+TEST_CASE("parameters stay equal bit for bit on all ranks", "[ddp]") {
+  const int size = GENERATE(2, 3, 4);
+  run_ranks(size, [](const Group& group) {
+    Net net;
+    fill(*net, group->getRank());
+    DistributedDataParallel model(net, over(group).bucket_cap_mb(0.001));
+    torch::optim::Adam optimizer(model->parameters(), 0.01);
+    for (int step = 0; step < 10; ++step) {
+      optimizer.zero_grad();
+      const auto batch = random(step * 100 + group->getRank(), {3, 1, 8, 8});
+      model->forward(batch).logsumexp(1).mean().backward();
+      optimizer.step();
+    }
+    for (const auto& item : net->named_parameters()) {
+      auto first = item.value().detach().clone();
+      std::vector<torch::Tensor> shared{first};
+      group->broadcast(shared)->wait();
+      TORCH_CHECK(first.equal(item.value()), item.key());
+    }
+  });
+}
+
+TEST_CASE("batch-norm statistics follow rank 0 when asked", "[ddp]") {
+  const bool broadcast = GENERATE(true, false);
+  run_ranks(2, [&](const Group& group) {
+    torch::nn::BatchNorm1d norm(2);
+    DistributedDataParallel model(norm,
+                                  over(group).broadcast_buffers(broadcast));
+    // Batches with the mean rank + 1: running mean 0.1 * (rank + 1) after one.
+    const double mean = group->getRank() + 1.0;
+    const auto batch = torch::tensor({{mean - 1, mean}, {mean + 1, mean}});
+    model->forward(batch);
+    TORCH_CHECK(norm->running_mean.allclose(torch::full({2}, 0.1 * mean)));
+    // Before the second forward rank 0's 0.1 is everyone's, if asked.
+    model->forward(batch);
+    const double old = broadcast ? 0.1 : 0.1 * mean;
+    TORCH_CHECK(
+        norm->running_mean.allclose(torch::full({2}, 0.9 * old + 0.1 * mean)));
+    model->eval();
+    model->forward(batch);
+    const double rank_0 = 0.9 * 0.1 + 0.1;
+    const double own = broadcast ? rank_0 : 0.9 * old + 0.1 * mean;
+    TORCH_CHECK(norm->running_mean.allclose(torch::full({2}, own)));
+    // The second evaluation needs no other rank.
+    if (group->getRank() == 0) {
+      model->forward(batch);
+    }
+  });
+}
+
+TEST_CASE("two forwards before one backward, with batch norm", "[ddp]") {
+  run_ranks(2, [](const Group& group) {
+    torch::nn::BatchNorm1d norm(2);
+    DistributedDataParallel model(norm, over(group));
+    const auto batch = random(group->getRank(), {4, 2});
+    auto loss = model->forward(batch).pow(3).sum();
+    loss = loss + model->forward(batch).pow(3).sum();
+    loss.backward();
+    TORCH_CHECK(norm->weight.grad().defined());
+  });
+}
+
+TEST_CASE("no_sync gathers gradients and the pass after averages them",
+          "[ddp]") {
+  const bool as_view = GENERATE(false, true);
+  run_ranks(2, [&](const Group& group) {
+    torch::nn::Linear linear(3, 1);
+    DistributedDataParallel model(linear,
+                                  over(group).gradient_as_bucket_view(as_view));
+    const double slope = group->getRank() + 1.0;
+    const auto input = torch::full({1, 3}, slope);
+    for (int round = 0; round < 3; ++round) {
+      linear->zero_grad();
+      {
+        NoSyncGuard outer(*model);
+        NoSyncGuard inner(*model);
+        model->forward(input).sum().backward();
+        model->forward(input).sum().backward();
+      }
+      TORCH_CHECK(
+          linear->weight.grad().allclose(torch::full({1, 3}, 2 * slope)));
+      model->forward(input).sum().backward();
+      TORCH_CHECK(linear->weight.grad().allclose(torch::full({1, 3}, 4.5)));
+    }
+  });
+}
+
+TEST_CASE("the inner module and no_grad forwards stay local", "[ddp]") {
+  const auto backend = c10::make_intrusive<FakeBackend>(2);
+  torch::nn::Linear linear(3, 1);
+  DistributedDataParallel model(linear, over(backend));
+  backend->take_calls();
+  model->module()->forward(torch::ones({1, 3})).sum().backward();
+  {
+    torch::NoGradGuard no_grad;
+    model->forward(torch::ones({1, 3}));
+  }
+  CHECK(backend->take_calls().empty());
+}
+
+TEST_CASE("frozen and shared parameters", "[ddp]") {
+  struct TiedImpl : torch::nn::Module {
+    TiedImpl() {
+      encoder = register_parameter("encoder", torch::ones({3, 3}));
+      decoder = register_parameter("decoder", encoder);
+      frozen = register_parameter("frozen", torch::ones({3}), false);
+    }
+    torch::Tensor forward(const torch::Tensor& x) {
+      return torch::linear(torch::linear(x, encoder), decoder, frozen);
+    }
+    torch::Tensor encoder, decoder, frozen;
+  };
+  run_ranks(2, [](const Group& group) {
+    auto tied = std::make_shared<TiedImpl>();
+    DistributedDataParallel model(tied, over(group));
+    const auto input = torch::full({1, 3}, group->getRank() + 1.0);
+    model->forward(input).sum().backward();
+    // Of sum(W W x): for W of ones and x = c, each entry has 3 c + 3 c.
+    TORCH_CHECK(tied->decoder.grad().allclose(torch::full({3, 3}, 9.0)),
+                tied->decoder.grad());
+    TORCH_CHECK(tied->encoder.is_same(tied->decoder));
+    TORCH_CHECK(!tied->frozen.grad().defined());
+  });
+}
+
+struct Output {
+  torch::Tensor logits;
+  std::optional<torch::Tensor> extra;
+  int note = 0;
+};
+auto tensor_fields(const Output& output) {
+  return std::tie(output.logits, output.extra);
+}
+
+/// Returns its result wrapped in any type.
+template <typename Wrap>
+struct WrappingImpl : torch::nn::Module {
+  WrappingImpl() : linear(register_module("linear", torch::nn::Linear(3, 1))) {}
+  auto forward(const torch::Tensor& x, Wrap wrap) { return wrap(linear(x)); }
+  torch::nn::Linear linear;
+};
+
+template <typename Wrap, typename Unwrap>
+void check_output(Wrap wrap, Unwrap unwrap) {
+  run_ranks(2, [&](const Group& group) {
+    auto inner = std::make_shared<WrappingImpl<Wrap>>();
+    DistributedDataParallel model(inner, over(group));
+    auto output =
+        model->forward(torch::full({1, 3}, group->getRank() + 1.0), wrap);
+    unwrap(output).sum().backward();
+    TORCH_CHECK(
+        inner->linear->weight.grad().allclose(torch::full({1, 3}, 1.5)));
+  });
+}
+
+TEST_CASE("forward may return anything that holds tensors", "[ddp]") {
+  using torch::Tensor;
+  check_output([](Tensor t) { return t; }, [](auto& o) { return o; });
+  check_output([](Tensor t) { return std::vector<Tensor>{t}; },
+               [](auto& o) { return o[0]; });
+  check_output([](Tensor t) { return std::tuple(1, t, "text"); },
+               [](auto& o) { return std::get<1>(o); });
+  check_output([](Tensor t) { return std::pair(t, 2.0); },
+               [](auto& o) { return o.first; });
+  check_output([](Tensor t) { return std::optional<Tensor>(t); },
+               [](auto& o) { return *o; });
+  check_output(
+      [](Tensor t) {
+        return std::map<std::string, Tensor>{{"a", t}};
+      },
+      [](auto& o) { return o["a"]; });
+  check_output(
+      [](Tensor t) {
+        return Output{t, t * 2, 1};
+      },
+      [](auto& o) { return o.logits; });
+}
+
+TEST_CASE("for_each_tensor finds every tensor", "[ddp]") {
+  const auto t = torch::ones({1});
+  const auto count = [](const auto& value) {
+    int found = 0;
+    for_each_tensor(value, [&](const torch::Tensor&) { ++found; });
+    return found;
+  };
+  CHECK(count(t) == 1);
+  CHECK(count(7) == 0);
+  CHECK(count(std::string("text")) == 0);
+  CHECK(count(std::optional<torch::Tensor>()) == 0);
+  CHECK(count(Output{t, std::nullopt, 0}) == 1);
+  CHECK(count(std::vector<Output>{{t, t, 0}, {t, std::nullopt, 1}}) == 3);
+  CHECK(count(std::tuple(t,
+                         std::pair(t, std::array<torch::Tensor, 2>{t, t}),
+                         std::unordered_map<int, torch::Tensor>{{1, t}})) == 5);
+}
+
+/// The error that every one of `size` ranks must report.
+std::string common_error(int size, const std::function<void(const Group&)>& f) {
+  const auto errors = try_ranks(size, f);
+  for (const auto& error : errors) {
+    CHECK(error == errors[0]);
+  }
+  return errors[0];
+}
+
+TEST_CASE("modules that differ are refused on all ranks, with the name",
+          "[ddp][errors]") {
+  const auto wrap = [](auto make) {
+    return common_error(3, [&](const Group& group) {
+      DistributedDataParallel model(make(group->getRank() == 2), over(group));
+    });
+  };
+  using torch::nn::Linear;
+  using torch::nn::Sequential;
+  CHECK_THAT(wrap([](bool odd) {
+               return Sequential(Linear(3, 3), Linear(3, odd ? 2 : 4));
+             }),
+             Catch::Contains("parameter 1.weight has shape [4, 3] on rank 0, "
+                             "but [2, 3] on rank 2"));
+  CHECK_THAT(wrap([](bool odd) {
+               Linear linear(3, 3);
+               linear->to(odd ? torch::kDouble : torch::kFloat);
+               return linear;
+             }),
+             Catch::Contains("parameter weight has dtype Float on rank 0, but "
+                             "Double on rank 2"));
+  CHECK_THAT(wrap([](bool odd) {
+               Linear linear(3, 3);
+               linear->bias.requires_grad_(!odd);
+               return linear;
+             }),
+             Catch::Contains("parameter bias has requires_grad true on rank 0, "
+                             "but false on rank 2"));
+  CHECK_THAT(wrap([](bool odd) {
+               torch::nn::Conv2d conv(2, 2, 3);
+               if (odd) {
+                 conv->to(torch::kFloat);
+                 conv->weight.set_data(conv->weight.contiguous(
+                     torch::MemoryFormat::ChannelsLast));
+               }
+               return conv;
+             }),
+             Catch::Contains("parameter weight has strides [18, 9, 3, 1] on "
+                             "rank 0, but [18, 1, 6, 2] on rank 2"));
+  CHECK_THAT(wrap([](bool odd) {
+               return odd ? Sequential(Linear(3, 3))
+                          : Sequential(Linear(3, 3), Linear(3, 3));
+             }),
+             Catch::Contains("rank 0 has 4 parameters and buffers, but rank 2 "
+                             "has 2; parameter 1.weight is only on rank 0"));
+  CHECK_THAT(wrap([](bool odd) {
+               Sequential net;
+               net->push_back(odd ? "b" : "a", Linear(3, 3));
+               return net;
+             }),
+             Catch::Contains(
+                 "parameter 0 is a.weight on rank 0, but parameter b.weight on "
+                 "rank 2"));
+  CHECK_THAT(wrap([](bool odd) {
+               return torch::nn::BatchNorm1d(
+                   torch::nn::BatchNorm1dOptions(3).track_running_stats(!odd));
+             }),
+             Catch::Contains("buffer running_mean is only on rank 0"));
+}
+
+TEST_CASE("modules that cannot be wrapped", "[ddp][errors]") {
+  CHECK_THROWS_WITH(DistributedDataParallel(torch::nn::ReLU()),
+                    Catch::Contains("at least one parameter"));
+  CHECK_THROWS_WITH(
+      DistributedDataParallel(std::shared_ptr<torch::nn::LinearImpl>()),
+      Catch::Contains("got an empty holder"));
+  torch::nn::Linear linear(1, 1);
+  DistributedDataParallel model(linear);
+  CHECK_THROWS_WITH(model->to(torch::kDouble),
+                    Catch::Contains("convert the module, then wrap it"));
+}
+
+TEST_CASE("a world of one costs nothing and needs no branch", "[ddp]") {
+  torch::nn::Linear linear(3, 1);
+  DistributedDataParallel model(linear,
+                                over(c10::make_intrusive<FakeBackend>(1)));
+  CHECK(model->process_group() == nullptr);
+  model->forward(torch::ones({1, 3})).sum().backward();
+  CHECK(linear->weight.grad().allclose(torch::ones({1, 3})));
+}
+
+TEST_CASE("keys and printing are PyTorch's", "[ddp]") {
+  torch::nn::Linear linear(3, 1);
+  DistributedDataParallel model(linear);
+  CHECK(model->named_parameters().keys() ==
+        std::vector<std::string>{"module.weight", "module.bias"});
+  std::ostringstream text;
+  text << *model;
+  CHECK(text.str() ==
+        "ddp::DistributedDataParallel(\n"
+        "  (module): torch::nn::Linear(in_features=3, out_features=1, "
+        "bias=true)\n)");
+}
+
+TEST_CASE("a model may be wrapped again", "[ddp]") {
+  run_ranks(2, [](const Group& group) {
+    torch::nn::Linear linear(3, 1);
+    for (int i = 0; i < 2; ++i) {
+      linear->zero_grad();
+      DistributedDataParallel model(linear, over(group));
+      model->forward(torch::full({1, 3}, group->getRank() + 1.0))
+          .sum()
+          .backward();
+      TORCH_CHECK(linear->weight.grad().allclose(torch::full({1, 3}, 1.5)));
+    }
+  });
+}
+
+}  // namespace
+}  // namespace ddp
