@@ -54,7 +54,9 @@ struct ProcessGroupOptions {
 ///   is taken, ranks are missing after `connect_timeout` (the message lists
 ///   them), or the ranks chose different backends.
 ///
-/// Call from one thread, before any other call of this header.
+/// Call from one thread, before any other call of this header. With Gloo a
+/// SIGPIPE that has its default action is ignored from then on, as in Python:
+/// a peer that dies is an exception, not the silent end of this process.
 ///
 /// Source: torch.distributed.init_process_group with init_method "env://".
 void init_process_group(const ProcessGroupOptions& options = {});

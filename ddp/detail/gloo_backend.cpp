@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <memory>
 #include <sstream>
@@ -75,9 +76,20 @@ std::vector<GlooDevice> gloo_devices(const std::string& reach) {
   return devices;
 }
 
+/// Gloo writes to sockets whose other end may be gone; the signal's default
+/// would end the program without a word instead of by an exception.
+void ignore_broken_pipes() {
+  struct sigaction current {};
+  ::sigaction(SIGPIPE, nullptr, &current);
+  if (current.sa_handler == SIG_DFL) {
+    ::signal(SIGPIPE, SIG_IGN);
+  }
+}
+
 }  // namespace
 
 c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const BackendSpec& spec) {
+  ignore_broken_pipes();
   auto options = c10d::ProcessGroupGloo::Options::create(spec.timeout);
   options->devices = gloo_devices(spec.reach);
   options->threads = static_cast<int>(2 * options->devices.size());
