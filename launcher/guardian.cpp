@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstring>
 #include <filesystem>
 
 #include "launcher/cgroup_path.h"
@@ -75,11 +76,20 @@ void close_from(int first) {
   }
 }
 
+/// In a job in a job, the outer guardian must not take the inner one for a
+/// worker: it has work to do.
+void forget_environment() {
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    std::memset(*entry, 0, std::strlen(*entry));
+  }
+}
+
 [[noreturn]] void watch(const Guardian::Duty& duty, const Fd& lifeline) {
   sigset_t all;
   ::sigfillset(&all);
   ::sigprocmask(SIG_SETMASK, &all, nullptr);
   ::setsid();
+  forget_environment();
   ::prctl(PR_SET_NAME, "ddprun-guardian");
   // Nobody may wait for the end of a pipe because of us, nor for a file system.
   ::dup2(lifeline.get(), STDIN_FILENO);

@@ -388,6 +388,11 @@ std::variant<LaunchOptions, Information> parse_options(
     return Information{app.help()};
   } catch (const CLI::CallForVersion& version) {
     return Information{std::string(version.what()) + "\n"};
+  } catch (const std::invalid_argument&) {
+    // CLI11 lets it through without saying which one.
+    throw UsageError(
+        "expected 0, 1, true or false for a switch such as --standalone or its "
+        "PET_STANDALONE, but got something else");
   } catch (const CLI::ParseError& error) {
     throw UsageError(std::string(error.what()) + "; see ddprun --help");
   }

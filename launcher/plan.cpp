@@ -124,6 +124,8 @@ Job make_job(LaunchOptions options,
              const Environment& environment,
              const std::string& unique_run_id) {
   Job job;
+  // CUDA would silently show fewer GPUs than CUDA_VISIBLE_DEVICES names.
+  visible_gpus(host, environment);
   job.worker_count = choose_worker_count(options, host, environment);
   job.gpus = chosen_gpus(options, host, environment);
   job.program = find_program(options, environment);

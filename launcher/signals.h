@@ -30,6 +30,7 @@ class SignalScope {
  private:
   sigset_t old_mask_{};
   struct sigaction old_pipe_ {};
+  struct sigaction old_child_ {};
   Fd fd_;
 };
 

@@ -125,7 +125,10 @@ void Supervisor::flush() {
   around_.loop.set_timer_handler([&] { give_up = true; });
   around_.loop.unwatch(signal_token_);
   signal_token_ = around_.loop.watch(around_.signals.fd(), EPOLLIN, [&] {
-    around_.signals.read([&](int number) { give_up |= number != SIGCHLD; });
+    around_.signals.read([&](int number) {
+      const auto& stop = job_.options.signals;
+      give_up |= std::find(stop.begin(), stop.end(), number) != stop.end();
+    });
   });
   if (policy_.stop_signal() != 0) {
     around_.loop.arm_timer(kTimeToFlush);

@@ -1,0 +1,224 @@
+#include <poll.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+
+#include <csignal>
+#include <fstream>
+
+#include "launcher/fd.h"
+#include "test/launcher/run_ddprun.h"
+#include "test/launcher/temporary_folder.h"
+#include "test/support/catch.h"
+
+using Catch::Contains;
+using namespace launcher::test;
+using launcher::Fd;
+
+TEST_CASE("the exit code is the failing worker's, the report names it") {
+  const int code = GENERATE(1, 2, 32, 127, 255);
+  const auto result = run_ddprun({"--nproc-per-node=3",
+                                  resource("exit_with"),
+                                  std::to_string(code),
+                                  "1",
+                                  "the reason"});
+  CHECK(result.code() == code);
+  CHECK(result.status.signal == 0);
+  CHECK(!result.left_something);
+  CHECK_THAT(result.err, Contains("[1] the reason\n"));
+  CHECK_THAT(
+      result.err,
+      Contains("rank 1 failed first: exit code " + std::to_string(code)));
+  CHECK_THAT(result.err, Contains("stderr:\n    | the reason\n"));
+  CHECK_THAT(result.err, Contains("SIGTERM, stopped by ddprun"));
+}
+
+TEST_CASE("a worker killed by a signal: 128 + its number") {
+  const int number =
+      GENERATE(SIGKILL, SIGTERM, SIGSEGV, SIGABRT, SIGPIPE, SIGRTMIN + 5);
+  const auto result = run_ddprun({"--nproc-per-node=2",
+                                  resource("die_by_signal"),
+                                  std::to_string(number)});
+  CHECK(result.code() == 128 + number);
+  CHECK_THAT(result.err, Contains("rank 0 failed first: killed by "));
+  CHECK(!result.left_something);
+}
+
+TEST_CASE("those who ignore the end of a failed job are killed") {
+  // Rank 0 fails when its stdin ends, the others are ready by then.
+  Ddprun job({"--nproc-per-node=3",
+              "--grace-period=0.1",
+              "sh",
+              "-c",
+              "if [ $RANK = 0 ]; then read line; exit 5; fi; exec " +
+                  resource("on_signal") + " ignore"});
+  job.await_out("ready", 2);
+  job.close_input();
+  const auto result = job.finish();
+  CHECK(result.code() == 5);
+  CHECK_THAT(result.err, Contains("rank 0 failed first: exit code 5"));
+  CHECK_THAT(result.err, Contains("ending 2 workers with SIGKILL"));
+  CHECK_THAT(result.err, Contains("SIGKILL, stopped by ddprun"));
+  CHECK(!result.left_something);
+}
+
+TEST_CASE("SIGTERM ignored: SIGKILL, and the report says so") {
+  Ddprun job({"--nproc-per-node=2",
+              "--grace-period=0.1",
+              resource("on_signal"),
+              "ignore"});
+  job.await_out("ready", 2);
+  job.signal(SIGTERM);
+  const auto result = job.finish();
+  CHECK(result.code() == 128 + SIGTERM);
+  CHECK_THAT(result.err, Contains("ending 2 workers with SIGKILL"));
+  CHECK_THAT(result.err, Contains("SIGKILL, stopped by ddprun"));
+  CHECK(!result.left_something);
+}
+
+TEST_CASE("stop signals are passed on as they are") {
+  const int number = GENERATE(SIGTERM, SIGINT, SIGHUP, SIGQUIT);
+  Ddprun job({"--nproc-per-node=3", resource("on_signal"), "exit"});
+  job.await_out("ready", 3);
+  job.signal(number);
+  const auto result = job.finish();
+  CHECK(result.code() == 128 + number);
+  for (const char* rank : {"[0] ", "[1] ", "[2] "}) {
+    CHECK(result.lines_of(rank).back() == "signal " + std::to_string(number));
+  }
+  CHECK(!result.left_something);
+}
+
+TEST_CASE("other signals are passed on and the job goes on") {
+  Ddprun job({"--nproc-per-node=2", resource("on_signal"), "show"});
+  job.await_out("ready", 2);
+  job.signal(SIGUSR1);
+  job.await_out("signal " + std::to_string(SIGUSR1), 2);
+  job.signal(SIGUSR2);
+  job.await_out("signal " + std::to_string(SIGUSR2), 2);
+  job.signal(SIGTERM);
+  job.await_out("signal " + std::to_string(SIGTERM), 2);
+  // Impatience: twice from the keyboard.
+  job.signal(SIGINT);
+  job.await_err("SIGINT came");
+  job.await_out("signal " + std::to_string(SIGINT), 2);
+  job.signal(SIGINT);
+  const auto result = job.finish();
+  CHECK(result.code() == 128 + SIGTERM);
+  CHECK(!result.left_something);
+}
+
+TEST_CASE("ctrl-c twice ends a stubborn job at once") {
+  Ddprun job({"--grace-period=100000", resource("on_signal"), "ignore"});
+  job.await_out("ready");
+  job.signal(SIGINT);
+  job.await_err("SIGINT came");
+  job.signal(SIGINT);
+  const auto result = job.finish();
+  CHECK(result.code() == 128 + SIGINT);
+  CHECK(!result.left_something);
+}
+
+TEST_CASE("the first failure is the kernel's first, however late it is seen") {
+  const TemporaryFolder folder;
+  for (const char* rank : {"0", "1", "2"}) {
+    REQUIRE(::mkfifo((folder.path() + "/go" + rank).c_str(), 0600) == 0);
+  }
+  Ddprun job({"--nproc-per-node=3",
+              "sh",
+              "-c",
+              "echo pid $$; read x < " + folder.path() +
+                  "/go$RANK; exit $((RANK + 40))"});
+  job.await_out("\n", 3);
+  job.signal(SIGSTOP);
+  for (const int rank : {2, 0, 1}) {
+    const pid_t pid = job.number_after("[" + std::to_string(rank) + "] pid ");
+    const Fd process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+    std::ofstream(folder.path() + "/go" + std::to_string(rank)) << "\n";
+    pollfd end{process.get(), POLLIN, 0};
+    REQUIRE(::poll(&end, 1, 60'000) == 1);
+  }
+  job.signal(SIGCONT);
+  const auto result = job.finish();
+  CHECK(result.code() == 42);
+  CHECK_THAT(result.err, Contains("rank 2 failed first: exit code 42"));
+  CHECK_THAT(result.err, Contains("exit code 40, after the first failure"));
+  CHECK_THAT(result.err, Contains("exit code 41, after the first failure"));
+}
+
+TEST_CASE("a caller that ignores SIGCHLD still gets the exit code") {
+  CHECK(run_ddprun({"sh",
+                    "-c",
+                    "trap '' CHLD; exec " + ddprun_path() + " sh -c 'exit 7'"})
+            .code() == 7);
+}
+
+TEST_CASE("a job in a job: all of both goes with the outer one") {
+  Ddprun job({"--nproc-per-node=2",
+              ddprun_path(),
+              "--nproc-per-node=2",
+              resource("spawn_grandchild"),
+              "daemon",
+              "wait"});
+  job.await_out("[1] [1] ready");
+  job.await_out("ready", 4);
+  SECTION("asked to end") {
+    job.signal(SIGTERM);
+  }
+  SECTION("killed") {
+    job.signal(SIGKILL);
+  }
+  CHECK(job.finish().left_something == false);
+}
+
+TEST_CASE("a signal that the caller ignores is ignored (nohup)") {
+  ::signal(SIGHUP, SIG_IGN);
+  Ddprun job({resource("on_signal"), "exit"});
+  ::signal(SIGHUP, SIG_DFL);
+  job.await_out("ready");
+  job.signal(SIGHUP);
+  job.signal(SIGTERM);
+  CHECK(job.finish().code() == 128 + SIGTERM);
+}
+
+TEST_CASE("kill -9 of ddprun leaves nothing") {
+  const std::string what = GENERATE("group", "daemon");
+  Ddprun job(
+      {"--nproc-per-node=3", resource("spawn_grandchild"), what, "wait"});
+  job.await_out("ready", 3);
+  job.signal(SIGKILL);
+  const auto result = job.finish();
+  CHECK(result.status.signal == SIGKILL);
+  CHECK(!result.left_something);
+}
+
+TEST_CASE("what workers leave behind does not outlive the job nor hold it up") {
+  const std::string what = GENERATE("group", "daemon");
+  const std::string code = GENERATE("0", "6");
+  const auto result = run_ddprun({"--nproc-per-node=3",
+                                  "--grace-period=0.1",
+                                  resource("spawn_grandchild"),
+                                  what,
+                                  code});
+  CHECK(std::to_string(result.code()) == code);
+  CHECK(!result.left_something);
+  if (code == "0") {
+    CHECK(result.lines_of("[1] ") == std::vector<std::string>{"ready"});
+  }
+}
+
+TEST_CASE("the grace period is for the whole process group") {
+  Ddprun job({"--nproc-per-node=2", resource("save_after_parent")});
+  job.await_out("ready", 2);
+  job.signal(SIGTERM);
+  const auto result = job.finish();
+  CHECK(result.code() == 128 + SIGTERM);
+  CHECK(result.lines_of("[0] ").back() == "saved");
+  CHECK(result.lines_of("[1] ").back() == "saved");
+  CHECK(!result.left_something);
+}
+
+TEST_CASE("an error file of torch's record is in the report") {
+  const auto result = run_ddprun({resource("write_error_file")});
+  CHECK(result.code() == 1);
+  CHECK_THAT(result.err, Contains("error file:\n    | ValueError: bad loss\n"));
+}

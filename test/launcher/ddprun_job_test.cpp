@@ -1,0 +1,223 @@
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "test/launcher/run_ddprun.h"
+#include "test/launcher/temporary_folder.h"
+#include "test/support/catch.h"
+
+using Catch::Contains;
+using namespace launcher::test;
+using Lines = std::vector<std::string>;
+namespace fs = std::filesystem;
+
+namespace {
+
+std::string text_of(const fs::path& file) {
+  std::ifstream stream(file);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+std::vector<fs::path> entries_of(const fs::path& folder) {
+  std::vector<fs::path> entries;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    entries.push_back(entry.path());
+  }
+  return entries;
+}
+
+fs::path only_entry_of(const fs::path& folder) {
+  const auto entries = entries_of(folder);
+  REQUIRE(entries.size() == 1);
+  return entries.front();
+}
+
+}  // namespace
+
+TEST_CASE("every rank has its environment, and the caller's") {
+  const auto result = run_ddprun({"--nproc-per-node=3",
+                                  resource("print_env"),
+                                  "RANK",
+                                  "WORLD_SIZE",
+                                  "LOCAL_RANK",
+                                  "MASTER_ADDR",
+                                  "OMP_NUM_THREADS",
+                                  "TORCHELASTIC_USE_AGENT_STORE",
+                                  "CALLERS_OWN"},
+                                 {{"CALLERS_OWN", "kept"}, {"RANK", "99"}});
+  CHECK(result.code() == 0);
+  CHECK(result.err.empty());
+  CHECK(!result.left_something);
+  for (const std::string rank : {"0", "1", "2"}) {
+    CHECK(result.lines_of("[" + rank + "] ") ==
+          Lines{"RANK=" + rank,
+                "WORLD_SIZE=3",
+                "LOCAL_RANK=" + rank,
+                "MASTER_ADDR=127.0.0.1",
+                "OMP_NUM_THREADS=1",
+                "TORCHELASTIC_USE_AGENT_STORE=False",
+                "CALLERS_OWN=kept"});
+  }
+}
+
+TEST_CASE("arguments reach the program as they are; rank 0 has stdin") {
+  const auto result = run_ddprun({"--nproc_per_node",
+                                  "2",
+                                  resource("print_args"),
+                                  "--nproc-per-node=7",
+                                  "",
+                                  "a b",
+                                  "--",
+                                  "${local_rank}"},
+                                 {},
+                                 "hello\n");
+  CHECK(result.code() == 0);
+  const std::string own = "<--nproc-per-node=7><><a b><-->";
+  CHECK(result.lines_of("[0] ") == Lines{own + "<0>", "stdin: hello"});
+  CHECK(result.lines_of("[1] ") == Lines{own + "<1>"});
+}
+
+TEST_CASE("two hosts by hand: the second continues the ranks") {
+  const auto result = run_ddprun({"--nnodes=2",
+                                  "--node-rank=1",
+                                  "--master-addr=127.0.0.1",
+                                  "--nproc-per-node=2",
+                                  resource("print_env"),
+                                  "RANK",
+                                  "WORLD_SIZE",
+                                  "MASTER_PORT"});
+  CHECK(result.code() == 0);
+  CHECK(result.lines_of("[2] ") ==
+        Lines{"RANK=2", "WORLD_SIZE=4", "MASTER_PORT=29500"});
+  CHECK(result.lines_of("[3] ").front() == "RANK=3");
+}
+
+TEST_CASE("rank 0 can listen on the port that ddprun keeps for it") {
+  const auto result = run_ddprun({resource("listen_on_master_port")});
+  CHECK(result.code() == 0);
+  CHECK(result.out == "[0] reached\n");
+}
+
+TEST_CASE("programs by name, by path, and as Python") {
+  CHECK(run_ddprun({"true"}).code() == 0);
+  CHECK(run_ddprun({"/bin/sh", "-c", "exit 4"}).code() == 4);
+  const TemporaryFolder folder;
+  const std::string script = folder.path() + "/train.py";
+  std::ofstream(script) << "import os, sys\n"
+                           "print(os.environ['RANK'], sys.argv[1:])\n";
+  const auto result = run_ddprun({"--nproc-per-node=2", script, "--lr", "1"});
+  CHECK(result.code() == 0);
+  CHECK(result.lines_of("[1] ") == Lines{"1 ['--lr', '1']"});
+  CHECK(run_ddprun({"-m", "this_module_does_not_exist"}).code() == 1);
+  CHECK(run_ddprun({script}, {{"PYTHON_EXEC", "/bin/echo"}}).out ==
+        "[0] -u " + script + "\n");
+  const std::string no_shebang = folder.path() + "/script";
+  std::ofstream(no_shebang) << "echo by sh\n";
+  fs::permissions(no_shebang, fs::perms::owner_all);
+  CHECK(run_ddprun({no_shebang}).out == "[0] by sh\n");
+}
+
+TEST_CASE("a dry run prints commands that a shell can run") {
+  const auto dry = run_ddprun({"--dry-run",
+                               "--nproc-per-node=2",
+                               "--master-port=0",
+                               "sh",
+                               "-c",
+                               "echo $RANK of $WORLD_SIZE"});
+  CHECK(dry.code() == 0);
+  CHECK_THAT(dry.out, Contains("# rank 1, local rank 1\nenv \\\n"));
+  CHECK_THAT(dry.out, Contains("  sh -c 'echo $RANK of $WORLD_SIZE'\n"));
+  CHECK(run_ddprun({"sh", "-c", dry.out}).out == "[0] 0 of 2\n[0] 1 of 2\n");
+}
+
+TEST_CASE("log files: torchrun's layout, for their owner only") {
+  const TemporaryFolder folder;
+  const auto result = run_ddprun({"--log-dir=" + folder.path() + "/new/logs",
+                                  "--rdzv-id=job7",
+                                  "--nproc-per-node=2",
+                                  "--redirects=0:1",
+                                  "--tee=1:3",
+                                  "sh",
+                                  "-c",
+                                  "echo out $RANK; echo err $RANK >&2"});
+  CHECK(result.code() == 0);
+  CHECK(result.out == "[1] out 1\n");
+  CHECK_THAT(result.err, Contains("[0] err 0\n") && Contains("[1] err 1\n"));
+  const fs::path run = only_entry_of(folder.path() + "/new/logs");
+  CHECK_THAT(run.filename().string(), Contains("job7_"));
+  const fs::path attempt = only_entry_of(run);
+  CHECK(attempt.filename() == "attempt_0");
+  CHECK(text_of(attempt / "0" / "stdout.log") == "out 0\n");
+  CHECK(!fs::exists(attempt / "0" / "stderr.log"));
+  CHECK(text_of(attempt / "1" / "stdout.log") == "out 1\n");
+  CHECK(text_of(attempt / "1" / "stderr.log") == "err 1\n");
+  CHECK(fs::status(run).permissions() == fs::perms::owner_all);
+  CHECK(fs::status(attempt / "1" / "stdout.log").permissions() ==
+        (fs::perms::owner_read | fs::perms::owner_write));
+}
+
+TEST_CASE("no files are left when none were asked for") {
+  const TemporaryFolder folder;
+  CHECK(run_ddprun({"true"}, {{"TMPDIR", folder.path()}}).code() == 0);
+  CHECK(
+      run_ddprun({resource("exit_with"), "3", "0"}, {{"TMPDIR", folder.path()}})
+          .code() == 3);
+  CHECK(entries_of(folder.path()).empty());
+  // Asked for without a place: kept, and said where.
+  const auto kept =
+      run_ddprun({"-r", "1", "echo", "x"}, {{"TMPDIR", folder.path()}});
+  CHECK_THAT(kept.err, Contains("logs are in " + folder.path()));
+  CHECK(entries_of(folder.path()).size() == 1);
+}
+
+TEST_CASE("the filter hides ranks on the console only") {
+  const auto result = run_ddprun({"--nproc-per-node=3",
+                                  "--local-ranks-filter=1",
+                                  "sh",
+                                  "-c",
+                                  "echo $RANK; echo $RANK >&2"});
+  CHECK(result.out == "[1] 1\n");
+  CHECK(result.err == "[1] 1\n");
+}
+
+TEST_CASE("restarts have a new port and end when one attempt is well") {
+  const auto result = run_ddprun(
+      {"--nproc-per-node=3", "--max-restarts=3", resource("fail_until"), "2"});
+  CHECK(result.code() == 0);
+  CHECK(!result.left_something);
+  std::set<std::string> ports;
+  for (const int attempt : {0, 1, 2}) {
+    const std::string wanted = "attempt " + std::to_string(attempt) + " port ";
+    const auto lines = result.lines_of("[1] " + wanted);
+    REQUIRE(lines.size() == 1);
+    ports.insert(lines.front());
+  }
+  CHECK(ports.size() == 3);
+  CHECK(result.lines_of("[2] attempt 2").size() == 1);
+  CHECK_THAT(result.err, Contains("restart 2 of 3"));
+}
+
+TEST_CASE("restarts are used up") {
+  const auto result = run_ddprun(
+      {"--nproc-per-node=2", "--max-restarts=1", resource("fail_until"), "5"});
+  CHECK(result.code() == 3);
+  CHECK_THAT(result.err, Contains("attempt 2 of 2"));
+}
+
+TEST_CASE("many jobs at once do not meet") {
+  std::vector<std::unique_ptr<Ddprun>> jobs;
+  for (int job = 0; job < 8; ++job) {
+    jobs.push_back(std::make_unique<Ddprun>(
+        Ddprun::Arguments{"--standalone", resource("listen_on_master_port")}));
+  }
+  for (auto& job : jobs) {
+    const auto result = job->finish();
+    CHECK(result.code() == 0);
+    CHECK(result.out == "[0] reached\n");
+  }
+}

@@ -1,0 +1,94 @@
+#include <csignal>
+
+#include "test/launcher/run_ddprun.h"
+#include "test/support/catch.h"
+
+using Catch::Contains;
+using namespace launcher::test;
+
+namespace {
+
+/// What spam_output of a rank writes as its line `index`.
+std::string spam_line(int rank, int index) {
+  return std::to_string(index) +
+         std::string(index % 61, static_cast<char>('a' + rank % 26));
+}
+
+void check_spam(const Result& result, int ranks, int lines) {
+  size_t bytes = 0;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const std::string prefix = "[" + std::to_string(rank) + "] ";
+    const auto found = result.lines_of(prefix);
+    REQUIRE(found.size() == static_cast<size_t>(lines));
+    int wrong = 0;
+    for (int index = 0; index < lines; ++index) {
+      wrong += found[index] == spam_line(rank, index) ? 0 : 1;
+      bytes += prefix.size() + found[index].size() + 1;
+    }
+    CHECK(wrong == 0);
+  }
+  CHECK(result.out.size() == bytes);
+}
+
+}  // namespace
+
+TEST_CASE("lines of several ranks are never torn, lost or out of order") {
+  const auto result = run_ddprun(
+      {"--nproc-per-node=4", resource("spam_output"), "100000", "0"});
+  CHECK(result.code() == 0);
+  check_spam(result, 4, 100000);
+}
+
+TEST_CASE("the output of a worker that dies is not lost") {
+  const auto result = run_ddprun({resource("spam_output"), "5000", "7"});
+  CHECK(result.code() == 7);
+  check_spam(result, 1, 5000);
+}
+
+TEST_CASE("a reader that sleeps stops no death from being noticed") {
+  // Nobody reads stdout: rank 0 and ddprun have nowhere to write to.
+  Ddprun job({"--nproc-per-node=2",
+              "sh",
+              "-c",
+              "if [ $RANK = 0 ]; then exec " + resource("spam_output") +
+                  " 1000000 0; else exit 9; fi"});
+  job.await_err("rank 1 failed (exit code 9)");
+  const auto result = job.finish();  // now it is read
+  CHECK(result.code() == 9);
+  CHECK(!result.left_something);
+  const auto lines = result.lines_of("[0] ");
+  for (size_t index = 0; index + 1 < lines.size(); ++index) {
+    REQUIRE(lines[index] == spam_line(0, static_cast<int>(index)));
+  }
+}
+
+TEST_CASE("a reader that sleeps stops no signal") {
+  Ddprun job({resource("spam_output"), "1000000", "0"});
+  job.await_out("[0] 0\n");
+  job.signal(SIGTERM);
+  job.await_err("SIGTERM came");
+  const auto result = job.finish();
+  CHECK(result.code() == 128 + SIGTERM);
+}
+
+TEST_CASE("a reader that goes away (| head) does not end the job") {
+  Ddprun job({"--nproc-per-node=2", resource("spam_output"), "100000", "0"});
+  job.await_out("[0] 0\n");
+  job.close_out();
+  job.await_err("done", 2);
+  CHECK(job.finish().code() == 0);
+}
+
+TEST_CASE("stdout and stderr stay apart") {
+  const auto result =
+      run_ddprun({"sh", "-c", "echo out; echo err >&2; printf 'no newline'"});
+  CHECK(result.out == "[0] out\n[0] no newline\n");
+  CHECK(result.err == "[0] err\n");
+}
+
+TEST_CASE("very long lines arrive") {
+  const auto result =
+      run_ddprun({"sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' x; echo"});
+  CHECK(result.code() == 0);
+  CHECK(std::count(result.out.begin(), result.out.end(), 'x') == 3000000);
+}

@@ -1,0 +1,248 @@
+#include "launcher/options.h"
+
+#include <csignal>
+#include <cstdlib>
+
+#include "launcher/error.h"
+#include "test/support/catch.h"
+
+using Catch::Contains;
+using launcher::LaunchOptions;
+using launcher::parse_options;
+using launcher::ProgramKind;
+using launcher::UsageError;
+using Kind = launcher::WorkerCount::Kind;
+using Arguments = std::vector<std::string>;
+
+namespace {
+
+LaunchOptions parse(Arguments arguments) {
+  return std::get<LaunchOptions>(parse_options(std::move(arguments)));
+}
+
+/// One line that a user would see, or "" when there is no error.
+std::string error_of(Arguments arguments) {
+  try {
+    parse_options(std::move(arguments));
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+/// An environment variable for the time of a test.
+class ScopedVariable {
+ public:
+  ScopedVariable(const char* name, const char* value) : name_(name) {
+    ::setenv(name, value, 1);
+  }
+  ~ScopedVariable() { ::unsetenv(name_); }
+
+ private:
+  const char* name_;
+};
+
+}  // namespace
+
+TEST_CASE("defaults are torchrun's") {
+  const auto options = parse({"./train"});
+  CHECK(!options.worker_count);
+  CHECK(options.host_count == 1);
+  CHECK(options.host_rank == 0);
+  CHECK(options.master.host == "127.0.0.1");
+  CHECK(options.master.port == 0);
+  CHECK(options.max_restarts == 0);
+  CHECK(options.grace_period == std::chrono::seconds(30));
+  CHECK(options.role == "default");
+  CHECK(options.signals == std::vector<int>{SIGTERM, SIGINT, SIGHUP, SIGQUIT});
+  CHECK(options.redirects.empty());
+  CHECK(options.program_kind == ProgramKind::by_name);
+  CHECK(!options.dry_run);
+}
+
+TEST_CASE("both spellings of an option mean the same") {
+  for (const auto& arguments :
+       {Arguments{"--nproc-per-node=4", "p"},
+        Arguments{"--nproc_per_node=4", "p"},
+        Arguments{"--nproc_per_node", "4", "p"},
+        Arguments{"--nproc-per-node=2", "--nproc_per_node=4", "p"}}) {
+    CHECK(parse(arguments).worker_count->number == 4);
+  }
+  CHECK(parse({"--max_restarts=3", "p"}).max_restarts == 3);
+  CHECK(parse({"--node_rank=1",
+               "--nnodes=2",
+               "--master_addr=h",
+               "--master_port=1234",
+               "p"})
+            .master.port == 1234);
+}
+
+TEST_CASE("worker counts by name") {
+  CHECK(parse({"--nproc-per-node=auto", "p"}).worker_count->kind ==
+        Kind::automatic);
+  CHECK(parse({"--nproc-per-node=gpu", "p"}).worker_count->kind == Kind::gpu);
+  CHECK(parse({"--nproc-per-node=cpu", "p"}).worker_count->kind == Kind::cpu);
+}
+
+TEST_CASE("what follows the program is the program's") {
+  const Arguments rest{
+      "./train", "--nproc-per-node=9", "-h", "--", "-r", "x y"};
+  Arguments arguments{"--nproc-per-node", "2"};
+  arguments.insert(arguments.end(), rest.begin(), rest.end());
+  CHECK(parse(arguments).program == rest);
+  CHECK(parse(arguments).worker_count->number == 2);
+
+  arguments.insert(arguments.begin() + 2, "--");
+  CHECK(parse(arguments).program == rest);
+  CHECK(parse({"--", "--odd-name"}).program == Arguments{"--odd-name"});
+}
+
+TEST_CASE("streams of ranks") {
+  const auto options =
+      parse({"-r", "0:3,12:1", "--tee=2", "--local-ranks-filter=1,12", "p"});
+  CHECK(options.redirects.at(0).out);
+  CHECK(options.redirects.at(0).err);
+  CHECK(options.redirects.at(12).out);
+  CHECK(!options.redirects.at(12).err);
+  CHECK(!options.redirects.at(1).out);
+  CHECK(!options.tee.at(7).out);
+  CHECK(options.tee.at(7).err);
+  CHECK(*options.shown_ranks == std::vector<int>{1, 12});
+  CHECK(parse({"-r3", "p"}).redirects.at(5).err);
+  CHECK(parse({"-t", "0", "p"}).tee.empty());
+}
+
+TEST_CASE("master by address, by endpoint, or on this host") {
+  CHECK(parse({"--nnodes=2", "--master-addr=h", "p"}).master.port == 29500);
+  const auto endpoint =
+      parse({"--nnodes=2", "--rdzv-endpoint=[::1]:7000", "p"}).master;
+  CHECK(endpoint.host == "::1");
+  CHECK(endpoint.port == 7000);
+  CHECK(parse({"--nnodes=2", "--rdzv-endpoint=host7", "p"}).master.host ==
+        "host7");
+  const auto standalone = parse({"--standalone",
+                                 "--master-addr=other",
+                                 "--master-port=29500",
+                                 "--rdzv-backend=etcd",
+                                 "p"})
+                              .master;
+  CHECK(standalone.host == "127.0.0.1");
+  CHECK(standalone.port == 0);
+  CHECK(parse({"--master-port=0", "p"}).master.port == 0);
+}
+
+TEST_CASE("a torchrun command line is understood") {
+  const auto options = parse({"--nnodes=1:1",
+                              "--nproc_per_node=2",
+                              "--rdzv_backend=c10d",
+                              "--rdzv_endpoint=localhost:0",
+                              "--rdzv_id=job7",
+                              "--rdzv_conf=timeout=900",
+                              "--monitor_interval=0.5",
+                              "--start_method=spawn",
+                              "--local_addr=localhost",
+                              "--role=trainer",
+                              "--no-python",
+                              "./train"});
+  CHECK(options.run_id == "job7");
+  CHECK(options.role == "trainer");
+  CHECK(options.master.host == "localhost");
+  CHECK(options.program_kind == ProgramKind::executable);
+  CHECK(parse({"-m", "package.main"}).program_kind == ProgramKind::module);
+  CHECK(parse({"--run-path", "main"}).program_kind == ProgramKind::python);
+}
+
+TEST_CASE("variables of a rank") {
+  const auto options =
+      parse({"--env-rank", "A=x{rank}", "--env-rank=B=1=2", "p", "q"});
+  REQUIRE(options.rank_variables.size() == 2);
+  CHECK(options.rank_variables[0].name == "A");
+  CHECK(options.rank_variables[1].pattern == "1=2");
+  CHECK(options.program == Arguments{"p", "q"});
+}
+
+TEST_CASE("PET_ variables are defaults that the command line beats") {
+  const ScopedVariable workers("PET_NPROC_PER_NODE", "3");
+  const ScopedVariable standalone("PET_STANDALONE", "0");
+  const ScopedVariable dry_run("PET_DRY_RUN", "1");
+  CHECK(parse({"p"}).worker_count->number == 3);
+  CHECK(parse({"--nproc_per_node=5", "p"}).worker_count->number == 5);
+  CHECK(parse({"--master-port=1234", "p"}).master.port == 1234);
+  CHECK(parse({"p"}).dry_run);
+  const ScopedVariable bad("PET_MAX_RESTARTS", "many");
+  CHECK_THAT(error_of({"p"}), Contains("--max-restarts: expected an integer"));
+}
+
+TEST_CASE("every wrong value is one line that names the option") {
+  struct Row {
+    Arguments arguments;
+    std::string text;
+  };
+  const Row rows[] = {
+      {{"--nproc-per-node=0", "p"},
+       "--nproc-per-node: expected a number of workers above 0, auto, gpu or "
+       "cpu, but got \"0\""},
+      {{"--nproc-per-node=abc", "p"}, "but got \"abc\""},
+      {{"--nproc-per-node=-1", "p"}, "but got \"-1\""},
+      {{"--nproc-per-node=2x", "p"}, "but got \"2x\""},
+      {{"--nproc-per-node=", "p"}, "--nproc-per-node"},
+      {{"--nproc-per-node"}, "--nproc-per-node"},
+      {{"--bogus", "p"}, "unknown option --bogus"},
+      {{"--nproc-per-node=2", "-x", "p"}, "unknown option -x"},
+      {{}, "expected a program to start"},
+      {{"--nproc-per-node=2"}, "expected a program to start"},
+      {{"--"}, "expected a program to start"},
+      {{"--nnodes=0", "p"}, "--nnodes: expected a number of hosts"},
+      {{"--nnodes=1:2:3", "p"}, "--nnodes: expected a number of hosts"},
+      {{"--nnodes=1:4", "p"}, "expected a fixed number of hosts"},
+      {{"--nnodes=2", "p"}, "--master-addr: expected the name of the host"},
+      {{"--nnodes=2", "--master-addr=h", "--node-rank=2", "p"},
+       "--node-rank: expected a rank below --nnodes (2), but got 2"},
+      {{"--node-rank=-1", "p"}, "--node-rank: expected an integer"},
+      {{"--master-port=65536", "p"}, "--master-port: expected an integer"},
+      {{"--rdzv-endpoint=a:b:c:99999", "p"}, ""},  // an IPv6 address, it seems
+      {{"--rdzv-endpoint=host:99999", "p"}, "--rdzv-endpoint: expected host"},
+      {{"--rdzv-endpoint=[::1", "p"}, "--rdzv-endpoint: expected host"},
+      {{"--rdzv-endpoint=:1", "p"}, "--rdzv-endpoint: expected host"},
+      {{"--rdzv-backend=etcd", "p"}, "--rdzv-backend: expected static or c10d"},
+      {{"--rdzv-backend=c10d", "--nnodes=2", "--master-addr=h", "p"},
+       "--rdzv-backend: expected static"},
+      {{"--standalone", "--nnodes=2", "p"}, "--standalone: expected one host"},
+      {{"--gpus=0,,1", "p"}, "--gpus: expected items"},
+      {{"--gpus=0,0", "p"}, "--gpus: expected items"},
+      {{"--max-restarts=-1", "p"}, "--max-restarts: expected an integer"},
+      {{"--grace-period=-1", "p"}, "--grace-period: expected seconds"},
+      {{"--grace-period=nan", "p"}, "--grace-period: expected seconds"},
+      {{"--grace-period=1e99", "p"}, "--grace-period: expected seconds"},
+      {{"-r", "4", "p"}, "--redirects: expected 0 (none)"},
+      {{"-r", "0:1,", "p"}, "--redirects: expected"},
+      {{"-r", "11", "p"}, "--redirects: expected"},
+      {{"-r", "0:1,1", "p"}, "--redirects: expected"},
+      {{"-r", "1,0:1", "p"}, "--redirects: expected"},
+      {{"-r", "0:1,0:2", "p"}, "--redirects: expected"},
+      {{"-t", "x", "p"}, "--tee: expected"},
+      {{"--local-ranks-filter=a", "p"}, "--local-ranks-filter: expected"},
+      {{"--signals-to-handle=SIGKILL", "p"}, "--signals-to-handle: expected"},
+      {{"--signals-to-handle=SIGNONE", "p"}, "--signals-to-handle: expected"},
+      {{"--env-rank", "=x", "p"}, "--env-rank: expected NAME=value"},
+      {{"-m", "--no-python", "p"}, "expected at most one"},
+      {{"--standalone=maybe", "p"}, "standalone"},
+  };
+  for (const Row& row : rows) {
+    const std::string error = error_of(row.arguments);
+    CAPTURE(row.arguments, error);
+    CHECK_THAT(error, Contains(row.text));
+    CHECK(error.empty() == row.text.empty());
+    CHECK(error.find('\n') == std::string::npos);
+  }
+}
+
+TEST_CASE("help and version are information, not errors") {
+  const auto text = [](Arguments arguments) {
+    return std::get<launcher::Information>(parse_options(std::move(arguments)))
+        .text;
+  };
+  CHECK_THAT(text({"--help"}), Contains("--nproc-per-node"));
+  CHECK_THAT(text({"-h"}), Contains("--grace-period"));
+  CHECK_THAT(text({"--version"}), Contains("ddprun "));
+}

@@ -1,0 +1,177 @@
+#include <algorithm>
+#include <csignal>
+#include <random>
+
+#include "launcher/console.h"
+#include "launcher/line_splitter.h"
+#include "launcher/worker_output.h"
+#include "test/support/catch.h"
+
+using namespace launcher;
+
+namespace {
+
+using Lines = std::vector<std::pair<std::string, LineEnd>>;
+
+/// What a splitter makes of pieces of bytes.
+Lines split(const std::vector<std::string>& pieces,
+            LineSplitter::Returns returns = LineSplitter::Returns::in_text,
+            size_t longest = 1000) {
+  Lines lines;
+  const auto take = [&lines](std::string_view line, LineEnd end) {
+    lines.emplace_back(line, end);
+  };
+  LineSplitter splitter(returns, longest);
+  for (const auto& piece : pieces) {
+    splitter.feed(piece, take);
+  }
+  splitter.finish(take);
+  return lines;
+}
+
+constexpr auto kNewline = LineEnd::newline;
+constexpr auto kReturn = LineEnd::carriage_return;
+constexpr auto kCut = LineEnd::cut;
+constexpr auto kEndLines = LineSplitter::Returns::end_lines;
+
+std::string read_all(const Fd& fd) {
+  std::string text;
+  char buffer[4096];
+  for (ssize_t size; (size = ::read(fd.get(), buffer, sizeof(buffer))) > 0;) {
+    text.append(buffer, static_cast<size_t>(size));
+  }
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("lines are whole whatever pieces they come in") {
+  const Lines expected{{"one", kNewline}, {"", kNewline}, {"two", kNewline}};
+  CHECK(split({"one\n\ntwo\n"}) == expected);
+  CHECK(split({"o", "ne", "\n", "\n", "t", "wo\n"}) == expected);
+  CHECK(split({"one\n\nt", "", "wo", "\n"}) == expected);
+  CHECK(split({}) == Lines{});
+}
+
+TEST_CASE("an unfinished last line is not lost") {
+  CHECK(split({"one\ntw", "o"}) == Lines{{"one", kNewline}, {"two", kCut}});
+}
+
+TEST_CASE("a line without end is cut at the bound") {
+  CHECK(split({"abcdefgh", "ij\n"}, LineSplitter::Returns::in_text, 4) ==
+        Lines{{"abcd", kCut}, {"efghij", kNewline}});
+  const std::string exact(4, 'x');
+  CHECK(split({exact, "\n"}, LineSplitter::Returns::in_text, 4) ==
+        Lines{{exact, kNewline}});
+}
+
+TEST_CASE("carriage returns are text, unless a terminal asks for more") {
+  CHECK(split({"1%\r2%\r\n"}) == Lines{{"1%\r2%\r", kNewline}});
+  CHECK(split({"\r1%\r2%\rdone\n"}, kEndLines) ==
+        Lines{{"1%", kReturn}, {"2%", kReturn}, {"done", kNewline}});
+  CHECK(split({"a\r\nb\r", "\nc\r", "d"}, kEndLines) ==
+        Lines{{"a", kNewline}, {"b", kNewline}, {"c", kReturn}, {"d", kCut}});
+  CHECK(split({"a\r"}, kEndLines) == Lines{{"a", kCut}});
+}
+
+TEST_CASE("random bytes in random pieces: nothing is lost or added") {
+  std::mt19937 random(7);
+  for (int round = 0; round < 200; ++round) {
+    std::string bytes;
+    for (int index = 0; index < 300; ++index) {
+      bytes += "ab\n"[random() % 3];
+    }
+    std::vector<std::string> pieces;
+    for (size_t at = 0; at < bytes.size();) {
+      const size_t size = 1 + random() % 40;
+      pieces.push_back(bytes.substr(at, size));
+      at += size;
+    }
+    std::string joined;
+    for (const auto& [line, end] : split(pieces)) {
+      CHECK(line.find('\n') == std::string::npos);
+      joined += line + (end == kNewline ? "\n" : "");
+    }
+    CHECK(joined == bytes);
+  }
+}
+
+TEST_CASE("a console that nobody reads holds back, then gives all") {
+  EventLoop loop;
+  Pipe pipe = make_pipe();
+  Console console(pipe.write.get(), loop);
+  std::string expected;
+  for (int line = 0; !console.is_congested(); ++line) {
+    const std::string text = "line " + std::to_string(line);
+    console.write_line("[3] ", text, kNewline);
+    expected += "[3] " + text + "\n";
+    console.flush();  // returns, although the pipe is full
+  }
+  CHECK(!console.is_drained());
+  CHECK(::fcntl(pipe.read.get(), F_SETFL, O_NONBLOCK) == 0);
+  std::string text = read_all(pipe.read);
+  while (!console.is_drained()) {
+    loop.run_once();
+    text += read_all(pipe.read);
+  }
+  CHECK(text == expected);
+  // The caller's own descriptor is as it was.
+  CHECK((::fcntl(pipe.write.get(), F_GETFL) & O_NONBLOCK) == 0);
+}
+
+TEST_CASE("a console whose reader is gone drops what comes") {
+  ::signal(SIGPIPE, SIG_IGN);
+  EventLoop loop;
+  Pipe pipe = make_pipe();
+  Console console(pipe.write.get(), loop);
+  pipe.read.reset();
+  console.write_line("", "text", kNewline);
+  console.flush();
+  CHECK(console.is_drained());
+  ::signal(SIGPIPE, SIG_DFL);
+}
+
+TEST_CASE("a congested console stops the reading, not the loop") {
+  EventLoop loop;
+  Pipe out = make_pipe();
+  Console console(out.write.get(), loop);
+  WorkerOutput output(loop);
+  Pipe worker = make_pipe();
+  const auto& stream =
+      output.add(std::move(worker.read),
+                 {.console = &console, .prefix = "[0] ", .file = {}});
+  CHECK(::fcntl(worker.write.get(), F_SETFL, O_NONBLOCK) == 0);
+  const std::string line = std::string(1000, 'x') + "\n";
+  size_t written = 0;
+  while (!console.is_congested()) {
+    const ssize_t size = ::write(worker.write.get(), line.data(), line.size());
+    if (size > 0) {
+      written += static_cast<size_t>(size);
+    }
+    loop.run_once();
+    console.flush();
+  }
+  CHECK(written > 1000);
+  // Now the worker's pipe fills up: it waits, and nothing is thrown away.
+  ssize_t size = 0;
+  while ((size = ::write(worker.write.get(), line.data(), line.size())) > 0) {
+    written += static_cast<size_t>(size);
+  }
+  worker.write.reset();
+  CHECK(::fcntl(out.read.get(), F_SETFL, O_NONBLOCK) == 0);
+  std::string text;
+  const auto payload = [&text] {
+    return static_cast<size_t>(std::count(text.begin(), text.end(), 'x'));
+  };
+  output.finish();
+  while (!console.is_drained()) {
+    text += read_all(out.read);
+    console.flush();
+    if (!console.is_drained()) {
+      loop.run_once();
+    }
+  }
+  text += read_all(out.read);
+  CHECK(payload() == written - written / 1001);
+  CHECK(stream.last_lines().size() == 20);
+}

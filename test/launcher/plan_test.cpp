@@ -1,0 +1,244 @@
+#include "launcher/plan.h"
+
+#include <csignal>
+
+#include "launcher/devices.h"
+#include "launcher/error.h"
+#include "test/support/catch.h"
+
+using Catch::Contains;
+using launcher::Environment;
+using launcher::HostInfo;
+using launcher::Job;
+using launcher::LaunchOptions;
+using Kind = launcher::WorkerCount::Kind;
+
+namespace {
+
+Job job_of(int workers) {
+  Job job;
+  job.options.signals = {SIGTERM, SIGINT};
+  job.program = {"/bin/train", {"train", "--out=${local_rank}.pt", "$x $$"}};
+  job.worker_count = workers;
+  job.run_id = "job7";
+  return job;
+}
+
+launcher::Attempt attempt_of(int number) {
+  return {number, {"host0", 29500}, "/logs/attempt_" + std::to_string(number)};
+}
+
+}  // namespace
+
+TEST_CASE("every worker gets torchrun's environment") {
+  Job job = job_of(3);
+  job.options.host_count = 2;
+  job.options.host_rank = 1;
+  job.options.max_restarts = 4;
+  job.options.role = "trainer";
+  const auto plan = make_plan(job, attempt_of(2));
+  REQUIRE(plan.workers.size() == 3);
+  for (int local_rank = 0; local_rank < 3; ++local_rank) {
+    const auto& worker = plan.workers[local_rank];
+    const std::string rank = std::to_string(3 + local_rank);
+    CHECK(worker.rank == 3 + local_rank);
+    const Environment expected = {
+        {"RANK", rank},
+        {"LOCAL_RANK", std::to_string(local_rank)},
+        {"WORLD_SIZE", "6"},
+        {"LOCAL_WORLD_SIZE", "3"},
+        {"GROUP_RANK", "1"},
+        {"GROUP_WORLD_SIZE", "2"},
+        {"ROLE_NAME", "trainer"},
+        {"ROLE_RANK", rank},
+        {"ROLE_WORLD_SIZE", "6"},
+        {"MASTER_ADDR", "host0"},
+        {"MASTER_PORT", "29500"},
+        {"TORCHELASTIC_RESTART_COUNT", "2"},
+        {"TORCHELASTIC_MAX_RESTARTS", "4"},
+        {"TORCHELASTIC_RUN_ID", "job7"},
+        {"TORCHELASTIC_USE_AGENT_STORE", "False"},
+        {"TORCHELASTIC_ERROR_FILE",
+         "/logs/attempt_2/" + std::to_string(local_rank) + "/error.json"},
+        {"TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT"},
+        {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"},
+        {"OMP_NUM_THREADS", "1"},
+    };
+    CHECK(worker.environment == expected);
+  }
+}
+
+TEST_CASE("what the caller's environment says is kept") {
+  Job job = job_of(2);
+  job.environment = {{"OMP_NUM_THREADS", "8"},
+                     {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "0"},
+                     {"RANK", "77"}};
+  const auto worker = make_plan(job, attempt_of(0)).workers[1];
+  CHECK(worker.environment.count("OMP_NUM_THREADS") == 0);
+  CHECK(worker.environment.count("TORCH_NCCL_ASYNC_ERROR_HANDLING") == 0);
+  CHECK(worker.environment.count("CUDA_VISIBLE_DEVICES") == 0);
+  const auto merged = launcher::merge(job.environment, worker.environment);
+  CHECK(merged.at("RANK") == "1");
+  CHECK(merged.at("OMP_NUM_THREADS") == "8");
+}
+
+TEST_CASE("a single worker keeps all threads of the host") {
+  const auto plan = make_plan(job_of(1), attempt_of(0));
+  CHECK(plan.workers[0].environment.count("OMP_NUM_THREADS") == 0);
+}
+
+TEST_CASE("GPUs and variables of a rank reach the workers") {
+  Job job = job_of(2);
+  job.gpus = "0,2";
+  job.options.host_rank = 1;
+  job.options.host_count = 2;
+  job.options.rank_variables = {{"NCCL_HOSTID", "fake{rank}"},
+                                {"SLOT", "{local_rank}/{local_rank}"}};
+  const auto plan = make_plan(job, attempt_of(0));
+  CHECK(plan.workers[1].environment.at("CUDA_VISIBLE_DEVICES") == "0,2");
+  CHECK(plan.workers[1].environment.at("NCCL_HOSTID") == "fake3");
+  CHECK(plan.workers[1].environment.at("SLOT") == "1/1");
+}
+
+TEST_CASE("arguments are the user's own, but for the local rank") {
+  const auto plan = make_plan(job_of(2), attempt_of(0));
+  CHECK(plan.path == "/bin/train");
+  CHECK(plan.workers[1].argv ==
+        std::vector<std::string>{"train", "--out=1.pt", "$x $$"});
+}
+
+TEST_CASE("redirect hides, tee shows and stores, the filter hides") {
+  Job job = job_of(3);
+  job.options.redirects = launcher::parse_stream_map("0:1");
+  job.options.tee = launcher::parse_stream_map("1:2");
+  job.options.shown_ranks = {{0, 1}};
+  const auto plan = make_plan(job, attempt_of(0));
+  const auto& first = plan.workers[0];
+  CHECK(first.to_file.out);
+  CHECK(!first.to_console.out);
+  CHECK(!first.to_file.err);
+  CHECK(first.to_console.err);
+  const auto& second = plan.workers[1];
+  CHECK(second.to_file.err);
+  CHECK(second.to_console.err);
+  CHECK(!second.to_file.out);
+  CHECK(second.to_console.out);
+  CHECK(!plan.workers[2].to_console.out);
+  CHECK(!plan.workers[2].to_console.err);
+}
+
+TEST_CASE("the prefix is the rank, or torchrun's template") {
+  Job job = job_of(1);
+  job.options.host_count = 13;
+  job.options.host_rank = 12;
+  CHECK(make_plan(job, attempt_of(0)).workers[0].prefix == "[12] ");
+  job.environment["TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"] =
+      "[${role_name}-${local_rank}:${rank}]: ";
+  CHECK(make_plan(job, attempt_of(0)).workers[0].prefix == "[default-0:12]: ");
+}
+
+TEST_CASE("a described plan is commands for a shell") {
+  Job job = job_of(1);
+  job.program.argv = {"./train", "a b", "it's", "", "--lr=0.1"};
+  const auto text = describe(make_plan(job, attempt_of(0)));
+  CHECK(text == R"(# rank 0, local rank 0
+env \
+  GROUP_RANK=0 \
+  GROUP_WORLD_SIZE=1 \
+  LOCAL_RANK=0 \
+  LOCAL_WORLD_SIZE=1 \
+  MASTER_ADDR=host0 \
+  MASTER_PORT=29500 \
+  RANK=0 \
+  ROLE_NAME=default \
+  ROLE_RANK=0 \
+  ROLE_WORLD_SIZE=1 \
+  TORCHELASTIC_ERROR_FILE=/logs/attempt_0/0/error.json \
+  TORCHELASTIC_MAX_RESTARTS=0 \
+  TORCHELASTIC_RESTART_COUNT=0 \
+  TORCHELASTIC_RUN_ID=job7 \
+  TORCHELASTIC_SIGNALS_TO_HANDLE=SIGTERM,SIGINT \
+  TORCHELASTIC_USE_AGENT_STORE=False \
+  TORCH_NCCL_ASYNC_ERROR_HANDLING=1 \
+  WORLD_SIZE=1 \
+  ./train 'a b' 'it'\''s' '' --lr=0.1
+)");
+}
+
+TEST_CASE("GPUs are chosen among those that can be seen") {
+  const HostInfo host{.name = "h", .cpu_count = 6, .gpu_count = 4};
+  const HostInfo bare{.name = "h", .cpu_count = 6, .gpu_count = 0};
+  const Environment masked{{"CUDA_VISIBLE_DEVICES", "3, 1"}};
+  using Ids = std::vector<std::string>;
+  CHECK(visible_gpus(host, {}) == Ids{"0", "1", "2", "3"});
+  CHECK(visible_gpus(host, masked) == Ids{"3", "1"});
+  CHECK(visible_gpus(host, {{"CUDA_VISIBLE_DEVICES", ""}}).empty());
+  CHECK(visible_gpus(host, {{"CUDA_VISIBLE_DEVICES", "-1"}}).empty());
+  CHECK(visible_gpus(host, {{"CUDA_VISIBLE_DEVICES", "2,-1,0"}}) == Ids{"2"});
+  CHECK(visible_gpus(host, {{"CUDA_VISIBLE_DEVICES", "GPU-5e3,MIG-1"}}) ==
+        Ids{"GPU-5e3", "MIG-1"});
+  CHECK(visible_gpus(bare, masked).empty());
+  CHECK_THROWS_WITH(
+      visible_gpus(host, {{"CUDA_VISIBLE_DEVICES", "0,4"}}),
+      Contains("names GPU 4, but this host has 4, numbered from 0"));
+
+  LaunchOptions options;
+  CHECK(!chosen_gpus(options, host, {}));
+  options.gpus = Ids{"1", "3"};
+  CHECK(chosen_gpus(options, host, {}) == "1,3");
+  CHECK(chosen_gpus(options, host, masked) == "1,3");
+  options.gpus = Ids{"4"};
+  CHECK_THROWS_WITH(chosen_gpus(options, host, {}),
+                    Contains("--gpus: ") && Contains("got 4") &&
+                        Contains("this host has 4, numbered from 0"));
+  CHECK_THROWS_WITH(chosen_gpus(options, bare, {}),
+                    Contains("this host has none"));
+  options.gpus = Ids{"0"};
+  CHECK_THROWS_WITH(
+      chosen_gpus(options, host, masked),
+      Contains("got 0 and CUDA_VISIBLE_DEVICES=3, 1 does not show it"));
+}
+
+TEST_CASE("worker counts follow the machine") {
+  const HostInfo host{.name = "h", .cpu_count = 6, .gpu_count = 4};
+  const HostInfo bare{.name = "h", .cpu_count = 6, .gpu_count = 0};
+  const Environment masked{{"CUDA_VISIBLE_DEVICES", "3,1"}};
+  LaunchOptions options;
+  CHECK(choose_worker_count(options, host, {}) == 1);
+  options.gpus = {{"0", "2", "3"}};
+  CHECK(choose_worker_count(options, host, {}) == 3);
+  options.worker_count = {Kind::number, 7};
+  CHECK(choose_worker_count(options, host, {}) == 7);
+  options.worker_count = {Kind::gpu, 0};
+  CHECK(choose_worker_count(options, host, {}) == 3);
+  options.gpus.reset();
+  CHECK(choose_worker_count(options, host, {}) == 4);
+  CHECK(choose_worker_count(options, host, masked) == 2);
+  CHECK_THROWS_WITH(choose_worker_count(options, bare, {}),
+                    Contains("--nproc-per-node: gpu asks"));
+  CHECK_THROWS_WITH(
+      choose_worker_count(options, host, {{"CUDA_VISIBLE_DEVICES", ""}}),
+      Contains("shows none"));
+  options.worker_count = {Kind::automatic, 0};
+  CHECK(choose_worker_count(options, host, masked) == 2);
+  CHECK(choose_worker_count(options, bare, {}) == 6);
+  options.worker_count = {Kind::cpu, 0};
+  CHECK(choose_worker_count(options, host, {}) == 6);
+}
+
+TEST_CASE("a job is whole: run id, program, devices that exist") {
+  LaunchOptions options;
+  options.program = {"/bin/sh"};
+  options.program_kind = launcher::ProgramKind::executable;
+  CHECK(make_job(options, HostInfo{}, {}, "unique").run_id == "unique");
+  options.host_count = 2;
+  CHECK(make_job(options, HostInfo{}, {}, "unique").run_id == "none");
+  CHECK_THROWS_WITH(
+      make_job(options,
+               HostInfo{.name = "h", .cpu_count = 1, .gpu_count = 2},
+               {{"CUDA_VISIBLE_DEVICES", "0,2"}},
+               "unique"),
+      Contains("names GPU 2, but this host has 2"));
+  options.run_id = "mine";
+  CHECK(make_job(options, HostInfo{}, {}, "unique").run_id == "mine");
+}

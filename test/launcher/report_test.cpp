@@ -1,0 +1,127 @@
+#include "launcher/report.h"
+
+#include <csignal>
+
+#include "launcher/error_file.h"
+#include "test/support/catch.h"
+
+using Catch::Contains;
+using namespace launcher;
+
+namespace {
+
+WorkerExit exit_of(int rank, ExitStatus status, int asked_by = 0) {
+  WorkerExit exit;
+  exit.rank = rank;
+  exit.local_rank = rank % 4;
+  exit.pid = 1000 + rank;
+  exit.status = status;
+  exit.asked_by = asked_by;
+  exit.after = std::chrono::milliseconds(12345);
+  return exit;
+}
+
+AttemptResult result_of(std::vector<WorkerExit> exits) {
+  AttemptResult result;
+  result.host = "node7";
+  result.exits = std::move(exits);
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("all is well: nothing to say") {
+  const auto report = make_report(result_of({exit_of(1, {}), exit_of(0, {})}));
+  CHECK(report.text.empty());
+  CHECK(report.exit_code == 0);
+}
+
+TEST_CASE("the first that failed by itself is the cause") {
+  auto result = result_of({exit_of(0, {}),
+                           exit_of(5, {.code = 3}),
+                           exit_of(4, {.code = 1}),
+                           exit_of(6, {.signal = SIGTERM}, SIGTERM),
+                           exit_of(7, {.signal = SIGKILL}, SIGTERM)});
+  result.exits[1].last_lines = {"Traceback:", "  ValueError"};
+  result.max_restarts = 2;
+  const auto report = make_report(result);
+  CHECK(report.exit_code == 3);
+  CHECK(report.text == R"(ddprun: rank 5 failed first: exit code 3
+  host node7, local rank 1, pid 1005, 12.3 s after its start, attempt 1 of 3
+  its last lines on stderr:
+    | Traceback:
+    |   ValueError
+  the other workers:
+    rank 0 (pid 1000): exit code 0
+    rank 4 (pid 1004): exit code 1, after the first failure
+    rank 6 (pid 1006): SIGTERM, stopped by ddprun
+    rank 7 (pid 1007): SIGKILL, stopped by ddprun (SIGTERM)
+)");
+}
+
+TEST_CASE("what ddprun stopped is never the cause") {
+  const auto report =
+      make_report(result_of({exit_of(0, {.signal = SIGTERM}, SIGTERM),
+                             exit_of(1, {.signal = SIGSEGV})}));
+  CHECK_THAT(report.text, Contains("rank 1 failed first: killed by SIGSEGV"));
+  CHECK_THAT(report.text, Contains("it wrote nothing to stderr"));
+  CHECK(report.exit_code == 128 + SIGSEGV);
+}
+
+TEST_CASE("an error file is part of the report") {
+  auto result = result_of({exit_of(0, {.code = 1})});
+  result.exits[0].message = "ValueError: no\nsecond line";
+  CHECK_THAT(make_report(result).text,
+             Contains("  its error file:\n    | ValueError: no\n    | second "
+                      "line\n"));
+}
+
+TEST_CASE("a SIGKILL from elsewhere has a hint") {
+  const auto report = make_report(result_of({exit_of(0, {.signal = SIGKILL})}));
+  CHECK_THAT(report.text, Contains("memory is full"));
+  CHECK(report.exit_code == 137);
+}
+
+TEST_CASE("a signal to ddprun is the cause when it came first") {
+  auto result = result_of({exit_of(0, {.signal = SIGINT}, SIGINT),
+                           exit_of(1, {.signal = SIGKILL}, SIGKILL),
+                           exit_of(2, {.code = 0}, SIGINT)});
+  result.stop_signal = SIGINT;
+  const auto report = make_report(result);
+  CHECK(report.exit_code == 130);
+  CHECK(report.text == R"(ddprun: stopped by SIGINT
+  the other workers:
+    rank 0 (pid 1000): SIGINT, stopped by ddprun
+    rank 1 (pid 1001): SIGKILL, stopped by ddprun
+    rank 2 (pid 1002): exit code 0, stopped by ddprun (SIGINT)
+)");
+}
+
+TEST_CASE("a worker that cannot be killed is named") {
+  auto result = result_of({exit_of(0, {.code = 9})});
+  result.survivors = {{1, 4242}};
+  const auto report = make_report(result);
+  CHECK(report.exit_code == 9);
+  CHECK_THAT(report.text,
+             Contains("rank 1 (pid 4242): still there after SIGKILL"));
+}
+
+TEST_CASE("messages of error files, as torch writes them") {
+  CHECK(message_of_error_file(
+            R"({"message":{"message":"ValueError: x","extraInfo":{}}})") ==
+        "ValueError: x");
+  CHECK(message_of_error_file(R"({"message":"plain","timestamp":1})") ==
+        "plain");
+  for (const char* text : {"",
+                           "{",
+                           "[]",
+                           "null",
+                           "{}",
+                           R"({"message":1})",
+                           R"({"message":{"message":["x"]}})",
+                           "\xff\xfe"}) {
+    CAPTURE(text);
+    CHECK(message_of_error_file(text).empty());
+  }
+  CHECK(read_error_file("/nonexistent/error.json").empty());
+}

@@ -1,0 +1,172 @@
+#include "test/launcher/run_ddprun.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <sstream>
+#include <stdexcept>
+
+namespace launcher::test {
+namespace {
+
+constexpr int kHangMs = 60'000;
+
+int count_of(const std::string& text, const std::string& part) {
+  int count = 0;
+  for (size_t at = text.find(part); at != std::string::npos;
+       at = text.find(part, at + part.size())) {
+    ++count;
+  }
+  return count;
+}
+
+Pipe make_input(const std::string& input) {
+  Pipe pipe = make_pipe();
+  check(static_cast<int>(::write(pipe.write.get(), input.data(), input.size())),
+        "write");
+  return pipe;
+}
+
+[[noreturn]] void exec_ddprun(
+    const Ddprun::Arguments& arguments,
+    const std::map<std::string, std::string>& variables) {
+  std::vector<char*> argv{const_cast<char*>(DDPRUN_PATH)};
+  for (const auto& argument : arguments) {
+    argv.push_back(const_cast<char*>(argument.c_str()));
+  }
+  argv.push_back(nullptr);
+  for (const auto& [name, value] : variables) {
+    ::setenv(name.c_str(), value.c_str(), 1);
+  }
+  ::execv(DDPRUN_PATH, argv.data());
+  ::_exit(98);
+}
+
+}  // namespace
+
+std::string resource(const std::string& name) {
+  return std::string(DDP_TEST_RESOURCES_DIR) + "/" + name;
+}
+
+std::string ddprun_path() {
+  return DDPRUN_PATH;
+}
+
+std::vector<std::string> Result::lines_of(const std::string& prefix) const {
+  std::vector<std::string> lines;
+  std::istringstream stream(out);
+  for (std::string line; std::getline(stream, line);) {
+    if (line.compare(0, prefix.size(), prefix) == 0) {
+      lines.push_back(line.substr(prefix.size()));
+    }
+  }
+  return lines;
+}
+
+Ddprun::Ddprun(const Arguments& arguments,
+               const std::map<std::string, std::string>& variables,
+               const std::string& input) {
+  Pipe in = make_input(input);
+  Pipe out = make_pipe();
+  Pipe err = make_pipe();
+  Pipe life = make_pipe();
+  pid_ = check(::fork(), "fork");
+  if (pid_ == 0) {
+    ::dup2(in.read.get(), 0);
+    ::dup2(out.write.get(), 1);
+    ::dup2(err.write.get(), 2);
+    ::fcntl(life.write.get(), F_SETFD, 0);  // inherited by the whole job
+    exec_ddprun(arguments, variables);
+  }
+  in_ = std::move(in.write);
+  out_.fd = std::move(out.read);
+  err_.fd = std::move(err.read);
+  life_.fd = std::move(life.read);
+}
+
+Ddprun::~Ddprun() {
+  if (pid_ > 0) {
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+  }
+}
+
+/// False at the end of the stream.
+bool Ddprun::read_some(Stream& stream) {
+  char buffer[64 * 1024];
+  pollfd ready{stream.fd.get(), POLLIN, 0};
+  if (::poll(&ready, 1, kHangMs) == 0) {
+    throw std::runtime_error("nothing came for a minute after: " + stream.text);
+  }
+  const ssize_t size = retry_interrupted(
+      [&] { return ::read(stream.fd.get(), buffer, sizeof(buffer)); });
+  if (size > 0) {
+    stream.text.append(buffer, static_cast<size_t>(size));
+  }
+  return size > 0;
+}
+
+void Ddprun::await(Stream& stream, const std::string& text, int count) {
+  while (count_of(stream.text, text) < count) {
+    if (!read_some(stream)) {
+      throw std::runtime_error("\"" + text + "\" never came: " + stream.text);
+    }
+  }
+}
+
+void Ddprun::await_out(const std::string& text, int count) {
+  await(out_, text, count);
+}
+
+void Ddprun::await_err(const std::string& text, int count) {
+  await(err_, text, count);
+}
+
+int Ddprun::number_after(const std::string& text) const {
+  return std::stoi(out_.text.substr(out_.text.find(text) + text.size()));
+}
+
+void Ddprun::signal(int number) const {
+  ::kill(pid_, number);
+}
+
+Result Ddprun::finish() {
+  close_input();
+  bool open = true;
+  while (open) {
+    pollfd ready[] = {{out_.fd.get(), POLLIN, 0}, {err_.fd.get(), POLLIN, 0}};
+    if (::poll(ready, 2, kHangMs) == 0) {
+      throw std::runtime_error("ddprun hangs: " + err_.text);
+    }
+    open = false;
+    for (Stream* stream : {&out_, &err_}) {
+      const pollfd& state = ready[stream == &out_ ? 0 : 1];
+      if (stream->fd && state.revents != 0 && !read_some(*stream)) {
+        stream->fd.reset();
+      }
+      open = open || stream->fd;
+    }
+  }
+  siginfo_t info{};
+  ::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED);
+  pid_ = -1;
+  Result result;
+  (info.si_code == CLD_EXITED ? result.status.code : result.status.signal) =
+      info.si_status;
+  result.out = out_.text;
+  result.err = err_.text;
+  pollfd end{life_.fd.get(), POLLIN, 0};
+  result.left_something = ::poll(&end, 1, kHangMs) == 0;
+  return result;
+}
+
+Result run_ddprun(const Ddprun::Arguments& arguments,
+                  const std::map<std::string, std::string>& variables,
+                  const std::string& input) {
+  return Ddprun(arguments, variables, input).finish();
+}
+
+}  // namespace launcher::test

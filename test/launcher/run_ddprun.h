@@ -1,0 +1,86 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "launcher/exit_status.h"
+#include "launcher/fd.h"
+
+namespace launcher::test {
+
+/// Path of a child program of test/resources.
+std::string resource(const std::string& name);
+
+/// Path of ddprun, for a job in a job.
+std::string ddprun_path();
+
+/// How a ddprun that a test started ended.
+struct Result {
+  ExitStatus status;
+  std::string out;
+  std::string err;
+  bool left_something = false;  ///< a process of the job outlived it
+
+  int code() const { return status.shell_code(); }
+  /// Lines of `out` that start with the prefix, without it.
+  std::vector<std::string> lines_of(const std::string& prefix) const;
+};
+
+/// The real ddprun as a child of the test.
+///
+/// Every process of the job inherits the write end of a pipe: when it has
+/// ended, nobody is left. All waiting is for such events; a test that would
+/// hang fails after a minute.
+class Ddprun {
+ public:
+  using Arguments = std::vector<std::string>;
+
+  explicit Ddprun(const Arguments& arguments,
+                  const std::map<std::string, std::string>& variables = {},
+                  const std::string& input = "");
+  ~Ddprun();
+  Ddprun(const Ddprun&) = delete;
+  Ddprun& operator=(const Ddprun&) = delete;
+
+  pid_t pid() const { return pid_; }
+
+  /// Waits until stdout (stderr) has shown `text` `count` times.
+  void await_out(const std::string& text, int count = 1);
+  void await_err(const std::string& text, int count = 1);
+
+  /// The number after `text` in what stdout has shown.
+  int number_after(const std::string& text) const;
+
+  void signal(int number) const;
+  /// stdin of the first worker ends; finish() does it too.
+  void close_input() { in_.reset(); }
+  void close_out() { out_.fd.reset(); }
+
+  /// Waits for the end of ddprun, then of everything it started.
+  Result finish();
+
+ private:
+  struct Stream {
+    Fd fd;
+    std::string text;
+  };
+
+  static void await(Stream& stream, const std::string& text, int count);
+  static bool read_some(Stream& stream);
+
+  pid_t pid_ = -1;
+  Fd in_;
+  Stream out_;
+  Stream err_;
+  Stream life_;
+};
+
+/// Starts ddprun and waits for its end.
+Result run_ddprun(const Ddprun::Arguments& arguments,
+                  const std::map<std::string, std::string>& variables = {},
+                  const std::string& input = "");
+
+}  // namespace launcher::test

@@ -1,0 +1,15 @@
+// exit_with CODE RANK [TEXT]: RANK writes TEXT to stderr and exits with CODE at
+// once; the others wait for ever.
+#include <unistd.h>
+
+#include "child.h"
+
+int main(int argc, char** argv) {
+  if (rank() != std::atoi(argv[2])) {
+    pause();
+  }
+  if (argc > 3) {
+    std::fprintf(stderr, "%s\n", argv[3]);
+  }
+  return std::atoi(argv[1]);
+}

@@ -1,0 +1,17 @@
+// fail_until ATTEMPT: before it, rank 1 exits with code 3 and the others wait;
+// from it on all show their port and exit with 0.
+#include <unistd.h>
+
+#include "child.h"
+
+int main(int, char** argv) {
+  std::printf("attempt %d port %s\n", attempt(), std::getenv("MASTER_PORT"));
+  std::fflush(stdout);
+  if (attempt() >= std::atoi(argv[1])) {
+    return 0;
+  }
+  if (rank() == 1) {
+    return 3;
+  }
+  pause();
+}
