@@ -1,0 +1,33 @@
+# Sourced by the scripts: where things are, and how they speak.
+
+# What is downloaded is shared by all clones.
+DDP_CACHE="${XDG_CACHE_HOME:-$HOME/.cache}/ddp-libtorch"
+DDP_VENV="$DDP_CACHE/venv"
+
+say() { printf '== %s\n' "$*"; }
+die() {
+  printf 'error: %s\n' "$*" >&2
+  exit 1
+}
+
+# Packages need root; elsewhere sudo, which must not ask.
+as_root() {
+  if [ "$(id -u)" -eq 0 ]; then
+    "$@"
+  elif command -v sudo >/dev/null; then
+    sudo -n "$@"
+  else
+    die "run as root, or install sudo, or install by hand: $*"
+  fi
+}
+
+# Runs a command while no other clone runs one under the same lock.
+with_lock() {
+  local lock="$DDP_CACHE/$1.lock"
+  shift
+  mkdir -p "$DDP_CACHE"
+  (
+    flock 9
+    "$@"
+  ) 9>"$lock"
+}

@@ -1,0 +1,158 @@
+// This file has its own main().
+#define CATCH_CONFIG_RUNNER
+#include <torch/torch.h>
+
+#include <c10/cuda/CUDAStream.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "ddp/collectives.h"
+#include "ddp/detail/exchange.h"
+#include "ddp/detail/failure_flag.h"
+#include "ddp/detail/state_sync.h"
+#include "ddp/distributed_data_parallel.h"
+#include "ddp/process_group.h"
+#include "test/support/catch.h"
+
+// One rank over NCCL: a collective of one is a copy on the device, but work,
+// streams and events are NCCL's.
+namespace ddp {
+namespace {
+
+/// The job of one test.
+class Job {
+ public:
+  Job() {
+    init_process_group(
+        ProcessGroupOptions().backend("nccl").worker_env(WorkerEnv()));
+  }
+  ~Job() { destroy_process_group(); }
+};
+
+torch::Tensor leaf(at::IntArrayRef sizes) {
+  return torch::ones(sizes, local_device()).requires_grad_();
+}
+
+TEST_CASE("one rank over NCCL", "[gpu]") {
+  const Job job;
+  CHECK(process_group()->getBackendName() == "nccl");
+  CHECK(local_device() == torch::Device(torch::kCUDA, 0));
+  barrier();
+  CHECK(new_group({0})->getSize() == 1);
+  const auto mean = reduce_tensor(torch::full({3}, 2.5, local_device()));
+  CHECK(mean.is_cuda());
+  CHECK(mean.cpu().equal(torch::full({3}, 2.5)));
+}
+
+TEST_CASE("a GPU that is not there", "[gpu]") {
+  WorkerEnv env;
+  env.local_rank = torch::cuda::device_count();
+  CHECK_THROWS_WITH(
+      init_process_group(ProcessGroupOptions().backend("nccl").worker_env(env)),
+      Catch::Contains("Expected a GPU for LOCAL_RANK="));
+}
+
+TEST_CASE("texts and state travel over NCCL", "[gpu]") {
+  const Job job;
+  const auto group = process_group();
+  CHECK(detail::all_gather_text(*group, local_device(), "one") ==
+        std::vector<std::string>{"one"});
+  CHECK(detail::broadcast_text(*group, local_device(), "two") == "two");
+  auto state = torch::full({4}, 3.0, local_device());
+  detail::broadcast_from_rank_0(*group, {state});
+  CHECK(state.cpu().equal(torch::full({4}, 3.0)));
+}
+
+TEST_CASE("the reducer on a stream of the user's", "[gpu]") {
+  const Job job;
+  const bool as_view = GENERATE(false, true);
+  auto a = leaf({1000});
+  auto b = leaf({300, 40});
+  auto c = torch::ones({7}, torch::dtype(torch::kHalf).device(local_device()))
+               .requires_grad_();
+  Reducer reducer({{"a", a}, {"b", b}, {"c", c}},
+                  process_group(),
+                  DistributedDataParallelOptions()
+                      .gradient_as_bucket_view(as_view)
+                      .first_bucket_cap_mb(0.001));
+  const auto stream = c10::cuda::getStreamFromPool();
+  const c10::StreamGuard guard(stream);
+  torch::optim::SGD optimizer({a, b, c}, 0.5);
+  for (int step = 1; step <= 5; ++step) {
+    optimizer.zero_grad();
+    reducer.arm();
+    auto loss = step * (a.sum() + 2 * b.sum()) + 3 * c.to(torch::kFloat).sum();
+    reducer.watch(loss);
+    loss.backward();
+    CHECK(a.grad().cpu().eq(step).all().item<bool>());
+    CHECK(b.grad().cpu().eq(2 * step).all().item<bool>());
+    CHECK(c.grad().cpu().eq(3).all().item<bool>());
+    optimizer.step();
+  }
+  CHECK(a.detach().cpu().eq(1 - 0.5 * 15).all().item<bool>());
+}
+
+TEST_CASE("a missing gradient on a GPU", "[gpu]") {
+  const Job job;
+  auto used = leaf({3});
+  auto other = leaf({3});
+  Reducer reducer({{"used", used}, {"other", other}}, process_group());
+  reducer.arm();
+  auto loss = used.sum();
+  reducer.watch(loss);
+  CHECK_THROWS_WITH(loss.backward(),
+                    Catch::Contains("got none: on rank 0: other;"));
+}
+
+TEST_CASE("a failure flag is read without waiting", "[gpu]") {
+  auto bucket = torch::zeros({5}, torch::kCUDA);
+  detail::FailureFlag flag(bucket);
+  CHECK_FALSE(flag.raised());
+  flag.raise();
+  torch::cuda::synchronize();
+  CHECK_FALSE(flag.raised());  // of the time before; fetches the value
+  torch::cuda::synchronize();
+  CHECK(flag.raised());
+  CHECK(bucket.cpu().equal(torch::tensor({0.f, 0.f, 0.f, 0.f, 1.f})));
+}
+
+TEST_CASE("DistributedDataParallel trains on a GPU as the module does",
+          "[gpu]") {
+  const Job job;
+  torch::manual_seed(3);
+  torch::nn::Sequential plain(torch::nn::Conv2d(1, 4, 3),
+                              torch::nn::BatchNorm2d(4),
+                              torch::nn::Flatten(),
+                              torch::nn::Linear(4 * 36, 3));
+  plain->to(local_device());
+  auto wrapped =
+      std::dynamic_pointer_cast<torch::nn::SequentialImpl>(plain->clone());
+  DistributedDataParallel model(wrapped);
+  torch::optim::Adam one(plain->parameters());
+  torch::optim::Adam two(model->parameters());
+  for (int step = 0; step < 5; ++step) {
+    const auto batch = torch::randn({8, 1, 8, 8}, local_device());
+    one.zero_grad();
+    plain->forward(batch).pow(2).mean().backward();
+    one.step();
+    two.zero_grad();
+    model->forward(batch).pow(2).mean().backward();
+    two.step();
+  }
+  for (const auto& item : plain->named_parameters()) {
+    CHECK(wrapped->named_parameters()[item.key()].allclose(
+        item.value(), 1e-4, 1e-5));
+  }
+}
+
+}  // namespace
+}  // namespace ddp
+
+int main(int argc, char** argv) {
+  if (!torch::cuda::is_available()) {
+    std::puts("skipped: LibTorch sees no GPU");
+    return 77;
+  }
+  return Catch::Session().run(argc, argv);
+}
