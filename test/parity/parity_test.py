@@ -2,12 +2,11 @@
 the same batches, and compares what comes out: bit for bit with 2 ranks, where a
 sum has one order only; to 1e-6 with 4, where Gloo's ring may add in another.
 
-usage: parity_test.py DDP_DIGITS DIGITS_CSV
+usage: parity_test.py DDPRUN DDP_DIGITS DIGITS_CSV
 """
 
 import itertools
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -47,27 +46,12 @@ def write_input(folder, csv, world):
         ddp_digits.write_tensor(tensor, f"{folder}/state/{name}")
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 def run_ranks(command, world):
-    port = free_port()
-    ranks = [subprocess.Popen(command, env=dict(
-        os.environ, RANK=str(rank), LOCAL_RANK=str(rank),
-        WORLD_SIZE=str(world), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port),
-        OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES=""))
-        for rank in range(world)]
-    try:
-        for rank, process in enumerate(ranks):
-            code = process.wait(TIMEOUT)
-            assert code == 0, f"rank {rank} of {command[0]} ended with {code}"
-    finally:
-        for process in ranks:
-            process.kill()
-            process.wait()
+    subprocess.run([DDPRUN, "--standalone", f"--nproc-per-node={world}",
+                    *command],
+                   env=dict(os.environ, OMP_NUM_THREADS="1",
+                            CUDA_VISIBLE_DEVICES=""),
+                   check=True, timeout=TIMEOUT)
 
 
 def read_floats(file):
@@ -127,5 +111,5 @@ class Parity(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    DDP_DIGITS, DIGITS_CSV = sys.argv[1:3]
+    DDPRUN, DDP_DIGITS, DIGITS_CSV = sys.argv[1:4]
     unittest.main(argv=sys.argv[:1], verbosity=2)
