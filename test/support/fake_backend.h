@@ -47,14 +47,22 @@ class FakeBackend : public c10d::Backend {
 
  private:
   struct Done : c10d::Work {
+    explicit Done(at::Tensor tensor) : tensor(std::move(tensor)) {}
     bool isCompleted() override { return true; }
     bool wait(std::chrono::milliseconds) override { return true; }
+    c10::intrusive_ptr<c10::ivalue::Future> getFuture() override {
+      auto future = c10::make_intrusive<c10::ivalue::Future>(
+          c10::ListType::create(c10::TensorType::get()));
+      future->markCompleted(std::vector<at::Tensor>{tensor});
+      return future;
+    }
+    at::Tensor tensor;
   };
 
   c10::intrusive_ptr<c10d::Work> record(const char* name,
                                         const at::Tensor& tensor) {
     calls_.push_back({name, tensor.numel()});
-    return c10::make_intrusive<Done>();
+    return c10::make_intrusive<Done>(tensor);
   }
 
   std::vector<Call> calls_;

@@ -1,0 +1,162 @@
+#include "test/bench/arms.h"
+
+#include <limits>
+
+#include <torch/nn/init.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/sgd.h>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/csrc/distributed/c10d/reducer.hpp>
+
+#include "ddp/distributed_data_parallel.h"
+
+namespace ddp::bench {
+namespace {
+
+using Group = c10::intrusive_ptr<c10d::Backend>;
+
+struct ChainImpl : torch::nn::Module {
+  explicit ChainImpl(const Workload& workload) {
+    for (int64_t i = 0; i < workload.layers; ++i) {
+      layers.push_back(
+          register_module(std::to_string(i),
+                          torch::nn::Linear(workload.width, workload.width)));
+      // Signals and gradients neither grow nor shrink to slow denormals.
+      torch::nn::init::eye_(layers.back()->weight);
+      torch::nn::init::zeros_(layers.back()->bias);
+    }
+  }
+
+  torch::Tensor forward(torch::Tensor x) {
+    for (auto& layer : layers) {
+      x = layer(x);
+    }
+    return x;
+  }
+
+  std::vector<torch::nn::Linear> layers;
+};
+TORCH_MODULE(Chain);
+
+/// What every arm does but the forward through its wrapper.
+template <typename Forward>
+class TrainingArm : public Arm {
+ public:
+  TrainingArm(const Workload& workload, const Chain& net, Forward forward)
+      : data_(torch::ones({workload.batch, workload.width})),
+        target_(torch::zeros({workload.batch, workload.width})),
+        optimizer_(net->parameters(), torch::optim::SGDOptions(1e-6)),
+        forward_(std::move(forward)) {}
+
+  void step() override {
+    torch::mse_loss(forward_(data_), target_).backward();
+    optimizer_.step();
+    optimizer_.zero_grad();
+  }
+
+ private:
+  torch::Tensor data_, target_;
+  torch::optim::SGD optimizer_;
+  Forward forward_;
+};
+
+template <typename Forward>
+std::unique_ptr<Arm> training_arm(const Workload& workload,
+                                  const Chain& net,
+                                  Forward forward) {
+  return std::make_unique<TrainingArm<Forward>>(
+      workload, net, std::move(forward));
+}
+
+std::unique_ptr<Arm> our_arm(const Workload& workload,
+                             const Group& group,
+                             bool view) {
+  Chain net(workload);
+  DistributedDataParallel model(net,
+                                DistributedDataParallelOptions()
+                                    .process_group(group)
+                                    .gradient_as_bucket_view(view));
+  return training_arm(workload, net, [model](const torch::Tensor& x) mutable {
+    return model->forward(x);
+  });
+}
+
+/// As torch/nn/parallel/distributed.py makes it: first one bucket, then rebuilt
+/// with 1 MiB and 25 MiB.
+std::shared_ptr<c10d::Reducer> c10d_reducer(const Chain& net,
+                                            const Group& group) {
+  using c10d::ProcessGroup;
+  auto ranks =
+      c10::make_intrusive<ProcessGroup>(group->getRank(), group->getSize());
+  ranks->setBackend(c10::kCPU, ProcessGroup::BackendType::CUSTOM, group);
+  ranks->setDefaultBackend(ProcessGroup::BackendType::CUSTOM);
+  ranks->setGroupName("bench");
+  const auto parameters = net->parameters();
+  auto [buckets, limits] = c10d::compute_bucket_assignment_by_size(
+      parameters, {std::numeric_limits<int64_t>::max()});
+  std::reverse(buckets.begin(), buckets.end());
+  return std::make_shared<c10d::Reducer>(
+      parameters,
+      buckets,
+      ranks,
+      /*expect_sparse_gradients=*/std::vector<bool>(parameters.size(), false),
+      /*bucket_bytes_cap=*/c10d::kDefaultBucketBytesCap,
+      /*find_unused_parameters=*/false,
+      /*gradient_as_bucket_view=*/false,
+      /*param_names=*/std::unordered_map<size_t, std::string>{},
+      /*first_bucket_bytes_cap=*/c10d::kDefaultFirstBucketBytes,
+      /*skip_all_reduce_unused_params=*/false,
+      /*use_python_reducer=*/false,
+      /*bucket_bytes_cap_list=*/std::vector<int64_t>{});
+}
+
+std::unique_ptr<Arm> c10d_arm(const Workload& workload, const Group& group) {
+  Chain net(workload);
+  return training_arm(workload,
+                      net,
+                      [net, reducer = c10d_reducer(net, group)](
+                          const torch::Tensor& x) mutable {
+                        reducer->prepare_for_forward();
+                        reducer->rebuild_buckets();
+                        auto output = net->forward(x);
+                        reducer->prepare_for_backward({});
+                        return output;
+                      });
+}
+
+}  // namespace
+
+Workload workload(const std::string& name) {
+  if (name == "mlp") {
+    return {.layers = 8, .width = 1024};
+  }
+  if (name == "small") {
+    return {.layers = 500, .width = 16};
+  }
+  TORCH_CHECK(false, "Expected the model mlp or small, but got ", name);
+}
+
+std::vector<std::string> arm_names() {
+  return {"plain", "ours", "ours_view", "c10d"};
+}
+
+std::unique_ptr<Arm> make_arm(const std::string& name,
+                              const Workload& workload,
+                              const Group& group) {
+  if (name == "plain") {
+    Chain net(workload);
+    return training_arm(workload, net, [net](const torch::Tensor& x) mutable {
+      return net->forward(x);
+    });
+  }
+  if (name == "ours" || name == "ours_view") {
+    return our_arm(workload, group, name == "ours_view");
+  }
+  if (name == "c10d") {
+    return c10d_arm(workload, group);
+  }
+  TORCH_CHECK(
+      false, "Expected the arm plain, ours, ours_view or c10d, but got ", name);
+}
+
+}  // namespace ddp::bench

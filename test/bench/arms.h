@@ -1,0 +1,42 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+namespace ddp::bench {
+
+/// A chain of square Linear layers and the batch it is trained on.
+struct Workload {
+  int64_t layers;
+  int64_t width;
+  int64_t batch = 32;
+
+  int64_t parameters() const { return 2 * layers; }
+};
+
+/// "mlp" (8 x Linear(1024), 34 MB of gradients) or "small" (500 x Linear(16),
+/// 1,000 parameters). @throws c10::Error for another name.
+Workload workload(const std::string& name);
+
+/// One of the things compared: trains its own copy of the model.
+class Arm {
+ public:
+  virtual ~Arm() = default;
+  /// Forward, backward, SGD step, zero_grad.
+  virtual void step() = 0;
+};
+
+/// The names that `make_arm` knows: "plain" (no communication), "ours",
+/// "ours_view" (gradient_as_bucket_view) and "c10d" (c10d::Reducer, driven as
+/// PyTorch's DDP drives it).
+std::vector<std::string> arm_names();
+
+/// @throws c10::Error for another name.
+std::unique_ptr<Arm> make_arm(const std::string& name,
+                              const Workload& workload,
+                              const c10::intrusive_ptr<c10d::Backend>& group);
+
+}  // namespace ddp::bench

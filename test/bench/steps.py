@@ -1,0 +1,116 @@
+"""Time of a training step, by arms that take turns in blocks of steps.
+
+Two ranks over Gloo on the loopback, one thread each. One pair of processes has
+the C++ arms and one those of PyTorch's DDP in Python; all live throughout, and
+only the one whose turn it is runs. A round is a block of every arm, in one
+order in even rounds and reversed in odd ones (ABBA), and a ratio is that of two
+blocks of one round.
+"""
+
+import argparse
+import os
+import socket
+import subprocess
+import sys
+
+from tables import format_ratio, median_interval, print_table
+
+CPP_ARMS = ["plain", "ours", "ours_view", "c10d"]
+PYTHON_ARMS = ["python_plain", "python", "python_view"]
+TITLES = {
+    "plain": "plain module, C++ (no communication)",
+    "ours": "**ours**",
+    "ours_view": "**ours**, gradient_as_bucket_view",
+    "c10d": "c10d::Reducer from C++",
+    "python_plain": "plain module, Python (no communication)",
+    "python": "PyTorch DDP, Python",
+    "python_view": "PyTorch DDP, Python, gradient_as_bucket_view",
+}
+# Steps of a block: about half a second.
+STEPS = {"mlp": 8, "small": 20}
+MODELS = {"mlp": "8 x Linear(1024), batch 32",
+          "small": "1,000 parameters: 500 x Linear(16), batch 32"}
+
+
+class Ranks:
+    """Two processes that run blocks of steps on command."""
+
+    def __init__(self, command):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        self.processes = [subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            env=dict(os.environ, RANK=str(rank), LOCAL_RANK=str(rank),
+                     WORLD_SIZE="2", MASTER_ADDR="127.0.0.1",
+                     MASTER_PORT=str(port), OMP_NUM_THREADS="1",
+                     CUDA_VISIBLE_DEVICES="")) for rank in range(2)]
+
+    def run(self, arm, steps):
+        """Milliseconds a step."""
+        for process in self.processes:
+            process.stdin.write(f"{arm} {steps}\n")
+            process.stdin.flush()
+        answer = self.processes[0].stdout.readline()
+        if not answer:
+            raise SystemExit(f"Expected a time of arm {arm}, but rank 0 ended")
+        return float(answer) / steps * 1000
+
+    def close(self):
+        for process in self.processes:
+            process.stdin.close()
+        for process in self.processes:
+            process.wait(60)
+
+
+def measure(model, rounds, bench_steps):
+    """{arm: [ms a step in each round]}"""
+    folder = os.path.dirname(os.path.abspath(__file__))
+    cpp = Ranks([bench_steps, model])
+    python = Ranks([sys.executable, f"{folder}/step_worker.py", model])
+    ranks = {**dict.fromkeys(CPP_ARMS, cpp),
+             **dict.fromkeys(PYTHON_ARMS, python)}
+    order = ["python_plain", "python", "ours", "c10d", "plain", "ours_view",
+             "python_view"]
+    for arm in order:
+        ranks[arm].run(arm, STEPS[model])  # to warm up
+    times = {arm: [] for arm in order}
+    for i in range(rounds):
+        for arm in order if i % 2 == 0 else reversed(order):
+            times[arm].append(ranks[arm].run(arm, STEPS[model]))
+    cpp.close()
+    python.close()
+    return times
+
+
+def report(model, times):
+    def ratio(arm, other):
+        if not arm.startswith("ours"):
+            return ""
+        return format_ratio([a / b for a, b in zip(times[arm], times[other])])
+
+    print_table(
+        f"A step, {MODELS[model]}: 2 ranks, Gloo on the loopback, "
+        f"{len(times['ours'])} rounds",
+        ["arm", "ms a step", "ratio to the plain module", "to c10d::Reducer",
+         "to PyTorch DDP of the same mode"],
+        [[TITLES[arm], "{:.1f} [{:.1f}, {:.1f}]".format(
+            *median_interval(times[arm]))] +
+         [ratio(arm, other) for other in ["plain", "c10d",
+                                          arm.replace("ours", "python")]]
+         for arm in CPP_ARMS + PYTHON_ARMS])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--build", required=True, help="folder of the programs")
+    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--model", choices=MODELS, action="append")
+    arguments = parser.parse_args()
+    for model in arguments.model or MODELS:
+        report(model, measure(model, arguments.rounds,
+                              f"{arguments.build}/bench_steps"))
+
+
+if __name__ == "__main__":
+    main()
