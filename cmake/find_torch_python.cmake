@@ -1,13 +1,13 @@
 # DDP_TORCH_PYTHON: the Python whose torch is the LibTorch we build against, for
-# tests that compare with PyTorch itself; else any Python that has a torch;
-# empty when there is none.
+# tests that compare with PyTorch itself; else any Python that has a torch and
+# numpy; empty when there is none.
 set(DDP_TORCH_PYTHON "" CACHE FILEPATH "Python that imports torch")
 
 foreach(python IN ITEMS python3 "${DDP_CACHE_DIR}/venv/bin/python3")
   execute_process(
     COMMAND
       "${python}" -c
-      "import importlib.util as u, os, sys; s = u.find_spec('torch'); print(sys.executable, os.path.dirname(s.origin), sep=';') if s and s.origin else None"
+      "import importlib.util as u, os, sys; s = u.find_spec('torch'); print(sys.executable, os.path.dirname(s.origin), sep=';') if s and s.origin and u.find_spec('numpy') else None"
     OUTPUT_VARIABLE _ddp_found
     OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
   if(_ddp_found)
