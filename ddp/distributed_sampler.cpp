@@ -1,0 +1,191 @@
+#include "ddp/distributed_sampler.h"
+
+#include <algorithm>
+
+#include <torch/serialize/archive.h>
+
+#include "ddp/detail/split_indices.h"
+#include "ddp/process_group.h"
+
+namespace ddp {
+namespace {
+
+using detail::Split;
+
+Split resolve(size_t dataset_size, const DistributedSamplerOptions& options) {
+  const int64_t replicas = options.num_replicas().value_or(world_size());
+  const int64_t rank = options.rank().value_or(ddp::rank());
+  TORCH_CHECK_VALUE(
+      replicas >= 1, "Expected num_replicas of at least 1, but got ", replicas);
+  TORCH_CHECK_VALUE(rank >= 0 && rank < replicas,
+                    "Invalid rank ",
+                    rank,
+                    ", rank should be in the interval [0, ",
+                    replicas - 1,
+                    "]");
+  TORCH_CHECK_VALUE(!options.drop_last() || options.padding(),
+                    "Expected drop_last(true) or padding(false), but got both: "
+                    "one leaves the tail out, the other keeps it");
+  const auto tail = options.drop_last() ? Split::Tail::drop
+                    : options.padding() ? Split::Tail::pad
+                                        : Split::Tail::uneven;
+  return {dataset_size,
+          static_cast<size_t>(replicas),
+          static_cast<size_t>(rank),
+          options.seed(),
+          options.shuffle(),
+          tail};
+}
+
+}  // namespace
+
+struct DistributedSampler::Shared {
+  enum class Phase { fresh, running, ended };
+
+  Split split;
+  Phase phase = Phase::fresh;
+
+  // The next pass.
+  int64_t epoch = 0;
+  size_t start = 0;  // other than 0 only after load_state
+
+  // The running pass.
+  std::vector<size_t> indices;
+  int64_t running_epoch = 0;
+  size_t first = 0;
+  size_t position = 0;
+
+  void begin() {
+    indices = detail::split_indices(split, epoch);
+    running_epoch = epoch;
+    first = position = std::min(start, indices.size());
+    start = 0;
+    phase = Phase::running;
+  }
+
+  SamplerState at(int64_t at_epoch, size_t at_position) const {
+    return {at_epoch,
+            static_cast<int64_t>(at_position * split.num_replicas),
+            static_cast<int64_t>(split.dataset_size),
+            split.seed,
+            split.shuffle};
+  }
+};
+
+DistributedSampler::DistributedSampler(size_t dataset_size,
+                                       const DistributedSamplerOptions& options)
+    : shared_(std::make_shared<Shared>()) {
+  shared_->split = resolve(dataset_size, options);
+}
+
+void DistributedSampler::reset(std::optional<size_t> new_size) {
+  shared_->split.dataset_size = new_size.value_or(shared_->split.dataset_size);
+  shared_->begin();
+}
+
+std::optional<std::vector<size_t>> DistributedSampler::next(size_t batch_size) {
+  if (shared_->phase == Shared::Phase::fresh) {
+    shared_->begin();
+  }
+  const size_t left = shared_->indices.size() - shared_->position;
+  if (left == 0 || shared_->phase == Shared::Phase::ended) {
+    shared_->phase = Shared::Phase::ended;
+    return std::nullopt;
+  }
+  const auto from =
+      shared_->indices.begin() + static_cast<std::ptrdiff_t>(shared_->position);
+  const size_t count = std::min(left, batch_size);
+  shared_->position += count;
+  return std::vector<size_t>(from, from + static_cast<std::ptrdiff_t>(count));
+}
+
+void DistributedSampler::set_epoch(int64_t epoch) {
+  if (epoch != shared_->epoch) {
+    shared_->start = 0;
+  }
+  shared_->epoch = epoch;
+}
+
+int64_t DistributedSampler::epoch() const {
+  return shared_->epoch;
+}
+
+size_t DistributedSampler::size() const {
+  return detail::split_size(shared_->split);
+}
+
+size_t DistributedSampler::position() const {
+  return shared_->phase == Shared::Phase::running ? shared_->position : 0;
+}
+
+SamplerState DistributedSampler::state() const {
+  if (shared_->phase == Shared::Phase::running) {
+    return shared_->at(shared_->running_epoch, shared_->position);
+  }
+  return shared_->at(shared_->epoch, shared_->start);
+}
+
+SamplerState DistributedSampler::state(size_t trained) const {
+  if (shared_->phase == Shared::Phase::fresh) {
+    return state();
+  }
+  const size_t done = std::min(shared_->first + trained, shared_->position);
+  return shared_->at(shared_->running_epoch, done);
+}
+
+void DistributedSampler::check_state(const SamplerState& state) const {
+  const Split& split = shared_->split;
+  TORCH_CHECK_VALUE(state.position >= 0,
+                    "Expected a sampler position of at least 0, but got ",
+                    state.position);
+  if (state.position > 0) {
+    const auto size = static_cast<int64_t>(split.dataset_size);
+    TORCH_CHECK_VALUE(state.dataset_size == size,
+                      "Expected the dataset that the saved pass ran over, of ",
+                      state.dataset_size,
+                      " examples, but got one of ",
+                      size);
+    TORCH_CHECK_VALUE(state.shuffle == split.shuffle &&
+                          (!split.shuffle || state.seed == split.seed),
+                      "Expected the order of the saved pass (shuffle ",
+                      state.shuffle,
+                      ", seed ",
+                      state.seed,
+                      "), but got shuffle ",
+                      split.shuffle,
+                      ", seed ",
+                      split.seed);
+  }
+}
+
+void DistributedSampler::load_state(const SamplerState& state) {
+  check_state(state);
+  shared_->phase = Shared::Phase::fresh;
+  shared_->epoch = state.epoch;
+  shared_->start =
+      static_cast<size_t>(state.position) / shared_->split.num_replicas;
+}
+
+void DistributedSampler::save(torch::serialize::OutputArchive& archive) const {
+  const auto now = state();
+  archive.write("epoch", c10::IValue(now.epoch));
+  archive.write("position", c10::IValue(now.position));
+  archive.write("dataset_size", c10::IValue(now.dataset_size));
+  archive.write("seed", c10::IValue(static_cast<int64_t>(now.seed)));
+  archive.write("shuffle", c10::IValue(now.shuffle));
+}
+
+void DistributedSampler::load(torch::serialize::InputArchive& archive) {
+  const auto read = [&archive](const char* key) {
+    c10::IValue value;
+    archive.read(key, value);
+    return value;
+  };
+  load_state({read("epoch").toInt(),
+              read("position").toInt(),
+              read("dataset_size").toInt(),
+              static_cast<uint64_t>(read("seed").toInt()),
+              read("shuffle").toBool()});
+}
+
+}  // namespace ddp

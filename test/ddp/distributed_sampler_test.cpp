@@ -1,0 +1,281 @@
+#include "ddp/distributed_sampler.h"
+
+#include <algorithm>
+#include <sstream>
+
+#include <torch/data.h>
+#include <torch/serialize/archive.h>
+
+#include "test/support/catch.h"
+
+namespace {
+
+using Catch::Contains;
+using ddp::DistributedSampler;
+using ddp::DistributedSamplerOptions;
+using Indices = std::vector<size_t>;
+
+DistributedSamplerOptions options(int64_t rank, int64_t world) {
+  return DistributedSamplerOptions().num_replicas(world).rank(rank);
+}
+
+Indices drain(DistributedSampler& sampler, size_t batch_size = 3) {
+  Indices all;
+  while (auto batch = sampler.next(batch_size)) {
+    REQUIRE(batch->size() <= batch_size);
+    all.insert(all.end(), batch->begin(), batch->end());
+  }
+  return all;
+}
+
+Indices pass(DistributedSampler& sampler) {
+  sampler.reset();
+  return drain(sampler);
+}
+
+/// Python's own steps, with lists.
+Indices python_sequential(size_t size, size_t world, size_t rank, bool drop) {
+  Indices all(size);
+  for (size_t i = 0; i < size; ++i) {
+    all[i] = i;
+  }
+  const size_t total =
+      (drop ? size / world : (size + world - 1) / world) * world;
+  while (all.size() < total && size > 0) {
+    all.push_back(all[all.size() - size]);
+  }
+  Indices mine;
+  for (size_t i = rank; i < total; i += world) {
+    mine.push_back(all[i]);
+  }
+  return mine;
+}
+
+/// A dataset whose example i is i.
+struct Numbers : torch::data::datasets::Dataset<Numbers, int64_t> {
+  explicit Numbers(size_t count) : count(count) {}
+  int64_t get(size_t index) override { return static_cast<int64_t>(index); }
+  torch::optional<size_t> size() const override { return count; }
+  size_t count;
+};
+
+template <class Loader>
+Indices epoch_of(Loader& loader) {
+  Indices seen;
+  for (auto& batch : loader) {
+    seen.insert(seen.end(), batch.begin(), batch.end());
+  }
+  return seen;
+}
+
+}  // namespace
+
+TEST_CASE("Without shuffling the split is Python's", "[sampler]") {
+  for (const size_t size : {0, 1, 2, 3, 7, 8, 9, 100}) {
+    for (const size_t world : {1, 2, 3, 4, 7}) {
+      for (const bool drop : {false, true}) {
+        for (size_t rank = 0; rank < world; ++rank) {
+          CAPTURE(size, world, rank, drop);
+          DistributedSampler sampler(
+              size,
+              options(static_cast<int64_t>(rank), static_cast<int64_t>(world))
+                  .shuffle(false)
+                  .drop_last(drop));
+          const auto expected = python_sequential(size, world, rank, drop);
+          CHECK(sampler.size() == expected.size());
+          CHECK(pass(sampler) == expected);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("Without padding every index comes exactly once", "[sampler]") {
+  const auto shuffle = GENERATE(false, true);
+  for (const size_t size : {0, 1, 5, 16, 33}) {
+    for (const int64_t world : {1, 2, 4, 7}) {
+      CAPTURE(size, world, shuffle);
+      Indices all;
+      std::vector<size_t> counts;
+      for (int64_t rank = 0; rank < world; ++rank) {
+        DistributedSampler sampler(
+            size, options(rank, world).padding(false).shuffle(shuffle));
+        const auto mine = pass(sampler);
+        CHECK(mine.size() == sampler.size());
+        counts.push_back(mine.size());
+        all.insert(all.end(), mine.begin(), mine.end());
+      }
+      const auto [least, most] =
+          std::minmax_element(counts.begin(), counts.end());
+      CHECK(*most - *least <= 1);
+      std::sort(all.begin(), all.end());
+      CHECK(all == python_sequential(size, 1, 0, false));
+    }
+  }
+}
+
+TEST_CASE("The order depends on seed + epoch alone", "[sampler]") {
+  DistributedSampler a(50, options(1, 3).seed(7));
+  DistributedSampler b(50, options(1, 3).seed(5));
+  const auto first = pass(a);
+  CHECK(pass(a) == first);
+  CHECK(pass(b) != first);
+  b.set_epoch(2);
+  CHECK(pass(b) == first);
+  a.set_epoch(1);
+  CHECK(pass(a) != first);
+}
+
+TEST_CASE("set_epoch takes effect with the next pass", "[sampler]") {
+  DistributedSampler sampler(40, options(0, 2));
+  const auto epoch_0 = pass(sampler);
+  sampler.reset();
+  Indices drawn = sampler.next(5).value();
+  sampler.set_epoch(1);
+  const auto rest = drain(sampler);
+  drawn.insert(drawn.end(), rest.begin(), rest.end());
+  CHECK(drawn == epoch_0);
+  CHECK(sampler.epoch() == 1);
+  CHECK_FALSE(sampler.next(1));
+  CHECK(pass(sampler) != epoch_0);
+}
+
+TEST_CASE("A loader sees set_epoch of the caller's copy", "[sampler]") {
+  const size_t workers = GENERATE(0, 2);
+  DistributedSampler sampler(30, options(1, 2));
+  DistributedSampler reference(30, options(1, 2));
+  auto loader = torch::data::make_data_loader(
+      Numbers(30),
+      sampler,
+      torch::data::DataLoaderOptions().batch_size(4).workers(workers));
+  for (int64_t epoch = 0; epoch < 3; ++epoch) {
+    sampler.set_epoch(epoch);
+    reference.set_epoch(epoch);
+    CHECK(epoch_of(*loader) == pass(reference));
+  }
+}
+
+TEST_CASE("A reset may bring a new size", "[sampler]") {
+  DistributedSampler sampler(10, options(0, 2).shuffle(false));
+  sampler.reset(4);
+  CHECK(sampler.size() == 2);
+  CHECK(drain(sampler) == Indices{0, 2});
+}
+
+TEST_CASE("A restored sampler goes on in the middle of the pass", "[sampler]") {
+  const auto set_epoch_again = GENERATE(false, true);
+  DistributedSampler saved(41, options(2, 4).seed(3));
+  saved.set_epoch(5);
+  const auto whole = pass(saved);
+  saved.reset();
+  saved.next(4);
+  CHECK(saved.position() == 4);
+
+  std::stringstream file;
+  torch::serialize::OutputArchive output;
+  saved.save(output);
+  output.save_to(file);
+  torch::serialize::InputArchive input;
+  input.load_from(file);
+  DistributedSampler restored(41, options(2, 4).seed(3));
+  restored.load(input);
+
+  CHECK(restored.epoch() == 5);
+  if (set_epoch_again) {
+    restored.set_epoch(5);
+  }
+  auto loader = torch::data::make_data_loader(Numbers(41), restored, 3);
+  CHECK(epoch_of(*loader) == Indices(whole.begin() + 4, whole.end()));
+  CHECK(epoch_of(*loader) == whole);
+}
+
+TEST_CASE("A restored place belongs to its epoch alone", "[sampler]") {
+  DistributedSampler saved(41, options(2, 4));
+  saved.reset();
+  saved.next(4);
+  DistributedSampler restored(41, options(2, 4));
+  restored.load_state(saved.state());
+  restored.set_epoch(1);
+  DistributedSampler reference(41, options(2, 4));
+  reference.set_epoch(1);
+  CHECK(pass(restored) == pass(reference));
+}
+
+TEST_CASE("Between passes a sampler is at the start of the next", "[sampler]") {
+  DistributedSampler sampler(9, options(0, 2));
+  CHECK(sampler.state().position == 0);
+  pass(sampler);
+  CHECK(sampler.position() == 0);
+  sampler.set_epoch(1);
+  CHECK(sampler.state().epoch == 1);
+  CHECK(sampler.state().position == 0);
+
+  // All drawn, but the end not seen yet: nothing of this pass is left.
+  sampler.reset();
+  sampler.next(sampler.size());
+  DistributedSampler restored(9, options(0, 2));
+  restored.load_state(sampler.state());
+  CHECK(pass(restored).empty());
+  CHECK(pass(restored).size() == 5);
+}
+
+TEST_CASE("A place is what was trained on, not what was drawn ahead",
+          "[sampler]") {
+  DistributedSampler sampler(20, options(0, 2));
+  const auto whole = pass(sampler);
+  sampler.reset();
+  drain(sampler);  // a loader with workers has drawn all
+  DistributedSampler restored(20, options(0, 2));
+  restored.load_state(sampler.state(/*trained=*/4));
+  restored.reset();
+  CHECK(drain(restored) == Indices(whole.begin() + 4, whole.end()));
+  // Counted from where the pass began in this program.
+  CHECK(restored.state(/*trained=*/2).position == 12);
+}
+
+TEST_CASE("A place carries over to another number of ranks", "[sampler]") {
+  Indices seen;
+  ddp::SamplerState state;
+  for (int64_t rank = 0; rank < 4; ++rank) {
+    DistributedSampler sampler(48, options(rank, 4));
+    sampler.reset();
+    const auto batch = sampler.next(6).value();
+    seen.insert(seen.end(), batch.begin(), batch.end());
+    state = sampler.state();
+  }
+  for (int64_t rank = 0; rank < 3; ++rank) {
+    DistributedSampler sampler(48, options(rank, 3));
+    sampler.load_state(state);
+    const auto rest = pass(sampler);
+    seen.insert(seen.end(), rest.begin(), rest.end());
+  }
+  std::sort(seen.begin(), seen.end());
+  CHECK(seen == python_sequential(48, 1, 0, false));
+}
+
+TEST_CASE("A sampler alone has the whole dataset", "[sampler]") {
+  DistributedSampler sampler(5, DistributedSamplerOptions().shuffle(false));
+  CHECK(pass(sampler) == Indices{0, 1, 2, 3, 4});
+}
+
+TEST_CASE("A sampler refuses what cannot be", "[sampler]") {
+  CHECK_THROWS_WITH(
+      DistributedSampler(4, options(2, 2)),
+      Contains("Invalid rank 2, rank should be in the interval [0, 1]"));
+  CHECK_THROWS_WITH(DistributedSampler(4, options(-1, 2)),
+                    Contains("Invalid rank -1"));
+  CHECK_THROWS_WITH(DistributedSampler(4, options(0, 0)),
+                    Contains("num_replicas of at least 1, but got 0"));
+  CHECK_THROWS_WITH(
+      DistributedSampler(4, options(0, 2).drop_last(true).padding(false)),
+      Contains("drop_last(true) or padding(false), but got both"));
+
+  DistributedSampler sampler(4, options(0, 2).seed(1));
+  sampler.reset();
+  sampler.next(1);
+  const auto state = sampler.state();
+  CHECK_THROWS_WITH(DistributedSampler(6, options(0, 2)).load_state(state),
+                    Contains("4 examples, but got one of 6"));
+  CHECK_THROWS_WITH(DistributedSampler(4, options(0, 2)).load_state(state),
+                    Contains("seed 1), but got shuffle 1, seed 0"));
+}
