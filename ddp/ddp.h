@@ -3,4 +3,6 @@
 // Everything of ddp::ddp.
 #include "ddp/collectives.h"
 #include "ddp/distributed_data_parallel.h"
+#include "ddp/distributed_sampler.h"
 #include "ddp/process_group.h"
+#include "ddp/state_dict.h"

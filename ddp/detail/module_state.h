@@ -1,0 +1,23 @@
+#pragma once
+
+#include <ATen/core/ivalue.h>
+
+#include "ddp/state_dict.h"
+
+namespace ddp::detail {
+
+/// A state dict as the dict that is written to a file, and back. The second
+/// also takes a dict that holds the state dict under a usual name.
+///
+/// @throws c10::Error when the value is no dict of tensors.
+c10::IValue to_value(const StateDict& tensors);
+StateDict to_state_dict(const c10::IValue& value);
+
+/// The same tensors under the module's names.
+/// @throws c10::Error as `load_state_dict`; changes nothing.
+StateDict match(const torch::nn::Module& module, const StateDict& tensors);
+
+/// Copies tensors that `match` gave into the module.
+void copy_into(torch::nn::Module& module, const StateDict& matched);
+
+}  // namespace ddp::detail

@@ -1,0 +1,177 @@
+#include "ddp/state_dict.h"
+
+#include <algorithm>
+#include <sstream>
+#include <vector>
+
+#include <c10/core/GradMode.h>
+
+#include "ddp/detail/explain.h"
+#include "ddp/detail/module_state.h"
+#include "ddp/detail/python_value.h"
+#include "ddp/detail/torch_file.h"
+
+namespace ddp {
+namespace {
+
+using torch::nn::Module;
+
+constexpr const char* kWrapped = "module";
+const std::string kWrappedPrefix = "module.";
+
+/// The module inside of wrappers.
+const Module& unwrap(const Module& module) {
+  const auto children = module.named_children();
+  const bool wraps = children.size() == 1 && children[0].key() == kWrapped &&
+                     module.named_parameters(/*recurse=*/false).is_empty() &&
+                     module.named_buffers(/*recurse=*/false).is_empty();
+  return wraps ? unwrap(*children[0].value()) : module;
+}
+
+void collect(const Module& module,
+             const std::string& prefix,
+             StateDict& result) {
+  const auto add = [&](const auto& named) {
+    for (const auto& item : named) {
+      if (item.value().defined()) {
+        result.insert(prefix + item.key(), item.value().detach());
+      }
+    }
+  };
+  add(module.named_parameters(/*recurse=*/false));
+  add(module.named_buffers(/*recurse=*/false));
+  for (const auto& child : module.named_children()) {
+    collect(*child.value(), prefix + child.key() + ".", result);
+  }
+}
+
+bool all_wrapped(const StateDict& tensors) {
+  return !tensors.is_empty() &&
+         std::all_of(tensors.begin(), tensors.end(), [](const auto& item) {
+           return item.key().rfind(kWrappedPrefix, 0) == 0;
+         });
+}
+
+StateDict without_prefix(const StateDict& tensors) {
+  StateDict result;
+  for (const auto& item : tensors) {
+    result.insert(item.key().substr(kWrappedPrefix.size()), item.value());
+  }
+  return result;
+}
+
+/// What is wrong, one phrase each.
+std::vector<std::string> differences(const StateDict& expected,
+                                     const StateDict& given) {
+  std::vector<std::string> found;
+  for (const auto& item : expected) {
+    const auto* tensor = given.find(item.key());
+    const auto& mine = item.value();
+    std::ostringstream text;
+    if (tensor == nullptr) {
+      text << "\"" << item.key() << "\" is missing";
+    } else if (tensor->sizes() != mine.sizes()) {
+      text << "\"" << item.key() << "\": expected shape " << mine.sizes()
+           << ", but got " << tensor->sizes();
+    } else if (tensor->scalar_type() != mine.scalar_type()) {
+      text << "\"" << item.key() << "\": expected dtype " << mine.scalar_type()
+           << ", but got " << tensor->scalar_type();
+    } else {
+      continue;
+    }
+    found.push_back(text.str());
+  }
+  for (const auto& item : given) {
+    if (!expected.contains(item.key())) {
+      found.push_back("the module has no \"" + item.key() + "\"");
+    }
+  }
+  return found;
+}
+
+std::string join(const std::vector<std::string>& phrases) {
+  std::string text;
+  for (const auto& phrase : phrases) {
+    text += (text.empty() ? "" : "; ") + phrase;
+  }
+  return text;
+}
+
+}  // namespace
+
+namespace detail {
+
+c10::IValue to_value(const StateDict& tensors) {
+  auto dict = new_dict();
+  for (const auto& item : tensors) {
+    dict.toGenericDict().insert(item.key(), item.value());
+  }
+  return dict;
+}
+
+StateDict to_state_dict(const c10::IValue& value) {
+  TORCH_CHECK(value.isGenericDict(),
+              "expected a state dict, but got ",
+              describe(value),
+              "; save model.state_dict()");
+  const auto dict = value.toGenericDict();
+  for (const char* key : {"model", "state_dict", "model_state_dict"}) {
+    const auto found = dict.find(key);
+    if (found != dict.end() && !found->value().isTensor()) {
+      return to_state_dict(found->value());
+    }
+  }
+  StateDict result;
+  for (const auto& item : dict) {
+    TORCH_CHECK(item.key().isString() && item.value().isTensor(),
+                "expected a state dict of tensors by name, but got ",
+                describe(item.value()),
+                " under ",
+                item.key());
+    result.insert(item.key().toStringRef(), item.value().toTensor());
+  }
+  return result;
+}
+
+StateDict match(const Module& module, const StateDict& tensors) {
+  const auto expected = state_dict(module);
+  const auto given = all_wrapped(tensors) && !all_wrapped(expected)
+                         ? without_prefix(tensors)
+                         : tensors;
+  const auto wrong = differences(expected, given);
+  TORCH_CHECK(wrong.empty(), "it does not fit the module: ", join(wrong));
+  return given;
+}
+
+void copy_into(Module& module, const StateDict& matched) {
+  c10::NoGradGuard no_grad;
+  for (auto& item : state_dict(module)) {
+    item.value().copy_(matched[item.key()]);
+  }
+}
+
+}  // namespace detail
+
+StateDict state_dict(const Module& module) {
+  StateDict result;
+  collect(unwrap(module), "", result);
+  return result;
+}
+
+void load_state_dict(Module& module, const StateDict& tensors) {
+  detail::copy_into(module, detail::match(module, tensors));
+}
+
+void save_state_dict(const Module& module, const std::string& path) {
+  detail::write_torch_file(path, detail::to_value(state_dict(module)));
+}
+
+void load_state_dict(Module& module, const std::string& path) {
+  const auto value = detail::read_torch_file(path).value;
+  const auto matched = detail::explain("Cannot load " + path, [&] {
+    return detail::match(module, detail::to_state_dict(value));
+  });
+  detail::copy_into(module, matched);
+}
+
+}  // namespace ddp

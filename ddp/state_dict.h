@@ -1,0 +1,54 @@
+#pragma once
+
+#include <string>
+
+#include <torch/nn/module.h>
+#include <torch/ordered_dict.h>
+
+namespace ddp {
+
+/// Tensors by name, in the order of the module; as Python's state dict.
+using StateDict = torch::OrderedDict<std::string, torch::Tensor>;
+
+/// The parameters and buffers of a module under the names that Python's
+/// `state_dict()` of the same module has ("fc1.weight", "bn1.running_mean").
+/// The tensors share the module's memory and have no history.
+///
+/// A wrapper (one child named "module" and nothing of its own, such as
+/// `DistributedDataParallel`) is seen through, so that its file loads in the
+/// plain module and the other way round.
+StateDict state_dict(const torch::nn::Module& module);
+
+/// Copies `tensors` into the module's parameters and buffers, onto whatever
+/// device they are. Names that all begin with "module.", as Python's DDP saves
+/// them, are read without it.
+///
+/// @throws c10::Error when a name is missing or not the module's, or a shape or
+///   dtype differs; it lists all of them, and the module is unchanged.
+void load_state_dict(torch::nn::Module& module, const StateDict& tensors);
+
+/// Writes the module's state dict. Python reads it by
+/// `model.load_state_dict(torch.load(path))`.
+///
+/// The file appears in one step: a crash or a full disk at any point leaves the
+/// previous file, whole. No ranks are involved; for training under ddprun see
+/// `ddp::Checkpoint`.
+///
+/// @throws c10::Error that names the file and what failed.
+///
+/// Example:
+/// @code
+///   ddp::save_state_dict(*net, "net.pt");
+///   ddp::load_state_dict(*net, "net.pt");
+/// @endcode
+void save_state_dict(const torch::nn::Module& module, const std::string& path);
+
+/// Loads a state dict that `save_state_dict`, a `Checkpoint` or Python's
+/// `torch.save(model.state_dict(), path)` wrote. It may also be the entry
+/// "model", "state_dict" or "model_state_dict" of a dict.
+///
+/// @throws c10::Error that names the file when it is cut off, damaged, not such
+///   a file, or does not fit the module, which is then unchanged.
+void load_state_dict(torch::nn::Module& module, const std::string& path);
+
+}  // namespace ddp

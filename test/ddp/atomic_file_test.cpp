@@ -1,0 +1,174 @@
+#include "ddp/detail/atomic_file.h"
+
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+
+#include "test/support/catch.h"
+#include "test/support/temporary_folder.h"
+
+namespace {
+
+using Catch::Contains;
+using ddp::detail::AtomicFile;
+using ddp::detail::Disk;
+using ddp::test::read_file;
+using ddp::test::TemporaryFolder;
+using ddp::test::write_file;
+
+// write, write, sync, rename, sync of the folder
+constexpr int kSteps = 5;
+constexpr int kRename = 3;
+
+/// Calls a function before each step.
+template <class BeforeStep>
+class WatchedDisk : public Disk {
+ public:
+  explicit WatchedDisk(BeforeStep before) : before_(before) {}
+
+  int write(int fd, const void* data, size_t size) override {
+    const int error = before_(step_++);
+    return error != 0 ? error : Disk::write(fd, data, size);
+  }
+  int sync(int fd) override {
+    const int error = before_(step_++);
+    return error != 0 ? error : Disk::sync(fd);
+  }
+  int rename(const std::string& from, const std::string& to) override {
+    const int error = before_(step_++);
+    return error != 0 ? error : Disk::rename(from, to);
+  }
+
+ private:
+  BeforeStep before_;
+  int step_ = 0;
+};
+
+void replace(const std::string& path, Disk& disk = AtomicFile::real_disk()) {
+  AtomicFile file(path, disk);
+  file.write("new ", 4);
+  file.write("content", 7);
+  file.commit();
+}
+
+/// Runs `work` in a child process and returns how that ended.
+template <class Work>
+int status_of_child(const Work& work) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    work();
+    ::_exit(0);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return status;
+}
+
+}  // namespace
+
+TEST_CASE("A file is replaced", "[atomic_file]") {
+  const TemporaryFolder folder;
+  const auto path = folder / "a";
+  replace(path);
+  CHECK(read_file(path) == "new content");
+  write_file(path, "something longer than before");
+  replace(path);
+  CHECK(read_file(path) == "new content");
+  CHECK(folder.size() == 1);
+}
+
+TEST_CASE("A failure at any step leaves the old file", "[atomic_file]") {
+  const TemporaryFolder folder;
+  const auto path = folder / "a";
+  const int bad = GENERATE(range(0, kSteps));
+  CAPTURE(bad);
+  write_file(path, "old");
+  WatchedDisk disk([bad](int step) { return step == bad ? ENOSPC : 0; });
+  CHECK_THROWS_WITH(replace(path, disk), Contains("No space left on device"));
+  CHECK(read_file(path) == (bad > kRename ? "new content" : "old"));
+  CHECK(folder.size() == 1);
+}
+
+TEST_CASE("A kill at any step leaves the old file or the new one",
+          "[atomic_file]") {
+  const TemporaryFolder folder;
+  const auto path = folder / "a";
+  const int last = GENERATE(range(0, kSteps));
+  CAPTURE(last);
+  write_file(path, "old");
+  const int status = status_of_child([&] {
+    WatchedDisk disk(
+        [last](int step) { return step == last ? ::raise(SIGKILL) : 0; });
+    replace(path, disk);
+  });
+  CHECK(WIFSIGNALED(status));
+  CHECK(read_file(path) == (last > kRename ? "new content" : "old"));
+  // What the kill left behind is in nobody's way, and goes.
+  replace(path);
+  CHECK(read_file(path) == "new content");
+  CHECK(folder.size() == 1);
+}
+
+TEST_CASE("A limit of the file size leaves the old file", "[atomic_file]") {
+  const TemporaryFolder folder;
+  const auto path = folder / "a";
+  write_file(path, "old");
+  const int status = status_of_child([&] {
+    ::signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit{6, 6};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+    try {
+      replace(path);
+    } catch (const std::exception& error) {
+      const std::string text = error.what();
+      ::_exit(text.find("File too large") != std::string::npos ? 7 : 8);
+    }
+  });
+  CHECK(WEXITSTATUS(status) == 7);
+  CHECK(read_file(path) == "old");
+  CHECK(folder.size() == 1);
+}
+
+TEST_CASE("Two writers of one file do not mix", "[atomic_file]") {
+  const TemporaryFolder folder;
+  const auto path = folder / "a";
+  AtomicFile first(path);
+  first.write("first", 5);
+  CHECK_THROWS_WITH(AtomicFile(path),
+                    Contains("another process is writing it"));
+  first.commit();
+  CHECK(read_file(path) == "first");
+  replace(path);
+  CHECK(read_file(path) == "new content");
+}
+
+TEST_CASE("A file that is not committed leaves nothing", "[atomic_file]") {
+  const TemporaryFolder folder;
+  {
+    AtomicFile file(folder / "a");
+    file.write("x", 1);
+  }
+  CHECK(folder.size() == 0);
+}
+
+TEST_CASE("A symbolic link is followed", "[atomic_file]") {
+  const TemporaryFolder folder;
+  write_file(folder / "target", "old");
+  REQUIRE(::symlink("target", (folder / "link").c_str()) == 0);
+  replace(folder / "link");
+  char target[7] = {};
+  CHECK(::readlink((folder / "link").c_str(), target, 6) == 6);
+  CHECK(std::string(target) == "target");
+  CHECK(read_file(folder / "target") == "new content");
+}
+
+TEST_CASE("What is no file is not replaced", "[atomic_file]") {
+  const TemporaryFolder folder;
+  CHECK_THROWS_WITH(AtomicFile("/dev/null"), Contains("not a regular file"));
+  CHECK_THROWS_WITH(AtomicFile(folder / "."), Contains("not a regular file"));
+  CHECK_THROWS_WITH(AtomicFile(folder / "no/such/folder"),
+                    Contains("No such file or directory"));
+}

@@ -1,0 +1,319 @@
+#include "ddp/state_dict.h"
+
+#include <cstring>
+
+#include <torch/nn.h>
+#include <torch/serialize.h>
+
+#include "ddp/detail/crc32.h"
+#include "ddp/detail/python_value.h"
+#include "ddp/detail/torch_file.h"
+#include "test/support/catch.h"
+#include "test/support/temporary_folder.h"
+
+namespace {
+
+using Catch::Contains;
+using ddp::test::read_file;
+using ddp::test::TemporaryFolder;
+using ddp::test::write_file;
+
+struct NetImpl : torch::nn::Module {
+  NetImpl() {
+    register_module("conv", conv);
+    register_module("bn", bn);
+    register_module("fc", fc);
+  }
+  torch::nn::Conv2d conv{torch::nn::Conv2dOptions(1, 2, 3).bias(false)};
+  torch::nn::BatchNorm2d bn{2};
+  torch::nn::Linear fc{2, 3};
+};
+TORCH_MODULE(Net);
+
+/// As DistributedDataParallel registers what it wraps.
+struct Wrapper : torch::nn::Module {
+  explicit Wrapper(const Net& net) { register_module("module", net.ptr()); }
+};
+
+std::vector<std::string> keys(const ddp::StateDict& tensors) {
+  return tensors.keys();
+}
+
+void fill(torch::nn::Module& module, double value) {
+  torch::NoGradGuard no_grad;
+  for (const auto& item : ddp::state_dict(module)) {
+    item.value().fill_(value);
+  }
+}
+
+bool all_are(const torch::nn::Module& module, double value) {
+  for (const auto& item : ddp::state_dict(module)) {
+    if (!item.value().eq(value).all().item<bool>()) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool same_bits(const torch::Tensor& a, const torch::Tensor& b) {
+  if (a.scalar_type() != b.scalar_type() || a.sizes() != b.sizes() ||
+      a.strides() != b.strides()) {
+    return false;
+  }
+  const auto x = a.contiguous();
+  const auto y = b.contiguous();
+  return x.nbytes() == 0 ||
+         std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0;
+}
+
+c10::IValue dict_of(
+    const std::vector<std::pair<std::string, torch::Tensor>>& tensors) {
+  auto dict = ddp::detail::new_dict();
+  for (const auto& [name, tensor] : tensors) {
+    dict.toGenericDict().insert(name, tensor);
+  }
+  return dict;
+}
+
+std::string load_error(torch::nn::Module& module, const std::string& path) {
+  try {
+    ddp::load_state_dict(module, path);
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("The check sum is zip's", "[state_dict]") {
+  CHECK(ddp::detail::crc32("123456789", 9) == 0xCBF43926U);
+  CHECK(ddp::detail::crc32("", 0) == 0U);
+  const std::string text(37, 'a');
+  uint32_t slow = 0xFFFFFFFFU;
+  for (const char c : text) {
+    slow ^= static_cast<uint8_t>(c);
+    for (int bit = 0; bit < 8; ++bit) {
+      slow = (slow >> 1) ^ ((slow & 1U) != 0 ? 0xEDB88320U : 0U);
+    }
+  }
+  CHECK(ddp::detail::crc32(text.data(), text.size()) == ~slow);
+}
+
+TEST_CASE("Keys are PyTorch's, in its order", "[state_dict]") {
+  const std::vector<std::string> expected{"conv.weight",
+                                          "bn.weight",
+                                          "bn.bias",
+                                          "bn.running_mean",
+                                          "bn.running_var",
+                                          "bn.num_batches_tracked",
+                                          "fc.weight",
+                                          "fc.bias"};
+  Net net;
+  CHECK(keys(ddp::state_dict(*net)) == expected);
+  CHECK(keys(ddp::state_dict(Wrapper(net))) == expected);
+  CHECK_FALSE(ddp::state_dict(*net)["fc.weight"].requires_grad());
+}
+
+TEST_CASE("A module comes back from a file", "[state_dict]") {
+  const TemporaryFolder folder;
+  const auto path = folder / "net.pt";
+  Net saved;
+  ddp::save_state_dict(*saved, path);
+  Net loaded;
+  fill(*loaded, 7);
+  const auto storage = loaded->fc->weight.data_ptr();
+  ddp::load_state_dict(*loaded, path);
+  CHECK(loaded->fc->weight.data_ptr() == storage);
+  CHECK(loaded->fc->weight.requires_grad());
+  for (const auto& item : ddp::state_dict(*saved)) {
+    CHECK(same_bits(ddp::state_dict(*loaded)[item.key()], item.value()));
+  }
+}
+
+TEST_CASE("A wrapper's file and the plain module's are the same",
+          "[state_dict]") {
+  const TemporaryFolder folder;
+  const auto path = folder / "net.pt";
+  Net net;
+  fill(*net, 3);
+  ddp::save_state_dict(Wrapper(net), path);
+  Net plain;
+  ddp::load_state_dict(*plain, path);
+  CHECK(all_are(*plain, 3));
+
+  // Python's DDP writes the prefix.
+  auto prefixed = ddp::StateDict();
+  for (const auto& item : ddp::state_dict(*net)) {
+    prefixed.insert("module." + item.key(), item.value());
+  }
+  Net other;
+  ddp::load_state_dict(*other, prefixed);
+  CHECK(all_are(*other, 3));
+}
+
+TEST_CASE("Tensors of every kind come back", "[state_dict]") {
+  const TemporaryFolder folder;
+  const auto path = folder / "tensors.pt";
+  const auto base = torch::arange(24, torch::kFloat).reshape({2, 3, 4});
+  const std::vector<std::pair<std::string, torch::Tensor>> tensors{
+      {"float", base},
+      {"double", base.to(torch::kDouble)},
+      {"half", base.to(torch::kHalf)},
+      {"bfloat16", base.to(torch::kBFloat16)},
+      {"long", base.to(torch::kLong)},
+      {"int", base.to(torch::kInt)},
+      {"short", base.to(torch::kShort)},
+      {"char", base.to(torch::kChar)},
+      {"byte", base.to(torch::kByte)},
+      {"bool", base.to(torch::kBool)},
+      {"complex", base.to(torch::kComplexFloat)},
+      {"channels_last",
+       torch::randn({2, 3, 4, 5})
+           .contiguous(torch::MemoryFormat::ChannelsLast)},
+      {"transposed", base.transpose(0, 2)},
+      {"expanded", torch::ones({1, 3}).expand({4, 3})},
+      {"narrow", base.narrow(1, 1, 2)},
+      {"scalar", torch::tensor(3.5)},
+      {"empty", torch::empty({0})},
+      {"empty matrix", torch::empty({0, 3})},
+      {"conjugate", base.to(torch::kComplexFloat).conj()},
+      {"with history", torch::ones({2}, torch::requires_grad()) * 2},
+      {"nan", torch::full({2}, std::nan(""))}};
+  ddp::detail::write_torch_file(path, dict_of(tensors));
+  const auto read = ddp::detail::read_torch_file(path).value.toGenericDict();
+  REQUIRE(read.size() == tensors.size());
+  for (const auto& [name, tensor] : tensors) {
+    CAPTURE(name);
+    const auto loaded = read.at(name).toTensor();
+    CHECK(same_bits(loaded, tensor.detach().resolve_conj()));
+    CHECK_FALSE(loaded.requires_grad());
+  }
+  // "float" and "narrow" share their memory, "double" has its own.
+  read.at("float").toTensor()[0][1][0] = 100;
+  CHECK(read.at("narrow").toTensor()[0][0][0].item<float>() == 100);
+  CHECK(read.at("double").toTensor()[0][1][0].item<double>() == 4);
+}
+
+TEST_CASE("What is no dense tensor is refused and named", "[state_dict]") {
+  const TemporaryFolder folder;
+  const auto write = [&](const torch::Tensor& tensor) {
+    ddp::detail::write_torch_file(folder / "x.pt", dict_of({{"x", tensor}}));
+  };
+  CHECK_THROWS_WITH(write(torch::eye(2).to_sparse()),
+                    Contains("Cannot save") && Contains("dense tensors"));
+  CHECK_THROWS_WITH(write(torch::Tensor()), Contains("dense tensors"));
+  CHECK_THROWS_WITH(write(torch::empty({2}, torch::kMeta)),
+                    Contains("dense tensors"));
+  CHECK_THROWS_WITH(write(torch::empty({2}, torch::kFloat8_e4m3fn)),
+                    Contains("dtype Float8_e4m3fn"));
+  CHECK(folder.size() == 0);
+}
+
+TEST_CASE("A file that does not fit changes nothing", "[state_dict]") {
+  const TemporaryFolder folder;
+  const auto path = folder / "net.pt";
+  Net net;
+  fill(*net, 5);
+  auto tensors = std::vector<std::pair<std::string, torch::Tensor>>();
+  for (const auto& item : ddp::state_dict(*Net())) {
+    tensors.emplace_back(item.key(), item.value());
+  }
+  const auto error_with = [&](auto change) {
+    auto changed = tensors;
+    change(changed);
+    ddp::detail::write_torch_file(path, dict_of(changed));
+    return load_error(*net, path);
+  };
+  const std::string start = "Cannot load " + path + ": ";
+  CHECK(error_with([](auto& t) { t.erase(t.begin() + 6); }) ==
+        start + "it does not fit the module: \"fc.weight\" is missing");
+  CHECK(
+      error_with([](auto& t) { t.emplace_back("extra", torch::ones({1})); }) ==
+      start + "it does not fit the module: the module has no \"extra\"");
+  CHECK(error_with([](auto& t) {
+          t[6].second = torch::ones({3, 4});
+        }) == start +
+                  "it does not fit the module: \"fc.weight\": expected shape "
+                  "[3, 2], but got [3, 4]");
+  CHECK(error_with([](auto& t) {
+          t[7].second = t[7].second.to(torch::kDouble);
+        }) == start +
+                  "it does not fit the module: \"fc.bias\": expected "
+                  "dtype Float, but got Double");
+  const auto all = error_with([](auto& t) {
+    t[0].first = "cnov.weight";
+    t[7].second = torch::ones({9});
+  });
+  CHECK_THAT(all, Contains("\"conv.weight\" is missing"));
+  CHECK_THAT(all, Contains("\"fc.bias\": expected shape"));
+  CHECK_THAT(all, Contains("no \"cnov.weight\""));
+  CHECK(all_are(*net, 5));
+}
+
+TEST_CASE("What is no state dict is refused", "[state_dict]") {
+  const TemporaryFolder folder;
+  const auto path = folder / "x.pt";
+  Net net;
+  fill(*net, 5);
+  CHECK_THAT(load_error(*net, folder / "none"),
+             Contains("none: No such file or directory"));
+  CHECK_THAT(load_error(*net, folder / "."), Contains("not a regular file"));
+  write_file(path, "");
+  CHECK_THAT(load_error(*net, path), Contains("not a file of torch.save"));
+  write_file(path, std::string(100'000, 'x'));
+  CHECK_THAT(load_error(*net, path), Contains("not a file of torch.save"));
+  torch::save(Net(), path);
+  CHECK_THAT(load_error(*net, path),
+             Contains("expected a state dict, but got a Python object of") &&
+                 Contains("save model.state_dict()"));
+  ddp::detail::write_torch_file(path, c10::IValue(3));
+  CHECK_THAT(load_error(*net, path),
+             Contains("expected a state dict, but got a int"));
+  auto dict = ddp::detail::new_dict();
+  dict.toGenericDict().insert("fc.weight", "text");
+  ddp::detail::write_torch_file(path, dict);
+  CHECK_THAT(load_error(*net, path), Contains("but got a str under"));
+  CHECK(all_are(*net, 5));
+}
+
+TEST_CASE("A file cut off anywhere is refused", "[state_dict]") {
+  const TemporaryFolder folder;
+  const auto path = folder / "net.pt";
+  torch::nn::Linear net(2, 3);
+  ddp::save_state_dict(*net, path);
+  const auto whole = read_file(path);
+  fill(*net, 5);
+  for (size_t size = 0; size < whole.size(); ++size) {
+    write_file(path, whole.substr(0, size));
+    const auto error = load_error(*net, path);
+    if (error.find("Cannot load " + path + ": it is cut off") != 0) {
+      FAIL("cut off at " << size << ": " << error);
+    }
+  }
+  CHECK(all_are(*net, 5));
+}
+
+TEST_CASE("No altered byte goes unnoticed", "[state_dict]") {
+  const TemporaryFolder folder;
+  const auto path = folder / "net.pt";
+  torch::nn::Linear net(2, 3);
+  fill(*net, 4);
+  ddp::save_state_dict(*net, path);
+  const auto whole = read_file(path);
+  int refused = 0;
+  int altered = 0;
+  for (const int flip : {0x01, 0x10, 0x80, 0xFF}) {
+    for (size_t i = 0; i < whole.size(); ++i) {
+      auto damaged = whole;
+      damaged[i] = static_cast<char>(damaged[i] ^ flip);
+      write_file(path, damaged);
+      fill(*net, 5);
+      const bool failed = !load_error(*net, path).empty();
+      refused += failed ? 1 : 0;
+      altered += all_are(*net, failed ? 5 : 4) ? 0 : 1;
+    }
+  }
+  CHECK(altered == 0);
+  CHECK(refused > 500);
+}
