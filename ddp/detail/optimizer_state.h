@@ -1,0 +1,39 @@
+#pragma once
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/ivalue.h>
+#include <torch/optim/optimizer.h>
+
+namespace ddp::detail {
+
+/// What Python's `optimizer.state_dict()` of the same optimizer gives:
+/// {'state': {0: {'momentum_buffer': ...}}, 'param_groups': [{'lr': ...,
+/// 'params': [0, 1]}]}.
+///
+/// @throws c10::Error for an optimizer other than LibTorch's SGD, Adam, AdamW,
+///   RMSprop and Adagrad.
+c10::IValue optimizer_to_value(const torch::optim::Optimizer& optimizer);
+
+/// New options and states for an optimizer, checked against it.
+struct OptimizerUpdate {
+  std::vector<std::unique_ptr<torch::optim::OptimizerOptions>> options;
+  std::vector<
+      std::pair<void*, std::unique_ptr<torch::optim::OptimizerParamState>>>
+      states;
+};
+
+/// Reads what `optimizer_to_value` or Python's optimizer made. Changes nothing.
+/// Tensors are moved to their parameter's device and dtype, as Python does.
+///
+/// @throws c10::Error when it is the state of another kind of optimizer, has
+///   other groups or shapes, or asks for what LibTorch's lacks (maximize).
+OptimizerUpdate read_optimizer(const torch::optim::Optimizer& optimizer,
+                               const c10::IValue& value);
+
+/// Puts it in place of what the optimizer holds.
+void apply(OptimizerUpdate update, torch::optim::Optimizer& optimizer);
+
+}  // namespace ddp::detail

@@ -1,0 +1,364 @@
+#include "ddp/checkpoint.h"
+
+#include <functional>
+#include <memory>
+
+#include <torch/nn.h>
+#include <torch/optim.h>
+
+#include "ddp/detail/torch_file.h"
+#include "test/support/catch.h"
+#include "test/support/local_ranks.h"
+#include "test/support/temporary_folder.h"
+
+namespace {
+
+using Catch::Contains;
+using ddp::Checkpoint;
+using ddp::test::Group;
+using ddp::test::read_file;
+using ddp::test::TemporaryFolder;
+using ddp::test::write_file;
+using torch::optim::Optimizer;
+
+struct NetImpl : torch::nn::Module {
+  NetImpl() {
+    register_module("fc1", fc1);
+    register_module("bn", bn);
+    register_module("fc2", fc2);
+  }
+  torch::Tensor forward(const torch::Tensor& x) {
+    auto hidden = torch::relu(bn(fc1(x)));
+    return fc2(torch::dropout(hidden, /*p=*/0.3, is_training()));
+  }
+  torch::nn::Linear fc1{4, 8};
+  torch::nn::BatchNorm1d bn{8};
+  torch::nn::Linear fc2{8, 2};
+};
+TORCH_MODULE(Net);
+
+using MakeOptimizer = std::function<std::unique_ptr<Optimizer>(Net&)>;
+
+template <class Type, class Options>
+MakeOptimizer make(const Options& options) {
+  return [options](Net& net) {
+    return std::make_unique<Type>(net->parameters(), options);
+  };
+}
+
+/// Every optimizer that can be kept, with all of its state in use.
+const std::vector<MakeOptimizer>& optimizers() {
+  using namespace torch::optim;
+  static const std::vector<MakeOptimizer> all{
+      make<SGD>(SGDOptions(0.1)),
+      make<SGD>(SGDOptions(0.1).momentum(0.9).nesterov(true)),
+      make<Adam>(AdamOptions(0.01)),
+      make<Adam>(AdamOptions(0.01).amsgrad(true).betas({0.8, 0.9})),
+      make<AdamW>(AdamWOptions(0.01).amsgrad(true)),
+      make<RMSprop>(RMSpropOptions(0.01)),
+      make<RMSprop>(RMSpropOptions(0.01).momentum(0.9).centered(true)),
+      make<Adagrad>(AdagradOptions(0.1).lr_decay(0.01))};
+  return all;
+}
+
+MakeOptimizer sgd() {
+  return make<torch::optim::SGD>(torch::optim::SGDOptions(0.1).momentum(0.9));
+}
+
+/// One training with everything that a checkpoint keeps.
+struct Training {
+  explicit Training(const MakeOptimizer& make_optimizer = sgd())
+      : optimizer(make_optimizer(net)), checkpoint(net) {
+    checkpoint.optimizer(*optimizer).sampler(sampler);
+  }
+
+  void run(int64_t steps) {
+    for (int64_t i = 0; i < steps; ++i) {
+      optimizer->zero_grad();
+      net->forward(torch::randn({16, 4})).pow(2).mean().backward();
+      optimizer->step();
+      sampler.next(2);
+    }
+    checkpoint.step(checkpoint.step() + steps);
+  }
+
+  /// All parameters and buffers in one vector.
+  torch::Tensor state() const {
+    std::vector<torch::Tensor> flat;
+    for (const auto& item : ddp::state_dict(*net)) {
+      flat.push_back(item.value().to(torch::kDouble).flatten());
+    }
+    return torch::cat(flat);
+  }
+
+  Net net;
+  std::unique_ptr<Optimizer> optimizer;
+  ddp::DistributedSampler sampler{
+      100, ddp::DistributedSamplerOptions().num_replicas(2).rank(1)};
+  Checkpoint checkpoint;
+};
+
+std::string load_error(Training& training, const std::string& path) {
+  try {
+    training.checkpoint.load(path);
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
+  }
+  return "";
+}
+
+double learning_rate(const Training& training) {
+  return training.optimizer->param_groups()[0].options().get_lr();
+}
+
+}  // namespace
+
+TEST_CASE("A resumed training equals the undisturbed one bit for bit",
+          "[checkpoint]") {
+  const TemporaryFolder folder;
+  const size_t kind = GENERATE(range(size_t{0}, size_t{8}));
+  CAPTURE(kind);
+  REQUIRE(optimizers().size() == 8);
+  torch::manual_seed(1);
+  Training first(optimizers()[kind]);
+  first.sampler.set_epoch(4);
+  first.run(3);
+  first.optimizer->param_groups()[0].options().set_lr(0.005);
+  first.checkpoint.epoch(4).save(folder / "a.pt");
+  first.run(3);
+
+  torch::manual_seed(99);
+  Training second(optimizers()[kind]);
+  second.run(1);
+  second.checkpoint.load(folder / "a.pt");
+  CHECK(second.checkpoint.epoch() == 4);
+  CHECK(second.checkpoint.step() == 3);
+  CHECK(second.sampler.epoch() == 4);
+  CHECK(learning_rate(second) == 0.005);
+  second.sampler.reset();
+  CHECK(second.sampler.position() == 6);
+  second.run(3);
+  CHECK(second.sampler.position() == 12);
+  REQUIRE(first.state().isfinite().all().item<bool>());
+  CHECK(torch::equal(first.state(), second.state()));
+}
+
+TEST_CASE("A checkpoint of an optimizer that has not stepped yet",
+          "[checkpoint]") {
+  const TemporaryFolder folder;
+  for (const auto& make_optimizer : optimizers()) {
+    Training first(make_optimizer);
+    first.checkpoint.save(folder / "a.pt");
+    Training second(make_optimizer);
+    second.run(2);
+    second.checkpoint.load(folder / "a.pt");
+    first.checkpoint.load(folder / "a.pt");
+    first.run(2);
+    first.checkpoint.load(folder / "a.pt");
+    CHECK(torch::equal(first.state(), second.state()));
+  }
+}
+
+TEST_CASE("A checkpoint of another optimizer or model changes nothing",
+          "[checkpoint]") {
+  const TemporaryFolder folder;
+  const auto path = folder / "a.pt";
+  const auto error_between = [&](const MakeOptimizer& saved,
+                                 const MakeOptimizer& mine) {
+    Training first(saved);
+    first.run(1);
+    first.checkpoint.epoch(3).save(path);
+    Training second(mine);
+    second.run(1);
+    const auto before = second.state();
+    const auto lr = learning_rate(second);
+    const auto error = load_error(second, path);
+    CHECK(torch::equal(second.state(), before));
+    CHECK(learning_rate(second) == lr);
+    CHECK(second.checkpoint.epoch() == 0);
+    CHECK(second.sampler.position() == 2);
+    return error;
+  };
+  const auto start = "Cannot load " + path + ": ";
+  using namespace torch::optim;
+  CHECK(error_between(optimizers()[1], optimizers()[2]) ==
+        start + R"(it has no optimizer["param_groups"][0]["betas"])");
+  CHECK(error_between(optimizers()[2], optimizers()[4]) ==
+        start + "its optimizer is another one than AdamW");
+  CHECK(error_between(optimizers()[5], optimizers()[0]) ==
+        start + R"(it has no optimizer["param_groups"][0]["dampening"])");
+  CHECK(error_between(sgd(),
+                      [](Net& net) {
+                        return std::make_unique<SGD>(
+                            std::vector<torch::Tensor>{net->fc1->weight},
+                            SGDOptions(0.1));
+                      }) ==
+        start +
+            "its optimizer has a group of 6 parameters, but this "
+            "one's has 1");
+  CHECK(error_between(sgd(),
+                      [](Net& net) {
+                        return std::make_unique<SGD>(
+                            std::vector<OptimizerParamGroup>{
+                                {{net->fc1->weight}}, {{net->fc1->bias}}},
+                            SGDOptions(0.1));
+                      }) ==
+        start +
+            "its optimizer has 1 parameter groups, but this one "
+            "has 2");
+  CHECK(error_between(sgd(),
+                      [](Net& net) {
+                        auto params = net->parameters();
+                        std::swap(params[0], params[1]);
+                        return std::make_unique<SGD>(params, SGDOptions(0.1));
+                      }) ==
+        start + R"(its optimizer state "momentum_buffer" has shape )"
+                "[8, 4], but the parameter has [8]");
+}
+
+TEST_CASE("Parameter groups keep their own options", "[checkpoint]") {
+  const TemporaryFolder folder;
+  const auto grouped = [](Net& net) {
+    using namespace torch::optim;
+    return std::make_unique<SGD>(
+        std::vector<OptimizerParamGroup>{
+            {{net->fc1->weight, net->fc1->bias},
+             std::make_unique<SGDOptions>(SGDOptions(0.5).momentum(0.9))},
+            {{net->fc2->weight, net->fc2->bias}}},
+        SGDOptions(0.1));
+  };
+  Training first(grouped);
+  first.run(2);
+  first.optimizer->param_groups()[1].options().set_lr(0.25);
+  first.checkpoint.save(folder / "a.pt");
+  Training second(grouped);
+  second.checkpoint.load(folder / "a.pt");
+  const auto& groups = second.optimizer->param_groups();
+  CHECK(groups[0].options().get_lr() == 0.5);
+  CHECK(groups[1].options().get_lr() == 0.25);
+  first.run(0);
+  CHECK(second.optimizer->state().size() == 2);  // those with momentum
+}
+
+TEST_CASE("What was given to the checkpoint must be in the file",
+          "[checkpoint]") {
+  const TemporaryFolder folder;
+  const auto path = folder / "a.pt";
+  Training training;
+  ddp::save_state_dict(*training.net, path);
+  CHECK_THAT(load_error(training, path),
+             Contains(R"(it has no checkpoint["optimizer"])"));
+  Checkpoint(training.net).optimizer(*training.optimizer).save(path);
+  CHECK_THAT(load_error(training, path),
+             Contains(R"(it has no checkpoint["sampler"])"));
+  Checkpoint(training.net).load(path);  // more in the file is no harm
+}
+
+TEST_CASE("A damaged checkpoint leaves the training as it is", "[checkpoint]") {
+  const TemporaryFolder folder;
+  const auto path = folder / "a.pt";
+  Training training;
+  training.run(2);
+  training.checkpoint.save(path);
+  const auto whole = read_file(path);
+  training.run(1);
+  const auto before = training.state();
+  write_file(path, whole.substr(0, whole.size() / 2));
+  CHECK_THAT(load_error(training, path), Contains("it is cut off"));
+  const auto weight = read_file(path).find("fc1.weight");
+  REQUIRE(weight != std::string::npos);
+  auto damaged = whole;
+  damaged[weight] = 'x';
+  write_file(path, damaged);
+  CHECK_THAT(load_error(training, path),
+             Contains("check sum of its record \"data.pkl\" is wrong"));
+  CHECK(torch::equal(training.state(), before));
+  CHECK(training.checkpoint.step() == 3);
+}
+
+TEST_CASE("A failed save leaves the previous checkpoint", "[checkpoint]") {
+  const TemporaryFolder folder;
+  const auto path = folder / "a.pt";
+  Training training;
+  training.checkpoint.step(1).save(path);
+  const auto previous = read_file(path);
+  training.net->register_buffer("bad", torch::eye(2).to_sparse());
+  CHECK_THROWS_WITH(training.checkpoint.save(path),
+                    Contains("Cannot save " + path));
+  CHECK(read_file(path) == previous);
+  CHECK(folder.size() == 1);
+}
+
+TEST_CASE("Ranks save once and load the same", "[checkpoint]") {
+  const TemporaryFolder folder;
+  const auto path = folder / "a.pt";
+  const int world = GENERATE(2, 3);
+  ddp::test::run_ranks(world, [&](const Group& group) {
+    Training training;
+    const auto rank = group->getRank();
+    {
+      torch::NoGradGuard no_grad;
+      training.net->fc1->weight.fill_(rank + 1);
+    }
+    training.checkpoint.process_group(group).step(10 + rank).save(path);
+    {
+      torch::NoGradGuard no_grad;
+      training.net->fc1->weight.fill_(-1);
+    }
+    training.checkpoint.load(path);
+    TORCH_CHECK(training.net->fc1->weight.eq(1).all().item<bool>());
+    TORCH_CHECK(training.checkpoint.step() == 10);
+  });
+  const auto file = ddp::detail::read_torch_file(path).value.toGenericDict();
+  CHECK(file.at("rng").toListRef().size() == static_cast<size_t>(world));
+  CHECK(folder.size() == 1);
+  // Another number of ranks takes all but the random states.
+  torch::manual_seed(5);
+  const auto expected = torch::randn({3});
+  torch::manual_seed(5);
+  Training alone;
+  torch::manual_seed(5);
+  alone.checkpoint.load(path);
+  CHECK(torch::equal(torch::randn({3}), expected));
+}
+
+TEST_CASE("An error of one rank is the error of all", "[checkpoint]") {
+  const TemporaryFolder folder;
+  const auto path = folder / "a.pt";
+  Training().checkpoint.step(7).save(path);
+  const auto errors_of = [&](const std::function<void(Checkpoint&, int)>& act) {
+    return ddp::test::try_ranks(3, [&](const Group& group) {
+      Training training;
+      const auto before = training.state();
+      training.checkpoint.process_group(group).step(1);
+      try {
+        act(training.checkpoint, group->getRank());
+      } catch (...) {
+        TORCH_CHECK(torch::equal(training.state(), before));
+        TORCH_CHECK(training.checkpoint.step() == 1);
+        throw;
+      }
+    });
+  };
+
+  for (const auto& error : errors_of([&](Checkpoint&checkpoint, int) {
+         checkpoint.save(folder / "no/folder");
+       })) {
+    CHECK_THAT(error,
+               Contains("rank 0: Cannot save") &&
+                   Contains("No such file or directory"));
+  }
+  for (const auto& error : errors_of([&](Checkpoint&checkpoint, int rank) {
+         checkpoint.load(rank == 2 ? folder / "none" : path);
+       })) {
+    CHECK_THAT(error,
+               Contains("rank 2: Cannot load") &&
+                   Contains("No such file or directory"));
+  }
+  Training().checkpoint.step(8).save(folder / "b.pt");
+  for (const auto& error : errors_of([&](Checkpoint&checkpoint, int rank) {
+         checkpoint.load(rank == 1 ? folder / "b.pt" : path);
+       })) {
+    CHECK_THAT(error, Contains("rank 0 and rank 1 see different files"));
+  }
+}
