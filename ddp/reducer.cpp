@@ -103,6 +103,13 @@ void Reducer::build(const detail::BucketPlan& plan) {
   flag_.emplace(buckets_.back().flat);
 }
 
+at::Tensor Reducer::flag_element() const {
+  const at::Tensor& flat = buckets_.back().flat;
+  return flat.narrow(0, flat.numel() - 1, 1);
+}
+
+/// Moves the gradients of the first pass, all of which are in buckets by now,
+/// into buckets of the order in which rank 0 met them.
 void Reducer::rebuild() {
   std::vector<int64_t> order(order_->begin(), order_->end());
   order_.reset();
@@ -117,17 +124,22 @@ void Reducer::rebuild() {
     return;
   }
   c10::NoGradGuard no_grad;
+  const auto old_flag = flag_element();
   std::vector<at::Tensor> old_views;
   for (const auto& slot : slots_) {
     old_views.push_back(slot.view);
   }
   build(next);
   for (size_t i = 0; i < slots_.size(); ++i) {
+    slots_[i].view.copy_(old_views[i]);
     at::Tensor& grad = slots_[i].param.mutable_grad();
     if (grad.is_same(old_views[i])) {
-      slots_[i].view.copy_(grad);
       grad = slots_[i].view;
     }
+  }
+  flag_element().copy_(old_flag);
+  for (auto& bucket : buckets_) {
+    bucket.pending = 0;
   }
 }
 
@@ -142,9 +154,6 @@ void Reducer::arm() {
         ", so the ranks are no longer in step. Start again from a checkpoint, "
         "or make a new DistributedDataParallel on every rank");
     return;
-  }
-  if (order_ && order_->size() == slots_.size()) {
-    rebuild();
   }
   phase_ = Phase::armed;
 }
@@ -190,7 +199,7 @@ void Reducer::on_grad_ready(size_t index) {
               "inside the pass (checkpointing) must not share parameters; sum "
               "the losses and call backward() once");
   slot.ready = true;
-  if (order_ && order_->size() < slots_.size()) {
+  if (order_) {
     order_->push_back(index);
   }
   detail::Bucket& bucket = buckets_[slot.bucket];
@@ -261,6 +270,9 @@ void Reducer::take_all(detail::Bucket& bucket) {
 }
 
 void Reducer::launch_full_buckets() {
+  if (order_) {
+    return;  // until the buckets are rebuilt
+  }
   while (next_ < buckets_.size() && buckets_[next_].pending == 0) {
     std::vector<at::Tensor> tensors{buckets_[next_].flat};
     buckets_[next_].work = group_->allreduce(tensors);
@@ -274,6 +286,10 @@ void Reducer::finalize() {
   c10::NoGradGuard no_grad;
   const auto absent = missing();
   complete(absent);
+  if (order_) {
+    rebuild();
+    launch_full_buckets();
+  }
   wait_all();
   if (options_.find_unused_parameters()) {
     write_back(reduce_used_map(absent));

@@ -41,6 +41,11 @@ struct NamedParameter {
 ///   loss.backward();  // gradients are averaged now
 /// @endcode
 ///
+/// The first reduced pass only records the order in which rank 0's gradients
+/// come; at its end the buckets are rebuilt in that order (a broadcast) and
+/// reduced. So every step adds up in the same order, the first one of a
+/// resumed training too. With find_unused_parameters nothing is rebuilt.
+///
 /// A backward pass is reduced when `arm` came before it or when it starts from
 /// a watched tensor; every other one accumulates on this rank alone.
 ///
@@ -62,9 +67,7 @@ class Reducer {
   Reducer(const Reducer&) = delete;
   Reducer& operator=(const Reducer&) = delete;
 
-  /// Says that the next backward pass is to be reduced. Once, after the first
-  /// reduced pass, it also rebuilds the buckets in the order in which rank 0's
-  /// gradients came (a broadcast: collective).
+  /// Says that the next backward pass is to be reduced.
   /// @throws c10::Error when an exception left the pass before unfinished.
   void arm();
 
@@ -80,6 +83,7 @@ class Reducer {
   enum class Phase { idle, armed, reducing };
 
   void build(const detail::BucketPlan& plan);
+  at::Tensor flag_element() const;
   void rebuild();
   void begin();
   void on_grad_ready(size_t index);
