@@ -52,7 +52,7 @@ int launch(const Job& job) {
                          .signals = signals,
                          .rendezvous = *rendezvous,
                          .directory = directory,
-                         .cgroup_fd = cgroup.fd(),
+                         .cgroup = cgroup,
                          .log = *log});
   return supervisor.run();
 }

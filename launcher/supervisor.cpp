@@ -69,7 +69,7 @@ void Supervisor::start_attempt() {
   workers_.emplace(
       plan,
       Workers::Surroundings{
-          job_.environment, around_.consoles, *output_, around_.cgroup_fd});
+          job_.environment, around_.consoles, *output_, around_.cgroup.fd()});
   for (Worker& worker : workers_->all()) {
     const auto token = std::make_shared<EventLoop::Token>();
     *token = around_.loop.watch(
@@ -228,6 +228,7 @@ void Supervisor::perform(const KillAll& action) {
     around_.log.warn("ending {} workers with SIGKILL", policy_.alive());
   }
   workers_->signal_all(SIGKILL, /*asks_to_end=*/true);
+  around_.cgroup.kill();
   workers_->sweep(Workers::Sweep::everything);
   around_.loop.arm_timer(action.time);
 }

@@ -8,6 +8,7 @@
 
 #include "launcher/consoles.h"
 #include "launcher/event_loop.h"
+#include "launcher/job_cgroup.h"
 #include "launcher/policy.h"
 #include "launcher/rendezvous/rendezvous.h"
 #include "launcher/report.h"
@@ -28,7 +29,7 @@ class Supervisor {
     SignalScope& signals;
     Rendezvous& rendezvous;
     const RunDirectory& directory;
-    int cgroup_fd;
+    const JobCgroup& cgroup;
     spdlog::logger& log;
   };
 
