@@ -57,6 +57,7 @@ void clean_up(const Guardian::Duty& duty) {
   JobCgroup::kill_cgroup(duty.cgroup);
   for (int round = 0; round < kMostRounds && kill_marked(duty.mark); ++round) {
   }
+  JobCgroup::await_empty(duty.cgroup);
   JobCgroup::remove_cgroup(duty.cgroup);
   if (!duty.directory.empty()) {
     std::error_code ignored;

@@ -14,7 +14,8 @@ namespace launcher {
 ///
 /// It knows the job's processes by its cgroup, and by a variable of their
 /// environment. What can hide from both is a process that cleared its
-/// environment on a host where ddprun may make no cgroup.
+/// environment on a host where ddprun may make no cgroup. When a job in a job
+/// goes with the outer one, the inner one's empty folder in TMPDIR may stay.
 class Guardian {
  public:
   struct Duty {

@@ -1,10 +1,12 @@
 #include "launcher/job_cgroup.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
+#include <string_view>
 
 #include "launcher/cgroup_path.h"
 
@@ -40,6 +42,22 @@ void JobCgroup::kill_cgroup(const std::string& path) {
     [[maybe_unused]] const ssize_t written =
         file ? ::write(file.get(), "1", 1) : 0;
   }
+}
+
+void JobCgroup::await_empty(const std::string& path) {
+  constexpr int kPatienceMs = 5000;
+  const Fd events(
+      ::open((path + "/cgroup.events").c_str(), O_RDONLY | O_CLOEXEC));
+  char text[256];
+  pollfd change{events.get(), POLLPRI, 0};
+  do {
+    const ssize_t size = ::pread(events.get(), text, sizeof(text), 0);
+    if (size <= 0 ||
+        std::string_view(text, static_cast<size_t>(size)).find("populated 1") ==
+            std::string_view::npos) {
+      return;
+    }
+  } while (::poll(&change, 1, kPatienceMs) > 0);  // wakes when the text changes
 }
 
 void JobCgroup::remove_cgroup(const std::string& path) {

@@ -25,6 +25,8 @@ class JobCgroup {
 
   /// SIGKILL to every process in the cgroup and below.
   static void kill_cgroup(const std::string& path);
+  /// Waits until no process is in the cgroup or below, some seconds at most.
+  static void await_empty(const std::string& path);
   /// Removes an empty cgroup, and those that nested jobs left in it.
   static void remove_cgroup(const std::string& path);
 

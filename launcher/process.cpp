@@ -107,9 +107,17 @@ pid_t start(const ProcessSpec& spec) {
   return check(pid, "cannot start a process");
 }
 
+/// A child that cannot be watched must not run on.
 Fd open_pidfd(pid_t pid) {
-  return Fd(check(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)),
-                  "pidfd_open (needs Linux 5.3)"));
+  Fd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  if (!pidfd) {
+    const int error = errno;
+    ::kill(pid, SIGKILL);
+    retry_interrupted([&] { return ::waitpid(pid, nullptr, 0); });
+    errno = error;
+    check(-1, "pidfd_open (needs Linux 5.3)");
+  }
+  return pidfd;
 }
 
 ExitStatus status_of(const siginfo_t& info) {
