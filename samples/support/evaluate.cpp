@@ -1,0 +1,44 @@
+#include "samples/support/evaluate.h"
+
+#include <ddp/collectives.h>
+#include <ddp/distributed_sampler.h>
+#include <ddp/process_group.h>
+#include <torch/data/dataloader.h>
+#include <torch/types.h>
+
+namespace samples {
+
+Score evaluate(ParallelClassifier& model,
+               const Images& images,
+               int64_t batch_size) {
+  const auto count = static_cast<int64_t>(*images.size());
+  // A rank without an image would miss the model's collectives.
+  TORCH_CHECK(count >= ddp::world_size(),
+              "Expected an image to test for each of ",
+              ddp::world_size(),
+              " ranks, but got ",
+              count,
+              ". Start fewer ranks.");
+  const torch::NoGradGuard no_grad;
+  const auto device = ddp::local_device();
+  const ddp::DistributedSampler sampler(
+      *images.size(),
+      ddp::DistributedSamplerOptions().shuffle(false).padding(false));
+  auto loader = torch::data::make_data_loader(images, sampler, batch_size);
+
+  model->eval();
+  auto sums = torch::zeros({2}, torch::dtype(torch::kFloat64).device(device));
+  for (const auto& batch : *loader) {
+    const auto target = batch.target.to(device);
+    const auto scores = model->forward(batch.data.to(device));
+    sums[0] +=
+        torch::cross_entropy_loss(scores, target, {}, at::Reduction::Sum);
+    sums[1] += (scores.argmax(1) == target).sum();
+  }
+  sums = ddp::reduce_tensor(sums, ddp::Reduction::sum).cpu();
+  return {sums[0].item<double>() / static_cast<double>(count),
+          sums[1].item<int64_t>(),
+          count};
+}
+
+}  // namespace samples

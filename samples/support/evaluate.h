@@ -1,0 +1,38 @@
+#pragma once
+
+#include <ddp/distributed_data_parallel.h>
+
+#include <cstdint>
+
+#include "samples/support/classifier.h"
+#include "samples/support/images.h"
+
+namespace samples {
+
+/// A classifier on all ranks.
+using ParallelClassifier = ddp::DistributedDataParallel<Classifier>;
+
+/// How well images were classified, over all ranks.
+struct Score {
+  double loss;  ///< mean cross entropy of an image
+  int64_t correct;
+  int64_t count;
+
+  double percent() const {
+    return 100.0 * static_cast<double>(correct) / static_cast<double>(count);
+  }
+};
+
+/// Classifies every image once, on one of the ranks, and adds up. The model is
+/// in evaluation mode afterwards.
+///
+/// @param batch_size  images of one rank at a time
+/// @returns the same on every rank.
+/// @throws c10::Error when there are fewer images than ranks.
+///
+/// Collective.
+Score evaluate(ParallelClassifier& model,
+               const Images& images,
+               int64_t batch_size);
+
+}  // namespace samples

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <string>
+
+#include "samples/support/console.h"
+#include "samples/support/evaluate.h"
+#include "samples/support/images.h"
+#include "samples/support/stopwatch.h"
+
+namespace samples {
+
+/// A step of the training, counted from 1.
+struct Place {
+  int64_t epoch;
+  int64_t epochs;
+  int64_t step;  ///< in this epoch
+  int64_t steps;
+};
+
+/// What `train` says, in one place: rank 0 prints it on standard output, the
+/// others keep silent. Not collective.
+class Report {
+ public:
+  Report();
+
+  /// What is trained on what. `share` is the number of images that a rank has
+  /// in one step.
+  void begin(const Dataset& dataset, int64_t share);
+  void step(const Place& place, double loss);
+  /// Draws the bar. Only when `wants_progress()`: a loss costs a wait for the
+  /// device.
+  void progress(const Place& place, double loss);
+  bool wants_progress() const { return console_.wants_progress(); }
+  void epoch(const Place& place,
+             double loss,
+             const Score& test,
+             const Stopwatch& time);
+  /// The last line: what the test images say.
+  void end(const Score& test, const Stopwatch& time);
+
+  /// `epochs` that are complete and all `steps`, from the first on.
+  void saved(const std::string& file, int64_t epochs, int64_t steps);
+  void resumed(const std::string& file, int64_t epochs, int64_t steps);
+  void nothing_to_resume(const std::string& file);
+
+ private:
+  std::ostream silence_{nullptr};
+  Console console_;
+};
+
+}  // namespace samples

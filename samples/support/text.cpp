@@ -1,0 +1,20 @@
+#include "samples/support/text.h"
+
+#include <cstdarg>
+#include <cstdio>
+
+namespace samples {
+
+std::string format(const char* pattern, ...) {
+  va_list arguments, copy;
+  va_start(arguments, pattern);
+  va_copy(copy, arguments);
+  const int length = std::vsnprintf(nullptr, 0, pattern, copy);
+  va_end(copy);
+  std::string text(static_cast<size_t>(length), '\0');
+  std::vsnprintf(text.data(), text.size() + 1, pattern, arguments);
+  va_end(arguments);
+  return text;
+}
+
+}  // namespace samples

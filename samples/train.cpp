@@ -1,0 +1,244 @@
+// Trains an image classifier on as many ranks as the launcher starts, from one
+// on. What makes it distributed are the calls into ddp::.
+//
+//   train
+//   ddprun --nproc-per-node=4 train
+//   ddprun --nproc-per-node=4 train --dataset cifar10 --data DIR
+#include <ddp/ddp.h>
+#include <torch/cuda.h>
+#include <torch/data/dataloader.h>
+#include <torch/optim/sgd.h>
+
+#include <filesystem>
+#include <iostream>
+
+#include "samples/support/augment.h"
+#include "samples/support/choices.h"
+#include "samples/support/learning_rate.h"
+#include "samples/support/parameter_hash.h"
+#include "samples/support/program.h"
+#include "samples/support/report.h"
+#include "samples/support/text.h"
+#include "samples/support/train_options.h"
+
+namespace {
+
+using namespace samples;
+namespace fs = std::filesystem;
+
+// Images of this rank in one step.
+int64_t share(const Recipe& recipe) {
+  const int64_t world = ddp::world_size();
+  return (recipe.batch_size + world - 1) / world;
+}
+
+fs::path checkpoint_file(const CheckpointOptions& options) {
+  return fs::path(options.folder) / "checkpoint.pt";
+}
+
+// A training that can be interrupted and gone on with, in mid-epoch too.
+class Training {
+ public:
+  Training(const TrainOptions& options,
+           const Dataset& dataset,
+           ParallelClassifier model,
+           Report& report);
+
+  /// Trains what is left of the epochs and returns the last test's score.
+  Score run();
+
+ private:
+  void resume();
+  void save(int64_t next_epoch);
+  double train_epoch(int64_t epoch);
+  torch::Tensor train_batch(const torch::data::Example<>& batch);
+  void set_learning_rate(const Place& place);
+  void report_step(const Place& place, const torch::Tensor& loss);
+  Place place(int64_t epoch) const;
+  Score test() {
+    return evaluate(model_, dataset_.test, share(options_.recipe));
+  }
+
+  const TrainOptions& options_;
+  const Dataset& dataset_;
+  ParallelClassifier model_;
+  Report& report_;
+  torch::optim::SGD optimizer_;
+  ddp::DistributedSampler sampler_;
+  ddp::Checkpoint checkpoint_;
+};
+
+Training::Training(const TrainOptions& options,
+                   const Dataset& dataset,
+                   ParallelClassifier model,
+                   Report& report)
+    : options_(options),
+      dataset_(dataset),
+      model_(std::move(model)),
+      report_(report),
+      optimizer_(model_->parameters(),
+                 torch::optim::SGDOptions(options.recipe.learning_rate)
+                     .momentum(0.9)
+                     .nesterov(true)
+                     .weight_decay(5e-4)),
+      sampler_(*dataset.train.size(),
+               ddp::DistributedSamplerOptions().seed(options.seed)),
+      checkpoint_(model_) {
+  checkpoint_.optimizer(optimizer_).sampler(sampler_);
+  if (ddp::rank() == 0 && !options.checkpoint.folder.empty()) {
+    fs::create_directories(options.checkpoint.folder);
+  }
+}
+
+Score Training::run() {
+  if (options_.checkpoint.resume) {
+    resume();
+  }
+  std::optional<Score> score;
+  for (int64_t epoch = checkpoint_.epoch(); epoch < options_.recipe.epochs;
+       ++epoch) {
+    const Stopwatch time;
+    const double loss = train_epoch(epoch);
+    score = test();
+    report_.epoch(place(epoch), loss, *score, time);
+    save(epoch + 1);
+  }
+  return score ? *score : test();
+}
+
+void Training::resume() {
+  const auto file = checkpoint_file(options_.checkpoint);
+  // The ranks must decide alike; load() then tells which one lacks the file.
+  const auto seen = torch::tensor(int64_t{fs::exists(file)});
+  if (ddp::reduce_tensor(seen, ddp::Reduction::max).item<int64_t>() == 0) {
+    report_.nothing_to_resume(file);
+    return;
+  }
+  checkpoint_.load(file);
+  report_.resumed(file, checkpoint_.epoch(), checkpoint_.step());
+}
+
+void Training::save(int64_t next_epoch) {
+  if (options_.checkpoint.folder.empty()) {
+    return;
+  }
+  const auto file = checkpoint_file(options_.checkpoint);
+  checkpoint_.epoch(next_epoch).save(file);
+  report_.saved(file, next_epoch, checkpoint_.step());
+}
+
+// Returns the mean loss of the images that this program trained on.
+double Training::train_epoch(int64_t epoch) {
+  const int64_t every = options_.checkpoint.every;
+  auto loader = torch::data::make_data_loader(
+      dataset_.train, sampler_, share(options_.recipe));
+  auto sums = torch::zeros(
+      {2}, torch::dtype(torch::kFloat64).device(ddp::local_device()));
+  sampler_.set_epoch(epoch);
+  model_->train();
+  for (const auto& batch : *loader) {
+    const Place here = place(epoch);
+    set_learning_rate(here);
+    const auto loss = train_batch(batch);
+    sums[0] += loss * batch.data.size(0);
+    sums[1] += batch.data.size(0);
+
+    checkpoint_.step(checkpoint_.step() + 1);
+    report_step(here, loss);
+    // The end of the epoch has a checkpoint of its own.
+    if (every > 0 && checkpoint_.step() % every == 0 &&
+        here.step < here.steps) {
+      save(epoch);
+    }
+  }
+  sums = ddp::reduce_tensor(sums, ddp::Reduction::sum);
+  return (sums[0] / sums[1]).item<double>();
+}
+
+torch::Tensor Training::train_batch(const torch::data::Example<>& batch) {
+  const auto device = ddp::local_device();
+  const bool augments = options_.data.kind == DatasetKind::cifar10;
+  const auto images = augments ? crop_and_flip(batch.data) : batch.data;
+  optimizer_.zero_grad();
+  const auto loss = torch::cross_entropy_loss(
+      model_->forward(images.to(device)), batch.target.to(device));
+  loss.backward();  // every .grad is the mean over the ranks now
+  optimizer_.step();
+  return loss.detach();
+}
+
+void Training::set_learning_rate(const Place& place) {
+  const double rate =
+      cosine_learning_rate(options_.recipe.learning_rate,
+                           (place.epoch - 1) * place.steps + place.step - 1,
+                           place.epochs * place.steps);
+  for (auto& group : optimizer_.param_groups()) {
+    group.options().set_lr(rate);
+  }
+}
+
+void Training::report_step(const Place& place, const torch::Tensor& loss) {
+  const int64_t every = options_.report.log_every;
+  if (every > 0 && checkpoint_.step() % every == 0) {
+    report_.step(place, ddp::reduce_tensor(loss).item<double>());
+  }
+  if (report_.wants_progress()) {
+    report_.progress(place, loss.item<double>());
+  }
+}
+
+// The step is the one whose images the sampler gave out last.
+Place Training::place(int64_t epoch) const {
+  const int64_t batch = share(options_.recipe);
+  const auto batches = [batch](size_t images) {
+    return (static_cast<int64_t>(images) + batch - 1) / batch;
+  };
+  return {epoch + 1,
+          options_.recipe.epochs,
+          batches(sampler_.position()),
+          batches(sampler_.size())};
+}
+
+void run(const TrainOptions& options) {
+  const Stopwatch time;
+  ddp::init_process_group(
+      process_group_options(options.device,
+                            ddp::WorkerEnv::read(),
+                            static_cast<int>(torch::cuda::device_count())));
+  ddp::seed_everything(options.seed);
+
+  const Dataset dataset = load_dataset(options.data);
+  const auto network = make_model(options.recipe.model, dataset);
+  if (options.mode == Mode::test && ddp::rank() == 0) {
+    // The wrapper gives the others the parameters of rank 0.
+    ddp::load_state_dict(*network, checkpoint_file(options.checkpoint));
+  }
+  network->to(ddp::local_device());
+  ParallelClassifier model(network);
+
+  Report report;
+  report.begin(dataset, share(options.recipe));
+  const Score score = options.mode == Mode::test
+                          ? evaluate(model, dataset.test, share(options.recipe))
+                          : Training(options, dataset, model, report).run();
+  if (options.report.print_hash) {
+    // One write a line: the ranks share the terminal.
+    std::cout << format("rank %d: parameters %016lx\n",
+                        ddp::rank(),
+                        parameter_hash(*network))
+              << std::flush;
+  }
+  report.end(score, time);
+  ddp::destroy_process_group();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const auto parsed = parse_train_options(argc, argv);
+  if (const auto* exit = std::get_if<EarlyExit>(&parsed)) {
+    (exit->code == 0 ? std::cout : std::cerr) << exit->text;
+    return exit->code;
+  }
+  return run_program("train", [&] { run(std::get<TrainOptions>(parsed)); });
+}
