@@ -1,0 +1,141 @@
+"""Bad input ends every rank with one clear line, a non-zero exit code, and
+nothing left running (jobs.py waits for every process)."""
+
+import os
+import unittest
+
+from jobs import JobTest, ddprun, program, run, run_each
+
+TRAIN = program("train")
+HELLO = program("hello")
+
+
+class Hello(JobTest):
+    def test_ranks(self):
+        for ranks in 1, 2, 3:
+            result = self.succeed([*ddprun(ranks), HELLO])
+            total = str(ranks * (ranks + 1) // 2)
+            found = result.find(
+                r"hello from rank (\d+) of (\d+) \(local rank (\d+), .*\): "
+                r"the ranks' numbers add up to (\d+)")
+            self.assertEqual(
+                sorted(found),
+                [(str(rank), str(ranks), str(rank), total)
+                 for rank in range(ranks)])
+
+
+class Environment(JobTest):
+    def check(self, pattern, binary=TRAIN, **variables):
+        result = run([binary], **variables)
+        self.assertEqual(result.code, 1)
+        self.assertEqual(result.out, "")
+        self.assert_one_line(result.err, pattern)
+
+    def test_world_size_missing(self):
+        self.check("Expected the environment variable WORLD_SIZE to be set",
+                   RANK="0", MASTER_ADDR="127.0.0.1", MASTER_PORT="29500")
+
+    def test_rank_beyond_world(self):
+        self.check("RANK=2 and WORLD_SIZE=2", RANK="2", WORLD_SIZE="2",
+                   MASTER_ADDR="127.0.0.1", MASTER_PORT="29500")
+
+    def test_rank_is_no_number(self):
+        self.check("RANK.*first", RANK="first", WORLD_SIZE="2",
+                   MASTER_ADDR="127.0.0.1", MASTER_PORT="29500")
+
+    def test_master_does_not_resolve(self):
+        for rank, binary in ("0", TRAIN), ("1", HELLO):
+            self.check("MASTER_ADDR.*no-such-host.invalid", binary,
+                       RANK=rank, WORLD_SIZE="2", LOCAL_RANK=rank,
+                       LOCAL_WORLD_SIZE="2",
+                       MASTER_ADDR="no-such-host.invalid", MASTER_PORT="29500")
+
+
+class Model(JobTest):
+    def test_mismatch_on_one_rank(self):
+        for ranks in 2, 3:
+            for result in run_each(ranks, [program("mismatched_model")]):
+                self.assertEqual(result.code, 1)
+                self.assert_one_line(result.err, r"fc2\.weight")
+
+    def test_mismatch_under_ddprun(self):
+        result = run([*ddprun(2), program("mismatched_model")])
+        self.assertEqual(result.code, 1)
+        self.assertIn("fc2.weight", result.err)
+
+
+class Checkpoint(JobTest):
+    def setUp(self):
+        super().setUp()
+        self.file = os.path.join(self.folder, "checkpoint.pt")
+        self.train = [TRAIN, "--epochs=1", "--checkpoint", self.folder]
+        self.succeed(self.train)
+        with open(self.file, "rb") as file:
+            self.whole = file.read()
+
+    def write(self, content):
+        with open(self.file, "wb") as file:
+            file.write(content)
+
+    def check(self, *flags):
+        """Both ways to read it fail on every rank and leave it as it is."""
+        with open(self.file, "rb") as file:
+            before = file.read()
+        for result in run_each(2, [*self.train, "--resume", *flags]):
+            self.assertEqual(result.code, 1)
+            self.assert_one_line(result.err, "checkpoint.pt")
+        result = run([*self.train, "--mode=test", *flags])
+        self.assertEqual(result.code, 1)
+        self.assert_one_line(result.err, "checkpoint.pt")
+        with open(self.file, "rb") as file:
+            self.assertEqual(file.read(), before)
+
+    def test_cut_off(self):
+        for size in 0, 100, len(self.whole) // 2, len(self.whole) - 1:
+            self.write(self.whole[:size])
+            self.check()
+
+    def test_flipped_byte(self):
+        middle = len(self.whole) // 2
+        self.write(self.whole[:middle] +
+                   bytes([self.whole[middle] ^ 1]) + self.whole[middle + 1:])
+        self.check()
+
+    def test_foreign(self):
+        self.write(b"<html>not found</html>\n" * 1000)
+        self.check()
+
+    def test_of_another_model(self):
+        self.check("--model=resnet18")
+
+    def test_folder_that_cannot_be(self):
+        result = run([TRAIN, "--checkpoint", self.file])  # a file
+        self.assertEqual(result.code, 1)
+        self.assert_one_line(result.err, "checkpoint.pt")
+
+
+class CommandLine(JobTest):
+    def test_usage(self):
+        for flags, pattern in ((["--epochs=0"], "--epochs"),
+                               (["--unknown"], "--unknown"),
+                               (["--dataset=mnist"], "--data"),
+                               (["--resume"], "--checkpoint")):
+            result = run([TRAIN, *flags])
+            self.assertEqual(result.code, 2)
+            self.assert_one_line(result.err, pattern)
+
+    def test_data_folder(self):
+        for dataset in "digits", "mnist", "cifar10":
+            place = os.path.join(self.folder, "none")
+            result = run([TRAIN, f"--dataset={dataset}", "--data", place])
+            self.assertEqual(result.code, 1)
+            self.assert_one_line(result.err, place)
+
+    def test_gpu_that_does_not_exist(self):
+        result = run([TRAIN, "--gpus=1000"])
+        self.assertEqual(result.code, 1)
+        self.assert_one_line(result.err, "--gpus.*1000")
+
+
+if __name__ == "__main__":
+    unittest.main()

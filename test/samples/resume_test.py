@@ -1,0 +1,134 @@
+"""A training that was killed after a checkpoint and goes on is, bit for bit,
+the one that was not disturbed."""
+
+import os
+import signal
+import subprocess
+import unittest
+
+from jobs import JobTest, Result, ddprun, environment, program
+
+EPOCHS = 3
+STEPS = 23  # in one epoch of the digits, for 1 or 2 ranks
+
+
+def pid_of_rank(rank, run_id):
+    """The worker of a job, by what its launcher told it."""
+    wanted = {f"RANK={rank}".encode(),
+              f"TORCHELASTIC_RUN_ID={run_id}".encode()}
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                if wanted <= set(file.read().split(b"\0")):
+                    return int(pid)
+        except OSError:  # gone, or another user's
+            pass
+    raise AssertionError(f"no rank {rank} of job {run_id}")
+
+
+class Resume(JobTest):
+    def train(self, every=None, epochs=EPOCHS):
+        """With checkpoints and resuming where `every` is given."""
+        command = [program("train"), f"--epochs={epochs}", "--log-every=1",
+                   "--print-hash"]
+        if every:
+            command += ["--checkpoint", self.folder,
+                        f"--checkpoint-every={every}", "--resume"]
+        return command
+
+    def undisturbed(self, ranks):
+        return self.succeed([*ddprun(ranks), *self.train()])
+
+    def start(self, command):
+        process = subprocess.Popen(command, env=environment(), text=True,
+                                   stdout=subprocess.PIPE)
+        self.addCleanup(process.kill)
+        self.addCleanup(process.stdout.close)
+        return process
+
+    def read_until_saved(self, process, steps):
+        """The lines up to the checkpoint after so many steps."""
+        lines = []
+        for line in process.stdout:
+            lines.append(line)
+            if "checkpoint saved" in line and f" {steps} steps" in line:
+                return "".join(lines)
+        self.fail("ended too early:\n" + "".join(lines))
+
+    def check_equal(self, first, second, whole):
+        """What was logged before the kill, and the end after it."""
+        losses = dict(whole.losses())
+        steps = max(int(title.split("/")[-1]) for title in losses)
+        self.assertEqual(len(losses), EPOCHS * steps)
+        self.assertLessEqual(set(first.losses()), set(losses.items()))
+        self.assertEqual(second.losses(),
+                         whole.losses()[-len(second.losses()):])
+        self.assertEqual(second.hashes(), whole.hashes())
+        self.assertEqual(second.score(), whole.score())
+
+    def check_kill(self, ranks, every, steps):
+        whole = self.undisturbed(ranks)
+        launcher = ddprun(ranks) if ranks > 1 else []
+        process = self.start([*launcher, *self.train(every)])
+        before = self.read_until_saved(process, steps)
+        process.send_signal(signal.SIGKILL)
+        # At the end of the stream, no worker is left that could write.
+        before += process.stdout.read()
+        process.wait()
+        first = Result(0, before, "")
+
+        second = self.succeed([*launcher, *self.train(every)])
+        self.assertRegex(second.out, r"resumed from \S+ after \d+ epochs, ")
+        self.assertGreater(len(second.losses()), 0)
+        self.assertLessEqual(len(second.losses()), EPOCHS * STEPS - steps)
+        self.check_equal(first, second, whole)
+
+    def test_alone(self):
+        self.check_kill(ranks=1, every=7, steps=14)
+
+    def test_in_the_middle_of_an_epoch(self):
+        self.check_kill(ranks=2, every=5, steps=30)
+
+    def test_at_the_end_of_an_epoch(self):
+        self.check_kill(ranks=2, every=1000, steps=STEPS)
+
+    def test_three_ranks(self):
+        self.check_kill(ranks=3, every=8, steps=40)
+
+    def test_restart_by_the_launcher(self):
+        whole = self.undisturbed(2)
+        run_id = f"resume_test_{os.getpid()}"
+        process = self.start(
+            [*ddprun(2, "--max-restarts=1", f"--rdzv-id={run_id}"),
+             *self.train(every=5)])
+        before = self.read_until_saved(process, 30)
+        os.kill(pid_of_rank(1, run_id), signal.SIGKILL)
+        after = process.stdout.read()
+        self.assertEqual(process.wait(), 0, after)
+        # Both runs of the workers are in what follows the kill.
+        cut = after.index("resumed from")
+        self.check_equal(Result(0, before + after[:cut], ""),
+                         Result(0, after[cut:], ""), whole)
+
+    def test_nothing_left_to_train(self):
+        whole = self.succeed([*ddprun(2), *self.train(every=100)])
+        again = self.succeed([*ddprun(2), *self.train(every=100)])
+        self.assertEqual(again.losses(), [])
+        self.assertEqual(again.hashes(), whole.hashes())
+        self.assertEqual(again.score(), whole.score())
+
+    def test_nothing_to_resume(self):
+        result = self.succeed([*ddprun(2), *self.train(every=100)])
+        self.assertIn("starting from the beginning", result.out)
+        self.assertEqual(len(result.losses()), EPOCHS * STEPS)
+
+    def test_other_number_of_ranks(self):
+        self.succeed([*ddprun(2), *self.train(every=5, epochs=1)])
+        result = self.succeed([*ddprun(3), *self.train(every=5)])
+        steps = {title.split()[1] for title, _ in result.losses()}
+        self.assertEqual(steps, {"2/3", "3/3"})
+        self.assertEqual(len(set(result.hashes().values())), 1)
+
+
+if __name__ == "__main__":
+    unittest.main()
