@@ -187,11 +187,12 @@ void Reducer::begin() {
 
 void Reducer::on_grad_ready(size_t index) {
   const std::lock_guard lock(mutex_);
+  detail::Slot& slot = slots_[index];
   if (phase_ == Phase::idle) {
+    slot.accumulated = true;
     return;
   }
   begin();
-  detail::Slot& slot = slots_[index];
   TORCH_CHECK(!slot.ready,
               "Expected one gradient for parameter ",
               slot.name,
@@ -377,12 +378,16 @@ void Reducer::report(const std::vector<size_t>& absent) {
               "requires_grad_(false), or set find_unused_parameters(true)");
 }
 
-/// The parameters that at least one rank used in this pass.
+/// The parameters that at least one rank used in this pass, or in passes that
+/// were not reduced before it.
 std::vector<size_t> Reducer::reduce_used_map(
     const std::vector<size_t>& absent) {
   auto used = at::ones({static_cast<int64_t>(slots_.size())}, at::kInt);
   for (const size_t index : absent) {
-    used[static_cast<int64_t>(index)] = 0;
+    const detail::Slot& slot = slots_[index];
+    if (!slot.accumulated || !slot.param.grad().defined()) {
+      used[static_cast<int64_t>(index)] = 0;
+    }
   }
   std::vector<at::Tensor> map{used.to(buckets_.back().flat.device())};
   detail::wait(group_->allreduce(map), *group_, "all-reduce of the used map");
@@ -426,6 +431,7 @@ void Reducer::write_back(const std::vector<size_t>& indices) {
 void Reducer::reset() {
   for (auto& slot : slots_) {
     slot.ready = false;
+    slot.accumulated = false;
   }
   for (auto& bucket : buckets_) {
     bucket.pending = bucket.members.size();

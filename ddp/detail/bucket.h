@@ -14,7 +14,8 @@ struct Slot {
   at::Tensor param;
   at::Tensor view;  ///< shape and strides of `param`, memory of the bucket
   size_t bucket = 0;
-  bool ready = false;  ///< its gradient has come in this backward pass
+  bool ready = false;        ///< its gradient has come in this backward pass
+  bool accumulated = false;  ///< one came in a pass that was not reduced
 };
 
 /// Gradients of one dtype and device, reduced by one collective.

@@ -70,6 +70,10 @@ std::vector<Variant> all_variants() {
        Options().find_unused_parameters(true),
        /*batches_per_step=*/1,
        /*leaves_out_aux=*/true},
+      {"no_sync_unused",
+       Options().find_unused_parameters(true),
+       /*batches_per_step=*/2,
+       /*leaves_out_aux=*/true},
   };
 }
 

@@ -20,6 +20,7 @@ VARIANTS = {
     "no_sync": ({}, 2, False),
     "no_sync_bucket_view": ({"gradient_as_bucket_view": True}, 2, False),
     "unused": ({"find_unused_parameters": True}, 1, True),
+    "no_sync_unused": ({"find_unused_parameters": True}, 2, True),
 }
 
 
