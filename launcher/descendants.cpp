@@ -51,9 +51,10 @@ std::vector<pid_t> all_processes() {
 }
 
 std::vector<pid_t> own_children() {
+  const pid_t self = ::getpid();
   std::vector<pid_t> result;
   for (const pid_t pid : all_processes()) {
-    if (parent_of(pid) == ::getpid()) {
+    if (parent_of(pid) == self) {
       result.push_back(pid);
     }
   }

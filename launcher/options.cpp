@@ -2,37 +2,16 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cctype>
 #include <csignal>
 #include <functional>
-#include <sstream>
 #include <stdexcept>
 
 #include "launcher/error.h"
+#include "launcher/option_binder.h"
+#include "launcher/option_help.h"
 
 namespace launcher {
 namespace {
-
-constexpr const char* kDescription =
-    "Starts one worker process per GPU or CPU slot of this host and gives each "
-    "its rank.\nA worker's whole lines appear with [rank] before them. When "
-    "one "
-    "fails, the others are stopped\nand ddprun ends with its exit code, or 128 "
-    "+ the signal that ended it.";
-
-constexpr const char* kUsage =
-    "\nUsage:\n  ddprun [OPTIONS] PROGRAM [ARGUMENTS OF PROGRAM...]\n"
-    "  ddprun --nproc-per-node=4 ./train --epochs 3\n"
-    "  ddprun --gpus 0,2 ./train\n"
-    "  ddprun --nnodes 2 --node-rank 0 --master-addr host0 ./train   "
-    "(and --node-rank 1 on the other)\n";
-
-constexpr const char* kFooter =
-    "Every option may be spelt with _ for -, and takes its default from the "
-    "environment:\nPET_NPROC_PER_NODE=4 stands for --nproc-per-node=4. "
-    "LOGLEVEL "
-    "(INFO, WARNING, ERROR)\nchooses ddprun's own messages, PYTHON_EXEC the "
-    "Python of programs that end in .py.";
 
 constexpr int kDefaultPort = 29500;
 
@@ -46,108 +25,8 @@ struct RawOptions {
   bool standalone = false;
 };
 
-/// One spelling of each option and lines of 80 columns.
-class HelpFormatter : public CLI::Formatter {
- public:
-  HelpFormatter() { column_width(kNameColumns); }
-
-  std::string make_usage(const CLI::App*, std::string) const override {
-    return kUsage;
-  }
-  std::string make_option_name(const CLI::Option* option, bool) const override {
-    std::string short_name;
-    for (const auto& name : option->get_snames()) {
-      short_name += "-" + name + ", ";
-    }
-    return short_name + "--" + option->get_lnames().front();
-  }
-  std::string make_option_opts(const CLI::Option* option) const override {
-    const std::string type = option->get_type_name();
-    return type.empty() ? "" : " " + type;
-  }
-  std::string make_option_desc(const CLI::Option* option) const override {
-    std::istringstream words(option->get_description());
-    std::string text;
-    size_t column = 0;
-    for (std::string word; words >> word; column += word.size() + 1) {
-      const bool wraps = column + word.size() > 79 - kNameColumns;
-      text += wraps ? "\n" : column == 0 ? "" : " ";
-      text += word;
-      column = wraps ? 0 : column;
-    }
-    return text;
-  }
-
- private:
-  static constexpr size_t kNameColumns = 32;
-};
-
-using Setter = std::function<void(const std::string&)>;
-
-/// Adds options in torchrun's manner: both spellings, a PET_ variable each, and
-/// the last of several wins.
-class Binder {
- public:
-  explicit Binder(CLI::App& app) : app_(app) {}
-
-  CLI::Option* value(const std::string& name,
-                     const std::string& type,
-                     const std::string& help,
-                     const Setter& set,
-                     const std::string& short_name = "") {
-    const auto checked = [name, set](const std::string& text) {
-      try {
-        set(text);
-      } catch (const std::invalid_argument& error) {
-        throw UsageError("--" + name + ": " + error.what());
-      }
-    };
-    return app_
-        .add_option_function<std::string>(
-            spellings(name, short_name), checked, help)
-        ->envname(variable(name))
-        ->type_name(type)
-        ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-  }
-
-  void toggle(const std::string& name,
-              const std::string& help,
-              const std::function<void()>& set,
-              const std::string& short_name = "") {
-    app_.add_flag_function(
-            spellings(name, short_name),
-            [set](int64_t count) {
-              if (count > 0) {
-                set();
-              }
-            },
-            help)
-        ->envname(variable(name));
-  }
-
- private:
-  static std::string spellings(const std::string& name,
-                               const std::string& short_name) {
-    std::string underscored = name;
-    std::replace(underscored.begin(), underscored.end(), '-', '_');
-    std::string result = short_name.empty() ? "" : "-" + short_name + ",";
-    result += "--" + name;
-    return underscored == name ? result : result + ",--" + underscored;
-  }
-
-  static std::string variable(const std::string& name) {
-    std::string result = "PET_";
-    for (const char c : name) {
-      result += c == '-' ? '_' : static_cast<char>(std::toupper(c));
-    }
-    return result;
-  }
-
-  CLI::App& app_;
-};
-
 template <typename T, typename Parse>
-Setter into(T& target, Parse parse) {
+OptionBinder::Setter into(T& target, Parse parse) {
   return [&target, parse](const std::string& text) { target = parse(text); };
 }
 
@@ -160,7 +39,7 @@ std::function<int(const std::string&)> integer(int least, int most) {
       [=](const std::string& text) { return parse_integer(text, least, most); };
 }
 
-void bind_workers(Binder bind, RawOptions& raw) {
+void bind_workers(const OptionBinder& bind, RawOptions& raw) {
   LaunchOptions& options = raw.options;
   bind.value("nproc-per-node",
              "N|auto|gpu|cpu",
@@ -202,7 +81,7 @@ void bind_workers(Binder bind, RawOptions& raw) {
       ->allow_extra_args(false);
 }
 
-void bind_hosts(Binder bind, RawOptions& raw) {
+void bind_hosts(const OptionBinder& bind, RawOptions& raw) {
   LaunchOptions& options = raw.options;
   bind.toggle("standalone",
               "One host, with a free port of its own; beats --master-* and "
@@ -238,7 +117,7 @@ void bind_hosts(Binder bind, RawOptions& raw) {
              into(options.run_id, as_text));
 }
 
-void bind_output(Binder bind, RawOptions& raw) {
+void bind_output(const OptionBinder& bind, RawOptions& raw) {
   LaunchOptions& options = raw.options;
   bind.value("log-dir",
              "DIR",
@@ -265,7 +144,7 @@ void bind_output(Binder bind, RawOptions& raw) {
               [&options] { options.dry_run = true; });
 }
 
-void bind_program(Binder bind, RawOptions& raw) {
+void bind_program(const OptionBinder& bind, RawOptions& raw) {
   const auto choose = [&raw](ProgramKind kind) {
     return [&raw, kind] {
       if (raw.options.program_kind != ProgramKind::by_name) {
@@ -288,9 +167,9 @@ void bind_program(Binder bind, RawOptions& raw) {
               choose(ProgramKind::python));
 }
 
-void bind_torchrun_only(Binder bind) {
+void bind_torchrun_only(const OptionBinder& bind) {
   const std::string help = "Accepted for torchrun's sake, without effect";
-  const Setter ignore = [](const std::string&) {};
+  const OptionBinder::Setter ignore = [](const std::string&) {};
   bind.value("monitor-interval", "SECONDS", help, ignore);
   bind.value("start-method", "NAME", help, ignore);
   bind.value("rdzv-conf", "K=V,...", help, ignore);
@@ -368,14 +247,10 @@ std::variant<LaunchOptions, Information> parse_options(
     std::vector<std::string> arguments) {
   RawOptions raw;
   raw.options.signals = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
-  CLI::App app(kDescription, "ddprun");
-  app.formatter(std::make_shared<HelpFormatter>());
-  app.footer(kFooter);
+  CLI::App app;
+  set_help(app);
   app.prefix_command();
-  app.set_help_flag("-h,--help", "Prints this and ends");
-  app.set_version_flag(
-      "--version", "ddprun " DDP_VERSION, "Prints the version and ends");
-  const Binder bind(app);
+  const OptionBinder bind(app);
   bind_workers(bind, raw);
   bind_hosts(bind, raw);
   bind_output(bind, raw);

@@ -229,8 +229,8 @@ void Supervisor::perform(const KillAll& action) {
   }
   workers_->signal_all(SIGKILL, /*asks_to_end=*/true);
   around_.cgroup.kill();
-  workers_->sweep(Workers::Sweep::everything);
   around_.loop.arm_timer(action.time);
+  check_gone();
 }
 
 }  // namespace launcher
