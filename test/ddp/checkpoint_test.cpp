@@ -7,6 +7,7 @@
 #include <torch/optim.h>
 
 #include "ddp/detail/torch_file.h"
+#include "ddp/distributed_data_parallel.h"
 #include "test/support/catch.h"
 #include "test/support/local_ranks.h"
 #include "test/support/temporary_folder.h"
@@ -236,8 +237,48 @@ TEST_CASE("Parameter groups keep their own options", "[checkpoint]") {
   const auto& groups = second.optimizer->param_groups();
   CHECK(groups[0].options().get_lr() == 0.5);
   CHECK(groups[1].options().get_lr() == 0.25);
-  first.run(0);
   CHECK(second.optimizer->state().size() == 2);  // those with momentum
+}
+
+TEST_CASE("A place counts what was trained on", "[checkpoint]") {
+  const TemporaryFolder folder;
+  Training training;
+  training.run(5);  // the sampler gave out 10
+  training.checkpoint.trained(6).save(folder / "a.pt");
+  Training resumed;
+  resumed.checkpoint.load(folder / "a.pt");
+  resumed.sampler.reset();
+  CHECK(resumed.sampler.position() == 6);
+  // Two more in this program.
+  resumed.checkpoint.trained(2).save(folder / "a.pt");
+  training.checkpoint.load(folder / "a.pt");
+  training.sampler.reset();
+  CHECK(training.sampler.position() == 6);  // no more than were given out
+  training.sampler.next(4);
+  training.checkpoint.trained(2).save(folder / "a.pt");
+  resumed.checkpoint.load(folder / "a.pt");
+  resumed.sampler.reset();
+  CHECK(resumed.sampler.position() == 8);
+}
+
+TEST_CASE("A wrapped model has the same checkpoint", "[checkpoint]") {
+  const TemporaryFolder folder;
+  const auto path = folder / "a.pt";
+  ddp::test::run_ranks(2, [&](const Group& group) {
+    Net net;
+    ddp::DistributedDataParallel model(
+        net, ddp::DistributedDataParallelOptions().process_group(group));
+    Checkpoint(model).process_group(group).save(path);
+    const auto before = net->fc1->weight.detach().clone();
+    {
+      torch::NoGradGuard no_grad;
+      net->fc1->weight.zero_();
+    }
+    Checkpoint(net).process_group(group).load(path);
+    TORCH_CHECK(torch::equal(net->fc1->weight, before));
+  });
+  const auto file = ddp::detail::read_torch_file(path).value.toGenericDict();
+  CHECK(file.at("model").toGenericDict().contains("fc1.weight"));
 }
 
 TEST_CASE("What was given to the checkpoint must be in the file",

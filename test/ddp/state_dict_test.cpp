@@ -1,5 +1,9 @@
 #include "ddp/state_dict.h"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
 #include <cstring>
 
 #include <torch/nn.h>
@@ -73,6 +77,36 @@ c10::IValue dict_of(
     dict.toGenericDict().insert(name, tensor);
   }
   return dict;
+}
+
+/// A disk that kills the process at one of its writes.
+class DeadlyDisk : public ddp::detail::Disk {
+ public:
+  explicit DeadlyDisk(int writes) : left_(writes) {}
+  int write(int fd, const void* data, size_t size) override {
+    if (left_-- == 0) {
+      Disk::write(fd, data, size / 2);
+      ::raise(SIGKILL);
+    }
+    return Disk::write(fd, data, size);
+  }
+
+ private:
+  int left_;
+};
+
+/// Writes `value` in a child that is killed at a write; true when it got
+/// through.
+bool survives(const std::string& path, const c10::IValue& value, int writes) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    DeadlyDisk disk(writes);
+    ddp::detail::write_torch_file(path, value, disk);
+    ::_exit(0);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WIFEXITED(status);
 }
 
 std::string load_error(torch::nn::Module& module, const std::string& path) {
@@ -316,4 +350,24 @@ TEST_CASE("No altered byte goes unnoticed", "[state_dict]") {
   }
   CHECK(altered == 0);
   CHECK(refused > 500);
+}
+
+TEST_CASE("Killed at any write, the previous file stays", "[state_dict]") {
+  const TemporaryFolder folder;
+  const auto path = folder / "net.pt";
+  torch::nn::Linear net(2, 3);
+  fill(*net, 4);
+  ddp::save_state_dict(*net, path);
+  const auto update = dict_of({{"weight", torch::full({3, 2}, 5.0F)},
+                               {"bias", torch::full({3}, 5.0F)}});
+  int writes = 0;
+  while (!survives(path, update, writes)) {
+    fill(*net, 0);
+    ddp::load_state_dict(*net, path);
+    REQUIRE(all_are(*net, 4));
+    ++writes;
+  }
+  CHECK(writes > 10);
+  ddp::load_state_dict(*net, path);
+  CHECK(all_are(*net, 5));
 }
