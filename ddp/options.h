@@ -29,10 +29,12 @@ struct DistributedDataParallelOptions {
   /// forward in training mode, and before the first one in evaluation mode
   /// after it.
   TORCH_ARG(bool, broadcast_buffers) = true;
-  /// Let every `.grad` be a piece of its bucket: saves the memory of all
-  /// gradients once and a copy of each. `.grad` tensors must then not be kept
-  /// over steps, since the next backward overwrites them. Works with LibTorch's
-  /// optimizers, both kinds of zero_grad, and clip_grad_norm_.
+  /// Keep every `.grad` at one address: the same piece of its bucket in every
+  /// step. A gradient kept over steps is then overwritten by the next backward;
+  /// without this option it is not, since buckets whose gradients are still
+  /// held get new memory. Both ways `.grad` is its bucket's memory, nothing is
+  /// copied back, and LibTorch's optimizers, both kinds of zero_grad and
+  /// clip_grad_norm_ work.
   TORCH_ARG(bool, gradient_as_bucket_view) = false;
   /// Take a parameter without a gradient at the end of a backward pass as
   /// unused on this rank, instead of as an error. Costs one small all-reduce a

@@ -5,7 +5,7 @@
 #include <sstream>
 
 #include <ATen/ops/_foreach_copy.h>
-#include <ATen/ops/empty_like.h>
+#include <ATen/ops/clone.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/tensor.h>
 #include <c10/core/GradMode.h>
@@ -101,11 +101,33 @@ void Reducer::build(const detail::BucketPlan& plan) {
   }
   buckets_ = std::move(buckets);
   flag_.emplace(buckets_.back().flat);
+  for (auto& bucket : buckets_) {
+    bucket.owners = bucket.flat.storage().use_count();
+  }
 }
 
 at::Tensor Reducer::flag_element() const {
   const at::Tensor& flat = buckets_.back().flat;
   return flat.narrow(0, flat.numel() - 1, 1);
+}
+
+/// Makes the buckets anew and moves what is in them.
+void Reducer::move_to(const detail::BucketPlan& plan) {
+  c10::NoGradGuard no_grad;
+  const auto old_flag = flag_element();
+  std::vector<at::Tensor> old_views;
+  for (const auto& slot : slots_) {
+    old_views.push_back(slot.view);
+  }
+  build(plan);
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    slots_[i].view.copy_(old_views[i]);
+    at::Tensor& grad = slots_[i].param.mutable_grad();
+    if (grad.is_same(old_views[i])) {
+      grad = slots_[i].view;
+    }
+  }
+  flag_element().copy_(old_flag);
 }
 
 /// Moves the gradients of the first pass, all of which are in buckets by now,
@@ -123,24 +145,23 @@ void Reducer::rebuild() {
   if (next == plan()) {
     return;
   }
-  c10::NoGradGuard no_grad;
-  const auto old_flag = flag_element();
-  std::vector<at::Tensor> old_views;
-  for (const auto& slot : slots_) {
-    old_views.push_back(slot.view);
-  }
-  build(next);
-  for (size_t i = 0; i < slots_.size(); ++i) {
-    slots_[i].view.copy_(old_views[i]);
-    at::Tensor& grad = slots_[i].param.mutable_grad();
-    if (grad.is_same(old_views[i])) {
-      grad = slots_[i].view;
-    }
-  }
-  flag_element().copy_(old_flag);
+  move_to(next);
   for (auto& bucket : buckets_) {
     bucket.pending = 0;
   }
+}
+
+/// Whether somebody still holds a gradient that `.grad` has let go, or an alias
+/// of one: the next pass would overwrite it.
+bool Reducer::is_lent() const {
+  const auto has_alias = [](const detail::Bucket& bucket) {
+    return bucket.flat.storage().use_count() > bucket.owners;
+  };
+  const auto has_holder = [](const detail::Slot& slot) {
+    return slot.view.use_count() > 1 && !slot.param.grad().is_same(slot.view);
+  };
+  return std::any_of(buckets_.begin(), buckets_.end(), has_alias) ||
+         std::any_of(slots_.begin(), slots_.end(), has_holder);
 }
 
 void Reducer::arm() {
@@ -179,6 +200,9 @@ void Reducer::begin() {
     TORCH_WARN_ONCE(
         "backward() with create_graph: gradients of gradients are not averaged "
         "over ranks");
+  }
+  if (!options_.gradient_as_bucket_view() && is_lent()) {
+    move_to(plan());
   }
   phase_ = Phase::reducing;
   torch::autograd::Engine::get_default_engine().queue_callback(
@@ -242,7 +266,7 @@ void Reducer::take(detail::Slot& slot) {
   } else {
     slot.view.zero_();
   }
-  if (options_.gradient_as_bucket_view() && slot.ready) {
+  if (slot.ready) {
     grad = slot.view;
   }
 }
@@ -260,7 +284,7 @@ void Reducer::take_all(detail::Bucket& bucket) {
       views.push_back(slot.view);
       grads.push_back(grad);
     }
-    if (options_.gradient_as_bucket_view() && slot.ready) {
+    if (slot.ready) {
       grad = slot.view;
     }
   }
@@ -293,7 +317,7 @@ void Reducer::finalize() {
   }
   wait_all();
   if (options_.find_unused_parameters()) {
-    write_back(reduce_used_map(absent));
+    hand_out(reduce_used_map(absent));
     return;
   }
   if (flag_->raised() || !absent.empty()) {
@@ -302,7 +326,7 @@ void Reducer::finalize() {
   }
   std::vector<size_t> all(slots_.size());
   std::iota(all.begin(), all.end(), size_t{0});
-  write_back(all);
+  hand_out(all);
 }
 
 std::vector<size_t> Reducer::missing() const {
@@ -330,9 +354,14 @@ void Reducer::complete(const std::vector<size_t>& absent) {
     if (order_) {
       order_->push_back(index);  // as long as on the other ranks
     }
-    detail::Bucket& bucket = buckets_[slots_[index].bucket];
+    detail::Slot& slot = slots_[index];
+    at::Tensor& grad = slot.param.mutable_grad();
+    if (grad.is_same(slot.view)) {
+      grad = grad.clone();  // stays as it is unless a rank has used it
+    }
+    detail::Bucket& bucket = buckets_[slot.bucket];
     if (bucket.flat.is_cpu()) {
-      take(slots_[index]);
+      take(slot);
     }
     if (--bucket.pending == 0 && !bucket.flat.is_cpu()) {
       take_all(bucket);
@@ -402,29 +431,10 @@ std::vector<size_t> Reducer::reduce_used_map(
   return result;
 }
 
-/// The averages go to `.grad`.
-void Reducer::write_back(const std::vector<size_t>& indices) {
-  std::vector<at::Tensor> grads;
-  std::vector<at::Tensor> views;
+/// `.grad` becomes the average.
+void Reducer::hand_out(const std::vector<size_t>& indices) {
   for (const size_t index : indices) {
-    const detail::Slot& slot = slots_[index];
-    at::Tensor& grad = slot.param.mutable_grad();
-    if (options_.gradient_as_bucket_view()) {
-      grad = slot.view;
-      continue;
-    }
-    if (!grad.defined()) {
-      grad = at::empty_like(slot.view);
-    }
-    if (slot.view.is_cpu()) {
-      detail::ScaledCopy::plain(grad, slot.view);
-    } else {
-      grads.push_back(grad);
-      views.push_back(slot.view);
-    }
-  }
-  if (!grads.empty()) {
-    at::_foreach_copy_(grads, views);
+    slots_[index].param.mutable_grad() = slots_[index].view;
   }
 }
 

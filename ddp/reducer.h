@@ -41,6 +41,10 @@ struct NamedParameter {
 ///   loss.backward();  // gradients are averaged now
 /// @endcode
 ///
+/// That `.grad` is a piece of its bucket: nothing is copied back. A gradient
+/// that is still held when the next pass begins, though `.grad` has let it go,
+/// stays as it is: the buckets get new memory then.
+///
 /// The first reduced pass only records the order in which rank 0's gradients
 /// come; at its end the buckets are rebuilt in that order (a broadcast) and
 /// reduced. So every step adds up in the same order, the first one of a
@@ -84,7 +88,9 @@ class Reducer {
 
   void build(const detail::BucketPlan& plan);
   at::Tensor flag_element() const;
+  void move_to(const detail::BucketPlan& plan);
   void rebuild();
+  bool is_lent() const;
   void begin();
   void on_grad_ready(size_t index);
   void check_gradient(const detail::Slot& slot) const;
@@ -97,7 +103,7 @@ class Reducer {
   void wait_all();
   [[noreturn]] void report(const std::vector<size_t>& absent);
   std::vector<size_t> reduce_used_map(const std::vector<size_t>& absent);
-  void write_back(const std::vector<size_t>& indices);
+  void hand_out(const std::vector<size_t>& indices);
   void reset();
 
   c10::intrusive_ptr<c10d::Backend> group_;

@@ -22,6 +22,7 @@ struct Slot {
 struct Bucket {
   at::Tensor flat;              ///< one dimension; the slots' memory
   std::vector<size_t> members;  ///< indices of slots, in memory order
+  size_t owners = 0;            ///< tensors of ours that share the memory
   size_t pending = 0;           ///< members whose gradient has not come yet
   c10::intrusive_ptr<c10d::Work> work;  ///< null until launched
 };

@@ -1,7 +1,5 @@
 #include "ddp/detail/scaled_copy.h"
 
-#include <cstring>
-
 #include <ATen/OpMathType.h>
 #include <ATen/ScalarOps.h>
 #include <ATen/ops/mul.h>
@@ -72,14 +70,6 @@ void ScaledCopy::scaled(const at::Tensor& to, const at::Tensor& from) const {
   }
   at::Tensor out = to;
   at::mul_out(out, from, factor_);
-}
-
-void ScaledCopy::plain(const at::Tensor& to, const at::Tensor& from) {
-  if (to.numel() <= kLoopElements && same_dense_layout(to, from)) {
-    std::memcpy(to.mutable_data_ptr(), from.const_data_ptr(), to.nbytes());
-    return;
-  }
-  to.copy_(from);
 }
 
 }  // namespace ddp::detail

@@ -4,11 +4,11 @@
 
 namespace ddp::detail {
 
-/// Moves one gradient at a time between a parameter's `.grad` and its bucket.
-/// For small dense CPU tensors it is a plain loop: a call of an ATen operator
-/// costs thousands of instructions, more than the work itself.
+/// Copies one gradient at a time into its bucket, scaled. For small dense CPU
+/// tensors it is a plain loop: a call of an ATen operator costs thousands of
+/// instructions, more than the work itself.
 ///
-/// The results are bit for bit those of `at::mul` and `copy_`.
+/// The results are bit for bit those of `at::mul`.
 class ScaledCopy {
  public:
   /// @param scale  what `scaled` multiplies by: 1 / number of ranks.
@@ -16,9 +16,6 @@ class ScaledCopy {
 
   /// to = from * scale. `from` may be `to`. Equal shapes; strides may differ.
   void scaled(const at::Tensor& to, const at::Tensor& from) const;
-
-  /// to = from.
-  static void plain(const at::Tensor& to, const at::Tensor& from);
 
   const at::Tensor& factor() const { return factor_; }
 

@@ -196,6 +196,76 @@ TEST_CASE("find_unused_parameters", "[reducer]") {
   });
 }
 
+TEST_CASE("a gradient that somebody holds is not overwritten", "[reducer]") {
+  enum class Hold { nothing, handle, alias };
+  const auto hold = GENERATE(Hold::nothing, Hold::handle, Hold::alias);
+  run_ranks(2, [&](const Group& group) {
+    auto a = leaf(1);
+    auto b = leaf(1, {2, 2});
+    Reducer reducer({{"a", a}, {"b", b}}, group);
+    torch::Tensor held;
+    const void* memory = nullptr;
+    for (int step = 1; step <= 3; ++step) {
+      a.mutable_grad().reset();
+      b.mutable_grad().reset();
+      reducer.arm();
+      auto loss = step * (group->getRank() + 1.0) * (a.sum() + b.sum());
+      reducer.watch(loss);
+      loss.backward();
+      if (held.defined()) {
+        TORCH_CHECK(held.allclose(torch::full({3}, 1.5)), held);
+      }
+      TORCH_CHECK(a.grad().allclose(torch::full({3}, step * 1.5)), a.grad());
+      TORCH_CHECK(b.grad().allclose(torch::full({2, 2}, step * 1.5)));
+      if (step == 1 && hold != Hold::nothing) {
+        held = hold == Hold::handle ? a.grad() : a.grad().detach();
+      }
+      // New memory once, in the second step, where something was held.
+      const bool moved = step == 2 && hold != Hold::nothing;
+      TORCH_CHECK(step == 1 || moved != (memory == a.grad().const_data_ptr()));
+      memory = a.grad().const_data_ptr();
+    }
+  });
+}
+
+TEST_CASE("an unused gradient stays as it is", "[reducer]") {
+  run_ranks(3, [&](const Group& group) {
+    auto used = leaf(1);
+    auto once = leaf(1);
+    Reducer reducer({{"used", used}, {"once", once}},
+                    group,
+                    Options().find_unused_parameters(true));
+    const auto run = [&](const torch::Tensor& loss) {
+      reducer.arm();
+      reducer.watch(loss);
+      loss.backward();
+    };
+    const double slope = 0.1 * (group->getRank() + 1);
+    run(slope * (used.sum() + once.sum()));
+    const auto before = once.grad().clone();
+    run(slope * used.sum());  // thirds do not add up to a whole
+    TORCH_CHECK(once.grad().equal(before), once.grad());
+    TORCH_CHECK(used.grad().allclose(torch::full({3}, 0.4)), used.grad());
+  });
+}
+
+TEST_CASE("a parameter used in a local pass is used", "[reducer]") {
+  run_ranks(2, [&](const Group& group) {
+    auto now = leaf(1);
+    auto before = leaf(1);
+    Reducer reducer({{"now", now}, {"before", before}},
+                    group,
+                    Options().find_unused_parameters(true));
+    const double slope = group->getRank() + 1.0;
+    (slope * before.sum()).backward();
+    auto loss = slope * now.sum();
+    reducer.arm();
+    reducer.watch(loss);
+    loss.backward();
+    TORCH_CHECK(before.grad().allclose(torch::full({3}, 1.5)), before.grad());
+  });
+}
+
 TEST_CASE("gradient_as_bucket_view works with LibTorch's optimizers",
           "[reducer]") {
   const bool to_none = GENERATE(false, true);
