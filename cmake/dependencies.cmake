@@ -1,15 +1,29 @@
 # Every dependency: what the user has, else the distribution's, else a pinned
 # version by FetchContent. DDP_HEADERS_DIR names a folder of header packages
 # for a machine without network (./scripts/pack-headers fills one).
-include(FetchContent)
 set(DDP_HEADERS_DIR "" CACHE PATH "Folder with include/{CLI,spdlog,fmt,catch2,gloo,nlohmann}")
+set(DDP_TORCH_VERSION 2.11)
 find_package(Threads REQUIRED)
 
+include(fetch)
+include(find_cuda_toolkit)
 include(find_header_package)
 
 if(DDP_BUILD_LIBRARY)
   include(find_libtorch)
-  include(find_gloo_headers)
+  if(NOT Torch_FOUND)
+    message(
+      FATAL_ERROR
+        "Expected LibTorch ${DDP_TORCH_VERSION} or newer, but found none by "
+        "Torch_DIR, CMAKE_PREFIX_PATH or python3. Run ./scripts/setup, or pass "
+        "-DCMAKE_PREFIX_PATH=<libtorch>.")
+  endif()
+  message(STATUS "LibTorch: ${TORCH_INSTALL_PREFIX}")
+  # A project that adds ours as a folder links these targets from outside of it.
+  get_property(_ddp_imported DIRECTORY PROPERTY IMPORTED_TARGETS)
+  foreach(_ddp_target IN LISTS _ddp_imported)
+    set_target_properties(${_ddp_target} PROPERTIES IMPORTED_GLOBAL TRUE)
+  endforeach()
   # A CPU-only LibTorch has no such target.
   if(TARGET torch_cuda)
     set(DDP_WITH_NCCL ON)
@@ -18,6 +32,7 @@ if(DDP_BUILD_LIBRARY)
     set(DDP_WITH_NCCL OFF)
   endif()
   message(STATUS "ProcessGroupNCCL: ${DDP_WITH_NCCL}")
+  include(find_gloo_headers)
 endif()
 if(DDP_BUILD_LAUNCHER OR DDP_BUILD_SAMPLES)
   include(find_cli11)

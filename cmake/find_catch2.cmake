@@ -1,16 +1,23 @@
 # ddp_catch2: Catch2 2 or 3 behind one target and one include,
-# "test/support/catch.h".
+# "test/support/catch.h". Version 2 is a header, version 3 a library.
 add_library(ddp_catch2 INTERFACE)
 ddp_header_package(ddp_catch2_headers catch2/catch.hpp)
+if(NOT TARGET ddp_catch2_headers)
+  ddp_header_package(ddp_catch2_headers catch2/catch_all.hpp)
+  if(TARGET ddp_catch2_headers)
+    target_link_libraries(ddp_catch2_headers
+                          INTERFACE "${DDP_HEADERS_DIR}/lib/libCatch2.a")
+  endif()
+endif()
+
 if(TARGET ddp_catch2_headers)
   target_link_libraries(ddp_catch2 INTERFACE ddp_catch2_headers)
 else()
   find_package(Catch2 CONFIG QUIET)
   if(NOT TARGET Catch2::Catch2)
-    FetchContent_Declare(
-      Catch2
-      URL https://github.com/catchorg/Catch2/archive/refs/tags/v3.8.1.tar.gz)
-    FetchContent_MakeAvailable(Catch2)
+    ddp_fetch(
+      Catch2 https://github.com/catchorg/Catch2/archive/refs/tags/v3.8.1.tar.gz
+      18b3f70ac80fccc340d8c6ff0f339b2ae64944782f8d2fca2bd705cf47cadb79)
   endif()
   target_link_libraries(ddp_catch2 INTERFACE Catch2::Catch2)
 endif()

@@ -1,16 +1,19 @@
-# The wheel of LibTorch has Gloo's code but not its headers.
+# ddp_gloo_headers: the wheel of LibTorch has Gloo's code but not its headers.
 ddp_header_package(ddp_gloo_headers gloo/context.h)
 if(NOT TARGET ddp_gloo_headers)
-  find_path(GLOO_INCLUDE_DIR gloo/context.h
-            HINTS ${TORCH_INCLUDE_DIRS})
+  if(NOT CMAKE_DISABLE_FIND_PACKAGE_Gloo)
+    find_path(GLOO_INCLUDE_DIR gloo/context.h HINTS ${TORCH_INCLUDE_DIRS})
+  endif()
   if(NOT GLOO_INCLUDE_DIR)
-    FetchContent_Declare(
+    # The commit that LibTorch 2.11 was built with. SOURCE_SUBDIR: not built.
+    ddp_fetch(
       gloo_headers
-      URL https://github.com/pytorch/gloo/archive/54cbae0d3a67fa890b4c3d9ee162b7860315e341.tar.gz
+      https://github.com/pytorch/gloo/archive/54cbae0d3a67fa890b4c3d9ee162b7860315e341.tar.gz
+      61089361dbdbc9d6f75e297148369b13f615a3e6b78de1be56cce74ca2f64940
       SOURCE_SUBDIR none)
-    FetchContent_MakeAvailable(gloo_headers)
-    file(WRITE "${gloo_headers_SOURCE_DIR}/gloo/config.h" "#pragma once\n")
-    set(GLOO_INCLUDE_DIR "${gloo_headers_SOURCE_DIR}" CACHE PATH "" FORCE)
+    file(CONFIGURE OUTPUT "${gloo_headers_SOURCE_DIR}/gloo/config.h"
+         CONTENT "#pragma once\n")
+    set(GLOO_INCLUDE_DIR "${gloo_headers_SOURCE_DIR}")
   endif()
   add_library(ddp_gloo_headers INTERFACE IMPORTED GLOBAL)
   target_include_directories(ddp_gloo_headers SYSTEM

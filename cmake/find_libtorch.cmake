@@ -1,13 +1,22 @@
-# LibTorch 2.11 or newer: Torch_DIR or CMAKE_PREFIX_PATH, else the torch that
-# python3 imports, else the one that ./scripts/setup installed.
-set(DDP_TORCH_VERSION 2.11)
-find_package(Torch ${DDP_TORCH_VERSION} QUIET)
+# Finds Torch, version DDP_TORCH_VERSION or newer: by Torch_DIR or
+# CMAKE_PREFIX_PATH, else the torch that python3 imports, else the one that
+# ./scripts/setup installed. Sets Torch_FOUND. Installed: consumers need it too.
+if(NOT Torch_FOUND)
+  find_package(Torch ${DDP_TORCH_VERSION} QUIET)
+endif()
 
-foreach(python IN ITEMS python3 "${DDP_CACHE_DIR}/venv/bin/python3")
+set(_ddp_pythons python3)
+# Without this mark its installation was interrupted.
+file(GLOB _ddp_marks "${DDP_CACHE_DIR}/venv/.torch-*")
+if(_ddp_marks)
+  list(APPEND _ddp_pythons "${DDP_CACHE_DIR}/venv/bin/python3")
+endif()
+
+foreach(_ddp_python IN LISTS _ddp_pythons)
   if(NOT Torch_FOUND)
     execute_process(
       COMMAND
-        "${python}" -c
+        "${_ddp_python}" -c
         "import importlib.util as u, os; s = u.find_spec('torch'); print(os.path.dirname(s.origin) if s and s.origin else '')"
       OUTPUT_VARIABLE _ddp_torch_root
       OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
@@ -18,12 +27,3 @@ foreach(python IN ITEMS python3 "${DDP_CACHE_DIR}/venv/bin/python3")
     endif()
   endif()
 endforeach()
-
-if(NOT Torch_FOUND)
-  message(
-    FATAL_ERROR
-      "Expected LibTorch ${DDP_TORCH_VERSION} or newer, but found none by "
-      "Torch_DIR, CMAKE_PREFIX_PATH or python3. Run ./scripts/setup, or pass "
-      "-DCMAKE_PREFIX_PATH=<libtorch>.")
-endif()
-message(STATUS "LibTorch: ${TORCH_INSTALL_PREFIX}")

@@ -10,8 +10,7 @@ else()
   find_package(spdlog 1.10 CONFIG QUIET)
 endif()
 if(NOT TARGET spdlog::spdlog_header_only)
-  FetchContent_Declare(
-    spdlog
-    URL https://github.com/gabime/spdlog/archive/refs/tags/v1.15.3.tar.gz)
-  FetchContent_MakeAvailable(spdlog)
+  ddp_fetch(
+    spdlog https://github.com/gabime/spdlog/archive/refs/tags/v1.15.3.tar.gz
+    15a04e69c222eb6c01094b5c7ff8a249b36bb22788d72519646fb85feb267e67)
 endif()
