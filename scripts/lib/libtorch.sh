@@ -2,19 +2,38 @@
 
 TORCH_VERSION=2.11.0
 
-# True when the user has a LibTorch that CMake will find by itself.
-has_own_libtorch() {
-  [ -n "${Torch_DIR:-}" ] && return 0
-  local prefix
-  local prefixes="${CMAKE_PREFIX_PATH:-}"
-  for prefix in ${prefixes//[:;]/ }; do
-    [ -e "$prefix/share/cmake/Torch/TorchConfig.cmake" ] && return 0
+# True when the folder holds LibTorch 2.11 or newer.
+is_libtorch() {
+  local version
+  version="$(sed -n 's/^set(PACKAGE_VERSION "\([0-9.]*\).*/\1/p' \
+    "$1/share/cmake/Torch/TorchConfigVersion.cmake" 2>/dev/null)" || return 1
+  [ -n "$version" ] &&
+    [ "$(printf '2.11\n%s\n' "$version" | sort -V | head -n 1)" = 2.11 ]
+}
+
+# The folder of the torch package that a Python would import.
+torch_of_python() {
+  "$1" -c 'import importlib.util as u, os; s = u.find_spec("torch")
+print(os.path.dirname(s.origin)) if s and s.origin else None' 2>/dev/null
+}
+
+# Prints the folder of the user's own LibTorch, found as CMake will find it.
+own_libtorch() {
+  local folder
+  local -a folders=()
+  [ -n "${Torch_DIR:-}" ] && folders+=("$Torch_DIR/../../..")
+  IFS=':;' read -r -a prefixes <<<"${CMAKE_PREFIX_PATH:-}"
+  for folder in "${prefixes[@]}"; do
+    folders+=("$folder" "$folder/../..") # torch.utils.cmake_prefix_path
   done
-  python3 - <<'PYTHON' 2>/dev/null
-import importlib.metadata as metadata
-version = tuple(int(part) for part in metadata.version("torch").split("+")[0].split(".")[:2])
-raise SystemExit(0 if version >= (2, 11) else 1)
-PYTHON
+  folders+=("$(torch_of_python python3 || true)")
+  for folder in "${folders[@]}"; do
+    if [ -n "$folder" ] && is_libtorch "$folder"; then
+      realpath "$folder"
+      return
+    fi
+  done
+  return 1
 }
 
 install_venv() {
@@ -28,14 +47,16 @@ install_venv() {
   rm -rf "$DDP_VENV"
   python3 -m venv "$DDP_VENV"
   "$DDP_VENV/bin/pip" install --quiet --disable-pip-version-check \
-    "torch==$TORCH_VERSION" numpy
+    --no-cache-dir "torch==$TORCH_VERSION" numpy
   touch "$done_mark"
 }
 
+# Sets LIBTORCH to the folder of the one that will be used.
 install_libtorch() {
-  if has_own_libtorch; then
-    say "LibTorch: yours"
+  if LIBTORCH="$(own_libtorch)"; then
+    say "LibTorch: yours, in $LIBTORCH"
     return
   fi
   with_lock venv install_venv
+  LIBTORCH="$(torch_of_python "$DDP_VENV/bin/python3")"
 }

@@ -1,0 +1,23 @@
+// Trains y = 3 x with the installed headers and libraries alone.
+#include <ddp/ddp.h>
+#include <torch/torch.h>
+
+#include <cmath>
+#include <cstdio>
+
+int main() {
+  ddp::init_process_group(ddp::ProcessGroupOptions().backend("gloo"));
+  torch::nn::Linear line(1, 1);
+  ddp::DistributedDataParallel model(line);
+  torch::optim::SGD optimizer(model->parameters(), 0.1);
+  const auto x = torch::linspace(-1, 1, 32).unsqueeze(1);
+  for (int step = 0; step < 200; ++step) {
+    optimizer.zero_grad();
+    torch::mse_loss(model->forward(x), 3 * x).backward();
+    optimizer.step();
+  }
+  const auto slope = line->weight.item<double>();
+  std::printf("C++ %ld, slope %.4f\n", __cplusplus, slope);
+  ddp::destroy_process_group();
+  return __cplusplus == 201703L && std::abs(slope - 3) < 1e-2 ? 0 : 1;
+}

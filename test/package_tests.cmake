@@ -1,0 +1,48 @@
+# The package as its users see it: each test configures and builds test/package
+# from nothing, in one of the ways to take ddp.
+set(_ddp_prefix "${CMAKE_CURRENT_BINARY_DIR}/package/prefix")
+set(_ddp_consumer_options
+    -DCMAKE_BUILD_TYPE=Release "-DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER}"
+    "-DTorch_DIR=${Torch_DIR}" "-DDDP_HEADERS_DIR=${DDP_HEADERS_DIR}"
+    "-DDDP_SOURCE_DIR=${PROJECT_SOURCE_DIR}")
+
+function(ddp_add_package_test from)
+  add_test(
+    NAME package_${from}
+    COMMAND
+      "${CMAKE_CTEST_COMMAND}" --build-and-test
+      "${CMAKE_CURRENT_SOURCE_DIR}/package"
+      "${CMAKE_CURRENT_BINARY_DIR}/package/${from}" --build-generator
+      "${CMAKE_GENERATOR}" --build-makeprogram "${CMAKE_MAKE_PROGRAM}"
+      --build-options ${_ddp_consumer_options} -DDDP_FROM=${from} ${ARGN}
+      --test-command train)
+endfunction()
+
+add_test(NAME package_prefix
+         COMMAND "${CMAKE_COMMAND}" --install "${PROJECT_BINARY_DIR}" --prefix
+                 "${_ddp_prefix}")
+set_tests_properties(package_prefix PROPERTIES FIXTURES_SETUP ddp_prefix)
+
+ddp_add_package_test(install "-DCMAKE_PREFIX_PATH=${_ddp_prefix}")
+set_tests_properties(package_install PROPERTIES FIXTURES_REQUIRED ddp_prefix)
+ddp_add_package_test(folder)
+
+# FetchContent adds the same folder: that it configures is enough.
+add_test(
+  NAME package_fetch
+  COMMAND
+    "${CMAKE_COMMAND}" -S "${CMAKE_CURRENT_SOURCE_DIR}/package" -B
+    "${CMAKE_CURRENT_BINARY_DIR}/package/fetch" -G "${CMAKE_GENERATOR}"
+    ${_ddp_consumer_options} -DDDP_FROM=fetch)
+
+set_tests_properties(
+  package_prefix package_install package_folder package_fetch
+  PROPERTIES LABELS package TIMEOUT 1200)
+if(DDP_CCACHE)
+  set_property(
+    TEST package_install package_folder
+    APPEND
+    PROPERTY ENVIRONMENT "CMAKE_CXX_COMPILER_LAUNCHER=${DDP_CCACHE}"
+             "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}" CCACHE_NOHASHDIR=1
+             "CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime")
+endif()
