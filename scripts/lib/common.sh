@@ -10,6 +10,14 @@ die() {
   exit 1
 }
 
+# A compiler at work on LibTorch's headers takes up to 2.5 GB.
+build_jobs() {
+  local cores memory
+  cores="$(nproc)"
+  memory="$(awk '/MemTotal/ {print int($2 / 2500000)}' /proc/meminfo)"
+  printf '%s\n' "$((memory < 1 ? 1 : memory < cores ? memory : cores))"
+}
+
 # Packages need root; elsewhere sudo, which must not ask.
 as_root() {
   if [ "$(id -u)" -eq 0 ]; then
