@@ -19,7 +19,7 @@ endif()
 if(DDP_SANITIZE)
   target_compile_options(
     ddp_build_options
-    INTERFACE -fsanitize=${DDP_SANITIZE} -fno-omit-frame-pointer -g1
+    INTERFACE -fsanitize=${DDP_SANITIZE} -fno-omit-frame-pointer -O1 -g1
               -fno-sanitize-recover=undefined)
   target_link_options(ddp_build_options INTERFACE -fsanitize=${DDP_SANITIZE})
 endif()

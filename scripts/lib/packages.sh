@@ -1,7 +1,7 @@
 # Sourced by setup: Debian's and Ubuntu's packages.
 
 DDP_PACKAGES=(g++ cmake ninja-build ccache python3 python3-venv catch2
-  libspdlog-dev libcli11-dev libgloo-dev nlohmann-json3-dev)
+  libspdlog-dev libcli11-dev libgloo-dev nlohmann-json3-dev zlib1g-dev)
 
 missing_packages() {
   local package
