@@ -43,16 +43,15 @@ using Action =
 /// The supervisor's decisions as a state machine: events in, actions out, no
 /// process touched.
 ///
-/// | phase    | exit 0          | failure   | signal           | time is up |
-/// gone    |
-/// |----------|-----------------|-----------|------------------|------------|---------|
-/// | running  | EndGroup; last: | StopAll   | StopAll with it  | -          | -
-/// | |          | KillAll         | (SIGTERM) |                  |            |
-/// | | stopping | Wait            | Wait      | SignalAll; from  | KillAll    |
-/// Restart | |          |                 |           | the keyboard the | | or
-/// | |          |                 |           | 2nd time KillAll |            |
-/// Finish  | | killing  | Wait            | Wait      | Wait             |
-/// Finish     | the same|
+/// - running: exit 0 -> EndGroup, the last one KillAll; a failure -> StopAll
+///   with SIGTERM; a stop signal -> StopAll with it.
+///
+/// - stopping: an exit -> Wait; a stop signal -> SignalAll, the second from the
+///   keyboard KillAll; time is up -> KillAll; all are gone -> Restart or
+///   Finish.
+///
+/// - killing: an exit or a signal -> Wait; time is up -> Finish; all are
+///   gone -> Restart or Finish.
 ///
 /// An attempt that failed is started again while --max-restarts allows it and
 /// no signal asked ddprun to end. Signals that are no stop signals (SIGUSR1,
