@@ -3,6 +3,7 @@
 #include <set>
 
 #include <c10/core/GradMode.h>
+#include <torch/nn/modules/embedding.h>
 
 #include "ddp/detail/state_sync.h"
 #include "ddp/process_group.h"
@@ -26,6 +27,22 @@ std::vector<NamedParameter> unique(
   return result;
 }
 
+/// The weights of layers that were made with sparse(true).
+std::set<const c10::TensorImpl*> sparse_weights(torch::nn::Module& module) {
+  std::set<const c10::TensorImpl*> weights;
+  for (const auto& child : module.modules()) {
+    if (const auto* layer = child->as<torch::nn::EmbeddingImpl>();
+        layer && layer->options.sparse()) {
+      weights.insert(layer->weight.unsafeGetTensorImpl());
+    }
+    if (const auto* layer = child->as<torch::nn::EmbeddingBagImpl>();
+        layer && layer->options.sparse()) {
+      weights.insert(layer->weight.unsafeGetTensorImpl());
+    }
+  }
+  return weights;
+}
+
 std::vector<torch::Tensor> tensors_of(
     const std::vector<NamedParameter>& named) {
   std::vector<torch::Tensor> result;
@@ -41,7 +58,8 @@ std::vector<detail::TensorSpec> describe_all(
     const std::vector<NamedParameter>& buffers) {
   std::vector<detail::TensorSpec> specs;
   for (const auto& item : parameters) {
-    specs.push_back(detail::describe(item.name, "parameter", item.tensor));
+    const char* kind = item.sparse ? "sparse parameter" : "parameter";
+    specs.push_back(detail::describe(item.name, kind, item.tensor));
   }
   for (const auto& item : buffers) {
     specs.push_back(detail::describe(item.name, "buffer", item.tensor));
@@ -73,8 +91,10 @@ void DistributedDataParallelBase::synchronize(torch::nn::Module& module) {
   inner_ = &module;
   auto parameters = unique(module.named_parameters());
   const auto buffers = unique(module.named_buffers());
+  const auto sparse = sparse_weights(module);
   std::vector<NamedParameter> trained;
-  for (const auto& item : parameters) {
+  for (auto& item : parameters) {
+    item.sparse = sparse.count(item.tensor.unsafeGetTensorImpl()) > 0;
     if (item.tensor.requires_grad()) {
       trained.push_back(item);
     }

@@ -9,11 +9,10 @@
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
-#include "ddp/detail/bucket.h"
 #include "ddp/detail/bucket_plan.h"
 #include "ddp/detail/failure_flag.h"
 #include "ddp/detail/grad_hooks.h"
-#include "ddp/detail/scaled_copy.h"
+#include "ddp/detail/gradient_buckets.h"
 #include "ddp/options.h"
 
 namespace ddp {
@@ -22,6 +21,8 @@ namespace ddp {
 struct NamedParameter {
   std::string name;
   at::Tensor tensor;
+  /// Its gradients are sparse tensors, as of an Embedding with sparse(true).
+  bool sparse = false;
 };
 
 /// Averages gradients over ranks while the backward pass still runs.
@@ -61,8 +62,9 @@ struct NamedParameter {
 /// is an error of the backward pass that missed it, on every rank.
 class Reducer {
  public:
-  /// @param parameters  leaves that require a gradient, dense, in an order that
-  ///   is the same on all ranks; each tensor once.
+  /// @param parameters  leaves that require a gradient, in an order that is the
+  ///   same on all ranks; each tensor once. Sparse gradients need Gloo: NCCL
+  ///   has no all-reduce for them.
   /// @param group  the ranks; must live at least as long as a step.
   /// @throws c10::Error when there is no parameter or one needs no gradient.
   Reducer(std::vector<NamedParameter> parameters,
@@ -86,31 +88,21 @@ class Reducer {
  private:
   enum class Phase { idle, armed, reducing };
 
-  void build(const detail::BucketPlan& plan);
-  at::Tensor flag_element() const;
-  void move_to(const detail::BucketPlan& plan);
-  void rebuild();
-  bool is_lent() const;
   void begin();
   void on_grad_ready(size_t index);
-  void check_gradient(const detail::Slot& slot) const;
-  void take(detail::Slot& slot);
-  void take_all(detail::Bucket& bucket);
   void launch_full_buckets();
   void finalize();
   std::vector<size_t> missing() const;
   void complete(const std::vector<size_t>& absent);
+  void rebuild();
   void wait_all();
   [[noreturn]] void report(const std::vector<size_t>& absent);
-  std::vector<size_t> reduce_used_map(const std::vector<size_t>& absent);
-  void hand_out(const std::vector<size_t>& indices);
+  std::vector<size_t> used_by_some_rank(const std::vector<size_t>& absent);
   void reset();
 
   c10::intrusive_ptr<c10d::Backend> group_;
   DistributedDataParallelOptions options_;
-  detail::ScaledCopy copy_;
-  std::vector<detail::Slot> slots_;
-  std::vector<detail::Bucket> buckets_;
+  detail::GradientBuckets memory_;
   std::optional<detail::FailureFlag> flag_;
   std::mutex mutex_;
   Phase phase_ = Phase::idle;

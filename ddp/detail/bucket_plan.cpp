@@ -24,6 +24,10 @@ BucketPlan plan_buckets(const std::vector<GradientSpec>& gradients,
   std::vector<Draft> drafts;
   for (size_t place = 0; place < order.size(); ++place) {
     const auto& gradient = gradients[order[place]];
+    if (gradient.sparse) {
+      drafts.push_back({{order[place]}, 0, place});
+      continue;
+    }
     const Key key{
         gradient.dtype, gradient.device.type(), gradient.device.index()};
     Draft& draft = open[key];

@@ -13,6 +13,7 @@ struct GradientSpec {
   int64_t numel = 0;
   c10::ScalarType dtype = c10::kFloat;
   c10::Device device = c10::Device(c10::kCPU);
+  bool sparse = false;
 };
 
 /// Sizes at which a bucket is full.
@@ -24,7 +25,8 @@ struct BucketCaps {
 /// Indices of gradients, in the order in which they lie in the bucket.
 using BucketPlan = std::vector<std::vector<size_t>>;
 
-/// Pure: groups gradients into buckets of one dtype and one device each.
+/// Pure: groups gradients into buckets of one dtype and one device each. A
+/// sparse gradient has a bucket of its own.
 ///
 /// Takes gradients in `order` (that in which they are expected to come) and
 /// closes a bucket once it has reached its cap. Buckets are sorted by the place

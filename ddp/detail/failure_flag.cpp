@@ -1,17 +1,14 @@
 #include "ddp/detail/failure_flag.h"
 
-#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 namespace ddp::detail {
 
-FailureFlag::FailureFlag(const at::Tensor& bucket) {
-  element_ = at::empty({0}, bucket.options())
-                 .set_(bucket.storage(), bucket.numel() - 1, {1}, {1});
-  if (!bucket.is_cpu()) {
+FailureFlag::FailureFlag(const at::Tensor& element) : element_(element) {
+  if (!element.is_cpu()) {
     host_ =
-        at::zeros({1}, bucket.options().device(c10::kCPU).pinned_memory(true));
+        at::zeros({1}, element.options().device(c10::kCPU).pinned_memory(true));
   }
 }
 

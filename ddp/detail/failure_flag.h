@@ -12,8 +12,8 @@ namespace ddp::detail {
 /// well; a rank that failed adds one.
 class FailureFlag {
  public:
-  /// @param bucket  flat tensor whose last element is the flag.
-  explicit FailureFlag(const at::Tensor& bucket);
+  /// @param element  one element of the bucket that is reduced last.
+  explicit FailureFlag(const at::Tensor& element);
 
   /// This rank failed. Call before the bucket is launched.
   void raise();

@@ -11,7 +11,7 @@ namespace ddp::detail {
 /// What must be equal on all ranks for a parameter or buffer.
 struct TensorSpec {
   std::string name;
-  std::string kind;  ///< "parameter" or "buffer"
+  std::string kind;  ///< "parameter", "sparse parameter" or "buffer"
   std::string shape;
   std::string strides;
   std::string dtype;

@@ -16,7 +16,9 @@ namespace {
 constexpr int64_t kFloatBytes = 4;
 
 GradientSpec floats(int64_t numel) {
-  return {numel, c10::kFloat, c10::Device(c10::kCPU)};
+  GradientSpec spec;
+  spec.numel = numel;
+  return spec;
 }
 
 std::vector<size_t> in_order(size_t count) {
@@ -62,6 +64,16 @@ TEST_CASE("gradients of other devices get buckets of their own",
   gradients[1].device = c10::Device(c10::kCUDA, 1);
   CHECK(plan_buckets(gradients, in_order(3), {1 << 20, 1 << 20}) ==
         BucketPlan{{1}, {0, 2}});
+}
+
+TEST_CASE("a sparse gradient has a bucket of its own", "[bucket_plan]") {
+  std::vector<GradientSpec> gradients{
+      floats(1), floats(1), floats(1), floats(1)};
+  gradients[1].sparse = true;
+  gradients[3].sparse = true;
+  const BucketCaps caps{1 << 20, 1 << 20};
+  CHECK(plan_buckets(gradients, in_order(4), caps) ==
+        BucketPlan{{1}, {0, 2}, {3}});
 }
 
 TEST_CASE("no gradient is lost or doubled", "[bucket_plan]") {

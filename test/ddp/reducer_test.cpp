@@ -343,7 +343,7 @@ TEST_CASE("buckets are launched in order and rebuilt once by arrival",
   std::vector<NamedParameter> named;
   for (int i = 0; i < 4; ++i) {
     p.push_back(leaf(1, {10 + i}));
-    named.push_back({"p" + std::to_string(i), p.back()});
+    named.push_back({c10::str("p", i), p.back()});
   }
   // Every gradient fills a bucket.
   Reducer reducer(
@@ -360,7 +360,7 @@ TEST_CASE("buckets are launched in order and rebuilt once by arrival",
     x.backward();
     std::string calls;
     for (const auto& call : backend->take_calls()) {
-      calls += call.name + " " + std::to_string(call.numel) + "; ";
+      calls += c10::str(call.name, " ", call.numel, "; ");
     }
     return calls;
   };
@@ -410,7 +410,7 @@ TEST_CASE("every pass adds up in the same order, the first one too",
     for (int64_t size : {101, 7, 53, 211}) {
       p.push_back(leaf(1, {size}));
       slopes.push_back(torch::rand({size}, generator));
-      named.push_back({"p" + std::to_string(size), p.back()});
+      named.push_back({c10::str("p", size), p.back()});
     }
     Reducer reducer(named, group, Options().gradient_as_bucket_view(as_view));
     std::vector<torch::Tensor> first;
