@@ -5,6 +5,7 @@
 #include <c10/core/GradMode.h>
 #include <torch/nn/modules/embedding.h>
 
+#include "ddp/detail/named_tensors.h"
 #include "ddp/detail/state_sync.h"
 #include "ddp/process_group.h"
 
@@ -12,20 +13,6 @@ namespace ddp {
 namespace {
 
 using Group = c10::intrusive_ptr<c10d::Backend>;
-
-/// A tensor registered twice (shared weights) appears once, by its first name.
-std::vector<NamedParameter> unique(
-    const torch::OrderedDict<std::string, torch::Tensor>& tensors) {
-  std::set<const c10::TensorImpl*> seen;
-  std::vector<NamedParameter> result;
-  for (const auto& item : tensors) {
-    if (item.value().defined() &&
-        seen.insert(item.value().unsafeGetTensorImpl()).second) {
-      result.push_back({item.key(), item.value()});
-    }
-  }
-  return result;
-}
 
 /// The weights of layers that were made with sparse(true).
 std::set<const c10::TensorImpl*> sparse_weights(torch::nn::Module& module) {
@@ -41,30 +28,6 @@ std::set<const c10::TensorImpl*> sparse_weights(torch::nn::Module& module) {
     }
   }
   return weights;
-}
-
-std::vector<torch::Tensor> tensors_of(
-    const std::vector<NamedParameter>& named) {
-  std::vector<torch::Tensor> result;
-  result.reserve(named.size());
-  for (const auto& item : named) {
-    result.push_back(item.tensor);
-  }
-  return result;
-}
-
-std::vector<detail::TensorSpec> describe_all(
-    const std::vector<NamedParameter>& parameters,
-    const std::vector<NamedParameter>& buffers) {
-  std::vector<detail::TensorSpec> specs;
-  for (const auto& item : parameters) {
-    const char* kind = item.sparse ? "sparse parameter" : "parameter";
-    specs.push_back(detail::describe(item.name, kind, item.tensor));
-  }
-  for (const auto& item : buffers) {
-    specs.push_back(detail::describe(item.name, "buffer", item.tensor));
-  }
-  return specs;
 }
 
 Group choose_group(const Group& asked) {
@@ -89,8 +52,8 @@ DistributedDataParallelBase::DistributedDataParallelBase(
 
 void DistributedDataParallelBase::synchronize(torch::nn::Module& module) {
   inner_ = &module;
-  auto parameters = unique(module.named_parameters());
-  const auto buffers = unique(module.named_buffers());
+  auto parameters = detail::unique(module.named_parameters());
+  const auto buffers = detail::unique(module.named_buffers());
   const auto sparse = sparse_weights(module);
   std::vector<NamedParameter> trained;
   for (auto& item : parameters) {
@@ -107,9 +70,9 @@ void DistributedDataParallelBase::synchronize(torch::nn::Module& module) {
   }
   detail::verify_across_ranks(*group_,
                               trained.front().tensor.device(),
-                              describe_all(parameters, buffers));
-  detail::broadcast_from_rank_0(*group_, tensors_of(parameters));
-  detail::broadcast_from_rank_0(*group_, tensors_of(buffers));
+                              detail::describe_all(parameters, buffers));
+  detail::broadcast_from_rank_0(*group_, detail::tensors_of(parameters));
+  detail::broadcast_from_rank_0(*group_, detail::tensors_of(buffers));
   reducer_ = std::make_unique<Reducer>(std::move(trained), group_, options_);
 }
 
@@ -119,9 +82,9 @@ void DistributedDataParallelBase::before_forward() {
     return;
   }
   if (options_.broadcast_buffers() && (is_training() || has_stale_buffers_)) {
-    const auto buffers = unique(inner_->named_buffers());
+    const auto buffers = detail::unique(inner_->named_buffers());
     if (!buffers.empty()) {
-      detail::broadcast_from_rank_0(*group_, tensors_of(buffers));
+      detail::broadcast_from_rank_0(*group_, detail::tensors_of(buffers));
     }
   }
   has_stale_buffers_ = is_training();

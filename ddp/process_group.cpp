@@ -8,6 +8,7 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "ddp/detail/backends.h"
+#include "ddp/detail/job_reach.h"
 #include "ddp/detail/rendezvous.h"
 
 namespace ddp {
@@ -89,7 +90,7 @@ c10::intrusive_ptr<c10d::Backend> make_backend(const Job& job,
   spec.size = size;
   spec.device = job.device;
   spec.timeout = job.timeout;
-  spec.reach = job.env.host_count > 1 ? job.env.master_addr : "";
+  spec.reach = detail::reach_of(job.env);
   return job.backend_name == "nccl" ? detail::make_nccl_backend(spec)
                                     : detail::make_gloo_backend(spec);
 }
@@ -205,6 +206,14 @@ c10::intrusive_ptr<c10d::Backend> new_group(const std::vector<int>& ranks) {
 
 c10::intrusive_ptr<c10d::Store> store() {
   return c10::make_intrusive<c10d::PrefixStore>("user", require_job().store);
+}
+
+std::string detail::reach_of(const WorkerEnv& env) {
+  return env.host_count > 1 ? env.master_addr : "";
+}
+
+std::string detail::job_reach() {
+  return reach_of(require_job().env);
 }
 
 }  // namespace ddp

@@ -127,13 +127,15 @@ c10::intrusive_ptr<c10d::Store> open_store(const WorkerEnv& env,
   return c10::make_intrusive<c10d::TCPStore>(env.master_addr, options);
 }
 
-std::vector<Arrival> exchange_arrivals(c10d::Store& store,
-                                       int rank,
-                                       int world_size,
-                                       const Arrival& mine,
-                                       milliseconds timeout) {
-  store.set(arrival_key(rank), bytes(mine.backend + "\n" + mine.error));
-  std::vector<Arrival> arrivals;
+std::vector<std::string> exchange_texts(
+    c10d::Store& store,
+    int rank,
+    int world_size,
+    const std::string& mine,
+    milliseconds timeout,
+    const std::function<bool(const std::string& text)>& is_last) {
+  store.set(arrival_key(rank), bytes(mine));
+  std::vector<std::string> texts;
   const auto deadline = steady_clock::now() + timeout;
   for (int peer = 0; peer < world_size; ++peer) {
     const auto left = std::chrono::duration_cast<milliseconds>(
@@ -155,13 +157,33 @@ std::vector<Arrival> exchange_arrivals(c10d::Store& store,
                   "and MASTER_PORT?");
     }
     const auto value = store.get(arrival_key(peer));
-    const std::string text(value.begin(), value.end());
-    const auto split = text.find('\n');
-    arrivals.push_back({text.substr(0, split), text.substr(split + 1)});
-    // A rank that has given up is reason enough not to wait for later ones.
-    if (!arrivals.back().error.empty()) {
+    texts.emplace_back(value.begin(), value.end());
+    if (is_last(texts.back())) {
       break;
     }
+  }
+  return texts;
+}
+
+std::vector<Arrival> exchange_arrivals(c10d::Store& store,
+                                       int rank,
+                                       int world_size,
+                                       const Arrival& mine,
+                                       milliseconds timeout) {
+  const auto parse = [](const std::string& text) {
+    const auto split = text.find('\n');
+    return Arrival{text.substr(0, split), text.substr(split + 1)};
+  };
+  std::vector<Arrival> arrivals;
+  for (const auto& text : exchange_texts(store,
+                                         rank,
+                                         world_size,
+                                         mine.backend + "\n" + mine.error,
+                                         timeout,
+                                         [&](const std::string& text) {
+                                           return !parse(text).error.empty();
+                                         })) {
+    arrivals.push_back(parse(text));
   }
   return arrivals;
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -22,14 +23,26 @@ std::string key_prefix(const WorkerEnv& env, const std::string& run_id);
 c10::intrusive_ptr<c10d::Store> open_store(const WorkerEnv& env,
                                            std::chrono::milliseconds timeout);
 
+/// Publishes `mine`, waits for the other ranks and returns what all have said,
+/// by rank. What comes after a text for which `is_last` holds is left out: it
+/// is not waited for.
+///
+/// @throws c10::Error that lists the ranks that are missing after `timeout`.
+std::vector<std::string> exchange_texts(
+    c10d::Store& store,
+    int rank,
+    int world_size,
+    const std::string& mine,
+    std::chrono::milliseconds timeout,
+    const std::function<bool(const std::string& text)>& is_last);
+
 /// What one rank tells the others when it arrives.
 struct Arrival {
   std::string backend;  ///< "nccl" or "gloo"
   std::string error;    ///< why this rank cannot take part; empty if it can
 };
 
-/// Publishes `mine`, waits for the other ranks and returns what all have said,
-/// by rank. @throws c10::Error that lists the ranks that are missing.
+/// The same for arrivals. A rank that has given up is the last one waited for.
 std::vector<Arrival> exchange_arrivals(c10d::Store& store,
                                        int rank,
                                        int world_size,
