@@ -95,6 +95,9 @@ class Resume(JobTest):
     def test_three_ranks(self):
         self.check_kill(ranks=3, every=8, steps=40)
 
+    def test_four_ranks(self):
+        self.check_kill(ranks=4, every=9, steps=27)
+
     def test_restart_by_the_launcher(self):
         whole = self.undisturbed(2)
         run_id = f"resume_test_{os.getpid()}"
