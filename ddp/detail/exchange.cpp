@@ -21,7 +21,8 @@ std::string to_text(const at::Tensor& bytes, int64_t size) {
   return {data, data + size};
 }
 
-std::vector<at::Tensor> all_gather(c10d::Backend& group, at::Tensor mine) {
+std::vector<at::Tensor> all_gather(c10d::Backend& group,
+                                   const at::Tensor& mine) {
   std::vector<at::Tensor> inputs{mine};
   std::vector<std::vector<at::Tensor>> outputs(1);
   for (int rank = 0; rank < group.getSize(); ++rank) {
