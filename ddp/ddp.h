@@ -6,4 +6,5 @@
 #include "ddp/distributed_data_parallel.h"
 #include "ddp/distributed_sampler.h"
 #include "ddp/process_group.h"
+#include "ddp/spawn.h"
 #include "ddp/state_dict.h"

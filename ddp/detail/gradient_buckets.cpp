@@ -28,11 +28,12 @@ void check_gradient(const Slot& slot) {
   if (!grad.defined()) {
     return;
   }
-  TORCH_CHECK(slot.sparse || grad.layout() == c10::kStrided,
-              "Expected a dense gradient for parameter ",
-              slot.name,
-              ", but got a sparse one; make its layer a torch::nn::Embedding or "
-              "EmbeddingBag with sparse(true), which are known to have such");
+  TORCH_CHECK(
+      slot.sparse || grad.layout() == c10::kStrided,
+      "Expected a dense gradient for parameter ",
+      slot.name,
+      ", but got a sparse one; make its layer a torch::nn::Embedding or "
+      "EmbeddingBag with sparse(true), which are known to have such");
   TORCH_CHECK(grad.scalar_type() == slot.param.scalar_type(),
               "Expected a gradient of type ",
               slot.param.scalar_type(),
@@ -177,7 +178,8 @@ void GradientBuckets::take_sparse(const Slot& slot) {
   at::Tensor rows = no_rows(slot.param);
   if (grad.defined()) {
     // Dense where the parameter has other uses beside the sparse layer.
-    rows = grad.is_sparse() ? grad.coalesce() : grad.to_sparse(/*sparse_dim=*/1);
+    rows =
+        grad.is_sparse() ? grad.coalesce() : grad.to_sparse(/*sparse_dim=*/1);
   }
   buckets_[slot.bucket].flat = at::mul(rows, copy_.factor()).coalesce();
 }

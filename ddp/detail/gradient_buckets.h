@@ -13,8 +13,9 @@ namespace ddp::detail {
 /// The memory in which gradients are reduced: which bucket each one lies in,
 /// and the way of a gradient in and out. Knows nothing of ranks or of autograd.
 ///
-/// A dense gradient has a piece of its bucket's flat tensor, and `.grad` becomes
-/// that piece. A sparse gradient is the whole content of a bucket of its own.
+/// A dense gradient has a piece of its bucket's flat tensor, and `.grad`
+/// becomes that piece. A sparse gradient is the whole content of a bucket of
+/// its own.
 class GradientBuckets {
  public:
   /// @param slots  name, parameter and kind of each gradient; the rest of a

@@ -27,7 +27,8 @@ std::string missing_gradients_error(const std::vector<std::string>& lists) {
       who << " on rank " << rank << ": " << lists[rank] << ";";
     }
   }
-  return "Expected every parameter to get a gradient in this backward pass, but "
+  return "Expected every parameter to get a gradient in this backward pass, "
+         "but "
          "these got none:" +
          (who.tellp() > 0 ? who.str() : " (see the other ranks' errors);") +
          " let them take part in the loss, freeze them with "

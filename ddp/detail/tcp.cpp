@@ -148,6 +148,27 @@ Listener listen_at(const std::string& host, int port) {
   return listen_everywhere(port);
 }
 
+ReservedPort reserve_loopback_port() {
+  ReservedPort result;
+  result.socket =
+      FileDescriptor(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int fd = result.socket.get();
+  const int on = 1;
+  sockaddr_in v4{};
+  v4.sin_family = AF_INET;
+  v4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(v4);
+  auto* address = reinterpret_cast<sockaddr*>(&v4);
+  if (fd < 0 ||
+      ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) != 0 ||
+      ::bind(fd, address, size) != 0 ||
+      ::getsockname(fd, address, &size) != 0) {
+    result.problem = std::strerror(errno);
+  }
+  result.port = ntohs(v4.sin_port);
+  return result;
+}
+
 Problem wait_until_resolved(const std::string& host, milliseconds timeout) {
   return retry(timeout, [&](milliseconds) -> Problem {
     int error = 0;

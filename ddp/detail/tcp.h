@@ -1,8 +1,9 @@
 #pragma once
 
 #include <chrono>
-#include <optional>
 #include <string>
+
+#include "ddp/detail/file_descriptor.h"
 
 namespace ddp::detail {
 
@@ -19,6 +20,17 @@ struct Listener {
   bool port_in_use = false;
 };
 Listener listen_at(const std::string& host, int port);
+
+/// A free port of 127.0.0.1, kept while `socket` is open for a server that is
+/// to listen on it. The socket is bound with SO_REUSEADDR and does not listen:
+/// Linux lets another one with SO_REUSEADDR bind the port by its number, but
+/// gives it to nobody who asks for any free one.
+struct ReservedPort {
+  FileDescriptor socket;
+  int port = 0;
+  Problem problem;
+};
+ReservedPort reserve_loopback_port();
 
 /// Waits until `host` resolves, at most `timeout`: in a cluster a name may
 /// appear a moment after the worker.

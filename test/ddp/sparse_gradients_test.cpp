@@ -31,9 +31,7 @@ struct BagImpl : torch::nn::Module {
       parameter.copy_(line.view(parameter.sizes()));
     }
   }
-  torch::Tensor forward(const torch::Tensor& words) {
-    return fc(table(words));
-  }
+  torch::Tensor forward(const torch::Tensor& words) { return fc(table(words)); }
   torch::nn::EmbeddingBag table;
   torch::nn::Linear fc;
 };
@@ -71,9 +69,8 @@ TEST_CASE("a sparse layer trains as the dense one does", "[sparse]") {
       dense_sgd.step();
     }
     for (const auto& item : dense->named_parameters()) {
-      TORCH_CHECK(
-          sparse->named_parameters()[item.key()].allclose(item.value()),
-          item.key());
+      TORCH_CHECK(sparse->named_parameters()[item.key()].allclose(item.value()),
+                  item.key());
     }
   });
 }
@@ -188,8 +185,8 @@ TEST_CASE("a tied layer may make the gradient of a sparse one dense",
       const double slope = group->getRank() + 1.0;
       const auto rows = torch::tensor({int64_t{1}});
       auto loss =
-          slope * (torch::embedding(table, rows, -1, false, true).sum() +
-                   table.sum());
+          slope *
+          (torch::embedding(table, rows, -1, false, true).sum() + table.sum());
       reducer.watch(loss);
       loss.backward();
       auto expected = torch::full({4, 2}, 1.5);
@@ -209,9 +206,9 @@ TEST_CASE("a sparse gradient that nobody announced names its parameter",
       torch::embedding(table, torch::tensor({int64_t{3}}), -1, false, true)
           .sum();
   reducer.watch(loss);
-  CHECK_THROWS_WITH(loss.backward(),
-                    Catch::Contains("words.weight") &&
-                        Catch::Contains("sparse(true)"));
+  CHECK_THROWS_WITH(
+      loss.backward(),
+      Catch::Contains("words.weight") && Catch::Contains("sparse(true)"));
 }
 
 struct NamedNccl : FakeBackend {
@@ -223,8 +220,7 @@ TEST_CASE("NCCL cannot reduce sparse gradients", "[sparse][errors]") {
   Bag net(10, true);
   CHECK_THROWS_WITH(
       DistributedDataParallel(net, over(c10::make_intrusive<NamedNccl>(2))),
-      Catch::Contains("table.weight") &&
-          Catch::Contains("sparse(false)"));
+      Catch::Contains("table.weight") && Catch::Contains("sparse(false)"));
 }
 
 TEST_CASE("ranks that disagree on sparse are refused", "[sparse][errors]") {
@@ -233,8 +229,7 @@ TEST_CASE("ranks that disagree on sparse are refused", "[sparse][errors]") {
     DistributedDataParallel model(net, over(group));
   });
   for (const auto& error : errors) {
-    CHECK_THAT(error,
-               Catch::Contains("sparse parameter table.weight"));
+    CHECK_THAT(error, Catch::Contains("sparse parameter table.weight"));
   }
 }
 

@@ -1,0 +1,493 @@
+// The tests fork: a program of their own, in which no earlier test has started
+// threads. A rank cannot use Catch2's macros, so it throws, and spawn brings
+// that back.
+#include "ddp/spawn.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <csignal>
+#include <cstdlib>
+#include <iostream>
+#include <thread>
+
+#include "ddp/collectives.h"
+#include "ddp/detail/file_descriptor.h"
+#include "ddp/detail/fork_hazards.h"
+#include "ddp/detail/rank_environment.h"
+#include "ddp/detail/tcp.h"
+#include "ddp/process_group.h"
+#include "test/support/catch.h"
+#include "test/support/temporary_folder.h"
+
+namespace ddp {
+namespace {
+
+using Catch::Contains;
+using std::chrono::milliseconds;
+
+/// Memory that this process and its ranks see alike.
+template <typename T>
+class Shared {
+ public:
+  Shared()
+      : value_(new (::mmap(nullptr,
+                           sizeof(T),
+                           PROT_READ | PROT_WRITE,
+                           MAP_SHARED | MAP_ANONYMOUS,
+                           -1,
+                           0)) T{}) {}
+  ~Shared() { ::munmap(value_, sizeof(T)); }
+  Shared(const Shared&) = delete;
+  T& operator*() const { return *value_; }
+  T* operator->() const { return value_; }
+
+ private:
+  T* value_;
+};
+
+/// A pipe whose reader sees the end of all that can write into it.
+struct Pipe {
+  Pipe() {
+    std::array<int, 2> ends{};
+    REQUIRE(::pipe(ends.data()) == 0);
+    read = detail::FileDescriptor(ends[0]);
+    write = detail::FileDescriptor(ends[1]);
+  }
+  detail::FileDescriptor read;
+  detail::FileDescriptor write;
+};
+
+void write_letter(const Pipe& pipe, char letter) {
+  TORCH_CHECK(::write(pipe.write.get(), &letter, 1) == 1);
+}
+
+/// The next letter; nothing once nobody can write. Throws when none comes.
+std::optional<char> read_letter(const Pipe& pipe) {
+  pollfd ready{pipe.read.get(), POLLIN, 0};
+  TORCH_CHECK(::poll(&ready, 1, 60'000) == 1, "no letter");
+  char letter = 0;
+  return ::read(pipe.read.get(), &letter, 1) == 1 ? std::optional(letter)
+                                                  : std::nullopt;
+}
+
+bool has_children() {
+  return ::waitpid(-1, nullptr, WNOHANG) >= 0 || errno != ECHILD;
+}
+
+size_t open_files() {
+  return detail::find_fork_hazards().open_files.size();
+}
+
+/// Catches what spawn throws, and sees that nothing is left of it.
+template <typename Function>
+RankFailure failure_of(Function function,
+                       int nprocs,
+                       const SpawnOptions& options = {}) {
+  const size_t files = open_files();
+  std::optional<RankFailure> failure;
+  try {
+    spawn(function, nprocs, options);
+  } catch (const SpawnError& error) {
+    CHECK(error.what() == describe(error.failure()));
+    CHECK(error.rank() == error.failure().rank);
+    failure = error.failure();
+  }
+  CHECK_FALSE(has_children());
+  CHECK(open_files() == files);
+  REQUIRE(failure.has_value());
+  return *failure;
+}
+
+[[noreturn]] void sleep_forever() {
+  while (true) {
+    ::pause();
+  }
+}
+
+/// The sum of 1 .. n over n ranks, by an all-reduce.
+void add_up(int local_rank) {
+  init_process_group(ProcessGroupOptions().backend("gloo"));
+  const int64_t n = world_size();
+  TORCH_CHECK(rank() == local_rank && ddp::local_rank() == local_rank);
+  const auto sum =
+      reduce_tensor(at::full({100}, rank() + 1, at::kLong), Reduction::sum);
+  TORCH_CHECK(at::equal(sum, at::full({100}, n * (n + 1) / 2, at::kLong)));
+  destroy_process_group();
+}
+
+TEST_CASE("ranks form a process group") {
+  for (const int count : {1, 2, 3, 4}) {
+    const Shared<std::atomic<int>> sum;
+    spawn(
+        [&](int local_rank) {
+          TORCH_CHECK(WorkerEnv::read().world_size == count);
+          add_up(local_rank);
+          *sum += local_rank + 1;
+        },
+        count);
+    CHECK(*sum == count * (count + 1) / 2);
+    CHECK_FALSE(has_children());
+  }
+}
+
+TEST_CASE("without a number of processes there is one for each device") {
+  const Shared<std::atomic<int>> count;
+  spawn([&](int /*local_rank*/) {
+    *count += 1;
+    // Asked by another process before, CUDA still answers.
+    init_process_group();
+    TORCH_CHECK(world_size() == 1 || local_device().is_cuda());
+    destroy_process_group();
+  });
+  CHECK(*count >= 1);
+}
+
+TEST_CASE("a program that has computed with one thread can spawn") {
+  at::set_num_threads(1);
+  auto weight = at::ones({4}).requires_grad_();
+  weight.sum().backward();
+  spawn(
+      [&](int local_rank) {
+        (weight * 3).sum().backward();
+        TORCH_CHECK(at::equal(weight.grad(), at::full({4}, 4.0)));
+        add_up(local_rank);
+      },
+      2);
+  // What ranks change is not seen here.
+  CHECK(at::equal(weight.grad(), at::ones({4})));
+}
+
+TEST_CASE("the environment is torchrun's") {
+  const auto none = [](const char*) -> const char* { return nullptr; };
+  const auto variables = detail::rank_environment(2, 3, 1234, none);
+  const auto env = WorkerEnv::read([&](const char* name) {
+    const auto found = variables.find(name);
+    return found == variables.end() ? nullptr : found->second.c_str();
+  });
+  CHECK(env.launched);
+  CHECK(env.rank == 2);
+  CHECK(env.local_rank == 2);
+  CHECK(env.world_size == 3);
+  CHECK(env.local_world_size == 3);
+  CHECK(env.host_count == 1);
+  CHECK(env.master_addr == "127.0.0.1");
+  CHECK(env.master_port == 1234);
+  CHECK_FALSE(env.use_agent_store);
+  CHECK(variables.at("OMP_NUM_THREADS") == "1");
+  CHECK(variables.at("ROLE_WORLD_SIZE") == "3");
+
+  const auto some = [](const char* name) {
+    return std::string(name) == "OMP_NUM_THREADS" ? "5" : nullptr;
+  };
+  CHECK(detail::rank_environment(0, 2, 1, some).count("OMP_NUM_THREADS") == 0);
+  CHECK(detail::rank_environment(0, 1, 1, none).count("OMP_NUM_THREADS") == 0);
+}
+
+TEST_CASE("ranks get the environment, and this process keeps its own") {
+  REQUIRE(::setenv("RANK", "77", 1) == 0);
+  REQUIRE(::unsetenv("OMP_NUM_THREADS") == 0);
+  at::set_num_threads(2);
+  spawn(
+      [](int local_rank) {
+        TORCH_CHECK(std::getenv("RANK") == std::to_string(local_rank));
+        TORCH_CHECK(std::getenv("OMP_NUM_THREADS") == std::string("1"));
+        TORCH_CHECK(at::get_num_threads() == 1);
+      },
+      2);
+  CHECK(std::getenv("RANK") == std::string("77"));
+  CHECK(std::getenv("WORLD_SIZE") == nullptr);
+  ::unsetenv("RANK");
+}
+
+TEST_CASE("the first error comes back with its rank") {
+  const auto failure = failure_of(
+      [](int local_rank) {
+        init_process_group(ProcessGroupOptions().backend("gloo"));
+        TORCH_CHECK(local_rank != 2, "no data for ", local_rank);
+        barrier();  // fails, too: a peer leaves
+      },
+      3);
+  CHECK(failure.rank == 2);
+  CHECK(failure.exit_code == 1);
+  CHECK(failure.signal == 0);
+  CHECK(failure.exception == "no data for 2");
+  CHECK(describe(failure) == "rank 2 threw: no data for 2");
+}
+
+TEST_CASE("an exception of any type and size comes back") {
+  CHECK(
+      failure_of([](int) { throw std::runtime_error("plain"); }, 1).exception ==
+      "plain");
+  CHECK(failure_of([](int) { throw std::runtime_error(""); }, 1).exception ==
+        "");
+  CHECK_THAT(*failure_of([](int) { throw 5; }, 1).exception,
+             Contains("no std::exception"));
+  const std::string page(1 << 20, 'x');
+  CHECK(failure_of([&](int) { throw std::runtime_error(page); }, 1).exception ==
+        page);
+}
+
+TEST_CASE("SpawnError is a c10::Error") {
+  const auto fail = [](int) { throw std::runtime_error("plain"); };
+  CHECK_THROWS_AS(spawn(fail, 1), c10::Error);
+  CHECK_THROWS_WITH(spawn(fail, 1), "rank 0 threw: plain");
+}
+
+TEST_CASE("a rank that ends without a word is named") {
+  const auto rank_1 = [](const std::function<void()>& end) {
+    return failure_of(
+        [end](int local_rank) {
+          if (local_rank == 1) {
+            end();
+          }
+          sleep_forever();
+        },
+        3);
+  };
+  auto failure = rank_1([] { ::raise(SIGKILL); });
+  CHECK(failure.rank == 1);
+  CHECK(failure.signal == SIGKILL);
+  CHECK_FALSE(failure.exception.has_value());
+  CHECK(describe(failure) == "rank 1 was ended by signal 9 (Killed)");
+
+  failure = rank_1([] {
+    ::signal(SIGABRT, SIG_DFL);  // Catch2 handles it
+    std::abort();
+  });
+  CHECK(describe(failure) == "rank 1 was ended by signal 6 (Aborted)");
+
+  failure = rank_1([] { ::_exit(3); });
+  CHECK(failure.exit_code == 3);
+  CHECK(describe(failure) == "rank 1 exited with code 3");
+
+  CHECK(describe({1, 0, 0, SIGSEGV, {}, {}}) ==
+        "rank 1 was ended by signal 11 (Segmentation fault)");
+}
+
+TEST_CASE("the others get SIGTERM, and time to go") {
+  const Pipe pipe;
+  const auto failure = failure_of(
+      [&](int local_rank) {
+        if (local_rank == 1) {
+          sigset_t terminate;
+          ::sigemptyset(&terminate);
+          ::sigaddset(&terminate, SIGTERM);
+          ::sigprocmask(SIG_BLOCK, &terminate, nullptr);
+          write_letter(pipe, 'r');
+          int number = 0;
+          ::sigwait(&terminate, &number);
+          write_letter(pipe, 't');
+          return;
+        }
+        read_letter(pipe);
+        TORCH_CHECK(false, "first");
+      },
+      2);
+  CHECK(failure.rank == 0);
+  CHECK(read_letter(pipe) == 't');
+}
+
+TEST_CASE("who ignores SIGTERM is killed") {
+  const Pipe pipe;
+  const auto failure = failure_of(
+      [&](int local_rank) {
+        if (local_rank == 0) {
+          ::signal(SIGTERM, SIG_IGN);
+          write_letter(pipe, 'r');
+          sleep_forever();
+        }
+        read_letter(pipe);
+        TORCH_CHECK(false, "first");
+      },
+      2,
+      SpawnOptions().grace_period(milliseconds(50)));
+  CHECK(failure.rank == 1);
+}
+
+TEST_CASE("SIGTERM has its default action in a rank") {
+  sigset_t terminate, before;
+  ::sigemptyset(&terminate);
+  ::sigaddset(&terminate, SIGTERM);
+  ::sigprocmask(SIG_BLOCK, &terminate, &before);
+  const auto handler = ::signal(SIGTERM, [](int) {});
+  const auto failure = failure_of(
+      [](int) {
+        ::raise(SIGTERM);
+        TORCH_CHECK(false, "went on");
+      },
+      1);
+  ::signal(SIGTERM, handler);
+  ::sigprocmask(SIG_SETMASK, &before, nullptr);
+  CHECK(failure.signal == SIGTERM);
+}
+
+TEST_CASE("no rank outlives the process that made it") {
+  Pipe pipe;
+  const pid_t parent = ::fork();
+  REQUIRE(parent >= 0);
+  if (parent == 0) {
+    try {
+      spawn(
+          [&](int /*local_rank*/) {
+            ::signal(SIGTERM, SIG_IGN);
+            write_letter(pipe, 'r');
+            sleep_forever();
+          },
+          2);
+    } catch (...) {
+    }
+    ::_exit(0);
+  }
+  CHECK(read_letter(pipe) == 'r');
+  CHECK(read_letter(pipe) == 'r');
+  ::kill(parent, SIGKILL);
+  REQUIRE(::waitpid(parent, nullptr, 0) == parent);
+  pipe.write = {};
+  CHECK_FALSE(read_letter(pipe).has_value());
+}
+
+TEST_CASE("a context waits, bounded") {
+  const Pipe pipe;
+  SpawnContext ranks([&](int /*local_rank*/) { read_letter(pipe); }, 2);
+  const auto pids = ranks.pids();
+  CHECK(pids.size() == 2);
+  CHECK_FALSE(ranks.join(milliseconds(0)));
+  CHECK_FALSE(ranks.join(milliseconds(20)));
+  write_letter(pipe, 'a');
+  write_letter(pipe, 'b');
+  CHECK(ranks.join(milliseconds::max()));
+  CHECK(ranks.join(milliseconds(0)));
+  CHECK_FALSE(has_children());
+}
+
+TEST_CASE("a context that goes takes its ranks with it") {
+  {
+    const SpawnContext ranks([](int) { sleep_forever(); }, 3);
+  }
+  CHECK_FALSE(has_children());
+  {
+    SpawnContext ranks([](int) { sleep_forever(); }, 2);
+    const auto pids = ranks.pids();
+    ::kill(pids[1], SIGKILL);
+    for (int i = 0; i < 2; ++i) {  // the second time, too
+      try {
+        ranks.join();
+        FAIL();
+      } catch (const SpawnError& error) {
+        CHECK(error.rank() == 1);
+        CHECK(error.failure().pid == pids[1]);
+      }
+      CHECK_FALSE(has_children());
+    }
+  }
+}
+
+TEST_CASE("what is printed is printed once, and nothing of ours at the end") {
+  test::TemporaryFolder folder;
+  const std::string file = folder / "out";
+  static Shared<std::atomic<int>> exits;
+  std::atexit([] { *exits += 1; });
+  std::cout.flush();
+  std::fflush(nullptr);
+  const int real = ::dup(STDOUT_FILENO);
+  REQUIRE(std::freopen(file.c_str(), "w", stdout) != nullptr);
+  std::printf("before;");
+  spawn(
+      [](int /*local_rank*/) {
+        std::printf("rank;");
+        std::cout << "stream;";
+      },
+      2);
+  std::fflush(stdout);
+  ::dup2(real, STDOUT_FILENO);
+  ::close(real);
+  const auto text = test::read_file(file);
+  const auto count = [&](const std::string& word) {
+    size_t found = 0;
+    for (size_t at = text.find(word); at != std::string::npos;
+         at = text.find(word, at + 1)) {
+      ++found;
+    }
+    return found;
+  };
+  CHECK(count("before;") == 1);
+  CHECK(count("rank;") == 2);
+  CHECK(count("stream;") == 2);
+  CHECK(*exits == 0);
+}
+
+TEST_CASE("a process with threads is refused") {
+  std::atomic<bool> done{false};
+  std::thread other([&] {
+    while (!done) {
+      std::this_thread::yield();
+    }
+  });
+  CHECK_THROWS_WITH(spawn([](int) {}, 2),
+                    Contains("one thread") && Contains("got 2") &&
+                        Contains("before the first tensor operation") &&
+                        Contains("ddprun"));
+  done = true;
+  other.join();
+  CHECK_FALSE(has_children());
+  CHECK_NOTHROW(spawn([](int) {}, 2));
+}
+
+TEST_CASE("what forbids a fork is said") {
+  using detail::fork_problem;
+  CHECK(fork_problem({1, {"/dev/null", "/dev/pts/0"}, false}).empty());
+  CHECK_THAT(fork_problem({0, {}, false}), Contains("/proc"));
+  CHECK_THAT(fork_problem({9, {}, false}), Contains("got 9"));
+  CHECK_THAT(fork_problem({1, {"/dev/nvidiactl"}, false}), Contains("GPU"));
+  CHECK_THAT(fork_problem({1, {}, true}), Contains("SIGCHLD"));
+}
+
+TEST_CASE("an ignored SIGCHLD is refused") {
+  const auto before = ::signal(SIGCHLD, SIG_IGN);
+  CHECK_THROWS_WITH(spawn([](int) {}, 1), Contains("signal(SIGCHLD, SIG_DFL)"));
+  ::signal(SIGCHLD, before);
+}
+
+TEST_CASE("a rank whose end somebody else has taken is an error") {
+  SpawnContext ranks([](int) {}, 1);
+  REQUIRE(::waitpid(ranks.pids()[0], nullptr, 0) == ranks.pids()[0]);
+  CHECK_THROWS_WITH(ranks.join(), Contains("SIGCHLD handler"));
+}
+
+TEST_CASE("nprocs must be positive, and a function there") {
+  for (const int count : {0, -1}) {
+    CHECK_THROWS_WITH(
+        spawn([](int) {}, count),
+        Contains("at least one process") && Contains(std::to_string(count)));
+  }
+  CHECK_THROWS_WITH(spawn(nullptr, 1), Contains("function"));
+}
+
+TEST_CASE("a reserved port can be listened on by number alone") {
+  const auto reserved = detail::reserve_loopback_port();
+  REQUIRE(reserved.problem.empty());
+  CHECK(detail::reserve_loopback_port().port != reserved.port);
+  const auto listener = detail::listen_at("127.0.0.1", reserved.port);
+  CHECK(listener.problem.empty());
+  ::close(listener.fd);
+}
+
+TEST_CASE("fifty jobs in a row") {
+  const size_t files = open_files();
+  for (int i = 0; i < 50; ++i) {
+    spawn(add_up, 2);
+  }
+  CHECK_FALSE(has_children());
+  CHECK(open_files() == files);
+}
+
+}  // namespace
+}  // namespace ddp
