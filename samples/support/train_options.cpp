@@ -3,6 +3,8 @@
 #include <CLI/CLI.hpp>
 #include <map>
 
+#include "samples/support/command_line.h"
+
 namespace samples {
 namespace {
 
@@ -106,20 +108,6 @@ void add_data(CLI::App& app, Given& given) {
       ->check(CLI::Range(int64_t{1}, kMost));
 }
 
-void add_device(CLI::App& app, DeviceOptions& device) {
-  app.add_option("--backend",
-                 device.backend,
-                 "nccl or gloo (nccl where there is a GPU)")
-      ->check(CLI::IsMember({"nccl", "gloo"}));
-  auto* gpus =
-      app.add_option("--gpus",
-                     device.gpus,
-                     "GPU ids, one for each rank of this host (0,1,..)")
-          ->delimiter(',');
-  app.add_flag("--no-cuda", device.no_cuda, "Compute on the CPU, with gloo")
-      ->excludes(gpus);
-}
-
 void add_checkpoint(CLI::App& app, CheckpointOptions& checkpoint) {
   auto* folder = app.add_option("--checkpoint",
                                 checkpoint.folder,
@@ -207,7 +195,7 @@ std::variant<TrainOptions, EarlyExit> parse_train_options(
   Given given;
   add_training(app, given);
   add_data(app, given);
-  add_device(app, given.options.device);
+  add_device_options(app, given.options.device);
   add_checkpoint(app, given.options.checkpoint);
   add_report(app, given.options.report);
   try {

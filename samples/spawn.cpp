@@ -1,0 +1,91 @@
+// Ranks without a launcher: one program that starts its own. What one learns:
+// ddp::spawn runs a function in processes of this host, each with a rank and
+// all that init_process_group needs; it returns when all are done, and throws
+// what the first of them threw. Here they fit a line, each to points of its
+// own.
+//
+//   spawn --ranks=4
+//   spawn --ranks=3 --fail-rank=2
+#include <ddp/ddp.h>
+#include <torch/cuda.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/sgd.h>
+#include <torch/types.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+
+#include "samples/support/command_line.h"
+#include "samples/support/program.h"
+#include "samples/support/text.h"
+
+namespace {
+
+constexpr double kSlope = 3;
+constexpr int kSteps = 200;
+
+struct Options {
+  std::optional<int> ranks;
+  std::optional<int> fail_rank;
+  samples::DeviceOptions device;
+};
+
+// Returns the slope of the line that all ranks' points lie on.
+double fit_line() {
+  const auto device = ddp::local_device();
+  torch::nn::Linear line(1, 1);
+  line->to(device);
+  ddp::DistributedDataParallel model(line);
+  torch::optim::SGD optimizer(model->parameters(), 0.1);
+  const auto x = torch::rand({32, 1}).to(device) * 2 - 1;
+  for (int step = 0; step < kSteps; ++step) {
+    optimizer.zero_grad();
+    torch::mse_loss(model->forward(x), kSlope * x).backward();
+    optimizer.step();
+  }
+  return line->weight.item<double>();
+}
+
+// What every rank does; `options` is its own copy.
+void run_rank(const Options& options, int local_rank) {
+  ddp::init_process_group(samples::process_group_options(
+      options.device,
+      ddp::WorkerEnv::read(),
+      static_cast<int>(torch::cuda::device_count())));
+  ddp::seed_everything(0);
+  TORCH_CHECK(local_rank != options.fail_rank,
+              "it fails because --fail-rank=",
+              local_rank,
+              " says so");
+  const double slope = fit_line();
+  // One write a line: the ranks share the terminal.
+  std::cout << samples::format(
+      "rank %d of %d, process %d of parent %d: slope %.4f\n",
+      ddp::rank(),
+      ddp::world_size(),
+      ::getpid(),
+      ::getppid(),
+      slope);
+  ddp::destroy_process_group();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  CLI::App app("Starts its own ranks, which fit a line.", "spawn");
+  app.add_option("--ranks",
+                 options.ranks,
+                 "Processes to start (one for each GPU, else 1)");
+  app.add_option("--fail-rank", options.fail_rank, "Rank that is to throw");
+  samples::add_device_options(app, options.device);
+  if (const auto code = samples::parse_command_line(app, argc, argv)) {
+    return *code;
+  }
+  return samples::run_program("spawn", [&] {
+    ddp::spawn([&](int local_rank) { run_rank(options, local_rank); },
+               options.ranks);
+    std::cout << "all ranks of process " << ::getpid() << " are done\n";
+  });
+}
