@@ -2,10 +2,12 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
 
+#include "ddp/worker_env.h"
 #include "launcher/error.h"
 
 namespace launcher {
@@ -32,6 +34,16 @@ bool wants_files(const Job& job) {
 }
 
 std::string temporary_folder(const Job& job) {
+  // In a job in a job the inner guardian may be killed with the rest: what it
+  // cannot remove then goes with the outer one's folder.
+  const std::string* file =
+      find_variable(job.environment, ddp::env::kErrorFile);
+  if (file != nullptr && fs::path(*file).is_absolute()) {
+    const fs::path folder = fs::path(*file).parent_path();
+    if (::access(folder.c_str(), W_OK) == 0) {
+      return folder;
+    }
+  }
   const std::string* chosen = find_variable(job.environment, "TMPDIR");
   return chosen != nullptr && !chosen->empty() ? *chosen : "/tmp";
 }

@@ -11,8 +11,9 @@ namespace launcher {
 /// `<log dir>/<run id>_<random>/attempt_<n>/<local rank>/{stdout.log,
 /// stderr.log,error.json}`.
 ///
-/// Without --log-dir it lies in $TMPDIR (else /tmp) and is removed by the
-/// destructor, unless --redirects or --tee ask for files to be kept there.
+/// Without --log-dir it lies in $TMPDIR (else /tmp), or in the folder of the
+/// worker that ddprun itself is, and is removed by the destructor, unless
+/// --redirects or --tee ask for files to be kept there.
 class RunDirectory {
  public:
   /// @throws LaunchError when it cannot be made

@@ -168,6 +168,7 @@ TEST_CASE("a job in a job: all of both goes with the outer one") {
     job.signal(SIGKILL);
   }
   CHECK(job.finish().left_something == false);
+  CHECK(!job.left_files());
 }
 
 TEST_CASE("a signal that the caller ignores is ignored (nohup)") {
@@ -189,6 +190,7 @@ TEST_CASE("kill -9 of ddprun leaves nothing") {
   const auto result = job.finish();
   CHECK(result.status.signal == SIGKILL);
   CHECK(!result.left_something);
+  CHECK(!job.left_files());
 }
 
 TEST_CASE("what workers leave behind does not outlive the job nor hold it up") {

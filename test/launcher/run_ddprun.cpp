@@ -2,10 +2,12 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/inotify.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
+#include <filesystem>
 #include <sstream>
 #include <stdexcept>
 
@@ -32,12 +34,14 @@ Pipe make_input(const std::string& input) {
 
 [[noreturn]] void exec_ddprun(
     const Ddprun::Arguments& arguments,
-    const std::map<std::string, std::string>& variables) {
+    const std::map<std::string, std::string>& variables,
+    const std::string& temporary) {
   std::vector<char*> argv{const_cast<char*>(DDPRUN_PATH)};
   for (const auto& argument : arguments) {
     argv.push_back(const_cast<char*>(argument.c_str()));
   }
   argv.push_back(nullptr);
+  ::setenv("TMPDIR", temporary.c_str(), 1);
   for (const auto& [name, value] : variables) {
     ::setenv(name.c_str(), value.c_str(), 1);
   }
@@ -79,7 +83,7 @@ Ddprun::Ddprun(const Arguments& arguments,
     ::dup2(out.write.get(), 1);
     ::dup2(err.write.get(), 2);
     ::fcntl(life.write.get(), F_SETFD, 0);  // inherited by the whole job
-    exec_ddprun(arguments, variables);
+    exec_ddprun(arguments, variables, temporary_.path());
   }
   in_ = std::move(in.write);
   out_.fd = std::move(out.read);
@@ -161,6 +165,24 @@ Result Ddprun::finish() {
   pollfd end{life_.fd.get(), POLLIN, 0};
   result.left_something = ::poll(&end, 1, kHangMs) == 0;
   return result;
+}
+
+bool Ddprun::left_files() const {
+  // The guardian of a ddprun that was killed still removes them.
+  const Fd changes(::inotify_init1(IN_CLOEXEC));
+  check(
+      ::inotify_add_watch(changes.get(), temporary_.path().c_str(), IN_DELETE),
+      "inotify_add_watch");
+  while (!std::filesystem::is_empty(temporary_.path())) {
+    pollfd ready{changes.get(), POLLIN, 0};
+    if (::poll(&ready, 1, kHangMs) == 0) {
+      return true;
+    }
+    char events[4096];
+    check(static_cast<int>(::read(changes.get(), events, sizeof(events))),
+          "read");
+  }
+  return false;
 }
 
 Result run_ddprun(const Ddprun::Arguments& arguments,

@@ -8,6 +8,7 @@
 
 #include "launcher/exit_status.h"
 #include "launcher/fd.h"
+#include "test/launcher/temporary_folder.h"
 
 namespace launcher::test {
 
@@ -62,6 +63,10 @@ class Ddprun {
   /// Waits for the end of ddprun, then of everything it started.
   Result finish();
 
+  /// Call it after finish(): true when the job's temporary files stay. TMPDIR
+  /// is a folder of the test's own.
+  bool left_files() const;
+
  private:
   struct Stream {
     Fd fd;
@@ -71,6 +76,7 @@ class Ddprun {
   static void await(Stream& stream, const std::string& text, int count);
   static bool read_some(Stream& stream);
 
+  TemporaryFolder temporary_;
   pid_t pid_ = -1;
   Fd in_;
   Stream out_;
