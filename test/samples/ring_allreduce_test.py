@@ -1,0 +1,86 @@
+"""ring_allreduce counts what it sends: the ring 2(p-1)/p of the data, the naive
+way p-1 times the data."""
+
+import csv
+import os
+import unittest
+
+from jobs import JobTest, ddprun, program, run
+
+RING = program("ring_allreduce")
+AROUND_MESSAGES = 4096  # bytes for a job of five ranks: far below the data
+
+
+class Ring(JobTest):
+    def measure(self, ranks, elements, *flags):
+        return self.succeed([*ddprun(ranks), RING, "--no-cuda", "--rounds=2",
+                             f"--elements={elements}", *flags])
+
+    def sent(self, result, algorithm):
+        """Bytes sent and due, by rank. What the kernel sent from the rank's
+        sockets is that, and what Gloo puts around its messages."""
+        found = [tuple(map(int, numbers)) for numbers in result.find(
+            algorithm + r": rank (\d+) sent (\d+) bytes, formula (\d+), \S+ "
+            r"of the data; by its sockets (\d+)")]
+        self.assertEqual([rank for rank, *_ in found],
+                         list(range(len(found))))
+        for _, bytes, _, wire in found:
+            self.assertGreaterEqual(wire, bytes)
+            self.assertLess(wire, bytes + AROUND_MESSAGES)
+        return [(bytes, due) for _, bytes, due, _ in found]
+
+    def check(self, ranks, elements):
+        result = self.measure(ranks, elements)
+        ring = self.sent(result, "ring")
+        self.assertEqual(len(ring), ranks)
+        # No rank is spared more than two chunks, and the sum is exact.
+        chunk = -(-elements // ranks)
+        for bytes, due in ring:
+            self.assertEqual(bytes, due)
+            self.assertGreaterEqual(bytes, 4 * 2 * (elements - chunk))
+            self.assertLessEqual(bytes, 4 * 2 * (elements - chunk + 1))
+        self.assertEqual(sum(bytes for bytes, _ in ring),
+                         4 * 2 * (ranks - 1) * elements)
+        naive = 4 * (ranks - 1) * elements
+        self.assertEqual(self.sent(result, "naive"), [(naive, naive)] * ranks)
+        differences = result.find(
+            r"(\w+): \d+\.\d+ ms \(median of 2, slowest rank\), "
+            r"greatest difference to c10d (\S+)")
+        self.assertEqual([name for name, _ in differences],
+                         ["ring", "naive", "c10d"])
+        for _, difference in differences:
+            self.assertLess(float(difference), 1e-5)
+
+    def test_bytes(self):
+        for ranks, elements in ((2, 1_000_000), (3, 1_000_000), (3, 3000),
+                                (4, 3), (5, 100_003)):
+            with self.subTest(ranks=ranks, elements=elements):
+                self.check(ranks, elements)
+
+    def test_alone(self):
+        self.check(1, 10)
+
+    def test_ratio(self):
+        result = self.measure(4, 4000)
+        self.assertEqual(result.out.count("1.5000 of the data"), 5)
+        self.assertEqual(result.out.count("3.0000 of the data"), 4)
+
+    def test_csv(self):
+        file = os.path.join(self.folder, "cost.csv")
+        self.measure(3, 300, f"--csv={file}")
+        with open(file, newline="") as rows:
+            rows = list(csv.DictReader(rows))
+        self.assertEqual(
+            [(row["algorithm"], row["rank"], row["bytes_sent"])
+             for row in rows[:6]],
+            [("ring", str(rank), "1600") for rank in range(3)] +
+            [("naive", str(rank), "2400") for rank in range(3)])
+
+    def test_bad_input(self):
+        result = run([RING, "--rounds=0"])
+        self.assertEqual(result.code, 2)
+        self.assert_one_line(result.err, "--rounds")
+
+
+if __name__ == "__main__":
+    unittest.main()
