@@ -1,0 +1,92 @@
+#pragma once
+
+#include <chrono>
+#include <limits>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+namespace dp::detail {
+
+/// What a message is about.
+enum class Op : int64_t {
+  // from a worker
+  pull,    ///< wants parameters
+  push,    ///< gradients follow; no answer
+  finish,  ///< pushes no more; wants the last parameters
+  // from a server
+  parameters,  ///< parameters follow
+  wait,        ///< still there, but the answer takes longer
+  // from either
+  failure,  ///< the job has ended; the text says why
+};
+
+/// The fixed part of a message.
+struct Message {
+  Op op = Op::wait;
+  int64_t version = 0;                                     ///< with parameters
+  double loss = std::numeric_limits<double>::quiet_NaN();  ///< with a push
+  std::string text = "";                                   ///< with a failure
+};
+
+/// A connection between a server and a worker: a group of two ranks, so that a
+/// rank that dies breaks no other connection.
+///
+/// Every call throws c10::Error, "PEER is gone: why", when the peer has closed
+/// the connection or is silent for too long.
+///
+/// Thread contract: one thread, but `abort` from any.
+class Link {
+ public:
+  /// @param group  of this rank and the peer
+  /// @param peer  what errors call the other side
+  Link(c10::intrusive_ptr<c10d::Backend> group,
+       std::string peer,
+       std::chrono::milliseconds timeout);
+  ~Link();
+  Link(const Link&) = delete;
+  Link& operator=(const Link&) = delete;
+
+  /// Starts to send a message, and a block of memory after it if one is given.
+  /// The block must stay as it is until `flush`.
+  void post(const Message& message, const at::Tensor& block = at::Tensor());
+  /// Waits until all that was posted is sent.
+  void flush(std::chrono::milliseconds timeout);
+  void flush() { flush(timeout_); }
+  void send(const Message& message, const at::Tensor& block = at::Tensor()) {
+    post(message, block);
+    flush();
+  }
+
+  Message receive();
+  /// Fills `block` with the one that follows the last message.
+  void receive_block(const at::Tensor& block);
+
+  /// Ends a call that waits, and all later ones, with an error.
+  void abort();
+
+ private:
+  using Work = c10::intrusive_ptr<c10d::Work>;
+
+  void post_tensor(const at::Tensor& tensor);
+  void receive_tensor(const at::Tensor& tensor);
+  Work watch(Work work);
+  void finish(const Work& work, std::chrono::milliseconds timeout);
+  template <class Run>
+  void guarded(const Run& run) const;
+  [[noreturn]] void fail(const std::string& why) const;
+
+  c10::intrusive_ptr<c10d::Backend> group_;
+  std::string peer_;
+  std::chrono::milliseconds timeout_;
+  std::vector<Work> posted_;
+  std::mutex mutex_;  // guards what follows
+  std::vector<Work> running_;
+  bool is_aborted_ = false;
+};
+
+}  // namespace dp::detail

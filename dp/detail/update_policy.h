@@ -1,0 +1,76 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace dp::detail {
+
+/// One update of a server's parameters.
+struct Step {
+  std::vector<int> workers;  ///< whose gradients are averaged, ascending
+  int64_t staleness = 0;     ///< updates since they took the parameters
+};
+
+/// Decides which worker gets parameters and whose gradients make the next
+/// update. Pure bookkeeping: it never waits, and knows neither tensors nor
+/// sockets. Workers are counted from 0.
+///
+/// A worker asks, takes when it may, computes, pushes, and so on; at the end it
+/// leaves. After each call the caller makes the steps that `next_step` gives.
+class UpdatePolicy {
+ public:
+  /// @param names  of the workers, for `problem`
+  explicit UpdatePolicy(std::vector<std::string> names);
+  virtual ~UpdatePolicy() = default;
+  UpdatePolicy(const UpdatePolicy&) = delete;
+  UpdatePolicy& operator=(const UpdatePolicy&) = delete;
+
+  virtual void ask(int worker) = 0;
+  virtual bool may_take(int worker) const = 0;
+  virtual void take(int worker) = 0;
+  virtual void push(int worker) = 0;
+  virtual std::optional<Step> next_step() = 0;
+
+  /// The worker will push no more.
+  void leave(int worker);
+  /// The worker is gone without having left.
+  void lose(int worker, const std::string& reason);
+
+  /// True when every worker has left or is lost.
+  bool is_over() const;
+  /// Those that are lost, in the order in which they were.
+  const std::vector<int>& lost() const { return lost_; }
+  /// Why this job cannot go on; empty when it can.
+  const std::string& problem() const { return problem_; }
+
+ protected:
+  enum class Stay { here, left, lost };
+
+  virtual void on_leave(int worker) = 0;
+  virtual void on_lose(int worker, const std::string& reason) = 0;
+  void set_problem(const std::string& problem);
+
+  std::vector<std::string> names_;
+  std::vector<Stay> stays_;
+
+ private:
+  std::vector<int> lost_;
+  std::string problem_;
+};
+
+/// Every update is the mean of one push of every worker; a worker gets
+/// parameters that contain all of its pushes. A lost worker ends the job, as
+/// does one that leaves with fewer pushes than another makes.
+std::unique_ptr<UpdatePolicy> synchronous_updates(
+    std::vector<std::string> names);
+
+/// Every push is an update of its own, at most `bound` updates after its worker
+/// took the parameters; see StalenessGate. A lost worker is done without, as
+/// long as one other is there or has left properly.
+std::unique_ptr<UpdatePolicy> asynchronous_updates(
+    std::vector<std::string> names, int64_t bound);
+
+}  // namespace dp::detail

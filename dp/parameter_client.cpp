@@ -1,0 +1,200 @@
+#include <algorithm>
+#include <utility>
+
+#include "dp/detail/link.h"
+#include "dp/detail/session.h"
+#include "dp/detail/shard.h"
+#include "dp/parameter_server.h"
+
+namespace dp {
+
+using detail::Message;
+using detail::Op;
+
+namespace {
+
+/// For telling servers that the job has ended: they may be gone, too.
+constexpr std::chrono::milliseconds kFarewell{1'000};
+
+}  // namespace
+
+class ParameterClient::Impl {
+ public:
+  Impl(std::shared_ptr<torch::nn::Module> module,
+       const ParameterServerOptions& options);
+
+  void pull();
+  void push(double loss);
+  void finish();
+
+  const detail::Place& place() const { return session_.place; }
+  int64_t version() const {
+    return *std::min_element(versions_.begin(), versions_.end());
+  }
+  MovedBytes moved() const { return moved_; }
+
+ private:
+  /// Runs what talks to servers. An error ends the client.
+  template <class Talk>
+  void talk(const Talk& run);
+  void give_up(const std::string& reason);
+  void receive_parameters(size_t server);
+  detail::Link& link(size_t server) { return *session_.links[server]; }
+
+  std::shared_ptr<torch::nn::Module> module_;
+  bool is_synchronous_;
+  detail::Session session_;
+  std::vector<detail::Slab> parameters_;         // by server
+  std::vector<detail::GradientSlab> gradients_;  // by server
+  std::vector<int64_t> versions_;                // by server
+  bool has_pulled_ = false;
+  std::string ended_;  // why, when it has
+  MovedBytes moved_;
+};
+
+ParameterClient::Impl::Impl(std::shared_ptr<torch::nn::Module> module,
+                            const ParameterServerOptions& options)
+    : module_(std::move(module)),
+      is_synchronous_(options.mode() == UpdateMode::synchronous) {
+  TORCH_CHECK(module_ != nullptr,
+              "Expected a module to train, but got an empty holder");
+  session_ = detail::join_session(*module_, options, detail::Role::worker);
+  for (const auto& shard : session_.shards) {
+    parameters_.emplace_back(shard);
+    gradients_.emplace_back(shard);
+    versions_.push_back(0);
+  }
+}
+
+void ParameterClient::Impl::pull() {
+  talk([this] {
+    const size_t servers = session_.links.size();
+    // Asynchronous: one order for all workers, or servers could wait for each
+    // other. Synchronous: not all at the same server at once.
+    const size_t first =
+        is_synchronous_ ? static_cast<size_t>(place().worker()) : 0;
+    for (size_t i = 0; i < servers; ++i) {
+      const size_t server = (first + i) % servers;
+      link(server).send({.op = Op::pull});
+      receive_parameters(server);
+    }
+  });
+  has_pulled_ = true;
+}
+
+void ParameterClient::Impl::push(double loss) {
+  TORCH_CHECK(has_pulled_ || !ended_.empty(),
+              "Expected pull() before each push(), but got none since the last "
+              "one");
+  for (size_t server = 0; server < gradients_.size(); ++server) {
+    gradients_[server].take(session_.shards[server]);
+  }
+  talk([&] {
+    // All before waiting for any: no server may hold up another.
+    for (size_t server = 0; server < session_.links.size(); ++server) {
+      link(server).post({.op = Op::push, .loss = loss},
+                        gradients_[server].block());
+      moved_.sent += parameters_[server].bytes();
+    }
+    for (const auto& link : session_.links) {
+      link->flush();
+    }
+  });
+  has_pulled_ = false;
+}
+
+void ParameterClient::Impl::finish() {
+  talk([this] {
+    for (const auto& link : session_.links) {
+      link->send({.op = Op::finish});
+    }
+    for (size_t server = 0; server < session_.links.size(); ++server) {
+      receive_parameters(server);
+    }
+  });
+  session_.links.clear();
+  ended_ = "this client has finished";
+}
+
+template <class Talk>
+void ParameterClient::Impl::talk(const Talk& run) {
+  TORCH_CHECK(ended_.empty(),
+              "Expected a client at work, but got one whose job has "
+              "ended: ",
+              ended_);
+  try {
+    run();
+  } catch (const c10::Error& error) {
+    give_up(error.what_without_backtrace());
+    throw;
+  } catch (const std::exception& error) {
+    give_up(error.what());
+    throw;
+  }
+}
+
+void ParameterClient::Impl::give_up(const std::string& reason) {
+  ended_ = reason;
+  const auto name = detail::worker_name(place().worker(), place().servers);
+  for (const auto& link : session_.links) {
+    try {
+      link->post({.op = Op::failure, .text = name + ": " + reason});
+      link->flush(kFarewell);
+    } catch (const c10::Error&) {
+      // It is gone itself.
+    }
+  }
+  session_.links.clear();
+}
+
+void ParameterClient::Impl::receive_parameters(size_t server) {
+  Message message = link(server).receive();
+  while (message.op == Op::wait) {
+    message = link(server).receive();
+  }
+  TORCH_CHECK(message.op != Op::failure,
+              detail::server_name(static_cast<int>(server)),
+              " ended: ",
+              message.text);
+  const auto& slab = parameters_[server];
+  link(server).receive_block(slab.block());
+  detail::copy_all(slab.tensors(), session_.shards[server]);
+  versions_[server] = message.version;
+  moved_.received += slab.bytes();
+}
+
+ParameterClient::ParameterClient(std::shared_ptr<torch::nn::Module> module,
+                                 const ParameterServerOptions& options)
+    : impl_(std::make_unique<Impl>(std::move(module), options)) {}
+
+ParameterClient::~ParameterClient() = default;
+
+void ParameterClient::pull() {
+  impl_->pull();
+}
+
+void ParameterClient::push(double loss) {
+  impl_->push(loss);
+}
+
+void ParameterClient::finish() {
+  impl_->finish();
+}
+
+int ParameterClient::worker() const {
+  return impl_->place().worker();
+}
+
+int ParameterClient::workers() const {
+  return impl_->place().workers();
+}
+
+int64_t ParameterClient::version() const {
+  return impl_->version();
+}
+
+MovedBytes ParameterClient::moved() const {
+  return impl_->moved();
+}
+
+}  // namespace dp

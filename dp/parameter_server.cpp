@@ -1,0 +1,145 @@
+#include "dp/parameter_server.h"
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "dp/detail/coordinator.h"
+#include "dp/detail/link.h"
+#include "dp/detail/session.h"
+
+namespace dp {
+namespace {
+
+using detail::Coordinator;
+using detail::Link;
+using detail::Message;
+using detail::Op;
+using std::chrono::milliseconds;
+
+/// How long workers may take to come and hear why the job has ended.
+constexpr milliseconds kFarewell{10'000};
+
+template <class Take>
+void answer(Link& link, const Take& take) {
+  auto parameters = take();
+  for (; !parameters; parameters = take()) {
+    link.send({.op = Op::wait});
+  }
+  link.send({.op = Op::parameters, .version = parameters->version},
+            parameters->block);
+}
+
+/// Until the worker has finished.
+void converse(Link& link,
+              Coordinator& coordinator,
+              int worker,
+              milliseconds patience) {
+  for (;;) {
+    const Message request = link.receive();
+    switch (request.op) {
+      case Op::push:
+        link.receive_block(coordinator.gradient_block(worker));
+        coordinator.push(worker, request.loss);
+        break;
+      case Op::pull:
+        coordinator.ask(worker);
+        answer(link, [&] { return coordinator.take(worker, patience); });
+        break;
+      case Op::finish:
+        coordinator.leave(worker);
+        answer(link, [&] { return coordinator.take_last(patience); });
+        return;
+      default:
+        coordinator.fail(request.text);
+        return;
+    }
+  }
+}
+
+void serve_worker(Link& link,
+                  Coordinator& coordinator,
+                  int worker,
+                  milliseconds patience) {
+  try {
+    try {
+      converse(link, coordinator, worker, patience);
+    } catch (const detail::JobEnded& ended) {
+      link.send({.op = Op::failure, .text = ended.what()});
+    }
+  } catch (const c10::Error& error) {
+    coordinator.lose(worker, error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    coordinator.fail(error.what());
+  }
+  coordinator.close();
+}
+
+void serve_workers(detail::Session& session,
+                   Coordinator& coordinator,
+                   milliseconds timeout) {
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < session.links.size(); ++i) {
+    // A few messages before the worker gives up on this server.
+    threads.emplace_back(serve_worker,
+                         std::ref(*session.links[i]),
+                         std::ref(coordinator),
+                         static_cast<int>(i),
+                         timeout / 4);
+  }
+  if (!coordinator.drain(std::min(timeout, kFarewell))) {
+    for (const auto& link : session.links) {
+      link->abort();
+    }
+  }
+  for (auto& thread : threads) {
+    thread.join();
+  }
+}
+
+std::unique_ptr<detail::UpdatePolicy> make_policy(
+    const detail::Place& place, const ParameterServerOptions& options) {
+  std::vector<std::string> names;
+  for (int worker = 0; worker < place.workers(); ++worker) {
+    names.push_back(detail::worker_name(worker, place.servers));
+  }
+  return options.mode() == UpdateMode::synchronous
+             ? detail::synchronous_updates(std::move(names))
+             : detail::asynchronous_updates(std::move(names),
+                                            options.staleness_bound());
+}
+
+}  // namespace
+
+bool is_server(const ParameterServerOptions& options) {
+  const auto place = detail::place_of(options);
+  detail::check(place, options);
+  return place.is_server();
+}
+
+ServerReport serve(torch::nn::Module& module,
+                   const OptimizerFactory& make_optimizer,
+                   const ParameterServerOptions& options) {
+  auto session = detail::join_session(module, options, detail::Role::server);
+  const auto& place = session.place;
+  const auto& parameters = session.shards[static_cast<size_t>(place.rank)];
+  Coordinator coordinator(
+      make_policy(place, options), parameters, place.workers());
+  std::optional<detail::Shard> shard;
+  try {
+    shard.emplace(parameters, make_optimizer, options.before_update());
+    coordinator.serve(*shard);
+  } catch (const c10::Error& error) {
+    coordinator.fail(error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    coordinator.fail(error.what());
+  }
+  serve_workers(session, coordinator, options.timeout());
+  const std::string failure = coordinator.failure();
+  TORCH_CHECK(
+      failure.empty(), detail::server_name(place.rank), " ended: ", failure);
+  shard->copy_to(parameters);
+  return coordinator.report();
+}
+
+}  // namespace dp

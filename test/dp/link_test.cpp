@@ -1,0 +1,128 @@
+#include "dp/detail/link.h"
+
+#include <torch/torch.h>
+
+#include <cmath>
+#include <future>
+#include <thread>
+
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+
+#include "ddp/detail/backends.h"
+#include "dp/detail/coordinator.h"
+#include "test/support/catch.h"
+
+namespace dp::detail {
+namespace {
+
+using std::chrono::milliseconds;
+
+/// Both ends of a link.
+struct Ends {
+  explicit Ends(milliseconds timeout = milliseconds(60'000)) {
+    const auto store = c10::make_intrusive<c10d::HashStore>();
+    const auto connect = [&](int rank) {
+      ddp::detail::BackendSpec spec;
+      spec.store = store;
+      spec.rank = rank;
+      spec.size = 2;
+      spec.timeout = milliseconds(60'000);
+      return std::make_unique<Link>(
+          ddp::detail::make_gloo_backend(spec), "the peer", timeout);
+    };
+    auto other = std::async(std::launch::async, [&] { worker = connect(1); });
+    server = connect(0);
+    other.get();
+  }
+  std::unique_ptr<Link> server, worker;
+};
+
+TEST_CASE("messages come as they were sent", "[link]") {
+  Ends ends;
+  const auto block = torch::arange(100'000, torch::kByte);
+  std::thread sender([&] {
+    ends.worker->post({.op = Op::push, .version = 7, .loss = 0.25}, block);
+    ends.worker->post({.op = Op::failure, .text = "why"});
+    ends.worker->flush();
+  });
+  const auto push = ends.server->receive();
+  CHECK(push.op == Op::push);
+  CHECK(push.version == 7);
+  CHECK(push.loss == 0.25);
+  CHECK(push.text.empty());
+  const auto got = torch::zeros({100'000}, torch::kByte);
+  ends.server->receive_block(got);
+  CHECK(got.equal(block));
+  const auto failure = ends.server->receive();
+  CHECK(failure.op == Op::failure);
+  CHECK(std::isnan(failure.loss));
+  CHECK(failure.text == "why");
+  sender.join();
+}
+
+TEST_CASE("a peer that goes is an error of the wait", "[link][errors]") {
+  Ends ends;
+  std::thread other([&] { ends.worker.reset(); });
+  CHECK_THROWS_WITH(ends.server->receive(),
+                    Catch::Contains("the peer is gone: Connection closed by"));
+  other.join();
+  CHECK_THROWS_WITH(ends.server->receive(),
+                    Catch::Contains("the peer is gone: "));
+  CHECK_THROWS_WITH(ends.server->send({.op = Op::wait}),
+                    Catch::Contains("the peer is gone: "));
+}
+
+TEST_CASE("a peer that is silent is gone", "[link][errors]") {
+  Ends ends(milliseconds(50));
+  CHECK_THROWS_WITH(
+      ends.server->receive(),
+      Catch::Contains("the peer is gone: Timed out waiting 50ms"));
+}
+
+TEST_CASE("abort ends what waits and what comes later", "[link]") {
+  Ends ends;
+  auto waits = std::async(std::launch::async, [&] { ends.server->receive(); });
+  ends.server->abort();
+  CHECK_THROWS_WITH(waits.get(), Catch::Contains("was given up"));
+  CHECK_THROWS_WITH(ends.server->receive(), Catch::Contains("was given up"));
+}
+
+std::unique_ptr<torch::optim::Optimizer> sgd(
+    const std::vector<torch::Tensor>& parameters) {
+  return std::make_unique<torch::optim::SGD>(parameters, 1.0);
+}
+
+TEST_CASE("who waits is told how the job ended", "[coordinator]") {
+  const std::vector<torch::Tensor> parameters{torch::zeros({1})};
+  Shard shard(parameters, sgd, nullptr);
+  Coordinator coordinator(synchronous_updates({"a", "b"}), parameters, 2);
+  coordinator.serve(shard);
+  coordinator.ask(0);
+  REQUIRE(coordinator.take(0, milliseconds(0)));
+  coordinator.push(0, 0);
+  CHECK_FALSE(coordinator.take(0, milliseconds(1)));
+  CHECK_FALSE(coordinator.take_last(milliseconds(1)));
+  auto waits = std::async(std::launch::async,
+                          [&] { coordinator.take(0, milliseconds(60'000)); });
+  coordinator.lose(1, "b is gone");
+  CHECK_THROWS_WITH(waits.get(), "b is gone");
+  CHECK_THROWS_AS(coordinator.take_last(milliseconds(0)), JobEnded);
+  CHECK(coordinator.failure() == "b is gone");
+  coordinator.fail("later");
+  coordinator.push(0, 0);  // does nothing
+  CHECK(coordinator.failure() == "b is gone");
+  CHECK(coordinator.report().updates == 0);
+}
+
+TEST_CASE("drain waits for all, but not for ever", "[coordinator]") {
+  const std::vector<torch::Tensor> parameters{torch::zeros({1})};
+  Coordinator coordinator(synchronous_updates({"a", "b"}), parameters, 2);
+  coordinator.close();
+  coordinator.fail("why");
+  CHECK_FALSE(coordinator.drain(milliseconds(1)));
+  coordinator.close();
+  CHECK(coordinator.drain(milliseconds(0)));
+}
+
+}  // namespace
+}  // namespace dp::detail

@@ -1,0 +1,359 @@
+#include <torch/torch.h>
+
+#include <future>
+
+#include "dp/detail/session.h"
+#include "dp/detail/slab.h"
+#include "dp/parameter_server.h"
+#include "test/dp/local_world.h"
+#include "test/support/catch.h"
+
+namespace dp {
+namespace {
+
+using std::chrono::milliseconds;
+using test::LocalWorld;
+using Options = ParameterServerOptions;
+using Tensors = std::vector<torch::Tensor>;
+
+std::unique_ptr<torch::optim::Optimizer> sgd(const Tensors& parameters) {
+  return std::make_unique<torch::optim::SGD>(parameters, 0.1);
+}
+
+/// Two parameters, so that two servers have one each.
+torch::nn::Linear make_net() {
+  return torch::nn::Linear(4, 3);
+}
+
+void step(torch::nn::Linear& net, ParameterClient& client) {
+  client.pull();
+  net->zero_grad();
+  net->forward(torch::ones({2, 4})).sum().backward();
+  client.push();
+}
+
+/// Serves on the servers and works on the others.
+template <class Work>
+std::vector<std::string> try_job(int world,
+                                 const Options& options,
+                                 const Work& work) {
+  return LocalWorld(world).try_ranks(options,
+                                     [&](int rank, const Options& own) {
+                                       auto net = make_net();
+                                       if (is_server(own)) {
+                                         serve(*net, sgd, own);
+                                       } else {
+                                         ParameterClient client(net, own);
+                                         work(net, client);
+                                       }
+                                     });
+}
+
+void check_each(const std::vector<std::string>& errors,
+                const std::string& part) {
+  for (const auto& error : errors) {
+    CHECK_THAT(error, Catch::Contains(part));
+  }
+}
+
+TEST_CASE("synchronous: a worker that dies ends the job everywhere",
+          "[parameter_server][errors]") {
+  const int servers = GENERATE(1, 2);
+  const auto errors =
+      try_job(servers + 3,
+              Options().servers(servers),
+              [](torch::nn::Linear& net, ParameterClient& client) {
+                for (int i = 0; i < 1000; ++i) {
+                  TORCH_CHECK(client.worker() != 1 || i < 5, "out of memory");
+                  step(net, client);
+                }
+                client.finish();
+              });
+  for (int rank = 0; rank < servers + 3; ++rank) {
+    CHECK_THAT(
+        errors[rank],
+        Catch::Contains(rank == servers + 1
+                            ? "out of memory"
+                            : "worker 1 (rank " + std::to_string(servers + 1) +
+                                  ") is gone: "));
+  }
+}
+
+TEST_CASE("asynchronous: the others finish when a worker dies",
+          "[parameter_server][errors]") {
+  const int servers = GENERATE(1, 2);
+  const int64_t bound = GENERATE(0, 4);
+  LocalWorld world(servers + 3);
+  const auto errors = world.try_ranks(
+      Options()
+          .servers(servers)
+          .mode(UpdateMode::asynchronous)
+          .staleness_bound(bound),
+      [&](int rank, const Options& options) {
+        auto net = make_net();
+        if (is_server(options)) {
+          const auto report = serve(*net, sgd, options);
+          TORCH_CHECK(report.lost == std::vector<int>{1});
+          TORCH_CHECK(report.updates == 20 + 20 + 5);
+          return;
+        }
+        ParameterClient client(net, options);
+        for (int i = 0; i < 20; ++i) {
+          if (client.worker() == 1 && i == 5) {
+            client.pull();  // others may wait for what comes of it
+            TORCH_CHECK(false, "out of memory");
+          }
+          step(net, client);
+        }
+        client.finish();
+      });
+  for (int rank = 0; rank < servers + 3; ++rank) {
+    CHECK(errors[rank] == (rank == servers + 1 ? "out of memory" : ""));
+  }
+}
+
+TEST_CASE("asynchronous: a job without workers ends",
+          "[parameter_server][errors]") {
+  const auto errors =
+      try_job(3,
+              Options().mode(UpdateMode::asynchronous),
+              [](torch::nn::Linear& net, ParameterClient& client) {
+                step(net, client);
+                TORCH_CHECK(false, "out of memory");
+              });
+  CHECK_THAT(errors[0], Catch::Contains("no worker is left; the last: worker"));
+}
+
+TEST_CASE("a server that dies ends the job everywhere",
+          "[parameter_server][errors]") {
+  const auto mode = GENERATE(UpdateMode::synchronous, UpdateMode::asynchronous);
+  const int dead = GENERATE(0, 1);
+  LocalWorld world(5);
+  const auto errors = world.try_ranks(
+      Options().servers(2).mode(mode), [&](int rank, const Options& options) {
+        auto net = make_net();
+        if (rank == dead) {
+          // It answers one pull of each worker and is no more.
+          auto session =
+              detail::join_session(*net, options, detail::Role::server);
+          const detail::Slab slab(session.shards[rank]);
+          for (const auto& link : session.links) {
+            link->receive();
+            link->send({.op = detail::Op::parameters}, slab.block());
+          }
+          TORCH_CHECK(false, "killed");
+        } else if (is_server(options)) {
+          serve(*net, sgd, options);
+        } else {
+          ParameterClient client(net, options);
+          for (int i = 0; i < 1000; ++i) {
+            step(net, client);
+          }
+          client.finish();
+        }
+      });
+  const std::string name = "parameter server " + std::to_string(dead) +
+                           " (rank " + std::to_string(dead) + ") is gone: ";
+  for (int rank = 0; rank < 5; ++rank) {
+    CHECK_THAT(errors[rank], Catch::Contains(rank == dead ? "killed" : name));
+  }
+}
+
+TEST_CASE("a server that cannot go on tells everyone why",
+          "[parameter_server][errors]") {
+  const auto mode = GENERATE(UpdateMode::synchronous, UpdateMode::asynchronous);
+  const auto fails_in = GENERATE(as<std::string>(), "hook", "factory", "null");
+  LocalWorld world(4);
+  const auto errors = world.try_ranks(
+      Options().servers(2).mode(mode), [&](int rank, const Options& options) {
+        auto net = make_net();
+        if (is_server(options)) {
+          const bool is_bad = rank == 1;
+          auto own = options;
+          if (is_bad && fails_in == "hook") {
+            own.before_update([](const Update& update, auto&) {
+              TORCH_CHECK(update.number < 3, "the gradient is not finite");
+            });
+          }
+          serve(
+              *net,
+              [&](const Tensors& parameters)
+                  -> std::unique_ptr<torch::optim::Optimizer> {
+                if (is_bad && fails_in == "null") {
+                  return nullptr;
+                }
+                TORCH_CHECK(!is_bad || fails_in != "factory", "no such rule");
+                return sgd(parameters);
+              },
+              own);
+          return;
+        }
+        ParameterClient client(net, options);
+        for (int i = 0; i < 1000; ++i) {
+          step(net, client);
+        }
+        client.finish();
+      });
+  check_each(errors,
+             fails_in == "hook" ? "an update failed: the gradient is not finite"
+             : fails_in == "factory" ? "no such rule"
+                                     : "make_optimizer, but got none");
+  check_each(errors, "parameter server 1 (rank 1) ended: ");
+}
+
+TEST_CASE("workers that push unequally often", "[parameter_server][errors]") {
+  const auto errors = try_job(
+      3, Options(), [](torch::nn::Linear& net, ParameterClient& client) {
+        for (int i = 0; i < 4 + client.worker(); ++i) {
+          step(net, client);
+        }
+        client.finish();
+      });
+  check_each(errors,
+             "worker 0 (rank 1) finished after 4 pushes and worker 1 (rank 2) "
+             "made 5");
+}
+
+TEST_CASE("a silent worker counts as gone", "[parameter_server][errors]") {
+  std::promise<void> ended;
+  const auto end = ended.get_future().share();
+  LocalWorld world(3);
+  const auto errors =
+      world.try_ranks(Options().timeout(milliseconds(500)),
+                      [&](int rank, const Options& options) {
+                        auto net = make_net();
+                        if (is_server(options)) {
+                          try {
+                            serve(*net, sgd, options);
+                          } catch (...) {
+                            ended.set_value();
+                            throw;
+                          }
+                          return;
+                        }
+                        ParameterClient client(net, options);
+                        step(net, client);
+                        if (client.worker() == 0) {
+                          end.wait();  // says nothing as long as the job lasts
+                        }
+                        step(net, client);
+                        client.finish();
+                      });
+  check_each({errors[0], errors[2]},
+             "worker 0 (rank 1) is gone: Timed out waiting 500ms");
+  CHECK_THAT(errors[1],
+             Catch::Contains("parameter server 0 (rank 0) is gone: "));
+}
+
+TEST_CASE("calls in the wrong order", "[parameter_server][errors]") {
+  const auto errors = try_job(
+      2, Options(), [](torch::nn::Linear& net, ParameterClient& client) {
+        CHECK_THROWS_WITH(client.push(),
+                          Catch::Contains("Expected pull() before"));
+        step(net, client);
+        CHECK_THROWS_WITH(client.push(),
+                          Catch::Contains("Expected pull() before"));
+        client.finish();
+        CHECK_THROWS_WITH(client.pull(),
+                          Catch::Contains("this client has finished"));
+        CHECK_THROWS_WITH(client.finish(),
+                          Catch::Contains("this client has finished"));
+      });
+  check_each(errors, "");
+  CHECK(errors == std::vector<std::string>(2));
+}
+
+TEST_CASE("ranks that do not fit", "[parameter_server][errors]") {
+  using detail::claim;
+  using detail::claims_problem;
+  using detail::Role;
+  const Options one;
+  CHECK(claims_problem(
+            {claim(one, 2, Role::server), claim(one, 2, Role::worker)}, 1)
+            .empty());
+  CHECK_THAT(claims_problem({claim(one, 2, Role::server),
+                             claim(Options().servers(2), 2, Role::worker)},
+                            1),
+             Catch::Contains("rank 0 has servers(1), mode(synchronous) in a "
+                             "world of 2, and rank 1 has servers(2)"));
+  CHECK_THAT(
+      claims_problem(
+          {claim(Options().mode(UpdateMode::asynchronous), 2, Role::server),
+           claim(Options().mode(UpdateMode::asynchronous).staleness_bound(9),
+                 2,
+                 Role::worker)},
+          1),
+      Catch::Contains("staleness_bound(9)"));
+  CHECK_THAT(claims_problem({claim(one, 3, Role::server),
+                             claim(one, 3, Role::server),
+                             claim(one, 3, Role::worker)},
+                            1),
+             Catch::Contains("Expected a ParameterClient on rank 1, but got "
+                             "serve()"));
+}
+
+TEST_CASE("a role that is not the rank's", "[parameter_server][errors]") {
+  check_each(LocalWorld(3).try_ranks(Options(),
+                                     [](int rank, const Options& options) {
+                                       auto net = make_net();
+                                       ParameterClient client(net, options);
+                                     }),
+             "Expected serve() on rank 0, but got a ParameterClient");
+}
+
+TEST_CASE("a world that is too small", "[parameter_server][errors]") {
+  const int size = GENERATE(1, 2);
+  check_each(LocalWorld(size).try_ranks(Options().servers(2),
+                                        [](int rank, const Options& options) {
+                                          auto net = make_net();
+                                          serve(*net, sgd, options);
+                                        }),
+             "Expected at least one server and one worker, but got 2 servers "
+             "in a world of " +
+                 std::to_string(size));
+  CHECK_THROWS_WITH(is_server(Options()),
+                    Catch::Contains("got 1 server in a world of 1 rank;"));
+  CHECK_THROWS_WITH(is_server(Options().worker_env(ddp::WorkerEnv())),
+                    Catch::Contains("store and worker_env"));
+}
+
+TEST_CASE("more servers than parameters", "[parameter_server][errors]") {
+  check_each(
+      try_job(
+          4, Options().servers(3), [](torch::nn::Linear&, ParameterClient&) {}),
+      "at most as many servers as parameters that require a gradient, "
+      "but got 3 for 2 parameters");
+}
+
+TEST_CASE("a rank that does not come", "[parameter_server][errors]") {
+  const auto errors =
+      LocalWorld(3).try_ranks(Options().connect_timeout(milliseconds(300)),
+                              [](int rank, const Options& options) {
+                                auto net = make_net();
+                                if (is_server(options)) {
+                                  serve(*net, sgd, options);
+                                } else if (rank == 1) {
+                                  ParameterClient client(net, options);
+                                }
+                              });
+  check_each({errors[0], errors[1]},
+             "Expected 3 ranks to arrive within 0.3 s, but 1 did not: rank 2");
+}
+
+TEST_CASE("modules that differ", "[parameter_server][errors]") {
+  check_each(LocalWorld(3).try_ranks(Options(),
+                                     [](int rank, const Options& options) {
+                                       torch::nn::Linear net(4,
+                                                             rank == 2 ? 5 : 3);
+                                       if (is_server(options)) {
+                                         serve(*net, sgd, options);
+                                       } else {
+                                         ParameterClient client(net, options);
+                                       }
+                                     }),
+             "parameter weight has shape [3, 4] on rank 0, but [5, 4] on rank "
+             "2");
+}
+
+}  // namespace
+}  // namespace dp

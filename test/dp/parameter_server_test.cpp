@@ -1,0 +1,434 @@
+#include "dp/parameter_server.h"
+
+#include <torch/torch.h>
+
+#include <cmath>
+#include <mutex>
+#include <numeric>
+
+#include "ddp/distributed_data_parallel.h"
+#include "test/dp/local_world.h"
+#include "test/support/catch.h"
+#include "test/support/local_ranks.h"
+
+namespace dp {
+namespace {
+
+using test::LocalWorld;
+using Options = ParameterServerOptions;
+using Tensors = std::vector<torch::Tensor>;
+
+/// Ranks are threads here: a generator of one's own instead of the global one.
+torch::Tensor random(int64_t seed,
+                     at::IntArrayRef sizes,
+                     torch::Dtype type = torch::kFloat) {
+  return torch::randn(sizes,
+                      at::detail::createCPUGenerator(seed),
+                      torch::dtype(torch::kDouble))
+      .to(type);
+}
+
+void fill(torch::nn::Module& module, int64_t seed) {
+  const torch::NoGradGuard no_grad;
+  for (auto& parameter : module.parameters()) {
+    parameter.copy_(random(seed++, parameter.sizes()) * 0.1);
+  }
+}
+
+torch::nn::Sequential make_net(int64_t seed,
+                               torch::Dtype type = torch::kFloat) {
+  torch::nn::Sequential net(torch::nn::Linear(6, 9),
+                            torch::nn::Tanh(),
+                            torch::nn::Linear(9, 4),
+                            torch::nn::Tanh(),
+                            torch::nn::Linear(4, 2));
+  net->to(type);
+  fill(*net, seed);
+  return net;
+}
+
+std::unique_ptr<torch::optim::Optimizer> sgd(const Tensors& parameters) {
+  return std::make_unique<torch::optim::SGD>(
+      parameters,
+      torch::optim::SGDOptions(0.1).momentum(0.9).weight_decay(0.01));
+}
+
+std::unique_ptr<torch::optim::Optimizer> adam(const Tensors& parameters) {
+  return std::make_unique<torch::optim::Adam>(parameters, 0.01);
+}
+
+torch::Tensor loss_of(torch::nn::Sequential& net,
+                      int step,
+                      int worker,
+                      torch::Dtype type = torch::kFloat) {
+  return net->forward(random(1000 * (step + 1) + worker, {4, 6}, type))
+      .pow(2)
+      .mean();
+}
+
+/// One worker's part of a training: its own batches.
+void train(torch::nn::Sequential& net,
+           ParameterClient& client,
+           int steps,
+           torch::Dtype type = torch::kFloat) {
+  for (int step = 0; step < steps; ++step) {
+    client.pull();
+    net->zero_grad();
+    const auto loss = loss_of(net, step, client.worker(), type);
+    loss.backward();
+    client.push(loss.item<double>());
+  }
+}
+
+Tensors copies(const torch::nn::Module& module) {
+  Tensors result;
+  for (const auto& parameter : module.parameters()) {
+    result.push_back(parameter.detach().clone());
+  }
+  return result;
+}
+
+/// Parameters after the same training by DistributedDataParallel.
+Tensors train_by_ddp(int ranks,
+                     int steps,
+                     const OptimizerFactory& make_optimizer,
+                     torch::Dtype type) {
+  Tensors result;
+  ddp::test::run_ranks(ranks, [&](const ddp::test::Group& group) {
+    auto net = make_net(7, type);
+    ddp::DistributedDataParallel model(
+        net, ddp::DistributedDataParallelOptions().process_group(group));
+    const auto optimizer = make_optimizer(net->parameters());
+    for (int step = 0; step < steps; ++step) {
+      optimizer->zero_grad();
+      model->forward(random(1000 * (step + 1) + group->getRank(), {4, 6}, type))
+          .pow(2)
+          .mean()
+          .backward();
+      optimizer->step();
+    }
+    if (group->getRank() == 0) {
+      result = copies(*net);
+    }
+  });
+  return result;
+}
+
+TEST_CASE("synchronous training is DistributedDataParallel's",
+          "[parameter_server]") {
+  const int servers = GENERATE(1, 2);
+  const int workers = GENERATE(1, 2, 3);
+  const bool use_adam = GENERATE(false, true);
+  const auto type = GENERATE(torch::kFloat, torch::kDouble);
+  constexpr int kSteps = 20;
+  const OptimizerFactory make_optimizer = use_adam ? adam : sgd;
+  const auto expected = train_by_ddp(workers, kSteps, make_optimizer, type);
+  LocalWorld world(servers + workers);
+  world.run_ranks(
+      Options().servers(servers), [&](int rank, const Options& options) {
+        auto net = make_net(rank == 0 ? 7 : 100 + rank, type);
+        if (is_server(options)) {
+          const auto report = serve(*net, make_optimizer, options);
+          TORCH_CHECK(report.updates == kSteps);
+          TORCH_CHECK(report.staleness == std::vector<int64_t>{kSteps});
+          return;
+        }
+        ParameterClient client(net, options);
+        train(net, client, kSteps, type);
+        client.finish();
+        TORCH_CHECK(client.version() == kSteps);
+        const auto trained = copies(*net);
+        for (size_t i = 0; i < trained.size(); ++i) {
+          // More than two gradients are added up in another order.
+          TORCH_CHECK(workers <= 2 ? trained[i].equal(expected[i])
+                                   : trained[i].allclose(
+                                         expected[i],
+                                         type == torch::kDouble ? 1e-12 : 1e-4,
+                                         type == torch::kDouble ? 1e-14 : 1e-6),
+                      "parameter ",
+                      i);
+        }
+      });
+}
+
+TEST_CASE("one asynchronous worker trains as a plain program",
+          "[parameter_server]") {
+  const int servers = GENERATE(1, 2);
+  const int64_t bound = GENERATE(0, 3);
+  auto plain = make_net(7);
+  const auto optimizer = sgd(plain->parameters());
+  for (int step = 0; step < 10; ++step) {
+    optimizer->zero_grad();
+    loss_of(plain, step, 0).backward();
+    optimizer->step();
+  }
+  LocalWorld world(servers + 1);
+  world.run_ranks(
+      Options()
+          .servers(servers)
+          .mode(UpdateMode::asynchronous)
+          .staleness_bound(bound),
+      [&](int rank, const Options& options) {
+        auto net = make_net(7);
+        if (is_server(options)) {
+          const auto report = serve(*net, sgd, options);
+          TORCH_CHECK(report.staleness == std::vector<int64_t>{10});
+          return;
+        }
+        ParameterClient client(net, options);
+        train(net, client, 10);
+        client.finish();
+        for (size_t i = 0; i < net->parameters().size(); ++i) {
+          TORCH_CHECK(net->parameters()[i].equal(plain->parameters()[i]));
+        }
+      });
+}
+
+TEST_CASE("asynchronous: staleness keeps its bound, all end alike",
+          "[parameter_server]") {
+  const int64_t bound = GENERATE(0, 1, 4);
+  const int servers = GENERATE(1, 2);
+  constexpr int kWorkers = 3;
+  constexpr int kSteps = 30;
+  std::vector<Tensors> last(servers + kWorkers);
+  LocalWorld world(servers + kWorkers);
+  world.run_ranks(
+      Options()
+          .servers(servers)
+          .mode(UpdateMode::asynchronous)
+          .staleness_bound(bound),
+      [&](int rank, const Options& options) {
+        auto net = make_net(rank);
+        if (is_server(options)) {
+          const auto report = serve(*net, sgd, options);
+          TORCH_CHECK(report.updates == kWorkers * kSteps);
+          TORCH_CHECK(static_cast<int64_t>(report.staleness.size()) <=
+                      bound + 1);
+          TORCH_CHECK(std::accumulate(report.staleness.begin(),
+                                      report.staleness.end(),
+                                      int64_t{0}) == report.updates);
+          TORCH_CHECK(report.lost.empty());
+        } else {
+          ParameterClient client(net, options);
+          train(net, client, kSteps);
+          client.finish();
+          TORCH_CHECK(client.version() == kWorkers * kSteps);
+        }
+        last[rank] = copies(*net);
+      });
+  for (size_t i = 0; i < last[servers].size(); ++i) {
+    for (int worker = 1; worker < kWorkers; ++worker) {
+      CHECK(last[servers + worker][i].equal(last[servers][i]));
+    }
+    // A server has what it held.
+    CHECK(std::any_of(last.begin(), last.begin() + servers, [&](auto& held) {
+      return held[i].equal(last[servers][i]);
+    }));
+  }
+}
+
+TEST_CASE("what moves is what the formula says", "[parameter_server]") {
+  const int servers = GENERATE(1, 2);
+  constexpr int kWorkers = 3;
+  constexpr int kSteps = 5;
+  std::vector<MovedBytes> moved(servers + kWorkers);
+  LocalWorld world(servers + kWorkers);
+  world.run_ranks(Options().servers(servers),
+                  [&](int rank, const Options& options) {
+                    auto net = make_net(7);
+                    if (is_server(options)) {
+                      moved[rank] = serve(*net, sgd, options).moved;
+                      return;
+                    }
+                    ParameterClient client(net, options);
+                    train(net, client, kSteps);
+                    client.finish();
+                    moved[rank] = client.moved();
+                  });
+  const int64_t bytes = 4 * (6 * 9 + 9 + 9 * 4 + 4 + 4 * 2 + 2);
+  MovedBytes all;
+  for (int server = 0; server < servers; ++server) {
+    all.sent += moved[server].sent;
+    all.received += moved[server].received;
+  }
+  // finish() is one more time the parameters.
+  CHECK(all.sent == kWorkers * (kSteps + 1) * bytes);
+  CHECK(all.received == kWorkers * kSteps * bytes);
+  for (int worker = 0; worker < kWorkers; ++worker) {
+    CHECK(moved[servers + worker].received == (kSteps + 1) * bytes);
+    CHECK(moved[servers + worker].sent == kSteps * bytes);
+  }
+}
+
+struct OddNetImpl : torch::nn::Module {
+  OddNetImpl() {
+    shared = register_parameter("shared", torch::zeros({3}));
+    register_parameter("again", shared);
+    frozen = register_parameter("frozen", torch::zeros({2}), false);
+    unused = register_parameter("unused", torch::zeros({2}));
+    sometimes = register_parameter("sometimes", torch::zeros({2}));
+    half = register_parameter("half", torch::zeros({5}, torch::kHalf));
+    wide = register_parameter("wide", torch::zeros({1, 2}, torch::kDouble));
+    complex =
+        register_parameter("complex", torch::zeros({2}, torch::kComplexFloat));
+    buffer = register_buffer("buffer", torch::zeros({2}, torch::kLong));
+  }
+  torch::Tensor shared, frozen, unused, sometimes, half, wide, complex, buffer;
+};
+TORCH_MODULE(OddNet);
+
+std::unique_ptr<torch::optim::Optimizer> plain_sgd(const Tensors& parameters) {
+  return std::make_unique<torch::optim::SGD>(parameters, 1.0);
+}
+
+TEST_CASE("any dtype; shared, frozen, unused parameters; buffers",
+          "[parameter_server]") {
+  const int servers = GENERATE(1, 3);
+  LocalWorld world(servers + 2);
+  world.run_ranks(
+      Options().servers(servers), [&](int rank, const Options& options) {
+        OddNet net;
+        {
+          const torch::NoGradGuard no_grad;
+          for (auto& parameter : net->parameters()) {
+            parameter.fill_(rank + 1);
+          }
+          net->buffer.fill_(rank + 5);
+        }
+        if (is_server(options)) {
+          size_t held = 0;
+          serve(
+              *net,
+              [&](const Tensors& parameters) {
+                held = parameters.size();
+                // Decay would show that a parameter without gradient is
+                // stepped.
+                return std::make_unique<torch::optim::SGD>(
+                    parameters, torch::optim::SGDOptions(1).weight_decay(1));
+              },
+              options);
+          TORCH_CHECK(servers > 1 || held == 6);
+          return;
+        }
+        ParameterClient client(net, options);
+        TORCH_CHECK(net->buffer.eq(5).all().item<bool>());
+        TORCH_CHECK(net->frozen.eq(1).all().item<bool>());
+        client.pull();
+        const double mine = client.worker() + 1;  // mean 1.5
+        net->shared.mutable_grad() = torch::full({3}, mine);
+        net->frozen.mutable_grad() = torch::full({2}, mine);
+        net->half.mutable_grad() = torch::full({5}, mine, torch::kHalf);
+        net->wide.mutable_grad() = torch::full({1, 2}, mine, torch::kDouble);
+        net->complex.mutable_grad() = torch::full(
+            {2}, c10::complex<double>(0, mine), torch::kComplexFloat);
+        if (client.worker() == 1) {
+          net->sometimes.mutable_grad() = torch::full({2}, mine).to_sparse();
+        }
+        client.push();
+        net->buffer.fill_(50 + rank);
+        client.finish();
+        // value 1 - (mean gradient + decay of 1)
+        TORCH_CHECK(net->shared.eq(-1.5).all().item<bool>());
+        TORCH_CHECK(net->frozen.eq(1).all().item<bool>());
+        TORCH_CHECK(net->unused.eq(1).all().item<bool>());
+        TORCH_CHECK(net->sometimes.eq(-1).all().item<bool>());
+        TORCH_CHECK(net->half.eq(-1.5).all().item<bool>());
+        TORCH_CHECK(net->wide.eq(-1.5).all().item<bool>());
+        TORCH_CHECK(
+            net->complex.eq(c10::complex<double>(0, -1.5)).all().item<bool>());
+        TORCH_CHECK(net->buffer.eq(50 + rank).all().item<bool>());
+        TORCH_CHECK(net->shared.requires_grad());
+      });
+}
+
+TEST_CASE("the hook sees each update before it", "[parameter_server]") {
+  const bool is_synchronous = GENERATE(true, false);
+  std::vector<Update> seen;
+  LocalWorld world(3);
+  world.run_ranks(
+      Options()
+          .mode(is_synchronous ? UpdateMode::synchronous
+                               : UpdateMode::asynchronous)
+          .before_update(
+              [&](const Update& update, torch::optim::Optimizer& optimizer) {
+                TORCH_CHECK(optimizer.parameters()[0].grad().defined());
+                optimizer.param_groups()[0].options().set_lr(0);
+                seen.push_back(update);
+              }),
+      [&](int rank, const Options& options) {
+        auto net = make_net(7);
+        if (is_server(options)) {
+          serve(*net, plain_sgd, options);
+          return;
+        }
+        ParameterClient client(net, options);
+        for (int step = 0; step < 3; ++step) {
+          client.pull();
+          net->zero_grad();
+          loss_of(net, step, client.worker()).backward();
+          if (client.worker() == 0 || step > 0) {
+            client.push(step + client.worker());
+          } else {
+            client.push();
+          }
+        }
+        client.finish();
+        TORCH_CHECK(net->parameters()[0].equal(make_net(7)->parameters()[0]),
+                    "the learning rate was not 0");
+      });
+  CHECK(seen.size() == (is_synchronous ? 3 : 6));
+  for (size_t i = 0; i < seen.size(); ++i) {
+    CHECK(seen[i].number == static_cast<int64_t>(i));
+    if (is_synchronous) {
+      CHECK(seen[i].worker == 0);
+      CHECK(seen[i].staleness == 0);
+    }
+  }
+  if (is_synchronous) {
+    CHECK(std::isnan(seen[0].loss));
+    CHECK(seen[1].loss == 1.5);
+    CHECK(seen[2].loss == 2.5);
+  }
+}
+
+TEST_CASE("servers can be used again", "[parameter_server]") {
+  LocalWorld world(3);
+  world.run_ranks(Options(), [&](int rank, const Options& options) {
+    auto net = make_net(7);
+    for (int round = 0; round < 3; ++round) {
+      if (is_server(options)) {
+        TORCH_CHECK(serve(*net, sgd, options).updates == round + 1);
+      } else {
+        ParameterClient client(net, options);
+        train(net, client, round + 1);
+        client.finish();
+      }
+    }
+  });
+}
+
+TEST_CASE("a finish that waits for long is no silence", "[parameter_server]") {
+  LocalWorld world(3);
+  world.run_ranks(
+      Options()
+          .mode(UpdateMode::asynchronous)
+          .timeout(std::chrono::milliseconds(1500)),
+      [&](int rank, const Options& options) {
+        auto net = make_net(7);
+        if (is_server(options)) {
+          TORCH_CHECK(serve(*net, sgd, options).lost.empty());
+          return;
+        }
+        ParameterClient client(net, options);
+        // Worker 0 finishes at once; worker 1 computes for longer than the
+        // timeout in all, but not in one step.
+        for (int step = 0; client.worker() == 1 && step < 8; ++step) {
+          train(net, client, 1);
+          std::this_thread::sleep_for(std::chrono::milliseconds(250));
+        }
+        client.finish();
+      });
+}
+
+}  // namespace
+}  // namespace dp

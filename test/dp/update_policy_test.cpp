@@ -1,0 +1,95 @@
+#include "dp/detail/update_policy.h"
+
+#include "test/support/catch.h"
+
+namespace dp::detail {
+namespace {
+
+std::vector<std::string> names(int workers) {
+  std::vector<std::string> result;
+  for (int worker = 0; worker < workers; ++worker) {
+    result.push_back("worker " + std::to_string(worker));
+  }
+  return result;
+}
+
+TEST_CASE("synchronous: a round is one push of each", "[update_policy]") {
+  const auto policy = synchronous_updates(names(3));
+  for (int round = 0; round < 3; ++round) {
+    for (const int worker : {2, 0, 1}) {
+      policy->ask(worker);
+      CHECK(policy->may_take(worker));
+      policy->take(worker);
+    }
+    policy->push(2);
+    CHECK_FALSE(policy->next_step());
+    CHECK_FALSE(policy->may_take(2));
+    CHECK(policy->may_take(0));  // again the same parameters
+    policy->push(1);
+    CHECK_FALSE(policy->next_step());
+    policy->push(0);
+    const auto step = policy->next_step();
+    REQUIRE(step);
+    CHECK(step->workers == std::vector<int>{0, 1, 2});
+    CHECK(step->staleness == 0);
+    CHECK_FALSE(policy->next_step());
+  }
+  CHECK_FALSE(policy->is_over());
+  for (const int worker : {0, 1, 2}) {
+    policy->leave(worker);
+  }
+  CHECK(policy->is_over());
+  CHECK(policy->problem().empty());
+}
+
+TEST_CASE("synchronous: unequal numbers of pushes", "[update_policy]") {
+  const auto leaves_first = GENERATE(true, false);
+  const auto policy = synchronous_updates(names(2));
+  if (leaves_first) {
+    policy->leave(1);
+    CHECK(policy->problem().empty());
+    policy->push(0);
+  } else {
+    policy->push(0);
+    policy->leave(1);
+  }
+  CHECK_THAT(policy->problem(),
+             Catch::Contains("worker 1 finished after 0 pushes and worker 0 "
+                             "made 1"));
+}
+
+TEST_CASE("synchronous: a lost worker ends the job", "[update_policy]") {
+  const auto policy = synchronous_updates(names(2));
+  policy->lose(1, "worker 1 is gone: why");
+  CHECK(policy->problem() == "worker 1 is gone: why");
+  CHECK(policy->lost() == std::vector<int>{1});
+}
+
+TEST_CASE("asynchronous: lost workers are done without", "[update_policy]") {
+  const auto policy = asynchronous_updates(names(3), 4);
+  policy->lose(1, "worker 1 is gone");
+  CHECK(policy->problem().empty());
+  policy->ask(0);
+  REQUIRE(policy->may_take(0));
+  policy->take(0);
+  policy->push(0);
+  const auto step = policy->next_step();
+  REQUIRE(step);
+  CHECK(step->workers == std::vector<int>{0});
+  policy->leave(0);
+  CHECK_FALSE(policy->is_over());
+  policy->lose(2, "worker 2 is gone");
+  CHECK(policy->is_over());
+  CHECK(policy->problem().empty());
+  CHECK(policy->lost() == std::vector<int>{1, 2});
+}
+
+TEST_CASE("asynchronous: all workers lost", "[update_policy]") {
+  const auto policy = asynchronous_updates(names(2), 4);
+  policy->lose(1, "first");
+  policy->lose(0, "second");
+  CHECK(policy->problem() == "no worker is left; the last: second");
+}
+
+}  // namespace
+}  // namespace dp::detail
