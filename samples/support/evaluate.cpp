@@ -7,6 +7,34 @@
 #include <torch/types.h>
 
 namespace samples {
+namespace {
+
+// Sum of the losses and number of hits over the images of a sampler.
+template <class Forward>
+torch::Tensor add_up(const Images& images,
+                     const ddp::DistributedSampler& sampler,
+                     int64_t batch_size,
+                     c10::Device device,
+                     const Forward& forward) {
+  auto loader = torch::data::make_data_loader(images, sampler, batch_size);
+  auto sums = torch::zeros({2}, torch::dtype(torch::kFloat64).device(device));
+  for (const auto& batch : *loader) {
+    const auto target = batch.target.to(device);
+    const auto scores = forward(batch.data.to(device));
+    sums[0] +=
+        torch::cross_entropy_loss(scores, target, {}, at::Reduction::Sum);
+    sums[1] += (scores.argmax(1) == target).sum();
+  }
+  return sums;
+}
+
+Score to_score(const torch::Tensor& sums, int64_t count) {
+  return {sums[0].item<double>() / static_cast<double>(count),
+          sums[1].item<int64_t>(),
+          count};
+}
+
+}  // namespace
 
 Score evaluate(ParallelClassifier& model,
                const Images& images,
@@ -20,25 +48,34 @@ Score evaluate(ParallelClassifier& model,
               count,
               ". Start fewer ranks.");
   const torch::NoGradGuard no_grad;
-  const auto device = ddp::local_device();
   const ddp::DistributedSampler sampler(
       *images.size(),
       ddp::DistributedSamplerOptions().shuffle(false).padding(false));
-  auto loader = torch::data::make_data_loader(images, sampler, batch_size);
-
   model->eval();
-  auto sums = torch::zeros({2}, torch::dtype(torch::kFloat64).device(device));
-  for (const auto& batch : *loader) {
-    const auto target = batch.target.to(device);
-    const auto scores = model->forward(batch.data.to(device));
-    sums[0] +=
-        torch::cross_entropy_loss(scores, target, {}, at::Reduction::Sum);
-    sums[1] += (scores.argmax(1) == target).sum();
-  }
-  sums = ddp::reduce_tensor(sums, ddp::Reduction::sum).cpu();
-  return {sums[0].item<double>() / static_cast<double>(count),
-          sums[1].item<int64_t>(),
-          count};
+  const auto sums =
+      add_up(images,
+             sampler,
+             batch_size,
+             ddp::local_device(),
+             [&](const torch::Tensor& batch) { return model->forward(batch); });
+  return to_score(ddp::reduce_tensor(sums, ddp::Reduction::sum), count);
+}
+
+Score evaluate_here(Classifier& model,
+                    const Images& images,
+                    int64_t batch_size) {
+  const torch::NoGradGuard no_grad;
+  const ddp::DistributedSampler sampler(
+      *images.size(),
+      ddp::DistributedSamplerOptions().num_replicas(1).rank(0).shuffle(false));
+  model.eval();
+  const auto sums =
+      add_up(images,
+             sampler,
+             batch_size,
+             model.parameters().front().device(),
+             [&](const torch::Tensor& batch) { return model.forward(batch); });
+  return to_score(sums, static_cast<int64_t>(*images.size()));
 }
 
 }  // namespace samples

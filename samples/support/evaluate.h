@@ -35,4 +35,9 @@ Score evaluate(ParallelClassifier& model,
                const Images& images,
                int64_t batch_size);
 
+/// The same on this rank alone, of a plain classifier. Not collective.
+Score evaluate_here(Classifier& model,
+                    const Images& images,
+                    int64_t batch_size);
+
 }  // namespace samples

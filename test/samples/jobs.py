@@ -70,10 +70,10 @@ def free_port():
         return str(probe.getsockname()[1])
 
 
-def run_each(ranks, command):
+def start_each(ranks, command):
     """Every rank as a process of its own, with no launcher to stop it."""
     port = free_port()
-    processes = [
+    return [
         subprocess.Popen(command, text=True, stdout=subprocess.PIPE,
                          stderr=subprocess.PIPE,
                          env=environment(RANK=str(rank), LOCAL_RANK=str(rank),
@@ -82,6 +82,10 @@ def run_each(ranks, command):
                                          MASTER_ADDR="127.0.0.1",
                                          MASTER_PORT=port))
         for rank in range(ranks)]
+
+
+def collect(processes):
+    """The results of processes that end by themselves."""
     try:
         outputs = [process.communicate(timeout=TIMEOUT)
                    for process in processes]
@@ -90,6 +94,10 @@ def run_each(ranks, command):
             process.kill()
     return [Result(process.returncode, *output)
             for process, output in zip(processes, outputs)]
+
+
+def run_each(ranks, command):
+    return collect(start_each(ranks, command))
 
 
 class JobTest(unittest.TestCase):

@@ -1,0 +1,233 @@
+"""Parameter servers: sync_sgd is DistributedDataParallel's training, async_sgd
+learns with a bounded staleness and without workers that die, a server that dies
+ends the job, and two_views are one training."""
+
+import csv
+import os
+import unittest
+
+from jobs import JobTest, collect, ddprun, program, run, run_each, start_each
+
+SYNC = program("sync_sgd")
+ASYNC = program("async_sgd")
+TWO_VIEWS = program("two_views")
+TRAIN_IMAGES, TEST_IMAGES = 1442, 355
+PARAMETER_BYTES = 212008
+
+
+def steps(workers, epochs, batch=32):
+    share = -(-TRAIN_IMAGES // workers)
+    return epochs * -(-share // batch)
+
+
+def read_csv(file):
+    with open(file, newline="") as rows:
+        return list(csv.DictReader(rows))
+
+
+class Servers(JobTest):
+    def accuracies(self, result, pattern):
+        found = [tuple(map(int, groups)) for groups in result.find(pattern)]
+        self.assertTrue(found, result.out)
+        for correct, count in found:
+            self.assertEqual(count, TEST_IMAGES)
+            self.assertGreaterEqual(correct / count, 0.95)
+        return found
+
+
+class SyncSgd(Servers):
+    def check(self, servers, workers):
+        file = os.path.join(self.folder, "updates.csv")
+        result = self.succeed(
+            [*ddprun(servers + workers), SYNC, f"--servers={servers}",
+             "--compare-ddp", "--csv", file])
+        served, = self.accuracies(
+            result, r"test accuracy \S+ % \((\d+) of (\d+)\)")
+        reduced, = self.accuracies(
+            result,
+            r"DistributedDataParallel: test accuracy \S+ % \((\d+) of (\d+)\)")
+        (difference,), = result.find(r"largest difference of a parameter: (.*)")
+        if workers <= 2:
+            self.assertEqual(float(difference), 0)
+            self.assertEqual(served, reduced)
+        else:  # three gradients are added up in another order
+            self.assertLess(float(difference), 1e-3)
+        rows = read_csv(file)
+        self.assertEqual([int(row["update"]) for row in rows],
+                         list(range(steps(workers, epochs=10))))
+        self.assertEqual({row["staleness"] for row in rows}, {"0"})
+        losses = [float(row["loss"]) for row in rows]
+        self.assertLess(sum(losses[-10:]), 0.2 * sum(losses[:10]))
+        return result
+
+    def test_one_server(self):
+        result = self.check(servers=1, workers=2)
+        moved = steps(2, epochs=10) * PARAMETER_BYTES / 2**20
+        received, = result.find(r"server 0: \d+ updates, .* sent, "
+                                r"(\S+) MiB received")
+        self.assertAlmostEqual(float(received[0]), 2 * moved, delta=0.1)
+        sent = result.find(r"worker \d: (\S+) MiB sent, .*")
+        self.assertEqual(len(sent), 2)
+        for mebibytes, in sent:
+            self.assertAlmostEqual(float(mebibytes), moved, delta=0.1)
+
+    def test_two_servers(self):
+        self.check(servers=2, workers=2)
+
+    def test_three_workers(self):
+        self.check(servers=1, workers=3)
+
+
+class AsyncSgd(Servers):
+    def check(self, servers, workers, bound, *flags):
+        file = os.path.join(self.folder, "updates.csv")
+        result = self.succeed(
+            [*ddprun(servers + workers), ASYNC, f"--servers={servers}",
+             f"--staleness-bound={bound}", "--csv", file, *flags])
+        scores = self.accuracies(
+            result, r"worker \d+: test accuracy \S+ % \((\d+) of (\d+)\), .*")
+        self.assertEqual(len(scores), workers)
+        self.assertEqual(len(set(scores)), 1)  # all end with one network
+        stalest = result.find(
+            r"server \d: (\d+) updates, at most (\d+) updates stale, .*")
+        self.assertEqual(len(stalest), servers)
+        for updates, staleness in stalest:
+            self.assertEqual(int(updates), workers * steps(workers, epochs=15))
+            self.assertLessEqual(int(staleness), bound)
+        rows = read_csv(file)
+        bars = result.find(r"staleness +(\d+): +(\d+) .*")
+        for staleness, count in bars:
+            self.assertEqual(
+                sum(row["staleness"] == staleness for row in rows), int(count))
+        self.assertEqual(sum(int(count) for _, count in bars), len(rows))
+        for worker in range(workers):
+            self.assertEqual(
+                sum(row["worker"] == str(worker) for row in rows),
+                steps(workers, epochs=15))
+        return result
+
+    def test_learns(self):
+        self.check(1, 3, 8)
+
+    def test_two_servers(self):
+        self.check(2, 2, 4)
+
+    def test_in_turns(self):
+        self.check(1, 3, 0)
+
+    def test_slow_worker(self):
+        result = self.check(1, 3, 5, "--slow-worker=20")
+        # The others run into the bound.
+        self.assertTrue(result.find(r"staleness +5: +[1-9].*"))
+
+
+class Deaths(Servers):
+    def kill(self, processes, rank, witness):
+        """Once the witness has taken some steps."""
+        for line in processes[witness].stdout:
+            if "step 10 of" in line:
+                processes[rank].kill()
+                return
+        self.fail("ended too early")
+
+    def test_asynchronous_worker(self):
+        processes = start_each(4, [ASYNC, "--log-every=1", "--epochs=20"])
+        self.kill(processes, rank=2, witness=2)
+        results = collect(processes)
+        self.assertEqual([result.code for result in results], [0, 0, -9, 0])
+        self.assertIn("server 0: worker 1 died", results[0].lines)
+        for rank in 1, 3:
+            self.accuracies(
+                results[rank],
+                r"worker \d+: test accuracy \S+ % \((\d+) of (\d+)\), .*")
+
+    def test_synchronous_worker(self):
+        processes = start_each(3, [SYNC, "--epochs=1000"])
+        for line in processes[1].stdout:
+            if "epoch 1/" in line:
+                break
+        processes[2].kill()
+        results = collect(processes)
+        self.assertEqual([result.code for result in results], [1, 1, -9])
+        for rank in 0, 1:
+            self.assert_one_line(results[rank].err,
+                                 r"worker 1 \(rank 2\) is gone: ")
+
+    def check_server(self, dead):
+        processes = start_each(
+            4, [ASYNC, "--servers=2", "--log-every=1", "--epochs=1000"])
+        self.kill(processes, rank=dead, witness=2)
+        results = collect(processes)
+        for rank in {0, 1, 2, 3} - {dead}:
+            self.assertEqual(results[rank].code, 1)
+            self.assert_one_line(
+                results[rank].err,
+                rf"parameter server {dead} \(rank {dead}\) is gone: ")
+
+    def test_server(self):
+        self.check_server(1)
+
+    def test_server_with_the_store(self):
+        self.check_server(0)
+
+
+class BadInput(JobTest):
+    def test_no_worker(self):
+        for sample in SYNC, ASYNC:
+            result = run([sample])
+            self.assertEqual(result.code, 1)
+            self.assert_one_line(
+                result.err, "at least one server and one worker, but got 1 "
+                            "server in a world of 1 rank;")
+
+    def test_too_many_servers(self):
+        for result in run_each(2, [SYNC, "--servers=2"]):
+            self.assertEqual(result.code, 1)
+            self.assert_one_line(result.err,
+                                 "got 2 servers in a world of 2 ranks")
+
+    def test_wrong_server_address(self):
+        result = run([SYNC], RANK="1", WORLD_SIZE="2", LOCAL_RANK="1",
+                     MASTER_ADDR="no-such-host.invalid", MASTER_PORT="29500")
+        self.assertEqual(result.code, 1)
+        self.assert_one_line(result.err, "MASTER_ADDR.*no-such-host.invalid")
+
+    def test_file_that_cannot_be(self):
+        file = os.path.join(self.folder, "none", "updates.csv")
+        results = run_each(2, [SYNC, "--epochs=1", "--csv", file])
+        self.assertEqual(results[0].code, 1)
+        self.assert_one_line(results[0].err, file)
+
+    def test_usage(self):
+        for command in ([SYNC, "--servers=0"], [ASYNC, "--slow-worker=-1"],
+                        [TWO_VIEWS, "--replicas=0"]):
+            result = run(command)
+            self.assertEqual(result.code, 2)
+            self.assert_one_line(result.err, command[1].split("=")[0])
+
+
+class TwoViews(Servers):
+    def check(self, replicas):
+        result = self.succeed([TWO_VIEWS, f"--replicas={replicas}"])
+        found = result.find(r"(?:parameter server|all-reduce): +test accuracy "
+                            r"\S+ % \((\d+) of \d+\), parameters (\S+)")
+        self.assertEqual(len(found), 2, result.out)
+        self.assertEqual(found[0], found[1])
+        self.assertGreaterEqual(int(found[0][0]) / TEST_IMAGES, 0.95)
+        rows = result.find(r"replica (\d+) +(\d+) +(\d+) +(\d+) +(\d+)")
+        self.assertEqual(len(rows), replicas)
+        for row in rows:
+            replica, *moved = map(int, row)
+            server = PARAMETER_BYTES * (1 if replica else replicas - 1)
+            self.assertEqual(moved[:2], [server, server])
+            ring = 2 * (replicas - 1) / replicas * PARAMETER_BYTES
+            for count in moved[2:]:  # to the nearest element
+                self.assertAlmostEqual(count, ring, delta=8 * replicas)
+
+    def test_replicas(self):
+        for replicas in 2, 3, 4:
+            self.check(replicas)
+
+
+if __name__ == "__main__":
+    unittest.main()
