@@ -38,7 +38,11 @@ class ParameterClient::Impl {
   template <class Talk>
   void talk(const Talk& run);
   void give_up(const std::string& reason);
+  /// Asks the servers for parameters, one after another.
+  void request(Op op, int first);
   void receive_parameters(size_t server);
+  /// Tells the servers but one that this worker waits for that one.
+  void show_life(size_t busy);
   detail::Link& link(size_t server) { return *session_.links[server]; }
 
   std::shared_ptr<torch::nn::Module> module_;
@@ -68,16 +72,9 @@ ParameterClient::Impl::Impl(std::shared_ptr<torch::nn::Module> module,
 
 void ParameterClient::Impl::pull() {
   talk([this] {
-    const size_t servers = session_.links.size();
     // Asynchronous: one order for all workers, or servers could wait for each
     // other. Synchronous: not all at the same server at once.
-    const size_t first =
-        is_synchronous_ ? static_cast<size_t>(place().worker()) : 0;
-    for (size_t i = 0; i < servers; ++i) {
-      const size_t server = (first + i) % servers;
-      link(server).send({.op = Op::pull});
-      receive_parameters(server);
-    }
+    request(Op::pull, is_synchronous_ ? place().worker() : 0);
   });
   has_pulled_ = true;
 }
@@ -105,12 +102,12 @@ void ParameterClient::Impl::push(double loss) {
 
 void ParameterClient::Impl::finish() {
   talk([this] {
+    // First all: what this worker holds at one server may stop another worker
+    // that the others wait for.
     for (const auto& link : session_.links) {
-      link->send({.op = Op::finish});
+      link->send({.op = Op::leave});
     }
-    for (size_t server = 0; server < session_.links.size(); ++server) {
-      receive_parameters(server);
-    }
+    request(Op::last, 0);
   });
   session_.links.clear();
   ended_ = "this client has finished";
@@ -137,6 +134,9 @@ void ParameterClient::Impl::give_up(const std::string& reason) {
   ended_ = reason;
   const auto name = detail::worker_name(place().worker(), place().servers);
   for (const auto& link : session_.links) {
+    if (!link) {
+      continue;
+    }
     try {
       link->post({.op = Op::failure, .text = name + ": " + reason});
       link->flush(kFarewell);
@@ -147,10 +147,30 @@ void ParameterClient::Impl::give_up(const std::string& reason) {
   session_.links.clear();
 }
 
+void ParameterClient::Impl::request(Op op, int first) {
+  const size_t servers = session_.links.size();
+  for (size_t i = 0; i < servers; ++i) {
+    const size_t server = (static_cast<size_t>(first) + i) % servers;
+    link(server).send({.op = op});
+    receive_parameters(server);
+    if (op == Op::last) {
+      session_.links[server] = nullptr;  // it listens no more
+    }
+  }
+}
+
+void ParameterClient::Impl::show_life(size_t busy) {
+  for (size_t server = 0; server < session_.links.size(); ++server) {
+    if (server != busy && session_.links[server]) {
+      link(server).send({.op = Op::wait});
+    }
+  }
+}
+
 void ParameterClient::Impl::receive_parameters(size_t server) {
   Message message = link(server).receive();
-  while (message.op == Op::wait) {
-    message = link(server).receive();
+  for (; message.op == Op::wait; message = link(server).receive()) {
+    show_life(server);
   }
   TORCH_CHECK(message.op != Op::failure,
               detail::server_name(static_cast<int>(server)),

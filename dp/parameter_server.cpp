@@ -46,10 +46,14 @@ void converse(Link& link,
         coordinator.ask(worker);
         answer(link, [&] { return coordinator.take(worker, patience); });
         break;
-      case Op::finish:
+      case Op::leave:
         coordinator.leave(worker);
+        break;
+      case Op::last:
         answer(link, [&] { return coordinator.take_last(patience); });
         return;
+      case Op::wait:
+        break;
       default:
         coordinator.fail(request.text);
         return;

@@ -15,13 +15,14 @@ namespace dp::detail {
 /// What a message is about.
 enum class Op : int64_t {
   // from a worker
-  pull,    ///< wants parameters
-  push,    ///< gradients follow; no answer
-  finish,  ///< pushes no more; wants the last parameters
+  pull,   ///< wants parameters
+  push,   ///< gradients follow; no answer
+  leave,  ///< pushes no more; no answer
+  last,   ///< has left and wants the last parameters
   // from a server
   parameters,  ///< parameters follow
-  wait,        ///< still there, but the answer takes longer
   // from either
+  wait,     ///< still there: the answer takes longer, or that of another server
   failure,  ///< the job has ended; the text says why
 };
 

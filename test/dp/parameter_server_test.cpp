@@ -7,6 +7,8 @@
 #include <numeric>
 
 #include "ddp/distributed_data_parallel.h"
+#include "dp/detail/session.h"
+#include "dp/detail/slab.h"
 #include "test/dp/local_world.h"
 #include "test/support/catch.h"
 #include "test/support/local_ranks.h"
@@ -351,7 +353,8 @@ TEST_CASE("the hook sees each update before it", "[parameter_server]") {
                                : UpdateMode::asynchronous)
           .before_update(
               [&](const Update& update, torch::optim::Optimizer& optimizer) {
-                TORCH_CHECK(optimizer.parameters()[0].grad().defined());
+                TORCH_CHECK(
+                    optimizer.param_groups()[0].params()[0].grad().defined());
                 optimizer.param_groups()[0].options().set_lr(0);
                 seen.push_back(update);
               }),
@@ -408,25 +411,63 @@ TEST_CASE("servers can be used again", "[parameter_server]") {
 }
 
 TEST_CASE("a finish that waits for long is no silence", "[parameter_server]") {
-  LocalWorld world(3);
+  const int servers = GENERATE(1, 2);
+  LocalWorld world(servers + 2);
   world.run_ranks(
       Options()
+          .servers(servers)
           .mode(UpdateMode::asynchronous)
+          .staleness_bound(1)
           .timeout(std::chrono::milliseconds(1500)),
       [&](int rank, const Options& options) {
         auto net = make_net(7);
         if (is_server(options)) {
-          TORCH_CHECK(serve(*net, sgd, options).lost.empty());
+          const auto report = serve(*net, sgd, options);
+          TORCH_CHECK(report.lost.empty());
+          TORCH_CHECK(report.updates == 8);
           return;
         }
         ParameterClient client(net, options);
-        // Worker 0 finishes at once; worker 1 computes for longer than the
-        // timeout in all, but not in one step.
+        // Worker 0 finishes without a push; worker 1 computes for longer than
+        // the timeout in all, but not in one step.
+        client.pull();
         for (int step = 0; client.worker() == 1 && step < 8; ++step) {
           train(net, client, 1);
-          std::this_thread::sleep_for(std::chrono::milliseconds(250));
+          std::this_thread::sleep_for(std::chrono::milliseconds(300));
         }
         client.finish();
+      });
+}
+
+TEST_CASE("a wait for one server is no silence to another",
+          "[parameter_server]") {
+  LocalWorld world(3);
+  world.run_ranks(
+      Options().servers(2).timeout(std::chrono::milliseconds(1500)),
+      [&](int rank, const Options& options) {
+        auto net = make_net(7);
+        if (rank == 1) {
+          TORCH_CHECK(serve(*net, sgd, options).lost.empty());
+        } else if (rank == 2) {
+          ParameterClient client(net, options);
+          client.pull();
+          client.finish();
+        } else {
+          // A server whose first answer takes longer than the timeout.
+          auto session =
+              detail::join_session(*net, options, detail::Role::server);
+          const detail::Slab slab(session.shards[0]);
+          auto& worker = *session.links[0];
+          TORCH_CHECK(worker.receive().op == detail::Op::pull);
+          for (int i = 0; i < 8; ++i) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(300));
+            worker.send({.op = detail::Op::wait});
+          }
+          worker.send({.op = detail::Op::parameters}, slab.block());
+          TORCH_CHECK(worker.receive().op == detail::Op::leave);
+          TORCH_CHECK(worker.receive().op == detail::Op::last);
+          worker.send({.op = detail::Op::parameters}, slab.block());
+        }
       });
 }
 
