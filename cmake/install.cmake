@@ -19,8 +19,14 @@ if(DDP_BUILD_LIBRARY)
           "${PROJECT_SOURCE_DIR}/ddp/detail/grad_hooks.h"
           "${PROJECT_SOURCE_DIR}/ddp/detail/scaled_copy.h"
     DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/ddp/detail")
-  install(FILES "${PROJECT_SOURCE_DIR}/dp/detail/local_replicas.h"
-          DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/dp/detail")
+  # What templates of public headers call.
+  install(
+    FILES "${PROJECT_SOURCE_DIR}/dp/detail/gather.h"
+          "${PROJECT_SOURCE_DIR}/dp/detail/leaves.h"
+          "${PROJECT_SOURCE_DIR}/dp/detail/local_replicas.h"
+          "${PROJECT_SOURCE_DIR}/dp/detail/scatter.h"
+          "${PROJECT_SOURCE_DIR}/dp/detail/split.h"
+    DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/dp/detail")
   install(TARGETS ddp ddp_dp ddp_worker_env EXPORT ddp_targets)
   install(EXPORT ddp_targets NAMESPACE ddp:: FILE ddp_targets.cmake
           DESTINATION "${_ddp_package_dir}")

@@ -2,71 +2,16 @@
 
 #include <limits>
 
-#include <torch/nn/init.h>
-#include <torch/nn/modules/linear.h>
-#include <torch/optim/sgd.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
 #include "ddp/distributed_data_parallel.h"
+#include "test/bench/training_arm.h"
 
 namespace ddp::bench {
 namespace {
 
 using Group = c10::intrusive_ptr<c10d::Backend>;
-
-struct ChainImpl : torch::nn::Module {
-  explicit ChainImpl(const Workload& workload) {
-    for (int64_t i = 0; i < workload.layers; ++i) {
-      layers.push_back(
-          register_module(std::to_string(i),
-                          torch::nn::Linear(workload.width, workload.width)));
-      // Signals and gradients neither grow nor shrink to slow denormals.
-      torch::nn::init::eye_(layers.back()->weight);
-      torch::nn::init::zeros_(layers.back()->bias);
-    }
-  }
-
-  torch::Tensor forward(torch::Tensor x) {
-    for (auto& layer : layers) {
-      x = layer(x);
-    }
-    return x;
-  }
-
-  std::vector<torch::nn::Linear> layers;
-};
-TORCH_MODULE(Chain);
-
-/// What every arm does but the forward through its wrapper.
-template <typename Forward>
-class TrainingArm : public Arm {
- public:
-  TrainingArm(const Workload& workload, const Chain& net, Forward forward)
-      : data_(torch::ones({workload.batch, workload.width})),
-        target_(torch::zeros({workload.batch, workload.width})),
-        optimizer_(net->parameters(), torch::optim::SGDOptions(1e-6)),
-        forward_(std::move(forward)) {}
-
-  void step() override {
-    torch::mse_loss(forward_(data_), target_).backward();
-    optimizer_.step();
-    optimizer_.zero_grad();
-  }
-
- private:
-  torch::Tensor data_, target_;
-  torch::optim::SGD optimizer_;
-  Forward forward_;
-};
-
-template <typename Forward>
-std::unique_ptr<Arm> training_arm(const Workload& workload,
-                                  const Chain& net,
-                                  Forward forward) {
-  return std::make_unique<TrainingArm<Forward>>(
-      workload, net, std::move(forward));
-}
 
 std::unique_ptr<Arm> our_arm(const Workload& workload,
                              const Group& group,

@@ -1,11 +1,6 @@
-// This file has its own main().
-#define CATCH_CONFIG_RUNNER
 #include <torch/torch.h>
 
 #include <c10/cuda/CUDAStream.h>
-
-#include <cstdio>
-#include <cstdlib>
 
 #include "ddp/collectives.h"
 #include "ddp/detail/exchange.h"
@@ -148,11 +143,3 @@ TEST_CASE("DistributedDataParallel trains on a GPU as the module does",
 
 }  // namespace
 }  // namespace ddp
-
-int main(int argc, char** argv) {
-  if (!torch::cuda::is_available()) {
-    std::puts("skipped: LibTorch sees no GPU");
-    return 77;
-  }
-  return Catch::Session().run(argc, argv);
-}

@@ -1,5 +1,6 @@
 // Trains y = 3 x with the installed headers and libraries alone.
 #include <ddp/ddp.h>
+#include <dp/dp.h>
 #include <torch/torch.h>
 
 #include <cmath>
@@ -18,6 +19,9 @@ int main() {
   }
   const auto slope = line->weight.item<double>();
   std::printf("C++ %ld, slope %.4f\n", __cplusplus, slope);
+  dp::DataParallel replicas(
+      line, dp::DataParallelOptions().devices({torch::kCPU, torch::kCPU}));
+  const bool equal = replicas->forward(x).allclose(line(x));
   ddp::destroy_process_group();
-  return __cplusplus == 201703L && std::abs(slope - 3) < 1e-2 ? 0 : 1;
+  return __cplusplus == 201703L && std::abs(slope - 3) < 1e-2 && equal ? 0 : 1;
 }

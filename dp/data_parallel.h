@@ -1,0 +1,271 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
+#include <torch/types.h>
+
+#include "dp/detail/gather.h"
+#include "dp/detail/leaves.h"
+#include "dp/detail/scatter.h"
+#include "dp/options.h"
+#include "dp/traffic.h"
+
+namespace dp {
+
+namespace detail {
+
+class DataParallelState;
+
+using ForwardJob = std::function<void(size_t part, torch::nn::Module& replica)>;
+
+template <typename M, typename = void, typename... Args>
+struct ForwardResult {
+  static constexpr bool kExists = false;
+};
+template <typename M, typename... Args>
+struct ForwardResult<
+    M,
+    std::void_t<decltype(std::declval<M&>().forward(std::declval<Args>()...))>,
+    Args...> {
+  static constexpr bool kExists = true;
+  using Type = std::decay_t<decltype(std::declval<M&>().forward(
+      std::declval<Args>()...))>;
+};
+
+}  // namespace detail
+
+/// What `DataParallel` does for any type of module.
+class DataParallelBase : public torch::nn::Module {
+ public:
+  ~DataParallelBase() override;
+
+  /// The replicas' devices, each with its number. Empty when the wrapper just
+  /// calls the module, because there is no GPU.
+  const std::vector<torch::Device>& devices() const;
+  /// Where results lie; the CPU when there is no device.
+  torch::Device output_device() const;
+
+  /// What was sent between the first device and each replica, by replica.
+  std::vector<ReplicaTraffic> traffic() const;
+  void reset_traffic();
+
+  /// Clones the module anew. Call it after changing what is no parameter,
+  /// buffer or training mode: a dropout probability, a counter, an option.
+  /// Replicas keep such values from the time when they were cloned.
+  void remake_replicas();
+
+  void pretty_print(std::ostream& stream) const override;
+
+ protected:
+  explicit DataParallelBase(DataParallelOptions options);
+
+  /// Checks the module, which is registered already, and makes the replicas.
+  void replicate(std::shared_ptr<torch::nn::Module> module);
+
+  /// Splits the tensors among the replicas and brings these up to date.
+  std::vector<detail::Part> begin_forward(
+      const std::vector<torch::Tensor>& tensors);
+  /// Runs the job of each part on the thread of its replica; throws what the
+  /// first of them threw.
+  void run(const std::vector<detail::Part>& parts,
+           const detail::ForwardJob& job);
+  std::unique_ptr<detail::TensorGatherer> gatherer(
+      const std::vector<detail::Part>& parts) const;
+
+ private:
+  std::unique_ptr<detail::DataParallelState> state_;
+};
+
+/// The module behind `DataParallel`; see there.
+template <typename M>
+class DataParallelImpl : public DataParallelBase {
+ public:
+  explicit DataParallelImpl(std::shared_ptr<M> module,
+                            DataParallelOptions options = {})
+      : DataParallelBase(std::move(options)) {
+    TORCH_CHECK(module != nullptr,
+                "Expected a module to wrap, but got an empty holder");
+    module_ = this->register_module("module", std::move(module));
+    replicate(module_);
+  }
+
+  explicit DataParallelImpl(const torch::nn::ModuleHolder<M>& holder,
+                            DataParallelOptions options = {})
+      : DataParallelImpl(holder.ptr(), std::move(options)) {}
+
+  /// Splits the arguments, runs the replicas' `forward` and gathers what they
+  /// return; with no device or one the module's own.
+  template <typename... Args>
+  auto forward(Args&&... args) {
+    auto [parts, results] = compute(std::forward<Args>(args)...);
+    gather(parts, results);
+    return std::move(*results.front());
+  }
+
+  /// The same without gathering: what each replica returned, on its device, for
+  /// an aggregation of your own.
+  template <typename... Args>
+  auto forward_each(Args&&... args) {
+    auto results = compute(std::forward<Args>(args)...).second;
+    std::vector<typename decltype(results)::value_type::value_type> values;
+    for (auto& result : results) {
+      values.push_back(std::move(*result));
+    }
+    return values;
+  }
+
+  /// The wrapped module: for checkpoints (its keys have no "module." prefix),
+  /// and for a forward on the first device alone.
+  const std::shared_ptr<M>& module() const { return module_; }
+
+ private:
+  /// The parts and, for each, what forward returned.
+  template <typename... Args>
+  auto compute(Args&&... args) {
+    using Forward = detail::ForwardResult<M, void, std::decay_t<Args>...>;
+    static_assert(Forward::kExists,
+                  "forward() cannot be called with copies of these arguments");
+    using Result = typename Forward::Type;
+    static_assert(!std::is_void_v<Result>, "forward() must return something");
+    const std::tuple<std::decay_t<Args>...> all(std::forward<Args>(args)...);
+    auto parts = begin_forward(detail::leaves(all));
+    std::vector<std::tuple<std::decay_t<Args>...>> own(parts.size(), all);
+    for (size_t i = 0; i < parts.size(); ++i) {
+      detail::replace_leaves(own[i], parts[i].tensors);
+    }
+    std::vector<std::optional<Result>> results(parts.size());
+    run(parts, [&](size_t part, torch::nn::Module& replica) {
+      results[part].emplace(std::apply(
+          [&](auto&... arguments) {
+            return dynamic_cast<M&>(replica).forward(std::move(arguments)...);
+          },
+          own[part]));
+    });
+    return std::pair(std::move(parts), std::move(results));
+  }
+
+  template <typename Result>
+  void gather(const std::vector<detail::Part>& parts,
+              std::vector<std::optional<Result>>& results) {
+    detail::Results<Result> values;
+    for (auto& result : results) {
+      values.push_back(&*result);
+    }
+    detail::gather_into(values, *gatherer(parts), "");
+  }
+
+  std::shared_ptr<M> module_;
+};
+
+/// Runs a module's forward on several devices of this process: splits the
+/// batch, gives each device's replica its part, and gathers the results. The
+/// backward pass adds the replicas' gradients to the module's, and the
+/// optimizer trains `model->parameters()`, which are the module's own. A step
+/// is that of the plain module on the whole batch (batch norm apart, see
+/// below).
+///
+/// Arguments of `forward` are copied for each replica; every tensor in them, in
+/// vectors, arrays, tuples, pairs, maps, optionals and structs with
+/// `tensor_fields` (ddp/tensor_walk.h), is split along `dim`, and all other
+/// values are the same for all. Results are gathered from the same kinds of
+/// containers: tensors by `DataParallelOptions::aggregate`, other values are
+/// replica 0's. With fewer rows than devices the first devices compute; with no
+/// row or no tensor at all the first one alone. With one device the module is
+/// called directly.
+///
+/// Replica 0 is the module itself, so what its forward does to buffers stays:
+/// batch norm trains on the statistics of the first device's part, as in
+/// PyTorch. The other replicas are clones that are kept; before each forward
+/// they get the module's parameters, buffers and training modes. What a module
+/// holds besides, they keep from the time they were cloned, see
+/// `remake_replicas()`; what their forward changes is lost. A module needs a
+/// `clone()` (torch::nn::Cloneable) or `make_replica`.
+///
+/// Replicas compute at once, each on a thread that is kept, with the caller's
+/// grad mode, autocast, current streams and its device as the current one.
+/// Replicas on the CPU share out the caller's intra-op threads, and their
+/// random numbers come from LibTorch's one CPU generator in no certain order.
+/// The backward pass runs where autograd runs it: in one thread a GPU, in the
+/// caller's for the CPU.
+///
+/// The process has one device 0 that holds gathered results, all gradients and
+/// the optimizer, and one host; `ddp::DistributedDataParallel` has neither
+/// limit and is the better choice for a training of any length.
+///
+/// @throws c10::Error when devices are not there or named twice, when the
+///   module cannot be cloned or is not on the first device, when inputs do not
+///   split alike and results do not fit together. An error in a replica waits
+///   for the others and is then thrown on, that of the first replica, with
+///   "(replica 1 of 2 on cuda:1)" added; replicas count from 0. The next
+///   forward works.
+///
+/// Thread contract: one thread a model.
+///
+/// Example:
+/// @code
+///   Net net;
+///   net->to(torch::Device(torch::kCUDA, 0));
+///   dp::DataParallel model(net);  // all GPUs
+///   torch::optim::SGD optimizer(model->parameters(), 0.1);
+///   auto loss = torch::nll_loss(model->forward(data), target);
+///   loss.backward();
+///   optimizer.step();
+/// @endcode
+///
+/// Source: torch.nn.DataParallel.
+template <typename M>
+class DataParallel : public torch::nn::ModuleHolder<DataParallelImpl<M>> {
+ public:
+  using Impl = DataParallelImpl<M>;
+  using torch::nn::ModuleHolder<Impl>::ModuleHolder;
+};
+
+template <typename M>
+DataParallel(const torch::nn::ModuleHolder<M>&) -> DataParallel<M>;
+template <typename M>
+DataParallel(const torch::nn::ModuleHolder<M>&, const DataParallelOptions&)
+    -> DataParallel<M>;
+template <typename M>
+DataParallel(std::shared_ptr<M>) -> DataParallel<M>;
+template <typename M>
+DataParallel(std::shared_ptr<M>, const DataParallelOptions&) -> DataParallel<M>;
+
+/// One forward of a module on several devices, for a call here and there: the
+/// replicas live as long as it takes. In a loop `DataParallel` is faster, since
+/// it keeps them.
+///
+/// Takes what torch::nn::parallel::data_parallel takes. Other than that it
+/// runs on any devices, calls the module when there is no GPU, expects the
+/// module on the first device instead of copying it there, keeps its buffers
+/// (batch norm), and can be differentiated twice.
+///
+/// Example:
+/// @code
+///   auto scores = dp::data_parallel(net, images);  // all GPUs
+/// @endcode
+template <typename ModuleType>
+torch::Tensor data_parallel(
+    ModuleType module,
+    torch::Tensor input,
+    std::optional<std::vector<torch::Device>> devices = std::nullopt,
+    std::optional<torch::Device> output_device = std::nullopt,
+    int64_t dim = 0) {
+  DataParallel model(
+      std::move(module),
+      DataParallelOptions()
+          .devices(devices.value_or(std::vector<torch::Device>()))
+          .output_device(output_device)
+          .dim(dim));
+  return model->forward(std::move(input));
+}
+
+}  // namespace dp

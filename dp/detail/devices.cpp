@@ -1,0 +1,93 @@
+#include "dp/detail/devices.h"
+
+#include <algorithm>
+
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/Exception.h>
+#include <c10/util/StringUtil.h>
+
+namespace dp::detail {
+namespace {
+
+constexpr double kLeastShare = 0.75;
+
+std::optional<std::string> compare(const std::vector<GpuCapacity>& gpus,
+                                   int64_t GpuCapacity::*member,
+                                   const char* what) {
+  const auto [least, most] = std::minmax_element(
+      gpus.begin(), gpus.end(), [&](const auto& a, const auto& b) {
+        return a.*member < b.*member;
+      });
+  if (static_cast<double>((*least).*member) >=
+      kLeastShare * static_cast<double>((*most).*member)) {
+    return std::nullopt;
+  }
+  return c10::str("There is an imbalance between your GPUs: ",
+                  least->device,
+                  " has less than 75% of the ",
+                  what,
+                  " of ",
+                  most->device,
+                  ". Leave it out of devices or CUDA_VISIBLE_DEVICES, or give "
+                  "it less by chunk_weights.");
+}
+
+}  // namespace
+
+int64_t count_devices(c10::DeviceType type) {
+  if (type == c10::kCPU) {
+    return 1;
+  }
+  return c10::impl::hasDeviceGuardImpl(type)
+             ? c10::impl::VirtualGuardImpl(type).deviceCount()
+             : 0;
+}
+
+c10::Device resolve_device(c10::Device asked, const CountDevices& count) {
+  const int64_t there = count(asked.type());
+  TORCH_CHECK(asked.index() < there && there > 0,
+              "Expected a device that is there, but got ",
+              asked,
+              ", and LibTorch sees ",
+              there,
+              " of that type; check the driver and CUDA_VISIBLE_DEVICES");
+  if (asked.is_cpu()) {
+    return c10::kCPU;
+  }
+  return {asked.type(), std::max<c10::DeviceIndex>(asked.index(), 0)};
+}
+
+std::vector<c10::Device> resolve_devices(std::vector<c10::Device> asked,
+                                         const CountDevices& count) {
+  if (asked.empty()) {
+    for (int64_t i = 0; i < count(c10::kCUDA); ++i) {
+      asked.emplace_back(c10::kCUDA, static_cast<c10::DeviceIndex>(i));
+    }
+  }
+  for (auto& device : asked) {
+    device = resolve_device(device, count);
+  }
+  for (size_t i = 0; i < asked.size(); ++i) {
+    TORCH_CHECK(
+        asked[i].is_cpu() || std::count(asked.begin(),
+                                        asked.begin() + static_cast<long>(i),
+                                        asked[i]) == 0,
+        "Expected different devices, but got ",
+        asked[i],
+        " twice");
+  }
+  return asked;
+}
+
+std::optional<std::string> warn_of_imbalance(
+    const std::vector<GpuCapacity>& gpus) {
+  if (gpus.empty()) {
+    return std::nullopt;
+  }
+  const auto memory = compare(gpus, &GpuCapacity::memory_bytes, "memory");
+  return memory
+             ? memory
+             : compare(gpus, &GpuCapacity::multiprocessors, "multiprocessors");
+}
+
+}  // namespace dp::detail

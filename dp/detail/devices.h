@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <c10/core/Device.h>
+
+namespace dp::detail {
+
+/// Devices of a type that LibTorch sees.
+using CountDevices = std::function<int64_t(c10::DeviceType type)>;
+
+/// Asks LibTorch. The CPU is one device; a type without support counts 0.
+int64_t count_devices(c10::DeviceType type);
+
+/// Pure, but for what `count` says: the devices asked for, each with its
+/// number; all GPUs when none is asked for.
+///
+/// @throws c10::Error when one is not there, and when one other than the CPU
+///   is named twice.
+std::vector<c10::Device> resolve_devices(std::vector<c10::Device> asked,
+                                         const CountDevices& count);
+
+/// Pure, but for what `count` says: the device, with its number.
+/// @throws c10::Error when it is not there.
+c10::Device resolve_device(c10::Device asked, const CountDevices& count);
+
+/// What makes one GPU slower or smaller than another.
+struct GpuCapacity {
+  c10::Device device;
+  int64_t memory_bytes = 0;
+  int64_t multiprocessors = 0;
+};
+
+/// Pure: a warning when a GPU has less than 75 % of the memory or of the
+/// multiprocessors of another.
+///
+/// Source: _check_balance of torch/nn/parallel/data_parallel.py.
+std::optional<std::string> warn_of_imbalance(
+    const std::vector<GpuCapacity>& gpus);
+
+}  // namespace dp::detail

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <vector>
+
+#include "dp/detail/replica.h"
+#include "dp/detail/traffic_counters.h"
+
+namespace dp::detail {
+
+/// Makes the replicas' parameters the outcome of a differentiable copy of the
+/// module's: a backward pass adds the replicas' gradients to that of the
+/// module's own forward. Parameters that need no gradient get none.
+///
+/// A replica on another device sends its gradients as one piece for each dtype,
+/// from that device's autograd thread, so that replicas do not wait for each
+/// other; then they are added up, all parameters at once. With create_graph the
+/// same is done by differentiable operations, so it can be differentiated
+/// again. A parameter that no replica used gets no gradient, as in the module.
+void connect_gradients(const StateLayout& layout,
+                       const std::vector<Replica*>& replicas,
+                       const TrafficCounters& traffic);
+
+}  // namespace dp::detail

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/Exception.h>
+
+#include "ddp/tensor_walk.h"
+
+namespace dp::detail {
+
+/// The tensors in `value`, as `ddp::for_each_tensor` finds them.
+template <typename T>
+std::vector<at::Tensor> leaves(const T& value) {
+  std::vector<at::Tensor> found;
+  ddp::for_each_tensor(
+      value, [&](const at::Tensor& tensor) { found.push_back(tensor); });
+  return found;
+}
+
+/// Puts other tensors in the places of those that `leaves` gave.
+template <typename T>
+void replace_leaves(T& value, const std::vector<at::Tensor>& tensors) {
+  size_t next = 0;
+  ddp::for_each_tensor(value, [&](const at::Tensor& tensor) {
+    // `value` is ours and not const.
+    const_cast<at::Tensor&>(tensor) = tensors[next++];
+  });
+  next = 0;
+  ddp::for_each_tensor(value, [&](const at::Tensor& tensor) {
+    TORCH_CHECK(tensor.is_same(tensors[next++]),
+                "Expected tensor_fields to return references to the tensors, "
+                "but got copies; return std::tie(...)");
+  });
+}
+
+}  // namespace dp::detail

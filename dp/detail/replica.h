@@ -1,0 +1,75 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
+
+#include "dp/detail/state_layout.h"
+
+namespace dp::detail {
+
+using KnownTensors = std::unordered_set<const c10::TensorImpl*>;
+using MakeModule = std::function<std::shared_ptr<torch::nn::Module>()>;
+
+/// Where a replica is to lie.
+struct ReplicaPlace {
+  c10::Device device;
+  /// State and gradients are sent in few large pieces, not tensor by tensor:
+  /// worth it where the device is another than the module's.
+  bool is_remote = false;
+};
+
+/// A copy of the module that is kept. Its parameters and buffers lie in flat
+/// memory of ours, so that they are filled by few copies.
+struct Replica {
+  /// A parameter or buffer of the replica, once for each tensor.
+  struct Member {
+    at::Tensor tensor;
+    size_t slot;
+  };
+  using ModulePair = std::pair<const torch::nn::Module*, torch::nn::Module*>;
+
+  size_t index;  ///< in the list of devices
+  ReplicaPlace place;
+  std::shared_ptr<torch::nn::Module> module;
+  std::vector<Member> members;
+  std::vector<at::Tensor> flats;   ///< by FlatSpec
+  std::vector<at::Tensor> pieces;  ///< by slot, memory of the flats; writing
+                                   ///< to them leaves the members' versions
+  std::vector<uint32_t> versions;  ///< of the sources, by slot, as last seen
+  std::vector<ModulePair> submodules;  ///< the module's and the replica's
+};
+
+/// Clones the module, or takes what `make` gives, and moves its parameters and
+/// buffers into memory at the place. Values are not copied yet.
+///
+/// @param known  tensors of the module and of other replicas; grows by its own.
+/// @throws c10::Error when the module cannot be cloned, and when what came of
+///   it is of another type, has other parameters, buffers or submodules, or
+///   one of the known tensors.
+Replica make_replica(const torch::nn::Module& module,
+                     const StateLayout& layout,
+                     size_t index,
+                     ReplicaPlace place,
+                     const MakeModule& make,
+                     KnownTensors& known);
+
+/// Gives members their memory back when something has moved them elsewhere, as
+/// flatten_parameters() of RNNs does.
+void claim_memory(Replica& replica);
+
+/// Sets the version of each member whose source has another version than last
+/// time, so that autograd sees a change where it would see one in the module,
+/// and none where it would not.
+void follow_versions(Replica& replica, const StateLayout& layout);
+
+/// Puts each submodule into training or evaluation mode as the module's is.
+void follow_modes(const Replica& replica);
+
+}  // namespace dp::detail

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "dp/detail/replica.h"
+#include "dp/detail/traffic_counters.h"
+
+namespace dp::detail {
+
+/// The module and its kept copies, one a place. Replica 0 is the module.
+class Replicas {
+ public:
+  /// @throws c10::Error as `make_replica` does, and when the module's tensors
+  ///   are not at the first place.
+  Replicas(std::shared_ptr<torch::nn::Module> module,
+           std::vector<ReplicaPlace> places,
+           MakeModule make,
+           TrafficCounters traffic);
+
+  /// Brings replicas up to date with the module for one forward: values of
+  /// parameters and buffers, modes, and which way gradients go. Makes all
+  /// copies anew when the module has got other tensors.
+  void refresh(const std::vector<size_t>& members);
+
+  /// Makes all copies anew.
+  void remake();
+
+  torch::nn::Module& operator[](size_t replica);
+
+ private:
+  void copy_state(const std::vector<Replica*>& copies);
+
+  std::shared_ptr<torch::nn::Module> module_;
+  std::vector<ReplicaPlace> places_;
+  MakeModule make_;
+  TrafficCounters traffic_;
+  StateLayout layout_;
+  std::vector<Replica> copies_;  // of replicas 1, 2, ..
+};
+
+}  // namespace dp::detail

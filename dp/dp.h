@@ -1,0 +1,11 @@
+#pragma once
+
+// Everything of ddp::dp.
+#include "dp/aggregate.h"
+#include "dp/data_parallel.h"
+#include "dp/local_all_reduce.h"
+#include "dp/local_parameter_server.h"
+#include "dp/moved_bytes.h"
+#include "dp/options.h"
+#include "dp/parameter_server.h"
+#include "dp/traffic.h"

@@ -1,0 +1,87 @@
+"""Time of a step of dp::DataParallel over replicas on the CPU, by arms that take
+turns in blocks of steps, all in one process.
+
+A round is a block of every arm, in one order in even rounds and reversed in odd
+ones (ABBA), and a ratio is that of two blocks of one round.
+"""
+
+import argparse
+import os
+import subprocess
+
+from tables import format_ratio, median_interval, print_table
+
+TITLES = {
+    "plain": "plain module, no replicas",
+    "ours": "**dp::DataParallel**",
+    "loop": "a loop over kept replicas, by hand",
+    "libtorch": "LibTorch's data_parallel, which clones at each call",
+}
+# Steps of a block: about half a second.
+STEPS = {"mlp": 4, "small": 10}
+MODELS = {"mlp": "8 x Linear(1024)", "small": "500 x Linear(16)"}
+
+
+class Worker:
+    """A process that runs blocks of steps on command."""
+
+    def __init__(self, command):
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            env=dict(os.environ, CUDA_VISIBLE_DEVICES=""))
+
+    def run(self, arm, steps):
+        """Milliseconds a step."""
+        self.process.stdin.write(f"{arm} {steps}\n")
+        self.process.stdin.flush()
+        answer = self.process.stdout.readline()
+        if not answer:
+            raise SystemExit(f"Expected a time of arm {arm}, but it ended")
+        return float(answer) / steps * 1000
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait(60)
+
+
+def measure(command, rounds, steps):
+    """{arm: [ms a step in each round]}"""
+    worker = Worker(command)
+    for arm in TITLES:
+        worker.run(arm, steps)  # to warm up
+    times = {arm: [] for arm in TITLES}
+    for i in range(rounds):
+        for arm in TITLES if i % 2 == 0 else reversed(TITLES):
+            times[arm].append(worker.run(arm, steps))
+    worker.close()
+    return times
+
+
+def report(model, replicas, times):
+    print_table(
+        f"A step, {MODELS[model]}, {replicas} replicas, 32 rows each, "
+        f"{len(times['ours'])} rounds",
+        ["arm", "ms a step", "ours / this"],
+        [[TITLES[arm],
+          "{:.1f} [{:.1f}, {:.1f}]".format(*median_interval(times[arm])),
+          "" if arm == "ours" else format_ratio(
+              [a / b for a, b in zip(times["ours"], times[arm])])]
+         for arm in TITLES])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--build", required=True, help="folder of the programs")
+    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--replicas", type=int, default=os.cpu_count())
+    parser.add_argument("--model", choices=MODELS, action="append")
+    arguments = parser.parse_args()
+    for model in arguments.model or MODELS:
+        command = [f"{arguments.build}/bench_dp", model,
+                   str(arguments.replicas)]
+        report(model, arguments.replicas,
+               measure(command, arguments.rounds, STEPS[model]))
+
+
+if __name__ == "__main__":
+    main()
