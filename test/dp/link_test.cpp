@@ -64,7 +64,7 @@ TEST_CASE("a peer that goes is an error of the wait", "[link][errors]") {
   Ends ends;
   std::thread other([&] { ends.worker.reset(); });
   CHECK_THROWS_WITH(ends.server->receive(),
-                    Catch::Contains("the peer is gone: Connection closed by"));
+                    Catch::Contains("the peer is gone: "));
   other.join();
   CHECK_THROWS_WITH(ends.server->receive(),
                     Catch::Contains("the peer is gone: "));
