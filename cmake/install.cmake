@@ -17,6 +17,7 @@ if(DDP_BUILD_LIBRARY)
           "${PROJECT_SOURCE_DIR}/ddp/detail/bucket_plan.h"
           "${PROJECT_SOURCE_DIR}/ddp/detail/failure_flag.h"
           "${PROJECT_SOURCE_DIR}/ddp/detail/grad_hooks.h"
+          "${PROJECT_SOURCE_DIR}/ddp/detail/gradient_buckets.h"
           "${PROJECT_SOURCE_DIR}/ddp/detail/scaled_copy.h"
     DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/ddp/detail")
   # What templates of public headers call.
