@@ -2,10 +2,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <vector>
 
+#include <c10/util/Exception.h>
 #include <torch/arg.h>
 #include <torch/nn/module.h>
 #include <torch/types.h>
@@ -25,9 +27,16 @@ namespace dp {
 /// @endcode
 struct DataParallelOptions {
   /// The GPUs with these numbers: short for `devices`.
+  /// @throws c10::Error for a number that no GPU can have.
   DataParallelOptions& device_ids(const std::vector<int64_t>& ids) {
+    constexpr int64_t kLast = std::numeric_limits<c10::DeviceIndex>::max();
     devices_.clear();
     for (const int64_t id : ids) {
+      TORCH_CHECK(id >= 0 && id <= kLast,
+                  "Expected numbers of GPUs from 0 to ",
+                  kLast,
+                  ", but got ",
+                  id);
       devices_.emplace_back(torch::kCUDA, static_cast<c10::DeviceIndex>(id));
     }
     return *this;

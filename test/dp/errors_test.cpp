@@ -155,6 +155,12 @@ TEST_CASE("devices that are not there", "[dp]") {
                        torch::kCUDA, static_cast<c10::DeviceIndex>(count))));
              }),
              Catch::Contains("Expected a device that is there"));
+  for (const int64_t id : {-1, -2, 128, 256}) {
+    CHECK(error_of([&] {
+            DataParallelOptions().device_ids({0, id});
+          }) == "Expected numbers of GPUs from 0 to 127, but got " +
+                    std::to_string(id));
+  }
 }
 
 TEST_CASE("options that do not fit", "[dp]") {
