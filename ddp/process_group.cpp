@@ -8,6 +8,7 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "ddp/detail/backends.h"
+#include "ddp/detail/departure.h"
 #include "ddp/detail/job_reach.h"
 #include "ddp/detail/rendezvous.h"
 
@@ -112,6 +113,34 @@ detail::Arrival arrive(const ProcessGroupOptions& options, Job& job) {
   }
 }
 
+/// False when the store is gone, and rank 0 with it.
+bool note_departure(const Job& job, int rank) {
+  try {
+    detail::note_departure(*job.store, rank, job.env.world_size);
+    return true;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+void leave(const Job& job) {
+  if (!note_departure(job, job.env.rank)) {
+    return;
+  }
+  const auto missing = detail::wait_for_departures(
+      *job.store, job.env.world_size, kLeaveTimeout);
+  if (job.env.rank == 0 && !missing.empty()) {
+    TORCH_WARN(
+        "Expected all ranks to come to ddp::destroy_process_group() "
+        "within ",
+        kLeaveTimeout.count() / 1000,
+        " s of each other, but ",
+        missing.size(),
+        " did not: rank ",
+        detail::list_ranks(missing));
+  }
+}
+
 }  // namespace
 
 void init_process_group(const ProcessGroupOptions& options) {
@@ -149,8 +178,7 @@ void init_process_group(const ProcessGroupOptions& options) {
 void destroy_process_group() {
   std::unique_ptr<Job> last(std::exchange(job(), nullptr));
   if (last && last->env.world_size > 1) {
-    detail::store_barrier(
-        *last->store, "leave", last->env.world_size, kLeaveTimeout);
+    leave(*last);
   }
 }
 
@@ -206,6 +234,10 @@ c10::intrusive_ptr<c10d::Backend> new_group(const std::vector<int>& ranks) {
 
 c10::intrusive_ptr<c10d::Store> store() {
   return c10::make_intrusive<c10d::PrefixStore>("user", require_job().store);
+}
+
+void detail::note_death(int rank) {
+  ddp::note_departure(require_job(), rank);
 }
 
 std::string detail::reach_of(const WorkerEnv& env) {

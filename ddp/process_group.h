@@ -63,7 +63,8 @@ void init_process_group(const ProcessGroupOptions& options = {});
 
 /// Leaves the job and closes the store. Waits, at most ten seconds, until all
 /// ranks have come here, so that rank 0 does not take the store from under the
-/// others. Does nothing when there is no process group.
+/// others; it warns of ranks that have not. Workers that a parameter server has
+/// lost are not waited for. Does nothing when there is no process group.
 void destroy_process_group();
 
 /// True between `init_process_group` and `destroy_process_group`.

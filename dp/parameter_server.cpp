@@ -4,6 +4,7 @@
 #include <thread>
 #include <utility>
 
+#include "ddp/detail/departure.h"
 #include "dp/detail/coordinator.h"
 #include "dp/detail/link.h"
 #include "dp/detail/session.h"
@@ -113,6 +114,13 @@ std::unique_ptr<detail::UpdatePolicy> make_policy(
                                             options.staleness_bound());
 }
 
+/// Lost workers do not come to the end of the job.
+void note_deaths(const detail::Place& place, const std::vector<int>& lost) {
+  for (const int worker : lost) {
+    ddp::detail::note_death(place.servers + worker);
+  }
+}
+
 }  // namespace
 
 bool is_server(const ParameterServerOptions& options) {
@@ -139,6 +147,9 @@ ServerReport serve(torch::nn::Module& module,
     coordinator.fail(error.what());
   }
   serve_workers(session, coordinator, options.timeout());
+  if (!options.worker_env()) {
+    note_deaths(place, coordinator.report().lost);
+  }
   const std::string failure = coordinator.failure();
   TORCH_CHECK(
       failure.empty(), detail::server_name(place.rank), " ended: ", failure);

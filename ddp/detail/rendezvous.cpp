@@ -84,7 +84,9 @@ std::vector<int> missing_ranks(c10d::Store& store, int world_size) {
   return missing;
 }
 
-std::string list(const std::vector<int>& ranks) {
+}  // namespace
+
+std::string list_ranks(const std::vector<int>& ranks) {
   constexpr size_t kShown = 16;
   std::ostringstream text;
   for (size_t i = 0; i < std::min(ranks.size(), kShown); ++i) {
@@ -95,8 +97,6 @@ std::string list(const std::vector<int>& ranks) {
   }
   return text.str();
 }
-
-}  // namespace
 
 std::string key_prefix(const WorkerEnv& env, const std::string& run_id) {
   std::string prefix = "ddp/" + run_id;
@@ -152,7 +152,7 @@ std::vector<std::string> exchange_texts(
                   " s, but ",
                   missing.size(),
                   " did not: rank ",
-                  list(missing),
+                  list_ranks(missing),
                   ". Were they started, with the same WORLD_SIZE, MASTER_ADDR "
                   "and MASTER_PORT?");
     }

@@ -12,6 +12,7 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "ddp/collectives.h"
+#include "ddp/detail/departure.h"
 #include "ddp/detail/exchange.h"
 #include "ddp/detail/rendezvous.h"
 #include "test/support/catch.h"
@@ -178,6 +179,26 @@ TEST_CASE("store_barrier lets all go or tells", "[rendezvous]") {
   }
   CHECK(through == 5);
   CHECK_FALSE(detail::store_barrier(store, "alone", 2, milliseconds(10)));
+}
+
+TEST_CASE("nobody waits for a rank that is gone", "[rendezvous]") {
+  c10d::HashStore store;
+  using Ranks = std::vector<int>;
+  const auto missing = [&](int timeout) {
+    return detail::wait_for_departures(store, 3, milliseconds(timeout));
+  };
+  CHECK(missing(1) == Ranks{0, 1, 2});
+  detail::note_departure(store, 2, 3);
+  detail::note_departure(store, 2, 3);  // by another one, too
+  detail::note_departure(store, 2, 3);
+  CHECK(missing(1) == Ranks{0, 1});
+  std::thread rank_1([&] {
+    detail::note_departure(store, 1, 3);
+    detail::wait_for_departures(store, 3, milliseconds(60'000));
+  });
+  detail::note_departure(store, 0, 3);
+  CHECK(missing(60'000).empty());
+  rank_1.join();
 }
 
 TEST_CASE("a world of one", "[process_group]") {

@@ -136,6 +136,8 @@ class Deaths(Servers):
         results = collect(processes)
         self.assertEqual([result.code for result in results], [0, 0, -9, 0])
         self.assertIn("server 0: worker 1 died", results[0].lines)
+        # Nor did the servers wait for it at the end.
+        self.assertNotIn("destroy_process_group", results[0].err)
         for rank in 1, 3:
             self.accuracies(
                 results[rank],
