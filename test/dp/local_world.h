@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -8,10 +9,12 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include "dp/parameter_server.h"
+#include "test/dp/threads.h"
 
 namespace dp::test {
 
-/// Ranks that are threads of this process, over one HashStore.
+/// Ranks that are threads of this process, over one HashStore. Nothing waits
+/// longer than a minute, unless a test says so, and no thread may be left.
 class LocalWorld {
  public:
   explicit LocalWorld(int size)
@@ -19,9 +22,12 @@ class LocalWorld {
 
   /// Runs `body(rank, options)` on each rank, with options that lead to this
   /// world. Returns what each rank threw, "" for nothing.
+  ///
+  /// @throws std::runtime_error when threads are left.
   std::vector<std::string> try_ranks(
       const ParameterServerOptions& options,
       const std::function<void(int, const ParameterServerOptions&)>& body) {
+    const int threads = count_own_threads();
     std::vector<std::string> errors(size_);
     std::vector<std::thread> ranks;
     for (int rank = 0; rank < size_; ++rank) {
@@ -37,6 +43,9 @@ class LocalWorld {
     }
     for (auto& rank : ranks) {
       rank.join();
+    }
+    if (!eventually([&] { return count_own_threads() <= threads; })) {
+      throw std::runtime_error("threads are left");
     }
     return errors;
   }
@@ -56,11 +65,20 @@ class LocalWorld {
 
  private:
   ParameterServerOptions at(int rank, ParameterServerOptions options) const {
+    const ParameterServerOptions usual;
+    if (options.timeout() == usual.timeout()) {
+      options.timeout(kPatience);
+    }
+    if (options.connect_timeout() == usual.connect_timeout()) {
+      options.connect_timeout(kPatience);
+    }
     ddp::WorkerEnv env;
     env.rank = rank;
     env.world_size = size_;
     return options.worker_env(env).store(store_);
   }
+
+  static constexpr std::chrono::seconds kPatience{60};
 
   int size_;
   c10::intrusive_ptr<c10d::HashStore> store_;

@@ -23,17 +23,28 @@ inline int count_threads(const std::string& prefix) {
   return count;
 }
 
-/// True once there is none of them any more. The kernel lists a thread for an
-/// instant after it was joined, so this looks again, for ten seconds at most.
-inline bool no_threads(const std::string& prefix) {
+/// All but those of LibTorch's that last as long as the process.
+inline int count_own_threads() {
+  return count_threads("") - count_threads("pt_autograd");
+}
+
+/// True once the condition holds. The kernel lists a thread for an instant
+/// after it was joined, so this looks again, for ten seconds at most.
+template <typename Condition>
+bool eventually(const Condition& condition) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-  while (count_threads(prefix) > 0) {
+  while (!condition()) {
     if (std::chrono::steady_clock::now() > end) {
       return false;
     }
     std::this_thread::yield();
   }
   return true;
+}
+
+/// True once there are no threads with such a name any more.
+inline bool no_threads(const std::string& prefix) {
+  return eventually([&] { return count_threads(prefix) == 0; });
 }
 
 }  // namespace dp::test

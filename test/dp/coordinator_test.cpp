@@ -1,0 +1,156 @@
+// Waits that are ended by an event: who is not woken waits for an hour here, and
+// the test with it.
+#include "dp/detail/coordinator.h"
+
+#include <torch/optim/sgd.h>
+
+#include <future>
+
+#include "test/support/catch.h"
+
+namespace dp::detail {
+namespace {
+
+using Policy = std::unique_ptr<UpdatePolicy>;
+using Act = std::function<void(Coordinator&)>;
+
+constexpr std::chrono::hours kPatience{1};
+
+Policy synchronous() {
+  return synchronous_updates({"worker 0", "worker 1"});
+}
+
+Policy asynchronous(int64_t bound) {
+  return asynchronous_updates({"worker 0", "worker 1"}, bound);
+}
+
+std::unique_ptr<torch::optim::Optimizer> sgd(
+    const std::vector<at::Tensor>& parameters) {
+  return std::make_unique<torch::optim::SGD>(parameters, 0.1);
+}
+
+Act take(int worker) {
+  return [worker](Coordinator& coordinator) {
+    TORCH_CHECK(coordinator.take(worker, kPatience));
+  };
+}
+
+Act take_last() {
+  return [](Coordinator& coordinator) {
+    TORCH_CHECK(coordinator.take_last(kPatience));
+  };
+}
+
+void ask_and_take(Coordinator& coordinator, int worker) {
+  coordinator.ask(worker);
+  take(worker)(coordinator);
+}
+
+/// Starts `wait` in another thread, does `act`, and waits until `wait` is done.
+/// Many times, since `act` may come first.
+void check_woken(const std::function<Policy()>& make_policy,
+                 const Act& before,
+                 const Act& wait,
+                 const Act& act) {
+  for (int round = 0; round < 50; ++round) {
+    const auto parameter = at::zeros({2});
+    Coordinator coordinator(make_policy(), {parameter}, 2);
+    Shard shard({parameter}, sgd, nullptr);
+    coordinator.serve(shard);
+    before(coordinator);
+    std::promise<void> begins;
+    auto waiting = std::async(std::launch::async, [&] {
+      begins.set_value();
+      wait(coordinator);
+    });
+    begins.get_future().wait();
+    act(coordinator);
+    waiting.get();
+  }
+}
+
+TEST_CASE("synchronous: the last push of a round wakes", "[coordinator]") {
+  check_woken(
+      synchronous,
+      [](auto& coordinator) { coordinator.push(0, 0); },
+      take(0),
+      [](auto& coordinator) { coordinator.push(1, 0); });
+}
+
+TEST_CASE("asynchronous: an update, an end and a death wake",
+          "[coordinator]") {
+  const auto act = GENERATE(values<Act>(
+      {[](auto& coordinator) { coordinator.push(0, 0); },
+       [](auto& coordinator) { coordinator.leave(0); },
+       [](auto& coordinator) { coordinator.lose(0, "worker 0 is gone"); }}));
+  check_woken([] { return asynchronous(0); },
+              [](auto& coordinator) {
+                ask_and_take(coordinator, 0);
+                coordinator.ask(1);
+              },
+              take(1),
+              act);
+}
+
+TEST_CASE("asynchronous: who takes wakes the next in the queue",
+          "[coordinator]") {
+  check_woken([] { return asynchronous(4); },
+              [](auto& coordinator) {
+                coordinator.ask(0);
+                coordinator.ask(1);
+              },
+              take(1),
+              take(0));
+}
+
+TEST_CASE("the last worker that goes wakes those that have left",
+          "[coordinator]") {
+  const auto act = GENERATE(values<Act>(
+      {[](auto& coordinator) { coordinator.leave(1); },
+       [](auto& coordinator) { coordinator.lose(1, "worker 1 is gone"); }}));
+  check_woken([] { return asynchronous(0); },
+              [](auto& coordinator) { coordinator.leave(0); },
+              take_last(),
+              act);
+}
+
+TEST_CASE("the end of the job wakes all who wait", "[coordinator]") {
+  const auto wait = GENERATE(values<Act>({take(0), take_last()}));
+  const auto act = GENERATE(values<Act>(
+      {[](auto& coordinator) { coordinator.fail("no more"); },
+       [](auto& coordinator) { coordinator.lose(1, "no more"); }}));
+  check_woken(
+      synchronous,
+      [](auto& coordinator) { coordinator.push(0, 0); },
+      [&](auto& coordinator) {
+        try {
+          wait(coordinator);
+        } catch (const JobEnded& ended) {
+          TORCH_CHECK(ended.what() == std::string("no more"));
+          return;
+        }
+        TORCH_CHECK(false, "no JobEnded");
+      },
+      act);
+}
+
+TEST_CASE("a server waits for the threads of all workers", "[coordinator]") {
+  check_woken(
+      synchronous,
+      [](auto& coordinator) { coordinator.close(); },
+      [](auto& coordinator) {
+        TORCH_CHECK(coordinator.drain(std::chrono::milliseconds(0)));
+      },
+      [](auto& coordinator) { coordinator.close(); });
+  // Once the job has ended, no longer than it is told to.
+  check_woken(
+      synchronous,
+      [](auto& coordinator) { coordinator.close(); },
+      [](auto& coordinator) {
+        TORCH_CHECK(!coordinator.drain(std::chrono::milliseconds(1)));
+      },
+      [](auto& coordinator) { coordinator.fail("no more"); });
+}
+
+}  // namespace
+}  // namespace dp::detail
