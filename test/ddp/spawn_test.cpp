@@ -181,8 +181,25 @@ TEST_CASE("the environment is torchrun's") {
   CHECK(env.master_addr == "127.0.0.1");
   CHECK(env.master_port == 1234);
   CHECK_FALSE(env.use_agent_store);
-  CHECK(variables.at("OMP_NUM_THREADS") == "1");
-  CHECK(variables.at("ROLE_WORLD_SIZE") == "3");
+  // All that its manual lists, and what its agent sets besides.
+  CHECK(variables ==
+        detail::RankEnvironment{{"LOCAL_RANK", "2"},
+                                {"RANK", "2"},
+                                {"GROUP_RANK", "0"},
+                                {"ROLE_RANK", "2"},
+                                {"ROLE_NAME", "default"},
+                                {"LOCAL_WORLD_SIZE", "3"},
+                                {"WORLD_SIZE", "3"},
+                                {"GROUP_WORLD_SIZE", "1"},
+                                {"ROLE_WORLD_SIZE", "3"},
+                                {"MASTER_ADDR", "127.0.0.1"},
+                                {"MASTER_PORT", "1234"},
+                                {"TORCHELASTIC_RESTART_COUNT", "0"},
+                                {"TORCHELASTIC_MAX_RESTARTS", "0"},
+                                {"TORCHELASTIC_RUN_ID", "spawn"},
+                                {"TORCHELASTIC_USE_AGENT_STORE", "False"},
+                                {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"},
+                                {"OMP_NUM_THREADS", "1"}});
 
   const auto some = [](const char* name) {
     return std::string(name) == "OMP_NUM_THREADS" ? "5" : nullptr;
@@ -194,11 +211,16 @@ TEST_CASE("the environment is torchrun's") {
 TEST_CASE("ranks get the environment, and this process keeps its own") {
   REQUIRE(::setenv("RANK", "77", 1) == 0);
   REQUIRE(::unsetenv("OMP_NUM_THREADS") == 0);
+  REQUIRE(::unsetenv("TORCH_NCCL_ASYNC_ERROR_HANDLING") == 0);
   at::set_num_threads(2);
   spawn(
       [](int local_rank) {
-        TORCH_CHECK(std::getenv("RANK") == std::to_string(local_rank));
-        TORCH_CHECK(std::getenv("OMP_NUM_THREADS") == std::string("1"));
+        const auto none = [](const char*) -> const char* { return nullptr; };
+        const auto port = std::stoi(std::getenv("MASTER_PORT"));
+        for (const auto& [name, value] :
+             detail::rank_environment(local_rank, 2, port, none)) {
+          TORCH_CHECK(std::getenv(name.c_str()) == value, name);
+        }
         TORCH_CHECK(at::get_num_threads() == 1);
       },
       2);
