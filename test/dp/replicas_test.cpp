@@ -2,6 +2,7 @@
 #include <torch/torch.h>
 
 #include <ATen/autocast_mode.h>
+#include <ATen/record_function.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 
 #include <atomic>
@@ -25,7 +26,7 @@ using test::Net;
 using test::on_cpus;
 using torch::Tensor;
 
-/// Counts how often it was made anew.
+/// Counts how often it was made anew, as each clone() does.
 struct CountedImpl : torch::nn::Cloneable<CountedImpl> {
   explicit CountedImpl(int* resets) : resets(resets) { reset(); }
   void reset() override {
@@ -366,7 +367,7 @@ TEST_CASE("a step allocates as much as the one before", "[dp]") {
   const auto images = torch::randn({6, 1, 8, 8});
   const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, counter);
   std::vector<std::pair<int64_t, int64_t>> steps;
-  for (int step = 0; step < 20; ++step) {
+  for (int step = 0; step < 100; ++step) {
     const int64_t count = counter->count;
     optimizer.zero_grad();
     model->forward(images).sum().backward();
@@ -385,6 +386,71 @@ int64_t bytes(const std::vector<Tensor>& tensors) {
     sum += static_cast<int64_t>(tensor.nbytes());
   }
   return sum;
+}
+
+/// Bytes that LibTorch's copies write while it lives, on any thread, and how
+/// many tensors it clones.
+class CopyCounter {
+ public:
+  CopyCounter()
+      : handle_(at::addGlobalCallback(at::RecordFunctionCallback(&count)
+                                          .scopes({at::RecordScope::FUNCTION})
+                                          .needsInputs(true))) {
+    bytes = 0;
+    clones = 0;
+  }
+  ~CopyCounter() { at::removeCallback(handle_); }
+  CopyCounter(const CopyCounter&) = delete;
+
+  static inline std::atomic<int64_t> bytes;
+  static inline std::atomic<int64_t> clones;
+
+ private:
+  static std::unique_ptr<at::ObserverContext> count(
+      const at::RecordFunction& call) {
+    const std::string name = call.name();
+    if (name == "aten::copy_") {
+      bytes += static_cast<int64_t>(call.inputs()[0].toTensor().nbytes());
+    }
+    clones += name == "aten::clone";
+    return nullptr;
+  }
+
+  at::CallbackHandle handle_;
+};
+
+/// State of several types; its forward does nothing.
+struct StateImpl : torch::nn::Cloneable<StateImpl> {
+  StateImpl() { reset(); }
+  void reset() override {
+    norm = register_module("norm", torch::nn::BatchNorm1d(7));
+    register_parameter("wide", torch::ones({5}, torch::kDouble));
+    register_parameter("again", norm->weight);
+    register_parameter("frozen", torch::ones({3}, torch::kHalf), false);
+  }
+  Tensor forward(const Tensor& x) { return x; }
+  torch::nn::BatchNorm1d norm{nullptr};
+};
+
+TEST_CASE("a step copies parameters and buffers once for each extra device",
+          "[dp]") {
+  const size_t count = GENERATE(1, 2, 4);
+  const auto net = std::make_shared<StateImpl>();
+  DataParallel model(net, on_cpus(count));
+  const auto x = torch::ones({8, 2});
+  model->forward(x);
+  model->reset_traffic();
+  const int64_t state = 4 * 4 * 7 + 8 + 8 * 5 + 2 * 3;
+  const auto extra = static_cast<int64_t>(count) - 1;
+  for (int64_t step = 1; step <= 20; ++step) {
+    const CopyCounter copies;
+    model->forward(x);
+    CHECK(copies.bytes == extra * state);
+    CHECK(copies.clones == 0);
+    for (size_t i = 1; i < count; ++i) {
+      CHECK(model->traffic()[i].state_bytes == step * state);
+    }
+  }
 }
 
 TEST_CASE("traffic is counted by replica", "[dp]") {
