@@ -1,16 +1,11 @@
 #include "dp/data_parallel.h"
 
-#include <algorithm>
-
-#include <ATen/Parallel.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/util/Exception.h>
 
-#include "dp/detail/carried_state.h"
 #include "dp/detail/devices.h"
 #include "dp/detail/gpu.h"
-#include "dp/detail/replica_error.h"
-#include "dp/detail/replica_threads.h"
+#include "dp/detail/replica_runner.h"
 #include "dp/detail/replicas.h"
 
 namespace dp {
@@ -94,7 +89,8 @@ class DataParallelState {
         rule_{
             devices_.size(), options_.chunk_sizes(), options_.chunk_weights()},
         traffic_(
-            std::make_shared<std::vector<TrafficCounter>>(devices_.size())) {
+            std::make_shared<std::vector<TrafficCounter>>(devices_.size())),
+        runner_(devices_) {
     check(rule_);
     TORCH_CHECK(options_.aggregate(),
                 "Expected a function to aggregate results, but got none");
@@ -148,18 +144,13 @@ class DataParallelState {
       job(0, *module_);
       return;
     }
-    start_threads();
-    const CarriedState state(devices_);
     std::vector<size_t> part_of(devices_.size());
     for (size_t i = 0; i < parts.size(); ++i) {
       part_of[parts[i].replica] = i;
     }
-    const auto replicas = replicas_of(parts);
-    const auto errors = threads_->run(replicas, [&](size_t replica) {
-      const CarriedState::Guard guard(state, replica);
+    runner_.run(replicas_of(parts), [&](size_t replica) {
       job(part_of[replica], (*replicas_)[replica]);
     });
-    throw_first(errors, replicas);
   }
 
   std::unique_ptr<TensorGatherer> gatherer(
@@ -172,54 +163,6 @@ class DataParallelState {
   }
 
  private:
-  void start_threads() {
-    if (!threads_) {
-      threads_ = std::make_unique<ReplicaThreads>(devices_.size());
-    }
-    std::vector<size_t> on_cpu;
-    for (size_t i = 0; i < devices_.size(); ++i) {
-      if (devices_[i].is_cpu()) {
-        on_cpu.push_back(i);
-      }
-    }
-    if (!on_cpu.empty()) {
-      share_out_intraop_threads(on_cpu);
-    }
-  }
-
-  /// With the caller's number of intra-op threads each, replicas on the CPU
-  /// would get in each other's way. The number is a thread's own, but setting
-  /// it also sets the one that new threads start with: the caller puts that
-  /// back.
-  void share_out_intraop_threads(const std::vector<size_t>& on_cpu) {
-    const int all = at::get_num_threads();
-    const int share = std::max(1, all / static_cast<int>(on_cpu.size()));
-    if (share == intraop_share_) {
-      return;
-    }
-    threads_->run(on_cpu, [share](size_t) {
-      at::get_num_threads();  // starts with the default, which must be over
-      at::set_num_threads(share);
-    });
-    at::set_num_threads(all);
-    intraop_share_ = share;
-  }
-
-  void throw_first(const std::vector<std::exception_ptr>& errors,
-                   const std::vector<size_t>& replicas) const {
-    for (size_t i = 0; i < errors.size(); ++i) {
-      if (errors[i]) {
-        rethrow_from(errors[i],
-                     c10::str("replica ",
-                              replicas[i],
-                              " of ",
-                              devices_.size(),
-                              " on ",
-                              devices_[replicas[i]]));
-      }
-    }
-  }
-
   DataParallelOptions options_;
   Devices devices_;
   torch::Device output_device_;
@@ -227,8 +170,7 @@ class DataParallelState {
   TrafficCounters traffic_;
   torch::nn::Module* module_ = nullptr;
   std::unique_ptr<Replicas> replicas_;  // null without devices
-  std::unique_ptr<ReplicaThreads> threads_;
-  int intraop_share_ = 0;
+  ReplicaRunner runner_;
 };
 
 }  // namespace detail

@@ -12,7 +12,6 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/Exception.h>
-#include <c10/util/StringUtil.h>
 
 #include "ddp/tensor_walk.h"
 
@@ -28,24 +27,13 @@ class TensorGatherer {
 /// Where in the result we are: "[1][\"loss\"]"; "" for the result itself.
 using Path = std::string;
 
-[[noreturn]] inline void refuse(const Path& path,
-                                const char* what,
-                                const std::string& first,
-                                const std::string& other,
-                                size_t part) {
-  TORCH_CHECK(false,
-              "Expected replicas to return ",
-              what,
-              " alike",
-              path.empty() ? "" : " in result",
-              path,
-              ", but got ",
-              first,
-              " first and ",
-              other,
-              " from part ",
-              part);
-}
+/// Says in what `first` and `other`, the first's and a part's, are not alike.
+/// @throws c10::Error always.
+[[noreturn]] void refuse(const Path& path,
+                         const char* what,
+                         const std::string& first,
+                         const std::string& other,
+                         size_t part);
 
 /// Gathers the tensors of `parts`, the replicas' results, into the first.
 /// Values that hold no tensor stay as they are in the first.

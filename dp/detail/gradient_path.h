@@ -11,11 +11,13 @@ namespace dp::detail {
 /// module's: a backward pass adds the replicas' gradients to that of the
 /// module's own forward. Parameters that need no gradient get none.
 ///
-/// A replica on another device sends its gradients as one piece for each dtype,
-/// from that device's autograd thread, so that replicas do not wait for each
-/// other; then they are added up, all parameters at once. With create_graph the
-/// same is done by differentiable operations, so it can be differentiated
-/// again. A parameter that no replica used gets no gradient, as in the module.
+/// Parameters go in groups, so that the gradients of the last layers are added
+/// up while those of the first are still computed. A replica on another device
+/// sends the gradients of a group as one piece, from that device's autograd
+/// thread, so that replicas do not wait for each other; then all of them are
+/// added up. With create_graph the same is done by differentiable operations,
+/// so it can be differentiated again. A parameter that no replica used gets no
+/// gradient, as in the module.
 void connect_gradients(const StateLayout& layout,
                        const std::vector<Replica*>& replicas,
                        const TrafficCounters& traffic);

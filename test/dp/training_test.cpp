@@ -273,6 +273,26 @@ TEST_CASE("frozen parameters, also from one step to the next", "[dp]") {
   CHECK_FALSE(model->forward(input).requires_grad());
 }
 
+TEST_CASE("sparse and dense gradients of one parameter", "[dp]") {
+  // Those of replicas 0 and 2 are dense.
+  struct WordsImpl : torch::nn::Cloneable<WordsImpl> {
+    WordsImpl() { reset(); }
+    void reset() override {
+      weight = register_parameter("weight", torch::ones({4, 2}));
+    }
+    Tensor forward(const Tensor& x) {
+      return x[0].item<int64_t>() % 2 == 0
+                 ? weight.index_select(0, x)
+                 : torch::embedding(weight, x, -1, false, /*sparse=*/true);
+    }
+    Tensor weight;
+  };
+  const auto net = std::make_shared<WordsImpl>();
+  DataParallel model(net, on_cpus(4));
+  model->forward(torch::arange(4)).sum().backward();
+  CHECK(net->weight.grad().equal(torch::ones({4, 2})));
+}
+
 /// Two names for one parameter, tied in reset() or after it.
 struct TiedImpl : torch::nn::Cloneable<TiedImpl> {
   explicit TiedImpl(bool in_reset) : in_reset(in_reset) {
@@ -357,6 +377,8 @@ struct MixedImpl : torch::nn::Cloneable<MixedImpl> {
     steps = register_buffer("steps", torch::tensor(7));
   }
   Tensor forward(const Tensor& x) {
+    // A replica's lies in memory as the module's does.
+    TORCH_CHECK(turned.strides() == at::IntArrayRef({1, 3}));
     const auto y = torch::linear(x, single).sum(1) + steps;
     return y * twice.sum() * scalar * half.to(torch::kFloat) *
                torch::abs(complex).sum() +
@@ -381,7 +403,6 @@ TEST_CASE("parameters of several types and layouts", "[dp]") {
     CHECK(close(other.grad(), item.value().grad(), 1e-2));
     CHECK(other.grad().strides() == item.value().grad().strides());
   }
-  CHECK(net->turned.strides() == at::IntArrayRef{1, 3});
 }
 
 TEST_CASE("gradients that share memory are added up apart", "[dp]") {
@@ -523,6 +544,29 @@ TEST_CASE("a forward that takes gradients by itself", "[dp]") {
   const torch::NoGradGuard no_grad;
   CHECK(close(model->forward(input), expected));
   CHECK(close(data_parallel(net, input, cpus(2)), expected));
+}
+
+TEST_CASE("many small parameters", "[dp]") {
+  // More than go in one group.
+  torch::nn::Sequential plain;
+  for (int i = 0; i < 100; ++i) {
+    plain->push_back(torch::nn::Linear(2, 2));
+    torch::nn::init::eye_(
+        plain->ptr(static_cast<size_t>(i))->named_parameters()["weight"]);
+  }
+  const auto net =
+      std::dynamic_pointer_cast<torch::nn::SequentialImpl>(plain->clone());
+  DataParallel model(net, on_cpus(3));
+  const auto input = torch::randn({6, 2});
+  plain->forward(input).pow(2).sum().backward();
+  model->forward(input).pow(2).sum().backward();
+  for (const auto& item : plain->named_parameters()) {
+    INFO(item.key());
+    CHECK(close(net->named_parameters()[item.key()].grad(),
+                item.value().grad(),
+                1e-3,
+                1e-4));
+  }
 }
 
 TEST_CASE("the graph outlives the wrapper", "[dp]") {
