@@ -73,7 +73,7 @@ Tensors all_reduce(const Tensors& flats, std::vector<MovedBytes>& moved) {
 }  // namespace
 
 LocalAllReduce::LocalAllReduce(
-    std::vector<std::shared_ptr<torch::nn::Module>> replicas,
+    const std::vector<std::shared_ptr<torch::nn::Module>>& replicas,
     const OptimizerFactory& make_optimizer)
     : replicas_(detail::list_replicas(replicas)), moved_(replicas.size()) {
   detail::broadcast_state(replicas_, moved_);

@@ -38,8 +38,9 @@ class LocalAllReduce {
   ///
   /// @param make_optimizer  called once for each replica
   /// @throws c10::Error when the replicas differ in a name, shape or dtype.
-  LocalAllReduce(std::vector<std::shared_ptr<torch::nn::Module>> replicas,
-                 const OptimizerFactory& make_optimizer);
+  LocalAllReduce(
+      const std::vector<std::shared_ptr<torch::nn::Module>>& replicas,
+      const OptimizerFactory& make_optimizer);
 
   /// All-reduces the gradients and steps every optimizer. `shares` as in
   /// LocalParameterServer.

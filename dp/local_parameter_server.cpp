@@ -5,7 +5,7 @@
 namespace dp {
 
 LocalParameterServer::LocalParameterServer(
-    std::vector<std::shared_ptr<torch::nn::Module>> replicas,
+    const std::vector<std::shared_ptr<torch::nn::Module>>& replicas,
     const OptimizerFactory& make_optimizer)
     : replicas_(detail::list_replicas(replicas)),
       optimizer_(make_optimizer(replicas_.trained[0])),

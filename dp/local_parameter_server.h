@@ -47,8 +47,9 @@ class LocalParameterServer {
   /// @param make_optimizer  for the trained parameters of the first; called
   ///   once
   /// @throws c10::Error when the replicas differ in a name, shape or dtype.
-  LocalParameterServer(std::vector<std::shared_ptr<torch::nn::Module>> replicas,
-                       const OptimizerFactory& make_optimizer);
+  LocalParameterServer(
+      const std::vector<std::shared_ptr<torch::nn::Module>>& replicas,
+      const OptimizerFactory& make_optimizer);
 
   /// Reduces, steps and broadcasts.
   ///
