@@ -68,9 +68,13 @@ void DistributedDataParallelBase::synchronize(torch::nn::Module& module) {
   if (!group_) {
     return;
   }
-  detail::verify_across_ranks(*group_,
-                              trained.front().tensor.device(),
-                              detail::describe_all(parameters, buffers));
+  auto specs = detail::describe_all(parameters, buffers);
+  auto tensors = detail::tensors_of(parameters);
+  for (const auto& buffer : buffers) {
+    tensors.push_back(buffer.tensor);
+  }
+  detail::number_devices(specs, tensors);
+  detail::verify_across_ranks(*group_, trained.front().tensor.device(), specs);
   detail::broadcast_from_rank_0(*group_, detail::tensors_of(parameters));
   detail::broadcast_from_rank_0(*group_, detail::tensors_of(buffers));
   reducer_ = std::make_unique<Reducer>(std::move(trained), group_, options_);

@@ -107,10 +107,14 @@ class DistributedDataParallelImpl : public DistributedDataParallelBase {
 /// The loss is to be the mean over a rank's batch, and batches of one size, for
 /// the mean over ranks to be the mean over the whole batch.
 ///
-/// @throws c10::Error on every rank when names, shapes, strides, dtypes or
-///   requires_grad of the parameters or buffers differ between ranks, naming
-///   the first; `backward()` throws on every rank when a parameter got no
-///   gradient on one, and when a rank has left.
+/// The parameters may lie on several devices (model parallel): every rank then
+/// has devices of its own and divides the module over them as the others do.
+/// GPUs of such a module compute on their default streams.
+///
+/// @throws c10::Error on every rank when names, shapes, strides, dtypes,
+///   requires_grad or the division over devices of the parameters or buffers
+///   differ between ranks, naming the first; `backward()` throws on every rank
+///   when a parameter got no gradient on one, and when a rank has left.
 ///
 /// Thread contract: one thread a model.
 ///

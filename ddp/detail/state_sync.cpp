@@ -31,7 +31,8 @@ struct Field {
 constexpr Field kFields[] = {{"shape", &TensorSpec::shape},
                              {"strides", &TensorSpec::strides},
                              {"dtype", &TensorSpec::dtype},
-                             {"requires_grad", &TensorSpec::requires_grad}};
+                             {"requires_grad", &TensorSpec::requires_grad},
+                             {"device", &TensorSpec::device}};
 
 std::string serialize(const std::vector<TensorSpec>& specs) {
   std::ostringstream text;
@@ -92,6 +93,26 @@ std::string mismatch_of(const std::vector<TensorSpec>& first,
          " is only on " + (rank_0_has_more ? "rank 0" : who);
 }
 
+/// In the order of their first tensors: the numbers of devices may be in
+/// another order on each rank.
+std::vector<std::vector<at::Tensor>> by_dtype_and_device(
+    const std::vector<at::Tensor>& tensors) {
+  using Key = std::tuple<c10::ScalarType, c10::DeviceType, c10::DeviceIndex>;
+  std::map<Key, size_t> places;
+  std::vector<std::vector<at::Tensor>> groups;
+  for (const auto& tensor : tensors) {
+    const auto device = tensor.device();
+    const Key key{tensor.scalar_type(), device.type(), device.index()};
+    const auto [place, is_new] = places.emplace(key, groups.size());
+    if (is_new) {
+      groups.emplace_back();
+    }
+    // A data tensor has its own version counter.
+    groups[place->second].push_back(tensor.variable_data());
+  }
+  return groups;
+}
+
 }  // namespace
 
 TensorSpec describe(const std::string& name,
@@ -102,7 +123,21 @@ TensorSpec describe(const std::string& name,
           to_text(tensor.sizes()),
           to_text(tensor.strides()),
           to_text(tensor.scalar_type()),
-          tensor.requires_grad() ? "true" : "false"};
+          tensor.requires_grad() ? "true" : "false",
+          ""};
+}
+
+void number_devices(std::vector<TensorSpec>& specs,
+                    const std::vector<at::Tensor>& tensors) {
+  std::vector<c10::Device> seen;
+  for (size_t i = 0; i < specs.size(); ++i) {
+    const auto device = tensors[i].device();
+    const auto found = std::find(seen.begin(), seen.end(), device);
+    specs[i].device = "number " + std::to_string(found - seen.begin() + 1);
+    if (found == seen.end()) {
+      seen.push_back(device);
+    }
+  }
 }
 
 std::string first_mismatch(const std::vector<std::vector<TensorSpec>>& ranks) {
@@ -131,16 +166,8 @@ void verify_across_ranks(c10d::Backend& group,
 
 void broadcast_from_rank_0(c10d::Backend& group,
                            const std::vector<at::Tensor>& tensors) {
-  using Key = std::tuple<c10::ScalarType, c10::DeviceType, c10::DeviceIndex>;
   c10::NoGradGuard no_grad;
-  std::map<Key, std::vector<at::Tensor>> groups;
-  for (const auto& tensor : tensors) {
-    const auto device = tensor.device();
-    // A data tensor has its own version counter.
-    groups[{tensor.scalar_type(), device.type(), device.index()}].push_back(
-        tensor.variable_data());
-  }
-  for (auto& [key, members] : groups) {
+  for (const auto& members : by_dtype_and_device(tensors)) {
     for (auto& chunk :
          torch::utils::take_tensors(members, kMessageBytes, false)) {
       std::vector<at::Tensor> flat{

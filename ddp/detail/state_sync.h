@@ -16,11 +16,19 @@ struct TensorSpec {
   std::string strides;
   std::string dtype;
   std::string requires_grad;
+  /// Which of the module's devices it lies on, "number 1" for that of the first
+  /// tensor; empty where ranks may differ in that.
+  std::string device;
 };
 
 TensorSpec describe(const std::string& name,
                     const std::string& kind,
                     const at::Tensor& tensor);
+
+/// Notes the devices in `specs`, which describe `tensors`. Tensors that share a
+/// device on one rank must do so on all, or the ranks' messages would differ.
+void number_devices(std::vector<TensorSpec>& specs,
+                    const std::vector<at::Tensor>& tensors);
 
 /// Pure: one line that names the first difference between rank 0's module and
 /// another's, or "" when all are equal. `ranks[r]` is the module of rank r.
@@ -33,9 +41,9 @@ void verify_across_ranks(c10d::Backend& group,
                          const std::vector<TensorSpec>& mine);
 
 /// Copies rank 0's values into the other ranks' tensors, a few large messages
-/// for many tensors. Collective. Works under no_grad rules and does not count
-/// as a modification for autograd, so that a graph that was recorded before
-/// stays valid.
+/// for many tensors of one dtype and device. Collective. Works under no_grad
+/// rules and does not count as a modification for autograd, so that a graph
+/// that was recorded before stays valid.
 void broadcast_from_rank_0(c10d::Backend& group,
                            const std::vector<at::Tensor>& tensors);
 

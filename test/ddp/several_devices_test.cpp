@@ -1,0 +1,214 @@
+// Modules whose parameters lie on several devices, as model parallel ones do,
+// under DistributedDataParallel. The devices are fakes: a program of its own.
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
+#include <torch/optim/sgd.h>
+#include <torch/types.h>
+
+#include "ddp/distributed_data_parallel.h"
+#include "test/support/catch.h"
+#include "test/support/fake_devices.h"
+#include "test/support/local_ranks.h"
+
+namespace ddp {
+namespace {
+
+using Catch::Contains;
+using test::fake_device;
+using test::FakeDeviceBackend;
+using test::Group;
+using test::run_ranks;
+using test::try_ranks;
+
+constexpr int64_t kBatch = 6;
+
+/// Linear(inputs, outputs), born on its device: Module::to() refuses fakes. The
+/// buffer counts forwards.
+struct LayerImpl : torch::nn::Module {
+  LayerImpl(int64_t inputs, int64_t outputs, torch::Device device)
+      : weight(register_parameter(
+            "weight", (torch::rand({inputs, outputs}) - 0.5).to(device))),
+        bias(register_parameter("bias", torch::rand({outputs}).to(device))),
+        count(register_buffer("count", torch::zeros({1}).to(device))) {}
+
+  torch::Tensor forward(const torch::Tensor& x) {
+    const torch::Tensor y = x.to(weight.device()).mm(weight) + bias;
+    const torch::NoGradGuard no_grad;
+    count.add_(1);
+    return y;
+  }
+
+  torch::Tensor weight, bias, count;
+};
+TORCH_MODULE(Layer);
+
+/// Two layers on the first device, two on the second. The last one can be left
+/// out.
+struct TwoStagesImpl : torch::nn::Module {
+  TwoStagesImpl(torch::Device front, torch::Device back)
+      : first(register_module("first", Layer(5, 8, front))),
+        middle(register_module("middle", Layer(8, 8, front))),
+        second(register_module("second", Layer(8, 7, back))),
+        last(register_module("last", Layer(7, 3, back))) {}
+
+  torch::Tensor forward(const torch::Tensor& x, bool uses_last = true) {
+    const auto y = middle(first(x).relu()).relu();
+    const auto z = second(y).relu();
+    return uses_last ? last(z).sum(1) : z.sum(1);
+  }
+
+  Layer first, middle, second, last;
+};
+TORCH_MODULE(TwoStages);
+
+/// Different on each rank.
+torch::Tensor batch_of(int64_t rank, int64_t step) {
+  const auto place = torch::arange(kBatch * 5, torch::kFloat32).view({-1, 5});
+  return torch::sin(place * (1.0 + static_cast<double>(rank)) +
+                    static_cast<double>(step));
+}
+
+void copy_state(const TwoStages& from, const TwoStages& to) {
+  const torch::NoGradGuard no_grad;
+  const auto copy = [](const auto& a, const auto& b) {
+    for (size_t i = 0; i < a.size(); ++i) {
+      b[i].copy_(a[i]);
+    }
+  };
+  copy(from->parameters(), to->parameters());
+  copy(from->buffers(), to->buffers());
+}
+
+/// What the ranks' gradients must be: the mean of what plain modules on the CPU
+/// compute from each rank's batch.
+std::vector<torch::Tensor> mean_gradients(const TwoStages& like,
+                                          int64_t ranks,
+                                          int64_t step) {
+  std::vector<torch::Tensor> sums;
+  for (int64_t rank = 0; rank < ranks; ++rank) {
+    TwoStages plain(torch::kCPU, torch::kCPU);
+    copy_state(like, plain);
+    plain->forward(batch_of(rank, step)).square().mean().backward();
+    const auto parameters = plain->parameters();
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      const auto part = parameters[i].grad() / static_cast<double>(ranks);
+      rank == 0 ? sums.push_back(part) : void(sums[i] += part);
+    }
+  }
+  return sums;
+}
+
+void check_close(const torch::Tensor& mine, const torch::Tensor& expected) {
+  TORCH_CHECK(torch::allclose(mine.cpu(), expected, 1e-4, 1e-6),
+              mine.cpu(),
+              " instead of ",
+              expected);
+}
+
+void train(const Group& real,
+           torch::Device front,
+           torch::Device back,
+           DistributedDataParallelOptions options) {
+  const auto group = c10::make_intrusive<FakeDeviceBackend>(real);
+  const TwoStages module(front, back);  // random: others on each rank
+  DistributedDataParallel model(module, options.process_group(group));
+  torch::optim::SGD optimizer(model->parameters(), 0.1);
+  for (int64_t step = 0; step < 4; ++step) {
+    const auto expected = mean_gradients(module, real->getSize(), step);
+    optimizer.zero_grad();
+    const auto input = batch_of(real->getRank(), step).to(front);
+    model->forward(input).square().mean().backward();
+    const auto parameters = module->parameters();
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      TORCH_CHECK(parameters[i].grad().device() == parameters[i].device());
+      check_close(parameters[i].grad(), expected[i]);
+    }
+    optimizer.step();
+    TORCH_CHECK(module->last->count.cpu().item<float>() == step + 1);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a module on two devices trains as on one") {
+  const int ranks = GENERATE(2, 3, 4);
+  const bool is_view = GENERATE(false, true);
+  const double cap = GENERATE(25.0, 1e-4);
+  CAPTURE(ranks, is_view, cap);
+  run_ranks(ranks, [&](const Group& group) {
+    const int first = 2 * group->getRank();
+    train(group,
+          fake_device(first),
+          fake_device(first + 1),
+          DistributedDataParallelOptions()
+              .gradient_as_bucket_view(is_view)
+              .first_bucket_cap_mb(cap)
+              .bucket_cap_mb(cap));
+  });
+}
+
+TEST_CASE("a rank may number its devices the other way round") {
+  run_ranks(2, [&](const Group& group) {
+    const int rank = group->getRank();
+    train(group,
+          fake_device(rank == 0 ? 1 : 2),
+          fake_device(rank == 0 ? 0 : 3),
+          DistributedDataParallelOptions());
+  });
+}
+
+TEST_CASE("ranks that divide the module differently are told where") {
+  const auto errors = try_ranks(3, [&](const Group& real) {
+    const int first = 2 * real->getRank();
+    const bool is_odd = real->getRank() == 1;
+    const auto group = c10::make_intrusive<FakeDeviceBackend>(real);
+    const TwoStages module(fake_device(first),
+                           fake_device(is_odd ? first : first + 1));
+    DistributedDataParallel model(
+        module, DistributedDataParallelOptions().process_group(group));
+  });
+  for (const auto& error : errors) {
+    CHECK_THAT(
+        error,
+        Contains("second.weight") &&
+            Contains("device number 2 on rank 0, but number 1 on rank 1"));
+  }
+}
+
+TEST_CASE("a gradient that is missing on one of two devices is named") {
+  const auto errors = try_ranks(2, [&](const Group& real) {
+    const int first = 2 * real->getRank();
+    const auto group = c10::make_intrusive<FakeDeviceBackend>(real);
+    const TwoStages module(fake_device(first), fake_device(first + 1));
+    DistributedDataParallel model(
+        module, DistributedDataParallelOptions().process_group(group));
+    for (int64_t step = 0; step < 3; ++step) {
+      const bool uses_last = step < 2 || real->getRank() == 0;
+      model->forward(batch_of(0, step).to(fake_device(first)), uses_last)
+          .sum()
+          .backward();
+    }
+  });
+  CHECK_THAT(errors[1], Contains("last.weight"));
+}
+
+TEST_CASE("a parameter that no rank used on one of two devices") {
+  run_ranks(2, [&](const Group& real) {
+    const int first = 2 * real->getRank();
+    const auto group = c10::make_intrusive<FakeDeviceBackend>(real);
+    const TwoStages module(fake_device(first), fake_device(first + 1));
+    DistributedDataParallel model(module,
+                                  DistributedDataParallelOptions()
+                                      .process_group(group)
+                                      .find_unused_parameters(true));
+    for (int64_t step = 0; step < 3; ++step) {
+      model->forward(batch_of(0, step).to(fake_device(first)), false)
+          .sum()
+          .backward();
+      TORCH_CHECK(!module->last->weight.grad().defined());
+      TORCH_CHECK(module->second->weight.grad().defined());
+    }
+  });
+}
+
+}  // namespace ddp
