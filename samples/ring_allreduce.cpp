@@ -18,6 +18,7 @@
 #include "samples/support/command_line.h"
 #include "samples/support/counting_backend.h"
 #include "samples/support/gather.h"
+#include "samples/support/median.h"
 #include "samples/support/program.h"
 #include "samples/support/ring_allreduce.h"
 #include "samples/support/socket_bytes.h"
@@ -51,12 +52,6 @@ struct Outcome {
 double slowest(double milliseconds) {
   const auto time = torch::tensor(milliseconds, torch::kFloat64);
   return ddp::reduce_tensor(time, ddp::Reduction::max).item<double>();
-}
-
-double median(std::vector<double> numbers) {
-  const auto middle = numbers.begin() + static_cast<int>(numbers.size()) / 2;
-  std::nth_element(numbers.begin(), middle, numbers.end());
-  return *middle;
 }
 
 // The end of what the GPU still does.
@@ -97,7 +92,7 @@ Outcome measure(const std::string& name,
           samples::gather(torch::tensor(group.take_bytes_sent())),
           samples::gather(torch::tensor(bytes)),
           samples::gather(torch::tensor(wire)),
-          median(times)};
+          samples::median(times)};
 }
 
 std::vector<Outcome> measure_all(const Options& options,

@@ -11,16 +11,6 @@ double milliseconds(int64_t nanoseconds) {
   return static_cast<double>(nanoseconds) / kNanosecondsPerMillisecond;
 }
 
-Spans phases(const std::vector<TraceEvent>& events, const std::string& name) {
-  std::vector<Span> spans;
-  for (const auto& event : events) {
-    if (event.kind == TraceEvent::Kind::phase && event.name == name) {
-      spans.push_back(event.span);
-    }
-  }
-  return unite(std::move(spans));
-}
-
 Spans all(const std::vector<TraceEvent>& events, TraceEvent::Kind kind) {
   std::vector<Span> spans;
   for (const auto& event : events) {
@@ -32,6 +22,16 @@ Spans all(const std::vector<TraceEvent>& events, TraceEvent::Kind kind) {
 }
 
 }  // namespace
+
+Spans phases(const std::vector<TraceEvent>& events, const std::string& name) {
+  std::vector<Span> spans;
+  for (const auto& event : events) {
+    if (event.kind == TraceEvent::Kind::phase && event.name == name) {
+      spans.push_back(event.span);
+    }
+  }
+  return unite(std::move(spans));
+}
 
 double phase_time(const std::vector<TraceEvent>& events,
                   const std::string& name,

@@ -39,6 +39,9 @@ struct StepTimes {
 /// "backward" and "optimizer" and what is in them.
 StepTimes step_times(const std::vector<TraceEvent>& events, int64_t steps);
 
+/// When a phase of this name ran.
+Spans phases(const std::vector<TraceEvent>& events, const std::string& name);
+
 /// Milliseconds that one pass through the phases of this name took.
 double phase_time(const std::vector<TraceEvent>& events,
                   const std::string& name,
