@@ -4,6 +4,7 @@
 
 #include <torch/csrc/autograd/variable.h>
 
+#include "ddp/detail/bucket_plan.h"
 #include "dp/detail/gradient_nodes.h"
 
 namespace dp::detail {
@@ -11,32 +12,38 @@ namespace {
 
 namespace ag = torch::autograd;
 
-/// At most as many tensors share a node: the engine walks along a node's inputs
-/// for each of them.
-constexpr size_t kMostInNode = 64;
-
-/// Slots whose gradients go together: of one flat tensor, so of one dtype.
+/// Slots whose gradients go together.
 using Group = std::vector<size_t>;
 
-/// Slots whose tensors need a gradient.
+/// At most as many share a node: the engine walks along a node's inputs for
+/// each of them.
+constexpr size_t kMostInGroup = 64;
+
+/// A group that has reached this is full, so that gradients are added up while
+/// they are in the cache, and their memory serves the next ones.
+constexpr int64_t kGroupBytes = 1 << 20;
+
+/// Slots whose tensors need a gradient, in the order in which those are
+/// expected.
 std::vector<Group> groups_of_trained(const StateLayout& layout) {
-  Group trained;
-  for (size_t i = 0; i < layout.slots.size(); ++i) {
+  std::vector<ddp::detail::GradientSpec> specs;
+  std::vector<size_t> reverse;
+  for (size_t i = layout.slots.size(); i-- > 0;) {
     if (layout.slots[i].source.requires_grad()) {
-      trained.push_back(i);
+      reverse.push_back(i);
     }
   }
-  const auto flat_of = [&](size_t slot) { return layout.slots[slot].flat; };
-  std::stable_sort(trained.begin(), trained.end(), [&](size_t a, size_t b) {
-    return flat_of(a) < flat_of(b);
-  });
+  for (const auto& slot : layout.slots) {
+    specs.push_back({slot.source.numel(), slot.dtype, slot.source.device()});
+  }
   std::vector<Group> groups;
-  for (const size_t slot : trained) {
-    if (groups.empty() || groups.back().size() == kMostInNode ||
-        flat_of(groups.back().back()) != flat_of(slot)) {
-      groups.emplace_back();
+  for (const auto& bucket :
+       ddp::detail::plan_buckets(specs, reverse, {kGroupBytes, kGroupBytes})) {
+    for (size_t begin = 0; begin < bucket.size(); begin += kMostInGroup) {
+      const size_t end = std::min(begin + kMostInGroup, bucket.size());
+      groups.emplace_back(bucket.begin() + static_cast<ptrdiff_t>(begin),
+                          bucket.begin() + static_cast<ptrdiff_t>(end));
     }
-    groups.back().push_back(slot);
   }
   return groups;
 }
