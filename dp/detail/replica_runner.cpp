@@ -6,6 +6,7 @@
 #include <c10/util/StringUtil.h>
 
 #include "dp/detail/carried_state.h"
+#include "dp/detail/intraop_pause.h"
 #include "dp/detail/replica_error.h"
 
 namespace dp::detail {
@@ -28,10 +29,14 @@ void ReplicaRunner::run(const std::vector<size_t>& replicas,
     share_out_intraop_threads();
   }
   const CarriedState state(devices_);
-  const auto errors = threads_->run(replicas, [&](size_t replica) {
-    const CarriedState::Guard guard(state, replica);
-    job(replica);
-  });
+  std::vector<std::exception_ptr> errors;
+  const auto run = [&] {
+    errors = threads_->run(replicas, [&](size_t replica) {
+      const CarriedState::Guard guard(state, replica);
+      job(replica);
+    });
+  };
+  on_cpu_.empty() ? run() : while_intraop_threads_sleep(run);
   for (size_t i = 0; i < errors.size(); ++i) {
     if (errors[i]) {
       rethrow_from(errors[i],
