@@ -1,5 +1,5 @@
-"""scripts/plot draws the files of the parameter server samples. Its sums are
-tested everywhere, its pictures where matplotlib is."""
+"""scripts/plot draws the files that samples write. Its sums are tested
+everywhere, its pictures where matplotlib is."""
 
 import importlib.util
 import os
@@ -12,6 +12,7 @@ from importlib.machinery import SourceFileLoader
 PLOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..",
                     "scripts", "plot")
 HEADER = "update,worker,staleness,loss\n"
+COSTS = "way,device,state,sent,received,memory_parameters,memory_results\n"
 
 
 def load():
@@ -68,6 +69,23 @@ class Numbers(PlotTest):
             with self.assertRaises(ValueError):
                 load().read(self.write("a.csv", text))
 
+    def test_costs(self):
+        path = self.write("costs.csv", COSTS + "DP,0,9,10,20,1,2\n"
+                          "DP,1,9,11,21,3,4\nDDP,0,9,12,22,5,6\n"
+                          "DDP,1,9,13,23,7,8\n")
+        self.assertTrue(load().has_costs(path))
+        self.assertEqual(load().read_costs(path),
+                         {"DP": [(10, 20, 3), (11, 21, 7)],
+                          "DDP": [(12, 22, 11), (13, 23, 15)]})
+        self.assertFalse(load().has_costs(self.write("a.csv", HEADER)))
+
+    def test_other_costs(self):
+        for text, error in ((COSTS, ValueError),
+                            (COSTS + "DP,0,9,10,20,1,2\n", ValueError),
+                            (COSTS + "RING,0,9,10,20,1,2\n", KeyError)):
+            with self.assertRaises(error):
+                load().read_costs(self.write("costs.csv", text))
+
 
 class Pictures(PlotTest):
     def test_without_matplotlib(self):
@@ -98,6 +116,23 @@ class Pictures(PlotTest):
         result = self.plot(python, os.path.join(self.folder, "none.csv"))
         self.assertEqual(result.returncode, 1)
         self.assertRegex(result.stderr, r"^plot: \S+none.csv: .*\n$")
+
+    @unittest.skipUnless(python_with_matplotlib(), "there is no matplotlib")
+    def test_costs(self):
+        costs = self.write("costs.csv", COSTS + "".join(
+            f"{way},{device},0,{device + 1},2,3,4\n"
+            for way in ("DP", "DDP") for device in range(3)))
+        result = self.plot(python_with_matplotlib(), costs)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        with open(os.path.join(self.folder, "out.svg")) as file:
+            svg = file.read()
+        self.assertIn("<!-- DistributedDataParallel -->", svg)
+        self.assertIn("<!-- MB sent and received a step -->", svg)
+        with open(costs, "a") as file:
+            file.write("DP,3,0,1,2,3,4\n")
+        result = self.plot(python_with_matplotlib(), costs)
+        self.assertEqual(result.returncode, 1)
+        self.assertRegex(result.stderr, r"^plot: \S+costs.csv: .*\n$")
 
 
 if __name__ == "__main__":
