@@ -37,6 +37,7 @@ TEST_CASE("50 steps equal those of the plain module", "[dp]") {
   const size_t count = GENERATE(1, 2, 3);
   torch::manual_seed(1);
   Net plain;
+  plain->to(torch::kDouble);
   plain->norm->eval();  // one set of statistics for any split
   plain->norm->running_mean.normal_(0, 0.1);
   plain->norm->running_var.uniform_(0.5, 1.5);
@@ -46,7 +47,7 @@ TEST_CASE("50 steps equal those of the plain module", "[dp]") {
   const auto one = make_optimizer(optimizer, plain->parameters());
   const auto many = make_optimizer(optimizer, model->parameters());
   for (int step = 0; step < 50; ++step) {
-    const auto images = torch::randn({7, 1, 8, 8});
+    const auto images = torch::randn({7, 1, 8, 8}, torch::kDouble);
     const auto labels = torch::randint(5, {7});
     one->zero_grad();
     torch::cross_entropy_loss(plain(images), labels).backward();
@@ -55,20 +56,22 @@ TEST_CASE("50 steps equal those of the plain module", "[dp]") {
     torch::cross_entropy_loss(model->forward(images), labels).backward();
     many->step();
   }
-  CHECK(differences(*plain, *net, 1e-3, 1e-5) == Names());
+  CHECK(differences(*plain, *net, 1e-9, 1e-12) == Names());
 }
 
 TEST_CASE("batch norm in training has the statistics of each part", "[dp]") {
+  const std::string optimizer = GENERATE("sgd", "momentum", "adam");
   torch::manual_seed(2);
   Net plain;
+  plain->to(torch::kDouble);
   const auto net = clone(plain.ptr());
   DataParallel model(net, on_cpus(3));
-  torch::optim::SGD one(plain->parameters(), 0.05);
-  torch::optim::SGD many(model->parameters(), 0.05);
+  const auto one = make_optimizer(optimizer, plain->parameters());
+  const auto many = make_optimizer(optimizer, model->parameters());
   for (int step = 0; step < 50; ++step) {
-    const auto images = torch::randn({8, 1, 8, 8});
+    const auto images = torch::randn({8, 1, 8, 8}, torch::kDouble);
     const auto labels = torch::randint(5, {8});
-    one.zero_grad();
+    one->zero_grad();
     // Each part by the plain module, whose running statistics only the first
     // part may change.
     const auto chunks = images.chunk(3);
@@ -83,13 +86,13 @@ TEST_CASE("batch norm in training has the statistics of each part", "[dp]") {
     plain->norm->running_var.data().copy_(var);
     plain->norm->num_batches_tracked.data().copy_(count);
     torch::cross_entropy_loss(torch::cat(outputs), labels).backward();
-    one.step();
-    many.zero_grad();
+    one->step();
+    many->zero_grad();
     torch::cross_entropy_loss(model->forward(images), labels).backward();
-    many.step();
+    many->step();
   }
   CHECK(net->norm->num_batches_tracked.item<int64_t>() == 50);
-  CHECK(differences(*plain, *net, 1e-3, 1e-5) == Names());
+  CHECK(differences(*plain, *net, 1e-9, 1e-12) == Names());
 }
 
 TEST_CASE("an uneven split changes nothing but who computes what", "[dp]") {
@@ -136,6 +139,7 @@ TEST_CASE("the gradient can be differentiated", "[dp]") {
   torch::manual_seed(4);
   torch::nn::Sequential plain(
       torch::nn::Linear(3, 8), torch::nn::Tanh(), torch::nn::Linear(8, 1));
+  plain->to(torch::kDouble);
   const auto net =
       std::dynamic_pointer_cast<torch::nn::SequentialImpl>(plain->clone());
   DataParallel model(net, on_cpus(3));
@@ -158,11 +162,11 @@ TEST_CASE("the gradient can be differentiated", "[dp]") {
     optimizer.step();
     return x.grad();
   };
-  for (int step = 0; step < 5; ++step) {
-    const auto data = torch::randn({8, 3});
+  for (int step = 0; step < 50; ++step) {
+    const auto data = torch::randn({8, 3}, torch::kDouble);
     const auto expected = train(plain, one, data);
-    CHECK(close(train(model, many, data), expected, 1e-3, 1e-5));
-    REQUIRE(differences(*plain, *net, 1e-3, 1e-5) == Names());
+    REQUIRE(close(train(model, many, data), expected, 1e-9, 1e-12));
+    REQUIRE(differences(*plain, *net, 1e-9, 1e-12) == Names());
   }
 }
 
