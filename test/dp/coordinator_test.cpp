@@ -1,5 +1,5 @@
-// Waits that are ended by an event: who is not woken waits for an hour here, and
-// the test with it.
+// Waits that are ended by an event: who is not woken waits for an hour here,
+// and the test with it.
 #include "dp/detail/coordinator.h"
 
 #include <torch/optim/sgd.h>
@@ -77,8 +77,7 @@ TEST_CASE("synchronous: the last push of a round wakes", "[coordinator]") {
       [](auto& coordinator) { coordinator.push(1, 0); });
 }
 
-TEST_CASE("asynchronous: an update, an end and a death wake",
-          "[coordinator]") {
+TEST_CASE("asynchronous: an update, an end and a death wake", "[coordinator]") {
   const auto act = GENERATE(values<Act>(
       {[](auto& coordinator) { coordinator.push(0, 0); },
        [](auto& coordinator) { coordinator.leave(0); },
@@ -116,9 +115,9 @@ TEST_CASE("the last worker that goes wakes those that have left",
 
 TEST_CASE("the end of the job wakes all who wait", "[coordinator]") {
   const auto wait = GENERATE(values<Act>({take(0), take_last()}));
-  const auto act = GENERATE(values<Act>(
-      {[](auto& coordinator) { coordinator.fail("no more"); },
-       [](auto& coordinator) { coordinator.lose(1, "no more"); }}));
+  const auto act = GENERATE(
+      values<Act>({[](auto& coordinator) { coordinator.fail("no more"); },
+                   [](auto& coordinator) { coordinator.lose(1, "no more"); }}));
   check_woken(
       synchronous,
       [](auto& coordinator) { coordinator.push(0, 0); },

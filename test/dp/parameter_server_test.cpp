@@ -413,6 +413,28 @@ TEST_CASE("servers can be used again", "[parameter_server]") {
   });
 }
 
+TEST_CASE("the last parameters arrive whole, however large",
+          "[parameter_server]") {
+  constexpr int64_t kRows = 4'000'000;  // 32 MB: more than sockets hold
+  LocalWorld world(3);
+  for (int round = 0; round < 2; ++round) {
+    world.run_ranks(Options(), [&](int rank, const Options& options) {
+      torch::nn::Linear net(1, kRows);
+      if (is_server(options)) {
+        serve(*net, sgd, options);
+        return;
+      }
+      ParameterClient client(net, options);
+      {
+        const torch::NoGradGuard no_grad;
+        net->bias.zero_();
+      }
+      client.finish();
+      TORCH_CHECK(net->bias.count_nonzero().item<int64_t>() > kRows / 2);
+    });
+  }
+}
+
 TEST_CASE("a finish that waits for long is no silence", "[parameter_server]") {
   const int servers = GENERATE(1, 2);
   LocalWorld world(servers + 2);
