@@ -2,6 +2,7 @@
 
 #include <latch>
 
+#include <ATen/Config.h>
 #include <ATen/Parallel.h>
 #include <ATen/TensorIterator.h>
 #include <ATen/ops/empty.h>
@@ -33,6 +34,11 @@ void after_fork_or_join() {}
 }  // namespace
 
 void while_intraop_threads_sleep(const std::function<void()>& work) {
+  // LibTorch's own thread pool does not spin, and serves the other threads too.
+  if (AT_PARALLEL_OPENMP == 0) {
+    work();
+    return;
+  }
   // An element for each thread. at::parallel_for would need this file's OpenMP
   // to be LibTorch's; a loop over a tensor runs inside LibTorch.
   const auto elements = at::empty({at::get_num_threads()}, at::kByte);
