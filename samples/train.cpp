@@ -32,6 +32,18 @@ int64_t share(const Recipe& recipe) {
   return (recipe.batch_size + world - 1) / world;
 }
 
+std::string ranks() {
+  return count_of(ddp::world_size(), "rank");
+}
+
+std::string describe_job(const Recipe& recipe) {
+  return format("%s over %s, rank 0 on %s, %ld images a rank and step",
+                ranks().c_str(),
+                ddp::process_group()->getBackendName().c_str(),
+                ddp::local_device().str().c_str(),
+                share(recipe));
+}
+
 fs::path checkpoint_file(const CheckpointOptions& options) {
   return fs::path(options.folder) / "checkpoint.pt";
 }
@@ -217,7 +229,7 @@ void run(const TrainOptions& options) {
   ParallelClassifier model(network);
 
   Report report;
-  report.begin(dataset, share(options.recipe));
+  report.begin(dataset, describe_job(options.recipe));
   const Score score = options.mode == Mode::test
                           ? evaluate(model, dataset.test, share(options.recipe))
                           : Training(options, dataset, model, report).run();
@@ -228,7 +240,7 @@ void run(const TrainOptions& options) {
                         parameter_hash(*network))
               << std::flush;
   }
-  report.end(score, time);
+  report.end(score, ranks(), time);
   ddp::destroy_process_group();
 }
 

@@ -34,6 +34,19 @@ Score to_score(const torch::Tensor& sums, int64_t count) {
           count};
 }
 
+template <class Forward>
+Score evaluate_alone(const Images& images,
+                     int64_t batch_size,
+                     c10::Device device,
+                     const Forward& forward) {
+  const torch::NoGradGuard no_grad;
+  const ddp::DistributedSampler sampler(
+      *images.size(),
+      ddp::DistributedSamplerOptions().num_replicas(1).rank(0).shuffle(false));
+  return to_score(add_up(images, sampler, batch_size, device, forward),
+                  static_cast<int64_t>(*images.size()));
+}
+
 }  // namespace
 
 Score evaluate(ParallelClassifier& model,
@@ -64,18 +77,23 @@ Score evaluate(ParallelClassifier& model,
 Score evaluate_here(Classifier& model,
                     const Images& images,
                     int64_t batch_size) {
-  const torch::NoGradGuard no_grad;
-  const ddp::DistributedSampler sampler(
-      *images.size(),
-      ddp::DistributedSamplerOptions().num_replicas(1).rank(0).shuffle(false));
   model.eval();
-  const auto sums =
-      add_up(images,
-             sampler,
-             batch_size,
-             model.parameters().front().device(),
-             [&](const torch::Tensor& batch) { return model.forward(batch); });
-  return to_score(sums, static_cast<int64_t>(*images.size()));
+  return evaluate_alone(
+      images,
+      batch_size,
+      model.parameters().front().device(),
+      [&](const torch::Tensor& batch) { return model.forward(batch); });
+}
+
+Score evaluate_here(ReplicatedClassifier& model,
+                    const Images& images,
+                    int64_t batch_size) {
+  model->eval();
+  return evaluate_alone(
+      images,
+      batch_size,
+      model->output_device(),
+      [&](const torch::Tensor& batch) { return model->forward(batch); });
 }
 
 }  // namespace samples

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ddp/distributed_data_parallel.h>
+#include <dp/data_parallel.h>
 
 #include <cstdint>
 
@@ -11,6 +12,9 @@ namespace samples {
 
 /// A classifier on all ranks.
 using ParallelClassifier = ddp::DistributedDataParallel<Classifier>;
+
+/// A classifier with replicas in this process.
+using ReplicatedClassifier = dp::DataParallel<Classifier>;
 
 /// How well images were classified, over all ranks.
 struct Score {
@@ -37,6 +41,13 @@ Score evaluate(ParallelClassifier& model,
 
 /// The same on this rank alone, of a plain classifier. Not collective.
 Score evaluate_here(Classifier& model,
+                    const Images& images,
+                    int64_t batch_size);
+
+/// The same on the replicas of this process. Not collective.
+///
+/// @param batch_size  images of all replicas at a time
+Score evaluate_here(ReplicatedClassifier& model,
                     const Images& images,
                     int64_t batch_size);
 

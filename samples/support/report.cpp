@@ -13,18 +13,13 @@ std::string title(const Place& place) {
   return format("epoch %ld/%ld", place.epoch, place.epochs);
 }
 
-std::string ranks() {
-  const int count = ddp::world_size();
-  return format("%d rank%s", count, count == 1 ? "" : "s");
-}
-
 }  // namespace
 
 Report::Report()
     : console_(ddp::rank() == 0 ? std::cout : silence_,
                ddp::rank() == 0 ? stdout_width() : 0) {}
 
-void Report::begin(const Dataset& dataset, int64_t share) {
+void Report::begin(const Dataset& dataset, const std::string& where) {
   const auto shape = dataset.train.shape();
   console_.line(format("%s: %zu images to train on, %zu to test, %ldx%ldx%ld",
                        dataset.name.c_str(),
@@ -33,11 +28,7 @@ void Report::begin(const Dataset& dataset, int64_t share) {
                        shape.channels,
                        shape.height,
                        shape.width));
-  console_.line(format("%s over %s, rank 0 on %s, %ld images a rank and step",
-                       ranks().c_str(),
-                       ddp::process_group()->getBackendName().c_str(),
-                       ddp::local_device().str().c_str(),
-                       share));
+  console_.line(where);
 }
 
 void Report::step(const Place& place, double loss) {
@@ -65,12 +56,14 @@ void Report::epoch(const Place& place,
              time.seconds()));
 }
 
-void Report::end(const Score& test, const Stopwatch& time) {
+void Report::end(const Score& test,
+                 const std::string& workers,
+                 const Stopwatch& time) {
   console_.line(format("test accuracy %.2f %% (%ld of %ld), %s, %.1f s",
                        test.percent(),
                        test.correct,
                        test.count,
-                       ranks().c_str(),
+                       workers.c_str(),
                        time.seconds()));
 }
 

@@ -17,15 +17,15 @@ struct Place {
   int64_t steps;
 };
 
-/// What `train` says, in one place: rank 0 prints it on standard output, the
-/// others keep silent. Not collective.
+/// What a training program says, in one place: rank 0 prints it on standard
+/// output, the others keep silent. Not collective.
 class Report {
  public:
   Report();
 
-  /// What is trained on what. `share` is the number of images that a rank has
-  /// in one step.
-  void begin(const Dataset& dataset, int64_t share);
+  /// What is trained on what. `where` says who computes, and how much of a
+  /// step: "2 ranks over gloo, 32 images a rank and step".
+  void begin(const Dataset& dataset, const std::string& where);
   void step(const Place& place, double loss);
   /// Draws the bar. Only when `wants_progress()`: a loss costs a wait for the
   /// device.
@@ -35,8 +35,11 @@ class Report {
              double loss,
              const Score& test,
              const Stopwatch& time);
-  /// The last line: what the test images say.
-  void end(const Score& test, const Stopwatch& time);
+  /// The last line: what the test images say. `workers` are those who trained:
+  /// "2 ranks".
+  void end(const Score& test,
+           const std::string& workers,
+           const Stopwatch& time);
 
   /// `epochs` that are complete and all `steps`, from the first on.
   void saved(const std::string& file, int64_t epochs, int64_t steps);

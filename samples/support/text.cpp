@@ -17,4 +17,8 @@ std::string format(const char* pattern, ...) {
   return text;
 }
 
+std::string count_of(int64_t count, const std::string& what) {
+  return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
+}
+
 }  // namespace samples

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 namespace samples {
@@ -11,5 +12,8 @@ namespace samples {
 ///   samples::format("loss %.9g", 0.25)
 /// @endcode
 [[gnu::format(printf, 1, 2)]] std::string format(const char* pattern, ...);
+
+/// "1 rank", "2 ranks"
+std::string count_of(int64_t count, const std::string& what);
 
 }  // namespace samples

@@ -72,8 +72,8 @@ void add_training(CLI::App& app, Given& given) {
       ->check(CLI::Range(int64_t{1}, kMost));
   app.add_option("--batch-size",
                  given.batch_size,
-                 "Images a step over all ranks, of which each takes its share, "
-                 "rounded up (64; cifar10 and synthetic 128)")
+                 "Images a step, of which each rank or replica takes its share "
+                 "(64; cifar10 and synthetic 128)")
       ->check(CLI::Range(int64_t{1}, kMost));
   app.add_option("--lr",
                  given.learning_rate,
@@ -112,14 +112,17 @@ void add_checkpoint(CLI::App& app, CheckpointOptions& checkpoint) {
   auto* folder = app.add_option("--checkpoint",
                                 checkpoint.folder,
                                 "Folder for checkpoint.pt, saved each epoch");
-  app.add_option(
-         "--checkpoint-every", checkpoint.every, "Save each so many steps, too")
-      ->check(CLI::Range(int64_t{1}, kMost))
-      ->needs(folder);
   app.add_flag("--resume",
                checkpoint.resume,
                "Go on from the checkpoint, if there is one")
       ->needs(folder);
+}
+
+void add_checkpoint_every(CLI::App& app, CheckpointOptions& checkpoint) {
+  app.add_option(
+         "--checkpoint-every", checkpoint.every, "Save each so many steps, too")
+      ->check(CLI::Range(int64_t{1}, kMost))
+      ->needs("--checkpoint");
 }
 
 void add_report(CLI::App& app, ReportOptions& report) {
@@ -171,6 +174,22 @@ TrainOptions complete(const Given& given) {
   return options;
 }
 
+std::variant<TrainOptions, EarlyExit> parse(CLI::App& app,
+                                            const Given& given,
+                                            int argc,
+                                            const char* const* argv) {
+  try {
+    app.parse(argc, argv);
+    return complete(given);
+  } catch (const CLI::CallForHelp&) {
+    return EarlyExit{0, app.help()};
+  } catch (const CLI::ParseError& error) {
+    return EarlyExit{
+        kUsageError,
+        app.get_name() + ": " + error.what() + " --help lists the options.\n"};
+  }
+}
+
 }  // namespace
 
 Recipe recipe_for(DatasetKind kind) {
@@ -197,17 +216,18 @@ std::variant<TrainOptions, EarlyExit> parse_train_options(
   add_data(app, given);
   add_device_options(app, given.options.device);
   add_checkpoint(app, given.options.checkpoint);
+  add_checkpoint_every(app, given.options.checkpoint);
   add_report(app, given.options.report);
-  try {
-    app.parse(argc, argv);
-    return complete(given);
-  } catch (const CLI::CallForHelp&) {
-    return EarlyExit{0, app.help()};
-  } catch (const CLI::ParseError& error) {
-    return EarlyExit{
-        kUsageError,
-        std::string("train: ") + error.what() + " --help lists the options.\n"};
-  }
+  return parse(app, given, argc, argv);
+}
+
+std::variant<TrainOptions, EarlyExit> parse_train_options(
+    CLI::App& app, int argc, const char* const* argv) {
+  Given given;
+  add_training(app, given);
+  add_data(app, given);
+  add_checkpoint(app, given.options.checkpoint);
+  return parse(app, given, argc, argv);
 }
 
 }  // namespace samples

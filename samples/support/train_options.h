@@ -9,6 +9,10 @@
 #include "samples/support/device.h"
 #include "samples/support/images.h"
 
+namespace CLI {
+class App;
+}
+
 namespace samples {
 
 enum class Mode { train, test };
@@ -20,8 +24,8 @@ enum class ModelKind { small_cnn, resnet18 };
 struct Recipe {
   ModelKind model;
   int64_t epochs;
-  /// Images in one step, over all ranks. Each rank takes its share, so that the
-  /// number of ranks changes neither the steps nor the learning rate.
+  /// Images in one step, over all ranks or replicas. Each takes its share, so
+  /// that their number changes neither the steps nor the learning rate.
   int64_t batch_size;
   double learning_rate;
 };
@@ -75,5 +79,11 @@ Recipe recipe_for(DatasetKind kind);
 /// @endcode
 std::variant<TrainOptions, EarlyExit> parse_train_options(
     int argc, const char* const* argv);
+
+/// The same for a program of one process, whose name and further options are in
+/// `app`. Without what is for ranks and single steps: TrainOptions::device,
+/// TrainOptions::report and CheckpointOptions::every.
+std::variant<TrainOptions, EarlyExit> parse_train_options(
+    CLI::App& app, int argc, const char* const* argv);
 
 }  // namespace samples

@@ -5,6 +5,8 @@
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/linear.h>
 
+#include "samples/support/device_list.h"
+
 namespace samples {
 namespace {
 
@@ -20,20 +22,6 @@ void add_layers(torch::nn::Sequential& stage,
 
 torch::Device gpu(int index) {
   return {torch::kCUDA, static_cast<torch::DeviceIndex>(index)};
-}
-
-torch::Device parse(const std::string& name, int gpu_count) {
-  const torch::Device device(name);
-  // LibTorch takes cuda:256 for cuda:0.
-  const bool is_gpu = device.is_cuda() && device.str() == name &&
-                      device.index() >= 0 && device.index() < gpu_count;
-  TORCH_CHECK(device.is_cpu() || is_gpu,
-              "Expected cpu or cuda:N in --devices, N below ",
-              gpu_count,
-              ", the number of GPUs that LibTorch sees, but got ",
-              name,
-              ".");
-  return device;
 }
 
 }  // namespace
@@ -57,7 +45,8 @@ StageDevices choose_stages(const std::vector<std::string>& given,
               " ranks on this host, but got ",
               c10::Join(",", given),
               ".");
-  return {parse(given[first], gpu_count), parse(given[first + 1], gpu_count)};
+  return {parse_device(given[first], gpu_count),
+          parse_device(given[first + 1], gpu_count)};
 }
 
 TwoStages::TwoStages(const StageSizes& sizes, const StageDevices& devices)

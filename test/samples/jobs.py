@@ -50,7 +50,8 @@ class Result:
     def score(self):
         """Correct and all test images."""
         (score,) = self.find(
-            r"test accuracy \S+ % \((\d+) of (\d+)\), \d+ ranks?, \S+ s")
+            r"test accuracy \S+ % \((\d+) of (\d+)\), "
+            r"\d+ (?:rank|replica)s?, \S+ s")
         return tuple(map(int, score))
 
 

@@ -1,5 +1,6 @@
 #include "samples/support/train_options.h"
 
+#include <CLI/CLI.hpp>
 #include <sstream>
 
 #include "samples/support/console.h"
@@ -147,6 +148,27 @@ TEST_CASE("what cannot be meant is refused in one line") {
              Contains("--data"));
 }
 
+TEST_CASE("a program of one process has no options of ranks") {
+  const auto parse_in = [](std::vector<const char*> words) {
+    CLI::App app("Trains.", "other");
+    words.insert(words.begin(), "other");
+    return parse_train_options(
+        app, static_cast<int>(words.size()), words.data());
+  };
+  const auto parsed = parse_in({"--epochs=3", "--checkpoint=here", "--resume"});
+  const auto& options = std::get<TrainOptions>(parsed);
+  CHECK(options.recipe.epochs == 3);
+  CHECK(options.recipe.batch_size == 64);
+  CHECK(options.checkpoint.folder == "here");
+  CHECK(options.checkpoint.resume);
+  for (const auto* flag :
+       {"--gpus=0", "--backend=gloo", "--no-cuda", "--print-hash"}) {
+    const auto refused = parse_in({flag});
+    CHECK_THAT(std::get<EarlyExit>(refused).text,
+               Catch::Contains("other: ") && Catch::Contains(flag));
+  }
+}
+
 TEST_CASE("help is no error and names the options") {
   const auto parsed = parse({"--help"});
   const auto& exit = std::get<EarlyExit>(parsed);
@@ -189,6 +211,12 @@ TEST_CASE("process_group_options: GPUs that cannot be") {
   CHECK_THROWS_WITH(choose({4}, 1, 4),
                     Catch::Contains("ids below 4") && Catch::Contains("got 4"));
   CHECK_THROWS_WITH(choose({-1}, 1, 4), Catch::Contains("but got -1"));
+}
+
+TEST_CASE("a count with its word") {
+  CHECK(count_of(0, "rank") == "0 ranks");
+  CHECK(count_of(1, "rank") == "1 rank");
+  CHECK(count_of(2, "rank") == "2 ranks");
 }
 
 TEST_CASE("format is printf into a string") {

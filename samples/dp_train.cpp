@@ -1,0 +1,274 @@
+// Trains an image classifier in one process, on all GPUs or on the devices that
+// one names. What one learns: the wrapper is all that differs from a training
+// on one device. The optimizer and the checkpoint see the network itself, so
+// the plain network loads the file, and `train` does. The bytes between the
+// first device and each replica are printed at the end, those of tests
+// included.
+//
+//   dp_train
+//   dp_train --devices cuda:0,cuda:1 --dataset cifar10 --data DIR
+//   dp_train --devices cpu,cpu,cpu --checkpoint DIR
+//   dp_train --mode test --checkpoint DIR
+#include <ddp/checkpoint.h>
+#include <dp/data_parallel.h>
+#include <torch/cuda.h>
+#include <torch/data/dataloader.h>
+#include <torch/nn/modules/dropout.h>
+#include <torch/optim/sgd.h>
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <iostream>
+
+#include "samples/support/augment.h"
+#include "samples/support/choices.h"
+#include "samples/support/device_list.h"
+#include "samples/support/learning_rate.h"
+#include "samples/support/program.h"
+#include "samples/support/replica_traffic.h"
+#include "samples/support/report.h"
+#include "samples/support/text.h"
+#include "samples/support/train_options.h"
+
+namespace {
+
+using namespace samples;
+namespace fs = std::filesystem;
+
+struct Options : TrainOptions {
+  std::vector<std::string> devices;
+  bool no_dropout = false;
+};
+
+std::string replicas(const ReplicatedClassifier& model) {
+  return count_of(std::max<int64_t>(model->devices().size(), 1), "replica");
+}
+
+std::string describe_job(const Options& options,
+                         const ReplicatedClassifier& model) {
+  const auto& devices = model->devices();
+  return format("%s on %s, %ld images a step",
+                replicas(model).c_str(),
+                devices.empty() ? "cpu" : c10::Join(", ", devices).c_str(),
+                options.recipe.batch_size);
+}
+
+std::string checkpoint_file(const Options& options) {
+  return fs::path(options.checkpoint.folder) / "checkpoint.pt";
+}
+
+std::shared_ptr<Classifier> make_network(const Options& options,
+                                         const Dataset& dataset) {
+  auto network = make_model(options.recipe.model, dataset);
+  for (const auto& module : network->modules()) {
+    auto* dropout = module->as<torch::nn::Dropout>();
+    if (dropout != nullptr && options.no_dropout) {
+      dropout->options.p(0);
+    }
+  }
+  return network;
+}
+
+// Our networks have no clone(), so the wrapper is told how to make another.
+ReplicatedClassifier wrap(const std::shared_ptr<Classifier>& network,
+                          const Options& options,
+                          const Dataset& dataset) {
+  const auto devices = devices_or_gpus(
+      options.devices, static_cast<int>(torch::cuda::device_count()));
+  if (!devices.empty()) {
+    network->to(devices.front());
+  }
+  return ReplicatedClassifier(
+      network, dp::DataParallelOptions().devices(devices).make_replica([&] {
+        return make_network(options, dataset);
+      }));
+}
+
+// A training that can be gone on with after each epoch.
+class Training {
+ public:
+  Training(const Options& options,
+           const Dataset& dataset,
+           ReplicatedClassifier model,
+           Report& report);
+
+  /// Trains what is left of the epochs and returns the last test's score.
+  Score run();
+
+ private:
+  void resume();
+  void save(int64_t next_epoch);
+  double train_epoch(int64_t epoch);
+  torch::Tensor train_batch(const torch::data::Example<>& batch);
+  void set_learning_rate(const Place& place);
+  Place place(int64_t epoch) const;
+  Score test() {
+    return evaluate_here(model_, dataset_.test, options_.recipe.batch_size);
+  }
+
+  const Options& options_;
+  const Dataset& dataset_;
+  ReplicatedClassifier model_;
+  Report& report_;
+  torch::optim::SGD optimizer_;
+  ddp::DistributedSampler sampler_;
+  ddp::Checkpoint checkpoint_;
+};
+
+Training::Training(const Options& options,
+                   const Dataset& dataset,
+                   ReplicatedClassifier model,
+                   Report& report)
+    : options_(options),
+      dataset_(dataset),
+      model_(std::move(model)),
+      report_(report),
+      optimizer_(model_->parameters(),
+                 torch::optim::SGDOptions(options.recipe.learning_rate)
+                     .momentum(0.9)
+                     .nesterov(true)
+                     .weight_decay(5e-4)),
+      sampler_(*dataset.train.size(),
+               ddp::DistributedSamplerOptions().seed(options.seed)),
+      checkpoint_(model_->module()) {
+  checkpoint_.optimizer(optimizer_).sampler(sampler_);
+  if (!options.checkpoint.folder.empty()) {
+    fs::create_directories(options.checkpoint.folder);
+  }
+}
+
+Score Training::run() {
+  if (options_.checkpoint.resume) {
+    resume();
+  }
+  std::optional<Score> score;
+  for (int64_t epoch = checkpoint_.epoch(); epoch < options_.recipe.epochs;
+       ++epoch) {
+    const Stopwatch time;
+    const double loss = train_epoch(epoch);
+    score = test();
+    report_.epoch(place(epoch), loss, *score, time);
+    save(epoch + 1);
+  }
+  return score ? *score : test();
+}
+
+void Training::resume() {
+  const auto file = checkpoint_file(options_);
+  if (!fs::exists(file)) {
+    report_.nothing_to_resume(file);
+    return;
+  }
+  checkpoint_.load(file);
+  report_.resumed(file, checkpoint_.epoch(), checkpoint_.step());
+}
+
+void Training::save(int64_t next_epoch) {
+  if (options_.checkpoint.folder.empty()) {
+    return;
+  }
+  const auto file = checkpoint_file(options_);
+  checkpoint_.epoch(next_epoch).save(file);
+  report_.saved(file, next_epoch, checkpoint_.step());
+}
+
+// Returns the mean loss of the images.
+double Training::train_epoch(int64_t epoch) {
+  auto loader = torch::data::make_data_loader(
+      dataset_.train, sampler_, options_.recipe.batch_size);
+  auto sum = torch::zeros(
+      {}, torch::dtype(torch::kFloat64).device(model_->output_device()));
+  sampler_.set_epoch(epoch);
+  model_->train();
+  for (const auto& batch : *loader) {
+    const Place here = place(epoch);
+    set_learning_rate(here);
+    const auto loss = train_batch(batch);
+    sum += loss * batch.data.size(0);
+    checkpoint_.step(checkpoint_.step() + 1);
+    if (report_.wants_progress()) {
+      report_.progress(here, loss.item<double>());
+    }
+  }
+  return sum.item<double>() / static_cast<double>(*dataset_.train.size());
+}
+
+torch::Tensor Training::train_batch(const torch::data::Example<>& batch) {
+  const bool augments = options_.data.kind == DatasetKind::cifar10;
+  const auto images = augments ? crop_and_flip(batch.data) : batch.data;
+  optimizer_.zero_grad();
+  // Each replica gets its part of the images; the scores come back together.
+  const auto scores = model_->forward(images);
+  const auto loss =
+      torch::cross_entropy_loss(scores, batch.target.to(scores.device()));
+  loss.backward();  // the replicas' gradients are added to the network's
+  optimizer_.step();
+  return loss.detach();
+}
+
+void Training::set_learning_rate(const Place& place) {
+  optimizer_.param_groups()[0].options().set_lr(
+      cosine_learning_rate(options_.recipe.learning_rate,
+                           (place.epoch - 1) * place.steps + place.step - 1,
+                           place.epochs * place.steps));
+}
+
+// The step is the one whose images the sampler gave out last.
+Place Training::place(int64_t epoch) const {
+  const auto batches = [&](size_t images) {
+    const int64_t batch = options_.recipe.batch_size;
+    return (static_cast<int64_t>(images) + batch - 1) / batch;
+  };
+  return {epoch + 1,
+          options_.recipe.epochs,
+          batches(sampler_.position()),
+          batches(sampler_.size())};
+}
+
+void run(const Options& options) {
+  const Stopwatch time;
+  const Dataset dataset = load_dataset(options.data);
+  torch::manual_seed(options.seed);
+  const auto network = make_network(options, dataset);
+  if (options.mode == Mode::test) {
+    ddp::load_state_dict(*network, checkpoint_file(options));
+  }
+  auto model = wrap(network, options, dataset);
+  // Making replicas drew numbers, too; the training begins at one place,
+  // however many there are.
+  torch::manual_seed(options.seed);
+
+  Report report;
+  report.begin(dataset, describe_job(options, model));
+  const Score score =
+      options.mode == Mode::test
+          ? evaluate_here(model, dataset.test, options.recipe.batch_size)
+          : Training(options, dataset, model, report).run();
+  report.end(score, replicas(model), time);
+  std::cout << to_table(model->traffic());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  CLI::App app(
+      "Trains a network on images, in one process, with a replica on each of "
+      "several devices.",
+      "dp_train");
+  add_devices_option(app,
+                     options.devices,
+                     "all GPUs; where there is none, the network itself on the "
+                     "CPU");
+  app.add_flag("--no-dropout",
+               options.no_dropout,
+               "Without dropout, whose random numbers each number of replicas "
+               "draws otherwise");
+  const auto parsed = parse_train_options(app, argc, argv);
+  if (const auto* exit = std::get_if<EarlyExit>(&parsed)) {
+    (exit->code == 0 ? std::cout : std::cerr) << exit->text;
+    return exit->code;
+  }
+  static_cast<TrainOptions&>(options) = std::get<TrainOptions>(parsed);
+  return run_program("dp_train", [&] { run(options); });
+}
