@@ -346,6 +346,33 @@ TEST_CASE("any dtype; shared, frozen, unused parameters; buffers",
       });
 }
 
+TEST_CASE("a gradient that is no more counts as zero", "[parameter_server]") {
+  LocalWorld world(3);
+  world.run_ranks(Options(), [&](int rank, const Options& options) {
+    torch::nn::Linear net(2, 1);
+    {
+      const torch::NoGradGuard no_grad;
+      net->weight.zero_();
+    }
+    if (is_server(options)) {
+      serve(*net, plain_sgd, options);
+      return;
+    }
+    ParameterClient client(net, options);
+    for (int step = 0; step < 2; ++step) {
+      client.pull();
+      net->zero_grad();
+      if (step == 0 || client.worker() == 1) {
+        net->weight.mutable_grad() = torch::full({1, 2}, 2.0);
+      }
+      client.push();
+    }
+    client.finish();
+    // The mean of 2 and 2, then that of 0 and 2.
+    TORCH_CHECK(net->weight.eq(-3).all().item<bool>(), net->weight);
+  });
+}
+
 TEST_CASE("the hook sees each update before it", "[parameter_server]") {
   const bool is_synchronous = GENERATE(true, false);
   std::vector<Update> seen;
