@@ -14,7 +14,9 @@ namespace {
 using Policy = std::unique_ptr<UpdatePolicy>;
 using Act = std::function<void(Coordinator&)>;
 
+// Who is not woken looks again after its patience.
 constexpr std::chrono::hours kPatience{1};
+constexpr std::chrono::seconds kBound{30};
 
 Policy synchronous() {
   return synchronous_updates({"worker 0", "worker 1"});
@@ -65,7 +67,10 @@ void check_woken(const std::function<Policy()>& make_policy,
     });
     begins.get_future().wait();
     act(coordinator);
+    const bool is_woken = waiting.wait_for(kBound) == std::future_status::ready;
+    coordinator.close();  // wakes who still waits
     waiting.get();
+    REQUIRE(is_woken);
   }
 }
 
