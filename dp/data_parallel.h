@@ -201,6 +201,11 @@ class DataParallelImpl : public DataParallelBase {
 /// the optimizer, and one host; `ddp::DistributedDataParallel` has neither
 /// limit and is the better choice for a training of any length.
 ///
+/// Large results burden that device. A forward that takes the targets, too, and
+/// returns its mean loss leaves them where they are: with `aggregate(dp::mean)`
+/// the result is the mean loss of the batch, in whatever parts it was split
+/// (samples/loss_in_module.cpp).
+///
 /// @throws c10::Error when devices are not there or named twice, when the
 ///   module cannot be cloned or is not on the first device, when inputs do not
 ///   split alike and results do not fit together. An error in a replica waits

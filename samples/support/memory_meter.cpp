@@ -2,6 +2,7 @@
 
 #include <c10/core/Allocator.h>
 
+#include <algorithm>
 #include <atomic>
 #include <mutex>
 #include <unordered_map>
@@ -10,7 +11,7 @@ namespace samples {
 
 class MemoryMeter::Ledger {
  public:
-  explicit Ledger(size_t owners) : live_(owners) {}
+  explicit Ledger(size_t owners) : live_(owners), peak_(owners) {}
 
   std::atomic<bool> is_counting{false};
 
@@ -18,13 +19,14 @@ class MemoryMeter::Ledger {
     const std::lock_guard lock(mutex_);
     blocks_.clear();
     live_.assign(live_.size(), 0);
+    peak_ = live_;
   }
 
   void add(const void* memory, size_t owner, int64_t bytes) {
     const std::lock_guard lock(mutex_);
     forget(memory);  // freed where nobody looked
     blocks_[memory] = {owner, bytes};
-    live_[owner] += bytes;
+    grow(owner, bytes);
   }
 
   void remove(const void* memory) {
@@ -37,7 +39,7 @@ class MemoryMeter::Ledger {
     if (const auto found = blocks_.find(memory); found != blocks_.end()) {
       auto& block = found->second;
       live_[block.owner] -= block.bytes;
-      live_[owner] += block.bytes;
+      grow(owner, block.bytes);
       block.owner = owner;
     }
   }
@@ -47,11 +49,26 @@ class MemoryMeter::Ledger {
     return live_;
   }
 
+  std::vector<int64_t> peak() const {
+    const std::lock_guard lock(mutex_);
+    return peak_;
+  }
+
+  void reset_peak() {
+    const std::lock_guard lock(mutex_);
+    peak_ = live_;
+  }
+
  private:
   struct Block {
     size_t owner;
     int64_t bytes;
   };
+
+  void grow(size_t owner, int64_t bytes) {
+    live_[owner] += bytes;
+    peak_[owner] = std::max(peak_[owner], live_[owner]);
+  }
 
   void forget(const void* memory) {
     if (const auto found = blocks_.find(memory); found != blocks_.end()) {
@@ -63,6 +80,7 @@ class MemoryMeter::Ledger {
   mutable std::mutex mutex_;
   std::unordered_map<const void*, Block> blocks_;
   std::vector<int64_t> live_;
+  std::vector<int64_t> peak_;
 };
 
 /// What LibTorch's allocators tell of a thread with a scope.
@@ -108,6 +126,14 @@ bool MemoryMeter::is_counting() const {
 
 std::vector<int64_t> MemoryMeter::live() const {
   return ledger_->live();
+}
+
+std::vector<int64_t> MemoryMeter::peak() const {
+  return ledger_->peak();
+}
+
+void MemoryMeter::reset_peak() {
+  ledger_->reset_peak();
 }
 
 void MemoryMeter::move(const torch::Tensor& tensor, size_t owner) {

@@ -43,6 +43,9 @@ class MemoryMeter {
 
   /// Bytes of each owner that are not freed yet.
   std::vector<int64_t> live() const;
+  /// The most that each owner had at one time since `start` or `reset_peak`.
+  std::vector<int64_t> peak() const;
+  void reset_peak();
 
   /// From now on the memory of `tensor` is that of `owner`, if it was allocated
   /// in a scope.

@@ -1,6 +1,13 @@
+#include <dp/data_parallel.h>
+#include <torch/nn/modules/linear.h>
 #include <torch/types.h>
 
+#include <cmath>
+
 #include "samples/support/device_list.h"
+#include "samples/support/first_device_memory.h"
+#include "samples/support/gradients.h"
+#include "samples/support/memory_meter.h"
 #include "samples/support/replica_traffic.h"
 #include "test/support/catch.h"
 
@@ -76,6 +83,126 @@ TEST_CASE("traffic of replicas as a sum and as a table", "[replica_traffic]") {
         " gradients from\n"
         "replica 0, cuda:1                10             20             30"
         "             40\n");
+}
+
+TEST_CASE("gradients are copied, in order", "[gradients]") {
+  torch::nn::Linear net(2, 1);
+  CHECK_THROWS_WITH(
+      copy_gradients(*net),
+      Catch::Contains("Expected a gradient of weight, but got none."));
+  net(torch::tensor({{2.0, 3.0}})).sum().backward();
+  const auto gradients = copy_gradients(*net);
+  net->zero_grad(/*set_to_none=*/false);
+  REQUIRE(gradients.size() == 2);
+  CHECK(torch::equal(gradients[0], torch::tensor({{2.0F, 3.0F}})));
+  CHECK(torch::equal(gradients[1], torch::tensor({1.0F})));
+}
+
+TEST_CASE("how far gradients are apart", "[gradients]") {
+  const std::vector<torch::Tensor> a{torch::tensor({1.0, -8.0}),
+                                     torch::tensor({{3.0}})};
+  auto b = a;
+  CHECK(relative_difference(b, a) == 0);
+  b[1] = torch::tensor({{5.0}});
+  CHECK(relative_difference(b, a) == 0.25);  // 2 of 8
+  b[0] = torch::tensor({1.0, std::nan("")});
+  CHECK(std::isnan(relative_difference(b, a)));
+}
+
+torch::Tensor take(int64_t bytes) {
+  return torch::empty({bytes}, torch::kUInt8);
+}
+
+TEST_CASE("memory that tensors take at most", "[first_device_memory]") {
+  FirstDeviceMemory memory(kCpu);
+  CHECK_FALSE(memory.sees_backward());
+  const auto stays = take(5000);
+  memory.reset();
+  CHECK(memory.peak() == 0);
+  {
+    const auto one = take(1000);
+    take(200);
+    take(300);
+  }
+  CHECK(memory.peak() == 1300);
+  const auto more = take(400);
+  CHECK(memory.peak() == 1300);
+  memory.reset();
+  CHECK(memory.peak() == 0);
+  const auto again = take(70);
+  CHECK(memory.peak() == 70);
+}
+
+TEST_CASE("memory of another replica does not count", "[first_device_memory]") {
+  FirstDeviceMemory memory(kCpu);
+  memory.reset();
+  {
+    const auto scope = memory.scope(/*is_first=*/true);
+    take(100);
+  }
+  {
+    const auto scope = memory.scope(/*is_first=*/false);
+    take(3000);
+  }
+  CHECK(memory.peak() == 100);
+  take(4000);
+  CHECK(memory.peak() == 4000);
+}
+
+/// Returns a copy of its rows.
+struct CopyNet : torch::nn::Module {
+  CopyNet(const FirstDeviceMemory& memory, bool is_first)
+      : memory(memory), is_first(is_first) {}
+  torch::Tensor forward(const torch::Tensor& rows) {
+    const auto scope = memory.scope(is_first);
+    return rows.clone();
+  }
+  const FirstDeviceMemory& memory;
+  bool is_first;
+};
+
+TEST_CASE("of replicas the first one's memory counts, and what is gathered",
+          "[first_device_memory]") {
+  const int64_t first = GENERATE(1, 5, 6);
+  const auto rows = torch::ones({6, 1000}, torch::kUInt8);
+  FirstDeviceMemory memory(kCpu);
+  dp::DataParallel model(std::make_shared<CopyNet>(memory, true),
+                         dp::DataParallelOptions()
+                             .devices({kCpu, kCpu})
+                             .chunk_sizes({first, 6 - first})
+                             .make_replica([&] {
+                               return std::make_shared<CopyNet>(memory, false);
+                             }));
+  model->forward(rows);
+  memory.reset();
+  model->forward(rows);
+  // One part alone is the result. The wrapper takes some bytes itself.
+  const int64_t expected = 1000 * first + (first < 6 ? 6000 : 0);
+  CHECK(memory.peak() >= expected);
+  CHECK(memory.peak() < expected + 500);
+}
+
+TEST_CASE("a meter has a peak for each owner", "[memory_meter]") {
+  MemoryMeter meter(2);
+  using Bytes = std::vector<int64_t>;
+  const MemoryMeter::Scope scope(meter, 0);
+  take(10);  // not yet counted
+  meter.start();
+  take(300);
+  take(20);
+  torch::Tensor kept;
+  {
+    const MemoryMeter::Scope inner(meter, 1);
+    kept = take(40);
+    take(5);
+  }
+  CHECK(meter.peak() == Bytes{300, 45});
+  meter.reset_peak();
+  CHECK(meter.peak() == Bytes{0, 40});
+  meter.move(kept, 0);
+  CHECK(meter.peak() == Bytes{40, 40});
+  meter.start();
+  CHECK(meter.peak() == Bytes{0, 0});
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 """dp::DataParallel in whole programs: dp_train learns the same on any number of
-replicas, with the traffic that arithmetic tells."""
+replicas; loss_in_module leaves the gradients as they are; both with the traffic
+that arithmetic tells."""
 
 import math
 import os
@@ -11,6 +12,7 @@ import torch
 from jobs import JobTest, environment, program, run
 
 DP_TRAIN = program("dp_train")
+LOSS_IN_MODULE = program("loss_in_module")
 TRAIN_IMAGES, TEST_IMAGES = 1442, 355
 PARAMETER_BYTES = 212008
 IMAGE_BYTES, SCORE_BYTES = 8 * 8 * 4, 10 * 4
@@ -142,6 +144,68 @@ class Checkpoint(JobTest):
         found = torch.load(file)["model"]
         for name in expected:
             self.assertTrue(torch.equal(found[name], expected[name]), name)
+
+
+class LossInModule(JobTest):
+    """Columns: loss outside, inside as a vector, inside by dp::mean."""
+
+    def check(self, replicas, batch, classes, side):
+        result = self.succeed(
+            [LOSS_IN_MODULE, devices(replicas), f"--batch-size={batch}",
+             f"--classes={classes}", f"--side={side}"])
+        pixels = side * side
+        rows = chunks(batch, replicas)
+        others = batch - rows[0]
+
+        def row(name):
+            (cells,) = result.find(name + 3 * r" +(\S+)")
+            return [float(cell) for cell in cells]
+
+        # Whole outputs against one number of each replica.
+        outputs = 4 * classes * pixels * others
+        numbers = 4 * (replicas - 1)
+        self.assertEqual(row("outputs to the first device, bytes"),
+                         [outputs, numbers, numbers])
+        images, labels = 4 * 3 * pixels * others, 8 * pixels * others
+        self.assertEqual(row("inputs to the others, bytes"),
+                         [images, images + labels, images + labels])
+
+        outside, vector, mean = row("loss")
+        self.assertAlmostEqual(outside, math.log(classes), delta=0.5)
+        self.assertAlmostEqual(mean, outside, delta=2e-6)
+        _, vector, mean = row("gradients: difference from loss outside")
+        self.assertLess(mean, 1e-5)
+        if len(set(rows)) == 1:
+            self.assertLess(vector, 1e-5)
+        else:
+            self.assertGreater(vector, 1e-3)
+        self.assertEqual(
+            result.err.count("will instead unsqueeze and return a vector"),
+            1 if replicas > 1 else 0)
+
+        # Scores and their logarithms, of all rows or of its own; beside them
+        # the features of its own rows.
+        features = 4 * 16 * pixels * rows[0]
+        for memory, scored in zip(row("first device, memory of forward, bytes"),
+                                  (batch, rows[0], rows[0])):
+            expected = 2 * 4 * classes * pixels * scored + features
+            self.assertAlmostEqual(memory / expected, 1, delta=0.05)
+
+    def test_even(self):
+        self.check(replicas=2, batch=8, classes=21, side=32)
+
+    def test_uneven(self):
+        self.check(replicas=3, batch=16, classes=21, side=64)
+
+    def test_one_replica(self):
+        self.check(replicas=1, batch=4, classes=50, side=16)
+
+    def test_bad_input(self):
+        for flag, code in ("--devices=tpu", 1), ("--side=0", 2):
+            result = run([LOSS_IN_MODULE, flag])
+            self.assertEqual(result.code, code)
+            self.assertEqual(result.out, "")
+            self.assert_one_line(result.err, flag.split("=")[0])
 
 
 class BadInput(JobTest):
