@@ -1,6 +1,6 @@
 """dp::DataParallel in whole programs: dp_train learns the same on any number of
-replicas; loss_in_module leaves the gradients as they are; both with the traffic
-that arithmetic tells."""
+replicas; loss_in_module and uneven_split leave the gradients as they are; all
+with the traffic that arithmetic tells."""
 
 import math
 import os
@@ -13,6 +13,7 @@ from jobs import JobTest, environment, program, run
 
 DP_TRAIN = program("dp_train")
 LOSS_IN_MODULE = program("loss_in_module")
+UNEVEN_SPLIT = program("uneven_split")
 TRAIN_IMAGES, TEST_IMAGES = 1442, 355
 PARAMETER_BYTES = 212008
 IMAGE_BYTES, SCORE_BYTES = 8 * 8 * 4, 10 * 4
@@ -206,6 +207,78 @@ class LossInModule(JobTest):
             self.assertEqual(result.code, code)
             self.assertEqual(result.out, "")
             self.assert_one_line(result.err, flag.split("=")[0])
+
+
+class UnevenSplit(JobTest):
+    """Columns: even, uneven."""
+
+    PARAMETER_BYTES = 4 * (32 * 28 + 64 * 289 + 128 * (64 * 14 * 14 + 1)
+                           + 10 * 129)
+
+    def check(self, replicas, batch, expected, *flags):
+        result = self.succeed(
+            [UNEVEN_SPLIT, devices(replicas), f"--batch-size={batch}",
+             "--steps=2", *flags])
+        table = result.find(r"replica (\d+) +(\d+) +(\d+) +(\S+) +(\S+)")
+        self.assertEqual([int(line[0]) for line in table],
+                         list(range(replicas)))
+        even = chunks(batch, replicas)
+        self.assertEqual([int(line[1]) for line in table], even)
+        self.assertEqual([int(line[2]) for line in table], expected)
+        for line in table:
+            for images, milliseconds in zip(line[1:3], line[3:5]):
+                self.assertEqual(float(milliseconds) > 0, int(images) > 0)
+
+        def row(name):
+            (cells,) = result.find(name + 2 * r" +(\d+)")
+            return [int(cell) for cell in cells]
+
+        away = [batch - even[0], batch - expected[0]]
+        self.assertEqual(row("inputs sent"),
+                         [4 * 3 * 32 * 32 * images for images in away])
+        self.assertEqual(row("outputs received"),
+                         [4 * 10 * images for images in away])
+        # Each other replica that has images gets the parameters.
+        copies = [self.PARAMETER_BYTES * sum(map(bool, rows[1:]))
+                  for rows in (even, expected)]
+        self.assertEqual(row("parameters sent"), copies)
+        self.assertEqual(row("gradients received"), copies)
+        even_memory, memory = row("memory of forward, at most")
+        self.assertAlmostEqual(memory / even_memory, expected[0] / even[0],
+                               delta=0.02)
+        (differences,) = result.find(
+            r"gradients: difference from the plain module's (\S+) even, "
+            r"(\S+) uneven")
+        for difference in differences:
+            self.assertLess(float(difference), 1e-5)
+
+    def test_default(self):
+        self.check(3, 64, [13, 26, 25])
+
+    def test_sizes(self):
+        self.check(3, 64, [8, 28, 28], "--chunk-sizes=8,28,28")
+
+    def test_weights(self):
+        self.check(2, 10, [3, 7], "--chunk-weights=0.25,0.75")
+
+    def test_a_replica_without_images(self):
+        self.check(3, 12, [4, 0, 8], "--chunk-sizes=4,0,8")
+
+    def test_bad_sizes(self):
+        for flags, code, pattern in (
+                (["--chunk-sizes=10,10,10"], 1,
+                 "batch of 30 rows for chunk_sizes .*, but got 64"),
+                (["--chunk-sizes=16,16,16,16"], 1, "chunk_sizes .* 4"),
+                (["--chunk-weights=1,2"], 1, "chunk_weights .* 2"),
+                (["--chunk-sizes=-8,36,36"], 1, "chunk_sizes of 0 or more"),
+                (["--chunk-weights=0,0,0"], 1, "not all 0"),
+                (["--chunk-sizes=8,28,x"], 2, "--chunk-sizes"),
+                (["--chunk-sizes=8,28,28", "--chunk-weights=1,2,2"], 2,
+                 "--chunk-")):
+            result = run([UNEVEN_SPLIT, devices(3), *flags])
+            self.assertEqual(result.code, code)
+            self.assertEqual(result.out, "")
+            self.assert_one_line(result.err, pattern)
 
 
 class BadInput(JobTest):
