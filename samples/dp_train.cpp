@@ -23,12 +23,12 @@
 #include "samples/support/augment.h"
 #include "samples/support/choices.h"
 #include "samples/support/device_list.h"
-#include "samples/support/learning_rate.h"
 #include "samples/support/program.h"
 #include "samples/support/replica_traffic.h"
 #include "samples/support/report.h"
 #include "samples/support/text.h"
 #include "samples/support/train_options.h"
+#include "samples/support/training_place.h"
 
 namespace {
 
@@ -100,7 +100,6 @@ class Training {
   void save(int64_t next_epoch);
   double train_epoch(int64_t epoch);
   torch::Tensor train_batch(const torch::data::Example<>& batch);
-  void set_learning_rate(const Place& place);
   Place place(int64_t epoch) const;
   Score test() {
     return evaluate_here(model_, dataset_.test, options_.recipe.batch_size);
@@ -182,7 +181,7 @@ double Training::train_epoch(int64_t epoch) {
   model_->train();
   for (const auto& batch : *loader) {
     const Place here = place(epoch);
-    set_learning_rate(here);
+    set_learning_rate(optimizer_, options_.recipe.learning_rate, here);
     const auto loss = train_batch(batch);
     sum += loss * batch.data.size(0);
     checkpoint_.step(checkpoint_.step() + 1);
@@ -206,23 +205,9 @@ torch::Tensor Training::train_batch(const torch::data::Example<>& batch) {
   return loss.detach();
 }
 
-void Training::set_learning_rate(const Place& place) {
-  optimizer_.param_groups()[0].options().set_lr(
-      cosine_learning_rate(options_.recipe.learning_rate,
-                           (place.epoch - 1) * place.steps + place.step - 1,
-                           place.epochs * place.steps));
-}
-
-// The step is the one whose images the sampler gave out last.
 Place Training::place(int64_t epoch) const {
-  const auto batches = [&](size_t images) {
-    const int64_t batch = options_.recipe.batch_size;
-    return (static_cast<int64_t>(images) + batch - 1) / batch;
-  };
-  return {epoch + 1,
-          options_.recipe.epochs,
-          batches(sampler_.position()),
-          batches(sampler_.size())};
+  return place_of(
+      sampler_, epoch, options_.recipe.epochs, options_.recipe.batch_size);
 }
 
 void run(const Options& options) {

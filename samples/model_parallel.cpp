@@ -24,6 +24,7 @@
 #include "samples/support/command_line.h"
 #include "samples/support/digits.h"
 #include "samples/support/gather.h"
+#include "samples/support/gradients.h"
 #include "samples/support/median.h"
 #include "samples/support/parameter_hash.h"
 #include "samples/support/profiler.h"
@@ -81,14 +82,6 @@ double difference(const std::vector<torch::Tensor>& a,
   return greatest;
 }
 
-std::vector<torch::Tensor> gradients(const torch::nn::Module& module) {
-  std::vector<torch::Tensor> result;
-  for (const auto& parameter : module.parameters()) {
-    result.push_back(parameter.grad().clone());
-  }
-  return result;
-}
-
 // One number of micro-batches.
 struct Pass {
   int64_t micro_batches;
@@ -144,7 +137,7 @@ Pass measure(TwoStages& network,
           both_at_work(
               network, batch.data, ddp::rank() == 0 ? options.timeline : ""),
           scores.detach(),
-          gradients(network)};
+          copy_gradients(network)};
 }
 
 void write_csv(const std::string& file, const std::vector<Pass>& passes) {
@@ -187,7 +180,7 @@ void show_pipeline(TwoStages& network,
                100 * pass.both,
                pass.backward,
                difference({pass.scores}, {expected.detach()}),
-               difference(pass.gradients, gradients(*whole))));
+               difference(pass.gradients, copy_gradients(*whole))));
   }
   say(network.devices().first.is_cpu()
           ? "CPU devices: a thread for each stage, so the cores must be free; "

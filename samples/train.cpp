@@ -14,12 +14,12 @@
 
 #include "samples/support/augment.h"
 #include "samples/support/choices.h"
-#include "samples/support/learning_rate.h"
 #include "samples/support/parameter_hash.h"
 #include "samples/support/program.h"
 #include "samples/support/report.h"
 #include "samples/support/text.h"
 #include "samples/support/train_options.h"
+#include "samples/support/training_place.h"
 
 namespace {
 
@@ -64,7 +64,6 @@ class Training {
   void save(int64_t next_epoch);
   double train_epoch(int64_t epoch);
   torch::Tensor train_batch(const torch::data::Example<>& batch);
-  void set_learning_rate(const Place& place);
   void report_step(const Place& place, const torch::Tensor& loss);
   Place place(int64_t epoch) const;
   Score test() {
@@ -150,7 +149,7 @@ double Training::train_epoch(int64_t epoch) {
   model_->train();
   for (const auto& batch : *loader) {
     const Place here = place(epoch);
-    set_learning_rate(here);
+    set_learning_rate(optimizer_, options_.recipe.learning_rate, here);
     const auto loss = train_batch(batch);
     sums[0] += loss * batch.data.size(0);
     sums[1] += batch.data.size(0);
@@ -179,16 +178,6 @@ torch::Tensor Training::train_batch(const torch::data::Example<>& batch) {
   return loss.detach();
 }
 
-void Training::set_learning_rate(const Place& place) {
-  const double rate =
-      cosine_learning_rate(options_.recipe.learning_rate,
-                           (place.epoch - 1) * place.steps + place.step - 1,
-                           place.epochs * place.steps);
-  for (auto& group : optimizer_.param_groups()) {
-    group.options().set_lr(rate);
-  }
-}
-
 void Training::report_step(const Place& place, const torch::Tensor& loss) {
   const int64_t every = options_.report.log_every;
   if (every > 0 && checkpoint_.step() % every == 0) {
@@ -199,16 +188,9 @@ void Training::report_step(const Place& place, const torch::Tensor& loss) {
   }
 }
 
-// The step is the one whose images the sampler gave out last.
 Place Training::place(int64_t epoch) const {
-  const int64_t batch = share(options_.recipe);
-  const auto batches = [batch](size_t images) {
-    return (static_cast<int64_t>(images) + batch - 1) / batch;
-  };
-  return {epoch + 1,
-          options_.recipe.epochs,
-          batches(sampler_.position()),
-          batches(sampler_.size())};
+  return place_of(
+      sampler_, epoch, options_.recipe.epochs, share(options_.recipe));
 }
 
 void run(const TrainOptions& options) {
