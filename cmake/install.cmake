@@ -13,12 +13,12 @@ install(
 if(DDP_BUILD_LIBRARY)
   # Members of what public headers declare.
   install(
-    FILES "${PROJECT_SOURCE_DIR}/ddp/detail/bucket.h"
-          "${PROJECT_SOURCE_DIR}/ddp/detail/bucket_plan.h"
-          "${PROJECT_SOURCE_DIR}/ddp/detail/failure_flag.h"
-          "${PROJECT_SOURCE_DIR}/ddp/detail/grad_hooks.h"
-          "${PROJECT_SOURCE_DIR}/ddp/detail/gradient_buckets.h"
-          "${PROJECT_SOURCE_DIR}/ddp/detail/scaled_copy.h"
+    FILES "${PROJECT_SOURCE_DIR}/ddp/detail/reducer/bucket.h"
+          "${PROJECT_SOURCE_DIR}/ddp/detail/reducer/bucket_plan.h"
+          "${PROJECT_SOURCE_DIR}/ddp/detail/reducer/failure_flag.h"
+          "${PROJECT_SOURCE_DIR}/ddp/detail/reducer/grad_hooks.h"
+          "${PROJECT_SOURCE_DIR}/ddp/detail/reducer/gradient_buckets.h"
+          "${PROJECT_SOURCE_DIR}/ddp/detail/reducer/scaled_copy.h"
     DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/ddp/detail")
   # What templates of public headers call.
   install(

@@ -4,10 +4,10 @@
 #include <utility>
 #include <vector>
 
-#include "ddp/detail/checkpoint_file.h"
-#include "ddp/detail/exchange.h"
-#include "ddp/detail/rng_state.h"
-#include "ddp/detail/torch_file.h"
+#include "ddp/detail/checkpoint/checkpoint_file.h"
+#include "ddp/detail/checkpoint/pickle/torch_file.h"
+#include "ddp/detail/checkpoint/rng_state.h"
+#include "ddp/detail/text_collectives.h"
 #include "ddp/process_group.h"
 
 namespace ddp {

@@ -7,10 +7,10 @@
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
-#include "ddp/detail/backends.h"
-#include "ddp/detail/departure.h"
-#include "ddp/detail/job_reach.h"
-#include "ddp/detail/rendezvous.h"
+#include "ddp/detail/process_group/backends.h"
+#include "ddp/detail/process_group/departure.h"
+#include "ddp/detail/process_group/job_reach.h"
+#include "ddp/detail/process_group/meeting.h"
 
 namespace ddp {
 namespace {

@@ -9,7 +9,7 @@
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/graph_task.h>
 
-#include "ddp/detail/missing_gradients.h"
+#include "ddp/detail/reducer/missing_gradients.h"
 #include "ddp/detail/wait.h"
 
 namespace ddp {

@@ -9,10 +9,10 @@
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
-#include "ddp/detail/bucket_plan.h"
-#include "ddp/detail/failure_flag.h"
-#include "ddp/detail/grad_hooks.h"
-#include "ddp/detail/gradient_buckets.h"
+#include "ddp/detail/reducer/bucket_plan.h"
+#include "ddp/detail/reducer/failure_flag.h"
+#include "ddp/detail/reducer/grad_hooks.h"
+#include "ddp/detail/reducer/gradient_buckets.h"
 #include "ddp/options.h"
 
 namespace ddp {

@@ -8,11 +8,11 @@
 
 #include <ATen/Parallel.h>
 
-#include "ddp/detail/backends.h"
-#include "ddp/detail/fork_hazards.h"
-#include "ddp/detail/forked_process.h"
-#include "ddp/detail/rank_environment.h"
-#include "ddp/detail/tcp.h"
+#include "ddp/detail/process_group/backends.h"
+#include "ddp/detail/process_group/tcp.h"
+#include "ddp/detail/spawn/fork_hazards.h"
+#include "ddp/detail/spawn/forked_process.h"
+#include "ddp/detail/spawn/rank_environment.h"
 
 namespace ddp {
 namespace {

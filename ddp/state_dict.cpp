@@ -6,10 +6,10 @@
 
 #include <c10/core/GradMode.h>
 
+#include "ddp/detail/checkpoint/module_state.h"
+#include "ddp/detail/checkpoint/pickle/python_value.h"
+#include "ddp/detail/checkpoint/pickle/torch_file.h"
 #include "ddp/detail/explain.h"
-#include "ddp/detail/module_state.h"
-#include "ddp/detail/python_value.h"
-#include "ddp/detail/torch_file.h"
 
 namespace ddp {
 namespace {

@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "dp/detail/link.h"
-#include "dp/detail/session.h"
-#include "dp/detail/shard.h"
+#include "dp/detail/parameter_server/link.h"
+#include "dp/detail/parameter_server/session.h"
+#include "dp/detail/parameter_server/shard.h"
 #include "dp/parameter_server.h"
 
 namespace dp {

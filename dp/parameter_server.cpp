@@ -4,10 +4,10 @@
 #include <thread>
 #include <utility>
 
-#include "ddp/detail/departure.h"
-#include "dp/detail/coordinator.h"
-#include "dp/detail/link.h"
-#include "dp/detail/session.h"
+#include "ddp/detail/process_group/departure.h"
+#include "dp/detail/parameter_server/coordinator.h"
+#include "dp/detail/parameter_server/link.h"
+#include "dp/detail/parameter_server/session.h"
 
 namespace dp {
 namespace {

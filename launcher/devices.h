@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "launcher/cli/options.h"
 #include "launcher/environment.h"
 #include "launcher/host.h"
-#include "launcher/options.h"
 
 namespace launcher {
 

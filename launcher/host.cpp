@@ -10,7 +10,7 @@
 #include <memory>
 #include <sstream>
 
-#include "launcher/cgroup_path.h"
+#include "launcher/process/cgroup_path.h"
 
 namespace launcher {
 namespace {

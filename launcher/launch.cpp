@@ -4,10 +4,10 @@
 #include <random>
 
 #include "ddp/worker_env.h"
-#include "launcher/descendants.h"
-#include "launcher/guardian.h"
-#include "launcher/job_cgroup.h"
-#include "launcher/log.h"
+#include "launcher/output/log.h"
+#include "launcher/process/descendants.h"
+#include "launcher/process/guardian.h"
+#include "launcher/process/job_cgroup.h"
 #include "launcher/rendezvous/host_name.h"
 #include "launcher/supervisor.h"
 

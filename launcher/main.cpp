@@ -4,10 +4,10 @@
 #include <cstdio>
 #include <exception>
 
+#include "launcher/cli/options.h"
 #include "launcher/error.h"
 #include "launcher/host.h"
 #include "launcher/launch.h"
-#include "launcher/options.h"
 #include "launcher/plan.h"
 
 namespace launcher {

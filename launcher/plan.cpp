@@ -2,7 +2,7 @@
 
 #include "ddp/worker_env.h"
 #include "launcher/devices.h"
-#include "launcher/signal_names.h"
+#include "launcher/process/signal_names.h"
 
 namespace launcher {
 namespace {

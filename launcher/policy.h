@@ -4,7 +4,7 @@
 #include <variant>
 #include <vector>
 
-#include "launcher/exit_status.h"
+#include "launcher/process/exit_status.h"
 
 namespace launcher {
 

@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
+#include "launcher/cli/options.h"
 #include "launcher/environment.h"
-#include "launcher/options.h"
 
 namespace launcher {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/exit_status.h"
+#include "launcher/process/exit_status.h"
 
 namespace launcher {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <csignal>
 
-#include "launcher/descendants.h"
-#include "launcher/error_file.h"
+#include "launcher/process/descendants.h"
+#include "launcher/process/error_file.h"
 
 namespace launcher {
 namespace {

@@ -6,15 +6,15 @@
 #include <memory>
 #include <optional>
 
-#include "launcher/consoles.h"
 #include "launcher/event_loop.h"
-#include "launcher/job_cgroup.h"
+#include "launcher/output/consoles.h"
+#include "launcher/output/run_directory.h"
 #include "launcher/policy.h"
+#include "launcher/process/job_cgroup.h"
+#include "launcher/process/signals.h"
+#include "launcher/process/workers.h"
 #include "launcher/rendezvous/rendezvous.h"
 #include "launcher/report.h"
-#include "launcher/run_directory.h"
-#include "launcher/signals.h"
-#include "launcher/workers.h"
 
 namespace launcher {
 

@@ -6,7 +6,7 @@
 #include <c10/util/DimVector.h>
 #include <c10/util/strides.h>
 
-#include "ddp/detail/bucket.h"
+#include "ddp/detail/reducer/bucket.h"
 #include "dp/detail/scatter.h"
 
 namespace dp::detail {

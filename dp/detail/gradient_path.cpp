@@ -4,7 +4,7 @@
 
 #include <torch/csrc/autograd/variable.h>
 
-#include "ddp/detail/bucket_plan.h"
+#include "ddp/detail/reducer/bucket_plan.h"
 #include "dp/detail/gradient_nodes.h"
 
 namespace dp::detail {

@@ -10,8 +10,8 @@
 #include <torch/csrc/autograd/variable.h>
 #include <torch/utils.h>
 
-#include "ddp/detail/bucket.h"
 #include "ddp/detail/explain.h"
+#include "ddp/detail/reducer/bucket.h"
 
 namespace dp::detail {
 namespace {

@@ -5,7 +5,7 @@
 #include <torch/csrc/autograd/grad_mode.h>
 #include <torch/utils.h>
 
-#include "ddp/detail/bucket.h"
+#include "ddp/detail/reducer/bucket.h"
 #include "dp/detail/gpu.h"
 #include "dp/detail/gradient_path.h"
 

@@ -2,8 +2,8 @@
 
 #include <memory>
 
+#include "launcher/cli/values.h"
 #include "launcher/fd.h"
-#include "launcher/values.h"
 
 namespace launcher {
 

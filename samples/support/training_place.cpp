@@ -11,10 +11,8 @@ Place place_of(const ddp::DistributedSampler& sampler,
   const auto batches = [batch_size](size_t images) {
     return (static_cast<int64_t>(images) + batch_size - 1) / batch_size;
   };
-  return {epoch + 1,
-          epochs,
-          batches(sampler.position()),
-          batches(sampler.size())};
+  return {
+      epoch + 1, epochs, batches(sampler.position()), batches(sampler.size())};
 }
 
 void set_learning_rate(torch::optim::SGD& optimizer,

@@ -1,4 +1,4 @@
-#include "ddp/detail/atomic_file.h"
+#include "ddp/detail/checkpoint/atomic_file.h"
 
 #include <sys/resource.h>
 #include <sys/wait.h>

@@ -6,7 +6,7 @@
 #include <torch/nn.h>
 #include <torch/optim.h>
 
-#include "ddp/detail/torch_file.h"
+#include "ddp/detail/checkpoint/pickle/torch_file.h"
 #include "ddp/distributed_data_parallel.h"
 #include "test/support/catch.h"
 #include "test/support/local_ranks.h"

@@ -12,9 +12,9 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "ddp/collectives.h"
-#include "ddp/detail/departure.h"
-#include "ddp/detail/exchange.h"
-#include "ddp/detail/rendezvous.h"
+#include "ddp/detail/process_group/departure.h"
+#include "ddp/detail/process_group/meeting.h"
+#include "ddp/detail/text_collectives.h"
 #include "test/support/catch.h"
 #include "test/support/local_ranks.h"
 

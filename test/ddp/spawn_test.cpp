@@ -20,9 +20,9 @@
 
 #include "ddp/collectives.h"
 #include "ddp/detail/file_descriptor.h"
-#include "ddp/detail/fork_hazards.h"
-#include "ddp/detail/rank_environment.h"
-#include "ddp/detail/tcp.h"
+#include "ddp/detail/process_group/tcp.h"
+#include "ddp/detail/spawn/fork_hazards.h"
+#include "ddp/detail/spawn/rank_environment.h"
 #include "ddp/process_group.h"
 #include "test/support/catch.h"
 #include "test/support/temporary_folder.h"

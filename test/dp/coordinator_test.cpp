@@ -1,6 +1,6 @@
 // Waits that are ended by an event: who is not woken waits for an hour here,
 // and the test with it.
-#include "dp/detail/coordinator.h"
+#include "dp/detail/parameter_server/coordinator.h"
 
 #include <torch/optim/sgd.h>
 

@@ -1,4 +1,4 @@
-#include "dp/detail/link.h"
+#include "dp/detail/parameter_server/link.h"
 
 #include <torch/torch.h>
 
@@ -8,8 +8,8 @@
 
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
-#include "ddp/detail/backends.h"
-#include "dp/detail/coordinator.h"
+#include "ddp/detail/process_group/backends.h"
+#include "dp/detail/parameter_server/coordinator.h"
 #include "test/support/catch.h"
 
 namespace dp::detail {

@@ -2,8 +2,8 @@
 
 #include <future>
 
-#include "dp/detail/session.h"
-#include "dp/detail/slab.h"
+#include "dp/detail/parameter_server/session.h"
+#include "dp/detail/parameter_server/slab.h"
 #include "dp/parameter_server.h"
 #include "test/dp/local_world.h"
 #include "test/support/catch.h"

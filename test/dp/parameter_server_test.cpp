@@ -7,8 +7,8 @@
 #include <numeric>
 
 #include "ddp/distributed_data_parallel.h"
-#include "dp/detail/session.h"
-#include "dp/detail/slab.h"
+#include "dp/detail/parameter_server/session.h"
+#include "dp/detail/parameter_server/slab.h"
 #include "test/dp/local_world.h"
 #include "test/dp/rank_order_backend.h"
 #include "test/support/catch.h"

@@ -1,8 +1,8 @@
-#include "dp/detail/slab.h"
+#include "dp/detail/parameter_server/slab.h"
 
 #include <torch/torch.h>
 
-#include "dp/detail/shard.h"
+#include "dp/detail/parameter_server/shard.h"
 #include "test/support/catch.h"
 
 namespace dp::detail {

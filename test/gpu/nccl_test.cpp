@@ -3,9 +3,9 @@
 #include <c10/cuda/CUDAStream.h>
 
 #include "ddp/collectives.h"
-#include "ddp/detail/exchange.h"
-#include "ddp/detail/failure_flag.h"
+#include "ddp/detail/reducer/failure_flag.h"
 #include "ddp/detail/state_sync.h"
+#include "ddp/detail/text_collectives.h"
 #include "ddp/distributed_data_parallel.h"
 #include "ddp/process_group.h"
 #include "test/support/catch.h"

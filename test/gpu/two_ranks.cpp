@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "ddp/ddp.h"
-#include "ddp/detail/exchange.h"
+#include "ddp/detail/text_collectives.h"
 
 namespace {
 

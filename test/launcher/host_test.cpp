@@ -5,13 +5,13 @@
 
 #include <csignal>
 
-#include "launcher/cgroup_path.h"
 #include "launcher/error.h"
+#include "launcher/output/run_directory.h"
+#include "launcher/process/cgroup_path.h"
+#include "launcher/process/signal_names.h"
 #include "launcher/rendezvous/host_name.h"
 #include "launcher/rendezvous/port.h"
 #include "launcher/rendezvous/rendezvous.h"
-#include "launcher/run_directory.h"
-#include "launcher/signal_names.h"
 #include "test/support/catch.h"
 
 using Catch::Contains;

@@ -2,9 +2,9 @@
 #include <csignal>
 #include <random>
 
-#include "launcher/console.h"
-#include "launcher/line_splitter.h"
-#include "launcher/worker_output.h"
+#include "launcher/output/console.h"
+#include "launcher/output/line_splitter.h"
+#include "launcher/output/worker_output.h"
 #include "test/support/catch.h"
 
 using namespace launcher;

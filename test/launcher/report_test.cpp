@@ -2,7 +2,7 @@
 
 #include <csignal>
 
-#include "launcher/error_file.h"
+#include "launcher/process/error_file.h"
 #include "test/support/catch.h"
 
 using Catch::Contains;

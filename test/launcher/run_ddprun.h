@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "launcher/exit_status.h"
 #include "launcher/fd.h"
+#include "launcher/process/exit_status.h"
 #include "test/launcher/temporary_folder.h"
 
 namespace launcher::test {

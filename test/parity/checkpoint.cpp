@@ -12,7 +12,7 @@
 #include <torch/optim.h>
 
 #include "ddp/checkpoint.h"
-#include "ddp/detail/torch_file.h"
+#include "ddp/detail/checkpoint/pickle/torch_file.h"
 
 namespace {
 

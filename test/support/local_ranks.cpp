@@ -8,7 +8,7 @@
 
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
-#include "ddp/detail/backends.h"
+#include "ddp/detail/process_group/backends.h"
 
 namespace ddp::test {
 namespace {

@@ -1,0 +1,17 @@
+#include "ddp/detail/process_group/backends.h"
+
+namespace ddp::detail {
+
+c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const BackendSpec&) {
+  TORCH_CHECK(false,
+              "Expected a LibTorch with CUDA for backend \"nccl\", but this "
+              "program was built with a CPU-only one; use backend \"gloo\"");
+}
+
+int nccl_device_count() {
+  return 0;
+}
+
+void set_current_device(c10::Device) {}
+
+}  // namespace ddp::detail

@@ -1,0 +1,197 @@
+#include "ddp/detail/process_group/tcp.h"
+
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <thread>
+#include <utility>
+
+namespace ddp::detail {
+namespace {
+
+using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
+
+constexpr milliseconds kFirstPause{5};
+constexpr milliseconds kLongestPause{250};
+constexpr int kBacklog = 2048;
+
+using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
+
+class Socket {
+ public:
+  explicit Socket(int family)
+      : fd_(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0)) {}
+  ~Socket() {
+    if (fd_ >= 0) {
+      ::close(fd_);
+    }
+  }
+  Socket(const Socket&) = delete;
+  Socket& operator=(const Socket&) = delete;
+  int get() const { return fd_; }
+  int release() { return std::exchange(fd_, -1); }
+
+ private:
+  int fd_;
+};
+
+Addresses resolve(const std::string& host, int port, int& error) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  error =
+      ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
+  return Addresses(error == 0 ? found : nullptr, freeaddrinfo);
+}
+
+bool is_loopback(const sockaddr* address) {
+  if (address->sa_family == AF_INET) {
+    const auto* v4 = reinterpret_cast<const sockaddr_in*>(address);
+    return ntohl(v4->sin_addr.s_addr) >> 24 == 127;
+  }
+  const auto* v6 = reinterpret_cast<const sockaddr_in6*>(address);
+  return IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr);
+}
+
+Listener try_listen(const sockaddr* address, socklen_t size) {
+  Socket socket(address->sa_family);
+  const int on = 1;
+  const int off = 0;
+  Listener result;
+  if (address->sa_family == AF_INET6) {
+    ::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+  }
+  if (socket.get() < 0 ||
+      ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) !=
+          0 ||
+      ::bind(socket.get(), address, size) != 0 ||
+      ::listen(socket.get(), kBacklog) != 0) {
+    result.port_in_use = errno == EADDRINUSE;
+    result.problem = std::strerror(errno);
+    return result;
+  }
+  result.fd = socket.release();
+  return result;
+}
+
+Listener listen_everywhere(int port) {
+  sockaddr_in6 v6{};
+  v6.sin6_family = AF_INET6;
+  v6.sin6_addr = in6addr_any;
+  v6.sin6_port = htons(static_cast<uint16_t>(port));
+  auto result = try_listen(reinterpret_cast<sockaddr*>(&v6), sizeof(v6));
+  if (result.fd >= 0 || result.port_in_use) {
+    return result;
+  }
+  sockaddr_in v4{};  // a machine without IPv6
+  v4.sin_family = AF_INET;
+  v4.sin_addr.s_addr = htonl(INADDR_ANY);
+  v4.sin_port = htons(static_cast<uint16_t>(port));
+  return try_listen(reinterpret_cast<sockaddr*>(&v4), sizeof(v4));
+}
+
+Problem try_connect(const addrinfo& address, milliseconds patience) {
+  Socket socket(address.ai_family);
+  ::fcntl(socket.get(), F_SETFL, O_NONBLOCK);
+  if (::connect(socket.get(), address.ai_addr, address.ai_addrlen) == 0) {
+    return "";
+  }
+  if (errno != EINPROGRESS) {
+    return std::strerror(errno);
+  }
+  pollfd waiting{socket.get(), POLLOUT, 0};
+  if (::poll(&waiting, 1, static_cast<int>(patience.count())) <= 0) {
+    return std::strerror(ETIMEDOUT);
+  }
+  int error = 0;
+  socklen_t size = sizeof(error);
+  ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &size);
+  return error == 0 ? "" : std::strerror(error);
+}
+
+milliseconds left_until(Clock::time_point deadline) {
+  return std::max(
+      milliseconds(1),
+      std::chrono::duration_cast<milliseconds>(deadline - Clock::now()));
+}
+
+/// Calls `attempt` until it has no problem or `timeout` is over.
+template <typename Attempt>
+Problem retry(milliseconds timeout, const Attempt& attempt) {
+  const auto deadline = Clock::now() + timeout;
+  for (auto pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
+    const Problem problem = attempt(left_until(deadline));
+    if (problem.empty() || Clock::now() + pause > deadline) {
+      return problem;
+    }
+    std::this_thread::sleep_for(pause);
+  }
+}
+
+}  // namespace
+
+Listener listen_at(const std::string& host, int port) {
+  int error = 0;
+  const auto addresses = resolve(host, port, error);
+  if (addresses && is_loopback(addresses->ai_addr)) {
+    return try_listen(addresses->ai_addr, addresses->ai_addrlen);
+  }
+  return listen_everywhere(port);
+}
+
+ReservedPort reserve_loopback_port() {
+  ReservedPort result;
+  result.socket =
+      FileDescriptor(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int fd = result.socket.get();
+  const int on = 1;
+  sockaddr_in v4{};
+  v4.sin_family = AF_INET;
+  v4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(v4);
+  auto* address = reinterpret_cast<sockaddr*>(&v4);
+  if (fd < 0 ||
+      ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) != 0 ||
+      ::bind(fd, address, size) != 0 ||
+      ::getsockname(fd, address, &size) != 0) {
+    result.problem = std::strerror(errno);
+  }
+  result.port = ntohs(v4.sin_port);
+  return result;
+}
+
+Problem wait_until_resolved(const std::string& host, milliseconds timeout) {
+  return retry(timeout, [&](milliseconds) -> Problem {
+    int error = 0;
+    resolve(host, 1, error);
+    return error == 0 ? "" : ::gai_strerror(error);
+  });
+}
+
+Problem wait_until_listening(const std::string& host,
+                             int port,
+                             milliseconds timeout) {
+  return retry(timeout, [&](milliseconds left) -> Problem {
+    int error = 0;
+    const auto addresses = resolve(host, port, error);
+    Problem problem = error == 0 ? "" : ::gai_strerror(error);
+    for (auto* it = addresses.get(); it != nullptr; it = it->ai_next) {
+      problem = try_connect(*it, left);
+      if (problem.empty()) {
+        break;
+      }
+    }
+    return problem;
+  });
+}
+
+}  // namespace ddp::detail

@@ -1,0 +1,59 @@
+#include "ddp/detail/reducer/bucket_plan.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+namespace ddp::detail {
+namespace {
+
+struct Draft {
+  std::vector<size_t> members;
+  int64_t bytes = 0;
+  size_t last_place = 0;
+};
+
+}  // namespace
+
+BucketPlan plan_buckets(const std::vector<GradientSpec>& gradients,
+                        const std::vector<size_t>& order,
+                        const BucketCaps& caps) {
+  using Key = std::tuple<c10::ScalarType, c10::DeviceType, c10::DeviceIndex>;
+  std::map<Key, Draft> open;
+  std::map<Key, bool> has_closed;
+  std::vector<Draft> drafts;
+  for (size_t place = 0; place < order.size(); ++place) {
+    const auto& gradient = gradients[order[place]];
+    if (gradient.sparse) {
+      drafts.push_back({{order[place]}, 0, place});
+      continue;
+    }
+    const Key key{
+        gradient.dtype, gradient.device.type(), gradient.device.index()};
+    Draft& draft = open[key];
+    draft.members.push_back(order[place]);
+    draft.bytes +=
+        gradient.numel * static_cast<int64_t>(c10::elementSize(gradient.dtype));
+    draft.last_place = place;
+    const int64_t cap = has_closed[key] ? caps.bytes : caps.first_bytes;
+    if (draft.bytes >= cap) {
+      drafts.push_back(std::move(draft));
+      open.erase(key);
+      has_closed[key] = true;
+    }
+  }
+  for (auto& [key, draft] : open) {
+    drafts.push_back(std::move(draft));
+  }
+  std::sort(drafts.begin(), drafts.end(), [](const Draft& a, const Draft& b) {
+    return a.last_place < b.last_place;
+  });
+  BucketPlan plan;
+  plan.reserve(drafts.size());
+  for (auto& draft : drafts) {
+    plan.push_back(std::move(draft.members));
+  }
+  return plan;
+}
+
+}  // namespace ddp::detail

@@ -1,0 +1,132 @@
+#include "dp/detail/parameter_server/update_policy.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "dp/detail/parameter_server/staleness_gate.h"
+
+namespace dp::detail {
+namespace {
+
+class Synchronous : public UpdatePolicy {
+ public:
+  explicit Synchronous(std::vector<std::string> names)
+      : UpdatePolicy(std::move(names)), pushes_(names_.size(), 0) {}
+
+  void ask(int) override {}
+  bool may_take(int worker) const override {
+    return pushes_[static_cast<size_t>(worker)] == updates_;
+  }
+  void take(int) override {}
+
+  void push(int worker) override {
+    ++pushes_[static_cast<size_t>(worker)];
+    check_even();
+  }
+
+  std::optional<Step> next_step() override {
+    if (*std::min_element(pushes_.begin(), pushes_.end()) == updates_) {
+      return std::nullopt;
+    }
+    ++updates_;
+    Step step;
+    step.workers.resize(pushes_.size());
+    std::iota(step.workers.begin(), step.workers.end(), 0);
+    return step;
+  }
+
+ private:
+  void on_leave(int) override { check_even(); }
+
+  void on_lose(int, const std::string& reason) override { set_problem(reason); }
+
+  void check_even() {
+    const auto most = std::max_element(pushes_.begin(), pushes_.end());
+    for (size_t i = 0; i < pushes_.size(); ++i) {
+      if (stays_[i] == Stay::left && pushes_[i] < *most) {
+        set_problem(
+            "Expected all workers to push equally often, but " + names_[i] +
+            " finished after " + std::to_string(pushes_[i]) + " pushes and " +
+            names_[static_cast<size_t>(most - pushes_.begin())] + " made " +
+            std::to_string(*most) + "; give all workers equally many batches");
+      }
+    }
+  }
+
+  std::vector<int64_t> pushes_;
+  int64_t updates_ = 0;
+};
+
+class Asynchronous : public UpdatePolicy {
+ public:
+  Asynchronous(std::vector<std::string> names, int64_t bound)
+      : UpdatePolicy(std::move(names)), gate_(bound) {}
+
+  void ask(int worker) override { gate_.ask(worker); }
+  bool may_take(int worker) const override { return gate_.may_take(worker); }
+  void take(int worker) override { gate_.take(worker); }
+  void push(int worker) override { gate_.push(worker); }
+
+  std::optional<Step> next_step() override {
+    const auto update = gate_.next_update();
+    if (!update) {
+      return std::nullopt;
+    }
+    return Step{{update->worker}, update->staleness};
+  }
+
+ private:
+  void on_leave(int worker) override { gate_.drop(worker); }
+
+  void on_lose(int worker, const std::string& reason) override {
+    gate_.drop(worker);
+    if (std::all_of(stays_.begin(), stays_.end(), [](Stay stay) {
+          return stay == Stay::lost;
+        })) {
+      set_problem("no worker is left; the last: " + reason);
+    }
+  }
+
+  StalenessGate gate_;
+};
+
+}  // namespace
+
+UpdatePolicy::UpdatePolicy(std::vector<std::string> names)
+    : names_(std::move(names)), stays_(names_.size(), Stay::here) {}
+
+void UpdatePolicy::leave(int worker) {
+  stays_[static_cast<size_t>(worker)] = Stay::left;
+  on_leave(worker);
+}
+
+void UpdatePolicy::lose(int worker, const std::string& reason) {
+  stays_[static_cast<size_t>(worker)] = Stay::lost;
+  lost_.push_back(worker);
+  on_lose(worker, reason);
+}
+
+bool UpdatePolicy::is_over() const {
+  return std::none_of(stays_.begin(), stays_.end(), [](Stay stay) {
+    return stay == Stay::here;
+  });
+}
+
+void UpdatePolicy::set_problem(const std::string& problem) {
+  if (problem_.empty()) {
+    problem_ = problem;
+  }
+}
+
+std::unique_ptr<UpdatePolicy> synchronous_updates(
+    std::vector<std::string> names) {
+  return std::make_unique<Synchronous>(std::move(names));
+}
+
+std::unique_ptr<UpdatePolicy> asynchronous_updates(
+    std::vector<std::string> names, int64_t bound) {
+  return std::make_unique<Asynchronous>(std::move(names), bound);
+}
+
+}  // namespace dp::detail

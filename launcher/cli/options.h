@@ -1,0 +1,64 @@
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "launcher/cli/values.h"
+#include "launcher/environment.h"
+
+namespace launcher {
+
+/// How the program after ddprun's own options is started.
+enum class ProgramKind {
+  by_name,     ///< a .py file by Python, anything else as it is
+  python,      ///< --run-path: by Python, whatever its name
+  module,      ///< -m: `python -m`
+  executable,  ///< --no-python: as it is
+};
+
+/// ddprun's command line, parsed and checked value by value. What depends on
+/// the machine is resolved later (see job.h).
+struct LaunchOptions {
+  std::optional<WorkerCount> worker_count;  ///< else the number of --gpus, or 1
+  int host_count = 1;
+  int host_rank = 0;
+  Endpoint master{"127.0.0.1", 0};  ///< port 0: ddprun chooses a free one
+  std::optional<std::vector<std::string>> gpus;
+  int max_restarts = 0;
+  std::chrono::milliseconds grace_period{30'000};
+  std::string role = "default";
+  std::string run_id;  ///< empty: made up
+  std::string log_dir;
+  StreamMap redirects;
+  StreamMap tee;
+  std::optional<std::vector<int>> shown_ranks;  ///< --local-ranks-filter
+  std::vector<int> signals;
+  std::vector<RankVariable> rank_variables;
+  ProgramKind program_kind = ProgramKind::by_name;
+  bool dry_run = false;
+  std::vector<std::string> program;  ///< its name and its own arguments
+};
+
+/// --help or --version: text for stdout, and nothing to launch.
+struct Information {
+  std::string text;
+};
+
+/// Parses a command line. An option that is absent takes its value from the
+/// environment variable PET_<NAME> (as with torchrun), else its default.
+///
+/// @param arguments without the program's name
+/// @throws UsageError with one line that names the option
+///
+/// Example:
+/// @code
+///   auto parsed = parse_options({"--nproc-per-node=4", "./train", "--lr=1"});
+///   std::get<LaunchOptions>(parsed).program;  // {"./train", "--lr=1"}
+/// @endcode
+std::variant<LaunchOptions, Information> parse_options(
+    std::vector<std::string> arguments);
+
+}  // namespace launcher

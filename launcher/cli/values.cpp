@@ -1,0 +1,216 @@
+#include "launcher/cli/values.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <csignal>
+#include <optional>
+#include <stdexcept>
+
+#include "launcher/process/signal_names.h"
+
+namespace launcher {
+namespace {
+
+constexpr int kMaxPort = 65535;
+constexpr int kMaxRanks = 1 << 24;
+
+[[noreturn]] void fail(const std::string& expected, std::string_view got) {
+  throw std::invalid_argument("expected " + expected + ", but got \"" +
+                              std::string(got) + "\"");
+}
+
+std::optional<int> to_integer(std::string_view text) {
+  int value = 0;
+  const char* end = text.data() + text.size();
+  const auto result = std::from_chars(text.data(), end, value);
+  if (result.ec != std::errc() || result.ptr != end) {
+    return std::nullopt;
+  }
+  return value;
+}
+
+std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(separator, begin), text.size());
+    parts.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
+std::optional<StreamSet> to_stream_set(std::string_view text) {
+  if (text.size() != 1 || text[0] < '0' || text[0] > '3') {
+    return std::nullopt;
+  }
+  const int bits = text[0] - '0';
+  return StreamSet{.out = (bits & 1) != 0, .err = (bits & 2) != 0};
+}
+
+}  // namespace
+
+StreamSet StreamMap::at(int local_rank) const {
+  const auto found = by_rank_.find(local_rank);
+  return found == by_rank_.end() ? all_ : found->second;
+}
+
+bool StreamMap::empty() const {
+  const auto none = [](const StreamSet& set) { return !set.out && !set.err; };
+  return none(all_) &&
+         std::all_of(by_rank_.begin(), by_rank_.end(), [&](const auto& entry) {
+           return none(entry.second);
+         });
+}
+
+int parse_integer(std::string_view text, int least, int most) {
+  const auto value = to_integer(text);
+  if (!value || *value < least || *value > most) {
+    fail("an integer from " + std::to_string(least) + " to " +
+             std::to_string(most),
+         text);
+  }
+  return *value;
+}
+
+WorkerCount parse_worker_count(std::string_view text) {
+  using Kind = WorkerCount::Kind;
+  if (text == "auto") {
+    return {Kind::automatic, 0};
+  }
+  if (text == "gpu") {
+    return {Kind::gpu, 0};
+  }
+  if (text == "cpu") {
+    return {Kind::cpu, 0};
+  }
+  const auto value = to_integer(text);
+  if (!value || *value < 1 || *value > kMaxRanks) {
+    fail("a number of workers above 0, auto, gpu or cpu", text);
+  }
+  return {Kind::number, *value};
+}
+
+int parse_host_count(std::string_view text) {
+  const auto parts = split(text, ':');
+  const auto least = to_integer(parts.front());
+  const auto most = to_integer(parts.back());
+  if (parts.size() > 2 || !least || !most || *least < 1 || *most < *least ||
+      *most > kMaxRanks) {
+    fail("a number of hosts above 0", text);
+  }
+  if (*least != *most) {
+    fail("a fixed number of hosts (ddprun does not change it while a job runs)",
+         text);
+  }
+  return *most;
+}
+
+Endpoint parse_endpoint(std::string_view text) {
+  const std::string expected = "host, host:port or [ipv6]:port";
+  std::string_view host = text;
+  std::string_view port;
+  if (!text.empty() && text.front() == '[') {
+    const size_t close = text.find(']');
+    if (close == std::string_view::npos ||
+        (close + 1 < text.size() && text[close + 1] != ':')) {
+      fail(expected, text);
+    }
+    host = text.substr(1, close - 1);
+    port = close + 1 < text.size() ? text.substr(close + 2) : "0";
+  } else if (std::count(text.begin(), text.end(), ':') == 1) {
+    host = text.substr(0, text.find(':'));
+    port = text.substr(text.find(':') + 1);
+  } else {
+    port = "0";
+  }
+  const auto number = to_integer(port);
+  if (host.empty() || !number || *number < 0 || *number > kMaxPort ||
+      host.find_first_of(" \t/[]") != std::string_view::npos) {
+    fail(expected, text);
+  }
+  return {std::string(host), *number};
+}
+
+StreamMap parse_stream_map(std::string_view text) {
+  const std::string expected =
+      "0 (none), 1 (stdout), 2 (stderr), 3 (both), or a map of local ranks "
+      "such as 0:3,1:0";
+  if (const auto all = to_stream_set(text)) {
+    return StreamMap(*all);
+  }
+  std::map<int, StreamSet> by_rank;
+  for (const auto item : split(text, ',')) {
+    const size_t colon = item.find(':');
+    if (colon == std::string_view::npos) {
+      fail(expected, text);
+    }
+    const auto rank = to_integer(item.substr(0, colon));
+    const auto set = to_stream_set(item.substr(colon + 1));
+    if (!rank || *rank < 0 || !set || !by_rank.emplace(*rank, *set).second) {
+      fail(expected, text);
+    }
+  }
+  return StreamMap(std::move(by_rank));
+}
+
+std::vector<std::string> parse_list(std::string_view text) {
+  std::vector<std::string> items;
+  for (const auto item : split(text, ',')) {
+    if (item.empty() ||
+        std::find(items.begin(), items.end(), item) != items.end()) {
+      fail("items separated by commas, each once", text);
+    }
+    items.emplace_back(item);
+  }
+  return items;
+}
+
+std::vector<int> parse_ranks(std::string_view text) {
+  std::vector<int> ranks;
+  for (const auto& item : parse_list(text)) {
+    const auto rank = to_integer(item);
+    if (!rank || *rank < 0) {
+      fail("local ranks separated by commas, such as 0,2", text);
+    }
+    ranks.push_back(*rank);
+  }
+  return ranks;
+}
+
+std::chrono::milliseconds parse_seconds(std::string_view text) {
+  constexpr double kYear = 365.0 * 24 * 3600;
+  double seconds = 0;
+  const char* end = text.data() + text.size();
+  const auto result = std::from_chars(text.data(), end, seconds);
+  if (result.ec != std::errc() || result.ptr != end || !(seconds >= 0) ||
+      seconds > kYear) {
+    fail("seconds from 0 to a year", text);
+  }
+  return std::chrono::milliseconds(std::llround(seconds * 1000));
+}
+
+std::vector<int> parse_signals(std::string_view text) {
+  std::vector<int> signals;
+  for (const auto& name : parse_list(text)) {
+    const int number = signal_number(name);
+    if (number == 0 || number == SIGKILL || number == SIGSTOP ||
+        number == SIGCHLD) {
+      fail("names of signals that can be handled, such as SIGTERM,SIGINT",
+           text);
+    }
+    signals.push_back(number);
+  }
+  return signals;
+}
+
+RankVariable parse_rank_variable(std::string_view text) {
+  const size_t equals = text.find('=');
+  if (equals == std::string_view::npos || equals == 0) {
+    fail("NAME=value, in which {rank} stands for the rank", text);
+  }
+  return {std::string(text.substr(0, equals)),
+          std::string(text.substr(equals + 1))};
+}
+
+}  // namespace launcher

@@ -1,0 +1,131 @@
+#include "launcher/output/console.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <climits>
+
+namespace launcher {
+namespace {
+
+constexpr size_t kFlushBytes = 64 * 1024;
+constexpr size_t kCongestedBytes = 1024 * 1024;
+constexpr std::string_view kEraseRestOfLine = "\x1b[K";
+
+}  // namespace
+
+Console::Console(int fd, EventLoop& loop) : fd_(fd), loop_(loop) {
+  struct stat status {};
+  if (::fstat(fd, &status) != 0) {
+    kind_ = Kind::closed;
+    return;
+  }
+  is_terminal_ = ::isatty(fd) == 1;
+  if (S_ISSOCK(status.st_mode)) {
+    kind_ = Kind::socket;
+  } else if (S_ISFIFO(status.st_mode) || is_terminal_) {
+    // O_NONBLOCK belongs to the open file, which the shell and others share:
+    // take one of our own.
+    const std::string path = "/proc/self/fd/" + std::to_string(fd);
+    reopened_.reset(
+        ::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
+    kind_ = reopened_ ? Kind::direct : Kind::may_block;
+  }
+}
+
+Console::~Console() {
+  loop_.unwatch(waiting_);
+}
+
+void Console::write_line(std::string_view prefix,
+                         std::string_view line,
+                         LineEnd end) {
+  buffer_.append(prefix);
+  buffer_.append(line);
+  const bool stays_open = end == LineEnd::carriage_return && is_terminal_;
+  if (line_is_open_ || stays_open) {
+    buffer_.append(kEraseRestOfLine);
+  }
+  buffer_ += stays_open ? '\r' : '\n';
+  line_is_open_ = stays_open;
+  if (buffer_.size() >= kFlushBytes) {
+    flush();
+  }
+}
+
+void Console::write(std::string_view text) {
+  if (line_is_open_) {
+    buffer_.append(kEraseRestOfLine);
+    line_is_open_ = false;
+  }
+  buffer_.append(text);
+}
+
+ssize_t Console::write_some(std::string_view text) {
+  switch (kind_) {
+    case Kind::closed:
+      return static_cast<ssize_t>(text.size());
+    case Kind::socket:
+      return ::send(fd_, text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    case Kind::may_block: {
+      // So much fits without blocking when poll says that there is room.
+      pollfd room{fd_, POLLOUT, 0};
+      if (::poll(&room, 1, 0) == 0) {
+        errno = EAGAIN;
+        return -1;
+      }
+      text = text.substr(0, PIPE_BUF);
+      return ::write(fd_, text.data(), text.size());
+    }
+    case Kind::direct:
+      break;
+  }
+  return ::write(reopened_ ? reopened_.get() : fd_, text.data(), text.size());
+}
+
+void Console::flush() {
+  if (waiting_ != 0) {
+    return;
+  }
+  size_t done = 0;
+  while (done < buffer_.size()) {
+    const ssize_t written = retry_interrupted(
+        [&] { return write_some(std::string_view(buffer_).substr(done)); });
+    if (written >= 0) {
+      done += static_cast<size_t>(written);
+    } else if (errno == EAGAIN) {
+      break;
+    } else {
+      kind_ = Kind::closed;
+    }
+  }
+  buffer_.erase(0, done);
+  if (!buffer_.empty()) {
+    await_reader();
+  }
+}
+
+void Console::await_reader() {
+  const int fd = reopened_ ? reopened_.get() : fd_;
+  waiting_ = loop_.watch(fd, EPOLLOUT, [this] {
+    loop_.unwatch(waiting_);
+    waiting_ = 0;
+    flush();
+  });
+}
+
+bool Console::is_congested() const {
+  return buffer_.size() >= kCongestedBytes;
+}
+
+bool Console::is_same_file(const Console& other) const {
+  struct stat mine {};
+  struct stat its {};
+  return ::fstat(fd_, &mine) == 0 && ::fstat(other.fd_, &its) == 0 &&
+         mine.st_dev == its.st_dev && mine.st_ino == its.st_ino;
+}
+
+}  // namespace launcher

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <optional>
+
+#include "launcher/output/console.h"
+
+namespace launcher {
+
+/// ddprun's stdout and stderr; one and the same when both go to one file, so
+/// that their lines cannot tear each other.
+class Consoles {
+ public:
+  explicit Consoles(EventLoop& loop)
+      : out_(1, loop), err_(std::in_place, 2, loop) {
+    if (err_->is_same_file(out_)) {
+      err_.reset();
+    }
+  }
+
+  Console& out() { return out_; }
+  Console& err() { return err_ ? *err_ : out_; }
+
+  void flush() {
+    out_.flush();
+    err().flush();
+  }
+  bool are_drained() { return out_.is_drained() && err().is_drained(); }
+
+ private:
+  Console out_;
+  std::optional<Console> err_;
+};
+
+}  // namespace launcher

@@ -1,0 +1,52 @@
+#include "launcher/output/log.h"
+
+#include <spdlog/details/null_mutex.h>
+#include <spdlog/pattern_formatter.h>
+#include <spdlog/sinks/base_sink.h>
+
+#include <algorithm>
+#include <cctype>
+
+namespace launcher {
+namespace {
+
+class ConsoleSink
+    : public spdlog::sinks::base_sink<spdlog::details::null_mutex> {
+ public:
+  explicit ConsoleSink(Console& console) : console_(console) {}
+
+ private:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    spdlog::memory_buf_t text;
+    formatter_->format(message, text);
+    console_.write({text.data(), text.size()});
+  }
+  void flush_() override { console_.flush(); }
+
+  Console& console_;
+};
+
+spdlog::level::level_enum level_of(const Environment& environment) {
+  const std::string* variable = find_variable(environment, "LOGLEVEL");
+  std::string name = variable != nullptr ? *variable : "warning";
+  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) {
+    return std::tolower(c);
+  });
+  const auto level = spdlog::level::from_str(name);
+  const bool is_known = level != spdlog::level::off || name == "off";
+  return is_known ? level : spdlog::level::warn;
+}
+
+}  // namespace
+
+std::shared_ptr<spdlog::logger> make_logger(Console& console,
+                                            const Environment& environment) {
+  auto logger = std::make_shared<spdlog::logger>(
+      "ddprun", std::make_shared<ConsoleSink>(console));
+  logger->set_formatter(std::make_unique<spdlog::pattern_formatter>(
+      "%n: %v", spdlog::pattern_time_type::local, "\n"));
+  logger->set_level(level_of(environment));
+  return logger;
+}
+
+}  // namespace launcher

@@ -1,0 +1,61 @@
+#include "launcher/output/worker_output.h"
+
+namespace launcher {
+namespace {
+
+bool is_congested(const WorkerStream& stream) {
+  return stream.console() != nullptr && stream.console()->is_congested();
+}
+
+}  // namespace
+
+WorkerOutput::~WorkerOutput() {
+  for (Source& source : sources_) {
+    stop(source);
+  }
+}
+
+const WorkerStream& WorkerOutput::add(Fd pipe, StreamTargets targets) {
+  sources_.push_back({WorkerStream(std::move(pipe), std::move(targets))});
+  start(sources_.back());
+  return sources_.back().stream;
+}
+
+void WorkerOutput::start(Source& source) {
+  source.token = loop_.watch(
+      source.stream.fd(), EPOLLIN, [this, &source] { read(source); });
+}
+
+void WorkerOutput::stop(Source& source) {
+  loop_.unwatch(source.token);
+  source.token = 0;
+}
+
+void WorkerOutput::read(Source& source) {
+  if (source.stream.read_some() == WorkerStream::State::ended) {
+    stop(source);
+    source.has_ended = true;
+    source.stream.finish();
+  } else if (is_congested(source.stream)) {
+    stop(source);
+  }
+}
+
+void WorkerOutput::resume() {
+  for (Source& source : sources_) {
+    if (source.token == 0 && !source.has_ended &&
+        !is_congested(source.stream)) {
+      start(source);
+    }
+  }
+}
+
+void WorkerOutput::finish() {
+  for (Source& source : sources_) {
+    stop(source);
+    source.has_ended = true;
+    source.stream.finish();
+  }
+}
+
+}  // namespace launcher

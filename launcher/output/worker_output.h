@@ -1,0 +1,44 @@
+#pragma once
+
+#include <list>
+
+#include "launcher/event_loop.h"
+#include "launcher/output/worker_stream.h"
+
+namespace launcher {
+
+/// The streams of all workers of one attempt: reads them when they have
+/// something, and stops reading while the console they go to is congested.
+class WorkerOutput {
+ public:
+  explicit WorkerOutput(EventLoop& loop) : loop_(loop) {}
+  ~WorkerOutput();
+  WorkerOutput(const WorkerOutput&) = delete;
+  WorkerOutput& operator=(const WorkerOutput&) = delete;
+
+  /// Starts to read a stream. The reference stays valid.
+  const WorkerStream& add(Fd pipe, StreamTargets targets);
+
+  /// To be called after each round of the event loop: reads on where a console
+  /// has room again.
+  void resume();
+
+  /// No worker is left: passes on what is still in the pipes and closes them.
+  void finish();
+
+ private:
+  struct Source {
+    WorkerStream stream;
+    EventLoop::Token token = 0;  // 0: paused or at its end
+    bool has_ended = false;
+  };
+
+  void start(Source& source);
+  void read(Source& source);
+  void stop(Source& source);
+
+  EventLoop& loop_;
+  std::list<Source> sources_;
+};
+
+}  // namespace launcher

@@ -1,0 +1,95 @@
+#include "launcher/output/worker_stream.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
+
+namespace launcher {
+namespace {
+
+constexpr size_t kKeptLines = 20;
+constexpr size_t kKeptLineBytes = 500;
+
+LineSplitter::Returns returns_for(const Console* console) {
+  return console != nullptr && console->is_terminal()
+             ? LineSplitter::Returns::end_lines
+             : LineSplitter::Returns::in_text;
+}
+
+}  // namespace
+
+WorkerStream::WorkerStream(Fd pipe, StreamTargets targets)
+    : pipe_(std::move(pipe)),
+      targets_(std::move(targets)),
+      splitter_(returns_for(targets_.console)) {
+  check(::fcntl(pipe_.get(), F_SETFL, O_NONBLOCK), "fcntl");
+}
+
+WorkerStream::State WorkerStream::read_some() {
+  return pipe_ && !read_piece() && errno != EAGAIN ? State::ended : State::open;
+}
+
+/// False and errno (0 at the end) when there was nothing.
+bool WorkerStream::read_piece() {
+  static thread_local std::array<char, 64 * 1024> buffer;
+  errno = 0;
+  const ssize_t size = retry_interrupted(
+      [&] { return ::read(pipe_.get(), buffer.data(), buffer.size()); });
+  if (size <= 0) {
+    return false;
+  }
+  const std::string_view bytes(buffer.data(), static_cast<size_t>(size));
+  store(bytes);
+  splitter_.feed(bytes, [this](std::string_view line, LineEnd end) {
+    take_line(line, end);
+  });
+  return true;
+}
+
+void WorkerStream::take_line(std::string_view line, LineEnd end) {
+  if (targets_.console != nullptr) {
+    targets_.console->write_line(targets_.prefix, line, end);
+  }
+  if (end == LineEnd::carriage_return) {
+    return;
+  }
+  if (last_lines_.size() == kKeptLines) {
+    last_lines_.pop_front();
+  }
+  last_lines_.emplace_back(line.substr(0, kKeptLineBytes));
+}
+
+void WorkerStream::store(std::string_view bytes) {
+  while (targets_.file && !bytes.empty()) {
+    const ssize_t written = retry_interrupted([&] {
+      return ::write(targets_.file.get(), bytes.data(), bytes.size());
+    });
+    if (written < 0) {
+      if (targets_.console != nullptr) {
+        targets_.console->write(
+            targets_.prefix +
+            "ddprun: the log file cannot be written any more: " +
+            std::generic_category().message(errno) + "\n");
+      }
+      targets_.file.reset();
+      return;
+    }
+    bytes.remove_prefix(static_cast<size_t>(written));
+  }
+}
+
+void WorkerStream::finish() {
+  while (pipe_ && read_piece()) {
+  }
+  pipe_.reset();
+  splitter_.finish(
+      [this](std::string_view line, LineEnd end) { take_line(line, end); });
+  targets_.file.reset();
+}
+
+std::vector<std::string> WorkerStream::last_lines() const {
+  return {last_lines_.begin(), last_lines_.end()};
+}
+
+}  // namespace launcher

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "launcher/fd.h"
+#include "launcher/output/console.h"
+#include "launcher/output/line_splitter.h"
+
+namespace launcher {
+
+/// Where a worker's stdout or stderr goes.
+struct StreamTargets {
+  Console* console = nullptr;  ///< nullptr: not shown
+  std::string prefix;
+  Fd file;  ///< none: not stored; gets the bytes as they are, without prefix
+};
+
+/// The read end of one worker's stdout or stderr. Passive: somebody else says
+/// when to read.
+class WorkerStream {
+ public:
+  enum class State { open, ended };
+
+  /// @param pipe is made non-blocking
+  WorkerStream(Fd pipe, StreamTargets targets);
+
+  int fd() const { return pipe_.get(); }
+  Console* console() const { return targets_.console; }
+
+  /// Passes on one piece of what is there.
+  State read_some();
+
+  /// Passes on all that is there now and the unfinished last line, then closes
+  /// the pipe, even when somebody still holds its other end.
+  void finish();
+
+  /// The last lines that came, for a report.
+  std::vector<std::string> last_lines() const;
+
+ private:
+  bool read_piece();
+  void take_line(std::string_view line, LineEnd end);
+  void store(std::string_view bytes);
+
+  Fd pipe_;
+  StreamTargets targets_;
+  LineSplitter splitter_;
+  std::deque<std::string> last_lines_;
+};
+
+}  // namespace launcher

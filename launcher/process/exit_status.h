@@ -1,0 +1,25 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "launcher/process/signal_names.h"
+
+namespace launcher {
+
+/// How a process ended: by exit(code) or by a signal.
+struct ExitStatus {
+  int code = 0;
+  int signal = 0;  ///< 0: it exited by itself
+
+  bool is_success() const { return code == 0 && signal == 0; }
+  /// The exit code a shell would show: 128 + signal.
+  int shell_code() const { return signal != 0 ? 128 + signal : code; }
+  /// "exit code 3" or "SIGSEGV".
+  std::string text() const {
+    return signal != 0 ? signal_name(signal)
+                       : "exit code " + std::to_string(code);
+  }
+};
+
+}  // namespace launcher

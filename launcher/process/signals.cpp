@@ -1,0 +1,48 @@
+#include "launcher/process/signals.h"
+
+#include <sys/signalfd.h>
+
+namespace launcher {
+namespace {
+
+bool is_ignored(int number) {
+  struct sigaction action {};
+  return ::sigaction(number, nullptr, &action) == 0 &&
+         action.sa_handler == SIG_IGN;
+}
+
+}  // namespace
+
+SignalScope::SignalScope(const std::vector<int>& signals) {
+  sigset_t mask;
+  ::sigemptyset(&mask);
+  ::sigaddset(&mask, SIGCHLD);
+  for (const int number : signals) {
+    if (!is_ignored(number)) {
+      ::sigaddset(&mask, number);
+    }
+  }
+  check(::sigprocmask(SIG_BLOCK, &mask, &old_mask_), "sigprocmask");
+  // A reader that is gone is an error of write, not an end of ddprun.
+  struct sigaction ignore {};
+  ignore.sa_handler = SIG_IGN;
+  check(::sigaction(SIGPIPE, &ignore, &old_pipe_), "sigaction");
+  fd_.reset(
+      check(::signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK), "signalfd"));
+}
+
+SignalScope::~SignalScope() {
+  ::sigaction(SIGCHLD, &old_child_, nullptr);
+  ::sigaction(SIGPIPE, &old_pipe_, nullptr);
+  ::sigprocmask(SIG_SETMASK, &old_mask_, nullptr);
+}
+
+void SignalScope::read(const std::function<void(int number)>& handle) {
+  signalfd_siginfo info{};
+  while (::read(fd_.get(), &info, sizeof(info)) ==
+         static_cast<ssize_t>(sizeof(info))) {
+    handle(static_cast<int>(info.ssi_signo));
+  }
+}
+
+}  // namespace launcher
