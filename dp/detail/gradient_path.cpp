@@ -4,6 +4,7 @@
 
 #include <torch/csrc/autograd/variable.h>
 
+#include "ddp/detail/autograd_nodes.h"
 #include "ddp/detail/reducer/bucket_plan.h"
 #include "dp/detail/gradient_nodes.h"
 
@@ -48,7 +49,7 @@ std::vector<Group> groups_of_trained(const StateLayout& layout) {
   return groups;
 }
 
-std::shared_ptr<ReduceBackward> make_reduce(
+ddp::detail::NodePtrTo<ReduceBackward> make_reduce(
     const StateLayout& layout,
     const Group& group,
     const std::vector<Replica*>& replicas,
@@ -61,7 +62,7 @@ std::shared_ptr<ReduceBackward> make_reduce(
   for (const auto* replica : replicas) {
     senders.push_back({replica->index, replica->place.is_remote});
   }
-  auto reduce = std::make_shared<ReduceBackward>(
+  auto reduce = ddp::detail::make_node<ReduceBackward>(
       std::move(edges), std::move(senders), traffic);
   for (const auto* replica : replicas) {
     for (const size_t slot : group) {
@@ -77,7 +78,7 @@ std::shared_ptr<ReduceBackward> make_reduce(
 /// The edges at which the gradients of a replica leave it.
 ag::edge_list exits_of(const Replica& replica,
                        const Group& group,
-                       const std::shared_ptr<ReduceBackward>& reduce,
+                       const ddp::detail::NodePtrTo<ReduceBackward>& reduce,
                        size_t sender,
                        c10::Device device,
                        const TrafficCounters& traffic) {
@@ -89,7 +90,7 @@ ag::edge_list exits_of(const Replica& replica,
   if (!replica.place.is_remote) {
     return exits;
   }
-  const auto send = std::make_shared<SendBackward>(
+  const auto send = ddp::detail::make_node<SendBackward>(
       std::move(exits), replica.index, device, traffic);
   ag::edge_list result;
   for (const size_t slot : group) {

@@ -6,7 +6,8 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
-#include <torch/csrc/autograd/function.h>
+
+#include "ddp/detail/autograd_nodes.h"
 
 namespace ddp::detail {
 
@@ -29,7 +30,7 @@ class GradHooks {
   struct Hooked {
     // Autograd holds the node weakly: without this it would be made anew
     // without our hook.
-    std::shared_ptr<torch::autograd::Node> node;
+    NodePtr node;
     uintptr_t key;
   };
   std::shared_ptr<const Listener> listener_;
