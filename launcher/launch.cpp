@@ -42,9 +42,9 @@ int launch(const Job& job) {
   become_subreaper();
   EventLoop loop;
   Consoles consoles(loop);
-  const auto log = make_logger(consoles.err(), job.environment);
+  Log log(consoles.err(), job.environment);
   if (directory.is_kept() && job.options.log_dir.empty()) {
-    log->warn("logs are in {}", directory.path());
+    log.warn("logs are in ", directory.path());
   }
   Supervisor supervisor(job,
                         {.loop = loop,
@@ -53,7 +53,7 @@ int launch(const Job& job) {
                          .rendezvous = *rendezvous,
                          .directory = directory,
                          .cgroup = cgroup,
-                         .log = *log});
+                         .log = log});
   return supervisor.run();
 }
 

@@ -1,6 +1,8 @@
 #include "launcher/supervisor.h"
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <csignal>
 
 #include "launcher/process/descendants.h"
@@ -19,7 +21,13 @@ Policy::Options policy_options(const Job& job) {
 }
 
 std::string seconds(std::chrono::milliseconds time) {
-  return fmt::format("{} s", static_cast<double>(time.count()) / 1000);
+  std::array<char, 32> text;
+  const auto end = std::to_chars(text.begin(),
+                                 text.end(),
+                                 static_cast<double>(time.count()) / 1000,
+                                 std::chars_format::fixed)
+                       .ptr;
+  return std::string(text.begin(), end) + " s";
 }
 
 }  // namespace
@@ -50,8 +58,9 @@ int Supervisor::run() {
       flush();
       return report.exit_code;
     }
-    around_.log.warn("starting all workers again: restart {} of {}",
+    around_.log.warn("starting all workers again: restart ",
                      policy_.restarts(),
+                     " of ",
                      job_.options.max_restarts);
   }
 }
@@ -78,10 +87,13 @@ void Supervisor::start_attempt() {
           on_worker_exit(worker);
         });
   }
-  around_.log.info("started {} workers of {}; rank 0's store is at {}:{}",
+  around_.log.info("started ",
                    job_.worker_count,
+                   " workers of ",
                    plan.path,
+                   "; rank 0's store is at ",
                    attempt_.master.host,
+                   ":",
                    attempt_.master.port);
 }
 
@@ -147,8 +159,8 @@ void Supervisor::on_signals() {
       child_ended = true;
       return;
     }
-    around_.log.warn("{} came: passing it on to the workers",
-                     signal_name(number));
+    around_.log.warn(signal_name(number),
+                     " came: passing it on to the workers");
     on_event(SignalReceived{number});
   });
   if (child_ended) {
@@ -210,14 +222,16 @@ void Supervisor::perform(const SignalAll& action) {
 
 void Supervisor::perform(const StopAll& action) {
   if (policy_.cause() == Policy::Cause::failure && policy_.alive() > 0) {
-    around_.log.warn(
-        "rank {} failed ({}); stopping the other {} with {}, and "
-        "with SIGKILL after {}",
-        exits_.back().rank,
-        exits_.back().status.text(),
-        policy_.alive(),
-        signal_name(action.number),
-        seconds(action.time));
+    around_.log.warn("rank ",
+                     exits_.back().rank,
+                     " failed (",
+                     exits_.back().status.text(),
+                     "); stopping the other ",
+                     policy_.alive(),
+                     " with ",
+                     signal_name(action.number),
+                     ", and with SIGKILL after ",
+                     seconds(action.time));
   }
   workers_->signal_all(action.number, /*asks_to_end=*/true);
   around_.loop.arm_timer(action.time);
@@ -225,7 +239,7 @@ void Supervisor::perform(const StopAll& action) {
 
 void Supervisor::perform(const KillAll& action) {
   if (policy_.alive() > 0) {
-    around_.log.warn("ending {} workers with SIGKILL", policy_.alive());
+    around_.log.warn("ending ", policy_.alive(), " workers with SIGKILL");
   }
   workers_->signal_all(SIGKILL, /*asks_to_end=*/true);
   around_.cgroup.kill();

@@ -1,13 +1,12 @@
 #pragma once
 
-#include <spdlog/logger.h>
-
 #include <chrono>
 #include <memory>
 #include <optional>
 
 #include "launcher/event_loop.h"
 #include "launcher/output/consoles.h"
+#include "launcher/output/log.h"
 #include "launcher/output/run_directory.h"
 #include "launcher/policy.h"
 #include "launcher/process/job_cgroup.h"
@@ -30,7 +29,7 @@ class Supervisor {
     Rendezvous& rendezvous;
     const RunDirectory& directory;
     const JobCgroup& cgroup;
-    spdlog::logger& log;
+    Log& log;
   };
 
   Supervisor(const Job& job, const Surroundings& around);

@@ -1,13 +1,10 @@
 #include "launcher/cli/options.h"
 
-#include <CLI/CLI.hpp>
-#include <algorithm>
 #include <csignal>
 #include <functional>
 #include <stdexcept>
 
-#include "launcher/cli/option_binder.h"
-#include "launcher/cli/option_help.h"
+#include "launcher/cli/command_line.h"
 #include "launcher/error.h"
 
 namespace launcher {
@@ -26,7 +23,7 @@ struct RawOptions {
 };
 
 template <typename T, typename Parse>
-OptionBinder::Setter into(T& target, Parse parse) {
+CommandLine::Setter into(T& target, Parse parse) {
   return [&target, parse](const std::string& text) { target = parse(text); };
 }
 
@@ -39,112 +36,109 @@ std::function<int(const std::string&)> integer(int least, int most) {
       [=](const std::string& text) { return parse_integer(text, least, most); };
 }
 
-void bind_workers(const OptionBinder& bind, RawOptions& raw) {
+void bind_workers(CommandLine& line, RawOptions& raw) {
   LaunchOptions& options = raw.options;
-  bind.value("nproc-per-node",
+  line.value("nproc-per-node",
              "N|auto|gpu|cpu",
              "Workers on this host [1, or one per --gpus]; auto: one per GPU, "
              "without GPUs one per CPU",
              into(options.worker_count, parse_worker_count));
-  bind.value("gpus",
+  line.value("gpus",
              "ID,...",
              "GPUs for the workers, as in CUDA_VISIBLE_DEVICES",
              into(options.gpus, parse_list));
-  bind.value("max-restarts",
+  line.value("max-restarts",
              "N",
              "Starts all workers of this host again up to N times when one "
              "fails [0]",
              into(options.max_restarts, integer(0, 1 << 30)));
-  bind.value("grace-period",
+  line.value("grace-period",
              "SECONDS",
              "Time to end after SIGTERM (or the signal passed on) before "
              "SIGKILL [30]",
              into(options.grace_period, parse_seconds));
-  bind.value("role",
+  line.value("role",
              "NAME",
              "ROLE_NAME of the workers [default]",
              into(options.role, as_text));
-  bind.value("signals-to-handle",
+  line.value("signals-to-handle",
              "SIG,...",
              "Signals that are passed on and end the job "
              "[SIGTERM,SIGINT,SIGHUP,SIGQUIT]",
              into(options.signals, parse_signals));
-  bind.value("env-rank",
-             "NAME=VALUE",
-             "Sets NAME for each worker; {rank} and {local_rank} in VALUE are "
-             "its numbers (can be given several times)",
-             [&options](const std::string& text) {
-               options.rank_variables.push_back(parse_rank_variable(text));
-             })
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->trigger_on_parse()
-      ->allow_extra_args(false);
+  line.values("env-rank",
+              "NAME=VALUE",
+              "Sets NAME for each worker; {rank} and {local_rank} in VALUE are "
+              "its numbers (can be given several times)",
+              [&options](const std::string& text) {
+                options.rank_variables.push_back(parse_rank_variable(text));
+              });
 }
 
-void bind_hosts(const OptionBinder& bind, RawOptions& raw) {
+void bind_hosts(CommandLine& line, RawOptions& raw) {
   LaunchOptions& options = raw.options;
-  bind.toggle("standalone",
+  line.toggle("standalone",
               "One host, with a free port of its own; beats --master-* and "
               "--rdzv-*",
               [&raw] { raw.standalone = true; });
-  bind.value("nnodes",
+  line.value("nnodes",
              "N",
              "Hosts of the job, each with its own ddprun [1]",
              into(options.host_count, parse_host_count));
-  bind.value("node-rank",
+  line.value("node-rank",
              "N",
              "Rank of this host [0]",
              into(options.host_rank, integer(0, 1 << 24)));
-  bind.value("master-addr",
+  line.value("master-addr",
              "HOST",
              "Name or address of the host with --node-rank 0 [127.0.0.1]",
              into(raw.master_addr, as_text));
-  bind.value("master-port",
+  line.value("master-port",
              "PORT",
              "Port for rank 0's store [a free one; 29500 with several hosts]",
              into(raw.master_port, integer(0, 65535)));
-  bind.value("rdzv-endpoint",
+  line.value("rdzv-endpoint",
              "HOST[:PORT]",
              "The same as --master-addr and --master-port",
              into(raw.endpoint, parse_endpoint));
-  bind.value("rdzv-backend",
+  line.value("rdzv-backend",
              "NAME",
              "static, or c10d for one host [static]",
              into(raw.backend, as_text));
-  bind.value("rdzv-id",
+  line.value("rdzv-id",
              "ID",
              "TORCHELASTIC_RUN_ID, also in the name of the log folder",
              into(options.run_id, as_text));
 }
 
-void bind_output(const OptionBinder& bind, RawOptions& raw) {
+void bind_output(CommandLine& line, RawOptions& raw) {
   LaunchOptions& options = raw.options;
-  bind.value("log-dir",
+  line.value("log-dir",
              "DIR",
              "Folder for <run id>_<random>/attempt_<n>/<local rank>/"
              "{stdout.log,stderr.log,error.json}",
              into(options.log_dir, as_text));
-  bind.value("redirects",
+  line.value("redirects",
              "MAP",
              "Streams that go to files instead of here: 0 none, 1 stdout, 2 "
              "stderr, 3 both; or a map 0:3,1:0 [0]",
              into(options.redirects, parse_stream_map),
              "r");
-  bind.value("tee",
+  line.value("tee",
              "MAP",
              "Streams that go to files and here [0]",
              into(options.tee, parse_stream_map),
              "t");
-  bind.value("local-ranks-filter",
+  line.value("local-ranks-filter",
              "RANK,...",
              "Shows the output of these local ranks only; files have all",
              into(options.shown_ranks, parse_ranks));
-  bind.toggle("dry-run",
+  line.toggle("dry-run",
               "Prints each worker's environment and command, starts nothing",
               [&options] { options.dry_run = true; });
 }
 
-void bind_program(const OptionBinder& bind, RawOptions& raw) {
+void bind_program(CommandLine& line, RawOptions& raw) {
   const auto choose = [&raw](ProgramKind kind) {
     return [&raw, kind] {
       if (raw.options.program_kind != ProgramKind::by_name) {
@@ -155,25 +149,25 @@ void bind_program(const OptionBinder& bind, RawOptions& raw) {
       raw.options.program_kind = kind;
     };
   };
-  bind.toggle("module",
+  line.toggle("module",
               "Runs PROGRAM as `python -m` does",
               choose(ProgramKind::module),
               "m");
-  bind.toggle("no-python",
+  line.toggle("no-python",
               "Runs PROGRAM as it is, also when it ends in .py",
               choose(ProgramKind::executable));
-  bind.toggle("run-path",
+  line.toggle("run-path",
               "Runs PROGRAM by Python, whatever its name",
               choose(ProgramKind::python));
 }
 
-void bind_torchrun_only(const OptionBinder& bind) {
+void bind_torchrun_only(CommandLine& line) {
   const std::string help = "Accepted for torchrun's sake, without effect";
-  const OptionBinder::Setter ignore = [](const std::string&) {};
-  bind.value("monitor-interval", "SECONDS", help, ignore);
-  bind.value("start-method", "NAME", help, ignore);
-  bind.value("rdzv-conf", "K=V,...", help, ignore);
-  bind.value("local-addr", "HOST", help, ignore);
+  const CommandLine::Setter ignore = [](const std::string&) {};
+  line.value("monitor-interval", "SECONDS", help, ignore);
+  line.value("start-method", "NAME", help, ignore);
+  line.value("rdzv-conf", "K=V,...", help, ignore);
+  line.value("local-addr", "HOST", help, ignore);
 }
 
 /// Where rank 0's store will listen: the options about it, put together.
@@ -223,8 +217,7 @@ void check_hosts(const RawOptions& raw) {
   }
 }
 
-std::vector<std::string> program_of(const CLI::App& app) {
-  std::vector<std::string> program = app.remaining();
+std::vector<std::string> program_of(std::vector<std::string> program) {
   if (!program.empty() && program.front() == "--") {
     program.erase(program.begin());
   } else if (!program.empty() && program.front().size() > 1 &&
@@ -247,31 +240,18 @@ std::variant<LaunchOptions, Information> parse_options(
     std::vector<std::string> arguments) {
   RawOptions raw;
   raw.options.signals = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
-  CLI::App app;
-  set_help(app);
-  app.prefix_command();
-  const OptionBinder bind(app);
-  bind_workers(bind, raw);
-  bind_hosts(bind, raw);
-  bind_output(bind, raw);
-  bind_program(bind, raw);
-  bind_torchrun_only(bind);
-  std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants a vector
-  try {
-    app.parse(arguments);
-  } catch (const CLI::CallForHelp&) {
-    return Information{app.help()};
-  } catch (const CLI::CallForVersion& version) {
-    return Information{std::string(version.what()) + "\n"};
-  } catch (const std::invalid_argument&) {
-    // CLI11 lets it through without saying which one.
-    throw UsageError(
-        "expected 0, 1, true or false for a switch such as --standalone or its "
-        "PET_STANDALONE, but got something else");
-  } catch (const CLI::ParseError& error) {
-    throw UsageError(std::string(error.what()) + "; see ddprun --help");
+  CommandLine line;
+  bind_workers(line, raw);
+  bind_hosts(line, raw);
+  bind_output(line, raw);
+  bind_program(line, raw);
+  bind_torchrun_only(line);
+  auto parsed = line.parse(std::move(arguments));
+  if (auto* information = std::get_if<Information>(&parsed)) {
+    return std::move(*information);
   }
-  raw.options.program = program_of(app);
+  raw.options.program =
+      program_of(std::get<std::vector<std::string>>(std::move(parsed)));
   check_hosts(raw);
   raw.options.master = resolve_master(raw);
   return raw.options;

@@ -6,6 +6,7 @@
 #include <variant>
 #include <vector>
 
+#include "launcher/cli/command_line.h"
 #include "launcher/cli/values.h"
 #include "launcher/environment.h"
 
@@ -40,11 +41,6 @@ struct LaunchOptions {
   ProgramKind program_kind = ProgramKind::by_name;
   bool dry_run = false;
   std::vector<std::string> program;  ///< its name and its own arguments
-};
-
-/// --help or --version: text for stdout, and nothing to launch.
-struct Information {
-  std::string text;
 };
 
 /// Parses a command line. An option that is absent takes its value from the

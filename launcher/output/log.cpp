@@ -1,6 +1,7 @@
 #include "launcher/output/log.h"
 
 #include <spdlog/details/null_mutex.h>
+#include <spdlog/logger.h>
 #include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/base_sink.h>
 
@@ -39,14 +40,25 @@ spdlog::level::level_enum level_of(const Environment& environment) {
 
 }  // namespace
 
-std::shared_ptr<spdlog::logger> make_logger(Console& console,
-                                            const Environment& environment) {
-  auto logger = std::make_shared<spdlog::logger>(
-      "ddprun", std::make_shared<ConsoleSink>(console));
-  logger->set_formatter(std::make_unique<spdlog::pattern_formatter>(
+struct Log::Impl {
+  explicit Impl(Console& console)
+      : logger("ddprun", std::make_shared<ConsoleSink>(console)) {}
+
+  spdlog::logger logger;
+};
+
+Log::Log(Console& console, const Environment& environment)
+    : impl_(std::make_unique<Impl>(console)) {
+  impl_->logger.set_formatter(std::make_unique<spdlog::pattern_formatter>(
       "%n: %v", spdlog::pattern_time_type::local, "\n"));
-  logger->set_level(level_of(environment));
-  return logger;
+  impl_->logger.set_level(level_of(environment));
+}
+
+Log::~Log() = default;
+
+void Log::write(Level level, const std::string& text) {
+  impl_->logger.log(
+      level == Level::info ? spdlog::level::info : spdlog::level::warn, text);
 }
 
 }  // namespace launcher

@@ -1,8 +1,8 @@
 #pragma once
 
-#include <spdlog/logger.h>
-
 #include <memory>
+#include <sstream>
+#include <string>
 
 #include "launcher/environment.h"
 #include "launcher/output/console.h"
@@ -11,8 +11,42 @@ namespace launcher {
 
 /// ddprun's own messages: "ddprun: text" on its stderr, in order with the
 /// workers' lines. LOGLEVEL (INFO, WARNING, ...) chooses how many, as with
-/// torchrun; WARNING when it is not set.
-std::shared_ptr<spdlog::logger> make_logger(Console& console,
-                                            const Environment& environment);
+/// torchrun; WARNING when it is not set. The only unit that knows the logging
+/// library.
+///
+/// Example:
+/// @code
+///   log.warn("restart ", restarts, " of ", most);
+/// @endcode
+class Log {
+ public:
+  Log(Console& console, const Environment& environment);
+  ~Log();
+  Log(const Log&) = delete;
+  Log& operator=(const Log&) = delete;
+
+  template <typename... Parts>
+  void info(const Parts&... parts) {
+    write(Level::info, joined(parts...));
+  }
+  template <typename... Parts>
+  void warn(const Parts&... parts) {
+    write(Level::warn, joined(parts...));
+  }
+
+ private:
+  enum class Level { info, warn };
+  struct Impl;
+
+  template <typename... Parts>
+  static std::string joined(const Parts&... parts) {
+    std::ostringstream text;
+    (text << ... << parts);
+    return text.str();
+  }
+  void write(Level level, const std::string& text);
+
+  std::unique_ptr<Impl> impl_;
+};
 
 }  // namespace launcher

@@ -1,0 +1,163 @@
+#include "launcher/cli/command_line.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cctype>
+#include <sstream>
+#include <stdexcept>
+
+#include "launcher/cli/help_text.h"
+#include "launcher/error.h"
+
+namespace launcher {
+namespace {
+
+/// One spelling of each option and lines of 80 columns.
+class HelpFormatter : public CLI::Formatter {
+ public:
+  HelpFormatter() { column_width(kNameColumns); }
+
+  std::string make_usage(const CLI::App*, std::string) const override {
+    return kUsage;
+  }
+  std::string make_option_name(const CLI::Option* option, bool) const override {
+    std::string short_name;
+    for (const auto& name : option->get_snames()) {
+      short_name += "-" + name + ", ";
+    }
+    return short_name + "--" + option->get_lnames().front();
+  }
+  std::string make_option_opts(const CLI::Option* option) const override {
+    const std::string type = option->get_type_name();
+    return type.empty() ? "" : " " + type;
+  }
+  std::string make_option_desc(const CLI::Option* option) const override {
+    std::istringstream words(option->get_description());
+    std::string text;
+    size_t column = 0;
+    for (std::string word; words >> word; column += word.size() + 1) {
+      const bool wraps = column + word.size() > 79 - kNameColumns;
+      text += wraps ? "\n" : column == 0 ? "" : " ";
+      text += word;
+      column = wraps ? 0 : column;
+    }
+    return text;
+  }
+
+ private:
+  static constexpr size_t kNameColumns = 32;
+};
+
+std::string spellings(const std::string& name, const std::string& short_name) {
+  std::string underscored = name;
+  std::replace(underscored.begin(), underscored.end(), '-', '_');
+  std::string result = short_name.empty() ? "" : "-" + short_name + ",";
+  result += "--" + name;
+  return underscored == name ? result : result + ",--" + underscored;
+}
+
+std::string variable(const std::string& name) {
+  std::string result = "PET_";
+  for (const char c : name) {
+    result += c == '-' ? '_' : static_cast<char>(std::toupper(c));
+  }
+  return result;
+}
+
+CLI::Option* add_value(CLI::App& app,
+                       const std::string& name,
+                       const std::string& type,
+                       const std::string& help,
+                       const CommandLine::Setter& set,
+                       const std::string& short_name) {
+  const auto checked = [name, set](const std::string& text) {
+    try {
+      set(text);
+    } catch (const std::invalid_argument& error) {
+      throw UsageError("--" + name + ": " + error.what());
+    }
+  };
+  return app
+      .add_option_function<std::string>(
+          spellings(name, short_name), checked, help)
+      ->envname(variable(name))
+      ->type_name(type);
+}
+
+}  // namespace
+
+struct CommandLine::Impl {
+  CLI::App app;
+};
+
+CommandLine::CommandLine() : impl_(std::make_unique<Impl>()) {
+  CLI::App& app = impl_->app;
+  app.name("ddprun");
+  app.description(kDescription);
+  app.formatter(std::make_shared<HelpFormatter>());
+  app.footer(kFooter);
+  app.set_help_flag("-h,--help", "Prints this and ends");
+  app.set_version_flag(
+      "--version", "ddprun " DDP_VERSION, "Prints the version and ends");
+  app.prefix_command();
+}
+
+CommandLine::~CommandLine() = default;
+
+void CommandLine::value(const std::string& name,
+                        const std::string& type,
+                        const std::string& help,
+                        const Setter& set,
+                        const std::string& short_name) {
+  add_value(impl_->app, name, type, help, set, short_name)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+}
+
+void CommandLine::values(const std::string& name,
+                         const std::string& type,
+                         const std::string& help,
+                         const Setter& add) {
+  add_value(impl_->app, name, type, help, add, "")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->trigger_on_parse()
+      ->allow_extra_args(false);
+}
+
+void CommandLine::toggle(const std::string& name,
+                         const std::string& help,
+                         const std::function<void()>& set,
+                         const std::string& short_name) {
+  impl_->app
+      .add_flag_function(
+          spellings(name, short_name),
+          [set](int64_t count) {
+            if (count > 0) {
+              set();
+            }
+          },
+          help)
+      ->envname(variable(name));
+}
+
+std::variant<std::vector<std::string>, Information> CommandLine::parse(
+    std::vector<std::string> arguments) {
+  CLI::App& app = impl_->app;
+  std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants a vector
+  try {
+    app.parse(arguments);
+  } catch (const CLI::CallForHelp&) {
+    return Information{app.help()};
+  } catch (const CLI::CallForVersion& version) {
+    return Information{std::string(version.what()) + "\n"};
+  } catch (const std::invalid_argument&) {
+    // CLI11 lets it through without saying which one.
+    throw UsageError(
+        "expected 0, 1, true or false for a switch such as --standalone or its "
+        "PET_STANDALONE, but got something else");
+  } catch (const CLI::ParseError& error) {
+    throw UsageError(std::string(error.what()) + "; see ddprun --help");
+  }
+  return app.remaining();
+}
+
+}  // namespace launcher
