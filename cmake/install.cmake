@@ -3,31 +3,34 @@
 include(CMakePackageConfigHelpers)
 set(_ddp_package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/ddp")
 
-install(
-  DIRECTORY "${PROJECT_SOURCE_DIR}/ddp" "${PROJECT_SOURCE_DIR}/dp"
-  DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
-  FILES_MATCHING
-  PATTERN "*.h"
-  PATTERN "detail" EXCLUDE)
+# Public headers, and those of detail/ that they include.
+function(ddp_headers_behind result)
+  file(GLOB waiting RELATIVE "${PROJECT_SOURCE_DIR}" CONFIGURE_DEPENDS
+       "${PROJECT_SOURCE_DIR}/ddp/*.h" "${PROJECT_SOURCE_DIR}/dp/*.h")
+  set(found)
+  while(waiting)
+    list(POP_FRONT waiting header)
+    list(APPEND found "${header}")
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS
+                 "${PROJECT_SOURCE_DIR}/${header}")
+    file(STRINGS "${PROJECT_SOURCE_DIR}/${header}" lines REGEX "^#include \"d?dp/")
+    foreach(line IN LISTS lines)
+      string(REGEX REPLACE "^#include \"(.*)\".*" "\\1" included "${line}")
+      if(NOT included IN_LIST found AND NOT included IN_LIST waiting)
+        list(APPEND waiting "${included}")
+      endif()
+    endforeach()
+  endwhile()
+  set(${result} "${found}" PARENT_SCOPE)
+endfunction()
 
 if(DDP_BUILD_LIBRARY)
-  # Members of what public headers declare.
-  install(
-    FILES "${PROJECT_SOURCE_DIR}/ddp/detail/reducer/bucket.h"
-          "${PROJECT_SOURCE_DIR}/ddp/detail/reducer/bucket_plan.h"
-          "${PROJECT_SOURCE_DIR}/ddp/detail/reducer/failure_flag.h"
-          "${PROJECT_SOURCE_DIR}/ddp/detail/reducer/grad_hooks.h"
-          "${PROJECT_SOURCE_DIR}/ddp/detail/reducer/gradient_buckets.h"
-          "${PROJECT_SOURCE_DIR}/ddp/detail/reducer/scaled_copy.h"
-    DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/ddp/detail")
-  # What templates of public headers call.
-  install(
-    FILES "${PROJECT_SOURCE_DIR}/dp/detail/gather.h"
-          "${PROJECT_SOURCE_DIR}/dp/detail/leaves.h"
-          "${PROJECT_SOURCE_DIR}/dp/detail/local_replicas.h"
-          "${PROJECT_SOURCE_DIR}/dp/detail/scatter.h"
-          "${PROJECT_SOURCE_DIR}/dp/detail/split.h"
-    DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/dp/detail")
+  ddp_headers_behind(_ddp_installed_headers)
+  foreach(header IN LISTS _ddp_installed_headers)
+    get_filename_component(_ddp_folder "${header}" DIRECTORY)
+    install(FILES "${PROJECT_SOURCE_DIR}/${header}"
+            DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/${_ddp_folder}")
+  endforeach()
   install(TARGETS ddp ddp_dp ddp_worker_env EXPORT ddp_targets)
   install(EXPORT ddp_targets NAMESPACE ddp:: FILE ddp_targets.cmake
           DESTINATION "${_ddp_package_dir}")
