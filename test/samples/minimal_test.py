@@ -1,0 +1,39 @@
+"""minimal learns its spirals, alone and on several ranks, and README shows it
+as it is."""
+
+import os
+import re
+import unittest
+
+from jobs import JobTest, ddprun, program
+
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+MINIMAL = program("minimal")
+
+
+def read(*path):
+    with open(os.path.join(ROOT, *path)) as file:
+        return file.read()
+
+
+class Minimal(JobTest):
+    def test_learns(self):
+        for launcher in [], ddprun(2), ddprun(3):
+            result = self.succeed([*launcher, MINIMAL])
+            losses = [float(loss) for _, loss in
+                      result.find(r"epoch (\d+): loss (\S+)")]
+            self.assertEqual(len(losses), 20, result.out)
+            self.assertGreater(losses[0], 0.3)
+            self.assertLess(losses[-1], 0.1)
+
+    def test_readme_shows_it(self):
+        shown = re.search(r"```cpp\n(.*?)```", read("README.md"), re.S)[1]
+        source = read("samples", "minimal.cpp")
+        main = source[source.index("int main()"):]
+        self.assertIn(main, shown)
+        for include in shown[:shown.index(main)].split("\n"):
+            self.assertIn(include, source.split("\n"))
+
+
+if __name__ == "__main__":
+    unittest.main()
