@@ -5,9 +5,12 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <string>
 #include <unordered_map>
 
 #include "launcher/fd.h"
+#include "launcher/timers.h"
 
 namespace launcher {
 
@@ -24,17 +27,22 @@ class EventLoop {
   /// Calls `handler` whenever `fd` is ready for `events` (EPOLLIN, EPOLLOUT).
   Token watch(int fd, uint32_t events, Handler handler);
 
+  /// Calls `handler` at the end of every round: for what is collected during
+  /// one and done once, such as writing.
+  Token watch_rounds(Handler handler);
+
   /// Ends a watch, also from within a handler. Does nothing for 0. To be called
   /// before the descriptor is closed.
   void unwatch(Token token);
 
-  /// Calls the handler of set_timer_handler() once, after `delay`. There is one
-  /// timer: setting it again replaces it.
-  void arm_timer(std::chrono::milliseconds delay);
-  void disarm_timer();
-  void set_timer_handler(Handler handler) { on_timer_ = std::move(handler); }
+  /// Calls `handler` once, after `delay`, unless the timer of this name is set
+  /// again or disarmed before. See Timers.
+  void arm_timer(const std::string& name,
+                 std::chrono::milliseconds delay,
+                 Handler handler);
+  void disarm_timer(const std::string& name);
 
-  /// Waits for at least one event and handles all that are there.
+  /// Waits for at least one event or timer, and handles all that are there.
   void run_once();
 
  private:
@@ -43,11 +51,14 @@ class EventLoop {
     Handler handler;
   };
 
+  void set_alarm();
+
   Fd epoll_;
-  Fd timer_;
+  Fd alarm_;  // wakes epoll when the next timer is due
+  Timers timers_;
   Token last_token_ = 0;
   std::unordered_map<Token, Watch> watches_;
-  Handler on_timer_;
+  std::map<Token, Handler> round_handlers_;
 };
 
 }  // namespace launcher

@@ -12,6 +12,7 @@ namespace launcher {
 namespace {
 
 constexpr std::chrono::milliseconds kTimeToFlush{1'000};
+constexpr const char* kTimer = "supervisor";
 
 Policy::Options policy_options(const Job& job) {
   return {.worker_count = job.worker_count,
@@ -36,12 +37,11 @@ Supervisor::Supervisor(const Job& job, const Surroundings& around)
     : job_(job), around_(around), policy_(policy_options(job)) {
   signal_token_ = around_.loop.watch(
       around_.signals.fd(), EPOLLIN, [this] { on_signals(); });
-  around_.loop.set_timer_handler([this] { on_event(TimeIsUp{}); });
 }
 
 Supervisor::~Supervisor() {
   around_.loop.unwatch(signal_token_);
-  around_.loop.set_timer_handler(nullptr);
+  around_.loop.disarm_timer(kTimer);
 }
 
 int Supervisor::run() {
@@ -50,7 +50,7 @@ int Supervisor::run() {
     while (end_ == End::none) {
       round();
     }
-    around_.loop.disarm_timer();
+    around_.loop.disarm_timer(kTimer);
     const bool is_last = end_ == End::finish;
     const Report report = make_report(finish_attempt());
     around_.consoles.err().write(report.text);
@@ -134,7 +134,6 @@ AttemptResult Supervisor::finish_attempt() {
 /// A reader may take its time, but not for ever once ddprun was asked to end.
 void Supervisor::flush() {
   bool give_up = false;
-  around_.loop.set_timer_handler([&] { give_up = true; });
   around_.loop.unwatch(signal_token_);
   signal_token_ = around_.loop.watch(around_.signals.fd(), EPOLLIN, [&] {
     around_.signals.read([&](int number) {
@@ -143,13 +142,13 @@ void Supervisor::flush() {
     });
   });
   if (policy_.stop_signal() != 0) {
-    around_.loop.arm_timer(kTimeToFlush);
+    around_.loop.arm_timer(kTimer, kTimeToFlush, [&] { give_up = true; });
   }
   around_.consoles.flush();
   while (!around_.consoles.are_drained() && !give_up) {
     around_.loop.run_once();
   }
-  around_.loop.set_timer_handler(nullptr);
+  around_.loop.disarm_timer(kTimer);
 }
 
 void Supervisor::on_signals() {
@@ -193,6 +192,10 @@ void Supervisor::on_event(const Event& event) {
   std::visit([this](const auto& known) { perform(known); }, action);
 }
 
+void Supervisor::arm_timer(std::chrono::milliseconds delay) {
+  around_.loop.arm_timer(kTimer, delay, [this] { on_event(TimeIsUp{}); });
+}
+
 void Supervisor::check_gone() {
   if (end_ != End::none || !workers_->are_all_reaped()) {
     return;
@@ -234,7 +237,7 @@ void Supervisor::perform(const StopAll& action) {
                      seconds(action.time));
   }
   workers_->signal_all(action.number, /*asks_to_end=*/true);
-  around_.loop.arm_timer(action.time);
+  arm_timer(action.time);
 }
 
 void Supervisor::perform(const KillAll& action) {
@@ -243,7 +246,7 @@ void Supervisor::perform(const KillAll& action) {
   }
   workers_->signal_all(SIGKILL, /*asks_to_end=*/true);
   around_.cgroup.kill();
-  around_.loop.arm_timer(action.time);
+  arm_timer(action.time);
   check_gone();
 }
 

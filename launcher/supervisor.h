@@ -50,6 +50,7 @@ class Supervisor {
   void on_signals();
   void on_worker_exit(Worker& worker);
   void on_event(const Event& event);
+  void arm_timer(std::chrono::milliseconds delay);
   void check_gone();
 
   void perform(const Wait&) {}
