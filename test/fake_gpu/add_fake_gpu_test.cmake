@@ -1,0 +1,45 @@
+# ddp_add_fake_gpu_test(NAME fake_gpu_... COMMAND program [argument ...]
+#                       [MODES lazy priority] [SEEDS 1] [DEVICES 2]
+#                       [ENVIRONMENT name=value ...] [TIMEOUT 120])
+# runs a program over the stand-in for the GPU: a test NAME.mode.seed for each
+# mode and seed, labelled fake_gpu. Nothing where the stand-in is not built.
+function(ddp_add_fake_gpu_test)
+  cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME;DEVICES;TIMEOUT"
+                        "COMMAND;MODES;SEEDS;ENVIRONMENT")
+  if(NOT arg_NAME MATCHES "^fake_gpu_")
+    message(FATAL_ERROR "Expected a name that starts with fake_gpu_, so that no "
+                        "result is taken for a GPU's, but got ${arg_NAME}")
+  endif()
+  if(NOT TARGET fake_gpu)
+    return()
+  endif()
+  foreach(default IN ITEMS "MODES;lazy;priority" "SEEDS;1" "DEVICES;2" "TIMEOUT;120")
+    list(POP_FRONT default name)
+    if(NOT DEFINED arg_${name})
+      set(arg_${name} ${default})
+    endif()
+  endforeach()
+  list(POP_FRONT arg_COMMAND program)
+  if(TARGET ${program})
+    # Built with the program, wherever only that is asked for.
+    add_dependencies(${program} fake_gpu)
+  endif()
+  set(folder "${PROJECT_BINARY_DIR}/fake_gpu")
+  set(libraries
+      "${folder}/libcudart.so.13:${folder}/libcuda.so.1:${folder}/libnccl.so.2")
+  foreach(mode IN LISTS arg_MODES)
+    foreach(seed IN LISTS arg_SEEDS)
+      set(test "${arg_NAME}.${mode}.${seed}")
+      add_test(NAME ${test} COMMAND ${program} ${arg_COMMAND})
+      set_tests_properties(
+        ${test}
+        PROPERTIES
+          LABELS fake_gpu
+          SKIP_RETURN_CODE 77
+          TIMEOUT ${arg_TIMEOUT}
+          ENVIRONMENT
+          "LD_PRELOAD=${libraries};FAKE_GPU_MODE=${mode};FAKE_GPU_SEED=${seed};FAKE_GPU_DEVICES=${arg_DEVICES};${arg_ENVIRONMENT}"
+      )
+    endforeach()
+  endforeach()
+endfunction()

@@ -1,0 +1,56 @@
+#include "test/fake_gpu/cudart/error.h"
+
+#include <utility>
+
+namespace fake_gpu {
+namespace {
+
+thread_local cudaError_t last_error = cudaSuccess;
+
+struct Text {
+  const char* name;
+  const char* description;
+};
+
+Text text_of(cudaError_t error) {
+  switch (error) {
+    case cudaSuccess:
+      return {"cudaSuccess", "no error"};
+    case cudaErrorMemoryAllocation:
+      return {"cudaErrorMemoryAllocation", "out of memory"};
+    case cudaErrorInvalidValue:
+      return {"cudaErrorInvalidValue", "invalid argument"};
+    case cudaErrorInvalidDevice:
+      return {"cudaErrorInvalidDevice", "invalid device ordinal"};
+    case cudaErrorNoDevice:
+      return {"cudaErrorNoDevice", "no CUDA-capable device is detected"};
+    case cudaErrorNotReady:
+      return {"cudaErrorNotReady", "device not ready"};
+    default:
+      return {"cudaErrorUnknown", "an error the stand-in has no name for"};
+  }
+}
+
+}  // namespace
+
+cudaError_t report(cudaError_t error) { return last_error = error; }
+
+}  // namespace fake_gpu
+
+extern "C" {
+
+cudaError_t cudaGetLastError() {
+  return std::exchange(fake_gpu::last_error, cudaSuccess);
+}
+
+cudaError_t cudaPeekAtLastError() { return fake_gpu::last_error; }
+
+const char* cudaGetErrorName(cudaError_t error) {
+  return fake_gpu::text_of(error).name;
+}
+
+const char* cudaGetErrorString(cudaError_t error) {
+  return fake_gpu::text_of(error).description;
+}
+
+}  // extern "C"

@@ -1,0 +1,10 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+namespace fake_gpu {
+
+/// Remembers an error of this thread for cudaGetLastError and returns it.
+cudaError_t report(cudaError_t error);
+
+}  // namespace fake_gpu

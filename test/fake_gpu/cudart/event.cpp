@@ -1,0 +1,126 @@
+#include <chrono>
+#include <memory>
+#include <mutex>
+
+#include "test/fake_gpu/counters.h"
+#include "test/fake_gpu/cudart/device.h"
+#include "test/fake_gpu/cudart/error.h"
+#include "test/fake_gpu/engine/engine.h"
+
+namespace fake_gpu {
+namespace {
+
+/// What one cudaEventRecord captured.
+struct Record {
+  Point point;
+  // Written by the stream, read once the point is reached.
+  std::shared_ptr<Clock::time_point> time;
+};
+
+class Event {
+ public:
+  void record(Stream* stream) {
+    auto time = std::make_shared<Clock::time_point>();
+    const Point point = enqueue(stream, "record an event", [time] {
+      *time = Clock::now();
+      return true;
+    });
+    const std::lock_guard lock(mutex_);
+    record_ = {point, std::move(time)};
+  }
+  /// Without a stream when nothing was recorded yet: then nobody waits.
+  Record last() {
+    const std::lock_guard lock(mutex_);
+    return record_;
+  }
+
+ private:
+  std::mutex mutex_;
+  Record record_;
+};
+
+Event* event_of(cudaEvent_t handle) { return reinterpret_cast<Event*>(handle); }
+
+}  // namespace
+}  // namespace fake_gpu
+
+using fake_gpu::count;
+using fake_gpu::Counts;
+using fake_gpu::event_of;
+using fake_gpu::stream_of;
+
+extern "C" {
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  *event = reinterpret_cast<cudaEvent_t>(new fake_gpu::Event);
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventCreate(cudaEvent_t* event) {
+  return cudaEventCreateWithFlags(event, cudaEventDefault);
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  delete event_of(event);
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  count(&Counts::event_records);
+  event_of(event)->record(stream_of(stream));
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventRecordWithFlags(cudaEvent_t event,
+                                     cudaStream_t stream,
+                                     unsigned) {
+  return cudaEventRecord(event, stream);
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  count(&Counts::event_queries);
+  const auto record = event_of(event)->last();
+  return record.point.stream == nullptr || fake_gpu::query(record.point)
+             ? cudaSuccess
+             : cudaErrorNotReady;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  count(&Counts::event_synchronizes);
+  const auto record = event_of(event)->last();
+  if (record.point.stream != nullptr) {
+    fake_gpu::wait_for(record.point);
+  }
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream,
+                                cudaEvent_t event,
+                                unsigned) {
+  count(&Counts::event_waits);
+  const bool lost = fake_gpu::loses_this_wait();
+  const auto record = event_of(event)->last();
+  if (record.point.stream != nullptr && !lost) {
+    fake_gpu::enqueue_wait(stream_of(stream), record.point);
+  }
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventElapsedTime(float* milliseconds,
+                                 cudaEvent_t begin,
+                                 cudaEvent_t end) {
+  const auto first = event_of(begin)->last();
+  const auto second = event_of(end)->last();
+  if (first.point.stream == nullptr || second.point.stream == nullptr) {
+    return fake_gpu::report(cudaErrorInvalidResourceHandle);
+  }
+  if (!fake_gpu::query(first.point) || !fake_gpu::query(second.point)) {
+    return cudaErrorNotReady;
+  }
+  *milliseconds =
+      std::chrono::duration<float, std::milli>(*second.time - *first.time)
+          .count();
+  return cudaSuccess;
+}
+
+}  // extern "C"

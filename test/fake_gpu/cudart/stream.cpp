@@ -1,0 +1,67 @@
+#include <utility>
+
+#include "test/fake_gpu/counters.h"
+#include "test/fake_gpu/cudart/device.h"
+#include "test/fake_gpu/cudart/error.h"
+#include "test/fake_gpu/engine/engine.h"
+
+using fake_gpu::count;
+using fake_gpu::Counts;
+using fake_gpu::Stream;
+using fake_gpu::stream_of;
+
+extern "C" {
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream,
+                                         unsigned flags,
+                                         int) {
+  const bool blocking = (flags & cudaStreamNonBlocking) == 0;
+  *stream = reinterpret_cast<cudaStream_t>(fake_gpu::create_stream(
+      fake_gpu::current_device(),
+      blocking ? Stream::Kind::blocking : Stream::Kind::non_blocking));
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreate(cudaStream_t* stream) {
+  return cudaStreamCreateWithPriority(stream, cudaStreamDefault, 0);
+}
+
+// What the stream holds still runs, as the runtime promises.
+cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  count(&Counts::stream_synchronizes);
+  fake_gpu::wait_for(fake_gpu::last_of(stream_of(stream)));
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  return fake_gpu::query(fake_gpu::last_of(stream_of(stream)))
+             ? cudaSuccess
+             : cudaErrorNotReady;
+}
+
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream,
+                               cudaHostFn_t function,
+                               void* data) {
+  fake_gpu::enqueue(stream_of(stream), "host function", [function, data] {
+    function(data);
+    return true;
+  });
+  return cudaSuccess;
+}
+
+// Graphs cannot be captured, so no stream ever is.
+cudaError_t cudaStreamIsCapturing(cudaStream_t,
+                                  cudaStreamCaptureStatus* status) {
+  *status = cudaStreamCaptureStatusNone;
+  return cudaSuccess;
+}
+
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
+  thread_local auto current = cudaStreamCaptureModeGlobal;
+  std::swap(*mode, current);
+  return cudaSuccess;
+}
+
+}  // extern "C"

@@ -1,0 +1,256 @@
+#include "test/fake_gpu/ops/deferred.h"
+
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include <cstdlib>
+
+#include "test/fake_gpu/counters.h"
+#include "test/fake_gpu/cudart/device.h"
+#include "test/fake_gpu/engine/engine.h"
+#include "test/fake_gpu/engine/memory.h"
+
+namespace fake_gpu {
+namespace {
+
+using at::Tensor;
+using c10::IValue;
+using Arguments = std::vector<IValue>;
+
+/// What the schema says of an operator.
+struct Signature {
+  explicit Signature(const c10::FunctionSchema& schema)
+      : arguments(schema.arguments().size()) {
+    const auto& returns = schema.returns();
+    returns_bool = !returns.empty() &&
+                   returns[0].type()->kind() == c10::TypeKind::BoolType;
+    const bool may_alias =
+        returns.empty() || returns[0].alias_info() != nullptr;
+    for (size_t i = 0; i < arguments; ++i) {
+      const auto& argument = schema.arguments()[i];
+      const auto* alias = argument.alias_info();
+      if (may_alias && alias != nullptr && alias->isWrite()) {
+        written.push_back(i);
+      }
+      if (argument.name() == "generator") {
+        generator = static_cast<int>(i);
+      }
+    }
+    has_out = !written.empty() && schema.arguments().back().is_out();
+    returns_written = !written.empty() && !returns.empty();
+  }
+
+  size_t arguments;
+  std::vector<size_t> written;  // arguments that are the results
+  int generator = -1;           // the argument
+  bool has_out = false;         // written ones may have to be resized
+  bool returns_written = false;
+  bool returns_bool = false;
+};
+
+/// `function` of each tensor in a value, those in lists included.
+template <typename Function>
+IValue map_tensors(const IValue& value, const Function& function) {
+  if (value.isTensor()) {
+    return value.toTensor().defined() ? IValue(function(value.toTensor()))
+                                      : value;
+  }
+  if (value.isTensorList()) {
+    c10::List<Tensor> list;
+    for (const Tensor& tensor : value.toTensorVector()) {
+      list.push_back(function(tensor));
+    }
+    return list;
+  }
+  if (value.isList() &&
+      value.toList().elementType()->kind() == c10::TypeKind::OptionalType) {
+    c10::List<std::optional<Tensor>> list;
+    for (const IValue& item : value.toListRef()) {
+      list.push_back(item.isNone()
+                         ? std::optional<Tensor>()
+                         : std::optional<Tensor>(function(item.toTensor())));
+    }
+    return list;
+  }
+  if (value.isDevice()) {
+    return IValue(c10::Device(c10::kCPU));
+  }
+  return value;
+}
+
+template <typename Function>
+Arguments map_tensors(const Arguments& list, const Function& function) {
+  Arguments result;
+  for (const IValue& value : list) {
+    result.push_back(map_tensors(value, function));
+  }
+  return result;
+}
+
+c10::TensorOptions on_host(const Tensor& tensor) {
+  return tensor.options().device(c10::kCPU).requires_grad(false);
+}
+
+/// The device's own memory as the host may touch it, when its stream is there.
+Tensor host_alias(const Tensor& tensor) {
+  if (!tensor.is_cuda()) {
+    return tensor.detach().clone();
+  }
+  return at::from_blob(
+      host_address(static_cast<char*>(tensor.mutable_data_ptr())),
+      tensor.sizes(),
+      tensor.strides(),
+      on_host(tensor));
+}
+
+/// As large and strided, without its values.
+Tensor host_zeros(const Tensor& tensor) {
+  if (!tensor.is_cuda()) {
+    return tensor.detach().clone();
+  }
+  return at::empty_strided(tensor.sizes(), tensor.strides(), on_host(tensor))
+      .zero_();
+}
+
+/// Of the last CUDA tensor among the arguments, else the current one.
+c10::Device device_of_arguments(const Arguments& arguments) {
+  c10::Device device(c10::kCUDA, c10::cuda::current_device());
+  map_tensors(arguments, [&](const Tensor& tensor) {
+    if (tensor.is_cuda()) {
+      device = tensor.device();
+    }
+    return tensor;
+  });
+  return device;
+}
+
+Stream* current_stream(c10::Device device) {
+  return stream_of(
+      c10::cuda::getCurrentCUDAStream(device.index()).stream(),
+      device.index());
+}
+
+Arguments run_on_host(const c10::OperatorHandle& op, Arguments arguments) {
+  const at::AutoDispatchBelowAutograd below_autograd;
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(
+      c10::autocast_dispatch_keyset);
+  op.callBoxed(&arguments);
+  return arguments;
+}
+
+/// A random operator draws from the device's generator, one number a call.
+uint64_t next_seed(const IValue& generator, c10::Device device) {
+  auto source = generator.isNone()
+                    ? at::globalContext().defaultGenerator(device)
+                    : generator.toGenerator();
+  const std::lock_guard lock(source.mutex());
+  const uint64_t seed = source.current_seed() * 1000003 + source.get_offset();
+  source.set_offset(source.get_offset() + 4);
+  return seed;
+}
+
+/// The tensors that will hold the results: the `out` arguments, resized, or new
+/// ones; empty where the operator writes its arguments alone.
+std::vector<Tensor> make_results(const c10::OperatorHandle& op,
+                                 const Signature& signature,
+                                 const Arguments& arguments,
+                                 Arguments dry,
+                                 c10::Device device) {
+  std::vector<Tensor> results;
+  if (!signature.written.empty() && !signature.has_out) {
+    return results;
+  }
+  const auto like = run_on_host(op, std::move(dry));
+  for (size_t i = 0; i < like.size(); ++i) {
+    const Tensor& shape = like[i].toTensor();
+    if (signature.has_out) {
+      const Tensor& out = arguments[signature.written.at(i)].toTensor();
+      if (!out.sizes().equals(shape.sizes())) {
+        out.resize_(shape.sizes());
+      }
+    } else {
+      results.push_back(shape.defined()
+                            ? at::empty_strided(shape.sizes(),
+                                                shape.strides(),
+                                                shape.options().device(device))
+                            : Tensor());
+    }
+  }
+  return results;
+}
+
+bool answer_now(const c10::OperatorHandle& op,
+                const Arguments& arguments,
+                c10::Device device) {
+  count(&Counts::stream_synchronizes);
+  wait_for(last_of(current_stream(device)));
+  return run_on_host(op, map_tensors(arguments, host_alias)).at(0).toBool();
+}
+
+/// `results` are written by copying, arguments by the operator itself.
+void queue(const c10::OperatorHandle& op,
+           Arguments inputs,
+           const std::vector<Tensor>& results,
+           c10::Device device) {
+  std::vector<Tensor> outputs;
+  for (const Tensor& result : results) {
+    outputs.push_back(result.defined() ? host_alias(result) : Tensor());
+  }
+  count(&Counts::operators);
+  enqueue(current_stream(device),
+          op.schema().name(),
+          [op, inputs = std::move(inputs), outputs = std::move(outputs)] {
+            const auto values = run_on_host(op, inputs);
+            for (size_t i = 0; i < outputs.size(); ++i) {
+              if (outputs[i].defined()) {
+                outputs[i].copy_(values[i].toTensor());
+              }
+            }
+            return true;
+          });
+}
+
+}  // namespace
+
+void deferred(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  // What LibTorch's code made static before now outlives the engine's thread.
+  [[maybe_unused]] static const int at_exit = std::atexit(stop_engine);
+  const Signature signature(op.schema());
+  const Arguments arguments(stack->end() - signature.arguments, stack->end());
+  stack->resize(stack->size() - signature.arguments);
+  const auto device = device_of_arguments(arguments);
+  const c10::cuda::CUDAGuard guard(device);
+  if (signature.returns_bool) {
+    stack->push_back(answer_now(op, arguments, device));
+    return;
+  }
+  auto dry = map_tensors(arguments, host_zeros);
+  auto inputs = Arguments();
+  if (signature.generator >= 0) {
+    const auto seed = next_seed(arguments[signature.generator], device);
+    dry[signature.generator] = at::detail::createCPUGenerator(seed);
+    inputs = map_tensors(arguments, host_alias);
+    inputs[signature.generator] = at::detail::createCPUGenerator(seed);
+  }
+  const auto results =
+      make_results(op, signature, arguments, std::move(dry), device);
+  if (signature.generator < 0) {
+    // After make_results, which may have given an `out` argument new memory.
+    inputs = map_tensors(arguments, host_alias);
+  }
+  queue(op, std::move(inputs), results, device);
+  if (signature.returns_written) {
+    for (const size_t i : signature.written) {
+      stack->push_back(arguments[i]);
+    }
+  }
+  for (const Tensor& result : results) {
+    stack->push_back(result);
+  }
+}
+
+}  // namespace fake_gpu

@@ -1,0 +1,81 @@
+// Which operators on CUDA tensors run LibTorch's CPU code. Those left out keep
+// their CUDA code, whose kernels are then decoded: fill_, zero_, copy_, mul_ and
+// _foreach_copy_, which move what the reducer moves, are among them.
+#include <ATen/Context.h>
+#include <c10/util/Exception.h>
+#include <torch/library.h>
+
+#include "test/fake_gpu/ops/deferred.h"
+#include "test/fake_gpu/ops/lstm_cell.h"
+
+namespace fake_gpu {
+namespace {
+
+// clang-format off
+constexpr const char* kOperators[] = {
+    // Element by element
+    "abs", "add.Scalar", "add.Tensor", "add_.Scalar", "add_.Tensor",
+    "addcdiv", "addcdiv_", "addcmul", "addcmul_", "bitwise_and.Tensor",
+    "bitwise_not", "bitwise_or.Tensor", "clamp", "clamp_min", "div.Scalar",
+    "div.Tensor", "div.Tensor_mode", "div_.Scalar", "div_.Tensor", "eq.Scalar",
+    "eq.Tensor", "exp", "ge.Scalar", "ge.Tensor", "gt.Scalar", "gt.Tensor",
+    "isfinite", "le.Scalar", "le.Tensor", "lerp.Scalar", "lerp_.Scalar", "log",
+    "logical_and", "logical_not", "lt.Scalar", "lt.Tensor", "masked_fill.Scalar",
+    "masked_fill_.Scalar", "maximum", "minimum", "mul.Scalar", "mul.Tensor",
+    "ne.Scalar", "ne.Tensor", "neg", "neg_", "pow.Tensor_Scalar",
+    "pow.Tensor_Tensor", "reciprocal", "rsub.Scalar", "rsub.Tensor", "sgn",
+    "sign", "sqrt", "sqrt_", "sub.Tensor", "sub_.Tensor", "where.self",
+    "_foreach_add_.List", "_foreach_add_.Scalar", "_foreach_div_.Scalar",
+    "_foreach_mul_.List", "_foreach_mul_.Scalar",
+    // Reductions and answers
+    "all", "all.dim", "any", "any.dim", "argmax", "equal", "isclose",
+    "linalg_vector_norm", "max", "mean", "mean.dim", "min",
+    "norm.ScalarOpt_dim", "prod", "sum", "sum.dim_IntList",
+    // Products
+    "addmm", "addmv", "baddbmm", "bmm", "dot", "mm", "mv",
+    // Layers and losses
+    "_adaptive_avg_pool2d", "_adaptive_avg_pool2d_backward", "_log_softmax",
+    "_log_softmax_backward_data", "_native_batch_norm_legit",
+    "_native_batch_norm_legit.no_stats", "_softmax", "_softmax_backward_data",
+    "convolution", "convolution_backward", "convolution_backward_overrideable",
+    "embedding_dense_backward", "gelu", "gelu_backward",
+    "max_pool2d_with_indices", "max_pool2d_with_indices_backward", "mse_loss",
+    "mse_loss_backward", "native_batch_norm", "native_batch_norm_backward",
+    "native_layer_norm", "native_layer_norm_backward", "nll_loss_backward",
+    "nll_loss_forward", "relu", "relu_", "sigmoid", "sigmoid_backward", "tanh",
+    "tanh_backward", "threshold_backward",
+    // Places
+    "arange.start_out", "cat", "gather", "index.Tensor", "index_add_",
+    "index_select", "scatter_add_",
+    // Random numbers
+    "bernoulli_.float", "normal_", "random_", "random_.from", "random_.to",
+    "uniform_",
+};
+// clang-format on
+
+/// LibTorch warns of a kernel that takes another's place; here it is meant.
+class Silence : public c10::WarningHandler {
+  void process(const c10::Warning&) override {}
+};
+
+/// Lives as long as the process: a library that dies gives the kernels back.
+[[maybe_unused]] const auto* const overrides = [] {
+  // cuDNN would compile kernels for a real device.
+  at::globalContext().setUserEnabledCuDNN(false);
+  Silence silence;
+  const c10::WarningUtils::WarningHandlerGuard guard(&silence);
+  auto* library = new torch::Library(torch::Library::IMPL,
+                                     "aten",
+                                     c10::DispatchKey::CUDA,
+                                     __FILE__,
+                                     __LINE__);
+  for (const char* name : kOperators) {
+    library->impl(name, torch::CppFunction::makeFromBoxedFunction<&deferred>());
+  }
+  library->impl("_thnn_fused_lstm_cell", lstm_cell);
+  library->impl("_thnn_fused_lstm_cell_backward_impl", lstm_cell_backward);
+  return library;
+}();
+
+}  // namespace
+}  // namespace fake_gpu
