@@ -8,11 +8,11 @@
 
 #include <ATen/Parallel.h>
 
+#include "ddp/detail/launch_environment.h"
 #include "ddp/detail/process_group/backends.h"
 #include "ddp/detail/process_group/tcp.h"
 #include "ddp/detail/spawn/fork_hazards.h"
 #include "ddp/detail/spawn/forked_process.h"
-#include "ddp/detail/spawn/rank_environment.h"
 
 namespace ddp {
 namespace {
@@ -70,7 +70,18 @@ void check_fork() {
   TORCH_CHECK(problem.empty(), problem);
 }
 
-void enter_rank(const detail::RankEnvironment& environment) {
+/// One rank of a job of this host.
+detail::LaunchEnvironment environment_of(int rank, int count, int port) {
+  detail::LaunchedWorker worker;
+  worker.rank = worker.local_rank = rank;
+  worker.world_size = worker.local_world_size = count;
+  worker.master_addr = "127.0.0.1";
+  worker.master_port = port;
+  worker.run_id = "spawn";
+  return detail::launch_environment(worker, std::getenv);
+}
+
+void enter_rank(const detail::LaunchEnvironment& environment) {
   const bool is_limited = environment.count("OMP_NUM_THREADS") > 0;
   for (const auto& [name, value] : environment) {
     ::setenv(name.c_str(), value.c_str(), /*overwrite=*/1);
@@ -121,8 +132,7 @@ SpawnContext::State::~State() {
 void SpawnContext::State::start(const std::function<void(int)>& function,
                                 int count) {
   for (int rank = 0; rank < count; ++rank) {
-    const auto environment =
-        detail::rank_environment(rank, count, port.port, std::getenv);
+    const auto environment = environment_of(rank, count, port.port);
     try {
       ranks.emplace_back([&] {
         port.socket = {};  // rank 0 is to listen there

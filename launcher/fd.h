@@ -1,71 +1,13 @@
 #pragma once
 
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <string>
-#include <system_error>
-#include <utility>
+#include "ddp/detail/file_descriptor.h"
 
 namespace launcher {
 
-/// Sole owner of a file descriptor. Closes it when destroyed.
-class Fd {
- public:
-  Fd() = default;
-  explicit Fd(int fd) : fd_(fd) {}
-  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Fd& operator=(Fd&& other) noexcept {
-    reset(std::exchange(other.fd_, -1));
-    return *this;
-  }
-  ~Fd() { reset(); }
-
-  int get() const { return fd_; }
-  explicit operator bool() const { return fd_ >= 0; }
-
-  void reset(int fd = -1) {
-    if (fd_ >= 0) {
-      ::close(fd_);
-    }
-    fd_ = fd;
-  }
-
- private:
-  int fd_ = -1;
-};
-
-/// @throws std::system_error with `what` and errno when `result` is -1.
-inline int check(int result, const std::string& what) {
-  if (result < 0) {
-    throw std::system_error(errno, std::generic_category(), what);
-  }
-  return result;
-}
-
-/// Both ends of a pipe, closed on exec.
-struct Pipe {
-  Fd read;
-  Fd write;
-};
-
-/// @throws std::system_error when there are too many open files.
-inline Pipe make_pipe() {
-  int ends[2];
-  check(::pipe2(ends, O_CLOEXEC), "pipe");
-  return {Fd(ends[0]), Fd(ends[1])};
-}
-
-/// Calls a function that returns -1 and sets errno again while a signal
-/// interrupts it.
-template <typename Call>
-auto retry_interrupted(Call call) {
-  auto result = call();
-  while (result < 0 && errno == EINTR) {
-    result = call();
-  }
-  return result;
-}
+using Fd = ddp::detail::FileDescriptor;
+using ddp::detail::check;
+using ddp::detail::make_pipe;
+using ddp::detail::Pipe;
+using ddp::detail::retry_interrupted;
 
 }  // namespace launcher

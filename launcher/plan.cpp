@@ -1,6 +1,6 @@
 #include "launcher/plan.h"
 
-#include "ddp/worker_env.h"
+#include "ddp/detail/launch_environment.h"
 #include "launcher/devices.h"
 #include "launcher/process/signal_names.h"
 
@@ -25,46 +25,29 @@ std::string signal_list(const std::vector<int>& signals) {
   return text;
 }
 
-Environment ranks_of(const Job& job, const WorkerSpec& worker) {
-  namespace env = ddp::env;
-  const auto world = std::to_string(job.worker_count * job.options.host_count);
-  return {{env::kRank, std::to_string(worker.rank)},
-          {env::kLocalRank, std::to_string(worker.local_rank)},
-          {env::kWorldSize, world},
-          {env::kLocalWorldSize, std::to_string(job.worker_count)},
-          {env::kGroupRank, std::to_string(job.options.host_rank)},
-          {env::kGroupWorldSize, std::to_string(job.options.host_count)},
-          {env::kRoleName, job.options.role},
-          {env::kRoleRank, std::to_string(worker.rank)},
-          {env::kRoleWorldSize, world}};
-}
-
-void set_if_absent(Environment& changes,
-                   const Job& job,
-                   const std::string& name,
-                   const std::string& value) {
-  if (find_variable(job.environment, name) == nullptr) {
-    changes[name] = value;
-  }
-}
-
 Environment environment_of(const Job& job,
                            const Attempt& attempt,
                            const WorkerSpec& worker) {
-  namespace env = ddp::env;
-  Environment changes = ranks_of(job, worker);
-  changes[env::kMasterAddr] = attempt.master.host;
-  changes[env::kMasterPort] = std::to_string(attempt.master.port);
-  changes[env::kRestartCount] = std::to_string(attempt.number);
-  changes[env::kMaxRestarts] = std::to_string(job.options.max_restarts);
-  changes[env::kRunId] = job.run_id;
-  changes[env::kUseAgentStore] = "False";
-  changes[env::kErrorFile] = worker.directory + "/error.json";
+  ddp::detail::LaunchedWorker launched;
+  launched.rank = worker.rank;
+  launched.world_size = job.worker_count * job.options.host_count;
+  launched.local_rank = worker.local_rank;
+  launched.local_world_size = job.worker_count;
+  launched.host_rank = job.options.host_rank;
+  launched.host_count = job.options.host_count;
+  launched.role = job.options.role;
+  launched.master_addr = attempt.master.host;
+  launched.master_port = attempt.master.port;
+  launched.restart_count = attempt.number;
+  launched.max_restarts = job.options.max_restarts;
+  launched.run_id = job.run_id;
+  const auto caller = [&](const char* name) {
+    const std::string* value = find_variable(job.environment, name);
+    return value != nullptr ? value->c_str() : nullptr;
+  };
+  Environment changes = ddp::detail::launch_environment(launched, caller);
+  changes[ddp::env::kErrorFile] = worker.directory + "/error.json";
   changes["TORCHELASTIC_SIGNALS_TO_HANDLE"] = signal_list(job.options.signals);
-  set_if_absent(changes, job, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
-  if (job.worker_count > 1) {
-    set_if_absent(changes, job, "OMP_NUM_THREADS", "1");
-  }
   if (job.gpus) {
     changes["CUDA_VISIBLE_DEVICES"] = *job.gpus;
   }

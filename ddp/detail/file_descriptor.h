@@ -1,12 +1,17 @@
 #pragma once
 
+#include <fcntl.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <string>
+#include <system_error>
 #include <utility>
 
+// Includes no LibTorch: ddprun uses it too.
 namespace ddp::detail {
 
-/// Owns a file descriptor and closes it.
+/// Sole owner of a file descriptor. Closes it when destroyed.
 class FileDescriptor {
  public:
   FileDescriptor() = default;
@@ -14,20 +19,55 @@ class FileDescriptor {
   FileDescriptor(FileDescriptor&& other) noexcept
       : fd_(std::exchange(other.fd_, -1)) {}
   FileDescriptor& operator=(FileDescriptor&& other) noexcept {
-    std::swap(fd_, other.fd_);
+    reset(std::exchange(other.fd_, -1));
     return *this;
   }
-  ~FileDescriptor() {
-    if (fd_ >= 0) {
-      ::close(fd_);
-    }
-  }
+  ~FileDescriptor() { reset(); }
 
   int get() const { return fd_; }
   explicit operator bool() const { return fd_ >= 0; }
 
+  void reset(int fd = -1) {
+    if (fd_ >= 0) {
+      ::close(fd_);
+    }
+    fd_ = fd;
+  }
+
  private:
   int fd_ = -1;
 };
+
+/// @throws std::system_error with `what` and errno when `result` is -1.
+inline int check(int result, const std::string& what) {
+  if (result < 0) {
+    throw std::system_error(errno, std::generic_category(), what);
+  }
+  return result;
+}
+
+/// Both ends of a pipe, closed on exec.
+struct Pipe {
+  FileDescriptor read;
+  FileDescriptor write;
+};
+
+/// @throws std::system_error when there are too many open files.
+inline Pipe make_pipe() {
+  int ends[2];
+  check(::pipe2(ends, O_CLOEXEC), "pipe");
+  return {FileDescriptor(ends[0]), FileDescriptor(ends[1])};
+}
+
+/// Calls a function that returns -1 and sets errno again while a signal
+/// interrupts it.
+template <typename Call>
+auto retry_interrupted(Call call) {
+  auto result = call();
+  while (result < 0 && errno == EINTR) {
+    result = call();
+  }
+  return result;
+}
 
 }  // namespace ddp::detail

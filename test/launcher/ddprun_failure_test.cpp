@@ -7,11 +7,12 @@
 
 #include "launcher/fd.h"
 #include "test/launcher/run_ddprun.h"
-#include "test/launcher/temporary_folder.h"
 #include "test/support/catch.h"
+#include "test/support/temporary_folder.h"
 
 using Catch::Contains;
 using namespace launcher::test;
+using ddp::test::TemporaryFolder;
 using launcher::Fd;
 
 TEST_CASE("the exit code is the failing worker's, the report names it") {

@@ -8,11 +8,12 @@
 #include <set>
 
 #include "test/launcher/run_ddprun.h"
-#include "test/launcher/temporary_folder.h"
 #include "test/support/catch.h"
+#include "test/support/temporary_folder.h"
 
 using Catch::Contains;
 using namespace launcher::test;
+using ddp::test::TemporaryFolder;
 using Lines = std::vector<std::string>;
 namespace fs = std::filesystem;
 

@@ -8,7 +8,7 @@
 
 #include "launcher/fd.h"
 #include "launcher/process/exit_status.h"
-#include "test/launcher/temporary_folder.h"
+#include "test/support/temporary_folder.h"
 
 namespace launcher::test {
 
@@ -76,7 +76,7 @@ class Ddprun {
   static void await(Stream& stream, const std::string& text, int count);
   static bool read_some(Stream& stream);
 
-  TemporaryFolder temporary_;
+  ddp::test::TemporaryFolder temporary_;
   pid_t pid_ = -1;
   Fd in_;
   Stream out_;

@@ -33,6 +33,8 @@ class TemporaryFolder {
     ::nftw(path_.c_str(), remove, 16, FTW_DEPTH | FTW_PHYS);
   }
 
+  const std::string& path() const { return path_; }
+
   std::string operator/(const std::string& name) const {
     return path_ + "/" + name;
   }

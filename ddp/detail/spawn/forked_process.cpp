@@ -13,7 +13,6 @@
 #include <csignal>
 #include <cstdio>
 #include <iostream>
-#include <system_error>
 #include <vector>
 
 #include <c10/util/Exception.h>
@@ -30,13 +29,6 @@ constexpr milliseconds kKillPatience{10'000};
 #ifndef SYS_pidfd_open
 #define SYS_pidfd_open 434
 #endif
-
-int check(int result, const char* what) {
-  if (result < 0) {
-    throw std::system_error(errno, std::generic_category(), what);
-  }
-  return result;
-}
 
 /// A child that cannot be watched must not run on.
 int open_pidfd(pid_t pid) {
@@ -164,9 +156,9 @@ ForkedProcess::~ForkedProcess() {
   }
   signal(SIGKILL);
   pollfd ended{pidfd_.get(), POLLIN, 0};
-  while (::poll(&ended, 1, static_cast<int>(kKillPatience.count())) < 0 &&
-         errno == EINTR) {
-  }
+  retry_interrupted([&] {
+    return ::poll(&ended, 1, static_cast<int>(kKillPatience.count()));
+  });
   ::waitpid(pid_, nullptr, WNOHANG);
 }
 
@@ -178,10 +170,9 @@ void ForkedProcess::signal(int number) const {
 
 std::optional<ProcessEnd> ForkedProcess::reap() {
   siginfo_t info{};
-  int result = 0;
-  do {
-    result = ::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG);
-  } while (result < 0 && errno == EINTR);
+  const int result = retry_interrupted([&] {
+    return ::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG);
+  });
   is_reaped_ = result < 0 || info.si_pid != 0;
   TORCH_CHECK(result == 0,
               "Expected to learn how process ",
