@@ -3,13 +3,13 @@
 #include <functional>
 #include <stdexcept>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include "dp/parameter_server.h"
 #include "test/dp/threads.h"
+#include "test/support/rank_threads.h"
 
 namespace dp::test {
 
@@ -28,22 +28,8 @@ class LocalWorld {
       const ParameterServerOptions& options,
       const std::function<void(int, const ParameterServerOptions&)>& body) {
     const int threads = count_own_threads();
-    std::vector<std::string> errors(size_);
-    std::vector<std::thread> ranks;
-    for (int rank = 0; rank < size_; ++rank) {
-      ranks.emplace_back([&, rank] {
-        try {
-          body(rank, at(rank, options));
-        } catch (const c10::Error& error) {
-          errors[rank] = error.what_without_backtrace();
-        } catch (const std::exception& error) {
-          errors[rank] = error.what();
-        }
-      });
-    }
-    for (auto& rank : ranks) {
-      rank.join();
-    }
+    const auto errors = ddp::test::try_rank_threads(
+        size_, [&](int rank) { body(rank, at(rank, options)); });
     if (!eventually([&] { return count_own_threads() <= threads; })) {
       throw std::runtime_error("threads are left");
     }
@@ -54,13 +40,7 @@ class LocalWorld {
   void run_ranks(
       const ParameterServerOptions& options,
       const std::function<void(int, const ParameterServerOptions&)>& body) {
-    const auto errors = try_ranks(options, body);
-    for (size_t rank = 0; rank < errors.size(); ++rank) {
-      if (!errors[rank].empty()) {
-        throw std::runtime_error("rank " + std::to_string(rank) + ": " +
-                                 errors[rank]);
-      }
-    }
+    ddp::test::throw_first(try_ranks(options, body));
   }
 
  private:

@@ -4,7 +4,8 @@
 #include <vector>
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
-#include <torch/csrc/distributed/c10d/Work.hpp>
+
+#include "test/support/done_work.h"
 
 namespace ddp::test {
 
@@ -46,23 +47,10 @@ class FakeBackend : public c10d::Backend {
   std::vector<Call> take_calls() { return std::exchange(calls_, {}); }
 
  private:
-  struct Done : c10d::Work {
-    explicit Done(at::Tensor tensor) : tensor(std::move(tensor)) {}
-    bool isCompleted() override { return true; }
-    bool wait(std::chrono::milliseconds) override { return true; }
-    c10::intrusive_ptr<c10::ivalue::Future> getFuture() override {
-      auto future = c10::make_intrusive<c10::ivalue::Future>(
-          c10::ListType::create(c10::TensorType::get()));
-      future->markCompleted(std::vector<at::Tensor>{tensor});
-      return future;
-    }
-    at::Tensor tensor;
-  };
-
   c10::intrusive_ptr<c10d::Work> record(const char* name,
                                         const at::Tensor& tensor) {
     calls_.push_back({name, tensor.numel()});
-    return c10::make_intrusive<Done>(tensor);
+    return c10::make_intrusive<DoneWork>(tensor);
   }
 
   std::vector<Call> calls_;

@@ -162,32 +162,28 @@ std::vector<at::Tensor> all_on_cpu(const std::vector<at::Tensor>& tensors) {
 
 }  // namespace
 
-const std::string FakeDeviceBackend::getBackendName() const {
-  return inner_->getBackendName();
-}
-
 FakeDeviceBackend::Work FakeDeviceBackend::broadcast(
-    std::vector<at::Tensor>& tensors, const c10d::BroadcastOptions& options) {
+    Tensors& tensors, const c10d::BroadcastOptions& options) {
   auto memory = all_on_cpu(tensors);
-  return inner_->broadcast(memory, options);
+  return inner().broadcast(memory, options);
 }
 
 FakeDeviceBackend::Work FakeDeviceBackend::allreduce(
-    std::vector<at::Tensor>& tensors, const c10d::AllreduceOptions& options) {
+    Tensors& tensors, const c10d::AllreduceOptions& options) {
   auto memory = all_on_cpu(tensors);
-  return inner_->allreduce(memory, options);
+  return inner().allreduce(memory, options);
 }
 
 FakeDeviceBackend::Work FakeDeviceBackend::allgather(
-    std::vector<std::vector<at::Tensor>>& outputs,
-    std::vector<at::Tensor>& inputs,
+    TensorLists& outputs,
+    Tensors& inputs,
     const c10d::AllgatherOptions& options) {
-  std::vector<std::vector<at::Tensor>> memory;
+  TensorLists memory;
   for (const auto& output : outputs) {
     memory.push_back(all_on_cpu(output));
   }
   auto sent = all_on_cpu(inputs);
-  return inner_->allgather(memory, sent, options);
+  return inner().allgather(memory, sent, options);
 }
 
 c10::Device fake_device(int index) {

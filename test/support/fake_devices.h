@@ -1,7 +1,8 @@
 #pragma once
 
 #include <c10/core/Device.h>
-#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include "ddp/detail/forwarding_backend.h"
 
 namespace ddp::test {
 
@@ -18,24 +19,17 @@ c10::Device fake_device(int index);
 
 /// Another backend's collectives for tensors of fake devices: it gets the same
 /// memory as CPU tensors.
-class FakeDeviceBackend : public c10d::Backend {
+class FakeDeviceBackend : public detail::ForwardingBackend {
  public:
-  using Work = c10::intrusive_ptr<c10d::Work>;
+  using ForwardingBackend::ForwardingBackend;
 
-  explicit FakeDeviceBackend(c10::intrusive_ptr<c10d::Backend> inner)
-      : Backend(inner->getRank(), inner->getSize()), inner_(std::move(inner)) {}
-
-  const std::string getBackendName() const override;
-  Work broadcast(std::vector<at::Tensor>& tensors,
+  Work broadcast(Tensors& tensors,
                  const c10d::BroadcastOptions& options) override;
-  Work allreduce(std::vector<at::Tensor>& tensors,
+  Work allreduce(Tensors& tensors,
                  const c10d::AllreduceOptions& options) override;
-  Work allgather(std::vector<std::vector<at::Tensor>>& outputs,
-                 std::vector<at::Tensor>& inputs,
+  Work allgather(TensorLists& outputs,
+                 Tensors& inputs,
                  const c10d::AllgatherOptions& options) override;
-
- private:
-  c10::intrusive_ptr<c10d::Backend> inner_;
 };
 
 }  // namespace ddp::test

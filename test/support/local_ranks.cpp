@@ -3,18 +3,19 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <mutex>
-#include <stdexcept>
-#include <thread>
 
+#include <c10/util/ScopeExit.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include "ddp/detail/process_group/backends.h"
+#include "test/support/rank_threads.h"
 
 namespace ddp::test {
 namespace {
 
-/// A test that hangs is a failure, not a stuck build.
-constexpr std::chrono::seconds kTimeout{60};
+/// Of a collective. Ends before the patience with the ranks does, and so with
+/// an error that says where.
+constexpr auto kTimeout = kRankPatience / 2;
 
 /// LibTorch's flight recorder is one for the whole process and guards part of
 /// its state with no lock, so ranks that are threads would race in it.
@@ -56,30 +57,23 @@ class Meeting {
   int round_ = 0;
 };
 
-std::string run_rank(const c10::intrusive_ptr<c10d::Store>& store,
-                     int rank,
-                     int size,
-                     const std::function<void(const Group&)>& body,
-                     Meeting& meeting) {
-  try {
-    detail::BackendSpec spec;
-    spec.store = store;
-    spec.rank = rank;
-    spec.size = size;
-    spec.timeout = kTimeout;
-    const Group group = detail::make_gloo_backend(spec);
-    meeting.arrive_and_wait();  // all have connected
-    body(group);
-    // A backend that goes early breaks a slower rank's last collective.
-    meeting.arrive_and_wait();
-    return "";
-  } catch (const c10::Error& error) {
-    meeting.leave();
-    return error.what_without_backtrace();
-  } catch (const std::exception& error) {
-    meeting.leave();
-    return error.what();
-  }
+void run_rank(const c10::intrusive_ptr<c10d::Store>& store,
+              int rank,
+              int size,
+              const std::function<void(const Group&)>& body,
+              Meeting& meeting) {
+  auto leaves = c10::make_scope_exit([&] { meeting.leave(); });
+  detail::BackendSpec spec;
+  spec.store = store;
+  spec.rank = rank;
+  spec.size = size;
+  spec.timeout = kTimeout;
+  const Group group = detail::make_gloo_backend(spec);
+  meeting.arrive_and_wait();  // all have connected
+  body(group);
+  // A backend that goes early breaks a slower rank's last collective.
+  meeting.arrive_and_wait();
+  leaves.release();
 }
 
 }  // namespace
@@ -88,28 +82,13 @@ std::vector<std::string> try_ranks(
     int size, const std::function<void(const Group& group)>& body) {
   TORCH_CHECK(kNoFlightRecorder);
   const auto store = c10::make_intrusive<c10d::HashStore>();
-  std::vector<std::string> errors(size);
   Meeting meeting(size);
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < size; ++rank) {
-    threads.emplace_back([&, rank] {
-      errors[rank] = run_rank(store, rank, size, body, meeting);
-    });
-  }
-  for (auto& thread : threads) {
-    thread.join();
-  }
-  return errors;
+  return try_rank_threads(
+      size, [&](int rank) { run_rank(store, rank, size, body, meeting); });
 }
 
 void run_ranks(int size, const std::function<void(const Group& group)>& body) {
-  const auto errors = try_ranks(size, body);
-  for (size_t rank = 0; rank < errors.size(); ++rank) {
-    if (!errors[rank].empty()) {
-      throw std::runtime_error("rank " + std::to_string(rank) + ": " +
-                               errors[rank]);
-    }
-  }
+  throw_first(try_ranks(size, body));
 }
 
 }  // namespace ddp::test

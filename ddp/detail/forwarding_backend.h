@@ -1,0 +1,88 @@
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+namespace ddp::detail {
+
+/// Another backend's collectives and messages, handed on as they are: the base
+/// of a backend that counts, reorders or changes some of them.
+///
+/// Example:
+/// @code
+///   struct Counting : ddp::detail::ForwardingBackend {
+///     using ForwardingBackend::ForwardingBackend;
+///     Work allreduce(std::vector<at::Tensor>& tensors,
+///                    const c10d::AllreduceOptions& options) override {
+///       ++count;
+///       return ForwardingBackend::allreduce(tensors, options);
+///     }
+///     int count = 0;
+///   };
+/// @endcode
+class ForwardingBackend : public c10d::Backend {
+ public:
+  using Work = c10::intrusive_ptr<c10d::Work>;
+  using Tensors = std::vector<at::Tensor>;
+  using TensorLists = std::vector<std::vector<at::Tensor>>;
+
+  explicit ForwardingBackend(c10::intrusive_ptr<c10d::Backend> inner);
+
+  const std::string getBackendName() const override;
+  void setTimeout(std::chrono::milliseconds timeout) override;
+  void abort() override;
+  void shutdown() override;
+
+  bool supportsCoalescing() const override;
+  void startCoalescing() override;
+  Work endCoalescing() override;
+
+  Work broadcast(Tensors& tensors,
+                 const c10d::BroadcastOptions& options) override;
+  Work allreduce(Tensors& tensors,
+                 const c10d::AllreduceOptions& options) override;
+  Work reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
+  Work allgather(TensorLists& outputs,
+                 Tensors& inputs,
+                 const c10d::AllgatherOptions& options) override;
+  Work _allgather_base(at::Tensor& output,
+                       at::Tensor& input,
+                       const c10d::AllgatherOptions& options) override;
+  Work gather(TensorLists& outputs,
+              Tensors& inputs,
+              const c10d::GatherOptions& options) override;
+  Work scatter(Tensors& outputs,
+               TensorLists& inputs,
+               const c10d::ScatterOptions& options) override;
+  Work reduce_scatter(Tensors& outputs,
+                      TensorLists& inputs,
+                      const c10d::ReduceScatterOptions& options) override;
+  Work _reduce_scatter_base(at::Tensor& output,
+                            at::Tensor& input,
+                            const c10d::ReduceScatterOptions& options) override;
+  Work alltoall_base(at::Tensor& output,
+                     at::Tensor& input,
+                     std::vector<int64_t>& output_sizes,
+                     std::vector<int64_t>& input_sizes,
+                     const c10d::AllToAllOptions& options) override;
+  Work alltoall(Tensors& outputs,
+                Tensors& inputs,
+                const c10d::AllToAllOptions& options) override;
+  Work barrier(const c10d::BarrierOptions& options) override;
+
+  Work send(Tensors& tensors, int to, int tag) override;
+  Work recv(Tensors& tensors, int from, int tag) override;
+  Work recvAnysource(Tensors& tensors, int tag) override;
+
+ protected:
+  c10d::Backend& inner() const { return *inner_; }
+
+ private:
+  c10::intrusive_ptr<c10d::Backend> inner_;
+};
+
+}  // namespace ddp::detail
