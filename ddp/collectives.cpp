@@ -4,6 +4,7 @@
 #include <ATen/Context.h>
 #include <c10/core/GradMode.h>
 
+#include "ddp/detail/text_collectives.h"
 #include "ddp/detail/wait.h"
 #include "ddp/process_group.h"
 
@@ -14,6 +15,11 @@ using Group = c10::intrusive_ptr<c10d::Backend>;
 
 Group or_world(const Group& group) {
   return group || !is_initialized() ? group : process_group();
+}
+
+/// NCCL takes no CPU tensors.
+c10::Device device_for(const c10d::Backend& ranks, c10::Device otherwise) {
+  return ranks.getBackendName() == "nccl" ? local_device() : otherwise;
 }
 
 c10d::ReduceOp operation(Reduction reduction) {
@@ -54,9 +60,7 @@ at::Tensor reduce_tensor(const at::Tensor& tensor,
   if (!ranks || ranks->getSize() == 1) {
     return tensor.detach().clone();
   }
-  // NCCL takes no CPU tensors.
-  const auto device =
-      ranks->getBackendName() == "nccl" ? local_device() : tensor.device();
+  const auto device = device_for(*ranks, tensor.device());
   std::vector<at::Tensor> result{
       tensor.detach()
           .to(device, tensor.scalar_type(), false, /*copy=*/true)
@@ -68,6 +72,15 @@ at::Tensor reduce_tensor(const at::Tensor& tensor,
     result[0].div_(ranks->getSize());
   }
   return result[0].to(tensor.device());
+}
+
+std::vector<std::string> all_gather_text(const std::string& mine,
+                                         const Group& group) {
+  const auto ranks = or_world(group);
+  if (!ranks || ranks->getSize() == 1) {
+    return {mine};
+  }
+  return detail::all_gather_text(*ranks, device_for(*ranks, c10::kCPU), mine);
 }
 
 at::Generator seed_everything(uint64_t seed) {

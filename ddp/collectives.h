@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
@@ -34,6 +36,21 @@ void barrier(const c10::intrusive_ptr<c10d::Backend>& group = nullptr);
 at::Tensor reduce_tensor(
     const at::Tensor& tensor,
     Reduction reduction = Reduction::mean,
+    const c10::intrusive_ptr<c10d::Backend>& group = nullptr);
+
+/// Gives every rank the texts of all ranks, by rank. For logs, and for what has
+/// no tensor's shape. The texts may differ in length; world size 1 gives back
+/// `mine` alone.
+///
+/// @throws c10::Error when a rank has left or the group's time-out is over.
+///
+/// Collective. Example:
+/// @code
+///   const auto hosts = ddp::all_gather_text(host_name);
+///   std::cout << "rank 1 runs on " << hosts.at(1) << "\n";
+/// @endcode
+std::vector<std::string> all_gather_text(
+    const std::string& mine,
     const c10::intrusive_ptr<c10d::Backend>& group = nullptr);
 
 /// Seeds LibTorch's generators of every device with `seed + rank()`, so that

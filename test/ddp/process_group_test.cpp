@@ -277,12 +277,17 @@ TEST_CASE("texts of all ranks", "[collectives]") {
     for (int rank = 0; rank < size; ++rank) {
       TORCH_CHECK(texts[rank] == text(rank));
     }
+    TORCH_CHECK(all_gather_text(text(group->getRank()), group) == texts);
     TORCH_CHECK(detail::broadcast_text(*group,
                                        torch::kCPU,
                                        group->getRank() == 0 ? "hello" : "") ==
                 "hello");
     TORCH_CHECK(detail::broadcast_text(*group, torch::kCPU, "").empty());
   });
+}
+
+TEST_CASE("alone, there is one text", "[collectives]") {
+  CHECK(all_gather_text("mine") == std::vector<std::string>{"mine"});
 }
 
 TEST_CASE("seeds repeat and differ", "[collectives]") {
