@@ -14,7 +14,7 @@ using detail::Op;
 namespace {
 
 /// For telling servers that the job has ended: they may be gone, too.
-constexpr std::chrono::milliseconds kFarewell{1'000};
+constexpr std::chrono::milliseconds kTimeToSend{1'000};
 
 }  // namespace
 
@@ -139,7 +139,7 @@ void ParameterClient::Impl::give_up(const std::string& reason) {
     }
     try {
       link->post({.op = Op::failure, .text = name + ": " + reason});
-      link->flush(kFarewell);
+      link->flush(kTimeToSend);
     } catch (const c10::Error&) {
       // It is gone itself.
     }

@@ -7,7 +7,7 @@
 namespace launcher {
 namespace {
 
-std::string seconds(std::chrono::milliseconds time) {
+std::string elapsed(std::chrono::milliseconds time) {
   char text[32];
   std::snprintf(
       text, sizeof(text), "%.1f s", static_cast<double>(time.count()) / 1000);
@@ -40,7 +40,7 @@ std::string cause_text(const AttemptResult& result, const WorkerExit& cause) {
   std::string text = describe_failure(cause) + "\n";
   text += "  host " + result.host + ", local rank " +
           std::to_string(cause.local_rank) + ", pid " +
-          std::to_string(cause.pid) + ", " + seconds(cause.after) +
+          std::to_string(cause.pid) + ", " + elapsed(cause.after) +
           " after its start";
   if (result.max_restarts > 0) {
     text += ", attempt " + std::to_string(result.attempt + 1) + " of " +

@@ -16,8 +16,6 @@
 namespace dp::detail {
 namespace {
 
-namespace ag = torch::autograd::impl;
-
 std::shared_ptr<torch::nn::Module> copy_of(const torch::nn::Module& module,
                                            c10::Device device,
                                            const MakeModule& make) {
@@ -158,7 +156,7 @@ void follow_versions(Replica& replica, const StateLayout& layout) {
   for (const auto& member : replica.members) {
     const auto version = version_of(layout.slots[member.slot].source);
     if (version != replica.versions[member.slot]) {
-      ag::bump_version(member.tensor);
+      torch::autograd::impl::bump_version(member.tensor);
     }
   }
   for (size_t slot = 0; slot < layout.slots.size(); ++slot) {
