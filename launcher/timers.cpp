@@ -38,8 +38,8 @@ void Timers::run_due(Time now) {
   const uint64_t last = last_number_;
   for (;;) {
     // Looked up again each time: the handler may have changed the list.
-    const auto due = std::find_if(
-        timers_.begin(), timers_.end(), [&](const Timer& timer) {
+    const auto due =
+        std::find_if(timers_.begin(), timers_.end(), [&](const Timer& timer) {
           return timer.deadline <= now && timer.number <= last;
         });
     if (due == timers_.end()) {

@@ -100,7 +100,8 @@ inline void schedule(Mode mode, uint64_t seed) {
   }
 }
 
-/// The `n`th cudaStreamWaitEvent from now on does nothing; 0: all work.
+/// The `n`th cudaStreamWaitEvent from now on does nothing, of the streams of
+/// each device, as each rank has one; 0: all work.
 inline void lose_wait(uint64_t n) {
   if (const auto lose = detail::find<void(uint64_t)>("fake_gpu_lose_wait")) {
     lose(n);

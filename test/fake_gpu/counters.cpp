@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <mutex>
 #include <string>
 
@@ -52,7 +53,8 @@ static_assert(sizeof(kNames) / sizeof(Named) ==
 struct State {
   std::mutex mutex;
   Counts counts;
-  uint64_t waits_until_lost = settings().lose_wait;
+  uint64_t lost_wait = settings().lose_wait;
+  std::map<int, uint64_t> waits;  // of each device
 };
 
 /// As one object of JSON on one line, so that processes can share a file.
@@ -92,14 +94,10 @@ void count(uint64_t Counts::*what) {
   ++(s.counts.*what);
 }
 
-bool loses_this_wait() {
+bool loses_this_wait(int device) {
   State& s = state();
   const std::lock_guard lock(s.mutex);
-  if (s.waits_until_lost == 0 || --s.waits_until_lost > 0) {
-    return false;
-  }
-  say("this wait of a stream for an event is lost");
-  return true;
+  return ++s.waits[device] == s.lost_wait;
 }
 
 }  // namespace fake_gpu
@@ -119,5 +117,6 @@ void fake_gpu_reset_counts() {
 void fake_gpu_lose_wait(uint64_t n) {
   auto& s = fake_gpu::state();
   const std::lock_guard lock(s.mutex);
-  s.waits_until_lost = n;
+  s.lost_wait = n;
+  s.waits.clear();
 }

@@ -7,8 +7,9 @@ namespace fake_gpu {
 /// Adds one: `count(&Counts::kernels)`. Any thread.
 void count(uint64_t Counts::*what);
 
-/// Whether this call of cudaStreamWaitEvent is the one to lose; says so.
-bool loses_this_wait();
+/// Whether this call of cudaStreamWaitEvent, of a stream of `device`, is the
+/// one to lose.
+bool loses_this_wait(int device);
 
 }  // namespace fake_gpu
 

@@ -18,6 +18,8 @@ void fail(const std::string& text) {
   std::abort();
 }
 
-bool tracing() { return settings().trace; }
+bool tracing() {
+  return settings().trace;
+}
 
 }  // namespace fake_gpu

@@ -54,7 +54,9 @@ cudaDeviceProp properties_of(int device) {
 
 }  // namespace
 
-int current_device() { return device_of_thread; }
+int current_device() {
+  return device_of_thread;
+}
 
 Stream* stream_of(cudaStream_t handle, int device) {
   if (handle == nullptr || handle == cudaStreamLegacy ||
@@ -124,7 +126,9 @@ cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
   return cudaSuccess;
 }
 
-cudaError_t cudaDeviceEnablePeerAccess(int, unsigned) { return cudaSuccess; }
+cudaError_t cudaDeviceEnablePeerAccess(int, unsigned) {
+  return cudaSuccess;
+}
 
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
   if (least != nullptr) {

@@ -33,7 +33,9 @@ Text text_of(cudaError_t error) {
 
 }  // namespace
 
-cudaError_t report(cudaError_t error) { return last_error = error; }
+cudaError_t report(cudaError_t error) {
+  return last_error = error;
+}
 
 }  // namespace fake_gpu
 
@@ -43,7 +45,9 @@ cudaError_t cudaGetLastError() {
   return std::exchange(fake_gpu::last_error, cudaSuccess);
 }
 
-cudaError_t cudaPeekAtLastError() { return fake_gpu::last_error; }
+cudaError_t cudaPeekAtLastError() {
+  return fake_gpu::last_error;
+}
 
 const char* cudaGetErrorName(cudaError_t error) {
   return fake_gpu::text_of(error).name;

@@ -1,11 +1,14 @@
 #include <chrono>
 #include <memory>
 #include <mutex>
+#include <string>
+#include <utility>
 
 #include "test/fake_gpu/counters.h"
 #include "test/fake_gpu/cudart/device.h"
 #include "test/fake_gpu/cudart/error.h"
 #include "test/fake_gpu/engine/engine.h"
+#include "test/fake_gpu/log.h"
 
 namespace fake_gpu {
 namespace {
@@ -39,7 +42,9 @@ class Event {
   Record record_;
 };
 
-Event* event_of(cudaEvent_t handle) { return reinterpret_cast<Event*>(handle); }
+Event* event_of(cudaEvent_t handle) {
+  return reinterpret_cast<Event*>(handle);
+}
 
 }  // namespace
 }  // namespace fake_gpu
@@ -98,11 +103,18 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream,
                                 cudaEvent_t event,
                                 unsigned) {
   count(&Counts::event_waits);
-  const bool lost = fake_gpu::loses_this_wait();
   const auto record = event_of(event)->last();
-  if (record.point.stream != nullptr && !lost) {
-    fake_gpu::enqueue_wait(stream_of(stream), record.point);
+  auto* waiter = stream_of(stream);
+  const bool lost = fake_gpu::loses_this_wait(waiter->device);
+  if (record.point.stream == nullptr) {
+    return cudaSuccess;
   }
+  if (lost) {
+    fake_gpu::say("lost: a wait of stream " + std::to_string(waiter->id) +
+                  " for " + fake_gpu::name_of(record.point));
+    return cudaSuccess;
+  }
+  fake_gpu::enqueue_wait(waiter, record.point);
   return cudaSuccess;
 }
 

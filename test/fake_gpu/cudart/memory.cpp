@@ -34,9 +34,8 @@ Kind kind_of(Place to, Place from) {
                ? Kind{"copy on device", &Counts::copies_on_device}
                : Kind{"copy to host", &Counts::copies_to_host};
   }
-  return to == Place::device
-             ? Kind{"copy to device", &Counts::copies_to_device}
-             : Kind{"copy on host", &Counts::copies_on_host};
+  return to == Place::device ? Kind{"copy to device", &Counts::copies_to_device}
+                             : Kind{"copy on host", &Counts::copies_on_host};
 }
 
 /// As the driver does: what comes from pageable memory is read before the call
@@ -161,12 +160,8 @@ cudaError_t cudaMemcpy(void* to,
   return cudaSuccess;
 }
 
-cudaError_t cudaMemcpyPeerAsync(void* to,
-                                int,
-                                const void* from,
-                                int,
-                                size_t bytes,
-                                cudaStream_t stream) {
+cudaError_t cudaMemcpyPeerAsync(
+    void* to, int, const void* from, int, size_t bytes, cudaStream_t stream) {
   fake_gpu::copy(to, from, bytes, stream_of(stream));
   return cudaSuccess;
 }

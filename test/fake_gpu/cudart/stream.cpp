@@ -27,7 +27,9 @@ cudaError_t cudaStreamCreate(cudaStream_t* stream) {
 }
 
 // What the stream holds still runs, as the runtime promises.
-cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaStreamDestroy(cudaStream_t) {
+  return cudaSuccess;
+}
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   count(&Counts::stream_synchronizes);

@@ -150,8 +150,8 @@ bool free_device(void* pointer) {
 
 int device_of(const void* pointer) {
   const Memory& m = memory();
-  const auto offset = reinterpret_cast<intptr_t>(pointer) -
-                      reinterpret_cast<intptr_t>(m.base);
+  const auto offset =
+      reinterpret_cast<intptr_t>(pointer) - reinterpret_cast<intptr_t>(m.base);
   return offset >= 0 && offset < m.distance
              ? static_cast<int>(offset / m.range_bytes)
              : -1;

@@ -23,8 +23,7 @@ Stream* highest_priority(const std::vector<Stream*>& streams,
   Stream* best = nullptr;
   for (Stream* stream : streams) {
     const bool gave_up = rests(*stream, now) && stream->refusals >= kPatience;
-    if (!gave_up &&
-        (best == nullptr || stream->priority > best->priority)) {
+    if (!gave_up && (best == nullptr || stream->priority > best->priority)) {
       best = stream;
     }
   }

@@ -24,16 +24,16 @@ using Step = std::function<bool()>;
 /// What a stream holds: work, or a wait for a point of another stream.
 struct Operation {
   std::string label;
-  Step step;             // empty: nothing to do
-  Point after;           // with a stream: does not start before that point
+  Step step;    // empty: nothing to do
+  Point after;  // with a stream: does not start before that point
   std::function<bool()> wanted;  // somebody outside the process waits for it
 };
 
 /// A queue whose operations run in order. Plain data: the engine guards it.
 struct Stream {
   enum class Kind {
-    legacy,       // the default stream: waits for the blocking ones of its
-                  // device and they for it
+    legacy,  // the default stream: waits for the blocking ones of its
+             // device and they for it
     blocking,
     non_blocking
   };
@@ -55,6 +55,12 @@ struct Stream {
   Point last() { return {this, queued}; }
   bool reached(uint64_t number) const { return done >= number; }
 };
+
+/// "stream 3 #17"
+inline std::string name_of(const Point& point) {
+  return "stream " + std::to_string(point.stream->id) + " #" +
+         std::to_string(point.number);
+}
 
 inline bool reached(const Point& point) {
   return point.stream == nullptr || point.stream->reached(point.number);

@@ -7,7 +7,6 @@
 #include <cstring>
 #include <type_traits>
 
-
 namespace fake_gpu {
 namespace {
 
@@ -96,7 +95,8 @@ ScalarType type_named(std::string_view name) {
 
 size_t size_of(ScalarType type) {
   size_t size = 0;
-  with_type(type, [&](auto tag) { size = sizeof(typename decltype(tag)::type); });
+  with_type(type,
+            [&](auto tag) { size = sizeof(typename decltype(tag)::type); });
   if (type == ScalarType::ComplexFloat) {
     size = 2 * sizeof(float);
   } else if (type == ScalarType::ComplexDouble) {

@@ -50,10 +50,9 @@ std::optional<ElementFunction> parse_fill(std::string_view functor,
 std::optional<ElementFunction> parse_unary(std::string_view functor,
                                            const char* object) {
   const bool first = starts_with(functor, "at::native::AUnaryFunctor<");
-  const auto types =
-      template_arguments(functor,
-                         first ? "at::native::AUnaryFunctor"
-                               : "at::native::BUnaryFunctor");
+  const auto types = template_arguments(
+      functor,
+      first ? "at::native::AUnaryFunctor" : "at::native::BUnaryFunctor");
   const char operation = operation_of(types.at(3));
   const auto type = type_named(
       template_arguments(types[3], types[3].substr(0, types[3].find('<')))
@@ -66,8 +65,7 @@ std::optional<ElementFunction> parse_unary(std::string_view functor,
     return first ? combine(operation, type, value, x[0])
                  : combine(operation, type, x[0], value);
   };
-  return checked(
-      {1, type_named(types[0]), type_named(types[2]), compute, {}});
+  return checked({1, type_named(types[0]), type_named(types[2]), compute, {}});
 }
 
 /// BinaryFunctor<first, second, result, F> { F f }
@@ -192,8 +190,7 @@ bool can_cast(const ElementFunction& function,
   for (const Operand& operand : operands) {
     numbers = numbers && is_number(operand.type);
   }
-  return numbers ||
-         (!function.compute && operands[0].type == operands[1].type);
+  return numbers || (!function.compute && operands[0].type == operands[1].type);
 }
 
 }  // namespace

@@ -37,18 +37,18 @@ std::vector<Dimension> read_calculator(const char* object, size_t tensors) {
 }
 
 Offsets offsets_of(std::vector<Dimension> dimensions) {
-  return [dimensions = std::move(dimensions)](int64_t i,
-                                              std::vector<size_t>& at) {
-    at.assign(at.size(), 0);
-    auto rest = static_cast<uint32_t>(i);
-    for (const Dimension& dimension : dimensions) {
-      const uint32_t index = rest % dimension.size;
-      rest /= dimension.size;
-      for (size_t k = 0; k < at.size(); ++k) {
-        at[k] += size_t{index} * dimension.strides[k];
-      }
-    }
-  };
+  return
+      [dimensions = std::move(dimensions)](int64_t i, std::vector<size_t>& at) {
+        at.assign(at.size(), 0);
+        auto rest = static_cast<uint32_t>(i);
+        for (const Dimension& dimension : dimensions) {
+          const uint32_t index = rest % dimension.size;
+          rest /= dimension.size;
+          for (size_t k = 0; k < at.size(); ++k) {
+            at[k] += size_t{index} * dimension.strides[k];
+          }
+        }
+      };
 }
 
 /// Then it takes one byte, and the types of a kernel that casts follow.
@@ -64,10 +64,10 @@ std::function<bool()> decode_strided(const std::string& name,
   const auto lambda =
       template_arguments(name, "at::native::elementwise_kernel").at(2);
   const bool casts = !contains(lambda, "gpu_kernel_impl_nocast<");
-  const auto functors = template_arguments(
-      lambda,
-      casts ? "at::native::gpu_kernel_impl"
-            : "at::native::gpu_kernel_impl_nocast");
+  const auto functors =
+      template_arguments(lambda,
+                         casts ? "at::native::gpu_kernel_impl"
+                               : "at::native::gpu_kernel_impl_nocast");
   if (functors.empty()) {
     return nullptr;
   }
@@ -82,8 +82,7 @@ std::function<bool()> decode_strided(const std::string& name,
   std::vector<Operand> operands(tensors);
   for (size_t k = 0; k < tensors; ++k) {
     auto& operand = operands[k];
-    std::memcpy(
-        &operand.begin, addresses + sizeof(char*) * k, sizeof(char*));
+    std::memcpy(&operand.begin, addresses + sizeof(char*) * k, sizeof(char*));
     // Another LibTorch may have another layout: then this is no address.
     if (device_of(operand.begin) < 0) {
       return nullptr;

@@ -133,11 +133,17 @@ Board::Board(const std::string& name, int ranks)
   layout_ = static_cast<Layout*>(memory);
 }
 
-Board::~Board() { ::munmap(layout_, bytes_); }
+Board::~Board() {
+  ::munmap(layout_, bytes_);
+}
 
-std::atomic<uint32_t>& Board::present() { return layout_->present; }
+std::atomic<uint32_t>& Board::present() {
+  return layout_->present;
+}
 
-Board::Rank& Board::rank(int rank) { return layout_->rank[rank]; }
+Board::Rank& Board::rank(int rank) {
+  return layout_->rank[rank];
+}
 
 char* Board::slot(int rank) {
   return reinterpret_cast<char*>(layout_ + 1) + rank * kSlotBytes;

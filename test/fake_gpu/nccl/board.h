@@ -50,7 +50,7 @@ class Board {
   struct Rank {
     alignas(64) std::atomic<uint64_t> shown;  // rounds
     std::atomic<uint64_t> taken;
-    CallShape shape;  // of the round shown last
+    CallShape shape;                            // of the round shown last
     std::atomic<uint64_t> sent[kMaxRanks];      // pieces, to each peer
     std::atomic<uint64_t> received[kMaxRanks];  // pieces, from each peer
     std::atomic<uint64_t> awaited[kMaxRanks];   // pieces, from each peer

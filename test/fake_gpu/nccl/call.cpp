@@ -95,8 +95,7 @@ void take(Call& call) {
   char* to = base + call.done * width;
   std::vector<const char*> from;
   for (int rank = 0; rank < comm.size; ++rank) {
-    const size_t mine =
-        has_piece_for_each(shape.kind) ? comm.rank * bytes : 0;
+    const size_t mine = has_piece_for_each(shape.kind) ? comm.rank * bytes : 0;
     from.push_back(comm.board.slot(rank) + mine);
   }
   switch (shape.kind) {
@@ -115,9 +114,8 @@ void take(Call& call) {
     case CollectiveKind::all_gather:
     case CollectiveKind::all_to_all:
       for (int rank = 0; rank < comm.size; ++rank) {
-        std::memcpy(base + (rank * shape.count + call.done) * width,
-                    from[rank],
-                    bytes);
+        std::memcpy(
+            base + (rank * shape.count + call.done) * width, from[rank], bytes);
       }
       break;
     case CollectiveKind::send:

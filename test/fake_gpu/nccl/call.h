@@ -17,8 +17,8 @@ struct Call {
   Stream* stream = nullptr;
   int64_t number = 0;  // of the communicator's calls, from 1
 
-  uint64_t done = 0;    // elements; bytes of a send or receive
-  bool shown = false;   // this rank's part of the round
+  uint64_t done = 0;   // elements; bytes of a send or receive
+  bool shown = false;  // this rank's part of the round
   bool started = false;
   bool stalled = false;  // on purpose
   bool finished = false;

@@ -25,9 +25,9 @@ struct Communicator {
   Board board;
   std::atomic<bool> aborted{false};
   std::atomic<ncclResult_t> async_error{ncclSuccess};
-  std::atomic<int64_t> calls{0};    // ever made
-  std::atomic<int> unfinished{0};   // queued or running
-  uint64_t round = 0;               // of collectives; the engine's thread only
+  std::atomic<int64_t> calls{0};   // ever made
+  std::atomic<int> unfinished{0};  // queued or running
+  uint64_t round = 0;              // of collectives; the engine's thread only
 
   /// Remembers where the last operation of a stream is queued.
   void note(const Point& point);

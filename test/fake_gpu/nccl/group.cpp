@@ -51,7 +51,9 @@ void submit(Call call) {
   }
 }
 
-void open_group() { ++group.depth; }
+void open_group() {
+  ++group.depth;
+}
 
 void close_group() {
   if (--group.depth > 0) {

@@ -129,9 +129,8 @@ c10::Device device_of_arguments(const Arguments& arguments) {
 }
 
 Stream* current_stream(c10::Device device) {
-  return stream_of(
-      c10::cuda::getCurrentCUDAStream(device.index()).stream(),
-      device.index());
+  return stream_of(c10::cuda::getCurrentCUDAStream(device.index()).stream(),
+                   device.index());
 }
 
 Arguments run_on_host(const c10::OperatorHandle& op, Arguments arguments) {

@@ -10,7 +10,8 @@ namespace fake_gpu {
 /// them; the values come when the stream gets there. An operator that returns a
 /// bool to the host waits, as its CUDA code does.
 ///
-/// Serves operators whose results' shapes depend on the arguments' shapes alone.
+/// Serves operators whose results' shapes depend on the arguments' shapes
+/// alone.
 void deferred(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 
 }  // namespace fake_gpu

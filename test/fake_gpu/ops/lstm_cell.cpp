@@ -52,9 +52,8 @@ std::tuple<Tensor, Tensor, Tensor> lstm_cell_backward(
                grad_cell * input * (1 - candidate * candidate),
                hidden_part * squashed * output * (1 - output)},
               1);
-  return {grad_gates,
-          grad_cell * forget,
-          has_bias ? grad_gates.sum(0) : Tensor()};
+  return {
+      grad_gates, grad_cell * forget, has_bias ? grad_gates.sum(0) : Tensor()};
 }
 
 }  // namespace fake_gpu

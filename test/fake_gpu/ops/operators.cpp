@@ -1,6 +1,6 @@
 // Which operators on CUDA tensors run LibTorch's CPU code. Those left out keep
-// their CUDA code, whose kernels are then decoded: fill_, zero_, copy_, mul_ and
-// _foreach_copy_, which move what the reducer moves, are among them.
+// their CUDA code, whose kernels are then decoded: fill_, zero_, copy_, mul_
+// and _foreach_copy_, which move what the reducer moves, are among them.
 #include <ATen/Context.h>
 #include <c10/util/Exception.h>
 #include <torch/library.h>
@@ -64,11 +64,8 @@ class Silence : public c10::WarningHandler {
   at::globalContext().setUserEnabledCuDNN(false);
   Silence silence;
   const c10::WarningUtils::WarningHandlerGuard guard(&silence);
-  auto* library = new torch::Library(torch::Library::IMPL,
-                                     "aten",
-                                     c10::DispatchKey::CUDA,
-                                     __FILE__,
-                                     __LINE__);
+  auto* library = new torch::Library(
+      torch::Library::IMPL, "aten", c10::DispatchKey::CUDA, __FILE__, __LINE__);
   for (const char* name : kOperators) {
     library->impl(name, torch::CppFunction::makeFromBoxedFunction<&deferred>());
   }

@@ -1,0 +1,158 @@
+// What must not pass, by its name: one a call.
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <thread>
+
+extern "C" void __cudaRegisterFunction(void**,
+                                       const char*,
+                                       char*,
+                                       const char*,
+                                       int,
+                                       uint3*,
+                                       uint3*,
+                                       dim3*,
+                                       dim3*,
+                                       int*);
+
+namespace {
+
+constexpr int kRanks = 2;
+constexpr int kCalls = 4;
+constexpr std::chrono::seconds kPatience{3};
+
+int read_device_memory() {
+  void* data = nullptr;
+  cudaMalloc(&data, 16);
+  std::puts("reading device memory");
+  std::fflush(stdout);
+  return *static_cast<volatile char*>(data);
+}
+
+int launch_unknown_kernel() {
+  static const char kernel = 0;
+  __cudaRegisterFunction(nullptr,
+                         &kernel,
+                         nullptr,
+                         "_ZN5users7mysteryIfEEvPT_",
+                         -1,
+                         nullptr,
+                         nullptr,
+                         nullptr,
+                         nullptr,
+                         nullptr);
+  return cudaLaunchKernel(&kernel, 1, 1, nullptr, 0, nullptr);
+}
+
+int call_missing_function() { return cudaGraphLaunch(nullptr, nullptr); }
+
+/// A collective that does not end is reported, not waited for.
+int finish(int rank, int call, ncclComm_t comm, cudaStream_t stream) {
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  while (cudaStreamQuery(stream) != cudaSuccess) {
+    ncclResult_t error = ncclSuccess;
+    ncclCommGetAsyncError(comm, &error);
+    const bool late = std::chrono::steady_clock::now() > end;
+    if (late || error != ncclSuccess) {
+      std::printf("rank %d: call %d %s\n",
+                  rank,
+                  call,
+                  late ? "did not finish" : ncclGetErrorString(error));
+      ncclCommAbort(comm);
+      return 3;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return 0;
+}
+
+int run_rank(int rank, const ncclUniqueId& id, bool differ) {
+  ncclComm_t comm = nullptr;
+  const auto joined = ncclCommInitRank(&comm, kRanks, id, rank);
+  if (joined != ncclSuccess) {
+    std::printf("rank %d: %s\n", rank, ncclGetErrorString(joined));
+    return 2;
+  }
+  cudaStream_t stream = nullptr;
+  cudaStreamCreate(&stream);
+  void* data = nullptr;
+  cudaMalloc(&data, 64);
+  for (int call = 1; call <= kCalls; ++call) {
+    const size_t count = differ ? 5 + rank : 5;
+    ncclAllReduce(data, data, count, ncclFloat32, ncclSum, comm, stream);
+    if (const int code = finish(rank, call, comm, stream); code != 0) {
+      return code;
+    }
+  }
+  ncclCommDestroy(comm);
+  std::printf("rank %d finished all calls\n", rank);
+  return 0;
+}
+
+pid_t start_rank(int rank, int pipe, bool differ) {
+  const pid_t pid = ::fork();
+  if (pid != 0) {
+    return pid;
+  }
+  ncclUniqueId id;
+  if (rank == 0) {
+    ncclGetUniqueId(&id);
+    if (::write(pipe, &id, sizeof id) != sizeof id) {
+      ::_exit(9);
+    }
+  } else if (::read(pipe, &id, sizeof id) != sizeof id) {
+    ::_exit(9);
+  }
+  const int code = run_rank(rank, id, differ);
+  std::fflush(stdout);
+  ::_exit(code);
+}
+
+/// Two processes that all-reduce. The one that ends last may be stuck in a
+/// join on purpose; then it is killed.
+int run_ranks(bool differ) {
+  int pipe[2];
+  if (::pipe(pipe) != 0) {
+    return 1;
+  }
+  const pid_t ranks[] = {start_rank(0, pipe[1], differ),
+                         start_rank(1, pipe[0], differ)};
+  for (int i = 0; i < kRanks; ++i) {
+    int status = 0;
+    const pid_t pid = ::wait(&status);
+    const int rank = pid == ranks[0] ? 0 : 1;
+    if (WIFSIGNALED(status)) {
+      std::printf("rank %d ended by signal %d\n", rank, WTERMSIG(status));
+    } else {
+      std::printf("rank %d ended with code %d\n", rank, WEXITSTATUS(status));
+    }
+    if (std::getenv("KILL_THE_OTHER") != nullptr) {
+      ::kill(ranks[1 - rank], SIGKILL);
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+
+int main(int, char** argv) {
+  const std::string what = argv[1];
+  if (what == "read_device_memory") {
+    return read_device_memory();
+  }
+  if (what == "launch_unknown_kernel") {
+    return launch_unknown_kernel();
+  }
+  if (what == "call_missing_function") {
+    return call_missing_function();
+  }
+  return run_ranks(what == "differ");
+}
