@@ -3,10 +3,10 @@
 #include <c10/core/DeviceGuard.h>
 #include <c10/util/Exception.h>
 
-#include "dp/detail/devices.h"
-#include "dp/detail/gpu.h"
-#include "dp/detail/replica_runner.h"
-#include "dp/detail/replicas.h"
+#include "dp/detail/data_parallel/devices.h"
+#include "dp/detail/data_parallel/gpu.h"
+#include "dp/detail/data_parallel/replica_runner.h"
+#include "dp/detail/data_parallel/replicas.h"
 
 namespace dp {
 namespace {
@@ -36,7 +36,7 @@ class Mover : public detail::TensorGatherer {
  public:
   explicit Mover(torch::Device device) : device_(device) {}
   torch::Tensor gather(const std::vector<torch::Tensor>& tensors) override {
-    return detail::moved(tensors.front(), device_);
+    return detail::to_device(tensors.front(), device_);
   }
 
  private:
@@ -63,7 +63,7 @@ class Aggregator : public detail::TensorGatherer {
     Parts parts{{}, samples_, options_.dim()};
     for (size_t i = 0; i < tensors.size(); ++i) {
       (*traffic_)[replicas_[i]].outputs += detail::bytes_of(tensors[i]);
-      parts.tensors.push_back(detail::moved(tensors[i], device_));
+      parts.tensors.push_back(detail::to_device(tensors[i], device_));
     }
     return options_.aggregate()(parts);
   }
@@ -106,12 +106,12 @@ class DataParallelState {
   void replicate(std::shared_ptr<torch::nn::Module> module) {
     module_ = module.get();
     if (!devices_.empty()) {
-      std::vector<ReplicaPlace> places;
+      std::vector<ReplicaSpec> specs;
       for (const auto device : devices_) {
-        places.push_back({device, device != devices_.front()});
+        specs.push_back({device, device != devices_.front()});
       }
       replicas_ = std::make_unique<Replicas>(std::move(module),
-                                             std::move(places),
+                                             std::move(specs),
                                              options_.make_replica(),
                                              traffic_);
     }

@@ -13,9 +13,9 @@
 #include <torch/nn/pimpl.h>
 #include <torch/types.h>
 
-#include "dp/detail/gather.h"
-#include "dp/detail/leaves.h"
-#include "dp/detail/scatter.h"
+#include "dp/detail/data_parallel/gather.h"
+#include "dp/detail/data_parallel/leaves.h"
+#include "dp/detail/data_parallel/scatter.h"
 #include "dp/options.h"
 #include "dp/traffic.h"
 

@@ -6,7 +6,7 @@
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 
-#include "dp/detail/local_replicas.h"
+#include "dp/detail/parameter_server/local_replicas.h"
 #include "dp/moved_bytes.h"
 #include "dp/parameter_server.h"
 

@@ -27,7 +27,7 @@ class ParameterClient::Impl {
   void push(double loss);
   void finish();
 
-  const detail::Place& place() const { return session_.place; }
+  const detail::Topology& topology() const { return session_.topology; }
   int64_t version() const {
     return *std::min_element(versions_.begin(), versions_.end());
   }
@@ -48,9 +48,9 @@ class ParameterClient::Impl {
   std::shared_ptr<torch::nn::Module> module_;
   bool is_synchronous_;
   detail::Session session_;
-  std::vector<detail::Slab> parameters_;         // by server
-  std::vector<detail::GradientSlab> gradients_;  // by server
-  std::vector<int64_t> versions_;                // by server
+  std::vector<detail::FlatTensors> parameters_;   // by server
+  std::vector<detail::FlatGradients> gradients_;  // by server
+  std::vector<int64_t> versions_;                 // by server
   bool has_pulled_ = false;
   std::string ended_;  // why, when it has
   MovedBytes moved_;
@@ -74,7 +74,7 @@ void ParameterClient::Impl::pull() {
   talk([this] {
     // Asynchronous: one order for all workers, or servers could wait for each
     // other. Synchronous: not all at the same server at once.
-    request(Op::pull, is_synchronous_ ? place().worker() : 0);
+    request(Op::pull, is_synchronous_ ? topology().worker() : 0);
   });
   has_pulled_ = true;
 }
@@ -90,7 +90,7 @@ void ParameterClient::Impl::push(double loss) {
     // All before waiting for any: no server may hold up another.
     for (size_t server = 0; server < session_.links.size(); ++server) {
       link(server).post({.op = Op::push, .loss = loss},
-                        gradients_[server].block());
+                        gradients_[server].flat());
       moved_.sent += parameters_[server].bytes();
     }
     for (const auto& link : session_.links) {
@@ -132,7 +132,8 @@ void ParameterClient::Impl::talk(const Talk& run) {
 
 void ParameterClient::Impl::give_up(const std::string& reason) {
   ended_ = reason;
-  const auto name = detail::worker_name(place().worker(), place().servers);
+  const auto name =
+      detail::worker_name(topology().worker(), topology().servers);
   for (const auto& link : session_.links) {
     if (!link) {
       continue;
@@ -176,11 +177,11 @@ void ParameterClient::Impl::receive_parameters(size_t server) {
               detail::server_name(static_cast<int>(server)),
               " ended: ",
               message.text);
-  const auto& slab = parameters_[server];
-  link(server).receive_block(slab.block());
-  detail::copy_all(slab.tensors(), session_.shards[server]);
+  const auto& parameters = parameters_[server];
+  link(server).receive_payload(parameters.flat());
+  detail::copy_all(parameters.pieces(), session_.shards[server]);
   versions_[server] = message.version;
-  moved_.received += slab.bytes();
+  moved_.received += parameters.bytes();
 }
 
 ParameterClient::ParameterClient(std::shared_ptr<torch::nn::Module> module,
@@ -202,11 +203,11 @@ void ParameterClient::finish() {
 }
 
 int ParameterClient::worker() const {
-  return impl_->place().worker();
+  return impl_->topology().worker();
 }
 
 int ParameterClient::workers() const {
-  return impl_->place().workers();
+  return impl_->topology().workers();
 }
 
 int64_t ParameterClient::version() const {

@@ -19,7 +19,7 @@ using detail::Op;
 using std::chrono::milliseconds;
 
 /// How long workers may take to come and hear why the job has ended.
-constexpr milliseconds kFarewell{10'000};
+constexpr milliseconds kDrainTimeout{10'000};
 
 template <class Take>
 void answer(Link& link, const Take& take) {
@@ -28,7 +28,7 @@ void answer(Link& link, const Take& take) {
     link.send({.op = Op::wait});
   }
   link.send({.op = Op::parameters, .version = parameters->version},
-            parameters->block);
+            parameters->flat);
 }
 
 /// Until the worker has finished.
@@ -40,7 +40,7 @@ void converse(Link& link,
     const Message request = link.receive();
     switch (request.op) {
       case Op::push:
-        link.receive_block(coordinator.gradient_block(worker));
+        link.receive_payload(coordinator.flat_gradients(worker));
         coordinator.push(worker, request.loss);
         break;
       case Op::pull:
@@ -92,7 +92,7 @@ void serve_workers(detail::Session& session,
                          static_cast<int>(i),
                          timeout / 4);
   }
-  if (!coordinator.drain(std::min(timeout, kFarewell))) {
+  if (!coordinator.drain(std::min(timeout, kDrainTimeout))) {
     for (const auto& link : session.links) {
       link->abort();
     }
@@ -103,10 +103,10 @@ void serve_workers(detail::Session& session,
 }
 
 std::unique_ptr<detail::UpdatePolicy> make_policy(
-    const detail::Place& place, const ParameterServerOptions& options) {
+    const detail::Topology& topology, const ParameterServerOptions& options) {
   std::vector<std::string> names;
-  for (int worker = 0; worker < place.workers(); ++worker) {
-    names.push_back(detail::worker_name(worker, place.servers));
+  for (int worker = 0; worker < topology.workers(); ++worker) {
+    names.push_back(detail::worker_name(worker, topology.servers));
   }
   return options.mode() == UpdateMode::synchronous
              ? detail::synchronous_updates(std::move(names))
@@ -115,28 +115,29 @@ std::unique_ptr<detail::UpdatePolicy> make_policy(
 }
 
 /// Lost workers do not come to the end of the job.
-void note_deaths(const detail::Place& place, const std::vector<int>& lost) {
+void note_deaths(const detail::Topology& topology,
+                 const std::vector<int>& lost) {
   for (const int worker : lost) {
-    ddp::detail::note_death(place.servers + worker);
+    ddp::detail::note_death(topology.servers + worker);
   }
 }
 
 }  // namespace
 
 bool is_server(const ParameterServerOptions& options) {
-  const auto place = detail::place_of(options);
-  detail::check(place, options);
-  return place.is_server();
+  const auto topology = detail::topology_of(options);
+  detail::check(topology, options);
+  return topology.is_server();
 }
 
 ServerReport serve(torch::nn::Module& module,
                    const OptimizerFactory& make_optimizer,
                    const ParameterServerOptions& options) {
   auto session = detail::join_session(module, options, detail::Role::server);
-  const auto& place = session.place;
-  const auto& parameters = session.shards[static_cast<size_t>(place.rank)];
+  const auto& topology = session.topology;
+  const auto& parameters = session.shards[static_cast<size_t>(topology.rank)];
   Coordinator coordinator(
-      make_policy(place, options), parameters, place.workers());
+      make_policy(topology, options), parameters, topology.workers());
   std::optional<detail::Shard> shard;
   try {
     shard.emplace(parameters, make_optimizer, options.before_update());
@@ -148,11 +149,11 @@ ServerReport serve(torch::nn::Module& module,
   }
   serve_workers(session, coordinator, options.timeout());
   if (!options.worker_env()) {
-    note_deaths(place, coordinator.report().lost);
+    note_deaths(topology, coordinator.report().lost);
   }
   const std::string failure = coordinator.failure();
   TORCH_CHECK(
-      failure.empty(), detail::server_name(place.rank), " ended: ", failure);
+      failure.empty(), detail::server_name(topology.rank), " ended: ", failure);
   shard->copy_to(parameters);
   return coordinator.report();
 }

@@ -4,7 +4,7 @@
 
 #include <atomic>
 
-#include "dp/detail/replica_error.h"
+#include "dp/detail/data_parallel/replica_error.h"
 #include "dp/dp.h"
 #include "test/dp/nets.h"
 #include "test/dp/threads.h"

@@ -39,9 +39,9 @@ struct Ends {
 
 TEST_CASE("messages come as they were sent", "[link]") {
   Ends ends;
-  const auto block = torch::arange(100'000, torch::kByte);
+  const auto payload = torch::arange(100'000, torch::kByte);
   std::thread sender([&] {
-    ends.worker->post({.op = Op::push, .version = 7, .loss = 0.25}, block);
+    ends.worker->post({.op = Op::push, .version = 7, .loss = 0.25}, payload);
     ends.worker->post({.op = Op::failure, .text = "why"});
     ends.worker->flush();
   });
@@ -51,8 +51,8 @@ TEST_CASE("messages come as they were sent", "[link]") {
   CHECK(push.loss == 0.25);
   CHECK(push.text.empty());
   const auto got = torch::zeros({100'000}, torch::kByte);
-  ends.server->receive_block(got);
-  CHECK(got.equal(block));
+  ends.server->receive_payload(got);
+  CHECK(got.equal(payload));
   const auto failure = ends.server->receive();
   CHECK(failure.op == Op::failure);
   CHECK(std::isnan(failure.loss));

@@ -2,8 +2,8 @@
 
 #include <future>
 
+#include "dp/detail/parameter_server/flat_tensors.h"
 #include "dp/detail/parameter_server/session.h"
-#include "dp/detail/parameter_server/slab.h"
 #include "dp/parameter_server.h"
 #include "test/dp/local_world.h"
 #include "test/support/catch.h"
@@ -136,10 +136,10 @@ TEST_CASE("a server that dies ends the job everywhere",
           // It answers one pull of each worker and is no more.
           auto session =
               detail::join_session(*net, options, detail::Role::server);
-          const detail::Slab slab(session.shards[rank]);
+          const detail::FlatTensors parameters(session.shards[rank]);
           for (const auto& link : session.links) {
             link->receive();
-            link->send({.op = detail::Op::parameters}, slab.block());
+            link->send({.op = detail::Op::parameters}, parameters.flat());
           }
           TORCH_CHECK(false, "killed");
         } else if (is_server(options)) {

@@ -7,8 +7,8 @@
 #include <numeric>
 
 #include "ddp/distributed_data_parallel.h"
+#include "dp/detail/parameter_server/flat_tensors.h"
 #include "dp/detail/parameter_server/session.h"
-#include "dp/detail/parameter_server/slab.h"
 #include "test/dp/local_world.h"
 #include "test/dp/rank_order_backend.h"
 #include "test/support/catch.h"
@@ -508,17 +508,17 @@ TEST_CASE("a wait for one server is no silence to another",
           // A server whose first answer takes longer than the timeout.
           auto session =
               detail::join_session(*net, options, detail::Role::server);
-          const detail::Slab slab(session.shards[0]);
+          const detail::FlatTensors parameters(session.shards[0]);
           auto& worker = *session.links[0];
           TORCH_CHECK(worker.receive().op == detail::Op::pull);
           for (int i = 0; i < 8; ++i) {
             std::this_thread::sleep_for(std::chrono::milliseconds(300));
             worker.send({.op = detail::Op::wait});
           }
-          worker.send({.op = detail::Op::parameters}, slab.block());
+          worker.send({.op = detail::Op::parameters}, parameters.flat());
           TORCH_CHECK(worker.receive().op == detail::Op::leave);
           TORCH_CHECK(worker.receive().op == detail::Op::last);
-          worker.send({.op = detail::Op::parameters}, slab.block());
+          worker.send({.op = detail::Op::parameters}, parameters.flat());
         }
       });
 }

@@ -5,8 +5,8 @@
 #include <numeric>
 
 #include "dp/aggregate.h"
-#include "dp/detail/devices.h"
-#include "dp/detail/scatter.h"
+#include "dp/detail/data_parallel/devices.h"
+#include "dp/detail/data_parallel/scatter.h"
 #include "test/support/catch.h"
 
 namespace dp {

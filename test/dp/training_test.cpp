@@ -1,7 +1,7 @@
 // A step over replicas is a step of the plain module on the whole batch.
 #include <torch/torch.h>
 
-#include "dp/detail/replicas.h"
+#include "dp/detail/data_parallel/replicas.h"
 #include "dp/dp.h"
 #include "test/dp/nets.h"
 #include "test/support/catch.h"
@@ -438,8 +438,8 @@ Tensor step_over_remote(
     const std::function<Tensor(torch::nn::Module&, const Tensor&)>& forward,
     const Tensor& input,
     const detail::TrafficCounters& traffic) {
-  const detail::ReplicaPlace here{torch::kCPU, false};
-  const detail::ReplicaPlace there{torch::kCPU, true};
+  const detail::ReplicaSpec here{torch::kCPU, false};
+  const detail::ReplicaSpec there{torch::kCPU, true};
   detail::Replicas replicas(net, {here, there, here, there}, nullptr, traffic);
   replicas.refresh({0, 1, 2, 3});
   std::vector<Tensor> outputs;

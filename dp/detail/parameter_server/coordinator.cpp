@@ -28,8 +28,8 @@ void Coordinator::serve(Shard& shard) {
   shard_ = &shard;
 }
 
-const at::Tensor& Coordinator::gradient_block(int worker) const {
-  return gradients_[static_cast<size_t>(worker)].block();
+const at::Tensor& Coordinator::flat_gradients(int worker) const {
+  return gradients_[static_cast<size_t>(worker)].flat();
 }
 
 void Coordinator::push(int worker, double loss) {
@@ -147,7 +147,7 @@ void Coordinator::advance() {
 }
 
 void Coordinator::make(const Step& step) {
-  std::vector<GradientSlab*> gradients;
+  std::vector<FlatGradients*> gradients;
   double loss = 0;
   for (const int worker : step.workers) {
     gradients.push_back(&gradients_[static_cast<size_t>(worker)]);

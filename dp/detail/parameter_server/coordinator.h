@@ -37,11 +37,11 @@ class Coordinator {
 
   /// The memory for this worker's next gradients: from its `take` to its
   /// `push` it is the caller's.
-  const at::Tensor& gradient_block(int worker) const;
+  const at::Tensor& flat_gradients(int worker) const;
   void push(int worker, double loss);
 
   struct Parameters {
-    at::Tensor block;
+    at::Tensor flat;
     int64_t version;
   };
   /// Says that the worker wants parameters.
@@ -83,8 +83,8 @@ class Coordinator {
   const int workers_;
   std::unique_ptr<UpdatePolicy> policy_;
   Shard* shard_ = nullptr;
-  std::vector<GradientSlab> gradients_;  // by worker
-  std::vector<double> losses_;           // by worker
+  std::vector<FlatGradients> gradients_;  // by worker
+  std::vector<double> losses_;            // by worker
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   int closed_ = 0;

@@ -27,10 +27,10 @@ at::Tensor encode(const Message& message) {
   return header;
 }
 
-at::Tensor to_block(const std::string& text) {
-  auto block = at::empty({static_cast<int64_t>(text.size())}, at::kByte);
-  std::copy(text.begin(), text.end(), block.mutable_data_ptr<uint8_t>());
-  return block;
+at::Tensor to_payload(const std::string& text) {
+  auto payload = at::empty({static_cast<int64_t>(text.size())}, at::kByte);
+  std::copy(text.begin(), text.end(), payload.mutable_data_ptr<uint8_t>());
+  return payload;
 }
 
 /// Gloo puts the place in its sources before an error.
@@ -53,13 +53,13 @@ Link::~Link() {
   abort();
 }
 
-void Link::post(const Message& message, const at::Tensor& block) {
+void Link::post(const Message& message, const at::Tensor& payload) {
   post_tensor(encode(message));
   if (!message.text.empty()) {
-    post_tensor(to_block(message.text));
+    post_tensor(to_payload(message.text));
   }
-  if (block.defined()) {
-    post_tensor(block);
+  if (payload.defined()) {
+    post_tensor(payload);
   }
 }
 
@@ -86,8 +86,8 @@ Message Link::receive() {
   return message;
 }
 
-void Link::receive_block(const at::Tensor& block) {
-  receive_tensor(block);
+void Link::receive_payload(const at::Tensor& payload) {
+  receive_tensor(payload);
 }
 
 void Link::abort() {

@@ -52,20 +52,20 @@ class Link {
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
 
-  /// Starts to send a message, and a block of memory after it if one is given.
-  /// The block must stay as it is until `flush`.
-  void post(const Message& message, const at::Tensor& block = at::Tensor());
+  /// Starts to send a message, and a payload of memory after it if one is
+  /// given. The payload must stay as it is until `flush`.
+  void post(const Message& message, const at::Tensor& payload = at::Tensor());
   /// Waits until all that was posted is sent.
   void flush(std::chrono::milliseconds timeout);
   void flush() { flush(timeout_); }
-  void send(const Message& message, const at::Tensor& block = at::Tensor()) {
-    post(message, block);
+  void send(const Message& message, const at::Tensor& payload = at::Tensor()) {
+    post(message, payload);
     flush();
   }
 
   Message receive();
-  /// Fills `block` with the one that follows the last message.
-  void receive_block(const at::Tensor& block);
+  /// Fills `payload` with the one that follows the last message.
+  void receive_payload(const at::Tensor& payload);
 
   /// Ends a call that waits, and all later ones, with an error.
   void abort();

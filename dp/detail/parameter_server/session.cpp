@@ -11,8 +11,8 @@
 #include "ddp/detail/process_group/job_reach.h"
 #include "ddp/detail/process_group/meeting.h"
 #include "ddp/process_group.h"
+#include "dp/detail/parameter_server/flat_tensors.h"
 #include "dp/detail/parameter_server/shard_plan.h"
-#include "dp/detail/parameter_server/slab.h"
 
 namespace dp::detail {
 namespace {
@@ -32,9 +32,9 @@ constexpr const char* kWorks = "a ParameterClient";
 
 /// A part of the store for this session alone. A rank comes to the next one
 /// only when all have come to this one, so a count of arrivals tells which.
-Store session_store(const Store& store, const Place& place) {
+Store session_store(const Store& store, const Topology& topology) {
   const int64_t arrivals = store->add("dp/parameter_server/arrivals", 1);
-  const int64_t session = (arrivals - 1) / place.world_size;
+  const int64_t session = (arrivals - 1) / topology.world_size;
   return c10::make_intrusive<c10d::PrefixStore>(
       "dp/parameter_server/" + std::to_string(session), store);
 }
@@ -50,18 +50,18 @@ Group connect(const Route& route, const std::string& name, int rank, int size) {
 }
 
 void agree(const Route& route,
-           const Place& place,
+           const Topology& topology,
            const ParameterServerOptions& options,
            Role role) {
   const auto claims =
       ddp::detail::exchange_texts(*route.store,
-                                  place.rank,
-                                  place.world_size,
-                                  claim(options, place.world_size, role),
+                                  topology.rank,
+                                  topology.world_size,
+                                  claim(options, topology.world_size, role),
                                   route.timeout,
                                   [](const std::string&) { return false; });
-  check(place, options);
-  const std::string problem = claims_problem(claims, place.servers);
+  check(topology, options);
+  const std::string problem = claims_problem(claims, topology.servers);
   TORCH_CHECK(problem.empty(), problem);
 }
 
@@ -69,33 +69,33 @@ void agree(const Route& route,
 void take_from_rank_0(c10d::Backend& group,
                       const std::vector<at::Tensor>& tensors) {
   const c10::NoGradGuard no_grad;
-  const Slab slab(tensors);
+  const FlatTensors copies(tensors);
   if (group.getRank() == 0) {
     for (size_t i = 0; i < tensors.size(); ++i) {
-      slab.tensors()[i].copy_(tensors[i]);
+      copies.pieces()[i].copy_(tensors[i]);
     }
   }
-  ddp::detail::broadcast_from_rank_0(group, {slab.block()});
+  ddp::detail::broadcast_from_rank_0(group, {copies.flat()});
   if (group.getRank() != 0) {
     for (size_t i = 0; i < tensors.size(); ++i) {
-      at::Tensor(tensors[i]).copy_(slab.tensors()[i]);
+      at::Tensor(tensors[i]).copy_(copies.pieces()[i]);
     }
   }
 }
 
 void equalize(const Route& route,
-              const Place& place,
+              const Topology& topology,
               torch::nn::Module& module) {
   auto state = ddp::detail::unique(module.named_parameters());
   const auto buffers = ddp::detail::unique(module.named_buffers());
-  const auto group = connect(route, "all", place.rank, place.world_size);
+  const auto group = connect(route, "all", topology.rank, topology.world_size);
   ddp::detail::verify_across_ranks(
       *group, c10::kCPU, ddp::detail::describe_all(state, buffers));
   state.insert(state.end(), buffers.begin(), buffers.end());
   take_from_rank_0(*group, ddp::detail::tensors_of(state));
   // A group that goes early would break a slower rank's broadcast.
   TORCH_CHECK(ddp::detail::store_barrier(
-                  *route.store, "equal", place.world_size, route.timeout),
+                  *route.store, "equal", topology.world_size, route.timeout),
               "Expected all ranks to take rank 0's parameters, but one did "
               "not. Its own output says why");
 }
@@ -136,14 +136,17 @@ std::vector<std::vector<at::Tensor>> make_shards(
 /// Servers take workers in order and workers servers, so no two wait for each
 /// other.
 std::vector<std::unique_ptr<Link>> connect_pairs(
-    const Route& route, const Place& place, std::chrono::milliseconds timeout) {
+    const Route& route,
+    const Topology& topology,
+    std::chrono::milliseconds timeout) {
   std::vector<std::unique_ptr<Link>> links;
-  const int peers = place.is_server() ? place.workers() : place.servers;
+  const int peers =
+      topology.is_server() ? topology.workers() : topology.servers;
   for (int peer = 0; peer < peers; ++peer) {
-    const int server = place.is_server() ? place.rank : peer;
-    const int worker = place.is_server() ? peer : place.worker();
-    const std::string name = place.is_server()
-                                 ? worker_name(peer, place.servers)
+    const int server = topology.is_server() ? topology.rank : peer;
+    const int worker = topology.is_server() ? peer : topology.worker();
+    const std::string name = topology.is_server()
+                                 ? worker_name(peer, topology.servers)
                                  : server_name(peer);
     links.push_back(std::make_unique<Link>(
         ddp::detail::explain("cannot connect with " + name,
@@ -151,7 +154,7 @@ std::vector<std::unique_ptr<Link>> connect_pairs(
                                return connect(route,
                                               "pair/" + std::to_string(server) +
                                                   "/" + std::to_string(worker),
-                                              place.is_server() ? 0 : 1,
+                                              topology.is_server() ? 0 : 1,
                                               2);
                              }),
         name,
@@ -207,18 +210,18 @@ Session join_session(torch::nn::Module& module,
                      const ParameterServerOptions& options,
                      Role role) {
   Session session;
-  session.place = place_of(options);
+  session.topology = topology_of(options);
   const bool is_given = options.worker_env().has_value();
-  const Route route{
-      session_store(is_given ? options.store() : ddp::store(), session.place),
-      is_given ? ddp::detail::reach_of(*options.worker_env())
-               : ddp::detail::job_reach(),
-      options.connect_timeout()};
-  agree(route, session.place, options, role);
-  equalize(route, session.place, module);
+  const Route route{session_store(is_given ? options.store() : ddp::store(),
+                                  session.topology),
+                    is_given ? ddp::detail::reach_of(*options.worker_env())
+                             : ddp::detail::job_reach(),
+                    options.connect_timeout()};
+  agree(route, session.topology, options, role);
+  equalize(route, session.topology, module);
   session.shards =
-      make_shards(trained_parameters(module), session.place.servers);
-  session.links = connect_pairs(route, session.place, options.timeout());
+      make_shards(trained_parameters(module), session.topology.servers);
+  session.links = connect_pairs(route, session.topology, options.timeout());
   return session;
 }
 

@@ -7,7 +7,7 @@
 #include <torch/nn/module.h>
 
 #include "dp/detail/parameter_server/link.h"
-#include "dp/detail/parameter_server/server_place.h"
+#include "dp/detail/parameter_server/topology.h"
 #include "dp/parameter_server.h"
 
 namespace dp::detail {
@@ -16,7 +16,7 @@ enum class Role { server, worker };
 
 /// What a rank has once all have met.
 struct Session {
-  Place place;
+  Topology topology;
   /// On a worker one for each server, on a server one for each worker.
   std::vector<std::unique_ptr<Link>> links;
   /// For each server the parameters that it holds: tensors of the module.

@@ -16,19 +16,19 @@ std::vector<at::Tensor> with_marks(std::vector<at::Tensor> parameters) {
 }
 
 /// Undefined when nobody has one.
-at::Tensor mean_gradient(const std::vector<GradientSlab*>& slabs,
+at::Tensor mean_gradient(const std::vector<FlatGradients*>& terms,
                          size_t index) {
-  if (std::none_of(slabs.begin(), slabs.end(), [&](const GradientSlab* slab) {
-        return slab->has(index);
+  if (std::none_of(terms.begin(), terms.end(), [&](const FlatGradients* term) {
+        return term->has(index);
       })) {
     return at::Tensor();
   }
-  auto mean = slabs.front()->gradient(index);
-  if (slabs.size() > 1) {
-    const double share = 1.0 / static_cast<double>(slabs.size());
+  auto mean = terms.front()->gradient(index);
+  if (terms.size() > 1) {
+    const double share = 1.0 / static_cast<double>(terms.size());
     mean.mul_(share);
-    for (size_t i = 1; i < slabs.size(); ++i) {
-      mean.add_(slabs[i]->gradient(index).mul_(share));
+    for (size_t i = 1; i < terms.size(); ++i) {
+      mean.add_(terms[i]->gradient(index).mul_(share));
     }
   }
   return mean;
@@ -36,15 +36,15 @@ at::Tensor mean_gradient(const std::vector<GradientSlab*>& slabs,
 
 }  // namespace
 
-GradientSlab::GradientSlab(const std::vector<at::Tensor>& parameters)
-    : slab_(with_marks(parameters)) {}
+FlatGradients::FlatGradients(const std::vector<at::Tensor>& parameters)
+    : memory_(with_marks(parameters)) {}
 
-void GradientSlab::take(const std::vector<at::Tensor>& parameters) {
+void FlatGradients::take(const std::vector<at::Tensor>& parameters) {
   const c10::NoGradGuard no_grad;
-  auto* marks = slab_.tensors().back().mutable_data_ptr<uint8_t>();
+  auto* marks = memory_.pieces().back().mutable_data_ptr<uint8_t>();
   for (size_t i = 0; i < parameters.size(); ++i) {
     const auto& gradient = parameters[i].grad();
-    auto target = slab_.tensors()[i];
+    auto target = memory_.pieces()[i];
     marks[i] = gradient.defined() ? 1 : 0;
     if (gradient.defined()) {
       target.copy_(gradient.is_sparse() ? gradient.to_dense() : gradient);
@@ -54,17 +54,17 @@ void GradientSlab::take(const std::vector<at::Tensor>& parameters) {
   }
 }
 
-bool GradientSlab::has(size_t index) const {
-  return slab_.tensors().back().const_data_ptr<uint8_t>()[index] != 0;
+bool FlatGradients::has(size_t index) const {
+  return memory_.pieces().back().const_data_ptr<uint8_t>()[index] != 0;
 }
 
 Shard::Shard(const std::vector<at::Tensor>& parameters,
              const OptimizerFactory& make_optimizer,
              UpdateHook before_update)
-    : slab_(parameters),
-      parameters_(slab_.tensors()),
+    : memory_(parameters),
+      parameters_(memory_.pieces()),
       before_update_(std::move(before_update)) {
-  copy_all(parameters, slab_.tensors());
+  copy_all(parameters, memory_.pieces());
   for (auto& parameter : parameters_) {
     parameter.requires_grad_(true);
   }
@@ -73,7 +73,7 @@ Shard::Shard(const std::vector<at::Tensor>& parameters,
               "Expected an optimizer from make_optimizer, but got none");
 }
 
-void Shard::step(const std::vector<GradientSlab*>& gradients,
+void Shard::step(const std::vector<FlatGradients*>& gradients,
                  const Update& update) {
   const c10::NoGradGuard no_grad;
   for (size_t i = 0; i < parameters_.size(); ++i) {
@@ -83,7 +83,7 @@ void Shard::step(const std::vector<GradientSlab*>& gradients,
     before_update_(update, *optimizer_);
   }
   optimizer_->step();
-  // The slabs get other gradients soon.
+  // Their memory gets other gradients soon.
   for (auto& parameter : parameters_) {
     parameter.mutable_grad() = at::Tensor();
   }
@@ -92,13 +92,13 @@ void Shard::step(const std::vector<GradientSlab*>& gradients,
 
 at::Tensor Shard::snapshot() {
   if (!snapshot_.defined()) {
-    snapshot_ = slab_.block().clone();
+    snapshot_ = memory_.flat().clone();
   }
   return snapshot_;
 }
 
 void Shard::copy_to(const std::vector<at::Tensor>& parameters) const {
-  copy_all(slab_.tensors(), parameters);
+  copy_all(memory_.pieces(), parameters);
 }
 
 void copy_all(const std::vector<at::Tensor>& from,

@@ -7,7 +7,7 @@
 namespace dp::detail {
 
 /// Who a rank is: ranks [0, servers) serve, the others work.
-struct Place {
+struct Topology {
   int rank = 0;
   int world_size = 1;
   int servers = 1;
@@ -18,11 +18,11 @@ struct Place {
   int worker() const { return rank - servers; }
 };
 
-Place place_of(const ParameterServerOptions& options);
+Topology topology_of(const ParameterServerOptions& options);
 
 /// @throws c10::Error when there is no room for the servers and a worker, or an
 ///   option makes no sense.
-void check(const Place& place, const ParameterServerOptions& options);
+void check(const Topology& topology, const ParameterServerOptions& options);
 
 /// "parameter server 1 (rank 1)"
 std::string server_name(int server);

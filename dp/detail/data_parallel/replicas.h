@@ -3,18 +3,18 @@
 #include <memory>
 #include <vector>
 
-#include "dp/detail/replica.h"
-#include "dp/detail/traffic_counters.h"
+#include "dp/detail/data_parallel/replica.h"
+#include "dp/detail/data_parallel/traffic_counters.h"
 
 namespace dp::detail {
 
-/// The module and its kept copies, one a place. Replica 0 is the module.
+/// The module and its kept copies, one a spec. Replica 0 is the module.
 class Replicas {
  public:
   /// @throws c10::Error as `make_replica` does, and when the module's tensors
-  ///   are not at the first place.
+  ///   are not on the device of the first spec.
   Replicas(std::shared_ptr<torch::nn::Module> module,
-           std::vector<ReplicaPlace> places,
+           std::vector<ReplicaSpec> specs,
            MakeModule make,
            TrafficCounters traffic);
 
@@ -32,7 +32,7 @@ class Replicas {
   void copy_state(const std::vector<Replica*>& copies);
 
   std::shared_ptr<torch::nn::Module> module_;
-  std::vector<ReplicaPlace> places_;
+  std::vector<ReplicaSpec> specs_;
   MakeModule make_;
   TrafficCounters traffic_;
   StateLayout layout_;

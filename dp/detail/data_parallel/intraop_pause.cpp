@@ -1,4 +1,4 @@
-#include "dp/detail/intraop_pause.h"
+#include "dp/detail/data_parallel/intraop_pause.h"
 
 #include <latch>
 

@@ -1,4 +1,4 @@
-#include "dp/detail/local_replicas.h"
+#include "dp/detail/parameter_server/local_replicas.h"
 
 #include <c10/core/GradMode.h>
 

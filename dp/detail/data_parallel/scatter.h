@@ -6,7 +6,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 
-#include "dp/detail/split.h"
+#include "dp/detail/data_parallel/split.h"
 
 namespace dp::detail {
 
@@ -30,7 +30,7 @@ std::vector<Part> scatter(const std::vector<at::Tensor>& tensors,
                           int64_t dim);
 
 /// `tensor` on `device`; does not wait for a copy to a GPU.
-at::Tensor moved(const at::Tensor& tensor, c10::Device device);
+at::Tensor to_device(const at::Tensor& tensor, c10::Device device);
 
 /// Bytes of data; none of an undefined tensor.
 int64_t bytes_of(const at::Tensor& tensor);

@@ -1,4 +1,4 @@
-#include "dp/detail/replica.h"
+#include "dp/detail/data_parallel/replica.h"
 
 #include <algorithm>
 #include <typeinfo>
@@ -79,7 +79,7 @@ std::vector<Replica::Member> members_of(const torch::nn::Module& module,
 }
 
 void allocate(Replica& replica, const StateLayout& layout) {
-  const auto options = at::TensorOptions(replica.place.device);
+  const auto options = at::TensorOptions(replica.spec.device);
   for (const auto& flat : layout.flats) {
     replica.flats.push_back(at::empty({flat.numel}, options.dtype(flat.dtype)));
   }
@@ -121,14 +121,14 @@ bool has_memory_of(const at::Tensor& tensor, const at::Tensor& piece) {
 Replica make_replica(const torch::nn::Module& module,
                      const StateLayout& layout,
                      size_t index,
-                     ReplicaPlace place,
+                     ReplicaSpec spec,
                      const MakeModule& make,
                      KnownTensors& known) {
   // A first forward may run in inference mode, a later one with gradients.
   const c10::InferenceMode no_inference(false);
   const torch::NoGradGuard no_grad;
   Replica replica{
-      index, place, copy_of(module, place.device, make), {}, {}, {}, {}, {}};
+      index, spec, copy_of(module, spec.device, make), {}, {}, {}, {}, {}};
   const auto copy = read_state(*replica.module);
   expect_structure(module, read_state(module), copy);
   replica.members = members_of(module, layout, copy, known);

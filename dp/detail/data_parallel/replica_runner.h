@@ -6,7 +6,7 @@
 
 #include <c10/core/Device.h>
 
-#include "dp/detail/replica_threads.h"
+#include "dp/detail/data_parallel/replica_threads.h"
 
 namespace dp::detail {
 

@@ -1,4 +1,4 @@
-#include "dp/detail/gpu.h"
+#include "dp/detail/data_parallel/gpu.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "dp/detail/gather.h"
+#include "dp/detail/data_parallel/gather.h"
 
 namespace dp::detail {
 

@@ -1,4 +1,4 @@
-#include "dp/detail/devices.h"
+#include "dp/detail/data_parallel/devices.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "dp/detail/replica_threads.h"
+#include "dp/detail/data_parallel/replica_threads.h"
 
 #include <condition_variable>
 #include <mutex>

@@ -1,4 +1,4 @@
-#include "dp/detail/scatter.h"
+#include "dp/detail/data_parallel/scatter.h"
 
 #include <algorithm>
 #include <iterator>
@@ -95,13 +95,14 @@ std::vector<Part> scatter(const std::vector<at::Tensor>& tensors,
                             ? chunks_of(tensors[i], rows[i], dim)
                             : std::vector<at::Tensor>(parts.size());
     for (size_t k = 0; k < parts.size(); ++k) {
-      parts[k].tensors.push_back(moved(chunks[k], devices[parts[k].replica]));
+      parts[k].tensors.push_back(
+          to_device(chunks[k], devices[parts[k].replica]));
     }
   }
   return parts;
 }
 
-at::Tensor moved(const at::Tensor& tensor, c10::Device device) {
+at::Tensor to_device(const at::Tensor& tensor, c10::Device device) {
   // A copy to the CPU must have happened when it is read there.
   return tensor.defined() ? tensor.to(device, /*non_blocking=*/!device.is_cpu())
                           : tensor;

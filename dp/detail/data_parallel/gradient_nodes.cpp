@@ -1,4 +1,4 @@
-#include "dp/detail/gradient_nodes.h"
+#include "dp/detail/data_parallel/gradient_nodes.h"
 
 #include <ATen/ops/_foreach_add.h>
 #include <ATen/ops/cat.h>
@@ -7,7 +7,7 @@
 #include <c10/util/strides.h>
 
 #include "ddp/detail/reducer/bucket.h"
-#include "dp/detail/scatter.h"
+#include "dp/detail/data_parallel/scatter.h"
 
 namespace dp::detail {
 namespace {
@@ -26,7 +26,7 @@ void send_together(Tensors& grads,
   for (const size_t i : members) {
     rows.push_back(grads[i].reshape({-1}));
   }
-  const auto flat = moved(at::cat(rows), target);
+  const auto flat = to_device(at::cat(rows), target);
   int64_t offset = 0;
   for (const size_t i : members) {
     const c10::DimVector sizes(grads[i].sizes());
@@ -97,7 +97,7 @@ Tensors SendBackward::apply(Tensors&& grads) {
     if (may_join && is_dense(grads[i])) {
       joined.push_back(i);
     } else {
-      grads[i] = moved(grads[i], target_);
+      grads[i] = to_device(grads[i], target_);
     }
   }
   if (!joined.empty()) {

@@ -6,13 +6,13 @@
 #include <c10/core/Device.h>
 #include <torch/csrc/autograd/function.h>
 
-#include "dp/detail/traffic_counters.h"
+#include "dp/detail/data_parallel/traffic_counters.h"
 
 namespace dp::detail {
 
 /// Moves gradients of one dtype from a replica's device to the module's.
-/// Without create_graph the dense ones go as one piece; what comes out shares
-/// its memory and is nobody else's.
+/// Without create_graph the dense ones go as one flat tensor; what comes out
+/// shares its memory and is nobody else's.
 class SendBackward : public torch::autograd::Node {
  public:
   SendBackward(torch::autograd::edge_list edges,

@@ -1,4 +1,4 @@
-#include "dp/detail/replicas.h"
+#include "dp/detail/data_parallel/replicas.h"
 
 #include <ATen/ops/_foreach_copy.h>
 #include <ATen/ops/empty.h>
@@ -6,8 +6,8 @@
 #include <torch/utils.h>
 
 #include "ddp/detail/reducer/bucket.h"
-#include "dp/detail/gpu.h"
-#include "dp/detail/gradient_path.h"
+#include "dp/detail/data_parallel/gpu.h"
+#include "dp/detail/data_parallel/gradient_path.h"
 
 namespace dp::detail {
 namespace {
@@ -56,11 +56,11 @@ void send(const StateLayout& layout,
 }  // namespace
 
 Replicas::Replicas(std::shared_ptr<torch::nn::Module> module,
-                   std::vector<ReplicaPlace> places,
+                   std::vector<ReplicaSpec> specs,
                    MakeModule make,
                    TrafficCounters traffic)
     : module_(std::move(module)),
-      places_(std::move(places)),
+      specs_(std::move(specs)),
       make_(std::move(make)),
       traffic_(std::move(traffic)) {
   remake();
@@ -68,16 +68,16 @@ Replicas::Replicas(std::shared_ptr<torch::nn::Module> module,
 
 void Replicas::remake() {
   const auto state = read_state(*module_);
-  expect_on_device(state, places_.front().device);
+  expect_on_device(state, specs_.front().device);
   auto layout = lay_out(state, kFlatCapBytes);
   KnownTensors known;
   for (const auto& slot : layout.slots) {
     known.insert(slot.source.unsafeGetTensorImpl());
   }
   std::vector<Replica> copies;
-  for (size_t i = 1; i < places_.size(); ++i) {
+  for (size_t i = 1; i < specs_.size(); ++i) {
     copies.push_back(
-        make_replica(*module_, layout, i, places_[i], make_, known));
+        make_replica(*module_, layout, i, specs_[i], make_, known));
   }
   layout_ = std::move(layout);
   copies_ = std::move(copies);
@@ -85,7 +85,7 @@ void Replicas::remake() {
 
 void Replicas::refresh(const std::vector<size_t>& members) {
   const auto state = read_state(*module_);
-  expect_on_device(state, places_.front().device);
+  expect_on_device(state, specs_.front().device);
   if (!fits(layout_, state)) {
     remake();
   }
@@ -105,13 +105,13 @@ void Replicas::refresh(const std::vector<size_t>& members) {
 
 void Replicas::copy_state(const std::vector<Replica*>& copies) {
   const torch::NoGradGuard no_grad;
-  const auto device = places_.front().device;
+  const auto device = specs_.front().device;
   const auto sources = sources_of(layout_);
   std::vector<Replica*> remote;
   for (auto* copy : copies) {
     claim_memory(*copy);
     (*traffic_)[copy->index].state += layout_.bytes();
-    if (copy->place.is_remote) {
+    if (copy->spec.is_remote) {
       remote.push_back(copy);
     } else if (!sources.empty()) {
       at::_foreach_copy_(copy->pieces, sources);

@@ -1,13 +1,13 @@
-#include "dp/detail/replica_runner.h"
+#include "dp/detail/data_parallel/replica_runner.h"
 
 #include <algorithm>
 
 #include <ATen/Parallel.h>
 #include <c10/util/StringUtil.h>
 
-#include "dp/detail/carried_state.h"
-#include "dp/detail/intraop_pause.h"
-#include "dp/detail/replica_error.h"
+#include "dp/detail/data_parallel/carried_state.h"
+#include "dp/detail/data_parallel/intraop_pause.h"
+#include "dp/detail/data_parallel/replica_error.h"
 
 namespace dp::detail {
 

@@ -4,7 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "dp/detail/devices.h"
+#include "dp/detail/data_parallel/devices.h"
 
 namespace dp::detail {
 

@@ -1,5 +1,5 @@
 // For a LibTorch without CUDA.
-#include "dp/detail/gpu.h"
+#include "dp/detail/data_parallel/gpu.h"
 
 namespace dp::detail {
 

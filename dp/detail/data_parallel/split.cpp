@@ -1,4 +1,4 @@
-#include "dp/detail/split.h"
+#include "dp/detail/data_parallel/split.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "dp/detail/parameter_server/slab.h"
+#include "dp/detail/parameter_server/flat_tensors.h"
 
 #include <torch/torch.h>
 
@@ -8,17 +8,17 @@
 namespace dp::detail {
 namespace {
 
-TEST_CASE("tensors of any dtype share one block", "[slab]") {
+TEST_CASE("tensors of any dtype share one flat tensor", "[flat_tensors]") {
   const std::vector<torch::Tensor> like{
       torch::zeros({3}, torch::kHalf),
       torch::zeros({2, 2}, torch::kDouble),
       torch::zeros({}, torch::kBool),
       torch::zeros({0}, torch::kFloat),
       torch::zeros({2}, torch::kComplexDouble)};
-  const Slab slab(like);
-  CHECK(slab.bytes() == 6 + 32 + 1 + 0 + 32);
+  const FlatTensors tensors(like);
+  CHECK(tensors.bytes() == 6 + 32 + 1 + 0 + 32);
   for (size_t i = 0; i < like.size(); ++i) {
-    const auto& tensor = slab.tensors()[i];
+    const auto& tensor = tensors.pieces()[i];
     CHECK(tensor.sizes() == like[i].sizes());
     CHECK(tensor.scalar_type() == like[i].scalar_type());
     CHECK(tensor.equal(like[i]));
@@ -26,18 +26,19 @@ TEST_CASE("tensors of any dtype share one block", "[slab]") {
               std::max<size_t>(tensor.element_size(), 1) ==
           0);
   }
-  // What one block says, another with the same bytes says.
-  const Slab other(like);
-  for (const auto& tensor : slab.tensors()) {
+  // What one flat tensor says, another with the same bytes says.
+  const FlatTensors other(like);
+  for (const auto& tensor : tensors.pieces()) {
     torch::Tensor(tensor).fill_(1);
   }
-  torch::Tensor(other.block()).copy_(slab.block());
+  torch::Tensor(other.flat()).copy_(tensors.flat());
   for (size_t i = 0; i < like.size(); ++i) {
-    CHECK(other.tensors()[i].equal(torch::ones_like(like[i])));
+    CHECK(other.pieces()[i].equal(torch::ones_like(like[i])));
   }
 }
 
-TEST_CASE("a shard's pieces train like parameters of their own", "[slab]") {
+TEST_CASE("a shard's pieces train like parameters of their own",
+          "[flat_tensors]") {
   auto weight = torch::arange(6.).view({2, 3}).t().contiguous().t();
   weight.requires_grad_(true);
   const std::vector<torch::Tensor> parameters{weight};
@@ -51,18 +52,18 @@ TEST_CASE("a shard's pieces train like parameters of their own", "[slab]") {
       },
       nullptr);
   const auto before = shard.snapshot();
-  GradientSlab gradients(parameters);
+  FlatGradients gradients(parameters);
   weight.mutable_grad() = torch::full({2, 3}, 2.0);
   gradients.take(parameters);
   shard.step({&gradients}, {});
-  Slab seen(parameters);
-  torch::Tensor(seen.block()).copy_(before);
-  CHECK(seen.tensors()[0].equal(weight));  // a snapshot stays
-  torch::Tensor(seen.block()).copy_(shard.snapshot());
+  FlatTensors seen(parameters);
+  torch::Tensor(seen.flat()).copy_(before);
+  CHECK(seen.pieces()[0].equal(weight));  // a snapshot stays
+  torch::Tensor(seen.flat()).copy_(shard.snapshot());
   // Adam's first step is the learning rate, against the gradient.
-  CHECK(seen.tensors()[0].allclose(weight - 0.5));
+  CHECK(seen.pieces()[0].allclose(weight - 0.5));
   shard.copy_to(parameters);
-  CHECK(seen.tensors()[0].equal(weight));
+  CHECK(seen.pieces()[0].equal(weight));
 }
 
 }  // namespace

@@ -10,23 +10,23 @@
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
 
-#include "dp/detail/state_layout.h"
+#include "dp/detail/data_parallel/state_layout.h"
 
 namespace dp::detail {
 
 using KnownTensors = std::unordered_set<const c10::TensorImpl*>;
 using MakeModule = std::function<std::shared_ptr<torch::nn::Module>()>;
 
-/// Where a replica is to lie.
-struct ReplicaPlace {
+/// What a replica is to be.
+struct ReplicaSpec {
   c10::Device device;
-  /// State and gradients are sent in few large pieces, not tensor by tensor:
+  /// State and gradients are sent in few flat tensors, not one by one:
   /// worth it where the device is another than the module's.
   bool is_remote = false;
 };
 
 /// A copy of the module that is kept. Its parameters and buffers lie in flat
-/// memory of ours, so that they are filled by few copies.
+/// tensors of ours, so that they are filled by few copies.
 struct Replica {
   /// A parameter or buffer of the replica, once for each tensor.
   struct Member {
@@ -36,7 +36,7 @@ struct Replica {
   using ModulePair = std::pair<const torch::nn::Module*, torch::nn::Module*>;
 
   size_t index;  ///< in the list of devices
-  ReplicaPlace place;
+  ReplicaSpec spec;
   std::shared_ptr<torch::nn::Module> module;
   std::vector<Member> members;
   std::vector<at::Tensor> flats;   ///< by FlatSpec
@@ -47,7 +47,7 @@ struct Replica {
 };
 
 /// Clones the module, or takes what `make` gives, and moves its parameters and
-/// buffers into memory at the place. Values are not copied yet.
+/// buffers into memory on the device of `spec`. Values are not copied yet.
 ///
 /// @param known  tensors of the module and of other replicas; grows by its own.
 /// @throws c10::Error when the module cannot be cloned, and when what came of
@@ -56,7 +56,7 @@ struct Replica {
 Replica make_replica(const torch::nn::Module& module,
                      const StateLayout& layout,
                      size_t index,
-                     ReplicaPlace place,
+                     ReplicaSpec spec,
                      const MakeModule& make,
                      KnownTensors& known);
 

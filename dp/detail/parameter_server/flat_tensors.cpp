@@ -1,4 +1,4 @@
-#include "dp/detail/parameter_server/slab.h"
+#include "dp/detail/parameter_server/flat_tensors.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
@@ -16,21 +16,21 @@ int64_t aligned(int64_t bytes) {
 
 }  // namespace
 
-Slab::Slab(const std::vector<at::Tensor>& like) {
+FlatTensors::FlatTensors(const std::vector<at::Tensor>& like) {
   int64_t size = 0;
   for (const auto& tensor : like) {
     size += aligned(static_cast<int64_t>(tensor.nbytes()));
     bytes_ += static_cast<int64_t>(tensor.nbytes());
   }
-  block_ = at::zeros({size}, at::kByte);
+  flat_ = at::zeros({size}, at::kByte);
   int64_t offset = 0;
   for (const auto& tensor : like) {
     auto piece = at::empty({0}, tensor.scalar_type());
-    piece.set_(block_.storage(),
+    piece.set_(flat_.storage(),
                offset / static_cast<int64_t>(tensor.element_size()),
                tensor.sizes(),
                c10::contiguous_strides(tensor.sizes()));
-    tensors_.push_back(std::move(piece));
+    pieces_.push_back(std::move(piece));
     offset += aligned(static_cast<int64_t>(tensor.nbytes()));
   }
 }
