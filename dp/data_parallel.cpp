@@ -5,14 +5,34 @@
 
 #include "dp/detail/data_parallel/devices.h"
 #include "dp/detail/data_parallel/gpu.h"
-#include "dp/detail/data_parallel/replica_runner.h"
+#include "dp/detail/data_parallel/replica_threads.h"
 #include "dp/detail/data_parallel/replicas.h"
+#include "dp/detail/data_parallel/scatter.h"
 
 namespace dp {
-namespace {
 
+using detail::ForwardCall;
 using detail::Part;
 using Devices = std::vector<torch::Device>;
+
+namespace detail {
+
+struct DataParallelState {
+  DataParallelOptions options;
+  Devices devices;
+  torch::Device output_device;
+  SplitRule rule;
+  TrafficCounters traffic;
+  ReplicaThreads threads;
+  std::shared_ptr<torch::nn::Module> module;
+  std::unique_ptr<Replicas> replicas;  // null without devices
+};
+
+}  // namespace detail
+
+namespace {
+
+using detail::DataParallelState;
 
 torch::Device choose_output_device(const DataParallelOptions& options,
                                    const Devices& devices) {
@@ -23,6 +43,45 @@ torch::Device choose_output_device(const DataParallelOptions& options,
   return devices.empty() ? torch::Device(torch::kCPU) : devices.front();
 }
 
+std::unique_ptr<DataParallelState> make_state(DataParallelOptions options) {
+  const auto devices =
+      detail::resolve_devices(options.devices(), detail::count_devices);
+  const auto output_device = choose_output_device(options, devices);
+  detail::SplitRule rule{
+      devices.size(), options.chunk_sizes(), options.chunk_weights()};
+  check(rule);
+  TORCH_CHECK(options.aggregate(),
+              "Expected a function to aggregate results, but got none");
+  if (const auto warning =
+          detail::warn_of_imbalance(detail::gpu_capacities(devices))) {
+    TORCH_WARN(*warning);
+  }
+  return std::unique_ptr<DataParallelState>(new DataParallelState{
+      std::move(options),
+      devices,
+      output_device,
+      std::move(rule),
+      std::make_shared<std::vector<detail::TrafficCounter>>(devices.size()),
+      detail::ReplicaThreads(devices),
+      nullptr,
+      nullptr});
+}
+
+std::unique_ptr<detail::Replicas> make_replicas(
+    const DataParallelState& state) {
+  if (state.devices.empty()) {
+    return nullptr;
+  }
+  std::vector<detail::ReplicaSpec> specs;
+  for (const auto device : state.devices) {
+    specs.push_back({device, device != state.devices.front()});
+  }
+  return std::make_unique<detail::Replicas>(state.module,
+                                            std::move(specs),
+                                            state.options.make_replica(),
+                                            state.traffic);
+}
+
 std::vector<size_t> replicas_of(const std::vector<Part>& parts) {
   std::vector<size_t> replicas;
   for (const auto& part : parts) {
@@ -31,169 +90,119 @@ std::vector<size_t> replicas_of(const std::vector<Part>& parts) {
   return replicas;
 }
 
-/// Brings results to the output device.
-class Mover : public detail::TensorGatherer {
- public:
-  explicit Mover(torch::Device device) : device_(device) {}
-  torch::Tensor gather(const std::vector<torch::Tensor>& tensors) override {
-    return detail::to_device(tensors.front(), device_);
+/// The parts of the batch, whose replicas are brought up to date.
+std::vector<Part> split(DataParallelState& state, ForwardCall& call) {
+  const auto inputs = call.inputs();
+  if (!state.replicas) {
+    call.split({inputs});
+    return {Part{0, 0, inputs}};
   }
+  auto parts =
+      detail::scatter(inputs, state.devices, state.rule, state.options.dim());
+  std::vector<std::vector<torch::Tensor>> chunks;
+  for (auto& part : parts) {
+    (*state.traffic)[part.replica].inputs += detail::bytes_of(part.tensors);
+    chunks.push_back(std::move(part.tensors));
+  }
+  state.replicas->refresh(replicas_of(parts));
+  call.split(chunks);
+  return parts;
+}
 
- private:
-  torch::Device device_;
-};
-
-/// Aggregates results on the output device.
-class Aggregator : public detail::TensorGatherer {
- public:
-  Aggregator(const DataParallelOptions& options,
-             torch::Device device,
+void compute(DataParallelState& state,
              const std::vector<Part>& parts,
-             detail::TrafficCounters traffic)
-      : options_(options),
-        device_(device),
-        replicas_(replicas_of(parts)),
-        traffic_(std::move(traffic)) {
-    for (const auto& part : parts) {
-      samples_.push_back(part.samples);
+             ForwardCall& call) {
+  if (state.devices.size() < 2) {
+    const c10::OptionalDeviceGuard guard(
+        state.devices.empty() || state.devices[0].is_cpu()
+            ? std::nullopt
+            : std::optional<c10::Device>(state.devices[0]));
+    call.run(0, *state.module);
+    return;
+  }
+  std::vector<size_t> part_of(state.devices.size());
+  for (size_t i = 0; i < parts.size(); ++i) {
+    part_of[parts[i].replica] = i;
+  }
+  state.threads.run(replicas_of(parts), [&](size_t replica) {
+    call.run(part_of[replica], (*state.replicas)[replica]);
+  });
+}
+
+/// @throws c10::Error when only some of the parts have one.
+bool is_defined(const detail::ResultTensor& result) {
+  detail::expect_alike(
+      result.of_parts,
+      result.path,
+      "tensors",
+      [](const torch::Tensor& tensor) { return tensor.defined(); },
+      [](bool defined) { return defined ? "one" : "an undefined one"; });
+  return result.of_parts.front()->defined();
+}
+
+torch::Tensor aggregated(DataParallelState& state,
+                         const std::vector<Part>& parts,
+                         const std::vector<torch::Tensor*>& tensors) {
+  if (state.devices.size() < 2) {
+    return detail::to_device(*tensors.front(), state.output_device);
+  }
+  Parts result;
+  result.dim = state.options.dim();
+  for (size_t i = 0; i < parts.size(); ++i) {
+    (*state.traffic)[parts[i].replica].outputs += detail::bytes_of(*tensors[i]);
+    result.tensors.push_back(
+        detail::to_device(*tensors[i], state.output_device));
+    result.samples.push_back(parts[i].samples);
+  }
+  return state.options.aggregate()(result);
+}
+
+/// Makes each tensor of the first part's result the aggregate of all parts'.
+void gather(DataParallelState& state,
+            const std::vector<Part>& parts,
+            ForwardCall& call) {
+  for (auto& result : call.results()) {
+    if (!is_defined(result)) {
+      continue;
+    }
+    try {
+      *result.of_parts.front() = aggregated(state, parts, result.of_parts);
+    } catch (c10::Error& error) {
+      if (!result.path.empty()) {
+        error.add_context("in result" + result.path);
+      }
+      throw;
     }
   }
-
-  torch::Tensor gather(const std::vector<torch::Tensor>& tensors) override {
-    Parts parts{{}, samples_, options_.dim()};
-    for (size_t i = 0; i < tensors.size(); ++i) {
-      (*traffic_)[replicas_[i]].outputs += detail::bytes_of(tensors[i]);
-      parts.tensors.push_back(detail::to_device(tensors[i], device_));
-    }
-    return options_.aggregate()(parts);
-  }
-
- private:
-  const DataParallelOptions& options_;
-  torch::Device device_;
-  std::vector<size_t> replicas_;
-  std::vector<int64_t> samples_;
-  detail::TrafficCounters traffic_;
-};
+}
 
 }  // namespace
 
-namespace detail {
-
-class DataParallelState {
- public:
-  explicit DataParallelState(DataParallelOptions options)
-      : options_(std::move(options)),
-        devices_(resolve_devices(options_.devices(), count_devices)),
-        output_device_(choose_output_device(options_, devices_)),
-        rule_{
-            devices_.size(), options_.chunk_sizes(), options_.chunk_weights()},
-        traffic_(
-            std::make_shared<std::vector<TrafficCounter>>(devices_.size())),
-        runner_(devices_) {
-    check(rule_);
-    TORCH_CHECK(options_.aggregate(),
-                "Expected a function to aggregate results, but got none");
-    if (const auto warning = warn_of_imbalance(gpu_capacities(devices_))) {
-      TORCH_WARN(*warning);
-    }
-  }
-
-  const Devices& devices() const { return devices_; }
-  torch::Device output_device() const { return output_device_; }
-  const TrafficCounters& traffic() const { return traffic_; }
-
-  void replicate(std::shared_ptr<torch::nn::Module> module) {
-    module_ = module.get();
-    if (!devices_.empty()) {
-      std::vector<ReplicaSpec> specs;
-      for (const auto device : devices_) {
-        specs.push_back({device, device != devices_.front()});
-      }
-      replicas_ = std::make_unique<Replicas>(std::move(module),
-                                             std::move(specs),
-                                             options_.make_replica(),
-                                             traffic_);
-    }
-  }
-
-  void remake() {
-    if (replicas_) {
-      replicas_->remake();
-    }
-  }
-
-  std::vector<Part> begin_forward(const std::vector<torch::Tensor>& tensors) {
-    if (!replicas_) {
-      return {Part{0, 0, tensors}};
-    }
-    auto parts = scatter(tensors, devices_, rule_, options_.dim());
-    for (const auto& part : parts) {
-      (*traffic_)[part.replica].inputs += bytes_of(part.tensors);
-    }
-    replicas_->refresh(replicas_of(parts));
-    return parts;
-  }
-
-  void run(const std::vector<Part>& parts, const ForwardJob& job) {
-    if (devices_.size() < 2) {
-      const c10::OptionalDeviceGuard guard(
-          devices_.empty() || devices_[0].is_cpu()
-              ? std::nullopt
-              : std::optional<c10::Device>(devices_[0]));
-      job(0, *module_);
-      return;
-    }
-    std::vector<size_t> part_of(devices_.size());
-    for (size_t i = 0; i < parts.size(); ++i) {
-      part_of[parts[i].replica] = i;
-    }
-    runner_.run(replicas_of(parts), [&](size_t replica) {
-      job(part_of[replica], (*replicas_)[replica]);
-    });
-  }
-
-  std::unique_ptr<TensorGatherer> gatherer(
-      const std::vector<Part>& parts) const {
-    if (devices_.size() < 2) {
-      return std::make_unique<Mover>(output_device_);
-    }
-    return std::make_unique<Aggregator>(
-        options_, output_device_, parts, traffic_);
-  }
-
- private:
-  DataParallelOptions options_;
-  Devices devices_;
-  torch::Device output_device_;
-  SplitRule rule_;
-  TrafficCounters traffic_;
-  torch::nn::Module* module_ = nullptr;
-  std::unique_ptr<Replicas> replicas_;  // null without devices
-  ReplicaRunner runner_;
-};
-
-}  // namespace detail
-
-DataParallelBase::DataParallelBase(DataParallelOptions options)
+DataParallelBase::DataParallelBase(std::shared_ptr<torch::nn::Module> module,
+                                   DataParallelOptions options)
     : torch::nn::Module("DataParallel"),
-      state_(std::make_unique<detail::DataParallelState>(std::move(options))) {}
+      state_(make_state(std::move(options))) {
+  TORCH_CHECK(module != nullptr,
+              "Expected a module to wrap, but got an empty holder");
+  state_->module = register_module("module", std::move(module));
+  state_->replicas = make_replicas(*state_);
+}
 
 DataParallelBase::~DataParallelBase() = default;
 
 const std::vector<torch::Device>& DataParallelBase::devices() const {
-  return state_->devices();
+  return state_->devices;
 }
 
 torch::Device DataParallelBase::output_device() const {
-  return state_->output_device();
+  return state_->output_device;
 }
 
 std::vector<ReplicaTraffic> DataParallelBase::traffic() const {
   std::vector<ReplicaTraffic> result;
-  for (size_t i = 0; i < state_->devices().size(); ++i) {
-    const auto& counter = (*state_->traffic())[i];
-    result.push_back({state_->devices()[i],
+  for (size_t i = 0; i < state_->devices.size(); ++i) {
+    const auto& counter = (*state_->traffic)[i];
+    result.push_back({state_->devices[i],
                       counter.state,
                       counter.inputs,
                       counter.outputs,
@@ -203,7 +212,7 @@ std::vector<ReplicaTraffic> DataParallelBase::traffic() const {
 }
 
 void DataParallelBase::reset_traffic() {
-  for (auto& counter : *state_->traffic()) {
+  for (auto& counter : *state_->traffic) {
     counter.state = 0;
     counter.inputs = 0;
     counter.outputs = 0;
@@ -212,7 +221,9 @@ void DataParallelBase::reset_traffic() {
 }
 
 void DataParallelBase::remake_replicas() {
-  state_->remake();
+  if (state_->replicas) {
+    state_->replicas->remake();
+  }
 }
 
 void DataParallelBase::pretty_print(std::ostream& stream) const {
@@ -220,23 +231,14 @@ void DataParallelBase::pretty_print(std::ostream& stream) const {
          << "], output_device=" << output_device() << ")";
 }
 
-void DataParallelBase::replicate(std::shared_ptr<torch::nn::Module> module) {
-  state_->replicate(std::move(module));
+void DataParallelBase::run(ForwardCall& call) {
+  const auto parts = split(*state_, call);
+  compute(*state_, parts, call);
+  gather(*state_, parts, call);
 }
 
-std::vector<detail::Part> DataParallelBase::begin_forward(
-    const std::vector<torch::Tensor>& tensors) {
-  return state_->begin_forward(tensors);
-}
-
-void DataParallelBase::run(const std::vector<detail::Part>& parts,
-                           const detail::ForwardJob& job) {
-  state_->run(parts, job);
-}
-
-std::unique_ptr<detail::TensorGatherer> DataParallelBase::gatherer(
-    const std::vector<detail::Part>& parts) const {
-  return state_->gatherer(parts);
+void DataParallelBase::run_each(ForwardCall& call) {
+  compute(*state_, split(*state_, call), call);
 }
 
 }  // namespace dp

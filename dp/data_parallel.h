@@ -1,10 +1,8 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
-#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -13,34 +11,14 @@
 #include <torch/nn/pimpl.h>
 #include <torch/types.h>
 
-#include "dp/detail/data_parallel/gather.h"
-#include "dp/detail/data_parallel/leaves.h"
-#include "dp/detail/data_parallel/scatter.h"
+#include "dp/detail/data_parallel/forward_call.h"
 #include "dp/options.h"
 #include "dp/traffic.h"
 
 namespace dp {
 
 namespace detail {
-
-class DataParallelState;
-
-using ForwardJob = std::function<void(size_t part, torch::nn::Module& replica)>;
-
-template <typename M, typename = void, typename... Args>
-struct ForwardResult {
-  static constexpr bool kExists = false;
-};
-template <typename M, typename... Args>
-struct ForwardResult<
-    M,
-    std::void_t<decltype(std::declval<M&>().forward(std::declval<Args>()...))>,
-    Args...> {
-  static constexpr bool kExists = true;
-  using Type = std::decay_t<decltype(std::declval<M&>().forward(
-      std::declval<Args>()...))>;
-};
-
+struct DataParallelState;
 }  // namespace detail
 
 /// What `DataParallel` does for any type of module.
@@ -66,20 +44,16 @@ class DataParallelBase : public torch::nn::Module {
   void pretty_print(std::ostream& stream) const override;
 
  protected:
-  explicit DataParallelBase(DataParallelOptions options);
+  /// Registers the module and makes the replicas.
+  DataParallelBase(std::shared_ptr<torch::nn::Module> module,
+                   DataParallelOptions options);
 
-  /// Checks the module, which is registered already, and makes the replicas.
-  void replicate(std::shared_ptr<torch::nn::Module> module);
-
-  /// Splits the tensors among the replicas and brings these up to date.
-  std::vector<detail::Part> begin_forward(
-      const std::vector<torch::Tensor>& tensors);
-  /// Runs the job of each part on the thread of its replica; throws what the
-  /// first of them threw.
-  void run(const std::vector<detail::Part>& parts,
-           const detail::ForwardJob& job);
-  std::unique_ptr<detail::TensorGatherer> gatherer(
-      const std::vector<detail::Part>& parts) const;
+  /// Runs a batch: splits it, runs the replicas at once and gathers what they
+  /// return in the result of the first part. Throws what the first of them
+  /// threw.
+  void run(detail::ForwardCall& call);
+  /// The same without gathering.
+  void run_each(detail::ForwardCall& call);
 
  private:
   std::unique_ptr<detail::DataParallelState> state_;
@@ -91,12 +65,8 @@ class DataParallelImpl : public DataParallelBase {
  public:
   explicit DataParallelImpl(std::shared_ptr<M> module,
                             DataParallelOptions options = {})
-      : DataParallelBase(std::move(options)) {
-    TORCH_CHECK(module != nullptr,
-                "Expected a module to wrap, but got an empty holder");
-    module_ = this->register_module("module", std::move(module));
-    replicate(module_);
-  }
+      : DataParallelBase(module, std::move(options)),
+        module_(std::move(module)) {}
 
   explicit DataParallelImpl(const torch::nn::ModuleHolder<M>& holder,
                             DataParallelOptions options = {})
@@ -106,21 +76,18 @@ class DataParallelImpl : public DataParallelBase {
   /// return; with no device or one the module's own.
   template <typename... Args>
   auto forward(Args&&... args) {
-    auto [parts, results] = compute(std::forward<Args>(args)...);
-    gather(parts, results);
-    return std::move(*results.front());
+    Call<Args...> call(std::forward<Args>(args)...);
+    run(call);
+    return call.take_first();
   }
 
   /// The same without gathering: what each replica returned, on its device, for
   /// an aggregation of your own.
   template <typename... Args>
   auto forward_each(Args&&... args) {
-    auto results = compute(std::forward<Args>(args)...).second;
-    std::vector<typename decltype(results)::value_type::value_type> values;
-    for (auto& result : results) {
-      values.push_back(std::move(*result));
-    }
-    return values;
+    Call<Args...> call(std::forward<Args>(args)...);
+    run_each(call);
+    return call.take_each();
   }
 
   /// The wrapped module: for checkpoints (its keys have no "module." prefix),
@@ -128,40 +95,8 @@ class DataParallelImpl : public DataParallelBase {
   const std::shared_ptr<M>& module() const { return module_; }
 
  private:
-  /// The parts and, for each, what forward returned.
   template <typename... Args>
-  auto compute(Args&&... args) {
-    using Forward = detail::ForwardResult<M, void, std::decay_t<Args>...>;
-    static_assert(Forward::kExists,
-                  "forward() cannot be called with copies of these arguments");
-    using Result = typename Forward::Type;
-    static_assert(!std::is_void_v<Result>, "forward() must return something");
-    const std::tuple<std::decay_t<Args>...> all(std::forward<Args>(args)...);
-    auto parts = begin_forward(detail::leaves(all));
-    std::vector<std::tuple<std::decay_t<Args>...>> own(parts.size(), all);
-    for (size_t i = 0; i < parts.size(); ++i) {
-      detail::replace_leaves(own[i], parts[i].tensors);
-    }
-    std::vector<std::optional<Result>> results(parts.size());
-    run(parts, [&](size_t part, torch::nn::Module& replica) {
-      results[part].emplace(std::apply(
-          [&](auto&... arguments) {
-            return dynamic_cast<M&>(replica).forward(std::move(arguments)...);
-          },
-          own[part]));
-    });
-    return std::pair(std::move(parts), std::move(results));
-  }
-
-  template <typename Result>
-  void gather(const std::vector<detail::Part>& parts,
-              std::vector<std::optional<Result>>& results) {
-    detail::Results<Result> values;
-    for (auto& result : results) {
-      values.push_back(&*result);
-    }
-    detail::gather_into(values, *gatherer(parts), "");
-  }
+  using Call = detail::TypedForwardCall<M, std::decay_t<Args>...>;
 
   std::shared_ptr<M> module_;
 };

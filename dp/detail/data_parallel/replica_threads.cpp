@@ -1,20 +1,27 @@
 #include "dp/detail/data_parallel/replica_threads.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
 
+#include <ATen/Parallel.h>
+#include <c10/util/StringUtil.h>
 #include <c10/util/thread_name.h>
+
+#include "dp/detail/data_parallel/carried_state.h"
+#include "dp/detail/data_parallel/intraop_pause.h"
+#include "dp/detail/data_parallel/replica_error.h"
 
 namespace dp::detail {
 
 class ReplicaThreads::Thread {
  public:
-  explicit Thread(size_t index)
-      : thread_([this, index] {
-          c10::setThreadName("dp_replica_" + std::to_string(index));
+  explicit Thread(size_t replica)
+      : thread_([this, replica] {
+          c10::setThreadName("dp_replica_" + std::to_string(replica));
           serve();
         }) {}
 
@@ -71,24 +78,76 @@ class ReplicaThreads::Thread {
   std::thread thread_;  // last: it uses the others
 };
 
-ReplicaThreads::ReplicaThreads(size_t count) {
-  for (size_t i = 0; i < count; ++i) {
-    threads_.push_back(std::make_unique<Thread>(i));
+ReplicaThreads::ReplicaThreads(std::vector<c10::Device> devices)
+    : devices_(std::move(devices)) {
+  for (size_t i = 0; i < devices_.size(); ++i) {
+    if (devices_[i].is_cpu()) {
+      on_cpu_.push_back(i);
+    }
   }
 }
 
 ReplicaThreads::~ReplicaThreads() = default;
 
-std::vector<std::exception_ptr> ReplicaThreads::run(
-    const std::vector<size_t>& members,
-    const std::function<void(size_t)>& job) {
-  // Nothing may throw between the first start and the last finish.
-  std::vector<std::exception_ptr> errors(members.size());
-  for (const size_t member : members) {
-    threads_[member]->start([&job, member] { job(member); });
+void ReplicaThreads::run(const std::vector<size_t>& replicas, const Job& job) {
+  start();
+  if (!on_cpu_.empty()) {
+    share_out_intraop_threads();
   }
-  for (size_t i = 0; i < members.size(); ++i) {
-    errors[i] = threads_[members[i]]->finish();
+  const CarriedState state(devices_);
+  std::vector<std::exception_ptr> errors;
+  const auto run = [&] {
+    errors = run_and_wait(replicas, [&](size_t replica) {
+      const CarriedState::Guard guard(state, replica);
+      job(replica);
+    });
+  };
+  on_cpu_.empty() ? run() : while_intraop_threads_sleep(run);
+  for (size_t i = 0; i < errors.size(); ++i) {
+    if (errors[i]) {
+      rethrow_from(errors[i],
+                   c10::str("replica ",
+                            replicas[i],
+                            " of ",
+                            devices_.size(),
+                            " on ",
+                            devices_[replicas[i]]));
+    }
+  }
+}
+
+void ReplicaThreads::start() {
+  for (size_t i = threads_.size(); i < devices_.size(); ++i) {
+    threads_.push_back(std::make_unique<Thread>(i));
+  }
+}
+
+// With the caller's number of intra-op threads each, replicas on the CPU would
+// get in each other's way. The number is a thread's own, but setting it also
+// sets the one that new threads start with: the caller puts that back.
+void ReplicaThreads::share_out_intraop_threads() {
+  const int all = at::get_num_threads();
+  const int share = std::max(1, all / static_cast<int>(on_cpu_.size()));
+  if (share == intraop_share_) {
+    return;
+  }
+  run_and_wait(on_cpu_, [share](size_t) {
+    at::get_num_threads();  // starts with the default, which must be over
+    at::set_num_threads(share);
+  });
+  at::set_num_threads(all);
+  intraop_share_ = share;
+}
+
+std::vector<std::exception_ptr> ReplicaThreads::run_and_wait(
+    const std::vector<size_t>& replicas, const Job& job) {
+  // Nothing may throw between the first start and the last finish.
+  std::vector<std::exception_ptr> errors(replicas.size());
+  for (const size_t replica : replicas) {
+    threads_[replica]->start([&job, replica] { job(replica); });
+  }
+  for (size_t i = 0; i < replicas.size(); ++i) {
+    errors[i] = threads_[replicas[i]]->finish();
   }
   return errors;
 }

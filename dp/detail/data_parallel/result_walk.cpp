@@ -1,4 +1,6 @@
-#include "dp/detail/data_parallel/gather.h"
+#include "dp/detail/data_parallel/result_walk.h"
+
+#include <c10/util/Exception.h>
 
 namespace dp::detail {
 
