@@ -1,11 +1,11 @@
-// Waits that are ended by an event: who is not woken waits for an hour here,
-// and the test with it.
+// Waits that are ended by an event: who is not woken would wait for an hour.
 #include "dp/detail/parameter_server/coordinator.h"
 
 #include <torch/optim/sgd.h>
 
 #include <future>
 
+#include "test/dp/threads.h"
 #include "test/support/catch.h"
 
 namespace dp::detail {
@@ -16,7 +16,6 @@ using Act = std::function<void(Coordinator&)>;
 
 // Who is not woken looks again after its patience.
 constexpr std::chrono::hours kPatience{1};
-constexpr std::chrono::seconds kBound{30};
 
 Policy synchronous() {
   return synchronous_updates({"worker 0", "worker 1"});
@@ -48,7 +47,7 @@ void ask_and_take(Coordinator& coordinator, int worker) {
   take(worker)(coordinator);
 }
 
-/// Starts `wait` in another thread, does `act`, and waits until `wait` is done.
+/// Starts `wait` in another thread, does `act`, which must end the wait.
 /// Many times, since `act` may come first.
 void check_woken(const std::function<Policy()>& make_policy,
                  const Act& before,
@@ -65,12 +64,10 @@ void check_woken(const std::function<Policy()>& make_policy,
       begins.set_value();
       wait(coordinator);
     });
-    begins.get_future().wait();
+    auto begun = begins.get_future();
+    test::get_in_time(begun, "the start of the thread that waits");
     act(coordinator);
-    const bool is_woken = waiting.wait_for(kBound) == std::future_status::ready;
-    coordinator.close();  // wakes who still waits
-    waiting.get();
-    REQUIRE(is_woken);
+    test::get_in_time(waiting, "the wait that the act ends");
   }
 }
 

@@ -73,15 +73,16 @@ TEST_CASE("an error in one replica", "[dp]") {
 
 TEST_CASE("the first of several errors is reported", "[dp]") {
   // Replica 1 fails when replica 2 has.
-  std::atomic<bool> second{false};
+  test::Counter failed;
   const auto net = std::make_shared<FailingImpl>([&](int64_t replica) {
     if (replica == 2) {
-      second = true;
+      failed.add();
       TORCH_CHECK(false, "second");
     }
-    while (replica == 1 && !second) {
+    if (replica == 1) {
+      failed.wait_for(1);
+      TORCH_CHECK(false, "first");
     }
-    TORCH_CHECK(replica != 1, "first");
   });
   DataParallel model(net, on_cpus(3));
   CHECK(error_of([&] { model->forward(replica_numbers()); }) ==

@@ -1,5 +1,6 @@
 #include "dp/detail/data_parallel/intraop_pause.h"
 
+#include <future>
 #include <stdexcept>
 #include <thread>
 
@@ -7,6 +8,7 @@
 #include <c10/util/ScopeExit.h>
 #include <torch/types.h>
 
+#include "test/dp/threads.h"
 #include "test/support/catch.h"
 
 namespace dp::detail {
@@ -50,7 +52,10 @@ TEST_CASE("work in the work", "[dp]") {
   while_intraop_threads_sleep([&] {
     while_intraop_threads_sleep([&] { ++runs; });
     // Another thread has intra-op threads of its own.
-    std::thread([&] { while_intraop_threads_sleep([&] { ++runs; }); }).join();
+    auto other = std::async(std::launch::async, [&] {
+      while_intraop_threads_sleep([&] { ++runs; });
+    });
+    test::get_in_time(other, "the work of another thread");
   });
   CHECK(runs == 2);
 }

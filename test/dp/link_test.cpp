@@ -4,12 +4,12 @@
 
 #include <cmath>
 #include <future>
-#include <thread>
 
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include "ddp/detail/process_group/backends.h"
 #include "dp/detail/parameter_server/coordinator.h"
+#include "test/dp/threads.h"
 #include "test/support/catch.h"
 
 namespace dp::detail {
@@ -32,7 +32,7 @@ struct Ends {
     };
     auto other = std::async(std::launch::async, [&] { worker = connect(1); });
     server = connect(0);
-    other.get();
+    test::get_in_time(other, "the worker's connection");
   }
   std::unique_ptr<Link> server, worker;
 };
@@ -40,7 +40,7 @@ struct Ends {
 TEST_CASE("messages come as they were sent", "[link]") {
   Ends ends;
   const auto payload = torch::arange(100'000, torch::kByte);
-  std::thread sender([&] {
+  auto sender = std::async(std::launch::async, [&] {
     ends.worker->post({.op = Op::push, .version = 7, .loss = 0.25}, payload);
     ends.worker->post({.op = Op::failure, .text = "why"});
     ends.worker->flush();
@@ -57,15 +57,15 @@ TEST_CASE("messages come as they were sent", "[link]") {
   CHECK(failure.op == Op::failure);
   CHECK(std::isnan(failure.loss));
   CHECK(failure.text == "why");
-  sender.join();
+  test::get_in_time(sender, "the sender");
 }
 
 TEST_CASE("a peer that goes is an error of the wait", "[link][errors]") {
   Ends ends;
-  std::thread other([&] { ends.worker.reset(); });
+  auto other = std::async(std::launch::async, [&] { ends.worker.reset(); });
   CHECK_THROWS_WITH(ends.server->receive(),
                     Catch::Contains("the peer is gone: "));
-  other.join();
+  test::get_in_time(other, "the peer's end");
   CHECK_THROWS_WITH(ends.server->receive(),
                     Catch::Contains("the peer is gone: "));
   CHECK_THROWS_WITH(ends.server->send({.op = Op::wait}),
@@ -83,7 +83,8 @@ TEST_CASE("abort ends what waits and what comes later", "[link]") {
   Ends ends;
   auto waits = std::async(std::launch::async, [&] { ends.server->receive(); });
   ends.server->abort();
-  CHECK_THROWS_WITH(waits.get(), Catch::Contains("was given up"));
+  CHECK_THROWS_WITH(test::get_in_time(waits, "the aborted receive"),
+                    Catch::Contains("was given up"));
   CHECK_THROWS_WITH(ends.server->receive(), Catch::Contains("was given up"));
 }
 
@@ -105,7 +106,7 @@ TEST_CASE("who waits is told how the job ended", "[coordinator]") {
   auto waits = std::async(std::launch::async,
                           [&] { coordinator.take(0, milliseconds(60'000)); });
   coordinator.lose(1, "b is gone");
-  CHECK_THROWS_WITH(waits.get(), "b is gone");
+  CHECK_THROWS_WITH(test::get_in_time(waits, "the take"), "b is gone");
   CHECK_THROWS_AS(coordinator.take_last(milliseconds(0)), JobEnded);
   CHECK(coordinator.failure() == "b is gone");
   coordinator.fail("later");
@@ -119,9 +120,14 @@ TEST_CASE("drain waits for all, but not for ever", "[coordinator]") {
   Coordinator coordinator(synchronous_updates({"a", "b"}), parameters, 2);
   coordinator.close();
   coordinator.fail("why");
-  CHECK_FALSE(coordinator.drain(milliseconds(1)));
+  const auto drain = [&](milliseconds grace) {
+    auto drained = std::async(std::launch::async,
+                              [&, grace] { return coordinator.drain(grace); });
+    return test::get_in_time(drained, "the drain");
+  };
+  CHECK_FALSE(drain(milliseconds(1)));
   coordinator.close();
-  CHECK(coordinator.drain(milliseconds(0)));
+  CHECK(drain(milliseconds(0)));
 }
 
 }  // namespace

@@ -462,65 +462,106 @@ TEST_CASE("the last parameters arrive whole, however large",
   }
 }
 
+/// Tells a server that this worker has left, and waits for the last parameters.
+/// `on_wait` is called for each message that says that they take longer.
+template <typename OnWait>
+void take_last_parameters(detail::Link& server,
+                          const Tensors& shard,
+                          const OnWait& on_wait) {
+  server.send({.op = detail::Op::last});
+  auto answer = server.receive();
+  for (; answer.op == detail::Op::wait; answer = server.receive()) {
+    on_wait();
+  }
+  TORCH_CHECK(answer.op == detail::Op::parameters);
+  server.receive_payload(detail::FlatTensors(shard).flat());
+}
+
 TEST_CASE("a finish that waits for long is no silence", "[parameter_server]") {
   const int servers = GENERATE(1, 2);
-  LocalWorld world(servers + 2);
+  // A server says four times in each timeout that it is still there.
+  constexpr std::chrono::milliseconds kTimeout{3'000};
+  constexpr int kSteps = 6;
+  test::Counter waits;
+  LocalWorld world(servers + 3);
   world.run_ranks(
       Options()
           .servers(servers)
           .mode(UpdateMode::asynchronous)
           .staleness_bound(1)
-          .timeout(std::chrono::milliseconds(1500)),
+          .timeout(kTimeout),
       [&](int rank, const Options& options) {
         auto net = make_net(7);
         if (is_server(options)) {
           const auto report = serve(*net, sgd, options);
           TORCH_CHECK(report.lost.empty());
-          TORCH_CHECK(report.updates == 8);
-          return;
+          TORCH_CHECK(report.updates == kSteps);
+        } else if (rank == servers) {
+          // A worker that has left at once and counts how often it is told to
+          // wait.
+          const auto session =
+              detail::join_session(*net, options, detail::Role::worker);
+          const auto& links = session.links;
+          for (const auto& link : links) {
+            link->send({.op = detail::Op::leave});
+          }
+          for (size_t i = 0; i < links.size(); ++i) {
+            take_last_parameters(*links[i], session.shards[i], [&] {
+              waits.add();
+              for (size_t other = i + 1; other < links.size(); ++other) {
+                links[other]->send({.op = detail::Op::wait});
+              }
+            });
+          }
+        } else if (rank == servers + 1) {
+          // One that computes for longer than the timeout in all, but not in
+          // one step.
+          ParameterClient client(net, options);
+          for (int step = 0; step < kSteps; ++step) {
+            train(net, client, 1);
+            waits.wait_for(step + 1);
+          }
+          client.finish();
+        } else {
+          ParameterClient client(net, options);
+          client.pull();
+          client.finish();
         }
-        ParameterClient client(net, options);
-        // Worker 0 finishes without a push; worker 1 computes for longer than
-        // the timeout in all, but not in one step.
-        client.pull();
-        for (int step = 0; client.worker() == 1 && step < 8; ++step) {
-          train(net, client, 1);
-          std::this_thread::sleep_for(std::chrono::milliseconds(300));
-        }
-        client.finish();
       });
 }
 
 TEST_CASE("a wait for one server is no silence to another",
           "[parameter_server]") {
+  constexpr int kWaits = 8;
   LocalWorld world(3);
-  world.run_ranks(
-      Options().servers(2).timeout(std::chrono::milliseconds(1500)),
-      [&](int rank, const Options& options) {
-        auto net = make_net(7);
-        if (rank == 1) {
-          TORCH_CHECK(serve(*net, sgd, options).lost.empty());
-        } else if (rank == 2) {
-          ParameterClient client(net, options);
-          client.pull();
-          client.finish();
-        } else {
-          // A server whose first answer takes longer than the timeout.
-          auto session =
-              detail::join_session(*net, options, detail::Role::server);
-          const detail::FlatTensors parameters(session.shards[0]);
-          auto& worker = *session.links[0];
-          TORCH_CHECK(worker.receive().op == detail::Op::pull);
-          for (int i = 0; i < 8; ++i) {
-            std::this_thread::sleep_for(std::chrono::milliseconds(300));
-            worker.send({.op = detail::Op::wait});
-          }
-          worker.send({.op = detail::Op::parameters}, parameters.flat());
-          TORCH_CHECK(worker.receive().op == detail::Op::leave);
-          TORCH_CHECK(worker.receive().op == detail::Op::last);
-          worker.send({.op = detail::Op::parameters}, parameters.flat());
-        }
-      });
+  world.run_ranks(Options().servers(2), [&](int rank, const Options& options) {
+    auto net = make_net(7);
+    if (rank == 2) {
+      ParameterClient client(net, options);
+      client.pull();
+      client.finish();
+      return;
+    }
+    // The first answer of server 0 takes long.
+    auto session = detail::join_session(*net, options, detail::Role::server);
+    auto& worker = *session.links[0];
+    const detail::FlatTensors parameters(
+        session.shards[static_cast<size_t>(rank)]);
+    const auto expect = [&](detail::Op request) {
+      TORCH_CHECK(worker.receive().op == request);
+    };
+    for (int i = 0; rank == 1 && i < kWaits; ++i) {
+      expect(detail::Op::wait);
+    }
+    expect(detail::Op::pull);
+    for (int i = 0; rank == 0 && i < kWaits; ++i) {
+      worker.send({.op = detail::Op::wait});
+    }
+    worker.send({.op = detail::Op::parameters}, parameters.flat());
+    expect(detail::Op::leave);
+    expect(detail::Op::last);
+    worker.send({.op = detail::Op::parameters}, parameters.flat());
+  });
 }
 
 }  // namespace

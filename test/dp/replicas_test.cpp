@@ -270,15 +270,12 @@ TEST_CASE("inference mode first, training after it", "[dp]") {
 }
 
 TEST_CASE("replicas compute at the same time, each on its thread", "[dp]") {
-  // Each waits for the others: alone it would wait for ever.
-  std::atomic<int> arrived{0};
+  // Each waits for the others: alone it would wait in vain.
+  test::Counter arrived;
   std::mutex mutex;
   std::set<std::thread::id> threads;
   const auto net = lambda([&](auto&, const Tensor& x) {
-    ++arrived;
-    while (arrived % 3 != 0) {
-      std::this_thread::yield();
-    }
+    arrived.meet(3);
     const std::lock_guard lock(mutex);
     threads.insert(std::this_thread::get_id());
     return x;

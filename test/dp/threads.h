@@ -3,11 +3,21 @@
 #include <glob.h>
 
 #include <chrono>
+#include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
 #include <fstream>
+#include <future>
+#include <mutex>
 #include <string>
 #include <thread>
 
+#include <c10/util/Exception.h>
+
 namespace dp::test {
+
+/// Far longer than anything that a test waits for.
+constexpr std::chrono::seconds kPatience{60};
 
 /// Threads of this process whose name begins like this.
 inline int count_threads(const std::string& prefix) {
@@ -29,10 +39,10 @@ inline int count_own_threads() {
 }
 
 /// True once the condition holds. The kernel lists a thread for an instant
-/// after it was joined, so this looks again, for ten seconds at most.
+/// after it was joined, so this looks again, until the patience is over.
 template <typename Condition>
 bool eventually(const Condition& condition) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  const auto end = std::chrono::steady_clock::now() + kPatience;
   while (!condition()) {
     if (std::chrono::steady_clock::now() > end) {
       return false;
@@ -46,5 +56,60 @@ bool eventually(const Condition& condition) {
 inline bool no_threads(const std::string& prefix) {
   return eventually([&] { return count_threads(prefix) == 0; });
 }
+
+/// What the future gives. One that is not ready in time ends the program with
+/// what was waited for, since its thread cannot be stopped; Catch2 then names
+/// the test.
+template <typename T>
+T get_in_time(std::future<T>& future, const char* what) {
+  if (future.wait_for(kPatience) != std::future_status::ready) {
+    std::fprintf(stderr,
+                 "%s still lasts after %lld s\n",
+                 what,
+                 static_cast<long long>(kPatience.count()));
+    std::abort();
+  }
+  return future.get();
+}
+
+/// A number that threads add to and wait for.
+class Counter {
+ public:
+  void add() {
+    const std::lock_guard lock(mutex_);
+    ++count_;
+    changed_.notify_all();
+  }
+
+  /// Waits until the count is at least that.
+  /// @throws c10::Error when it is not in time.
+  void wait_for(int count) {
+    std::unique_lock lock(mutex_);
+    TORCH_CHECK(
+        changed_.wait_for(lock, kPatience, [&] { return count_ >= count; }),
+        "Expected a count of ",
+        count,
+        ", but got ",
+        count_,
+        " when the patience was over");
+  }
+
+  /// Adds one and waits until `size` threads have, the first time, the second
+  /// time, and so on.
+  void meet(int size) {
+    int round = 0;
+    {
+      const std::lock_guard lock(mutex_);
+      round = count_ / size;
+    }
+    add();
+    wait_for((round + 1) * size);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int count_ = 0;
+};
 
 }  // namespace dp::test
