@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "launcher/process/cgroup_path.h"
+#include "launcher/text_file.h"
 
 namespace launcher {
 namespace {

@@ -4,22 +4,28 @@
 #include <random>
 
 #include "ddp/worker_env.h"
-#include "launcher/output/log.h"
+#include "launcher/error.h"
+#include "launcher/job_events.h"
+#include "launcher/output/console_status.h"
+#include "launcher/output/run_directory.h"
 #include "launcher/process/descendants.h"
 #include "launcher/process/guardian.h"
-#include "launcher/process/job_cgroup.h"
+#include "launcher/process/process_runner.h"
 #include "launcher/rendezvous/host_name.h"
 #include "launcher/supervisor.h"
 
 namespace launcher {
 namespace {
 
-std::unique_ptr<Rendezvous> make_rendezvous(const LaunchOptions& options) {
-  require_resolvable(options.master.host);
+std::unique_ptr<Rendezvous> make_rendezvous(const LaunchOptions& options,
+                                            Rendezvous::Handler handler) {
   if (options.master.port == 0) {
-    return make_local_rendezvous(options.master.host);
+    return make_local_rendezvous(options.master.host, std::move(handler));
   }
-  return make_static_rendezvous(options.master, options.host_rank);
+  return make_static_rendezvous(options.master,
+                                options.host_rank,
+                                options.host_count,
+                                std::move(handler));
 }
 
 std::vector<int> signals_for(const Job& job) {
@@ -28,11 +34,48 @@ std::vector<int> signals_for(const Job& job) {
   return signals;
 }
 
+/// The loop with all that hangs on it.
+int supervise(const Job& job,
+              SignalScope& signals,
+              const RunDirectory& directory,
+              const JobCgroup& cgroup) {
+  EventLoop loop;
+  Consoles consoles(loop);
+  Log log(consoles.err(), job.environment);
+  JobEvents events(loop);
+  const auto post = [&events](const auto& event) { events.post(event); };
+  const auto rendezvous = make_rendezvous(
+      job.options,
+      [&](const RendezvousAnswer& answer) { std::visit(post, answer); });
+  ProcessRunner workers({.loop = loop,
+                         .consoles = consoles,
+                         .cgroup = cgroup,
+                         .environment = job.environment,
+                         .post = post});
+  events.watch(signals, [&workers] { workers.on_child_ended(); });
+  const auto on_drained = [&events] { events.post(OutputDrained{}); };
+  ConsoleStatus status({.loop = loop,
+                        .consoles = consoles,
+                        .log = log,
+                        .on_drained = on_drained});
+  if (directory.is_kept() && job.options.log_dir.empty()) {
+    status.warn("logs are in " + directory.path());
+  }
+  return Supervisor(job,
+                    directory.path(),
+                    {.events = events,
+                     .rendezvous = *rendezvous,
+                     .workers = workers,
+                     .status = status})
+      .run();
+}
+
 }  // namespace
 
 int launch(const Job& job) {
+  // It may take its time, and there is nothing yet that a signal could harm.
+  require_resolvable(job.options.master.host);
   SignalScope signals(signals_for(job));
-  const auto rendezvous = make_rendezvous(job.options);
   const RunDirectory directory(job);
   const JobCgroup cgroup;
   const Guardian guardian(
@@ -40,28 +83,21 @@ int launch(const Job& job) {
        .cgroup = cgroup.path(),
        .directory = directory.is_kept() ? "" : directory.path()});
   become_subreaper();
-  EventLoop loop;
-  Consoles consoles(loop);
-  Log log(consoles.err(), job.environment);
-  if (directory.is_kept() && job.options.log_dir.empty()) {
-    log.warn("logs are in ", directory.path());
-  }
-  Supervisor supervisor(job,
-                        {.loop = loop,
-                         .consoles = consoles,
-                         .signals = signals,
-                         .rendezvous = *rendezvous,
-                         .directory = directory,
-                         .cgroup = cgroup,
-                         .log = log});
-  return supervisor.run();
+  return supervise(job, signals, directory, cgroup);
 }
 
-std::string rehearse(const Job& job) {
-  Attempt attempt;
-  attempt.master = make_rendezvous(job.options)->next();
-  attempt.directory = run_directory_pattern(job) + "/attempt_0";
-  return describe(make_plan(job, attempt));
+std::string dry_run(const Job& job) {
+  require_resolvable(job.options.master.host);
+  RendezvousAnswer answer;
+  const auto rendezvous = make_rendezvous(
+      job.options, [&](const RendezvousAnswer& given) { answer = given; });
+  rendezvous->join({.worker_count = job.worker_count});
+  if (const auto* lost = std::get_if<RendezvousLost>(&answer)) {
+    throw LaunchError(kExitFailure, lost->text);
+  }
+  const World world = std::get<WorldFormed>(answer).world;
+  return describe(make_plan(
+      job, {world, attempt_directory(run_directory_pattern(job), world)}));
 }
 
 std::string make_run_id() {

@@ -12,7 +12,7 @@ namespace launcher {
 int launch(const Job& job);
 
 /// What launch() would start, as text (--dry-run).
-std::string rehearse(const Job& job);
+std::string dry_run(const Job& job);
 
 /// A name that no other job has.
 std::string make_run_id();

@@ -38,7 +38,7 @@ int run(int argc, char** argv) {
   const auto& options = std::get<LaunchOptions>(parsed);
   const Job job =
       make_job(options, probe_host(), current_environment(), make_run_id());
-  return options.dry_run ? print(rehearse(job)) : launch(job);
+  return options.dry_run ? print(dry_run(job)) : launch(job);
 }
 
 }  // namespace

@@ -28,17 +28,18 @@ std::string signal_list(const std::vector<int>& signals) {
 Environment environment_of(const Job& job,
                            const Attempt& attempt,
                            const WorkerSpec& worker) {
+  const World& world = attempt.world;
   ddp::detail::LaunchedWorker launched;
   launched.rank = worker.rank;
-  launched.world_size = job.worker_count * job.options.host_count;
+  launched.world_size = world.world_size;
   launched.local_rank = worker.local_rank;
   launched.local_world_size = job.worker_count;
-  launched.host_rank = job.options.host_rank;
-  launched.host_count = job.options.host_count;
+  launched.host_rank = world.host_rank;
+  launched.host_count = world.host_count;
   launched.role = job.options.role;
-  launched.master_addr = attempt.master.host;
-  launched.master_port = attempt.master.port;
-  launched.restart_count = attempt.number;
+  launched.master_addr = world.master.host;
+  launched.master_port = world.master.port;
+  launched.restart_count = world.restarts;
   launched.max_restarts = job.options.max_restarts;
   launched.run_id = job.run_id;
   const auto caller = [&](const char* name) {
@@ -128,7 +129,7 @@ LaunchPlan make_plan(const Job& job, const Attempt& attempt) {
   for (int local_rank = 0; local_rank < job.worker_count; ++local_rank) {
     WorkerSpec worker;
     worker.local_rank = local_rank;
-    worker.rank = job.options.host_rank * job.worker_count + local_rank;
+    worker.rank = attempt.world.first_rank + local_rank;
     worker.directory = attempt.directory + "/" + std::to_string(local_rank);
     worker.environment = environment_of(job, attempt, worker);
     worker.prefix = prefix_of(job, worker);
@@ -140,6 +141,11 @@ LaunchPlan make_plan(const Job& job, const Attempt& attempt) {
     plan.workers.push_back(std::move(worker));
   }
   return plan;
+}
+
+std::string attempt_directory(const std::string& run_directory,
+                              const World& world) {
+  return run_directory + "/attempt_" + std::to_string(world.generation);
 }
 
 std::string describe(const LaunchPlan& plan) {

@@ -8,6 +8,7 @@
 #include "launcher/environment.h"
 #include "launcher/host.h"
 #include "launcher/program.h"
+#include "launcher/rendezvous/world.h"
 
 namespace launcher {
 
@@ -17,15 +18,14 @@ struct Job {
   Program program;
   Environment environment;  ///< ddprun's own, which the workers inherit
   std::string host_name;
-  int worker_count = 1;             ///< on this host, and on every other
+  int worker_count = 1;             ///< on this host
   std::optional<std::string> gpus;  ///< CUDA_VISIBLE_DEVICES of the workers
   std::string run_id;
 };
 
 /// What differs between the first start of the workers and a restart.
 struct Attempt {
-  int number = 0;         ///< TORCHELASTIC_RESTART_COUNT
-  Endpoint master;        ///< where rank 0's store will listen
+  World world;
   std::string directory;  ///< of this attempt's logs and error files
 };
 
@@ -57,11 +57,16 @@ Job make_job(LaunchOptions options,
 
 /// Every worker's rank, command and environment. Pure: touches nothing.
 ///
-/// RANK is node rank * workers per host + local rank. The variables are
-/// torchrun's; TORCHELASTIC_USE_AGENT_STORE is False, because rank 0 hosts the
+/// RANK is the world's first rank + local rank. The variables are torchrun's;
+/// TORCHELASTIC_USE_AGENT_STORE is False, because rank 0 hosts the
 /// store and ddprun has none. OMP_NUM_THREADS is set to 1 only when it is unset
 /// and there are several workers.
 LaunchPlan make_plan(const Job& job, const Attempt& attempt);
+
+/// The folder of an attempt, in the folder of the run: one for each world, so
+/// that none is written a second time.
+std::string attempt_directory(const std::string& run_directory,
+                              const World& world);
 
 /// The plan as text: for every worker a command that a shell could run.
 std::string describe(const LaunchPlan& plan);

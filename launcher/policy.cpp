@@ -2,110 +2,277 @@
 
 #include <algorithm>
 #include <csignal>
+#include <utility>
+
+#include "launcher/overloaded.h"
 
 namespace launcher {
 namespace {
 
-template <typename... Cases>
-struct Overloaded : Cases... {
-  using Cases::operator()...;
-};
-template <typename... Cases>
-Overloaded(Cases...) -> Overloaded<Cases...>;
-
 // A process that is killed can need a while: a GPU driver gives memory back.
 constexpr std::chrono::milliseconds kLeastTimeToDie{5'000};
+// The reader may take its time, but not for ever once ddprun was asked to end.
+constexpr std::chrono::milliseconds kTimeToDrain{1'000};
 
-bool from_keyboard(int number) {
+bool is_from_keyboard(int number) {
   return number == SIGINT || number == SIGQUIT;
+}
+
+constexpr auto kIgnore = [](const auto&) { return Actions{}; };
+
+Actions operator+(Actions first, Actions second) {
+  first.insert(first.end(), second.begin(), second.end());
+  return first;
 }
 
 }  // namespace
 
-Policy::Policy(Options options)
-    : options_(std::move(options)), alive_(options_.worker_count) {}
+Policy::Policy(Options options) : options_(std::move(options)) {}
 
-Action Policy::on(const Event& event) {
+Actions Policy::on(const Event& event) {
+  switch (phase_) {
+    case Phase::joining:
+      return on_joining(event);
+    case Phase::running:
+      return on_running(event);
+    case Phase::stopping:
+      return on_stopping(event);
+    case Phase::killing:
+      return on_killing(event);
+    case Phase::waiting:
+      return on_waiting(event);
+    case Phase::draining:
+      return on_draining(event);
+    case Phase::done:
+      break;
+  }
+  return {};
+}
+
+Actions Policy::on_joining(const Event& event) {
   return std::visit(
-      Overloaded{
-          [this](const WorkerExited& exit) { return on_exit(exit); },
-          [this](const SignalReceived& signal) {
-            return on_signal(signal.number);
-          },
-          [this](const TimeIsUp&) { return on_time(); },
-          [this](const AllAreGone&) { return on_gone(); },
-      },
+      Overloaded{[this](const WorldFormed& formed) {
+                   phase_ = Phase::running;
+                   world_ = formed.world;
+                   alive_ = options_.worker_count;
+                   return Actions{StartWorkers{world_}};
+                 },
+                 [&](const auto&) { return on_without_workers(event); }},
       event);
 }
 
-Action Policy::on_exit(const WorkerExited& event) {
+Actions Policy::on_waiting(const Event& event) {
+  return std::visit(
+      Overloaded{[this](const WorldBroken& broken) {
+                   cause_ = broken;
+                   return join_again();
+                 },
+                 [&](const auto&) { return on_without_workers(event); }},
+      event);
+}
+
+Actions Policy::on_without_workers(const Event& event) {
+  return std::visit(Overloaded{[this](const SignalReceived& signal) {
+                                 return asks_to_end(signal) ? end_job(signal)
+                                                            : Actions{};
+                               },
+                               [this](const RendezvousLost& lost) {
+                                 is_member_ = false;
+                                 return end_job(lost);
+                               },
+                               [this](const JobClosed& closed) {
+                                 is_member_ = false;
+                                 return end_job(closed);
+                               },
+                               kIgnore},
+                    event);
+}
+
+Actions Policy::on_running(const Event& event) {
+  return std::visit(
+      Overloaded{
+          [this](const WorkerExited& exit) {
+            return on_exit_while_running(exit);
+          },
+          [this](const SignalReceived& signal) {
+            return asks_to_end(signal) ? leave() + stop(signal, signal.number)
+                                       : Actions{PassOn{signal.number}};
+          },
+          [this](const StartFailed& failed) {
+            alive_ = 0;
+            cause_ = failed;
+            return kill();
+          },
+          [this](const WorldBroken& broken) { return stop(broken, SIGTERM); },
+          [this](const RendezvousLost& lost) {
+            is_member_ = false;
+            return stop(lost, SIGTERM);
+          },
+          [this](const JobClosed& closed) {
+            is_member_ = false;
+            return stop(closed, SIGTERM);
+          },
+          kIgnore},
+      event);
+}
+
+Actions Policy::on_exit_while_running(const WorkerExited& exit) {
   --alive_;
-  if (phase_ != Phase::running) {
-    return Wait{};
+  if (!exit.status.is_success()) {
+    const int rank = world_.first_rank + exit.local_rank;
+    return Actions{TellOutcome{HostFailed{rank, exit.status}}} +
+           stop(exit, SIGTERM);
   }
-  if (!event.status.is_success()) {
-    cause_ = Cause::failure;
-    phase_ = Phase::stopping;
-    return StopAll{SIGTERM, options_.grace_period};
-  }
-  return alive_ == 0 ? kill_all() : EndGroup{event.local_rank};
+  return alive_ == 0 ? kill() : Actions{EndGroup{exit.local_rank}};
 }
 
-Action Policy::on_signal(int number) {
-  if (!is_stop_signal(number)) {
-    return SignalAll{number};
-  }
-  stop_signal_ = stop_signal_ == 0 ? number : stop_signal_;
-  keyboard_signals_ += from_keyboard(number) ? 1 : 0;
-  switch (phase_) {
-    case Phase::running:
-      cause_ = Cause::signal;
-      phase_ = Phase::stopping;
-      return StopAll{number, options_.grace_period};
-    case Phase::stopping:
-      if (keyboard_signals_ > 1) {
-        return kill_all();
-      }
-      return SignalAll{number};
-    case Phase::killing:
-      break;
-  }
-  return Wait{};
+Actions Policy::on_stopping(const Event& event) {
+  return std::visit(
+      Overloaded{[this](const SignalReceived& signal) {
+                   return on_signal_while_stopping(signal);
+                 },
+                 [this](const TimerFired& fired) {
+                   return fired.timer == Timer::grace ? kill() : Actions{};
+                 },
+                 // A worker's group may still have something to save.
+                 [](const ChildrenRemain&) {
+                   return Actions{Sweep{Sweep::What::strays}};
+                 },
+                 [this](const AllAreGone&) {
+                   return Actions{DisarmTimer{Timer::grace}} + end_attempt();
+                 },
+                 [&](const auto&) { return on_while_ending(event); }},
+      event);
 }
 
-Action Policy::on_time() {
-  switch (phase_) {
-    case Phase::stopping:
-      return kill_all();
-    case Phase::killing:
-      return Finish{};  // what even SIGKILL does not end is reported
-    case Phase::running:
-      break;
+Actions Policy::on_signal_while_stopping(const SignalReceived& signal) {
+  if (!asks_to_end(signal)) {
+    return {PassOn{signal.number}};
   }
-  return Wait{};
-}
-
-Action Policy::on_gone() {
-  const bool again = cause_ == Cause::failure && stop_signal_ == 0 &&
-                     restarts_ < options_.max_restarts;
-  if (!again) {
-    return Finish{};
+  if (std::holds_alternative<WorldBroken>(cause_)) {
+    cause_ = signal;
   }
-  ++restarts_;
-  cause_ = Cause::none;
-  phase_ = Phase::running;
-  alive_ = options_.worker_count;
-  return Restart{};
+  return leave() + (keyboard_signals_ > 1
+                        ? Actions{DisarmTimer{Timer::grace}} + kill()
+                        : Actions{StopWorkers{signal.number}});
 }
 
-bool Policy::is_stop_signal(int number) const {
-  const auto& known = options_.stop_signals;
-  return std::find(known.begin(), known.end(), number) != known.end();
+Actions Policy::on_killing(const Event& event) {
+  return std::visit(
+      Overloaded{
+          [this](const SignalReceived& signal) {
+            return asks_to_end(signal) ? leave()
+                                       : Actions{PassOn{signal.number}};
+          },
+          // What even SIGKILL does not end is reported, and not started again.
+          [this](const TimerFired& fired) {
+            return fired.timer == Timer::kill ? end_job(cause_) : Actions{};
+          },
+          [](const ChildrenRemain&) {
+            return Actions{Sweep{Sweep::What::everything}};
+          },
+          [this](const AllAreGone&) {
+            return Actions{DisarmTimer{Timer::kill}} + end_attempt();
+          },
+          [&](const auto&) { return on_while_ending(event); }},
+      event);
 }
 
-Action Policy::kill_all() {
+Actions Policy::on_while_ending(const Event& event) {
+  // A broken world alone ends no job, and success is of the whole job.
+  const auto lose = [this](const Cause& end) {
+    is_member_ = false;
+    if (std::holds_alternative<std::monostate>(cause_) ||
+        std::holds_alternative<WorldBroken>(cause_)) {
+      cause_ = end;
+    }
+    return Actions{};
+  };
+  return std::visit(
+      Overloaded{[this](const WorkerExited&) {
+                   --alive_;
+                   return Actions{};
+                 },
+                 [&](const RendezvousLost& lost) { return lose(lost); },
+                 [&](const JobClosed& closed) { return lose(closed); },
+                 kIgnore},
+      event);
+}
+
+Actions Policy::on_draining(const Event& event) {
+  const auto done = [this] {
+    phase_ = Phase::done;
+    return Actions{};
+  };
+  return std::visit(
+      Overloaded{[&](const OutputDrained&) { return done(); },
+                 [&](const TimerFired& fired) {
+                   return fired.timer == Timer::drain ? done() : Actions{};
+                 },
+                 [&](const SignalReceived& signal) {
+                   return asks_to_end(signal) ? done() : Actions{};
+                 },
+                 kIgnore},
+      event);
+}
+
+Actions Policy::stop(const Cause& cause, int number) {
+  phase_ = Phase::stopping;
+  cause_ = cause;
+  return {StopWorkers{number}, ArmTimer{Timer::grace, options_.grace_period}};
+}
+
+Actions Policy::kill() {
   phase_ = Phase::killing;
-  return KillAll{std::max(options_.grace_period, kLeastTimeToDie)};
+  return {
+      KillAll{},
+      ArmTimer{Timer::kill, std::max(options_.grace_period, kLeastTimeToDie)}};
+}
+
+Actions Policy::end_attempt() {
+  if (may_join_again()) {
+    return join_again();
+  }
+  if (std::holds_alternative<std::monostate>(cause_) && is_member_) {
+    phase_ = Phase::waiting;
+    return {TellOutcome{HostSucceeded{}}};
+  }
+  return end_job(cause_);
+}
+
+Actions Policy::join_again() {
+  phase_ = Phase::joining;
+  return {WriteReport{std::exchange(cause_, {})}, Join{}};
+}
+
+Actions Policy::end_job(const Cause& cause) {
+  phase_ = Phase::draining;
+  Actions actions = leave() + Actions{WriteReport{cause}};
+  if (stop_signals_ > 0) {
+    actions.push_back(ArmTimer{Timer::drain, kTimeToDrain});
+  }
+  actions.push_back(DrainOutput{});
+  return actions;
+}
+
+Actions Policy::leave() {
+  return std::exchange(is_member_, false) ? Actions{Leave{}} : Actions{};
+}
+
+bool Policy::may_join_again() const {
+  const bool failed = std::holds_alternative<WorkerExited>(cause_);
+  return is_member_ && (std::holds_alternative<WorldBroken>(cause_) ||
+                        (failed && world_.restarts < options_.max_restarts));
+}
+
+bool Policy::asks_to_end(const SignalReceived& signal) {
+  const auto& known = options_.stop_signals;
+  if (std::find(known.begin(), known.end(), signal.number) == known.end()) {
+    return false;
+  }
+  ++stop_signals_;
+  keyboard_signals_ += is_from_keyboard(signal.number) ? 1 : 0;
+  return true;
 }
 
 }  // namespace launcher

@@ -4,63 +4,103 @@
 #include <variant>
 #include <vector>
 
-#include "launcher/process/exit_status.h"
+#include "launcher/event.h"
 
 namespace launcher {
 
-/// What can happen while the workers of an attempt run.
-struct WorkerExited {
-  int local_rank;
-  ExitStatus status;
-};
-struct SignalReceived {
-  int number;
-};
-struct TimeIsUp {};    ///< the timer that the last action set
-struct AllAreGone {};  ///< no process of the attempt is left
-using Event = std::variant<WorkerExited, SignalReceived, TimeIsUp, AllAreGone>;
+// What is to be done about an event.
 
-/// What is to be done about it.
-struct Wait {};
+struct Join {};
+struct Leave {};
+struct TellOutcome {  ///< to the other hosts
+  HostOutcome outcome;
+};
+struct StartWorkers {
+  World world;
+};
 struct EndGroup {  ///< a worker is done: kill what it left in its group
   int local_rank;
 };
-struct SignalAll {
+struct PassOn {  ///< a signal, to all workers and their groups
   int number;
 };
-struct StopAll {  ///< signal all, and set the timer
+struct StopWorkers {  ///< signal them all: they are to end
   int number;
-  std::chrono::milliseconds time;
 };
-struct KillAll {  ///< SIGKILL to everything, and set the timer
-  std::chrono::milliseconds time;
+struct KillAll {};  ///< SIGKILL to everything
+struct Sweep {      ///< SIGKILL to children that are no workers
+  enum class What { strays, everything };
+  What what;  ///< strays: that are in no worker's process group
 };
-struct Restart {};
-struct Finish {};
-using Action =
-    std::variant<Wait, EndGroup, SignalAll, StopAll, KillAll, Restart, Finish>;
+struct ArmTimer {
+  Timer timer;
+  std::chrono::milliseconds delay;
+};
+struct DisarmTimer {
+  Timer timer;
+};
+struct WriteReport {  ///< the attempt is over: say how it went
+  Cause cause;
+};
+struct DrainOutput {};
+
+using Action = std::variant<Join,
+                            Leave,
+                            TellOutcome,
+                            StartWorkers,
+                            EndGroup,
+                            PassOn,
+                            StopWorkers,
+                            KillAll,
+                            Sweep,
+                            ArmTimer,
+                            DisarmTimer,
+                            WriteReport,
+                            DrainOutput>;
+using Actions = std::vector<Action>;
 
 /// The supervisor's decisions as a state machine: events in, actions out, no
-/// process touched.
+/// process touched. An event that a phase does not name changes nothing.
 ///
-/// - running: exit 0 -> EndGroup, the last one KillAll; a failure -> StopAll
-///   with SIGTERM; a stop signal -> StopAll with it.
+/// - joining: WorldFormed -> StartWorkers, running. A stop signal,
+///   RendezvousLost or JobClosed -> the end.
 ///
-/// - stopping: an exit -> Wait; a stop signal -> SignalAll, the second from the
-///   keyboard KillAll; time is up -> KillAll; all are gone -> Restart or
-///   Finish.
+/// - running: a worker succeeds -> EndGroup, the last one kill. A worker fails
+///   -> TellOutcome, stop. A stop signal -> Leave, stop with it. WorldBroken,
+///   RendezvousLost or JobClosed -> stop. StartFailed -> kill.
 ///
-/// - killing: an exit or a signal -> Wait; time is up -> Finish; all are
-///   gone -> Restart or Finish.
+/// - stopping: a stop signal -> Leave, StopWorkers with it. The second from the
+///   keyboard, or the grace timer -> kill. ChildrenRemain -> Sweep of strays.
+///   AllAreGone -> end of the attempt.
 ///
-/// An attempt that failed is started again while --max-restarts allows it and
-/// no signal asked ddprun to end. Signals that are no stop signals (SIGUSR1,
-/// SIGUSR2) are only passed on.
+/// - killing: a stop signal -> Leave. ChildrenRemain -> Sweep of everything.
+///   AllAreGone -> end of the attempt. The kill timer -> the end.
+///
+/// - waiting: JobClosed, RendezvousLost or a stop signal -> the end.
+///   WorldBroken -> WriteReport, Join, joining.
+///
+/// - draining: OutputDrained, the drain timer or a stop signal -> done.
+///
+/// In these, stop is StopWorkers (SIGTERM if no signal is named) and the grace
+/// timer, stopping. Kill is KillAll and the kill timer, killing. The end is
+/// Leave, WriteReport and DrainOutput, draining. At the end of an attempt, a
+/// failure with restarts left or a broken world -> WriteReport, Join, joining;
+/// success of all workers -> TellOutcome, waiting; else the end.
+///
+/// After Leave, RendezvousLost and JobClosed there is no other attempt. Signals
+/// that are no stop signals (SIGUSR1, SIGUSR2) are passed on while there are
+/// workers.
 class Policy {
  public:
-  enum class Phase { running, stopping, killing };
-  /// Why an attempt ends before its workers are done.
-  enum class Cause { none, failure, signal };
+  enum class Phase {
+    joining,   ///< until the hosts have formed a world
+    running,   ///< the workers run
+    stopping,  ///< they were asked to end and have a grace period
+    killing,   ///< they got SIGKILL
+    waiting,   ///< ours have succeeded; the other hosts' still run
+    draining,  ///< ddprun's own output is written
+    done
+  };
 
   struct Options {
     int worker_count = 1;
@@ -71,32 +111,47 @@ class Policy {
 
   explicit Policy(Options options);
 
-  Action on(const Event& event);
+  /// What a job begins with; the phase is joining.
+  Actions begin() const { return {Join{}}; }
+
+  Actions on(const Event& event);
 
   Phase phase() const { return phase_; }
   /// Workers of this attempt that have not exited.
   int alive() const { return alive_; }
-  int restarts() const { return restarts_; }
-  /// What came first.
-  Cause cause() const { return cause_; }
-  /// The signal that asked ddprun to end, 0 if none did.
-  int stop_signal() const { return stop_signal_; }
 
  private:
-  Action on_exit(const WorkerExited& event);
-  Action on_signal(int number);
-  Action on_time();
-  Action on_gone();
-  Action kill_all();
-  bool is_stop_signal(int number) const;
+  Actions on_joining(const Event& event);
+  Actions on_running(const Event& event);
+  Actions on_stopping(const Event& event);
+  Actions on_killing(const Event& event);
+  Actions on_waiting(const Event& event);
+  Actions on_draining(const Event& event);
+  /// What joining and waiting share.
+  Actions on_without_workers(const Event& event);
+  /// What stopping and killing share.
+  Actions on_while_ending(const Event& event);
+  Actions on_exit_while_running(const WorkerExited& exit);
+  Actions on_signal_while_stopping(const SignalReceived& signal);
+
+  Actions stop(const Cause& cause, int number);
+  Actions kill();
+  Actions end_attempt();
+  Actions join_again();
+  Actions end_job(const Cause& cause);
+  Actions leave();
+  bool may_join_again() const;
+  /// A stop signal, which is noted.
+  bool asks_to_end(const SignalReceived& signal);
 
   Options options_;
-  Phase phase_ = Phase::running;
-  int alive_;
-  int restarts_ = 0;
-  int stop_signal_ = 0;
+  Phase phase_ = Phase::joining;
+  World world_;
+  Cause cause_;
+  int alive_ = 0;
+  bool is_member_ = true;  // of the rendezvous: may join again
+  int stop_signals_ = 0;
   int keyboard_signals_ = 0;
-  Cause cause_ = Cause::none;
 };
 
 }  // namespace launcher

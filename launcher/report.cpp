@@ -4,6 +4,10 @@
 #include <csignal>
 #include <cstdio>
 
+#include "launcher/error.h"
+#include "launcher/overloaded.h"
+#include "launcher/process/signal_names.h"
+
 namespace launcher {
 namespace {
 
@@ -43,7 +47,7 @@ std::string cause_text(const AttemptResult& result, const WorkerExit& cause) {
           std::to_string(cause.pid) + ", " + elapsed(cause.after) +
           " after its start";
   if (result.max_restarts > 0) {
-    text += ", attempt " + std::to_string(result.attempt + 1) + " of " +
+    text += ", attempt " + std::to_string(result.restarts + 1) + " of " +
             std::to_string(result.max_restarts + 1);
   }
   text += "\n" + hint_for(cause);
@@ -76,12 +80,12 @@ std::string other_text(const WorkerExit& exit) {
 
 std::string others_text(const AttemptResult& result, const WorkerExit* cause) {
   std::string text;
-  for (const WorkerExit& exit : result.exits) {
+  for (const WorkerExit& exit : result.workers.exits) {
     if (&exit != cause) {
       text += other_text(exit);
     }
   }
-  for (const Survivor& survivor : result.survivors) {
+  for (const Survivor& survivor : result.workers.survivors) {
     text += "    rank " + std::to_string(survivor.rank) + " (pid " +
             std::to_string(survivor.pid) +
             "): still there after SIGKILL; the kernel holds it (a driver or a "
@@ -90,12 +94,32 @@ std::string others_text(const AttemptResult& result, const WorkerExit* cause) {
   return text.empty() ? "" : "  the other workers:\n" + text;
 }
 
-const WorkerExit* find_cause(const AttemptResult& result) {
-  const auto found = std::find_if(
-      result.exits.begin(), result.exits.end(), [](const WorkerExit& exit) {
-        return !exit.status.is_success() && exit.asked_by == 0;
+Report failure_report(const AttemptResult& result, const WorkerExited& cause) {
+  const auto& exits = result.workers.exits;
+  const auto found =
+      std::find_if(exits.begin(), exits.end(), [&](const WorkerExit& exit) {
+        return exit.local_rank == cause.local_rank;
       });
-  return found == result.exits.end() ? nullptr : &*found;
+  if (found == exits.end()) {
+    return {others_text(result, nullptr), cause.status.shell_code()};
+  }
+  return {
+      "ddprun: " + cause_text(result, *found) + others_text(result, &*found),
+      cause.status.shell_code()};
+}
+
+std::string change_text(WorldBroken::Change change) {
+  switch (change) {
+    case WorldBroken::Change::joined:
+      return "joined";
+    case WorldBroken::Change::left:
+      return "left";
+    case WorldBroken::Change::vanished:
+      return "vanished";
+    case WorldBroken::Change::failed:
+      break;
+  }
+  return "failed";
 }
 
 }  // namespace
@@ -107,19 +131,36 @@ std::string describe_failure(const WorkerExit& exit) {
 }
 
 Report make_report(const AttemptResult& result) {
-  const WorkerExit* cause =
-      result.stop_signal != 0 ? nullptr : find_cause(result);
-  if (cause != nullptr) {
-    return {
-        "ddprun: " + cause_text(result, *cause) + others_text(result, cause),
-        cause->status.shell_code()};
-  }
-  if (result.stop_signal != 0) {
-    return {"ddprun: stopped by " + signal_name(result.stop_signal) + "\n" +
-                others_text(result, nullptr),
-            128 + result.stop_signal};
-  }
-  return {};
+  return std::visit(
+      Overloaded{
+          [](const std::monostate&) { return Report{}; },
+          [&](const WorkerExited& exit) {
+            return failure_report(result, exit);
+          },
+          [](const StartFailed& failed) {
+            return Report{"ddprun: " + failed.text + "\n", failed.exit_code};
+          },
+          [&](const SignalReceived& signal) {
+            return Report{"ddprun: stopped by " + signal_name(signal.number) +
+                              "\n" + others_text(result, nullptr),
+                          128 + signal.number};
+          },
+          [](const WorldBroken& broken) {
+            return Report{"ddprun: host " + broken.host + " " +
+                              change_text(broken.change) + "\n",
+                          kExitFailure};
+          },
+          [](const RendezvousLost& lost) {
+            return Report{"ddprun: " + lost.text + "\n", kExitFailure};
+          },
+          [](const JobClosed& closed) {
+            return Report{closed.exit_code == 0
+                              ? ""
+                              : "ddprun: the job failed on another host\n",
+                          closed.exit_code};
+          },
+      },
+      result.cause);
 }
 
 }  // namespace launcher

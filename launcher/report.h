@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "launcher/event.h"
 #include "launcher/process/exit_status.h"
 
 namespace launcher {
@@ -28,13 +29,18 @@ struct Survivor {
   pid_t pid = 0;
 };
 
+/// What the workers of an attempt came to.
+struct WorkersResult {
+  std::vector<WorkerExit> exits;  ///< in the order in which the kernel had them
+  std::vector<Survivor> survivors;
+};
+
 /// What is known of an attempt when it is over.
 struct AttemptResult {
   std::string host;
-  std::vector<WorkerExit> exits;  ///< in the order in which the kernel had them
-  std::vector<Survivor> survivors;
-  int stop_signal = 0;  ///< that ended the attempt before any failure, or 0
-  int attempt = 0;      ///< counted from 0
+  WorkersResult workers;
+  Cause cause;
+  int restarts = 0;  ///< before this attempt
   int max_restarts = 0;
 };
 
@@ -43,11 +49,10 @@ struct Report {
   int exit_code = 0;
 };
 
-/// Finds the root cause: the first worker that failed by itself, or the signal
-/// that came before. Pure.
+/// Says how an attempt went, from what decided it. Pure.
 ///
-/// The exit code is that worker's own, or 128 + its signal, or 128 + the signal
-/// that ended ddprun.
+/// The exit code is that of the worker that failed first, or 128 + its signal,
+/// or 128 + the signal that ended ddprun.
 Report make_report(const AttemptResult& result);
 
 /// "rank 1 failed first: exit code 3".

@@ -1,18 +1,14 @@
 #include "launcher/supervisor.h"
 
-#include <algorithm>
 #include <array>
 #include <charconv>
 #include <csignal>
+#include <utility>
 
-#include "launcher/process/descendants.h"
-#include "launcher/process/error_file.h"
+#include "launcher/process/signal_names.h"
 
 namespace launcher {
 namespace {
-
-constexpr std::chrono::milliseconds kTimeToFlush{1'000};
-constexpr const char* kTimer = "supervisor";
 
 Policy::Options policy_options(const Job& job) {
   return {.worker_count = job.worker_count,
@@ -33,221 +29,129 @@ std::string seconds(std::chrono::milliseconds time) {
 
 }  // namespace
 
-Supervisor::Supervisor(const Job& job, const Surroundings& around)
-    : job_(job), around_(around), policy_(policy_options(job)) {
-  signal_token_ = around_.loop.watch(
-      around_.signals.fd(), EPOLLIN, [this] { on_signals(); });
-}
-
-Supervisor::~Supervisor() {
-  around_.loop.unwatch(signal_token_);
-  around_.loop.disarm_timer(kTimer);
-}
+Supervisor::Supervisor(const Job& job,
+                       std::string directory,
+                       const Seams& seams)
+    : job_(job),
+      directory_(std::move(directory)),
+      seams_(seams),
+      policy_(policy_options(job)) {}
 
 int Supervisor::run() {
-  for (;;) {
-    start_attempt();
-    while (end_ == End::none) {
-      round();
-    }
-    around_.loop.disarm_timer(kTimer);
-    const bool is_last = end_ == End::finish;
-    const Report report = make_report(finish_attempt());
-    around_.consoles.err().write(report.text);
-    if (is_last) {
-      flush();
-      return report.exit_code;
-    }
-    around_.log.warn("starting all workers again: restart ",
-                     policy_.restarts(),
-                     " of ",
-                     job_.options.max_restarts);
+  perform(policy_.begin());
+  while (policy_.phase() != Policy::Phase::done) {
+    handle(seams_.events.next());
+  }
+  return exit_code_;
+}
+
+void Supervisor::handle(const Event& event) {
+  const auto before = policy_.phase();
+  const Actions actions = policy_.on(event);
+  narrate(event, before);
+  perform(actions);
+  if (const auto* exit = std::get_if<WorkerExited>(&event)) {
+    seams_.workers.release(exit->local_rank);
   }
 }
 
-void Supervisor::start_attempt() {
-  const int number = policy_.restarts();
-  attempt_ = {.number = number,
-              .master = around_.rendezvous.next(),
-              .directory = around_.directory.attempt(number)};
-  const LaunchPlan plan = make_plan(job_, attempt_);
-  end_ = End::none;
-  exits_.clear();
-  started_ = std::chrono::steady_clock::now();
-  output_.emplace(around_.loop);
-  workers_.emplace(
-      plan,
-      Workers::Surroundings{
-          job_.environment, around_.consoles, *output_, around_.cgroup.fd()});
-  for (Worker& worker : workers_->all()) {
-    const auto token = std::make_shared<EventLoop::Token>();
-    *token = around_.loop.watch(
-        worker.process.pidfd(), EPOLLIN, [this, &worker, token] {
-          around_.loop.unwatch(*token);
-          on_worker_exit(worker);
-        });
-  }
-  around_.log.info("started ",
-                   job_.worker_count,
-                   " workers of ",
-                   plan.path,
-                   "; rank 0's store is at ",
-                   attempt_.master.host,
-                   ":",
-                   attempt_.master.port);
-}
-
-void Supervisor::round() {
-  around_.loop.run_once();
-  output_->resume();
-  around_.consoles.flush();
-}
-
-AttemptResult Supervisor::finish_attempt() {
-  output_->finish();
-  AttemptResult result;
-  result.host = job_.host_name;
-  result.attempt = attempt_.number;
-  result.max_restarts = job_.options.max_restarts;
-  if (policy_.cause() == Policy::Cause::signal) {
-    result.stop_signal = policy_.stop_signal();
-  }
-  for (Worker& worker : workers_->all()) {
-    const pid_t pid = worker.process.pid();
-    const auto exit =
-        std::find_if(exits_.begin(), exits_.end(), [pid](const auto& entry) {
-          return entry.pid == pid;
-        });
-    if (exit == exits_.end()) {
-      result.survivors.push_back({worker.spec.rank, pid});
-      continue;
-    }
-    exit->last_lines = worker.errors->last_lines();
-    exit->message = read_error_file(worker.spec.directory + "/error.json");
-  }
-  result.exits = std::move(exits_);
-  workers_.reset();
-  output_.reset();
-  return result;
-}
-
-/// A reader may take its time, but not for ever once ddprun was asked to end.
-void Supervisor::flush() {
-  bool give_up = false;
-  around_.loop.unwatch(signal_token_);
-  signal_token_ = around_.loop.watch(around_.signals.fd(), EPOLLIN, [&] {
-    around_.signals.read([&](int number) {
-      const auto& stop = job_.options.signals;
-      give_up |= std::find(stop.begin(), stop.end(), number) != stop.end();
-    });
-  });
-  if (policy_.stop_signal() != 0) {
-    around_.loop.arm_timer(kTimer, kTimeToFlush, [&] { give_up = true; });
-  }
-  around_.consoles.flush();
-  while (!around_.consoles.are_drained() && !give_up) {
-    around_.loop.run_once();
-  }
-  around_.loop.disarm_timer(kTimer);
-}
-
-void Supervisor::on_signals() {
-  bool child_ended = false;
-  around_.signals.read([&](int number) {
-    if (number == SIGCHLD) {
-      child_ended = true;
-      return;
-    }
-    around_.log.warn(signal_name(number),
-                     " came: passing it on to the workers");
-    on_event(SignalReceived{number});
-  });
-  if (child_ended) {
-    reap_orphans([this](pid_t pid) { return workers_->has_unreaped(pid); });
-    check_gone();
+void Supervisor::perform(const Actions& actions) {
+  for (const Action& action : actions) {
+    std::visit([this](const auto& known) { perform(known); }, action);
   }
 }
 
-void Supervisor::on_worker_exit(Worker& worker) {
-  const auto status = worker.process.peek();
-  if (!status) {
-    return;
+void Supervisor::narrate(const Event& event, Policy::Phase before) {
+  using Phase = Policy::Phase;
+  const int alive = policy_.alive();
+  const std::string count = std::to_string(alive);
+  const auto* exit = std::get_if<WorkerExited>(&event);
+  if (exit != nullptr && before == Phase::running &&
+      policy_.phase() == Phase::stopping && alive > 0) {
+    seams_.status.warn(
+        "rank " + std::to_string(world_.first_rank + exit->local_rank) +
+        " failed (" + exit->status.text() + "); stopping the other " + count +
+        " with SIGTERM, and with SIGKILL after " +
+        seconds(job_.options.grace_period));
   }
-  WorkerExit exit;
-  exit.rank = worker.spec.rank;
-  exit.local_rank = worker.spec.local_rank;
-  exit.pid = worker.process.pid();
-  exit.status = *status;
-  exit.asked_by = worker.asked_by;
-  exit.after = std::chrono::duration_cast<std::chrono::milliseconds>(
-      std::chrono::steady_clock::now() - started_);
-  exits_.push_back(exit);
-  on_event(WorkerExited{worker.spec.local_rank, *status});
-  worker.process.reap();
-  check_gone();
+  if (const auto* signal = std::get_if<SignalReceived>(&event)) {
+    seams_.status.warn(signal_name(signal->number) + " came" +
+                       (alive > 0 ? ": passing it on to the workers" : ""));
+  }
+  if (before != Phase::killing && policy_.phase() == Phase::killing &&
+      alive > 0) {
+    seams_.status.warn("ending " + count + " workers with SIGKILL");
+  }
 }
 
-void Supervisor::on_event(const Event& event) {
-  const Action action = policy_.on(event);
-  std::visit([this](const auto& known) { perform(known); }, action);
+void Supervisor::perform(const Join&) {
+  seams_.rendezvous.join({.worker_count = job_.worker_count});
 }
 
-void Supervisor::arm_timer(std::chrono::milliseconds delay) {
-  around_.loop.arm_timer(kTimer, delay, [this] { on_event(TimeIsUp{}); });
+void Supervisor::perform(const Leave&) {
+  seams_.rendezvous.leave();
 }
 
-void Supervisor::check_gone() {
-  if (end_ != End::none || !workers_->are_all_reaped()) {
-    return;
+void Supervisor::perform(const TellOutcome& action) {
+  seams_.rendezvous.report(action.outcome);
+}
+
+void Supervisor::perform(const StartWorkers& action) {
+  if (action.world.restarts > world_.restarts) {
+    seams_.status.warn("starting all workers again: restart " +
+                       std::to_string(action.world.restarts) + " of " +
+                       std::to_string(job_.options.max_restarts));
   }
-  if (!has_children()) {
-    on_event(AllAreGone{});
-    return;
-  }
-  // In its grace period a worker's group may still have something to save.
-  workers_->sweep(policy_.phase() == Policy::Phase::stopping
-                      ? Workers::Sweep::strays
-                      : Workers::Sweep::everything);
+  world_ = action.world;
+  seams_.status.info("starting " + std::to_string(job_.worker_count) +
+                     " workers of " + job_.program.path +
+                     "; rank 0's store is at " + world_.master.host + ":" +
+                     std::to_string(world_.master.port));
+  seams_.workers.start(
+      make_plan(job_, {world_, attempt_directory(directory_, world_)}));
 }
 
 void Supervisor::perform(const EndGroup& action) {
-  for (const Worker& worker : workers_->all()) {
-    if (worker.spec.local_rank == action.local_rank) {
-      worker.process.signal_group(SIGKILL);
-    }
-  }
+  seams_.workers.end_group(action.local_rank);
 }
 
-void Supervisor::perform(const SignalAll& action) {
-  workers_->signal_all(action.number,
-                       policy_.phase() == Policy::Phase::stopping);
+void Supervisor::perform(const PassOn& action) {
+  seams_.workers.signal_all(action.number, WorkerRunner::Purpose::pass_on);
 }
 
-void Supervisor::perform(const StopAll& action) {
-  if (policy_.cause() == Policy::Cause::failure && policy_.alive() > 0) {
-    around_.log.warn("rank ",
-                     exits_.back().rank,
-                     " failed (",
-                     exits_.back().status.text(),
-                     "); stopping the other ",
-                     policy_.alive(),
-                     " with ",
-                     signal_name(action.number),
-                     ", and with SIGKILL after ",
-                     seconds(action.time));
-  }
-  workers_->signal_all(action.number, /*asks_to_end=*/true);
-  arm_timer(action.time);
+void Supervisor::perform(const StopWorkers& action) {
+  seams_.workers.signal_all(action.number, WorkerRunner::Purpose::end);
 }
 
-void Supervisor::perform(const KillAll& action) {
-  if (policy_.alive() > 0) {
-    around_.log.warn("ending ", policy_.alive(), " workers with SIGKILL");
-  }
-  workers_->signal_all(SIGKILL, /*asks_to_end=*/true);
-  around_.cgroup.kill();
-  arm_timer(action.time);
-  check_gone();
+void Supervisor::perform(const KillAll&) {
+  seams_.workers.kill_all();
+}
+
+void Supervisor::perform(const Sweep& action) {
+  seams_.workers.sweep(action.what);
+}
+
+void Supervisor::perform(const ArmTimer& action) {
+  seams_.events.arm(action.timer, action.delay);
+}
+
+void Supervisor::perform(const DisarmTimer& action) {
+  seams_.events.disarm(action.timer);
+}
+
+void Supervisor::perform(const WriteReport& action) {
+  const Report report =
+      make_report({.host = job_.host_name,
+                   .workers = seams_.workers.finish(),
+                   .cause = action.cause,
+                   .restarts = world_.restarts,
+                   .max_restarts = job_.options.max_restarts});
+  seams_.status.write_report(report.text);
+  exit_code_ = report.exit_code;
+}
+
+void Supervisor::perform(const DrainOutput&) {
+  seams_.status.drain();
 }
 
 }  // namespace launcher

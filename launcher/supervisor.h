@@ -1,76 +1,60 @@
 #pragma once
 
-#include <chrono>
-#include <memory>
-#include <optional>
+#include <string>
 
-#include "launcher/event_loop.h"
-#include "launcher/output/consoles.h"
-#include "launcher/output/log.h"
-#include "launcher/output/run_directory.h"
+#include "launcher/event_source.h"
+#include "launcher/plan.h"
 #include "launcher/policy.h"
-#include "launcher/process/job_cgroup.h"
-#include "launcher/process/signals.h"
-#include "launcher/process/workers.h"
 #include "launcher/rendezvous/rendezvous.h"
-#include "launcher/report.h"
+#include "launcher/status.h"
+#include "launcher/worker_runner.h"
 
 namespace launcher {
 
-/// Runs a job: starts the workers, turns what happens into events for the
-/// Policy, does what it says, and starts them again when it says so. Decides
-/// nothing itself; never polls.
+/// Runs a job: gives each event to the Policy and does what it says. Decides
+/// nothing itself, and touches the machine only through interfaces.
 class Supervisor {
  public:
-  struct Surroundings {
-    EventLoop& loop;
-    Consoles& consoles;
-    SignalScope& signals;
+  struct Seams {
+    EventSource& events;
     Rendezvous& rendezvous;
-    const RunDirectory& directory;
-    const JobCgroup& cgroup;
-    Log& log;
+    WorkerRunner& workers;
+    Status& status;
   };
 
-  Supervisor(const Job& job, const Surroundings& around);
-  ~Supervisor();
+  /// @param directory of the run's files; each attempt has a folder in it
+  Supervisor(const Job& job, std::string directory, const Seams& seams);
 
   /// @returns the exit code of ddprun
-  /// @throws LaunchError when workers cannot be started
   int run();
 
+  Policy::Phase phase() const { return policy_.phase(); }
+
  private:
-  enum class End { none, restart, finish };
+  void handle(const Event& event);
+  void perform(const Actions& actions);
+  void narrate(const Event& event, Policy::Phase before);
 
-  void start_attempt();
-  AttemptResult finish_attempt();
-  void round();
-  void flush();
-
-  void on_signals();
-  void on_worker_exit(Worker& worker);
-  void on_event(const Event& event);
-  void arm_timer(std::chrono::milliseconds delay);
-  void check_gone();
-
-  void perform(const Wait&) {}
+  void perform(const Join& action);
+  void perform(const Leave& action);
+  void perform(const TellOutcome& action);
+  void perform(const StartWorkers& action);
   void perform(const EndGroup& action);
-  void perform(const SignalAll& action);
-  void perform(const StopAll& action);
+  void perform(const PassOn& action);
+  void perform(const StopWorkers& action);
   void perform(const KillAll& action);
-  void perform(const Restart&) { end_ = End::restart; }
-  void perform(const Finish&) { end_ = End::finish; }
+  void perform(const Sweep& action);
+  void perform(const ArmTimer& action);
+  void perform(const DisarmTimer& action);
+  void perform(const WriteReport& action);
+  void perform(const DrainOutput& action);
 
   const Job& job_;
-  Surroundings around_;
+  std::string directory_;
+  Seams seams_;
   Policy policy_;
-  End end_ = End::none;
-  EventLoop::Token signal_token_ = 0;
-  Attempt attempt_;
-  std::chrono::steady_clock::time_point started_;
-  std::optional<WorkerOutput> output_;
-  std::optional<Workers> workers_;
-  std::vector<WorkerExit> exits_;
+  World world_;  // of the last attempt
+  int exit_code_ = 0;
 };
 
 }  // namespace launcher

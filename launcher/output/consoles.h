@@ -7,15 +7,20 @@
 namespace launcher {
 
 /// ddprun's stdout and stderr; one and the same when both go to one file, so
-/// that their lines cannot tear each other.
+/// that their lines cannot tear each other. What was written during a round of
+/// the event loop goes out at its end.
 class Consoles {
  public:
   explicit Consoles(EventLoop& loop)
-      : out_(1, loop), err_(std::in_place, 2, loop) {
+      : loop_(loop), out_(1, loop), err_(std::in_place, 2, loop) {
     if (err_->is_same_file(out_)) {
       err_.reset();
     }
+    rounds_ = loop_.watch_rounds([this] { flush(); });
   }
+  ~Consoles() { loop_.unwatch(rounds_); }
+  Consoles(const Consoles&) = delete;
+  Consoles& operator=(const Consoles&) = delete;
 
   Console& out() { return out_; }
   Console& err() { return err_ ? *err_ : out_; }
@@ -27,6 +32,8 @@ class Consoles {
   bool are_drained() { return out_.is_drained() && err().is_drained(); }
 
  private:
+  EventLoop& loop_;
+  EventLoop::Token rounds_ = 0;
   Console out_;
   std::optional<Console> err_;
 };

@@ -82,10 +82,6 @@ RunDirectory::~RunDirectory() {
   }
 }
 
-std::string RunDirectory::attempt(int number) const {
-  return path_ + "/attempt_" + std::to_string(number);
-}
-
 void make_private_directories(const std::string& path) {
   std::string partial;
   for (const fs::path& part : fs::path(path)) {

@@ -25,9 +25,6 @@ class RunDirectory {
   const std::string& path() const { return path_; }
   bool is_kept() const { return is_kept_; }
 
-  /// Path of an attempt's folder: data for the plan, nothing is made.
-  std::string attempt(int number) const;
-
  private:
   std::string path_;
   bool is_kept_ = false;

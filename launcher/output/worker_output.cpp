@@ -9,7 +9,12 @@ bool is_congested(const WorkerStream& stream) {
 
 }  // namespace
 
+// A console has room again only after a round in which it was written to.
+WorkerOutput::WorkerOutput(EventLoop& loop)
+    : loop_(loop), rounds_(loop.watch_rounds([this] { resume(); })) {}
+
 WorkerOutput::~WorkerOutput() {
+  loop_.unwatch(rounds_);
   for (Source& source : sources_) {
     stop(source);
   }

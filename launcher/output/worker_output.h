@@ -11,17 +11,13 @@ namespace launcher {
 /// something, and stops reading while the console they go to is congested.
 class WorkerOutput {
  public:
-  explicit WorkerOutput(EventLoop& loop) : loop_(loop) {}
+  explicit WorkerOutput(EventLoop& loop);
   ~WorkerOutput();
   WorkerOutput(const WorkerOutput&) = delete;
   WorkerOutput& operator=(const WorkerOutput&) = delete;
 
   /// Starts to read a stream. The reference stays valid.
   const WorkerStream& add(Fd pipe, StreamTargets targets);
-
-  /// To be called after each round of the event loop: reads on where a console
-  /// has room again.
-  void resume();
 
   /// No worker is left: passes on what is still in the pipes and closes them.
   void finish();
@@ -33,11 +29,13 @@ class WorkerOutput {
     bool has_ended = false;
   };
 
+  void resume();
   void start(Source& source);
   void read(Source& source);
   void stop(Source& source);
 
   EventLoop& loop_;
+  EventLoop::Token rounds_;
   std::list<Source> sources_;
 };
 

@@ -1,9 +1,10 @@
 #include "launcher/process/cgroup_path.h"
 
-#include <fstream>
 #include <iterator>
 #include <sstream>
 #include <vector>
+
+#include "launcher/text_file.h"
 
 namespace launcher {
 namespace {
@@ -44,11 +45,6 @@ std::optional<std::string> find_membership(std::string_view membership) {
 }
 
 }  // namespace
-
-std::string read_text(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 std::optional<std::string> cgroup_folder(std::string_view mountinfo,
                                          std::string_view membership) {

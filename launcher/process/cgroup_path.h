@@ -14,7 +14,4 @@ std::optional<std::string> own_cgroup_folder();
 std::optional<std::string> cgroup_folder(std::string_view mountinfo,
                                          std::string_view membership);
 
-/// Whole text of a file of /proc or /sys; empty when it cannot be read.
-std::string read_text(const std::string& path);
-
 }  // namespace launcher

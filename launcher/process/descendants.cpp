@@ -11,7 +11,7 @@
 #include <sstream>
 #include <string>
 
-#include "launcher/process/cgroup_path.h"
+#include "launcher/text_file.h"
 
 namespace launcher {
 namespace {

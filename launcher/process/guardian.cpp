@@ -11,9 +11,9 @@
 #include <cstring>
 #include <filesystem>
 
-#include "launcher/process/cgroup_path.h"
 #include "launcher/process/descendants.h"
 #include "launcher/process/job_cgroup.h"
+#include "launcher/text_file.h"
 
 namespace launcher {
 namespace {

@@ -65,7 +65,7 @@ struct Prepared {
 };
 
 [[noreturn]] void report_failure(const ProcessSpec& spec) {
-  const ExecFailure failure{::getpid(), errno};
+  const ExecFailure failure{errno};
   [[maybe_unused]] const ssize_t written =
       ::write(spec.error_fd, &failure, sizeof(failure));
   ::_exit(127);

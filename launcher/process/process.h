@@ -26,8 +26,7 @@ struct ProcessSpec {
 
 /// What comes through the error pipe when a program could not be started.
 struct ExecFailure {
-  pid_t pid;
-  int error;
+  int error;  ///< errno
 };
 
 /// A child process that leads its own session and process group, and that the

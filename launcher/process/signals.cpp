@@ -32,7 +32,6 @@ SignalScope::SignalScope(const std::vector<int>& signals) {
 }
 
 SignalScope::~SignalScope() {
-  ::sigaction(SIGCHLD, &old_child_, nullptr);
   ::sigaction(SIGPIPE, &old_pipe_, nullptr);
   ::sigprocmask(SIG_SETMASK, &old_mask_, nullptr);
 }

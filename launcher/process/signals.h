@@ -30,7 +30,6 @@ class SignalScope {
  private:
   sigset_t old_mask_{};
   struct sigaction old_pipe_ {};
-  struct sigaction old_child_ {};
   Fd fd_;
 };
 

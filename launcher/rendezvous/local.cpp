@@ -1,31 +1,36 @@
 #include <optional>
 
+#include "launcher/rendezvous/immediate.h"
 #include "launcher/rendezvous/port.h"
-#include "launcher/rendezvous/rendezvous.h"
 
 namespace launcher {
 namespace {
 
-class LocalRendezvous : public Rendezvous {
+class LocalRendezvous : public ImmediateRendezvous {
  public:
-  explicit LocalRendezvous(std::string host) : host_(std::move(host)) {}
+  LocalRendezvous(std::string host, Handler handler)
+      : ImmediateRendezvous(std::move(handler)), host_(std::move(host)) {}
 
-  Endpoint next() override {
+ private:
+  World form(const HostOffer& offer) override {
     // The new port is taken before the old one is let go: they differ.
     PortReservation fresh(0);
     port_.emplace(std::move(fresh));
-    return {host_, port_->port()};
+    World world;
+    world.world_size = offer.worker_count;
+    world.master = {host_, port_->port()};
+    return world;
   }
 
- private:
   std::string host_;
   std::optional<PortReservation> port_;
 };
 
 }  // namespace
 
-std::unique_ptr<Rendezvous> make_local_rendezvous(const std::string& host) {
-  return std::make_unique<LocalRendezvous>(host);
+std::unique_ptr<Rendezvous> make_local_rendezvous(const std::string& host,
+                                                  Rendezvous::Handler handler) {
+  return std::make_unique<LocalRendezvous>(host, std::move(handler));
 }
 
 }  // namespace launcher

@@ -1,32 +1,89 @@
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <string>
+#include <variant>
 
-#include "launcher/cli/values.h"
-#include "launcher/fd.h"
+#include "launcher/process/exit_status.h"
+#include "launcher/rendezvous/world.h"
 
 namespace launcher {
 
-/// How the workers of all hosts come to know where rank 0's store listens. One
-/// implementation a way; ddprun asks once before every start of the workers.
-class Rendezvous {
- public:
-  virtual ~Rendezvous() = default;
-
-  /// Host and port for the next start of the workers. What the last call
-  /// reserved is given back.
-  ///
-  /// @throws LaunchError when the port is taken or the host name is unknown
-  virtual Endpoint next() = 0;
+/// What this host brings to the job.
+struct HostOffer {
+  int worker_count = 1;
 };
 
-/// One host: a free port for every start, so that nothing of an earlier one can
-/// answer. See PortReservation for how the port stays ours.
-std::unique_ptr<Rendezvous> make_local_rendezvous(const std::string& host);
+/// What this host's workers came to in the present world.
+struct HostSucceeded {};
+struct HostFailed {
+  int rank;  ///< of the worker that failed first
+  ExitStatus status;
+};
+using HostOutcome = std::variant<HostSucceeded, HostFailed>;
 
-/// The endpoint that the user names, the same for every start. On the host with
-/// rank 0 the port is checked and reserved.
+/// What a rendezvous answers.
+struct WorldFormed {  ///< to join(): start the workers
+  World world;
+};
+struct WorldBroken {  ///< the workers must end; join() again for the next world
+  enum class Change { joined, left, vanished, failed };
+  Change change;
+  std::string host;  ///< whose
+};
+struct RendezvousLost {  ///< there will be no other answer
+  std::string text;      ///< why, and what to do
+};
+struct JobClosed {  ///< all hosts are done
+  int exit_code;
+};
+using RendezvousAnswer =
+    std::variant<WorldFormed, WorldBroken, RendezvousLost, JobClosed>;
+
+/// How the hosts of a job come together before every start of the workers, and
+/// learn of each other's end. One implementation a way.
+///
+/// No call waits. The answers go to the handler that the rendezvous was made
+/// with, on the thread of the event loop; those that are known at once come
+/// before the call returns.
+///
+/// Example: a job of two attempts on one host
+/// @code
+///   join(offer)           -> WorldFormed{generation 0}
+///   report(HostFailed)    // and when its workers are gone:
+///   join(offer)           -> WorldFormed{generation 1, restarts 1}
+///   report(HostSucceeded) -> JobClosed{0}
+/// @endcode
+class Rendezvous {
+ public:
+  using Handler = std::function<void(const RendezvousAnswer&)>;
+
+  virtual ~Rendezvous() = default;
+
+  /// Takes part in the next world: WorldFormed, or RendezvousLost when there
+  /// can be none. What the last world reserved is given back.
+  virtual void join(const HostOffer& offer) = 0;
+
+  /// Tells the others. After a success comes JobClosed, or WorldBroken when
+  /// the others need another attempt.
+  virtual void report(const HostOutcome& outcome) = 0;
+
+  /// Takes no further part. No answer.
+  virtual void leave() = 0;
+};
+
+/// One host: a free port for every world, so that nothing of an earlier one can
+/// answer. See PortReservation for how the port stays ours.
+std::unique_ptr<Rendezvous> make_local_rendezvous(const std::string& host,
+                                                  Rendezvous::Handler handler);
+
+/// The hosts and the endpoint that the user names, the same for every world;
+/// all hosts have as many workers as this one. On the host with rank 0 the port
+/// is checked and reserved.
 std::unique_ptr<Rendezvous> make_static_rendezvous(const Endpoint& master,
-                                                   int host_rank);
+                                                   int host_rank,
+                                                   int host_count,
+                                                   Rendezvous::Handler handler);
 
 }  // namespace launcher

@@ -1,35 +1,52 @@
 #include <optional>
 
+#include "launcher/rendezvous/immediate.h"
 #include "launcher/rendezvous/port.h"
-#include "launcher/rendezvous/rendezvous.h"
 
 namespace launcher {
 namespace {
 
-class StaticRendezvous : public Rendezvous {
+class StaticRendezvous : public ImmediateRendezvous {
  public:
-  StaticRendezvous(Endpoint master, int host_rank)
-      : master_(std::move(master)), host_rank_(host_rank) {}
+  StaticRendezvous(Endpoint master,
+                   int host_rank,
+                   int host_count,
+                   Handler handler)
+      : ImmediateRendezvous(std::move(handler)),
+        master_(std::move(master)),
+        host_rank_(host_rank),
+        host_count_(host_count) {}
 
-  Endpoint next() override {
+ private:
+  World form(const HostOffer& offer) override {
     if (host_rank_ == 0) {
       port_.reset();
       port_.emplace(master_.port);
     }
-    return master_;
+    World world;
+    world.host_rank = host_rank_;
+    world.host_count = host_count_;
+    world.first_rank = host_rank_ * offer.worker_count;
+    world.world_size = host_count_ * offer.worker_count;
+    world.master = master_;
+    return world;
   }
 
- private:
   Endpoint master_;
   int host_rank_;
+  int host_count_;
   std::optional<PortReservation> port_;
 };
 
 }  // namespace
 
-std::unique_ptr<Rendezvous> make_static_rendezvous(const Endpoint& master,
-                                                   int host_rank) {
-  return std::make_unique<StaticRendezvous>(master, host_rank);
+std::unique_ptr<Rendezvous> make_static_rendezvous(
+    const Endpoint& master,
+    int host_rank,
+    int host_count,
+    Rendezvous::Handler handler) {
+  return std::make_unique<StaticRendezvous>(
+      master, host_rank, host_count, std::move(handler));
 }
 
 }  // namespace launcher

@@ -1,49 +1,14 @@
 #include "launcher/host.h"
 
-#include <netinet/in.h>
-#include <sys/socket.h>
-
 #include <csignal>
 
-#include "launcher/error.h"
 #include "launcher/output/run_directory.h"
 #include "launcher/process/cgroup_path.h"
 #include "launcher/process/signal_names.h"
-#include "launcher/rendezvous/host_name.h"
-#include "launcher/rendezvous/port.h"
-#include "launcher/rendezvous/rendezvous.h"
 #include "test/support/catch.h"
 
 using Catch::Contains;
 using namespace launcher;
-
-namespace {
-
-/// A socket as a server's: reusable address, bound, not listening yet.
-Fd bind_to(int port, int reuse = 1) {
-  Fd result(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  ::setsockopt(result.get(), SOL_SOCKET, SO_REUSEADDR, &reuse, sizeof(reuse));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_ANY);
-  address.sin_port = htons(static_cast<in_port_t>(port));
-  if (::bind(result.get(),
-             reinterpret_cast<const sockaddr*>(&address),
-             sizeof(address)) != 0) {
-    result.reset();
-  }
-  return result;
-}
-
-int port_of(const Fd& bound) {
-  sockaddr_in address{};
-  socklen_t size = sizeof(address);
-  REQUIRE(::getsockname(
-              bound.get(), reinterpret_cast<sockaddr*>(&address), &size) == 0);
-  return ntohs(address.sin_port);
-}
-
-}  // namespace
 
 TEST_CASE("this machine has a name and CPUs") {
   const auto host = probe_host();
@@ -97,52 +62,6 @@ TEST_CASE("names of signals") {
   CHECK(signal_number("SIGUSR2") == SIGUSR2);
   CHECK(signal_number("INT") == SIGINT);
   CHECK(signal_number("SIGNOTHING") == 0);
-}
-
-TEST_CASE("a reserved port goes to a store and to nobody else") {
-  const PortReservation reservation(0);
-  std::vector<Fd> others;
-  for (int count = 0; count < 500; ++count) {
-    others.push_back(bind_to(0));
-    REQUIRE(others.back());
-    CHECK(port_of(others.back()) != reservation.port());
-  }
-  CHECK(!bind_to(reservation.port(), /*reuse=*/0));
-  const Fd store = bind_to(reservation.port());
-  REQUIRE(store);
-  CHECK(::listen(store.get(), 1) == 0);
-  // Now that somebody listens there, it is in use.
-  CHECK_THROWS_WITH(
-      PortReservation(reservation.port()),
-      Contains("port " + std::to_string(reservation.port()) + " is in use") &&
-          Contains("--master-port"));
-}
-
-TEST_CASE("a local rendezvous has a fresh port each time") {
-  const auto rendezvous = make_local_rendezvous("127.0.0.1");
-  const auto first = rendezvous->next();
-  const auto second = rendezvous->next();
-  CHECK(first.host == "127.0.0.1");
-  CHECK(first.port > 0);
-  CHECK(second.port != first.port);
-}
-
-TEST_CASE("a static rendezvous checks the port on its own host only") {
-  const Fd listener = bind_to(0);
-  REQUIRE(::listen(listener.get(), 1) == 0);
-  const Endpoint taken{"host0", port_of(listener)};
-  CHECK_THROWS_AS(make_static_rendezvous(taken, 0)->next(), LaunchError);
-  CHECK(make_static_rendezvous(taken, 1)->next().port == taken.port);
-}
-
-TEST_CASE("host names that do not resolve are an error now") {
-  CHECK_NOTHROW(require_resolvable("127.0.0.1"));
-  CHECK_NOTHROW(require_resolvable("::1"));
-  CHECK_NOTHROW(require_resolvable("localhost"));
-  CHECK_THROWS_WITH(require_resolvable("no-such-host.invalid"),
-                    Contains("host name no-such-host.invalid cannot be "
-                             "resolved") &&
-                        Contains("--master-addr"));
 }
 
 TEST_CASE("a run's folder has torchrun's layout") {

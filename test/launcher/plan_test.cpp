@@ -24,34 +24,46 @@ Job job_of(int workers) {
   return job;
 }
 
-launcher::Attempt attempt_of(int number) {
-  return {number, {"host0", 29500}, "/logs/attempt_" + std::to_string(number)};
+launcher::Attempt attempt_of(launcher::World world) {
+  world.master = {"host0", 29500};
+  return {world, attempt_directory("/logs", world)};
+}
+
+/// The only host, before any restart.
+launcher::Attempt attempt_of_one_host(int workers) {
+  return attempt_of({.world_size = workers});
 }
 
 }  // namespace
 
 TEST_CASE("every worker gets torchrun's environment") {
   Job job = job_of(3);
-  job.options.host_count = 2;
-  job.options.host_rank = 1;
   job.options.max_restarts = 4;
   job.options.role = "trainer";
-  const auto plan = make_plan(job, attempt_of(2));
+  // The first host has four workers, this one three: generation 5 came after
+  // two failures.
+  const auto plan = make_plan(job,
+                              attempt_of({.generation = 5,
+                                          .restarts = 2,
+                                          .host_rank = 1,
+                                          .host_count = 2,
+                                          .first_rank = 4,
+                                          .world_size = 7}));
   REQUIRE(plan.workers.size() == 3);
   for (int local_rank = 0; local_rank < 3; ++local_rank) {
     const auto& worker = plan.workers[local_rank];
-    const std::string rank = std::to_string(3 + local_rank);
-    CHECK(worker.rank == 3 + local_rank);
+    const std::string rank = std::to_string(4 + local_rank);
+    CHECK(worker.rank == 4 + local_rank);
     const Environment expected = {
         {"RANK", rank},
         {"LOCAL_RANK", std::to_string(local_rank)},
-        {"WORLD_SIZE", "6"},
+        {"WORLD_SIZE", "7"},
         {"LOCAL_WORLD_SIZE", "3"},
         {"GROUP_RANK", "1"},
         {"GROUP_WORLD_SIZE", "2"},
         {"ROLE_NAME", "trainer"},
         {"ROLE_RANK", rank},
-        {"ROLE_WORLD_SIZE", "6"},
+        {"ROLE_WORLD_SIZE", "7"},
         {"MASTER_ADDR", "host0"},
         {"MASTER_PORT", "29500"},
         {"TORCHELASTIC_RESTART_COUNT", "2"},
@@ -59,7 +71,7 @@ TEST_CASE("every worker gets torchrun's environment") {
         {"TORCHELASTIC_RUN_ID", "job7"},
         {"TORCHELASTIC_USE_AGENT_STORE", "False"},
         {"TORCHELASTIC_ERROR_FILE",
-         "/logs/attempt_2/" + std::to_string(local_rank) + "/error.json"},
+         "/logs/attempt_5/" + std::to_string(local_rank) + "/error.json"},
         {"TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT"},
         {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"},
         {"OMP_NUM_THREADS", "1"},
@@ -73,7 +85,7 @@ TEST_CASE("what the caller's environment says is kept") {
   job.environment = {{"OMP_NUM_THREADS", "8"},
                      {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "0"},
                      {"RANK", "77"}};
-  const auto worker = make_plan(job, attempt_of(0)).workers[1];
+  const auto worker = make_plan(job, attempt_of_one_host(2)).workers[1];
   CHECK(worker.environment.count("OMP_NUM_THREADS") == 0);
   CHECK(worker.environment.count("TORCH_NCCL_ASYNC_ERROR_HANDLING") == 0);
   CHECK(worker.environment.count("CUDA_VISIBLE_DEVICES") == 0);
@@ -83,25 +95,24 @@ TEST_CASE("what the caller's environment says is kept") {
 }
 
 TEST_CASE("a single worker keeps all threads of the host") {
-  const auto plan = make_plan(job_of(1), attempt_of(0));
+  const auto plan = make_plan(job_of(1), attempt_of_one_host(1));
   CHECK(plan.workers[0].environment.count("OMP_NUM_THREADS") == 0);
 }
 
 TEST_CASE("GPUs and variables of a rank reach the workers") {
   Job job = job_of(2);
   job.gpus = "0,2";
-  job.options.host_rank = 1;
-  job.options.host_count = 2;
   job.options.rank_variables = {{"NCCL_HOSTID", "fake{rank}"},
                                 {"SLOT", "{local_rank}/{local_rank}"}};
-  const auto plan = make_plan(job, attempt_of(0));
+  const auto plan =
+      make_plan(job, attempt_of({.first_rank = 2, .world_size = 4}));
   CHECK(plan.workers[1].environment.at("CUDA_VISIBLE_DEVICES") == "0,2");
   CHECK(plan.workers[1].environment.at("NCCL_HOSTID") == "fake3");
   CHECK(plan.workers[1].environment.at("SLOT") == "1/1");
 }
 
 TEST_CASE("arguments are the user's own, but for the local rank") {
-  const auto plan = make_plan(job_of(2), attempt_of(0));
+  const auto plan = make_plan(job_of(2), attempt_of_one_host(2));
   CHECK(plan.path == "/bin/train");
   CHECK(plan.workers[1].argv ==
         std::vector<std::string>{"train", "--out=1.pt", "$x $$"});
@@ -112,7 +123,7 @@ TEST_CASE("redirect hides, tee shows and stores, the filter hides") {
   job.options.redirects = launcher::parse_stream_map("0:1");
   job.options.tee = launcher::parse_stream_map("1:2");
   job.options.shown_ranks = {{0, 1}};
-  const auto plan = make_plan(job, attempt_of(0));
+  const auto plan = make_plan(job, attempt_of_one_host(3));
   const auto& first = plan.workers[0];
   CHECK(first.to_file.out);
   CHECK(!first.to_console.out);
@@ -129,18 +140,17 @@ TEST_CASE("redirect hides, tee shows and stores, the filter hides") {
 
 TEST_CASE("the prefix is the rank, or torchrun's template") {
   Job job = job_of(1);
-  job.options.host_count = 13;
-  job.options.host_rank = 12;
-  CHECK(make_plan(job, attempt_of(0)).workers[0].prefix == "[12] ");
+  const auto attempt = attempt_of({.first_rank = 12, .world_size = 13});
+  CHECK(make_plan(job, attempt).workers[0].prefix == "[12] ");
   job.environment["TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"] =
       "[${role_name}-${local_rank}:${rank}]: ";
-  CHECK(make_plan(job, attempt_of(0)).workers[0].prefix == "[default-0:12]: ");
+  CHECK(make_plan(job, attempt).workers[0].prefix == "[default-0:12]: ");
 }
 
 TEST_CASE("a described plan is commands for a shell") {
   Job job = job_of(1);
   job.program.argv = {"./train", "a b", "it's", "", "--lr=0.1"};
-  const auto text = describe(make_plan(job, attempt_of(0)));
+  const auto text = describe(make_plan(job, attempt_of_one_host(1)));
   CHECK(text == R"(# rank 0, local rank 0
 env \
   GROUP_RANK=0 \

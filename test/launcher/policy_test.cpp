@@ -2,6 +2,8 @@
 
 #include <csignal>
 
+#include "launcher/overloaded.h"
+#include "launcher/process/signal_names.h"
 #include "test/support/catch.h"
 
 using namespace launcher;
@@ -21,148 +23,318 @@ Policy policy_of(int workers, int max_restarts = 0) {
                  .stop_signals = {SIGTERM, SIGINT, SIGHUP, SIGQUIT}});
 }
 
-/// A policy of three workers in a phase.
+std::string name_of(Timer timer) {
+  return timer == Timer::grace  ? "grace"
+         : timer == Timer::kill ? "kill"
+                                : "drain";
+}
+
+std::string text_of(const Cause& cause) {
+  constexpr const char* kNames[] = {
+      "success", "failure", "start", "signal", "broken", "lost", "closed"};
+  return kNames[cause.index()];
+}
+
+std::string text_of(const Action& action) {
+  return std::visit(
+      Overloaded{
+          [](const Join&) -> std::string { return "Join"; },
+          [](const Leave&) -> std::string { return "Leave"; },
+          [](const TellOutcome& tell) {
+            const auto* failed = std::get_if<HostFailed>(&tell.outcome);
+            return failed == nullptr
+                       ? "Tell success"
+                       : "Tell rank " + std::to_string(failed->rank);
+          },
+          [](const StartWorkers& start) {
+            return "Start " + std::to_string(start.world.generation);
+          },
+          [](const EndGroup& end) {
+            return "EndGroup " + std::to_string(end.local_rank);
+          },
+          [](const PassOn& pass) { return "Pass " + signal_name(pass.number); },
+          [](const StopWorkers& stop) {
+            return "Stop " + signal_name(stop.number);
+          },
+          [](const KillAll&) -> std::string { return "Kill"; },
+          [](const Sweep& sweep) -> std::string {
+            return sweep.what == Sweep::What::strays ? "Sweep strays"
+                                                     : "Sweep all";
+          },
+          [](const ArmTimer& arm) {
+            return "Arm " + name_of(arm.timer) + " " +
+                   std::to_string(arm.delay.count());
+          },
+          [](const DisarmTimer& disarm) {
+            return "Disarm " + name_of(disarm.timer);
+          },
+          [](const WriteReport& write) {
+            return "Report " + text_of(write.cause);
+          },
+          [](const DrainOutput&) -> std::string { return "Drain"; },
+      },
+      action);
+}
+
+std::string text_of(Phase phase) {
+  constexpr const char* kNames[] = {"joining",
+                                    "running",
+                                    "stopping",
+                                    "killing",
+                                    "waiting",
+                                    "draining",
+                                    "done"};
+  return kNames[static_cast<int>(phase)];
+}
+
+/// "action, action -> phase"; "-" when the event changed nothing.
+std::string step(Policy& policy, const Event& event) {
+  const Phase before = policy.phase();
+  std::string text;
+  for (const Action& action : policy.on(event)) {
+    text += (text.empty() ? "" : ", ") + text_of(action);
+  }
+  if (policy.phase() != before) {
+    text += (text.empty() ? "-> " : " -> ") + text_of(policy.phase());
+  }
+  return text.empty() ? "-" : text;
+}
+
+/// This host's ranks are 10, 11, 12.
+WorldFormed world_of(int generation, int restarts) {
+  return {{.generation = generation,
+           .restarts = restarts,
+           .host_rank = 1,
+           .host_count = 2,
+           .first_rank = 10,
+           .world_size = 13}};
+}
+
+const WorldBroken kBroken{WorldBroken::Change::vanished, "node3"};
+const RendezvousLost kLost{"gone"};
+
+/// A policy of three workers in a phase: stopping and killing by a failure.
 Policy policy_in(Phase phase, int max_restarts = 0) {
   Policy policy = policy_of(3, max_restarts);
-  if (phase != Phase::running) {
+  if (phase == Phase::joining) {
+    return policy;
+  }
+  policy.on(world_of(0, 0));
+  if (phase == Phase::stopping || phase == Phase::killing) {
     policy.on(WorkerExited{0, kFailure});
   }
   if (phase == Phase::killing) {
-    policy.on(TimeIsUp{});
+    policy.on(TimerFired{Timer::grace});
   }
+  if (phase >= Phase::waiting) {
+    for (const int local_rank : {0, 1, 2}) {
+      policy.on(WorkerExited{local_rank, kSuccess});
+    }
+    policy.on(AllAreGone{});
+  }
+  if (phase >= Phase::draining) {
+    policy.on(JobClosed{0});
+  }
+  if (phase == Phase::done) {
+    policy.on(OutputDrained{});
+  }
+  REQUIRE(policy.phase() == phase);
   return policy;
 }
 
-template <typename Expected>
-Expected act(Policy& policy, const Event& event) {
-  const Action action = policy.on(event);
-  CAPTURE(action.index());
-  REQUIRE(std::holds_alternative<Expected>(action));
-  return std::get<Expected>(action);
-}
+struct Row {
+  Event event;
+  const char* expected[7];  // by phase
+};
+
+// clang-format off
+const Row kTable[] = {
+  // event                  joining                               running                                              stopping                                          killing                                          waiting                                     draining   done
+  {world_of(1, 0),         {"Start 1 -> running",                 "-",                                                 "-",                                              "-",                                             "-",                                        "-",       "-"}},
+  {kBroken,                {"-",                                  "Stop SIGTERM, Arm grace 7000 -> stopping",          "-",                                              "-",                                             "Report broken, Join -> joining",           "-",       "-"}},
+  {kLost,                  {"Report lost, Drain -> draining",     "Stop SIGTERM, Arm grace 7000 -> stopping",          "-",                                              "-",                                             "Report lost, Drain -> draining",           "-",       "-"}},
+  {JobClosed{0},           {"Report closed, Drain -> draining",   "Stop SIGTERM, Arm grace 7000 -> stopping",          "-",                                              "-",                                             "Report closed, Drain -> draining",         "-",       "-"}},
+  {WorkerExited{1, {}},    {"-",                                  "EndGroup 1",                                        "-",                                              "-",                                             "-",                                        "-",       "-"}},
+  {WorkerExited{1, {.code = 3}},
+                           {"-",                                  "Tell rank 11, Stop SIGTERM, Arm grace 7000 -> stopping",
+                                                                                                                       "-",                                              "-",                                             "-",                                        "-",       "-"}},
+  {StartFailed{127, "x"},  {"-",                                  "Kill, Arm kill 7000 -> killing",                    "-",                                              "-",                                             "-",                                        "-",       "-"}},
+  {ChildrenRemain{},       {"-",                                  "-",                                                 "Sweep strays",                                   "Sweep all",                                     "-",                                        "-",       "-"}},
+  {AllAreGone{},           {"-",                                  "-",                                                 "Disarm grace, Leave, Report failure, Drain -> draining",
+                                                                                                                                                                         "Disarm kill, Leave, Report failure, Drain -> draining",
+                                                                                                                                                                                                                          "-",                                        "-",       "-"}},
+  {SignalReceived{SIGTERM},
+                           {"Leave, Report signal, Arm drain 1000, Drain -> draining",
+                                                                  "Leave, Stop SIGTERM, Arm grace 7000 -> stopping",   "Leave, Stop SIGTERM",                            "Leave",                                         "Leave, Report signal, Arm drain 1000, Drain -> draining",
+                                                                                                                                                                                                                                                                      "-> done", "-"}},
+  {SignalReceived{SIGUSR1},
+                           {"-",                                  "Pass SIGUSR1",                                      "Pass SIGUSR1",                                   "Pass SIGUSR1",                                  "-",                                        "-",       "-"}},
+  {TimerFired{Timer::grace},
+                           {"-",                                  "-",                                                 "Kill, Arm kill 7000 -> killing",                 "-",                                             "-",                                        "-",       "-"}},
+  {TimerFired{Timer::kill},
+                           {"-",                                  "-",                                                 "-",                                              "Leave, Report failure, Drain -> draining",      "-",                                        "-",       "-"}},
+  {TimerFired{Timer::drain},
+                           {"-",                                  "-",                                                 "-",                                              "-",                                             "-",                                        "-> done", "-"}},
+  {OutputDrained{},        {"-",                                  "-",                                                 "-",                                              "-",                                             "-",                                        "-> done", "-"}},
+};
+// clang-format on
 
 }  // namespace
 
-TEST_CASE("running: workers that are done are tidied up, the last ends it") {
-  Policy policy = policy_in(Phase::running);
-  CHECK(act<EndGroup>(policy, WorkerExited{1, kSuccess}).local_rank == 1);
-  CHECK(policy.alive() == 2);
-  CHECK(act<EndGroup>(policy, WorkerExited{0, kSuccess}).local_rank == 0);
-  act<KillAll>(policy, WorkerExited{2, kSuccess});
-  CHECK(policy.phase() == Phase::killing);
-  act<Finish>(policy, AllAreGone{});
-  CHECK(policy.cause() == Policy::Cause::none);
+TEST_CASE("every event in every phase") {
+  std::vector<bool> seen(std::variant_size_v<Event>);
+  for (const Row& row : kTable) {
+    seen[row.event.index()] = true;
+    for (int phase = 0; phase <= static_cast<int>(Phase::done); ++phase) {
+      Policy policy = policy_in(static_cast<Phase>(phase));
+      CAPTURE(row.event.index(), text_of(static_cast<Phase>(phase)));
+      CHECK(step(policy, row.event) == row.expected[phase]);
+    }
+  }
+  CHECK(std::count(seen.begin(), seen.end(), true) ==
+        std::variant_size_v<Event>);
 }
 
-TEST_CASE("running: the first failure stops the others") {
-  const auto status = GENERATE(kFailure, kCrash);
-  Policy policy = policy_in(Phase::running);
-  const auto stop = act<StopAll>(policy, WorkerExited{1, status});
-  CHECK(stop.number == SIGTERM);
-  CHECK(stop.time == 7s);
-  CHECK(policy.phase() == Phase::stopping);
-  CHECK(policy.cause() == Policy::Cause::failure);
+TEST_CASE("a job begins by joining") {
+  const Policy policy = policy_of(2);
+  REQUIRE(policy.begin().size() == 1);
+  CHECK(text_of(policy.begin().front()) == "Join");
+  CHECK(policy.phase() == Phase::joining);
+  CHECK(policy.alive() == 0);
 }
 
-TEST_CASE("running: a stop signal is passed on") {
+TEST_CASE("success: the last worker's end is awaited to the last process") {
+  Policy policy = policy_in(Phase::running);
+  CHECK(policy.alive() == 3);
+  CHECK(step(policy, WorkerExited{1, kSuccess}) == "EndGroup 1");
+  CHECK(step(policy, WorkerExited{0, kSuccess}) == "EndGroup 0");
+  CHECK(policy.alive() == 1);
+  CHECK(step(policy, WorkerExited{2, kSuccess}) ==
+        "Kill, Arm kill 7000 -> killing");
+  CHECK(step(policy, ChildrenRemain{}) == "Sweep all");
+  CHECK(step(policy, AllAreGone{}) == "Disarm kill, Tell success -> waiting");
+  CHECK(step(policy, JobClosed{0}) == "Report closed, Drain -> draining");
+  CHECK(step(policy, OutputDrained{}) == "-> done");
+}
+
+TEST_CASE("stop signals are passed on as they are") {
   const int number = GENERATE(SIGTERM, SIGINT, SIGHUP, SIGQUIT);
   Policy policy = policy_in(Phase::running);
-  const auto stop = act<StopAll>(policy, SignalReceived{number});
-  CHECK(stop.number == number);
-  CHECK(stop.time == 7s);
-  CHECK(policy.phase() == Phase::stopping);
-  CHECK(policy.stop_signal() == number);
-  CHECK(policy.cause() == Policy::Cause::signal);
-}
-
-TEST_CASE("other signals are passed on in every phase and change nothing") {
-  const auto phase = GENERATE(Phase::running, Phase::stopping, Phase::killing);
-  Policy policy = policy_in(phase);
-  CHECK(act<SignalAll>(policy, SignalReceived{SIGUSR1}).number == SIGUSR1);
-  CHECK(policy.phase() == phase);
-  CHECK(policy.stop_signal() == 0);
-}
-
-TEST_CASE("running: the timer means nothing") {
-  Policy policy = policy_in(Phase::running);
-  act<Wait>(policy, TimeIsUp{});
-  CHECK(policy.phase() == Phase::running);
+  CHECK(step(policy, SignalReceived{number}) ==
+        "Leave, Stop " + signal_name(number) + ", Arm grace 7000 -> stopping");
 }
 
 TEST_CASE("stopping: exits are awaited, however they end") {
   const auto status = GENERATE(kSuccess, kFailure, kCrash);
   Policy policy = policy_in(Phase::stopping);
-  act<Wait>(policy, WorkerExited{1, status});
-  act<Wait>(policy, WorkerExited{2, status});
+  CHECK(step(policy, WorkerExited{1, status}) == "-");
+  CHECK(step(policy, WorkerExited{2, status}) == "-");
   CHECK(policy.alive() == 0);
-  CHECK(policy.phase() == Phase::stopping);
-  act<Finish>(policy, AllAreGone{});
-}
-
-TEST_CASE("stopping: the grace period ends with SIGKILL") {
-  Policy policy = policy_in(Phase::stopping);
-  CHECK(act<KillAll>(policy, TimeIsUp{}).time == 7s);
-  CHECK(policy.phase() == Phase::killing);
+  CHECK(step(policy, AllAreGone{}) ==
+        "Disarm grace, Leave, Report failure, Drain -> draining");
 }
 
 TEST_CASE("a process that is killed has some seconds, whatever the grace") {
   Policy policy({.worker_count = 1, .grace_period = 0s, .stop_signals = {}});
-  CHECK(act<StopAll>(policy, WorkerExited{0, kFailure}).time == 0s);
-  CHECK(act<KillAll>(policy, TimeIsUp{}).time >= 1s);
+  policy.on(world_of(0, 0));
+  CHECK(step(policy, WorkerExited{0, kFailure}) ==
+        "Tell rank 10, Stop SIGTERM, Arm grace 0 -> stopping");
+  CHECK(step(policy, TimerFired{Timer::grace}) ==
+        "Kill, Arm kill 5000 -> killing");
 }
 
 TEST_CASE("stopping: only a second signal from the keyboard is impatient") {
   Policy policy = policy_in(Phase::running);
-  act<StopAll>(policy, SignalReceived{SIGHUP});
+  step(policy, SignalReceived{SIGHUP});
   // A terminal that closes and its shell both send one.
-  CHECK(act<SignalAll>(policy, SignalReceived{SIGHUP}).number == SIGHUP);
-  CHECK(act<SignalAll>(policy, SignalReceived{SIGTERM}).number == SIGTERM);
-  CHECK(act<SignalAll>(policy, SignalReceived{SIGINT}).number == SIGINT);
-  act<KillAll>(policy, SignalReceived{SIGINT});
-  CHECK(policy.stop_signal() == SIGHUP);
-}
-
-TEST_CASE("stopping after a failure: a signal forbids the restart") {
-  Policy policy = policy_in(Phase::stopping, /*max_restarts=*/5);
-  act<SignalAll>(policy, SignalReceived{SIGTERM});
-  CHECK(policy.cause() == Policy::Cause::failure);
-  act<Finish>(policy, AllAreGone{});
-}
-
-TEST_CASE("killing: everything is awaited, but not for ever") {
-  Policy policy = policy_in(Phase::killing);
-  act<Wait>(policy, WorkerExited{1, kCrash});
-  act<Wait>(policy, SignalReceived{SIGINT});
-  act<Wait>(policy, SignalReceived{SIGTERM});
-  act<Finish>(policy, TimeIsUp{});
+  CHECK(step(policy, SignalReceived{SIGHUP}) == "Stop SIGHUP");
+  CHECK(step(policy, SignalReceived{SIGTERM}) == "Stop SIGTERM");
+  CHECK(step(policy, SignalReceived{SIGINT}) == "Stop SIGINT");
+  CHECK(step(policy, SignalReceived{SIGINT}) ==
+        "Disarm grace, Kill, Arm kill 7000 -> killing");
+  CHECK(step(policy, AllAreGone{}) ==
+        "Disarm kill, Report signal, Arm drain 1000, Drain -> draining");
 }
 
 TEST_CASE("a failure is restarted as often as allowed") {
   Policy policy = policy_of(2, /*max_restarts=*/2);
-  for (int restart = 1; restart <= 2; ++restart) {
-    act<StopAll>(policy, WorkerExited{0, kFailure});
-    act<Wait>(policy, WorkerExited{1, kCrash});
-    act<Restart>(policy, AllAreGone{});
-    CHECK(policy.restarts() == restart);
+  for (int restarts = 0; restarts < 2; ++restarts) {
+    CHECK(step(policy, world_of(restarts, restarts)) ==
+          "Start " + std::to_string(restarts) + " -> running");
     CHECK(policy.alive() == 2);
-    CHECK(policy.phase() == Phase::running);
+    step(policy, WorkerExited{0, kFailure});
+    step(policy, WorkerExited{1, kCrash});
+    CHECK(step(policy, AllAreGone{}) ==
+          "Disarm grace, Report failure, Join -> joining");
   }
-  act<StopAll>(policy, WorkerExited{1, kFailure});
-  act<Wait>(policy, WorkerExited{0, kCrash});
-  act<Finish>(policy, AllAreGone{});
+  step(policy, world_of(2, 2));
+  step(policy, WorkerExited{1, kFailure});
+  step(policy, WorkerExited{0, kCrash});
+  CHECK(step(policy, AllAreGone{}) ==
+        "Disarm grace, Leave, Report failure, Drain -> draining");
 }
 
-TEST_CASE("neither success nor a signal is restarted") {
-  Policy done = policy_of(1, 9);
-  act<KillAll>(done, WorkerExited{0, kSuccess});
-  act<Finish>(done, AllAreGone{});
+TEST_CASE("a world that breaks costs no restart") {
+  Policy policy = policy_of(1, /*max_restarts=*/0);
+  for (int generation = 0; generation < 3; ++generation) {
+    step(policy, world_of(generation, 0));
+    step(policy, kBroken);
+    step(policy, WorkerExited{0, kCrash});
+    CHECK(step(policy, AllAreGone{}) ==
+          "Disarm grace, Report broken, Join -> joining");
+  }
+}
+
+TEST_CASE("whatever forbids another attempt, the first cause is reported") {
+  const auto event = GENERATE(
+      Event(SignalReceived{SIGTERM}), Event(kLost), Event(JobClosed{4}));
+  const auto phase = GENERATE(Phase::stopping, Phase::killing);
+  Policy policy = policy_in(phase, /*max_restarts=*/5);
+  policy.on(event);
+  const std::string end = step(policy, AllAreGone{});
+  CAPTURE(end);
+  CHECK(end.find("Report failure") != std::string::npos);
+  CHECK(end.find("Join") == std::string::npos);
+  CHECK(policy.phase() == Phase::draining);
+}
+
+TEST_CASE("a broken world alone ends no job: what does is the cause") {
+  Policy policy = policy_in(Phase::running);
+  step(policy, kBroken);
+  SECTION("a signal") {
+    step(policy, SignalReceived{SIGTERM});
+    CHECK(step(policy, AllAreGone{}) ==
+          "Disarm grace, Report signal, Arm drain 1000, Drain -> draining");
+  }
+  SECTION("the end of the job elsewhere") {
+    step(policy, JobClosed{4});
+    CHECK(step(policy, AllAreGone{}) ==
+          "Disarm grace, Report closed, Drain -> draining");
+  }
+  SECTION("a rendezvous that is lost") {
+    step(policy, TimerFired{Timer::grace});
+    step(policy, kLost);
+    CHECK(step(policy, AllAreGone{}) ==
+          "Disarm kill, Report lost, Drain -> draining");
+  }
+}
+
+TEST_CASE("neither a signal nor a failure to start is restarted") {
   Policy stopped = policy_of(1, 9);
-  act<StopAll>(stopped, SignalReceived{SIGINT});
-  act<Wait>(stopped, WorkerExited{0, kCrash});
-  act<Finish>(stopped, AllAreGone{});
+  step(stopped, world_of(0, 0));
+  step(stopped, SignalReceived{SIGINT});
+  CHECK(step(stopped, AllAreGone{}) ==
+        "Disarm grace, Report signal, Arm drain 1000, Drain -> draining");
+  Policy failed = policy_of(1, 9);
+  step(failed, world_of(0, 0));
+  step(failed, StartFailed{127, "no such program"});
+  CHECK(failed.alive() == 0);
+  CHECK(step(failed, AllAreGone{}) ==
+        "Disarm kill, Leave, Report start, Drain -> draining");
 }
 
 TEST_CASE("a process that does not die is not started a second time") {
   Policy policy = policy_in(Phase::killing, /*max_restarts=*/5);
-  act<Finish>(policy, TimeIsUp{});
+  CHECK(step(policy, TimerFired{Timer::kill}) ==
+        "Leave, Report failure, Drain -> draining");
 }

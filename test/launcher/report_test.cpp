@@ -21,11 +21,17 @@ WorkerExit exit_of(int rank, ExitStatus status, int asked_by = 0) {
   return exit;
 }
 
-AttemptResult result_of(std::vector<WorkerExit> exits) {
+AttemptResult result_of(std::vector<WorkerExit> exits, Cause cause = {}) {
   AttemptResult result;
   result.host = "node7";
-  result.exits = std::move(exits);
+  result.workers.exits = std::move(exits);
+  result.cause = std::move(cause);
   return result;
+}
+
+/// The cause is this worker's end.
+Cause failure_of(const WorkerExit& exit) {
+  return WorkerExited{exit.local_rank, exit.status};
 }
 
 }  // namespace
@@ -41,8 +47,9 @@ TEST_CASE("the first that failed by itself is the cause") {
                            exit_of(5, {.code = 3}),
                            exit_of(4, {.code = 1}),
                            exit_of(6, {.signal = SIGTERM}, SIGTERM),
-                           exit_of(7, {.signal = SIGKILL}, SIGTERM)});
-  result.exits[1].last_lines = {"Traceback:", "  ValueError"};
+                           exit_of(7, {.signal = SIGKILL}, SIGTERM)},
+                          failure_of(exit_of(5, {.code = 3})));
+  result.workers.exits[1].last_lines = {"Traceback:", "  ValueError"};
   result.max_restarts = 2;
   const auto report = make_report(result);
   CHECK(report.exit_code == 3);
@@ -62,22 +69,26 @@ TEST_CASE("the first that failed by itself is the cause") {
 TEST_CASE("what ddprun stopped is never the cause") {
   const auto report =
       make_report(result_of({exit_of(0, {.signal = SIGTERM}, SIGTERM),
-                             exit_of(1, {.signal = SIGSEGV})}));
+                             exit_of(1, {.signal = SIGSEGV})},
+                            failure_of(exit_of(1, {.signal = SIGSEGV}))));
   CHECK_THAT(report.text, Contains("rank 1 failed first: killed by SIGSEGV"));
   CHECK_THAT(report.text, Contains("it wrote nothing to stderr"));
   CHECK(report.exit_code == 128 + SIGSEGV);
 }
 
 TEST_CASE("an error file is part of the report") {
-  auto result = result_of({exit_of(0, {.code = 1})});
-  result.exits[0].message = "ValueError: no\nsecond line";
+  auto result =
+      result_of({exit_of(0, {.code = 1})}, failure_of(exit_of(0, {.code = 1})));
+  result.workers.exits[0].message = "ValueError: no\nsecond line";
   CHECK_THAT(make_report(result).text,
              Contains("  its error file:\n    | ValueError: no\n    | second "
                       "line\n"));
 }
 
 TEST_CASE("a SIGKILL from elsewhere has a hint") {
-  const auto report = make_report(result_of({exit_of(0, {.signal = SIGKILL})}));
+  const auto report =
+      make_report(result_of({exit_of(0, {.signal = SIGKILL})},
+                            failure_of(exit_of(0, {.signal = SIGKILL}))));
   CHECK_THAT(report.text, Contains("memory is full"));
   CHECK(report.exit_code == 137);
 }
@@ -86,7 +97,7 @@ TEST_CASE("a signal to ddprun is the cause when it came first") {
   auto result = result_of({exit_of(0, {.signal = SIGINT}, SIGINT),
                            exit_of(1, {.signal = SIGKILL}, SIGKILL),
                            exit_of(2, {.code = 0}, SIGINT)});
-  result.stop_signal = SIGINT;
+  result.cause = SignalReceived{SIGINT};
   const auto report = make_report(result);
   CHECK(report.exit_code == 130);
   CHECK(report.text == R"(ddprun: stopped by SIGINT
@@ -98,12 +109,35 @@ TEST_CASE("a signal to ddprun is the cause when it came first") {
 }
 
 TEST_CASE("a worker that cannot be killed is named") {
-  auto result = result_of({exit_of(0, {.code = 9})});
-  result.survivors = {{1, 4242}};
+  auto result =
+      result_of({exit_of(0, {.code = 9})}, failure_of(exit_of(0, {.code = 9})));
+  result.workers.survivors = {{1, 4242}};
   const auto report = make_report(result);
   CHECK(report.exit_code == 9);
   CHECK_THAT(report.text,
              Contains("rank 1 (pid 4242): still there after SIGKILL"));
+}
+
+TEST_CASE("what ends a job beside its workers is one line") {
+  const auto text_of = [](const Cause& cause) {
+    return make_report(result_of({}, cause)).text;
+  };
+  const auto code_of = [](const Cause& cause) {
+    return make_report(result_of({}, cause)).exit_code;
+  };
+  const StartFailed failed{127, "program x does not exist"};
+  CHECK(text_of(failed) == "ddprun: program x does not exist\n");
+  CHECK(code_of(failed) == 127);
+  const RendezvousLost lost{"port 7 is in use"};
+  CHECK(text_of(lost) == "ddprun: port 7 is in use\n");
+  CHECK(code_of(lost) == 1);
+  const WorldBroken broken{WorldBroken::Change::vanished, "node3"};
+  CHECK(text_of(broken) == "ddprun: host node3 vanished\n");
+  CHECK(code_of(broken) == 1);
+  CHECK(text_of(JobClosed{0}).empty());
+  CHECK(code_of(JobClosed{0}) == 0);
+  CHECK(text_of(JobClosed{9}) == "ddprun: the job failed on another host\n");
+  CHECK(code_of(JobClosed{9}) == 9);
 }
 
 TEST_CASE("messages of error files, as torch writes them") {

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <deque>
+#include <functional>
+
+#include "launcher/event_loop.h"
+#include "launcher/event_source.h"
+#include "launcher/process/signals.h"
+
+namespace launcher {
+
+/// The events of a job as the event loop finds them.
+class JobEvents : public EventSource {
+ public:
+  explicit JobEvents(EventLoop& loop) : loop_(loop) {}
+  ~JobEvents() override;
+  JobEvents(const JobEvents&) = delete;
+  JobEvents& operator=(const JobEvents&) = delete;
+
+  /// Adds an event behind those that are waiting.
+  void post(const Event& event);
+
+  /// Makes events of signals. SIGCHLD is none: `on_child` is called for it.
+  void watch(SignalScope& signals, std::function<void()> on_child);
+
+  Event next() override;
+  void arm(Timer timer, std::chrono::milliseconds delay) override;
+  void disarm(Timer timer) override;
+
+ private:
+  EventLoop& loop_;
+  EventLoop::Token signal_watch_ = 0;
+  std::deque<Event> events_;
+};
+
+}  // namespace launcher

@@ -1,0 +1,40 @@
+#include "launcher/output/console_status.h"
+
+namespace launcher {
+
+ConsoleStatus::~ConsoleStatus() {
+  context_.loop.unwatch(rounds_);
+}
+
+void ConsoleStatus::info(const std::string& text) {
+  context_.log.info(text);
+  context_.consoles.flush();
+}
+
+void ConsoleStatus::warn(const std::string& text) {
+  context_.log.warn(text);
+  context_.consoles.flush();
+}
+
+void ConsoleStatus::write_report(const std::string& text) {
+  context_.consoles.err().write(text);
+  context_.consoles.flush();
+}
+
+void ConsoleStatus::drain() {
+  context_.consoles.flush();
+  if (!check_drained()) {
+    rounds_ = context_.loop.watch_rounds([this] { check_drained(); });
+  }
+}
+
+bool ConsoleStatus::check_drained() {
+  if (!context_.consoles.are_drained()) {
+    return false;
+  }
+  context_.loop.unwatch(rounds_);
+  context_.on_drained();
+  return true;
+}
+
+}  // namespace launcher

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <functional>
+
+#include "launcher/event_loop.h"
+#include "launcher/output/consoles.h"
+#include "launcher/output/log.h"
+#include "launcher/status.h"
+
+namespace launcher {
+
+/// ddprun's words on its stderr, in order with the workers' lines. They are
+/// written at once, since no round of the event loop may follow for long.
+class ConsoleStatus : public Status {
+ public:
+  struct Context {
+    EventLoop& loop;
+    Consoles& consoles;
+    Log& log;
+    std::function<void()> on_drained;
+  };
+
+  explicit ConsoleStatus(const Context& context) : context_(context) {}
+  ~ConsoleStatus() override;
+  ConsoleStatus(const ConsoleStatus&) = delete;
+  ConsoleStatus& operator=(const ConsoleStatus&) = delete;
+
+  void info(const std::string& text) override;
+  void warn(const std::string& text) override;
+  void write_report(const std::string& text) override;
+  void drain() override;
+
+ private:
+  bool check_drained();
+
+  Context context_;
+  EventLoop::Token rounds_ = 0;
+};
+
+}  // namespace launcher

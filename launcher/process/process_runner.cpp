@@ -1,0 +1,187 @@
+#include "launcher/process/process_runner.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+
+#include "launcher/error.h"
+#include "launcher/process/descendants.h"
+#include "launcher/process/error_file.h"
+
+namespace launcher {
+
+ProcessRunner::~ProcessRunner() {
+  forget();
+}
+
+void ProcessRunner::start(const LaunchPlan& plan) {
+  is_active_ = true;
+  started_ = std::chrono::steady_clock::now();
+  output_.emplace(context_.loop);
+  try {
+    start_all(plan);
+  } catch (const LaunchError& error) {
+    abandon_start();
+    context_.post(StartFailed{error.exit_code(), error.what()});
+  } catch (const std::system_error& error) {
+    abandon_start();
+    context_.post(StartFailed{kExitFailure,
+                              "the workers cannot be started (" +
+                                  std::string(error.what()) +
+                                  "); check ulimit -a, or start fewer"});
+  }
+}
+
+void ProcessRunner::start_all(const LaunchPlan& plan) {
+  Pipe errors = make_pipe();
+  const WorkerContext shared{.environment = context_.environment,
+                             .consoles = context_.consoles,
+                             .output = *output_,
+                             .cgroup_fd = context_.cgroup.fd(),
+                             .error_fd = errors.write.get()};
+  for (const WorkerSpec& spec : plan.workers) {
+    workers_.push_back(start_worker(plan.path, spec, shared));
+    Worker& worker = workers_.back();
+    // At once: the order of the ends is that in which the kernel sees them.
+    worker.exit_watch = context_.loop.watch(
+        worker.process.pidfd(), EPOLLIN, [this, &worker] { on_exit(worker); });
+  }
+  errors.write.reset();
+  require_all_executed(plan.path, errors.read);
+}
+
+void ProcessRunner::abandon_start() {
+  for (Worker& worker : workers_) {
+    // Before its setsid() a child is in no group of its own.
+    ::kill(worker.process.pid(), SIGKILL);
+    worker.process.signal_group(SIGKILL);
+    worker.process.reap();
+  }
+  forget();
+}
+
+void ProcessRunner::on_exit(Worker& worker) {
+  const auto status = worker.process.peek();
+  if (!status) {
+    return;
+  }
+  context_.loop.unwatch(std::exchange(worker.exit_watch, 0));
+  WorkerExit exit;
+  exit.rank = worker.spec.rank;
+  exit.local_rank = worker.spec.local_rank;
+  exit.pid = worker.process.pid();
+  exit.status = *status;
+  exit.asked_by = worker.asked_by;
+  exit.after = std::chrono::duration_cast<std::chrono::milliseconds>(
+      std::chrono::steady_clock::now() - started_);
+  exits_.push_back(exit);
+  context_.post(WorkerExited{exit.local_rank, *status});
+}
+
+void ProcessRunner::signal_all(int number, Purpose purpose) {
+  for (Worker& worker : workers_) {
+    const bool lives =
+        !worker.process.is_reaped() && !worker.process.peek().has_value();
+    if (lives && purpose == Purpose::end) {
+      worker.asked_by = number;
+    }
+    worker.process.signal_group(number);
+  }
+}
+
+void ProcessRunner::kill_all() {
+  signal_all(SIGKILL, Purpose::end);
+  context_.cgroup.kill();
+  post_what_is_left();
+}
+
+void ProcessRunner::end_group(int local_rank) {
+  worker_of(local_rank).process.signal_group(SIGKILL);
+}
+
+void ProcessRunner::release(int local_rank) {
+  worker_of(local_rank).process.reap();
+  // Orphans that ended behind this worker were left for now, and no other
+  // SIGCHLD will come for them.
+  on_child_ended();
+}
+
+void ProcessRunner::on_child_ended() {
+  reap_orphans([this](pid_t pid) { return has_unreleased(pid); });
+  post_what_is_left();
+}
+
+void ProcessRunner::post_what_is_left() {
+  const bool has_worker =
+      std::any_of(workers_.begin(), workers_.end(), [](const Worker& worker) {
+        return !worker.process.is_reaped();
+      });
+  if (!is_active_ || has_worker) {
+    return;
+  }
+  context_.post(has_children() ? Event(ChildrenRemain{}) : Event(AllAreGone{}));
+}
+
+void ProcessRunner::sweep(Sweep::What what) {
+  for (const pid_t child : own_children()) {
+    const pid_t group = ::getpgid(child);
+    const bool is_in_group = std::any_of(
+        workers_.begin(), workers_.end(), [group](const Worker& worker) {
+          return worker.process.pid() == group;
+        });
+    const bool is_spared = is_in_group && what == Sweep::What::strays;
+    if (!is_spared && !has_unreleased(child)) {
+      ::kill(group == child ? -child : child, SIGKILL);
+    }
+  }
+}
+
+WorkersResult ProcessRunner::finish() {
+  WorkersResult result;
+  if (output_) {
+    output_->finish();
+  }
+  for (const Worker& worker : workers_) {
+    const auto exit = std::find_if(
+        exits_.begin(), exits_.end(), [&](const WorkerExit& entry) {
+          return entry.local_rank == worker.spec.local_rank;
+        });
+    if (exit == exits_.end()) {
+      result.survivors.push_back({worker.spec.rank, worker.process.pid()});
+      continue;
+    }
+    exit->last_lines = worker.errors->last_lines();
+    exit->message = read_error_file(worker.spec.directory + "/error.json");
+  }
+  result.exits = std::move(exits_);
+  forget();
+  is_active_ = false;
+  return result;
+}
+
+void ProcessRunner::forget() {
+  for (Worker& worker : workers_) {
+    context_.loop.unwatch(worker.exit_watch);
+    worker.process.signal_group(SIGKILL);
+  }
+  workers_.clear();
+  exits_.clear();
+  output_.reset();
+}
+
+Worker& ProcessRunner::worker_of(int local_rank) {
+  return *std::find_if(
+      workers_.begin(), workers_.end(), [local_rank](const Worker& worker) {
+        return worker.spec.local_rank == local_rank;
+      });
+}
+
+bool ProcessRunner::has_unreleased(pid_t pid) const {
+  return std::any_of(
+      workers_.begin(), workers_.end(), [pid](const Worker& worker) {
+        return worker.process.pid() == pid && !worker.process.is_reaped();
+      });
+}
+
+}  // namespace launcher

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <list>
+#include <optional>
+
+#include "launcher/process/job_cgroup.h"
+#include "launcher/process/worker.h"
+#include "launcher/worker_runner.h"
+
+namespace launcher {
+
+/// Runs workers as processes of this host.
+class ProcessRunner : public WorkerRunner {
+ public:
+  struct Context {
+    EventLoop& loop;
+    Consoles& consoles;
+    const JobCgroup& cgroup;
+    const Environment& environment;  ///< that the workers inherit
+    std::function<void(const Event&)> post;
+  };
+
+  explicit ProcessRunner(const Context& context) : context_(context) {}
+  /// Kills what still lives; does not wait for it.
+  ~ProcessRunner() override;
+  ProcessRunner(const ProcessRunner&) = delete;
+  ProcessRunner& operator=(const ProcessRunner&) = delete;
+
+  void start(const LaunchPlan& plan) override;
+  void signal_all(int number, Purpose purpose) override;
+  void kill_all() override;
+  void end_group(int local_rank) override;
+  void release(int local_rank) override;
+  void sweep(Sweep::What what) override;
+  WorkersResult finish() override;
+
+  /// To be called when SIGCHLD came.
+  void on_child_ended();
+
+ private:
+  void start_all(const LaunchPlan& plan);
+  void abandon_start();
+  void on_exit(Worker& worker);
+  void post_what_is_left();
+  void forget();
+  Worker& worker_of(int local_rank);
+  bool has_unreleased(pid_t pid) const;
+
+  Context context_;
+  bool is_active_ = false;  // from start() to finish()
+  std::chrono::steady_clock::time_point started_;
+  std::optional<WorkerOutput> output_;
+  std::list<Worker> workers_;
+  std::vector<WorkerExit> exits_;
+};
+
+}  // namespace launcher

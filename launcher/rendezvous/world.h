@@ -1,0 +1,20 @@
+#pragma once
+
+#include "launcher/cli/values.h"
+
+namespace launcher {
+
+/// The hosts that run one attempt of a job together, as one of them sees it.
+/// Hosts may have different numbers of workers, so ranks are counted from
+/// first_rank.
+struct World {
+  int generation = 0;  ///< counts the worlds of a job, whatever ended the last
+  int restarts = 0;    ///< how many of them followed a failure
+  int host_rank = 0;
+  int host_count = 1;
+  int first_rank = 0;  ///< RANK of this host's first worker
+  int world_size = 1;  ///< workers of all hosts
+  Endpoint master{};   ///< where rank 0's store will listen
+};
+
+}  // namespace launcher

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <vector>
+
+#include "launcher/plan.h"
+#include "launcher/policy.h"
+#include "launcher/report.h"
+
+namespace launcher {
+
+/// The workers of one attempt, as the supervisor sees them. An interface, so
+/// that tests can do without processes; ProcessRunner is the real one.
+///
+/// What happens to the workers comes as events, in the order in which it
+/// happened: StartFailed, WorkerExited and, once the last worker has been
+/// released, ChildrenRemain or AllAreGone whenever something may have changed.
+class WorkerRunner {
+ public:
+  virtual ~WorkerRunner() = default;
+
+  /// Starts all workers of the plan or, when one cannot be started, none:
+  /// StartFailed.
+  virtual void start(const LaunchPlan& plan) = 0;
+
+  enum class Purpose { pass_on, end };
+  /// Signals every worker and its process group. Whom ddprun asked to end is
+  /// noted for the report.
+  virtual void signal_all(int number, Purpose purpose) = 0;
+
+  /// SIGKILL to all, and to what hides from signal_all() where it can be found.
+  virtual void kill_all() = 0;
+
+  /// SIGKILL to what a worker that has exited left in its group.
+  virtual void end_group(int local_rank) = 0;
+
+  /// To be called when the WorkerExited of this worker has been handled; its
+  /// process id may be in new use from now on.
+  virtual void release(int local_rank) = 0;
+
+  /// SIGKILL to children that are no workers.
+  virtual void sweep(Sweep::What what) = 0;
+
+  /// Ends the attempt: passes on the rest of the output and forgets the
+  /// workers. Empty when there was no attempt.
+  virtual WorkersResult finish() = 0;
+};
+
+}  // namespace launcher

@@ -1,0 +1,260 @@
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "launcher/supervisor.h"
+#include "launcher/timers.h"
+
+namespace launcher::test {
+
+using namespace std::chrono_literals;
+
+/// A host, its processes, its clock and its rendezvous, all in memory: what a
+/// Supervisor needs to run a job in no time.
+///
+/// When nothing is left to happen, the next step of the test's script is
+/// taken; when there is none, the clock jumps to the next timer. A job that
+/// waits for nothing is an error, and so is one of too many events.
+class FakeJob : public EventSource,
+                public Rendezvous,
+                public WorkerRunner,
+                public Status {
+ public:
+  /// How the processes of an attempt behave.
+  struct Habits {
+    bool dies_of_stop_signals = true;
+    bool dies_of_kill = true;
+    int strays = 0;          ///< daemons that the workers have started
+    bool strays_die = true;  ///< when they get SIGKILL
+    bool can_start = true;
+  };
+
+  Habits habits;
+  bool answers_joins = true;  ///< by itself, as a rendezvous of one host
+  bool answers_success = true;
+  bool has_reader = true;  ///< of ddprun's output
+  Job job;
+
+  FakeJob(int workers, int max_restarts) {
+    job.worker_count = workers;
+    job.options.max_restarts = max_restarts;
+    job.options.grace_period = 7s;
+    job.options.signals = {15, 2};
+    job.program = {"/bin/train", {"train"}};
+    job.host_name = "node7";
+  }
+
+  /// Runs the job, each step when nothing else is left to happen.
+  int run(std::vector<std::function<void()>> script) {
+    script_ = {script.begin(), script.end()};
+    Supervisor supervisor(job,
+                          "/run",
+                          {.events = *this,
+                           .rendezvous = *this,
+                           .workers = *this,
+                           .status = *this});
+    supervisor_ = &supervisor;
+    const int code = supervisor.run();
+    supervisor_ = nullptr;
+    return code;
+  }
+
+  Policy::Phase phase() const { return supervisor_->phase(); }
+
+  // What happened.
+  std::vector<LaunchPlan> plans;
+  std::vector<std::string> calls;  ///< of the seams, in order
+  std::string text;                ///< all that was written
+  std::chrono::milliseconds elapsed{0};
+  int events_handled = 0;
+
+  // What a test lets happen.
+  void post(const Event& event) { events_.push_back(event); }
+  void exit(int local_rank, ExitStatus status) {
+    if (alive_.erase(local_rank) > 0) {
+      exits_.push_back(exit_of(local_rank, status));
+      post(WorkerExited{local_rank, status});
+    }
+  }
+  void end_strays() {
+    strays_ = 0;
+    post_what_is_left();
+  }
+  int alive() const { return static_cast<int>(alive_.size()); }
+  int strays() const { return strays_; }
+
+  // EventSource
+  Event next() override {
+    constexpr int kMostEvents = 10'000;
+    if (++events_handled > kMostEvents) {
+      throw std::runtime_error("the job goes in circles");
+    }
+    while (events_.empty()) {
+      wait();
+    }
+    const Event event = events_.front();
+    events_.pop_front();
+    return event;
+  }
+  void arm(Timer timer, std::chrono::milliseconds delay) override {
+    timers_.arm(name_of(timer), now() + delay, [this, timer] {
+      post(TimerFired{timer});
+    });
+  }
+  void disarm(Timer timer) override { timers_.disarm(name_of(timer)); }
+
+  // Rendezvous
+  void join(const HostOffer& offer) override {
+    calls.push_back("join");
+    if (answers_joins) {
+      World world;
+      world.generation = generation_++;
+      world.restarts = restarts_;
+      world.world_size = offer.worker_count;
+      world.master = {"127.0.0.1", 29500};
+      post(WorldFormed{world});
+    }
+  }
+  void report(const HostOutcome& outcome) override {
+    const bool success = std::holds_alternative<HostSucceeded>(outcome);
+    calls.push_back(success ? "succeeded" : "failed");
+    restarts_ += success ? 0 : 1;
+    if (success && answers_success) {
+      post(JobClosed{0});
+    }
+  }
+  void leave() override { calls.push_back("leave"); }
+
+  // WorkerRunner
+  void start(const LaunchPlan& plan) override {
+    calls.push_back("start");
+    plans.push_back(plan);
+    is_active_ = true;
+    if (!habits.can_start) {
+      post(StartFailed{127, "program x does not exist"});
+      return;
+    }
+    for (const WorkerSpec& worker : plan.workers) {
+      alive_.insert(worker.local_rank);
+      unreleased_.insert(worker.local_rank);
+    }
+    strays_ = habits.strays;
+  }
+  void signal_all(int number, Purpose purpose) override {
+    calls.push_back((purpose == Purpose::end ? "end " : "pass ") +
+                    std::to_string(number));
+    if (purpose == Purpose::end && habits.dies_of_stop_signals) {
+      end_all(number);
+    }
+  }
+  void kill_all() override {
+    calls.push_back("kill");
+    if (habits.dies_of_kill) {
+      end_all(9);
+    }
+    post_what_is_left();
+  }
+  void end_group(int local_rank) override {
+    calls.push_back("end group " + std::to_string(local_rank));
+  }
+  void release(int local_rank) override {
+    if (unreleased_.erase(local_rank) != 1) {
+      throw std::runtime_error("released twice");
+    }
+    post_what_is_left();
+  }
+  void sweep(Sweep::What what) override {
+    calls.push_back(what == Sweep::What::strays ? "sweep strays" : "sweep all");
+    if (strays_ > 0 && habits.strays_die) {
+      --strays_;  // each ends for itself
+      post_what_is_left();
+    }
+  }
+  WorkersResult finish() override {
+    WorkersResult result{std::move(exits_), {}};
+    exits_.clear();
+    for (const int local_rank : alive_) {
+      result.survivors.push_back({local_rank, 1000 + local_rank});
+    }
+    survivors += static_cast<int>(alive_.size());
+    alive_.clear();
+    unreleased_.clear();
+    is_active_ = false;
+    return result;
+  }
+  int survivors = 0;
+
+  // Status
+  void info(const std::string&) override {}
+  void warn(const std::string& line) override { text += line + "\n"; }
+  void write_report(const std::string& report) override { text += report; }
+  void drain() override {
+    calls.push_back("drain");
+    if (has_reader) {
+      post(OutputDrained{});
+    }
+  }
+
+ private:
+  static std::string name_of(Timer timer) {
+    return std::to_string(static_cast<int>(timer));
+  }
+  static WorkerExit exit_of(int local_rank, ExitStatus status) {
+    WorkerExit exit;
+    exit.rank = exit.local_rank = local_rank;
+    exit.pid = 1000 + local_rank;
+    exit.status = status;
+    exit.asked_by = status.signal;
+    return exit;
+  }
+
+  Timers::Time now() const { return Timers::Time(elapsed); }
+
+  void wait() {
+    if (!script_.empty()) {
+      const auto step = script_.front();
+      script_.pop_front();
+      step();
+      return;
+    }
+    const auto deadline = timers_.next_deadline();
+    if (!deadline) {
+      throw std::runtime_error("the job waits for nothing");
+    }
+    elapsed = std::chrono::duration_cast<std::chrono::milliseconds>(
+        deadline->time_since_epoch());
+    timers_.run_due(*deadline);
+  }
+
+  void end_all(int number) {
+    for (const int local_rank : std::set<int>(alive_)) {
+      exit(local_rank, {.signal = number});
+    }
+  }
+
+  void post_what_is_left() {
+    if (is_active_ && unreleased_.empty()) {
+      post(strays_ > 0 ? Event(ChildrenRemain{}) : Event(AllAreGone{}));
+    }
+  }
+
+  Supervisor* supervisor_ = nullptr;
+  std::deque<std::function<void()>> script_;
+  std::deque<Event> events_;
+  Timers timers_;
+  int generation_ = 0;
+  int restarts_ = 0;
+  bool is_active_ = false;
+  int strays_ = 0;
+  std::set<int> alive_;
+  std::set<int> unreleased_;
+  std::vector<WorkerExit> exits_;
+};
+
+}  // namespace launcher::test

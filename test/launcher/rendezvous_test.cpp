@@ -1,0 +1,157 @@
+#include "launcher/rendezvous/rendezvous.h"
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include "launcher/rendezvous/host_name.h"
+#include "launcher/rendezvous/port.h"
+#include "test/support/catch.h"
+
+using Catch::Contains;
+using namespace launcher;
+
+namespace {
+
+/// A socket as a server's: reusable address, bound, not listening yet.
+Fd bind_to(int port, int reuse = 1) {
+  Fd result(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  ::setsockopt(result.get(), SOL_SOCKET, SO_REUSEADDR, &reuse, sizeof(reuse));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_ANY);
+  address.sin_port = htons(static_cast<in_port_t>(port));
+  if (::bind(result.get(),
+             reinterpret_cast<const sockaddr*>(&address),
+             sizeof(address)) != 0) {
+    result.reset();
+  }
+  return result;
+}
+
+int port_of(const Fd& bound) {
+  sockaddr_in address{};
+  socklen_t size = sizeof(address);
+  REQUIRE(::getsockname(
+              bound.get(), reinterpret_cast<sockaddr*>(&address), &size) == 0);
+  return ntohs(address.sin_port);
+}
+
+/// A rendezvous' answers, as they came.
+struct Answers {
+  std::vector<RendezvousAnswer> all;
+
+  Rendezvous::Handler handler() {
+    return [this](const RendezvousAnswer& answer) { all.push_back(answer); };
+  }
+  /// The only answer since the last call.
+  template <typename Expected>
+  Expected take() {
+    REQUIRE(all.size() == 1);
+    CAPTURE(all.front().index());
+    REQUIRE(std::holds_alternative<Expected>(all.front()));
+    const auto answer = std::get<Expected>(all.front());
+    all.clear();
+    return answer;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a reserved port goes to a store and to nobody else") {
+  const PortReservation reservation(0);
+  std::vector<Fd> others;
+  for (int count = 0; count < 500; ++count) {
+    others.push_back(bind_to(0));
+    REQUIRE(others.back());
+    CHECK(port_of(others.back()) != reservation.port());
+  }
+  CHECK(!bind_to(reservation.port(), /*reuse=*/0));
+  const Fd store = bind_to(reservation.port());
+  REQUIRE(store);
+  CHECK(::listen(store.get(), 1) == 0);
+  // Now that somebody listens there, it is in use.
+  CHECK_THROWS_WITH(
+      PortReservation(reservation.port()),
+      Contains("port " + std::to_string(reservation.port()) + " is in use") &&
+          Contains("--master-port"));
+}
+
+TEST_CASE("one host: every world is formed at once, with a fresh port") {
+  Answers answers;
+  const auto rendezvous = make_local_rendezvous("127.0.0.1", answers.handler());
+  CHECK(answers.all.empty());
+  rendezvous->join({.worker_count = 3});
+  const World first = answers.take<WorldFormed>().world;
+  CHECK(first.host_rank == 0);
+  CHECK(first.host_count == 1);
+  CHECK(first.first_rank == 0);
+  CHECK(first.world_size == 3);
+  CHECK(first.master.host == "127.0.0.1");
+  CHECK(first.master.port > 0);
+  rendezvous->join({.worker_count = 3});
+  CHECK(answers.take<WorldFormed>().world.master.port != first.master.port);
+}
+
+TEST_CASE("worlds are counted, and how many followed a failure") {
+  Answers answers;
+  const auto rendezvous = make_local_rendezvous("127.0.0.1", answers.handler());
+  for (const bool fails : {false, true, true}) {
+    rendezvous->join({});
+    answers.take<WorldFormed>();
+    if (fails) {
+      rendezvous->report(HostFailed{0, {.code = 1}});
+      CHECK(answers.all.empty());
+    }
+  }
+  rendezvous->join({});
+  const World world = answers.take<WorldFormed>().world;
+  CHECK(world.generation == 3);
+  CHECK(world.restarts == 2);
+}
+
+TEST_CASE("a job without messages is closed by its success, left in silence") {
+  Answers answers;
+  const auto rendezvous =
+      make_static_rendezvous({"host0", 29500}, 1, 2, answers.handler());
+  rendezvous->join({});
+  answers.take<WorldFormed>();
+  rendezvous->report(HostSucceeded{});
+  CHECK(answers.take<JobClosed>().exit_code == 0);
+  rendezvous->leave();
+  CHECK(answers.all.empty());
+}
+
+TEST_CASE("static hosts: the endpoint and the place that the user names") {
+  Answers answers;
+  const auto rendezvous =
+      make_static_rendezvous({"host0", 29500}, 2, 3, answers.handler());
+  rendezvous->join({.worker_count = 4});
+  const World world = answers.take<WorldFormed>().world;
+  CHECK(world.host_rank == 2);
+  CHECK(world.host_count == 3);
+  CHECK(world.first_rank == 8);
+  CHECK(world.world_size == 12);
+  CHECK(world.master.host == "host0");
+  CHECK(world.master.port == 29500);
+}
+
+TEST_CASE("a static rendezvous checks the port on its own host only") {
+  const Fd listener = bind_to(0);
+  REQUIRE(::listen(listener.get(), 1) == 0);
+  const Endpoint taken{"host0", port_of(listener)};
+  Answers answers;
+  make_static_rendezvous(taken, 0, 2, answers.handler())->join({});
+  CHECK_THAT(answers.take<RendezvousLost>().text, Contains("is in use"));
+  make_static_rendezvous(taken, 1, 2, answers.handler())->join({});
+  CHECK(answers.take<WorldFormed>().world.master.port == taken.port);
+}
+
+TEST_CASE("host names that do not resolve are an error now") {
+  CHECK_NOTHROW(require_resolvable("127.0.0.1"));
+  CHECK_NOTHROW(require_resolvable("::1"));
+  CHECK_NOTHROW(require_resolvable("localhost"));
+  CHECK_THROWS_WITH(require_resolvable("no-such-host.invalid"),
+                    Contains("host name no-such-host.invalid cannot be "
+                             "resolved") &&
+                        Contains("--master-addr"));
+}
