@@ -18,8 +18,9 @@ namespace {
 void check_refused(const Ddprun::Arguments& arguments,
                    int code,
                    const std::string& text,
-                   const std::map<std::string, std::string>& variables = {}) {
-  const auto result = run_ddprun(arguments, variables);
+                   const std::map<std::string, std::string>& variables = {},
+                   Bound bound = {}) {
+  const auto result = run_ddprun(arguments, variables, "", bound);
   CAPTURE(arguments);
   CHECK(result.code() == code);
   CHECK(result.out.empty());

@@ -1,9 +1,9 @@
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 
 #include <csignal>
-#include <fstream>
 
 #include "launcher/fd.h"
 #include "test/launcher/run_ddprun.h"
@@ -14,6 +14,7 @@ using Catch::Contains;
 using namespace launcher::test;
 using ddp::test::TemporaryFolder;
 using launcher::Fd;
+using namespace std::chrono_literals;
 
 TEST_CASE("the exit code is the failing worker's, the report names it") {
   const int code = GENERATE(1, 2, 32, 127, 255);
@@ -134,9 +135,12 @@ TEST_CASE("the first failure is the kernel's first, however late it is seen") {
   for (const int rank : {2, 0, 1}) {
     const pid_t pid = job.number_after("[" + std::to_string(rank) + "] pid ");
     const Fd process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
-    std::ofstream(folder.path() + "/go" + std::to_string(rank)) << "\n";
+    // Opened for both directions it does not wait for a reader.
+    const Fd go(
+        ::open((folder.path() + "/go" + std::to_string(rank)).c_str(), O_RDWR));
+    REQUIRE(::write(go.get(), "\n", 1) == 1);
     pollfd end{process.get(), POLLIN, 0};
-    REQUIRE(::poll(&end, 1, 60'000) == 1);
+    REQUIRE(::poll(&end, 1, 20'000) == 1);
   }
   job.signal(SIGCONT);
   const auto result = job.finish();
@@ -207,6 +211,39 @@ TEST_CASE("what workers leave behind does not outlive the job nor hold it up") {
   if (code == "0") {
     CHECK(result.lines_of("[1] ") == std::vector<std::string>{"ready"});
   }
+}
+
+TEST_CASE("a dead child of a worker does not hold up the end") {
+  // The child dies first; its parent becomes another program, which does not
+  // wait for it: both come to ddprun at once when that one ends.
+  const auto result =
+      run_ddprun({"sh", "-c", "true & exec sleep 0.2"}, {}, "", Bound(5s));
+  CHECK(result.code() == 0);
+  CHECK(!result.left_something);
+}
+
+TEST_CASE("a worker that forks and dies is restarted") {
+  const auto result =
+      run_ddprun({"--max-restarts=1",
+                  "sh",
+                  "-c",
+                  "if [ $TORCHELASTIC_RESTART_COUNT = 1 ]; then "
+                  "exit 0; fi; true & exec timeout 0.2 sleep 9"},
+                 {},
+                 "",
+                 Bound(5s));
+  CHECK(result.code() == 0);
+  CHECK_THAT(result.err, Contains("rank 0 failed first: exit code 124"));
+  CHECK_THAT(result.err, Contains("restart 1 of 1"));
+  CHECK(!result.left_something);
+}
+
+TEST_CASE("a run that takes too long is named") {
+  const int line = __LINE__ + 1;
+  Ddprun job({"sleep", "100"}, {}, "", Bound(0s));
+  CHECK_THROWS_WITH(job.finish(),
+                    Contains("ddprun_failure_test.cpp:" + std::to_string(line) +
+                             ": ddprun took longer than 0 s"));
 }
 
 TEST_CASE("the grace period is for the whole process group") {

@@ -5,6 +5,7 @@
 #include "launcher/output/console.h"
 #include "launcher/output/line_splitter.h"
 #include "launcher/output/worker_output.h"
+#include "test/launcher/bound_loop.h"
 #include "test/support/catch.h"
 
 using namespace launcher;
@@ -98,6 +99,7 @@ TEST_CASE("random bytes in random pieces: nothing is lost or added") {
 
 TEST_CASE("a console that nobody reads holds back, then gives all") {
   EventLoop loop;
+  test::bound(loop);
   Pipe pipe = make_pipe();
   Console console(pipe.write.get(), loop);
   std::string expected;
@@ -122,6 +124,7 @@ TEST_CASE("a console that nobody reads holds back, then gives all") {
 TEST_CASE("a console whose reader is gone drops what comes") {
   ::signal(SIGPIPE, SIG_IGN);
   EventLoop loop;
+  test::bound(loop);
   Pipe pipe = make_pipe();
   Console console(pipe.write.get(), loop);
   pipe.read.reset();
@@ -133,6 +136,7 @@ TEST_CASE("a console whose reader is gone drops what comes") {
 
 TEST_CASE("a congested console stops the reading, not the loop") {
   EventLoop loop;
+  test::bound(loop);
   Pipe out = make_pipe();
   Console console(out.write.get(), loop);
   WorkerOutput output(loop);

@@ -1,11 +1,12 @@
 #include "test/launcher/run_ddprun.h"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <sys/inotify.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <filesystem>
 #include <sstream>
@@ -14,7 +15,13 @@
 namespace launcher::test {
 namespace {
 
-constexpr int kHangMs = 60'000;
+// For what is left of a job once ddprun has ended: it should be nothing.
+constexpr int kTimeToDieMs = 20'000;
+
+std::string tail_of(const std::string& text) {
+  constexpr size_t kMost = 500;
+  return "\"" + text.substr(text.size() - std::min(text.size(), kMost)) + "\"";
+}
 
 int count_of(const std::string& text, const std::string& part) {
   int count = 0;
@@ -72,7 +79,9 @@ std::vector<std::string> Result::lines_of(const std::string& prefix) const {
 
 Ddprun::Ddprun(const Arguments& arguments,
                const std::map<std::string, std::string>& variables,
-               const std::string& input) {
+               const std::string& input,
+               Bound bound)
+    : bound_(bound), deadline_(std::chrono::steady_clock::now() + bound.time) {
   Pipe in = make_input(input);
   Pipe out = make_pipe();
   Pipe err = make_pipe();
@@ -85,6 +94,8 @@ Ddprun::Ddprun(const Arguments& arguments,
     ::fcntl(life.write.get(), F_SETFD, 0);  // inherited by the whole job
     exec_ddprun(arguments, variables, temporary_.path());
   }
+  process_.reset(check(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)),
+                       "pidfd_open"));
   in_ = std::move(in.write);
   out_.fd = std::move(out.read);
   err_.fd = std::move(err.read);
@@ -98,13 +109,29 @@ Ddprun::~Ddprun() {
   }
 }
 
-/// False at the end of the stream.
-bool Ddprun::read_some(Stream& stream) {
-  char buffer[64 * 1024];
-  pollfd ready{stream.fd.get(), POLLIN, 0};
-  if (::poll(&ready, 1, kHangMs) == 0) {
-    throw std::runtime_error("nothing came for a minute after: " + stream.text);
+void Ddprun::wait_for(std::span<pollfd> any, const std::string& what) const {
+  using namespace std::chrono;
+  using namespace std::chrono_literals;
+  const auto left = ceil<milliseconds>(deadline_ - steady_clock::now());
+  const int timeout_ms = static_cast<int>(std::max(left, 0ms).count());
+  const int ready = retry_interrupted(
+      [&] { return ::poll(any.data(), any.size(), timeout_ms); });
+  if (ready > 0) {
+    return;
   }
+  throw std::runtime_error(
+      std::string(bound_.place.file_name()) + ":" +
+      std::to_string(bound_.place.line()) + ": ddprun took longer than " +
+      std::to_string(bound_.time.count()) + " s, waiting for " + what +
+      "; stdout ends with: " + tail_of(out_.text) +
+      "; stderr ends with: " + tail_of(err_.text));
+}
+
+/// False at the end of the stream.
+bool Ddprun::read_some(Stream& stream) const {
+  char buffer[64 * 1024];
+  pollfd ready[] = {{stream.fd.get(), POLLIN, 0}};
+  wait_for(ready, "output");
   const ssize_t size = retry_interrupted(
       [&] { return ::read(stream.fd.get(), buffer, sizeof(buffer)); });
   if (size > 0) {
@@ -113,7 +140,7 @@ bool Ddprun::read_some(Stream& stream) {
   return size > 0;
 }
 
-void Ddprun::await(Stream& stream, const std::string& text, int count) {
+void Ddprun::await(Stream& stream, const std::string& text, int count) const {
   while (count_of(stream.text, text) < count) {
     if (!read_some(stream)) {
       throw std::runtime_error("\"" + text + "\" never came: " + stream.text);
@@ -142,9 +169,7 @@ Result Ddprun::finish() {
   bool open = true;
   while (open) {
     pollfd ready[] = {{out_.fd.get(), POLLIN, 0}, {err_.fd.get(), POLLIN, 0}};
-    if (::poll(ready, 2, kHangMs) == 0) {
-      throw std::runtime_error("ddprun hangs: " + err_.text);
-    }
+    wait_for(ready, "the end of its output");
     open = false;
     for (Stream* stream : {&out_, &err_}) {
       const pollfd& state = ready[stream == &out_ ? 0 : 1];
@@ -154,6 +179,8 @@ Result Ddprun::finish() {
       open = open || stream->fd;
     }
   }
+  pollfd ended[] = {{process_.get(), POLLIN, 0}};
+  wait_for(ended, "its end");
   siginfo_t info{};
   ::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED);
   pid_ = -1;
@@ -163,7 +190,7 @@ Result Ddprun::finish() {
   result.out = out_.text;
   result.err = err_.text;
   pollfd end{life_.fd.get(), POLLIN, 0};
-  result.left_something = ::poll(&end, 1, kHangMs) == 0;
+  result.left_something = ::poll(&end, 1, kTimeToDieMs) == 0;
   return result;
 }
 
@@ -175,7 +202,7 @@ bool Ddprun::left_files() const {
       "inotify_add_watch");
   while (!std::filesystem::is_empty(temporary_.path())) {
     pollfd ready{changes.get(), POLLIN, 0};
-    if (::poll(&ready, 1, kHangMs) == 0) {
+    if (::poll(&ready, 1, kTimeToDieMs) == 0) {
       return true;
     }
     char events[4096];
@@ -187,8 +214,9 @@ bool Ddprun::left_files() const {
 
 Result run_ddprun(const Ddprun::Arguments& arguments,
                   const std::map<std::string, std::string>& variables,
-                  const std::string& input) {
-  return Ddprun(arguments, variables, input).finish();
+                  const std::string& input,
+                  Bound bound) {
+  return Ddprun(arguments, variables, input, bound).finish();
 }
 
 }  // namespace launcher::test

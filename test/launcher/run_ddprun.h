@@ -1,8 +1,12 @@
 #pragma once
 
+#include <poll.h>
 #include <sys/types.h>
 
+#include <chrono>
 #include <map>
+#include <source_location>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -30,18 +34,31 @@ struct Result {
   std::vector<std::string> lines_of(const std::string& prefix) const;
 };
 
+/// How long a run of ddprun may take, and whose it is. Normal is a fraction of
+/// a second; the bound is below the grace period of 30 s, whose passing
+/// unnoticed would be a defect.
+struct Bound {
+  Bound(std::chrono::seconds bound_time = std::chrono::seconds(20),
+        std::source_location bound_place = std::source_location::current())
+      : time(bound_time), place(bound_place) {}
+
+  std::chrono::seconds time;
+  std::source_location place;  ///< in the test
+};
+
 /// The real ddprun as a child of the test.
 ///
 /// Every process of the job inherits the write end of a pipe: when it has
-/// ended, nobody is left. All waiting is for such events; a test that would
-/// hang fails after a minute.
+/// ended, nobody is left. All waiting is for such events, and bounded: a run
+/// that takes too long throws an error that names its place in the test.
 class Ddprun {
  public:
   using Arguments = std::vector<std::string>;
 
   explicit Ddprun(const Arguments& arguments,
                   const std::map<std::string, std::string>& variables = {},
-                  const std::string& input = "");
+                  const std::string& input = "",
+                  Bound bound = {});
   ~Ddprun();
   Ddprun(const Ddprun&) = delete;
   Ddprun& operator=(const Ddprun&) = delete;
@@ -73,11 +90,16 @@ class Ddprun {
     std::string text;
   };
 
-  static void await(Stream& stream, const std::string& text, int count);
-  static bool read_some(Stream& stream);
+  void await(Stream& stream, const std::string& text, int count) const;
+  bool read_some(Stream& stream) const;
+  /// Waits for one of them until the bound of the run.
+  void wait_for(std::span<pollfd> any, const std::string& what) const;
 
+  Bound bound_;
+  std::chrono::steady_clock::time_point deadline_;
   ddp::test::TemporaryFolder temporary_;
   pid_t pid_ = -1;
+  Fd process_;
   Fd in_;
   Stream out_;
   Stream err_;
@@ -87,6 +109,7 @@ class Ddprun {
 /// Starts ddprun and waits for its end.
 Result run_ddprun(const Ddprun::Arguments& arguments,
                   const std::map<std::string, std::string>& variables = {},
-                  const std::string& input = "");
+                  const std::string& input = "",
+                  Bound bound = {});
 
 }  // namespace launcher::test

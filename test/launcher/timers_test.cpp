@@ -1,6 +1,7 @@
 #include "launcher/timers.h"
 
 #include "launcher/event_loop.h"
+#include "test/launcher/bound_loop.h"
 #include "test/support/catch.h"
 
 using namespace launcher;
@@ -92,6 +93,7 @@ TEST_CASE("a handler may set and disarm timers") {
 
 TEST_CASE("the loop wakes for each of its timers") {
   EventLoop loop;
+  test::bound(loop);
   Names due;
   int rounds_ended = 0;
   const auto token = loop.watch_rounds([&] { ++rounds_ended; });
