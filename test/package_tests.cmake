@@ -1,11 +1,13 @@
 # The package as its users see it: each test configures and builds test/package
-# from nothing, in one of the ways to take ddp. Without optimization, and with
-# each library as one file: what is looked for is in headers, flags and links.
+# from nothing, in one of the ways to take ddp. Without optimization, and in
+# batches: what is looked for is in headers, flags and links.
 set(_ddp_prefix "${CMAKE_CURRENT_BINARY_DIR}/package/prefix")
 set(_ddp_consumer_options
     -DCMAKE_BUILD_TYPE= "-DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER}"
     "-DTorch_DIR=${Torch_DIR}" "-DDDP_HEADERS_DIR=${DDP_HEADERS_DIR}"
-    "-DDDP_SOURCE_DIR=${PROJECT_SOURCE_DIR}")
+    "-DDDP_SOURCE_DIR=${PROJECT_SOURCE_DIR}"
+    # The other core is for the tests beside them.
+    -DCMAKE_JOB_POOLS=one=1 -DCMAKE_JOB_POOL_COMPILE=one)
 
 function(ddp_add_package_test from)
   add_test(
@@ -26,8 +28,7 @@ set_tests_properties(package_prefix PROPERTIES FIXTURES_SETUP ddp_prefix)
 
 ddp_add_package_test(install "-DCMAKE_PREFIX_PATH=${_ddp_prefix}")
 set_tests_properties(package_install PROPERTIES FIXTURES_REQUIRED ddp_prefix)
-ddp_add_package_test(folder -DDDP_PRECOMPILED_HEADER=OFF -DDDP_UNITY_BUILD=ON
-                     -DCMAKE_UNITY_BUILD_BATCH_SIZE=0)
+ddp_add_package_test(folder -DDDP_UNITY_BUILD=ON)
 
 # FetchContent adds the same folder: that it configures is enough.
 add_test(
@@ -37,11 +38,9 @@ add_test(
     "${CMAKE_CURRENT_BINARY_DIR}/package/fetch" -G "${CMAKE_GENERATOR}"
     ${_ddp_consumer_options} -DDDP_FROM=fetch)
 
-# The other core is for the tests beside them.
 set_tests_properties(
   package_prefix package_install package_folder package_fetch
-  PROPERTIES LABELS package TIMEOUT 1200 ENVIRONMENT
-             CMAKE_BUILD_PARALLEL_LEVEL=1)
+  PROPERTIES LABELS package TIMEOUT 1200)
 set_tests_properties(package_folder PROPERTIES COST 60)
 if(DDP_CCACHE)
   set_property(

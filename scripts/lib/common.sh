@@ -39,3 +39,19 @@ with_lock() {
     "$@"
   ) 9>"$lock"
 }
+
+# downloading COMMAND ...: runs it; its seconds go into the file that
+# ./scripts/test counts downloads in.
+downloading() {
+  local start="$SECONDS" status=0
+  "$@" || status=$?
+  [ -z "${DDP_DOWNLOADS:-}" ] ||
+    printf '%s\n' "$((SECONDS - start))" >>"$DDP_DOWNLOADS"
+  return "$status"
+}
+
+# The C++ files of the project; a tarball has no git.
+sources() {
+  git ls-files '*.cpp' '*.h' 2>/dev/null ||
+    find ddp dp launcher samples test -name '*.cpp' -o -name '*.h'
+}

@@ -36,6 +36,17 @@ own_libtorch() {
   return 1
 }
 
+# install_wheels VENV REQUIREMENT ...: downloads first, so that it is counted.
+install_wheels() {
+  local venv="$1" wheels="$1/wheels"
+  shift
+  downloading "$venv/bin/pip" download --quiet --disable-pip-version-check \
+    --no-cache-dir --dest "$wheels" "$@"
+  "$venv/bin/pip" install --quiet --disable-pip-version-check --no-index \
+    --find-links "$wheels" "$@"
+  rm -rf "$wheels"
+}
+
 install_venv() {
   local done_mark="$DDP_VENV/.torch-$TORCH_VERSION"
   if [ -e "$done_mark" ]; then
@@ -46,8 +57,7 @@ install_venv() {
   # Without the mark whatever is there is half an installation.
   rm -rf "$DDP_VENV"
   python3 -m venv "$DDP_VENV"
-  "$DDP_VENV/bin/pip" install --quiet --disable-pip-version-check \
-    --no-cache-dir "torch==$TORCH_VERSION" numpy
+  install_wheels "$DDP_VENV" "torch==$TORCH_VERSION" numpy
   touch "$done_mark"
 }
 

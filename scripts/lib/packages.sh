@@ -1,29 +1,41 @@
-# Sourced by setup: Debian's and Ubuntu's packages.
+# Sourced by the scripts: Debian's and Ubuntu's packages.
 
 DDP_PACKAGES=(g++ cmake ninja-build ccache python3 python3-venv catch2
   libspdlog-dev libcli11-dev libgloo-dev nlohmann-json3-dev zlib1g-dev)
 
+# missing_packages PACKAGE ...: prints those that are not installed.
 missing_packages() {
   local package
-  for package in "${DDP_PACKAGES[@]}"; do
+  for package in "$@"; do
     dpkg-query -W -f '${Status}' "$package" 2>/dev/null |
       grep -q 'ok installed' || printf '%s\n' "$package"
   done
 }
 
+# install_packages [PACKAGE ...]: those that all else needs unless given.
 install_packages() {
+  [ $# -gt 0 ] || set -- "${DDP_PACKAGES[@]}"
   if ! command -v apt-get >/dev/null; then
     say "no apt-get: CMake >= 3.22, Ninja, a C++20 compiler and python3 are expected on PATH; header packages come by FetchContent"
     return
   fi
   local missing
-  mapfile -t missing < <(missing_packages)
+  mapfile -t missing < <(missing_packages "$@")
   if [ "${#missing[@]}" -eq 0 ]; then
     say "packages: all there"
     return
   fi
   say "packages: installing ${missing[*]} by apt-get into the system"
-  as_root env DEBIAN_FRONTEND=noninteractive apt-get update -qq
-  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq \
-    --no-install-recommends "${missing[@]}" >/dev/null
+  local install=(as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y
+    -qq --no-install-recommends)
+  downloading as_root env DEBIAN_FRONTEND=noninteractive apt-get update -qq
+  downloading "${install[@]}" --download-only "${missing[@]}" >/dev/null
+  "${install[@]}" "${missing[@]}" >/dev/null
+}
+
+# tool_of_llvm NAME: installs clang-format or clang-tidy where it is missing and
+# prints its command. Version 14: another one formats and finds otherwise.
+tool_of_llvm() {
+  command -v "$1-14" >/dev/null || install_packages "$1-14" >&2
+  command -v "$1-14" || die "expected $1-14 on PATH, but it is not there: install it"
 }

@@ -1,0 +1,42 @@
+# Sourced by try: a LibTorch without CUDA, which PyPI has for macOS alone. Its
+# headers and CMake files are put beside the CPU libraries of the Linux wheel of
+# the same version and commit: compiling and linking see what a build without
+# CUDA has, and no library of CUDA is named.
+
+DDP_CPU_LIBTORCH="$DDP_CACHE/torch-cpu-$TORCH_VERSION"
+
+download_macos_wheel() {
+  downloading "$DDP_VENV/bin/pip" download --quiet --disable-pip-version-check \
+    --no-cache-dir --no-deps --only-binary=:all: --platform macosx_11_0_arm64 \
+    --dest "$1" "torch==$TORCH_VERSION"
+}
+
+install_cpu_libtorch() {
+  local linux partial="$DDP_CPU_LIBTORCH.partial" library
+  if [ -e "$DDP_CPU_LIBTORCH" ]; then
+    say "LibTorch without CUDA: $TORCH_VERSION is in $DDP_CPU_LIBTORCH"
+    return
+  fi
+  [ -x "$DDP_VENV/bin/pip" ] || install_venv
+  linux="$(torch_of_python "$DDP_VENV/bin/python3")"
+  say "LibTorch without CUDA: making $TORCH_VERSION in $DDP_CPU_LIBTORCH"
+  rm -rf "$partial"
+  mkdir -p "$partial/wheel" "$partial/lib"
+  download_macos_wheel "$partial/wheel"
+  python3 -m zipfile -e "$partial"/wheel/*.whl "$partial/wheel"
+  [ "$(sed -n 's/^git_version = //p' "$partial/wheel/torch/version.py")" = \
+    "$(sed -n 's/^git_version = //p' "$linux/version.py")" ] ||
+    die "expected both wheels of torch $TORCH_VERSION to be of one commit, but they are not"
+  mv "$partial/wheel/torch/include" "$partial/wheel/torch/share" "$partial"
+  sed -i 's/\.dylib/.so/g; s|@rpath/||g' \
+    "$partial/share/cmake/Caffe2/Caffe2Targets-release.cmake"
+  for library in libc10.so libtorch_cpu.so; do
+    ln -s "$linux/lib/$library" "$partial/lib/"
+  done
+  # The wheel's own needs libtorch_cuda.so.
+  "${CXX:-c++}" -shared -x c++ /dev/null -o "$partial/lib/libtorch.so" \
+    -Wl,-soname,libtorch.so -Wl,--no-as-needed -Wl,-rpath,"$linux/lib" \
+    -L"$linux/lib" -ltorch_cpu -lc10
+  rm -rf "$partial/wheel"
+  mv "$partial" "$DDP_CPU_LIBTORCH"
+}
