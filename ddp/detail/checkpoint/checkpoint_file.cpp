@@ -40,10 +40,10 @@ std::optional<int64_t> optional_integer(const DictReader& saved,
                               : std::nullopt;
 }
 
-CheckpointContent check(const TorchFile& file,
-                        const CheckpointParts& parts,
-                        size_t rank,
-                        size_t world_size) {
+CheckpointContent checked_content(const TorchFile& file,
+                                  const CheckpointParts& parts,
+                                  size_t rank,
+                                  size_t world_size) {
   const DictReader saved(file.value, "checkpoint");
   const auto version = optional_integer(saved, "format_version");
   TORCH_CHECK(version.value_or(0) <= kFormatVersion,
@@ -108,8 +108,9 @@ CheckpointContent read_checkpoint(const std::string& path,
                                   size_t rank,
                                   size_t world_size) {
   const auto file = read_torch_file(path);
-  return explain("Cannot load " + path,
-                 [&] { return check(file, parts, rank, world_size); });
+  return explain("Cannot load " + path, [&] {
+    return checked_content(file, parts, rank, world_size);
+  });
 }
 
 void apply(CheckpointContent content, const CheckpointParts& parts) {
