@@ -14,10 +14,6 @@ constexpr std::chrono::milliseconds kLeastTimeToDie{5'000};
 // The reader may take its time, but not for ever once ddprun was asked to end.
 constexpr std::chrono::milliseconds kTimeToDrain{1'000};
 
-bool is_from_keyboard(int number) {
-  return number == SIGINT || number == SIGQUIT;
-}
-
 constexpr auto kIgnore = [](const auto&) { return Actions{}; };
 
 Actions operator+(Actions first, Actions second) {
@@ -27,9 +23,14 @@ Actions operator+(Actions first, Actions second) {
 
 }  // namespace
 
-Policy::Policy(Options options) : options_(std::move(options)) {}
+Policy::Policy(Options options)
+    : options_(std::move(options)), stop_signals_(options_.stop_signals) {}
 
 Actions Policy::on(const Event& event) {
+  if (std::holds_alternative<RendezvousLost>(event) ||
+      std::holds_alternative<JobClosed>(event)) {
+    is_member_ = false;
+  }
   switch (phase_) {
     case Phase::joining:
       return on_joining(event);
@@ -72,20 +73,15 @@ Actions Policy::on_waiting(const Event& event) {
 }
 
 Actions Policy::on_without_workers(const Event& event) {
-  return std::visit(Overloaded{[this](const SignalReceived& signal) {
-                                 return asks_to_end(signal) ? end_job(signal)
+  return std::visit(
+      Overloaded{[this](const SignalReceived& signal) {
+                   return stop_signals_.take(signal.number) ? end_job(signal)
                                                             : Actions{};
-                               },
-                               [this](const RendezvousLost& lost) {
-                                 is_member_ = false;
-                                 return end_job(lost);
-                               },
-                               [this](const JobClosed& closed) {
-                                 is_member_ = false;
-                                 return end_job(closed);
-                               },
-                               kIgnore},
-                    event);
+                 },
+                 [this](const RendezvousLost& lost) { return end_job(lost); },
+                 [this](const JobClosed& closed) { return end_job(closed); },
+                 kIgnore},
+      event);
 }
 
 Actions Policy::on_running(const Event& event) {
@@ -95,8 +91,9 @@ Actions Policy::on_running(const Event& event) {
             return on_exit_while_running(exit);
           },
           [this](const SignalReceived& signal) {
-            return asks_to_end(signal) ? leave() + stop(signal, signal.number)
-                                       : Actions{PassOn{signal.number}};
+            return stop_signals_.take(signal.number)
+                       ? leave() + stop(signal, signal.number)
+                       : Actions{PassOn{signal.number}};
           },
           [this](const StartFailed& failed) {
             alive_ = 0;
@@ -104,14 +101,8 @@ Actions Policy::on_running(const Event& event) {
             return kill();
           },
           [this](const WorldBroken& broken) { return stop(broken, SIGTERM); },
-          [this](const RendezvousLost& lost) {
-            is_member_ = false;
-            return stop(lost, SIGTERM);
-          },
-          [this](const JobClosed& closed) {
-            is_member_ = false;
-            return stop(closed, SIGTERM);
-          },
+          [this](const RendezvousLost& lost) { return stop(lost, SIGTERM); },
+          [this](const JobClosed& closed) { return stop(closed, SIGTERM); },
           kIgnore},
       event);
 }
@@ -146,13 +137,13 @@ Actions Policy::on_stopping(const Event& event) {
 }
 
 Actions Policy::on_signal_while_stopping(const SignalReceived& signal) {
-  if (!asks_to_end(signal)) {
+  if (!stop_signals_.take(signal.number)) {
     return {PassOn{signal.number}};
   }
   if (std::holds_alternative<WorldBroken>(cause_)) {
     cause_ = signal;
   }
-  return leave() + (keyboard_signals_ > 1
+  return leave() + (stop_signals_.are_impatient()
                         ? Actions{DisarmTimer{Timer::grace}} + kill()
                         : Actions{StopWorkers{signal.number}});
 }
@@ -161,8 +152,9 @@ Actions Policy::on_killing(const Event& event) {
   return std::visit(
       Overloaded{
           [this](const SignalReceived& signal) {
-            return asks_to_end(signal) ? leave()
-                                       : Actions{PassOn{signal.number}};
+            return stop_signals_.take(signal.number)
+                       ? leave()
+                       : Actions{PassOn{signal.number}};
           },
           // What even SIGKILL does not end is reported, and not started again.
           [this](const TimerFired& fired) {
@@ -180,12 +172,10 @@ Actions Policy::on_killing(const Event& event) {
 
 Actions Policy::on_while_ending(const Event& event) {
   // A broken world alone ends no job, and success is of the whole job.
-  const auto lose = [this](const Cause& end) {
-    is_member_ = false;
-    if (std::holds_alternative<std::monostate>(cause_) ||
-        std::holds_alternative<WorldBroken>(cause_)) {
-      cause_ = end;
-    }
+  const bool may_be_decided = std::holds_alternative<std::monostate>(cause_) ||
+                              std::holds_alternative<WorldBroken>(cause_);
+  const auto decide = [&](const Cause& end) {
+    cause_ = may_be_decided ? end : cause_;
     return Actions{};
   };
   return std::visit(
@@ -193,27 +183,21 @@ Actions Policy::on_while_ending(const Event& event) {
                    --alive_;
                    return Actions{};
                  },
-                 [&](const RendezvousLost& lost) { return lose(lost); },
-                 [&](const JobClosed& closed) { return lose(closed); },
+                 [&](const RendezvousLost& lost) { return decide(lost); },
+                 [&](const JobClosed& closed) { return decide(closed); },
                  kIgnore},
       event);
 }
 
 Actions Policy::on_draining(const Event& event) {
-  const auto done = [this] {
+  const auto* fired = std::get_if<TimerFired>(&event);
+  const auto* signal = std::get_if<SignalReceived>(&event);
+  if (std::holds_alternative<OutputDrained>(event) ||
+      (fired != nullptr && fired->timer == Timer::drain) ||
+      (signal != nullptr && stop_signals_.take(signal->number))) {
     phase_ = Phase::done;
-    return Actions{};
-  };
-  return std::visit(
-      Overloaded{[&](const OutputDrained&) { return done(); },
-                 [&](const TimerFired& fired) {
-                   return fired.timer == Timer::drain ? done() : Actions{};
-                 },
-                 [&](const SignalReceived& signal) {
-                   return asks_to_end(signal) ? done() : Actions{};
-                 },
-                 kIgnore},
-      event);
+  }
+  return {};
 }
 
 Actions Policy::stop(const Cause& cause, int number) {
@@ -248,7 +232,7 @@ Actions Policy::join_again() {
 Actions Policy::end_job(const Cause& cause) {
   phase_ = Phase::draining;
   Actions actions = leave() + Actions{WriteReport{cause}};
-  if (stop_signals_ > 0) {
+  if (stop_signals_.have_come()) {
     actions.push_back(ArmTimer{Timer::drain, kTimeToDrain});
   }
   actions.push_back(DrainOutput{});
@@ -263,16 +247,6 @@ bool Policy::may_join_again() const {
   const bool failed = std::holds_alternative<WorkerExited>(cause_);
   return is_member_ && (std::holds_alternative<WorldBroken>(cause_) ||
                         (failed && world_.restarts < options_.max_restarts));
-}
-
-bool Policy::asks_to_end(const SignalReceived& signal) {
-  const auto& known = options_.stop_signals;
-  if (std::find(known.begin(), known.end(), signal.number) == known.end()) {
-    return false;
-  }
-  ++stop_signals_;
-  keyboard_signals_ += is_from_keyboard(signal.number) ? 1 : 0;
-  return true;
 }
 
 }  // namespace launcher

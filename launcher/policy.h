@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "launcher/event.h"
+#include "launcher/stop_signals.h"
 
 namespace launcher {
 
@@ -141,8 +142,6 @@ class Policy {
   Actions end_job(const Cause& cause);
   Actions leave();
   bool may_join_again() const;
-  /// A stop signal, which is noted.
-  bool asks_to_end(const SignalReceived& signal);
 
   Options options_;
   Phase phase_ = Phase::joining;
@@ -150,8 +149,7 @@ class Policy {
   Cause cause_;
   int alive_ = 0;
   bool is_member_ = true;  // of the rendezvous: may join again
-  int stop_signals_ = 0;
-  int keyboard_signals_ = 0;
+  StopSignals stop_signals_;
 };
 
 }  // namespace launcher

@@ -1,0 +1,21 @@
+#include "launcher/stop_signals.h"
+
+#include <algorithm>
+#include <csignal>
+#include <utility>
+
+namespace launcher {
+
+StopSignals::StopSignals(std::vector<int> numbers)
+    : numbers_(std::move(numbers)) {}
+
+bool StopSignals::take(int number) {
+  if (std::find(numbers_.begin(), numbers_.end(), number) == numbers_.end()) {
+    return false;
+  }
+  ++count_;
+  keyboard_count_ += number == SIGINT || number == SIGQUIT ? 1 : 0;
+  return true;
+}
+
+}  // namespace launcher
