@@ -31,13 +31,13 @@ int print(const std::string& text) {
 }
 
 int run(int argc, char** argv) {
-  const auto parsed = parse_options({argv + 1, argv + argc});
+  const Environment environment = current_environment();
+  const auto parsed = parse_options({argv + 1, argv + argc}, environment);
   if (const auto* information = std::get_if<Information>(&parsed)) {
     return print(information->text);
   }
   const auto& options = std::get<LaunchOptions>(parsed);
-  const Job job =
-      make_job(options, probe_host(), current_environment(), make_run_id());
+  const Job job = make_job(options, probe_host(), environment, make_run_id());
   return options.dry_run ? print(dry_run(job)) : launch(job);
 }
 

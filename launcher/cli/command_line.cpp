@@ -64,30 +64,47 @@ std::string variable(const std::string& name) {
   return result;
 }
 
-CLI::Option* add_value(CLI::App& app,
-                       const std::string& name,
-                       const std::string& type,
-                       const std::string& help,
-                       const CommandLine::Setter& set,
-                       const std::string& short_name) {
-  const auto checked = [name, set](const std::string& text) {
-    try {
-      set(text);
-    } catch (const std::invalid_argument& error) {
-      throw UsageError("--" + name + ": " + error.what());
-    }
-  };
-  return app
-      .add_option_function<std::string>(
-          spellings(name, short_name), checked, help)
-      ->envname(variable(name))
-      ->type_name(type);
-}
+/// An option whose default an environment variable gives.
+struct Default {
+  CLI::Option* option;
+  std::string variable;
+  CommandLine::Setter set;
+};
 
 }  // namespace
 
 struct CommandLine::Impl {
   CLI::App app;
+  std::vector<Default> defaults;
+
+  CLI::Option* add_value(const std::string& name,
+                         const std::string& type,
+                         const std::string& help,
+                         const Setter& set,
+                         const std::string& short_name) {
+    const auto checked = [name, set](const std::string& text) {
+      try {
+        set(text);
+      } catch (const std::invalid_argument& error) {
+        throw UsageError("--" + name + ": " + error.what());
+      }
+    };
+    CLI::Option* option = app.add_option_function<std::string>(
+        spellings(name, short_name), checked, help);
+    option->type_name(type);
+    defaults.push_back({option, variable(name), checked});
+    return option;
+  }
+
+  /// The parsing library would ask getenv().
+  void take_defaults(const Environment& environment) const {
+    for (const Default& entry : defaults) {
+      const std::string* text = find_variable(environment, entry.variable);
+      if (text != nullptr && !text->empty() && entry.option->count() == 0) {
+        entry.set(*text);
+      }
+    }
+  }
 };
 
 CommandLine::CommandLine() : impl_(std::make_unique<Impl>()) {
@@ -109,7 +126,7 @@ void CommandLine::value(const std::string& name,
                         const std::string& help,
                         const Setter& set,
                         const std::string& short_name) {
-  add_value(impl_->app, name, type, help, set, short_name)
+  impl_->add_value(name, type, help, set, short_name)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
 }
 
@@ -117,7 +134,7 @@ void CommandLine::values(const std::string& name,
                          const std::string& type,
                          const std::string& help,
                          const Setter& add) {
-  add_value(impl_->app, name, type, help, add, "")
+  impl_->add_value(name, type, help, add, "")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->trigger_on_parse()
       ->allow_extra_args(false);
@@ -127,24 +144,26 @@ void CommandLine::toggle(const std::string& name,
                          const std::string& help,
                          const std::function<void()>& set,
                          const std::string& short_name) {
-  impl_->app
-      .add_flag_function(
-          spellings(name, short_name),
-          [set](int64_t count) {
-            if (count > 0) {
-              set();
-            }
-          },
-          help)
-      ->envname(variable(name));
+  const auto set_if = [set](int64_t count) {
+    if (count > 0) {
+      set();
+    }
+  };
+  CLI::Option* option =
+      impl_->app.add_flag_function(spellings(name, short_name), set_if, help);
+  impl_->defaults.push_back(
+      {option, variable(name), [set_if](const std::string& text) {
+         set_if(CLI::detail::to_flag_value(text));
+       }});
 }
 
 std::variant<std::vector<std::string>, Information> CommandLine::parse(
-    std::vector<std::string> arguments) {
+    std::vector<std::string> arguments, const Environment& environment) {
   CLI::App& app = impl_->app;
   std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants a vector
   try {
     app.parse(arguments);
+    impl_->take_defaults(environment);
   } catch (const CLI::CallForHelp&) {
     return Information{app.help()};
   } catch (const CLI::CallForVersion& version) {

@@ -7,6 +7,8 @@
 #include <variant>
 #include <vector>
 
+#include "launcher/environment.h"
+
 namespace launcher {
 
 /// --help or --version: text for stdout, and nothing to launch.
@@ -51,9 +53,10 @@ class CommandLine {
   /// from the first argument on that is no option of ours.
   ///
   /// @param arguments without the program's name
+  /// @param environment with the defaults of options that are not given
   /// @throws UsageError with one line that names the option
   std::variant<std::vector<std::string>, Information> parse(
-      std::vector<std::string> arguments);
+      std::vector<std::string> arguments, const Environment& environment);
 
  private:
   struct Impl;

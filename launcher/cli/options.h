@@ -21,7 +21,7 @@ enum class ProgramKind {
 };
 
 /// ddprun's command line, parsed and checked value by value. What depends on
-/// the machine is resolved later (see job.h).
+/// the machine is resolved later (see Job in plan.h).
 struct LaunchOptions {
   std::optional<WorkerCount> worker_count;  ///< else the number of --gpus, or 1
   int host_count = 1;
@@ -47,14 +47,15 @@ struct LaunchOptions {
 /// environment variable PET_<NAME> (as with torchrun), else its default.
 ///
 /// @param arguments without the program's name
+/// @param environment with the PET_ variables
 /// @throws UsageError with one line that names the option
 ///
 /// Example:
 /// @code
-///   auto parsed = parse_options({"--nproc-per-node=4", "./train", "--lr=1"});
-///   std::get<LaunchOptions>(parsed).program;  // {"./train", "--lr=1"}
+///   auto parsed = parse_options({"--nproc-per-node=4", "./train", "--lr=1"},
+///   {}); std::get<LaunchOptions>(parsed).program;  // {"./train", "--lr=1"}
 /// @endcode
 std::variant<LaunchOptions, Information> parse_options(
-    std::vector<std::string> arguments);
+    std::vector<std::string> arguments, const Environment& environment);
 
 }  // namespace launcher

@@ -1,12 +1,12 @@
 #include "launcher/cli/options.h"
 
 #include <csignal>
-#include <cstdlib>
 
 #include "launcher/error.h"
 #include "test/support/catch.h"
 
 using Catch::Contains;
+using launcher::Environment;
 using launcher::LaunchOptions;
 using launcher::parse_options;
 using launcher::ProgramKind;
@@ -16,31 +16,20 @@ using Arguments = std::vector<std::string>;
 
 namespace {
 
-LaunchOptions parse(Arguments arguments) {
-  return std::get<LaunchOptions>(parse_options(std::move(arguments)));
+LaunchOptions parse(Arguments arguments, const Environment& environment = {}) {
+  return std::get<LaunchOptions>(
+      parse_options(std::move(arguments), environment));
 }
 
 /// One line that a user would see, or "" when there is no error.
-std::string error_of(Arguments arguments) {
+std::string error_of(Arguments arguments, const Environment& environment = {}) {
   try {
-    parse_options(std::move(arguments));
+    parse_options(std::move(arguments), environment);
   } catch (const UsageError& error) {
     return error.what();
   }
   return "";
 }
-
-/// An environment variable for the time of a test.
-class ScopedVariable {
- public:
-  ScopedVariable(const char* name, const char* value) : name_(name) {
-    ::setenv(name, value, 1);
-  }
-  ~ScopedVariable() { ::unsetenv(name_); }
-
- private:
-  const char* name_;
-};
 
 }  // namespace
 
@@ -162,15 +151,31 @@ TEST_CASE("variables of a rank") {
 }
 
 TEST_CASE("PET_ variables are defaults that the command line beats") {
-  const ScopedVariable workers("PET_NPROC_PER_NODE", "3");
-  const ScopedVariable standalone("PET_STANDALONE", "0");
-  const ScopedVariable dry_run("PET_DRY_RUN", "1");
-  CHECK(parse({"p"}).worker_count->number == 3);
-  CHECK(parse({"--nproc_per_node=5", "p"}).worker_count->number == 5);
-  CHECK(parse({"--master-port=1234", "p"}).master.port == 1234);
-  CHECK(parse({"p"}).dry_run);
-  const ScopedVariable bad("PET_MAX_RESTARTS", "many");
-  CHECK_THAT(error_of({"p"}), Contains("--max-restarts: expected an integer"));
+  const Environment variables{{"PET_NPROC_PER_NODE", "3"},
+                              {"PET_STANDALONE", "0"},
+                              {"PET_DRY_RUN", "1"},
+                              {"PET_ROLE", ""},
+                              {"PET_ENV_RANK", "A=default"}};
+  CHECK(parse({"p"}, variables).worker_count->number == 3);
+  CHECK(parse({"--nproc_per_node=5", "p"}, variables).worker_count->number ==
+        5);
+  CHECK(parse({"--master-port=1234", "p"}, variables).master.port == 1234);
+  CHECK(parse({"p"}, variables).dry_run);
+  CHECK(!parse({"p"}).dry_run);
+  CHECK(parse({"p"}, variables).role == "default");  // empty: as not set
+  CHECK(parse({"p"}, variables).rank_variables.size() == 1);
+  const auto given = parse({"--env-rank", "B=given", "p"}, variables);
+  REQUIRE(given.rank_variables.size() == 1);
+  CHECK(given.rank_variables[0].name == "B");
+  CHECK(
+      parse({"--standalone", "--master-port=1", "p"}, variables).master.port ==
+      0);
+  CHECK_THAT(error_of({"p"}, {{"PET_MAX_RESTARTS", "many"}}),
+             Contains("--max-restarts: expected an integer"));
+  CHECK(error_of({"--max-restarts=1", "p"}, {{"PET_MAX_RESTARTS", "many"}})
+            .empty());
+  CHECK_THAT(error_of({"p"}, {{"PET_STANDALONE", "perhaps"}}),
+             Contains("PET_STANDALONE, but got something else"));
 }
 
 TEST_CASE("every wrong value is one line that names the option") {
@@ -239,7 +244,8 @@ TEST_CASE("every wrong value is one line that names the option") {
 
 TEST_CASE("help and version are information, not errors") {
   const auto text = [](Arguments arguments) {
-    return std::get<launcher::Information>(parse_options(std::move(arguments)))
+    return std::get<launcher::Information>(
+               parse_options(std::move(arguments), {}))
         .text;
   };
   CHECK_THAT(text({"--help"}), Contains("--nproc-per-node"));

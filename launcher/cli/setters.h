@@ -1,0 +1,28 @@
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "launcher/cli/command_line.h"
+#include "launcher/cli/values.h"
+
+// How the text of an option becomes a value of a variable.
+namespace launcher {
+
+/// Puts what `parse` makes of the text into `target`, which must outlive the
+/// command line.
+template <typename T, typename Parse>
+CommandLine::Setter into(T& target, Parse parse) {
+  return [&target, parse](const std::string& text) { target = parse(text); };
+}
+
+inline std::string as_text(const std::string& text) {
+  return text;
+}
+
+inline std::function<int(const std::string&)> integer(int least, int most) {
+  return
+      [=](const std::string& text) { return parse_integer(text, least, most); };
+}
+
+}  // namespace launcher
