@@ -101,11 +101,27 @@ inline void schedule(Mode mode, uint64_t seed) {
 }
 
 /// The `n`th cudaStreamWaitEvent from now on does nothing, of the streams of
-/// each device, as each rank has one; 0: all work.
+/// each device, as each rank has one; 0: all work. Forgets what was lost
+/// before.
 inline void lose_wait(uint64_t n) {
   if (const auto lose = detail::find<void(uint64_t)>("fake_gpu_lose_wait")) {
     lose(n);
   }
+}
+
+/// What became of a wait that was lost.
+enum class LostWait {
+  none,     // none was lost
+  reached,  // the event had happened already: nothing was lost
+  covered,  // before anything else, the stream was told to wait for the same
+            // event or a later one of the same stream: nothing was lost
+  missing   // nothing took its place
+};
+
+/// Of the wait that lose_wait() lost on a device.
+inline LostWait lost_wait(int device) {
+  const auto read = detail::find<int(int)>("fake_gpu_lost_wait");
+  return read == nullptr ? LostWait::none : static_cast<LostWait>(read(device));
 }
 
 }  // namespace fake_gpu

@@ -4,7 +4,6 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <map>
 #include <mutex>
 #include <string>
 
@@ -53,8 +52,6 @@ static_assert(sizeof(kNames) / sizeof(Named) ==
 struct State {
   std::mutex mutex;
   Counts counts;
-  uint64_t lost_wait = settings().lose_wait;
-  std::map<int, uint64_t> waits;  // of each device
 };
 
 /// As one object of JSON on one line, so that processes can share a file.
@@ -94,12 +91,6 @@ void count(uint64_t Counts::*what) {
   ++(s.counts.*what);
 }
 
-bool loses_this_wait(int device) {
-  State& s = state();
-  const std::lock_guard lock(s.mutex);
-  return ++s.waits[device] == s.lost_wait;
-}
-
 }  // namespace fake_gpu
 
 void fake_gpu_counts(fake_gpu::Counts* result) {
@@ -112,11 +103,4 @@ void fake_gpu_reset_counts() {
   auto& s = fake_gpu::state();
   const std::lock_guard lock(s.mutex);
   s.counts = {};
-}
-
-void fake_gpu_lose_wait(uint64_t n) {
-  auto& s = fake_gpu::state();
-  const std::lock_guard lock(s.mutex);
-  s.lost_wait = n;
-  s.waits.clear();
 }

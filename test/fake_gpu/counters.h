@@ -7,15 +7,10 @@ namespace fake_gpu {
 /// Adds one: `count(&Counts::kernels)`. Any thread.
 void count(uint64_t Counts::*what);
 
-/// Whether this call of cudaStreamWaitEvent, of a stream of `device`, is the
-/// one to lose.
-bool loses_this_wait(int device);
-
 }  // namespace fake_gpu
 
 // What control.h looks for by name.
 extern "C" {
 void fake_gpu_counts(fake_gpu::Counts* result);
 void fake_gpu_reset_counts();
-void fake_gpu_lose_wait(uint64_t n);
 }

@@ -1,14 +1,13 @@
 #include <chrono>
 #include <memory>
 #include <mutex>
-#include <string>
 #include <utility>
 
 #include "test/fake_gpu/counters.h"
 #include "test/fake_gpu/cudart/device.h"
 #include "test/fake_gpu/cudart/error.h"
+#include "test/fake_gpu/cudart/lost_wait.h"
 #include "test/fake_gpu/engine/engine.h"
-#include "test/fake_gpu/log.h"
 
 namespace fake_gpu {
 namespace {
@@ -105,16 +104,9 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream,
   count(&Counts::event_waits);
   const auto record = event_of(event)->last();
   auto* waiter = stream_of(stream);
-  const bool lost = fake_gpu::loses_this_wait(waiter->device);
-  if (record.point.stream == nullptr) {
-    return cudaSuccess;
+  if (!fake_gpu::loses(waiter, record.point)) {
+    fake_gpu::enqueue_wait(waiter, record.point);
   }
-  if (lost) {
-    fake_gpu::say("lost: a wait of stream " + std::to_string(waiter->id) +
-                  " for " + fake_gpu::name_of(record.point));
-    return cudaSuccess;
-  }
-  fake_gpu::enqueue_wait(waiter, record.point);
   return cudaSuccess;
 }
 

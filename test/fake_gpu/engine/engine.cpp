@@ -30,6 +30,7 @@ class Engine {
   Point enqueue(Stream* stream, Operation operation);
   void enqueue_wait(Stream* stream, const Point& point);
   Point last_of(Stream* stream);
+  bool is_reached(const Point& point);
   bool query(const Point& point);
   void wait_for(const Point& point);
   std::vector<Point> ends_of(int device);
@@ -87,6 +88,11 @@ void Engine::enqueue_wait(Stream* stream, const Point& point) {
 Point Engine::last_of(Stream* stream) {
   const std::lock_guard lock(mutex_);
   return stream->last();
+}
+
+bool Engine::is_reached(const Point& point) {
+  const std::lock_guard lock(mutex_);
+  return reached(point);
 }
 
 bool Engine::query(const Point& point) {
@@ -232,6 +238,10 @@ void enqueue_wait(Stream* stream, const Point& point) {
 Point last_of(Stream* stream) {
   return engine().last_of(stream);
 }
+bool is_reached(const Point& point) {
+  return engine().is_reached(point);
+}
+
 bool query(const Point& point) {
   return engine().query(point);
 }

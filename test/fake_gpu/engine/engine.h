@@ -29,8 +29,11 @@ void enqueue_wait(Stream* stream, const Point& point);
 /// The place of the operation added last.
 Point last_of(Stream* stream);
 
-/// Whether a point is reached. A host that asks again and again is waiting:
-/// after a few times the answer no also starts the work.
+/// Whether a point is reached: for the stand-in's own use.
+bool is_reached(const Point& point);
+
+/// The same for the host: one that asks again and again is waiting, so after a
+/// few times the answer no also starts the work.
 bool query(const Point& point);
 
 /// Returns when the point is reached, or the engine has stopped.

@@ -7,7 +7,7 @@ namespace {
 
 // A collective waits for peers, in real time: so often it is asked before
 // streams of lower priority may go on.
-constexpr int kPatience = 50;
+constexpr int kPatience = 20;
 
 bool can_start(const Stream& stream) {
   return !stream.queue.empty() && reached(stream.queue.front().after);
@@ -30,7 +30,7 @@ Stream* highest_priority(const std::vector<Stream*>& streams,
   if (best == nullptr || rests(*best, now)) {
     return nullptr;
   }
-  if (random() % 16 == 0) {
+  if (random() % 64 == 0) {
     best->priority = random();
   }
   return best;

@@ -64,12 +64,11 @@ ncclResult_t ncclAllReduce(const void* send,
                            ncclRedOp_t reduction,
                            ncclComm_t comm,
                            cudaStream_t stream) {
-  return fake_gpu::call(
-      &Counts::all_reduces,
-      {CollectiveKind::all_reduce, type, reduction, 0, count},
-      {send, receive},
-      comm,
-      stream);
+  return fake_gpu::call(&Counts::all_reduces,
+                        {CollectiveKind::all_reduce, type, reduction, 0, count},
+                        {send, receive},
+                        comm,
+                        stream);
 }
 
 ncclResult_t ncclBroadcast(const void* send,

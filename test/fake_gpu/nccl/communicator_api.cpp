@@ -62,7 +62,9 @@ const char* ncclGetErrorString(ncclResult_t result) {
   }
 }
 
-const char* ncclGetLastError(ncclComm_t) { return "see stderr"; }
+const char* ncclGetLastError(ncclComm_t) {
+  return "see stderr";
+}
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   *id = {};

@@ -1,5 +1,6 @@
 #include <nccl.h>
 
+#include <barrier>
 #include <functional>
 #include <numeric>
 #include <thread>
@@ -101,12 +102,8 @@ TEST_CASE("the other collectives move what they should") {
     DeviceBuffer all(kRanks * kCount * sizeof(float));
     const Floats mine = input_of(rank.rank, kCount);
     one.write(mine);
-    ncclAllGather(one.data(),
-                  all.data(),
-                  kCount,
-                  ncclFloat32,
-                  rank.comm,
-                  rank.stream);
+    ncclAllGather(
+        one.data(), all.data(), kCount, ncclFloat32, rank.comm, rank.stream);
     ncclReduceScatter(all.data(),
                       one.data(),
                       kCount,
@@ -126,8 +123,7 @@ TEST_CASE("the other collectives move what they should") {
       value *= kRanks;
     }
     error += compare(one.read<float>(), tripled);
-    ncclBcast(
-        one.data(), kCount, ncclFloat32, 2, rank.comm, rank.stream);
+    ncclBcast(one.data(), kCount, ncclFloat32, 2, rank.comm, rank.stream);
     cudaStreamSynchronize(rank.stream);
     return error + compare(one.read<float>(), {60, 9, 9, 9});
   });
@@ -143,14 +139,9 @@ TEST_CASE("a ring of sends and receives in a group") {
     const int next = (rank.rank + 1) % kRanks;
     const int previous = (rank.rank + kRanks - 1) % kRanks;
     ncclGroupStart();
-    ncclSend(
-        sent.data(), kCount, ncclFloat32, next, rank.comm, rank.stream);
-    ncclRecv(received.data(),
-             kCount,
-             ncclFloat32,
-             previous,
-             rank.comm,
-             rank.stream);
+    ncclSend(sent.data(), kCount, ncclFloat32, next, rank.comm, rank.stream);
+    ncclRecv(
+        received.data(), kCount, ncclFloat32, previous, rank.comm, rank.stream);
     ncclGroupEnd();
     cudaStreamSynchronize(rank.stream);
     return compare(received.read<float>(), input_of(previous, kCount));
@@ -159,7 +150,8 @@ TEST_CASE("a ring of sends and receives in a group") {
 
 TEST_CASE("a collective that its stream does not wait for reads old values") {
   schedule(Mode::lazy, 1);
-  on_ranks([](const Rank& rank) {
+  std::barrier<> looked(kRanks);
+  on_ranks([&](const Rank& rank) {
     DeviceBuffer values(sizeof(float));
     values.write(Floats{100});
     const NonBlockingStream writer;
@@ -177,6 +169,7 @@ TEST_CASE("a collective that its stream does not wait for reads old values") {
                   rank.stream);
     cudaStreamSynchronize(rank.stream);
     const auto error = compare(values.read<float>(), {300});
+    looked.arrive_and_wait();  // freeing memory waits for all streams
     writer.synchronize();
     cudaFreeHost(pinned);
     return error;
@@ -195,8 +188,7 @@ TEST_CASE("aborting drops what is queued, and says how much") {
   from.write(Floats{4});
   to.write(Floats{7});
   const NonBlockingStream stream;
-  ncclAllReduce(
-      from.data(), to.data(), 1, ncclFloat32, ncclSum, comm, stream);
+  ncclAllReduce(from.data(), to.data(), 1, ncclFloat32, ncclSum, comm, stream);
   ncclCommAbort(comm);
   stream.synchronize();
   CHECK(counts().aborted_collectives == 1);

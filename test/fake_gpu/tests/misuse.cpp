@@ -52,7 +52,9 @@ int launch_unknown_kernel() {
   return cudaLaunchKernel(&kernel, 1, 1, nullptr, 0, nullptr);
 }
 
-int call_missing_function() { return cudaGraphLaunch(nullptr, nullptr); }
+int call_missing_function() {
+  return cudaGraphLaunch(nullptr, nullptr);
+}
 
 /// A collective that does not end is reported, not waited for.
 int finish(int rank, int call, ncclComm_t comm, cudaStream_t stream) {

@@ -109,8 +109,45 @@ TEST_CASE("a wait that is lost gives wrong values, the others hold") {
   schedule(Mode::lazy, 1);
   lose_wait(2);
   CHECK(reads_what_was_written(/*waits=*/true));
+  CHECK(lost_wait(0) == LostWait::none);
   CHECK_FALSE(reads_what_was_written(/*waits=*/true));
+  CHECK(lost_wait(0) == LostWait::missing);
   CHECK(reads_what_was_written(/*waits=*/true));
+  CHECK(lost_wait(0) == LostWait::missing);
+  lose_wait(0);
+  CHECK(lost_wait(0) == LostWait::none);
+}
+
+TEST_CASE("a wait is redundant after its event, or before a like one") {
+  schedule(Mode::lazy, 1);
+  DeviceBuffer buffer(kBytes);
+  const NonBlockingStream first;
+  const NonBlockingStream second;
+  const auto wait_for_work = [&] {
+    cudaMemsetAsync(buffer.data(), 1, kBytes, first);
+    second.wait_for(first);
+  };
+  lose_wait(1);
+  cudaMemsetAsync(buffer.data(), 1, kBytes, first);
+  wait_for_work();
+  CHECK(lost_wait(0) == LostWait::missing);
+  wait_for_work();
+  CHECK(lost_wait(0) == LostWait::covered);
+
+  lose_wait(1);
+  wait_for_work();
+  cudaMemsetAsync(buffer.data(), 1, kBytes, second);
+  wait_for_work();
+  CHECK(lost_wait(0) == LostWait::missing);
+
+  cudaEvent_t event = nullptr;
+  cudaEventCreate(&event);
+  cudaEventRecord(event, first);
+  first.synchronize();
+  lose_wait(1);
+  cudaStreamWaitEvent(second, event, 0);
+  CHECK(lost_wait(0) == LostWait::reached);
+  cudaEventDestroy(event);
   lose_wait(0);
 }
 
@@ -135,13 +172,18 @@ TEST_CASE("an event is reached for a host that keeps asking") {
   schedule(Mode::lazy, 1);
   DeviceBuffer buffer(kBytes);
   const NonBlockingStream stream;
+  const NonBlockingStream other;
   cudaEvent_t event = nullptr;
   cudaEventCreate(&event);
   CHECK(cudaEventQuery(event) == cudaSuccess);  // nothing was recorded
   cudaMemsetAsync(buffer.data(), 1, kBytes, stream);
   cudaEventRecord(event, stream);
   CHECK(cudaEventQuery(event) == cudaErrorNotReady);
-  until([&] { return cudaEventQuery(event) == cudaSuccess; });
+  until([&] {
+    // The program is not quiet meanwhile.
+    cudaMemsetAsync(buffer.data(), 2, kBytes, other);
+    return cudaEventQuery(event) == cudaSuccess;
+  });
   CHECK(cudaStreamQuery(stream) == cudaSuccess);
   cudaEventDestroy(event);
 }

@@ -1,0 +1,91 @@
+#include "test/fake_gpu/cudart/lost_wait.h"
+
+#include <map>
+#include <mutex>
+#include <string>
+
+#include "test/fake_gpu/control.h"
+#include "test/fake_gpu/engine/engine.h"
+#include "test/fake_gpu/log.h"
+#include "test/fake_gpu/settings.h"
+
+namespace fake_gpu {
+namespace {
+
+/// The event is an operation itself, the last one.
+Point work_before(const Point& event) {
+  return event.stream == nullptr ? event
+                                 : Point{event.stream, event.number - 1};
+}
+
+/// The waits of one device.
+class Waits {
+ public:
+  bool loses(uint64_t number, Stream* waiter, const Point& point) {
+    if (++seen_ != number) {
+      look_for_cover(waiter, point);
+      return false;
+    }
+    waiter_ = waiter;
+    point_ = point;
+    queued_ = last_of(waiter).number;
+    fate_ = is_reached(work_before(point)) ? LostWait::reached
+                                           : LostWait::missing;
+    if (fate_ == LostWait::missing) {
+      say("lost: a wait of stream " + std::to_string(waiter->id) + " for " +
+          name_of(point));
+    }
+    return true;
+  }
+
+  LostWait fate() const { return fate_; }
+
+ private:
+  void look_for_cover(Stream* waiter, const Point& point) {
+    if (fate_ == LostWait::missing && waiter == waiter_ &&
+        point.stream == point_.stream && point.number >= point_.number &&
+        last_of(waiter).number == queued_) {
+      fate_ = LostWait::covered;
+    }
+  }
+
+  uint64_t seen_ = 0;
+  Stream* waiter_ = nullptr;
+  Point point_;
+  uint64_t queued_ = 0;  // in the waiter, when the wait was lost
+  LostWait fate_ = LostWait::none;
+};
+
+struct State {
+  std::mutex mutex;
+  uint64_t number = settings().lose_wait;
+  std::map<int, Waits> devices;
+};
+
+State& state() {
+  static auto* const instance = new State;
+  return *instance;
+}
+
+}  // namespace
+
+bool loses(Stream* waiter, const Point& point) {
+  State& s = state();
+  const std::lock_guard lock(s.mutex);
+  return s.devices[waiter->device].loses(s.number, waiter, point);
+}
+
+}  // namespace fake_gpu
+
+void fake_gpu_lose_wait(uint64_t n) {
+  auto& s = fake_gpu::state();
+  const std::lock_guard lock(s.mutex);
+  s.number = n;
+  s.devices.clear();
+}
+
+int fake_gpu_lost_wait(int device) {
+  auto& s = fake_gpu::state();
+  const std::lock_guard lock(s.mutex);
+  return static_cast<int>(s.devices[device].fate());
+}

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <cstdint>
+
+#include "test/fake_gpu/engine/stream.h"
+
+namespace fake_gpu {
+
+/// Whether this wait of `waiter` for `point` is the one to lose, by its number
+/// among the waits of its device; says so. Call it for every wait.
+bool loses(Stream* waiter, const Point& point);
+
+}  // namespace fake_gpu
+
+// What control.h looks for by name.
+extern "C" {
+void fake_gpu_lose_wait(uint64_t n);
+int fake_gpu_lost_wait(int device);
+}
