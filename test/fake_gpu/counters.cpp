@@ -13,12 +13,12 @@
 namespace fake_gpu {
 namespace {
 
-struct Named {
+struct NamedCounter {
   const char* name;
   uint64_t Counts::*value;
 };
 
-constexpr Named kNames[] = {
+constexpr NamedCounter kCounters[] = {
     {"device_synchronizes", &Counts::device_synchronizes},
     {"stream_synchronizes", &Counts::stream_synchronizes},
     {"event_synchronizes", &Counts::event_synchronizes},
@@ -46,10 +46,10 @@ constexpr Named kNames[] = {
     {"receives", &Counts::receives},
     {"aborted_collectives", &Counts::aborted_collectives},
 };
-static_assert(sizeof(kNames) / sizeof(Named) ==
+static_assert(sizeof(kCounters) / sizeof(NamedCounter) ==
               sizeof(Counts) / sizeof(uint64_t));
 
-struct State {
+struct Counters {
   std::mutex mutex;
   Counts counts;
 };
@@ -57,7 +57,7 @@ struct State {
 /// As one object of JSON on one line, so that processes can share a file.
 void append_counts(const std::string& path, const Counts& counts) {
   std::string line = "{\"pid\": " + std::to_string(::getpid());
-  for (const Named& item : kNames) {
+  for (const NamedCounter& item : kCounters) {
     line += std::string(", \"") + item.name +
             "\": " + std::to_string(counts.*item.value);
   }
@@ -70,15 +70,15 @@ void append_counts(const std::string& path, const Counts& counts) {
   std::fclose(file);
 }
 
-State& state() {
-  static State* const instance = [] {
+Counters& counters() {
+  static Counters* const instance = [] {
     if (!settings().counts_file.empty()) {
       std::atexit([] {
-        const std::lock_guard lock(state().mutex);
-        append_counts(settings().counts_file, state().counts);
+        const std::lock_guard lock(counters().mutex);
+        append_counts(settings().counts_file, counters().counts);
       });
     }
-    return new State;
+    return new Counters;
   }();
   return *instance;
 }
@@ -86,7 +86,7 @@ State& state() {
 }  // namespace
 
 void count(uint64_t Counts::*what) {
-  State& s = state();
+  Counters& s = counters();
   const std::lock_guard lock(s.mutex);
   ++(s.counts.*what);
 }
@@ -94,13 +94,13 @@ void count(uint64_t Counts::*what) {
 }  // namespace fake_gpu
 
 void fake_gpu_counts(fake_gpu::Counts* result) {
-  auto& s = fake_gpu::state();
+  auto& s = fake_gpu::counters();
   const std::lock_guard lock(s.mutex);
   *result = s.counts;
 }
 
 void fake_gpu_reset_counts() {
-  auto& s = fake_gpu::state();
+  auto& s = fake_gpu::counters();
   const std::lock_guard lock(s.mutex);
   s.counts = {};
 }

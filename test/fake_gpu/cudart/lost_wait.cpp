@@ -29,8 +29,8 @@ class Waits {
     waiter_ = waiter;
     point_ = point;
     queued_ = last_of(waiter).number;
-    fate_ = is_reached(work_before(point)) ? LostWait::reached
-                                           : LostWait::missing;
+    fate_ =
+        is_reached(work_before(point)) ? LostWait::reached : LostWait::missing;
     if (fate_ == LostWait::missing) {
       say("lost: a wait of stream " + std::to_string(waiter->id) + " for " +
           name_of(point));
@@ -56,21 +56,21 @@ class Waits {
   LostWait fate_ = LostWait::none;
 };
 
-struct State {
+struct LostWaits {
   std::mutex mutex;
   uint64_t number = settings().lose_wait;
   std::map<int, Waits> devices;
 };
 
-State& state() {
-  static auto* const instance = new State;
+LostWaits& lost_waits() {
+  static auto* const instance = new LostWaits;
   return *instance;
 }
 
 }  // namespace
 
 bool loses(Stream* waiter, const Point& point) {
-  State& s = state();
+  LostWaits& s = lost_waits();
   const std::lock_guard lock(s.mutex);
   return s.devices[waiter->device].loses(s.number, waiter, point);
 }
@@ -78,14 +78,14 @@ bool loses(Stream* waiter, const Point& point) {
 }  // namespace fake_gpu
 
 void fake_gpu_lose_wait(uint64_t n) {
-  auto& s = fake_gpu::state();
+  auto& s = fake_gpu::lost_waits();
   const std::lock_guard lock(s.mutex);
   s.number = n;
   s.devices.clear();
 }
 
 int fake_gpu_lost_wait(int device) {
-  auto& s = fake_gpu::state();
+  auto& s = fake_gpu::lost_waits();
   const std::lock_guard lock(s.mutex);
   return static_cast<int>(s.devices[device].fate());
 }

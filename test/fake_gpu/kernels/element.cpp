@@ -62,12 +62,12 @@ bool with_type(ScalarType type, Function function) {
   }
 }
 
-struct Named {
+struct NamedType {
   std::string_view name;
   ScalarType type;
 };
 
-constexpr Named kNames[] = {
+constexpr NamedType kTypes[] = {
     {"float", ScalarType::Float},
     {"double", ScalarType::Double},
     {"c10::Half", ScalarType::Half},
@@ -85,7 +85,7 @@ constexpr Named kNames[] = {
 }  // namespace
 
 ScalarType type_named(std::string_view name) {
-  for (const Named& item : kNames) {
+  for (const NamedType& item : kTypes) {
     if (item.name == name) {
       return item.type;
     }

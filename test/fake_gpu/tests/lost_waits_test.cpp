@@ -42,8 +42,8 @@ Schedule schedule_of(uint64_t i) {
 struct Net : torch::nn::Module {
   Net() {
     for (int i = 0; i < kParameters; ++i) {
-      parameters.push_back(register_parameter(c10::str("w", i),
-                                              torch::ones({1000 + i})));
+      parameters.push_back(
+          register_parameter(c10::str("w", i), torch::ones({1000 + i})));
     }
   }
   std::vector<Tensor> forward(double x, bool uses_all) {
@@ -128,8 +128,8 @@ class Trainer {
       right = right && grad.defined();
       if (grad.defined()) {
         const Tensor got = grad.cpu();
-        right = right &&
-                got.allclose(torch::full_like(got, expected_gradient(i)));
+        right =
+            right && got.allclose(torch::full_like(got, expected_gradient(i)));
       }
     }
     return right;
@@ -216,10 +216,8 @@ class Experiment {
     for (int i = 0; right_steps < 2; ++i) {
       TORCH_CHECK(i < kPatience, "Expected right gradients with all waits");
       const auto seen = step(trainer);
-      const bool right =
-          std::all_of(seen.begin(), seen.end(), [](const Seen& one) {
-            return one.right;
-          });
+      const bool right = std::all_of(
+          seen.begin(), seen.end(), [](const Seen& one) { return one.right; });
       right_steps = right ? right_steps + 1 : 0;
     }
   }
@@ -267,13 +265,12 @@ bool is_known_redundant(uint64_t n, bool find_unused) {
 TEST_CASE("losing any wait of a step is caught, or it was redundant") {
   const bool as_view = GENERATE(false, true);
   const bool find_unused = GENERATE(false, true);
-  const auto losses =
-      Experiment(DistributedDataParallelOptions()
-                     .bucket_cap_mb(0.003)
-                     .first_bucket_cap_mb(0.003)
-                     .gradient_as_bucket_view(as_view)
-                     .find_unused_parameters(find_unused))
-          .run();
+  const auto losses = Experiment(DistributedDataParallelOptions()
+                                     .bucket_cap_mb(0.003)
+                                     .first_bucket_cap_mb(0.003)
+                                     .gradient_as_bucket_view(as_view)
+                                     .find_unused_parameters(find_unused))
+                          .run();
   std::ostringstream table;
   int caught = 0;
   for (size_t i = 0; i < losses.size(); ++i) {
