@@ -8,3 +8,5 @@
 #include "ddp/process_group.h"
 #include "ddp/spawn.h"
 #include "ddp/state_dict.h"
+#include "ddp/trace.h"
+#include "ddp/traffic.h"

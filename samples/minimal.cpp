@@ -42,6 +42,14 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
+// The last batch's loss, as the mean of all ranks.
+void report(int64_t epoch, const torch::Tensor& loss) {
+  const auto mean = ddp::reduce_tensor(loss).item<double>();
+  if (ddp::rank() == 0) {
+    std::cout << "epoch " << epoch << ": loss " << mean << "\n";
+  }
+}
+
 int main() {
   ddp::init_process_group();  // NCCL where the rank has a GPU, else Gloo
   const torch::Device device = ddp::local_device();
@@ -65,10 +73,7 @@ int main() {
       loss.backward();  // gradients are averaged over ranks here
       optimizer.step();
     }
-    const auto mean = ddp::reduce_tensor(loss.detach()).item<double>();
-    if (ddp::rank() == 0) {
-      std::cout << "epoch " << epoch << ": loss " << mean << "\n";
-    }
+    report(epoch, loss.detach());
   }
   ddp::destroy_process_group();
 }

@@ -1,0 +1,85 @@
+#include <algorithm>
+
+#include "ddp/trace.h"
+
+namespace ddp {
+namespace {
+
+constexpr double kNanosecondsPerMillisecond = 1e6;
+
+double milliseconds(int64_t nanoseconds) {
+  return static_cast<double>(nanoseconds) / kNanosecondsPerMillisecond;
+}
+
+TimeSpans all(const std::vector<TraceEvent>& events, TraceEvent::Kind kind) {
+  std::vector<TimeSpan> spans;
+  for (const auto& event : events) {
+    if (event.kind == kind) {
+      spans.push_back(event.span);
+    }
+  }
+  return unite(std::move(spans));
+}
+
+}  // namespace
+
+TimeSpans scopes(const std::vector<TraceEvent>& events,
+                 const std::string& name) {
+  std::vector<TimeSpan> spans;
+  for (const auto& event : events) {
+    if (event.kind == TraceEvent::Kind::scope && event.name == name) {
+      spans.push_back(event.span);
+    }
+  }
+  return unite(std::move(spans));
+}
+
+StepTimes step_times(const std::vector<TraceEvent>& events, int64_t steps) {
+  const auto mean = [steps](const TimeSpans& spans) {
+    return milliseconds(total_length(spans)) / static_cast<double>(steps);
+  };
+  const auto backward = scopes(events, "backward");
+  const auto compute =
+      intersect(all(events, TraceEvent::Kind::compute), backward);
+  const auto communication =
+      intersect(all(events, TraceEvent::Kind::communication), backward);
+  StepTimes times{};
+  times.forward = mean(scopes(events, "forward"));
+  times.backward = mean(backward);
+  times.compute = mean(compute);
+  times.communication = mean(communication);
+  times.hidden = mean(intersect(communication, compute));
+  times.exposed = times.communication - times.hidden;
+  times.optimizer = mean(scopes(events, "optimizer"));
+  return times;
+}
+
+std::vector<AllReduceTime> last_all_reduces(
+    const std::vector<TraceEvent>& events) {
+  const auto backward = scopes(events, "backward");
+  std::vector<AllReduceTime> result;
+  if (backward.empty()) {
+    return result;
+  }
+  const TimeSpan last = backward.back();
+  const auto compute = all(events, TraceEvent::Kind::compute);
+  for (const auto& event : events) {
+    if (event.kind != TraceEvent::Kind::communication ||
+        event.span.begin < last.begin || event.span.begin >= last.end) {
+      continue;
+    }
+    const auto hidden = total_length(intersect({event.span}, compute));
+    result.push_back(
+        {milliseconds(event.span.begin - last.begin),
+         milliseconds(event.span.end - last.begin),
+         static_cast<double>(hidden) /
+             static_cast<double>(std::max<int64_t>(event.span.length(), 1)),
+         event.elements});
+  }
+  std::sort(result.begin(), result.end(), [](const auto& a, const auto& b) {
+    return a.begin < b.begin;
+  });
+  return result;
+}
+
+}  // namespace ddp

@@ -1,0 +1,126 @@
+#include "ddp/trace.h"
+
+#include <algorithm>
+#include <fstream>
+#include <limits>
+#include <set>
+
+#include <ATen/Functions.h>
+#include <c10/util/Exception.h>
+#include <kineto/ActivityType.h>
+#include <torch/csrc/autograd/profiler_kineto.h>
+
+#include "ddp/collectives.h"
+#include "ddp/detail/trace/timeline.h"
+#include "ddp/process_group.h"
+
+namespace ddp {
+namespace {
+
+namespace kineto = torch::autograd::profiler;
+using torch::profiler::impl::ActivityType;
+using torch::profiler::impl::ProfilerConfig;
+using torch::profiler::impl::ProfilerState;
+using Kind = TraceEvent::Kind;
+
+bool starts_with(const std::string& text, const std::string& start) {
+  return text.compare(0, start.size(), start) == 0;
+}
+
+Kind kind_of(const kineto::KinetoEvent& event, const c10::Device& device) {
+  const auto type = static_cast<libkineto::ActivityType>(event.activityType());
+  const auto name = event.name();
+  if (device.is_cuda() && type == libkineto::ActivityType::CONCURRENT_KERNEL) {
+    return starts_with(name, "nccl") ? Kind::communication : Kind::compute;
+  }
+  if (starts_with(name, "gloo:all_reduce")) {
+    return Kind::communication;
+  }
+  if (device.is_cpu() && starts_with(name, "autograd::engine::evaluate")) {
+    return Kind::compute;
+  }
+  if (type == libkineto::ActivityType::USER_ANNOTATION) {
+    return Kind::scope;
+  }
+  return Kind::other;
+}
+
+int64_t elements_of(const kineto::KinetoEvent& event) {
+  int64_t sum = 0;
+  for (const auto& shape : event.shapes()) {
+    int64_t product = 1;
+    for (const int64_t size : shape) {
+      product *= size;
+    }
+    sum += shape.empty() ? 0 : product;
+  }
+  return sum;
+}
+
+std::set<ActivityType> activities(const c10::Device& device) {
+  return device.is_cuda()
+             ? std::set<ActivityType>{ActivityType::CPU, ActivityType::CUDA}
+             : std::set<ActivityType>{ActivityType::CPU};
+}
+
+// On all ranks the same: the first begin of an event.
+int64_t common_origin(const std::vector<TraceEvent>& events,
+                      const c10::intrusive_ptr<c10d::Backend>& group) {
+  int64_t first = std::numeric_limits<int64_t>::max();
+  for (const auto& event : events) {
+    first = std::min(first, event.span.begin);
+  }
+  return reduce_tensor(at::full({1}, first, at::kLong), Reduction::min, group)
+      .item<int64_t>();
+}
+
+}  // namespace
+
+Profiler::Profiler() : Profiler(local_device()) {}
+
+Profiler::Profiler(c10::Device device) : device_(device) {
+  const ProfilerConfig config(ProfilerState::KINETO,
+                              /*report_input_shapes=*/true);
+  kineto::prepareProfiler(config, activities(device_));
+  kineto::enableProfiler(config, activities(device_));
+}
+
+Profiler::~Profiler() {
+  if (is_running_) {
+    kineto::disableProfiler();
+  }
+}
+
+std::vector<TraceEvent> Profiler::stop() {
+  TORCH_CHECK(is_running_,
+              "Expected a profiler that runs, but it has been stopped.");
+  is_running_ = false;
+  const auto result = kineto::disableProfiler();
+  std::vector<TraceEvent> events;
+  for (const auto& event : result->events()) {
+    events.push_back({kind_of(event, device_),
+                      event.name(),
+                      {static_cast<int64_t>(event.startNs()),
+                       static_cast<int64_t>(event.endNs())},
+                      elements_of(event),
+                      event.deviceResourceId()});
+  }
+  return events;
+}
+
+void save_timeline(const std::string& file,
+                   const std::vector<TraceEvent>& events,
+                   const c10::intrusive_ptr<c10d::Backend>& group) {
+  const int own = group ? group->getRank() : rank();
+  const auto items = all_gather_text(
+      detail::timeline_items(events, own, common_origin(events, group)), group);
+  if (own != 0) {
+    return;
+  }
+  std::ofstream out(file);
+  out << detail::timeline(items);
+  out.close();
+  TORCH_CHECK(out, "Expected to write ", file, ", but cannot.");
+}
+
+}  // namespace ddp

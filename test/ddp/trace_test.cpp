@@ -1,0 +1,196 @@
+#include "ddp/trace.h"
+
+#include <ATen/record_function.h>
+#include <torch/types.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+
+#include <nlohmann/json.hpp>
+
+#include "ddp/detail/trace/timeline.h"
+#include "test/support/catch.h"
+#include "test/support/local_ranks.h"
+#include "test/support/temporary_folder.h"
+
+using namespace ddp;
+using nlohmann::json;
+using Kind = TraceEvent::Kind;
+
+namespace {
+
+constexpr int64_t kMs = 1'000'000;
+
+// Begin, end, begin, end, ...
+std::vector<int64_t> flat(const TimeSpans& spans) {
+  std::vector<int64_t> result;
+  for (const TimeSpan& span : spans) {
+    result.insert(result.end(), {span.begin, span.end});
+  }
+  return result;
+}
+
+TraceEvent event(Kind kind,
+                 const std::string& name,
+                 int64_t begin,
+                 int64_t end,
+                 int64_t elements = 0) {
+  return {kind, name, {begin * kMs, end * kMs}, elements};
+}
+
+// Two steps: compute in [10, 16) and [110, 118), of 6 and 8 ms.
+const std::vector<TraceEvent> kTwoSteps{
+    event(Kind::scope, "forward", 0, 10),
+    event(Kind::scope, "backward", 10, 20),
+    event(Kind::compute, "f", 10, 13),
+    event(Kind::compute, "g", 12, 16),  // overlaps f
+    event(Kind::communication, "all_reduce", 12, 15, 7),
+    event(Kind::communication, "all_reduce", 14, 19, 5),
+    event(Kind::scope, "optimizer", 20, 21),
+    // What a rank does alone counts nowhere.
+    event(Kind::scope, "backward alone", 50, 56),
+    event(Kind::compute, "f", 50, 56),
+    event(Kind::scope, "forward", 100, 106),
+    event(Kind::scope, "backward", 106, 120),
+    event(Kind::compute, "f", 110, 118),
+    event(Kind::communication, "all_reduce", 116, 120, 5),
+    event(Kind::communication, "all_reduce", 111, 113, 7),
+    event(Kind::scope, "optimizer", 120, 123),
+};
+
+}  // namespace
+
+TEST_CASE("pieces of time are united and intersected", "[trace]") {
+  using Numbers = std::vector<int64_t>;
+  CHECK(unite({}).empty());
+  CHECK(flat(unite({{5, 7}, {1, 3}, {2, 4}, {7, 9}, {6, 6}, {9, 8}})) ==
+        Numbers{1, 4, 5, 9});
+  CHECK(flat(unite({{1, 9}, {2, 3}})) == Numbers{1, 9});
+  const TimeSpans a{{0, 5}, {10, 20}}, b{{3, 12}, {15, 16}, {18, 30}};
+  const auto both = intersect(a, b);
+  CHECK(flat(both) == Numbers{3, 5, 10, 12, 15, 16, 18, 20});
+  CHECK(flat(intersect(b, a)) == flat(both));
+  CHECK(intersect(a, {}).empty());
+  CHECK(total_length(both) == 7);
+}
+
+TEST_CASE("where the time of a step goes", "[trace]") {
+  const auto times = step_times(kTwoSteps, 2);
+  CHECK(times.forward == Approx(8));
+  CHECK(times.backward == Approx(12));
+  CHECK(times.compute == Approx(7));
+  // [12, 19) and [111, 113), [116, 120); hidden [12, 16), [111, 113) and
+  // [116, 118).
+  CHECK(times.communication == Approx(6.5));
+  CHECK(times.hidden == Approx(4));
+  CHECK(times.exposed == Approx(2.5));
+  CHECK(times.optimizer == Approx(2));
+  CHECK(flat(scopes(kTwoSteps, "backward alone")) ==
+        std::vector<int64_t>{50 * kMs, 56 * kMs});
+  CHECK(scopes(kTwoSteps, "nothing").empty());
+}
+
+TEST_CASE("the all-reduces of the last step", "[trace]") {
+  const auto found = last_all_reduces(kTwoSteps);
+  REQUIRE(found.size() == 2);
+  CHECK(found[0].begin == Approx(5));
+  CHECK(found[0].end == Approx(7));
+  CHECK(found[0].hidden == Approx(1));
+  CHECK(found[0].elements == 7);
+  CHECK(found[1].begin == Approx(10));
+  CHECK(found[1].end == Approx(14));
+  CHECK(found[1].hidden == Approx(0.5));
+  CHECK(found[1].elements == 5);
+  CHECK(last_all_reduces({}).empty());
+}
+
+// Events by their name and rank.
+std::map<std::string, json> by_name(const json& trace) {
+  std::map<std::string, json> result;
+  for (const auto& event : trace.at("traceEvents")) {
+    result[event.at("name").get<std::string>() + "@" +
+           std::to_string(event.at("pid").get<int>())] = event;
+  }
+  return result;
+}
+
+TEST_CASE("the ranks' events become one timeline", "[trace]") {
+  TraceEvent a = event(Kind::compute, "a", 2, 5);
+  a.track = 7;
+  a.span.begin += 1;  // a nanosecond
+  const auto b =
+      event(Kind::communication, "b \"<x, y>\"\n\\ \u00e9", 3, 4, 12);
+  const auto trace = json::parse(
+      ddp::detail::timeline({ddp::detail::timeline_items({a}, 0, kMs),
+                             ddp::detail::timeline_items({b}, 1, kMs)}));
+  CHECK(trace.at("traceEvents").size() == 6);
+  const auto events = by_name(trace);
+  CHECK(events.at("process_sort_index@1")["args"]["sort_index"] == 1);
+  CHECK(events.at("a@0")["ph"] == "X");
+  CHECK(events.at("a@0")["tid"] == 7);
+  CHECK(events.at("a@0")["ts"].get<double>() == Approx(1000.001).epsilon(1e-9));
+  CHECK(events.at("a@0")["dur"].get<double>() ==
+        Approx(2999.999).epsilon(1e-9));
+  CHECK(events.at("b \"<x, y>\"\n\\ \u00e9@1")["args"]["elements"] == 12);
+  CHECK(json::parse(
+            ddp::detail::timeline({ddp::detail::timeline_items({}, 0, 0)}))
+            .at("traceEvents")
+            .size() == 2);
+}
+
+TEST_CASE("a timeline of all ranks begins at their first event", "[trace]") {
+  const ddp::test::TemporaryFolder folder;
+  const auto file = folder / "timeline.json";
+  ddp::test::run_ranks(3, [&](const ddp::test::Group& group) {
+    const int rank = group->getRank();
+    save_timeline(file,
+                  rank == 2 ? std::vector<TraceEvent>{}
+                            : std::vector<TraceEvent>{event(
+                                  Kind::other, "work", 20 - 10 * rank, 30)},
+                  group);
+  });
+  const auto events = by_name(json::parse(ddp::test::read_file(file)));
+  CHECK(events.at("work@1")["ts"] == 0.0);
+  CHECK(events.at("work@0")["ts"] == 10000.0);
+  CHECK(events.at("process_name@2")["args"]["name"] == "rank 2");
+}
+
+TEST_CASE("a timeline that cannot be written", "[trace]") {
+  const ddp::test::TemporaryFolder folder;
+  CHECK_THROWS_WITH(
+      save_timeline(folder / "none/timeline.json", {}),
+      Catch::Contains("Expected to write " + (folder / "none/timeline.json")));
+}
+
+TEST_CASE("the profiler sees scopes and the backward pass", "[trace]") {
+  ::setenv("KINETO_LOG_LEVEL", "5", /*overwrite=*/0);
+  const auto weight = torch::ones({8, 8}, torch::requires_grad());
+  Profiler profiler(torch::kCPU);
+  torch::Tensor loss;
+  {
+    RECORD_USER_SCOPE("forward");
+    loss = weight.mm(weight).sum();
+  }
+  {
+    RECORD_USER_SCOPE("backward");
+    loss.backward();
+  }
+  const auto events = profiler.stop();
+  const auto times = step_times(events, 1);
+  CHECK(times.forward > 0);
+  CHECK(times.compute > 0);
+  CHECK(times.compute <= times.backward);
+  CHECK(times.communication == 0);
+  CHECK(std::count_if(events.begin(), events.end(), [](const auto& event) {
+          return event.kind == Kind::other && event.name == "aten::mm";
+        }) == 3);
+  CHECK_THROWS_WITH(profiler.stop(), Catch::Contains("has been stopped"));
+}
+
+TEST_CASE("a profiler that goes makes room for the next", "[trace]") {
+  ::setenv("KINETO_LOG_LEVEL", "5", /*overwrite=*/0);
+  { const Profiler unused(torch::kCPU); }
+  Profiler profiler(torch::kCPU);
+  CHECK(profiler.stop().empty());
+}

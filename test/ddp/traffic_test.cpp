@@ -1,0 +1,85 @@
+#include "ddp/traffic.h"
+
+#include <sys/socket.h>
+
+#include <torch/types.h>
+
+#include "test/support/catch.h"
+#include "test/support/local_ranks.h"
+
+using ddp::CountingBackend;
+using ddp::Traffic;
+using ddp::test::Group;
+
+namespace {
+
+int64_t sum_of(const Traffic& bytes) {
+  return bytes.all_reduce + bytes.broadcast + bytes.all_gather +
+         bytes.reduce_scatter + bytes.sent;
+}
+
+}  // namespace
+
+TEST_CASE("what collectives are given is counted, and works", "[traffic]") {
+  ddp::test::run_ranks(3, [](const Group& group) {
+    CountingBackend counted(group);
+    const int rank = group->getRank();
+    std::vector<torch::Tensor> sum{torch::ones({10}) * rank};
+    counted.allreduce(sum, {})->wait();
+    TORCH_CHECK(torch::all(sum[0] == 3).item<bool>(), sum[0]);
+    std::vector<torch::Tensor> first{torch::full({3}, rank + 5, torch::kInt64)};
+    counted.broadcast(first, {})->wait();
+    TORCH_CHECK(torch::all(first[0] == 5).item<bool>(), first[0]);
+    std::vector<torch::Tensor> mine{torch::full({2}, rank, torch::kFloat32)};
+    std::vector<std::vector<torch::Tensor>> all(1);
+    for (int i = 0; i < 3; ++i) {
+      all[0].push_back(torch::empty_like(mine[0]));
+    }
+    counted.allgather(all, mine, {})->wait();
+    TORCH_CHECK(all[0][2][1].item<double>() == 2, all[0][2]);
+    auto whole = torch::empty({6});
+    counted._allgather_base(whole, mine[0], {})->wait();
+    TORCH_CHECK(whole[4].item<double>() == 2, whole);
+    auto part = torch::empty({2});
+    counted._reduce_scatter_base(part, whole, {})->wait();
+    TORCH_CHECK(torch::all(part == 3 * rank).item<bool>(), part);
+
+    const auto bytes = counted.take();
+    TORCH_CHECK(bytes.all_reduce == 40, bytes.all_reduce);
+    TORCH_CHECK(bytes.broadcast == 24, bytes.broadcast);
+    TORCH_CHECK(bytes.all_gather == 8 + 8, bytes.all_gather);
+    TORCH_CHECK(bytes.reduce_scatter == 24, bytes.reduce_scatter);
+    TORCH_CHECK(bytes.sent == 0, bytes.sent);
+    TORCH_CHECK(sum_of(counted.take()) == 0);
+  });
+}
+
+TEST_CASE("messages are counted where they are sent", "[traffic]") {
+  ddp::test::run_ranks(2, [](const Group& group) {
+    CountingBackend counted(group);
+    std::vector<torch::Tensor> data{torch::full({5}, group->getRank() + 1.0f)};
+    if (group->getRank() == 0) {
+      counted.send(data, 1, 0)->wait();
+    } else {
+      counted.recv(data, 0, 0)->wait();
+      TORCH_CHECK(torch::all(data[0] == 1).item<bool>(), data[0]);
+    }
+    const auto bytes = counted.take();
+    TORCH_CHECK(bytes.sent == (group->getRank() == 0 ? 20 : 0), bytes.sent);
+    TORCH_CHECK(sum_of(bytes) == bytes.sent);
+  });
+}
+
+TEST_CASE("the kernel counts what sockets send", "[traffic]") {
+  const int64_t before = ddp::tcp_bytes_sent();
+  ddp::test::run_ranks(2, [&](const Group& group) {
+    std::vector<torch::Tensor> data{torch::zeros({100'000})};
+    group->allreduce(data, {})->wait();
+    std::vector<torch::Tensor> done{torch::zeros({1})};
+    group->allreduce(done, {})->wait();  // connections are open until here
+    if (group->getRank() == 0) {
+      TORCH_CHECK(ddp::tcp_bytes_sent() - before >= 400'000);
+    }
+    group->allreduce(done, {})->wait();
+  });
+}
