@@ -11,24 +11,21 @@
 //   dp_train --mode test --checkpoint DIR
 #include <ddp/checkpoint.h>
 #include <dp/data_parallel.h>
-#include <torch/cuda.h>
 #include <torch/data/dataloader.h>
 #include <torch/nn/modules/dropout.h>
 #include <torch/optim/sgd.h>
 
-#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <iostream>
 
 #include "samples/support/augment.h"
-#include "samples/support/choices.h"
-#include "samples/support/device_list.h"
-#include "samples/support/program.h"
+#include "samples/support/datasets.h"
+#include "samples/support/devices.h"
+#include "samples/support/models.h"
 #include "samples/support/replica_traffic.h"
 #include "samples/support/report.h"
 #include "samples/support/text.h"
 #include "samples/support/train_options.h"
-#include "samples/support/training_place.h"
 
 namespace {
 
@@ -73,8 +70,7 @@ std::shared_ptr<Classifier> make_network(const Options& options,
 ReplicatedClassifier wrap(const std::shared_ptr<Classifier>& network,
                           const Options& options,
                           const Dataset& dataset) {
-  const auto devices = devices_or_gpus(
-      options.devices, static_cast<int>(torch::cuda::device_count()));
+  const auto devices = devices_or_gpus(options.devices, gpu_count());
   if (!devices.empty()) {
     network->to(devices.front());
   }
@@ -237,22 +233,21 @@ void run(const Options& options) {
 
 int main(int argc, char** argv) {
   Options options;
-  CLI::App app(
+  CommandLine line(
+      "dp_train",
       "Trains a network on images, in one process, with a replica on each of "
-      "several devices.",
-      "dp_train");
-  add_devices_option(app,
+      "several devices.");
+  add_devices_option(line,
                      options.devices,
                      "all GPUs; where there is none, the network itself on the "
                      "CPU");
-  app.add_flag("--no-dropout",
-               options.no_dropout,
-               "Without dropout, whose random numbers each number of replicas "
-               "draws otherwise");
-  const auto parsed = parse_train_options(app, argc, argv);
+  line.add("--no-dropout",
+           options.no_dropout,
+           "Without dropout, whose random numbers each number of replicas "
+           "draws otherwise");
+  const auto parsed = parse_train_options(line, argc, argv);
   if (const auto* exit = std::get_if<EarlyExit>(&parsed)) {
-    (exit->code == 0 ? std::cout : std::cerr) << exit->text;
-    return exit->code;
+    return exit->print();
   }
   static_cast<TrainOptions&>(options) = std::get<TrainOptions>(parsed);
   return run_program("dp_train", [&] { run(options); });

@@ -8,7 +8,7 @@
 #include <iostream>
 #include <sstream>
 
-#include "samples/support/program.h"
+#include "samples/support/command_line.h"
 
 namespace {
 

@@ -7,17 +7,15 @@
 //   spawn --ranks=4
 //   spawn --ranks=3 --fail-rank=2
 #include <ddp/ddp.h>
-#include <torch/cuda.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
 #include <torch/types.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <iostream>
 
 #include "samples/support/command_line.h"
-#include "samples/support/program.h"
+#include "samples/support/devices.h"
 #include "samples/support/text.h"
 
 namespace {
@@ -49,10 +47,7 @@ double fit_line() {
 
 // What every rank does; `options` is its own copy.
 void run_rank(const Options& options, int local_rank) {
-  ddp::init_process_group(samples::process_group_options(
-      options.device,
-      ddp::WorkerEnv::read(),
-      static_cast<int>(torch::cuda::device_count())));
+  samples::init_process_group(options.device);
   ddp::seed_everything(0);
   TORCH_CHECK(local_rank != options.fail_rank,
               "it fails because --fail-rank=",
@@ -74,16 +69,13 @@ void run_rank(const Options& options, int local_rank) {
 
 int main(int argc, char** argv) {
   Options options;
-  CLI::App app("Starts its own ranks, which fit a line.", "spawn");
-  app.add_option("--ranks",
-                 options.ranks,
-                 "Processes to start (one for each GPU, else 1)");
-  app.add_option("--fail-rank", options.fail_rank, "Rank that is to throw");
-  samples::add_device_options(app, options.device);
-  if (const auto code = samples::parse_command_line(app, argc, argv)) {
-    return *code;
-  }
-  return samples::run_program("spawn", [&] {
+  samples::CommandLine line("spawn", "Starts its own ranks, which fit a line.");
+  line.add("--ranks",
+           options.ranks,
+           "Processes to start (one for each GPU, else 1)");
+  line.add("--fail-rank", options.fail_rank, "Rank that is to throw");
+  samples::add_device_options(line, options.device);
+  return line.run(argc, argv, [&] {
     ddp::spawn([&](int local_rank) { run_rank(options, local_rank); },
                options.ranks);
     std::cout << "all ranks of process " << ::getpid() << " are done\n";

@@ -5,7 +5,6 @@
 //   ddprun --nproc-per-node=4 train
 //   ddprun --nproc-per-node=4 train --dataset cifar10 --data DIR
 #include <ddp/ddp.h>
-#include <torch/cuda.h>
 #include <torch/data/dataloader.h>
 #include <torch/optim/sgd.h>
 
@@ -13,13 +12,12 @@
 #include <iostream>
 
 #include "samples/support/augment.h"
-#include "samples/support/choices.h"
+#include "samples/support/datasets.h"
+#include "samples/support/models.h"
 #include "samples/support/parameter_hash.h"
-#include "samples/support/program.h"
 #include "samples/support/report.h"
 #include "samples/support/text.h"
 #include "samples/support/train_options.h"
-#include "samples/support/training_place.h"
 
 namespace {
 
@@ -195,10 +193,7 @@ Place Training::place(int64_t epoch) const {
 
 void run(const TrainOptions& options) {
   const Stopwatch time;
-  ddp::init_process_group(
-      process_group_options(options.device,
-                            ddp::WorkerEnv::read(),
-                            static_cast<int>(torch::cuda::device_count())));
+  init_process_group(options.device);
   ddp::seed_everything(options.seed);
 
   const Dataset dataset = load_dataset(options.data);
@@ -231,8 +226,7 @@ void run(const TrainOptions& options) {
 int main(int argc, char** argv) {
   const auto parsed = parse_train_options(argc, argv);
   if (const auto* exit = std::get_if<EarlyExit>(&parsed)) {
-    (exit->code == 0 ? std::cout : std::cerr) << exit->text;
-    return exit->code;
+    return exit->print();
   }
   return run_program("train", [&] { run(std::get<TrainOptions>(parsed)); });
 }

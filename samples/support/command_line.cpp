@@ -1,6 +1,12 @@
 #include "samples/support/command_line.h"
 
+#include <c10/util/Exception.h>
+#include <c10/util/StringUtil.h>
+#include <ddp/process_group.h>
+
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdlib>
 #include <iostream>
 
 namespace samples {
@@ -8,35 +14,174 @@ namespace {
 
 constexpr int kUsageError = 2;
 
-}  // namespace
+template <typename T>
+struct IsVector : std::false_type {};
+template <typename T>
+struct IsVector<std::vector<T>> : std::true_type {};
 
-void add_device_options(CLI::App& app, DeviceOptions& device) {
-  app.add_option("--backend",
-                 device.backend,
-                 "nccl or gloo (nccl where there is a GPU)")
-      ->check(CLI::IsMember({"nccl", "gloo"}));
-  auto* gpus =
-      app.add_option("--gpus",
-                     device.gpus,
-                     "GPU ids, one for each rank of this host (0,1,..)")
-          ->delimiter(',');
-  app.add_flag("--no-cuda", device.no_cuda, "Compute on the CPU, with gloo")
-      ->excludes(gpus);
+template <typename T>
+struct IsOptional : std::false_type {};
+template <typename T>
+struct IsOptional<std::optional<T>> : std::true_type {};
+
+// An error's text, or nothing, as CLI11's validators say it.
+std::string check_name(const std::vector<std::string>& names,
+                       const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end()
+             ? ""
+             : "Expected " + c10::Join("|", names) + ", but got " + name + ".";
 }
 
-std::optional<int> parse_command_line(CLI::App& app,
-                                      int argc,
-                                      const char* const* argv) {
+int report(const std::string& name, const std::string& what) {
+  const auto rank = ddp::is_initialized()
+                        ? " (rank " + std::to_string(ddp::rank()) + ")"
+                        : "";
+  std::cerr << name + rank + ": " + what + "\n" << std::flush;
+  return 1;
+}
+
+}  // namespace
+
+using Option = CommandLine::Option;
+
+Option& Option::check(std::function<bool(double)> holds,
+                      const std::string& what) {
+  option_.check([holds = std::move(holds), what](const std::string& text) {
+    char* end = nullptr;
+    const double value = std::strtod(text.c_str(), &end);
+    return end == text.c_str() + text.size() && holds(value)
+               ? ""
+               : "Expected " + what + ", but got " + text + ".";
+  });
+  return *this;
+}
+
+Option& Option::at_least(double least) {
+  return check([least](double value) { return value >= least; },
+               c10::str("a number of at least ", least));
+}
+
+Option& Option::between(double least, double most) {
+  return check([=](double value) { return least <= value && value <= most; },
+               c10::str("a number of ", least, " to ", most));
+}
+
+Option& Option::above_zero() {
+  return check([](double value) { return value > 0; }, "a number above 0");
+}
+
+Option& Option::one_of(const std::vector<std::string>& names) {
+  option_.check(
+      [names](const std::string& name) { return check_name(names, name); });
+  return *this;
+}
+
+Option& Option::count(int values) {
+  option_.expected(values);
+  return *this;
+}
+
+Option& Option::needs(const std::string& flag) {
+  option_.needs(flag);
+  return *this;
+}
+
+Option& Option::excludes(const std::string& flag) {
+  option_.excludes(flag);
+  return *this;
+}
+
+CommandLine::CommandLine(const std::string& name,
+                         const std::string& description)
+    : app_(std::make_unique<CLI::App>(description, name)) {}
+
+CommandLine::~CommandLine() = default;
+
+template <typename T>
+Option CommandLine::add(const std::string& flag,
+                        T& target,
+                        const std::string& help) {
+  if constexpr (std::is_same_v<T, bool>) {
+    return Option(*app_->add_flag(flag, target, help));
+  } else {
+    auto* option = app_->add_option(flag, target, help);
+    if constexpr (IsVector<T>::value) {
+      option->delimiter(',');
+      if (!target.empty()) {
+        option->capture_default_str();
+      }
+    } else if constexpr (!IsOptional<T>::value) {
+      option->capture_default_str();
+    }
+    return Option(*option);
+  }
+}
+
+#define DDP_SAMPLES_OPTION(...)     \
+  template Option CommandLine::add( \
+      const std::string&, __VA_ARGS__&, const std::string&)
+DDP_SAMPLES_OPTION(bool);
+DDP_SAMPLES_OPTION(int);
+DDP_SAMPLES_OPTION(int64_t);
+DDP_SAMPLES_OPTION(uint64_t);
+DDP_SAMPLES_OPTION(double);
+DDP_SAMPLES_OPTION(std::string);
+DDP_SAMPLES_OPTION(std::optional<int>);
+DDP_SAMPLES_OPTION(std::optional<int64_t>);
+DDP_SAMPLES_OPTION(std::optional<double>);
+DDP_SAMPLES_OPTION(std::optional<std::string>);
+DDP_SAMPLES_OPTION(std::vector<int>);
+DDP_SAMPLES_OPTION(std::vector<int64_t>);
+DDP_SAMPLES_OPTION(std::vector<double>);
+DDP_SAMPLES_OPTION(std::vector<std::string>);
+#undef DDP_SAMPLES_OPTION
+
+Option CommandLine::add_names(
+    const std::string& flag,
+    const std::vector<std::string>& names,
+    const std::function<void(const std::string&)>& set,
+    const std::string& help) {
+  auto* option = app_->add_option_function<std::string>(flag, set, help);
+  option->type_name(c10::Join("|", names));
+  return Option(*option).one_of(names);
+}
+
+std::optional<EarlyExit> CommandLine::parse(int argc, const char* const* argv) {
   try {
-    app.parse(argc, argv);
+    app_->parse(argc, argv);
     return std::nullopt;
   } catch (const CLI::CallForHelp&) {
-    std::cout << app.help();
-    return 0;
+    return EarlyExit{0, app_->help()};
   } catch (const CLI::ParseError& error) {
-    std::cerr << app.get_name() + ": " + error.what() +
-                     " --help lists the options.\n";
-    return kUsageError;
+    return refuse(error.what());
+  }
+}
+
+EarlyExit CommandLine::refuse(const std::string& what) const {
+  return {kUsageError,
+          app_->get_name() + ": " + what + " --help lists the options.\n"};
+}
+
+int CommandLine::run(int argc,
+                     const char* const* argv,
+                     const std::function<void()>& body) {
+  const auto exit = parse(argc, argv);
+  return exit ? exit->print() : run_program(app_->get_name(), body);
+}
+
+int EarlyExit::print() const {
+  (code == 0 ? std::cout : std::cerr) << text;
+  return code;
+}
+
+int run_program(const std::string& name, const std::function<void()>& body) {
+  try {
+    body();
+    return 0;
+  } catch (const c10::Error& error) {
+    return report(name, error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    return report(name, error.what());
   }
 }
 

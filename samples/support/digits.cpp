@@ -1,4 +1,4 @@
-#include "samples/support/digits.h"
+#include "samples/support/datasets.h"
 
 #include <torch/types.h>
 
@@ -6,7 +6,7 @@
 #include <charconv>
 #include <string_view>
 
-#include "samples/support/read_file.h"
+#include "samples/support/files.h"
 
 namespace samples {
 namespace {

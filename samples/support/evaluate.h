@@ -5,8 +5,8 @@
 
 #include <cstdint>
 
-#include "samples/support/classifier.h"
 #include "samples/support/images.h"
+#include "samples/support/models.h"
 
 namespace samples {
 

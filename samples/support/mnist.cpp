@@ -1,9 +1,8 @@
-#include "samples/support/mnist.h"
+#include "samples/support/datasets.h"
 
 #include <torch/types.h>
 
-#include "samples/support/folder.h"
-#include "samples/support/read_file.h"
+#include "samples/support/files.h"
 
 namespace samples {
 namespace {

@@ -5,17 +5,10 @@
 #include "samples/support/console.h"
 #include "samples/support/evaluate.h"
 #include "samples/support/images.h"
+#include "samples/support/schedule.h"
 #include "samples/support/stopwatch.h"
 
 namespace samples {
-
-/// A step of the training, counted from 1.
-struct Place {
-  int64_t epoch;
-  int64_t epochs;
-  int64_t step;  ///< in this epoch
-  int64_t steps;
-};
 
 /// What a training program says, in one place: rank 0 prints it on standard
 /// output, the others keep silent. Not collective.

@@ -1,4 +1,4 @@
-#include "samples/support/resnet.h"
+#include "samples/support/models.h"
 
 #include <torch/nn/init.h>
 #include <torch/types.h>

@@ -6,12 +6,9 @@
 #include <variant>
 #include <vector>
 
-#include "samples/support/device.h"
+#include "samples/support/command_line.h"
+#include "samples/support/devices.h"
 #include "samples/support/images.h"
-
-namespace CLI {
-class App;
-}
 
 namespace samples {
 
@@ -62,12 +59,6 @@ struct TrainOptions {
   ReportOptions report;
 };
 
-/// The program is to print this and to exit: help, or what is wrong.
-struct EarlyExit {
-  int code;
-  std::string text;
-};
-
 /// The defaults for a data set.
 Recipe recipe_for(DatasetKind kind);
 
@@ -81,9 +72,9 @@ std::variant<TrainOptions, EarlyExit> parse_train_options(
     int argc, const char* const* argv);
 
 /// The same for a program of one process, whose name and further options are in
-/// `app`. Without what is for ranks and single steps: TrainOptions::device,
+/// `line`. Without what is for ranks and single steps: TrainOptions::device,
 /// TrainOptions::report and CheckpointOptions::every.
 std::variant<TrainOptions, EarlyExit> parse_train_options(
-    CLI::App& app, int argc, const char* const* argv);
+    CommandLine& line, int argc, const char* const* argv);
 
 }  // namespace samples

@@ -4,10 +4,10 @@
 
 #include <cmath>
 
-#include "samples/support/device_list.h"
-#include "samples/support/first_device_memory.h"
+#include "samples/experiments/replicas/first_device_memory.h"
+#include "samples/experiments/replicas/memory_meter.h"
+#include "samples/support/devices.h"
 #include "samples/support/gradients.h"
-#include "samples/support/memory_meter.h"
 #include "samples/support/replica_traffic.h"
 #include "test/support/catch.h"
 
@@ -23,9 +23,8 @@ c10::Device gpu(int number) {
 }
 
 TEST_CASE("devices by their names", "[device_list]") {
-  CHECK(parse_devices({}, 4).empty());
-  CHECK(parse_devices({"cpu", "cpu"}, 0) == Devices{kCpu, kCpu});
-  CHECK(parse_devices({"cuda:1", "3", "cpu"}, 4) ==
+  CHECK(devices_or_gpus({"cpu", "cpu"}, 0) == Devices{kCpu, kCpu});
+  CHECK(devices_or_gpus({"cuda:1", "3", "cpu"}, 4) ==
         Devices{gpu(1), gpu(3), kCpu});
 }
 
@@ -42,7 +41,7 @@ TEST_CASE("names that mean no device", "[device_list]") {
                            "cuda:-1",
                            "99999999999"}) {
     CHECK_THROWS_WITH(
-        parse_devices({"cpu", name}, 4),
+        devices_or_gpus({"cpu", name}, 4),
         Catch::Contains("Expected cpu, cuda:N or N in --devices, but got " +
                         std::string(name) + "."));
   }
@@ -51,11 +50,11 @@ TEST_CASE("names that mean no device", "[device_list]") {
 TEST_CASE("GPUs that are not there", "[device_list]") {
   for (const auto* name : {"cuda:4", "4", "300"}) {
     CHECK_THROWS_WITH(
-        parse_devices({name}, 4),
+        devices_or_gpus({name}, 4),
         Catch::Contains("Expected GPUs below 4 in --devices") &&
             Catch::Contains("but got " + std::string(name) + "."));
   }
-  CHECK_THROWS_WITH(parse_devices({"cuda:0"}, 0), Catch::Contains("below 0"));
+  CHECK_THROWS_WITH(devices_or_gpus({"cuda:0"}, 0), Catch::Contains("below 0"));
 }
 
 TEST_CASE("devices when none is named", "[device_list]") {

@@ -1,10 +1,6 @@
 #include <torch/types.h>
 
-#include "samples/support/choices.h"
-#include "samples/support/cifar10.h"
-#include "samples/support/digits.h"
-#include "samples/support/mnist.h"
-#include "samples/support/synthetic.h"
+#include "samples/support/datasets.h"
 #include "test/samples/files.h"
 #include "test/support/catch.h"
 #include "test/support/temporary_folder.h"

@@ -3,19 +3,16 @@
 
 #include <thread>
 
-#include "samples/support/counting_backend.h"
-#include "samples/support/device_costs.h"
-#include "samples/support/fork_store.h"
-#include "samples/support/held_bytes.h"
-#include "samples/support/memory_meter.h"
-#include "samples/support/parameter_bytes.h"
+#include "samples/experiments/replicas/device_costs.h"
+#include "samples/experiments/replicas/fork_store.h"
+#include "samples/experiments/replicas/held_bytes.h"
+#include "samples/experiments/replicas/memory_meter.h"
+#include "samples/experiments/replicas/parameter_bytes.h"
 #include "samples/support/spread.h"
 #include "test/support/catch.h"
-#include "test/support/local_ranks.h"
 #include "test/support/temporary_folder.h"
 
 using namespace samples;
-using ddp::test::Group;
 
 namespace {
 
@@ -163,34 +160,6 @@ TEST_CASE("memory is counted on every thread with a scope", "[dp_vs_ddp]") {
     thread.join();
   }
   CHECK(meter.live() == std::vector<int64_t>{4, 8, 12});
-}
-
-TEST_CASE("what collectives are given is counted", "[dp_vs_ddp]") {
-  ddp::test::run_ranks(3, [](const Group& group) {
-    CountingBackend counted(group);
-    std::vector<torch::Tensor> sum{torch::ones({10}) * group->getRank()};
-    counted.allreduce(sum, {})->wait();
-    TORCH_CHECK(torch::all(sum[0] == 3).item<bool>(), sum[0]);
-    std::vector<torch::Tensor> first{
-        torch::full({3}, group->getRank() + 5, torch::kInt64)};
-    counted.broadcast(first, {})->wait();
-    TORCH_CHECK(torch::all(first[0] == 5).item<bool>(), first[0]);
-    std::vector<torch::Tensor> mine{
-        torch::full({2}, group->getRank(), torch::kFloat32)};
-    std::vector<std::vector<torch::Tensor>> all(1);
-    for (int i = 0; i < 3; ++i) {
-      all[0].push_back(torch::empty_like(mine[0]));
-    }
-    counted.allgather(all, mine, {})->wait();
-    TORCH_CHECK(all[0][2][1].item<double>() == 2, all[0][2]);
-
-    const auto bytes = counted.take_collective_bytes();
-    TORCH_CHECK(bytes.all_reduce == 40, bytes.all_reduce);
-    TORCH_CHECK(bytes.broadcast == 24, bytes.broadcast);
-    TORCH_CHECK(bytes.all_gather == 8, bytes.all_gather);
-    const auto rest = counted.take_collective_bytes();
-    TORCH_CHECK(rest.all_reduce + rest.broadcast + rest.all_gather == 0);
-  });
 }
 
 TEST_CASE("a store to share with forked processes", "[dp_vs_ddp]") {

@@ -3,7 +3,7 @@
 #include <ddp/ddp.h>
 #include <torch/nn/modules/linear.h>
 
-#include "samples/support/program.h"
+#include "samples/support/command_line.h"
 
 namespace {
 

@@ -4,14 +4,12 @@
 #include <algorithm>
 #include <set>
 
+#include "samples/experiments/replicas/mlp.h"
 #include "samples/support/augment.h"
-#include "samples/support/choices.h"
-#include "samples/support/learning_rate.h"
-#include "samples/support/mlp.h"
+#include "samples/support/datasets.h"
+#include "samples/support/models.h"
 #include "samples/support/parameter_hash.h"
-#include "samples/support/resnet.h"
-#include "samples/support/small_cnn.h"
-#include "samples/support/synthetic.h"
+#include "samples/support/schedule.h"
 #include "test/support/catch.h"
 
 using namespace samples;

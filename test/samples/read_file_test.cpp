@@ -1,4 +1,4 @@
-#include "samples/support/read_file.h"
+#include "samples/support/files.h"
 
 #include <fstream>
 #include <iterator>

@@ -1,8 +1,8 @@
-#include "samples/support/ring_allreduce.h"
+#include "samples/experiments/ring_allreduce/ring.h"
 
 #include <numeric>
 
-#include "samples/support/counting_backend.h"
+#include "ddp/traffic.h"
 #include "test/support/catch.h"
 #include "test/support/local_ranks.h"
 
@@ -50,20 +50,20 @@ TEST_CASE("both all-reduces sum, and send what they should", "[ring]") {
   run_ranks(ranks, [&](const Group& group) {
     const auto rank = static_cast<size_t>(group->getRank());
     const auto size = static_cast<int64_t>(torch::elementSize(dtype));
-    CountingBackend counted(group);
+    ddp::CountingBackend counted(group);
     const auto input = ramp(numel, group->getRank() + 1, dtype);
     const auto expected = ramp(numel, ranks * (ranks + 1) / 2, dtype);
 
     auto tensor = input.clone();
     ring_allreduce(tensor, counted);
-    ring[rank] = counted.take_bytes_sent();
+    ring[rank] = counted.take().sent;
     TORCH_CHECK(torch::equal(tensor, expected), tensor);
     TORCH_CHECK(ring[rank] ==
                 size * ring_elements_sent(numel, ranks, group->getRank()));
 
     tensor = input.clone();
     naive_allreduce(tensor, counted);
-    naive[rank] = counted.take_bytes_sent();
+    naive[rank] = counted.take().sent;
     TORCH_CHECK(torch::equal(tensor, expected), tensor);
     TORCH_CHECK(naive[rank] == size * (ranks - 1) * numel);
   });

@@ -1,6 +1,5 @@
 #include "samples/support/train_options.h"
 
-#include <CLI/CLI.hpp>
 #include <sstream>
 
 #include "samples/support/console.h"
@@ -150,10 +149,10 @@ TEST_CASE("what cannot be meant is refused in one line") {
 
 TEST_CASE("a program of one process has no options of ranks") {
   const auto parse_in = [](std::vector<const char*> words) {
-    CLI::App app("Trains.", "other");
+    CommandLine line("other", "Trains.");
     words.insert(words.begin(), "other");
     return parse_train_options(
-        app, static_cast<int>(words.size()), words.data());
+        line, static_cast<int>(words.size()), words.data());
   };
   const auto parsed = parse_in({"--epochs=3", "--checkpoint=here", "--resume"});
   const auto& options = std::get<TrainOptions>(parsed);

@@ -1,9 +1,11 @@
-#include "samples/support/two_stages.h"
+#include "samples/experiments/model_parallel/two_stages.h"
 
+#include <ATen/record_function.h>
 #include <torch/types.h>
 
-#include "samples/support/median.h"
-#include "samples/support/worker_thread.h"
+#include <condition_variable>
+#include <mutex>
+
 #include "test/support/catch.h"
 
 using namespace samples;
@@ -51,16 +53,14 @@ TEST_CASE("micro-batches change nothing but the order of work", "[stages]") {
   }
 }
 
-TEST_CASE("a worker thread follows the caller's settings", "[stages]") {
-  WorkerThread worker;
-  const auto weight = torch::ones({2}, torch::requires_grad());
-  const auto twice = [weight] { return weight * 2; };
-  CHECK(worker.run(twice).get().requires_grad());
+TEST_CASE("the second stage follows the caller's settings", "[stages]") {
+  TwoStages network({4, 8, 1, 2}, kCpus);
+  const auto images = torch::ones({2, 4});
   {
     const torch::NoGradGuard no_grad;
-    CHECK_FALSE(worker.run(twice).get().requires_grad());
+    CHECK_FALSE(network.forward(images).requires_grad());
   }
-  CHECK(worker.run(twice).get().requires_grad());
+  CHECK(network.forward(images).requires_grad());
 }
 
 TEST_CASE("a stage's error reaches the caller, and the next batch works",
@@ -72,43 +72,55 @@ TEST_CASE("a stage's error reaches the caller, and the next batch works",
   weight.set_data(torch::ones({8, 9}));
   CHECK_THROWS_WITH(network.forward(torch::ones({2, 4})), Contains("mat1"));
   weight.set_data(right);
+  // Of the first stage, which has four inputs.
+  CHECK_THROWS_WITH(network.forward(torch::ones({2, 5})), Contains("mat1"));
   CHECK(network.forward(torch::ones({2, 4})).size(0) == 2);
 }
 
-TEST_CASE("a worker thread computes beside the caller, in order", "[stages]") {
-  std::promise<void> gate;
-  std::vector<int> order;  // of the worker; read after its futures
-  WorkerThread worker;
-  auto first = worker.run([&] {
-    gate.get_future().wait();  // the caller goes on meanwhile
-    order.push_back(1);
-    return torch::full({}, 1);
-  });
-  auto second = worker.run([&]() -> torch::Tensor {
-    order.push_back(2);
-    throw std::runtime_error("second");
-  });
-  auto third = worker.run([&] {
-    order.push_back(3);
-    return torch::full({}, 3);
-  });
-  gate.set_value();
-  CHECK(third.get().item<int>() == 3);
-  CHECK(first.get().item<int>() == 1);
-  CHECK_THROWS_WITH(second.get(), "second");
-  CHECK(order == std::vector<int>{1, 2, 3});
-}
-
-TEST_CASE("a worker thread finishes before it goes", "[stages]") {
-  std::future<torch::Tensor> last;
-  {
-    WorkerThread worker;
-    for (int i = 0; i < 100; ++i) {
-      last = worker.run([i] { return torch::full({}, i); });
-    }
+// Sees the scopes of all threads begin.
+class Scopes {
+ public:
+  Scopes() {
+    at::RecordFunctionCallback callback(&Scopes::begin);
+    callback.scopes({at::RecordScope::USER_SCOPE});
+    seen_ = this;
+    handle_ = at::addGlobalCallback(callback);
   }
-  REQUIRE(last.wait_for(std::chrono::seconds(0)) == std::future_status::ready);
-  CHECK(last.get().item<int>() == 99);
+  ~Scopes() { at::removeCallback(handle_); }
+
+  bool overlapped() const { return overlapped_; }
+
+ private:
+  // The second stage's first work waits for the first stage's second.
+  static std::unique_ptr<at::ObserverContext> begin(
+      const at::RecordFunction& function) {
+    auto& scopes = *seen_;
+    std::unique_lock lock(scopes.mutex_);
+    scopes.first_ += function.name() == std::string(kFirstStage);
+    scopes.changed_.notify_all();
+    if (function.name() == std::string(kSecondStage) && !scopes.has_waited_) {
+      scopes.has_waited_ = true;
+      scopes.overlapped_ = scopes.changed_.wait_for(
+          lock, std::chrono::seconds(60), [&] { return scopes.first_ >= 2; });
+    }
+    return nullptr;
+  }
+
+  static inline Scopes* seen_ = nullptr;
+  at::CallbackHandle handle_ = 0;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int first_ = 0;
+  bool has_waited_ = false;
+  bool overlapped_ = false;
+};
+
+TEST_CASE("the stages work at once, at two micro-batches", "[stages]") {
+  TwoStages network({4, 8, 1, 2}, kCpus);
+  network.micro_batches(2);
+  const Scopes scopes;
+  network.forward(torch::ones({2, 4}));
+  CHECK(scopes.overlapped());
 }
 
 TEST_CASE("each rank gets two devices", "[stages]") {
@@ -137,10 +149,4 @@ TEST_CASE("what a pipeline can save", "[stages]") {
   CHECK(ideal_pipeline_time(2, 8) == Approx(9.0 / 16));
   CHECK(ideal_pipeline_time(4, 1) == Approx(1));
   CHECK(ideal_pipeline_time(4, 1'000'000) == Approx(0.25).epsilon(1e-4));
-}
-
-TEST_CASE("the median", "[stages]") {
-  CHECK(median({3}) == 3);
-  CHECK(median({5, 1, 3}) == 3);
-  CHECK(median({4, 1, 3, 2}) == 3);
 }

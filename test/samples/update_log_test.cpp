@@ -1,4 +1,4 @@
-#include "samples/support/update_log.h"
+#include "samples/experiments/servers/update_log.h"
 
 #include <algorithm>
 

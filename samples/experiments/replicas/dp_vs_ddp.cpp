@@ -1,0 +1,181 @@
+// One training, by DataParallel in one process and by DistributedDataParallel
+// in as many processes as that has replicas: the same model on the same batches
+// of digits, each cut alike, until both have the same parameters. What one
+// learns: what each device sends, holds and takes in time. DataParallel sends
+// the parameters out and the gradients back in every step, all through its
+// first device, which also holds the results, the gradients and the optimizer's
+// state. The ranks of DistributedDataParallel are alike, and send gradients
+// alone.
+//
+//   dp_vs_ddp
+//   dp_vs_ddp --replicas=8 --model=mlp --momentum=0.9 --csv=costs.csv
+//
+// Each replica and each rank has a GPU where there are as many, else one thread
+// of the CPU. (There DataParallel's backward pass has no threads for its
+// replicas; it uses as many, at most the cores, for one after the other.) The
+// two take turns, step by step, so that their times compare. Memory is that at
+// the end of the forward pass: what the backward pass needs for a while, as the
+// gradients of all replicas on DataParallel's first device, is not in it.
+#include <ATen/Parallel.h>
+#include <torch/types.h>
+
+#include <algorithm>
+#include <iostream>
+#include <thread>
+
+#include "samples/experiments/replicas/parameter_bytes.h"
+#include "samples/experiments/replicas/ranks.h"
+#include "samples/experiments/replicas/ways.h"
+#include "samples/support/spread.h"
+#include "samples/support/text.h"
+
+namespace {
+
+using namespace samples;
+
+struct Result {
+  std::vector<DeviceCosts> costs;  // replicas, then ranks
+  std::vector<RankReport> ranks;
+  std::vector<double> dp_times, ddp_times;  // seconds of each measured step
+  double difference;  // greatest, to the greatest value of the same parameter
+};
+
+// A device for each replica.
+std::vector<torch::Device> make_devices(const WaysOptions& options) {
+  std::vector<torch::Device> devices(static_cast<size_t>(options.replicas),
+                                     torch::kCPU);
+  if (has_gpus(options)) {
+    for (size_t i = 0; i < devices.size(); ++i) {
+      devices[i] =
+          torch::Device(torch::kCUDA, static_cast<c10::DeviceIndex>(i));
+    }
+  }
+  return devices;
+}
+
+Result train(const WaysOptions& options) {
+  Ranks ranks(options);  // forks: this process has no threads yet
+  const auto cores = static_cast<int>(std::thread::hardware_concurrency());
+  at::set_num_threads(std::clamp(cores, 1, options.replicas));
+  DataParallelWay way(options, make_devices(options));
+  Result result;
+  for (int64_t step = 0; step < options.all_steps(); ++step) {
+    const double dp = way.step(step);
+    const double ddp = ranks.step(step);
+    if (step >= kWarmUps) {
+      result.dp_times.push_back(dp);
+      result.ddp_times.push_back(ddp);
+    }
+  }
+  result.ranks = ranks.end();
+  result.difference = greatest_difference(way.network(), ranks.parameters());
+  result.costs = way.costs();
+  for (const auto& report : result.ranks) {
+    result.costs.push_back(report.costs);
+  }
+  return result;
+}
+
+std::string traffic_text(const WaysOptions& options, const Result& result) {
+  std::string text =
+      "traffic between devices, bytes a step (DDP's sent and received are a "
+      "ring's, 2(p-1)/p of what is all-reduced)\n" +
+      traffic_table(result.costs);
+  for (const auto& rank : result.ranks) {
+    if (!has_gpus(options)) {  // NCCL goes other ways than sockets
+      text += format("DDP %ld: its sockets sent %ld bytes a step\n",
+                     rank.costs.device,
+                     rank.sent_by_sockets);
+    }
+  }
+  const auto& first = result.ranks.front();
+  return text + format("DDP broadcasts %ld bytes at the start, %ld a step\n",
+                       first.broadcast_before,
+                       first.broadcast);
+}
+
+std::string time_text(const Result& result) {
+  std::vector<double> dp, ddp, ratios;
+  for (size_t i = 0; i < result.dp_times.size(); ++i) {
+    dp.push_back(1000 * result.dp_times[i]);
+    ddp.push_back(1000 * result.ddp_times[i]);
+    ratios.push_back(dp.back() / ddp.back());
+  }
+  return format(
+      "time of a step, median [quartiles] of %zu taken in turns: DP %s ms, DDP "
+      "%s ms (slowest rank), DP / DDP %s\n",
+      ratios.size(),
+      to_text(spread(dp), 2).c_str(),
+      to_text(spread(ddp), 2).c_str(),
+      to_text(spread(ratios), 3).c_str());
+}
+
+void print(const WaysOptions& options, const Result& result) {
+  const auto& ranks = result.ranks;
+  const bool are_equal =
+      std::all_of(ranks.begin(), ranks.end(), [&](const auto& rank) {
+        return rank.parameter_hash == ranks.front().parameter_hash;
+      });
+  std::cout << format(
+                   "%d replicas and %d ranks on the %s: %s, batches of %ld "
+                   "digits\n\n",
+                   options.replicas,
+                   options.replicas,
+                   has_gpus(options) ? "GPUs" : "CPU",
+                   options.training.model.c_str(),
+                   options.training.batch_size)
+            << traffic_text(options, result)
+            << "\nmemory, bytes that a device holds when the loss of a step is "
+               "there (gradients: at the optimizer's step)\n"
+            << memory_table(result.costs) << '\n'
+            << time_text(result)
+            << format(
+                   "parameters after %ld steps: ranks %s, greatest relative "
+                   "difference of DP and DDP %.1e\n",
+                   options.all_steps(),
+                   are_equal ? "equal bit for bit" : "NOT EQUAL",
+                   result.difference);
+}
+
+// torch::chunk, which cuts batches, makes fewer parts where it must.
+void check(const WaysOptions& options) {
+  const int64_t rows =
+      (options.training.batch_size + options.replicas - 1) / options.replicas;
+  TORCH_CHECK(rows * (options.replicas - 1) < options.training.batch_size,
+              "Expected a --batch-size of which each of ",
+              options.replicas,
+              " replicas gets a part, but got ",
+              options.training.batch_size,
+              " in parts of ",
+              rows,
+              ". Take a multiple of ",
+              options.replicas,
+              ".");
+}
+
+void run(const WaysOptions& options) {
+  check(options);
+  const Result result = train(options);
+  print(options, result);
+  if (!options.csv.empty()) {
+    write_csv(options.csv, result.costs);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  WaysOptions options;
+  CommandLine line("dp_vs_ddp",
+                   "Trains one network by DataParallel and by "
+                   "DistributedDataParallel, and shows what each costs.");
+  line.add("--replicas",
+           options.replicas,
+           "Replicas and ranks; each on a GPU where there are as many")
+      .between(1, 64);
+  line.add("--steps", options.steps, "Steps to measure").between(1, 1 << 20);
+  add_digits_training_options(line, options.training);
+  line.add("--no-cuda", options.no_cuda, "Compute on the CPU");
+  line.add("--csv", options.csv, "File for the bytes (scripts/plot)");
+  return line.run(argc, argv, [&] { run(options); });
+}

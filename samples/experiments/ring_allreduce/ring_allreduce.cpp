@@ -1,0 +1,220 @@
+// What an all-reduce costs. The ring all-reduce (reduce-scatter, then
+// all-gather) written out over point-to-point messages, beside the naive way
+// (everything to everyone) and beside c10d's own: the bytes that each rank
+// sends, the results, the times. What one learns: with p ranks the ring sends
+// 2(p - 1)/p of the data from each rank, the naive way p - 1 times the data.
+//
+//   ddprun --nproc-per-node=4 ring_allreduce
+//   ddprun --nproc-per-node=3 ring_allreduce --elements=1000003 --csv=cost.csv
+#include <ddp/ddp.h>
+#include <ddp/traffic.h>
+#include <torch/types.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iostream>
+
+#include "samples/experiments/ring_allreduce/ring.h"
+#include "samples/support/command_line.h"
+#include "samples/support/devices.h"
+#include "samples/support/gather.h"
+#include "samples/support/spread.h"
+#include "samples/support/stopwatch.h"
+#include "samples/support/text.h"
+
+namespace {
+
+using samples::format;
+
+constexpr double kTolerance = 1e-5;
+constexpr const char* kReference = "c10d";
+
+struct Options {
+  int64_t elements = 1'000'003;
+  int64_t rounds = 5;
+  std::string csv;
+  samples::DeviceOptions device;
+};
+
+// One algorithm; the numbers are int64 [ranks], for one round.
+struct Outcome {
+  std::string name;
+  torch::Tensor result;   // on this rank
+  torch::Tensor sent;     // bytes in the messages
+  torch::Tensor formula;  // what they should be
+  torch::Tensor wire;     // bytes that the kernel sent, a barrier's with them
+  double milliseconds;    // median of the rounds, the slowest rank's
+};
+
+double slowest(double milliseconds) {
+  const auto time = torch::tensor(milliseconds, torch::kFloat64);
+  return ddp::reduce_tensor(time, ddp::Reduction::max).item<double>();
+}
+
+template <typename Reduce>
+Outcome measure(const std::string& name,
+                const torch::Tensor& input,
+                int64_t rounds,
+                int64_t elements_sent,
+                const Reduce& reduce) {
+  ddp::CountingBackend group(ddp::process_group());
+  auto result = input.clone();
+  reduce(result, group);  // connects the ranks
+  std::vector<double> times;
+  int64_t wire = 0;
+  for (int64_t round = 0; round < rounds; ++round) {
+    result.copy_(input);
+    samples::synchronize(ddp::local_device());
+    ddp::barrier();
+    group.take();
+    wire = ddp::tcp_bytes_sent();
+    const samples::Stopwatch time;
+    reduce(result, group);
+    samples::synchronize(ddp::local_device());
+    const double milliseconds = 1000 * time.seconds();
+    ddp::barrier();  // all has been sent
+    wire = ddp::tcp_bytes_sent() - wire;
+    times.push_back(slowest(milliseconds));
+  }
+  const auto bytes = static_cast<int64_t>(input.element_size()) * elements_sent;
+  return {name,
+          result,
+          samples::gather(torch::tensor(group.take().sent)),
+          samples::gather(torch::tensor(bytes)),
+          samples::gather(torch::tensor(wire)),
+          samples::spread(times).median};
+}
+
+std::vector<Outcome> measure_all(const Options& options,
+                                 const torch::Tensor& input) {
+  const int64_t ranks = ddp::world_size();
+  const int64_t elements = input.numel();
+  const auto c10d = [](torch::Tensor& tensor, c10d::Backend&) {
+    std::vector<torch::Tensor> tensors{tensor};
+    ddp::process_group()->allreduce(tensors)->wait();
+  };
+  return {measure("ring",
+                  input,
+                  options.rounds,
+                  samples::ring_elements_sent(elements, ranks, ddp::rank()),
+                  samples::ring_allreduce),
+          measure("naive",
+                  input,
+                  options.rounds,
+                  (ranks - 1) * elements,
+                  samples::naive_allreduce),
+          measure(kReference, input, options.rounds, 0, c10d)};
+}
+
+// Relative to the greatest sum; over all ranks.
+double greatest_difference(const torch::Tensor& a, const torch::Tensor& b) {
+  if (a.numel() == 0) {
+    return 0;
+  }
+  const auto scale = b.abs().max().clamp_min(1e-30);
+  const auto difference = ((a - b).abs().max() / scale).to(torch::kFloat64);
+  return ddp::reduce_tensor(difference, ddp::Reduction::max).item<double>();
+}
+
+void print_bytes(const Outcome& outcome, int64_t nbytes) {
+  const auto number = [](const torch::Tensor& numbers, int64_t rank) {
+    return numbers[rank].item<int64_t>();
+  };
+  for (int64_t rank = 0; rank < ddp::world_size(); ++rank) {
+    const double share = outcome.sent[rank].item<double>() /
+                         static_cast<double>(std::max<int64_t>(nbytes, 1));
+    std::cout << format(
+        "%s: rank %ld sent %ld bytes, formula %ld, %.4f of the data; by its "
+        "sockets %ld\n",
+        outcome.name.c_str(),
+        rank,
+        number(outcome.sent, rank),
+        number(outcome.formula, rank),
+        share,
+        number(outcome.wire, rank));
+  }
+}
+
+void print(const std::vector<Outcome>& outcomes, const torch::Tensor& input) {
+  const auto nbytes = static_cast<int64_t>(input.nbytes());
+  const int64_t ranks = ddp::world_size();
+  std::cout << format(
+      "%ld ranks over %s, %ld float32 each: %ld bytes of data\n",
+      ranks,
+      ddp::process_group()->getBackendName().c_str(),
+      input.numel(),
+      nbytes);
+  for (const auto& outcome : outcomes) {
+    if (outcome.name != kReference) {
+      print_bytes(outcome, nbytes);
+    }
+  }
+  std::cout << format(
+      "formulas: ring 2(p-1)/p = %.4f of the data, naive p-1 = %ld\n",
+      2.0 * static_cast<double>(ranks - 1) / static_cast<double>(ranks),
+      ranks - 1);
+}
+
+void write_csv(const std::string& file, const std::vector<Outcome>& outcomes) {
+  std::ofstream csv(file);
+  csv << "algorithm,rank,bytes_sent,formula,socket_bytes,milliseconds\n";
+  for (const auto& outcome : outcomes) {
+    for (int64_t rank = 0; rank < ddp::world_size(); ++rank) {
+      csv << outcome.name << ',' << rank << ','
+          << outcome.sent[rank].item<int64_t>() << ','
+          << outcome.formula[rank].item<int64_t>() << ','
+          << outcome.wire[rank].item<int64_t>() << ',' << outcome.milliseconds
+          << '\n';
+    }
+  }
+  csv.close();
+  TORCH_CHECK(csv, "Expected to write ", file, ", but cannot.");
+}
+
+void run(const Options& options) {
+  samples::init_process_group(options.device);
+  const auto random = ddp::seed_everything(0);
+  const auto input =
+      torch::rand({options.elements}, random).to(ddp::local_device());
+  const auto outcomes = measure_all(options, input);
+  const auto& truth = outcomes.back();
+  const bool is_first = ddp::rank() == 0;
+  if (is_first) {
+    print(outcomes, input);
+  }
+  for (const auto& outcome : outcomes) {
+    const double difference = greatest_difference(outcome.result, truth.result);
+    if (is_first) {
+      std::cout << format(
+          "%s: %.3f ms (median of %ld, slowest rank), greatest difference to "
+          "c10d %.1e\n",
+          outcome.name.c_str(),
+          outcome.milliseconds,
+          options.rounds,
+          difference);
+    }
+    TORCH_CHECK(difference < kTolerance,
+                "Expected the sum of c10d from ",
+                outcome.name,
+                ", but got a relative difference of ",
+                difference);
+  }
+  if (is_first && !options.csv.empty()) {
+    write_csv(options.csv, outcomes);
+  }
+  ddp::destroy_process_group();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  samples::CommandLine line(
+      "ring_allreduce",
+      "Counts what an all-reduce sends: ring, naive, and c10d's.");
+  line.add("--elements", options.elements, "float32 on each rank").at_least(0);
+  line.add("--rounds", options.rounds, "Measurements of each").at_least(1);
+  line.add("--csv", options.csv, "File for the numbers");
+  samples::add_device_options(line, options.device);
+  return line.run(argc, argv, [&] { run(options); });
+}

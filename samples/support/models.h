@@ -1,0 +1,66 @@
+#pragma once
+
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/dropout.h>
+#include <torch/nn/modules/linear.h>
+
+#include <memory>
+
+#include "samples/support/images.h"
+#include "samples/support/train_options.h"
+
+namespace samples {
+
+/// A module that scores images: float32 [n, channels, height, width] in,
+/// unnormalised scores [n, classes] out. One type for the training loop,
+/// whichever network it trains.
+class Classifier : public torch::nn::Module {
+ public:
+  virtual torch::Tensor forward(const torch::Tensor& images) = 0;
+};
+
+/// The network of PyTorch's MNIST example, for images of any size of at least
+/// 6x6: two convolutions of 3x3, a max pooling, two linear layers, dropout.
+/// The parameters have the example's names.
+///
+/// Source: pytorch/examples, mnist/main.py.
+class SmallCnn : public Classifier {
+ public:
+  /// @throws c10::Error for images below 6x6.
+  SmallCnn(const ImageShape& shape, int64_t classes);
+
+  torch::Tensor forward(const torch::Tensor& images) override;
+
+ private:
+  torch::nn::Conv2d conv1_, conv2_;
+  torch::nn::Dropout dropout1_, dropout2_;
+  torch::nn::Linear fc1_, fc2_;
+};
+
+/// ResNet-18 for small images: as He et al. have it for ImageNet, but with a
+/// first convolution of 3x3 and stride 1 and without the first pooling, as is
+/// usual for CIFAR-10. Parameters and buffers have torchvision's names and
+/// initial distributions.
+///
+/// Source: He et al., "Deep Residual Learning for Image Recognition", CVPR
+/// 2016; torchvision.models.resnet18.
+class ResNet18 : public Classifier {
+ public:
+  ResNet18(int64_t channels, int64_t classes);
+
+  torch::Tensor forward(const torch::Tensor& images) override;
+
+ private:
+  torch::nn::Conv2d conv1_;
+  torch::nn::BatchNorm2d bn1_;
+  torch::nn::Sequential layer1_, layer2_, layer3_, layer4_;
+  torch::nn::Linear fc_;
+};
+
+/// The network that the options name, for this data set, with parameters drawn
+/// from LibTorch's generator.
+std::shared_ptr<Classifier> make_model(ModelKind kind, const Dataset& dataset);
+
+}  // namespace samples
