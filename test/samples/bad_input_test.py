@@ -8,6 +8,7 @@ from jobs import JobTest, ddprun, program, run, run_each
 
 TRAIN = program("train")
 HELLO = program("hello")
+PORT = "1"  # what is wrong is found before anybody would listen there
 
 
 class Hello(JobTest):
@@ -33,22 +34,22 @@ class Environment(JobTest):
 
     def test_world_size_missing(self):
         self.check("Expected the environment variable WORLD_SIZE to be set",
-                   RANK="0", MASTER_ADDR="127.0.0.1", MASTER_PORT="29500")
+                   RANK="0", MASTER_ADDR="127.0.0.1", MASTER_PORT=PORT)
 
     def test_rank_beyond_world(self):
         self.check("RANK=2 and WORLD_SIZE=2", RANK="2", WORLD_SIZE="2",
-                   MASTER_ADDR="127.0.0.1", MASTER_PORT="29500")
+                   MASTER_ADDR="127.0.0.1", MASTER_PORT=PORT)
 
     def test_rank_is_no_number(self):
         self.check("RANK.*first", RANK="first", WORLD_SIZE="2",
-                   MASTER_ADDR="127.0.0.1", MASTER_PORT="29500")
+                   MASTER_ADDR="127.0.0.1", MASTER_PORT=PORT)
 
     def test_master_does_not_resolve(self):
         for rank, binary in ("0", TRAIN), ("1", HELLO):
             self.check("MASTER_ADDR.*no-such-host.invalid", binary,
                        RANK=rank, WORLD_SIZE="2", LOCAL_RANK=rank,
                        LOCAL_WORLD_SIZE="2",
-                       MASTER_ADDR="no-such-host.invalid", MASTER_PORT="29500")
+                       MASTER_ADDR="no-such-host.invalid", MASTER_PORT=PORT)
 
 
 class Model(JobTest):
@@ -65,13 +66,17 @@ class Model(JobTest):
 
 
 class Checkpoint(JobTest):
+    whole = None  # one checkpoint, for all tests
+
     def setUp(self):
         super().setUp()
         self.file = os.path.join(self.folder, "checkpoint.pt")
         self.train = [TRAIN, "--epochs=1", "--checkpoint", self.folder]
-        self.succeed(self.train)
-        with open(self.file, "rb") as file:
-            self.whole = file.read()
+        if Checkpoint.whole is None:
+            self.succeed(self.train)
+            with open(self.file, "rb") as file:
+                Checkpoint.whole = file.read()
+        self.write(self.whole)
 
     def write(self, content):
         with open(self.file, "wb") as file:

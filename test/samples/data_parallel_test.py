@@ -9,13 +9,16 @@ import unittest
 
 import torch
 
-from jobs import JobTest, environment, program, run
+from jobs import JobTest, environment, program, read_until, run
 
 DP_TRAIN = program("dp_train")
 LOSS_IN_MODULE = program("loss_in_module")
 UNEVEN_SPLIT = program("uneven_split")
 TRAIN_IMAGES, TEST_IMAGES = 1442, 355
-PARAMETER_BYTES = 212008
+# Of the small CNN for 8x8 images: float32 of conv1, conv2, fc1 and fc2, with
+# their biases.
+PARAMETER_BYTES = 4 * (32 * 1 * 9 + 32 + 64 * 32 * 9 + 64 +
+                       (64 * 2 * 2) * 128 + 128 + 128 * 10 + 10)
 IMAGE_BYTES, SCORE_BYTES = 8 * 8 * 4, 10 * 4
 
 
@@ -45,9 +48,9 @@ class DpTrain(JobTest):
                          list(range(len(rows))))
         return [tuple(map(int, row[1:])) for row in rows]
 
-    def check_traffic(self, result, replicas, batch, epochs):
-        training = epochs * batches(TRAIN_IMAGES, batch)
-        tests = epochs * batches(TEST_IMAGES, batch)
+    def check_traffic(self, result, replicas, batch, epochs,
+                      images=(TRAIN_IMAGES, TEST_IMAGES)):
+        training, tests = [epochs * batches(count, batch) for count in images]
         expected = []
         for replica in range(replicas):
             rows = [chunks(size, replicas)[replica]
@@ -61,12 +64,12 @@ class DpTrain(JobTest):
         self.assertEqual(self.traffic(result), expected)
 
     def check_accuracy(self, replicas):
-        result = self.train(devices(replicas))
+        result = self.train(devices(replicas), "--epochs=10")
         correct, count = result.score()
         self.assertEqual(count, TEST_IMAGES)
         self.assertGreaterEqual(correct / count, 0.97)
         self.assertRegex(result.lines[1], rf"{replicas} replicas? on cpu")
-        self.check_traffic(result, replicas, batch=64, epochs=20)
+        self.check_traffic(result, replicas, batch=64, epochs=10)
 
     def test_one_replica(self):
         self.check_accuracy(1)
@@ -78,8 +81,11 @@ class DpTrain(JobTest):
         self.check_accuracy(3)
 
     def test_fewer_images_than_replicas(self):
-        result = self.train(devices(3), "--batch-size=2", "--epochs=1")
-        self.check_traffic(result, replicas=3, batch=2, epochs=1)
+        result = self.train(devices(3), "--batch-size=2", "--epochs=1",
+                            "--dataset=synthetic", "--model=cnn",
+                            "--image-shape=1,8,8", "--images=90")
+        self.check_traffic(result, replicas=3, batch=2, epochs=1,
+                           images=(90, 9))
         self.assertEqual(self.traffic(result)[2], (0, 0, 0, 0))
 
     def test_batch_norm(self):
@@ -135,10 +141,8 @@ class Checkpoint(JobTest):
 
         with subprocess.Popen(command, env=environment(), text=True,
                               stdout=subprocess.PIPE) as process:
-            for line in process.stdout:
-                if "checkpoint saved" in line:
-                    process.kill()
-                    break
+            read_until(process, "checkpoint saved")
+            process.kill()
         resumed = self.succeed(command)
         self.assertRegex(resumed.out, r"resumed from \S+ after [12] epochs")
         self.assertEqual(resumed.score(), whole.score())

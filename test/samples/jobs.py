@@ -1,15 +1,17 @@
 """Starts the samples, alone, under a launcher or rank by rank, and reads what
 they print. The folder of the built programs is in DDP_BIN."""
 
+import contextlib
 import os
 import re
 import socket
 import subprocess
 import tempfile
+import threading
 import unittest
 
 BIN = os.environ["DDP_BIN"]
-TIMEOUT = 240  # a bound for a job that hangs, no expectation
+TIMEOUT = 240  # seconds; bounds a job that hangs, more than ten times any
 JOB_VARIABLES = re.compile(
     r"RANK|WORLD_SIZE|LOCAL_\w+|GROUP_\w+|ROLE_\w+|MASTER_\w+|PET_\w+"
     r"|TORCHELASTIC_\w+|OMP_NUM_THREADS")
@@ -65,40 +67,84 @@ def ddprun(ranks, *flags):
     return [program("ddprun"), f"--nproc-per-node={ranks}", *flags]
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return str(probe.getsockname()[1])
+@contextlib.contextmanager
+def deadline(processes, what):
+    """Around what waits for the processes: when it takes too long, they are
+    killed, which ends the wait, and the test fails by `what`."""
+    is_over = threading.Event()
+
+    def end():
+        is_over.set()
+        for process in processes:
+            process.kill()
+
+    timer = threading.Timer(TIMEOUT, end)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+        if is_over.is_set():
+            raise AssertionError(f"took more than {TIMEOUT} s: {what}")
 
 
-def start_each(ranks, command):
-    """Every rank as a process of its own, with no launcher to stop it."""
-    port = free_port()
-    return [
-        subprocess.Popen(command, text=True, stdout=subprocess.PIPE,
-                         stderr=subprocess.PIPE,
-                         env=environment(RANK=str(rank), LOCAL_RANK=str(rank),
-                                         WORLD_SIZE=str(ranks),
-                                         LOCAL_WORLD_SIZE=str(ranks),
-                                         MASTER_ADDR="127.0.0.1",
-                                         MASTER_PORT=port))
-        for rank in range(ranks)]
+def read_until(process, text, more=""):
+    """What a process prints up to a line with both texts, with that line."""
+    lines = []
+    with deadline([process], f"waiting for '{text}' and '{more}'"):
+        for line in process.stdout:
+            lines.append(line)
+            if text in line and more in line:
+                return "".join(lines)
+    raise AssertionError(f"ended before '{text}' and '{more}':\n" +
+                         "".join(lines))
+
+
+@contextlib.contextmanager
+def reserved_port():
+    """A port that nobody else is given: bound, but without a listener, so that
+    one who also sets SO_REUSEADDR, as c10d's store does, can listen on it."""
+    with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind(("127.0.0.1", 0))
+        yield str(holder.getsockname()[1])
+
+
+@contextlib.contextmanager
+def each_rank(ranks, command):
+    """Every rank as a process of its own, with no launcher to stop it. None is
+    left at the end."""
+    with reserved_port() as port:
+        processes = [
+            subprocess.Popen(
+                command, text=True, stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=environment(RANK=str(rank), LOCAL_RANK=str(rank),
+                                WORLD_SIZE=str(ranks),
+                                LOCAL_WORLD_SIZE=str(ranks),
+                                MASTER_ADDR="127.0.0.1", MASTER_PORT=port))
+            for rank in range(ranks)]
+        try:
+            yield processes
+        finally:
+            for process in processes:
+                process.kill()
+            for process in processes:
+                process.communicate()
 
 
 def collect(processes):
     """The results of processes that end by themselves."""
-    try:
-        outputs = [process.communicate(timeout=TIMEOUT)
-                   for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
+    with deadline(processes, f"{processes[0].args} on {len(processes)} ranks"):
+        outputs = [process.communicate() for process in processes]
     return [Result(process.returncode, *output)
             for process, output in zip(processes, outputs)]
 
 
 def run_each(ranks, command):
-    return collect(start_each(ranks, command))
+    with each_rank(ranks, command) as processes:
+        return collect(processes)
 
 
 class JobTest(unittest.TestCase):

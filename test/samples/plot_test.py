@@ -1,5 +1,7 @@
-"""scripts/plot draws the files that samples write. Its sums are tested
-everywhere, its pictures where matplotlib is."""
+"""scripts/plot draws the files that samples write. What it computes and what it
+tells matplotlib to draw are tested everywhere; the pictures, which matplotlib
+makes of that, where matplotlib is: nothing else here needs it, so nothing
+installs it."""
 
 import importlib.util
 import os
@@ -85,6 +87,72 @@ class Numbers(PlotTest):
                             (COSTS + "RING,0,9,10,20,1,2\n", KeyError)):
             with self.assertRaises(error):
                 load().read_costs(self.write("costs.csv", text))
+
+
+class Axes:
+    """Keeps what a drawing calls, by name."""
+
+    def __init__(self):
+        self.calls = {}
+
+    def __getattr__(self, name):
+        def keep(*values, **options):
+            values = [value if isinstance(value, str) else list(value)
+                      for value in values]
+            self.calls.setdefault(name, []).append((values, options))
+        return keep
+
+
+class Plt:
+    """matplotlib.pyplot's part that the drawings use."""
+
+    def subplots(self, *shape, **options):
+        self.left, self.right = Axes(), Axes()
+        return object(), (self.left, self.right)
+
+
+class Drawings(PlotTest):
+    def bars(self, axes):
+        """The places, heights and labels of each call."""
+        return [(places, heights, options.get("label"))
+                for (places, heights), options in axes.calls["bar"]]
+
+    def check(self, found, expected):
+        self.assertEqual(len(found), len(expected))
+        for (places, heights, label), (x, y, name) in zip(found, expected):
+            self.assertEqual(label, name)
+            for values, wanted in (places, x), (heights, y):
+                self.assertEqual(len(values), len(wanted))
+                for value, want in zip(values, wanted):
+                    self.assertAlmostEqual(value, want)
+
+    def test_costs(self):
+        plt = Plt()
+        load().draw_costs(plt, {
+            "DP": [(10e6, 20e6, 3e6), (1e6, 2e6, 4e6)],
+            "DDP": [(5e6, 6e6, 7e6), (5e6, 7e6, 8e6)]})
+        self.check(self.bars(plt.left),
+                   [([-0.2, 0.8], [30, 3], "DataParallel"),
+                    ([0.2, 1.2], [11, 12], "DistributedDataParallel")])
+        self.check(self.bars(plt.right),
+                   [([-0.2, 0.8], [3, 4], "DataParallel"),
+                    ([0.2, 1.2], [7, 8], "DistributedDataParallel")])
+        for axes in plt.left, plt.right:
+            (_, options), = [call for call in axes.calls["set"]
+                             if "xticks" in call[1]]
+            self.assertEqual(list(options["xticks"]), [0, 1])
+
+    def test_losses_and_staleness(self):
+        plt = Plt()
+        load().draw(plt, {"one": ([4.0, 2.0], [0, 0]),
+                          "two": ([8.0, 6.0, 4.0, 2.0], [0, 2, 2, 1])})
+        lines = [(values, options["label"])
+                 for (values,), options in plt.left.calls["plot"]]
+        self.assertEqual(lines, [([4, 3], "one"), ([8, 7, 6, 5], "two")])
+        self.check(self.bars(plt.right),
+                   [([-0.2], [100], None),
+                    ([0.2, 1.2, 2.2], [25, 25, 50], None)])
+        self.assertEqual(plt.left.calls["set_yscale"], [(["log"], {})])
 
 
 class Pictures(PlotTest):

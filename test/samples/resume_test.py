@@ -6,7 +6,8 @@ import signal
 import subprocess
 import unittest
 
-from jobs import JobTest, Result, ddprun, environment, program
+from jobs import (JobTest, Result, ddprun, deadline, environment, program,
+                  read_until)
 
 EPOCHS = 3
 STEPS = 23  # in one epoch of the digits, for 1 or 2 ranks
@@ -27,6 +28,8 @@ def pid_of_rank(rank, run_id):
 
 
 class Resume(JobTest):
+    wholes = {}  # by number of ranks
+
     def train(self, every=None, epochs=EPOCHS):
         """With checkpoints and resuming where `every` is given."""
         command = [program("train"), f"--epochs={epochs}", "--log-every=1",
@@ -37,7 +40,10 @@ class Resume(JobTest):
         return command
 
     def undisturbed(self, ranks):
-        return self.succeed([*ddprun(ranks), *self.train()])
+        """The same whoever asks, so trained once."""
+        if ranks not in self.wholes:
+            self.wholes[ranks] = self.succeed([*ddprun(ranks), *self.train()])
+        return self.wholes[ranks]
 
     def start(self, command):
         process = subprocess.Popen(command, env=environment(), text=True,
@@ -45,15 +51,6 @@ class Resume(JobTest):
         self.addCleanup(process.kill)
         self.addCleanup(process.stdout.close)
         return process
-
-    def read_until_saved(self, process, steps):
-        """The lines up to the checkpoint after so many steps."""
-        lines = []
-        for line in process.stdout:
-            lines.append(line)
-            if "checkpoint saved" in line and f" {steps} steps" in line:
-                return "".join(lines)
-        self.fail("ended too early:\n" + "".join(lines))
 
     def check_equal(self, first, second, whole):
         """What was logged before the kill, and the end after it."""
@@ -70,11 +67,12 @@ class Resume(JobTest):
         whole = self.undisturbed(ranks)
         launcher = ddprun(ranks) if ranks > 1 else []
         process = self.start([*launcher, *self.train(every)])
-        before = self.read_until_saved(process, steps)
+        before = read_until(process, "checkpoint saved", f" {steps} steps")
         process.send_signal(signal.SIGKILL)
         # At the end of the stream, no worker is left that could write.
-        before += process.stdout.read()
-        process.wait()
+        with deadline([process], "the workers' end after their launcher's"):
+            before += process.stdout.read()
+            process.wait()
         first = Result(0, before, "")
 
         second = self.succeed([*launcher, *self.train(every)])
@@ -104,26 +102,24 @@ class Resume(JobTest):
         process = self.start(
             [*ddprun(2, "--max-restarts=1", f"--rdzv-id={run_id}"),
              *self.train(every=5)])
-        before = self.read_until_saved(process, 30)
+        before = read_until(process, "checkpoint saved", " 30 steps")
         os.kill(pid_of_rank(1, run_id), signal.SIGKILL)
-        after = process.stdout.read()
-        self.assertEqual(process.wait(), 0, after)
+        with deadline([process], "the end of the job that was restarted"):
+            after = process.stdout.read()
+            self.assertEqual(process.wait(), 0, after)
         # Both runs of the workers are in what follows the kill.
         cut = after.index("resumed from")
         self.check_equal(Result(0, before + after[:cut], ""),
                          Result(0, after[cut:], ""), whole)
 
-    def test_nothing_left_to_train(self):
+    def test_nothing_to_resume_and_nothing_left_to_train(self):
         whole = self.succeed([*ddprun(2), *self.train(every=100)])
+        self.assertIn("starting from the beginning", whole.out)
+        self.assertEqual(len(whole.losses()), EPOCHS * STEPS)
         again = self.succeed([*ddprun(2), *self.train(every=100)])
         self.assertEqual(again.losses(), [])
         self.assertEqual(again.hashes(), whole.hashes())
         self.assertEqual(again.score(), whole.score())
-
-    def test_nothing_to_resume(self):
-        result = self.succeed([*ddprun(2), *self.train(every=100)])
-        self.assertIn("starting from the beginning", result.out)
-        self.assertEqual(len(result.losses()), EPOCHS * STEPS)
 
     def test_other_number_of_ranks(self):
         self.succeed([*ddprun(2), *self.train(every=5, epochs=1)])
