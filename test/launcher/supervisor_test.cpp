@@ -142,7 +142,7 @@ TEST_CASE("the exit barrier: a success waits for the other hosts") {
                    },
                    succeed,
                    [&] { job.post(JobClosed{0}); }}) == 0);
-    CHECK(job.plans.size() == 2);
+    REQUIRE(job.plans.size() == 2);
     CHECK(job.plans[1].workers[0].directory == "/run/attempt_1/0");
     CHECK(job.plans[1].workers[0].environment.at(
               "TORCHELASTIC_RESTART_COUNT") == "0");
