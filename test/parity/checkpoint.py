@@ -44,7 +44,8 @@ def make_optimizer(name, params):
 
 def run(*arguments):
     return subprocess.run(
-        [PROGRAM, *arguments], capture_output=True, text=True, check=True
+        [PROGRAM, *arguments], capture_output=True, text=True, check=True,
+        timeout=240
     ).stdout
 
 

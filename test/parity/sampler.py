@@ -38,7 +38,8 @@ def main():
     all_cases = list(cases())
     text = "".join(" ".join(map(str, case)) + "\n" for case in all_cases)
     done = subprocess.run(
-        [sys.argv[1]], input=text, capture_output=True, text=True, check=True
+        [sys.argv[1]], input=text, capture_output=True, text=True, check=True,
+        timeout=240
     )
     lines = done.stdout.splitlines()
     assert len(lines) == len(all_cases), (len(lines), len(all_cases))
