@@ -70,17 +70,6 @@ void check_fork() {
   TORCH_CHECK(problem.empty(), problem);
 }
 
-/// One rank of a job of this host.
-detail::LaunchEnvironment environment_of(int rank, int count, int port) {
-  detail::LaunchedWorker worker;
-  worker.rank = worker.local_rank = rank;
-  worker.world_size = worker.local_world_size = count;
-  worker.master_addr = "127.0.0.1";
-  worker.master_port = port;
-  worker.run_id = "spawn";
-  return detail::launch_environment(worker, std::getenv);
-}
-
 void enter_rank(const detail::LaunchEnvironment& environment) {
   const bool is_limited = environment.count("OMP_NUM_THREADS") > 0;
   for (const auto& [name, value] : environment) {
@@ -132,7 +121,8 @@ SpawnContext::State::~State() {
 void SpawnContext::State::start(const std::function<void(int)>& function,
                                 int count) {
   for (int rank = 0; rank < count; ++rank) {
-    const auto environment = environment_of(rank, count, port.port);
+    const auto environment = detail::launch_environment(
+        detail::local_worker(rank, count, port.port, "spawn"), std::getenv);
     try {
       ranks.emplace_back([&] {
         port.socket = {};  // rank 0 is to listen there

@@ -2,6 +2,19 @@
 
 namespace ddp::detail {
 
+LaunchedWorker local_worker(int local_rank,
+                            int workers,
+                            int port,
+                            const std::string& run_id) {
+  LaunchedWorker worker;
+  worker.rank = worker.local_rank = local_rank;
+  worker.world_size = worker.local_world_size = workers;
+  worker.master_addr = "127.0.0.1";
+  worker.master_port = port;
+  worker.run_id = run_id;
+  return worker;
+}
+
 LaunchEnvironment launch_environment(const LaunchedWorker& worker,
                                      const EnvReader& caller) {
   const auto rank = std::to_string(worker.rank);

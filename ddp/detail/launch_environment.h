@@ -28,6 +28,12 @@ struct LaunchedWorker {
   std::string run_id;
 };
 
+/// A worker of a job of this host alone, with the store at `port`.
+LaunchedWorker local_worker(int local_rank,
+                            int workers,
+                            int port,
+                            const std::string& run_id);
+
 /// Pure: the variables that torchrun sets for this worker, which hosts the
 /// store itself if it is rank 0.
 ///

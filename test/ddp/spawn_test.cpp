@@ -161,13 +161,8 @@ detail::LaunchEnvironment environment_of(int local_rank,
                                          int ranks,
                                          int port,
                                          const EnvReader& caller) {
-  detail::LaunchedWorker worker;
-  worker.rank = worker.local_rank = local_rank;
-  worker.world_size = worker.local_world_size = ranks;
-  worker.master_addr = "127.0.0.1";
-  worker.master_port = port;
-  worker.run_id = "spawn";
-  return detail::launch_environment(worker, caller);
+  return detail::launch_environment(
+      detail::local_worker(local_rank, ranks, port, "spawn"), caller);
 }
 
 TEST_CASE("the environment is torchrun's") {
