@@ -6,7 +6,8 @@ set(_ddp_package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/ddp")
 # Public headers, and those of detail/ that they include.
 function(ddp_headers_behind result)
   file(GLOB waiting RELATIVE "${PROJECT_SOURCE_DIR}" CONFIGURE_DEPENDS
-       "${PROJECT_SOURCE_DIR}/ddp/*.h" "${PROJECT_SOURCE_DIR}/dp/*.h")
+       "${PROJECT_SOURCE_DIR}/ddp/*.h" "${PROJECT_SOURCE_DIR}/ddp/exchanges/*.h"
+       "${PROJECT_SOURCE_DIR}/dp/*.h")
   set(found)
   while(waiting)
     list(POP_FRONT waiting header)

@@ -5,6 +5,8 @@
 #include "ddp/collectives.h"
 #include "ddp/distributed_data_parallel.h"
 #include "ddp/distributed_sampler.h"
+#include "ddp/exchange.h"
+#include "ddp/exchanges/all_reduce.h"
 #include "ddp/process_group.h"
 #include "ddp/spawn.h"
 #include "ddp/state_dict.h"

@@ -1,9 +1,11 @@
 #pragma once
 
-#include <cstdint>
+#include <memory>
 
 #include <torch/arg.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include "ddp/exchange.h"
 
 namespace ddp {
 
@@ -40,6 +42,9 @@ struct DistributedDataParallelOptions {
   /// unused on this rank, instead of as an error. Costs one small all-reduce a
   /// step. A parameter that no rank used keeps its `.grad` as it was.
   TORCH_ARG(bool, find_unused_parameters) = false;
+  /// How ranks combine their gradients. Null: `AllReduce` over the group. An
+  /// object that keeps state between steps, so a model has one of its own.
+  TORCH_ARG(std::shared_ptr<Exchange>, exchange) = nullptr;
 };
 
 }  // namespace ddp

@@ -1,29 +1,19 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
-#include <optional>
-#include <string>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
-#include "ddp/detail/reducer/bucket_plan.h"
-#include "ddp/detail/reducer/failure_flag.h"
-#include "ddp/detail/reducer/grad_hooks.h"
-#include "ddp/detail/reducer/gradient_buckets.h"
+#include "ddp/named_parameter.h"
 #include "ddp/options.h"
 
 namespace ddp {
 
-/// A parameter and the name that errors call it by.
-struct NamedParameter {
-  std::string name;
-  at::Tensor tensor;
-  /// Its gradients are sparse tensors, as of an Embedding with sparse(true).
-  bool sparse = false;
-};
+namespace detail {
+class ReducerImpl;
+}
 
 /// Averages gradients over ranks while the backward pass still runs.
 ///
@@ -46,10 +36,11 @@ struct NamedParameter {
 /// that is still held when the next pass begins, though `.grad` has let it go,
 /// stays as it is: the buckets get new memory then.
 ///
-/// The first reduced pass only records the order in which rank 0's gradients
-/// come; at its end the buckets are rebuilt in that order (a broadcast) and
-/// reduced. So every step adds up in the same order, the first one of a
-/// resumed training too. With find_unused_parameters nothing is rebuilt.
+/// The first reduced pass only records the order in which gradients come; at
+/// its end rank 0 plans the buckets by its own order, broadcasts the plan, and
+/// the buckets are rebuilt and reduced. So every step adds up in the same
+/// order, the first one of a resumed training too. With find_unused_parameters
+/// nothing is rebuilt.
 ///
 /// A backward pass is reduced when `arm` came before it or when it starts from
 /// a watched tensor; every other one accumulates on this rank alone.
@@ -63,13 +54,17 @@ struct NamedParameter {
 class Reducer {
  public:
   /// @param parameters  leaves that require a gradient, in an order that is the
-  ///   same on all ranks; each tensor once. Sparse gradients need Gloo: NCCL
-  ///   has no all-reduce for them.
+  ///   same on all ranks; each tensor once.
   /// @param group  the ranks; must live at least as long as a step.
-  /// @throws c10::Error when there is no parameter or one needs no gradient.
+  /// @param options  of these the reducer heeds the sizes of buckets, the view,
+  ///   the exchange and find_unused_parameters.
+  /// @throws c10::Error when there is no parameter, when one needs no gradient,
+  ///   or when the exchange does not take its sparse gradients: NCCL has no
+  ///   all-reduce for them, Gloo has.
   Reducer(std::vector<NamedParameter> parameters,
           c10::intrusive_ptr<c10d::Backend> group,
           const DistributedDataParallelOptions& options = {});
+  ~Reducer();
   Reducer(const Reducer&) = delete;
   Reducer& operator=(const Reducer&) = delete;
 
@@ -83,35 +78,11 @@ class Reducer {
 
   /// The bucket of each parameter and their order now: indices into the
   /// constructor's parameters.
-  detail::BucketPlan plan() const;
+  std::vector<std::vector<size_t>> plan() const;
 
  private:
-  enum class Phase { idle, armed, reducing };
-
-  void begin();
-  void on_grad_ready(size_t index);
-  void launch_full_buckets();
-  void finalize();
-  std::vector<size_t> missing() const;
-  void complete(const std::vector<size_t>& absent);
-  void rebuild();
-  void wait_all();
-  [[noreturn]] void report(const std::vector<size_t>& absent);
-  std::vector<size_t> used_by_some_rank(const std::vector<size_t>& absent);
-  void reset();
-
-  c10::intrusive_ptr<c10d::Backend> group_;
-  DistributedDataParallelOptions options_;
-  detail::GradientBuckets memory_;
-  std::optional<detail::FailureFlag> flag_;
-  std::mutex mutex_;
-  Phase phase_ = Phase::idle;
-  size_t next_ = 0;  // bucket to launch next
-  // The order in which gradients come, until the buckets are rebuilt by it.
-  std::optional<std::vector<size_t>> order_;
-  // Hooks of outputs that outlive the reducer find it gone.
-  std::shared_ptr<Reducer*> self_ = std::make_shared<Reducer*>(this);
-  std::unique_ptr<detail::GradHooks> hooks_;  // last: goes first
+  // Shared with a pass that runs.
+  std::shared_ptr<detail::ReducerImpl> impl_;
 };
 
 }  // namespace ddp

@@ -4,7 +4,7 @@ set(_ddp_headers)
 foreach(folder IN ITEMS ddp dp)
   file(GLOB _ddp_found RELATIVE "${PROJECT_SOURCE_DIR}" CONFIGURE_DEPENDS
        "${PROJECT_SOURCE_DIR}/${folder}/*.h"
-       "${PROJECT_SOURCE_DIR}/${folder}/comm_hooks/*.h"
+       "${PROJECT_SOURCE_DIR}/${folder}/exchanges/*.h"
        "${PROJECT_SOURCE_DIR}/${folder}/optim/*.h")
   list(APPEND _ddp_headers ${_ddp_found})
 endforeach()

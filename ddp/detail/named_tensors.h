@@ -6,7 +6,7 @@
 #include <torch/ordered_dict.h>
 
 #include "ddp/detail/state_sync.h"
-#include "ddp/reducer.h"
+#include "ddp/named_parameter.h"
 
 namespace ddp::detail {
 

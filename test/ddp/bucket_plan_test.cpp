@@ -122,5 +122,12 @@ TEST_CASE("one dtype is planned as c10d plans it", "[bucket_plan][oracle]") {
   }
 }
 
+TEST_CASE("a plan becomes numbers and back", "[bucket_plan]") {
+  const BucketPlan plan{{3}, {0, 2}, {1}};
+  CHECK(to_numbers(plan) == std::vector<int64_t>{7, 0, 5, 3});
+  CHECK(plan_of(to_numbers(plan)) == plan);
+  CHECK(plan_of(std::vector<int64_t>{}).empty());
+}
+
 }  // namespace
 }  // namespace ddp::detail

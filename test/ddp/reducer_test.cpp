@@ -2,6 +2,7 @@
 
 #include <torch/torch.h>
 
+#include "ddp/detail/reducer/bucket_plan.h"
 #include "test/support/catch.h"
 #include "test/support/fake_backend.h"
 #include "test/support/local_ranks.h"

@@ -1,56 +1,96 @@
 #pragma once
 
-#include <string>
+#include <memory>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
-#include <torch/csrc/distributed/c10d/Work.hpp>
+
+#include "ddp/detail/reducer/scaled_copy.h"
+#include "ddp/named_parameter.h"
 
 namespace ddp::detail {
 
-/// One parameter and the place of its gradient in a bucket.
+/// One parameter and the way of its gradient through a bucket.
 struct Slot {
-  std::string name;
-  at::Tensor param;
-  bool sparse = false;  ///< its gradient is a sparse tensor, alone in a bucket
-  at::Tensor view;      ///< shape and strides of `param`, memory of the bucket;
-                        ///< undefined for a sparse gradient
+  NamedParameter parameter;
+  /// The gradient as its bucket holds it. Dense: memory of the bucket, in the
+  /// parameter's shape. Sparse: its rows, undefined until it has come.
+  at::Tensor content;
   size_t bucket = 0;
-  bool ready = false;        ///< its gradient has come in this backward pass
+  bool ready = false;        ///< it has come in this backward pass
   bool accumulated = false;  ///< one came in a pass that was not reduced
 };
 
-/// Gradients of one dtype and device, reduced by one collective.
-struct Bucket {
-  at::Tensor
-      flat;  ///< one dimension, the slots' memory; or the sparse gradient
-  std::vector<size_t> members;  ///< indices of slots, in memory order
-  size_t owners = 0;            ///< tensors of ours that share the memory
-  size_t pending = 0;           ///< members whose gradient has not come yet
-  c10::intrusive_ptr<c10d::Work> work;  ///< null until launched
+/// Gradients that ranks exchange at once. Fills by `take`, one call for each
+/// member; is full when all have come; `reset` makes it ready for the next
+/// pass.
+class Bucket {
+ public:
+  virtual ~Bucket() = default;
+  Bucket(const Bucket&) = delete;
+  Bucket& operator=(const Bucket&) = delete;
 
-  bool holds_sparse(const std::vector<Slot>& slots) const {
-    return !members.empty() && slots[members.front()].sparse;
-  }
+  /// Puts the gradient of a member into the bucket, scaled, zeros where there
+  /// is none; `.grad` of a ready one becomes its content if that is dense.
+  /// Returns true when it was the last one of the bucket.
+  /// @throws c10::Error when the gradient's type or layout does not fit.
+  virtual bool take(Slot& slot, const ScaledCopy& copy) = 0;
+
+  /// Makes `content`, that of another bucket, the content of a member.
+  virtual void move_in(Slot& slot, const at::Tensor& content) = 0;
+
+  /// What the ranks exchange.
+  virtual const at::Tensor& payload() const = 0;
+
+  /// Whether somebody still holds a gradient that `.grad` has let go, or an
+  /// alias of one: the next pass would overwrite it.
+  virtual bool is_lent() const = 0;
+
+  virtual void reset();
+
+  bool is_full() const { return pending_ == 0; }
+  /// All members are there already.
+  void fill() { pending_ = 0; }
+  const std::vector<NamedParameter>& parameters() const { return parameters_; }
+
+ protected:
+  explicit Bucket(std::vector<Slot*> members);
+
+  const std::vector<Slot*>& members() const { return members_; }
+  bool count_down() { return --pending_ == 0; }
+
+ private:
+  std::vector<Slot*> members_;  // in the order of their memory
+  std::vector<NamedParameter> parameters_;
+  size_t pending_;
 };
 
-/// Shares memory with `flat` without being a view of it: `zero_grad()` may
-/// detach it in place, which autograd forbids for views.
-at::Tensor piece_of(const at::Tensor& flat,
-                    int64_t offset,
-                    at::IntArrayRef sizes,
-                    at::IntArrayRef strides);
+/// A bucket of dense gradients of one dtype and device; points its members'
+/// contents into its memory. How it takes them depends on the device.
+class DenseBucket : public Bucket {
+ public:
+  DenseBucket(std::vector<Slot*> members, int64_t multiple_of, bool has_spare);
 
-/// Makes the flat tensor of `members` and points their slots' views into it.
-/// That of a sparse gradient stays undefined until the gradient comes.
-///
-/// @param extra  elements added at the end of the flat tensor, set to zero.
-Bucket make_bucket(std::vector<Slot>& slots,
-                   const std::vector<size_t>& members,
-                   size_t bucket_index,
-                   int64_t extra);
+  void move_in(Slot& slot, const at::Tensor& content) override;
+  const at::Tensor& payload() const override { return flat_; }
+  bool is_lent() const override;
 
-/// A bucket of one element and no gradient.
-Bucket make_spare_bucket(const at::Tensor& like);
+  /// The last element of the payload, which belongs to no gradient; undefined
+  /// where the bucket has none.
+  const at::Tensor& spare() const { return spare_; }
+
+ private:
+  at::Tensor flat_;  // one dimension
+  at::Tensor spare_;
+  size_t owners_;  // tensors of ours that share the memory
+};
+
+/// @param multiple_of  the payload is padded to a multiple of it.
+std::unique_ptr<DenseBucket> make_dense_bucket(std::vector<Slot*> members,
+                                               int64_t multiple_of,
+                                               bool has_spare);
+
+/// Makes the bucket of one sparse gradient.
+std::unique_ptr<Bucket> make_sparse_bucket(Slot& slot);
 
 }  // namespace ddp::detail

@@ -56,4 +56,28 @@ BucketPlan plan_buckets(const std::vector<GradientSpec>& gradients,
   return plan;
 }
 
+std::vector<int64_t> to_numbers(const BucketPlan& plan) {
+  std::vector<int64_t> numbers;
+  for (const auto& bucket : plan) {
+    for (const size_t index : bucket) {
+      numbers.push_back(2 * static_cast<int64_t>(index));
+    }
+    numbers.back() += 1;
+  }
+  return numbers;
+}
+
+BucketPlan plan_of(c10::ArrayRef<int64_t> numbers) {
+  BucketPlan plan;
+  bool begins = true;
+  for (const int64_t number : numbers) {
+    if (begins) {
+      plan.emplace_back();
+    }
+    plan.back().push_back(static_cast<size_t>(number / 2));
+    begins = number % 2 == 1;
+  }
+  return plan;
+}
+
 }  // namespace ddp::detail

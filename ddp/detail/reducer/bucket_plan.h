@@ -5,6 +5,7 @@
 
 #include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
+#include <c10/util/ArrayRef.h>
 
 namespace ddp::detail {
 
@@ -36,5 +37,12 @@ using BucketPlan = std::vector<std::vector<size_t>>;
 BucketPlan plan_buckets(const std::vector<GradientSpec>& gradients,
                         const std::vector<size_t>& order,
                         const BucketCaps& caps);
+
+/// Pure: a plan as one number a gradient, to be sent: twice its index, and one
+/// more where it is the last of its bucket.
+std::vector<int64_t> to_numbers(const BucketPlan& plan);
+
+/// Pure: the plan that these numbers stand for.
+BucketPlan plan_of(c10::ArrayRef<int64_t> numbers);
 
 }  // namespace ddp::detail

@@ -2,216 +2,155 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
-#include <ATen/ops/_foreach_copy.h>
-#include <ATen/ops/_sparse_coo_tensor_with_dims.h>
-#include <ATen/ops/mul.h>
-#include <c10/core/GradMode.h>
+#include <ATen/ops/clone.h>
+#include <ATen/ops/zeros.h>
 
 namespace ddp::detail {
 namespace {
 
-std::vector<GradientSpec> specs_of(const std::vector<Slot>& slots) {
-  std::vector<GradientSpec> specs;
-  specs.reserve(slots.size());
-  for (const auto& slot : slots) {
-    specs.push_back({slot.param.numel(),
-                     slot.param.scalar_type(),
-                     slot.param.device(),
-                     slot.sparse});
+std::vector<Slot> slots_of(std::vector<NamedParameter> parameters) {
+  std::vector<Slot> slots(parameters.size());
+  for (size_t i = 0; i < slots.size(); ++i) {
+    slots[i].parameter = std::move(parameters[i]);
   }
-  return specs;
-}
-
-void check_gradient(const Slot& slot) {
-  const at::Tensor& grad = slot.param.grad();
-  if (!grad.defined()) {
-    return;
-  }
-  TORCH_CHECK(
-      slot.sparse || grad.layout() == c10::kStrided,
-      "Expected a dense gradient for parameter ",
-      slot.name,
-      ", but got a sparse one; make its layer a torch::nn::Embedding or "
-      "EmbeddingBag with sparse(true), which are known to have such");
-  TORCH_CHECK(grad.scalar_type() == slot.param.scalar_type(),
-              "Expected a gradient of type ",
-              slot.param.scalar_type(),
-              " for parameter ",
-              slot.name,
-              ", but got ",
-              grad.scalar_type());
-}
-
-at::Tensor no_rows(const at::Tensor& like) {
-  return at::_sparse_coo_tensor_with_dims(
-      /*sparse_dim=*/1,
-      /*dense_dim=*/like.dim() - 1,
-      like.sizes(),
-      like.options().requires_grad(false).layout(c10::kSparse));
+  return slots;
 }
 
 }  // namespace
 
-GradientBuckets::GradientBuckets(std::vector<Slot> slots,
+GradientBuckets::GradientBuckets(std::vector<NamedParameter> parameters,
                                  const BucketCaps& caps,
-                                 double scale)
-    : slots_(std::move(slots)), caps_(caps), copy_(scale) {
+                                 const BucketLayout& layout)
+    : slots_(slots_of(std::move(parameters))), caps_(caps), layout_(layout) {
   std::vector<size_t> reverse(slots_.size());
   std::iota(reverse.rbegin(), reverse.rend(), size_t{0});
-  build(plan_buckets(specs_of(slots_), reverse, caps_));
+  plan_ = plan_for(reverse);
+  build();
 }
 
-BucketPlan GradientBuckets::plan() const {
-  BucketPlan plan;
-  for (const auto& bucket : buckets_) {
-    if (!bucket.members.empty()) {
-      plan.push_back(bucket.members);
+BucketPlan GradientBuckets::plan_for(const std::vector<size_t>& order) const {
+  std::vector<GradientSpec> specs;
+  specs.reserve(slots_.size());
+  for (const auto& slot : slots_) {
+    const at::Tensor& param = slot.parameter.tensor;
+    specs.push_back({param.numel(),
+                     param.scalar_type(),
+                     param.device(),
+                     slot.parameter.sparse});
+  }
+  return plan_buckets(specs, order, caps_);
+}
+
+GradientBucket GradientBuckets::bucket(size_t index) const {
+  const Bucket& bucket = *buckets_[index];
+  return {index, buckets_.size(), bucket.payload(), bucket.parameters()};
+}
+
+void GradientBuckets::build() {
+  std::vector<std::unique_ptr<Bucket>> buckets;
+  spare_ = at::Tensor();
+  for (size_t i = 0; i < plan_.size(); ++i) {
+    std::vector<Slot*> members;
+    for (const size_t index : plan_[i]) {
+      slots_[index].bucket = i;
+      members.push_back(&slots_[index]);
     }
+    if (members.front()->parameter.sparse) {
+      buckets.push_back(make_sparse_bucket(*members.front()));
+      continue;
+    }
+    const bool is_last = i + 1 == plan_.size();
+    auto bucket = make_dense_bucket(std::move(members),
+                                    layout_.multiple_of,
+                                    is_last && layout_.spare_rides);
+    spare_ = bucket->spare();
+    buckets.push_back(std::move(bucket));
   }
-  return plan;
-}
-
-void GradientBuckets::build(const BucketPlan& plan) {
-  std::vector<Bucket> buckets;
-  for (size_t i = 0; i < plan.size(); ++i) {
-    const bool is_last = i + 1 == plan.size();
-    buckets.push_back(make_bucket(slots_, plan[i], i, is_last ? 1 : 0));
-  }
-  if (!buckets.back().flat.defined()) {  // sparse: no place for the spare one
-    buckets.push_back(make_spare_bucket(slots_.front().param));
+  spare_rides_ = spare_.defined();
+  if (!spare_rides_) {
+    const at::Tensor& like = slots_.front().parameter.tensor;
+    spare_ = at::zeros({1}, like.options().requires_grad(false));
   }
   buckets_ = std::move(buckets);
-  const at::Tensor& last = buckets_.back().flat;
-  spare_ = piece_of(last, last.numel() - 1, {1}, {1});
-  for (auto& bucket : buckets_) {
-    bucket.owners =
-        bucket.flat.defined() ? bucket.flat.storage().use_count() : 0;
-  }
 }
 
-bool GradientBuckets::place(const std::vector<size_t>& order) {
-  const auto next = plan_buckets(specs_of(slots_), order, caps_);
-  if (next == plan()) {
-    return false;
-  }
-  move_to(next);
-  return true;
-}
-
-void GradientBuckets::renew() {
-  move_to(plan());
-}
-
-void GradientBuckets::move_to(const BucketPlan& plan) {
-  c10::NoGradGuard no_grad;
-  const auto old_spare = spare_;
+void GradientBuckets::rebuild() {
+  const at::Tensor old_spare = spare_;
   std::vector<at::Tensor> contents;
   contents.reserve(slots_.size());
   for (const auto& slot : slots_) {
-    contents.push_back(slot.sparse ? buckets_[slot.bucket].flat : slot.view);
+    contents.push_back(slot.content);
   }
-  build(plan);
+  build();
   for (size_t i = 0; i < slots_.size(); ++i) {
-    Slot& slot = slots_[i];
-    if (slot.sparse) {
-      buckets_[slot.bucket].flat = contents[i];
-      continue;
-    }
-    slot.view.copy_(contents[i]);
-    at::Tensor& grad = slot.param.mutable_grad();
-    if (grad.is_same(contents[i])) {
-      grad = slot.view;
-    }
+    buckets_[slots_[i].bucket]->move_in(slots_[i], contents[i]);
   }
   spare_.copy_(old_spare);
 }
 
+bool GradientBuckets::move_to(BucketPlan plan) {
+  if (plan == plan_) {
+    return false;
+  }
+  plan_ = std::move(plan);
+  rebuild();
+  for (const auto& bucket : buckets_) {
+    bucket->fill();
+  }
+  return true;
+}
+
+void GradientBuckets::renew() {
+  rebuild();
+}
+
 bool GradientBuckets::is_lent() const {
-  const auto has_alias = [this](const Bucket& bucket) {
-    return !bucket.holds_sparse(slots_) &&
-           bucket.flat.storage().use_count() > bucket.owners;
-  };
-  const auto has_holder = [](const Slot& slot) {
-    return slot.view.use_count() > 1 && !slot.param.grad().is_same(slot.view);
-  };
-  return std::any_of(buckets_.begin(), buckets_.end(), has_alias) ||
-         std::any_of(slots_.begin(), slots_.end(), has_holder);
+  return std::any_of(buckets_.begin(), buckets_.end(), [](const auto& bucket) {
+    return bucket->is_lent();
+  });
 }
 
 bool GradientBuckets::add(size_t index) {
   Slot& slot = slots_[index];
-  Bucket& bucket = buckets_[slot.bucket];
-  if (slot.sparse) {
-    take_sparse(slot);
-    return --bucket.pending == 0;
-  }
-  // On the CPU the gradient is still in the cache; on a GPU one kernel for the
-  // whole bucket beats a launch for each gradient.
-  const bool at_arrival = bucket.flat.is_cpu();
-  if (at_arrival) {
-    take(slot);
-  }
-  const bool is_full = --bucket.pending == 0;
-  if (is_full && !at_arrival) {
-    take_all(bucket);
-  }
-  return is_full;
+  TORCH_CHECK(!slot.ready,
+              "Expected one gradient for parameter ",
+              slot.parameter.name,
+              " in a backward pass, but got a second one. Backward passes "
+              "inside the pass (checkpointing) must not share parameters; sum "
+              "the losses and call backward() once");
+  slot.ready = true;
+  return buckets_[slot.bucket]->take(slot, copy_);
 }
 
-void GradientBuckets::take(Slot& slot) {
-  check_gradient(slot);
-  at::Tensor& grad = slot.param.mutable_grad();
-  if (grad.defined()) {
-    copy_.scaled(slot.view, grad);
-  } else {
-    slot.view.zero_();
-  }
-  if (slot.ready) {
-    grad = slot.view;
-  }
-}
-
-void GradientBuckets::take_sparse(const Slot& slot) {
-  check_gradient(slot);
-  const at::Tensor& grad = slot.param.grad();
-  at::Tensor rows = no_rows(slot.param);
-  if (grad.defined()) {
-    // Dense where the parameter has other uses beside the sparse layer.
-    rows =
-        grad.is_sparse() ? grad.coalesce() : grad.to_sparse(/*sparse_dim=*/1);
-  }
-  buckets_[slot.bucket].flat = at::mul(rows, copy_.factor()).coalesce();
-}
-
-void GradientBuckets::take_all(Bucket& bucket) {
-  std::vector<at::Tensor> views;
-  std::vector<at::Tensor> grads;
-  for (const size_t member : bucket.members) {
-    Slot& slot = slots_[member];
-    check_gradient(slot);
-    at::Tensor& grad = slot.param.mutable_grad();
-    if (!grad.defined()) {
-      slot.view.zero_();
-    } else if (!grad.is_same(slot.view)) {
-      views.push_back(slot.view);
-      grads.push_back(grad);
-    }
-    if (slot.ready) {
-      grad = slot.view;
+std::vector<size_t> GradientBuckets::missing() const {
+  std::vector<size_t> result;
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    if (!slots_[i].ready) {
+      result.push_back(i);
     }
   }
-  if (!views.empty()) {
-    at::_foreach_copy_(views, grads);
-  }
-  bucket.flat.mul_(copy_.factor());
+  return result;
 }
 
-void GradientBuckets::hand_out(const std::vector<size_t>& indices) {
-  for (const size_t index : indices) {
-    const Slot& slot = slots_[index];
-    slot.param.mutable_grad() =
-        slot.sparse ? buckets_[slot.bucket].flat : slot.view;
+void GradientBuckets::add_missing(size_t index) {
+  Slot& slot = slots_[index];
+  at::Tensor& grad = slot.parameter.tensor.mutable_grad();
+  if (grad.defined() && grad.is_same(slot.content)) {
+    grad = grad.clone();
+  }
+  buckets_[slot.bucket]->take(slot, copy_);
+}
+
+void GradientBuckets::hand_out_all_but(const std::vector<size_t>& kept) const {
+  auto next_kept = kept.begin();
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    if (next_kept != kept.end() && *next_kept == i) {
+      ++next_kept;
+      continue;
+    }
+    slots_[i].parameter.tensor.mutable_grad() = slots_[i].content;
   }
 }
 
@@ -220,12 +159,8 @@ void GradientBuckets::reset() {
     slot.ready = false;
     slot.accumulated = false;
   }
-  for (auto& bucket : buckets_) {
-    bucket.pending = bucket.members.size();
-    bucket.work.reset();
-    if (bucket.holds_sparse(slots_)) {
-      bucket.flat = at::Tensor();
-    }
+  for (const auto& bucket : buckets_) {
+    bucket->reset();
   }
 }
 

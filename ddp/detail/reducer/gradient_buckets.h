@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -7,71 +8,99 @@
 #include "ddp/detail/reducer/bucket.h"
 #include "ddp/detail/reducer/bucket_plan.h"
 #include "ddp/detail/reducer/scaled_copy.h"
+#include "ddp/exchange.h"
 
 namespace ddp::detail {
 
+/// What an exchange asks of the buckets' memory.
+struct BucketLayout {
+  int64_t multiple_of = 1;  ///< of dense payloads' sizes
+  bool spare_rides = true;  ///< the last dense bucket may carry the spare one
+};
+
 /// The memory in which gradients are reduced: which bucket each one lies in,
-/// and the way of a gradient in and out. Knows nothing of ranks or of autograd.
-///
-/// A dense gradient has a piece of its bucket's flat tensor, and `.grad`
-/// becomes that piece. A sparse gradient is the whole content of a bucket of
-/// its own.
+/// the way of a gradient in and out, and which have come in this pass. Knows
+/// nothing of ranks or of autograd.
 class GradientBuckets {
  public:
-  /// @param slots  name, parameter and kind of each gradient; the rest of a
-  ///   slot is filled in here. Placed in reverse order: the backward pass meets
-  ///   the last layers first.
-  /// @param scale  what gradients are multiplied by on their way in.
-  GradientBuckets(std::vector<Slot> slots,
+  /// Gradients are placed in reverse order: the backward pass meets the last
+  /// layers first.
+  GradientBuckets(std::vector<NamedParameter> parameters,
                   const BucketCaps& caps,
-                  double scale);
+                  const BucketLayout& layout);
+  GradientBuckets(const GradientBuckets&) = delete;
+  GradientBuckets& operator=(const GradientBuckets&) = delete;
 
-  const std::vector<Slot>& slots() const { return slots_; }
-  std::vector<Slot>& slots() { return slots_; }
-  /// In the order in which they are to be reduced.
-  const std::vector<Bucket>& buckets() const { return buckets_; }
-  std::vector<Bucket>& buckets() { return buckets_; }
+  /// Number of gradients.
+  size_t size() const { return slots_.size(); }
+  const NamedParameter& parameter(size_t index) const {
+    return slots_[index].parameter;
+  }
 
-  /// Bucket and order of each gradient; a bucket without gradients left out.
-  BucketPlan plan() const;
+  /// Bucket and order of each gradient.
+  const BucketPlan& plan() const { return plan_; }
 
-  /// Places the gradients anew, expecting them in `order`, and moves what the
-  /// buckets hold. Returns false when all are in their place already.
-  bool place(const std::vector<size_t>& order);
+  /// Pure: the plan for gradients that are expected to come in `order`.
+  BucketPlan plan_for(const std::vector<size_t>& order) const;
 
-  /// Moves everything into new memory.
-  void renew();
+  size_t bucket_count() const { return buckets_.size(); }
+  bool is_full(size_t bucket) const { return buckets_[bucket]->is_full(); }
+  GradientBucket bucket(size_t index) const;
+
+  /// One element that belongs to no gradient. The last one of the last bucket,
+  /// where that is dense and the layout lets it ride; else memory of its own.
+  const at::Tensor& spare() const { return spare_; }
+  bool spare_rides() const { return spare_rides_; }
+
+  /// What gradients are multiplied by on their way in.
+  void set_scale(double scale) { copy_.set_scale(scale); }
+
+  /// Notes that a gradient has come in a pass that is not reduced.
+  void note_accumulated(size_t index) { slots_[index].accumulated = true; }
+  bool has_accumulated(size_t index) const { return slots_[index].accumulated; }
+
+  /// Puts the gradient of `index` into its bucket. Returns true when it was
+  /// the last one of its bucket.
+  /// @throws c10::Error when it has come in this pass already, or when its
+  ///   type or layout does not fit.
+  bool add(size_t index);
+
+  /// Gradients that have not come in this pass.
+  std::vector<size_t> missing() const;
+
+  /// Fills the place of a missing gradient with what `.grad` holds, or zeros.
+  /// `.grad` stays as it is.
+  void add_missing(size_t index);
+
+  /// Makes `plan` the plan and moves the gradients, all of which have come.
+  /// Returns false when it is the plan already.
+  bool move_to(BucketPlan plan);
 
   /// Whether somebody still holds a gradient that `.grad` has let go, or an
   /// alias of one: the next pass would overwrite it.
   bool is_lent() const;
 
-  /// Puts the gradient of `index` into its bucket, scaled, zeros where there is
-  /// none. Returns true when it was the last one of its bucket.
-  /// @throws c10::Error when the gradient's type or layout does not fit.
-  bool add(size_t index);
+  /// Moves everything into new memory.
+  void renew();
 
-  /// `.grad` of these parameters becomes what their buckets hold.
-  void hand_out(const std::vector<size_t>& indices);
+  /// `.grad` of each parameter becomes what its bucket holds, but for these,
+  /// in ascending order.
+  void hand_out_all_but(const std::vector<size_t>& kept) const;
 
   /// Ready for the next pass.
   void reset();
 
-  /// The last element of the last bucket, which belongs to no gradient. A
-  /// bucket of its own where the last gradient is sparse.
-  const at::Tensor& spare_element() const { return spare_; }
-
  private:
-  void build(const BucketPlan& plan);
-  void move_to(const BucketPlan& plan);
-  void take(Slot& slot);
-  void take_sparse(const Slot& slot);
-  void take_all(Bucket& bucket);
+  void build();
+  void rebuild();
 
-  std::vector<Slot> slots_;
-  std::vector<Bucket> buckets_;
-  at::Tensor spare_;
+  std::vector<Slot> slots_;  // never moves: buckets point into it
   BucketCaps caps_;
+  BucketLayout layout_;
+  BucketPlan plan_;
+  std::vector<std::unique_ptr<Bucket>> buckets_;
+  at::Tensor spare_;
+  bool spare_rides_ = false;
   ScaledCopy copy_;
 };
 

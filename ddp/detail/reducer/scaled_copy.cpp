@@ -59,8 +59,17 @@ void scale_block(const at::Tensor& to, const at::Tensor& from, double scale) {
 
 }  // namespace
 
-ScaledCopy::ScaledCopy(double scale)
-    : scale_(scale), factor_(at::native::wrapped_scalar_tensor(scale)) {}
+ScaledCopy::ScaledCopy() {
+  set_scale(1);
+}
+
+void ScaledCopy::set_scale(double scale) {
+  if (scale == scale_ && factor_.defined()) {
+    return;
+  }
+  scale_ = scale;
+  factor_ = at::native::wrapped_scalar_tensor(scale);
+}
 
 void ScaledCopy::scaled(const at::Tensor& to, const at::Tensor& from) const {
   if (to.numel() <= kLoopElements && is_loop_type(to.scalar_type()) &&

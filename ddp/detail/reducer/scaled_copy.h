@@ -11,8 +11,10 @@ namespace ddp::detail {
 /// The results are bit for bit those of `at::mul`.
 class ScaledCopy {
  public:
-  /// @param scale  what `scaled` multiplies by: 1 / number of ranks.
-  explicit ScaledCopy(double scale);
+  ScaledCopy();
+
+  /// What `scaled` multiplies by; 1 at first.
+  void set_scale(double scale);
 
   /// to = from * scale. `from` may be `to`. Equal shapes; strides may differ.
   void scaled(const at::Tensor& to, const at::Tensor& from) const;
@@ -20,7 +22,7 @@ class ScaledCopy {
   const at::Tensor& factor() const { return factor_; }
 
  private:
-  double scale_;
+  double scale_ = 0;
   at::Tensor factor_;  // a wrapped number: does not promote types
 };
 

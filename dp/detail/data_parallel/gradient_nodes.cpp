@@ -6,7 +6,7 @@
 #include <c10/util/DimVector.h>
 #include <c10/util/strides.h>
 
-#include "ddp/detail/reducer/bucket.h"
+#include "ddp/detail/piece_of.h"
 #include "dp/detail/data_parallel/scatter.h"
 
 namespace dp::detail {

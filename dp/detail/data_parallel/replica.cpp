@@ -11,7 +11,7 @@
 #include <torch/utils.h>
 
 #include "ddp/detail/explain.h"
-#include "ddp/detail/reducer/bucket.h"
+#include "ddp/detail/piece_of.h"
 
 namespace dp::detail {
 namespace {

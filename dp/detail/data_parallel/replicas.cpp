@@ -5,7 +5,7 @@
 #include <torch/csrc/autograd/grad_mode.h>
 #include <torch/utils.h>
 
-#include "ddp/detail/reducer/bucket.h"
+#include "ddp/detail/piece_of.h"
 #include "dp/detail/data_parallel/gpu.h"
 #include "dp/detail/data_parallel/gradient_path.h"
 

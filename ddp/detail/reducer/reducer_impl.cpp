@@ -1,0 +1,232 @@
+#include "ddp/detail/reducer/reducer_impl.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
+#include <c10/util/ScopeExit.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/graph_task.h>
+
+#include "ddp/detail/wait.h"
+#include "ddp/exchanges/all_reduce.h"
+
+namespace ddp::detail {
+namespace {
+
+int64_t to_bytes(double mebibytes) {
+  return static_cast<int64_t>(mebibytes * 1024 * 1024);
+}
+
+BucketCaps caps_of(const DistributedDataParallelOptions& options) {
+  TORCH_CHECK(
+      options.bucket_cap_mb() > 0 && options.first_bucket_cap_mb() > 0,
+      "Expected bucket_cap_mb and first_bucket_cap_mb to be positive, but got ",
+      options.bucket_cap_mb(),
+      " and ",
+      options.first_bucket_cap_mb());
+  return {to_bytes(options.first_bucket_cap_mb()),
+          to_bytes(options.bucket_cap_mb())};
+}
+
+BucketLayout layout_of(const Exchange& exchange, int ranks) {
+  const int64_t multiple = exchange.multiple_of(ranks);
+  TORCH_CHECK(multiple > 0,
+              "Expected the exchange's multiple_of to be positive, but got ",
+              multiple);
+  return {multiple, exchange.sums_every_element()};
+}
+
+std::vector<NamedParameter> checked(std::vector<NamedParameter> parameters,
+                                    const Exchange& exchange) {
+  TORCH_CHECK(!parameters.empty(),
+              "Expected at least one parameter that requires a gradient, but "
+              "got none; without one the module needs no wrapper");
+  const auto refusal = exchange.refuses_sparse();
+  for (const auto& [name, tensor, sparse] : parameters) {
+    TORCH_CHECK(tensor.requires_grad() && tensor.is_leaf(),
+                "Expected parameter ",
+                name,
+                " to be a leaf that requires a gradient, but it is not");
+    TORCH_CHECK(!sparse || refusal.empty(),
+                refusal,
+                ", but got the sparse parameter ",
+                name,
+                "; make its layer with sparse(false)");
+  }
+  return parameters;
+}
+
+std::vector<at::Tensor> tensors_of(const GradientBuckets& memory) {
+  std::vector<at::Tensor> tensors;
+  tensors.reserve(memory.size());
+  for (size_t i = 0; i < memory.size(); ++i) {
+    tensors.push_back(memory.parameter(i).tensor);
+  }
+  return tensors;
+}
+
+bool in_backward_pass() {
+  return torch::autograd::get_current_graph_task_id() != -1;
+}
+
+}  // namespace
+
+ReducerImpl::ReducerImpl(std::vector<NamedParameter> parameters,
+                         c10::intrusive_ptr<c10d::Backend> group,
+                         const DistributedDataParallelOptions& options)
+    : group_(std::move(group)),
+      exchange_(options.exchange() ? options.exchange()
+                                   : std::make_shared<AllReduce>(group_)),
+      memory_(checked(std::move(parameters), *exchange_),
+              caps_of(options),
+              layout_of(*exchange_, group_->getSize())),
+      missing_(options.find_unused_parameters()
+                   ? allow_unused(group_, memory_)
+                   : refuse_missing(group_, memory_)),
+      keeps_memory_(options.gradient_as_bucket_view()),
+      next_pass_(missing_->expects_all() ? Phase::recording : Phase::reducing) {
+  hooks_ = std::make_unique<GradHooks>(
+      tensors_of(memory_), [this](size_t index) { on_grad_ready(index); });
+}
+
+void ReducerImpl::arm() {
+  const std::lock_guard lock(mutex_);
+  if (is_open()) {
+    TORCH_CHECK(
+        in_backward_pass(),
+        "Expected the backward pass before this forward to have finished, but "
+        "an exception left it on rank ",
+        group_->getRank(),
+        ", so the ranks are no longer in step. Start again from a checkpoint, "
+        "or make a new DistributedDataParallel on every rank");
+    return;
+  }
+  phase_ = Phase::armed;
+}
+
+void ReducerImpl::watch(const at::Tensor& output) {
+  if (!output.defined() || !output.requires_grad() || output.is_leaf()) {
+    return;
+  }
+  // Hooks of outputs that outlive the reducer find it gone.
+  output.register_hook([weak = weak_from_this()](const at::Tensor& /*grad*/) {
+    if (const auto self = weak.lock()) {
+      const std::lock_guard lock(self->mutex_);
+      self->begin();
+    }
+  });
+}
+
+/// On the outermost graph task, so nested passes do not end this one.
+void ReducerImpl::begin() {
+  if (is_open()) {
+    return;
+  }
+  open();
+  torch::autograd::Engine::get_default_engine().queue_callback(
+      [self = shared_from_this()] { self->close(); });
+}
+
+void ReducerImpl::open() {
+  if (c10::GradMode::is_enabled()) {
+    TORCH_WARN_ONCE(
+        "backward() with create_graph: gradients of gradients are not averaged "
+        "over ranks");
+  }
+  if (!keeps_memory_ && memory_.is_lent()) {
+    memory_.renew();
+    missing_->bind();
+  }
+  memory_.set_scale(exchange_->scale(group_->getSize()));
+  phase_ = next_pass_;
+}
+
+void ReducerImpl::on_grad_ready(size_t index) {
+  const std::lock_guard lock(mutex_);
+  if (phase_ == Phase::idle) {
+    memory_.note_accumulated(index);
+    return;
+  }
+  begin();
+  const c10::NoGradGuard no_grad;
+  const bool is_full = memory_.add(index);
+  if (phase_ == Phase::recording) {
+    order_.push_back(index);
+  } else if (is_full) {
+    start_full_buckets();
+  }
+}
+
+void ReducerImpl::close() {
+  const std::lock_guard lock(mutex_);
+  const auto guard = c10::make_scope_exit([this] { reset(); });
+  const c10::NoGradGuard no_grad;
+  const auto missing = add_missing();
+  if (phase_ == Phase::recording) {
+    agree_on_plan();
+  }
+  start_full_buckets();
+  finish_buckets();
+  memory_.hand_out_all_but(missing_->settle(missing));
+}
+
+/// Fills every bucket, so that no other rank waits for this one.
+std::vector<size_t> ReducerImpl::add_missing() {
+  if (next_ == memory_.bucket_count()) {
+    return {};
+  }
+  auto missing = memory_.missing();
+  missing_->note(missing);
+  for (const size_t index : missing) {
+    memory_.add_missing(index);
+    order_.push_back(index);
+  }
+  return missing;
+}
+
+/// Rank 0 plans, by the order in which it met the gradients. All of them are in
+/// buckets by now and move.
+void ReducerImpl::agree_on_plan() {
+  auto numbers = at::zeros({static_cast<int64_t>(memory_.size())}, at::kLong);
+  if (group_->getRank() == 0) {
+    const auto plan = to_numbers(memory_.plan_for(order_));
+    std::copy(plan.begin(), plan.end(), numbers.mutable_data_ptr<int64_t>());
+  }
+  std::vector<at::Tensor> shared{
+      numbers.to(memory_.parameter(0).tensor.device())};
+  wait(group_->broadcast(shared), *group_, "broadcast of the bucket plan");
+  numbers = shared[0].cpu();
+  if (memory_.move_to(plan_of({numbers.const_data_ptr<int64_t>(),
+                               static_cast<size_t>(numbers.numel())}))) {
+    missing_->bind();
+  }
+  phase_ = next_pass_ = Phase::reducing;
+}
+
+/// In plan order only, which makes the ranks' collectives match.
+void ReducerImpl::start_full_buckets() {
+  while (next_ < memory_.bucket_count() && memory_.is_full(next_)) {
+    exchange_->start(memory_.bucket(next_));
+    ++next_;
+    if (next_ == memory_.bucket_count()) {
+      missing_->start();
+    }
+  }
+}
+
+void ReducerImpl::finish_buckets() {
+  for (size_t i = 0; i < memory_.bucket_count(); ++i) {
+    exchange_->finish(memory_.bucket(i));
+  }
+}
+
+void ReducerImpl::reset() {
+  memory_.reset();
+  order_.clear();
+  next_ = 0;
+  phase_ = Phase::idle;
+}
+
+}  // namespace ddp::detail

@@ -1,0 +1,37 @@
+#include "ddp/exchange.h"
+
+#include "ddp/detail/piece_of.h"
+
+namespace ddp {
+
+std::vector<at::Tensor> GradientBucket::gradients() const {
+  if (payload.is_sparse()) {
+    return {payload};
+  }
+  std::vector<at::Tensor> pieces;
+  pieces.reserve(parameters.size());
+  int64_t offset = payload.storage_offset();
+  for (const auto& parameter : parameters) {
+    pieces.push_back(detail::gradient_piece(payload, offset, parameter.tensor));
+    offset += parameter.tensor.numel();
+  }
+  return pieces;
+}
+
+double Exchange::scale(int ranks) const {
+  return 1.0 / ranks;
+}
+
+int64_t Exchange::multiple_of(int /*ranks*/) const {
+  return 1;
+}
+
+bool Exchange::sums_every_element() const {
+  return false;
+}
+
+std::string Exchange::refuses_sparse() const {
+  return "Expected dense gradients with this exchange";
+}
+
+}  // namespace ddp

@@ -1,0 +1,423 @@
+#include "ddp/exchange.h"
+
+#include <ATen/ops/embedding.h>
+#include <torch/types.h>
+
+#include "ddp/exchanges/all_reduce.h"
+#include "ddp/reducer.h"
+#include "test/support/catch.h"
+#include "test/support/fake_backend.h"
+#include "test/support/fake_exchange.h"
+#include "test/support/local_ranks.h"
+
+namespace ddp {
+namespace {
+
+using Catch::Contains;
+using test::FakeBackend;
+using test::FakeExchange;
+using test::Group;
+using test::run_ranks;
+using test::try_ranks;
+using Calls = std::vector<std::string>;
+using Options = DistributedDataParallelOptions;
+
+torch::Tensor leaf(double value, at::IntArrayRef sizes = {3}) {
+  return torch::full(sizes, value).requires_grad_();
+}
+
+double gauss(int n) {
+  return n * (n + 1) / 2.0;
+}
+
+/// Every gradient fills a bucket.
+Options small_buckets(std::shared_ptr<Exchange> exchange) {
+  return Options()
+      .exchange(std::move(exchange))
+      .first_bucket_cap_mb(1e-6)
+      .bucket_cap_mb(1e-6);
+}
+
+void backward(Reducer& reducer, const torch::Tensor& loss) {
+  reducer.arm();
+  reducer.watch(loss);
+  loss.backward();
+}
+
+/// The example of the header.
+class Bf16Wire : public Exchange {
+ public:
+  explicit Bf16Wire(Group group) : group_(std::move(group)) {}
+
+  void start(const GradientBucket& bucket) override {
+    if (bucket.index == 0) {
+      wires_.clear();
+      works_.clear();
+    }
+    std::vector<at::Tensor> wire{bucket.payload.to(at::kBFloat16)};
+    works_.push_back(group_->allreduce(wire));
+    wires_.push_back(wire[0]);
+  }
+  void finish(const GradientBucket& bucket) override {
+    works_[bucket.index]->wait();
+    bucket.payload.copy_(wires_[bucket.index]);
+  }
+
+ private:
+  Group group_;
+  std::vector<at::Tensor> wires_;
+  std::vector<c10::intrusive_ptr<c10d::Work>> works_;
+};
+
+/// A reduce-scatter, then an all-gather; needs equal parts.
+class ScatterGather : public Exchange {
+ public:
+  explicit ScatterGather(Group group) : group_(std::move(group)) {}
+
+  int64_t multiple_of(int ranks) const override { return ranks; }
+  void start(const GradientBucket& bucket) override {
+    const int64_t share = bucket.payload.numel() / group_->getSize();
+    TORCH_CHECK(share * group_->getSize() == bucket.payload.numel());
+    part_ = at::empty({share}, bucket.payload.options());
+    at::Tensor payload = bucket.payload;
+    group_->_reduce_scatter_base(part_, payload)->wait();
+    group_->_allgather_base(payload, part_)->wait();
+  }
+  void finish(const GradientBucket& /*bucket*/) override {}
+
+ private:
+  Group group_;
+  at::Tensor part_;
+};
+
+TEST_CASE("buckets start as they fill and finish at the end", "[exchange]") {
+  const auto backend = c10::make_intrusive<FakeBackend>(2);
+  const auto exchange = std::make_shared<FakeExchange>();
+  auto early = leaf(1);
+  auto late = leaf(1, {4});
+  Reducer reducer(
+      {{"late", late}, {"early", early}}, backend, small_buckets(exchange));
+  Calls before_late;
+  late.register_hook(
+      [&](const torch::Tensor&) { before_late = exchange->take_calls(); });
+  const auto step = [&] {
+    auto loss = late.sum();
+    loss = loss * early.sum();  // its gradient comes first
+    backward(reducer, loss);
+    return exchange->take_calls();
+  };
+  const Calls all{"start 0", "start 1", "finish 0", "finish 1"};
+  CHECK(step() == all);  // the first pass records the order
+  CHECK(before_late.empty());
+  CHECK(step() == Calls{"start 1", "finish 0", "finish 1"});
+  CHECK(before_late == Calls{"start 0"});
+  // Of the reducer itself: the plan, once, and whether a rank has failed.
+  Calls collectives;
+  for (const auto& call : backend->take_calls()) {
+    collectives.push_back(c10::str(call.name, " ", call.numel));
+  }
+  CHECK(collectives == Calls{"broadcast 2", "allreduce 1", "allreduce 1"});
+}
+
+TEST_CASE("what an exchange is given", "[exchange]") {
+  const auto exchange = std::make_shared<FakeExchange>();
+  auto image = torch::ones({2, 3, 4, 5})
+                   .contiguous(torch::MemoryFormat::ChannelsLast)
+                   .requires_grad_();
+  auto scalar = torch::ones({}).requires_grad_();
+  Reducer reducer({{"image", image}, {"scalar", scalar}},
+                  c10::make_intrusive<FakeBackend>(2),
+                  Options().exchange(exchange));
+  exchange->on_start = [](const GradientBucket& bucket) {
+    TORCH_CHECK(bucket.index == 0 && bucket.count == 1 && bucket.is_last());
+    TORCH_CHECK(!at::GradMode::is_enabled());
+    TORCH_CHECK(bucket.payload.dim() == 1 && bucket.payload.numel() == 121);
+    TORCH_CHECK(bucket.parameters.size() == 2);
+    const auto gradients = bucket.gradients();
+    for (size_t i = 0; i < 2; ++i) {
+      const auto& [name, tensor, sparse] = bucket.parameters[i];
+      TORCH_CHECK(gradients[i].sizes() == tensor.sizes(), name);
+      TORCH_CHECK(gradients[i].strides() == tensor.strides(), name);
+      const double slope = name == "image" ? 2 : 3;
+      TORCH_CHECK(gradients[i].eq(slope).all().item<bool>(), name);
+      gradients[i].add_(1);  // into the payload
+    }
+  };
+  for (int step = 0; step < 3; ++step) {
+    image.mutable_grad().reset();
+    scalar.mutable_grad().reset();
+    backward(reducer, 2 * image.sum() + 3 * scalar);
+    CHECK(image.grad().eq(3).all().item<bool>());
+    CHECK(scalar.grad().eq(4).all().item<bool>());
+  }
+}
+
+TEST_CASE("gradients travel as bfloat16", "[exchange]") {
+  const int size = GENERATE(2, 3, 4);
+  const bool as_view = GENERATE(false, true);
+  run_ranks(size, [&](const Group& group) {
+    auto a = leaf(1, {33});
+    auto b = leaf(1, {2, 5});
+    Reducer reducer({{"a", a}, {"b", b}},
+                    group,
+                    small_buckets(std::make_shared<Bf16Wire>(group))
+                        .gradient_as_bucket_view(as_view));
+    const auto fine = torch::full({33}, 1.0f + 1.0f / 1024);  // not in bfloat16
+    for (int step = 1; step <= 3; ++step) {
+      a.mutable_grad().reset();
+      b.mutable_grad().reset();
+      const double slope = group->getRank() + 1.0;
+      backward(reducer, (a * fine).sum() * size + step * slope * b.sum());
+      // Each rank's share of `a` is rounded to 1 before it is added up.
+      TORCH_CHECK(a.grad().eq(size).all().item<bool>(), a.grad());
+      const auto mean = torch::full({2, 5}, step * gauss(size) / size);
+      TORCH_CHECK(b.grad().allclose(mean, 1e-2), b.grad());
+    }
+  });
+}
+
+TEST_CASE("payloads are padded for exchanges that divide them", "[exchange]") {
+  const int size = GENERATE(2, 3, 4);
+  run_ranks(size, [&](const Group& group) {
+    auto a = leaf(1, {7});
+    auto b = leaf(1, {2, 5});
+    Reducer reducer({{"a", a}, {"b", b}},
+                    group,
+                    Options().exchange(std::make_shared<ScatterGather>(group)));
+    for (int step = 1; step <= 3; ++step) {
+      a.mutable_grad().reset();
+      b.mutable_grad().reset();
+      const double slope = step * (group->getRank() + 1.0);
+      backward(reducer, slope * a.sum() + 2 * slope * b.sum());
+      const double mean = step * gauss(size) / size;
+      TORCH_CHECK(a.grad().allclose(torch::full({7}, mean)), a.grad());
+      TORCH_CHECK(b.grad().allclose(torch::full({2, 5}, 2 * mean)), b.grad());
+    }
+  });
+}
+
+TEST_CASE("an exchange may do all its work at the end", "[exchange]") {
+  run_ranks(3, [](const Group& group) {
+    const auto exchange = std::make_shared<FakeExchange>();
+    exchange->on_finish = [&](const GradientBucket& bucket) {
+      std::vector<at::Tensor> tensors{bucket.payload};
+      group->allreduce(tensors)->wait();
+    };
+    auto a = leaf(1);
+    auto b = leaf(1, {4});
+    Reducer reducer({{"a", a}, {"b", b}}, group, small_buckets(exchange));
+    for (int step = 1; step <= 3; ++step) {
+      a.mutable_grad().reset();
+      b.mutable_grad().reset();
+      backward(reducer, step * (group->getRank() + 1.0) * (a.sum() + b.sum()));
+      TORCH_CHECK(a.grad().eq(step * 6).all().item<bool>(), a.grad());
+      TORCH_CHECK(b.grad().eq(step * 6).all().item<bool>(), b.grad());
+    }
+  });
+}
+
+TEST_CASE("the scale is asked in each pass", "[exchange]") {
+  struct Growing : FakeExchange {
+    double scale(int ranks) const override { return ranks * ++passes; }
+    mutable int passes = 0;
+  };
+  auto a = leaf(1);
+  Reducer reducer({{"a", a}},
+                  c10::make_intrusive<FakeBackend>(2),
+                  Options().exchange(std::make_shared<Growing>()));
+  for (int pass = 1; pass <= 3; ++pass) {
+    a.mutable_grad().reset();
+    backward(reducer, a.sum());
+    CHECK(a.grad().eq(2 * pass).all().item<bool>());
+  }
+}
+
+/// Loses whatever is small, so it must not be asked to carry a verdict.
+class Lossy : public AllReduce {
+ public:
+  using AllReduce::AllReduce;
+  bool sums_every_element() const override { return false; }
+  void start(const GradientBucket& bucket) override {
+    bucket.payload.masked_fill_(bucket.payload.abs() < 10, 0);
+    AllReduce::start(bucket);
+  }
+};
+
+TEST_CASE("a lossy exchange does not lose a missing gradient",
+          "[exchange][errors]") {
+  const int fails_in = GENERATE(0, 1);
+  const auto errors = try_ranks(3, [&](const Group& group) {
+    auto used = leaf(1);
+    auto other = leaf(1);
+    Reducer reducer({{"used", used}, {"other", other}},
+                    group,
+                    Options().exchange(std::make_shared<Lossy>(group)));
+    for (int step = 0;; ++step) {
+      const bool skips = step == fails_in && group->getRank() == 1;
+      backward(reducer, skips ? used.sum() : used.sum() + other.sum());
+      TORCH_CHECK(step < fails_in, "no error in step ", step);
+    }
+  });
+  for (const auto& error : errors) {
+    CHECK_THAT(error, Contains("got none: on rank 1: other;"));
+  }
+}
+
+TEST_CASE("unused parameters through an exchange", "[exchange]") {
+  run_ranks(2, [](const Group& group) {
+    auto everywhere = leaf(1);
+    auto on_rank_1 = leaf(1);
+    auto nowhere = leaf(1);
+    Reducer reducer({{"everywhere", everywhere},
+                     {"on_rank_1", on_rank_1},
+                     {"nowhere", nowhere}},
+                    group,
+                    small_buckets(std::make_shared<Bf16Wire>(group))
+                        .find_unused_parameters(true));
+    const double slope = group->getRank() + 1.0;
+    auto loss = slope * everywhere.sum();
+    if (group->getRank() == 1) {
+      loss = loss + slope * on_rank_1.sum();
+    }
+    backward(reducer, loss);
+    TORCH_CHECK(everywhere.grad().allclose(torch::full({3}, 1.5)));
+    TORCH_CHECK(on_rank_1.grad().allclose(torch::full({3}, 1.0)));
+    TORCH_CHECK(!nowhere.grad().defined());
+  });
+}
+
+TEST_CASE("sparse gradients go through an exchange that takes them",
+          "[exchange][sparse]") {
+  const auto exchange = std::make_shared<FakeExchange>();
+  auto table = torch::zeros({5, 2}).requires_grad_();
+  auto dense = leaf(1);
+  Reducer reducer({{"table", table, true}, {"dense", dense}},
+                  c10::make_intrusive<FakeBackend>(2),
+                  Options().exchange(exchange));
+  int sparse_ones = 0;
+  exchange->on_start = [&](const GradientBucket& bucket) {
+    if (bucket.payload.is_sparse()) {
+      ++sparse_ones;
+      TORCH_CHECK(bucket.parameters[0].name == "table");
+      TORCH_CHECK(bucket.payload.is_coalesced());
+      TORCH_CHECK(bucket.gradients()[0].is_same(bucket.payload));
+      bucket.payload.mul_(2);
+    }
+  };
+  for (int step = 1; step <= 3; ++step) {
+    table.mutable_grad().reset();
+    dense.mutable_grad().reset();
+    const auto rows = torch::tensor({int64_t{3}, int64_t{3}});
+    backward(
+        reducer,
+        dense.sum() + torch::embedding(table, rows, -1, false, true).sum());
+    auto expected = torch::zeros({5, 2});
+    expected[3] += 4;
+    CHECK(table.grad().to_dense().equal(expected));
+    CHECK(sparse_ones == step);
+  }
+}
+
+TEST_CASE("what an exchange does not take is said at once",
+          "[exchange][errors]") {
+  const auto group = c10::make_intrusive<FakeBackend>(2);
+  auto table = torch::zeros({5, 2}).requires_grad_();
+  CHECK_THROWS_WITH(
+      Reducer({{"table", table, true}},
+              group,
+              Options().exchange(std::make_shared<Bf16Wire>(group))),
+      Contains("with this exchange") && Contains("sparse parameter table"));
+  struct NoMultiple : FakeExchange {
+    int64_t multiple_of(int /*ranks*/) const override { return 0; }
+  };
+  CHECK_THROWS_WITH(Reducer({{"a", leaf(1)}},
+                            group,
+                            Options().exchange(std::make_shared<NoMultiple>())),
+                    Contains("multiple_of") && Contains("got 0"));
+}
+
+/// All-reduces, but for the call that throws.
+class Throwing : public AllReduce {
+ public:
+  Throwing(Group group, bool in_start, int pass)
+      : AllReduce(std::move(group)), in_start_(in_start), pass_(pass) {}
+
+  void start(const GradientBucket& bucket) override {
+    passes_ += bucket.index == 0;
+    TORCH_CHECK(!(in_start_ && is_there(bucket)), "no luck in start");
+    AllReduce::start(bucket);
+  }
+  void finish(const GradientBucket& bucket) override {
+    TORCH_CHECK(in_start_ || !is_there(bucket), "no luck in finish");
+    AllReduce::finish(bucket);
+  }
+
+ private:
+  bool is_there(const GradientBucket& bucket) const {
+    return passes_ == pass_ && bucket.index == 1;
+  }
+
+  bool in_start_;
+  int pass_;
+  int passes_ = 0;
+};
+
+TEST_CASE("an exchange that throws on one rank ends all",
+          "[exchange][errors]") {
+  const bool in_start = GENERATE(false, true);
+  const int pass = GENERATE(1, 2);  // recording, reducing
+  const auto errors = try_ranks(3, [&](const Group& group) {
+    const bool is_bad = group->getRank() == 1;
+    auto a = leaf(1);
+    auto b = leaf(1);
+    auto c = leaf(1);
+    Reducer reducer(
+        {{"a", a}, {"b", b}, {"c", c}},
+        group,
+        small_buckets(is_bad ? std::make_shared<Throwing>(group, in_start, pass)
+                             : nullptr));
+    for (int step = 1; step <= 4; ++step) {
+      backward(reducer, a.sum() + b.sum() + c.sum());
+    }
+  });
+  CHECK_THAT(errors[1],
+             Contains(in_start ? "no luck in start" : "no luck in finish"));
+  for (const int rank : {0, 2}) {
+    CHECK_THAT(errors[rank],
+               Contains("rank " + std::to_string(rank)) &&
+                   Contains("another rank has left"));
+  }
+}
+
+TEST_CASE("after an exception the next pass begins anew, or is refused",
+          "[exchange][errors]") {
+  const bool in_start = GENERATE(false, true);
+  const bool recording = GENERATE(false, true);
+  const auto exchange = std::make_shared<FakeExchange>();
+  auto a = leaf(1);
+  auto b = leaf(1);
+  Reducer reducer({{"a", a}, {"b", b}},
+                  c10::make_intrusive<FakeBackend>(2),
+                  small_buckets(exchange));
+  if (!recording) {
+    backward(reducer, a.sum() + b.sum());
+  }
+  auto& action = in_start ? exchange->on_start : exchange->on_finish;
+  action = [](const GradientBucket& bucket) {
+    TORCH_CHECK(!bucket.is_last(), "no luck");
+  };
+  CHECK_THROWS_WITH(backward(reducer, a.sum() + b.sum()), Contains("no luck"));
+  action = [](const GradientBucket&) {};
+  exchange->take_calls();
+  // What starts at the end of a pass, as in a recording one, throws there, too.
+  if (in_start && !recording) {
+    CHECK_THROWS_WITH(reducer.arm(), Contains("an exception left it"));
+    return;
+  }
+  backward(reducer, a.sum() + b.sum());
+  CHECK(exchange->take_calls() ==
+        Calls{"start 0", "start 1", "finish 0", "finish 1"});
+}
+
+}  // namespace
+}  // namespace ddp

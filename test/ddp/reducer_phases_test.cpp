@@ -1,0 +1,183 @@
+// What can happen to a reducer, in each of its phases: idle, armed, recording
+// (the first pass), reducing.
+#include <torch/types.h>
+
+#include "ddp/reducer.h"
+#include "test/support/catch.h"
+#include "test/support/fake_backend.h"
+#include "test/support/fake_exchange.h"
+
+namespace ddp {
+namespace {
+
+using Catch::Contains;
+using Calls = std::vector<std::string>;
+
+const Calls kPass{"start 0", "start 1", "finish 0", "finish 1"};
+
+/// Two parameters, each with a bucket, and what the exchange was told.
+struct Fixture {
+  torch::Tensor a = torch::ones({2}).requires_grad_();
+  torch::Tensor b = torch::ones({3}).requires_grad_();
+  std::shared_ptr<test::FakeExchange> exchange =
+      std::make_shared<test::FakeExchange>();
+  Reducer reducer{{{"a", a}, {"b", b}},
+                  c10::make_intrusive<test::FakeBackend>(2),
+                  DistributedDataParallelOptions()
+                      .exchange(exchange)
+                      .first_bucket_cap_mb(1e-6)
+                      .bucket_cap_mb(1e-6)};
+
+  torch::Tensor loss() const { return a.sum() * b.sum(); }
+
+  /// One pass, so that the next one is not the recording one.
+  void record() {
+    reducer.arm();
+    loss().backward();
+    REQUIRE(exchange->take_calls() == kPass);
+  }
+
+  /// A pass in which `b`'s gradient calls this; what the exchange was told.
+  Calls pass_with(std::function<void()> action) {
+    const auto middle = b * 1.0;
+    middle.register_hook([&](const torch::Tensor&) { action(); });
+    reducer.arm();
+    const auto output = a.sum() * middle.sum();
+    reducer.watch(output);
+    output.backward();
+    return exchange->take_calls();
+  }
+};
+
+TEST_CASE("arm in each phase", "[reducer][phases]") {
+  Fixture f;
+  const bool recorded = GENERATE(false, true);
+  if (recorded) {
+    f.record();
+  }
+  SECTION("idle, then armed") {
+    f.reducer.arm();
+    f.reducer.arm();
+    f.loss().backward();
+    CHECK(f.exchange->take_calls() == kPass);
+  }
+  SECTION("in a pass: a forward inside it, as checkpointing makes") {
+    CHECK(f.pass_with([&] { f.reducer.arm(); }) == kPass);
+    f.loss().backward();  // the pass has ended, and with it what was armed
+    CHECK(f.exchange->take_calls().empty());
+  }
+  SECTION("in a pass that an exception has left") {
+    CHECK_THROWS(f.pass_with([] { throw std::runtime_error("no luck"); }));
+    CHECK_THROWS_WITH(f.reducer.arm(),
+                      Contains("an exception left it on rank 0"));
+  }
+}
+
+TEST_CASE("a gradient in each phase", "[reducer][phases]") {
+  Fixture f;
+  SECTION("idle: stays local") {
+    f.loss().backward();
+    CHECK(f.exchange->take_calls().empty());
+    CHECK(f.a.grad().eq(3).all().item<bool>());
+  }
+  SECTION("armed: opens the pass") {
+    f.reducer.arm();
+    f.loss().backward();
+    CHECK(f.exchange->take_calls() == kPass);
+  }
+  SECTION("recording: nothing starts before the end") {
+    std::vector<Calls> seen;
+    for (const auto& parameter : {f.a, f.b}) {
+      parameter.register_hook([&](const torch::Tensor&) {
+        seen.push_back(f.exchange->take_calls());
+      });
+    }
+    f.reducer.arm();
+    f.loss().backward();
+    CHECK(seen == std::vector<Calls>{{}, {}});
+    CHECK(f.exchange->take_calls() == kPass);
+  }
+  SECTION("reducing: a full bucket starts") {
+    f.record();
+    Calls seen;
+    // The parameter whose gradient comes last: by then the other's bucket has
+    // started.
+    const auto& last = f.reducer.plan().back()[0] == 0 ? f.a : f.b;
+    last.register_hook(
+        [&](const torch::Tensor&) { seen = f.exchange->take_calls(); });
+    f.reducer.arm();
+    f.loss().backward();
+    CHECK(seen == Calls{"start 0"});
+    CHECK(f.exchange->take_calls() == Calls{"start 1", "finish 0", "finish 1"});
+  }
+}
+
+TEST_CASE("a watched output's gradient in each phase", "[reducer][phases]") {
+  Fixture f;
+  const bool recorded = GENERATE(false, true);
+  if (recorded) {
+    f.record();
+  }
+  SECTION("idle: opens the pass") {
+    const auto loss = f.loss();
+    f.reducer.watch(loss);
+    loss.backward();
+    CHECK(f.exchange->take_calls() == kPass);
+  }
+  SECTION("armed: opens the pass") {
+    CHECK(f.pass_with([] {}) == kPass);
+  }
+  SECTION("in a pass: belongs to it") {
+    const auto inner = f.loss();
+    f.reducer.watch(inner);
+    const auto loss = inner * 2;
+    f.reducer.watch(loss);
+    loss.backward();
+    CHECK(f.exchange->take_calls() == kPass);
+  }
+  SECTION("of a pass without parameters: all are missing") {
+    const auto x = torch::ones({2}).requires_grad_();
+    const auto loss = x.sum() * 1.0;
+    f.reducer.watch(loss);
+    CHECK_THROWS_WITH(loss.backward(), Contains("rank 0: a, b;"));
+    CHECK(f.exchange->take_calls() == kPass);
+  }
+}
+
+TEST_CASE("the end of a pass leads back to idle", "[reducer][phases]") {
+  Fixture f;
+  for (int pass = 0; pass < 3; ++pass) {
+    f.reducer.arm();
+    f.loss().backward();
+    CHECK(f.exchange->take_calls() == kPass);
+    f.loss().backward();
+    CHECK(f.exchange->take_calls().empty());
+  }
+  SECTION("also where a gradient was missing") {
+    f.reducer.arm();
+    const auto loss = f.a.sum() * 1.0;
+    CHECK_THROWS_WITH(loss.backward(), Contains("rank 0: b;"));
+    CHECK(f.exchange->take_calls() == kPass);
+    f.loss().backward();
+    CHECK(f.exchange->take_calls().empty());
+  }
+}
+
+TEST_CASE("the reducer may go while its pass runs", "[reducer][phases]") {
+  auto a = torch::ones({2}).requires_grad_();
+  auto exchange = std::make_shared<test::FakeExchange>();
+  auto reducer = std::make_unique<Reducer>(
+      std::vector<NamedParameter>{{"a", a}},
+      c10::make_intrusive<test::FakeBackend>(2),
+      DistributedDataParallelOptions().exchange(exchange));
+  const auto middle = a * 1.0;
+  middle.register_hook([&](const torch::Tensor&) { reducer.reset(); });
+  const auto loss = middle.sum() * 1.0;
+  reducer->arm();
+  reducer->watch(loss);
+  loss.backward();
+  CHECK(exchange->take_calls() == Calls{"start 0", "finish 0"});
+}
+
+}  // namespace
+}  // namespace ddp
