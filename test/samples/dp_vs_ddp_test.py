@@ -68,7 +68,7 @@ class DpVsDdp(JobTest):
             self.assertEqual(row["received"], row["sent"])
             for kind in "state", "inputs", "outputs", "gradients":
                 self.assertEqual(row[kind], 0)
-        # At the start the parameters, then the order of their gradients.
+        # At the start the parameters, then the plan of their buckets.
         self.assertEqual(
             result.find(r"DDP broadcasts (\d+) bytes at the start, (\d+) a "
                         r"step"),

@@ -44,7 +44,7 @@ class SyncSgd(Servers):
         file = os.path.join(self.folder, "updates.csv")
         result = self.succeed(
             [*ddprun(servers + workers), SYNC, f"--servers={servers}",
-             "--compare-ddp", "--epochs=6", "--csv", file])
+             "--compare-ddp", "--epochs=8", "--csv", file])
         served, = self.accuracies(
             result, r"test accuracy \S+ % \((\d+) of (\d+)\)")
         reduced, = self.accuracies(
@@ -58,7 +58,7 @@ class SyncSgd(Servers):
             self.assertLess(float(difference), 1e-3)
         rows = read_csv(file)
         self.assertEqual([int(row["update"]) for row in rows],
-                         list(range(steps(workers, epochs=6))))
+                         list(range(steps(workers, epochs=8))))
         self.assertEqual({row["staleness"] for row in rows}, {"0"})
         losses = [float(row["loss"]) for row in rows]
         self.assertLess(sum(losses[-10:]), 0.2 * sum(losses[:10]))
@@ -66,7 +66,7 @@ class SyncSgd(Servers):
 
     def test_one_server(self):
         result = self.check(servers=1, workers=2)
-        moved = steps(2, epochs=6) * PARAMETER_BYTES / 2**20
+        moved = steps(2, epochs=8) * PARAMETER_BYTES / 2**20
         received, = result.find(r"server 0: \d+ updates, .* sent, "
                                 r"(\S+) MiB received")
         self.assertAlmostEqual(float(received[0]), 2 * moved, delta=0.1)
