@@ -80,8 +80,8 @@ ddp::ProcessGroupOptions process_group_options(const DeviceOptions& options,
 }
 
 void init_process_group(const DeviceOptions& options) {
-  ddp::init_process_group(process_group_options(
-      options, ddp::WorkerEnv::read(), gpu_count()));
+  ddp::init_process_group(
+      process_group_options(options, ddp::WorkerEnv::read(), gpu_count()));
 }
 
 void synchronize(c10::Device device) {

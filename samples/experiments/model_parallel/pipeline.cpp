@@ -31,8 +31,7 @@ double both_at_work(TwoStages& network,
   }
   const auto first = ddp::scopes(events, kFirstStage);
   const auto second = ddp::scopes(events, kSecondStage);
-  return static_cast<double>(
-             ddp::total_length(ddp::intersect(first, second))) /
+  return static_cast<double>(ddp::total_length(ddp::intersect(first, second))) /
          static_cast<double>(second.back().end - first.front().begin);
 }
 
@@ -82,7 +81,7 @@ void write_csv(const std::string& file, const std::vector<Pass>& passes) {
 }
 
 double greatest_difference(const std::vector<torch::Tensor>& a,
-                  const std::vector<torch::Tensor>& b) {
+                           const std::vector<torch::Tensor>& b) {
   double greatest = 0;
   for (size_t i = 0; i < a.size(); ++i) {
     greatest = std::max(greatest,

@@ -55,8 +55,9 @@ void run_rank(const WaysOptions& options, const ForkStore& shared, int rank) {
 
 Ranks::Ranks(const WaysOptions& options)
     : count_(options.replicas),
-      processes_([this, options](int rank) { run_rank(options, shared_, rank); },
-                 options.replicas),
+      processes_(
+          [this, options](int rank) { run_rank(options, shared_, rank); },
+          options.replicas),
       store_(shared_.open()) {}
 
 // Waits for the key, and throws what a rank has thrown.

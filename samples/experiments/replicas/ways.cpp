@@ -40,8 +40,7 @@ std::pair<DigitsTraining::Batch, double> part_of(
 }  // namespace
 
 bool has_gpus(const WaysOptions& options) {
-  return !options.no_cuda &&
-         gpu_count() >= options.replicas;
+  return !options.no_cuda && gpu_count() >= options.replicas;
 }
 
 DataParallelWay::DataParallelWay(const WaysOptions& options,

@@ -31,7 +31,7 @@ class Waits {
     queued_ = last_of(waiter).number;
     fate_ =
         is_reached(work_before(point)) ? LostWait::reached : LostWait::missing;
-    if (fate_ == LostWait::missing) {
+    if (fate_ == LostWait::missing && (settings().lose_wait > 0 || tracing())) {
       say("lost: a wait of stream " + std::to_string(waiter->id) + " for " +
           name_of(point));
     }

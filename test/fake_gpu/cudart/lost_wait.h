@@ -7,7 +7,7 @@
 namespace fake_gpu {
 
 /// Whether this wait of `waiter` for `point` is the one to lose, by its number
-/// among the waits of its device; says so. Call it for every wait.
+/// among the waits of its device. Call it for every wait.
 bool loses(Stream* waiter, const Point& point);
 
 }  // namespace fake_gpu

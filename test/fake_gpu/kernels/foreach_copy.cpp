@@ -53,7 +53,8 @@ std::function<bool()> decode_foreach_copy(const std::string& name,
   }
   const auto to = type_named(types[0]);
   const auto from = type_named(types[1]);
-  if (!is_number(to) || !is_number(from)) {
+  const bool as_bytes = to == from && size_of(to) > 0;  // complex ones, too
+  if (!as_bytes && (!is_number(to) || !is_number(from))) {
     return nullptr;
   }
   const auto& metadata = *static_cast<const Metadata*>(arguments[0]);

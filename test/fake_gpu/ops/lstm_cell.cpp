@@ -6,6 +6,16 @@ namespace fake_gpu {
 
 using at::Tensor;
 
+namespace {
+
+Tensor gradient_or_zeros(const std::optional<Tensor>& gradient,
+                         const Tensor& like) {
+  return gradient.has_value() && gradient->defined() ? *gradient
+                                                     : at::zeros_like(like);
+}
+
+}  // namespace
+
 std::tuple<Tensor, Tensor, Tensor> lstm_cell(
     const Tensor& input_gates,
     const Tensor& hidden_gates,
@@ -42,9 +52,8 @@ std::tuple<Tensor, Tensor, Tensor> lstm_cell_backward(
   const Tensor& candidate = parts[2];
   const Tensor& output = parts[3];
   const Tensor squashed = new_cell.tanh();
-  const Tensor none = at::zeros_like(new_cell);
-  const Tensor hidden_part = grad_hidden.value_or(none);
-  const Tensor grad_cell = grad_new_cell.value_or(none) +
+  const Tensor hidden_part = gradient_or_zeros(grad_hidden, new_cell);
+  const Tensor grad_cell = gradient_or_zeros(grad_new_cell, new_cell) +
                            hidden_part * output * (1 - squashed * squashed);
   const Tensor grad_gates =
       at::cat({grad_cell * candidate * input * (1 - input),

@@ -1,7 +1,7 @@
 // Which operators on CUDA tensors run LibTorch's CPU code. Those left out keep
 // their CUDA code, whose kernels are then decoded: fill_, zero_, copy_, mul_
 // and _foreach_copy_, which move what the reducer moves, are among them.
-#include <ATen/Context.h>
+#include <ATen/ATen.h>
 #include <c10/util/Exception.h>
 #include <torch/library.h>
 
@@ -28,7 +28,7 @@ constexpr const char* kOperators[] = {
     "_foreach_add_.List", "_foreach_add_.Scalar", "_foreach_div_.Scalar",
     "_foreach_mul_.List", "_foreach_mul_.Scalar",
     // Reductions and answers
-    "all", "all.dim", "any", "any.dim", "argmax", "equal", "isclose",
+    "all", "all.dim", "amax", "any", "any.dim", "argmax", "equal", "isclose",
     "linalg_vector_norm", "max", "mean", "mean.dim", "min",
     "norm.ScalarOpt_dim", "prod", "sum", "sum.dim_IntList",
     // Products
@@ -41,7 +41,7 @@ constexpr const char* kOperators[] = {
     "embedding_dense_backward", "gelu", "gelu_backward",
     "max_pool2d_with_indices", "max_pool2d_with_indices_backward", "mse_loss",
     "mse_loss_backward", "native_batch_norm", "native_batch_norm_backward",
-    "native_layer_norm", "native_layer_norm_backward", "nll_loss_backward",
+    "native_dropout_backward", "native_layer_norm", "native_layer_norm_backward", "nll_loss_backward",
     "nll_loss_forward", "relu", "relu_", "sigmoid", "sigmoid_backward", "tanh",
     "tanh_backward", "threshold_backward",
     // Places
@@ -52,6 +52,18 @@ constexpr const char* kOperators[] = {
     "uniform_",
 };
 // clang-format on
+
+/// The CPU's would draw from the CPU's generator.
+std::tuple<at::Tensor, at::Tensor> dropout(const at::Tensor& input,
+                                           double p,
+                                           std::optional<bool> train) {
+  auto mask = at::ones_like(input);
+  if (train.value_or(true)) {
+    mask.bernoulli_(1 - p);
+  }
+  const double scale = train.value_or(true) && p < 1 ? 1 / (1 - p) : 1;
+  return {input * mask * scale, mask.to(at::kBool)};
+}
 
 /// LibTorch warns of a kernel that takes another's place; here it is meant.
 class Silence : public c10::WarningHandler {
@@ -69,6 +81,7 @@ class Silence : public c10::WarningHandler {
   for (const char* name : kOperators) {
     library->impl(name, torch::CppFunction::makeFromBoxedFunction<&deferred>());
   }
+  library->impl("native_dropout", dropout);
   library->impl("_thnn_fused_lstm_cell", lstm_cell);
   library->impl("_thnn_fused_lstm_cell_backward_impl", lstm_cell_backward);
   return library;

@@ -1,4 +1,4 @@
-// What must not pass, by its name: one a call.
+// What must not pass, and programs of several processes: one a call, by name.
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 #include <sys/wait.h>
@@ -50,6 +50,18 @@ int launch_unknown_kernel() {
                          nullptr,
                          nullptr);
   return cudaLaunchKernel(&kernel, 1, 1, nullptr, 0, nullptr);
+}
+
+/// No misuse: the work is still queued when main() returns.
+int leave_work_behind() {
+  void* data = nullptr;
+  cudaMalloc(&data, 1 << 20);
+  cudaStream_t stream = nullptr;
+  cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, 0);
+  for (int i = 0; i < 100; ++i) {
+    cudaMemsetAsync(data, i, 1 << 20, stream);
+  }
+  return 0;
 }
 
 int call_missing_function() {
@@ -152,6 +164,9 @@ int main(int, char** argv) {
   }
   if (what == "launch_unknown_kernel") {
     return launch_unknown_kernel();
+  }
+  if (what == "leave_work_behind") {
+    return leave_work_behind();
   }
   if (what == "call_missing_function") {
     return call_missing_function();

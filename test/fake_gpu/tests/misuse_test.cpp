@@ -1,6 +1,9 @@
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdio>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
 
@@ -52,6 +55,49 @@ TEST_CASE("a function without a stand-in says its name") {
   const auto ended = run("call_missing_function");
   CHECK(ended.code == kAborted);
   CHECK_THAT(ended.text, Catch::Contains("cudaGraphLaunch has no stand-in"));
+}
+
+TEST_CASE("a program may end with work queued") {
+  const auto mode = GENERATE("eager", "lazy", "mixed", "priority");
+  const auto ended =
+      run("leave_work_behind", std::string("FAKE_GPU_MODE=") + mode);
+  CHECK(ended.code == 0);
+  CHECK(ended.text == "");
+}
+
+TEST_CASE("counts are appended to a file when a process ends") {
+  const std::string path = std::filesystem::temp_directory_path() /
+                           ("fake_gpu_counts." + std::to_string(::getpid()));
+  for (int i = 0; i < 2; ++i) {
+    CHECK(run("leave_work_behind", "FAKE_GPU_COUNTS=" + path).code == 0);
+  }
+  std::ifstream file(path);
+  std::string line;
+  int lines = 0;
+  while (std::getline(file, line)) {
+    ++lines;
+    CHECK_THAT(line,
+               Catch::Contains("{\"pid\": ") &&
+                   Catch::Contains("\"memsets\": 100, \"allocations\": 1,"));
+  }
+  CHECK(lines == 2);
+  std::filesystem::remove(path);
+}
+
+TEST_CASE("a trace tells what is queued, waited for and run") {
+  const auto ended = run(
+      "ranks", "FAKE_GPU_TRACE=1 FAKE_GPU_MODE=lazy FAKE_GPU_FAULT=die:0:2");
+  CHECK_THAT(ended.text,
+             Catch::Contains("queue stream 0 #1: NCCL all_reduce") &&
+                 Catch::Contains("run stream 0 #1: NCCL all_reduce"));
+}
+
+TEST_CASE("a wrong setting ends the process") {
+  const auto ended = run("leave_work_behind", "FAKE_GPU_MODE=fast");
+  CHECK(ended.code == kAborted);
+  CHECK_THAT(ended.text,
+             Catch::Contains("Expected FAKE_GPU_MODE to be eager, lazy, mixed "
+                             "or priority, but got fast"));
 }
 
 TEST_CASE("two processes all-reduce") {

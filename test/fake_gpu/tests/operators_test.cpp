@@ -1,0 +1,84 @@
+#include <torch/torch.h>
+
+#include "test/fake_gpu/control.h"
+#include "test/support/catch.h"
+
+// Operators that are not LibTorch's CPU code as it is, beside those that are.
+namespace fake_gpu::test {
+namespace {
+
+using torch::Tensor;
+
+struct Trained {
+  Tensor output;
+  std::vector<Tensor> gradients;
+};
+
+Trained train_lstm(torch::Device device) {
+  torch::manual_seed(5);
+  torch::nn::LSTM lstm(torch::nn::LSTMOptions(3, 4).num_layers(2));
+  const auto input = torch::randn({6, 2, 3});
+  lstm->to(device);
+  const auto output = std::get<0>(lstm->forward(input.to(device)));
+  output.pow(2).sum().backward();
+  Trained result{output.detach().cpu(), {}};
+  for (const auto& parameter : lstm->parameters()) {
+    result.gradients.push_back(parameter.grad().cpu());
+  }
+  return result;
+}
+
+TEST_CASE("an LSTM trains as on the CPU") {
+  schedule(Mode::lazy, 1);
+  const auto expected = train_lstm(torch::kCPU);
+  const auto got = train_lstm(torch::kCUDA);
+  CHECK(got.output.allclose(expected.output, 1e-4, 1e-6));
+  for (size_t i = 0; i < expected.gradients.size(); ++i) {
+    CHECK(got.gradients[i].allclose(expected.gradients[i], 1e-4, 1e-6));
+  }
+}
+
+TEST_CASE("dropout draws from the device's generator") {
+  schedule(Mode::lazy, 1);
+  const auto draw = [](uint64_t seed) {
+    torch::cuda::manual_seed(seed);
+    auto ones = torch::ones({1000}, torch::kCUDA).requires_grad_();
+    const auto dropped = torch::dropout(ones, 0.25, /*train=*/true);
+    dropped.sum().backward();
+    CHECK(ones.grad().cpu().equal(dropped.detach().cpu()));
+    return dropped.detach().cpu();
+  };
+  const auto before = at::detail::getDefaultCPUGenerator().get_state();
+  const auto first = draw(1);
+  CHECK(at::detail::getDefaultCPUGenerator().get_state().equal(before));
+  CHECK(first.equal(draw(1)));
+  CHECK_FALSE(first.equal(draw(2)));
+  const auto kept = first.ne(0);
+  CHECK(first.masked_select(kept).allclose(
+      torch::full({kept.sum().item<int64_t>()}, 1 / 0.75)));
+  CHECK(kept.sum().item<int64_t>() > 600);
+  CHECK(kept.sum().item<int64_t>() < 900);
+}
+
+TEST_CASE("kernels copy every type, strided and cast") {
+  schedule(Mode::lazy, 1);
+  const auto matrix = torch::arange(12, torch::kDouble).reshape({3, 4});
+  const auto on_device = matrix.to(torch::kCUDA);
+  CHECK(on_device.t().contiguous().cpu().equal(matrix.t()));
+  for (const auto type :
+       {torch::kHalf, torch::kBFloat16, torch::kFloat, torch::kLong}) {
+    const auto expected = matrix.to(type);
+    CHECK(on_device.to(type).cpu().equal(expected));
+    CHECK(on_device.t().to(type).contiguous().cpu().equal(expected.t()));
+    CHECK(on_device.to(type).to(torch::kDouble).cpu().equal(matrix));
+  }
+  const auto complex = torch::complex(matrix, -matrix);
+  const auto there = complex.to(torch::kCUDA);
+  CHECK(there.t().contiguous().cpu().equal(complex.t()));
+  std::vector<Tensor> to{torch::zeros_like(there)};
+  at::_foreach_copy_(to, {there});
+  CHECK(to[0].cpu().equal(complex));
+}
+
+}  // namespace
+}  // namespace fake_gpu::test
