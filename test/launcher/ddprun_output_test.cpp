@@ -5,6 +5,7 @@
 
 using Catch::Contains;
 using namespace launcher::test;
+using namespace std::chrono_literals;
 
 namespace {
 
@@ -33,8 +34,12 @@ void check_spam(const Result& result, int ranks, int lines) {
 }  // namespace
 
 TEST_CASE("lines of several ranks are never torn, lost or out of order") {
-  const auto result = run_ddprun(
-      {"--nproc-per-node=4", resource("spam_output"), "100000", "0"});
+  // So many lines take seconds where a sanitizer watches and others compute.
+  const auto result =
+      run_ddprun({"--nproc-per-node=4", resource("spam_output"), "100000", "0"},
+                 {},
+                 "",
+                 Bound(100s));
   CHECK(result.code() == 0);
   check_spam(result, 4, 100000);
 }
