@@ -18,7 +18,7 @@ void check_gradient(const NamedParameter& parameter, const at::Tensor& grad) {
       parameter.name,
       ", but got a sparse one; make its layer a torch::nn::Embedding or "
       "EmbeddingBag with sparse(true), which are known to have such");
-  TORCH_CHECK(grad.scalar_type() == parameter.tensor.scalar_type(),
+  TORCH_CHECK(grad.dtype() == parameter.tensor.dtype(),
               "Expected a gradient of type ",
               parameter.tensor.scalar_type(),
               " for parameter ",
