@@ -7,18 +7,6 @@
 #include "test/fake_gpu/tests/device_buffer.h"
 #include "test/support/catch.h"
 
-// Compiled CUDA code calls it; a header for others does not declare it.
-extern "C" void __cudaRegisterFunction(void**,
-                                       const char*,
-                                       char*,
-                                       const char*,
-                                       int,
-                                       uint3*,
-                                       uint3*,
-                                       dim3*,
-                                       dim3*,
-                                       int*);
-
 namespace fake_gpu::test {
 namespace {
 
@@ -266,35 +254,6 @@ TEST_CASE("what is asked of CUDA is counted") {
   CHECK(seen.kernels == 0);
   reset_counts();
   CHECK(counts().memsets == 0);
-}
-
-TEST_CASE("a kernel runs by its name and arguments") {
-  static const char kernel = 0;
-  __cudaRegisterFunction(
-      nullptr,
-      &kernel,
-      nullptr,
-      "_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_11FillFunctorIfEE"
-      "St5arrayIPcLm1EEEEviT0_T1_",
-      -1,
-      nullptr,
-      nullptr,
-      nullptr,
-      nullptr,
-      nullptr);
-  DeviceBuffer buffer(kBytes);
-  int count = 3;
-  float value = 2.5F;
-  char* data = buffer.data<char>();
-  void* arguments[] = {&count, &value, &data};
-  reset_counts();
-  CHECK(cudaLaunchKernel(&kernel, 1, 1, arguments, 0, nullptr) == cudaSuccess);
-  value = 0;  // the arguments were read at the launch
-  const auto values = buffer.read<float>();
-  CHECK(counts().kernels == 1);
-  CHECK(values.at(0) == 2.5F);
-  CHECK(values.at(2) == 2.5F);
-  CHECK(std::isnan(values.at(3)));
 }
 
 }  // namespace

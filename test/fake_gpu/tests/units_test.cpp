@@ -1,10 +1,24 @@
+#include <cmath>
 #include <map>
 #include <stdexcept>
 
 #include "test/fake_gpu/engine/scheduler.h"
 #include "test/fake_gpu/kernels/template_name.h"
 #include "test/fake_gpu/settings.h"
+#include "test/fake_gpu/tests/device_buffer.h"
 #include "test/support/catch.h"
+
+// Compiled CUDA code calls it; a header for others does not declare it.
+extern "C" void __cudaRegisterFunction(void**,
+                                       const char*,
+                                       char*,
+                                       const char*,
+                                       int,
+                                       uint3*,
+                                       uint3*,
+                                       dim3*,
+                                       dim3*,
+                                       int*);
 
 namespace fake_gpu {
 namespace {
@@ -125,6 +139,35 @@ TEST_CASE("eager runs what nobody asked for") {
     chosen.insert(choose(streams.all, eager, streams.random));
   }
   CHECK(chosen.size() == 3);
+}
+
+TEST_CASE("a kernel runs by its name and arguments") {
+  static const char kernel = 0;
+  __cudaRegisterFunction(
+      nullptr,
+      &kernel,
+      nullptr,
+      "_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_11FillFunctorIfEE"
+      "St5arrayIPcLm1EEEEviT0_T1_",
+      -1,
+      nullptr,
+      nullptr,
+      nullptr,
+      nullptr,
+      nullptr);
+  test::DeviceBuffer buffer(4 * sizeof(float));
+  int count = 3;
+  float value = 2.5F;
+  char* data = buffer.data<char>();
+  void* arguments[] = {&count, &value, &data};
+  reset_counts();
+  CHECK(cudaLaunchKernel(&kernel, 1, 1, arguments, 0, nullptr) == cudaSuccess);
+  value = 0;  // the arguments were read at the launch
+  const auto values = buffer.read<float>();
+  CHECK(counts().kernels == 1);
+  CHECK(values.at(0) == 2.5F);
+  CHECK(values.at(2) == 2.5F);
+  CHECK(std::isnan(values.at(3)));
 }
 
 }  // namespace
