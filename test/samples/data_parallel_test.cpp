@@ -4,10 +4,10 @@
 
 #include <cmath>
 
+#include "samples/experiments/gradients.h"
 #include "samples/experiments/replicas/first_device_memory.h"
 #include "samples/experiments/replicas/memory_meter.h"
 #include "samples/support/devices.h"
-#include "samples/support/gradients.h"
 #include "samples/support/replica_traffic.h"
 #include "test/support/catch.h"
 

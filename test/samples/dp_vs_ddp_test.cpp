@@ -8,7 +8,7 @@
 #include "samples/experiments/replicas/held_bytes.h"
 #include "samples/experiments/replicas/memory_meter.h"
 #include "samples/experiments/replicas/parameter_bytes.h"
-#include "samples/support/spread.h"
+#include "samples/experiments/spread.h"
 #include "test/support/catch.h"
 #include "test/support/temporary_folder.h"
 

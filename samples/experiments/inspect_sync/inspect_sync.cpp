@@ -17,10 +17,10 @@
 #include <cstdlib>
 #include <iostream>
 
+#include "samples/experiments/gather.h"
 #include "samples/experiments/inspect_sync/experiment.h"
 #include "samples/support/command_line.h"
 #include "samples/support/devices.h"
-#include "samples/support/gather.h"
 #include "samples/support/text.h"
 
 namespace {

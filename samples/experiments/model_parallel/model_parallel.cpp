@@ -18,13 +18,13 @@
 #include <cstdlib>
 #include <iostream>
 
+#include "samples/experiments/gather.h"
+#include "samples/experiments/gradients.h"
 #include "samples/experiments/model_parallel/pipeline.h"
 #include "samples/experiments/model_parallel/two_stages.h"
 #include "samples/support/command_line.h"
 #include "samples/support/datasets.h"
 #include "samples/support/devices.h"
-#include "samples/support/gather.h"
-#include "samples/support/gradients.h"
 #include "samples/support/parameter_hash.h"
 #include "samples/support/text.h"
 

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <fstream>
 
+#include "samples/experiments/gradients.h"
+#include "samples/experiments/spread.h"
 #include "samples/support/devices.h"
-#include "samples/support/gradients.h"
-#include "samples/support/spread.h"
 #include "samples/support/stopwatch.h"
 
 namespace samples {

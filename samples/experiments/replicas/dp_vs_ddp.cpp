@@ -26,7 +26,7 @@
 #include "samples/experiments/replicas/parameter_bytes.h"
 #include "samples/experiments/replicas/ranks.h"
 #include "samples/experiments/replicas/ways.h"
-#include "samples/support/spread.h"
+#include "samples/experiments/spread.h"
 #include "samples/support/text.h"
 
 namespace {

@@ -22,10 +22,10 @@
 #include <functional>
 #include <iostream>
 
+#include "samples/experiments/gradients.h"
 #include "samples/experiments/replicas/first_device_memory.h"
 #include "samples/support/command_line.h"
 #include "samples/support/devices.h"
-#include "samples/support/gradients.h"
 #include "samples/support/replica_traffic.h"
 #include "samples/support/text.h"
 

@@ -16,10 +16,10 @@
 #include <algorithm>
 #include <iostream>
 
+#include "samples/experiments/gradients.h"
 #include "samples/experiments/replicas/first_device_memory.h"
 #include "samples/support/command_line.h"
 #include "samples/support/devices.h"
-#include "samples/support/gradients.h"
 #include "samples/support/models.h"
 #include "samples/support/replica_traffic.h"
 #include "samples/support/stopwatch.h"

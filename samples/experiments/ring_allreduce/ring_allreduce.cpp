@@ -14,11 +14,11 @@
 #include <fstream>
 #include <iostream>
 
+#include "samples/experiments/gather.h"
 #include "samples/experiments/ring_allreduce/ring.h"
+#include "samples/experiments/spread.h"
 #include "samples/support/command_line.h"
 #include "samples/support/devices.h"
-#include "samples/support/gather.h"
-#include "samples/support/spread.h"
 #include "samples/support/stopwatch.h"
 #include "samples/support/text.h"
 

@@ -1,4 +1,4 @@
-#include "samples/support/gather.h"
+#include "samples/experiments/gather.h"
 
 #include <ddp/collectives.h>
 #include <ddp/process_group.h>

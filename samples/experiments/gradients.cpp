@@ -1,4 +1,4 @@
-#include "samples/support/gradients.h"
+#include "samples/experiments/gradients.h"
 
 namespace samples {
 namespace {

@@ -1,4 +1,4 @@
-#include "samples/support/spread.h"
+#include "samples/experiments/spread.h"
 
 #include <c10/util/Exception.h>
 
