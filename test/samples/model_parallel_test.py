@@ -69,13 +69,15 @@ class ModelParallel(JobTest):
                              [("1", "1"), ("5", "0.6")])
         with open(timeline) as text:
             events = json.load(text)["traceEvents"]
-        threads = {stage: {event["tid"] for event in events
-                           if event["name"] == stage}
-                   for stage in ("stage 1", "stage 2")}
-        self.assertEqual(len(threads["stage 1"] | threads["stage 2"]), 2)
-        for stage in threads:
-            self.assertEqual(sum(event["name"] == stage for event in events),
-                             5)
+        for rank in range(2):
+            threads = []
+            for stage in "stage 1", "stage 2":
+                spans = [event for event in events
+                         if (event["pid"], event["name"]) == (rank, stage)]
+                self.assertEqual(len(spans), 5)
+                threads.append({event["tid"] for event in spans})
+            self.assertEqual([len(found) for found in threads], [1, 1])
+            self.assertNotEqual(*threads)
 
     def test_bad_input(self):
         for flag, code, text in (

@@ -82,8 +82,12 @@ torch::Tensor TwoStages::forward(const torch::Tensor& images) {
       });
   for (size_t i = 0; i < parts.size(); ++i) {
     try {
-      RECORD_USER_SCOPE(kFirstStage);
-      between[i].set_value(first_->forward(parts[i].to(devices_.first)));
+      torch::Tensor hidden;
+      {
+        RECORD_USER_SCOPE(kFirstStage);
+        hidden = first_->forward(parts[i].to(devices_.first));
+      }
+      between[i].set_value(hidden);
     } catch (...) {
       between[i].set_exception(std::current_exception());
       break;
