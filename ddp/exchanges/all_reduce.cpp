@@ -16,7 +16,7 @@ bool AllReduce::sums_every_element() const {
 std::string AllReduce::refuses_sparse() const {
   return group_->getBackendName() == "nccl"
              ? "Expected dense gradients with NCCL, which cannot all-reduce "
-               "sparse ones (Gloo can)"
+               "sparse ones"
              : "";
 }
 

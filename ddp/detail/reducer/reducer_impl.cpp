@@ -49,11 +49,12 @@ std::vector<NamedParameter> checked(std::vector<NamedParameter> parameters,
                 "Expected parameter ",
                 name,
                 " to be a leaf that requires a gradient, but it is not");
-    TORCH_CHECK(!sparse || refusal.empty(),
-                refusal,
-                ", but got the sparse parameter ",
-                name,
-                "; make its layer with sparse(false)");
+    TORCH_CHECK(
+        !sparse || refusal.empty(),
+        refusal,
+        ", but got the sparse parameter ",
+        name,
+        "; make its layer with sparse(false), or use AllReduce over Gloo");
   }
   return parameters;
 }
