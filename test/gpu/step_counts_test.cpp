@@ -1,0 +1,186 @@
+#include <torch/torch.h>
+
+#include "ddp/distributed_data_parallel.h"
+#include "dp/data_parallel.h"
+#include "test/fake_gpu/control.h"
+#include "test/gpu/nccl_ranks.h"
+#include "test/gpu/schedule.h"
+#include "test/support/catch.h"
+
+// What a step asks of the GPU beyond the plain module's step, to the last
+// launch. A larger number is a regression; a smaller one is to be written down.
+namespace {
+
+using fake_gpu::Counts;
+using torch::Device;
+
+constexpr uint64_t kSteps = 2;
+constexpr uint64_t kLayers = 6;
+
+struct NetImpl : torch::nn::Cloneable<NetImpl> {
+  NetImpl() { reset(); }
+  void reset() override {
+    layers = register_module("layers", torch::nn::Sequential());
+    for (uint64_t i = 0; i < kLayers; ++i) {
+      layers->push_back(torch::nn::Linear(32, 32));
+    }
+  }
+  torch::Tensor forward(const torch::Tensor& x) { return layers->forward(x); }
+  torch::nn::Sequential layers{nullptr};
+};
+TORCH_MODULE(Net);
+
+Net make_net(Device device) {
+  Net net;
+  net->to(device);
+  return net;
+}
+
+/// What the process does in `kSteps` steps of all that `meet` here, after a few
+/// that set things up.
+template <typename Model, typename Meet>
+Counts counts_of(Model& model, Device device, const Meet& meet) {
+  torch::optim::SGD optimizer(model->parameters(), 0.01);
+  const auto rows = torch::ones({12, 32}, device);
+  const auto train = [&](uint64_t steps) {
+    for (uint64_t step = 0; step < steps; ++step) {
+      optimizer.zero_grad();
+      model->forward(rows).sum().backward();
+      optimizer.step();
+    }
+  };
+  const auto synchronize = [] {
+    for (c10::DeviceIndex i = 0; i < torch::cuda::device_count(); ++i) {
+      torch::cuda::synchronize(i);
+    }
+  };
+  train(3);
+  meet();
+  synchronize();
+  meet();
+  fake_gpu::reset_counts();
+  meet();
+  train(kSteps);
+  meet();
+  const auto counts = fake_gpu::counts();
+  meet();
+  synchronize();
+  meet();  // no rank's next collective is what the others wait for here
+  return counts;
+}
+
+uint64_t copies(const Counts& counts) {
+  return counts.copies_to_device + counts.copies_to_host +
+         counts.copies_on_device + counts.copies_on_host + counts.memsets;
+}
+
+}  // namespace
+
+namespace ddp {
+namespace {
+
+using test::any_schedule;
+using test::has_gpus;
+using test::NcclRank;
+using test::run_nccl_ranks;
+using Options = DistributedDataParallelOptions;
+
+/// One bucket a layer.
+Options a_bucket_a_layer(const NcclRank& rank) {
+  const double cap = (32 * 32 + 32) * 4 / 1024. / 1024;
+  return Options()
+      .process_group(rank.group)
+      .first_bucket_cap_mb(cap)
+      .bucket_cap_mb(cap);
+}
+
+TEST_CASE("what a step over NCCL asks of the GPU", "[gpu][stand-in]") {
+  const bool as_view = GENERATE(false, true);
+  const bool finds_unused = GENERATE(false, true);
+  REQUIRE(has_gpus(2));
+  INFO(any_schedule());
+  Counts plain;
+  Counts wrapped;
+  run_nccl_ranks(2, [&](const NcclRank& rank) {
+    auto alone = make_net(rank.device);
+    const auto without = counts_of(alone, rank.device, rank.meet);
+    auto net = make_net(rank.device);
+    DistributedDataParallel model(net,
+                                  a_bucket_a_layer(rank)
+                                      .gradient_as_bucket_view(as_view)
+                                      .find_unused_parameters(finds_unused));
+    const auto with = counts_of(model, rank.device, rank.meet);
+    if (rank.rank == 0) {
+      plain = without;
+      wrapped = with;
+    }
+  });
+  CHECK(plain.host_synchronizes() == 0);
+  CHECK(plain.nccl_calls() == 0);
+  CHECK(plain.event_waits == 0);
+  CHECK(copies(plain) == 0);
+
+  const uint64_t passes = 2 * kSteps;  // of two ranks
+  const uint64_t buckets = passes * kLayers;
+  const uint64_t used_maps = finds_unused ? passes : 0;
+  CHECK(wrapped.all_reduces == buckets + used_maps);
+  CHECK(wrapped.nccl_calls() == wrapped.all_reduces);
+  // NCCL's stream waits for the gradients, the caller's for NCCL.
+  CHECK(wrapped.event_waits == 2 * wrapped.all_reduces);
+  // One gathers the gradients, one divides them.
+  CHECK(wrapped.kernels == plain.kernels + 2 * buckets);
+  CHECK(wrapped.operators == plain.operators);
+  CHECK(wrapped.allocations == 0);
+  CHECK(wrapped.pinned_allocations == 0);
+  if (!finds_unused) {
+    CHECK(wrapped.host_synchronizes() == 0);
+    // The flag of a peer's failure, unless the one before is still on its way.
+    CHECK(copies(wrapped) == wrapped.copies_to_host);
+    CHECK(wrapped.copies_to_host <= passes);
+    CHECK(wrapped.event_records == 3 * buckets + wrapped.copies_to_host);
+  }
+}
+
+}  // namespace
+}  // namespace ddp
+
+namespace dp {
+namespace {
+
+TEST_CASE("what a step over devices asks of the GPUs", "[gpu][stand-in]") {
+  const int count = GENERATE(2, 3);
+  REQUIRE(ddp::test::has_gpus(count));
+  INFO(ddp::test::any_schedule());
+  const Device first(torch::kCUDA, 0);
+  std::vector<Device> devices;
+  for (int i = 0; i < count; ++i) {
+    devices.emplace_back(torch::kCUDA, static_cast<c10::DeviceIndex>(i));
+  }
+  const auto nobody = [] {};
+  auto alone = make_net(first);
+  const auto plain = counts_of(alone, first, nobody);
+  auto net = make_net(first);
+  DataParallel model(net, DataParallelOptions().devices(devices));
+  const auto wrapped = counts_of(model, first, nobody);
+
+  CHECK(wrapped.host_synchronizes() == 0);
+  const uint64_t replicas = kSteps * static_cast<uint64_t>(count);
+  const uint64_t others = replicas - kSteps;
+  // The parameters, in one broadcast of all devices.
+  CHECK(wrapped.broadcasts == replicas);
+  CHECK(wrapped.nccl_calls() == wrapped.broadcasts);
+  // Of each other replica its rows, its results and its gradients.
+  CHECK(copies(wrapped) == wrapped.copies_on_device);
+  CHECK(wrapped.copies_on_device == 3 * others);
+  // A copy between GPUs makes the streams of both wait for each other.
+  CHECK(wrapped.event_waits == 21 * others);
+  CHECK(wrapped.event_records == 21 * others);
+  CHECK(wrapped.allocations == 0);
+  CHECK(wrapped.pinned_allocations == 0);
+  CHECK(wrapped.kernels == plain.kernels + replicas);
+  // Each other replica's passes, and the adding up of the gradients.
+  CHECK(wrapped.operators == plain.operators + 25 * others + 12 * kSteps);
+}
+
+}  // namespace
+}  // namespace dp
