@@ -7,7 +7,7 @@ namespace {
 
 constexpr double kNanosecondsPerMillisecond = 1e6;
 
-double milliseconds(int64_t nanoseconds) {
+double to_milliseconds(int64_t nanoseconds) {
   return static_cast<double>(nanoseconds) / kNanosecondsPerMillisecond;
 }
 
@@ -36,7 +36,7 @@ TimeSpans scopes(const std::vector<TraceEvent>& events,
 
 StepTimes step_times(const std::vector<TraceEvent>& events, int64_t steps) {
   const auto mean = [steps](const TimeSpans& spans) {
-    return milliseconds(total_length(spans)) / static_cast<double>(steps);
+    return to_milliseconds(total_length(spans)) / static_cast<double>(steps);
   };
   const auto backward = scopes(events, "backward");
   const auto compute =
@@ -70,8 +70,8 @@ std::vector<AllReduceTime> last_all_reduces(
     }
     const auto hidden = total_length(intersect({event.span}, compute));
     result.push_back(
-        {milliseconds(event.span.begin - last.begin),
-         milliseconds(event.span.end - last.begin),
+        {to_milliseconds(event.span.begin - last.begin),
+         to_milliseconds(event.span.end - last.begin),
          static_cast<double>(hidden) /
              static_cast<double>(std::max<int64_t>(event.span.length(), 1)),
          event.elements});
