@@ -139,7 +139,7 @@ class DataParallelImpl : public DataParallelBase {
 /// Large results burden that device. A forward that takes the targets, too, and
 /// returns its mean loss leaves them where they are: with `aggregate(dp::mean)`
 /// the result is the mean loss of the batch, in whatever parts it was split
-/// (samples/loss_in_module.cpp).
+/// (samples/experiments/replicas/loss_in_module.cpp).
 ///
 /// @throws c10::Error when devices are not there or named twice, when the
 ///   module cannot be cloned or is not on the first device, when inputs do not
