@@ -5,6 +5,8 @@
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAStream.h>
 
+#include <algorithm>
+
 #include "dp/dp.h"
 #include "test/dp/nets.h"
 #include "test/dp/threads.h"
@@ -386,7 +388,12 @@ TEST_CASE("steps do not eat up memory", "[gpu]") {
   torch::optim::Adam optimizer(model->parameters());
   const auto images = torch::randn({8, 1, 8, 8}, devices[0]);
   const auto used = [] {
-    torch::cuda::synchronize();
+    for (const auto gpu : all_gpus()) {
+      torch::cuda::synchronize(gpu.index());
+    }
+    // Blocks that went to another stream are free once the allocator has
+    // looked.
+    c10::cuda::CUDACachingAllocator::emptyCache();
     int64_t bytes = 0;
     for (const auto gpu : all_gpus()) {
       bytes += c10::cuda::CUDACachingAllocator::getDeviceStats(gpu.index())
@@ -397,12 +404,16 @@ TEST_CASE("steps do not eat up memory", "[gpu]") {
   };
   std::vector<int64_t> after;
   for (int step = 0; step < 10; ++step) {
-    optimizer.zero_grad();
     model->forward(images).sum().backward();
     optimizer.step();
+    // A gradient may be a piece of a larger tensor, or not: that depends on
+    // which device's came first.
+    optimizer.zero_grad();
     after.push_back(used());
   }
-  CHECK(after.back() == after[3]);
+  // Autograd's threads let go of the last tensors after backward() returned.
+  const auto level = *std::min_element(after.begin() + 2, after.begin() + 5);
+  CHECK(test::eventually([&] { return used() <= level; }));
 }
 
 }  // namespace
