@@ -64,16 +64,16 @@ std::string variable(const std::string& name) {
   return result;
 }
 
-/// An option whose default an environment variable gives.
-struct Default {
-  CLI::Option* option;
-  std::string variable;
-  CommandLine::Setter set;
-};
-
 }  // namespace
 
 struct CommandLine::Impl {
+  /// An option whose default an environment variable gives.
+  struct Default {
+    CLI::Option* option;
+    std::string variable;
+    CommandLine::Setter set;
+  };
+
   CLI::App app;
   std::vector<Default> defaults;
 
