@@ -56,6 +56,26 @@ std::string spellings(const std::string& name, const std::string& short_name) {
   return underscored == name ? result : result + ",--" + underscored;
 }
 
+/// The parsing library takes the next argument for the value of "--name=". No
+/// argument holds a NUL, so one can stand for the empty value.
+constexpr char kEmptyValue = '\0';
+
+std::vector<std::string> with_empty_values_marked(
+    std::vector<std::string> arguments) {
+  for (std::string& argument : arguments) {
+    if (argument.compare(0, 2, "--") == 0 &&
+        argument.find('=') == argument.size() - 1) {
+      argument += kEmptyValue;
+    }
+  }
+  return arguments;
+}
+
+std::string without_mark(std::string text) {
+  text.erase(std::remove(text.begin(), text.end(), kEmptyValue), text.end());
+  return text;
+}
+
 std::string variable(const std::string& name) {
   std::string result = "PET_";
   for (const char c : name) {
@@ -89,8 +109,14 @@ struct CommandLine::Impl {
         throw UsageError("--" + name + ": " + error.what());
       }
     };
+    const auto take =
+        [checked, is_short = !short_name.empty()](const std::string& given) {
+          const std::string text = without_mark(given);
+          // Python's argparse takes -r=3 for -r3.
+          checked(is_short && text.rfind('=', 0) == 0 ? text.substr(1) : text);
+        };
     CLI::Option* option = app.add_option_function<std::string>(
-        spellings(name, short_name), checked, help);
+        spellings(name, short_name), take, help);
     option->type_name(type);
     defaults.push_back({option, variable(name), checked});
     return option;
@@ -160,6 +186,7 @@ void CommandLine::toggle(const std::string& name,
 std::variant<std::vector<std::string>, Information> CommandLine::parse(
     std::vector<std::string> arguments, const Environment& environment) {
   CLI::App& app = impl_->app;
+  arguments = with_empty_values_marked(std::move(arguments));
   std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants a vector
   try {
     app.parse(arguments);
@@ -174,9 +201,11 @@ std::variant<std::vector<std::string>, Information> CommandLine::parse(
         "expected 0, 1, true or false for a switch such as --standalone or its "
         "PET_STANDALONE, but got something else");
   } catch (const CLI::ParseError& error) {
-    throw UsageError(std::string(error.what()) + "; see ddprun --help");
+    throw UsageError(without_mark(error.what()) + "; see ddprun --help");
   }
-  return app.remaining();
+  std::vector<std::string> rest = app.remaining();
+  std::transform(rest.begin(), rest.end(), rest.begin(), without_mark);
+  return rest;
 }
 
 }  // namespace launcher

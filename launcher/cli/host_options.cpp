@@ -34,7 +34,10 @@ void HostOptions::bind(CommandLine& line) {
   line.value("rdzv-endpoint",
              "HOST[:PORT]",
              "The same as --master-addr and --master-port",
-             into(endpoint_, parse_endpoint));
+             [this](const std::string& text) {
+               endpoint_ = text.empty() ? std::nullopt
+                                        : std::optional(parse_endpoint(text));
+             });
   line.value("rdzv-backend",
              "NAME",
              "static, or c10d for one host [static]",
@@ -89,7 +92,8 @@ Endpoint HostOptions::master() const {
   if (result.host.empty()) {
     throw UsageError(
         "--master-addr: expected the name of the host with --node-rank 0, but "
-        "got none; every host of a job with several needs it");
+        "got none; every host of a job with several needs it, and on one host "
+        "it can be left out");
   }
   if (!one_host && result.port == 0) {
     result.port = kDefaultPort;

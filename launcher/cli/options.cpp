@@ -70,7 +70,11 @@ void bind_output(CommandLine& line, LaunchOptions& options) {
   line.value("local-ranks-filter",
              "RANK,...",
              "Shows the output of these local ranks only; files have all",
-             into(options.shown_ranks, parse_ranks));
+             [&options](const std::string& text) {
+               options.shown_ranks = text.empty()
+                                         ? std::nullopt
+                                         : std::optional(parse_ranks(text));
+             });
   line.toggle("dry-run",
               "Prints each worker's environment and command, starts nothing",
               [&options] { options.dry_run = true; });
@@ -100,12 +104,13 @@ void bind_program(CommandLine& line, LaunchOptions& options) {
 }
 
 void bind_torchrun_only(CommandLine& line) {
-  const std::string help = "Accepted for torchrun's sake, without effect";
-  const CommandLine::Setter ignore = [](const std::string&) {};
-  line.value("monitor-interval", "SECONDS", help, ignore);
-  line.value("start-method", "NAME", help, ignore);
-  line.value("rdzv-conf", "K=V,...", help, ignore);
-  line.value("local-addr", "HOST", help, ignore);
+  const std::string help = "Checked for torchrun's sake, without effect";
+  line.value("monitor-interval", "SECONDS", help, parse_interval);
+  line.value("start-method", "NAME", help, [](const std::string& text) {
+    parse_choice(text, {"spawn", "fork", "forkserver"});
+  });
+  line.value("rdzv-conf", "K=V,...", help, parse_settings);
+  line.value("local-addr", "HOST", help, as_text);
 }
 
 std::vector<std::string> program_of(std::vector<std::string> program) {

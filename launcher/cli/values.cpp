@@ -40,6 +40,19 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
   return parts;
 }
 
+/// From 0 to a year.
+std::optional<double> to_seconds(std::string_view text) {
+  constexpr double kYear = 365.0 * 24 * 3600;
+  double seconds = 0;
+  const char* end = text.data() + text.size();
+  const auto result = std::from_chars(text.data(), end, seconds);
+  if (result.ec != std::errc() || result.ptr != end || !(seconds >= 0) ||
+      seconds > kYear) {
+    return std::nullopt;
+  }
+  return seconds;
+}
+
 std::optional<StreamSet> to_stream_set(std::string_view text) {
   if (text.size() != 1 || text[0] < '0' || text[0] > '3') {
     return std::nullopt;
@@ -179,15 +192,47 @@ std::vector<int> parse_ranks(std::string_view text) {
 }
 
 std::chrono::milliseconds parse_seconds(std::string_view text) {
-  constexpr double kYear = 365.0 * 24 * 3600;
-  double seconds = 0;
-  const char* end = text.data() + text.size();
-  const auto result = std::from_chars(text.data(), end, seconds);
-  if (result.ec != std::errc() || result.ptr != end || !(seconds >= 0) ||
-      seconds > kYear) {
+  const auto seconds = to_seconds(text);
+  if (!seconds) {
     fail("seconds from 0 to a year", text);
   }
-  return std::chrono::milliseconds(std::llround(seconds * 1000));
+  return std::chrono::milliseconds(std::llround(*seconds * 1000));
+}
+
+std::chrono::duration<double> parse_interval(std::string_view text) {
+  const auto seconds = to_seconds(text);
+  if (!seconds || *seconds == 0) {
+    fail("seconds above 0", text);
+  }
+  return std::chrono::duration<double>(*seconds);
+}
+
+std::string parse_choice(std::string_view text,
+                         const std::vector<std::string>& choices) {
+  std::string expected;
+  for (const std::string& choice : choices) {
+    if (text == choice) {
+      return choice;
+    }
+    expected += (expected.empty() ? "" : ", ") + choice;
+  }
+  fail("one of " + expected, text);
+}
+
+std::map<std::string, std::string> parse_settings(std::string_view text) {
+  std::map<std::string, std::string> settings;
+  if (text.empty()) {
+    return settings;
+  }
+  for (const auto item : split(text, ',')) {
+    const size_t equals = std::min(item.find('='), item.size());
+    if (equals == 0 || equals + 1 >= item.size()) {
+      fail("key=value pairs separated by commas", text);
+    }
+    settings.insert_or_assign(std::string(item.substr(0, equals)),
+                              std::string(item.substr(equals + 1)));
+  }
+  return settings;
 }
 
 std::vector<int> parse_signals(std::string_view text) {

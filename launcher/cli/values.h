@@ -70,6 +70,13 @@ std::vector<std::string> parse_list(std::string_view text);
 std::vector<int> parse_ranks(std::string_view text);
 /// Seconds as a decimal number >= 0, at most a year.
 std::chrono::milliseconds parse_seconds(std::string_view text);
+/// Seconds as a decimal number > 0, at most a year.
+std::chrono::duration<double> parse_interval(std::string_view text);
+/// One of `choices`.
+std::string parse_choice(std::string_view text,
+                         const std::vector<std::string>& choices);
+/// "key=value,...", or nothing at all.
+std::map<std::string, std::string> parse_settings(std::string_view text);
 /// "SIGTERM,SIGINT": names of signals that can be handled.
 std::vector<int> parse_signals(std::string_view text);
 /// "NAME=pattern".

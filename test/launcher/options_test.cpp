@@ -150,6 +150,34 @@ TEST_CASE("variables of a rank") {
   CHECK(options.program == Arguments{"p", "q"});
 }
 
+TEST_CASE("an empty value is a value, and takes no other argument's place") {
+  // As of a variable that is not set: --rdzv-id=$UNSET.
+  const auto options = parse({"--rdzv-id=",
+                              "--role=",
+                              "--log-dir=",
+                              "--rdzv-endpoint=",
+                              "--rdzv-backend=",
+                              "--rdzv-conf=",
+                              "--local-ranks-filter=",
+                              "--nproc-per-node=2",
+                              "train",
+                              "--x=",
+                              "-r="});
+  CHECK(options.run_id.empty());
+  CHECK(options.role.empty());
+  CHECK(options.log_dir.empty());
+  CHECK(options.master.host == "127.0.0.1");
+  CHECK(!options.shown_ranks);
+  CHECK(options.worker_count->number == 2);
+  CHECK(options.program == Arguments{"train", "--x=", "-r="});
+  CHECK(parse({"--rdzv_id", "", "--role", "r", "p"}).role == "r");
+  CHECK(parse({"--rdzv-id=a", "--rdzv-id=", "p"}).run_id.empty());
+  CHECK(parse({"--rdzv-id=a=", "p"}).run_id == "a=");
+  CHECK(parse({"--env-rank=A=", "p", ""}).program == Arguments{"p", ""});
+  // Short options, as argparse reads them.
+  CHECK(parse({"-r=3", "-t=0:1", "p"}).redirects.at(0).err);
+}
+
 TEST_CASE("PET_ variables are defaults that the command line beats") {
   const Environment variables{{"PET_NPROC_PER_NODE", "3"},
                               {"PET_STANDALONE", "0"},
@@ -190,7 +218,20 @@ TEST_CASE("every wrong value is one line that names the option") {
       {{"--nproc-per-node=abc", "p"}, "but got \"abc\""},
       {{"--nproc-per-node=-1", "p"}, "but got \"-1\""},
       {{"--nproc-per-node=2x", "p"}, "but got \"2x\""},
-      {{"--nproc-per-node=", "p"}, "--nproc-per-node"},
+      {{"--nproc-per-node=", "p"},
+       "--nproc-per-node: expected a number of "
+       "workers above 0, auto, gpu or cpu, but "
+       "got \"\""},
+      {{"--nnodes=", "p"}, "--nnodes: expected a number of hosts"},
+      {{"--node-rank=", "p"}, "--node-rank: expected an integer"},
+      {{"--master-port=", "p"}, "--master-port: expected an integer"},
+      {{"--master-addr=", "p"}, "--master-addr: expected the name"},
+      {{"--gpus=", "p"}, "--gpus: expected items"},
+      {{"--tee=", "p"}, "--tee: expected 0 (none)"},
+      {{"-r=", "p"}, "but got \"\""},
+      {{"-r", "", "p"}, "but got \"\""},
+      {{"--standalone=", "p"}, "--standalone"},
+      {{"--bogus=", "p"}, "unknown option --bogus=; "},
       {{"--nproc-per-node"}, "--nproc-per-node"},
       {{"--bogus", "p"}, "unknown option --bogus"},
       {{"--nproc-per-node=2", "-x", "p"}, "unknown option -x"},
@@ -231,6 +272,17 @@ TEST_CASE("every wrong value is one line that names the option") {
       {{"--signals-to-handle=SIGNONE", "p"}, "--signals-to-handle: expected"},
       {{"--env-rank", "=x", "p"}, "--env-rank: expected NAME=value"},
       {{"-m", "--no-python", "p"}, "expected at most one"},
+      {{"--monitor-interval=abc", "p"},
+       "--monitor-interval: expected seconds above 0, but got \"abc\""},
+      {{"--monitor-interval=0", "p"}, "--monitor-interval: expected seconds"},
+      {{"--monitor-interval=", "p"}, "--monitor-interval: expected seconds"},
+      {{"--start-method=thread", "p"},
+       "--start-method: expected one of spawn, fork, forkserver, but got "
+       "\"thread\""},
+      {{"--rdzv-conf=timeout", "p"}, "--rdzv-conf: expected key=value pairs"},
+      {{"--rdzv-conf=a=1,,b=2", "p"}, "--rdzv-conf: expected key=value pairs"},
+      {{"--rdzv-conf==1", "p"}, "--rdzv-conf: expected key=value pairs"},
+      {{"--rdzv-conf=a=", "p"}, "--rdzv-conf: expected key=value pairs"},
       {{"--standalone=maybe", "p"}, "standalone"},
   };
   for (const Row& row : rows) {
