@@ -66,6 +66,12 @@ std::vector<std::string> named_gpus(const HostInfo& host,
                             " names GPU " + id + ", but " + gpus_of(host) +
                             "; correct or unset it");
     }
+    if (std::find(ids.begin(), ids.end(), id) != ids.end()) {
+      throw LaunchError(kExitUsage,
+                        std::string(kVisibleDevices) + "=" + variable +
+                            " names GPU " + id +
+                            " twice; name each once, or unset it");
+    }
     ids.push_back(id);
     begin = end + 1;
   }
@@ -105,6 +111,14 @@ std::optional<std::string> chosen_gpus(const LaunchOptions& options,
   return join(*options.gpus);
 }
 
+int count_gpus_for_workers(const LaunchOptions& options,
+                           const HostInfo& host,
+                           const Environment& environment) {
+  return static_cast<int>(options.gpus
+                              ? options.gpus->size()
+                              : visible_gpus(host, environment).size());
+}
+
 int choose_worker_count(const LaunchOptions& options,
                         const HostInfo& host,
                         const Environment& environment) {
@@ -119,10 +133,8 @@ int choose_worker_count(const LaunchOptions& options,
   if (wanted.kind == Kind::cpu) {
     return host.cpu_count;
   }
-  const auto gpus =
-      options.gpus ? *options.gpus : visible_gpus(host, environment);
-  if (!gpus.empty()) {
-    return static_cast<int>(gpus.size());
+  if (const int gpus = count_gpus_for_workers(options, host, environment)) {
+    return gpus;
   }
   if (wanted.kind == Kind::gpu) {
     const std::string* variable = find_variable(environment, kVisibleDevices);

@@ -14,7 +14,8 @@ namespace launcher {
 /// CUDA_VISIBLE_DEVICES: all of the host's when that variable is not set, else
 /// those it names, up to the first -1 as CUDA reads it.
 ///
-/// @throws LaunchError when the variable names a GPU the host does not have
+/// @throws LaunchError when the variable names a GPU the host does not have, or
+///   one twice
 std::vector<std::string> visible_gpus(const HostInfo& host,
                                       const Environment& environment);
 
@@ -24,6 +25,11 @@ std::vector<std::string> visible_gpus(const HostInfo& host,
 std::optional<std::string> chosen_gpus(const LaunchOptions& options,
                                        const HostInfo& host,
                                        const Environment& environment);
+
+/// How many GPUs the workers will see; 0 also when that is not known.
+int count_gpus_for_workers(const LaunchOptions& options,
+                           const HostInfo& host,
+                           const Environment& environment);
 
 /// How many workers to start on this host.
 ///

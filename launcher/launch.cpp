@@ -58,6 +58,9 @@ int supervise(const Job& job,
                         .consoles = consoles,
                         .log = log,
                         .on_drained = on_drained});
+  for (const std::string& warning : job.warnings) {
+    status.warn(warning);
+  }
   if (directory.is_kept() && job.options.log_dir.empty()) {
     status.warn("logs are in " + directory.path());
   }

@@ -38,7 +38,13 @@ int run(int argc, char** argv) {
   }
   const auto& options = std::get<LaunchOptions>(parsed);
   const Job job = make_job(options, probe_host(), environment, make_run_id());
-  return options.dry_run ? print(dry_run(job)) : launch(job);
+  if (!options.dry_run) {
+    return launch(job);
+  }
+  for (const std::string& warning : job.warnings) {
+    std::fprintf(stderr, "ddprun: %s\n", warning.c_str());
+  }
+  return print(dry_run(job));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include "ddp/detail/launch_environment.h"
 #include "launcher/devices.h"
+#include "launcher/error.h"
 #include "launcher/process/signal_names.h"
 
 namespace launcher {
@@ -101,6 +102,27 @@ std::string quoted(const std::string& text) {
   return plain ? text : "'" + replaced(text, "'", "'\\''") + "'";
 }
 
+void require_countable(const LaunchOptions& options, int worker_count) {
+  constexpr int64_t kMostRanks = 1 << 24;
+  if (int64_t{worker_count} * options.host_count > kMostRanks) {
+    throw UsageError("--nproc-per-node: expected at most " +
+                     std::to_string(kMostRanks) + " ranks in all, but got " +
+                     std::to_string(worker_count) + " on each of " +
+                     std::to_string(options.host_count) + " hosts");
+  }
+}
+
+/// Hosts that were named by hand do not hear of each other's failures: a part
+/// of the ranks would start again and meet the rest in the middle of their run.
+void refuse_restarts_of_several_hosts(Job& job) {
+  if (job.options.host_count > 1 && job.options.max_restarts > 0) {
+    job.options.max_restarts = 0;
+    job.warnings.push_back(
+        "--max-restarts has no effect with several hosts: they cannot agree on "
+        "a restart, so the first failure ends the job");
+  }
+}
+
 }  // namespace
 
 Job make_job(LaunchOptions options,
@@ -111,7 +133,9 @@ Job make_job(LaunchOptions options,
   // CUDA would silently show fewer GPUs than CUDA_VISIBLE_DEVICES names.
   visible_gpus(host, environment);
   job.worker_count = choose_worker_count(options, host, environment);
+  require_countable(options, job.worker_count);
   job.gpus = chosen_gpus(options, host, environment);
+  job.gpu_count = count_gpus_for_workers(options, host, environment);
   job.program = find_program(options, environment);
   job.environment = environment;
   job.host_name = host.name;
@@ -120,6 +144,7 @@ Job make_job(LaunchOptions options,
                : options.host_count == 1 ? unique_run_id
                                          : "none";
   job.options = std::move(options);
+  refuse_restarts_of_several_hosts(job);
   return job;
 }
 

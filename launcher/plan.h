@@ -20,7 +20,9 @@ struct Job {
   std::string host_name;
   int worker_count = 1;             ///< on this host
   std::optional<std::string> gpus;  ///< CUDA_VISIBLE_DEVICES of the workers
+  int gpu_count = 0;                ///< that they see; 0: none, or not known
   std::string run_id;
+  std::vector<std::string> warnings;  ///< what the user should know before
 };
 
 /// What differs between the first start of the workers and a restart.
@@ -48,8 +50,11 @@ struct LaunchPlan {
 
 /// Puts a job together.
 ///
+/// Several hosts cannot agree on a restart, so there is none: max_restarts
+/// becomes 0, with a warning.
+///
 /// @throws LaunchError for what the machine cannot do: GPUs it does not have, a
-///   program it does not find
+///   program it does not find, more ranks than can be counted
 Job make_job(LaunchOptions options,
              const HostInfo& host,
              const Environment& environment,

@@ -29,6 +29,17 @@ std::string hint_for(const WorkerExit& exit) {
   return "";
 }
 
+std::string hint_about_gpus(const AttemptResult& result) {
+  if (result.gpu_count == 0 || result.worker_count <= result.gpu_count) {
+    return "";
+  }
+  return "  " + std::to_string(result.worker_count) + " workers saw " +
+         std::to_string(result.gpu_count) +
+         (result.gpu_count == 1 ? " GPU" : " GPUs") +
+         ": not each had one of its own (--nproc-per-node=gpu starts so "
+         "many)\n";
+}
+
 std::string indented(const std::string& text) {
   std::string result = "    | ";
   for (const char c : text) {
@@ -50,7 +61,7 @@ std::string cause_text(const AttemptResult& result, const WorkerExit& cause) {
     text += ", attempt " + std::to_string(result.restarts + 1) + " of " +
             std::to_string(result.max_restarts + 1);
   }
-  text += "\n" + hint_for(cause);
+  text += "\n" + hint_for(cause) + hint_about_gpus(result);
   if (!cause.message.empty()) {
     text += "  its error file:\n" + indented(cause.message);
   }

@@ -42,6 +42,8 @@ struct AttemptResult {
   Cause cause;
   int restarts = 0;  ///< before this attempt
   int max_restarts = 0;
+  int worker_count = 1;
+  int gpu_count = 0;  ///< that the workers saw; 0: none, or not known
 };
 
 struct Report {

@@ -140,12 +140,13 @@ void Supervisor::perform(const DisarmTimer& action) {
 }
 
 void Supervisor::perform(const WriteReport& action) {
-  const Report report =
-      make_report({.host = job_.host_name,
-                   .workers = seams_.workers.finish(),
-                   .cause = action.cause,
-                   .restarts = world_.restarts,
-                   .max_restarts = job_.options.max_restarts});
+  const Report report = make_report({.host = job_.host_name,
+                                     .workers = seams_.workers.finish(),
+                                     .cause = action.cause,
+                                     .restarts = world_.restarts,
+                                     .max_restarts = job_.options.max_restarts,
+                                     .worker_count = job_.worker_count,
+                                     .gpu_count = job_.gpu_count});
   seams_.status.write_report(report.text);
   exit_code_ = report.exit_code;
 }

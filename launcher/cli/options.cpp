@@ -24,8 +24,8 @@ void bind_workers(CommandLine& line, LaunchOptions& options) {
              into(options.gpus, parse_list));
   line.value("max-restarts",
              "N",
-             "Starts all workers of this host again up to N times when one "
-             "fails [0]",
+             "Starts all workers again up to N times when one fails; one host "
+             "only [0]",
              into(options.max_restarts, integer(0, 1 << 30)));
   line.value("grace-period",
              "SECONDS",

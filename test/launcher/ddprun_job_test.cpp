@@ -98,6 +98,18 @@ TEST_CASE("two hosts by hand: the second continues the ranks") {
   CHECK(result.lines_of("[3] ").front() == "RANK=3");
 }
 
+TEST_CASE("two hosts by hand: the first failure ends the job") {
+  const auto result = run_ddprun({"--nnodes=2",
+                                  "--node-rank=1",
+                                  "--master-addr=127.0.0.1",
+                                  "--max-restarts=3",
+                                  resource("fail_until"),
+                                  "1"});
+  CHECK(result.code() == 3);
+  CHECK(result.lines_of("[1] attempt ").size() == 1);
+  CHECK_THAT(result.err, Contains("ddprun: --max-restarts has no effect"));
+}
+
 TEST_CASE("rank 0 can listen on the port that ddprun keeps for it") {
   const auto result = run_ddprun({resource("listen_on_master_port")});
   CHECK(result.code() == 0);

@@ -188,6 +188,9 @@ TEST_CASE("GPUs are chosen among those that can be seen") {
   CHECK(visible_gpus(host, {{"CUDA_VISIBLE_DEVICES", "GPU-5e3,MIG-1"}}) ==
         Ids{"GPU-5e3", "MIG-1"});
   CHECK(visible_gpus(bare, masked).empty());
+  CHECK_THROWS_WITH(visible_gpus(host, {{"CUDA_VISIBLE_DEVICES", "1,0, 1"}}),
+                    Contains("CUDA_VISIBLE_DEVICES=1,0, 1 names GPU 1 twice"));
+  CHECK(visible_gpus(bare, {{"CUDA_VISIBLE_DEVICES", "0,0"}}).empty());
   CHECK_THROWS_WITH(
       visible_gpus(host, {{"CUDA_VISIBLE_DEVICES", "0,4"}}),
       Contains("names GPU 4, but this host has 4, numbered from 0"));
@@ -251,4 +254,45 @@ TEST_CASE("a job is whole: run id, program, devices that exist") {
       Contains("names GPU 2, but this host has 2"));
   options.run_id = "mine";
   CHECK(make_job(options, HostInfo{}, {}, "unique").run_id == "mine");
+}
+
+TEST_CASE("a job knows how many GPUs its workers see") {
+  const HostInfo host{.name = "h", .cpu_count = 6, .gpu_count = 4};
+  LaunchOptions options;
+  options.program = {"/bin/sh"};
+  CHECK(make_job(options, host, {}, "unique").gpu_count == 4);
+  CHECK(make_job(options, host, {{"CUDA_VISIBLE_DEVICES", "2,3"}}, "unique")
+            .gpu_count == 2);
+  CHECK(make_job(options, HostInfo{}, {}, "unique").gpu_count == 0);
+  options.gpus = {{"1"}};
+  CHECK(make_job(options, host, {}, "unique").gpu_count == 1);
+}
+
+TEST_CASE("several hosts: no restart, and one line that says so") {
+  LaunchOptions options;
+  options.program = {"/bin/sh"};
+  options.max_restarts = 3;
+  const Job one = make_job(options, HostInfo{}, {}, "unique");
+  CHECK(one.options.max_restarts == 3);
+  CHECK(one.warnings.empty());
+  options.host_count = 2;
+  const Job several = make_job(options, HostInfo{}, {}, "unique");
+  CHECK(several.options.max_restarts == 0);
+  REQUIRE(several.warnings.size() == 1);
+  CHECK_THAT(several.warnings.front(), Contains("--max-restarts"));
+  options.max_restarts = 0;
+  CHECK(make_job(options, HostInfo{}, {}, "unique").warnings.empty());
+}
+
+TEST_CASE("ranks that no int counts are refused") {
+  LaunchOptions options;
+  options.program = {"/bin/sh"};
+  options.worker_count = {Kind::number, 1 << 20};
+  options.host_count = 16;
+  CHECK_NOTHROW(make_job(options, HostInfo{}, {}, "unique"));
+  options.host_count = 1 << 20;
+  CHECK_THROWS_WITH(make_job(options, HostInfo{}, {}, "unique"),
+                    Contains("--nproc-per-node: expected at most 16777216 "
+                             "ranks in all, but got 1048576 on each of "
+                             "1048576 hosts"));
 }

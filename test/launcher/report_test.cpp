@@ -85,6 +85,20 @@ TEST_CASE("an error file is part of the report") {
                       "line\n"));
 }
 
+TEST_CASE("workers without a GPU of their own are mentioned") {
+  auto result =
+      result_of({exit_of(0, {.code = 1})}, failure_of(exit_of(0, {.code = 1})));
+  result.worker_count = 4;
+  for (const int gpus : {0, 4, 8}) {
+    result.gpu_count = gpus;
+    CHECK_THAT(make_report(result).text, !Contains("GPU"));
+  }
+  result.gpu_count = 1;
+  CHECK_THAT(make_report(result).text, Contains("  4 workers saw 1 GPU: "));
+  result.cause = SignalReceived{SIGTERM};
+  CHECK_THAT(make_report(result).text, !Contains("GPU"));
+}
+
 TEST_CASE("a SIGKILL from elsewhere has a hint") {
   const auto report =
       make_report(result_of({exit_of(0, {.signal = SIGKILL})},
