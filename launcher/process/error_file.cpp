@@ -1,8 +1,12 @@
 #include "launcher/process/error_file.h"
 
-#include <fstream>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <nlohmann/json.hpp>
-#include <vector>
+
+#include "launcher/fd.h"
 
 namespace launcher {
 
@@ -24,15 +28,24 @@ std::string message_of_error_file(std::string_view json) {
 }
 
 std::string read_error_file(const std::string& path) {
-  constexpr std::streamsize kMostBytes = 1 << 20;
-  std::ifstream file(path, std::ios::binary);
-  std::vector<char> bytes(kMostBytes);
-  file.read(bytes.data(), kMostBytes);
-  if (file.gcount() <= 0 || file.gcount() == kMostBytes) {
+  constexpr off_t kMostBytes = 1 << 20;
+  // A worker may have left anything there: opening a FIFO would wait for its
+  // writer, and a link may lead anywhere.
+  const Fd file(::open(
+      path.c_str(), O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_NOCTTY | O_CLOEXEC));
+  struct stat status {};
+  if (!file || ::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode) ||
+      status.st_size > kMostBytes) {
     return "";
   }
-  return message_of_error_file(
-      {bytes.data(), static_cast<size_t>(file.gcount())});
+  std::string json(static_cast<size_t>(status.st_size), '\0');
+  const ssize_t size = retry_interrupted(
+      [&] { return ::read(file.get(), json.data(), json.size()); });
+  if (size <= 0) {
+    return "";
+  }
+  json.resize(static_cast<size_t>(size));
+  return message_of_error_file(json);
 }
 
 }  // namespace launcher

@@ -262,3 +262,13 @@ TEST_CASE("an error file of torch's record is in the report") {
   CHECK(result.code() == 1);
   CHECK_THAT(result.err, Contains("error file:\n    | ValueError: bad loss\n"));
 }
+
+TEST_CASE("an error file that is a FIFO holds up nothing") {
+  const auto result = run_ddprun(
+      {"sh", "-c", "mkfifo $TORCHELASTIC_ERROR_FILE; echo why >&2; exit 7"},
+      {},
+      "",
+      Bound(5s));
+  CHECK(result.code() == 7);
+  CHECK_THAT(result.err, Contains("stderr:\n    | why\n"));
+}

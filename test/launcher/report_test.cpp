@@ -1,9 +1,13 @@
 #include "launcher/report.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <csignal>
 
 #include "launcher/process/error_file.h"
 #include "test/support/catch.h"
+#include "test/support/temporary_folder.h"
 
 using Catch::Contains;
 using namespace launcher;
@@ -171,5 +175,28 @@ TEST_CASE("messages of error files, as torch writes them") {
     CAPTURE(text);
     CHECK(message_of_error_file(text).empty());
   }
-  CHECK(read_error_file("/nonexistent/error.json").empty());
+}
+
+TEST_CASE("error files are read from files alone, without waiting") {
+  const ddp::test::TemporaryFolder folder;
+  const std::string file = folder / "error.json";
+  CHECK(read_error_file(file).empty());
+  CHECK(read_error_file("").empty());
+  CHECK(read_error_file(folder.path()).empty());
+  ddp::test::write_file(file, "");
+  CHECK(read_error_file(file).empty());
+  ddp::test::write_file(file, R"({"message":"plain"})");
+  CHECK(read_error_file(file) == "plain");
+  const std::string link = folder / "link.json";
+  REQUIRE(::symlink(file.c_str(), link.c_str()) == 0);
+  CHECK(read_error_file(link).empty());
+  const std::string fifo = folder / "fifo.json";
+  REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
+  CHECK(read_error_file(fifo).empty());
+  const std::string json =
+      R"({"message":")" + std::string((1 << 20) - 14, 'x') + R"("})";
+  ddp::test::write_file(file, json);
+  CHECK(read_error_file(file).size() == json.size() - 14);
+  ddp::test::write_file(file, json + " ");
+  CHECK(read_error_file(file).empty());
 }
