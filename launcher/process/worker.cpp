@@ -3,8 +3,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "launcher/error.h"
 #include "launcher/output/run_directory.h"
+#include "launcher/process/exec_failure.h"
 
 namespace launcher {
 namespace {
@@ -62,16 +62,9 @@ void require_all_executed(const std::string& path, const Fd& errors) {
   ExecFailure failure{};
   const ssize_t size = retry_interrupted(
       [&] { return ::read(errors.get(), &failure, sizeof(failure)); });
-  if (size != sizeof(failure)) {
-    return;
+  if (size == sizeof(failure)) {
+    throw exec_failure(path, failure.error);
   }
-  const bool is_missing = failure.error == ENOENT;
-  throw LaunchError(
-      is_missing ? kExitNotFound : kExitNotExecutable,
-      "program " + path + " cannot be executed (" +
-          std::generic_category().message(failure.error) +
-          (is_missing ? "); check that the interpreter it names exists"
-                      : "); check that it was built for this machine"));
 }
 
 }  // namespace launcher

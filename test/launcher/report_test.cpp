@@ -6,6 +6,7 @@
 #include <csignal>
 
 #include "launcher/process/error_file.h"
+#include "launcher/process/exec_failure.h"
 #include "test/support/catch.h"
 #include "test/support/temporary_folder.h"
 
@@ -174,6 +175,30 @@ TEST_CASE("messages of error files, as torch writes them") {
                            "\xff\xfe"}) {
     CAPTURE(text);
     CHECK(message_of_error_file(text).empty());
+  }
+}
+
+TEST_CASE("why a program cannot be executed, and what to do about it") {
+  struct Row {
+    int error;
+    int code;
+    std::string advice;
+  };
+  const Row rows[] = {{ENOENT, 127, "interpreter"},
+                      {ENOEXEC, 126, "built for this machine"},
+                      {EACCES, 126, "noexec"},
+                      {E2BIG, 126, "too long together"},
+                      {ETXTBSY, 126, "writing it"},
+                      {ENOMEM, 126, "fewer workers"},
+                      {EIO, 126, "check the file"}};
+  for (const Row& row : rows) {
+    CAPTURE(row.error);
+    const LaunchError error = exec_failure("/bin/train", row.error);
+    CHECK(error.exit_code() == row.code);
+    CHECK_THAT(error.what(),
+               Contains("program /bin/train cannot be executed (" +
+                        std::generic_category().message(row.error) + "); ") &&
+                   Contains(row.advice));
   }
 }
 
