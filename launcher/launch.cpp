@@ -64,6 +64,11 @@ int supervise(const Job& job,
   if (directory.is_kept() && job.options.log_dir.empty()) {
     status.warn("logs are in " + directory.path());
   }
+  if (directory.path().empty() && job.options.log_dir.empty()) {
+    status.warn(
+        "no temporary folder can be written to, so workers have no error file; "
+        "give a TMPDIR, or --log-dir=/dev/null if that is as it should be");
+  }
   return Supervisor(job,
                     directory.path(),
                     {.events = events,
@@ -82,7 +87,8 @@ int launch(const Job& job) {
   const RunDirectory directory(job);
   const JobCgroup cgroup;
   const Guardian guardian(
-      {.mark = std::string(ddp::env::kErrorFile) + "=" + directory.path() + "/",
+      {.mark = std::string(ddp::env::kErrorFile) + "=" +
+               (directory.path().empty() ? "none" : directory.path()) + "/",
        .cgroup = cgroup.path(),
        .directory = directory.is_kept() ? "" : directory.path()});
   become_subreaper();

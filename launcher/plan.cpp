@@ -48,7 +48,7 @@ Environment environment_of(const Job& job,
     return value != nullptr ? value->c_str() : nullptr;
   };
   Environment changes = ddp::detail::launch_environment(launched, caller);
-  changes[ddp::env::kErrorFile] = worker.directory + "/error.json";
+  changes[ddp::env::kErrorFile] = worker.error_file;
   changes["TORCHELASTIC_SIGNALS_TO_HANDLE"] = signal_list(job.options.signals);
   if (job.gpus) {
     changes["CUDA_VISIBLE_DEVICES"] = *job.gpus;
@@ -155,7 +155,10 @@ LaunchPlan make_plan(const Job& job, const Attempt& attempt) {
     WorkerSpec worker;
     worker.local_rank = local_rank;
     worker.rank = attempt.world.first_rank + local_rank;
-    worker.directory = attempt.directory + "/" + std::to_string(local_rank);
+    if (!attempt.directory.empty()) {
+      worker.directory = attempt.directory + "/" + std::to_string(local_rank);
+      worker.error_file = worker.directory + "/error.json";
+    }
     worker.environment = environment_of(job, attempt, worker);
     worker.prefix = prefix_of(job, worker);
     choose_targets(job.options, worker);
@@ -170,7 +173,9 @@ LaunchPlan make_plan(const Job& job, const Attempt& attempt) {
 
 std::string attempt_directory(const std::string& run_directory,
                               const World& world) {
-  return run_directory + "/attempt_" + std::to_string(world.generation);
+  return run_directory.empty()
+             ? ""
+             : run_directory + "/attempt_" + std::to_string(world.generation);
 }
 
 std::string describe(const LaunchPlan& plan) {

@@ -28,7 +28,7 @@ struct Job {
 /// What differs between the first start of the workers and a restart.
 struct Attempt {
   World world;
-  std::string directory;  ///< of this attempt's logs and error files
+  std::string directory;  ///< of this attempt's files; empty: there are none
 };
 
 /// One worker process to be.
@@ -38,7 +38,8 @@ struct WorkerSpec {
   std::vector<std::string> argv;
   Environment environment;  ///< what ddprun sets, beside what is inherited
   std::string prefix;       ///< before each of its lines
-  std::string directory;    ///< of its logs and error file
+  std::string directory;    ///< of its files; empty: it has none
+  std::string error_file;   ///< empty: none
   StreamSet to_file;
   StreamSet to_console;
 };
@@ -69,7 +70,7 @@ Job make_job(LaunchOptions options,
 LaunchPlan make_plan(const Job& job, const Attempt& attempt);
 
 /// The folder of an attempt, in the folder of the run: one for each world, so
-/// that none is written a second time.
+/// that none is written a second time. Empty where the run has none.
 std::string attempt_directory(const std::string& run_directory,
                               const World& world);
 

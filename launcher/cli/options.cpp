@@ -54,7 +54,7 @@ void bind_output(CommandLine& line, LaunchOptions& options) {
   line.value("log-dir",
              "DIR",
              "Folder for <run id>_<random>/attempt_<n>/<local rank>/"
-             "{stdout.log,stderr.log,error.json}",
+             "{stdout.log,stderr.log,error.json}, readable as umask says",
              into(options.log_dir, as_text));
   line.value("redirects",
              "MAP",

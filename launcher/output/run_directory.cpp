@@ -4,8 +4,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
 
 #include "ddp/worker_env.h"
 #include "launcher/error.h"
@@ -17,13 +19,16 @@ namespace fs = std::filesystem;
 
 // torchrun's name for "no files".
 constexpr const char* kNoFiles = "/dev/null";
+constexpr const char* kTemporaryName = "ddprun_XXXXXX";
 
 bool has_log_dir(const Job& job) {
   return !job.options.log_dir.empty() && job.options.log_dir != kNoFiles;
 }
 
-bool wants_files(const Job& job) {
-  return !job.options.redirects.empty() || !job.options.tee.empty();
+bool keeps_files(const Job& job) {
+  return has_log_dir(job) ||
+         (job.options.log_dir != kNoFiles &&
+          (!job.options.redirects.empty() || !job.options.tee.empty()));
 }
 
 [[noreturn]] void refuse(const std::string& path, int error) {
@@ -33,27 +38,46 @@ bool wants_files(const Job& job) {
                         "); give another --log-dir, or set TMPDIR");
 }
 
-std::string temporary_folder(const Job& job) {
-  // In a job in a job the inner guardian may be killed with the rest: what it
-  // cannot remove then goes with the outer one's folder.
-  const std::string* file =
-      find_variable(job.environment, ddp::env::kErrorFile);
-  if (file != nullptr && fs::path(*file).is_absolute()) {
-    const fs::path folder = fs::path(*file).parent_path();
-    if (::access(folder.c_str(), W_OK) == 0) {
-      return folder;
-    }
-  }
-  const std::string* chosen = find_variable(job.environment, "TMPDIR");
-  return chosen != nullptr && !chosen->empty() ? *chosen : "/tmp";
+bool is_number(const std::string& text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
+    return c >= '0' && c <= '9';
+  });
 }
 
-}  // namespace
-
-std::string run_directory_pattern(const Job& job) {
-  if (!has_log_dir(job)) {
-    return fs::absolute(temporary_folder(job)) / "ddprun_XXXXXX";
+/// In a job in a job the inner guardian may be killed with the rest: what it
+/// cannot remove then goes with the outer one's folder. An error file that
+/// somebody else has chosen may lie anywhere.
+std::optional<fs::path> outer_folder(const Job& job) {
+  const std::string* file =
+      find_variable(job.environment, ddp::env::kErrorFile);
+  if (file == nullptr) {
+    return std::nullopt;
   }
+  const fs::path path(*file);
+  const fs::path folder = path.parent_path();
+  const std::string attempt = folder.parent_path().filename();
+  const bool is_ours = path.is_absolute() && path.filename() == "error.json" &&
+                       is_number(folder.filename()) &&
+                       attempt.rfind("attempt_", 0) == 0;
+  return is_ours ? std::optional(folder) : std::nullopt;
+}
+
+/// Where temporary files may go, the best first.
+std::vector<fs::path> temporary_places(const Job& job,
+                                       const std::vector<std::string>& others) {
+  std::vector<fs::path> places;
+  if (const auto outer = outer_folder(job)) {
+    places.push_back(*outer);
+  }
+  const std::string* chosen = find_variable(job.environment, "TMPDIR");
+  if (chosen != nullptr && !chosen->empty()) {
+    places.push_back(fs::absolute(*chosen));
+  }
+  places.insert(places.end(), others.begin(), others.end());
+  return places;
+}
+
+std::string log_folder_pattern(const Job& job) {
   if (job.run_id.find('/') != std::string::npos) {
     throw UsageError(
         "--rdzv-id: expected a name without a slash (a folder gets it), but "
@@ -63,32 +87,80 @@ std::string run_directory_pattern(const Job& job) {
   return fs::absolute(job.options.log_dir) / (job.run_id + "_XXXXXX");
 }
 
-RunDirectory::RunDirectory(const Job& job)
-    : path_(run_directory_pattern(job)),
-      is_kept_(has_log_dir(job) ||
-               (wants_files(job) && job.options.log_dir != kNoFiles)) {
-  if (has_log_dir(job)) {
-    make_private_directories(fs::path(path_).parent_path());
-  }
-  if (::mkdtemp(path_.data()) == nullptr) {
-    refuse(fs::path(path_).parent_path(), errno);
-  }
+/// Nothing, and errno, where it cannot be made.
+std::optional<std::string> make_unique_folder(std::string pattern) {
+  return ::mkdtemp(pattern.data()) != nullptr ? std::optional(pattern)
+                                              : std::nullopt;
 }
 
+std::string make_log_folder(const Job& job) {
+  const std::string pattern = log_folder_pattern(job);
+  const std::string parent = fs::path(pattern).parent_path();
+  make_directories(parent);
+  const auto path = make_unique_folder(pattern);
+  if (!path) {
+    refuse(parent, errno);
+  }
+  const mode_t mask = ::umask(0);
+  ::umask(mask);
+  ::chmod(path->c_str(), 0777 & ~mask);
+  return *path;
+}
+
+std::string make_temporary_folder(const std::vector<fs::path>& places,
+                                  bool is_needed) {
+  int first_error = 0;
+  for (const fs::path& place : places) {
+    if (const auto path = make_unique_folder(place / kTemporaryName)) {
+      return *path;
+    }
+    first_error = first_error != 0 ? first_error : errno;
+  }
+  if (is_needed) {
+    refuse(places.front(), first_error);
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string run_directory_pattern(const Job& job) {
+  return has_log_dir(job)
+             ? log_folder_pattern(job)
+             : (temporary_places(job, {"/tmp"}).front() / kTemporaryName)
+                   .string();
+}
+
+RunDirectory::RunDirectory(const Job& job,
+                           const std::vector<std::string>& places)
+    : path_(has_log_dir(job)
+                ? make_log_folder(job)
+                : make_temporary_folder(temporary_places(job, places),
+                                        keeps_files(job))),
+      is_kept_(keeps_files(job)) {}
+
 RunDirectory::~RunDirectory() {
-  if (!is_kept_) {
+  if (!is_kept_ && !path_.empty()) {
     std::error_code ignored;
     fs::remove_all(path_, ignored);
   }
 }
 
-void make_private_directories(const std::string& path) {
+void make_directories(const std::string& path) {
   std::string partial;
   for (const fs::path& part : fs::path(path)) {
     partial = (fs::path(partial) / part).string();
-    if (::mkdir(partial.c_str(), 0700) != 0 && errno != EEXIST &&
-        !fs::is_directory(partial)) {
-      refuse(partial, errno);
+    if (::mkdir(partial.c_str(), 0777) == 0) {
+      continue;
+    }
+    // Where nothing may be written, mkdir() says so also of what exists.
+    const int error = errno;
+    struct stat status {};
+    if (::stat(partial.c_str(), &status) != 0) {
+      refuse(partial, error);
+    }
+    if (!S_ISDIR(status.st_mode)) {
+      refuse(partial, ENOTDIR);
     }
   }
 }
@@ -96,7 +168,7 @@ void make_private_directories(const std::string& path) {
 Fd create_log(const std::string& path) {
   Fd file(::open(path.c_str(),
                  O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
-                 0600));
+                 0666));
   if (!file) {
     refuse(path, errno);
   }

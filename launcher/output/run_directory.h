@@ -1,27 +1,38 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "launcher/fd.h"
 #include "launcher/plan.h"
 
 namespace launcher {
 
-/// The folder of one job's files, readable by its owner only:
+/// The folder of one job's files:
 /// `<log dir>/<run id>_<random>/attempt_<n>/<local rank>/{stdout.log,
 /// stderr.log,error.json}`.
 ///
-/// Without --log-dir it lies in $TMPDIR (else /tmp), or in the folder of the
-/// worker that ddprun itself is, and is removed by the destructor, unless
-/// --redirects or --tee ask for files to be kept there.
+/// In a --log-dir everything has the rights that the caller's umask gives, so
+/// that whoever collects logs can read them; umask 077 keeps them private.
+///
+/// Without --log-dir the folder is its owner's alone. It lies in the folder of
+/// the worker that ddprun itself is, or where Python's programs put such files:
+/// the first of $TMPDIR, /tmp and /var/tmp that can be written to, else
+/// /dev/shm. It is removed by the destructor, unless --redirects or --tee ask
+/// for files to be kept there. Where none can be written to and no file is
+/// asked for, there is no folder: workers then have no error file.
 class RunDirectory {
  public:
-  /// @throws LaunchError when it cannot be made
-  explicit RunDirectory(const Job& job);
+  /// @param places to try after the environment's own
+  /// @throws LaunchError when a folder that is needed cannot be made
+  explicit RunDirectory(const Job& job,
+                        const std::vector<std::string>& places = {
+                            "/tmp", "/var/tmp", "/dev/shm"});
   ~RunDirectory();
   RunDirectory(const RunDirectory&) = delete;
   RunDirectory& operator=(const RunDirectory&) = delete;
 
+  /// Empty when there is none.
   const std::string& path() const { return path_; }
   bool is_kept() const { return is_kept_; }
 
@@ -33,10 +44,12 @@ class RunDirectory {
 /// What path() would be, with XXXXXX for the random part: for --dry-run.
 std::string run_directory_pattern(const Job& job);
 
-/// Makes a worker's folder, with its parents, for the owner only.
-void make_private_directories(const std::string& path);
+/// Makes a worker's folder, with its parents.
+///
+/// @throws LaunchError when it cannot be made
+void make_directories(const std::string& path);
 
-/// Makes a log file for the owner only; it must not exist.
+/// Makes a log file; it must not exist.
 ///
 /// @throws LaunchError when it cannot be made
 Fd create_log(const std::string& path);

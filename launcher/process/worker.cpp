@@ -29,7 +29,9 @@ StreamTargets targets_of(const WorkerSpec& spec,
 Worker start_worker(const std::string& path,
                     const WorkerSpec& spec,
                     const WorkerContext& context) {
-  make_private_directories(spec.directory);
+  if (!spec.directory.empty()) {
+    make_directories(spec.directory);
+  }
   StreamTargets out_targets = targets_of(spec,
                                          context.consoles.out(),
                                          spec.to_console.out,

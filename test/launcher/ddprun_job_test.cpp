@@ -1,5 +1,6 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <csignal>
@@ -30,6 +31,18 @@ std::vector<fs::path> entries_of(const fs::path& folder) {
     entries.push_back(entry.path());
   }
   return entries;
+}
+
+mode_t rights_of(const fs::path& path) {
+  struct stat status {};
+  REQUIRE(::stat(path.c_str(), &status) == 0);
+  return status.st_mode & 0777;
+}
+
+mode_t own_umask() {
+  const mode_t mask = ::umask(0);
+  ::umask(mask);
+  return mask;
 }
 
 fs::path only_entry_of(const fs::path& folder) {
@@ -148,7 +161,7 @@ TEST_CASE("a dry run prints commands that a shell can run") {
   CHECK(run_ddprun({"sh", "-c", dry.out}).out == "[0] 0 of 2\n[0] 1 of 2\n");
 }
 
-TEST_CASE("log files: torchrun's layout, for their owner only") {
+TEST_CASE("log files: torchrun's layout, for whom umask says") {
   const TemporaryFolder folder;
   const auto result = run_ddprun({"--log-dir=" + folder.path() + "/new/logs",
                                   "--rdzv-id=job7",
@@ -169,9 +182,43 @@ TEST_CASE("log files: torchrun's layout, for their owner only") {
   CHECK(!fs::exists(attempt / "0" / "stderr.log"));
   CHECK(text_of(attempt / "1" / "stdout.log") == "out 1\n");
   CHECK(text_of(attempt / "1" / "stderr.log") == "err 1\n");
-  CHECK(fs::status(run).permissions() == fs::perms::owner_all);
-  CHECK(fs::status(attempt / "1" / "stdout.log").permissions() ==
-        (fs::perms::owner_read | fs::perms::owner_write));
+  CHECK(rights_of(run) == (0777 & ~own_umask()));
+  CHECK(rights_of(attempt / "1" / "stdout.log") == (0666 & ~own_umask()));
+}
+
+TEST_CASE("no temporary folder can be written to: the job runs") {
+  // Everything that could be one is read only, as the root of a pod.
+  const std::string as_in_a_pod =
+      "for place in /tmp /var/tmp /dev/shm; do "
+      "mount -t tmpfs -o ro none $place || exit 99; done; exec ";
+  const bool says_so = GENERATE(true, false);
+  const auto result = run_ddprun(
+      {"unshare",
+       "-rm",
+       "sh",
+       "-c",
+       as_in_a_pod + ddprun_path() + (says_so ? " " : " --log-dir=/dev/null ") +
+           "sh -c 'echo \"[$TORCHELASTIC_ERROR_FILE]\"; exit 7'"},
+      {{"TMPDIR", "/tmp"}});
+  if (result.code() == 99 ||
+      result.err.find("unshare: ") != std::string::npos) {
+    WARN("skipped: mounting needs rights: " << result.err);
+    return;
+  }
+  CHECK(result.code() == 7);
+  CHECK(result.out == "[0] [0] []\n");
+  CHECK_THAT(result.err, Contains("rank 0 failed first: exit code 7"));
+  CHECK((result.err.find("no temporary folder") != std::string::npos) ==
+        says_so);
+}
+
+TEST_CASE("an error file that somebody chose is no place for files") {
+  const TemporaryFolder folder;
+  const auto result = run_ddprun(
+      {"sh", "-c", "echo $TORCHELASTIC_ERROR_FILE"},
+      {{"TORCHELASTIC_ERROR_FILE", "/dev/null"}, {"TMPDIR", folder.path()}});
+  CHECK(result.code() == 0);
+  CHECK_THAT(result.out, Contains("[0] " + folder.path() + "/ddprun_"));
 }
 
 TEST_CASE("no files are left when none were asked for") {

@@ -1,11 +1,14 @@
 #include "launcher/host.h"
 
+#include <sys/stat.h>
+
 #include <csignal>
 
 #include "launcher/output/run_directory.h"
 #include "launcher/process/cgroup_path.h"
 #include "launcher/process/signal_names.h"
 #include "test/support/catch.h"
+#include "test/support/temporary_folder.h"
 
 using Catch::Contains;
 using namespace launcher;
@@ -74,7 +77,103 @@ TEST_CASE("a run's folder has torchrun's layout") {
   CHECK(run_directory_pattern(job) == "/logs/job7_XXXXXX");
   job.options.log_dir = "/dev/null";
   CHECK(run_directory_pattern(job) == "/var/tmp/ddprun_XXXXXX");
+  job.environment["TORCHELASTIC_ERROR_FILE"] = "/runs/attempt_3/1/error.json";
+  CHECK(run_directory_pattern(job) == "/runs/attempt_3/1/ddprun_XXXXXX");
+  for (const char* chosen : {"",
+                             "/dev/null",
+                             "/home/u/error.json",
+                             "/home/u/1/error.json",
+                             "/home/u/attempt_3/1/why.json",
+                             "runs/attempt_3/1/error.json"}) {
+    job.environment["TORCHELASTIC_ERROR_FILE"] = chosen;
+    CHECK(run_directory_pattern(job) == "/var/tmp/ddprun_XXXXXX");
+  }
   job.options.log_dir = "/logs";
   job.run_id = "../job7";
   CHECK_THROWS_WITH(run_directory_pattern(job), Contains("--rdzv-id"));
+}
+
+namespace {
+
+mode_t rights_of(const std::string& path) {
+  struct stat status {};
+  REQUIRE(::stat(path.c_str(), &status) == 0);
+  return status.st_mode & 0777;
+}
+
+/// The process' umask for as long as this lives.
+class UmaskGuard {
+ public:
+  explicit UmaskGuard(mode_t mask) : old_(::umask(mask)) {}
+  ~UmaskGuard() { ::umask(old_); }
+  UmaskGuard(const UmaskGuard&) = delete;
+  UmaskGuard& operator=(const UmaskGuard&) = delete;
+
+ private:
+  mode_t old_;
+};
+
+Job job_with_temporary_folder(const std::string& folder) {
+  Job job;
+  job.run_id = "job7";
+  job.environment["TMPDIR"] = folder;
+  return job;
+}
+
+}  // namespace
+
+TEST_CASE("the files of a --log-dir are for whom umask says") {
+  const mode_t mask = GENERATE(0022, 0077, 0007);
+  const UmaskGuard guard(mask);
+  const ddp::test::TemporaryFolder folder;
+  Job job = job_with_temporary_folder(folder.path());
+  job.options.log_dir = folder / "new/logs";
+  const RunDirectory run(job);
+  CHECK(run.is_kept());
+  CHECK(rights_of(folder / "new") == (0777 & ~mask));
+  CHECK(rights_of(run.path()) == (0777 & ~mask));
+  make_directories(run.path() + "/attempt_0/1");
+  CHECK(rights_of(run.path() + "/attempt_0/1") == (0777 & ~mask));
+  create_log(run.path() + "/stdout.log");
+  CHECK(rights_of(run.path() + "/stdout.log") == (0666 & ~mask));
+}
+
+TEST_CASE("a temporary folder is its owner's, and goes") {
+  const UmaskGuard guard(0022);
+  const ddp::test::TemporaryFolder folder;
+  std::string path;
+  {
+    const RunDirectory run(job_with_temporary_folder(folder.path()));
+    path = run.path();
+    CHECK_THAT(path, Contains(folder / "ddprun_"));
+    CHECK(!run.is_kept());
+    CHECK(rights_of(path) == 0700);
+  }
+  CHECK(folder.size() == 0);
+}
+
+TEST_CASE("a temporary folder is made where one can be, or not at all") {
+  const ddp::test::TemporaryFolder folder;
+  Job job = job_with_temporary_folder("/proc/self");
+  CHECK_THAT(RunDirectory(job, {"/no/such/folder", folder.path()}).path(),
+             Contains(folder / "ddprun_"));
+  CHECK(RunDirectory(job, {"/no/such/folder"}).path().empty());
+  job.options.log_dir = "/dev/null";
+  job.options.redirects = parse_stream_map("3");
+  CHECK(RunDirectory(job, {}).path().empty());
+  job.options.log_dir.clear();
+  CHECK_THROWS_WITH(
+      RunDirectory(job, {"/no/such/folder"}),
+      Contains("cannot write to /proc/self (") && Contains("set TMPDIR"));
+}
+
+TEST_CASE("a folder that cannot be made: the kernel's own reason") {
+  const ddp::test::TemporaryFolder folder;
+  ddp::test::write_file(folder / "file", "");
+  CHECK_NOTHROW(make_directories("/proc/self"));
+  CHECK_THROWS_WITH(make_directories("/proc/self/none"),
+                    Contains("cannot write to /proc/self/none (No such file or "
+                             "directory)"));
+  CHECK_THROWS_WITH(make_directories(folder / "file/x"),
+                    Contains("file (Not a directory)"));
 }

@@ -11,6 +11,8 @@ using launcher::Environment;
 using launcher::HostInfo;
 using launcher::Job;
 using launcher::LaunchOptions;
+using launcher::WorkerSpec;
+using launcher::World;
 using Kind = launcher::WorkerCount::Kind;
 
 namespace {
@@ -78,6 +80,16 @@ TEST_CASE("every worker gets torchrun's environment") {
     };
     CHECK(worker.environment == expected);
   }
+}
+
+TEST_CASE("without a folder there is no error file") {
+  const Job job = job_of(1);
+  const World world{.master = {"host0", 29500}};
+  const auto plan = make_plan(job, {world, attempt_directory("", world)});
+  const WorkerSpec& worker = plan.workers.front();
+  CHECK(worker.directory.empty());
+  CHECK(worker.error_file.empty());
+  CHECK(worker.environment.at("TORCHELASTIC_ERROR_FILE").empty());
 }
 
 TEST_CASE("what the caller's environment says is kept") {
