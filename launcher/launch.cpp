@@ -40,8 +40,10 @@ int supervise(const Job& job,
               const RunDirectory& directory,
               const JobCgroup& cgroup) {
   EventLoop loop;
-  Consoles consoles(loop);
+  Losses losses;
+  Consoles consoles(loop, losses);
   Log log(consoles.err(), job.environment);
+  losses.tell_by([&log](const std::string& line) { log.warn(line); });
   JobEvents events(loop);
   const auto post = [&events](const auto& event) { events.post(event); };
   const auto rendezvous = make_rendezvous(
@@ -57,6 +59,7 @@ int supervise(const Job& job,
   ConsoleStatus status({.loop = loop,
                         .consoles = consoles,
                         .log = log,
+                        .losses = losses,
                         .on_drained = on_drained});
   for (const std::string& warning : job.warnings) {
     status.warn(warning);
@@ -69,13 +72,14 @@ int supervise(const Job& job,
         "no temporary folder can be written to, so workers have no error file; "
         "give a TMPDIR, or --log-dir=/dev/null if that is as it should be");
   }
-  return Supervisor(job,
-                    directory.path(),
-                    {.events = events,
-                     .rendezvous = *rendezvous,
-                     .workers = workers,
-                     .status = status})
-      .run();
+  const int code = Supervisor(job,
+                              directory.path(),
+                              {.events = events,
+                               .rendezvous = *rendezvous,
+                               .workers = workers,
+                               .status = status})
+                       .run();
+  return code == 0 && !losses.empty() ? kExitFailure : code;
 }
 
 }  // namespace

@@ -1,8 +1,10 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <exception>
+#include <system_error>
 
 #include "launcher/cli/options.h"
 #include "launcher/error.h"
@@ -25,9 +27,12 @@ void open_standard_streams() {
 }
 
 int print(const std::string& text) {
-  return std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0
-             ? 0
-             : kExitFailure;
+  if (std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0) {
+    throw LaunchError(kExitFailure,
+                      "stdout cannot be written (" +
+                          std::generic_category().message(errno) + ")");
+  }
+  return 0;
 }
 
 int run(int argc, char** argv) {

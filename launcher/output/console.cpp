@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <climits>
+#include <utility>
 
 namespace launcher {
 namespace {
@@ -17,7 +18,8 @@ constexpr std::string_view kEraseRestOfLine = "\x1b[K";
 
 }  // namespace
 
-Console::Console(int fd, EventLoop& loop) : fd_(fd), loop_(loop) {
+Console::Console(int fd, EventLoop& loop, Losses& losses)
+    : fd_(fd), loop_(loop), losses_(losses) {
   struct stat status {};
   if (::fstat(fd, &status) != 0) {
     kind_ = Kind::closed;
@@ -40,16 +42,23 @@ Console::~Console() {
   loop_.unwatch(waiting_);
 }
 
+void Console::append(std::string_view text) {
+  if (std::exchange(line_is_torn_, false)) {
+    buffer_ += '\n';
+  }
+  buffer_.append(text);
+}
+
 void Console::write_line(std::string_view prefix,
                          std::string_view line,
                          LineEnd end) {
-  buffer_.append(prefix);
-  buffer_.append(line);
+  append(prefix);
+  append(line);
   const bool stays_open = end == LineEnd::carriage_return && is_terminal_;
   if (line_is_open_ || stays_open) {
-    buffer_.append(kEraseRestOfLine);
+    append(kEraseRestOfLine);
   }
-  buffer_ += stays_open ? '\r' : '\n';
+  append(stays_open ? "\r" : "\n");
   line_is_open_ = stays_open;
   if (buffer_.size() >= kFlushBytes) {
     flush();
@@ -57,11 +66,10 @@ void Console::write_line(std::string_view prefix,
 }
 
 void Console::write(std::string_view text) {
-  if (line_is_open_) {
-    buffer_.append(kEraseRestOfLine);
-    line_is_open_ = false;
+  if (std::exchange(line_is_open_, false)) {
+    append(kEraseRestOfLine);
   }
-  buffer_.append(text);
+  append(text);
 }
 
 ssize_t Console::write_some(std::string_view text) {
@@ -91,21 +99,39 @@ void Console::flush() {
     return;
   }
   size_t done = 0;
-  while (done < buffer_.size()) {
+  int error = 0;
+  while (done < buffer_.size() && error == 0) {
     const ssize_t written = retry_interrupted(
         [&] { return write_some(std::string_view(buffer_).substr(done)); });
     if (written >= 0) {
       done += static_cast<size_t>(written);
-    } else if (errno == EAGAIN) {
-      break;
     } else {
-      kind_ = Kind::closed;
+      error = errno;
     }
   }
+  last_written_ = done > 0 ? buffer_[done - 1] : last_written_;
   buffer_.erase(0, done);
-  if (!buffer_.empty()) {
+  if (error == EAGAIN) {
     await_reader();
+  } else if (error != 0) {
+    drop(error);
   }
+}
+
+void Console::drop(int error) {
+  const size_t lost = buffer_.size();
+  buffer_.clear();
+  line_is_torn_ = last_written_ != '\n';
+  if (means_no_reader(error)) {
+    kind_ = Kind::closed;
+  } else {
+    losses_.add(fd_ == STDERR_FILENO ? "stderr" : "stdout", lost, error);
+  }
+}
+
+bool Console::means_no_reader(int error) const {
+  return error == EPIPE || error == ECONNRESET || error == ENOTCONN ||
+         (error == EIO && is_terminal_);
 }
 
 void Console::await_reader() {

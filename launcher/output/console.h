@@ -6,6 +6,7 @@
 #include "launcher/event_loop.h"
 #include "launcher/fd.h"
 #include "launcher/output/line_splitter.h"
+#include "launcher/output/losses.h"
 
 namespace launcher {
 
@@ -13,12 +14,15 @@ namespace launcher {
 /// reader takes them. Never blocks, so that a reader that sleeps (a pager, a
 /// stopped terminal) holds up the workers' output but no signal and no death.
 ///
-/// A reader that is gone (`| head`) is no reason to end a job: what comes after
-/// is dropped. Belongs to the thread of its event loop.
+/// A reader that is gone (`| head`, a closed terminal) is no reason to end a
+/// job: what comes after is dropped. What cannot be written for another reason
+/// is dropped and noted as a loss, and the next lines are tried again. Belongs
+/// to the thread of its event loop.
 class Console {
  public:
   /// @param fd 1 or 2; stays open
-  Console(int fd, EventLoop& loop);
+  /// @param losses must outlive this object
+  Console(int fd, EventLoop& loop, Losses& losses);
   ~Console();
   Console(const Console&) = delete;
   Console& operator=(const Console&) = delete;
@@ -44,16 +48,22 @@ class Console {
  private:
   enum class Kind { direct, socket, may_block, closed };
 
+  void append(std::string_view text);
   ssize_t write_some(std::string_view text);
+  void drop(int error);
+  bool means_no_reader(int error) const;
   void await_reader();
 
   int fd_;
   EventLoop& loop_;
+  Losses& losses_;
   EventLoop::Token waiting_ = 0;
   Fd reopened_;
   Kind kind_ = Kind::direct;
   bool is_terminal_ = false;
   bool line_is_open_ = false;  // the terminal's cursor is in a progress bar
+  bool line_is_torn_ = false;  // the rest of a line was dropped
+  char last_written_ = '\n';
   std::string buffer_;
 };
 

@@ -23,6 +23,9 @@ void ConsoleStatus::write_report(const std::string& text) {
 
 void ConsoleStatus::drain() {
   context_.consoles.flush();
+  if (!context_.losses.empty()) {
+    warn(context_.losses.summary());
+  }
   if (!check_drained()) {
     rounds_ = context_.loop.watch_rounds([this] { check_drained(); });
   }

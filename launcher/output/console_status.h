@@ -17,6 +17,7 @@ class ConsoleStatus : public Status {
     EventLoop& loop;
     Consoles& consoles;
     Log& log;
+    const Losses& losses;  ///< told before the end
     std::function<void()> on_drained;
   };
 

@@ -11,8 +11,12 @@ namespace launcher {
 /// the event loop goes out at its end.
 class Consoles {
  public:
-  explicit Consoles(EventLoop& loop)
-      : loop_(loop), out_(1, loop), err_(std::in_place, 2, loop) {
+  /// @param losses notes what cannot be written; must outlive this object
+  Consoles(EventLoop& loop, Losses& losses)
+      : loop_(loop),
+        losses_(losses),
+        out_(1, loop, losses),
+        err_(std::in_place, 2, loop, losses) {
     if (err_->is_same_file(out_)) {
       err_.reset();
     }
@@ -24,6 +28,7 @@ class Consoles {
 
   Console& out() { return out_; }
   Console& err() { return err_ ? *err_ : out_; }
+  Losses& losses() { return losses_; }
 
   void flush() {
     out_.flush();
@@ -33,6 +38,7 @@ class Consoles {
 
  private:
   EventLoop& loop_;
+  Losses& losses_;
   EventLoop::Token rounds_ = 0;
   Console out_;
   std::optional<Console> err_;

@@ -40,7 +40,9 @@ bool WorkerStream::read_piece() {
     return false;
   }
   const std::string_view bytes(buffer.data(), static_cast<size_t>(size));
-  store(bytes);
+  if (targets_.file) {
+    targets_.file->write(bytes);
+  }
   splitter_.feed(bytes, [this](std::string_view line, LineEnd end) {
     take_line(line, end);
   });
@@ -60,32 +62,16 @@ void WorkerStream::take_line(std::string_view line, LineEnd end) {
   last_lines_.emplace_back(line.substr(0, kKeptLineBytes));
 }
 
-void WorkerStream::store(std::string_view bytes) {
-  while (targets_.file && !bytes.empty()) {
-    const ssize_t written = retry_interrupted([&] {
-      return ::write(targets_.file.get(), bytes.data(), bytes.size());
-    });
-    if (written < 0) {
-      if (targets_.console != nullptr) {
-        targets_.console->write(
-            targets_.prefix +
-            "ddprun: the log file cannot be written any more: " +
-            std::generic_category().message(errno) + "\n");
-      }
-      targets_.file.reset();
-      return;
-    }
-    bytes.remove_prefix(static_cast<size_t>(written));
-  }
-}
-
 void WorkerStream::finish() {
   while (pipe_ && read_piece()) {
   }
   pipe_.reset();
   splitter_.finish(
       [this](std::string_view line, LineEnd end) { take_line(line, end); });
-  targets_.file.reset();
+  if (targets_.file) {
+    targets_.file->finish();
+    targets_.file.reset();
+  }
 }
 
 std::vector<std::string> WorkerStream::last_lines() const {

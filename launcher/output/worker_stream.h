@@ -1,12 +1,14 @@
 #pragma once
 
 #include <deque>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "launcher/fd.h"
 #include "launcher/output/console.h"
 #include "launcher/output/line_splitter.h"
+#include "launcher/output/log_file.h"
 
 namespace launcher {
 
@@ -14,7 +16,7 @@ namespace launcher {
 struct StreamTargets {
   Console* console = nullptr;  ///< nullptr: not shown
   std::string prefix;
-  Fd file;  ///< none: not stored; gets the bytes as they are, without prefix
+  std::optional<LogFile> file;  ///< none: not stored; no prefix there
 };
 
 /// The read end of one worker's stdout or stderr. Passive: somebody else says
@@ -42,7 +44,6 @@ class WorkerStream {
  private:
   bool read_piece();
   void take_line(std::string_view line, LineEnd end);
-  void store(std::string_view bytes);
 
   Fd pipe_;
   StreamTargets targets_;

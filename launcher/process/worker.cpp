@@ -14,14 +14,15 @@ Fd open_null() {
 }
 
 StreamTargets targets_of(const WorkerSpec& spec,
-                         Console& console,
-                         bool to_console,
-                         bool to_file,
-                         const std::string& file_name) {
-  return {
-      .console = to_console ? &console : nullptr,
-      .prefix = spec.prefix,
-      .file = to_file ? create_log(spec.directory + "/" + file_name) : Fd()};
+                         Console* console,
+                         const char* file_name,
+                         Losses& losses) {
+  StreamTargets targets{.console = console, .prefix = spec.prefix, .file = {}};
+  if (file_name != nullptr) {
+    const std::string path = spec.directory + "/" + file_name;
+    targets.file.emplace(create_log(path), path, losses);
+  }
+  return targets;
 }
 
 }  // namespace
@@ -32,16 +33,17 @@ Worker start_worker(const std::string& path,
   if (!spec.directory.empty()) {
     make_directories(spec.directory);
   }
-  StreamTargets out_targets = targets_of(spec,
-                                         context.consoles.out(),
-                                         spec.to_console.out,
-                                         spec.to_file.out,
-                                         "stdout.log");
-  StreamTargets err_targets = targets_of(spec,
-                                         context.consoles.err(),
-                                         spec.to_console.err,
-                                         spec.to_file.err,
-                                         "stderr.log");
+  Consoles& consoles = context.consoles;
+  StreamTargets out_targets =
+      targets_of(spec,
+                 spec.to_console.out ? &consoles.out() : nullptr,
+                 spec.to_file.out ? "stdout.log" : nullptr,
+                 consoles.losses());
+  StreamTargets err_targets =
+      targets_of(spec,
+                 spec.to_console.err ? &consoles.err() : nullptr,
+                 spec.to_file.err ? "stderr.log" : nullptr,
+                 consoles.losses());
   Pipe out = make_pipe();
   Pipe err = make_pipe();
   const Fd null = open_null();

@@ -2,6 +2,7 @@
 
 #include "test/launcher/run_ddprun.h"
 #include "test/support/catch.h"
+#include "test/support/temporary_folder.h"
 
 using Catch::Contains;
 using namespace launcher::test;
@@ -96,4 +97,41 @@ TEST_CASE("very long lines arrive") {
       run_ddprun({"sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' x; echo"});
   CHECK(result.code() == 0);
   CHECK(std::count(result.out.begin(), result.out.end(), 'x') == 3000000);
+}
+
+TEST_CASE("output that a full device does not take is no success") {
+  const auto run = [](const std::string& job) {
+    return run_ddprun({"sh", "-c", ddprun_path() + " " + job + " >/dev/full"});
+  };
+  const auto result = run("sh -c 'echo a; echo b >&2'");
+  CHECK(result.code() == 1);
+  CHECK_THAT(result.err,
+             Contains("[0] ddprun: stdout cannot be written (No space left on "
+                      "device); the job goes on") &&
+                 Contains("[0] [0] b\n") &&
+                 Contains("[0] ddprun: output was lost, so this is no success: "
+                          "6 bytes of stdout\n"));
+  CHECK(run("sh -c 'echo a; exit 7'").code() == 7);
+  CHECK(run("true").code() == 0);
+  for (const char* option : {"--help", "--version", "--dry-run true"}) {
+    const auto information = run(option);
+    CHECK(information.code() == 1);
+    CHECK_THAT(information.err, Contains("ddprun: stdout cannot be written"));
+  }
+}
+
+TEST_CASE("logs that may not grow: the job goes on, and is no success") {
+  const ddp::test::TemporaryFolder folder;
+  // One block: 512 bytes or 1 KiB.
+  const auto result = run_ddprun(
+      {"sh",
+       "-c",
+       "trap '' XFSZ; ulimit -f 1; exec " + ddprun_path() +
+           " -r 1 --log-dir=" + folder.path() + " --nproc-per-node=2 " +
+           resource("spam_output") + " 1000 0"});
+  CHECK(result.code() == 1);
+  CHECK_THAT(result.err,
+             Contains("stdout.log cannot be written (File too large)") &&
+                 Contains("output was lost, so this is no success:"));
+  CHECK(!result.left_something);
 }

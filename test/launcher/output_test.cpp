@@ -1,13 +1,21 @@
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <csignal>
 #include <random>
 
 #include "launcher/output/console.h"
 #include "launcher/output/line_splitter.h"
+#include "launcher/output/log_file.h"
+#include "launcher/output/losses.h"
 #include "launcher/output/worker_output.h"
 #include "test/launcher/bound_loop.h"
 #include "test/support/catch.h"
+#include "test/support/temporary_folder.h"
 
+using Catch::Contains;
 using namespace launcher;
 
 namespace {
@@ -101,7 +109,8 @@ TEST_CASE("a console that nobody reads holds back, then gives all") {
   EventLoop loop;
   test::bound(loop);
   Pipe pipe = make_pipe();
-  Console console(pipe.write.get(), loop);
+  Losses losses;
+  Console console(pipe.write.get(), loop, losses);
   std::string expected;
   for (int line = 0; !console.is_congested(); ++line) {
     const std::string text = "line " + std::to_string(line);
@@ -126,19 +135,127 @@ TEST_CASE("a console whose reader is gone drops what comes") {
   EventLoop loop;
   test::bound(loop);
   Pipe pipe = make_pipe();
-  Console console(pipe.write.get(), loop);
+  Losses losses;
+  Console console(pipe.write.get(), loop, losses);
   pipe.read.reset();
   console.write_line("", "text", kNewline);
   console.flush();
   CHECK(console.is_drained());
+  CHECK(losses.empty());
   ::signal(SIGPIPE, SIG_DFL);
+}
+
+TEST_CASE("what a full device does not take is noted, the first time told") {
+  EventLoop loop;
+  Losses losses;
+  Lines told;
+  losses.tell_by(
+      [&](const std::string& line) { told.emplace_back(line, kNewline); });
+  const Fd full(::open("/dev/full", O_WRONLY | O_CLOEXEC));
+  REQUIRE(full);
+  Console console(full.get(), loop, losses);
+  CHECK(losses.summary().empty());
+  for (int line = 0; line < 3; ++line) {
+    console.write_line("[0] ", "text", kNewline);
+    console.flush();
+    CHECK(console.is_drained());
+  }
+  REQUIRE(told.size() == 1);
+  CHECK_THAT(told[0].first,
+             Contains("stdout cannot be written (No space left on device)"));
+  CHECK_THAT(losses.summary(), Contains(": 27 bytes of stdout"));
+}
+
+namespace {
+
+/// Files may not grow beyond so many bytes for as long as this lives.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) {
+    ::getrlimit(RLIMIT_FSIZE, &old_);
+    const rlimit limit{bytes, old_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+    old_handler_ = ::signal(SIGXFSZ, SIG_IGN);
+  }
+  ~FileSizeLimit() {
+    ::setrlimit(RLIMIT_FSIZE, &old_);
+    ::signal(SIGXFSZ, old_handler_);
+  }
+  FileSizeLimit(const FileSizeLimit&) = delete;
+  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
+
+ private:
+  rlimit old_{};
+  sighandler_t old_handler_;
+};
+
+Fd open_file(const std::string& path) {
+  Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+  REQUIRE(file);
+  return file;
+}
+
+}  // namespace
+
+TEST_CASE("a console goes on in whole lines once there is room again") {
+  const ddp::test::TemporaryFolder folder;
+  const std::string path = folder / "console";
+  EventLoop loop;
+  Losses losses;
+  const Fd file = open_file(path);
+  Console console(file.get(), loop, losses);
+  const auto write = [&](const std::string& line) {
+    console.write_line("", line, kNewline);
+    console.flush();
+  };
+  {
+    const FileSizeLimit limit(10);
+    write("first");
+    write("second");
+    write("third");
+  }
+  write("fourth");
+  write("fifth");
+  CHECK(ddp::test::read_file(path) == "first\nseco\nfourth\nfifth\n");
+  CHECK_THAT(losses.summary(), Contains(": 10 bytes of stdout"));
+}
+
+TEST_CASE("a log file takes what it can, and what it cannot is noted") {
+  const ddp::test::TemporaryFolder folder;
+  const std::string path = folder / "log";
+  Losses losses;
+  LogFile log(open_file(path), path, losses);
+  {
+    const FileSizeLimit limit(4);
+    log.write("abcdef");
+    log.write("gh");
+  }
+  log.write("ij");
+  log.finish();
+  CHECK(ddp::test::read_file(path) == "abcdij");
+  CHECK_THAT(losses.summary(), Contains(": 4 bytes of " + path));
+}
+
+TEST_CASE("of many losses a few are named") {
+  Losses losses;
+  for (const char* place : {"e", "d", "c", "b", "a"}) {
+    losses.add(place, 2, ENOSPC);
+  }
+  losses.add("a", 0, ENOSPC);
+  CHECK(losses.summary() ==
+        "output was lost, so this is no success: 2 bytes of a, 2 bytes of b, 2 "
+        "bytes of c and of 2 other files");
+  Losses unknown;
+  unknown.add("x", 0, EDQUOT);
+  CHECK_THAT(unknown.summary(), Contains(": the end of x"));
 }
 
 TEST_CASE("a congested console stops the reading, not the loop") {
   EventLoop loop;
   test::bound(loop);
   Pipe out = make_pipe();
-  Console console(out.write.get(), loop);
+  Losses losses;
+  Console console(out.write.get(), loop, losses);
   WorkerOutput output(loop);
   Pipe worker = make_pipe();
   const auto& stream =

@@ -1,0 +1,36 @@
+#include "launcher/output/losses.h"
+
+#include <system_error>
+#include <utility>
+
+namespace launcher {
+
+void Losses::add(const std::string& place, size_t bytes, int error) {
+  bytes_[place] += bytes;
+  if (const Teller tell = std::exchange(tell_, nullptr)) {
+    tell(place + " cannot be written (" +
+         std::generic_category().message(error) +
+         "); the job goes on, but output is lost until it can");
+  }
+}
+
+std::string Losses::summary() const {
+  constexpr size_t kMostNamed = 3;
+  if (empty()) {
+    return "";
+  }
+  std::string text = "output was lost, so this is no success:";
+  size_t named = 0;
+  for (const auto& [place, bytes] : bytes_) {
+    if (named == kMostNamed) {
+      return text + " and of " + std::to_string(bytes_.size() - named) +
+             " other files";
+    }
+    text += (named++ > 0 ? ", " : " ") +
+            (bytes > 0 ? std::to_string(bytes) + " bytes" : "the end") +
+            " of " + place;
+  }
+  return text;
+}
+
+}  // namespace launcher
