@@ -7,9 +7,12 @@
 #include "launcher/error.h"
 #include "launcher/overloaded.h"
 #include "launcher/process/signal_names.h"
+#include "launcher/shortened.h"
 
 namespace launcher {
 namespace {
+
+constexpr size_t kMostMessageBytes = 4000;
 
 std::string elapsed(std::chrono::milliseconds time) {
   char text[32];
@@ -63,7 +66,8 @@ std::string cause_text(const AttemptResult& result, const WorkerExit& cause) {
   }
   text += "\n" + hint_for(cause) + hint_about_gpus(result);
   if (!cause.message.empty()) {
-    text += "  its error file:\n" + indented(cause.message);
+    text += "  its error file:\n" +
+            indented(shortened(cause.message, kMostMessageBytes));
   }
   if (cause.last_lines.empty()) {
     return text + "  it wrote nothing to stderr\n";
@@ -75,9 +79,8 @@ std::string cause_text(const AttemptResult& result, const WorkerExit& cause) {
   return text;
 }
 
-std::string other_text(const WorkerExit& exit) {
-  std::string text = "    rank " + std::to_string(exit.rank) + " (pid " +
-                     std::to_string(exit.pid) + "): " + exit.status.text();
+std::string ending_of(const WorkerExit& exit) {
+  std::string text = exit.status.text();
   if (exit.asked_by != 0) {
     text += ", stopped by ddprun";
     if (exit.status.signal != exit.asked_by) {
@@ -86,15 +89,75 @@ std::string other_text(const WorkerExit& exit) {
   } else if (!exit.status.is_success()) {
     text += ", after the first failure";
   }
-  return text + "\n";
+  return text;
+}
+
+/// "0-3, 5".
+std::string ranges(std::vector<int> ranks) {
+  std::sort(ranks.begin(), ranks.end());
+  std::string text;
+  for (size_t first = 0; first < ranks.size();) {
+    size_t last = first;
+    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) {
+      ++last;
+    }
+    text += (text.empty() ? "" : ", ") + std::to_string(ranks[first]);
+    if (last > first) {
+      text += "-" + std::to_string(ranks[last]);
+    }
+    first = last + 1;
+  }
+  return text;
+}
+
+/// Workers that ended alike.
+struct Alike {
+  std::string ending;
+  std::vector<const WorkerExit*> exits;
+
+  std::string text() const {
+    constexpr size_t kMostSingle = 3;
+    if (exits.size() > kMostSingle) {
+      std::vector<int> ranks;
+      for (const WorkerExit* exit : exits) {
+        ranks.push_back(exit->rank);
+      }
+      return "    ranks " + ranges(std::move(ranks)) + ": " + ending + "\n";
+    }
+    std::string text;
+    for (const WorkerExit* exit : exits) {
+      text += "    rank " + std::to_string(exit->rank) + " (pid " +
+              std::to_string(exit->pid) + "): " + ending + "\n";
+    }
+    return text;
+  }
+};
+
+std::vector<Alike> grouped(const std::vector<WorkerExit>& exits,
+                           const WorkerExit* cause) {
+  std::vector<Alike> groups;
+  for (const WorkerExit& exit : exits) {
+    if (&exit == cause) {
+      continue;
+    }
+    const std::string ending = ending_of(exit);
+    const auto group = std::find_if(
+        groups.begin(), groups.end(), [&ending](const Alike& known) {
+          return known.ending == ending;
+        });
+    if (group == groups.end()) {
+      groups.push_back({ending, {&exit}});
+    } else {
+      group->exits.push_back(&exit);
+    }
+  }
+  return groups;
 }
 
 std::string others_text(const AttemptResult& result, const WorkerExit* cause) {
   std::string text;
-  for (const WorkerExit& exit : result.workers.exits) {
-    if (&exit != cause) {
-      text += other_text(exit);
-    }
+  for (const Alike& group : grouped(result.workers.exits, cause)) {
+    text += group.text();
   }
   for (const Survivor& survivor : result.workers.survivors) {
     text += "    rank " + std::to_string(survivor.rank) + " (pid " +

@@ -8,9 +8,6 @@
 namespace launcher {
 namespace {
 
-constexpr size_t kKeptLines = 20;
-constexpr size_t kKeptLineBytes = 500;
-
 LineSplitter::Returns returns_for(const Console* console) {
   return console != nullptr && console->is_terminal()
              ? LineSplitter::Returns::end_lines
@@ -53,13 +50,9 @@ void WorkerStream::take_line(std::string_view line, LineEnd end) {
   if (targets_.console != nullptr) {
     targets_.console->write_line(targets_.prefix, line, end);
   }
-  if (end == LineEnd::carriage_return) {
-    return;
+  if (end != LineEnd::carriage_return) {
+    last_lines_.add(line);
   }
-  if (last_lines_.size() == kKeptLines) {
-    last_lines_.pop_front();
-  }
-  last_lines_.emplace_back(line.substr(0, kKeptLineBytes));
 }
 
 void WorkerStream::finish() {
@@ -72,10 +65,6 @@ void WorkerStream::finish() {
     targets_.file->finish();
     targets_.file.reset();
   }
-}
-
-std::vector<std::string> WorkerStream::last_lines() const {
-  return {last_lines_.begin(), last_lines_.end()};
 }
 
 }  // namespace launcher

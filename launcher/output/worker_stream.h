@@ -1,12 +1,12 @@
 #pragma once
 
-#include <deque>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "launcher/fd.h"
 #include "launcher/output/console.h"
+#include "launcher/output/last_lines.h"
 #include "launcher/output/line_splitter.h"
 #include "launcher/output/log_file.h"
 
@@ -39,7 +39,7 @@ class WorkerStream {
   void finish();
 
   /// The last lines that came, for a report.
-  std::vector<std::string> last_lines() const;
+  std::vector<std::string> last_lines() const { return last_lines_.get(); }
 
  private:
   bool read_piece();
@@ -48,7 +48,7 @@ class WorkerStream {
   Fd pipe_;
   StreamTargets targets_;
   LineSplitter splitter_;
-  std::deque<std::string> last_lines_;
+  LastLines last_lines_;
 };
 
 }  // namespace launcher

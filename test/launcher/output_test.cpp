@@ -7,10 +7,12 @@
 #include <random>
 
 #include "launcher/output/console.h"
+#include "launcher/output/last_lines.h"
 #include "launcher/output/line_splitter.h"
 #include "launcher/output/log_file.h"
 #include "launcher/output/losses.h"
 #include "launcher/output/worker_output.h"
+#include "launcher/shortened.h"
 #include "test/launcher/bound_loop.h"
 #include "test/support/catch.h"
 #include "test/support/temporary_folder.h"
@@ -295,4 +297,52 @@ TEST_CASE("a congested console stops the reading, not the loop") {
   text += read_all(out.read);
   CHECK(payload() == written - written / 1001);
   CHECK(stream.last_lines().size() == 20);
+}
+
+TEST_CASE("a shortened text has its beginning and its end, in whole letters") {
+  CHECK(shortened("", 0).empty());
+  CHECK(shortened("abcdef", 6) == "abcdef");
+  CHECK(shortened("abcdefghi", 6) == "abcd [... 3 bytes ...] hi");
+  // Each letter takes two bytes.
+  std::string text;
+  for (int letter = 0; letter < 20; ++letter) {
+    text += "\u00e4";
+  }
+  for (size_t most = 0; most < text.size(); ++most) {
+    const std::string cut = shortened(text, most);
+    CAPTURE(most, cut);
+    CHECK(std::count(cut.begin(), cut.end(), '\xc3') ==
+          std::count(cut.begin(), cut.end(), '\xa4'));
+  }
+  // What is no UTF-8 is cut, too.
+  CHECK(shortened(std::string(100, '\x80'), 6).size() < 30);
+}
+
+TEST_CASE("the last lines: the message of an exception, not its backtrace") {
+  LastLines last;
+  last.add("  what():  Expected a batch, but got none");
+  last.add(
+      "Exception raised from load at data.cpp:7 (most recent call first):");
+  for (int frame = 0; frame < 40; ++frame) {
+    last.add("frame #" + std::to_string(frame) + ": main + 0x1f (0x7f in ./t)");
+    last.add("[rank0]: frame #" + std::to_string(frame) +
+             ": f() (0x7f in ./t)");
+  }
+  last.add("frame by frame");
+  last.add("frame #x: of a film");
+  CHECK(last.get() ==
+        std::vector<std::string>{
+            "  what():  Expected a batch, but got none",
+            "Exception raised from load at data.cpp:7 (most recent call "
+            "first):",
+            "frame by frame",
+            "frame #x: of a film"});
+  for (int line = 0; line < 50; ++line) {
+    last.add(std::to_string(line));
+  }
+  REQUIRE(last.get().size() == 20);
+  CHECK(last.get().front() == "30");
+  last.add("begin" + std::string(5000, 'x') + "end");
+  CHECK(last.get().back().size() < 900);
+  CHECK_THAT(last.get().back(), Contains("beginx") && Contains("xend"));
 }

@@ -104,6 +104,31 @@ TEST_CASE("workers without a GPU of their own are mentioned") {
   CHECK_THAT(make_report(result).text, !Contains("GPU"));
 }
 
+TEST_CASE("a long error file is shortened") {
+  auto result =
+      result_of({exit_of(0, {.code = 1})}, failure_of(exit_of(0, {.code = 1})));
+  result.workers.exits[0].message = "begin " + std::string(9000, 'x') + " end";
+  const std::string text = make_report(result).text;
+  CHECK(text.size() < 5000);
+  CHECK_THAT(
+      text,
+      Contains("| begin x") && Contains("bytes ...] x") && Contains("x end\n"));
+}
+
+TEST_CASE("many workers that end alike are one line") {
+  std::vector<WorkerExit> exits{exit_of(4, {.code = 3})};
+  for (const int rank : {6, 0, 2, 1, 3}) {
+    exits.push_back(exit_of(rank, {.signal = SIGTERM}, SIGTERM));
+  }
+  exits.push_back(exit_of(5, {.code = 9}));
+  const Cause cause = failure_of(exits.front());
+  CHECK_THAT(make_report(result_of(exits, cause)).text,
+             Contains("  the other workers:\n"
+                      "    ranks 0-3, 6: SIGTERM, stopped by ddprun\n"
+                      "    rank 5 (pid 1005): exit code 9, after the first "
+                      "failure\n"));
+}
+
 TEST_CASE("a SIGKILL from elsewhere has a hint") {
   const auto report =
       make_report(result_of({exit_of(0, {.signal = SIGKILL})},

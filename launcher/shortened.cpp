@@ -1,0 +1,38 @@
+#include "launcher/shortened.h"
+
+namespace launcher {
+namespace {
+
+bool continues_character(char c) {
+  return (static_cast<unsigned char>(c) & 0xc0) == 0x80;
+}
+
+/// The last beginning of a character at or before `at`. Bytes that are no UTF-8
+/// are cut anywhere.
+size_t character_at(std::string_view text, size_t at) {
+  constexpr size_t kMostContinuations = 3;
+  if (at >= text.size()) {
+    return text.size();
+  }
+  for (size_t back = 0; back <= kMostContinuations && back <= at; ++back) {
+    if (!continues_character(text[at - back])) {
+      return at - back;
+    }
+  }
+  return at;
+}
+
+}  // namespace
+
+std::string shortened(std::string_view text, size_t most) {
+  if (text.size() <= most) {
+    return std::string(text);
+  }
+  const size_t begin = character_at(text, most - most / 3);
+  const size_t end = character_at(text, text.size() - most / 3);
+  return std::string(text.substr(0, begin)) + " [... " +
+         std::to_string(end - begin) + " bytes ...] " +
+         std::string(text.substr(end));
+}
+
+}  // namespace launcher
