@@ -28,6 +28,21 @@ std::unique_ptr<Rendezvous> make_rendezvous(const LaunchOptions& options,
                                 std::move(handler));
 }
 
+/// The same, once the endpoint's name is known to have an address.
+std::unique_ptr<Rendezvous> make_rendezvous(
+    const LaunchOptions& options,
+    EventLoop& loop,
+    const Rendezvous::Handler& handler) {
+  auto rendezvous = make_rendezvous(options, handler);
+  const std::string host = options.master.host;
+  return is_address(host) ? std::move(rendezvous)
+                          : make_resolving_rendezvous(
+                                loop,
+                                [host] { return resolve_error(host); },
+                                std::move(rendezvous),
+                                handler);
+}
+
 std::vector<int> signals_for(const Job& job) {
   std::vector<int> signals = job.options.signals;
   signals.insert(signals.end(), {SIGUSR1, SIGUSR2});
@@ -46,9 +61,10 @@ int supervise(const Job& job,
   losses.tell_by([&log](const std::string& line) { log.warn(line); });
   JobEvents events(loop);
   const auto post = [&events](const auto& event) { events.post(event); };
-  const auto rendezvous = make_rendezvous(
-      job.options,
-      [&](const RendezvousAnswer& answer) { std::visit(post, answer); });
+  const auto rendezvous =
+      make_rendezvous(job.options, loop, [&](const RendezvousAnswer& answer) {
+        std::visit(post, answer);
+      });
   ProcessRunner workers({.loop = loop,
                          .consoles = consoles,
                          .cgroup = cgroup,
@@ -85,8 +101,6 @@ int supervise(const Job& job,
 }  // namespace
 
 int launch(const Job& job) {
-  // It may take its time, and there is nothing yet that a signal could harm.
-  require_resolvable(job.options.master.host);
   SignalScope signals(signals_for(job));
   const RunDirectory directory(job);
   const JobCgroup cgroup;

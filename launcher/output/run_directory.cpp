@@ -140,7 +140,9 @@ RunDirectory::RunDirectory(const Job& job,
       is_kept_(keeps_files(job)) {}
 
 RunDirectory::~RunDirectory() {
-  if (!is_kept_ && !path_.empty()) {
+  if (is_kept_) {
+    ::rmdir(path_.c_str());  // where no worker was started it is empty
+  } else if (!path_.empty()) {
     std::error_code ignored;
     fs::remove_all(path_, ignored);
   }

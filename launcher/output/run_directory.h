@@ -19,8 +19,9 @@ namespace launcher {
 /// the worker that ddprun itself is, or where Python's programs put such files:
 /// the first of $TMPDIR, /tmp and /var/tmp that can be written to, else
 /// /dev/shm. It is removed by the destructor, unless --redirects or --tee ask
-/// for files to be kept there. Where none can be written to and no file is
-/// asked for, there is no folder: workers then have no error file.
+/// for files to be kept there; an empty folder always is. Where none can be
+/// written to and no file is asked for, there is no folder: workers then have
+/// no error file.
 class RunDirectory {
  public:
   /// @param places to try after the environment's own

@@ -22,16 +22,22 @@ int resolve(const std::string& host, int flags) {
 
 }  // namespace
 
-void require_resolvable(const std::string& host) {
-  // An address needs no name service, which may be slow.
-  if (resolve(host, AI_NUMERICHOST) == 0) {
-    return;
-  }
-  if (const int error = resolve(host, 0); error != 0) {
-    throw LaunchError(kExitFailure,
-                      "host name " + host + " cannot be resolved (" +
+bool is_address(const std::string& host) {
+  return resolve(host, AI_NUMERICHOST) == 0;
+}
+
+std::string resolve_error(const std::string& host) {
+  const int error = is_address(host) ? 0 : resolve(host, 0);
+  return error == 0 ? ""
+                    : "host name " + host + " cannot be resolved (" +
                           ::gai_strerror(error) +
-                          "); check --master-addr, or give an IP address");
+                          "); check --master-addr, or give an IP address";
+}
+
+void require_resolvable(const std::string& host) {
+  const std::string error = resolve_error(host);
+  if (!error.empty()) {
+    throw LaunchError(kExitFailure, error);
   }
 }
 

@@ -10,6 +10,8 @@
 
 namespace launcher {
 
+class EventLoop;
+
 /// What this host brings to the job.
 struct HostOffer {
   int worker_count = 1;
@@ -85,5 +87,16 @@ std::unique_ptr<Rendezvous> make_static_rendezvous(const Endpoint& master,
                                                    int host_rank,
                                                    int host_count,
                                                    Rendezvous::Handler handler);
+
+/// Checks the endpoint before it asks `next` for the first world, in a process
+/// of its own: a name service that does not answer holds up no signal.
+///
+/// @param find_error runs in that process; what it returns, unless it is empty,
+///   is why there can be no world
+std::unique_ptr<Rendezvous> make_resolving_rendezvous(
+    EventLoop& loop,
+    std::function<std::string()> find_error,
+    std::unique_ptr<Rendezvous> next,
+    Rendezvous::Handler handler);
 
 }  // namespace launcher

@@ -272,3 +272,22 @@ TEST_CASE("an error file that is a FIFO holds up nothing") {
   CHECK(result.code() == 7);
   CHECK_THAT(result.err, Contains("stderr:\n    | why\n"));
 }
+
+TEST_CASE("a signal ends a job whose name service does not answer") {
+#ifdef __SANITIZE_ADDRESS__
+  WARN("skipped: AddressSanitizer wants to be loaded first");
+#else
+  const int number = GENERATE(SIGTERM, SIGINT);
+  Ddprun job({"--master-addr=host0.invalid", "true"},
+             {{"LD_PRELOAD", resource("slow_system.so")}},
+             "",
+             Bound(5s));
+  job.await_err("looking up\n");
+  job.signal(number);
+  const auto result = job.finish();
+  CHECK(result.status.code == 128 + number);
+  CHECK_THAT(result.err, Contains("ddprun: stopped by SIG"));
+  CHECK(!result.left_something);
+  CHECK(!job.left_files());
+#endif
+}

@@ -1,6 +1,7 @@
 #include "launcher/host.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <csignal>
 
@@ -128,6 +129,8 @@ TEST_CASE("the files of a --log-dir are for whom umask says") {
   const ddp::test::TemporaryFolder folder;
   Job job = job_with_temporary_folder(folder.path());
   job.options.log_dir = folder / "new/logs";
+  const std::string empty = RunDirectory(job).path();
+  CHECK(::access(empty.c_str(), F_OK) != 0);  // removed again
   const RunDirectory run(job);
   CHECK(run.is_kept());
   CHECK(rights_of(folder / "new") == (0777 & ~mask));

@@ -2,9 +2,12 @@
 
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
+#include "launcher/process/background_call.h"
 #include "launcher/rendezvous/host_name.h"
 #include "launcher/rendezvous/port.h"
+#include "test/launcher/bound_loop.h"
 #include "test/support/catch.h"
 
 using Catch::Contains;
@@ -154,4 +157,87 @@ TEST_CASE("host names that do not resolve are an error now") {
                     Contains("host name no-such-host.invalid cannot be "
                              "resolved") &&
                         Contains("--master-addr"));
+}
+
+TEST_CASE("a name is looked up once, and only then hosts meet") {
+  EventLoop loop;
+  test::bound(loop);
+  Answers answers;
+  const auto rendezvous = make_resolving_rendezvous(
+      loop,
+      [] { return std::string(); },
+      make_local_rendezvous("127.0.0.1", answers.handler()),
+      answers.handler());
+  rendezvous->join({.worker_count = 3});
+  CHECK(answers.all.empty());
+  while (answers.all.empty()) {
+    loop.run_once();
+  }
+  CHECK(answers.take<WorldFormed>().world.world_size == 3);
+  rendezvous->report(HostFailed{0, {.code = 1}});
+  rendezvous->join({.worker_count = 3});
+  CHECK(answers.take<WorldFormed>().world.restarts == 1);
+}
+
+TEST_CASE("a name that has no address is why there is no world") {
+  EventLoop loop;
+  test::bound(loop);
+  Answers answers;
+  const std::string why = GENERATE("no such host", std::string(200'000, 'x'));
+  const auto rendezvous = make_resolving_rendezvous(
+      loop,
+      [why] { return why; },
+      make_local_rendezvous("127.0.0.1", answers.handler()),
+      answers.handler());
+  rendezvous->join({});
+  while (answers.all.empty()) {
+    loop.run_once();
+  }
+  CHECK(answers.take<RendezvousLost>().text == why);
+}
+
+TEST_CASE("a name service that does not answer can be left at once") {
+  EventLoop loop;
+  test::bound(loop);
+  Answers answers;
+  const auto rendezvous = make_resolving_rendezvous(
+      loop,
+      []() -> std::string {
+        for (;;) {
+          ::pause();
+        }
+      },
+      make_local_rendezvous("127.0.0.1", answers.handler()),
+      answers.handler());
+  rendezvous->join({});
+  SECTION("by leaving") {
+    rendezvous->leave();
+  }
+  SECTION("by the end of all") {}
+  CHECK(answers.all.empty());
+}
+
+TEST_CASE("a lookup that somebody kills is none") {
+  EventLoop loop;
+  test::bound(loop);
+  bool has_come = false;
+  BackgroundCall call(
+      loop,
+      []() -> std::string { ::_exit(7); },
+      [&](const std::optional<std::string>& result) {
+        CHECK(!result);
+        has_come = true;
+      });
+  while (!has_come) {
+    loop.run_once();
+  }
+}
+
+TEST_CASE("addresses need no name service") {
+  for (const char* host : {"127.0.0.1", "::1", "10.0.0.7", "fe80::1"}) {
+    CHECK(is_address(host));
+    CHECK(resolve_error(host).empty());
+  }
+  CHECK(!is_address("localhost"));
+  CHECK(!is_address("no-such-host.invalid"));
 }

@@ -1,0 +1,89 @@
+#include "launcher/process/background_call.h"
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
+#include <string_view>
+#include <utility>
+
+namespace launcher {
+namespace {
+
+[[noreturn]] void call_and_exit(const std::function<std::string()>& call,
+                                const Fd& result,
+                                pid_t parent) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != parent) {
+    ::_exit(1);  // ddprun died before the line above
+  }
+  const std::string text = call();
+  for (std::string_view rest = text; !rest.empty();) {
+    const ssize_t written = ::write(result.get(), rest.data(), rest.size());
+    if (written < 0) {
+      ::_exit(1);
+    }
+    rest.remove_prefix(static_cast<size_t>(written));
+  }
+  ::_exit(0);
+}
+
+}  // namespace
+
+BackgroundCall::BackgroundCall(EventLoop& loop,
+                               const std::function<std::string()>& call,
+                               Handler handler)
+    : loop_(loop), handler_(std::move(handler)) {
+  Pipe pipe = make_pipe();
+  check(::fcntl(pipe.read.get(), F_SETFL, O_NONBLOCK), "fcntl");
+  const pid_t parent = ::getpid();
+  // A fork whose end sends no signal.
+  pid_ = static_cast<pid_t>(
+      check(static_cast<int>(::syscall(SYS_clone, 0UL, 0UL, 0UL, 0UL, 0UL)),
+            "cannot start a process"));
+  if (pid_ == 0) {
+    call_and_exit(call, pipe.write, parent);
+  }
+  result_ = std::move(pipe.read);
+  watch_ = loop_.watch(result_.get(), EPOLLIN, [this] { read(); });
+}
+
+BackgroundCall::~BackgroundCall() {
+  loop_.unwatch(watch_);
+  if (pid_ != 0) {
+    ::kill(pid_, SIGKILL);
+    reap();
+  }
+}
+
+bool BackgroundCall::reap() {
+  int status = 0;
+  const pid_t pid = std::exchange(pid_, 0);
+  return retry_interrupted([&] { return ::waitpid(pid, &status, __WCLONE); }) ==
+             pid &&
+         WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+void BackgroundCall::read() {
+  std::array<char, 4096> piece;
+  const ssize_t size = retry_interrupted(
+      [&] { return ::read(result_.get(), piece.data(), piece.size()); });
+  if (size > 0) {
+    text_.append(piece.data(), static_cast<size_t>(size));
+    return;
+  }
+  if (size < 0 && errno == EAGAIN) {
+    return;
+  }
+  loop_.unwatch(std::exchange(watch_, 0));
+  const std::optional<std::string> result =
+      reap() ? std::optional(std::move(text_)) : std::nullopt;
+  const Handler handler = std::move(handler_);  // it may destroy this object
+  handler(result);
+}
+
+}  // namespace launcher
