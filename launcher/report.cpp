@@ -4,6 +4,7 @@
 #include <csignal>
 #include <cstdio>
 
+#include "ddp/detail/rank_text.h"
 #include "launcher/error.h"
 #include "launcher/overloaded.h"
 #include "launcher/process/signal_names.h"
@@ -92,24 +93,6 @@ std::string ending_of(const WorkerExit& exit) {
   return text;
 }
 
-/// "0-3, 5".
-std::string ranges(std::vector<int> ranks) {
-  std::sort(ranks.begin(), ranks.end());
-  std::string text;
-  for (size_t first = 0; first < ranks.size();) {
-    size_t last = first;
-    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) {
-      ++last;
-    }
-    text += (text.empty() ? "" : ", ") + std::to_string(ranks[first]);
-    if (last > first) {
-      text += "-" + std::to_string(ranks[last]);
-    }
-    first = last + 1;
-  }
-  return text;
-}
-
 /// Workers that ended alike.
 struct Alike {
   std::string ending;
@@ -122,7 +105,8 @@ struct Alike {
       for (const WorkerExit* exit : exits) {
         ranks.push_back(exit->rank);
       }
-      return "    ranks " + ranges(std::move(ranks)) + ": " + ending + "\n";
+      return "    " + ddp::detail::rank_list(std::move(ranks)) + ": " + ending +
+             "\n";
     }
     std::string text;
     for (const WorkerExit* exit : exits) {
