@@ -154,8 +154,8 @@ void Process::signal_group(int number) const {
                               static_cast<id_t>(pid_),
                               &info,
                               WEXITED | WNOHANG | WNOWAIT) == 0;
-  if (is_ours) {
-    ::kill(-pid_, number);
+  if (is_ours && ::kill(-pid_, number) != 0 && !is_reaped_) {
+    ::kill(pid_, number);  // it has not come to its setsid() yet
   }
 }
 

@@ -8,6 +8,7 @@
 #include "launcher/error.h"
 #include "launcher/process/descendants.h"
 #include "launcher/process/error_file.h"
+#include "launcher/process/exec_failure.h"
 
 namespace launcher {
 
@@ -19,17 +20,16 @@ void ProcessRunner::start(const LaunchPlan& plan) {
   is_active_ = true;
   started_ = std::chrono::steady_clock::now();
   output_.emplace(context_.loop);
+  path_ = plan.path;
   try {
     start_all(plan);
   } catch (const LaunchError& error) {
-    abandon_start();
-    context_.post(StartFailed{error.exit_code(), error.what()});
+    abandon_start({error.exit_code(), error.what()});
   } catch (const std::system_error& error) {
-    abandon_start();
-    context_.post(StartFailed{kExitFailure,
-                              "the workers cannot be started (" +
-                                  std::string(error.what()) +
-                                  "); check ulimit -a, or start fewer"});
+    abandon_start({kExitFailure,
+                   "the workers cannot be started (" +
+                       std::string(error.what()) +
+                       "); check ulimit -a, or start fewer"});
   }
 }
 
@@ -47,18 +47,38 @@ void ProcessRunner::start_all(const LaunchPlan& plan) {
     worker.exit_watch = context_.loop.watch(
         worker.process.pidfd(), EPOLLIN, [this, &worker] { on_exit(worker); });
   }
-  errors.write.reset();
-  require_all_executed(plan.path, errors.read);
+  // It may take its time: the file of a program can lie on a server that does
+  // not answer.
+  exec_errors_ = std::move(errors.read);
+  exec_watch_ = context_.loop.watch(
+      exec_errors_.get(), EPOLLIN, [this] { on_exec_result(); });
 }
 
-void ProcessRunner::abandon_start() {
+void ProcessRunner::on_exec_result() {
+  const auto failure = read_exec_failure(exec_errors_);
+  if (!failure) {
+    end_start();
+    return;
+  }
+  const LaunchError error = exec_failure(path_, failure->error);
+  abandon_start({error.exit_code(), error.what()});
+}
+
+void ProcessRunner::end_start() {
+  context_.loop.unwatch(std::exchange(exec_watch_, 0));
+  exec_errors_.reset();
+  for (const WorkerExited& exit : std::exchange(early_exits_, {})) {
+    context_.post(exit);
+  }
+}
+
+void ProcessRunner::abandon_start(const StartFailed& failure) {
   for (Worker& worker : workers_) {
-    // Before its setsid() a child is in no group of its own.
-    ::kill(worker.process.pid(), SIGKILL);
     worker.process.signal_group(SIGKILL);
     worker.process.reap();
   }
   forget();
+  context_.post(failure);
 }
 
 void ProcessRunner::on_exit(Worker& worker) {
@@ -76,10 +96,18 @@ void ProcessRunner::on_exit(Worker& worker) {
   exit.after = std::chrono::duration_cast<std::chrono::milliseconds>(
       std::chrono::steady_clock::now() - started_);
   exits_.push_back(exit);
-  context_.post(WorkerExited{exit.local_rank, *status});
+  const WorkerExited event{exit.local_rank, *status};
+  if (exec_watch_ != 0) {
+    early_exits_.push_back(event);
+  } else {
+    context_.post(event);
+  }
 }
 
 void ProcessRunner::signal_all(int number, Purpose purpose) {
+  if (purpose == Purpose::end) {
+    end_start();  // from now on it is no matter who has come how far
+  }
   for (Worker& worker : workers_) {
     const bool lives =
         !worker.process.is_reaped() && !worker.process.peek().has_value();
@@ -161,6 +189,9 @@ WorkersResult ProcessRunner::finish() {
 }
 
 void ProcessRunner::forget() {
+  context_.loop.unwatch(std::exchange(exec_watch_, 0));
+  exec_errors_.reset();
+  early_exits_.clear();
   for (Worker& worker : workers_) {
     context_.loop.unwatch(worker.exit_watch);
     worker.process.signal_group(SIGKILL);

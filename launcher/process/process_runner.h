@@ -41,7 +41,9 @@ class ProcessRunner : public WorkerRunner {
 
  private:
   void start_all(const LaunchPlan& plan);
-  void abandon_start();
+  void on_exec_result();
+  void abandon_start(const StartFailed& failure);
+  void end_start();
   void on_exit(Worker& worker);
   void post_what_is_left();
   void forget();
@@ -54,6 +56,12 @@ class ProcessRunner : public WorkerRunner {
   std::optional<WorkerOutput> output_;
   std::list<Worker> workers_;
   std::vector<WorkerExit> exits_;
+  // Until every worker has executed its program: the pipe that tells, and the
+  // ends of those that were faster.
+  std::string path_;
+  Fd exec_errors_;
+  EventLoop::Token exec_watch_ = 0;
+  std::vector<WorkerExited> early_exits_;
 };
 
 }  // namespace launcher

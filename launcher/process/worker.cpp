@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include "launcher/output/run_directory.h"
-#include "launcher/process/exec_failure.h"
 
 namespace launcher {
 namespace {
@@ -61,14 +60,11 @@ Worker start_worker(const std::string& path,
   return {spec, std::move(process), &errors};
 }
 
-// The pipe ends when nobody is left who could report.
-void require_all_executed(const std::string& path, const Fd& errors) {
+std::optional<ExecFailure> read_exec_failure(const Fd& errors) {
   ExecFailure failure{};
   const ssize_t size = retry_interrupted(
       [&] { return ::read(errors.get(), &failure, sizeof(failure)); });
-  if (size == sizeof(failure)) {
-    throw exec_failure(path, failure.error);
-  }
+  return size == sizeof(failure) ? std::optional(failure) : std::nullopt;
 }
 
 }  // namespace launcher

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "launcher/event_loop.h"
@@ -39,10 +40,10 @@ Worker start_worker(const std::string& path,
                     const WorkerSpec& spec,
                     const WorkerContext& context);
 
-/// Waits until every worker has executed its program or given up.
+/// What the error pipe says: the first failure, or nothing when its end has
+/// come, since every worker has executed its program.
 ///
-/// @param errors read end of the error pipe, whose other ends are the workers'
-/// @throws LaunchError when one could not execute it
-void require_all_executed(const std::string& path, const Fd& errors);
+/// @param errors read end, whose other ends are the workers'
+std::optional<ExecFailure> read_exec_failure(const Fd& errors);
 
 }  // namespace launcher

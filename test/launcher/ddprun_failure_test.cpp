@@ -291,3 +291,20 @@ TEST_CASE("a signal ends a job whose name service does not answer") {
   CHECK(!job.left_files());
 #endif
 }
+
+TEST_CASE("a signal ends a job whose program's file does not answer") {
+#ifdef __SANITIZE_ADDRESS__
+  WARN("skipped: AddressSanitizer wants to be loaded first");
+#else
+  Ddprun job({"--nproc-per-node=2", "true"},
+             {{"LD_PRELOAD", resource("slow_system.so")}},
+             "",
+             Bound(5s));
+  job.await_err("executing\n", 2);
+  job.signal(SIGTERM);
+  const auto result = job.finish();
+  CHECK(result.code() == 128 + SIGTERM);
+  CHECK_THAT(result.err, Contains("rank 1 (pid "));
+  CHECK(!result.left_something);
+#endif
+}
