@@ -22,14 +22,32 @@ size_t character_at(std::string_view text, size_t at) {
   return at;
 }
 
+constexpr size_t kShortWord = 40;
+
+/// Where the word that `at` is in begins.
+size_t word_before(std::string_view text, size_t at) {
+  const size_t space = text.rfind(' ', at);
+  return space != std::string_view::npos && at - space < kShortWord
+             ? space
+             : character_at(text, at);
+}
+
+/// Where the next word begins.
+size_t word_after(std::string_view text, size_t at) {
+  const size_t space = text.find(' ', at);
+  return space != std::string_view::npos && space - at < kShortWord
+             ? space + 1
+             : character_at(text, at);
+}
+
 }  // namespace
 
 std::string shortened(std::string_view text, size_t most) {
   if (text.size() <= most) {
     return std::string(text);
   }
-  const size_t begin = character_at(text, most - most / 3);
-  const size_t end = character_at(text, text.size() - most / 3);
+  const size_t begin = word_before(text, most - most / 3);
+  const size_t end = word_after(text, text.size() - most / 3);
   return std::string(text.substr(0, begin)) + " [... " +
          std::to_string(end - begin) + " bytes ...] " +
          std::string(text.substr(end));

@@ -30,7 +30,9 @@ bool is_frame(std::string_view line) {
 }  // namespace
 
 void LastLines::add(std::string_view line) {
-  if (is_frame(line)) {
+  // An empty line ends a backtrace.
+  is_in_backtrace_ = is_frame(line) || (is_in_backtrace_ && line.empty());
+  if (is_in_backtrace_) {
     return;
   }
   if (lines_.size() == kKeptLines) {

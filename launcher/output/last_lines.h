@@ -18,6 +18,7 @@ class LastLines {
 
  private:
   std::deque<std::string> lines_;
+  bool is_in_backtrace_ = false;
 };
 
 }  // namespace launcher

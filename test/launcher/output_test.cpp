@@ -303,6 +303,8 @@ TEST_CASE("a shortened text has its beginning and its end, in whole letters") {
   CHECK(shortened("", 0).empty());
   CHECK(shortened("abcdef", 6) == "abcdef");
   CHECK(shortened("abcdefghi", 6) == "abcd [... 3 bytes ...] hi");
+  CHECK(shortened("one two three four five six seven eight", 30) ==
+        "one two three four [... 16 bytes ...] eight");
   // Each letter takes two bytes.
   std::string text;
   for (int letter = 0; letter < 20; ++letter) {
@@ -328,7 +330,9 @@ TEST_CASE("the last lines: the message of an exception, not its backtrace") {
     last.add("[rank0]: frame #" + std::to_string(frame) +
              ": f() (0x7f in ./t)");
   }
+  last.add("");
   last.add("frame by frame");
+  last.add("");
   last.add("frame #x: of a film");
   CHECK(last.get() ==
         std::vector<std::string>{
@@ -336,6 +340,7 @@ TEST_CASE("the last lines: the message of an exception, not its backtrace") {
             "Exception raised from load at data.cpp:7 (most recent call "
             "first):",
             "frame by frame",
+            "",
             "frame #x: of a film"});
   for (int line = 0; line < 50; ++line) {
     last.add(std::to_string(line));
