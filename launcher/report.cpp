@@ -40,8 +40,7 @@ std::string hint_about_gpus(const AttemptResult& result) {
   return "  " + std::to_string(result.worker_count) + " workers saw " +
          std::to_string(result.gpu_count) +
          (result.gpu_count == 1 ? " GPU" : " GPUs") +
-         ": not each had one of its own (--nproc-per-node=gpu starts so "
-         "many)\n";
+         ", so not each had its own; --nproc-per-node=gpu starts one a GPU\n";
 }
 
 std::string indented(const std::string& text) {

@@ -14,6 +14,18 @@
 namespace launcher {
 namespace {
 
+/// False when the other end is closed.
+bool write_all(const Fd& result, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = ::write(result.get(), text.data(), text.size());
+    if (written < 0) {
+      return false;
+    }
+    text.remove_prefix(static_cast<size_t>(written));
+  }
+  return true;
+}
+
 [[noreturn]] void call_and_exit(const std::function<std::string()>& call,
                                 const Fd& result,
                                 pid_t parent) {
@@ -21,15 +33,12 @@ namespace {
   if (::getppid() != parent) {
     ::_exit(1);  // ddprun died before the line above
   }
-  const std::string text = call();
-  for (std::string_view rest = text; !rest.empty();) {
-    const ssize_t written = ::write(result.get(), rest.data(), rest.size());
-    if (written < 0) {
-      ::_exit(1);
-    }
-    rest.remove_prefix(static_cast<size_t>(written));
+  // Nothing of what the parent would clean up may be unwound here.
+  try {
+    ::_exit(write_all(result, call()) ? 0 : 1);
+  } catch (...) {
+    ::_exit(1);
   }
-  ::_exit(0);
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ namespace launcher {
 /// @endcode
 class BackgroundCall {
  public:
-  /// Gets what the call returned; nothing when the child was killed.
+  /// Gets what the call returned; nothing when it threw or was killed.
   using Handler = std::function<void(const std::optional<std::string>& result)>;
 
   /// @param call runs in the child: what it changes is lost

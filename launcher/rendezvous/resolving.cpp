@@ -1,4 +1,5 @@
 #include <optional>
+#include <system_error>
 #include <utility>
 
 #include "launcher/process/background_call.h"
@@ -23,12 +24,16 @@ class ResolvingRendezvous : public Rendezvous {
       next_->join(offer);
       return;
     }
-    lookup_.emplace(loop_,
-                    find_error_,
-                    [this, offer](const std::optional<std::string>& error) {
-                      lookup_.reset();
-                      take(error.value_or(""), offer);
-                    });
+    try {
+      lookup_.emplace(loop_,
+                      find_error_,
+                      [this, offer](const std::optional<std::string>& error) {
+                        lookup_.reset();
+                        take(error.value_or(""), offer);
+                      });
+    } catch (const std::system_error& error) {
+      handler_(RendezvousLost{std::string(error.what()) + "; check ulimit -a"});
+    }
   }
   void report(const HostOutcome& outcome) override { next_->report(outcome); }
   void leave() override {

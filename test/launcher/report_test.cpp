@@ -99,7 +99,7 @@ TEST_CASE("workers without a GPU of their own are mentioned") {
     CHECK_THAT(make_report(result).text, !Contains("GPU"));
   }
   result.gpu_count = 1;
-  CHECK_THAT(make_report(result).text, Contains("  4 workers saw 1 GPU: "));
+  CHECK_THAT(make_report(result).text, Contains("  4 workers saw 1 GPU, so "));
   result.cause = SignalReceived{SIGTERM};
   CHECK_THAT(make_report(result).text, !Contains("GPU"));
 }
