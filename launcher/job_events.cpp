@@ -28,7 +28,8 @@ void JobEvents::post(const Event& event) {
   events_.push_back(event);
 }
 
-void JobEvents::watch(SignalScope& signals, std::function<void()> on_child) {
+void JobEvents::watch(const SignalScope& signals,
+                      std::function<void()> on_child) {
   signal_watch_ = loop_.watch(
       signals.fd(), EPOLLIN, [this, &signals, on_child = std::move(on_child)] {
         bool has_child_ended = false;

@@ -21,7 +21,7 @@ class JobEvents : public EventSource {
   void post(const Event& event);
 
   /// Makes events of signals. SIGCHLD is none: `on_child` is called for it.
-  void watch(SignalScope& signals, std::function<void()> on_child);
+  void watch(const SignalScope& signals, std::function<void()> on_child);
 
   Event next() override;
   void arm(Timer timer, std::chrono::milliseconds delay) override;

@@ -10,6 +10,7 @@
 #include "launcher/output/run_directory.h"
 #include "launcher/process/descendants.h"
 #include "launcher/process/guardian.h"
+#include "launcher/process/own_settings.h"
 #include "launcher/process/process_runner.h"
 #include "launcher/rendezvous/host_name.h"
 #include "launcher/supervisor.h"
@@ -44,16 +45,25 @@ std::unique_ptr<Rendezvous> make_rendezvous(
 }
 
 std::vector<int> signals_for(const Job& job) {
-  std::vector<int> signals = job.options.signals;
-  signals.insert(signals.end(), {SIGUSR1, SIGUSR2});
+  std::vector<int> signals = signals_of_programs();
+  signals.insert(
+      signals.end(), job.options.signals.begin(), job.options.signals.end());
   return signals;
 }
 
+/// What the job holds as long as it runs.
+struct JobResources {
+  SignalScope signals;
+  OwnSettings settings;
+  RunDirectory directory;
+  JobCgroup cgroup;
+
+  explicit JobResources(const Job& job)
+      : signals(signals_for(job)), directory(job) {}
+};
+
 /// The loop with all that hangs on it.
-int supervise(const Job& job,
-              SignalScope& signals,
-              const RunDirectory& directory,
-              const JobCgroup& cgroup) {
+int supervise(const Job& job, const JobResources& resources) {
   EventLoop loop;
   Losses losses;
   Consoles consoles(loop, losses);
@@ -67,10 +77,11 @@ int supervise(const Job& job,
       });
   ProcessRunner workers({.loop = loop,
                          .consoles = consoles,
-                         .cgroup = cgroup,
+                         .cgroup = resources.cgroup,
                          .environment = job.environment,
+                         .settings = resources.settings,
                          .post = post});
-  events.watch(signals, [&workers] { workers.on_child_ended(); });
+  events.watch(resources.signals, [&workers] { workers.on_child_ended(); });
   const auto on_drained = [&events] { events.post(OutputDrained{}); };
   ConsoleStatus status({.loop = loop,
                         .consoles = consoles,
@@ -80,6 +91,7 @@ int supervise(const Job& job,
   for (const std::string& warning : job.warnings) {
     status.warn(warning);
   }
+  const RunDirectory& directory = resources.directory;
   if (directory.is_kept() && job.options.log_dir.empty()) {
     status.warn("logs are in " + directory.path());
   }
@@ -101,16 +113,15 @@ int supervise(const Job& job,
 }  // namespace
 
 int launch(const Job& job) {
-  SignalScope signals(signals_for(job));
-  const RunDirectory directory(job);
-  const JobCgroup cgroup;
+  const JobResources resources(job);
+  const RunDirectory& directory = resources.directory;
   const Guardian guardian(
       {.mark = std::string(ddp::env::kErrorFile) + "=" +
                (directory.path().empty() ? "none" : directory.path()) + "/",
-       .cgroup = cgroup.path(),
+       .cgroup = resources.cgroup.path(),
        .directory = directory.is_kept() ? "" : directory.path()});
   become_subreaper();
-  return supervise(job, signals, directory, cgroup);
+  return supervise(job, resources);
 }
 
 std::string dry_run(const Job& job) {

@@ -77,9 +77,7 @@ struct Prepared {
     ::_exit(127);  // ddprun died before the line above
   }
   ::setsid();
-  struct sigaction action {};
-  action.sa_handler = SIG_DFL;
-  ::sigaction(SIGPIPE, &action, nullptr);  // SignalScope ignores it
+  spec.settings->restore();
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -107,15 +105,15 @@ pid_t start(const ProcessSpec& spec) {
   return check(pid, "cannot start a process");
 }
 
-/// A child that cannot be watched must not run on.
+/// None where a sandbox forbids it.
 Fd open_pidfd(pid_t pid) {
   Fd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
-  if (!pidfd) {
+  if (!pidfd && (errno == EMFILE || errno == ENFILE)) {
     const int error = errno;
     ::kill(pid, SIGKILL);
     retry_interrupted([&] { return ::waitpid(pid, nullptr, 0); });
     errno = error;
-    check(-1, "pidfd_open (needs Linux 5.3)");
+    check(-1, "pidfd_open");
   }
   return pidfd;
 }

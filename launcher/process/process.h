@@ -9,6 +9,7 @@
 #include "launcher/environment.h"
 #include "launcher/fd.h"
 #include "launcher/process/exit_status.h"
+#include "launcher/process/own_settings.h"
 
 namespace launcher {
 
@@ -17,6 +18,7 @@ struct ProcessSpec {
   std::string path;
   std::vector<std::string> argv;
   Environment environment;
+  const OwnSettings* settings = nullptr;  ///< that it does not inherit
   int stdin_fd = -1;
   int stdout_fd = -1;
   int stderr_fd = -1;
@@ -37,14 +39,16 @@ class Process {
   /// long as ddprun: the kernel ties the child's life to the thread.
   ///
   /// Signals are as a shell would give them: none blocked, default handlers,
-  /// but what ddprun's caller ignored is still ignored.
+  /// but what ddprun's caller ignored is still ignored. Limits are the
+  /// caller's.
   ///
   /// @throws std::system_error when no process can be made; a program that
   ///   cannot be executed shows on error_fd
   explicit Process(const ProcessSpec& spec);
 
   pid_t pid() const { return pid_; }
-  /// Readable when the process has ended.
+  /// Readable when the process has ended; -1 where a sandbox or an old kernel
+  /// does not give it, and only SIGCHLD and peek() tell.
   int pidfd() const { return pidfd_.get(); }
 
   /// How the process ended; nothing while it lives. Its pid stays reserved.

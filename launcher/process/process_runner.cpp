@@ -36,6 +36,7 @@ void ProcessRunner::start(const LaunchPlan& plan) {
 void ProcessRunner::start_all(const LaunchPlan& plan) {
   Pipe errors = make_pipe();
   const WorkerContext shared{.environment = context_.environment,
+                             .settings = context_.settings,
                              .consoles = context_.consoles,
                              .output = *output_,
                              .cgroup_fd = context_.cgroup.fd(),
@@ -43,9 +44,14 @@ void ProcessRunner::start_all(const LaunchPlan& plan) {
   for (const WorkerSpec& spec : plan.workers) {
     workers_.push_back(start_worker(plan.path, spec, shared));
     Worker& worker = workers_.back();
-    // At once: the order of the ends is that in which the kernel sees them.
-    worker.exit_watch = context_.loop.watch(
-        worker.process.pidfd(), EPOLLIN, [this, &worker] { on_exit(worker); });
+    // At once: the order of the ends is that in which the kernel sees them
+    // (where there are no pidfds, those that end together come by rank).
+    if (worker.process.pidfd() >= 0) {
+      worker.exit_watch =
+          context_.loop.watch(worker.process.pidfd(), EPOLLIN, [this, &worker] {
+            on_exit(worker);
+          });
+    }
   }
   // It may take its time: the file of a program can lie on a server that does
   // not answer.
@@ -83,7 +89,7 @@ void ProcessRunner::abandon_start(const StartFailed& failure) {
 
 void ProcessRunner::on_exit(Worker& worker) {
   const auto status = worker.process.peek();
-  if (!status) {
+  if (!status || std::exchange(worker.has_exited, true)) {
     return;
   }
   context_.loop.unwatch(std::exchange(worker.exit_watch, 0));
@@ -136,6 +142,11 @@ void ProcessRunner::release(int local_rank) {
 }
 
 void ProcessRunner::on_child_ended() {
+  for (Worker& worker : workers_) {
+    if (worker.process.pidfd() < 0 && !worker.has_exited) {
+      on_exit(worker);
+    }
+  }
   reap_orphans([this](pid_t pid) { return has_unreleased(pid); });
   post_what_is_left();
 }

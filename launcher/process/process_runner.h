@@ -19,6 +19,7 @@ class ProcessRunner : public WorkerRunner {
     Consoles& consoles;
     const JobCgroup& cgroup;
     const Environment& environment;  ///< that the workers inherit
+    const OwnSettings& settings;     ///< that they do not inherit
     std::function<void(const Event&)> post;
   };
 

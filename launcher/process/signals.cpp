@@ -23,25 +23,30 @@ SignalScope::SignalScope(const std::vector<int>& signals) {
     }
   }
   check(::sigprocmask(SIG_BLOCK, &mask, &old_mask_), "sigprocmask");
-  // A reader that is gone is an error of write, not an end of ddprun.
-  struct sigaction ignore {};
-  ignore.sa_handler = SIG_IGN;
-  check(::sigaction(SIGPIPE, &ignore, &old_pipe_), "sigaction");
   fd_.reset(
       check(::signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK), "signalfd"));
 }
 
 SignalScope::~SignalScope() {
-  ::sigaction(SIGPIPE, &old_pipe_, nullptr);
   ::sigprocmask(SIG_SETMASK, &old_mask_, nullptr);
 }
 
-void SignalScope::read(const std::function<void(int number)>& handle) {
+void SignalScope::read(const std::function<void(int number)>& handle) const {
   signalfd_siginfo info{};
   while (::read(fd_.get(), &info, sizeof(info)) ==
          static_cast<ssize_t>(sizeof(info))) {
     handle(static_cast<int>(info.ssi_signo));
   }
+}
+
+std::vector<int> signals_of_programs() {
+  // Not SIGPROF and SIGVTALRM, the timers of whoever profiles ddprun itself.
+  std::vector<int> signals{
+      SIGUSR1, SIGUSR2, SIGALRM, SIGXCPU, SIGIO, SIGPWR, SIGSTKFLT};
+  for (int number = SIGRTMIN; number <= SIGRTMAX; ++number) {
+    signals.push_back(number);
+  }
+  return signals;
 }
 
 }  // namespace launcher

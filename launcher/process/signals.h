@@ -25,12 +25,15 @@ class SignalScope {
   int fd() const { return fd_.get(); }
 
   /// Calls `handle` with each signal that is there.
-  void read(const std::function<void(int number)>& handle);
+  void read(const std::function<void(int number)>& handle) const;
 
  private:
   sigset_t old_mask_{};
-  struct sigaction old_pipe_ {};
   Fd fd_;
 };
+
+/// Signals that end a program but ask for nothing that ddprun knows: SIGUSR1,
+/// SIGALRM, SIGXCPU, real-time signals... They are for the workers.
+std::vector<int> signals_of_programs();
 
 }  // namespace launcher

@@ -18,11 +18,13 @@ struct Worker {
   const WorkerStream* errors;       ///< its stderr
   int asked_by = 0;                 ///< signal that asked it to end, or 0
   EventLoop::Token exit_watch = 0;  ///< of its pidfd
+  bool has_exited = false;          ///< and WorkerExited has been posted
 };
 
 /// What the workers of an attempt share.
 struct WorkerContext {
   const Environment& environment;  ///< that they inherit
+  const OwnSettings& settings;     ///< that they do not inherit
   Consoles& consoles;
   WorkerOutput& output;
   int cgroup_fd;  ///< -1: none

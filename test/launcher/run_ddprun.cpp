@@ -80,7 +80,8 @@ std::vector<std::string> Result::lines_of(const std::string& prefix) const {
 Ddprun::Ddprun(const Arguments& arguments,
                const std::map<std::string, std::string>& variables,
                const std::string& input,
-               Bound bound)
+               Bound bound,
+               const std::function<void()>& in_child)
     : bound_(bound), deadline_(std::chrono::steady_clock::now() + bound.time) {
   Pipe in = make_input(input);
   Pipe out = make_pipe();
@@ -92,6 +93,9 @@ Ddprun::Ddprun(const Arguments& arguments,
     ::dup2(out.write.get(), 1);
     ::dup2(err.write.get(), 2);
     ::fcntl(life.write.get(), F_SETFD, 0);  // inherited by the whole job
+    if (in_child) {
+      in_child();
+    }
     exec_ddprun(arguments, variables, temporary_.path());
   }
   process_.reset(check(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)),
@@ -164,6 +168,22 @@ void Ddprun::signal(int number) const {
   ::kill(pid_, number);
 }
 
+// There is no event for it: looks again each millisecond.
+void Ddprun::await_state(pid_t pid, char state) const {
+  const std::string path = "/proc/" + std::to_string(pid) + "/stat";
+  for (;;) {
+    const std::string stat = ddp::test::read_file(path);
+    const size_t at = stat.rfind(')');
+    if (at != std::string::npos && stat.substr(at + 2, 1)[0] == state) {
+      return;
+    }
+    if (std::chrono::steady_clock::now() > deadline_) {
+      wait_for({}, "state " + std::string(1, state) + ", but has: " + stat);
+    }
+    ::poll(nullptr, 0, 1);
+  }
+}
+
 Result Ddprun::finish() {
   close_input();
   bool open = true;
@@ -195,7 +215,7 @@ Result Ddprun::finish() {
 }
 
 bool Ddprun::left_files() const {
-  // The guardian of a ddprun that was killed still removes them.
+  // The one of ddprun's processes that is left still removes them.
   const Fd changes(::inotify_init1(IN_CLOEXEC));
   check(
       ::inotify_add_watch(changes.get(), temporary_.path().c_str(), IN_DELETE),
@@ -215,8 +235,9 @@ bool Ddprun::left_files() const {
 Result run_ddprun(const Ddprun::Arguments& arguments,
                   const std::map<std::string, std::string>& variables,
                   const std::string& input,
-                  Bound bound) {
-  return Ddprun(arguments, variables, input, bound).finish();
+                  Bound bound,
+                  const std::function<void()>& in_child) {
+  return Ddprun(arguments, variables, input, bound, in_child).finish();
 }
 
 }  // namespace launcher::test

@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <functional>
 #include <map>
 #include <source_location>
 #include <span>
@@ -55,10 +56,13 @@ class Ddprun {
  public:
   using Arguments = std::vector<std::string>;
 
+  /// @param in_child what the test's child does before it becomes ddprun; see
+  ///   child_setup.h
   explicit Ddprun(const Arguments& arguments,
                   const std::map<std::string, std::string>& variables = {},
                   const std::string& input = "",
-                  Bound bound = {});
+                  Bound bound = {},
+                  const std::function<void()>& in_child = {});
   ~Ddprun();
   Ddprun(const Ddprun&) = delete;
   Ddprun& operator=(const Ddprun&) = delete;
@@ -73,6 +77,11 @@ class Ddprun {
   int number_after(const std::string& text) const;
 
   void signal(int number) const;
+
+  /// Waits until a process of the job is in a state of /proc/PID/stat: 'T' when
+  /// it is stopped.
+  void await_state(pid_t pid, char state) const;
+
   /// stdin of the first worker ends; finish() does it too.
   void close_input() { in_.reset(); }
   void close_out() { out_.fd.reset(); }
@@ -110,6 +119,7 @@ class Ddprun {
 Result run_ddprun(const Ddprun::Arguments& arguments,
                   const std::map<std::string, std::string>& variables = {},
                   const std::string& input = "",
-                  Bound bound = {});
+                  Bound bound = {},
+                  const std::function<void()>& in_child = {});
 
 }  // namespace launcher::test

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <sys/resource.h>
+
+#include <array>
+#include <csignal>
+
+namespace launcher {
+
+/// What ddprun has otherwise than its caller left it, while this lives. Every
+/// worker gets the caller's back.
+///
+/// - SIGCHLD has its default action: where it is ignored, the kernel forgets a
+///   child before anybody has asked how it ended.
+/// - SIGPIPE and SIGXFSZ are ignored: a reader that is gone and a file that is
+///   too large are errors of write().
+/// - As many files may be open as the hard limit allows: each worker takes five
+///   of them, and many systems give 1,024.
+class OwnSettings {
+ public:
+  OwnSettings();
+  ~OwnSettings() { restore(); }
+  OwnSettings(const OwnSettings&) = delete;
+  OwnSettings& operator=(const OwnSettings&) = delete;
+
+  /// The caller's again. Async-signal-safe, for a child before its exec.
+  void restore() const;
+
+ private:
+  struct Action {
+    int number;
+    struct sigaction callers;
+  };
+
+  std::array<Action, 3> actions_{};
+  rlimit callers_files_{};
+};
+
+}  // namespace launcher
