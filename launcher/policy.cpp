@@ -91,14 +91,11 @@ Actions Policy::on_running(const Event& event) {
             return on_exit_while_running(exit);
           },
           [this](const SignalReceived& signal) {
-            return stop_signals_.take(signal.number)
-                       ? leave() + stop(signal, signal.number)
-                       : Actions{PassOn{signal.number}};
+            return on_signal_while_running(signal);
           },
           [this](const StartFailed& failed) {
             alive_ = 0;
-            cause_ = failed;
-            return kill();
+            return kill(failed);
           },
           [this](const WorldBroken& broken) { return stop(broken, SIGTERM); },
           [this](const RendezvousLost& lost) { return stop(lost, SIGTERM); },
@@ -114,37 +111,46 @@ Actions Policy::on_exit_while_running(const WorkerExited& exit) {
     return Actions{TellOutcome{HostFailed{rank, exit.status}}} +
            stop(exit, SIGTERM);
   }
-  return alive_ == 0 ? kill() : Actions{EndGroup{exit.local_rank}};
+  // What finished workers left may run while others do; then it has its grace.
+  return alive_ == 0 ? stop({}, SIGTERM) : Actions{};
+}
+
+Actions Policy::on_signal_while_running(const SignalReceived& signal) {
+  if (!stop_signals_.take(signal.number)) {
+    // A process that leads its session does not stop for SIGTSTP.
+    return {PassOn{signal.number == SIGTSTP ? SIGSTOP : signal.number}};
+  }
+  return leave() + (stop_signals_.are_impatient()
+                        ? kill(signal)
+                        : stop(signal, signal.number));
 }
 
 Actions Policy::on_stopping(const Event& event) {
   return std::visit(
-      Overloaded{[this](const SignalReceived& signal) {
-                   return on_signal_while_stopping(signal);
-                 },
-                 [this](const TimerFired& fired) {
-                   return fired.timer == Timer::grace ? kill() : Actions{};
-                 },
-                 // A worker's group may still have something to save.
-                 [](const ChildrenRemain&) {
-                   return Actions{Sweep{Sweep::What::strays}};
-                 },
-                 [this](const AllAreGone&) {
-                   return Actions{DisarmTimer{Timer::grace}} + end_attempt();
-                 },
-                 [&](const auto&) { return on_while_ending(event); }},
+      Overloaded{
+          [this](const SignalReceived& signal) {
+            return on_signal_while_stopping(signal);
+          },
+          [this](const TimerFired& fired) {
+            return fired.timer == Timer::grace ? kill(cause_) : Actions{};
+          },
+          [](const ChildrenRemain&) { return Actions{Sweep{Sweep::How::ask}}; },
+          [this](const AllAreGone&) {
+            return Actions{DisarmTimer{Timer::grace}} + end_attempt();
+          },
+          [&](const auto&) { return on_while_ending(event); }},
       event);
 }
 
 Actions Policy::on_signal_while_stopping(const SignalReceived& signal) {
   if (!stop_signals_.take(signal.number)) {
-    return {PassOn{signal.number}};
+    return pass_on_while_ending(signal.number);
   }
   if (std::holds_alternative<WorldBroken>(cause_)) {
     cause_ = signal;
   }
   return leave() + (stop_signals_.are_impatient()
-                        ? Actions{DisarmTimer{Timer::grace}} + kill()
+                        ? Actions{DisarmTimer{Timer::grace}} + kill(cause_)
                         : Actions{StopWorkers{signal.number}});
 }
 
@@ -154,14 +160,14 @@ Actions Policy::on_killing(const Event& event) {
           [this](const SignalReceived& signal) {
             return stop_signals_.take(signal.number)
                        ? leave()
-                       : Actions{PassOn{signal.number}};
+                       : pass_on_while_ending(signal.number);
           },
           // What even SIGKILL does not end is reported, and not started again.
           [this](const TimerFired& fired) {
             return fired.timer == Timer::kill ? end_job(cause_) : Actions{};
           },
           [](const ChildrenRemain&) {
-            return Actions{Sweep{Sweep::What::everything}};
+            return Actions{Sweep{Sweep::How::kill}};
           },
           [this](const AllAreGone&) {
             return Actions{DisarmTimer{Timer::kill}} + end_attempt();
@@ -206,8 +212,14 @@ Actions Policy::stop(const Cause& cause, int number) {
   return {StopWorkers{number}, ArmTimer{Timer::grace, options_.grace_period}};
 }
 
-Actions Policy::kill() {
+Actions Policy::pass_on_while_ending(int number) {
+  // Who is to end is not stopped on the way.
+  return number == SIGTSTP ? Actions{} : Actions{PassOn{number}};
+}
+
+Actions Policy::kill(const Cause& cause) {
   phase_ = Phase::killing;
+  cause_ = cause;
   return {
       KillAll{},
       ArmTimer{Timer::kill, std::max(options_.grace_period, kLeastTimeToDie)}};

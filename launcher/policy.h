@@ -19,19 +19,19 @@ struct TellOutcome {  ///< to the other hosts
 struct StartWorkers {
   World world;
 };
-struct EndGroup {  ///< a worker is done: kill what it left in its group
-  int local_rank;
-};
 struct PassOn {  ///< a signal, to all workers and their groups
   int number;
 };
-struct StopWorkers {  ///< signal them all: they are to end
+struct StopWorkers {  ///< signal them and their groups: they are to end
   int number;
 };
 struct KillAll {};  ///< SIGKILL to everything
-struct Sweep {      ///< SIGKILL to children that are no workers
-  enum class What { strays, everything };
-  What what;  ///< strays: that are in no worker's process group
+struct Sweep {      ///< end children that are no workers
+  enum class How {
+    ask,  ///< SIGTERM, once to each that is in no worker's process group
+    kill  ///< SIGKILL to all
+  };
+  How how;
 };
 struct ArmTimer {
   Timer timer;
@@ -49,7 +49,6 @@ using Action = std::variant<Join,
                             Leave,
                             TellOutcome,
                             StartWorkers,
-                            EndGroup,
                             PassOn,
                             StopWorkers,
                             KillAll,
@@ -66,15 +65,15 @@ using Actions = std::vector<Action>;
 /// - joining: WorldFormed -> StartWorkers, running. A stop signal,
 ///   RendezvousLost or JobClosed -> the end.
 ///
-/// - running: a worker succeeds -> EndGroup, the last one kill. A worker fails
+/// - running: the last worker succeeds -> stop what they left. A worker fails
 ///   -> TellOutcome, stop. A stop signal -> Leave, stop with it. WorldBroken,
 ///   RendezvousLost or JobClosed -> stop. StartFailed -> kill.
 ///
 /// - stopping: a stop signal -> Leave, StopWorkers with it. The second from the
-///   keyboard, or the grace timer -> kill. ChildrenRemain -> Sweep of strays.
+///   keyboard, or the grace timer -> kill. ChildrenRemain -> Sweep: ask.
 ///   AllAreGone -> end of the attempt.
 ///
-/// - killing: a stop signal -> Leave. ChildrenRemain -> Sweep of everything.
+/// - killing: a stop signal -> Leave. ChildrenRemain -> Sweep: kill.
 ///   AllAreGone -> end of the attempt. The kill timer -> the end.
 ///
 /// - waiting: JobClosed, RendezvousLost or a stop signal -> the end.
@@ -89,8 +88,10 @@ using Actions = std::vector<Action>;
 /// success of all workers -> TellOutcome, waiting; else the end.
 ///
 /// After Leave, RendezvousLost and JobClosed there is no other attempt. Signals
-/// that are no stop signals (SIGUSR1, SIGUSR2) are passed on while there are
-/// workers.
+/// that are no stop signals (SIGUSR1, SIGALRM) are passed on while there are
+/// workers. SIGTSTP, from Ctrl-Z, stops workers that run, and SIGCONT continues
+/// them. SIGKILL, of whose coming the guardian's end tells, is a stop signal
+/// that allows no grace.
 class Policy {
  public:
   enum class Phase {
@@ -133,10 +134,12 @@ class Policy {
   /// What stopping and killing share.
   Actions on_while_ending(const Event& event);
   Actions on_exit_while_running(const WorkerExited& exit);
+  Actions on_signal_while_running(const SignalReceived& signal);
   Actions on_signal_while_stopping(const SignalReceived& signal);
 
   Actions stop(const Cause& cause, int number);
-  Actions kill();
+  Actions kill(const Cause& cause);
+  static Actions pass_on_while_ending(int number);
   Actions end_attempt();
   Actions join_again();
   Actions end_job(const Cause& cause);

@@ -10,10 +10,12 @@ StopSignals::StopSignals(std::vector<int> numbers)
     : numbers_(std::move(numbers)) {}
 
 bool StopSignals::take(int number) {
-  if (std::find(numbers_.begin(), numbers_.end(), number) == numbers_.end()) {
+  if (std::find(numbers_.begin(), numbers_.end(), number) == numbers_.end() &&
+      number != SIGKILL) {
     return false;
   }
   ++count_;
+  has_killed_ = has_killed_ || number == SIGKILL;
   keyboard_count_ += number == SIGINT || number == SIGQUIT ? 1 : 0;
   return true;
 }

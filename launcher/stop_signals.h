@@ -4,7 +4,8 @@
 
 namespace launcher {
 
-/// The signals that ask ddprun to end, and how often one has.
+/// The signals that ask ddprun to end, and how often one has. SIGKILL is one:
+/// it came to the guardian.
 class StopSignals {
  public:
   explicit StopSignals(std::vector<int> numbers);
@@ -14,14 +15,15 @@ class StopSignals {
 
   bool have_come() const { return count_ > 0; }
 
-  /// Two came from the keyboard: whoever sits there wants no grace. A terminal
-  /// that closes sends several others by itself.
-  bool are_impatient() const { return keyboard_count_ > 1; }
+  /// Two came from the keyboard, or SIGKILL: whoever sits there wants no grace.
+  /// A terminal that closes sends several others by itself.
+  bool are_impatient() const { return keyboard_count_ > 1 || has_killed_; }
 
  private:
   std::vector<int> numbers_;
   int count_ = 0;
   int keyboard_count_ = 0;
+  bool has_killed_ = false;
 };
 
 }  // namespace launcher

@@ -78,9 +78,14 @@ void Supervisor::narrate(const Event& event, Policy::Phase before) {
     seams_.status.warn(signal_name(signal->number) + " came" +
                        (alive > 0 ? ": passing it on to the workers" : ""));
   }
-  if (before != Phase::killing && policy_.phase() == Phase::killing &&
-      alive > 0) {
-    seams_.status.warn("ending " + count + " workers with SIGKILL");
+  if (before != Phase::killing && policy_.phase() == Phase::killing) {
+    if (alive > 0) {
+      seams_.status.warn("ending " + count + " workers with SIGKILL");
+    } else if (std::holds_alternative<TimerFired>(event)) {
+      seams_.status.warn("ending with SIGKILL what the workers left running: " +
+                         seconds(job_.options.grace_period) +
+                         " after SIGTERM it is still there");
+    }
   }
 }
 
@@ -111,10 +116,6 @@ void Supervisor::perform(const StartWorkers& action) {
       make_plan(job_, {world_, attempt_directory(directory_, world_)}));
 }
 
-void Supervisor::perform(const EndGroup& action) {
-  seams_.workers.end_group(action.local_rank);
-}
-
 void Supervisor::perform(const PassOn& action) {
   seams_.workers.signal_all(action.number, WorkerRunner::Purpose::pass_on);
 }
@@ -128,7 +129,7 @@ void Supervisor::perform(const KillAll&) {
 }
 
 void Supervisor::perform(const Sweep& action) {
-  seams_.workers.sweep(action.what);
+  seams_.workers.sweep(action.how);
 }
 
 void Supervisor::perform(const ArmTimer& action) {

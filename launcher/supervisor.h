@@ -39,7 +39,6 @@ class Supervisor {
   void perform(const Leave& action);
   void perform(const TellOutcome& action);
   void perform(const StartWorkers& action);
-  void perform(const EndGroup& action);
   void perform(const PassOn& action);
   void perform(const StopWorkers& action);
   void perform(const KillAll& action);

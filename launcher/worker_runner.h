@@ -23,22 +23,20 @@ class WorkerRunner {
   virtual void start(const LaunchPlan& plan) = 0;
 
   enum class Purpose { pass_on, end };
-  /// Signals every worker and its process group. Whom ddprun asked to end is
-  /// noted for the report.
+  /// Signals every worker and its process group, or what is left of the group.
+  /// Whom ddprun asked to end is noted for the report, and continued if it was
+  /// stopped.
   virtual void signal_all(int number, Purpose purpose) = 0;
 
   /// SIGKILL to all, and to what hides from signal_all() where it can be found.
   virtual void kill_all() = 0;
 
-  /// SIGKILL to what a worker that has exited left in its group.
-  virtual void end_group(int local_rank) = 0;
-
   /// To be called when the WorkerExited of this worker has been handled; its
   /// process id may be in new use from now on.
   virtual void release(int local_rank) = 0;
 
-  /// SIGKILL to children that are no workers.
-  virtual void sweep(Sweep::What what) = 0;
+  /// Asks children that are no workers to end, or kills them.
+  virtual void sweep(Sweep::How how) = 0;
 
   /// Ends the attempt: passes on the rest of the output and forgets the
   /// workers. Empty when there was no attempt.

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <memory>
 #include <sstream>
@@ -76,6 +77,10 @@ void reap_orphans(const std::function<bool(pid_t)>& is_worker) {
     }
     ::waitid(P_PID, static_cast<id_t>(info.si_pid), &info, WEXITED | WNOHANG);
   }
+}
+
+void signal_child(pid_t child, int number) {
+  ::kill(::getpgid(child) == child ? -child : child, number);
 }
 
 }  // namespace launcher

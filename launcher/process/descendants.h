@@ -24,4 +24,7 @@ bool has_children();
 /// `is_worker` says so: its owner reaps it.
 void reap_orphans(const std::function<bool(pid_t)>& is_worker);
 
+/// SIGKILL (or another signal) to a child, with its group where it leads one.
+void signal_child(pid_t child, int number);
+
 }  // namespace launcher

@@ -121,6 +121,9 @@ void ProcessRunner::signal_all(int number, Purpose purpose) {
       worker.asked_by = number;
     }
     worker.process.signal_group(number);
+    if (purpose == Purpose::end) {
+      worker.process.signal_group(SIGCONT);  // who is stopped hears nothing
+    }
   }
 }
 
@@ -128,10 +131,6 @@ void ProcessRunner::kill_all() {
   signal_all(SIGKILL, Purpose::end);
   context_.cgroup.kill();
   post_what_is_left();
-}
-
-void ProcessRunner::end_group(int local_rank) {
-  worker_of(local_rank).process.signal_group(SIGKILL);
 }
 
 void ProcessRunner::release(int local_rank) {
@@ -162,16 +161,16 @@ void ProcessRunner::post_what_is_left() {
   context_.post(has_children() ? Event(ChildrenRemain{}) : Event(AllAreGone{}));
 }
 
-void ProcessRunner::sweep(Sweep::What what) {
+void ProcessRunner::sweep(Sweep::How how) {
   for (const pid_t child : own_children()) {
-    const pid_t group = ::getpgid(child);
-    const bool is_in_group = std::any_of(
-        workers_.begin(), workers_.end(), [group](const Worker& worker) {
-          return worker.process.pid() == group;
-        });
-    const bool is_spared = is_in_group && what == Sweep::What::strays;
-    if (!is_spared && !has_unreleased(child)) {
-      ::kill(group == child ? -child : child, SIGKILL);
+    if (has_unreleased(child)) {
+      continue;
+    }
+    if (how == Sweep::How::kill) {
+      signal_child(child, SIGKILL);
+    } else if (!is_in_workers_group(child) && asked_.insert(child).second) {
+      signal_child(child, SIGTERM);
+      signal_child(child, SIGCONT);
     }
   }
 }
@@ -209,6 +208,7 @@ void ProcessRunner::forget() {
   }
   workers_.clear();
   exits_.clear();
+  asked_.clear();
   output_.reset();
 }
 
@@ -216,6 +216,14 @@ Worker& ProcessRunner::worker_of(int local_rank) {
   return *std::find_if(
       workers_.begin(), workers_.end(), [local_rank](const Worker& worker) {
         return worker.spec.local_rank == local_rank;
+      });
+}
+
+bool ProcessRunner::is_in_workers_group(pid_t pid) const {
+  const pid_t group = ::getpgid(pid);
+  return std::any_of(
+      workers_.begin(), workers_.end(), [group](const Worker& worker) {
+        return worker.process.pid() == group;
       });
 }
 

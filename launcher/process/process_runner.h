@@ -4,6 +4,7 @@
 #include <functional>
 #include <list>
 #include <optional>
+#include <set>
 
 #include "launcher/process/job_cgroup.h"
 #include "launcher/process/worker.h"
@@ -32,9 +33,8 @@ class ProcessRunner : public WorkerRunner {
   void start(const LaunchPlan& plan) override;
   void signal_all(int number, Purpose purpose) override;
   void kill_all() override;
-  void end_group(int local_rank) override;
   void release(int local_rank) override;
-  void sweep(Sweep::What what) override;
+  void sweep(Sweep::How how) override;
   WorkersResult finish() override;
 
   /// To be called when SIGCHLD came.
@@ -50,6 +50,7 @@ class ProcessRunner : public WorkerRunner {
   void forget();
   Worker& worker_of(int local_rank);
   bool has_unreleased(pid_t pid) const;
+  bool is_in_workers_group(pid_t pid) const;
 
   Context context_;
   bool is_active_ = false;  // from start() to finish()
@@ -57,6 +58,7 @@ class ProcessRunner : public WorkerRunner {
   std::optional<WorkerOutput> output_;
   std::list<Worker> workers_;
   std::vector<WorkerExit> exits_;
+  std::set<pid_t> asked_;  // children that are no workers, to end
   // Until every worker has executed its program: the pipe that tells, and the
   // ends of those that were faster.
   std::string path_;

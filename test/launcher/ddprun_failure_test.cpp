@@ -154,6 +154,7 @@ TEST_CASE("a job in a job: all of both goes with the outer one") {
   Ddprun job({"--nproc-per-node=2",
               ddprun_path(),
               "--nproc-per-node=2",
+              "--grace-period=0.1",
               resource("spawn_grandchild"),
               "daemon",
               "wait"});
@@ -191,7 +192,7 @@ TEST_CASE("kill -9 of ddprun leaves nothing") {
   CHECK(!job.left_files());
 }
 
-TEST_CASE("what workers leave behind does not outlive the job nor hold it up") {
+TEST_CASE("what workers leave behind does not outlive the job") {
   const std::string what = GENERATE("group", "daemon");
   const std::string code = GENERATE("0", "6");
   const auto result = run_ddprun({"--nproc-per-node=3",
@@ -212,22 +213,6 @@ TEST_CASE("a dead child of a worker does not hold up the end") {
   const auto result =
       run_ddprun({"sh", "-c", "true & exec sleep 0.2"}, {}, "", Bound(5s));
   CHECK(result.code() == 0);
-  CHECK(!result.left_something);
-}
-
-TEST_CASE("a worker that forks and dies is restarted") {
-  const auto result =
-      run_ddprun({"--max-restarts=1",
-                  "sh",
-                  "-c",
-                  "if [ $TORCHELASTIC_RESTART_COUNT = 1 ]; then "
-                  "exit 0; fi; true & exec timeout 0.2 sleep 9"},
-                 {},
-                 "",
-                 Bound(5s));
-  CHECK(result.code() == 0);
-  CHECK_THAT(result.err, Contains("rank 0 failed first: exit code 124"));
-  CHECK_THAT(result.err, Contains("restart 1 of 1"));
   CHECK(!result.left_something);
 }
 

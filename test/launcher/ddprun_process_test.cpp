@@ -18,6 +18,35 @@ using ddp::test::TemporaryFolder;
 using Lines = std::vector<std::string>;
 using namespace std::chrono_literals;
 
+TEST_CASE("what a finished worker left runs on, and is asked at the end") {
+  const std::string where = GENERATE("group", "session");
+  Ddprun job({"--nproc-per-node=2",
+              "sh",
+              "-c",
+              "if [ $RANK = 0 ]; then read line; exit 0; fi; exec " +
+                  resource("leave_saver") + " " + where});
+  job.await_out("alone");
+  job.close_input();
+  const auto result = job.finish();
+  CHECK(result.code() == 0);
+  CHECK(result.err.empty());
+  CHECK(result.lines_of("[1] ") == Lines{"alone", "saved"});
+  CHECK(!result.left_something);
+}
+
+TEST_CASE("a worker that forks and dies is restarted, 50 times of 50") {
+  const auto result =
+      run_ddprun({"--max-restarts=50",
+                  "sh",
+                  "-c",
+                  "[ $TORCHELASTIC_RESTART_COUNT != 50 ] || exit 0; "
+                  "true & exec timeout 0.02 sleep 9"});
+  CHECK(result.code() == 0);
+  CHECK_THAT(result.err, Contains("rank 0 failed first: exit code 124"));
+  CHECK_THAT(result.err, Contains("restart 50 of 50"));
+  CHECK(!result.left_something);
+}
+
 TEST_CASE("256 workers with their logs at a limit of 1,024 open files") {
   rlimit limits{};
   ::getrlimit(RLIMIT_NOFILE, &limits);

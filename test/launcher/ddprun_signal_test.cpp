@@ -77,3 +77,13 @@ TEST_CASE("a signal that ends a program ends the workers, and so the job") {
   CHECK_THAT(result.err, Contains("failed first: killed by "));
   CHECK(!result.left_something);
 }
+
+TEST_CASE("a stopped worker hears that it is to end") {
+  Ddprun job({"sh", "-c", "echo pid $$; kill -STOP $$; exec sleep 1000"});
+  job.await_out("\n");
+  job.await_state(job.number_after("pid "), 'T');
+  job.signal(SIGTERM);
+  const auto result = job.finish();  // within less than the grace period
+  CHECK(result.code() == 128 + SIGTERM);
+  CHECK_THAT(result.err, !Contains("SIGKILL"));
+}

@@ -30,8 +30,9 @@ class FakeJob : public EventSource,
   struct Habits {
     bool dies_of_stop_signals = true;
     bool dies_of_kill = true;
-    int strays = 0;          ///< daemons that the workers have started
-    bool strays_die = true;  ///< when they get SIGKILL
+    int strays = 0;           ///< daemons that the workers have started
+    bool strays_obey = true;  ///< when they are asked to end
+    bool strays_die = true;   ///< when they get SIGKILL
     bool can_start = true;
   };
 
@@ -160,18 +161,16 @@ class FakeJob : public EventSource,
     }
     post_what_is_left();
   }
-  void end_group(int local_rank) override {
-    calls.push_back("end group " + std::to_string(local_rank));
-  }
   void release(int local_rank) override {
     if (unreleased_.erase(local_rank) != 1) {
       throw std::runtime_error("released twice");
     }
     post_what_is_left();
   }
-  void sweep(Sweep::What what) override {
-    calls.push_back(what == Sweep::What::strays ? "sweep strays" : "sweep all");
-    if (strays_ > 0 && habits.strays_die) {
+  void sweep(Sweep::How how) override {
+    const bool asks = how == Sweep::How::ask;
+    calls.push_back(asks ? "ask strays" : "kill strays");
+    if (strays_ > 0 && (asks ? habits.strays_obey : habits.strays_die)) {
       --strays_;  // each ends for itself
       post_what_is_left();
     }

@@ -49,17 +49,13 @@ std::string text_of(const Action& action) {
           [](const StartWorkers& start) {
             return "Start " + std::to_string(start.world.generation);
           },
-          [](const EndGroup& end) {
-            return "EndGroup " + std::to_string(end.local_rank);
-          },
           [](const PassOn& pass) { return "Pass " + signal_name(pass.number); },
           [](const StopWorkers& stop) {
             return "Stop " + signal_name(stop.number);
           },
           [](const KillAll&) -> std::string { return "Kill"; },
           [](const Sweep& sweep) -> std::string {
-            return sweep.what == Sweep::What::strays ? "Sweep strays"
-                                                     : "Sweep all";
+            return sweep.how == Sweep::How::ask ? "Sweep ask" : "Sweep kill";
           },
           [](const ArmTimer& arm) {
             return "Arm " + name_of(arm.timer) + " " +
@@ -154,12 +150,12 @@ const Row kTable[] = {
   {kBroken,                {"-",                                  "Stop SIGTERM, Arm grace 7000 -> stopping",          "-",                                              "-",                                             "Report broken, Join -> joining",           "-",       "-"}},
   {kLost,                  {"Report lost, Drain -> draining",     "Stop SIGTERM, Arm grace 7000 -> stopping",          "-",                                              "-",                                             "Report lost, Drain -> draining",           "-",       "-"}},
   {JobClosed{0},           {"Report closed, Drain -> draining",   "Stop SIGTERM, Arm grace 7000 -> stopping",          "-",                                              "-",                                             "Report closed, Drain -> draining",         "-",       "-"}},
-  {WorkerExited{1, {}},    {"-",                                  "EndGroup 1",                                        "-",                                              "-",                                             "-",                                        "-",       "-"}},
+  {WorkerExited{1, {}},    {"-",                                  "-",                                                 "-",                                              "-",                                             "-",                                        "-",       "-"}},
   {WorkerExited{1, {.code = 3}},
                            {"-",                                  "Tell rank 11, Stop SIGTERM, Arm grace 7000 -> stopping",
                                                                                                                        "-",                                              "-",                                             "-",                                        "-",       "-"}},
   {StartFailed{127, "x"},  {"-",                                  "Kill, Arm kill 7000 -> killing",                    "-",                                              "-",                                             "-",                                        "-",       "-"}},
-  {ChildrenRemain{},       {"-",                                  "-",                                                 "Sweep strays",                                   "Sweep all",                                     "-",                                        "-",       "-"}},
+  {ChildrenRemain{},       {"-",                                  "-",                                                 "Sweep ask",                                      "Sweep kill",                                    "-",                                        "-",       "-"}},
   {AllAreGone{},           {"-",                                  "-",                                                 "Disarm grace, Leave, Report failure, Drain -> draining",
                                                                                                                                                                          "Disarm kill, Leave, Report failure, Drain -> draining",
                                                                                                                                                                                                                           "-",                                        "-",       "-"}},
@@ -169,6 +165,15 @@ const Row kTable[] = {
                                                                                                                                                                                                                                                                       "-> done", "-"}},
   {SignalReceived{SIGUSR1},
                            {"-",                                  "Pass SIGUSR1",                                      "Pass SIGUSR1",                                   "Pass SIGUSR1",                                  "-",                                        "-",       "-"}},
+  {SignalReceived{SIGTSTP},
+                           {"-",                                  "Pass SIGSTOP",                                      "-",                                              "-",                                             "-",                                        "-",       "-"}},
+  {SignalReceived{SIGCONT},
+                           {"-",                                  "Pass SIGCONT",                                      "Pass SIGCONT",                                   "Pass SIGCONT",                                  "-",                                        "-",       "-"}},
+  {SignalReceived{SIGKILL},
+                           {"Leave, Report signal, Arm drain 1000, Drain -> draining",
+                                                                  "Leave, Kill, Arm kill 7000 -> killing",             "Leave, Disarm grace, Kill, Arm kill 7000 -> killing",
+                                                                                                                                                                         "Leave",                                         "Leave, Report signal, Arm drain 1000, Drain -> draining",
+                                                                                                                                                                                                                                                                      "-> done", "-"}},
   {TimerFired{Timer::grace},
                            {"-",                                  "-",                                                 "Kill, Arm kill 7000 -> killing",                 "-",                                             "-",                                        "-",       "-"}},
   {TimerFired{Timer::kill},
@@ -206,13 +211,22 @@ TEST_CASE("a job begins by joining") {
 TEST_CASE("success: the last worker's end is awaited to the last process") {
   Policy policy = policy_in(Phase::running);
   CHECK(policy.alive() == 3);
-  CHECK(step(policy, WorkerExited{1, kSuccess}) == "EndGroup 1");
-  CHECK(step(policy, WorkerExited{0, kSuccess}) == "EndGroup 0");
+  CHECK(step(policy, WorkerExited{1, kSuccess}) == "-");
+  CHECK(step(policy, WorkerExited{0, kSuccess}) == "-");
   CHECK(policy.alive() == 1);
   CHECK(step(policy, WorkerExited{2, kSuccess}) ==
-        "Kill, Arm kill 7000 -> killing");
-  CHECK(step(policy, ChildrenRemain{}) == "Sweep all");
-  CHECK(step(policy, AllAreGone{}) == "Disarm kill, Tell success -> waiting");
+        "Stop SIGTERM, Arm grace 7000 -> stopping");
+  CHECK(step(policy, ChildrenRemain{}) == "Sweep ask");
+  SECTION("which obeys") {
+    CHECK(step(policy, AllAreGone{}) ==
+          "Disarm grace, Tell success -> waiting");
+  }
+  SECTION("which is killed") {
+    CHECK(step(policy, TimerFired{Timer::grace}) ==
+          "Kill, Arm kill 7000 -> killing");
+    CHECK(step(policy, ChildrenRemain{}) == "Sweep kill");
+    CHECK(step(policy, AllAreGone{}) == "Disarm kill, Tell success -> waiting");
+  }
   CHECK(step(policy, JobClosed{0}) == "Report closed, Drain -> draining");
   CHECK(step(policy, OutputDrained{}) == "-> done");
 }

@@ -16,8 +16,7 @@ TEST_CASE("success: joined, started, tidied up, reported, written") {
   const int code =
       job.run({[&] { job.exit(1, {}); }, [&] { job.exit(0, {}); }});
   CHECK(code == 0);
-  CHECK(job.calls ==
-        Calls{"join", "start", "end group 1", "kill", "succeeded", "drain"});
+  CHECK(job.calls == Calls{"join", "start", "end 15", "succeeded", "drain"});
   CHECK(job.text.empty());
   CHECK(job.elapsed == 0s);  // no timer was waited for
 }
@@ -84,30 +83,76 @@ TEST_CASE("restarts are used up: the last failure is the exit code") {
              Contains("attempt 1 of 2") && Contains("attempt 2 of 2"));
 }
 
-TEST_CASE("what a worker leaves behind is no reason to wait, nor to give up") {
+TEST_CASE("what a worker leaves behind is asked to end: no reason to wait") {
   FakeJob job(1, /*max_restarts=*/1);
   job.habits.strays = 3;
   SECTION("after a success") {
     CHECK(job.run({[&] { job.exit(0, {}); }}) == 0);
-    CHECK(std::count(job.calls.begin(), job.calls.end(), "sweep all") == 3);
   }
   SECTION("after a failure: restarted all the same") {
-    CHECK(job.run({[&] { job.exit(0, {.code = 3}); },
+    CHECK(job.run({[&] {
+                     job.habits.strays = 0;
+                     job.exit(0, {.code = 3});
+                   },
                    [&] { job.exit(0, {}); }}) == 0);
-    CHECK(std::count(job.calls.begin(), job.calls.end(), "sweep strays") == 3);
     CHECK(job.plans.size() == 2);
   }
+  CHECK(std::count(job.calls.begin(), job.calls.end(), "ask strays") == 3);
   CHECK(job.elapsed == 0s);
   CHECK(job.strays() == 0);
+  CHECK_THAT(job.text, !Contains("SIGKILL"));
+}
+
+TEST_CASE("what does not obey is killed after the grace period") {
+  FakeJob job(1, /*max_restarts=*/0);
+  const int code = GENERATE(0, 3);
+  job.habits.strays = 3;
+  job.habits.strays_obey = false;
+  CHECK(job.run({[&] { job.exit(0, {.code = code}); }}) == code);
+  CHECK(std::count(job.calls.begin(), job.calls.end(), "kill strays") == 3);
+  CHECK(job.elapsed == 7s);
+  CHECK(job.strays() == 0);
+  CHECK_THAT(job.text,
+             Contains("ending with SIGKILL what the workers left running"));
+}
+
+TEST_CASE("what a finished worker left may run while others do") {
+  FakeJob job(2, /*max_restarts=*/0);
+  job.habits.strays = 1;
+  const int code = job.run({[&] { job.exit(1, {}); },
+                            [&] {
+                              CHECK(job.calls == Calls{"join", "start"});
+                              CHECK(job.strays() == 1);
+                            },
+                            [&] { job.post(SignalReceived{SIGUSR1}); },
+                            [&] { job.exit(0, {}); }});
+  CHECK(code == 0);
+  CHECK(job.calls == Calls{"join",
+                           "start",
+                           "pass 10",
+                           "end 15",
+                           "ask strays",
+                           "succeeded",
+                           "drain"});
 }
 
 TEST_CASE("a stray that nobody can kill holds a job up for a time") {
   FakeJob job(1, /*max_restarts=*/5);
   job.habits.strays = 1;
-  job.habits.strays_die = false;
+  job.habits.strays_obey = job.habits.strays_die = false;
   CHECK(job.run({[&] { job.exit(0, {.code = 3}); }}) == 3);
   CHECK(job.elapsed == 14s);
   CHECK(job.plans.size() == 1);
+}
+
+TEST_CASE("the guardian's SIGKILL ends the job at once") {
+  FakeJob job(2, /*max_restarts=*/5);
+  job.habits.strays = 1;
+  job.habits.dies_of_stop_signals = false;
+  CHECK(job.run({[&] { job.post(SignalReceived{SIGKILL}); }}) == 128 + SIGKILL);
+  CHECK(job.calls ==
+        Calls{"join", "start", "leave", "kill", "kill strays", "drain"});
+  CHECK(job.elapsed == 0s);
 }
 
 TEST_CASE("signals are seen while the hosts join") {
@@ -237,6 +282,9 @@ const std::vector<Event> kEvents = {
     SignalReceived{SIGTERM},
     SignalReceived{SIGINT},
     SignalReceived{SIGUSR1},
+    SignalReceived{SIGTSTP},
+    SignalReceived{SIGCONT},
+    SignalReceived{SIGKILL},
     TimerFired{Timer::grace},
     TimerFired{Timer::kill},
     TimerFired{Timer::drain},
