@@ -123,12 +123,12 @@ TEST_CASE("output that a full device does not take is no success") {
 TEST_CASE("logs that may not grow: the job goes on, and is no success") {
   const ddp::test::TemporaryFolder folder;
   // One block: 512 bytes or 1 KiB.
-  const auto result = run_ddprun(
-      {"sh",
-       "-c",
-       "trap '' XFSZ; ulimit -f 1; exec " + ddprun_path() +
-           " -r 1 --log-dir=" + folder.path() + " --nproc-per-node=2 " +
-           resource("spam_output") + " 1000 0"});
+  const auto result = run_ddprun({"sh",
+                                  "-c",
+                                  "ulimit -f 1; exec " + ddprun_path() +
+                                      " -r 1 --log-dir=" + folder.path() +
+                                      " --nproc-per-node=2 " +
+                                      resource("spam_output") + " 1000 0"});
   CHECK(result.code() == 1);
   CHECK_THAT(result.err,
              Contains("stdout.log cannot be written (File too large)") &&
