@@ -4,6 +4,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <csignal>
+
 #include "launcher/process/background_call.h"
 #include "launcher/rendezvous/host_name.h"
 #include "launcher/rendezvous/port.h"
@@ -218,13 +220,20 @@ TEST_CASE("a name service that does not answer can be left at once") {
   CHECK(answers.all.empty());
 }
 
-TEST_CASE("a lookup that somebody kills is none") {
+TEST_CASE("a call that is killed or throws has no result") {
   EventLoop loop;
   test::bound(loop);
   bool has_come = false;
+  const bool throws = GENERATE(false, true);
   BackgroundCall call(
       loop,
-      []() -> std::string { ::_exit(7); },
+      [throws]() -> std::string {
+        if (throws) {
+          throw std::runtime_error("nobody hears it");
+        }
+        ::kill(::getpid(), SIGKILL);
+        return "";
+      },
       [&](const std::optional<std::string>& result) {
         CHECK(!result);
         has_come = true;
