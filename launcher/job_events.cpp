@@ -2,6 +2,7 @@
 
 #include <csignal>
 #include <string>
+#include <utility>
 
 namespace launcher {
 namespace {
@@ -22,6 +23,7 @@ std::string name_of(Timer timer) {
 
 JobEvents::~JobEvents() {
   loop_.unwatch(signal_watch_);
+  loop_.unwatch(kill_watch_);
 }
 
 void JobEvents::post(const Event& event) {
@@ -44,6 +46,13 @@ void JobEvents::watch(const SignalScope& signals,
           on_child();
         }
       });
+}
+
+void JobEvents::watch_for_kill(const Fd& others_end) {
+  kill_watch_ = loop_.watch(others_end.get(), EPOLLIN, [this] {
+    loop_.unwatch(std::exchange(kill_watch_, 0));
+    post(SignalReceived{SIGKILL});
+  });
 }
 
 Event JobEvents::next() {

@@ -23,6 +23,11 @@ class JobEvents : public EventSource {
   /// Makes events of signals. SIGCHLD is none: `on_child` is called for it.
   void watch(const SignalScope& signals, std::function<void()> on_child);
 
+  /// Makes a SIGKILL that came to this program's other process an event.
+  ///
+  /// @param others_end is readable once that process has died
+  void watch_for_kill(const Fd& others_end);
+
   Event next() override;
   void arm(Timer timer, std::chrono::milliseconds delay) override;
   void disarm(Timer timer) override;
@@ -30,6 +35,7 @@ class JobEvents : public EventSource {
  private:
   EventLoop& loop_;
   EventLoop::Token signal_watch_ = 0;
+  EventLoop::Token kill_watch_ = 0;
   std::deque<Event> events_;
 };
 

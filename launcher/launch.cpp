@@ -3,12 +3,10 @@
 #include <csignal>
 #include <random>
 
-#include "ddp/worker_env.h"
 #include "launcher/error.h"
 #include "launcher/job_events.h"
 #include "launcher/output/console_status.h"
 #include "launcher/output/run_directory.h"
-#include "launcher/process/descendants.h"
 #include "launcher/process/guardian.h"
 #include "launcher/process/own_settings.h"
 #include "launcher/process/process_runner.h"
@@ -46,6 +44,7 @@ std::unique_ptr<Rendezvous> make_rendezvous(
 
 std::vector<int> signals_for(const Job& job) {
   std::vector<int> signals = signals_of_programs();
+  signals.insert(signals.end(), {SIGTSTP, SIGCONT});
   signals.insert(
       signals.end(), job.options.signals.begin(), job.options.signals.end());
   return signals;
@@ -63,7 +62,9 @@ struct JobResources {
 };
 
 /// The loop with all that hangs on it.
-int supervise(const Job& job, const JobResources& resources) {
+int supervise(const Job& job,
+              const JobResources& resources,
+              const Fd& guardians_end) {
   EventLoop loop;
   Losses losses;
   Consoles consoles(loop, losses);
@@ -82,6 +83,7 @@ int supervise(const Job& job, const JobResources& resources) {
                          .settings = resources.settings,
                          .post = post});
   events.watch(resources.signals, [&workers] { workers.on_child_ended(); });
+  events.watch_for_kill(guardians_end);
   const auto on_drained = [&events] { events.post(OutputDrained{}); };
   ConsoleStatus status({.loop = loop,
                         .consoles = consoles,
@@ -114,14 +116,10 @@ int supervise(const Job& job, const JobResources& resources) {
 
 int launch(const Job& job) {
   const JobResources resources(job);
-  const RunDirectory& directory = resources.directory;
-  const Guardian guardian(
-      {.mark = std::string(ddp::env::kErrorFile) + "=" +
-               (directory.path().empty() ? "none" : directory.path()) + "/",
-       .cgroup = resources.cgroup.path(),
-       .directory = directory.is_kept() ? "" : directory.path()});
-  become_subreaper();
-  return supervise(job, resources);
+  return run_guarded(
+      resources.signals, resources.cgroup, [&](const Fd& guardians_end) {
+        return supervise(job, resources, guardians_end);
+      });
 }
 
 std::string dry_run(const Job& job) {

@@ -5,7 +5,7 @@
 namespace launcher {
 
 /// Runs a job to its end with all that belongs to it: its port, its folder, its
-/// cgroup and its guardian.
+/// cgroup. Forks, and returns in both processes (see run_guarded()).
 ///
 /// @returns the exit code of ddprun
 /// @throws LaunchError when it cannot be started

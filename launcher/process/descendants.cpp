@@ -9,34 +9,11 @@
 #include <csignal>
 #include <cstdlib>
 #include <memory>
-#include <sstream>
-#include <string>
 
-#include "launcher/text_file.h"
+#include "launcher/fd.h"
 
 namespace launcher {
 namespace {
-
-/// 0 when the process is gone.
-pid_t parent_of(pid_t pid) {
-  // "pid (name) state ppid ...": the name may hold anything, also ")".
-  const std::string stat = read_text("/proc/" + std::to_string(pid) + "/stat");
-  const size_t name_end = stat.rfind(')');
-  if (name_end == std::string::npos) {
-    return 0;
-  }
-  std::istringstream rest(stat.substr(name_end + 1));
-  char state = 0;
-  pid_t parent = 0;
-  rest >> state >> parent;
-  return parent;
-}
-
-}  // namespace
-
-void become_subreaper() {
-  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-}
 
 std::vector<pid_t> all_processes() {
   std::vector<pid_t> result;
@@ -51,15 +28,44 @@ std::vector<pid_t> all_processes() {
   return result;
 }
 
-std::vector<pid_t> own_children() {
-  const pid_t self = ::getpid();
-  std::vector<pid_t> result;
-  for (const pid_t pid : all_processes()) {
-    if (parent_of(pid) == self) {
-      result.push_back(pid);
-    }
+bool is_child(pid_t pid) {
+  siginfo_t info{};
+  return ::waitid(P_PID,
+                  static_cast<id_t>(pid),
+                  &info,
+                  WEXITED | WNOHANG | WNOWAIT) == 0;
+}
+
+/// Its number is mostly a little above our own.
+std::vector<pid_t> find_child() {
+  constexpr pid_t kMostPid = 4 << 20;  // the kernel's PID_MAX_LIMIT
+  pid_t pid = ::getpid();
+  do {
+    pid = pid < kMostPid ? pid + 1 : 1;
+  } while (!is_child(pid) && pid != ::getpid());
+  return pid != ::getpid() ? std::vector<pid_t>{pid} : std::vector<pid_t>();
+}
+
+ExitStatus status_of(const siginfo_t& info) {
+  if (info.si_code == CLD_EXITED) {
+    return {.code = info.si_status};
   }
-  return result;
+  return {.signal = info.si_status};
+}
+
+}  // namespace
+
+void become_subreaper() {
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+}
+
+std::vector<pid_t> own_children() {
+  std::vector<pid_t> children = all_processes();
+  std::erase_if(children, [](pid_t pid) { return !is_child(pid); });
+  if (children.empty() && has_children()) {
+    return find_child();
+  }
+  return children;
 }
 
 bool has_children() {
@@ -68,11 +74,20 @@ bool has_children() {
          errno != ECHILD;
 }
 
-void reap_orphans(const std::function<bool(pid_t)>& is_worker) {
+std::optional<ExitStatus> peek_child(pid_t child) {
+  siginfo_t info{};
+  check(
+      ::waitid(
+          P_PID, static_cast<id_t>(child), &info, WEXITED | WNOHANG | WNOWAIT),
+      "waitid");
+  return info.si_pid != 0 ? std::optional(status_of(info)) : std::nullopt;
+}
+
+void reap_children(const std::function<bool(pid_t)>& is_kept) {
   for (;;) {
     siginfo_t info{};
     if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
-        info.si_pid == 0 || is_worker(info.si_pid)) {
+        info.si_pid == 0 || is_kept(info.si_pid)) {
       return;
     }
     ::waitid(P_PID, static_cast<id_t>(info.si_pid), &info, WEXITED | WNOHANG);

@@ -3,7 +3,10 @@
 #include <sys/types.h>
 
 #include <functional>
+#include <optional>
 #include <vector>
+
+#include "launcher/process/exit_status.h"
 
 namespace launcher {
 
@@ -11,18 +14,21 @@ namespace launcher {
 /// worker started cannot get away.
 void become_subreaper();
 
-/// Process ids in /proc.
-std::vector<pid_t> all_processes();
-
-/// The children of this process. Reads all of /proc: for the end of a job.
+/// The children of this process, those too that have ended and are not reaped.
+/// Looks at every process in /proc: for the end of a job. Where /proc shows
+/// none of them (it is not mounted, or hides them), it tries the numbers that
+/// there may be, and finds one.
 std::vector<pid_t> own_children();
 
-/// This process has children (the guardian does not count).
+/// This process has children.
 bool has_children();
 
-/// Reaps adopted orphans that have ended. Stops at a child for which
-/// `is_worker` says so: its owner reaps it.
-void reap_orphans(const std::function<bool(pid_t)>& is_worker);
+/// How a child ended; nothing while it lives. Its pid stays reserved.
+std::optional<ExitStatus> peek_child(pid_t child);
+
+/// Reaps children that have ended, but stops at one for which `is_kept` says
+/// so: its owner reaps it.
+void reap_children(const std::function<bool(pid_t)>& is_kept);
 
 /// SIGKILL (or another signal) to a child, with its group where it leads one.
 void signal_child(pid_t child, int number);

@@ -1,129 +1,144 @@
 #include "launcher/process/guardian.h"
 
-#include <fcntl.h>
 #include <poll.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <csignal>
-#include <cstring>
-#include <filesystem>
+#include <optional>
+#include <vector>
 
+#include "launcher/error.h"
 #include "launcher/process/descendants.h"
-#include "launcher/process/job_cgroup.h"
-#include "launcher/text_file.h"
+#include "launcher/process/process_title.h"
 
 namespace launcher {
 namespace {
 
-#ifndef SYS_pidfd_open
-#define SYS_pidfd_open 434
-#endif
-#ifndef SYS_pidfd_send_signal
-#define SYS_pidfd_send_signal 424
-#endif
+using Clock = std::chrono::steady_clock;
 
-bool carries(pid_t pid, const std::string& mark) {
-  const std::string path = "/proc/" + std::to_string(pid) + "/environ";
-  // Entries end with a NUL.
-  const std::string text = '\0' + read_text(path);
-  return text.find('\0' + mark) != std::string::npos;
+/// False when none came until the deadline.
+bool await_signal(const SignalScope& signals,
+                  std::optional<Clock::time_point> deadline = {}) {
+  using namespace std::chrono;
+  pollfd ready{signals.fd(), POLLIN, 0};
+  const auto left_ms = [&] {
+    const auto left = ceil<milliseconds>(*deadline - Clock::now());
+    return static_cast<int>(std::max(left, milliseconds(0)).count());
+  };
+  return retry_interrupted(
+             [&] { return ::poll(&ready, 1, deadline ? left_ms() : -1); }) > 0;
 }
 
-/// True when there was such a process.
-bool kill_marked(const std::string& mark) {
-  constexpr int kPatienceMs = 1000;
-  bool found = false;
-  for (const pid_t pid : all_processes()) {
-    if (!carries(pid, mark)) {
-      continue;
+void hand_on(int number, pid_t supervisor) {
+  if (number == SIGCONT) {
+    return;  // it was told below
+  }
+  ::kill(supervisor, number);
+  if (number == SIGTSTP) {
+    stop_as_by_keyboard();
+    ::kill(supervisor, SIGCONT);
+  }
+}
+
+/// Reaps who else has ended on the way: helpers, as their shell would have.
+std::optional<ExitStatus> reap(pid_t supervisor) {
+  reap_children([supervisor](pid_t pid) { return pid == supervisor; });
+  const auto end = peek_child(supervisor);
+  if (end) {
+    ::waitpid(supervisor, nullptr, 0);
+  }
+  return end;
+}
+
+ExitStatus guard(pid_t supervisor, const SignalScope& signals) {
+  std::optional<ExitStatus> end;
+  while (!end) {
+    await_signal(signals);
+    signals.read([&](int number) {
+      if (end) {
+        return;
+      }
+      if (number == SIGCHLD) {
+        end = reap(supervisor);
+      } else {
+        hand_on(number, supervisor);
+      }
+    });
+  }
+  return *end;
+}
+
+std::vector<pid_t> children_now() {
+  return has_children() ? own_children() : std::vector<pid_t>();
+}
+
+/// New children, if they are not in our session: a worker has one of its own,
+/// and nobody can come back from there.
+std::vector<pid_t> children_of_job(const std::vector<pid_t>& earlier) {
+  std::vector<pid_t> children = children_now();
+  std::erase_if(children, [&](pid_t pid) {
+    return std::find(earlier.begin(), earlier.end(), pid) != earlier.end() ||
+           ::getsid(pid) == ::getsid(0);
+  });
+  return children;
+}
+
+/// Nothing, unless the supervisor was killed. Some of it may be beyond SIGKILL,
+/// held by a driver: waits for a time.
+void end_what_is_left(const JobCgroup& cgroup,
+                      const SignalScope& signals,
+                      const std::vector<pid_t>& earlier) {
+  constexpr std::chrono::seconds kPatience(5);
+  const auto deadline = Clock::now() + kPatience;
+  do {
+    signals.read([](int) {});
+    reap_children([](pid_t) { return false; });
+    const auto children = children_of_job(earlier);
+    if (children.empty()) {
+      return;
     }
-    const Fd process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
-    if (!process || !carries(pid, mark)) {  // is it still the same one?
-      continue;
+    cgroup.kill();
+    for (const pid_t child : children) {
+      signal_child(child, SIGKILL);
     }
-    found = true;
-    ::syscall(SYS_pidfd_send_signal, process.get(), SIGKILL, nullptr, 0);
-    pollfd end{process.get(), POLLIN, 0};
-    ::poll(&end, 1, kPatienceMs);
-  }
-  return found;
-}
-
-void clean_up(const Guardian::Duty& duty) {
-  constexpr int kMostRounds = 100;  // they may start others meanwhile
-  JobCgroup::kill_cgroup(duty.cgroup);
-  for (int round = 0; round < kMostRounds && kill_marked(duty.mark); ++round) {
-  }
-  JobCgroup::await_empty(duty.cgroup);
-  JobCgroup::remove_cgroup(duty.cgroup);
-  if (!duty.directory.empty()) {
-    std::error_code ignored;
-    std::filesystem::remove_all(duty.directory, ignored);
-  }
-}
-
-void close_from(int first) {
-#ifdef SYS_close_range
-  if (::syscall(SYS_close_range, first, ~0U, 0) == 0) {
-    return;
-  }
-#endif
-  const int most = static_cast<int>(::sysconf(_SC_OPEN_MAX));
-  for (int fd = first; fd < most; ++fd) {
-    ::close(fd);
-  }
-}
-
-/// In a job in a job, the outer guardian must not take the inner one for a
-/// worker: it has work to do.
-void forget_environment() {
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    std::memset(*entry, 0, std::strlen(*entry));
-  }
-}
-
-[[noreturn]] void watch(const Guardian::Duty& duty, const Fd& lifeline) {
-  sigset_t all;
-  ::sigfillset(&all);
-  ::sigprocmask(SIG_SETMASK, &all, nullptr);
-  ::setsid();
-  forget_environment();
-  ::prctl(PR_SET_NAME, "ddprun-guardian");
-  // Nobody may wait for the end of a pipe because of us, nor for a file system.
-  ::dup2(lifeline.get(), STDIN_FILENO);
-  const int null = ::open("/dev/null", O_RDWR);
-  ::dup2(null, STDOUT_FILENO);
-  ::dup2(null, STDERR_FILENO);
-  close_from(STDERR_FILENO + 1);
-  [[maybe_unused]] const int moved = ::chdir("/");
-  char all_is_well = 0;
-  if (::read(STDIN_FILENO, &all_is_well, 1) != 1) {
-    clean_up(duty);
-  }
-  ::_exit(0);
+  } while (await_signal(signals, deadline));
 }
 
 }  // namespace
 
-Guardian::Guardian(const Duty& duty) {
-  Pipe pipe = make_pipe();
-  // A fork whose end sends no SIGCHLD: waits for "any child" pass it over.
-  pid_ = static_cast<pid_t>(
-      check(static_cast<int>(::syscall(SYS_clone, 0UL, 0UL, 0UL, 0UL, 0UL)),
-            "cannot start a process"));
-  if (pid_ == 0) {
-    pipe.write.reset();
-    watch(duty, pipe.read);
+int run_guarded(const SignalScope& signals,
+                const JobCgroup& cgroup,
+                const std::function<int(const Fd& guardians_end)>& supervise) {
+  const std::vector<pid_t> earlier = children_now();
+  Pipe lifeline = make_pipe();
+  become_subreaper();
+  const pid_t supervisor = ::fork();
+  if (supervisor < 0) {
+    throw LaunchError(kExitFailure,
+                      "the job cannot be started (no process can be made: " +
+                          std::generic_category().message(errno) +
+                          "); check ulimit -u");
   }
-  lifeline_ = std::move(pipe.write);
-}
-
-Guardian::~Guardian() {
-  [[maybe_unused]] const ssize_t written = ::write(lifeline_.get(), "x", 1);
-  retry_interrupted([&] { return ::waitpid(pid_, nullptr, __WCLONE); });
+  if (supervisor == 0) {
+    lifeline.write.reset();
+    ::setsid();
+    become_subreaper();
+    set_process_title("ddp-supervisor");
+    return supervise(lifeline.read);
+  }
+  lifeline.read.reset();
+  const ExitStatus end = guard(supervisor, signals);
+  end_what_is_left(cgroup, signals, earlier);
+  if (end.signal != 0) {
+    throw LaunchError(end.shell_code(),
+                      "its supervisor, process " + std::to_string(supervisor) +
+                          ", was killed by " + end.text() +
+                          "; the job ended with it");
+  }
+  return end.shell_code();
 }
 
 }  // namespace launcher

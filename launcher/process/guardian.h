@@ -1,38 +1,38 @@
 #pragma once
 
-#include <sys/types.h>
-
-#include <string>
+#include <functional>
 
 #include "launcher/fd.h"
+#include "launcher/process/job_cgroup.h"
+#include "launcher/process/signals.h"
 
 namespace launcher {
 
-/// A tiny process that does nothing but outlive ddprun: when ddprun dies
-/// without cleaning up (`kill -9`), it kills what is left of the job. The
-/// kernel kills the workers themselves; the guardian is for what they started.
+/// Runs a job in a process of its own, the supervisor, a child of this one,
+/// which becomes its guardian. `kill -9` of either leaves the other, which ends
+/// the job:
 ///
-/// It knows the job's processes by its cgroup, and by a variable of their
-/// environment. What can hide from both is a process that cleared its
-/// environment on a host where ddprun may make no cgroup. When a job in a job
-/// goes with the outer one, the inner one's empty folder in TMPDIR may stay.
-class Guardian {
- public:
-  struct Duty {
-    std::string mark;       ///< "NAME=text": how the environment entry begins
-    std::string cgroup;     ///< empty: none
-    std::string directory;  ///< to be removed; empty: none
-  };
-
-  explicit Guardian(const Duty& duty);
-  /// All is well: lets it go.
-  ~Guardian();
-  Guardian(const Guardian&) = delete;
-  Guardian& operator=(const Guardian&) = delete;
-
- private:
-  Fd lifeline_;
-  pid_t pid_;
-};
+/// - The guardian is the process that the user sees. It hands on every signal,
+///   stops and continues as its shell says, and ends as the supervisor does.
+///   What the supervisor leaves behind when it is killed becomes the guardian's
+///   children, however it hides, and gets SIGKILL.
+/// - The supervisor is told of the guardian's end by the end of a pipe. It has
+///   a session and a name of its own, so that `pkill -9 ddprun` or a kill of
+///   the process group meets one of the two.
+///
+/// Children that this process has already (a shell that became ddprun started
+/// them) stay the guardian's and live on.
+///
+/// Returns in both processes, with the exit code that both are to end with, so
+/// that what the caller cleans up is cleaned up by the one that is left. It may
+/// find nothing left to clean up.
+///
+/// @param supervise runs the job in the supervisor; its descriptor is readable
+///   once the guardian has died. What it throws is thrown there
+/// @throws LaunchError when no process can be made, or the supervisor was
+/// killed
+int run_guarded(const SignalScope& signals,
+                const JobCgroup& cgroup,
+                const std::function<int(const Fd& guardians_end)>& supervise);
 
 }  // namespace launcher

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "launcher/fd.h"
+#include "launcher/process/cgroup_path.h"
 
 namespace launcher {
 
@@ -11,28 +13,23 @@ namespace launcher {
 /// it; elsewhere it does nothing, and ddprun finds the processes by itself.
 class JobCgroup {
  public:
-  JobCgroup();
+  /// @param parent folder of the cgroup to make it in; nothing: make none
+  explicit JobCgroup(
+      const std::optional<std::string>& parent = own_cgroup_folder());
   ~JobCgroup();
   JobCgroup(const JobCgroup&) = delete;
   JobCgroup& operator=(const JobCgroup&) = delete;
 
-  /// The folder to start processes in; -1 when there is none.
-  int fd() const { return folder_.get(); }
-  /// Empty when there is none.
-  const std::string& path() const { return path_; }
-
-  void kill() const { kill_cgroup(path_); }
+  /// The folder of a new cgroup in it, to start processes in; none when there
+  /// is no cgroup. One for each attempt: Linux 6.18 kills whatever is started
+  /// in one that has been killed once.
+  Fd add(const std::string& name) const;
 
   /// SIGKILL to every process in the cgroup and below.
-  static void kill_cgroup(const std::string& path);
-  /// Waits until no process is in the cgroup or below, some seconds at most.
-  static void await_empty(const std::string& path);
-  /// Removes an empty cgroup, and those that nested jobs left in it.
-  static void remove_cgroup(const std::string& path);
+  void kill() const;
 
  private:
-  std::string path_;
-  Fd folder_;
+  std::string path_;  // empty: there is none
 };
 
 }  // namespace launcher

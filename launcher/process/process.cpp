@@ -9,6 +9,8 @@
 #include <csignal>
 #include <utility>
 
+#include "launcher/process/descendants.h"
+
 namespace launcher {
 namespace {
 
@@ -118,24 +120,13 @@ Fd open_pidfd(pid_t pid) {
   return pidfd;
 }
 
-ExitStatus status_of(const siginfo_t& info) {
-  if (info.si_code == CLD_EXITED) {
-    return {.code = info.si_status};
-  }
-  return {.signal = info.si_status};
-}
-
 }  // namespace
 
 Process::Process(const ProcessSpec& spec)
     : pid_(start(spec)), pidfd_(open_pidfd(pid_)) {}
 
 std::optional<ExitStatus> Process::peek() const {
-  siginfo_t info{};
-  check(::waitid(
-            P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT),
-        "waitid");
-  return info.si_pid != 0 ? std::optional(status_of(info)) : std::nullopt;
+  return peek_child(pid_);
 }
 
 void Process::reap() {

@@ -35,11 +35,13 @@ void ProcessRunner::start(const LaunchPlan& plan) {
 
 void ProcessRunner::start_all(const LaunchPlan& plan) {
   Pipe errors = make_pipe();
+  const Fd cgroup =
+      context_.cgroup.add("attempt_" + std::to_string(attempts_++));
   const WorkerContext shared{.environment = context_.environment,
                              .settings = context_.settings,
                              .consoles = context_.consoles,
                              .output = *output_,
-                             .cgroup_fd = context_.cgroup.fd(),
+                             .cgroup_fd = cgroup.get(),
                              .error_fd = errors.write.get()};
   for (const WorkerSpec& spec : plan.workers) {
     workers_.push_back(start_worker(plan.path, spec, shared));
@@ -146,7 +148,7 @@ void ProcessRunner::on_child_ended() {
       on_exit(worker);
     }
   }
-  reap_orphans([this](pid_t pid) { return has_unreleased(pid); });
+  reap_children([this](pid_t pid) { return has_unreleased(pid); });
   post_what_is_left();
 }
 

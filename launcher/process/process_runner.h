@@ -53,6 +53,7 @@ class ProcessRunner : public WorkerRunner {
   bool is_in_workers_group(pid_t pid) const;
 
   Context context_;
+  int attempts_ = 0;
   bool is_active_ = false;  // from start() to finish()
   std::chrono::steady_clock::time_point started_;
   std::optional<WorkerOutput> output_;

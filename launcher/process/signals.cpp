@@ -49,4 +49,13 @@ std::vector<int> signals_of_programs() {
   return signals;
 }
 
+void stop_as_by_keyboard() {
+  sigset_t stop;
+  ::sigemptyset(&stop);
+  ::sigaddset(&stop, SIGTSTP);
+  ::raise(SIGTSTP);
+  ::sigprocmask(SIG_UNBLOCK, &stop, nullptr);
+  ::sigprocmask(SIG_BLOCK, &stop, nullptr);
+}
+
 }  // namespace launcher

@@ -21,7 +21,8 @@ class SignalScope {
   SignalScope(const SignalScope&) = delete;
   SignalScope& operator=(const SignalScope&) = delete;
 
-  /// Readable when a signal is there.
+  /// Readable when a signal is there. A child has the same descriptor, and
+  /// reads its own signals from it.
   int fd() const { return fd_.get(); }
 
   /// Calls `handle` with each signal that is there.
@@ -35,5 +36,9 @@ class SignalScope {
 /// Signals that end a program but ask for nothing that ddprun knows: SIGUSR1,
 /// SIGALRM, SIGXCPU, real-time signals... They are for the workers.
 std::vector<int> signals_of_programs();
+
+/// Stops this process as Ctrl-Z does. Returns when it is continued; at once
+/// where no shell could continue it.
+void stop_as_by_keyboard();
 
 }  // namespace launcher

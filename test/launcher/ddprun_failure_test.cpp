@@ -128,10 +128,12 @@ TEST_CASE("the first failure is the kernel's first, however late it is seen") {
   Ddprun job({"--nproc-per-node=3",
               "sh",
               "-c",
-              "echo pid $$; read x < " + folder.path() +
+              "echo pid $$; echo supervisor $PPID; read x < " + folder.path() +
                   "/go$RANK; exit $((RANK + 40))"});
-  job.await_out("\n", 3);
-  job.signal(SIGSTOP);
+  job.await_out("\n", 6);
+  const pid_t supervisor = job.number_after("supervisor ");
+  ::kill(supervisor, SIGSTOP);
+  job.await_state(supervisor, 'T');
   for (const int rank : {2, 0, 1}) {
     const pid_t pid = job.number_after("[" + std::to_string(rank) + "] pid ");
     const Fd process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
@@ -142,7 +144,7 @@ TEST_CASE("the first failure is the kernel's first, however late it is seen") {
     pollfd end{process.get(), POLLIN, 0};
     REQUIRE(::poll(&end, 1, 20'000) == 1);
   }
-  job.signal(SIGCONT);
+  ::kill(supervisor, SIGCONT);
   const auto result = job.finish();
   CHECK(result.code() == 42);
   CHECK_THAT(result.err, Contains("rank 2 failed first: exit code 42"));
@@ -178,18 +180,6 @@ TEST_CASE("a signal that the caller ignores is ignored (nohup)") {
   job.signal(SIGHUP);
   job.signal(SIGTERM);
   CHECK(job.finish().code() == 128 + SIGTERM);
-}
-
-TEST_CASE("kill -9 of ddprun leaves nothing") {
-  const std::string what = GENERATE("group", "daemon");
-  Ddprun job(
-      {"--nproc-per-node=3", resource("spawn_grandchild"), what, "wait"});
-  job.await_out("ready", 3);
-  job.signal(SIGKILL);
-  const auto result = job.finish();
-  CHECK(result.status.signal == SIGKILL);
-  CHECK(!result.left_something);
-  CHECK(!job.left_files());
 }
 
 TEST_CASE("what workers leave behind does not outlive the job") {

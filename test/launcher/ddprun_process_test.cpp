@@ -1,4 +1,4 @@
-// What becomes of processes: ddprun's own, and those that workers start.
+// What becomes of processes: ddprun's own two, and those that workers start.
 #include <poll.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -14,9 +14,86 @@
 
 using Catch::Contains;
 using namespace launcher::test;
+using ddp::test::read_file;
 using ddp::test::TemporaryFolder;
 using Lines = std::vector<std::string>;
 using namespace std::chrono_literals;
+
+namespace {
+
+/// Its workers show the process that started them, then become `command`.
+Ddprun::Arguments showing_supervisor(const std::string& command) {
+  return {"sh", "-c", "echo supervisor $PPID; exec " + command};
+}
+
+/// A process that the test's child starts before it becomes ddprun, as a shell
+/// that starts a monitor in the background and then `exec ddprun`.
+class Helper {
+ public:
+  /// To be called in the child. The helper has nothing open but its own pipes.
+  void start(bool in_own_session) {
+    if (::fork() != 0) {
+      return;
+    }
+    if (in_own_session) {
+      ::setsid();
+    }
+    ::dup2(leash_.read.get(), 0);
+    ::dup2(sign_.write.get(), 1);
+    ::syscall(SYS_close_range, 2, ~0U, 0);
+    char byte = 0;
+    ::_exit(::read(0, &byte, 1) == 0 ? 0 : 1);
+  }
+
+  /// It ends when this object does, unless somebody ends it before.
+  bool lives() {
+    sign_.write.reset();
+    pollfd end{sign_.read.get(), POLLIN, 0};
+    return ::poll(&end, 1, 0) == 0;
+  }
+
+ private:
+  launcher::Pipe leash_ = launcher::make_pipe();
+  launcher::Pipe sign_ = launcher::make_pipe();
+};
+
+}  // namespace
+
+TEST_CASE("helpers from before ddprun's exec live on") {
+  Helper helper;
+  const bool in_own_session = GENERATE(false, true);
+  const auto in_child = [&] { helper.start(in_own_session); };
+  SECTION("whatever the workers leave") {
+    const auto result = run_ddprun({"--max-restarts=1",
+                                    "--grace-period=0.1",
+                                    resource("spawn_grandchild"),
+                                    "daemon",
+                                    "3"},
+                                   {},
+                                   "",
+                                   {},
+                                   in_child);
+    CHECK(result.code() == 3);
+    CHECK_THAT(result.err, Contains("restart 1 of 1"));
+    CHECK(!result.left_something);
+  }
+  SECTION("whoever is killed") {
+    const std::string who = GENERATE("ddprun", "its supervisor");
+    Ddprun job(
+        showing_supervisor(resource("spawn_grandchild") + " daemon wait"),
+        {},
+        "",
+        {},
+        in_child);
+    job.await_out("ready");
+    ::kill(who == "ddprun" ? job.pid() : job.number_after("supervisor "),
+           SIGKILL);
+    const auto result = job.finish();
+    CHECK(result.code() == 128 + SIGKILL);
+    CHECK(!result.left_something);
+  }
+  CHECK(helper.lives());
+}
 
 TEST_CASE("what a finished worker left runs on, and is asked at the end") {
   const std::string where = GENERATE("group", "session");
@@ -32,6 +109,89 @@ TEST_CASE("what a finished worker left runs on, and is asked at the end") {
   CHECK(result.err.empty());
   CHECK(result.lines_of("[1] ") == Lines{"alone", "saved"});
   CHECK(!result.left_something);
+}
+
+TEST_CASE("kill -9 of one of ddprun's processes leaves nothing") {
+  const std::string who = GENERATE("ddprun", "its supervisor");
+  const std::string what = GENERATE("group", "daemon", "hidden");
+  const bool has_cgroup = GENERATE(true, false);
+  CAPTURE(who, what, has_cgroup);
+  auto arguments =
+      showing_supervisor(resource("spawn_grandchild") + " " + what + " wait");
+  arguments.insert(arguments.begin(), "--nproc-per-node=2");
+  Ddprun job(arguments, {}, "", {}, [has_cgroup] {
+    if (!has_cgroup) {
+      hide_cgroups();
+    }
+  });
+  job.await_out("ready", 2);
+  const bool is_whole = who == "ddprun";
+  ::kill(is_whole ? job.pid() : job.number_after("supervisor "), SIGKILL);
+  const auto result = job.finish();
+  CHECK(result.code() == 128 + SIGKILL);
+  CHECK_THAT(result.err,
+             Contains(is_whole ? "ddprun: stopped by SIGKILL"
+                               : ", was killed by SIGKILL; the job ended"));
+  CHECK(!result.left_something);
+  CHECK(!job.left_files());
+}
+
+TEST_CASE("kill -9 of both of ddprun's processes ends the workers") {
+  Ddprun job(showing_supervisor(resource("on_signal") + " ignore"),
+             {},
+             "",
+             {},
+             hide_cgroups);  // nobody would remove it
+  job.await_out("ready");
+  job.signal(SIGSTOP);
+  job.await_state(job.pid(), 'T');
+  ::kill(job.number_after("supervisor "), SIGKILL);
+  job.signal(SIGKILL);
+  CHECK(!job.finish().left_something);
+}
+
+TEST_CASE("a kill by name meets one of ddprun's two processes") {
+  Ddprun job(showing_supervisor(resource("on_signal") + " ignore"));
+  job.await_out("ready");
+  const std::string folder =
+      "/proc/" + std::to_string(job.number_after("supervisor "));
+  CHECK(read_file("/proc/" + std::to_string(job.pid()) + "/comm") ==
+        "ddprun\n");
+  CHECK(read_file(folder + "/comm") == "ddp-supervisor\n");
+  const std::string command_line = read_file(folder + "/cmdline");
+  CHECK_THAT(command_line, Contains("ddp-supervisor"));
+  CHECK_THAT(command_line, !Contains("ddprun") && !Contains("on_signal"));
+  job.signal(SIGKILL);
+  CHECK(!job.finish().left_something);
+}
+
+TEST_CASE("a job that had to be killed is started again") {
+  const auto result = run_ddprun(
+      {"--max-restarts=2",
+       "--grace-period=0.1",
+       "sh",
+       "-c",
+       "end=6; [ $TORCHELASTIC_RESTART_COUNT != 2 ] || end=0; exec " +
+           resource("spawn_grandchild") + " group $end"});
+  CHECK(result.code() == 0);
+  CHECK_THAT(result.err, Contains("restart 2 of 2"));
+  CHECK(!result.left_something);
+}
+
+TEST_CASE("kill -9 after a restart leaves nothing, either") {
+  Ddprun job({"--max-restarts=1",
+              "--grace-period=0.1",
+              "sh",
+              "-c",
+              "end=6; [ $TORCHELASTIC_RESTART_COUNT = 0 ] || end=wait; exec " +
+                  resource("spawn_grandchild") + " daemon $end"},
+             {},
+             "",
+             {},
+             hide_cgroups);
+  job.await_out("ready", 2);
+  job.signal(SIGKILL);
+  CHECK(!job.finish().left_something);
 }
 
 TEST_CASE("a worker that forks and dies is restarted, 50 times of 50") {
@@ -111,3 +271,30 @@ TEST_CASE("a sandbox without pidfds: SIGCHLD does") {
     CHECK(job.finish().code() == 128 + SIGTERM);
   }
 }
+
+TEST_CASE("no process can be made: one line") {
+  const auto result =
+      run_ddprun({"true"}, {{"ASAN_OPTIONS", "detect_leaks=0"}}, "", {}, [] {
+        deny_system_calls({SYS_clone, SYS_clone3}, EAGAIN);
+      });
+  CHECK(result.code() == 1);
+  CHECK_THAT(result.err, Contains("ddprun: the job cannot be started"));
+  CHECK(std::count(result.err.begin(), result.err.end(), '\n') == 1);
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+// The sanitizers read /proc.
+TEST_CASE("nothing is left without /proc, either") {
+  const auto result = run_ddprun(
+      {"--grace-period=0.1", resource("spawn_grandchild"), "daemon", "6"},
+      {},
+      "",
+      {},
+      [] {
+        hide_cgroups();
+        hide_mount("/proc");
+      });
+  CHECK(result.code() == 6);
+  CHECK(!result.left_something);
+}
+#endif

@@ -6,11 +6,9 @@
 #include "test/launcher/child_setup.h"
 #include "test/launcher/run_ddprun.h"
 #include "test/support/catch.h"
-#include "test/support/temporary_folder.h"
 
 using Catch::Contains;
 using namespace launcher::test;
-using ddp::test::TemporaryFolder;
 
 TEST_CASE("a caller that ignores SIGCHLD still gets the exit code") {
   const auto ignore = [] { ignore_signals({SIGCHLD}); };
@@ -49,23 +47,6 @@ TEST_CASE("workers get the caller's signal actions, not ddprun's") {
   }
 }
 
-TEST_CASE("a log that becomes too large does not end ddprun") {
-  const TemporaryFolder folder;
-  const auto result =
-      run_ddprun({"--log-dir=" + folder.path(),
-                  "--tee=3",
-                  "sh",
-                  "-c",
-                  "for i in $(seq 1000); do echo 0123456789; done; echo done"},
-                 {},
-                 "",
-                 {},
-                 [] { limit(RLIMIT_FSIZE, 1024); });
-  CHECK(result.code() == 1);
-  REQUIRE(!result.lines_of("[0] ").empty());
-  CHECK(result.lines_of("[0] ").back() == "done");
-}
-
 TEST_CASE("a signal that ends a program ends the workers, and so the job") {
   const int number = GENERATE(SIGALRM, SIGXCPU, SIGPWR, SIGRTMIN + 3);
   Ddprun job({"--nproc-per-node=2", "sh", "-c", "echo ready; exec sleep 1000"});
@@ -86,4 +67,32 @@ TEST_CASE("a stopped worker hears that it is to end") {
   const auto result = job.finish();  // within less than the grace period
   CHECK(result.code() == 128 + SIGTERM);
   CHECK_THAT(result.err, !Contains("SIGKILL"));
+}
+
+TEST_CASE("Ctrl-Z stops the workers with ddprun, fg continues them") {
+  const Ddprun::Arguments arguments{
+      "sh", "-c", "echo pid $$; exec " + resource("on_signal") + " exit"};
+  SECTION("in a shell with job control") {
+    Ddprun job(arguments, {}, "", {}, [] { ::setpgid(0, 0); });
+    job.await_out("ready");
+    const pid_t worker = job.number_after("pid ");
+    for (int round = 0; round < 2; ++round) {
+      job.signal(SIGTSTP);
+      job.await_state(job.pid(), 'T');
+      job.await_state(worker, 'T');
+      job.signal(SIGCONT);
+      job.await_state(worker, 'S');
+    }
+    job.signal(SIGTERM);
+    const auto result = job.finish();
+    CHECK(result.code() == 128 + SIGTERM);
+    CHECK(result.lines_of("[0] ").back() == "signal 15");
+  }
+  SECTION("where nobody could continue them: nothing is stopped") {
+    Ddprun job(arguments, {}, "", {}, [] { ::setsid(); });
+    job.await_out("ready");
+    job.signal(SIGTSTP);
+    job.signal(SIGTERM);
+    CHECK(job.finish().code() == 128 + SIGTERM);
+  }
 }

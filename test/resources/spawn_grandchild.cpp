@@ -1,14 +1,16 @@
-// spawn_grandchild group|daemon END: starts a process that lives for ever,
-// holds stdout and ignores SIGTERM, in this process group or as a daemon. Then
-// exits with code END, or waits when END is "wait".
+// spawn_grandchild group|daemon|hidden END: starts a process that lives for
+// ever, holds stdout and ignores SIGTERM, in this process group, as a daemon,
+// or as one that has cleared its environment. Then exits with code END, or
+// waits when END is "wait".
 #include <unistd.h>
 #include <csignal>
+#include <cstring>
 #include <string>
 
 #include "child.h"
 
 int main(int, char** argv) {
-  const bool is_daemon = std::string(argv[1]) == "daemon";
+  const bool is_daemon = std::string(argv[1]) != "group";
   int ready[2];
   if (pipe(ready) != 0 || (is_daemon && fork() == 0)) {
     // The daemon's parent: ends at once, so that it becomes an orphan.
@@ -16,6 +18,10 @@ int main(int, char** argv) {
       _exit(0);
     }
     setsid();
+    for (char** entry = environ; std::string(argv[1]) == "hidden" && *entry;
+         ++entry) {
+      std::memset(*entry, 0, std::strlen(*entry));
+    }
     std::signal(SIGTERM, SIG_IGN);
     write(ready[1], "x", 1);
     pause();

@@ -1,0 +1,131 @@
+#include "launcher/process/process_runner.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "launcher/process/descendants.h"
+#include "test/launcher/bound_loop.h"
+#include "test/support/catch.h"
+#include "test/support/temporary_folder.h"
+
+using namespace launcher;
+using ddp::test::TemporaryFolder;
+
+namespace {
+
+std::function<void()> before_fork;
+
+/// From now on before_fork, while it is set, is called before each fork of this
+/// process.
+void call_before_forks() {
+  static const int added = ::pthread_atfork(
+      [] {
+        if (before_fork) {
+          before_fork();
+        }
+      },
+      nullptr,
+      nullptr);
+  REQUIRE(added == 0);
+}
+
+void await(int fd, const std::string& what) {
+  constexpr int kBoundMs = 20'000;
+  pollfd ready{fd, POLLIN, 0};
+  if (::poll(&ready, 1, kBoundMs) != 1) {
+    throw std::runtime_error("waited 20 s for " + what);
+  }
+}
+
+/// A worker that says its process id into a pipe, and then fails.
+struct Dying {
+  explicit Dying(std::string pipe) : path(std::move(pipe)) {
+    REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
+  }
+
+  WorkerSpec spec(int rank, const std::string& folder) const {
+    WorkerSpec worker;
+    worker.rank = worker.local_rank = rank;
+    worker.directory = folder;
+    worker.argv = {"sh",
+                   "-c",
+                   "echo $$ > " + path + "; exit " + std::to_string(40 + rank)};
+    return worker;
+  }
+
+  /// It waits for a reader until then.
+  void let_die() const {
+    const Fd pipe(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+    await(pipe.get(), "the start of a worker");
+    char text[32] = {};
+    REQUIRE(::read(pipe.get(), text, sizeof(text) - 1) > 0);
+    const Fd process(
+        static_cast<int>(::syscall(SYS_pidfd_open, std::stoi(text), 0)));
+    await(process.get(), "the end of a worker");
+  }
+
+  std::string path;
+};
+
+}  // namespace
+
+TEST_CASE("the first to fail while others still start is seen first") {
+  const TemporaryFolder folder;
+  const std::vector<Dying> dying{Dying(folder / "0"), Dying(folder / "1")};
+  LaunchPlan plan{"/bin/sh", {}};
+  for (int rank = 0; rank < 2; ++rank) {
+    plan.workers.push_back(dying[rank].spec(rank, folder / "logs"));
+  }
+  WorkerSpec last;
+  last.rank = last.local_rank = 2;
+  last.directory = folder / "logs";
+  last.argv = {"sh", "-c", "exit 0"};
+  plan.workers.push_back(last);
+
+  EventLoop loop;
+  Losses losses;
+  Consoles consoles(loop, losses);
+  const JobCgroup no_cgroup(std::nullopt);
+  const OwnSettings settings;
+  const Environment environment = current_environment();
+  std::vector<WorkerExited> exits;
+  ProcessRunner runner({.loop = loop,
+                        .consoles = consoles,
+                        .cgroup = no_cgroup,
+                        .environment = environment,
+                        .settings = settings,
+                        .post = [&](const Event& event) {
+                          if (const auto* exit =
+                                  std::get_if<WorkerExited>(&event)) {
+                            exits.push_back(*exit);
+                          }
+                        }});
+  call_before_forks();
+  int forks = 0;
+  before_fork = [&] {
+    if (++forks == 3) {
+      dying[1].let_die();
+      dying[0].let_die();
+    }
+  };
+  runner.start(plan);
+  before_fork = nullptr;
+  REQUIRE(forks == 3);
+  launcher::test::bound(loop);
+  while (exits.size() < 3) {
+    loop.run_once();
+  }
+  CHECK(exits[0].local_rank == 1);
+  CHECK(exits[0].status.code == 41);
+  CHECK(exits[1].local_rank == 0);
+  CHECK(exits[1].status.code == 40);
+  for (const int local_rank : {0, 1, 2}) {
+    runner.release(local_rank);
+  }
+  CHECK(runner.finish().survivors.empty());
+}
