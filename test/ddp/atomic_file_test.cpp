@@ -1,6 +1,7 @@
 #include "ddp/detail/checkpoint/atomic_file.h"
 
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -163,6 +164,56 @@ TEST_CASE("A symbolic link is followed", "[atomic_file]") {
   CHECK(::readlink((folder / "link").c_str(), target, 6) == 6);
   CHECK(std::string(target) == "target");
   CHECK(read_file(folder / "target") == "new content");
+}
+
+TEST_CASE("A file keeps its permissions", "[atomic_file]") {
+  const TemporaryFolder folder;
+  const auto path = folder / "a";
+  const auto mode_of = [](const std::string& file) {
+    struct stat status {};
+    REQUIRE(::stat(file.c_str(), &status) == 0);
+    return status.st_mode & 0777U;
+  };
+  const auto mask = ::umask(022);
+  replace(path);
+  CHECK(mode_of(path) == 0644);
+  for (const mode_t mode : {0600U, 0444U, 0666U, 0755U}) {
+    REQUIRE(::chmod(path.c_str(), mode) == 0);
+    AtomicFile file(path);
+    file.write("secret", 6);
+    CHECK(mode_of(path + ".tmp") == 0600);
+    file.commit();
+    CHECK(mode_of(path) == mode);
+  }
+  ::umask(mask);
+}
+
+TEST_CASE("What lies at the temporary name is never written to",
+          "[atomic_file]") {
+  const TemporaryFolder folder;
+  const auto path = folder / "a";
+  const auto temporary = path + ".tmp";
+  write_file(folder / "target", "old");
+  const auto refuses = [&] {
+    CHECK_THROWS_WITH(
+        AtomicFile(path),
+        Contains(temporary + " is there already and is not a regular file"));
+    CHECK(read_file(folder / "target") == "old");
+    CHECK(std::remove(temporary.c_str()) == 0);
+  };
+  REQUIRE(::symlink("target", temporary.c_str()) == 0);
+  refuses();
+  REQUIRE(::symlink("nowhere", temporary.c_str()) == 0);
+  refuses();
+  REQUIRE(::mkfifo(temporary.c_str(), 0600) == 0);
+  refuses();
+  REQUIRE(::mkdir(temporary.c_str(), 0700) == 0);
+  refuses();
+  // Another name of a file.
+  REQUIRE(::link((folder / "target").c_str(), temporary.c_str()) == 0);
+  replace(path);
+  CHECK(read_file(path) == "new content");
+  CHECK(read_file(folder / "target") == "old");
 }
 
 TEST_CASE("What is no file is not replaced", "[atomic_file]") {

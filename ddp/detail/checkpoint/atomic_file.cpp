@@ -10,11 +10,15 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <utility>
 
 #include <c10/util/Exception.h>
 
 namespace ddp::detail {
 namespace {
+
+constexpr const char* kInTheWay =
+    " is there already and is not a regular file; remove it";
 
 /// The file that PATH is or, when it is a symbolic link, points to. (Not by
 /// std::filesystem: LibTorch's wheel exports parts of another compiler's.)
@@ -35,11 +39,24 @@ std::string folder_of(const std::string& path) {
   return slash == std::string::npos ? "." : path.substr(0, slash + 1);
 }
 
+std::optional<mode_t> mode_of(const std::string& path) {
+  struct stat status {};
+  return ::stat(path.c_str(), &status) == 0
+             ? std::optional<mode_t>(status.st_mode & 07777)
+             : std::nullopt;
+}
+
 bool same_file(int fd, const std::string& path) {
   struct stat by_fd {};
   struct stat by_path {};
-  return ::fstat(fd, &by_fd) == 0 && ::stat(path.c_str(), &by_path) == 0 &&
+  return ::fstat(fd, &by_fd) == 0 && ::lstat(path.c_str(), &by_path) == 0 &&
          by_fd.st_ino == by_path.st_ino && by_fd.st_dev == by_path.st_dev;
+}
+
+/// Whoever writes the file holds this lock. Some file systems have none.
+void lock_file(int fd) {
+  TORCH_CHECK(::flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK,
+              "another process is writing it");
 }
 
 }  // namespace
@@ -73,7 +90,10 @@ Disk& AtomicFile::real_disk() {
 }
 
 AtomicFile::AtomicFile(const std::string& path, Disk& disk)
-    : disk_(disk), path_(resolve(path)), temporary_(path_ + ".tmp") {
+    : disk_(disk),
+      path_(resolve(path)),
+      temporary_(path_ + ".tmp"),
+      mode_(mode_of(path_)) {
   open_temporary();
 }
 
@@ -84,18 +104,47 @@ AtomicFile::~AtomicFile() {
 }
 
 void AtomicFile::open_temporary() {
-  // Another writer may rename the file between our open and our lock: then the
-  // file we locked is not a temporary one any more, and we open it anew.
-  do {
-    file_ = FileDescriptor(
-        ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666));
-    check(file_ ? 0 : errno, "opening");
-    if (::flock(file_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-      file_ = FileDescriptor();
-      TORCH_CHECK(false, "another process is writing it");
-    }
-  } while (!same_file(file_.get(), temporary_));
-  check(::ftruncate(file_.get(), 0) == 0 ? 0 : errno, "emptying");
+  while (!create_temporary()) {
+    remove_temporary();
+  }
+}
+
+/// False when there is a file of that name, which is left as it is.
+bool AtomicFile::create_temporary() {
+  FileDescriptor created(
+      ::open(temporary_.c_str(),
+             O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
+             mode_ ? 0600 : 0666));
+  if (!created) {
+    check(errno == EEXIST ? 0 : errno, "opening");
+    return false;
+  }
+  lock_file(created.get());
+  // Between our open and our lock another writer may have removed it.
+  if (!same_file(created.get(), temporary_)) {
+    return false;
+  }
+  file_ = std::move(created);
+  return true;
+}
+
+/// Removes what a crash left behind. Under its lock: else it might be the file
+/// that another writer has just made.
+void AtomicFile::remove_temporary() {
+  const FileDescriptor found(::open(
+      temporary_.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  if (!found && errno == ENOENT) {
+    return;
+  }
+  TORCH_CHECK(found || errno != ELOOP, temporary_, kInTheWay);
+  check(found ? 0 : errno, "opening");
+  struct stat status {};
+  check(::fstat(found.get(), &status) == 0 ? 0 : errno, "opening");
+  TORCH_CHECK(S_ISREG(status.st_mode), temporary_, kInTheWay);
+  lock_file(found.get());
+  if (same_file(found.get(), temporary_)) {
+    check(::unlink(temporary_.c_str()) == 0 ? 0 : errno, "removing");
+  }
 }
 
 void AtomicFile::write(const void* data, size_t size) noexcept {
@@ -106,6 +155,10 @@ void AtomicFile::write(const void* data, size_t size) noexcept {
 
 void AtomicFile::commit() {
   check(write_error_, "writing");
+  if (mode_) {
+    check(::fchmod(file_.get(), *mode_) == 0 ? 0 : errno,
+          "setting the permissions of");
+  }
   check(disk_.sync(file_.get()), "syncing");
   check(disk_.rename(temporary_, path_), "renaming");
   file_ = FileDescriptor();

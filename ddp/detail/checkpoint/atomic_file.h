@@ -1,6 +1,9 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstddef>
+#include <optional>
 #include <string>
 
 #include "ddp/detail/file_descriptor.h"
@@ -20,11 +23,14 @@ class Disk {
 /// Replaces a file in one step: whoever reads, now or after a crash at any
 /// point, finds the old content or the new one, whole. The content goes into
 /// PATH.tmp beside it, is synced to the disk, and takes the file's name by a
-/// rename, which is synced too. A symbolic link is followed.
+/// rename, which is synced too. A symbolic link is followed, and a file that
+/// was there keeps its permissions.
 ///
-/// A PATH.tmp that a crash left behind is overwritten by the next write. It is
-/// locked while it is written, so that two processes that write the same file
-/// fail instead of mixing their bytes.
+/// PATH.tmp is always a new file: one that a crash left behind is removed, and
+/// a link that somebody laid there is not followed. It is locked while it is
+/// written, so that of two processes that write the same file one fails instead
+/// of mixing their bytes, and only its owner reads it where the file is
+/// replaced.
 ///
 /// Example:
 /// @code
@@ -34,8 +40,9 @@ class Disk {
 /// @endcode
 class AtomicFile {
  public:
-  /// @throws c10::Error when PATH.tmp cannot be written, or PATH is there and
-  ///   no regular file.
+  /// @throws c10::Error when PATH.tmp cannot be made, another process is
+  /// writing
+  ///   it, or PATH is there and no regular file.
   explicit AtomicFile(const std::string& path, Disk& disk = real_disk());
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
@@ -55,11 +62,14 @@ class AtomicFile {
 
  private:
   void open_temporary();
+  bool create_temporary();
+  void remove_temporary();
   void check(int error, const char* step) const;
 
   Disk& disk_;
   std::string path_;
   std::string temporary_;
+  std::optional<mode_t> mode_;  // of the file that is replaced
   FileDescriptor file_;
   int write_error_ = 0;
 };
