@@ -115,6 +115,16 @@ void DistributedDataParallelBase::to(torch::Device, bool) {
   refuse_conversion();
 }
 
+void DistributedDataParallelBase::save(
+    torch::serialize::OutputArchive& archive) const {
+  inner_->save(archive);
+}
+
+void DistributedDataParallelBase::load(
+    torch::serialize::InputArchive& archive) {
+  inner_->load(archive);
+}
+
 void DistributedDataParallelBase::pretty_print(std::ostream& stream) const {
   stream << "ddp::DistributedDataParallel";
 }

@@ -31,6 +31,11 @@ class DistributedDataParallelBase : public torch::nn::Module {
   void to(torch::Dtype dtype, bool non_blocking = false) override;
   void to(torch::Device device, bool non_blocking = false) override;
 
+  /// torch::save and torch::load of the wrapper are those of the module, so
+  /// that the file loads into the plain module and the other way round.
+  void save(torch::serialize::OutputArchive& archive) const override;
+  void load(torch::serialize::InputArchive& archive) override;
+
   void pretty_print(std::ostream& stream) const override;
 
  protected:

@@ -226,6 +226,14 @@ void DataParallelBase::remake_replicas() {
   }
 }
 
+void DataParallelBase::save(torch::serialize::OutputArchive& archive) const {
+  state_->module->save(archive);
+}
+
+void DataParallelBase::load(torch::serialize::InputArchive& archive) {
+  state_->module->load(archive);
+}
+
 void DataParallelBase::pretty_print(std::ostream& stream) const {
   stream << "dp::DataParallel(devices=[" << c10::Join(", ", devices())
          << "], output_device=" << output_device() << ")";

@@ -41,6 +41,11 @@ class DataParallelBase : public torch::nn::Module {
   /// Replicas keep such values from the time when they were cloned.
   void remake_replicas();
 
+  /// torch::save and torch::load of the wrapper are those of the module, so
+  /// that the file loads into the plain module and the other way round.
+  void save(torch::serialize::OutputArchive& archive) const override;
+  void load(torch::serialize::InputArchive& archive) override;
+
   void pretty_print(std::ostream& stream) const override;
 
  protected:

@@ -5,6 +5,7 @@
 
 #include <torch/nn.h>
 #include <torch/optim.h>
+#include <torch/serialize.h>
 
 #include "ddp/detail/checkpoint/pickle/torch_file.h"
 #include "ddp/distributed_data_parallel.h"
@@ -279,6 +280,29 @@ TEST_CASE("A wrapped model has the same checkpoint", "[checkpoint]") {
   });
   const auto file = ddp::detail::read_torch_file(path).value.toGenericDict();
   CHECK(file.at("model").toGenericDict().contains("fc1.weight"));
+}
+
+TEST_CASE("torch::save sees through the wrapper", "[checkpoint]") {
+  const TemporaryFolder folder;
+  const auto path = folder / "a.pt";
+  ddp::test::run_ranks(2, [&](const Group& group) {
+    Net net;
+    ddp::DistributedDataParallel model(
+        net, ddp::DistributedDataParallelOptions().process_group(group));
+    if (group->getRank() == 0) {
+      torch::save(model, path);
+      Net plain;
+      torch::load(plain, path);
+      TORCH_CHECK(torch::equal(plain->fc1->weight, net->fc1->weight));
+      {
+        torch::NoGradGuard no_grad;
+        plain->fc1->weight.fill_(5);
+      }
+      torch::save(plain, path);
+      torch::load(model, path);
+      TORCH_CHECK(net->fc1->weight.eq(5).all().item<bool>());
+    }
+  });
 }
 
 TEST_CASE("What was given to the checkpoint must be in the file",

@@ -1,4 +1,6 @@
 // A step over replicas is a step of the plain module on the whole batch.
+#include <sstream>
+
 #include <torch/torch.h>
 
 #include "dp/detail/data_parallel/replicas.h"
@@ -93,6 +95,22 @@ TEST_CASE("batch norm in training has the statistics of each part", "[dp]") {
   }
   CHECK(net->norm->num_batches_tracked.item<int64_t>() == 50);
   CHECK(differences(*plain, *net, 1e-9, 1e-12) == Names());
+}
+
+TEST_CASE("torch::save sees through the wrapper", "[dp]") {
+  Net net;
+  DataParallel model(net, on_cpus(2));
+  std::stringstream wrapped;
+  torch::save(model, wrapped);
+  Net plain;
+  torch::load(plain, wrapped);
+  CHECK(differences(*plain, *net, 0, 0) == Names());
+  std::stringstream bare;
+  torch::save(Net(), bare);
+  torch::load(model, bare);
+  bare.seekg(0);
+  torch::load(plain, bare);
+  CHECK(differences(*plain, *net, 0, 0) == Names());
 }
 
 TEST_CASE("an uneven split changes nothing but who computes what", "[dp]") {
