@@ -29,7 +29,8 @@ namespace ddp {
 ///    'format_version': 1}
 /// @endcode
 /// All tensors in it are CPU tensors; loading moves them to wherever the model
-/// lies. A file of Python's with the same entries loads too.
+/// lies. A file of Python's with the same entries loads too, in any format of
+/// torch.save: each value is the one that was saved, or the file is refused.
 ///
 /// The model is shared; the
 /// optimizer must outlive the Checkpoint. Not thread-safe.
@@ -82,9 +83,10 @@ class Checkpoint {
 
   /// Every rank reads the file and puts what it holds into the model, the
   /// optimizer, the sampler, the rank's random generators, `epoch()` and
-  /// `step()`. The file must hold what was given to the Checkpoint. The random
-  /// states are left as they are when they are of another number of ranks, or
-  /// not in the file.
+  /// `step()`. The file must hold what was given to the Checkpoint; a bare
+  /// state dict holds the model alone. The random states are left as they are
+  /// when the file has none that `save` wrote, or those of another number of
+  /// ranks.
   ///
   /// Collective: all ranks load the same, or none does anything.
   /// @throws c10::Error on every rank when one of them finds the file missing,

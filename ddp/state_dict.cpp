@@ -1,6 +1,6 @@
 #include "ddp/state_dict.h"
 
-#include <algorithm>
+#include <limits>
 #include <sstream>
 #include <vector>
 
@@ -45,17 +45,28 @@ void collect(const Module& module,
   }
 }
 
-bool all_wrapped(const StateDict& tensors) {
-  return !tensors.is_empty() &&
-         std::all_of(tensors.begin(), tensors.end(), [](const auto& item) {
-           return item.key().rfind(kWrappedPrefix, 0) == 0;
-         });
+/// How many wrappers all names lie in: "module.module.fc.weight" in two.
+size_t wrappers_around(const StateDict& tensors) {
+  size_t count = tensors.is_empty() ? 0 : std::numeric_limits<size_t>::max();
+  for (const auto& item : tensors) {
+    const auto& name = item.key();
+    size_t mine = 0;
+    while (mine < count && name.compare(mine * kWrappedPrefix.size(),
+                                        kWrappedPrefix.size(),
+                                        kWrappedPrefix) == 0) {
+      ++mine;
+    }
+    count = mine;
+  }
+  return count;
 }
 
-StateDict without_prefix(const StateDict& tensors) {
+/// The tensors under the names that they have `count` wrappers further in.
+StateDict without_wrappers(const StateDict& tensors, size_t count) {
   StateDict result;
   for (const auto& item : tensors) {
-    result.insert(item.key().substr(kWrappedPrefix.size()), item.value());
+    result.insert(item.key().substr(count * kWrappedPrefix.size()),
+                  item.value());
   }
   return result;
 }
@@ -114,15 +125,8 @@ StateDict to_state_dict(const c10::IValue& value) {
               "expected a state dict, but got ",
               describe(value),
               "; save model.state_dict()");
-  const auto dict = value.toGenericDict();
-  for (const char* key : {"model", "state_dict", "model_state_dict"}) {
-    const auto found = dict.find(key);
-    if (found != dict.end() && !found->value().isTensor()) {
-      return to_state_dict(found->value());
-    }
-  }
   StateDict result;
-  for (const auto& item : dict) {
+  for (const auto& item : value.toGenericDict()) {
     TORCH_CHECK(item.key().isString() && item.value().isTensor(),
                 "expected a state dict of tensors by name, but got ",
                 describe(item.value()),
@@ -133,11 +137,25 @@ StateDict to_state_dict(const c10::IValue& value) {
   return result;
 }
 
+c10::IValue find_state_dict(const c10::IValue& value) {
+  if (value.isGenericDict()) {
+    const auto dict = value.toGenericDict();
+    for (const char* key : {"model", "state_dict", "model_state_dict"}) {
+      const auto found = dict.find(key);
+      if (found != dict.end() && found->value().isGenericDict()) {
+        return find_state_dict(found->value());
+      }
+    }
+  }
+  return value;
+}
+
 StateDict match(const Module& module, const StateDict& tensors) {
   const auto expected = state_dict(module);
-  const auto given = all_wrapped(tensors) && !all_wrapped(expected)
-                         ? without_prefix(tensors)
-                         : tensors;
+  const auto mine = wrappers_around(expected);
+  const auto theirs = wrappers_around(tensors);
+  const auto given =
+      theirs > mine ? without_wrappers(tensors, theirs - mine) : tensors;
   const auto wrong = differences(expected, given);
   TORCH_CHECK(wrong.empty(), "it does not fit the module: ", join(wrong));
   return given;
@@ -169,7 +187,8 @@ void save_state_dict(const Module& module, const std::string& path) {
 void load_state_dict(Module& module, const std::string& path) {
   const auto value = detail::read_torch_file(path).value;
   const auto matched = detail::explain("Cannot load " + path, [&] {
-    return detail::match(module, detail::to_state_dict(value));
+    return detail::match(module,
+                         detail::to_state_dict(detail::find_state_dict(value)));
   });
   detail::copy_into(module, matched);
 }

@@ -20,8 +20,8 @@ using StateDict = torch::OrderedDict<std::string, torch::Tensor>;
 StateDict state_dict(const torch::nn::Module& module);
 
 /// Copies `tensors` into the module's parameters and buffers, onto whatever
-/// device they are. Names that all begin with "module.", as Python's DDP saves
-/// them, are read without it.
+/// device they are. Names that all begin with "module.", once or more often, as
+/// Python's wrappers save them, are read without it.
 ///
 /// @throws c10::Error when a name is missing or not the module's, or a shape or
 ///   dtype differs; it lists all of them, and the module is unchanged.
@@ -44,11 +44,13 @@ void load_state_dict(torch::nn::Module& module, const StateDict& tensors);
 void save_state_dict(const torch::nn::Module& module, const std::string& path);
 
 /// Loads a state dict that `save_state_dict`, a `Checkpoint` or Python's
-/// `torch.save(model.state_dict(), path)` wrote. It may also be the entry
-/// "model", "state_dict" or "model_state_dict" of a dict.
+/// `torch.save(model.state_dict(), path)` wrote, in any format and pickle
+/// protocol from 2 on. It may also be the entry "model", "state_dict" or
+/// "model_state_dict" of a dict. Nothing in the file is run.
 ///
 /// @throws c10::Error that names the file when it is cut off, damaged, not such
-///   a file, or does not fit the module, which is then unchanged.
+///   a file, holds what is no dense tensor (sparse, quantized, of a class of
+///   its own), or does not fit the module, which is then unchanged.
 void load_state_dict(torch::nn::Module& module, const std::string& path);
 
 }  // namespace ddp

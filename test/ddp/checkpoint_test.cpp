@@ -7,6 +7,8 @@
 #include <torch/optim.h>
 #include <torch/serialize.h>
 
+#include "ddp/detail/checkpoint/module_state.h"
+#include "ddp/detail/checkpoint/pickle/python_value.h"
 #include "ddp/detail/checkpoint/pickle/torch_file.h"
 #include "ddp/distributed_data_parallel.h"
 #include "test/support/catch.h"
@@ -303,6 +305,47 @@ TEST_CASE("torch::save sees through the wrapper", "[checkpoint]") {
       TORCH_CHECK(net->fc1->weight.eq(5).all().item<bool>());
     }
   });
+}
+
+TEST_CASE("A tensor may have the name of a field", "[checkpoint]") {
+  struct CounterImpl : torch::nn::Module {
+    CounterImpl() {
+      register_parameter("w", torch::ones({2}));
+      register_buffer("step", torch::full({1}, 7, torch::kLong));
+      register_buffer("epoch", torch::ones({3}));
+      register_buffer("rng", torch::ones({4}, torch::kByte));
+    }
+  };
+  const TemporaryFolder folder;
+  const auto path = folder / "a.pt";
+  const auto module = std::make_shared<CounterImpl>();
+  ddp::save_state_dict(*module, path);
+  Checkpoint checkpoint(module);
+  checkpoint.load(path);
+  CHECK(checkpoint.step() == 0);
+  checkpoint.step(3).save(path);
+  checkpoint.step(4).load(path);
+  CHECK(checkpoint.step() == 3);
+}
+
+TEST_CASE("Random states of another kind are left alone", "[checkpoint]") {
+  const TemporaryFolder folder;
+  const auto path = folder / "a.pt";
+  Net net;
+  auto file = ddp::detail::new_dict().toGenericDict();
+  file.insert("model", ddp::detail::to_value(ddp::state_dict(*net)));
+  auto list = ddp::detail::new_list();
+  list.toList().push_back(torch::get_num_threads());
+  for (const c10::IValue& rng :
+       {c10::IValue(torch::ones({5}, torch::kByte)), list, c10::IValue()}) {
+    file.insert_or_assign("rng", rng);
+    ddp::detail::write_torch_file(path, file);
+    torch::manual_seed(5);
+    const auto expected = torch::randn({3});
+    torch::manual_seed(5);
+    Checkpoint(net).load(path);
+    CHECK(torch::equal(torch::randn({3}), expected));
+  }
 }
 
 TEST_CASE("What was given to the checkpoint must be in the file",

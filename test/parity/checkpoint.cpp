@@ -2,6 +2,8 @@
 //   train OPTIMIZER DATA IN OUT   resume from IN ("-": do not), train on every
 //                                 batch of DATA, save OUT
 //   copy IN OUT                   read a file of torch.save and write it again
+//   copies IN...                  the same with each; answers each by a line:
+//                                 "copied", or the error
 //   fit IN...                     load each into the model alone; answers each
 //                                 by a line: "fits", or the error
 #include <iostream>
@@ -78,12 +80,23 @@ void train(const std::string& name,
   std::cout << torch::rand({1}, torch::kDouble).item<double>();
 }
 
-std::string fit(const std::string& path) {
-  try {
-    ddp::load_state_dict(*Net(), path);
-    return "fits";
-  } catch (const c10::Error& error) {
-    return error.what_without_backtrace();
+void copy(const std::string& from, const std::string& to) {
+  ddp::detail::write_torch_file(to, ddp::detail::read_torch_file(from).value);
+}
+
+/// What `work` does with each of the files: `done`, or its error.
+template <class Work>
+void answer(const std::vector<std::string>& args,
+            const char* done,
+            const Work& work) {
+  for (size_t i = 1; i < args.size(); ++i) {
+    std::string text = done;
+    try {
+      work(args[i]);
+    } catch (const c10::Error& error) {
+      text = error.what_without_backtrace();
+    }
+    std::cout << text << '\n';
   }
 }
 
@@ -96,12 +109,15 @@ int main(int argc, char** argv) {
     if (args.size() == 5 && args[0] == "train") {
       train(args[1], args[2], args[3], args[4]);
     } else if (args.size() == 3 && args[0] == "copy") {
-      ddp::detail::write_torch_file(
-          args[2], ddp::detail::read_torch_file(args[1]).value);
+      copy(args[1], args[2]);
+    } else if (args.size() >= 2 && args[0] == "copies") {
+      answer(args, "copied", [](const std::string& path) {
+        copy(path, path + ".copy");
+      });
     } else if (args.size() >= 2 && args[0] == "fit") {
-      for (size_t i = 1; i < args.size(); ++i) {
-        std::cout << fit(args[i]) << '\n';
-      }
+      answer(args, "fits", [](const std::string& path) {
+        ddp::load_state_dict(*Net(), path);
+      });
     } else {
       std::cerr << "unknown arguments\n";
       return 2;

@@ -5,11 +5,14 @@ usage: checkpoint.py PROGRAM   (built from checkpoint.cpp)
 
 import argparse
 import collections
+import io
 import os
 import subprocess
 import sys
 import tempfile
+import warnings
 
+import numpy
 import torch
 
 PROGRAM = sys.argv[1]
@@ -43,10 +46,10 @@ def make_optimizer(name, params):
 
 
 def run(*arguments):
-    return subprocess.run(
-        [PROGRAM, *arguments], capture_output=True, text=True, check=True,
-        timeout=240
-    ).stdout
+    done = subprocess.run(
+        [PROGRAM, *arguments], capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, (arguments, done.stderr)
+    return done.stdout
 
 
 def train(net, optimizer, batches):
@@ -82,8 +85,9 @@ def check_optimizer(name, folder):
     state = {
         "model": net.state_dict(),
         "optimizer": optimizer.state_dict(),
-        "epoch": 1,
+        "epoch": numpy.int64(1),
         "step": 3,
+        "rng": torch.get_rng_state(),
         "args": argparse.Namespace(lr=0.1),
     }
     torch.save(state, f"{folder}/a.pt")
@@ -118,16 +122,81 @@ def check_optimizer(name, folder):
     )
 
 
-def check_values(folder):
-    """What torch.save writes is read, and written so that Python reads it."""
+def all_dtypes():
+    """A tensor of each dtype that torch.save takes, of any bits."""
+    dtypes = {d for d in vars(torch).values() if isinstance(d, torch.dtype)}
+    tensors = {}
+    for dtype in sorted(dtypes, key=str):
+        if str(dtype).startswith(("torch.qint", "torch.quint")):
+            continue  # see check_refusals
+        bits = torch.arange(1, 33, dtype=torch.uint8) * 37 % 251
+        try:
+            tensor = (bits % 2).bool() if dtype == torch.bool else bits.view(
+                dtype)
+            torch.save(tensor, io.BytesIO())
+        except Exception:  # PyTorch does not save it either
+            continue
+        tensors[str(dtype)] = tensor
+    assert len(tensors) > 20, tensors.keys()
+    return tensors
+
+
+def python_value(value):
+    """numpy's scalars as the Python values that they are."""
+    return value.item() if isinstance(value, numpy.generic) else value
+
+
+def same(ours, theirs, what):
+    """Equal bit for bit, kind for kind."""
+    theirs = python_value(theirs)
+    if isinstance(theirs, torch.Tensor):
+        assert ours.dtype == theirs.dtype, what
+        assert ours.shape == theirs.shape, what
+        assert ours.stride() == theirs.stride(), what
+        assert ours.storage_offset() == theirs.storage_offset(), what
+        assert ours.is_conj() == theirs.is_conj(), what
+        assert ours.is_neg() == theirs.is_neg(), what
+        a, b = ours.untyped_storage(), theirs.untyped_storage()
+        assert bytes(a) == bytes(b), what
+    elif isinstance(theirs, dict):
+        keys = [python_value(key) for key in theirs]
+        assert list(ours) == keys, what
+        for key, value in zip(ours, theirs.values()):
+            same(ours[key], value, f"{what}/{key}")
+    elif isinstance(theirs, (list, tuple)):
+        assert isinstance(ours, list) == isinstance(theirs, list), what
+        assert len(ours) == len(theirs), what
+        for i, (a, b) in enumerate(zip(ours, theirs)):
+            same(a, b, f"{what}/{i}")
+    else:
+        assert type(ours) is type(theirs), what
+        assert ours == theirs or ours != ours and theirs != theirs, what
+
+
+def all_values():
     base = torch.arange(24.0).reshape(2, 3, 4)
-    dtypes = [
-        torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32,
-        torch.int16, torch.int8, torch.uint8, torch.bool, torch.complex64,
-        torch.complex128,
-    ]
-    values = {
-        "dtypes": {str(dtype): base.to(dtype) for dtype in dtypes},
+    complex_base = torch.randn(2, 3, dtype=torch.complex64)
+    return {
+        "dtypes": all_dtypes(),
+        "conjugate": complex_base.conj(),
+        "negative": torch.randn(2, 3, dtype=torch.complex64).conj().imag,
+        "both": complex_base.conj().neg(),
+        "conjugate half": complex_base.to(torch.complex32).conj(),
+        "its base": complex_base,
+        "counter": collections.Counter("abca"),
+        "default": collections.defaultdict(list, a=[1]),
+        "complex": [1j, complex(-0.0, float("inf"))],
+        "floats": [0.1, -0.0, float("inf"), float("nan")],
+        "numpy": [
+            kind(3)
+            for kind in (
+                numpy.int8, numpy.int16, numpy.int32, numpy.int64, numpy.uint8,
+                numpy.uint16, numpy.uint32, numpy.uint64, numpy.float16,
+                numpy.float32, numpy.float64, numpy.complex64,
+                numpy.complex128, numpy.bool_,
+            )
+        ],
+        "deep": deep_tuple(400),
         "whole": base,
         "part": base[:, 1:3],
         "transposed": base.transpose(0, 2),
@@ -146,30 +215,93 @@ def check_values(folder):
         "size": torch.Size([2, 3]),
         3: "an int key",
     }
-    torch.save(values, f"{folder}/values.pt")
-    run("copy", f"{folder}/values.pt", f"{folder}/copy.pt")
-    copy = torch.load(f"{folder}/copy.pt")
 
-    def same(ours, theirs, what):
-        if isinstance(theirs, torch.Tensor):
-            assert ours.dtype == theirs.dtype, what
-            assert ours.shape == theirs.shape, what
-            assert ours.stride() == theirs.stride(), what
-            assert torch.equal(ours, theirs), what
-        elif isinstance(theirs, dict):
-            assert list(ours) == list(theirs), what
-            for key in theirs:
-                same(ours[key], theirs[key], f"{what}/{key}")
-        elif isinstance(theirs, (list, tuple)):
-            assert len(ours) == len(theirs), what
-            for a, b in zip(ours, theirs):
-                same(a, b, what)
-        else:
-            assert type(ours) is type(theirs) and ours == theirs, what
 
-    same(copy, values, "copy")
-    copy["whole"][0, 1, 0] = 100
-    assert copy["part"][0, 0, 0] == 100, "shared memory was torn apart"
+def deep_tuple(depth):
+    value = ()
+    for _ in range(depth):
+        value = (value,)
+    return value
+
+
+def without_check_sums(value, path):
+    torch.serialization.set_crc32_options(False)
+    torch.save(value, path)
+    torch.serialization.set_crc32_options(True)
+
+
+WRITERS = {
+    **{
+        f"protocol {protocol}": lambda value, path, protocol=protocol:
+            torch.save(value, path, pickle_protocol=protocol)
+        for protocol in (2, 3, 4, 5)
+    },
+    **{
+        f"old format, protocol {protocol}": lambda value, path,
+            protocol=protocol: torch.save(
+                value, path, pickle_protocol=protocol,
+                _use_new_zipfile_serialization=False)
+        for protocol in (2, 4)
+    },
+    "without check sums": without_check_sums,
+}
+
+
+def check_values(folder):
+    """What torch.save writes is read, and written so that Python reads it."""
+    values = all_values()
+    for name, write in WRITERS.items():
+        write(values, f"{folder}/values.pt")
+        run("copy", f"{folder}/values.pt", f"{folder}/copy.pt")
+        copy = torch.load(f"{folder}/copy.pt")
+        same(copy, values, name)
+        copy["whole"][0, 1, 0] = 100
+        assert copy["part"][0, 0, 0] == 100, "shared memory was torn apart"
+        copy["its base"][1, 2] = 3 + 4j
+        assert copy["conjugate"][1, 2] == 3 - 4j, name
+
+
+class Scaled(torch.Tensor):
+    pass
+
+
+def check_refusals(folder):
+    """What is no such value is opaque: a copy of it is refused."""
+    contained = []
+    contained.append(contained)
+    quantized = torch.quantize_per_tensor(
+        torch.ones(3), 0.1, 10, torch.quint8)
+    cases = {
+        "_rebuild_sparse_tensor": torch.eye(3).to_sparse(),
+        "_rebuild_sparse_tensor ": torch.eye(3).to_sparse_csr(),
+        "_rebuild_qtensor": quantized,
+        "_rebuild_meta_tensor_no_storage": torch.ones(2, device="meta"),
+        "_rebuild_nested_tensor": torch.nested.nested_tensor(
+            [torch.ones(2), torch.ones(3)]),
+        "Scaled": torch.ones(3).as_subclass(Scaled),
+        "contains itself": contained,
+        "a Python object of int": 2**64,
+        "set": {1, 2},
+        "numpy": numpy.ones(3),
+        "numpy ": numpy.uint64(2**64 - 1),
+        "FloatStorage": torch.ones(3).storage(),
+        "torch.float32": torch.float32,
+        "a key that is no int": {(1, 2): 3},
+        "a key that is no int ": {None: 3},
+        "a key that is no int  ": {float("nan"): 3},
+        "Namespace": argparse.Namespace(a=1),
+    }
+    expected = []
+    paths = []
+    for name, write in WRITERS.items():
+        for phrase, value in cases.items():
+            paths.append(f"{folder}/no{len(paths)}.pt")
+            expected.append((name, phrase.strip()))
+            write({"x": value}, paths[-1])
+    answers = run("copies", *paths).splitlines()
+    assert len(answers) == len(expected), answers
+    for answer, (name, phrase) in zip(answers, expected):
+        assert answer.startswith("Cannot ") and phrase in answer, (name, answer)
 
 
 def check_model_files(folder):
@@ -179,20 +311,27 @@ def check_model_files(folder):
     sparse = net.state_dict()
     sparse["fc.weight"] = sparse["fc.weight"].to_sparse()
     wide = net.state_dict() | {"fc.bias": torch.ones(4)}
+    twice = {f"module.{k}": v for k, v in prefixed.items()}
     old = {"_use_new_zipfile_serialization": False}
     cases = [
+        (twice, {}, []),
+        ({"model": "name of the net", "state_dict": prefixed}, {}, []),
         (net.state_dict(), {}, []),
         ({"model": net.state_dict()}, {}, []),
         ({"state_dict": prefixed, "args": argparse.Namespace(a=1)}, {}, []),
         (dict(net.named_parameters()) | dict(net.named_buffers()), {}, []),
         (net, {}, ["object of __main__.Net", "save model.state_dict()"]),
         ([1, 2], {}, ["expected a state dict, but got a list"]),
+        ({"model": net}, {}, ["object of __main__.Net under model"]),
         ({"x": 1}, {}, ["a int under x"]),
         (wide, {}, ['"fc.bias": expected shape [3], but got [4]']),
         (sparse, {}, ["_rebuild_sparse_tensor under fc.weight"]),
         (Net().half().state_dict(), {}, ["dtype Float, but got Half"]),
-        (net.state_dict(), old, ["not a file of torch.save"]),
-        (net.state_dict(), {"pickle_protocol": 4}, ["pickle protocol 4"]),
+        (net.state_dict(), old, []),
+        (net, old, ["object of __main__.Net", "save model.state_dict()"]),
+        (net.state_dict(), {"pickle_protocol": 4}, []),
+        (net.state_dict(), {"pickle_protocol": 5}, []),
+        (net.state_dict(), {"pickle_protocol": 1}, ["protocol 0 or 1"]),
     ]
     paths = [f"{folder}/model{i}.pt" for i in range(len(cases))]
     for path, (content, options, _) in zip(paths, cases):
@@ -207,12 +346,47 @@ def check_model_files(folder):
             assert phrase in answer, answer
 
 
+def negative_view(tensor):
+    """-tensor, as a view with the negative bit."""
+    view = torch.complex(torch.zeros_like(tensor), tensor).conj().imag
+    assert view.is_neg()
+    return view
+
+
+def check_habits(folder):
+    """What Python's programs leave in a checkpoint besides plain tensors."""
+    net = Net()
+    optimizer = make_optimizer("adam", net.parameters())
+    train(net, optimizer, [torch.randn(8, 1, 6, 6)])
+    model = net.state_dict()
+    state = optimizer.state_dict()
+    model["fc.weight"] = negative_view(model["fc.weight"])
+    state["state"][2]["exp_avg"] = negative_view(state["state"][2]["exp_avg"])
+    state["param_groups"][0]["lr"] = numpy.float64(0.01)
+    state["param_groups"][0]["betas"] = (0, 0.9)
+    torch.save({"model": model, "optimizer": state}, f"{folder}/habits.pt")
+    torch.save([], f"{folder}/none.pt")
+    run("train", "adam", f"{folder}/none.pt", f"{folder}/habits.pt",
+        f"{folder}/resumed.pt")
+    ours = torch.load(f"{folder}/resumed.pt")
+    assert torch.equal(ours["model"]["fc.weight"], model["fc.weight"])
+    for i, fields in state["state"].items():
+        for key, value in fields.items():
+            mine = ours["optimizer"]["state"][i][key]
+            assert torch.equal(mine, value), (i, key)
+    group, = ours["optimizer"]["param_groups"]
+    assert (group["lr"], group["betas"]) == (0.01, (0.0, 0.9)), group
+
+
 def main():
+    warnings.simplefilter("ignore")
     with tempfile.TemporaryDirectory() as folder:
         for name in NAMES:
             check_optimizer(name, folder)
         check_values(folder)
+        check_refusals(folder)
         check_model_files(folder)
+        check_habits(folder)
         assert not [f for f in os.listdir(folder) if f.endswith(".tmp")]
     print("all equal")
 

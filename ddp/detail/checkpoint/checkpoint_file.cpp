@@ -1,5 +1,6 @@
 #include "ddp/detail/checkpoint/checkpoint_file.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "ddp/detail/checkpoint/module_state.h"
@@ -40,17 +41,40 @@ std::optional<int64_t> optional_integer(const DictReader& saved,
                               : std::nullopt;
 }
 
+/// Python programs keep theirs under this name, too, in forms of their own.
+std::optional<IValue> read_rng(const DictReader& saved,
+                               const CheckpointParts& parts,
+                               size_t rank,
+                               size_t world_size) {
+  if (!saved.has("rng") || !saved.get("rng").isList()) {
+    return std::nullopt;
+  }
+  const auto states = saved.list("rng");
+  const bool are_ours =
+      std::all_of(states.begin(), states.end(), [](const IValue& state) {
+        return state.isGenericDict();
+      });
+  if (!are_ours || states.size() != world_size) {
+    return std::nullopt;
+  }
+  check_rng(states[rank], gpu_of(*parts.model));
+  return states[rank];
+}
+
 CheckpointContent checked_content(const TorchFile& file,
                                   const CheckpointParts& parts,
                                   size_t rank,
                                   size_t world_size) {
-  const DictReader saved(file.value, "checkpoint");
+  CheckpointContent content;
+  content.content_id = file.content_id;
+  const auto model = find_state_dict(file.value);
+  content.model = match(*parts.model, to_state_dict(model));
+  // In a bare state dict, "epoch" and "rng" are names of tensors.
+  const DictReader saved(model.is(file.value) ? new_dict() : file.value,
+                         "checkpoint");
   const auto version = optional_integer(saved, "format_version");
   TORCH_CHECK(version.value_or(0) <= kFormatVersion,
               "it was written by a newer version of this library");
-  CheckpointContent content;
-  content.content_id = file.content_id;
-  content.model = match(*parts.model, to_state_dict(file.value));
   if (parts.optimizer != nullptr) {
     content.optimizer =
         read_optimizer(*parts.optimizer, saved.get("optimizer"));
@@ -59,12 +83,7 @@ CheckpointContent checked_content(const TorchFile& file,
     content.sampler = read_sampler(saved.dict("sampler"));
     parts.sampler->check_state(*content.sampler);
   }
-  const auto rng =
-      saved.has_value("rng") ? saved.list("rng") : std::vector<IValue>();
-  if (rng.size() == world_size) {
-    check_rng(rng[rank], gpu_of(*parts.model));
-    content.rng = rng[rank];
-  }
+  content.rng = read_rng(saved, parts, rank, world_size);
   content.epoch = optional_integer(saved, "epoch");
   content.step = optional_integer(saved, "step");
   return content;

@@ -6,12 +6,15 @@
 
 namespace ddp::detail {
 
-/// A state dict as the dict that is written to a file, and back. The second
-/// also takes a dict that holds the state dict under a usual name.
+/// A state dict as the dict that is written to a file, and back.
 ///
 /// @throws c10::Error when the value is no dict of tensors.
 c10::IValue to_value(const StateDict& tensors);
 StateDict to_state_dict(const c10::IValue& value);
+
+/// The state dict in what a file holds: the value itself, or what lies in it
+/// under a usual name.
+c10::IValue find_state_dict(const c10::IValue& value);
 
 /// The same tensors under the module's names.
 /// @throws c10::Error as `load_state_dict`; changes nothing.

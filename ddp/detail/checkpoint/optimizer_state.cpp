@@ -58,11 +58,13 @@ struct FieldReader {
     step = dict.integer(name);
   }
   void operator()(const char* name, Betas& value) {
-    const auto list = dict.list(name);
-    TORCH_CHECK(list.size() == 2 && list[0].isDouble() && list[1].isDouble(),
-                "expected two floats as its ",
-                name);
-    value = {list[0].toDouble(), list[1].toDouble()};
+    const auto both = dict.numbers(name);
+    TORCH_CHECK(both.size() == 2,
+                "expected two numbers as its optimizer's ",
+                name,
+                ", but got ",
+                both.size());
+    value = {both[0], both[1]};
   }
   void operator()(const char* name, at::Tensor& tensor, bool needed) {
     if (!needed && !dict.has_value(name)) {
@@ -76,7 +78,16 @@ struct FieldReader {
                 saved.sizes(),
                 ", but the parameter has ",
                 param.sizes());
-    tensor = saved.to(param.options().requires_grad(false));
+    TORCH_CHECK(saved.is_complex() == param.is_complex(),
+                "its optimizer state \"",
+                name,
+                "\" has dtype ",
+                saved.scalar_type(),
+                ", but the parameter has ",
+                param.scalar_type());
+    tensor = saved.to(param.options().requires_grad(false))
+                 .resolve_conj()
+                 .resolve_neg();
   }
 };
 

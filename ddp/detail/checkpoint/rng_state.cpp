@@ -43,7 +43,8 @@ at::Tensor to_tensor(const std::string& bytes) {
 
 void check_size(const at::Tensor& saved, const at::Tensor& mine) {
   TORCH_CHECK(saved.scalar_type() == at::kByte &&
-                  saved.sizes() == mine.sizes() && saved.is_contiguous(),
+                  saved.sizes() == mine.sizes() && saved.is_contiguous() &&
+                  !saved.is_neg(),
               "its random state is not one of this LibTorch");
 }
 

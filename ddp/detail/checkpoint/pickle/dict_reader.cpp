@@ -1,6 +1,8 @@
 #include "ddp/detail/checkpoint/pickle/dict_reader.h"
 
 #include <cmath>
+#include <limits>
+#include <optional>
 
 #include "ddp/detail/checkpoint/pickle/python_value.h"
 
@@ -17,15 +19,33 @@ c10::Dict<c10::IValue, c10::IValue> require_dict(const c10::IValue& value,
   return value.toGenericDict();
 }
 
-/// A tensor of one element as what it holds.
+/// A tensor of one number as what it holds; all else as it is.
 c10::IValue unpack(const c10::IValue& value) {
   if (!value.isTensor() || value.toTensor().numel() != 1) {
     return value;
   }
   const auto scalar = value.toTensor().item();
-  return scalar.isIntegral(/*includeBool=*/false)
-             ? c10::IValue(scalar.toLong())
-             : c10::IValue(scalar.toDouble());
+  if (scalar.isIntegral(/*includeBool=*/false)) {
+    const bool fits =
+        !scalar.isUnsigned() ||
+        scalar.toUInt64() <= uint64_t{std::numeric_limits<int64_t>::max()};
+    return fits ? c10::IValue(scalar.toLong()) : value;
+  }
+  return scalar.isFloatingPoint() ? c10::IValue(scalar.toDouble()) : value;
+}
+
+/// A float that has the value of an int64; neither inf nor NaN has.
+bool is_whole(double value) {
+  constexpr double kLimit = 0x1p63;
+  return value >= -kLimit && value < kLimit && value == std::floor(value);
+}
+
+std::optional<double> as_number(const c10::IValue& value) {
+  const auto plain = unpack(value);
+  if (plain.isInt()) {
+    return static_cast<double>(plain.toInt());
+  }
+  return plain.isDouble() ? std::optional(plain.toDouble()) : std::nullopt;
 }
 
 }  // namespace
@@ -48,10 +68,7 @@ c10::IValue DictReader::get(const std::string& key) const {
 
 int64_t DictReader::integer(const std::string& key) const {
   const auto value = unpack(get(key));
-  const bool whole =
-      value.isInt() ||
-      (value.isDouble() && value.toDouble() == std::floor(value.toDouble()));
-  TORCH_CHECK(whole,
+  TORCH_CHECK(value.isInt() || (value.isDouble() && is_whole(value.toDouble())),
               "expected an int as its ",
               place(key),
               ", but got ",
@@ -60,13 +77,27 @@ int64_t DictReader::integer(const std::string& key) const {
 }
 
 double DictReader::number(const std::string& key) const {
-  const auto value = unpack(get(key));
-  TORCH_CHECK(value.isDouble() || value.isInt(),
+  const auto value = as_number(get(key));
+  TORCH_CHECK(value,
               "expected a number as its ",
               place(key),
               ", but got ",
               describe(get(key)));
-  return value.isInt() ? static_cast<double>(value.toInt()) : value.toDouble();
+  return *value;
+}
+
+std::vector<double> DictReader::numbers(const std::string& key) const {
+  std::vector<double> result;
+  for (const auto& item : list(key)) {
+    const auto value = as_number(item);
+    TORCH_CHECK(value,
+                "expected numbers as its ",
+                place(key),
+                ", but got ",
+                describe(item));
+    result.push_back(*value);
+  }
+  return result;
 }
 
 bool DictReader::boolean(const std::string& key) const {

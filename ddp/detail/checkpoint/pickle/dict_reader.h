@@ -22,10 +22,13 @@ class DictReader {
   bool has_value(const std::string& key) const;
 
   c10::IValue get(const std::string& key) const;
-  /// An int, or a tensor of one element that holds one.
+  /// An int, a float of the same value, or a tensor of one element that holds
+  /// either.
   int64_t integer(const std::string& key) const;
   /// A float or int, or a tensor of one element.
   double number(const std::string& key) const;
+  /// A list or tuple of such.
+  std::vector<double> numbers(const std::string& key) const;
   bool boolean(const std::string& key) const;
   at::Tensor tensor(const std::string& key) const;
   std::vector<c10::IValue> list(const std::string& key) const;

@@ -1,39 +1,58 @@
 #include "ddp/detail/checkpoint/pickle/python_value.h"
 
+#include <cmath>
 #include <cstring>
 #include <utility>
 
 #include "ddp/detail/checkpoint/pickle/pickle_stack.h"
-#include "ddp/detail/checkpoint/pickle/rebuild_tensor.h"
 
 namespace ddp::detail {
 namespace {
 
 using c10::IValue;
 
-/// A class, a function, or an instance that we do not build.
 struct PythonObject : torch::CustomClassHolder {
-  explicit PythonObject(std::string name) : name(std::move(name)) {}
+  PythonObject(std::string name, IValue content)
+      : name(std::move(name)), content(std::move(content)) {}
   std::string name;
+  IValue content;
 };
 
+/// Null when the value is no `python_object`: nothing else here makes capsules.
+c10::intrusive_ptr<PythonObject> as_object(const IValue& value) {
+  return value.isCapsule() ? c10::static_intrusive_pointer_cast<PythonObject>(
+                                 value.toCapsule())
+                           : nullptr;
+}
+
+const std::string kOtherKey = "(a key that is no int, float, bool or str)";
+
+/// A NaN equals nothing, so c10::Dict would make room for it for ever.
 bool is_key(const IValue& value) {
-  return value.isInt() || value.isString() || value.isDouble() ||
-         value.isBool();
+  return value.isInt() || value.isBool() ||
+         (value.isDouble() && !std::isnan(value.toDouble())) ||
+         (value.isString() && value.toStringRef() != kOtherKey);
 }
 
 }  // namespace
 
-IValue python_object(const std::string& name) {
-  return IValue::make_capsule(c10::make_intrusive<PythonObject>(name));
+IValue python_object(std::string name, IValue content) {
+  return IValue::make_capsule(
+      c10::make_intrusive<PythonObject>(std::move(name), std::move(content)));
 }
 
 std::string name_of(const IValue& value) {
-  if (!value.isCapsule()) {
-    return "";
-  }
-  return c10::static_intrusive_pointer_cast<PythonObject>(value.toCapsule())
-      ->name;
+  const auto object = as_object(value);
+  return object ? object->name : "";
+}
+
+IValue content_of(const IValue& value) {
+  const auto object = as_object(value);
+  return object ? object->content : IValue();
+}
+
+void set_content(const IValue& object, IValue content) {
+  as_object(object)->content = std::move(content);
 }
 
 IValue new_dict() {
@@ -46,7 +65,7 @@ IValue new_list() {
 
 IValue python_int(std::string_view bytes) {
   if (bytes.size() > sizeof(int64_t)) {
-    return python_object("int");
+    return python_object("int", std::string(bytes));
   }
   const bool negative = !bytes.empty() && static_cast<int8_t>(bytes.back()) < 0;
   int64_t value = negative ? -1 : 0;
@@ -75,37 +94,10 @@ void set_items(const IValue& container, const std::vector<IValue>& items) {
   for (size_t i = 0; i < items.size(); i += 2) {
     if (is_key(items[i])) {
       dict.insert_or_assign(items[i], items[i + 1]);
+    } else {
+      dict.insert_or_assign(kOtherKey, python_object("another kind"));
     }
   }
-}
-
-IValue call_python(const std::string& function,
-                   const std::vector<IValue>& arguments) {
-  if (function == "collections.OrderedDict" ||
-      function == "collections.defaultdict" ||
-      function == "collections.Counter") {
-    return new_dict();
-  }
-  if (function == "torch._utils._rebuild_tensor_v2") {
-    return rebuild_tensor(arguments);
-  }
-  if (function == "torch._utils._rebuild_tensor_v3") {
-    TORCH_CHECK(arguments.size() >= 7, kDamagedPickle);
-    return rebuild_tensor(arguments, name_of(arguments[6]));
-  }
-  if (function == "torch.Size" ||
-      function == "torch._utils._rebuild_parameter" ||
-      function == "torch._utils._rebuild_parameter_with_state") {
-    TORCH_CHECK(!arguments.empty(), kDamagedPickle);
-    return arguments[0];
-  }
-  if (function == "torch._tensor._rebuild_from_type_v2") {
-    TORCH_CHECK(arguments.size() >= 3 && arguments[2].isTuple(),
-                kDamagedPickle);
-    return call_python(name_of(arguments[0]),
-                       arguments[2].toTupleRef().elements());
-  }
-  return python_object(function);
 }
 
 std::string describe(const IValue& value) {
@@ -123,7 +115,9 @@ std::string describe(const IValue& value) {
                             : value.isInt()         ? "int"
                             : value.isBool()        ? "bool"
                             : value.isDouble()      ? "float"
-                                                    : "value of another kind");
+                            : value.isComplexDouble()
+                                ? "complex"
+                                : "value of another kind");
 }
 
 }  // namespace ddp::detail

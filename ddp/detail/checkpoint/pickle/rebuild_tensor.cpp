@@ -1,49 +1,32 @@
 #include "ddp/detail/checkpoint/pickle/rebuild_tensor.h"
 
-#include <algorithm>
-#include <cctype>
+#include <optional>
+#include <string>
 
 #include <ATen/Functions.h>
 #include <c10/core/ScalarType.h>
+
+#include "ddp/detail/checkpoint/pickle/dtype_names.h"
+#include "ddp/detail/checkpoint/pickle/python_value.h"
 
 namespace ddp::detail {
 namespace {
 
 constexpr const char* kNoTensor = "it describes a tensor wrongly";
-
-std::string last_part(const std::string& dotted) {
-  return dotted.substr(dotted.rfind('.') + 1);
-}
-
-template <class Matches>
-std::optional<at::ScalarType> find_dtype(const Matches& matches) {
-  for (int i = 0; i < static_cast<int>(at::ScalarType::Undefined); ++i) {
-    const auto dtype = static_cast<at::ScalarType>(i);
-    if (matches(std::string(c10::toString(dtype)))) {
-      return dtype;
-    }
-  }
-  return std::nullopt;
-}
-
-/// Python's newer dtypes have LibTorch's names in lower case.
-at::ScalarType dtype_of_name(const std::string& dotted) {
-  const auto name = last_part(dotted);
-  const auto dtype = find_dtype([&name](std::string candidate) {
-    std::transform(candidate.begin(),
-                   candidate.end(),
-                   candidate.begin(),
-                   [](unsigned char c) { return std::tolower(c); });
-    return candidate == name;
-  });
-  TORCH_CHECK(dtype, "it holds a tensor of unknown dtype ", name);
-  return *dtype;
-}
+// A tensor of more cannot be computed with.
+constexpr size_t kMaxDimensions = 64;
 
 std::vector<int64_t> integers(const c10::IValue& value) {
   TORCH_CHECK(value.isTuple(), kNoTensor);
+  const auto& elements = value.toTupleRef().elements();
+  TORCH_CHECK(elements.size() <= kMaxDimensions,
+              "it holds a tensor of ",
+              elements.size(),
+              " dimensions, of which ",
+              kMaxDimensions,
+              " are the most");
   std::vector<int64_t> result;
-  for (const auto& element : value.toTupleRef().elements()) {
+  for (const auto& element : elements) {
     TORCH_CHECK(element.isInt() && element.toInt() >= 0, kNoTensor);
     result.push_back(element.toInt());
   }
@@ -56,54 +39,85 @@ int64_t reach(int64_t offset,
               at::IntArrayRef strides,
               int64_t element_size) {
   int64_t last = offset;
+  int64_t count = 1;
   bool overflow = offset < 0;
   for (size_t i = 0; i < sizes.size(); ++i) {
     if (sizes[i] == 0) {
       return 0;
     }
     int64_t step = 0;
+    overflow |= __builtin_mul_overflow(count, sizes[i], &count);
     overflow |= __builtin_mul_overflow(sizes[i] - 1, strides[i], &step);
     overflow |= __builtin_add_overflow(last, step, &last);
   }
   overflow |= __builtin_add_overflow(last, 1, &last);
   overflow |= __builtin_mul_overflow(last, element_size, &last);
+  overflow |= __builtin_mul_overflow(count, element_size, &count);
   TORCH_CHECK(!overflow, kNoTensor);
   return last;
 }
 
-}  // namespace
-
-std::optional<at::ScalarType> dtype_of_storage(const std::string& dotted) {
-  const auto name = last_part(dotted);
-  if (name == "UntypedStorage") {
-    return at::kByte;
+/// {'conj': True}, {'neg': True} or both: the storage holds the conjugates or
+/// the negatives of the tensor's elements.
+void set_metadata(const at::Tensor& tensor, const c10::IValue& metadata) {
+  TORCH_CHECK(metadata.isGenericDict(), kNoTensor);
+  for (const auto& item : metadata.toGenericDict()) {
+    TORCH_CHECK(item.key().isString(), kNoTensor);
+    const auto& name = item.key().toStringRef();
+    TORCH_CHECK(name == "conj" || name == "neg",
+                "it holds a tensor with the unknown metadata \"",
+                name,
+                "\"");
+    TORCH_CHECK(item.value().isBool() && item.value().toBool(), kNoTensor);
+    if (name == "conj") {
+      TORCH_CHECK(tensor.is_complex(), kNoTensor);
+      tensor._set_conj(true);
+    } else {
+      TORCH_CHECK(tensor.scalar_type() != at::kBool, kNoTensor);
+      tensor._set_neg(true);
+    }
   }
-  return find_dtype([&name](const std::string& candidate) {
-    return candidate + "Storage" == name;
-  });
 }
 
-at::Tensor reinterpret(const at::Tensor& bytes, at::ScalarType dtype) {
-  const auto count = bytes.numel() / static_cast<int64_t>(elementSize(dtype));
-  return at::empty({0}, dtype).set_(bytes.storage(), 0, {count}, {1});
-}
-
-at::Tensor rebuild_tensor(const std::vector<c10::IValue>& arguments,
-                          const std::string& dtype) {
-  TORCH_CHECK(
-      arguments.size() >= 4 && arguments[0].isTensor() && arguments[1].isInt(),
-      kNoTensor);
-  const auto& flat = arguments[0].toTensor();
+at::Tensor make_tensor(const std::vector<c10::IValue>& arguments,
+                       std::optional<at::ScalarType> dtype,
+                       const c10::IValue& metadata) {
+  const auto bytes = content_of(arguments[0]);
+  TORCH_CHECK(bytes.isTensor() && arguments[1].isInt() && dtype, kNoTensor);
+  TORCH_CHECK(!c10::isQIntType(*dtype), "it holds a quantized tensor");
+  const auto& storage = bytes.toTensor().storage();
   const int64_t offset = arguments[1].toInt();
   const auto sizes = integers(arguments[2]);
   const auto strides = integers(arguments[3]);
-  TORCH_CHECK(sizes.size() == strides.size(), kNoTensor);
-  const auto type = dtype.empty() ? flat.scalar_type() : dtype_of_name(dtype);
-  const auto element = static_cast<int64_t>(elementSize(type));
+  TORCH_CHECK(offset >= 0 && sizes.size() == strides.size(), kNoTensor);
+  const auto element = static_cast<int64_t>(elementSize(*dtype));
   TORCH_CHECK(reach(offset, sizes, strides, element) <=
-                  static_cast<int64_t>(flat.storage().nbytes()),
+                  static_cast<int64_t>(storage.nbytes()),
               "it holds a tensor that is larger than its data");
-  return at::empty({0}, type).set_(flat.storage(), offset, sizes, strides);
+  auto tensor = at::empty({0}, *dtype).set_(storage, offset, sizes, strides);
+  if (!metadata.isNone()) {
+    set_metadata(tensor, metadata);
+  }
+  return tensor;
+}
+
+}  // namespace
+
+at::Tensor rebuild_tensor_v2(const std::vector<c10::IValue>& arguments) {
+  // In the oldest files without the last two.
+  TORCH_CHECK(arguments.size() >= 4 && arguments.size() <= 7, kNoTensor);
+  return make_tensor(arguments,
+                     dtype_of_storage(name_of(arguments[0])),
+                     arguments.size() > 6 ? arguments[6] : c10::IValue());
+}
+
+at::Tensor rebuild_tensor_v3(const std::vector<c10::IValue>& arguments) {
+  TORCH_CHECK(arguments.size() == 7 || arguments.size() == 8, kNoTensor);
+  const auto name = name_of(arguments[6]);
+  const auto dtype = dtype_of_name(name);
+  TORCH_CHECK(dtype, "it holds a tensor of unknown dtype ", name);
+  return make_tensor(
+      arguments, dtype, arguments.size() > 7 ? arguments[7] : c10::IValue());
 }
 
 }  // namespace ddp::detail

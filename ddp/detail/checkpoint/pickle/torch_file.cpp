@@ -1,14 +1,16 @@
 #include "ddp/detail/checkpoint/pickle/torch_file.h"
 
+#include <algorithm>
 #include <string_view>
-#include <unordered_map>
-#include <vector>
+#include <utility>
 
 #include <ATen/Functions.h>
+#include <c10/util/hash.h>
 #include <caffe2/serialize/inline_container.h>
-#include <torch/csrc/jit/serialization/pickler.h>
 
-#include "ddp/detail/checkpoint/pickle/python_value.h"
+#include "ddp/detail/checkpoint/pickle/crc32.h"
+#include "ddp/detail/checkpoint/pickle/legacy_file.h"
+#include "ddp/detail/checkpoint/pickle/pickler.h"
 #include "ddp/detail/checkpoint/pickle/unpickler.h"
 #include "ddp/detail/checkpoint/pickle/zip_reader.h"
 #include "ddp/detail/explain.h"
@@ -16,91 +18,22 @@
 namespace ddp::detail {
 namespace {
 
-using c10::IValue;
+constexpr std::string_view kZipStart = "PK\x03\x04";
+constexpr std::string_view kPickleStart = "\x80";
 
-/// Makes a tree of values ready to be written.
-class Exporter {
- public:
-  IValue operator()(const IValue& value) {
-    if (value.isTensor()) {
-      return plain(value.toTensor());
-    }
-    if (value.isGenericDict()) {
-      auto result = new_dict();
-      for (const auto& item : value.toGenericDict()) {
-        result.toGenericDict().insert(item.key(), (*this)(item.value()));
-      }
-      return result;
-    }
-    if (value.isList()) {
-      auto result = new_list();
-      for (const auto& item : value.toListRef()) {
-        result.toList().push_back((*this)(item));
-      }
-      return result;
-    }
-    return value;
-  }
-
- private:
-  at::Tensor plain(const at::Tensor& tensor) {
-    TORCH_CHECK(tensor.defined() && tensor.layout() == at::kStrided &&
-                    !tensor.is_meta() && !tensor.is_quantized(),
-                "expected dense tensors with data, but got ",
-                tensor.toString());
-    const auto resolved = tensor.detach().resolve_conj().resolve_neg();
-    TORCH_CHECK(resolved.scalar_type() <= at::ScalarType::BFloat16,
-                "dtype ",
-                resolved.scalar_type(),
-                " cannot be written; convert the tensor first");
-    if (resolved.is_cpu()) {
-      return resolved;
-    }
-    // A storage is fetched once, so that tensors go on sharing it.
-    auto& host = host_storages_[resolved.storage().unsafeGetStorageImpl()];
-    if (!host.defined()) {
-      const auto bytes = static_cast<int64_t>(resolved.storage().nbytes());
-      host = at::empty({0}, resolved.options().dtype(at::kByte))
-                 .set_(resolved.storage(), 0, {bytes}, {1})
-                 .cpu();
-      sources_.push_back(resolved);
-    }
-    return at::empty({0}, resolved.options().device(at::kCPU))
-        .set_(host.storage(),
-              resolved.storage_offset(),
-              resolved.sizes(),
-              resolved.strides());
-  }
-
-  std::unordered_map<void*, at::Tensor> host_storages_;
-  std::vector<at::Tensor> sources_;  // keeps the keys of the map alive
-};
-
-void write_archive(const IValue& value, AtomicFile& file) {
+void write_archive(const Pickled& pickled, AtomicFile& file) {
   caffe2::serialize::PyTorchStreamWriter archive(
       [&file](const void* data, size_t size) {
         file.write(data, size);
         return size;
       });
-  std::string pickle;
-  torch::jit::Pickler pickler(
-      [&pickle](const char* data, size_t size) { pickle.append(data, size); },
-      nullptr,
-      nullptr,
-      nullptr,
-      nullptr,
-      /*tag_aggregates=*/false);
-  pickler.protocol();
-  pickler.pushIValue(value);
-  pickler.stop();
-
-  archive.writeRecord("data.pkl", pickle.data(), pickle.size());
+  archive.writeRecord("data.pkl", pickled.bytes.data(), pickled.bytes.size());
   archive.writeRecord("byteorder", "little", 6);
-  for (size_t i = 0; i < pickler.tensorData().size(); ++i) {
-    const auto& storage = pickler.tensorData()[i].storage();
+  for (size_t i = 0; i < pickled.storages.size(); ++i) {
+    const auto& bytes = pickled.storages[i];
     archive.writeRecord("data/" + std::to_string(i),
-                        storage.nbytes() > 0 ? storage.data() : "",
-                        storage.nbytes());
+                        bytes.numel() > 0 ? bytes.const_data_ptr() : "",
+                        bytes.nbytes());
   }
   archive.writeEndOfFile();
 }
@@ -110,33 +43,85 @@ std::string_view text(const at::Tensor& bytes) {
           static_cast<size_t>(bytes.numel())};
 }
 
-TorchFile read_archive(const std::string& path) {
-  const ZipReader zip(path);
-  TORCH_CHECK(!zip.has("byteorder") || text(zip.read("byteorder")) == "little",
-              "it was written on a big-endian machine");
-  const auto pickle = zip.read("data.pkl");
-  TorchFile file;
-  file.value = unpickle(text(pickle), [&zip](const std::string& key) {
-    return zip.read("data/" + key);
-  });
-  constexpr const char* kId = caffe2::serialize::kSerializationIdRecordName;
-  file.content_id = zip.has(kId) ? text(zip.read(kId)) : "";
-  return file;
+/// Reads the records of an archive and keeps a check sum of all it has read.
+class Archive {
+ public:
+  explicit Archive(InputFile file) : zip_(std::move(file)) {}
+
+  bool has(const std::string& name) const { return zip_.has(name); }
+
+  at::Tensor read(const std::string& name) {
+    auto record = zip_.read(name);
+    content_ = c10::hash_combine(content_, record.crc);
+    return std::move(record.bytes);
+  }
+
+  at::Tensor read_storage(const std::string& key,
+                          int64_t count,
+                          int64_t element_size) {
+    auto bytes = read("data/" + key);
+    TORCH_CHECK(bytes.numel() / element_size == count,
+                "its record \"data/",
+                key,
+                "\" has another size than its pickle says");
+    return bytes;
+  }
+
+  std::string content_id() const { return std::to_string(content_); }
+
+ private:
+  ZipReader zip_;
+  size_t content_ = 0;
+};
+
+TorchFile read_archive(InputFile file) {
+  Archive archive(std::move(file));
+  TORCH_CHECK(
+      !archive.has("byteorder") || text(archive.read("byteorder")) == "little",
+      kBigEndian);
+  const auto pickle = archive.read("data.pkl");
+  ByteReader bytes(text(pickle));
+  TorchFile result;
+  result.value = unpickle(
+      bytes,
+      [&archive](const std::string& key, int64_t count, int64_t element_size) {
+        return archive.read_storage(key, count, element_size);
+      });
+  result.content_id = archive.content_id();
+  return result;
+}
+
+TorchFile read_legacy(const InputFile& file) {
+  const auto bytes = at::empty({static_cast<int64_t>(file.size())}, at::kByte);
+  file.read(0, bytes.mutable_data_ptr(), file.size());
+  return {read_legacy_file(text(bytes)),
+          std::to_string(crc32(bytes.const_data_ptr(), bytes.nbytes()))};
+}
+
+TorchFile read_file(const std::string& path) {
+  InputFile file(path);
+  const auto start =
+      file.read(0, std::min<uint64_t>(file.size(), kZipStart.size()));
+  if (start == kZipStart) {
+    return read_archive(std::move(file));
+  }
+  TORCH_CHECK(start.substr(0, kPickleStart.size()) == kPickleStart, kCutOff);
+  return read_legacy(file);
 }
 
 }  // namespace
 
 TorchFile read_torch_file(const std::string& path) {
-  return explain("Cannot load " + path, [&] { return read_archive(path); });
+  return explain("Cannot load " + path, [&] { return read_file(path); });
 }
 
 void write_torch_file(const std::string& path,
-                      const IValue& value,
+                      const c10::IValue& value,
                       Disk& disk) {
   explain("Cannot save " + path, [&] {
-    const auto exported = Exporter()(value);
+    const auto pickled = pickle(value);
     AtomicFile file(path, disk);
-    write_archive(exported, file);
+    write_archive(pickled, file);
     file.commit();
   });
 }

@@ -11,7 +11,7 @@ namespace ddp::detail {
 /// What a file holds.
 struct TorchFile {
   c10::IValue value;
-  /// Equal for equal contents; empty when the file's writer gave none.
+  /// The same for the same contents; a check sum of all that was read.
   std::string content_id;
 };
 
@@ -19,14 +19,14 @@ struct TorchFile {
 /// lie on the CPU, wherever they were when they were saved, and share storages
 /// as they did then. See `unpickle` for what Python's objects become.
 ///
+/// Whatever the file is, it takes little more memory than its size (twice, in
+/// the format before PyTorch 1.6), and returns or throws in bounded time.
+///
 /// @throws c10::Error that names the file, and what is wrong with it.
 TorchFile read_torch_file(const std::string& path);
 
-/// Writes what Python's torch.load reads with its defaults (weights_only), in
-/// one step (see `AtomicFile`): nested dicts, lists (of type Any, as `new_dict`
-/// and `new_list` make them) and tuples of None, bool, int, float, str and
-/// dense tensors. Tensors are written without history and as CPU tensors, so
-/// that the file loads on any machine.
+/// Writes a value that `pickle` takes, so that Python's torch.load reads it
+/// with its defaults, in one step (see `AtomicFile`).
 ///
 /// @throws c10::Error that names the file and what failed; the file is then as
 ///   it was before.

@@ -1,12 +1,11 @@
 #include "ddp/detail/checkpoint/pickle/zip_reader.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <limits>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include <ATen/Functions.h>
 
@@ -30,32 +29,18 @@ constexpr uint64_t kMaxComment = 0xFFFF;
 constexpr uint16_t kZip64Field = 1;
 constexpr uint16_t kStored = 0;
 
-constexpr const char* kCutOff =
-    "it is cut off, damaged, or not a file of torch.save";
-
 template <class T>
 T get(std::string_view bytes, size_t offset) {
-  TORCH_CHECK(bytes.size() >= sizeof(T) && offset <= bytes.size() - sizeof(T),
-              kCutOff);
-  T value{};
-  std::memcpy(&value, bytes.data() + offset, sizeof(T));
-  return value;
-}
-
-std::string_view take(std::string_view& bytes, size_t size) {
-  TORCH_CHECK(size <= bytes.size(), kCutOff);
-  const auto taken = bytes.substr(0, size);
-  bytes.remove_prefix(size);
-  return taken;
+  TORCH_CHECK(offset <= bytes.size(), kCutOff);
+  return ByteReader(bytes.substr(offset)).number<T>();
 }
 
 /// The data of the ZIP64 extra field; empty when there is none.
 std::string_view zip64_field(std::string_view extra) {
-  while (extra.size() >= 4) {
-    const auto id = get<uint16_t>(extra, 0);
-    const auto size = get<uint16_t>(extra, 2);
-    take(extra, 4);
-    const auto data = take(extra, size);
+  ByteReader fields(extra);
+  while (fields.rest().size() >= 4) {
+    const auto id = fields.number<uint16_t>();
+    const auto data = fields.bytes(fields.number<uint16_t>());
     if (id == kZip64Field) {
       return data;
     }
@@ -64,9 +49,9 @@ std::string_view zip64_field(std::string_view extra) {
 }
 
 /// A field of 32 bits that says "too large" is continued in the ZIP64 field.
-uint64_t widen(uint32_t value, std::string_view& zip64) {
+uint64_t widen(uint32_t value, ByteReader& zip64) {
   return value == std::numeric_limits<uint32_t>::max()
-             ? get<uint64_t>(take(zip64, sizeof(uint64_t)), 0)
+             ? zip64.number<uint64_t>()
              : value;
 }
 
@@ -77,44 +62,24 @@ std::string without_archive_folder(std::string_view name) {
                                                      : name.substr(slash + 1));
 }
 
-void read_exactly(int fd, uint64_t offset, char* out, uint64_t size) {
-  while (size > 0) {
-    const auto count = ::pread(fd, out, size, static_cast<off_t>(offset));
-    if (count < 0 && errno == EINTR) {
-      continue;
-    }
-    TORCH_CHECK(count >= 0, std::strerror(errno));
-    TORCH_CHECK(count > 0, kCutOff);
-    offset += static_cast<uint64_t>(count);
-    out += count;
-    size -= static_cast<uint64_t>(count);
-  }
-}
-
 }  // namespace
 
-ZipReader::ZipReader(const std::string& path)
-    : file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
-  TORCH_CHECK(file_, std::strerror(errno));
-  struct stat status {};
-  TORCH_CHECK(::fstat(file_.get(), &status) == 0, std::strerror(errno));
-  TORCH_CHECK(S_ISREG(status.st_mode), "it is not a regular file");
-  file_size_ = static_cast<uint64_t>(status.st_size);
-
+ZipReader::ZipReader(InputFile file) : file_(std::move(file)) {
   const Directory found = find_directory();
-  const std::string directory = read_at(found.offset, found.size);
-  std::string_view rest = directory;
-  while (!rest.empty()) {
-    read_entry(rest);
+  const std::string bytes = file_.read(found.offset, found.size);
+  ByteReader directory(bytes);
+  while (!directory.rest().empty()) {
+    read_entry(directory);
   }
   TORCH_CHECK(entries_.size() == found.entries, kCutOff);
+  check_overlaps();
 }
 
 bool ZipReader::has(const std::string& name) const {
   return entries_.count(name) > 0;
 }
 
-at::Tensor ZipReader::read(const std::string& name) const {
+ZipReader::Record ZipReader::read(const std::string& name) const {
   const auto found = entries_.find(name);
   TORCH_CHECK(found != entries_.end(), "it has no record \"", name, "\"");
   const Entry& entry = found->second;
@@ -122,33 +87,37 @@ at::Tensor ZipReader::read(const std::string& name) const {
               "its record \"",
               name,
               "\" is compressed, which torch.save does not do");
-  const auto header = read_at(entry.header_offset, kLocalHeaderSize);
-  TORCH_CHECK(get<uint32_t>(header, 0) == kLocalHeader, kCutOff);
-  const uint64_t offset = entry.header_offset + kLocalHeaderSize +
-                          get<uint16_t>(header, 26) + get<uint16_t>(header, 28);
-  TORCH_CHECK(offset <= file_size_ && entry.size <= file_size_ - offset,
+  const uint64_t offset = data_offset(entry);
+  TORCH_CHECK(offset <= file_.size() && entry.size <= file_.size() - offset,
               kCutOff);
-  auto bytes = at::empty({static_cast<int64_t>(entry.size)}, at::kByte);
-  auto* data = static_cast<char*>(bytes.mutable_data_ptr());
-  read_exactly(file_.get(), offset, data, entry.size);
-  TORCH_CHECK(crc32(data, entry.size) == entry.crc,
+  Record record;
+  record.bytes = at::empty({static_cast<int64_t>(entry.size)}, at::kByte);
+  file_.read(offset, record.bytes.mutable_data_ptr(), entry.size);
+  record.crc = crc32(record.bytes.const_data_ptr(), entry.size);
+  TORCH_CHECK(!has_check_sums_ || record.crc == entry.crc,
               "the check sum of its record \"",
               name,
               "\" is wrong: it was damaged after it was written");
-  return bytes;
+  return record;
 }
 
-std::string ZipReader::read_at(uint64_t offset, uint64_t size) const {
-  TORCH_CHECK(offset <= file_size_ && size <= file_size_ - offset, kCutOff);
-  std::string bytes(size, '\0');
-  read_exactly(file_.get(), offset, bytes.data(), size);
-  return bytes;
+/// The local header repeats the name; without check sums it alone shows that
+/// the data are this record's.
+uint64_t ZipReader::data_offset(const Entry& entry) const {
+  const auto header =
+      file_.read(entry.header_offset, kLocalHeaderSize + entry.name.size());
+  TORCH_CHECK(get<uint32_t>(header, 0) == kLocalHeader &&
+                  get<uint16_t>(header, 26) == entry.name.size() &&
+                  header.substr(kLocalHeaderSize) == entry.name,
+              kCutOff);
+  return entry.header_offset + header.size() + get<uint16_t>(header, 28);
 }
 
 ZipReader::Directory ZipReader::find_directory() const {
+  const uint64_t size = file_.size();
   const uint64_t tail_size =
-      std::min(file_size_, kEnd64LocatorSize + kEndSize + kMaxComment);
-  const std::string tail = read_at(file_size_ - tail_size, tail_size);
+      std::min(size, kEnd64LocatorSize + kEndSize + kMaxComment);
+  const std::string tail = file_.read(size - tail_size, tail_size);
   TORCH_CHECK(tail_size >= kEndSize, kCutOff);
   // The end record is the last thing in the file, but for its own comment.
   size_t end = tail_size - kEndSize;
@@ -159,8 +128,8 @@ ZipReader::Directory ZipReader::find_directory() const {
   }
   if (end >= kEnd64LocatorSize &&
       get<uint32_t>(tail, end - kEnd64LocatorSize) == kEnd64Locator) {
-    const auto end64 =
-        read_at(get<uint64_t>(tail, end - kEnd64LocatorSize + 8), kEnd64Size);
+    const auto end64 = file_.read(
+        get<uint64_t>(tail, end - kEnd64LocatorSize + 8), kEnd64Size);
     TORCH_CHECK(get<uint32_t>(end64, 0) == kEnd64, kCutOff);
     return {get<uint64_t>(end64, 48),
             get<uint64_t>(end64, 40),
@@ -171,22 +140,41 @@ ZipReader::Directory ZipReader::find_directory() const {
           get<uint16_t>(tail, end + 10)};
 }
 
-void ZipReader::read_entry(std::string_view& directory) {
-  const auto header = take(directory, kCentralHeaderSize);
+void ZipReader::read_entry(ByteReader& directory) {
+  const auto header = directory.bytes(kCentralHeaderSize);
   TORCH_CHECK(get<uint32_t>(header, 0) == kCentralHeader, kCutOff);
-  const auto name = take(directory, get<uint16_t>(header, 28));
-  const auto extra = take(directory, get<uint16_t>(header, 30));
-  take(directory, get<uint16_t>(header, 32));
-  auto zip64 = zip64_field(extra);
+  const auto name = directory.bytes(get<uint16_t>(header, 28));
+  const auto extra = directory.bytes(get<uint16_t>(header, 30));
+  directory.bytes(get<uint16_t>(header, 32));
+  ByteReader zip64(zip64_field(extra));
   Entry entry;
+  entry.name = name;
   entry.method = get<uint16_t>(header, 10);
   entry.crc = get<uint32_t>(header, 16);
-  entry.size = widen(get<uint32_t>(header, 24), zip64);
-  const auto stored_size = widen(get<uint32_t>(header, 20), zip64);
+  const auto unpacked_size = widen(get<uint32_t>(header, 24), zip64);
+  entry.size = widen(get<uint32_t>(header, 20), zip64);
   entry.header_offset = widen(get<uint32_t>(header, 42), zip64);
-  TORCH_CHECK(stored_size == entry.size || entry.method != kStored, kCutOff);
+  TORCH_CHECK(unpacked_size == entry.size || entry.method != kStored, kCutOff);
+  TORCH_CHECK(entry.header_offset <= file_.size() &&
+                  entry.size <= file_.size() - entry.header_offset,
+              kCutOff);
+  has_check_sums_ |= entry.crc != 0;
   TORCH_CHECK(entries_.emplace(without_archive_folder(name), entry).second,
               kCutOff);
+}
+
+void ZipReader::check_overlaps() const {
+  std::vector<std::pair<uint64_t, uint64_t>> ranges;
+  for (const auto& [_, entry] : entries_) {
+    ranges.emplace_back(entry.header_offset,
+                        entry.header_offset + kLocalHeaderSize +
+                            entry.name.size() + entry.size);
+  }
+  std::sort(ranges.begin(), ranges.end());
+  for (size_t i = 1; i < ranges.size(); ++i) {
+    TORCH_CHECK(ranges[i - 1].second <= ranges[i].first,
+                "its records overlap, which torch.save does not do");
+  }
 }
 
 }  // namespace ddp::detail

@@ -1,0 +1,146 @@
+#include "ddp/detail/checkpoint/pickle/torch_file.h"
+
+#include <sys/stat.h>
+
+#include <cstring>
+
+#include <ATen/Functions.h>
+
+#include "test/support/catch.h"
+#include "test/support/pickles.h"
+#include "test/support/temporary_folder.h"
+
+using namespace std::string_literals;
+
+namespace {
+
+using Catch::Contains;
+using ddp::detail::read_torch_file;
+using ddp::test::legacy_file;
+using ddp::test::pickle_of;
+using ddp::test::raw;
+using ddp::test::Records;
+using ddp::test::TemporaryFolder;
+using ddp::test::tensor;
+using ddp::test::write_file;
+using ddp::test::zip_of;
+
+std::string load_error(const std::string& path) {
+  try {
+    read_torch_file(path);
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
+  }
+  return "";
+}
+
+/// A file of one tensor, [0, 1, 2, 3].
+Records four_floats() {
+  const auto data = raw(0.0F) + raw(1.0F) + raw(2.0F) + raw(3.0F);
+  return {{"data.pkl", pickle_of(tensor("FloatStorage", 4))},
+          {"byteorder", "little"},
+          {"data/0", data}};
+}
+
+/// Where a record stands in the zip's table of contents.
+size_t central_header(const std::string& zip, const std::string& name) {
+  const auto at = zip.rfind("archive/" + name);
+  REQUIRE(at != std::string::npos);
+  REQUIRE(zip.substr(at - 46, 4) == "PK\x01\x02");
+  return at - 46;
+}
+
+}  // namespace
+
+TEST_CASE("A file without check sums is read", "[torch_file]") {
+  const TemporaryFolder folder;
+  const auto path = folder / "x.pt";
+  auto bytes = zip_of(four_floats(), /*check_sums=*/false);
+  write_file(path, bytes);
+  CHECK(at::equal(read_torch_file(path).value.toTensor(), at::arange(4.0F)));
+  // One that has some, has all.
+  bytes = zip_of(four_floats());
+  bytes.replace(central_header(bytes, "data/0") + 16, 4, raw(uint32_t{0}));
+  write_file(path, bytes);
+  CHECK_THAT(load_error(path), Contains("check sum of its record \"data/0\""));
+}
+
+TEST_CASE("Files without check sums are told apart", "[torch_file]") {
+  const TemporaryFolder folder;
+  auto records = four_floats();
+  write_file(folder / "a.pt", zip_of(records, false));
+  write_file(folder / "b.pt", zip_of(records, false));
+  records.back().second[3] ^= 1;
+  write_file(folder / "c.pt", zip_of(records, false));
+  const auto id = read_torch_file(folder / "a.pt").content_id;
+  CHECK(read_torch_file(folder / "b.pt").content_id == id);
+  CHECK(read_torch_file(folder / "c.pt").content_id != id);
+}
+
+TEST_CASE("Records that overlap are refused", "[torch_file]") {
+  const TemporaryFolder folder;
+  const auto path = folder / "x.pt";
+  auto records = four_floats();
+  records.emplace_back("data/1", records.back().second);
+  const auto whole = zip_of(records);
+  write_file(path, whole);
+  CHECK(load_error(path).empty());
+  // "data/1" shall lie where "data/0" does, or begin within it.
+  const auto first = central_header(whole, "data/0");
+  const auto second = central_header(whole, "data/1");
+  for (const uint32_t shift : {0U, 32U}) {
+    auto bytes = whole;
+    uint32_t place = 0;
+    std::memcpy(&place, bytes.data() + first + 42, sizeof(place));
+    bytes.replace(second + 42, 4, raw(place + shift));
+    write_file(path, bytes);
+    CHECK_THAT(load_error(path), Contains("its records overlap"));
+  }
+}
+
+TEST_CASE("A record of another name is not taken for the right one",
+          "[torch_file]") {
+  const TemporaryFolder folder;
+  const auto path = folder / "x.pt";
+  auto bytes = zip_of(four_floats(), /*check_sums=*/false);
+  bytes[bytes.find("archive/data/0") + 13] = '1';
+  write_file(path, bytes);
+  CHECK_THAT(load_error(path), Contains("it is cut off, damaged"));
+}
+
+TEST_CASE("A FIFO is no checkpoint", "[torch_file]") {
+  const TemporaryFolder folder;
+  const auto path = folder / "x.pt";
+  REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
+  CHECK(load_error(path) ==
+        "Cannot load " + path + ": it is not a regular file");
+}
+
+TEST_CASE("The format before PyTorch 1.6", "[torch_file]") {
+  const TemporaryFolder folder;
+  const auto path = folder / "x.pt";
+  const auto data = four_floats().back().second;
+  const auto value = tensor("FloatStorage", 4);
+  const auto whole = legacy_file(value, "0", 4, data);
+  const auto error_of = [&](const std::string& bytes) {
+    write_file(path, bytes);
+    return load_error(path);
+  };
+  write_file(path, whole);
+  CHECK(at::equal(read_torch_file(path).value.toTensor(), at::arange(4.0F)));
+  for (size_t size = 0; size < whole.size(); ++size) {
+    const auto error = error_of(whole.substr(0, size));
+    if (error != "Cannot load " + path +
+                     ": it is cut off, damaged, or not a file of torch.save") {
+      FAIL("cut off at " << size << ": " << error);
+    }
+  }
+  CHECK_THAT(error_of(legacy_file(value, "1", 4, data)), Contains("cut off"));
+  CHECK_THAT(error_of(legacy_file(value, "0", 3, data)), Contains("cut off"));
+  CHECK_THAT(error_of(legacy_file(
+                 tensor("FloatStorage", INT32_MAX), "0", INT32_MAX, data)),
+             Contains("cut off"));
+  auto other = whole;
+  other[other.find("little_endian") + 13] = '\x89';
+  CHECK_THAT(error_of(other), Contains("big-endian"));
+}
