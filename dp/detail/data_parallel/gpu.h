@@ -9,7 +9,8 @@
 namespace dp::detail {
 
 /// Copies `from`, one contiguous tensor, into all of `to`, which are as large
-/// and lie on other devices. Between GPUs LibTorch chooses NCCL or copies.
+/// and lie on other devices. Between GPUs LibTorch chooses NCCL or copies. Any
+/// thread.
 void broadcast(const at::Tensor& from, std::vector<at::Tensor> to);
 
 /// Capacities of the GPUs among `devices`.

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <typeinfo>
+#include <unordered_map>
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/zeros.h>
 #include <c10/core/InferenceMode.h>
 #include <torch/csrc/autograd/grad_mode.h>
 #include <torch/csrc/autograd/variable.h>
@@ -40,71 +40,112 @@ std::shared_ptr<torch::nn::Module> copy_of(const torch::nn::Module& module,
 }
 
 void expect_structure(const torch::nn::Module& module,
-                      const NamedState& own,
-                      const NamedState& copy) {
-  for (size_t i = 0; i < std::max(own.names.size(), copy.names.size()); ++i) {
-    const auto name = [i](const NamedState& state) {
-      return i < state.names.size() ? state.names[i] : "nothing";
+                      const StateLayout& layout,
+                      const torch::nn::Module& replica,
+                      const ModuleState& copy) {
+  const auto names = names_of(module);
+  const auto others = names_of(replica);
+  for (size_t i = 0; i < std::max(names.size(), others.size()); ++i) {
+    const auto name = [i](const std::vector<std::string>& of) {
+      return i < of.size() ? of[i] : "nothing";
     };
-    TORCH_CHECK(name(own) == name(copy),
+    TORCH_CHECK(name(names) == name(others),
                 "Expected a replica with the parameters and buffers of ",
                 module.name(),
                 ", but got ",
-                name(copy),
+                name(others),
                 " where it has ",
-                name(own));
+                name(names));
   }
+  TORCH_CHECK(copy.modules.size() == layout.modules.size(),
+              "Expected a replica with the ",
+              layout.modules.size() - 1,
+              " submodules of ",
+              module.name(),
+              ", but got ",
+              copy.modules.size() - 1);
 }
 
+/// Each tensor of the replica once, with the slot that it has.
 std::vector<Replica::Member> members_of(const torch::nn::Module& module,
                                         const StateLayout& layout,
-                                        const NamedState& copy,
+                                        const ModuleState& copy,
                                         KnownTensors& known) {
   std::vector<Replica::Member> members;
-  KnownTensors own;
+  std::unordered_map<const c10::TensorImpl*, size_t> own;  // to their slot
   for (size_t i = 0; i < copy.tensors.size(); ++i) {
     const auto* tensor = copy.tensors[i].unsafeGetTensorImpl();
+    const size_t slot = layout.slot_of[i];
     TORCH_CHECK(known.count(tensor) == 0,
                 "Expected a replica of ",
                 module.name(),
                 " with tensors of its own, but ",
-                copy.names[i],
+                names_of(module)[i],
                 " is that of the module or of another replica; make each anew");
-    if (own.insert(tensor).second) {
-      members.push_back({copy.tensors[i], layout.slot_of[i]});
+    const auto [place, is_new] = own.try_emplace(tensor, slot);
+    TORCH_CHECK(place->second == slot,
+                "Expected a replica of ",
+                module.name(),
+                " with as many tensors as it has, but ",
+                names_of(module)[i],
+                " and ",
+                layout.slots[place->second].name,
+                " are two in the module and one in the replica; untie them in "
+                "reset(), or in make_replica");
+    if (is_new) {
+      members.push_back({copy.tensors[i], slot});
     }
   }
-  known.merge(own);
+  for (const auto& [tensor, slot] : own) {
+    known.insert(tensor);
+  }
   return members;
 }
 
-void allocate(Replica& replica, const StateLayout& layout) {
-  const auto options = at::TensorOptions(replica.spec.device);
-  for (const auto& flat : layout.flats) {
-    replica.flats.push_back(at::empty({flat.numel}, options.dtype(flat.dtype)));
-  }
-  for (const auto& slot : layout.slots) {
-    replica.pieces.push_back(ddp::detail::piece_of(
-        replica.flats[slot.flat], slot.offset, slot.sizes, slot.strides));
-  }
+/// Whether the tensor lies in memory as its slot is to lie in a flat tensor of
+/// its own, and nothing else does.
+bool can_be_flat(const at::Tensor& tensor,
+                 const Slot& slot,
+                 c10::Device device) {
+  return tensor.device() == device && tensor.scalar_type() == slot.dtype &&
+         tensor.sizes() == slot.sizes && tensor.strides() == slot.strides &&
+         tensor.storage_offset() == 0 && tensor.storage().use_count() == 1 &&
+         tensor.storage().nbytes() == tensor.nbytes();
 }
 
-std::vector<Replica::ModulePair> pair_submodules(
-    const torch::nn::Module& module, const torch::nn::Module& copy) {
-  const auto own = module.modules();
-  const auto others = copy.modules();
-  TORCH_CHECK(own.size() == others.size(),
-              "Expected a replica with the ",
-              own.size(),
-              " submodules of ",
-              module.name(),
-              ", but got ",
-              others.size());
-  std::vector<Replica::ModulePair> pairs;
-  for (size_t i = 0; i < own.size(); ++i) {
-    pairs.emplace_back(own[i].get(), others[i].get());
+at::Tensor make_flat(const FlatSpec& spec,
+                     const StateLayout& layout,
+                     const std::vector<Replica::Member*>& members,
+                     c10::Device device) {
+  if (spec.slots.size() == 1 && members.size() == 1 &&
+      can_be_flat(members[0]->tensor, layout.slots[spec.slots[0]], device)) {
+    return ddp::detail::piece_of(members[0]->tensor, 0, {spec.numel}, {1});
   }
-  return pairs;
+  return at::empty({spec.numel}, at::TensorOptions(device).dtype(spec.dtype));
+}
+
+void move_in(Replica& replica, const StateLayout& layout) {
+  std::vector<std::vector<Replica::Member*>> in_flat(layout.flats.size());
+  for (auto& member : replica.members) {
+    in_flat[layout.slots[member.slot].flat].push_back(&member);
+  }
+  replica.pieces.resize(layout.slots.size());
+  for (size_t flat = 0; flat < layout.flats.size(); ++flat) {
+    const auto& spec = layout.flats[flat];
+    const auto memory =
+        make_flat(spec, layout, in_flat[flat], replica.spec.device);
+    for (const size_t slot : spec.slots) {
+      const auto& place = layout.slots[slot];
+      replica.pieces[slot] = ddp::detail::piece_of(
+          memory, place.offset, place.sizes, place.strides);
+    }
+    for (auto* member : in_flat[flat]) {
+      // Its gradient goes the way that the path of gradients lays.
+      member->tensor.unsafeGetTensorImpl()->set_requires_grad(false);
+      member->tensor.set_data(replica.pieces[member->slot]);
+    }
+    replica.flats.push_back(memory);
+  }
 }
 
 uint32_t version_of(const at::Tensor& tensor) {
@@ -118,8 +159,7 @@ bool has_memory_of(const at::Tensor& tensor, const at::Tensor& piece) {
 
 }  // namespace
 
-Replica make_replica(const torch::nn::Module& module,
-                     const StateLayout& layout,
+Replica make_replica(const StateLayout& layout,
                      size_t index,
                      ReplicaSpec spec,
                      const MakeModule& make,
@@ -127,19 +167,22 @@ Replica make_replica(const torch::nn::Module& module,
   // A first forward may run in inference mode, a later one with gradients.
   const c10::InferenceMode no_inference(false);
   const torch::NoGradGuard no_grad;
-  Replica replica{
-      index, spec, copy_of(module, spec.device, make), {}, {}, {}, {}, {}};
-  const auto copy = read_state(*replica.module);
-  expect_structure(module, read_state(module), copy);
+  const auto& module = *layout.modules.front();
+  Replica replica{index,
+                  spec,
+                  GradientLane(spec.device, layout.device),
+                  copy_of(module, spec.device, make),
+                  {},
+                  {},
+                  {},
+                  {},
+                  std::vector<uint32_t>(layout.slots.size())};
+  auto copy = read_state(replica.module);
+  expect_structure(module, layout, *replica.module, copy);
   replica.members = members_of(module, layout, copy, known);
-  replica.submodules = pair_submodules(module, *replica.module);
-  replica.versions.resize(layout.slots.size());
-  allocate(replica, layout);
-  for (auto& member : replica.members) {
-    // Its gradient goes the way that connect_gradients lays.
-    member.tensor.unsafeGetTensorImpl()->set_requires_grad(false);
-    member.tensor.set_data(replica.pieces[member.slot]);
-  }
+  replica.submodules = std::move(copy.modules);
+  copy.tensors.clear();  // or they would hold the memory that is left
+  move_in(replica, layout);
   return replica;
 }
 
@@ -164,10 +207,11 @@ void follow_versions(Replica& replica, const StateLayout& layout) {
   }
 }
 
-void follow_modes(const Replica& replica) {
-  for (const auto& [own, copy] : replica.submodules) {
-    if (copy->is_training() != own->is_training()) {
-      copy->train(own->is_training());
+void follow_modes(const Replica& replica, const StateLayout& layout) {
+  for (size_t i = 0; i < layout.modules.size(); ++i) {
+    const bool is_training = layout.modules[i]->is_training();
+    if (replica.submodules[i]->is_training() != is_training) {
+      replica.submodules[i]->train(is_training);
     }
   }
 }

@@ -4,12 +4,12 @@
 #include <functional>
 #include <memory>
 #include <unordered_set>
-#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
 
+#include "dp/detail/data_parallel/gradient_lane.h"
 #include "dp/detail/data_parallel/state_layout.h"
 
 namespace dp::detail {
@@ -33,28 +33,29 @@ struct Replica {
     at::Tensor tensor;
     size_t slot;
   };
-  using ModulePair = std::pair<const torch::nn::Module*, torch::nn::Module*>;
 
   size_t index;  ///< in the list of devices
   ReplicaSpec spec;
+  GradientLane lane;  ///< on which its gradients leave it
   std::shared_ptr<torch::nn::Module> module;
+  Modules submodules;  ///< of the layout's modules
   std::vector<Member> members;
   std::vector<at::Tensor> flats;   ///< by FlatSpec
   std::vector<at::Tensor> pieces;  ///< by slot, memory of the flats; writing
                                    ///< to them leaves the members' versions
   std::vector<uint32_t> versions;  ///< of the sources, by slot, as last seen
-  std::vector<ModulePair> submodules;  ///< the module's and the replica's
 };
 
-/// Clones the module, or takes what `make` gives, and moves its parameters and
-/// buffers into memory on the device of `spec`. Values are not copied yet.
+/// Clones the module of the layout, or takes what `make` gives, and moves its
+/// parameters and buffers into memory on the device of `spec`, one flat tensor
+/// after the other, so that they are there twice only by parts. Values are not
+/// copied yet.
 ///
 /// @param known  tensors of the module and of other replicas; grows by its own.
 /// @throws c10::Error when the module cannot be cloned, and when what came of
-///   it is of another type, has other parameters, buffers or submodules, or
-///   one of the known tensors.
-Replica make_replica(const torch::nn::Module& module,
-                     const StateLayout& layout,
+///   it is of another type, has other parameters, buffers or submodules, one of
+///   the known tensors, or one tensor where the module has two.
+Replica make_replica(const StateLayout& layout,
                      size_t index,
                      ReplicaSpec spec,
                      const MakeModule& make,
@@ -70,6 +71,6 @@ void claim_memory(Replica& replica);
 void follow_versions(Replica& replica, const StateLayout& layout);
 
 /// Puts each submodule into training or evaluation mode as the module's is.
-void follow_modes(const Replica& replica);
+void follow_modes(const Replica& replica, const StateLayout& layout);
 
 }  // namespace dp::detail

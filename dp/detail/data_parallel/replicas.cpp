@@ -7,13 +7,9 @@
 
 #include "ddp/detail/piece_of.h"
 #include "dp/detail/data_parallel/gpu.h"
-#include "dp/detail/data_parallel/gradient_path.h"
 
 namespace dp::detail {
 namespace {
-
-/// Memory on the first device through which a flat tensor is sent.
-constexpr int64_t kFlatCapBytes = 16 << 20;
 
 std::vector<at::Tensor> sources_of(const StateLayout& layout) {
   std::vector<at::Tensor> sources;
@@ -23,33 +19,41 @@ std::vector<at::Tensor> sources_of(const StateLayout& layout) {
   return sources;
 }
 
-/// The module's tensors of one flat, side by side.
-at::Tensor stage(const StateLayout& layout, size_t flat, c10::Device device) {
-  const auto staged =
-      at::empty({layout.flats[flat].numel},
-                at::TensorOptions(device).dtype(layout.flats[flat].dtype));
+/// Whether the module's tensor lies in memory as its copy is to.
+bool is_flat(const Slot& slot) {
+  return slot.source.strides() == slot.strides && !slot.source.is_conj() &&
+         !slot.source.is_neg();
+}
+
+/// The module's tensors of one flat, side by side: in memory of their own, but
+/// where there is only one, which may be large.
+at::Tensor stage(const StateLayout& layout, const FlatSpec& flat) {
+  if (flat.slots.size() == 1 && is_flat(layout.slots[flat.slots.front()])) {
+    const auto& source = layout.slots[flat.slots.front()].source;
+    return ddp::detail::piece_of(
+        source, source.storage_offset(), {flat.numel}, {1});
+  }
+  const auto staged = at::empty(
+      {flat.numel}, at::TensorOptions(layout.device).dtype(flat.dtype));
   std::vector<at::Tensor> from;
   std::vector<at::Tensor> to;
-  for (const auto& slot : layout.slots) {
-    if (slot.flat == flat) {
-      from.push_back(slot.source);
-      to.push_back(
-          ddp::detail::piece_of(staged, slot.offset, slot.sizes, slot.strides));
-    }
+  for (const size_t member : flat.slots) {
+    const auto& slot = layout.slots[member];
+    from.push_back(slot.source);
+    to.push_back(
+        ddp::detail::piece_of(staged, slot.offset, slot.sizes, slot.strides));
   }
   at::_foreach_copy_(to, from);
   return staged;
 }
 
-void send(const StateLayout& layout,
-          c10::Device device,
-          const std::vector<Replica*>& remote) {
+void send(const StateLayout& layout, const std::vector<Replica*>& remote) {
   for (size_t flat = 0; flat < layout.flats.size(); ++flat) {
     std::vector<at::Tensor> targets;
     for (const auto* replica : remote) {
       targets.push_back(replica->flats[flat]);
     }
-    broadcast(stage(layout, flat, device), std::move(targets));
+    broadcast(stage(layout, layout.flats[flat]), std::move(targets));
   }
 }
 
@@ -67,27 +71,39 @@ Replicas::Replicas(std::shared_ptr<torch::nn::Module> module,
 }
 
 void Replicas::remake() {
-  const auto state = read_state(*module_);
+  const auto state = read_state(module_);
   expect_on_device(state, specs_.front().device);
-  auto layout = lay_out(state, kFlatCapBytes);
+  make(state);
+}
+
+void Replicas::make(const ModuleState& state) {
+  if (specs_.size() < 2) {
+    return;
+  }
+  auto layout = lay_out(state, specs_.front().device);
+  path_.reset();
+  copies_.clear();
+  layout_ = {};  // fits no module
   KnownTensors known;
   for (const auto& slot : layout.slots) {
     known.insert(slot.source.unsafeGetTensorImpl());
   }
   std::vector<Replica> copies;
   for (size_t i = 1; i < specs_.size(); ++i) {
-    copies.push_back(
-        make_replica(*module_, layout, i, specs_[i], make_, known));
+    copies.push_back(make_replica(layout, i, specs_[i], make_, known));
   }
   layout_ = std::move(layout);
   copies_ = std::move(copies);
 }
 
 void Replicas::refresh(const std::vector<size_t>& members) {
-  const auto state = read_state(*module_);
+  const auto state = read_state(module_);
   expect_on_device(state, specs_.front().device);
+  if (specs_.size() < 2) {
+    return;  // nothing is kept, so threads may share it as they may the module
+  }
   if (!fits(layout_, state)) {
-    remake();
+    make(state);
   }
   std::vector<Replica*> copies;
   for (const size_t member : members) {
@@ -98,14 +114,13 @@ void Replicas::refresh(const std::vector<size_t>& members) {
   copy_state(copies);
   for (auto* copy : copies) {
     follow_versions(*copy, layout_);
-    follow_modes(*copy);
+    follow_modes(*copy, layout_);
   }
-  connect_gradients(layout_, copies, traffic_);
+  connect_gradients(copies);
 }
 
 void Replicas::copy_state(const std::vector<Replica*>& copies) {
   const torch::NoGradGuard no_grad;
-  const auto device = specs_.front().device;
   const auto sources = sources_of(layout_);
   std::vector<Replica*> remote;
   for (auto* copy : copies) {
@@ -118,7 +133,20 @@ void Replicas::copy_state(const std::vector<Replica*>& copies) {
     }
   }
   if (!remote.empty()) {
-    send(layout_, device, remote);
+    send(layout_, remote);
+  }
+}
+
+void Replicas::connect_gradients(const std::vector<Replica*>& copies) {
+  if (copies.empty()) {
+    return;
+  }
+  if (!path_ || !path_->leads_to(layout_)) {
+    path_.reset();  // or the accumulators would be those of the old streams
+    path_.emplace(layout_, copies_, traffic_);
+  }
+  for (const auto* copy : copies) {
+    path_->connect(*copy);
   }
 }
 

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include "dp/detail/data_parallel/gradient_path.h"
 #include "dp/detail/data_parallel/replica.h"
 #include "dp/detail/data_parallel/traffic_counters.h"
 
@@ -20,16 +22,19 @@ class Replicas {
 
   /// Brings replicas up to date with the module for one forward: values of
   /// parameters and buffers, modes, and which way gradients go. Makes all
-  /// copies anew when the module has got other tensors.
+  /// copies anew when the module has got other submodules or tensors.
   void refresh(const std::vector<size_t>& members);
 
-  /// Makes all copies anew.
+  /// Makes all copies anew. The old ones are gone before, so that both need not
+  /// be there at once; after an error the next `refresh` tries again.
   void remake();
 
   torch::nn::Module& operator[](size_t replica);
 
  private:
+  void make(const ModuleState& state);
   void copy_state(const std::vector<Replica*>& copies);
+  void connect_gradients(const std::vector<Replica*>& copies);
 
   std::shared_ptr<torch::nn::Module> module_;
   std::vector<ReplicaSpec> specs_;
@@ -37,6 +42,7 @@ class Replicas {
   TrafficCounters traffic_;
   StateLayout layout_;
   std::vector<Replica> copies_;  // of replicas 1, 2, ..
+  std::optional<GradientPath> path_;
 };
 
 }  // namespace dp::detail

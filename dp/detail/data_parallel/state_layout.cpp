@@ -5,7 +5,7 @@
 
 #include <c10/util/strides.h>
 
-#include "ddp/detail/reducer/bucket_plan.h"
+#include "dp/detail/data_parallel/groups.h"
 
 namespace dp::detail {
 namespace {
@@ -37,43 +37,66 @@ bool is_unchanged(const Slot& slot, const at::Tensor& tensor) {
          tensor.sizes() == slot.sizes && dense_strides(tensor) == slot.strides;
 }
 
-void place_slots(StateLayout& layout, int64_t cap_bytes) {
+void place_slots(StateLayout& layout) {
   std::vector<ddp::detail::GradientSpec> specs;
   for (const auto& slot : layout.slots) {
-    ddp::detail::GradientSpec spec;
-    spec.numel = slot.source.numel();
-    spec.dtype = slot.dtype;
-    specs.push_back(spec);
+    specs.push_back({slot.source.numel(), slot.dtype});
   }
   std::vector<size_t> order(specs.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  ddp::detail::BucketCaps caps;
-  caps.first_bytes = cap_bytes;
-  caps.bytes = cap_bytes;
-  for (const auto& members : ddp::detail::plan_buckets(specs, order, caps)) {
-    FlatSpec flat{layout.slots[members.front()].dtype, 0};
-    for (const size_t member : members) {
+  for (auto& members : group_by_size(specs, order, kBytesSentTogether)) {
+    FlatSpec flat{layout.slots[members.front()].dtype, 0, std::move(members)};
+    for (const size_t member : flat.slots) {
       layout.slots[member].flat = layout.flats.size();
       layout.slots[member].offset = flat.numel;
       flat.numel += specs[member].numel;
     }
-    layout.flats.push_back(flat);
+    layout.flats.push_back(std::move(flat));
+  }
+}
+
+void add_state(const std::shared_ptr<torch::nn::Module>& module,
+               ModuleState& state) {
+  state.modules.push_back(module);
+  const auto add = [&](const auto& named) {
+    for (const auto& item : named) {
+      state.tensors.push_back(item.value());
+    }
+  };
+  add(module->named_parameters(/*recurse=*/false));
+  add(module->named_buffers(/*recurse=*/false));
+  for (const auto& child : module->children()) {
+    add_state(child, state);
+  }
+}
+
+void add_names(const torch::nn::Module& module,
+               const std::string& prefix,
+               std::vector<std::string>& names) {
+  const auto add = [&](const auto& named) {
+    for (const auto& item : named) {
+      names.push_back(prefix + item.key());
+    }
+  };
+  add(module.named_parameters(/*recurse=*/false));
+  add(module.named_buffers(/*recurse=*/false));
+  for (const auto& child : module.named_children()) {
+    add_names(*child.value(), prefix + child.key() + ".", names);
   }
 }
 
 }  // namespace
 
-NamedState read_state(const torch::nn::Module& module) {
-  NamedState state;
-  const auto add = [&](const auto& named) {
-    for (const auto& item : named) {
-      state.names.push_back(item.key());
-      state.tensors.push_back(item.value());
-    }
-  };
-  add(module.named_parameters());
-  add(module.named_buffers());
+ModuleState read_state(const std::shared_ptr<torch::nn::Module>& module) {
+  ModuleState state;
+  add_state(module, state);
   return state;
+}
+
+std::vector<std::string> names_of(const torch::nn::Module& module) {
+  std::vector<std::string> names;
+  add_names(module, "", names);
+  return names;
 }
 
 int64_t StateLayout::bytes() const {
@@ -84,24 +107,28 @@ int64_t StateLayout::bytes() const {
   return bytes;
 }
 
-StateLayout lay_out(const NamedState& state, int64_t cap_bytes) {
+StateLayout lay_out(const ModuleState& state, c10::Device device) {
   StateLayout layout;
+  layout.device = device;
+  layout.modules = state.modules;
+  const auto names = names_of(*state.modules.front());
   std::unordered_map<const c10::TensorImpl*, size_t> known;
   for (size_t i = 0; i < state.tensors.size(); ++i) {
     const auto& tensor = state.tensors[i];
     const auto [place, is_new] =
         known.try_emplace(tensor.unsafeGetTensorImpl(), layout.slots.size());
     if (is_new) {
-      layout.slots.push_back(make_slot(state.names[i], tensor));
+      layout.slots.push_back(make_slot(names[i], tensor));
     }
     layout.slot_of.push_back(place->second);
   }
-  place_slots(layout, cap_bytes);
+  place_slots(layout);
   return layout;
 }
 
-bool fits(const StateLayout& layout, const NamedState& state) {
-  if (layout.slot_of.size() != state.tensors.size()) {
+bool fits(const StateLayout& layout, const ModuleState& state) {
+  if (layout.modules != state.modules ||
+      layout.slot_of.size() != state.tensors.size()) {
     return false;
   }
   for (size_t i = 0; i < state.tensors.size(); ++i) {
@@ -112,13 +139,13 @@ bool fits(const StateLayout& layout, const NamedState& state) {
   return true;
 }
 
-void expect_on_device(const NamedState& state, c10::Device device) {
+void expect_on_device(const ModuleState& state, c10::Device device) {
   for (size_t i = 0; i < state.tensors.size(); ++i) {
     TORCH_CHECK(state.tensors[i].device() == device,
                 "Expected the module to have its parameters and buffers on ",
                 device,
                 ", the first of its devices, but got ",
-                state.names[i],
+                names_of(*state.modules.front())[i],
                 " on ",
                 state.tensors[i].device(),
                 "; call to(device) on the module");
