@@ -1,5 +1,7 @@
 #include "dp/data_parallel.h"
 
+#include <atomic>
+
 #include <c10/core/DeviceGuard.h>
 #include <c10/util/Exception.h>
 
@@ -26,6 +28,7 @@ struct DataParallelState {
   ReplicaThreads threads;
   std::shared_ptr<torch::nn::Module> module;
   std::unique_ptr<Replicas> replicas;  // null without devices
+  std::atomic<bool> is_busy{false};
 };
 
 }  // namespace detail
@@ -33,6 +36,34 @@ struct DataParallelState {
 namespace {
 
 using detail::DataParallelState;
+
+/// While it lives, the replicas are its owner's. They are one set, so a forward
+/// within a forward, or beside one, would take them away from it.
+class Turn {
+ public:
+  explicit Turn(DataParallelState& state) : state_(state) {
+    state_.threads.expect_own_process();
+    TORCH_CHECK(
+        is_shared() || !state_.is_busy.exchange(true),
+        "Expected one forward of a DataParallel at a time, but got "
+        "another while one runs: from the module's own forward, or from "
+        "a second thread; call it when that one has returned, or give "
+        "each thread a wrapper of its own");
+  }
+  ~Turn() {
+    if (!is_shared()) {
+      state_.is_busy = false;
+    }
+  }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+ private:
+  /// The module itself is called: whether it may be at once, is its matter.
+  bool is_shared() const { return state_.devices.size() < 2; }
+
+  DataParallelState& state_;
+};
 
 torch::Device choose_output_device(const DataParallelOptions& options,
                                    const Devices& devices) {
@@ -64,7 +95,8 @@ std::unique_ptr<DataParallelState> make_state(DataParallelOptions options) {
       std::make_shared<std::vector<detail::TrafficCounter>>(devices.size()),
       detail::ReplicaThreads(devices),
       nullptr,
-      nullptr});
+      nullptr,
+      false});
 }
 
 std::unique_ptr<detail::Replicas> make_replicas(
@@ -222,6 +254,7 @@ void DataParallelBase::reset_traffic() {
 
 void DataParallelBase::remake_replicas() {
   if (state_->replicas) {
+    const Turn turn(*state_);
     state_->replicas->remake();
   }
 }
@@ -240,12 +273,14 @@ void DataParallelBase::pretty_print(std::ostream& stream) const {
 }
 
 void DataParallelBase::run(ForwardCall& call) {
+  const Turn turn(*state_);
   const auto parts = split(*state_, call);
   compute(*state_, parts, call);
   gather(*state_, parts, call);
 }
 
 void DataParallelBase::run_each(ForwardCall& call) {
+  const Turn turn(*state_);
   compute(*state_, split(*state_, call), call);
 }
 

@@ -1,13 +1,17 @@
 #include "dp/detail/data_parallel/replica_threads.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <condition_variable>
 #include <mutex>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 
 #include <ATen/Parallel.h>
+#include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
 #include <c10/util/thread_name.h>
 
@@ -87,7 +91,29 @@ ReplicaThreads::ReplicaThreads(std::vector<c10::Device> devices)
   }
 }
 
-ReplicaThreads::~ReplicaThreads() = default;
+ReplicaThreads::~ReplicaThreads() {
+  if (!is_own_process()) {
+    for (auto& thread : threads_) {
+      // There is nothing to join, and to wait would be for ever.
+      static_cast<void>(thread.release());
+    }
+  }
+}
+
+bool ReplicaThreads::is_own_process() const {
+  return threads_.empty() || process_ == ::getpid();
+}
+
+void ReplicaThreads::expect_own_process() const {
+  TORCH_CHECK(is_own_process(),
+              "Expected forward to be called in process ",
+              process_,
+              ", which started the threads of the replicas, but got a call in "
+              "process ",
+              ::getpid(),
+              ", which was forked from it and has no threads; fork before the "
+              "first forward, or have the child start a program of its own");
+}
 
 void ReplicaThreads::run(const std::vector<size_t>& replicas, const Job& job) {
   start();
@@ -117,8 +143,22 @@ void ReplicaThreads::run(const std::vector<size_t>& replicas, const Job& job) {
 }
 
 void ReplicaThreads::start() {
+  if (threads_.empty()) {
+    process_ = ::getpid();
+  }
   for (size_t i = threads_.size(); i < devices_.size(); ++i) {
-    threads_.push_back(std::make_unique<Thread>(i));
+    try {
+      threads_.push_back(std::make_unique<Thread>(i));
+    } catch (const std::system_error& error) {
+      TORCH_CHECK(false,
+                  "Expected to start a thread for each of ",
+                  devices_.size(),
+                  " replicas, but got \"",
+                  error.code().message(),
+                  "\" for replica ",
+                  i,
+                  "; see ulimit -u and -v, and the limits of the container");
+    }
   }
 }
 

@@ -1,0 +1,180 @@
+// Calls that the replicas' threads cannot serve: an error each, never a hang.
+#include <torch/torch.h>
+
+#include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <future>
+
+#include "dp/dp.h"
+#include "test/dp/nets.h"
+#include "test/dp/threads.h"
+#include "test/support/catch.h"
+
+namespace dp {
+namespace {
+
+using test::close;
+using test::lambda;
+using test::on_cpus;
+using torch::Tensor;
+
+const std::string kOneAtATime = "Expected one forward of a DataParallel at a";
+
+TEST_CASE("a forward in the module's own forward", "[dp]") {
+  std::function<Tensor(const Tensor&)> again;
+  const auto net = lambda([&](auto& self, const Tensor& x) {
+    return again ? again(x) : self.linear(x);
+  });
+  DataParallel model(net, on_cpus(2));
+  const auto x = torch::randn({4, 3});
+  again = [&](const Tensor& part) { return model->forward(part); };
+  CHECK_THROWS_WITH(model->forward(x),
+                    Catch::Contains(kOneAtATime) &&
+                        Catch::Contains("(replica 0 of 2 on cpu)"));
+  again = nullptr;
+  CHECK(close(model->forward(x), net->forward(x)));
+  // A wrapper within the replica of another one has replicas of its own.
+  const auto inner = test::clone(net);
+  DataParallel outer(lambda([&](auto&, const Tensor& part) {
+                       return data_parallel(inner, part, test::cpus(2));
+                     }),
+                     on_cpus(1));
+  CHECK(close(outer->forward(x), inner->linear(x)));
+}
+
+TEST_CASE("two threads", "[dp]") {
+  test::Counter inside;
+  test::Counter goes_on;
+  const auto net = lambda([&](auto& self, const Tensor& x) {
+    inside.add();
+    goes_on.wait_for(1);
+    return self.linear(x);
+  });
+  DataParallel model(net, on_cpus(2));
+  const auto x = torch::randn({4, 3});
+  auto first =
+      std::async(std::launch::async, [&] { return model->forward(x); });
+  inside.wait_for(2);
+  const std::string second = [&]() -> std::string {
+    try {
+      model->forward(x);
+      return "no error";
+    } catch (const c10::Error& error) {
+      return error.what_without_backtrace();
+    }
+  }();
+  CHECK_THROWS_WITH(model->remake_replicas(), Catch::Contains(kOneAtATime));
+  goes_on.add();
+  const auto output = test::get_in_time(first, "the first thread's forward");
+  CHECK_THAT(second, Catch::Contains(kOneAtATime));
+  CHECK(close(output, net->forward(x)));
+  CHECK(close(model->forward(x), net->forward(x)));
+}
+
+TEST_CASE("one device may be shared as the module may", "[dp]") {
+  test::Counter inside;
+  const auto net = lambda([&](auto& self, const Tensor& x) {
+    inside.meet(2);
+    return self.linear(x);
+  });
+  DataParallel model(net, on_cpus(1));
+  const auto x = torch::ones({2, 3});
+  auto other =
+      std::async(std::launch::async, [&] { return model->forward(x); });
+  const auto output = model->forward(x);
+  CHECK(test::get_in_time(other, "the other forward").equal(output));
+}
+
+/// Exit status of a child that runs `f`, which returns the status; fails when
+/// it does not end.
+template <typename F>
+int status_in_child(const F& f) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::_exit(f());
+  }
+  int status = 0;
+  if (!test::eventually(
+          [&] { return ::waitpid(child, &status, WNOHANG) == child; })) {
+    ::kill(child, SIGKILL);
+    ::waitpid(child, &status, 0);
+    FAIL("the child still runs");
+  }
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+TEST_CASE("a process that was forked", "[dp]") {
+  torch::nn::Linear net(3, 1);
+  auto model = std::make_unique<DataParallel<torch::nn::Linear::ContainedType>>(
+      net, on_cpus(2));
+  const auto x = torch::randn({4, 3});
+  const auto expected = net(x);
+  SECTION("after a forward") {
+    (*model)->forward(x);
+    const int status = status_in_child([&] {
+      try {
+        (*model)->forward(x);
+        return 1;
+      } catch (const c10::Error& error) {
+        const std::string what = error.what_without_backtrace();
+        const bool is_clear =
+            what.find("which was forked from it and has no threads") !=
+            std::string::npos;
+        model.reset();  // waits for no thread
+        return is_clear ? 0 : 2;
+      }
+    });
+    CHECK(status == 0);
+  }
+  SECTION("before any forward") {
+    const int status = status_in_child([&] {
+      at::set_num_threads(1);  // OpenMP's threads have not been forked, either
+      const bool is_right = close((*model)->forward(x), expected);
+      model.reset();
+      return is_right ? 0 : 1;
+    });
+    CHECK(status == 0);
+  }
+  CHECK(close((*model)->forward(x), expected));
+}
+
+/// While it lives, no thread has room for its stack.
+class NoMoreThreads {
+ public:
+  NoMoreThreads() {
+    ::pthread_getattr_default_np(&before_);
+    pthread_attr_t huge;
+    ::pthread_attr_init(&huge);
+    ::pthread_attr_setstacksize(&huge, size_t{1} << 50);
+    ::pthread_setattr_default_np(&huge);
+    ::pthread_attr_destroy(&huge);
+  }
+  ~NoMoreThreads() {
+    ::pthread_setattr_default_np(&before_);
+    ::pthread_attr_destroy(&before_);
+  }
+  NoMoreThreads(const NoMoreThreads&) = delete;
+  NoMoreThreads& operator=(const NoMoreThreads&) = delete;
+
+ private:
+  pthread_attr_t before_;
+};
+
+TEST_CASE("a thread that cannot be started", "[dp]") {
+  torch::nn::Linear net(3, 1);
+  DataParallel model(net, on_cpus(3));
+  const auto x = torch::randn({6, 3});
+  {
+    const NoMoreThreads none;
+    CHECK_THROWS_WITH(
+        model->forward(x),
+        Catch::Contains("Expected to start a thread for each of 3 replicas"));
+  }
+  CHECK(close(model->forward(x), net(x)));
+}
+
+}  // namespace
+}  // namespace dp
