@@ -69,14 +69,14 @@ torch::Device choose_output_device(const DataParallelOptions& options,
                                    const Devices& devices) {
   if (options.output_device()) {
     return detail::resolve_device(*options.output_device(),
-                                  detail::count_devices);
+                                  detail::look_up_devices);
   }
   return devices.empty() ? torch::Device(torch::kCPU) : devices.front();
 }
 
 std::unique_ptr<DataParallelState> make_state(DataParallelOptions options) {
   const auto devices =
-      detail::resolve_devices(options.devices(), detail::count_devices);
+      detail::resolve_devices(options.devices(), detail::look_up_devices);
   const auto output_device = choose_output_device(options, devices);
   detail::SplitRule rule{
       devices.size(), options.chunk_sizes(), options.chunk_weights()};
@@ -85,7 +85,7 @@ std::unique_ptr<DataParallelState> make_state(DataParallelOptions options) {
               "Expected a function to aggregate results, but got none");
   if (const auto warning =
           detail::warn_of_imbalance(detail::gpu_capacities(devices))) {
-    TORCH_WARN(*warning);
+    TORCH_WARN_ONCE(*warning);
   }
   return std::unique_ptr<DataParallelState>(new DataParallelState{
       std::move(options),

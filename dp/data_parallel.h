@@ -115,18 +115,22 @@ class DataParallelImpl : public DataParallelBase {
 ///
 /// Arguments of `forward` are copied for each replica; every tensor in them, in
 /// vectors, arrays, tuples, pairs, maps, optionals and structs with
-/// `tensor_fields` (ddp/tensor_walk.h), is split along `dim`, and all other
-/// values are the same for all. Results are gathered from the same kinds of
-/// containers: tensors by `DataParallelOptions::aggregate`, other values are
-/// replica 0's. With fewer rows than devices the first devices compute; with no
-/// row or no tensor at all the first one alone. With one device the module is
-/// called directly.
+/// `tensor_fields` (ddp/tensor_walk.h), is split along `dim`, where all must
+/// have one size, and its chunks go to the replicas' devices. All other values
+/// are the same for all; tensors in a struct without `tensor_fields` stay where
+/// they are. Inputs from a data loader are best left on the CPU, from where the
+/// chunks go straight to their devices. Results are gathered from the same
+/// kinds of containers: tensors by `DataParallelOptions::aggregate`, other
+/// values are replica 0's. With fewer rows than devices the first devices
+/// compute; with no row or no tensor at all the first one alone. With one
+/// device the module is called directly.
 ///
 /// Replica 0 is the module itself, so what its forward does to buffers stays:
 /// batch norm trains on the statistics of the first device's part, as in
 /// PyTorch. The other replicas are clones that are kept; before each forward
-/// they get the module's parameters, buffers and training modes. What a module
-/// holds besides, they keep from the time they were cloned, see
+/// they get the module's parameters, buffers and training modes, and when it
+/// has other submodules or tensors than before, they are cloned anew. What a
+/// module holds besides, they keep from the time they were cloned, see
 /// `remake_replicas()`; what their forward changes is lost. A module needs a
 /// `clone()` (torch::nn::Cloneable) or `make_replica`.
 ///
@@ -135,7 +139,8 @@ class DataParallelImpl : public DataParallelBase {
 /// Replicas on the CPU share out the caller's intra-op threads, and their
 /// random numbers come from LibTorch's one CPU generator in no certain order.
 /// The backward pass runs where autograd runs it: in one thread a GPU, in the
-/// caller's for the CPU.
+/// caller's for the CPU. No GPU waits there for another but the first one, for
+/// the gradients it adds up.
 ///
 /// The process has one device 0 that holds gathered results, all gradients and
 /// the optimizer, and one host; `ddp::DistributedDataParallel` has neither
@@ -146,6 +151,20 @@ class DataParallelImpl : public DataParallelBase {
 /// the result is the mean loss of the batch, in whatever parts it was split
 /// (samples/experiments/replicas/loss_in_module.cpp).
 ///
+/// `forward` is a template, as that of torch::nn::Sequential, which is why the
+/// wrapper, too, goes into no Sequential and no AnyModule: these need the types
+/// of arguments and result. A class that says them goes into both:
+/// @code
+///   struct ParallelNetImpl : dp::DataParallelImpl<NetImpl> {
+///     using DataParallelImpl::DataParallelImpl;
+///     torch::Tensor forward(torch::Tensor x) {
+///       return DataParallelImpl::forward(std::move(x));
+///     }
+///   };
+///   TORCH_MODULE(ParallelNet);
+///   torch::nn::Sequential model(ParallelNet(net), torch::nn::Linear(5, 2));
+/// @endcode
+///
 /// @throws c10::Error when devices are not there or named twice, when the
 ///   module cannot be cloned or is not on the first device, when inputs do not
 ///   split alike and results do not fit together. An error in a replica waits
@@ -153,7 +172,10 @@ class DataParallelImpl : public DataParallelBase {
 ///   "(replica 1 of 2 on cuda:1)" added; replicas count from 0. The next
 ///   forward works.
 ///
-/// Thread contract: one thread a model.
+/// Thread contract: one thread a model; with two devices or more a forward
+/// while another runs, in a second thread or in the module's own forward, is an
+/// error. So is one in a process that was forked after the first forward: the
+/// replicas' threads are not in it.
 ///
 /// Example:
 /// @code
@@ -172,6 +194,12 @@ class DataParallel : public torch::nn::ModuleHolder<DataParallelImpl<M>> {
  public:
   using Impl = DataParallelImpl<M>;
   using torch::nn::ModuleHolder<Impl>::ModuleHolder;
+
+  /// `model(x)` is `model->forward(x)`.
+  template <typename... Args>
+  auto operator()(Args&&... args) {
+    return this->get()->forward(std::forward<Args>(args)...);
+  }
 };
 
 template <typename M>

@@ -43,8 +43,8 @@ struct DataParallelOptions {
   }
   /// One replica on each. The module lies on the first one and is itself the
   /// replica there. GPUs must differ; the CPU may stand here several times and
-  /// beside GPUs. Empty: all GPUs; without a GPU the wrapper just calls the
-  /// module.
+  /// beside GPUs. A GPU without a number is the current one. Empty: all GPUs;
+  /// without a GPU the wrapper just calls the module.
   TORCH_ARG(std::vector<torch::Device>, devices) = {};
   /// Where the result lies. Unset: the first device.
   TORCH_ARG(std::optional<torch::Device>, output_device) = std::nullopt;

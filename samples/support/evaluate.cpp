@@ -9,7 +9,8 @@
 namespace samples {
 namespace {
 
-// Sum of the losses and number of hits over the images of a sampler.
+// Sum of the losses and number of hits over the images of a sampler. Scores
+// come on the device, images go to `forward` as they are loaded.
 template <class Forward>
 torch::Tensor add_up(const Images& images,
                      const ddp::DistributedSampler& sampler,
@@ -20,7 +21,7 @@ torch::Tensor add_up(const Images& images,
   auto sums = torch::zeros({2}, torch::dtype(torch::kFloat64).device(device));
   for (const auto& batch : *loader) {
     const auto target = batch.target.to(device);
-    const auto scores = forward(batch.data.to(device));
+    const auto scores = forward(batch.data);
     sums[0] +=
         torch::cross_entropy_loss(scores, target, {}, at::Reduction::Sum);
     sums[1] += (scores.argmax(1) == target).sum();
@@ -65,12 +66,11 @@ Score evaluate(ParallelClassifier& model,
       *images.size(),
       ddp::DistributedSamplerOptions().shuffle(false).padding(false));
   model->eval();
-  const auto sums =
-      add_up(images,
-             sampler,
-             batch_size,
-             ddp::local_device(),
-             [&](const torch::Tensor& batch) { return model->forward(batch); });
+  const auto device = ddp::local_device();
+  const auto sums = add_up(
+      images, sampler, batch_size, device, [&](const torch::Tensor& batch) {
+        return model->forward(batch.to(device));
+      });
   return to_score(ddp::reduce_tensor(sums, ddp::Reduction::sum), count);
 }
 
@@ -78,17 +78,18 @@ Score evaluate_here(Classifier& model,
                     const Images& images,
                     int64_t batch_size) {
   model.eval();
+  const auto device = model.parameters().front().device();
   return evaluate_alone(
-      images,
-      batch_size,
-      model.parameters().front().device(),
-      [&](const torch::Tensor& batch) { return model.forward(batch); });
+      images, batch_size, device, [&](const torch::Tensor& batch) {
+        return model.forward(batch.to(device));
+      });
 }
 
 Score evaluate_here(ReplicatedClassifier& model,
                     const Images& images,
                     int64_t batch_size) {
   model->eval();
+  // Each device gets its share of a batch straight from the loader.
   return evaluate_alone(
       images,
       batch_size,

@@ -1,7 +1,11 @@
 // What goes into forward and what comes out of it.
 #include <torch/torch.h>
 
+#include <deque>
+#include <list>
+#include <set>
 #include <sstream>
+#include <variant>
 
 #include "dp/dp.h"
 #include "test/dp/nets.h"
@@ -101,6 +105,28 @@ TEST_CASE("values that are no tensors go to every replica", "[dp]") {
             "abc",
             Whole{torch::ones({7})})
             .equal(x * -42));
+}
+
+TEST_CASE("containers whose tensors would not be split are refused", "[dp]") {
+  using detail::kHidesTensors;
+  STATIC_REQUIRE(kHidesTensors<std::deque<Tensor>>);
+  STATIC_REQUIRE(kHidesTensors<std::set<Tensor>>);
+  STATIC_REQUIRE(kHidesTensors<at::TensorList>);
+  STATIC_REQUIRE(kHidesTensors<c10::List<Tensor>>);
+  STATIC_REQUIRE(kHidesTensors<std::multimap<int, Tensor>>);
+  STATIC_REQUIRE(kHidesTensors<std::variant<int, Tensor>>);
+  STATIC_REQUIRE(kHidesTensors<torch::OrderedDict<std::string, Tensor>>);
+  STATIC_REQUIRE(kHidesTensors<std::list<std::vector<Tensor>>>);
+  STATIC_REQUIRE(kHidesTensors<std::tuple<Tensor, std::deque<Batch>>>);
+  STATIC_REQUIRE(kHidesTensors<std::optional<std::vector<std::list<Tensor>>>>);
+  STATIC_REQUIRE_FALSE(kHidesTensors<Tensor>);
+  STATIC_REQUIRE_FALSE(kHidesTensors<Batch>);
+  STATIC_REQUIRE_FALSE(kHidesTensors<Whole>);
+  STATIC_REQUIRE_FALSE(kHidesTensors<std::string>);
+  STATIC_REQUIRE_FALSE(kHidesTensors<std::deque<int>>);
+  STATIC_REQUIRE_FALSE(kHidesTensors<std::map<std::string, Tensor>>);
+  STATIC_REQUIRE_FALSE(
+      kHidesTensors<std::vector<std::pair<int, std::array<Tensor, 2>>>>);
 }
 
 TEST_CASE("results of all kinds are gathered", "[dp]") {
@@ -268,6 +294,28 @@ TEST_CASE("without a GPU the default is the plain module", "[dp]") {
   CHECK(model->forward_each(numbers(4)).size() == 1);
   CHECK(model->traffic().empty());
   CHECK(data_parallel(torch::nn::Identity(), numbers(4)).equal(numbers(4)));
+}
+
+/// As the manual of DataParallel has it.
+struct ParallelLayerImpl : DataParallelImpl<torch::nn::LinearImpl> {
+  using DataParallelImpl::DataParallelImpl;
+  Tensor forward(Tensor x) { return DataParallelImpl::forward(std::move(x)); }
+};
+TORCH_MODULE(ParallelLayer);
+
+TEST_CASE("in a Sequential, and around one", "[dp]") {
+  torch::nn::Linear first(3, 4);
+  torch::nn::Linear last(4, 2);
+  torch::nn::Sequential net(
+      ParallelLayer(first, on_cpus(2)), torch::nn::ReLU(), last);
+  const auto x = torch::randn({5, 3});
+  const auto expected = last(torch::relu(first(x)));
+  CHECK(test::close(net->forward(x), expected));
+  torch::nn::AnyModule any(ParallelLayer(first, on_cpus(2)));
+  CHECK(test::close(any.forward(x), first(x)));
+  torch::nn::Sequential plain(first, torch::nn::ReLU(), last);
+  DataParallel model(plain, on_cpus(2));
+  CHECK(test::close(model(x), expected));
 }
 
 TEST_CASE("a wrapper prints and saves what it wraps", "[dp]") {

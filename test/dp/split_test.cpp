@@ -167,12 +167,16 @@ TEST_CASE("what cannot be split", "[dp]") {
       Catch::Contains("with a dimension 1 to split, but got one of size [3]"));
   CHECK_THROWS_WITH(
       scatter({torch::ones({8, 3}), torch::ones({2})}, cpus(3), evenly(3), 0),
-      Catch::Contains("Expected tensors that split into chunks for the same "
-                      "devices, but got one of size [8, 3] in 3 chunks and one "
-                      "of size [2] in 2;"));
+      Catch::Contains("Expected tensors of one size in dimension 0, to be "
+                      "split alike, but got one of size [8, 3] and one of size "
+                      "[2];"));
+  // Both would give two chunks.
+  CHECK_THROWS_WITH(
+      scatter({torch::ones({8}), torch::ones({6})}, cpus(2), evenly(2), 0),
+      Catch::Contains("but got one of size [8] and one of size [6];"));
   CHECK_THROWS_WITH(
       scatter({torch::ones({8}), torch::ones({0})}, cpus(3), evenly(3), 0),
-      Catch::Contains("one of size [0] in 0"));
+      Catch::Contains("but got one of size [8] and one of size [0];"));
 }
 
 TEST_CASE("chunks are differentiable twice", "[dp]") {
@@ -228,13 +232,13 @@ TEST_CASE("what cannot be aggregated", "[dp]") {
       Catch::Contains("floating point"));
 }
 
-/// Two GPUs, as far as the rules are concerned.
-int64_t two_gpus(c10::DeviceType type) {
-  return type == c10::kCPU ? 1 : type == c10::kCUDA ? 2 : 0;
+/// Two GPUs, as far as the rules are concerned, the second of which is current.
+detail::DevicesOfType two_gpus(c10::DeviceType type) {
+  return {type == c10::kCPU ? 1 : type == c10::kCUDA ? 2 : 0, 1};
 }
 
-int64_t no_gpu(c10::DeviceType type) {
-  return type == c10::kCPU ? 1 : 0;
+detail::DevicesOfType no_gpu(c10::DeviceType type) {
+  return {type == c10::kCPU ? 1 : 0, 0};
 }
 
 TEST_CASE("devices", "[dp]") {
@@ -245,7 +249,8 @@ TEST_CASE("devices", "[dp]") {
   CHECK(resolve_devices({}, two_gpus) == Devices{gpu_0, gpu_1});
   CHECK(resolve_devices({}, no_gpu).empty());
   CHECK(resolve_devices({gpu_1, gpu_0}, two_gpus) == Devices{gpu_1, gpu_0});
-  CHECK(resolve_devices({c10::Device(c10::kCUDA)}, two_gpus) == Devices{gpu_0});
+  // Without a number it is the current one.
+  CHECK(resolve_devices({c10::Device(c10::kCUDA)}, two_gpus) == Devices{gpu_1});
   CHECK(resolve_devices(
             {c10::Device(c10::kCPU, 0), gpu_1, c10::Device(c10::kCPU)},
             two_gpus) ==
@@ -260,10 +265,10 @@ TEST_CASE("devices", "[dp]") {
   CHECK_THROWS_WITH(
       resolve_devices({gpu_1, gpu_0, gpu_1}, two_gpus),
       Catch::Contains("Expected different devices, but got cuda:1 twice"));
-  CHECK_THROWS_WITH(resolve_devices({c10::Device(c10::kCUDA), gpu_0}, two_gpus),
-                    Catch::Contains("cuda:0 twice"));
-  CHECK(detail::count_devices(c10::kCPU) == 1);
-  CHECK(detail::count_devices(c10::kCUDA) ==
+  CHECK_THROWS_WITH(resolve_devices({c10::Device(c10::kCUDA), gpu_1}, two_gpus),
+                    Catch::Contains("cuda:1 twice"));
+  CHECK(detail::look_up_devices(c10::kCPU).count == 1);
+  CHECK(detail::look_up_devices(c10::kCUDA).count ==
         static_cast<int64_t>(torch::cuda::device_count()));
 }
 

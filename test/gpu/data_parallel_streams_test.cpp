@@ -201,6 +201,16 @@ TEST_CASE("GPUs beside the CPU get their parameters by NCCL",
   CHECK(fake_gpu::counts().broadcasts == 2);
 }
 
+TEST_CASE("a GPU without a number is the current one", "[gpu]") {
+  const int last = torch::cuda::device_count() - 1;
+  const c10::DeviceGuard guard(gpu(last));
+  torch::nn::Linear net(3, 1);
+  net->to(torch::kCUDA);
+  DataParallel model(net, DataParallelOptions().devices({torch::kCUDA}));
+  CHECK(model->devices() == std::vector<torch::Device>{gpu(last)});
+  CHECK(model->forward(torch::ones({2, 3})).device() == gpu(last));
+}
+
 int64_t peak_bytes(int device) {
   return c10::cuda::CUDACachingAllocator::getDeviceStats(
              static_cast<c10::DeviceIndex>(device))

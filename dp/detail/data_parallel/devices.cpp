@@ -34,38 +34,42 @@ std::optional<std::string> compare(const std::vector<GpuCapacity>& gpus,
 
 }  // namespace
 
-int64_t count_devices(c10::DeviceType type) {
+DevicesOfType look_up_devices(c10::DeviceType type) {
   if (type == c10::kCPU) {
-    return 1;
+    return {1, 0};
   }
-  return c10::impl::hasDeviceGuardImpl(type)
-             ? c10::impl::VirtualGuardImpl(type).deviceCount()
-             : 0;
+  if (!c10::impl::hasDeviceGuardImpl(type)) {
+    return {};
+  }
+  const c10::impl::VirtualGuardImpl impl(type);
+  const int64_t count = impl.deviceCount();
+  return {count, count > 0 ? impl.getDevice().index() : c10::DeviceIndex{0}};
 }
 
-c10::Device resolve_device(c10::Device asked, const CountDevices& count) {
-  const int64_t there = count(asked.type());
-  TORCH_CHECK(asked.index() < there && there > 0,
+c10::Device resolve_device(c10::Device asked, const LookUpDevices& look_up) {
+  const auto there = look_up(asked.type());
+  TORCH_CHECK(asked.index() < there.count && there.count > 0,
               "Expected a device that is there, but got ",
               asked,
               ", and LibTorch sees ",
-              there,
+              there.count,
               " of that type; check the driver and CUDA_VISIBLE_DEVICES");
   if (asked.is_cpu()) {
     return c10::kCPU;
   }
-  return {asked.type(), std::max<c10::DeviceIndex>(asked.index(), 0)};
+  return asked.has_index() ? asked : c10::Device(asked.type(), there.current);
 }
 
 std::vector<c10::Device> resolve_devices(std::vector<c10::Device> asked,
-                                         const CountDevices& count) {
+                                         const LookUpDevices& look_up) {
   if (asked.empty()) {
-    for (int64_t i = 0; i < count(c10::kCUDA); ++i) {
+    const auto gpus = look_up(c10::kCUDA).count;
+    for (int64_t i = 0; i < gpus; ++i) {
       asked.emplace_back(c10::kCUDA, static_cast<c10::DeviceIndex>(i));
     }
   }
   for (auto& device : asked) {
-    device = resolve_device(device, count);
+    device = resolve_device(device, look_up);
   }
   for (size_t i = 0; i < asked.size(); ++i) {
     TORCH_CHECK(

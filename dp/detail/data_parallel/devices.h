@@ -10,23 +10,28 @@
 
 namespace dp::detail {
 
-/// Devices of a type that LibTorch sees.
-using CountDevices = std::function<int64_t(c10::DeviceType type)>;
+/// The devices of a type that LibTorch sees.
+struct DevicesOfType {
+  int64_t count = 0;
+  c10::DeviceIndex current = 0;  ///< this thread's
+};
+using LookUpDevices = std::function<DevicesOfType(c10::DeviceType type)>;
 
 /// Asks LibTorch. The CPU is one device; a type without support counts 0.
-int64_t count_devices(c10::DeviceType type);
+DevicesOfType look_up_devices(c10::DeviceType type);
 
-/// Pure, but for what `count` says: the devices asked for, each with its
+/// Pure, but for what `look_up` says: the devices asked for, each with its
 /// number; all GPUs when none is asked for.
 ///
 /// @throws c10::Error when one is not there, and when one other than the CPU
 ///   is named twice.
 std::vector<c10::Device> resolve_devices(std::vector<c10::Device> asked,
-                                         const CountDevices& count);
+                                         const LookUpDevices& look_up);
 
-/// Pure, but for what `count` says: the device, with its number.
+/// Pure, but for what `look_up` says: the device, with its number; one without
+/// is the current one.
 /// @throws c10::Error when it is not there.
-c10::Device resolve_device(c10::Device asked, const CountDevices& count);
+c10::Device resolve_device(c10::Device asked, const LookUpDevices& look_up);
 
 /// What makes one GPU slower or smaller than another.
 struct GpuCapacity {

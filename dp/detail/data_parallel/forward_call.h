@@ -9,6 +9,7 @@
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
 
+#include "dp/detail/data_parallel/hidden_tensors.h"
 #include "dp/detail/data_parallel/leaves.h"
 #include "dp/detail/data_parallel/result_walk.h"
 
@@ -54,10 +55,18 @@ class TypedForwardCall final : public ForwardCall {
   using Forward = ForwardResult<M, void, Args...>;
   static_assert(Forward::kExists,
                 "forward() cannot be called with copies of these arguments");
+  static_assert(!(kHidesTensors<Args> || ...),
+                "an argument of forward() is a container of tensors that is "
+                "not split: give a std::vector, array, tuple, pair, map, "
+                "unordered_map or optional, or a struct with tensor_fields");
 
  public:
   using Result = typename Forward::Type;
   static_assert(!std::is_void_v<Result>, "forward() must return something");
+  static_assert(!kHidesTensors<Result>,
+                "forward() returns a container of tensors that is not "
+                "gathered: return a std::vector, array, tuple, pair, map, "
+                "unordered_map or optional, or a struct with tensor_fields");
 
   template <typename... Given>
   explicit TypedForwardCall(Given&&... given)

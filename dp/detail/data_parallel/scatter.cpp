@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
 
 #include <ATen/WrapDimUtils.h>
 #include <c10/util/Exception.h>
@@ -9,47 +10,50 @@
 namespace dp::detail {
 namespace {
 
-/// Rows of each device, of one tensor.
+/// Rows of each device.
 using Rows = std::vector<int64_t>;
 
-Rows rows_of(const at::Tensor& tensor, const SplitRule& rule, int64_t dim) {
+constexpr const char* kForAll =
+    "a value for every replica is passed as a number, or in a struct without "
+    "tensor_fields, whose tensors stay on their device: forward moves them";
+
+int64_t count_rows(const at::Tensor& tensor, int64_t dim) {
   const auto rank = tensor.dim();
   TORCH_CHECK(rank > 0 && dim >= -rank && dim < rank,
               "Expected tensors with a dimension ",
               dim,
               " to split, but got one of size ",
               tensor.sizes(),
-              "; a value for every replica is passed as a number, or in a "
-              "struct without tensor_fields");
-  return split_rows(tensor.size(c10::maybe_wrap_dim(dim, rank)), rule);
+              "; ",
+              kForAll);
+  return tensor.size(c10::maybe_wrap_dim(dim, rank));
+}
+
+/// The rows of all tensors that are defined; none without such.
+std::optional<int64_t> count_rows(const std::vector<at::Tensor>& tensors,
+                                  int64_t dim) {
+  const at::Tensor* first = nullptr;
+  for (const auto& tensor : tensors) {
+    if (!tensor.defined()) {
+      continue;
+    }
+    first = first == nullptr ? &tensor : first;
+    TORCH_CHECK(count_rows(tensor, dim) == count_rows(*first, dim),
+                "Expected tensors of one size in dimension ",
+                dim,
+                ", to be split alike, but got one of size ",
+                first->sizes(),
+                " and one of size ",
+                tensor.sizes(),
+                "; give all inputs as many rows; ",
+                kForAll);
+  }
+  return first == nullptr ? std::nullopt
+                          : std::optional(count_rows(*first, dim));
 }
 
 bool takes_part(int64_t rows) {
   return rows > 0;
-}
-
-bool agree(const Rows& a, const Rows& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), [](int64_t x, int64_t y) {
-    return takes_part(x) == takes_part(y);
-  });
-}
-
-void expect_agreement(const at::Tensor& a,
-                      const Rows& a_rows,
-                      const at::Tensor& b,
-                      const Rows& b_rows) {
-  TORCH_CHECK(
-      agree(a_rows, b_rows),
-      "Expected tensors that split into chunks for the same devices, but got "
-      "one of size ",
-      a.sizes(),
-      " in ",
-      std::count_if(a_rows.begin(), a_rows.end(), takes_part),
-      " chunks and one of size ",
-      b.sizes(),
-      " in ",
-      std::count_if(b_rows.begin(), b_rows.end(), takes_part),
-      "; give all inputs as many rows");
 }
 
 std::vector<at::Tensor> chunks_of(const at::Tensor& tensor,
@@ -77,22 +81,12 @@ std::vector<Part> scatter(const std::vector<at::Tensor>& tensors,
                           const std::vector<c10::Device>& devices,
                           const SplitRule& rule,
                           int64_t dim) {
-  std::vector<Rows> rows(tensors.size());
-  size_t first = tensors.size();
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    if (!tensors[i].defined()) {
-      continue;
-    }
-    rows[i] = rows_of(tensors[i], rule, dim);
-    if (first == tensors.size()) {
-      first = i;
-    }
-    expect_agreement(tensors[first], rows[first], tensors[i], rows[i]);
-  }
-  auto parts = parts_for(first < tensors.size() ? rows[first] : Rows());
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    const auto chunks = tensors[i].defined()
-                            ? chunks_of(tensors[i], rows[i], dim)
+  const auto count = count_rows(tensors, dim);
+  const auto rows = count ? split_rows(*count, rule) : Rows();
+  auto parts = parts_for(rows);
+  for (const auto& tensor : tensors) {
+    const auto chunks = tensor.defined()
+                            ? chunks_of(tensor, rows, dim)
                             : std::vector<at::Tensor>(parts.size());
     for (size_t k = 0; k < parts.size(); ++k) {
       parts[k].tensors.push_back(

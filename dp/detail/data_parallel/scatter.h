@@ -23,7 +23,7 @@ struct Part {
 /// are. Differentiable, twice too.
 ///
 /// @throws c10::Error when a tensor has no dimension `dim`, when sizes of the
-///   rule do not add up, and when tensors split into different parts.
+///   rule do not add up, and when tensors differ in their rows.
 std::vector<Part> scatter(const std::vector<at::Tensor>& tensors,
                           const std::vector<c10::Device>& devices,
                           const SplitRule& rule,
