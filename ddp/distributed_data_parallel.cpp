@@ -1,5 +1,6 @@
 #include "ddp/distributed_data_parallel.h"
 
+#include <functional>
 #include <set>
 
 #include <c10/core/GradMode.h>
@@ -30,6 +31,29 @@ std::set<const c10::TensorImpl*> sparse_weights(torch::nn::Module& module) {
   return weights;
 }
 
+/// Of every module the buffers that it has now.
+std::function<void()> buffer_broadcast(Group group, torch::nn::Module& module) {
+  std::vector<std::shared_ptr<torch::nn::Module>> owners;
+  for (auto& child : module.modules()) {
+    if (!child->buffers(/*recurse=*/false).empty()) {
+      owners.push_back(std::move(child));
+    }
+  }
+  if (owners.empty()) {
+    return {};
+  }
+  return [group = std::move(group), owners = std::move(owners)] {
+    torch::OrderedDict<std::string, torch::Tensor> all;
+    for (size_t i = 0; i < owners.size(); ++i) {
+      for (const auto& item : owners[i]->named_buffers(/*recurse=*/false)) {
+        all.insert(std::to_string(i) + "." + item.key(), item.value());
+      }
+    }
+    detail::broadcast_from_rank_0(*group,
+                                  detail::tensors_of(detail::unique(all)));
+  };
+}
+
 Group choose_group(const Group& asked) {
   const Group group = asked || !is_initialized() ? asked : ddp::process_group();
   return group && group->getSize() > 1 ? group : nullptr;
@@ -58,9 +82,7 @@ void DistributedDataParallelBase::synchronize(torch::nn::Module& module) {
   std::vector<NamedParameter> trained;
   for (auto& item : parameters) {
     item.sparse = sparse.count(item.tensor.unsafeGetTensorImpl()) > 0;
-    if (item.tensor.requires_grad()) {
-      trained.push_back(item);
-    }
+    (item.tensor.requires_grad() ? trained : frozen_).push_back(item);
   }
   TORCH_CHECK(!trained.empty(),
               "Expected a module with at least one parameter that requires a "
@@ -78,23 +100,39 @@ void DistributedDataParallelBase::synchronize(torch::nn::Module& module) {
   detail::broadcast_from_rank_0(*group_, detail::tensors_of(parameters));
   detail::broadcast_from_rank_0(*group_, detail::tensors_of(buffers));
   reducer_ = std::make_unique<Reducer>(std::move(trained), group_, options_);
+  if (options_.broadcast_buffers()) {
+    reducer_->on_pass(buffer_broadcast(group_, module));
+  }
 }
 
 void DistributedDataParallelBase::before_forward() {
-  reduces_ = reducer_ && !is_sync_paused() && c10::GradMode::is_enabled();
-  if (!reducer_ || is_sync_paused()) {
+  reduces_ = false;
+  if (!reducer_ || !c10::GradMode::is_enabled()) {
     return;
   }
-  if (options_.broadcast_buffers() && (is_training() || has_stale_buffers_)) {
-    const auto buffers = detail::unique(inner_->named_buffers());
-    if (!buffers.empty()) {
-      detail::broadcast_from_rank_0(*group_, detail::tensors_of(buffers));
-    }
-  }
-  has_stale_buffers_ = is_training();
+  check_frozen();
+  reduces_ = !is_sync_paused();
   if (reduces_) {
     reducer_->arm();
+  } else {
+    reducer_->disarm();
   }
+}
+
+void DistributedDataParallelBase::check_frozen() const {
+  for (const auto& [name, tensor, sparse] : frozen_) {
+    TORCH_CHECK(!tensor.requires_grad(),
+                "Expected parameter ",
+                name,
+                " to stay frozen, as it was when the module was wrapped, but "
+                "it requires a gradient now; make a new "
+                "DistributedDataParallel on every rank to train it");
+  }
+}
+
+std::vector<torch::Tensor> DistributedDataParallelBase::parameters(
+    bool recurse) const {
+  return detail::tensors_of(detail::unique(named_parameters(recurse)));
 }
 
 void DistributedDataParallelBase::watch(const torch::Tensor& output) {

@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
@@ -38,6 +39,11 @@ class DistributedDataParallelBase : public torch::nn::Module {
 
   void pretty_print(std::ostream& stream) const override;
 
+  /// Each parameter once, also one that several submodules share: what an
+  /// optimizer is to have. LibTorch's own lists such a one several times, and
+  /// SGD then steps it as often.
+  std::vector<torch::Tensor> parameters(bool recurse = true) const;
+
  protected:
   explicit DistributedDataParallelBase(
       const DistributedDataParallelOptions& options);
@@ -50,12 +56,14 @@ class DistributedDataParallelBase : public torch::nn::Module {
  private:
   friend class NoSyncGuard;
 
+  void check_frozen() const;
+
   DistributedDataParallelOptions options_;
   c10::intrusive_ptr<c10d::Backend> group_;
   torch::nn::Module* inner_ = nullptr;
-  std::unique_ptr<Reducer> reducer_;  // null in a world of one
+  std::vector<NamedParameter> frozen_;  // when wrapped
+  std::unique_ptr<Reducer> reducer_;    // null in a world of one
   int pauses_ = 0;
-  bool has_stale_buffers_ = false;
   bool reduces_ = false;  // the forward that runs now
 };
 
@@ -80,7 +88,12 @@ class DistributedDataParallelImpl : public DistributedDataParallelBase {
 
   /// Runs the module's own `forward` with these arguments and returns what it
   /// returns. Unless gradients are off or a `NoSyncGuard` lives, the backward
-  /// pass of the result averages the gradients.
+  /// pass of the result averages the gradients, if it accumulates any.
+  ///
+  /// Communicates nothing: a rank may evaluate alone.
+  ///
+  /// @throws c10::Error when a parameter trains that was frozen when the module
+  ///   was wrapped, or when the ranks have parted; see `Reducer`.
   template <typename... Args>
   auto forward(Args&&... args) {
     before_forward();
@@ -121,6 +134,11 @@ class DistributedDataParallelImpl : public DistributedDataParallelBase {
 ///   differ between ranks, naming the first; `backward()` throws on every rank
 ///   when a parameter got no gradient on one, and when a rank has left.
 ///
+/// A parameter may be frozen later and thawed again, on all ranks alike; one
+/// that was frozen when it was wrapped needs a new wrapper to train.
+///
+/// GPUs: wrap under the stream under which you train.
+///
 /// Thread contract: one thread a model.
 ///
 /// Example:
@@ -130,7 +148,7 @@ class DistributedDataParallelImpl : public DistributedDataParallelBase {
 ///   net->to(ddp::local_device());
 ///   ddp::DistributedDataParallel model(net);
 ///   torch::optim::SGD optimizer(model->parameters(), 0.1);
-///   auto loss = torch::nll_loss(model->forward(data), target);
+///   auto loss = torch::nll_loss(model(data), target);
 ///   loss.backward();
 ///   optimizer.step();
 /// @endcode
@@ -142,6 +160,12 @@ class DistributedDataParallel
  public:
   using Impl = DistributedDataParallelImpl<M>;
   using torch::nn::ModuleHolder<Impl>::ModuleHolder;
+
+  /// The same as `forward`.
+  template <typename... Args>
+  auto operator()(Args&&... args) {
+    return this->get()->forward(std::forward<Args>(args)...);
+  }
 };
 
 template <typename M>

@@ -27,9 +27,8 @@ struct DistributedDataParallelOptions {
   TORCH_ARG(double, bucket_cap_mb) = 25;
   /// The same for the first bucket, smaller so that communication starts early.
   TORCH_ARG(double, first_bucket_cap_mb) = 1;
-  /// Copy the module's buffers (batch-norm statistics) from rank 0 before a
-  /// forward in training mode, and before the first one in evaluation mode
-  /// after it.
+  /// Copy the module's buffers (batch-norm statistics) from rank 0 at the end
+  /// of each reduced backward pass.
   TORCH_ARG(bool, broadcast_buffers) = true;
   /// Keep every `.grad` at one address: the same piece of its bucket in every
   /// step. A gradient kept over steps is then overwritten by the next backward;

@@ -18,8 +18,16 @@ void Reducer::arm() {
   impl_->arm();
 }
 
+void Reducer::disarm() {
+  impl_->disarm();
+}
+
 void Reducer::watch(const at::Tensor& output) {
   impl_->watch(output);
+}
+
+void Reducer::on_pass(std::function<void()> action) {
+  impl_->on_pass(std::move(action));
 }
 
 std::vector<std::vector<size_t>> Reducer::plan() const {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -42,8 +43,20 @@ class ReducerImpl;
 /// order, the first one of a resumed training too. With find_unused_parameters
 /// nothing is rebuilt.
 ///
-/// A backward pass is reduced when `arm` came before it or when it starts from
-/// a watched tensor; every other one accumulates on this rank alone.
+/// A backward pass is reduced when it accumulates a gradient of a parameter and
+/// `arm` came before it or it passes a watched tensor. Every other one is this
+/// rank's alone: `torch::autograd::grad`, `backward(inputs)` of others, a pass
+/// through parameters that are all frozen.
+///
+/// A parameter whose requires_grad is off has no gradient and misses none; its
+/// `.grad` stays as it is. All ranks are to freeze alike.
+///
+/// The passes of the ranks are averaged in the order in which they come. That
+/// ranks have parted (one has made a pass more, or has left out a step of the
+/// optimizer, or trains other parameters) is noticed by the next pass at the
+/// latest: an error on all ranks, after which only a new Reducer helps. Whether
+/// a rank has stepped is told by a few values of its parameters; on GPUs it is
+/// not.
 ///
 /// Thread contract: `arm` and `watch` from one thread. Hooks may come from
 /// autograd's threads.
@@ -68,13 +81,24 @@ class Reducer {
   Reducer(const Reducer&) = delete;
   Reducer& operator=(const Reducer&) = delete;
 
-  /// Says that the next backward pass is to be reduced.
-  /// @throws c10::Error when an exception left the pass before unfinished.
+  /// Says that the next backward pass that accumulates is to be reduced.
+  /// @throws c10::Error when an exception left the pass before unfinished, or
+  ///   when the ranks have parted.
   void arm();
 
+  /// Takes it back.
+  void disarm();
+
   /// Makes every backward pass that starts from `output` (or from what is
-  /// computed of it) a reduced one. Tensors without history are ignored.
+  /// computed of it) and accumulates a reduced one. Tensors without history are
+  /// ignored.
   void watch(const at::Tensor& output);
+
+  /// Has `action` called in every reduced pass, on every rank, when the
+  /// gradients have been exchanged: for what else the ranks share once a step.
+  /// It may communicate. Runs on the thread of `backward()`, with gradient
+  /// recording off, also in a pass that then throws for a missing gradient.
+  void on_pass(std::function<void()> action);
 
   /// The bucket of each parameter and their order now: indices into the
   /// constructor's parameters.

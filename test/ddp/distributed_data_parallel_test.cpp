@@ -129,22 +129,21 @@ TEST_CASE("batch-norm statistics follow rank 0 when asked", "[ddp]") {
     // Batches with the mean rank + 1: running mean 0.1 * (rank + 1) after one.
     const double mean = group->getRank() + 1.0;
     const auto batch = torch::tensor({{mean - 1, mean}, {mean + 1, mean}});
-    model->forward(batch);
+    auto loss = model->forward(batch).sum();
     TORCH_CHECK(norm->running_mean.allclose(torch::full({2}, 0.1 * mean)));
-    // Before the second forward rank 0's 0.1 is everyone's, if asked.
-    model->forward(batch);
-    const double old = broadcast ? 0.1 : 0.1 * mean;
-    TORCH_CHECK(
-        norm->running_mean.allclose(torch::full({2}, 0.9 * old + 0.1 * mean)));
-    model->eval();
-    model->forward(batch);
-    const double rank_0 = 0.9 * 0.1 + 0.1;
-    const double own = broadcast ? rank_0 : 0.9 * old + 0.1 * mean;
-    TORCH_CHECK(norm->running_mean.allclose(torch::full({2}, own)));
-    // The second evaluation needs no other rank.
-    if (group->getRank() == 0) {
-      model->forward(batch);
+    loss.backward();
+    const double first = 0.1 * (broadcast ? 1 : mean);
+    TORCH_CHECK(norm->running_mean.allclose(torch::full({2}, first)));
+    {
+      NoSyncGuard no_sync(*model);
+      model->forward(batch).sum().backward();
     }
+    TORCH_CHECK(norm->running_mean.allclose(
+        torch::full({2}, 0.9 * first + 0.1 * mean)));
+    model->forward(batch).sum().backward();
+    const double whose = broadcast ? 1 : mean;
+    TORCH_CHECK(norm->running_mean.allclose(
+        torch::full({2}, (0.81 + 0.9 + 1) * 0.1 * whose)));
   });
 }
 

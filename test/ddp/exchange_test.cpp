@@ -3,6 +3,7 @@
 #include <ATen/ops/embedding.h>
 #include <torch/types.h>
 
+#include "ddp/detail/reducer/verdict.h"
 #include "ddp/exchanges/all_reduce.h"
 #include "ddp/reducer.h"
 #include "test/support/catch.h"
@@ -111,12 +112,13 @@ TEST_CASE("buckets start as they fill and finish at the end", "[exchange]") {
   CHECK(before_late.empty());
   CHECK(step() == Calls{"start 1", "finish 0", "finish 1"});
   CHECK(before_late == Calls{"start 0"});
-  // Of the reducer itself: the plan, once, and whether a rank has failed.
+  // Of the reducer itself: the plan, once, and each pass's verdict.
   Calls collectives;
   for (const auto& call : backend->take_calls()) {
     collectives.push_back(c10::str(call.name, " ", call.numel));
   }
-  CHECK(collectives == Calls{"broadcast 2", "allreduce 1", "allreduce 1"});
+  const auto verdict = c10::str("allreduce ", detail::Verdict::kNumel);
+  CHECK(collectives == Calls{"broadcast 2", verdict, verdict});
 }
 
 TEST_CASE("what an exchange is given", "[exchange]") {

@@ -3,6 +3,7 @@
 #include <torch/torch.h>
 
 #include "ddp/detail/reducer/bucket_plan.h"
+#include "ddp/detail/reducer/verdict.h"
 #include "test/support/catch.h"
 #include "test/support/fake_backend.h"
 #include "test/support/local_ranks.h"
@@ -365,9 +366,11 @@ TEST_CASE("buckets are launched in order and rebuilt once by arrival",
     }
     return calls;
   };
-  // The last bucket has one element more: the failure flag.
-  const std::string rebuilt =
-      "allreduce 12; allreduce 10; allreduce 13; allreduce 12; ";
+  // The last bucket has more elements: the verdict.
+  const auto rebuilt =
+      c10::str("allreduce 12; allreduce 10; allreduce 13; allreduce ",
+               11 + detail::Verdict::kNumel,
+               "; ");
   CHECK(step() == "broadcast 4; " + rebuilt);
   CHECK(reducer.plan() == detail::BucketPlan{{2}, {0}, {3}, {1}});
   CHECK(step() == rebuilt);

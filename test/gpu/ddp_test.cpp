@@ -210,7 +210,7 @@ TEST_CASE("gradients of narrow types are averaged over NCCL", "[gpu]") {
   });
 }
 
-TEST_CASE("buffers come from rank 0 before each forward", "[gpu]") {
+TEST_CASE("buffers come from rank 0 in each step", "[gpu]") {
   if (!has_gpus(2)) {
     return;
   }

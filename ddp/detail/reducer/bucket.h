@@ -10,6 +10,13 @@
 
 namespace ddp::detail {
 
+/// Where a gradient is in a backward pass.
+enum class GradState {
+  expected,
+  arrived,
+  absent,  ///< it does not come; its place in the bucket is filled
+};
+
 /// One parameter and the way of its gradient through a bucket.
 struct Slot {
   NamedParameter parameter;
@@ -17,7 +24,7 @@ struct Slot {
   /// parameter's shape. Sparse: its rows, undefined until it has come.
   at::Tensor content;
   size_t bucket = 0;
-  bool ready = false;        ///< it has come in this backward pass
+  GradState state = GradState::expected;
   bool accumulated = false;  ///< one came in a pass that was not reduced
 };
 
@@ -31,7 +38,7 @@ class Bucket {
   Bucket& operator=(const Bucket&) = delete;
 
   /// Puts the gradient of a member into the bucket, scaled, zeros where there
-  /// is none; `.grad` of a ready one becomes its content if that is dense.
+  /// is none; `.grad` of one that arrived becomes its content if that is dense.
   /// Returns true when it was the last one of the bucket.
   /// @throws c10::Error when the gradient's type or layout does not fit.
   virtual bool take(Slot& slot, const ScaledCopy& copy) = 0;
@@ -45,6 +52,10 @@ class Bucket {
   /// Whether somebody still holds a gradient that `.grad` has let go, or an
   /// alias of one: the next pass would overwrite it.
   virtual bool is_lent() const = 0;
+
+  /// A pass begins. Gives back memory that only work on other streams may still
+  /// read, for such as has been let go.
+  virtual void begin() {}
 
   virtual void reset();
 
@@ -65,30 +76,38 @@ class Bucket {
   size_t pending_;
 };
 
+struct DenseLayout {
+  int64_t multiple_of = 1;  ///< the payload is padded to a multiple of it
+  int64_t spare_numel = 0;  ///< elements at its end that belong to no gradient
+};
+
 /// A bucket of dense gradients of one dtype and device; points its members'
 /// contents into its memory. How it takes them depends on the device.
 class DenseBucket : public Bucket {
  public:
-  DenseBucket(std::vector<Slot*> members, int64_t multiple_of, bool has_spare);
+  DenseBucket(std::vector<Slot*> members, const DenseLayout& layout);
 
   void move_in(Slot& slot, const at::Tensor& content) override;
   const at::Tensor& payload() const override { return flat_; }
   bool is_lent() const override;
 
-  /// The last element of the payload, which belongs to no gradient; undefined
+  /// The last elements of the payload, which belong to no gradient; undefined
   /// where the bucket has none.
   const at::Tensor& spare() const { return spare_; }
 
+ protected:
+  /// Other memory for the payload and all its pieces. What it holds is lost.
+  void swap_memory();
+
  private:
   at::Tensor flat_;  // one dimension
+  at::Tensor padding_;
   at::Tensor spare_;
   size_t owners_;  // tensors of ours that share the memory
 };
 
-/// @param multiple_of  the payload is padded to a multiple of it.
 std::unique_ptr<DenseBucket> make_dense_bucket(std::vector<Slot*> members,
-                                               int64_t multiple_of,
-                                               bool has_spare);
+                                               const DenseLayout& layout);
 
 /// Makes the bucket of one sparse gradient.
 std::unique_ptr<Bucket> make_sparse_bucket(Slot& slot);

@@ -1,9 +1,12 @@
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include <ATen/ops/_foreach_copy.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/Event.h>
 #include <c10/core/GradMode.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "ddp/detail/piece_of.h"
 #include "ddp/detail/reducer/bucket.h"
@@ -40,7 +43,7 @@ class HostBucket : public DenseBucket {
     } else {
       slot.content.zero_();
     }
-    if (slot.ready) {
+    if (slot.state == GradState::arrived) {
       grad = slot.content;
     }
     return count_down();
@@ -53,7 +56,19 @@ class DeviceBucket : public DenseBucket {
  public:
   using DenseBucket::DenseBucket;
 
+  /// The allocator knows who still reads a gradient that was let go
+  /// (record_stream); references on the host do not tell.
+  void begin() override {
+    const auto is_kept = [](const Slot* slot) {
+      return slot->parameter.tensor.grad().is_same(slot->content);
+    };
+    if (std::none_of(members().begin(), members().end(), is_kept)) {
+      swap_memory();
+    }
+  }
+
   bool take(Slot& /*slot*/, const ScaledCopy& copy) override {
+    join_streams();
     const bool is_full = count_down();
     if (is_full) {
       copy_all(copy);
@@ -62,6 +77,19 @@ class DeviceBucket : public DenseBucket {
   }
 
  private:
+  /// Gradients may come on several streams; the last one copies them all.
+  void join_streams() {
+    const auto device = payload().device();
+    const c10::impl::VirtualGuardImpl guard(device.type());
+    const auto stream = guard.getStream(device);
+    if (stream_ && *stream_ != stream) {
+      c10::Event so_far(device.type());
+      so_far.record(*stream_);
+      so_far.block(stream);
+    }
+    stream_ = stream;
+  }
+
   void copy_all(const ScaledCopy& copy) {
     std::vector<at::Tensor> contents;
     std::vector<at::Tensor> grads;
@@ -74,7 +102,7 @@ class DeviceBucket : public DenseBucket {
         contents.push_back(slot->content);
         grads.push_back(grad);
       }
-      if (slot->ready) {
+      if (slot->state == GradState::arrived) {
         grad = slot->content;
       }
     }
@@ -83,37 +111,58 @@ class DeviceBucket : public DenseBucket {
     }
     payload().mul_(copy.factor());
   }
+
+  std::optional<c10::Stream> stream_;  // of the gradient that came last
 };
 
-at::Tensor memory_for(const std::vector<Slot*>& members,
-                      int64_t multiple_of,
-                      bool has_spare) {
-  int64_t numel = has_spare ? 1 : 0;
+int64_t numel_of(const std::vector<Slot*>& members) {
+  int64_t numel = 0;
   for (const Slot* slot : members) {
     numel += slot->parameter.tensor.numel();
   }
-  const int64_t padded = (numel + multiple_of - 1) / multiple_of * multiple_of;
+  return numel;
+}
+
+at::Tensor memory_for(const std::vector<Slot*>& members,
+                      const DenseLayout& layout) {
+  const int64_t numel = numel_of(members) + layout.spare_numel;
+  const int64_t multiple = layout.multiple_of;
   const at::Tensor& like = members.front()->parameter.tensor;
-  return at::zeros({padded}, like.options().requires_grad(false));
+  return at::zeros({(numel + multiple - 1) / multiple * multiple},
+                   like.options().requires_grad(false));
 }
 
 }  // namespace
 
-DenseBucket::DenseBucket(std::vector<Slot*> slots,
-                         int64_t multiple_of,
-                         bool has_spare)
-    : Bucket(std::move(slots)),
-      flat_(memory_for(members(), multiple_of, has_spare)) {
+DenseBucket::DenseBucket(std::vector<Slot*> slots, const DenseLayout& layout)
+    : Bucket(std::move(slots)), flat_(memory_for(members(), layout)) {
   int64_t offset = 0;
   for (Slot* slot : members()) {
     const at::Tensor& param = slot->parameter.tensor;
     slot->content = gradient_piece(flat_, offset, param);
     offset += param.numel();
   }
-  if (has_spare) {
-    spare_ = piece_of(flat_, flat_.numel() - 1, {1}, {1});
+  if (layout.spare_numel > 0) {
+    const int64_t begin = flat_.numel() - layout.spare_numel;
+    spare_ = piece_of(flat_, begin, {layout.spare_numel}, {1});
+  }
+  if (const int64_t size = flat_.numel() - layout.spare_numel - offset;
+      size > 0) {
+    padding_ = piece_of(flat_, offset, {size}, {1});
   }
   owners_ = flat_.storage().use_count();
+}
+
+void DenseBucket::swap_memory() {
+  auto* storage = flat_.storage().unsafeGetStorageImpl();
+  // The old memory first, so that the new is the same one where it may be.
+  storage->set_data_ptr_noswap(
+      at::DataPtr(nullptr, storage->data_ptr().device()));
+  storage->set_data_ptr_noswap(
+      storage->allocator()->allocate(storage->nbytes()));
+  if (padding_.defined()) {
+    padding_.zero_();
+  }
 }
 
 void DenseBucket::move_in(Slot& slot, const at::Tensor& content) {
@@ -135,14 +184,11 @@ bool DenseBucket::is_lent() const {
 }
 
 std::unique_ptr<DenseBucket> make_dense_bucket(std::vector<Slot*> members,
-                                               int64_t multiple_of,
-                                               bool has_spare) {
+                                               const DenseLayout& layout) {
   if (members.front()->parameter.tensor.is_cpu()) {
-    return std::make_unique<HostBucket>(
-        std::move(members), multiple_of, has_spare);
+    return std::make_unique<HostBucket>(std::move(members), layout);
   }
-  return std::make_unique<DeviceBucket>(
-      std::move(members), multiple_of, has_spare);
+  return std::make_unique<DeviceBucket>(std::move(members), layout);
 }
 
 }  // namespace ddp::detail

@@ -62,22 +62,23 @@ void GradientBuckets::build() {
       continue;
     }
     const bool is_last = i + 1 == plan_.size();
-    auto bucket = make_dense_bucket(std::move(members),
-                                    layout_.multiple_of,
-                                    is_last && layout_.spare_rides);
+    const bool has_spare = is_last && layout_.spare_rides;
+    auto bucket = make_dense_bucket(
+        std::move(members),
+        {layout_.multiple_of, has_spare ? layout_.spare_numel : 0});
     spare_ = bucket->spare();
     buckets.push_back(std::move(bucket));
   }
   spare_rides_ = spare_.defined();
   if (!spare_rides_) {
     const at::Tensor& like = slots_.front().parameter.tensor;
-    spare_ = at::zeros({1}, like.options().requires_grad(false));
+    spare_ =
+        at::zeros({layout_.spare_numel}, like.options().requires_grad(false));
   }
   buckets_ = std::move(buckets);
 }
 
 void GradientBuckets::rebuild() {
-  const at::Tensor old_spare = spare_;
   std::vector<at::Tensor> contents;
   contents.reserve(slots_.size());
   for (const auto& slot : slots_) {
@@ -87,23 +88,30 @@ void GradientBuckets::rebuild() {
   for (size_t i = 0; i < slots_.size(); ++i) {
     buckets_[slots_[i].bucket]->move_in(slots_[i], contents[i]);
   }
-  spare_.copy_(old_spare);
 }
 
-bool GradientBuckets::move_to(BucketPlan plan) {
+void GradientBuckets::move_to(BucketPlan plan) {
   if (plan == plan_) {
-    return false;
+    return;
   }
   plan_ = std::move(plan);
   rebuild();
   for (const auto& bucket : buckets_) {
     bucket->fill();
   }
-  return true;
 }
 
-void GradientBuckets::renew() {
-  rebuild();
+void GradientBuckets::begin(bool keeps_memory) {
+  if (keeps_memory) {
+    return;
+  }
+  if (is_lent()) {
+    rebuild();
+    return;
+  }
+  for (const auto& bucket : buckets_) {
+    bucket->begin();
+  }
 }
 
 bool GradientBuckets::is_lent() const {
@@ -114,28 +122,34 @@ bool GradientBuckets::is_lent() const {
 
 bool GradientBuckets::add(size_t index) {
   Slot& slot = slots_[index];
-  TORCH_CHECK(!slot.ready,
+  TORCH_CHECK(slot.state != GradState::absent,
+              "Expected parameter ",
+              slot.parameter.name,
+              " to train until backward() has returned, because it did in the "
+              "forward, but it was frozen in between");
+  TORCH_CHECK(slot.state == GradState::expected,
               "Expected one gradient for parameter ",
               slot.parameter.name,
               " in a backward pass, but got a second one. Backward passes "
               "inside the pass (checkpointing) must not share parameters; sum "
               "the losses and call backward() once");
-  slot.ready = true;
+  slot.state = GradState::arrived;
   return buckets_[slot.bucket]->take(slot, copy_);
 }
 
-std::vector<size_t> GradientBuckets::missing() const {
+std::vector<size_t> GradientBuckets::expected() const {
   std::vector<size_t> result;
   for (size_t i = 0; i < slots_.size(); ++i) {
-    if (!slots_[i].ready) {
+    if (slots_[i].state == GradState::expected) {
       result.push_back(i);
     }
   }
   return result;
 }
 
-void GradientBuckets::add_missing(size_t index) {
+void GradientBuckets::add_absent(size_t index) {
   Slot& slot = slots_[index];
+  slot.state = GradState::absent;
   at::Tensor& grad = slot.parameter.tensor.mutable_grad();
   if (grad.defined() && grad.is_same(slot.content)) {
     grad = grad.clone();
@@ -156,7 +170,7 @@ void GradientBuckets::hand_out_all_but(const std::vector<size_t>& kept) const {
 
 void GradientBuckets::reset() {
   for (auto& slot : slots_) {
-    slot.ready = false;
+    slot.state = GradState::expected;
     slot.accumulated = false;
   }
   for (const auto& bucket : buckets_) {

@@ -15,7 +15,8 @@ namespace ddp::detail {
 /// What an exchange asks of the buckets' memory.
 struct BucketLayout {
   int64_t multiple_of = 1;  ///< of dense payloads' sizes
-  bool spare_rides = true;  ///< the last dense bucket may carry the spare one
+  int64_t spare_numel = 1;  ///< elements that belong to no gradient
+  bool spare_rides = true;  ///< the last dense bucket may carry them
 };
 
 /// The memory in which gradients are reduced: which bucket each one lies in,
@@ -47,8 +48,9 @@ class GradientBuckets {
   bool is_full(size_t bucket) const { return buckets_[bucket]->is_full(); }
   GradientBucket bucket(size_t index) const;
 
-  /// One element that belongs to no gradient. The last one of the last bucket,
-  /// where that is dense and the layout lets it ride; else memory of its own.
+  /// Elements that belong to no gradient. The last ones of the last bucket,
+  /// where that is dense and the layout lets them ride; else memory of their
+  /// own. Other memory after `move_to` and `begin`.
   const at::Tensor& spare() const { return spare_; }
   bool spare_rides() const { return spare_rides_; }
 
@@ -65,23 +67,20 @@ class GradientBuckets {
   ///   type or layout does not fit.
   bool add(size_t index);
 
-  /// Gradients that have not come in this pass.
-  std::vector<size_t> missing() const;
+  /// Gradients that this pass still expects, in ascending order.
+  std::vector<size_t> expected() const;
 
-  /// Fills the place of a missing gradient with what `.grad` holds, or zeros.
-  /// `.grad` stays as it is.
-  void add_missing(size_t index);
+  /// Fills the place of a gradient that does not come with what `.grad` holds,
+  /// or zeros. `.grad` stays as it is.
+  void add_absent(size_t index);
 
   /// Makes `plan` the plan and moves the gradients, all of which have come.
-  /// Returns false when it is the plan already.
-  bool move_to(BucketPlan plan);
+  void move_to(BucketPlan plan);
 
-  /// Whether somebody still holds a gradient that `.grad` has let go, or an
-  /// alias of one: the next pass would overwrite it.
-  bool is_lent() const;
-
-  /// Moves everything into new memory.
-  void renew();
+  /// A pass begins, which may write into the memory. Where somebody still holds
+  /// a gradient that `.grad` has let go, or an alias of one, everything moves
+  /// into new memory, unless `keeps_memory`.
+  void begin(bool keeps_memory);
 
   /// `.grad` of each parameter becomes what its bucket holds, but for these,
   /// in ascending order.
@@ -93,6 +92,7 @@ class GradientBuckets {
  private:
   void build();
   void rebuild();
+  bool is_lent() const;
 
   std::vector<Slot> slots_;  // never moves: buckets point into it
   BucketCaps caps_;

@@ -9,6 +9,7 @@
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/graph_task.h>
 
+#include "ddp/detail/reducer/verdict.h"
 #include "ddp/detail/wait.h"
 #include "ddp/exchanges/all_reduce.h"
 
@@ -35,7 +36,7 @@ BucketLayout layout_of(const Exchange& exchange, int ranks) {
   TORCH_CHECK(multiple > 0,
               "Expected the exchange's multiple_of to be positive, but got ",
               multiple);
-  return {multiple, exchange.sums_every_element()};
+  return {multiple, Verdict::kNumel, exchange.sums_every_element()};
 }
 
 std::vector<NamedParameter> checked(std::vector<NamedParameter> parameters,
@@ -87,7 +88,8 @@ ReducerImpl::ReducerImpl(std::vector<NamedParameter> parameters,
                    ? allow_unused(group_, memory_)
                    : refuse_missing(group_, memory_)),
       keeps_memory_(options.gradient_as_bucket_view()),
-      next_pass_(missing_->expects_all() ? Phase::recording : Phase::reducing) {
+      next_pass_(missing_->expects_all() ? Phase::recording : Phase::reducing),
+      updates_(tensors_of(memory_)) {
   hooks_ = std::make_unique<GradHooks>(
       tensors_of(memory_), [this](size_t index) { on_grad_ready(index); });
 }
@@ -104,7 +106,17 @@ void ReducerImpl::arm() {
         "or make a new DistributedDataParallel on every rank");
     return;
   }
+  check_sound();
   phase_ = Phase::armed;
+  armed_by_output_ = stays_armed_ = false;
+}
+
+void ReducerImpl::disarm() {
+  const std::lock_guard lock(mutex_);
+  stays_armed_ = false;
+  if (phase_ == Phase::armed) {
+    phase_ = Phase::idle;
+  }
 }
 
 void ReducerImpl::watch(const at::Tensor& output) {
@@ -114,34 +126,98 @@ void ReducerImpl::watch(const at::Tensor& output) {
   // Hooks of outputs that outlive the reducer find it gone.
   output.register_hook([weak = weak_from_this()](const at::Tensor& /*grad*/) {
     if (const auto self = weak.lock()) {
-      const std::lock_guard lock(self->mutex_);
-      self->begin();
+      self->on_output_grad();
     }
   });
 }
 
-/// On the outermost graph task, so nested passes do not end this one.
-void ReducerImpl::begin() {
-  if (is_open()) {
+void ReducerImpl::on_pass(std::function<void()> action) {
+  const std::lock_guard lock(mutex_);
+  on_pass_ = std::move(action);
+}
+
+/// Whether parameters follow is not known yet: a pass may want the inputs'
+/// gradients alone.
+void ReducerImpl::on_output_grad() {
+  const std::lock_guard lock(mutex_);
+  stays_armed_ |= c10::GradMode::is_enabled();
+  if (phase_ == Phase::idle) {
+    phase_ = Phase::armed;
+    armed_by_output_ = true;
+  }
+  watch_end();
+}
+
+/// Of the graph task that runs: the outermost one where this comes from an
+/// output, so that nested passes (checkpointing) do not end this one.
+void ReducerImpl::watch_end() {
+  if (!end_.expired()) {
     return;
   }
-  open();
+  // Goes with the task, also where an exception ends that.
+  const auto token = std::make_shared<char>();
+  end_ = token;
   torch::autograd::Engine::get_default_engine().queue_callback(
-      [self = shared_from_this()] { self->close(); });
+      [self = shared_from_this(), token] { self->on_end(); });
+}
+
+/// What an output has armed must not stay so for another pass, unless this
+/// one's gradients will be differentiated: that brings the parameters' without
+/// passing the output again.
+void ReducerImpl::on_end() {
+  const std::lock_guard lock(mutex_);
+  end_.reset();
+  if (is_open()) {
+    close();
+  } else if (phase_ == Phase::armed && armed_by_output_ && !stays_armed_) {
+    phase_ = Phase::idle;
+  }
+}
+
+/// Why no pass may follow those before.
+void ReducerImpl::check_sound() {
+  if (broken_.empty()) {
+    broken_ = missing_->late_error();
+  }
+  TORCH_CHECK(broken_.empty(), broken_);
+}
+
+void ReducerImpl::begin() {
+  if (!is_open()) {
+    watch_end();
+    open();
+  }
 }
 
 void ReducerImpl::open() {
+  check_sound();
   if (c10::GradMode::is_enabled()) {
     TORCH_WARN_ONCE(
         "backward() with create_graph: gradients of gradients are not averaged "
         "over ranks");
   }
-  if (!keeps_memory_ && memory_.is_lent()) {
-    memory_.renew();
-    missing_->bind();
-  }
+  memory_.begin(keeps_memory_);
   memory_.set_scale(exchange_->scale(group_->getSize()));
+  ++account_.number;
+  account_.without_step = updates_.begin_pass();
   phase_ = next_pass_;
+  add_frozen();
+}
+
+/// What was frozen in the pass before is not waited for, so that its buckets
+/// start as early as the others.
+void ReducerImpl::add_frozen() {
+  auto& frozen = account_.frozen;
+  frozen.erase(
+      std::remove_if(frozen.begin(),
+                     frozen.end(),
+                     [this](size_t index) {
+                       return memory_.parameter(index).tensor.requires_grad();
+                     }),
+      frozen.end());
+  for (const size_t index : frozen) {
+    memory_.add_absent(index);
+  }
 }
 
 void ReducerImpl::on_grad_ready(size_t index) {
@@ -161,30 +237,37 @@ void ReducerImpl::on_grad_ready(size_t index) {
 }
 
 void ReducerImpl::close() {
-  const std::lock_guard lock(mutex_);
   const auto guard = c10::make_scope_exit([this] { reset(); });
   const c10::NoGradGuard no_grad;
-  const auto missing = add_missing();
+  add_missing();
   if (phase_ == Phase::recording) {
     agree_on_plan();
   }
   start_full_buckets();
   finish_buckets();
-  memory_.hand_out_all_but(missing_->settle(missing));
+  if (on_pass_) {
+    on_pass_();
+  }
+  settle();
 }
 
 /// Fills every bucket, so that no other rank waits for this one.
-std::vector<size_t> ReducerImpl::add_missing() {
+void ReducerImpl::add_missing() {
   if (next_ == memory_.bucket_count()) {
-    return {};
+    return;
   }
-  auto missing = memory_.missing();
-  missing_->note(missing);
-  for (const size_t index : missing) {
-    memory_.add_missing(index);
-    order_.push_back(index);
+  auto& frozen = account_.frozen;
+  for (const size_t index : memory_.expected()) {
+    const bool trains = memory_.parameter(index).tensor.requires_grad();
+    (trains ? account_.missing : frozen).push_back(index);
+    memory_.add_absent(index);
   }
-  return missing;
+  std::sort(frozen.begin(), frozen.end());
+  if (phase_ == Phase::recording) {
+    for (const auto* absent : {&account_.missing, &frozen}) {
+      order_.insert(order_.end(), absent->begin(), absent->end());
+    }
+  }
 }
 
 /// Rank 0 plans, by the order in which it met the gradients. All of them are in
@@ -199,16 +282,17 @@ void ReducerImpl::agree_on_plan() {
       numbers.to(memory_.parameter(0).tensor.device())};
   wait(group_->broadcast(shared), *group_, "broadcast of the bucket plan");
   numbers = shared[0].cpu();
-  if (memory_.move_to(plan_of({numbers.const_data_ptr<int64_t>(),
-                               static_cast<size_t>(numbers.numel())}))) {
-    missing_->bind();
-  }
+  memory_.move_to(plan_of({numbers.const_data_ptr<int64_t>(),
+                           static_cast<size_t>(numbers.numel())}));
   phase_ = next_pass_ = Phase::reducing;
 }
 
 /// In plan order only, which makes the ranks' collectives match.
 void ReducerImpl::start_full_buckets() {
   while (next_ < memory_.bucket_count() && memory_.is_full(next_)) {
+    if (next_ + 1 == memory_.bucket_count()) {
+      missing_->note(account_);
+    }
     exchange_->start(memory_.bucket(next_));
     ++next_;
     if (next_ == memory_.bucket_count()) {
@@ -223,11 +307,25 @@ void ReducerImpl::finish_buckets() {
   }
 }
 
+void ReducerImpl::settle() {
+  auto settlement = missing_->settle(account_);
+  if (!settlement.error.empty()) {
+    broken_ = settlement.is_final ? settlement.error : "";
+    TORCH_CHECK(false, settlement.error);
+  }
+  auto kept = std::move(settlement.unused);
+  kept.insert(kept.end(), account_.frozen.begin(), account_.frozen.end());
+  std::sort(kept.begin(), kept.end());
+  kept.erase(std::unique(kept.begin(), kept.end()), kept.end());
+  memory_.hand_out_all_but(kept);
+}
+
 void ReducerImpl::reset() {
+  account_.missing.clear();
   memory_.reset();
   order_.clear();
   next_ = 0;
-  phase_ = Phase::idle;
+  phase_ = stays_armed_ ? Phase::armed : Phase::idle;
 }
 
 }  // namespace ddp::detail

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -10,6 +12,8 @@
 #include "ddp/detail/reducer/grad_hooks.h"
 #include "ddp/detail/reducer/gradient_buckets.h"
 #include "ddp/detail/reducer/missing_policy.h"
+#include "ddp/detail/reducer/pass_account.h"
+#include "ddp/detail/reducer/update_watch.h"
 #include "ddp/exchange.h"
 #include "ddp/named_parameter.h"
 #include "ddp/options.h"
@@ -21,15 +25,18 @@ namespace ddp::detail {
 /// the policy on missing gradients.
 ///
 /// - idle: a gradient stays local and is noted; `arm` -> armed; the gradient of
-///   a watched output opens a pass.
-/// - armed: the gradient of a parameter opens a pass, too.
+///   a watched output -> armed until the end of its backward pass, or, where
+///   that is to be differentiated, until the next `arm`.
+/// - armed: the gradient of a parameter opens a pass; a backward pass that
+///   brings none is none of ours. `disarm` -> idle.
 /// - recording, the pass until the plan is agreed on: gradients go into their
 ///   buckets, their order is noted. At the end rank 0 plans, all buckets start
 ///   and finish -> idle.
 /// - reducing, every later pass: full buckets start. At the end the rest starts
 ///   and all finish -> idle.
 ///
-/// In a pass `arm` does nothing; where an exception has left one, it throws.
+/// In a pass `arm` and `disarm` do nothing; where an exception has left one, or
+/// the ranks have parted, `arm` throws, and so does the pass.
 class ReducerImpl : public std::enable_shared_from_this<ReducerImpl> {
  public:
   ReducerImpl(std::vector<NamedParameter> parameters,
@@ -37,21 +44,29 @@ class ReducerImpl : public std::enable_shared_from_this<ReducerImpl> {
               const DistributedDataParallelOptions& options);
 
   void arm();
+  void disarm();
   void watch(const at::Tensor& output);
+  void on_pass(std::function<void()> action);
   const BucketPlan& plan() const { return memory_.plan(); }
 
  private:
   enum class Phase { idle, armed, recording, reducing };
 
   bool is_open() const { return phase_ >= Phase::recording; }
+  void check_sound();
+  void on_output_grad();
+  void watch_end();
   void begin();
   void open();
+  void on_end();
   void on_grad_ready(size_t index);
   void close();
-  std::vector<size_t> add_missing();
+  void add_frozen();
+  void add_missing();
   void agree_on_plan();
   void start_full_buckets();
   void finish_buckets();
+  void settle();
   void reset();
 
   c10::intrusive_ptr<c10d::Backend> group_;
@@ -61,7 +76,14 @@ class ReducerImpl : public std::enable_shared_from_this<ReducerImpl> {
   bool keeps_memory_;
   std::mutex mutex_;
   Phase phase_ = Phase::idle;
-  Phase next_pass_;            // recording until the plan is agreed on
+  Phase next_pass_;  // recording until the plan is agreed on
+  bool armed_by_output_ = false;
+  bool stays_armed_ = false;  // a pass with create_graph has been here
+  std::weak_ptr<void> end_;   // lives while a pass will call on_end
+  std::function<void()> on_pass_;
+  std::string broken_;  // why no pass can follow
+  UpdateWatch updates_;
+  PassAccount account_;        // of the pass that runs
   std::vector<size_t> order_;  // in which gradients come, while recording
   size_t next_ = 0;            // bucket to start next
   std::unique_ptr<GradHooks> hooks_;  // last: goes first

@@ -1,0 +1,120 @@
+#include "ddp/detail/reducer/pass_account.h"
+
+#include <algorithm>
+#include <functional>
+#include <sstream>
+
+#include <c10/util/hash.h>
+
+#include "ddp/detail/rank_text.h"
+
+namespace ddp::detail {
+namespace {
+
+uint16_t hash_of(const std::vector<size_t>& indices) {
+  size_t hash = 0;
+  for (const size_t index : indices) {
+    hash = c10::hash_combine(hash, index + 1);
+  }
+  // The high bits of a product depend on all bits of its factors.
+  return static_cast<uint16_t>((uint64_t{hash} * 0x9e3779b97f4a7c15) >> 48);
+}
+
+std::string missing_error_of(const std::string& who) {
+  return "Expected every parameter to get a gradient in this backward pass, "
+         "but these got none:" +
+         who +
+         " let them take part in the loss, freeze them with "
+         "requires_grad_(false) from the forward to the end of backward(), or "
+         "set find_unused_parameters(true)";
+}
+
+std::string each(const std::vector<PassReport>& reports,
+                 const std::function<std::string(const PassReport&)>& text) {
+  constexpr size_t kShown = 16;
+  std::ostringstream all;
+  for (size_t rank = 0; rank < std::min(reports.size(), kShown); ++rank) {
+    all << (rank == 0 ? "" : ", ") << "rank " << rank << ": "
+        << text(reports[rank]);
+  }
+  if (reports.size() > kShown) {
+    all << " and " << reports.size() - kShown << " more";
+  }
+  return all.str();
+}
+
+bool differ(const std::vector<PassReport>& reports,
+            const std::function<bool(const PassReport&, const PassReport&)>&
+                are_equal) {
+  return std::any_of(
+      reports.begin(), reports.end(), [&](const PassReport& report) {
+        return !are_equal(report, reports.front());
+      });
+}
+
+}  // namespace
+
+/// One bit for the steps: ranks that part, part by one first.
+uint16_t PassAccount::stamp() const {
+  return static_cast<uint16_t>((hash_of(frozen) << 1) | (without_step & 1));
+}
+
+std::string to_text(const PassReport& report) {
+  std::ostringstream text;
+  text << report.number << "\n"
+       << report.without_step << "\n"
+       << report.missing << "\n"
+       << report.frozen << "\n";
+  return text.str();
+}
+
+PassReport report_of(const std::string& text) {
+  std::istringstream lines(text);
+  PassReport report;
+  lines >> report.number >> report.without_step;
+  lines.ignore();
+  std::getline(lines, report.missing);
+  std::getline(lines, report.frozen);
+  return report;
+}
+
+std::string missing_error(int rank, const std::string& names) {
+  return missing_error_of(" on rank " + std::to_string(rank) + ": " + names +
+                          ";");
+}
+
+std::string pass_error(const std::vector<PassReport>& reports) {
+  std::vector<std::string> missing;
+  for (const auto& report : reports) {
+    missing.push_back(report.missing);
+  }
+  const std::string who = names_by_rank(missing);
+  if (!who.empty()) {
+    return missing_error_of(who);
+  }
+  if (differ(reports, [](const PassReport& a, const PassReport& b) {
+        return a.frozen == b.frozen;
+      })) {
+    return "Expected all ranks to train the same parameters, but these are "
+           "frozen: " +
+           each(reports,
+                [](const PassReport& report) {
+                  return report.frozen.empty() ? "none" : report.frozen;
+                }) +
+           ". Change requires_grad on all ranks before the same forward";
+  }
+  return "Expected all ranks to step alike, but their parameters have "
+         "changed " +
+         each(reports,
+              [](const PassReport& report) {
+                return std::to_string(report.number - 1 - report.without_step) +
+                       " times between " + std::to_string(report.number) +
+                       " backward passes";
+              }) +
+         ". A rank has made a backward pass more, which was averaged with "
+         "another step of the others, or has left out a step of the optimizer. "
+         "Make passes of one rank alone on module() or under a NoSyncGuard, "
+         "and start again from a checkpoint";
+}
+
+}  // namespace ddp::detail

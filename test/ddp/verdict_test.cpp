@@ -1,0 +1,178 @@
+#include "ddp/detail/reducer/verdict.h"
+
+#include <torch/types.h>
+
+#include "ddp/detail/reducer/pass_account.h"
+#include "ddp/detail/reducer/update_watch.h"
+#include "test/support/catch.h"
+
+namespace ddp::detail {
+namespace {
+
+using Catch::Contains;
+
+struct Says {
+  uint16_t stamp = 0;
+  bool failed = false;
+};
+
+/// Whether ranks that say this agree, by what each of them reads.
+bool agree(const std::vector<Says>& ranks, at::ScalarType type) {
+  auto sums = torch::zeros({Verdict::kNumel}, type);
+  std::deque<Verdict> verdicts;
+  for (const auto& says : ranks) {
+    const auto elements = torch::empty({Verdict::kNumel}, type);
+    verdicts.emplace_back(elements);
+    verdicts.back().write(elements, says.stamp, says.failed);
+    sums += elements;
+  }
+  std::vector<bool> good;
+  for (auto& verdict : verdicts) {
+    verdict.read(sums);
+    good.push_back(verdict.is_good());
+  }
+  REQUIRE(std::equal(good.begin() + 1, good.end(), good.begin()));
+  return good[0];
+}
+
+TEST_CASE("ranks that say the same agree", "[verdict]") {
+  const auto type = GENERATE(at::kFloat,
+                             at::kDouble,
+                             at::kHalf,
+                             at::kBFloat16,
+                             at::kComplexFloat,
+                             at::kInt);
+  for (const uint16_t stamp : {0, 1, 0x8000, 0x5555, 0xffff}) {
+    const Says same{stamp, false};
+    CHECK(agree({same}, type));
+    CHECK(agree({same, same}, type));
+    CHECK(agree({same, same, same, same, same}, type));
+  }
+}
+
+TEST_CASE("one rank that says other than the others is noticed by all",
+          "[verdict]") {
+  const auto type = GENERATE(at::kFloat, at::kBFloat16, at::kComplexFloat);
+  const size_t odd = GENERATE(0, 1, 2);
+  std::vector<Says> ranks(3, {0x1234, false});
+  SECTION("it failed") {
+    ranks[odd].failed = true;
+    CHECK_FALSE(agree(ranks, type));
+  }
+  SECTION("any bit differs") {
+    for (int bit = 0; bit < 16; ++bit) {
+      ranks[odd].stamp = static_cast<uint16_t>(0x1234 ^ (1 << bit));
+      CHECK_FALSE(agree(ranks, type));
+    }
+  }
+}
+
+TEST_CASE("a thousand ranks in bfloat16, whose sums stand still at 256",
+          "[verdict]") {
+  std::vector<Says> ranks(1000, {7, false});
+  CHECK(agree(ranks, at::kBFloat16));
+  ranks[999].stamp = 6;
+  CHECK_FALSE(agree(ranks, at::kBFloat16));
+}
+
+TEST_CASE("a verdict is bad until it is forgiven", "[verdict]") {
+  const auto elements = torch::zeros({Verdict::kNumel});
+  Verdict verdict(elements);
+  verdict.write(elements, 3, true);
+  verdict.read(elements);
+  verdict.write(elements, 3, false);
+  verdict.read(elements);
+  CHECK_FALSE(verdict.is_good());
+  CHECK_FALSE(verdict.is_good_at_last());
+  verdict.forgive();
+  CHECK(verdict.is_good());
+}
+
+TEST_CASE("stamps of passes", "[verdict]") {
+  PassAccount account;
+  account.number = 12;
+  const auto stamp = account.stamp();
+  SECTION("do not tell passes apart, and nothing of what is missing") {
+    account.number = 13;
+    account.missing = {1, 2};
+    CHECK(account.stamp() == stamp);
+  }
+  SECTION("tell a step more or less") {
+    account.without_step = 1;
+    CHECK(account.stamp() != stamp);
+  }
+  SECTION("tell what is frozen") {
+    std::set<uint16_t> stamps{stamp};
+    for (size_t i = 0; i < 100; ++i) {
+      account.frozen = {i};
+      stamps.insert(account.stamp());
+      account.frozen = {i, i + 1};
+      stamps.insert(account.stamp());
+    }
+    CHECK(stamps.size() >= 200);  // one in 32,768 may be another's
+  }
+}
+
+TEST_CASE("reports survive the way to another rank", "[verdict]") {
+  const auto report = GENERATE(
+      PassReport{}, PassReport{3, 1, "", "b"}, PassReport{9, 0, "a.x, b", ""});
+  const auto back = report_of(to_text(report));
+  CHECK(back.number == report.number);
+  CHECK(back.without_step == report.without_step);
+  CHECK(back.missing == report.missing);
+  CHECK(back.frozen == report.frozen);
+}
+
+TEST_CASE("what went wrong in a pass, in words", "[verdict]") {
+  SECTION("missing comes first, with ranks and names") {
+    const auto text =
+        pass_error({{5, 0, "", "z"}, {5, 1, "a, b", ""}, {5, 0, "c", ""}});
+    CHECK_THAT(text, Contains("got none: on rank 1: a, b; on rank 2: c;"));
+    CHECK_THAT(text, !Contains("rank 0"));
+  }
+  SECTION("then what is frozen") {
+    CHECK_THAT(pass_error({{5, 0, "", "x, y"}, {5, 1, "", ""}}),
+               Contains("frozen: rank 0: x, y, rank 1: none."));
+  }
+  SECTION("then steps") {
+    CHECK_THAT(
+        pass_error({{5, 0, "", ""}, {5, 1, "", ""}}),
+        Contains("rank 0: 4 times between 5 backward passes, rank 1: 3 times"));
+  }
+}
+
+TEST_CASE("passes without a step are counted", "[verdict]") {
+  const auto parameter = GENERATE(
+      torch::ones({1}),
+      torch::ones({2, 3}, at::kBFloat16),
+      torch::ones({5}, at::kComplexDouble),
+      torch::ones({2, 3, 4, 5}).contiguous(at::MemoryFormat::ChannelsLast));
+  const size_t count = GENERATE(1, 2, 16, 17, 100);
+  std::vector<at::Tensor> parameters;
+  for (size_t i = 0; i < count; ++i) {
+    parameters.push_back(parameter.clone().requires_grad_());
+  }
+  UpdateWatch watch(parameters);
+  const auto step = [&] {
+    for (auto& p : parameters) {
+      p.data().add_(1);  // as LibTorch's optimizers do
+    }
+  };
+  CHECK(watch.begin_pass() == 0);
+  CHECK(watch.begin_pass() == 1);
+  step();
+  CHECK(watch.begin_pass() == 1);
+  step();
+  CHECK(watch.begin_pass() == 1);
+  CHECK(watch.begin_pass() == 2);
+  CHECK(watch.begin_pass() == 3);
+}
+
+TEST_CASE("parameters without elements tell nothing", "[verdict]") {
+  UpdateWatch watch({torch::ones({0}).requires_grad_()});
+  CHECK(watch.begin_pass() == 0);
+  CHECK(watch.begin_pass() == 0);
+}
+
+}  // namespace
+}  // namespace ddp::detail
