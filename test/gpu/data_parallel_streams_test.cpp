@@ -160,7 +160,7 @@ TEST_CASE("two models over the same GPUs in two threads", "[gpu]") {
   CHECK(test::get_in_time(second, "the second thread") == 0);
 }
 
-TEST_CASE("a replaced submodule without tensors, on GPUs", "[gpu]") {
+TEST_CASE("a replaced submodule without tensors over GPUs", "[gpu]") {
   if (!has_two_gpus()) {
     return;
   }
