@@ -19,8 +19,7 @@ endif()
 if(DDP_SANITIZE)
   target_compile_options(
     ddp_build_options
-    INTERFACE -fsanitize=${DDP_SANITIZE} -fno-omit-frame-pointer -O1 -g1
-              -fno-sanitize-recover=undefined
+    INTERFACE -fno-omit-frame-pointer -O1 -g1
               # GCC's own words: sanitizers make it warn falsely.
               $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
   target_link_options(ddp_build_options INTERFACE -fsanitize=${DDP_SANITIZE})

@@ -28,7 +28,8 @@ set_tests_properties(package_prefix PROPERTIES FIXTURES_SETUP ddp_prefix)
 
 ddp_add_package_test(install "-DCMAKE_PREFIX_PATH=${_ddp_prefix}")
 set_tests_properties(package_install PROPERTIES FIXTURES_REQUIRED ddp_prefix)
-ddp_add_package_test(folder -DDDP_UNITY_BUILD=ON)
+ddp_add_package_test(folder -DDDP_UNITY_BUILD=ON
+                     -DCMAKE_UNITY_BUILD_BATCH_SIZE=0)
 
 # FetchContent adds the same folder: that it configures is enough.
 add_test(

@@ -44,9 +44,9 @@ bool is_number(const std::string& text) {
   });
 }
 
-/// In a job in a job the inner ddprun may be killed with the rest: what it cannot
-/// remove then goes with the outer one's folder. An error file that somebody else
-/// has chosen may lie anywhere.
+/// In a job in a job the inner ddprun may be killed with the rest: what it
+/// cannot remove then goes with the outer one's folder. An error file that
+/// somebody else has chosen may lie anywhere.
 std::optional<fs::path> outer_folder(const Job& job) {
   const std::string* file =
       find_variable(job.environment, ddp::env::kErrorFile);

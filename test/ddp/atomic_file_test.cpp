@@ -11,7 +11,7 @@
 #include "test/support/catch.h"
 #include "test/support/temporary_folder.h"
 
-namespace {
+namespace atomic_file_test {
 
 using Catch::Contains;
 using ddp::detail::AtomicFile;
@@ -67,8 +67,6 @@ int status_of_child(const Work& work) {
   ::waitpid(child, &status, 0);
   return status;
 }
-
-}  // namespace
 
 TEST_CASE("A file is replaced", "[atomic_file]") {
   const TemporaryFolder folder;
@@ -223,3 +221,5 @@ TEST_CASE("What is no file is not replaced", "[atomic_file]") {
   CHECK_THROWS_WITH(AtomicFile(folder / "no/such/folder"),
                     Contains("No such file or directory"));
 }
+
+}  // namespace atomic_file_test

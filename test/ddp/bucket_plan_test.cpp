@@ -11,7 +11,7 @@
 #include "test/support/catch.h"
 
 namespace ddp::detail {
-namespace {
+namespace bucket_plan_test {
 
 constexpr int64_t kFloatBytes = 4;
 
@@ -129,5 +129,5 @@ TEST_CASE("a plan becomes numbers and back", "[bucket_plan]") {
   CHECK(plan_of(std::vector<int64_t>{}).empty());
 }
 
-}  // namespace
+}  // namespace bucket_plan_test
 }  // namespace ddp::detail

@@ -15,7 +15,7 @@
 #include "test/support/local_ranks.h"
 #include "test/support/temporary_folder.h"
 
-namespace {
+namespace checkpoint_test {
 
 using Catch::Contains;
 using ddp::Checkpoint;
@@ -114,8 +114,6 @@ std::string load_error(Training& training, const std::string& path) {
 double learning_rate(const Training& training) {
   return training.optimizer->param_groups()[0].options().get_lr();
 }
-
-}  // namespace
 
 TEST_CASE("A resumed training equals the undisturbed one bit for bit",
           "[checkpoint]") {
@@ -470,3 +468,5 @@ TEST_CASE("An error of one rank is the error of all", "[checkpoint]") {
     CHECK_THAT(error, Contains("rank 0 and rank 1 see different files"));
   }
 }
+
+}  // namespace checkpoint_test

@@ -9,7 +9,7 @@
 #include "test/support/local_ranks.h"
 
 namespace ddp {
-namespace {
+namespace distributed_data_parallel_test {
 
 using test::FakeBackend;
 using test::Group;
@@ -410,5 +410,5 @@ TEST_CASE("a model may be wrapped again", "[ddp]") {
   });
 }
 
-}  // namespace
+}  // namespace distributed_data_parallel_test
 }  // namespace ddp

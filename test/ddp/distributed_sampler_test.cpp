@@ -8,7 +8,7 @@
 
 #include "test/support/catch.h"
 
-namespace {
+namespace distributed_sampler_test {
 
 using Catch::Contains;
 using ddp::DistributedSampler;
@@ -67,8 +67,6 @@ Indices epoch_of(Loader& loader) {
   }
   return seen;
 }
-
-}  // namespace
 
 TEST_CASE("Without shuffling the split is Python's", "[sampler]") {
   for (const size_t size : {0, 1, 2, 3, 7, 8, 9, 100}) {
@@ -279,3 +277,5 @@ TEST_CASE("A sampler refuses what cannot be", "[sampler]") {
   CHECK_THROWS_WITH(DistributedSampler(4, options(0, 2)).load_state(state),
                     Contains("seed 1), but got shuffle 1, seed 0"));
 }
+
+}  // namespace distributed_sampler_test

@@ -12,7 +12,7 @@
 #include "test/support/local_ranks.h"
 
 namespace ddp {
-namespace {
+namespace exchange_test {
 
 using Catch::Contains;
 using test::FakeBackend;
@@ -421,5 +421,5 @@ TEST_CASE("after an exception the next pass begins anew, or is refused",
         Calls{"start 0", "start 1", "finish 0", "finish 1"});
 }
 
-}  // namespace
+}  // namespace exchange_test
 }  // namespace ddp

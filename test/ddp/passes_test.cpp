@@ -8,7 +8,7 @@
 #include "test/support/local_ranks.h"
 
 namespace ddp {
-namespace {
+namespace passes_test {
 
 using Catch::Contains;
 using test::FakeBackend;
@@ -378,5 +378,5 @@ TEST_CASE("a tied parameter is listed once and stepped once", "[passes]") {
   });
 }
 
-}  // namespace
+}  // namespace passes_test
 }  // namespace ddp

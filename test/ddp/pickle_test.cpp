@@ -14,7 +14,7 @@
 
 using namespace std::string_literals;
 
-namespace {
+namespace pickle_test {
 
 using Catch::Contains;
 using ddp::detail::describe;
@@ -72,8 +72,6 @@ std::string numpy_dtype(const std::string& code, const std::string& order) {
   return call(global("numpy", "dtype"), {pickled(code), "\x89", "\x88"}) +
          tuple({pickled(3), pickled(order), "N", "N"}) + "b";
 }
-
-}  // namespace
 
 TEST_CASE("Numbers and text of every protocol", "[pickle]") {
   CHECK(value_of("K\xff").toInt() == 255);
@@ -444,3 +442,5 @@ TEST_CASE("Numbers of a dict", "[pickle]") {
   CHECK_THROWS_WITH(reader.number("complex"),
                     Contains("expected a number as its dict[\"complex\"]"));
 }
+
+}  // namespace pickle_test

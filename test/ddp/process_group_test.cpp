@@ -19,7 +19,7 @@
 #include "test/support/local_ranks.h"
 
 namespace ddp {
-namespace {
+namespace process_group_test {
 
 using std::chrono::milliseconds;
 using test::Group;
@@ -298,5 +298,5 @@ TEST_CASE("seeds repeat and differ", "[collectives]") {
   CHECK_FALSE(torch::rand({4}, seed_everything(4)).equal(first));
 }
 
-}  // namespace
+}  // namespace process_group_test
 }  // namespace ddp

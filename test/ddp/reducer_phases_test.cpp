@@ -9,7 +9,7 @@
 #include "test/support/fake_exchange.h"
 
 namespace ddp {
-namespace {
+namespace reducer_phases_test {
 
 using Catch::Contains;
 using Calls = std::vector<std::string>;
@@ -199,5 +199,5 @@ TEST_CASE("the reducer may go while its pass runs", "[reducer][phases]") {
   CHECK(exchange->take_calls() == Calls{"start 0", "finish 0"});
 }
 
-}  // namespace
+}  // namespace reducer_phases_test
 }  // namespace ddp

@@ -9,7 +9,7 @@
 #include "test/support/local_ranks.h"
 
 namespace ddp {
-namespace {
+namespace reducer_test {
 
 using test::FakeBackend;
 using test::Group;
@@ -533,5 +533,5 @@ TEST_CASE("the reducer may go before the graph", "[reducer]") {
   CHECK(a.grad().allclose(torch::ones({3})));
 }
 
-}  // namespace
+}  // namespace reducer_test
 }  // namespace ddp

@@ -11,7 +11,7 @@
 #include "test/support/local_ranks.h"
 
 namespace ddp {
-namespace {
+namespace several_devices_test {
 
 using Catch::Contains;
 using test::fake_device;
@@ -128,8 +128,6 @@ void train(const Group& real,
   }
 }
 
-}  // namespace
-
 TEST_CASE("a module on two devices trains as on one") {
   const int ranks = GENERATE(2, 3, 4);
   const bool is_view = GENERATE(false, true);
@@ -211,4 +209,5 @@ TEST_CASE("a parameter that no rank used on one of two devices") {
   });
 }
 
+}  // namespace several_devices_test
 }  // namespace ddp

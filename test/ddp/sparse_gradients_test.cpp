@@ -6,7 +6,7 @@
 #include "test/support/local_ranks.h"
 
 namespace ddp {
-namespace {
+namespace sparse_gradients_test {
 
 using test::FakeBackend;
 using test::Group;
@@ -233,5 +233,5 @@ TEST_CASE("ranks that disagree on sparse are refused", "[sparse][errors]") {
   }
 }
 
-}  // namespace
+}  // namespace sparse_gradients_test
 }  // namespace ddp

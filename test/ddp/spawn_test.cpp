@@ -28,7 +28,7 @@
 #include "test/support/temporary_folder.h"
 
 namespace ddp {
-namespace {
+namespace spawn_test {
 
 using Catch::Contains;
 using detail::make_pipe;
@@ -511,5 +511,5 @@ TEST_CASE("fifty jobs in a row") {
   CHECK(open_files() == files);
 }
 
-}  // namespace
+}  // namespace spawn_test
 }  // namespace ddp

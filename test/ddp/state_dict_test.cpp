@@ -15,7 +15,7 @@
 #include "test/support/same_value.h"
 #include "test/support/temporary_folder.h"
 
-namespace {
+namespace state_dict_test {
 
 using Catch::Contains;
 using ddp::test::read_file;
@@ -107,8 +107,6 @@ std::string load_error(torch::nn::Module& module, const std::string& path) {
   }
   return "";
 }
-
-}  // namespace
 
 TEST_CASE("The check sum is zip's", "[state_dict]") {
   CHECK(ddp::detail::crc32("123456789", 9) == 0xCBF43926U);
@@ -409,3 +407,5 @@ TEST_CASE("Killed at any write, the previous file stays", "[state_dict]") {
   ddp::load_state_dict(*net, path);
   CHECK(all_are(*net, 5));
 }
+
+}  // namespace state_dict_test

@@ -12,7 +12,7 @@
 
 using namespace std::string_literals;
 
-namespace {
+namespace torch_file_test {
 
 using Catch::Contains;
 using ddp::detail::read_torch_file;
@@ -49,8 +49,6 @@ size_t central_header(const std::string& zip, const std::string& name) {
   REQUIRE(zip.substr(at - 46, 4) == "PK\x01\x02");
   return at - 46;
 }
-
-}  // namespace
 
 TEST_CASE("A file without check sums is read", "[torch_file]") {
   const TemporaryFolder folder;
@@ -144,3 +142,5 @@ TEST_CASE("The format before PyTorch 1.6", "[torch_file]") {
   other[other.find("little_endian") + 13] = '\x89';
   CHECK_THAT(error_of(other), Contains("big-endian"));
 }
+
+}  // namespace torch_file_test

@@ -18,7 +18,7 @@ using namespace ddp;
 using nlohmann::json;
 using Kind = TraceEvent::Kind;
 
-namespace {
+namespace trace_test {
 
 constexpr int64_t kMs = 1'000'000;
 
@@ -58,8 +58,6 @@ const std::vector<TraceEvent> kTwoSteps{
     event(Kind::communication, "all_reduce", 111, 113, 7),
     event(Kind::scope, "optimizer", 120, 123),
 };
-
-}  // namespace
 
 TEST_CASE("pieces of time are united and intersected", "[trace]") {
   using Numbers = std::vector<int64_t>;
@@ -194,3 +192,5 @@ TEST_CASE("a profiler that goes makes room for the next", "[trace]") {
   Profiler profiler(torch::kCPU);
   CHECK(profiler.stop().empty());
 }
+
+}  // namespace trace_test

@@ -11,14 +11,12 @@ using ddp::CountingBackend;
 using ddp::Traffic;
 using ddp::test::Group;
 
-namespace {
+namespace traffic_test {
 
 int64_t sum_of(const Traffic& bytes) {
   return bytes.all_reduce + bytes.broadcast + bytes.all_gather +
          bytes.reduce_scatter + bytes.sent;
 }
-
-}  // namespace
 
 TEST_CASE("what collectives are given is counted, and works", "[traffic]") {
   ddp::test::run_ranks(3, [](const Group& group) {
@@ -83,3 +81,5 @@ TEST_CASE("the kernel counts what sockets send", "[traffic]") {
     group->allreduce(done, {})->wait();
   });
 }
+
+}  // namespace traffic_test

@@ -7,7 +7,7 @@
 #include "test/support/catch.h"
 
 namespace ddp::detail {
-namespace {
+namespace verdict_test {
 
 using Catch::Contains;
 
@@ -174,5 +174,5 @@ TEST_CASE("parameters without elements tell nothing", "[verdict]") {
   CHECK(watch.begin_pass() == 0);
 }
 
-}  // namespace
+}  // namespace verdict_test
 }  // namespace ddp::detail

@@ -9,7 +9,7 @@
 #include "test/support/catch.h"
 
 namespace dp::detail {
-namespace {
+namespace coordinator_test {
 
 using Policy = std::unique_ptr<UpdatePolicy>;
 using Act = std::function<void(Coordinator&)>;
@@ -153,5 +153,5 @@ TEST_CASE("a server waits for the threads of all workers", "[coordinator]") {
       [](auto& coordinator) { coordinator.fail("no more"); });
 }
 
-}  // namespace
+}  // namespace coordinator_test
 }  // namespace dp::detail

@@ -11,7 +11,7 @@
 #include "test/support/catch.h"
 
 namespace dp {
-namespace {
+namespace errors_test {
 
 using test::lambda;
 using test::on_cpus;
@@ -308,5 +308,5 @@ TEST_CASE("a struct whose tensor_fields returns copies", "[dp]") {
              Catch::Contains("Expected tensor_fields to return references"));
 }
 
-}  // namespace
+}  // namespace errors_test
 }  // namespace dp

@@ -6,7 +6,7 @@
 #include "test/support/catch.h"
 
 namespace dp::detail {
-namespace {
+namespace flat_tensors_test {
 
 TEST_CASE("tensors of any dtype share one flat tensor", "[flat_tensors]") {
   const std::vector<torch::Tensor> like{
@@ -66,5 +66,5 @@ TEST_CASE("a shard's pieces train like parameters of their own",
   CHECK(seen.pieces()[0].equal(weight));
 }
 
-}  // namespace
+}  // namespace flat_tensors_test
 }  // namespace dp::detail

@@ -12,7 +12,7 @@
 #include "test/support/catch.h"
 
 namespace dp {
-namespace {
+namespace inputs_and_results_test {
 
 using test::cpus;
 using test::lambda;
@@ -346,5 +346,5 @@ TEST_CASE("a wrapper prints and saves what it wraps", "[dp]") {
   CHECK(model->forward(torch::ones({4, 3})).equal(torch::full({4, 2}, 7.0)));
 }
 
-}  // namespace
+}  // namespace inputs_and_results_test
 }  // namespace dp

@@ -12,14 +12,12 @@
 #include "test/support/catch.h"
 
 namespace dp::detail {
-namespace {
+namespace intraop_pause_test {
 
 /// Enough for LibTorch to share it out among the threads.
 double parallel_sum() {
   return torch::ones({1 << 20}).sum().item<double>();
 }
-
-}  // namespace
 
 TEST_CASE("work runs once, in the calling thread", "[dp]") {
   const int threads = GENERATE(1, 2, 5);
@@ -60,4 +58,5 @@ TEST_CASE("work in the work", "[dp]") {
   CHECK(runs == 2);
 }
 
+}  // namespace intraop_pause_test
 }  // namespace dp::detail

@@ -13,7 +13,7 @@
 #include "test/support/catch.h"
 
 namespace dp::detail {
-namespace {
+namespace link_test {
 
 using std::chrono::milliseconds;
 
@@ -130,5 +130,5 @@ TEST_CASE("drain waits for all, but not for ever", "[coordinator]") {
   CHECK(drain(milliseconds(0)));
 }
 
-}  // namespace
+}  // namespace link_test
 }  // namespace dp::detail

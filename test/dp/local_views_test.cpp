@@ -5,7 +5,7 @@
 #include "test/support/catch.h"
 
 namespace dp {
-namespace {
+namespace local_views_test {
 
 using Tensors = std::vector<torch::Tensor>;
 
@@ -197,5 +197,5 @@ TEST_CASE("replicas that do not fit", "[local_views][errors]") {
                     Catch::Contains("for each of 1 replicas, but got 2"));
 }
 
-}  // namespace
+}  // namespace local_views_test
 }  // namespace dp

@@ -13,7 +13,7 @@
 #include "test/support/catch.h"
 
 namespace dp {
-namespace {
+namespace memory_test {
 
 using test::on_cpus;
 using torch::Tensor;
@@ -169,5 +169,5 @@ TEST_CASE("gradients are added up while others are computed", "[dp]") {
   CHECK(reduced_before_last == kLayers - 1);
 }
 
-}  // namespace
+}  // namespace memory_test
 }  // namespace dp

@@ -14,7 +14,7 @@
 #include "test/support/catch.h"
 
 namespace dp {
-namespace {
+namespace misuse_test {
 
 using test::close;
 using test::lambda;
@@ -179,5 +179,5 @@ TEST_CASE("a thread that cannot be started", "[dp]") {
   CHECK(close(model->forward(x), net(x)));
 }
 
-}  // namespace
+}  // namespace misuse_test
 }  // namespace dp

@@ -7,7 +7,7 @@
 #include "test/support/catch.h"
 
 namespace dp {
-namespace {
+namespace module_changes_test {
 
 using test::close;
 using test::on_cpus;
@@ -143,5 +143,5 @@ TEST_CASE("a module whose replicas cannot be made anew", "[dp]") {
   CHECK(close(model->forward(x), net->forward(x)));
 }
 
-}  // namespace
+}  // namespace module_changes_test
 }  // namespace dp

@@ -9,7 +9,7 @@
 #include "test/support/catch.h"
 
 namespace dp {
-namespace {
+namespace parameter_server_errors_test {
 
 using std::chrono::milliseconds;
 using test::LocalWorld;
@@ -358,5 +358,5 @@ TEST_CASE("modules that differ", "[parameter_server][errors]") {
              "2");
 }
 
-}  // namespace
+}  // namespace parameter_server_errors_test
 }  // namespace dp

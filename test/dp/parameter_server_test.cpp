@@ -15,7 +15,7 @@
 #include "test/support/local_ranks.h"
 
 namespace dp {
-namespace {
+namespace parameter_server_test {
 
 using test::LocalWorld;
 using Options = ParameterServerOptions;
@@ -564,5 +564,5 @@ TEST_CASE("a wait for one server is no silence to another",
   });
 }
 
-}  // namespace
+}  // namespace parameter_server_test
 }  // namespace dp

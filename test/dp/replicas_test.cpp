@@ -17,7 +17,7 @@
 #include "test/support/catch.h"
 
 namespace dp {
-namespace {
+namespace replicas_test {
 
 using test::clone;
 using test::close;
@@ -479,5 +479,5 @@ TEST_CASE("traffic is counted by replica", "[dp]") {
   CHECK(model->traffic()[2].gradient_bytes == 0);
 }
 
-}  // namespace
+}  // namespace replicas_test
 }  // namespace dp

@@ -7,7 +7,7 @@
 #include "test/support/catch.h"
 
 namespace dp::detail {
-namespace {
+namespace shard_plan_test {
 
 using Shards = std::vector<std::vector<size_t>>;
 
@@ -50,5 +50,5 @@ TEST_CASE("every parameter is on one server, balanced", "[shard_plan]") {
   }
 }
 
-}  // namespace
+}  // namespace shard_plan_test
 }  // namespace dp::detail

@@ -10,7 +10,7 @@
 #include "test/support/catch.h"
 
 namespace dp {
-namespace {
+namespace split_test {
 
 using detail::Part;
 using detail::scatter;
@@ -293,5 +293,5 @@ TEST_CASE("an imbalance between GPUs", "[dp]") {
                  "cuda:0 has less than 75% of the multiprocessors of cuda:1"));
 }
 
-}  // namespace
+}  // namespace split_test
 }  // namespace dp

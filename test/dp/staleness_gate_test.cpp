@@ -6,7 +6,7 @@
 #include "test/support/catch.h"
 
 namespace dp::detail {
-namespace {
+namespace staleness_gate_test {
 
 std::optional<StalenessGate::Update> update_after_push(StalenessGate& gate,
                                                        int worker) {
@@ -262,5 +262,5 @@ TEST_CASE("any interleaving with deaths goes on and keeps the bound",
   }
 }
 
-}  // namespace
+}  // namespace staleness_gate_test
 }  // namespace dp::detail

@@ -9,7 +9,7 @@
 #include "test/support/catch.h"
 
 namespace dp {
-namespace {
+namespace training_test {
 
 using test::clone;
 using test::close;
@@ -619,5 +619,5 @@ TEST_CASE("data_parallel is a forward and no more", "[dp]") {
   CHECK(differences(*plain, *net) == Names());
 }
 
-}  // namespace
+}  // namespace training_test
 }  // namespace dp

@@ -3,7 +3,7 @@
 #include "test/support/catch.h"
 
 namespace dp::detail {
-namespace {
+namespace update_policy_test {
 
 std::vector<std::string> names(int workers) {
   std::vector<std::string> result;
@@ -91,5 +91,5 @@ TEST_CASE("asynchronous: all workers lost", "[update_policy]") {
   CHECK(policy->problem() == "no worker is left; the last: second");
 }
 
-}  // namespace
+}  // namespace update_policy_test
 }  // namespace dp::detail

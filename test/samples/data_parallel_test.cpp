@@ -12,7 +12,7 @@
 #include "test/support/catch.h"
 
 namespace samples {
-namespace {
+namespace data_parallel_test {
 
 using Devices = std::vector<c10::Device>;
 
@@ -204,5 +204,5 @@ TEST_CASE("a meter has a peak for each owner", "[memory_meter]") {
   CHECK(meter.peak() == Bytes{0, 0});
 }
 
-}  // namespace
+}  // namespace data_parallel_test
 }  // namespace samples

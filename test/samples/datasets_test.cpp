@@ -11,7 +11,7 @@ using ddp::test::TemporaryFolder;
 using samples::test::write;
 using Bytes = std::vector<uint8_t>;
 
-namespace {
+namespace datasets_test {
 
 Bytes idx(int dimensions, const std::vector<int>& sizes, const Bytes& values) {
   Bytes bytes{0, 0, 8, static_cast<uint8_t>(dimensions)};
@@ -68,8 +68,6 @@ std::vector<int64_t> values(const torch::Tensor& tensor) {
   const auto flat = tensor.to(torch::kInt64).contiguous();
   return {flat.data_ptr<int64_t>(), flat.data_ptr<int64_t>() + flat.numel()};
 }
-
-}  // namespace
 
 TEST_CASE("images come normalised, in the order asked for") {
   const auto pixels = torch::arange(12, torch::kUInt8).view({3, 2, 1, 2});
@@ -324,3 +322,5 @@ TEST_CASE("synthetic images: any size, the same every time") {
   CHECK(first.train.labels().min().item<int64_t>() >= 0);
   CHECK(first.train.labels().max().item<int64_t>() < first.classes);
 }
+
+}  // namespace datasets_test

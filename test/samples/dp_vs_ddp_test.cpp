@@ -14,7 +14,7 @@
 
 using namespace samples;
 
-namespace {
+namespace dp_vs_ddp_test {
 
 dp::ReplicaTraffic traffic(int64_t state,
                            int64_t inputs,
@@ -22,8 +22,6 @@ dp::ReplicaTraffic traffic(int64_t state,
                            int64_t gradients) {
   return {torch::kCPU, state, inputs, outputs, gradients};
 }
-
-}  // namespace
 
 TEST_CASE("all traffic of DataParallel goes through the first device",
           "[dp_vs_ddp]") {
@@ -207,3 +205,5 @@ TEST_CASE("bytes that a training holds", "[dp_vs_ddp]") {
   CHECK(gradient_bytes(*net) == 4 * 8);
   CHECK(state_bytes(optimizer) == (momentum > 0 ? 4 * 8 : 0));
 }
+
+}  // namespace dp_vs_ddp_test

@@ -14,7 +14,7 @@
 
 using namespace samples;
 
-namespace {
+namespace models_test {
 
 std::vector<std::string> names(const torch::nn::Module& module) {
   return module.named_parameters().keys();
@@ -31,8 +31,6 @@ int64_t parameter_count(const torch::nn::Module& module) {
 bool has(const std::vector<std::string>& keys, const std::string& key) {
   return std::find(keys.begin(), keys.end(), key) != keys.end();
 }
-
-}  // namespace
 
 TEST_CASE("the small CNN is PyTorch's MNIST example") {
   SmallCnn mnist({1, 28, 28}, 10);
@@ -193,3 +191,5 @@ TEST_CASE("the learning rate falls along a cosine") {
         Approx(0.2 * (1 + std::sqrt(0.5))));
   CHECK(cosine_learning_rate(0.4, 100, 100) == Approx(0).margin(1e-12));
 }
+
+}  // namespace models_test

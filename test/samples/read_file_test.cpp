@@ -10,7 +10,7 @@
 using ddp::test::TemporaryFolder;
 using samples::read_file;
 
-namespace {
+namespace read_file_test {
 
 // More than one chunk of the reader, and not a multiple of it.
 std::vector<uint8_t> pattern() {
@@ -20,8 +20,6 @@ std::vector<uint8_t> pattern() {
   }
   return bytes;
 }
-
-}  // namespace
 
 TEST_CASE("read_file returns every byte") {
   const TemporaryFolder folder;
@@ -70,3 +68,5 @@ TEST_CASE("read_file and gzip") {
                     Catch::Contains("gunzip " + packed.string()));
 #endif
 }
+
+}  // namespace read_file_test

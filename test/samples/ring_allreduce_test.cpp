@@ -10,15 +10,13 @@ using namespace samples;
 using ddp::test::Group;
 using ddp::test::run_ranks;
 
-namespace {
+namespace ring_allreduce_test {
 
 // Rank r has (r + 1) * (i + 1) at place i: the sum over p ranks is
 // p(p + 1)/2 * (i + 1), exactly so in float32, too.
 torch::Tensor ramp(int64_t numel, int64_t factor, torch::ScalarType dtype) {
   return (torch::arange(1, numel + 1) * factor).to(dtype);
 }
-
-}  // namespace
 
 TEST_CASE("pieces are equal up to one", "[ring]") {
   CHECK(split_evenly(10, 4) == std::vector<int64_t>{3, 3, 2, 2});
@@ -115,3 +113,5 @@ TEST_CASE("a tensor with gaps is refused", "[ring]") {
     CHECK_THAT(error, Catch::Contains("Expected a contiguous tensor"));
   }
 }
+
+}  // namespace ring_allreduce_test

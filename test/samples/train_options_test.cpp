@@ -8,7 +8,7 @@
 
 using namespace samples;
 
-namespace {
+namespace train_options_test {
 
 std::variant<TrainOptions, EarlyExit> parse(std::vector<const char*> words) {
   words.insert(words.begin(), "train");
@@ -39,8 +39,6 @@ ddp::WorkerEnv local_env(int rank, int world) {
   env.world_size = env.local_world_size = world;
   return env;
 }
-
-}  // namespace
 
 TEST_CASE("without options, the digits are trained on") {
   const auto options = accept({});
@@ -261,3 +259,5 @@ TEST_CASE("on a terminal, the bar gives way to lines and goes in the end") {
   const auto bar = render(progress, 40);
   CHECK(out.str() == bar + wipe + "one\n" + bar + wipe);
 }
+
+}  // namespace train_options_test

@@ -11,7 +11,7 @@
 using namespace samples;
 using Catch::Contains;
 
-namespace {
+namespace two_stages_test {
 
 const StageDevices kCpus{torch::kCPU, torch::kCPU};
 
@@ -25,8 +25,6 @@ ddp::WorkerEnv local_env(int rank, int world) {
 std::string names(const StageDevices& devices) {
   return devices.first.str() + "," + devices.second.str();
 }
-
-}  // namespace
 
 TEST_CASE("micro-batches change nothing but the order of work", "[stages]") {
   const int64_t micro_batches = GENERATE(1, 2, 3, 4, 7, 100);
@@ -150,3 +148,5 @@ TEST_CASE("what a pipeline can save", "[stages]") {
   CHECK(ideal_pipeline_time(4, 1) == Approx(1));
   CHECK(ideal_pipeline_time(4, 1'000'000) == Approx(0.25).epsilon(1e-4));
 }
+
+}  // namespace two_stages_test

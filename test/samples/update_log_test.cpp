@@ -6,7 +6,7 @@
 #include "test/support/temporary_folder.h"
 
 namespace samples {
-namespace {
+namespace update_log_test {
 
 std::string bar(int length) {
   return std::string(static_cast<size_t>(length), '#');
@@ -47,5 +47,5 @@ TEST_CASE("updates as a file", "[update_log]") {
       Catch::Contains("Expected to write " + (folder / "none/updates.csv")));
 }
 
-}  // namespace
+}  // namespace update_log_test
 }  // namespace samples
