@@ -213,8 +213,9 @@ Actions Policy::stop(const Cause& cause, int number) {
 }
 
 Actions Policy::pass_on_while_ending(int number) {
-  // Who is to end is not stopped on the way.
-  return number == SIGTSTP ? Actions{} : Actions{PassOn{number}};
+  // Who is to end is not stopped on the way, and was continued already.
+  const bool is_job_control = number == SIGTSTP || number == SIGCONT;
+  return is_job_control ? Actions{} : Actions{PassOn{number}};
 }
 
 Actions Policy::kill(const Cause& cause) {

@@ -90,8 +90,8 @@ using Actions = std::vector<Action>;
 /// After Leave, RendezvousLost and JobClosed there is no other attempt. Signals
 /// that are no stop signals (SIGUSR1, SIGALRM) are passed on while there are
 /// workers. SIGTSTP, from Ctrl-Z, stops workers that run, and SIGCONT continues
-/// them. SIGKILL, of whose coming the guardian's end tells, is a stop signal
-/// that allows no grace.
+/// them; neither touches workers that are to end. SIGKILL, of whose coming the
+/// guardian's end tells, is a stop signal that allows no grace.
 class Policy {
  public:
   enum class Phase {

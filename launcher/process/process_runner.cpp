@@ -122,10 +122,13 @@ void ProcessRunner::signal_all(int number, Purpose purpose) {
     if (lives && purpose == Purpose::end) {
       worker.asked_by = number;
     }
-    worker.process.signal_group(number);
     if (purpose == Purpose::end) {
-      worker.process.signal_group(SIGCONT);  // who is stopped hears nothing
+      // Who is stopped hears nothing. Before the signal: after it a worker may
+      // be traced on its way out (as LeakSanitizer does), and SIGCONT undoes
+      // the stop that its tracer waits for.
+      worker.process.signal_group(SIGCONT);
     }
+    worker.process.signal_group(number);
   }
 }
 
@@ -171,8 +174,8 @@ void ProcessRunner::sweep(Sweep::How how) {
     if (how == Sweep::How::kill) {
       signal_child(child, SIGKILL);
     } else if (!is_in_workers_group(child) && asked_.insert(child).second) {
-      signal_child(child, SIGTERM);
       signal_child(child, SIGCONT);
+      signal_child(child, SIGTERM);
     }
   }
 }

@@ -168,7 +168,7 @@ const Row kTable[] = {
   {SignalReceived{SIGTSTP},
                            {"-",                                  "Pass SIGSTOP",                                      "-",                                              "-",                                             "-",                                        "-",       "-"}},
   {SignalReceived{SIGCONT},
-                           {"-",                                  "Pass SIGCONT",                                      "Pass SIGCONT",                                   "Pass SIGCONT",                                  "-",                                        "-",       "-"}},
+                           {"-",                                  "Pass SIGCONT",                                      "-",                                              "-",                                             "-",                                        "-",       "-"}},
   {SignalReceived{SIGKILL},
                            {"Leave, Report signal, Arm drain 1000, Drain -> draining",
                                                                   "Leave, Kill, Arm kill 7000 -> killing",             "Leave, Disarm grace, Kill, Arm kill 7000 -> killing",
