@@ -13,7 +13,7 @@ INSPECT = program("inspect_sync")
 SMALL = ["--no-cuda", "--image-shape=1,8,8", "--images=50", "--batch-size=12",
          "--steps=2"]
 PARAMETERS = 32 * 10 + 64 * 289 + 128 * 257 + 10 * 129  # of the small CNN
-FLAGS = 8  # elements that DDP may add for its own use
+FLAGS = 33  # elements that DDP may add for its own use
 NUMBER = r" +(-?\d\.\d{6}e[+-]\d\d)"
 TIME = r" +(\d+\.\d\d)"
 
