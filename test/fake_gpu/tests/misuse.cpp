@@ -12,16 +12,7 @@
 #include <string>
 #include <thread>
 
-extern "C" void __cudaRegisterFunction(void**,
-                                       const char*,
-                                       char*,
-                                       const char*,
-                                       int,
-                                       uint3*,
-                                       uint3*,
-                                       dim3*,
-                                       dim3*,
-                                       int*);
+#include "test/fake_gpu/tests/register_function.h"
 
 namespace {
 

@@ -6,19 +6,8 @@
 #include "test/fake_gpu/kernels/template_name.h"
 #include "test/fake_gpu/settings.h"
 #include "test/fake_gpu/tests/device_buffer.h"
+#include "test/fake_gpu/tests/register_function.h"
 #include "test/support/catch.h"
-
-// Compiled CUDA code calls it; a header for others does not declare it.
-extern "C" void __cudaRegisterFunction(void**,
-                                       const char*,
-                                       char*,
-                                       const char*,
-                                       int,
-                                       uint3*,
-                                       uint3*,
-                                       dim3*,
-                                       dim3*,
-                                       int*);
 
 namespace fake_gpu {
 namespace {
