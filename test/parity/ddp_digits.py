@@ -1,8 +1,7 @@
-"""One rank of the parity test, with PyTorch's own DDP: see ddp_digits.cpp."""
+"""What ddp_digits.cpp does, with PyTorch's own DDP."""
 
 import contextlib
 import os
-import sys
 
 import torch
 import torch.distributed as dist
@@ -83,8 +82,7 @@ def train(net, arguments, batches_per_step, leaves_out_aux, images, labels,
             optimizer.zero_grad()
 
 
-def main(source, target):
-    dist.init_process_group("gloo")
+def train_variants(source, target):
     rank = dist.get_rank()
     images = read_tensor(f"{source}/images", torch.float32, (-1, 1, 8, 8))
     labels = read_tensor(f"{source}/labels", torch.int64, (-1,))
@@ -95,8 +93,3 @@ def main(source, target):
         load(net, f"{source}/state")
         train(net, *variant, images, labels, order)
         save(net, f"{target}/{name}/{rank}")
-    dist.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -5,6 +5,7 @@ one order only; to 1e-6 with 4, where Gloo's ring may add in another.
 usage: parity_test.py DDPRUN DDP_DIGITS DIGITS_CSV PASSES [TEST...]
 """
 
+import functools
 import itertools
 import os
 import subprocess
@@ -14,12 +15,15 @@ import unittest
 
 import numpy
 import torch
+import torch.distributed as dist
+import torch.multiprocessing
 from torch.utils.data import DistributedSampler
 
 import ddp_digits
+import oracle
 import passes
 
-BATCHES = 100
+BATCHES = 24
 TIMEOUT = 240
 # What ours refuses: PyTorch says it a step later, or lets the ranks part.
 REFUSED = {
@@ -61,6 +65,28 @@ def run_ranks(command, world):
                    check=True, timeout=TIMEOUT)
 
 
+def start_alone(rank, world, source, target):
+    """A rank of PyTorch's DDP, without a launcher."""
+    dist.init_process_group("gloo", init_method=f"file://{target}.store",
+                            rank=rank, world_size=world,
+                            timeout=passes.COLLECTIVE_LIMIT)
+    ddp_digits.train_variants(source, target)
+    dist.destroy_process_group()
+
+
+@functools.cache
+def results_of_2_ranks():
+    """A folder with the input and the results of PyTorch on 2 ranks."""
+    holder = tempfile.TemporaryDirectory()
+    unittest.addModuleCleanup(holder.cleanup)
+    folder = holder.name
+    write_input(f"{folder}/input", DIGITS_CSV, 2)
+    os.mkdir(f"{folder}/passes")
+    run_ranks([sys.executable, oracle.__file__, f"{folder}/input",
+               f"{folder}/digits", f"{folder}/passes"], 2)
+    return folder
+
+
 def read_floats(file):
     dtype = (numpy.int64 if file.endswith("num_batches_tracked")
              else numpy.float32)
@@ -80,15 +106,12 @@ def read_log(file):
 
 
 class Digits(unittest.TestCase):
-    def train(self, world):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        source, theirs, ours = (f"{folder.name}/{name}"
-                                for name in ("input", "theirs", "ours"))
-        write_input(source, DIGITS_CSV, world)
-        run_ranks([sys.executable, ddp_digits.__file__, source, theirs], world)
-        run_ranks([DDP_DIGITS, source, ours], world)
-        return source, theirs, ours
+    def train(self, source, world):
+        """Ours, and where its results are."""
+        holder = tempfile.TemporaryDirectory()
+        self.addCleanup(holder.cleanup)
+        run_ranks([DDP_DIGITS, source, holder.name], world)
+        return holder.name
 
     def for_each_tensor(self, theirs, ours, world, compare):
         names = ddp_digits.Net().state_dict().keys()
@@ -100,7 +123,9 @@ class Digits(unittest.TestCase):
                         f"{ours}/{variant}/{rank}/{name}")
 
     def test_2_ranks_bit_for_bit(self):
-        source, theirs, ours = self.train(2)
+        source, theirs = (f"{results_of_2_ranks()}/{name}"
+                          for name in ("input", "digits"))
+        ours = self.train(source, 2)
 
         def compare(name, expected, actual):
             with open(expected, "rb") as a, open(actual, "rb") as b:
@@ -112,7 +137,14 @@ class Digits(unittest.TestCase):
         self.for_each_tensor(theirs, ours, 2, compare)
 
     def test_4_ranks_to_1e_6(self):
-        _, theirs, ours = self.train(4)
+        holder = tempfile.TemporaryDirectory()
+        self.addCleanup(holder.cleanup)
+        source, theirs = f"{holder.name}/input", f"{holder.name}/theirs"
+        write_input(source, DIGITS_CSV, 4)
+        # Forks of this process need not import torch again.
+        torch.multiprocessing.start_processes(
+            start_alone, (4, source, theirs), 4, start_method="fork")
+        ours = self.train(source, 4)
 
         def compare(name, expected, actual):
             a, b = read_floats(expected), read_floats(actual)
@@ -124,13 +156,11 @@ class Digits(unittest.TestCase):
 
 class Passes(unittest.TestCase):
     def run_both(self):
-        with tempfile.TemporaryDirectory() as folder:
-            for name, program in (("theirs", [sys.executable, passes.__file__]),
-                                  ("ours", [PASSES])):
-                os.mkdir(f"{folder}/{name}")
-                run_ranks([*program, f"{folder}/{name}"], 2)
-            return [[read_log(f"{folder}/{name}/{rank}") for rank in range(2)]
-                    for name in ("theirs", "ours")]
+        theirs = f"{results_of_2_ranks()}/passes"
+        with tempfile.TemporaryDirectory() as ours:
+            run_ranks([PASSES, ours], 2)
+            return [[read_log(f"{folder}/{rank}") for rank in range(2)]
+                    for folder in (theirs, ours)]
 
     def test_2_ranks_bit_for_bit(self):
         theirs, ours = self.run_both()
@@ -152,4 +182,5 @@ class Passes(unittest.TestCase):
 
 if __name__ == "__main__":
     DDPRUN, DDP_DIGITS, DIGITS_CSV, PASSES = sys.argv[1:5]
+    torch.set_num_threads(1)  # as the ranks have; those that forked need it
     unittest.main(argv=sys.argv[:1] + sys.argv[5:], verbosity=2)

@@ -1,0 +1,23 @@
+"""A rank of PyTorch's DDP, for both tests of parity_test.py: importing torch
+takes longer than most of what is then asked of it.
+
+usage: oracle.py DIGITS_INPUT DIGITS_OUTPUT PASSES_OUTPUT
+"""
+
+import sys
+
+import torch.distributed as dist
+
+import ddp_digits
+import passes
+
+
+def main(digits, digits_output, passes_output):
+    dist.init_process_group("gloo", timeout=passes.COLLECTIVE_LIMIT)
+    ddp_digits.train_variants(digits, digits_output)
+    passes.run_cases(passes_output)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
