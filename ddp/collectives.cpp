@@ -42,6 +42,9 @@ void barrier(const Group& group) {
   }
   c10d::BarrierOptions options;
   options.device = local_device();
+  if (options.device->is_cuda()) {
+    options.device_ids = {options.device->index()};  // NCCL heeds only these
+  }
   detail::wait(ranks->barrier(options), *ranks, "barrier");
 }
 

@@ -132,7 +132,9 @@ class DistributedDataParallelImpl : public DistributedDataParallelBase {
 /// @throws c10::Error on every rank when names, shapes, strides, dtypes,
 ///   requires_grad or the division over devices of the parameters or buffers
 ///   differ between ranks, naming the first; `backward()` throws on every rank
-///   when a parameter got no gradient on one, and when a rank has left.
+///   when a parameter got no gradient on one, and when a rank has left (on a
+///   GPU by the next pass, or by `ddp::destroy_process_group()`; see
+///   `ddp::init_process_group`).
 ///
 /// A parameter may be frozen later and thawed again, on all ranks alike; one
 /// that was frozen when it was wrapped needs a new wrapper to train.

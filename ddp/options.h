@@ -20,7 +20,10 @@ namespace ddp {
 struct DistributedDataParallelOptions {
   /// The ranks that train together. Null: all ranks (`ddp::process_group()`).
   /// Any c10d backend; of a c10d::ProcessGroup `pg` give
-  /// `pg->getBackend(device.type())`.
+  /// `pg->getBackend(device.type())`. One that is not of
+  /// `ddp::init_process_group` hears nothing of ranks that leave: with Gloo the
+  /// end of a peer's process is an error at once, all else has the group's own
+  /// time-out; with NCCL LibTorch's watchdog then ends this process.
   TORCH_ARG(c10::intrusive_ptr<c10d::Backend>, process_group) = nullptr;
   /// Size in MiB at which a bucket of gradients is full and its all-reduce may
   /// start.

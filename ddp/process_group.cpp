@@ -2,30 +2,24 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <exception>
 #include <memory>
+#include <numeric>
 #include <set>
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "ddp/detail/process_group/backends.h"
-#include "ddp/detail/process_group/departure.h"
+#include "ddp/detail/process_group/farewell.h"
+#include "ddp/detail/process_group/job.h"
 #include "ddp/detail/process_group/job_reach.h"
+#include "ddp/detail/process_group/last_words.h"
 #include "ddp/detail/process_group/meeting.h"
 
 namespace ddp {
 namespace {
 
-constexpr std::chrono::milliseconds kLeaveTimeout{10'000};
-
-struct Job {
-  WorkerEnv env;
-  std::string backend_name;
-  c10::Device device = c10::Device(c10::kCPU);
-  std::chrono::milliseconds timeout{0};
-  c10::intrusive_ptr<c10d::Store> store;
-  c10::intrusive_ptr<c10d::Backend> backend;
-  int groups = 0;
-};
+using detail::Job;
 
 /// Never destroyed at exit: LibTorch's own statics may be gone by then.
 Job*& job() {
@@ -33,7 +27,7 @@ Job*& job() {
   return instance;
 }
 
-const Job& require_job() {
+Job& require_job() {
   TORCH_CHECK(job() != nullptr,
               "Expected a process group, but there is none; call "
               "ddp::init_process_group() first");
@@ -81,21 +75,6 @@ c10::Device choose_device(const ProcessGroupOptions& options,
   return device;
 }
 
-c10::intrusive_ptr<c10d::Backend> make_backend(const Job& job,
-                                               const std::string& name,
-                                               int rank,
-                                               int size) {
-  detail::BackendSpec spec;
-  spec.store = c10::make_intrusive<c10d::PrefixStore>(name, job.store);
-  spec.rank = rank;
-  spec.size = size;
-  spec.device = job.device;
-  spec.timeout = job.timeout;
-  spec.reach = detail::reach_of(job.env);
-  return job.backend_name == "nccl" ? detail::make_nccl_backend(spec)
-                                    : detail::make_gloo_backend(spec);
-}
-
 std::string run_id() {
   const char* id = std::getenv(env::kRunId);
   return id == nullptr ? "none" : id;
@@ -113,32 +92,24 @@ detail::Arrival arrive(const ProcessGroupOptions& options, Job& job) {
   }
 }
 
-/// False when the store is gone, and rank 0 with it.
-bool note_departure(const Job& job, int rank) {
-  try {
-    detail::note_departure(*job.store, rank, job.env.world_size);
-    return true;
-  } catch (const std::exception&) {
-    return false;
+void meet(const ProcessGroupOptions& options, Job& job) {
+  const auto& env = job.env;
+  const auto mine = arrive(options, job);
+  const auto arrivals = detail::exchange_arrivals(
+      *job.store, env.rank, env.world_size, mine, options.connect_timeout());
+  const std::string problem = detail::arrivals_problem(arrivals);
+  if (!problem.empty()) {
+    // The host of the store stays until all have read the reason.
+    detail::store_barrier(
+        *job.store, "refused", env.world_size, detail::kLeaveTimeout);
+    TORCH_CHECK(false, problem);
   }
 }
 
-void leave(const Job& job) {
-  if (!note_departure(job, job.env.rank)) {
-    return;
-  }
-  const auto missing = detail::wait_for_departures(
-      *job.store, job.env.world_size, kLeaveTimeout);
-  if (job.env.rank == 0 && !missing.empty()) {
-    TORCH_WARN(
-        "Expected all ranks to come to ddp::destroy_process_group() "
-        "within ",
-        kLeaveTimeout.count() / 1000,
-        " s of each other, but ",
-        missing.size(),
-        " did not: rank ",
-        detail::list_ranks(missing));
-  }
+std::vector<int> all_ranks(int world_size) {
+  std::vector<int> ranks(static_cast<size_t>(world_size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
 }
 
 }  // namespace
@@ -151,35 +122,34 @@ void init_process_group(const ProcessGroupOptions& options) {
   auto next = std::make_unique<Job>();
   next->env = options.worker_env() ? *options.worker_env() : WorkerEnv::read();
   next->timeout = options.timeout();
-  next->store = c10::make_intrusive<c10d::PrefixStore>(
-      detail::key_prefix(next->env, run_id()),
+  next->connect_timeout = options.connect_timeout();
+  next->store = detail::keys_of_job(
       options.store()
           ? options.store()
-          : detail::open_store(next->env, options.connect_timeout()));
-  const auto mine = arrive(options, *next);
-  const auto arrivals = detail::exchange_arrivals(*next->store,
-                                                  next->env.rank,
-                                                  next->env.world_size,
-                                                  mine,
-                                                  options.connect_timeout());
-  const std::string problem = detail::arrivals_problem(arrivals);
-  if (!problem.empty()) {
-    // The host of the store stays until all have read the reason.
-    detail::store_barrier(
-        *next->store, "refused", next->env.world_size, kLeaveTimeout);
-    TORCH_CHECK(false, problem);
-  }
+          : detail::open_store(next->env, options.connect_timeout()),
+      next->env,
+      run_id());
+  meet(options, *next);
+  detail::listen_for_departures(*next);
   detail::set_current_device(next->device);
-  next->backend =
-      make_backend(*next, "world", next->env.rank, next->env.world_size);
+  next->world =
+      detail::make_group(*next, {"world", all_ranks(next->env.world_size)});
   job() = next.release();
 }
 
 void destroy_process_group() {
   std::unique_ptr<Job> last(std::exchange(job(), nullptr));
-  if (last && last->env.world_size > 1) {
-    leave(*last);
+  if (!last) {
+    return;
   }
+  const std::string problem = detail::leave(std::move(last));
+  if (std::uncaught_exceptions() > 0) {
+    if (!problem.empty()) {
+      TORCH_WARN(problem);
+    }
+    return;
+  }
+  TORCH_CHECK(problem.empty(), problem);
 }
 
 bool is_initialized() {
@@ -207,11 +177,11 @@ c10::Device local_device() {
 }
 
 c10::intrusive_ptr<c10d::Backend> process_group() {
-  return require_job().backend;
+  return require_job().world;
 }
 
 c10::intrusive_ptr<c10d::Backend> new_group(const std::vector<int>& ranks) {
-  require_job();
+  Job& job = require_job();
   const std::set<int> unique(ranks.begin(), ranks.end());
   TORCH_CHECK(
       !ranks.empty() && unique.size() == ranks.size() && *unique.begin() >= 0 &&
@@ -221,15 +191,12 @@ c10::intrusive_ptr<c10d::Backend> new_group(const std::vector<int>& ranks) {
       ", but got ",
       c10::IntArrayRef(std::vector<int64_t>(ranks.begin(), ranks.end())));
   // Every rank counts every group, members or not: the names stay equal.
-  const std::string name = "group_" + std::to_string(job()->groups++);
+  const std::string name = "group_" + std::to_string(job.group_count++);
   const auto place = std::find(ranks.begin(), ranks.end(), rank());
   if (place == ranks.end()) {
     return nullptr;
   }
-  return make_backend(*job(),
-                      name,
-                      static_cast<int>(place - ranks.begin()),
-                      static_cast<int>(ranks.size()));
+  return detail::make_group(job, {name, ranks});
 }
 
 c10::intrusive_ptr<c10d::Store> store() {
@@ -237,11 +204,18 @@ c10::intrusive_ptr<c10d::Store> store() {
 }
 
 void detail::note_death(int rank) {
-  ddp::note_departure(require_job(), rank);
+  const Job& job = require_job();
+  try {
+    note_departure(*job.store, rank, job.env.world_size);
+  } catch (const std::exception&) {
+    // The store is gone, and rank 0 with it: nobody waits.
+  }
 }
 
-std::string detail::reach_of(const WorkerEnv& env) {
-  return env.host_count > 1 ? env.master_addr : "";
+void detail::last_words(const std::string& text) noexcept {
+  if (const Job* last = job()) {
+    say_last_words(*last, text);
+  }
 }
 
 std::string detail::job_reach() {

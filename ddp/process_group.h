@@ -58,13 +58,48 @@ struct ProcessGroupOptions {
 /// SIGPIPE that has its default action is ignored from then on, as in Python:
 /// a peer that dies is an exception, not the silent end of this process.
 ///
+/// A job may follow another in one process, also at the same address. Its rank
+/// 0 then listens again on MASTER_PORT: let go of what `ddp::store()` gave.
+///
+/// When a rank leaves early. A rank that stops, returns, throws or is killed
+/// while others still train ends their training, too: each of them gets a
+/// c10::Error that names that rank, how it has left and after how many backward
+/// passes, within ten seconds. Nobody waits for the group's time-out, and an
+/// error that is not caught ends the process.
+/// - On the CPU the pass that waits for the rank throws.
+/// - With NCCL a pass only queues its collectives. The next one throws, or
+///   `destroy_process_group()` where there is none. A host that waits for the
+///   GPU is released half a second after the news: what hangs there is aborted,
+///   so what was computed since holds garbage. Start again from a checkpoint.
+///   Where NCCL has found a broken connection by itself, LibTorch's watchdog
+///   ends the process a minute later, whoever has caught what.
+/// - How it is heard of: each rank keeps a connection to rank 0, at a port that
+///   the kernel chooses, and says there why it leaves: what an exception says
+///   that nobody has caught, too (by std::set_terminate; the handler before
+///   comes next). One thread, which sleeps; no step pays for it. Where a
+///   firewall closes that port, a warning says so, and NCCL's ranks wait for
+///   the time-out.
+/// - Not ended by it: sends and receives over NCCL, which have the time-out.
+///
 /// Source: torch.distributed.init_process_group with init_method "env://".
 void init_process_group(const ProcessGroupOptions& options = {});
 
-/// Leaves the job and closes the store. Waits, at most ten seconds, until all
-/// ranks have come here, so that rank 0 does not take the store from under the
-/// others; it warns of ranks that have not. Workers that a parameter server has
-/// lost are not waited for. Does nothing when there is no process group.
+/// Leaves the job, closes its groups, those of `new_group` too, and its store.
+/// Waits, at most ten seconds, until all ranks have come here, so that rank 0
+/// does not take the store from under the others; it warns of ranks that have
+/// not. Ranks whose process has ended are not waited for, nor are workers that
+/// a parameter server has lost. Does nothing when there is no process group.
+///
+/// What is queued on the GPU ends first when all ranks have come. Where one has
+/// left without its part of it, it is aborted.
+///
+/// A model or a group that is kept longer does no harm, and no collective: that
+/// is a c10::Error then.
+///
+/// @throws c10::Error, after it has left, when a rank has left early (this one,
+///   too, where another has started collectives that it has not) or a gradient
+///   was missing in a last backward pass on a GPU, and no call has thrown that
+///   before. While an exception is on its way it warns instead.
 void destroy_process_group();
 
 /// True between `init_process_group` and `destroy_process_group`.
@@ -81,7 +116,9 @@ int local_rank();
 /// CPU.
 c10::Device local_device();
 
-/// The process group of all ranks.
+/// The process group of all ranks: a proxy of the backend, which knows who has
+/// left. Its name, its collectives and its options are the backend's; its type
+/// is not.
 /// @throws c10::Error without a process group.
 c10::intrusive_ptr<c10d::Backend> process_group();
 

@@ -10,6 +10,7 @@
 
 #include "ddp/detail/launch_environment.h"
 #include "ddp/detail/process_group/backends.h"
+#include "ddp/detail/process_group/last_words.h"
 #include "ddp/detail/process_group/tcp.h"
 #include "ddp/detail/spawn/fork_hazards.h"
 #include "ddp/detail/spawn/forked_process.h"
@@ -80,6 +81,19 @@ void enter_rank(const detail::LaunchEnvironment& environment) {
   }
 }
 
+/// The other ranks are to name what this one threw.
+void run_rank(const std::function<void(int)>& function, int rank) {
+  try {
+    function(rank);
+  } catch (const c10::Error& error) {
+    detail::last_words(error.what_without_backtrace());
+    throw;
+  } catch (const std::exception& error) {
+    detail::last_words(error.what());
+    throw;
+  }
+}
+
 }  // namespace
 
 std::string describe(const RankFailure& failure) {
@@ -127,7 +141,7 @@ void SpawnContext::State::start(const std::function<void(int)>& function,
       ranks.emplace_back([&] {
         port.socket = {};  // rank 0 is to listen there
         enter_rank(environment);
-        function(rank);
+        run_rank(function, rank);
         return 0;
       });
     } catch (const std::system_error& error) {

@@ -4,7 +4,7 @@
 #include <thread>
 #include <utility>
 
-#include "ddp/detail/process_group/departure.h"
+#include "ddp/detail/process_group/farewell.h"
 #include "dp/detail/parameter_server/coordinator.h"
 #include "dp/detail/parameter_server/link.h"
 #include "dp/detail/parameter_server/session.h"

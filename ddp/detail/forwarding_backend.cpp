@@ -8,86 +8,134 @@ ForwardingBackend::ForwardingBackend(c10::intrusive_ptr<c10d::Backend> inner)
     : Backend(inner->getRank(), inner->getSize()), inner_(std::move(inner)) {}
 
 const std::string ForwardingBackend::getBackendName() const {
-  return inner_->getBackendName();
+  return inner().getBackendName();
 }
 
 void ForwardingBackend::setTimeout(std::chrono::milliseconds timeout) {
-  inner_->setTimeout(timeout);
+  inner().setTimeout(timeout);
 }
 
 void ForwardingBackend::abort() {
-  inner_->abort();
+  inner().abort();
 }
 
 void ForwardingBackend::shutdown() {
-  inner_->shutdown();
+  inner().shutdown();
+}
+
+void ForwardingBackend::waitForPendingWorks() {
+  inner().waitForPendingWorks();
+}
+
+c10::intrusive_ptr<c10d::Backend::Options>
+ForwardingBackend::getBackendOptions() {
+  return inner().getBackendOptions();
+}
+
+void ForwardingBackend::setSequenceNumberForGroup() {
+  inner().setSequenceNumberForGroup();
+}
+
+uint64_t ForwardingBackend::getSequenceNumberForGroup() {
+  return inner().getSequenceNumberForGroup();
 }
 
 bool ForwardingBackend::supportsCoalescing() const {
-  return inner_->supportsCoalescing();
+  return inner().supportsCoalescing();
 }
 
 void ForwardingBackend::startCoalescing() {
-  inner_->startCoalescing();
+  inner().startCoalescing();
 }
 
 ForwardingBackend::Work ForwardingBackend::endCoalescing() {
-  return inner_->endCoalescing();
+  return inner().endCoalescing();
 }
 
 ForwardingBackend::Work ForwardingBackend::broadcast(
     Tensors& tensors, const c10d::BroadcastOptions& options) {
-  return inner_->broadcast(tensors, options);
+  return for_collective().broadcast(tensors, options);
 }
 
 ForwardingBackend::Work ForwardingBackend::allreduce(
     Tensors& tensors, const c10d::AllreduceOptions& options) {
-  return inner_->allreduce(tensors, options);
+  return for_collective().allreduce(tensors, options);
+}
+
+ForwardingBackend::Work ForwardingBackend::allreduce_sparse(
+    Tensors& tensors, const c10d::AllreduceOptions& options) {
+  return for_collective().allreduce_sparse(tensors, options);
+}
+
+ForwardingBackend::Work ForwardingBackend::allreduce_coalesced(
+    Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
+  return for_collective().allreduce_coalesced(tensors, options);
 }
 
 ForwardingBackend::Work ForwardingBackend::reduce(
     Tensors& tensors, const c10d::ReduceOptions& options) {
-  return inner_->reduce(tensors, options);
+  return for_collective().reduce(tensors, options);
 }
 
 ForwardingBackend::Work ForwardingBackend::allgather(
     TensorLists& outputs,
     Tensors& inputs,
     const c10d::AllgatherOptions& options) {
-  return inner_->allgather(outputs, inputs, options);
+  return for_collective().allgather(outputs, inputs, options);
 }
 
 ForwardingBackend::Work ForwardingBackend::_allgather_base(
     at::Tensor& output,
     at::Tensor& input,
     const c10d::AllgatherOptions& options) {
-  return inner_->_allgather_base(output, input, options);
+  return for_collective()._allgather_base(output, input, options);
+}
+
+ForwardingBackend::Work ForwardingBackend::allgather_coalesced(
+    TensorLists& outputs,
+    Tensors& inputs,
+    const c10d::AllgatherOptions& options) {
+  return for_collective().allgather_coalesced(outputs, inputs, options);
+}
+
+ForwardingBackend::Work ForwardingBackend::allgather_into_tensor_coalesced(
+    Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
+  return for_collective().allgather_into_tensor_coalesced(
+      outputs, inputs, options);
 }
 
 ForwardingBackend::Work ForwardingBackend::gather(
     TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions& options) {
-  return inner_->gather(outputs, inputs, options);
+  return for_collective().gather(outputs, inputs, options);
 }
 
 ForwardingBackend::Work ForwardingBackend::scatter(
     Tensors& outputs,
     TensorLists& inputs,
     const c10d::ScatterOptions& options) {
-  return inner_->scatter(outputs, inputs, options);
+  return for_collective().scatter(outputs, inputs, options);
 }
 
 ForwardingBackend::Work ForwardingBackend::reduce_scatter(
     Tensors& outputs,
     TensorLists& inputs,
     const c10d::ReduceScatterOptions& options) {
-  return inner_->reduce_scatter(outputs, inputs, options);
+  return for_collective().reduce_scatter(outputs, inputs, options);
 }
 
 ForwardingBackend::Work ForwardingBackend::_reduce_scatter_base(
     at::Tensor& output,
     at::Tensor& input,
     const c10d::ReduceScatterOptions& options) {
-  return inner_->_reduce_scatter_base(output, input, options);
+  return for_collective()._reduce_scatter_base(output, input, options);
+}
+
+ForwardingBackend::Work ForwardingBackend::reduce_scatter_tensor_coalesced(
+    Tensors& outputs,
+    Tensors& inputs,
+    const c10d::ReduceScatterOptions& options) {
+  return for_collective().reduce_scatter_tensor_coalesced(
+      outputs, inputs, options);
 }
 
 ForwardingBackend::Work ForwardingBackend::alltoall_base(
@@ -96,35 +144,51 @@ ForwardingBackend::Work ForwardingBackend::alltoall_base(
     std::vector<int64_t>& output_sizes,
     std::vector<int64_t>& input_sizes,
     const c10d::AllToAllOptions& options) {
-  return inner_->alltoall_base(
+  return for_collective().alltoall_base(
       output, input, output_sizes, input_sizes, options);
 }
 
 ForwardingBackend::Work ForwardingBackend::alltoall(
     Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) {
-  return inner_->alltoall(outputs, inputs, options);
+  return for_collective().alltoall(outputs, inputs, options);
 }
 
 ForwardingBackend::Work ForwardingBackend::barrier(
     const c10d::BarrierOptions& options) {
-  return inner_->barrier(options);
+  return for_collective().barrier(options);
+}
+
+void ForwardingBackend::monitoredBarrier(const c10d::BarrierOptions& options,
+                                         bool wait_all_ranks) {
+  for_collective().monitoredBarrier(options, wait_all_ranks);
 }
 
 ForwardingBackend::Work ForwardingBackend::send(Tensors& tensors,
                                                 int to,
                                                 int tag) {
-  return inner_->send(tensors, to, tag);
+  return for_message().send(tensors, to, tag);
 }
 
 ForwardingBackend::Work ForwardingBackend::recv(Tensors& tensors,
                                                 int from,
                                                 int tag) {
-  return inner_->recv(tensors, from, tag);
+  return for_message().recv(tensors, from, tag);
 }
 
 ForwardingBackend::Work ForwardingBackend::recvAnysource(Tensors& tensors,
                                                          int tag) {
-  return inner_->recvAnysource(tensors, tag);
+  return for_message().recvAnysource(tensors, tag);
+}
+
+c10d::Backend& ForwardingBackend::inner() const {
+  TORCH_CHECK(inner_,
+              "Expected a process group, but it has been destroyed; make no "
+              "collective after ddp::destroy_process_group()");
+  return *inner_;
+}
+
+c10::intrusive_ptr<c10d::Backend> ForwardingBackend::release() {
+  return std::move(inner_);
 }
 
 }  // namespace ddp::detail

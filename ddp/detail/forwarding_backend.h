@@ -32,10 +32,17 @@ class ForwardingBackend : public c10d::Backend {
 
   explicit ForwardingBackend(c10::intrusive_ptr<c10d::Backend> inner);
 
+  /// The other backend; null when it was released.
+  const c10d::Backend* forwards_to() const { return inner_.get(); }
+
   const std::string getBackendName() const override;
   void setTimeout(std::chrono::milliseconds timeout) override;
   void abort() override;
   void shutdown() override;
+  void waitForPendingWorks() override;
+  c10::intrusive_ptr<Options> getBackendOptions() override;
+  void setSequenceNumberForGroup() override;
+  uint64_t getSequenceNumberForGroup() override;
 
   bool supportsCoalescing() const override;
   void startCoalescing() override;
@@ -45,6 +52,11 @@ class ForwardingBackend : public c10d::Backend {
                  const c10d::BroadcastOptions& options) override;
   Work allreduce(Tensors& tensors,
                  const c10d::AllreduceOptions& options) override;
+  Work allreduce_sparse(Tensors& tensors,
+                        const c10d::AllreduceOptions& options) override;
+  Work allreduce_coalesced(
+      Tensors& tensors,
+      const c10d::AllreduceCoalescedOptions& options) override;
   Work reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
   Work allgather(TensorLists& outputs,
                  Tensors& inputs,
@@ -52,6 +64,13 @@ class ForwardingBackend : public c10d::Backend {
   Work _allgather_base(at::Tensor& output,
                        at::Tensor& input,
                        const c10d::AllgatherOptions& options) override;
+  Work allgather_coalesced(TensorLists& outputs,
+                           Tensors& inputs,
+                           const c10d::AllgatherOptions& options) override;
+  Work allgather_into_tensor_coalesced(
+      Tensors& outputs,
+      Tensors& inputs,
+      const c10d::AllgatherOptions& options) override;
   Work gather(TensorLists& outputs,
               Tensors& inputs,
               const c10d::GatherOptions& options) override;
@@ -64,6 +83,10 @@ class ForwardingBackend : public c10d::Backend {
   Work _reduce_scatter_base(at::Tensor& output,
                             at::Tensor& input,
                             const c10d::ReduceScatterOptions& options) override;
+  Work reduce_scatter_tensor_coalesced(
+      Tensors& outputs,
+      Tensors& inputs,
+      const c10d::ReduceScatterOptions& options) override;
   Work alltoall_base(at::Tensor& output,
                      at::Tensor& input,
                      std::vector<int64_t>& output_sizes,
@@ -73,13 +96,23 @@ class ForwardingBackend : public c10d::Backend {
                 Tensors& inputs,
                 const c10d::AllToAllOptions& options) override;
   Work barrier(const c10d::BarrierOptions& options) override;
+  void monitoredBarrier(const c10d::BarrierOptions& options,
+                        bool wait_all_ranks) override;
 
   Work send(Tensors& tensors, int to, int tag) override;
   Work recv(Tensors& tensors, int from, int tag) override;
   Work recvAnysource(Tensors& tensors, int tag) override;
 
  protected:
-  c10d::Backend& inner() const { return *inner_; }
+  /// @throws c10::Error when it was released.
+  c10d::Backend& inner() const;
+
+  /// Where a collective, a message is handed on to. Called once for each.
+  virtual c10d::Backend& for_collective() { return inner(); }
+  virtual c10d::Backend& for_message() { return inner(); }
+
+  /// Gives the other backend away.
+  c10::intrusive_ptr<c10d::Backend> release();
 
  private:
   c10::intrusive_ptr<c10d::Backend> inner_;

@@ -1,15 +1,59 @@
 #include "ddp/detail/wait.h"
 
+#include "ddp/detail/process_group/job_backend.h"
+
 namespace ddp::detail {
 namespace {
+
+/// A connection breaks before the news of why.
+constexpr std::chrono::milliseconds kNewsPatience{2'000};
 
 std::string first_line(const std::string& text) {
   return text.substr(0, text.find('\n'));
 }
 
+/// Backends have no type for it.
+bool is_timeout(const std::string& error) {
+  return error.find("imed out") != std::string::npos ||
+         error.find("imeout") != std::string::npos;
+}
+
+std::optional<Departure> cause_of(const JobBackend* job, bool timed_out) {
+  if (job == nullptr) {
+    return std::nullopt;
+  }
+  return job->record()->wait_for_departure(
+      job->members().ranks,
+      timed_out ? std::chrono::milliseconds(0) : kNewsPatience);
+}
+
+std::string timeout_error(const JobBackend* job, const std::string& why) {
+  const std::string limit =
+      job == nullptr
+          ? ""
+          : " of " +
+                std::to_string(static_cast<double>(job->timeout().count()) /
+                               1000) +
+                " s";
+  return " timed out (" + why + "): the time-out" + limit +
+         " of the group was over before all ranks had called it. Either one is "
+         "slower than that, or the ranks no longer make the same calls";
+}
+
 [[noreturn]] void fail(const c10d::Backend& group,
                        const std::string& what,
                        const std::string& why) {
+  const auto* job = job_backend_of(group);
+  const bool timed_out = is_timeout(why);
+  if (const auto departure = cause_of(job, timed_out)) {
+    job->fail(what, *departure);
+  }
+  TORCH_CHECK(!timed_out,
+              "rank ",
+              group.getRank(),
+              ": ",
+              what,
+              timeout_error(job, first_line(why)));
   TORCH_CHECK(false,
               "rank ",
               group.getRank(),
@@ -31,6 +75,10 @@ void wait(const c10::intrusive_ptr<c10d::Work>& work,
     fail(group, what, error.what_without_backtrace());
   } catch (const std::exception& error) {
     fail(group, what, error.what());
+  }
+  // NCCL's wait only orders streams, and an abort ends it without an error.
+  if (const auto* job = job_backend_of(group)) {
+    job->check_whole(what);
   }
 }
 

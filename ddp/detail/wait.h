@@ -7,8 +7,12 @@
 
 namespace ddp::detail {
 
-/// Waits for `work` (on CUDA: makes the current stream wait). A failure becomes
-/// one c10::Error that names this rank, `what` was done and the cause.
+/// Waits for `work` (on CUDA: makes the current stream wait).
+///
+/// A failure becomes one c10::Error that names this rank, what was done and the
+/// cause. In a group of the job that is the rank that has left, how, and after
+/// how many backward passes, where one has (it waits two seconds to hear of
+/// it); a time-out is called one; else it is the backend's first line.
 void wait(const c10::intrusive_ptr<c10d::Work>& work,
           const c10d::Backend& group,
           const std::string& what);

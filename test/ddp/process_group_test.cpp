@@ -1,19 +1,23 @@
 #include "ddp/process_group.h"
 
+#include <sys/socket.h>
 #include <torch/torch.h>
 
 #include <condition_variable>
 #include <cstdlib>
 #include <map>
 #include <mutex>
+#include <sstream>
 #include <thread>
 
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "ddp/collectives.h"
-#include "ddp/detail/process_group/departure.h"
+#include "ddp/detail/process_group/farewell.h"
+#include "ddp/detail/process_group/job.h"
 #include "ddp/detail/process_group/meeting.h"
+#include "ddp/detail/process_group/tcp.h"
 #include "ddp/detail/text_collectives.h"
 #include "test/support/catch.h"
 #include "test/support/local_ranks.h"
@@ -115,7 +119,7 @@ TEST_CASE("missing ranks are listed", "[rendezvous][errors]") {
   CHECK_THROWS_WITH(
       detail::exchange_arrivals(store, 1, 4, {"gloo", ""}, milliseconds(20)),
       Catch::Contains("Expected 4 ranks") &&
-          Catch::Contains("3 did not: rank 0, 2, 3."));
+          Catch::Contains("3 did not: ranks 0, 2-3."));
 }
 
 TEST_CASE("a rank that gives up is told to the others", "[rendezvous]") {
@@ -197,8 +201,276 @@ TEST_CASE("nobody waits for a rank that is gone", "[rendezvous]") {
     detail::wait_for_departures(store, 3, milliseconds(60'000));
   });
   detail::note_departure(store, 0, 3);
-  CHECK(missing(60'000).empty());
+  CHECK(missing(60'000) == Ranks{});
   rank_1.join();
+}
+
+TEST_CASE("the wait for all ranks can be ended", "[rendezvous]") {
+  c10d::HashStore store;
+  detail::note_departure(store, 0, 2);
+  std::thread rank_1([&] { detail::end_farewell(store); });
+  CHECK(detail::wait_for_departures(store, 2, milliseconds(60'000)) ==
+        std::vector<int>{1});
+  rank_1.join();
+}
+
+using detail::Departure;
+
+Departure departure(int rank, Departure::How how, int64_t passes) {
+  Departure result;
+  result.rank = rank;
+  result.how = how;
+  result.passes = passes;
+  return result;
+}
+
+TEST_CASE("a departure goes through a line", "[departures]") {
+  auto sent = departure(7, Departure::How::threw, 37);
+  sent.text = "no space left\non device";
+  sent.started = {{"world", 412}, {"group_0", 3}};
+  const auto got = detail::departure_of_line(detail::to_line(sent));
+  REQUIRE(got);
+  CHECK(got->rank == 7);
+  CHECK(got->how == Departure::How::threw);
+  CHECK(got->passes == 37);
+  CHECK(got->text == "no space left on device");
+  CHECK(got->started == sent.started);
+  const auto bare = departure(0, Departure::How::vanished, -1);
+  CHECK(detail::departure_of_line(detail::to_line(bare))->passes == -1);
+  sent.text = std::string(100'000, 'x');
+  CHECK(detail::departure_of_line(detail::to_line(sent))->text.size() < 1100);
+  const auto line = GENERATE("", "x", "1 9 0 0", "1 0 0 5 world", "1 -1 0 0");
+  CHECK_FALSE(detail::departure_of_line(line));
+}
+
+TEST_CASE("departures in words", "[departures]") {
+  using How = Departure::How;
+  CHECK(detail::describe(departure(1, How::destroyed, 37), 38) ==
+        "rank 1 has left by ddp::destroy_process_group() after 37 backward "
+        "passes; this rank has begun 38 backward passes");
+  auto threw = departure(2, How::threw, 1);
+  threw.text = "out of data";
+  CHECK(detail::describe(threw, 1) ==
+        "rank 2 has left because of an exception after 1 backward pass; this "
+        "rank has begun 1 backward pass; it says: out of data");
+  CHECK(detail::describe(departure(0, How::vanished, -1), 0) ==
+        "the process of rank 0 has ended without ddp::destroy_process_group(); "
+        "this rank has begun 0 backward passes");
+}
+
+TEST_CASE("which collectives a rank misses that has left", "[departures]") {
+  auto left = departure(1, Departure::How::destroyed, 3);
+  left.started = {{"world", 5}};
+  CHECK_FALSE(detail::misses_collective(left, "world", 5));
+  CHECK(detail::misses_collective(left, "world", 6));
+  CHECK(detail::started_more(left, "world", 4));
+  CHECK_FALSE(detail::started_more(left, "world", 5));
+  CHECK_FALSE(detail::started_more(left, "group_0", 0));
+  CHECK(detail::misses_collective(left, "group_0", 1));
+}
+
+TEST_CASE("a record of who has left", "[departures]") {
+  detail::JobRecord record;
+  record.note_pass();
+  record.note_pass();
+  CHECK(record.passes() == 2);
+  CHECK_FALSE(record.wait_for_departure({0, 1}, milliseconds(1)));
+  std::thread other([&] {
+    CHECK(record.note(departure(2, Departure::How::vanished, 1)));
+    CHECK(record.note(departure(1, Departure::How::destroyed, 2)));
+    CHECK_FALSE(record.note(departure(2, Departure::How::destroyed, 3)));
+  });
+  CHECK(record.wait_for_departure({0, 1}, milliseconds(60'000))->rank == 1);
+  other.join();
+  CHECK(record.departures() == 2);
+  CHECK(record.first_departure({0, 1, 2})->rank == 2);
+  CHECK(record.departure_of(2)->how == Departure::How::vanished);
+  CHECK_FALSE(record.departure_of(0));
+}
+
+TEST_CASE("jobs at one store have keys of their own", "[rendezvous]") {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  const auto job_of = [&](int rank) {
+    WorkerEnv env;
+    env.rank = rank;
+    return detail::keys_of_job(store, env, "job");
+  };
+  job_of(0)->set("key", std::vector<uint8_t>{1});
+  CHECK(job_of(1)->get("key") == std::vector<uint8_t>{1});
+  CHECK_FALSE(job_of(0)->check({"key"}));
+  CHECK_FALSE(job_of(1)->check({"key"}));
+}
+
+using Records = std::vector<std::shared_ptr<detail::JobRecord>>;
+
+Records make_records(int count) {
+  Records records;
+  for (int i = 0; i < count; ++i) {
+    records.push_back(std::make_shared<detail::JobRecord>());
+  }
+  return records;
+}
+
+/// The lines of all ranks, in one process.
+std::vector<std::unique_ptr<detail::Lines>> connect_all(
+    const Records& records) {
+  c10d::HashStore store;
+  std::vector<std::unique_ptr<detail::Lines>> lines;
+  for (const auto& record : records) {
+    lines.push_back(std::make_unique<detail::Lines>(
+        store,
+        detail::Lines::Place{static_cast<int>(lines.size()),
+                             static_cast<int>(records.size()),
+                             ""},
+        record,
+        [] { return false; }));
+  }
+  return lines;
+}
+
+TEST_CASE("ranks hear over lines who leaves", "[departures]") {
+  const int size = GENERATE(2, 3, 4);
+  const int who = GENERATE(0, 1);
+  const auto records = make_records(size);
+  auto lines = connect_all(records);
+  const bool says = GENERATE(true, false);
+  if (says) {
+    lines[who]->say(departure(who, Departure::How::destroyed, 5));
+  }
+  if (!says) {
+    lines[who].reset();
+  }
+  for (int rank = 0; rank < size; ++rank) {
+    if (rank != who) {
+      const auto heard =
+          records[rank]->wait_for_departure({who}, milliseconds(60'000));
+      REQUIRE(heard);
+      CHECK(heard->how ==
+            (says ? Departure::How::destroyed : Departure::How::vanished));
+      if (says) {
+        CHECK(heard->passes == 5);
+      }
+    }
+  }
+}
+
+TEST_CASE("lines do not heed a stranger", "[departures]") {
+  c10d::HashStore store;
+  const auto records = make_records(2);
+  const auto line_of = [&](int rank) {
+    return std::make_unique<detail::Lines>(
+        store, detail::Lines::Place{rank, 2, ""}, records[rank], [] {
+          return false;
+        });
+  };
+  const auto rank_0 = line_of(0);
+  std::istringstream address(store.get_to_str("lines"));
+  std::string host;
+  int port = 0;
+  address >> host >> port;
+  for (const std::string text : {"gone 1 0 0 0 \n",
+                                 "hello 0\n",
+                                 "hello 2\n",
+                                 "hello x\n",
+                                 "GET / HTTP/1.1\r\n"}) {
+    const auto stranger =
+        detail::connect_to(host, port, std::chrono::seconds(60));
+    REQUIRE(::send(stranger.get(), text.data(), text.size(), 0) ==
+            static_cast<ssize_t>(text.size()));
+    char end = 0;  // rank 0 closes the connection
+    CHECK(::recv(stranger.get(), &end, 1, 0) <= 0);
+  }
+  auto rank_1 = line_of(1);
+  // Who says why it has left is not gone without a word.
+  rank_1->say(departure(1, Departure::How::destroyed, 5));
+  rank_1.reset();
+  const auto heard = records[0]->wait_for_departure({1}, milliseconds(60'000));
+  REQUIRE(heard);
+  CHECK(heard->passes == 5);
+  // All have connected: nobody listens any more.
+  CHECK(detail::connect_to(host, port, std::chrono::seconds(60)).get() == -1);
+}
+
+c10::intrusive_ptr<detail::JobBackend> in_job(const Group& group) {
+  detail::GroupMembers members{"world", {}};
+  for (int rank = 0; rank < group->getSize(); ++rank) {
+    members.ranks.push_back(rank);
+  }
+  return c10::make_intrusive<detail::JobBackend>(
+      group,
+      members,
+      std::chrono::seconds(60),
+      std::make_shared<detail::JobRecord>());
+}
+
+TEST_CASE("a collective that a rank has left throws at once", "[departures]") {
+  run_ranks(2, [](const Group& group) {
+    const auto job = in_job(group);
+    TORCH_CHECK(detail::record_of(*job) == job->record());
+    TORCH_CHECK(detail::record_of(*group)->departures() == 0);
+    barrier(job);
+    TORCH_CHECK(job->started() == 1 && !job->missed_by());
+    auto left = departure(1 - job->getRank(), Departure::How::destroyed, 4);
+    left.started["world"] = 2;
+    job->record()->note(left);
+    barrier(job);  // it has taken part in this one
+    std::string error;
+    try {
+      barrier(job);
+    } catch (const c10::Error& caught) {
+      error = caught.what_without_backtrace();
+    }
+    TORCH_CHECK(error.find("rank " + std::to_string(left.rank) +
+                           " has left by ddp::destroy_process_group() after 4 "
+                           "backward passes") != std::string::npos,
+                error);
+    TORCH_CHECK(job->record()->is_told());
+  });
+}
+
+TEST_CASE("a group that was closed lets its backend go", "[departures]") {
+  run_ranks(2, [](const Group& group) {
+    const auto before = group.use_count();
+    const auto job = in_job(group);
+    barrier(job);
+    TORCH_CHECK(group.use_count() == before + 1);
+    job->close(detail::JobBackend::End::finish);
+    job->close(detail::JobBackend::End::abort);
+    TORCH_CHECK(group.use_count() == before);
+    TORCH_CHECK(job->getBackendName() == "gloo");
+  });
+}
+
+TEST_CASE("a group that the program aborts says so", "[departures]") {
+  run_ranks(1, [](const Group& group) {
+    const auto job = in_job(group);
+    job->abort();
+    std::vector<at::Tensor> tensors{torch::ones({2})};
+    std::string error;
+    try {
+      job->allreduce(tensors, c10d::AllreduceOptions());
+    } catch (const c10::Error& caught) {
+      error = caught.what_without_backtrace();
+    }
+    TORCH_CHECK(
+        error.find("the program has aborted the group") != std::string::npos,
+        error);
+    job->close(detail::JobBackend::End::finish);
+  });
+}
+
+TEST_CASE("a time-out is called one", "[departures]") {
+  const auto errors = test::try_ranks(2, [](const Group& group) {
+    const auto job = in_job(group);
+    job->setTimeout(milliseconds(300));
+    if (group->getRank() == 0) {
+      reduce_tensor(torch::ones({2}), Reduction::sum, job);
+    }
+  });
+  CHECK_THAT(errors[0],
+             Catch::Contains("rank 0: reduce_tensor timed out") &&
+                 Catch::Contains("time-out of 0.3") &&
+                 !Catch::Contains("has left"));
 }
 
 TEST_CASE("a world of one", "[process_group]") {

@@ -3,11 +3,14 @@
 #include <c10/cuda/CUDAStream.h>
 
 #include "ddp/collectives.h"
+#include "ddp/detail/forwarding_backend.h"
 #include "ddp/detail/state_sync.h"
 #include "ddp/detail/text_collectives.h"
 #include "ddp/distributed_data_parallel.h"
 #include "ddp/process_group.h"
 #include "test/support/catch.h"
+#include "test/support/done_work.h"
+#include "test/support/fake_backend.h"
 
 // One rank over NCCL: a collective of one is a copy on the device, but work,
 // streams and events are NCCL's.
@@ -37,6 +40,24 @@ TEST_CASE("one rank over NCCL", "[gpu]") {
   const auto mean = reduce_tensor(torch::full({3}, 2.5, local_device()));
   CHECK(mean.is_cuda());
   CHECK(mean.cpu().equal(torch::full({3}, 2.5)));
+}
+
+// NCCL's backend does not heed the device of the options.
+TEST_CASE("a barrier uses the GPU of its rank", "[gpu]") {
+  struct Asked : detail::ForwardingBackend {
+    using ForwardingBackend::ForwardingBackend;
+    Work barrier(const c10d::BarrierOptions& options) override {
+      ids = options.device_ids;
+      return c10::make_intrusive<test::DoneWork>(at::Tensor());
+    }
+    std::vector<int64_t> ids;
+  };
+  const Job job;
+  // A backend of two, so that a barrier is made.
+  const auto asked = c10::make_intrusive<Asked>(
+      c10::make_intrusive<test::FakeBackend>(/*size=*/2));
+  barrier(asked);
+  CHECK(asked->ids == std::vector<int64_t>{local_device().index()});
 }
 
 TEST_CASE("a GPU that is not there", "[gpu]") {

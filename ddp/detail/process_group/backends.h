@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <string>
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -14,7 +15,11 @@ struct BackendSpec {
   int rank = 0;
   int size = 1;
   c10::Device device = c10::Device(c10::kCPU);
-  std::chrono::milliseconds timeout{0};
+  std::chrono::milliseconds timeout{0};  ///< of a collective
+  /// How long the ranks may take to connect.
+  std::chrono::milliseconds connect_timeout = std::chrono::minutes(5);
+  /// Asked while they do: why it is in vain, or "". May be null.
+  std::function<std::string()> in_vain;
   /// Host whose route tells which network interface Gloo listens on; empty for
   /// this machine alone.
   std::string reach;
@@ -25,7 +30,9 @@ struct BackendSpec {
 c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const BackendSpec& spec);
 
 /// Makes an NCCL backend on `spec.device`.
-/// @throws c10::Error when this LibTorch was built without CUDA.
+/// @throws c10::Error when this LibTorch was built without CUDA, and when the
+///   ranks have not connected in time or do so in vain. NCCL cannot be told to
+///   stop then: a thread that waits for it is left behind.
 c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const BackendSpec& spec);
 
 /// GPUs that NCCL could use here; 0 when LibTorch was built without CUDA.

@@ -1,49 +1,96 @@
 #include "ddp/detail/process_group/departure.h"
 
-#include <string>
-
-#include <c10/util/Exception.h>
+#include <algorithm>
+#include <sstream>
 
 namespace ddp::detail {
 namespace {
 
-constexpr const char* kCount = "leave/count";
-constexpr const char* kAll = "leave/all";
+constexpr size_t kLongestText = 1000;
 
-std::string key_of(int rank) {
-  return "leave/rank/" + std::to_string(rank);
+/// A line is read by machines, and its end is a message's.
+std::string on_one_line(std::string text) {
+  if (text.size() > kLongestText) {
+    text.resize(kLongestText);
+    text += "...";
+  }
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text;
+}
+
+std::string count_passes(int64_t count) {
+  return std::to_string(count) +
+         (count == 1 ? " backward pass" : " backward passes");
+}
+
+std::string how_it_left(const Departure& departure) {
+  const std::string rank = "rank " + std::to_string(departure.rank);
+  switch (departure.how) {
+    case Departure::How::destroyed:
+      return rank + " has left by ddp::destroy_process_group()";
+    case Departure::How::threw:
+      return rank + " has left because of an exception";
+    default:
+      return "the process of " + rank +
+             " has ended without ddp::destroy_process_group()";
+  }
 }
 
 }  // namespace
 
-void note_departure(c10d::Store& store, int rank, int world_size) {
-  const bool is_first = store.add(key_of(rank), 1) == 1;
-  if (is_first && store.add(kCount, 1) == world_size) {
-    store.set(kAll, std::vector<uint8_t>{1});
+std::string to_line(const Departure& departure) {
+  std::ostringstream line;
+  line << departure.rank << ' ' << static_cast<int>(departure.how) << ' '
+       << departure.passes << ' ' << departure.started.size();
+  for (const auto& [group, count] : departure.started) {
+    line << ' ' << group << ' ' << count;
   }
+  line << ' ' << on_one_line(departure.text);
+  return line.str();
 }
 
-std::vector<int> wait_for_departures(
-    c10d::Store& store,
-    int world_size,
-    std::chrono::milliseconds timeout) noexcept {
-  std::vector<int> missing;
-  try {
-    try {
-      store.wait({kAll}, timeout);
-      return missing;
-    } catch (const c10::Error&) {
-      // Too late, or the store is gone.
-    }
-    for (int rank = 0; rank < world_size; ++rank) {
-      if (!store.check({key_of(rank)})) {
-        missing.push_back(rank);
-      }
-    }
-  } catch (const std::exception&) {
-    missing.clear();
+std::optional<Departure> departure_of_line(const std::string& line) {
+  std::istringstream in(line);
+  Departure departure;
+  int how = 0;
+  size_t groups = 0;
+  in >> departure.rank >> how >> departure.passes >> groups;
+  for (size_t i = 0; i < groups && in; ++i) {
+    std::string group;
+    uint64_t count = 0;
+    in >> group >> count;
+    departure.started[group] = count;
   }
-  return missing;
+  if (!in || how < 0 || how > static_cast<int>(Departure::How::vanished)) {
+    return std::nullopt;
+  }
+  departure.how = static_cast<Departure::How>(how);
+  in.get();  // the space
+  std::getline(in, departure.text);
+  return departure;
+}
+
+bool misses_collective(const Departure& departure,
+                       const std::string& group,
+                       uint64_t number) {
+  const auto started = departure.started.find(group);
+  return started == departure.started.end() || started->second < number;
+}
+
+bool started_more(const Departure& departure,
+                  const std::string& group,
+                  uint64_t number) {
+  const auto started = departure.started.find(group);
+  return started != departure.started.end() && started->second > number;
+}
+
+std::string describe(const Departure& departure, int64_t passes) {
+  std::string text = how_it_left(departure);
+  if (departure.passes >= 0) {
+    text += " after " + count_passes(departure.passes);
+  }
+  text += "; this rank has begun " + count_passes(passes);
+  return departure.text.empty() ? text : text + "; it says: " + departure.text;
 }
 
 }  // namespace ddp::detail

@@ -1,29 +1,51 @@
 #pragma once
 
-#include <chrono>
-#include <vector>
-
-#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
 
 namespace ddp::detail {
 
-/// Notes that a rank has left the job: by itself, or by another one that knows
-/// that it is gone. A rank counts once, however often it is noted.
-///
-/// @throws c10::Error when the store is gone.
-void note_departure(c10d::Store& store, int rank, int world_size);
+/// How a rank has left its job.
+struct Departure {
+  enum class How {
+    destroyed,  ///< by ddp::destroy_process_group()
+    threw,      ///< because of an exception
+    vanished    ///< its process has ended, and nobody knows why
+  };
 
-/// Waits until all ranks have left, at most `timeout`. Returns those that have
-/// not; none when the store is gone.
-std::vector<int> wait_for_departures(
-    c10d::Store& store,
-    int world_size,
-    std::chrono::milliseconds timeout) noexcept;
+  int rank = 0;  ///< of the world
+  How how = How::destroyed;
+  /// Backward passes that it has begun; -1 of a rank that has vanished.
+  int64_t passes = -1;
+  /// What it threw, one line; may be empty.
+  std::string text;
+  /// By group: the collectives that it has started. Without an entry: unknown.
+  std::map<std::string, uint64_t> started;
+};
 
-/// Tells the job of `ddp::init_process_group` that a rank has died, so that
-/// `ddp::destroy_process_group` does not wait for it. Does nothing when the
-/// store is gone: then nobody waits.
-/// @throws c10::Error without a process group.
-void note_death(int rank);
+/// Pure: a departure as one line without its end, for other ranks. A long text
+/// is cut.
+std::string to_line(const Departure& departure);
+
+/// Pure: nothing when the line is none.
+std::optional<Departure> departure_of_line(const std::string& line);
+
+/// Pure: whether a rank that has left so does not take part in the `number`th
+/// collective of a group, counted from 1.
+bool misses_collective(const Departure& departure,
+                       const std::string& group,
+                       uint64_t number);
+
+/// Pure: whether a rank that has left so had started more than `number`
+/// collectives of a group.
+bool started_more(const Departure& departure,
+                  const std::string& group,
+                  uint64_t number);
+
+/// Pure: "rank 1 has left by ddp::destroy_process_group() after 37 backward
+/// passes; this rank has begun 38". `passes` are this rank's own.
+std::string describe(const Departure& departure, int64_t passes);
 
 }  // namespace ddp::detail

@@ -1,12 +1,12 @@
 #include "ddp/detail/process_group/meeting.h"
 
 #include <algorithm>
-#include <sstream>
 
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "ddp/detail/process_group/tcp.h"
+#include "ddp/detail/rank_text.h"
 
 namespace ddp::detail {
 namespace {
@@ -86,18 +86,6 @@ std::vector<int> missing_ranks(c10d::Store& store, int world_size) {
 
 }  // namespace
 
-std::string list_ranks(const std::vector<int>& ranks) {
-  constexpr size_t kShown = 16;
-  std::ostringstream text;
-  for (size_t i = 0; i < std::min(ranks.size(), kShown); ++i) {
-    text << (i == 0 ? "" : ", ") << ranks[i];
-  }
-  if (ranks.size() > kShown) {
-    text << " and " << ranks.size() - kShown << " more";
-  }
-  return text.str();
-}
-
 std::string key_prefix(const WorkerEnv& env, const std::string& run_id) {
   std::string prefix = "ddp/" + run_id;
   // torchrun's agents count restarts each for itself, so on many hosts the
@@ -151,8 +139,8 @@ std::vector<std::string> exchange_texts(
                   timeout.count() / 1000.0,
                   " s, but ",
                   missing.size(),
-                  " did not: rank ",
-                  list_ranks(missing),
+                  " did not: ",
+                  rank_list(missing),
                   ". Were they started, with the same WORLD_SIZE, MASTER_ADDR "
                   "and MASTER_PORT?");
     }

@@ -23,9 +23,6 @@ std::string key_prefix(const WorkerEnv& env, const std::string& run_id);
 c10::intrusive_ptr<c10d::Store> open_store(const WorkerEnv& env,
                                            std::chrono::milliseconds timeout);
 
-/// "0, 2, 3"; of many the first.
-std::string list_ranks(const std::vector<int>& ranks);
-
 /// Publishes `mine`, waits for the other ranks and returns what all have said,
 /// by rank. What comes after a text for which `is_last` holds is left out: it
 /// is not waited for.

@@ -1,6 +1,7 @@
 #include "ddp/detail/process_group/tcp.h"
 
 #include <fcntl.h>
+#include <linux/tcp.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -23,6 +24,7 @@ using Clock = std::chrono::steady_clock;
 constexpr milliseconds kFirstPause{5};
 constexpr milliseconds kLongestPause{250};
 constexpr int kBacklog = 2048;
+constexpr const char* kLoopback = "127.0.0.1";
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
@@ -44,9 +46,9 @@ class Socket {
   int fd_;
 };
 
-Addresses resolve(const std::string& host, int port, int& error) {
+Addresses resolve(const std::string& host, int port, int type, int& error) {
   addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_socktype = type;
   addrinfo* found = nullptr;
   error =
       ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
@@ -99,8 +101,9 @@ Listener listen_everywhere(int port) {
   return try_listen(reinterpret_cast<sockaddr*>(&v4), sizeof(v4));
 }
 
-Problem try_connect(const addrinfo& address, milliseconds patience) {
-  Socket socket(address.ai_family);
+Problem try_connect(const Socket& socket,
+                    const addrinfo& address,
+                    milliseconds patience) {
   ::fcntl(socket.get(), F_SETFL, O_NONBLOCK);
   if (::connect(socket.get(), address.ai_addr, address.ai_addrlen) == 0) {
     return "";
@@ -116,6 +119,28 @@ Problem try_connect(const addrinfo& address, milliseconds patience) {
   socklen_t size = sizeof(error);
   ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &size);
   return error == 0 ? "" : std::strerror(error);
+}
+
+/// Connecting a datagram socket sends nothing but makes the kernel choose the
+/// local address.
+std::string local_address_towards(const addrinfo& address) {
+  const Socket socket(address.ai_family);
+  sockaddr_storage local{};
+  socklen_t size = sizeof(local);
+  char text[NI_MAXHOST] = "";
+  const bool found =
+      socket.get() >= 0 &&
+      ::connect(socket.get(), address.ai_addr, address.ai_addrlen) == 0 &&
+      ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&local), &size) ==
+          0 &&
+      ::getnameinfo(reinterpret_cast<sockaddr*>(&local),
+                    size,
+                    text,
+                    sizeof(text),
+                    nullptr,
+                    0,
+                    NI_NUMERICHOST) == 0;
+  return found ? text : "";
 }
 
 milliseconds left_until(Clock::time_point deadline) {
@@ -141,7 +166,7 @@ Problem retry(milliseconds timeout, const Attempt& attempt) {
 
 Listener listen_at(const std::string& host, int port) {
   int error = 0;
-  const auto addresses = resolve(host, port, error);
+  const auto addresses = resolve(host, port, SOCK_STREAM, error);
   if (addresses && is_loopback(addresses->ai_addr)) {
     return try_listen(addresses->ai_addr, addresses->ai_addrlen);
   }
@@ -169,10 +194,59 @@ ReservedPort reserve_loopback_port() {
   return result;
 }
 
+std::string local_address_towards(const std::string& host) {
+  if (host.empty()) {
+    return kLoopback;
+  }
+  int error = 0;
+  const auto addresses = resolve(host, 9, SOCK_DGRAM, error);
+  for (const auto* it = addresses.get(); it != nullptr; it = it->ai_next) {
+    if (auto local = local_address_towards(*it); !local.empty()) {
+      return local;
+    }
+  }
+  return kLoopback;
+}
+
+int port_of(int fd) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof(address);
+  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
+    return 0;
+  }
+  return address.ss_family == AF_INET
+             ? ntohs(reinterpret_cast<sockaddr_in&>(address).sin_port)
+             : ntohs(reinterpret_cast<sockaddr_in6&>(address).sin6_port);
+}
+
+FileDescriptor connect_to(const std::string& host,
+                          int port,
+                          milliseconds timeout) {
+  int error = 0;
+  const auto addresses = resolve(host, port, SOCK_STREAM, error);
+  for (const auto* it = addresses.get(); it != nullptr; it = it->ai_next) {
+    Socket socket(it->ai_family);
+    if (try_connect(socket, *it, timeout).empty()) {
+      return FileDescriptor(socket.release());
+    }
+  }
+  return {};
+}
+
+void keep_alive(int fd) {
+  const auto set = [fd](int level, int option, int value) {
+    ::setsockopt(fd, level, option, &value, sizeof(value));
+  };
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, 3);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, 2);
+  set(IPPROTO_TCP, TCP_KEEPCNT, 3);
+}
+
 Problem wait_until_resolved(const std::string& host, milliseconds timeout) {
   return retry(timeout, [&](milliseconds) -> Problem {
     int error = 0;
-    resolve(host, 1, error);
+    resolve(host, 1, SOCK_STREAM, error);
     return error == 0 ? "" : ::gai_strerror(error);
   });
 }
@@ -182,10 +256,10 @@ Problem wait_until_listening(const std::string& host,
                              milliseconds timeout) {
   return retry(timeout, [&](milliseconds left) -> Problem {
     int error = 0;
-    const auto addresses = resolve(host, port, error);
+    const auto addresses = resolve(host, port, SOCK_STREAM, error);
     Problem problem = error == 0 ? "" : ::gai_strerror(error);
     for (auto* it = addresses.get(); it != nullptr; it = it->ai_next) {
-      problem = try_connect(*it, left);
+      problem = try_connect(Socket(it->ai_family), *it, left);
       if (problem.empty()) {
         break;
       }

@@ -32,6 +32,22 @@ struct ReservedPort {
 };
 ReservedPort reserve_loopback_port();
 
+/// The numeric address of this machine on the route to `host`; loopback when
+/// that is empty or has no route.
+std::string local_address_towards(const std::string& host);
+
+/// The port that a socket is bound to; 0 for none.
+int port_of(int fd);
+
+/// A connection; without one, after `timeout` at the latest, an empty
+/// descriptor.
+FileDescriptor connect_to(const std::string& host,
+                          int port,
+                          std::chrono::milliseconds timeout);
+
+/// Has the kernel find out within ten seconds that a host has gone.
+void keep_alive(int fd);
+
 /// Waits until `host` resolves, at most `timeout`: in a cluster a name may
 /// appear a moment after the worker.
 Problem wait_until_resolved(const std::string& host,

@@ -9,6 +9,7 @@
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/graph_task.h>
 
+#include "ddp/detail/process_group/job_record.h"
 #include "ddp/detail/reducer/verdict.h"
 #include "ddp/detail/wait.h"
 #include "ddp/exchanges/all_reduce.h"
@@ -89,7 +90,8 @@ ReducerImpl::ReducerImpl(std::vector<NamedParameter> parameters,
                    : refuse_missing(group_, memory_)),
       keeps_memory_(options.gradient_as_bucket_view()),
       next_pass_(missing_->expects_all() ? Phase::recording : Phase::reducing),
-      updates_(tensors_of(memory_)) {
+      updates_(tensors_of(memory_)),
+      record_(record_of(*group_)) {
   hooks_ = std::make_unique<GradHooks>(
       tensors_of(memory_), [this](size_t index) { on_grad_ready(index); });
 }
@@ -199,6 +201,7 @@ void ReducerImpl::open() {
   memory_.begin(keeps_memory_);
   memory_.set_scale(exchange_->scale(group_->getSize()));
   ++account_.number;
+  record_->note_pass();
   account_.without_step = updates_.begin_pass();
   phase_ = next_pass_;
   add_frozen();

@@ -20,6 +20,8 @@
 
 namespace ddp::detail {
 
+class JobRecord;
+
 /// What `Reducer` does; see there. Says when things happen in a backward pass;
 /// what happens is said by its parts: the buckets' memory, the exchange, and
 /// the policy on missing gradients.
@@ -83,6 +85,7 @@ class ReducerImpl : public std::enable_shared_from_this<ReducerImpl> {
   std::function<void()> on_pass_;
   std::string broken_;  // why no pass can follow
   UpdateWatch updates_;
+  std::shared_ptr<JobRecord> record_;
   PassAccount account_;        // of the pass that runs
   std::vector<size_t> order_;  // in which gradients come, while recording
   size_t next_ = 0;            // bucket to start next

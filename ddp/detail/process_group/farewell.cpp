@@ -1,0 +1,66 @@
+#include "ddp/detail/process_group/farewell.h"
+
+#include <string>
+
+#include <c10/util/Exception.h>
+
+namespace ddp::detail {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr const char* kCount = "leave/count";
+constexpr const char* kAll = "leave/all";
+
+/// The value of kAll when somebody has ended the wait.
+const std::vector<uint8_t> kEnded{0};
+
+std::string key_of(int rank) {
+  return "leave/rank/" + std::to_string(rank);
+}
+
+/// @throws c10::Error when the store is gone.
+bool have_all_left(c10d::Store& store, milliseconds patience) {
+  try {
+    store.wait({kAll}, patience);
+  } catch (const c10::Error&) {
+    // Too late, or the store is gone.
+  }
+  return store.check({kAll}) && store.get(kAll) != kEnded;
+}
+
+std::vector<int> missing_at_farewell(c10d::Store& store, int world_size) {
+  std::vector<int> missing;
+  for (int rank = 0; rank < world_size; ++rank) {
+    if (!store.check({key_of(rank)})) {
+      missing.push_back(rank);
+    }
+  }
+  return missing;
+}
+
+}  // namespace
+
+void note_departure(c10d::Store& store, int rank, int world_size) {
+  const bool is_first = store.add(key_of(rank), 1) == 1;
+  if (is_first && store.add(kCount, 1) == world_size) {
+    store.set(kAll, std::vector<uint8_t>{1});
+  }
+}
+
+std::optional<std::vector<int>> wait_for_departures(
+    c10d::Store& store, int world_size, milliseconds timeout) noexcept {
+  try {
+    return have_all_left(store, timeout)
+               ? std::vector<int>{}
+               : missing_at_farewell(store, world_size);
+  } catch (const std::exception&) {
+    return std::nullopt;
+  }
+}
+
+void end_farewell(c10d::Store& store) {
+  store.set(kAll, kEnded);
+}
+
+}  // namespace ddp::detail

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "ddp/detail/process_group/job_backend.h"
+#include "ddp/detail/process_group/lines.h"
+#include "ddp/detail/process_group/watch.h"
+#include "ddp/worker_env.h"
+
+namespace ddp::detail {
+
+/// How long a rank that leaves waits for the others.
+constexpr std::chrono::milliseconds kLeaveTimeout{10'000};
+
+/// What lies between `ddp::init_process_group` and
+/// `ddp::destroy_process_group`.
+struct Job {
+  WorkerEnv env;
+  std::string backend_name;
+  c10::Device device = c10::Device(c10::kCPU);
+  std::chrono::milliseconds timeout{0};
+  std::chrono::milliseconds connect_timeout{0};
+  c10::intrusive_ptr<c10d::Store> store;
+  std::shared_ptr<JobRecord> record = std::make_shared<JobRecord>();
+  Watch watch;
+  c10::intrusive_ptr<JobBackend> world;
+  int group_count = 0;
+  std::unique_ptr<Lines> lines;  // with one rank null; last: its thread goes
+                                 // before what it uses
+};
+
+/// Gives this job keys of its own in a store that may have seen others.
+/// @throws c10::Error when the store is gone.
+c10::intrusive_ptr<c10d::Store> keys_of_job(
+    c10::intrusive_ptr<c10d::Store> store,
+    const WorkerEnv& env,
+    const std::string& run_id);
+
+/// From now on the ranks hear of each other's departures, also of an exception
+/// that nobody catches. Collective.
+void listen_for_departures(Job& job);
+
+/// Makes a group that is closed when the job is left. Collective over its
+/// members.
+c10::intrusive_ptr<JobBackend> make_group(Job& job,
+                                          const GroupMembers& members);
+
+/// Says goodbye, waits for the others, lets what is queued on the GPU end where
+/// it can, and closes everything. Returns what has gone wrong that the program
+/// has not been told yet, one line, or "".
+std::string leave(std::unique_ptr<Job> job) noexcept;
+
+/// Tells the others why this process ends.
+void say_last_words(const Job& job, const std::string& text) noexcept;
+
+}  // namespace ddp::detail

@@ -1,0 +1,166 @@
+#include "ddp/detail/process_group/job_backend.h"
+
+#include <algorithm>
+#include <future>
+#include <thread>
+#include <utility>
+
+namespace ddp::detail {
+namespace {
+
+constexpr std::chrono::milliseconds kGoPatience{1'000};
+
+/// The destructor of an NCCL backend that was aborted waits for its watchdog,
+/// which may sleep for a minute after an error.
+void let_go_elsewhere(c10::intrusive_ptr<c10d::Backend> backend) {
+  std::packaged_task<void()> task(
+      [last = std::move(backend)]() mutable { last.reset(); });
+  const auto gone = task.get_future();
+  std::thread(std::move(task)).detach();
+  gone.wait_for(kGoPatience);
+}
+
+}  // namespace
+
+JobBackend::JobBackend(c10::intrusive_ptr<c10d::Backend> backend,
+                       GroupMembers members,
+                       std::chrono::milliseconds timeout,
+                       std::shared_ptr<JobRecord> record)
+    : ForwardingBackend(backend),
+      members_(std::move(members)),
+      name_(backend->getBackendName()),
+      record_(std::move(record)),
+      timeout_(timeout) {}
+
+std::optional<Departure> JobBackend::missing_for(uint64_t number) const {
+  if (record_->departures() == 0) {
+    return std::nullopt;
+  }
+  const auto first = record_->first_departure(members_.ranks);
+  if (first && misses_collective(*first, members_.name, number)) {
+    return first;
+  }
+  for (const int rank : members_.ranks) {
+    const auto departure = record_->departure_of(rank);
+    if (departure && misses_collective(*departure, members_.name, number)) {
+      return departure;
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<Departure> JobBackend::missed_by() const {
+  const uint64_t number = started_;
+  return number == 0 ? std::nullopt : missing_for(number);
+}
+
+std::optional<Departure> JobBackend::behind() const {
+  for (const int rank : members_.ranks) {
+    const auto departure = record_->departure_of(rank);
+    if (departure && started_more(*departure, members_.name, started_)) {
+      return departure;
+    }
+  }
+  return std::nullopt;
+}
+
+bool JobBackend::has_lost_one() const {
+  return std::any_of(
+      members_.ranks.begin(), members_.ranks.end(), [this](int rank) {
+        const auto departure = record_->departure_of(rank);
+        return departure && departure->how != Departure::How::destroyed;
+      });
+}
+
+void JobBackend::check_whole(const std::string& what) const {
+  if (state_ != State::aborted) {
+    return;
+  }
+  if (const auto departure = record_->first_departure(members_.ranks)) {
+    fail(what, *departure);
+  }
+  TORCH_CHECK(false,
+              "rank ",
+              getRank(),
+              ": ",
+              what,
+              " failed: the program has aborted the group");
+}
+
+std::string JobBackend::error_of(const std::string& what,
+                                 const Departure& departure) const {
+  return "rank " + std::to_string(getRank()) + ": " + what +
+         " failed: " + describe(departure, record_->passes());
+}
+
+void JobBackend::fail(const std::string& what,
+                      const Departure& departure) const {
+  record_->mark_told();
+  TORCH_CHECK(false, error_of(what, departure));
+}
+
+c10d::Backend& JobBackend::for_collective() {
+  auto& backend = inner();
+  check_whole("a collective");
+  // One that is refused counts, too: who has left is told that it was called.
+  if (const auto departure = missing_for(++started_)) {
+    fail("a collective", *departure);
+  }
+  return backend;
+}
+
+c10d::Backend& JobBackend::for_message() {
+  check_whole("a message");
+  return inner();
+}
+
+void JobBackend::abort() {
+  const std::lock_guard lock(mutex_);
+  if (state_ == State::open) {
+    state_ = State::aborted;
+    inner().abort();
+  }
+}
+
+void JobBackend::close(End end) noexcept {
+  const std::lock_guard lock(mutex_);
+  const auto state = state_.exchange(State::closed);
+  if (state == State::closed) {
+    return;
+  }
+  try {
+    if (state == State::open) {
+      end == End::finish ? inner().shutdown() : inner().abort();
+    }
+  } catch (const std::exception& error) {
+    TORCH_WARN("rank ", getRank(), " could not close a group: ", error.what());
+  }
+  auto backend = release();
+  if (name_ == "nccl" && (state == State::aborted || end == End::abort)) {
+    let_go_elsewhere(std::move(backend));
+  }
+}
+
+void JobBackend::setTimeout(std::chrono::milliseconds timeout) {
+  timeout_ = timeout;
+  ForwardingBackend::setTimeout(timeout);
+}
+
+const JobBackend* job_backend_of(const c10d::Backend& group) {
+  const auto* backend = &group;
+  while (const auto* forwards =
+             dynamic_cast<const ForwardingBackend*>(backend)) {
+    if (const auto* job = dynamic_cast<const JobBackend*>(forwards)) {
+      return job;
+    }
+    backend = forwards->forwards_to();
+  }
+  return nullptr;
+}
+
+std::shared_ptr<JobRecord> record_of(const c10d::Backend& group) {
+  const auto* job = job_backend_of(group);
+  return job != nullptr ? job->record() : std::make_shared<JobRecord>();
+}
+
+}  // namespace ddp::detail

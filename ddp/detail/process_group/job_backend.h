@@ -1,0 +1,101 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ddp/detail/forwarding_backend.h"
+#include "ddp/detail/process_group/job_record.h"
+
+namespace ddp::detail {
+
+/// Which ranks of the job form a group.
+struct GroupMembers {
+  std::string name;        ///< one word, the same on all of them
+  std::vector<int> ranks;  ///< of the world, by their rank in the group
+};
+
+/// A group of the job: a backend that knows who has left. It counts the
+/// collectives that this rank starts, so it can tell which ones a rank that has
+/// left will never join: those throw at once.
+///
+/// A model may hold it longer than the job lives: `close` lets the backend go,
+/// with its connections and its store.
+///
+/// Thread contract: that of a backend; `abort` comes from any thread.
+class JobBackend : public ForwardingBackend {
+ public:
+  /// @param timeout  of the backend.
+  JobBackend(c10::intrusive_ptr<c10d::Backend> backend,
+             GroupMembers members,
+             std::chrono::milliseconds timeout,
+             std::shared_ptr<JobRecord> record);
+
+  const GroupMembers& members() const { return members_; }
+  const std::shared_ptr<JobRecord>& record() const { return record_; }
+  std::chrono::milliseconds timeout() const { return timeout_; }
+  /// Collectives that this rank has started.
+  uint64_t started() const { return started_; }
+
+  /// A member without which the last collective that was started cannot end;
+  /// nothing when there is none.
+  std::optional<Departure> missed_by() const;
+
+  /// A member that has left and had started more collectives than this rank
+  /// has.
+  std::optional<Departure> behind() const;
+
+  /// Whether a member has left in another way than by a call: its part of the
+  /// last collectives may be missing.
+  bool has_lost_one() const;
+
+  bool is_open() const { return state_ == State::open; }
+  /// @throws c10::Error that says what failed, and who has left, once the group
+  ///   was aborted.
+  void check_whole(const std::string& what) const;
+
+  /// One line: what failed because of a departure.
+  std::string error_of(const std::string& what,
+                       const Departure& departure) const;
+  /// @throws c10::Error with that line, and notes that the program was told.
+  [[noreturn]] void fail(const std::string& what,
+                         const Departure& departure) const;
+
+  enum class End { finish, abort };
+  /// Ends what was started (waits for it, or aborts it) and lets the backend
+  /// go. Throws nothing.
+  void close(End end) noexcept;
+
+  const std::string getBackendName() const override { return name_; }
+  void setTimeout(std::chrono::milliseconds timeout) override;
+  /// Ends what hangs. Collectives throw from then on.
+  void abort() override;
+
+ protected:
+  c10d::Backend& for_collective() override;
+  c10d::Backend& for_message() override;
+
+ private:
+  enum class State { open, aborted, closed };
+
+  std::optional<Departure> missing_for(uint64_t number) const;
+
+  const GroupMembers members_;
+  const std::string name_;
+  const std::shared_ptr<JobRecord> record_;
+  std::atomic<std::chrono::milliseconds> timeout_;
+  std::atomic<uint64_t> started_{0};
+  std::atomic<State> state_{State::open};
+  std::mutex mutex_;  // of what ends the backend
+};
+
+/// `group`, or the one it forwards to, where that is a group of the job; else
+/// null.
+const JobBackend* job_backend_of(const c10d::Backend& group);
+
+}  // namespace ddp::detail
