@@ -50,8 +50,13 @@ downloading() {
   return "$status"
 }
 
-# The C++ files of the project; a tarball has no git.
+# The C++ files of the project; a tarball has no git, and git names files that are
+# deleted, too.
 sources() {
-  git ls-files '*.cpp' '*.h' 2>/dev/null ||
-    find ddp dp launcher samples test -name '*.cpp' -o -name '*.h'
+  local file
+  { git ls-files '*.cpp' '*.h' 2>/dev/null ||
+    find ddp dp launcher samples test -name '*.cpp' -o -name '*.h'; } |
+    while read -r file; do
+      if [ -e "$file" ]; then printf '%s\n' "$file"; fi
+    done
 }
