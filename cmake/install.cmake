@@ -1,32 +1,16 @@
 # Install and export: find_package(ddp CONFIG) gives ddp::ddp, ddp::dp and
 # ddp::worker_env.
 include(CMakePackageConfigHelpers)
+include(headers_behind)
 set(_ddp_package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/ddp")
 
-# Public headers, and those of detail/ that they include.
-function(ddp_headers_behind result)
-  file(GLOB waiting RELATIVE "${PROJECT_SOURCE_DIR}" CONFIGURE_DEPENDS
+if(DDP_BUILD_LIBRARY)
+  # Public headers, and those of detail/ that they include.
+  file(GLOB _ddp_public_headers RELATIVE "${PROJECT_SOURCE_DIR}"
+       CONFIGURE_DEPENDS
        "${PROJECT_SOURCE_DIR}/ddp/*.h" "${PROJECT_SOURCE_DIR}/ddp/exchanges/*.h"
        "${PROJECT_SOURCE_DIR}/dp/*.h")
-  set(found)
-  while(waiting)
-    list(POP_FRONT waiting header)
-    list(APPEND found "${header}")
-    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS
-                 "${PROJECT_SOURCE_DIR}/${header}")
-    file(STRINGS "${PROJECT_SOURCE_DIR}/${header}" lines REGEX "^#include \"d?dp/")
-    foreach(line IN LISTS lines)
-      string(REGEX REPLACE "^#include \"(.*)\".*" "\\1" included "${line}")
-      if(NOT included IN_LIST found AND NOT included IN_LIST waiting)
-        list(APPEND waiting "${included}")
-      endif()
-    endforeach()
-  endwhile()
-  set(${result} "${found}" PARENT_SCOPE)
-endfunction()
-
-if(DDP_BUILD_LIBRARY)
-  ddp_headers_behind(_ddp_installed_headers)
+  ddp_headers_behind(_ddp_installed_headers ${_ddp_public_headers})
   foreach(header IN LISTS _ddp_installed_headers)
     get_filename_component(_ddp_folder "${header}" DIRECTORY)
     install(FILES "${PROJECT_SOURCE_DIR}/${header}"
