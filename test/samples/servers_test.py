@@ -30,42 +30,40 @@ def read_csv(file):
 
 
 class Servers(JobTest):
-    def accuracies(self, result, pattern):
+    def accuracies(self, result, pattern, at_least=0.95):
         found = [tuple(map(int, groups)) for groups in result.find(pattern)]
         self.assertTrue(found, result.out)
         for correct, count in found:
             self.assertEqual(count, TEST_IMAGES)
-            self.assertGreaterEqual(correct / count, 0.95)
+            self.assertGreaterEqual(correct / count, at_least)
         return found
 
 
 class SyncSgd(Servers):
-    def check(self, servers, workers):
+    def check(self, servers, workers, epochs):
         file = os.path.join(self.folder, "updates.csv")
         result = self.succeed(
             [*ddprun(servers + workers), SYNC, f"--servers={servers}",
-             "--compare-ddp", "--epochs=8", "--csv", file])
-        served, = self.accuracies(
-            result, r"test accuracy \S+ % \((\d+) of (\d+)\)")
-        reduced, = self.accuracies(
-            result,
-            r"DistributedDataParallel: test accuracy \S+ % \((\d+) of (\d+)\)")
-        (difference,), = result.find(r"largest difference of a parameter: (.*)")
-        if workers <= 2:
-            self.assertEqual(float(difference), 0)
-            self.assertEqual(served, reduced)
-        else:  # three gradients are added up in another order
-            self.assertLess(float(difference), 1e-3)
+             "--compare-ddp", f"--epochs={epochs}", "--csv", file])
         rows = read_csv(file)
         self.assertEqual([int(row["update"]) for row in rows],
-                         list(range(steps(workers, epochs=8))))
+                         list(range(steps(workers, epochs))))
         self.assertEqual({row["staleness"] for row in rows}, {"0"})
-        losses = [float(row["loss"]) for row in rows]
-        self.assertLess(sum(losses[-10:]), 0.2 * sum(losses[:10]))
-        return result
+        (difference,), = result.find(r"largest difference of a parameter: (.*)")
+        scores = [self.accuracies(
+            result, way + r"test accuracy \S+ % \((\d+) of (\d+)\)",
+            at_least=0.95 if epochs >= 8 else 0.5)
+            for way in ("", "DistributedDataParallel: ")]
+        if workers <= 2:
+            self.assertEqual(float(difference), 0)
+            self.assertEqual(*scores)
+        else:  # three gradients are added up in another order
+            self.assertLess(float(difference), 1e-6)
+        return result, [float(row["loss"]) for row in rows]
 
     def test_one_server(self):
-        result = self.check(servers=1, workers=2)
+        result, losses = self.check(servers=1, workers=2, epochs=8)
+        self.assertLess(sum(losses[-10:]), 0.2 * sum(losses[:10]))
         moved = steps(2, epochs=8) * PARAMETER_BYTES / 2**20
         received, = result.find(r"server 0: \d+ updates, .* sent, "
                                 r"(\S+) MiB received")
@@ -76,27 +74,30 @@ class SyncSgd(Servers):
             self.assertAlmostEqual(float(mebibytes), moved, delta=0.1)
 
     def test_two_servers(self):
-        self.check(servers=2, workers=2)
+        self.check(servers=2, workers=2, epochs=2)
 
     def test_three_workers(self):
-        self.check(servers=1, workers=3)
+        self.check(servers=1, workers=3, epochs=2)
 
 
 class AsyncSgd(Servers):
-    def check(self, servers, workers, bound, *flags):
+    def check(self, servers, workers, bound, *flags, epochs=3, at_least=0.75):
         file = os.path.join(self.folder, "updates.csv")
         result = self.succeed(
             [*ddprun(servers + workers), ASYNC, f"--servers={servers}",
-             f"--staleness-bound={bound}", "--csv", file, *flags])
+             f"--staleness-bound={bound}", f"--epochs={epochs}", "--csv", file,
+             *flags])
         scores = self.accuracies(
-            result, r"worker \d+: test accuracy \S+ % \((\d+) of (\d+)\), .*")
+            result, r"worker \d+: test accuracy \S+ % \((\d+) of (\d+)\), .*",
+            at_least)
         self.assertEqual(len(scores), workers)
         self.assertEqual(len(set(scores)), 1)  # all end with one network
+        of_each = steps(workers, epochs)
         stalest = result.find(
             r"server \d: (\d+) updates, at most (\d+) updates stale, .*")
         self.assertEqual(len(stalest), servers)
         for updates, staleness in stalest:
-            self.assertEqual(int(updates), workers * steps(workers, epochs=15))
+            self.assertEqual(int(updates), workers * of_each)
             self.assertLessEqual(int(staleness), bound)
         rows = read_csv(file)
         bars = result.find(r"staleness +(\d+): +(\d+) .*")
@@ -106,12 +107,11 @@ class AsyncSgd(Servers):
         self.assertEqual(sum(int(count) for _, count in bars), len(rows))
         for worker in range(workers):
             self.assertEqual(
-                sum(row["worker"] == str(worker) for row in rows),
-                steps(workers, epochs=15))
+                sum(row["worker"] == str(worker) for row in rows), of_each)
         return result
 
     def test_learns(self):
-        self.check(1, 3, 8)
+        self.check(1, 3, 8, epochs=15, at_least=0.95)
 
     def test_two_servers(self):
         self.check(2, 2, 4)
@@ -120,7 +120,7 @@ class AsyncSgd(Servers):
         self.check(1, 3, 0)
 
     def test_slow_worker(self):
-        result = self.check(1, 3, 5, "--slow-worker=20")
+        result = self.check(1, 3, 5, "--slow-worker=60")
         # The others run into the bound.
         self.assertTrue(result.find(r"staleness +5: +[1-9].*"))
 
@@ -205,13 +205,14 @@ class BadInput(JobTest):
 
 
 class TwoViews(Servers):
-    def check(self, replicas):
-        result = self.succeed([TWO_VIEWS, f"--replicas={replicas}", "--epochs=4"])
+    def check(self, replicas, epochs, at_least):
+        result = self.succeed([TWO_VIEWS, f"--replicas={replicas}",
+                               f"--epochs={epochs}"])
         found = result.find(r"(?:parameter server|all-reduce): +test accuracy "
                             r"\S+ % \((\d+) of \d+\), parameters (\S+)")
         self.assertEqual(len(found), 2, result.out)
         self.assertEqual(found[0], found[1])
-        self.assertGreaterEqual(int(found[0][0]) / TEST_IMAGES, 0.95)
+        self.assertGreaterEqual(int(found[0][0]) / TEST_IMAGES, at_least)
         rows = result.find(r"replica (\d+) +(\d+) +(\d+) +(\d+) +(\d+)")
         self.assertEqual(len(rows), replicas)
         for row in rows:
@@ -223,8 +224,8 @@ class TwoViews(Servers):
                 self.assertAlmostEqual(count, ring, delta=8 * replicas)
 
     def test_replicas(self):
-        for replicas in 2, 3, 4:
-            self.check(replicas)
+        for replicas, epochs, at_least in (2, 1, 0.5), (3, 4, 0.95), (4, 1, 0.5):
+            self.check(replicas, epochs, at_least)
 
 
 if __name__ == "__main__":
