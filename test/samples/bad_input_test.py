@@ -82,6 +82,11 @@ class Checkpoint(JobTest):
         with open(self.file, "wb") as file:
             file.write(content)
 
+    def check_test(self, *flags):
+        result = run([*self.train, "--mode=test", *flags])
+        self.assertEqual(result.code, 1)
+        self.assert_one_line(result.err, "checkpoint.pt")
+
     def check(self, *flags):
         """Both ways to read it fail on every rank and leave it as it is."""
         with open(self.file, "rb") as file:
@@ -89,16 +94,17 @@ class Checkpoint(JobTest):
         for result in run_each(2, [*self.train, "--resume", *flags]):
             self.assertEqual(result.code, 1)
             self.assert_one_line(result.err, "checkpoint.pt")
-        result = run([*self.train, "--mode=test", *flags])
-        self.assertEqual(result.code, 1)
-        self.assert_one_line(result.err, "checkpoint.pt")
+        self.check_test(*flags)
         with open(self.file, "rb") as file:
             self.assertEqual(file.read(), before)
 
     def test_cut_off(self):
-        for size in 0, 100, len(self.whole) // 2, len(self.whole) - 1:
+        for size in 0, len(self.whole) // 2:
             self.write(self.whole[:size])
             self.check()
+        for size in 100, len(self.whole) - 1:
+            self.write(self.whole[:size])
+            self.check_test()
 
     def test_flipped_byte(self):
         middle = len(self.whole) // 2
@@ -108,7 +114,7 @@ class Checkpoint(JobTest):
 
     def test_foreign(self):
         self.write(b"<html>not found</html>\n" * 1000)
-        self.check()
+        self.check_test()
 
     def test_of_another_model(self):
         self.check("--model=resnet18")
@@ -120,21 +126,18 @@ class Checkpoint(JobTest):
 
 
 class CommandLine(JobTest):
+    """One error of each kind: train_options_test and datasets_test have all."""
+
     def test_usage(self):
-        for flags, pattern in ((["--epochs=0"], "--epochs"),
-                               (["--unknown"], "--unknown"),
-                               (["--dataset=mnist"], "--data"),
-                               (["--resume"], "--checkpoint")):
-            result = run([TRAIN, *flags])
-            self.assertEqual(result.code, 2)
-            self.assert_one_line(result.err, pattern)
+        result = run([TRAIN, "--epochs=0"])
+        self.assertEqual(result.code, 2)
+        self.assert_one_line(result.err, "--epochs")
 
     def test_data_folder(self):
-        for dataset in "digits", "mnist", "cifar10":
-            place = os.path.join(self.folder, "none")
-            result = run([TRAIN, f"--dataset={dataset}", "--data", place])
-            self.assertEqual(result.code, 1)
-            self.assert_one_line(result.err, place)
+        place = os.path.join(self.folder, "none")
+        result = run([TRAIN, "--data", place])
+        self.assertEqual(result.code, 1)
+        self.assert_one_line(result.err, place)
 
     def test_gpu_that_does_not_exist(self):
         result = run([TRAIN, "--gpus=1000"])
