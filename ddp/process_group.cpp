@@ -143,13 +143,7 @@ void destroy_process_group() {
     return;
   }
   const std::string problem = detail::leave(std::move(last));
-  if (std::uncaught_exceptions() > 0) {
-    if (!problem.empty()) {
-      TORCH_WARN(problem);
-    }
-    return;
-  }
-  TORCH_CHECK(problem.empty(), problem);
+  TORCH_CHECK(problem.empty() || std::uncaught_exceptions() > 0, problem);
 }
 
 bool is_initialized() {

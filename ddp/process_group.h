@@ -99,7 +99,7 @@ void init_process_group(const ProcessGroupOptions& options = {});
 /// @throws c10::Error, after it has left, when a rank has left early (this one,
 ///   too, where another has started collectives that it has not) or a gradient
 ///   was missing in a last backward pass on a GPU, and no call has thrown that
-///   before. While an exception is on its way it warns instead.
+///   before; not while an exception is on its way, nor in a handler of one.
 void destroy_process_group();
 
 /// True between `init_process_group` and `destroy_process_group`.

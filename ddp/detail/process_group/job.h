@@ -47,6 +47,13 @@ void listen_for_departures(Job& job);
 c10::intrusive_ptr<JobBackend> make_group(Job& job,
                                           const GroupMembers& members);
 
+/// How this rank leaves, if it does so now.
+Departure departure_by(const Job& job, Departure::How how);
+
+/// Whether the store has ended with rank 0: nobody waits there then, and
+/// LibTorch would log pages.
+bool has_lost_store(const Job& job);
+
 /// Says goodbye, waits for the others, lets what is queued on the GPU end where
 /// it can, and closes everything. Returns what has gone wrong that the program
 /// has not been told yet, one line, or "".

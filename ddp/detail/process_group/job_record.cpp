@@ -52,6 +52,19 @@ std::optional<Departure> JobRecord::wait_for_departure(
   return first_of(order_, ranks);
 }
 
+std::optional<Departure> JobRecord::wait_for_failure(
+    std::chrono::milliseconds timeout) const {
+  const auto find = [this] {
+    return std::find_if(order_.begin(), order_.end(), [](const auto& one) {
+      return one.how != Departure::How::destroyed;
+    });
+  };
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, timeout, [&] { return find() != order_.end(); });
+  const auto found = find();
+  return found == order_.end() ? std::nullopt : std::optional(*found);
+}
+
 void JobRecord::wait_for_departures(int count,
                                     std::chrono::milliseconds timeout) const {
   std::unique_lock lock(mutex_);

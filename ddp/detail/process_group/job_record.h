@@ -50,6 +50,11 @@ class JobRecord {
   std::optional<Departure> wait_for_departure(
       const std::vector<int>& ranks, std::chrono::milliseconds timeout) const;
 
+  /// Who has left first, but by ddp::destroy_process_group(); waits for one, at
+  /// most `timeout`.
+  std::optional<Departure> wait_for_failure(
+      std::chrono::milliseconds timeout) const;
+
   /// Waits until so many ranks have left, at most `timeout`.
   void wait_for_departures(int count, std::chrono::milliseconds timeout) const;
 

@@ -7,7 +7,7 @@
 #include <ATen/ops/ones.h>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
-#include "ddp/detail/reducer/verdict.h"
+#include "ddp/detail/reducer/late_verdict.h"
 #include "ddp/detail/text_collectives.h"
 #include "ddp/detail/wait.h"
 
@@ -22,37 +22,31 @@ class Agreement {
   Agreement(Group group,
             const GradientBuckets& buckets,
             const at::Tensor& elements)
-      : group_(std::move(group)), buckets_(buckets), verdict_(elements) {}
+      : group_(std::move(group)),
+        buckets_(buckets),
+        verdict_(*group_, elements) {}
 
-  Verdict& verdict() { return verdict_; }
+  Verdict& verdict() { return *verdict_; }
 
   /// All ranks of a GPU do not learn of it at once, so there they cannot ask
   /// each other.
-  std::string late_error() {
-    return verdict_.is_good()
-               ? ""
-               : "Expected all ranks to agree on a backward pass before this "
-                 "one, but one of them missed a gradient there or has not "
-                 "stepped as the others did; it says so in its own output. "
-                 "The gradients of that pass were incomplete: start again from "
-                 "a checkpoint";
-  }
+  std::string late_error() { return verdict_.error(); }
 
   /// The verdict of `mine` has been read.
   Settlement settle(const PassAccount& mine, std::vector<size_t> unused) {
     const auto device = buckets_.spare().device();
     if (!device.is_cpu()) {
-      return mine.missing.empty()
-                 ? Settlement{std::move(unused), "", false}
-                 : Settlement{
-                       {},
-                       missing_error(group_->getRank(), names_of(mine.missing)),
-                       true};
+      if (mine.missing.empty()) {
+        return {std::move(unused), "", false};
+      }
+      verdict_.mark_told();
+      return {
+          {}, missing_error(group_->getRank(), names_of(mine.missing)), true};
     }
-    if (verdict_.is_good()) {
+    if (verdict_->is_good()) {
       return {std::move(unused), "", false};
     }
-    verdict_.forgive();
+    verdict_->forgive();
     const PassReport report{mine.number,
                             mine.without_step,
                             names_of(mine.missing),
@@ -77,7 +71,7 @@ class Agreement {
 
   Group group_;
   const GradientBuckets& buckets_;
-  Verdict verdict_;
+  LateVerdict verdict_;
 };
 
 class RefuseMissing : public MissingPolicy {

@@ -1,5 +1,6 @@
 #include "ddp/detail/reducer/verdict.h"
 
+#include <thread>
 #include <utility>
 
 #include <ATen/ops/empty.h>
@@ -12,6 +13,7 @@ namespace {
 
 constexpr int64_t kBits = (Verdict::kNumel - 1) / 2;
 constexpr size_t kMostRows = 64;
+constexpr std::chrono::milliseconds kGlance{1};
 
 at::Tensor make_row(uint16_t stamp, bool failed) {
   auto row = at::zeros({Verdict::kNumel}, at::kFloat);
@@ -68,11 +70,18 @@ bool Verdict::is_good() {
   return good_;
 }
 
-bool Verdict::is_good_at_last() {
-  if (!pending_.empty()) {
+bool Verdict::wait(std::chrono::milliseconds patience) {
+  if (patience == std::chrono::milliseconds::max() && !pending_.empty()) {
     pending_.back().arrived.synchronize();
   }
-  return is_good();
+  const auto begin = std::chrono::steady_clock::now();
+  while (is_good(), !pending_.empty()) {
+    if (std::chrono::steady_clock::now() - begin >= patience) {
+      return false;
+    }
+    std::this_thread::sleep_for(kGlance);
+  }
+  return true;
 }
 
 /// Made once for each stamp: on a GPU making one stalls the host.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -38,8 +39,12 @@ class Verdict {
   /// True when all ranks agreed in every pass that is known by now.
   bool is_good();
 
-  /// The same of every pass that was read; waits for them.
-  bool is_good_at_last();
+  /// Waits until every pass that was read is known, at most `patience`; false
+  /// when that was not enough.
+  bool wait(std::chrono::milliseconds patience);
+
+  /// Whether nothing bad is known, and nothing to come.
+  bool is_settled() const { return good_ && pending_.empty(); }
 
   /// Forgets what was bad.
   void forgive() { good_ = true; }

@@ -1,0 +1,69 @@
+#include "ddp/detail/reducer/late_verdict.h"
+
+#include "ddp/detail/process_group/job_backend.h"
+
+namespace ddp::detail {
+namespace {
+
+/// A rank that throws may be known a moment after its verdict.
+constexpr std::chrono::milliseconds kThrowPatience{2'000};
+
+std::string who_left(const JobRecord* record) {
+  const auto failure =
+      record == nullptr ? std::nullopt
+                        : record->wait_for_failure(kThrowPatience);
+  return failure ? ": " + describe(*failure, record->passes())
+                 : "; it says so in its own output";
+}
+
+std::string disagreement(const std::string& when, const JobRecord* record) {
+  return "Expected all ranks to agree on a backward pass before " + when +
+         ", but one of them missed a gradient there or has not stepped as the "
+         "others did" +
+         who_left(record) +
+         ". The gradients of that pass were incomplete: start again from a "
+         "checkpoint";
+}
+
+std::string unfinished(const JobRecord* record) {
+  return "Expected the last backward pass to have ended on the GPU before "
+         "ddp::destroy_process_group(), but another rank is gone" +
+         who_left(record) +
+         ". The gradients of that pass are incomplete: start again from a "
+         "checkpoint";
+}
+
+}  // namespace
+
+LateVerdict::LateVerdict(const c10d::Backend& group, const at::Tensor& elements)
+    : state_(std::make_shared<State>(State{Verdict(elements)})) {
+  if (job_backend_of(group) == nullptr || elements.is_cpu()) {
+    return;
+  }
+  record_ = record_of(group);
+  check_ = record_->add_check(
+      [state = state_, record = record_.get()](auto patience) -> std::string {
+        const bool is_known = state->verdict.wait(patience);
+        if (state->is_told || (is_known && state->verdict.is_good())) {
+          return "";
+        }
+        return is_known ? disagreement("the end of the job", record)
+                        : unfinished(record);
+      });
+}
+
+LateVerdict::~LateVerdict() {
+  if (record_ && (state_->is_told || state_->verdict.is_settled())) {
+    record_->remove_check(check_);
+  }
+}
+
+std::string LateVerdict::error() {
+  if (state_->is_told || state_->verdict.is_good()) {
+    return "";
+  }
+  mark_told();
+  return disagreement("this one", record_.get());
+}
+
+}  // namespace ddp::detail
