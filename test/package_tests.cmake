@@ -42,7 +42,7 @@ add_test(
 set_tests_properties(
   package_prefix package_install package_folder package_fetch
   PROPERTIES LABELS package TIMEOUT 1200)
-set_tests_properties(package_folder PROPERTIES COST 60)
+set_tests_properties(package_folder PROPERTIES COST 120)
 if(DDP_CCACHE)
   set_property(
     TEST package_install package_folder
