@@ -58,8 +58,6 @@ class LocalWorld {
     return options.worker_env(env).store(store_);
   }
 
-  static constexpr std::chrono::seconds kPatience{60};
-
   int size_;
   c10::intrusive_ptr<c10d::HashStore> store_;
 };

@@ -14,10 +14,13 @@
 
 #include <c10/util/Exception.h>
 
+#include "test/support/rank_threads.h"
+
 namespace dp::test {
 
-/// Far longer than anything that a test waits for.
-constexpr std::chrono::seconds kPatience{60};
+/// Far longer than anything that a test waits for. Ends before the patience
+/// with the ranks does, and so with an error that says where.
+constexpr auto kPatience = ddp::test::kRankPatience / 2;
 
 /// Threads of this process whose name begins like this.
 inline int count_threads(const std::string& prefix) {
