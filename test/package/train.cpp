@@ -1,7 +1,9 @@
-// Trains y = 3 x with the installed headers and libraries alone.
+// Trains y = 3 x with the installed headers and libraries alone. Not all of
+// torch/torch.h, which takes longer to compile than the rest of it.
 #include <ddp/ddp.h>
 #include <dp/dp.h>
-#include <torch/torch.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/sgd.h>
 
 #include <cmath>
 #include <cstdio>
