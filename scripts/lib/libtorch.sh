@@ -61,6 +61,18 @@ install_venv() {
   touch "$done_mark"
 }
 
+# For the pictures of plot_test, into our own environment: a Python of the user's
+# is left as it is, and so is who does not test.
+install_matplotlib() {
+  local python="$DDP_VENV/bin/python3"
+  if [ -x "$python" ] && ! "$python" -c 'import matplotlib' 2>/dev/null; then
+    say "matplotlib: installing it into $DDP_VENV"
+    downloading "$python" -m pip install --quiet --disable-pip-version-check \
+      --no-cache-dir --no-compile matplotlib ||
+      say "matplotlib: not there, so plot_test makes no pictures"
+  fi
+}
+
 # Sets LIBTORCH to the folder of the one that will be used.
 install_libtorch() {
   if LIBTORCH="$(own_libtorch)"; then

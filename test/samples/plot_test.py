@@ -1,7 +1,6 @@
 """scripts/plot draws the files that samples write. What it computes and what it
 tells matplotlib to draw are tested everywhere; the pictures, which matplotlib
-makes of that, where matplotlib is: nothing else here needs it, so nothing
-installs it."""
+makes of that, where matplotlib is: ./scripts/test installs it."""
 
 import importlib.util
 import os
