@@ -148,13 +148,15 @@ ServerReport serve(torch::nn::Module& module,
     coordinator.fail(error.what());
   }
   serve_workers(session, coordinator, options.timeout());
+  if (shard) {
+    shard->copy_to(parameters);
+  }
   if (!options.worker_env()) {
     note_deaths(topology, coordinator.report().lost);
   }
   const std::string failure = coordinator.failure();
   TORCH_CHECK(
       failure.empty(), detail::server_name(topology.rank), " ended: ", failure);
-  shard->copy_to(parameters);
   return coordinator.report();
 }
 

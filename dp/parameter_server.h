@@ -109,8 +109,9 @@ struct ServerReport {
 /// optimizer and hands the parameters out. The parameters and buffers of
 /// `module` on rank 0 are those that all begin with.
 ///
-/// Afterwards the parameters that this server held are in `module`; the others
-/// are as they were. A worker has them all.
+/// Afterwards, also when it throws for what has happened in the training, the
+/// parameters that this server held are in `module` as its updates have left
+/// them; the others are as they were. A worker that has finished has them all.
 ///
 /// Only parameters that require a gradient when this is called are trained.
 /// Frozen ones and buffers are sent once, at the start; from then on each

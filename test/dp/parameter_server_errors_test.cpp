@@ -124,6 +124,35 @@ TEST_CASE("asynchronous: a job without workers ends",
   CHECK_THAT(errors[0], Catch::Contains("no worker is left; the last: worker"));
 }
 
+// A row of ones twice: each gradient is 2, and SGD's rate is 0.1.
+TEST_CASE("a job that ends early leaves what it has trained with its servers",
+          "[parameter_server][errors]") {
+  const auto mode = GENERATE(UpdateMode::synchronous, UpdateMode::asynchronous);
+  torch::Tensor moved;
+  const auto errors = LocalWorld(2).try_ranks(
+      Options().mode(mode), [&](int /*rank*/, const Options& options) {
+        auto net = make_net();
+        if (!is_server(options)) {
+          ParameterClient client(net, options);
+          for (int i = 0; i < 5; ++i) {
+            step(net, client);
+          }
+          client.pull();
+          TORCH_CHECK(false, "out of memory");
+        }
+        const auto start = net->weight.detach().clone();
+        try {
+          serve(*net, sgd, options);
+        } catch (const c10::Error&) {
+          moved = net->weight.detach() - start;
+          throw;
+        }
+      });
+  CHECK_THAT(errors[0], Catch::Contains("worker 0 (rank 1) is gone"));
+  REQUIRE(moved.defined());
+  CHECK(moved.allclose(torch::full({3, 4}, -5 * 2 * 0.1)));
+}
+
 TEST_CASE("a server that dies ends the job everywhere",
           "[parameter_server][errors]") {
   const auto mode = GENERATE(UpdateMode::synchronous, UpdateMode::asynchronous);
