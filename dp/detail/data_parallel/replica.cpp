@@ -181,7 +181,6 @@ Replica make_replica(const StateLayout& layout,
   expect_structure(module, layout, *replica.module, copy);
   replica.members = members_of(module, layout, copy, known);
   replica.submodules = std::move(copy.modules);
-  copy.tensors.clear();  // or they would hold the memory that is left
   move_in(replica, layout);
   return replica;
 }
