@@ -44,9 +44,9 @@ class ReducerImpl;
 /// nothing is rebuilt.
 ///
 /// A backward pass is reduced when it accumulates a gradient of a parameter and
-/// `arm` came before it or it passes a watched tensor. Every other one is this
-/// rank's alone: `torch::autograd::grad`, `backward(inputs)` of others, a pass
-/// through parameters that are all frozen.
+/// passes a watched tensor, or is the first one since `arm`. Every other one is
+/// this rank's alone: `torch::autograd::grad`, `backward(inputs)` of others, a
+/// pass through parameters that are all frozen.
 ///
 /// A parameter whose requires_grad is off has no gradient and misses none; its
 /// `.grad` stays as it is. All ranks are to freeze alike.
@@ -81,7 +81,8 @@ class Reducer {
   Reducer(const Reducer&) = delete;
   Reducer& operator=(const Reducer&) = delete;
 
-  /// Says that the next backward pass that accumulates is to be reduced.
+  /// Says that the next backward pass is to be reduced, if it accumulates. One
+  /// that neither accumulates nor passes a watched tensor does not count.
   /// @throws c10::Error when an exception left the pass before unfinished, or
   ///   when the ranks have parted.
   void arm();

@@ -96,6 +96,31 @@ TEST_CASE("a pass that accumulates nothing communicates nothing", "[passes]") {
   }
 }
 
+TEST_CASE("a forward's arming goes with the next pass that it brings",
+          "[passes]") {
+  const bool finds_unused = GENERATE(false, true);
+  const int alone = GENERATE(0, 1);
+  run_ranks(3, [&](const Group& group) {
+    Line net;
+    DistributedDataParallel model(
+        net, over(group).find_unused_parameters(finds_unused));
+    for (int step = 1; step <= 4; ++step) {
+      if (group->getRank() == alone) {
+        auto x = number(2).requires_grad_();
+        torch::autograd::grad({model(x)}, {x});
+        net->zero_grad();
+        model->module()->forward(x).backward();  // on this rank
+        expect(net->a.grad(), 2);
+        expect(net->b.grad(), 1);
+      }
+      net->zero_grad();
+      model(number(step * group->getRank())).backward();
+      expect(net->a.grad(), step * mean_rank(group));
+      expect(net->b.grad(), 1);
+    }
+  });
+}
+
 TEST_CASE("a pass into some parameters misses the others", "[passes]") {
   Line net;
   DistributedDataParallel model(net, over(c10::make_intrusive<FakeBackend>(2)));

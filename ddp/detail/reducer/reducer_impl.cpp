@@ -110,7 +110,7 @@ void ReducerImpl::arm() {
   }
   check_sound();
   phase_ = Phase::armed;
-  armed_by_output_ = stays_armed_ = false;
+  stays_armed_ = false;
 }
 
 void ReducerImpl::disarm() {
@@ -145,7 +145,6 @@ void ReducerImpl::on_output_grad() {
   stays_armed_ |= c10::GradMode::is_enabled();
   if (phase_ == Phase::idle) {
     phase_ = Phase::armed;
-    armed_by_output_ = true;
   }
   watch_end();
 }
@@ -163,15 +162,15 @@ void ReducerImpl::watch_end() {
       [self = shared_from_this(), token] { self->on_end(); });
 }
 
-/// What an output has armed must not stay so for another pass, unless this
-/// one's gradients will be differentiated: that brings the parameters' without
-/// passing the output again.
+/// What was armed must not stay so for a pass of this rank alone: another one
+/// of the forward passes a watched output again. Unless this one's gradients
+/// will be differentiated: that brings the parameters' without.
 void ReducerImpl::on_end() {
   const std::lock_guard lock(mutex_);
   end_.reset();
   if (is_open()) {
     close();
-  } else if (phase_ == Phase::armed && armed_by_output_ && !stays_armed_) {
+  } else if (phase_ == Phase::armed && !stays_armed_) {
     phase_ = Phase::idle;
   }
 }

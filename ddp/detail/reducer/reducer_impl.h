@@ -26,11 +26,11 @@ class JobRecord;
 /// what happens is said by its parts: the buckets' memory, the exchange, and
 /// the policy on missing gradients.
 ///
-/// - idle: a gradient stays local and is noted; `arm` -> armed; the gradient of
-///   a watched output -> armed until the end of its backward pass, or, where
-///   that is to be differentiated, until the next `arm`.
-/// - armed: the gradient of a parameter opens a pass; a backward pass that
-///   brings none is none of ours. `disarm` -> idle.
+/// - idle: a gradient stays local and is noted; `arm`, or the gradient of a
+///   watched output -> armed.
+/// - armed: the gradient of a parameter opens a pass. `disarm`, or the end of a
+///   backward pass from a watched output that has opened none -> idle; but
+///   after one that is to be differentiated armed until the next `arm`.
 /// - recording, the pass until the plan is agreed on: gradients go into their
 ///   buckets, their order is noted. At the end rank 0 plans, all buckets start
 ///   and finish -> idle.
@@ -79,7 +79,6 @@ class ReducerImpl : public std::enable_shared_from_this<ReducerImpl> {
   std::mutex mutex_;
   Phase phase_ = Phase::idle;
   Phase next_pass_;  // recording until the plan is agreed on
-  bool armed_by_output_ = false;
   bool stays_armed_ = false;  // a pass with create_graph has been here
   std::weak_ptr<void> end_;   // lives while a pass will call on_end
   std::function<void()> on_pass_;
