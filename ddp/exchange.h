@@ -71,10 +71,13 @@ struct GradientBucket {
 ///   accumulated the bucket's last gradient, with the stream current that
 ///   filled the bucket; `finish` on the caller's stream. Never two at once.
 ///   Gradient recording is off. Do not synchronise the host.
-/// - An exception of either becomes that of this rank's `backward()`. The other
-///   ranks wait for it until its backend goes or their time-out is over, and
-///   the ranks are no longer in step: end the program, or start again from a
-///   checkpoint. The next pass begins with `start(0)`, whatever was left.
+/// - An exception of either becomes that of this rank's `backward()`, and the
+///   ranks are no longer in step: end the program, or start again from a
+///   checkpoint. After one of `finish` the rest of the pass is done with the
+///   other ranks, so that they need not wait; where this rank makes another
+///   pass all the same, that one fails on all ranks and says why. A second one
+///   in the pass, and any of `start`, ends it at once: the others wait until
+///   this rank has left or their time-out is over.
 ///
 /// Example, gradients that travel as bfloat16:
 /// @code

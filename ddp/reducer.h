@@ -55,8 +55,10 @@ class ReducerImpl;
 /// ranks have parted (one has made a pass more, or has left out a step of the
 /// optimizer, or trains other parameters) is noticed by the next pass at the
 /// latest: an error on all ranks, after which only a new Reducer helps. Whether
-/// a rank has stepped is told by a few values of its parameters; on GPUs it is
-/// not.
+/// a rank has stepped is told by a few values of its parameters. On GPUs all
+/// this is noticed without waiting, so later: frozen parameters in the pass
+/// after, steps three passes after, or, where the host is further ahead of the
+/// GPU than that, when it no longer is (a loss that is printed is enough).
 ///
 /// Thread contract: `arm` and `watch` from one thread. Hooks may come from
 /// autograd's threads.
@@ -83,8 +85,9 @@ class Reducer {
 
   /// Says that the next backward pass is to be reduced, if it accumulates. One
   /// that neither accumulates nor passes a watched tensor does not count.
-  /// @throws c10::Error when an exception left the pass before unfinished, or
-  ///   when the ranks have parted.
+  /// @throws c10::Error when an exception has left the pass before, or when the
+  ///   ranks have parted. In the first case it communicates: the other ranks
+  ///   wait in that pass, and get the same error.
   void arm();
 
   /// Takes it back.
@@ -97,8 +100,11 @@ class Reducer {
 
   /// Has `action` called in every reduced pass, on every rank, when the
   /// gradients have been exchanged: for what else the ranks share once a step.
-  /// It may communicate. Runs on the thread of `backward()`, with gradient
-  /// recording off, also in a pass that then throws for a missing gradient.
+  /// It may communicate, and must leave this reducer alone. Runs on the thread
+  /// of `backward()`, with gradient recording off, also in a pass that then
+  /// throws for a missing gradient. An exception of it is that of this rank's
+  /// `backward()`; the other ranks are told by its next pass, which fails on
+  /// all of them.
   void on_pass(std::function<void()> action);
 
   /// The bucket of each parameter and their order now: indices into the

@@ -391,7 +391,73 @@ TEST_CASE("an exchange that throws on one rank ends all",
   }
 }
 
-TEST_CASE("after an exception the next pass begins anew, or is refused",
+TEST_CASE("an exception at the end of a pass reaches all ranks, also caught",
+          "[exchange][errors]") {
+  const bool in_action = GENERATE(false, true);
+  const bool finds_unused = GENERATE(false, true);
+  const int pass = GENERATE(1, 3);  // recording, reducing
+  std::vector<int> passes(3);
+  const auto errors = try_ranks(3, [&](const Group& group) {
+    const int rank = group->getRank();
+    const bool is_bad = rank == 1;
+    auto a = leaf(1);
+    auto b = leaf(1);
+    auto c = leaf(1);
+    Reducer reducer(
+        {{"a", a}, {"b", b}, {"c", c}},
+        group,
+        small_buckets(is_bad && !in_action
+                          ? std::make_shared<Throwing>(group, false, pass)
+                          : nullptr)
+            .find_unused_parameters(finds_unused));
+    reducer.on_pass([&] {
+      std::vector<at::Tensor> sent{torch::ones({1})};
+      group->broadcast(sent)->wait();
+      TORCH_CHECK(!is_bad || !in_action || passes[rank] + 1 != pass,
+                  "no luck in the action");
+    });
+    for (int i = 1; i <= 6; ++i) {
+      std::string error;
+      try {
+        backward(reducer, a.sum() + b.sum() + c.sum());
+      } catch (const c10::Error& caught) {
+        error = caught.what_without_backtrace();
+      }
+      TORCH_CHECK(error.empty() || (is_bad && i == pass), error);
+      ++passes[rank];
+    }
+  });
+  for (const auto& error : errors) {
+    CHECK_THAT(error,
+               Contains(in_action ? "on rank 1: no luck in the action;"
+                                  : "on rank 1: no luck in finish;"));
+  }
+  CHECK(passes == std::vector<int>(3, pass));
+}
+
+TEST_CASE("of an end of a pass that fails twice nothing more is tried",
+          "[exchange][errors]") {
+  const auto exchange = std::make_shared<FakeExchange>();
+  auto a = leaf(1);
+  auto b = leaf(1);
+  auto c = leaf(1);
+  Reducer reducer({{"a", a}, {"b", b}, {"c", c}},
+                  c10::make_intrusive<FakeBackend>(2),
+                  small_buckets(exchange));
+  bool acted = false;
+  reducer.on_pass([&] { acted = true; });
+  exchange->on_finish = [](const GradientBucket& bucket) {
+    TORCH_CHECK(false, "no luck with ", bucket.index);
+  };
+  CHECK_THROWS_WITH(backward(reducer, a.sum() + b.sum() + c.sum()),
+                    Contains("no luck with 0"));
+  CHECK(exchange->take_calls() ==
+        Calls{"start 0", "start 1", "start 2", "finish 0", "finish 1"});
+  CHECK(!acted);
+  CHECK_THROWS_WITH(reducer.arm(), Contains("an exception left one"));
+}
+
+TEST_CASE("after an exception the next pass tells it, or is refused",
           "[exchange][errors]") {
   const bool in_start = GENERATE(false, true);
   const bool recording = GENERATE(false, true);
@@ -411,14 +477,14 @@ TEST_CASE("after an exception the next pass begins anew, or is refused",
   CHECK_THROWS_WITH(backward(reducer, a.sum() + b.sum()), Contains("no luck"));
   action = [](const GradientBucket&) {};
   exchange->take_calls();
-  // What starts at the end of a pass, as in a recording one, throws there, too.
-  if (in_start && !recording) {
-    CHECK_THROWS_WITH(reducer.arm(), Contains("an exception left it"));
+  if (in_start) {
+    CHECK_THROWS_WITH(reducer.arm(), Contains("an exception left one"));
     return;
   }
-  backward(reducer, a.sum() + b.sum());
+  CHECK_THROWS_WITH(backward(reducer, a.sum() + b.sum()), Contains("no luck;"));
   CHECK(exchange->take_calls() ==
         Calls{"start 0", "start 1", "finish 0", "finish 1"});
+  CHECK_THROWS_WITH(reducer.arm(), Contains("no luck;"));
 }
 
 }  // namespace exchange_test

@@ -75,8 +75,14 @@ TEST_CASE("arm in each phase", "[reducer][phases]") {
   }
   SECTION("in a pass that an exception has left") {
     CHECK_THROWS(f.pass_with([] { throw std::runtime_error("no luck"); }));
+    const auto watched = f.loss();
+    f.reducer.watch(watched);
+    for (const auto& loss : {f.loss(), watched}) {
+      CHECK_THROWS_WITH(loss.backward(),
+                        Contains("an exception left one on rank"));
+    }
     CHECK_THROWS_WITH(f.reducer.arm(),
-                      Contains("an exception left it on rank 0"));
+                      Contains("an exception left one on rank"));
   }
 }
 

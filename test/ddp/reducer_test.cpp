@@ -464,7 +464,82 @@ TEST_CASE("an exception in the backward pass is told at the next forward",
   reducer.watch(loss);
   CHECK_THROWS_WITH(loss.backward(), Catch::Contains("out of luck"));
   CHECK_THROWS_WITH(reducer.arm(),
-                    Catch::Contains("an exception left it on rank 0"));
+                    Catch::Contains("an exception left one on rank"));
+}
+
+TEST_CASE("a pass that fails before its first gradient may be tried again",
+          "[reducer][errors]") {
+  run_ranks(3, [&](const Group& group) {
+    auto a = leaf(1);
+    Reducer reducer({{"a", a}}, group);
+    bool fails = group->getRank() == 1;
+    a.register_hook([&](const torch::Tensor&) {
+      if (std::exchange(fails, false)) {
+        throw std::runtime_error("out of luck");
+      }
+    });
+    for (int step = 1; step <= 3; ++step) {
+      a.mutable_grad().reset();
+      const auto pass = [&] {
+        reducer.arm();
+        auto loss = step * group->getRank() * a.sum();
+        reducer.watch(loss);
+        loss.backward();
+      };
+      try {
+        pass();
+      } catch (const std::exception&) {
+        TORCH_CHECK(group->getRank() == 1 && step == 1);
+        pass();
+      }
+      TORCH_CHECK(a.grad().eq(step).all().item<bool>(), a.grad());
+    }
+  });
+}
+
+// After the first gradient, after the second, or when the other ranks have all.
+TEST_CASE("an exception that leaves a pass reaches all ranks, also caught",
+          "[reducer][errors]") {
+  const bool finds_unused = GENERATE(false, true);
+  const size_t where = GENERATE(1, 2, 3);
+  const int pass = GENERATE(1, 3);  // recording, reducing
+  std::vector<int> passes(3);
+  const auto errors = try_ranks(3, [&](const Group& group) {
+    const int rank = group->getRank();
+    const std::vector<torch::Tensor> leaves{leaf(1), leaf(1), leaf(1), leaf(1)};
+    Reducer reducer({{"a", leaves[0]}, {"b", leaves[1]}, {"c", leaves[2]}},
+                    group,
+                    Options()
+                        .first_bucket_cap_mb(1e-6)
+                        .bucket_cap_mb(1e-6)
+                        .find_unused_parameters(finds_unused));
+    leaves[where].register_hook([&](const torch::Tensor&) {
+      if (rank == 1 && passes[rank] + 1 == pass) {
+        throw std::runtime_error("out of luck");
+      }
+    });
+    int caught = 0;
+    while (passes[rank] < 6) {
+      try {
+        reducer.arm();
+        // Their gradients come in this order.
+        auto loss = leaves[3] * leaves[2] * leaves[1] * leaves[0];
+        loss = loss.sum();
+        reducer.watch(loss);
+        loss.backward();
+        ++passes[rank];
+      } catch (const std::exception&) {
+        ++passes[rank];
+        if (rank != 1 || ++caught > (where == 3 ? 2 : 1)) {
+          throw;
+        }
+      }
+    }
+  });
+  for (const auto& error : errors) {
+    CHECK_THAT(error,
+               Catch::Contains("an exception left one on rank 1: backward()"));
+  }
 }
 
 TEST_CASE("a peer that leaves ends the others' wait", "[reducer][errors]") {

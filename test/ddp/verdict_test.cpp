@@ -12,7 +12,7 @@ namespace verdict_test {
 using Catch::Contains;
 
 struct Says {
-  uint16_t stamp = 0;
+  Stamp stamp;
   bool failed = false;
 };
 
@@ -22,7 +22,7 @@ bool agree(const std::vector<Says>& ranks, at::ScalarType type) {
   std::deque<Verdict> verdicts;
   for (const auto& says : ranks) {
     const auto elements = torch::empty({Verdict::kNumel}, type);
-    verdicts.emplace_back(elements);
+    verdicts.emplace_back(elements.options());
     verdicts.back().write(elements, says.stamp, says.failed);
     sums += elements;
   }
@@ -43,7 +43,7 @@ TEST_CASE("ranks that say the same agree", "[verdict]") {
                              at::kComplexFloat,
                              at::kInt);
   for (const uint16_t stamp : {0, 1, 0x8000, 0x5555, 0xffff}) {
-    const Says same{stamp, false};
+    const Says same{{stamp}, false};
     CHECK(agree({same}, type));
     CHECK(agree({same, same}, type));
     CHECK(agree({same, same, same, same, same}, type));
@@ -54,33 +54,44 @@ TEST_CASE("one rank that says other than the others is noticed by all",
           "[verdict]") {
   const auto type = GENERATE(at::kFloat, at::kBFloat16, at::kComplexFloat);
   const size_t odd = GENERATE(0, 1, 2);
-  std::vector<Says> ranks(3, {0x1234, false});
+  std::vector<Says> ranks(3, {{0x1234}, false});
   SECTION("it failed") {
     ranks[odd].failed = true;
     CHECK_FALSE(agree(ranks, type));
   }
   SECTION("any bit differs") {
     for (int bit = 0; bit < 16; ++bit) {
-      ranks[odd].stamp = static_cast<uint16_t>(0x1234 ^ (1 << bit));
+      ranks[odd].stamp.bits = static_cast<uint16_t>(0x1234 ^ (1 << bit));
       CHECK_FALSE(agree(ranks, type));
     }
   }
 }
 
+TEST_CASE("who does not know bit 0 agrees with all in it", "[verdict]") {
+  const Says not_known{{7, false}, false};
+  CHECK(agree({not_known, not_known}, at::kFloat));
+  for (const uint16_t stamp : {6, 7}) {
+    CHECK(agree({not_known, {{stamp}, false}, not_known}, at::kFloat));
+    const Says other{{static_cast<uint16_t>(stamp ^ 0x100)}, false};
+    CHECK_FALSE(agree({not_known, other}, at::kFloat));
+  }
+  CHECK_FALSE(agree({{{7}, false}, not_known, {{6}, false}}, at::kFloat));
+}
+
 TEST_CASE("a thousand ranks in bfloat16, whose sums stand still at 256",
           "[verdict]") {
-  std::vector<Says> ranks(1000, {7, false});
+  std::vector<Says> ranks(1000, {{7}, false});
   CHECK(agree(ranks, at::kBFloat16));
-  ranks[999].stamp = 6;
+  ranks[999].stamp.bits = 6;
   CHECK_FALSE(agree(ranks, at::kBFloat16));
 }
 
 TEST_CASE("a verdict is bad until it is forgiven", "[verdict]") {
   const auto elements = torch::zeros({Verdict::kNumel});
-  Verdict verdict(elements);
-  verdict.write(elements, 3, true);
+  Verdict verdict(elements.options());
+  verdict.write(elements, {3}, true);
   verdict.read(elements);
-  verdict.write(elements, 3, false);
+  verdict.write(elements, {3}, false);
   verdict.read(elements);
   CHECK_FALSE(verdict.is_good());
   CHECK(verdict.wait(std::chrono::milliseconds(0)));
@@ -92,52 +103,70 @@ TEST_CASE("a verdict is bad until it is forgiven", "[verdict]") {
 TEST_CASE("stamps of passes", "[verdict]") {
   PassAccount account;
   account.number = 12;
+  account.without_step = 0;
   const auto stamp = account.stamp();
+  CHECK(stamp.knows_bit_0);
   SECTION("do not tell passes apart, and nothing of what is missing") {
     account.number = 13;
     account.missing = {1, 2};
-    CHECK(account.stamp() == stamp);
+    CHECK(account.stamp().bits == stamp.bits);
   }
-  SECTION("tell a step more or less") {
+  SECTION("tell a step more or less, in bit 0") {
     account.without_step = 1;
-    CHECK(account.stamp() != stamp);
+    CHECK(account.stamp().bits == (stamp.bits ^ 1));
+    CHECK(account.stamp().knows_bit_0);
+  }
+  SECTION("say where steps are not known") {
+    account.without_step.reset();
+    CHECK(!account.stamp().knows_bit_0);
   }
   SECTION("tell what is frozen") {
-    std::set<uint16_t> stamps{stamp};
+    std::set<uint16_t> stamps{stamp.bits};
     for (size_t i = 0; i < 100; ++i) {
       account.frozen = {i};
-      stamps.insert(account.stamp());
+      stamps.insert(account.stamp().bits);
       account.frozen = {i, i + 1};
-      stamps.insert(account.stamp());
+      stamps.insert(account.stamp().bits);
     }
     CHECK(stamps.size() >= 200);  // one in 32,768 may be another's
   }
 }
 
 TEST_CASE("reports survive the way to another rank", "[verdict]") {
-  const auto report = GENERATE(
-      PassReport{}, PassReport{3, 1, "", "b"}, PassReport{9, 0, "a.x, b", ""});
+  const auto report =
+      GENERATE(PassReport{},
+               PassReport{3, 1, "", "b", ""},
+               PassReport{9, 0, "a.x, b", "", "bad luck, twice"});
   const auto back = report_of(to_text(report));
   CHECK(back.number == report.number);
   CHECK(back.without_step == report.without_step);
   CHECK(back.missing == report.missing);
   CHECK(back.frozen == report.frozen);
+  CHECK(back.failure == report.failure);
 }
 
 TEST_CASE("what went wrong in a pass, in words", "[verdict]") {
-  SECTION("missing comes first, with ranks and names") {
-    const auto text =
-        pass_error({{5, 0, "", "z"}, {5, 1, "a, b", ""}, {5, 0, "c", ""}});
+  SECTION("a failure of the pass before comes first") {
+    CHECK_THAT(pass_error({{5, 0, "a", "", ""}, {5, 1, "", "", "bad luck"}}),
+               Contains("an exception left one on rank 1: bad luck; the"));
+  }
+  SECTION("then what is missing, with ranks and names") {
+    const auto text = pass_error(
+        {{5, 0, "", "z", ""}, {5, 1, "a, b", "", ""}, {5, 0, "c", "", ""}});
     CHECK_THAT(text, Contains("got none: on rank 1: a, b; on rank 2: c;"));
     CHECK_THAT(text, !Contains("rank 0"));
   }
+  SECTION("also where other ranks are not known") {
+    CHECK_THAT(pass_error({{}, {5, 1, "a", "", ""}, {}}),
+               Contains("got none: on rank 1: a;"));
+  }
   SECTION("then what is frozen") {
-    CHECK_THAT(pass_error({{5, 0, "", "x, y"}, {5, 1, "", ""}}),
+    CHECK_THAT(pass_error({{5, 0, "", "x, y", ""}, {5, 1, "", "", ""}}),
                Contains("frozen: rank 0: x, y, rank 1: none."));
   }
   SECTION("then steps") {
     CHECK_THAT(
-        pass_error({{5, 0, "", ""}, {5, 1, "", ""}}),
+        pass_error({{5, 0, "", "", ""}, {5, 1, "", "", ""}}),
         Contains("rank 0: 4 times between 5 backward passes, rank 1: 3 times"));
   }
 }

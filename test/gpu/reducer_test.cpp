@@ -3,6 +3,7 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
+#include "ddp/detail/reducer/update_watch.h"
 #include "ddp/distributed_data_parallel.h"
 #include "test/fake_gpu/control.h"
 #include "test/gpu/nccl_ranks.h"
@@ -104,6 +105,73 @@ TEST_CASE("ranks that freeze different parameters are noticed on a GPU",
     }
   });
   CHECK(noticed == std::vector<int>{4, 4});
+}
+
+// By the passes before the lag, and one pass later.
+TEST_CASE("ranks that do not step alike are noticed on a GPU",
+          "[gpu][stand-in]") {
+  REQUIRE(has_gpus(2));
+  INFO(any_schedule());
+  const bool finds_unused = GENERATE(false, true);
+  const bool extra = GENERATE(false, true);  // a pass, or a step left out
+  std::vector<int> passes(2);
+  std::vector<std::string> errors(2);
+  run_nccl_ranks(2, [&](const NcclRank& rank) {
+    Two net;
+    net->to(rank.device);
+    DistributedDataParallel model(net,
+                                  Options()
+                                      .process_group(rank.group)
+                                      .find_unused_parameters(finds_unused));
+    torch::optim::SGD optimizer(net->parameters(), 0.1);
+    const auto pass = [&] {
+      net->zero_grad();
+      model->forward(1, true).backward();
+      torch::cuda::synchronize(rank.device.index());
+      ++passes[rank.rank];
+    };
+    try {
+      while (passes[rank.rank] < 20) {
+        pass();
+        const bool is_odd = passes[rank.rank] == 6 && rank.rank == 1;
+        if (is_odd && extra) {
+          pass();
+        }
+        if (!is_odd || extra) {
+          optimizer.step();
+        }
+      }
+    } catch (const c10::Error& error) {
+      errors[rank.rank] = error.what_without_backtrace();
+    }
+  });
+  for (const auto& error : errors) {
+    CHECK_THAT(error, Catch::Contains("has not stepped as the others did"));
+  }
+  const int said = 7 + static_cast<int>(detail::UpdateWatch::kLag);
+  CHECK(passes == std::vector<int>(2, said));
+}
+
+TEST_CASE("ranks that step alike are left alone on a GPU", "[gpu][stand-in]") {
+  REQUIRE(has_gpus(2));
+  INFO(any_schedule());
+  const int passes_a_step = GENERATE(1, 2, 3);
+  run_nccl_ranks(2, [&](const NcclRank& rank) {
+    Two net;
+    net->to(rank.device);
+    DistributedDataParallel model(net, Options().process_group(rank.group));
+    torch::optim::SGD optimizer(net->parameters(), 0.1);
+    for (int pass = 1; pass <= 20; ++pass) {
+      model->forward(1, true).backward();
+      if (pass % passes_a_step == 0) {
+        optimizer.step();
+        net->zero_grad();
+      }
+      if ((pass + rank.rank) % 3 == 0) {  // each knows when it knows
+        torch::cuda::synchronize(rank.device.index());
+      }
+    }
+  });
 }
 
 TEST_CASE("a step with find_unused_parameters does not stall the host",

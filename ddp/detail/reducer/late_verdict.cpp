@@ -9,17 +9,17 @@ namespace {
 constexpr std::chrono::milliseconds kThrowPatience{2'000};
 
 std::string who_left(const JobRecord* record) {
-  const auto failure =
-      record == nullptr ? std::nullopt
-                        : record->wait_for_failure(kThrowPatience);
+  const auto failure = record == nullptr
+                           ? std::nullopt
+                           : record->wait_for_failure(kThrowPatience);
   return failure ? ": " + describe(*failure, record->passes())
                  : "; it says so in its own output";
 }
 
 std::string disagreement(const std::string& when, const JobRecord* record) {
   return "Expected all ranks to agree on a backward pass before " + when +
-         ", but one of them missed a gradient there or has not stepped as the "
-         "others did" +
+         ", but one of them missed a gradient there, threw an exception or has "
+         "not stepped as the others did" +
          who_left(record) +
          ". The gradients of that pass were incomplete: start again from a "
          "checkpoint";
@@ -35,9 +35,10 @@ std::string unfinished(const JobRecord* record) {
 
 }  // namespace
 
-LateVerdict::LateVerdict(const c10d::Backend& group, const at::Tensor& elements)
+LateVerdict::LateVerdict(const c10d::Backend& group,
+                         const at::TensorOptions& elements)
     : state_(std::make_shared<State>(State{Verdict(elements)})) {
-  if (job_backend_of(group) == nullptr || elements.is_cpu()) {
+  if (job_backend_of(group) == nullptr || elements.device().is_cpu()) {
     return;
   }
   record_ = record_of(group);

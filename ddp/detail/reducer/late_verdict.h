@@ -12,15 +12,15 @@ namespace ddp::detail {
 class JobRecord;
 
 /// A verdict that is not forgotten where it comes late, as on a GPU: what it
-/// says of the last passes is asked for by `ddp::destroy_process_group()` at the
-/// latest, also when the model has gone by then.
+/// says of the last passes is asked for by `ddp::destroy_process_group()` at
+/// the latest, also when the model has gone by then.
 ///
 /// Thread contract: one thread at a time, of which that is one.
 class LateVerdict {
  public:
   /// @param group  of the job, for the last; another one has no end.
   /// @param elements  as for `Verdict`.
-  LateVerdict(const c10d::Backend& group, const at::Tensor& elements);
+  LateVerdict(const c10d::Backend& group, const at::TensorOptions& elements);
   ~LateVerdict();
   LateVerdict(const LateVerdict&) = delete;
   LateVerdict& operator=(const LateVerdict&) = delete;

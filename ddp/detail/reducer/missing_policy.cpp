@@ -1,5 +1,6 @@
 #include "ddp/detail/reducer/missing_policy.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <ATen/ops/empty_like.h>
@@ -17,50 +18,69 @@ namespace {
 using Group = c10::intrusive_ptr<c10d::Backend>;
 
 /// What both policies share: the verdict and what follows from a bad one.
-class Agreement {
+class Agreement : public MissingPolicy {
  public:
+  std::string late_error() override { return verdict_.error(); }
+
+ protected:
   Agreement(Group group,
             const GradientBuckets& buckets,
-            const at::Tensor& elements)
+            const at::TensorOptions& elements)
       : group_(std::move(group)),
         buckets_(buckets),
         verdict_(*group_, elements) {}
 
+  c10d::Backend& group() { return *group_; }
+  const GradientBuckets& buckets() const { return buckets_; }
   Verdict& verdict() { return *verdict_; }
 
-  /// All ranks of a GPU do not learn of it at once, so there they cannot ask
-  /// each other.
-  std::string late_error() { return verdict_.error(); }
-
   /// The verdict of `mine` has been read.
-  Settlement settle(const PassAccount& mine, std::vector<size_t> unused) {
-    const auto device = buckets_.spare().device();
-    if (!device.is_cpu()) {
-      if (mine.missing.empty()) {
-        return {std::move(unused), "", false};
-      }
-      verdict_.mark_told();
-      return {
-          {}, missing_error(group_->getRank(), names_of(mine.missing)), true};
-    }
-    if (verdict_->is_good()) {
+  Settlement conclude(const PassAccount& mine, std::vector<size_t> unused) {
+    const bool knows_all = buckets_.spare().is_cpu();
+    if (knows_all ? verdict_->is_good() : !mine.has_failed()) {
       return {std::move(unused), "", false};
     }
-    verdict_->forgive();
-    const PassReport report{mine.number,
-                            mine.without_step,
-                            names_of(mine.missing),
-                            names_of(mine.frozen)};
-    bool is_missing = false;
-    std::vector<PassReport> reports;
-    for (const auto& text : all_gather_text(*group_, device, to_text(report))) {
-      reports.push_back(report_of(text));
-      is_missing |= !reports.back().missing.empty();
-    }
-    return {{}, pass_error(reports), !is_missing};
+    const auto reports = knows_all ? all_reports(mine) : own_report(mine);
+    const auto any_says = [&](std::string PassReport::*text) {
+      return std::any_of(
+          reports.begin(), reports.end(), [text](const PassReport& report) {
+            return !(report.*text).empty();
+          });
+    };
+    // A missing gradient alone parts no ranks that all know of it.
+    const bool is_final = !knows_all || any_says(&PassReport::failure) ||
+                          !any_says(&PassReport::missing);
+    return {{}, pass_error(reports), is_final};
   }
 
  private:
+  PassReport report_on(const PassAccount& mine) const {
+    return {mine.number,
+            mine.without_step.value_or(0),
+            names_of(mine.missing),
+            names_of(mine.frozen),
+            mine.failure};
+  }
+
+  std::vector<PassReport> all_reports(const PassAccount& mine) {
+    verdict_->forgive();
+    std::vector<PassReport> reports;
+    for (const auto& text : all_gather_text(
+             *group_, buckets_.spare().device(), to_text(report_on(mine)))) {
+      reports.push_back(report_of(text));
+    }
+    return reports;
+  }
+
+  /// All ranks of a GPU do not learn of it at once, so there they cannot ask
+  /// each other.
+  std::vector<PassReport> own_report(const PassAccount& mine) {
+    verdict_.mark_told();
+    std::vector<PassReport> reports(group_->getSize());
+    reports[group_->getRank()] = report_on(mine);
+    return reports;
+  }
+
   std::string names_of(const std::vector<size_t>& indices) const {
     std::string names;
     for (const size_t index : indices) {
@@ -74,78 +94,69 @@ class Agreement {
   LateVerdict verdict_;
 };
 
-class RefuseMissing : public MissingPolicy {
+class RefuseMissing : public Agreement {
  public:
   RefuseMissing(Group group, const GradientBuckets& buckets)
-      : group_(group),
-        buckets_(buckets),
-        agreement_(group, buckets, buckets.spare()) {}
+      : Agreement(std::move(group), buckets, buckets.spare().options()) {}
 
   bool expects_all() const override { return true; }
 
-  std::string late_error() override { return agreement_.late_error(); }
-
   void note(const PassAccount& mine) override {
-    agreement_.verdict().write(
-        buckets_.spare(), mine.stamp(), !mine.missing.empty());
+    verdict().write(buckets().spare(), mine.stamp(), mine.has_failed());
   }
 
   void start() override {
-    if (!buckets_.spare_rides()) {
-      std::vector<at::Tensor> tensors{buckets_.spare()};
-      work_ = group_->allreduce(tensors);
+    if (!buckets().spare_rides()) {
+      std::vector<at::Tensor> tensors{buckets().spare()};
+      work_ = group().allreduce(tensors);
     }
   }
 
   Settlement settle(const PassAccount& mine) override {
     if (const auto work = std::exchange(work_, nullptr)) {
-      wait(work, *group_, "all-reduce of the ranks' verdicts");
+      wait(work, group(), "all-reduce of the ranks' verdicts");
     }
-    agreement_.verdict().read(buckets_.spare());
-    return agreement_.settle(mine, {});
+    verdict().read(buckets().spare());
+    return conclude(mine, {});
   }
 
  private:
-  Group group_;
-  const GradientBuckets& buckets_;
-  Agreement agreement_;
   c10::intrusive_ptr<c10d::Work> work_;  // of spare elements that ride not
 };
 
 /// The used map: one element a parameter, then the verdict.
-class AllowUnused : public MissingPolicy {
+class AllowUnused : public Agreement {
  public:
   AllowUnused(Group group, const GradientBuckets& buckets)
-      : group_(group),
-        buckets_(buckets),
+      : Agreement(std::move(group), buckets, elements_of(buckets)),
         size_(static_cast<int64_t>(buckets.size())),
-        mine_(at::ones(
-            {size_ + Verdict::kNumel},
-            at::TensorOptions(at::kFloat).device(buckets.spare().device()))),
-        shared_(at::empty_like(mine_)),
-        agreement_(group, buckets, verdict_of(shared_)) {}
+        mine_(at::ones({size_ + Verdict::kNumel}, elements_of(buckets))),
+        shared_(at::empty_like(mine_)) {}
 
   bool expects_all() const override { return false; }
-  std::string late_error() override { return agreement_.late_error(); }
   void note(const PassAccount& /*mine*/) override {}
   void start() override {}
 
   Settlement settle(const PassAccount& account) override {
+    // A parameter without a gradient is no error here, only what differs
+    // between ranks.
+    PassAccount mine = account;
+    mine.missing.clear();
     const bool all_used = account.missing.empty() && account.frozen.empty();
     write_used(account);
     shared_.copy_(mine_);
-    agreement_.verdict().write(
-        verdict_of(shared_), account.stamp(), /*failed=*/false);
+    verdict().write(verdict_of(shared_), mine.stamp(), mine.has_failed());
     std::vector<at::Tensor> tensors{shared_};
-    wait(group_->allreduce(tensors), *group_, "all-reduce of the used map");
-    agreement_.verdict().read(verdict_of(shared_));
-    // Nothing here is an error, only what differs between ranks.
-    PassAccount mine = account;
-    mine.missing.clear();
-    return agreement_.settle(mine, all_used ? std::vector<size_t>{} : unused());
+    wait(group().allreduce(tensors), group(), "all-reduce of the used map");
+    verdict().read(verdict_of(shared_));
+    return conclude(mine, all_used ? std::vector<size_t>{} : unused());
   }
 
  private:
+  static at::TensorOptions elements_of(const GradientBuckets& buckets) {
+    return at::TensorOptions(at::kFloat).device(buckets.spare().device());
+  }
+
   at::Tensor verdict_of(const at::Tensor& map) const {
     return map.narrow(0, size_, Verdict::kNumel);
   }
@@ -157,8 +168,8 @@ class AllowUnused : public MissingPolicy {
     std::vector<size_t> without;
     for (const auto* indices : {&account.missing, &account.frozen}) {
       for (const size_t index : *indices) {
-        if (!buckets_.has_accumulated(index) ||
-            !buckets_.parameter(index).tensor.grad().defined()) {
+        if (!buckets().has_accumulated(index) ||
+            !buckets().parameter(index).tensor.grad().defined()) {
           without.push_back(index);
         }
       }
@@ -185,13 +196,10 @@ class AllowUnused : public MissingPolicy {
     return result;
   }
 
-  Group group_;
-  const GradientBuckets& buckets_;
   int64_t size_;
   std::vector<size_t> without_;  // zero in mine_
   at::Tensor mine_;
   at::Tensor shared_;
-  Agreement agreement_;
 };
 
 }  // namespace

@@ -20,13 +20,15 @@ uint16_t hash_of(const std::vector<size_t>& indices) {
   return static_cast<uint16_t>((uint64_t{hash} * 0x9e3779b97f4a7c15) >> 48);
 }
 
-std::string missing_error_of(const std::string& who) {
-  return "Expected every parameter to get a gradient in this backward pass, "
-         "but these got none:" +
-         who +
-         " let them take part in the loss, freeze them with "
-         "requires_grad_(false) from the forward to the end of backward(), or "
-         "set find_unused_parameters(true)";
+/// What `text` says of each rank, by ranks; "" when it is "" of all.
+std::string who_says(const std::vector<PassReport>& reports,
+                     std::string PassReport::*text) {
+  std::vector<std::string> texts;
+  texts.reserve(reports.size());
+  for (const auto& report : reports) {
+    texts.push_back(report.*text);
+  }
+  return names_by_rank(texts);
 }
 
 std::string each(const std::vector<PassReport>& reports,
@@ -55,8 +57,10 @@ bool differ(const std::vector<PassReport>& reports,
 }  // namespace
 
 /// One bit for the steps: ranks that part, part by one first.
-uint16_t PassAccount::stamp() const {
-  return static_cast<uint16_t>((hash_of(frozen) << 1) | (without_step & 1));
+Stamp PassAccount::stamp() const {
+  const int64_t steps = without_step.value_or(0) & 1;
+  return {static_cast<uint16_t>((hash_of(frozen) << 1) | steps),
+          without_step.has_value()};
 }
 
 std::string to_text(const PassReport& report) {
@@ -64,7 +68,8 @@ std::string to_text(const PassReport& report) {
   text << report.number << "\n"
        << report.without_step << "\n"
        << report.missing << "\n"
-       << report.frozen << "\n";
+       << report.frozen << "\n"
+       << report.failure << "\n";
   return text.str();
 }
 
@@ -75,22 +80,25 @@ PassReport report_of(const std::string& text) {
   lines.ignore();
   std::getline(lines, report.missing);
   std::getline(lines, report.frozen);
+  std::getline(lines, report.failure);
   return report;
 }
 
-std::string missing_error(int rank, const std::string& names) {
-  return missing_error_of(" on rank " + std::to_string(rank) + ": " + names +
-                          ";");
-}
-
 std::string pass_error(const std::vector<PassReport>& reports) {
-  std::vector<std::string> missing;
-  for (const auto& report : reports) {
-    missing.push_back(report.missing);
+  if (const auto who = who_says(reports, &PassReport::failure); !who.empty()) {
+    return "Expected every rank to finish its backward passes, but an "
+           "exception left one" +
+           who +
+           " the ranks are no longer in step: start again from a checkpoint, "
+           "or make a new DistributedDataParallel on every rank";
   }
-  const std::string who = names_by_rank(missing);
-  if (!who.empty()) {
-    return missing_error_of(who);
+  if (const auto who = who_says(reports, &PassReport::missing); !who.empty()) {
+    return "Expected every parameter to get a gradient in this backward pass, "
+           "but these got none:" +
+           who +
+           " let them take part in the loss, freeze them with "
+           "requires_grad_(false) from the forward to the end of backward(), "
+           "or set find_unused_parameters(true)";
   }
   if (differ(reports, [](const PassReport& a, const PassReport& b) {
         return a.frozen == b.frozen;

@@ -1,24 +1,39 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace ddp::detail {
 
+/// A few bits that ranks compare.
+struct Stamp {
+  uint16_t bits = 0;
+  bool knows_bit_0 = true;
+};
+
 /// What one rank can say of a pass of its own.
 struct PassAccount {
   int64_t number = 0;  ///< of reduced passes, this one included
-  /// Passes before this one after which the parameters did not change.
-  int64_t without_step = 0;
+  /// Passes before this one after which the parameters did not change; see
+  /// UpdateWatch.
+  std::optional<int64_t> without_step;
   /// Parameters without a gradient, in ascending order: those that should have
   /// had one, and those that are frozen.
   std::vector<size_t> missing;
   std::vector<size_t> frozen;
+  /// What left this pass, or the one before when the others could not be told
+  /// any more; one line, or "".
+  std::string failure;
+
+  /// Whether this rank says that something is wrong, whatever the others do.
+  bool has_failed() const { return !missing.empty() || !failure.empty(); }
 
   /// The same on ranks that have stepped alike and have frozen the same
-  /// parameters. Of others nearly never, when they differ by one step.
-  uint16_t stamp() const;
+  /// parameters. Of others nearly never, when they differ by one step. Bit 0
+  /// speaks of the steps.
+  Stamp stamp() const;
 };
 
 /// The same in words, for the other ranks.
@@ -27,17 +42,15 @@ struct PassReport {
   int64_t without_step = 0;
   std::string missing;  ///< names, joined by commas
   std::string frozen;
+  std::string failure;
 };
 
 std::string to_text(const PassReport& report);
 PassReport report_of(const std::string& text);
 
 /// Pure: why these ranks' passes are no pass of one training, or what was
-/// missing in it. `reports[r]` is rank r's. Never empty.
+/// missing in it. `reports[r]` is rank r's; an empty one where that is not
+/// known. Never empty.
 std::string pass_error(const std::vector<PassReport>& reports);
-
-/// Pure: the error for parameters without a gradient, where this rank alone is
-/// known.
-std::string missing_error(int rank, const std::string& names);
 
 }  // namespace ddp::detail

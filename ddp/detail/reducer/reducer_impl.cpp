@@ -17,6 +17,8 @@
 namespace ddp::detail {
 namespace {
 
+constexpr const char* kThrown = "backward() threw it";
+
 int64_t to_bytes(double mebibytes) {
   return static_cast<int64_t>(mebibytes * 1024 * 1024);
 }
@@ -70,6 +72,19 @@ std::vector<at::Tensor> tensors_of(const GradientBuckets& memory) {
   return tensors;
 }
 
+std::string first_line_of(const std::exception_ptr& error) {
+  std::string text = "an exception that is no std::exception";
+  try {
+    std::rethrow_exception(error);
+  } catch (const c10::Error& caught) {
+    text = caught.what_without_backtrace();
+  } catch (const std::exception& caught) {
+    text = caught.what();
+  } catch (...) {
+  }
+  return text.substr(0, text.find('\n'));
+}
+
 bool in_backward_pass() {
   return torch::autograd::get_current_graph_task_id() != -1;
 }
@@ -98,17 +113,13 @@ ReducerImpl::ReducerImpl(std::vector<NamedParameter> parameters,
 
 void ReducerImpl::arm() {
   const std::lock_guard lock(mutex_);
-  if (is_open()) {
-    TORCH_CHECK(
-        in_backward_pass(),
-        "Expected the backward pass before this forward to have finished, but "
-        "an exception left it on rank ",
-        group_->getRank(),
-        ", so the ranks are no longer in step. Start again from a checkpoint, "
-        "or make a new DistributedDataParallel on every rank");
+  if (is_open() && in_backward_pass() && !was_left()) {
     return;
   }
   check_sound();
+  if (is_open()) {
+    end_left_pass();
+  }
   phase_ = Phase::armed;
   stays_armed_ = false;
 }
@@ -142,6 +153,7 @@ void ReducerImpl::on_pass(std::function<void()> action) {
 /// gradients alone.
 void ReducerImpl::on_output_grad() {
   const std::lock_guard lock(mutex_);
+  check_not_left();
   stays_armed_ |= c10::GradMode::is_enabled();
   if (phase_ == Phase::idle) {
     phase_ = Phase::armed;
@@ -175,6 +187,28 @@ void ReducerImpl::on_end() {
   }
 }
 
+/// The graph task of the pass has gone, and it has not ended.
+bool ReducerImpl::was_left() const {
+  return is_open() && end_.expired();
+}
+
+std::string ReducerImpl::left_error() const {
+  std::vector<PassReport> reports(group_->getSize());
+  reports[group_->getRank()].failure = kThrown;
+  return pass_error(reports);
+}
+
+/// The other ranks wait for this one in it; their error is that of all.
+void ReducerImpl::end_left_pass() {
+  account_.failure = kThrown;
+  close();
+  TORCH_CHECK(false, left_error());  // they had ended it; the next one tells
+}
+
+void ReducerImpl::check_not_left() const {
+  TORCH_CHECK(!was_left(), left_error());
+}
+
 /// Why no pass may follow those before.
 void ReducerImpl::check_sound() {
   if (broken_.empty()) {
@@ -184,6 +218,7 @@ void ReducerImpl::check_sound() {
 }
 
 void ReducerImpl::begin() {
+  check_not_left();
   if (!is_open()) {
     watch_end();
     open();
@@ -229,6 +264,7 @@ void ReducerImpl::on_grad_ready(size_t index) {
     return;
   }
   begin();
+  auto breaks = c10::make_scope_exit([this] { broken_ = left_error(); });
   const c10::NoGradGuard no_grad;
   const bool is_full = memory_.add(index);
   if (phase_ == Phase::recording) {
@@ -236,21 +272,31 @@ void ReducerImpl::on_grad_ready(size_t index) {
   } else if (is_full) {
     start_full_buckets();
   }
+  breaks.release();
 }
 
 void ReducerImpl::close() {
   const auto guard = c10::make_scope_exit([this] { reset(); });
   const c10::NoGradGuard no_grad;
+  auto breaks = c10::make_scope_exit([this] { broken_ = left_error(); });
   add_missing();
   if (phase_ == Phase::recording) {
     agree_on_plan();
   }
   start_full_buckets();
-  finish_buckets();
-  if (on_pass_) {
-    on_pass_();
+  Settlement settlement;
+  const auto failure = end_with_others(settlement);
+  updates_.end_pass();
+  breaks.release();
+  if (settlement.is_final) {
+    broken_ = settlement.error;
   }
-  settle();
+  if (failure) {
+    account_.failure = first_line_of(failure);
+    std::rethrow_exception(failure);
+  }
+  TORCH_CHECK(settlement.error.empty(), settlement.error);
+  hand_out(std::move(settlement.unused));
 }
 
 /// Fills every bucket, so that no other rank waits for this one.
@@ -303,19 +349,32 @@ void ReducerImpl::start_full_buckets() {
   }
 }
 
-void ReducerImpl::finish_buckets() {
+/// Goes on after a failure, which may be this rank's alone: the others wait for
+/// it in what follows. What fails twice fails because they cannot be reached.
+std::exception_ptr ReducerImpl::end_with_others(Settlement& settlement) {
+  std::exception_ptr failure;
+  const auto attempt = [&failure](const auto& action) {
+    try {
+      action();
+    } catch (...) {
+      if (failure) {
+        std::rethrow_exception(failure);
+      }
+      failure = std::current_exception();
+    }
+  };
   for (size_t i = 0; i < memory_.bucket_count(); ++i) {
-    exchange_->finish(memory_.bucket(i));
+    attempt([&] { exchange_->finish(memory_.bucket(i)); });
   }
+  if (on_pass_) {
+    attempt(on_pass_);
+  }
+  attempt([&] { settlement = missing_->settle(account_); });
+  return failure;
 }
 
-void ReducerImpl::settle() {
-  auto settlement = missing_->settle(account_);
-  if (!settlement.error.empty()) {
-    broken_ = settlement.is_final ? settlement.error : "";
-    TORCH_CHECK(false, settlement.error);
-  }
-  auto kept = std::move(settlement.unused);
+/// But for what is not used, and what is frozen.
+void ReducerImpl::hand_out(std::vector<size_t> kept) {
   kept.insert(kept.end(), account_.frozen.begin(), account_.frozen.end());
   std::sort(kept.begin(), kept.end());
   kept.erase(std::unique(kept.begin(), kept.end()), kept.end());

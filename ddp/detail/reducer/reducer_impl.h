@@ -1,5 +1,6 @@
 #pragma once
 
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -37,8 +38,14 @@ class JobRecord;
 /// - reducing, every later pass: full buckets start. At the end the rest starts
 ///   and all finish -> idle.
 ///
-/// In a pass `arm` and `disarm` do nothing; where an exception has left one, or
-/// the ranks have parted, `arm` throws, and so does the pass.
+/// In a pass `arm` and `disarm` do nothing.
+///
+/// Where an exception has left a pass before its end, the next `arm` makes the
+/// rest of it with the other ranks, tells them, and throws as they do. What
+/// fails at the end of a pass (a bucket's `finish`, the action) is thrown when
+/// the rest has been done; the next pass tells them and fails on all. Where
+/// more has failed (a `start`, two of these), or the ranks have parted, `arm`
+/// throws, and so does the next pass.
 class ReducerImpl : public std::enable_shared_from_this<ReducerImpl> {
  public:
   ReducerImpl(std::vector<NamedParameter> parameters,
@@ -55,6 +62,10 @@ class ReducerImpl : public std::enable_shared_from_this<ReducerImpl> {
   enum class Phase { idle, armed, recording, reducing };
 
   bool is_open() const { return phase_ >= Phase::recording; }
+  bool was_left() const;
+  std::string left_error() const;
+  void check_not_left() const;
+  void end_left_pass();
   void check_sound();
   void on_output_grad();
   void watch_end();
@@ -67,8 +78,8 @@ class ReducerImpl : public std::enable_shared_from_this<ReducerImpl> {
   void add_missing();
   void agree_on_plan();
   void start_full_buckets();
-  void finish_buckets();
-  void settle();
+  std::exception_ptr end_with_others(Settlement& settlement);
+  void hand_out(std::vector<size_t> kept);
   void reset();
 
   c10::intrusive_ptr<c10d::Backend> group_;
@@ -78,7 +89,7 @@ class ReducerImpl : public std::enable_shared_from_this<ReducerImpl> {
   bool keeps_memory_;
   std::mutex mutex_;
   Phase phase_ = Phase::idle;
-  Phase next_pass_;  // recording until the plan is agreed on
+  Phase next_pass_;           // recording until the plan is agreed on
   bool stays_armed_ = false;  // a pass with create_graph has been here
   std::weak_ptr<void> end_;   // lives while a pass will call on_end
   std::function<void()> on_pass_;

@@ -1,12 +1,9 @@
 #include "ddp/detail/reducer/verdict.h"
 
 #include <thread>
-#include <utility>
 
-#include <ATen/ops/empty.h>
 #include <ATen/ops/ne.h>
 #include <ATen/ops/zeros.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 
 namespace ddp::detail {
 namespace {
@@ -15,14 +12,21 @@ constexpr int64_t kBits = (Verdict::kNumel - 1) / 2;
 constexpr size_t kMostRows = 64;
 constexpr std::chrono::milliseconds kGlance{1};
 
-at::Tensor make_row(uint16_t stamp, bool failed) {
-  auto row = at::zeros({Verdict::kNumel}, at::kFloat);
-  auto* element = row.mutable_data_ptr<float>();
-  *element++ = failed ? 1.0f : 0.0f;
-  for (int64_t bit = 0; bit < kBits; ++bit, element += 2) {
-    element[(stamp >> bit) & 1] = 1;
+/// One row for each thing that bit 0 may be: 0, 1, not known.
+at::Tensor make_rows(uint16_t stamp, bool failed) {
+  constexpr int64_t kRows = 3;
+  auto rows = at::zeros({kRows, Verdict::kNumel}, at::kFloat);
+  auto* element = rows.mutable_data_ptr<float>();
+  for (int64_t row = 0; row < kRows; ++row) {
+    *element++ = failed ? 1.0f : 0.0f;
+    for (int64_t bit = 0; bit < kBits; ++bit, element += 2) {
+      const auto is_set = bit == 0 ? row : (stamp >> bit) & 1;
+      if (is_set < 2) {
+        element[is_set] = 1;
+      }
+    }
   }
-  return row;
+  return rows;
 }
 
 bool agrees(const at::Tensor& row) {
@@ -37,45 +41,33 @@ bool agrees(const at::Tensor& row) {
 
 }  // namespace
 
-Verdict::Verdict(const at::Tensor& elements) : options_(elements.options()) {}
-
-void Verdict::write(const at::Tensor& elements, uint16_t stamp, bool failed) {
+void Verdict::write(const at::Tensor& elements,
+                    const Stamp& stamp,
+                    bool failed) {
   elements.copy_(row_of(stamp, failed));
 }
 
 void Verdict::read(const at::Tensor& elements) {
   if (elements.is_cpu()) {
     look(elements);
-    return;
+  } else {
+    reads_.read(elements);
   }
-  if (spare_.empty()) {
-    spare_.push_back(
-        {at::empty({kNumel}, options_.device(c10::kCPU).pinned_memory(true)),
-         c10::Event(elements.device().type())});
-  }
-  Reading reading = std::move(spare_.back());
-  spare_.pop_back();
-  reading.host.copy_(elements, /*non_blocking=*/true);
-  const c10::impl::VirtualGuardImpl guard(elements.device().type());
-  reading.arrived.record(guard.getStream(elements.device()));
-  pending_.push_back(std::move(reading));
 }
 
 bool Verdict::is_good() {
-  while (!pending_.empty() && pending_.front().arrived.query()) {
-    look(pending_.front().host);
-    spare_.push_back(std::move(pending_.front()));
-    pending_.pop_front();
+  while (const auto sums = reads_.take()) {
+    look(*sums);
   }
   return good_;
 }
 
 bool Verdict::wait(std::chrono::milliseconds patience) {
-  if (patience == std::chrono::milliseconds::max() && !pending_.empty()) {
-    pending_.back().arrived.synchronize();
+  if (patience == std::chrono::milliseconds::max()) {
+    reads_.wait();
   }
   const auto begin = std::chrono::steady_clock::now();
-  while (is_good(), !pending_.empty()) {
+  while (is_good(), !reads_.empty()) {
     if (std::chrono::steady_clock::now() - begin >= patience) {
       return false;
     }
@@ -85,16 +77,16 @@ bool Verdict::wait(std::chrono::milliseconds patience) {
 }
 
 /// Made once for each stamp: on a GPU making one stalls the host.
-const at::Tensor& Verdict::row_of(uint16_t stamp, bool failed) {
+const at::Tensor& Verdict::row_of(const Stamp& stamp, bool failed) {
   if (rows_.size() > kMostRows) {
     rows_.clear();
   }
-  const uint32_t key = (uint32_t{stamp} << 1) | (failed ? 1 : 0);
-  auto& row = rows_[key];
-  if (!row.defined()) {
-    row = make_row(stamp, failed).to(options_);
+  const auto bits = static_cast<uint32_t>(stamp.bits & ~1);
+  auto& rows = rows_[bits | (failed ? 1 : 0)];
+  if (rows.empty()) {
+    rows = make_rows(stamp.bits, failed).to(options_).unbind();
   }
-  return row;
+  return rows[stamp.knows_bit_0 ? stamp.bits & 1 : 2];
 }
 
 void Verdict::look(const at::Tensor& host) {

@@ -2,12 +2,13 @@
 
 #include <chrono>
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
-#include <c10/core/Event.h>
+
+#include "ddp/detail/reducer/late_reads.h"
+#include "ddp/detail/reducer/pass_account.h"
 
 namespace ddp::detail {
 
@@ -17,7 +18,8 @@ namespace ddp::detail {
 /// Each rank says whether it has failed, and a stamp: sixteen bits that are the
 /// same on ranks that agree. A bit is two elements, of which one is zero: where
 /// ranks differ, neither sum is. Zero stays zero in every dtype and for any
-/// number of ranks.
+/// number of ranks. Who does not know a bit leaves both zero and so agrees with
+/// all.
 ///
 /// Reads without waiting. On the CPU `read` speaks of the pass that has just
 /// been reduced; on a GPU, where looking would stall the host, each pass is
@@ -26,11 +28,11 @@ class Verdict {
  public:
   static constexpr int64_t kNumel = 1 + 2 * 16;
 
-  /// @param elements  of one dimension; `kNumel` of them.
-  explicit Verdict(const at::Tensor& elements);
+  explicit Verdict(const at::TensorOptions& elements) : options_(elements) {}
 
-  /// Says it of the pass whose sums are next. Queues one copy.
-  void write(const at::Tensor& elements, uint16_t stamp, bool failed);
+  /// Says it of the pass whose sums are next, in one dimension of `kNumel`
+  /// elements. Queues one copy.
+  void write(const at::Tensor& elements, const Stamp& stamp, bool failed);
 
   /// The sums of a pass are in `elements`, for what the current stream does
   /// next.
@@ -44,25 +46,21 @@ class Verdict {
   bool wait(std::chrono::milliseconds patience);
 
   /// Whether nothing bad is known, and nothing to come.
-  bool is_settled() const { return good_ && pending_.empty(); }
+  bool is_settled() const { return good_ && reads_.empty(); }
 
   /// Forgets what was bad.
   void forgive() { good_ = true; }
 
  private:
-  struct Reading {
-    at::Tensor host;
-    c10::Event arrived;
-  };
+  using Rows = std::vector<at::Tensor>;  // by what bit 0 is: 0, 1, not known
 
-  const at::Tensor& row_of(uint16_t stamp, bool failed);
+  const at::Tensor& row_of(const Stamp& stamp, bool failed);
   void look(const at::Tensor& host);
 
   at::TensorOptions options_;
   bool good_ = true;
-  std::map<uint32_t, at::Tensor> rows_;
-  std::deque<Reading> pending_;  // on a GPU; oldest first
-  std::vector<Reading> spare_;
+  std::map<uint32_t, Rows> rows_;
+  LateReads reads_;  // on a GPU
 };
 
 }  // namespace ddp::detail
