@@ -275,15 +275,18 @@ TEST_CASE("a record of who has left", "[departures]") {
   record.note_pass();
   CHECK(record.passes() == 2);
   CHECK_FALSE(record.wait_for_departure({0, 1}, milliseconds(1)));
+  std::vector<bool> noted;
   std::thread other([&] {
-    CHECK(record.note(departure(2, Departure::How::vanished, 1)));
-    CHECK(record.note(departure(1, Departure::How::destroyed, 2)));
-    CHECK_FALSE(record.note(departure(2, Departure::How::destroyed, 3)));
+    noted = {record.note(departure(2, Departure::How::vanished, 1)),
+             record.note(departure(1, Departure::How::destroyed, 2)),
+             record.note(departure(2, Departure::How::destroyed, 3))};
   });
   CHECK(record.wait_for_departure({0, 1}, milliseconds(60'000))->rank == 1);
   other.join();
+  CHECK(noted == std::vector<bool>{true, true, false});
   CHECK(record.departures() == 2);
   CHECK(record.first_departure({0, 1, 2})->rank == 2);
+  CHECK(record.wait_for_failure(milliseconds(0))->rank == 2);
   CHECK(record.departure_of(2)->how == Departure::How::vanished);
   CHECK_FALSE(record.departure_of(0));
 }

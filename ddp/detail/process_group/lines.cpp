@@ -9,6 +9,7 @@
 #include <sstream>
 #include <utility>
 
+#include "ddp/detail/process_group/lock_within.h"
 #include "ddp/detail/process_group/tcp.h"
 
 namespace ddp::detail {
@@ -17,7 +18,6 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kConnectPatience{10'000};
-constexpr milliseconds kLockPatience{1'000};
 constexpr milliseconds kLookPause{100};
 constexpr size_t kLongestMessage = size_t{1} << 16;
 
@@ -115,7 +115,7 @@ void Lines::say(const Departure& departure) {
   if (::getpid() != process_) {
     return;
   }
-  const std::unique_lock lock(mutex_, kLockPatience);
+  const auto lock = lock_within_a_second(mutex_);
   if (!lock) {
     return;  // the thread that holds it has ended in the middle
   }

@@ -25,7 +25,7 @@ namespace ddp::detail {
 /// leaves: rank 0 passes on what it is told, and the kernel closes the
 /// connection of a process that ends, however it ends. A host that goes without
 /// a word is found out within ten seconds. What is heard is noted in the
-/// record.
+/// record. (A child forked without exec holds its parent's connection, too.)
 ///
 /// One thread of its own, which sleeps until there is news. Not for a step.
 class Lines {
@@ -88,8 +88,8 @@ class Lines {
   Look look_;
   FileDescriptor listener_;  // of rank 0
   Pipe wake_ = make_pipe();
-  std::timed_mutex mutex_;  // of lines_, which one thread alone changes
-  std::condition_variable_any changed_;
+  std::mutex mutex_;  // of lines_, which one thread alone changes
+  std::condition_variable changed_;
   std::map<int, Line> lines_;    // by descriptor
   std::string said_;             // by this rank; also under the mutex
   std::set<int> greeted_;        // ranks that have connected to this one

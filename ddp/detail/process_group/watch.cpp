@@ -3,12 +3,12 @@
 #include <utility>
 
 #include "ddp/detail/process_group/farewell.h"
+#include "ddp/detail/process_group/lock_within.h"
 
 namespace ddp::detail {
 namespace {
 
 constexpr std::chrono::milliseconds kGrace{500};
-constexpr std::chrono::milliseconds kStartedPatience{1'000};
 
 void abort(JobBackend& group) {
   try {
@@ -58,7 +58,7 @@ std::vector<c10::intrusive_ptr<JobBackend>> Watch::groups() const {
 
 std::map<std::string, uint64_t> Watch::started() const {
   std::map<std::string, uint64_t> started;
-  const std::unique_lock lock(mutex_, kStartedPatience);
+  const auto lock = lock_within_a_second(mutex_);
   if (!lock) {
     return started;
   }

@@ -49,7 +49,7 @@ class Watch {
       std::vector<std::pair<c10::intrusive_ptr<JobBackend>, Departure>>;
   Vain in_vain(bool& is_any_open);
 
-  mutable std::timed_mutex mutex_;
+  mutable std::mutex mutex_;
   std::vector<Watched> groups_;
 };
 
