@@ -20,4 +20,8 @@ inline std::string text_of(const std::exception_ptr& error) {
   }
 }
 
+inline std::string first_line(const std::string& text) {
+  return text.substr(0, text.find('\n'));
+}
+
 }  // namespace ddp::detail

@@ -1,5 +1,6 @@
 #include "ddp/detail/wait.h"
 
+#include "ddp/detail/error_text.h"
 #include "ddp/detail/process_group/job_backend.h"
 
 namespace ddp::detail {
@@ -7,10 +8,6 @@ namespace {
 
 /// A connection breaks before the news of why.
 constexpr std::chrono::milliseconds kNewsPatience{2'000};
-
-std::string first_line(const std::string& text) {
-  return text.substr(0, text.find('\n'));
-}
 
 /// Backends have no type for it.
 bool is_timeout(const std::string& error) {

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -11,11 +10,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "ddp/detail/reducer/grad_hooks.h"
-#include "ddp/detail/reducer/gradient_buckets.h"
-#include "ddp/detail/reducer/missing_policy.h"
-#include "ddp/detail/reducer/pass_account.h"
-#include "ddp/detail/reducer/update_watch.h"
-#include "ddp/exchange.h"
+#include "ddp/detail/reducer/reduction.h"
 #include "ddp/named_parameter.h"
 #include "ddp/options.h"
 
@@ -24,19 +19,14 @@ namespace ddp::detail {
 class JobRecord;
 
 /// What `Reducer` does; see there. Says when things happen in a backward pass;
-/// what happens is said by its parts: the buckets' memory, the exchange, and
-/// the policy on missing gradients.
+/// what happens is `Reduction`'s.
 ///
 /// - idle: a gradient stays local and is noted; `arm`, or the gradient of a
 ///   watched output -> armed.
 /// - armed: the gradient of a parameter opens a pass. `disarm`, or the end of a
 ///   backward pass from a watched output that has opened none -> idle; but
 ///   after one that is to be differentiated armed until the next `arm`.
-/// - recording, the pass until the plan is agreed on: gradients go into their
-///   buckets, their order is noted. At the end rank 0 plans, all buckets start
-///   and finish -> idle.
-/// - reducing, every later pass: full buckets start. At the end the rest starts
-///   and all finish -> idle.
+/// - open: gradients are reduced; the end of the pass -> idle.
 ///
 /// In a pass `arm` and `disarm` do nothing.
 ///
@@ -56,12 +46,12 @@ class ReducerImpl : public std::enable_shared_from_this<ReducerImpl> {
   void disarm();
   void watch(const at::Tensor& output);
   void on_pass(std::function<void()> action);
-  const BucketPlan& plan() const { return memory_.plan(); }
+  const BucketPlan& plan() const { return reduction_.plan(); }
 
  private:
-  enum class Phase { idle, armed, recording, reducing };
+  enum class Phase { idle, armed, open };
 
-  bool is_open() const { return phase_ >= Phase::recording; }
+  bool is_open() const { return phase_ == Phase::open; }
   bool was_left() const;
   std::string left_error() const;
   void check_not_left() const;
@@ -74,31 +64,17 @@ class ReducerImpl : public std::enable_shared_from_this<ReducerImpl> {
   void on_end();
   void on_grad_ready(size_t index);
   void close();
-  void add_frozen();
-  void add_missing();
-  void agree_on_plan();
-  void start_full_buckets();
-  std::exception_ptr end_with_others(Settlement& settlement);
-  void hand_out(std::vector<size_t> kept);
   void reset();
 
   c10::intrusive_ptr<c10d::Backend> group_;
-  std::shared_ptr<Exchange> exchange_;
-  GradientBuckets memory_;
-  std::unique_ptr<MissingPolicy> missing_;
-  bool keeps_memory_;
+  Reduction reduction_;
   std::mutex mutex_;
   Phase phase_ = Phase::idle;
-  Phase next_pass_;           // recording until the plan is agreed on
   bool stays_armed_ = false;  // a pass with create_graph has been here
   std::weak_ptr<void> end_;   // lives while a pass will call on_end
   std::function<void()> on_pass_;
   std::string broken_;  // why no pass can follow
-  UpdateWatch updates_;
   std::shared_ptr<JobRecord> record_;
-  PassAccount account_;        // of the pass that runs
-  std::vector<size_t> order_;  // in which gradients come, while recording
-  size_t next_ = 0;            // bucket to start next
   std::unique_ptr<GradHooks> hooks_;  // last: goes first
 };
 

@@ -1,0 +1,220 @@
+#include "ddp/detail/reducer/reduction.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <ATen/ops/zeros.h>
+
+#include "ddp/detail/reducer/verdict.h"
+#include "ddp/detail/wait.h"
+#include "ddp/exchanges/all_reduce.h"
+
+namespace ddp::detail {
+namespace {
+
+int64_t to_bytes(double mebibytes) {
+  return static_cast<int64_t>(mebibytes * 1024 * 1024);
+}
+
+BucketCaps caps_of(const DistributedDataParallelOptions& options) {
+  TORCH_CHECK(
+      options.bucket_cap_mb() > 0 && options.first_bucket_cap_mb() > 0,
+      "Expected bucket_cap_mb and first_bucket_cap_mb to be positive, but got ",
+      options.bucket_cap_mb(),
+      " and ",
+      options.first_bucket_cap_mb());
+  return {to_bytes(options.first_bucket_cap_mb()),
+          to_bytes(options.bucket_cap_mb())};
+}
+
+BucketLayout layout_of(const Exchange& exchange, int ranks) {
+  const int64_t multiple = exchange.multiple_of(ranks);
+  TORCH_CHECK(multiple > 0,
+              "Expected the exchange's multiple_of to be positive, but got ",
+              multiple);
+  return {multiple, Verdict::kNumel, exchange.sums_every_element()};
+}
+
+std::vector<NamedParameter> checked(std::vector<NamedParameter> parameters,
+                                    const Exchange& exchange) {
+  TORCH_CHECK(!parameters.empty(),
+              "Expected at least one parameter that requires a gradient, but "
+              "got none; without one the module needs no wrapper");
+  const auto refusal = exchange.refuses_sparse();
+  for (const auto& [name, tensor, sparse] : parameters) {
+    TORCH_CHECK(tensor.requires_grad() && tensor.is_leaf(),
+                "Expected parameter ",
+                name,
+                " to be a leaf that requires a gradient, but it is not");
+    TORCH_CHECK(
+        !sparse || refusal.empty(),
+        refusal,
+        ", but got the sparse parameter ",
+        name,
+        "; make its layer with sparse(false), or use AllReduce over Gloo");
+  }
+  return parameters;
+}
+
+}  // namespace
+
+Reduction::Reduction(std::vector<NamedParameter> parameters,
+                     c10::intrusive_ptr<c10d::Backend> group,
+                     const DistributedDataParallelOptions& options)
+    : group_(std::move(group)),
+      exchange_(options.exchange() ? options.exchange()
+                                   : std::make_shared<AllReduce>(group_)),
+      memory_(checked(std::move(parameters), *exchange_),
+              caps_of(options),
+              layout_of(*exchange_, group_->getSize())),
+      missing_(options.find_unused_parameters()
+                   ? allow_unused(group_, memory_)
+                   : refuse_missing(group_, memory_)),
+      keeps_memory_(options.gradient_as_bucket_view()),
+      is_recording_(missing_->expects_all()),
+      updates_(tensors()) {}
+
+std::vector<at::Tensor> Reduction::tensors() const {
+  std::vector<at::Tensor> tensors;
+  tensors.reserve(memory_.size());
+  for (size_t i = 0; i < memory_.size(); ++i) {
+    tensors.push_back(memory_.parameter(i).tensor);
+  }
+  return tensors;
+}
+
+void Reduction::begin() {
+  memory_.begin(keeps_memory_);
+  memory_.set_scale(exchange_->scale(group_->getSize()));
+  ++account_.number;
+  account_.without_step = updates_.begin_pass();
+  add_frozen();
+}
+
+void Reduction::add(size_t index) {
+  const bool is_full = memory_.add(index);
+  if (is_recording_) {
+    order_.push_back(index);
+  } else if (is_full) {
+    start_full_buckets();
+  }
+}
+
+Reduction::Ending Reduction::end(const std::function<void()>& action) {
+  add_missing();
+  if (is_recording_) {
+    agree_on_plan();
+  }
+  start_full_buckets();
+  auto ending = end_with_others(action);
+  updates_.end_pass();
+  return ending;
+}
+
+/// What was frozen in the pass before is not waited for, so that its buckets
+/// start as early as the others.
+void Reduction::add_frozen() {
+  auto& frozen = account_.frozen;
+  frozen.erase(
+      std::remove_if(frozen.begin(),
+                     frozen.end(),
+                     [this](size_t index) {
+                       return memory_.parameter(index).tensor.requires_grad();
+                     }),
+      frozen.end());
+  for (const size_t index : frozen) {
+    memory_.add_absent(index);
+  }
+}
+
+/// Fills every bucket, so that no other rank waits for this one.
+void Reduction::add_missing() {
+  if (next_ == memory_.bucket_count()) {
+    return;
+  }
+  auto& frozen = account_.frozen;
+  for (const size_t index : memory_.expected()) {
+    const bool trains = memory_.parameter(index).tensor.requires_grad();
+    (trains ? account_.missing : frozen).push_back(index);
+    memory_.add_absent(index);
+  }
+  std::sort(frozen.begin(), frozen.end());
+  if (is_recording_) {
+    for (const auto* absent : {&account_.missing, &frozen}) {
+      order_.insert(order_.end(), absent->begin(), absent->end());
+    }
+  }
+}
+
+/// Rank 0 plans, by the order in which it met the gradients. All of them are in
+/// buckets by now and move.
+void Reduction::agree_on_plan() {
+  auto numbers = at::zeros({static_cast<int64_t>(memory_.size())}, at::kLong);
+  if (group_->getRank() == 0) {
+    const auto plan = to_numbers(memory_.plan_for(order_));
+    std::copy(plan.begin(), plan.end(), numbers.mutable_data_ptr<int64_t>());
+  }
+  std::vector<at::Tensor> shared{
+      numbers.to(memory_.parameter(0).tensor.device())};
+  wait(group_->broadcast(shared), *group_, "broadcast of the bucket plan");
+  numbers = shared[0].cpu();
+  memory_.move_to(plan_of({numbers.const_data_ptr<int64_t>(),
+                           static_cast<size_t>(numbers.numel())}));
+  is_recording_ = false;
+}
+
+/// In plan order only, which makes the ranks' collectives match.
+void Reduction::start_full_buckets() {
+  while (next_ < memory_.bucket_count() && memory_.is_full(next_)) {
+    if (next_ + 1 == memory_.bucket_count()) {
+      missing_->note(account_);
+    }
+    exchange_->start(memory_.bucket(next_));
+    ++next_;
+    if (next_ == memory_.bucket_count()) {
+      missing_->start();
+    }
+  }
+}
+
+/// Goes on after a failure, which may be this rank's alone: the others wait for
+/// it in what follows. What fails twice fails because they cannot be reached.
+Reduction::Ending Reduction::end_with_others(
+    const std::function<void()>& action) {
+  Ending ending;
+  const auto attempt = [&failure = ending.failure](const auto& step) {
+    try {
+      step();
+    } catch (...) {
+      if (failure) {
+        std::rethrow_exception(failure);
+      }
+      failure = std::current_exception();
+    }
+  };
+  for (size_t i = 0; i < memory_.bucket_count(); ++i) {
+    attempt([&] { exchange_->finish(memory_.bucket(i)); });
+  }
+  if (action) {
+    attempt(action);
+  }
+  attempt([&] { ending.settlement = missing_->settle(account_); });
+  return ending;
+}
+
+/// But for what is not used, and what is frozen.
+void Reduction::hand_out(std::vector<size_t> kept) {
+  kept.insert(kept.end(), account_.frozen.begin(), account_.frozen.end());
+  std::sort(kept.begin(), kept.end());
+  kept.erase(std::unique(kept.begin(), kept.end()), kept.end());
+  memory_.hand_out_all_but(kept);
+}
+
+void Reduction::reset() {
+  account_.missing.clear();
+  memory_.reset();
+  order_.clear();
+  next_ = 0;
+}
+
+}  // namespace ddp::detail

@@ -1,0 +1,89 @@
+#pragma once
+
+#include <cstddef>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include "ddp/detail/reducer/gradient_buckets.h"
+#include "ddp/detail/reducer/missing_policy.h"
+#include "ddp/detail/reducer/pass_account.h"
+#include "ddp/detail/reducer/update_watch.h"
+#include "ddp/exchange.h"
+#include "ddp/named_parameter.h"
+#include "ddp/options.h"
+
+namespace ddp::detail {
+
+/// What happens in a backward pass that is reduced; `ReducerImpl` says when:
+/// `begin`, `add` for each gradient, `end`, `hand_out` where all went well, and
+/// `reset` in any case.
+///
+/// Until the ranks have agreed on a plan, a pass only records: gradients go
+/// into their buckets, their order is noted, and at the end rank 0 plans, and
+/// all buckets start and finish. In every later pass a full bucket starts, and
+/// the end starts the rest.
+///
+/// One call at a time, without grad mode; the same calls on all ranks.
+class Reduction {
+ public:
+  Reduction(std::vector<NamedParameter> parameters,
+            c10::intrusive_ptr<c10d::Backend> group,
+            const DistributedDataParallelOptions& options);
+  Reduction(const Reduction&) = delete;
+  Reduction& operator=(const Reduction&) = delete;
+
+  /// The parameters, by their index.
+  std::vector<at::Tensor> tensors() const;
+  const BucketPlan& plan() const { return memory_.plan(); }
+  /// See `MissingPolicy`.
+  std::string late_error() { return missing_->late_error(); }
+
+  /// A gradient that stays local.
+  void note_local(size_t index) { memory_.note_accumulated(index); }
+  /// What left this pass, one line: the other ranks hear of it in its end, or,
+  /// when that is over, in that of the next.
+  void note_failure(std::string text) { account_.failure = std::move(text); }
+
+  void begin();
+  void add(size_t index);
+
+  struct Ending {
+    Settlement settlement;
+    std::exception_ptr failure;  ///< of a bucket or the action; this rank's
+  };
+  /// Does everything that other ranks wait for, also after one failure.
+  /// @param action  done between the buckets and the settlement; may be empty.
+  /// @throws what has failed first, when more has.
+  Ending end(const std::function<void()>& action);
+
+  /// @param kept  what keeps its `.grad`, beside what is frozen.
+  void hand_out(std::vector<size_t> kept);
+  void reset();
+
+ private:
+  void add_frozen();
+  void add_missing();
+  void agree_on_plan();
+  void start_full_buckets();
+  Ending end_with_others(const std::function<void()>& action);
+
+  c10::intrusive_ptr<c10d::Backend> group_;
+  std::shared_ptr<Exchange> exchange_;
+  GradientBuckets memory_;
+  std::unique_ptr<MissingPolicy> missing_;
+  bool keeps_memory_;
+  bool is_recording_;  // until the plan is agreed on
+  UpdateWatch updates_;
+  PassAccount account_;        // of the pass that runs
+  std::vector<size_t> order_;  // in which gradients come, while recording
+  size_t next_ = 0;            // bucket to start next
+};
+
+}  // namespace ddp::detail
