@@ -2,13 +2,11 @@
 # folders), and precompiled headers, built once a build folder. GCC accepts one
 # only where every flag and definition is the same: give such a target no options
 # of its own.
-#   ddp_use_torch_pch(TARGET)      ATen and c10d: the libraries
-#   ddp_use_torch_pch(TARGET ALL)  torch/torch.h: tests and samples, with -O1
+#   ddp_use_torch_pch(TARGET)
 #
-# Measured with GCC 12, user seconds a file without, with the first and with the
-# second: reducer.cpp 11.7, 4.9, 11.0; wait.cpp 7.9, 2.6, 6.2; a file that
-# includes torch/torch.h 16.4, 10.9, 6.4. The second loses on the library because
-# each file again instantiates what torch/torch.h defers.
+# What a header defines inline and uses of templates, GCC instantiates anew in each
+# file that has it, precompiled or not. So no torch/torch.h here, nor in tests and
+# samples: with it an empty file takes as long as with these headers a small test.
 add_library(ddp_torch_private INTERFACE)
 target_include_directories(ddp_torch_private INTERFACE "${PROJECT_SOURCE_DIR}")
 target_link_libraries(ddp_torch_private INTERFACE torch ddp_gloo_headers
@@ -22,7 +20,18 @@ endif()
 
 option(DDP_PRECOMPILED_HEADER "Precompile LibTorch's headers" ON)
 
-# ddp_add_torch_pch(NAME HEADER ...): with the options of this folder.
+set(DDP_TORCH_PCH ddp_torch_pch)
+set(_ddp_torch_headers
+    <torch/types.h>
+    <torch/csrc/distributed/c10d/Backend.hpp>
+    <torch/csrc/distributed/c10d/HashStore.hpp>
+    <torch/nn/cloneable.h>
+    <torch/nn/modules/container/sequential.h>
+    <torch/nn/modules/linear.h>
+    <torch/optim/sgd.h>
+    <torch/utils.h>)
+
+# ddp_add_torch_pch(NAME): with the options of this folder.
 function(ddp_add_torch_pch name)
   if(NOT DDP_PRECOMPILED_HEADER)
     return()
@@ -32,22 +41,26 @@ function(ddp_add_torch_pch name)
        CONTENT "// Exists to precompile a header.\n")
   add_library(${name} OBJECT "${source}")
   target_link_libraries(${name} PRIVATE ddp_torch_private)
-  target_precompile_headers(${name} PRIVATE ${ARGN})
+  target_precompile_headers(${name} PRIVATE ${_ddp_torch_headers})
 endfunction()
 
 function(ddp_use_torch_pch target)
   target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:ddp_torch_private>)
   if(DDP_PRECOMPILED_HEADER)
-    if(ARGN STREQUAL "ALL")
-      target_precompile_headers(${target} REUSE_FROM ddp_program_pch)
-    else()
-      target_precompile_headers(${target} REUSE_FROM ddp_torch_pch)
-    endif()
+    target_precompile_headers(${target} REUSE_FROM ${DDP_TORCH_PCH})
   endif()
 endfunction()
 
-set(DDP_C10D_HEADERS
-    <torch/types.h> <torch/csrc/distributed/c10d/HashStore.hpp>
-    <torch/csrc/distributed/c10d/ProcessGroup.hpp>
-    <torch/csrc/distributed/c10d/TCPStore.hpp>)
-ddp_add_torch_pch(ddp_torch_pch ${DDP_C10D_HEADERS})
+# For folders of programs whose time is LibTorch's: less optimization, a third less
+# to compile. With sanitizers everything has it, and one header serves all.
+macro(ddp_optimize_less)
+  if(NOT DDP_SANITIZE)
+    add_compile_options($<$<CONFIG:Release>:-O1>)
+    if(NOT TARGET ddp_program_pch)
+      ddp_add_torch_pch(ddp_program_pch)
+    endif()
+    set(DDP_TORCH_PCH ddp_program_pch)
+  endif()
+endmacro()
+
+ddp_add_torch_pch(ddp_torch_pch)

@@ -9,13 +9,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kSide = 32;
-constexpr int64_t kPixels = 3 * kSide * kSide;
-constexpr int64_t kRecord = 1 + kPixels;
-constexpr int64_t kClasses = 10;
+constexpr int64_t kCifarSide = 32;
+constexpr int64_t kCifarPixels = 3 * kCifarSide * kCifarSide;
+constexpr int64_t kCifarRecord = 1 + kCifarPixels;
+constexpr int64_t kCifarClasses = 10;
 // The usual means and deviations of the training set, for pixels of 0 to 255.
-const Normalization kNormalization{{0.4914 * 255, 0.4822 * 255, 0.4465 * 255},
-                                   {0.2470 * 255, 0.2435 * 255, 0.2616 * 255}};
+const Normalization kCifarNormalization{
+    {0.4914 * 255, 0.4822 * 255, 0.4465 * 255},
+    {0.2470 * 255, 0.2435 * 255, 0.2616 * 255}};
 
 // uint8 [count, 3073]
 torch::Tensor read_records(const fs::path& folder, const std::string& name) {
@@ -23,18 +24,18 @@ torch::Tensor read_records(const fs::path& folder, const std::string& name) {
       find_in_folder(folder, {name, name + ".gz"}, "CIFAR-10 (binary version)");
   const auto bytes = read_file(file);
   const auto size = static_cast<int64_t>(bytes.size());
-  TORCH_CHECK(size > 0 && size % kRecord == 0,
+  TORCH_CHECK(size > 0 && size % kCifarRecord == 0,
               "Expected records of ",
-              kRecord,
+              kCifarRecord,
               " bytes in ",
               file.string(),
               ", but got ",
               size,
               " bytes, which is not a whole number of them. Take CIFAR-10's "
               "binary version.");
-  auto records = torch::tensor(bytes, torch::kUInt8).view({-1, kRecord});
+  auto records = torch::tensor(bytes, torch::kUInt8).view({-1, kCifarRecord});
   const auto largest = records.select(1, 0).max().item<int64_t>();
-  TORCH_CHECK(largest < kClasses,
+  TORCH_CHECK(largest < kCifarClasses,
               "Expected classes of 0 to 9 in ",
               file.string(),
               ", but got ",
@@ -44,10 +45,11 @@ torch::Tensor read_records(const fs::path& folder, const std::string& name) {
 }
 
 Images to_images(const torch::Tensor& records) {
-  return {
-      records.narrow(1, 1, kPixels).reshape({-1, 3, kSide, kSide}).contiguous(),
-      records.select(1, 0).to(torch::kInt64),
-      kNormalization};
+  return {records.narrow(1, 1, kCifarPixels)
+              .reshape({-1, 3, kCifarSide, kCifarSide})
+              .contiguous(),
+          records.select(1, 0).to(torch::kInt64),
+          kCifarNormalization};
 }
 
 }  // namespace
@@ -63,7 +65,7 @@ Dataset load_cifar10(const fs::path& folder) {
   return {"CIFAR-10",
           to_images(torch::cat(parts)),
           to_images(read_records(place, "test_batch.bin")),
-          kClasses};
+          kCifarClasses};
 }
 
 }  // namespace samples

@@ -13,12 +13,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kSide = 8;
-constexpr int64_t kPixels = kSide * kSide;
-constexpr int64_t kClasses = 10;
+constexpr int64_t kDigitSide = 8;
+constexpr int64_t kDigitPixels = kDigitSide * kDigitSide;
+constexpr int64_t kDigitClasses = 10;
 constexpr int64_t kTestEvery = 5;
 // Of all pixels of the file: 4.884 and 6.017 in its units of 0 to 16.
-const Normalization kNormalization{{4.884}, {6.017}};
+const Normalization kDigitNormalization{{4.884}, {6.017}};
 
 struct Table {
   std::vector<uint8_t> pixels;
@@ -48,8 +48,8 @@ std::vector<int64_t> parse_line(std::string_view line) {
 }
 
 bool is_digit_image(const std::vector<int64_t>& values) {
-  if (values.size() != kPixels + 1 || values.back() < 0 ||
-      values.back() >= kClasses) {
+  if (values.size() != kDigitPixels + 1 || values.back() < 0 ||
+      values.back() >= kDigitClasses) {
     return false;
   }
   return std::all_of(values.begin(), values.end() - 1, [](int64_t pixel) {
@@ -91,18 +91,18 @@ Dataset load_digits(const fs::path& file) {
   const auto bytes = read_file(file);
   const auto table =
       parse({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, file);
-  const Images all(
-      torch::tensor(table.pixels, torch::kUInt8).view({-1, 1, kSide, kSide}),
-      torch::tensor(table.labels, torch::kInt64),
-      kNormalization);
+  const Images all(torch::tensor(table.pixels, torch::kUInt8)
+                       .view({-1, 1, kDigitSide, kDigitSide}),
+                   torch::tensor(table.labels, torch::kInt64),
+                   kDigitNormalization);
 
-  std::array<int64_t, kClasses> seen{};
+  std::array<int64_t, kDigitClasses> seen{};
   std::vector<int64_t> train, test;
   for (size_t i = 0; i < table.labels.size(); ++i) {
     const int64_t count = ++seen[static_cast<size_t>(table.labels[i])];
     (count % kTestEvery == 0 ? test : train).push_back(static_cast<int64_t>(i));
   }
-  return {"digits", all.select(train), all.select(test), kClasses};
+  return {"digits", all.select(train), all.select(test), kDigitClasses};
 }
 
 fs::path find_digits() {

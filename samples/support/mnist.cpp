@@ -9,10 +9,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kClasses = 10;
+constexpr int64_t kMnistClasses = 10;
 constexpr int64_t kUnsignedByte = 0x08;
 // The usual mean and deviation, 0.1307 and 0.3081, for pixels of 0 to 255.
-const Normalization kNormalization{{0.1307 * 255}, {0.3081 * 255}};
+const Normalization kMnistNormalization{{0.1307 * 255}, {0.3081 * 255}};
 
 int64_t big_endian(const uint8_t* bytes) {
   return (int64_t{bytes[0]} << 24) | (int64_t{bytes[1]} << 16) |
@@ -41,13 +41,13 @@ Images load_part(const fs::path& folder, const std::string& prefix) {
               "Expected images in ",
               image_file.string(),
               ", but it has none.");
-  TORCH_CHECK(labels.max().item<int64_t>() < kClasses,
+  TORCH_CHECK(labels.max().item<int64_t>() < kMnistClasses,
               "Expected labels of 0 to 9 in ",
               label_file.string(),
               ", but got ",
               labels.max().item<int64_t>(),
               ".");
-  return {images.unsqueeze(1), labels, kNormalization};
+  return {images.unsqueeze(1), labels, kMnistNormalization};
 }
 
 }  // namespace

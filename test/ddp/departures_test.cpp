@@ -23,7 +23,7 @@
 #include "test/support/rank_processes.h"
 
 namespace ddp {
-namespace {
+namespace departures_test {
 
 using Catch::Contains;
 using test::RankEnd;
@@ -392,5 +392,5 @@ TEST_CASE("a rank hangs while NCCL connects the others", "[.never_join]") {
              Contains("NCCL to connect the GPUs of 2 ranks within 2 s"));
 }
 
-}  // namespace
+}  // namespace departures_test
 }  // namespace ddp

@@ -1,6 +1,11 @@
 // Which backward passes are the ranks' common ones, and what happens when ranks
 // make different ones.
-#include <torch/torch.h>
+#include <torch/autograd.h>
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
+#include <torch/optim/sgd.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include "ddp/distributed_data_parallel.h"
 #include "test/support/catch.h"

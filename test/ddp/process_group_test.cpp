@@ -1,7 +1,8 @@
 #include "ddp/process_group.h"
 
 #include <sys/socket.h>
-#include <torch/torch.h>
+#include <torch/cuda.h>
+#include <torch/types.h>
 
 #include <condition_variable>
 #include <cstdlib>

@@ -1,6 +1,9 @@
 #include "ddp/reducer.h"
 
-#include <torch/torch.h>
+#include <torch/autograd.h>
+#include <torch/nn/utils/clip_grad.h>
+#include <torch/optim/sgd.h>
+#include <torch/types.h>
 
 #include "ddp/detail/reducer/bucket_plan.h"
 #include "ddp/detail/reducer/verdict.h"

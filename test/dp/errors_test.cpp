@@ -1,6 +1,10 @@
 // Bad input and errors in replicas: one clear error each, and the wrapper works
 // on where it can.
-#include <torch/torch.h>
+#include <torch/cuda.h>
+#include <torch/nn/cloneable.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/types.h>
 
 #include <atomic>
 

@@ -1,6 +1,7 @@
 #include "dp/detail/parameter_server/flat_tensors.h"
 
-#include <torch/torch.h>
+#include <torch/optim/adam.h>
+#include <torch/types.h>
 
 #include "dp/detail/parameter_server/shard.h"
 #include "test/support/catch.h"

@@ -1,6 +1,8 @@
 #include "dp/detail/parameter_server/link.h"
 
-#include <torch/torch.h>
+#include <torch/optim/optimizer.h>
+#include <torch/optim/sgd.h>
+#include <torch/types.h>
 
 #include <cmath>
 #include <future>

@@ -1,5 +1,8 @@
 // What replicas cost in memory beside themselves.
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/types.h>
 
 #include <ATen/record_function.h>
 #include <c10/util/ThreadLocalDebugInfo.h>

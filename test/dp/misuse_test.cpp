@@ -1,5 +1,7 @@
 // Calls that the replicas' threads cannot serve: an error each, never a hang.
-#include <torch/torch.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include <pthread.h>
 #include <sys/wait.h>

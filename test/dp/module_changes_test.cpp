@@ -1,6 +1,11 @@
 // A module that changes after it was wrapped: the replicas compute what it does
 // now, or an error says why not.
-#include <torch/torch.h>
+#include <torch/nn/cloneable.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/dropout.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/types.h>
 
 #include "dp/dp.h"
 #include "test/dp/nets.h"

@@ -1,4 +1,7 @@
-#include <torch/torch.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/optimizer.h>
+#include <torch/optim/sgd.h>
+#include <torch/types.h>
 
 #include <future>
 

@@ -1,5 +1,13 @@
 // Replicas and threads that are kept from step to step.
-#include <torch/torch.h>
+#include <torch/nn/cloneable.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/dropout.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/sgd.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include <ATen/autocast_mode.h>
 #include <ATen/record_function.h>

@@ -1,5 +1,7 @@
 // What is decided without a module: rows, chunks, aggregates, devices.
-#include <torch/torch.h>
+#include <torch/autograd.h>
+#include <torch/cuda.h>
+#include <torch/types.h>
 
 #include <algorithm>
 #include <numeric>

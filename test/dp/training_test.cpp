@@ -1,7 +1,20 @@
 // A step over replicas is a step of the plain module on the whole batch.
 #include <sstream>
 
-#include <torch/torch.h>
+#include <torch/autograd.h>
+#include <torch/nn/cloneable.h>
+#include <torch/nn/init.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/optimizer.h>
+#include <torch/optim/sgd.h>
+#include <torch/serialize.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include "dp/detail/data_parallel/replicas.h"
 #include "dp/dp.h"

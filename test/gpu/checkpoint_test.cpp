@@ -1,12 +1,17 @@
 #include "ddp/checkpoint.h"
 
-#include <torch/torch.h>
+#include <torch/cuda.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/sgd.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include "test/support/catch.h"
 #include "test/support/temporary_folder.h"
 
 namespace ddp {
-namespace {
+namespace checkpoint_test {
 
 const torch::Device kGpu(torch::kCUDA, 0);
 
@@ -104,5 +109,5 @@ TEST_CASE("tensors on a GPU that share memory are stored once", "[gpu]") {
   CHECK(loaded.b.equal(saved.b));
 }
 
-}  // namespace
+}  // namespace checkpoint_test
 }  // namespace ddp

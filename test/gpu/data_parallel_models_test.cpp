@@ -1,4 +1,13 @@
-#include <torch/torch.h>
+#include <torch/cuda.h>
+#include <torch/nn/cloneable.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/normalization.h>
+#include <torch/nn/pimpl.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include "dp/dp.h"
 #include "test/dp/nets.h"
@@ -7,7 +16,7 @@
 
 // Other models and inputs than data_parallel_test.cpp, over GPUs alone.
 namespace dp {
-namespace {
+namespace data_parallel_models_test {
 
 using ddp::test::any_schedule;
 using test::clone;
@@ -156,5 +165,5 @@ TEST_CASE("the loss inside the module is the mean over GPUs", "[gpu]") {
   CHECK(differences(*plain, *net, 1e-3, 1e-5) == Names());
 }
 
-}  // namespace
+}  // namespace data_parallel_models_test
 }  // namespace dp

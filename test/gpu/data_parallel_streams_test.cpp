@@ -1,4 +1,11 @@
-#include <torch/torch.h>
+#include <torch/autograd.h>
+#include <torch/cuda.h>
+#include <torch/nn/cloneable.h>
+#include <torch/nn/modules/dropout.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/sgd.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include <c10/core/Event.h>
 #include <c10/cuda/CUDACachingAllocator.h>
@@ -15,7 +22,7 @@
 
 // What replicas on several GPUs have to do with each other, and what not.
 namespace dp {
-namespace {
+namespace data_parallel_streams_test {
 
 using ddp::test::any_schedule;
 using test::clone;
@@ -260,5 +267,5 @@ TEST_CASE("large parameters are not held twice", "[gpu]") {
   CHECK(growth(0, [&] { (*model)->forward(x); }) < kTable + kMiB);
 }
 
-}  // namespace
+}  // namespace data_parallel_streams_test
 }  // namespace dp

@@ -1,4 +1,15 @@
-#include <torch/torch.h>
+#include <torch/autograd.h>
+#include <torch/cuda.h>
+#include <torch/nn/cloneable.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/rnn.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/sgd.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include <ATen/autocast_mode.h>
 #include <c10/core/StreamGuard.h>
@@ -15,7 +26,7 @@
 // On every GPU there is. With one GPU the other replicas are on the CPU: values
 // and gradients cross devices as they do between GPUs, NCCL apart.
 namespace dp {
-namespace {
+namespace data_parallel_test {
 
 using test::clone;
 using test::close;
@@ -416,5 +427,5 @@ TEST_CASE("steps do not eat up memory", "[gpu]") {
   CHECK(test::eventually([&] { return used() <= level; }));
 }
 
-}  // namespace
+}  // namespace data_parallel_test
 }  // namespace dp

@@ -1,4 +1,15 @@
-#include <torch/torch.h>
+#include <torch/cuda.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/pimpl.h>
+#include <torch/nn/utils/clip_grad.h>
+#include <torch/optim/sgd.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include <c10/core/StreamGuard.h>
 #include <c10/cuda/CUDAStream.h>
@@ -9,7 +20,7 @@
 
 // DistributedDataParallel over NCCL, a thread and a GPU a rank.
 namespace ddp {
-namespace {
+namespace ddp_test {
 
 using test::any_schedule;
 using test::has_gpus;
@@ -307,5 +318,5 @@ TEST_CASE("nobody waits for a rank that threw", "[gpu]") {
   CHECK_THAT(errors[1], Catch::Contains("left before its forward"));
 }
 
-}  // namespace
+}  // namespace ddp_test
 }  // namespace ddp

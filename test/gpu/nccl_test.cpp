@@ -1,4 +1,12 @@
-#include <torch/torch.h>
+#include <torch/cuda.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/sgd.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include <c10/cuda/CUDAStream.h>
 
@@ -15,7 +23,7 @@
 // One rank over NCCL: a collective of one is a copy on the device, but work,
 // streams and events are NCCL's.
 namespace ddp {
-namespace {
+namespace nccl_test {
 
 /// The job of one test.
 class Job {
@@ -149,5 +157,5 @@ TEST_CASE("DistributedDataParallel trains on a GPU as the module does",
   }
 }
 
-}  // namespace
+}  // namespace nccl_test
 }  // namespace ddp

@@ -1,4 +1,8 @@
-#include <torch/torch.h>
+#include <torch/autograd.h>
+#include <torch/cuda.h>
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
+#include <torch/types.h>
 
 #include <c10/core/StreamGuard.h>
 #include <c10/cuda/CUDAStream.h>
@@ -12,7 +16,7 @@
 // What a reducer does on a GPU that it need not do on the CPU: learn of a
 // peer's failure without waiting, mind streams, and never stall the host.
 namespace ddp {
-namespace {
+namespace reducer_test {
 
 using test::any_schedule;
 using test::has_gpus;
@@ -279,5 +283,5 @@ TEST_CASE("a bucket waits for the streams of all its gradients",
   });
 }
 
-}  // namespace
+}  // namespace reducer_test
 }  // namespace ddp

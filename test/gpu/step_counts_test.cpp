@@ -1,4 +1,10 @@
-#include <torch/torch.h>
+#include <torch/cuda.h>
+#include <torch/nn/cloneable.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/pimpl.h>
+#include <torch/optim/sgd.h>
+#include <torch/types.h>
 
 #include "ddp/distributed_data_parallel.h"
 #include "dp/data_parallel.h"
@@ -9,7 +15,7 @@
 
 // What a step asks of the GPU beyond the plain module's step, to the last
 // launch. A larger number is a regression; a smaller one is to be written down.
-namespace {
+namespace step_counts_test {
 
 using fake_gpu::Counts;
 using torch::Device;
@@ -74,11 +80,12 @@ uint64_t copies(const Counts& counts) {
          counts.copies_on_device + counts.copies_on_host + counts.memsets;
 }
 
-}  // namespace
+}  // namespace step_counts_test
 
 namespace ddp {
-namespace {
+namespace step_counts_test {
 
+using namespace ::step_counts_test;
 using test::any_schedule;
 using test::has_gpus;
 using test::NcclRank;
@@ -143,11 +150,13 @@ TEST_CASE("what a step over NCCL asks of the GPU", "[gpu][stand-in]") {
         3 * wrapped.all_reduces + wrapped.copies_to_host);
 }
 
-}  // namespace
+}  // namespace step_counts_test
 }  // namespace ddp
 
 namespace dp {
-namespace {
+namespace step_counts_test {
+
+using namespace ::step_counts_test;
 
 TEST_CASE("what a step over devices asks of the GPUs", "[gpu][stand-in]") {
   const int count = GENERATE(2, 3);
@@ -187,5 +196,5 @@ TEST_CASE("what a step over devices asks of the GPUs", "[gpu][stand-in]") {
   CHECK(wrapped.operators == plain.operators + 25 * others + 12 * kSteps);
 }
 
-}  // namespace
+}  // namespace step_counts_test
 }  // namespace dp

@@ -3,7 +3,15 @@
 // Without RANK this program starts itself twice by ddprun: on two GPUs where
 // there are two, else twice on one GPU, which NCCL takes for two hosts that
 // talk over sockets.
-#include <torch/torch.h>
+#include <torch/cuda.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/sgd.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 #include <unistd.h>
 
 #include <cstdio>

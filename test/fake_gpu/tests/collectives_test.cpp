@@ -12,7 +12,7 @@
 // Ranks are threads of this process. Inputs differ by rank, answers are closed
 // forms.
 namespace fake_gpu::test {
-namespace {
+namespace collectives_test {
 
 constexpr int kRanks = 3;
 using Floats = std::vector<float>;
@@ -195,5 +195,5 @@ TEST_CASE("aborting drops what is queued, and says how much") {
   CHECK(to.read<float>().at(0) == 7);
 }
 
-}  // namespace
+}  // namespace collectives_test
 }  // namespace fake_gpu::test

@@ -1,5 +1,8 @@
 #include <c10/cuda/CUDAFunctions.h>
-#include <torch/torch.h>
+#include <torch/autograd.h>
+#include <torch/cuda.h>
+#include <torch/nn/module.h>
+#include <torch/types.h>
 
 #include <algorithm>
 #include <array>
@@ -18,7 +21,7 @@
 // Each wait of a stream for an event in a training step is lost once: the
 // gradients are then wrong under some schedule, or the wait was not needed.
 namespace fake_gpu::test {
-namespace {
+namespace lost_waits_test {
 
 using ddp::DistributedDataParallelOptions;
 using torch::Tensor;
@@ -290,5 +293,5 @@ TEST_CASE("losing any wait of a step is caught, or it was redundant") {
   CHECK(caught == kParameters + 1 + (find_unused ? 1 : 0));
 }
 
-}  // namespace
+}  // namespace lost_waits_test
 }  // namespace fake_gpu::test

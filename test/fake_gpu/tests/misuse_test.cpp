@@ -11,7 +11,7 @@
 
 // Programs that end badly over the stand-in, and what they leave on stderr.
 namespace fake_gpu::test {
-namespace {
+namespace misuse_test {
 
 struct Ended {
   int code = 0;  // 128 + signal
@@ -156,5 +156,5 @@ TEST_CASE("a rank that never joins is named") {
                  Catch::Contains("rank 0 ended with code 2"));
 }
 
-}  // namespace
+}  // namespace misuse_test
 }  // namespace fake_gpu::test

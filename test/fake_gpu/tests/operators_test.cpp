@@ -1,11 +1,14 @@
-#include <torch/torch.h>
+#include <torch/cuda.h>
+#include <torch/nn/modules/rnn.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include "test/fake_gpu/control.h"
 #include "test/support/catch.h"
 
 // Operators that are not LibTorch's CPU code as it is, beside those that are.
 namespace fake_gpu::test {
-namespace {
+namespace operators_test {
 
 using torch::Tensor;
 
@@ -80,5 +83,5 @@ TEST_CASE("kernels copy every type, strided and cast") {
   CHECK(to[0].cpu().equal(complex));
 }
 
-}  // namespace
+}  // namespace operators_test
 }  // namespace fake_gpu::test

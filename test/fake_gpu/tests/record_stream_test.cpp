@@ -6,7 +6,7 @@
 #include "test/support/catch.h"
 
 namespace fake_gpu::test {
-namespace {
+namespace record_stream_test {
 
 constexpr int kSeeds = 20;
 
@@ -59,5 +59,5 @@ TEST_CASE("with record_stream values are right in every mode") {
   }
 }
 
-}  // namespace
+}  // namespace record_stream_test
 }  // namespace fake_gpu::test

@@ -8,7 +8,7 @@
 #include "test/support/catch.h"
 
 namespace fake_gpu::test {
-namespace {
+namespace streams_test {
 
 using Bytes = std::vector<unsigned char>;
 constexpr size_t kBytes = 64;
@@ -256,5 +256,5 @@ TEST_CASE("what is asked of CUDA is counted") {
   CHECK(counts().memsets == 0);
 }
 
-}  // namespace
+}  // namespace streams_test
 }  // namespace fake_gpu::test

@@ -10,7 +10,7 @@
 #include "test/support/catch.h"
 
 namespace fake_gpu {
-namespace {
+namespace units_test {
 
 Settings parse(const std::map<std::string, std::string>& variables) {
   return parse_settings([&](const char* name) -> const char* {
@@ -159,5 +159,5 @@ TEST_CASE("a kernel runs by its name and arguments") {
   CHECK(std::isnan(values.at(3)));
 }
 
-}  // namespace
+}  // namespace units_test
 }  // namespace fake_gpu

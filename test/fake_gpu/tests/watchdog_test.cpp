@@ -7,7 +7,7 @@
 #include "test/support/rank_threads.h"
 
 namespace fake_gpu::test {
-namespace {
+namespace watchdog_test {
 
 constexpr int kRanks = 2;
 
@@ -31,5 +31,5 @@ TEST_CASE("two ranks reduce, of which one stalls", "[.stall]") {
   FAIL("the stalled collective ended");
 }
 
-}  // namespace
+}  // namespace watchdog_test
 }  // namespace fake_gpu::test
