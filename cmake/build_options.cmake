@@ -10,6 +10,9 @@ target_compile_options(
             -Woverloaded-virtual
             -Wno-unused-parameter
             $<$<CXX_COMPILER_ID:GNU>:-Winvalid-pch>
+            # Over LibTorch, GCC would collect garbage several times a file and
+            # walk through the precompiled header each time: 8 % of the time.
+            $<$<CXX_COMPILER_ID:GNU>:--param=ggc-min-heapsize=1572864>
             # GCC 12 sees overlaps in "text" + std::string that are not there.
             $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
 if(DDP_CCACHE AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
