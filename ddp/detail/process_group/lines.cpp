@@ -36,7 +36,7 @@ void send_text(const FileDescriptor& socket, const std::string& text) {
 }
 
 /// What follows `kind`; nothing for a message of another kind.
-std::optional<std::string> content_of(const std::string& message,
+std::optional<std::string> text_after(const std::string& message,
                                       const std::string& kind) {
   return message.rfind(kind, 0) == 0
              ? std::optional(message.substr(kind.size()))
@@ -210,10 +210,10 @@ bool Lines::read(Line& line) {
 }
 
 bool Lines::hear(Line& line, const std::string& message) {
-  if (const auto rank = content_of(message, kHello)) {
+  if (const auto rank = text_after(message, kHello)) {
     return greet(line, number_in(*rank));
   }
-  const auto text = content_of(message, kGone);
+  const auto text = text_after(message, kGone);
   const auto departure = text ? departure_of_line(*text) : std::nullopt;
   if (!departure || !believe(line, *departure)) {
     return false;
