@@ -22,7 +22,7 @@ endif()
 if(DDP_SANITIZE)
   target_compile_options(
     ddp_build_options
-    INTERFACE -fno-omit-frame-pointer -O1 -g1
+    INTERFACE -fno-omit-frame-pointer
               # GCC's own words: sanitizers make it warn falsely.
               $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
   target_link_options(ddp_build_options INTERFACE -fsanitize=${DDP_SANITIZE})

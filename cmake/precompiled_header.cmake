@@ -51,15 +51,15 @@ function(ddp_use_torch_pch target)
   endif()
 endfunction()
 
-# For folders of programs whose time is LibTorch's: less optimization, a third less
-# to compile. With sanitizers everything has it, and one header serves all.
-macro(ddp_optimize_less)
+# ddp_optimize_less(LEVEL): for a folder of programs whose time is LibTorch's and the
+# compiler's. With sanitizers everything has one level, and one header serves all.
+macro(ddp_optimize_less level)
   if(NOT DDP_SANITIZE)
-    add_compile_options($<$<CONFIG:Release>:-O1>)
-    if(NOT TARGET ddp_program_pch)
-      ddp_add_torch_pch(ddp_program_pch)
+    add_compile_options($<$<CONFIG:Release>:${level}>)
+    set(DDP_TORCH_PCH ddp_torch_pch${level})
+    if(DDP_BUILD_LIBRARY AND NOT TARGET ${DDP_TORCH_PCH})
+      ddp_add_torch_pch(${DDP_TORCH_PCH})
     endif()
-    set(DDP_TORCH_PCH ddp_program_pch)
   endif()
 endmacro()
 

@@ -2,20 +2,24 @@
 
 DDP_TIMES=()
 
-# CPU seconds of the processes that have ended below this shell.
-cpu_seconds() {
-  times | awk 'NR == 2 {
+# Sets CPU_SECONDS: those of the processes that have ended below this shell. A
+# subshell would count its own.
+count_cpu_seconds() {
+  times >"$DDP_CPU"
+  CPU_SECONDS="$(awk 'NR == 2 {
     for (i = 1; i <= 2; ++i) { split($i, t, /[ms]/); sum += t[1] * 60 + t[2] }
-    printf "%d\n", sum }'
+    printf "%d\n", sum }' "$DDP_CPU")"
 }
 
 # timed NAME COMMAND ...: runs it and notes what it took.
 timed() {
   local name="$1" start="$SECONDS" cpu status=0
   shift
-  cpu="$(cpu_seconds)"
+  count_cpu_seconds
+  cpu="$CPU_SECONDS"
   "$@" || status=$?
-  DDP_TIMES+=("$((SECONDS - start)) $(($(cpu_seconds) - cpu)) $name")
+  count_cpu_seconds
+  DDP_TIMES+=("$((SECONDS - start)) $((CPU_SECONDS - cpu)) $name")
   return "$status"
 }
 
@@ -37,6 +41,7 @@ print_times() {
 # From here on downloads are counted, and the table comes at the end.
 start_clock() {
   DDP_DOWNLOADS="$(mktemp)"
+  DDP_CPU="$(mktemp)"
   export DDP_DOWNLOADS
-  trap 'print_times; rm -f "$DDP_DOWNLOADS"' EXIT
+  trap 'print_times; rm -f "$DDP_DOWNLOADS" "$DDP_CPU"' EXIT
 }

@@ -15,6 +15,7 @@ build_jobs() {
   local cores memory
   cores="$(nproc)"
   memory="$(awk '/MemTotal/ {print int($2 / 2500000)}' /proc/meminfo)"
+  memory="$((memory / ${DDP_PRESETS_AT_ONCE:-1}))"
   printf '%s\n' "$((memory < 1 ? 1 : memory < cores ? memory : cores))"
 }
 
