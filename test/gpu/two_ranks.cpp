@@ -167,6 +167,20 @@ void check_missing_gradient() {
       "the rank that missed the gradient says so; got: " + error);
 }
 
+/// The rank that missed nothing hears of it here at the latest: its gradients
+/// were incomplete, too.
+void check_end_after_missing_gradient() {
+  const bool is_to_hear = ddp::rank() == 0;
+  std::string error;
+  try {
+    ddp::destroy_process_group();
+  } catch (const c10::Error& caught) {
+    error = caught.what_without_backtrace();
+  }
+  expect((error.find("missed a gradient") != std::string::npos) == is_to_hear,
+         "the end of the job tells rank 0, and no other; got: " + error);
+}
+
 /// Begins a job on the GPU of this rank, or with a `shift` on another one. All
 /// jobs of the process have one address.
 void join(int shift = 0) {
@@ -186,7 +200,7 @@ void train() {
   check_training(/*as_view=*/false);
   check_training(/*as_view=*/true);
   check_missing_gradient();
-  ddp::destroy_process_group();
+  check_end_after_missing_gradient();
 }
 
 /// A linear layer whose gradient is known: the mean over ranks of its input.
