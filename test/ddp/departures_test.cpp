@@ -383,13 +383,13 @@ TEST_CASE("a rank dies while NCCL connects the others", "[.never_join]") {
 TEST_CASE("a rank hangs while NCCL connects the others", "[.never_join]") {
   const auto ends = run_rank_processes(2, [](int rank) {
     if (rank == 1) {
-      ::alarm(6);
+      ::alarm(15);
     }
     init_process_group(
-        ProcessGroupOptions().connect_timeout(std::chrono::seconds(2)));
+        ProcessGroupOptions().connect_timeout(std::chrono::seconds(6)));
   });
   CHECK_THAT(ends[0].error,
-             Contains("NCCL to connect the GPUs of 2 ranks within 2 s"));
+             Contains("NCCL to connect the GPUs of 2 ranks within 6 s"));
 }
 
 }  // namespace departures_test

@@ -19,14 +19,19 @@ std::string key_of(int rank) {
   return "leave/rank/" + std::to_string(rank);
 }
 
+enum class Farewell { all_left, ended, too_late };
+
 /// @throws c10::Error when the store is gone.
-bool have_all_left(c10d::Store& store, milliseconds patience) {
+Farewell wait_for_all(c10d::Store& store, milliseconds patience) {
   try {
     store.wait({kAll}, patience);
   } catch (const c10::Error&) {
     // Too late, or the store is gone.
   }
-  return store.check({kAll}) && store.get(kAll) != kEnded;
+  if (!store.check({kAll})) {
+    return Farewell::too_late;
+  }
+  return store.get(kAll) == kEnded ? Farewell::ended : Farewell::all_left;
 }
 
 std::vector<int> missing_at_farewell(c10d::Store& store, int world_size) {
@@ -51,9 +56,14 @@ void note_departure(c10d::Store& store, int rank, int world_size) {
 std::optional<std::vector<int>> wait_for_departures(
     c10d::Store& store, int world_size, milliseconds timeout) noexcept {
   try {
-    return have_all_left(store, timeout)
-               ? std::vector<int>{}
-               : missing_at_farewell(store, world_size);
+    switch (wait_for_all(store, timeout)) {
+      case Farewell::all_left:
+        return std::vector<int>{};
+      case Farewell::ended:
+        return std::nullopt;
+      default:
+        return missing_at_farewell(store, world_size);
+    }
   } catch (const std::exception&) {
     return std::nullopt;
   }

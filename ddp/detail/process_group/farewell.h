@@ -15,7 +15,7 @@ namespace ddp::detail {
 void note_departure(c10d::Store& store, int rank, int world_size);
 
 /// Waits until all ranks have left, at most `timeout`. Returns those that have
-/// not; nothing when the store is gone.
+/// not; nothing when the store is gone or another rank has ended the wait.
 std::optional<std::vector<int>> wait_for_departures(
     c10d::Store& store,
     int world_size,

@@ -265,7 +265,8 @@ bool is_known_redundant(uint64_t n, bool find_unused) {
   return find_unused && n == kStarts + kFinishes;
 }
 
-TEST_CASE("losing any wait of a step is caught, or it was redundant") {
+TEST_CASE("losing any wait of a step is caught, or it was redundant",
+          "[.lost_waits]") {
   const bool as_view = GENERATE(false, true);
   const bool find_unused = GENERATE(false, true);
   const auto losses = Experiment(DistributedDataParallelOptions()
