@@ -62,13 +62,22 @@ Environment environment_of(const Job& job,
   return changes;
 }
 
-std::string prefix_of(const Job& job, const WorkerSpec& worker) {
+/// The option's, or torchrun's variable, or the rank.
+std::string prefix_pattern(const Job& job) {
+  if (job.options.line_prefix) {
+    return *job.options.line_prefix;
+  }
   const std::string* chosen =
       find_variable(job.environment, "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE");
-  std::string text = chosen != nullptr ? *chosen : "[${rank}] ";
-  text = replaced(text, "${rank}", std::to_string(worker.rank));
-  text = replaced(text, "${local_rank}", std::to_string(worker.local_rank));
-  return replaced(text, "${role_name}", job.options.role);
+  return chosen != nullptr && !chosen->empty() ? *chosen : "[${rank}] ";
+}
+
+LinePrefix prefix_of(const Job& job, const WorkerSpec& worker) {
+  return LinePrefix(prefix_pattern(job),
+                    {{"rank", std::to_string(worker.rank)},
+                     {"local_rank", std::to_string(worker.local_rank)},
+                     {"role_name", job.options.role},
+                     {"host", job.host_name}});
 }
 
 bool is_shown(const LaunchOptions& options, int local_rank) {

@@ -7,6 +7,7 @@
 #include "launcher/cli/options.h"
 #include "launcher/environment.h"
 #include "launcher/host.h"
+#include "launcher/output/line_prefix.h"
 #include "launcher/program.h"
 #include "launcher/rendezvous/world.h"
 
@@ -37,7 +38,7 @@ struct WorkerSpec {
   int local_rank = 0;
   std::vector<std::string> argv;
   Environment environment;  ///< what ddprun sets, beside what is inherited
-  std::string prefix;       ///< before each of its lines
+  LinePrefix prefix;        ///< before each of its lines
   std::string directory;    ///< of its files; empty: it has none
   std::string error_file;   ///< empty: none
   StreamSet to_file;

@@ -75,6 +75,12 @@ void bind_output(CommandLine& line, LaunchOptions& options) {
                                          ? std::nullopt
                                          : std::optional(parse_ranks(text));
              });
+  line.value("line-prefix",
+             "TEMPLATE",
+             "What stands before each line shown here, with ${rank}, "
+             "${local_rank}, ${role_name}, ${host} and ${time} filled in "
+             "[TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE, else \"[${rank}] \"]",
+             into(options.line_prefix, as_text));
   line.toggle("dry-run",
               "Prints each worker's environment and command, starts nothing",
               [&options] { options.dry_run = true; });

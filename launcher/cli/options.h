@@ -33,6 +33,7 @@ struct LaunchOptions {
   std::string role = "default";
   std::string run_id;  ///< empty: made up
   std::string log_dir;
+  std::optional<std::string> line_prefix;  ///< a NameTemplate
   StreamMap redirects;
   StreamMap tee;
   std::optional<std::vector<int>> shown_ranks;  ///< --local-ranks-filter

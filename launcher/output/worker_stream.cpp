@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <chrono>
 
 namespace launcher {
 namespace {
@@ -48,7 +49,8 @@ bool WorkerStream::read_piece() {
 
 void WorkerStream::take_line(std::string_view line, LineEnd end) {
   if (targets_.console != nullptr) {
-    targets_.console->write_line(targets_.prefix, line, end);
+    const auto now = std::chrono::system_clock::now();
+    targets_.console->write_line(targets_.prefix.at(now), line, end);
   }
   if (end != LineEnd::carriage_return) {
     last_lines_.add(line);

@@ -7,6 +7,7 @@
 #include "launcher/fd.h"
 #include "launcher/output/console.h"
 #include "launcher/output/last_lines.h"
+#include "launcher/output/line_prefix.h"
 #include "launcher/output/line_splitter.h"
 #include "launcher/output/log_file.h"
 
@@ -14,8 +15,8 @@ namespace launcher {
 
 /// Where a worker's stdout or stderr goes.
 struct StreamTargets {
-  Console* console = nullptr;  ///< nullptr: not shown
-  std::string prefix;
+  Console* console = nullptr;   ///< nullptr: not shown
+  LinePrefix prefix;            ///< on the console
   std::optional<LogFile> file;  ///< none: not stored; no prefix there
 };
 

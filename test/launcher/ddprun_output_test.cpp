@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include <csignal>
 
 #include "test/launcher/run_ddprun.h"
@@ -90,6 +92,28 @@ TEST_CASE("stdout and stderr stay apart") {
       run_ddprun({"sh", "-c", "echo out; echo err >&2; printf 'no newline'"});
   CHECK(result.out == "[0] out\n[0] no newline\n");
   CHECK(result.err == "[0] err\n");
+}
+
+TEST_CASE("the prefix of lines is the user's choice") {
+  const std::string own = "<${role_name}.$local_rank ${rank} ${x}$$>";
+  const std::map<std::string, std::string> variables{
+      {"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "[${role_name}${rank}]:"}};
+  const auto run = [&](std::vector<std::string> options) {
+    options.insert(options.end(), {"--role=r", "sh", "-c", "echo a; echo b"});
+    return run_ddprun(options, variables).out;
+  };
+  CHECK(run({}) == "[r0]:a\n[r0]:b\n");
+  CHECK(run({"--line-prefix=" + own}) == "<r.0 0 ${x}$>a\n<r.0 0 ${x}$>b\n");
+  CHECK(run({"--line-prefix="}) == "a\nb\n");
+  char host[256] = {};
+  REQUIRE(::gethostname(host, sizeof(host) - 1) == 0);
+  CHECK(run({"--line-prefix", "${host}: "}) ==
+        std::string(host) + ": a\n" + host + ": b\n");
+  // 2026-11-22T04:05:06.789+00:00
+  const std::string timed = run({"--line-prefix=${time} "});
+  CHECK(timed.size() == 2 * (29 + 3));
+  CHECK(timed[10] == 'T');
+  CHECK(timed[32] == '2');
 }
 
 TEST_CASE("very long lines arrive") {

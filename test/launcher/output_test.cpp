@@ -3,11 +3,17 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
+#include <cstdlib>
+#include <ctime>
+#include <optional>
 #include <random>
 
+#include "launcher/name_template.h"
 #include "launcher/output/console.h"
 #include "launcher/output/last_lines.h"
+#include "launcher/output/line_prefix.h"
 #include "launcher/output/line_splitter.h"
 #include "launcher/output/log_file.h"
 #include "launcher/output/losses.h"
@@ -260,9 +266,9 @@ TEST_CASE("a congested console stops the reading, not the loop") {
   Console console(out.write.get(), loop, losses);
   WorkerOutput output(loop);
   Pipe worker = make_pipe();
-  const auto& stream =
-      output.add(std::move(worker.read),
-                 {.console = &console, .prefix = "[0] ", .file = {}});
+  const auto& stream = output.add(
+      std::move(worker.read),
+      {.console = &console, .prefix = LinePrefix("[0] "), .file = {}});
   CHECK(::fcntl(worker.write.get(), F_SETFL, O_NONBLOCK) == 0);
   const std::string line = std::string(1000, 'x') + "\n";
   size_t written = 0;
@@ -297,6 +303,94 @@ TEST_CASE("a congested console stops the reading, not the loop") {
   text += read_all(out.read);
   CHECK(payload() == written - written / 1001);
   CHECK(stream.last_lines().size() == 20);
+}
+
+TEST_CASE("one prefix a line, however late its end comes") {
+  EventLoop loop;
+  Pipe out = make_pipe();
+  Losses losses;
+  Console console(out.write.get(), loop, losses);
+  Pipe worker = make_pipe();
+  WorkerStream stream(std::move(worker.read),
+                      {.console = &console,
+                       .prefix = LinePrefix("[${rank}] ", {{"rank", "3"}}),
+                       .file = {}});
+  for (const std::string piece : {"one", " and", " half\ntwo\nthr", "ee"}) {
+    REQUIRE(::write(worker.write.get(), piece.data(), piece.size()) ==
+            static_cast<ssize_t>(piece.size()));
+    CHECK(stream.read_some() == WorkerStream::State::open);
+    console.flush();
+  }
+  stream.finish();
+  console.flush();
+  CHECK(::fcntl(out.read.get(), F_SETFL, O_NONBLOCK) == 0);
+  CHECK(read_all(out.read) == "[3] one and half\n[3] two\n[3] three\n");
+}
+
+TEST_CASE("names in a template get their values, all else stays as it is") {
+  const NameTemplate::Values values{
+      {"rank", "3"}, {"local_rank", "$rank"}, {"_x1", "y"}};
+  const std::vector<std::pair<std::string, std::string>> rows{
+      {"", ""},
+      {"plain", "plain"},
+      {"[${rank}] ", "[3] "},
+      {"$rank$rank", "33"},
+      {"$local_rank.pt", "$rank.pt"},
+      {"$_x1$rank_of", "y$rank_of"},
+      {"$$rank ${$rank} $$$rank", "$rank ${3} $3"},
+      {"${rank ${ $ } ${}", "${rank ${ $ } ${}"},
+      {"${rank}} $5 ${5} $", "3} $5 ${5} $"},
+      {"${world_size} $RANK \u00e4$rank", "${world_size} $RANK \u00e43"}};
+  for (const auto& [pattern, expected] : rows) {
+    CHECK(NameTemplate(pattern).filled(values) == expected);
+  }
+  CHECK(NameTemplate("a ${time}").has("time"));
+  CHECK(!NameTemplate("a $$time time").has("time"));
+}
+
+namespace {
+
+/// The time zone of this process for as long as this lives.
+class TimeZone {
+ public:
+  explicit TimeZone(const char* name) {
+    if (const char* old = std::getenv("TZ")) {
+      old_ = old;
+    }
+    set(name);
+  }
+  ~TimeZone() { set(old_ ? old_->c_str() : nullptr); }
+  TimeZone(const TimeZone&) = delete;
+  TimeZone& operator=(const TimeZone&) = delete;
+
+ private:
+  static void set(const char* name) {
+    if (name != nullptr) {
+      ::setenv("TZ", name, 1);
+    } else {
+      ::unsetenv("TZ");
+    }
+    ::tzset();
+  }
+
+  std::optional<std::string> old_;
+};
+
+}  // namespace
+
+TEST_CASE("a prefix with the time has that of each line, with its zone") {
+  const LinePrefix::Time time(std::chrono::milliseconds(1'234'567'890'007));
+  const LinePrefix prefix("${time} $rank ", {{"rank", "3"}});
+  {
+    const TimeZone zone("UTC0");
+    CHECK(prefix.at(time) == "2009-02-13T23:31:30.007+00:00 3 ");
+    CHECK(prefix.at(time + std::chrono::milliseconds(1993)) ==
+          "2009-02-13T23:31:32.000+00:00 3 ");
+  }
+  const TimeZone west("XXX3:30");
+  CHECK(time_text(time) == "2009-02-13T20:01:30.007-03:30");
+  const TimeZone east("XXX-5:45");
+  CHECK(time_text(time) == "2009-02-14T05:16:30.007+05:45");
 }
 
 TEST_CASE("a shortened text has its beginning and its end, in whole letters") {

@@ -153,10 +153,21 @@ TEST_CASE("redirect hides, tee shows and stores, the filter hides") {
 TEST_CASE("the prefix is the rank, or torchrun's template") {
   Job job = job_of(1);
   const auto attempt = attempt_of({.first_rank = 12, .world_size = 13});
-  CHECK(make_plan(job, attempt).workers[0].prefix == "[12] ");
-  job.environment["TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"] =
-      "[${role_name}-${local_rank}:${rank}]: ";
-  CHECK(make_plan(job, attempt).workers[0].prefix == "[default-0:12]: ");
+  const auto prefix = [&] {
+    return make_plan(job, attempt).workers[0].prefix.at({});
+  };
+  CHECK(prefix() == "[12] ");
+  std::string& variable =
+      job.environment["TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"];
+  CHECK(prefix() == "[12] ");  // empty is none, as with torchrun
+  variable = "[${role_name}-${local_rank}:${rank}]: ";
+  CHECK(prefix() == "[default-0:12]: ");
+  job.host_name = "node7";
+  job.options.role = "${rank}";
+  job.options.line_prefix = "$host/$role_name/${world}$$ ";
+  CHECK(prefix() == "node7/${rank}/${world}$ ");
+  job.options.line_prefix = "";
+  CHECK(prefix().empty());
 }
 
 TEST_CASE("a described plan is commands for a shell") {
