@@ -3,6 +3,7 @@
 #include <csignal>
 #include <random>
 
+#include "ddp/worker_env.h"
 #include "launcher/error.h"
 #include "launcher/job_events.h"
 #include "launcher/output/console_status.h"
@@ -84,11 +85,16 @@ int supervise(const Job& job,
                          .post = post});
   events.watch(resources.signals, [&workers] { workers.on_child_ended(); });
   events.watch_for_kill(guardians_end);
+  const std::string* own_file =
+      find_variable(job.environment, ddp::env::kErrorFile);
+  ReportFiles files({.error = own_file != nullptr ? *own_file : ""},
+                    [&log](const std::string& line) { log.warn(line); });
   const auto on_drained = [&events] { events.post(OutputDrained{}); };
   ConsoleStatus status({.loop = loop,
                         .consoles = consoles,
                         .log = log,
                         .losses = losses,
+                        .files = files,
                         .on_drained = on_drained});
   for (const std::string& warning : job.warnings) {
     status.warn(warning);

@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "launcher/report/report.h"
+
 namespace launcher {
 
 /// What ddprun tells its user. An interface, so that tests can read it;
@@ -12,10 +14,11 @@ class Status {
 
   virtual void info(const std::string& text) = 0;
   virtual void warn(const std::string& text) = 0;
-  /// The report of an attempt, whole lines.
-  virtual void write_report(const std::string& text) = 0;
+  /// An attempt is over.
+  virtual void write_report(const Report& report) = 0;
 
-  /// Asks for an OutputDrained event when everything has been written.
+  /// The job is over. Asks for an OutputDrained event when everything has been
+  /// written.
   virtual void drain() = 0;
 };
 

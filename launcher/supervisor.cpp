@@ -3,6 +3,7 @@
 #include <array>
 #include <charconv>
 #include <csignal>
+#include <ctime>
 #include <utility>
 
 #include "launcher/process/signal_names.h"
@@ -147,8 +148,9 @@ void Supervisor::perform(const WriteReport& action) {
                                      .restarts = world_.restarts,
                                      .max_restarts = job_.options.max_restarts,
                                      .worker_count = job_.worker_count,
-                                     .gpu_count = job_.gpu_count});
-  seams_.status.write_report(report.text);
+                                     .gpu_count = job_.gpu_count,
+                                     .time = std::time(nullptr)});
+  seams_.status.write_report(report);
   exit_code_ = report.exit_code;
 }
 

@@ -4,7 +4,7 @@
 
 #include "launcher/plan.h"
 #include "launcher/policy.h"
-#include "launcher/report.h"
+#include "launcher/report/report.h"
 
 namespace launcher {
 

@@ -16,12 +16,14 @@ void ConsoleStatus::warn(const std::string& text) {
   context_.consoles.flush();
 }
 
-void ConsoleStatus::write_report(const std::string& text) {
-  context_.consoles.err().write(text);
+void ConsoleStatus::write_report(const Report& report) {
+  context_.consoles.err().write(report.text);
   context_.consoles.flush();
+  context_.files.add(report);
 }
 
 void ConsoleStatus::drain() {
+  context_.files.finish();  // may have something to tell
   context_.consoles.flush();
   if (!context_.losses.empty()) {
     warn(context_.losses.summary());

@@ -5,12 +5,14 @@
 #include "launcher/event_loop.h"
 #include "launcher/output/consoles.h"
 #include "launcher/output/log.h"
+#include "launcher/report/report_files.h"
 #include "launcher/status.h"
 
 namespace launcher {
 
 /// ddprun's words on its stderr, in order with the workers' lines. They are
 /// written at once, since no round of the event loop may follow for long.
+/// Reports go to files, too.
 class ConsoleStatus : public Status {
  public:
   struct Context {
@@ -18,6 +20,7 @@ class ConsoleStatus : public Status {
     Consoles& consoles;
     Log& log;
     const Losses& losses;  ///< told before the end
+    ReportFiles& files;    ///< beside the console
     std::function<void()> on_drained;
   };
 
@@ -28,7 +31,7 @@ class ConsoleStatus : public Status {
 
   void info(const std::string& text) override;
   void warn(const std::string& text) override;
-  void write_report(const std::string& text) override;
+  void write_report(const Report& report) override;
   void drain() override;
 
  private:

@@ -4,19 +4,32 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "launcher/fd.h"
 
 namespace launcher {
+namespace {
 
-std::string message_of_error_file(std::string_view json) {
-  const auto root = nlohmann::json::parse(
-      json.begin(), json.end(), /*cb=*/nullptr, /*allow_exceptions=*/false);
+using ErrorJson = nlohmann::ordered_json;
+
+/// Discarded when it is no JSON. What is nested too deep to be copied and
+/// written by recursion is left out.
+ErrorJson parsed(std::string_view json) {
+  constexpr int kMostDepth = 100;
+  const auto is_shallow = [](int depth, auto, const ErrorJson&) {
+    return depth <= kMostDepth;
+  };
+  return ErrorJson::parse(
+      json.begin(), json.end(), is_shallow, /*allow_exceptions=*/false);
+}
+
+std::string message_in(const ErrorJson& root) {
   if (!root.is_object() || !root.contains("message")) {
     return "";
   }
-  const auto& message = root["message"];
+  const ErrorJson& message = root["message"];
   if (message.is_string()) {
     return message.get<std::string>();
   }
@@ -25,6 +38,24 @@ std::string message_of_error_file(std::string_view json) {
     return message["message"].get<std::string>();
   }
   return "";
+}
+
+}  // namespace
+
+std::string message_of_error_file(std::string_view json) {
+  return message_in(parsed(json));
+}
+
+std::optional<std::string> handed_on(std::string_view json,
+                                     const ExitStatus& status) {
+  ErrorJson root = parsed(json);
+  if (message_in(root).empty()) {
+    return std::nullopt;
+  }
+  if (root["message"].is_object()) {
+    root["message"]["errorCode"] = status.error_code();
+  }
+  return root.dump(-1, ' ', false, ErrorJson::error_handler_t::replace);
 }
 
 std::string read_error_file(const std::string& path) {
@@ -38,14 +69,11 @@ std::string read_error_file(const std::string& path) {
       status.st_size > kMostBytes) {
     return "";
   }
-  std::string json(static_cast<size_t>(status.st_size), '\0');
+  std::string text(static_cast<size_t>(status.st_size), '\0');
   const ssize_t size = retry_interrupted(
-      [&] { return ::read(file.get(), json.data(), json.size()); });
-  if (size <= 0) {
-    return "";
-  }
-  json.resize(static_cast<size_t>(size));
-  return message_of_error_file(json);
+      [&] { return ::read(file.get(), text.data(), text.size()); });
+  text.resize(static_cast<size_t>(std::max<ssize_t>(size, 0)));
+  return text;
 }
 
 }  // namespace launcher

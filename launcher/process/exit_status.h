@@ -15,6 +15,8 @@ struct ExitStatus {
   bool is_success() const { return code == 0 && signal == 0; }
   /// The exit code a shell would show: 128 + signal.
   int shell_code() const { return signal != 0 ? 128 + signal : code; }
+  /// As torchrun and Python count: -signal.
+  int error_code() const { return signal != 0 ? -signal : code; }
   /// "exit code 3" or "SIGSEGV".
   std::string text() const {
     return signal != 0 ? signal_name(signal)

@@ -195,7 +195,7 @@ WorkersResult ProcessRunner::finish() {
       continue;
     }
     exit->last_lines = worker.errors->last_lines();
-    exit->message = read_error_file(worker.spec.error_file);
+    exit->error = read_error_file(worker.spec.error_file);
   }
   result.exits = std::move(exits_);
   forget();

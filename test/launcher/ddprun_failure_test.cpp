@@ -231,6 +231,40 @@ TEST_CASE("an error file of torch's record is in the report") {
   CHECK_THAT(result.err, Contains("error file:\n    | ValueError: bad loss\n"));
 }
 
+TEST_CASE("an error goes up through launchers, with how its worker ended") {
+  const TemporaryFolder folder;
+  const std::string file = folder / "own.json";
+  const auto run = [&](std::vector<std::string> program) {
+    program.insert(program.begin(), {"--nproc-per-node=1", ddprun_path()});
+    return run_ddprun(program, {{"TORCHELASTIC_ERROR_FILE", file}});
+  };
+  const auto result = run({resource("write_error_file")});
+  CHECK(result.code() == 1);
+  // Of the inner ddprun, whose line goes through the outer one, and of that.
+  CHECK_THAT(
+      result.err,
+      Contains("\n[0]   its error file:\n[0]     | ValueError: bad loss\n") &&
+          Contains("\n  its error file:\n    | ValueError: bad loss\n"));
+  CHECK(ddp::test::read_file(file) ==
+        R"({"message":{"message":"ValueError: bad loss","errorCode":1}})");
+  CHECK(run({"sh", "-c", "echo { >$TORCHELASTIC_ERROR_FILE; exit 7"}).code() ==
+        7);
+  CHECK_THAT(ddp::test::read_file(file),
+             Contains(R"({"message":"rank 0 failed first: exit code 7",)") &&
+                 Contains("its error file has no message") &&
+                 Contains(R"("errorCode":7})"));
+  CHECK(run({"true"}).code() == 0);
+  CHECK_THAT(ddp::test::read_file(file), Contains("exit code 7"));
+  CHECK(folder.size() == 1);
+  const auto unwritable =
+      run_ddprun({"sh", "-c", "exit 7"},
+                 {{"TORCHELASTIC_ERROR_FILE", folder / "no/file"}});
+  CHECK(unwritable.code() == 7);
+  CHECK_THAT(unwritable.err,
+             Contains("ddprun: TORCHELASTIC_ERROR_FILE=" + folder / "no/file" +
+                      " cannot be written (No such file or directory)\n"));
+}
+
 TEST_CASE("an error file that is a FIFO holds up nothing") {
   const auto result = run_ddprun(
       {"sh", "-c", "mkfifo $TORCHELASTIC_ERROR_FILE; echo why >&2; exit 7"},

@@ -192,7 +192,7 @@ class FakeJob : public EventSource,
   // Status
   void info(const std::string&) override {}
   void warn(const std::string& line) override { text += line + "\n"; }
-  void write_report(const std::string& report) override { text += report; }
+  void write_report(const Report& report) override { text += report.text; }
   void drain() override {
     calls.push_back("drain");
     if (has_reader) {

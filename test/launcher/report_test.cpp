@@ -1,14 +1,9 @@
-#include "launcher/report.h"
-
-#include <sys/stat.h>
-#include <unistd.h>
+#include "launcher/report/report.h"
 
 #include <csignal>
 
-#include "launcher/process/error_file.h"
 #include "launcher/process/exec_failure.h"
 #include "test/support/catch.h"
-#include "test/support/temporary_folder.h"
 
 using Catch::Contains;
 using namespace launcher;
@@ -84,10 +79,22 @@ TEST_CASE("what ddprun stopped is never the cause") {
 TEST_CASE("an error file is part of the report") {
   auto result =
       result_of({exit_of(0, {.code = 1})}, failure_of(exit_of(0, {.code = 1})));
-  result.workers.exits[0].message = "ValueError: no\nsecond line";
+  result.workers.exits[0].error =
+      R"({"message":{"message":"ValueError: no\nsecond line"}})";
   CHECK_THAT(make_report(result).text,
              Contains("  its error file:\n    | ValueError: no\n    | second "
                       "line\n"));
+}
+
+TEST_CASE("an error file that torch did not write is shown as it begins") {
+  auto result =
+      result_of({exit_of(0, {.code = 1})}, failure_of(exit_of(0, {.code = 1})));
+  result.workers.exits[0].error = "no\nJSON" + std::string(9000, 'x');
+  const std::string text = make_report(result).text;
+  CHECK_THAT(text,
+             Contains("  its error file has no message: expected {\"message\": "
+                      "...}, but got\n    | no\n    | JSONx"));
+  CHECK(text.size() < 600);
 }
 
 TEST_CASE("workers without a GPU of their own are mentioned") {
@@ -107,7 +114,8 @@ TEST_CASE("workers without a GPU of their own are mentioned") {
 TEST_CASE("a long error file is shortened") {
   auto result =
       result_of({exit_of(0, {.code = 1})}, failure_of(exit_of(0, {.code = 1})));
-  result.workers.exits[0].message = "begin " + std::string(9000, 'x') + " end";
+  result.workers.exits[0].error =
+      R"({"message":"begin )" + std::string(9000, 'x') + R"( end"})";
   const std::string text = make_report(result).text;
   CHECK(text.size() < 5000);
   CHECK_THAT(
@@ -184,25 +192,6 @@ TEST_CASE("what ends a job beside its workers is one line") {
   CHECK(code_of(JobClosed{9}) == 9);
 }
 
-TEST_CASE("messages of error files, as torch writes them") {
-  CHECK(message_of_error_file(
-            R"({"message":{"message":"ValueError: x","extraInfo":{}}})") ==
-        "ValueError: x");
-  CHECK(message_of_error_file(R"({"message":"plain","timestamp":1})") ==
-        "plain");
-  for (const char* text : {"",
-                           "{",
-                           "[]",
-                           "null",
-                           "{}",
-                           R"({"message":1})",
-                           R"({"message":{"message":["x"]}})",
-                           "\xff\xfe"}) {
-    CAPTURE(text);
-    CHECK(message_of_error_file(text).empty());
-  }
-}
-
 TEST_CASE("why a program cannot be executed, and what to do about it") {
   struct Row {
     int error;
@@ -225,28 +214,4 @@ TEST_CASE("why a program cannot be executed, and what to do about it") {
                         std::generic_category().message(row.error) + "); ") &&
                    Contains(row.advice));
   }
-}
-
-TEST_CASE("error files are read from files alone, without waiting") {
-  const ddp::test::TemporaryFolder folder;
-  const std::string file = folder / "error.json";
-  CHECK(read_error_file(file).empty());
-  CHECK(read_error_file("").empty());
-  CHECK(read_error_file(folder.path()).empty());
-  ddp::test::write_file(file, "");
-  CHECK(read_error_file(file).empty());
-  ddp::test::write_file(file, R"({"message":"plain"})");
-  CHECK(read_error_file(file) == "plain");
-  const std::string link = folder / "link.json";
-  REQUIRE(::symlink(file.c_str(), link.c_str()) == 0);
-  CHECK(read_error_file(link).empty());
-  const std::string fifo = folder / "fifo.json";
-  REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
-  CHECK(read_error_file(fifo).empty());
-  const std::string json =
-      R"({"message":")" + std::string((1 << 20) - 14, 'x') + R"("})";
-  ddp::test::write_file(file, json);
-  CHECK(read_error_file(file).size() == json.size() - 14);
-  ddp::test::write_file(file, json + " ");
-  CHECK(read_error_file(file).empty());
 }

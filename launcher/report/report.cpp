@@ -1,4 +1,4 @@
-#include "launcher/report.h"
+#include "launcher/report/report.h"
 
 #include <algorithm>
 #include <csignal>
@@ -7,13 +7,16 @@
 #include "ddp/detail/rank_text.h"
 #include "launcher/error.h"
 #include "launcher/overloaded.h"
+#include "launcher/process/error_file.h"
 #include "launcher/process/signal_names.h"
+#include "launcher/report/own_error.h"
 #include "launcher/shortened.h"
 
 namespace launcher {
 namespace {
 
 constexpr size_t kMostMessageBytes = 4000;
+constexpr size_t kMostStrangeBytes = 200;
 
 std::string elapsed(std::chrono::milliseconds time) {
   char text[32];
@@ -54,6 +57,19 @@ std::string indented(const std::string& text) {
   return result + "\n";
 }
 
+std::string error_file_text(const WorkerExit& exit) {
+  const std::string message = message_of_error_file(exit.error);
+  if (!message.empty()) {
+    return "  its error file:\n" +
+           indented(shortened(message, kMostMessageBytes));
+  }
+  return exit.error.empty()
+             ? ""
+             : "  its error file has no message: expected {\"message\": ...}, "
+               "but got\n" +
+                   indented(shortened(exit.error, kMostStrangeBytes));
+}
+
 std::string cause_text(const AttemptResult& result, const WorkerExit& cause) {
   std::string text = describe_failure(cause) + "\n";
   text += "  host " + result.host + ", local rank " +
@@ -65,10 +81,7 @@ std::string cause_text(const AttemptResult& result, const WorkerExit& cause) {
             std::to_string(result.max_restarts + 1);
   }
   text += "\n" + hint_for(cause) + hint_about_gpus(result);
-  if (!cause.message.empty()) {
-    text += "  its error file:\n" +
-            indented(shortened(cause.message, kMostMessageBytes));
-  }
+  text += error_file_text(cause);
   if (cause.last_lines.empty()) {
     return text + "  it wrote nothing to stderr\n";
   }
@@ -152,17 +165,20 @@ std::string others_text(const AttemptResult& result, const WorkerExit* cause) {
 }
 
 Report failure_report(const AttemptResult& result, const WorkerExited& cause) {
-  const auto& exits = result.workers.exits;
-  const auto found =
-      std::find_if(exits.begin(), exits.end(), [&](const WorkerExit& exit) {
-        return exit.local_rank == cause.local_rank;
-      });
-  if (found == exits.end()) {
-    return {others_text(result, nullptr), cause.status.shell_code()};
-  }
-  return {
-      "ddprun: " + cause_text(result, *found) + others_text(result, &*found),
-      cause.status.shell_code()};
+  const WorkerExit* first = first_failure(result);
+  Report report;
+  report.exit_code = cause.status.shell_code();
+  report.text =
+      (first != nullptr ? "ddprun: " + cause_text(result, *first) : "") +
+      others_text(result, first);
+  return report;
+}
+
+Report failed(const std::string& text, int exit_code) {
+  Report report;
+  report.text = text;
+  report.exit_code = exit_code;
+  return report;
 }
 
 std::string change_text(WorldBroken::Change change) {
@@ -179,7 +195,50 @@ std::string change_text(WorldBroken::Change change) {
   return "failed";
 }
 
+Report say_how_it_went(const AttemptResult& result) {
+  return std::visit(
+      Overloaded{
+          [](const std::monostate&) { return Report{}; },
+          [&](const WorkerExited& exit) {
+            return failure_report(result, exit);
+          },
+          [](const StartFailed& start) {
+            return failed("ddprun: " + start.text + "\n", start.exit_code);
+          },
+          [&](const SignalReceived& signal) {
+            return failed("ddprun: stopped by " + signal_name(signal.number) +
+                              "\n" + others_text(result, nullptr),
+                          128 + signal.number);
+          },
+          [](const WorldBroken& broken) {
+            return failed("ddprun: host " + broken.host + " " +
+                              change_text(broken.change) + "\n",
+                          kExitFailure);
+          },
+          [](const RendezvousLost& lost) {
+            return failed("ddprun: " + lost.text + "\n", kExitFailure);
+          },
+          [](const JobClosed& closed) {
+            return failed(closed.exit_code == 0
+                              ? ""
+                              : "ddprun: the job failed on another host\n",
+                          closed.exit_code);
+          },
+      },
+      result.cause);
+}
+
 }  // namespace
+
+const WorkerExit* first_failure(const AttemptResult& result) {
+  const auto* cause = std::get_if<WorkerExited>(&result.cause);
+  for (const WorkerExit& exit : result.workers.exits) {
+    if (cause != nullptr && exit.local_rank == cause->local_rank) {
+      return &exit;
+    }
+  }
+  return nullptr;
+}
 
 std::string describe_failure(const WorkerExit& exit) {
   return "rank " + std::to_string(exit.rank) +
@@ -188,36 +247,9 @@ std::string describe_failure(const WorkerExit& exit) {
 }
 
 Report make_report(const AttemptResult& result) {
-  return std::visit(
-      Overloaded{
-          [](const std::monostate&) { return Report{}; },
-          [&](const WorkerExited& exit) {
-            return failure_report(result, exit);
-          },
-          [](const StartFailed& failed) {
-            return Report{"ddprun: " + failed.text + "\n", failed.exit_code};
-          },
-          [&](const SignalReceived& signal) {
-            return Report{"ddprun: stopped by " + signal_name(signal.number) +
-                              "\n" + others_text(result, nullptr),
-                          128 + signal.number};
-          },
-          [](const WorldBroken& broken) {
-            return Report{"ddprun: host " + broken.host + " " +
-                              change_text(broken.change) + "\n",
-                          kExitFailure};
-          },
-          [](const RendezvousLost& lost) {
-            return Report{"ddprun: " + lost.text + "\n", kExitFailure};
-          },
-          [](const JobClosed& closed) {
-            return Report{closed.exit_code == 0
-                              ? ""
-                              : "ddprun: the job failed on another host\n",
-                          closed.exit_code};
-          },
-      },
-      result.cause);
+  Report report = say_how_it_went(result);
+  report.error = own_error(result, report);
+  return report;
 }
 
 }  // namespace launcher

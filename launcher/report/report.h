@@ -3,6 +3,7 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -20,7 +21,7 @@ struct WorkerExit {
   std::chrono::milliseconds after{0};   ///< since the attempt's start
   int asked_by = 0;                     ///< signal ddprun had sent it, or 0
   std::vector<std::string> last_lines;  ///< of its stderr
-  std::string message;                  ///< of its error file
+  std::string error;                    ///< text of its error file
 };
 
 /// A worker that even SIGKILL did not end in time.
@@ -44,11 +45,13 @@ struct AttemptResult {
   int max_restarts = 0;
   int worker_count = 1;
   int gpu_count = 0;  ///< that the workers saw; 0: none, or not known
+  int64_t time = 0;   ///< of its end, seconds since 1970
 };
 
 struct Report {
   std::string text;  ///< empty when all is well
   int exit_code = 0;
+  std::string error;  ///< for ddprun's own error file; empty when all is well
 };
 
 /// Says how an attempt went, from what decided it. Pure.
@@ -56,6 +59,9 @@ struct Report {
 /// The exit code is that of the worker that failed first, or 128 + its signal,
 /// or 128 + the signal that ended ddprun.
 Report make_report(const AttemptResult& result);
+
+/// The worker whose failure is the cause; null when something else is.
+const WorkerExit* first_failure(const AttemptResult& result);
 
 /// "rank 1 failed first: exit code 3".
 std::string describe_failure(const WorkerExit& exit);
