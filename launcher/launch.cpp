@@ -87,7 +87,11 @@ int supervise(const Job& job,
   events.watch_for_kill(guardians_end);
   const std::string* own_file =
       find_variable(job.environment, ddp::env::kErrorFile);
-  ReportFiles files({.error = own_file != nullptr ? *own_file : ""},
+  ReportFiles files({.error = own_file != nullptr ? *own_file : "",
+                     .json = job.options.report_json},
+                    {.run_id = job.run_id,
+                     .host = job.host_name,
+                     .program = job.program.argv},
                     [&log](const std::string& line) { log.warn(line); });
   const auto on_drained = [&events] { events.post(OutputDrained{}); };
   ConsoleStatus status({.loop = loop,

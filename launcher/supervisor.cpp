@@ -6,6 +6,7 @@
 #include <ctime>
 #include <utility>
 
+#include "launcher/output/run_directory.h"
 #include "launcher/process/signal_names.h"
 
 namespace launcher {
@@ -113,8 +114,9 @@ void Supervisor::perform(const StartWorkers& action) {
                      " workers of " + job_.program.path +
                      "; rank 0's store is at " + world_.master.host + ":" +
                      std::to_string(world_.master.port));
-  seams_.workers.start(
-      make_plan(job_, {world_, attempt_directory(directory_, world_)}));
+  const std::string directory = attempt_directory(directory_, world_);
+  logs_ = keeps_files(job_) ? directory : "";
+  seams_.workers.start(make_plan(job_, {world_, directory}));
 }
 
 void Supervisor::perform(const PassOn& action) {
@@ -143,6 +145,7 @@ void Supervisor::perform(const DisarmTimer& action) {
 
 void Supervisor::perform(const WriteReport& action) {
   const Report report = make_report({.host = job_.host_name,
+                                     .logs = logs_,
                                      .workers = seams_.workers.finish(),
                                      .cause = action.cause,
                                      .restarts = world_.restarts,

@@ -52,7 +52,8 @@ class Supervisor {
   std::string directory_;
   Seams seams_;
   Policy policy_;
-  World world_;  // of the last attempt
+  World world_;       // of the last attempt
+  std::string logs_;  // its folder, where files are kept
   int exit_code_ = 0;
 };
 

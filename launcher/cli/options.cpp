@@ -81,6 +81,11 @@ void bind_output(CommandLine& line, LaunchOptions& options) {
              "${local_rank}, ${role_name}, ${host} and ${time} filled in "
              "[TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE, else \"[${rank}] \"]",
              into(options.line_prefix, as_text));
+  line.value("report-json",
+             "FILE",
+             "Writes how each attempt and each worker ended to FILE, for "
+             "programs; it is there from the start and replaced as a whole",
+             into(options.report_json, as_text));
   line.toggle("dry-run",
               "Prints each worker's environment and command, starts nothing",
               [&options] { options.dry_run = true; });

@@ -34,6 +34,7 @@ struct LaunchOptions {
   std::string run_id;  ///< empty: made up
   std::string log_dir;
   std::optional<std::string> line_prefix;  ///< a NameTemplate
+  std::string report_json;                 ///< a file; empty: none
   StreamMap redirects;
   StreamMap tee;
   std::optional<std::vector<int>> shown_ranks;  ///< --local-ranks-filter

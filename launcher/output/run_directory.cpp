@@ -25,12 +25,6 @@ bool has_log_dir(const Job& job) {
   return !job.options.log_dir.empty() && job.options.log_dir != kNoFiles;
 }
 
-bool keeps_files(const Job& job) {
-  return has_log_dir(job) ||
-         (job.options.log_dir != kNoFiles &&
-          (!job.options.redirects.empty() || !job.options.tee.empty()));
-}
-
 [[noreturn]] void refuse(const std::string& path, int error) {
   throw LaunchError(kExitFailure,
                     "cannot write to " + path + " (" +
@@ -123,6 +117,12 @@ std::string make_temporary_folder(const std::vector<fs::path>& places,
 }
 
 }  // namespace
+
+bool keeps_files(const Job& job) {
+  return has_log_dir(job) ||
+         (job.options.log_dir != kNoFiles &&
+          (!job.options.redirects.empty() || !job.options.tee.empty()));
+}
 
 std::string run_directory_pattern(const Job& job) {
   return has_log_dir(job)

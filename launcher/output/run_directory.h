@@ -42,6 +42,9 @@ class RunDirectory {
   bool is_kept_ = false;
 };
 
+/// Whether the files of a job outlive it: see RunDirectory.
+bool keeps_files(const Job& job);
+
 /// What path() would be, with XXXXXX for the random part: for --dry-run.
 std::string run_directory_pattern(const Job& job);
 

@@ -45,7 +45,7 @@ JobCgroup::~JobCgroup() {
 }
 
 Fd JobCgroup::add(const std::string& name) const {
-  const std::string path = path_ + "/" + name;
+  const std::string path = folder(name);
   if (path_.empty() || ::mkdir(path.c_str(), 0700) != 0) {
     return Fd();
   }

@@ -25,6 +25,11 @@ class JobCgroup {
   /// in one that has been killed once.
   Fd add(const std::string& name) const;
 
+  /// Where add() makes them; empty when there is no cgroup.
+  std::string folder(const std::string& name) const {
+    return path_.empty() ? "" : path_ + "/" + name;
+  }
+
   /// SIGKILL to every process in the cgroup and below.
   void kill() const;
 

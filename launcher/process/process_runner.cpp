@@ -35,8 +35,10 @@ void ProcessRunner::start(const LaunchPlan& plan) {
 
 void ProcessRunner::start_all(const LaunchPlan& plan) {
   Pipe errors = make_pipe();
-  const Fd cgroup =
-      context_.cgroup.add("attempt_" + std::to_string(attempts_++));
+  const std::string name = "attempt_" + std::to_string(attempts_++);
+  const Fd cgroup = context_.cgroup.add(name);
+  memory_.emplace(cgroup ? context_.cgroup.folder(name)
+                         : own_cgroup_folder().value_or(""));
   const WorkerContext shared{.environment = context_.environment,
                              .settings = context_.settings,
                              .consoles = context_.consoles,
@@ -198,6 +200,10 @@ WorkersResult ProcessRunner::finish() {
     exit->error = read_error_file(worker.spec.error_file);
   }
   result.exits = std::move(exits_);
+  if (memory_) {
+    result.oom_kills = memory_->kills();
+    result.oom_cgroup = memory_->cgroup();
+  }
   forget();
   is_active_ = false;
   return result;
@@ -214,6 +220,7 @@ void ProcessRunner::forget() {
   workers_.clear();
   exits_.clear();
   asked_.clear();
+  memory_.reset();
   output_.reset();
 }
 

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "launcher/process/job_cgroup.h"
+#include "launcher/process/out_of_memory.h"
 #include "launcher/process/worker.h"
 #include "launcher/worker_runner.h"
 
@@ -56,6 +57,7 @@ class ProcessRunner : public WorkerRunner {
   int attempts_ = 0;
   bool is_active_ = false;  // from start() to finish()
   std::chrono::steady_clock::time_point started_;
+  std::optional<OutOfMemory> memory_;
   std::optional<WorkerOutput> output_;
   std::list<Worker> workers_;
   std::vector<WorkerExit> exits_;

@@ -10,6 +10,7 @@
 #include "launcher/process/error_file.h"
 #include "launcher/process/signal_names.h"
 #include "launcher/report/own_error.h"
+#include "launcher/report/report_json.h"
 #include "launcher/shortened.h"
 
 namespace launcher {
@@ -25,8 +26,8 @@ std::string elapsed(std::chrono::milliseconds time) {
   return text;
 }
 
-std::string hint_for(const WorkerExit& exit) {
-  if (exit.status.signal == SIGKILL) {
+std::string hint_for(const WorkerExit& exit, const WorkersResult& workers) {
+  if (exit.status.signal == SIGKILL && workers.oom_kills == 0) {
     return "  not killed by ddprun: often the kernel does it when memory is "
            "full (see dmesg), or a batch system at its limits\n";
   }
@@ -34,6 +35,16 @@ std::string hint_for(const WorkerExit& exit) {
     return "  often a full /dev/shm or a file that became shorter\n";
   }
   return "";
+}
+
+std::string hint_about_memory(const WorkersResult& workers) {
+  if (workers.oom_kills == 0) {
+    return "";
+  }
+  return "  memory was full: the kernel has killed " +
+         std::to_string(workers.oom_kills) +
+         (workers.oom_kills == 1 ? " process" : " processes") +
+         " in this time in cgroup " + workers.oom_cgroup + "\n";
 }
 
 std::string hint_about_gpus(const AttemptResult& result) {
@@ -80,7 +91,12 @@ std::string cause_text(const AttemptResult& result, const WorkerExit& cause) {
     text += ", attempt " + std::to_string(result.restarts + 1) + " of " +
             std::to_string(result.max_restarts + 1);
   }
-  text += "\n" + hint_for(cause) + hint_about_gpus(result);
+  text += "\n" + hint_for(cause, result.workers) +
+          hint_about_memory(result.workers) + hint_about_gpus(result);
+  if (!result.logs.empty()) {
+    text += "  its files are in " + result.logs + "/" +
+            std::to_string(cause.local_rank) + "\n";
+  }
   text += error_file_text(cause);
   if (cause.last_lines.empty()) {
     return text + "  it wrote nothing to stderr\n";
@@ -105,6 +121,22 @@ std::string ending_of(const WorkerExit& exit) {
   return text;
 }
 
+/// The end of what a worker wrote that has failed after the first.
+std::string last_words_of(const WorkerExit& exit) {
+  constexpr size_t kMostLines = 3;
+  std::string text;
+  if (exit.asked_by != 0 || exit.status.is_success()) {
+    return text;
+  }
+  const auto& lines = exit.last_lines;
+  for (size_t at = lines.size() - std::min(lines.size(), kMostLines);
+       at < lines.size();
+       ++at) {
+    text += "    " + indented(lines[at]);
+  }
+  return text;
+}
+
 /// Workers that ended alike.
 struct Alike {
   std::string ending;
@@ -123,7 +155,8 @@ struct Alike {
     std::string text;
     for (const WorkerExit* exit : exits) {
       text += "    rank " + std::to_string(exit->rank) + " (pid " +
-              std::to_string(exit->pid) + "): " + ending + "\n";
+              std::to_string(exit->pid) + "): " + ending + "\n" +
+              last_words_of(*exit);
     }
     return text;
   }
@@ -181,20 +214,6 @@ Report failed(const std::string& text, int exit_code) {
   return report;
 }
 
-std::string change_text(WorldBroken::Change change) {
-  switch (change) {
-    case WorldBroken::Change::joined:
-      return "joined";
-    case WorldBroken::Change::left:
-      return "left";
-    case WorldBroken::Change::vanished:
-      return "vanished";
-    case WorldBroken::Change::failed:
-      break;
-  }
-  return "failed";
-}
-
 Report say_how_it_went(const AttemptResult& result) {
   return std::visit(
       Overloaded{
@@ -212,7 +231,7 @@ Report say_how_it_went(const AttemptResult& result) {
           },
           [](const WorldBroken& broken) {
             return failed("ddprun: host " + broken.host + " " +
-                              change_text(broken.change) + "\n",
+                              text_of(broken.change) + "\n",
                           kExitFailure);
           },
           [](const RendezvousLost& lost) {
@@ -229,6 +248,20 @@ Report say_how_it_went(const AttemptResult& result) {
 }
 
 }  // namespace
+
+std::string text_of(WorldBroken::Change change) {
+  switch (change) {
+    case WorldBroken::Change::joined:
+      return "joined";
+    case WorldBroken::Change::left:
+      return "left";
+    case WorldBroken::Change::vanished:
+      return "vanished";
+    case WorldBroken::Change::failed:
+      break;
+  }
+  return "failed";
+}
 
 const WorkerExit* first_failure(const AttemptResult& result) {
   const auto* cause = std::get_if<WorkerExited>(&result.cause);
@@ -249,6 +282,7 @@ std::string describe_failure(const WorkerExit& exit) {
 Report make_report(const AttemptResult& result) {
   Report report = say_how_it_went(result);
   report.error = own_error(result, report);
+  report.json = attempt_json(result, report.exit_code);
   return report;
 }
 

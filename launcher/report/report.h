@@ -34,11 +34,14 @@ struct Survivor {
 struct WorkersResult {
   std::vector<WorkerExit> exits;  ///< in the order in which the kernel had them
   std::vector<Survivor> survivors;
+  int64_t oom_kills = 0;   ///< see OutOfMemory
+  std::string oom_cgroup;  ///< that has counted them
 };
 
 /// What is known of an attempt when it is over.
 struct AttemptResult {
   std::string host;
+  std::string logs;  ///< folder of its files; empty: they are not kept
   WorkersResult workers;
   Cause cause;
   int restarts = 0;  ///< before this attempt
@@ -52,6 +55,7 @@ struct Report {
   std::string text;  ///< empty when all is well
   int exit_code = 0;
   std::string error;  ///< for ddprun's own error file; empty when all is well
+  std::string json;   ///< of the attempt: see report_json.h
 };
 
 /// Says how an attempt went, from what decided it. Pure.
@@ -59,6 +63,9 @@ struct Report {
 /// The exit code is that of the worker that failed first, or 128 + its signal,
 /// or 128 + the signal that ended ddprun.
 Report make_report(const AttemptResult& result);
+
+/// "joined", "left", "vanished" or "failed".
+std::string text_of(WorldBroken::Change change);
 
 /// The worker whose failure is the cause; null when something else is.
 const WorkerExit* first_failure(const AttemptResult& result);

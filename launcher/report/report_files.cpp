@@ -5,25 +5,58 @@
 
 #include "ddp/detail/error_file.h"
 #include "ddp/worker_env.h"
+#include "launcher/error.h"
 
 namespace launcher {
+namespace {
 
-ReportFiles::ReportFiles(Places places, Teller warn)
-    : places_(std::move(places)), warn_(std::move(warn)) {}
+constexpr size_t kMostAttempts = 100;
+
+std::string cannot_write(const std::string& file, int error) {
+  return file + " cannot be written (" +
+         std::generic_category().message(error) + ")";
+}
+
+}  // namespace
+
+ReportFiles::ReportFiles(Places places, JobFacts facts, Teller warn)
+    : places_(std::move(places)),
+      facts_(std::move(facts)),
+      warn_(std::move(warn)) {
+  if (const int error = write_json(std::nullopt)) {
+    throw LaunchError(kExitFailure,
+                      "--report-json: " + cannot_write(places_.json, error) +
+                          "; give a file in a folder that can be written to");
+  }
+}
+
+int ReportFiles::write_json(std::optional<int> exit_code) const {
+  return places_.json.empty()
+             ? 0
+             : ddp::detail::write_error_file(
+                   places_.json, job_json(facts_, attempts_, exit_code));
+}
 
 void ReportFiles::add(const Report& report) {
   last_ = report;
+  if (attempts_.size() == kMostAttempts) {
+    attempts_.erase(attempts_.begin() + 1);
+  }
+  attempts_.push_back(report.json);
+  write_json(std::nullopt);  // the end tells what cannot be written
 }
 
 void ReportFiles::finish() {
+  if (const int error = write_json(last_.exit_code)) {
+    warn_(cannot_write(places_.json, error));
+  }
   if (places_.error.empty() || last_.error.empty()) {
     return;
   }
-  const int error = ddp::detail::write_error_file(places_.error, last_.error);
-  if (error != 0) {
-    warn_(std::string(ddp::env::kErrorFile) + "=" + places_.error +
-          " cannot be written (" + std::generic_category().message(error) +
-          ")");
+  if (const int error =
+          ddp::detail::write_error_file(places_.error, last_.error)) {
+    warn_(cannot_write(std::string(ddp::env::kErrorFile) + "=" + places_.error,
+                       error));
   }
 }
 

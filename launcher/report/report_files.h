@@ -1,9 +1,12 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "launcher/report/report.h"
+#include "launcher/report/report_json.h"
 
 namespace launcher {
 
@@ -12,13 +15,19 @@ class ReportFiles {
  public:
   struct Places {
     std::string error;  ///< ddprun's own error file; empty: none
+    std::string json;   ///< --report-json; empty: none
   };
   using Teller = std::function<void(const std::string& line)>;
 
-  /// @param warn gets a line about what cannot be written
-  ReportFiles(Places places, Teller warn);
+  /// Writes the JSON of a job that runs, so that a place where nothing can be
+  /// written is seen before a training has gone by.
+  ///
+  /// @param warn gets a line about what cannot be written later
+  /// @throws LaunchError when the JSON cannot be written
+  ReportFiles(Places places, JobFacts facts, Teller warn);
 
-  /// An attempt is over.
+  /// An attempt is over. The JSON has it from now on; of very many the first
+  /// and the last ones.
   void add(const Report& report);
 
   /// The job is over, as the last report says: a failure goes into the error
@@ -26,8 +35,12 @@ class ReportFiles {
   void finish();
 
  private:
+  int write_json(std::optional<int> exit_code) const;
+
   Places places_;
+  JobFacts facts_;
   Teller warn_;
+  std::vector<std::string> attempts_;
   Report last_;
 };
 

@@ -2,8 +2,10 @@
 #include <poll.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <unistd.h>
 
 #include <csignal>
+#include <nlohmann/json.hpp>
 
 #include "launcher/fd.h"
 #include "test/launcher/run_ddprun.h"
@@ -263,6 +265,38 @@ TEST_CASE("an error goes up through launchers, with how its worker ended") {
   CHECK_THAT(unwritable.err,
              Contains("ddprun: TORCHELASTIC_ERROR_FILE=" + folder / "no/file" +
                       " cannot be written (No such file or directory)\n"));
+}
+
+TEST_CASE("a report for programs: all attempts, and where the logs are") {
+  const TemporaryFolder folder;
+  const std::string file = folder / "report.json";
+  const auto result = run_ddprun({"--nproc-per-node=2",
+                                  "--max-restarts=3",
+                                  "--log-dir=" + folder / "logs",
+                                  "--report-json=" + file,
+                                  resource("fail_until"),
+                                  "2"});
+  CHECK(result.code() == 0);
+  const auto report = nlohmann::json::parse(ddp::test::read_file(file));
+  CHECK(report["state"] == "ended");
+  CHECK(report["exit_code"] == 0);
+  REQUIRE(report["attempts"].size() == 3);
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    const auto& entry = report["attempts"][attempt];
+    CHECK(entry["number"] == attempt + 1);
+    CHECK(entry["cause"].is_null() == (attempt == 2));
+    CHECK(entry["workers"].size() == 2);
+    const std::string logs = entry["logs"];
+    CHECK_THAT(logs, Contains("/attempt_" + std::to_string(attempt)));
+    CHECK(::access((logs + "/1").c_str(), F_OK) == 0);
+  }
+  const auto unwritable = run_ddprun(
+      {"--report-json=" + folder.path(), "sh", "-c", "echo started"});
+  CHECK(unwritable.code() == 1);
+  CHECK(unwritable.out.empty());
+  CHECK_THAT(unwritable.err,
+             Contains("ddprun: --report-json: " + folder.path() +
+                      " cannot be written (File exists); give"));
 }
 
 TEST_CASE("an error file that is a FIFO holds up nothing") {

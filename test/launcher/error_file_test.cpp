@@ -259,7 +259,8 @@ TEST_CASE("the last attempt's failure goes into the error file") {
   const TemporaryFolder folder;
   const std::string file = folder / "error.json";
   std::vector<std::string> told;
-  ReportFiles files({.error = file},
+  ReportFiles files({.error = file, .json = ""},
+                    {},
                     [&](const std::string& line) { told.push_back(line); });
   const Report failure = make_report(failed_attempt());
   files.add(failure);

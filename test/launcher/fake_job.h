@@ -176,7 +176,8 @@ class FakeJob : public EventSource,
     }
   }
   WorkersResult finish() override {
-    WorkersResult result{std::move(exits_), {}};
+    WorkersResult result;
+    result.exits = std::move(exits_);
     exits_.clear();
     for (const int local_rank : alive_) {
       result.survivors.push_back({local_rank, 1000 + local_rank});

@@ -1,0 +1,135 @@
+#include "launcher/report/report_json.h"
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "launcher/overloaded.h"
+#include "launcher/process/error_file.h"
+#include "launcher/process/signal_names.h"
+
+namespace launcher {
+namespace {
+
+using ReportJson = nlohmann::ordered_json;
+
+/// null for an empty text.
+ReportJson text_or_null(const std::string& text) {
+  return text.empty() ? ReportJson() : ReportJson(text);
+}
+
+ReportJson signal_or_null(int number) {
+  return number == 0 ? ReportJson() : ReportJson(signal_name(number));
+}
+
+ReportJson cause_json(const Cause& cause) {
+  return std::visit(
+      Overloaded{
+          [](const std::monostate&) { return ReportJson(); },
+          // The rank is that of a worker, so the caller adds it.
+          [](const WorkerExited&) {
+            return ReportJson{{"kind", "worker_failed"}};
+          },
+          [](const StartFailed& start) {
+            return ReportJson{{"kind", "start_failed"}, {"text", start.text}};
+          },
+          [](const SignalReceived& signal) {
+            return ReportJson{{"kind", "signal"},
+                              {"signal", signal_name(signal.number)}};
+          },
+          [](const WorldBroken& broken) {
+            return ReportJson{{"kind", "host_" + text_of(broken.change)},
+                              {"host", broken.host}};
+          },
+          [](const RendezvousLost& lost) {
+            return ReportJson{{"kind", "rendezvous_lost"}, {"text", lost.text}};
+          },
+          [](const JobClosed& closed) {
+            return closed.exit_code == 0
+                       ? ReportJson()
+                       : ReportJson{{"kind", "other_host_failed"}};
+          },
+      },
+      cause);
+}
+
+std::string part_of(const WorkerExit& exit, const WorkerExit* first) {
+  if (&exit == first) {
+    return "first_failure";
+  }
+  if (exit.asked_by != 0) {
+    return "stopped";
+  }
+  return exit.status.is_success() ? "succeeded" : "followed";
+}
+
+ReportJson worker_json(const WorkerExit& exit, const WorkerExit* first) {
+  const bool was_killed = exit.status.signal != 0;
+  ReportJson worker{
+      {"rank", exit.rank},
+      {"local_rank", exit.local_rank},
+      {"pid", exit.pid},
+      {"after_seconds", static_cast<double>(exit.after.count()) / 1000},
+      {"exit_code", was_killed ? ReportJson() : ReportJson(exit.status.code)},
+      {"signal", signal_or_null(exit.status.signal)},
+      {"part", part_of(exit, first)},
+      {"stopped_by", signal_or_null(exit.asked_by)}};
+  if (exit.asked_by == 0 && !exit.status.is_success()) {
+    worker["stderr"] = exit.last_lines;
+    worker["error"] = text_or_null(message_of_error_file(exit.error));
+  }
+  return worker;
+}
+
+/// Workers write what they like; JSON is UTF-8.
+std::string dumped(const ReportJson& json, int indent) {
+  return json.dump(indent, ' ', false, ReportJson::error_handler_t::replace);
+}
+
+}  // namespace
+
+std::string attempt_json(const AttemptResult& result, int exit_code) {
+  const WorkerExit* first = first_failure(result);
+  ReportJson cause = cause_json(result.cause);
+  if (first != nullptr) {
+    cause["rank"] = first->rank;
+  }
+  ReportJson workers = ReportJson::array();
+  for (const WorkerExit& exit : result.workers.exits) {
+    workers.push_back(worker_json(exit, first));
+  }
+  ReportJson survivors = ReportJson::array();
+  for (const Survivor& survivor : result.workers.survivors) {
+    survivors.push_back({{"rank", survivor.rank}, {"pid", survivor.pid}});
+  }
+  return dumped(
+      {{"number", result.restarts + 1},
+       {"logs", text_or_null(result.logs)},
+       {"exit_code", exit_code},
+       {"cause", std::move(cause)},
+       {"out_of_memory_kills", result.workers.oom_kills},
+       {"out_of_memory_cgroup", text_or_null(result.workers.oom_cgroup)},
+       {"workers", std::move(workers)},
+       {"survivors", std::move(survivors)}},
+      -1);
+}
+
+std::string job_json(const JobFacts& facts,
+                     const std::vector<std::string>& attempts,
+                     std::optional<int> exit_code) {
+  ReportJson list = ReportJson::array();
+  for (const std::string& attempt : attempts) {
+    list.push_back(ReportJson::parse(attempt));
+  }
+  return dumped(
+             {{"version", 1},
+              {"run_id", facts.run_id},
+              {"host", facts.host},
+              {"program", facts.program},
+              {"state", exit_code ? "ended" : "running"},
+              {"exit_code", exit_code ? ReportJson(*exit_code) : ReportJson()},
+              {"attempts", std::move(list)}},
+             2) +
+         "\n";
+}
+
+}  // namespace launcher
