@@ -170,6 +170,7 @@ LaunchPlan make_plan(const Job& job, const Attempt& attempt) {
     }
     worker.environment = environment_of(job, attempt, worker);
     worker.prefix = prefix_of(job, worker);
+    worker.file_mode = job.options.log_mode;
     choose_targets(job.options, worker);
     for (const auto& argument : job.program.argv) {
       worker.argv.push_back(

@@ -42,6 +42,7 @@ struct WorkerSpec {
   std::string directory;    ///< of its files; empty: it has none
   std::string error_file;   ///< empty: none
   StreamSet to_file;
+  std::optional<mode_t> file_mode;  ///< none: umask says
   StreamSet to_console;
 };
 

@@ -56,6 +56,11 @@ void bind_output(CommandLine& line, LaunchOptions& options) {
              "Folder for <run id>_<random>/attempt_<n>/<local rank>/"
              "{stdout.log,stderr.log,error.json}, readable as umask says",
              into(options.log_dir, as_text));
+  line.value("log-mode",
+             "MODE",
+             "Rights of the logs, such as 0640, whatever umask says; folders "
+             "can be entered by who reads the logs",
+             into(options.log_mode, parse_file_mode));
   line.value("redirects",
              "MAP",
              "Streams that go to files instead of here: 0 none, 1 stdout, 2 "

@@ -33,6 +33,7 @@ struct LaunchOptions {
   std::string role = "default";
   std::string run_id;  ///< empty: made up
   std::string log_dir;
+  std::optional<mode_t> log_mode;          ///< of log files; none: umask says
   std::optional<std::string> line_prefix;  ///< a NameTemplate
   std::string report_json;                 ///< a file; empty: none
   StreamMap redirects;

@@ -249,6 +249,22 @@ std::vector<int> parse_signals(std::string_view text) {
   return signals;
 }
 
+mode_t parse_file_mode(std::string_view text) {
+  constexpr mode_t kReadWrite = 0666;
+  constexpr mode_t kOwners = 0600;
+  mode_t mode = 0;
+  const char* end = text.data() + text.size();
+  const auto result = std::from_chars(text.data(), end, mode, 8);
+  if (result.ec != std::errc() || result.ptr != end ||
+      (mode & ~kReadWrite) != 0 || (mode & kOwners) != kOwners) {
+    fail(
+        "octal rights of a file that its owner can read and write, such as "
+        "0640",
+        text);
+  }
+  return mode;
+}
+
 RankVariable parse_rank_variable(std::string_view text) {
   const size_t equals = text.find('=');
   if (equals == std::string_view::npos || equals == 0) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <chrono>
 #include <map>
 #include <string>
@@ -79,6 +81,8 @@ std::string parse_choice(std::string_view text,
 std::map<std::string, std::string> parse_settings(std::string_view text);
 /// "SIGTERM,SIGINT": names of signals that can be handled.
 std::vector<int> parse_signals(std::string_view text);
+/// Octal rights of a file that its owner may read and write, such as "0640".
+mode_t parse_file_mode(std::string_view text);
 /// "NAME=pattern".
 RankVariable parse_rank_variable(std::string_view text);
 

@@ -81,6 +81,18 @@ std::string log_folder_pattern(const Job& job) {
   return fs::absolute(job.options.log_dir) / (job.run_id + "_XXXXXX");
 }
 
+/// Of a folder with files of these rights: who reads them can enter it.
+mode_t folder_mode(mode_t files) {
+  constexpr mode_t kRead = 0444;
+  return 0700 | files | ((files & kRead) >> 2);
+}
+
+mode_t mode_by_umask() {
+  const mode_t mask = ::umask(0);
+  ::umask(mask);
+  return 0777 & ~mask;
+}
+
 /// Nothing, and errno, where it cannot be made.
 std::optional<std::string> make_unique_folder(std::string pattern) {
   return ::mkdtemp(pattern.data()) != nullptr ? std::optional(pattern)
@@ -95,9 +107,7 @@ std::string make_log_folder(const Job& job) {
   if (!path) {
     refuse(parent, errno);
   }
-  const mode_t mask = ::umask(0);
-  ::umask(mask);
-  ::chmod(path->c_str(), 0777 & ~mask);
+  ::chmod(path->c_str(), mode_by_umask());
   return *path;
 }
 
@@ -137,7 +147,11 @@ RunDirectory::RunDirectory(const Job& job,
                 ? make_log_folder(job)
                 : make_temporary_folder(temporary_places(job, places),
                                         keeps_files(job))),
-      is_kept_(keeps_files(job)) {}
+      is_kept_(keeps_files(job)) {
+  if (is_kept_ && job.options.log_mode) {
+    ::chmod(path_.c_str(), folder_mode(*job.options.log_mode));
+  }
+}
 
 RunDirectory::~RunDirectory() {
   if (is_kept_) {
@@ -167,11 +181,32 @@ void make_directories(const std::string& path) {
   }
 }
 
-Fd create_log(const std::string& path) {
+void make_worker_folder(const std::string& path, std::optional<mode_t> mode) {
+  const fs::path attempt = fs::path(path).parent_path();
+  make_directories(attempt.parent_path());  // somebody may have tidied up
+  for (const std::string& folder : {attempt.string(), path}) {
+    if (::mkdir(folder.c_str(), 0777) == 0) {
+      if (mode) {
+        ::chmod(folder.c_str(), folder_mode(*mode));
+      }
+      continue;
+    }
+    const int error = errno;
+    struct stat status {};
+    if (::lstat(folder.c_str(), &status) != 0) {
+      refuse(folder, error);
+    }
+    if (!S_ISDIR(status.st_mode)) {
+      refuse(folder, ENOTDIR);
+    }
+  }
+}
+
+Fd create_log(const std::string& path, std::optional<mode_t> mode) {
   Fd file(::open(path.c_str(),
                  O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
-                 0666));
-  if (!file) {
+                 mode.value_or(0666)));
+  if (!file || (mode && ::fchmod(file.get(), *mode) != 0)) {
     refuse(path, errno);
   }
   return file;

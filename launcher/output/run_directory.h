@@ -1,5 +1,8 @@
 #pragma once
 
+#include <sys/types.h>
+
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +17,8 @@ namespace launcher {
 ///
 /// In a --log-dir everything has the rights that the caller's umask gives, so
 /// that whoever collects logs can read them; umask 077 keeps them private.
+/// --log-mode gives other rights, whatever umask says and wherever the logs
+/// lie.
 ///
 /// Without --log-dir the folder is its owner's alone. It lies in the folder of
 /// the worker that ddprun itself is, or where Python's programs put such files:
@@ -48,14 +53,24 @@ bool keeps_files(const Job& job);
 /// What path() would be, with XXXXXX for the random part: for --dry-run.
 std::string run_directory_pattern(const Job& job);
 
-/// Makes a worker's folder, with its parents.
+/// Makes a folder, with its parents.
 ///
 /// @throws LaunchError when it cannot be made
 void make_directories(const std::string& path);
 
+/// Makes a worker's folder in that of its attempt, which another worker may
+/// have made. A link in the place of either is refused: a worker of an earlier
+/// attempt may have laid it there.
+///
+/// @param mode of the files to be in it; none: umask says
+/// @throws LaunchError when it cannot be made
+void make_worker_folder(const std::string& path,
+                        std::optional<mode_t> mode = {});
+
 /// Makes a log file; it must not exist.
 ///
+/// @param mode its rights; none: umask says
 /// @throws LaunchError when it cannot be made
-Fd create_log(const std::string& path);
+Fd create_log(const std::string& path, std::optional<mode_t> mode = {});
 
 }  // namespace launcher

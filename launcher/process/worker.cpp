@@ -19,7 +19,7 @@ StreamTargets targets_of(const WorkerSpec& spec,
   StreamTargets targets{.console = console, .prefix = spec.prefix, .file = {}};
   if (file_name != nullptr) {
     const std::string path = spec.directory + "/" + file_name;
-    targets.file.emplace(create_log(path), path, losses);
+    targets.file.emplace(create_log(path, spec.file_mode), path, losses);
   }
   return targets;
 }
@@ -30,7 +30,7 @@ Worker start_worker(const std::string& path,
                     const WorkerSpec& spec,
                     const WorkerContext& context) {
   if (!spec.directory.empty()) {
-    make_directories(spec.directory);
+    make_worker_folder(spec.directory, spec.file_mode);
   }
   Consoles& consoles = context.consoles;
   StreamTargets out_targets =

@@ -186,6 +186,49 @@ TEST_CASE("log files: torchrun's layout, for whom umask says") {
   CHECK(rights_of(attempt / "1" / "stdout.log") == (0666 & ~own_umask()));
 }
 
+TEST_CASE("logs have the rights that one asks for, in each attempt") {
+  const TemporaryFolder folder;
+  const bool has_place = GENERATE(true, false);
+  std::vector<std::string> arguments{"--log-mode=0640",
+                                     "--max-restarts=1",
+                                     "--nproc-per-node=2",
+                                     "-r",
+                                     "3",
+                                     resource("fail_until"),
+                                     "1"};
+  if (has_place) {
+    arguments.insert(arguments.begin(), "--log-dir=" + folder.path());
+  }
+  const auto result = run_ddprun(arguments, {{"TMPDIR", folder.path()}});
+  CHECK(result.code() == 0);
+  const fs::path run = only_entry_of(folder.path());
+  CHECK(rights_of(run) == 0750);
+  for (const std::string attempt : {"0", "1"}) {
+    const fs::path worker = run / ("attempt_" + attempt) / "1";
+    CHECK(rights_of(worker.parent_path()) == 0750);
+    CHECK(rights_of(worker) == 0750);
+    CHECK(rights_of(worker / "stderr.log") == 0640);
+    CHECK_THAT(text_of(worker / "stdout.log"),
+               Contains("attempt " + attempt + " port "));
+  }
+}
+
+TEST_CASE("a link in the place of an attempt's folder is refused") {
+  const TemporaryFolder folder;
+  fs::create_directory(folder.path() + "/elsewhere");
+  const auto result =
+      run_ddprun({"--log-dir=" + folder.path() + "/logs",
+                  "--max-restarts=1",
+                  "sh",
+                  "-c",
+                  "ln -s " + folder.path() +
+                      "/elsewhere ${TORCHELASTIC_ERROR_FILE%/*/*}/../attempt_1;"
+                      " exit 3"});
+  CHECK(result.code() == 1);
+  CHECK_THAT(result.err, Contains("/attempt_1 (Not a directory); give"));
+  CHECK(entries_of(folder.path() + "/elsewhere").empty());
+}
+
 TEST_CASE("no temporary folder can be written to: the job runs") {
   // Everything that could be one is read only, as the root of a pod.
   const std::string as_in_a_pod =
