@@ -42,9 +42,9 @@ struct ProcessGroupOptions {
 };
 
 /// Joins the job that the environment describes (RANK, WORLD_SIZE, LOCAL_RANK,
-/// MASTER_ADDR, MASTER_PORT, as ddprun and torchrun set them) and makes its
-/// process group. Without a launcher the world has one rank, and every call of
-/// this header works.
+/// MASTER_ADDR, MASTER_PORT, as ddprun and torchrun set them; else what srun or
+/// mpirun set) and makes its process group. With none of them the world has one
+/// rank, and every call of this header works.
 ///
 /// Collective: returns once all ranks have arrived. With NCCL the rank's GPU
 /// becomes the current device.

@@ -1,93 +1,149 @@
 #include "ddp/worker_env.h"
 
-#include <charconv>
 #include <cstdlib>
 #include <stdexcept>
 #include <string_view>
 
+#include "ddp/detail/cluster/cluster_task.h"
+#include "ddp/detail/cluster/env_integer.h"
+
 namespace ddp {
 namespace {
 
-[[noreturn]] void fail(const std::string& what) {
-  throw std::invalid_argument(
-      what +
-      ". Start the program with ddprun or torchrun, or set RANK, "
-      "WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT by hand");
+using detail::env_integer;
+using detail::kMostRanks;
+using detail::require_env_integer;
+
+constexpr const char* kAdvice =
+    ". Start the program with ddprun or torchrun, or set RANK, WORLD_SIZE, "
+    "LOCAL_RANK, MASTER_ADDR and MASTER_PORT by hand";
+
+bool is_filled(const EnvReader& reader, const char* name) {
+  const char* text = reader(name);
+  return text != nullptr && *text != '\0';
 }
 
-std::optional<int> read_int(const EnvReader& reader,
-                            const char* name,
-                            int least,
-                            int most) {
-  const char* raw = reader(name);
-  if (raw == nullptr) {
-    return std::nullopt;
+void read_master(const EnvReader& reader, WorkerEnv& result) {
+  if (!is_filled(reader, env::kMasterAddr)) {
+    throw std::invalid_argument(
+        "Expected the environment variable MASTER_ADDR to name the host of "
+        "rank 0, but it is missing or empty");
   }
-  const std::string_view text(raw);
-  int value = 0;
-  const auto [end, error] =
-      std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() ||
-      value < least || value > most) {
-    fail("Expected the environment variable " + std::string(name) +
-         " to be an integer from " + std::to_string(least) + " to " +
-         std::to_string(most) + ", but got \"" + raw + "\"");
-  }
-  return value;
+  result.master_addr = reader(env::kMasterAddr);
+  result.master_port = require_env_integer(reader, env::kMasterPort, 1, 65535);
 }
 
-int require_int(const EnvReader& reader,
-                const char* name,
-                int least,
-                int most) {
-  const auto value = read_int(reader, name, least, most);
-  if (!value) {
-    fail("Expected the environment variable " + std::string(name) +
-         " to be set, but it is missing");
-  }
-  return *value;
+bool is_loopback(std::string_view host) {
+  return host.substr(0, 4) == "127." || host == "localhost" || host == "::1";
 }
 
-constexpr int kMaxRanks = 1 << 24;
+/// Ranks that were set by hand may be on several hosts without saying so, and
+/// would not meet there if they listened on loopback.
+int guess_host_count(const EnvReader& reader, const WorkerEnv& result) {
+  if (is_loopback(result.master_addr)) {
+    return 1;
+  }
+  const int local =
+      env_integer(reader, env::kLocalWorldSize, 1, kMostRanks).value_or(1);
+  return (result.world_size + local - 1) / local;
+}
 
-}  // namespace
-
-WorkerEnv WorkerEnv::read(const EnvReader& reader) {
+/// RANK and its companions, as ddprun and torchrun set them.
+WorkerEnv env_of_launcher(const EnvReader& reader) {
   WorkerEnv result;
-  if (reader(env::kRank) == nullptr && reader(env::kWorldSize) == nullptr) {
-    return result;
-  }
   result.launched = true;
-  result.world_size = require_int(reader, env::kWorldSize, 1, kMaxRanks);
-  result.rank = require_int(reader, env::kRank, 0, kMaxRanks);
+  result.world_size =
+      require_env_integer(reader, env::kWorldSize, 1, kMostRanks);
+  result.rank = require_env_integer(reader, env::kRank, 0, kMostRanks);
   if (result.rank >= result.world_size) {
-    fail("Expected RANK to be below WORLD_SIZE, but got RANK=" +
-         std::to_string(result.rank) +
-         " and WORLD_SIZE=" + std::to_string(result.world_size));
+    throw std::invalid_argument(
+        "Expected RANK to be below WORLD_SIZE, but got RANK=" +
+        std::to_string(result.rank) +
+        " and WORLD_SIZE=" + std::to_string(result.world_size));
   }
-  result.local_world_size = read_int(reader, env::kLocalWorldSize, 1, kMaxRanks)
-                                .value_or(result.world_size);
+  result.local_world_size =
+      env_integer(reader, env::kLocalWorldSize, 1, kMostRanks)
+          .value_or(result.world_size);
   // Without LOCAL_RANK one host is assumed, as torch.distributed examples do.
-  result.local_rank = read_int(reader, env::kLocalRank, 0, kMaxRanks)
+  result.local_rank = env_integer(reader, env::kLocalRank, 0, kMostRanks)
                           .value_or(result.rank % result.local_world_size);
-  result.host_count =
-      read_int(reader, env::kGroupWorldSize, 1, kMaxRanks).value_or(1);
   result.restart_count =
-      read_int(reader, env::kRestartCount, 0, kMaxRanks).value_or(0);
+      env_integer(reader, env::kRestartCount, 0, kMostRanks).value_or(0);
   if (result.world_size > 1 || reader(env::kMasterAddr) != nullptr) {
-    const char* addr = reader(env::kMasterAddr);
-    if (addr == nullptr || *addr == '\0') {
-      fail(
-          "Expected the environment variable MASTER_ADDR to name the host of "
-          "rank 0, but it is missing or empty");
-    }
-    result.master_addr = addr;
-    result.master_port = require_int(reader, env::kMasterPort, 1, 65535);
+    read_master(reader, result);
   }
+  result.host_count = env_integer(reader, env::kGroupWorldSize, 1, kMostRanks)
+                          .value_or(guess_host_count(reader, result));
   const char* agent_store = reader(env::kUseAgentStore);
   result.use_agent_store =
       agent_store != nullptr && std::string_view(agent_store) == "True";
   return result;
+}
+
+/// The scheduler has given this task one GPU, and others to the others.
+bool has_own_gpu(const EnvReader& reader) {
+  const char* visible = reader("CUDA_VISIBLE_DEVICES");
+  return visible != nullptr && *visible != '\0' && *visible != '-' &&
+         std::string_view(visible).find(',') == std::string_view::npos;
+}
+
+void check_world_size(const EnvReader& reader,
+                      const detail::ClusterTask& task) {
+  const int stated =
+      env_integer(reader, env::kWorldSize, 1, kMostRanks).value_or(task.count);
+  if (stated != task.count) {
+    throw std::invalid_argument(
+        "Expected WORLD_SIZE to be the number of tasks that " + task.scheduler +
+        " has started, " + std::to_string(task.count) + ", but got " +
+        std::to_string(stated) + "; unset it, or set RANK, too");
+  }
+}
+
+/// A task of srun or mpirun. MASTER_ADDR and MASTER_PORT may be set besides.
+WorkerEnv env_of_task(const EnvReader& reader,
+                      const detail::ClusterTask& task) {
+  check_world_size(reader, task);
+  WorkerEnv result;
+  result.launched = true;
+  result.rank = task.rank;
+  result.world_size = task.count;
+  // As with torchrun's --virtual-local-rank.
+  result.local_rank = has_own_gpu(reader) ? 0 : task.local_rank;
+  result.local_world_size = task.local_count;
+  result.host_count = task.host_count;
+  result.master_addr = is_filled(reader, env::kMasterAddr)
+                           ? reader(env::kMasterAddr)
+                           : task.master_addr;
+  result.master_port = env_integer(reader, env::kMasterPort, 1, 65535)
+                           .value_or(task.master_port);
+  if (result.master_addr.empty()) {
+    throw std::invalid_argument(
+        "Expected MASTER_ADDR to name the host of rank 0, which " +
+        task.scheduler + " does not tell, but it is missing; give " +
+        task.master_hint);
+  }
+  return result;
+}
+
+WorkerEnv read_all(const EnvReader& reader) {
+  const bool has_rank = reader(env::kRank) != nullptr;
+  const auto task =
+      has_rank ? detail::read_pod(reader) : detail::read_cluster_task(reader);
+  if (task && task->count > 1) {
+    return env_of_task(reader, *task);
+  }
+  const bool is_alone = !has_rank && reader(env::kWorldSize) == nullptr;
+  return is_alone ? WorkerEnv() : env_of_launcher(reader);
+}
+
+}  // namespace
+
+WorkerEnv WorkerEnv::read(const EnvReader& reader) {
+  try {
+    return read_all(reader);
+  } catch (const std::invalid_argument& error) {
+    throw std::invalid_argument(error.what() + std::string(kAdvice));
+  }
 }
 
 WorkerEnv WorkerEnv::read() {

@@ -33,21 +33,21 @@ inline constexpr const char* kErrorFile = "TORCHELASTIC_ERROR_FILE";
 /// is one.
 using EnvReader = std::function<const char*(const char* name)>;
 
-/// What a worker knows of its job. With no launcher at all (neither RANK nor
-/// WORLD_SIZE set) it is the only rank of a world of one.
+/// What a worker knows of its job, by RANK and WORLD_SIZE, or as a task of srun
+/// or mpirun (docs/schedulers.md); else it is the only rank of a world of one.
 struct WorkerEnv {
   int rank = 0;        ///< in [0, world_size)
   int world_size = 1;  ///< number of workers on all hosts
   int local_rank = 0;  ///< rank within this host; chooses the GPU
   int local_world_size = 1;
-  int host_count = 1;  ///< GROUP_WORLD_SIZE
+  int host_count = 1;  ///< GROUP_WORLD_SIZE; else 1, or more where it may be
   int restart_count = 0;
-  std::string master_addr;  ///< empty when there is no launcher
+  std::string master_addr;  ///< empty when nobody launched it
   int master_port = 0;
   /// The launcher hosts the store at master_addr:master_port, so rank 0 must
   /// connect to it as a client like every other rank (torchrun's agent store).
   bool use_agent_store = false;
-  bool launched = false;  ///< a launcher set RANK or WORLD_SIZE
+  bool launched = false;  ///< by a launcher, or as a task of a scheduler
 
   /// Reads and checks the variables.
   ///

@@ -1,0 +1,57 @@
+#include <string_view>
+
+#include "ddp/detail/cluster/env_integer.h"
+#include "ddp/detail/cluster/schedulers.h"
+
+namespace ddp::detail {
+namespace {
+
+bool is_set(const EnvReader& reader, const char* name) {
+  const char* text = reader(name);
+  return text != nullptr && *text != '\0';
+}
+
+/// RANK and WORLD_SIZE are a pod's own, not those that a launcher gives its
+/// workers.
+bool counts_pods(const EnvReader& reader) {
+  return is_set(reader, "KUBERNETES_SERVICE_HOST") &&
+         is_set(reader, env::kRank) && is_set(reader, env::kWorldSize) &&
+         is_set(reader, env::kMasterAddr) && !is_set(reader, env::kLocalRank) &&
+         !is_set(reader, env::kRunId);
+}
+
+ClusterTask kubeflow_task(const EnvReader& reader) {
+  ClusterTask task;
+  task.scheduler = "Kubeflow";
+  task.rank = require_env_integer(reader, env::kRank, 0, kMostRanks);
+  task.count = require_env_integer(reader, env::kWorldSize, 1, kMostRanks);
+  task.host_rank = task.rank;
+  task.host_count = task.count;
+  task.master_addr = reader(env::kMasterAddr);
+  // Some versions tell the master so; the others could not come to it there.
+  if (task.master_addr == "localhost" && is_set(reader, "HOSTNAME")) {
+    task.master_addr = reader("HOSTNAME");
+  }
+  task.master_port =
+      env_integer(reader, env::kMasterPort, 1, 65535).value_or(0);
+  return task;
+}
+
+}  // namespace
+
+std::optional<ClusterTask> pod_task(const EnvReader& reader) {
+  if (counts_pods(reader)) {
+    return kubeflow_task(reader);
+  }
+  const auto index = env_integer(reader, "JOB_COMPLETION_INDEX", 0, kMostRanks);
+  if (!index) {
+    return std::nullopt;
+  }
+  ClusterTask task;
+  task.scheduler = "Kubernetes";
+  task.rank = task.host_rank = *index;
+  task.count = task.host_count = 0;
+  return task;
+}
+
+}  // namespace ddp::detail

@@ -1,0 +1,86 @@
+#include <algorithm>
+#include <string_view>
+
+#include "ddp/detail/cluster/env_integer.h"
+#include "ddp/detail/cluster/schedulers.h"
+
+namespace ddp::detail {
+namespace {
+
+/// mpirun does not say on which hosts its tasks are. That a host has as many as
+/// this one is right where there is one a host, or one host.
+void guess_hosts(ClusterTask& task) {
+  task.host_count = (task.count + task.local_count - 1) / task.local_count;
+  task.host_rank = std::min(task.rank / task.local_count, task.host_count - 1);
+}
+
+/// mpirun's own host, in "1.0;tcp://10.0.0.1,192.168.0.1:4000;tcp6://[fd00::1,
+/// fd00::2]:4000", where either may be missing. Rank 0 is on it, unless mpirun
+/// was told to leave it out.
+std::string host_of_uri(std::string_view uri) {
+  constexpr std::string_view kVersion4 = "tcp://";
+  constexpr std::string_view kVersion6 = "tcp6://[";
+  const bool is_version6 = uri.find(kVersion4) == std::string_view::npos;
+  const std::string_view start = is_version6 ? kVersion6 : kVersion4;
+  const size_t found = uri.find(start);
+  if (found == std::string_view::npos) {
+    return "";
+  }
+  const std::string_view rest = uri.substr(found + start.size());
+  return std::string(
+      rest.substr(0, rest.find_first_of(is_version6 ? ",]" : ",:")));
+}
+
+}  // namespace
+
+std::optional<ClusterTask> open_mpi_task(const EnvReader& reader) {
+  if (reader("OMPI_COMM_WORLD_RANK") == nullptr) {
+    return std::nullopt;
+  }
+  ClusterTask task;
+  task.scheduler = "Open MPI";
+  task.one_a_host = "mpirun --map-by ppr:1:node";
+  task.master_hint = "mpirun -x MASTER_ADDR=HOST";
+  task.rank =
+      require_env_integer(reader, "OMPI_COMM_WORLD_RANK", 0, kMostRanks);
+  task.count =
+      require_env_integer(reader, "OMPI_COMM_WORLD_SIZE", 1, kMostRanks);
+  task.local_rank =
+      require_env_integer(reader, "OMPI_COMM_WORLD_LOCAL_RANK", 0, kMostRanks);
+  task.local_count =
+      require_env_integer(reader, "OMPI_COMM_WORLD_LOCAL_SIZE", 1, kMostRanks);
+  guess_hosts(task);
+  const char* job = reader("PMIX_NAMESPACE");
+  task.job_id = job == nullptr ? "" : job;
+  task.master_addr = first_host_of_allocation(reader);
+  const char* uri = reader("OMPI_MCA_orte_hnp_uri");  // up to version 4
+  if (task.master_addr.empty() && uri != nullptr) {
+    task.master_addr = host_of_uri(uri);
+  }
+  return task;
+}
+
+std::optional<ClusterTask> hydra_task(const EnvReader& reader) {
+  // Slurm's own PMI sets PMI_RANK, too, and knows more by its own names.
+  if (reader("PMI_RANK") == nullptr || reader("MPI_LOCALRANKID") == nullptr) {
+    return std::nullopt;
+  }
+  ClusterTask task;
+  task.scheduler = "MPICH";
+  task.one_a_host = "mpiexec -ppn 1";
+  task.master_hint = "mpiexec -genv MASTER_ADDR HOST";
+  task.rank = require_env_integer(reader, "PMI_RANK", 0, kMostRanks);
+  task.count = require_env_integer(reader, "PMI_SIZE", 1, kMostRanks);
+  task.local_rank =
+      require_env_integer(reader, "MPI_LOCALRANKID", 0, kMostRanks);
+  task.local_count =
+      require_env_integer(reader, "MPI_LOCALNRANKS", 1, kMostRanks);
+  guess_hosts(task);
+  // Hydra has no number of its own for a job.
+  const char* job = reader("SLURM_JOB_ID");
+  task.job_id = job == nullptr ? "" : job;
+  task.master_addr = first_host_of_allocation(reader);
+  return task;
+}
+
+}  // namespace ddp::detail

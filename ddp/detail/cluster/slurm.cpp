@@ -1,0 +1,105 @@
+#include <charconv>
+#include <cstdint>
+#include <stdexcept>
+#include <string_view>
+
+#include "ddp/detail/cluster/env_integer.h"
+#include "ddp/detail/cluster/host_list.h"
+#include "ddp/detail/cluster/schedulers.h"
+
+namespace ddp::detail {
+namespace {
+
+/// Batch scripts and the shells of allocations have no step's number, or one of
+/// the highest.
+bool is_task_of_a_step(const EnvReader& reader) {
+  constexpr uint32_t kFirstSpecial = 0xfffffff0U;
+  const char* step = reader("SLURM_STEP_ID");
+  if (step == nullptr || reader("SLURM_PROCID") == nullptr) {
+    return false;
+  }
+  const std::string_view text(step);
+  uint32_t number = 0;
+  const auto [end, error] =
+      std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc() && end == text.data() + text.size() &&
+         number < kFirstSpecial;
+}
+
+/// `expand` of a variable's text, with an error that names the variable.
+template <typename Expand>
+auto expanded(const char* name, const char* text, const Expand& expand) {
+  try {
+    return expand(text);
+  } catch (const std::invalid_argument& error) {
+    throw std::invalid_argument("The environment variable " +
+                                std::string(name) + ": " + error.what());
+  }
+}
+
+template <typename Expand>
+auto require_expanded(const EnvReader& reader,
+                      const char* name,
+                      const Expand& expand) {
+  const char* text = reader(name);
+  if (text == nullptr) {
+    throw std::invalid_argument("Expected the environment variable " +
+                                std::string(name) +
+                                " to be set in a step of Slurm, but it is "
+                                "missing");
+  }
+  return expanded(name, text, expand);
+}
+
+std::string text_of(const EnvReader& reader, const char* name) {
+  const char* text = reader(name);
+  return text == nullptr ? "" : text;
+}
+
+void place_among_hosts(const EnvReader& reader, ClusterTask& task) {
+  // Not SLURM_LAUNCH_NODE_IPADDR: that is where srun runs, maybe a login node.
+  const auto hosts =
+      require_expanded(reader, "SLURM_STEP_NODELIST", expand_host_list);
+  const auto counts =
+      require_expanded(reader, "SLURM_STEP_TASKS_PER_NODE", expand_counts);
+  task.host_count = static_cast<int>(hosts.size());
+  task.host_rank =
+      require_env_integer(reader, "SLURM_NODEID", 0, task.host_count - 1);
+  task.local_rank = require_env_integer(reader, "SLURM_LOCALID", 0, kMostRanks);
+  if (counts.size() != hosts.size()) {
+    throw std::invalid_argument(
+        "Expected a number of tasks for each host of SLURM_STEP_NODELIST (" +
+        std::to_string(hosts.size()) + "), but SLURM_STEP_TASKS_PER_NODE has " +
+        std::to_string(counts.size()));
+  }
+  task.local_count = counts[static_cast<size_t>(task.host_rank)];
+  task.master_addr = hosts.front();
+}
+
+}  // namespace
+
+std::optional<ClusterTask> slurm_task(const EnvReader& reader) {
+  if (!is_task_of_a_step(reader)) {
+    return std::nullopt;
+  }
+  ClusterTask task;
+  task.scheduler = "Slurm";
+  task.one_a_host = "srun --ntasks-per-node=1";
+  task.job_id =
+      text_of(reader, "SLURM_JOB_ID") + "." + text_of(reader, "SLURM_STEP_ID");
+  task.rank = require_env_integer(reader, "SLURM_PROCID", 0, kMostRanks);
+  task.count =
+      require_env_integer(reader, "SLURM_STEP_NUM_TASKS", 1, kMostRanks);
+  if (task.count > 1) {
+    place_among_hosts(reader, task);
+  }
+  return task;
+}
+
+std::string first_host_of_allocation(const EnvReader& reader) {
+  constexpr const char* kName = "SLURM_JOB_NODELIST";
+  const char* text = reader(kName);
+  return text == nullptr ? "" : expanded(kName, text, expand_host_list).front();
+}
+
+}  // namespace ddp::detail
