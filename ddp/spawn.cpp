@@ -81,19 +81,6 @@ void enter_rank(const detail::LaunchEnvironment& environment) {
   }
 }
 
-/// The other ranks are to name what this one threw.
-void run_rank(const std::function<void(int)>& function, int rank) {
-  try {
-    function(rank);
-  } catch (const c10::Error& error) {
-    detail::last_words(error.what_without_backtrace());
-    throw;
-  } catch (const std::exception& error) {
-    detail::last_words(error.what());
-    throw;
-  }
-}
-
 }  // namespace
 
 std::string describe(const RankFailure& failure) {
@@ -141,7 +128,8 @@ void SpawnContext::State::start(const std::function<void(int)>& function,
       ranks.emplace_back([&] {
         port.socket = {};  // rank 0 is to listen there
         enter_rank(environment);
-        run_rank(function, rank);
+        // The other ranks are to name what this one threw.
+        detail::with_last_words([&] { function(rank); });
         return 0;
       });
     } catch (const std::system_error& error) {

@@ -141,6 +141,17 @@ void check_collectives() {
   ddp::barrier();
 }
 
+/// "" when `action` throws no c10::Error.
+template <class Action>
+std::string error_of(const Action& action) {
+  try {
+    action();
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
+  }
+  return "";
+}
+
 void check_missing_gradient() {
   struct TwoImpl : torch::nn::Module {
     TwoImpl() {
@@ -155,12 +166,8 @@ void check_missing_gradient() {
   auto two = std::make_shared<TwoImpl>();
   two->to(ddp::local_device());
   ddp::DistributedDataParallel model(two);
-  std::string error;
-  try {
-    model->forward(ddp::rank() == 0).backward();
-  } catch (const c10::Error& caught) {
-    error = caught.what_without_backtrace();
-  }
+  const auto error =
+      error_of([&] { model->forward(ddp::rank() == 0).backward(); });
   torch::cuda::synchronize();
   expect(
       (error.find("on rank 1: b;") != std::string::npos) == (ddp::rank() == 1),
@@ -171,12 +178,7 @@ void check_missing_gradient() {
 /// were incomplete, too.
 void check_end_after_missing_gradient() {
   const bool is_to_hear = ddp::rank() == 0;
-  std::string error;
-  try {
-    ddp::destroy_process_group();
-  } catch (const c10::Error& caught) {
-    error = caught.what_without_backtrace();
-  }
+  const auto error = error_of([] { ddp::destroy_process_group(); });
   expect((error.find("missed a gradient") != std::string::npos) == is_to_hear,
          "the end of the job tells rank 0, and no other; got: " + error);
 }

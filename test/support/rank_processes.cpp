@@ -4,8 +4,6 @@
 #include <cstdlib>
 #include <deque>
 
-#include <c10/util/Exception.h>
-
 #include "ddp/detail/launch_environment.h"
 #include "ddp/detail/process_group/last_words.h"
 #include "ddp/detail/process_group/tcp.h"
@@ -22,16 +20,6 @@ void restore_signals() {
   for (const int number :
        {SIGABRT, SIGALRM, SIGFPE, SIGILL, SIGINT, SIGSEGV, SIGTERM}) {
     ::signal(number, SIG_DFL);
-  }
-}
-
-/// As ddp::spawn does it.
-void run(const std::function<void(int)>& body, int rank) {
-  try {
-    body(rank);
-  } catch (const c10::Error& error) {
-    detail::last_words(error.what_without_backtrace());
-    throw;
   }
 }
 
@@ -60,7 +48,7 @@ std::vector<RankEnd> run_rank_processes(
     processes.emplace_back([&, rank] {
       reserved.socket = {};  // rank 0 is to listen there
       enter(rank, size, reserved.port);
-      run(body, rank);
+      detail::with_last_words([&] { body(rank); });  // as ddp::spawn does
       return 0;
     });
   }

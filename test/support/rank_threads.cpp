@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <thread>
 
-#include <c10/util/Exception.h>
+#include "ddp/detail/error_text.h"
 
 namespace ddp::test {
 namespace {
@@ -16,10 +16,8 @@ std::string error_of(const std::function<void(int)>& body, int rank) {
   try {
     body(rank);
     return "";
-  } catch (const c10::Error& error) {
-    return error.what_without_backtrace();
-  } catch (const std::exception& error) {
-    return error.what();
+  } catch (const std::exception&) {
+    return detail::text_of(std::current_exception());
   }
 }
 

@@ -4,6 +4,8 @@
 
 #include <c10/util/Exception.h>
 
+#include "ddp/detail/process_group/meeting.h"
+
 namespace ddp::detail {
 namespace {
 
@@ -34,16 +36,6 @@ Farewell wait_for_all(c10d::Store& store, milliseconds patience) {
   return store.get(kAll) == kEnded ? Farewell::ended : Farewell::all_left;
 }
 
-std::vector<int> missing_at_farewell(c10d::Store& store, int world_size) {
-  std::vector<int> missing;
-  for (int rank = 0; rank < world_size; ++rank) {
-    if (!store.check({key_of(rank)})) {
-      missing.push_back(rank);
-    }
-  }
-  return missing;
-}
-
 }  // namespace
 
 void note_departure(c10d::Store& store, int rank, int world_size) {
@@ -62,7 +54,7 @@ std::optional<std::vector<int>> wait_for_departures(
       case Farewell::ended:
         return std::nullopt;
       default:
-        return missing_at_farewell(store, world_size);
+        return missing_ranks(store, world_size, key_of);
     }
   } catch (const std::exception&) {
     return std::nullopt;

@@ -74,16 +74,6 @@ std::vector<uint8_t> bytes(const std::string& text) {
   return {text.begin(), text.end()};
 }
 
-std::vector<int> missing_ranks(c10d::Store& store, int world_size) {
-  std::vector<int> missing;
-  for (int rank = 0; rank < world_size; ++rank) {
-    if (!store.check({arrival_key(rank)})) {
-      missing.push_back(rank);
-    }
-  }
-  return missing;
-}
-
 }  // namespace
 
 std::string key_prefix(const WorkerEnv& env, const std::string& run_id) {
@@ -115,6 +105,18 @@ c10::intrusive_ptr<c10d::Store> open_store(const WorkerEnv& env,
   return c10::make_intrusive<c10d::TCPStore>(env.master_addr, options);
 }
 
+std::vector<int> missing_ranks(c10d::Store& store,
+                               int world_size,
+                               std::string (*key_of)(int rank)) {
+  std::vector<int> missing;
+  for (int rank = 0; rank < world_size; ++rank) {
+    if (!store.check({key_of(rank)})) {
+      missing.push_back(rank);
+    }
+  }
+  return missing;
+}
+
 std::vector<std::string> exchange_texts(
     c10d::Store& store,
     int rank,
@@ -131,7 +133,7 @@ std::vector<std::string> exchange_texts(
     try {
       store.wait({arrival_key(peer)}, std::max(left, milliseconds(1)));
     } catch (const c10::Error& error) {
-      const auto missing = missing_ranks(store, world_size);
+      const auto missing = missing_ranks(store, world_size, arrival_key);
       TORCH_CHECK(false,
                   "Expected ",
                   world_size,

@@ -23,6 +23,12 @@ std::string key_prefix(const WorkerEnv& env, const std::string& run_id);
 c10::intrusive_ptr<c10d::Store> open_store(const WorkerEnv& env,
                                            std::chrono::milliseconds timeout);
 
+/// The ranks whose key is not in the store.
+/// @throws c10::Error when the store is gone.
+std::vector<int> missing_ranks(c10d::Store& store,
+                               int world_size,
+                               std::string (*key_of)(int rank));
+
 /// Publishes `mine`, waits for the other ranks and returns what all have said,
 /// by rank. What comes after a text for which `is_last` holds is left out: it
 /// is not waited for.
