@@ -78,8 +78,10 @@ void EventLoop::run_once() {
       }),
       "epoll_wait");
   for (int index = 0; index < count; ++index) {
+    const Token token =
+        events[index].data.u64;  // a copy: epoll_event is packed
     // A handler may have ended this watch.
-    const auto found = watches_.find(events[index].data.u64);
+    const auto found = watches_.find(token);
     if (found != watches_.end()) {
       const Handler handler = found->second.handler;  // it may end itself
       handler();
