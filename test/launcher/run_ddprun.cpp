@@ -124,10 +124,9 @@ void Ddprun::wait_for(std::span<pollfd> any, const std::string& what) const {
     return;
   }
   throw std::runtime_error(
-      std::string(bound_.place.file_name()) + ":" +
-      std::to_string(bound_.place.line()) + ": ddprun took longer than " +
-      std::to_string(bound_.time.count()) + " s, waiting for " + what +
-      "; stdout ends with: " + tail_of(out_.text) +
+      std::string(bound_.place.file) + ":" + std::to_string(bound_.place.line) +
+      ": ddprun took longer than " + std::to_string(bound_.time.count()) +
+      " s, waiting for " + what + "; stdout ends with: " + tail_of(out_.text) +
       "; stderr ends with: " + tail_of(err_.text));
 }
 

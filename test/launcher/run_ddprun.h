@@ -6,13 +6,13 @@
 #include <chrono>
 #include <functional>
 #include <map>
-#include <source_location>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "launcher/fd.h"
 #include "launcher/process/exit_status.h"
+#include "test/launcher/place.h"
 #include "test/support/temporary_folder.h"
 
 namespace launcher::test {
@@ -40,11 +40,11 @@ struct Result {
 /// unnoticed would be a defect.
 struct Bound {
   Bound(std::chrono::seconds bound_time = std::chrono::seconds(20),
-        std::source_location bound_place = std::source_location::current())
+        Place bound_place = Place::current())
       : time(bound_time), place(bound_place) {}
 
   std::chrono::seconds time;
-  std::source_location place;  ///< in the test
+  Place place;  ///< in the test
 };
 
 /// The real ddprun as a child of the test.

@@ -1,0 +1,19 @@
+#pragma once
+
+namespace launcher::test {
+
+/// A line of a test, to be a default argument that says who calls:
+/// std::source_location, which Clang 14 does not have.
+///
+///     void wait(Place place = Place::current());
+struct Place {
+  static constexpr Place current(const char* file = __builtin_FILE(),
+                                 int line = __builtin_LINE()) {
+    return {file, line};
+  }
+
+  const char* file;
+  int line;
+};
+
+}  // namespace launcher::test
