@@ -10,6 +10,7 @@
 #include <csignal>
 #include <future>
 
+#include "ddp/detail/sanitizers.h"
 #include "dp/dp.h"
 #include "test/dp/nets.h"
 #include "test/dp/threads.h"
@@ -132,7 +133,7 @@ TEST_CASE("a process that was forked", "[dp]") {
     CHECK(status == 0);
   }
 // ThreadSanitizer ends a forked process that starts threads.
-#ifndef __SANITIZE_THREAD__
+#ifndef DDP_THREAD_SANITIZER
   SECTION("before any forward") {
     const int status = status_in_child([&] {
       at::set_num_threads(1);  // OpenMP's threads have not been forked, either

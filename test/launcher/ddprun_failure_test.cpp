@@ -7,6 +7,7 @@
 #include <csignal>
 #include <nlohmann/json.hpp>
 
+#include "ddp/detail/sanitizers.h"
 #include "launcher/fd.h"
 #include "test/launcher/run_ddprun.h"
 #include "test/support/catch.h"
@@ -310,7 +311,7 @@ TEST_CASE("an error file that is a FIFO holds up nothing") {
 }
 
 TEST_CASE("a signal ends a job whose name service does not answer") {
-#ifdef __SANITIZE_ADDRESS__
+#ifdef DDP_ADDRESS_SANITIZER
   WARN("skipped: AddressSanitizer wants to be loaded first");
 #else
   const int number = GENERATE(SIGTERM, SIGINT);
@@ -329,7 +330,7 @@ TEST_CASE("a signal ends a job whose name service does not answer") {
 }
 
 TEST_CASE("a signal ends a job whose program's file does not answer") {
-#ifdef __SANITIZE_ADDRESS__
+#ifdef DDP_ADDRESS_SANITIZER
   WARN("skipped: AddressSanitizer wants to be loaded first");
 #else
   Ddprun job({"--nproc-per-node=2", "true"},

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <csignal>
 
+#include "ddp/detail/sanitizers.h"
 #include "launcher/fd.h"
 #include "test/launcher/child_setup.h"
 #include "test/launcher/run_ddprun.h"
@@ -282,8 +283,8 @@ TEST_CASE("no process can be made: one line") {
   CHECK(std::count(result.err.begin(), result.err.end(), '\n') == 1);
 }
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-// The sanitizers read /proc.
+#ifndef DDP_ADDRESS_SANITIZER
+// The sanitizer reads /proc.
 TEST_CASE("nothing is left without /proc, either") {
   const auto result = run_ddprun(
       {"--grace-period=0.1", resource("spawn_grandchild"), "daemon", "6"},

@@ -8,7 +8,9 @@
 #include <ATen/ops/empty.h>
 #include <c10/util/ScopeExit.h>
 
-#ifdef __SANITIZE_THREAD__
+#include "ddp/detail/sanitizers.h"
+
+#ifdef DDP_THREAD_SANITIZER
 #include <sanitizer/tsan_interface.h>
 #endif
 
@@ -16,7 +18,7 @@ namespace dp::detail {
 namespace {
 
 // ThreadSanitizer does not see how OpenMP starts and joins its threads.
-#ifdef __SANITIZE_THREAD__
+#ifdef DDP_THREAD_SANITIZER
 char fork_and_join;
 
 void before_fork_or_join() {
