@@ -190,8 +190,10 @@ class Simulation {
   void apply() {
     for (size_t server = 0; server < servers_.size(); ++server) {
       while (const auto update = servers_[server].next_update()) {
-        REQUIRE(update->staleness >= 0);
-        REQUIRE(update->staleness <= bound_);
+        // Asked 160,000 times: an assertion each would take the test's time.
+        if (update->staleness < 0 || update->staleness > bound_) {
+          FAIL("staleness " << update->staleness << ", bound " << bound_);
+        }
         stalest_ = std::max(stalest_, update->staleness);
         ++counts_[server];
       }
@@ -220,8 +222,10 @@ void run_randomly(Simulation& simulation,
     for (int worker = 0; worker < workers; ++worker) {
       weights.push_back(simulation.can_advance(worker) ? speeds[worker] : 0);
     }
-    REQUIRE(std::any_of(
-        weights.begin(), weights.end(), [](double w) { return w > 0; }));
+    if (std::none_of(
+            weights.begin(), weights.end(), [](double w) { return w > 0; })) {
+      FAIL("nobody can go on");
+    }
     std::discrete_distribution<int> choose(weights.begin(), weights.end());
     simulation.advance(choose(random), random);
     if (kills > 0 && random() % 100 == 0) {
