@@ -15,8 +15,11 @@ target_compile_options(
             $<$<CXX_COMPILER_ID:GNU>:--param=ggc-min-heapsize=1572864>
             # GCC 12 sees overlaps in "text" + std::string that are not there.
             $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
-if(DDP_CCACHE AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  target_compile_options(ddp_build_options INTERFACE -fpch-preprocess)
+if(DDP_CCACHE)
+  target_compile_options(
+    ddp_build_options
+    INTERFACE $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>
+              $<$<CXX_COMPILER_ID:Clang>:SHELL:-Xclang -fno-pch-timestamp>)
 endif()
 
 if(DDP_SANITIZE)

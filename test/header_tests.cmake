@@ -30,8 +30,8 @@ function(ddp_add_header_test name)
   add_library(${name} OBJECT ${ARGN})
   target_compile_features(${name} PRIVATE cxx_std_17)
   set_target_properties(${name} PROPERTIES CXX_EXTENSIONS OFF)
-  target_compile_options(${name} PRIVATE -O0 -Wall -Wextra
-                                         -Wno-unused-parameter)
+  target_compile_options(${name} PRIVATE -O0 -g0 -fno-sanitize=all -Wall
+                                         -Wextra -Wno-unused-parameter)
   target_link_libraries(${name} PRIVATE ddp::ddp ddp::dp)
 endfunction()
 

@@ -3,13 +3,20 @@
 # batches: what is looked for is in headers, flags and links.
 set(_ddp_prefix "${CMAKE_CURRENT_BINARY_DIR}/package/prefix")
 set(_ddp_consumer_options
-    -DCMAKE_BUILD_TYPE= "-DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER}"
+    -DCMAKE_BUILD_TYPE=
     "-DTorch_DIR=${Torch_DIR}" "-DDDP_HEADERS_DIR=${DDP_HEADERS_DIR}"
     "-DDDP_SOURCE_DIR=${PROJECT_SOURCE_DIR}"
     # The other core is for the tests beside them.
     -DCMAKE_JOB_POOLS=one=1 -DCMAKE_JOB_POOL_COMPILE=one)
 
-function(ddp_add_package_test from)
+# The sources are compiled by the other compiler, where it is there.
+find_program(DDP_CLANG clang++)
+set(_ddp_other_compiler "${CMAKE_CXX_COMPILER}")
+if(DDP_CLANG AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  set(_ddp_other_compiler "${DDP_CLANG}")
+endif()
+
+function(ddp_add_package_test from compiler)
   add_test(
     NAME package_${from}
     COMMAND
@@ -17,7 +24,8 @@ function(ddp_add_package_test from)
       "${CMAKE_CURRENT_SOURCE_DIR}/package"
       "${CMAKE_CURRENT_BINARY_DIR}/package/${from}" --build-generator
       "${CMAKE_GENERATOR}" --build-makeprogram "${CMAKE_MAKE_PROGRAM}"
-      --build-options ${_ddp_consumer_options} -DDDP_FROM=${from} ${ARGN}
+      --build-options ${_ddp_consumer_options} -DDDP_FROM=${from}
+      "-DCMAKE_CXX_COMPILER=${compiler}" ${ARGN}
       --test-command train)
 endfunction()
 
@@ -26,9 +34,10 @@ add_test(NAME package_prefix
                  "${_ddp_prefix}")
 set_tests_properties(package_prefix PROPERTIES FIXTURES_SETUP ddp_prefix)
 
-ddp_add_package_test(install "-DCMAKE_PREFIX_PATH=${_ddp_prefix}")
+ddp_add_package_test(install "${CMAKE_CXX_COMPILER}"
+                     "-DCMAKE_PREFIX_PATH=${_ddp_prefix}")
 set_tests_properties(package_install PROPERTIES FIXTURES_REQUIRED ddp_prefix)
-ddp_add_package_test(folder -DDDP_UNITY_BUILD=ON
+ddp_add_package_test(folder "${_ddp_other_compiler}" -DDDP_UNITY_BUILD=ON
                      -DCMAKE_UNITY_BUILD_BATCH_SIZE=0)
 
 # FetchContent adds the same folder: that it configures is enough.
@@ -37,7 +46,8 @@ add_test(
   COMMAND
     "${CMAKE_COMMAND}" -S "${CMAKE_CURRENT_SOURCE_DIR}/package" -B
     "${CMAKE_CURRENT_BINARY_DIR}/package/fetch" -G "${CMAKE_GENERATOR}"
-    ${_ddp_consumer_options} -DDDP_FROM=fetch)
+    ${_ddp_consumer_options} "-DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER}"
+    -DDDP_FROM=fetch)
 
 set_tests_properties(
   package_prefix package_install package_folder package_fetch

@@ -33,6 +33,12 @@ install_packages() {
   "${install[@]}" "${missing[@]}" >/dev/null
 }
 
+# Clang as compiler: of any version that knows C++20.
+install_clang() {
+  command -v clang++ >/dev/null || install_packages clang
+  command -v clang++ >/dev/null || die "expected clang++ on PATH, but it is not there: install Clang 14 or newer"
+}
+
 # tool_of_llvm NAME: installs clang-format or clang-tidy where it is missing and
 # prints its command. Version 14: another one formats and finds otherwise.
 tool_of_llvm() {
