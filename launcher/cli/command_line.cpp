@@ -6,7 +6,9 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "launcher/cli/abbreviation.h"
 #include "launcher/cli/help_text.h"
+#include "launcher/cli/values.h"
 #include "launcher/error.h"
 
 namespace launcher {
@@ -95,6 +97,7 @@ struct CommandLine::Impl {
   };
 
   CLI::App app;
+  std::vector<OptionSpelling> options{{"help", "h"}, {"version", ""}};
   std::vector<Default> defaults;
 
   CLI::Option* add_value(const std::string& name,
@@ -118,6 +121,7 @@ struct CommandLine::Impl {
     CLI::Option* option = app.add_option_function<std::string>(
         spellings(name, short_name), take, help);
     option->type_name(type);
+    options.push_back({name, short_name, true});
     defaults.push_back({option, variable(name), checked});
     return option;
   }
@@ -170,23 +174,32 @@ void CommandLine::toggle(const std::string& name,
                          const std::string& help,
                          const std::function<void()>& set,
                          const std::string& short_name) {
-  const auto set_if = [set](int64_t count) {
-    if (count > 0) {
+  const auto set_if = [set](bool is_on) {
+    if (is_on) {
       set();
     }
   };
-  CLI::Option* option =
-      impl_->app.add_flag_function(spellings(name, short_name), set_if, help);
+  CLI::Option* option = impl_->app.add_flag_function(
+      spellings(name, short_name),
+      [set_if](int64_t count) { set_if(count > 0); },
+      help);
+  impl_->options.push_back({name, short_name, false});
+  const std::string default_name = variable(name);
   impl_->defaults.push_back(
-      {option, variable(name), [set_if](const std::string& text) {
-         set_if(CLI::detail::to_flag_value(text));
+      {option, default_name, [set_if, default_name](const std::string& text) {
+         try {
+           set_if(parse_switch(text));
+         } catch (const std::invalid_argument& error) {
+           throw UsageError(default_name + ": " + error.what());
+         }
        }});
 }
 
 std::variant<std::vector<std::string>, Information> CommandLine::parse(
     std::vector<std::string> arguments, const Environment& environment) {
   CLI::App& app = impl_->app;
-  arguments = with_empty_values_marked(std::move(arguments));
+  arguments = with_empty_values_marked(
+      written_out(std::move(arguments), impl_->options));
   std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants a vector
   try {
     app.parse(arguments);
@@ -198,8 +211,8 @@ std::variant<std::vector<std::string>, Information> CommandLine::parse(
   } catch (const std::invalid_argument&) {
     // CLI11 lets it through without saying which one.
     throw UsageError(
-        "expected 0, 1, true or false for a switch such as --standalone or its "
-        "PET_STANDALONE, but got something else");
+        "expected no value, 0, 1, true or false for a switch such as "
+        "--standalone, but got something else");
   } catch (const CLI::ParseError& error) {
     throw UsageError(without_mark(error.what()) + "; see ddprun --help");
   }

@@ -17,8 +17,9 @@ struct Information {
 };
 
 /// A command line in torchrun's manner: options in both spellings (--a-b and
-/// --a_b) with a default from the environment variable PET_A_B, then a program
-/// with its own arguments. The only unit that knows the parsing library.
+/// --a_b), written whole or cut short, with a default from the environment
+/// variable PET_A_B, then a program with its own arguments. The only unit that
+/// knows the parsing library.
 class CommandLine {
  public:
   /// Takes the text of a value; throws std::invalid_argument when it is wrong.
@@ -43,7 +44,8 @@ class CommandLine {
               const std::string& help,
               const Setter& add);
 
-  /// An option without a value; `set` is called when it is on.
+  /// An option without a value; `set` is called when it is on. Its variable is
+  /// an integer, as torchrun reads it: 0 is off.
   void toggle(const std::string& name,
               const std::string& help,
               const std::function<void()>& set,

@@ -96,28 +96,40 @@ void bind_output(CommandLine& line, LaunchOptions& options) {
               [&options] { options.dry_run = true; });
 }
 
-void bind_program(CommandLine& line, LaunchOptions& options) {
-  const auto choose = [&options](ProgramKind kind) {
-    return [&options, kind] {
-      if (options.program_kind != ProgramKind::by_name) {
-        throw UsageError(
-            "--module, --no-python and --run-path: expected at most one of "
-            "them");
-      }
-      options.program_kind = kind;
-    };
-  };
-  line.toggle("module",
-              "Runs PROGRAM as `python -m` does",
-              choose(ProgramKind::module),
-              "m");
-  line.toggle("no-python",
-              "Runs PROGRAM as it is, also when it ends in .py",
-              choose(ProgramKind::executable));
-  line.toggle("run-path",
-              "Runs PROGRAM by Python, whatever its name",
-              choose(ProgramKind::python));
-}
+/// The switches that say how PROGRAM is started.
+struct ProgramSwitches {
+  bool module = false;
+  bool no_python = false;
+  bool run_path = false;
+
+  void bind(CommandLine& line) {
+    line.toggle(
+        "module",
+        "Runs PROGRAM as `python -m` does",
+        [this] { module = true; },
+        "m");
+    line.toggle("no-python",
+                "Runs PROGRAM as it is, also when it ends in .py",
+                [this] { no_python = true; });
+    line.toggle("run-path",
+                "Runs PROGRAM by Python, whatever its name and the other two",
+                [this] { run_path = true; });
+  }
+
+  ProgramKind kind() const {
+    if (run_path) {
+      return ProgramKind::python;
+    }
+    if (module && no_python) {
+      throw UsageError(
+          "--module: expected to be without --no-python, but got both; leave "
+          "one out");
+    }
+    return module      ? ProgramKind::module
+           : no_python ? ProgramKind::executable
+                       : ProgramKind::by_name;
+  }
+};
 
 void bind_torchrun_only(CommandLine& line) {
   const std::string help = "Checked for torchrun's sake, without effect";
@@ -127,6 +139,8 @@ void bind_torchrun_only(CommandLine& line) {
   });
   line.value("rdzv-conf", "K=V,...", help, parse_settings);
   line.value("local-addr", "HOST", help, as_text);
+  line.toggle(
+      "use-env", "What ddprun always does: LOCAL_RANK says the rank", [] {});
 }
 
 std::vector<std::string> program_of(std::vector<std::string> program) {
@@ -153,11 +167,12 @@ std::variant<LaunchOptions, Information> parse_options(
   LaunchOptions options;
   options.signals = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
   HostOptions hosts;
+  ProgramSwitches program;
   CommandLine line;
   bind_workers(line, options);
   hosts.bind(line);
   bind_output(line, options);
-  bind_program(line, options);
+  program.bind(line);
   bind_torchrun_only(line);
   auto parsed = line.parse(std::move(arguments), environment);
   if (auto* information = std::get_if<Information>(&parsed)) {
@@ -165,6 +180,7 @@ std::variant<LaunchOptions, Information> parse_options(
   }
   options.program =
       program_of(std::get<std::vector<std::string>>(std::move(parsed)));
+  options.program_kind = program.kind();
   hosts.resolve(options);
   return options;
 }

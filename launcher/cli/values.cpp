@@ -86,6 +86,20 @@ int parse_integer(std::string_view text, int least, int most) {
   return *value;
 }
 
+bool parse_switch(std::string_view text) {
+  constexpr std::string_view kSpaces = " \t\n\r";
+  const size_t begin = std::min(text.find_first_not_of(kSpaces), text.size());
+  std::string_view number = text.substr(begin);
+  number = number.substr(0, number.find_last_not_of(kSpaces) + 1);
+  const bool has_plus =
+      number.size() > 1 && number[0] == '+' && number[1] != '-';
+  const auto value = to_integer(has_plus ? number.substr(1) : number);
+  if (!value) {
+    fail("0 or 1", text);
+  }
+  return *value != 0;
+}
+
 WorkerCount parse_worker_count(std::string_view text) {
   using Kind = WorkerCount::Kind;
   if (text == "auto") {

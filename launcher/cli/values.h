@@ -57,6 +57,8 @@ struct RankVariable {
 
 /// A decimal integer in [least, most].
 int parse_integer(std::string_view text, int least, int most);
+/// A switch in the environment: an integer as Python reads it, 0 is off.
+bool parse_switch(std::string_view text);
 /// "4", "auto", "gpu" or "cpu".
 WorkerCount parse_worker_count(std::string_view text);
 /// "2", or torchrun's "2:2". Elastic ranges such as "1:4" are refused.

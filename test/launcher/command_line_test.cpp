@@ -1,0 +1,139 @@
+#include "launcher/cli/abbreviation.h"
+#include "launcher/cli/options.h"
+#include "launcher/error.h"
+#include "test/support/catch.h"
+
+using Catch::Contains;
+using namespace launcher;
+
+namespace {
+
+using Words = std::vector<std::string>;
+
+const std::vector<OptionSpelling> kOptions{{"nproc-per-node", "", true},
+                                           {"redirects", "r", true},
+                                           {"restart-delay", "", true},
+                                           {"log-dir", "", true},
+                                           {"logs-specs", "", true},
+                                           {"dry-run", "", false},
+                                           {"dry-cleaning", "", false},
+                                           {"module", "m", false}};
+
+LaunchOptions options_of(Words arguments, const Environment& environment = {}) {
+  return std::get<LaunchOptions>(
+      parse_options(std::move(arguments), environment));
+}
+
+/// The one line that a user would see, or "" when there is no error.
+std::string refusal_of(Words arguments, const Environment& environment = {}) {
+  try {
+    parse_options(std::move(arguments), environment);
+  } catch (const UsageError& error) {
+    CHECK(std::string(error.what()).find('\n') == std::string::npos);
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("options cut short are written out, up to the program") {
+  const auto out = [](const Words& words) {
+    return written_out(words, kOptions);
+  };
+  CHECK(out({"--nproc=2", "p"}) == Words{"--nproc-per-node=2", "p"});
+  CHECK(out({"--nproc", "2", "p"}) == Words{"--nproc-per-node", "2", "p"});
+  CHECK(out({"--nproc_p", "--red", "--nproc=1", "x"}) ==
+        Words{"--nproc-per-node", "--red", "--nproc-per-node=1", "x"});
+  CHECK(out({"--redirect=3"}) == Words{"--redirects=3"});
+  CHECK(out({"--log-=d"}) == Words{"--log-dir=d"});
+  CHECK(out({"--log_=a=b"}) == Words{"--log-dir=a=b"});
+  CHECK(out({"--dry-r", "p", "--nproc"}) == Words{"--dry-run", "p", "--nproc"});
+  CHECK(out({"--", "--nproc"}) == Words{"--", "--nproc"});
+  CHECK(out({"-", "--nproc"}) == Words{"-", "--nproc"});
+  CHECK(out({"", "--nproc"}) == Words{"", "--nproc"});
+  // What short options take is no program.
+  CHECK(out({"-r", "3", "--nproc=1", "p"}).at(2) == "--nproc-per-node=1");
+  CHECK(out({"-r3", "--nproc=1", "p"}).at(1) == "--nproc-per-node=1");
+  CHECK(out({"-mr", "3", "--nproc=1", "p"}).at(2) == "--nproc-per-node=1");
+  CHECK(out({"-m", "p", "--nproc=1"}).at(2) == "--nproc=1");
+  // What is no option ends them; it is refused later.
+  CHECK(out({"--bogus", "--nproc=1"}) == Words{"--bogus", "--nproc=1"});
+  CHECK(out({"-x", "--nproc=1"}) == Words{"-x", "--nproc=1"});
+  CHECK(out({"--=1", "--nproc=1"}) == Words{"--=1", "--nproc=1"});
+}
+
+TEST_CASE("an option cut too short is an error that lists what it could be") {
+  CHECK_THROWS_WITH(
+      written_out({"--log=x", "p"}, kOptions),
+      "--log: expected the name of one option, but it could be --log-dir, "
+      "--logs-specs; write more of it");
+  CHECK_THROWS_WITH(written_out({"--dry", "p"}, kOptions),
+                    Contains("--dry-run, --dry-cleaning"));
+  CHECK_NOTHROW(written_out({"p", "--dry"}, kOptions));
+}
+
+TEST_CASE("our own options make none of torchrun's ambiguous") {
+  CHECK(written_out({"--re=3"}, kOptions) == Words{"--redirects=3"});
+  CHECK(written_out({"--res=3"}, kOptions) == Words{"--restart-delay=3"});
+}
+
+TEST_CASE("a command line of abbreviations") {
+  const auto options = options_of({"--nproc=3",
+                                   "--max=2",
+                                   "--redirect",
+                                   "1",
+                                   "--log-d=logs",
+                                   "--rdzv_en=localhost:0",
+                                   "--standa",
+                                   "--role=x",
+                                   "train",
+                                   "--nproc=9"});
+  CHECK(options.worker_count->number == 3);
+  CHECK(options.max_restarts == 2);
+  CHECK(options.redirects.at(0).out);
+  CHECK(options.log_dir == "logs");
+  CHECK(options.program == Words{"train", "--nproc=9"});
+  CHECK_THAT(refusal_of({"--rdzv-=x", "p"}),
+             Contains("--rdzv-: expected the name of one option") &&
+                 Contains("--rdzv-backend") && Contains("--rdzv-conf"));
+}
+
+TEST_CASE("switches in the environment are integers, as torchrun has them") {
+  const auto dry_run = [](const std::string& text) {
+    return options_of({"p"}, {{"PET_DRY_RUN", text}}).dry_run;
+  };
+  for (const char* on : {"1", "2", "-1", " 1 ", "+1", "01"}) {
+    CAPTURE(on);
+    CHECK(dry_run(on));
+  }
+  for (const char* off : {"0", "00", "-0", " 0\n", ""}) {
+    CAPTURE(off);
+    CHECK(!dry_run(off));
+  }
+  for (const char* wrong : {"true", "on", "yes", "1.0", " ", "+-1", "0x1"}) {
+    CHECK(refusal_of({"p"}, {{"PET_STANDALONE", wrong}}) ==
+          "PET_STANDALONE: expected 0 or 1, but got \"" + std::string(wrong) +
+              "\"");
+  }
+  // Given on the command line, its variable is not read.
+  CHECK(options_of({"--dry-run", "p"}, {{"PET_DRY_RUN", "true"}}).dry_run);
+}
+
+TEST_CASE("--run-path wins over --no-python and --module, as in torchrun") {
+  using Kind = ProgramKind;
+  CHECK(options_of({"--run-path", "--no-python", "p"}).program_kind ==
+        Kind::python);
+  CHECK(options_of({"--no-python", "--run-path", "-m", "p"}).program_kind ==
+        Kind::python);
+  CHECK(options_of({"--no-python", "p"}).program_kind == Kind::executable);
+  CHECK(options_of({"-m", "p"}).program_kind == Kind::module);
+  CHECK(refusal_of({"-m", "--no-python", "p"}) ==
+        "--module: expected to be without --no-python, but got both; leave one "
+        "out");
+}
+
+TEST_CASE("--use-env of torch.distributed.launch is accepted") {
+  CHECK(options_of({"--use_env", "--nproc_per_node=2", "p"}).program ==
+        Words{"p"});
+}
