@@ -3,6 +3,7 @@
 #include "ddp/detail/launch_environment.h"
 #include "launcher/devices.h"
 #include "launcher/error.h"
+#include "launcher/name_template.h"
 #include "launcher/process/signal_names.h"
 
 namespace launcher {
@@ -60,6 +61,16 @@ Environment environment_of(const Job& job,
         std::to_string(worker.local_rank));
   }
   return changes;
+}
+
+/// All but the program's name have the local rank filled in.
+std::vector<std::string> argv_of(const Program& program, int local_rank) {
+  std::vector<std::string> argv = program.argv;
+  for (size_t index = 1; index < argv.size(); ++index) {
+    argv[index] = NameTemplate(argv[index])
+                      .filled({{"local_rank", std::to_string(local_rank)}});
+  }
+  return argv;
 }
 
 /// The option's, or torchrun's variable, or the rank.
@@ -172,10 +183,7 @@ LaunchPlan make_plan(const Job& job, const Attempt& attempt) {
     worker.prefix = prefix_of(job, worker);
     worker.file_mode = job.options.log_mode;
     choose_targets(job.options, worker);
-    for (const auto& argument : job.program.argv) {
-      worker.argv.push_back(
-          replaced(argument, "${local_rank}", std::to_string(local_rank)));
-    }
+    worker.argv = argv_of(job.program, local_rank);
     plan.workers.push_back(std::move(worker));
   }
   return plan;

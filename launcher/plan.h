@@ -68,7 +68,8 @@ Job make_job(LaunchOptions options,
 /// RANK is the world's first rank + local rank. The variables are torchrun's;
 /// TORCHELASTIC_USE_AGENT_STORE is False, because rank 0 hosts the
 /// store and ddprun has none. OMP_NUM_THREADS is set to 1 only when it is unset
-/// and there are several workers.
+/// and there are several workers. In the program's arguments `$local_rank` and
+/// `${local_rank}` stand for the number and `$$` for a dollar.
 LaunchPlan make_plan(const Job& job, const Attempt& attempt);
 
 /// The folder of an attempt, in the folder of the run: one for each world, so

@@ -121,13 +121,13 @@ TEST_CASE("switches in the environment are integers, as torchrun has them") {
 }
 
 TEST_CASE("--run-path wins over --no-python and --module, as in torchrun") {
-  using Kind = ProgramKind;
   CHECK(options_of({"--run-path", "--no-python", "p"}).program_kind ==
-        Kind::python);
+        ProgramKind::python);
   CHECK(options_of({"--no-python", "--run-path", "-m", "p"}).program_kind ==
-        Kind::python);
-  CHECK(options_of({"--no-python", "p"}).program_kind == Kind::executable);
-  CHECK(options_of({"-m", "p"}).program_kind == Kind::module);
+        ProgramKind::python);
+  CHECK(options_of({"--no-python", "p"}).program_kind ==
+        ProgramKind::executable);
+  CHECK(options_of({"-m", "p"}).program_kind == ProgramKind::module);
   CHECK(refusal_of({"-m", "--no-python", "p"}) ==
         "--module: expected to be without --no-python, but got both; leave one "
         "out");

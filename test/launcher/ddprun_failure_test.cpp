@@ -131,8 +131,8 @@ TEST_CASE("the first failure is the kernel's first, however late it is seen") {
   Ddprun job({"--nproc-per-node=3",
               "sh",
               "-c",
-              "echo pid $$; echo supervisor $PPID; read x < " + folder.path() +
-                  "/go$RANK; exit $((RANK + 40))"});
+              "echo pid $$$$; echo supervisor $PPID; read x < " +
+                  folder.path() + "/go$RANK; exit $((RANK + 40))"});
   job.await_out("\n", 6);
   const pid_t supervisor = job.number_after("supervisor ");
   ::kill(supervisor, SIGSTOP);

@@ -60,7 +60,7 @@ TEST_CASE("a signal that ends a program ends the workers, and so the job") {
 }
 
 TEST_CASE("a stopped worker hears that it is to end") {
-  Ddprun job({"sh", "-c", "echo pid $$; kill -STOP $$; exec sleep 1000"});
+  Ddprun job({"sh", "-c", "echo pid $$$$; kill -STOP $$$$; exec sleep 1000"});
   job.await_out("\n");
   job.await_state(job.number_after("pid "), 'T');
   job.signal(SIGTERM);
@@ -71,7 +71,7 @@ TEST_CASE("a stopped worker hears that it is to end") {
 
 TEST_CASE("Ctrl-Z stops the workers with ddprun, fg continues them") {
   const Ddprun::Arguments arguments{
-      "sh", "-c", "echo pid $$; exec " + resource("on_signal") + " exit"};
+      "sh", "-c", "echo pid $$$$; exec " + resource("on_signal") + " exit"};
   SECTION("in a shell with job control") {
     Ddprun job(arguments, {}, "", {}, [] { ::setpgid(0, 0); });
     job.await_out("ready");

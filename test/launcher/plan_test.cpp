@@ -127,7 +127,7 @@ TEST_CASE("arguments are the user's own, but for the local rank") {
   const auto plan = make_plan(job_of(2), attempt_of_one_host(2));
   CHECK(plan.path == "/bin/train");
   CHECK(plan.workers[1].argv ==
-        std::vector<std::string>{"train", "--out=1.pt", "$x $$"});
+        std::vector<std::string>{"train", "--out=1.pt", "$x $"});
 }
 
 TEST_CASE("redirect hides, tee shows and stores, the filter hides") {
