@@ -42,9 +42,9 @@ std::string gpus_of(const HostInfo& host) {
          ", numbered from 0";
 }
 
-std::vector<std::string> all_gpus(const HostInfo& host) {
+std::vector<std::string> first_gpus(int count) {
   std::vector<std::string> ids;
-  for (int index = 0; index < host.gpu_count; ++index) {
+  for (int index = 0; index < count; ++index) {
     ids.push_back(std::to_string(index));
   }
   return ids;
@@ -84,7 +84,7 @@ std::vector<std::string> visible_gpus(const HostInfo& host,
                                       const Environment& environment) {
   const std::string* variable = find_variable(environment, kVisibleDevices);
   if (variable == nullptr || host.gpu_count == 0) {
-    return all_gpus(host);
+    return first_gpus(host.gpu_count);
   }
   return named_gpus(host, *variable);
 }
@@ -117,6 +117,28 @@ int count_gpus_for_workers(const LaunchOptions& options,
   return static_cast<int>(options.gpus
                               ? options.gpus->size()
                               : visible_gpus(host, environment).size());
+}
+
+std::vector<std::string> gpus_by_worker(const LaunchOptions& options,
+                                        const HostInfo& host,
+                                        const Environment& environment,
+                                        int worker_count) {
+  const std::string* variable = find_variable(environment, kVisibleDevices);
+  const int known = host.gpu_count > 0 ? host.gpu_count : worker_count;
+  auto gpus = options.gpus          ? *options.gpus
+              : variable != nullptr ? named_gpus(host, *variable)
+                                    : first_gpus(known);
+  if (static_cast<int>(gpus.size()) < worker_count) {
+    throw UsageError("--virtual-local-rank: expected a GPU for each of the " +
+                     std::to_string(worker_count) + " workers, but got " +
+                     (gpus.empty() ? "none" : join(gpus)) + " (" +
+                     (options.gpus          ? "--gpus"
+                      : variable != nullptr ? kVisibleDevices
+                                            : "all of this host") +
+                     "); start fewer workers or give more GPUs");
+  }
+  gpus.resize(static_cast<size_t>(worker_count));
+  return gpus;
 }
 
 int choose_worker_count(const LaunchOptions& options,

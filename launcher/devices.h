@@ -31,6 +31,16 @@ int count_gpus_for_workers(const LaunchOptions& options,
                            const HostInfo& host,
                            const Environment& environment);
 
+/// --virtual-local-rank: the one GPU of each worker, by local rank. They are
+/// those of --gpus, else of CUDA_VISIBLE_DEVICES, else the host's; where
+/// nothing is known of GPUs they are numbered by local rank, as in torchrun.
+///
+/// @throws UsageError when there are fewer than workers
+std::vector<std::string> gpus_by_worker(const LaunchOptions& options,
+                                        const HostInfo& host,
+                                        const Environment& environment,
+                                        int worker_count);
+
 /// How many workers to start on this host.
 ///
 /// @throws UsageError when it is to be the number of GPUs and there is none

@@ -34,7 +34,7 @@ Environment environment_of(const Job& job,
   ddp::detail::LaunchedWorker launched;
   launched.rank = worker.rank;
   launched.world_size = world.world_size;
-  launched.local_rank = worker.local_rank;
+  launched.local_rank = job.gpu_of_worker.empty() ? worker.local_rank : 0;
   launched.local_world_size = job.worker_count;
   launched.host_rank = world.host_rank;
   launched.host_count = world.host_count;
@@ -53,6 +53,10 @@ Environment environment_of(const Job& job,
   changes["TORCHELASTIC_SIGNALS_TO_HANDLE"] = signal_list(job.options.signals);
   if (job.gpus) {
     changes["CUDA_VISIBLE_DEVICES"] = *job.gpus;
+  }
+  if (!job.gpu_of_worker.empty()) {
+    changes["CUDA_VISIBLE_DEVICES"] =
+        job.gpu_of_worker[static_cast<size_t>(worker.local_rank)];
   }
   for (const RankVariable& variable : job.options.rank_variables) {
     changes[variable.name] = replaced(
@@ -156,6 +160,10 @@ Job make_job(LaunchOptions options,
   require_countable(options, job.worker_count);
   job.gpus = chosen_gpus(options, host, environment);
   job.gpu_count = count_gpus_for_workers(options, host, environment);
+  if (options.virtual_local_rank) {
+    job.gpu_of_worker =
+        gpus_by_worker(options, host, environment, job.worker_count);
+  }
   job.program = find_program(options, environment);
   job.environment = environment;
   job.host_name = host.name;

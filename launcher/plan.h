@@ -21,7 +21,8 @@ struct Job {
   std::string host_name;
   int worker_count = 1;             ///< on this host
   std::optional<std::string> gpus;  ///< CUDA_VISIBLE_DEVICES of the workers
-  int gpu_count = 0;                ///< that they see; 0: none, or not known
+  std::vector<std::string> gpu_of_worker;  ///< or of each; empty: they share
+  int gpu_count = 0;  ///< that they see; 0: none, or not known
   std::string run_id;
   std::vector<std::string> warnings;  ///< what the user should know before
 };
@@ -69,7 +70,9 @@ Job make_job(LaunchOptions options,
 /// TORCHELASTIC_USE_AGENT_STORE is False, because rank 0 hosts the
 /// store and ddprun has none. OMP_NUM_THREADS is set to 1 only when it is unset
 /// and there are several workers. In the program's arguments `$local_rank` and
-/// `${local_rank}` stand for the number and `$$` for a dollar.
+/// `${local_rank}` stand for the number and `$$` for a dollar. Where each
+/// worker has a GPU of its own (--virtual-local-rank), LOCAL_RANK is 0 and
+/// CUDA_VISIBLE_DEVICES names that one.
 LaunchPlan make_plan(const Job& job, const Attempt& attempt);
 
 /// The folder of an attempt, in the folder of the run: one for each world, so

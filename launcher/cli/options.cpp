@@ -22,6 +22,11 @@ void bind_workers(CommandLine& line, LaunchOptions& options) {
              "ID,...",
              "GPUs for the workers, as in CUDA_VISIBLE_DEVICES",
              into(options.gpus, parse_list));
+  line.toggle(
+      "virtual-local-rank",
+      "Each worker sees one GPU, which is its number 0: LOCAL_RANK is 0 "
+      "for all",
+      [&options] { options.virtual_local_rank = true; });
   line.value("max-restarts",
              "N",
              "Starts all workers again up to N times when one fails; one host "

@@ -41,6 +41,7 @@ struct LaunchOptions {
   std::optional<std::vector<int>> shown_ranks;  ///< --local-ranks-filter
   std::vector<int> signals;
   std::vector<RankVariable> rank_variables;
+  bool virtual_local_rank = false;  ///< each worker sees one GPU, its number 0
   ProgramKind program_kind = ProgramKind::by_name;
   bool dry_run = false;
   std::vector<std::string> program;  ///< its name and its own arguments

@@ -137,3 +137,11 @@ TEST_CASE("--use-env of torch.distributed.launch is accepted") {
   CHECK(options_of({"--use_env", "--nproc_per_node=2", "p"}).program ==
         Words{"p"});
 }
+
+TEST_CASE("--virtual-local-rank in both spellings and by its variable") {
+  CHECK(options_of({"--virtual-local-rank", "p"}).virtual_local_rank);
+  CHECK(options_of({"--virtual_local_rank", "p"}).virtual_local_rank);
+  CHECK(
+      options_of({"p"}, {{"PET_VIRTUAL_LOCAL_RANK", "1"}}).virtual_local_rank);
+  CHECK(!options_of({"p"}).virtual_local_rank);
+}

@@ -96,6 +96,21 @@ TEST_CASE("arguments reach the program as they are; rank 0 has stdin") {
   CHECK(result.lines_of("[1] ") == Lines{own + "<1>"});
 }
 
+TEST_CASE("virtual local ranks: each worker has one device, and it is 0") {
+  const auto result = run_ddprun({"--nproc-per-node=2",
+                                  "--virtual-local-rank",
+                                  resource("print_env"),
+                                  "RANK",
+                                  "LOCAL_RANK",
+                                  "CUDA_VISIBLE_DEVICES"},
+                                 {{"CUDA_VISIBLE_DEVICES", "GPU-a,GPU-b"}});
+  CHECK(result.code() == 0);
+  CHECK(result.lines_of("[0] ") ==
+        Lines{"RANK=0", "LOCAL_RANK=0", "CUDA_VISIBLE_DEVICES=GPU-a"});
+  CHECK(result.lines_of("[1] ") ==
+        Lines{"RANK=1", "LOCAL_RANK=0", "CUDA_VISIBLE_DEVICES=GPU-b"});
+}
+
 TEST_CASE("two hosts by hand: the second continues the ranks") {
   const auto result = run_ddprun({"--nnodes=2",
                                   "--node-rank=1",

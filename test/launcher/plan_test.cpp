@@ -2,7 +2,6 @@
 
 #include <csignal>
 
-#include "launcher/devices.h"
 #include "launcher/error.h"
 #include "test/support/catch.h"
 
@@ -13,7 +12,6 @@ using launcher::Job;
 using launcher::LaunchOptions;
 using launcher::WorkerSpec;
 using launcher::World;
-using Kind = launcher::WorkerCount::Kind;
 
 namespace {
 
@@ -123,6 +121,27 @@ TEST_CASE("GPUs and variables of a rank reach the workers") {
   CHECK(plan.workers[1].environment.at("SLOT") == "1/1");
 }
 
+TEST_CASE("a virtual local rank is 0, and the only GPU the worker's own") {
+  Job job = job_of(2);
+  job.gpus = "5,7,9";
+  job.gpu_of_worker = {"5", "7"};
+  job.options.rank_variables = {{"SLOT", "{local_rank}"}};
+  const auto plan = make_plan(job, attempt_of_one_host(2));
+  for (int local_rank : {0, 1}) {
+    const WorkerSpec& worker = plan.workers[local_rank];
+    const std::string number = std::to_string(local_rank);
+    CHECK(worker.local_rank == local_rank);
+    CHECK(worker.environment.at("LOCAL_RANK") == "0");
+    CHECK(worker.environment.at("RANK") == number);
+    CHECK(worker.environment.at("LOCAL_WORLD_SIZE") == "2");
+    CHECK(worker.environment.at("CUDA_VISIBLE_DEVICES") ==
+          job.gpu_of_worker[local_rank]);
+    CHECK(worker.environment.at("SLOT") == number);
+    CHECK(worker.argv[1] == "--out=" + number + ".pt");
+    CHECK(worker.directory == "/logs/attempt_0/" + number);
+  }
+}
+
 TEST_CASE("arguments are the user's own, but for the local rank") {
   const auto plan = make_plan(job_of(2), attempt_of_one_host(2));
   CHECK(plan.path == "/bin/train");
@@ -198,70 +217,6 @@ env \
 )");
 }
 
-TEST_CASE("GPUs are chosen among those that can be seen") {
-  const HostInfo host{.name = "h", .cpu_count = 6, .gpu_count = 4};
-  const HostInfo bare{.name = "h", .cpu_count = 6, .gpu_count = 0};
-  const Environment masked{{"CUDA_VISIBLE_DEVICES", "3, 1"}};
-  using Ids = std::vector<std::string>;
-  CHECK(visible_gpus(host, {}) == Ids{"0", "1", "2", "3"});
-  CHECK(visible_gpus(host, masked) == Ids{"3", "1"});
-  CHECK(visible_gpus(host, {{"CUDA_VISIBLE_DEVICES", ""}}).empty());
-  CHECK(visible_gpus(host, {{"CUDA_VISIBLE_DEVICES", "-1"}}).empty());
-  CHECK(visible_gpus(host, {{"CUDA_VISIBLE_DEVICES", "2,-1,0"}}) == Ids{"2"});
-  CHECK(visible_gpus(host, {{"CUDA_VISIBLE_DEVICES", "GPU-5e3,MIG-1"}}) ==
-        Ids{"GPU-5e3", "MIG-1"});
-  CHECK(visible_gpus(bare, masked).empty());
-  CHECK_THROWS_WITH(visible_gpus(host, {{"CUDA_VISIBLE_DEVICES", "1,0, 1"}}),
-                    Contains("CUDA_VISIBLE_DEVICES=1,0, 1 names GPU 1 twice"));
-  CHECK(visible_gpus(bare, {{"CUDA_VISIBLE_DEVICES", "0,0"}}).empty());
-  CHECK_THROWS_WITH(
-      visible_gpus(host, {{"CUDA_VISIBLE_DEVICES", "0,4"}}),
-      Contains("names GPU 4, but this host has 4, numbered from 0"));
-
-  LaunchOptions options;
-  CHECK(!chosen_gpus(options, host, {}));
-  options.gpus = Ids{"1", "3"};
-  CHECK(chosen_gpus(options, host, {}) == "1,3");
-  CHECK(chosen_gpus(options, host, masked) == "1,3");
-  options.gpus = Ids{"4"};
-  CHECK_THROWS_WITH(chosen_gpus(options, host, {}),
-                    Contains("--gpus: ") && Contains("got 4") &&
-                        Contains("this host has 4, numbered from 0"));
-  CHECK_THROWS_WITH(chosen_gpus(options, bare, {}),
-                    Contains("this host has none"));
-  options.gpus = Ids{"0"};
-  CHECK_THROWS_WITH(
-      chosen_gpus(options, host, masked),
-      Contains("got 0 and CUDA_VISIBLE_DEVICES=3, 1 does not show it"));
-}
-
-TEST_CASE("worker counts follow the machine") {
-  const HostInfo host{.name = "h", .cpu_count = 6, .gpu_count = 4};
-  const HostInfo bare{.name = "h", .cpu_count = 6, .gpu_count = 0};
-  const Environment masked{{"CUDA_VISIBLE_DEVICES", "3,1"}};
-  LaunchOptions options;
-  CHECK(choose_worker_count(options, host, {}) == 1);
-  options.gpus = {{"0", "2", "3"}};
-  CHECK(choose_worker_count(options, host, {}) == 3);
-  options.worker_count = {Kind::number, 7};
-  CHECK(choose_worker_count(options, host, {}) == 7);
-  options.worker_count = {Kind::gpu, 0};
-  CHECK(choose_worker_count(options, host, {}) == 3);
-  options.gpus.reset();
-  CHECK(choose_worker_count(options, host, {}) == 4);
-  CHECK(choose_worker_count(options, host, masked) == 2);
-  CHECK_THROWS_WITH(choose_worker_count(options, bare, {}),
-                    Contains("--nproc-per-node: gpu asks"));
-  CHECK_THROWS_WITH(
-      choose_worker_count(options, host, {{"CUDA_VISIBLE_DEVICES", ""}}),
-      Contains("shows none"));
-  options.worker_count = {Kind::automatic, 0};
-  CHECK(choose_worker_count(options, host, masked) == 2);
-  CHECK(choose_worker_count(options, bare, {}) == 6);
-  options.worker_count = {Kind::cpu, 0};
-  CHECK(choose_worker_count(options, host, {}) == 6);
-}
-
 TEST_CASE("a job is whole: run id, program, devices that exist") {
   LaunchOptions options;
   options.program = {"/bin/sh"};
@@ -277,18 +232,6 @@ TEST_CASE("a job is whole: run id, program, devices that exist") {
       Contains("names GPU 2, but this host has 2"));
   options.run_id = "mine";
   CHECK(make_job(options, HostInfo{}, {}, "unique").run_id == "mine");
-}
-
-TEST_CASE("a job knows how many GPUs its workers see") {
-  const HostInfo host{.name = "h", .cpu_count = 6, .gpu_count = 4};
-  LaunchOptions options;
-  options.program = {"/bin/sh"};
-  CHECK(make_job(options, host, {}, "unique").gpu_count == 4);
-  CHECK(make_job(options, host, {{"CUDA_VISIBLE_DEVICES", "2,3"}}, "unique")
-            .gpu_count == 2);
-  CHECK(make_job(options, HostInfo{}, {}, "unique").gpu_count == 0);
-  options.gpus = {{"1"}};
-  CHECK(make_job(options, host, {}, "unique").gpu_count == 1);
 }
 
 TEST_CASE("several hosts: no restart, and one line that says so") {
@@ -310,7 +253,7 @@ TEST_CASE("several hosts: no restart, and one line that says so") {
 TEST_CASE("ranks that no int counts are refused") {
   LaunchOptions options;
   options.program = {"/bin/sh"};
-  options.worker_count = {Kind::number, 1 << 20};
+  options.worker_count = {launcher::WorkerCount::Kind::number, 1 << 20};
   options.host_count = 16;
   CHECK_NOTHROW(make_job(options, HostInfo{}, {}, "unique"));
   options.host_count = 1 << 20;
