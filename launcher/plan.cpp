@@ -171,6 +171,7 @@ Job make_job(LaunchOptions options,
   job.run_id = !options.run_id.empty()   ? options.run_id
                : options.host_count == 1 ? unique_run_id
                                          : "none";
+  job.warnings = options.warnings;
   job.options = std::move(options);
   refuse_restarts_of_several_hosts(job);
   return job;

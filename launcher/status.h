@@ -16,6 +16,8 @@ class Status {
   virtual void warn(const std::string& text) = 0;
   /// An attempt is over.
   virtual void write_report(const Report& report) = 0;
+  /// Events as JSON: whole lines.
+  virtual void write_events(const std::string& lines) = 0;
 
   /// The job is over. Asks for an OutputDrained event when everything has been
   /// written.

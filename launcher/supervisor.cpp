@@ -1,11 +1,13 @@
 #include "launcher/supervisor.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <csignal>
 #include <ctime>
 #include <utility>
 
+#include "launcher/event_log.h"
 #include "launcher/output/run_directory.h"
 #include "launcher/process/signal_names.h"
 
@@ -27,6 +29,15 @@ std::string seconds(std::chrono::milliseconds time) {
                                  std::chars_format::fixed)
                        .ptr;
   return std::string(text.begin(), end) + " s";
+}
+
+/// Until the last worker's end.
+std::chrono::milliseconds time_of(const WorkersResult& workers) {
+  std::chrono::milliseconds time{0};
+  for (const WorkerExit& exit : workers.exits) {
+    time = std::max(time, exit.after);
+  }
+  return time;
 }
 
 }  // namespace
@@ -117,6 +128,9 @@ void Supervisor::perform(const StartWorkers& action) {
   const std::string directory = attempt_directory(directory_, world_);
   logs_ = keeps_files(job_) ? directory : "";
   seams_.workers.start(make_plan(job_, {world_, directory}));
+  if (job_.options.logs_events) {
+    seams_.status.write_events(events_of_start(job_, world_));
+  }
 }
 
 void Supervisor::perform(const PassOn& action) {
@@ -144,17 +158,23 @@ void Supervisor::perform(const DisarmTimer& action) {
 }
 
 void Supervisor::perform(const WriteReport& action) {
-  const Report report = make_report({.host = job_.host_name,
-                                     .logs = logs_,
-                                     .workers = seams_.workers.finish(),
-                                     .cause = action.cause,
-                                     .restarts = world_.restarts,
-                                     .max_restarts = job_.options.max_restarts,
-                                     .worker_count = job_.worker_count,
-                                     .gpu_count = job_.gpu_count,
-                                     .time = std::time(nullptr)});
+  const AttemptResult result{.host = job_.host_name,
+                             .logs = logs_,
+                             .workers = seams_.workers.finish(),
+                             .cause = action.cause,
+                             .restarts = world_.restarts,
+                             .max_restarts = job_.options.max_restarts,
+                             .worker_count = job_.worker_count,
+                             .gpu_count = job_.gpu_count,
+                             .time = std::time(nullptr)};
+  const Report report = make_report(result);
   seams_.status.write_report(report);
   exit_code_ = report.exit_code;
+  run_time_ += time_of(result.workers);
+  if (job_.options.logs_events && policy_.phase() == Policy::Phase::draining) {
+    seams_.status.write_events(
+        events_of_end(job_, world_, result, report, run_time_));
+  }
 }
 
 void Supervisor::perform(const DrainOutput&) {

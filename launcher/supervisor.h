@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <string>
 
 #include "launcher/event_source.h"
@@ -54,6 +55,7 @@ class Supervisor {
   Policy policy_;
   World world_;       // of the last attempt
   std::string logs_;  // its folder, where files are kept
+  std::chrono::milliseconds run_time_{0};
   int exit_code_ = 0;
 };
 

@@ -96,6 +96,16 @@ void bind_output(CommandLine& line, LaunchOptions& options) {
              "Writes how each attempt and each worker ended to FILE, for "
              "programs; it is there from the start and replaced as a whole",
              into(options.report_json, as_text));
+  line.value("event-log-handler",
+             "NAME",
+             "console: torchrun's events on stderr, each a line of JSON; null: "
+             "none [null]",
+             [&options](const std::string& text) {
+               options.logs_events =
+                   parse_choice(text,
+                                {"null", "console", "dynamic_rendezvous"}) ==
+                   "console";
+             });
   line.toggle("dry-run",
               "Prints each worker's environment and command, starts nothing",
               [&options] { options.dry_run = true; });
@@ -136,7 +146,7 @@ struct ProgramSwitches {
   }
 };
 
-void bind_torchrun_only(CommandLine& line) {
+void bind_torchrun_only(CommandLine& line, LaunchOptions& options) {
   const std::string help = "Checked for torchrun's sake, without effect";
   line.value("monitor-interval", "SECONDS", help, parse_interval);
   line.value("start-method", "NAME", help, [](const std::string& text) {
@@ -144,6 +154,14 @@ void bind_torchrun_only(CommandLine& line) {
   });
   line.value("rdzv-conf", "K=V,...", help, parse_settings);
   line.value("local-addr", "HOST", help, as_text);
+  line.value("logs-specs", "NAME", help, [&options](const std::string& text) {
+    if (!text.empty() && text != "default") {
+      options.warnings.push_back(
+          "--logs-specs=" + text +
+          " has no effect: it names a Python plugin, and logs are laid out as "
+          "by torchrun's default one");
+    }
+  });
   line.toggle(
       "use-env", "What ddprun always does: LOCAL_RANK says the rank", [] {});
 }
@@ -178,7 +196,7 @@ std::variant<LaunchOptions, Information> parse_options(
   hosts.bind(line);
   bind_output(line, options);
   program.bind(line);
-  bind_torchrun_only(line);
+  bind_torchrun_only(line, options);
   auto parsed = line.parse(std::move(arguments), environment);
   if (auto* information = std::get_if<Information>(&parsed)) {
     return std::move(*information);

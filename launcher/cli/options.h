@@ -43,8 +43,11 @@ struct LaunchOptions {
   std::vector<RankVariable> rank_variables;
   bool virtual_local_rank = false;  ///< each worker sees one GPU, its number 0
   ProgramKind program_kind = ProgramKind::by_name;
+  bool logs_events = false;  ///< --event-log-handler=console
   bool dry_run = false;
   std::vector<std::string> program;  ///< its name and its own arguments
+  std::vector<std::string>
+      warnings;  ///< what was given and has no meaning here
 };
 
 /// Parses a command line. An option that is absent takes its value from the

@@ -22,6 +22,11 @@ void ConsoleStatus::write_report(const Report& report) {
   context_.files.add(report);
 }
 
+void ConsoleStatus::write_events(const std::string& lines) {
+  context_.consoles.err().write(lines);
+  context_.consoles.flush();
+}
+
 void ConsoleStatus::drain() {
   context_.files.finish();  // may have something to tell
   context_.consoles.flush();

@@ -145,3 +145,26 @@ TEST_CASE("--virtual-local-rank in both spellings and by its variable") {
       options_of({"p"}, {{"PET_VIRTUAL_LOCAL_RANK", "1"}}).virtual_local_rank);
   CHECK(!options_of({"p"}).virtual_local_rank);
 }
+
+TEST_CASE("--event-log-handler") {
+  const auto logs = [](const std::string& name) {
+    return options_of({"--event_log_handler=" + name, "p"}).logs_events;
+  };
+  CHECK(logs("console"));
+  CHECK(!logs("null"));
+  CHECK(!logs("dynamic_rendezvous"));
+  CHECK(!options_of({"p"}).logs_events);
+  CHECK(options_of({"p"}, {{"PET_EVENT_LOG_HANDLER", "console"}}).logs_events);
+  CHECK(refusal_of({"--event-log-handler=kafka", "p"}) ==
+        "--event-log-handler: expected one of null, console, "
+        "dynamic_rendezvous, but got \"kafka\"");
+}
+
+TEST_CASE(
+    "--logs-specs names a plugin, so one line says that it does nothing") {
+  CHECK(options_of({"--logs-specs=", "p"}).warnings.empty());
+  CHECK(options_of({"--logs-specs=default", "p"}).warnings.empty());
+  const auto warnings = options_of({"--logs_specs", "mine", "p"}).warnings;
+  REQUIRE(warnings.size() == 1);
+  CHECK_THAT(warnings.front(), Contains("--logs-specs=mine has no effect"));
+}

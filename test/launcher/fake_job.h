@@ -194,6 +194,7 @@ class FakeJob : public EventSource,
   void info(const std::string&) override {}
   void warn(const std::string& line) override { text += line + "\n"; }
   void write_report(const Report& report) override { text += report.text; }
+  void write_events(const std::string& lines) override { text += lines; }
   void drain() override {
     calls.push_back("drain");
     if (has_reader) {

@@ -234,6 +234,14 @@ TEST_CASE("a job is whole: run id, program, devices that exist") {
   CHECK(make_job(options, HostInfo{}, {}, "unique").run_id == "mine");
 }
 
+TEST_CASE("what the command line had to say comes with the job") {
+  LaunchOptions options;
+  options.program = {"/bin/sh"};
+  options.warnings = {"a", "b"};
+  CHECK(make_job(options, HostInfo{}, {}, "unique").warnings ==
+        std::vector<std::string>{"a", "b"});
+}
+
 TEST_CASE("several hosts: no restart, and one line that says so") {
   LaunchOptions options;
   options.program = {"/bin/sh"};
