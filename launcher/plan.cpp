@@ -1,5 +1,7 @@
 #include "launcher/plan.h"
 
+#include <algorithm>
+
 #include "ddp/detail/launch_environment.h"
 #include "launcher/devices.h"
 #include "launcher/error.h"
@@ -115,6 +117,9 @@ void choose_targets(const LaunchOptions& options, WorkerSpec& worker) {
                     .err = redirect.err || tee.err};
   worker.to_console = {.out = shown && (tee.out || !redirect.out),
                        .err = shown && (tee.err || !redirect.err)};
+  worker.to_filtered = {
+      .out = shown && tee.out && !options.out_filters.empty(),
+      .err = shown && tee.err && !options.err_filters.empty()};
 }
 
 std::string quoted(const std::string& text) {
@@ -124,6 +129,28 @@ std::string quoted(const std::string& text) {
                            "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
                            "0123456789_@%+=:,./-") == std::string::npos;
   return plain ? text : "'" + replaced(text, "'", "'\\''") + "'";
+}
+
+/// As in torchrun, only lines of ranks whose stream has --tee are chosen from.
+LineFilter if_used(const LaunchPlan& plan,
+                   bool StreamSet::*stream,
+                   const LineFilter& filter) {
+  const bool is_used = std::any_of(
+      plan.workers.begin(), plan.workers.end(), [&](const WorkerSpec& worker) {
+        return worker.to_filtered.*stream;
+      });
+  return is_used ? filter : LineFilter{};
+}
+
+void warn_of_idle_filters(Job& job) {
+  const LaunchOptions& options = job.options;
+  const bool has_filters =
+      !options.out_filters.empty() || !options.err_filters.empty();
+  if (has_filters && options.tee.empty()) {
+    job.warnings.push_back(
+        "--duplicate-stdout-filters and --duplicate-stderr-filters have no "
+        "effect without --tee: they choose among the lines that it shows");
+  }
 }
 
 void require_countable(const LaunchOptions& options, int worker_count) {
@@ -174,6 +201,7 @@ Job make_job(LaunchOptions options,
   job.warnings = options.warnings;
   job.options = std::move(options);
   refuse_restarts_of_several_hosts(job);
+  warn_of_idle_filters(job);
   return job;
 }
 
@@ -194,6 +222,19 @@ LaunchPlan make_plan(const Job& job, const Attempt& attempt) {
     choose_targets(job.options, worker);
     worker.argv = argv_of(job.program, local_rank);
     plan.workers.push_back(std::move(worker));
+  }
+  if (!attempt.directory.empty()) {
+    const LaunchOptions& options = job.options;
+    plan.filtered_out = if_used(plan,
+                                &StreamSet::out,
+                                {attempt.directory + "/filtered_stdout.log",
+                                 options.out_filters,
+                                 options.log_mode});
+    plan.filtered_err = if_used(plan,
+                                &StreamSet::err,
+                                {attempt.directory + "/filtered_stderr.log",
+                                 options.err_filters,
+                                 options.log_mode});
   }
   return plan;
 }

@@ -45,11 +45,22 @@ struct WorkerSpec {
   StreamSet to_file;
   std::optional<mode_t> file_mode;  ///< none: umask says
   StreamSet to_console;
+  StreamSet to_filtered;  ///< the lines that a filter lets through
+};
+
+/// A file of an attempt for those lines of its workers that hold one of some
+/// texts.
+struct LineFilter {
+  std::string path;  ///< empty: there is none
+  std::vector<std::string> texts;
+  std::optional<mode_t> file_mode;  ///< none: umask says
 };
 
 struct LaunchPlan {
   std::string path;  ///< of the program
   std::vector<WorkerSpec> workers;
+  LineFilter filtered_out;
+  LineFilter filtered_err;
 };
 
 /// Puts a job together.

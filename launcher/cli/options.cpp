@@ -85,6 +85,15 @@ void bind_output(CommandLine& line, LaunchOptions& options) {
                                          ? std::nullopt
                                          : std::optional(parse_ranks(text));
              });
+  line.value("duplicate-stdout-filters",
+             "TEXT,...",
+             "Copies the lines of --tee that hold one of the texts to "
+             "attempt_<n>/filtered_stdout.log; ,, is a comma in a text",
+             into(options.out_filters, parse_texts));
+  line.value("duplicate-stderr-filters",
+             "TEXT,...",
+             "The same for stderr and filtered_stderr.log",
+             into(options.err_filters, parse_texts));
   line.value("line-prefix",
              "TEMPLATE",
              "What stands before each line shown here, with ${rank}, "

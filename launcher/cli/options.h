@@ -38,6 +38,8 @@ struct LaunchOptions {
   std::string report_json;                 ///< a file; empty: none
   StreamMap redirects;
   StreamMap tee;
+  std::vector<std::string> out_filters;         ///< --duplicate-stdout-filters
+  std::vector<std::string> err_filters;         ///< --duplicate-stderr-filters
   std::optional<std::vector<int>> shown_ranks;  ///< --local-ranks-filter
   std::vector<int> signals;
   std::vector<RankVariable> rank_variables;

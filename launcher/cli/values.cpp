@@ -193,6 +193,27 @@ std::vector<std::string> parse_list(std::string_view text) {
   return items;
 }
 
+std::vector<std::string> parse_texts(std::string_view text) {
+  if (text.empty()) {
+    return {};
+  }
+  std::vector<std::string> texts(1);
+  for (size_t at = 0; at < text.size(); ++at) {
+    if (text[at] != ',') {
+      texts.back() += text[at];
+    } else if (text.substr(at + 1, 1) == ",") {
+      texts.back() += text[++at];
+    } else {
+      texts.emplace_back();
+    }
+  }
+  if (std::find(texts.begin(), texts.end(), "") != texts.end()) {
+    fail("texts separated by commas, none empty (,, is a comma in a text)",
+         text);
+  }
+  return texts;
+}
+
 std::vector<int> parse_ranks(std::string_view text) {
   std::vector<int> ranks;
   for (const auto& item : parse_list(text)) {

@@ -70,6 +70,8 @@ Endpoint parse_endpoint(std::string_view text);
 StreamMap parse_stream_map(std::string_view text);
 /// Comma separated, without duplicates or empty items, in the given order.
 std::vector<std::string> parse_list(std::string_view text);
+/// Texts separated by commas, in which `,,` is a comma; or nothing at all.
+std::vector<std::string> parse_texts(std::string_view text);
 /// Comma separated local ranks.
 std::vector<int> parse_ranks(std::string_view text);
 /// Seconds as a decimal number >= 0, at most a year.

@@ -111,6 +111,24 @@ std::string make_log_folder(const Job& job) {
   return *path;
 }
 
+/// A folder that may be there, but no link to one.
+void make_own_folder(const std::string& path, std::optional<mode_t> mode) {
+  if (::mkdir(path.c_str(), 0777) == 0) {
+    if (mode) {
+      ::chmod(path.c_str(), folder_mode(*mode));
+    }
+    return;
+  }
+  const int error = errno;
+  struct stat status {};
+  if (::lstat(path.c_str(), &status) != 0) {
+    refuse(path, error);
+  }
+  if (!S_ISDIR(status.st_mode)) {
+    refuse(path, ENOTDIR);
+  }
+}
+
 std::string make_temporary_folder(const std::vector<fs::path>& places,
                                   bool is_needed) {
   int first_error = 0;
@@ -181,25 +199,15 @@ void make_directories(const std::string& path) {
   }
 }
 
+void make_attempt_folder(const std::string& path, std::optional<mode_t> mode) {
+  make_directories(
+      fs::path(path).parent_path());  // somebody may have tidied up
+  make_own_folder(path, mode);
+}
+
 void make_worker_folder(const std::string& path, std::optional<mode_t> mode) {
-  const fs::path attempt = fs::path(path).parent_path();
-  make_directories(attempt.parent_path());  // somebody may have tidied up
-  for (const std::string& folder : {attempt.string(), path}) {
-    if (::mkdir(folder.c_str(), 0777) == 0) {
-      if (mode) {
-        ::chmod(folder.c_str(), folder_mode(*mode));
-      }
-      continue;
-    }
-    const int error = errno;
-    struct stat status {};
-    if (::lstat(folder.c_str(), &status) != 0) {
-      refuse(folder, error);
-    }
-    if (!S_ISDIR(status.st_mode)) {
-      refuse(folder, ENOTDIR);
-    }
-  }
+  make_attempt_folder(fs::path(path).parent_path(), mode);
+  make_own_folder(path, mode);
 }
 
 Fd create_log(const std::string& path, std::optional<mode_t> mode) {

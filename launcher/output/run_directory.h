@@ -13,7 +13,8 @@ namespace launcher {
 
 /// The folder of one job's files:
 /// `<log dir>/<run id>_<random>/attempt_<n>/<local rank>/{stdout.log,
-/// stderr.log,error.json}`.
+/// stderr.log,error.json}`, and beside the ranks' folders of an attempt
+/// filtered_stdout.log and filtered_stderr.log where they are asked for.
 ///
 /// In a --log-dir everything has the rights that the caller's umask gives, so
 /// that whoever collects logs can read them; umask 077 keeps them private.
@@ -58,12 +59,14 @@ std::string run_directory_pattern(const Job& job);
 /// @throws LaunchError when it cannot be made
 void make_directories(const std::string& path);
 
-/// Makes a worker's folder in that of its attempt, which another worker may
-/// have made. A link in the place of either is refused: a worker of an earlier
-/// attempt may have laid it there.
+/// Makes the folder of an attempt, which a worker may have made. A link in its
+/// place is refused: a worker of an earlier attempt may have laid it there.
 ///
 /// @param mode of the files to be in it; none: umask says
 /// @throws LaunchError when it cannot be made
+void make_attempt_folder(const std::string& path, std::optional<mode_t> mode);
+
+/// Makes a worker's folder in that of its attempt, both as above.
 void make_worker_folder(const std::string& path,
                         std::optional<mode_t> mode = {});
 

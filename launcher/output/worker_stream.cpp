@@ -48,9 +48,14 @@ bool WorkerStream::read_piece() {
 }
 
 void WorkerStream::take_line(std::string_view line, LineEnd end) {
-  if (targets_.console != nullptr) {
-    const auto now = std::chrono::system_clock::now();
-    targets_.console->write_line(targets_.prefix.at(now), line, end);
+  if (targets_.console != nullptr || targets_.filtered != nullptr) {
+    const auto prefix = targets_.prefix.at(std::chrono::system_clock::now());
+    if (targets_.console != nullptr) {
+      targets_.console->write_line(prefix, line, end);
+    }
+    if (targets_.filtered != nullptr) {
+      targets_.filtered->take(prefix, line);
+    }
   }
   if (end != LineEnd::carriage_return) {
     last_lines_.add(line);

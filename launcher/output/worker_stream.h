@@ -6,6 +6,7 @@
 
 #include "launcher/fd.h"
 #include "launcher/output/console.h"
+#include "launcher/output/filtered_log.h"
 #include "launcher/output/last_lines.h"
 #include "launcher/output/line_prefix.h"
 #include "launcher/output/line_splitter.h"
@@ -15,9 +16,10 @@ namespace launcher {
 
 /// Where a worker's stdout or stderr goes.
 struct StreamTargets {
-  Console* console = nullptr;   ///< nullptr: not shown
-  LinePrefix prefix;            ///< on the console
-  std::optional<LogFile> file;  ///< none: not stored; no prefix there
+  Console* console = nullptr;       ///< nullptr: not shown
+  LinePrefix prefix;                ///< on the console and in a filtered log
+  std::optional<LogFile> file;      ///< none: not stored; no prefix there
+  FilteredLog* filtered = nullptr;  ///< nullptr: none
 };
 
 /// The read end of one worker's stdout or stderr. Passive: somebody else says

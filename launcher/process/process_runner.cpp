@@ -34,6 +34,7 @@ void ProcessRunner::start(const LaunchPlan& plan) {
 }
 
 void ProcessRunner::start_all(const LaunchPlan& plan) {
+  filtered_ = make_filtered_logs(plan, context_.consoles.losses());
   Pipe errors = make_pipe();
   const std::string name = "attempt_" + std::to_string(attempts_++);
   const Fd cgroup = context_.cgroup.add(name);
@@ -43,6 +44,7 @@ void ProcessRunner::start_all(const LaunchPlan& plan) {
                              .settings = context_.settings,
                              .consoles = context_.consoles,
                              .output = *output_,
+                             .filtered = filtered_,
                              .cgroup_fd = cgroup.get(),
                              .error_fd = errors.write.get()};
   for (const WorkerSpec& spec : plan.workers) {
@@ -187,6 +189,11 @@ WorkersResult ProcessRunner::finish() {
   if (output_) {
     output_->finish();
   }
+  for (auto* log : {&filtered_.out, &filtered_.err}) {
+    if (*log) {
+      (*log)->finish();
+    }
+  }
   for (const Worker& worker : workers_) {
     const auto exit = std::find_if(
         exits_.begin(), exits_.end(), [&](const WorkerExit& entry) {
@@ -222,6 +229,7 @@ void ProcessRunner::forget() {
   asked_.clear();
   memory_.reset();
   output_.reset();
+  filtered_ = {};
 }
 
 Worker& ProcessRunner::worker_of(int local_rank) {

@@ -58,6 +58,7 @@ class ProcessRunner : public WorkerRunner {
   bool is_active_ = false;  // from start() to finish()
   std::chrono::steady_clock::time_point started_;
   std::optional<OutOfMemory> memory_;
+  FilteredLogs filtered_;  // before the output that writes to them
   std::optional<WorkerOutput> output_;
   std::list<Worker> workers_;
   std::vector<WorkerExit> exits_;

@@ -15,8 +15,12 @@ Fd open_null() {
 StreamTargets targets_of(const WorkerSpec& spec,
                          Console* console,
                          const char* file_name,
+                         FilteredLog* filtered,
                          Losses& losses) {
-  StreamTargets targets{.console = console, .prefix = spec.prefix, .file = {}};
+  StreamTargets targets{.console = console,
+                        .prefix = spec.prefix,
+                        .file = {},
+                        .filtered = filtered};
   if (file_name != nullptr) {
     const std::string path = spec.directory + "/" + file_name;
     targets.file.emplace(create_log(path, spec.file_mode), path, losses);
@@ -33,16 +37,19 @@ Worker start_worker(const std::string& path,
     make_worker_folder(spec.directory, spec.file_mode);
   }
   Consoles& consoles = context.consoles;
-  StreamTargets out_targets =
-      targets_of(spec,
-                 spec.to_console.out ? &consoles.out() : nullptr,
-                 spec.to_file.out ? "stdout.log" : nullptr,
-                 consoles.losses());
-  StreamTargets err_targets =
-      targets_of(spec,
-                 spec.to_console.err ? &consoles.err() : nullptr,
-                 spec.to_file.err ? "stderr.log" : nullptr,
-                 consoles.losses());
+  FilteredLogs& filtered = context.filtered;
+  StreamTargets out_targets = targets_of(
+      spec,
+      spec.to_console.out ? &consoles.out() : nullptr,
+      spec.to_file.out ? "stdout.log" : nullptr,
+      spec.to_filtered.out && filtered.out ? &*filtered.out : nullptr,
+      consoles.losses());
+  StreamTargets err_targets = targets_of(
+      spec,
+      spec.to_console.err ? &consoles.err() : nullptr,
+      spec.to_file.err ? "stderr.log" : nullptr,
+      spec.to_filtered.err && filtered.err ? &*filtered.err : nullptr,
+      consoles.losses());
   Pipe out = make_pipe();
   Pipe err = make_pipe();
   const Fd null = open_null();

@@ -27,6 +27,7 @@ struct WorkerContext {
   const OwnSettings& settings;     ///< that they do not inherit
   Consoles& consoles;
   WorkerOutput& output;
+  FilteredLogs& filtered;
   int cgroup_fd;  ///< -1: none
   int error_fd;   ///< gets an ExecFailure if a program cannot be executed
 };

@@ -168,3 +168,21 @@ TEST_CASE(
   REQUIRE(warnings.size() == 1);
   CHECK_THAT(warnings.front(), Contains("--logs-specs=mine has no effect"));
 }
+
+TEST_CASE("texts of filters: a double comma is a comma") {
+  const auto texts = [](const std::string& text) {
+    return options_of({"--duplicate-stdout-filters", text, "p"}).out_filters;
+  };
+  CHECK(texts("apple,orange") == Words{"apple", "orange"});
+  CHECK(texts("a,,b") == Words{"a,b"});
+  CHECK(texts("a,,,b,,") == Words{"a,", "b,"});
+  CHECK(texts(",,") == Words{","});
+  CHECK(texts(" a ") == Words{" a "});
+  CHECK(texts("").empty());
+  CHECK(options_of({"p"}, {{"PET_DUPLICATE_STDERR_FILTERS", "x,y"}})
+            .err_filters == Words{"x", "y"});
+  for (const char* wrong : {",", "a,", ",a"}) {
+    CHECK_THAT(refusal_of({"--duplicate_stderr_filters", wrong, "p"}),
+               Contains("--duplicate-stderr-filters: expected texts"));
+  }
+}

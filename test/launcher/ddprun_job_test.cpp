@@ -209,6 +209,9 @@ TEST_CASE("logs have the rights that one asks for, in each attempt") {
                                      "--nproc-per-node=2",
                                      "-r",
                                      "3",
+                                     "-t",
+                                     "3",
+                                     "--duplicate-stdout-filters=attempt",
                                      resource("fail_until"),
                                      "1"};
   if (has_place) {
@@ -223,6 +226,7 @@ TEST_CASE("logs have the rights that one asks for, in each attempt") {
     CHECK(rights_of(worker.parent_path()) == 0750);
     CHECK(rights_of(worker) == 0750);
     CHECK(rights_of(worker / "stderr.log") == 0640);
+    CHECK(rights_of(worker.parent_path() / "filtered_stdout.log") == 0640);
     CHECK_THAT(text_of(worker / "stdout.log"),
                Contains("attempt " + attempt + " port "));
   }

@@ -1,6 +1,9 @@
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
+#include <filesystem>
+#include <fstream>
 
 #include "test/launcher/run_ddprun.h"
 #include "test/support/catch.h"
@@ -142,6 +145,38 @@ TEST_CASE("output that a full device does not take is no success") {
     CHECK(information.code() == 1);
     CHECK_THAT(information.err, Contains("ddprun: stdout cannot be written"));
   }
+}
+
+TEST_CASE("filtered logs have the lines of all ranks that hold a text") {
+  const ddp::test::TemporaryFolder folder;
+  const auto result = run_ddprun(
+      {"--nproc-per-node=3",
+       "--tee=0:3,1:3",
+       "--log-dir=" + folder.path(),
+       "--duplicate-stdout-filters=loss,a,,b",
+       "--duplicate-stderr-filters=none of these",
+       "sh",
+       "-c",
+       "echo loss of $RANK; echo other; echo xa,by >&2; printf 'a,b'"});
+  CHECK(result.code() == 0);
+  std::string path;
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {
+    path = entry.path() / "attempt_0";
+  }
+  const auto lines_of = [&path](const std::string& name) {
+    std::ifstream stream(path + "/" + name);
+    std::vector<std::string> lines;
+    for (std::string line; std::getline(stream, line);) {
+      lines.push_back(line);
+    }
+    std::sort(lines.begin(), lines.end());
+    return lines;
+  };
+  CHECK(lines_of("filtered_stdout.log") ==
+        std::vector<std::string>{
+            "[0] a,b", "[0] loss of 0", "[1] a,b", "[1] loss of 1"});
+  CHECK(std::filesystem::exists(path + "/filtered_stderr.log"));
+  CHECK(lines_of("filtered_stderr.log").empty());
 }
 
 TEST_CASE("logs that may not grow: the job goes on, and is no success") {

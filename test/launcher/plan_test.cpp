@@ -169,6 +169,37 @@ TEST_CASE("redirect hides, tee shows and stores, the filter hides") {
   CHECK(!plan.workers[2].to_console.err);
 }
 
+TEST_CASE("filters choose among the lines that --tee shows") {
+  Job job = job_of(3);
+  job.options.tee = launcher::parse_stream_map("0:3,1:1");
+  job.options.shown_ranks = {{0, 2}};
+  job.options.out_filters = {"loss"};
+  job.options.err_filters = {"error", "warning"};
+  const auto plan = make_plan(job, attempt_of_one_host(3));
+  CHECK(plan.workers[0].to_filtered.out);
+  CHECK(plan.workers[0].to_filtered.err);
+  CHECK(!plan.workers[1].to_filtered.out);  // not shown
+  CHECK(!plan.workers[2].to_filtered.err);  // no --tee
+  CHECK(plan.filtered_out.path == "/logs/attempt_0/filtered_stdout.log");
+  CHECK(plan.filtered_out.texts == std::vector<std::string>{"loss"});
+  CHECK(plan.filtered_err.path == "/logs/attempt_0/filtered_stderr.log");
+  CHECK(plan.filtered_err.texts ==
+        std::vector<std::string>{"error", "warning"});
+  job.options.tee = launcher::parse_stream_map("0:1");
+  CHECK(make_plan(job, attempt_of_one_host(3)).filtered_err.path.empty());
+  const World world;
+  CHECK(make_plan(job, {world, ""}).filtered_out.path.empty());
+
+  LaunchOptions options;
+  options.program = {"/bin/sh"};
+  options.out_filters = {"loss"};
+  const auto warnings = make_job(options, HostInfo{}, {}, "unique").warnings;
+  REQUIRE(warnings.size() == 1);
+  CHECK_THAT(warnings.front(), Contains("no effect without --tee"));
+  options.tee = launcher::parse_stream_map("3");
+  CHECK(make_job(options, HostInfo{}, {}, "unique").warnings.empty());
+}
+
 TEST_CASE("the prefix is the rank, or torchrun's template") {
   Job job = job_of(1);
   const auto attempt = attempt_of({.first_rank = 12, .world_size = 13});

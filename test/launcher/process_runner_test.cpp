@@ -77,7 +77,8 @@ struct Dying {
 TEST_CASE("the first to fail while others still start is seen first") {
   const TemporaryFolder folder;
   const std::vector<Dying> dying{Dying(folder / "0"), Dying(folder / "1")};
-  LaunchPlan plan{"/bin/sh", {}};
+  LaunchPlan plan;
+  plan.path = "/bin/sh";
   for (int rank = 0; rank < 2; ++rank) {
     plan.workers.push_back(dying[rank].spec(rank, folder / "logs"));
   }

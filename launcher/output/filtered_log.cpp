@@ -1,0 +1,44 @@
+#include "launcher/output/filtered_log.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "launcher/output/run_directory.h"
+
+namespace launcher {
+namespace {
+
+std::optional<FilteredLog> make_filtered_log(const LineFilter& filter,
+                                             Losses& losses) {
+  if (filter.path.empty()) {
+    return std::nullopt;
+  }
+  make_attempt_folder(std::filesystem::path(filter.path).parent_path(),
+                      filter.file_mode);
+  return FilteredLog(
+      LogFile(create_log(filter.path, filter.file_mode), filter.path, losses),
+      filter.texts);
+}
+
+}  // namespace
+
+FilteredLog::FilteredLog(LogFile file, std::vector<std::string> texts)
+    : file_(std::move(file)), texts_(std::move(texts)) {}
+
+void FilteredLog::take(std::string_view prefix, std::string_view line) {
+  const bool holds_one =
+      std::any_of(texts_.begin(), texts_.end(), [line](const auto& text) {
+        return line.find(text) != std::string_view::npos;
+      });
+  if (holds_one) {
+    file_.write(std::string(prefix).append(line).append("\n"));
+  }
+}
+
+FilteredLogs make_filtered_logs(const LaunchPlan& plan, Losses& losses) {
+  return {make_filtered_log(plan.filtered_out, losses),
+          make_filtered_log(plan.filtered_err, losses)};
+}
+
+}  // namespace launcher
