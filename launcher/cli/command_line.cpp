@@ -8,6 +8,7 @@
 
 #include "launcher/cli/abbreviation.h"
 #include "launcher/cli/help_text.h"
+#include "launcher/cli/nearest.h"
 #include "launcher/cli/values.h"
 #include "launcher/error.h"
 
@@ -219,6 +220,39 @@ std::variant<std::vector<std::string>, Information> CommandLine::parse(
   std::vector<std::string> rest = app.remaining();
   std::transform(rest.begin(), rest.end(), rest.begin(), without_mark);
   return rest;
+}
+
+std::vector<std::string> CommandLine::unknown_variables(
+    const Environment& environment) const {
+  const std::string prefix = "PET_";
+  std::vector<std::string> known;
+  for (const Impl::Default& entry : impl_->defaults) {
+    known.push_back(entry.variable.substr(prefix.size()));
+  }
+  std::vector<std::string> lines;
+  for (auto entry = environment.lower_bound(prefix);
+       entry != environment.end() && entry->first.rfind(prefix, 0) == 0;
+       ++entry) {
+    const std::string name = entry->first.substr(prefix.size());
+    if (std::find(known.begin(), known.end(), name) == known.end()) {
+      lines.push_back(entry->first + ": no option has this variable" +
+                      did_you_mean(name, known, prefix));
+    }
+  }
+  return lines;
+}
+
+std::string CommandLine::suggestion_for(const std::string& argument) const {
+  if (argument.compare(0, 2, "--") != 0) {
+    return "";
+  }
+  std::string name = argument.substr(2, argument.find('=') - 2);
+  std::replace(name.begin(), name.end(), '_', '-');
+  std::vector<std::string> known;
+  for (const OptionSpelling& option : impl_->options) {
+    known.push_back(option.name);
+  }
+  return did_you_mean(name, known, "--");
 }
 
 }  // namespace launcher

@@ -60,6 +60,14 @@ class CommandLine {
   std::variant<std::vector<std::string>, Information> parse(
       std::vector<std::string> arguments, const Environment& environment);
 
+  /// A line for each variable PET_... that belongs to no option, with the one
+  /// that was probably meant.
+  std::vector<std::string> unknown_variables(
+      const Environment& environment) const;
+
+  /// " (did you mean --NAME?)" for what is no option, or nothing.
+  std::string suggestion_for(const std::string& argument) const;
+
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;

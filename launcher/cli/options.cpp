@@ -6,6 +6,7 @@
 
 #include "launcher/cli/command_line.h"
 #include "launcher/cli/host_options.h"
+#include "launcher/cli/rendezvous_values.h"
 #include "launcher/cli/setters.h"
 #include "launcher/error.h"
 
@@ -161,8 +162,7 @@ void bind_torchrun_only(CommandLine& line, LaunchOptions& options) {
   line.value("start-method", "NAME", help, [](const std::string& text) {
     parse_choice(text, {"spawn", "fork", "forkserver"});
   });
-  line.value("rdzv-conf", "K=V,...", help, parse_settings);
-  line.value("local-addr", "HOST", help, as_text);
+  line.value("local-addr", "HOST", help, parse_host);
   line.value("logs-specs", "NAME", help, [&options](const std::string& text) {
     if (!text.empty() && text != "default") {
       options.warnings.push_back(
@@ -175,12 +175,42 @@ void bind_torchrun_only(CommandLine& line, LaunchOptions& options) {
       "use-env", "What ddprun always does: LOCAL_RANK says the rank", [] {});
 }
 
-std::vector<std::string> program_of(std::vector<std::string> program) {
+/// What nobody knows: a misspelling, which torchrun takes in silence.
+struct Strictness {
+  bool is_strict = false;
+  std::vector<std::string> unknown_keys;
+
+  void bind(CommandLine& line) {
+    line.value("rdzv-conf",
+               "K=V,...",
+               "Checked for torchrun's sake, without effect",
+               [this](const std::string& text) {
+                 unknown_keys = check_settings(parse_settings(text));
+               });
+    line.toggle("strict",
+                "Variables PET_... and keys of --rdzv-conf that nobody knows "
+                "are errors, not warnings",
+                [this] { is_strict = true; });
+  }
+
+  void judge(std::vector<std::string> unknown, LaunchOptions& options) const {
+    unknown.insert(unknown.end(), unknown_keys.begin(), unknown_keys.end());
+    if (is_strict && !unknown.empty()) {
+      throw UsageError(unknown.front());
+    }
+    options.warnings.insert(
+        options.warnings.end(), unknown.begin(), unknown.end());
+  }
+};
+
+std::vector<std::string> program_of(std::vector<std::string> program,
+                                    const CommandLine& line) {
   if (!program.empty() && program.front() == "--") {
     program.erase(program.begin());
   } else if (!program.empty() && program.front().size() > 1 &&
              program.front()[0] == '-') {
     throw UsageError("unknown option " + program.front() +
+                     line.suggestion_for(program.front()) +
                      "; see ddprun --help (options of the program come after "
                      "its name)");
   }
@@ -200,19 +230,22 @@ std::variant<LaunchOptions, Information> parse_options(
   options.signals = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
   HostOptions hosts;
   ProgramSwitches program;
+  Strictness strictness;
   CommandLine line;
   bind_workers(line, options);
   hosts.bind(line);
   bind_output(line, options);
   program.bind(line);
   bind_torchrun_only(line, options);
+  strictness.bind(line);
   auto parsed = line.parse(std::move(arguments), environment);
   if (auto* information = std::get_if<Information>(&parsed)) {
     return std::move(*information);
   }
   options.program =
-      program_of(std::get<std::vector<std::string>>(std::move(parsed)));
+      program_of(std::get<std::vector<std::string>>(std::move(parsed)), line);
   options.program_kind = program.kind();
+  strictness.judge(line.unknown_variables(environment), options);
   hosts.resolve(options);
   return options;
 }

@@ -53,7 +53,8 @@ struct LaunchOptions {
 };
 
 /// Parses a command line. An option that is absent takes its value from the
-/// environment variable PET_<NAME> (as with torchrun), else its default.
+/// environment variable PET_<NAME> (as with torchrun), else its default. Other
+/// variables PET_... are a warning each, or with --strict an error.
 ///
 /// @param arguments without the program's name
 /// @param environment with the PET_ variables

@@ -254,22 +254,6 @@ std::string parse_choice(std::string_view text,
   fail("one of " + expected, text);
 }
 
-std::map<std::string, std::string> parse_settings(std::string_view text) {
-  std::map<std::string, std::string> settings;
-  if (text.empty()) {
-    return settings;
-  }
-  for (const auto item : split(text, ',')) {
-    const size_t equals = std::min(item.find('='), item.size());
-    if (equals == 0 || equals + 1 >= item.size()) {
-      fail("key=value pairs separated by commas", text);
-    }
-    settings.insert_or_assign(std::string(item.substr(0, equals)),
-                              std::string(item.substr(equals + 1)));
-  }
-  return settings;
-}
-
 std::vector<int> parse_signals(std::string_view text) {
   std::vector<int> signals;
   for (const auto& name : parse_list(text)) {

@@ -81,8 +81,6 @@ std::chrono::duration<double> parse_interval(std::string_view text);
 /// One of `choices`.
 std::string parse_choice(std::string_view text,
                          const std::vector<std::string>& choices);
-/// "key=value,...", or nothing at all.
-std::map<std::string, std::string> parse_settings(std::string_view text);
 /// "SIGTERM,SIGINT": names of signals that can be handled.
 std::vector<int> parse_signals(std::string_view text);
 /// Octal rights of a file that its owner may read and write, such as "0640".

@@ -49,6 +49,24 @@ TEST_CASE("wrong options") {
   check_refused({"--bogus", "echo"}, 2, "unknown option --bogus");
   check_refused({}, 2, "expected a program");
   check_refused({"echo"}, 2, "--max-restarts", {{"PET_MAX_RESTARTS", "x"}});
+  check_refused({"--nnodes=1", "--nproc-pernode=2", "echo"},
+                2,
+                "(did you mean --nproc-per-node?)");
+  check_refused({"--log=x", "echo"}, 2, "--log-dir, --log-mode, --logs-specs");
+  check_refused({"--strict", "echo"},
+                2,
+                "PET_NPROCS_PER_NODE",
+                {{"PET_NPROCS_PER_NODE", "2"}});
+}
+
+TEST_CASE("what nobody knows is told, and the job runs") {
+  const auto result = run_ddprun({"--rdzv-conf=tiemout=3", "echo", "x"},
+                                 {{"PET_NPROCS_PER_NODE", "2"}});
+  CHECK(result.code() == 0);
+  CHECK(result.out == "[0] x\n");
+  CHECK_THAT(result.err,
+             Contains("(did you mean PET_NPROC_PER_NODE?)\n") &&
+                 Contains("(did you mean timeout?)\n"));
 }
 
 TEST_CASE("programs that cannot be started") {

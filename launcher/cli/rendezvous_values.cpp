@@ -1,0 +1,152 @@
+#include "launcher/cli/rendezvous_values.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <climits>
+#include <stdexcept>
+
+#include "launcher/cli/nearest.h"
+#include "launcher/cli/values.h"
+
+namespace launcher {
+namespace {
+
+enum class SettingKind { number, truth, store, protocol, text };
+
+struct Setting {
+  const char* key;
+  SettingKind kind;
+};
+
+/// What torchrun 2.11's rendezvous backends read.
+constexpr std::array<Setting, 20> kSettings{{
+    {"timeout", SettingKind::number},
+    {"read_timeout", SettingKind::number},
+    {"join_timeout", SettingKind::number},
+    {"last_call_timeout", SettingKind::number},
+    {"close_timeout", SettingKind::number},
+    {"heartbeat_timeout", SettingKind::number},
+    {"keep_alive_interval", SettingKind::number},
+    {"keep_alive_max_attempt", SettingKind::number},
+    {"is_host", SettingKind::truth},
+    {"store_type", SettingKind::store},
+    {"protocol", SettingKind::protocol},
+    {"ssl_cert", SettingKind::text},
+    {"ssl_cert_key", SettingKind::text},
+    {"ca_cert", SettingKind::text},
+    {"cert", SettingKind::text},
+    {"key", SettingKind::text},
+    {"cacert", SettingKind::text},
+    {"etcd_prefix", SettingKind::text},
+    {"rank", SettingKind::text},
+    {"local_addr", SettingKind::text},
+}};
+
+std::string_view stripped(std::string_view text) {
+  constexpr std::string_view kSpaces = " \t\r\n";
+  const size_t begin = std::min(text.find_first_not_of(kSpaces), text.size());
+  text.remove_prefix(begin);
+  return text.substr(0, text.find_last_not_of(kSpaces) + 1);
+}
+
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) {
+    return static_cast<char>(std::tolower(c));
+  });
+  return text;
+}
+
+void check_setting(SettingKind kind, const std::string& value) {
+  switch (kind) {
+    case SettingKind::number:
+      parse_integer(value, 1, INT_MAX);
+      break;
+    case SettingKind::truth:
+      parse_choice(
+          lower(value),
+          {"1", "true", "t", "yes", "y", "0", "false", "f", "no", "n"});
+      break;
+    case SettingKind::store:
+      parse_choice(lower(value), {"tcp", "file"});
+      break;
+    case SettingKind::protocol:
+      parse_choice(lower(value), {"http", "https"});
+      break;
+    case SettingKind::text:
+      break;
+  }
+}
+
+std::vector<std::string> known_keys() {
+  std::vector<std::string> keys;
+  for (const Setting& setting : kSettings) {
+    keys.emplace_back(setting.key);
+  }
+  return keys;
+}
+
+}  // namespace
+
+std::map<std::string, std::string> parse_settings(std::string_view text) {
+  std::map<std::string, std::string> settings;
+  if (stripped(text).empty()) {
+    return settings;
+  }
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    const std::string_view item = text.substr(begin, end - begin);
+    const size_t equals = std::min(item.find('='), item.size());
+    const auto key = stripped(item.substr(0, equals));
+    const auto value = stripped(item.substr(std::min(equals + 1, item.size())));
+    if (key.empty() || value.empty()) {
+      throw std::invalid_argument(
+          "expected key=value pairs separated by commas, but got \"" +
+          std::string(text) + "\"");
+    }
+    settings.insert_or_assign(std::string(key), std::string(value));
+    begin = end + 1;
+  }
+  return settings;
+}
+
+std::vector<std::string> check_settings(
+    const std::map<std::string, std::string>& settings) {
+  std::vector<std::string> unknown;
+  for (const auto& [key, value] : settings) {
+    const auto known = std::find_if(
+        kSettings.begin(), kSettings.end(), [&key](const Setting& setting) {
+          return key == setting.key;
+        });
+    if (known == kSettings.end()) {
+      unknown.push_back("--rdzv-conf: nobody reads the key " + key +
+                        did_you_mean(key, known_keys()));
+      continue;
+    }
+    try {
+      check_setting(known->kind, value);
+    } catch (const std::invalid_argument& error) {
+      throw std::invalid_argument(key + ": " + error.what());
+    }
+  }
+  return unknown;
+}
+
+std::string parse_host(std::string_view text) {
+  constexpr size_t kLongestName = 253;
+  const bool is_ipv6 = std::count(text.begin(), text.end(), ':') > 1;
+  const bool is_plain =
+      std::all_of(text.begin(), text.end(), [is_ipv6](unsigned char c) {
+        return std::isalnum(c) != 0 || c == '.' || c == '-' || c == '_' ||
+               (is_ipv6 && (c == ':' || c == '%'));
+      });
+  if (!is_plain || text.size() > kLongestName) {
+    throw std::invalid_argument(
+        "expected the name or address of this host, without a port, but got "
+        "\"" +
+        std::string(text) + "\"");
+  }
+  return std::string(text);
+}
+
+}  // namespace launcher
