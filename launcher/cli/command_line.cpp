@@ -100,6 +100,7 @@ struct CommandLine::Impl {
   CLI::App app;
   std::vector<OptionSpelling> options{{"help", "h"}, {"version", ""}};
   std::vector<Default> defaults;
+  std::string group;  // of the next options
 
   CLI::Option* add_value(const std::string& name,
                          const std::string& type,
@@ -121,7 +122,7 @@ struct CommandLine::Impl {
         };
     CLI::Option* option = app.add_option_function<std::string>(
         spellings(name, short_name), take, help);
-    option->type_name(type);
+    option->type_name(type)->group(group);
     options.push_back({name, short_name, true});
     defaults.push_back({option, variable(name), checked});
     return option;
@@ -144,13 +145,15 @@ CommandLine::CommandLine() : impl_(std::make_unique<Impl>()) {
   app.description(kDescription);
   app.formatter(std::make_shared<HelpFormatter>());
   app.footer(kFooter);
-  app.set_help_flag("-h,--help", "Prints this and ends");
-  app.set_version_flag(
-      "--version", "ddprun " DDP_VERSION, "Prints the version and ends");
+  app.set_help_flag();  // its own comes last
   app.prefix_command();
 }
 
 CommandLine::~CommandLine() = default;
+
+void CommandLine::group(const std::string& title) {
+  impl_->group = title;
+}
 
 void CommandLine::value(const std::string& name,
                         const std::string& type,
@@ -184,6 +187,7 @@ void CommandLine::toggle(const std::string& name,
       spellings(name, short_name),
       [set_if](int64_t count) { set_if(count > 0); },
       help);
+  option->group(impl_->group);
   impl_->options.push_back({name, short_name, false});
   const std::string default_name = variable(name);
   impl_->defaults.push_back(
@@ -199,6 +203,10 @@ void CommandLine::toggle(const std::string& name,
 std::variant<std::vector<std::string>, Information> CommandLine::parse(
     std::vector<std::string> arguments, const Environment& environment) {
   CLI::App& app = impl_->app;
+  app.set_help_flag("-h,--help", "Prints this and ends")->group(impl_->group);
+  app.set_version_flag(
+         "--version", "ddprun " DDP_VERSION, "Prints the version and ends")
+      ->group(impl_->group);
   arguments = with_empty_values_marked(
       written_out(std::move(arguments), impl_->options));
   std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants a vector

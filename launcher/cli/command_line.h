@@ -30,6 +30,9 @@ class CommandLine {
   CommandLine(const CommandLine&) = delete;
   CommandLine& operator=(const CommandLine&) = delete;
 
+  /// The options that follow stand under this title in --help.
+  void group(const std::string& title);
+
   /// An option with a value, of which the last one wins. A wrong one becomes a
   /// UsageError that names the option.
   void value(const std::string& name,

@@ -12,16 +12,26 @@ constexpr const char* kDescription =
 
 constexpr const char* kUsage =
     "\nUsage:\n  ddprun [OPTIONS] PROGRAM [ARGUMENTS OF PROGRAM...]\n"
-    "  ddprun --nproc-per-node=4 ./train --epochs 3\n"
-    "  ddprun --gpus 0,2 ./train\n"
-    "  ddprun --nnodes 2 --node-rank 0 --master-addr host0 ./train   "
-    "(and --node-rank 1 on the other)\n";
+    "\nExamples:\n"
+    "  ddprun --nproc-per-node=4 ./train --epochs 3     four workers\n"
+    "  ddprun --gpus 0,2 ./train                        one on each of two "
+    "GPUs\n"
+    "  ddprun --nproc-per-node=gpu train.py             a Python program\n"
+    "  ddprun --max-restarts 3 --tee 3 --log-dir logs ./train\n"
+    "                                                   again after failures, "
+    "with logs\n"
+    "  ddprun --nnodes 2 --node-rank 0 --master-addr host0 ./train\n"
+    "                                                   two hosts; --node-rank "
+    "1 on the other\n"
+    "  ddprun --nproc-per-node=2 --dry-run ./train      what would be "
+    "started\n";
 
 constexpr const char* kFooter =
-    "Every option may be spelt with _ for -, and takes its default from the "
-    "environment:\nPET_NPROC_PER_NODE=4 stands for --nproc-per-node=4. "
-    "LOGLEVEL "
-    "(INFO, WARNING, ERROR)\nchooses ddprun's own messages, PYTHON_EXEC the "
-    "Python of programs that end in .py.";
+    "Every option may be spelt with _ for -, may be cut short while it is "
+    "clear (--nproc=4),\nand takes its default from the environment: "
+    "PET_NPROC_PER_NODE=4 stands for\n--nproc-per-node=4. In PROGRAM's "
+    "arguments $local_rank and ${local_rank} are its number\nand $$ is $. "
+    "LOGLEVEL (INFO, WARNING, ERROR) chooses ddprun's own messages, "
+    "PYTHON_EXEC\nthe Python of programs that end in .py.";
 
 }  // namespace launcher

@@ -11,6 +11,7 @@ constexpr int kDefaultPort = 29500;
 }  // namespace
 
 void HostOptions::bind(CommandLine& line) {
+  line.group("Hosts");
   line.toggle("standalone",
               "One host, with a free port of its own; beats --master-* and "
               "--rdzv-*",

@@ -14,6 +14,7 @@ namespace launcher {
 namespace {
 
 void bind_workers(CommandLine& line, LaunchOptions& options) {
+  line.group("Workers");
   line.value("nproc-per-node",
              "N|auto|gpu|cpu",
              "Workers on this host [1, or one per --gpus]; auto: one per GPU, "
@@ -28,6 +29,21 @@ void bind_workers(CommandLine& line, LaunchOptions& options) {
       "Each worker sees one GPU, which is its number 0: LOCAL_RANK is 0 "
       "for all",
       [&options] { options.virtual_local_rank = true; });
+  line.values("env-rank",
+              "NAME=VALUE",
+              "Sets NAME for each worker; {rank} and {local_rank} in VALUE are "
+              "its numbers (can be given several times)",
+              [&options](const std::string& text) {
+                options.rank_variables.push_back(parse_rank_variable(text));
+              });
+  line.value("role",
+             "NAME",
+             "ROLE_NAME of the workers [default]",
+             into(options.role, as_text));
+}
+
+void bind_ends(CommandLine& line, LaunchOptions& options) {
+  line.group("Failures, restarts and signals");
   line.value("max-restarts",
              "N",
              "Starts all workers again up to N times when one fails; one host "
@@ -38,25 +54,15 @@ void bind_workers(CommandLine& line, LaunchOptions& options) {
              "Time to end after SIGTERM (or the signal passed on) before "
              "SIGKILL [30]",
              into(options.grace_period, parse_seconds));
-  line.value("role",
-             "NAME",
-             "ROLE_NAME of the workers [default]",
-             into(options.role, as_text));
   line.value("signals-to-handle",
              "SIG,...",
              "Signals that are passed on and end the job "
              "[SIGTERM,SIGINT,SIGHUP,SIGQUIT]",
              into(options.signals, parse_signals));
-  line.values("env-rank",
-              "NAME=VALUE",
-              "Sets NAME for each worker; {rank} and {local_rank} in VALUE are "
-              "its numbers (can be given several times)",
-              [&options](const std::string& text) {
-                options.rank_variables.push_back(parse_rank_variable(text));
-              });
 }
 
 void bind_output(CommandLine& line, LaunchOptions& options) {
+  line.group("Output and logs");
   line.value("log-dir",
              "DIR",
              "Folder for <run id>_<random>/attempt_<n>/<local rank>/"
@@ -116,9 +122,6 @@ void bind_output(CommandLine& line, LaunchOptions& options) {
                                 {"null", "console", "dynamic_rendezvous"}) ==
                    "console";
              });
-  line.toggle("dry-run",
-              "Prints each worker's environment and command, starts nothing",
-              [&options] { options.dry_run = true; });
 }
 
 /// The switches that say how PROGRAM is started.
@@ -128,6 +131,7 @@ struct ProgramSwitches {
   bool run_path = false;
 
   void bind(CommandLine& line) {
+    line.group("Program");
     line.toggle(
         "module",
         "Runs PROGRAM as `python -m` does",
@@ -157,22 +161,30 @@ struct ProgramSwitches {
 };
 
 void bind_torchrun_only(CommandLine& line, LaunchOptions& options) {
-  const std::string help = "Checked for torchrun's sake, without effect";
-  line.value("monitor-interval", "SECONDS", help, parse_interval);
-  line.value("start-method", "NAME", help, [](const std::string& text) {
-    parse_choice(text, {"spawn", "fork", "forkserver"});
-  });
-  line.value("local-addr", "HOST", help, parse_host);
-  line.value("logs-specs", "NAME", help, [&options](const std::string& text) {
-    if (!text.empty() && text != "default") {
-      options.warnings.push_back(
-          "--logs-specs=" + text +
-          " has no effect: it names a Python plugin, and logs are laid out as "
-          "by torchrun's default one");
-    }
-  });
-  line.toggle(
-      "use-env", "What ddprun always does: LOCAL_RANK says the rank", [] {});
+  line.group("For torchrun's command lines: checked, without effect");
+  line.value("monitor-interval",
+             "SECONDS",
+             "Nothing is polled: a death is heard of at once",
+             parse_interval);
+  line.value("start-method",
+             "NAME",
+             "spawn, fork or forkserver: of Python's functions",
+             [](const std::string& text) {
+               parse_choice(text, {"spawn", "fork", "forkserver"});
+             });
+  line.value("local-addr", "HOST", "Address of this host", parse_host);
+  line.value("logs-specs",
+             "NAME",
+             "A plugin for logs",
+             [&options](const std::string& text) {
+               if (!text.empty() && text != "default") {
+                 options.warnings.push_back(
+                     "--logs-specs=" + text +
+                     " has no effect: it names a Python plugin, and logs are "
+                     "laid out as by torchrun's default one");
+               }
+             });
+  line.toggle("use-env", "LOCAL_RANK says the rank, as it always does", [] {});
 }
 
 /// What nobody knows: a misspelling, which torchrun takes in silence.
@@ -183,10 +195,11 @@ struct Strictness {
   void bind(CommandLine& line) {
     line.value("rdzv-conf",
                "K=V,...",
-               "Checked for torchrun's sake, without effect",
+               "Settings of a rendezvous",
                [this](const std::string& text) {
                  unknown_keys = check_settings(parse_settings(text));
                });
+    line.group("Other");
     line.toggle("strict",
                 "Variables PET_... and keys of --rdzv-conf that nobody knows "
                 "are errors, not warnings",
@@ -233,11 +246,15 @@ std::variant<LaunchOptions, Information> parse_options(
   Strictness strictness;
   CommandLine line;
   bind_workers(line, options);
-  hosts.bind(line);
-  bind_output(line, options);
   program.bind(line);
+  bind_ends(line, options);
+  bind_output(line, options);
+  hosts.bind(line);
   bind_torchrun_only(line, options);
   strictness.bind(line);
+  line.toggle("dry-run",
+              "Prints each worker's environment and command, starts nothing",
+              [&options] { options.dry_run = true; });
   auto parsed = line.parse(std::move(arguments), environment);
   if (auto* information = std::get_if<Information>(&parsed)) {
     return std::move(*information);

@@ -296,14 +296,3 @@ TEST_CASE("every wrong value is one line that names the option") {
     CHECK(error.find('\n') == std::string::npos);
   }
 }
-
-TEST_CASE("help and version are information, not errors") {
-  const auto text = [](Arguments arguments) {
-    return std::get<launcher::Information>(
-               parse_options(std::move(arguments), {}))
-        .text;
-  };
-  CHECK_THAT(text({"--help"}), Contains("--nproc-per-node"));
-  CHECK_THAT(text({"-h"}), Contains("--grace-period"));
-  CHECK_THAT(text({"--version"}), Contains("ddprun "));
-}
