@@ -9,6 +9,7 @@ namespace launcher {
 /// that failed first, or 128 + signal.
 inline constexpr int kExitFailure = 1;
 inline constexpr int kExitUsage = 2;
+inline constexpr int kExitTimeIsUp = 124;       ///< as timeout(1) says
 inline constexpr int kExitNotExecutable = 126;  ///< as shells say
 inline constexpr int kExitNotFound = 127;
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <variant>
 
@@ -24,9 +25,11 @@ struct SignalReceived {
   int number;
 };
 enum class Timer {
-  grace,  ///< of workers that were asked to end
-  kill,   ///< of processes that got SIGKILL
-  drain,  ///< of ddprun's own output
+  grace,    ///< of workers that were asked to end
+  kill,     ///< of processes that got SIGKILL
+  drain,    ///< of ddprun's own output
+  restart,  ///< until the next attempt
+  limit,    ///< of the job's run time
 };
 struct TimerFired {
   Timer timer;
@@ -45,6 +48,16 @@ using Event = std::variant<WorldFormed,
                            TimerFired,
                            OutputDrained>;
 
+/// The job has run for as long as --time-limit allows.
+struct TimeIsUp {
+  std::chrono::milliseconds limit;
+};
+/// All workers have ended with exit code 0 after a stop signal, and
+/// --clean-stop makes this a success.
+struct StoppedCleanly {
+  int number;  ///< of the signal
+};
+
 /// Why an attempt, or the job, ends: the event that decided it. Nothing when
 /// all workers succeeded.
 using Cause = std::variant<std::monostate,
@@ -53,6 +66,8 @@ using Cause = std::variant<std::monostate,
                            SignalReceived,
                            WorldBroken,
                            RendezvousLost,
-                           JobClosed>;
+                           JobClosed,
+                           TimeIsUp,
+                           StoppedCleanly>;
 
 }  // namespace launcher

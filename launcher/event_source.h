@@ -15,6 +15,9 @@ class EventSource {
   /// Waits for the next event. Events come in the order in which they happened.
   virtual Event next() = 0;
 
+  /// The present time.
+  virtual std::chrono::steady_clock::time_point now() const = 0;
+
   /// A TimerFired after `delay`. A timer that is armed again starts anew.
   virtual void arm(Timer timer, std::chrono::milliseconds delay) = 0;
   virtual void disarm(Timer timer) = 0;

@@ -29,6 +29,9 @@ class JobEvents : public EventSource {
   void watch_for_kill(const Fd& others_end);
 
   Event next() override;
+  std::chrono::steady_clock::time_point now() const override {
+    return std::chrono::steady_clock::now();
+  }
   void arm(Timer timer, std::chrono::milliseconds delay) override;
   void disarm(Timer timer) override;
 

@@ -24,16 +24,32 @@ Actions operator+(Actions first, Actions second) {
 }  // namespace
 
 Policy::Policy(Options options)
-    : options_(std::move(options)), stop_signals_(options_.stop_signals) {}
+    : options_(std::move(options)),
+      budget_(options_.max_restarts, options_.restart_rules),
+      stop_signals_(options_.stop_signals) {}
 
-Actions Policy::on(const Event& event) {
+Actions Policy::begin() const {
+  return (options_.time_limit
+              ? Actions{ArmTimer{Timer::limit, *options_.time_limit}}
+              : Actions{}) +
+         Actions{Join{}};
+}
+
+Actions Policy::on(const Event& event, Time now) {
+  now_ = now;
   if (std::holds_alternative<RendezvousLost>(event) ||
       std::holds_alternative<JobClosed>(event)) {
     is_member_ = false;
   }
+  const auto* fired = std::get_if<TimerFired>(&event);
+  if (fired != nullptr && fired->timer == Timer::limit) {
+    return on_time_is_up();
+  }
   switch (phase_) {
     case Phase::joining:
       return on_joining(event);
+    case Phase::pausing:
+      return on_pausing(event);
     case Phase::running:
       return on_running(event);
     case Phase::stopping:
@@ -56,10 +72,44 @@ Actions Policy::on_joining(const Event& event) {
                    phase_ = Phase::running;
                    world_ = formed.world;
                    alive_ = options_.worker_count;
+                   has_failure_ = false;
                    return Actions{StartWorkers{world_}};
                  },
                  [&](const auto&) { return on_without_workers(event); }},
       event);
+}
+
+Actions Policy::on_pausing(const Event& event) {
+  const auto* fired = std::get_if<TimerFired>(&event);
+  if (fired != nullptr && fired->timer == Timer::restart) {
+    phase_ = Phase::joining;
+    return {Join{}};
+  }
+  return on_without_workers(event);
+}
+
+Actions Policy::on_time_is_up() {
+  const TimeIsUp cause{*options_.time_limit};
+  switch (phase_) {
+    case Phase::joining:
+    case Phase::pausing:
+    case Phase::waiting:
+      return end_job(cause);
+    case Phase::running:
+      return leave() + stop(cause, SIGTERM);
+    case Phase::stopping:
+    case Phase::killing:
+      // What has decided the attempt decides the job, unless it was to go on.
+      if (std::holds_alternative<WorldBroken>(cause_)) {
+        cause_ = cause;
+      }
+      return std::holds_alternative<std::monostate>(cause_) ? Actions{}
+                                                            : leave();
+    case Phase::draining:
+    case Phase::done:
+      break;
+  }
+  return {};
 }
 
 Actions Policy::on_waiting(const Event& event) {
@@ -106,6 +156,7 @@ Actions Policy::on_running(const Event& event) {
 
 Actions Policy::on_exit_while_running(const WorkerExited& exit) {
   --alive_;
+  has_failure_ |= !exit.status.is_success();
   if (!exit.status.is_success()) {
     const int rank = world_.first_rank + exit.local_rank;
     return Actions{TellOutcome{HostFailed{rank, exit.status}}} +
@@ -185,8 +236,9 @@ Actions Policy::on_while_ending(const Event& event) {
     return Actions{};
   };
   return std::visit(
-      Overloaded{[this](const WorkerExited&) {
+      Overloaded{[this](const WorkerExited& exit) {
                    --alive_;
+                   has_failure_ |= !exit.status.is_success();
                    return Actions{};
                  },
                  [&](const RendezvousLost& lost) { return decide(lost); },
@@ -227,14 +279,20 @@ Actions Policy::kill(const Cause& cause) {
 }
 
 Actions Policy::end_attempt() {
-  if (may_join_again()) {
+  if (is_member_ && std::holds_alternative<WorldBroken>(cause_)) {
     return join_again();
+  }
+  if (may_restart()) {
+    return pause_and_join();
   }
   if (std::holds_alternative<std::monostate>(cause_) && is_member_) {
     phase_ = Phase::waiting;
     return {TellOutcome{HostSucceeded{}}};
   }
-  return end_job(cause_);
+  const auto* signal = std::get_if<SignalReceived>(&cause_);
+  const bool is_clean = options_.stops_cleanly && signal != nullptr &&
+                        phase_ == Phase::stopping && !has_failure_;
+  return end_job(is_clean ? Cause(StoppedCleanly{signal->number}) : cause_);
 }
 
 Actions Policy::join_again() {
@@ -242,10 +300,20 @@ Actions Policy::join_again() {
   return {WriteReport{std::exchange(cause_, {})}, Join{}};
 }
 
+Actions Policy::pause_and_join() {
+  const auto delay = budget_.spend(now_);
+  if (delay.count() == 0) {
+    return join_again();
+  }
+  phase_ = Phase::pausing;
+  return {WriteReport{std::exchange(cause_, {})},
+          ArmTimer{Timer::restart, delay}};
+}
+
 Actions Policy::end_job(const Cause& cause) {
   phase_ = Phase::draining;
   Actions actions = leave() + Actions{WriteReport{cause}};
-  if (stop_signals_.have_come()) {
+  if (stop_signals_.have_come() || std::holds_alternative<TimeIsUp>(cause)) {
     actions.push_back(ArmTimer{Timer::drain, kTimeToDrain});
   }
   actions.push_back(DrainOutput{});
@@ -256,10 +324,10 @@ Actions Policy::leave() {
   return std::exchange(is_member_, false) ? Actions{Leave{}} : Actions{};
 }
 
-bool Policy::may_join_again() const {
-  const bool failed = std::holds_alternative<WorkerExited>(cause_);
-  return is_member_ && (std::holds_alternative<WorldBroken>(cause_) ||
-                        (failed && world_.restarts < options_.max_restarts));
+bool Policy::may_restart() const {
+  const auto* failed = std::get_if<WorkerExited>(&cause_);
+  return is_member_ && failed != nullptr &&
+         budget_.allows(failed->status, world_.restarts, now_);
 }
 
 }  // namespace launcher

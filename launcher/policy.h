@@ -1,10 +1,12 @@
 #pragma once
 
 #include <chrono>
+#include <optional>
 #include <variant>
 #include <vector>
 
 #include "launcher/event.h"
+#include "launcher/restart_budget.h"
 #include "launcher/stop_signals.h"
 
 namespace launcher {
@@ -65,6 +67,9 @@ using Actions = std::vector<Action>;
 /// - joining: WorldFormed -> StartWorkers, running. A stop signal,
 ///   RendezvousLost or JobClosed -> the end.
 ///
+/// - pausing: the restart timer -> Join, joining. A stop signal, RendezvousLost
+///   or JobClosed -> the end.
+///
 /// - running: the last worker succeeds -> stop what they left. A worker fails
 ///   -> TellOutcome, stop. A stop signal -> Leave, stop with it. WorldBroken,
 ///   RendezvousLost or JobClosed -> stop. StartFailed -> kill.
@@ -81,10 +86,14 @@ using Actions = std::vector<Action>;
 ///
 /// - draining: OutputDrained, the drain timer or a stop signal -> done.
 ///
+/// - everywhere before draining: the limit timer -> without workers, the end;
+///   with workers, Leave and, while they run, stop.
+///
 /// In these, stop is StopWorkers (SIGTERM if no signal is named) and the grace
 /// timer, stopping. Kill is KillAll and the kill timer, killing. The end is
 /// Leave, WriteReport and DrainOutput, draining. At the end of an attempt, a
-/// failure with restarts left or a broken world -> WriteReport, Join, joining;
+/// failure with restarts left -> WriteReport and the restart timer, pausing, or
+/// without a delay Join, joining; a broken world -> WriteReport, Join, joining;
 /// success of all workers -> TellOutcome, waiting; else the end.
 ///
 /// After Leave, RendezvousLost and JobClosed there is no other attempt. Signals
@@ -101,22 +110,30 @@ class Policy {
     killing,   ///< they got SIGKILL
     waiting,   ///< ours have succeeded; the other hosts' still run
     draining,  ///< ddprun's own output is written
-    done
+    done,
+    pausing  ///< until the next attempt, after a failure
   };
 
   struct Options {
     int worker_count = 1;
     int max_restarts = 0;
+    RestartRules restart_rules{};
     std::chrono::milliseconds grace_period{30'000};
     std::vector<int> stop_signals;
+    std::optional<std::chrono::milliseconds> time_limit{};
+    /// After a stop signal, workers that all end with exit code 0 in time are a
+    /// success. Without it the signal is the cause, whatever they do.
+    bool stops_cleanly = false;
   };
+  using Time = RestartBudget::Time;
 
   explicit Policy(Options options);
 
   /// What a job begins with; the phase is joining.
-  Actions begin() const { return {Join{}}; }
+  Actions begin() const;
 
-  Actions on(const Event& event);
+  /// @param now of the event, for restarts within a time; any steady clock
+  Actions on(const Event& event, Time now = {});
 
   Phase phase() const { return phase_; }
   /// Workers of this attempt that have not exited.
@@ -124,12 +141,14 @@ class Policy {
 
  private:
   Actions on_joining(const Event& event);
+  Actions on_pausing(const Event& event);
   Actions on_running(const Event& event);
   Actions on_stopping(const Event& event);
   Actions on_killing(const Event& event);
   Actions on_waiting(const Event& event);
   Actions on_draining(const Event& event);
-  /// What joining and waiting share.
+  Actions on_time_is_up();
+  /// What joining, pausing and waiting share.
   Actions on_without_workers(const Event& event);
   /// What stopping and killing share.
   Actions on_while_ending(const Event& event);
@@ -142,16 +161,20 @@ class Policy {
   static Actions pass_on_while_ending(int number);
   Actions end_attempt();
   Actions join_again();
+  Actions pause_and_join();
   Actions end_job(const Cause& cause);
   Actions leave();
-  bool may_join_again() const;
+  bool may_restart() const;
 
   Options options_;
+  RestartBudget budget_;
   Phase phase_ = Phase::joining;
   World world_;
   Cause cause_;
   int alive_ = 0;
-  bool is_member_ = true;  // of the rendezvous: may join again
+  bool is_member_ = true;     // of the rendezvous: may join again
+  bool has_failure_ = false;  // of any worker of this attempt
+  Time now_;
   StopSignals stop_signals_;
 };
 

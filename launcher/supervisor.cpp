@@ -17,8 +17,11 @@ namespace {
 Policy::Options policy_options(const Job& job) {
   return {.worker_count = job.worker_count,
           .max_restarts = job.options.max_restarts,
+          .restart_rules = job.options.restart_rules,
           .grace_period = job.options.grace_period,
-          .stop_signals = job.options.signals};
+          .stop_signals = job.options.signals,
+          .time_limit = job.options.time_limit,
+          .stops_cleanly = job.options.stops_cleanly};
 }
 
 std::string seconds(std::chrono::milliseconds time) {
@@ -29,6 +32,11 @@ std::string seconds(std::chrono::milliseconds time) {
                                  std::chars_format::fixed)
                        .ptr;
   return std::string(text.begin(), end) + " s";
+}
+
+/// And not only those within a time.
+bool limits_all_restarts(const Job& job) {
+  return !job.options.restart_rules.window;
 }
 
 /// Until the last worker's end.
@@ -60,7 +68,7 @@ int Supervisor::run() {
 
 void Supervisor::handle(const Event& event) {
   const auto before = policy_.phase();
-  const Actions actions = policy_.on(event);
+  const Actions actions = policy_.on(event, seams_.events.now());
   narrate(event, before);
   perform(actions);
   if (const auto* exit = std::get_if<WorkerExited>(&event)) {
@@ -91,6 +99,11 @@ void Supervisor::narrate(const Event& event, Policy::Phase before) {
     seams_.status.warn(signal_name(signal->number) + " came" +
                        (alive > 0 ? ": passing it on to the workers" : ""));
   }
+  const auto* fired = std::get_if<TimerFired>(&event);
+  if (fired != nullptr && fired->timer == Timer::limit && alive > 0) {
+    seams_.status.warn("the time of --time-limit is up: " + count +
+                       " workers are to end");
+  }
   if (before != Phase::killing && policy_.phase() == Phase::killing) {
     if (alive > 0) {
       seams_.status.warn("ending " + count + " workers with SIGKILL");
@@ -117,8 +130,10 @@ void Supervisor::perform(const TellOutcome& action) {
 void Supervisor::perform(const StartWorkers& action) {
   if (action.world.restarts > world_.restarts) {
     seams_.status.warn("starting all workers again: restart " +
-                       std::to_string(action.world.restarts) + " of " +
-                       std::to_string(job_.options.max_restarts));
+                       std::to_string(action.world.restarts) +
+                       (limits_all_restarts(job_)
+                            ? " of " + std::to_string(job_.options.max_restarts)
+                            : ""));
   }
   world_ = action.world;
   seams_.status.info("starting " + std::to_string(job_.worker_count) +
@@ -150,6 +165,10 @@ void Supervisor::perform(const Sweep& action) {
 }
 
 void Supervisor::perform(const ArmTimer& action) {
+  if (action.timer == Timer::restart) {
+    seams_.status.warn("waiting " + seconds(action.delay) +
+                       " before the next start");
+  }
   seams_.events.arm(action.timer, action.delay);
 }
 
@@ -158,15 +177,16 @@ void Supervisor::perform(const DisarmTimer& action) {
 }
 
 void Supervisor::perform(const WriteReport& action) {
-  const AttemptResult result{.host = job_.host_name,
-                             .logs = logs_,
-                             .workers = seams_.workers.finish(),
-                             .cause = action.cause,
-                             .restarts = world_.restarts,
-                             .max_restarts = job_.options.max_restarts,
-                             .worker_count = job_.worker_count,
-                             .gpu_count = job_.gpu_count,
-                             .time = std::time(nullptr)};
+  const AttemptResult result{
+      .host = job_.host_name,
+      .logs = logs_,
+      .workers = seams_.workers.finish(),
+      .cause = action.cause,
+      .restarts = world_.restarts,
+      .max_restarts = limits_all_restarts(job_) ? job_.options.max_restarts : 0,
+      .worker_count = job_.worker_count,
+      .gpu_count = job_.gpu_count,
+      .time = std::time(nullptr)};
   const Report report = make_report(result);
   seams_.status.write_report(report);
   exit_code_ = report.exit_code;

@@ -1,12 +1,15 @@
 #include "launcher/cli/options.h"
 
+#include <chrono>
 #include <csignal>
 #include <functional>
 #include <stdexcept>
 
 #include "launcher/cli/command_line.h"
 #include "launcher/cli/host_options.h"
+#include "launcher/cli/program_options.h"
 #include "launcher/cli/rendezvous_values.h"
+#include "launcher/cli/restart_values.h"
 #include "launcher/cli/setters.h"
 #include "launcher/error.h"
 
@@ -49,6 +52,42 @@ void bind_ends(CommandLine& line, LaunchOptions& options) {
              "Starts all workers again up to N times when one fails; one host "
              "only [0]",
              into(options.max_restarts, integer(0, 1 << 30)));
+  line.value("restart-delay",
+             "SECONDS[:MOST]",
+             "Time before the first restart; each that follows waits twice as "
+             "long, at most MOST [0; MOST: 300]",
+             [&options](const std::string& text) {
+               const RestartDelays delays = parse_restart_delays(text);
+               options.restart_rules.first_delay = delays.first;
+               options.restart_rules.longest_delay = delays.longest;
+             });
+  line.value(
+      "restart-window",
+      "SECONDS",
+      "--max-restarts and --restart-delay count only the restarts of "
+      "this last time [all]",
+      [&options](const std::string& text) {
+        options.restart_rules.window =
+            std::chrono::ceil<std::chrono::milliseconds>(parse_interval(text));
+      });
+  line.value("final-codes",
+             "CODE,...",
+             "Exit codes of a worker that no restart follows; ddprun then ends "
+             "with that code, which can tell a batch system not to requeue",
+             into(options.restart_rules.final_codes, parse_exit_codes));
+  line.value(
+      "time-limit",
+      "SECONDS",
+      "The job is stopped, with grace, when it has run for so long; "
+      "ddprun then ends with 124",
+      [&options](const std::string& text) {
+        options.time_limit =
+            std::chrono::ceil<std::chrono::milliseconds>(parse_interval(text));
+      });
+  line.toggle("clean-stop",
+              "After a stop signal ddprun ends with 0 if all workers did, in "
+              "time; else with 128 + the signal, as without this",
+              [&options] { options.stops_cleanly = true; });
   line.value("grace-period",
              "SECONDS",
              "Time to end after SIGTERM (or the signal passed on) before "
@@ -124,42 +163,6 @@ void bind_output(CommandLine& line, LaunchOptions& options) {
              });
 }
 
-/// The switches that say how PROGRAM is started.
-struct ProgramSwitches {
-  bool module = false;
-  bool no_python = false;
-  bool run_path = false;
-
-  void bind(CommandLine& line) {
-    line.group("Program");
-    line.toggle(
-        "module",
-        "Runs PROGRAM as `python -m` does",
-        [this] { module = true; },
-        "m");
-    line.toggle("no-python",
-                "Runs PROGRAM as it is, also when it ends in .py",
-                [this] { no_python = true; });
-    line.toggle("run-path",
-                "Runs PROGRAM by Python, whatever its name and the other two",
-                [this] { run_path = true; });
-  }
-
-  ProgramKind kind() const {
-    if (run_path) {
-      return ProgramKind::python;
-    }
-    if (module && no_python) {
-      throw UsageError(
-          "--module: expected to be without --no-python, but got both; leave "
-          "one out");
-    }
-    return module      ? ProgramKind::module
-           : no_python ? ProgramKind::executable
-                       : ProgramKind::by_name;
-  }
-};
-
 void bind_torchrun_only(CommandLine& line, LaunchOptions& options) {
   line.group("For torchrun's command lines: checked, without effect");
   line.value("monitor-interval",
@@ -216,25 +219,6 @@ struct Strictness {
   }
 };
 
-std::vector<std::string> program_of(std::vector<std::string> program,
-                                    const CommandLine& line) {
-  if (!program.empty() && program.front() == "--") {
-    program.erase(program.begin());
-  } else if (!program.empty() && program.front().size() > 1 &&
-             program.front()[0] == '-') {
-    throw UsageError("unknown option " + program.front() +
-                     line.suggestion_for(program.front()) +
-                     "; see ddprun --help (options of the program come after "
-                     "its name)");
-  }
-  if (program.empty() || program.front().empty()) {
-    throw UsageError(
-        "expected a program to start, but got none; for example: ddprun "
-        "--nproc-per-node=4 ./train");
-  }
-  return program;
-}
-
 }  // namespace
 
 std::variant<LaunchOptions, Information> parse_options(
@@ -242,7 +226,7 @@ std::variant<LaunchOptions, Information> parse_options(
   LaunchOptions options;
   options.signals = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
   HostOptions hosts;
-  ProgramSwitches program;
+  ProgramOptions program;
   Strictness strictness;
   CommandLine line;
   bind_workers(line, options);

@@ -9,6 +9,7 @@
 #include "launcher/cli/command_line.h"
 #include "launcher/cli/values.h"
 #include "launcher/environment.h"
+#include "launcher/restart_budget.h"
 
 namespace launcher {
 
@@ -29,6 +30,9 @@ struct LaunchOptions {
   Endpoint master{"127.0.0.1", 0};  ///< port 0: ddprun chooses a free one
   std::optional<std::vector<std::string>> gpus;
   int max_restarts = 0;
+  RestartRules restart_rules;
+  std::optional<std::chrono::milliseconds> time_limit;
+  bool stops_cleanly = false;  ///< --clean-stop
   std::chrono::milliseconds grace_period{30'000};
   std::string role = "default";
   std::string run_id;  ///< empty: made up

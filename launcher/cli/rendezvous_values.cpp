@@ -113,7 +113,8 @@ std::map<std::string, std::string> parse_settings(std::string_view text) {
 std::vector<std::string> check_settings(
     const std::map<std::string, std::string>& settings) {
   std::vector<std::string> unknown;
-  for (const auto& [key, value] : settings) {
+  for (const auto& entry : settings) {
+    const std::string& key = entry.first;
     const auto known = std::find_if(
         kSettings.begin(), kSettings.end(), [&key](const Setting& setting) {
           return key == setting.key;
@@ -124,7 +125,7 @@ std::vector<std::string> check_settings(
       continue;
     }
     try {
-      check_setting(known->kind, value);
+      check_setting(known->kind, entry.second);
     } catch (const std::invalid_argument& error) {
       throw std::invalid_argument(key + ": " + error.what());
     }

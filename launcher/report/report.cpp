@@ -237,6 +237,17 @@ Report say_how_it_went(const AttemptResult& result) {
           [](const RendezvousLost& lost) {
             return failed("ddprun: " + lost.text + "\n", kExitFailure);
           },
+          [&](const TimeIsUp& up) {
+            return failed("ddprun: stopped, as --time-limit is " +
+                              elapsed(up.limit) + "\n" +
+                              others_text(result, nullptr),
+                          kExitTimeIsUp);
+          },
+          [](const StoppedCleanly& stopped) {
+            return failed("ddprun: stopped by " + signal_name(stopped.number) +
+                              "; all workers ended with exit code 0\n",
+                          0);
+          },
           [](const JobClosed& closed) {
             return failed(closed.exit_code == 0
                               ? ""

@@ -23,8 +23,8 @@ struct JobFacts {
 /// - `exit_code`: ddprun's, if this attempt is the last one
 /// - `cause`: null when all is well, else `kind` (worker_failed, start_failed,
 ///   signal, host_joined, host_left, host_vanished, host_failed,
-///   rendezvous_lost, other_host_failed) and what belongs to it: `rank`,
-///   `signal`, `host`, `text`
+///   rendezvous_lost, other_host_failed, time_is_up, stopped_cleanly) and what
+///   belongs to it: `rank`, `signal`, `host`, `text`, `limit_seconds`
 /// - `out_of_memory_kills`: processes that the kernel has killed in this time
 ///   for want of memory, in `out_of_memory_cgroup`
 /// - `workers`: of each `rank`, `local_rank`, `pid`, `after_seconds` from its

@@ -103,8 +103,11 @@ class FakeJob : public EventSource,
     events_.pop_front();
     return event;
   }
+  std::chrono::steady_clock::time_point now() const override {
+    return std::chrono::steady_clock::time_point(elapsed);
+  }
   void arm(Timer timer, std::chrono::milliseconds delay) override {
-    timers_.arm(name_of(timer), now() + delay, [this, timer] {
+    timers_.arm(name_of(timer), time() + delay, [this, timer] {
       post(TimerFired{timer});
     });
   }
@@ -215,7 +218,7 @@ class FakeJob : public EventSource,
     return exit;
   }
 
-  Timers::Time now() const { return Timers::Time(elapsed); }
+  Timers::Time time() const { return Timers::Time(elapsed); }
 
   void wait() {
     if (!script_.empty()) {

@@ -2,19 +2,16 @@
 
 #include <csignal>
 
-#include "launcher/overloaded.h"
 #include "launcher/process/signal_names.h"
+#include "test/launcher/policy_text.h"
 #include "test/support/catch.h"
 
 using namespace launcher;
+using namespace launcher::test;
 using namespace std::chrono_literals;
 using Phase = Policy::Phase;
 
 namespace {
-
-constexpr ExitStatus kSuccess{};
-constexpr ExitStatus kFailure{.code = 3};
-constexpr ExitStatus kCrash{.signal = SIGSEGV};
 
 Policy policy_of(int workers, int max_restarts = 0) {
   return Policy({.worker_count = workers,
@@ -22,92 +19,6 @@ Policy policy_of(int workers, int max_restarts = 0) {
                  .grace_period = 7s,
                  .stop_signals = {SIGTERM, SIGINT, SIGHUP, SIGQUIT}});
 }
-
-std::string name_of(Timer timer) {
-  return timer == Timer::grace  ? "grace"
-         : timer == Timer::kill ? "kill"
-                                : "drain";
-}
-
-std::string text_of(const Cause& cause) {
-  constexpr const char* kNames[] = {
-      "success", "failure", "start", "signal", "broken", "lost", "closed"};
-  return kNames[cause.index()];
-}
-
-std::string text_of(const Action& action) {
-  return std::visit(
-      Overloaded{
-          [](const Join&) -> std::string { return "Join"; },
-          [](const Leave&) -> std::string { return "Leave"; },
-          [](const TellOutcome& tell) {
-            const auto* failed = std::get_if<HostFailed>(&tell.outcome);
-            return failed == nullptr
-                       ? "Tell success"
-                       : "Tell rank " + std::to_string(failed->rank);
-          },
-          [](const StartWorkers& start) {
-            return "Start " + std::to_string(start.world.generation);
-          },
-          [](const PassOn& pass) { return "Pass " + signal_name(pass.number); },
-          [](const StopWorkers& stop) {
-            return "Stop " + signal_name(stop.number);
-          },
-          [](const KillAll&) -> std::string { return "Kill"; },
-          [](const Sweep& sweep) -> std::string {
-            return sweep.how == Sweep::How::ask ? "Sweep ask" : "Sweep kill";
-          },
-          [](const ArmTimer& arm) {
-            return "Arm " + name_of(arm.timer) + " " +
-                   std::to_string(arm.delay.count());
-          },
-          [](const DisarmTimer& disarm) {
-            return "Disarm " + name_of(disarm.timer);
-          },
-          [](const WriteReport& write) {
-            return "Report " + text_of(write.cause);
-          },
-          [](const DrainOutput&) -> std::string { return "Drain"; },
-      },
-      action);
-}
-
-std::string text_of(Phase phase) {
-  constexpr const char* kNames[] = {"joining",
-                                    "running",
-                                    "stopping",
-                                    "killing",
-                                    "waiting",
-                                    "draining",
-                                    "done"};
-  return kNames[static_cast<int>(phase)];
-}
-
-/// "action, action -> phase"; "-" when the event changed nothing.
-std::string step(Policy& policy, const Event& event) {
-  const Phase before = policy.phase();
-  std::string text;
-  for (const Action& action : policy.on(event)) {
-    text += (text.empty() ? "" : ", ") + text_of(action);
-  }
-  if (policy.phase() != before) {
-    text += (text.empty() ? "-> " : " -> ") + text_of(policy.phase());
-  }
-  return text.empty() ? "-" : text;
-}
-
-/// This host's ranks are 10, 11, 12.
-WorldFormed world_of(int generation, int restarts) {
-  return {{.generation = generation,
-           .restarts = restarts,
-           .host_rank = 1,
-           .host_count = 2,
-           .first_rank = 10,
-           .world_size = 13}};
-}
-
-const WorldBroken kBroken{WorldBroken::Change::vanished, "node3"};
-const RendezvousLost kLost{"gone"};
 
 /// A policy of three workers in a phase: stopping and killing by a failure.
 Policy policy_in(Phase phase, int max_restarts = 0) {

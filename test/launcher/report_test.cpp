@@ -186,6 +186,13 @@ TEST_CASE("what ends a job beside its workers is one line") {
   const WorldBroken broken{WorldBroken::Change::vanished, "node3"};
   CHECK(text_of(broken) == "ddprun: host node3 vanished\n");
   CHECK(code_of(broken) == 1);
+  const TimeIsUp up{std::chrono::milliseconds(1500)};
+  CHECK(text_of(up) == "ddprun: stopped, as --time-limit is 1.5 s\n");
+  CHECK(code_of(up) == 124);
+  const StoppedCleanly stopped{SIGTERM};
+  CHECK(text_of(stopped) ==
+        "ddprun: stopped by SIGTERM; all workers ended with exit code 0\n");
+  CHECK(code_of(stopped) == 0);
   CHECK(text_of(JobClosed{0}).empty());
   CHECK(code_of(JobClosed{0}) == 0);
   CHECK(text_of(JobClosed{9}) == "ddprun: the job failed on another host\n");

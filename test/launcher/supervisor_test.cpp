@@ -262,6 +262,9 @@ std::vector<std::function<void()>> way_to(Phase phase, FakeJob& job) {
     case Phase::draining:
       job.has_reader = false;
       return {succeed(0), succeed(1)};
+    case Phase::pausing:
+      job.job.options.restart_rules = {.first_delay = 5s, .longest_delay = 5s};
+      return {[&job] { job.exit(0, {.code = 3}); }};
     case Phase::done:
       break;
   }
@@ -288,6 +291,8 @@ const std::vector<Event> kEvents = {
     TimerFired{Timer::grace},
     TimerFired{Timer::kill},
     TimerFired{Timer::drain},
+    TimerFired{Timer::restart},
+    TimerFired{Timer::limit},
     OutputDrained{}};
 
 void let_happen(const Event& event, FakeJob& job) {
@@ -303,10 +308,16 @@ void let_happen(const Event& event, FakeJob& job) {
 
 TEST_CASE(
     "every event in every phase: the job still ends, and leaves nothing") {
-  for (int number = 0; number < static_cast<int>(Phase::done); ++number) {
-    const auto phase = static_cast<Phase>(number);
+  for (const Phase phase : {Phase::joining,
+                            Phase::running,
+                            Phase::stopping,
+                            Phase::killing,
+                            Phase::waiting,
+                            Phase::draining,
+                            Phase::pausing}) {
     for (const Event& event : kEvents) {
       FakeJob job(2, /*max_restarts=*/1);
+      job.job.options.time_limit = 1h;
       auto script = way_to(phase, job);
       Phase reached = Phase::done;
       script.push_back([&] {
@@ -320,7 +331,7 @@ TEST_CASE(
         job.post(SignalReceived{SIGTERM});
       });
       script.push_back([&] { job.post(SignalReceived{SIGTERM}); });
-      CAPTURE(number, event.index());
+      CAPTURE(static_cast<int>(phase), event.index());
       CHECK_NOTHROW(job.run(script));
       CHECK(reached == phase);
       CHECK(job.alive() == 0);

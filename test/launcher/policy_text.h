@@ -1,0 +1,113 @@
+#pragma once
+
+#include <csignal>
+#include <string>
+
+#include "launcher/overloaded.h"
+#include "launcher/policy.h"
+#include "launcher/process/signal_names.h"
+
+// What a Policy does, as text that tests compare.
+namespace launcher::test {
+
+inline constexpr ExitStatus kSuccess{};
+inline constexpr ExitStatus kFailure{.code = 3};
+inline constexpr ExitStatus kCrash{.signal = SIGSEGV};
+
+inline std::string name_of(Timer timer) {
+  return timer == Timer::grace     ? "grace"
+         : timer == Timer::kill    ? "kill"
+         : timer == Timer::drain   ? "drain"
+         : timer == Timer::restart ? "restart"
+                                   : "limit";
+}
+
+inline std::string text_of(const Cause& cause) {
+  constexpr const char* kNames[] = {"success",
+                                    "failure",
+                                    "start",
+                                    "signal",
+                                    "broken",
+                                    "lost",
+                                    "closed",
+                                    "time",
+                                    "clean"};
+  return kNames[cause.index()];
+}
+
+inline std::string text_of(const Action& action) {
+  return std::visit(
+      Overloaded{
+          [](const Join&) -> std::string { return "Join"; },
+          [](const Leave&) -> std::string { return "Leave"; },
+          [](const TellOutcome& tell) {
+            const auto* failed = std::get_if<HostFailed>(&tell.outcome);
+            return failed == nullptr
+                       ? "Tell success"
+                       : "Tell rank " + std::to_string(failed->rank);
+          },
+          [](const StartWorkers& start) {
+            return "Start " + std::to_string(start.world.generation);
+          },
+          [](const PassOn& pass) { return "Pass " + signal_name(pass.number); },
+          [](const StopWorkers& stop) {
+            return "Stop " + signal_name(stop.number);
+          },
+          [](const KillAll&) -> std::string { return "Kill"; },
+          [](const Sweep& sweep) -> std::string {
+            return sweep.how == Sweep::How::ask ? "Sweep ask" : "Sweep kill";
+          },
+          [](const ArmTimer& arm) {
+            return "Arm " + name_of(arm.timer) + " " +
+                   std::to_string(arm.delay.count());
+          },
+          [](const DisarmTimer& disarm) {
+            return "Disarm " + name_of(disarm.timer);
+          },
+          [](const WriteReport& write) {
+            return "Report " + text_of(write.cause);
+          },
+          [](const DrainOutput&) -> std::string { return "Drain"; },
+      },
+      action);
+}
+
+inline std::string text_of(Policy::Phase phase) {
+  constexpr const char* kNames[] = {"joining",
+                                    "running",
+                                    "stopping",
+                                    "killing",
+                                    "waiting",
+                                    "draining",
+                                    "done",
+                                    "pausing"};
+  return kNames[static_cast<int>(phase)];
+}
+
+/// "action, action -> phase"; "-" when the event changed nothing.
+inline std::string step(Policy& policy, const Event& event) {
+  const Policy::Phase before = policy.phase();
+  std::string text;
+  for (const Action& action : policy.on(event)) {
+    text += (text.empty() ? "" : ", ") + text_of(action);
+  }
+  if (policy.phase() != before) {
+    text += (text.empty() ? "-> " : " -> ") + text_of(policy.phase());
+  }
+  return text.empty() ? "-" : text;
+}
+
+/// This host's ranks are 10, 11, 12.
+inline WorldFormed world_of(int generation, int restarts) {
+  return {{.generation = generation,
+           .restarts = restarts,
+           .host_rank = 1,
+           .host_count = 2,
+           .first_rank = 10,
+           .world_size = 13}};
+}
+
+inline const WorldBroken kBroken{WorldBroken::Change::vanished, "node3"};
+inline const RendezvousLost kLost{"gone"};
+
+}  // namespace launcher::test
