@@ -1,6 +1,7 @@
 #include "launcher/plan.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "ddp/detail/launch_environment.h"
 #include "launcher/devices.h"
@@ -19,6 +20,22 @@ std::string replaced(std::string text,
     text.replace(at, from.size(), to);
   }
   return text;
+}
+
+/// The pattern of an --env-rank.
+std::string with_numbers(std::string pattern,
+                         const World& world,
+                         const WorkerSpec& worker) {
+  const std::pair<const char*, int> numbers[] = {
+      {"{rank}", worker.rank},
+      {"{local_rank}", worker.local_rank},
+      {"{host_rank}", world.host_rank},
+      {"{world_size}", world.world_size},
+      {"{restart}", world.restarts}};
+  for (const auto& [name, number] : numbers) {
+    pattern = replaced(std::move(pattern), name, std::to_string(number));
+  }
+  return pattern;
 }
 
 std::string signal_list(const std::vector<int>& signals) {
@@ -61,10 +78,7 @@ Environment environment_of(const Job& job,
         job.gpu_of_worker[static_cast<size_t>(worker.local_rank)];
   }
   for (const RankVariable& variable : job.options.rank_variables) {
-    changes[variable.name] = replaced(
-        replaced(variable.pattern, "{rank}", std::to_string(worker.rank)),
-        "{local_rank}",
-        std::to_string(worker.local_rank));
+    changes[variable.name] = with_numbers(variable.pattern, world, worker);
   }
   return changes;
 }

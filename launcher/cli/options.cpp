@@ -34,8 +34,9 @@ void bind_workers(CommandLine& line, LaunchOptions& options) {
       [&options] { options.virtual_local_rank = true; });
   line.values("env-rank",
               "NAME=VALUE",
-              "Sets NAME for each worker; {rank} and {local_rank} in VALUE are "
-              "its numbers (can be given several times)",
+              "Sets NAME for each worker; {rank}, {local_rank}, {host_rank}, "
+              "{world_size} and {restart} in VALUE are its numbers (can be "
+              "given several times)",
               [&options](const std::string& text) {
                 options.rank_variables.push_back(parse_rank_variable(text));
               });

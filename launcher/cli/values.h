@@ -48,8 +48,9 @@ class StreamMap {
   std::map<int, StreamSet> by_rank_;
 };
 
-/// An environment variable that differs from rank to rank; `{rank}` and
-/// `{local_rank}` in the pattern stand for the numbers.
+/// An environment variable that differs from rank to rank; `{rank}`,
+/// `{local_rank}`, `{host_rank}`, `{world_size}` and `{restart}` (how often the
+/// job was started again) in the pattern stand for the numbers.
 struct RankVariable {
   std::string name;
   std::string pattern;

@@ -113,9 +113,15 @@ TEST_CASE("GPUs and variables of a rank reach the workers") {
   Job job = job_of(2);
   job.gpus = "0,2";
   job.options.rank_variables = {{"NCCL_HOSTID", "fake{rank}"},
-                                {"SLOT", "{local_rank}/{local_rank}"}};
-  const auto plan =
-      make_plan(job, attempt_of({.first_rank = 2, .world_size = 4}));
+                                {"SLOT", "{local_rank}/{local_rank}"},
+                                {"PLACE", "{host_rank}:{world_size}:{restart}"},
+                                {"OTHER", "{role} {rank"}};
+  const auto plan = make_plan(
+      job,
+      attempt_of(
+          {.restarts = 7, .host_rank = 5, .first_rank = 2, .world_size = 4}));
+  CHECK(plan.workers[1].environment.at("PLACE") == "5:4:7");
+  CHECK(plan.workers[1].environment.at("OTHER") == "{role} {rank");
   CHECK(plan.workers[1].environment.at("CUDA_VISIBLE_DEVICES") == "0,2");
   CHECK(plan.workers[1].environment.at("NCCL_HOSTID") == "fake3");
   CHECK(plan.workers[1].environment.at("SLOT") == "1/1");
