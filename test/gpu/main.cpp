@@ -1,14 +1,13 @@
 // Runs the tests where there is a GPU or the stand-in for one, else skips them.
 // A test tagged [stand-in] asks for what only the stand-in can tell or promise,
 // one tagged [real] for what it has not got.
-#define CATCH_CONFIG_RUNNER
 #include <torch/cuda.h>
 
 #include <cstdio>
 #include <cstdlib>
 
 #include "test/fake_gpu/control.h"
-#include "test/support/catch.h"
+#include "test/support/run_tests.h"
 
 namespace {
 
@@ -27,16 +26,6 @@ int main(int argc, char** argv) {
     std::puts("skipped: LibTorch sees no GPU");
     return 77;
   }
-  Catch::Session session;
-  if (const int error = session.applyCommandLine(argc, argv); error != 0) {
-    return error;
-  }
-  auto& tests = session.configData().testsOrTags;
-  if (tests.empty()) {
-    tests.emplace_back();
-  }
-  for (auto& test : tests) {
-    test.insert(0, fake_gpu::active() ? "~[real]" : "~[stand-in]");
-  }
-  return session.run();
+  return ddp::test::run_tests(
+      argc, argv, fake_gpu::active() ? "~[real]" : "~[stand-in]");
 }

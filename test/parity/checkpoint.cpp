@@ -15,8 +15,10 @@
 
 #include "ddp/checkpoint.h"
 #include "ddp/detail/checkpoint/pickle/torch_file.h"
+#include "test/parity/parity.h"
 
-namespace {
+namespace parity {
+namespace checkpoint_side {
 
 struct NetImpl : torch::nn::Module {
   NetImpl() {
@@ -100,10 +102,10 @@ void answer(const std::vector<std::string>& args,
   }
 }
 
-}  // namespace
+}  // namespace checkpoint_side
 
-int main(int argc, char** argv) {
-  const std::vector<std::string> args(argv + 1, argv + argc);
+int checkpoint(const Arguments& args) {
+  using namespace checkpoint_side;
   std::cout.precision(17);
   try {
     if (args.size() == 5 && args[0] == "train") {
@@ -128,3 +130,5 @@ int main(int argc, char** argv) {
   }
   return 0;
 }
+
+}  // namespace parity

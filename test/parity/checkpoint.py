@@ -1,6 +1,6 @@
 """Files of ddp::Checkpoint and of torch.save are each other's.
 
-usage: checkpoint.py PROGRAM   (built from checkpoint.cpp)
+usage: checkpoint.py PARITY   (built from parity.cpp; see checkpoint.cpp)
 """
 
 import argparse
@@ -15,7 +15,7 @@ import warnings
 import numpy
 import torch
 
-PROGRAM = sys.argv[1]
+PROGRAM = [sys.argv[1], "checkpoint"]
 NAMES = ["sgd", "sgd_momentum", "adam", "adamw", "rmsprop", "adagrad"]
 
 
@@ -47,7 +47,7 @@ def make_optimizer(name, params):
 
 def run(*arguments):
     done = subprocess.run(
-        [PROGRAM, *arguments], capture_output=True, text=True, timeout=240)
+        [*PROGRAM, *arguments], capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, (arguments, done.stderr)
     return done.stdout
 

@@ -2,7 +2,7 @@
 // and the indices of each batch, trains over as many replicas on the CPU as
 // asked, and writes the state afterwards and what forward returned.
 //
-// usage: parity_data_parallel REPLICAS INPUT OUTPUT
+// usage: parity data_parallel REPLICAS INPUT OUTPUT
 #include <iostream>
 #include <map>
 #include <string>
@@ -15,8 +15,10 @@
 #include "ddp/detail/checkpoint/pickle/torch_file.h"
 #include "ddp/state_dict.h"
 #include "dp/dp.h"
+#include "test/parity/parity.h"
 
-namespace {
+namespace parity {
+namespace data_parallel_side {
 
 using torch::Tensor;
 namespace F = torch::nn::functional;
@@ -95,12 +97,15 @@ void train(size_t replicas, const std::string& from, const std::string& to) {
   ddp::detail::write_torch_file(to, result);
 }
 
-}  // namespace
+}  // namespace data_parallel_side
 
-int main(int argc, char** argv) {
-  if (argc != 4) {
-    std::cerr << "usage: parity_data_parallel REPLICAS INPUT OUTPUT\n";
+int data_parallel(const Arguments& args) {
+  if (args.size() != 3) {
+    std::cerr << "usage: parity data_parallel REPLICAS INPUT OUTPUT\n";
     return 2;
   }
-  train(std::stoul(argv[1]), argv[2], argv[3]);
+  data_parallel_side::train(std::stoul(args[0]), args[1], args[2]);
+  return 0;
 }
+
+}  // namespace parity

@@ -5,7 +5,7 @@ gather of tensors. They are replaced by chunk, clone and cat here; what decides,
 DataParallel.forward, replicate, scatter_kwargs and the recursion of gather, is
 PyTorch's own.
 
-usage: data_parallel.py PROGRAM   (built from data_parallel.cpp)
+usage: data_parallel.py PARITY   (built from parity.cpp; see data_parallel.cpp)
 """
 
 import subprocess
@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.parallel import _functions, comm, scatter_gather
 
-PROGRAM = sys.argv[1]
+PROGRAM = [sys.argv[1], "data_parallel"]
 
 
 def copies(tensors, devices):
@@ -118,7 +118,7 @@ def check(replicas, folder):
         outputs = train(net, replicas, images, labels, batches)
     assert len(caught) == 1, caught
     done = subprocess.run(
-        [PROGRAM, str(replicas), f"{folder}/input.pt", f"{folder}/output.pt"],
+        [*PROGRAM, str(replicas), f"{folder}/input.pt", f"{folder}/output.pt"],
         capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("Was asked to gather along dimension 0") == 1, (

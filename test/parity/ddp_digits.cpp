@@ -9,8 +9,10 @@
 #include <torch/optim/sgd.h>
 
 #include "ddp/ddp.h"
+#include "test/parity/parity.h"
 
-namespace {
+namespace parity {
+namespace ddp_digits_side {
 
 namespace fs = std::filesystem;
 namespace F = torch::nn::functional;
@@ -156,15 +158,16 @@ void train(const Variant& variant, const Batches& batches, const Net& net) {
   }
 }
 
-}  // namespace
+}  // namespace ddp_digits_side
 
-int main(int argc, char** argv) {
-  if (argc != 3) {
-    std::cerr << "usage: ddp_digits INPUT_FOLDER OUTPUT_FOLDER\n";
+int ddp_digits(const Arguments& args) {
+  using namespace ddp_digits_side;
+  if (args.size() != 2) {
+    std::cerr << "usage: parity ddp_digits INPUT_FOLDER OUTPUT_FOLDER\n";
     return 2;
   }
-  const fs::path input = argv[1];
-  const fs::path output = argv[2];
+  const fs::path input = args[0];
+  const fs::path output = args[1];
   ddp::init_process_group();
   const Batches batches(input);
   for (const auto& variant : all_variants()) {
@@ -176,4 +179,7 @@ int main(int argc, char** argv) {
     save(net, output / variant.name / std::to_string(ddp::rank()));
   }
   ddp::destroy_process_group();
+  return 0;
 }
+
+}  // namespace parity

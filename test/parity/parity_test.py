@@ -2,7 +2,7 @@
 batches, and compares what comes out: bit for bit with 2 ranks, where a sum has
 one order only; to 1e-6 with 4, where Gloo's ring may add in another.
 
-usage: parity_test.py DDPRUN DDP_DIGITS DIGITS_CSV PASSES [TEST...]
+usage: parity_test.py DDPRUN PARITY DIGITS_CSV [TEST...]
 """
 
 import functools
@@ -110,7 +110,7 @@ class Digits(unittest.TestCase):
         """Ours, and where its results are."""
         holder = tempfile.TemporaryDirectory()
         self.addCleanup(holder.cleanup)
-        run_ranks([DDP_DIGITS, source, holder.name], world)
+        run_ranks([PARITY, "ddp_digits", source, holder.name], world)
         return holder.name
 
     def for_each_tensor(self, theirs, ours, world, compare):
@@ -158,7 +158,7 @@ class Passes(unittest.TestCase):
     def run_both(self):
         theirs = f"{results_of_2_ranks()}/passes"
         with tempfile.TemporaryDirectory() as ours:
-            run_ranks([PASSES, ours], 2)
+            run_ranks([PARITY, "passes", ours], 2)
             return [[read_log(f"{folder}/{rank}") for rank in range(2)]
                     for folder in (theirs, ours)]
 
@@ -181,6 +181,6 @@ class Passes(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    DDPRUN, DDP_DIGITS, DIGITS_CSV, PASSES = sys.argv[1:5]
+    DDPRUN, PARITY, DIGITS_CSV = sys.argv[1:4]
     torch.set_num_threads(1)  # as the ranks have; those that forked need it
-    unittest.main(argv=sys.argv[:1] + sys.argv[5:], verbosity=2)
+    unittest.main(argv=sys.argv[:1] + sys.argv[4:], verbosity=2)

@@ -2,7 +2,7 @@
 // passes.py is the same with PyTorch's DDP. Writes all parameters and buffers
 // after every step.
 //
-// usage: parity_passes FOLDER [CASE...]
+// usage: parity passes FOLDER [CASE...]
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,10 +13,11 @@
 
 #include <torch/csrc/autograd/autograd.h>
 
+#include "test/parity/parity.h"
 #include "test/parity/passes_support.h"
 
-namespace passes {
-namespace {
+namespace parity {
+namespace passes_side {
 
 using torch::Tensor;
 using torch::autograd::grad;
@@ -294,27 +295,29 @@ const std::vector<Case> kCases{
     {"no_sync_after_a_forward", no_sync_after_a_forward},
 };
 
-}  // namespace
-}  // namespace passes
+}  // namespace passes_side
 
-int main(int argc, char** argv) {
-  if (argc < 2) {
-    std::cerr << "usage: parity_passes FOLDER [CASE...]\n";
+int passes(const Arguments& args) {
+  using namespace passes_side;
+  if (args.empty()) {
+    std::cerr << "usage: parity passes FOLDER [CASE...]\n";
     return 2;
   }
-  const std::vector<std::string> chosen(argv + 2, argv + argc);
-  ddp::init_process_group(
-      ddp::ProcessGroupOptions().timeout(passes::kCollectiveLimit));
-  passes::Log log(std::filesystem::path(argv[1]) / std::to_string(ddp::rank()));
-  for (const auto& [name, run] : passes::kCases) {
+  const std::vector<std::string> chosen(args.begin() + 1, args.end());
+  ddp::init_process_group(ddp::ProcessGroupOptions().timeout(kCollectiveLimit));
+  Log log(std::filesystem::path(args[0]) / std::to_string(ddp::rank()));
+  for (const auto& [name, run] : kCases) {
     if (chosen.empty() ||
         std::find(chosen.begin(), chosen.end(), name) != chosen.end()) {
       // Where a case hangs, this is the last line before SIGALRM.
       std::cerr << "case " << name << '\n';
-      alarm(passes::kSecondsOfACase);
+      alarm(kSecondsOfACase);
       log.begin(name);
       run(log);
     }
   }
   ddp::destroy_process_group();
+  return 0;
 }
+
+}  // namespace parity

@@ -15,7 +15,7 @@
 #include "ddp/ddp.h"
 
 // What the cases of passes.cpp train, and how they write it down.
-namespace passes {
+namespace parity::passes_side {
 
 /// Numbers of a closed form, exact in binary.
 inline torch::Tensor numbers(at::IntArrayRef shape, int64_t seed) {
@@ -180,4 +180,4 @@ class Log {
   int64_t step_ = 0;
 };
 
-}  // namespace passes
+}  // namespace parity::passes_side

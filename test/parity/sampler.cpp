@@ -3,8 +3,11 @@
 #include <iostream>
 
 #include "ddp/distributed_sampler.h"
+#include "test/parity/parity.h"
 
-int main() {
+namespace parity {
+
+int sampler(const Arguments&) {
   size_t size = 0;
   int64_t world = 0;
   int64_t rank = 0;
@@ -30,3 +33,5 @@ int main() {
   }
   return 0;
 }
+
+}  // namespace parity

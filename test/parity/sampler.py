@@ -1,6 +1,6 @@
 """Our sampler gives the indices of torch.utils.data.DistributedSampler.
 
-usage: sampler.py PROGRAM   (built from sampler.cpp)
+usage: sampler.py PARITY   (built from parity.cpp; see sampler.cpp)
 """
 
 import itertools
@@ -38,7 +38,7 @@ def main():
     all_cases = list(cases())
     text = "".join(" ".join(map(str, case)) + "\n" for case in all_cases)
     done = subprocess.run(
-        [sys.argv[1]], input=text, capture_output=True, text=True, check=True,
+        [sys.argv[1], "sampler"], input=text, capture_output=True, text=True, check=True,
         timeout=240
     )
     lines = done.stdout.splitlines()

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+/// The C++ sides of the Python files of these names: each does what its file
+/// says and returns the exit code of its process.
+namespace parity {
+
+using Arguments = std::vector<std::string>;
+
+int checkpoint(const Arguments& args);
+int data_parallel(const Arguments& args);
+int ddp_digits(const Arguments& args);
+int passes(const Arguments& args);
+int sampler(const Arguments& args);
+
+}  // namespace parity

@@ -1,0 +1,69 @@
+#define CATCH_CONFIG_RUNNER
+#include "test/support/run_tests.h"
+
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+
+#include "test/support/catch.h"
+
+namespace {
+
+// Catch2 3 and 2.
+#if __has_include(<catch2/catch_all.hpp>)
+using Listener = Catch::EventListenerBase;
+#else
+using Listener = Catch::TestEventListenerBase;
+#endif
+
+/// Below the time-outs of ctest, which name only the program.
+constexpr unsigned kLimitSeconds = 280;
+
+void give_up(int) {
+  constexpr char kText[] = "a test has not ended within its time limit\n";
+  [[maybe_unused]] const auto written =
+      ::write(STDERR_FILENO, kText, sizeof(kText) - 1);
+  std::abort();
+}
+
+// A timer of the process and no thread: tests fork, which a thread would
+// forbid, and a forked process does not inherit it.
+class TimeLimit : public Listener {
+ public:
+  using Listener::Listener;
+
+  void testCaseStarting(const Catch::TestCaseInfo& test) override {
+    Listener::testCaseStarting(test);
+    std::signal(SIGALRM, give_up);
+    ::alarm(kLimitSeconds);
+  }
+
+  void testCaseEnded(const Catch::TestCaseStats& stats) override {
+    ::alarm(0);
+    Listener::testCaseEnded(stats);
+  }
+};
+
+}  // namespace
+
+CATCH_REGISTER_LISTENER(TimeLimit)
+
+namespace ddp::test {
+
+int run_tests(int argc, char** argv, const std::string& prefix) {
+  Catch::Session session;
+  if (const int error = session.applyCommandLine(argc, argv); error != 0) {
+    return error;
+  }
+  auto& tests = session.configData().testsOrTags;
+  if (tests.empty() && !prefix.empty()) {
+    tests.emplace_back();
+  }
+  for (auto& test : tests) {
+    test.insert(0, prefix);
+  }
+  return session.run();
+}
+
+}  // namespace ddp::test
