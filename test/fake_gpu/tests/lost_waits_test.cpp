@@ -6,17 +6,14 @@
 
 #include <algorithm>
 #include <array>
-#include <barrier>
-#include <functional>
+#include <optional>
 #include <sstream>
+#include <utility>
 
-#include <torch/csrc/distributed/c10d/HashStore.hpp>
-
-#include "ddp/detail/process_group/backends.h"
 #include "ddp/distributed_data_parallel.h"
 #include "test/fake_gpu/control.h"
+#include "test/gpu/nccl_ranks.h"
 #include "test/support/catch.h"
-#include "test/support/rank_threads.h"
 
 // Each wait of a stream for an event in a training step is lost once: the
 // gradients are then wrong under some schedule, or the wait was not needed.
@@ -24,6 +21,7 @@ namespace fake_gpu::test {
 namespace lost_waits_test {
 
 using ddp::DistributedDataParallelOptions;
+using ddp::test::NcclRank;
 using torch::Tensor;
 
 constexpr int kRanks = 2;
@@ -35,8 +33,9 @@ struct Schedule {
   uint64_t seed;
 };
 
-/// Lazy first, then priorities: some catch a loss that others do not.
-constexpr uint64_t kSchedules = 30;
+/// Lazy first, then priorities: some catch a loss that others do not. Four have
+/// been enough.
+constexpr uint64_t kSchedules = 12;
 Schedule schedule_of(uint64_t i) {
   return {i == 0 ? Mode::lazy : Mode::priority, i};
 }
@@ -61,57 +60,73 @@ struct Net : torch::nn::Module {
   std::vector<Tensor> parameters;
 };
 
-/// One rank: a thread with a device.
+/// What one rank saw of one step.
+struct Seen {
+  bool accepts = false;  // whether its model takes part in the pass
+  bool right = false;    // whether its gradients are
+  LostWait fate = LostWait::none;
+};
+using AllSeen = std::array<Seen, kRanks>;
+
+bool all_of(const AllSeen& all, bool Seen::*what) {
+  return std::all_of(
+      all.begin(), all.end(), [what](const Seen& one) { return one.*what; });
+}
+
+/// The model of one rank. What is wrong with a pass it says in the next one.
 class Trainer {
  public:
-  Trainer(int rank,
-          const c10::intrusive_ptr<c10d::Store>& store,
-          DistributedDataParallelOptions options,
-          std::function<void()> meet)
+  Trainer(int rank, const DistributedDataParallelOptions& options)
       : rank_(rank),
         has_unused_(options.find_unused_parameters()),
-        meet_(std::move(meet)),
-        net_(std::make_shared<Net>()) {
-    ddp::detail::BackendSpec spec;
-    spec.store = store;
-    spec.rank = rank;
-    spec.size = kRanks;
-    spec.device = c10::Device(c10::kCUDA, static_cast<int8_t>(rank));
-    spec.timeout = std::chrono::seconds(60);
-    group_ = ddp::detail::make_nccl_backend(spec);
-    net_->to(spec.device);
-    model_.emplace(net_, options.process_group(group_));
-  }
-  ~Trainer() { group_->shutdown(); }
-  Trainer(const Trainer&) = delete;
-  Trainer& operator=(const Trainer&) = delete;
+        net_(on_device(rank)),
+        model_(net_, options) {}
 
-  int rank() const { return rank_; }
-
-  /// Whether the gradients of this step, unlike those of any other, are right.
-  bool step() {
+  /// False when the model refuses another pass.
+  bool forward() {
     ++steps_;
     for (auto& parameter : net_->parameters) {
       parameter.mutable_grad() = Tensor();
     }
     try {
-      const auto outputs = (*model_)->forward(
-          input_of(rank_), /*uses_all=*/!has_unused_ || rank_ == 0);
-      std::vector<Tensor> ones;
-      for (const auto& output : outputs) {
-        ones.push_back(torch::full_like(output, 1));
-      }
-      torch::autograd::backward(outputs, ones);
+      outputs_ = model_->forward(input_of(rank_),
+                                 /*uses_all=*/!has_unused_ || rank_ == 0);
+      return true;
     } catch (const c10::Error&) {
-      meet_();
       return false;
     }
-    // All is queued on all ranks before anything is waited for.
-    meet_();
-    return has_right_gradients();
+  }
+
+  void backward() {
+    std::vector<Tensor> ones;
+    for (const auto& output : outputs_) {
+      ones.push_back(torch::full_like(output, 1));
+    }
+    torch::autograd::backward(std::exchange(outputs_, {}), ones);
+  }
+
+  /// Those of this step, unlike those of any other. Waits for them.
+  bool has_right_gradients() const {
+    std::vector<Tensor> got;
+    std::vector<Tensor> expected;
+    for (int i = 0; i < kParameters; ++i) {
+      const Tensor& grad = net_->parameters[i].grad();
+      if (!grad.defined()) {
+        return false;
+      }
+      got.push_back(grad);
+      expected.push_back(torch::full({grad.numel()}, expected_gradient(i)));
+    }
+    return torch::cat(got).cpu().allclose(torch::cat(expected));
   }
 
  private:
+  static std::shared_ptr<Net> on_device(int rank) {
+    auto net = std::make_shared<Net>();
+    net->to(c10::Device(c10::kCUDA, static_cast<int8_t>(rank)));
+    return net;
+  }
+
   double input_of(int rank) const { return static_cast<double>(rank + steps_); }
 
   /// The mean over ranks of what multiplies the parameter.
@@ -124,27 +139,12 @@ class Trainer {
     return sum / kRanks;
   }
 
-  bool has_right_gradients() const {
-    bool right = true;
-    for (int i = 0; i < kParameters; ++i) {
-      const Tensor& grad = net_->parameters[i].grad();
-      right = right && grad.defined();
-      if (grad.defined()) {
-        const Tensor got = grad.cpu();
-        right =
-            right && got.allclose(torch::full_like(got, expected_gradient(i)));
-      }
-    }
-    return right;
-  }
-
   int rank_;
   bool has_unused_;
-  std::function<void()> meet_;
   int64_t steps_ = 0;
   std::shared_ptr<Net> net_;
-  c10::intrusive_ptr<c10d::Backend> group_;
-  std::optional<ddp::DistributedDataParallel<Net>> model_;
+  ddp::DistributedDataParallel<Net> model_;
+  std::vector<Tensor> outputs_;
 };
 
 /// What losing the wait of one number did, over ranks and schedules.
@@ -154,107 +154,126 @@ struct Loss {
   bool needed = false;  // somewhere nothing took its place
 };
 
-/// What one rank saw of one step.
-struct Seen {
-  bool right = true;
-  LostWait fate = LostWait::none;
-};
-
+/// One rank of it.
 class Experiment {
  public:
-  explicit Experiment(DistributedDataParallelOptions options)
-      : options_(std::move(options)) {}
+  Experiment(const NcclRank& rank,
+             DistributedDataParallelOptions options,
+             AllSeen& seen)
+      : rank_(rank),
+        options_(std::move(options.process_group(rank.group))),
+        seen_(seen) {
+    renew();
+  }
 
   /// What losing each wait of a step did, from the first one.
   std::vector<Loss> run() {
-    ddp::test::throw_first(
-        ddp::test::try_rank_threads(kRanks, [this](int rank) { work(rank); }));
-    return losses_;
+    rank_.expect(is_well_again(), "a model refuses a pass with all waits");
+    std::vector<Loss> losses;
+    for (uint64_t n = 1;; ++n) {
+      const Loss loss = lose(n);
+      if (!loss.exists) {
+        return losses;
+      }
+      losses.push_back(loss);
+    }
   }
 
  private:
-  void work(int rank) {
-    Trainer trainer(rank, store_, options_, [this] { meet(); });
-    recover(trainer);
-    for (uint64_t n = 1;; ++n) {
-      const Loss loss = lose(trainer, n);
-      if (!loss.exists) {
-        break;
-      }
-      if (rank == 0) {
-        losses_.push_back(loss);
-      }
-    }
-    meet();  // nobody leaves before the others are ready
-  }
-
   /// Steps without the n-th wait, under schedules until one catches the loss,
   /// or two have shown that nothing was lost.
-  Loss lose(Trainer& trainer, uint64_t n) {
+  Loss lose(uint64_t n) {
     Loss loss;
     for (uint64_t i = 0; i < kSchedules && !loss.caught; ++i) {
       if (i == 2 && !loss.needed) {
         break;
       }
-      tell(trainer, [&] {
+      tell([&] {
         schedule(schedule_of(i).mode, schedule_of(i).seed);
         lose_wait(n);
       });
-      const auto seen = step(trainer);
+      const auto seen = step();
       for (const Seen& one : seen) {
         loss.exists |= one.fate != LostWait::none;
-        loss.caught |= !one.right;
         loss.needed |= one.fate == LostWait::missing;
       }
-      tell(trainer, [] { lose_wait(0); });
-      recover(trainer);
+      tell([] { lose_wait(0); });
+      const bool is_known_later = !is_well_again();
+      loss.caught |= !all_of(seen, &Seen::right) || is_known_later;
     }
     return loss;
   }
 
-  /// Steps until both ranks are right again: what was wrong may be seen twice.
-  void recover(Trainer& trainer) {
+  /// Steps until all ranks are right again: what was wrong may be seen twice.
+  /// False when a model has refused a pass; all ranks have new ones then.
+  bool is_well_again() {
     constexpr int kPatience = 8;
+    bool accepted = true;
     int right_steps = 0;
     for (int i = 0; right_steps < 2; ++i) {
-      TORCH_CHECK(i < kPatience, "Expected right gradients with all waits");
-      const auto seen = step(trainer);
-      const bool right = std::all_of(
-          seen.begin(), seen.end(), [](const Seen& one) { return one.right; });
-      right_steps = right ? right_steps + 1 : 0;
+      rank_.expect(i < kPatience, "wrong gradients with all waits");
+      const auto seen = step();
+      right_steps = all_of(seen, &Seen::right) ? right_steps + 1 : 0;
+      if (!all_of(seen, &Seen::accepts)) {
+        accepted = false;
+        renew();
+      }
     }
+    return accepted;
   }
 
-  /// What all ranks saw.
-  std::array<Seen, kRanks> step(Trainer& trainer) {
-    const int rank = trainer.rank();
-    seen_[rank] = {trainer.step(), lost_wait(rank)};
-    c10::cuda::device_synchronize();
-    meet();
+  /// What all ranks saw. Where one refuses the pass, none makes it: the others
+  /// would wait for that one.
+  AllSeen step() {
+    Seen& mine = seen_[rank_.rank];
+    mine = {};
+    mine.accepts = trainer_->forward();
+    rank_.meet();
+    if (all_of(seen_, &Seen::accepts)) {
+      trainer_->backward();
+      rank_.meet();  // all is queued before anything is waited for
+      mine.right = trainer_->has_right_gradients();
+    }
+    mine.fate = lost_wait(rank_.rank);
+    c10::cuda::device_synchronize();  // verdicts have arrived, too
+    rank_.meet();
     const auto seen = seen_;
-    meet();
+    rank_.meet();
     return seen;
+  }
+
+  void renew() {
+    trainer_.reset();
+    trainer_.emplace(rank_.rank, options_);
   }
 
   /// All ranks meet; one of them does it; all go on.
   template <typename Action>
-  void tell(const Trainer& trainer, const Action& action) {
-    meet();
-    if (trainer.rank() == 0) {
+  void tell(const Action& action) {
+    rank_.meet();
+    if (rank_.rank == 0) {
       action();
     }
-    meet();
+    rank_.meet();
   }
 
-  void meet() { meeting_.arrive_and_wait(); }
-
+  const NcclRank& rank_;
   DistributedDataParallelOptions options_;
-  c10::intrusive_ptr<c10d::Store> store_ =
-      c10::make_intrusive<c10d::HashStore>();
-  std::barrier<> meeting_{kRanks};
-  std::array<Seen, kRanks> seen_;
-  std::vector<Loss> losses_;
+  AllSeen& seen_;  // of all ranks
+  std::optional<Trainer> trainer_;
 };
+
+std::vector<Loss> losses_with(const DistributedDataParallelOptions& options) {
+  AllSeen seen;
+  std::vector<Loss> losses;
+  ddp::test::run_nccl_ranks(kRanks, [&](const NcclRank& rank) {
+    auto mine = Experiment(rank, options, seen).run();
+    if (rank.rank == 0) {
+      losses = std::move(mine);
+    }
+  });
+  return losses;
+}
 
 /// With find_unused_parameters the streams wait for the used map, too, after
 /// the last bucket: a later collective on the same stream of NCCL's, and no
@@ -266,15 +285,14 @@ bool is_known_redundant(uint64_t n, bool find_unused) {
 }
 
 TEST_CASE("losing any wait of a step is caught, or it was redundant",
-          "[.lost_waits]") {
+          "[lost_waits]") {
   const bool as_view = GENERATE(false, true);
   const bool find_unused = GENERATE(false, true);
-  const auto losses = Experiment(DistributedDataParallelOptions()
-                                     .bucket_cap_mb(0.003)
-                                     .first_bucket_cap_mb(0.003)
-                                     .gradient_as_bucket_view(as_view)
-                                     .find_unused_parameters(find_unused))
-                          .run();
+  const auto losses = losses_with(DistributedDataParallelOptions()
+                                      .bucket_cap_mb(0.003)
+                                      .first_bucket_cap_mb(0.003)
+                                      .gradient_as_bucket_view(as_view)
+                                      .find_unused_parameters(find_unused));
   std::ostringstream table;
   int caught = 0;
   for (size_t i = 0; i < losses.size(); ++i) {
