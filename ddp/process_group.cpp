@@ -21,10 +21,22 @@ namespace {
 
 using detail::Job;
 
-/// Never destroyed at exit: LibTorch's own statics may be gone by then.
+/// Never destroyed at exit: the other ranks hear when the process has ended.
 Job*& job() {
   static Job* instance = nullptr;
   return instance;
+}
+
+/// After what LibTorch registers by its first group, so before it.
+void end_threads_at_exit() {
+  static const bool once = [] {
+    return std::atexit([] {
+             if (job() != nullptr) {
+               detail::end_threads(*job());
+             }
+           }) == 0;
+  }();
+  static_cast<void>(once);
 }
 
 Job& require_job() {
@@ -135,6 +147,7 @@ void init_process_group(const ProcessGroupOptions& options) {
   next->world =
       detail::make_group(*next, {"world", all_ranks(next->env.world_size)});
   job() = next.release();
+  end_threads_at_exit();
 }
 
 void destroy_process_group() {

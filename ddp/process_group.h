@@ -91,7 +91,8 @@ void init_process_group(const ProcessGroupOptions& options = {});
 /// a parameter server has lost. Does nothing when there is no process group.
 ///
 /// What is queued on the GPU ends first when all ranks have come. Where one has
-/// left without its part of it, it is aborted.
+/// left without its part of it, it is aborted; so it is where main() returns,
+/// or the program calls exit(), without this call.
 ///
 /// A model or a group that is kept longer does no harm, and no collective: that
 /// is a c10::Error then.

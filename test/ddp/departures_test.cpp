@@ -102,11 +102,7 @@ void throw_uncaught() noexcept {
   static_cast<void>(std::string().at(0));
 }
 
-/// Not by exit() with NCCL: LibTorch's threads outlive its statics then.
 void return_from_main() {
-  if (on_gpu(world_size())) {
-    ::_exit(0);
-  }
   std::exit(0);
 }
 

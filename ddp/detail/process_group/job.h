@@ -1,5 +1,7 @@
 #pragma once
 
+#include <unistd.h>
+
 #include <chrono>
 #include <memory>
 #include <string>
@@ -17,6 +19,7 @@ constexpr std::chrono::milliseconds kLeaveTimeout{10'000};
 /// What lies between `ddp::init_process_group` and
 /// `ddp::destroy_process_group`.
 struct Job {
+  pid_t process = ::getpid();
   WorkerEnv env;
   std::string backend_name;
   c10::Device device = c10::Device(c10::kCPU);
@@ -58,6 +61,10 @@ bool has_lost_store(const Job& job);
 /// it can, and closes everything. Returns what has gone wrong that the program
 /// has not been told yet, one line, or "".
 std::string leave(std::unique_ptr<Job> job) noexcept;
+
+/// The process ends without a call: LibTorch's threads of NCCL use its statics,
+/// which exit() destroys next. Does nothing in a fork of the process.
+void end_threads(const Job& job) noexcept;
 
 /// Tells the others why this process ends.
 void say_last_words(const Job& job, const std::string& text) noexcept;

@@ -148,6 +148,12 @@ std::string problem_of(const Job& job, bool all_have_come) {
 
 }  // namespace
 
+void end_threads(const Job& job) noexcept {
+  if (job.backend_name == "nccl" && job.process == ::getpid()) {
+    close_groups(job, /*all_have_come=*/false);
+  }
+}
+
 std::string leave(std::unique_ptr<Job> job) noexcept {
   try {
     const bool all_have_come = !job->lines || say_goodbye(*job);

@@ -97,7 +97,7 @@ bool Engine::is_reached(const Point& point) {
 
 bool Engine::query(const Point& point) {
   const std::lock_guard lock(mutex_);
-  if (reached(point)) {
+  if (stopped_ || reached(point)) {  // as for those who wait
     return true;
   }
   if (++point.stream->fruitless_queries >= kQueriesThatWait) {
