@@ -76,8 +76,10 @@ struct GradientBucket {
 ///   checkpoint. After one of `finish` the rest of the pass is done with the
 ///   other ranks, so that they need not wait; where this rank makes another
 ///   pass all the same, that one fails on all ranks and says why. A second one
-///   in the pass, and any of `start`, ends it at once: the others wait until
-///   this rank has left or their time-out is over.
+///   in the pass, and any of `start`, ends it at once, and where the group is
+///   one of the job, it is closed on this rank: the others hear of it as if
+///   this rank had left (`ddp::init_process_group` says how). In another group
+///   they wait until it has left or their time-out is over.
 ///
 /// Example, gradients that travel as bfloat16:
 /// @code

@@ -4,19 +4,23 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <c10/core/GradMode.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <cstdlib>
 #include <functional>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "ddp/collectives.h"
+#include "ddp/detail/file_descriptor.h"
 #include "ddp/detail/process_group/backends.h"
 #include "ddp/detail/process_group/job_record.h"
 #include "ddp/detail/process_group/meeting.h"
+#include "ddp/exchanges/all_reduce.h"
 #include "ddp/process_group.h"
 #include "ddp/reducer.h"
 #include "test/support/catch.h"
@@ -48,8 +52,11 @@ constexpr int kStepsBefore = 2;
 /// Two parameters and their training. On a GPU a step only queues.
 class Model {
  public:
-  explicit Model(const c10::intrusive_ptr<c10d::Backend>& group)
-      : reducer_({{"used", used_, false}, {"other", other_, false}}, group) {}
+  explicit Model(const c10::intrusive_ptr<c10d::Backend>& group,
+                 const DistributedDataParallelOptions& options = {})
+      : reducer_({{"used", used_, false}, {"other", other_, false}},
+                 group,
+                 options) {}
 
   /// One backward pass and a step of the optimizer.
   void step() {
@@ -59,6 +66,9 @@ class Model {
       parameter.sub_(parameter.grad(), 0.1);
     }
   }
+
+  /// Waits for the GPU.
+  double value() const { return used_.sum().item<double>(); }
 
   void pass(bool with_other) {
     reducer_.arm();
@@ -232,6 +242,69 @@ TEST_CASE("a rank runs a pass more, and all ranks say so", "[departures]") {
                      Contains("after 7 backward passes; this rank has begun "
                               "6"));
     }
+  }
+}
+
+/// All-reduces, but throws in the third pass.
+class ThrowingStart : public AllReduce {
+ public:
+  using AllReduce::AllReduce;
+  void start(const GradientBucket& bucket) override {
+    TORCH_CHECK(++passes_ <= kStepsBefore, "no luck in start");
+    AllReduce::start(bucket);
+  }
+
+ private:
+  int passes_ = 0;
+};
+
+/// Ranks that have something to say to one that waits for it.
+class Bell {
+ public:
+  void ring() { detail::check(::write(pipe_.write.get(), "", 1), "write"); }
+  void wait_for(int rings) {
+    constexpr int kPatience = 30'000;
+    for (char ring = 0; rings > 0; --rings) {
+      pollfd polled{pipe_.read.get(), POLLIN, 0};
+      TORCH_CHECK(::poll(&polled, 1, kPatience) > 0, rings, " did not ring");
+      detail::check(::read(pipe_.read.get(), &ring, 1), "read");
+    }
+  }
+
+ private:
+  detail::Pipe pipe_ = detail::make_pipe();
+};
+
+TEST_CASE("an exchange throws in start, and its rank stays", "[departures]") {
+  constexpr int kSize = 3;
+  const int who = GENERATE(0, 1);
+  Bell bell;
+  const auto ends = run_rank_processes(kSize, [&](int rank) {
+    init_process_group(patient());
+    const auto group = process_group();
+    DistributedDataParallelOptions options;
+    if (rank == who) {
+      options.exchange(std::make_shared<ThrowingStart>(group));
+    }
+    Model model(group, options);
+    try {
+      for (int i = 0; i < kSteps; ++i) {
+        model.step();
+        model.value();
+      }
+    } catch (const c10::Error&) {
+      rank == who ? bell.wait_for(kSize - 1) : bell.ring();
+      throw;
+    }
+  });
+  for (int rank = 0; rank < kSize; ++rank) {
+    INFO("rank " << rank);
+    CHECK_THAT(
+        ends[rank].error,
+        Contains("no luck in start") &&
+            Contains(rank == who ? ""
+                                 : "rank " + std::to_string(who) +
+                                       " has left because of an exception"));
   }
 }
 

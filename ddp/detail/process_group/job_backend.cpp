@@ -158,6 +158,10 @@ const JobBackend* job_backend_of(const c10d::Backend& group) {
   return nullptr;
 }
 
+JobBackend* job_backend_of(c10d::Backend& group) {
+  return const_cast<JobBackend*>(job_backend_of(std::as_const(group)));
+}
+
 std::shared_ptr<JobRecord> record_of(const c10d::Backend& group) {
   const auto* job = job_backend_of(group);
   return job != nullptr ? job->record() : std::make_shared<JobRecord>();

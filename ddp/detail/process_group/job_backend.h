@@ -97,5 +97,6 @@ class JobBackend : public ForwardingBackend {
 /// `group`, or the one it forwards to, where that is a group of the job; else
 /// null.
 const JobBackend* job_backend_of(const c10d::Backend& group);
+JobBackend* job_backend_of(c10d::Backend& group);
 
 }  // namespace ddp::detail

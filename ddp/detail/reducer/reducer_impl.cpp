@@ -8,7 +8,8 @@
 #include <torch/csrc/autograd/graph_task.h>
 
 #include "ddp/detail/error_text.h"
-#include "ddp/detail/process_group/job_record.h"
+#include "ddp/detail/process_group/job_backend.h"
+#include "ddp/detail/process_group/last_words.h"
 
 namespace ddp::detail {
 namespace {
@@ -137,6 +138,29 @@ void ReducerImpl::check_sound() {
   TORCH_CHECK(broken_.empty(), broken_);
 }
 
+/// After an exception of `work` the rest of the pass is not made.
+template <typename Work>
+auto ReducerImpl::or_give_up(const Work& work) {
+  try {
+    return work();
+  } catch (...) {
+    broken_ = left_error();
+    tell_that_it_left(text_of(std::current_exception()));
+    throw;
+  }
+}
+
+/// The other ranks wait in the pass. Over Gloo a closed connection ends that.
+/// Where one of them has left, they all hear of that one.
+void ReducerImpl::tell_that_it_left(const std::string& why) {
+  auto* job = job_backend_of(*group_);
+  if (job != nullptr && job->is_open() && record_->departures() == 0) {
+    last_words(why);
+    job->close(JobBackend::End::abort);
+    record_->mark_told();
+  }
+}
+
 void ReducerImpl::begin() {
   check_not_left();
   if (!is_open()) {
@@ -164,18 +188,15 @@ void ReducerImpl::on_grad_ready(size_t index) {
     return;
   }
   begin();
-  auto breaks = c10::make_scope_exit([this] { broken_ = left_error(); });
   const c10::NoGradGuard no_grad;
-  reduction_.add(index);
-  breaks.release();
+  or_give_up([&] { reduction_.add(index); });
 }
 
 void ReducerImpl::close() {
   const auto guard = c10::make_scope_exit([this] { reset(); });
   const c10::NoGradGuard no_grad;
-  auto breaks = c10::make_scope_exit([this] { broken_ = left_error(); });
-  auto [settlement, failure] = reduction_.end(on_pass_);
-  breaks.release();
+  auto [settlement, failure] =
+      or_give_up([this] { return reduction_.end(on_pass_); });
   if (settlement.is_final) {
     broken_ = settlement.error;
   }

@@ -34,8 +34,9 @@ class JobRecord;
 /// rest of it with the other ranks, tells them, and throws as they do. What
 /// fails at the end of a pass (a bucket's `finish`, the action) is thrown when
 /// the rest has been done; the next pass tells them and fails on all. Where
-/// more has failed (a `start`, two of these), or the ranks have parted, `arm`
-/// throws, and so does the next pass.
+/// more has failed (a `start`, two of these), the other ranks of the job hear
+/// that this one has left; then, and where the ranks have parted, `arm` throws,
+/// and so does the next pass.
 class ReducerImpl : public std::enable_shared_from_this<ReducerImpl> {
  public:
   ReducerImpl(std::vector<NamedParameter> parameters,
@@ -57,6 +58,9 @@ class ReducerImpl : public std::enable_shared_from_this<ReducerImpl> {
   void check_not_left() const;
   void end_left_pass();
   void check_sound();
+  template <typename Work>
+  auto or_give_up(const Work& work);
+  void tell_that_it_left(const std::string& why);
   void on_output_grad();
   void watch_end();
   void begin();
