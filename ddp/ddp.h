@@ -8,6 +8,7 @@
 #include "ddp/exchange.h"
 #include "ddp/exchanges/all_reduce.h"
 #include "ddp/process_group.h"
+#include "ddp/record_errors.h"
 #include "ddp/spawn.h"
 #include "ddp/state_dict.h"
 #include "ddp/trace.h"

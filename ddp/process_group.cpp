@@ -15,6 +15,7 @@
 #include "ddp/detail/process_group/job_reach.h"
 #include "ddp/detail/process_group/last_words.h"
 #include "ddp/detail/process_group/meeting.h"
+#include "ddp/detail/process_group/uncaught.h"
 
 namespace ddp {
 namespace {
@@ -131,6 +132,7 @@ void init_process_group(const ProcessGroupOptions& options) {
               "Expected no process group yet, but there is one; call "
               "ddp::destroy_process_group() before a second "
               "ddp::init_process_group()");
+  detail::hear_uncaught_exceptions();
   auto next = std::make_unique<Job>();
   next->env = options.worker_env() ? *options.worker_env() : WorkerEnv::read();
   next->timeout = options.timeout();

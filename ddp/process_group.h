@@ -76,7 +76,8 @@ struct ProcessGroupOptions {
 /// - How it is heard of: each rank keeps a connection to rank 0, at a port that
 ///   the kernel chooses, and says there why it leaves: what an exception says
 ///   that nobody has caught, too (by std::set_terminate; the handler before
-///   comes next). One thread, which sleeps; no step pays for it. Where a
+///   comes next), which also goes into the launcher's error file (see
+///   record_errors.h). One thread, which sleeps; no step pays for it. Where a
 ///   firewall closes that port, a warning says so, and NCCL's ranks wait for
 ///   the time-out.
 /// - Not ended by it: sends and receives over NCCL, which have the time-out.

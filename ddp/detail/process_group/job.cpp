@@ -1,7 +1,6 @@
 #include "ddp/detail/process_group/job.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <exception>
 #include <utility>
 
@@ -11,29 +10,10 @@
 #include "ddp/detail/process_group/backends.h"
 #include "ddp/detail/process_group/farewell.h"
 #include "ddp/detail/process_group/job_reach.h"
-#include "ddp/detail/process_group/last_words.h"
 #include "ddp/detail/process_group/meeting.h"
 
 namespace ddp::detail {
 namespace {
-
-std::terminate_handler terminate_before = nullptr;
-
-[[noreturn]] void say_and_terminate() {
-  if (const auto error = std::current_exception()) {
-    last_words(text_of(error));
-  }
-  terminate_before();
-  std::abort();
-}
-
-void hear_uncaught_exceptions() {
-  static const bool once = [] {
-    terminate_before = std::set_terminate(say_and_terminate);
-    return true;
-  }();
-  static_cast<void>(once);
-}
 
 /// Another thread's: a client waits with a lock held.
 c10::intrusive_ptr<c10d::Store> own_client(
@@ -98,7 +78,6 @@ void listen_for_departures(Job& job) {
       Lines::Place{job.env.rank, job.env.world_size, reach_of(job.env)},
       job.record,
       [&job, store = own_client(job.store)] { return look(job, *store); });
-  hear_uncaught_exceptions();
 }
 
 c10::intrusive_ptr<JobBackend> make_group(Job& job,

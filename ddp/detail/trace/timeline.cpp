@@ -2,26 +2,10 @@
 
 #include <cstdio>
 
+#include "ddp/detail/json_string.h"
+
 namespace ddp::detail {
 namespace {
-
-// A JSON string; UTF-8 stays as it is.
-std::string quote(const std::string& text) {
-  std::string quoted = "\"";
-  for (const unsigned char byte : text) {
-    if (byte == '"' || byte == '\\') {
-      quoted += '\\';
-      quoted += static_cast<char>(byte);
-    } else if (byte >= 0x20) {
-      quoted += static_cast<char>(byte);
-    } else {
-      char code[8];
-      std::snprintf(code, sizeof code, "\\u%04x", byte);
-      quoted += code;
-    }
-  }
-  return quoted + "\"";
-}
 
 // Of a rank: a viewer shows it as a process.
 std::string process(const char* what, int rank, const std::string& arguments) {
@@ -50,7 +34,7 @@ std::string timeline_items(const std::vector<TraceEvent>& events,
       process("process_name", rank, R"("name":"rank )" + number + '"') + ",\n" +
       process("process_sort_index", rank, R"("sort_index":)" + number);
   for (const auto& event : events) {
-    items += ",\n{\"ph\":\"X\",\"name\":" + quote(event.name) +
+    items += ",\n{\"ph\":\"X\",\"name\":" + json_string(event.name) +
              ",\"pid\":" + number + ",\"tid\":" + std::to_string(event.track) +
              ",\"ts\":" + microseconds(event.span.begin - origin) +
              ",\"dur\":" + microseconds(event.span.length());
