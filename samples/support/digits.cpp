@@ -2,6 +2,7 @@
 
 #include <torch/types.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <string_view>
@@ -110,17 +111,17 @@ fs::path find_digits() {
   const std::array candidates{
       folder / "digits.csv",
       folder.parent_path() / "share" / "ddp" / "digits.csv"};
-  for (const auto& candidate : candidates) {
-    if (fs::is_regular_file(candidate)) {
-      return candidate;
-    }
-  }
-  TORCH_CHECK(false,
+  const auto* found = std::find_if(
+      candidates.begin(), candidates.end(), [](const fs::path& candidate) {
+        return fs::is_regular_file(candidate);
+      });
+  TORCH_CHECK(found != candidates.end(),
               "Expected the digits at ",
               candidates[0].string(),
               " or ",
               candidates[1].string(),
               ", but got neither. Name their folder with --data.");
+  return *found;
 }
 
 }  // namespace samples

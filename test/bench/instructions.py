@@ -45,6 +45,8 @@ def main():
     parser.add_argument("--profiles", help="folder that keeps the profiles, for "
                         "callgrind_annotate")
     arguments = parser.parse_args()
+    if arguments.profiles:
+        os.makedirs(arguments.profiles, exist_ok=True)
     plain = count("plain", arguments.steps, arguments)
     added = {arm: (count(arm, arguments.steps, arguments) - plain) /
              arguments.steps / PARAMETERS for arm in ARMS}
