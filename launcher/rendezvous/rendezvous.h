@@ -39,6 +39,7 @@ struct RendezvousLost {  ///< there will be no other answer
 };
 struct JobClosed {  ///< all hosts are done
   int exit_code;
+  std::string text{};  ///< why it is not 0, where that is known
 };
 using RendezvousAnswer =
     std::variant<WorldFormed, WorldBroken, RendezvousLost, JobClosed>;

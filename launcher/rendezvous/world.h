@@ -1,8 +1,16 @@
 #pragma once
 
+#include <optional>
+
 #include "launcher/cli/values.h"
 
 namespace launcher {
+
+/// Ranks among the workers of all hosts with one host's role.
+struct RoleRanks {
+  int first_rank = 0;  ///< ROLE_RANK of this host's first worker
+  int size = 1;
+};
 
 /// The hosts that run one attempt of a job together, as one of them sees it.
 /// Hosts may have different numbers of workers, so ranks are counted from
@@ -12,9 +20,10 @@ struct World {
   int restarts = 0;    ///< how many of them followed a failure
   int host_rank = 0;
   int host_count = 1;
-  int first_rank = 0;  ///< RANK of this host's first worker
-  int world_size = 1;  ///< workers of all hosts
-  Endpoint master{};   ///< where rank 0's store will listen
+  int first_rank = 0;               ///< RANK of this host's first worker
+  int world_size = 1;               ///< workers of all hosts
+  Endpoint master{};                ///< where rank 0's store will listen
+  std::optional<RoleRanks> role{};  ///< nothing: all workers have this host's
 };
 
 }  // namespace launcher

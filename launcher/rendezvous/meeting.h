@@ -1,0 +1,52 @@
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <string>
+
+#include "launcher/cli/values.h"
+
+namespace launcher {
+
+/// How long hosts wait for each other. The defaults and the names in
+/// --rdzv-conf are torchrun's.
+struct Patience {
+  /// join_timeout: for enough hosts, and for the coordinator to be there
+  std::chrono::milliseconds join{600'000};
+  /// last_call_timeout: for more hosts, once there are enough
+  std::chrono::milliseconds last_call{30'000};
+  /// keep_alive_interval: between two signs of life
+  std::chrono::milliseconds keep_alive{5'000};
+  /// keep_alive_max_attempt: of so many intervals each must bring one; one
+  /// alone would be over when the sign is given
+  int keep_alive_attempts = 3;
+
+  /// Who is silent for as long has vanished.
+  std::chrono::milliseconds silence() const {
+    return keep_alive * std::max(keep_alive_attempts, 2);
+  }
+};
+
+/// What all hosts of a job must have been told alike.
+struct JobTerms {
+  std::string run_id;
+  int least_hosts = 1;
+  int most_hosts = 1;
+  int max_restarts = 0;
+};
+
+/// How hosts that agree on their ranks by messages find each other.
+struct Meeting {
+  Endpoint endpoint;
+  JobTerms terms;
+  int start_hosts = 1;          ///< that the first world waits for
+  std::optional<bool> is_host;  ///< of the coordinator; nothing: find out
+  std::string local_address;    ///< empty: as it appears in the connection
+  std::optional<int> wanted_rank;
+  std::string role;
+  std::string token;  ///< that the job's hosts know; empty: none
+  Patience patience{};
+};
+
+}  // namespace launcher

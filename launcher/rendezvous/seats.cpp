@@ -1,0 +1,60 @@
+#include "launcher/rendezvous/seats.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <utility>
+
+namespace launcher {
+namespace {
+
+std::pair<int, int> precedence(const Candidate& candidate) {
+  if (candidate.is_survivor) {
+    return {0, candidate.earlier_rank};
+  }
+  if (candidate.earlier_rank >= 0) {
+    return {1, candidate.earlier_rank};
+  }
+  return candidate.wanted_rank ? std::pair(2, *candidate.wanted_rank)
+                               : std::pair(3, 0);
+}
+
+/// Indices of those who take part, by host rank.
+std::vector<size_t> participants(const std::vector<Candidate>& candidates,
+                                 int most_hosts) {
+  std::vector<size_t> order(candidates.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t left, size_t right) {
+    return precedence(candidates[left]) < precedence(candidates[right]);
+  });
+  order.resize(std::min(order.size(), static_cast<size_t>(most_hosts)));
+  return order;
+}
+
+}  // namespace
+
+std::vector<std::optional<World>> assign_seats(
+    const std::vector<Candidate>& candidates, int most_hosts) {
+  const std::vector<size_t> order = participants(candidates, most_hosts);
+  std::vector<std::optional<World>> seats(candidates.size());
+  World next;
+  next.host_count = static_cast<int>(order.size());
+  std::map<std::string, int> workers_of_role;
+  for (const size_t index : order) {
+    const Candidate& candidate = candidates[index];
+    int& of_role = workers_of_role[candidate.role];
+    next.role = RoleRanks{.first_rank = of_role};
+    next.master = candidates[order.front()].store;
+    seats[index] = next;
+    ++next.host_rank;
+    next.first_rank += candidate.worker_count;
+    of_role += candidate.worker_count;
+  }
+  for (const size_t index : order) {
+    seats[index]->world_size = next.first_rank;
+    seats[index]->role->size = workers_of_role[candidates[index].role];
+  }
+  return seats;
+}
+
+}  // namespace launcher

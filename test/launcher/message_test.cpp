@@ -1,0 +1,194 @@
+#include "launcher/rendezvous/message.h"
+
+#include <random>
+
+#include "launcher/rendezvous/seats.h"
+#include "test/support/catch.h"
+
+using namespace launcher;
+
+namespace {
+
+std::vector<Message> every_message() {
+  Hello hello;
+  hello.token = "s\"ecret\n";
+  hello.terms = {"job 7", 2, 4, 3};
+  hello.id = "17-4";
+  hello.host =
+      "n\xc3\xb6"
+      "de";
+  hello.role = "trainer";
+  hello.worker_count = 8;
+  Hello wanting = hello;
+  wanting.wanted_rank = 3;
+  HostState state;
+  state.number = int64_t{1} << 40;
+  state.generation = 5;
+  state.host_rank = 2;
+  state.joins = true;
+  state.store = {"fe80::1", 29500};
+  HostState succeeded = state;
+  succeeded.outcome = HostSucceeded{};
+  HostState failed = state;
+  failed.outcome = HostFailed{11, {.signal = 9}};
+  World world{.generation = 3,
+              .restarts = 1,
+              .host_rank = 1,
+              .host_count = 2,
+              .first_rank = 4,
+              .world_size = 12,
+              .master = {"10.0.0.1", 4711}};
+  world.role = RoleRanks{1, 7};
+  return {hello,
+          wanting,
+          state,
+          succeeded,
+          failed,
+          Goodbye{},
+          Noted{},
+          WorldFormed{world},
+          Broken{4, {WorldBroken::Change::left, "b"}},
+          JobClosed{7, "rank 3 failed"},
+          RendezvousLost{"no"}};
+}
+
+}  // namespace
+
+TEST_CASE("every message arrives as it was sent, in one line") {
+  for (const Message& message : every_message()) {
+    const std::string line = encode(message);
+    CAPTURE(line);
+    CHECK(line.find('\n') == line.size() - 1);
+    CHECK(line.size() < 512);
+    const auto decoded = decode(line);
+    REQUIRE(decoded);
+    CHECK(decoded->index() == message.index());
+    CHECK(encode(*decoded) == line);
+  }
+}
+
+TEST_CASE("what is no message is nothing") {
+  for (const std::string line : {"",
+                                 "\n",
+                                 "{",
+                                 "[]",
+                                 "7",
+                                 "{}",
+                                 R"({"is":7})",
+                                 R"({"is":"hello"})",
+                                 R"({"is":"bye"})",
+                                 R"({"is":"broken","generation":1})",
+                                 R"({"is":"closed","code":256,"text":""})",
+                                 R"({"is":"closed","code":-1,"text":""})",
+                                 R"({"is":"closed","code":0.5,"text":""})",
+                                 R"({"is":"closed","code":1e99,"text":""})"}) {
+    CAPTURE(line);
+    CHECK(!decode(line));
+  }
+  CHECK(!decode(std::string(kLongestMessage + 1, ' ')));
+  CHECK(!decode(std::string(kLongestMessage, '[')));
+}
+
+TEST_CASE("every field is asked for, of its type and in its bounds") {
+  for (const Message& message : every_message()) {
+    const std::string line = encode(message);
+    // Each value in turn becomes what no field can be.
+    for (size_t at = line.find("\":"); at != std::string::npos;
+         at = line.find("\":", at + 1)) {
+      const size_t end = line.find_first_of(",}", at);
+      for (const std::string value :
+           {"null", "[1]", "-2", "18446744073709551615", "{\"a\":{}}"}) {
+        CAPTURE(line, at, value);
+        CHECK(!decode(line.substr(0, at + 2) + value + line.substr(end)));
+      }
+    }
+  }
+}
+
+TEST_CASE("a hello of another version is understood as such") {
+  const auto decoded = decode(R"({"is":"hello","version":2,"news":[]})");
+  REQUIRE(decoded);
+  CHECK(std::get<Hello>(*decoded).version == 2);
+}
+
+TEST_CASE("texts are cut, names that are too long are not taken") {
+  const std::string text(1'000'000, '\x01');
+  const std::string line = encode(JobClosed{1, text});
+  CHECK(line.size() <= kLongestMessage);
+  const auto decoded = decode(line);
+  REQUIRE(decoded);
+  CHECK(std::get<JobClosed>(*decoded).text.size() == 2000);
+  CHECK(decode(encode(JobClosed{1, std::string(3000, '\xff')})));
+  Hello hello;
+  hello.terms.run_id = std::string(256, 'x');
+  CHECK(decode(encode(hello)));
+  hello.terms.run_id += "x";
+  CHECK(!decode(encode(hello)));
+}
+
+TEST_CASE("no bytes make decode() throw") {
+  std::mt19937 random(7);
+  const auto messages = every_message();
+  for (int round = 0; round < 20'000; ++round) {
+    std::string line = encode(messages[random() % messages.size()]);
+    for (int changes = 1 + static_cast<int>(random() % 4); changes > 0;
+         --changes) {
+      const size_t at = random() % line.size();
+      switch (random() % 4) {
+        case 0:
+          line[at] = static_cast<char>(random());
+          break;
+        case 1:
+          line.resize(at + 1);
+          break;
+        case 2:
+          line.insert(at, line.substr(random() % line.size(), 8));
+          break;
+        default:
+          line[at] = "\"{}[],:0-9e.\\"[random() % 13];
+          break;
+      }
+    }
+    if (const auto decoded = decode(line)) {
+      CHECK(decode(encode(*decoded)));
+    }
+  }
+}
+
+TEST_CASE("seats: survivors in their order, then who was there, then wishes") {
+  const std::vector<Candidate> candidates = {
+      {.worker_count = 1, .role = "a", .store = {"new", 1}},
+      {.worker_count = 2, .role = "a", .store = {"wish", 2}, .wanted_rank = 0},
+      {.worker_count = 3,
+       .role = "b",
+       .store = {"second", 3},
+       .earlier_rank = 4,
+       .is_survivor = true},
+      {.worker_count = 4, .role = "a", .store = {"back", 4}, .earlier_rank = 0},
+      {.worker_count = 5,
+       .role = "a",
+       .store = {"first", 5},
+       .earlier_rank = 2,
+       .is_survivor = true}};
+  const auto seats = assign_seats(candidates, 4);
+  REQUIRE(seats.size() == 5);
+  CHECK(!seats[0]);  // spare
+  const auto check = [&](size_t index, int host_rank, int first_rank) {
+    CAPTURE(index);
+    REQUIRE(seats[index]);
+    CHECK(seats[index]->host_rank == host_rank);
+    CHECK(seats[index]->first_rank == first_rank);
+    CHECK(seats[index]->host_count == 4);
+    CHECK(seats[index]->world_size == 14);
+    CHECK(seats[index]->master.host == "first");
+    CHECK(seats[index]->master.port == 5);
+  };
+  check(4, 0, 0);
+  check(2, 1, 5);
+  check(3, 2, 8);
+  check(1, 3, 12);
+  CHECK(seats[2]->role->size == 3);
+  CHECK(seats[2]->role->first_rank == 0);
+  CHECK(seats[1]->role->size == 11);
+  CHECK(seats[1]->role->first_rank == 9);
+}
