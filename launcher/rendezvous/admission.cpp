@@ -1,0 +1,98 @@
+#include "launcher/rendezvous/admission.h"
+
+#include <random>
+
+#include "launcher/error.h"
+
+namespace launcher {
+namespace {
+
+std::string unique_id() {
+  std::random_device random;
+  return std::to_string(random()) + "-" + std::to_string(random());
+}
+
+/// Takes the same time for every wrong token of one length.
+bool is_same_token(const std::string& expected, const std::string& given) {
+  unsigned difference = expected.size() == given.size() ? 0 : 1;
+  for (size_t at = 0; at < expected.size() && at < given.size(); ++at) {
+    difference |= static_cast<unsigned char>(expected[at] ^ given[at]);
+  }
+  return difference == 0;
+}
+
+std::string difference_of(const JobTerms& expected, const JobTerms& given) {
+  if (expected.run_id != given.run_id) {
+    return "expected job " + expected.run_id +
+           ", which this endpoint serves, but got job " + given.run_id +
+           "; give each job a --rdzv-endpoint of its own, and all hosts of one "
+           "the same --rdzv-id";
+  }
+  if (host_range(expected) != host_range(given)) {
+    return "expected --nnodes " + host_range(expected) +
+           " as on the endpoint's host, but got " + host_range(given);
+  }
+  if (expected.max_restarts != given.max_restarts) {
+    return "expected --max-restarts " + std::to_string(expected.max_restarts) +
+           " as on the endpoint's host, but got " +
+           std::to_string(given.max_restarts);
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string host_range(const JobTerms& terms) {
+  const std::string least = std::to_string(terms.least_hosts);
+  return terms.least_hosts == terms.most_hosts
+             ? least
+             : least + ":" + std::to_string(terms.most_hosts);
+}
+
+Hello hello_of(const Meeting& meeting,
+               const std::string& host,
+               const HostOffer& offer) {
+  const Hello hello{.token = meeting.token,
+                    .terms = meeting.terms,
+                    .id = unique_id(),
+                    .host = host,
+                    .role = meeting.role,
+                    .worker_count = offer.worker_count,
+                    .keep_alive = meeting.patience.keep_alive,
+                    .wanted_rank = meeting.wanted_rank};
+  if (!decode(encode(hello))) {
+    throw LaunchError(kExitFailure,
+                      "expected at most 256 bytes in each of --rdzv-id, --role "
+                      "and the host's name, and 1024 in DDPRUN_TOKEN");
+  }
+  return hello;
+}
+
+std::string refusal_of(const Hello& hello,
+                       const Admission& admission,
+                       int64_t workers_so_far) {
+  if (hello.version != kMessageVersion) {
+    return "expected messages of version " + std::to_string(kMessageVersion) +
+           ", but got version " + std::to_string(hello.version) +
+           "; start the same ddprun on all hosts";
+  }
+  if (!admission.token.empty() &&
+      !is_same_token(admission.token, hello.token)) {
+    return "expected the token of the job, but got another one or none; give "
+           "all its hosts the same DDPRUN_TOKEN";
+  }
+  if (hello.keep_alive != admission.keep_alive) {
+    return "expected --rdzv-conf keep_alive_interval of " +
+           std::to_string(admission.keep_alive.count()) +
+           " ms as on the endpoint's host, but got " +
+           std::to_string(hello.keep_alive.count()) + " ms";
+  }
+  const int64_t workers = workers_so_far + hello.worker_count;
+  if (workers > kLargestCount) {
+    return "expected at most " + std::to_string(kLargestCount) +
+           " workers of all hosts, but got " + std::to_string(workers);
+  }
+  return difference_of(admission.terms, hello.terms);
+}
+
+}  // namespace launcher

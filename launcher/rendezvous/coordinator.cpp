@@ -1,0 +1,297 @@
+#include "launcher/rendezvous/coordinator.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "launcher/error.h"
+#include "launcher/overloaded.h"
+#include "launcher/rendezvous/admission.h"
+
+namespace launcher {
+namespace {
+
+using Change = WorldBroken::Change;
+
+// For the hosts to hear that the job is closed.
+constexpr std::chrono::seconds kFarewell{5};
+
+}  // namespace
+
+Coordinator::Coordinator(Options options, Time now)
+    : options_(std::move(options)),
+      now_(now),
+      closing_since_(now),
+      gathering_(options_.terms, options_.patience, options_.start_hosts, now) {
+}
+
+Coordinator::Actions Coordinator::on_message(Connection from,
+                                             const Message& message,
+                                             Time now) {
+  advance(now);
+  std::visit(Overloaded{[&](const Hello& hello) { welcome(from, hello); },
+                        [&](const HostState& state) { take(from, state); },
+                        [&](const Goodbye&) {
+                          const auto found = hosts_.find(from);
+                          if (found != hosts_.end()) {
+                            remove(found, Change::left);
+                          }
+                          actions_.push_back(Drop{from});
+                        },
+                        [&](const auto&) { actions_.push_back(Drop{from}); }},
+             message);
+  return settle(from);
+}
+
+Coordinator::Actions Coordinator::on_closed(Connection connection, Time now) {
+  advance(now);
+  const auto found = hosts_.find(connection);
+  if (found != hosts_.end()) {
+    remove(found, Change::vanished);
+  }
+  return settle(std::nullopt);
+}
+
+Coordinator::Actions Coordinator::on_time(Time now) {
+  advance(now);
+  return settle(std::nullopt);
+}
+
+Coordinator::Time Coordinator::next_deadline() const {
+  Time deadline = now_ + options_.patience.keep_alive;
+  const auto consider = [&](Time time) {
+    deadline = time > now_ ? std::min(deadline, time) : deadline;
+  };
+  if (phase_ == Phase::closing) {
+    consider(closing_since_ + kFarewell);
+  }
+  if (phase_ == Phase::gathering) {
+    consider(gathering_.next_deadline(now_));
+  }
+  for (const auto& [connection, host] : hosts_) {
+    consider(host.last_heard + options_.patience.silence());
+  }
+  return deadline;
+}
+
+void Coordinator::advance(Time now) {
+  now = std::max(now, now_);
+  const auto passed = now - now_;
+  if (passed > 2 * options_.patience.keep_alive) {
+    // It was this process that slept, which counts against nobody: what hosts
+    // have sent meanwhile is still to be read.
+    gathering_.delay(passed);
+    closing_since_ += passed;
+    for (auto& [connection, host] : hosts_) {
+      host.last_heard += passed;
+    }
+  }
+  now_ = now;
+}
+
+Coordinator::Actions Coordinator::settle(std::optional<Connection> asker) {
+  remove_silent();
+  form_or_give_up();
+  if (phase_ == Phase::running &&
+      succeeded(hosts_, generation_) == seated(hosts_)) {
+    close(0, "");
+  }
+  finish_closing();
+  for (const auto& [connection, host] : hosts_) {
+    if (tell_all_ || connection == asker) {
+      answer(connection, host);
+    }
+  }
+  tell_all_ = false;
+  return std::exchange(actions_, {});
+}
+
+void Coordinator::welcome(Connection from, const Hello& hello) {
+  const std::string refusal =
+      refusal_of(hello,
+                 {.terms = options_.terms,
+                  .token = options_.token,
+                  .keep_alive = options_.patience.keep_alive},
+                 worker_count(hosts_));
+  if (!refusal.empty()) {
+    actions_.push_back(Send{from, RendezvousLost{refusal}});
+    actions_.push_back(Drop{from});
+    return;
+  }
+  if (hosts_.count(from) > 0) {
+    return;
+  }
+  const auto known =
+      std::find_if(hosts_.begin(), hosts_.end(), [&](const auto& entry) {
+        return entry.second.hello.id == hello.id;
+      });
+  if (known == hosts_.end()) {
+    hosts_.emplace(
+        from,
+        KnownHost{.hello = hello, .last_heard = now_, .arrival = ++arrivals_});
+    return;
+  }
+  // The end of its old connection has not been seen yet.
+  actions_.push_back(Drop{known->first});
+  auto host = hosts_.extract(known);
+  host.key() = from;
+  host.mapped().last_heard = now_;
+  hosts_.insert(std::move(host));
+}
+
+void Coordinator::take(Connection from, const HostState& state) {
+  const auto found = hosts_.find(from);
+  if (found == hosts_.end()) {
+    actions_.push_back(Drop{from});  // it begins again, with a Hello
+    return;
+  }
+  KnownHost& host = found->second;
+  host.last_heard = now_;
+  if (state.number <= host.state.number) {
+    return;
+  }
+  host.state = state;
+  if (phase_ != Phase::running) {
+    return;
+  }
+  if (host.seat) {
+    take_of_present(host);
+  } else if (state.joins && seated(hosts_) < options_.terms.most_hosts &&
+             !has_success_) {
+    break_world(Change::joined, host.hello.host);
+  }
+}
+
+void Coordinator::take_of_present(KnownHost& host) {
+  if (!host.is_in(generation_)) {
+    return;
+  }
+  const auto* failed = host.state.outcome
+                           ? std::get_if<HostFailed>(&*host.state.outcome)
+                           : nullptr;
+  if (failed != nullptr) {
+    fail(host, *failed);
+  } else if (host.state.joins && host.state.outcome) {
+    host.seat.reset();  // it has lost sight of us after its part was done
+  } else if (host.state.joins) {
+    // It has lost sight of us for a while, and stopped its workers.
+    break_world(Change::vanished, host.hello.host);
+  } else if (host.state.outcome) {
+    has_success_ = true;
+  }
+}
+
+void Coordinator::fail(const KnownHost& host, const HostFailed& failure) {
+  if (restarts_ == options_.terms.max_restarts) {
+    close(failure.status.shell_code(),
+          "rank " + std::to_string(failure.rank) + " on host " +
+              host.hello.host + " failed: " + failure.status.text());
+    return;
+  }
+  ++restarts_;
+  failed_id_ = host.hello.id;
+  break_world(Change::failed, host.hello.host);
+}
+
+void Coordinator::remove(Roster::iterator gone, Change change) {
+  const Connection connection = gone->first;
+  const KnownHost host = std::move(gone->second);
+  hosts_.erase(gone);
+  if (connection == kOwn) {
+    if (phase_ == Phase::gathering || phase_ == Phase::running) {
+      close(kExitFailure,
+            "host " + host.hello.host +
+                ", at which the hosts of the job meet, has left");
+    }
+  }
+  if (phase_ == Phase::gathering && host.seat) {
+    broken_ = {change, host.hello.host};  // why it may be hopeless
+  }
+  if (phase_ == Phase::running && host.seat &&
+      !host.has_succeeded_in(generation_)) {
+    break_world(change, host.hello.host);
+  }
+}
+
+void Coordinator::remove_silent() {
+  for (auto next = hosts_.begin(); next != hosts_.end();) {
+    const auto host = next++;
+    if (host->first != kOwn &&
+        now_ - host->second.last_heard >= options_.patience.silence()) {
+      actions_.push_back(Drop{host->first});
+      remove(host, Change::vanished);
+    }
+  }
+}
+
+void Coordinator::break_world(Change change, const std::string& host) {
+  broken_ = {change, host};
+  phase_ = Phase::gathering;
+  gathering_ = {options_.terms, options_.patience, last_host_count_, now_};
+  tell_all_ = true;
+}
+
+void Coordinator::form_or_give_up() {
+  if (phase_ != Phase::gathering) {
+    return;
+  }
+  const WorldBroken* lost = generation_ >= 0 ? &broken_ : nullptr;
+  std::visit(Overloaded{[](const Gathering::Wait&) {},
+                        [this](const Gathering::Form&) { form(); },
+                        [this](const Gathering::GiveUp& why) {
+                          close(kExitFailure, why.text);
+                        }},
+             gathering_.judge(hosts_, lost, now_));
+}
+
+void Coordinator::form() {
+  generation_ = form_world(hosts_,
+                           options_.terms.most_hosts,
+                           {.generation = generation_, .restarts = restarts_});
+  phase_ = Phase::running;
+  last_host_count_ = seated(hosts_);
+  failed_id_.clear();
+  has_success_ = false;
+  tell_all_ = true;
+}
+
+void Coordinator::close(int exit_code, const std::string& text) {
+  closed_ = {exit_code, text};
+  phase_ = Phase::closing;
+  closing_since_ = now_;
+  tell_all_ = true;
+}
+
+void Coordinator::finish_closing() {
+  if (phase_ == Phase::closing &&
+      (is_own_alone() || now_ - closing_since_ >= kFarewell)) {
+    phase_ = Phase::done;
+    tell_all_ = true;
+  }
+}
+
+void Coordinator::answer(Connection connection, const KnownHost& host) {
+  const HostState& state = host.state;
+  const bool is_its_failure =
+      host.hello.id == failed_id_ && state.generation == generation_;
+  Message message = Noted{};
+  if (phase_ == Phase::done || phase_ == Phase::closing) {
+    if (phase_ == Phase::done || connection != kOwn) {
+      message = closed_;
+    }
+  } else if (state.joins) {
+    if (phase_ == Phase::running && host.seat && !host.is_in(generation_)) {
+      message = WorldFormed{*host.seat};
+    }
+  } else if (state.generation >= 0 && !is_its_failure &&
+             !(phase_ == Phase::running && host.seat &&
+               host.is_in(generation_))) {
+    message = Broken{state.generation, broken_};
+  }
+  actions_.push_back(Send{connection, std::move(message)});
+}
+
+bool Coordinator::is_own_alone() const {
+  return hosts_.size() == hosts_.count(kOwn);
+}
+
+}  // namespace launcher

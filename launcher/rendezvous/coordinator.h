@@ -1,0 +1,120 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "launcher/rendezvous/gathering.h"
+#include "launcher/rendezvous/meeting.h"
+#include "launcher/rendezvous/message.h"
+#include "launcher/rendezvous/roster.h"
+
+namespace launcher {
+
+/// Forms the worlds of one job from the hosts that are connected to it, and
+/// breaks them: messages and time in, messages out. Pure: it has no sockets and
+/// no clock. Its counterpart on every host is a Member.
+///
+/// - gathering: for a world of as many hosts as the last one had (the first
+///   time: start_hosts), or of those there are (Gathering). Hosts above
+///   most_hosts are spare.
+///
+/// - running: a host that joins (below most_hosts, and while none has
+///   succeeded), vanishes, leaves or fails breaks the world: gathering again. A
+///   failure costs one of max_restarts, the others nothing. When all hosts have
+///   succeeded the job is closed.
+///
+/// - closing: also by a failure without restarts left, by too few hosts, or
+///   when the coordinator's own host leaves. All are told, this host last,
+///   since it ends with the coordinator.
+///
+/// A generation is formed once and never again, and above all that any host has
+/// seen. A host that stands elsewhere than the coordinator thinks is told so at
+/// each of its messages. Who is silent for too long has vanished, unless it was
+/// this process that slept.
+class Coordinator {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+  using Connection = uint64_t;
+  /// Of the Member in this process.
+  static constexpr Connection kOwn = 0;
+
+  struct Options {
+    JobTerms terms;
+    int start_hosts = 1;  ///< that the first world waits for
+    std::string token;    ///< empty: none is asked for
+    Patience patience{};
+  };
+
+  struct Send {
+    Connection to;
+    Message message;
+  };
+  struct Drop {  ///< after what was sent to it before
+    Connection connection;
+  };
+  using Action = std::variant<Send, Drop>;
+  using Actions = std::vector<Action>;
+
+  Coordinator(Options options, Time now);
+
+  Actions on_message(Connection from, const Message& message, Time now);
+  /// A connection has ended. Those that were dropped may be told or not.
+  Actions on_closed(Connection connection, Time now);
+  Actions on_time(Time now);
+
+  /// When to call on_time() next.
+  Time next_deadline() const;
+
+  /// A host said hello there and is still part of the job.
+  bool is_known(Connection connection) const {
+    return hosts_.count(connection) > 0;
+  }
+  /// All have been told how the job ended.
+  bool is_done() const { return phase_ == Phase::done; }
+
+ private:
+  enum class Phase { gathering, running, closing, done };
+  void advance(Time now);
+  Actions settle(std::optional<Connection> asker);
+
+  void welcome(Connection from, const Hello& hello);
+  void take(Connection from, const HostState& state);
+  void take_of_present(KnownHost& host);
+  void remove(Roster::iterator gone, WorldBroken::Change change);
+  void remove_silent();
+  void fail(const KnownHost& host, const HostFailed& failure);
+
+  void break_world(WorldBroken::Change change, const std::string& host);
+  void form_or_give_up();
+  void form();
+  void close(int exit_code, const std::string& text);
+  void finish_closing();
+  void answer(Connection connection, const KnownHost& host);
+
+  bool is_own_alone() const;
+
+  Options options_;
+  Phase phase_ = Phase::gathering;
+  Roster hosts_;
+  Time now_;
+  Time closing_since_;
+  Gathering gathering_;
+  int last_host_count_ = 0;  // of the present world, else of the last
+  int generation_ = -1;
+  int restarts_ = 0;
+  int64_t arrivals_ = 0;
+  bool has_success_ = false;  // of a host in the present world
+  bool tell_all_ = false;
+  std::string failed_id_;  // whose failure broke the world
+  /// By what the last world ended. A host can know of one whose coordinator was
+  /// here before this one.
+  WorldBroken broken_{WorldBroken::Change::vanished, "at --rdzv-endpoint"};
+  JobClosed closed_{0};
+  Actions actions_;
+};
+
+}  // namespace launcher

@@ -1,0 +1,107 @@
+#include "launcher/rendezvous/roster.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "launcher/rendezvous/seats.h"
+
+namespace launcher {
+namespace {
+
+/// In the order in which they came.
+std::vector<KnownHost*> joined_hosts(Roster& hosts) {
+  std::vector<KnownHost*> joined;
+  for (auto& [connection, host] : hosts) {
+    if (host.state.joins) {
+      joined.push_back(&host);
+    }
+  }
+  std::sort(joined.begin(),
+            joined.end(),
+            [](const KnownHost* left, const KnownHost* right) {
+              return left->arrival < right->arrival;
+            });
+  return joined;
+}
+
+Candidate candidate_of(const KnownHost& host) {
+  return {
+      .worker_count = host.hello.worker_count,
+      .role = host.hello.role,
+      .store = host.state.store,
+      .wanted_rank = host.hello.wanted_rank,
+      .earlier_rank = host.seat ? host.seat->host_rank : host.state.host_rank,
+      .is_survivor = host.seat.has_value()};
+}
+
+}  // namespace
+
+bool KnownHost::has_succeeded_in(int generation) const {
+  return is_in(generation) && !state.joins && state.outcome &&
+         std::holds_alternative<HostSucceeded>(*state.outcome);
+}
+
+int joined(const Roster& hosts) {
+  return static_cast<int>(
+      std::count_if(hosts.begin(), hosts.end(), [](const auto& entry) {
+        return entry.second.state.joins;
+      }));
+}
+
+int seated(const Roster& hosts) {
+  return static_cast<int>(
+      std::count_if(hosts.begin(), hosts.end(), [](const auto& entry) {
+        return entry.second.seat.has_value();
+      }));
+}
+
+int succeeded(const Roster& hosts, int generation) {
+  return static_cast<int>(
+      std::count_if(hosts.begin(), hosts.end(), [&](const auto& entry) {
+        return entry.second.seat && entry.second.has_succeeded_in(generation);
+      }));
+}
+
+int64_t worker_count(const Roster& hosts) {
+  int64_t count = 0;
+  for (const auto& [connection, host] : hosts) {
+    count += host.hello.worker_count;
+  }
+  return count;
+}
+
+std::string names_of_joined(const Roster& hosts) {
+  std::string text;
+  for (const auto& [connection, host] : hosts) {
+    if (host.state.joins) {
+      text += (text.empty() ? "" : ", ") + host.hello.host;
+    }
+  }
+  return text;
+}
+
+int form_world(Roster& hosts, int most_hosts, const World& world) {
+  const std::vector<KnownHost*> joined = joined_hosts(hosts);
+  int generation = world.generation;
+  std::vector<Candidate> candidates;
+  for (const KnownHost* host : joined) {
+    generation = std::max(generation, host->state.generation);
+    candidates.push_back(candidate_of(*host));
+  }
+  ++generation;
+  const auto seats = assign_seats(candidates, most_hosts);
+  for (auto& [connection, host] : hosts) {
+    host.seat.reset();
+  }
+  for (size_t index = 0; index < joined.size(); ++index) {
+    auto& seat = joined[index]->seat;
+    seat = seats[index];
+    if (seat) {
+      seat->generation = generation;
+      seat->restarts = world.restarts;
+    }
+  }
+  return generation;
+}
+
+}  // namespace launcher

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "launcher/rendezvous/message.h"
+#include "launcher/rendezvous/world.h"
+
+namespace launcher {
+
+/// A host as the coordinator of its job knows it.
+struct KnownHost {
+  Hello hello;
+  HostState state{};
+  std::optional<World> seat{};  ///< in the present world, else in the last
+  std::chrono::steady_clock::time_point last_heard{};
+  int64_t arrival = 0;  ///< its number among all hosts that ever came
+
+  /// It was told of that world, and has seen none since.
+  bool is_in(int generation) const { return state.generation == generation; }
+  /// Its workers have succeeded in that world, and it does not start them
+  /// again.
+  bool has_succeeded_in(int generation) const;
+};
+
+/// The hosts of a job, by their connections.
+using Roster = std::map<uint64_t, KnownHost>;
+
+/// How many wait for the next world.
+int joined(const Roster& hosts);
+/// How many are part of the present world.
+int seated(const Roster& hosts);
+/// And how many of them have succeeded in it.
+int succeeded(const Roster& hosts, int generation);
+int64_t worker_count(const Roster& hosts);
+/// "a, b": those that wait for the next world.
+std::string names_of_joined(const Roster& hosts);
+
+/// Gives the hosts that have joined their seats in a new world of at most
+/// `most_hosts`, and takes the others' away. Pure.
+///
+/// @param world restarts and the last generation
+/// @returns the new generation: above that, and all that the hosts have seen
+int form_world(Roster& hosts, int most_hosts, const World& world);
+
+}  // namespace launcher

@@ -1,0 +1,308 @@
+#include "launcher/rendezvous/admission.h"
+#include "test/launcher/forming_job.h"
+
+using Catch::Contains;
+using namespace launcher;
+using namespace launcher::test;
+
+namespace {
+
+const std::string kAllFormed = "0 formed 0, 1 formed 0, 2 formed 0";
+
+}  // namespace
+
+TEST_CASE("the first world waits for all, or for the last call") {
+  FormingJob job;
+  job.patience.last_call = 20s;
+  CHECK(job.come(kOwn) == "0 noted");
+  CHECK(job.pass(60s).empty());
+  job.work(kOwn, -1);
+  job.join(kOwn);
+  SECTION("all come") {
+    job.come(1);
+    CHECK(job.come(2) == kAllFormed);
+  }
+  SECTION("enough come") {
+    CHECK(job.come(1) == "1 noted");
+    CHECK(job.pass(14s).empty());
+    CHECK(job.join(1) == "1 noted");
+    CHECK(job.pass(7s) == "0 formed 0, 1 formed 0");
+  }
+  SECTION("--start-when 2") {
+    job.coordinator.reset();
+    job.start_hosts = 2;
+    job.states.clear();
+    job.come(kOwn);
+    CHECK(job.come(1) == "0 formed 0, 1 formed 0");
+  }
+}
+
+TEST_CASE("too few hosts are waited for as long as join_timeout") {
+  FormingJob job;
+  job.patience.join = 50s;
+  job.come(kOwn);
+  CHECK(job.pass(49s).empty());
+  CHECK(job.pass(2s) == "0 closed 1");
+  const auto actions = job.get().on_message(5, job.hello(5), job.now);
+  REQUIRE(actions.size() == 1);
+  const auto closed =
+      std::get<JobClosed>(std::get<Coordinator::Send>(actions.front()).message);
+  CHECK(closed.text ==
+        "expected at least 2 hosts, but got 1 (a) in 50 s; start ddprun on the "
+        "others, or give --rdzv-conf join_timeout=SECONDS");
+}
+
+TEST_CASE("too few hosts after a loss: the lost one is named") {
+  FormingJob job;
+  job.terms.least_hosts = 3;
+  job.patience.join = 10s;
+  job.run();
+  CHECK(job.close(1) == "0 broken 0: b vanished, 2 broken 0: b vanished");
+  job.join(kOwn);
+  CHECK(job.join(2) == "2 noted");
+  CHECK_THAT(job.pass(10s), Contains("2 closed 1"));
+  const auto actions = job.get().on_message(5, job.hello(5), job.now);
+  REQUIRE(actions.size() == 1);
+  const auto closed = std::get<JobClosed>(
+      std::get<Coordinator::Send>(actions.front()).message);
+  CHECK_THAT(closed.text,
+             Contains("expected at least 3 hosts, but got 2 (a, c) in 10 s; "
+                      "host b has vanished; start ddprun"));
+}
+
+TEST_CASE("a world: ranks by hosts, roles, and rank 0's store") {
+  FormingJob job;
+  job.come(kOwn);
+  Hello other = job.hello(1);
+  other.role = "evaluator";
+  job.say(1, other);
+  job.join(1);
+  job.say(2, job.hello(2));
+  HostState& state = job.next_state(2);
+  state.joins = true;
+  const auto actions = job.get().on_message(2, state, job.now);
+  REQUIRE(actions.size() == 3);
+  const auto world_at = [&](size_t index) {
+    const auto& send = std::get<Coordinator::Send>(actions.at(index));
+    return std::get<WorldFormed>(send.message).world;
+  };
+  for (const size_t index : {0u, 1u, 2u}) {
+    CHECK(world_at(index).host_rank == static_cast<int>(index));
+    CHECK(world_at(index).host_count == 3);
+    CHECK(world_at(index).world_size == 1 + 2 + 3);
+    CHECK(world_at(index).restarts == 0);
+    CHECK(world_at(index).master.host == "host-a");
+    CHECK(world_at(index).master.port == 1000);
+  }
+  CHECK(world_at(0).first_rank == 0);
+  CHECK(world_at(1).first_rank == 1);
+  CHECK(world_at(2).first_rank == 3);
+  CHECK(world_at(0).role->size == 4);
+  CHECK(world_at(1).role->size == 2);
+  CHECK(world_at(1).role->first_rank == 0);
+  CHECK(world_at(2).role->first_rank == 1);
+}
+
+TEST_CASE("a failure costs one restart, whoever else fails of it") {
+  FormingJob job;
+  job.run();
+  CHECK(job.fail(1, 0) ==
+        "0 broken 0: b failed, 1 noted, 2 broken 0: b failed");
+  CHECK(job.fail(2, 0) == "2 broken 0: b failed");
+  CHECK(job.join(2) == "2 noted");
+  CHECK(job.join(1) == "1 noted");
+  CHECK(job.join(kOwn) == "0 formed 1, 1 formed 1, 2 formed 1");
+  for (const Coordinator::Connection from : {kOwn, 1ul, 2ul}) {
+    job.work(from, 1);
+  }
+  // The only one is spent.
+  CHECK(job.fail(2, 1, 9) == "0 noted, 1 closed 9, 2 closed 9");
+  CHECK(job.close(1).empty());
+  CHECK(job.close(2) == "0 closed 9");
+  CHECK(job.get().is_done());
+}
+
+TEST_CASE("hosts that vanish and come again cost no restart") {
+  FormingJob job;
+  job.run();
+  job.close(2);
+  job.join(kOwn);
+  job.join(1);
+  CHECK(job.come(3) == "0 formed 1, 1 formed 1, 3 formed 1");
+  job.work(1, 1);
+  CHECK(job.fail(1, 1) == "0 noted, 1 noted, 3 noted");
+}
+
+TEST_CASE(
+    "a smaller world waits for another host, one of equal size does not") {
+  FormingJob job;
+  job.patience.last_call = 10s;
+  job.run();
+  job.close(2);
+  job.join(kOwn);
+  CHECK(job.join(1) == "1 noted");
+  SECTION("in vain") {
+    CHECK(job.pass(10s) == "0 formed 1, 1 formed 1");
+  }
+  SECTION("which comes") {
+    CHECK(job.come(3) == "0 formed 1, 1 formed 1, 3 formed 1");
+  }
+}
+
+TEST_CASE("a host that comes late breaks the world, unless it is full") {
+  FormingJob job;
+  job.start_hosts = 2;
+  job.come(kOwn);
+  job.come(1);
+  job.work(kOwn, 0);
+  job.work(1, 0);
+  CHECK(job.come(2) == "0 broken 0: c joined, 1 broken 0: c joined, 2 noted");
+  job.join(kOwn);
+  CHECK(job.join(1) == "0 formed 1, 1 formed 1, 2 formed 1");
+  for (const Coordinator::Connection from : {kOwn, 1ul, 2ul}) {
+    job.work(from, 1);
+  }
+  CHECK(job.come(3) == "3 noted");  // spare
+  CHECK(job.close(1) ==
+        "0 broken 1: b vanished, 2 broken 1: b vanished, 3 noted");
+  job.join(kOwn);
+  CHECK(job.join(2) == "0 formed 2, 2 formed 2, 3 formed 2");
+}
+
+TEST_CASE("once a host has succeeded, nobody who comes or goes undoes it") {
+  FormingJob job;
+  job.start_hosts = 2;
+  job.come(kOwn);
+  job.come(1);
+  job.work(kOwn, 0);
+  job.work(1, 0);
+  CHECK(job.succeed(1, 0) == "1 noted");
+  CHECK(job.come(2) == "2 noted");
+  SECTION("it stays") {
+    CHECK(job.succeed(kOwn, 0) == "0 noted, 1 closed 0, 2 closed 0");
+  }
+  SECTION("it leaves") {
+    CHECK(job.say(1, Goodbye{}) == "drop 1");
+    CHECK(job.join(2) == "2 noted");
+    CHECK(job.succeed(kOwn, 0) == "0 noted, 2 closed 0");
+  }
+  SECTION("the other fails") {
+    CHECK(job.fail(kOwn, 0) == "0 noted, 1 broken 0: a failed, 2 noted");
+  }
+}
+
+TEST_CASE("a fixed number of hosts without restarts ends with the first loss") {
+  FormingJob job;
+  job.terms.least_hosts = 3;
+  job.terms.max_restarts = 0;
+  job.run();
+  const auto actions = job.get().on_closed(1, job.now);
+  REQUIRE(said(actions) == "0 noted, 2 closed 1");
+  const auto closed =
+      std::get<JobClosed>(std::get<Coordinator::Send>(actions.at(1)).message);
+  CHECK_THAT(closed.text, Contains("host b has vanished") && Contains("3"));
+}
+
+TEST_CASE("a silent host has vanished, unless this process slept") {
+  FormingJob job;
+  job.run();
+  SECTION("it has") {
+    for (int beat = 0; beat < 3; ++beat) {
+      CHECK(job.pass(4900ms).empty());
+      job.work(2, 0);
+    }
+    CHECK(job.pass(400ms) ==
+          "drop 1, 0 broken 0: b vanished, 2 broken 0: b vanished");
+  }
+  SECTION("this process slept") {
+    job.now += 1h;
+    CHECK(said(job.get().on_time(job.now)).empty());
+    CHECK(job.work(1, 0) == "1 noted");
+    CHECK(job.pass(4s).empty());
+  }
+}
+
+TEST_CASE("a host on a new connection is the same host") {
+  FormingJob job;
+  job.run();
+  CHECK(job.say(9, job.hello(1)) == "drop 1, 9 noted");
+  CHECK(job.close(1).empty());
+  job.states[9] = job.states[1];
+  CHECK(job.work(9, 0) == "9 noted");
+  // It stopped its workers when the connection ended.
+  CHECK(job.join(9) ==
+        "0 broken 0: b vanished, 2 broken 0: b vanished, 9 noted");
+}
+
+TEST_CASE("what comes twice or too late changes nothing") {
+  FormingJob job;
+  job.run();
+  HostState old = job.states[1];
+  CHECK(job.say(1, old) == "1 noted");
+  old.number = 1;
+  old.joins = true;
+  CHECK(job.say(1, old) == "1 noted");
+  CHECK(job.succeed(1, 0) == "1 noted");
+}
+
+TEST_CASE("generations go on above all that a host has seen") {
+  FormingJob job;
+  job.start_hosts = 2;
+  job.come(kOwn);
+  job.say(1, job.hello(1));
+  job.states[1].generation = 41;
+  job.states[1].host_rank = 0;
+  CHECK(job.join(1) == "0 formed 42, 1 formed 42");
+}
+
+TEST_CASE("whom a job does not know is refused with what to do") {
+  Admission admission;
+  admission.terms.run_id = "job7";
+  admission.terms.most_hosts = 4;
+  admission.terms.max_restarts = 2;
+  admission.token = "secret";
+  admission.keep_alive = 2s;
+  Hello hello;
+  hello.terms = admission.terms;
+  hello.token = "secret";
+  hello.keep_alive = 2s;
+  CHECK(refusal_of(hello, admission).empty());
+  const auto refusal = [&](const auto& change) {
+    Hello changed = hello;
+    change(changed);
+    return refusal_of(changed, admission, kLargestCount - 8);
+  };
+  CHECK_THAT(refusal([](Hello& other) { other.version = 2; }),
+             Contains("expected messages of version 1, but got version 2"));
+  CHECK_THAT(
+      refusal([](Hello& other) { other.keep_alive = 60s; }),
+      Contains("keep_alive_interval of 2000 ms") && Contains("got 60000 ms"));
+  CHECK(refusal([](Hello& other) { other.worker_count = 8; }).empty());
+  CHECK_THAT(refusal([](Hello& other) { other.worker_count = 9; }),
+             Contains("expected at most 16777216 workers") &&
+                 Contains("got 16777217"));
+  for (const std::string token : {"", "secreT", "secret2", "s"}) {
+    CHECK_THAT(refusal([&](Hello& other) { other.token = token; }),
+               Contains("DDPRUN_TOKEN") && !Contains("secret"));
+  }
+  CHECK_THAT(refusal([](Hello& other) { other.terms.run_id = "b"; }),
+             Contains("expected job job7") && Contains("got job b") &&
+                 Contains("--rdzv-id"));
+  CHECK_THAT(refusal([](Hello& other) { other.terms.least_hosts = 4; }),
+             Contains("expected --nnodes 1:4") && Contains("got 4"));
+  CHECK_THAT(refusal([](Hello& other) { other.terms.max_restarts = 0; }),
+             Contains("expected --max-restarts 2") && Contains("got 0"));
+}
+
+TEST_CASE("a refused host is told, and dropped") {
+  FormingJob job;
+  job.token = "secret";
+  job.come(kOwn);
+  Hello hello = job.hello(1);
+  hello.token = "guess";
+  CHECK(job.say(1, hello) == "1 refused, drop 1");
+  CHECK(!job.get().is_known(1));
+  hello = job.hello(1);
+  hello.worker_count = kLargestCount;
+  CHECK(job.say(1, hello) == "1 refused, drop 1");
+}
