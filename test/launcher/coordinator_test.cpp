@@ -63,8 +63,8 @@ TEST_CASE("too few hosts after a loss: the lost one is named") {
   CHECK_THAT(job.pass(10s), Contains("2 closed 1"));
   const auto actions = job.get().on_message(5, job.hello(5), job.now);
   REQUIRE(actions.size() == 1);
-  const auto closed = std::get<JobClosed>(
-      std::get<Coordinator::Send>(actions.front()).message);
+  const auto closed =
+      std::get<JobClosed>(std::get<Coordinator::Send>(actions.front()).message);
   CHECK_THAT(closed.text,
              Contains("expected at least 3 hosts, but got 2 (a, c) in 10 s; "
                       "host b has vanished; start ddprun"));

@@ -1,0 +1,250 @@
+#include "launcher/rendezvous/member.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "launcher/overloaded.h"
+
+namespace launcher {
+namespace {
+
+constexpr std::chrono::milliseconds kBetweenAttempts{250};
+
+Member::Actions operator+(Member::Actions first, Member::Actions second) {
+  first.insert(first.end(),
+               std::make_move_iterator(second.begin()),
+               std::make_move_iterator(second.end()));
+  return first;
+}
+
+Member::Action answer_of(const RendezvousAnswer& answer) {
+  return Member::Action(std::in_place_type<RendezvousAnswer>, answer);
+}
+
+/// A socket can be connected to itself.
+bool is_of_coordinator(const Message& message) {
+  return !std::holds_alternative<Hello>(message) &&
+         !std::holds_alternative<HostState>(message) &&
+         !std::holds_alternative<Goodbye>(message);
+}
+
+Member::Action sending(const Message& message) {
+  return Member::Action(std::in_place_type<Message>, message);
+}
+
+}  // namespace
+
+Member::Member(Options options) : options_(std::move(options)) {}
+
+Member::Actions Member::join(int store_port, Time now) {
+  advance(now);
+  state_.joins = true;
+  state_.store.port = store_port;
+  switch (link_) {
+    case Link::none:
+      give_up_ = now_ + options_.patience.join;
+      return connect();
+    case Link::greeting:
+    case Link::connected:
+      return tell();
+    case Link::connecting:
+    case Link::resting:
+    case Link::over:
+      break;
+  }
+  return {};
+}
+
+Member::Actions Member::report(const HostOutcome& outcome, Time now) {
+  advance(now);
+  state_.outcome = outcome;
+  return is_linked() ? tell() : Actions{};
+}
+
+Member::Actions Member::leave() {
+  const bool was_linked = is_linked();
+  link_ = Link::over;
+  return (was_linked ? Actions{sending(Goodbye{})} : Actions{}) +
+         Actions{Disconnect{}};
+}
+
+Member::Actions Member::on_connected(const std::string& address, Time now) {
+  advance(now);
+  if (link_ != Link::connecting) {
+    return {};
+  }
+  link_ = Link::greeting;
+  was_connected_ = true;
+  last_heard_ = now_;
+  state_.store.host =
+      options_.local_address.empty() ? address : options_.local_address;
+  return Actions{sending(options_.hello)} + tell();
+}
+
+Member::Actions Member::on_closed(Loss loss, Time now) {
+  advance(now);
+  if (!is_linked() && link_ != Link::connecting) {
+    return {};
+  }
+  const bool had_been_there = link_ == Link::connected;
+  link_ = Link::resting;
+  next_step_ = now_ + kBetweenAttempts;
+  if (loss == Loss::stranger) {
+    return lose(stranger_text());
+  }
+  if (was_heard_ && loss == Loss::refused) {
+    return lose(
+        "the connection to " + options_.endpoint +
+        ", where the hosts of the job meet, was lost, and nobody listens there "
+        "any more; see the messages of the ddprun on that host");
+  }
+  if (!had_been_there) {
+    return {};
+  }
+  give_up_ = now_ + options_.patience.silence();
+  next_step_ = now_;
+  return is_in_world()
+             ? break_world({WorldBroken::Change::vanished, options_.endpoint})
+             : Actions{};
+}
+
+Member::Actions Member::on_message(const Message& message, Time now) {
+  advance(now);
+  if (!is_linked() || !is_of_coordinator(message)) {
+    return {};
+  }
+  link_ = Link::connected;
+  was_heard_ = true;
+  last_heard_ = now_;
+  return std::visit(
+      Overloaded{
+          [this](const WorldFormed& formed) { return enter(formed); },
+          [this](const Broken& broken) {
+            return is_in_world() && broken.generation == state_.generation
+                       ? break_world(broken.why)
+                       : Actions{};
+          },
+          [this](const JobClosed& closed) { return end(closed); },
+          [this](const RendezvousLost& refused) {
+            return end(RendezvousLost{"refused at --rdzv-endpoint " +
+                                      options_.endpoint + ": " + refused.text});
+          },
+          [](const auto&) { return Actions{}; }},
+      message);
+}
+
+Member::Actions Member::on_time(Time now) {
+  advance(now);
+  if (link_ == Link::none || link_ == Link::over) {
+    return {};
+  }
+  if (link_ != Link::connected && now_ >= give_up_) {
+    return lose(give_up_text());
+  }
+  if (is_linked()) {
+    if (now_ - last_heard_ >= options_.patience.silence()) {
+      return Actions{Disconnect{}} + on_closed(Loss::other, now_);
+    }
+    return now_ >= next_step_ ? tell() : Actions{};
+  }
+  if (now_ < next_step_) {
+    return {};
+  }
+  const bool is_stuck = link_ == Link::connecting;
+  return (is_stuck ? Actions{Disconnect{}} : Actions{}) + connect();
+}
+
+std::optional<Member::Time> Member::next_deadline() const {
+  const Time silence = last_heard_ + options_.patience.silence();
+  switch (link_) {
+    case Link::connected:
+      return std::min(next_step_, silence);
+    case Link::greeting:
+      return std::min({next_step_, silence, give_up_});
+    case Link::connecting:
+    case Link::resting:
+      return std::min(next_step_, give_up_);
+    case Link::none:
+    case Link::over:
+      break;
+  }
+  return std::nullopt;
+}
+
+void Member::advance(Time now) {
+  now = std::max(now, now_);
+  const auto passed = now - now_;
+  if (passed > 2 * options_.patience.keep_alive) {
+    // It was this process that slept; what was sent to it is still to be read.
+    last_heard_ += passed;
+    give_up_ += passed;
+  }
+  now_ = now;
+}
+
+Member::Actions Member::connect() {
+  link_ = Link::connecting;
+  next_step_ = now_ + options_.patience.keep_alive;
+  return {Connect{}};
+}
+
+Member::Actions Member::tell() {
+  ++state_.number;
+  next_step_ = now_ + options_.patience.keep_alive;
+  return {sending(state_)};
+}
+
+Member::Actions Member::lose(const std::string& text) {
+  return end(RendezvousLost{text});
+}
+
+Member::Actions Member::end(const RendezvousAnswer& answer) {
+  link_ = Link::over;
+  return {Disconnect{}, answer_of(answer)};
+}
+
+Member::Actions Member::enter(const WorldFormed& formed) {
+  if (!state_.joins || formed.world.generation <= state_.generation) {
+    return {};
+  }
+  state_.generation = formed.world.generation;
+  state_.host_rank = formed.world.host_rank;
+  state_.joins = false;
+  state_.outcome.reset();
+  is_broken_ = false;
+  return tell() + Actions{answer_of(formed)};
+}
+
+Member::Actions Member::break_world(const WorldBroken& why) {
+  is_broken_ = true;
+  return {answer_of(why)};
+}
+
+std::string Member::give_up_text() const {
+  if (was_heard_) {
+    return "the connection to " + options_.endpoint +
+           ", where the hosts of the job meet, was lost; check the network and "
+           "that host";
+  }
+  return was_connected_
+             ? stranger_text()
+             : "nobody answers at --rdzv-endpoint " + options_.endpoint +
+                   "; start ddprun on that host, and check the name, the port "
+                   "and the firewall";
+}
+
+std::string Member::stranger_text() const {
+  return "who listens at --rdzv-endpoint " + options_.endpoint +
+         " does not speak as the ddprun of a job with hosts that meet; check "
+         "that its port is in no other program's use, or give another one";
+}
+
+bool Member::is_linked() const {
+  return link_ == Link::greeting || link_ == Link::connected;
+}
+
+bool Member::is_in_world() const {
+  return state_.generation >= 0 && !state_.joins && !is_broken_;
+}
+
+}  // namespace launcher

@@ -1,0 +1,94 @@
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "launcher/rendezvous/meeting.h"
+#include "launcher/rendezvous/message.h"
+
+namespace launcher {
+
+/// What one ddprun says to the coordinator of its job, and what it makes of the
+/// answers. Pure: it has no sockets and no clock.
+///
+/// A connection that ends breaks the world at once: the coordinator takes this
+/// host for lost. It is tried again for as long as a silent host is waited for;
+/// where nobody listens any more, the coordinator is gone, and with it the job.
+/// Whoever listens there without a word of the coordinator's counts for nobody.
+class Member {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+
+  struct Options {
+    Hello hello;
+    std::string endpoint;         ///< "host:port", for people
+    std::string local_address{};  ///< of this host, if the user named one
+    Patience patience{};
+  };
+
+  struct Connect {};     ///< begin to; on_connected() or on_closed() follows
+  struct Disconnect {};  ///< after what was sent; on_closed() need not follow
+  using Action = std::variant<Connect, Disconnect, Message, RendezvousAnswer>;
+  using Actions = std::vector<Action>;
+
+  /// How a connection was lost.
+  enum class Loss {
+    refused,   ///< the endpoint's host is there, but nobody listens
+    stranger,  ///< what came is no message
+    other
+  };
+
+  explicit Member(Options options);
+
+  /// @param store_port for rank 0's store, if rank 0 is this host's
+  Actions join(int store_port, Time now);
+  Actions report(const HostOutcome& outcome, Time now);
+  Actions leave();
+
+  /// @param address of this host, as it appears in the connection
+  Actions on_connected(const std::string& address, Time now);
+  Actions on_closed(Loss loss, Time now);
+  Actions on_message(const Message& message, Time now);
+  Actions on_time(Time now);
+
+  /// When to call on_time() next; nothing when there is no need to.
+  std::optional<Time> next_deadline() const;
+
+ private:
+  enum class Link {
+    none,
+    connecting,
+    greeting,  // the coordinator has not answered yet
+    connected,
+    resting,
+    over
+  };
+
+  void advance(Time now);
+  Actions connect();
+  Actions tell();
+  Actions lose(const std::string& text);
+  Actions end(const RendezvousAnswer& answer);
+  Actions enter(const WorldFormed& formed);
+  Actions break_world(const WorldBroken& why);
+  std::string give_up_text() const;
+  std::string stranger_text() const;
+  bool is_linked() const;
+  bool is_in_world() const;
+
+  Options options_;
+  HostState state_;
+  Link link_ = Link::none;
+  bool was_connected_ = false;
+  bool was_heard_ = false;
+  bool is_broken_ = false;  // the present world, and we were told
+  Time now_{};
+  Time last_heard_{};
+  Time next_step_{};  // of the link: a sign of life, another attempt
+  Time give_up_{};    // without a coordinator that answers
+};
+
+}  // namespace launcher

@@ -1,0 +1,339 @@
+#include "launcher/rendezvous/member.h"
+
+#include "launcher/overloaded.h"
+#include "test/support/catch.h"
+
+using Catch::Contains;
+using namespace launcher;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr Member::Loss kIsRefused = Member::Loss::refused;
+constexpr Member::Loss kIsStranger = Member::Loss::stranger;
+constexpr Member::Loss kLinkIsCut = Member::Loss::other;
+
+std::string told(const HostState& state) {
+  return "tell " + std::to_string(state.generation) +
+         (state.joins ? " joins" : "") +
+         (!state.outcome                                       ? ""
+          : std::holds_alternative<HostFailed>(*state.outcome) ? " failed"
+                                                               : " succeeded");
+}
+
+std::string done_by(const Member::Action& action) {
+  return std::visit(
+      Overloaded{
+          [](const Member::Connect&) -> std::string { return "connect"; },
+          [](const Member::Disconnect&) -> std::string { return "disconnect"; },
+          [](const Message& message) -> std::string {
+            const auto* state = std::get_if<HostState>(&message);
+            return state != nullptr                         ? told(*state)
+                   : std::holds_alternative<Hello>(message) ? "hello"
+                                                            : "goodbye";
+          },
+          [](const RendezvousAnswer& answer) -> std::string {
+            constexpr const char* kNames[] = {
+                "FORMED", "BROKEN", "LOST", "CLOSED"};
+            return kNames[answer.index()];
+          }},
+      action);
+}
+
+std::string done_by(const Member::Actions& actions) {
+  std::string text;
+  for (const auto& action : actions) {
+    text += (text.empty() ? "" : ", ") + done_by(action);
+  }
+  return text;
+}
+
+WorldFormed entering(int generation) {
+  return {{.generation = generation, .host_rank = 1, .host_count = 2}};
+}
+
+Broken breaking(int generation) {
+  return {generation, {WorldBroken::Change::failed, "b"}};
+}
+
+Member member_of(const std::string& local_address = "") {
+  Member::Options options;
+  options.endpoint = "a:1";
+  options.local_address = local_address;
+  return Member(options);
+}
+
+/// A member and its clock.
+struct MemberHost {
+  Member::Time now = Member::Time() + 1h;
+  Member member = member_of();
+
+  std::string join() { return done_by(member.join(1000, now)); }
+  std::string open() { return done_by(member.on_connected("10.0.0.2", now)); }
+  std::string close(Member::Loss loss) {
+    return done_by(member.on_closed(loss, now));
+  }
+  std::string hear(const Message& message) {
+    return done_by(member.on_message(message, now));
+  }
+  std::string report(const HostOutcome& outcome) {
+    return done_by(member.report(outcome, now));
+  }
+  /// Everything that time alone brings.
+  std::string pass(std::chrono::milliseconds time) {
+    std::string text;
+    const auto end = now + time;
+    while (member.next_deadline() && *member.next_deadline() <= end) {
+      now = std::max(now, *member.next_deadline());
+      const std::string next = done_by(member.on_time(now));
+      text += (text.empty() || next.empty() ? "" : ", ") + next;
+    }
+    now = end;
+    return text;
+  }
+
+  /// In the world of generation 0.
+  void enter() {
+    CHECK(join() == "connect");
+    CHECK(open() == "hello, tell -1 joins");
+    CHECK(hear(entering(0)) == "tell 0, FORMED");
+  }
+};
+
+enum class MemberStage {
+  before,
+  connecting,
+  joining,
+  working,
+  succeeded,
+  over
+};
+
+MemberHost host_in(MemberStage stage) {
+  MemberHost host;
+  if (stage == MemberStage::connecting) {
+    host.join();
+  } else if (stage == MemberStage::joining) {
+    host.join();
+    host.open();
+  } else if (stage >= MemberStage::working) {
+    host.enter();
+  }
+  if (stage == MemberStage::succeeded) {
+    host.report(HostSucceeded{});
+  }
+  if (stage == MemberStage::over) {
+    host.hear(JobClosed{0});
+  }
+  return host;
+}
+
+}  // namespace
+
+TEST_CASE("a member: every message in every stage") {
+  struct Row {
+    Message message;
+    const char* expected[6];
+  };
+  const std::vector<Row> table = {
+      // before, connecting, joining, working, succeeded, over
+      {entering(0), {"", "", "tell 0, FORMED", "", "", ""}},
+      {entering(1), {"", "", "tell 1, FORMED", "", "", ""}},
+      {breaking(0), {"", "", "", "BROKEN", "BROKEN", ""}},
+      {breaking(7), {"", "", "", "", "", ""}},
+      {Noted{}, {"", "", "", "", "", ""}},
+      {JobClosed{3},
+       {"",
+        "",
+        "disconnect, CLOSED",
+        "disconnect, CLOSED",
+        "disconnect, CLOSED",
+        ""}},
+      {RendezvousLost{"no"},
+       {"",
+        "",
+        "disconnect, LOST",
+        "disconnect, LOST",
+        "disconnect, LOST",
+        ""}},
+      {Hello{}, {"", "", "", "", "", ""}},
+      {HostState{}, {"", "", "", "", "", ""}},
+      {Goodbye{}, {"", "", "", "", "", ""}},
+  };
+  for (const Row& row : table) {
+    for (int stage = 0; stage < 6; ++stage) {
+      MemberHost host = host_in(static_cast<MemberStage>(stage));
+      CAPTURE(row.message.index(), stage);
+      CHECK(host.hear(row.message) == row.expected[stage]);
+    }
+  }
+}
+
+TEST_CASE("a job of two worlds, as a member sees it") {
+  MemberHost host;
+  host.enter();
+  CHECK(host.report(HostFailed{3, {.code = 1}}) == "tell 0 failed");
+  // The failure is told until the next world, in case it was lost.
+  CHECK(host.join() == "tell 0 joins failed");
+  CHECK(host.hear(entering(0)).empty());
+  CHECK(host.hear(entering(1)) == "tell 1, FORMED");
+  CHECK(host.hear(entering(1)).empty());
+  CHECK(host.hear(breaking(0)).empty());
+  CHECK(host.hear(breaking(1)) == "BROKEN");
+  CHECK(host.hear(breaking(1)).empty());
+  CHECK(host.join() == "tell 1 joins");
+  CHECK(done_by(host.member.leave()) == "goodbye, disconnect");
+  CHECK(!host.member.next_deadline());
+}
+
+TEST_CASE("a member gives a sign of life in each interval") {
+  MemberHost host;
+  host.enter();
+  for (int beat = 0; beat < 5; ++beat) {
+    CHECK(host.pass(5s) == "tell 0");
+    host.hear(Noted{});
+  }
+}
+
+TEST_CASE("a coordinator that is not there yet is tried again") {
+  MemberHost host;
+  CHECK(host.join() == "connect");
+  CHECK(host.close(kIsRefused).empty());
+  CHECK(host.pass(250ms) == "connect");
+  SECTION("and comes") {
+    CHECK(host.open() == "hello, tell -1 joins");
+  }
+  SECTION("and does not answer") {
+    CHECK(host.pass(5s) == "disconnect, connect");
+  }
+  SECTION("until join_timeout") {
+    host.now += 5s;
+    const std::string text = host.pass(600s);
+    CHECK_THAT(text, Catch::Matchers::EndsWith("disconnect, LOST"));
+  }
+}
+
+TEST_CASE("a lost connection breaks the world, and is made anew") {
+  MemberHost host;
+  host.enter();
+  CHECK(host.close(kLinkIsCut) == "BROKEN");
+  CHECK(host.pass(0ms) == "connect");
+  SECTION("it comes back") {
+    CHECK(host.open() == "hello, tell 0");
+    CHECK(host.hear(breaking(0)).empty());
+    CHECK(host.join() == "tell 0 joins");
+  }
+  SECTION("it comes back when the workers have gone") {
+    CHECK(host.join().empty());
+    CHECK(host.open() == "hello, tell 0 joins");
+  }
+  SECTION("nobody listens any more") {
+    CHECK(host.close(kIsRefused) == "disconnect, LOST");
+  }
+  SECTION("nobody answers for as long as a silent host is waited for") {
+    CHECK_THAT(host.pass(15s), Catch::Matchers::EndsWith("disconnect, LOST"));
+  }
+}
+
+TEST_CASE("a silent coordinator is a lost connection, unless we slept") {
+  MemberHost host;
+  host.enter();
+  SECTION("it is silent") {
+    CHECK(host.pass(16s) == "tell 0, tell 0, disconnect, BROKEN, connect");
+  }
+  SECTION("we slept") {
+    host.now += 1h;
+    CHECK(done_by(host.member.on_time(host.now)) == "tell 0");
+    CHECK(host.hear(Noted{}).empty());
+  }
+}
+
+TEST_CASE("who takes the connection and says nothing is no coordinator") {
+  MemberHost host;
+  CHECK(host.join() == "connect");
+  SECTION("from the beginning") {
+    CHECK(host.open() == "hello, tell -1 joins");
+    CHECK(host.pass(14s) == "tell -1 joins, tell -1 joins");
+    CHECK(host.pass(1250ms) == "disconnect, connect");
+    for (int round = 0; round < 100 && host.member.next_deadline(); ++round) {
+      host.open();
+      // A socket that is connected to itself.
+      CHECK(host.hear(Hello{}).empty());
+      CHECK(host.hear(HostState{}).empty());
+      host.pass(16s);
+    }
+    CHECK(!host.member.next_deadline());
+    CHECK(host.now - (Member::Time() + 1h) < 600s + 32s);
+  }
+  SECTION("and closes it at once") {
+    for (int round = 0; round < 10; ++round) {
+      CHECK(host.open() == "hello, tell -1 joins");
+      CHECK(host.close(kLinkIsCut).empty());
+      CHECK(host.pass(249ms).empty());
+      CHECK(host.pass(1ms) == "connect");
+    }
+  }
+  SECTION("where the coordinator was") {
+    host.open();
+    host.hear(entering(0));
+    CHECK(host.close(kLinkIsCut) == "BROKEN");
+    CHECK(host.pass(0ms) == "connect");
+    host.pass(1s);
+    CHECK(host.open() == "hello, tell 0");
+    CHECK_THAT(host.pass(14s), Catch::Matchers::EndsWith("disconnect, LOST"));
+  }
+}
+
+TEST_CASE("the address of a store is the connection's, or the user's") {
+  for (const std::string named : {"", "ib0.host"}) {
+    Member member = member_of(named);
+    const auto now = Member::Time() + 1h;
+    member.join(4711, now);
+    const auto actions = member.on_connected("10.0.0.2", now);
+    REQUIRE(actions.size() == 2);
+    const auto state = std::get<HostState>(std::get<Message>(actions[1]));
+    CHECK(state.store.host == (named.empty() ? "10.0.0.2" : named));
+    CHECK(state.store.port == 4711);
+  }
+}
+
+TEST_CASE("what a member says when it gives up names the endpoint") {
+  MemberHost host;
+  host.join();
+  const auto lost_text = [](const Member::Actions& actions) {
+    return std::get<RendezvousLost>(std::get<RendezvousAnswer>(actions.back()))
+        .text;
+  };
+  SECTION("it was refused") {
+    host.open();
+    CHECK_THAT(
+        lost_text(host.member.on_message(RendezvousLost{"why"}, host.now)),
+        Contains("a:1") && Contains("why"));
+  }
+  SECTION("somebody else listens there") {
+    host.open();
+    CHECK_THAT(lost_text(host.member.on_closed(kIsStranger, host.now)),
+               Contains("a:1") && Contains("does not speak") &&
+                   Contains("other program"));
+  }
+  SECTION("somebody listens there and says nothing") {
+    host.open();
+    host.close(kLinkIsCut);
+    host.now += 5s;
+    host.member.on_time(host.now);
+    Member::Actions last;
+    while (host.member.next_deadline()) {
+      host.now = std::max(host.now, *host.member.next_deadline());
+      last = host.member.on_time(host.now);
+    }
+    CHECK_THAT(lost_text(last), Contains("a:1") && Contains("does not speak"));
+  }
+  SECTION("the coordinator has gone") {
+    host.open();
+    host.hear(Noted{});
+    host.close(kLinkIsCut);
+    host.pass(0ms);
+    CHECK_THAT(lost_text(host.member.on_closed(kIsRefused, host.now)),
+               Contains("a:1") && Contains("nobody listens there any more"));
+  }
+}
