@@ -100,6 +100,9 @@ int supervise(const Job& job,
                         .losses = losses,
                         .files = files,
                         .on_drained = on_drained});
+  if (!job.options.cluster_note.empty()) {
+    status.info(job.options.cluster_note);
+  }
   for (const std::string& warning : job.warnings) {
     status.warn(warning);
   }

@@ -16,22 +16,24 @@ void HostOptions::bind(CommandLine& line) {
               "One host, with a free port of its own; beats --master-* and "
               "--rdzv-*",
               [this] { standalone_ = true; });
-  line.value("nnodes",
-             "N",
-             "Hosts of the job, each with its own ddprun [1]",
-             into(host_count_, parse_host_count));
+  line.value(
+      "nnodes",
+      "N",
+      "Hosts of the job, each with its own ddprun [1, or as many as srun "
+      "or mpirun started]",
+      into(said_.host_count, parse_host_count));
   line.value("node-rank",
              "N",
-             "Rank of this host [0]",
-             into(host_rank_, integer(0, 1 << 24)));
+             "Rank of this host [0, or the scheduler's]",
+             into(said_.host_rank, integer(0, 1 << 24)));
   line.value("master-addr",
              "HOST",
              "Name or address of the host with --node-rank 0 [127.0.0.1]",
-             into(master_addr_, as_text));
+             into(said_.master_addr, as_text));
   line.value("master-port",
              "PORT",
              "Port for rank 0's store [a free one; 29500 with several hosts]",
-             into(master_port_, integer(0, 65535)));
+             into(said_.master_port, integer(0, 65535)));
   line.value("rdzv-endpoint",
              "HOST[:PORT]",
              "The same as --master-addr and --master-port",
@@ -46,24 +48,45 @@ void HostOptions::bind(CommandLine& line) {
   line.value("rdzv-id",
              "ID",
              "TORCHELASTIC_RUN_ID, also in the name of the log folder",
-             into(run_id_, as_text));
+             into(said_.run_id, as_text));
+  line.toggle("no-cluster",
+              "Leaves the variables of Slurm, MPI and Kubernetes unread, which "
+              "else say what --nnodes, --node-rank and --master-addr do not",
+              [this] { no_cluster_ = true; });
 }
 
-void HostOptions::resolve(LaunchOptions& options) const {
-  check();
-  options.host_count = host_count_;
-  options.host_rank = host_rank_;
-  options.master = master();
-  options.run_id = run_id_;
-}
-
-void HostOptions::check() const {
-  const std::string hosts = std::to_string(host_count_);
-  if (host_rank_ >= host_count_) {
-    throw UsageError("--node-rank: expected a rank below --nnodes (" + hosts +
-                     "), but got " + std::to_string(host_rank_));
+void HostOptions::resolve(LaunchOptions& options,
+                          const Environment& environment) const {
+  HostWords all = words();
+  if (!standalone_ && !no_cluster_) {
+    options.cluster_note = add_cluster_hosts(all, environment);
   }
-  if (standalone_ && host_count_ != 1) {
+  options.host_count = all.host_count.value_or(1);
+  options.host_rank = all.host_rank.value_or(0);
+  check(options.host_count, options.host_rank);
+  options.master = master(all);
+  options.run_id = all.run_id;
+}
+
+/// What the options say, whichever of torchrun's ways was taken.
+HostWords HostOptions::words() const {
+  HostWords words = said_;
+  if (endpoint_) {
+    words.master_addr = endpoint_->host;
+    if (endpoint_->port != 0) {
+      words.master_port = endpoint_->port;
+    }
+  }
+  return words;
+}
+
+void HostOptions::check(int host_count, int host_rank) const {
+  const std::string hosts = std::to_string(host_count);
+  if (host_rank >= host_count) {
+    throw UsageError("--node-rank: expected a rank below --nnodes (" + hosts +
+                     "), but got " + std::to_string(host_rank));
+  }
+  if (standalone_ && host_count != 1) {
     throw UsageError("--standalone: expected one host, but got --nnodes " +
                      hosts + "; leave one of the two out");
   }
@@ -72,24 +95,20 @@ void HostOptions::check() const {
     throw UsageError("--rdzv-backend: expected static or c10d, but got \"" +
                      backend_ + "\"");
   }
-  if (c10d && host_count_ != 1) {
+  if (c10d && host_count != 1) {
     throw UsageError("--rdzv-backend: expected static for --nnodes " + hosts +
                      ", but got c10d; give --node-rank, --master-addr and "
                      "--master-port on every host");
   }
 }
 
-Endpoint HostOptions::master() const {
-  const bool one_host = host_count_ == 1;
+Endpoint HostOptions::master(const HostWords& words) const {
+  const bool one_host = words.host_count.value_or(1) == 1;
   if (standalone_) {
     return {"127.0.0.1", 0};
   }
-  Endpoint result{master_addr_.value_or(one_host ? "127.0.0.1" : ""),
-                  master_port_.value_or(0)};
-  if (endpoint_) {
-    result.host = endpoint_->host;
-    result.port = endpoint_->port != 0 ? endpoint_->port : result.port;
-  }
+  Endpoint result{words.master_addr.value_or(one_host ? "127.0.0.1" : ""),
+                  words.master_port.value_or(0)};
   if (result.host.empty()) {
     throw UsageError(
         "--master-addr: expected the name of the host with --node-rank 0, but "

@@ -5,6 +5,7 @@
 
 #include "launcher/cli/command_line.h"
 #include "launcher/cli/options.h"
+#include "launcher/cluster/cluster_hosts.h"
 
 namespace launcher {
 
@@ -15,23 +16,24 @@ class HostOptions {
   /// @param line must not outlive this object
   void bind(CommandLine& line);
 
-  /// Fills host_count, host_rank, master and run_id.
+  /// Fills host_count, host_rank, master and run_id. What is not said comes
+  /// from the scheduler that has started this ddprun as one of several, if it
+  /// is so, with a note.
   ///
+  /// @param environment with the scheduler's variables
   /// @throws UsageError when they contradict each other
-  void resolve(LaunchOptions& options) const;
+  void resolve(LaunchOptions& options, const Environment& environment) const;
 
  private:
-  void check() const;
-  Endpoint master() const;
+  HostWords words() const;
+  void check(int host_count, int host_rank) const;
+  Endpoint master(const HostWords& words) const;
 
-  int host_count_ = 1;
-  int host_rank_ = 0;
-  std::optional<std::string> master_addr_;
-  std::optional<int> master_port_;
+  HostWords said_;
   std::optional<Endpoint> endpoint_;
   std::string backend_;
-  std::string run_id_;
   bool standalone_ = false;
+  bool no_cluster_ = false;
 };
 
 }  // namespace launcher

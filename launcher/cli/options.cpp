@@ -248,7 +248,7 @@ std::variant<LaunchOptions, Information> parse_options(
       program_of(std::get<std::vector<std::string>>(std::move(parsed)), line);
   options.program_kind = program.kind();
   strictness.judge(line.unknown_variables(environment), options);
-  hosts.resolve(options);
+  hosts.resolve(options, environment);
   return options;
 }
 

@@ -35,7 +35,8 @@ struct LaunchOptions {
   bool stops_cleanly = false;  ///< --clean-stop
   std::chrono::milliseconds grace_period{30'000};
   std::string role = "default";
-  std::string run_id;  ///< empty: made up
+  std::string run_id;        ///< empty: made up
+  std::string cluster_note;  ///< what a scheduler has said of the hosts
   std::string log_dir;
   std::optional<mode_t> log_mode;          ///< of log files; none: umask says
   std::optional<std::string> line_prefix;  ///< a NameTemplate
@@ -57,11 +58,12 @@ struct LaunchOptions {
 };
 
 /// Parses a command line. An option that is absent takes its value from the
-/// environment variable PET_<NAME> (as with torchrun), else its default. Other
-/// variables PET_... are a warning each, or with --strict an error.
+/// environment variable PET_<NAME> (as with torchrun), else, for the hosts,
+/// from the scheduler, else its default. Other variables PET_... are a warning
+/// each, or with --strict an error.
 ///
 /// @param arguments without the program's name
-/// @param environment with the PET_ variables
+/// @param environment with the PET_ variables and the scheduler's
 /// @throws UsageError with one line that names the option
 ///
 /// Example:

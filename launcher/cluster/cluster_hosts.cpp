@@ -1,0 +1,92 @@
+#include "launcher/cluster/cluster_hosts.h"
+
+#include <stdexcept>
+
+#include "launcher/error.h"
+
+namespace launcher {
+namespace {
+
+using ddp::detail::ClusterTask;
+
+constexpr const char* kWayOut =
+    "--no-cluster leaves the scheduler's variables unread";
+
+bool is_complete(const HostWords& said) {
+  return said.host_count && said.host_rank && said.master_addr;
+}
+
+/// An indexed Job knows neither the number of its pods nor their addresses.
+std::string add_index(HostWords& said, const ClusterTask& task) {
+  if (said.host_rank || said.host_count.value_or(1) == 1) {
+    return "";
+  }
+  said.host_rank = task.rank;
+  return task.scheduler + " says: host " + std::to_string(task.rank) + " (" +
+         kWayOut + ")";
+}
+
+void require_one_task_a_host(const ClusterTask& task) {
+  if (task.count == task.host_count) {
+    return;
+  }
+  throw UsageError(
+      "expected one ddprun a host, which starts the workers there, but " +
+      task.scheduler + " has started " + std::to_string(task.count) +
+      " tasks on " + std::to_string(task.host_count) + " host" +
+      (task.host_count == 1 ? "" : "s") + "; give " + task.one_a_host +
+      " and ddprun --nproc-per-node=N, or start the program without ddprun (" +
+      kWayOut + ")");
+}
+
+}  // namespace
+
+std::string add_cluster_hosts(HostWords& said, const Environment& environment) {
+  // A worker of another launcher has inherited what the scheduler told that.
+  const bool is_worker =
+      find_variable(environment, ddp::env::kRunId) != nullptr;
+  if (is_worker || is_complete(said) || said.host_count == 1) {
+    return "";
+  }
+  const auto reader = [&](const char* name) {
+    const std::string* value = find_variable(environment, name);
+    return value != nullptr ? value->c_str() : nullptr;
+  };
+  try {
+    const auto task = ddp::detail::read_cluster_task(reader);
+    return task ? add_cluster_hosts(said, *task) : "";
+  } catch (const std::invalid_argument& error) {
+    throw UsageError(std::string(error.what()) + "; " + kWayOut);
+  }
+}
+
+std::string add_cluster_hosts(HostWords& said, const ClusterTask& task) {
+  if (task.count == 0) {
+    return add_index(said, task);
+  }
+  const bool means_others =
+      said.host_count && *said.host_count != task.host_count;
+  if (task.count == 1 || is_complete(said) || means_others) {
+    return "";
+  }
+  require_one_task_a_host(task);
+  if (!said.master_addr && task.master_addr.empty()) {
+    throw UsageError("--master-addr: expected the name of host 0, which " +
+                     task.scheduler + " does not tell, but got none; give it " +
+                     "to every ddprun (" + kWayOut + ")");
+  }
+  said.host_count = task.host_count;
+  said.host_rank = said.host_rank.value_or(task.host_rank);
+  if (!said.master_addr) {
+    said.master_addr = task.master_addr;
+    said.master_port = said.master_port.value_or(task.master_port);
+  }
+  if (said.run_id.empty()) {
+    said.run_id = task.job_id;
+  }
+  return task.scheduler + " says: host " + std::to_string(*said.host_rank) +
+         " of " + std::to_string(task.host_count) + ", rank 0 on " +
+         *said.master_addr + " (" + kWayOut + ")";
+}
+
+}  // namespace launcher
