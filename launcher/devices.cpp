@@ -141,6 +141,26 @@ std::vector<std::string> gpus_by_worker(const LaunchOptions& options,
   return gpus;
 }
 
+std::vector<std::optional<int>> gpu_nodes_of_workers(
+    const LaunchOptions& options,
+    const HostInfo& host,
+    const Environment& environment,
+    int worker_count) {
+  const auto ids = options.gpus.value_or(visible_gpus(host, environment));
+  const auto& nodes = host.topology.gpu_nodes;
+  std::vector<std::optional<int>> result(static_cast<size_t>(worker_count));
+  for (size_t worker = 0; worker < result.size() && worker < ids.size();
+       ++worker) {
+    const auto gpu = to_index(ids[worker]);
+    const bool is_known =
+        gpu && *gpu >= 0 && static_cast<size_t>(*gpu) < nodes.size();
+    if (is_known && nodes[static_cast<size_t>(*gpu)] >= 0) {
+      result[worker] = nodes[static_cast<size_t>(*gpu)];
+    }
+  }
+  return result;
+}
+
 int choose_worker_count(const LaunchOptions& options,
                         const HostInfo& host,
                         const Environment& environment) {

@@ -41,6 +41,15 @@ std::vector<std::string> gpus_by_worker(const LaunchOptions& options,
                                         const Environment& environment,
                                         int worker_count);
 
+/// The NUMA node of each worker's GPU, by local rank, where both are known.
+/// GPUs count in the order of the PCI bus, as with CUDA_DEVICE_ORDER=PCI_BUS_ID
+/// or GPUs that are all alike.
+std::vector<std::optional<int>> gpu_nodes_of_workers(
+    const LaunchOptions& options,
+    const HostInfo& host,
+    const Environment& environment,
+    int worker_count);
+
 /// How many workers to start on this host.
 ///
 /// @throws UsageError when it is to be the number of GPUs and there is none

@@ -1,7 +1,6 @@
 #include "launcher/host.h"
 
 #include <dirent.h>
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 #include <memory>
 #include <sstream>
 
+#include "launcher/binding/affinity.h"
 #include "launcher/process/cgroup_path.h"
 #include "launcher/text_file.h"
 
@@ -24,21 +24,6 @@ int count_gpus() {
     count += is_gpu_device(entry->d_name) ? 1 : 0;
   }
   return count;
-}
-
-int cpus_of_affinity() {
-  // Twice as many until the kernel's mask fits.
-  for (int cpus = CPU_SETSIZE; cpus <= (1 << 20); cpus *= 2) {
-    cpu_set_t* set = CPU_ALLOC(cpus);
-    const size_t size = CPU_ALLOC_SIZE(cpus);
-    const bool fits = ::sched_getaffinity(0, size, set) == 0;
-    const int count = fits ? CPU_COUNT_S(size, set) : 0;
-    CPU_FREE(set);
-    if (fits) {
-      return std::max(count, 1);
-    }
-  }
-  return 1;
 }
 
 // Every ancestor's quota binds.
@@ -92,7 +77,7 @@ HostInfo probe_host() {
     host.name = name;
   }
   host.gpu_count = count_gpus();
-  host.cpu_count = cpus_of_affinity();
+  host.cpu_count = static_cast<int>(usable_cpus().size());
   host.cpu_count = std::min(cpus_of_cgroup2(host.cpu_count),
                             cpus_of_cgroup1(host.cpu_count));
   return host;

@@ -3,6 +3,8 @@
 #include <string>
 #include <string_view>
 
+#include "launcher/binding/topology.h"
+
 namespace launcher {
 
 /// What this machine has. Data, so that plans can be made for any machine.
@@ -10,9 +12,11 @@ struct HostInfo {
   std::string name;
   int cpu_count = 1;  ///< that this process may use: affinity and cgroup quota
   int gpu_count = 0;  ///< that the CUDA driver would count, ids 0 to count-1
+  Topology topology{};  ///< where workers are to be bound; else empty
 };
 
-/// Reads the machine: the only place that does. Loads no CUDA.
+/// Reads the machine: the only place that does, with read_topology(). Loads no
+/// CUDA.
 HostInfo probe_host();
 
 /// CPUs that a cgroup quota allows, rounded up; `fallback` when it allows all.

@@ -6,6 +6,7 @@
 #include <exception>
 #include <system_error>
 
+#include "launcher/binding/affinity.h"
 #include "launcher/cli/options.h"
 #include "launcher/error.h"
 #include "launcher/host.h"
@@ -42,7 +43,11 @@ int run(int argc, char** argv) {
     return print(information->text);
   }
   const auto& options = std::get<LaunchOptions>(parsed);
-  const Job job = make_job(options, probe_host(), environment, make_run_id());
+  HostInfo host = probe_host();
+  if (options.numa_binding) {
+    host.topology = read_topology(usable_cpus());
+  }
+  const Job job = make_job(options, host, environment, make_run_id());
   if (!options.dry_run) {
     return launch(job);
   }

@@ -205,6 +205,12 @@ Job make_job(LaunchOptions options,
     job.gpu_of_worker =
         gpus_by_worker(options, host, environment, job.worker_count);
   }
+  if (options.numa_binding) {
+    job.cpus = plan_binding(
+        *options.numa_binding,
+        host.topology,
+        gpu_nodes_of_workers(options, host, environment, job.worker_count));
+  }
   job.program = find_program(options, environment);
   job.environment = environment;
   job.host_name = host.name;
@@ -233,6 +239,9 @@ LaunchPlan make_plan(const Job& job, const Attempt& attempt) {
     worker.environment = environment_of(job, attempt, worker);
     worker.prefix = prefix_of(job, worker);
     worker.file_mode = job.options.log_mode;
+    if (!job.cpus.empty()) {
+      worker.cpus = job.cpus[static_cast<size_t>(local_rank)];
+    }
     choose_targets(job.options, worker);
     worker.argv = argv_of(job.program, local_rank);
     plan.workers.push_back(std::move(worker));
@@ -263,8 +272,12 @@ std::string attempt_directory(const std::string& run_directory,
 std::string describe(const LaunchPlan& plan) {
   std::string text;
   for (const WorkerSpec& worker : plan.workers) {
-    text += "# rank " + std::to_string(worker.rank) + ", local rank " +
-            std::to_string(worker.local_rank) + "\nenv \\\n";
+    text +=
+        "# rank " + std::to_string(worker.rank) + ", local rank " +
+        std::to_string(worker.local_rank) + "\n" +
+        (worker.cpus.empty() ? ""
+                             : "taskset -c " + cpu_list(worker.cpus) + " ") +
+        "env \\\n";
     for (const auto& [name, value] : worker.environment) {
       text += "  " + name + "=" + quoted(value) + " \\\n";
     }

@@ -22,7 +22,8 @@ struct Job {
   int worker_count = 1;             ///< on this host
   std::optional<std::string> gpus;  ///< CUDA_VISIBLE_DEVICES of the workers
   std::vector<std::string> gpu_of_worker;  ///< or of each; empty: they share
-  int gpu_count = 0;  ///< that they see; 0: none, or not known
+  int gpu_count = 0;                   ///< that they see; 0: none, or not known
+  std::vector<std::vector<int>> cpus;  ///< by local rank; empty: not bound
   std::string run_id;
   std::vector<std::string> warnings;  ///< what the user should know before
 };
@@ -39,6 +40,7 @@ struct WorkerSpec {
   int local_rank = 0;
   std::vector<std::string> argv;
   Environment environment;  ///< what ddprun sets, beside what is inherited
+  std::vector<int> cpus;    ///< that it may run on; empty: as ddprun
   LinePrefix prefix;        ///< before each of its lines
   std::string directory;    ///< of its files; empty: it has none
   std::string error_file;   ///< empty: none

@@ -32,6 +32,13 @@ void bind_workers(CommandLine& line, LaunchOptions& options) {
       "Each worker sees one GPU, which is its number 0: LOCAL_RANK is 0 "
       "for all",
       [&options] { options.virtual_local_rank = true; });
+  line.value(
+      "numa-binding",
+      "NAME",
+      "CPUs that a worker runs on, near its GPU, or spread over the NUMA "
+      "nodes: node, socket, exclusive (cores that no other worker has), "
+      "core-complex (those that share a cache) [all]",
+      into(options.numa_binding, parse_binding));
   line.values("env-rank",
               "NAME=VALUE",
               "Sets NAME for each worker; {rank}, {local_rank}, {host_rank}, "

@@ -6,6 +6,7 @@
 #include <variant>
 #include <vector>
 
+#include "launcher/binding/binding_plan.h"
 #include "launcher/cli/command_line.h"
 #include "launcher/cli/values.h"
 #include "launcher/environment.h"
@@ -29,6 +30,7 @@ struct LaunchOptions {
   int host_rank = 0;
   Endpoint master{"127.0.0.1", 0};  ///< port 0: ddprun chooses a free one
   std::optional<std::vector<std::string>> gpus;
+  std::optional<Binding> numa_binding;
   int max_restarts = 0;
   RestartRules restart_rules;
   std::optional<std::chrono::milliseconds> time_limit;

@@ -38,4 +38,12 @@ LaunchError exec_failure(const std::string& path, int error) {
                          advice_for(error));
 }
 
+LaunchError binding_failure(int error) {
+  return LaunchError(
+      kExitFailure,
+      "a worker cannot be bound to its CPUs (" +
+          std::generic_category().message(error) +
+          "); were they taken away meanwhile? Leave --numa-binding out");
+}
+
 }  // namespace launcher

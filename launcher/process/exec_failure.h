@@ -12,4 +12,7 @@ namespace launcher {
 /// @param error errno of execve()
 LaunchError exec_failure(const std::string& path, int error);
 
+/// The same where a worker could not be bound to its CPUs.
+LaunchError binding_failure(int error);
+
 }  // namespace launcher

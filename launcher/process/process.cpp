@@ -9,6 +9,7 @@
 #include <csignal>
 #include <utility>
 
+#include "launcher/binding/affinity.h"
 #include "launcher/process/descendants.h"
 
 namespace launcher {
@@ -51,7 +52,7 @@ std::vector<char*> pointers_to(std::vector<std::string>& texts) {
 /// async-signal-safe calls are allowed.
 struct Prepared {
   explicit Prepared(const ProcessSpec& spec)
-      : argv_texts(spec.argv), parent(::getpid()) {
+      : argv_texts(spec.argv), cpus(spec.cpus), parent(::getpid()) {
     for (const auto& [name, value] : spec.environment) {
       environment_texts.push_back(name + "=" + value);
     }
@@ -63,11 +64,13 @@ struct Prepared {
   std::vector<std::string> environment_texts;
   std::vector<char*> argv;
   std::vector<char*> environment;
+  CpuSet cpus;
   pid_t parent;
 };
 
-[[noreturn]] void report_failure(const ProcessSpec& spec) {
-  const ExecFailure failure{errno};
+[[noreturn]] void report_failure(const ProcessSpec& spec,
+                                 bool of_binding = false) {
+  const ExecFailure failure{errno, of_binding};
   [[maybe_unused]] const ssize_t written =
       ::write(spec.error_fd, &failure, sizeof(failure));
   ::_exit(127);
@@ -83,6 +86,9 @@ struct Prepared {
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  if (prepared.cpus.bind() != 0) {
+    report_failure(spec, true);
+  }
   if (::dup2(spec.stdin_fd, STDIN_FILENO) < 0 ||
       ::dup2(spec.stdout_fd, STDOUT_FILENO) < 0 ||
       ::dup2(spec.stderr_fd, STDERR_FILENO) < 0) {

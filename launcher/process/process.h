@@ -19,6 +19,7 @@ struct ProcessSpec {
   std::vector<std::string> argv;
   Environment environment;
   const OwnSettings* settings = nullptr;  ///< that it does not inherit
+  std::vector<int> cpus;  ///< that it may run on; empty: as ddprun
   int stdin_fd = -1;
   int stdout_fd = -1;
   int stderr_fd = -1;
@@ -28,7 +29,8 @@ struct ProcessSpec {
 
 /// What comes through the error pipe when a program could not be started.
 struct ExecFailure {
-  int error;  ///< errno
+  int error;        ///< errno
+  bool of_binding;  ///< to its CPUs; else of exec
 };
 
 /// A child process that leads its own session and process group, and that the

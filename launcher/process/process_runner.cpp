@@ -72,7 +72,9 @@ void ProcessRunner::on_exec_result() {
     end_start();
     return;
   }
-  const LaunchError error = exec_failure(path_, failure->error);
+  const LaunchError error = failure->of_binding
+                                ? binding_failure(failure->error)
+                                : exec_failure(path_, failure->error);
   abandon_start({error.exit_code(), error.what()});
 }
 
