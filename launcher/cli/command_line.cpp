@@ -51,6 +51,14 @@ class HelpFormatter : public CLI::Formatter {
   static constexpr size_t kNameColumns = 32;
 };
 
+/// The library leaves two lines between groups.
+std::string with_single_gaps(std::string text) {
+  for (size_t at; (at = text.find("\n\n\n")) != std::string::npos;) {
+    text.erase(at, 1);
+  }
+  return text;
+}
+
 std::string spellings(const std::string& name, const std::string& short_name) {
   std::string underscored = name;
   std::replace(underscored.begin(), underscored.end(), '-', '_');
@@ -214,7 +222,7 @@ std::variant<std::vector<std::string>, Information> CommandLine::parse(
     app.parse(arguments);
     impl_->take_defaults(environment);
   } catch (const CLI::CallForHelp&) {
-    return Information{app.help()};
+    return Information{with_single_gaps(app.help())};
   } catch (const CLI::CallForVersion& version) {
     return Information{std::string(version.what()) + "\n"};
   } catch (const std::invalid_argument&) {

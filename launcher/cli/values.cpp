@@ -237,7 +237,7 @@ std::chrono::milliseconds parse_seconds(std::string_view text) {
 std::chrono::duration<double> parse_interval(std::string_view text) {
   const auto seconds = to_seconds(text);
   if (!seconds || *seconds == 0) {
-    fail("seconds above 0", text);
+    fail("seconds above 0, at most a year", text);
   }
   return std::chrono::duration<double>(*seconds);
 }

@@ -42,6 +42,7 @@ TEST_CASE("help shows examples, and each option once, in a group") {
     last = at;
   }
   CHECK_THAT(text, !Contains("Options:") && !Contains("OPTIONS:"));
+  CHECK_THAT(text, !Contains("\n\n\n"));
   for (const char* option : {"--nproc-per-node N",
                              "-r, --redirects MAP",
                              "-m, --module",

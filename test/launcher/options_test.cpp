@@ -276,7 +276,8 @@ TEST_CASE("every wrong value is one line that names the option") {
       {{"--env-rank", "=x", "p"}, "--env-rank: expected NAME=value"},
       {{"-m", "--no-python", "p"}, "expected to be without --no-python"},
       {{"--monitor-interval=abc", "p"},
-       "--monitor-interval: expected seconds above 0, but got \"abc\""},
+       "--monitor-interval: expected seconds above 0, at most a year, but got "
+       "\"abc\""},
       {{"--monitor-interval=0", "p"}, "--monitor-interval: expected seconds"},
       {{"--monitor-interval=", "p"}, "--monitor-interval: expected seconds"},
       {{"--start-method=thread", "p"},
