@@ -10,6 +10,7 @@
 #include "ddp/detail/process_group/backends.h"
 #include "ddp/detail/process_group/farewell.h"
 #include "ddp/detail/process_group/job_reach.h"
+#include "ddp/detail/process_group/last_words.h"
 #include "ddp/detail/process_group/meeting.h"
 
 namespace ddp::detail {
