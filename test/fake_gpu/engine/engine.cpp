@@ -3,6 +3,7 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <exception>
+#include <list>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -44,9 +45,17 @@ class Engine {
   void run_first_of(Stream* stream, std::unique_lock<std::mutex>& lock);
   void remove_first_of(Stream* stream, std::unique_lock<std::mutex>& lock);
 
+  /// A thread in wait_for().
+  struct Waiter {
+    explicit Waiter(const Point& awaited) : point(awaited) {}
+    const Point& point;
+    std::condition_variable wake;
+  };
+
   std::mutex mutex_;
-  std::condition_variable work_;      // for the thread: something to look at
-  std::condition_variable progress_;  // for those who wait: a step has ended
+  std::condition_variable work_;  // for the thread: something to look at
+  std::condition_variable idle_;  // for stop(): no step runs
+  std::list<Waiter> waiters_;
   StreamSet streams_{settings().seed};
   Mode mode_ = settings().mode;
   Clock::time_point last_call_ = Clock::now();
@@ -117,7 +126,10 @@ void Engine::wait_for(const Point& point) {
   }
   streams_.demand(point);
   was_called();
-  progress_.wait(lock, [&] { return stopped_ || reached(point); });
+  // Its own condition: to wake all after each step takes longer than the step.
+  const auto waiter = waiters_.emplace(waiters_.end(), point);
+  waiter->wake.wait(lock, [&] { return stopped_ || reached(point); });
+  waiters_.erase(waiter);
 }
 
 std::vector<Point> Engine::ends_of(int device) {
@@ -136,8 +148,10 @@ void Engine::stop() {
   std::unique_lock lock(mutex_);
   stopped_ = true;
   work_.notify_all();
-  progress_.notify_all();
-  progress_.wait(lock, [this] { return !running_; });
+  for (Waiter& waiter : waiters_) {
+    waiter.wake.notify_one();
+  }
+  idle_.wait(lock, [this] { return !running_; });
 }
 
 void Engine::start() {
@@ -190,7 +204,7 @@ void Engine::run_first_of(Stream* stream, std::unique_lock<std::mutex>& lock) {
     stream->resting = Clock::now() + kRest;
   }
   running_ = false;
-  progress_.notify_all();
+  idle_.notify_all();
 }
 
 void Engine::remove_first_of(Stream* stream,
@@ -204,7 +218,11 @@ void Engine::remove_first_of(Stream* stream,
   if (tracing()) {
     say("run " + name_of({stream, stream->done}) + ": " + finished.label);
   }
-  progress_.notify_all();
+  for (Waiter& waiter : waiters_) {
+    if (reached(waiter.point)) {
+      waiter.wake.notify_one();
+    }
+  }
   // It may hold the last reference to a tensor, whose block goes back to an
   // allocator that has a lock of its own.
   lock.unlock();
