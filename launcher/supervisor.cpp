@@ -24,7 +24,7 @@ Policy::Options policy_options(const Job& job) {
           .stops_cleanly = job.options.stops_cleanly};
 }
 
-std::string seconds(std::chrono::milliseconds time) {
+std::string seconds_text(std::chrono::milliseconds time) {
   std::array<char, 32> text;
   const auto end = std::to_chars(text.begin(),
                                  text.end(),
@@ -93,7 +93,7 @@ void Supervisor::narrate(const Event& event, Policy::Phase before) {
         "rank " + std::to_string(world_.first_rank + exit->local_rank) +
         " failed (" + exit->status.text() + "); stopping the other " + count +
         " with SIGTERM, and with SIGKILL after " +
-        seconds(job_.options.grace_period));
+        seconds_text(job_.options.grace_period));
   }
   if (const auto* signal = std::get_if<SignalReceived>(&event)) {
     seams_.status.warn(signal_name(signal->number) + " came" +
@@ -109,7 +109,7 @@ void Supervisor::narrate(const Event& event, Policy::Phase before) {
       seams_.status.warn("ending " + count + " workers with SIGKILL");
     } else if (std::holds_alternative<TimerFired>(event)) {
       seams_.status.warn("ending with SIGKILL what the workers left running: " +
-                         seconds(job_.options.grace_period) +
+                         seconds_text(job_.options.grace_period) +
                          " after SIGTERM it is still there");
     }
   }
@@ -166,7 +166,7 @@ void Supervisor::perform(const Sweep& action) {
 
 void Supervisor::perform(const ArmTimer& action) {
   if (action.timer == Timer::restart) {
-    seams_.status.warn("waiting " + seconds(action.delay) +
+    seams_.status.warn("waiting " + seconds_text(action.delay) +
                        " before the next start");
   }
   seams_.events.arm(action.timer, action.delay);

@@ -30,8 +30,8 @@ TEST_CASE("help shows examples, and each option once, in a group") {
                           "Failures, restarts and signals",
                           "Output and logs",
                           "Hosts",
-                          "For torchrun's command lines: checked, without "
-                          "effect",
+                          ("For torchrun's command lines: checked, without "
+                           "effect"),
                           "Other"};
   size_t last = 0;
   for (const char* group : groups) {
