@@ -31,8 +31,12 @@ std::unique_ptr<Rendezvous> make_rendezvous(const LaunchOptions& options,
 /// The same, once the endpoint's name is known to have an address.
 std::unique_ptr<Rendezvous> make_rendezvous(
     const LaunchOptions& options,
+    const std::string& host_name,
     EventLoop& loop,
     const Rendezvous::Handler& handler) {
+  if (options.meeting) {
+    return make_c10d_rendezvous(loop, *options.meeting, host_name, handler);
+  }
   auto rendezvous = make_rendezvous(options, handler);
   const std::string host = options.master.host;
   return is_address(host) ? std::move(rendezvous)
@@ -73,8 +77,8 @@ int supervise(const Job& job,
   losses.tell_by([&log](const std::string& line) { log.warn(line); });
   JobEvents events(loop);
   const auto post = [&events](const auto& event) { events.post(event); };
-  const auto rendezvous =
-      make_rendezvous(job.options, loop, [&](const RendezvousAnswer& answer) {
+  const auto rendezvous = make_rendezvous(
+      job.options, job.host_name, loop, [&](const RendezvousAnswer& answer) {
         std::visit(post, answer);
       });
   ProcessRunner workers({.loop = loop,
@@ -136,6 +140,11 @@ int launch(const Job& job) {
 }
 
 std::string dry_run(const Job& job) {
+  if (job.options.meeting) {
+    throw UsageError(
+        "--dry-run: expected static hosts, but got --rdzv-backend=c10d: their "
+        "ranks are known when they have met");
+  }
   require_resolvable(job.options.master.host);
   RendezvousAnswer answer;
   const auto rendezvous = make_rendezvous(

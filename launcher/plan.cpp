@@ -68,6 +68,11 @@ Environment environment_of(const Job& job,
     return value != nullptr ? value->c_str() : nullptr;
   };
   Environment changes = ddp::detail::launch_environment(launched, caller);
+  if (world.role) {
+    changes[ddp::env::kRoleRank] =
+        std::to_string(world.role->first_rank + worker.local_rank);
+    changes[ddp::env::kRoleWorldSize] = std::to_string(world.role->size);
+  }
   changes[ddp::env::kErrorFile] = worker.error_file;
   changes["TORCHELASTIC_SIGNALS_TO_HANDLE"] = signal_list(job.options.signals);
   if (job.gpus) {
@@ -180,11 +185,31 @@ void require_countable(const LaunchOptions& options, int worker_count) {
 /// Hosts that were named by hand do not hear of each other's failures: a part
 /// of the ranks would start again and meet the rest in the middle of their run.
 void refuse_restarts_of_several_hosts(Job& job) {
-  if (job.options.host_count > 1 && job.options.max_restarts > 0) {
+  if (job.options.host_count > 1 && !job.options.meeting &&
+      job.options.max_restarts > 0) {
     job.options.max_restarts = 0;
     job.warnings.push_back(
-        "--max-restarts has no effect with several hosts: they cannot agree on "
-        "a restart, so the first failure ends the job");
+        "--max-restarts has no effect with several static hosts: they cannot "
+        "agree on a restart, so the first failure ends the job; "
+        "--rdzv-backend=c10d lets them");
+  }
+}
+
+void prepare_meeting(Job& job) {
+  if (!job.options.meeting) {
+    return;
+  }
+  Meeting& meeting = *job.options.meeting;
+  meeting.terms.run_id = job.run_id;
+  meeting.terms.max_restarts = job.options.max_restarts;
+  meeting.role = job.options.role;
+  if (const std::string* token =
+          find_variable(job.environment, "DDPRUN_TOKEN")) {
+    meeting.token = *token;
+  } else {
+    job.warnings.push_back(
+        "anyone who reaches --rdzv-endpoint can take part in this job; set "
+        "DDPRUN_TOKEN to the same secret on all hosts");
   }
 }
 
@@ -221,6 +246,7 @@ Job make_job(LaunchOptions options,
   job.warnings = options.warnings;
   job.options = std::move(options);
   refuse_restarts_of_several_hosts(job);
+  prepare_meeting(job);
   warn_of_idle_filters(job);
   return job;
 }

@@ -67,8 +67,9 @@ struct LaunchPlan {
 
 /// Puts a job together.
 ///
-/// Several hosts cannot agree on a restart, so there is none: max_restarts
-/// becomes 0, with a warning.
+/// Several static hosts cannot agree on a restart, so there is none:
+/// max_restarts becomes 0, with a warning. Hosts that meet get the rest of
+/// their Meeting; the token is the environment's DDPRUN_TOKEN.
 ///
 /// @throws LaunchError for what the machine cannot do: GPUs it does not have, a
 ///   program it does not find, more ranks than can be counted

@@ -241,6 +241,17 @@ Actions Policy::on_while_ending(const Event& event) {
                    has_failure_ |= !exit.status.is_success();
                    return Actions{};
                  },
+                 [this](const WorldBroken& broken) {
+                   // It broke before the failure, which then does not count.
+                   const bool failed =
+                       std::holds_alternative<WorkerExited>(cause_);
+                   const bool succeeded =
+                       std::holds_alternative<std::monostate>(cause_);
+                   if (is_member_ && (failed || succeeded)) {
+                     cause_ = broken;
+                   }
+                   return Actions{};
+                 },
                  [&](const RendezvousLost& lost) { return decide(lost); },
                  [&](const JobClosed& closed) { return decide(closed); },
                  kIgnore},

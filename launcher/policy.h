@@ -81,6 +81,9 @@ using Actions = std::vector<Action>;
 /// - killing: a stop signal -> Leave. ChildrenRemain -> Sweep: kill.
 ///   AllAreGone -> end of the attempt. The kill timer -> the end.
 ///
+/// - stopping, killing: WorldBroken -> a failure in that world, or its success,
+///   does not count: end of the attempt as for a broken world.
+///
 /// - waiting: JobClosed, RendezvousLost or a stop signal -> the end.
 ///   WorldBroken -> WriteReport, Join, joining.
 ///

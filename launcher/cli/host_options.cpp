@@ -1,5 +1,8 @@
 #include "launcher/cli/host_options.h"
 
+#include <algorithm>
+
+#include "launcher/cli/rendezvous_values.h"
 #include "launcher/cli/setters.h"
 #include "launcher/error.h"
 
@@ -7,6 +10,8 @@ namespace launcher {
 namespace {
 
 constexpr int kDefaultPort = 29500;
+constexpr std::chrono::milliseconds kLeastKeepAlive{10};
+constexpr int kDefaultMeetingPort = 29400;  // torchrun's for c10d
 
 }  // namespace
 
@@ -16,12 +21,11 @@ void HostOptions::bind(CommandLine& line) {
               "One host, with a free port of its own; beats --master-* and "
               "--rdzv-*",
               [this] { standalone_ = true; });
-  line.value(
-      "nnodes",
-      "N",
-      "Hosts of the job, each with its own ddprun [1, or as many as srun "
-      "or mpirun started]",
-      into(said_.host_count, parse_host_count));
+  line.value("nnodes",
+             "N|MIN:MAX",
+             "Hosts of the job, each with its own ddprun; a range with c10d "
+             "only [1, or as many as srun or mpirun started]",
+             into(hosts_, parse_host_range));
   line.value("node-rank",
              "N",
              "Rank of this host [0, or the scheduler's]",
@@ -34,25 +38,71 @@ void HostOptions::bind(CommandLine& line) {
              "PORT",
              "Port for rank 0's store [a free one; 29500 with several hosts]",
              into(said_.master_port, integer(0, 65535)));
-  line.value("rdzv-endpoint",
-             "HOST[:PORT]",
-             "The same as --master-addr and --master-port",
-             [this](const std::string& text) {
-               endpoint_ = text.empty() ? std::nullopt
-                                        : std::optional(parse_endpoint(text));
-             });
+  line.value(
+      "rdzv-endpoint",
+      "HOST[:PORT]",
+      "The same as --master-addr and --master-port; with c10d and several "
+      "hosts the host where they meet, and a port of it [29400]",
+      [this](const std::string& text) {
+        endpoint_ =
+            text.empty() ? std::nullopt : std::optional(parse_endpoint(text));
+      });
   line.value("rdzv-backend",
              "NAME",
-             "static, or c10d for one host [static]",
+             "static: the user gives each host its rank; c10d: they agree on "
+             "their ranks and on restarts [static]",
              into(backend_, as_text));
   line.value("rdzv-id",
              "ID",
              "TORCHELASTIC_RUN_ID, also in the name of the log folder",
              into(said_.run_id, as_text));
+  bind_meeting(line);
   line.toggle("no-cluster",
               "Leaves the variables of Slurm, MPI and Kubernetes unread, which "
               "else say what --nnodes, --node-rank and --master-addr do not",
               [this] { no_cluster_ = true; });
+}
+
+void HostOptions::bind_meeting(CommandLine& line) {
+  line.value("start-when",
+             "N|all",
+             "With c10d: hosts that the first start waits for, until "
+             "last_call_timeout has passed [all of MAX]",
+             [this](const std::string& text) {
+               start_hosts_ =
+                   text == "all"
+                       ? std::nullopt
+                       : std::optional(parse_integer(text, 1, 1 << 24));
+             });
+  line.value("local-addr",
+             "HOST",
+             "With c10d: address of this host for the others [that of its "
+             "connection to --rdzv-endpoint]",
+             into(local_address_, parse_host));
+  line.value(
+      "rdzv-conf",
+      "K=V,...",
+      "With c10d: join_timeout [600], last_call_timeout [30], "
+      "keep_alive_interval [5], keep_alive_max_attempt [3], is_host",
+      [this](const std::string& text) { take_settings(parse_settings(text)); });
+}
+
+void HostOptions::take_settings(
+    const std::map<std::string, std::string>& settings) {
+  unknown_settings_ = check_settings(settings);
+  for (const auto& [name, value] : settings) {
+    if (name == "join_timeout") {
+      patience_.join = parse_seconds(value);
+    } else if (name == "last_call_timeout") {
+      patience_.last_call = parse_seconds(value);
+    } else if (name == "keep_alive_interval") {
+      patience_.keep_alive = std::max(parse_seconds(value), kLeastKeepAlive);
+    } else if (name == "keep_alive_max_attempt") {
+      patience_.keep_alive_attempts = parse_integer(value, 1, 1000);
+    } else if (name == "is_host") {
+      is_host_ = std::string("1TtYy").find(value.front()) != std::string::npos;
+    }
+  }
 }
 
 void HostOptions::resolve(LaunchOptions& options,
@@ -61,16 +111,25 @@ void HostOptions::resolve(LaunchOptions& options,
   if (!standalone_ && !no_cluster_) {
     options.cluster_note = add_cluster_hosts(all, environment);
   }
-  options.host_count = all.host_count.value_or(1);
+  const int count = all.host_count.value_or(1);
+  const HostRange hosts = hosts_.value_or(HostRange{count, count});
+  check(hosts, all);
+  options.host_count = hosts.most;
   options.host_rank = all.host_rank.value_or(0);
-  check(options.host_count, options.host_rank);
-  options.master = master(all);
   options.run_id = all.run_id;
+  if (do_meet(hosts)) {
+    options.meeting = meeting(hosts, all);
+  } else {
+    options.master = master(all);
+  }
 }
 
 /// What the options say, whichever of torchrun's ways was taken.
 HostWords HostOptions::words() const {
   HostWords words = said_;
+  if (hosts_) {
+    words.host_count = hosts_->most;
+  }
   if (endpoint_) {
     words.master_addr = endpoint_->host;
     if (endpoint_->port != 0) {
@@ -80,26 +139,63 @@ HostWords HostOptions::words() const {
   return words;
 }
 
-void HostOptions::check(int host_count, int host_rank) const {
-  const std::string hosts = std::to_string(host_count);
-  if (host_rank >= host_count) {
-    throw UsageError("--node-rank: expected a rank below --nnodes (" + hosts +
-                     "), but got " + std::to_string(host_rank));
+bool HostOptions::do_meet(const HostRange& hosts) const {
+  return !standalone_ && backend_ == "c10d" && hosts.most > 1;
+}
+
+void HostOptions::check(const HostRange& hosts, const HostWords& all) const {
+  const std::string most = std::to_string(hosts.most);
+  const std::string range = std::to_string(hosts.least) + ":" + most;
+  if (all.host_rank.value_or(0) >= hosts.most) {
+    throw UsageError("--node-rank: expected a rank below --nnodes (" + most +
+                     "), but got " + std::to_string(*all.host_rank));
   }
-  if (standalone_ && host_count != 1) {
+  if (standalone_ && hosts.most != 1) {
     throw UsageError("--standalone: expected one host, but got --nnodes " +
-                     hosts + "; leave one of the two out");
+                     most + "; leave one of the two out");
   }
-  const bool c10d = backend_ == "c10d";
-  if (!standalone_ && !backend_.empty() && backend_ != "static" && !c10d) {
+  if (!standalone_ && !backend_.empty() && backend_ != "static" &&
+      backend_ != "c10d") {
     throw UsageError("--rdzv-backend: expected static or c10d, but got \"" +
                      backend_ + "\"");
   }
-  if (c10d && host_count != 1) {
-    throw UsageError("--rdzv-backend: expected static for --nnodes " + hosts +
-                     ", but got c10d; give --node-rank, --master-addr and "
-                     "--master-port on every host");
+  if (hosts.least != hosts.most && !do_meet(hosts)) {
+    throw UsageError(
+        "--nnodes: expected a fixed number of static hosts, but "
+        "got " +
+        range + "; give --rdzv-backend=c10d and --rdzv-endpoint");
   }
+  if (start_hosts_ &&
+      (*start_hosts_ < hosts.least || *start_hosts_ > hosts.most)) {
+    throw UsageError("--start-when: expected all or a number in --nnodes " +
+                     range + ", but got " + std::to_string(*start_hosts_));
+  }
+}
+
+Meeting HostOptions::meeting(const HostRange& hosts,
+                             const HostWords& all) const {
+  // A scheduler's first host is as good as one that the user names; the
+  // --master-addr of static hosts is not meant.
+  const bool is_told = !said_.master_addr && all.master_addr;
+  if (!endpoint_ && !is_told) {
+    throw UsageError(
+        "--rdzv-endpoint: expected the host where the others meet, but got "
+        "none; give the same HOST:PORT on every host");
+  }
+  Meeting meeting;
+  meeting.endpoint = endpoint_.value_or(
+      Endpoint{all.master_addr.value_or(""), all.master_port.value_or(0)});
+  if (meeting.endpoint.port == 0) {
+    meeting.endpoint.port = kDefaultMeetingPort;
+  }
+  meeting.terms.least_hosts = hosts.least;
+  meeting.terms.most_hosts = hosts.most;
+  meeting.start_hosts = start_hosts_.value_or(hosts.most);
+  meeting.is_host = is_host_;
+  meeting.local_address = local_address_;
+  meeting.wanted_rank = all.host_rank;
+  meeting.patience = patience_;
+  return meeting;
 }
 
 Endpoint HostOptions::master(const HostWords& words) const {

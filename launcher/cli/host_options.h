@@ -1,7 +1,9 @@
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "launcher/cli/command_line.h"
 #include "launcher/cli/options.h"
@@ -16,22 +18,37 @@ class HostOptions {
   /// @param line must not outlive this object
   void bind(CommandLine& line);
 
-  /// Fills host_count, host_rank, master and run_id. What is not said comes
-  /// from the scheduler that has started this ddprun as one of several, if it
-  /// is so, with a note.
+  /// Fills host_count, host_rank, master, meeting and run_id. What is not said
+  /// comes from the scheduler that has started this ddprun as one of several,
+  /// if it is so, with a note.
   ///
   /// @param environment with the scheduler's variables
   /// @throws UsageError when they contradict each other
   void resolve(LaunchOptions& options, const Environment& environment) const;
 
- private:
-  HostWords words() const;
-  void check(int host_count, int host_rank) const;
-  Endpoint master(const HostWords& words) const;
+  /// Of --rdzv-conf: see check_settings().
+  const std::vector<std::string>& unknown_settings() const {
+    return unknown_settings_;
+  }
 
-  HostWords said_;
+ private:
+  void bind_meeting(CommandLine& line);
+  void take_settings(const std::map<std::string, std::string>& settings);
+  HostWords words() const;
+  void check(const HostRange& hosts, const HostWords& all) const;
+  bool do_meet(const HostRange& hosts) const;
+  Endpoint master(const HostWords& words) const;
+  Meeting meeting(const HostRange& hosts, const HostWords& all) const;
+
+  HostWords said_;  // but for the number of hosts
+  std::optional<HostRange> hosts_;
   std::optional<Endpoint> endpoint_;
   std::string backend_;
+  std::string local_address_;
+  std::optional<int> start_hosts_;
+  std::optional<bool> is_host_;
+  Patience patience_;
+  std::vector<std::string> unknown_settings_;
   bool standalone_ = false;
   bool no_cluster_ = false;
 };

@@ -57,8 +57,8 @@ void bind_ends(CommandLine& line, LaunchOptions& options) {
   line.group("Failures, restarts and signals");
   line.value("max-restarts",
              "N",
-             "Starts all workers again up to N times when one fails; one host "
-             "only [0]",
+             "Starts all workers again up to N times when one fails; not with "
+             "several static hosts [0]",
              into(options.max_restarts, integer(0, 1 << 30)));
   line.value("restart-delay",
              "SECONDS[:MOST]",
@@ -183,7 +183,6 @@ void bind_torchrun_only(CommandLine& line, LaunchOptions& options) {
              [](const std::string& text) {
                parse_choice(text, {"spawn", "fork", "forkserver"});
              });
-  line.value("local-addr", "HOST", "Address of this host", parse_host);
   line.value("logs-specs",
              "NAME",
              "A plugin for logs",
@@ -201,15 +200,8 @@ void bind_torchrun_only(CommandLine& line, LaunchOptions& options) {
 /// What nobody knows: a misspelling, which torchrun takes in silence.
 struct Strictness {
   bool is_strict = false;
-  std::vector<std::string> unknown_keys;
 
   void bind(CommandLine& line) {
-    line.value("rdzv-conf",
-               "K=V,...",
-               "Settings of a rendezvous",
-               [this](const std::string& text) {
-                 unknown_keys = check_settings(parse_settings(text));
-               });
     line.group("Other");
     line.toggle("strict",
                 "Variables PET_... and keys of --rdzv-conf that nobody knows "
@@ -218,7 +210,6 @@ struct Strictness {
   }
 
   void judge(std::vector<std::string> unknown, LaunchOptions& options) const {
-    unknown.insert(unknown.end(), unknown_keys.begin(), unknown_keys.end());
     if (is_strict && !unknown.empty()) {
       throw UsageError(unknown.front());
     }
@@ -254,7 +245,11 @@ std::variant<LaunchOptions, Information> parse_options(
   options.program =
       program_of(std::get<std::vector<std::string>>(std::move(parsed)), line);
   options.program_kind = program.kind();
-  strictness.judge(line.unknown_variables(environment), options);
+  std::vector<std::string> unknown = line.unknown_variables(environment);
+  unknown.insert(unknown.end(),
+                 hosts.unknown_settings().begin(),
+                 hosts.unknown_settings().end());
+  strictness.judge(std::move(unknown), options);
   hosts.resolve(options, environment);
   return options;
 }

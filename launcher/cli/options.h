@@ -10,6 +10,7 @@
 #include "launcher/cli/command_line.h"
 #include "launcher/cli/values.h"
 #include "launcher/environment.h"
+#include "launcher/rendezvous/meeting.h"
 #include "launcher/restart_budget.h"
 
 namespace launcher {
@@ -29,6 +30,7 @@ struct LaunchOptions {
   int host_count = 1;
   int host_rank = 0;
   Endpoint master{"127.0.0.1", 0};  ///< port 0: ddprun chooses a free one
+  std::optional<Meeting> meeting;   ///< instead of master: several c10d hosts
   std::optional<std::vector<std::string>> gpus;
   std::optional<Binding> numa_binding;
   int max_restarts = 0;

@@ -12,7 +12,7 @@
 namespace launcher {
 namespace {
 
-enum class SettingKind { number, truth, store, protocol, text };
+enum class SettingKind { number, seconds, truth, store, protocol, text };
 
 struct Setting {
   const char* key;
@@ -23,11 +23,11 @@ struct Setting {
 constexpr std::array<Setting, 20> kSettings{{
     {"timeout", SettingKind::number},
     {"read_timeout", SettingKind::number},
-    {"join_timeout", SettingKind::number},
-    {"last_call_timeout", SettingKind::number},
+    {"join_timeout", SettingKind::seconds},
+    {"last_call_timeout", SettingKind::seconds},
     {"close_timeout", SettingKind::number},
     {"heartbeat_timeout", SettingKind::number},
-    {"keep_alive_interval", SettingKind::number},
+    {"keep_alive_interval", SettingKind::seconds},
     {"keep_alive_max_attempt", SettingKind::number},
     {"is_host", SettingKind::truth},
     {"store_type", SettingKind::store},
@@ -61,6 +61,9 @@ void check_setting(SettingKind kind, const std::string& value) {
   switch (kind) {
     case SettingKind::number:
       parse_integer(value, 1, INT_MAX);
+      break;
+    case SettingKind::seconds:
+      parse_seconds(value);
       break;
     case SettingKind::truth:
       parse_choice(

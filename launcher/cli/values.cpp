@@ -118,19 +118,15 @@ WorkerCount parse_worker_count(std::string_view text) {
   return {Kind::number, *value};
 }
 
-int parse_host_count(std::string_view text) {
+HostRange parse_host_range(std::string_view text) {
   const auto parts = split(text, ':');
   const auto least = to_integer(parts.front());
   const auto most = to_integer(parts.back());
   if (parts.size() > 2 || !least || !most || *least < 1 || *most < *least ||
       *most > kMaxRanks) {
-    fail("a number of hosts above 0", text);
+    fail("a number of hosts above 0, or a range MIN:MAX", text);
   }
-  if (*least != *most) {
-    fail("a fixed number of hosts (ddprun does not change it while a job runs)",
-         text);
-  }
-  return *most;
+  return {*least, *most};
 }
 
 Endpoint parse_endpoint(std::string_view text) {

@@ -19,7 +19,13 @@ struct WorkerCount {
   int number = 1;  ///< of Kind::number only
 };
 
-/// Where rank 0's store listens.
+/// What --nnodes asks for.
+struct HostRange {
+  int least = 1;
+  int most = 1;
+};
+
+/// Where rank 0's store listens, or where hosts meet.
 struct Endpoint {
   std::string host;
   int port = 0;  ///< 0: not chosen yet
@@ -62,8 +68,8 @@ int parse_integer(std::string_view text, int least, int most);
 bool parse_switch(std::string_view text);
 /// "4", "auto", "gpu" or "cpu".
 WorkerCount parse_worker_count(std::string_view text);
-/// "2", or torchrun's "2:2". Elastic ranges such as "1:4" are refused.
-int parse_host_count(std::string_view text);
+/// "2", or a range "1:4".
+HostRange parse_host_range(std::string_view text);
 /// "host", "host:port", "[::1]:port" or "::1"; port 0 when absent.
 Endpoint parse_endpoint(std::string_view text);
 /// "0" none, "1" stdout, "2" stderr, "3" both; or a map "0:3,12:1", in which

@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "launcher/process/exit_status.h"
+#include "launcher/rendezvous/meeting.h"
 #include "launcher/rendezvous/world.h"
 
 namespace launcher {
@@ -99,5 +100,19 @@ std::unique_ptr<Rendezvous> make_resolving_rendezvous(
     std::function<std::string()> find_error,
     std::unique_ptr<Rendezvous> next,
     Rendezvous::Handler handler);
+
+/// Hosts that agree on their ranks by messages, through a coordinator in the
+/// ddprun of the endpoint's host: the first one there that finds the port free.
+/// See Coordinator for what it does and Member for what the others say to it.
+///
+/// MASTER_ADDR is the address of rank 0's host in its connection to the
+/// coordinator (on the endpoint's host, as the user has named it); MASTER_PORT
+/// is a free port of that host, another one for each world.
+///
+/// @param host this host's name, for people
+std::unique_ptr<Rendezvous> make_c10d_rendezvous(EventLoop& loop,
+                                                 const Meeting& meeting,
+                                                 const std::string& host,
+                                                 Rendezvous::Handler handler);
 
 }  // namespace launcher

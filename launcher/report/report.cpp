@@ -249,9 +249,10 @@ Report say_how_it_went(const AttemptResult& result) {
                           0);
           },
           [](const JobClosed& closed) {
-            return failed(closed.exit_code == 0
-                              ? ""
-                              : "ddprun: the job failed on another host\n",
+            return failed(closed.exit_code == 0 ? ""
+                          : closed.text.empty()
+                              ? "ddprun: the job failed on another host\n"
+                              : "ddprun: " + closed.text + "\n",
                           closed.exit_code);
           },
       },

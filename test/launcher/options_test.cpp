@@ -13,6 +13,7 @@ using launcher::ProgramKind;
 using launcher::UsageError;
 using Kind = launcher::WorkerCount::Kind;
 using Arguments = std::vector<std::string>;
+using namespace std::chrono_literals;
 
 namespace {
 
@@ -118,6 +119,46 @@ TEST_CASE("master by address, by endpoint, or on this host") {
   CHECK(standalone.host == "127.0.0.1");
   CHECK(standalone.port == 0);
   CHECK(parse({"--master-port=0", "p"}).master.port == 0);
+}
+
+TEST_CASE("hosts that meet: torchrun's c10d command line") {
+  const auto plain =
+      parse({"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=h", "p"});
+  REQUIRE(plain.meeting);
+  CHECK(plain.host_count == 2);
+  CHECK(plain.meeting->endpoint.host == "h");
+  CHECK(plain.meeting->endpoint.port == 29400);
+  CHECK(plain.meeting->terms.least_hosts == 2);
+  CHECK(plain.meeting->start_hosts == 2);
+  CHECK(!plain.meeting->is_host);
+  CHECK(!plain.meeting->wanted_rank);
+  CHECK(plain.meeting->patience.join == 600s);
+  CHECK(plain.meeting->patience.last_call == 30s);
+  CHECK(plain.meeting->patience.silence() == 15s);
+  const auto elastic = parse({"--nnodes=1:4",
+                              "--rdzv-backend=c10d",
+                              "--rdzv-endpoint=[::1]:7000",
+                              "--node-rank=3",
+                              "--local-addr=ib0",
+                              "--start-when=2",
+                              "--rdzv-conf=join_timeout=7,last_call_timeout=0,"
+                              "keep_alive_interval=0.5,"
+                              "keep_alive_max_attempt=4,is_host=1,timeout=9",
+                              "p"});
+  REQUIRE(elastic.meeting);
+  CHECK(elastic.host_count == 4);
+  CHECK(elastic.meeting->endpoint.port == 7000);
+  CHECK(elastic.meeting->terms.least_hosts == 1);
+  CHECK(elastic.meeting->terms.most_hosts == 4);
+  CHECK(elastic.meeting->start_hosts == 2);
+  CHECK(elastic.meeting->is_host == true);
+  CHECK(elastic.meeting->wanted_rank == 3);
+  CHECK(elastic.meeting->local_address == "ib0");
+  CHECK(elastic.meeting->patience.join == 7s);
+  CHECK(elastic.meeting->patience.last_call == 0s);
+  CHECK(elastic.meeting->patience.silence() == 2s);
+  // One host meets nobody.
+  CHECK(!parse({"--rdzv-backend=c10d", "p"}).meeting);
 }
 
 TEST_CASE("a torchrun command line is understood") {
@@ -238,7 +279,8 @@ TEST_CASE("every wrong value is one line that names the option") {
       {{"--"}, "expected a program to start"},
       {{"--nnodes=0", "p"}, "--nnodes: expected a number of hosts"},
       {{"--nnodes=1:2:3", "p"}, "--nnodes: expected a number of hosts"},
-      {{"--nnodes=1:4", "p"}, "expected a fixed number of hosts"},
+      {{"--nnodes=1:4", "p"},
+       "--nnodes: expected a fixed number of static hosts"},
       {{"--nnodes=2", "p"}, "--master-addr: expected the name of the host"},
       {{"--nnodes=2", "--master-addr=h", "--node-rank=2", "p"},
        "--node-rank: expected a rank below --nnodes (2), but got 2"},
@@ -250,7 +292,17 @@ TEST_CASE("every wrong value is one line that names the option") {
       {{"--rdzv-endpoint=:1", "p"}, "--rdzv-endpoint: expected host"},
       {{"--rdzv-backend=etcd", "p"}, "--rdzv-backend: expected static or c10d"},
       {{"--rdzv-backend=c10d", "--nnodes=2", "--master-addr=h", "p"},
-       "--rdzv-backend: expected static"},
+       "--rdzv-endpoint: expected the host where the others meet"},
+      {{"--rdzv-backend=c10d",
+        "--nnodes=2:4",
+        "--rdzv-endpoint=h",
+        "--start-when=1",
+        "p"},
+       "--start-when: expected all or a number in --nnodes 2:4, but got 1"},
+      {{"--start-when=0", "p"}, "--start-when: expected an integer"},
+      {{"--rdzv-conf=keep_alive_max_attempt=0", "p"},
+       "--rdzv-conf: keep_alive_max_attempt: expected"},
+      {{"--rdzv-conf=is_host=maybe", "p"}, "--rdzv-conf: is_host: expected"},
       {{"--standalone", "--nnodes=2", "p"}, "--standalone: expected one host"},
       {{"--gpus=0,,1", "p"}, "--gpus: expected items"},
       {{"--gpus=0,0", "p"}, "--gpus: expected items"},

@@ -80,6 +80,20 @@ TEST_CASE("every worker gets torchrun's environment") {
   }
 }
 
+TEST_CASE("ranks in a role are the world's, where hosts have several roles") {
+  const auto plan = make_plan(job_of(2),
+                              attempt_of({.first_rank = 4,
+                                          .world_size = 7,
+                                          .role = launcher::RoleRanks{1, 3}}));
+  REQUIRE(plan.workers.size() == 2);
+  for (int local_rank = 0; local_rank < 2; ++local_rank) {
+    const Environment& variables = plan.workers[local_rank].environment;
+    CHECK(variables.at("RANK") == std::to_string(4 + local_rank));
+    CHECK(variables.at("ROLE_RANK") == std::to_string(1 + local_rank));
+    CHECK(variables.at("ROLE_WORLD_SIZE") == "3");
+  }
+}
+
 TEST_CASE("without a folder there is no error file") {
   const Job job = job_of(1);
   const World world{.master = {"host0", 29500}};
@@ -293,6 +307,27 @@ TEST_CASE("several hosts: no restart, and one line that says so") {
   CHECK_THAT(several.warnings.front(), Contains("--max-restarts"));
   options.max_restarts = 0;
   CHECK(make_job(options, HostInfo{}, {}, "unique").warnings.empty());
+}
+
+TEST_CASE(
+    "hosts that meet agree on restarts, and know a secret or are warned") {
+  LaunchOptions options;
+  options.program = {"/bin/sh"};
+  options.max_restarts = 3;
+  options.host_count = 2;
+  options.role = "trainer";
+  options.meeting.emplace();
+  const Job open = make_job(options, HostInfo{}, {}, "unique");
+  CHECK(open.options.max_restarts == 3);
+  CHECK(open.options.meeting->terms.max_restarts == 3);
+  CHECK(open.options.meeting->terms.run_id == "none");
+  CHECK(open.options.meeting->role == "trainer");
+  REQUIRE(open.warnings.size() == 1);
+  CHECK_THAT(open.warnings.front(), Contains("DDPRUN_TOKEN"));
+  const Job closed =
+      make_job(options, HostInfo{}, {{"DDPRUN_TOKEN", "secret"}}, "unique");
+  CHECK(closed.options.meeting->token == "secret");
+  CHECK(closed.warnings.empty());
 }
 
 TEST_CASE("ranks that no int counts are refused") {

@@ -210,6 +210,23 @@ TEST_CASE("a world that breaks costs no restart") {
   }
 }
 
+TEST_CASE("a failure or success in a world that had broken does not count") {
+  const auto phase = GENERATE(Phase::stopping, Phase::killing);
+  Policy policy = policy_in(phase, /*max_restarts=*/0);
+  SECTION("a failure") {
+    CHECK(step(policy, kBroken) == "-");
+  }
+  SECTION("a success") {
+    policy = policy_in(Phase::running);
+    for (const int local_rank : {0, 1, 2}) {
+      policy.on(WorkerExited{local_rank, kSuccess});
+    }
+    CHECK(step(policy, kBroken) == "-");
+  }
+  CHECK_THAT(step(policy, AllAreGone{}),
+             Catch::Matchers::EndsWith("Report broken, Join -> joining"));
+}
+
 TEST_CASE("whatever forbids another attempt, the first cause is reported") {
   const auto event = GENERATE(
       Event(SignalReceived{SIGTERM}), Event(kLost), Event(JobClosed{4}));

@@ -197,6 +197,7 @@ TEST_CASE("what ends a job beside its workers is one line") {
   CHECK(code_of(JobClosed{0}) == 0);
   CHECK(text_of(JobClosed{9}) == "ddprun: the job failed on another host\n");
   CHECK(code_of(JobClosed{9}) == 9);
+  CHECK(text_of(JobClosed{9, "rank 3 failed"}) == "ddprun: rank 3 failed\n");
 }
 
 TEST_CASE("why a program cannot be executed, and what to do about it") {

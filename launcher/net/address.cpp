@@ -1,0 +1,161 @@
+#include "launcher/net/address.h"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <netdb.h>
+#include <netinet/tcp.h>
+
+#include <array>
+#include <cstring>
+#include <memory>
+
+namespace launcher {
+namespace {
+
+constexpr int kBacklog = 1024;
+
+const in6_addr& ip6_of(const sockaddr* address) {
+  return reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr;
+}
+
+in_addr_t ip4_of(const sockaddr* address) {
+  return reinterpret_cast<const sockaddr_in*>(address)->sin_addr.s_addr;
+}
+
+bool is_same_host(const sockaddr* left, const sockaddr* right) {
+  if (left->sa_family != right->sa_family) {
+    return false;
+  }
+  if (left->sa_family == AF_INET) {
+    return ip4_of(left) == ip4_of(right);
+  }
+  return left->sa_family == AF_INET6 &&
+         std::memcmp(&ip6_of(left), &ip6_of(right), sizeof(in6_addr)) == 0;
+}
+
+/// 127.0.0.2 is this machine's, too, though no interface lists it.
+bool is_loopback(const sockaddr* address) {
+  return address->sa_family == AF_INET &&
+         (ntohl(ip4_of(address)) >> 24) == IN_LOOPBACKNET;
+}
+
+Fd make_socket(const SocketAddress& address) {
+  return Fd(::socket(
+      address.get()->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+}
+
+/// A message is short, and its sender waits for the answer.
+void send_at_once(const Fd& socket) {
+  const int on = 1;
+  ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+}
+
+/// Closes a socket without touching errno.
+Fd none_of(Fd socket) {
+  const int error = errno;
+  socket.reset();
+  errno = error;
+  return socket;
+}
+
+}  // namespace
+
+std::vector<SocketAddress> addresses_of(const std::string& host, int port) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* first = nullptr;
+  if (::getaddrinfo(
+          host.c_str(), std::to_string(port).c_str(), &hints, &first) != 0) {
+    return {};
+  }
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(
+      first, &::freeaddrinfo);
+  std::vector<SocketAddress> found;
+  for (const addrinfo* next = first; next != nullptr; next = next->ai_next) {
+    SocketAddress address;
+    std::memcpy(&address.storage, next->ai_addr, next->ai_addrlen);
+    address.size = next->ai_addrlen;
+    found.push_back(address);
+  }
+  return found;
+}
+
+std::string numeric_host(const SocketAddress& address) {
+  std::array<char, NI_MAXHOST> text;
+  return ::getnameinfo(address.get(),
+                       address.size,
+                       text.data(),
+                       text.size(),
+                       nullptr,
+                       0,
+                       NI_NUMERICHOST) == 0
+             ? text.data()
+             : "";
+}
+
+bool is_own(const SocketAddress& address) {
+  if (is_loopback(address.get())) {
+    return true;
+  }
+  ifaddrs* first = nullptr;
+  if (::getifaddrs(&first) != 0) {
+    return false;
+  }
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(
+      first, &::freeifaddrs);
+  for (const ifaddrs* next = first; next != nullptr; next = next->ifa_next) {
+    if (next->ifa_addr != nullptr &&
+        is_same_host(next->ifa_addr, address.get())) {
+      return true;
+    }
+  }
+  return false;
+}
+
+SocketAddress own_end(const Fd& socket) {
+  SocketAddress address;
+  address.size = sizeof(address.storage);
+  check(::getsockname(socket.get(),
+                      reinterpret_cast<sockaddr*>(&address.storage),
+                      &address.size),
+        "getsockname");
+  return address;
+}
+
+Fd listen_at(const SocketAddress& address) {
+  Fd socket = make_socket(address);
+  if (!socket) {
+    return socket;
+  }
+  const int on = 1;
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  return ::bind(socket.get(), address.get(), address.size) == 0 &&
+                 ::listen(socket.get(), kBacklog) == 0
+             ? std::move(socket)
+             : none_of(std::move(socket));
+}
+
+Fd accept_from(const Fd& listener) {
+  Fd socket(retry_interrupted([&] {
+    return ::accept4(
+        listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+  }));
+  if (socket) {
+    send_at_once(socket);
+  }
+  return socket;
+}
+
+Fd begin_to_connect(const SocketAddress& address) {
+  Fd socket = make_socket(address);
+  if (!socket) {
+    return socket;
+  }
+  send_at_once(socket);
+  return ::connect(socket.get(), address.get(), address.size) == 0 ||
+                 errno == EINPROGRESS
+             ? std::move(socket)
+             : none_of(std::move(socket));
+}
+
+}  // namespace launcher

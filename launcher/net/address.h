@@ -1,0 +1,48 @@
+#pragma once
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <string>
+#include <vector>
+
+#include "launcher/fd.h"
+
+namespace launcher {
+
+/// An IPv4 or IPv6 address with a port.
+struct SocketAddress {
+  sockaddr_storage storage{};
+  socklen_t size = 0;
+
+  const sockaddr* get() const {
+    return reinterpret_cast<const sockaddr*>(&storage);
+  }
+};
+
+/// The addresses of a host name, in the system's order; empty when there are
+/// none. May take as long as the name service does, and no time for a host that
+/// is given by its address.
+std::vector<SocketAddress> addresses_of(const std::string& host, int port);
+
+/// The address without its port: "10.0.0.7", "fe80::1%eth0".
+std::string numeric_host(const SocketAddress& address);
+
+/// One of this machine's interfaces has it.
+bool is_own(const SocketAddress& address);
+
+/// This end of a connected socket.
+SocketAddress own_end(const Fd& socket);
+
+/// A socket that listens there and does not block, or none and errno.
+Fd listen_at(const SocketAddress& address);
+
+/// The next connection to a socket that listens, which does not block; none and
+/// errno when there is none.
+Fd accept_from(const Fd& listener);
+
+/// A socket that does not block, on its way to be connected; none and errno
+/// when that failed at once.
+Fd begin_to_connect(const SocketAddress& address);
+
+}  // namespace launcher

@@ -1,0 +1,288 @@
+#include <algorithm>
+#include <deque>
+#include <functional>
+#include <utility>
+
+#include "launcher/error.h"
+#include "launcher/net/address.h"
+#include "launcher/overloaded.h"
+#include "launcher/rendezvous/admission.h"
+#include "launcher/rendezvous/coordinator.h"
+#include "launcher/rendezvous/guests.h"
+#include "launcher/rendezvous/host_name.h"
+#include "launcher/rendezvous/link.h"
+#include "launcher/rendezvous/meeting_place.h"
+#include "launcher/rendezvous/member.h"
+#include "launcher/rendezvous/port.h"
+
+namespace launcher {
+namespace {
+
+using Time = Coordinator::Time;
+
+constexpr const char* kTimer = "rendezvous";
+// For strangers, and for hosts that come again before they are missed.
+constexpr size_t kSpareConnections = 64;
+
+Time now() {
+  return std::chrono::steady_clock::now();
+}
+
+/// The sockets and the clock of a Member and, on the endpoint's host, of the
+/// Coordinator.
+class C10dRendezvous : public Rendezvous {
+ public:
+  C10dRendezvous(EventLoop& loop,
+                 Meeting meeting,
+                 std::string host,
+                 Handler handler)
+      : loop_(loop),
+        meeting_(std::move(meeting)),
+        host_(std::move(host)),
+        handler_(std::move(handler)) {}
+  ~C10dRendezvous() override { loop_.disarm_timer(kTimer); }
+
+  void join(const HostOffer& offer) override;
+  void report(const HostOutcome& outcome) override {
+    run([this, outcome] { perform(member_->report(outcome, now())); });
+  }
+  void leave() override {
+    lookup_.reset();
+    if (member_) {
+      run([this] { perform(member_->leave()); });
+    }
+  }
+
+ private:
+  void look_up(const HostOffer& offer);
+  void start(const std::vector<SocketAddress>& addresses,
+             const HostOffer& offer);
+  void begin_to_host(Fd listener);
+
+  void run(std::function<void()> step);
+  void perform(const Member::Actions& actions);
+  void perform(const Coordinator::Actions& actions);
+  void tell_coordinator(const Message& message);
+  void connect();
+  void set_timer();
+  void on_time();
+
+  EventLoop& loop_;
+  Meeting meeting_;
+  std::string host_;
+  Handler handler_;
+  std::optional<EndpointLookup> lookup_;
+  std::optional<PortReservation> port_;
+
+  std::optional<Member> member_;
+  std::optional<Link> link_;
+
+  // Where this process has them, it speaks to itself, not over the link.
+  std::optional<Coordinator> coordinator_;
+  std::optional<Guests> guests_;
+
+  // One step at a time: what a step causes comes after it.
+  std::deque<std::function<void()>> steps_;
+  bool is_running_ = false;
+};
+
+void C10dRendezvous::join(const HostOffer& offer) {
+  const Endpoint& endpoint = meeting_.endpoint;
+  try {
+    // The new port is taken before the old one is let go: they differ.
+    PortReservation fresh(0);
+    port_.emplace(std::move(fresh));
+    if (member_) {
+      run([this] { perform(member_->join(port_->port(), now())); });
+    } else if (is_address(endpoint.host)) {
+      start(addresses_of(endpoint.host, endpoint.port), offer);
+    } else {
+      look_up(offer);
+    }
+  } catch (const LaunchError& error) {
+    handler_(RendezvousLost{error.what()});
+  }
+}
+
+void C10dRendezvous::look_up(const HostOffer& offer) {
+  lookup_.emplace(loop_,
+                  meeting_.endpoint,
+                  meeting_.patience.join,
+                  [this, offer](const std::vector<SocketAddress>& found) {
+                    lookup_.reset();
+                    try {
+                      start(found, offer);
+                    } catch (const LaunchError& error) {
+                      handler_(RendezvousLost{error.what()});
+                    }
+                  });
+}
+
+void C10dRendezvous::start(const std::vector<SocketAddress>& addresses,
+                           const HostOffer& offer) {
+  if (addresses.empty()) {
+    throw LaunchError(kExitFailure,
+                      "host name " + meeting_.endpoint.host +
+                          " of --rdzv-endpoint cannot be resolved; check it, "
+                          "or give an IP address");
+  }
+  const Hello hello = hello_of(meeting_, host_, offer);
+  if (Fd listener = listen_at_meeting(meeting_, addresses)) {
+    begin_to_host(std::move(listener));
+  }
+  link_.emplace(
+      loop_,
+      addresses,
+      Link::Handlers{.on_open =
+                         [this](const std::string& address) {
+                           run([this, address] {
+                             perform(member_->on_connected(address, now()));
+                           });
+                         },
+                     .on_message =
+                         [this](const Message& message) {
+                           run([this, message] {
+                             perform(member_->on_message(message, now()));
+                           });
+                         },
+                     .on_lost =
+                         [this](Member::Loss loss) {
+                           run([this, loss] {
+                             perform(member_->on_closed(loss, now()));
+                           });
+                         }});
+  member_.emplace(Member::Options{.hello = hello,
+                                  .endpoint = text_of(meeting_.endpoint),
+                                  .local_address = meeting_.local_address,
+                                  .patience = meeting_.patience});
+  run([this] { perform(member_->join(port_->port(), now())); });
+}
+
+void C10dRendezvous::begin_to_host(Fd listener) {
+  coordinator_.emplace(Coordinator::Options{.terms = meeting_.terms,
+                                            .start_hosts = meeting_.start_hosts,
+                                            .token = meeting_.token,
+                                            .patience = meeting_.patience},
+                       now());
+  guests_.emplace(
+      loop_,
+      std::move(listener),
+      2 * static_cast<size_t>(meeting_.terms.most_hosts) + kSpareConnections,
+      Guests::Handlers{.on_message =
+                           [this](Guests::Id id, const Message& message) {
+                             run([this, id, message] {
+                               perform(coordinator_->on_message(
+                                   id, message, now()));
+                             });
+                           },
+                       .on_closed =
+                           [this](Guests::Id id) {
+                             run([this, id] {
+                               perform(coordinator_->on_closed(id, now()));
+                             });
+                           }});
+}
+
+void C10dRendezvous::run(std::function<void()> step) {
+  steps_.push_back(std::move(step));
+  if (is_running_) {
+    return;
+  }
+  is_running_ = true;
+  while (!steps_.empty()) {
+    const auto next = std::move(steps_.front());
+    steps_.pop_front();
+    next();
+  }
+  is_running_ = false;
+  set_timer();
+}
+
+void C10dRendezvous::perform(const Member::Actions& actions) {
+  for (const Member::Action& action : actions) {
+    std::visit(
+        Overloaded{
+            [this](const Member::Connect&) { connect(); },
+            [this](const Member::Disconnect&) { link_->hang_up(); },
+            [this](const Message& message) { tell_coordinator(message); },
+            [this](const RendezvousAnswer& answer) { handler_(answer); }},
+        action);
+  }
+}
+
+void C10dRendezvous::perform(const Coordinator::Actions& actions) {
+  for (const Coordinator::Action& action : actions) {
+    if (const auto* drop = std::get_if<Coordinator::Drop>(&action)) {
+      guests_->part_with(drop->connection);
+      continue;
+    }
+    const auto& send = std::get<Coordinator::Send>(action);
+    if (send.to != Coordinator::kOwn) {
+      guests_->send(send.to, send.message);
+      continue;
+    }
+    run([this, message = send.message] {
+      perform(member_->on_message(message, now()));
+    });
+  }
+}
+
+void C10dRendezvous::tell_coordinator(const Message& message) {
+  if (!coordinator_) {
+    link_->send(message);
+    return;
+  }
+  run([this, message] {
+    perform(coordinator_->on_message(Coordinator::kOwn, message, now()));
+  });
+}
+
+void C10dRendezvous::connect() {
+  if (!coordinator_) {
+    link_->connect();
+    return;
+  }
+  run([this] {
+    perform(member_->on_connected(meeting_.endpoint.host, now()));
+  });
+}
+
+void C10dRendezvous::set_timer() {
+  std::optional<Time> deadline = member_->next_deadline();
+  if (coordinator_ && !coordinator_->is_done()) {
+    const Time other = coordinator_->next_deadline();
+    deadline = std::min(deadline.value_or(other), other);
+  }
+  if (!deadline) {
+    loop_.disarm_timer(kTimer);
+    return;
+  }
+  const auto delay =
+      std::chrono::ceil<std::chrono::milliseconds>(*deadline - now());
+  loop_.arm_timer(kTimer,
+                  std::max(delay, std::chrono::milliseconds(0)),
+                  [this] { on_time(); });
+}
+
+void C10dRendezvous::on_time() {
+  run([this] { perform(member_->on_time(now())); });
+  if (!coordinator_) {
+    return;
+  }
+  run([this] { perform(coordinator_->on_time(now())); });
+  guests_->remove_strangers(
+      now() - meeting_.patience.silence(),
+      [this](Guests::Id id) { return coordinator_->is_known(id); });
+}
+
+}  // namespace
+
+std::unique_ptr<Rendezvous> make_c10d_rendezvous(EventLoop& loop,
+                                                 const Meeting& meeting,
+                                                 const std::string& host,
+                                                 Rendezvous::Handler handler) {
+  return std::make_unique<C10dRendezvous>(
+      loop, meeting, host, std::move(handler));
+}
+
+}  // namespace launcher

@@ -1,0 +1,103 @@
+#include "launcher/rendezvous/guests.h"
+
+#include <cerrno>
+#include <utility>
+
+#include "launcher/net/address.h"
+
+namespace launcher {
+
+Guests::Guests(EventLoop& loop, Fd listener, size_t most, Handlers handlers)
+    : loop_(loop),
+      listener_(std::move(listener)),
+      most_(most),
+      handlers_(std::move(handlers)) {
+  listen();
+}
+
+Guests::~Guests() {
+  loop_.unwatch(watch_);
+}
+
+void Guests::send(Id id, const Message& message) {
+  const auto guest = guests_.find(id);
+  if (guest != guests_.end()) {
+    guest->second.connection->send(encode(message));
+  }
+}
+
+void Guests::part_with(Id id) {
+  const auto guest = guests_.find(id);
+  if (guest != guests_.end() && !guest->second.is_parting) {
+    guest->second.is_parting = true;
+    guest->second.since = std::chrono::steady_clock::now();
+    guest->second.connection->finish();
+  }
+}
+
+void Guests::remove_strangers(Time latest,
+                              const std::function<bool(Id)>& is_known) {
+  for (auto next = guests_.begin(); next != guests_.end();) {
+    const auto guest = next++;
+    if (guest->second.since < latest && !is_known(guest->first)) {
+      guests_.erase(guest);
+    }
+  }
+  if (watch_ == 0) {
+    listen();
+  }
+}
+
+void Guests::listen() {
+  watch_ = loop_.watch(listener_.get(), EPOLLIN, [this] { accept(); });
+}
+
+void Guests::accept() {
+  Fd socket = accept_from(listener_);
+  if (!socket && errno != EAGAIN && errno != ECONNABORTED) {
+    // No descriptor or memory is left: the loop would call again at once.
+    loop_.unwatch(std::exchange(watch_, 0));
+  }
+  if (!socket || guests_.size() >= most_) {
+    return;
+  }
+  const Id id = ++last_id_;
+  Connection::Handlers handlers{
+      .on_open = [] {},
+      .on_lines =
+          [this, id](const std::vector<std::string>& lines) {
+            take(id, lines);
+          },
+      .on_closed = [this, id](int) { lose(id); }};
+  guests_.emplace(id,
+                  Guest{std::make_unique<Connection>(loop_,
+                                                     std::move(socket),
+                                                     Connection::State::open,
+                                                     kLongestMessage,
+                                                     std::move(handlers)),
+                        std::chrono::steady_clock::now()});
+}
+
+void Guests::take(Id id, const std::vector<std::string>& lines) {
+  for (const std::string& line : lines) {
+    const auto guest = guests_.find(id);
+    if (guest == guests_.end() || guest->second.is_parting) {
+      return;
+    }
+    if (const auto message = decode(line)) {
+      handlers_.on_message(id, *message);
+    } else {
+      part_with(id);
+      handlers_.on_closed(id);
+    }
+  }
+}
+
+void Guests::lose(Id id) {
+  const auto guest = guests_.extract(id);
+  if (!guest.mapped().is_parting) {
+    handlers_.on_closed(id);
+  }
+}
+
+}  // namespace launcher

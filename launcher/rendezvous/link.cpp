@@ -1,0 +1,79 @@
+#include "launcher/rendezvous/link.h"
+
+#include <cerrno>
+#include <utility>
+
+namespace launcher {
+namespace {
+
+Member::Loss loss_of(int error) {
+  return error == ECONNREFUSED ? Member::Loss::refused : Member::Loss::other;
+}
+
+}  // namespace
+
+Link::Link(EventLoop& loop,
+           std::vector<SocketAddress> addresses,
+           Handlers handlers)
+    : loop_(loop),
+      addresses_(std::move(addresses)),
+      handlers_(std::move(handlers)) {}
+
+void Link::connect() {
+  Fd socket = begin_to_connect(addresses_[next_address_]);
+  if (!socket) {
+    lose(loss_of(errno));
+    return;
+  }
+  connection_ = std::make_unique<Connection>(
+      loop_,
+      std::move(socket),
+      Connection::State::connecting,
+      kLongestMessage,
+      Connection::Handlers{
+          .on_open = [this] { open(); },
+          .on_lines =
+              [this](const std::vector<std::string>& lines) { take(lines); },
+          .on_closed = [this](int error) { lose(loss_of(error)); }});
+}
+
+void Link::send(const Message& message) {
+  if (connection_) {
+    connection_->send(encode(message));
+  }
+}
+
+void Link::hang_up() {
+  if (connection_) {
+    connection_->finish();
+    connection_.reset();
+  }
+}
+
+void Link::open() {
+  was_open_ = true;
+  handlers_.on_open(numeric_host(own_end(connection_->socket())));
+}
+
+void Link::take(const std::vector<std::string>& lines) {
+  for (const std::string& line : lines) {
+    if (!connection_) {
+      return;
+    }
+    if (const auto message = decode(line)) {
+      handlers_.on_message(*message);
+    } else {
+      lose(Member::Loss::stranger);
+    }
+  }
+}
+
+void Link::lose(Member::Loss loss) {
+  connection_.reset();
+  if (!was_open_) {
+    next_address_ = (next_address_ + 1) % addresses_.size();
+  }
+  handlers_.on_lost(loss);
+}
+
+}  // namespace launcher

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "launcher/event_loop.h"
+#include "launcher/net/address.h"
+#include "launcher/net/connection.h"
+#include "launcher/rendezvous/member.h"
+#include "launcher/rendezvous/message.h"
+
+namespace launcher {
+
+/// A member's connection to a coordinator in another process, one at a time.
+class Link {
+ public:
+  struct Handlers {
+    /// @param address of this end
+    std::function<void(const std::string& address)> on_open;
+    std::function<void(const Message&)> on_message;
+    /// Once for each connect(), unless hang_up() comes first; also before
+    /// connect() returns.
+    std::function<void(Member::Loss)> on_lost;
+  };
+
+  /// @param addresses of the endpoint, one after the other to be tried
+  Link(EventLoop& loop,
+       std::vector<SocketAddress> addresses,
+       Handlers handlers);
+
+  void connect();
+  void send(const Message& message);
+  /// What was sent is still sent.
+  void hang_up();
+
+ private:
+  void open();
+  void take(const std::vector<std::string>& lines);
+  void lose(Member::Loss loss);
+
+  EventLoop& loop_;
+  std::vector<SocketAddress> addresses_;
+  size_t next_address_ = 0;
+  Handlers handlers_;
+  bool was_open_ = false;
+  std::unique_ptr<Connection> connection_;
+};
+
+}  // namespace launcher
