@@ -98,6 +98,31 @@ TEST_CASE("where no scheduler has started ddprun, it is one host",
       with(srun_task_a_host(1, 2), {{"TORCHELASTIC_RUN_ID", "outer"}})));
 }
 
+TEST_CASE("hosts meet at the scheduler's first one", "[cluster]") {
+  const auto variables = srun_task_a_host(1, 3);
+  const auto told = options_in(variables, {"--rdzv-backend=c10d"});
+  REQUIRE(told.meeting);
+  CHECK(told.meeting->endpoint.host == "node1");
+  CHECK(told.meeting->endpoint.port == port_of_job("1234.0"));
+  CHECK(told.meeting->terms.least_hosts == 3);
+  CHECK(told.meeting->terms.most_hosts == 3);
+  CHECK(told.meeting->wanted_rank == 1);
+
+  // torchrun's usual line.
+  const auto named = options_in(
+      variables,
+      {"--nnodes=3", "--rdzv-backend=c10d", "--rdzv-endpoint=ib1:7000"});
+  REQUIRE(named.meeting);
+  CHECK(named.meeting->endpoint.host == "ib1");
+  CHECK(named.meeting->endpoint.port == 7000);
+  CHECK(named.meeting->wanted_rank == 1);
+
+  // A range is not the scheduler's hosts, and --master-addr is for static ones.
+  const auto option = GENERATE("--nnodes=1:4", "--master-addr=ib1");
+  CHECK_THAT(cluster_error(variables, {"--rdzv-backend=c10d", option}),
+             Contains("--rdzv-endpoint: expected the host where"));
+}
+
 TEST_CASE("what the user says beats the scheduler", "[cluster]") {
   const auto variables = srun_task_a_host(1, 3);
   check_is_one_host(options_in(variables, {"--no-cluster"}));
