@@ -1,6 +1,6 @@
 # ddp_add_fake_gpu_test(NAME fake_gpu_... COMMAND program [argument ...]
 #                       [MODES lazy priority] [SEEDS 1] [DEVICES 2]
-#                       [ENVIRONMENT name=value ...] [TIMEOUT 120])
+#                       [ENVIRONMENT name=value ...] [TIMEOUT 480])
 # runs a program over the stand-in for the GPU: a test NAME.mode.seed for each
 # mode and seed, labelled fake_gpu. Nothing where the stand-in is not built.
 function(ddp_add_fake_gpu_test)
@@ -13,7 +13,7 @@ function(ddp_add_fake_gpu_test)
   if(NOT TARGET fake_gpu)
     return()
   endif()
-  foreach(default IN ITEMS "MODES;lazy;priority" "SEEDS;1" "DEVICES;2" "TIMEOUT;120")
+  foreach(default IN ITEMS "MODES;lazy;priority" "SEEDS;1" "DEVICES;2" "TIMEOUT;480")
     list(POP_FRONT default name)
     if(NOT DEFINED arg_${name})
       set(arg_${name} ${default})
