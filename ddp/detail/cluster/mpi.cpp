@@ -31,6 +31,30 @@ std::string host_of_uri(std::string_view uri) {
       rest.substr(0, rest.find_first_of(is_version6 ? ",]" : ",:")));
 }
 
+/// The variables in which an MPI tells a task its place.
+struct PlaceNames {
+  const char* rank;
+  const char* count;
+  const char* local_rank;
+  const char* local_count;
+  const char* job;
+};
+
+void read_place(ClusterTask& task,
+                const EnvReader& reader,
+                const PlaceNames& names) {
+  task.rank = require_env_integer(reader, names.rank, 0, kMostRanks);
+  task.count = require_env_integer(reader, names.count, 1, kMostRanks);
+  task.local_rank =
+      require_env_integer(reader, names.local_rank, 0, kMostRanks);
+  task.local_count =
+      require_env_integer(reader, names.local_count, 1, kMostRanks);
+  guess_hosts(task);
+  const char* job = reader(names.job);
+  task.job_id = job == nullptr ? "" : job;
+  task.master_addr = first_host_of_allocation(reader);
+}
+
 }  // namespace
 
 std::optional<ClusterTask> open_mpi_task(const EnvReader& reader) {
@@ -41,18 +65,13 @@ std::optional<ClusterTask> open_mpi_task(const EnvReader& reader) {
   task.scheduler = "Open MPI";
   task.one_a_host = "mpirun --map-by ppr:1:node";
   task.master_hint = "mpirun -x MASTER_ADDR=HOST";
-  task.rank =
-      require_env_integer(reader, "OMPI_COMM_WORLD_RANK", 0, kMostRanks);
-  task.count =
-      require_env_integer(reader, "OMPI_COMM_WORLD_SIZE", 1, kMostRanks);
-  task.local_rank =
-      require_env_integer(reader, "OMPI_COMM_WORLD_LOCAL_RANK", 0, kMostRanks);
-  task.local_count =
-      require_env_integer(reader, "OMPI_COMM_WORLD_LOCAL_SIZE", 1, kMostRanks);
-  guess_hosts(task);
-  const char* job = reader("PMIX_NAMESPACE");
-  task.job_id = job == nullptr ? "" : job;
-  task.master_addr = first_host_of_allocation(reader);
+  read_place(task,
+             reader,
+             {.rank = "OMPI_COMM_WORLD_RANK",
+              .count = "OMPI_COMM_WORLD_SIZE",
+              .local_rank = "OMPI_COMM_WORLD_LOCAL_RANK",
+              .local_count = "OMPI_COMM_WORLD_LOCAL_SIZE",
+              .job = "PMIX_NAMESPACE"});
   const char* uri = reader("OMPI_MCA_orte_hnp_uri");  // up to version 4
   if (task.master_addr.empty() && uri != nullptr) {
     task.master_addr = host_of_uri(uri);
@@ -69,17 +88,13 @@ std::optional<ClusterTask> hydra_task(const EnvReader& reader) {
   task.scheduler = "MPICH";
   task.one_a_host = "mpiexec -ppn 1";
   task.master_hint = "mpiexec -genv MASTER_ADDR HOST";
-  task.rank = require_env_integer(reader, "PMI_RANK", 0, kMostRanks);
-  task.count = require_env_integer(reader, "PMI_SIZE", 1, kMostRanks);
-  task.local_rank =
-      require_env_integer(reader, "MPI_LOCALRANKID", 0, kMostRanks);
-  task.local_count =
-      require_env_integer(reader, "MPI_LOCALNRANKS", 1, kMostRanks);
-  guess_hosts(task);
-  // Hydra has no number of its own for a job.
-  const char* job = reader("SLURM_JOB_ID");
-  task.job_id = job == nullptr ? "" : job;
-  task.master_addr = first_host_of_allocation(reader);
+  read_place(task,
+             reader,
+             {.rank = "PMI_RANK",
+              .count = "PMI_SIZE",
+              .local_rank = "MPI_LOCALRANKID",
+              .local_count = "MPI_LOCALNRANKS",
+              .job = "SLURM_JOB_ID"});  // Hydra has no number of its own
   return task;
 }
 
