@@ -21,7 +21,9 @@
 #include "ddp/detail/process_group/tcp.h"
 #include "ddp/detail/text_collectives.h"
 #include "test/support/catch.h"
+#include "test/support/fake_backend.h"
 #include "test/support/local_ranks.h"
+#include "test/support/no_more_threads.h"
 
 namespace ddp {
 namespace process_group_test {
@@ -443,6 +445,21 @@ TEST_CASE("a group that was closed lets its backend go", "[departures]") {
     TORCH_CHECK(group.use_count() == before);
     TORCH_CHECK(job->getBackendName() == "gloo");
   });
+}
+
+/// One that an aborted group lets go on a thread of its own.
+struct NcclByName : test::FakeBackend {
+  using FakeBackend::FakeBackend;
+  const std::string getBackendName() const override { return "nccl"; }
+};
+
+TEST_CASE("an aborted group is let go where no thread can start",
+          "[departures]") {
+  const auto backend = c10::make_intrusive<NcclByName>(1);
+  const auto job = in_job(backend);
+  const test::NoMoreThreads none;
+  job->close(detail::JobBackend::End::abort);
+  CHECK(backend.use_count() == 1);
 }
 
 TEST_CASE("a group that the program aborts says so", "[departures]") {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <future>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -11,13 +12,18 @@ namespace {
 constexpr std::chrono::milliseconds kGoPatience{1'000};
 
 /// The destructor of an NCCL backend that was aborted waits for its watchdog,
-/// which may sleep for a minute after an error.
+/// which may sleep for a minute after an error. So does the caller where no
+/// thread can start.
 void let_go_elsewhere(c10::intrusive_ptr<c10d::Backend> backend) {
   std::packaged_task<void()> task(
       [last = std::move(backend)]() mutable { last.reset(); });
   const auto gone = task.get_future();
-  std::thread(std::move(task)).detach();
-  gone.wait_for(kGoPatience);
+  try {
+    std::thread(std::move(task)).detach();
+    gone.wait_for(kGoPatience);
+  } catch (const std::system_error&) {
+    // `gone` is the last that holds the backend, and goes here.
+  }
 }
 
 }  // namespace
