@@ -1,8 +1,8 @@
 #include "launcher/devices.h"
 
 #include <algorithm>
-#include <charconv>
 
+#include "ddp/detail/number.h"
 #include "launcher/error.h"
 
 namespace launcher {
@@ -10,14 +10,9 @@ namespace {
 
 constexpr const char* kVisibleDevices = "CUDA_VISIBLE_DEVICES";
 
+/// Nothing for a UUID such as GPU-5e3... or MIG-...
 std::optional<int> to_index(const std::string& id) {
-  int value = 0;
-  const char* end = id.data() + id.size();
-  const auto result = std::from_chars(id.data(), end, value);
-  if (result.ec != std::errc() || result.ptr != end) {
-    return std::nullopt;  // a UUID such as GPU-5e3... or MIG-...
-  }
-  return value;
+  return ddp::detail::parse_number<int>(id);
 }
 
 std::string join(const std::vector<std::string>& items) {

@@ -25,6 +25,13 @@ const std::string* find_variable(const Environment& environment,
   return found == environment.end() ? nullptr : &found->second;
 }
 
+ddp::EnvReader reader_of(const Environment& environment) {
+  return [&environment](const char* name) -> const char* {
+    const std::string* value = find_variable(environment, name);
+    return value != nullptr ? value->c_str() : nullptr;
+  };
+}
+
 Environment merge(const Environment& base, const Environment& changes) {
   Environment result = changes;
   result.insert(base.begin(), base.end());

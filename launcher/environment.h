@@ -3,6 +3,8 @@
 #include <map>
 #include <string>
 
+#include "ddp/worker_env.h"
+
 namespace launcher {
 
 /// Environment variables by name. ddprun never changes its own environment:
@@ -15,6 +17,9 @@ Environment current_environment();
 /// Value of `name`, or nullptr when it is not set.
 const std::string* find_variable(const Environment& environment,
                                  const std::string& name);
+
+/// Reads it by name. It must outlive the reader.
+ddp::EnvReader reader_of(const Environment& environment);
 
 /// `base` with every variable of `changes` set.
 Environment merge(const Environment& base, const Environment& changes);

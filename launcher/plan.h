@@ -4,29 +4,12 @@
 #include <string>
 #include <vector>
 
-#include "launcher/cli/options.h"
 #include "launcher/environment.h"
-#include "launcher/host.h"
+#include "launcher/job.h"
 #include "launcher/output/line_prefix.h"
-#include "launcher/program.h"
 #include "launcher/rendezvous/world.h"
 
 namespace launcher {
-
-/// The command line together with what the machine said: nothing is left open.
-struct Job {
-  LaunchOptions options;
-  Program program;
-  Environment environment;  ///< ddprun's own, which the workers inherit
-  std::string host_name;
-  int worker_count = 1;             ///< on this host
-  std::optional<std::string> gpus;  ///< CUDA_VISIBLE_DEVICES of the workers
-  std::vector<std::string> gpu_of_worker;  ///< or of each; empty: they share
-  int gpu_count = 0;                   ///< that they see; 0: none, or not known
-  std::vector<std::vector<int>> cpus;  ///< by local rank; empty: not bound
-  std::string run_id;
-  std::vector<std::string> warnings;  ///< what the user should know before
-};
 
 /// What differs between the first start of the workers and a restart.
 struct Attempt {
@@ -64,19 +47,6 @@ struct LaunchPlan {
   LineFilter filtered_out;
   LineFilter filtered_err;
 };
-
-/// Puts a job together.
-///
-/// Several static hosts cannot agree on a restart, so there is none:
-/// max_restarts becomes 0, with a warning. Hosts that meet get the rest of
-/// their Meeting; the token is the environment's DDPRUN_TOKEN.
-///
-/// @throws LaunchError for what the machine cannot do: GPUs it does not have, a
-///   program it does not find, more ranks than can be counted
-Job make_job(LaunchOptions options,
-             const HostInfo& host,
-             const Environment& environment,
-             const std::string& unique_run_id);
 
 /// Every worker's rank, command and environment. Pure: touches nothing.
 ///

@@ -3,13 +3,13 @@
 #include <dirent.h>
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <memory>
 #include <optional>
 #include <stdexcept>
 
 #include "ddp/detail/cluster/host_list.h"
+#include "ddp/detail/number.h"
 #include "launcher/text_file.h"
 
 namespace launcher {
@@ -21,11 +21,7 @@ std::string first_line_of(const std::string& path) {
 }
 
 std::optional<int> number_in(const std::string& path) {
-  const std::string text = first_line_of(path);
-  int value = 0;
-  const auto result =
-      std::from_chars(text.data(), text.data() + text.size(), value);
-  return result.ec == std::errc() ? std::optional(value) : std::nullopt;
+  return ddp::detail::parse_number<int>(first_line_of(path));
 }
 
 std::vector<int> list_in(const std::string& path) {

@@ -1,16 +1,18 @@
 #include "launcher/cli/values.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <csignal>
 #include <optional>
 #include <stdexcept>
 
+#include "ddp/detail/number.h"
 #include "launcher/process/signal_names.h"
 
 namespace launcher {
 namespace {
+
+using ddp::detail::parse_number;
 
 constexpr int kMaxPort = 65535;
 constexpr int kMaxRanks = 1 << 24;
@@ -18,16 +20,6 @@ constexpr int kMaxRanks = 1 << 24;
 [[noreturn]] void fail(const std::string& expected, std::string_view got) {
   throw std::invalid_argument("expected " + expected + ", but got \"" +
                               std::string(got) + "\"");
-}
-
-std::optional<int> to_integer(std::string_view text) {
-  int value = 0;
-  const char* end = text.data() + text.size();
-  const auto result = std::from_chars(text.data(), end, value);
-  if (result.ec != std::errc() || result.ptr != end) {
-    return std::nullopt;
-  }
-  return value;
 }
 
 std::vector<std::string_view> split(std::string_view text, char separator) {
@@ -43,14 +35,8 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
 /// From 0 to a year.
 std::optional<double> to_seconds(std::string_view text) {
   constexpr double kYear = 365.0 * 24 * 3600;
-  double seconds = 0;
-  const char* end = text.data() + text.size();
-  const auto result = std::from_chars(text.data(), end, seconds);
-  if (result.ec != std::errc() || result.ptr != end || !(seconds >= 0) ||
-      seconds > kYear) {
-    return std::nullopt;
-  }
-  return seconds;
+  const auto seconds = parse_number<double>(text);
+  return seconds && *seconds >= 0 && *seconds <= kYear ? seconds : std::nullopt;
 }
 
 std::optional<StreamSet> to_stream_set(std::string_view text) {
@@ -77,7 +63,7 @@ bool StreamMap::empty() const {
 }
 
 int parse_integer(std::string_view text, int least, int most) {
-  const auto value = to_integer(text);
+  const auto value = parse_number<int>(text);
   if (!value || *value < least || *value > most) {
     fail("an integer from " + std::to_string(least) + " to " +
              std::to_string(most),
@@ -93,7 +79,7 @@ bool parse_switch(std::string_view text) {
   number = number.substr(0, number.find_last_not_of(kSpaces) + 1);
   const bool has_plus =
       number.size() > 1 && number[0] == '+' && number[1] != '-';
-  const auto value = to_integer(has_plus ? number.substr(1) : number);
+  const auto value = parse_number<int>(has_plus ? number.substr(1) : number);
   if (!value) {
     fail("0 or 1", text);
   }
@@ -111,7 +97,7 @@ WorkerCount parse_worker_count(std::string_view text) {
   if (text == "cpu") {
     return {Kind::cpu, 0};
   }
-  const auto value = to_integer(text);
+  const auto value = parse_number<int>(text);
   if (!value || *value < 1 || *value > kMaxRanks) {
     fail("a number of workers above 0, auto, gpu or cpu", text);
   }
@@ -120,8 +106,8 @@ WorkerCount parse_worker_count(std::string_view text) {
 
 HostRange parse_host_range(std::string_view text) {
   const auto parts = split(text, ':');
-  const auto least = to_integer(parts.front());
-  const auto most = to_integer(parts.back());
+  const auto least = parse_number<int>(parts.front());
+  const auto most = parse_number<int>(parts.back());
   if (parts.size() > 2 || !least || !most || *least < 1 || *most < *least ||
       *most > kMaxRanks) {
     fail("a number of hosts above 0, or a range MIN:MAX", text);
@@ -147,7 +133,7 @@ Endpoint parse_endpoint(std::string_view text) {
   } else {
     port = "0";
   }
-  const auto number = to_integer(port);
+  const auto number = parse_number<int>(port);
   if (host.empty() || !number || *number < 0 || *number > kMaxPort ||
       host.find_first_of(" \t/[]") != std::string_view::npos) {
     fail(expected, text);
@@ -168,7 +154,7 @@ StreamMap parse_stream_map(std::string_view text) {
     if (colon == std::string_view::npos) {
       fail(expected, text);
     }
-    const auto rank = to_integer(item.substr(0, colon));
+    const auto rank = parse_number<int>(item.substr(0, colon));
     const auto set = to_stream_set(item.substr(colon + 1));
     if (!rank || *rank < 0 || !set || !by_rank.emplace(*rank, *set).second) {
       fail(expected, text);
@@ -213,7 +199,7 @@ std::vector<std::string> parse_texts(std::string_view text) {
 std::vector<int> parse_ranks(std::string_view text) {
   std::vector<int> ranks;
   for (const auto& item : parse_list(text)) {
-    const auto rank = to_integer(item);
+    const auto rank = parse_number<int>(item);
     if (!rank || *rank < 0) {
       fail("local ranks separated by commas, such as 0,2", text);
     }
@@ -267,17 +253,14 @@ std::vector<int> parse_signals(std::string_view text) {
 mode_t parse_file_mode(std::string_view text) {
   constexpr mode_t kReadWrite = 0666;
   constexpr mode_t kOwners = 0600;
-  mode_t mode = 0;
-  const char* end = text.data() + text.size();
-  const auto result = std::from_chars(text.data(), end, mode, 8);
-  if (result.ec != std::errc() || result.ptr != end ||
-      (mode & ~kReadWrite) != 0 || (mode & kOwners) != kOwners) {
+  const auto mode = parse_number<mode_t>(text, 8);
+  if (!mode || (*mode & ~kReadWrite) != 0 || (*mode & kOwners) != kOwners) {
     fail(
         "octal rights of a file that its owner can read and write, such as "
         "0640",
         text);
   }
-  return mode;
+  return *mode;
 }
 
 RankVariable parse_rank_variable(std::string_view text) {

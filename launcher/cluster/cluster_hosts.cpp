@@ -48,12 +48,8 @@ std::string add_cluster_hosts(HostWords& said, const Environment& environment) {
   if (is_worker || is_complete(said) || said.host_count == 1) {
     return "";
   }
-  const auto reader = [&](const char* name) {
-    const std::string* value = find_variable(environment, name);
-    return value != nullptr ? value->c_str() : nullptr;
-  };
   try {
-    const auto task = ddp::detail::read_cluster_task(reader);
+    const auto task = ddp::detail::read_cluster_task(reader_of(environment));
     return task ? add_cluster_hosts(said, *task) : "";
   } catch (const std::invalid_argument& error) {
     throw UsageError(std::string(error.what()) + "; " + kWayOut);

@@ -5,6 +5,7 @@
 
 #include "ddp/detail/error_file.h"
 #include "launcher/process/error_file.h"
+#include "launcher/report/failure_text.h"
 
 namespace launcher {
 namespace {

@@ -68,10 +68,4 @@ Report make_report(const AttemptResult& result);
 /// "joined", "left", "vanished" or "failed".
 std::string text_of(WorldBroken::Change change);
 
-/// The worker whose failure is the cause; null when something else is.
-const WorkerExit* first_failure(const AttemptResult& result);
-
-/// "rank 1 failed first: exit code 3".
-std::string describe_failure(const WorkerExit& exit);
-
 }  // namespace launcher

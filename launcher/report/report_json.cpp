@@ -6,6 +6,7 @@
 #include "launcher/overloaded.h"
 #include "launcher/process/error_file.h"
 #include "launcher/process/signal_names.h"
+#include "launcher/report/failure_text.h"
 
 namespace launcher {
 namespace {

@@ -1,22 +1,13 @@
 #pragma once
 
-#include <map>
-#include <string>
-
-#include "ddp/worker_env.h"
+#include "launcher/environment.h"
 
 // Environments as schedulers make them: the variables that matter and those
 // that could be mistaken for them.
 namespace launcher::test {
 
-using Variables = std::map<std::string, std::string>;
-
-inline ddp::EnvReader reader_of(const Variables& variables) {
-  return [variables](const char* name) {
-    const auto found = variables.find(name);
-    return found == variables.end() ? nullptr : found->second.c_str();
-  };
-}
+using Variables = Environment;
+using launcher::reader_of;
 
 inline Variables with(Variables variables, const Variables& changes) {
   for (const auto& [name, value] : changes) {

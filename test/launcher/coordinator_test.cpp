@@ -151,11 +151,7 @@ TEST_CASE(
 
 TEST_CASE("a host that comes late breaks the world, unless it is full") {
   FormingJob job;
-  job.start_hosts = 2;
-  job.come(kOwn);
-  job.come(1);
-  job.work(kOwn, 0);
-  job.work(1, 0);
+  job.run(2);
   CHECK(job.come(2) == "0 broken 0: c joined, 1 broken 0: c joined, 2 noted");
   job.join(kOwn);
   CHECK(job.join(1) == "0 formed 1, 1 formed 1, 2 formed 1");
@@ -171,11 +167,7 @@ TEST_CASE("a host that comes late breaks the world, unless it is full") {
 
 TEST_CASE("once a host has succeeded, nobody who comes or goes undoes it") {
   FormingJob job;
-  job.start_hosts = 2;
-  job.come(kOwn);
-  job.come(1);
-  job.work(kOwn, 0);
-  job.work(1, 0);
+  job.run(2);
   CHECK(job.succeed(1, 0) == "1 noted");
   CHECK(job.come(2) == "2 noted");
   SECTION("it stays") {

@@ -1,9 +1,9 @@
 #include "ddp/detail/cluster/env_integer.h"
 
-#include <charconv>
 #include <stdexcept>
 #include <string>
-#include <string_view>
+
+#include "ddp/detail/number.h"
 
 namespace ddp::detail {
 
@@ -15,12 +15,8 @@ std::optional<int> env_integer(const EnvReader& reader,
   if (raw == nullptr) {
     return std::nullopt;
   }
-  const std::string_view text(raw);
-  int value = 0;
-  const auto [end, error] =
-      std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() ||
-      value < least || value > most) {
+  const auto value = parse_number<int>(raw);
+  if (!value || *value < least || *value > most) {
     throw std::invalid_argument(
         "Expected the environment variable " + std::string(name) +
         " to be an integer from " + std::to_string(least) + " to " +

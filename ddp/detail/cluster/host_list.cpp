@@ -1,8 +1,9 @@
 #include "ddp/detail/cluster/host_list.h"
 
 #include <algorithm>
-#include <charconv>
 #include <stdexcept>
+
+#include "ddp/detail/number.h"
 
 namespace ddp::detail {
 namespace {
@@ -79,10 +80,9 @@ class ListReader {
   size_t at_ = 0;
 };
 
+/// Of what digits() has read.
 int to_int(std::string_view digits) {
-  int value = 0;
-  std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  return value;
+  return parse_number<int>(digits).value();
 }
 
 std::string padded(int value, size_t width) {

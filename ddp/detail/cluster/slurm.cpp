@@ -1,4 +1,3 @@
-#include <charconv>
 #include <cstdint>
 #include <stdexcept>
 #include <string_view>
@@ -6,6 +5,7 @@
 #include "ddp/detail/cluster/env_integer.h"
 #include "ddp/detail/cluster/host_list.h"
 #include "ddp/detail/cluster/schedulers.h"
+#include "ddp/detail/number.h"
 
 namespace ddp::detail {
 namespace {
@@ -18,12 +18,8 @@ bool is_task_of_a_step(const EnvReader& reader) {
   if (step == nullptr || reader("SLURM_PROCID") == nullptr) {
     return false;
   }
-  const std::string_view text(step);
-  uint32_t number = 0;
-  const auto [end, error] =
-      std::from_chars(text.data(), text.data() + text.size(), number);
-  return error == std::errc() && end == text.data() + text.size() &&
-         number < kFirstSpecial;
+  const auto number = parse_number<uint32_t>(step);
+  return number && *number < kFirstSpecial;
 }
 
 /// `expand` of a variable's text, with an error that names the variable.

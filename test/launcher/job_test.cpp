@@ -1,0 +1,97 @@
+#include "launcher/job.h"
+
+#include "launcher/error.h"
+#include "test/support/catch.h"
+
+using Catch::Contains;
+using namespace launcher;
+
+namespace {
+
+LaunchOptions shell() {
+  LaunchOptions options;
+  options.program = {"/bin/sh"};
+  options.program_kind = ProgramKind::executable;
+  return options;
+}
+
+}  // namespace
+
+TEST_CASE("a job is whole: run id, program, devices that exist") {
+  LaunchOptions options = shell();
+  CHECK(make_job(options, HostInfo{}, {}, "unique").run_id == "unique");
+  options.host_count = 2;
+  CHECK(make_job(options, HostInfo{}, {}, "unique").run_id == "none");
+  CHECK_THROWS_WITH(
+      make_job(options,
+               HostInfo{.name = "h", .cpu_count = 1, .gpu_count = 2},
+               {{"CUDA_VISIBLE_DEVICES", "0,2"}},
+               "unique"),
+      Contains("names GPU 2, but this host has 2"));
+  options.run_id = "mine";
+  CHECK(make_job(options, HostInfo{}, {}, "unique").run_id == "mine");
+}
+
+TEST_CASE("what the command line had to say comes with the job") {
+  LaunchOptions options = shell();
+  options.warnings = {"a", "b"};
+  CHECK(make_job(options, HostInfo{}, {}, "unique").warnings ==
+        std::vector<std::string>{"a", "b"});
+}
+
+TEST_CASE("a filter without --tee has no effect, and one line says so") {
+  LaunchOptions options = shell();
+  options.out_filters = {"loss"};
+  const auto warnings = make_job(options, HostInfo{}, {}, "unique").warnings;
+  REQUIRE(warnings.size() == 1);
+  CHECK_THAT(warnings.front(), Contains("no effect without --tee"));
+  options.tee = parse_stream_map("3");
+  CHECK(make_job(options, HostInfo{}, {}, "unique").warnings.empty());
+}
+
+TEST_CASE("several hosts: no restart, and one line that says so") {
+  LaunchOptions options = shell();
+  options.max_restarts = 3;
+  const Job one = make_job(options, HostInfo{}, {}, "unique");
+  CHECK(one.options.max_restarts == 3);
+  CHECK(one.warnings.empty());
+  options.host_count = 2;
+  const Job several = make_job(options, HostInfo{}, {}, "unique");
+  CHECK(several.options.max_restarts == 0);
+  REQUIRE(several.warnings.size() == 1);
+  CHECK_THAT(several.warnings.front(), Contains("--max-restarts"));
+  options.max_restarts = 0;
+  CHECK(make_job(options, HostInfo{}, {}, "unique").warnings.empty());
+}
+
+TEST_CASE(
+    "hosts that meet agree on restarts, and know a secret or are warned") {
+  LaunchOptions options = shell();
+  options.max_restarts = 3;
+  options.host_count = 2;
+  options.role = "trainer";
+  options.meeting.emplace();
+  const Job open = make_job(options, HostInfo{}, {}, "unique");
+  CHECK(open.options.max_restarts == 3);
+  CHECK(open.options.meeting->terms.max_restarts == 3);
+  CHECK(open.options.meeting->terms.run_id == "none");
+  CHECK(open.options.meeting->role == "trainer");
+  REQUIRE(open.warnings.size() == 1);
+  CHECK_THAT(open.warnings.front(), Contains("DDPRUN_TOKEN"));
+  const Job closed =
+      make_job(options, HostInfo{}, {{"DDPRUN_TOKEN", "secret"}}, "unique");
+  CHECK(closed.options.meeting->token == "secret");
+  CHECK(closed.warnings.empty());
+}
+
+TEST_CASE("ranks that no int counts are refused") {
+  LaunchOptions options = shell();
+  options.worker_count = {WorkerCount::Kind::number, 1 << 20};
+  options.host_count = 16;
+  CHECK_NOTHROW(make_job(options, HostInfo{}, {}, "unique"));
+  options.host_count = 1 << 20;
+  CHECK_THROWS_WITH(make_job(options, HostInfo{}, {}, "unique"),
+                    Contains("--nproc-per-node: expected at most 16777216 "
+                             "ranks in all, but got 1048576 on each of "
+                             "1048576 hosts"));
+}
