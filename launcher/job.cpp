@@ -4,6 +4,7 @@
 
 #include "launcher/devices.h"
 #include "launcher/error.h"
+#include "launcher/rendezvous/meeting_place.h"
 
 namespace launcher {
 namespace {
@@ -29,16 +30,16 @@ void require_countable(const LaunchOptions& options, int worker_count) {
   }
 }
 
-/// Hosts that were named by hand do not hear of each other's failures: a part
-/// of the ranks would start again and meet the rest in the middle of their run.
-void refuse_restarts_of_several_hosts(Job& job) {
+/// Hosts that do not hear of each other's failures: a part of the ranks would
+/// start again and meet the rest in the middle of their run.
+void refuse_restarts_of_unmet_hosts(Job& job) {
   if (job.options.host_count > 1 && !job.options.meeting &&
       job.options.max_restarts > 0) {
     job.options.max_restarts = 0;
     job.warnings.push_back(
-        "--max-restarts has no effect with several static hosts: they cannot "
-        "agree on a restart, so the first failure ends the job; "
-        "--rdzv-backend=c10d lets them");
+        "--max-restarts has no effect with hosts that do not meet "
+        "(--rdzv-conf meeting_port=0): they cannot agree on a restart, so the "
+        "first failure ends the job");
   }
 }
 
@@ -53,10 +54,11 @@ void prepare_meeting(Job& job) {
   if (const std::string* token =
           find_variable(job.environment, "DDPRUN_TOKEN")) {
     meeting.token = *token;
-  } else {
+  } else if (!meeting.store || meeting.wanted_rank == 0) {
     job.warnings.push_back(
-        "anyone who reaches --rdzv-endpoint can take part in this job; set "
-        "DDPRUN_TOKEN to the same secret on all hosts");
+        "anyone who reaches " + text_of(meeting.endpoint) +
+        " can take part in this job; set DDPRUN_TOKEN to the same secret on "
+        "all hosts");
   }
 }
 
@@ -92,7 +94,7 @@ Job make_job(LaunchOptions options,
                                          : "none";
   job.warnings = options.warnings;
   job.options = std::move(options);
-  refuse_restarts_of_several_hosts(job);
+  refuse_restarts_of_unmet_hosts(job);
   prepare_meeting(job);
   warn_of_idle_filters(job);
   return job;

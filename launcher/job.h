@@ -28,8 +28,8 @@ struct Job {
 
 /// Puts a job together.
 ///
-/// Several static hosts cannot agree on a restart, so there is none:
-/// max_restarts becomes 0, with a warning. Hosts that meet get the rest of
+/// Several hosts that do not meet cannot agree on a restart, so there is none:
+/// max_restarts becomes 0, with a warning. Those that do get the rest of
 /// their Meeting; the token is the environment's DDPRUN_TOKEN.
 ///
 /// @throws LaunchError for what the machine cannot do: GPUs it does not have, a

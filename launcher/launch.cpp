@@ -22,10 +22,10 @@ std::unique_ptr<Rendezvous> make_rendezvous(const LaunchOptions& options,
   if (options.master.port == 0) {
     return make_local_rendezvous(options.master.host, std::move(handler));
   }
-  return make_static_rendezvous(options.master,
-                                options.host_rank,
-                                options.host_count,
-                                std::move(handler));
+  return make_unmet_rendezvous(options.master,
+                               options.host_rank,
+                               options.host_count,
+                               std::move(handler));
 }
 
 /// The same, once the endpoint's name is known to have an address.
@@ -35,7 +35,11 @@ std::unique_ptr<Rendezvous> make_rendezvous(
     EventLoop& loop,
     const Rendezvous::Handler& handler) {
   if (options.meeting) {
-    return make_c10d_rendezvous(loop, *options.meeting, host_name, handler);
+    return options.meeting->store
+               ? make_static_rendezvous(
+                     loop, *options.meeting, host_name, handler)
+               : make_c10d_rendezvous(
+                     loop, *options.meeting, host_name, handler);
   }
   auto rendezvous = make_rendezvous(options, handler);
   const std::string host = options.master.host;
@@ -140,7 +144,7 @@ int launch(const Job& job) {
 }
 
 std::string dry_run(const Job& job) {
-  if (job.options.meeting) {
+  if (job.options.meeting && !job.options.meeting->store) {
     throw UsageError(
         "--dry-run: expected static hosts, but got --rdzv-backend=c10d: their "
         "ranks are known when they have met");

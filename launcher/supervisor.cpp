@@ -99,6 +99,9 @@ void Supervisor::narrate(const Event& event, Policy::Phase before) {
     seams_.status.warn(signal_name(signal->number) + " came" +
                        (alive > 0 ? ": passing it on to the workers" : ""));
   }
+  if (const auto* note = std::get_if<RendezvousNote>(&event)) {
+    seams_.status.warn(note->text);
+  }
   const auto* fired = std::get_if<TimerFired>(&event);
   if (fired != nullptr && fired->timer == Timer::limit && alive > 0) {
     seams_.status.warn("the time of --time-limit is up: " + count +

@@ -13,6 +13,14 @@ constexpr int kDefaultPort = 29500;
 constexpr std::chrono::milliseconds kLeastKeepAlive{10};
 constexpr int kDefaultMeetingPort = 29400;  // torchrun's for c10d
 
+/// Where static hosts meet: apart from the ports that users count up by hand.
+int meeting_port_beside(int store_port) {
+  constexpr int kDistance = 100;
+  constexpr int kLastPort = 65535;
+  return store_port +
+         (store_port + kDistance > kLastPort ? -kDistance : kDistance);
+}
+
 }  // namespace
 
 void HostOptions::bind(CommandLine& line) {
@@ -82,8 +90,9 @@ void HostOptions::bind_meeting(CommandLine& line) {
   line.value(
       "rdzv-conf",
       "K=V,...",
-      "With c10d: join_timeout [600], last_call_timeout [30], "
-      "keep_alive_interval [5], keep_alive_max_attempt [3], is_host",
+      "With several hosts: join_timeout [600], keep_alive_interval [5], "
+      "keep_alive_max_attempt [3]; with c10d last_call_timeout [30], is_host; "
+      "else meeting_port [100 above --master-port; 0: hosts do not meet]",
       [this](const std::string& text) { take_settings(parse_settings(text)); });
 }
 
@@ -99,6 +108,8 @@ void HostOptions::take_settings(
       patience_.keep_alive = std::max(parse_seconds(value), kLeastKeepAlive);
     } else if (name == "keep_alive_max_attempt") {
       patience_.keep_alive_attempts = parse_integer(value, 1, 1000);
+    } else if (name == "meeting_port") {
+      meeting_port_ = parse_integer(value, 0, 65535);
     } else if (name == "is_host") {
       is_host_ = std::string("1TtYy").find(value.front()) != std::string::npos;
     }
@@ -118,9 +129,12 @@ void HostOptions::resolve(LaunchOptions& options,
   options.host_rank = all.host_rank.value_or(0);
   options.run_id = all.run_id;
   if (do_meet(hosts)) {
-    options.meeting = meeting(hosts, all);
-  } else {
-    options.master = master(all);
+    options.meeting = c10d_meeting(hosts, all);
+    return;
+  }
+  options.master = master(all);
+  if (hosts.most > 1 && meeting_port_ != 0) {
+    options.meeting = static_meeting(options.master, all);
   }
 }
 
@@ -172,8 +186,34 @@ void HostOptions::check(const HostRange& hosts, const HostWords& all) const {
   }
 }
 
+/// What it has of all backends.
 Meeting HostOptions::meeting(const HostRange& hosts,
                              const HostWords& all) const {
+  Meeting meeting;
+  meeting.terms.least_hosts = hosts.least;
+  meeting.terms.most_hosts = hosts.most;
+  meeting.start_hosts = hosts.most;
+  meeting.wanted_rank = all.host_rank;
+  meeting.patience = patience_;
+  return meeting;
+}
+
+Meeting HostOptions::static_meeting(const Endpoint& master,
+                                    const HostWords& all) const {
+  const int count = all.host_count.value_or(1);
+  Meeting result = meeting({count, count}, all);
+  result.terms.ranks_are_fixed = true;
+  result.option = "--master-addr";
+  result.wanted_rank = all.host_rank.value_or(0);
+  result.is_host = result.wanted_rank == 0;
+  result.store = master;
+  result.endpoint = {master.host,
+                     meeting_port_.value_or(meeting_port_beside(master.port))};
+  return result;
+}
+
+Meeting HostOptions::c10d_meeting(const HostRange& hosts,
+                                  const HostWords& all) const {
   // A scheduler's first host is as good as one that the user names; the
   // --master-addr of static hosts is not meant.
   const bool is_told = !said_.master_addr && all.master_addr;
@@ -182,20 +222,16 @@ Meeting HostOptions::meeting(const HostRange& hosts,
         "--rdzv-endpoint: expected the host where the others meet, but got "
         "none; give the same HOST:PORT on every host");
   }
-  Meeting meeting;
-  meeting.endpoint = endpoint_.value_or(
+  Meeting result = meeting(hosts, all);
+  result.endpoint = endpoint_.value_or(
       Endpoint{all.master_addr.value_or(""), all.master_port.value_or(0)});
-  if (meeting.endpoint.port == 0) {
-    meeting.endpoint.port = kDefaultMeetingPort;
+  if (result.endpoint.port == 0) {
+    result.endpoint.port = kDefaultMeetingPort;
   }
-  meeting.terms.least_hosts = hosts.least;
-  meeting.terms.most_hosts = hosts.most;
-  meeting.start_hosts = start_hosts_.value_or(hosts.most);
-  meeting.is_host = is_host_;
-  meeting.local_address = local_address_;
-  meeting.wanted_rank = all.host_rank;
-  meeting.patience = patience_;
-  return meeting;
+  result.start_hosts = start_hosts_.value_or(hosts.most);
+  result.is_host = is_host_;
+  result.local_address = local_address_;
+  return result;
 }
 
 Endpoint HostOptions::master(const HostWords& words) const {

@@ -39,6 +39,8 @@ class HostOptions {
   bool do_meet(const HostRange& hosts) const;
   Endpoint master(const HostWords& words) const;
   Meeting meeting(const HostRange& hosts, const HostWords& all) const;
+  Meeting c10d_meeting(const HostRange& hosts, const HostWords& all) const;
+  Meeting static_meeting(const Endpoint& master, const HostWords& all) const;
 
   HostWords said_;  // but for the number of hosts
   std::optional<HostRange> hosts_;
@@ -47,6 +49,7 @@ class HostOptions {
   std::string local_address_;
   std::optional<int> start_hosts_;
   std::optional<bool> is_host_;
+  std::optional<int> meeting_port_;  // 0: static hosts do not meet
   Patience patience_;
   std::vector<std::string> unknown_settings_;
   bool standalone_ = false;

@@ -57,8 +57,8 @@ void bind_ends(CommandLine& line, LaunchOptions& options) {
   line.group("Failures, restarts and signals");
   line.value("max-restarts",
              "N",
-             "Starts all workers again up to N times when one fails; not with "
-             "several static hosts [0]",
+             "Starts all workers again, on all hosts, up to N times when one "
+             "fails [0]",
              into(options.max_restarts, integer(0, 1 << 30)));
   line.value("restart-delay",
              "SECONDS[:MOST]",

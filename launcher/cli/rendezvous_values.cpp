@@ -12,15 +12,16 @@
 namespace launcher {
 namespace {
 
-enum class SettingKind { number, seconds, truth, store, protocol, text };
+enum class SettingKind { port, number, seconds, truth, store, protocol, text };
 
 struct Setting {
   const char* key;
   SettingKind kind;
 };
 
-/// What torchrun 2.11's rendezvous backends read.
-constexpr std::array<Setting, 20> kSettings{{
+/// Our own, and what torchrun 2.11's rendezvous backends read.
+constexpr std::array<Setting, 21> kSettings{{
+    {"meeting_port", SettingKind::port},
     {"timeout", SettingKind::number},
     {"read_timeout", SettingKind::number},
     {"join_timeout", SettingKind::seconds},
@@ -59,6 +60,9 @@ std::string lower(std::string text) {
 
 void check_setting(SettingKind kind, const std::string& value) {
   switch (kind) {
+    case SettingKind::port:
+      parse_integer(value, 0, 65535);
+      break;
     case SettingKind::number:
       parse_integer(value, 1, INT_MAX);
       break;

@@ -13,7 +13,7 @@ namespace launcher {
 /// values do not count; of a key that comes twice the last value does.
 std::map<std::string, std::string> parse_settings(std::string_view text);
 
-/// Checks the values of those settings that torchrun knows.
+/// Checks the values of those settings that somebody reads.
 ///
 /// @returns a line for each of the others, with the name that was probably
 ///   meant

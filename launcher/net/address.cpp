@@ -33,12 +33,6 @@ bool is_same_host(const sockaddr* left, const sockaddr* right) {
          std::memcmp(&ip6_of(left), &ip6_of(right), sizeof(in6_addr)) == 0;
 }
 
-/// 127.0.0.2 is this machine's, too, though no interface lists it.
-bool is_loopback(const sockaddr* address) {
-  return address->sa_family == AF_INET &&
-         (ntohl(ip4_of(address)) >> 24) == IN_LOOPBACKNET;
-}
-
 Fd make_socket(const SocketAddress& address) {
   return Fd(::socket(
       address.get()->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -94,7 +88,8 @@ std::string numeric_host(const SocketAddress& address) {
 }
 
 bool is_own(const SocketAddress& address) {
-  if (is_loopback(address.get())) {
+  // 127.0.0.2 is this machine's, too, though no interface lists it.
+  if (is_loopback(address)) {
     return true;
   }
   ifaddrs* first = nullptr;
@@ -110,6 +105,23 @@ bool is_own(const SocketAddress& address) {
     }
   }
   return false;
+}
+
+bool is_loopback(const SocketAddress& address) {
+  const sockaddr* any = address.get();
+  return any->sa_family == AF_INET
+             ? (ntohl(ip4_of(any)) >> 24) == IN_LOOPBACKNET
+             : any->sa_family == AF_INET6 &&
+                   IN6_IS_ADDR_LOOPBACK(&ip6_of(any)) != 0;
+}
+
+bool is_same(const SocketAddress& left, const SocketAddress& right) {
+  // Both families have it in one place.
+  const auto port_of = [](const SocketAddress& address) {
+    return reinterpret_cast<const sockaddr_in*>(address.get())->sin_port;
+  };
+  return is_same_host(left.get(), right.get()) &&
+         port_of(left) == port_of(right);
 }
 
 SocketAddress own_end(const Fd& socket) {

@@ -31,6 +31,12 @@ std::string numeric_host(const SocketAddress& address);
 /// One of this machine's interfaces has it.
 bool is_own(const SocketAddress& address);
 
+/// It reaches nobody but this machine.
+bool is_loopback(const SocketAddress& address);
+
+/// Both have the same host and port.
+bool is_same(const SocketAddress& left, const SocketAddress& right);
+
 /// This end of a connected socket.
 SocketAddress own_end(const Fd& socket);
 

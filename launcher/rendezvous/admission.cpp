@@ -1,6 +1,7 @@
 #include "launcher/rendezvous/admission.h"
 
 #include <random>
+#include <vector>
 
 #include "launcher/error.h"
 
@@ -25,8 +26,13 @@ std::string difference_of(const JobTerms& expected, const JobTerms& given) {
   if (expected.run_id != given.run_id) {
     return "expected job " + expected.run_id +
            ", which this endpoint serves, but got job " + given.run_id +
-           "; give each job a --rdzv-endpoint of its own, and all hosts of one "
-           "the same --rdzv-id";
+           "; give each job a --rdzv-endpoint of its own, and all hosts of "
+           "one the same --rdzv-id";
+  }
+  if (expected.ranks_are_fixed != given.ranks_are_fixed) {
+    return std::string("expected --rdzv-backend=") +
+           (expected.ranks_are_fixed ? "static" : "c10d") +
+           " as on the endpoint's host, but got another one";
   }
   if (host_range(expected) != host_range(given)) {
     return "expected --nnodes " + host_range(expected) +
@@ -36,6 +42,36 @@ std::string difference_of(const JobTerms& expected, const JobTerms& given) {
     return "expected --max-restarts " + std::to_string(expected.max_restarts) +
            " as on the endpoint's host, but got " +
            std::to_string(given.max_restarts);
+  }
+  return "";
+}
+
+/// Without the host that speaks, which may have lost its first connection.
+std::vector<const Hello*> others_than(const Hello& hello, const Roster& hosts) {
+  std::vector<const Hello*> others;
+  for (const auto& [connection, host] : hosts) {
+    if (host.hello.id != hello.id) {
+      others.push_back(&host.hello);
+    }
+  }
+  return others;
+}
+
+/// Where each host has the rank that it wants.
+std::string rank_refusal(const Hello& hello,
+                         const JobTerms& terms,
+                         const std::vector<const Hello*>& others) {
+  if (!hello.wanted_rank || *hello.wanted_rank >= terms.most_hosts) {
+    return "expected --node-rank below --nnodes (" +
+           std::to_string(terms.most_hosts) + "), but got " +
+           (hello.wanted_rank ? std::to_string(*hello.wanted_rank) : "none");
+  }
+  for (const Hello* other : others) {
+    if (other->wanted_rank == hello.wanted_rank) {
+      return "expected --node-rank " + std::to_string(*hello.wanted_rank) +
+             " of one host, but got it from " + other->host + " and " +
+             hello.host + "; give each host its own";
+    }
   }
   return "";
 }
@@ -70,7 +106,7 @@ Hello hello_of(const Meeting& meeting,
 
 std::string refusal_of(const Hello& hello,
                        const Admission& admission,
-                       int64_t workers_so_far) {
+                       const Roster& hosts) {
   if (hello.version != kMessageVersion) {
     return "expected messages of version " + std::to_string(kMessageVersion) +
            ", but got version " + std::to_string(hello.version) +
@@ -87,12 +123,19 @@ std::string refusal_of(const Hello& hello,
            " ms as on the endpoint's host, but got " +
            std::to_string(hello.keep_alive.count()) + " ms";
   }
-  const int64_t workers = workers_so_far + hello.worker_count;
+  const auto others = others_than(hello, hosts);
+  int64_t workers = hello.worker_count;
+  for (const Hello* other : others) {
+    workers += other->worker_count;
+  }
   if (workers > kLargestCount) {
     return "expected at most " + std::to_string(kLargestCount) +
            " workers of all hosts, but got " + std::to_string(workers);
   }
-  return difference_of(admission.terms, hello.terms);
+  const std::string difference = difference_of(admission.terms, hello.terms);
+  return difference.empty() && admission.terms.ranks_are_fixed
+             ? rank_refusal(hello, admission.terms, others)
+             : difference;
 }
 
 }  // namespace launcher

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "launcher/rendezvous/message.h"
+#include "launcher/rendezvous/roster.h"
 
 namespace launcher {
 
@@ -26,9 +27,9 @@ struct Admission {
 
 /// Why a host may not take part, and what to do; empty when it may. Pure.
 ///
-/// @param workers_so_far of the hosts that take part
+/// @param hosts that take part; the one that speaks may be among them
 std::string refusal_of(const Hello& hello,
                        const Admission& admission,
-                       int64_t workers_so_far = 0);
+                       const Roster& hosts = {});
 
 }  // namespace launcher

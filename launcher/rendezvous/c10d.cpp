@@ -35,11 +35,14 @@ class C10dRendezvous : public Rendezvous {
   C10dRendezvous(EventLoop& loop,
                  Meeting meeting,
                  std::string host,
-                 Handler handler)
+                 Handler handler,
+                 std::function<void(const SocketAddress& at)> on_refused)
       : loop_(loop),
         meeting_(std::move(meeting)),
         host_(std::move(host)),
-        handler_(std::move(handler)) {}
+        handler_(std::move(handler)),
+        on_refused_(std::move(on_refused)),
+        port_(meeting_.store ? meeting_.store->port : 0) {}
   ~C10dRendezvous() override { loop_.disarm_timer(kTimer); }
 
   void join(const HostOffer& offer) override;
@@ -71,8 +74,10 @@ class C10dRendezvous : public Rendezvous {
   Meeting meeting_;
   std::string host_;
   Handler handler_;
+  std::function<void(const SocketAddress& at)> on_refused_;
   std::optional<EndpointLookup> lookup_;
-  std::optional<PortReservation> port_;
+  StorePort port_;
+  int store_port_ = 0;
 
   std::optional<Member> member_;
   std::optional<Link> link_;
@@ -89,11 +94,11 @@ class C10dRendezvous : public Rendezvous {
 void C10dRendezvous::join(const HostOffer& offer) {
   const Endpoint& endpoint = meeting_.endpoint;
   try {
-    // The new port is taken before the old one is let go: they differ.
-    PortReservation fresh(0);
-    port_.emplace(std::move(fresh));
+    store_port_ = meeting_.store && meeting_.wanted_rank != 0
+                      ? meeting_.store->port
+                      : port_.reserve();
     if (member_) {
-      run([this] { perform(member_->join(port_->port(), now())); });
+      run([this] { perform(member_->join(store_port_, now())); });
     } else if (is_address(endpoint.host)) {
       start(addresses_of(endpoint.host, endpoint.port), offer);
     } else {
@@ -123,8 +128,8 @@ void C10dRendezvous::start(const std::vector<SocketAddress>& addresses,
   if (addresses.empty()) {
     throw LaunchError(kExitFailure,
                       "host name " + meeting_.endpoint.host +
-                          " of --rdzv-endpoint cannot be resolved; check it, "
-                          "or give an IP address");
+                          " cannot be resolved; check " + meeting_.option +
+                          ", or give an IP address");
   }
   const Hello hello = hello_of(meeting_, host_, offer);
   if (Fd listener = listen_at_meeting(meeting_, addresses)) {
@@ -146,16 +151,20 @@ void C10dRendezvous::start(const std::vector<SocketAddress>& addresses,
                            });
                          },
                      .on_lost =
-                         [this](Member::Loss loss) {
+                         [this](Member::Loss loss, const SocketAddress& at) {
+                           if (loss == Member::Loss::refused && on_refused_) {
+                             on_refused_(at);
+                           }
                            run([this, loss] {
                              perform(member_->on_closed(loss, now()));
                            });
                          }});
   member_.emplace(Member::Options{.hello = hello,
                                   .endpoint = text_of(meeting_.endpoint),
+                                  .option = meeting_.option,
                                   .local_address = meeting_.local_address,
                                   .patience = meeting_.patience});
-  run([this] { perform(member_->join(port_->port(), now())); });
+  run([this] { perform(member_->join(store_port_, now())); });
 }
 
 void C10dRendezvous::begin_to_host(Fd listener) {
@@ -277,12 +286,14 @@ void C10dRendezvous::on_time() {
 
 }  // namespace
 
-std::unique_ptr<Rendezvous> make_c10d_rendezvous(EventLoop& loop,
-                                                 const Meeting& meeting,
-                                                 const std::string& host,
-                                                 Rendezvous::Handler handler) {
+std::unique_ptr<Rendezvous> make_c10d_rendezvous(
+    EventLoop& loop,
+    const Meeting& meeting,
+    const std::string& host,
+    Rendezvous::Handler handler,
+    std::function<void(const SocketAddress& at)> on_refused) {
   return std::make_unique<C10dRendezvous>(
-      loop, meeting, host, std::move(handler));
+      loop, meeting, host, std::move(handler), std::move(on_refused));
 }
 
 }  // namespace launcher

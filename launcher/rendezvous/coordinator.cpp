@@ -111,7 +111,7 @@ void Coordinator::welcome(Connection from, const Hello& hello) {
                  {.terms = options_.terms,
                   .token = options_.token,
                   .keep_alive = options_.patience.keep_alive},
-                 worker_count(hosts_));
+                 hosts_);
   if (!refusal.empty()) {
     actions_.push_back(Send{from, RendezvousLost{refusal}});
     actions_.push_back(Drop{from});
@@ -245,7 +245,7 @@ void Coordinator::form_or_give_up() {
 
 void Coordinator::form() {
   generation_ = form_world(hosts_,
-                           options_.terms.most_hosts,
+                           options_.terms,
                            {.generation = generation_, .restarts = restarts_});
   phase_ = Phase::running;
   last_host_count_ = seated(hosts_);

@@ -112,7 +112,7 @@ class Coordinator {
   std::string failed_id_;  // whose failure broke the world
   /// By what the last world ended. A host can know of one whose coordinator was
   /// here before this one.
-  WorldBroken broken_{WorldBroken::Change::vanished, "at --rdzv-endpoint"};
+  WorldBroken broken_{WorldBroken::Change::vanished, "where the hosts meet"};
   JobClosed closed_{0};
   Actions actions_;
 };

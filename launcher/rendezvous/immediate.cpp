@@ -4,8 +4,8 @@
 
 namespace launcher {
 
-ImmediateRendezvous::ImmediateRendezvous(Handler handler)
-    : handler_(std::move(handler)) {}
+ImmediateRendezvous::ImmediateRendezvous(Handler handler, int host_count)
+    : handler_(std::move(handler)), host_count_(host_count) {}
 
 void ImmediateRendezvous::join(const HostOffer& offer) {
   try {
@@ -19,8 +19,11 @@ void ImmediateRendezvous::join(const HostOffer& offer) {
 }
 
 void ImmediateRendezvous::report(const HostOutcome& outcome) {
-  if (std::holds_alternative<HostSucceeded>(outcome)) {
+  const auto* failed = std::get_if<HostFailed>(&outcome);
+  if (failed == nullptr) {
     handler_(JobClosed{0});
+  } else if (host_count_ > 1) {
+    handler_(JobClosed{failed->status.shell_code()});
   } else {
     ++restarts_;
   }

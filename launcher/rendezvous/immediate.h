@@ -12,7 +12,9 @@ class ImmediateRendezvous : public Rendezvous {
   void leave() final {}
 
  protected:
-  explicit ImmediateRendezvous(Handler handler);
+  /// @param host_count above 1, where the others cannot be told of a restart,
+  ///   a failure closes the job
+  explicit ImmediateRendezvous(Handler handler, int host_count = 1);
 
   /// This host's place among the hosts, and the endpoint. Generation and
   /// restarts are counted here.
@@ -22,6 +24,7 @@ class ImmediateRendezvous : public Rendezvous {
 
  private:
   Handler handler_;
+  int host_count_;
   int generation_ = 0;
   int restarts_ = 0;
 };

@@ -70,10 +70,11 @@ void Link::take(const std::vector<std::string>& lines) {
 
 void Link::lose(Member::Loss loss) {
   connection_.reset();
+  const SocketAddress& at = addresses_[next_address_];
   if (!was_open_) {
     next_address_ = (next_address_ + 1) % addresses_.size();
   }
-  handlers_.on_lost(loss);
+  handlers_.on_lost(loss, at);
 }
 
 }  // namespace launcher

@@ -22,7 +22,9 @@ class Link {
     std::function<void(const Message&)> on_message;
     /// Once for each connect(), unless hang_up() comes first; also before
     /// connect() returns.
-    std::function<void(Member::Loss)> on_lost;
+    ///
+    /// @param at which of the endpoint's addresses
+    std::function<void(Member::Loss, const SocketAddress& at)> on_lost;
   };
 
   /// @param addresses of the endpoint, one after the other to be tried

@@ -1,5 +1,3 @@
-#include <optional>
-
 #include "launcher/rendezvous/immediate.h"
 #include "launcher/rendezvous/port.h"
 
@@ -13,17 +11,14 @@ class LocalRendezvous : public ImmediateRendezvous {
 
  private:
   World form(const HostOffer& offer) override {
-    // The new port is taken before the old one is let go: they differ.
-    PortReservation fresh(0);
-    port_.emplace(std::move(fresh));
     World world;
     world.world_size = offer.worker_count;
-    world.master = {host_, port_->port()};
+    world.master = {host_, port_.reserve()};
     return world;
   }
 
   std::string host_;
-  std::optional<PortReservation> port_;
+  StorePort port_{0};
 };
 
 }  // namespace

@@ -34,16 +34,21 @@ struct JobTerms {
   int least_hosts = 1;
   int most_hosts = 1;
   int max_restarts = 0;
+  bool ranks_are_fixed = false;  ///< of hosts: each has the one it wants
 };
 
-/// How hosts that agree on their ranks by messages find each other.
+/// How hosts that tell each other of themselves find each other.
 struct Meeting {
   Endpoint endpoint;
+  std::string option = "--rdzv-endpoint";  ///< that names it
   JobTerms terms;
   int start_hosts = 1;          ///< that the first world waits for
   std::optional<bool> is_host;  ///< of the coordinator; nothing: find out
   std::string local_address;    ///< empty: as it appears in the connection
   std::optional<int> wanted_rank;
+  /// Of static hosts, whose ranks are fixed: rank 0's; nothing: a free port of
+  /// rank 0's host.
+  std::optional<Endpoint> store;
   std::string role;
   std::string token;  ///< that the job's hosts know; empty: none
   Patience patience{};

@@ -1,12 +1,15 @@
 #include "launcher/rendezvous/meeting_place.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 #include <optional>
 #include <sstream>
 #include <system_error>
 
 #include "launcher/error.h"
+#include "launcher/rendezvous/host_name.h"
 
 namespace launcher {
 namespace {
@@ -46,6 +49,33 @@ BackgroundCall begin_lookup(EventLoop& loop,
                     std::string(error.what()) + "; check ulimit -a");
 }
 
+std::vector<SocketAddress> all_own_addresses(int port) {
+  auto all = addresses_of("::", port);
+  const auto without_ip6 = addresses_of("0.0.0.0", port);
+  all.insert(all.end(), without_ip6.begin(), without_ip6.end());
+  return all;
+}
+
+/// Only the chosen address, where it is one that others reach.
+std::vector<SocketAddress> places_to_listen(
+    const Meeting& meeting, const std::vector<SocketAddress>& addresses) {
+  std::vector<SocketAddress> own;
+  if (!meeting.is_host.value_or(true)) {
+    return own;
+  }
+  std::copy_if(
+      addresses.begin(), addresses.end(), std::back_inserter(own), is_own);
+  const std::string& host = meeting.endpoint.host;
+  // A host's own name can stand for loopback there, as 127.0.1.1 on Debian. And
+  // behind NAT the host that is asked to listen has the address nowhere.
+  const bool must_be_found = meeting.is_host.value_or(false) || !own.empty();
+  const bool is_hidden = host != "localhost" &&
+                         (own.empty() || !is_address(host)) &&
+                         std::all_of(own.begin(), own.end(), is_loopback);
+  return must_be_found && is_hidden ? all_own_addresses(meeting.endpoint.port)
+                                    : own;
+}
+
 }  // namespace
 
 std::string text_of(const Endpoint& endpoint) {
@@ -68,15 +98,9 @@ EndpointLookup::~EndpointLookup() {
 
 Fd listen_at_meeting(const Meeting& meeting,
                      const std::vector<SocketAddress>& addresses) {
-  if (!meeting.is_host.value_or(true)) {
-    return {};
-  }
   const bool must_host = meeting.is_host.value_or(false);
   int error = 0;
-  for (const SocketAddress& address : addresses) {
-    if (!must_host && !is_own(address)) {
-      continue;
-    }
+  for (const SocketAddress& address : places_to_listen(meeting, addresses)) {
     if (Fd listener = listen_at(address)) {
       return listener;
     }
@@ -88,10 +112,12 @@ Fd listen_at_meeting(const Meeting& meeting,
   if (error == 0) {
     return {};
   }
-  throw LaunchError(kExitFailure,
-                    "--rdzv-endpoint: cannot listen at " +
-                        text_of(meeting.endpoint) + " (" +
-                        std::strerror(error) + "); give another endpoint");
+  throw LaunchError(
+      kExitFailure,
+      meeting.option + ": cannot listen at " + text_of(meeting.endpoint) +
+          " (" + std::strerror(error) + "); give another " +
+          (meeting.store ? "--rdzv-conf meeting_port=PORT on all hosts"
+                         : "endpoint"));
 }
 
 }  // namespace launcher

@@ -117,19 +117,19 @@ Member::Actions Member::on_message(const Message& message, Time now) {
   was_heard_ = true;
   last_heard_ = now_;
   return std::visit(
-      Overloaded{
-          [this](const WorldFormed& formed) { return enter(formed); },
-          [this](const Broken& broken) {
-            return is_in_world() && broken.generation == state_.generation
-                       ? break_world(broken.why)
-                       : Actions{};
-          },
-          [this](const JobClosed& closed) { return end(closed); },
-          [this](const RendezvousLost& refused) {
-            return end(RendezvousLost{"refused at --rdzv-endpoint " +
-                                      options_.endpoint + ": " + refused.text});
-          },
-          [](const auto&) { return Actions{}; }},
+      Overloaded{[this](const WorldFormed& formed) { return enter(formed); },
+                 [this](const Broken& broken) {
+                   return is_in_world() &&
+                                  broken.generation == state_.generation
+                              ? break_world(broken.why)
+                              : Actions{};
+                 },
+                 [this](const JobClosed& closed) { return end(closed); },
+                 [this](const RendezvousLost& refused) {
+                   return end(RendezvousLost{"refused at " + place() + ": " +
+                                             refused.text});
+                 },
+                 [](const auto&) { return Actions{}; }},
       message);
 }
 
@@ -228,15 +228,19 @@ std::string Member::give_up_text() const {
   }
   return was_connected_
              ? stranger_text()
-             : "nobody answers at --rdzv-endpoint " + options_.endpoint +
+             : "nobody answers at " + place() +
                    "; start ddprun on that host, and check the name, the port "
                    "and the firewall";
 }
 
 std::string Member::stranger_text() const {
-  return "who listens at --rdzv-endpoint " + options_.endpoint +
+  return "who listens at " + place() +
          " does not speak as the ddprun of a job with hosts that meet; check "
          "that its port is in no other program's use, or give another one";
+}
+
+std::string Member::place() const {
+  return options_.option + " " + options_.endpoint;
 }
 
 bool Member::is_linked() const {

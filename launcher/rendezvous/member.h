@@ -24,7 +24,8 @@ class Member {
 
   struct Options {
     Hello hello;
-    std::string endpoint;         ///< "host:port", for people
+    std::string endpoint;                    ///< "host:port", for people
+    std::string option = "--rdzv-endpoint";  ///< that has named it
     std::string local_address{};  ///< of this host, if the user named one
     Patience patience{};
   };
@@ -76,6 +77,7 @@ class Member {
   Actions break_world(const WorldBroken& why);
   std::string give_up_text() const;
   std::string stranger_text() const;
+  std::string place() const;
   bool is_linked() const;
   bool is_in_world() const;
 

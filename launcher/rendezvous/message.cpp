@@ -77,6 +77,7 @@ MessageJson to_json(const Hello& hello) {
                    {"least_hosts", hello.terms.least_hosts},
                    {"most_hosts", hello.terms.most_hosts},
                    {"max_restarts", hello.terms.max_restarts},
+                   {"fixed_ranks", hello.terms.ranks_are_fixed},
                    {"id", hello.id},
                    {"host", hello.host},
                    {"role", hello.role},
@@ -101,6 +102,7 @@ Hello hello_of(Fields& fields) {
       fields.count("most_hosts", hello.terms.least_hosts, kLargestCount);
   hello.terms.max_restarts =
       fields.count("max_restarts", 0, std::numeric_limits<int>::max());
+  hello.terms.ranks_are_fixed = fields.truth("fixed_ranks");
   hello.id = fields.text("id");
   hello.host = fields.text("host");
   hello.role = fields.text("role");

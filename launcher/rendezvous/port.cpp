@@ -5,6 +5,7 @@
 
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "launcher/error.h"
 
@@ -86,6 +87,18 @@ PortReservation::PortReservation(int port) : socket_(bind_any(AF_INET6, port)) {
     refuse(errno, port);
   }
   port_ = port_of(socket_);
+}
+
+int StorePort::reserve() {
+  if (number_ == 0) {
+    // The new port is taken before the old one is let go: they differ.
+    PortReservation fresh(0);
+    reservation_.emplace(std::move(fresh));
+  } else {
+    reservation_.reset();
+    reservation_.emplace(number_);
+  }
+  return reservation_->port();
 }
 
 }  // namespace launcher

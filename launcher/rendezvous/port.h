@@ -1,5 +1,7 @@
 #pragma once
 
+#include <optional>
+
 #include "launcher/fd.h"
 
 namespace launcher {
@@ -21,6 +23,22 @@ class PortReservation {
  private:
   Fd socket_;
   int port_ = 0;
+};
+
+/// A port of this host for rank 0's store, world for world.
+class StorePort {
+ public:
+  /// @param number 0: a free one, another one each time
+  explicit StorePort(int number) : number_(number) {}
+
+  /// Gives back what was reserved before.
+  ///
+  /// @throws LaunchError as PortReservation
+  int reserve();
+
+ private:
+  int number_;
+  std::optional<PortReservation> reservation_;
 };
 
 }  // namespace launcher

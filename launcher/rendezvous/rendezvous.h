@@ -5,6 +5,7 @@
 #include <string>
 #include <variant>
 
+#include "launcher/net/address.h"
 #include "launcher/process/exit_status.h"
 #include "launcher/rendezvous/meeting.h"
 #include "launcher/rendezvous/world.h"
@@ -42,8 +43,14 @@ struct JobClosed {  ///< all hosts are done
   int exit_code;
   std::string text{};  ///< why it is not 0, where that is known
 };
-using RendezvousAnswer =
-    std::variant<WorldFormed, WorldBroken, RendezvousLost, JobClosed>;
+struct RendezvousNote {  ///< for the user; nothing else follows from it
+  std::string text;
+};
+using RendezvousAnswer = std::variant<WorldFormed,
+                                      WorldBroken,
+                                      RendezvousLost,
+                                      JobClosed,
+                                      RendezvousNote>;
 
 /// How the hosts of a job come together before every start of the workers, and
 /// learn of each other's end. One implementation a way.
@@ -82,13 +89,14 @@ class Rendezvous {
 std::unique_ptr<Rendezvous> make_local_rendezvous(const std::string& host,
                                                   Rendezvous::Handler handler);
 
-/// The hosts and the endpoint that the user names, the same for every world;
-/// all hosts have as many workers as this one. On the host with rank 0 the port
-/// is checked and reserved.
-std::unique_ptr<Rendezvous> make_static_rendezvous(const Endpoint& master,
-                                                   int host_rank,
-                                                   int host_count,
-                                                   Rendezvous::Handler handler);
+/// The hosts and the endpoint that the user names, the same for every world,
+/// without a word to the other hosts: all have as many workers as this one, and
+/// with several the first failure closes the job. On the host with rank 0 the
+/// port is checked and reserved.
+std::unique_ptr<Rendezvous> make_unmet_rendezvous(const Endpoint& master,
+                                                  int host_rank,
+                                                  int host_count,
+                                                  Rendezvous::Handler handler);
 
 /// Checks the endpoint before it asks `next` for the first world, in a process
 /// of its own: a name service that does not answer holds up no signal.
@@ -110,9 +118,22 @@ std::unique_ptr<Rendezvous> make_resolving_rendezvous(
 /// is a free port of that host, another one for each world.
 ///
 /// @param host this host's name, for people
-std::unique_ptr<Rendezvous> make_c10d_rendezvous(EventLoop& loop,
-                                                 const Meeting& meeting,
-                                                 const std::string& host,
-                                                 Rendezvous::Handler handler);
+/// @param on_refused hears where the endpoint's host is there, but nobody
+///   listens
+std::unique_ptr<Rendezvous> make_c10d_rendezvous(
+    EventLoop& loop,
+    const Meeting& meeting,
+    const std::string& host,
+    Rendezvous::Handler handler,
+    std::function<void(const SocketAddress& at)> on_refused = {});
+
+/// The hosts, their ranks and rank 0's store are the user's (Meeting::store);
+/// they meet as over c10d, at the host with rank 0. Where that one's workers
+/// are not started by a ddprun, which shows by a store that is there before the
+/// hosts have met, this host goes on unmet, and says so.
+std::unique_ptr<Rendezvous> make_static_rendezvous(EventLoop& loop,
+                                                   const Meeting& meeting,
+                                                   const std::string& host,
+                                                   Rendezvous::Handler handler);
 
 }  // namespace launcher

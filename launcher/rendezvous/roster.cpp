@@ -24,14 +24,17 @@ std::vector<KnownHost*> joined_hosts(Roster& hosts) {
   return joined;
 }
 
-Candidate candidate_of(const KnownHost& host) {
-  return {
-      .worker_count = host.hello.worker_count,
-      .role = host.hello.role,
-      .store = host.state.store,
-      .wanted_rank = host.hello.wanted_rank,
-      .earlier_rank = host.seat ? host.seat->host_rank : host.state.host_rank,
-      .is_survivor = host.seat.has_value()};
+Candidate candidate_of(const KnownHost& host, const JobTerms& terms) {
+  Candidate candidate{.worker_count = host.hello.worker_count,
+                      .role = host.hello.role,
+                      .store = host.state.store,
+                      .wanted_rank = host.hello.wanted_rank};
+  if (!terms.ranks_are_fixed) {
+    candidate.earlier_rank =
+        host.seat ? host.seat->host_rank : host.state.host_rank;
+    candidate.is_survivor = host.seat.has_value();
+  }
+  return candidate;
 }
 
 }  // namespace
@@ -62,14 +65,6 @@ int succeeded(const Roster& hosts, int generation) {
       }));
 }
 
-int64_t worker_count(const Roster& hosts) {
-  int64_t count = 0;
-  for (const auto& [connection, host] : hosts) {
-    count += host.hello.worker_count;
-  }
-  return count;
-}
-
 std::string names_of_joined(const Roster& hosts) {
   std::string text;
   for (const auto& [connection, host] : hosts) {
@@ -80,16 +75,16 @@ std::string names_of_joined(const Roster& hosts) {
   return text;
 }
 
-int form_world(Roster& hosts, int most_hosts, const World& world) {
+int form_world(Roster& hosts, const JobTerms& terms, const World& world) {
   const std::vector<KnownHost*> joined = joined_hosts(hosts);
   int generation = world.generation;
   std::vector<Candidate> candidates;
   for (const KnownHost* host : joined) {
     generation = std::max(generation, host->state.generation);
-    candidates.push_back(candidate_of(*host));
+    candidates.push_back(candidate_of(*host, terms));
   }
   ++generation;
-  const auto seats = assign_seats(candidates, most_hosts);
+  const auto seats = assign_seats(candidates, terms.most_hosts);
   for (auto& [connection, host] : hosts) {
     host.seat.reset();
   }

@@ -35,15 +35,14 @@ int joined(const Roster& hosts);
 int seated(const Roster& hosts);
 /// And how many of them have succeeded in it.
 int succeeded(const Roster& hosts, int generation);
-int64_t worker_count(const Roster& hosts);
 /// "a, b": those that wait for the next world.
 std::string names_of_joined(const Roster& hosts);
 
 /// Gives the hosts that have joined their seats in a new world of at most
-/// `most_hosts`, and takes the others' away. Pure.
+/// most_hosts, and takes the others' away. Pure.
 ///
 /// @param world restarts and the last generation
 /// @returns the new generation: above that, and all that the hosts have seen
-int form_world(Roster& hosts, int most_hosts, const World& world);
+int form_world(Roster& hosts, const JobTerms& terms, const World& world);
 
 }  // namespace launcher

@@ -203,7 +203,8 @@ TEST_CASE("a silent host has vanished, unless this process slept") {
       CHECK(job.pass(4900ms).empty());
       job.work(2, 0);
     }
-    CHECK(job.pass(400ms) ==
+    CHECK(job.get().next_deadline() == job.now + 300ms);
+    CHECK(job.pass(300ms) ==
           "drop 1, 0 broken 0: b vanished, 2 broken 0: b vanished");
   }
   SECTION("this process slept") {
@@ -237,6 +238,59 @@ TEST_CASE("what comes twice or too late changes nothing") {
   CHECK(job.succeed(1, 0) == "1 noted");
 }
 
+TEST_CASE("static hosts have their ranks, whoever comes first or comes again") {
+  FormingJob job;
+  job.terms.ranks_are_fixed = true;
+  job.terms.least_hosts = 3;
+  const auto ranks = [&](const Coordinator::Actions& actions) {
+    std::map<Coordinator::Connection, int> by_connection;
+    for (const auto& action : actions) {
+      const auto& send = std::get<Coordinator::Send>(action);
+      const World world = std::get<WorldFormed>(send.message).world;
+      CHECK(world.master.host == "host-a");
+      by_connection[send.to] = world.host_rank;
+    }
+    return by_connection;
+  };
+  using Ranks = std::map<Coordinator::Connection, int>;
+  job.come(2);
+  job.come(1);
+  job.say(kOwn, job.hello(kOwn));
+  HostState own;
+  own.number = 1;
+  own.joins = true;
+  own.store = {"host-a", 1000};
+  CHECK(ranks(job.get().on_message(kOwn, own, job.now)) ==
+        Ranks{{0, 0}, {1, 1}, {2, 2}});
+  job.states[kOwn] = own;
+  for (const Coordinator::Connection from : {kOwn, 1ul, 2ul}) {
+    job.work(from, 0);
+  }
+  CHECK(job.close(1) == "0 broken 0: b vanished, 2 broken 0: b vanished");
+  job.join(2);
+  job.join(kOwn);
+  Hello again = job.hello(5);
+  again.wanted_rank = 1;
+  CHECK(job.say(5, again) == "5 noted");
+  HostState& state = job.next_state(5);
+  state.joins = true;
+  CHECK(ranks(job.get().on_message(5, state, job.now)) ==
+        Ranks{{0, 0}, {5, 1}, {2, 2}});
+}
+
+TEST_CASE("a rank that two static hosts want is refused to the second") {
+  FormingJob job;
+  job.terms.ranks_are_fixed = true;
+  job.terms.least_hosts = 3;
+  job.come(kOwn);
+  job.come(1);
+  Hello second = job.hello(2);
+  second.wanted_rank = 1;
+  CHECK(job.say(2, second) == "2 refused, drop 2");
+  // The first one itself may have lost its connection.
+  CHECK(job.say(7, job.hello(1)) == "drop 1, 7 noted");
+}
+
 TEST_CASE("generations go on above all that a host has seen") {
   FormingJob job;
   job.start_hosts = 2;
@@ -259,10 +313,15 @@ TEST_CASE("whom a job does not know is refused with what to do") {
   hello.token = "secret";
   hello.keep_alive = 2s;
   CHECK(refusal_of(hello, admission).empty());
+  Roster others;
+  others[1].hello.id = "other";
+  others[1].hello.host = "b";
+  others[1].hello.worker_count = kLargestCount - 8;
+  others[1].hello.wanted_rank = 2;
   const auto refusal = [&](const auto& change) {
     Hello changed = hello;
     change(changed);
-    return refusal_of(changed, admission, kLargestCount - 8);
+    return refusal_of(changed, admission, others);
   };
   CHECK_THAT(refusal([](Hello& other) { other.version = 2; }),
              Contains("expected messages of version 1, but got version 2"));
@@ -284,6 +343,22 @@ TEST_CASE("whom a job does not know is refused with what to do") {
              Contains("expected --nnodes 1:4") && Contains("got 4"));
   CHECK_THAT(refusal([](Hello& other) { other.terms.max_restarts = 0; }),
              Contains("expected --max-restarts 2") && Contains("got 0"));
+  CHECK_THAT(refusal([](Hello& other) { other.terms.ranks_are_fixed = true; }),
+             Contains("expected --rdzv-backend=c10d"));
+  CHECK(refusal([](Hello& other) { other.wanted_rank = 2; }).empty());
+  hello.terms.ranks_are_fixed = admission.terms.ranks_are_fixed = true;
+  hello.host = "c";
+  hello.wanted_rank = 3;
+  CHECK(refusal([](Hello&) {}).empty());
+  CHECK_THAT(refusal([](Hello& other) { other.wanted_rank = 2; }),
+             Contains("expected --node-rank 2 of one host, but got it from b "
+                      "and c"));
+  CHECK_THAT(refusal([](Hello& other) { other.wanted_rank = 4; }),
+             Contains("expected --node-rank below --nnodes (4), but got 4"));
+  CHECK_THAT(refusal([](Hello& other) { other.wanted_rank.reset(); }),
+             Contains("but got none"));
+  CHECK_THAT(refusal([](Hello& other) { other.terms.ranks_are_fixed = false; }),
+             Contains("expected --rdzv-backend=static"));
 }
 
 TEST_CASE("a refused host is told, and dropped") {

@@ -120,7 +120,8 @@ TEST_CASE("a port that is in use") {
                  "--rdzv-endpoint=127.0.0.1:" + port,
                  "echo"},
                 1,
-                "port " + port + " is in use");
+                "port " + port + " is in use",
+                {{"DDPRUN_TOKEN", "secret"}});
 }
 
 TEST_CASE("a master that does not resolve") {

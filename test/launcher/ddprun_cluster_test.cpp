@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <memory>
 
 #include "ddp/detail/cluster/cluster_task.h"
 #include "test/launcher/cluster_environments.h"
@@ -27,9 +28,13 @@ TEST_CASE("two hosts of srun: ranks without a word") {
                                     "MASTER_ADDR",
                                     "MASTER_PORT",
                                     "TORCHELASTIC_RUN_ID"};
-  for (int host = 0; host < 2; ++host) {
-    const auto result = run_ddprun(
+  const auto start = [&](int host) {
+    return std::make_unique<Ddprun>(
         arguments, with(srun_task_here(host), {{"LOGLEVEL", "INFO"}}));
+  };
+  const std::unique_ptr<Ddprun> hosts[] = {start(0), start(1)};
+  for (int host = 0; host < 2; ++host) {
+    const auto result = hosts[host]->finish();
     CHECK(result.code() == 0);
     CHECK_THAT(result.err,
                Contains("ddprun: Slurm says: host " + std::to_string(host) +

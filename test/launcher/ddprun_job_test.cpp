@@ -111,9 +111,10 @@ TEST_CASE("virtual local ranks: each worker has one device, and it is 0") {
         Lines{"RANK=1", "LOCAL_RANK=0", "CUDA_VISIBLE_DEVICES=GPU-b"});
 }
 
-TEST_CASE("two hosts by hand: the second continues the ranks") {
+TEST_CASE("two hosts that do not meet: the second continues the ranks") {
   const auto result = run_ddprun({"--nnodes=2",
                                   "--node-rank=1",
+                                  "--rdzv-conf=meeting_port=0",
                                   "--master-addr=127.0.0.1",
                                   "--nproc-per-node=2",
                                   resource("print_env"),
@@ -126,9 +127,10 @@ TEST_CASE("two hosts by hand: the second continues the ranks") {
   CHECK(result.lines_of("[3] ").front() == "RANK=3");
 }
 
-TEST_CASE("two hosts by hand: the first failure ends the job") {
+TEST_CASE("two hosts that do not meet: the first failure ends the job") {
   const auto result = run_ddprun({"--nnodes=2",
                                   "--node-rank=1",
+                                  "--rdzv-conf=meeting_port=0",
                                   "--master-addr=127.0.0.1",
                                   "--max-restarts=3",
                                   resource("fail_until"),

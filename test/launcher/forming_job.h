@@ -81,6 +81,9 @@ struct FormingJob {
     hello.host = std::string(1, static_cast<char>('a' + from));
     hello.id = hello.host;
     hello.worker_count = static_cast<int>(from) + 1;
+    if (terms.ranks_are_fixed) {
+      hello.wanted_rank = static_cast<int>(from);
+    }
     return hello;
   }
   std::string say(Coordinator::Connection from, const Message& message) {

@@ -49,7 +49,7 @@ TEST_CASE("a filter without --tee has no effect, and one line says so") {
   CHECK(make_job(options, HostInfo{}, {}, "unique").warnings.empty());
 }
 
-TEST_CASE("several hosts: no restart, and one line that says so") {
+TEST_CASE("hosts that do not meet: no restart, and one line that says so") {
   LaunchOptions options = shell();
   options.max_restarts = 3;
   const Job one = make_job(options, HostInfo{}, {}, "unique");
@@ -59,7 +59,8 @@ TEST_CASE("several hosts: no restart, and one line that says so") {
   const Job several = make_job(options, HostInfo{}, {}, "unique");
   CHECK(several.options.max_restarts == 0);
   REQUIRE(several.warnings.size() == 1);
-  CHECK_THAT(several.warnings.front(), Contains("--max-restarts"));
+  CHECK_THAT(several.warnings.front(),
+             Contains("--max-restarts") && Contains("meeting_port=0"));
   options.max_restarts = 0;
   CHECK(make_job(options, HostInfo{}, {}, "unique").warnings.empty());
 }
@@ -82,6 +83,12 @@ TEST_CASE(
       make_job(options, HostInfo{}, {{"DDPRUN_TOKEN", "secret"}}, "unique");
   CHECK(closed.options.meeting->token == "secret");
   CHECK(closed.warnings.empty());
+  // The one static host that listens warns for all.
+  options.meeting->store.emplace();
+  options.meeting->wanted_rank = 1;
+  CHECK(make_job(options, HostInfo{}, {}, "unique").warnings.empty());
+  options.meeting->wanted_rank = 0;
+  CHECK(make_job(options, HostInfo{}, {}, "unique").warnings.size() == 1);
 }
 
 TEST_CASE("ranks that no int counts are refused") {

@@ -112,6 +112,8 @@ void MembershipSimulation::take(size_t index, const WorldFormed& formed) {
   const World& world = formed.world;
   require(!host.is_over && world.generation > host.generation,
           "an old generation is entered");
+  require(!terms_.ranks_are_fixed || world.host_rank == fixed_rank(index),
+          "a static host with another's rank");
   oracle_->on_entered(index, world, host.workers, host.id);
   host.generation = world.generation;
   host.restarts = world.restarts;

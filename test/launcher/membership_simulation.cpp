@@ -11,6 +11,10 @@ MembershipSimulation::MembershipSimulation(uint64_t seed) : random_(seed) {
   terms_.least_hosts = between(1, 3);
   terms_.most_hosts = terms_.least_hosts + between(0, 2);
   terms_.max_restarts = between(0, 2);
+  terms_.ranks_are_fixed = one_in(4);
+  if (terms_.ranks_are_fixed) {
+    terms_.least_hosts = terms_.most_hosts;
+  }
   oracle_.emplace(terms_);
   coordinator_.emplace(
       Coordinator::Options{
@@ -86,7 +90,9 @@ void MembershipSimulation::start_host(Duration at) {
   hello.id = hello.host = host.id;
   hello.role = one_in(3) ? "b" : "a";
   hello.worker_count = host.workers;
-  if (one_in(3)) {
+  if (terms_.ranks_are_fixed) {
+    hello.wanted_rank = fixed_rank(hosts_.size());
+  } else if (one_in(3)) {
     hello.wanted_rank = between(0, 3);
   }
   host.member.emplace(Member::Options{

@@ -103,6 +103,10 @@ class MembershipSimulation {
   void stop_workers(size_t index);
   void go_on(size_t index);
   size_t index_of(const Host& host) const;
+  /// Of a static host; one that is started again has that of an earlier one.
+  int fixed_rank(size_t index) const {
+    return static_cast<int>(index) % terms_.most_hosts;
+  }
 
   void perform(Host& host, const Member::Actions& actions);
   void perform(const Coordinator::Actions& actions);
@@ -116,6 +120,7 @@ class MembershipSimulation {
   void take(size_t index, const WorldBroken&);
   void take(size_t index, const JobClosed& closed);
   void take(size_t index, const RendezvousLost&) { end(index); }
+  static void take(size_t, const RendezvousNote&) {}
 
   std::mt19937_64 random_;
   JobTerms terms_{.run_id = "job"};

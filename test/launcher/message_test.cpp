@@ -12,7 +12,8 @@ namespace {
 std::vector<Message> every_message() {
   Hello hello;
   hello.token = "s\"ecret\n";
-  hello.terms = {"job 7", 2, 4, 3};
+  hello.terms = {
+      .run_id = "job 7", .least_hosts = 2, .most_hosts = 4, .max_restarts = 3};
   hello.id = "17-4";
   hello.host =
       "n\xc3\xb6"
@@ -21,6 +22,7 @@ std::vector<Message> every_message() {
   hello.worker_count = 8;
   Hello wanting = hello;
   wanting.wanted_rank = 3;
+  wanting.terms.ranks_are_fixed = true;
   HostState state;
   state.number = int64_t{1} << 40;
   state.generation = 5;

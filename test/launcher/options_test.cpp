@@ -121,6 +121,42 @@ TEST_CASE("master by address, by endpoint, or on this host") {
   CHECK(parse({"--master-port=0", "p"}).master.port == 0);
 }
 
+TEST_CASE("static hosts meet beside rank 0's store") {
+  const auto plain =
+      parse({"--nnodes=2", "--node-rank=1", "--master-addr=h", "p"});
+  REQUIRE(plain.meeting);
+  const Meeting& meeting = *plain.meeting;
+  CHECK(meeting.endpoint.host == "h");
+  CHECK(meeting.endpoint.port == 29600);
+  CHECK(meeting.store->host == "h");
+  CHECK(meeting.store->port == 29500);
+  CHECK(meeting.option == "--master-addr");
+  CHECK(meeting.is_host == false);
+  CHECK(meeting.wanted_rank == 1);
+  CHECK(meeting.start_hosts == 2);
+  CHECK(meeting.terms.least_hosts == 2);
+  CHECK(meeting.terms.most_hosts == 2);
+  CHECK(meeting.terms.ranks_are_fixed);
+  CHECK(meeting.patience.silence() == 15s);
+  const auto chosen = parse({"--nnodes=3",
+                             "--rdzv-endpoint=h:65500",
+                             "--rdzv-conf=keep_alive_interval=1",
+                             "p"});
+  CHECK(chosen.meeting->endpoint.port == 65400);
+  CHECK(chosen.meeting->is_host == true);
+  CHECK(chosen.meeting->patience.silence() == 3s);
+  const auto port = [](const std::string& value) {
+    return parse({"--nnodes=2",
+                  "--master-addr=h",
+                  "--rdzv-conf=meeting_port=" + value,
+                  "p"});
+  };
+  CHECK(port("7000").meeting->endpoint.port == 7000);
+  CHECK(!port("0").meeting);
+  CHECK(port("0").host_count == 2);
+  CHECK(!parse({"--nnodes=1", "--master-addr=h", "p"}).meeting);
+}
+
 TEST_CASE("hosts that meet: torchrun's c10d command line") {
   const auto plain =
       parse({"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=h", "p"});
@@ -281,6 +317,8 @@ TEST_CASE("every wrong value is one line that names the option") {
       {{"--nnodes=1:2:3", "p"}, "--nnodes: expected a number of hosts"},
       {{"--nnodes=1:4", "p"},
        "--nnodes: expected a fixed number of static hosts"},
+      {{"--rdzv-conf=meeting_port=65536", "p"},
+       "meeting_port: expected an integer from 0 to 65535"},
       {{"--nnodes=2", "p"}, "--master-addr: expected the name of the host"},
       {{"--nnodes=2", "--master-addr=h", "--node-rank=2", "p"},
        "--node-rank: expected a rank below --nnodes (2), but got 2"},

@@ -114,22 +114,28 @@ TEST_CASE("worlds are counted, and how many followed a failure") {
   CHECK(world.restarts == 2);
 }
 
-TEST_CASE("a job without messages is closed by its success, left in silence") {
+TEST_CASE("a job without messages is closed by its end, left in silence") {
   Answers answers;
   const auto rendezvous =
-      make_static_rendezvous({"host0", 29500}, 1, 2, answers.handler());
+      make_unmet_rendezvous({"host0", 29500}, 1, 2, answers.handler());
   rendezvous->join({});
   answers.take<WorldFormed>();
-  rendezvous->report(HostSucceeded{});
-  CHECK(answers.take<JobClosed>().exit_code == 0);
+  SECTION("success") {
+    rendezvous->report(HostSucceeded{});
+    CHECK(answers.take<JobClosed>().exit_code == 0);
+  }
+  SECTION("a failure, of which the others do not hear") {
+    rendezvous->report(HostFailed{1, {.signal = 9}});
+    CHECK(answers.take<JobClosed>().exit_code == 128 + 9);
+  }
   rendezvous->leave();
   CHECK(answers.all.empty());
 }
 
-TEST_CASE("static hosts: the endpoint and the place that the user names") {
+TEST_CASE("unmet hosts: the endpoint and the place that the user names") {
   Answers answers;
   const auto rendezvous =
-      make_static_rendezvous({"host0", 29500}, 2, 3, answers.handler());
+      make_unmet_rendezvous({"host0", 29500}, 2, 3, answers.handler());
   rendezvous->join({.worker_count = 4});
   const World world = answers.take<WorldFormed>().world;
   CHECK(world.host_rank == 2);
@@ -140,14 +146,14 @@ TEST_CASE("static hosts: the endpoint and the place that the user names") {
   CHECK(world.master.port == 29500);
 }
 
-TEST_CASE("a static rendezvous checks the port on its own host only") {
+TEST_CASE("unmet hosts check the port on rank 0's host only") {
   const Fd listener = bind_to(0);
   REQUIRE(::listen(listener.get(), 1) == 0);
   const Endpoint taken{"host0", port_of(listener)};
   Answers answers;
-  make_static_rendezvous(taken, 0, 2, answers.handler())->join({});
+  make_unmet_rendezvous(taken, 0, 2, answers.handler())->join({});
   CHECK_THAT(answers.take<RendezvousLost>().text, Contains("is in use"));
-  make_static_rendezvous(taken, 1, 2, answers.handler())->join({});
+  make_unmet_rendezvous(taken, 1, 2, answers.handler())->join({});
   CHECK(answers.take<WorldFormed>().world.master.port == taken.port);
 }
 

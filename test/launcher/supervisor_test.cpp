@@ -159,8 +159,10 @@ TEST_CASE("signals are seen while the hosts join") {
   FakeJob job(2, /*max_restarts=*/5);
   job.answers_joins = false;
   const int code = job.run({[&] { job.post(SignalReceived{SIGUSR1}); },
+                            [&] { job.post(RendezvousNote{"alone"}); },
                             [&] { job.post(SignalReceived{SIGTERM}); }});
   CHECK(code == 128 + SIGTERM);
+  CHECK_THAT(job.text, Contains("alone\n"));
   CHECK(job.calls == Calls{"join", "leave", "drain"});
   CHECK_THAT(
       job.text,
@@ -276,6 +278,7 @@ const std::vector<Event> kEvents = {
     WorldFormed{{.generation = 8, .restarts = 1, .world_size = 2}},
     WorldBroken{WorldBroken::Change::left, "b"},
     RendezvousLost{"gone"},
+    RendezvousNote{"no ddprun there"},
     JobClosed{0},
     JobClosed{9},
     WorkerExited{1, {}},

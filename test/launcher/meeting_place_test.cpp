@@ -1,0 +1,95 @@
+#include "launcher/rendezvous/meeting_place.h"
+
+#include "launcher/error.h"
+#include "launcher/rendezvous/listener_probe.h"
+#include "test/launcher/bound_loop.h"
+#include "test/support/catch.h"
+
+using Catch::Contains;
+using namespace launcher;
+
+namespace {
+
+/// At a free port of the addresses, where the endpoint's host is `host`.
+Fd listen_for(const std::string& host,
+              const std::vector<std::string>& addresses,
+              std::optional<bool> is_host = {}) {
+  Meeting meeting;
+  meeting.endpoint = {host, 0};
+  meeting.is_host = is_host;
+  std::vector<SocketAddress> all;
+  for (const std::string& address : addresses) {
+    all.push_back(addresses_of(address, 0).at(0));
+  }
+  return listen_at_meeting(meeting, all);
+}
+
+std::string place_of(const Fd& listener) {
+  return listener ? numeric_host(own_end(listener)) : "none";
+}
+
+}  // namespace
+
+TEST_CASE("hosts meet at the chosen address alone") {
+  CHECK(place_of(listen_for("127.0.0.2", {"127.0.0.2"})) == "127.0.0.2");
+  CHECK(place_of(listen_for("localhost", {"127.0.0.1"})) == "127.0.0.1");
+  CHECK(place_of(listen_for("127.0.0.1", {"127.0.0.1"}, true)) == "127.0.0.1");
+}
+
+TEST_CASE("whose address it is not does not host, unless it is told to") {
+  // 203.0.113.0/24 is nobody's.
+  CHECK(place_of(listen_for("there", {"203.0.113.9"})) == "none");
+  CHECK(place_of(listen_for("127.0.0.1", {"127.0.0.1"}, false)) == "none");
+  const auto all = GENERATE("203.0.113.9", "its-public-name");
+  const std::string told = place_of(listen_for(all, {"203.0.113.9"}, true));
+  CHECK((told == "::" || told == "0.0.0.0"));
+}
+
+TEST_CASE("a name that means loopback on its own host is for others, too") {
+  const std::string place = place_of(listen_for("node7", {"127.0.1.1"}));
+  CHECK((place == "::" || place == "0.0.0.0"));
+}
+
+TEST_CASE("a port that is in use is said where the host must be this one") {
+  const Fd taken = listen_for("127.0.0.1", {"127.0.0.1"});
+  REQUIRE(taken);
+  const SocketAddress place = own_end(taken);
+  Meeting meeting;
+  meeting.endpoint.host = "127.0.0.1";
+  CHECK(!listen_at_meeting(meeting, {place}));
+  meeting.is_host = true;
+  CHECK_THROWS_WITH(listen_at_meeting(meeting, {place}),
+                    Contains("--rdzv-endpoint: cannot listen at 127.0.0.1") &&
+                        Contains("give another endpoint"));
+  meeting.store = Endpoint{"127.0.0.1", 29500};
+  meeting.option = "--master-addr";
+  CHECK_THROWS_WITH(listen_at_meeting(meeting, {place}),
+                    Contains("--master-addr: cannot listen at 127.0.0.1") &&
+                        Contains("--rdzv-conf meeting_port=PORT"));
+}
+
+TEST_CASE("a probe finds a listener, and not itself") {
+  EventLoop loop;
+  test::bound(loop);
+  Fd listener = listen_for("127.0.0.1", {"127.0.0.1"});
+  REQUIRE(listener);
+  const SocketAddress place = own_end(listener);
+  bool is_found = false;
+  SECTION("a listener") {
+    const ListenerProbe probe(loop, place, [&] { is_found = true; });
+    while (!is_found) {
+      loop.run_once();
+    }
+  }
+  SECTION("nobody") {
+    listener.reset();
+    const ListenerProbe probe(loop, place, [&] { is_found = true; });
+    bool is_over = false;
+    loop.arm_timer(
+        "after it", std::chrono::milliseconds(20), [&] { is_over = true; });
+    while (!is_over) {
+      loop.run_once();
+    }
+    CHECK(!is_found);
+  }
+}
