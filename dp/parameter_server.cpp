@@ -1,13 +1,17 @@
 #include "dp/parameter_server.h"
 
 #include <algorithm>
+#include <system_error>
 #include <thread>
 #include <utility>
+
+#include <c10/util/StringUtil.h>
 
 #include "ddp/detail/process_group/farewell.h"
 #include "dp/detail/parameter_server/coordinator.h"
 #include "dp/detail/parameter_server/link.h"
 #include "dp/detail/parameter_server/session.h"
+#include "dp/detail/thread_error.h"
 
 namespace dp {
 namespace {
@@ -83,14 +87,27 @@ void serve_worker(Link& link,
 void serve_workers(detail::Session& session,
                    Coordinator& coordinator,
                    milliseconds timeout) {
-  std::vector<std::thread> threads;
-  for (size_t i = 0; i < session.links.size(); ++i) {
+  const size_t workers = session.links.size();
+  const auto serve_one = [&](size_t i) {
     // A few messages before the worker gives up on this server.
-    threads.emplace_back(serve_worker,
-                         std::ref(*session.links[i]),
-                         std::ref(coordinator),
-                         static_cast<int>(i),
-                         timeout / 4);
+    serve_worker(*session.links[i],
+                 coordinator,
+                 static_cast<int>(i),
+                 /*patience=*/timeout / 4);
+  };
+  std::vector<std::thread> threads;
+  threads.reserve(workers);
+  try {
+    while (threads.size() < workers) {
+      threads.emplace_back(serve_one, threads.size());
+    }
+  } catch (const std::system_error& error) {
+    coordinator.fail(detail::thread_error(
+        c10::str("worker ", threads.size(), " of ", workers), error));
+  }
+  // Without a thread they are told here why the job has ended.
+  for (size_t i = threads.size(); i < workers; ++i) {
+    serve_one(i);
   }
   if (!coordinator.drain(std::min(timeout, kDrainTimeout))) {
     for (const auto& link : session.links) {

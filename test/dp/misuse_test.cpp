@@ -3,7 +3,6 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
-#include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,6 +14,7 @@
 #include "test/dp/nets.h"
 #include "test/dp/threads.h"
 #include "test/support/catch.h"
+#include "test/support/no_more_threads.h"
 
 namespace dp {
 namespace misuse_test {
@@ -147,37 +147,16 @@ TEST_CASE("a process that was forked", "[dp]") {
   CHECK(close((*model)->forward(x), expected));
 }
 
-/// While it lives, no thread has room for its stack.
-class NoMoreThreads {
- public:
-  NoMoreThreads() {
-    ::pthread_getattr_default_np(&before_);
-    pthread_attr_t huge;
-    ::pthread_attr_init(&huge);
-    ::pthread_attr_setstacksize(&huge, size_t{1} << 50);
-    ::pthread_setattr_default_np(&huge);
-    ::pthread_attr_destroy(&huge);
-  }
-  ~NoMoreThreads() {
-    ::pthread_setattr_default_np(&before_);
-    ::pthread_attr_destroy(&before_);
-  }
-  NoMoreThreads(const NoMoreThreads&) = delete;
-  NoMoreThreads& operator=(const NoMoreThreads&) = delete;
-
- private:
-  pthread_attr_t before_;
-};
-
 TEST_CASE("a thread that cannot be started", "[dp]") {
   torch::nn::Linear net(3, 1);
   DataParallel model(net, on_cpus(3));
   const auto x = torch::randn({6, 3});
   {
-    const NoMoreThreads none;
+    const ddp::test::NoMoreThreads none;
     CHECK_THROWS_WITH(
         model->forward(x),
-        Catch::Contains("Expected to start a thread for each of 3 replicas"));
+        Catch::Contains(
+            "Expected to start a thread for replica 0 of 3, but got"));
   }
   CHECK(close(model->forward(x), net(x)));
 }

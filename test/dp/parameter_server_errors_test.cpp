@@ -4,12 +4,15 @@
 #include <torch/types.h>
 
 #include <future>
+#include <optional>
 
 #include "dp/detail/parameter_server/flat_tensors.h"
 #include "dp/detail/parameter_server/session.h"
 #include "dp/parameter_server.h"
 #include "test/dp/local_world.h"
+#include "test/dp/threads.h"
 #include "test/support/catch.h"
+#include "test/support/no_more_threads.h"
 
 namespace dp {
 namespace parameter_server_errors_test {
@@ -231,6 +234,32 @@ TEST_CASE("a server that cannot go on tells everyone why",
              : fails_in == "factory" ? "no such rule"
                                      : "make_optimizer, but got none");
   check_each(errors, "parameter server 1 (rank 1) ended: ");
+}
+
+TEST_CASE("a server that cannot start its threads tells its workers",
+          "[parameter_server][errors]") {
+  constexpr int kWorkers = 2;
+  test::Counter ready;
+  const auto errors = LocalWorld(1 + kWorkers)
+                          .try_ranks(Options(), [&](int, const Options& own) {
+                            auto net = make_net();
+                            if (!is_server(own)) {
+                              ParameterClient client(net, own);
+                              ready.add();
+                              step(net, client);
+                              return;
+                            }
+                            std::optional<ddp::test::NoMoreThreads> none;
+                            serve(
+                                *net,
+                                [&](const Tensors& parameters) {
+                                  ready.wait_for(kWorkers);  // no thread later
+                                  none.emplace();
+                                  return sgd(parameters);
+                                },
+                                own);
+                          });
+  check_each(errors, "Expected to start a thread for worker 0 of 2, but got");
 }
 
 TEST_CASE("workers that push unequally often", "[parameter_server][errors]") {

@@ -18,6 +18,7 @@
 #include "dp/detail/data_parallel/carried_state.h"
 #include "dp/detail/data_parallel/intraop_pause.h"
 #include "dp/detail/data_parallel/replica_error.h"
+#include "dp/detail/thread_error.h"
 
 namespace dp::detail {
 
@@ -151,13 +152,8 @@ void ReplicaThreads::start() {
       threads_.push_back(std::make_unique<Thread>(i));
     } catch (const std::system_error& error) {
       TORCH_CHECK(false,
-                  "Expected to start a thread for each of ",
-                  devices_.size(),
-                  " replicas, but got \"",
-                  error.code().message(),
-                  "\" for replica ",
-                  i,
-                  "; see ulimit -u and -v, and the limits of the container");
+                  thread_error(c10::str("replica ", i, " of ", devices_.size()),
+                               error));
     }
   }
 }

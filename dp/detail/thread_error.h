@@ -1,0 +1,17 @@
+#pragma once
+
+#include <string>
+#include <system_error>
+
+namespace dp::detail {
+
+/// Why a thread is missing, and what to do.
+/// @param whose  such as "replica 1 of 3".
+inline std::string thread_error(const std::string& whose,
+                                const std::system_error& error) {
+  return "Expected to start a thread for " + whose + ", but got \"" +
+         error.code().message() +
+         "\"; see ulimit -u and -v, and the limits of the container";
+}
+
+}  // namespace dp::detail
