@@ -128,9 +128,9 @@ struct ServerReport {
 /// @returns what happened. Lost workers are no error when asynchronous.
 ///
 /// @throws c10::Error on every rank when the ranks' options or modules differ;
-///   when a worker is gone (synchronous) or all of them are; when a worker lost
-///   another server; when the optimizer or the hook throws. The workers get the
-///   same reason.
+///   when a worker is gone (synchronous) or all of them are, and had not called
+///   finish(); when a worker lost another server; when the optimizer or the
+///   hook throws. The workers get the same reason.
 ///
 /// Collective: the other ranks call `serve` or make a `ParameterClient`. May be
 /// called again after it returned on all of them.

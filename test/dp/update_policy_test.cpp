@@ -65,6 +65,39 @@ TEST_CASE("synchronous: a lost worker ends the job", "[update_policy]") {
   CHECK(policy->lost() == std::vector<int>{1});
 }
 
+TEST_CASE("a worker that is gone after it has left has done its part",
+          "[update_policy]") {
+  const bool is_synchronous = GENERATE(true, false);
+  const auto policy = is_synchronous ? synchronous_updates(names(2))
+                                     : asynchronous_updates(names(2), 4);
+  for (const int worker : {0, 1}) {
+    policy->ask(worker);
+    REQUIRE(policy->may_take(worker));
+    policy->take(worker);
+  }
+  policy->push(1);
+  policy->leave(1);
+  policy->lose(1, "worker 1 is gone");
+  CHECK_FALSE(policy->is_over());
+  policy->push(0);
+  CHECK(policy->next_step());
+  policy->leave(0);
+  policy->lose(0, "worker 0 is gone");
+  CHECK(policy->is_over());
+  CHECK(policy->problem().empty());
+  CHECK(policy->lost() == std::vector<int>{1, 0});
+}
+
+TEST_CASE("synchronous: what is gone has still pushed too seldom",
+          "[update_policy]") {
+  const auto policy = synchronous_updates(names(2));
+  policy->leave(1);
+  policy->lose(1, "worker 1 is gone");
+  policy->push(0);
+  CHECK_THAT(policy->problem(),
+             Catch::Contains("worker 1 finished after 0 pushes"));
+}
+
 TEST_CASE("asynchronous: lost workers are done without", "[update_policy]") {
   const auto policy = asynchronous_updates(names(3), 4);
   policy->lose(1, "worker 1 is gone");

@@ -102,9 +102,12 @@ void UpdatePolicy::leave(int worker) {
 }
 
 void UpdatePolicy::lose(int worker, const std::string& reason) {
-  stays_[static_cast<size_t>(worker)] = Stay::lost;
   lost_.push_back(worker);
-  on_lose(worker, reason);
+  auto& stay = stays_[static_cast<size_t>(worker)];
+  if (stay == Stay::here) {
+    stay = Stay::lost;
+    on_lose(worker, reason);
+  }
 }
 
 bool UpdatePolicy::is_over() const {

@@ -36,12 +36,12 @@ class UpdatePolicy {
 
   /// The worker will push no more.
   void leave(int worker);
-  /// The worker is gone without having left.
+  /// The worker is gone. One that has left has done its part.
   void lose(int worker, const std::string& reason);
 
   /// True when every worker has left or is lost.
   bool is_over() const;
-  /// Those that are lost, in the order in which they were.
+  /// Those that are gone, in the order in which they went.
   const std::vector<int>& lost() const { return lost_; }
   /// Why this job cannot go on; empty when it can.
   const std::string& problem() const { return problem_; }
@@ -62,14 +62,15 @@ class UpdatePolicy {
 };
 
 /// Every update is the mean of one push of every worker; a worker gets
-/// parameters that contain all of its pushes. A lost worker ends the job, as
-/// does one that leaves with fewer pushes than another makes.
+/// parameters that contain all of its pushes. A worker that is gone and has not
+/// left ends the job, as does one that leaves with fewer pushes than another
+/// makes.
 std::unique_ptr<UpdatePolicy> synchronous_updates(
     std::vector<std::string> names);
 
 /// Every push is an update of its own, at most `bound` updates after its worker
-/// took the parameters; see StalenessGate. A lost worker is done without, as
-/// long as one other is there or has left properly.
+/// took the parameters; see StalenessGate. A worker that is gone is done
+/// without, as long as one is there or has left.
 std::unique_ptr<UpdatePolicy> asynchronous_updates(
     std::vector<std::string> names, int64_t bound);
 
