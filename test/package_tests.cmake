@@ -49,8 +49,22 @@ add_test(
     ${_ddp_consumer_options} "-DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER}"
     -DDDP_FROM=fetch)
 
+# Who has no LibTorch is told how to name it beside ddp.
+add_test(
+  NAME package_without_torch
+  COMMAND
+    "${CMAKE_COMMAND}" -S "${CMAKE_CURRENT_SOURCE_DIR}/package" -B
+    "${CMAKE_CURRENT_BINARY_DIR}/package/without_torch" -G "${CMAKE_GENERATOR}"
+    "-DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER}" -DDDP_FROM=install
+    "-DCMAKE_PREFIX_PATH=${_ddp_prefix}" -DCMAKE_DISABLE_FIND_PACKAGE_Torch=ON)
+set_tests_properties(
+  package_without_torch
+  PROPERTIES FIXTURES_REQUIRED ddp_prefix PASS_REGULAR_EXPRESSION
+             "Expected LibTorch .*-DCMAKE_PREFIX_PATH=\"[^\"]*/prefix.<libtorch>\"")
+
 set_tests_properties(
   package_prefix package_install package_folder package_fetch
+  package_without_torch
   PROPERTIES LABELS package TIMEOUT 1200)
 set_tests_properties(package_folder PROPERTIES COST 120)
 if(DDP_CCACHE)
