@@ -51,16 +51,4 @@ function(ddp_use_torch_pch target)
   endif()
 endfunction()
 
-# ddp_optimize_less(LEVEL): for a folder of programs whose time is LibTorch's and the
-# compiler's. With sanitizers everything has one level, and one header serves all.
-macro(ddp_optimize_less level)
-  if(NOT DDP_SANITIZE)
-    add_compile_options($<$<CONFIG:Release>:${level}>)
-    set(DDP_TORCH_PCH ddp_torch_pch${level})
-    if(DDP_BUILD_LIBRARY AND NOT TARGET ${DDP_TORCH_PCH})
-      ddp_add_torch_pch(${DDP_TORCH_PCH})
-    endif()
-  endif()
-endmacro()
-
 ddp_add_torch_pch(ddp_torch_pch)

@@ -33,9 +33,9 @@ install_packages() {
   "${install[@]}" "${missing[@]}" >/dev/null
 }
 
-# Clang as compiler: of any version that knows C++20.
+# Clang as compiler, of any version that knows C++20, and its linker.
 install_clang() {
-  command -v clang++ >/dev/null || install_packages clang
+  { command -v clang++ && command -v ld.lld; } >/dev/null || install_packages clang lld
   command -v clang++ >/dev/null || die "expected clang++ on PATH, but it is not there: install Clang 14 or newer"
 }
 
