@@ -38,7 +38,7 @@ function(ddp_add_fake_gpu_test)
           SKIP_RETURN_CODE 77
           TIMEOUT ${arg_TIMEOUT}
           ENVIRONMENT
-          "LD_PRELOAD=${libraries};FAKE_GPU_MODE=${mode};FAKE_GPU_SEED=${seed};FAKE_GPU_DEVICES=${arg_DEVICES};${arg_ENVIRONMENT}"
+          "LD_PRELOAD=${libraries};FAKE_GPU_MODE=${mode};FAKE_GPU_SEED=${seed};FAKE_GPU_DEVICES=${arg_DEVICES};OMP_NUM_THREADS=1;${arg_ENVIRONMENT}"
       )
     endforeach()
   endforeach()
