@@ -1,6 +1,7 @@
 #pragma once
 
 // Everything of ddp::ddp.
+#include "ddp/autocast.h"
 #include "ddp/checkpoint.h"
 #include "ddp/collectives.h"
 #include "ddp/distributed_data_parallel.h"
