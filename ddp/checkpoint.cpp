@@ -88,6 +88,11 @@ Checkpoint& Checkpoint::sampler(DistributedSampler sampler) {
   return *this;
 }
 
+Checkpoint& Checkpoint::scaler(GradScaler& scaler) {
+  scaler_ = &scaler;
+  return *this;
+}
+
 Checkpoint& Checkpoint::process_group(c10::intrusive_ptr<c10d::Backend> group) {
   group_ = std::move(group);
   return *this;
@@ -110,7 +115,8 @@ Checkpoint& Checkpoint::trained(std::optional<size_t> examples) {
 
 void Checkpoint::save(const std::string& path) const {
   const Ranks ranks(group_);
-  const detail::CheckpointParts parts{model_.get(), optimizer_, sampler_};
+  const detail::CheckpointParts parts{
+      model_.get(), optimizer_, sampler_, scaler_};
   const auto rng = ranks.gather(detail::rng_bytes(detail::gpu_of(*model_)));
   ranks.together([&] {
     if (ranks.rank() != 0) {
@@ -132,7 +138,8 @@ void Checkpoint::save(const std::string& path) const {
 
 void Checkpoint::load(const std::string& path) {
   const Ranks ranks(group_);
-  const detail::CheckpointParts parts{model_.get(), optimizer_, sampler_};
+  const detail::CheckpointParts parts{
+      model_.get(), optimizer_, sampler_, scaler_};
   detail::CheckpointContent content;
   ranks.together([&] {
     content = detail::read_checkpoint(path, parts, ranks.rank(), ranks.size());

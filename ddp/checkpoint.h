@@ -11,12 +11,13 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "ddp/distributed_sampler.h"
+#include "ddp/grad_scaler.h"
 #include "ddp/state_dict.h"
 
 namespace ddp {
 
 /// What it takes to go on with a training that was interrupted: it is bound to
-/// the model, the optimizer and the sampler once, and then saved and loaded as
+/// the model, the optimizer and the like once, and then saved and loaded as
 /// often as one likes.
 ///
 /// A file holds, as Python's `torch.load(path)` with its defaults gives it:
@@ -25,6 +26,7 @@ namespace ddp {
 ///    'optimizer': {'state': ..., 'param_groups': ...},  # Python's layout
 ///    'epoch': 3, 'step': 120,
 ///    'sampler': {'epoch': 3, 'position': 1024, ...},
+///    'scaler': {'scale': 65536.0, ...},             # {} where not enabled
 ///    'rng': [{'cpu': ..., 'cuda': ...}, ...],           # by rank
 ///    'format_version': 1}
 /// @endcode
@@ -32,8 +34,8 @@ namespace ddp {
 /// lies. A file of Python's with the same entries loads too, in any format of
 /// torch.save: each value is the one that was saved, or the file is refused.
 ///
-/// The model is shared; the
-/// optimizer must outlive the Checkpoint. Not thread-safe.
+/// The model is shared; the optimizer and the scaler must outlive the
+/// Checkpoint. Not thread-safe.
 ///
 /// Example:
 /// @code
@@ -59,6 +61,8 @@ class Checkpoint {
   Checkpoint& optimizer(torch::optim::Optimizer& optimizer);
   /// The sampler of the training set, for resuming in the middle of an epoch.
   Checkpoint& sampler(DistributedSampler sampler);
+  /// Save after its `update()`. A scaler that is not enabled loads nothing.
+  Checkpoint& scaler(GradScaler& scaler);
   /// The ranks that save and load together. Null: all ranks.
   Checkpoint& process_group(c10::intrusive_ptr<c10d::Backend> group);
 
@@ -82,11 +86,11 @@ class Checkpoint {
   void save(const std::string& path) const;
 
   /// Every rank reads the file and puts what it holds into the model, the
-  /// optimizer, the sampler, the rank's random generators, `epoch()` and
-  /// `step()`. The file must hold what was given to the Checkpoint; a bare
-  /// state dict holds the model alone. The random states are left as they are
-  /// when the file has none that `save` wrote, or those of another number of
-  /// ranks.
+  /// optimizer, the sampler, the scaler, the rank's random generators,
+  /// `epoch()` and `step()`. The file must hold what was given to the
+  /// Checkpoint; a bare state dict holds the model alone. The random states are
+  /// left as they are when the file has none that `save` wrote, or those of
+  /// another number of ranks.
   ///
   /// Collective: all ranks load the same, or none does anything.
   /// @throws c10::Error on every rank when one of them finds the file missing,
@@ -98,6 +102,7 @@ class Checkpoint {
   std::shared_ptr<torch::nn::Module> model_;
   torch::optim::Optimizer* optimizer_ = nullptr;
   std::optional<DistributedSampler> sampler_;
+  GradScaler* scaler_ = nullptr;
   c10::intrusive_ptr<c10d::Backend> group_;
   int64_t epoch_ = 0;
   int64_t step_ = 0;

@@ -1,11 +1,14 @@
 // Modules whose parameters lie on several devices, as model parallel ones do,
 // under DistributedDataParallel. The devices are fakes: a program of its own.
+#include <limits>
+
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 #include <torch/optim/sgd.h>
 #include <torch/types.h>
 
 #include "ddp/distributed_data_parallel.h"
+#include "ddp/grad_scaler.h"
 #include "test/support/catch.h"
 #include "test/support/fake_devices.h"
 #include "test/support/local_ranks.h"
@@ -207,6 +210,36 @@ TEST_CASE("a parameter that no rank used on one of two devices") {
       TORCH_CHECK(module->second->weight.grad().defined());
     }
   });
+}
+
+TEST_CASE("a scaler unscales gradients on several devices, told by one number",
+          "[devices][grad_scaler]") {
+  const int bad = GENERATE(-1, 0, 1, 2);
+  const int scale_at = GENERATE(0, 2);
+  const auto weight_on = [](c10::Device device) {
+    return torch::zeros({3}).to(device).requires_grad_();
+  };
+  std::vector<torch::Tensor> weights{weight_on(fake_device(0)),
+                                     weight_on(fake_device(1)),
+                                     weight_on(c10::kCPU)};
+  torch::optim::SGD optimizer(weights, 1.0);
+  GradScaler scaler(GradScalerOptions().init_scale(8));
+  scaler.scale(torch::ones({}).to(weights[scale_at].device()));
+  std::vector<torch::Tensor> losses;
+  for (int i = 0; i < 3; ++i) {
+    const double slope =
+        i == bad ? std::numeric_limits<double>::infinity() : i + 1.0;
+    losses.push_back((weights[i] * slope).sum());
+  }
+  for (const auto& loss : scaler.scale(losses)) {
+    loss.backward();
+  }
+  CHECK(scaler.step(optimizer) == (bad < 0));
+  scaler.update();
+  CHECK(scaler.get_scale() == (bad < 0 ? 8 : 4));
+  for (int i = 0; i < 3; ++i) {
+    CHECK(weights[i].cpu().eq(bad < 0 ? -(i + 1) : 0).all().item<bool>());
+  }
 }
 
 }  // namespace several_devices_test

@@ -15,6 +15,7 @@
 
 #include "ddp/checkpoint.h"
 #include "ddp/detail/checkpoint/pickle/torch_file.h"
+#include "ddp/grad_scaler.h"
 #include "test/parity/parity.h"
 
 namespace parity {
@@ -66,7 +67,8 @@ void train(const std::string& name,
   Net net;
   const auto optimizer = make_optimizer(name, net->parameters());
   ddp::Checkpoint checkpoint(net);
-  checkpoint.optimizer(*optimizer);
+  ddp::GradScaler scaler;
+  checkpoint.optimizer(*optimizer).scaler(scaler);
   if (from != "-") {
     checkpoint.load(from);
   }
@@ -74,8 +76,9 @@ void train(const std::string& name,
   const auto batches = file.value.toListRef();
   for (const auto& batch : batches) {
     optimizer->zero_grad();
-    net->forward(batch.toTensor()).pow(2).mean().backward();
-    optimizer->step();
+    scaler.scale(net->forward(batch.toTensor()).pow(2).mean()).backward();
+    scaler.step(*optimizer);
+    scaler.update();
     checkpoint.step(checkpoint.step() + 1);
   }
   checkpoint.epoch(checkpoint.epoch() + 1).save(to);

@@ -52,11 +52,17 @@ def run(*arguments):
     return done.stdout
 
 
-def train(net, optimizer, batches):
+def make_scaler():
+    return torch.amp.GradScaler(
+        "cpu", init_scale=2.0**10, growth_factor=4.0, growth_interval=4)
+
+
+def train(net, optimizer, batches, scaler):
     for batch in batches:
         optimizer.zero_grad()
-        net(batch).pow(2).mean().backward()
-        optimizer.step()
+        scaler.scale(net(batch).pow(2).mean()).backward()
+        scaler.step(optimizer)
+        scaler.update()
 
 
 def assert_close(ours, theirs, what):
@@ -81,10 +87,12 @@ def check_optimizer(name, folder):
     torch.save(batches[3:6], f"{folder}/data.pt")
     net = Net()
     optimizer = make_optimizer(name, net.parameters())
-    train(net, optimizer, batches[:3])
+    scaler = make_scaler()
+    train(net, optimizer, batches[:3], scaler)
     state = {
         "model": net.state_dict(),
         "optimizer": optimizer.state_dict(),
+        "scaler": scaler.state_dict(),
         "epoch": numpy.int64(1),
         "step": 3,
         "rng": torch.get_rng_state(),
@@ -95,9 +103,10 @@ def check_optimizer(name, folder):
                 f"{folder}/b.pt")
 
     ours = torch.load(f"{folder}/b.pt")  # weights_only is the default
-    train(net, optimizer, batches[3:6])
+    train(net, optimizer, batches[3:6], scaler)
     assert (ours["epoch"], ours["step"]) == (2, 6), ours
     assert_close(ours["model"], dict(net.state_dict()), "model")
+    assert ours["scaler"] == scaler.state_dict(), ours["scaler"]
     theirs = optimizer.state_dict()
     assert_close(ours["optimizer"]["state"], theirs["state"], name)
     for group, expected in zip(
@@ -115,8 +124,11 @@ def check_optimizer(name, folder):
     resumed.load_state_dict(ours["model"])
     resumed_optimizer = make_optimizer(name, resumed.parameters())
     resumed_optimizer.load_state_dict(ours["optimizer"])
-    train(resumed, resumed_optimizer, batches[6:])
-    train(net, optimizer, batches[6:])
+    resumed_scaler = torch.amp.GradScaler("cpu")
+    resumed_scaler.load_state_dict(ours["scaler"])
+    train(resumed, resumed_optimizer, batches[6:], resumed_scaler)
+    train(net, optimizer, batches[6:], scaler)
+    assert resumed_scaler.state_dict() == scaler.state_dict()
     assert_close(
         dict(resumed.state_dict()), dict(net.state_dict()), f"{name} resumed"
     )
@@ -357,14 +369,18 @@ def check_habits(folder):
     """What Python's programs leave in a checkpoint besides plain tensors."""
     net = Net()
     optimizer = make_optimizer("adam", net.parameters())
-    train(net, optimizer, [torch.randn(8, 1, 6, 6)])
+    scaler = make_scaler()
+    train(net, optimizer, [torch.randn(8, 1, 6, 6)], scaler)
     model = net.state_dict()
     state = optimizer.state_dict()
     model["fc.weight"] = negative_view(model["fc.weight"])
     state["state"][2]["exp_avg"] = negative_view(state["state"][2]["exp_avg"])
     state["param_groups"][0]["lr"] = numpy.float64(0.01)
     state["param_groups"][0]["betas"] = (0, 0.9)
-    torch.save({"model": model, "optimizer": state}, f"{folder}/habits.pt")
+    scaling = scaler.state_dict() | {"scale": torch.tensor(512.0)}
+    scaling["growth_interval"] = numpy.int64(scaling["growth_interval"])
+    torch.save({"model": model, "optimizer": state, "scaler": scaling},
+               f"{folder}/habits.pt")
     torch.save([], f"{folder}/none.pt")
     run("train", "adam", f"{folder}/none.pt", f"{folder}/habits.pt",
         f"{folder}/resumed.pt")
@@ -374,6 +390,7 @@ def check_habits(folder):
         for key, value in fields.items():
             mine = ours["optimizer"]["state"][i][key]
             assert torch.equal(mine, value), (i, key)
+    assert ours["scaler"] == scaler.state_dict() | {"scale": 512.0}, ours
     group, = ours["optimizer"]["param_groups"]
     assert (group["lr"], group["betas"]) == (0.01, (0.0, 0.9)), group
 

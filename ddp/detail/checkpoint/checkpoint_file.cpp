@@ -35,6 +35,31 @@ SamplerState read_sampler(const DictReader& saved) {
           saved.boolean("shuffle")};
 }
 
+/// Python's names.
+IValue scaler_to_value(const std::optional<GradScalerState>& state) {
+  auto dict = new_dict().toGenericDict();
+  if (state) {
+    dict.insert("scale", state->scale);
+    dict.insert("growth_factor", state->growth_factor);
+    dict.insert("backoff_factor", state->backoff_factor);
+    dict.insert("growth_interval", state->growth_interval);
+    dict.insert("_growth_tracker", state->growth_tracker);
+  }
+  return dict;
+}
+
+/// Of a scaler that was not enabled the dict is empty.
+std::optional<GradScalerState> read_scaler(const DictReader& saved) {
+  if (saved.entries().empty()) {
+    return std::nullopt;
+  }
+  return GradScalerState{saved.number("scale"),
+                         saved.number("growth_factor"),
+                         saved.number("backoff_factor"),
+                         saved.integer("growth_interval"),
+                         saved.integer("_growth_tracker")};
+}
+
 std::optional<int64_t> optional_integer(const DictReader& saved,
                                         const std::string& key) {
   return saved.has_value(key) ? std::optional(saved.integer(key))
@@ -83,6 +108,10 @@ CheckpointContent checked_content(const TorchFile& file,
     content.sampler = read_sampler(saved.dict("sampler"));
     parts.sampler->check_state(*content.sampler);
   }
+  if (parts.scaler != nullptr && parts.scaler->is_enabled()) {
+    content.scaler = read_scaler(saved.dict("scaler"));
+    parts.scaler->check_state_dict(content.scaler);
+  }
   content.rng = read_rng(saved, parts, rank, world_size);
   content.epoch = optional_integer(saved, "epoch");
   content.step = optional_integer(saved, "step");
@@ -115,6 +144,9 @@ IValue checkpoint_to_value(const CheckpointParts& parts,
   if (sampler) {
     dict.insert("sampler", sampler_to_value(*sampler));
   }
+  if (parts.scaler != nullptr) {
+    dict.insert("scaler", scaler_to_value(parts.scaler->state_dict()));
+  }
   auto states = new_list();
   append_items(states, rng);
   dict.insert("rng", states);
@@ -139,6 +171,9 @@ void apply(CheckpointContent content, const CheckpointParts& parts) {
   }
   if (content.sampler) {
     DistributedSampler(*parts.sampler).load_state(*content.sampler);
+  }
+  if (content.scaler) {
+    parts.scaler->load_state_dict(content.scaler);
   }
   if (content.rng) {
     restore_rng(*content.rng, gpu_of(*parts.model));

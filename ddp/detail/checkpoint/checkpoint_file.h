@@ -11,15 +11,17 @@
 
 #include "ddp/detail/checkpoint/optimizer_state.h"
 #include "ddp/distributed_sampler.h"
+#include "ddp/grad_scaler.h"
 #include "ddp/state_dict.h"
 
 namespace ddp::detail {
 
-/// What a checkpoint is taken of; the optimizer may be null.
+/// What a checkpoint is taken of; optimizer and scaler may be null.
 struct CheckpointParts {
   torch::nn::Module* model = nullptr;
   torch::optim::Optimizer* optimizer = nullptr;
   std::optional<DistributedSampler> sampler;
+  GradScaler* scaler = nullptr;
 };
 
 /// The GPU that the model lies on, if it does.
@@ -41,6 +43,7 @@ struct CheckpointContent {
   StateDict model;
   std::optional<OptimizerUpdate> optimizer;
   std::optional<SamplerState> sampler;
+  std::optional<GradScalerState> scaler;
   std::optional<c10::IValue> rng;  ///< of this rank
   std::optional<int64_t> epoch;
   std::optional<int64_t> step;

@@ -1,0 +1,279 @@
+#include "ddp/grad_scaler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include <ATen/ops/_amp_update_scale.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros_like.h>
+#include <c10/core/GradMode.h>
+
+#include "ddp/detail/unscale_gradients.h"
+#include "ddp/detail/wait.h"
+
+namespace ddp {
+namespace {
+
+double checked_scale(double scale) {
+  TORCH_CHECK(scale > 0 && std::isfinite(scale),
+              "Expected a scale that is positive and finite, but got ",
+              scale);
+  return scale;
+}
+
+double checked_growth(double factor) {
+  TORCH_CHECK(factor > 1 && std::isfinite(factor),
+              "Expected a growth_factor above 1, but got ",
+              factor);
+  return factor;
+}
+
+double checked_backoff(double factor) {
+  TORCH_CHECK(factor > 0 && factor < 1,
+              "Expected a backoff_factor between 0 and 1, but got ",
+              factor);
+  return factor;
+}
+
+int64_t checked_interval(int64_t interval) {
+  TORCH_CHECK(interval >= 1,
+              "Expected a growth_interval of at least 1, but got ",
+              interval);
+  return interval;
+}
+
+std::string describe(const at::Tensor& tensor) {
+  return tensor.defined()
+             ? c10::str(tensor.requires_grad() ? "one that does: " : "",
+                        tensor.scalar_type(),
+                        tensor.sizes())
+             : "an undefined tensor";
+}
+
+}  // namespace
+
+GradScaler::GradScaler(const GradScalerOptions& options)
+    : enabled_(options.enabled()),
+      growth_factor_(checked_growth(options.growth_factor())),
+      backoff_factor_(checked_backoff(options.backoff_factor())),
+      growth_interval_(checked_interval(options.growth_interval())),
+      group_(options.process_group()),
+      first_scale_(checked_scale(options.init_scale())) {}
+
+void GradScaler::check_scaled(const char* call) const {
+  TORCH_CHECK(scale_.defined(),
+              "Expected scale() before the first ",
+              call,
+              ", but nothing has been scaled; call "
+              "scaler.scale(loss).backward()");
+}
+
+/// The scale lies where the first loss does.
+void GradScaler::prepare(const at::Tensor& output) {
+  if (scale_.defined()) {
+    return;
+  }
+  const at::TensorOptions options(output.device());
+  scale_ = at::full({}, first_scale_, options.dtype(c10::kFloat));
+  growth_tracker_ = at::full({}, first_tracker_, options.dtype(c10::kInt));
+}
+
+at::Tensor GradScaler::scale(const at::Tensor& output) {
+  if (!enabled_) {
+    return output;
+  }
+  TORCH_CHECK(output.defined(),
+              "Expected a tensor to scale, but got an undefined one");
+  prepare(output);
+  const bool to_host = output.is_cpu();
+  return output * scale_.to(output.device(), c10::kFloat, !to_host);
+}
+
+std::vector<at::Tensor> GradScaler::scale(
+    const std::vector<at::Tensor>& outputs) {
+  std::vector<at::Tensor> scaled;
+  scaled.reserve(outputs.size());
+  for (const auto& output : outputs) {
+    scaled.push_back(scale(output));
+  }
+  return scaled;
+}
+
+void GradScaler::unscale_(torch::optim::Optimizer& optimizer) {
+  if (!enabled_) {
+    return;
+  }
+  check_scaled("unscale_()");
+  auto& progress = progress_[&optimizer];
+  TORCH_CHECK(progress.stage != Stage::unscaled,
+              "Expected unscale_() once between two calls of update(), but the "
+              "gradients of this optimizer are unscaled already");
+  TORCH_CHECK(progress.stage != Stage::stepped,
+              "Expected unscale_() before step(), but this optimizer has "
+              "stepped since the last update(); call update() after the step");
+  const c10::NoGradGuard no_grad;
+  // The reciprocal of a float may lie beside the nearest one.
+  const auto factor = scale_.to(c10::kDouble).reciprocal().to(c10::kFloat);
+  const auto found_inf = detail::unscale_gradients(optimizer, factor);
+  progress.stage = Stage::unscaled;
+  progress.found_inf = agreed(found_inf);
+}
+
+at::Tensor GradScaler::agreed(const at::Tensor& found_inf) const {
+  if (!group_) {
+    return found_inf;
+  }
+  std::vector<at::Tensor> shared{found_inf.defined() ? found_inf
+                                                     : at::zeros_like(scale_)};
+  c10d::AllreduceOptions options;
+  options.reduceOp = c10d::ReduceOp::MAX;
+  detail::wait(group_->allreduce(shared, options),
+               *group_,
+               "all-reduce of what a GradScaler has found");
+  return shared[0];
+}
+
+bool GradScaler::step(torch::optim::Optimizer& optimizer) {
+  if (!enabled_) {
+    optimizer.step();
+    return true;
+  }
+  check_scaled("step()");
+  auto& progress = progress_[&optimizer];
+  TORCH_CHECK(progress.stage != Stage::stepped,
+              "Expected step() once between two calls of update(), but this "
+              "optimizer has stepped already; call update() after the step");
+  if (progress.stage == Stage::ready) {
+    unscale_(optimizer);
+  }
+  TORCH_CHECK(progress.found_inf.defined(),
+              "Expected gradients to step with, but none of the optimizer's "
+              "parameters has one; call scaler.scale(loss).backward()");
+  const bool is_sound = progress.found_inf.item<float>() == 0;
+  if (is_sound) {
+    optimizer.step();
+  }
+  progress.stage = Stage::stepped;
+  return is_sound;
+}
+
+void GradScaler::update() {
+  if (!enabled_) {
+    return;
+  }
+  check_scaled("update()");
+  const c10::NoGradGuard no_grad;
+  at::Tensor found_inf;
+  for (const auto& [optimizer, progress] : progress_) {
+    if (progress.found_inf.defined()) {
+      found_inf = found_inf.defined() ? found_inf + progress.found_inf
+                                      : progress.found_inf;
+    }
+  }
+  TORCH_CHECK(found_inf.defined(),
+              "Expected step() or unscale_() before update(), but no gradient "
+              "has been looked at since the last one; call step() for each "
+              "optimizer");
+  at::_amp_update_scale_(scale_,
+                         growth_tracker_,
+                         found_inf,
+                         growth_factor_,
+                         backoff_factor_,
+                         growth_interval_);
+  progress_.clear();
+}
+
+void GradScaler::update(double new_scale) {
+  if (!enabled_) {
+    return;
+  }
+  check_scaled("update()");
+  scale_.fill_(checked_scale(new_scale));
+  progress_.clear();
+}
+
+void GradScaler::update(const at::Tensor& new_scale) {
+  if (!enabled_) {
+    return;
+  }
+  check_scaled("update()");
+  TORCH_CHECK(new_scale.defined() && new_scale.numel() == 1 &&
+                  new_scale.is_floating_point() && !new_scale.requires_grad(),
+              "Expected a new scale of one number of floating point that "
+              "requires no gradient, but got ",
+              describe(new_scale));
+  scale_.copy_(new_scale.reshape({}));
+  progress_.clear();
+}
+
+double GradScaler::get_scale() const {
+  if (!enabled_) {
+    return 1;
+  }
+  return scale_.defined() ? scale_.item<float>() : first_scale_;
+}
+
+void GradScaler::set_growth_factor(double factor) {
+  growth_factor_ = checked_growth(factor);
+}
+
+void GradScaler::set_backoff_factor(double factor) {
+  backoff_factor_ = checked_backoff(factor);
+}
+
+/// LibTorch's scale grows at the interval, not beyond: the count must not be
+/// there already.
+void GradScaler::set_growth_interval(int64_t interval) {
+  growth_interval_ = checked_interval(interval);
+  first_tracker_ = std::min(first_tracker_, interval - 1);
+  if (growth_tracker_.defined()) {
+    growth_tracker_.clamp_max_(interval - 1);
+  }
+}
+
+std::optional<GradScalerState> GradScaler::state_dict() const {
+  if (!enabled_) {
+    return std::nullopt;
+  }
+  const int64_t tracker =
+      growth_tracker_.defined() ? growth_tracker_.item<int>() : first_tracker_;
+  return GradScalerState{
+      get_scale(), growth_factor_, backoff_factor_, growth_interval_, tracker};
+}
+
+void GradScaler::check_state_dict(
+    const std::optional<GradScalerState>& state) const {
+  if (!enabled_) {
+    return;
+  }
+  TORCH_CHECK(
+      state.has_value(),
+      "Expected the state of an enabled GradScaler, but got that of one "
+      "that was not; go on with enabled(false), or without its state");
+  checked_scale(state->scale);
+  checked_growth(state->growth_factor);
+  checked_backoff(state->backoff_factor);
+  checked_interval(state->growth_interval);
+  TORCH_CHECK(state->growth_tracker >= 0,
+              "Expected a growth_tracker of at least 0, but got ",
+              state->growth_tracker);
+}
+
+void GradScaler::load_state_dict(const std::optional<GradScalerState>& state) {
+  check_state_dict(state);
+  if (!enabled_) {
+    return;
+  }
+  first_scale_ = state->scale;
+  first_tracker_ = state->growth_tracker;
+  growth_factor_ = state->growth_factor;
+  backoff_factor_ = state->backoff_factor;
+  if (scale_.defined()) {
+    scale_.fill_(first_scale_);
+    growth_tracker_.fill_(first_tracker_);
+  }
+  set_growth_interval(state->growth_interval);
+}
+
+}  // namespace ddp
