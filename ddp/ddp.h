@@ -8,6 +8,7 @@
 #include "ddp/distributed_sampler.h"
 #include "ddp/exchange.h"
 #include "ddp/exchanges/all_reduce.h"
+#include "ddp/exchanges/cast_exchange.h"
 #include "ddp/grad_scaler.h"
 #include "ddp/process_group.h"
 #include "ddp/record_errors.h"

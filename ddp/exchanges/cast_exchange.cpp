@@ -1,0 +1,77 @@
+#include "ddp/exchanges/cast_exchange.h"
+
+#include <utility>
+
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include "ddp/exchanges/all_reduce.h"
+
+namespace ddp {
+namespace {
+
+/// The caller's stream reads it, which need not be the one that made it.
+void keep_until_read(const at::Tensor& wire) {
+  if (!wire.is_cpu()) {
+    const c10::impl::VirtualGuardImpl guard(wire.device().type());
+    guard.recordDataPtrOnStream(wire.storage().data_ptr(),
+                                guard.getStream(wire.device()));
+  }
+}
+
+}  // namespace
+
+CastExchange::CastExchange(c10::intrusive_ptr<c10d::Backend> group,
+                           c10::ScalarType dtype)
+    : CastExchange(std::make_shared<AllReduce>(std::move(group)), dtype) {}
+
+CastExchange::CastExchange(std::shared_ptr<Exchange> inner,
+                           c10::ScalarType dtype)
+    : inner_(std::move(inner)), dtype_(dtype) {
+  TORCH_CHECK(inner_ != nullptr,
+              "Expected an exchange for the converted gradients, but got none");
+  TORCH_CHECK(dtype == c10::kBFloat16 || dtype == c10::kHalf ||
+                  dtype == c10::kFloat || dtype == c10::kDouble,
+              "Expected gradients to travel as kBFloat16, kHalf, kFloat or "
+              "kDouble, but got ",
+              dtype);
+}
+
+double CastExchange::scale(int ranks) const {
+  return inner_->scale(ranks);
+}
+
+int64_t CastExchange::multiple_of(int ranks) const {
+  return inner_->multiple_of(ranks);
+}
+
+std::string CastExchange::refuses_sparse() const {
+  return inner_->refuses_sparse();
+}
+
+void CastExchange::start(const GradientBucket& bucket) {
+  wires_.resize(bucket.count);
+  auto& wire = wires_[bucket.index];
+  wire.reset();
+  auto sent = bucket;
+  if (!bucket.payload.is_sparse() && bucket.payload.is_floating_point() &&
+      bucket.payload.scalar_type() != dtype_) {
+    wire = bucket.payload.to(dtype_);
+    sent.payload = wire;
+  }
+  inner_->start(sent);
+}
+
+void CastExchange::finish(const GradientBucket& bucket) {
+  const auto wire = std::exchange(wires_[bucket.index], {});
+  auto sent = bucket;
+  if (wire.defined()) {
+    sent.payload = wire;
+  }
+  inner_->finish(sent);
+  if (wire.defined()) {
+    at::Tensor(bucket.payload).copy_(wire);
+    keep_until_read(wire);
+  }
+}
+
+}  // namespace ddp
