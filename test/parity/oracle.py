@@ -1,7 +1,7 @@
-"""A rank of PyTorch's DDP, for both tests of parity_test.py: importing torch
+"""A rank of PyTorch's DDP, for all tests of parity_test.py: importing torch
 takes longer than most of what is then asked of it.
 
-usage: oracle.py DIGITS_INPUT DIGITS_OUTPUT PASSES_OUTPUT
+usage: oracle.py DIGITS_INPUT DIGITS_OUTPUT PASSES_OUTPUT PRECISION_OUTPUT
 """
 
 import sys
@@ -10,12 +10,15 @@ import torch.distributed as dist
 
 import ddp_digits
 import passes
+import precision
+from passes_support import COLLECTIVE_LIMIT
 
 
-def main(digits, digits_output, passes_output):
-    dist.init_process_group("gloo", timeout=passes.COLLECTIVE_LIMIT)
+def main(digits, digits_output, passes_output, precision_output):
+    dist.init_process_group("gloo", timeout=COLLECTIVE_LIMIT)
     ddp_digits.train_variants(digits, digits_output)
-    passes.run_cases(passes_output)
+    passes.run(passes_output)
+    precision.run(precision_output)
     dist.destroy_process_group()
 
 

@@ -12,6 +12,7 @@ int main(int argc, char** argv) {
       {"data_parallel", parity::data_parallel},
       {"ddp_digits", parity::ddp_digits},
       {"passes", parity::passes},
+      {"precision", parity::precision},
       {"sampler", parity::sampler},
   };
   const auto side = sides.find(argc > 1 ? argv[1] : "");

@@ -22,6 +22,8 @@ from torch.utils.data import DistributedSampler
 import ddp_digits
 import oracle
 import passes
+import precision
+from passes_support import COLLECTIVE_LIMIT
 
 BATCHES = 24
 TIMEOUT = 240
@@ -69,7 +71,7 @@ def start_alone(rank, world, source, target):
     """A rank of PyTorch's DDP, without a launcher."""
     dist.init_process_group("gloo", init_method=f"file://{target}.store",
                             rank=rank, world_size=world,
-                            timeout=passes.COLLECTIVE_LIMIT)
+                            timeout=COLLECTIVE_LIMIT)
     ddp_digits.train_variants(source, target)
     dist.destroy_process_group()
 
@@ -82,8 +84,10 @@ def results_of_2_ranks():
     folder = holder.name
     write_input(f"{folder}/input", DIGITS_CSV, 2)
     os.mkdir(f"{folder}/passes")
+    os.mkdir(f"{folder}/precision")
     run_ranks([sys.executable, oracle.__file__, f"{folder}/input",
-               f"{folder}/digits", f"{folder}/passes"], 2)
+               f"{folder}/digits", f"{folder}/passes", f"{folder}/precision"],
+              2)
     return folder
 
 
@@ -154,16 +158,31 @@ class Digits(unittest.TestCase):
         self.for_each_tensor(theirs, ours, 4, compare)
 
 
-class Passes(unittest.TestCase):
-    def run_both(self):
-        theirs = f"{results_of_2_ranks()}/passes"
-        with tempfile.TemporaryDirectory() as ours:
-            run_ranks([PARITY, "passes", ours], 2)
-            return [[read_log(f"{folder}/{rank}") for rank in range(2)]
-                    for folder in (theirs, ours)]
+def run_both(side):
+    """Of PyTorch and of ours the log of each rank."""
+    theirs = f"{results_of_2_ranks()}/{side}"
+    with tempfile.TemporaryDirectory() as ours:
+        run_ranks([PARITY, side, ours], 2)
+        return [[read_log(f"{folder}/{rank}") for rank in range(2)]
+                for folder in (theirs, ours)]
 
+
+class Precision(unittest.TestCase):
     def test_2_ranks_bit_for_bit(self):
-        theirs, ours = self.run_both()
+        theirs, ours = run_both("precision")
+        for rank, case in itertools.product(range(2), precision.CASES):
+            with self.subTest(case=case, rank=rank):
+                expected, actual = (
+                    {key: value for key, value in log[rank].items()
+                     if key.startswith(f"{case}/")}
+                    for log in (theirs, ours))
+                self.assertGreater(len(expected), 8)
+                self.assertEqual(expected, actual)
+
+
+class Passes(unittest.TestCase):
+    def test_2_ranks_bit_for_bit(self):
+        theirs, ours = run_both("passes")
         for rank, case in itertools.product(range(2), passes.CASES):
             with self.subTest(case=case, rank=rank):
                 self.assertEqual(

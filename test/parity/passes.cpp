@@ -3,13 +3,7 @@
 // after every step.
 //
 // usage: parity passes FOLDER [CASE...]
-#include <unistd.h>
-
-#include <algorithm>
 #include <array>
-#include <chrono>
-#include <filesystem>
-#include <iostream>
 
 #include <torch/csrc/autograd/autograd.h>
 
@@ -26,8 +20,6 @@ using Options = ddp::DistributedDataParallelOptions;
 using Model = Trained<Net>;
 
 constexpr int64_t kSteps = 4;
-constexpr std::chrono::seconds kCollectiveLimit(10);
-constexpr unsigned kSecondsOfACase = 20;
 
 std::vector<Tensor> slopes_with_graph(const Tensor& output,
                                       const std::vector<Tensor>& leaves) {
@@ -263,11 +255,6 @@ void no_sync_after_a_forward(Log& log) {
   }
 }
 
-struct Case {
-  std::string name;
-  void (*run)(Log&);
-};
-
 const std::vector<Case> kCases{
     {"penalty_in_the_loss", penalty_in_the_loss},
     {"penalty_with_a_pass", penalty_with_a_pass},
@@ -298,26 +285,7 @@ const std::vector<Case> kCases{
 }  // namespace passes_side
 
 int passes(const Arguments& args) {
-  using namespace passes_side;
-  if (args.empty()) {
-    std::cerr << "usage: parity passes FOLDER [CASE...]\n";
-    return 2;
-  }
-  const std::vector<std::string> chosen(args.begin() + 1, args.end());
-  ddp::init_process_group(ddp::ProcessGroupOptions().timeout(kCollectiveLimit));
-  Log log(std::filesystem::path(args[0]) / std::to_string(ddp::rank()));
-  for (const auto& [name, run] : kCases) {
-    if (chosen.empty() ||
-        std::find(chosen.begin(), chosen.end(), name) != chosen.end()) {
-      // Where a case hangs, this is the last line before SIGALRM.
-      std::cerr << "case " << name << '\n';
-      alarm(kSecondsOfACase);
-      log.begin(name);
-      run(log);
-    }
-  }
-  ddp::destroy_process_group();
-  return 0;
+  return passes_side::run_cases(args, passes_side::kCases);
 }
 
 }  // namespace parity

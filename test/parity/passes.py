@@ -1,18 +1,13 @@
 """What passes.cpp does, with PyTorch's own DDP."""
 
-import datetime
-import signal
-import sys
-
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 
-from passes_support import Log, Net, Tied, Trained, inputs, others, targets
+from passes_support import (Net, Tied, Trained, inputs, others, run_cases,
+                            targets)
 
 STEPS = 4
-COLLECTIVE_LIMIT = datetime.timedelta(seconds=10)
-SECONDS_OF_A_CASE = 20
 
 
 def distance(critic, step):
@@ -219,13 +214,5 @@ CASES = {
 }
 
 
-def run_cases(folder, *chosen):
-    log = Log(f"{folder}/{dist.get_rank()}")
-    for name, run in CASES.items():
-        if not chosen or name in chosen:
-            # Where a case hangs, this is the last line before SIGALRM.
-            print(f"case {name}", file=sys.stderr)
-            signal.alarm(SECONDS_OF_A_CASE)
-            log.begin(name)
-            run(log)
-    signal.alarm(0)
+def run(folder):
+    run_cases(folder, CASES)

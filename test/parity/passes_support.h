@@ -1,9 +1,15 @@
 #pragma once
 
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <iomanip>
+#include <iostream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,7 +20,8 @@
 
 #include "ddp/ddp.h"
 
-// What the cases of passes.cpp train, and how they write it down.
+// What the cases of passes.cpp and precision.cpp train, how they write it down,
+// and how they run.
 namespace parity::passes_side {
 
 /// Numbers of a closed form, exact in binary.
@@ -170,7 +177,9 @@ class Log {
     auto& line = start(what);
     const char* space = "";
     for (int64_t i = 0; i < values.numel(); ++i) {
-      line << std::exchange(space, " ") << values.const_data_ptr<double>()[i];
+      const double value = values.const_data_ptr<double>()[i];
+      line << std::exchange(space, " ");
+      std::isnan(value) ? line << "nan" : line << value;  // whatever its sign
     }
     line << std::endl;
   }
@@ -179,5 +188,37 @@ class Log {
   std::string case_;
   int64_t step_ = 0;
 };
+
+struct Case {
+  std::string name;
+  void (*run)(Log&);
+};
+
+/// Runs the cases on this rank, or those that are named.
+/// @param args  the folder for the logs, one a rank; names.
+inline int run_cases(const std::vector<std::string>& args,
+                     const std::vector<Case>& cases) {
+  constexpr std::chrono::seconds kCollectiveLimit(10);
+  constexpr unsigned kSecondsOfACase = 20;
+  if (args.empty()) {
+    std::cerr << "usage: parity SIDE FOLDER [CASE...]\n";
+    return 2;
+  }
+  const std::vector<std::string> chosen(args.begin() + 1, args.end());
+  ddp::init_process_group(ddp::ProcessGroupOptions().timeout(kCollectiveLimit));
+  Log log(std::filesystem::path(args[0]) / std::to_string(ddp::rank()));
+  for (const auto& [name, run] : cases) {
+    if (chosen.empty() ||
+        std::find(chosen.begin(), chosen.end(), name) != chosen.end()) {
+      // Where a case hangs, this is the last line before SIGALRM.
+      std::cerr << "case " << name << '\n';
+      alarm(kSecondsOfACase);
+      log.begin(name);
+      run(log);
+    }
+  }
+  ddp::destroy_process_group();
+  return 0;
+}
 
 }  // namespace parity::passes_side

@@ -1,12 +1,19 @@
-"""What the cases of passes.py train, and how they write it down."""
+"""What the cases of passes.py and precision.py train, how they write it down,
+and how they run."""
 
+import datetime
 import math
+import signal
+import sys
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+
+COLLECTIVE_LIMIT = datetime.timedelta(seconds=10)
+SECONDS_OF_A_CASE = 20
 
 
 def numbers(shape, seed):
@@ -93,3 +100,14 @@ class Log:
                           in tensor.detach().double().flatten().tolist())
         print(f"{self.case}/{self.step}/{what}: {values}", file=self.file,
               flush=True)
+
+
+def run_cases(folder, cases):
+    log = Log(f"{folder}/{dist.get_rank()}")
+    for name, run in cases.items():
+        # Where a case hangs, this is the last line before SIGALRM.
+        print(f"case {name}", file=sys.stderr)
+        signal.alarm(SECONDS_OF_A_CASE)
+        log.begin(name)
+        run(log)
+    signal.alarm(0)
