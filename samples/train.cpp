@@ -4,12 +4,14 @@
 //   train
 //   ddprun --nproc-per-node=4 train
 //   ddprun --nproc-per-node=4 train --dataset cifar10 --data DIR
+//   ddprun --nproc-per-node=4 train --amp fp16 --log-every 5
 #include <ddp/ddp.h>
 #include <torch/data/dataloader.h>
 #include <torch/optim/sgd.h>
 
 #include <filesystem>
 #include <iostream>
+#include <optional>
 
 #include "samples/support/augment.h"
 #include "samples/support/datasets.h"
@@ -46,6 +48,13 @@ fs::path checkpoint_file(const CheckpointOptions& options) {
   return fs::path(options.folder) / "checkpoint.pt";
 }
 
+// Which dtype products and convolutions compute in.
+ddp::AutocastOptions autocast_for(Precision precision) {
+  return ddp::AutocastOptions()
+      .enabled(precision != Precision::full)
+      .dtype(precision == Precision::fp16 ? torch::kHalf : torch::kBFloat16);
+}
+
 // A training that can be interrupted and gone on with, in mid-epoch too.
 class Training {
  public:
@@ -73,6 +82,7 @@ class Training {
   ParallelClassifier model_;
   Report& report_;
   torch::optim::SGD optimizer_;
+  ddp::GradScaler scaler_;  // for fp16 alone
   ddp::DistributedSampler sampler_;
   ddp::Checkpoint checkpoint_;
 };
@@ -90,10 +100,12 @@ Training::Training(const TrainOptions& options,
                      .momentum(0.9)
                      .nesterov(true)
                      .weight_decay(5e-4)),
+      scaler_(ddp::GradScalerOptions().enabled(options.precision ==
+                                               Precision::fp16)),
       sampler_(*dataset.train.size(),
                ddp::DistributedSamplerOptions().seed(options.seed)),
       checkpoint_(model_) {
-  checkpoint_.optimizer(optimizer_).sampler(sampler_);
+  checkpoint_.optimizer(optimizer_).sampler(sampler_).scaler(scaler_);
   if (ddp::rank() == 0 && !options.checkpoint.folder.empty()) {
     fs::create_directories(options.checkpoint.folder);
   }
@@ -169,17 +181,25 @@ torch::Tensor Training::train_batch(const torch::data::Example<>& batch) {
   const bool augments = options_.data.kind == DatasetKind::cifar10;
   const auto images = augments ? crop_and_flip(batch.data) : batch.data;
   optimizer_.zero_grad();
-  const auto loss = torch::cross_entropy_loss(
-      model_->forward(images.to(device)), batch.target.to(device));
-  loss.backward();  // every .grad is the mean over the ranks now
-  optimizer_.step();
+  torch::Tensor loss;
+  {
+    const ddp::AutocastGuard autocast(device.type(),
+                                      autocast_for(options_.precision));
+    loss = torch::cross_entropy_loss(model_->forward(images.to(device)),
+                                     batch.target.to(device));
+  }
+  scaler_.scale(loss).backward();  // every .grad is the mean over the ranks now
+  scaler_.step(optimizer_);        // unless one of them is inf or NaN
+  scaler_.update();
   return loss.detach();
 }
 
 void Training::report_step(const Place& place, const torch::Tensor& loss) {
   const int64_t every = options_.report.log_every;
   if (every > 0 && checkpoint_.step() % every == 0) {
-    report_.step(place, ddp::reduce_tensor(loss).item<double>());
+    const auto scale = scaler_.is_enabled() ? std::optional(scaler_.get_scale())
+                                            : std::nullopt;
+    report_.step(place, ddp::reduce_tensor(loss).item<double>(), scale);
   }
   if (report_.wants_progress()) {
     report_.progress(place, loss.item<double>());

@@ -31,12 +31,16 @@ void Report::begin(const Dataset& dataset, const std::string& where) {
   console_.line(where);
 }
 
-void Report::step(const Place& place, double loss) {
-  console_.line(format("%s step %ld/%ld: loss %.9g",
+void Report::step(const Place& place,
+                  double loss,
+                  std::optional<double> scale) {
+  const auto scaling = scale ? format(", scale %.9g", *scale) : "";
+  console_.line(format("%s step %ld/%ld: loss %.9g%s",
                        title(place).c_str(),
                        place.step,
                        place.steps,
-                       loss));
+                       loss,
+                       scaling.c_str()));
 }
 
 void Report::progress(const Place& place, double loss) {

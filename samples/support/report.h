@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "samples/support/console.h"
@@ -19,7 +20,10 @@ class Report {
   /// What is trained on what. `where` says who computes, and how much of a
   /// step: "2 ranks over gloo, 32 images a rank and step".
   void begin(const Dataset& dataset, const std::string& where);
-  void step(const Place& place, double loss);
+  /// `scale` is that of a gradient scaler, if there is one.
+  void step(const Place& place,
+            double loss,
+            std::optional<double> scale = std::nullopt);
   /// Draws the bar. Only when `wants_progress()`: a loss costs a wait for the
   /// device.
   void progress(const Place& place, double loss);

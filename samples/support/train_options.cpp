@@ -14,6 +14,9 @@ const std::map<std::string, DatasetKind> kDatasets{
     {"synthetic", DatasetKind::synthetic}};
 const std::map<std::string, ModelKind> kModels{
     {"cnn", ModelKind::small_cnn}, {"resnet18", ModelKind::resnet18}};
+const std::map<std::string, Precision> kPrecisions{{"none", Precision::full},
+                                                   {"bf16", Precision::bf16},
+                                                   {"fp16", Precision::fp16}};
 
 // What the command line says before the data set's recipe fills the gaps.
 struct Given {
@@ -85,6 +88,11 @@ void add_checkpoint(CommandLine& line, CheckpointOptions& checkpoint) {
 }
 
 void add_steps(CommandLine& line, TrainOptions& options) {
+  line.choose("--amp",
+              options.precision,
+              kPrecisions,
+              "Mixed precision (none): products in bf16, or in fp16 with a "
+              "gradient scaler");
   line.add("--checkpoint-every",
            options.checkpoint.every,
            "Save each so many steps, too (0: no)")

@@ -15,6 +15,7 @@ namespace samples {
 enum class Mode { train, test };
 enum class DatasetKind { digits, mnist, cifar10, synthetic };
 enum class ModelKind { small_cnn, resnet18 };
+enum class Precision { full, bf16, fp16 };
 
 /// What is trained and how hard. The default of each data set is in
 /// `recipe_for`.
@@ -55,6 +56,7 @@ struct TrainOptions {
   uint64_t seed = 0;
   DataOptions data;
   DeviceOptions device;
+  Precision precision = Precision::full;  ///< of products and convolutions
   CheckpointOptions checkpoint;
   ReportOptions report;
 };
@@ -73,7 +75,7 @@ std::variant<TrainOptions, EarlyExit> parse_train_options(
 
 /// The same for a program of one process, whose name and further options are in
 /// `line`. Without what is for ranks and single steps: TrainOptions::device,
-/// TrainOptions::report and CheckpointOptions::every.
+/// TrainOptions::precision, TrainOptions::report and CheckpointOptions::every.
 std::variant<TrainOptions, EarlyExit> parse_train_options(
     CommandLine& line, int argc, const char* const* argv);
 

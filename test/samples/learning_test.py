@@ -83,6 +83,37 @@ class TwoRanks(Learning):
             self.assertNotIn("epoch", tested.out)
 
 
+class MixedPrecision(Learning):
+    def train(self, *flags):
+        result = self.succeed(
+            [*ddprun(2), TRAIN, "--print-hash", "--log-every=1", *flags])
+        self.hash_of(result, 2)
+        return result
+
+    def test_bf16(self):
+        result = self.train("--amp=bf16", "--epochs=5")
+        correct, count = result.score()
+        self.assertGreaterEqual(correct / count, 0.95)
+        self.assertEqual(len(result.losses()), 5 * 23)  # and no scale
+
+    def test_fp16(self):
+        """Few images: a CPU's convolutions are slow in it."""
+        result = self.train("--amp=fp16", "--epochs=2", "--dataset=synthetic",
+                            "--model=cnn", "--image-shape=1,8,8",
+                            "--images=64", "--batch-size=16")
+        scales = [float(scale) for _, scale in result.find(
+            r"epoch \S+ step \S+: loss (\S+), scale (\S+)")]
+        self.assertEqual(len(scales), 2 * 4)
+        # Fewer steps than make it grow: it stays, or a step was left out.
+        for before, after in zip([65536.0] + scales, scales):
+            self.assertIn(after, (before, before / 2))
+
+    def test_other_dtypes(self):
+        result = run([TRAIN, "--amp=fp8"])
+        self.assertEqual(result.code, 2)
+        self.assert_one_line(result.err, "--amp")
+
+
 class BatchNorm(Learning):
     def test_two_ranks(self):
         result = self.succeed(

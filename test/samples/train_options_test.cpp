@@ -50,6 +50,7 @@ TEST_CASE("without options, the digits are trained on") {
   CHECK(options.recipe.batch_size == 64);
   CHECK(options.recipe.learning_rate == 0.05);
   CHECK(options.seed == 0);
+  CHECK(options.precision == Precision::full);
   CHECK_FALSE(options.device.backend.has_value());
   CHECK_FALSE(options.device.no_cuda);
   CHECK(options.checkpoint.folder.empty());
@@ -82,6 +83,8 @@ TEST_CASE("every option reaches its place") {
                                "--checkpoint-every",
                                "5",
                                "--resume",
+                               "--amp",
+                               "fp16",
                                "--log-every",
                                "2",
                                "--print-hash"});
@@ -98,6 +101,7 @@ TEST_CASE("every option reaches its place") {
   CHECK(options.device.backend == "gloo");
   CHECK(options.device.gpus == std::vector<int>{2, 0});
   CHECK(options.checkpoint.folder == "here");
+  CHECK(options.precision == Precision::fp16);
   CHECK(options.checkpoint.every == 5);
   CHECK(options.checkpoint.resume);
   CHECK(options.report.log_every == 2);
