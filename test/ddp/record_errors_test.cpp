@@ -112,6 +112,9 @@ TEST_CASE("without an error file, or with none that can be written",
   });
   CHECK(ends[0].exit_code == 1);
   CHECK(folder.size() == 1);
+  struct stat status {};
+  REQUIRE(::lstat(fifo.c_str(), &status) == 0);
+  CHECK(S_ISFIFO(status.st_mode));  // and no file in its place
 }
 
 }  // namespace record_errors_test

@@ -52,24 +52,6 @@ TEST_CASE("too few hosts are waited for as long as join_timeout") {
         "others, or give --rdzv-conf join_timeout=SECONDS");
 }
 
-TEST_CASE("too few hosts after a loss: the lost one is named") {
-  FormingJob job;
-  job.terms.least_hosts = 3;
-  job.patience.join = 10s;
-  job.run();
-  CHECK(job.close(1) == "0 broken 0: b vanished, 2 broken 0: b vanished");
-  job.join(kOwn);
-  CHECK(job.join(2) == "2 noted");
-  CHECK_THAT(job.pass(10s), Contains("2 closed 1"));
-  const auto actions = job.get().on_message(5, job.hello(5), job.now);
-  REQUIRE(actions.size() == 1);
-  const auto closed =
-      std::get<JobClosed>(std::get<Coordinator::Send>(actions.front()).message);
-  CHECK_THAT(closed.text,
-             Contains("expected at least 3 hosts, but got 2 (a, c) in 10 s; "
-                      "host b has vanished; start ddprun"));
-}
-
 TEST_CASE("a world: ranks by hosts, roles, and rank 0's store") {
   FormingJob job;
   job.come(kOwn);
@@ -122,33 +104,6 @@ TEST_CASE("a failure costs one restart, whoever else fails of it") {
   CHECK(job.get().is_done());
 }
 
-TEST_CASE("hosts that vanish and come again cost no restart") {
-  FormingJob job;
-  job.run();
-  job.close(2);
-  job.join(kOwn);
-  job.join(1);
-  CHECK(job.come(3) == "0 formed 1, 1 formed 1, 3 formed 1");
-  job.work(1, 1);
-  CHECK(job.fail(1, 1) == "0 noted, 1 noted, 3 noted");
-}
-
-TEST_CASE(
-    "a smaller world waits for another host, one of equal size does not") {
-  FormingJob job;
-  job.patience.last_call = 10s;
-  job.run();
-  job.close(2);
-  job.join(kOwn);
-  CHECK(job.join(1) == "1 noted");
-  SECTION("in vain") {
-    CHECK(job.pass(10s) == "0 formed 1, 1 formed 1");
-  }
-  SECTION("which comes") {
-    CHECK(job.come(3) == "0 formed 1, 1 formed 1, 3 formed 1");
-  }
-}
-
 TEST_CASE("a host that comes late breaks the world, unless it is full") {
   FormingJob job;
   job.run(2);
@@ -180,38 +135,6 @@ TEST_CASE("once a host has succeeded, nobody who comes or goes undoes it") {
   }
   SECTION("the other fails") {
     CHECK(job.fail(kOwn, 0) == "0 noted, 1 broken 0: a failed, 2 noted");
-  }
-}
-
-TEST_CASE("a fixed number of hosts without restarts ends with the first loss") {
-  FormingJob job;
-  job.terms.least_hosts = 3;
-  job.terms.max_restarts = 0;
-  job.run();
-  const auto actions = job.get().on_closed(1, job.now);
-  REQUIRE(said(actions) == "0 noted, 2 closed 1");
-  const auto closed =
-      std::get<JobClosed>(std::get<Coordinator::Send>(actions.at(1)).message);
-  CHECK_THAT(closed.text, Contains("host b has vanished") && Contains("3"));
-}
-
-TEST_CASE("a silent host has vanished, unless this process slept") {
-  FormingJob job;
-  job.run();
-  SECTION("it has") {
-    for (int beat = 0; beat < 3; ++beat) {
-      CHECK(job.pass(4900ms).empty());
-      job.work(2, 0);
-    }
-    CHECK(job.get().next_deadline() == job.now + 300ms);
-    CHECK(job.pass(300ms) ==
-          "drop 1, 0 broken 0: b vanished, 2 broken 0: b vanished");
-  }
-  SECTION("this process slept") {
-    job.now += 1h;
-    CHECK(said(job.get().on_time(job.now)).empty());
-    CHECK(job.work(1, 0) == "1 noted");
-    CHECK(job.pass(4s).empty());
   }
 }
 

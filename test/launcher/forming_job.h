@@ -81,6 +81,7 @@ struct FormingJob {
     hello.host = std::string(1, static_cast<char>('a' + from));
     hello.id = hello.host;
     hello.worker_count = static_cast<int>(from) + 1;
+    hello.keep_alive = patience.keep_alive;
     if (terms.ranks_are_fixed) {
       hello.wanted_rank = static_cast<int>(from);
     }
