@@ -1,6 +1,5 @@
 #include "launcher/rendezvous/listener_probe.h"
 
-#include <memory>
 #include <utility>
 
 namespace launcher {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 
 #include "launcher/event_loop.h"
 #include "launcher/net/address.h"
