@@ -27,6 +27,9 @@ inline constexpr const char* kMaxRestarts = "TORCHELASTIC_MAX_RESTARTS";
 inline constexpr const char* kRunId = "TORCHELASTIC_RUN_ID";
 inline constexpr const char* kUseAgentStore = "TORCHELASTIC_USE_AGENT_STORE";
 inline constexpr const char* kErrorFile = "TORCHELASTIC_ERROR_FILE";
+inline constexpr const char* kTimerFile = "TORCHELASTIC_TIMER_FILE";
+/// Where a worker says how far it is; see detail/progress_text.h. ddprun's own.
+inline constexpr const char* kProgressFile = "DDPRUN_PROGRESS_FILE";
 }  // namespace env
 
 /// Reads one variable: its value, or nullptr when it is not set. `std::getenv`

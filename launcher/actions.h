@@ -24,6 +24,10 @@ struct PassOn {  ///< a signal, to all workers and their groups
 struct StopWorkers {  ///< signal them and their groups: they are to end
   int number;
 };
+struct KillWorkers {  ///< those that hang, and their groups
+  std::vector<int> local_ranks;
+  int number;
+};
 struct KillAll {};  ///< SIGKILL to everything
 struct Sweep {      ///< end children that are no workers
   enum class How {
@@ -50,6 +54,7 @@ using Action = std::variant<Join,
                             StartWorkers,
                             PassOn,
                             StopWorkers,
+                            KillWorkers,
                             KillAll,
                             Sweep,
                             ArmTimer,

@@ -1,10 +1,12 @@
 #pragma once
 
 #include <chrono>
+#include <optional>
 #include <string>
 #include <variant>
 
 #include "launcher/process/exit_status.h"
+#include "launcher/progress/hang.h"
 #include "launcher/rendezvous/rendezvous.h"
 
 namespace launcher {
@@ -14,6 +16,9 @@ namespace launcher {
 struct WorkerExited {
   int local_rank;
   ExitStatus status;
+};
+struct WorkersHang {  ///< they make no progress
+  Hang hang;
 };
 struct StartFailed {  ///< no worker runs: one of them could not be started
   int exit_code;
@@ -42,6 +47,7 @@ using Event = std::variant<WorldFormed,
                            JobClosed,
                            RendezvousNote,
                            WorkerExited,
+                           WorkersHang,
                            StartFailed,
                            ChildrenRemain,
                            AllAreGone,
@@ -69,6 +75,14 @@ using Cause = std::variant<std::monostate,
                            RendezvousLost,
                            JobClosed,
                            TimeIsUp,
-                           StoppedCleanly>;
+                           StoppedCleanly,
+                           WorkersHang>;
+
+/// How the worker ended whose failure is the cause; nothing when something
+/// else is. Those that hang end as ddprun ends them.
+std::optional<ExitStatus> failure_of(const Cause& cause);
+
+/// The cause is a hang, of this worker or of this one and others.
+bool is_hung(const Cause& cause, int local_rank);
 
 }  // namespace launcher

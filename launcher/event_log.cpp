@@ -3,6 +3,8 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "launcher/report/hang_text.h"
+
 namespace launcher {
 namespace {
 
@@ -60,8 +62,12 @@ Json details_of(const World& world, int local_rank, Json exit_code, Json pid) {
           {"worker_pid", Json::array({std::move(pid)})}};
 }
 
-EventRecord event_of(const World& world, const WorkerExit& exit) {
-  EventRecord event{.state = exit.asked_by != 0         ? "TERMINATED"
+EventRecord event_of(const World& world,
+                     const WorkerExit& exit,
+                     const Cause& cause) {
+  const bool hangs = is_hung(cause, exit.local_rank);
+  EventRecord event{.state = hangs                      ? "FAILED"
+                             : exit.asked_by != 0       ? "TERMINATED"
                              : exit.status.is_success() ? "SUCCEEDED"
                                                         : "FAILED",
                     .source = "WORKER"};
@@ -69,6 +75,8 @@ EventRecord event_of(const World& world, const WorkerExit& exit) {
   event.worker_id = std::to_string(exit.pid);
   if (!exit.error.empty()) {
     event.raw_error = exit.error;
+  } else if (hangs) {
+    event.raw_error = "ddprun: " + headline(std::get<WorkersHang>(cause).hang);
   }
   const int code =
       exit.status.signal != 0 ? -exit.status.signal : exit.status.code;
@@ -111,7 +119,7 @@ std::string events_of_end(const Job& job,
     lines += line_of(job, world, event);
   };
   for (const WorkerExit& exit : result.workers.exits) {
-    add(event_of(world, exit));
+    add(event_of(world, exit, result.cause));
   }
   for (const Survivor& survivor : result.workers.survivors) {
     add(event_of(world, survivor));

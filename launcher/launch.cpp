@@ -11,6 +11,7 @@
 #include "launcher/process/guardian.h"
 #include "launcher/process/own_settings.h"
 #include "launcher/process/process_runner.h"
+#include "launcher/progress/progress_folder.h"
 #include "launcher/rendezvous/host_name.h"
 #include "launcher/supervisor.h"
 
@@ -64,10 +65,11 @@ struct JobResources {
   SignalScope signals;
   OwnSettings settings;
   RunDirectory directory;
+  ProgressFolder progress;
   JobCgroup cgroup;
 
   explicit JobResources(const Job& job)
-      : signals(signals_for(job)), directory(job) {}
+      : signals(signals_for(job)), directory(job), progress(job) {}
 };
 
 /// The loop with all that hangs on it.
@@ -124,7 +126,7 @@ int supervise(const Job& job,
         "give a TMPDIR, or --log-dir=/dev/null if that is as it should be");
   }
   const int code = Supervisor(job,
-                              directory.path(),
+                              {directory.path(), resources.progress.path()},
                               {.events = events,
                                .rendezvous = *rendezvous,
                                .workers = workers,
@@ -158,8 +160,11 @@ std::string dry_run(const Job& job) {
     throw LaunchError(kExitFailure, lost->text);
   }
   const World world = std::get<WorldFormed>(answer).world;
-  return describe(make_plan(
-      job, {world, attempt_directory(run_directory_pattern(job), world)}));
+  return describe(
+      make_plan(job,
+                {world,
+                 attempt_directory(run_directory_pattern(job), world),
+                 temporary_folder_pattern(job)}));
 }
 
 std::string make_run_id() {

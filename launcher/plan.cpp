@@ -44,8 +44,22 @@ std::string signal_list(const std::vector<int>& signals) {
   return text;
 }
 
+/// torchrun's, where it is enabled; one of ours where it has no name.
+std::string timer_file_of(const Job& job, const Attempt& attempt) {
+  if (!has_file_timer(job)) {
+    return "";
+  }
+  const std::string* chosen =
+      find_variable(job.environment, ddp::env::kTimerFile);
+  return chosen != nullptr && !chosen->empty()
+             ? *chosen
+             : attempt.progress_folder + "/watchdog_timer_" +
+                   std::to_string(attempt.world.generation);
+}
+
 Environment environment_of(const Job& job,
                            const Attempt& attempt,
+                           const std::string& timer_file,
                            const WorkerSpec& worker) {
   const World& world = attempt.world;
   ddp::detail::LaunchedWorker launched;
@@ -69,6 +83,12 @@ Environment environment_of(const Job& job,
     changes[ddp::env::kRoleWorldSize] = std::to_string(world.role->size);
   }
   changes[ddp::env::kErrorFile] = worker.error_file;
+  if (!timer_file.empty()) {
+    changes[ddp::env::kTimerFile] = timer_file;
+  }
+  if (!worker.progress_file.empty()) {
+    changes[ddp::env::kProgressFile] = worker.progress_file;
+  }
   changes["TORCHELASTIC_SIGNALS_TO_HANDLE"] = signal_list(job.options.signals);
   if (job.gpus) {
     changes["CUDA_VISIBLE_DEVICES"] = *job.gpus;
@@ -158,9 +178,18 @@ LineFilter if_used(const LaunchPlan& plan,
 
 }  // namespace
 
+bool has_file_timer(const Job& job) {
+  const std::string* enabled =
+      find_variable(job.environment, "TORCHELASTIC_ENABLE_FILE_TIMER");
+  return enabled != nullptr && *enabled == "1";
+}
+
 LaunchPlan make_plan(const Job& job, const Attempt& attempt) {
   LaunchPlan plan;
   plan.path = job.program.path;
+  plan.hang_timeout = job.options.hang_timeout;
+  plan.timer_file = timer_file_of(job, attempt);
+  plan.has_other_hosts = attempt.world.host_count > 1;
   for (int local_rank = 0; local_rank < job.worker_count; ++local_rank) {
     WorkerSpec worker;
     worker.local_rank = local_rank;
@@ -169,7 +198,12 @@ LaunchPlan make_plan(const Job& job, const Attempt& attempt) {
       worker.directory = attempt.directory + "/" + std::to_string(local_rank);
       worker.error_file = worker.directory + "/error.json";
     }
-    worker.environment = environment_of(job, attempt, worker);
+    if (plan.hang_timeout) {
+      worker.progress_file = attempt.progress_folder + "/progress_" +
+                             std::to_string(attempt.world.generation) + "_" +
+                             std::to_string(local_rank);
+    }
+    worker.environment = environment_of(job, attempt, plan.timer_file, worker);
     worker.prefix = prefix_of(job, worker);
     worker.file_mode = job.options.log_mode;
     if (!job.cpus.empty()) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,6 +16,7 @@ namespace launcher {
 struct Attempt {
   World world;
   std::string directory;  ///< of this attempt's files; empty: there are none
+  std::string progress_folder{};  ///< of --hang-timeout and file timers
 };
 
 /// One worker process to be.
@@ -22,11 +24,12 @@ struct WorkerSpec {
   int rank = 0;
   int local_rank = 0;
   std::vector<std::string> argv;
-  Environment environment;  ///< what ddprun sets, beside what is inherited
-  std::vector<int> cpus;    ///< that it may run on; empty: as ddprun
-  LinePrefix prefix;        ///< before each of its lines
-  std::string directory;    ///< of its files; empty: it has none
-  std::string error_file;   ///< empty: none
+  Environment environment;    ///< what ddprun sets, beside what is inherited
+  std::vector<int> cpus;      ///< that it may run on; empty: as ddprun
+  LinePrefix prefix;          ///< before each of its lines
+  std::string directory;      ///< of its files; empty: it has none
+  std::string error_file;     ///< empty: none
+  std::string progress_file;  ///< that it reports to; empty: none
   StreamSet to_file;
   std::optional<mode_t> file_mode;  ///< none: umask says
   StreamSet to_console;
@@ -46,6 +49,9 @@ struct LaunchPlan {
   std::vector<WorkerSpec> workers;
   LineFilter filtered_out;
   LineFilter filtered_err;
+  std::optional<std::chrono::milliseconds> hang_timeout;
+  std::string timer_file{};      ///< of torchrun's file timer; empty: none
+  bool has_other_hosts = false;  ///< ranks of the job run elsewhere, too
 };
 
 /// Every worker's rank, command and environment. Pure: touches nothing.
@@ -58,6 +64,9 @@ struct LaunchPlan {
 /// worker has a GPU of its own (--virtual-local-rank), LOCAL_RANK is 0 and
 /// CUDA_VISIBLE_DEVICES names that one.
 LaunchPlan make_plan(const Job& job, const Attempt& attempt);
+
+/// torchrun's file timer is asked for: TORCHELASTIC_ENABLE_FILE_TIMER is 1.
+bool has_file_timer(const Job& job);
 
 /// The folder of an attempt, in the folder of the run: one for each world, so
 /// that none is written a second time. Empty where the run has none.

@@ -129,6 +129,7 @@ Actions Policy::on_running(const Event& event) {
           [this](const WorkerExited& exit) {
             return on_exit_while_running(exit);
           },
+          [this](const WorkersHang& hangs) { return on_hang(hangs); },
           [this](const SignalReceived& signal) {
             return on_signal_while_running(signal);
           },
@@ -153,6 +154,20 @@ Actions Policy::on_exit_while_running(const WorkerExited& exit) {
   }
   // What finished workers left may run while others do; then it has its grace.
   return alive_ == 0 ? stop({}, SIGTERM) : Actions{};
+}
+
+Actions Policy::on_hang(const WorkersHang& hangs) {
+  has_failure_ = true;
+  const Hang& hang = hangs.hang;
+  std::vector<int> local_ranks;
+  for (const HungWorker& worker : hang.workers) {
+    local_ranks.push_back(worker.local_rank);
+  }
+  // They have had their time; the others have their grace.
+  return Actions{TellOutcome{
+             HostFailed{hang.workers.front().rank, {.signal = hang.signal}}}} +
+         stop(hangs, SIGTERM) +
+         Actions{KillWorkers{std::move(local_ranks), hang.signal}};
 }
 
 Actions Policy::on_signal_while_running(const SignalReceived& signal) {
@@ -232,8 +247,7 @@ Actions Policy::on_while_ending(const Event& event) {
                  },
                  [this](const WorldBroken& broken) {
                    // It broke before the failure, which then does not count.
-                   const bool failed =
-                       std::holds_alternative<WorkerExited>(cause_);
+                   const bool failed = failure_of(cause_).has_value();
                    const bool succeeded =
                        std::holds_alternative<std::monostate>(cause_);
                    if (is_member_ && (failed || succeeded)) {

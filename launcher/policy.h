@@ -21,8 +21,9 @@ namespace launcher {
 ///   or JobClosed -> the end.
 ///
 /// - running: the last worker succeeds -> stop what they left. A worker fails
-///   -> TellOutcome, stop. A stop signal -> Leave, stop with it. WorldBroken,
-///   RendezvousLost or JobClosed -> stop. StartFailed -> kill.
+///   -> TellOutcome, stop. Workers hang -> TellOutcome, stop, KillWorkers. A
+///   stop signal -> Leave, stop with it. WorldBroken, RendezvousLost or
+///   JobClosed -> stop. StartFailed -> kill.
 ///
 /// - stopping: a stop signal -> Leave, StopWorkers with it. The second from the
 ///   keyboard, or the grace timer -> kill. ChildrenRemain -> Sweep: ask.
@@ -106,6 +107,7 @@ class Policy {
   /// What stopping and killing share.
   Actions on_while_ending(const Event& event);
   Actions on_exit_while_running(const WorkerExited& exit);
+  Actions on_hang(const WorkersHang& hangs);
   Actions on_signal_while_running(const SignalReceived& signal);
   Actions on_signal_while_stopping(const SignalReceived& signal);
 

@@ -82,9 +82,9 @@ Actions Policy::leave() {
 }
 
 bool Policy::may_restart() const {
-  const auto* failed = std::get_if<WorkerExited>(&cause_);
-  return is_member_ && failed != nullptr &&
-         budget_.allows(failed->status, world_.restarts, now_);
+  const auto failure = failure_of(cause_);
+  return is_member_ && failure &&
+         budget_.allows(*failure, world_.restarts, now_);
 }
 
 }  // namespace launcher

@@ -10,6 +10,7 @@
 #include "launcher/event_log.h"
 #include "launcher/output/run_directory.h"
 #include "launcher/process/signal_names.h"
+#include "launcher/report/hang_text.h"
 
 namespace launcher {
 namespace {
@@ -50,11 +51,9 @@ std::chrono::milliseconds time_of(const WorkersResult& workers) {
 
 }  // namespace
 
-Supervisor::Supervisor(const Job& job,
-                       std::string directory,
-                       const Seams& seams)
+Supervisor::Supervisor(const Job& job, Folders folders, const Seams& seams)
     : job_(job),
-      directory_(std::move(directory)),
+      folders_(std::move(folders)),
       seams_(seams),
       policy_(policy_options(job)) {}
 
@@ -94,6 +93,12 @@ void Supervisor::narrate(const Event& event, Policy::Phase before) {
         " failed (" + exit->status.text() + "); stopping the other " + count +
         " with SIGTERM, and with SIGKILL after " +
         seconds_text(job_.options.grace_period));
+  }
+  const auto* hangs = std::get_if<WorkersHang>(&event);
+  if (hangs != nullptr && before == Phase::running) {
+    seams_.status.warn(headline(hangs->hang) + "; ending it with " +
+                       signal_name(hangs->hang.signal) +
+                       ", and all others with SIGTERM");
   }
   if (const auto* signal = std::get_if<SignalReceived>(&event)) {
     seams_.status.warn(signal_name(signal->number) + " came" +
@@ -143,9 +148,9 @@ void Supervisor::perform(const StartWorkers& action) {
                      " workers of " + job_.program.path +
                      "; rank 0's store is at " + world_.master.host + ":" +
                      std::to_string(world_.master.port));
-  const std::string directory = attempt_directory(directory_, world_);
+  const std::string directory = attempt_directory(folders_.files, world_);
   logs_ = keeps_files(job_) ? directory : "";
-  seams_.workers.start(make_plan(job_, {world_, directory}));
+  seams_.workers.start(make_plan(job_, {world_, directory, folders_.progress}));
   if (job_.options.logs_events) {
     seams_.status.write_events(events_of_start(job_, world_));
   }
@@ -157,6 +162,12 @@ void Supervisor::perform(const PassOn& action) {
 
 void Supervisor::perform(const StopWorkers& action) {
   seams_.workers.signal_all(action.number, WorkerRunner::Purpose::end);
+}
+
+void Supervisor::perform(const KillWorkers& action) {
+  for (const int local_rank : action.local_ranks) {
+    seams_.workers.kill(local_rank, action.number);
+  }
 }
 
 void Supervisor::perform(const KillAll&) {

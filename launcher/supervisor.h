@@ -23,8 +23,12 @@ class Supervisor {
     Status& status;
   };
 
-  /// @param directory of the run's files; each attempt has a folder in it
-  Supervisor(const Job& job, std::string directory, const Seams& seams);
+  struct Folders {
+    std::string files;     ///< of the run; each attempt has a folder in it
+    std::string progress;  ///< where workers report to; empty: they do not
+  };
+
+  Supervisor(const Job& job, Folders folders, const Seams& seams);
 
   /// @returns the exit code of ddprun
   int run();
@@ -42,6 +46,7 @@ class Supervisor {
   void perform(const StartWorkers& action);
   void perform(const PassOn& action);
   void perform(const StopWorkers& action);
+  void perform(const KillWorkers& action);
   void perform(const KillAll& action);
   void perform(const Sweep& action);
   void perform(const ArmTimer& action);
@@ -50,7 +55,7 @@ class Supervisor {
   void perform(const DrainOutput& action);
 
   const Job& job_;
-  std::string directory_;
+  Folders folders_;
   Seams seams_;
   Policy policy_;
   World world_;       // of the last attempt

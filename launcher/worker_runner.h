@@ -12,8 +12,9 @@ namespace launcher {
 /// that tests can do without processes; ProcessRunner is the real one.
 ///
 /// What happens to the workers comes as events, in the order in which it
-/// happened: StartFailed, WorkerExited and, once the last worker has been
-/// released, ChildrenRemain or AllAreGone whenever something may have changed.
+/// happened: StartFailed, WorkersHang, WorkerExited and, once the last worker
+/// has been released, ChildrenRemain or AllAreGone whenever something may have
+/// changed.
 class WorkerRunner {
  public:
   virtual ~WorkerRunner() = default;
@@ -27,6 +28,9 @@ class WorkerRunner {
   /// Whom ddprun asked to end is noted for the report, and continued if it was
   /// stopped.
   virtual void signal_all(int number, Purpose purpose) = 0;
+
+  /// Signals one worker and its group, which is to end now.
+  virtual void kill(int local_rank, int number) = 0;
 
   /// SIGKILL to all, and to what hides from signal_all() where it can be found.
   virtual void kill_all() = 0;

@@ -92,6 +92,16 @@ void bind_ends(CommandLine& line, LaunchOptions& options) {
         options.time_limit =
             std::chrono::ceil<std::chrono::milliseconds>(parse_interval(text));
       });
+  line.value(
+      "hang-timeout",
+      "SECONDS",
+      "A worker that reports progress and then none for so long has failed; "
+      "how to report: ddp/progress.h, or any line written into the file that "
+      "DDPRUN_PROGRESS_FILE names [never]",
+      [&options](const std::string& text) {
+        options.hang_timeout =
+            std::chrono::ceil<std::chrono::milliseconds>(parse_interval(text));
+      });
   line.toggle("clean-stop",
               "After a stop signal ddprun ends with 0 if all workers did, in "
               "time; else with 128 + the signal, as without this",

@@ -36,6 +36,7 @@ struct LaunchOptions {
   int max_restarts = 0;
   RestartRules restart_rules;
   std::optional<std::chrono::milliseconds> time_limit;
+  std::optional<std::chrono::milliseconds> hang_timeout;
   bool stops_cleanly = false;  ///< --clean-stop
   std::chrono::milliseconds grace_period{30'000};
   std::string role = "default";

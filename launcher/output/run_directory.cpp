@@ -129,8 +129,27 @@ void make_own_folder(const std::string& path, std::optional<mode_t> mode) {
   }
 }
 
-std::string make_temporary_folder(const std::vector<fs::path>& places,
-                                  bool is_needed) {
+}  // namespace
+
+bool keeps_files(const Job& job) {
+  return has_log_dir(job) ||
+         (job.options.log_dir != kNoFiles &&
+          (!job.options.redirects.empty() || !job.options.tee.empty()));
+}
+
+std::string run_directory_pattern(const Job& job) {
+  return has_log_dir(job) ? log_folder_pattern(job)
+                          : temporary_folder_pattern(job);
+}
+
+std::string temporary_folder_pattern(const Job& job) {
+  return temporary_places(job, {"/tmp"}).front() / kTemporaryName;
+}
+
+std::string make_temporary_folder(const Job& job,
+                                  bool is_needed,
+                                  const std::vector<std::string>& others) {
+  const std::vector<fs::path> places = temporary_places(job, others);
   int first_error = 0;
   for (const fs::path& place : places) {
     if (const auto path = make_unique_folder(place / kTemporaryName)) {
@@ -144,27 +163,11 @@ std::string make_temporary_folder(const std::vector<fs::path>& places,
   return "";
 }
 
-}  // namespace
-
-bool keeps_files(const Job& job) {
-  return has_log_dir(job) ||
-         (job.options.log_dir != kNoFiles &&
-          (!job.options.redirects.empty() || !job.options.tee.empty()));
-}
-
-std::string run_directory_pattern(const Job& job) {
-  return has_log_dir(job)
-             ? log_folder_pattern(job)
-             : (temporary_places(job, {"/tmp"}).front() / kTemporaryName)
-                   .string();
-}
-
 RunDirectory::RunDirectory(const Job& job,
                            const std::vector<std::string>& places)
     : path_(has_log_dir(job)
                 ? make_log_folder(job)
-                : make_temporary_folder(temporary_places(job, places),
-                                        keeps_files(job))),
+                : make_temporary_folder(job, keeps_files(job), places)),
       is_kept_(keeps_files(job)) {
   if (is_kept_ && job.options.log_mode) {
     ::chmod(path_.c_str(), folder_mode(*job.options.log_mode));

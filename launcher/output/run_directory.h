@@ -48,11 +48,22 @@ class RunDirectory {
   bool is_kept_ = false;
 };
 
+/// Makes a folder that is its owner's alone, beside other temporary files: see
+/// RunDirectory. Empty where none can be made.
+///
+/// @throws LaunchError where none can be made and it is needed
+std::string make_temporary_folder(const Job& job,
+                                  bool is_needed,
+                                  const std::vector<std::string>& places = {
+                                      "/tmp", "/var/tmp", "/dev/shm"});
+
 /// Whether the files of a job outlive it: see RunDirectory.
 bool keeps_files(const Job& job);
 
 /// What path() would be, with XXXXXX for the random part: for --dry-run.
 std::string run_directory_pattern(const Job& job);
+/// And what make_temporary_folder() would make.
+std::string temporary_folder_pattern(const Job& job);
 
 /// Makes a folder, with its parents.
 ///

@@ -9,6 +9,8 @@
 #include "launcher/process/descendants.h"
 #include "launcher/process/error_file.h"
 #include "launcher/process/exec_failure.h"
+#include "launcher/progress/process_state.h"
+#include "launcher/progress/stack.h"
 
 namespace launcher {
 
@@ -47,9 +49,23 @@ void ProcessRunner::start_all(const LaunchPlan& plan) {
                              .filtered = filtered_,
                              .cgroup_fd = cgroup.get(),
                              .error_fd = errors.write.get()};
+  if (plan.hang_timeout) {
+    progress_.emplace(context_.loop, plan, [this](const Hang& hang) {
+      context_.post(WorkersHang{hang});
+    });
+  }
+  if (!plan.timer_file.empty()) {
+    timers_.emplace(
+        context_.loop,
+        plan.timer_file,
+        [this](const TimerTable::Expired& timer) { on_timer(timer); });
+  }
   for (const WorkerSpec& spec : plan.workers) {
     workers_.push_back(start_worker(plan.path, spec, shared));
     Worker& worker = workers_.back();
+    if (progress_) {
+      progress_->watch(spec.local_rank, worker.process.pid());
+    }
     // At once: the order of the ends is that in which the kernel sees them
     // (where there are no pidfds, those that end together come by rank).
     if (worker.process.pidfd() >= 0) {
@@ -95,12 +111,37 @@ void ProcessRunner::abandon_start(const StartFailed& failure) {
   context_.post(failure);
 }
 
+/// Of a process that has ended, or is none of ours, nothing follows.
+void ProcessRunner::on_timer(const TimerTable::Expired& timer) {
+  const pid_t session = ::getsid(timer.pid);
+  const auto worker = std::find_if(
+      workers_.begin(), workers_.end(), [session](const Worker& entry) {
+        return entry.process.pid() == session && !entry.has_exited;
+      });
+  if (worker == workers_.end() || timer.signal == 0) {
+    return;
+  }
+  Hang hang;
+  hang.timer = timer.scope;
+  hang.signal = timer.signal;
+  hang.workers = {{.rank = worker->spec.rank,
+                   .local_rank = worker->spec.local_rank,
+                   .pid = timer.pid,
+                   .quiet = timer.after,
+                   .is_stopped = is_stopped(timer.pid),
+                   .stack = kernel_place(timer.pid)}};
+  context_.post(WorkersHang{hang});
+}
+
 void ProcessRunner::on_exit(Worker& worker) {
   const auto status = worker.process.peek();
   if (!status || std::exchange(worker.has_exited, true)) {
     return;
   }
   context_.loop.unwatch(std::exchange(worker.exit_watch, 0));
+  if (progress_) {
+    progress_->forget(worker.spec.local_rank);
+  }
   WorkerExit exit;
   exit.rank = worker.spec.rank;
   exit.local_rank = worker.spec.local_rank;
@@ -121,6 +162,11 @@ void ProcessRunner::on_exit(Worker& worker) {
 void ProcessRunner::signal_all(int number, Purpose purpose) {
   if (purpose == Purpose::end) {
     end_start();  // from now on it is no matter who has come how far
+    progress_.reset();
+  } else if (progress_ && number == SIGSTOP) {
+    progress_->pause();
+  } else if (progress_ && number == SIGCONT) {
+    progress_->resume();
   }
   for (Worker& worker : workers_) {
     const bool lives =
@@ -136,6 +182,14 @@ void ProcessRunner::signal_all(int number, Purpose purpose) {
     }
     worker.process.signal_group(number);
   }
+}
+
+void ProcessRunner::kill(int local_rank, int number) {
+  Worker& worker = worker_of(local_rank);
+  if (!worker.process.is_reaped() && !worker.process.peek().has_value()) {
+    worker.asked_by = number;
+  }
+  worker.process.signal_group(number);
 }
 
 void ProcessRunner::kill_all() {
@@ -222,6 +276,8 @@ void ProcessRunner::forget() {
   context_.loop.unwatch(std::exchange(exec_watch_, 0));
   exec_errors_.reset();
   early_exits_.clear();
+  progress_.reset();
+  timers_.reset();
   for (Worker& worker : workers_) {
     context_.loop.unwatch(worker.exit_watch);
     worker.process.signal_group(SIGKILL);

@@ -9,6 +9,8 @@
 #include "launcher/process/job_cgroup.h"
 #include "launcher/process/out_of_memory.h"
 #include "launcher/process/worker.h"
+#include "launcher/progress/progress_watch.h"
+#include "launcher/progress/timer_file.h"
 #include "launcher/worker_runner.h"
 
 namespace launcher {
@@ -33,6 +35,7 @@ class ProcessRunner : public WorkerRunner {
 
   void start(const LaunchPlan& plan) override;
   void signal_all(int number, Purpose purpose) override;
+  void kill(int local_rank, int number) override;
   void kill_all() override;
   void release(int local_rank) override;
   void sweep(Sweep::How how) override;
@@ -46,6 +49,7 @@ class ProcessRunner : public WorkerRunner {
   void on_exec_result();
   void abandon_start(const StartFailed& failure);
   void end_start();
+  void on_timer(const TimerTable::Expired& timer);
   void on_exit(Worker& worker);
   void post_what_is_left();
   void forget();
@@ -61,6 +65,8 @@ class ProcessRunner : public WorkerRunner {
   FilteredLogs filtered_;  // before the output that writes to them
   std::optional<WorkerOutput> output_;
   std::list<Worker> workers_;
+  std::optional<ProgressWatch> progress_;  // until they are to end
+  std::optional<TimerFile> timers_;
   std::vector<WorkerExit> exits_;
   std::set<pid_t> asked_;  // children that are no workers, to end
   // Until every worker has executed its program: the pipe that tells, and the

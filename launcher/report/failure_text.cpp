@@ -46,17 +46,6 @@ std::string hint_about_gpus(const AttemptResult& result) {
          ", so not each had its own; --nproc-per-node=gpu starts one a GPU\n";
 }
 
-std::string indented(const std::string& text) {
-  std::string result = "    | ";
-  for (const char c : text) {
-    result += c;
-    if (c == '\n') {
-      result += "    | ";
-    }
-  }
-  return result + "\n";
-}
-
 std::string error_file_text(const WorkerExit& exit) {
   const std::string message = message_of_error_file(exit.error);
   if (!message.empty()) {
@@ -146,6 +135,17 @@ std::vector<Alike> grouped(const std::vector<WorkerExit>& exits,
 }
 
 }  // namespace
+
+std::string indented(const std::string& text) {
+  std::string result = "    | ";
+  for (const char c : text) {
+    result += c;
+    if (c == '\n') {
+      result += "    | ";
+    }
+  }
+  return result + "\n";
+}
 
 std::string elapsed(std::chrono::milliseconds time) {
   char text[32];

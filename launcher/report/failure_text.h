@@ -21,6 +21,9 @@ std::string cause_text(const AttemptResult& result, const WorkerExit& cause);
 /// there are none. nullptr: it was no worker's failure.
 std::string others_text(const AttemptResult& result, const WorkerExit* cause);
 
+/// Each line of it after "    | ".
+std::string indented(const std::string& text);
+
 /// "1.5 s".
 std::string elapsed(std::chrono::milliseconds time);
 

@@ -4,6 +4,7 @@
 #include "launcher/overloaded.h"
 #include "launcher/process/signal_names.h"
 #include "launcher/report/failure_text.h"
+#include "launcher/report/hang_text.h"
 #include "launcher/report/own_error.h"
 #include "launcher/report/report_json.h"
 
@@ -60,6 +61,10 @@ Report say_how_it_went(const AttemptResult& result) {
             return failed("ddprun: stopped by " + signal_name(stopped.number) +
                               "; all workers ended with exit code 0\n",
                           0);
+          },
+          [&](const WorkersHang& hangs) {
+            return failed("ddprun: " + hang_report(result, hangs.hang),
+                          128 + hangs.hang.signal);
           },
           [](const JobClosed& closed) {
             return failed(closed.exit_code == 0 ? ""

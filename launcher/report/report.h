@@ -61,8 +61,9 @@ struct Report {
 /// Says how an attempt went, from what decided it. Pure.
 ///
 /// The exit code is that of the worker that failed first, or 128 + its signal,
-/// or 128 + the signal that ended ddprun; 124 after --time-limit; 0 where a
-/// stop was clean (torchrun: 1) and --clean-stop was given.
+/// or 128 + the signal that ended ddprun or those that hung; 124 after
+/// --time-limit; 0 where a stop was clean (torchrun: 1) and --clean-stop was
+/// given.
 Report make_report(const AttemptResult& result);
 
 /// "joined", "left", "vanished" or "failed".

@@ -22,6 +22,39 @@ ReportJson signal_or_null(int number) {
   return number == 0 ? ReportJson() : ReportJson(signal_name(number));
 }
 
+ReportJson seconds_json(std::chrono::milliseconds time) {
+  return static_cast<double>(time.count()) / 1000;
+}
+
+ReportJson hang_json(const Hang& hang) {
+  ReportJson hung = ReportJson::array();
+  for (const HungWorker& worker : hang.workers) {
+    hung.push_back(
+        {{"rank", worker.rank},
+         {"local_rank", worker.local_rank},
+         {"pid", worker.pid},
+         {"quiet_seconds", seconds_json(worker.quiet)},
+         {"limit_seconds", seconds_json(worker.limit)},
+         {"last_report",
+          worker.has_reported ? ReportJson(worker.last_report) : ReportJson()},
+         {"is_stopped", worker.is_stopped},
+         {"stack", text_or_null(worker.stack)}});
+  }
+  ReportJson others = ReportJson::array();
+  for (const RankReport& other : hang.others) {
+    others.push_back(
+        {{"rank", other.rank},
+         {"last_report",
+          other.has_reported ? ReportJson(other.last) : ReportJson()}});
+  }
+  return {{"kind", "hang"},
+          {"rank", hang.workers.front().rank},
+          {"timeout_seconds", seconds_json(hang.timeout)},
+          {"timer", text_or_null(hang.timer)},
+          {"hung", std::move(hung)},
+          {"others", std::move(others)}};
+}
+
 ReportJson cause_json(const Cause& cause) {
   return std::visit(
       Overloaded{
@@ -53,6 +86,7 @@ ReportJson cause_json(const Cause& cause) {
             return ReportJson{{"kind", "stopped_cleanly"},
                               {"signal", signal_name(stopped.number)}};
           },
+          [](const WorkersHang& hangs) { return hang_json(hangs.hang); },
           [](const JobClosed& closed) {
             return closed.exit_code == 0
                        ? ReportJson()
@@ -62,9 +96,14 @@ ReportJson cause_json(const Cause& cause) {
       cause);
 }
 
-std::string part_of(const WorkerExit& exit, const WorkerExit* first) {
+std::string part_of(const WorkerExit& exit,
+                    const WorkerExit* first,
+                    const Cause& cause) {
   if (&exit == first) {
     return "first_failure";
+  }
+  if (is_hung(cause, exit.local_rank)) {
+    return "hung";
   }
   if (exit.asked_by != 0) {
     return "stopped";
@@ -72,7 +111,9 @@ std::string part_of(const WorkerExit& exit, const WorkerExit* first) {
   return exit.status.is_success() ? "succeeded" : "followed";
 }
 
-ReportJson worker_json(const WorkerExit& exit, const WorkerExit* first) {
+ReportJson worker_json(const WorkerExit& exit,
+                       const WorkerExit* first,
+                       const Cause& cause) {
   const bool was_killed = exit.status.signal != 0;
   ReportJson worker{
       {"rank", exit.rank},
@@ -81,7 +122,7 @@ ReportJson worker_json(const WorkerExit& exit, const WorkerExit* first) {
       {"after_seconds", static_cast<double>(exit.after.count()) / 1000},
       {"exit_code", was_killed ? ReportJson() : ReportJson(exit.status.code)},
       {"signal", signal_or_null(exit.status.signal)},
-      {"part", part_of(exit, first)},
+      {"part", part_of(exit, first, cause)},
       {"stopped_by", signal_or_null(exit.asked_by)}};
   if (exit.asked_by == 0 && !exit.status.is_success()) {
     worker["stderr"] = exit.last_lines;
@@ -105,7 +146,7 @@ std::string attempt_json(const AttemptResult& result, int exit_code) {
   }
   ReportJson workers = ReportJson::array();
   for (const WorkerExit& exit : result.workers.exits) {
-    workers.push_back(worker_json(exit, first));
+    workers.push_back(worker_json(exit, first, result.cause));
   }
   ReportJson survivors = ReportJson::array();
   for (const Survivor& survivor : result.workers.survivors) {

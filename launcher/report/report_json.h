@@ -23,15 +23,19 @@ struct JobFacts {
 /// - `exit_code`: ddprun's, if this attempt is the last one
 /// - `cause`: null when all is well, else `kind` (worker_failed, start_failed,
 ///   signal, host_joined, host_left, host_vanished, host_failed,
-///   rendezvous_lost, other_host_failed, time_is_up, stopped_cleanly) and what
-///   belongs to it: `rank`, `signal`, `host`, `text`, `limit_seconds`
+///   rendezvous_lost, other_host_failed, time_is_up, stopped_cleanly, hang) and
+///   what belongs to it: `rank`, `signal`, `host`, `text`, `limit_seconds`; of
+///   a hang `timeout_seconds`, `timer` (of torchrun's file, or null), `hung`:
+///   of each worker that hangs `rank`, `local_rank`, `pid`, `quiet_seconds`,
+///   `limit_seconds`, `last_report` (null: none), `is_stopped`, `stack` (null:
+///   not known), and `others`: `rank` and `last_report` of those that ran
 /// - `out_of_memory_kills`: processes that the kernel has killed in this time
 ///   for want of memory, in `out_of_memory_cgroup`
 /// - `workers`: of each `rank`, `local_rank`, `pid`, `after_seconds` from its
 ///   start, `exit_code` or `signal` (the other is null), and its `part`:
-///   first_failure, followed (a failure after it), stopped (by ddprun, with
-///   `stopped_by`), succeeded. Those that failed by themselves have `stderr`,
-///   their last lines, and `error`, the message of their error file
+///   first_failure, hung, followed (a failure after it), stopped (by ddprun,
+///   with `stopped_by`), succeeded. Those that failed by themselves have
+///   `stderr`, their last lines, and `error`, the message of their error file
 /// - `survivors`: `rank` and `pid` of those that SIGKILL has not ended
 std::string attempt_json(const AttemptResult& result, int exit_code);
 

@@ -55,7 +55,7 @@ class FakeJob : public EventSource,
   int run(std::vector<std::function<void()>> script) {
     script_ = {script.begin(), script.end()};
     Supervisor supervisor(job,
-                          "/run",
+                          {"/run", "/progress"},
                           {.events = *this,
                            .rendezvous = *this,
                            .workers = *this,
@@ -156,6 +156,10 @@ class FakeJob : public EventSource,
     if (purpose == Purpose::end && habits.dies_of_stop_signals) {
       end_all(number);
     }
+  }
+  void kill(int local_rank, int number) override {
+    calls.push_back("kill rank " + std::to_string(local_rank));
+    exit(local_rank, {.signal = number});
   }
   void kill_all() override {
     calls.push_back("kill");

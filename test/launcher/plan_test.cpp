@@ -90,6 +90,22 @@ TEST_CASE("ranks in a role are the world's, where hosts have several roles") {
   }
 }
 
+TEST_CASE("with a limit for hangs each worker has a file to report to") {
+  Job job = job_of(2);
+  launcher::Attempt attempt = attempt_of({.generation = 5, .host_count = 2});
+  attempt.progress_folder = "/tmp/p";
+  const auto without = make_plan(job, attempt);
+  CHECK(!without.hang_timeout);
+  CHECK(without.workers[1].environment.count("DDPRUN_PROGRESS_FILE") == 0);
+  job.options.hang_timeout = std::chrono::seconds(3);
+  const auto plan = make_plan(job, attempt);
+  CHECK(plan.hang_timeout == std::chrono::seconds(3));
+  CHECK(plan.has_other_hosts);
+  CHECK(plan.workers[1].progress_file == "/tmp/p/progress_5_1");
+  CHECK(plan.workers[1].environment.at("DDPRUN_PROGRESS_FILE") ==
+        "/tmp/p/progress_5_1");
+}
+
 TEST_CASE("without a folder there is no error file") {
   const Job job = job_of(1);
   const World world{.master = {"host0", 29500}};

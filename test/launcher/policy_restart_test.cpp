@@ -46,6 +46,36 @@ TEST_CASE("a restart can wait: a pause, and what ends it") {
   }
 }
 
+TEST_CASE("a hang is a failure: restarts, and after them its end") {
+  Policy policy({.worker_count = 2,
+                 .max_restarts = 1,
+                 .grace_period = 7s,
+                 .stop_signals = {SIGTERM}});
+  const WorkersHang hangs{{.workers = {{.rank = 11, .local_rank = 1}}}};
+  policy.on(world_of(0, 0));
+  CHECK(step(policy, hangs) ==
+        "Tell rank 11, Stop SIGTERM, Arm grace 7000, Kill 1 SIGKILL -> "
+        "stopping");
+  CHECK(step(policy, hangs) == "-");
+  CHECK(step(policy, WorkerExited{1, {.signal = SIGKILL}}) == "-");
+  CHECK(step(policy, WorkerExited{0, {.signal = SIGTERM}}) == "-");
+  CHECK(step(policy, AllAreGone{}) ==
+        "Disarm grace, Report hang, Join -> joining");
+  policy.on(world_of(1, 1));
+  policy.on(hangs);
+  CHECK(step(policy, AllAreGone{}) ==
+        "Disarm grace, Leave, Report hang, Drain -> draining");
+}
+
+TEST_CASE("a hang in a world that was broken before does not count") {
+  Policy policy({.worker_count = 1, .stop_signals = {SIGTERM}});
+  policy.on(world_of(0, 0));
+  policy.on(WorkersHang{{.workers = {{.rank = 10}}}});
+  CHECK(step(policy, kBroken) == "-");
+  CHECK(step(policy, AllAreGone{}) ==
+        "Disarm grace, Report broken, Join -> joining");
+}
+
 TEST_CASE("a broken world is followed at once, whatever the delay") {
   Policy policy({.worker_count = 1,
                  .restart_rules = {.first_delay = 2s, .longest_delay = 5s},

@@ -31,7 +31,8 @@ inline std::string text_of(const Cause& cause) {
                                     "lost",
                                     "closed",
                                     "time",
-                                    "clean"};
+                                    "clean",
+                                    "hang"};
   return kNames[cause.index()];
 }
 
@@ -52,6 +53,13 @@ inline std::string text_of(const Action& action) {
           [](const PassOn& pass) { return "Pass " + signal_name(pass.number); },
           [](const StopWorkers& stop) {
             return "Stop " + signal_name(stop.number);
+          },
+          [](const KillWorkers& kill) {
+            std::string text = "Kill";
+            for (const int local_rank : kill.local_ranks) {
+              text += " " + std::to_string(local_rank);
+            }
+            return text + " " + signal_name(kill.number);
           },
           [](const KillAll&) -> std::string { return "Kill"; },
           [](const Sweep& sweep) -> std::string {

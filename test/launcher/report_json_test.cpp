@@ -94,6 +94,17 @@ TEST_CASE("other causes as JSON") {
         object(R"({"kind":"time_is_up","limit_seconds":1.5})"));
   CHECK(cause_of(StoppedCleanly{SIGTERM}) ==
         object(R"({"kind":"stopped_cleanly","signal":"SIGTERM"})"));
+  Hang hang;
+  hang.timeout = std::chrono::milliseconds(1500);
+  hang.workers = {
+      {.rank = 5, .local_rank = 1, .pid = 77, .has_reported = true}};
+  hang.others = {{4, false, ""}};
+  CHECK(cause_of(WorkersHang{hang}) == object(R"({
+    "kind": "hang", "rank": 5, "timeout_seconds": 1.5, "timer": null,
+    "hung": [{"rank": 5, "local_rank": 1, "pid": 77, "quiet_seconds": 0,
+              "limit_seconds": 0, "last_report": "", "is_stopped": false,
+              "stack": null}],
+    "others": [{"rank": 4, "last_report": null}]})"));
   using Change = WorldBroken::Change;
   for (const auto& [change, name] :
        {std::pair(Change::joined, "host_joined"),

@@ -160,6 +160,54 @@ TEST_CASE("a signal to ddprun is the cause when it came first") {
 )");
 }
 
+TEST_CASE("a hang: who, since when, and what each rank has said last") {
+  using std::chrono::milliseconds;
+  Hang hang;
+  hang.timeout = milliseconds(10'000);
+  hang.workers = {{.rank = 5,
+                   .local_rank = 1,
+                   .pid = 77,
+                   .quiet = milliseconds(12'340),
+                   .limit = milliseconds(10'000),
+                   .has_reported = true,
+                   .last_report = "step 3"}};
+  hang.others = {{4, true, "in collective 9"},
+                 {6, false, ""},
+                 {7, true, "in collective 9"}};
+  const auto report_of = [&hang] {
+    WorkerExit hung;
+    hung.rank = 5;
+    hung.local_rank = 1;
+    hung.status = {.signal = SIGKILL};
+    hung.last_lines = {"loading"};
+    return make_report(result_of({hung}, WorkersHang{hang}));
+  };
+  const Report report = report_of();
+  CHECK(report.exit_code == 128 + SIGKILL);
+  CHECK_THAT(report.text,
+             Contains("ddprun: rank 5 hangs: no progress for 12.3 s "
+                      "(--hang-timeout is 10.0 s)\n") &&
+                 Contains("  rank 5 (local rank 1, pid 77): last report "
+                          "\"step 3\"\n  its last lines on stderr:\n    | "
+                          "loading\n") &&
+                 Contains("  ranks 4, 7: last report \"in collective 9\"\n") &&
+                 Contains("  rank 6: no report yet\n") &&
+                 !Contains("stopped by ddprun"));
+  SECTION("several, with a limit of their own, stopped, with a stack") {
+    hang.workers.front().limit = milliseconds(60'000);
+    hang.workers.front().is_stopped = true;
+    hang.workers.front().stack = "#0 read\n#1 main";
+    hang.workers.push_back({.rank = 6, .local_rank = 2, .pid = 78});
+    CHECK_THAT(report_of().text,
+               Contains("ddprun: ranks 5-6 hang: no progress for 12.3 s (it "
+                        "may take 60.0 s, --hang-timeout is 10.0 s)\n") &&
+                   Contains("it is stopped by a signal, SIGCONT would continue "
+                            "it\n  where it is:\n    | #0 read\n    | #1 "
+                            "main\n") &&
+                   Contains("  rank 6 (local rank 2, pid 78): no report yet"));
+  }
+}
+
 TEST_CASE("a worker that cannot be killed is named") {
   auto result =
       result_of({exit_of(0, {.code = 9})}, failure_of(exit_of(0, {.code = 9})));

@@ -35,6 +35,37 @@ TEST_CASE("a failure stops the others; the exit code is its own") {
   CHECK(job.elapsed == 0s);
 }
 
+TEST_CASE("a hang: the worker is killed, the others are stopped, all restart") {
+  FakeJob job(3, /*max_restarts=*/1);
+  job.habits.dies_of_stop_signals = false;
+  const Hang hang{.workers = {{.rank = 1, .local_rank = 1}}, .timeout = 1s};
+  const int code = job.run({[&] { job.post(WorkersHang{hang}); },
+                            [&] { job.exit(0, {.signal = SIGTERM}); },
+                            [&] { job.exit(2, {.signal = SIGTERM}); },
+                            [&] {
+                              for (const int rank : {0, 1, 2}) {
+                                job.exit(rank, {});
+                              }
+                            }});
+  CHECK(code == 0);
+  CHECK(job.calls == Calls{"join",
+                           "start",
+                           "failed",
+                           "end 15",
+                           "kill rank 1",
+                           "join",
+                           "start",
+                           "end 15",
+                           "succeeded",
+                           "drain"});
+  CHECK_THAT(job.text,
+             Contains("rank 1 hangs: no progress for 0.0 s") &&
+                 Contains("ending it with SIGKILL, and all others with "
+                          "SIGTERM\n") &&
+                 Contains("restart 1 of 1\n"));
+  CHECK(job.elapsed == 0s);
+}
+
 TEST_CASE("those who ignore SIGTERM get SIGKILL after the grace period") {
   FakeJob job(2, /*max_restarts=*/0);
   job.habits.dies_of_stop_signals = false;

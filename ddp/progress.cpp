@@ -1,0 +1,33 @@
+#include "ddp/progress.h"
+
+#include <algorithm>
+
+#include "ddp/detail/progress_file.h"
+
+namespace ddp {
+
+void report_progress(std::string_view what) {
+  if (auto* file = detail::progress_file()) {
+    if (!what.empty()) {
+      file->set_text(what);
+    }
+    file->beat();
+  }
+}
+
+QuietGuard::QuietGuard(std::chrono::seconds limit, std::string_view what)
+    : outer_(0) {
+  if (auto* file = detail::progress_file()) {
+    outer_ = file->limit();
+    file->set_limit(std::max(limit, std::chrono::seconds(1)));
+    report_progress(what);
+  }
+}
+
+QuietGuard::~QuietGuard() {
+  if (auto* file = detail::progress_file()) {
+    file->set_limit(outer_);
+  }
+}
+
+}  // namespace ddp

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <string_view>
+
+namespace launcher {
+
+/// The letter in the text of /proc/PID/stat: 'R' runs, 'T' is stopped by a
+/// signal; 0 when it cannot be read.
+char state_in_stat(std::string_view stat);
+
+/// The process is stopped by a signal; false where /proc does not say.
+bool is_stopped(pid_t pid);
+
+/// The process that reports for a worker: `named`, where that is a child of the
+/// worker's session, else the worker itself.
+pid_t reporter_of(pid_t worker, pid_t named);
+
+}  // namespace launcher

@@ -1,0 +1,169 @@
+#include "launcher/progress/progress_watch.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "launcher/output/run_directory.h"
+#include "launcher/progress/process_state.h"
+#include "launcher/progress/stack.h"
+
+namespace launcher {
+namespace {
+
+constexpr const char* kLookTimer = "progress";
+
+/// Nothing where no file of its own is: a worker may leave anything there.
+std::optional<ProgressReading> read_progress(const std::string& path) {
+  const Fd file(::open(
+      path.c_str(), O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_NOCTTY | O_CLOEXEC));
+  struct stat status {};
+  if (!file || ::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) {
+    return std::nullopt;
+  }
+  ProgressReading reading;
+  reading.text.resize(ddp::detail::kMostProgressBytes);
+  const ssize_t size = retry_interrupted([&] {
+    return ::read(file.get(), reading.text.data(), reading.text.size());
+  });
+  reading.text.resize(static_cast<size_t>(std::max<ssize_t>(size, 0)));
+  reading.stamp =
+      int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec;
+  return reading;
+}
+
+}  // namespace
+
+ProgressWatch::ProgressWatch(EventLoop& loop,
+                             const LaunchPlan& plan,
+                             Handler handler)
+    : loop_(loop),
+      handler_(std::move(handler)),
+      timeout_(plan.hang_timeout.value()),
+      judge_(timeout_,
+             plan.workers.size(),
+             plan.has_other_hosts,
+             std::chrono::steady_clock::now()) {
+  for (const WorkerSpec& spec : plan.workers) {
+    create_log(spec.progress_file, 0600);
+    judge_.expect(
+        workers_.size(),
+        read_progress(spec.progress_file).value_or(ProgressReading()));
+    workers_.push_back({spec.rank, spec.local_rank, spec.progress_file});
+  }
+  resume();
+}
+
+ProgressWatch::~ProgressWatch() {
+  pause();
+  for (const Watched& worker : workers_) {
+    ::unlink(worker.file.c_str());
+  }
+}
+
+void ProgressWatch::watch(int local_rank, pid_t pid) {
+  workers_[static_cast<size_t>(local_rank)].pid = pid;
+}
+
+void ProgressWatch::forget(int local_rank) {
+  judge_.forget(static_cast<size_t>(local_rank));
+}
+
+void ProgressWatch::pause() {
+  loop_.disarm_timer(kLookTimer);
+}
+
+void ProgressWatch::resume() {
+  if (stacks_) {
+    return;  // it is decided
+  }
+  judge_.start_anew(std::chrono::steady_clock::now());
+  look_later();
+}
+
+void ProgressWatch::look_later() {
+  loop_.arm_timer(kLookTimer, judge_.interval(), [this] { look(); });
+}
+
+void ProgressWatch::look() {
+  const auto now = std::chrono::steady_clock::now();
+  for (size_t index = 0; index < workers_.size(); ++index) {
+    if (!judge_.is_watched(index)) {
+      continue;
+    }
+    if (auto reading = read_progress(workers_[index].file)) {
+      reading->is_stopped = is_stopped(reporter(index));
+      judge_.note(index, *reading, now);
+    }
+  }
+  const auto verdicts = judge_.judge(now);
+  if (verdicts.empty()) {
+    look_later();
+  } else {
+    examine(verdicts);
+  }
+}
+
+void ProgressWatch::examine(const std::vector<HangJudge::Verdict>& verdicts) {
+  std::vector<pid_t> pids;
+  for (const HangJudge::Verdict& verdict : verdicts) {
+    hang_.workers.push_back(hung_worker(verdict));
+    pids.push_back(hang_.workers.back().pid);
+  }
+  hang_.others = others_than(hang_.workers);
+  hang_.timeout = timeout_;
+  stacks_.emplace(loop_, pids, [this](const std::vector<std::string>& stacks) {
+    tell(stacks);
+  });
+}
+
+void ProgressWatch::tell(const std::vector<std::string>& stacks) {
+  for (size_t index = 0; index < stacks.size(); ++index) {
+    if (!stacks[index].empty()) {
+      hang_.workers[index].stack = stacks[index];
+    }
+  }
+  handler_(hang_);
+}
+
+HungWorker ProgressWatch::hung_worker(const HangJudge::Verdict& verdict) const {
+  const Watched& watched = workers_[verdict.worker];
+  HungWorker hung;
+  hung.rank = watched.rank;
+  hung.local_rank = watched.local_rank;
+  hung.pid = reporter(verdict.worker);
+  hung.quiet = verdict.quiet;
+  hung.limit = verdict.limit;
+  hung.has_reported = judge_.has_reported(verdict.worker);
+  hung.last_report = describe(judge_.progress_of(verdict.worker));
+  hung.is_stopped = is_stopped(hung.pid);
+  hung.stack = kernel_place(hung.pid);
+  return hung;
+}
+
+std::vector<RankReport> ProgressWatch::others_than(
+    const std::vector<HungWorker>& hung) const {
+  std::vector<RankReport> others;
+  for (size_t index = 0; index < workers_.size(); ++index) {
+    const Watched& worker = workers_[index];
+    const bool is_other = std::none_of(
+        hung.begin(), hung.end(), [&worker](const HungWorker& entry) {
+          return entry.local_rank == worker.local_rank;
+        });
+    if (is_other && judge_.is_watched(index)) {
+      others.push_back({worker.rank,
+                        judge_.has_reported(index),
+                        describe(judge_.progress_of(index))});
+    }
+  }
+  return others;
+}
+
+pid_t ProgressWatch::reporter(size_t worker) const {
+  return reporter_of(workers_[worker].pid, judge_.progress_of(worker).pid);
+}
+
+}  // namespace launcher

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <string_view>
+
+// Where a process is that does nothing.
+namespace launcher {
+
+/// What /proc says: "in the kernel: futex_wait_queue, system call 202";
+/// empty where it says nothing.
+std::string kernel_place(pid_t pid);
+
+/// The stacks of a process' threads, by py-spy for a Python program, else by
+/// gdb; empty where neither is there or may look. Waits for them: to be called
+/// in a process of its own, with which they end.
+std::string stack_by_tool(pid_t pid);
+
+/// Of what gdb writes the threads and their frames, at most some of each.
+std::string frames_of_gdb(std::string_view output);
+
+}  // namespace launcher

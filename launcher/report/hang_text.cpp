@@ -1,0 +1,114 @@
+#include "launcher/report/hang_text.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "ddp/detail/rank_text.h"
+#include "launcher/report/failure_text.h"
+#include "launcher/shortened.h"
+
+namespace launcher {
+namespace {
+
+bool is_of_timer(const Hang& hang) {
+  return hang.timeout.count() == 0;
+}
+
+std::string last_report_text(bool has_reported, const std::string& last) {
+  return !has_reported  ? "no report yet"
+         : last.empty() ? "last report without a text"
+                        : "last report \"" + last + "\"";
+}
+
+std::string place_of(const HungWorker& worker, const Hang& hang) {
+  std::string text = "  rank " + std::to_string(worker.rank) + " (local rank " +
+                     std::to_string(worker.local_rank) + ", pid " +
+                     std::to_string(worker.pid) + ")";
+  if (!is_of_timer(hang)) {
+    text += ": " + last_report_text(worker.has_reported, worker.last_report);
+  }
+  if (worker.is_stopped) {
+    text += "; it is stopped by a signal, SIGCONT would continue it";
+  }
+  text += "\n";
+  return worker.stack.empty()
+             ? text
+             : text + "  where it is:\n" + indented(worker.stack);
+}
+
+std::string stderr_of(const WorkerExit& exit) {
+  std::string text;
+  for (const std::string& line : exit.last_lines) {
+    text += indented(line);
+  }
+  return text.empty() ? "" : "  its last lines on stderr:\n" + text;
+}
+
+/// Ranks that have said the same share a line.
+std::string reports_of_others(const Hang& hang) {
+  std::vector<std::pair<std::string, std::vector<int>>> groups;
+  for (const RankReport& other : hang.others) {
+    const std::string text = last_report_text(other.has_reported, other.last);
+    const auto group =
+        std::find_if(groups.begin(), groups.end(), [&text](const auto& known) {
+          return known.first == text;
+        });
+    if (group == groups.end()) {
+      groups.push_back({text, {other.rank}});
+    } else {
+      group->second.push_back(other.rank);
+    }
+  }
+  std::string text;
+  for (auto& [report, ranks] : groups) {
+    text +=
+        "  " + ddp::detail::rank_list(std::move(ranks)) + ": " + report + "\n";
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string headline(const Hang& hang) {
+  std::vector<int> ranks;
+  for (const HungWorker& worker : hang.workers) {
+    ranks.push_back(worker.rank);
+  }
+  const HungWorker& first = hang.workers.front();
+  const std::string who = ddp::detail::rank_list(std::move(ranks)) +
+                          (hang.workers.size() == 1 ? " hangs" : " hang");
+  if (is_of_timer(hang)) {
+    return who + ": its timer \"" + shortened(hang.timer, 100) +
+           "\" has expired after " + elapsed(first.quiet);
+  }
+  return who + ": no progress for " + elapsed(first.quiet) + " (" +
+         (first.limit > hang.timeout
+              ? "it may take " + elapsed(first.limit) + ", "
+              : "") +
+         "--hang-timeout is " + elapsed(hang.timeout) + ")";
+}
+
+std::string hang_report(const AttemptResult& result, const Hang& hang) {
+  std::string text = headline(hang) + "\n  host " + result.host;
+  if (result.max_restarts > 0) {
+    text += ", attempt " + std::to_string(result.restarts + 1) + " of " +
+            std::to_string(result.max_restarts + 1);
+  }
+  text += "\n";
+  AttemptResult others = result;
+  auto& exits = others.workers.exits;
+  for (const HungWorker& worker : hang.workers) {
+    text += place_of(worker, hang);
+    const auto exit = std::find_if(
+        exits.begin(), exits.end(), [&worker](const WorkerExit& entry) {
+          return entry.local_rank == worker.local_rank;
+        });
+    if (exit != exits.end()) {
+      text += stderr_of(*exit);
+      exits.erase(exit);
+    }
+  }
+  return text + reports_of_others(hang) + others_text(others, nullptr);
+}
+
+}  // namespace launcher

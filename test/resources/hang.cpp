@@ -1,0 +1,68 @@
+// hang HOW: rank 1 of the first attempt hangs, and the others wait for it in a
+// collective; HOW is spin, sleep, stop, deadlock, or collective: there all are
+// in the same one. Later attempts end well.
+//
+// hang evaluate SECONDS | first SECONDS: rank 1 needs so long for an evaluation
+// that it has announced, or for its first step, and the others wait for it.
+#include <unistd.h>
+#include <csignal>
+#include <fstream>
+#include <future>
+#include <string>
+
+#include "child.h"
+
+void report(const std::string& text) {
+  std::ofstream(std::getenv("DDPRUN_PROGRESS_FILE")) << text << "\n";
+}
+
+void hang(const std::string& how) {
+  if (how == "spin") {
+    for (volatile bool forever = true; forever;) {
+    }
+  }
+  if (how == "stop") {
+    raise(SIGSTOP);
+  }
+  if (how == "deadlock") {
+    std::promise<void> never;
+    never.get_future().wait();
+  }
+  sleep(3600);
+}
+
+void be_slow(const std::string& seconds) {
+  usleep(static_cast<useconds_t>(std::stod(seconds) * 1e6));
+}
+
+int main(int count, char** argv) {
+  const std::string how = argv[1];
+  const bool is_culprit = rank() == 1;
+  report("collectives=0 starting");
+  if (count > 2) {
+    if (how == "evaluate") {
+      report("collectives=1 step 1");
+      usleep(100'000);  // so that ddprun sees two reports
+      report(is_culprit ? "collectives=1 evaluating limit=100"
+                        : "collectives=2 waits=1 step 2");
+    }
+    be_slow(argv[2]);
+    report("collectives=2 step 2");
+    return 0;
+  }
+  if (attempt() > 0) {
+    return 0;
+  }
+  usleep(100'000);
+  if (is_culprit || how == "collective") {
+    report(how == "stop" || how == "collective"
+               ? "collectives=4 waits=1 step 3"
+               : "collectives=3 waits=0 step 3");
+  } else {
+    report("collectives=4 waits=1 step 3");
+  }
+  if (is_culprit) {
+    hang(how);
+  }
+  pause();
+}
