@@ -7,6 +7,7 @@
 #include <torch/nn/modules/embedding.h>
 
 #include "ddp/detail/named_tensors.h"
+#include "ddp/detail/progress_file.h"
 #include "ddp/detail/state_sync.h"
 #include "ddp/process_group.h"
 
@@ -106,6 +107,9 @@ void DistributedDataParallelBase::synchronize(torch::nn::Module& module) {
 }
 
 void DistributedDataParallelBase::before_forward() {
+  if (auto* progress = detail::progress_file()) {
+    progress->note_forward();
+  }
   reduces_ = false;
   if (!reducer_ || !c10::GradMode::is_enabled()) {
     return;

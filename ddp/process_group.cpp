@@ -16,6 +16,7 @@
 #include "ddp/detail/process_group/last_words.h"
 #include "ddp/detail/process_group/meeting.h"
 #include "ddp/detail/process_group/uncaught.h"
+#include "ddp/detail/progress_file.h"
 
 namespace ddp {
 namespace {
@@ -119,6 +120,18 @@ void meet(const ProcessGroupOptions& options, Job& job) {
   }
 }
 
+std::string leave_while_reporting(std::unique_ptr<Job> job) {
+  std::string problem;
+  {
+    const detail::WaitsForRanks waits("destroy_process_group");
+    problem = detail::leave(std::move(job));
+  }
+  if (auto* progress = detail::progress_file()) {
+    progress->retire();
+  }
+  return problem;
+}
+
 std::vector<int> all_ranks(int world_size) {
   std::vector<int> ranks(static_cast<size_t>(world_size));
   std::iota(ranks.begin(), ranks.end(), 0);
@@ -133,6 +146,10 @@ void init_process_group(const ProcessGroupOptions& options) {
               "ddp::destroy_process_group() before a second "
               "ddp::init_process_group()");
   detail::hear_uncaught_exceptions();
+  if (auto* progress = detail::progress_file()) {
+    progress->begin();
+  }
+  const detail::WaitsForRanks waits("init_process_group");
   auto next = std::make_unique<Job>();
   next->env = options.worker_env() ? *options.worker_env() : WorkerEnv::read();
   next->timeout = options.timeout();
@@ -157,7 +174,7 @@ void destroy_process_group() {
   if (!last) {
     return;
   }
-  const std::string problem = detail::leave(std::move(last));
+  const std::string problem = leave_while_reporting(std::move(last));
   TORCH_CHECK(problem.empty() || std::uncaught_exceptions() > 0, problem);
 }
 

@@ -2,6 +2,7 @@
 
 #include "ddp/detail/error_text.h"
 #include "ddp/detail/process_group/job_backend.h"
+#include "ddp/detail/progress_file.h"
 
 namespace ddp::detail {
 namespace {
@@ -67,6 +68,7 @@ void wait(const c10::intrusive_ptr<c10d::Work>& work,
           const c10d::Backend& group,
           const std::string& what) {
   try {
+    const WaitsForRanks waits(what);
     work->wait();
   } catch (const c10::Error& error) {
     fail(group, what, error.what_without_backtrace());

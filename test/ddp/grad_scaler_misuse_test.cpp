@@ -1,4 +1,3 @@
-#include <torch/nn/init.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
 #include <torch/types.h>

@@ -6,6 +6,8 @@
 #include <thread>
 #include <utility>
 
+#include "ddp/detail/progress_file.h"
+
 namespace ddp::detail {
 namespace {
 
@@ -108,6 +110,12 @@ void JobBackend::fail(const std::string& what,
 c10d::Backend& JobBackend::for_collective() {
   auto& backend = inner();
   check_whole("a collective");
+  if (auto* progress = progress_file()) {
+    progress->note_collective();
+    if (name_ == "nccl") {
+      progress->wait_on_device();
+    }
+  }
   // One that is refused counts, too: who has left is told that it was called.
   if (const auto departure = missing_for(++started_)) {
     fail("a collective", *departure);
@@ -117,6 +125,9 @@ c10d::Backend& JobBackend::for_collective() {
 
 c10d::Backend& JobBackend::for_message() {
   check_whole("a message");
+  if (auto* progress = progress_file()) {
+    progress->beat();
+  }
   return inner();
 }
 

@@ -10,6 +10,7 @@
 #include "ddp/detail/error_text.h"
 #include "ddp/detail/process_group/job_backend.h"
 #include "ddp/detail/process_group/last_words.h"
+#include "ddp/detail/progress_file.h"
 
 namespace ddp::detail {
 namespace {
@@ -197,6 +198,9 @@ void ReducerImpl::close() {
   const c10::NoGradGuard no_grad;
   auto [settlement, failure] =
       or_give_up([this] { return reduction_.end(on_pass_); });
+  if (auto* progress = progress_file()) {
+    progress->note_pass();
+  }
   if (settlement.is_final) {
     broken_ = settlement.error;
   }
