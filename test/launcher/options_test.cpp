@@ -125,7 +125,7 @@ TEST_CASE("static hosts meet beside rank 0's store") {
   const auto plain =
       parse({"--nnodes=2", "--node-rank=1", "--master-addr=h", "p"});
   REQUIRE(plain.meeting);
-  const Meeting& meeting = *plain.meeting;
+  const launcher::Meeting& meeting = *plain.meeting;
   CHECK(meeting.endpoint.host == "h");
   CHECK(meeting.endpoint.port == 29600);
   CHECK(meeting.store->host == "h");
