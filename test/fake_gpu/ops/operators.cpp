@@ -26,6 +26,7 @@ constexpr const char* kOperators[] = {
     "pow.Tensor_Tensor", "reciprocal", "rsub.Scalar", "rsub.Tensor", "sgn",
     "sign", "sqrt", "sqrt_", "sub.Tensor", "sub_.Tensor", "where.self",
     "_foreach_add_.List", "_foreach_add_.Scalar", "_foreach_div_.Scalar",
+    "_amp_foreach_non_finite_check_and_unscale_", "_amp_update_scale_",
     "_foreach_mul_.List", "_foreach_mul_.Scalar",
     // Reductions and answers
     "all", "all.dim", "amax", "any", "any.dim", "argmax", "equal", "isclose",
