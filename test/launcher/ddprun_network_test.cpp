@@ -1,5 +1,6 @@
 #include <csignal>
 #include <memory>
+#include <optional>
 
 #include "test/launcher/networks.h"
 #include "test/launcher/run_ddprun.h"
@@ -40,14 +41,30 @@ class TwoHosts {
 
   Ddprun& operator[](int host) { return *hosts_[host]; }
 
-  /// To both of its processes.
+  ~TwoHosts() { go_on(); }
+  TwoHosts(const TwoHosts&) = delete;
+  TwoHosts& operator=(const TwoHosts&) = delete;
+
+  /// Both processes of its ddprun.
   void signal(int host, int number) {
     ::kill(hosts_[host]->number_after("supervisor "), number);
     hosts_[host]->signal(number);
   }
+  void stop(int host) {
+    stopped_ = host;
+    signal(host, SIGSTOP);
+  }
+  /// Also where the test has failed: who is stopped hears of no end.
+  void go_on() {
+    if (stopped_) {
+      signal(*stopped_, SIGCONT);
+      stopped_.reset();
+    }
+  }
 
  private:
   std::unique_ptr<Ddprun> hosts_[2];
+  std::optional<int> stopped_;
 };
 
 /// How host 1 names the other one, with which it has lost its only connection.
@@ -92,12 +109,12 @@ TEST_CASE("a host whose ddprun stands still is missed by the other") {
   const int stopped = GENERATE(0, 1);
   CAPTURE(backend, stopped);
   TwoHosts hosts(networks, backend);
-  hosts.signal(stopped, SIGSTOP);
+  hosts.stop(stopped);
   const Result other = hosts[1 - stopped].finish();
   CHECK(other.code() == 1);
   CHECK_THAT(other.err,
              Contains(stopped == 1 ? kLostHost : lost_place(backend)));
-  hosts.signal(stopped, SIGCONT);
+  hosts.go_on();
   const Result late = hosts[stopped].finish();
   CHECK(late.code() == 1);
   CHECK(!late.left_something);
