@@ -3,7 +3,7 @@
 #include <chrono>
 #include <string>
 
-#include "launcher/plan.h"
+#include "launcher/plan/plan.h"
 #include "launcher/report/report.h"
 
 // --event-log-handler=console: torchrun's events, each a line of JSON with

@@ -5,7 +5,8 @@
 
 #include "ddp/worker_env.h"
 #include "launcher/error.h"
-#include "launcher/job_events.h"
+#include "launcher/job/job_events.h"
+#include "launcher/job/supervisor.h"
 #include "launcher/output/console_status.h"
 #include "launcher/output/run_directory.h"
 #include "launcher/process/guardian.h"
@@ -13,7 +14,6 @@
 #include "launcher/process/process_runner.h"
 #include "launcher/progress/progress_folder.h"
 #include "launcher/rendezvous/host_name.h"
-#include "launcher/supervisor.h"
 
 namespace launcher {
 namespace {

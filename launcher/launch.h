@@ -1,6 +1,6 @@
 #pragma once
 
-#include "launcher/plan.h"
+#include "launcher/plan/plan.h"
 
 namespace launcher {
 

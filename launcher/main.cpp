@@ -9,9 +9,9 @@
 #include "launcher/binding/affinity.h"
 #include "launcher/cli/options.h"
 #include "launcher/error.h"
-#include "launcher/host.h"
 #include "launcher/launch.h"
-#include "launcher/plan.h"
+#include "launcher/plan/host.h"
+#include "launcher/plan/plan.h"
 
 namespace launcher {
 namespace {

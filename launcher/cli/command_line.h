@@ -7,7 +7,7 @@
 #include <variant>
 #include <vector>
 
-#include "launcher/environment.h"
+#include "launcher/plan/environment.h"
 
 namespace launcher {
 

@@ -9,9 +9,9 @@
 #include "launcher/binding/binding_plan.h"
 #include "launcher/cli/command_line.h"
 #include "launcher/cli/values.h"
-#include "launcher/environment.h"
+#include "launcher/job/restart_budget.h"
+#include "launcher/plan/environment.h"
 #include "launcher/rendezvous/meeting.h"
-#include "launcher/restart_budget.h"
 
 namespace launcher {
 

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "ddp/detail/cluster/cluster_task.h"
-#include "launcher/environment.h"
+#include "launcher/plan/environment.h"
 
 namespace launcher {
 

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "launcher/event_loop.h"
 #include "launcher/fd.h"
+#include "launcher/loop/event_loop.h"
 
 namespace launcher {
 

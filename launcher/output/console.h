@@ -3,8 +3,8 @@
 #include <string>
 #include <string_view>
 
-#include "launcher/event_loop.h"
 #include "launcher/fd.h"
+#include "launcher/loop/event_loop.h"
 #include "launcher/output/line_splitter.h"
 #include "launcher/output/losses.h"
 

@@ -2,11 +2,11 @@
 
 #include <functional>
 
-#include "launcher/event_loop.h"
+#include "launcher/job/status.h"
+#include "launcher/loop/event_loop.h"
 #include "launcher/output/consoles.h"
 #include "launcher/output/log.h"
 #include "launcher/report/report_files.h"
-#include "launcher/status.h"
 
 namespace launcher {
 

@@ -36,6 +36,14 @@ void FilteredLog::take(std::string_view prefix, std::string_view line) {
   }
 }
 
+void FilteredLogs::finish() {
+  for (auto* log : {&out, &err}) {
+    if (*log) {
+      (*log)->finish();
+    }
+  }
+}
+
 FilteredLogs make_filtered_logs(const LaunchPlan& plan, Losses& losses) {
   return {make_filtered_log(plan.filtered_out, losses),
           make_filtered_log(plan.filtered_err, losses)};

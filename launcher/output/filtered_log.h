@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "launcher/output/log_file.h"
-#include "launcher/plan.h"
+#include "launcher/plan/plan.h"
 
 namespace launcher {
 
@@ -32,6 +32,9 @@ class FilteredLog {
 struct FilteredLogs {
   std::optional<FilteredLog> out;
   std::optional<FilteredLog> err;
+
+  /// Finishes those that are there.
+  void finish();
 };
 
 /// Makes the files that the plan names, with their folder.

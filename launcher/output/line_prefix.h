@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "launcher/name_template.h"
+#include "launcher/plan/name_template.h"
 
 namespace launcher {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "launcher/fd.h"
-#include "launcher/plan.h"
+#include "launcher/plan/plan.h"
 
 namespace launcher {
 

@@ -6,8 +6,8 @@
 #include <optional>
 #include <string>
 
-#include "launcher/event_loop.h"
 #include "launcher/fd.h"
+#include "launcher/loop/event_loop.h"
 
 namespace launcher {
 

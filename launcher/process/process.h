@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "launcher/environment.h"
 #include "launcher/fd.h"
+#include "launcher/plan/environment.h"
 #include "launcher/process/exit_status.h"
 #include "launcher/process/own_settings.h"
 

@@ -9,8 +9,6 @@
 #include "launcher/process/descendants.h"
 #include "launcher/process/error_file.h"
 #include "launcher/process/exec_failure.h"
-#include "launcher/progress/process_state.h"
-#include "launcher/progress/stack.h"
 
 namespace launcher {
 
@@ -118,19 +116,10 @@ void ProcessRunner::on_timer(const TimerTable::Expired& timer) {
       workers_.begin(), workers_.end(), [session](const Worker& entry) {
         return entry.process.pid() == session && !entry.has_exited;
       });
-  if (worker == workers_.end() || timer.signal == 0) {
-    return;
+  if (worker != workers_.end() && timer.signal != 0) {
+    context_.post(WorkersHang{
+        hang_of(timer, worker->spec.rank, worker->spec.local_rank)});
   }
-  Hang hang;
-  hang.timer = timer.scope;
-  hang.signal = timer.signal;
-  hang.workers = {{.rank = worker->spec.rank,
-                   .local_rank = worker->spec.local_rank,
-                   .pid = timer.pid,
-                   .quiet = timer.after,
-                   .is_stopped = is_stopped(timer.pid),
-                   .stack = kernel_place(timer.pid)}};
-  context_.post(WorkersHang{hang});
 }
 
 void ProcessRunner::on_exit(Worker& worker) {
@@ -245,11 +234,7 @@ WorkersResult ProcessRunner::finish() {
   if (output_) {
     output_->finish();
   }
-  for (auto* log : {&filtered_.out, &filtered_.err}) {
-    if (*log) {
-      (*log)->finish();
-    }
-  }
+  filtered_.finish();
   for (const Worker& worker : workers_) {
     const auto exit = std::find_if(
         exits_.begin(), exits_.end(), [&](const WorkerExit& entry) {

@@ -6,12 +6,12 @@
 #include <optional>
 #include <set>
 
+#include "launcher/job/worker_runner.h"
 #include "launcher/process/job_cgroup.h"
 #include "launcher/process/out_of_memory.h"
 #include "launcher/process/worker.h"
 #include "launcher/progress/progress_watch.h"
 #include "launcher/progress/timer_file.h"
-#include "launcher/worker_runner.h"
 
 namespace launcher {
 

@@ -3,10 +3,10 @@
 #include <optional>
 #include <string>
 
-#include "launcher/event_loop.h"
+#include "launcher/loop/event_loop.h"
 #include "launcher/output/consoles.h"
 #include "launcher/output/worker_output.h"
-#include "launcher/plan.h"
+#include "launcher/plan/plan.h"
 #include "launcher/process/process.h"
 
 namespace launcher {

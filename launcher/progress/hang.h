@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "launcher/progress/timer_table.h"
+
 namespace launcher {
 
 /// A worker that makes no progress, and that no other is to blame for.
@@ -37,5 +39,9 @@ struct Hang {
   std::chrono::milliseconds timeout{0};  ///< --hang-timeout; 0: of a timer
   int signal = SIGKILL;                  ///< that ends them
 };
+
+/// Of a worker with a timer that has expired: what the kernel tells of its
+/// process is looked up.
+Hang hang_of(const TimerTable::Expired& timer, int rank, int local_rank);
 
 }  // namespace launcher

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "launcher/plan.h"
+#include "launcher/plan/plan.h"
 
 namespace launcher {
 

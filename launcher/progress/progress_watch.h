@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "launcher/event_loop.h"
-#include "launcher/plan.h"
+#include "launcher/loop/event_loop.h"
+#include "launcher/plan/plan.h"
 #include "launcher/progress/hang.h"
 #include "launcher/progress/hang_judge.h"
 #include "launcher/progress/stacks.h"

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/event_loop.h"
+#include "launcher/loop/event_loop.h"
 #include "launcher/process/background_call.h"
 
 namespace launcher {

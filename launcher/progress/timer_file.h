@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "launcher/event_loop.h"
+#include "launcher/loop/event_loop.h"
 #include "launcher/output/line_splitter.h"
 #include "launcher/progress/timer_table.h"
 

@@ -6,8 +6,8 @@
 #include <map>
 #include <memory>
 
-#include "launcher/event_loop.h"
 #include "launcher/fd.h"
+#include "launcher/loop/event_loop.h"
 #include "launcher/net/connection.h"
 #include "launcher/rendezvous/message.h"
 

@@ -3,7 +3,7 @@
 #include <functional>
 #include <memory>
 
-#include "launcher/event_loop.h"
+#include "launcher/loop/event_loop.h"
 #include "launcher/net/address.h"
 #include "launcher/net/connection.h"
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "launcher/event_loop.h"
 #include "launcher/fd.h"
+#include "launcher/loop/event_loop.h"
 #include "launcher/net/address.h"
 #include "launcher/process/background_call.h"
 #include "launcher/rendezvous/meeting.h"

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/event.h"
+#include "launcher/job/event.h"
 #include "launcher/process/exit_status.h"
 
 namespace launcher {

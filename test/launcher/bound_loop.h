@@ -4,8 +4,8 @@
 #include <stdexcept>
 #include <string>
 
-#include "launcher/event_loop.h"
-#include "test/launcher/place.h"
+#include "launcher/loop/event_loop.h"
+#include "test/launcher/meeting/place.h"
 
 namespace launcher::test {
 

@@ -1,7 +1,7 @@
-#include "launcher/devices.h"
+#include "launcher/plan/devices.h"
 
 #include "launcher/error.h"
-#include "launcher/plan.h"
+#include "launcher/plan/plan.h"
 #include "test/support/catch.h"
 
 using Catch::Contains;

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "launcher/supervisor.h"
-#include "launcher/timers.h"
+#include "launcher/job/supervisor.h"
+#include "launcher/loop/timers.h"
 
 namespace launcher::test {
 

@@ -1,4 +1,4 @@
-#include "launcher/host.h"
+#include "launcher/plan/host.h"
 
 #include <sys/stat.h>
 #include <unistd.h>

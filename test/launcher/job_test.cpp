@@ -1,4 +1,4 @@
-#include "launcher/job.h"
+#include "launcher/job/job.h"
 
 #include "launcher/error.h"
 #include "test/support/catch.h"

@@ -10,7 +10,6 @@
 #include <optional>
 #include <random>
 
-#include "launcher/name_template.h"
 #include "launcher/output/console.h"
 #include "launcher/output/last_lines.h"
 #include "launcher/output/line_prefix.h"
@@ -18,6 +17,7 @@
 #include "launcher/output/log_file.h"
 #include "launcher/output/losses.h"
 #include "launcher/output/worker_output.h"
+#include "launcher/plan/name_template.h"
 #include "launcher/shortened.h"
 #include "test/launcher/bound_loop.h"
 #include "test/support/catch.h"

@@ -1,6 +1,6 @@
 #include <csignal>
 
-#include "launcher/policy.h"
+#include "launcher/job/policy.h"
 #include "test/launcher/policy_text.h"
 #include "test/support/catch.h"
 

@@ -1,4 +1,4 @@
-#include "launcher/policy.h"
+#include "launcher/job/policy.h"
 
 #include <csignal>
 

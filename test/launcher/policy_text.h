@@ -3,8 +3,8 @@
 #include <csignal>
 #include <string>
 
+#include "launcher/job/policy.h"
 #include "launcher/overloaded.h"
-#include "launcher/policy.h"
 #include "launcher/process/signal_names.h"
 
 // What a Policy does, as text that tests compare.

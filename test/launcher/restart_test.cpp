@@ -4,7 +4,7 @@
 #include "launcher/cli/options.h"
 #include "launcher/cli/restart_values.h"
 #include "launcher/error.h"
-#include "launcher/restart_budget.h"
+#include "launcher/job/restart_budget.h"
 #include "test/launcher/fake_job.h"
 #include "test/support/catch.h"
 

@@ -1,6 +1,6 @@
-#include "launcher/timers.h"
+#include "launcher/loop/timers.h"
 
-#include "launcher/event_loop.h"
+#include "launcher/loop/event_loop.h"
 #include "test/launcher/bound_loop.h"
 #include "test/support/catch.h"
 

@@ -1,7 +1,7 @@
 #include "ddp/worker_env.h"
 
 #include "ddp/detail/cluster/cluster_task.h"
-#include "test/launcher/cluster_environments.h"
+#include "test/launcher/cluster/cluster_environments.h"
 #include "test/support/catch.h"
 
 using Catch::Contains;

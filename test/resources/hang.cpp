@@ -4,6 +4,9 @@
 //
 // hang evaluate SECONDS | first SECONDS: rank 1 needs so long for an evaluation
 // that it has announced, or for its first step, and the others wait for it.
+//
+// hang never: makes 20 steps within a second, and says its pid after the second
+// one.
 #include <unistd.h>
 #include <csignal>
 #include <fstream>
@@ -35,8 +38,22 @@ void be_slow(const std::string& seconds) {
   usleep(static_cast<useconds_t>(std::stod(seconds) * 1e6));
 }
 
+void make_steps() {
+  for (int step = 1; step <= 20; ++step) {
+    report("step " + std::to_string(step));
+    usleep(50'000);
+    if (step == 2) {
+      say(("pid " + std::to_string(getpid())).c_str());
+    }
+  }
+}
+
 int main(int count, char** argv) {
   const std::string how = argv[1];
+  if (how == "never") {
+    make_steps();
+    return 0;
+  }
   const bool is_culprit = rank() == 1;
   report("collectives=0 starting");
   if (count > 2) {

@@ -1,0 +1,10 @@
+#include "launcher/job/actions.h"
+
+namespace launcher {
+
+Actions operator+(Actions first, const Actions& second) {
+  first.insert(first.end(), second.begin(), second.end());
+  return first;
+}
+
+}  // namespace launcher

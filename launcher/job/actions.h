@@ -1,0 +1,69 @@
+#pragma once
+
+#include <chrono>
+#include <variant>
+#include <vector>
+
+#include "launcher/job/event.h"
+
+namespace launcher {
+
+// What is to be done about an event.
+
+struct Join {};
+struct Leave {};
+struct TellOutcome {  ///< to the other hosts
+  HostOutcome outcome;
+};
+struct StartWorkers {
+  World world;
+};
+struct PassOn {  ///< a signal, to all workers and their groups
+  int number;
+};
+struct StopWorkers {  ///< signal them and their groups: they are to end
+  int number;
+};
+struct KillWorkers {  ///< those that hang, and their groups
+  std::vector<int> local_ranks;
+  int number;
+};
+struct KillAll {};  ///< SIGKILL to everything
+struct Sweep {      ///< end children that are no workers
+  enum class How {
+    ask,  ///< SIGTERM, once to each that is in no worker's process group
+    kill  ///< SIGKILL to all
+  };
+  How how;
+};
+struct ArmTimer {
+  Timer timer;
+  std::chrono::milliseconds delay;
+};
+struct DisarmTimer {
+  Timer timer;
+};
+struct WriteReport {  ///< the attempt is over: say how it went
+  Cause cause;
+};
+struct DrainOutput {};
+
+using Action = std::variant<Join,
+                            Leave,
+                            TellOutcome,
+                            StartWorkers,
+                            PassOn,
+                            StopWorkers,
+                            KillWorkers,
+                            KillAll,
+                            Sweep,
+                            ArmTimer,
+                            DisarmTimer,
+                            WriteReport,
+                            DrainOutput>;
+using Actions = std::vector<Action>;
+
+/// One after the other.
+Actions operator+(Actions first, const Actions& second);
+
+}  // namespace launcher

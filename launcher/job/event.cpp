@@ -1,0 +1,27 @@
+#include "launcher/job/event.h"
+
+#include <algorithm>
+
+namespace launcher {
+
+std::optional<ExitStatus> failure_of(const Cause& cause) {
+  if (const auto* exit = std::get_if<WorkerExited>(&cause)) {
+    return exit->status;
+  }
+  if (const auto* hangs = std::get_if<WorkersHang>(&cause)) {
+    return ExitStatus{.signal = hangs->hang.signal};
+  }
+  return std::nullopt;
+}
+
+bool is_hung(const Cause& cause, int local_rank) {
+  const auto* hangs = std::get_if<WorkersHang>(&cause);
+  return hangs != nullptr &&
+         std::any_of(hangs->hang.workers.begin(),
+                     hangs->hang.workers.end(),
+                     [local_rank](const HungWorker& worker) {
+                       return worker.local_rank == local_rank;
+                     });
+}
+
+}  // namespace launcher

@@ -1,0 +1,103 @@
+#include "launcher/job/job.h"
+
+#include <utility>
+
+#include "launcher/error.h"
+#include "launcher/plan/devices.h"
+#include "launcher/rendezvous/meeting_place.h"
+
+namespace launcher {
+namespace {
+
+void warn_of_idle_filters(Job& job) {
+  const LaunchOptions& options = job.options;
+  const bool has_filters =
+      !options.out_filters.empty() || !options.err_filters.empty();
+  if (has_filters && options.tee.empty()) {
+    job.warnings.push_back(
+        "--duplicate-stdout-filters and --duplicate-stderr-filters have no "
+        "effect without --tee: they choose among the lines that it shows");
+  }
+}
+
+void require_countable(const LaunchOptions& options, int worker_count) {
+  constexpr int64_t kMostRanks = 1 << 24;
+  if (int64_t{worker_count} * options.host_count > kMostRanks) {
+    throw UsageError("--nproc-per-node: expected at most " +
+                     std::to_string(kMostRanks) + " ranks in all, but got " +
+                     std::to_string(worker_count) + " on each of " +
+                     std::to_string(options.host_count) + " hosts");
+  }
+}
+
+/// Hosts that do not hear of each other's failures: a part of the ranks would
+/// start again and meet the rest in the middle of their run.
+void refuse_restarts_of_unmet_hosts(Job& job) {
+  if (job.options.host_count > 1 && !job.options.meeting &&
+      job.options.max_restarts > 0) {
+    job.options.max_restarts = 0;
+    job.warnings.push_back(
+        "--max-restarts has no effect with hosts that do not meet "
+        "(--rdzv-conf meeting_port=0): they cannot agree on a restart, so the "
+        "first failure ends the job");
+  }
+}
+
+void prepare_meeting(Job& job) {
+  if (!job.options.meeting) {
+    return;
+  }
+  Meeting& meeting = *job.options.meeting;
+  meeting.terms.run_id = job.run_id;
+  meeting.terms.max_restarts = job.options.max_restarts;
+  meeting.role = job.options.role;
+  if (const std::string* token =
+          find_variable(job.environment, "DDPRUN_TOKEN")) {
+    meeting.token = *token;
+  } else if (!meeting.store || meeting.wanted_rank == 0) {
+    job.warnings.push_back(
+        "anyone who reaches " + text_of(meeting.endpoint) +
+        " can take part in this job; set DDPRUN_TOKEN to the same secret on "
+        "all hosts");
+  }
+}
+
+}  // namespace
+
+Job make_job(LaunchOptions options,
+             const HostInfo& host,
+             const Environment& environment,
+             const std::string& unique_run_id) {
+  Job job;
+  // CUDA would silently show fewer GPUs than CUDA_VISIBLE_DEVICES names.
+  visible_gpus(host, environment);
+  job.worker_count = choose_worker_count(options, host, environment);
+  require_countable(options, job.worker_count);
+  job.gpus = chosen_gpus(options, host, environment);
+  job.gpu_count = count_gpus_for_workers(options, host, environment);
+  if (options.virtual_local_rank) {
+    job.gpu_of_worker =
+        gpus_by_worker(options, host, environment, job.worker_count);
+  }
+  if (options.numa_binding) {
+    job.cpus = plan_binding(
+        *options.numa_binding,
+        host.topology,
+        gpu_nodes_of_workers(options, host, environment, job.worker_count));
+  }
+  job.program = find_program(options, environment);
+  job.environment = environment;
+  job.host_name = host.name;
+  // Several hosts must agree on it, so it cannot be made up on each.
+  job.run_id = !options.run_id.empty()   ? options.run_id
+               : options.host_count == 1 ? unique_run_id
+                                         : "none";
+  job.warnings = options.warnings;
+  job.options = std::move(options);
+  refuse_restarts_of_unmet_hosts(job);
+  prepare_meeting(job);
+  warn_of_idle_filters(job);
+  return job;
+}
+
+}  // namespace launcher

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <deque>
+#include <functional>
+
+#include "launcher/loop/event_loop.h"
+#include "launcher/loop/event_source.h"
+#include "launcher/process/signals.h"
+
+namespace launcher {
+
+/// The events of a job as the event loop finds them.
+class JobEvents : public EventSource {
+ public:
+  explicit JobEvents(EventLoop& loop) : loop_(loop) {}
+  ~JobEvents() override;
+  JobEvents(const JobEvents&) = delete;
+  JobEvents& operator=(const JobEvents&) = delete;
+
+  /// Adds an event behind those that are waiting.
+  void post(const Event& event);
+
+  /// Makes events of signals. SIGCHLD is none: `on_child` is called for it.
+  void watch(const SignalScope& signals, std::function<void()> on_child);
+
+  /// Makes a SIGKILL that came to this program's other process an event.
+  ///
+  /// @param others_end is readable once that process has died
+  void watch_for_kill(const Fd& others_end);
+
+  Event next() override;
+  std::chrono::steady_clock::time_point now() const override {
+    return std::chrono::steady_clock::now();
+  }
+  void arm(Timer timer, std::chrono::milliseconds delay) override;
+  void disarm(Timer timer) override;
+
+ private:
+  EventLoop& loop_;
+  EventLoop::Token signal_watch_ = 0;
+  EventLoop::Token kill_watch_ = 0;
+  std::deque<Event> events_;
+};
+
+}  // namespace launcher

@@ -1,0 +1,275 @@
+#include "launcher/job/policy.h"
+
+#include <csignal>
+#include <utility>
+
+#include "launcher/overloaded.h"
+
+namespace launcher {
+namespace {
+
+constexpr auto kIgnore = [](const auto&) { return Actions{}; };
+
+}  // namespace
+
+Policy::Policy(Options options)
+    : options_(std::move(options)),
+      budget_(options_.max_restarts, options_.restart_rules),
+      stop_signals_(options_.stop_signals) {}
+
+Actions Policy::begin() const {
+  return (options_.time_limit
+              ? Actions{ArmTimer{Timer::limit, *options_.time_limit}}
+              : Actions{}) +
+         Actions{Join{}};
+}
+
+Actions Policy::on(const Event& event, Time now) {
+  now_ = now;
+  if (std::holds_alternative<RendezvousLost>(event) ||
+      std::holds_alternative<JobClosed>(event)) {
+    is_member_ = false;
+  }
+  const auto* fired = std::get_if<TimerFired>(&event);
+  if (fired != nullptr && fired->timer == Timer::limit) {
+    return on_time_is_up();
+  }
+  switch (phase_) {
+    case Phase::joining:
+      return on_joining(event);
+    case Phase::pausing:
+      return on_pausing(event);
+    case Phase::running:
+      return on_running(event);
+    case Phase::stopping:
+      return on_stopping(event);
+    case Phase::killing:
+      return on_killing(event);
+    case Phase::waiting:
+      return on_waiting(event);
+    case Phase::draining:
+      return on_draining(event);
+    case Phase::done:
+      break;
+  }
+  return {};
+}
+
+Actions Policy::on_joining(const Event& event) {
+  return std::visit(
+      Overloaded{[this](const WorldFormed& formed) {
+                   phase_ = Phase::running;
+                   world_ = formed.world;
+                   alive_ = options_.worker_count;
+                   has_failure_ = false;
+                   return Actions{StartWorkers{world_}};
+                 },
+                 [&](const auto&) { return on_without_workers(event); }},
+      event);
+}
+
+Actions Policy::on_pausing(const Event& event) {
+  const auto* fired = std::get_if<TimerFired>(&event);
+  if (fired != nullptr && fired->timer == Timer::restart) {
+    phase_ = Phase::joining;
+    return {Join{}};
+  }
+  return on_without_workers(event);
+}
+
+Actions Policy::on_time_is_up() {
+  const TimeIsUp cause{*options_.time_limit};
+  switch (phase_) {
+    case Phase::joining:
+    case Phase::pausing:
+    case Phase::waiting:
+      return end_job(cause);
+    case Phase::running:
+      return leave() + stop(cause, SIGTERM);
+    case Phase::stopping:
+    case Phase::killing:
+      // What has decided the attempt decides the job, unless it was to go on.
+      if (std::holds_alternative<WorldBroken>(cause_)) {
+        cause_ = cause;
+      }
+      return std::holds_alternative<std::monostate>(cause_) ? Actions{}
+                                                            : leave();
+    case Phase::draining:
+    case Phase::done:
+      break;
+  }
+  return {};
+}
+
+Actions Policy::on_waiting(const Event& event) {
+  return std::visit(
+      Overloaded{[this](const WorldBroken& broken) {
+                   cause_ = broken;
+                   return join_again();
+                 },
+                 [&](const auto&) { return on_without_workers(event); }},
+      event);
+}
+
+Actions Policy::on_without_workers(const Event& event) {
+  return std::visit(
+      Overloaded{[this](const SignalReceived& signal) {
+                   return stop_signals_.take(signal.number) ? end_job(signal)
+                                                            : Actions{};
+                 },
+                 [this](const RendezvousLost& lost) { return end_job(lost); },
+                 [this](const JobClosed& closed) { return end_job(closed); },
+                 kIgnore},
+      event);
+}
+
+Actions Policy::on_running(const Event& event) {
+  return std::visit(
+      Overloaded{
+          [this](const WorkerExited& exit) {
+            return on_exit_while_running(exit);
+          },
+          [this](const WorkersHang& hangs) { return on_hang(hangs); },
+          [this](const SignalReceived& signal) {
+            return on_signal_while_running(signal);
+          },
+          [this](const StartFailed& failed) {
+            alive_ = 0;
+            return kill(failed);
+          },
+          [this](const WorldBroken& broken) { return stop(broken, SIGTERM); },
+          [this](const RendezvousLost& lost) { return stop(lost, SIGTERM); },
+          [this](const JobClosed& closed) { return stop(closed, SIGTERM); },
+          kIgnore},
+      event);
+}
+
+Actions Policy::on_exit_while_running(const WorkerExited& exit) {
+  --alive_;
+  has_failure_ |= !exit.status.is_success();
+  if (!exit.status.is_success()) {
+    const int rank = world_.first_rank + exit.local_rank;
+    return Actions{TellOutcome{HostFailed{rank, exit.status}}} +
+           stop(exit, SIGTERM);
+  }
+  // What finished workers left may run while others do; then it has its grace.
+  return alive_ == 0 ? stop({}, SIGTERM) : Actions{};
+}
+
+Actions Policy::on_hang(const WorkersHang& hangs) {
+  has_failure_ = true;
+  const Hang& hang = hangs.hang;
+  std::vector<int> local_ranks;
+  for (const HungWorker& worker : hang.workers) {
+    local_ranks.push_back(worker.local_rank);
+  }
+  // They have had their time; the others have their grace.
+  return Actions{TellOutcome{
+             HostFailed{hang.workers.front().rank, {.signal = hang.signal}}}} +
+         stop(hangs, SIGTERM) +
+         Actions{KillWorkers{std::move(local_ranks), hang.signal}};
+}
+
+Actions Policy::on_signal_while_running(const SignalReceived& signal) {
+  if (!stop_signals_.take(signal.number)) {
+    // A process that leads its session does not stop for SIGTSTP.
+    return {PassOn{signal.number == SIGTSTP ? SIGSTOP : signal.number}};
+  }
+  return leave() + (stop_signals_.are_impatient()
+                        ? kill(signal)
+                        : stop(signal, signal.number));
+}
+
+Actions Policy::on_stopping(const Event& event) {
+  return std::visit(
+      Overloaded{
+          [this](const SignalReceived& signal) {
+            return on_signal_while_stopping(signal);
+          },
+          [this](const TimerFired& fired) {
+            return fired.timer == Timer::grace ? kill(cause_) : Actions{};
+          },
+          [](const ChildrenRemain&) { return Actions{Sweep{Sweep::How::ask}}; },
+          [this](const AllAreGone&) {
+            return Actions{DisarmTimer{Timer::grace}} + end_attempt();
+          },
+          [&](const auto&) { return on_while_ending(event); }},
+      event);
+}
+
+Actions Policy::on_signal_while_stopping(const SignalReceived& signal) {
+  if (!stop_signals_.take(signal.number)) {
+    return pass_on_while_ending(signal.number);
+  }
+  if (std::holds_alternative<WorldBroken>(cause_)) {
+    cause_ = signal;
+  }
+  return leave() + (stop_signals_.are_impatient()
+                        ? Actions{DisarmTimer{Timer::grace}} + kill(cause_)
+                        : Actions{StopWorkers{signal.number}});
+}
+
+Actions Policy::on_killing(const Event& event) {
+  return std::visit(
+      Overloaded{
+          [this](const SignalReceived& signal) {
+            return stop_signals_.take(signal.number)
+                       ? leave()
+                       : pass_on_while_ending(signal.number);
+          },
+          // What even SIGKILL does not end is reported, and not started again.
+          [this](const TimerFired& fired) {
+            return fired.timer == Timer::kill ? end_job(cause_) : Actions{};
+          },
+          [](const ChildrenRemain&) {
+            return Actions{Sweep{Sweep::How::kill}};
+          },
+          [this](const AllAreGone&) {
+            return Actions{DisarmTimer{Timer::kill}} + end_attempt();
+          },
+          [&](const auto&) { return on_while_ending(event); }},
+      event);
+}
+
+Actions Policy::on_while_ending(const Event& event) {
+  // A broken world alone ends no job, and success is of the whole job.
+  const bool may_be_decided = std::holds_alternative<std::monostate>(cause_) ||
+                              std::holds_alternative<WorldBroken>(cause_);
+  const auto decide = [&](const Cause& end) {
+    cause_ = may_be_decided ? end : cause_;
+    return Actions{};
+  };
+  return std::visit(
+      Overloaded{[this](const WorkerExited& exit) {
+                   --alive_;
+                   has_failure_ |= !exit.status.is_success();
+                   return Actions{};
+                 },
+                 [this](const WorldBroken& broken) {
+                   // It broke before the failure, which then does not count.
+                   const bool failed = failure_of(cause_).has_value();
+                   const bool succeeded =
+                       std::holds_alternative<std::monostate>(cause_);
+                   if (is_member_ && (failed || succeeded)) {
+                     cause_ = broken;
+                   }
+                   return Actions{};
+                 },
+                 [&](const RendezvousLost& lost) { return decide(lost); },
+                 [&](const JobClosed& closed) { return decide(closed); },
+                 kIgnore},
+      event);
+}
+
+Actions Policy::on_draining(const Event& event) {
+  const auto* fired = std::get_if<TimerFired>(&event);
+  const auto* signal = std::get_if<SignalReceived>(&event);
+  if (std::holds_alternative<OutputDrained>(event) ||
+      (fired != nullptr && fired->timer == Timer::drain) ||
+      (signal != nullptr && stop_signals_.take(signal->number))) {
+    phase_ = Phase::done;
+  }
+  return {};
+}
+
+}  // namespace launcher

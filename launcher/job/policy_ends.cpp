@@ -1,0 +1,90 @@
+#include <algorithm>
+#include <csignal>
+#include <utility>
+
+#include "launcher/job/policy.h"
+
+// How workers, attempts and the job come to their end, whatever the phase.
+namespace launcher {
+namespace {
+
+// A process that is killed can need a while: a GPU driver gives memory back.
+constexpr std::chrono::milliseconds kLeastTimeToDie{5'000};
+// The reader may take its time, but not for ever once ddprun was asked to end.
+constexpr std::chrono::milliseconds kTimeToDrain{1'000};
+
+}  // namespace
+
+Actions Policy::stop(const Cause& cause, int number) {
+  phase_ = Phase::stopping;
+  cause_ = cause;
+  return {StopWorkers{number}, ArmTimer{Timer::grace, options_.grace_period}};
+}
+
+Actions Policy::pass_on_while_ending(int number) {
+  // Who is to end is not stopped on the way, and was continued already.
+  const bool is_job_control = number == SIGTSTP || number == SIGCONT;
+  return is_job_control ? Actions{} : Actions{PassOn{number}};
+}
+
+Actions Policy::kill(const Cause& cause) {
+  phase_ = Phase::killing;
+  cause_ = cause;
+  return {
+      KillAll{},
+      ArmTimer{Timer::kill, std::max(options_.grace_period, kLeastTimeToDie)}};
+}
+
+Actions Policy::end_attempt() {
+  if (is_member_ && std::holds_alternative<WorldBroken>(cause_)) {
+    return join_again();
+  }
+  if (may_restart()) {
+    return pause_and_join();
+  }
+  if (std::holds_alternative<std::monostate>(cause_) && is_member_) {
+    phase_ = Phase::waiting;
+    return {TellOutcome{HostSucceeded{}}};
+  }
+  const auto* signal = std::get_if<SignalReceived>(&cause_);
+  const bool is_clean = options_.stops_cleanly && signal != nullptr &&
+                        phase_ == Phase::stopping && !has_failure_;
+  return end_job(is_clean ? Cause(StoppedCleanly{signal->number}) : cause_);
+}
+
+Actions Policy::join_again() {
+  phase_ = Phase::joining;
+  return {WriteReport{std::exchange(cause_, {})}, Join{}};
+}
+
+Actions Policy::pause_and_join() {
+  const auto delay = budget_.spend(now_);
+  if (delay.count() == 0) {
+    return join_again();
+  }
+  phase_ = Phase::pausing;
+  return {WriteReport{std::exchange(cause_, {})},
+          ArmTimer{Timer::restart, delay}};
+}
+
+Actions Policy::end_job(const Cause& cause) {
+  phase_ = Phase::draining;
+  Actions actions = leave() + Actions{WriteReport{cause}};
+  if (stop_signals_.have_come() || std::holds_alternative<TimeIsUp>(cause)) {
+    actions.push_back(ArmTimer{Timer::drain, kTimeToDrain});
+  }
+  actions.push_back(DrainOutput{});
+  return actions;
+}
+
+Actions Policy::leave() {
+  return std::exchange(is_member_, false) ? Actions{Leave{}} : Actions{};
+}
+
+bool Policy::may_restart() const {
+  const auto failure = failure_of(cause_);
+  return is_member_ && failure &&
+         budget_.allows(*failure, world_.restarts, now_);
+}
+
+}  // namespace launcher

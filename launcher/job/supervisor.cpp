@@ -1,0 +1,218 @@
+#include "launcher/job/supervisor.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <csignal>
+#include <ctime>
+#include <utility>
+
+#include "launcher/event_log.h"
+#include "launcher/output/run_directory.h"
+#include "launcher/process/signal_names.h"
+#include "launcher/report/hang_text.h"
+
+namespace launcher {
+namespace {
+
+Policy::Options policy_options(const Job& job) {
+  return {.worker_count = job.worker_count,
+          .max_restarts = job.options.max_restarts,
+          .restart_rules = job.options.restart_rules,
+          .grace_period = job.options.grace_period,
+          .stop_signals = job.options.signals,
+          .time_limit = job.options.time_limit,
+          .stops_cleanly = job.options.stops_cleanly};
+}
+
+std::string seconds_text(std::chrono::milliseconds time) {
+  std::array<char, 32> text;
+  const auto end = std::to_chars(text.begin(),
+                                 text.end(),
+                                 static_cast<double>(time.count()) / 1000,
+                                 std::chars_format::fixed)
+                       .ptr;
+  return std::string(text.begin(), end) + " s";
+}
+
+/// And not only those within a time.
+bool limits_all_restarts(const Job& job) {
+  return !job.options.restart_rules.window;
+}
+
+/// Until the last worker's end.
+std::chrono::milliseconds time_of(const WorkersResult& workers) {
+  std::chrono::milliseconds time{0};
+  for (const WorkerExit& exit : workers.exits) {
+    time = std::max(time, exit.after);
+  }
+  return time;
+}
+
+}  // namespace
+
+Supervisor::Supervisor(const Job& job, Folders folders, const Seams& seams)
+    : job_(job),
+      folders_(std::move(folders)),
+      seams_(seams),
+      policy_(policy_options(job)) {}
+
+int Supervisor::run() {
+  perform(policy_.begin());
+  while (policy_.phase() != Policy::Phase::done) {
+    handle(seams_.events.next());
+  }
+  return exit_code_;
+}
+
+void Supervisor::handle(const Event& event) {
+  const auto before = policy_.phase();
+  const Actions actions = policy_.on(event, seams_.events.now());
+  narrate(event, before);
+  perform(actions);
+  if (const auto* exit = std::get_if<WorkerExited>(&event)) {
+    seams_.workers.release(exit->local_rank);
+  }
+}
+
+void Supervisor::perform(const Actions& actions) {
+  for (const Action& action : actions) {
+    std::visit([this](const auto& known) { perform(known); }, action);
+  }
+}
+
+void Supervisor::narrate(const Event& event, Policy::Phase before) {
+  using Phase = Policy::Phase;
+  const int alive = policy_.alive();
+  const std::string count = std::to_string(alive);
+  const auto* exit = std::get_if<WorkerExited>(&event);
+  if (exit != nullptr && before == Phase::running &&
+      policy_.phase() == Phase::stopping && alive > 0) {
+    seams_.status.warn(
+        "rank " + std::to_string(world_.first_rank + exit->local_rank) +
+        " failed (" + exit->status.text() + "); stopping the other " + count +
+        " with SIGTERM, and with SIGKILL after " +
+        seconds_text(job_.options.grace_period));
+  }
+  const auto* hangs = std::get_if<WorkersHang>(&event);
+  if (hangs != nullptr && before == Phase::running) {
+    seams_.status.warn(headline(hangs->hang) + "; ending it with " +
+                       signal_name(hangs->hang.signal) +
+                       ", and all others with SIGTERM");
+  }
+  if (const auto* signal = std::get_if<SignalReceived>(&event)) {
+    seams_.status.warn(signal_name(signal->number) + " came" +
+                       (alive > 0 ? ": passing it on to the workers" : ""));
+  }
+  if (const auto* note = std::get_if<RendezvousNote>(&event)) {
+    seams_.status.warn(note->text);
+  }
+  const auto* fired = std::get_if<TimerFired>(&event);
+  if (fired != nullptr && fired->timer == Timer::limit && alive > 0) {
+    seams_.status.warn("the time of --time-limit is up: " + count +
+                       " workers are to end");
+  }
+  if (before != Phase::killing && policy_.phase() == Phase::killing) {
+    if (alive > 0) {
+      seams_.status.warn("ending " + count + " workers with SIGKILL");
+    } else if (std::holds_alternative<TimerFired>(event)) {
+      seams_.status.warn("ending with SIGKILL what the workers left running: " +
+                         seconds_text(job_.options.grace_period) +
+                         " after SIGTERM it is still there");
+    }
+  }
+}
+
+void Supervisor::perform(const Join&) {
+  seams_.rendezvous.join({.worker_count = job_.worker_count});
+}
+
+void Supervisor::perform(const Leave&) {
+  seams_.rendezvous.leave();
+}
+
+void Supervisor::perform(const TellOutcome& action) {
+  seams_.rendezvous.report(action.outcome);
+}
+
+void Supervisor::perform(const StartWorkers& action) {
+  if (action.world.restarts > world_.restarts) {
+    seams_.status.warn("starting all workers again: restart " +
+                       std::to_string(action.world.restarts) +
+                       (limits_all_restarts(job_)
+                            ? " of " + std::to_string(job_.options.max_restarts)
+                            : ""));
+  }
+  world_ = action.world;
+  seams_.status.info("starting " + std::to_string(job_.worker_count) +
+                     " workers of " + job_.program.path +
+                     "; rank 0's store is at " + world_.master.host + ":" +
+                     std::to_string(world_.master.port));
+  const std::string directory = attempt_directory(folders_.files, world_);
+  logs_ = keeps_files(job_) ? directory : "";
+  seams_.workers.start(make_plan(job_, {world_, directory, folders_.progress}));
+  if (job_.options.logs_events) {
+    seams_.status.write_events(events_of_start(job_, world_));
+  }
+}
+
+void Supervisor::perform(const PassOn& action) {
+  seams_.workers.signal_all(action.number, WorkerRunner::Purpose::pass_on);
+}
+
+void Supervisor::perform(const StopWorkers& action) {
+  seams_.workers.signal_all(action.number, WorkerRunner::Purpose::end);
+}
+
+void Supervisor::perform(const KillWorkers& action) {
+  for (const int local_rank : action.local_ranks) {
+    seams_.workers.kill(local_rank, action.number);
+  }
+}
+
+void Supervisor::perform(const KillAll&) {
+  seams_.workers.kill_all();
+}
+
+void Supervisor::perform(const Sweep& action) {
+  seams_.workers.sweep(action.how);
+}
+
+void Supervisor::perform(const ArmTimer& action) {
+  if (action.timer == Timer::restart) {
+    seams_.status.warn("waiting " + seconds_text(action.delay) +
+                       " before the next start");
+  }
+  seams_.events.arm(action.timer, action.delay);
+}
+
+void Supervisor::perform(const DisarmTimer& action) {
+  seams_.events.disarm(action.timer);
+}
+
+void Supervisor::perform(const WriteReport& action) {
+  const AttemptResult result{
+      .host = job_.host_name,
+      .logs = logs_,
+      .workers = seams_.workers.finish(),
+      .cause = action.cause,
+      .restarts = world_.restarts,
+      .max_restarts = limits_all_restarts(job_) ? job_.options.max_restarts : 0,
+      .worker_count = job_.worker_count,
+      .gpu_count = job_.gpu_count,
+      .time = std::time(nullptr)};
+  const Report report = make_report(result);
+  seams_.status.write_report(report);
+  exit_code_ = report.exit_code;
+  run_time_ += time_of(result.workers);
+  if (job_.options.logs_events && policy_.phase() == Policy::Phase::draining) {
+    seams_.status.write_events(
+        events_of_end(job_, world_, result, report, run_time_));
+  }
+}
+
+void Supervisor::perform(const DrainOutput&) {
+  seams_.status.drain();
+}
+
+}  // namespace launcher

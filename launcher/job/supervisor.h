@@ -1,0 +1,67 @@
+#pragma once
+
+#include <chrono>
+#include <string>
+
+#include "launcher/job/policy.h"
+#include "launcher/job/status.h"
+#include "launcher/job/worker_runner.h"
+#include "launcher/loop/event_source.h"
+#include "launcher/plan/plan.h"
+#include "launcher/rendezvous/rendezvous.h"
+
+namespace launcher {
+
+/// Runs a job: gives each event to the Policy and does what it says. Decides
+/// nothing itself, and touches the machine only through interfaces.
+class Supervisor {
+ public:
+  struct Seams {
+    EventSource& events;
+    Rendezvous& rendezvous;
+    WorkerRunner& workers;
+    Status& status;
+  };
+
+  struct Folders {
+    std::string files;     ///< of the run; each attempt has a folder in it
+    std::string progress;  ///< where workers report to; empty: they do not
+  };
+
+  Supervisor(const Job& job, Folders folders, const Seams& seams);
+
+  /// @returns the exit code of ddprun
+  int run();
+
+  Policy::Phase phase() const { return policy_.phase(); }
+
+ private:
+  void handle(const Event& event);
+  void perform(const Actions& actions);
+  void narrate(const Event& event, Policy::Phase before);
+
+  void perform(const Join& action);
+  void perform(const Leave& action);
+  void perform(const TellOutcome& action);
+  void perform(const StartWorkers& action);
+  void perform(const PassOn& action);
+  void perform(const StopWorkers& action);
+  void perform(const KillWorkers& action);
+  void perform(const KillAll& action);
+  void perform(const Sweep& action);
+  void perform(const ArmTimer& action);
+  void perform(const DisarmTimer& action);
+  void perform(const WriteReport& action);
+  void perform(const DrainOutput& action);
+
+  const Job& job_;
+  Folders folders_;
+  Seams seams_;
+  Policy policy_;
+  World world_;       // of the last attempt
+  std::string logs_;  // its folder, where files are kept
+  std::chrono::milliseconds run_time_{0};
+  int exit_code_ = 0;
+};
+
+}  // namespace launcher

@@ -1,0 +1,86 @@
+#include "launcher/plan/host.h"
+
+#include <dirent.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <memory>
+#include <sstream>
+
+#include "launcher/binding/affinity.h"
+#include "launcher/process/cgroup_path.h"
+#include "launcher/text_file.h"
+
+namespace launcher {
+namespace {
+
+int count_gpus() {
+  int count = 0;
+  const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir("/dev"),
+                                                   ::closedir);
+  while (const dirent* entry = folder ? ::readdir(folder.get()) : nullptr) {
+    count += is_gpu_device(entry->d_name) ? 1 : 0;
+  }
+  return count;
+}
+
+// Every ancestor's quota binds.
+int cpus_of_cgroup2(int most) {
+  std::string folder = own_cgroup_folder().value_or("");
+  while (folder.size() > 1) {
+    most = std::min(most, cpus_of_quota(read_text(folder + "/cpu.max"), most));
+    folder.resize(folder.rfind('/'));
+  }
+  return most;
+}
+
+// Version 1, as containers see it: their own cgroup is the root of the mount.
+int cpus_of_cgroup1(int most) {
+  const std::string folder = "/sys/fs/cgroup/cpu";
+  return cpus_of_quota(read_text(folder + "/cpu.cfs_quota_us") + " " +
+                           read_text(folder + "/cpu.cfs_period_us"),
+                       most);
+}
+
+}  // namespace
+
+int cpus_of_quota(std::string_view cpu_max, int fallback) {
+  std::istringstream stream{std::string(cpu_max)};
+  double quota = 0;
+  double period = 0;
+  if (!(stream >> quota >> period) || quota <= 0 || period <= 0) {
+    return fallback;  // "max", -1, or no such file
+  }
+  return std::max(
+      1,
+      static_cast<int>(std::min(std::ceil(quota / period), double{1 << 20})));
+}
+
+bool is_gpu_device(std::string_view file_name) {
+  constexpr std::string_view kPrefix = "nvidia";
+  if (file_name.substr(0, kPrefix.size()) != kPrefix) {
+    return false;
+  }
+  const auto digits = file_name.substr(kPrefix.size());
+  return !digits.empty() &&
+         std::all_of(digits.begin(), digits.end(), [](char c) {
+           return c >= '0' && c <= '9';
+         });
+}
+
+HostInfo probe_host() {
+  HostInfo host;
+  char name[256] = {};
+  if (::gethostname(name, sizeof(name) - 1) == 0) {
+    host.name = name;
+  }
+  host.gpu_count = count_gpus();
+  host.cpu_count = static_cast<int>(usable_cpus().size());
+  host.cpu_count = std::min(cpus_of_cgroup2(host.cpu_count),
+                            cpus_of_cgroup1(host.cpu_count));
+  return host;
+}
+
+}  // namespace launcher

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "launcher/cli/options.h"
+#include "launcher/plan/environment.h"
+
+namespace launcher {
+
+/// What every worker runs.
+struct Program {
+  std::string path;               ///< of the file to execute
+  std::vector<std::string> argv;  ///< argv[0] as the user wrote it
+};
+
+/// Finds the program of the command line as execvp would, in the caller's PATH.
+/// Python is $PYTHON_EXEC, else python3, and gets -u so that its lines come at
+/// once.
+///
+/// @throws LaunchError with kExitNotFound when there is no such file, with
+///   kExitNotExecutable when it may not be executed: before any worker starts
+Program find_program(const LaunchOptions& options,
+                     const Environment& environment);
+
+}  // namespace launcher

@@ -1,0 +1,191 @@
+#include "launcher/cluster/cluster_hosts.h"
+
+#include "launcher/cli/options.h"
+#include "launcher/error.h"
+#include "test/launcher/cluster/cluster_environments.h"
+#include "test/support/catch.h"
+
+using Catch::Contains;
+using ddp::detail::port_of_job;
+using launcher::LaunchOptions;
+using namespace launcher::test;
+using Words = std::vector<std::string>;
+
+namespace {
+
+LaunchOptions options_in(const Variables& variables, Words words = {}) {
+  words.push_back("./train");
+  return std::get<LaunchOptions>(
+      launcher::parse_options(std::move(words), variables));
+}
+
+/// The one line of a wrong command, or "".
+std::string cluster_error(const Variables& variables, Words words = {}) {
+  try {
+    options_in(variables, std::move(words));
+  } catch (const launcher::UsageError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+void check_is_one_host(const LaunchOptions& options) {
+  CHECK(options.host_count == 1);
+  CHECK(options.host_rank == 0);
+  CHECK(options.master.host == "127.0.0.1");
+  CHECK(options.master.port == 0);
+  CHECK(options.run_id.empty());
+  CHECK(options.cluster_note.empty());
+}
+
+}  // namespace
+
+TEST_CASE("srun ddprun ./train, with no other word", "[cluster]") {
+  for (int rank = 0; rank < 3; ++rank) {
+    const auto options = options_in(srun_task_a_host(rank, 3));
+    CHECK(options.host_count == 3);
+    CHECK(options.host_rank == rank);
+    CHECK(options.master.host == "node1");
+    CHECK(options.master.port == port_of_job("1234.0"));
+    CHECK(options.run_id == "1234.0");
+    CHECK_THAT(options.cluster_note,
+               Contains("Slurm says: host " + std::to_string(rank) +
+                        " of 3, rank 0 on node1") &&
+                   Contains("--no-cluster"));
+  }
+}
+
+TEST_CASE("mpirun and Kubeflow start one ddprun a host, too", "[cluster]") {
+  const auto mpi = options_in(open_mpi_task(1, 2, 1));
+  CHECK(mpi.host_count == 2);
+  CHECK(mpi.host_rank == 1);
+  CHECK(mpi.master.host == "172.17.0.2");
+  const auto kubeflow = options_in(kubeflow_pod(1, 2));
+  CHECK(kubeflow.host_count == 2);
+  CHECK(kubeflow.host_rank == 1);
+  CHECK(kubeflow.master.host == "job-master-0");
+  CHECK(kubeflow.master.port == 23456);
+  CHECK_THAT(kubeflow.cluster_note, Contains("Kubeflow says"));
+  const auto pmi = options_in(hydra_task(1, 2, 1), {"--master-addr=h"});
+  CHECK(pmi.host_rank == 1);
+  CHECK(pmi.master.host == "h");
+  CHECK_THAT(cluster_error(hydra_task(1, 2, 1)),
+             Contains("--master-addr: expected the name of host 0, which MPICH "
+                      "does not tell"));
+}
+
+TEST_CASE("an indexed Job says which host, and no more", "[cluster]") {
+  check_is_one_host(options_in(indexed_pod(3)));
+  const auto options =
+      options_in(indexed_pod(3), {"--nnodes=4", "--master-addr=job-0"});
+  CHECK(options.host_rank == 3);
+  CHECK(options.host_count == 4);
+  CHECK(options.master.port == 29500);
+  CHECK_THAT(cluster_error(indexed_pod(3), {"--nnodes=2", "--master-addr=h"}),
+             Contains("--node-rank: expected a rank below --nnodes (2)"));
+}
+
+TEST_CASE("where no scheduler has started ddprun, it is one host",
+          "[cluster]") {
+  check_is_one_host(options_in({}));
+  check_is_one_host(options_in(sbatch_script()));
+  check_is_one_host(options_in(salloc_shell()));
+  check_is_one_host(options_in(interactive_step()));
+  check_is_one_host(options_in(srun_task_a_host(0, 1)));
+  check_is_one_host(options_in(open_mpi_task(0, 1, 1)));
+  // A job in a worker of another job.
+  check_is_one_host(options_in(
+      with(srun_task_a_host(1, 2), {{"TORCHELASTIC_RUN_ID", "outer"}})));
+}
+
+TEST_CASE("hosts meet at the scheduler's first one", "[cluster]") {
+  const auto variables = srun_task_a_host(1, 3);
+  const auto told = options_in(variables, {"--rdzv-backend=c10d"});
+  REQUIRE(told.meeting);
+  CHECK(told.meeting->endpoint.host == "node1");
+  CHECK(told.meeting->endpoint.port == port_of_job("1234.0"));
+  CHECK(told.meeting->terms.least_hosts == 3);
+  CHECK(told.meeting->terms.most_hosts == 3);
+  CHECK(told.meeting->wanted_rank == 1);
+
+  // torchrun's usual line.
+  const auto named = options_in(
+      variables,
+      {"--nnodes=3", "--rdzv-backend=c10d", "--rdzv-endpoint=ib1:7000"});
+  REQUIRE(named.meeting);
+  CHECK(named.meeting->endpoint.host == "ib1");
+  CHECK(named.meeting->endpoint.port == 7000);
+  CHECK(named.meeting->wanted_rank == 1);
+
+  // A range is not the scheduler's hosts, and --master-addr is for static ones.
+  const auto option = GENERATE("--nnodes=1:4", "--master-addr=ib1");
+  CHECK_THAT(cluster_error(variables, {"--rdzv-backend=c10d", option}),
+             Contains("--rdzv-endpoint: expected the host where"));
+}
+
+TEST_CASE("what the user says beats the scheduler", "[cluster]") {
+  const auto variables = srun_task_a_host(1, 3);
+  check_is_one_host(options_in(variables, {"--no-cluster"}));
+  check_is_one_host(options_in(with(variables, {{"PET_NO_CLUSTER", "1"}})));
+  check_is_one_host(options_in(variables, {"--standalone"}));
+  check_is_one_host(options_in(variables, {"--nnodes=1"}));
+  check_is_one_host(options_in(with(variables, {{"PET_NNODES", "1"}})));
+
+  // Value by value, as long as the hosts are the same.
+  const auto port = options_in(variables, {"--master-port=7000"});
+  CHECK(port.master.host == "node1");
+  CHECK(port.master.port == 7000);
+  CHECK(port.host_rank == 1);
+  const auto endpoint = options_in(variables, {"--rdzv-endpoint=ib1:7000"});
+  CHECK(endpoint.master.host == "ib1");
+  CHECK(endpoint.master.port == 7000);
+  CHECK(endpoint.host_count == 3);
+  const auto named = options_in(variables, {"--nnodes=3", "--master-addr=ib1"});
+  CHECK(named.host_rank == 1);
+  CHECK(named.master.port == 29500);
+  CHECK(options_in(variables, {"--node-rank=2"}).host_rank == 2);
+  CHECK(options_in(variables, {"--rdzv-id=mine"}).run_id == "mine");
+  CHECK(options_in(with(variables, {{"PET_NODE_RANK", "0"}})).host_rank == 0);
+
+  // Other hosts than Slurm's: nothing of it fits.
+  const auto others =
+      options_in(variables, {"--nnodes=2", "--master-addr=other"});
+  CHECK(others.host_count == 2);
+  CHECK(others.host_rank == 0);
+  CHECK(others.cluster_note.empty());
+
+  const auto all = options_in(
+      srun_five_tasks(3), {"--nnodes=5", "--node-rank=3", "--master-addr=h"});
+  CHECK(all.host_count == 5);
+  CHECK(all.cluster_note.empty());
+}
+
+TEST_CASE("one ddprun for each GPU is a mistake, told in one line",
+          "[cluster]") {
+  const std::string slurm = cluster_error(srun_five_tasks(3));
+  CHECK(slurm ==
+        "expected one ddprun a host, which starts the workers there, but Slurm "
+        "has started 5 tasks on 3 hosts; give srun --ntasks-per-node=1 and "
+        "ddprun --nproc-per-node=N, or start the program without ddprun "
+        "(--no-cluster leaves the scheduler's variables unread)");
+  CHECK_THAT(
+      cluster_error(open_mpi_task(1, 4, 4)),
+      Contains("4 tasks on 1 host;") && Contains("mpirun --map-by ppr:1:node"));
+  CHECK_THAT(cluster_error(hydra_task(1, 4, 4)), Contains("mpiexec -ppn 1"));
+  CHECK_THAT(cluster_error(srun_five_tasks(3), {"--master-addr=h"}),
+             Contains("expected one ddprun a host"));
+  // Jobs of their own, beside each other.
+  CHECK(cluster_error(srun_five_tasks(3), {"--standalone"}).empty());
+  CHECK(cluster_error(srun_five_tasks(3), {"--no-cluster"}).empty());
+  CHECK(cluster_error(srun_five_tasks(3), {"--nnodes=1"}).empty());
+}
+
+TEST_CASE("a scheduler's variable that cannot be read", "[cluster]") {
+  const auto variables =
+      with(srun_task_a_host(0, 2), {{"SLURM_STEP_NODELIST", "node[1-"}});
+  CHECK_THAT(cluster_error(variables),
+             Contains("SLURM_STEP_NODELIST: expected a list of hosts") &&
+                 Contains("; --no-cluster leaves"));
+  CHECK(cluster_error(variables, {"--no-cluster"}).empty());
+  CHECK(cluster_error(variables, {"--standalone"}).empty());
+}

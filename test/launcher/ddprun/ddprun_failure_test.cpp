@@ -1,0 +1,347 @@
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <nlohmann/json.hpp>
+
+#include "ddp/detail/sanitizers.h"
+#include "launcher/fd.h"
+#include "test/launcher/ddprun/run_ddprun.h"
+#include "test/support/catch.h"
+#include "test/support/temporary_folder.h"
+
+using Catch::Contains;
+using namespace launcher::test;
+using ddp::test::TemporaryFolder;
+using launcher::Fd;
+using namespace std::chrono_literals;
+
+TEST_CASE("the exit code is the failing worker's, the report names it") {
+  const int code = GENERATE(1, 2, 32, 127, 255);
+  const auto result = run_ddprun({"--nproc-per-node=3",
+                                  resource("exit_with"),
+                                  std::to_string(code),
+                                  "1",
+                                  "the reason"});
+  CHECK(result.code() == code);
+  CHECK(result.status.signal == 0);
+  CHECK(!result.left_something);
+  CHECK_THAT(result.err, Contains("[1] the reason\n"));
+  CHECK_THAT(
+      result.err,
+      Contains("rank 1 failed first: exit code " + std::to_string(code)));
+  CHECK_THAT(result.err, Contains("stderr:\n    | the reason\n"));
+  CHECK_THAT(result.err, Contains("SIGTERM, stopped by ddprun"));
+}
+
+TEST_CASE("a worker killed by a signal: 128 + its number") {
+  const int number =
+      GENERATE(SIGKILL, SIGTERM, SIGSEGV, SIGABRT, SIGPIPE, SIGRTMIN + 5);
+  const auto result = run_ddprun({"--nproc-per-node=2",
+                                  resource("die_by_signal"),
+                                  std::to_string(number)});
+  CHECK(result.code() == 128 + number);
+  CHECK_THAT(result.err, Contains("rank 0 failed first: killed by "));
+  CHECK(!result.left_something);
+}
+
+TEST_CASE("those who ignore the end of a failed job are killed") {
+  // Rank 0 fails when its stdin ends, the others are ready by then.
+  Ddprun job({"--nproc-per-node=3",
+              "--grace-period=0.1",
+              "sh",
+              "-c",
+              "if [ $RANK = 0 ]; then read line; exit 5; fi; exec " +
+                  resource("on_signal") + " ignore"});
+  job.await_out("ready", 2);
+  job.close_input();
+  const auto result = job.finish();
+  CHECK(result.code() == 5);
+  CHECK_THAT(result.err, Contains("rank 0 failed first: exit code 5"));
+  CHECK_THAT(result.err, Contains("ending 2 workers with SIGKILL"));
+  CHECK_THAT(result.err, Contains("SIGKILL, stopped by ddprun"));
+  CHECK(!result.left_something);
+}
+
+TEST_CASE("SIGTERM ignored: SIGKILL, and the report says so") {
+  Ddprun job({"--nproc-per-node=2",
+              "--grace-period=0.1",
+              resource("on_signal"),
+              "ignore"});
+  job.await_out("ready", 2);
+  job.signal(SIGTERM);
+  const auto result = job.finish();
+  CHECK(result.code() == 128 + SIGTERM);
+  CHECK_THAT(result.err, Contains("ending 2 workers with SIGKILL"));
+  CHECK_THAT(result.err, Contains("SIGKILL, stopped by ddprun"));
+  CHECK(!result.left_something);
+}
+
+TEST_CASE("stop signals are passed on as they are") {
+  const int number = GENERATE(SIGTERM, SIGINT, SIGHUP, SIGQUIT);
+  Ddprun job({"--nproc-per-node=3", resource("on_signal"), "exit"});
+  job.await_out("ready", 3);
+  job.signal(number);
+  const auto result = job.finish();
+  CHECK(result.code() == 128 + number);
+  for (const char* rank : {"[0] ", "[1] ", "[2] "}) {
+    CHECK(result.lines_of(rank).back() == "signal " + std::to_string(number));
+  }
+  CHECK(!result.left_something);
+}
+
+TEST_CASE("other signals are passed on and the job goes on") {
+  Ddprun job({"--nproc-per-node=2", resource("on_signal"), "show"});
+  job.await_out("ready", 2);
+  for (const int number : {SIGUSR1, SIGUSR2, SIGALRM, SIGXCPU, SIGRTMIN + 3}) {
+    job.signal(number);
+    job.await_out("signal " + std::to_string(number) + "\n", 2);
+  }
+  job.signal(SIGTERM);
+  job.await_out("signal " + std::to_string(SIGTERM), 2);
+  // Impatience: twice from the keyboard.
+  job.signal(SIGINT);
+  job.await_err("SIGINT came");
+  job.await_out("signal " + std::to_string(SIGINT), 2);
+  job.signal(SIGINT);
+  const auto result = job.finish();
+  CHECK(result.code() == 128 + SIGTERM);
+  CHECK(!result.left_something);
+}
+
+TEST_CASE("ctrl-c twice ends a stubborn job at once") {
+  Ddprun job({"--grace-period=100000", resource("on_signal"), "ignore"});
+  job.await_out("ready");
+  job.signal(SIGINT);
+  job.await_err("SIGINT came");
+  job.signal(SIGINT);
+  const auto result = job.finish();
+  CHECK(result.code() == 128 + SIGINT);
+  CHECK(!result.left_something);
+}
+
+TEST_CASE("the first failure is the kernel's first, however late it is seen") {
+  const TemporaryFolder folder;
+  for (const char* rank : {"0", "1", "2"}) {
+    REQUIRE(::mkfifo((folder.path() + "/go" + rank).c_str(), 0600) == 0);
+  }
+  Ddprun job({"--nproc-per-node=3",
+              "sh",
+              "-c",
+              "echo pid $$$$; echo supervisor $PPID; read x < " +
+                  folder.path() + "/go$RANK; exit $((RANK + 40))"});
+  job.await_out("\n", 6);
+  const pid_t supervisor = job.number_after("supervisor ");
+  ::kill(supervisor, SIGSTOP);
+  job.await_state(supervisor, 'T');
+  for (const int rank : {2, 0, 1}) {
+    const pid_t pid = job.number_after("[" + std::to_string(rank) + "] pid ");
+    const Fd process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+    // Opened for both directions it does not wait for a reader.
+    const Fd go(
+        ::open((folder.path() + "/go" + std::to_string(rank)).c_str(), O_RDWR));
+    REQUIRE(::write(go.get(), "\n", 1) == 1);
+    pollfd end{process.get(), POLLIN, 0};
+    REQUIRE(::poll(&end, 1, 20'000) == 1);
+  }
+  ::kill(supervisor, SIGCONT);
+  const auto result = job.finish();
+  CHECK(result.code() == 42);
+  CHECK_THAT(result.err, Contains("rank 2 failed first: exit code 42"));
+  CHECK_THAT(result.err, Contains("exit code 40, after the first failure"));
+  CHECK_THAT(result.err, Contains("exit code 41, after the first failure"));
+}
+
+TEST_CASE("a job in a job: all of both goes with the outer one") {
+  Ddprun job({"--nproc-per-node=2",
+              ddprun_path(),
+              "--nproc-per-node=2",
+              "--grace-period=0.1",
+              resource("spawn_grandchild"),
+              "daemon",
+              "wait"});
+  job.await_out("[1] [1] ready");
+  job.await_out("ready", 4);
+  SECTION("asked to end") {
+    job.signal(SIGTERM);
+  }
+  SECTION("killed") {
+    job.signal(SIGKILL);
+  }
+  CHECK(job.finish().left_something == false);
+  CHECK(!job.left_files());
+}
+
+TEST_CASE("a signal that the caller ignores is ignored (nohup)") {
+  ::signal(SIGHUP, SIG_IGN);
+  Ddprun job({resource("on_signal"), "exit"});
+  ::signal(SIGHUP, SIG_DFL);
+  job.await_out("ready");
+  job.signal(SIGHUP);
+  job.signal(SIGTERM);
+  CHECK(job.finish().code() == 128 + SIGTERM);
+}
+
+TEST_CASE("what workers leave behind does not outlive the job") {
+  const std::string what = GENERATE("group", "daemon");
+  const std::string code = GENERATE("0", "6");
+  const auto result = run_ddprun({"--nproc-per-node=3",
+                                  "--grace-period=0.1",
+                                  resource("spawn_grandchild"),
+                                  what,
+                                  code});
+  CHECK(std::to_string(result.code()) == code);
+  CHECK(!result.left_something);
+  if (code == "0") {
+    CHECK(result.lines_of("[1] ") == std::vector<std::string>{"ready"});
+  }
+}
+
+TEST_CASE("a dead child of a worker does not hold up the end") {
+  // The child dies first; its parent becomes another program, which does not
+  // wait for it: both come to ddprun at once when that one ends.
+  const auto result =
+      run_ddprun({"sh", "-c", "true & exec sleep 0.2"}, {}, "", Bound(5s));
+  CHECK(result.code() == 0);
+  CHECK(!result.left_something);
+}
+
+TEST_CASE("a run that takes too long is named") {
+  const int line = __LINE__ + 1;
+  Ddprun job({"sleep", "100"}, {}, "", Bound(0s));
+  CHECK_THROWS_WITH(job.finish(),
+                    Contains("ddprun_failure_test.cpp:" + std::to_string(line) +
+                             ": ddprun took longer than 0 s"));
+}
+
+TEST_CASE("the grace period is for the whole process group") {
+  Ddprun job({"--nproc-per-node=2", resource("save_after_parent")});
+  job.await_out("ready", 2);
+  job.signal(SIGTERM);
+  const auto result = job.finish();
+  CHECK(result.code() == 128 + SIGTERM);
+  CHECK(result.lines_of("[0] ").back() == "saved");
+  CHECK(result.lines_of("[1] ").back() == "saved");
+  CHECK(!result.left_something);
+}
+
+TEST_CASE("an error file of torch's record is in the report") {
+  const auto result = run_ddprun({resource("write_error_file")});
+  CHECK(result.code() == 1);
+  CHECK_THAT(result.err, Contains("error file:\n    | ValueError: bad loss\n"));
+}
+
+TEST_CASE("an error goes up through launchers, with how its worker ended") {
+  const TemporaryFolder folder;
+  const std::string file = folder / "own.json";
+  const auto run = [&](std::vector<std::string> program) {
+    program.insert(program.begin(), {"--nproc-per-node=1", ddprun_path()});
+    return run_ddprun(program, {{"TORCHELASTIC_ERROR_FILE", file}});
+  };
+  const auto result = run({resource("write_error_file")});
+  CHECK(result.code() == 1);
+  // Of the inner ddprun, whose line goes through the outer one, and of that.
+  CHECK_THAT(
+      result.err,
+      Contains("\n[0]   its error file:\n[0]     | ValueError: bad loss\n") &&
+          Contains("\n  its error file:\n    | ValueError: bad loss\n"));
+  CHECK(ddp::test::read_file(file) ==
+        R"({"message":{"message":"ValueError: bad loss","errorCode":1}})");
+  CHECK(run({"sh", "-c", "echo { >$TORCHELASTIC_ERROR_FILE; exit 7"}).code() ==
+        7);
+  CHECK_THAT(ddp::test::read_file(file),
+             Contains(R"({"message":"rank 0 failed first: exit code 7",)") &&
+                 Contains("its error file has no message") &&
+                 Contains(R"("errorCode":7})"));
+  CHECK(run({"true"}).code() == 0);
+  CHECK_THAT(ddp::test::read_file(file), Contains("exit code 7"));
+  CHECK(folder.size() == 1);
+  const auto unwritable =
+      run_ddprun({"sh", "-c", "exit 7"},
+                 {{"TORCHELASTIC_ERROR_FILE", folder / "no/file"}});
+  CHECK(unwritable.code() == 7);
+  CHECK_THAT(unwritable.err,
+             Contains("ddprun: TORCHELASTIC_ERROR_FILE=" + folder / "no/file" +
+                      " cannot be written (No such file or directory)\n"));
+}
+
+TEST_CASE("a report for programs: all attempts, and where the logs are") {
+  const TemporaryFolder folder;
+  const std::string file = folder / "report.json";
+  const auto result = run_ddprun({"--nproc-per-node=2",
+                                  "--max-restarts=3",
+                                  "--log-dir=" + folder / "logs",
+                                  "--report-json=" + file,
+                                  resource("fail_until"),
+                                  "2"});
+  CHECK(result.code() == 0);
+  const auto report = nlohmann::json::parse(ddp::test::read_file(file));
+  CHECK(report["state"] == "ended");
+  CHECK(report["exit_code"] == 0);
+  REQUIRE(report["attempts"].size() == 3);
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    const auto& entry = report["attempts"][attempt];
+    CHECK(entry["number"] == attempt + 1);
+    CHECK(entry["cause"].is_null() == (attempt == 2));
+    CHECK(entry["workers"].size() == 2);
+    const std::string logs = entry["logs"];
+    CHECK_THAT(logs, Contains("/attempt_" + std::to_string(attempt)));
+    CHECK(::access((logs + "/1").c_str(), F_OK) == 0);
+  }
+  const auto unwritable = run_ddprun(
+      {"--report-json=" + folder.path(), "sh", "-c", "echo started"});
+  CHECK(unwritable.code() == 1);
+  CHECK(unwritable.out.empty());
+  CHECK_THAT(unwritable.err,
+             Contains("ddprun: --report-json: " + folder.path() +
+                      " cannot be written (File exists); give"));
+}
+
+TEST_CASE("an error file that is a FIFO holds up nothing") {
+  const auto result = run_ddprun(
+      {"sh", "-c", "mkfifo $TORCHELASTIC_ERROR_FILE; echo why >&2; exit 7"},
+      {},
+      "",
+      Bound(5s));
+  CHECK(result.code() == 7);
+  CHECK_THAT(result.err, Contains("stderr:\n    | why\n"));
+}
+
+TEST_CASE("a signal ends a job whose name service does not answer") {
+#ifdef DDP_ADDRESS_SANITIZER
+  WARN("skipped: AddressSanitizer wants to be loaded first");
+#else
+  const int number = GENERATE(SIGTERM, SIGINT);
+  Ddprun job({"--master-addr=host0.invalid", "true"},
+             {{"LD_PRELOAD", resource("slow_system.so")}},
+             "",
+             Bound(5s));
+  job.await_err("looking up\n");
+  job.signal(number);
+  const auto result = job.finish();
+  CHECK(result.status.code == 128 + number);
+  CHECK_THAT(result.err, Contains("ddprun: stopped by SIG"));
+  CHECK(!result.left_something);
+  CHECK(!job.left_files());
+#endif
+}
+
+TEST_CASE("a signal ends a job whose program's file does not answer") {
+#ifdef DDP_ADDRESS_SANITIZER
+  WARN("skipped: AddressSanitizer wants to be loaded first");
+#else
+  Ddprun job({"--nproc-per-node=2", "true"},
+             {{"LD_PRELOAD", resource("slow_system.so")}},
+             "",
+             Bound(5s));
+  job.await_err("executing\n", 2);
+  job.signal(SIGTERM);
+  const auto result = job.finish();
+  CHECK(result.code() == 128 + SIGTERM);
+  CHECK_THAT(result.err, Contains("rank 1 (pid "));
+  CHECK(!result.left_something);
+#endif
+}

@@ -1,0 +1,189 @@
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "launcher/progress/process_state.h"
+#include "launcher/progress/stack.h"
+#include "test/launcher/ddprun/run_ddprun.h"
+#include "test/support/catch.h"
+#include "test/support/temporary_folder.h"
+
+using Catch::Contains;
+using namespace launcher::test;
+using ddp::test::read_file;
+using ddp::test::TemporaryFolder;
+
+TEST_CASE("a worker that hangs is named, and the group starts again") {
+  const std::string how = GENERATE("spin", "sleep", "stop", "deadlock");
+  CAPTURE(how);
+  Ddprun job({"--nproc-per-node=3",
+              "--hang-timeout=1",
+              "--max-restarts=1",
+              resource("hang"),
+              how});
+  const auto result = job.finish();
+  CHECK(result.code() == 0);
+  CHECK(!result.left_something);
+  CHECK(!job.left_files());
+  CHECK_THAT(result.err,
+             Contains("ddprun: rank 1 hangs: no progress for ") &&
+                 Contains("--hang-timeout is 1.0 s)\n") &&
+                 Contains("  rank 1 (local rank 1, pid ") &&
+                 Contains("last report \"step 3, ") &&
+                 Contains("  ranks 0, 2: last report \"step 3, in collective "
+                          "4\"\n") &&
+                 Contains("starting all workers again: restart 1 of 1"));
+  const bool says_stopped =
+      result.err.find("is stopped by a signal") != std::string::npos;
+  CHECK(says_stopped == (how == "stop"));
+}
+
+TEST_CASE("all ranks of a collective that does not end are named") {
+  const auto result = run_ddprun({"--nproc-per-node=3",
+                                  "--hang-timeout=1",
+                                  resource("hang"),
+                                  "collective"});
+  CHECK(result.code() == 128 + SIGKILL);
+  CHECK_THAT(result.err, Contains("ddprun: ranks 0-2 hang: no progress"));
+  CHECK(!result.left_something);
+}
+
+TEST_CASE("an announced evaluation and a long first step are no hangs") {
+  const auto result = run_ddprun({"--nproc-per-node=3",
+                                  "--hang-timeout=1",
+                                  resource("hang"),
+                                  GENERATE("evaluate", "first"),
+                                  "3"});
+  CHECK(result.code() == 0);
+  CHECK(result.err == "");
+  CHECK(!result.left_something);
+}
+
+TEST_CASE("a program that reports nothing is not judged") {
+  const auto result = run_ddprun({"--hang-timeout=0.1", "sleep", "1"});
+  CHECK(result.code() == 0);
+  CHECK(result.err == "");
+}
+
+TEST_CASE(
+    "one line of a shell reports; the JSON and the events say what hung") {
+  const TemporaryFolder folder;
+  const auto result = run_ddprun(
+      {"--nproc-per-node=2",
+       "--hang-timeout=1",
+       "--event-log-handler=console",
+       "--report-json=" + (folder / "report.json"),
+       "sh",
+       "-c",
+       "echo start > $DDPRUN_PROGRESS_FILE; sleep 0.2; n=0; while :; "
+       "do [ $RANK$n = 13 ] && exec sleep 60; n=$((n + 1)); "
+       "echo step $n > $DDPRUN_PROGRESS_FILE; sleep 0.05; done"});
+  CHECK(result.code() == 128 + SIGKILL);
+  const auto report = nlohmann::json::parse(read_file(folder / "report.json"));
+  const auto& attempt = report.at("attempts").at(0);
+  const auto& cause = attempt.at("cause");
+  CHECK(cause.at("kind") == "hang");
+  CHECK(cause.at("rank") == 1);
+  CHECK(cause.at("timeout_seconds") == 1.0);
+  REQUIRE(cause.at("hung").size() == 1);
+  CHECK(cause.at("hung").at(0).at("last_report") == "step 3");
+  CHECK(cause.at("hung").at(0).at("quiet_seconds") > 1.0);
+  CHECK(cause.at("others").at(0).at("rank") == 0);
+  for (const auto& worker : attempt.at("workers")) {
+    CHECK(worker.at("part") == (worker.at("rank") == 1 ? "hung" : "stopped"));
+  }
+  CHECK_THAT(result.err,
+             Contains("worker.status.FAILED\",\"source\":\"WORKER\"") &&
+                 Contains("\"raw_error\":\"ddprun: rank 1 hangs:"));
+}
+
+TEST_CASE("a hung worker's stack is gdb's, where gdb is there") {
+  const TemporaryFolder folder;
+  const std::string gdb = folder / "gdb";
+  ddp::test::write_file(gdb,
+                        "#!/bin/sh\necho Reading symbols\n"
+                        "echo Thread 1\necho \"#0 of $*\"\n");
+  REQUIRE(::chmod(gdb.c_str(), 0700) == 0);
+  const auto result = run_ddprun(
+      {"--nproc-per-node=2", "--hang-timeout=1", resource("hang"), "sleep"},
+      {{"PATH", folder.path() + ":" + std::getenv("PATH")}});
+  CHECK(result.code() == 128 + SIGKILL);
+  CHECK_THAT(result.err,
+             Contains("  where it is:\n    | Thread 1\n    | #0 of ") &&
+                 !Contains("Reading symbols"));
+  CHECK(!result.left_something);
+}
+
+TEST_CASE("what gdb writes of threads") {
+  CHECK(launcher::frames_of_gdb("") == "");
+  CHECK(launcher::frames_of_gdb("warning\nThread 2 (x):\n#0  read\n\n#1  f\n"
+                                "[detached]") ==
+        "Thread 2 (x):\n#0  read\n#1  f");
+  CHECK(launcher::frames_of_gdb("#0 " + std::string(100'000, 'x')).size() <
+        10'000);
+}
+
+TEST_CASE("torchrun's file timer ends a worker that does not end it in time") {
+  Ddprun job({"--nproc-per-node=2",
+              "--max-restarts=1",
+              "sh",
+              "-c",
+              "[ $TORCHELASTIC_RESTART_COUNT = 1 ] && exit 0; "
+              "ask() { printf '{\"version\":1,\"pid\":%d,\"scope_id\":\"%s\","
+              "\"expiration_time\":%d.5,\"signal\":%d}\\n' $$$$ $1 $2 $3 > "
+              "$TORCHELASTIC_TIMER_FILE; }; now=$(date +%s); "
+              "ask ended $((now + 1)) 9; ask ended -5 0; "
+              "if [ $RANK = 1 ]; then ask step $((now - 1)) 9; fi; sleep 30"},
+             {{"TORCHELASTIC_ENABLE_FILE_TIMER", "1"}});
+  const auto result = job.finish();
+  CHECK(result.code() == 0);
+  CHECK_THAT(result.err,
+             Contains("ddprun: rank 1 hangs: its timer \"step\" has expired "
+                      "after 0.") &&
+                 Contains("restart 1 of 1"));
+  CHECK(!result.left_something);
+  CHECK(!job.left_files());
+}
+
+TEST_CASE("torchrun's file timer: the user's file, and only where enabled") {
+  const TemporaryFolder folder;
+  const std::string file = folder / "timer";
+  const std::string enabled = GENERATE("0", "1");
+  const auto result =
+      run_ddprun({"sh", "-c", "test -p $TORCHELASTIC_TIMER_FILE; echo fifo $?"},
+                 {{"TORCHELASTIC_ENABLE_FILE_TIMER", enabled},
+                  {"TORCHELASTIC_TIMER_FILE", file}});
+  CHECK(result.out == (enabled == "1" ? "[0] fifo 0\n" : "[0] fifo 1\n"));
+  CHECK(folder.size() == 0);
+  ddp::test::write_file(file, "mine");
+  const auto refused = run_ddprun({"true"},
+                                  {{"TORCHELASTIC_ENABLE_FILE_TIMER", enabled},
+                                   {"TORCHELASTIC_TIMER_FILE", file}});
+  CHECK(refused.code() == (enabled == "1" ? 1 : 0));
+  CHECK(read_file(file) == "mine");
+}
+
+TEST_CASE("Ctrl-Z stops the workers, which do not hang then") {
+  // In a process group of its own, as a shell with job control starts it.
+  Ddprun job({"--hang-timeout=1", resource("hang"), "never"}, {}, "", {}, [] {
+    ::setpgid(0, 0);
+  });
+  job.await_out("pid ");
+  const pid_t worker = job.number_after("pid ");
+  job.signal(SIGTSTP);
+  job.await_state(worker, 'T');
+  ::usleep(2'500'000);  // longer than the limit
+  job.signal(SIGCONT);
+  const auto result = job.finish();
+  CHECK(result.code() == 0);
+}
+
+TEST_CASE("the state of a process in the text of its stat") {
+  CHECK(launcher::state_in_stat("12 (a) R) T 1 2") == 'T');
+  CHECK(launcher::state_in_stat("12 (cat) R 1 2") == 'R');
+  CHECK(launcher::state_in_stat("12 (cat) ") == '\0');
+  CHECK(launcher::state_in_stat("") == '\0');
+}

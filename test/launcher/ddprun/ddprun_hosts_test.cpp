@@ -1,0 +1,299 @@
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <csignal>
+
+#include "launcher/net/address.h"
+#include "launcher/rendezvous/port.h"
+#include "test/launcher/ddprun/run_ddprun.h"
+#include "test/support/catch.h"
+
+using Catch::Contains;
+using namespace launcher::test;
+using Arguments = Ddprun::Arguments;
+
+// Several hosts that meet: each is a ddprun of this machine, over loopback.
+namespace {
+
+/// A port where nobody else listens, and how a host finds it.
+class MeetingPlace {
+ public:
+  std::string text() const {
+    return "127.0.0.1:" + std::to_string(port_.port());
+  }
+  Arguments arguments(const std::string& hosts,
+                      const Arguments& more,
+                      const std::string& settings = "") const {
+    Arguments all{"--nnodes=" + hosts,
+                  "--rdzv-backend=c10d",
+                  "--rdzv-id=job",
+                  "--rdzv-endpoint=" + text(),
+                  "--rdzv-conf=last_call_timeout=0.2" + settings};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+
+ private:
+  launcher::PortReservation port_{0};
+};
+
+const std::map<std::string, std::string> kToken{{"DDPRUN_TOKEN", "secret"}};
+
+/// A worker that shows its world and waits for a signal.
+Arguments waiting_worker() {
+  return {"sh",
+          "-c",
+          "echo in a world of $WORLD_SIZE; exec " + resource("on_signal") +
+              " exit"};
+}
+
+Arguments operator+(Arguments first, const Arguments& second) {
+  first.insert(first.end(), second.begin(), second.end());
+  return first;
+}
+
+}  // namespace
+
+TEST_CASE("hosts with different numbers of workers form one world") {
+  const MeetingPlace place;
+  const Arguments show{resource("print_env"),
+                       "RANK",
+                       "WORLD_SIZE",
+                       "GROUP_WORLD_SIZE",
+                       "LOCAL_WORLD_SIZE",
+                       "ROLE_WORLD_SIZE",
+                       "MASTER_ADDR",
+                       "MASTER_PORT"};
+  const auto start = [&](const std::string& workers, const std::string& role) {
+    return std::make_unique<Ddprun>(
+        place.arguments(
+            "2",
+            Arguments{"--nproc-per-node=" + workers, "--role=" + role} + show),
+        kToken);
+  };
+  const auto small = start("1", "small");
+  const auto large = start("2", "large");
+  const Result results[] = {small->finish(), large->finish()};
+  std::vector<std::string> ports;
+  std::vector<int> ranks;
+  for (const Result& result : results) {
+    const bool is_small = &result == results;
+    CAPTURE(result.err);
+    CHECK(result.code() == 0);
+    CHECK(result.err.empty());
+    CHECK(!result.left_something);
+    for (int rank = 0; rank < 3; ++rank) {
+      const auto lines = result.lines_of("[" + std::to_string(rank) + "] ");
+      if (lines.empty()) {
+        continue;
+      }
+      const std::string workers = is_small ? "1" : "2";
+      REQUIRE(lines.size() == 7);
+      CHECK(lines[0] == "RANK=" + std::to_string(rank));
+      CHECK(lines[1] == "WORLD_SIZE=3");
+      CHECK(lines[2] == "GROUP_WORLD_SIZE=2");
+      CHECK(lines[3] == "LOCAL_WORLD_SIZE=" + workers);
+      CHECK(lines[4] == "ROLE_WORLD_SIZE=" + workers);
+      CHECK(lines[5] == "MASTER_ADDR=127.0.0.1");
+      ranks.push_back(rank);
+      ports.push_back(lines[6]);
+    }
+  }
+  std::sort(ranks.begin(), ranks.end());
+  CHECK(ranks == std::vector<int>{0, 1, 2});
+  CHECK(std::count(ports.begin(), ports.end(), ports.front()) == 3);
+}
+
+TEST_CASE("a failure on one host starts the workers of all again") {
+  const MeetingPlace place;
+  const auto arguments =
+      place.arguments("2", {"--max-restarts=1", resource("fail_until"), "1"});
+  Ddprun first(arguments, kToken);
+  Ddprun second(arguments, kToken);
+  // The first worker that fails may end the other one before it says a word.
+  bool was_first_attempt = false;
+  for (const Result& result : {first.finish(), second.finish()}) {
+    CAPTURE(result.out, result.err);
+    CHECK(result.code() == 0);
+    was_first_attempt |= result.out.find("attempt 0") != std::string::npos;
+    CHECK_THAT(result.out, Contains("attempt 1"));
+    CHECK_THAT(result.err, Contains("restart 1 of 1"));
+  }
+  CHECK(was_first_attempt);
+}
+
+TEST_CASE("the last failure ends the job on all hosts with its code") {
+  const MeetingPlace place;
+  const auto arguments =
+      place.arguments("2", {resource("exit_with"), "7", "1", "oh"});
+  Ddprun first(arguments, kToken);
+  Ddprun second(arguments, kToken);
+  int named = 0;
+  for (const Result& result : {first.finish(), second.finish()}) {
+    CAPTURE(result.err);
+    CHECK(result.code() == 7);
+    CHECK(!result.left_something);
+    named += result.err.find("rank 1 on host") != std::string::npos &&
+                     result.err.find("failed: exit code 7") != std::string::npos
+                 ? 1
+                 : 0;
+  }
+  CHECK(named == 1);  // the other host shows the worker itself
+}
+
+TEST_CASE("an elastic job takes in a host that comes and lives without it") {
+  const MeetingPlace place;
+  const auto arguments =
+      place.arguments("1:2", Arguments{"--start-when=1"} + waiting_worker());
+  Ddprun stays(arguments, kToken);
+  stays.await_out("in a world of 1");
+  stays.await_out("ready");
+  {
+    Ddprun comes(arguments, kToken);
+    comes.await_out("in a world of 2");
+    comes.await_out("ready");
+    stays.await_out("in a world of 2");
+    stays.await_out("ready", 2);
+    comes.signal(SIGTERM);
+    CHECK(comes.finish().code() == 128 + SIGTERM);
+  }
+  stays.await_out("in a world of 1", 2);
+  stays.await_out("ready", 3);
+  stays.signal(SIGTERM);
+  const Result result = stays.finish();
+  CHECK(result.code() == 128 + SIGTERM);
+  CHECK_THAT(result.err, Contains("joined") && Contains("left"));
+  CHECK(!result.left_something);
+}
+
+TEST_CASE("hosts of a fixed number end when one leaves, and name it") {
+  const MeetingPlace place;
+  Ddprun meets(place.arguments("2", waiting_worker(), ",is_host=1"), kToken);
+  Ddprun other(place.arguments("2", waiting_worker(), ",is_host=0"), kToken);
+  meets.await_out("ready");
+  other.await_out("ready");
+  SECTION("an ordinary one") {
+    other.signal(SIGTERM);
+    CHECK(other.finish().code() == 128 + SIGTERM);
+    const Result result = meets.finish();
+    CHECK(result.code() == 1);
+    CHECK_THAT(result.err, Contains("has left and the job cannot do without"));
+  }
+  SECTION("the one where they meet") {
+    meets.signal(SIGTERM);
+    const Result result = other.finish();
+    CHECK(result.code() == 1);
+    CHECK_THAT(result.err,
+               Contains("at which the hosts of the job meet, has left"));
+    CHECK(meets.finish().code() == 128 + SIGTERM);
+  }
+}
+
+TEST_CASE("a host that does not belong to the job is refused") {
+  const MeetingPlace place;
+  Ddprun meets(place.arguments("2", waiting_worker(), ",is_host=1"), kToken);
+  auto arguments = place.arguments("2", waiting_worker(), ",is_host=0");
+  auto variables = kToken;
+  std::string expected;
+  SECTION("another job") {
+    arguments.insert(arguments.begin() + 5, "--rdzv-id=another");
+    expected =
+        "expected job job, which this endpoint serves, but got job "
+        "another";
+  }
+  SECTION("another secret") {
+    variables["DDPRUN_TOKEN"] = "guess";
+    expected = "expected the token of the job";
+  }
+  const Result result = run_ddprun(arguments, variables);
+  CHECK(result.code() == 1);
+  CHECK_THAT(result.err,
+             Contains("refused at --rdzv-endpoint " + place.text()) &&
+                 Contains(expected));
+  CHECK(std::count(result.err.begin(), result.err.end(), '\n') == 1);
+  meets.signal(SIGTERM);
+  CHECK(meets.finish().code() == 128 + SIGTERM);
+}
+
+TEST_CASE("nobody at the endpoint: an error in the time that was given") {
+  const MeetingPlace place;
+  const Result result = run_ddprun(
+      place.arguments("2", {"true"}, ",is_host=0,join_timeout=0.2"), kToken);
+  CHECK(result.code() == 1);
+  CHECK_THAT(result.err,
+             Contains("nobody answers at --rdzv-endpoint " + place.text()));
+}
+
+TEST_CASE("too few hosts: an error in the time that was given") {
+  const MeetingPlace place;
+  const Result result =
+      run_ddprun(place.arguments("2", {"true"}, ",join_timeout=0.2"), {});
+  CHECK(result.code() == 1);
+  CHECK_THAT(result.err,
+             Contains("expected at least 2 hosts, but got 1") &&
+                 Contains("DDPRUN_TOKEN"));
+}
+
+TEST_CASE("another program at the endpoint's port: an error at once") {
+  const auto addresses = launcher::addresses_of("127.0.0.1", 0);
+  const launcher::Fd listener = launcher::listen_at(addresses.at(0));
+  REQUIRE(listener);
+  sockaddr_in bound{};
+  socklen_t size = sizeof(bound);
+  REQUIRE(::getsockname(
+              listener.get(), reinterpret_cast<sockaddr*>(&bound), &size) == 0);
+  const std::string endpoint =
+      "127.0.0.1:" + std::to_string(ntohs(bound.sin_port));
+  Ddprun host({"--nnodes=2",
+               "--rdzv-backend=c10d",
+               "--rdzv-endpoint=" + endpoint,
+               "true"},
+              kToken);
+  pollfd comes{.fd = listener.get(), .events = POLLIN, .revents = 0};
+  REQUIRE(::poll(&comes, 1, 20'000) == 1);
+  const launcher::Fd stranger = launcher::accept_from(listener);
+  REQUIRE(stranger);
+  const std::string text = "HTTP/1.1 400 Bad Request\r\n\r\n";
+  REQUIRE(::send(stranger.get(), text.data(), text.size(), MSG_NOSIGNAL) > 0);
+  const Result result = host.finish();
+  CHECK(result.code() == 1);
+  CHECK_THAT(result.err,
+             Contains("--rdzv-endpoint " + endpoint) &&
+                 Contains("in no other program's use"));
+}
+
+TEST_CASE(
+    "one of three hosts is killed: the others go on, a spare takes over") {
+  const MeetingPlace place;
+  const auto arguments = [&](const std::string& is_host) {
+    return place.arguments("2:3",
+                           Arguments{"--start-when=3"} + waiting_worker(),
+                           ",is_host=" + is_host);
+  };
+  Ddprun first(arguments("1"), kToken);
+  Ddprun second(arguments("0"), kToken);
+  Ddprun third(arguments("0"), kToken);
+  Ddprun* all[] = {&first, &second, &third};
+  for (Ddprun* host : all) {
+    host->await_out("in a world of 3");
+    host->await_out("ready");
+  }
+  Ddprun spare(arguments("0"), kToken);
+  third.signal(SIGKILL);
+  CHECK(third.finish().code() == 128 + SIGKILL);
+  for (Ddprun* host : {&first, &second}) {
+    host->await_out("ready", 2);
+  }
+  spare.await_out("in a world of 3");
+  for (Ddprun* host : {&first, &second, &spare}) {
+    host->signal(SIGTERM);
+  }
+  for (Ddprun* host : {&first, &second, &spare}) {
+    const Result result = host->finish();
+    CHECK(result.code() != 0);
+    CHECK(!result.left_something);
+  }
+}

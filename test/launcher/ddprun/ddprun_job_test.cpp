@@ -1,0 +1,347 @@
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "test/launcher/ddprun/run_ddprun.h"
+#include "test/support/catch.h"
+#include "test/support/temporary_folder.h"
+
+using Catch::Contains;
+using namespace launcher::test;
+using ddp::test::TemporaryFolder;
+using Lines = std::vector<std::string>;
+namespace fs = std::filesystem;
+
+namespace {
+
+std::string text_of(const fs::path& file) {
+  std::ifstream stream(file);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+std::vector<fs::path> entries_of(const fs::path& folder) {
+  std::vector<fs::path> entries;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    entries.push_back(entry.path());
+  }
+  return entries;
+}
+
+mode_t rights_of(const fs::path& path) {
+  struct stat status {};
+  REQUIRE(::stat(path.c_str(), &status) == 0);
+  return status.st_mode & 0777;
+}
+
+mode_t own_umask() {
+  const mode_t mask = ::umask(0);
+  ::umask(mask);
+  return mask;
+}
+
+fs::path only_entry_of(const fs::path& folder) {
+  const auto entries = entries_of(folder);
+  REQUIRE(entries.size() == 1);
+  return entries.front();
+}
+
+}  // namespace
+
+TEST_CASE("every rank has its environment, and the caller's") {
+  const auto result = run_ddprun({"--nproc-per-node=3",
+                                  resource("print_env"),
+                                  "RANK",
+                                  "WORLD_SIZE",
+                                  "LOCAL_RANK",
+                                  "MASTER_ADDR",
+                                  "OMP_NUM_THREADS",
+                                  "TORCHELASTIC_USE_AGENT_STORE",
+                                  "CALLERS_OWN"},
+                                 {{"CALLERS_OWN", "kept"}, {"RANK", "99"}});
+  CHECK(result.code() == 0);
+  CHECK(result.err.empty());
+  CHECK(!result.left_something);
+  for (const std::string rank : {"0", "1", "2"}) {
+    CHECK(result.lines_of("[" + rank + "] ") ==
+          Lines{"RANK=" + rank,
+                "WORLD_SIZE=3",
+                "LOCAL_RANK=" + rank,
+                "MASTER_ADDR=127.0.0.1",
+                "OMP_NUM_THREADS=1",
+                "TORCHELASTIC_USE_AGENT_STORE=False",
+                "CALLERS_OWN=kept"});
+  }
+}
+
+TEST_CASE("arguments reach the program as they are; rank 0 has stdin") {
+  const auto result = run_ddprun({"--nproc_per_node",
+                                  "2",
+                                  resource("print_args"),
+                                  "--nproc-per-node=7",
+                                  "",
+                                  "a b",
+                                  "--",
+                                  "${local_rank}"},
+                                 {},
+                                 "hello\n");
+  CHECK(result.code() == 0);
+  const std::string own = "<--nproc-per-node=7><><a b><-->";
+  CHECK(result.lines_of("[0] ") == Lines{own + "<0>", "stdin: hello"});
+  CHECK(result.lines_of("[1] ") == Lines{own + "<1>"});
+}
+
+TEST_CASE("virtual local ranks: each worker has one device, and it is 0") {
+  const auto result = run_ddprun({"--nproc-per-node=2",
+                                  "--virtual-local-rank",
+                                  resource("print_env"),
+                                  "RANK",
+                                  "LOCAL_RANK",
+                                  "CUDA_VISIBLE_DEVICES"},
+                                 {{"CUDA_VISIBLE_DEVICES", "GPU-a,GPU-b"}});
+  CHECK(result.code() == 0);
+  CHECK(result.lines_of("[0] ") ==
+        Lines{"RANK=0", "LOCAL_RANK=0", "CUDA_VISIBLE_DEVICES=GPU-a"});
+  CHECK(result.lines_of("[1] ") ==
+        Lines{"RANK=1", "LOCAL_RANK=0", "CUDA_VISIBLE_DEVICES=GPU-b"});
+}
+
+TEST_CASE("two hosts that do not meet: the second continues the ranks") {
+  const auto result = run_ddprun({"--nnodes=2",
+                                  "--node-rank=1",
+                                  "--rdzv-conf=meeting_port=0",
+                                  "--master-addr=127.0.0.1",
+                                  "--nproc-per-node=2",
+                                  resource("print_env"),
+                                  "RANK",
+                                  "WORLD_SIZE",
+                                  "MASTER_PORT"});
+  CHECK(result.code() == 0);
+  CHECK(result.lines_of("[2] ") ==
+        Lines{"RANK=2", "WORLD_SIZE=4", "MASTER_PORT=29500"});
+  CHECK(result.lines_of("[3] ").front() == "RANK=3");
+}
+
+TEST_CASE("two hosts that do not meet: the first failure ends the job") {
+  const auto result = run_ddprun({"--nnodes=2",
+                                  "--node-rank=1",
+                                  "--rdzv-conf=meeting_port=0",
+                                  "--master-addr=127.0.0.1",
+                                  "--max-restarts=3",
+                                  resource("fail_until"),
+                                  "1"});
+  CHECK(result.code() == 3);
+  CHECK(result.lines_of("[1] attempt ").size() == 1);
+  CHECK_THAT(result.err, Contains("ddprun: --max-restarts has no effect"));
+}
+
+TEST_CASE("rank 0 can listen on the port that ddprun keeps for it") {
+  const auto result = run_ddprun({resource("listen_on_master_port")});
+  CHECK(result.code() == 0);
+  CHECK(result.out == "[0] reached\n");
+}
+
+TEST_CASE("programs by name, by path, and as Python") {
+  CHECK(run_ddprun({"true"}).code() == 0);
+  CHECK(run_ddprun({"/bin/sh", "-c", "exit 4"}).code() == 4);
+  const TemporaryFolder folder;
+  const std::string script = folder.path() + "/train.py";
+  std::ofstream(script) << "import os, sys\n"
+                           "print(os.environ['RANK'], sys.argv[1:])\n";
+  const auto result = run_ddprun({"--nproc-per-node=2", script, "--lr", "1"});
+  CHECK(result.code() == 0);
+  CHECK(result.lines_of("[1] ") == Lines{"1 ['--lr', '1']"});
+  CHECK(run_ddprun({"-m", "this_module_does_not_exist"}).code() == 1);
+  CHECK(run_ddprun({script}, {{"PYTHON_EXEC", "/bin/echo"}}).out ==
+        "[0] -u " + script + "\n");
+  const std::string no_shebang = folder.path() + "/script";
+  std::ofstream(no_shebang) << "echo by sh\n";
+  fs::permissions(no_shebang, fs::perms::owner_all);
+  CHECK(run_ddprun({no_shebang}).out == "[0] by sh\n");
+}
+
+TEST_CASE("a dry run prints commands that a shell can run") {
+  const auto dry = run_ddprun({"--dry-run",
+                               "--nproc-per-node=2",
+                               "--master-port=0",
+                               "sh",
+                               "-c",
+                               "echo $RANK of $WORLD_SIZE"});
+  CHECK(dry.code() == 0);
+  CHECK_THAT(dry.out, Contains("# rank 1, local rank 1\nenv \\\n"));
+  CHECK_THAT(dry.out, Contains("  sh -c 'echo $RANK of $WORLD_SIZE'\n"));
+  CHECK(run_ddprun({"sh", "-c", dry.out}).out == "[0] 0 of 2\n[0] 1 of 2\n");
+}
+
+TEST_CASE("log files: torchrun's layout, for whom umask says") {
+  const TemporaryFolder folder;
+  const auto result = run_ddprun({"--log-dir=" + folder.path() + "/new/logs",
+                                  "--rdzv-id=job7",
+                                  "--nproc-per-node=2",
+                                  "--redirects=0:1",
+                                  "--tee=1:3",
+                                  "sh",
+                                  "-c",
+                                  "echo out $RANK; echo err $RANK >&2"});
+  CHECK(result.code() == 0);
+  CHECK(result.out == "[1] out 1\n");
+  CHECK_THAT(result.err, Contains("[0] err 0\n") && Contains("[1] err 1\n"));
+  const fs::path run = only_entry_of(folder.path() + "/new/logs");
+  CHECK_THAT(run.filename().string(), Contains("job7_"));
+  const fs::path attempt = only_entry_of(run);
+  CHECK(attempt.filename() == "attempt_0");
+  CHECK(text_of(attempt / "0" / "stdout.log") == "out 0\n");
+  CHECK(!fs::exists(attempt / "0" / "stderr.log"));
+  CHECK(text_of(attempt / "1" / "stdout.log") == "out 1\n");
+  CHECK(text_of(attempt / "1" / "stderr.log") == "err 1\n");
+  CHECK(rights_of(run) == (0777 & ~own_umask()));
+  CHECK(rights_of(attempt / "1" / "stdout.log") == (0666 & ~own_umask()));
+}
+
+TEST_CASE("logs have the rights that one asks for, in each attempt") {
+  const TemporaryFolder folder;
+  const bool has_place = GENERATE(true, false);
+  std::vector<std::string> arguments{"--log-mode=0640",
+                                     "--max-restarts=1",
+                                     "--nproc-per-node=2",
+                                     "-r",
+                                     "3",
+                                     "-t",
+                                     "3",
+                                     "--duplicate-stdout-filters=attempt",
+                                     resource("fail_until"),
+                                     "1"};
+  if (has_place) {
+    arguments.insert(arguments.begin(), "--log-dir=" + folder.path());
+  }
+  const auto result = run_ddprun(arguments, {{"TMPDIR", folder.path()}});
+  CHECK(result.code() == 0);
+  const fs::path run = only_entry_of(folder.path());
+  CHECK(rights_of(run) == 0750);
+  for (const std::string attempt : {"0", "1"}) {
+    const fs::path worker = run / ("attempt_" + attempt) / "1";
+    CHECK(rights_of(worker.parent_path()) == 0750);
+    CHECK(rights_of(worker) == 0750);
+    CHECK(rights_of(worker / "stderr.log") == 0640);
+    CHECK(rights_of(worker.parent_path() / "filtered_stdout.log") == 0640);
+    CHECK_THAT(text_of(worker / "stdout.log"),
+               Contains("attempt " + attempt + " port "));
+  }
+}
+
+TEST_CASE("a link in the place of an attempt's folder is refused") {
+  const TemporaryFolder folder;
+  fs::create_directory(folder.path() + "/elsewhere");
+  const auto result =
+      run_ddprun({"--log-dir=" + folder.path() + "/logs",
+                  "--max-restarts=1",
+                  "sh",
+                  "-c",
+                  "ln -s " + folder.path() +
+                      "/elsewhere ${TORCHELASTIC_ERROR_FILE%/*/*}/../attempt_1;"
+                      " exit 3"});
+  CHECK(result.code() == 1);
+  CHECK_THAT(result.err, Contains("/attempt_1 (Not a directory); give"));
+  CHECK(entries_of(folder.path() + "/elsewhere").empty());
+}
+
+TEST_CASE("no temporary folder can be written to: the job runs") {
+  // Everything that could be one is read only, as the root of a pod.
+  const std::string as_in_a_pod =
+      "for place in /tmp /var/tmp /dev/shm; do "
+      "mount -t tmpfs -o ro none $place || exit 99; done; exec ";
+  const bool says_so = GENERATE(true, false);
+  const auto result = run_ddprun(
+      {"unshare",
+       "-rm",
+       "sh",
+       "-c",
+       as_in_a_pod + ddprun_path() + (says_so ? " " : " --log-dir=/dev/null ") +
+           "sh -c 'echo \"[$TORCHELASTIC_ERROR_FILE]\"; exit 7'"},
+      {{"TMPDIR", "/tmp"}});
+  if (result.code() == 99 ||
+      result.err.find("unshare: ") != std::string::npos) {
+    WARN("skipped: mounting needs rights: " << result.err);
+    return;
+  }
+  CHECK(result.code() == 7);
+  CHECK(result.out == "[0] [0] []\n");
+  CHECK_THAT(result.err, Contains("rank 0 failed first: exit code 7"));
+  CHECK((result.err.find("no temporary folder") != std::string::npos) ==
+        says_so);
+}
+
+TEST_CASE("an error file that somebody chose is no place for files") {
+  const TemporaryFolder folder;
+  const auto result = run_ddprun(
+      {"sh", "-c", "echo $TORCHELASTIC_ERROR_FILE"},
+      {{"TORCHELASTIC_ERROR_FILE", "/dev/null"}, {"TMPDIR", folder.path()}});
+  CHECK(result.code() == 0);
+  CHECK_THAT(result.out, Contains("[0] " + folder.path() + "/ddprun_"));
+}
+
+TEST_CASE("no files are left when none were asked for") {
+  const TemporaryFolder folder;
+  CHECK(run_ddprun({"true"}, {{"TMPDIR", folder.path()}}).code() == 0);
+  CHECK(
+      run_ddprun({resource("exit_with"), "3", "0"}, {{"TMPDIR", folder.path()}})
+          .code() == 3);
+  CHECK(entries_of(folder.path()).empty());
+  // Asked for without a place: kept, and said where.
+  const auto kept =
+      run_ddprun({"-r", "1", "echo", "x"}, {{"TMPDIR", folder.path()}});
+  CHECK_THAT(kept.err, Contains("logs are in " + folder.path()));
+  CHECK(entries_of(folder.path()).size() == 1);
+}
+
+TEST_CASE("the filter hides ranks on the console only") {
+  const auto result = run_ddprun({"--nproc-per-node=3",
+                                  "--local-ranks-filter=1",
+                                  "sh",
+                                  "-c",
+                                  "echo $RANK; echo $RANK >&2"});
+  CHECK(result.out == "[1] 1\n");
+  CHECK(result.err == "[1] 1\n");
+}
+
+TEST_CASE("restarts have a new port and end when one attempt is well") {
+  const auto result = run_ddprun(
+      {"--nproc-per-node=3", "--max-restarts=3", resource("fail_until"), "2"});
+  CHECK(result.code() == 0);
+  CHECK(!result.left_something);
+  std::set<std::string> ports;
+  for (const int attempt : {0, 1, 2}) {
+    const std::string wanted = "attempt " + std::to_string(attempt) + " port ";
+    const auto lines = result.lines_of("[1] " + wanted);
+    REQUIRE(lines.size() == 1);
+    ports.insert(lines.front());
+  }
+  CHECK(ports.size() == 3);
+  CHECK(result.lines_of("[2] attempt 2").size() == 1);
+  CHECK_THAT(result.err, Contains("restart 2 of 3"));
+}
+
+TEST_CASE("restarts are used up") {
+  const auto result = run_ddprun(
+      {"--nproc-per-node=2", "--max-restarts=1", resource("fail_until"), "5"});
+  CHECK(result.code() == 3);
+  CHECK_THAT(result.err, Contains("attempt 2 of 2"));
+}
+
+TEST_CASE("many jobs at once do not meet") {
+  std::vector<std::unique_ptr<Ddprun>> jobs;
+  for (int job = 0; job < 8; ++job) {
+    jobs.push_back(std::make_unique<Ddprun>(
+        Ddprun::Arguments{"--standalone", resource("listen_on_master_port")}));
+  }
+  for (auto& job : jobs) {
+    const auto result = job->finish();
+    CHECK(result.code() == 0);
+    CHECK(result.out == "[0] reached\n");
+  }
+}

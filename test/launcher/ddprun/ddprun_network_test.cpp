@@ -1,0 +1,139 @@
+#include <csignal>
+#include <memory>
+#include <optional>
+
+#include "test/launcher/ddprun/networks.h"
+#include "test/launcher/ddprun/run_ddprun.h"
+#include "test/support/catch.h"
+
+using Catch::Contains;
+using namespace launcher::test;
+
+// Hosts that lose each other, each with a network of its own.
+namespace {
+
+/// A job of two hosts, whose workers wait for a signal.
+class TwoHosts {
+ public:
+  TwoHosts(const Networks& networks, const std::string& backend) {
+    for (const int host : {0, 1}) {
+      hosts_[host] = std::make_unique<Ddprun>(
+          Ddprun::Arguments{
+              "--nnodes=2",
+              "--rdzv-backend=" + backend,
+              "--rdzv-endpoint=" + Networks::address(0) +
+                  (backend == "c10d" ? ":29400" : ":29500"),
+              "--node-rank=" + std::to_string(host),
+              "--rdzv-id=job",
+              "--rdzv-conf=keep_alive_interval=0.2",
+              "sh",
+              "-c",
+              "echo supervisor $PPID; exec " + resource("on_signal") + " exit"},
+          std::map<std::string, std::string>{{"DDPRUN_TOKEN", "secret"}},
+          "",
+          Bound(),
+          networks.enter(host));
+    }
+    for (const int host : {0, 1}) {
+      hosts_[host]->await_out("ready");
+    }
+  }
+
+  Ddprun& operator[](int host) { return *hosts_[host]; }
+
+  ~TwoHosts() { go_on(); }
+  TwoHosts(const TwoHosts&) = delete;
+  TwoHosts& operator=(const TwoHosts&) = delete;
+
+  /// Both processes of its ddprun.
+  void signal(int host, int number) {
+    ::kill(hosts_[host]->number_after("supervisor "), number);
+    hosts_[host]->signal(number);
+  }
+  void stop(int host) {
+    stopped_ = host;
+    signal(host, SIGSTOP);
+  }
+  /// Also where the test has failed: who is stopped hears of no end.
+  void go_on() {
+    if (stopped_) {
+      signal(*stopped_, SIGCONT);
+      stopped_.reset();
+    }
+  }
+
+ private:
+  std::unique_ptr<Ddprun> hosts_[2];
+  std::optional<int> stopped_;
+};
+
+/// How host 1 names the other one, with which it has lost its only connection.
+std::string lost_place(const std::string& backend) {
+  return "the connection to " + Networks::address(0) +
+         (backend == "c10d" ? ":29400" : ":29600") +
+         ", where the hosts of the job meet, was lost";
+}
+
+constexpr const char* kLostHost =
+    "host host1 has vanished and the job cannot do without it";
+
+}  // namespace
+
+TEST_CASE("a cut cable ends both hosts, and each names the other") {
+  Networks networks;
+  if (!networks.error().empty()) {
+    WARN("skipped: " << networks.error());
+    return;
+  }
+  const std::string backend = GENERATE("static", "c10d");
+  CAPTURE(backend);
+  TwoHosts hosts(networks, backend);
+  networks.cut();
+  const Result first = hosts[0].finish();
+  const Result second = hosts[1].finish();
+  CHECK(first.code() == 1);
+  CHECK(second.code() == 1);
+  CHECK_THAT(first.err, Contains(kLostHost));
+  CHECK_THAT(second.err, Contains(lost_place(backend)));
+  CHECK(!first.left_something);
+  CHECK(!second.left_something);
+}
+
+TEST_CASE("a host whose ddprun stands still is missed by the other") {
+  Networks networks;
+  if (!networks.error().empty()) {
+    WARN("skipped: " << networks.error());
+    return;
+  }
+  const std::string backend = GENERATE("static", "c10d");
+  const int stopped = GENERATE(0, 1);
+  CAPTURE(backend, stopped);
+  TwoHosts hosts(networks, backend);
+  hosts.stop(stopped);
+  const Result other = hosts[1 - stopped].finish();
+  CHECK(other.code() == 1);
+  CHECK_THAT(other.err,
+             Contains(stopped == 1 ? kLostHost : lost_place(backend)));
+  hosts.go_on();
+  const Result late = hosts[stopped].finish();
+  CHECK(late.code() == 1);
+  CHECK(!late.left_something);
+}
+
+TEST_CASE("the host where the others meet is killed: they end at once") {
+  Networks networks;
+  if (!networks.error().empty()) {
+    WARN("skipped: " << networks.error());
+    return;
+  }
+  const std::string backend = GENERATE("static", "c10d");
+  CAPTURE(backend);
+  TwoHosts hosts(networks, backend);
+  hosts.signal(0, SIGKILL);
+  const Result left = hosts[1].finish();
+  CHECK(left.code() == 1);
+  CHECK_THAT(left.err,
+             Contains(lost_place(backend)) &&
+                 Contains("nobody listens there any more"));
+  CHECK(!left.left_something);
+}

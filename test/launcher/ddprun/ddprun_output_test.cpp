@@ -1,0 +1,196 @@
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+
+#include "test/launcher/ddprun/run_ddprun.h"
+#include "test/support/catch.h"
+#include "test/support/temporary_folder.h"
+
+using Catch::Contains;
+using namespace launcher::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+/// What spam_output of a rank writes as its line `index`.
+std::string spam_line(int rank, int index) {
+  return std::to_string(index) +
+         std::string(index % 61, static_cast<char>('a' + rank % 26));
+}
+
+void check_spam(const Result& result, int ranks, int lines) {
+  size_t bytes = 0;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const std::string prefix = "[" + std::to_string(rank) + "] ";
+    const auto found = result.lines_of(prefix);
+    REQUIRE(found.size() == static_cast<size_t>(lines));
+    int wrong = 0;
+    for (int index = 0; index < lines; ++index) {
+      wrong += found[index] == spam_line(rank, index) ? 0 : 1;
+      bytes += prefix.size() + found[index].size() + 1;
+    }
+    CHECK(wrong == 0);
+  }
+  CHECK(result.out.size() == bytes);
+}
+
+}  // namespace
+
+TEST_CASE("lines of several ranks are never torn, lost or out of order") {
+  // So many lines take seconds where a sanitizer watches and others compute.
+  const auto result =
+      run_ddprun({"--nproc-per-node=4", resource("spam_output"), "100000", "0"},
+                 {},
+                 "",
+                 Bound(100s));
+  CHECK(result.code() == 0);
+  check_spam(result, 4, 100000);
+}
+
+TEST_CASE("the output of a worker that dies is not lost") {
+  const auto result = run_ddprun({resource("spam_output"), "5000", "7"});
+  CHECK(result.code() == 7);
+  check_spam(result, 1, 5000);
+}
+
+TEST_CASE("a reader that sleeps stops no death from being noticed") {
+  // Nobody reads stdout: rank 0 and ddprun have nowhere to write to.
+  Ddprun job({"--nproc-per-node=2",
+              "sh",
+              "-c",
+              "if [ $RANK = 0 ]; then exec " + resource("spam_output") +
+                  " 1000000 0; else exit 9; fi"});
+  job.await_err("rank 1 failed (exit code 9)");
+  const auto result = job.finish();  // now it is read
+  CHECK(result.code() == 9);
+  CHECK(!result.left_something);
+  const auto lines = result.lines_of("[0] ");
+  for (size_t index = 0; index + 1 < lines.size(); ++index) {
+    REQUIRE(lines[index] == spam_line(0, static_cast<int>(index)));
+  }
+}
+
+TEST_CASE("a reader that sleeps stops no signal") {
+  Ddprun job({resource("spam_output"), "1000000", "0"});
+  job.await_out("[0] 0\n");
+  job.signal(SIGTERM);
+  job.await_err("SIGTERM came");
+  const auto result = job.finish();
+  CHECK(result.code() == 128 + SIGTERM);
+}
+
+TEST_CASE("a reader that goes away (| head) does not end the job") {
+  Ddprun job({"--nproc-per-node=2", resource("spam_output"), "100000", "0"});
+  job.await_out("[0] 0\n");
+  job.close_out();
+  job.await_err("done", 2);
+  CHECK(job.finish().code() == 0);
+}
+
+TEST_CASE("stdout and stderr stay apart") {
+  const auto result =
+      run_ddprun({"sh", "-c", "echo out; echo err >&2; printf 'no newline'"});
+  CHECK(result.out == "[0] out\n[0] no newline\n");
+  CHECK(result.err == "[0] err\n");
+}
+
+TEST_CASE("the prefix of lines is the user's choice") {
+  const std::string own = "<${role_name}.$local_rank ${rank} ${x}$$>";
+  const std::map<std::string, std::string> variables{
+      {"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "[${role_name}${rank}]:"}};
+  const auto run = [&](std::vector<std::string> options) {
+    options.insert(options.end(), {"--role=r", "sh", "-c", "echo a; echo b"});
+    return run_ddprun(options, variables).out;
+  };
+  CHECK(run({}) == "[r0]:a\n[r0]:b\n");
+  CHECK(run({"--line-prefix=" + own}) == "<r.0 0 ${x}$>a\n<r.0 0 ${x}$>b\n");
+  CHECK(run({"--line-prefix="}) == "a\nb\n");
+  char host[256] = {};
+  REQUIRE(::gethostname(host, sizeof(host) - 1) == 0);
+  CHECK(run({"--line-prefix", "${host}: "}) ==
+        std::string(host) + ": a\n" + host + ": b\n");
+  // 2026-11-22T04:05:06.789+00:00
+  const std::string timed = run({"--line-prefix=${time} "});
+  CHECK(timed.size() == 2 * (29 + 3));
+  CHECK(timed[10] == 'T');
+  CHECK(timed[32] == '2');
+}
+
+TEST_CASE("very long lines arrive") {
+  const auto result =
+      run_ddprun({"sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' x; echo"});
+  CHECK(result.code() == 0);
+  CHECK(std::count(result.out.begin(), result.out.end(), 'x') == 3000000);
+}
+
+TEST_CASE("output that a full device does not take is no success") {
+  const auto run = [](const std::string& job) {
+    return run_ddprun({"sh", "-c", ddprun_path() + " " + job + " >/dev/full"});
+  };
+  const auto result = run("sh -c 'echo a; echo b >&2'");
+  CHECK(result.code() == 1);
+  CHECK_THAT(result.err,
+             Contains("[0] ddprun: stdout cannot be written (No space left on "
+                      "device); the job goes on") &&
+                 Contains("[0] [0] b\n") &&
+                 Contains("[0] ddprun: output was lost, so this is no success: "
+                          "6 bytes of stdout\n"));
+  CHECK(run("sh -c 'echo a; exit 7'").code() == 7);
+  CHECK(run("true").code() == 0);
+  for (const char* option : {"--help", "--version", "--dry-run true"}) {
+    const auto information = run(option);
+    CHECK(information.code() == 1);
+    CHECK_THAT(information.err, Contains("ddprun: stdout cannot be written"));
+  }
+}
+
+TEST_CASE("filtered logs have the lines of all ranks that hold a text") {
+  const ddp::test::TemporaryFolder folder;
+  const auto result = run_ddprun(
+      {"--nproc-per-node=3",
+       "--tee=0:3,1:3",
+       "--log-dir=" + folder.path(),
+       "--duplicate-stdout-filters=loss,a,,b",
+       "--duplicate-stderr-filters=none of these",
+       "sh",
+       "-c",
+       "echo loss of $RANK; echo other; echo xa,by >&2; printf 'a,b'"});
+  CHECK(result.code() == 0);
+  std::string path;
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {
+    path = entry.path() / "attempt_0";
+  }
+  const auto lines_of = [&path](const std::string& name) {
+    std::ifstream stream(path + "/" + name);
+    std::vector<std::string> lines;
+    for (std::string line; std::getline(stream, line);) {
+      lines.push_back(line);
+    }
+    std::sort(lines.begin(), lines.end());
+    return lines;
+  };
+  CHECK(lines_of("filtered_stdout.log") ==
+        std::vector<std::string>{
+            "[0] a,b", "[0] loss of 0", "[1] a,b", "[1] loss of 1"});
+  CHECK(std::filesystem::exists(path + "/filtered_stderr.log"));
+  CHECK(lines_of("filtered_stderr.log").empty());
+}
+
+TEST_CASE("logs that may not grow: the job goes on, and is no success") {
+  const ddp::test::TemporaryFolder folder;
+  // One block: 512 bytes or 1 KiB.
+  const auto result = run_ddprun({"sh",
+                                  "-c",
+                                  "ulimit -f 1; exec " + ddprun_path() +
+                                      " -r 1 --log-dir=" + folder.path() +
+                                      " --nproc-per-node=2 " +
+                                      resource("spam_output") + " 1000 0"});
+  CHECK(result.code() == 1);
+  CHECK_THAT(result.err,
+             Contains("stdout.log cannot be written (File too large)") &&
+                 Contains("output was lost, so this is no success:"));
+  CHECK(!result.left_something);
+}

@@ -1,0 +1,301 @@
+// What becomes of processes: ddprun's own two, and those that workers start.
+#include <poll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+
+#include "ddp/detail/sanitizers.h"
+#include "launcher/fd.h"
+#include "test/launcher/child_setup.h"
+#include "test/launcher/ddprun/run_ddprun.h"
+#include "test/support/catch.h"
+#include "test/support/temporary_folder.h"
+
+using Catch::Contains;
+using namespace launcher::test;
+using ddp::test::read_file;
+using ddp::test::TemporaryFolder;
+using Lines = std::vector<std::string>;
+using namespace std::chrono_literals;
+
+namespace {
+
+/// Its workers show the process that started them, then become `command`.
+Ddprun::Arguments showing_supervisor(const std::string& command) {
+  return {"sh", "-c", "echo supervisor $PPID; exec " + command};
+}
+
+/// A process that the test's child starts before it becomes ddprun, as a shell
+/// that starts a monitor in the background and then `exec ddprun`.
+class Helper {
+ public:
+  /// To be called in the child. The helper has nothing open but its own pipes.
+  void start(bool in_own_session) {
+    if (::fork() != 0) {
+      return;
+    }
+    if (in_own_session) {
+      ::setsid();
+    }
+    ::dup2(leash_.read.get(), 0);
+    ::dup2(sign_.write.get(), 1);
+    ::syscall(SYS_close_range, 2, ~0U, 0);
+    char byte = 0;
+    ::_exit(::read(0, &byte, 1) == 0 ? 0 : 1);
+  }
+
+  /// It ends when this object does, unless somebody ends it before.
+  bool lives() {
+    sign_.write.reset();
+    pollfd end{sign_.read.get(), POLLIN, 0};
+    return ::poll(&end, 1, 0) == 0;
+  }
+
+ private:
+  launcher::Pipe leash_ = launcher::make_pipe();
+  launcher::Pipe sign_ = launcher::make_pipe();
+};
+
+}  // namespace
+
+TEST_CASE("helpers from before ddprun's exec live on") {
+  Helper helper;
+  const bool in_own_session = GENERATE(false, true);
+  const auto in_child = [&] { helper.start(in_own_session); };
+  SECTION("whatever the workers leave") {
+    const auto result = run_ddprun({"--max-restarts=1",
+                                    "--grace-period=0.1",
+                                    resource("spawn_grandchild"),
+                                    "daemon",
+                                    "3"},
+                                   {},
+                                   "",
+                                   {},
+                                   in_child);
+    CHECK(result.code() == 3);
+    CHECK_THAT(result.err, Contains("restart 1 of 1"));
+    CHECK(!result.left_something);
+  }
+  SECTION("whoever is killed") {
+    const std::string who = GENERATE("ddprun", "its supervisor");
+    Ddprun job(
+        showing_supervisor(resource("spawn_grandchild") + " daemon wait"),
+        {},
+        "",
+        {},
+        in_child);
+    job.await_out("ready");
+    ::kill(who == "ddprun" ? job.pid() : job.number_after("supervisor "),
+           SIGKILL);
+    const auto result = job.finish();
+    CHECK(result.code() == 128 + SIGKILL);
+    CHECK(!result.left_something);
+  }
+  CHECK(helper.lives());
+}
+
+TEST_CASE("what a finished worker left runs on, and is asked at the end") {
+  const std::string where = GENERATE("group", "session");
+  Ddprun job({"--nproc-per-node=2",
+              "sh",
+              "-c",
+              "if [ $RANK = 0 ]; then read line; exit 0; fi; exec " +
+                  resource("leave_saver") + " " + where});
+  job.await_out("alone");
+  job.close_input();
+  const auto result = job.finish();
+  CHECK(result.code() == 0);
+  CHECK(result.err.empty());
+  CHECK(result.lines_of("[1] ") == Lines{"alone", "saved"});
+  CHECK(!result.left_something);
+}
+
+TEST_CASE("kill -9 of one of ddprun's processes leaves nothing") {
+  const std::string who = GENERATE("ddprun", "its supervisor");
+  const std::string what = GENERATE("group", "daemon", "hidden");
+  const bool has_cgroup = GENERATE(true, false);
+  CAPTURE(who, what, has_cgroup);
+  auto arguments =
+      showing_supervisor(resource("spawn_grandchild") + " " + what + " wait");
+  arguments.insert(arguments.begin(), "--nproc-per-node=2");
+  Ddprun job(arguments, {}, "", {}, [has_cgroup] {
+    if (!has_cgroup) {
+      hide_cgroups();
+    }
+  });
+  job.await_out("ready", 2);
+  const bool is_whole = who == "ddprun";
+  ::kill(is_whole ? job.pid() : job.number_after("supervisor "), SIGKILL);
+  const auto result = job.finish();
+  CHECK(result.code() == 128 + SIGKILL);
+  CHECK_THAT(result.err,
+             Contains(is_whole ? "ddprun: stopped by SIGKILL"
+                               : ", was killed by SIGKILL; the job ended"));
+  CHECK(!result.left_something);
+  CHECK(!job.left_files());
+}
+
+TEST_CASE("kill -9 of both of ddprun's processes ends the workers") {
+  Ddprun job(showing_supervisor(resource("on_signal") + " ignore"),
+             {},
+             "",
+             {},
+             hide_cgroups);  // nobody would remove it
+  job.await_out("ready");
+  job.signal(SIGSTOP);
+  job.await_state(job.pid(), 'T');
+  ::kill(job.number_after("supervisor "), SIGKILL);
+  job.signal(SIGKILL);
+  CHECK(!job.finish().left_something);
+}
+
+TEST_CASE("a kill by name meets one of ddprun's two processes") {
+  Ddprun job(showing_supervisor(resource("on_signal") + " ignore"));
+  job.await_out("ready");
+  const std::string folder =
+      "/proc/" + std::to_string(job.number_after("supervisor "));
+  CHECK(read_file("/proc/" + std::to_string(job.pid()) + "/comm") ==
+        "ddprun\n");
+  CHECK(read_file(folder + "/comm") == "ddp-supervisor\n");
+  const std::string command_line = read_file(folder + "/cmdline");
+  CHECK_THAT(command_line, Contains("ddp-supervisor"));
+  CHECK_THAT(command_line, !Contains("ddprun") && !Contains("on_signal"));
+  job.signal(SIGKILL);
+  CHECK(!job.finish().left_something);
+}
+
+TEST_CASE("a job that had to be killed is started again") {
+  const auto result = run_ddprun(
+      {"--max-restarts=2",
+       "--grace-period=0.1",
+       "sh",
+       "-c",
+       "end=6; [ $TORCHELASTIC_RESTART_COUNT != 2 ] || end=0; exec " +
+           resource("spawn_grandchild") + " group $end"});
+  CHECK(result.code() == 0);
+  CHECK_THAT(result.err, Contains("restart 2 of 2"));
+  CHECK(!result.left_something);
+}
+
+TEST_CASE("kill -9 after a restart leaves nothing, either") {
+  Ddprun job({"--max-restarts=1",
+              "--grace-period=0.1",
+              "sh",
+              "-c",
+              "end=6; [ $TORCHELASTIC_RESTART_COUNT = 0 ] || end=wait; exec " +
+                  resource("spawn_grandchild") + " daemon $end"},
+             {},
+             "",
+             {},
+             hide_cgroups);
+  job.await_out("ready", 2);
+  job.signal(SIGKILL);
+  CHECK(!job.finish().left_something);
+}
+
+TEST_CASE("a worker that forks and dies is restarted, 50 times of 50") {
+  const auto result =
+      run_ddprun({"--max-restarts=50",
+                  "sh",
+                  "-c",
+                  "[ $TORCHELASTIC_RESTART_COUNT != 50 ] || exit 0; "
+                  "true & exec timeout 0.02 sleep 9"});
+  CHECK(result.code() == 0);
+  CHECK_THAT(result.err, Contains("rank 0 failed first: exit code 124"));
+  CHECK_THAT(result.err, Contains("restart 50 of 50"));
+  CHECK(!result.left_something);
+}
+
+TEST_CASE("256 workers with their logs at a limit of 1,024 open files") {
+  rlimit limits{};
+  ::getrlimit(RLIMIT_NOFILE, &limits);
+  if (limits.rlim_max < 2048) {
+    WARN("skipped: no more files may be opened on this machine");
+    return;
+  }
+  const TemporaryFolder folder;
+  const auto result = run_ddprun({"--nproc-per-node=256",
+                                  "--tee=3",
+                                  "--log-dir=" + folder.path(),
+                                  "sh",
+                                  "-c",
+                                  "ulimit -n; echo x >&2"},
+                                 {},
+                                 "",
+                                 Bound(60s),
+                                 [] { limit(RLIMIT_NOFILE, 1024); });
+  CHECK(result.code() == 0);
+  for (int rank = 0; rank < 256; ++rank) {
+    CHECK(result.lines_of("[" + std::to_string(rank) + "] ") == Lines{"1024"});
+  }
+}
+
+TEST_CASE("a sandbox without pidfds: SIGCHLD does") {
+  const auto in_child = [] {
+    deny_system_calls({SYS_pidfd_open}, EPERM);
+    deny_system_calls({SYS_clone3}, ENOSYS);
+  };
+  SECTION("success, after a restart") {
+    const auto result = run_ddprun(
+        {"--nproc-per-node=3", "--max-restarts=1", resource("fail_until"), "1"},
+        {},
+        "",
+        {},
+        in_child);
+    CHECK(result.code() == 0);
+    CHECK(!result.left_something);
+  }
+  SECTION("failure, with what is left behind") {
+    const auto result = run_ddprun({"--nproc-per-node=3",
+                                    "--grace-period=0.1",
+                                    resource("spawn_grandchild"),
+                                    "daemon",
+                                    "5"},
+                                   {},
+                                   "",
+                                   {},
+                                   in_child);
+    CHECK(result.code() == 5);
+    CHECK_THAT(result.err, Contains("failed first: exit code 5"));
+    CHECK(!result.left_something);
+  }
+  SECTION("a signal") {
+    Ddprun job({"--nproc-per-node=2", resource("on_signal"), "exit"},
+               {},
+               "",
+               {},
+               in_child);
+    job.await_out("ready", 2);
+    job.signal(SIGTERM);
+    CHECK(job.finish().code() == 128 + SIGTERM);
+  }
+}
+
+TEST_CASE("no process can be made: one line") {
+  const auto result =
+      run_ddprun({"true"}, {{"ASAN_OPTIONS", "detect_leaks=0"}}, "", {}, [] {
+        deny_system_calls({SYS_clone, SYS_clone3}, EAGAIN);
+      });
+  CHECK(result.code() == 1);
+  CHECK_THAT(result.err, Contains("ddprun: the job cannot be started"));
+  CHECK(std::count(result.err.begin(), result.err.end(), '\n') == 1);
+}
+
+#ifndef DDP_ADDRESS_SANITIZER
+// The sanitizer reads /proc.
+TEST_CASE("nothing is left without /proc, either") {
+  const auto result = run_ddprun(
+      {"--grace-period=0.1", resource("spawn_grandchild"), "daemon", "6"},
+      {},
+      "",
+      {},
+      [] {
+        hide_cgroups();
+        hide_mount("/proc");
+      });
+  CHECK(result.code() == 6);
+  CHECK(!result.left_something);
+}
+#endif

@@ -1,0 +1,122 @@
+#include <algorithm>
+
+#include "launcher/net/address.h"
+#include "launcher/rendezvous/port.h"
+#include "test/launcher/ddprun/run_ddprun.h"
+#include "test/support/catch.h"
+
+using Catch::Contains;
+using namespace launcher::test;
+using Arguments = Ddprun::Arguments;
+
+// Static hosts, whose ranks the user names: each is a ddprun of this machine.
+namespace {
+
+const std::map<std::string, std::string> kSecret{{"DDPRUN_TOKEN", "secret"}};
+
+/// Ports for two hosts, of the store and to meet.
+class StaticPlace {
+ public:
+  Arguments arguments(int rank, const Arguments& more) const {
+    Arguments all{"--nnodes=2",
+                  "--node-rank=" + std::to_string(rank),
+                  "--master-addr=127.0.0.1",
+                  "--master-port=" + std::to_string(store_.port()),
+                  "--rdzv-conf=meeting_port=" + std::to_string(meet_.port())};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+  int store_port() const { return store_.port(); }
+
+ private:
+  launcher::PortReservation store_{0};
+  launcher::PortReservation meet_{0};
+};
+
+}  // namespace
+
+TEST_CASE("static hosts: each has its rank, and its number of workers") {
+  const StaticPlace place;
+  const auto start = [&](int rank, const std::string& workers) {
+    return std::make_unique<Ddprun>(
+        place.arguments(rank,
+                        {"--nproc-per-node=" + workers,
+                         resource("print_env"),
+                         "GROUP_RANK",
+                         "WORLD_SIZE",
+                         "MASTER_ADDR",
+                         "MASTER_PORT"}),
+        kSecret);
+  };
+  const auto second = start(1, "2");
+  const auto first = start(0, "1");
+  std::string out;
+  for (const auto* host : {&first, &second}) {
+    const Result result = (*host)->finish();
+    CAPTURE(result.err);
+    CHECK(result.code() == 0);
+    CHECK(result.err.empty());
+    CHECK(!result.left_something);
+    for (int rank = host == &first ? 0 : 1; rank < (host == &first ? 1 : 3);
+         ++rank) {
+      CHECK(result.lines_of("[" + std::to_string(rank) + "] ") ==
+            std::vector<std::string>{
+                std::string("GROUP_RANK=") + (host == &first ? "0" : "1"),
+                "WORLD_SIZE=3",
+                "MASTER_ADDR=127.0.0.1",
+                "MASTER_PORT=" + std::to_string(place.store_port())});
+    }
+  }
+}
+
+TEST_CASE("a failure on one static host starts the workers of all again") {
+  const StaticPlace place;
+  const auto arguments = [&](int rank) {
+    return place.arguments(rank,
+                           {"--max-restarts=1", resource("fail_until"), "1"});
+  };
+  Ddprun first(arguments(0), kSecret);
+  Ddprun second(arguments(1), kSecret);
+  for (const Result& result : {first.finish(), second.finish()}) {
+    CAPTURE(result.out, result.err);
+    CHECK(result.code() == 0);
+    CHECK_THAT(result.out, Contains("attempt 1") && !Contains("attempt 2"));
+    CHECK_THAT(result.err, Contains("restart 1 of 1"));
+  }
+}
+
+TEST_CASE("the last failure ends the job on all static hosts") {
+  const StaticPlace place;
+  const auto arguments = [&](int rank) {
+    return place.arguments(rank, {resource("exit_with"), "7", "1", "oh"});
+  };
+  Ddprun first(arguments(0), kSecret);
+  Ddprun second(arguments(1), kSecret);
+  CHECK(first.finish().code() == 7);
+  const Result result = second.finish();
+  CHECK(result.code() == 7);
+  CHECK_THAT(result.err, Contains("rank 1 failed first"));
+}
+
+TEST_CASE("a store that no ddprun has started: this host goes on unmet") {
+  const StaticPlace place;
+  const launcher::Fd store = launcher::listen_at(
+      launcher::addresses_of("127.0.0.1", place.store_port()).at(0));
+  REQUIRE(store);
+  const Result result = run_ddprun(
+      place.arguments(1, {"--max-restarts=3", resource("fail_until"), "1"}),
+      kSecret);
+  CHECK(result.code() == 3);
+  CHECK(result.lines_of("[1] attempt ").size() == 1);
+  CHECK_THAT(result.err,
+             Contains("it seems not to be ddprun's") &&
+                 Contains("a host that vanishes is not noticed"));
+}
+
+TEST_CASE("a dry run of static hosts meets nobody") {
+  const StaticPlace place;
+  const Result result =
+      run_ddprun(place.arguments(1, {"--dry-run", "true"}), kSecret);
+  CHECK(result.code() == 0);
+  CHECK_THAT(result.out, Contains("WORLD_SIZE=2"));
+}

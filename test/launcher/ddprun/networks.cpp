@@ -1,0 +1,89 @@
+#include "test/launcher/ddprun/networks.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <stdexcept>
+#include <thread>
+
+namespace launcher::test {
+namespace {
+
+Fd make_network() {
+  Fd network;
+  // A namespace is a thread's.
+  std::thread([&] {
+    if (::unshare(CLONE_NEWNET) == 0) {
+      network.reset(::open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC));
+    }
+  }).join();
+  return network;
+}
+
+/// As a path that other processes can open.
+std::string path_of(const Fd& network) {
+  return "/proc/" + std::to_string(::getpid()) + "/fd/" +
+         std::to_string(network.get());
+}
+
+bool succeeds_in(const Fd& network, const std::string& command) {
+  const pid_t child = check(::fork(), "fork");
+  if (child == 0) {
+    if (::setns(network.get(), CLONE_NEWNET) == 0) {
+      ::execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
+    }
+    ::_exit(127);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return status == 0;
+}
+
+}  // namespace
+
+Networks::Networks() : hosts_{make_network(), make_network()} {
+  if (!hosts_[0] || !hosts_[1]) {
+    error_ = "no network namespace can be made: only root may";
+    return;
+  }
+  run(0,
+      "ip link add cable type veth peer name cable netns " +
+          path_of(hosts_[1]));
+  for (const int host : {0, 1}) {
+    run(host,
+        "ip link set lo up && ip address add " + address(host) +
+            "/24 dev cable && ip link set cable up");
+  }
+}
+
+void Networks::run(int host, const std::string& command) {
+  if (error_.empty() &&
+      !succeeds_in(hosts_[static_cast<size_t>(host)], command)) {
+    error_ = "this failed in a network namespace: " + command;
+  }
+}
+
+std::function<void()> Networks::enter(int host) const {
+  const int network = hosts_[static_cast<size_t>(host)].get();
+  const std::string name = "host" + std::to_string(host);
+  return [network, name] {
+    if (::setns(network, CLONE_NEWNET) != 0 || ::unshare(CLONE_NEWUTS) != 0 ||
+        ::sethostname(name.data(), name.size()) != 0) {
+      ::_exit(97);
+    }
+  };
+}
+
+void Networks::cut() const {
+  for (const int host : {0, 1}) {
+    if (!succeeds_in(hosts_[static_cast<size_t>(host)],
+                     "ip neigh replace " + address(1 - host) +
+                         " lladdr 02:00:00:00:00:99 nud permanent dev cable")) {
+      throw std::runtime_error("the cable cannot be cut");
+    }
+  }
+}
+
+}  // namespace launcher::test

@@ -1,0 +1,135 @@
+#include "test/launcher/meeting/forming_job.h"
+
+using Catch::Contains;
+using namespace launcher;
+using namespace launcher::test;
+
+// What a coordinator does when it loses hosts.
+
+TEST_CASE("too few hosts after a loss: the lost one is named") {
+  FormingJob job;
+  job.terms.least_hosts = 3;
+  job.patience.join = 10s;
+  job.run();
+  CHECK(job.close(1) == "0 broken 0: b vanished, 2 broken 0: b vanished");
+  job.join(kOwn);
+  CHECK(job.join(2) == "2 noted");
+  CHECK_THAT(job.pass(10s), Contains("2 closed 1"));
+  const auto actions = job.get().on_message(5, job.hello(5), job.now);
+  REQUIRE(actions.size() == 1);
+  const auto closed =
+      std::get<JobClosed>(std::get<Coordinator::Send>(actions.front()).message);
+  CHECK_THAT(closed.text,
+             Contains("expected at least 3 hosts, but got 2 (a, c) in 10 s; "
+                      "host b has vanished; start ddprun"));
+}
+
+TEST_CASE("hosts that vanish and come again cost no restart") {
+  FormingJob job;
+  job.run();
+  job.close(2);
+  job.join(kOwn);
+  job.join(1);
+  CHECK(job.come(3) == "0 formed 1, 1 formed 1, 3 formed 1");
+  job.work(1, 1);
+  CHECK(job.fail(1, 1) == "0 noted, 1 noted, 3 noted");
+}
+
+TEST_CASE(
+    "a smaller world waits for another host, one of equal size does not") {
+  FormingJob job;
+  job.patience.last_call = 10s;
+  job.run();
+  job.close(2);
+  job.join(kOwn);
+  CHECK(job.join(1) == "1 noted");
+  SECTION("in vain") {
+    CHECK(job.pass(10s) == "0 formed 1, 1 formed 1");
+  }
+  SECTION("which comes") {
+    CHECK(job.come(3) == "0 formed 1, 1 formed 1, 3 formed 1");
+  }
+}
+
+TEST_CASE("a fixed number of hosts without restarts ends with the first loss") {
+  FormingJob job;
+  job.terms.least_hosts = 3;
+  job.terms.max_restarts = 0;
+  job.run();
+  const auto actions = job.get().on_closed(1, job.now);
+  REQUIRE(said(actions) == "0 noted, 2 closed 1");
+  const auto closed =
+      std::get<JobClosed>(std::get<Coordinator::Send>(actions.at(1)).message);
+  CHECK_THAT(closed.text, Contains("host b has vanished") && Contains("3"));
+}
+
+TEST_CASE("a host that is lost between two worlds is named, if it is missed") {
+  FormingJob job;
+  job.terms.least_hosts = 3;
+  job.patience.join = 10s;
+  job.run();
+  job.fail(1, 0);
+  job.join(kOwn);
+  job.join(1);
+  CHECK(job.close(2).empty());
+  CHECK_THAT(job.pass(10s), Contains("1 closed 1"));
+  const auto actions = job.get().on_message(5, job.hello(5), job.now);
+  REQUIRE(actions.size() == 1);
+  const auto closed =
+      std::get<JobClosed>(std::get<Coordinator::Send>(actions.front()).message);
+  CHECK_THAT(closed.text, Contains("host c has vanished"));
+}
+
+TEST_CASE("a fixed number of hosts goes on when a spare is there") {
+  FormingJob job;
+  job.terms.least_hosts = 3;
+  job.terms.max_restarts = 0;
+  job.run();
+  CHECK(job.come(3) == "3 noted");
+  CHECK(job.close(1) ==
+        "0 broken 0: b vanished, 2 broken 0: b vanished, 3 noted");
+}
+
+TEST_CASE("a range of hosts waits for another one, also without restarts") {
+  FormingJob job;
+  job.terms.max_restarts = 0;
+  job.run(2);
+  CHECK(job.close(1) == "0 broken 0: b vanished");
+  CHECK(job.join(kOwn) == "0 noted");
+  CHECK(job.come(4) == "0 formed 1, 4 formed 1");
+}
+
+TEST_CASE("who failed in one world hears of the loss that breaks the next") {
+  FormingJob job;
+  job.run();
+  job.fail(1, 0);
+  for (const Coordinator::Connection from : {kOwn, 1ul, 2ul}) {
+    job.join(from);
+  }
+  for (const Coordinator::Connection from : {kOwn, 1ul, 2ul}) {
+    job.work(from, 1);
+  }
+  CHECK(job.close(2) == "0 broken 1: c vanished, 1 broken 1: c vanished");
+}
+
+TEST_CASE("a success in one world keeps nobody out of the next") {
+  FormingJob job;
+  job.run(2);
+  job.succeed(1, 0);
+  job.fail(kOwn, 0);
+  job.join(1);
+  CHECK(job.join(kOwn) == "0 formed 1, 1 formed 1");
+  job.work(kOwn, 1);
+  job.work(1, 1);
+  CHECK(job.come(2) == "0 broken 1: c joined, 1 broken 1: c joined, 2 noted");
+}
+
+TEST_CASE("a host that loses sight of us after its success breaks nothing") {
+  FormingJob job;
+  job.run(2);
+  job.succeed(1, 0);
+  HostState& state = job.next_state(1);
+  state.joins = true;
+  CHECK(job.say(1, state) == "1 noted");
+  CHECK(job.succeed(kOwn, 0) == "0 noted, 1 closed 0");
+}

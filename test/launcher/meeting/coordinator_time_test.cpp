@@ -1,0 +1,96 @@
+#include "test/launcher/meeting/forming_job.h"
+
+using namespace launcher;
+using namespace launcher::test;
+
+// What a coordinator does when time passes, and when it asks to be called.
+
+TEST_CASE("a silent host has vanished, unless this process slept") {
+  FormingJob job;
+  job.run();
+  SECTION("it has") {
+    for (int beat = 0; beat < 3; ++beat) {
+      CHECK(job.pass(4900ms).empty());
+      job.work(2, 0);
+    }
+    CHECK(job.get().next_deadline() == job.now + 300ms);
+    CHECK(job.pass(300ms) ==
+          "drop 1, 0 broken 0: b vanished, 2 broken 0: b vanished");
+  }
+  SECTION("this process slept") {
+    job.now += 1h;
+    CHECK(said(job.get().on_time(job.now)).empty());
+    CHECK(job.work(1, 0) == "1 noted");
+    CHECK(job.pass(4s).empty());
+  }
+}
+
+TEST_CASE("a host is heard of by its new connection, too") {
+  FormingJob job;
+  job.run();
+  CHECK(job.pass(14s).empty());
+  CHECK(job.say(9, job.hello(1)) == "drop 1, 9 noted");
+  CHECK(job.pass(1s) ==
+        "drop 2, 0 broken 0: c vanished, 9 broken 0: c vanished");
+}
+
+TEST_CASE("the last call and the time to join are kept, but not slept away") {
+  FormingJob job;
+  job.patience = {.join = 50s, .last_call = 20s, .keep_alive = 100s};
+  job.come(kOwn);
+  CHECK(job.get().next_deadline() == job.now + 50s);
+  SECTION("too few") {
+    job.now += 1h;
+    CHECK(said(job.get().on_time(job.now)).empty());
+    CHECK(job.pass(49s).empty());
+    CHECK(job.pass(1s) == "0 closed 1");
+  }
+  SECTION("enough") {
+    CHECK(job.pass(10s).empty());
+    job.come(1);
+    CHECK(job.get().next_deadline() == job.now + 20s);
+    job.now += 1h;
+    CHECK(said(job.get().on_time(job.now)).empty());
+    CHECK(job.pass(19s).empty());
+    CHECK(job.pass(1s) == "0 formed 0, 1 formed 0");
+  }
+  SECTION("enough, and then no more") {
+    job.come(1);
+    CHECK(job.pass(15s).empty());
+    job.close(1);
+    CHECK(job.pass(10s).empty());
+    job.come(2);
+    CHECK(job.pass(19s).empty());
+    CHECK(job.pass(1s) == "0 formed 0, 2 formed 0");
+  }
+}
+
+TEST_CASE("who has not joined in time is not waited for") {
+  FormingJob job;
+  job.patience = {.join = 50s, .last_call = 0s, .keep_alive = 100s};
+  job.come(kOwn);
+  job.say(2, job.hello(2));
+  CHECK(job.come(1) == "1 noted");
+  CHECK(job.pass(49s).empty());
+  CHECK(job.pass(1s) == "0 formed 0, 1 formed 0, 2 noted");
+}
+
+TEST_CASE("hosts that do not hang up are not waited for when all is over") {
+  FormingJob job;
+  job.patience.keep_alive = 100s;
+  job.run();
+  for (const Coordinator::Connection from : {kOwn, 1ul, 2ul}) {
+    job.succeed(from, 0);
+  }
+  CHECK(job.get().next_deadline() == job.now + 5s);
+  SECTION("in time") {
+    CHECK(job.pass(4s).empty());
+    CHECK(job.pass(1s) == "0 closed 0, 1 closed 0, 2 closed 0");
+    CHECK(job.get().is_done());
+  }
+  SECTION("unless this process slept") {
+    job.now += 1h;
+    CHECK(said(job.get().on_time(job.now)).empty());
+    CHECK(!job.get().is_done());
+  }
+}
