@@ -70,6 +70,11 @@ TEST_CASE("the default is the device's, then the outer guard's", "[autocast]") {
       const AutocastGuard on_again(kDevice);
       CHECK(product_dtype() == torch::kHalf);
     }
+    {
+      const AutocastGuard off(
+          kDevice, AutocastOptions().enabled(false).dtype(torch::kFloat));
+      CHECK(product_dtype() == torch::kFloat);
+    }
     CHECK(product_dtype() == torch::kHalf);
   }
   CHECK(product_dtype() == torch::kBFloat16);

@@ -187,6 +187,18 @@ TEST_CASE("a shorter interval may be over already", "[grad_scaler]") {
   CHECK(scaler.get_scale() == 16);
 }
 
+TEST_CASE("the same interval is set before anything is scaled",
+          "[grad_scaler]") {
+  auto state = *GradScaler(small_scaler()).state_dict();
+  state.growth_tracker = 2;
+  GradScaler scaler;
+  scaler.load_state_dict(state);
+  scaler.set_growth_interval(1);
+  Toy toy;
+  toy.train(scaler, 1);
+  CHECK(scaler.get_scale() == 16);
+}
+
 TEST_CASE("a scaler that is not enabled passes everything on",
           "[grad_scaler]") {
   GradScaler scaler(Options().enabled(false));
@@ -209,7 +221,7 @@ TEST_CASE("a scaler that is not enabled passes everything on",
 
 TEST_CASE("a scaler goes on where another one was", "[grad_scaler]") {
   const bool has_scaled = GENERATE(false, true);
-  GradScaler first(small_scaler());
+  GradScaler first(small_scaler().growth_factor(4).backoff_factor(0.25));
   CHECK(first.state_dict()->scale == 8);
   CHECK(first.state_dict()->growth_tracker == 0);
   Toy toy;
@@ -224,9 +236,9 @@ TEST_CASE("a scaler goes on where another one was", "[grad_scaler]") {
   }
   second.load_state_dict(first.state_dict());
   const auto state = second.state_dict();
-  CHECK(state->scale == 4);
-  CHECK(state->growth_factor == 2);
-  CHECK(state->backoff_factor == 0.5);
+  CHECK(state->scale == 2);
+  CHECK(state->growth_factor == 4);
+  CHECK(state->backoff_factor == 0.25);
   CHECK(state->growth_interval == 3);
   CHECK(state->growth_tracker == 2);
   other.train(second, 1);
