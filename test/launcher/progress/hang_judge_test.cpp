@@ -29,6 +29,15 @@ class Watch {
     report(worker, text);
     look();
   }
+  /// As a store into mapped memory, which leaves the file's time as it is.
+  void store(size_t worker, const std::string& text) {
+    readings_[worker].text = text;
+  }
+  /// Something was in the file before the worker started.
+  void find(size_t worker, const std::string& text) {
+    readings_[worker] = {.text = text, .stamp = 7};
+    judge_.expect(worker, readings_[worker]);
+  }
   void stop(size_t worker) { readings_[worker].is_stopped = true; }
   void end(size_t worker) { judge_.forget(worker); }
 
@@ -109,6 +118,40 @@ TEST_CASE("hangs: a change of the time alone is progress") {
     CHECK(watch.wait(9s) == Ranks{});
     watch.report(0, "step");
   }
+}
+
+TEST_CASE("hangs: so is a change of the text alone") {
+  Watch watch(1);
+  watch.report_twice(0, "step 0");
+  for (int step = 1; step < 10; ++step) {
+    CHECK(watch.wait(9s) == Ranks{});
+    watch.store(0, "step " + std::to_string(step));
+  }
+}
+
+TEST_CASE("hangs: what was there before is no report") {
+  Watch watch(1);
+  watch.find(0, "of the last attempt");
+  CHECK(watch.wait(1'000s) == Ranks{});
+}
+
+TEST_CASE("hangs: who has ended without a report is not waited for") {
+  Watch watch(2);
+  watch.report_twice(0, "collectives=3 waits=1");
+  watch.end(1);
+  CHECK(watch.wait(20s) == Ranks{0});
+}
+
+TEST_CASE("hangs: a look that comes late within a second is no absence") {
+  Time now{};
+  HangJudge judge(100ms, 1, false, now);
+  judge.expect(0, {});
+  for (const char* text : {"start", "step 1"}) {
+    judge.note(0, {.text = text}, now);
+    CHECK(judge.judge(now).empty());
+  }
+  now += 900ms;
+  CHECK(judge.judge(now).size() == 1);
 }
 
 TEST_CASE("hangs: programs that count no collectives are judged each alone") {

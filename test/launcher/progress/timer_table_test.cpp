@@ -38,6 +38,10 @@ TEST_CASE("a timer request as torch writes it") {
       R"({"version":1,"pid":12,"scope_id":"","expiration_time":-1,"signal":0})");
   REQUIRE(end);
   CHECK(end->expiration == -1);
+  const auto mute = parse_timer_request(
+      R"({"pid":12,"scope_id":"a","expiration_time":1,"signal":-5})");
+  REQUIRE(mute);
+  CHECK(mute->signal == 0);
 }
 
 TEST_CASE("what is no timer request is none") {
@@ -82,13 +86,14 @@ TEST_CASE("timers expire, end and are set anew") {
 
 TEST_CASE("of a process with several the first one with a signal counts") {
   TimerTable timers;
-  timers.take(timer(1, "mute", 1, 0), {}, kWall);
-  timers.take(timer(1, "late", 3, SIGTERM), {}, kWall);
-  timers.take(timer(1, "early", 2, SIGABRT), {}, kWall);
+  timers.take(timer(1, "0 mute", 1, 0), {}, kWall);
+  timers.take(timer(1, "1 late", 3, SIGTERM), {}, kWall);
+  timers.take(timer(1, "2 early", 2, SIGABRT), {}, kWall);
+  timers.take(timer(1, "3 mute", 1, 0), {}, kWall);
   timers.take(timer(1, "future", 100), {}, kWall);
   const auto expired = timers.take_expired(Time{} + 5s);
   REQUIRE(expired.size() == 1);
-  CHECK(expired[0].scope == "early");
+  CHECK(expired[0].scope == "2 early");
   CHECK(expired[0].signal == SIGABRT);
   CHECK(!timers.next());
 }
@@ -99,4 +104,15 @@ TEST_CASE("timers in the past and beyond all time") {
   timers.take(timer(2, "never", 1e300), {}, kWall);
   CHECK(timers.take_expired({}).size() == 1);
   CHECK(timers.take_expired(Time{} + 24h * 365).empty());
+}
+
+TEST_CASE("there is an end to how many timers are kept") {
+  TimerTable timers;
+  for (int scope = 0; scope < 100'000; ++scope) {
+    timers.take(timer(1, std::to_string(scope), 10), {}, kWall);
+  }
+  timers.take(timer(2, "one more", 1), {}, kWall);
+  CHECK(timers.next() == Time{} + 10s);
+  timers.take(timer(1, "7", 5), {}, kWall);
+  CHECK(timers.next() == Time{} + 5s);
 }
