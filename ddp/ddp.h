@@ -15,5 +15,6 @@
 #include "ddp/record_errors.h"
 #include "ddp/spawn.h"
 #include "ddp/state_dict.h"
+#include "ddp/sync_batch_norm.h"
 #include "ddp/trace.h"
 #include "ddp/traffic.h"

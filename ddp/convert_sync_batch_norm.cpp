@@ -1,0 +1,132 @@
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/any.h>
+#include <torch/nn/modules/container/moduledict.h>
+#include <torch/nn/modules/container/modulelist.h>
+#include <torch/nn/modules/container/sequential.h>
+
+#include "ddp/sync_batch_norm.h"
+
+namespace ddp {
+namespace {
+
+namespace nn = torch::nn;
+using Group = c10::intrusive_ptr<c10d::Backend>;
+using NewLayer = std::shared_ptr<SyncBatchNormImpl>;
+
+/// Null for another module.
+NewLayer layer_for(const nn::Module& module, const Group& group) {
+  if (const auto* layer = module.as<nn::BatchNorm1dImpl>()) {
+    return std::make_shared<SyncBatchNormImpl>(*layer, group);
+  }
+  if (const auto* layer = module.as<nn::BatchNorm2dImpl>()) {
+    return std::make_shared<SyncBatchNormImpl>(*layer, group);
+  }
+  if (const auto* layer = module.as<nn::BatchNorm3dImpl>()) {
+    return std::make_shared<SyncBatchNormImpl>(*layer, group);
+  }
+  return nullptr;
+}
+
+bool is_container(const nn::Module& module) {
+  return module.as<nn::SequentialImpl>() || module.as<nn::ModuleListImpl>() ||
+         module.as<nn::ModuleDictImpl>();
+}
+
+/// A layer in its parent.
+struct Place {
+  nn::Module* parent;
+  std::ptrdiff_t index;  // among the children
+  std::string name;
+  NewLayer layer;
+
+  void fill() const {
+    if (auto* sequential = parent->as<nn::SequentialImpl>()) {
+      *(sequential->begin() + index) = nn::AnyModule(layer);
+    } else if (auto* list = parent->as<nn::ModuleListImpl>()) {
+      *(list->begin() + index) = layer;
+    } else if (auto* dict = parent->as<nn::ModuleDictImpl>()) {
+      (dict->begin() + index)->value() = layer;
+    }
+    parent->replace_module(name, layer);
+  }
+};
+
+/// Everything is found before anything changes.
+class Search {
+ public:
+  explicit Search(Group group) : group_(std::move(group)) {}
+
+  void visit(nn::Module& parent, const std::string& path) {
+    if (!seen_.insert(&parent).second) {
+      return;
+    }
+    std::ptrdiff_t index = 0;
+    for (const auto& item : parent.named_children()) {
+      const auto name = path + item.key();
+      if (auto layer = replacement(*item.value())) {
+        check_replaceable(parent, item.value(), name);
+        places.push_back({&parent, index, item.key(), std::move(layer)});
+      } else {
+        visit(*item.value(), name + ".");
+      }
+      ++index;
+    }
+  }
+
+  std::vector<Place> places;
+
+ private:
+  /// One that is in several places stays one.
+  NewLayer replacement(const nn::Module& module) {
+    const auto known = layers_.find(&module);
+    if (known != layers_.end()) {
+      return known->second;
+    }
+    auto layer = layer_for(module, group_);
+    if (layer) {
+      layers_.emplace(&module, layer);
+    }
+    return layer;
+  }
+
+  /// Held by its parent and by the list of children that is walked along; who
+  /// holds it besides goes on to call it.
+  static void check_replaceable(const nn::Module& parent,
+                                const std::shared_ptr<nn::Module>& layer,
+                                const std::string& name) {
+    TORCH_CHECK(is_container(parent) || layer.use_count() <= 2,
+                "Expected batch norm ",
+                name,
+                " to be found by its name, but ",
+                parent.name(),
+                " holds it as a member as well, which cannot be replaced from "
+                "outside; declare that member as ddp::SyncBatchNorm");
+  }
+
+  Group group_;
+  std::set<const nn::Module*> seen_;
+  std::map<const nn::Module*, NewLayer> layers_;
+};
+
+}  // namespace
+
+int64_t convert_sync_batchnorm(nn::Module& module, const Group& group) {
+  TORCH_CHECK(!layer_for(module, group),
+              "Expected a module with batch norms in it, but got a batch norm; "
+              "make it a ddp::SyncBatchNorm");
+  Search search(group);
+  search.visit(module, "");
+  for (const auto& place : search.places) {
+    place.fill();
+  }
+  return static_cast<int64_t>(search.places.size());
+}
+
+}  // namespace ddp

@@ -1,0 +1,128 @@
+#include "ddp/sync_batch_norm.h"
+
+#include <sstream>
+#include <utility>
+
+#include <c10/util/StringUtil.h>
+
+#include "ddp/detail/rank_text.h"
+#include "ddp/detail/sync_batch_norm/sync_batch_norm_function.h"
+#include "ddp/detail/text_collectives.h"
+#include "ddp/process_group.h"
+
+namespace ddp {
+
+using torch::Tensor;
+
+SyncBatchNormImpl::SyncBatchNormImpl(
+    const torch::nn::BatchNormOptions& batch_norm_options, Group group)
+    : BatchNormImplBase(batch_norm_options), group_(std::move(group)) {
+  TORCH_CHECK(options.num_features() > 0,
+              "Expected SyncBatchNorm to have at least one channel, but got ",
+              options.num_features());
+}
+
+Tensor SyncBatchNormImpl::forward(const Tensor& input) {
+  const auto group = ranks();
+  if (!is_training() || !group || group->getSize() == 1) {
+    return BatchNormImplBase::forward(input);
+  }
+  agree(*group, input);
+  detail::RunningStatistics running;
+  if (options.track_running_stats()) {
+    running = {running_mean, running_var, next_factor()};
+  }
+  auto output = detail::sync_batch_norm(input,
+                                        {group,
+                                         weight,
+                                         bias,
+                                         running,
+                                         options.eps(),
+                                         options.num_features(),
+                                         exchanged_,
+                                         problem_of(input)});
+  if (options.track_running_stats()) {
+    num_batches_tracked += 1;
+  }
+  return output;
+}
+
+SyncBatchNormImpl::Group SyncBatchNormImpl::ranks() const {
+  return group_ || !is_initialized() ? group_ : process_group();
+}
+
+/// Once: what the size of every later message rests on.
+void SyncBatchNormImpl::agree(c10d::Backend& group, const Tensor& input) {
+  if (has_agreed_) {
+    return;
+  }
+  exchanged_ = detail::statistics_type(input.scalar_type());
+  std::ostringstream mine;
+  mine << options.num_features() << " channels and eps " << options.eps()
+       << " for statistics in " << exchanged_;
+  const auto all = detail::all_gather_text(group, input.device(), mine.str());
+  for (const auto& other : all) {
+    TORCH_CHECK(other == all.front(),
+                "Expected the same SyncBatchNorm on all ranks, but got",
+                detail::names_by_rank(all),
+                " build the module alike and give it inputs of one type");
+  }
+  has_agreed_ = true;
+}
+
+std::string SyncBatchNormImpl::problem_of(const Tensor& input) const {
+  const auto type = input.scalar_type();
+  const bool fits = input.dim() >= 2 &&
+                    input.size(1) == options.num_features() &&
+                    input.is_floating_point() &&
+                    detail::statistics_type(type) == exchanged_ &&
+                    (!weight.defined() || weight.device() == input.device());
+  return fits ? ""
+              : c10::str("a ",
+                         type,
+                         " input of shape ",
+                         c10::Join(" x ", input.sizes()),
+                         " on ",
+                         input.device());
+}
+
+/// Of the batch in the running statistics, as in torch::nn::BatchNorm.
+double SyncBatchNormImpl::next_factor() const {
+  return options.momentum() ? *options.momentum()
+                            : 1.0 / (num_batches_tracked.item<double>() + 1);
+}
+
+void SyncBatchNormImpl::share(const Tensor& their_weight,
+                              const Tensor& their_bias,
+                              const Tensor& their_mean,
+                              const Tensor& their_var,
+                              const Tensor& their_count) {
+  weight = parameters_["weight"] = their_weight;
+  bias = parameters_["bias"] = their_bias;
+  if (options.track_running_stats()) {
+    running_mean.set_data(their_mean);
+    running_var.set_data(their_var);
+    num_batches_tracked.set_data(their_count);
+  }
+}
+
+void SyncBatchNormImpl::_check_input_dim(const Tensor& input) {
+  TORCH_CHECK(input.dim() >= 2,
+              "Expected an input of two dimensions or more for SyncBatchNorm, "
+              "but got ",
+              input.dim());
+}
+
+void SyncBatchNormImpl::pretty_print(std::ostream& stream) const {
+  stream << std::boolalpha << "ddp::SyncBatchNorm(" << options.num_features()
+         << ", eps=" << options.eps() << ", momentum=";
+  if (options.momentum()) {
+    stream << *options.momentum();
+  } else {
+    stream << "None";
+  }
+  stream << ", affine=" << options.affine()
+         << ", track_running_stats=" << options.track_running_stats() << ")";
+}
+
+}  // namespace ddp
