@@ -9,8 +9,9 @@ set(DDP_QUICK_COMPILER "" CACHE STRING
 include(CheckLinkerFlag)
 foreach(linker IN ITEMS lld gold)
   check_linker_flag(CXX "-fuse-ld=${linker}" DDP_HAS_${linker})
-  if(DDP_HAS_${linker} AND NOT DDP_QUICK_LINKER)
+  if(DDP_HAS_${linker})
     set(DDP_QUICK_LINKER "-fuse-ld=${linker}")
+    break()
   endif()
 endforeach()
 

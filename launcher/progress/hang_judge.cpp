@@ -99,15 +99,16 @@ bool HangJudge::is_overdue(const Worker& worker, Time now, int times) const {
 }
 
 bool HangJudge::may_wait(const Worker& worker) const {
-  const auto is_behind = [&worker](const Worker* other) {
-    return other->progress.collectives < worker.progress.collectives;
-  };
+  const auto& begun = worker.progress.collectives;
+  if (worker.progress.waits || !begun) {
+    return worker.progress.waits;
+  }
   const auto others = reporters();
-  return worker.progress.waits ||
-         (worker.progress.collectives &&
-          std::any_of(others.begin(), others.end(), [&](const Worker* other) {
-            return other->progress.collectives && is_behind(other);
-          }));
+  return std::any_of(
+      others.begin(), others.end(), [&begun](const Worker* other) {
+        const auto& of_other = other->progress.collectives;
+        return of_other && *of_other < *begun;
+      });
 }
 
 std::vector<const HangJudge::Worker*> HangJudge::reporters() const {

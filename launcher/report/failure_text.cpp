@@ -154,16 +154,27 @@ std::string elapsed(std::chrono::milliseconds time) {
   return text;
 }
 
+std::string attempt_text(const AttemptResult& result) {
+  return result.max_restarts > 0
+             ? ", attempt " + std::to_string(result.restarts + 1) + " of " +
+                   std::to_string(result.max_restarts + 1)
+             : "";
+}
+
+std::string stderr_text(const WorkerExit& exit) {
+  std::string text;
+  for (const std::string& line : exit.last_lines) {
+    text += indented(line);
+  }
+  return text.empty() ? "" : "  its last lines on stderr:\n" + text;
+}
+
 std::string cause_text(const AttemptResult& result, const WorkerExit& cause) {
   std::string text = describe_failure(cause) + "\n";
   text += "  host " + result.host + ", local rank " +
           std::to_string(cause.local_rank) + ", pid " +
           std::to_string(cause.pid) + ", " + elapsed(cause.after) +
-          " after its start";
-  if (result.max_restarts > 0) {
-    text += ", attempt " + std::to_string(result.restarts + 1) + " of " +
-            std::to_string(result.max_restarts + 1);
-  }
+          " after its start" + attempt_text(result);
   text += "\n" + hint_for(cause, result.workers) +
           hint_about_memory(result.workers) + hint_about_gpus(result);
   if (!result.logs.empty()) {
@@ -171,14 +182,8 @@ std::string cause_text(const AttemptResult& result, const WorkerExit& cause) {
             std::to_string(cause.local_rank) + "\n";
   }
   text += error_file_text(cause);
-  if (cause.last_lines.empty()) {
-    return text + "  it wrote nothing to stderr\n";
-  }
-  text += "  its last lines on stderr:\n";
-  for (const auto& line : cause.last_lines) {
-    text += indented(line);
-  }
-  return text;
+  const std::string last = stderr_text(cause);
+  return text + (last.empty() ? "  it wrote nothing to stderr\n" : last);
 }
 
 std::string others_text(const AttemptResult& result, const WorkerExit* cause) {

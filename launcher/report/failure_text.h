@@ -21,6 +21,12 @@ std::string cause_text(const AttemptResult& result, const WorkerExit& cause);
 /// there are none. nullptr: it was no worker's failure.
 std::string others_text(const AttemptResult& result, const WorkerExit* cause);
 
+/// ", attempt 2 of 4"; empty where there are no restarts.
+std::string attempt_text(const AttemptResult& result);
+
+/// The last lines that a worker wrote to stderr; empty when it wrote none.
+std::string stderr_text(const WorkerExit& exit);
+
 /// Each line of it after "    | ".
 std::string indented(const std::string& text);
 

@@ -36,14 +36,6 @@ std::string place_of(const HungWorker& worker, const Hang& hang) {
              : text + "  where it is:\n" + indented(worker.stack);
 }
 
-std::string stderr_of(const WorkerExit& exit) {
-  std::string text;
-  for (const std::string& line : exit.last_lines) {
-    text += indented(line);
-  }
-  return text.empty() ? "" : "  its last lines on stderr:\n" + text;
-}
-
 /// Ranks that have said the same share a line.
 std::string reports_of_others(const Hang& hang) {
   std::vector<std::pair<std::string, std::vector<int>>> groups;
@@ -89,12 +81,8 @@ std::string headline(const Hang& hang) {
 }
 
 std::string hang_report(const AttemptResult& result, const Hang& hang) {
-  std::string text = headline(hang) + "\n  host " + result.host;
-  if (result.max_restarts > 0) {
-    text += ", attempt " + std::to_string(result.restarts + 1) + " of " +
-            std::to_string(result.max_restarts + 1);
-  }
-  text += "\n";
+  std::string text =
+      headline(hang) + "\n  host " + result.host + attempt_text(result) + "\n";
   AttemptResult others = result;
   auto& exits = others.workers.exits;
   for (const HungWorker& worker : hang.workers) {
@@ -104,7 +92,7 @@ std::string hang_report(const AttemptResult& result, const Hang& hang) {
           return entry.local_rank == worker.local_rank;
         });
     if (exit != exits.end()) {
-      text += stderr_of(*exit);
+      text += stderr_text(*exit);
       exits.erase(exit);
     }
   }
