@@ -23,6 +23,7 @@
 #include "samples/support/devices.h"
 #include "samples/support/models.h"
 #include "samples/support/replica_traffic.h"
+#include "samples/support/replicas.h"
 #include "samples/support/report.h"
 #include "samples/support/text.h"
 #include "samples/support/train_options.h"

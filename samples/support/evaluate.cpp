@@ -9,9 +9,10 @@
 namespace samples {
 namespace {
 
+using Forward = std::function<at::Tensor(const at::Tensor&)>;
+
 // Sum of the losses and number of hits over the images of a sampler. Scores
 // come on the device, images go to `forward` as they are loaded.
-template <class Forward>
 torch::Tensor add_up(const Images& images,
                      const ddp::DistributedSampler& sampler,
                      int64_t batch_size,
@@ -33,19 +34,6 @@ Score to_score(const torch::Tensor& sums, int64_t count) {
   return {sums[0].item<double>() / static_cast<double>(count),
           sums[1].item<int64_t>(),
           count};
-}
-
-template <class Forward>
-Score evaluate_alone(const Images& images,
-                     int64_t batch_size,
-                     c10::Device device,
-                     const Forward& forward) {
-  const torch::NoGradGuard no_grad;
-  const ddp::DistributedSampler sampler(
-      *images.size(),
-      ddp::DistributedSamplerOptions().num_replicas(1).rank(0).shuffle(false));
-  return to_score(add_up(images, sampler, batch_size, device, forward),
-                  static_cast<int64_t>(*images.size()));
 }
 
 }  // namespace
@@ -79,22 +67,22 @@ Score evaluate_here(Classifier& model,
                     int64_t batch_size) {
   model.eval();
   const auto device = model.parameters().front().device();
-  return evaluate_alone(
+  return evaluate_here(
       images, batch_size, device, [&](const torch::Tensor& batch) {
         return model.forward(batch.to(device));
       });
 }
 
-Score evaluate_here(ReplicatedClassifier& model,
-                    const Images& images,
-                    int64_t batch_size) {
-  model->eval();
-  // Each device gets its share of a batch straight from the loader.
-  return evaluate_alone(
-      images,
-      batch_size,
-      model->output_device(),
-      [&](const torch::Tensor& batch) { return model->forward(batch); });
+Score evaluate_here(const Images& images,
+                    int64_t batch_size,
+                    c10::Device device,
+                    const Forward& forward) {
+  const torch::NoGradGuard no_grad;
+  const ddp::DistributedSampler sampler(
+      *images.size(),
+      ddp::DistributedSamplerOptions().num_replicas(1).rank(0).shuffle(false));
+  return to_score(add_up(images, sampler, batch_size, device, forward),
+                  static_cast<int64_t>(*images.size()));
 }
 
 }  // namespace samples

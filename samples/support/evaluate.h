@@ -1,9 +1,9 @@
 #pragma once
 
 #include <ddp/distributed_data_parallel.h>
-#include <dp/data_parallel.h>
 
 #include <cstdint>
+#include <functional>
 
 #include "samples/support/images.h"
 #include "samples/support/models.h"
@@ -12,9 +12,6 @@ namespace samples {
 
 /// A classifier on all ranks.
 using ParallelClassifier = ddp::DistributedDataParallel<Classifier>;
-
-/// A classifier with replicas in this process.
-using ReplicatedClassifier = dp::DataParallel<Classifier>;
 
 /// How well images were classified, over all ranks.
 struct Score {
@@ -44,11 +41,14 @@ Score evaluate_here(Classifier& model,
                     const Images& images,
                     int64_t batch_size);
 
-/// The same on the replicas of this process. Not collective.
+/// The same of any model.
 ///
-/// @param batch_size  images of all replicas at a time
-Score evaluate_here(ReplicatedClassifier& model,
-                    const Images& images,
-                    int64_t batch_size);
+/// @param device   where the scores are wanted
+/// @param forward  scores of a batch as it was loaded, in evaluation mode
+Score evaluate_here(
+    const Images& images,
+    int64_t batch_size,
+    c10::Device device,
+    const std::function<at::Tensor(const at::Tensor&)>& forward);
 
 }  // namespace samples

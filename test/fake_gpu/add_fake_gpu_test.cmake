@@ -20,9 +20,12 @@ function(ddp_add_fake_gpu_test)
     endif()
   endforeach()
   list(POP_FRONT arg_COMMAND program)
+  # Built with a test that is asked for alone. What users run does not need it.
   if(TARGET ${program})
-    # Built with the program, wherever only that is asked for.
-    add_dependencies(${program} fake_gpu)
+    get_target_property(of_program ${program} SOURCE_DIR)
+    if(of_program MATCHES "^${PROJECT_SOURCE_DIR}/test/")
+      add_dependencies(${program} fake_gpu)
+    endif()
   endif()
   set(folder "${PROJECT_BINARY_DIR}/fake_gpu")
   set(libraries
