@@ -10,6 +10,7 @@
 #include "ddp/exchanges/all_reduce.h"
 #include "ddp/exchanges/cast_exchange.h"
 #include "ddp/grad_scaler.h"
+#include "ddp/join.h"
 #include "ddp/process_group.h"
 #include "ddp/progress.h"
 #include "ddp/record_errors.h"

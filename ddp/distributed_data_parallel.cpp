@@ -10,6 +10,7 @@
 #include "ddp/detail/progress_file.h"
 #include "ddp/detail/state_sync.h"
 #include "ddp/process_group.h"
+#include "ddp/sync_batch_norm.h"
 
 namespace ddp {
 namespace {
@@ -32,8 +33,9 @@ std::set<const c10::TensorImpl*> sparse_weights(torch::nn::Module& module) {
   return weights;
 }
 
-/// Of every module the buffers that it has now.
-std::function<void()> buffer_broadcast(Group group, torch::nn::Module& module) {
+/// Of every module the buffers that it has now, from a rank's.
+std::function<void(int)> buffer_broadcast(Group group,
+                                          torch::nn::Module& module) {
   std::vector<std::shared_ptr<torch::nn::Module>> owners;
   for (auto& child : module.modules()) {
     if (!child->buffers(/*recurse=*/false).empty()) {
@@ -43,15 +45,15 @@ std::function<void()> buffer_broadcast(Group group, torch::nn::Module& module) {
   if (owners.empty()) {
     return {};
   }
-  return [group = std::move(group), owners = std::move(owners)] {
+  return [group = std::move(group), owners = std::move(owners)](int source) {
     torch::OrderedDict<std::string, torch::Tensor> all;
     for (size_t i = 0; i < owners.size(); ++i) {
       for (const auto& item : owners[i]->named_buffers(/*recurse=*/false)) {
         all.insert(std::to_string(i) + "." + item.key(), item.value());
       }
     }
-    detail::broadcast_from_rank_0(*group,
-                                  detail::tensors_of(detail::unique(all)));
+    detail::broadcast_from(
+        source, *group, detail::tensors_of(detail::unique(all)));
   };
 }
 
@@ -98,12 +100,58 @@ void DistributedDataParallelBase::synchronize(torch::nn::Module& module) {
   }
   detail::number_devices(specs, tensors);
   detail::verify_across_ranks(*group_, trained.front().tensor.device(), specs);
-  detail::broadcast_from_rank_0(*group_, detail::tensors_of(parameters));
-  detail::broadcast_from_rank_0(*group_, detail::tensors_of(buffers));
+  detail::broadcast_from(0, *group_, detail::tensors_of(parameters));
+  detail::broadcast_from(0, *group_, detail::tensors_of(buffers));
   reducer_ = std::make_unique<Reducer>(std::move(trained), group_, options_);
-  if (options_.broadcast_buffers()) {
-    reducer_->on_pass(buffer_broadcast(group_, module));
+  const auto broadcast =
+      options_.broadcast_buffers() ? buffer_broadcast(group_, module) : nullptr;
+  reducer_->mean_over([this] { return begin_turn(); });
+  reducer_->on_pass([this, broadcast] {
+    if (broadcast) {
+      broadcast(buffer_source_);
+    }
+    if (join() != nullptr) {
+      join()->done(*this);
+    }
+  });
+}
+
+int DistributedDataParallelBase::begin_turn() {
+  buffer_source_ = 0;
+  if (join() == nullptr || join()->options().throw_on_early_termination()) {
+    return group_->getSize();
   }
+  const auto turn = join()->announce(*this);
+  buffer_source_ = turn.last_live();
+  return turn.divisor;
+}
+
+void DistributedDataParallelBase::take_part(const JoinTurn& turn) {
+  buffer_source_ = turn.last_live();
+  reducer_->shadow_pass(turn.divisor);
+}
+
+/// Parameters that were frozen, too: the source may have changed them.
+void DistributedDataParallelBase::end_join(int source) {
+  for (const auto& tensors :
+       {inner_->named_parameters(), inner_->named_buffers()}) {
+    detail::broadcast_from(
+        source, *group_, detail::tensors_of(detail::unique(tensors)));
+  }
+  reducer_->forget_steps();
+}
+
+std::string DistributedDataParallelBase::refuses_join() const {
+  for (const auto& item : inner_->named_modules()) {
+    if (item.value()->as<SyncBatchNormImpl>() != nullptr) {
+      return "has the SyncBatchNorm " + item.key();
+    }
+  }
+  return "";
+}
+
+c10::Device DistributedDataParallelBase::join_device() const {
+  return inner_->parameters().front().device();
 }
 
 void DistributedDataParallelBase::before_forward() {
@@ -115,6 +163,10 @@ void DistributedDataParallelBase::before_forward() {
     return;
   }
   check_frozen();
+  if (join() != nullptr && join()->options().throw_on_early_termination()) {
+    join()->announce(*this);
+    join()->done(*this);
+  }
   reduces_ = !is_sync_paused();
   if (reduces_) {
     reducer_->arm();

@@ -7,6 +7,7 @@
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 
+#include "ddp/join.h"
 #include "ddp/options.h"
 #include "ddp/reducer.h"
 #include "ddp/tensor_walk.h"
@@ -14,7 +15,7 @@
 namespace ddp {
 
 /// What `DistributedDataParallel` does for any type of module.
-class DistributedDataParallelBase : public torch::nn::Module {
+class DistributedDataParallelBase : public torch::nn::Module, public Joinable {
  public:
   /// True while a `NoSyncGuard` of this model lives.
   bool is_sync_paused() const { return pauses_ > 0; }
@@ -44,6 +45,16 @@ class DistributedDataParallelBase : public torch::nn::Module {
   /// SGD then steps it as often.
   std::vector<torch::Tensor> parameters(bool recurse = true) const;
 
+  /// For `Join`.
+  std::string join_name() const override { return "DistributedDataParallel"; }
+  c10::intrusive_ptr<c10d::Backend> join_group() const override {
+    return group_;
+  }
+  c10::Device join_device() const override;
+  std::string refuses_join() const override;
+  void take_part(const JoinTurn& turn) override;
+  void end_join(int source) override;
+
  protected:
   explicit DistributedDataParallelBase(
       const DistributedDataParallelOptions& options);
@@ -57,12 +68,14 @@ class DistributedDataParallelBase : public torch::nn::Module {
   friend class NoSyncGuard;
 
   void check_frozen() const;
+  int begin_turn();
 
   DistributedDataParallelOptions options_;
   c10::intrusive_ptr<c10d::Backend> group_;
   torch::nn::Module* inner_ = nullptr;
   std::vector<NamedParameter> frozen_;  // when wrapped
   std::unique_ptr<Reducer> reducer_;    // null in a world of one
+  int buffer_source_ = 0;               // of the pass that runs
   int pauses_ = 0;
   bool reduces_ = false;  // the forward that runs now
 };

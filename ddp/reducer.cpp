@@ -30,6 +30,18 @@ void Reducer::on_pass(std::function<void()> action) {
   impl_->on_pass(std::move(action));
 }
 
+void Reducer::mean_over(std::function<int()> ranks) {
+  impl_->mean_over(std::move(ranks));
+}
+
+void Reducer::shadow_pass(int ranks) {
+  impl_->shadow_pass(ranks);
+}
+
+void Reducer::forget_steps() {
+  impl_->forget_steps();
+}
+
 std::vector<std::vector<size_t>> Reducer::plan() const {
   return impl_->plan();
 }

@@ -107,6 +107,24 @@ class Reducer {
   /// all of them.
   void on_pass(std::function<void()> action);
 
+  /// How many ranks a pass averages over: asked at the beginning of each pass
+  /// that this rank has gradients for, on every rank, before anything of it. It
+  /// may communicate and may throw: then there is no pass. The size of the
+  /// group unless it is set.
+  void mean_over(std::function<int()> ranks);
+
+  /// Makes a pass with the other ranks in which this one has no gradients, as
+  /// long as theirs takes: one of them has to be in `backward()` or on its way
+  /// there. Every `.grad` becomes the average of theirs, as in a pass of one's
+  /// own; what it held is let go. `join.h` knows when.
+  /// @param ranks  over how many the others average.
+  /// @throws c10::Error as `backward()` does.
+  void shadow_pass(int ranks);
+
+  /// Parameters have been set to the same values on all ranks: whether ranks
+  /// step alike is compared from here on. On all ranks, between passes.
+  void forget_steps();
+
   /// The bucket of each parameter and their order now: indices into the
   /// constructor's parameters.
   std::vector<std::vector<size_t>> plan() const;

@@ -164,18 +164,23 @@ void verify_across_ranks(c10d::Backend& group,
               ". Build it in the same way on every rank");
 }
 
-void broadcast_from_rank_0(c10d::Backend& group,
-                           const std::vector<at::Tensor>& tensors) {
+void broadcast_from(int source,
+                    c10d::Backend& group,
+                    const std::vector<at::Tensor>& tensors) {
   c10::NoGradGuard no_grad;
+  c10d::BroadcastOptions options;
+  options.rootRank = source;
   for (const auto& members : by_dtype_and_device(tensors)) {
     for (auto& chunk :
          torch::utils::take_tensors(members, kMessageBytes, false)) {
       std::vector<at::Tensor> flat{
           torch::utils::flatten_dense_tensors(chunk.tensors)};
-      wait(group.broadcast(flat), group, "broadcast of rank 0's state");
+      wait(group.broadcast(flat, options),
+           group,
+           "broadcast of rank " + std::to_string(source) + "'s state");
       const auto pieces =
           torch::utils::unflatten_dense_tensors(flat[0], chunk.tensors);
-      if (group.getRank() != 0) {
+      if (group.getRank() != source) {
         for (size_t i = 0; i < pieces.size(); ++i) {
           chunk.tensors[i].copy_(pieces[i]);
         }

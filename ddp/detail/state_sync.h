@@ -40,11 +40,12 @@ void verify_across_ranks(c10d::Backend& group,
                          c10::Device device,
                          const std::vector<TensorSpec>& mine);
 
-/// Copies rank 0's values into the other ranks' tensors, a few large messages
-/// for many tensors of one dtype and device. Collective. Works under no_grad
+/// Copies rank `source`'s values into the other ranks' tensors, a few large
+/// messages for many tensors of one dtype and device. Collective. Works under no_grad
 /// rules and does not count as a modification for autograd, so that a graph
 /// that was recorded before stays valid.
-void broadcast_from_rank_0(c10d::Backend& group,
-                           const std::vector<at::Tensor>& tensors);
+void broadcast_from(int source,
+                    c10d::Backend& group,
+                    const std::vector<at::Tensor>& tensors);
 
 }  // namespace ddp::detail

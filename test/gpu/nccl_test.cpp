@@ -83,7 +83,7 @@ TEST_CASE("texts and state travel over NCCL", "[gpu]") {
         std::vector<std::string>{"one"});
   CHECK(detail::broadcast_text(*group, local_device(), "two") == "two");
   auto state = torch::full({4}, 3.0, local_device());
-  detail::broadcast_from_rank_0(*group, {state});
+  detail::broadcast_from(0, *group, {state});
   CHECK(state.cpu().equal(torch::full({4}, 3.0)));
 }
 

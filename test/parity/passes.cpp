@@ -255,6 +255,21 @@ void no_sync_after_a_forward(Log& log) {
   }
 }
 
+/// The ranks have different numbers of inputs, in each of two epochs.
+void join(Log& log, bool by_all) {
+  Model trained{Net(Norm::none)};
+  for (const auto& counts : {std::array<int64_t, 2>{2, 4}, {3, 0}}) {
+    ddp::Join join({*trained.model},
+                   ddp::JoinOptions().divide_by_initial_world_size(by_all));
+    for (int64_t step = 0; step < counts.at(ddp::rank()); ++step) {
+      trained.train(inputs(step), targets(step));
+      log.note("weight " + std::to_string(step), trained.net->first->weight);
+    }
+    join.finish();
+    log.state(trained.net);
+  }
+}
+
 const std::vector<Case> kCases{
     {"penalty_in_the_loss", penalty_in_the_loss},
     {"penalty_with_a_pass", penalty_with_a_pass},
@@ -280,6 +295,8 @@ const std::vector<Case> kCases{
     {"tied_weight", tied_weight},
     {"maml", maml},
     {"no_sync_after_a_forward", no_sync_after_a_forward},
+    {"join", [](Log& log) { join(log, true); }},
+    {"join_by_live_ranks", [](Log& log) { join(log, false); }},
 };
 
 }  // namespace passes_side

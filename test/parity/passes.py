@@ -190,6 +190,16 @@ def no_sync_after_a_forward(log):
         log.state(trained.net)
 
 
+def join(log, by_all):
+    trained = Trained(Net())
+    for counts in (2, 4), (3, 0):
+        with trained.model.join(divide_by_initial_world_size=by_all):
+            for step in range(counts[dist.get_rank()]):
+                trained.train(inputs(step), targets(step))
+                log.note(f"weight {step}", trained.net.first.weight)
+        log.state(trained.net)
+
+
 # penalty_without_a_bias is an error of ours alone: PyTorch's comes a step later.
 CASES = {
     "penalty_in_the_loss": penalty_in_the_loss,
@@ -211,6 +221,8 @@ CASES = {
     "tied_weight": tied_weight,
     "maml": maml,
     "no_sync_after_a_forward": no_sync_after_a_forward,
+    "join": lambda log: join(log, True),
+    "join_by_live_ranks": lambda log: join(log, False),
 }
 
 

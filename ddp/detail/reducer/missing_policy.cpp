@@ -55,6 +55,9 @@ class Agreement : public MissingPolicy {
 
  private:
   PassReport report_on(const PassAccount& mine) const {
+    if (mine.is_shadow) {
+      return {0, 0, "", "", mine.failure};
+    }
     return {mine.number,
             mine.without_step.value_or(0),
             names_of(mine.missing),

@@ -31,13 +31,20 @@ std::string who_says(const std::vector<PassReport>& reports,
   return names_by_rank(texts);
 }
 
+bool knows(const PassReport& report) {
+  return report.number > 0;
+}
+
 std::string each(const std::vector<PassReport>& reports,
                  const std::function<std::string(const PassReport&)>& text) {
   constexpr size_t kShown = 16;
   std::ostringstream all;
+  const char* separator = "";
   for (size_t rank = 0; rank < std::min(reports.size(), kShown); ++rank) {
-    all << (rank == 0 ? "" : ", ") << "rank " << rank << ": "
-        << text(reports[rank]);
+    if (knows(reports[rank])) {
+      all << separator << "rank " << rank << ": " << text(reports[rank]);
+      separator = ", ";
+    }
   }
   if (reports.size() > kShown) {
     all << " and " << reports.size() - kShown << " more";
@@ -48,16 +55,19 @@ std::string each(const std::vector<PassReport>& reports,
 bool differ(const std::vector<PassReport>& reports,
             const std::function<bool(const PassReport&, const PassReport&)>&
                 are_equal) {
-  return std::any_of(
-      reports.begin(), reports.end(), [&](const PassReport& report) {
-        return !are_equal(report, reports.front());
-      });
+  const auto first = std::find_if(reports.begin(), reports.end(), knows);
+  return std::any_of(first, reports.end(), [&](const PassReport& report) {
+    return knows(report) && !are_equal(report, *first);
+  });
 }
 
 }  // namespace
 
 /// One bit for the steps: ranks that part, part by one first.
 Stamp PassAccount::stamp() const {
+  if (is_shadow) {
+    return {0, false, false};
+  }
   const int64_t steps = without_step.value_or(0) & 1;
   return {static_cast<uint16_t>((hash_of(frozen) << 1) | steps),
           without_step.has_value()};

@@ -11,6 +11,7 @@ namespace ddp::detail {
 struct Stamp {
   uint16_t bits = 0;
   bool knows_bit_0 = true;
+  bool knows_others = true;
 };
 
 /// What one rank can say of a pass of its own.
@@ -27,8 +28,14 @@ struct PassAccount {
   /// any more; one line, or "".
   std::string failure;
 
+  /// This rank only keeps the others company: it has no gradients, which is no
+  /// error, and knows nothing of theirs.
+  bool is_shadow = false;
+
   /// Whether this rank says that something is wrong, whatever the others do.
-  bool has_failed() const { return !missing.empty() || !failure.empty(); }
+  bool has_failed() const {
+    return (!missing.empty() && !is_shadow) || !failure.empty();
+  }
 
   /// The same on ranks that have stepped alike and have frozen the same
   /// parameters. Of others nearly never, when they differ by one step. Bit 0
@@ -38,7 +45,7 @@ struct PassAccount {
 
 /// The same in words, for the other ranks.
 struct PassReport {
-  int64_t number = 0;
+  int64_t number = 0;  ///< 0 of a rank that knows nothing
   int64_t without_step = 0;
   std::string missing;  ///< names, joined by commas
   std::string frozen;

@@ -71,6 +71,25 @@ void ReducerImpl::on_pass(std::function<void()> action) {
   on_pass_ = std::move(action);
 }
 
+void ReducerImpl::mean_over(std::function<int()> ranks) {
+  const std::lock_guard lock(mutex_);
+  mean_over_ = std::move(ranks);
+}
+
+void ReducerImpl::shadow_pass(int ranks) {
+  const std::lock_guard lock(mutex_);
+  check_sound();
+  check_not_left();
+  record_->note_pass();
+  reduction_.begin_shadow(ranks);
+  close();
+}
+
+void ReducerImpl::forget_steps() {
+  const std::lock_guard lock(mutex_);
+  reduction_.forget_steps();
+}
+
 /// Whether parameters follow is not known yet: a pass may want the inputs'
 /// gradients alone.
 void ReducerImpl::on_output_grad() {
@@ -177,8 +196,9 @@ void ReducerImpl::open() {
         "backward() with create_graph: gradients of gradients are not averaged "
         "over ranks");
   }
+  const int ranks = mean_over_ ? mean_over_() : group_->getSize();
   record_->note_pass();
-  reduction_.begin();
+  reduction_.begin(ranks);
   phase_ = Phase::open;
 }
 

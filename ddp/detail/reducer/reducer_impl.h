@@ -47,6 +47,9 @@ class ReducerImpl : public std::enable_shared_from_this<ReducerImpl> {
   void disarm();
   void watch(const at::Tensor& output);
   void on_pass(std::function<void()> action);
+  void mean_over(std::function<int()> ranks);
+  void shadow_pass(int ranks);
+  void forget_steps();
   const BucketPlan& plan() const { return reduction_.plan(); }
 
  private:
@@ -77,6 +80,7 @@ class ReducerImpl : public std::enable_shared_from_this<ReducerImpl> {
   bool stays_armed_ = false;  // a pass with create_graph has been here
   std::weak_ptr<void> end_;   // lives while a pass will call on_end
   std::function<void()> on_pass_;
+  std::function<int()> mean_over_;
   std::string broken_;  // why no pass can follow
   std::shared_ptr<JobRecord> record_;
   std::unique_ptr<GradHooks> hooks_;  // last: goes first

@@ -83,12 +83,25 @@ std::vector<at::Tensor> Reduction::tensors() const {
   return tensors;
 }
 
-void Reduction::begin() {
-  memory_.begin(keeps_memory_);
-  memory_.set_scale(exchange_->scale(group_->getSize()));
-  ++account_.number;
+void Reduction::begin(int ranks) {
+  open(ranks);
   account_.without_step = updates_.begin_pass();
   add_frozen();
+}
+
+void Reduction::begin_shadow(int ranks) {
+  for (auto& tensor : tensors()) {
+    tensor.mutable_grad().reset();
+  }
+  open(ranks);
+  account_.is_shadow = true;
+  add_frozen();
+}
+
+void Reduction::open(int ranks) {
+  memory_.begin(keeps_memory_);
+  memory_.set_scale(exchange_->scale(ranks));
+  ++account_.number;
 }
 
 void Reduction::add(size_t index) {
@@ -212,6 +225,7 @@ void Reduction::hand_out(std::vector<size_t> kept) {
 
 void Reduction::reset() {
   account_.missing.clear();
+  account_.is_shadow = false;
   memory_.reset();
   order_.clear();
   next_ = 0;

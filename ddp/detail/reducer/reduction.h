@@ -51,7 +51,10 @@ class Reduction {
   /// when that is over, in that of the next.
   void note_failure(std::string text) { account_.failure = std::move(text); }
 
-  void begin();
+  /// @param ranks  over how many gradients are averaged.
+  void begin(int ranks);
+  /// Of a pass in which this rank has no gradients, which `add` does not know.
+  void begin_shadow(int ranks);
   void add(size_t index);
 
   struct Ending {
@@ -67,7 +70,11 @@ class Reduction {
   void hand_out(std::vector<size_t> kept);
   void reset();
 
+  /// The ranks' steps are compared from here on.
+  void forget_steps() { updates_ = UpdateWatch(tensors()); }
+
  private:
+  void open(int ranks);
   void add_frozen();
   void add_missing();
   void agree_on_plan();

@@ -13,15 +13,16 @@ constexpr size_t kMostRows = 64;
 constexpr std::chrono::milliseconds kGlance{1};
 
 /// One row for each thing that bit 0 may be: 0, 1, not known.
-at::Tensor make_rows(uint16_t stamp, bool failed) {
+at::Tensor make_rows(const Stamp& stamp, bool failed) {
   constexpr int64_t kRows = 3;
   auto rows = at::zeros({kRows, Verdict::kNumel}, at::kFloat);
   auto* element = rows.mutable_data_ptr<float>();
   for (int64_t row = 0; row < kRows; ++row) {
     *element++ = failed ? 1.0f : 0.0f;
     for (int64_t bit = 0; bit < kBits; ++bit, element += 2) {
-      const auto is_set = bit == 0 ? row : (stamp >> bit) & 1;
-      if (is_set < 2) {
+      const auto is_set = bit == 0 ? row : (stamp.bits >> bit) & 1;
+      const bool is_known = bit == 0 ? row < 2 : stamp.knows_others;
+      if (is_known) {
         element[is_set] = 1;
       }
     }
@@ -81,10 +82,10 @@ const at::Tensor& Verdict::row_of(const Stamp& stamp, bool failed) {
   if (rows_.size() > kMostRows) {
     rows_.clear();
   }
-  const auto bits = static_cast<uint32_t>(stamp.bits & ~1);
+  const uint32_t bits = stamp.knows_others ? stamp.bits & 0xfffeu : 1u << 16;
   auto& rows = rows_[bits | (failed ? 1 : 0)];
   if (rows.empty()) {
-    rows = make_rows(stamp.bits, failed).to(options_).unbind();
+    rows = make_rows(stamp, failed).to(options_).unbind();
   }
   return rows[stamp.knows_bit_0 ? stamp.bits & 1 : 2];
 }

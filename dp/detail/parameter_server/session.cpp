@@ -75,7 +75,7 @@ void take_from_rank_0(c10d::Backend& group,
       copies.pieces()[i].copy_(tensors[i]);
     }
   }
-  ddp::detail::broadcast_from_rank_0(group, {copies.flat()});
+  ddp::detail::broadcast_from(0, group, {copies.flat()});
   if (group.getRank() != 0) {
     for (size_t i = 0; i < tensors.size(); ++i) {
       at::Tensor(tensors[i]).copy_(copies.pieces()[i]);

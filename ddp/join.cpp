@@ -1,0 +1,217 @@
+#include "ddp/join.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include <ATen/Functions.h>
+
+#include "ddp/detail/rank_text.h"
+#include "ddp/detail/text_collectives.h"
+#include "ddp/detail/wait.h"
+
+namespace ddp {
+namespace {
+
+constexpr int kJoined = 0;  // what a rank without inputs announces
+constexpr int64_t kManyTurns = 1000;
+
+/// What must be equal on all ranks, or why this one cannot join.
+std::string describe_join(
+    const std::vector<std::reference_wrapper<Joinable>>& joinables,
+    const JoinOptions& options) {
+  std::string text;
+  for (const Joinable& joinable : joinables) {
+    if (joinable.join_group() != joinables.front().get().join_group()) {
+      return joinable.join_name() + " with another group than " +
+             joinables.front().get().join_name();
+    }
+    const auto refusal = joinable.refuses_join();
+    if (!options.throw_on_early_termination() && !refusal.empty()) {
+      return joinable.join_name() + " that " + refusal;
+    }
+    text += (text.empty() ? "" : " and ") + joinable.join_name();
+  }
+  if (options.throw_on_early_termination()) {
+    text += " that throw on early termination";
+  }
+  return text + (options.divide_by_initial_world_size()
+                     ? " divided by all ranks"
+                     : " divided by those with inputs");
+}
+
+}  // namespace
+
+Join::Join(std::vector<std::reference_wrapper<Joinable>> joinables,
+           const JoinOptions& options)
+    : joinables_(std::move(joinables)), options_(options) {
+  TORCH_CHECK(!joinables_.empty(),
+              "Expected Join to get at least one model or optimizer, but got "
+              "none");
+  group_ = joinables_.front().get().join_group();
+  if (!options.enable() || !group_ || group_->getSize() == 1) {
+    group_.reset();
+    return;
+  }
+  last_live_ = group_->getSize() - 1;
+  verify();
+  for (Joinable& joinable : joinables_) {
+    joinable.join_ = this;
+  }
+}
+
+Join::~Join() {
+  leave();
+}
+
+/// Every rank says what it has, also when that is wrong, so that none waits.
+void Join::verify() const {
+  std::string mine = describe_join(joinables_, options_);
+  bool is_good = true;
+  for (const Joinable& joinable : joinables_) {
+    if (joinable.join_ != nullptr) {
+      mine = joinable.join_name() + " that is in another Join";
+    }
+  }
+  const auto all = detail::all_gather_text(
+      *group_, joinables_.front().get().join_device(), mine);
+  for (const auto& other : all) {
+    is_good = is_good && other == all.front() &&
+              other.find(" divided by ") != std::string::npos;
+  }
+  TORCH_CHECK(
+      is_good,
+      "Expected all ranks to join with the same models and options, and "
+      "such as can join, but got",
+      detail::names_by_rank(all));
+}
+
+JoinTurn Join::announce(const Joinable& who) {
+  TORCH_CHECK(busy_ == nullptr || busy_ == &who,
+              "Expected ",
+              busy_->join_name(),
+              " to end its turn before ",
+              who.join_name(),
+              " begins one in a Join; call backward() for each model alone");
+  int index = 1;
+  for (const Joinable& joinable : joinables_) {
+    if (&joinable == &who) {
+      break;
+    }
+    ++index;
+  }
+  const auto turn = turn_of(exchange(index));
+  check_even(turn);
+  busy_ = &who;
+  return turn;
+}
+
+void Join::done(const Joinable& who) {
+  if (busy_ == &who) {
+    busy_ = nullptr;
+  }
+}
+
+void Join::finish(const std::function<void()>& after_turn) {
+  if (!group_) {
+    return;
+  }
+  for (int64_t turns = 0;; ++turns) {
+    const auto announced = exchange(kJoined);
+    const auto turn = turn_of(announced);
+    if (turn.live.empty()) {
+      break;
+    }
+    check_even(turn);
+    if (turns == kManyTurns) {
+      TORCH_WARN("rank ",
+                 group_->getRank(),
+                 " has at least ",
+                 kManyTurns,
+                 " inputs less than others, for which it only waits");
+    }
+    const int index = announced[turn.last_live()] - 1;
+    joinables_[index].get().take_part(turn);
+    if (after_turn) {
+      after_turn();
+    }
+  }
+  for (Joinable& joinable : joinables_) {
+    joinable.end_join(last_live_);
+  }
+  leave();
+}
+
+/// What each rank announces: kJoined, or one more than a joinable's index.
+std::vector<int> Join::exchange(int mine) {
+  const auto device = joinables_.front().get().join_device();
+  auto input = at::full({1}, mine, at::kInt).to(device);
+  auto output = at::empty({group_->getSize()}, input.options());
+  detail::wait(group_->_allgather_base(output, input),
+               *group_,
+               "all-gather of who has inputs left");
+  const auto host = output.cpu();
+  const int* begin = host.const_data_ptr<int>();
+  return {begin, begin + host.numel()};
+}
+
+JoinTurn Join::turn_of(const std::vector<int>& announced) {
+  JoinTurn turn;
+  std::vector<std::string> names;
+  bool is_one = true;
+  for (int rank = 0; rank < static_cast<int>(announced.size()); ++rank) {
+    names.push_back(name_of(announced[rank]));
+    if (announced[rank] != kJoined) {
+      turn.live.push_back(rank);
+      is_one = is_one && announced[rank] == announced[turn.live.front()];
+    }
+  }
+  TORCH_CHECK(is_one,
+              "Expected ranks in a Join to do the same next, but got",
+              detail::names_by_rank(names));
+  turn.divisor = static_cast<int>(options_.divide_by_initial_world_size()
+                                      ? announced.size()
+                                      : std::max<size_t>(1, turn.live.size()));
+  if (!turn.live.empty()) {
+    last_live_ = turn.last_live();
+  }
+  return turn;
+}
+
+void Join::check_even(const JoinTurn& turn) const {
+  if (!options_.throw_on_early_termination() ||
+      static_cast<int>(turn.live.size()) == group_->getSize()) {
+    return;
+  }
+  std::vector<int> all(group_->getSize());
+  std::iota(all.begin(), all.end(), 0);
+  std::vector<int> without;
+  std::set_difference(all.begin(),
+                      all.end(),
+                      turn.live.begin(),
+                      turn.live.end(),
+                      std::back_inserter(without));
+  TORCH_CHECK(false,
+              "Expected all ranks to have the same number of inputs, but ",
+              detail::rank_list(without),
+              " had none left while ",
+              detail::rank_list(turn.live),
+              " had");
+}
+
+std::string Join::name_of(int announced) const {
+  return announced == kJoined ? ""
+                              : joinables_[announced - 1].get().join_name() +
+                                    " " + std::to_string(announced);
+}
+
+void Join::leave() {
+  for (Joinable& joinable : joinables_) {
+    if (joinable.join_ == this) {
+      joinable.join_ = nullptr;
+    }
+  }
+  group_.reset();
+}
+
+}  // namespace ddp

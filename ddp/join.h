@@ -1,0 +1,155 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <c10/core/Device.h>
+#include <torch/arg.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+namespace ddp {
+
+class Join;
+
+/// One collective act of the ranks that still have inputs: a backward pass of a
+/// model, a step of an optimizer that is sharded.
+struct JoinTurn {
+  std::vector<int> live;  ///< ranks that still have inputs, ascending
+  int divisor = 1;        ///< how many ranks a mean is over
+  int last_live() const { return live.back(); }
+};
+
+/// What communicates once a step and can do so for a rank that has no input
+/// left. `DistributedDataParallel` is one.
+///
+/// Before each of its acts that communicates, where `join()` is not null, a
+/// Joinable calls `join()->announce(*this)`, and `join()->done(*this)` after
+/// it.
+class Joinable {
+ public:
+  virtual ~Joinable() = default;
+
+  /// "DistributedDataParallel", for errors.
+  virtual std::string join_name() const = 0;
+
+  /// The ranks; null for a world of one.
+  virtual c10::intrusive_ptr<c10d::Backend> join_group() const = 0;
+
+  /// Where the group takes tensors.
+  virtual c10::Device join_device() const = 0;
+
+  /// Why it cannot do without an input, "" when it can.
+  virtual std::string refuses_join() const { return ""; }
+
+  /// Makes the collectives of one act with the ranks that have announced it.
+  virtual void take_part(const JoinTurn& turn) = 0;
+
+  /// No rank has inputs left. Takes the state of rank `source`, which has been
+  /// there to the end.
+  virtual void end_join(int source) = 0;
+
+ protected:
+  /// The Join that this is in, null for none.
+  Join* join() const { return join_; }
+
+ private:
+  friend class Join;
+  Join* join_ = nullptr;
+};
+
+/// Options of `Join`; the defaults are PyTorch's.
+struct JoinOptions {
+  /// Gradients are divided by the number of all ranks; false: by the number of
+  /// those that still have inputs. The first gives every input of an epoch the
+  /// same weight.
+  TORCH_ARG(bool, divide_by_initial_world_size) = true;
+  /// The first rank without inputs ends the loop on all: each gets an error
+  /// that names it, the others in their next forward.
+  TORCH_ARG(bool, throw_on_early_termination) = false;
+  /// False: no more than if there were no Join.
+  TORCH_ARG(bool, enable) = true;
+};
+
+/// Lets ranks train on different numbers of inputs. A rank that has none left
+/// takes part in what the others do, with gradients of zero, until they have
+/// none either; then all have the parameters and buffers of the rank that was
+/// there to the end.
+///
+/// The constructor and `finish` are collective. In between each backward pass
+/// that is reduced begins with an exchange of one number, for which a GPU's
+/// host waits. Forwards, passes under a `NoSyncGuard` and evaluation cost
+/// nothing; ranks may differ in them. Buffers are broadcast from the highest
+/// rank that has inputs.
+///
+/// The optimizer of a rank without inputs does not step, so its momentum
+/// differs afterwards. `finish` takes what is to be done after each pass, by
+/// which it stays equal on all ranks, too.
+///
+/// Not shadowed are collectives of one's own in the loop, and `SyncBatchNorm`,
+/// which is an error unless throw_on_early_termination is set. Of several
+/// models each has a backward() of its own.
+///
+/// @throws c10::Error on every rank when what the ranks give differs, a
+/// joinable
+///   is in another Join, has another group than the first or refuses, or when
+///   ranks announce different ones.
+///
+/// The joinables must outlive it. Without `finish` (an exception) it leaves
+/// them and communicates nothing.
+///
+/// Example:
+/// @code
+///   ddp::Join join({*model});
+///   for (auto& batch : *loader) {  // more of them on some ranks
+///     optimizer.zero_grad();
+///     loss(model->forward(batch.data), batch.target).backward();
+///     optimizer.step();
+///   }
+///   join.finish([&] { optimizer.step(); });
+/// @endcode
+///
+/// Source: torch.distributed.algorithms.Join.
+class Join {
+ public:
+  /// @param joinables  in the same order on all ranks.
+  explicit Join(std::vector<std::reference_wrapper<Joinable>> joinables,
+                const JoinOptions& options = {});
+  ~Join();
+  Join(const Join&) = delete;
+  Join& operator=(const Join&) = delete;
+
+  /// This rank has no inputs left. Returns when no rank has any.
+  /// @param after_turn  done after each act of the others in which this rank
+  /// has
+  ///   taken part; every `.grad` then holds their average.
+  /// @throws c10::Error with throw_on_early_termination when others have
+  /// inputs.
+  void finish(const std::function<void()>& after_turn = {});
+
+  const JoinOptions& options() const { return options_; }
+
+  /// For joinables: this rank has inputs, and `who` communicates next.
+  /// Collective.
+  JoinTurn announce(const Joinable& who);
+
+  /// For joinables: what was announced has ended.
+  void done(const Joinable& who);
+
+ private:
+  void verify() const;
+  std::vector<int> exchange(int mine);
+  JoinTurn turn_of(const std::vector<int>& announced);
+  void check_even(const JoinTurn& turn) const;
+  std::string name_of(int announced) const;
+  void leave();
+
+  std::vector<std::reference_wrapper<Joinable>> joinables_;
+  JoinOptions options_;
+  c10::intrusive_ptr<c10d::Backend> group_;  // null when there is nothing to do
+  const Joinable* busy_ = nullptr;           // between announce and done
+  int last_live_ = 0;
+};
+
+}  // namespace ddp

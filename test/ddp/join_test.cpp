@@ -1,0 +1,443 @@
+#include "ddp/join.h"
+
+#include <torch/nn/module.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/pimpl.h>
+#include <torch/optim/sgd.h>
+#include <torch/types.h>
+
+#include "ddp/distributed_data_parallel.h"
+#include "ddp/sync_batch_norm.h"
+#include "test/support/catch.h"
+#include "test/support/fake_backend.h"
+#include "test/support/local_ranks.h"
+
+namespace ddp {
+namespace join_test {
+
+using Catch::Contains;
+using test::FakeBackend;
+using test::Group;
+using test::run_ranks;
+using test::try_ranks;
+using torch::Tensor;
+using Options = DistributedDataParallelOptions;
+
+/// a * x + b, and a buffer that counts its forwards.
+struct LineImpl : torch::nn::Module {
+  LineImpl() {
+    a = register_parameter("a", torch::ones({1}, torch::kDouble));
+    b = register_parameter("b", torch::ones({1}, torch::kDouble));
+    seen = register_buffer("seen", torch::zeros({1}, torch::kDouble));
+  }
+  Tensor forward(double x) {
+    seen += x;
+    return a * x + b * 2;
+  }
+  Tensor a, b, seen;
+};
+TORCH_MODULE(Line);
+
+double value(const Tensor& tensor) {
+  return tensor.item<double>();
+}
+
+void expect(const Tensor& tensor, double expected, const std::string& what) {
+  TORCH_CHECK(std::abs(value(tensor) - expected) < 1e-12,
+              what,
+              ": expected ",
+              expected,
+              ", but got ",
+              tensor);
+}
+
+/// Inputs of each rank: rank r has `counts[r]`, in step s the input below.
+double input_of(int rank, int step) {
+  return 1 + rank + 4 * step;
+}
+
+struct Result {
+  double a = 1, b = 1;
+  int last = 0;  // the highest rank of the last step
+};
+
+/// What SGD with this rate makes of a line in the order of steps.
+Result simulate(const std::vector<int>& counts, bool by_all, double rate) {
+  Result result;
+  const auto size = static_cast<int>(counts.size());
+  const int steps = *std::max_element(counts.begin(), counts.end());
+  result.last = size - 1;
+  for (int step = 0; step < steps; ++step) {
+    double slope = 0;
+    int live = 0;
+    for (int rank = 0; rank < size; ++rank) {
+      if (step < counts[rank]) {
+        slope += input_of(rank, step);
+        ++live;
+        result.last = rank;
+      }
+    }
+    const double divisor = by_all ? size : live;
+    result.a -= rate * slope / divisor;
+    result.b -= rate * 2 * live / divisor;
+  }
+  return result;
+}
+
+std::vector<std::vector<int>> all_counts() {
+  return {{3, 3}, {1, 4}, {4, 1}, {0, 2}, {2, 0, 5}, {0, 0}, {3, 1, 0, 2}};
+}
+
+TEST_CASE("ranks train on different numbers of inputs", "[join]") {
+  const auto counts = GENERATE(from_range(all_counts()));
+  const bool by_all = GENERATE(true, false);
+  const bool finds_unused = GENERATE(false, true);
+  const bool follows = GENERATE(false, true);
+  const auto size = static_cast<int>(counts.size());
+  run_ranks(size, [&](const Group& group) {
+    const int rank = group->getRank();
+    Line net;
+    DistributedDataParallel model(net,
+                                  Options()
+                                      .process_group(group)
+                                      .bucket_cap_mb(1e-6)
+                                      .find_unused_parameters(finds_unused));
+    torch::optim::SGD optimizer(model->parameters(),
+                                torch::optim::SGDOptions(0.125).momentum(0.0));
+    // Twice: an epoch after a joined one is one as any other.
+    double start_a = 1;
+    double start_b = 1;
+    for (int epoch = 0; epoch < 2; ++epoch) {
+      Join join({*model}, JoinOptions().divide_by_initial_world_size(by_all));
+      for (int step = 0; step < counts[rank]; ++step) {
+        optimizer.zero_grad();
+        model->forward(input_of(rank, step)).sum().backward();
+        optimizer.step();
+      }
+      std::function<void()> step;
+      if (follows) {
+        step = [&] { optimizer.step(); };
+      }
+      join.finish(step);
+      const auto expected = simulate(counts, by_all, 0.125);
+      start_a += expected.a - 1;
+      start_b += expected.b - 1;
+      expect(net->a, start_a, "a");
+      expect(net->b, start_b, "b");
+      TORCH_CHECK(model->forward(0).defined());
+    }
+    // Every rank has inputs again.
+    for (int step = 0; step < 3; ++step) {
+      optimizer.zero_grad();
+      model->forward(rank).sum().backward();
+      expect(net->a.grad(), (size - 1) / 2.0, "the gradient");
+      optimizer.step();
+    }
+  });
+}
+
+TEST_CASE("buffers are those of the last rank with inputs", "[join]") {
+  const auto counts = GENERATE(from_range(all_counts()));
+  run_ranks(static_cast<int>(counts.size()), [&](const Group& group) {
+    const int rank = group->getRank();
+    Line net;
+    DistributedDataParallel model(net, Options().process_group(group));
+    Join join({*model});
+    for (int step = 0; step < counts[rank]; ++step) {
+      model->forward(input_of(rank, step)).sum().backward();
+    }
+    join.finish();
+    double seen = 0;
+    for (int step = 0; step < 5; ++step) {
+      for (int source = group->getSize() - 1; source >= 0; --source) {
+        if (step < counts[source]) {
+          seen += input_of(source, step);
+          break;
+        }
+      }
+    }
+    expect(net->seen, seen, "the buffer");
+  });
+}
+
+TEST_CASE("what is not reduced costs nothing in a join", "[join]") {
+  run_ranks(3, [](const Group& group) {
+    const int rank = group->getRank();
+    Line net;
+    DistributedDataParallel model(net, Options().process_group(group));
+    Join join({*model});
+    for (int step = 0; step < rank; ++step) {
+      {  // as often as it likes
+        const NoSyncGuard no_sync(*model);
+        for (int i = 0; i <= step; ++i) {
+          model->forward(1).sum().backward();
+        }
+      }
+      model->forward(2);  // no backward
+      const torch::NoGradGuard no_grad;
+      model->forward(3);
+    }
+    if (rank == 2) {
+      net->zero_grad();
+      model->forward(6).sum().backward();
+      expect(net->a.grad(), 2, "a.grad");
+    }
+    join.finish();
+  });
+}
+
+TEST_CASE("accumulated gradients are averaged with zeros", "[join]") {
+  run_ranks(2, [](const Group& group) {
+    Line net;
+    DistributedDataParallel model(net, Options().process_group(group));
+    Join join({*model});
+    if (group->getRank() == 1) {
+      for (int step = 0; step < 3; ++step) {
+        net->zero_grad();
+        {
+          const NoSyncGuard no_sync(*model);
+          model->forward(1).sum().backward();
+        }
+        model->forward(step).sum().backward();
+        expect(net->a.grad(), (1.0 + step) / 2, "a.grad");
+        const torch::NoGradGuard no_grad;
+        net->a -= net->a.grad();
+      }
+    }
+    join.finish();
+    expect(net->a, 1 - (1 + 2 + 3) / 2.0, "a");
+  });
+}
+
+TEST_CASE("a join may end on the first rank that has no inputs", "[join]") {
+  const bool has_sync_norm = GENERATE(false, true);
+  const int size = 3;
+  std::vector<int> steps(size);
+  const auto errors = try_ranks(size, [&](const Group& group) {
+    torch::nn::Sequential net(torch::nn::Linear(2, 4));
+    if (has_sync_norm) {
+      net->push_back(SyncBatchNorm(4, group));
+    }
+    DistributedDataParallel model(net, Options().process_group(group));
+    Join join({*model}, JoinOptions().throw_on_early_termination(true));
+    for (int step = 0; step < (group->getRank() == 1 ? 2 : 5); ++step) {
+      model->forward(torch::ones({3, 2}) * step).sum().backward();
+      ++steps[group->getRank()];
+    }
+    join.finish();
+  });
+  for (const auto& error : errors) {
+    CHECK_THAT(error, Contains("rank 1 had none left while ranks 0, 2 had"));
+  }
+  CHECK(steps == std::vector<int>{2, 2, 2});
+}
+
+TEST_CASE("even inputs end no join early", "[join]") {
+  run_ranks(2, [](const Group& group) {
+    Line net;
+    DistributedDataParallel model(net, Options().process_group(group));
+    for (int epoch = 0; epoch < 2; ++epoch) {
+      Join join({*model}, JoinOptions().throw_on_early_termination(true));
+      for (int step = 0; step < 3; ++step) {
+        model->forward(step).sum().backward();
+      }
+      join.finish();
+    }
+  });
+}
+
+/// Counts its acts on all ranks.
+class Counter : public Joinable {
+ public:
+  Counter(Group group, std::string name)
+      : group_(std::move(group)), name_(std::move(name)) {}
+
+  void act() {
+    if (join() != nullptr) {
+      last_turn = join()->announce(*this);
+    }
+    sum(1);
+    if (join() != nullptr) {
+      join()->done(*this);
+    }
+  }
+
+  std::string join_name() const override { return name_; }
+  Group join_group() const override { return group_; }
+  c10::Device join_device() const override { return c10::kCPU; }
+  void take_part(const JoinTurn& turn) override {
+    last_turn = turn;
+    sum(0);
+  }
+  void end_join(int source) override { last_source = source; }
+
+  int64_t total = 0;
+  int last_source = -1;
+  JoinTurn last_turn;
+
+ private:
+  void sum(int64_t mine) {
+    std::vector<Tensor> all{torch::full({1}, mine, torch::kLong)};
+    group_->allreduce(all)->wait();
+    total += all[0].item<int64_t>();
+  }
+
+  Group group_;
+  std::string name_;
+};
+
+TEST_CASE("several joinables take turns as they like", "[join]") {
+  run_ranks(3, [](const Group& group) {
+    const int rank = group->getRank();
+    Line net;
+    DistributedDataParallel model(net, Options().process_group(group));
+    Counter counter(group, "a counter");
+    Join join({counter, *model});
+    for (int step = 0; step < 2 * rank; ++step) {
+      model->forward(1).sum().backward();
+      counter.act();
+      if (step % 2 == 1) {
+        counter.act();
+      }
+    }
+    join.finish();
+    // Ranks 1 and 2 act 3 times in two steps, then rank 2 alone.
+    TORCH_CHECK(counter.total == 3 + 6, counter.total);
+    TORCH_CHECK(counter.last_source == 2, counter.last_source);
+    TORCH_CHECK(counter.last_turn.live == std::vector<int>{2});
+    TORCH_CHECK(counter.last_turn.divisor == 3);
+  });
+}
+
+TEST_CASE("ranks that join with different things all hear of it",
+          "[join][errors]") {
+  const int kind = GENERATE(0, 1, 2, 3);
+  const auto errors = try_ranks(3, [&](const Group& group) {
+    const bool odd = group->getRank() == 1;
+    Counter first(group, "one");
+    Counter second(odd && kind == 0 ? nullptr : group, "two");
+    JoinOptions options;
+    options.divide_by_initial_world_size(!(odd && kind == 1));
+    std::unique_ptr<Join> before;
+    if (kind == 2) {
+      before = std::make_unique<Join>(
+          std::vector<std::reference_wrapper<Joinable>>{first});
+    }
+    if (odd && kind == 3) {
+      Join join({second, first}, options);
+    } else {
+      Join join({first, second}, options);
+    }
+  });
+  for (const auto& error : errors) {
+    CHECK_THAT(error,
+               Contains("Expected all ranks to join with the same models"));
+    CHECK_THAT(
+        error,
+        Contains(kind == 0   ? "on rank 1: two with another group than one;"
+                 : kind == 1 ? "on rank 1: one and two divided by those with "
+                               "inputs;"
+                 : kind == 2 ? "on ranks 0-2: one that is in another Join;"
+                             : "on rank 1: two and one divided by all"));
+  }
+}
+
+TEST_CASE("ranks that do different things next all hear of it",
+          "[join][errors]") {
+  const auto errors = try_ranks(3, [](const Group& group) {
+    Counter first(group, "one");
+    Counter second(group, "two");
+    Join join({first, second});
+    if (group->getRank() == 0) {
+      first.act();
+    } else if (group->getRank() == 2) {
+      second.act();
+    }
+    join.finish();
+  });
+  for (const auto& error : errors) {
+    CHECK_THAT(error,
+               Contains("to do the same next, but got on rank 0: one 1; on "
+                        "rank 2: two 2;"));
+  }
+}
+
+TEST_CASE("a module that cannot go without inputs is refused",
+          "[join][errors]") {
+  const auto errors = try_ranks(2, [](const Group& group) {
+    torch::nn::Sequential net(torch::nn::Linear(2, 4), SyncBatchNorm(4, group));
+    DistributedDataParallel model(net, Options().process_group(group));
+    Join join({*model});
+  });
+  for (const auto& error : errors) {
+    CHECK_THAT(error, Contains("has the SyncBatchNorm 1"));
+  }
+}
+
+TEST_CASE("two models in one backward pass are refused in a join",
+          "[join][errors]") {
+  const auto errors = try_ranks(2, [](const Group& group) {
+    Line one;
+    Line two;
+    DistributedDataParallel first(one, Options().process_group(group));
+    DistributedDataParallel second(two, Options().process_group(group));
+    Join join({*first, *second});
+    const auto sum = first->forward(1).sum() + second->forward(1).sum();
+    sum.backward();
+  });
+  for (const auto& error : errors) {
+    CHECK_THAT(error, Contains("call backward() for each model alone"));
+  }
+}
+
+TEST_CASE("a join that is left lets go of its models", "[join]") {
+  run_ranks(2, [](const Group& group) {
+    Line net;
+    DistributedDataParallel model(net, Options().process_group(group));
+    try {
+      Join join({*model});
+      throw std::runtime_error("the loop");
+    } catch (const std::runtime_error&) {
+    }
+    model->forward(1).sum().backward();
+    expect(net->a.grad(), 1, "a.grad");
+    Join off({*model}, JoinOptions().enable(false));
+    model->forward(1).sum().backward();
+    off.finish();
+    Join again({*model});
+    again.finish();
+    again.finish();
+  });
+}
+
+TEST_CASE("a world of one joins at once", "[join]") {
+  Line net;
+  DistributedDataParallel model(net);
+  Join join({*model});
+  model->forward(1).sum().backward();
+  join.finish();
+  CHECK_THROWS_WITH(Join({}), Contains("at least one model"));
+}
+
+TEST_CASE("a shadow pass sends zeros whatever the gradients hold", "[join]") {
+  run_ranks(2, [](const Group& group) {
+    const auto weight = torch::ones({3}, torch::kDouble).requires_grad_();
+    Reducer reducer({{"w", weight}}, group);
+    for (int step = 0; step < 3; ++step) {
+      if (group->getRank() == 0) {
+        weight.mutable_grad() = torch::full_like(weight, 100);
+        reducer.shadow_pass(2);
+      } else {
+        weight.mutable_grad().reset();
+        reducer.arm();
+        (weight * 4).sum().backward();
+      }
+      TORCH_CHECK(weight.grad().eq(2).all().item<bool>(), weight.grad());
+    }
+  });
+}
+
+}  // namespace join_test
+}  // namespace ddp
