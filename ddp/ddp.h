@@ -11,6 +11,7 @@
 #include "ddp/exchanges/cast_exchange.h"
 #include "ddp/grad_scaler.h"
 #include "ddp/join.h"
+#include "ddp/preemption.h"
 #include "ddp/process_group.h"
 #include "ddp/progress.h"
 #include "ddp/record_errors.h"

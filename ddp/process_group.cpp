@@ -163,8 +163,8 @@ void init_process_group(const ProcessGroupOptions& options) {
   meet(options, *next);
   detail::listen_for_departures(*next);
   detail::set_current_device(next->device);
-  next->world =
-      detail::make_group(*next, {"world", all_ranks(next->env.world_size)});
+  next->world = detail::make_group(
+      *next, {detail::kWorldGroup, all_ranks(next->env.world_size)});
   job() = next.release();
   end_threads_at_exit();
 }

@@ -100,6 +100,48 @@ TEST_CASE("a verdict is bad until it is forgiven", "[verdict]") {
   CHECK(verdict.is_good());
 }
 
+TEST_CASE("ranks stop in the first pass in which all have said it",
+          "[verdict]") {
+  const auto type = GENERATE(at::kFloat, at::kBFloat16, at::kComplexFloat);
+  const size_t size = GENERATE(1, 2, 5, 300);
+  std::vector<std::shared_ptr<StopVote>> votes;
+  std::deque<Verdict> verdicts;
+  const auto elements = torch::empty({Verdict::kNumel}, type);
+  for (size_t rank = 0; rank < size; ++rank) {
+    votes.push_back(std::make_shared<StopVote>());
+    verdicts.emplace_back(elements.options(), votes.back());
+  }
+  const auto pass = [&] {
+    auto sums = torch::zeros({Verdict::kNumel}, type);
+    for (auto& verdict : verdicts) {
+      verdict.write(elements, {7}, false);
+      sums += elements;
+    }
+    for (auto& verdict : verdicts) {
+      verdict.read(sums);
+      REQUIRE(verdict.is_good());
+    }
+  };
+  const auto agreed = [&] {
+    const auto count =
+        std::count_if(votes.begin(), votes.end(), [](const auto& vote) {
+          return vote->is_agreed();
+        });
+    REQUIRE((count == 0 || count == static_cast<int64_t>(size)));
+    return count > 0;
+  };
+  pass();
+  CHECK(!agreed());
+  votes.back()->say();
+  pass();
+  CHECK(agreed() == (size == 1));
+  for (const auto& vote : votes) {
+    CHECK(vote->says());
+  }
+  pass();
+  CHECK(agreed());
+}
+
 TEST_CASE("stamps of passes", "[verdict]") {
   PassAccount account;
   account.number = 12;

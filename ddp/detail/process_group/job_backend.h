@@ -14,6 +14,9 @@
 
 namespace ddp::detail {
 
+/// The name of the group of all ranks.
+inline constexpr const char* kWorldGroup = "world";
+
 /// Which ranks of the job form a group.
 struct GroupMembers {
   std::string name;        ///< one word, the same on all of them

@@ -15,6 +15,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "ddp/detail/process_group/departure.h"
+#include "ddp/detail/stop_vote.h"
 
 namespace ddp::detail {
 
@@ -62,6 +63,9 @@ class JobRecord {
   void mark_told() noexcept { is_told_ = true; }
   bool is_told() const noexcept { return is_told_; }
 
+  /// Of this rank; the passes over the group of all ranks tell it.
+  StopVote& stop_vote() noexcept { return stop_vote_; }
+
   /// "" when all is well, else one line, an error. It may wait for the GPU as
   /// long as it is told.
   using Check = std::function<std::string(std::chrono::milliseconds patience)>;
@@ -81,6 +85,7 @@ class JobRecord {
   std::atomic<int64_t> passes_{0};
   std::atomic<int> departures_{0};
   std::atomic<bool> is_told_{false};
+  StopVote stop_vote_;
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
   std::vector<Departure> order_;  // of departures

@@ -16,6 +16,15 @@ std::string who_left(const JobRecord* record) {
                  : "; it says so in its own output";
 }
 
+/// That of the job, where all its ranks make the passes.
+std::shared_ptr<StopVote> vote_of(const c10d::Backend& group) {
+  const auto* job = job_backend_of(group);
+  if (job == nullptr || job->members().name != kWorldGroup) {
+    return std::make_shared<StopVote>();
+  }
+  return {job->record(), &job->record()->stop_vote()};
+}
+
 std::string disagreement(const std::string& when, const JobRecord* record) {
   return "Expected all ranks to agree on a backward pass before " + when +
          ", but one of them missed a gradient there, threw an exception or has "
@@ -37,7 +46,8 @@ std::string unfinished(const JobRecord* record) {
 
 LateVerdict::LateVerdict(const c10d::Backend& group,
                          const at::TensorOptions& elements)
-    : state_(std::make_shared<State>(State{Verdict(elements)})) {
+    : state_(
+          std::make_shared<State>(State{Verdict(elements, vote_of(group))})) {
   if (job_backend_of(group) == nullptr || elements.device().is_cpu()) {
     return;
   }

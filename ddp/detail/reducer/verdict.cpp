@@ -1,6 +1,7 @@
 #include "ddp/detail/reducer/verdict.h"
 
 #include <thread>
+#include <utility>
 
 #include <ATen/ops/ne.h>
 #include <ATen/ops/zeros.h>
@@ -8,12 +9,13 @@
 namespace ddp::detail {
 namespace {
 
-constexpr int64_t kBits = (Verdict::kNumel - 1) / 2;
+constexpr int64_t kBits = 16;
+constexpr int64_t kStop = 1 + 2 * kBits;  // goes on, stops
 constexpr size_t kMostRows = 64;
 constexpr std::chrono::milliseconds kGlance{1};
 
 /// One row for each thing that bit 0 may be: 0, 1, not known.
-at::Tensor make_rows(const Stamp& stamp, bool failed) {
+at::Tensor make_rows(const Stamp& stamp, bool failed, bool stops) {
   constexpr int64_t kRows = 3;
   auto rows = at::zeros({kRows, Verdict::kNumel}, at::kFloat);
   auto* element = rows.mutable_data_ptr<float>();
@@ -26,13 +28,13 @@ at::Tensor make_rows(const Stamp& stamp, bool failed) {
         element[is_set] = 1;
       }
     }
+    element[stops ? 1 : 0] = 1;
+    element += 2;
   }
   return rows;
 }
 
-bool agrees(const at::Tensor& row) {
-  const auto set = row.ne(0);
-  const bool* element = set.const_data_ptr<bool>();
+bool agrees(const bool* element) {
   bool differs = *element++;
   for (int64_t bit = 0; bit < kBits; ++bit, element += 2) {
     differs |= element[0] && element[1];
@@ -41,6 +43,10 @@ bool agrees(const at::Tensor& row) {
 }
 
 }  // namespace
+
+Verdict::Verdict(const at::TensorOptions& elements,
+                 std::shared_ptr<StopVote> vote)
+    : options_(elements), vote_(std::move(vote)) {}
 
 void Verdict::write(const at::Tensor& elements,
                     const Stamp& stamp,
@@ -51,8 +57,12 @@ void Verdict::write(const at::Tensor& elements,
 void Verdict::read(const at::Tensor& elements) {
   if (elements.is_cpu()) {
     look(elements);
-  } else {
-    reads_.read(elements);
+    return;
+  }
+  reads_.read(elements);
+  // All ranks are to know of the pass in which all have said it when it ends.
+  if (vote_->says()) {
+    wait(std::chrono::milliseconds::max());
   }
 }
 
@@ -83,15 +93,21 @@ const at::Tensor& Verdict::row_of(const Stamp& stamp, bool failed) {
     rows_.clear();
   }
   const uint32_t bits = stamp.knows_others ? stamp.bits & 0xfffeu : 1u << 16;
-  auto& rows = rows_[bits | (failed ? 1 : 0)];
+  const bool stops = vote_->says();
+  auto& rows = rows_[bits | (failed ? 1 : 0) | (stops ? 1u << 17 : 0)];
   if (rows.empty()) {
-    rows = make_rows(stamp, failed).to(options_).unbind();
+    rows = make_rows(stamp, failed, stops).to(options_).unbind();
   }
   return rows[stamp.knows_bit_0 ? stamp.bits & 1 : 2];
 }
 
 void Verdict::look(const at::Tensor& host) {
-  good_ = agrees(host) && good_;
+  const auto set = host.ne(0);
+  const bool* element = set.const_data_ptr<bool>();
+  good_ = agrees(element) && good_;
+  const bool goes_on = element[kStop];
+  const bool stops = element[kStop + 1];
+  vote_->hear(stops, stops && !goes_on);
 }
 
 }  // namespace ddp::detail

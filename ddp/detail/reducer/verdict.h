@@ -3,12 +3,14 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
 #include "ddp/detail/reducer/late_reads.h"
 #include "ddp/detail/reducer/pass_account.h"
+#include "ddp/detail/stop_vote.h"
 
 namespace ddp::detail {
 
@@ -19,16 +21,20 @@ namespace ddp::detail {
 /// same on ranks that agree. A bit is two elements, of which one is zero: where
 /// ranks differ, neither sum is. Zero stays zero in every dtype and for any
 /// number of ranks. Who does not know a bit leaves both zero and so agrees with
-/// all.
+/// all. By one bit more, in which they may differ, they agree on a stop.
 ///
 /// Reads without waiting. On the CPU `read` speaks of the pass that has just
 /// been reduced; on a GPU, where looking would stall the host, each pass is
-/// known when its sums have arrived, none is forgotten.
+/// known when its sums have arrived, none is forgotten. Only a rank that says
+/// it is to stop waits for them.
 class Verdict {
  public:
-  static constexpr int64_t kNumel = 1 + 2 * 16;
+  static constexpr int64_t kNumel = 1 + 2 * 16 + 2;
 
-  explicit Verdict(const at::TensorOptions& elements) : options_(elements) {}
+  /// @param vote  of this rank on a stop.
+  explicit Verdict(
+      const at::TensorOptions& elements,
+      std::shared_ptr<StopVote> vote = std::make_shared<StopVote>());
 
   /// Says it of the pass whose sums are next, in one dimension of `kNumel`
   /// elements. Queues one copy.
@@ -58,6 +64,7 @@ class Verdict {
   void look(const at::Tensor& host);
 
   at::TensorOptions options_;
+  std::shared_ptr<StopVote> vote_;
   bool good_ = true;
   std::map<uint32_t, Rows> rows_;
   LateReads reads_;  // on a GPU

@@ -1,0 +1,38 @@
+#include "ddp/detail/stop_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <cstdlib>
+#include <utility>
+
+#include "ddp/detail/file_descriptor.h"
+#include "ddp/worker_env.h"
+
+namespace ddp::detail {
+
+StopFile::StopFile(std::string path) : path_(std::move(path)) {
+  const FileDescriptor made(
+      ::open(path_.c_str(),
+             O_WRONLY | O_CREAT | O_NOFOLLOW | O_NOCTTY | O_CLOEXEC,
+             0600));
+}
+
+bool StopFile::says_stop() noexcept {
+  if (!has_said_it_) {
+    struct stat status {};
+    has_said_it_ = ::stat(path_.c_str(), &status) == 0 && status.st_size > 0;
+  }
+  return has_said_it_;
+}
+
+StopFile* stop_file() noexcept {
+  // Never destroyed: other threads may ask while the program ends.
+  static StopFile* const file = []() -> StopFile* {
+    const char* path = std::getenv(env::kStopFile);
+    return path == nullptr || *path == '\0' ? nullptr : new StopFile(path);
+  }();
+  return file;
+}
+
+}  // namespace ddp::detail

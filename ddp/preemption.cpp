@@ -1,0 +1,22 @@
+#include "ddp/preemption.h"
+
+#include "ddp/detail/process_group/job_record.h"
+#include "ddp/detail/stop_file.h"
+#include "ddp/process_group.h"
+
+namespace ddp {
+
+bool stop_requested() {
+  auto* file = detail::stop_file();
+  const bool is_told = file != nullptr && file->says_stop();
+  if (world_size() == 1) {
+    return is_told;
+  }
+  const auto record = detail::record_of(*process_group());
+  if (is_told) {
+    record->stop_vote().say();
+  }
+  return record->stop_vote().is_agreed();
+}
+
+}  // namespace ddp

@@ -1,0 +1,150 @@
+// Each rank is a process of its own, forked: the file is opened once a process.
+#include "ddp/preemption.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <torch/nn/modules/linear.h>
+
+#include "ddp/collectives.h"
+#include "ddp/detail/stop_file.h"
+#include "ddp/distributed_data_parallel.h"
+#include "ddp/process_group.h"
+#include "test/support/catch.h"
+#include "test/support/rank_processes.h"
+#include "test/support/temporary_folder.h"
+
+namespace ddp {
+namespace preemption_test {
+
+using test::TemporaryFolder;
+using Options = DistributedDataParallelOptions;
+
+/// In a rank's process, where Catch2's checks would not be seen.
+void expect(bool is_so, const std::string& what) {
+  if (!is_so) {
+    throw std::runtime_error("expected " + what);
+  }
+}
+
+/// Runs ranks with a stop file each; `tell` is what ddprun does to this rank's.
+void run_with_files(
+    int size,
+    const std::function<void(int rank, const std::function<void()>& tell)>&
+        body) {
+  const TemporaryFolder folder;
+  const auto ends = test::run_rank_processes(size, [&](int rank) {
+    const std::string file = folder / std::to_string(rank);
+    ::setenv("DDPRUN_STOP_FILE", file.c_str(), 1);
+    body(rank, [&] {
+      expect(::access(file.c_str(), F_OK) == 0, "a rank that asks");
+      test::write_file(file, "signal=SIGUSR1 seconds=30\n");
+    });
+  });
+  for (const auto& end : ends) {
+    CHECK(end.error == "");
+    CHECK(end.signal == 0);
+  }
+}
+
+/// The pass after which this rank is to stop, where it is told after `told`
+/// (or never, where that is below 0).
+template <typename Model>
+int64_t stops_after(Model& model,
+                    int rank,
+                    int64_t told,
+                    const std::function<void()>& tell) {
+  for (int64_t pass = 1; pass <= 20; ++pass) {
+    model->forward(torch::ones({1, 3}) * (rank + pass)).sum().backward();
+    if (pass == told) {
+      expect(!stop_requested(), "nothing to stop for before the signal");
+      tell();
+    }
+    if (stop_requested()) {
+      expect(stop_requested(), "the same answer again");
+      return pass;
+    }
+  }
+  return -1;
+}
+
+TEST_CASE("all ranks stop after the same pass, whoever is told",
+          "[preemption]") {
+  const int size = GENERATE(1, 2, 3, 4);
+  const bool finds_unused = GENERATE(false, true);
+  const bool tells_all = GENERATE(false, true);
+  run_with_files(size, [&](int rank, const auto& tell) {
+    init_process_group(ProcessGroupOptions().backend("gloo"));
+    DistributedDataParallel model(
+        torch::nn::Linear(3, 2),
+        Options().find_unused_parameters(finds_unused));
+    const int64_t told = tells_all || rank == size - 1 ? 3 : -1;
+    const int64_t last = stops_after(model, rank, told, tell);
+    // What one says in pass 4 all have heard and say in pass 5.
+    const int64_t expected = size == 1 ? 3 : tells_all ? 4 : 5;
+    expect(last == expected,
+           "the end after another pass than " + std::to_string(last));
+    destroy_process_group();
+  });
+}
+
+TEST_CASE("passes that are not reduced, or by some ranks alone, decide nothing",
+          "[preemption]") {
+  run_with_files(3, [&](int rank, const auto& tell) {
+    init_process_group(ProcessGroupOptions().backend("gloo"));
+    const auto pair = new_group({0, 1});
+    DistributedDataParallel model(torch::nn::Linear(3, 2));
+    expect(!stop_requested(), "nothing to stop for");
+    tell();
+    if (pair != nullptr) {
+      DistributedDataParallel of_two(torch::nn::Linear(3, 2),
+                                     Options().process_group(pair));
+      expect(stops_after(of_two, rank, -1, tell) == -1, "no end by two ranks");
+    }
+    {
+      const NoSyncGuard no_sync(*model);
+      expect(stops_after(model, rank, -1, tell) == -1, "no end by one rank");
+    }
+    expect(stops_after(model, rank, -1, tell) == 1, "all agree at once");
+    destroy_process_group();
+  });
+}
+
+TEST_CASE("without ddprun, and for a rank that is not told, all goes on",
+          "[preemption]") {
+  const bool has_file = GENERATE(false, true);
+  run_with_files(2, [&](int rank, const auto& tell) {
+    if (!has_file) {
+      ::unsetenv("DDPRUN_STOP_FILE");
+    }
+    expect(!stop_requested(), "nothing to stop for before the job");
+    init_process_group(ProcessGroupOptions().backend("gloo"));
+    DistributedDataParallel model(torch::nn::Linear(3, 2));
+    expect(stops_after(model, rank, -1, tell) == -1, "no end");
+    destroy_process_group();
+  });
+}
+
+TEST_CASE("a stop file says it once something is in it", "[preemption]") {
+  const TemporaryFolder folder;
+  const std::string path = folder / "stop";
+  detail::StopFile file(path);
+  CHECK(test::read_file(path) == "");
+  CHECK(!file.says_stop());
+  test::write_file(path, "x");
+  CHECK(file.says_stop());
+  detail::StopFile second(path);  // keeps what is there
+  CHECK(second.says_stop());
+  ::unlink(path.c_str());
+  CHECK(file.says_stop());
+  detail::StopFile impossible(folder / "no/such");
+  CHECK(!impossible.says_stop());
+}
+
+}  // namespace preemption_test
+}  // namespace ddp
