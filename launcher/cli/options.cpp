@@ -102,6 +102,14 @@ void bind_ends(CommandLine& line, LaunchOptions& options) {
         options.hang_timeout =
             std::chrono::ceil<std::chrono::milliseconds>(parse_interval(text));
       });
+  line.value(
+      "on-preempt",
+      "SIGNAL[:SECONDS]",
+      "At this signal workers that ask (ddp::stop_requested(), or the file "
+      "that DDPRUN_STOP_FILE names) are told to save and to end by "
+      "themselves, others get it; after SECONDS SIGTERM. No restart follows, "
+      "and 0 if all end with 0 [never; SECONDS: 30]",
+      into(options.on_preempt, parse_preemption));
   line.toggle("clean-stop",
               "After a stop signal ddprun ends with 0 if all workers did, in "
               "time; else with 128 + the signal, as without this",

@@ -9,6 +9,7 @@
 #include "launcher/binding/binding_plan.h"
 #include "launcher/cli/command_line.h"
 #include "launcher/cli/values.h"
+#include "launcher/job/preemption.h"
 #include "launcher/job/restart_budget.h"
 #include "launcher/plan/environment.h"
 #include "launcher/rendezvous/meeting.h"
@@ -37,6 +38,7 @@ struct LaunchOptions {
   RestartRules restart_rules;
   std::optional<std::chrono::milliseconds> time_limit;
   std::optional<std::chrono::milliseconds> hang_timeout;
+  std::optional<Preemption> on_preempt;
   bool stops_cleanly = false;  ///< --clean-stop
   std::chrono::milliseconds grace_period{30'000};
   std::string role = "default";

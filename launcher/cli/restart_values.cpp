@@ -1,6 +1,7 @@
 #include "launcher/cli/restart_values.h"
 
 #include <algorithm>
+#include <csignal>
 #include <stdexcept>
 #include <string>
 
@@ -29,6 +30,25 @@ std::vector<int> parse_exit_codes(std::string_view text) {
     codes.push_back(parse_integer(item, 1, 255));
   }
   return codes;
+}
+
+Preemption parse_preemption(std::string_view text) {
+  const size_t colon = std::min(text.find(':'), text.size());
+  const auto signals = parse_signals(text.substr(0, colon));
+  Preemption preemption;
+  preemption.signal = signals.front();
+  const bool is_job_control =
+      preemption.signal == SIGTSTP || preemption.signal == SIGCONT;
+  if (signals.size() > 1 || is_job_control) {
+    throw std::invalid_argument(
+        "expected one signal that stops and continues nothing, such as "
+        "USR1:60, but got \"" +
+        std::string(text) + "\"");
+  }
+  if (colon < text.size()) {
+    preemption.time = parse_seconds(text.substr(colon + 1));
+  }
+  return preemption;
 }
 
 }  // namespace launcher

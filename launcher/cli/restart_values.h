@@ -4,7 +4,9 @@
 #include <string_view>
 #include <vector>
 
-// The values of options about restarts. Every function throws
+#include "launcher/job/preemption.h"
+
+// The values of options about restarts and ends. Every function throws
 // std::invalid_argument with "expected ..., but got ...".
 namespace launcher {
 
@@ -19,5 +21,7 @@ struct RestartDelays {
 RestartDelays parse_restart_delays(std::string_view text);
 /// Exit codes from 1 to 255, separated by commas.
 std::vector<int> parse_exit_codes(std::string_view text);
+/// --on-preempt: "USR1" or "SIGUSR1:60", a signal and seconds.
+Preemption parse_preemption(std::string_view text);
 
 }  // namespace launcher

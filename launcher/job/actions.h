@@ -21,6 +21,11 @@ struct StartWorkers {
 struct PassOn {  ///< a signal, to all workers and their groups
   int number;
 };
+struct RequestStop {  ///< by the files of those who ask, by the signal of
+                      ///< others
+  int number;
+  std::chrono::milliseconds time;  ///< that they have
+};
 struct StopWorkers {  ///< signal them and their groups: they are to end
   int number;
 };
@@ -53,6 +58,7 @@ using Action = std::variant<Join,
                             TellOutcome,
                             StartWorkers,
                             PassOn,
+                            RequestStop,
                             StopWorkers,
                             KillWorkers,
                             KillAll,

@@ -35,6 +35,7 @@ enum class Timer {
   drain,    ///< of ddprun's own output
   restart,  ///< until the next attempt
   limit,    ///< of the job's run time
+  preempt,  ///< of workers that are to save and to end by themselves
 };
 struct TimerFired {
   Timer timer;

@@ -17,6 +17,8 @@ std::string name_of(Timer timer) {
       return "restart";
     case Timer::limit:
       return "limit";
+    case Timer::preempt:
+      return "preempt";
     case Timer::drain:
       break;
   }

@@ -41,6 +41,8 @@ Actions Policy::on(const Event& event, Time now) {
       return on_pausing(event);
     case Phase::running:
       return on_running(event);
+    case Phase::preempted:
+      return on_preempted(event);
     case Phase::stopping:
       return on_stopping(event);
     case Phase::killing:
@@ -85,6 +87,7 @@ Actions Policy::on_time_is_up() {
     case Phase::waiting:
       return end_job(cause);
     case Phase::running:
+    case Phase::preempted:
       return leave() + stop(cause, SIGTERM);
     case Phase::stopping:
     case Phase::killing:
@@ -114,8 +117,10 @@ Actions Policy::on_waiting(const Event& event) {
 Actions Policy::on_without_workers(const Event& event) {
   return std::visit(
       Overloaded{[this](const SignalReceived& signal) {
-                   return stop_signals_.take(signal.number) ? end_job(signal)
-                                                            : Actions{};
+                   const bool ends =
+                       stop_signals_.take(signal.number) ||
+                       (is_preemption(signal) && phase_ != Phase::waiting);
+                   return ends ? end_job(signal) : Actions{};
                  },
                  [this](const RendezvousLost& lost) { return end_job(lost); },
                  [this](const JobClosed& closed) { return end_job(closed); },
@@ -131,7 +136,8 @@ Actions Policy::on_running(const Event& event) {
           },
           [this](const WorkersHang& hangs) { return on_hang(hangs); },
           [this](const SignalReceived& signal) {
-            return on_signal_while_running(signal);
+            return is_preemption(signal) ? preempt(signal)
+                                         : on_signal_while_running(signal);
           },
           [this](const StartFailed& failed) {
             alive_ = 0;
@@ -157,17 +163,21 @@ Actions Policy::on_exit_while_running(const WorkerExited& exit) {
 }
 
 Actions Policy::on_hang(const WorkersHang& hangs) {
-  has_failure_ = true;
   const Hang& hang = hangs.hang;
+  return Actions{TellOutcome{
+             HostFailed{hang.workers.front().rank, {.signal = hang.signal}}}} +
+         end_hung(hangs);
+}
+
+Actions Policy::end_hung(const WorkersHang& hangs) {
+  has_failure_ = true;
   std::vector<int> local_ranks;
-  for (const HungWorker& worker : hang.workers) {
+  for (const HungWorker& worker : hangs.hang.workers) {
     local_ranks.push_back(worker.local_rank);
   }
   // They have had their time; the others have their grace.
-  return Actions{TellOutcome{
-             HostFailed{hang.workers.front().rank, {.signal = hang.signal}}}} +
-         stop(hangs, SIGTERM) +
-         Actions{KillWorkers{std::move(local_ranks), hang.signal}};
+  return stop(hangs, SIGTERM) +
+         Actions{KillWorkers{std::move(local_ranks), hangs.hang.signal}};
 }
 
 Actions Policy::on_signal_while_running(const SignalReceived& signal) {
@@ -199,7 +209,7 @@ Actions Policy::on_stopping(const Event& event) {
 
 Actions Policy::on_signal_while_stopping(const SignalReceived& signal) {
   if (!stop_signals_.take(signal.number)) {
-    return pass_on_while_ending(signal.number);
+    return forbid_restart(signal) + pass_on_while_ending(signal.number);
   }
   if (std::holds_alternative<WorldBroken>(cause_)) {
     cause_ = signal;
@@ -215,7 +225,8 @@ Actions Policy::on_killing(const Event& event) {
           [this](const SignalReceived& signal) {
             return stop_signals_.take(signal.number)
                        ? leave()
-                       : pass_on_while_ending(signal.number);
+                       : forbid_restart(signal) +
+                             pass_on_while_ending(signal.number);
           },
           // What even SIGKILL does not end is reported, and not started again.
           [this](const TimerFired& fired) {

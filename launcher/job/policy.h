@@ -6,6 +6,7 @@
 
 #include "launcher/job/actions.h"
 #include "launcher/job/event.h"
+#include "launcher/job/preemption.h"
 #include "launcher/job/restart_budget.h"
 #include "launcher/loop/stop_signals.h"
 
@@ -25,6 +26,14 @@ namespace launcher {
 ///   stop signal -> Leave, stop with it. WorldBroken, RendezvousLost or
 ///   JobClosed -> stop. StartFailed -> kill.
 ///
+/// - running: the signal of --on-preempt -> RequestStop and the preempt timer,
+///   preempted.
+///
+/// - preempted: the last worker succeeds -> stop what they left; ends, after
+///   another one has failed -> Leave, stop. The preempt timer, WorldBroken ->
+///   Leave, stop. Workers hang -> Leave, stop, KillWorkers. All other events as
+///   in running.
+///
 /// - stopping: a stop signal -> Leave, StopWorkers with it. The second from the
 ///   keyboard, or the grace timer -> kill. ChildrenRemain -> Sweep: ask.
 ///   AllAreGone -> end of the attempt.
@@ -39,6 +48,9 @@ namespace launcher {
 ///   WorldBroken -> WriteReport, Join, joining.
 ///
 /// - draining: OutputDrained, the drain timer or a stop signal -> done.
+///
+/// - stopping, killing: the signal of --on-preempt -> Leave, unless all
+///   workers had succeeded. joining, pausing: it -> the end.
 ///
 /// - everywhere before draining: the limit timer -> without workers, the end;
 ///   with workers, Leave and, while they run, stop.
@@ -65,7 +77,8 @@ class Policy {
     waiting,   ///< ours have succeeded; the other hosts' still run
     draining,  ///< ddprun's own output is written
     done,
-    pausing  ///< until the next attempt, after a failure
+    pausing,   ///< until the next attempt, after a failure
+    preempted  ///< the workers were asked to save and to end in time
   };
 
   struct Options {
@@ -75,6 +88,7 @@ class Policy {
     std::chrono::milliseconds grace_period{30'000};
     std::vector<int> stop_signals;
     std::optional<std::chrono::milliseconds> time_limit{};
+    std::optional<Preemption> on_preempt{};
     /// After a stop signal, workers that all end with exit code 0 in time are a
     /// success. Without it the signal is the cause, whatever they do.
     bool stops_cleanly = false;
@@ -97,6 +111,7 @@ class Policy {
   Actions on_joining(const Event& event);
   Actions on_pausing(const Event& event);
   Actions on_running(const Event& event);
+  Actions on_preempted(const Event& event);
   Actions on_stopping(const Event& event);
   Actions on_killing(const Event& event);
   Actions on_waiting(const Event& event);
@@ -108,9 +123,14 @@ class Policy {
   Actions on_while_ending(const Event& event);
   Actions on_exit_while_running(const WorkerExited& exit);
   Actions on_hang(const WorkersHang& hangs);
+  Actions on_exit_while_preempted(const WorkerExited& exit);
   Actions on_signal_while_running(const SignalReceived& signal);
   Actions on_signal_while_stopping(const SignalReceived& signal);
 
+  bool is_preemption(const SignalReceived& signal) const;
+  Actions preempt(const SignalReceived& signal);
+  Actions forbid_restart(const SignalReceived& signal);
+  Actions end_hung(const WorkersHang& hangs);
   Actions stop(const Cause& cause, int number);
   Actions kill(const Cause& cause);
   static Actions pass_on_while_ending(int number);

@@ -70,7 +70,8 @@ Actions Policy::pause_and_join() {
 Actions Policy::end_job(const Cause& cause) {
   phase_ = Phase::draining;
   Actions actions = leave() + Actions{WriteReport{cause}};
-  if (stop_signals_.have_come() || std::holds_alternative<TimeIsUp>(cause)) {
+  if (stop_signals_.have_come() || std::holds_alternative<TimeIsUp>(cause) ||
+      std::holds_alternative<SignalReceived>(cause)) {
     actions.push_back(ArmTimer{Timer::drain, kTimeToDrain});
   }
   actions.push_back(DrainOutput{});

@@ -22,6 +22,7 @@ Policy::Options policy_options(const Job& job) {
           .grace_period = job.options.grace_period,
           .stop_signals = job.options.signals,
           .time_limit = job.options.time_limit,
+          .on_preempt = job.options.on_preempt,
           .stops_cleanly = job.options.stops_cleanly};
 }
 
@@ -100,7 +101,9 @@ void Supervisor::narrate(const Event& event, Policy::Phase before) {
                        signal_name(hangs->hang.signal) +
                        ", and all others with SIGTERM");
   }
-  if (const auto* signal = std::get_if<SignalReceived>(&event)) {
+  const auto* signal = std::get_if<SignalReceived>(&event);
+  const bool is_preempted = policy_.phase() == Phase::preempted;
+  if (signal != nullptr && !(is_preempted && is_preemption(*signal))) {
     seams_.status.warn(signal_name(signal->number) + " came" +
                        (alive > 0 ? ": passing it on to the workers" : ""));
   }
@@ -108,9 +111,15 @@ void Supervisor::narrate(const Event& event, Policy::Phase before) {
     seams_.status.warn(note->text);
   }
   const auto* fired = std::get_if<TimerFired>(&event);
-  if (fired != nullptr && fired->timer == Timer::limit && alive > 0) {
+  const bool is_up = fired != nullptr && alive > 0;
+  if (is_up && fired->timer == Timer::limit) {
     seams_.status.warn("the time of --time-limit is up: " + count +
                        " workers are to end");
+  }
+  if (is_up && fired->timer == Timer::preempt && before == Phase::preempted) {
+    seams_.status.warn("the time of --on-preempt is up: stopping " + count +
+                       " workers with SIGTERM, and with SIGKILL after " +
+                       seconds_text(job_.options.grace_period));
   }
   if (before != Phase::killing && policy_.phase() == Phase::killing) {
     if (alive > 0) {
@@ -121,6 +130,11 @@ void Supervisor::narrate(const Event& event, Policy::Phase before) {
                          " after SIGTERM it is still there");
     }
   }
+}
+
+bool Supervisor::is_preemption(const SignalReceived& signal) const {
+  const auto& on_preempt = job_.options.on_preempt;
+  return on_preempt && on_preempt->signal == signal.number;
 }
 
 void Supervisor::perform(const Join&) {
@@ -158,6 +172,21 @@ void Supervisor::perform(const StartWorkers& action) {
 
 void Supervisor::perform(const PassOn& action) {
   seams_.workers.signal_all(action.number, WorkerRunner::Purpose::pass_on);
+}
+
+void Supervisor::perform(const RequestStop& action) {
+  const int alive = policy_.alive();
+  const int told = seams_.workers.request_stop(action.number, action.time);
+  const std::string number = std::to_string(told);
+  seams_.status.warn(
+      signal_name(action.number) + " came: " +
+      (told == 0 ? "passing it on to the workers"
+       : told == alive
+           ? "telling the workers to save and to end"
+           : "telling " + number + " of " + std::to_string(alive) +
+                 " workers to save and to end, and passing it on to the "
+                 "others, who do not ask") +
+      "; they have " + seconds_text(action.time));
 }
 
 void Supervisor::perform(const StopWorkers& action) {

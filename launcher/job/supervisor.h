@@ -39,12 +39,14 @@ class Supervisor {
   void handle(const Event& event);
   void perform(const Actions& actions);
   void narrate(const Event& event, Policy::Phase before);
+  bool is_preemption(const SignalReceived& signal) const;
 
   void perform(const Join& action);
   void perform(const Leave& action);
   void perform(const TellOutcome& action);
   void perform(const StartWorkers& action);
   void perform(const PassOn& action);
+  void perform(const RequestStop& action);
   void perform(const StopWorkers& action);
   void perform(const KillWorkers& action);
   void perform(const KillAll& action);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <vector>
 
 #include "launcher/job/policy.h"
@@ -22,6 +23,10 @@ class WorkerRunner {
   /// Starts all workers of the plan or, when one cannot be started, none:
   /// StartFailed.
   virtual void start(const LaunchPlan& plan) = 0;
+
+  /// Tells the workers to save and to end within `time`: those who ask for it
+  /// by their files, all others by the signal. Returns how many have asked.
+  virtual int request_stop(int number, std::chrono::milliseconds time) = 0;
 
   enum class Purpose { pass_on, end };
   /// Signals every worker and its process group, or what is left of the group.

@@ -44,6 +44,15 @@ std::string signal_list(const std::vector<int>& signals) {
   return text;
 }
 
+/// A file of one worker, of this attempt alone.
+std::string talk_file(const char* name,
+                      const Attempt& attempt,
+                      int local_rank) {
+  return attempt.progress_folder + "/" + name + "_" +
+         std::to_string(attempt.world.generation) + "_" +
+         std::to_string(local_rank);
+}
+
 /// torchrun's, where it is enabled; one of ours where it has no name.
 std::string timer_file_of(const Job& job, const Attempt& attempt) {
   if (!has_file_timer(job)) {
@@ -88,6 +97,9 @@ Environment environment_of(const Job& job,
   }
   if (!worker.progress_file.empty()) {
     changes[ddp::env::kProgressFile] = worker.progress_file;
+  }
+  if (!worker.stop_file.empty()) {
+    changes[ddp::env::kStopFile] = worker.stop_file;
   }
   changes["TORCHELASTIC_SIGNALS_TO_HANDLE"] = signal_list(job.options.signals);
   if (job.gpus) {
@@ -199,9 +211,10 @@ LaunchPlan make_plan(const Job& job, const Attempt& attempt) {
       worker.error_file = worker.directory + "/error.json";
     }
     if (plan.hang_timeout) {
-      worker.progress_file = attempt.progress_folder + "/progress_" +
-                             std::to_string(attempt.world.generation) + "_" +
-                             std::to_string(local_rank);
+      worker.progress_file = talk_file("progress", attempt, local_rank);
+    }
+    if (job.options.on_preempt) {
+      worker.stop_file = talk_file("stop", attempt, local_rank);
     }
     worker.environment = environment_of(job, attempt, plan.timer_file, worker);
     worker.prefix = prefix_of(job, worker);

@@ -16,7 +16,8 @@ namespace launcher {
 struct Attempt {
   World world;
   std::string directory;  ///< of this attempt's files; empty: there are none
-  std::string progress_folder{};  ///< of --hang-timeout and file timers
+  /// Of the files by which workers and ddprun talk while they run.
+  std::string progress_folder{};
 };
 
 /// One worker process to be.
@@ -30,6 +31,7 @@ struct WorkerSpec {
   std::string directory;      ///< of its files; empty: it has none
   std::string error_file;     ///< empty: none
   std::string progress_file;  ///< that it reports to; empty: none
+  std::string stop_file;      ///< that tells it to end; empty: none
   StreamSet to_file;
   std::optional<mode_t> file_mode;  ///< none: umask says
   StreamSet to_console;

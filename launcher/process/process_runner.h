@@ -9,6 +9,7 @@
 #include "launcher/job/worker_runner.h"
 #include "launcher/process/job_cgroup.h"
 #include "launcher/process/out_of_memory.h"
+#include "launcher/process/stop_request.h"
 #include "launcher/process/worker.h"
 #include "launcher/progress/progress_watch.h"
 #include "launcher/progress/timer_file.h"
@@ -34,6 +35,9 @@ class ProcessRunner : public WorkerRunner {
   ProcessRunner& operator=(const ProcessRunner&) = delete;
 
   void start(const LaunchPlan& plan) override;
+  int request_stop(int number, std::chrono::milliseconds time) override {
+    return launcher::request_stop(workers_, number, time);
+  }
   void signal_all(int number, Purpose purpose) override;
   void kill(int local_rank, int number) override;
   void kill_all() override;

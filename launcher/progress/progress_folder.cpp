@@ -7,7 +7,8 @@
 namespace launcher {
 
 ProgressFolder::ProgressFolder(const Job& job)
-    : path_(job.options.hang_timeout || has_file_timer(job)
+    : path_(job.options.hang_timeout || job.options.on_preempt ||
+                    has_file_timer(job)
                 ? make_temporary_folder(job, /*is_needed=*/true)
                 : "") {}
 

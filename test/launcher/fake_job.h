@@ -34,6 +34,7 @@ class FakeJob : public EventSource,
     bool strays_obey = true;  ///< when they are asked to end
     bool strays_die = true;   ///< when they get SIGKILL
     bool can_start = true;
+    std::set<int> who_asks{};  ///< local ranks, to be told by a file
   };
 
   Habits habits;
@@ -156,6 +157,14 @@ class FakeJob : public EventSource,
     if (purpose == Purpose::end && habits.dies_of_stop_signals) {
       end_all(number);
     }
+  }
+  int request_stop(int number, std::chrono::milliseconds) override {
+    calls.push_back("request " + std::to_string(number));
+    int told = 0;
+    for (const int local_rank : alive_) {
+      told += static_cast<int>(habits.who_asks.count(local_rank));
+    }
+    return told;
   }
   void kill(int local_rank, int number) override {
     calls.push_back("kill rank " + std::to_string(local_rank));

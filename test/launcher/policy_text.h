@@ -19,6 +19,7 @@ inline std::string name_of(Timer timer) {
          : timer == Timer::kill    ? "kill"
          : timer == Timer::drain   ? "drain"
          : timer == Timer::restart ? "restart"
+         : timer == Timer::preempt ? "preempt"
                                    : "limit";
 }
 
@@ -51,6 +52,9 @@ inline std::string text_of(const Action& action) {
             return "Start " + std::to_string(start.world.generation);
           },
           [](const PassOn& pass) { return "Pass " + signal_name(pass.number); },
+          [](const RequestStop& request) {
+            return "Request " + signal_name(request.number);
+          },
           [](const StopWorkers& stop) {
             return "Stop " + signal_name(stop.number);
           },
@@ -88,7 +92,8 @@ inline std::string text_of(Policy::Phase phase) {
                                     "waiting",
                                     "draining",
                                     "done",
-                                    "pausing"};
+                                    "pausing",
+                                    "preempted"};
   return kNames[static_cast<int>(phase)];
 }
 

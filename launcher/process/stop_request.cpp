@@ -1,0 +1,39 @@
+#include "launcher/process/stop_request.h"
+
+#include <sys/stat.h>
+
+#include <string>
+
+#include "ddp/detail/error_file.h"
+#include "launcher/process/signal_names.h"
+
+namespace launcher {
+namespace {
+
+/// Replaced in one step; not where something else than a file has been made.
+bool tell(const std::string& file, const std::string& line) {
+  struct stat status {};
+  return ::lstat(file.c_str(), &status) == 0 && S_ISREG(status.st_mode) &&
+         ddp::detail::write_error_file(file, line) == 0;
+}
+
+}  // namespace
+
+int request_stop(std::list<Worker>& workers,
+                 int number,
+                 std::chrono::milliseconds time) {
+  const auto seconds = std::chrono::floor<std::chrono::seconds>(time).count();
+  const std::string line = "signal=" + signal_name(number) +
+                           " seconds=" + std::to_string(seconds) + "\n";
+  int told = 0;
+  for (Worker& worker : workers) {
+    if (!worker.has_exited && tell(worker.spec.stop_file, line)) {
+      ++told;
+    } else {
+      worker.process.signal_group(number);
+    }
+  }
+  return told;
+}
+
+}  // namespace launcher

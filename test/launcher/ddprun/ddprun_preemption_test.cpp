@@ -1,0 +1,103 @@
+#include <csignal>
+
+#include "test/launcher/ddprun/run_ddprun.h"
+#include "test/support/catch.h"
+
+using Catch::Contains;
+using namespace launcher::test;
+
+TEST_CASE("a shell that reads its file saves and ends, which is a success") {
+  Ddprun job({"--nproc-per-node=3",
+              "--max-restarts=3",
+              "--on-preempt=USR1:15",
+              "sh",
+              "-c",
+              ": >> $DDPRUN_STOP_FILE; echo ready; "
+              "until [ -s $DDPRUN_STOP_FILE ]; do sleep 0.02; done; "
+              "echo saved, $(cat $DDPRUN_STOP_FILE)"});
+  job.await_out("ready", 3);
+  job.signal(SIGUSR1);
+  const auto result = job.finish();
+  CHECK(result.code() == 0);
+  CHECK_THAT(result.err,
+             Contains("SIGUSR1 came: telling the workers to save and to end; "
+                      "they have 15 s\n"));
+  for (const char* rank : {"0", "1", "2"}) {
+    CHECK_THAT(result.out,
+               Contains("[" + std::string(rank) +
+                        "] saved, signal=SIGUSR1 seconds=15\n"));
+  }
+  CHECK(!result.left_something);
+  CHECK(!job.left_files());
+}
+
+TEST_CASE("a program that does not ask gets the signal, and time to end") {
+  Ddprun job({"--max-restarts=3",
+              "--on-preempt=USR1:0.3",
+              "--grace-period=0.3",
+              resource("on_signal"),
+              "show"});
+  job.await_out("ready");
+  job.signal(SIGUSR1);
+  const auto result = job.finish();
+  CHECK(result.code() == 128 + SIGUSR1);
+  CHECK(result.out == "[0] ready\n[0] signal 10\n[0] signal 15\n");
+  CHECK_THAT(result.err,
+             Contains("SIGUSR1 came: passing it on to the workers; they have "
+                      "0.3 s\n") &&
+                 Contains("the time of --on-preempt is up: stopping 1 workers "
+                          "with SIGTERM") &&
+                 Contains("ending 1 workers with SIGKILL") &&
+                 Contains("stopped by SIGUSR1"));
+  CHECK(!result.left_something);
+}
+
+TEST_CASE("who asks, and goes on all the same, gets SIGTERM") {
+  Ddprun job({"--nproc-per-node=2",
+              "--on-preempt=TERM:0.3",
+              "sh",
+              "-c",
+              "[ $RANK = 0 ] && : >> $DDPRUN_STOP_FILE; "
+              "trap 'echo term; exit 0' TERM; echo ready; "
+              "while :; do sleep 0.02; done"});
+  job.await_out("ready", 2);
+  job.signal(SIGTERM);
+  job.await_out("[1] term");
+  const auto result = job.finish();
+  CHECK(result.code() == 128 + SIGTERM);
+  CHECK_THAT(
+      result.err,
+      Contains("SIGTERM came: telling 1 of 2 workers to save and to end, "
+               "and passing it on to the others") &&
+          Contains("is up: stopping 1 workers with SIGTERM"));
+  CHECK_THAT(result.out, Contains("[0] term\n"));
+}
+
+TEST_CASE("a program that the signal kills is not started again") {
+  Ddprun job({"--nproc-per-node=2",
+              "--max-restarts=3",
+              "--on-preempt=USR1:15",
+              "sh",
+              "-c",
+              "echo ready; exec sleep 30"});
+  job.await_out("ready", 2);
+  job.signal(SIGUSR1);
+  const auto result = job.finish();
+  CHECK(result.code() == 128 + SIGUSR1);
+  CHECK_THAT(result.err,
+             Contains("stopped by SIGUSR1") && !Contains("restart 1"));
+}
+
+TEST_CASE("what is no file is not told by one") {
+  Ddprun job({"--on-preempt=USR1:15",
+              "sh",
+              "-c",
+              "mkdir $DDPRUN_STOP_FILE; trap 'echo got it; exit 0' USR1; "
+              "echo ready; while :; do sleep 0.02; done"});
+  job.await_out("ready");
+  job.signal(SIGUSR1);
+  const auto result = job.finish();
+  CHECK(result.code() == 0);
+  CHECK_THAT(result.out, Contains("got it"));
+  CHECK(!job.left_files());
+}
