@@ -5,6 +5,7 @@
 //   ddprun --nproc-per-node=4 train
 //   ddprun --nproc-per-node=4 train --dataset cifar10 --data DIR
 //   ddprun --nproc-per-node=4 train --amp fp16 --log-every 5
+//   ddprun --on-preempt USR1:60 train --checkpoint DIR --resume
 #include <ddp/ddp.h>
 #include <torch/data/dataloader.h>
 #include <torch/optim/sgd.h>
@@ -63,13 +64,15 @@ class Training {
            ParallelClassifier model,
            Report& report);
 
-  /// Trains what is left of the epochs and returns the last test's score.
-  Score run();
+  /// Trains what is left of the epochs and returns the last test's score;
+  /// nothing where it has saved and stopped before the end.
+  std::optional<Score> run();
 
  private:
   void resume();
   void save(int64_t next_epoch);
-  double train_epoch(int64_t epoch);
+  bool is_to_stop() const;
+  std::optional<double> train_epoch(int64_t epoch);
   torch::Tensor train_batch(const torch::data::Example<>& batch);
   void report_step(const Place& place, const torch::Tensor& loss);
   Place place(int64_t epoch) const;
@@ -111,7 +114,8 @@ Training::Training(const TrainOptions& options,
   }
 }
 
-Score Training::run() {
+std::optional<Score> Training::run() {
+  is_to_stop();  // ddprun is told that this program asks
   if (options_.checkpoint.resume) {
     resume();
   }
@@ -119,10 +123,16 @@ Score Training::run() {
   for (int64_t epoch = checkpoint_.epoch(); epoch < options_.recipe.epochs;
        ++epoch) {
     const Stopwatch time;
-    const double loss = train_epoch(epoch);
-    score = test();
-    report_.epoch(place(epoch), loss, *score, time);
-    save(epoch + 1);
+    const auto loss = train_epoch(epoch);
+    if (loss) {
+      score = test();
+      report_.epoch(place(epoch), *loss, *score, time);
+    }
+    save(loss ? epoch + 1 : epoch);
+    if (checkpoint_.epoch() < options_.recipe.epochs && is_to_stop()) {
+      report_.stopped(checkpoint_.step());
+      return std::nullopt;
+    }
   }
   return score ? *score : test();
 }
@@ -148,8 +158,15 @@ void Training::save(int64_t next_epoch) {
   report_.saved(file, next_epoch, checkpoint_.step());
 }
 
-// Returns the mean loss of the images that this program trained on.
-double Training::train_epoch(int64_t epoch) {
+// Whether the machine will be taken away (ddprun --on-preempt). All ranks hear
+// the same. Who saves nothing does not ask, and gets the signal.
+bool Training::is_to_stop() const {
+  return !options_.checkpoint.folder.empty() && ddp::stop_requested();
+}
+
+// Returns the mean loss of the images that this program trained on; nothing
+// where it has stopped before the end.
+std::optional<double> Training::train_epoch(int64_t epoch) {
   const int64_t every = options_.checkpoint.every;
   auto loader = torch::data::make_data_loader(
       dataset_.train, sampler_, share(options_.recipe));
@@ -166,9 +183,13 @@ double Training::train_epoch(int64_t epoch) {
 
     checkpoint_.step(checkpoint_.step() + 1);
     report_step(here, loss);
-    // The end of the epoch has a checkpoint of its own.
-    if (every > 0 && checkpoint_.step() % every == 0 &&
-        here.step < here.steps) {
+    if (here.step == here.steps) {
+      continue;  // the end of the epoch has a checkpoint of its own
+    }
+    if (is_to_stop()) {
+      return std::nullopt;
+    }
+    if (every > 0 && checkpoint_.step() % every == 0) {
       save(epoch);
     }
   }
@@ -227,9 +248,10 @@ void run(const TrainOptions& options) {
 
   Report report;
   report.begin(dataset, describe_job(options.recipe));
-  const Score score = options.mode == Mode::test
-                          ? evaluate(model, dataset.test, share(options.recipe))
-                          : Training(options, dataset, model, report).run();
+  const std::optional<Score> score =
+      options.mode == Mode::test
+          ? evaluate(model, dataset.test, share(options.recipe))
+          : Training(options, dataset, model, report).run();
   if (options.report.print_hash) {
     // One write a line: the ranks share the terminal.
     std::cout << format("rank %d: parameters %016lx\n",
@@ -237,7 +259,9 @@ void run(const TrainOptions& options) {
                         parameter_hash(*network))
               << std::flush;
   }
-  report.end(score, ranks(), time);
+  if (score) {
+    report.end(*score, ranks(), time);
+  }
   ddp::destroy_process_group();
 }
 

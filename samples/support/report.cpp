@@ -85,6 +85,11 @@ void Report::resumed(const std::string& file, int64_t epochs, int64_t steps) {
                        steps));
 }
 
+void Report::stopped(int64_t steps) {
+  console_.line(
+      format("stopped after %ld steps, as asked; --resume goes on", steps));
+}
+
 void Report::nothing_to_resume(const std::string& file) {
   console_.line("no checkpoint at " + file + ": starting from the beginning");
 }

@@ -41,6 +41,8 @@ class Report {
   /// `epochs` that are complete and all `steps`, from the first on.
   void saved(const std::string& file, int64_t epochs, int64_t steps);
   void resumed(const std::string& file, int64_t epochs, int64_t steps);
+  /// It was asked to, and has saved.
+  void stopped(int64_t steps);
   void nothing_to_resume(const std::string& file);
 
  private:

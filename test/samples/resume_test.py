@@ -2,6 +2,7 @@
 the one that was not disturbed."""
 
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -9,7 +10,7 @@ import tempfile
 import unittest
 
 from jobs import (JobTest, Result, ddprun, deadline, environment, program,
-                  read_until)
+                  read_until, reserved_port)
 
 EPOCHS = 3
 STEPS = 23  # in one epoch of the digits, for 1 or 2 ranks
@@ -119,6 +120,45 @@ class Resume(JobTest):
         cut = after.index("resumed from")
         self.check_equal(Result(0, before + after[:cut], ""),
                          Result(0, after[cut:], ""), whole)
+
+    def check_preempted(self, ranks, hosts):
+        """Each of the hosts' launchers has its flags; the last one alone gets
+        the signal, at a random step."""
+        whole = self.undisturbed(ranks)
+        total = len(whole.losses())
+        epoch, step = random.randint(1, 2), random.randint(1, total // EPOCHS)
+        with self.subTest(epoch=epoch, step=step):
+            train = self.train(every=1000)
+            flags = ["--on-preempt=USR1:200", "--max-restarts=3"]
+            jobs = [self.start([*host, *flags, *train]) for host in hosts]
+            place = f"epoch {epoch}/{EPOCHS} step {step}/"
+            before = read_until(jobs[0], place)
+            jobs[-1].send_signal(signal.SIGUSR1)
+            with deadline(jobs, "the checkpoint and the end of all ranks"):
+                before += jobs[0].stdout.read()
+                for job in jobs[1:]:
+                    job.stdout.read()
+                self.assertEqual([job.wait() for job in jobs], [0] * len(jobs))
+            first = Result(0, before, "")
+            steps = len(first.losses())
+            self.assertEqual(first.find(r"stopped after (\d+) steps, .*"),
+                             [(str(steps),)])
+            self.assertLess(steps, total)
+
+            second = self.succeed([*ddprun(ranks), *train])
+            self.assertEqual(len(second.losses()), total - steps)
+            self.check_equal(first, second, whole)
+
+    def test_preempted(self):
+        self.check_preempted(3, [ddprun(3)])
+
+    def test_one_of_two_hosts_preempted(self):
+        with reserved_port() as store, reserved_port() as meeting:
+            self.check_preempted(2, [
+                ddprun(1, "--nnodes=2", f"--node-rank={host}",
+                       "--master-addr=127.0.0.1", f"--master-port={store}",
+                       f"--rdzv-conf=meeting_port={meeting}")
+                for host in (0, 1)])
 
     def test_nothing_to_resume_and_nothing_left_to_train(self):
         whole = self.undisturbed(2)
