@@ -9,6 +9,8 @@
 #include "ddp/exchange.h"
 #include "ddp/exchanges/all_reduce.h"
 #include "ddp/exchanges/cast_exchange.h"
+#include "ddp/exchanges/check_finite.h"
+#include "ddp/exchanges/desync_guard.h"
 #include "ddp/grad_scaler.h"
 #include "ddp/join.h"
 #include "ddp/preemption.h"

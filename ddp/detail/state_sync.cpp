@@ -32,65 +32,41 @@ constexpr Field kFields[] = {{"shape", &TensorSpec::shape},
                              {"strides", &TensorSpec::strides},
                              {"dtype", &TensorSpec::dtype},
                              {"requires_grad", &TensorSpec::requires_grad},
-                             {"device", &TensorSpec::device}};
+                             {"device", &TensorSpec::device},
+                             {"values", &TensorSpec::values}};
 
-std::string serialize(const std::vector<TensorSpec>& specs) {
-  std::ostringstream text;
-  for (const auto& spec : specs) {
-    text << spec.kind << '\t' << spec.name;
-    for (const auto& field : kFields) {
-      text << '\t' << spec.*field.value;
-    }
-    text << '\n';
-  }
-  return text.str();
-}
-
-std::vector<TensorSpec> parse(const std::string& text) {
-  std::vector<TensorSpec> specs;
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) {
-    std::istringstream cells(line);
-    TensorSpec spec;
-    std::getline(cells, spec.kind, '\t');
-    std::getline(cells, spec.name, '\t');
-    for (const auto& field : kFields) {
-      std::getline(cells, spec.*field.value, '\t');
-    }
-    specs.push_back(std::move(spec));
-  }
-  return specs;
-}
-
-std::string mismatch_of(const std::vector<TensorSpec>& first,
-                        const std::vector<TensorSpec>& other,
+std::string mismatch_of(const std::vector<std::vector<TensorSpec>>& ranks,
+                        size_t reference,
                         size_t rank) {
+  const auto& first = ranks[reference];
+  const auto& other = ranks[rank];
+  const std::string base = "rank " + std::to_string(reference);
   const std::string who = "rank " + std::to_string(rank);
   const size_t common = std::min(first.size(), other.size());
   for (size_t i = 0; i < common; ++i) {
     const TensorSpec& a = first[i];
     const TensorSpec& b = other[i];
     if (a.name != b.name || a.kind != b.kind) {
-      return a.kind + " " + std::to_string(i) + " is " + a.name +
-             " on rank 0, but " + b.kind + " " + b.name + " on " + who;
+      return a.kind + " " + std::to_string(i) + " is " + a.name + " on " +
+             base + ", but " + b.kind + " " + b.name + " on " + who;
     }
     for (const auto& field : kFields) {
       if (a.*field.value != b.*field.value) {
         return a.kind + " " + a.name + " has " + field.name + " " +
-               a.*field.value + " on rank 0, but " + b.*field.value + " on " +
-               who;
+               a.*field.value + " on " + base + ", but " + b.*field.value +
+               " on " + who;
       }
     }
   }
   if (first.size() == other.size()) {
     return "";
   }
-  const bool rank_0_has_more = first.size() > other.size();
-  const TensorSpec& extra = rank_0_has_more ? first[common] : other[common];
-  return "rank 0 has " + std::to_string(first.size()) +
+  const bool base_has_more = first.size() > other.size();
+  const TensorSpec& extra = base_has_more ? first[common] : other[common];
+  return base + " has " + std::to_string(first.size()) +
          " parameters and buffers, but " + who + " has " +
          std::to_string(other.size()) + "; " + extra.kind + " " + extra.name +
-         " is only on " + (rank_0_has_more ? "rank 0" : who);
+         " is only on " + (base_has_more ? base : who);
 }
 
 /// In the order of their first tensors: the numbers of devices may be in
@@ -124,6 +100,7 @@ TensorSpec describe(const std::string& name,
           to_text(tensor.strides()),
           to_text(tensor.scalar_type()),
           tensor.requires_grad() ? "true" : "false",
+          "",
           ""};
 }
 
@@ -142,7 +119,7 @@ void number_devices(std::vector<TensorSpec>& specs,
 
 std::string first_mismatch(const std::vector<std::vector<TensorSpec>>& ranks) {
   for (size_t rank = 1; rank < ranks.size(); ++rank) {
-    const std::string found = mismatch_of(ranks[0], ranks[rank], rank);
+    const std::string found = mismatch_of(ranks, 0, rank);
     if (!found.empty()) {
       return found;
     }
@@ -150,12 +127,60 @@ std::string first_mismatch(const std::vector<std::vector<TensorSpec>>& ranks) {
   return "";
 }
 
+std::string odd_one_out(const std::vector<std::vector<TensorSpec>>& ranks) {
+  std::vector<std::string> texts;
+  texts.reserve(ranks.size());
+  for (const auto& specs : ranks) {
+    texts.push_back(write_specs(specs));
+  }
+  const auto fewer = [&](const std::string& a, const std::string& b) {
+    return std::count(texts.begin(), texts.end(), a) <
+           std::count(texts.begin(), texts.end(), b);
+  };
+  const auto most = std::max_element(texts.begin(), texts.end(), fewer);
+  const auto odd =
+      std::find_if(texts.begin(), texts.end(), [&](const auto& text) {
+        return text != *most;
+      });
+  return odd == texts.end()
+             ? ""
+             : mismatch_of(ranks, most - texts.begin(), odd - texts.begin());
+}
+
+std::string write_specs(const std::vector<TensorSpec>& specs) {
+  std::ostringstream text;
+  for (const auto& spec : specs) {
+    text << spec.kind << '\t' << spec.name;
+    for (const auto& field : kFields) {
+      text << '\t' << spec.*field.value;
+    }
+    text << '\n';
+  }
+  return text.str();
+}
+
+std::vector<TensorSpec> read_specs(const std::string& text) {
+  std::vector<TensorSpec> specs;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream cells(line);
+    TensorSpec spec;
+    std::getline(cells, spec.kind, '\t');
+    std::getline(cells, spec.name, '\t');
+    for (const auto& field : kFields) {
+      std::getline(cells, spec.*field.value, '\t');
+    }
+    specs.push_back(std::move(spec));
+  }
+  return specs;
+}
+
 void verify_across_ranks(c10d::Backend& group,
                          c10::Device device,
                          const std::vector<TensorSpec>& mine) {
   std::vector<std::vector<TensorSpec>> ranks;
-  for (const auto& text : all_gather_text(group, device, serialize(mine))) {
-    ranks.push_back(parse(text));
+  for (const auto& text : all_gather_text(group, device, write_specs(mine))) {
+    ranks.push_back(read_specs(text));
   }
   const std::string mismatch = first_mismatch(ranks);
   TORCH_CHECK(mismatch.empty(),

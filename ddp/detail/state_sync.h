@@ -19,6 +19,8 @@ struct TensorSpec {
   /// Which of the module's devices it lies on, "number 1" for that of the first
   /// tensor; empty where ranks may differ in that.
   std::string device;
+  /// A digest of its values; empty where they are not compared.
+  std::string values;
 };
 
 TensorSpec describe(const std::string& name,
@@ -34,6 +36,13 @@ void number_devices(std::vector<TensorSpec>& specs,
 /// another's, or "" when all are equal. `ranks[r]` is the module of rank r.
 std::string first_mismatch(const std::vector<std::vector<TensorSpec>>& ranks);
 
+/// Pure: the same between most ranks and the first that differs from them.
+std::string odd_one_out(const std::vector<std::vector<TensorSpec>>& ranks);
+
+/// For `all_gather_text`.
+std::string write_specs(const std::vector<TensorSpec>& specs);
+std::vector<TensorSpec> read_specs(const std::string& text);
+
 /// Throws the same c10::Error on every rank when the ranks' modules differ.
 /// Collective.
 void verify_across_ranks(c10d::Backend& group,
@@ -41,9 +50,9 @@ void verify_across_ranks(c10d::Backend& group,
                          const std::vector<TensorSpec>& mine);
 
 /// Copies rank `source`'s values into the other ranks' tensors, a few large
-/// messages for many tensors of one dtype and device. Collective. Works under no_grad
-/// rules and does not count as a modification for autograd, so that a graph
-/// that was recorded before stays valid.
+/// messages for many tensors of one dtype and device. Collective. Works under
+/// no_grad rules and does not count as a modification for autograd, so that a
+/// graph that was recorded before stays valid.
 void broadcast_from(int source,
                     c10d::Backend& group,
                     const std::vector<at::Tensor>& tensors);

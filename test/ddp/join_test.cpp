@@ -439,5 +439,24 @@ TEST_CASE("a shadow pass sends zeros whatever the gradients hold", "[join]") {
   });
 }
 
+TEST_CASE("what a live rank misses is an error on joined ones, too",
+          "[join][errors]") {
+  const auto errors = try_ranks(3, [](const Group& group) {
+    const auto used = torch::ones({3}).requires_grad_();
+    const auto other = torch::ones({3}).requires_grad_();
+    Reducer reducer({{"used", used}, {"other", other}}, group);
+    if (group->getRank() == 0) {
+      reducer.shadow_pass(3);
+    } else {
+      reducer.arm();
+      const auto sum = used.sum();
+      (group->getRank() == 1 ? sum : sum + other.sum()).backward();
+    }
+  });
+  for (const auto& error : errors) {
+    CHECK_THAT(error, Contains("these got none: on rank 1: other;"));
+  }
+}
+
 }  // namespace join_test
 }  // namespace ddp

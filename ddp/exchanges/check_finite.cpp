@@ -1,0 +1,117 @@
+#include "ddp/exchanges/check_finite.h"
+
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include <ATen/Functions.h>
+
+#include "ddp/detail/rank_text.h"
+#include "ddp/detail/text_collectives.h"
+#include "ddp/detail/wait.h"
+#include "ddp/exchanges/all_reduce.h"
+
+namespace ddp {
+namespace {
+
+constexpr double kMaximumNorm = std::numeric_limits<double>::infinity();
+
+}  // namespace
+
+CheckFinite::CheckFinite(c10::intrusive_ptr<c10d::Backend> group)
+    : CheckFinite(std::make_shared<AllReduce>(group), group) {}
+
+CheckFinite::CheckFinite(std::shared_ptr<Exchange> inner,
+                         c10::intrusive_ptr<c10d::Backend> group)
+    : inner_(std::move(inner)), group_(std::move(group)) {
+  TORCH_CHECK(inner_ != nullptr,
+              "Expected an exchange for the gradients, but got none");
+}
+
+double CheckFinite::scale(int ranks) const {
+  return inner_->scale(ranks);
+}
+
+int64_t CheckFinite::multiple_of(int ranks) const {
+  return inner_->multiple_of(ranks);
+}
+
+bool CheckFinite::sums_every_element() const {
+  return inner_->sums_every_element();
+}
+
+std::string CheckFinite::refuses_sparse() const {
+  return inner_->refuses_sparse();
+}
+
+/// The largest absolute value of each gradient is NaN or inf where one of its
+/// elements is. The host looks at the end of the pass.
+void CheckFinite::start(const GradientBucket& bucket) {
+  if (bucket.index == 0) {
+    found_.assign(bucket.count, {});
+  }
+  auto& found = found_[bucket.index];
+  std::vector<at::Tensor> gradients;
+  auto name = bucket.parameters.begin();
+  for (const auto& gradient : bucket.gradients()) {
+    const auto values = gradient.is_sparse() ? gradient._values() : gradient;
+    if (values.numel() > 0) {
+      gradients.push_back(values);
+      found.names.push_back(name->name);
+    }
+    ++name;
+  }
+  if (!gradients.empty()) {
+    found.largest =
+        at::stack(at::_foreach_norm(gradients, kMaximumNorm)).to(at::kDouble);
+  }
+  inner_->start(bucket);
+  if (bucket.is_last()) {
+    any_ = {at::zeros(
+        {1}, at::TensorOptions(at::kFloat).device(bucket.payload.device()))};
+    for (const auto& each : found_) {
+      if (each.largest.defined()) {
+        any_[0].add_(
+            each.largest.isfinite().logical_not().sum().to(any_[0].device()));
+      }
+    }
+    work_ = group_->allreduce(any_);
+  }
+}
+
+void CheckFinite::finish(const GradientBucket& bucket) {
+  inner_->finish(bucket);
+  if (!bucket.is_last()) {
+    return;
+  }
+  detail::wait(std::exchange(work_, nullptr),
+               *group_,
+               "all-reduce of what is not finite");
+  if (any_[0].item<float>() == 0) {
+    return;
+  }
+  TORCH_CHECK(
+      false,
+      "Expected finite gradients, but got",
+      detail::names_by_rank(
+          detail::all_gather_text(*group_, any_[0].device(), findings())),
+      " look at the loss and the inputs there; with float16 use a GradScaler");
+}
+
+/// "weight (NaN), bias (inf)"
+std::string CheckFinite::findings() const {
+  std::string text;
+  for (const auto& [names, largest] : found_) {
+    const auto host = largest.defined() ? largest.cpu() : at::Tensor();
+    for (size_t i = 0; i < names.size(); ++i) {
+      const double value = host.const_data_ptr<double>()[i];
+      if (!std::isfinite(value)) {
+        text += (text.empty() ? "" : ", ") + names[i] +
+                (std::isnan(value) ? " (NaN)" : " (inf)");
+      }
+    }
+  }
+  return text;
+}
+
+}  // namespace ddp

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+#include "ddp/exchange.h"
+
+namespace ddp {
+
+/// Looks for NaN and inf in each bucket before another exchange sends it: after
+/// it, every rank has them, and none knows whose they were. The pass in which a
+/// rank finds some throws on every rank, naming the ranks and their parameters;
+/// the training is to end, or to start again from a checkpoint.
+///
+/// For finding out, not for every day: costs a look at every gradient and an
+/// all-reduce of one number a pass, for which a GPU's host waits. Not with a
+/// `GradScaler`, whose inf are meant.
+///
+/// Example:
+/// @code
+///   ddp::DistributedDataParallel model(
+///       net,
+///       ddp::DistributedDataParallelOptions().exchange(
+///           std::make_shared<ddp::CheckFinite>(ddp::process_group())));
+/// @endcode
+class CheckFinite : public Exchange {
+ public:
+  /// Over an all-reduce.
+  explicit CheckFinite(c10::intrusive_ptr<c10d::Backend> group);
+  /// @param inner  what sends the buckets.
+  /// @param group  its ranks.
+  CheckFinite(std::shared_ptr<Exchange> inner,
+              c10::intrusive_ptr<c10d::Backend> group);
+
+  double scale(int ranks) const override;
+  int64_t multiple_of(int ranks) const override;
+  bool sums_every_element() const override;
+  std::string refuses_sparse() const override;
+  void start(const GradientBucket& bucket) override;
+  /// @throws c10::Error on every rank when one has found something.
+  void finish(const GradientBucket& bucket) override;
+
+ private:
+  struct Found {
+    std::vector<std::string> names;  // of the gradients that have elements
+    at::Tensor largest;              // absolute values, by gradient
+  };
+
+  std::string findings() const;
+
+  std::shared_ptr<Exchange> inner_;
+  c10::intrusive_ptr<c10d::Backend> group_;
+  std::vector<Found> found_;     // by bucket
+  std::vector<at::Tensor> any_;  // one element: whether a rank has found some
+  c10::intrusive_ptr<c10d::Work> work_;
+};
+
+}  // namespace ddp

@@ -1,0 +1,332 @@
+// The exchanges that look at what ranks are about to combine.
+#include <limits>
+#include <random>
+
+#include <ATen/ops/embedding.h>
+#include <torch/types.h>
+
+#include "ddp/exchanges/all_reduce.h"
+#include "ddp/exchanges/check_finite.h"
+#include "ddp/exchanges/desync_guard.h"
+#include "ddp/reducer.h"
+#include "test/support/catch.h"
+#include "test/support/fake_backend.h"
+#include "test/support/fake_exchange.h"
+#include "test/support/local_ranks.h"
+
+namespace ddp {
+namespace exchange_checks_test {
+
+using Catch::Contains;
+using test::FakeBackend;
+using test::FakeExchange;
+using test::Group;
+using test::run_ranks;
+using test::try_ranks;
+using torch::Tensor;
+using Options = DistributedDataParallelOptions;
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+Tensor leaf(at::IntArrayRef sizes, torch::Dtype dtype = torch::kFloat) {
+  return torch::ones(sizes, dtype).requires_grad_();
+}
+
+void backward(Reducer& reducer, const Tensor& loss) {
+  reducer.arm();
+  reducer.watch(loss);
+  loss.backward();
+}
+
+template <typename Check>
+void check_hands_on(
+    const std::function<Check(std::shared_ptr<Exchange>)>& over) {
+  struct Inner : FakeExchange {
+    double scale(int ranks) const override { return 3.0 * ranks; }
+    int64_t multiple_of(int ranks) const override { return 4 * ranks; }
+    std::string refuses_sparse() const override { return "no rows"; }
+    bool sums_every_element() const override { return true; }
+  };
+  const auto check = over(std::make_shared<Inner>());
+  CHECK(check.scale(2) == 6);
+  CHECK(check.multiple_of(2) == 8);
+  CHECK(check.refuses_sparse() == "no rows");
+  CHECK(check.sums_every_element());
+}
+
+TEST_CASE("a check hands on what its exchange says", "[exchange][checks]") {
+  const Group group = c10::make_intrusive<FakeBackend>(2);
+  check_hands_on<CheckFinite>(
+      [&](auto inner) { return CheckFinite(inner, group); });
+  check_hands_on<DesyncGuard>(
+      [&](auto inner) { return DesyncGuard(inner, group); });
+  CHECK_THROWS_WITH(CheckFinite(nullptr, group), Contains("but got none"));
+  CHECK_THROWS_WITH(DesyncGuard(nullptr, group), Contains("but got none"));
+  CHECK_THROWS_WITH(DesyncGuard(group, DesyncGuardOptions().every(0)),
+                    Contains("to be positive, but got 0"));
+}
+
+// NaN and inf ---------------------------------------------------------------
+
+TEST_CASE("gradients that are not finite name rank and parameter",
+          "[exchange][checks]") {
+  const int size = GENERATE(2, 3);
+  const int bad_step = GENERATE(0, 1, 2);
+  const auto dtype = GENERATE(torch::kFloat, torch::kHalf, torch::kDouble);
+  const auto errors = try_ranks(size, [&](const Group& group) {
+    auto first = leaf({3, 2}, dtype);
+    auto second = leaf({5}, dtype);
+    auto empty = leaf({0}, dtype);
+    auto third = leaf({1}, dtype);
+    Reducer reducer({{"first", first},
+                     {"second", second},
+                     {"empty", empty},
+                     {"third", third}},
+                    group,
+                    Options().bucket_cap_mb(1e-6).exchange(
+                        std::make_shared<CheckFinite>(group)));
+    for (int step = 0; step < 3; ++step) {
+      const bool is_bad = step == bad_step && group->getRank() == 1;
+      for (auto* each : {&first, &second, &empty, &third}) {
+        each->mutable_grad().reset();
+      }
+      backward(reducer,
+               first.sum() + (second * (is_bad ? kInf : 2.0)).sum() +
+                   empty.sum() + third.sum() * (is_bad ? kNan : 3.0));
+      TORCH_CHECK(step < bad_step, "the bad step has passed");
+      TORCH_CHECK(second.grad().eq(2).all().item<bool>(), second.grad());
+    }
+  });
+  for (const auto& error : errors) {
+    CHECK_THAT(error,
+               Contains("Expected finite gradients, but got on rank 1: ") &&
+                   Contains("second (inf)") && Contains("third (NaN)") &&
+                   !Contains("first"));
+  }
+}
+
+TEST_CASE("sums that overflow are no rank's fault", "[exchange][checks]") {
+  run_ranks(2, [](const Group& group) {
+    auto weight = leaf({2}, torch::kHalf);
+    const auto sum = std::make_shared<AllReduce>(group);
+    Reducer reducer(
+        {{"w", weight}},
+        group,
+        Options().exchange(std::make_shared<CheckFinite>(sum, group)));
+    backward(reducer, (weight * 6e4).sum());
+    TORCH_CHECK(weight.grad().isfinite().all().item<bool>());
+  });
+}
+
+TEST_CASE("rows that are not finite are found, too", "[exchange][checks]") {
+  const auto errors = try_ranks(2, [](const Group& group) {
+    auto table = torch::zeros({5, 2}).requires_grad_();
+    Reducer reducer({{"table", table, true}},
+                    group,
+                    Options().exchange(std::make_shared<CheckFinite>(group)));
+    for (int step = 0; step < 2; ++step) {
+      table.mutable_grad().reset();
+      const auto rows = torch::embedding(
+          table, torch::tensor({int64_t{1}}), -1, false, /*sparse=*/true);
+      const bool is_bad = step == 1 && group->getRank() == 0;
+      backward(reducer, rows.sum() * (is_bad ? kNan : 1.0));
+    }
+  });
+  for (const auto& error : errors) {
+    CHECK_THAT(error, Contains("on rank 0: table (NaN);"));
+  }
+}
+
+// Ranks that have parted ----------------------------------------------------
+
+TEST_CASE("training in step passes the guard", "[exchange][checks][desync]") {
+  run_ranks(3, [](const Group& group) {
+    auto weight = leaf({7});
+    auto wave = leaf({3}, torch::kComplexFloat);
+    auto half = leaf({2, 2}, torch::kHalf);
+    Reducer reducer({{"w", weight}, {"wave", wave}, {"half", half}},
+                    group,
+                    Options().exchange(std::make_shared<DesyncGuard>(
+                        group, DesyncGuardOptions().every(2))));
+    for (int step = 0; step < 5; ++step) {
+      for (auto* each : {&weight, &wave, &half}) {
+        each->mutable_grad().reset();
+      }
+      backward(reducer,
+               weight.sum() * group->getRank() + torch::real(wave).sum() +
+                   half.sum());
+      TORCH_CHECK(weight.grad().eq(1).all().item<bool>(), weight.grad());
+      const torch::NoGradGuard no_grad;
+      weight -= weight.grad();
+    }
+  });
+}
+
+TEST_CASE("a value that differs is found at the next comparison",
+          "[exchange][checks][desync]") {
+  std::vector<int> passes(3);
+  const auto errors = try_ranks(3, [&](const Group& group) {
+    auto first = leaf({4});
+    auto second = leaf({100});
+    Reducer reducer(
+        {{"first", first}, {"second", second}},
+        group,
+        Options().bucket_cap_mb(1e-5).exchange(std::make_shared<DesyncGuard>(
+            group, DesyncGuardOptions().every(3))));
+    for (int step = 0; step < 9; ++step) {
+      if (step == 4 && group->getRank() == 2) {
+        second.data()[57] += 1e-6;
+      }
+      backward(reducer, first.sum() + second.sum());
+      ++passes[group->getRank()];
+      const torch::NoGradGuard no_grad;
+      first -= 0.5;
+      second -= 0.5;
+    }
+  });
+  CHECK(passes == std::vector<int>{6, 6, 6});
+  for (const auto& error : errors) {
+    CHECK_THAT(error,
+               Contains("parameter second has values with the digest") &&
+                   Contains("on rank 0, but") && Contains("on rank 2. "));
+  }
+}
+
+/// A backend of which a rank has started so many collectives.
+class Started : public FakeBackend {
+ public:
+  Started(int size, uint64_t count) : FakeBackend(size), count_(count) {}
+  uint64_t getSequenceNumberForGroup() override { return count_; }
+
+ private:
+  uint64_t count_;
+};
+
+enum class Flaw { none, shape, order, dtype, name, value, layout, collectives };
+
+/// The buckets of a model of which a seed decides everything, as one rank has
+/// them.
+class Program {
+ public:
+  Program(uint64_t seed, Flaw flaw) : random_(seed) {
+    const auto count = below(4) + 2;
+    for (uint64_t i = 0; i < count; ++i) {
+      const auto sizes =
+          std::vector<int64_t>{int64_t(below(3)) + 2, int64_t(below(4)) + 2};
+      const auto dtype = below(2) == 0 ? torch::kFloat : torch::kDouble;
+      const auto values = torch::arange(sizes[0] * sizes[1], dtype);
+      parameters_.push_back(
+          {"p" + std::to_string(i), values.view(sizes) + double(below(9))});
+    }
+    split_ = below(count - 1) + 1;
+    passes = int(below(3)) + 1;
+    const auto place = below(count);
+    culprit = parameters_[place].name;
+    spoil(flaw, place);
+  }
+
+  void run(Exchange& guard) const {
+    for (int pass = 0; pass < passes; ++pass) {
+      start(guard, 0, {parameters_.data(), split_});
+      start(
+          guard, 1, {parameters_.data() + split_, parameters_.size() - split_});
+    }
+  }
+
+  std::string culprit;
+  int passes = 1;
+
+ private:
+  uint64_t below(uint64_t bound) { return random_() % bound; }
+
+  void spoil(Flaw flaw, size_t place) {
+    auto& [name, tensor, sparse] = parameters_[place];
+    switch (flaw) {
+      case Flaw::shape:
+        tensor = torch::cat({tensor, tensor});
+        break;
+      case Flaw::order:
+        std::swap(parameters_[place],
+                  parameters_[(place + 1) % parameters_.size()]);
+        break;
+      case Flaw::dtype:
+        tensor = tensor.to(torch::kHalf);
+        break;
+      case Flaw::name:
+        name += "_other";
+        break;
+      case Flaw::value:
+        tensor[0][1] += 1;
+        break;
+      case Flaw::layout:
+        tensor = tensor.t().contiguous().t();
+        break;
+      default:
+        break;
+    }
+  }
+
+  static void start(Exchange& guard,
+                    size_t index,
+                    c10::ArrayRef<NamedParameter> parameters) {
+    int64_t numel = 0;
+    for (const auto& parameter : parameters) {
+      numel += parameter.tensor.numel();
+    }
+    const auto payload =
+        torch::zeros({numel}, parameters.front().tensor.options());
+    guard.start({index, 2, payload, parameters});
+  }
+
+  std::mt19937_64 random_;
+  std::vector<NamedParameter> parameters_;
+  size_t split_ = 1;
+};
+
+/// Of three ranks one has a flaw, or none.
+void run_programs(uint64_t first, uint64_t count) {
+  run_ranks(3, [&](const Group& group) {
+    for (uint64_t seed = first; seed < first + count; ++seed) {
+      const auto flaw = static_cast<Flaw>(seed % 8);
+      const auto wrong = static_cast<int>(seed / 8 % 3);
+      const bool is_wrong = group->getRank() == wrong;
+      const Program program(seed, is_wrong ? flaw : Flaw::none);
+      const auto extra = is_wrong && flaw == Flaw::collectives ? 1 : 0;
+      const Group model = c10::make_intrusive<Started>(3, seed + extra);
+      DesyncGuard guard(std::make_shared<FakeExchange>(),
+                        model,
+                        DesyncGuardOptions().every(1).channel(group));
+      std::string error;
+      try {
+        program.run(guard);
+      } catch (const c10::Error& caught) {
+        error = caught.what_without_backtrace();
+      }
+      const auto has = [&](const std::string& text) {
+        return error.find(text) != std::string::npos;
+      };
+      const bool is_right =
+          flaw == Flaw::none ? error.empty()
+          : flaw == Flaw::collectives
+              ? has("on rank " + std::to_string(wrong) + ": " +
+                    std::to_string(seed + 1)) &&
+                    has("the gradient of p0")
+              : has(program.culprit) && has("rank " + std::to_string(wrong));
+      TORCH_CHECK(is_right, "seed ", seed, ": ", error);
+    }
+  });
+}
+
+TEST_CASE("every rank names the one that is wrong, and its parameter",
+          "[exchange][checks][desync]") {
+  run_programs(0, 160);
+}
+
+TEST_CASE("the same in 1,000 wrong programs and many right ones",
+          "[.long][desync]") {
+  run_programs(1000, 1144);
+}
+
+}  // namespace exchange_checks_test
+}  // namespace ddp
