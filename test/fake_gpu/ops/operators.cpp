@@ -5,6 +5,7 @@
 #include <c10/util/Exception.h>
 #include <torch/library.h>
 
+#include "test/fake_gpu/ops/batch_norm.h"
 #include "test/fake_gpu/ops/deferred.h"
 #include "test/fake_gpu/ops/lstm_cell.h"
 
@@ -83,6 +84,12 @@ class Silence : public c10::WarningHandler {
     library->impl(name, torch::CppFunction::makeFromBoxedFunction<&deferred>());
   }
   library->impl("native_dropout", dropout);
+  library->impl("batch_norm_stats", batch_norm_stats);
+  library->impl("batch_norm_gather_stats_with_counts",
+                batch_norm_gather_stats_with_counts);
+  library->impl("batch_norm_elemt", batch_norm_elemt);
+  library->impl("batch_norm_backward_reduce", batch_norm_backward_reduce);
+  library->impl("batch_norm_backward_elemt", batch_norm_backward_elemt);
   library->impl("_thnn_fused_lstm_cell", lstm_cell);
   library->impl("_thnn_fused_lstm_cell_backward_impl", lstm_cell_backward);
   return library;
