@@ -462,6 +462,15 @@ TEST_CASE("an aborted group is let go where no thread can start",
   CHECK(backend.use_count() == 1);
 }
 
+TEST_CASE("a job where no thread can start", "[departures]") {
+  const test::NoMoreThreads none;
+  CHECK_THROWS_WITH(
+      connect_all(make_records(1)),
+      Catch::Contains("rank 0 cannot start the thread that hears of other "
+                      "ranks: ") &&
+          Catch::Contains("ulimit -a"));
+}
+
 TEST_CASE("a group that the program aborts says so", "[departures]") {
   run_ranks(1, [](const Group& group) {
     const auto job = in_job(group);

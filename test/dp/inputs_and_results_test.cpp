@@ -222,6 +222,17 @@ TEST_CASE("scalars become a vector, with a warning", "[dp]") {
         1);
 }
 
+TEST_CASE("calls one after the other warn once", "[dp]") {
+  Warnings warnings;
+  c10::WarningUtils::set_warnAlways(false);
+  const auto net = lambda([](auto&, const Tensor& x) { return x.sum(); });
+  const auto x = torch::ones({4, 3});
+  data_parallel(net, x, test::cpus(2));
+  warnings.texts.clear();  // of the first call in this process
+  data_parallel(net, x, test::cpus(2));
+  CHECK(warnings.texts.empty());
+}
+
 TEST_CASE("results are aggregated as asked", "[dp]") {
   const auto total = [](auto&, const Tensor& t) {
     return std::pair(t.sum(), t.mean(0));

@@ -7,6 +7,7 @@
 
 #include <csignal>
 #include <sstream>
+#include <system_error>
 #include <utility>
 
 #include "ddp/detail/process_group/lock_within.h"
@@ -68,7 +69,16 @@ Lines::Lines(c10d::Store& store,
       record_(std::move(record)),
       look_(std::move(look)) {
   open(store, place.reach);
-  thread_ = std::thread([this] { run(); });
+  try {
+    thread_ = std::thread([this] { run(); });
+  } catch (const std::system_error& error) {
+    TORCH_CHECK(false,
+                "rank ",
+                rank_,
+                " cannot start the thread that hears of other ranks: ",
+                error.what(),
+                "; check ulimit -a and the limits of the cgroup");
+  }
 }
 
 Lines::~Lines() {

@@ -43,7 +43,7 @@ class Lines {
   /// Rank 0 listens on its address towards `reach`, until all have connected,
   /// and says in the store where. Where a connection cannot be made, a warning
   /// says so, and nothing is heard over it.
-  /// @throws c10::Error when the store is gone.
+  /// @throws c10::Error when the store is gone, or no thread can start.
   Lines(c10d::Store& store,
         const Place& place,
         std::shared_ptr<JobRecord> record,
