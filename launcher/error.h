@@ -3,6 +3,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "launcher/one_line.h"
+
 namespace launcher {
 
 /// Exit codes of ddprun itself. A job that ran ends with the code of the worker
@@ -26,11 +28,12 @@ class LaunchError : public std::runtime_error {
   int exit_code_;
 };
 
-/// LaunchError of a wrong command line.
+/// LaunchError of a wrong command line. What it quotes may hold anything, and
+/// is shown on one line.
 class UsageError : public LaunchError {
  public:
   explicit UsageError(const std::string& what)
-      : LaunchError(kExitUsage, what) {}
+      : LaunchError(kExitUsage, on_one_line(what)) {}
 };
 
 }  // namespace launcher

@@ -23,7 +23,7 @@ std::optional<Progress::Limit> limit_of(std::string_view text) {
   const auto number =
       is_relative ? number_of(text.substr(0, text.size() - 1), kMostTimes)
                   : number_of(text, kMostSeconds);
-  if (!number) {
+  if (!number || (is_relative && *number == 0)) {
     return std::nullopt;
   }
   Progress::Limit limit;

@@ -12,6 +12,7 @@
 #include "launcher/cli/restart_values.h"
 #include "launcher/cli/setters.h"
 #include "launcher/error.h"
+#include "launcher/one_line.h"
 
 namespace launcher {
 namespace {
@@ -269,6 +270,9 @@ std::variant<LaunchOptions, Information> parse_options(
                  hosts.unknown_settings().end());
   strictness.judge(std::move(unknown), options);
   hosts.resolve(options, environment);
+  for (std::string& warning : options.warnings) {
+    warning = on_one_line(warning);
+  }
   return options;
 }
 

@@ -24,7 +24,7 @@ std::optional<int64_t> oom_kills_of(std::string_view memory_events) {
   std::istringstream words{std::string(memory_events)};
   std::string name;
   for (int64_t count = 0; words >> name >> count;) {
-    if (name == "oom_kill") {
+    if (name == "oom_kill" && count >= 0) {
       return count;
     }
   }

@@ -9,7 +9,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -19,6 +18,7 @@
 #include "ddp/detail/checkpoint/pickle/python_value.h"
 #include "ddp/detail/checkpoint/pickle/torch_file.h"
 #include "ddp/detail/checkpoint/pickle/unpickler.h"
+#include "test/support/damage.h"
 #include "test/support/pickles.h"
 #include "test/support/same_value.h"
 #include "test/support/temporary_folder.h"
@@ -26,51 +26,16 @@
 namespace {
 
 using namespace ddp::test;
-using Random = std::mt19937_64;
-
-size_t below(Random& random, size_t limit) {
-  return std::uniform_int_distribution<size_t>(0, limit - 1)(random);
-}
-
-/// Changes one place of `bytes`.
-void damage(std::string& bytes, Random& random) {
-  if (bytes.empty()) {
-    return;
-  }
-  const size_t at = below(random, bytes.size());
-  const size_t length = std::min(below(random, 64) + 1, bytes.size() - at);
-  const size_t other = below(random, bytes.size());
-  static const std::vector<std::string> numbers{raw(UINT32_MAX),
-                                                raw(INT32_MAX),
-                                                raw(UINT64_MAX),
-                                                raw(INT64_MAX),
-                                                raw(uint64_t{1} << 40),
-                                                raw(uint16_t{0xFFFF}),
-                                                raw(uint32_t{0})};
-  switch (below(random, 7)) {
-    case 0:
-      bytes[at] ^= static_cast<char>(1U << below(random, 8));
-      break;
-    case 1:
-      bytes[at] = static_cast<char>(below(random, 256));
-      break;
-    case 2:
-      bytes.erase(at, length);
-      break;
-    case 3:
-      bytes.insert(other, bytes.substr(at, length));
-      break;
-    case 4:
-      bytes.replace(other, length, bytes.substr(at, length));
-      break;
-    case 5:
-      bytes.resize(at);
-      break;
-    default: {
-      const auto& number = numbers[below(random, numbers.size())];
-      bytes.replace(at, number.size(), number);
-    }
-  }
+/// What lengths and numbers of a file are replaced by.
+const std::vector<std::string>& numbers() {
+  static const std::vector<std::string> all{raw(UINT32_MAX),
+                                            raw(INT32_MAX),
+                                            raw(UINT64_MAX),
+                                            raw(INT64_MAX),
+                                            raw(uint64_t{1} << 40),
+                                            raw(uint16_t{0xFFFF}),
+                                            raw(uint32_t{0})};
+  return all;
 }
 
 /// Reads all of a value: sanitizers see what lies outside of its memory.
@@ -229,11 +194,9 @@ int main(int argc, char** argv) {
   for (size_t i = 0; i < count; ++i) {
     const size_t kind = i % 4;
     auto bytes = kind == 0   ? checked
-                 : kind == 1 ? unchecked[below(random, unchecked.size())]
-                             : bare[below(random, bare.size())];
-    for (size_t times = below(random, 4) + 1; times > 0; --times) {
-      damage(bytes, random);
-    }
+                 : kind == 1 ? any_of(unchecked, random)
+                             : any_of(bare, random);
+    damage(bytes, random, numbers());
     const auto start = std::chrono::steady_clock::now();
     bool is_clear = true;
     try {
