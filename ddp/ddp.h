@@ -11,6 +11,8 @@
 #include "ddp/exchanges/cast_exchange.h"
 #include "ddp/exchanges/check_finite.h"
 #include "ddp/exchanges/desync_guard.h"
+#include "ddp/exchanges/hook_exchange.h"
+#include "ddp/exchanges/no_exchange.h"
 #include "ddp/grad_scaler.h"
 #include "ddp/join.h"
 #include "ddp/preemption.h"

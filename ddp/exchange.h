@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -11,6 +12,10 @@
 #include "ddp/named_parameter.h"
 
 namespace ddp {
+
+namespace detail {
+class ExchangeClaim;
+}
 
 /// Gradients that ranks combine at once: what an `Exchange` is given.
 struct GradientBucket {
@@ -53,7 +58,8 @@ struct GradientBucket {
 /// A bucket without gradients on this rank (unused parameters) comes as zeros,
 /// so every rank makes the same calls. An exchange may keep what it likes
 /// between `start` and `finish` and between passes (works, error feedback,
-/// times): such state is its own, and one object serves one reducer.
+/// times): such state is its own, and one object serves one reducer; a second
+/// one is refused while the first lives.
 ///
 /// Contract:
 /// - `start` and `finish` are called in the order of `index`, which is the same
@@ -144,6 +150,10 @@ class Exchange {
 
   /// Ends it: what the caller's stream does next sees the result.
   virtual void finish(const GradientBucket& bucket) = 0;
+
+ private:
+  friend class detail::ExchangeClaim;
+  std::atomic<bool> is_claimed_{false};  // by a reducer
 };
 
 }  // namespace ddp

@@ -45,7 +45,8 @@ struct DistributedDataParallelOptions {
   /// step. A parameter that no rank used keeps its `.grad` as it was.
   TORCH_ARG(bool, find_unused_parameters) = false;
   /// How ranks combine their gradients. Null: `AllReduce` over the group. An
-  /// object that keeps state between steps, so a model has one of its own.
+  /// object that keeps state between steps, so a model has one of its own. One
+  /// rank alone exchanges nothing.
   TORCH_ARG(std::shared_ptr<Exchange>, exchange) = nullptr;
 };
 

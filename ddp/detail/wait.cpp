@@ -81,4 +81,11 @@ void wait(const c10::intrusive_ptr<c10d::Work>& work,
   }
 }
 
+void check_nobody_left(const c10d::Backend& group, const std::string& what) {
+  const auto* job = job_backend_of(group);
+  if (const auto departure = cause_of(job, /*timed_out=*/false)) {
+    job->fail(what, *departure);
+  }
+}
+
 }  // namespace ddp::detail

@@ -21,6 +21,7 @@
 #include "ddp/detail/process_group/job_record.h"
 #include "ddp/detail/process_group/meeting.h"
 #include "ddp/exchanges/all_reduce.h"
+#include "ddp/exchanges/hook_exchange.h"
 #include "ddp/process_group.h"
 #include "ddp/reducer.h"
 #include "test/support/catch.h"
@@ -305,6 +306,37 @@ TEST_CASE("an exchange throws in start, and its rank stays", "[departures]") {
             Contains(rank == who ? ""
                                  : "rank " + std::to_string(who) +
                                        " has left because of an exception"));
+  }
+}
+
+TEST_CASE("a rank leaves while others wait for a hook", "[departures]") {
+  const bool gives_future = GENERATE(false, true);
+  const auto ends = run_rank_processes(3, [&](int rank) {
+    init_process_group(patient());
+    const auto group = process_group();
+    Model model(
+        group,
+        DistributedDataParallelOptions().exchange(
+            std::make_shared<HookExchange>(
+                [&](const GradientBucket& bucket) -> HookExchange::Result {
+                  std::vector<at::Tensor> tensors{bucket.payload};
+                  const auto work = group->allreduce(tensors);
+                  if (gives_future) {
+                    return work->getFuture();
+                  }
+                  return work;
+                })));
+    for (int i = 0; i < kSteps; ++i) {
+      TORCH_CHECK(rank != 1 || i < kStepsBefore, "no such file");
+      model.step();
+      model.value();
+    }
+  });
+  CHECK_THAT(ends[1].error, Contains("no such file"));
+  for (const int rank : {0, 2}) {
+    CHECK_THAT(ends[rank].error,
+               Contains("rank 1 has left because of an exception") &&
+                   Contains("no such file"));
   }
 }
 

@@ -1,3 +1,4 @@
+#include <torch/nn/init.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
 #include <torch/types.h>

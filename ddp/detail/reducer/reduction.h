@@ -11,11 +11,11 @@
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include "ddp/detail/reducer/exchange_claim.h"
 #include "ddp/detail/reducer/gradient_buckets.h"
 #include "ddp/detail/reducer/missing_policy.h"
 #include "ddp/detail/reducer/pass_account.h"
 #include "ddp/detail/reducer/update_watch.h"
-#include "ddp/exchange.h"
 #include "ddp/named_parameter.h"
 #include "ddp/options.h"
 
@@ -82,7 +82,7 @@ class Reduction {
   Ending end_with_others(const std::function<void()>& action);
 
   c10::intrusive_ptr<c10d::Backend> group_;
-  std::shared_ptr<Exchange> exchange_;
+  ExchangeClaim exchange_;
   GradientBuckets memory_;
   std::unique_ptr<MissingPolicy> missing_;
   bool keeps_memory_;

@@ -1,0 +1,125 @@
+#include "ddp/exchanges/hook_exchange.h"
+
+#include <exception>
+#include <utility>
+
+#include "ddp/detail/bucket_text.h"
+#include "ddp/detail/error_text.h"
+#include "ddp/detail/progress_file.h"
+#include "ddp/detail/wait.h"
+#include "ddp/process_group.h"
+
+namespace ddp {
+namespace {
+
+template <typename Action>
+void wait_for_hook(const std::string& what, const Action& action) {
+  try {
+    const detail::WaitsForRanks waits(what);
+    action();
+  } catch (...) {
+    const auto why =
+        detail::first_line(detail::text_of(std::current_exception()));
+    if (is_initialized()) {
+      detail::check_nobody_left(*process_group(), what);
+    }
+    TORCH_CHECK(false, "Expected ", what, " to succeed, but got: ", why);
+  }
+}
+
+/// Waits, and takes the result where that is not the payload.
+class Taker {
+ public:
+  explicit Taker(const GradientBucket& bucket) : bucket_(bucket) {}
+
+  void operator()(const HookExchange::Work& work) const {
+    const auto what = name("work");
+    TORCH_CHECK(work != nullptr, "Expected ", what, ", but got null");
+    wait_for_hook(what, [&] { work->wait(); });
+  }
+
+  void operator()(const HookExchange::Future& future) const {
+    const auto what = name("future");
+    TORCH_CHECK(future != nullptr, "Expected ", what, ", but got null");
+    wait_for_hook(what, [&] { future->waitAndThrow(); });
+    const auto value = future->value();
+    if (value.isTensor()) {
+      take(value.toTensor());
+      return;
+    }
+    TORCH_CHECK(value.isTensorList() && value.toTensorVector().size() == 1,
+                "Expected ",
+                what,
+                " to hold a tensor or a list of one, but got ",
+                value.isTensorList()
+                    ? std::to_string(value.toTensorVector().size()) + " tensors"
+                    : value.tagKind());
+    take(value.toTensorVector()[0]);
+  }
+
+  void operator()(const at::Tensor& tensor) const { take(tensor); }
+
+ private:
+  std::string name(const char* kind) const {
+    return std::string("a ") + kind + " of the hook for " +
+           detail::bucket_text_with_names(bucket_);
+  }
+
+  void take(const at::Tensor& tensor) const {
+    const at::Tensor& payload = bucket_.payload;
+    TORCH_CHECK(tensor.defined(),
+                "Expected ",
+                name("tensor"),
+                ", but got an undefined one");
+    TORCH_CHECK(tensor.sizes() == payload.sizes() &&
+                    tensor.scalar_type() == payload.scalar_type() &&
+                    tensor.device() == payload.device() &&
+                    tensor.layout() == payload.layout(),
+                "Expected ",
+                name("tensor"),
+                " like its payload, ",
+                text(payload),
+                ", but got ",
+                text(tensor));
+    if (!tensor.is_same(payload)) {
+      payload.copy_(tensor);
+    }
+  }
+
+  static std::string text(const at::Tensor& tensor) {
+    return c10::str(tensor.sizes(),
+                    " of ",
+                    tensor.scalar_type(),
+                    tensor.is_sparse() ? ", sparse," : "",
+                    " on ",
+                    tensor.device());
+  }
+
+  const GradientBucket& bucket_;
+};
+
+}  // namespace
+
+HookExchange::HookExchange(Hook hook) : hook_(std::move(hook)) {
+  TORCH_CHECK(hook_ != nullptr, "Expected a function as hook, but got none");
+}
+
+double HookExchange::scale(int /*ranks*/) const {
+  return 1;
+}
+
+std::string HookExchange::refuses_sparse() const {
+  return "";
+}
+
+void HookExchange::start(const GradientBucket& bucket) {
+  results_.resize(bucket.count);
+  results_[bucket.index] = hook_(bucket);
+}
+
+void HookExchange::finish(const GradientBucket& bucket) {
+  const auto result = std::exchange(results_[bucket.index], Work());
+  std::visit(Taker(bucket), result);
+}
+
+}  // namespace ddp

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include "ddp/reducer.h"
+
+// What tests of exchanges have in common.
+namespace ddp::test {
+
+/// 1 + 2 + ... + n.
+inline double gauss(int n) {
+  return n * (n + 1) / 2.0;
+}
+
+inline torch::Tensor leaf(at::IntArrayRef sizes,
+                          torch::Dtype dtype = torch::kFloat) {
+  return torch::ones(sizes, dtype).requires_grad_();
+}
+
+/// A backward pass that is reduced.
+inline void backward(Reducer& reducer, const torch::Tensor& loss) {
+  reducer.arm();
+  reducer.watch(loss);
+  loss.backward();
+}
+
+inline bool all_equal(const torch::Tensor& tensor, double value) {
+  return tensor.eq(value).all().item<bool>();
+}
+
+}  // namespace ddp::test
