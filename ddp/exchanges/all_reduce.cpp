@@ -1,16 +1,38 @@
 #include "ddp/exchanges/all_reduce.h"
 
+#include <cmath>
 #include <utility>
 
+#include "ddp/detail/bucket_text.h"
 #include "ddp/detail/wait.h"
 
 namespace ddp {
 
-AllReduce::AllReduce(c10::intrusive_ptr<c10d::Backend> group)
-    : group_(std::move(group)) {}
+AllReduce::AllReduce(c10::intrusive_ptr<c10d::Backend> group,
+                     const AllReduceOptions& options)
+    : group_(std::move(group)), options_(options) {
+  const auto& predivide = options_.predivide();
+  TORCH_CHECK(!predivide || (std::isfinite(*predivide) && *predivide > 0),
+              "Expected predivide to be positive, but got ",
+              *predivide);
+}
+
+double AllReduce::scale(int ranks) const {
+  return share(ranks) / rest();
+}
+
+double AllReduce::share(int ranks) const {
+  return options_.mean() ? 1.0 / ranks : 1;
+}
+
+/// What is left to multiply the sum by; of a mean over fewer ranks, too.
+double AllReduce::rest() const {
+  const auto& predivide = options_.predivide();
+  return predivide ? share(group_->getSize()) * *predivide : 1;
+}
 
 bool AllReduce::sums_every_element() const {
-  return true;
+  return !options_.predivide();
 }
 
 std::string AllReduce::refuses_sparse() const {
@@ -28,11 +50,10 @@ void AllReduce::start(const GradientBucket& bucket) {
 
 void AllReduce::finish(const GradientBucket& bucket) {
   const auto work = std::exchange(works_[bucket.index], nullptr);
-  detail::wait(work,
-               *group_,
-               "all-reduce of gradient bucket " +
-                   std::to_string(bucket.index + 1) + " of " +
-                   std::to_string(bucket.count));
+  detail::wait(work, *group_, "all-reduce of " + detail::bucket_text(bucket));
+  if (options_.predivide()) {
+    bucket.payload.mul_(rest());
+  }
 }
 
 }  // namespace ddp

@@ -2,24 +2,10 @@
 
 #include <utility>
 
-#include <c10/core/impl/VirtualGuardImpl.h>
-
+#include "ddp/detail/keep_until_read.h"
 #include "ddp/exchanges/all_reduce.h"
 
 namespace ddp {
-namespace {
-
-/// The caller's stream reads it, which need not be the one that made it.
-void keep_until_read(const at::Tensor& wire) {
-  if (!wire.is_cpu()) {
-    const c10::impl::VirtualGuardImpl guard(wire.device().type());
-    guard.recordDataPtrOnStream(wire.storage().data_ptr(),
-                                guard.getStream(wire.device()));
-  }
-}
-
-}  // namespace
-
 CastExchange::CastExchange(c10::intrusive_ptr<c10d::Backend> group,
                            c10::ScalarType dtype)
     : CastExchange(std::make_shared<AllReduce>(std::move(group)), dtype) {}
@@ -70,7 +56,7 @@ void CastExchange::finish(const GradientBucket& bucket) {
   inner_->finish(sent);
   if (wire.defined()) {
     at::Tensor(bucket.payload).copy_(wire);
-    keep_until_read(wire);
+    detail::keep_until_read(wire);
   }
 }
 

@@ -1,0 +1,69 @@
+#include "ddp/exchanges/weighted_mean.h"
+
+#include <cmath>
+#include <utility>
+
+#include <ATen/ops/full.h>
+
+#include "ddp/detail/keep_until_read.h"
+#include "ddp/detail/wait.h"
+#include "ddp/exchanges/all_reduce.h"
+
+namespace ddp {
+
+WeightedMean::WeightedMean(c10::intrusive_ptr<c10d::Backend> group)
+    : WeightedMean(std::make_shared<AllReduce>(group), group) {}
+
+WeightedMean::WeightedMean(std::shared_ptr<Exchange> inner,
+                           c10::intrusive_ptr<c10d::Backend> group)
+    : group_(std::move(group)), inner_(std::move(inner)) {
+  TORCH_CHECK(inner_ != nullptr,
+              "Expected an exchange for the weighted gradients, but got none");
+}
+
+void WeightedMean::set_weight(double weight) {
+  TORCH_CHECK(std::isfinite(weight) && weight >= 0,
+              "Expected the weight of rank ",
+              group_->getRank(),
+              " to be a number that is not negative, but got ",
+              weight);
+  weight_ = weight;
+}
+
+/// Over how many ranks the mean is, the weights say.
+double WeightedMean::scale(int /*ranks*/) const {
+  return weight_ * inner_->scale(group_->getSize());
+}
+
+int64_t WeightedMean::multiple_of(int ranks) const {
+  return inner_->multiple_of(ranks);
+}
+
+std::string WeightedMean::refuses_sparse() const {
+  return inner_->refuses_sparse();
+}
+
+void WeightedMean::start(const GradientBucket& bucket) {
+  if (bucket.index == 0) {
+    mean_weight_ =
+        at::full({},
+                 weight_ / group_->getSize(),
+                 at::TensorOptions(bucket.payload.device()).dtype(at::kDouble));
+    std::vector<at::Tensor> tensors{mean_weight_};
+    work_ = group_->allreduce(tensors);
+  }
+  inner_->start(bucket);
+}
+
+void WeightedMean::finish(const GradientBucket& bucket) {
+  if (bucket.index == 0) {
+    const auto work = std::exchange(work_, nullptr);
+    detail::wait(work, *group_, "all-reduce of the ranks' weights");
+    detail::keep_until_read(mean_weight_);
+    mean_weight_.masked_fill_(mean_weight_ == 0, 1);
+  }
+  inner_->finish(bucket);
+  bucket.payload.div_(mean_weight_);
+}
+
+}  // namespace ddp

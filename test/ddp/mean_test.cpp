@@ -1,0 +1,193 @@
+#include <cmath>
+
+#include <ATen/ops/embedding.h>
+#include <torch/types.h>
+
+#include "ddp/detail/reducer/verdict.h"
+#include "ddp/exchanges/all_reduce.h"
+#include "ddp/exchanges/cast_exchange.h"
+#include "ddp/exchanges/no_exchange.h"
+#include "ddp/exchanges/weighted_mean.h"
+#include "ddp/traffic.h"
+#include "test/support/catch.h"
+#include "test/support/fake_backend.h"
+#include "test/support/gradients.h"
+#include "test/support/local_ranks.h"
+
+namespace ddp {
+namespace mean_test {
+
+using Catch::Contains;
+using test::all_equal;
+using test::backward;
+using test::FakeBackend;
+using test::gauss;
+using test::Group;
+using test::leaf;
+using test::run_ranks;
+using test::try_ranks;
+using Options = DistributedDataParallelOptions;
+
+TEST_CASE("gradients are added up, or divided before and after",
+          "[exchange][mean]") {
+  const int size = GENERATE(1, 2, 3, 4);
+  const bool mean = GENERATE(true, false);
+  const bool predivides = GENERATE(true, false);
+  run_ranks(size, [&](const Group& group) {
+    auto options = AllReduceOptions().mean(mean);
+    if (predivides) {
+      options.predivide(4);
+    }
+    auto dense = leaf({7});
+    auto table = torch::zeros({5, 2}).requires_grad_();
+    Reducer reducer(
+        {{"dense", dense}, {"table", table, true}},
+        group,
+        Options().exchange(std::make_shared<AllReduce>(group, options)));
+    for (int step = 1; step <= 3; ++step) {
+      dense.mutable_grad().reset();
+      table.mutable_grad().reset();
+      const auto row = torch::tensor({int64_t{3}});
+      const auto rows = torch::embedding(table, row, -1, false, true);
+      backward(reducer,
+               step * (group->getRank() + 1.0) * (dense.sum() + rows.sum()));
+      const double result = step * gauss(size) / (mean ? size : 1);
+      TORCH_CHECK(dense.grad().allclose(torch::full({7}, result)));
+      const auto row_3 = table.grad().to_dense()[3];
+      TORCH_CHECK(row_3.allclose(torch::full({2}, result)), row_3);
+    }
+  });
+}
+
+TEST_CASE("predivided gradients of half precision neither overflow nor vanish",
+          "[exchange][mean]") {
+  run_ranks(4, [](const Group& group) {
+    auto large = leaf({2}, torch::kHalf);
+    auto small = leaf({2}, torch::kHalf);
+    const auto train = [&](const AllReduceOptions& how) {
+      large.mutable_grad().reset();
+      small.mutable_grad().reset();
+      Reducer reducer(
+          {{"large", large}, {"small", small}},
+          group,
+          Options().exchange(std::make_shared<AllReduce>(group, how)));
+      backward(reducer, large.sum() * 16384 + small.sum() * std::exp2(-24));
+    };
+    train(AllReduceOptions().predivide(1));
+    TORCH_CHECK(large.grad().isinf().all().item<bool>(), large.grad());
+    train(AllReduceOptions());
+    TORCH_CHECK(all_equal(small.grad(), 0), small.grad());
+    train(AllReduceOptions().predivide(2));
+    TORCH_CHECK(all_equal(large.grad(), 16384), large.grad());
+  });
+}
+
+TEST_CASE("a missing gradient is told beside a predivided mean",
+          "[exchange][mean][errors]") {
+  const auto errors = try_ranks(2, [](const Group& group) {
+    auto used = leaf({3});
+    auto other = leaf({3});
+    Reducer reducer({{"used", used}, {"other", other}},
+                    group,
+                    Options().exchange(std::make_shared<AllReduce>(
+                        group, AllReduceOptions().predivide(2))));
+    backward(reducer,
+             group->getRank() == 1 ? used.sum() : used.sum() + other.sum());
+  });
+  for (const auto& error : errors) {
+    CHECK_THAT(error, Contains("got none: on rank 1: other;"));
+  }
+}
+
+TEST_CASE("what gradients cannot be divided by is refused",
+          "[exchange][mean][errors]") {
+  const auto group = c10::make_intrusive<FakeBackend>(2);
+  for (const double divisor : {0.0, -2.0, HUGE_VAL, std::nan("")}) {
+    CHECK_THROWS_WITH(AllReduce(group, AllReduceOptions().predivide(divisor)),
+                      Contains("Expected predivide to be positive"));
+  }
+}
+
+TEST_CASE("a mean of ranks with a weight each", "[exchange][mean]") {
+  const int size = GENERATE(1, 2, 3, 4);
+  const bool narrow = GENERATE(false, true);
+  run_ranks(size, [&](const Group& group) {
+    const auto mean =
+        narrow
+            ? std::make_shared<WeightedMean>(
+                  std::make_shared<CastExchange>(group, torch::kDouble), group)
+            : std::make_shared<WeightedMean>(group);
+    auto a = leaf({7});
+    auto b = leaf({2, 5});
+    Reducer reducer(
+        {{"a", a}, {"b", b}},
+        group,
+        Options().exchange(mean).first_bucket_cap_mb(1e-6).bucket_cap_mb(1e-6));
+    const int rank = group->getRank();
+    for (int step = 1; step <= 4; ++step) {
+      a.mutable_grad().reset();
+      b.mutable_grad().reset();
+      // Rank 0 has no tokens in step 2, no rank has any in step 3.
+      const auto tokens = [step](int of) {
+        return step == 3 || (step == 2 && of == 0) ? 0.0 : of * 10.0 + step;
+      };
+      double all = 0;
+      double weighted = 0;
+      for (int i = 0; i < size; ++i) {
+        all += tokens(i);
+        weighted += tokens(i) * (i + 1.0);
+      }
+      mean->set_weight(tokens(rank));
+      backward(reducer, (rank + 1.0) * (a.sum() + step * b.sum()));
+      const double result = all == 0 ? 0 : weighted / all;
+      TORCH_CHECK(a.grad().allclose(torch::full({7}, result)), a.grad());
+      TORCH_CHECK(b.grad().allclose(torch::full({2, 5}, step * result)));
+    }
+  });
+}
+
+TEST_CASE("rows of sparse gradients are weighted, too",
+          "[exchange][mean][sparse]") {
+  run_ranks(2, [](const Group& group) {
+    const auto mean = std::make_shared<WeightedMean>(group);
+    auto table = torch::zeros({5, 2}).requires_grad_();
+    Reducer reducer({{"table", table, true}}, group, Options().exchange(mean));
+    mean->set_weight(group->getRank() == 0 ? 1 : 3);
+    const auto row = torch::tensor({int64_t{group->getRank()}});
+    backward(reducer, torch::embedding(table, row, -1, false, true).sum());
+    const auto dense = table.grad().to_dense();
+    TORCH_CHECK(all_equal(dense[0], 0.25) && all_equal(dense[1], 0.75), dense);
+  });
+}
+
+TEST_CASE("a weight that is none is refused", "[exchange][mean][errors]") {
+  const auto group = c10::make_intrusive<FakeBackend>(2);
+  WeightedMean mean(group);
+  for (const double weight : {-1.0, HUGE_VAL, std::nan("")}) {
+    CHECK_THROWS_WITH(mean.set_weight(weight),
+                      Contains("the weight of rank 0"));
+  }
+  CHECK_THROWS_WITH(WeightedMean(nullptr, group),
+                    Contains("Expected an exchange for the weighted"));
+}
+
+TEST_CASE("no exchange leaves each rank its own gradients and sends none",
+          "[exchange][mean]") {
+  run_ranks(3, [](const Group& group) {
+    const auto counted = c10::make_intrusive<CountingBackend>(group);
+    auto a = leaf({1000});
+    Reducer reducer({{"a", a}},
+                    counted,
+                    Options().exchange(std::make_shared<NoExchange>()));
+    for (int step = 1; step <= 3; ++step) {
+      a.mutable_grad().reset();
+      counted->take();
+      backward(reducer, step * (group->getRank() + 1.0) * a.sum());
+      TORCH_CHECK(all_equal(a.grad(), step * (group->getRank() + 1.0)));
+      TORCH_CHECK(counted->take().all_reduce == detail::Verdict::kNumel * 4);
+    }
+  });
+}
+
+}  // namespace mean_test
+}  // namespace ddp
