@@ -13,6 +13,8 @@
 #include "ddp/exchanges/desync_guard.h"
 #include "ddp/exchanges/hook_exchange.h"
 #include "ddp/exchanges/no_exchange.h"
+#include "ddp/exchanges/power_sgd.h"
+#include "ddp/exchanges/switch_exchange.h"
 #include "ddp/exchanges/weighted_mean.h"
 #include "ddp/grad_scaler.h"
 #include "ddp/join.h"

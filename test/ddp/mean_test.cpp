@@ -7,6 +7,7 @@
 #include "ddp/exchanges/all_reduce.h"
 #include "ddp/exchanges/cast_exchange.h"
 #include "ddp/exchanges/no_exchange.h"
+#include "ddp/exchanges/power_sgd.h"
 #include "ddp/exchanges/weighted_mean.h"
 #include "ddp/traffic.h"
 #include "test/support/catch.h"
@@ -55,6 +56,33 @@ TEST_CASE("gradients are added up, or divided before and after",
       TORCH_CHECK(dense.grad().allclose(torch::full({7}, result)));
       const auto row_3 = table.grad().to_dense()[3];
       TORCH_CHECK(row_3.allclose(torch::full({2}, result)), row_3);
+    }
+  });
+}
+
+TEST_CASE("a mean over some of the ranks", "[exchange][mean]") {
+  const auto kind = GENERATE(0, 1, 2, 3);
+  run_ranks(4, [&](const Group& group) {
+    std::vector<std::shared_ptr<Exchange>> all{
+        std::make_shared<AllReduce>(group, AllReduceOptions().predivide(3)),
+        std::make_shared<AllReduce>(
+            group, AllReduceOptions().mean(false).predivide(3)),
+        std::make_shared<PowerSGD>(group),
+        std::make_shared<WeightedMean>(group)};
+    auto weight = leaf({8, 10});
+    Reducer reducer({{"weight", weight}}, group, Options().exchange(all[kind]));
+    reducer.mean_over([] { return 2; });
+    // What ranks without inputs give is zero, and so is their weight.
+    const int rank = group->getRank();
+    if (kind == 3) {
+      dynamic_cast<WeightedMean&>(*all[kind]).set_weight(rank < 2 ? 1 : 0);
+    }
+    for (int step = 1; step <= 2; ++step) {
+      weight.mutable_grad().reset();
+      backward(reducer, weight.sum() * (rank < 2 ? step * (rank + 1.0) : 0.0));
+      const double result = kind == 1 ? step * 3.0 : step * 1.5;
+      TORCH_CHECK(weight.grad().allclose(torch::full({8, 10}, result)),
+                  weight.grad());
     }
   });
 }

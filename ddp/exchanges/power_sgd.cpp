@@ -1,0 +1,295 @@
+#include "ddp/exchanges/power_sgd.h"
+
+#include <cmath>
+#include <utility>
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/ops/bmm.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/scalar_tensor.h>
+
+#include "ddp/detail/bucket_text.h"
+#include "ddp/detail/keep_until_read.h"
+#include "ddp/detail/text_collectives.h"
+#include "ddp/detail/wait.h"
+
+namespace ddp {
+namespace {
+
+constexpr const char* kDraws = "draws";
+constexpr const char* kError = ".error";
+constexpr const char* kQ = ".q";
+
+const PowerSGDOptions& checked(const PowerSGDOptions& options) {
+  TORCH_CHECK(options.rank() > 0,
+              "Expected the rank of PowerSGD to be positive, but got ",
+              options.rank());
+  const double rate = options.min_compression_rate();
+  TORCH_CHECK(std::isfinite(rate) && rate > 0,
+              "Expected min_compression_rate of PowerSGD to be positive, but "
+              "got ",
+              rate);
+  const double epsilon = options.orthogonalization_epsilon();
+  TORCH_CHECK(std::isfinite(epsilon) && epsilon >= 0,
+              "Expected orthogonalization_epsilon of PowerSGD to be a number "
+              "that is not negative, but got ",
+              epsilon);
+  return options;
+}
+
+std::string text_of_options(const PowerSGDOptions& options) {
+  return c10::str("rank ",
+                  options.rank(),
+                  ", min_compression_rate ",
+                  options.min_compression_rate(),
+                  ", error_feedback ",
+                  options.error_feedback(),
+                  ", warm_start ",
+                  options.warm_start(),
+                  ", orthogonalization_epsilon ",
+                  options.orthogonalization_epsilon(),
+                  ", seed ",
+                  options.seed());
+}
+
+}  // namespace
+
+PowerSGD::PowerSGD(c10::intrusive_ptr<c10d::Backend> group,
+                   const PowerSGDOptions& options)
+    : group_(std::move(group)),
+      options_(checked(options)),
+      draws_(options.seed()) {}
+
+/// All is divided by the group's size in the end.
+double PowerSGD::scale(int ranks) const {
+  return static_cast<double>(group_->getSize()) / ranks;
+}
+
+void PowerSGD::start(const GradientBucket& given) {
+  auto& bucket = begin(given);
+  const auto& layout = bucket.layout;
+  statistics_.numel_before += layout.whole_numel;
+  statistics_.numel_after += layout.sent_numel();
+  add_errors(bucket);
+  make_qs(bucket);
+  bucket.sent =
+      at::empty({layout.plain_numel + layout.p_numel}, given.payload.options());
+  for (const auto& [gradient, sent] : plain_pieces(bucket)) {
+    sent.copy_(gradient);
+  }
+  int64_t offset = layout.plain_numel;
+  for (size_t i = 0; i < bucket.factors.size(); ++i) {
+    auto& factor = bucket.factors[i];
+    const auto& shape = layout.factors[i].shape;
+    factor.p = bucket.sent.narrow(0, offset, shape.p_numel())
+                   .view({1, shape.rows, shape.rank});
+    at::bmm_out(factor.p, factor.matrix, factor.q);
+    offset += shape.p_numel();
+  }
+  if (bucket.sent.numel() > 0) {
+    std::vector<at::Tensor> tensors{bucket.sent};
+    bucket.work = group_->allreduce(tensors);
+  }
+  if (given.is_last()) {
+    loaded_.clear();
+  }
+}
+
+PowerSGD::Bucket& PowerSGD::begin(const GradientBucket& given) {
+  if (buckets_.empty()) {
+    compare_options(given.payload);
+  }
+  buckets_.resize(given.count);
+  auto& bucket = buckets_[given.index];
+  bucket.gradients = given.gradients();
+  const bool is_first = !std::exchange(bucket.is_planned, true);
+  if (is_first) {
+    bucket.layout = detail::low_rank_layout(
+        bucket.gradients, options_.rank(), options_.min_compression_rate());
+    bucket.factors.resize(bucket.layout.factors.size());
+  }
+  for (size_t i = 0; i < bucket.factors.size(); ++i) {
+    const auto& [index, shape] = bucket.layout.factors[i];
+    auto& factor = bucket.factors[i];
+    factor.matrix =
+        bucket.gradients[index].reshape({1, shape.rows, shape.columns});
+    if (is_first) {
+      factor.name = given.parameters[index].name;
+      if (options_.error_feedback() && !loaded_.empty()) {
+        factor.error = loaded(factor.name + kError, factor.matrix.sizes())
+                           .to(factor.matrix.options(), false, /*copy=*/true);
+      }
+    }
+  }
+  return bucket;
+}
+
+/// Ranks that send other sizes would wait for ever, or add up what does not
+/// belong together.
+void PowerSGD::compare_options(const at::Tensor& payload) const {
+  const auto texts = detail::all_gather_text(
+      *group_, payload.device(), text_of_options(options_));
+  for (size_t rank = 1; rank < texts.size(); ++rank) {
+    TORCH_CHECK(texts[rank] == texts[0],
+                "Expected the same options of PowerSGD on all ranks, but got ",
+                texts[0],
+                " on rank 0 and ",
+                texts[rank],
+                " on rank ",
+                rank);
+  }
+}
+
+/// What is left is the error of this pass: what was to be sent, without what
+/// has been.
+void PowerSGD::add_errors(Bucket& bucket) const {
+  if (!options_.error_feedback()) {
+    return;
+  }
+  for (auto& factor : bucket.factors) {
+    if (factor.error.defined()) {
+      factor.matrix.add_(factor.error);
+      factor.error.copy_(factor.matrix);
+    } else {
+      factor.error = factor.matrix.clone();
+    }
+  }
+}
+
+void PowerSGD::make_qs(Bucket& bucket) {
+  const bool is_warm = options_.warm_start() && bucket.qs.defined();
+  const bool resumes = options_.warm_start() && !loaded_.empty();
+  at::Generator generator;
+  if (!is_warm) {
+    bucket.qs =
+        at::empty({bucket.layout.q_numel}, bucket.gradients[0].options());
+    if (!resumes) {
+      generator = at::detail::createCPUGenerator(draws_.next());
+    }
+  }
+  int64_t offset = 0;
+  for (size_t i = 0; i < bucket.factors.size(); ++i) {
+    auto& factor = bucket.factors[i];
+    const auto& shape = bucket.layout.factors[i].shape;
+    if (!is_warm) {
+      factor.q = bucket.qs.narrow(0, offset, shape.q_numel())
+                     .view({1, shape.columns, shape.rank});
+      offset += shape.q_numel();
+      // On the CPU, so that all ranks draw the same.
+      factor.q.copy_(
+          resumes
+              ? loaded(factor.name + kQ, factor.q.sizes())
+              : at::randn(factor.q.sizes(), generator, factor.q.scalar_type()));
+    }
+    detail::orthogonalize(factor.q, options_.orthogonalization_epsilon());
+    if (is_warm) {
+      detail::fill_zero_columns(factor.q);
+    }
+  }
+}
+
+void PowerSGD::finish(const GradientBucket& given) {
+  auto& bucket = buckets_[given.index];
+  const auto what = "all-reduce of " + detail::bucket_text(given);
+  if (const auto work = std::exchange(bucket.work, nullptr)) {
+    detail::wait(work, *group_, what);
+  }
+  const int ranks = group_->getSize();
+  bucket.sent.narrow(0, 0, bucket.layout.plain_numel).div_(ranks);
+  for (const auto& [gradient, sent] : plain_pieces(bucket)) {
+    gradient.copy_(sent);
+  }
+  for (auto& factor : bucket.factors) {
+    detail::orthogonalize(factor.p, options_.orthogonalization_epsilon());
+    at::bmm_out(factor.q, factor.matrix.transpose(1, 2), factor.p);
+  }
+  if (!bucket.factors.empty()) {
+    std::vector<at::Tensor> tensors{bucket.qs};
+    detail::wait(group_->allreduce(tensors), *group_, what);
+    bucket.qs.div_(ranks);
+  }
+  for (size_t i = 0; i < bucket.factors.size(); ++i) {
+    take_product(bucket.factors[i],
+                 bucket.gradients[bucket.layout.factors[i].gradient]);
+  }
+  detail::keep_until_read(bucket.qs);
+  detail::keep_until_read(std::exchange(bucket.sent, {}));
+  bucket.gradients.clear();
+}
+
+void PowerSGD::take_product(Factor& factor, const at::Tensor& gradient) {
+  at::bmm_out(factor.matrix, factor.p, factor.q.transpose(1, 2));
+  if (!factor.matrix.is_alias_of(gradient)) {
+    gradient.copy_(factor.matrix.view(gradient.sizes()));
+    detail::keep_until_read(factor.matrix);
+  }
+  if (factor.error.defined()) {
+    factor.error.sub_(factor.matrix);
+  }
+  factor.matrix.reset();
+  factor.p.reset();
+}
+
+/// Of what is not compressed each gradient and its place in what is sent.
+std::vector<std::pair<at::Tensor, at::Tensor>> PowerSGD::plain_pieces(
+    const Bucket& bucket) {
+  std::vector<std::pair<at::Tensor, at::Tensor>> pieces;
+  int64_t offset = 0;
+  for (const size_t i : bucket.layout.plain) {
+    const auto& gradient = bucket.gradients[i];
+    pieces.emplace_back(
+        gradient,
+        bucket.sent.narrow(0, offset, gradient.numel()).view(gradient.sizes()));
+    offset += gradient.numel();
+  }
+  return pieces;
+}
+
+std::map<std::string, at::Tensor> PowerSGD::state() const {
+  std::map<std::string, at::Tensor> state;
+  state[kDraws] = at::scalar_tensor(draws_.count(), at::kLong);
+  for (const auto& bucket : buckets_) {
+    for (const auto& factor : bucket.factors) {
+      if (factor.error.defined()) {
+        state[factor.name + kError] = factor.error.clone();
+      }
+      if (options_.warm_start()) {
+        state[factor.name + kQ] = factor.q.clone();
+      }
+    }
+  }
+  return state;
+}
+
+void PowerSGD::load_state(std::map<std::string, at::Tensor> state) {
+  TORCH_CHECK(buckets_.empty(),
+              "Expected load_state of PowerSGD before the first pass, but got "
+              "it after one; make a new PowerSGD and load into that");
+  loaded_ = std::move(state);
+  const auto draws = loaded(kDraws, {}).item<int64_t>();
+  if (draws == 0) {
+    loaded_.clear();  // saved before the first pass
+  }
+  while (draws_.count() < draws) {
+    draws_.next();
+  }
+}
+
+at::Tensor PowerSGD::loaded(const std::string& name, at::IntArrayRef sizes) {
+  const auto found = loaded_.find(name);
+  TORCH_CHECK(found != loaded_.end(),
+              "Expected ",
+              name,
+              " in the state of PowerSGD, but it is not there");
+  TORCH_CHECK(found->second.sizes() == sizes,
+              "Expected ",
+              name,
+              " of sizes ",
+              sizes,
+              " in the state of PowerSGD, but got ",
+              found->second.sizes());
+  return found->second;
+}
+
+}  // namespace ddp

@@ -1,0 +1,49 @@
+#include "ddp/exchanges/switch_exchange.h"
+
+#include <numeric>
+#include <utility>
+
+namespace ddp {
+
+SwitchExchange::SwitchExchange(std::shared_ptr<Exchange> first,
+                               int64_t passes,
+                               std::shared_ptr<Exchange> later)
+    : first_(std::move(first)), later_(std::move(later)), passes_(passes) {
+  TORCH_CHECK(first_ && later_,
+              "Expected two exchanges to switch between, but got ",
+              first_ || later_ ? "one" : "none");
+  TORCH_CHECK(passes >= 0,
+              "Expected a number of passes for the first exchange that is not "
+              "negative, but got ",
+              passes);
+}
+
+double SwitchExchange::scale(int ranks) const {
+  return current().scale(ranks);
+}
+
+int64_t SwitchExchange::multiple_of(int ranks) const {
+  return std::lcm(first_->multiple_of(ranks), later_->multiple_of(ranks));
+}
+
+bool SwitchExchange::sums_every_element() const {
+  return first_->sums_every_element() && later_->sums_every_element();
+}
+
+std::string SwitchExchange::refuses_sparse() const {
+  const auto refusal = first_->refuses_sparse();
+  return refusal.empty() ? later_->refuses_sparse() : refusal;
+}
+
+void SwitchExchange::start(const GradientBucket& bucket) {
+  current().start(bucket);
+}
+
+void SwitchExchange::finish(const GradientBucket& bucket) {
+  current().finish(bucket);
+  if (bucket.is_last() && passes_ > 0) {
+    --passes_;
+  }
+}
+
+}  // namespace ddp

@@ -1,0 +1,82 @@
+#include "ddp/exchanges/switch_exchange.h"
+
+#include <torch/types.h>
+
+#include "ddp/exchanges/all_reduce.h"
+#include "ddp/exchanges/power_sgd.h"
+#include "test/support/catch.h"
+#include "test/support/fake_backend.h"
+#include "test/support/fake_exchange.h"
+#include "test/support/gradients.h"
+#include "test/support/local_ranks.h"
+
+namespace ddp {
+namespace switch_exchange_test {
+
+using Catch::Contains;
+using test::all_equal;
+using test::backward;
+using test::FakeBackend;
+using test::FakeExchange;
+using test::Group;
+using test::leaf;
+using test::run_ranks;
+using Options = DistributedDataParallelOptions;
+
+TEST_CASE("exchanges take turns", "[exchange][switch]") {
+  struct Scaled : FakeExchange {
+    explicit Scaled(double value) : value_(value) {}
+    double scale(int /*ranks*/) const override { return value_; }
+    int64_t multiple_of(int /*ranks*/) const override {
+      return static_cast<int64_t>(value_) * 2;
+    }
+    bool sums_every_element() const override { return value_ == 2; }
+    std::string refuses_sparse() const override {
+      return value_ == 3 ? "no rows" : "";
+    }
+    double value_;
+  };
+  const auto first = std::make_shared<Scaled>(2);
+  const auto later = std::make_shared<Scaled>(3);
+  const auto both = std::make_shared<SwitchExchange>(first, 2, later);
+  CHECK(both->multiple_of(2) == 12);
+  CHECK(!both->sums_every_element());
+  CHECK(both->refuses_sparse() == "no rows");
+  auto a = leaf({3});
+  auto b = leaf({4});
+  Reducer reducer(
+      {{"a", a}, {"b", b}},
+      c10::make_intrusive<FakeBackend>(2),
+      Options().exchange(both).first_bucket_cap_mb(1e-6).bucket_cap_mb(1e-6));
+  for (int step = 0; step < 4; ++step) {
+    a.mutable_grad().reset();
+    b.mutable_grad().reset();
+    backward(reducer, a.sum() + b.sum());
+    CHECK(all_equal(a.grad(), step < 2 ? 2 : 3));
+    CHECK(first->take_calls().size() == (step < 2 ? 4 : 0));
+    CHECK(later->take_calls().size() == (step < 2 ? 0 : 4));
+  }
+  CHECK_THROWS_WITH(SwitchExchange(first, -1, later), Contains("got -1"));
+  CHECK_THROWS_WITH(SwitchExchange(nullptr, 1, later), Contains("got one"));
+}
+
+TEST_CASE("gradients are averaged by all ranks, then by some",
+          "[exchange][switch]") {
+  run_ranks(4, [](const Group& group) {
+    const auto exchange = std::make_shared<SwitchExchange>(
+        std::make_shared<AllReduce>(group),
+        2,
+        std::make_shared<PowerSGD>(group,
+                                   PowerSGDOptions().min_compression_rate(1)));
+    auto weight = leaf({8, 6});
+    Reducer reducer({{"weight", weight}}, group, Options().exchange(exchange));
+    for (int step = 1; step <= 4; ++step) {
+      weight.mutable_grad().reset();
+      backward(reducer, weight.sum() * (step * (group->getRank() + 1.0)));
+      TORCH_CHECK(weight.grad().allclose(torch::full({8, 6}, step * 2.5)));
+    }
+  });
+}
+
+}  // namespace switch_exchange_test
+}  // namespace ddp
