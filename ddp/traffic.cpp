@@ -69,6 +69,16 @@ Work CountingBackend::_reduce_scatter_base(
   return ForwardingBackend::_reduce_scatter_base(output, input, options);
 }
 
+Work CountingBackend::alltoall_base(at::Tensor& output,
+                                    at::Tensor& input,
+                                    std::vector<int64_t>& output_sizes,
+                                    std::vector<int64_t>& input_sizes,
+                                    const c10d::AllToAllOptions& options) {
+  count(&Traffic::all_to_all, {input});
+  return ForwardingBackend::alltoall_base(
+      output, input, output_sizes, input_sizes, options);
+}
+
 Work CountingBackend::send(Tensors& tensors, int to, int tag) {
   count(&Traffic::sent, tensors);
   return ForwardingBackend::send(tensors, to, tag);

@@ -18,12 +18,13 @@ struct Traffic {
   int64_t broadcast = 0;
   int64_t all_gather = 0;      ///< this rank's part
   int64_t reduce_scatter = 0;  ///< all parts
+  int64_t all_to_all = 0;      ///< all parts, this rank's own among them
   int64_t sent = 0;            ///< to one rank by `send`
 };
 
 /// Another backend, with what goes through it counted: all-reduces, broadcasts,
-/// all-gathers, reduce-scatters and messages; the rest is handed on uncounted.
-/// A drop-in wherever a backend is asked for.
+/// all-gathers, reduce-scatters, all-to-alls and messages; the rest is handed
+/// on uncounted. A drop-in wherever a backend is asked for.
 ///
 /// Thread contract: as that of the other backend; the counts may be taken on
 /// any thread.
@@ -60,6 +61,11 @@ class CountingBackend : public detail::ForwardingBackend {
   Work _reduce_scatter_base(at::Tensor& output,
                             at::Tensor& input,
                             const c10d::ReduceScatterOptions& options) override;
+  Work alltoall_base(at::Tensor& output,
+                     at::Tensor& input,
+                     std::vector<int64_t>& output_sizes,
+                     std::vector<int64_t>& input_sizes,
+                     const c10d::AllToAllOptions& options) override;
   Work send(Tensors& tensors, int to, int tag) override;
 
  private:

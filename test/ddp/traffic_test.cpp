@@ -15,7 +15,7 @@ namespace traffic_test {
 
 int64_t sum_of(const Traffic& bytes) {
   return bytes.all_reduce + bytes.broadcast + bytes.all_gather +
-         bytes.reduce_scatter + bytes.sent;
+         bytes.reduce_scatter + bytes.all_to_all + bytes.sent;
 }
 
 TEST_CASE("what collectives are given is counted, and works", "[traffic]") {
@@ -42,7 +42,14 @@ TEST_CASE("what collectives are given is counted, and works", "[traffic]") {
     counted._reduce_scatter_base(part, whole, {})->wait();
     TORCH_CHECK(torch::all(part == 3 * rank).item<bool>(), part);
 
+    std::vector<int64_t> equal_parts;
+    auto mixed = torch::empty({3});
+    auto given = torch::full({3}, rank, torch::kFloat32);
+    counted.alltoall_base(mixed, given, equal_parts, equal_parts, {})->wait();
+    TORCH_CHECK(mixed.equal(torch::arange(3, torch::kFloat32)), mixed);
+
     const auto bytes = counted.take();
+    TORCH_CHECK(bytes.all_to_all == 12, bytes.all_to_all);
     TORCH_CHECK(bytes.all_reduce == 40, bytes.all_reduce);
     TORCH_CHECK(bytes.broadcast == 24, bytes.broadcast);
     TORCH_CHECK(bytes.all_gather == 8 + 8, bytes.all_gather);

@@ -1,0 +1,61 @@
+#include "ddp/exchanges/coded_exchange.h"
+
+#include <utility>
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/view_as_real.h>
+
+#include "ddp/detail/bucket_text.h"
+#include "ddp/detail/keep_until_read.h"
+#include "ddp/detail/wait.h"
+
+namespace ddp {
+
+CodedExchange::CodedExchange(c10::intrusive_ptr<c10d::Backend> group,
+                             std::shared_ptr<const GradientCode> code)
+    : group_(std::move(group)), code_(std::move(code)) {
+  TORCH_CHECK(code_ != nullptr,
+              "Expected a code for the gradients, but got none");
+}
+
+int64_t CodedExchange::multiple_of(int ranks) const {
+  return ranks * code_->block();
+}
+
+at::Tensor CodedExchange::parts(const at::Tensor& payload) const {
+  const auto numbers =
+      payload.is_complex() ? at::view_as_real(payload) : payload;
+  return numbers.view({group_->getSize(), -1});
+}
+
+void CodedExchange::start(const GradientBucket& given) {
+  buckets_.resize(given.count);
+  auto& bucket = buckets_[given.index];
+  if (given.payload.numel() == 0) {
+    return;
+  }
+  bucket.sent = code_->encode(parts(given.payload).to(at::kFloat));
+  bucket.received = at::empty_like(bucket.sent);
+  std::vector<int64_t> equal_parts;
+  bucket.work = group_->alltoall_base(
+      bucket.received, bucket.sent, equal_parts, equal_parts);
+}
+
+void CodedExchange::finish(const GradientBucket& given) {
+  const auto bucket = std::exchange(buckets_[given.index], {});
+  if (!bucket.work) {
+    return;
+  }
+  const auto name = detail::bucket_text(given);
+  detail::wait(bucket.work, *group_, "all-to-all of " + name);
+  auto mine =
+      code_->encode(code_->decode(bucket.received).sum(0, /*keepdim=*/true));
+  detail::keep_until_read(bucket.received);
+  auto all = at::empty({group_->getSize(), mine.size(1)}, mine.options());
+  detail::wait(
+      group_->_allgather_base(all, mine), *group_, "all-gather of " + name);
+  parts(given.payload).copy_(code_->decode(all));
+}
+
+}  // namespace ddp

@@ -1,0 +1,293 @@
+#include "ddp/exchanges/coded_exchange.h"
+
+#include <limits>
+
+#include <torch/types.h>
+
+#include "ddp/detail/reducer/verdict.h"
+#include "ddp/traffic.h"
+#include "test/support/catch.h"
+#include "test/support/fake_backend.h"
+#include "test/support/gradients.h"
+#include "test/support/local_ranks.h"
+
+namespace ddp {
+namespace coded_exchange_test {
+
+using Catch::Contains;
+using test::all_equal;
+using test::backward;
+using test::FakeBackend;
+using test::gauss;
+using test::Group;
+using test::leaf;
+using test::run_ranks;
+using test::try_ranks;
+using torch::Tensor;
+using Code = std::shared_ptr<const GradientCode>;
+using Options = DistributedDataParallelOptions;
+
+Code quantized(int64_t block = 256) {
+  return std::make_shared<QuantizedCode>(block);
+}
+
+Code narrow(torch::Dtype dtype = torch::kBFloat16) {
+  return std::make_shared<NarrowCode>(dtype);
+}
+
+Options coded(const Group& group, Code code) {
+  return Options().exchange(
+      std::make_shared<CodedExchange>(group, std::move(code)));
+}
+
+/// Any numbers, others for each seed.
+Tensor numbers(int64_t count, double seed) {
+  const auto indices = torch::arange(count, torch::kDouble);
+  return (indices * indices * (0.37 + seed) + seed)
+      .sin()
+      .mul(1 + seed)
+      .to(torch::kFloat);
+}
+
+TEST_CASE("blocks of one number arrive but for its rounding",
+          "[exchange][coded]") {
+  const int size = GENERATE(1, 2, 3, 4);
+  const bool as_view = GENERATE(false, true);
+  const auto dtype = GENERATE(torch::kFloat, torch::kDouble, torch::kBFloat16);
+  run_ranks(size, [&](const Group& group) {
+    auto plain = leaf({40, 3}, dtype);
+    auto image = torch::ones({2, 3, 4, 5}, dtype)
+                     .contiguous(torch::MemoryFormat::ChannelsLast)
+                     .requires_grad_();
+    Reducer reducer({{"plain", plain}, {"image", image}},
+                    group,
+                    coded(group, quantized(4))
+                        .gradient_as_bucket_view(as_view)
+                        .first_bucket_cap_mb(1e-6)
+                        .bucket_cap_mb(1e-6));
+    for (int step = 1; step <= 3; ++step) {
+      plain.mutable_grad().reset();
+      image.mutable_grad().reset();
+      const double slope = step * (group->getRank() + 1.0);
+      backward(reducer, slope * plain.sum() + 2 * slope * image.sum());
+      const double mean = step * gauss(size) / size;
+      const double rounding = dtype == torch::kBFloat16 ? 2e-2 : 1e-6;
+      TORCH_CHECK(
+          plain.grad().allclose(torch::full({40, 3}, mean, dtype), rounding));
+      TORCH_CHECK(image.grad().allclose(
+          torch::full({2, 3, 4, 5}, 2 * mean, dtype), rounding));
+    }
+  });
+}
+
+TEST_CASE("an 8-bit mean is as exact as it is said to be",
+          "[exchange][coded]") {
+  const int size = GENERATE(1, 2, 3, 4);
+  const int64_t block = GENERATE(4, 256);
+  run_ranks(size, [&](const Group& group) {
+    const int64_t numel = 2048;
+    auto weight = leaf({numel});
+    Reducer reducer({{"w", weight}}, group, coded(group, quantized(block)));
+    for (int step = 0; step < 3; ++step) {
+      weight.mutable_grad().reset();
+      const auto gradient = [&](int rank) {
+        return numbers(numel, step + 3 * rank);
+      };
+      backward(reducer, (weight * gradient(group->getRank())).sum());
+      const auto largest = [&](const Tensor& tensor) {
+        return tensor.view({-1, block}).abs().amax(1, true);
+      };
+      auto mean = torch::zeros({numel});
+      auto bound = torch::zeros({numel / block, 1});
+      for (int rank = 0; rank < size; ++rank) {
+        mean += gradient(rank) / size;
+        bound += largest(gradient(rank)) / size / 254;
+      }
+      // What is coded second has the first error in it.
+      bound += (largest(mean) + bound) / 254;
+      const auto error = (weight.grad() - mean).abs().view({-1, block});
+      TORCH_CHECK(error.le(bound * 1.001).all().item<bool>());
+      TORCH_CHECK(error.amax().item<float>() > 0);  // it was quantized
+    }
+  });
+}
+
+TEST_CASE("coded gradients are the same on all ranks, bit for bit",
+          "[exchange][coded]") {
+  const bool is_narrow = GENERATE(false, true);
+  run_ranks(4, [&](const Group& group) {
+    auto weight = leaf({3000});
+    Reducer reducer({{"w", weight}},
+                    group,
+                    coded(group, is_narrow ? narrow() : quantized()));
+    for (int step = 0; step < 3; ++step) {
+      weight.mutable_grad().reset();
+      backward(reducer, (weight * numbers(3000, group->getRank())).sum());
+      std::vector<Tensor> first{weight.grad().clone()};
+      group->broadcast(first)->wait();
+      TORCH_CHECK(first[0].equal(weight.grad()));
+    }
+  });
+}
+
+TEST_CASE("narrow gradients are added up in float and rounded once more",
+          "[exchange][coded]") {
+  const int size = GENERATE(1, 2, 3, 4);
+  const auto dtype = GENERATE(torch::kBFloat16, torch::kHalf);
+  run_ranks(size, [&](const Group& group) {
+    auto weight = leaf({100});
+    Reducer reducer({{"w", weight}}, group, coded(group, narrow(dtype)));
+    for (int step = 1; step <= 2; ++step) {
+      weight.mutable_grad().reset();
+      const auto share = [&](int rank) {
+        return (numbers(100, rank) * (step * size)).mul(1.0 / size).to(dtype);
+      };
+      backward(
+          reducer,
+          (weight * (numbers(100, group->getRank()) * (step * size))).sum());
+      auto sum = torch::zeros({100});
+      for (int rank = 0; rank < size; ++rank) {
+        sum += share(rank).to(torch::kFloat);
+      }
+      const auto expected = sum.to(dtype).to(torch::kFloat);
+      TORCH_CHECK(weight.grad().equal(expected));
+    }
+  });
+}
+
+TEST_CASE("small numbers are not lost in a narrow sum", "[exchange][coded]") {
+  const int size = 4;
+  run_ranks(size, [&](const Group& group) {
+    auto weight = leaf({8});
+    Reducer reducer({{"w", weight}}, group, coded(group, narrow()));
+    // 256 + 1 + 1 + 1: each addition alone would be rounded away in bfloat16.
+    const double share = group->getRank() == 0 ? 256 : 1;
+    backward(reducer, weight.sum() * (share * size));
+    const auto sum = torch::full({8}, 259.0).to(torch::kBFloat16);
+    TORCH_CHECK(weight.grad().equal(sum.to(torch::kFloat)), weight.grad());
+    TORCH_CHECK(!all_equal(weight.grad(), 256));
+  });
+}
+
+TEST_CASE("a code's bytes are what is sent", "[exchange][coded]") {
+  const int size = GENERATE(2, 4);
+  const bool is_narrow = GENERATE(false, true);
+  run_ranks(size, [&](const Group& group) {
+    const auto counted = c10::make_intrusive<CountingBackend>(group);
+    const int64_t numel = 4096;
+    auto weight = leaf({numel});
+    Reducer reducer({{"w", weight}},
+                    counted,
+                    coded(counted, is_narrow ? narrow() : quantized()));
+    backward(reducer, weight.sum());
+    counted->take();
+    backward(reducer, weight.sum());
+    const auto bytes = counted->take();
+    // Of 4 bytes a number; the all-to-all sends (p-1)/p of it, as does the
+    // all-gather: together 2(p-1)/p, as an all-reduce of that many bytes.
+    const int64_t code =
+        is_narrow ? 4 * numel / 2 : 4 * numel / 4 + 4 * numel / 256;
+    TORCH_CHECK(bytes.all_to_all == code, bytes.all_to_all);
+    TORCH_CHECK(bytes.all_gather == code / size, bytes.all_gather);
+    TORCH_CHECK(bytes.all_reduce == detail::Verdict::kNumel * 4);
+  });
+}
+
+TEST_CASE("complex gradients are coded as pairs", "[exchange][coded]") {
+  run_ranks(2, [](const Group& group) {
+    auto wave = torch::ones({6}, torch::kComplexFloat).requires_grad_();
+    Reducer reducer({{"wave", wave}}, group, coded(group, quantized(4)));
+    for (int step = 0; step < 2; ++step) {
+      wave.mutable_grad().reset();
+      const double slope = group->getRank() + 1.0;
+      backward(reducer,
+               slope * (torch::real(wave) + torch::imag(wave) * 2).sum());
+      TORCH_CHECK(
+          torch::real(wave.grad()).allclose(torch::full({6}, 1.5), 1e-2));
+      TORCH_CHECK(torch::imag(wave.grad()).allclose(torch::full({6}, 3.0)));
+    }
+  });
+}
+
+TEST_CASE("what is not finite reaches all ranks, in its block alone",
+          "[exchange][coded]") {
+  const double flaw = GENERATE(std::numeric_limits<double>::infinity(),
+                               std::numeric_limits<double>::quiet_NaN());
+  const bool is_narrow = GENERATE(false, true);
+  run_ranks(3, [&](const Group& group) {
+    auto weight = leaf({24});
+    Reducer reducer({{"w", weight}},
+                    group,
+                    coded(group, is_narrow ? narrow() : quantized(4)));
+    auto slopes = torch::ones({24});
+    if (group->getRank() == 1) {
+      slopes[9] = flaw;
+    }
+    backward(reducer, (weight * slopes).sum());
+    const auto finite = weight.grad().isfinite();
+    TORCH_CHECK(!finite[9].item<bool>(), weight.grad());
+    TORCH_CHECK(finite.slice(0, 0, 8).all().item<bool>(), weight.grad());
+    TORCH_CHECK(finite.slice(0, 12).all().item<bool>(), weight.grad());
+  });
+}
+
+TEST_CASE("numbers of any size are coded", "[coded]") {
+  const QuantizedCode code(4);
+  for (const double scale : {0.0, 1e-40, 1e-30, 1.0, 1e30}) {
+    const auto rows = torch::tensor({-1.0, 0.0, 0.5, 1.0, 0.25, 0.0, 0.0, 0.0})
+                          .mul(scale)
+                          .to(torch::kFloat)
+                          .view({2, 4});
+    const auto decoded = code.decode(code.encode(rows));
+    const auto bound = rows.abs().amax(1, true) / 253 + 1e-38;
+    CHECK((decoded - rows).abs().le(bound).all().item<bool>());
+    CHECK(decoded.ne(0).logical_and(rows.eq(0)).any().item<bool>() == false);
+  }
+}
+
+TEST_CASE("codes that make no sense are refused", "[coded][errors]") {
+  CHECK_THROWS_WITH(QuantizedCode(0), Contains("got 0"));
+  CHECK_THROWS_WITH(QuantizedCode(6), Contains("a multiple of 4"));
+  CHECK_THROWS_WITH(NarrowCode(torch::kInt), Contains("got Int"));
+  const auto group = c10::make_intrusive<FakeBackend>(2);
+  CHECK_THROWS_WITH(CodedExchange(group, nullptr),
+                    Contains("Expected a code for the gradients"));
+  auto table = torch::zeros({5, 2}).requires_grad_();
+  CHECK_THROWS_WITH(
+      Reducer({{"table", table, true}}, group, coded(group, quantized())),
+      Contains("Expected dense gradients") && Contains("parameter table"));
+}
+
+TEST_CASE("a missing gradient is told beside a code",
+          "[exchange][coded][errors]") {
+  const auto errors = try_ranks(2, [](const Group& group) {
+    auto used = leaf({3});
+    auto other = leaf({3});
+    Reducer reducer(
+        {{"used", used}, {"other", other}}, group, coded(group, quantized()));
+    backward(reducer,
+             group->getRank() == 1 ? used.sum() : used.sum() + other.sum());
+  });
+  for (const auto& error : errors) {
+    CHECK_THAT(error, Contains("got none: on rank 1: other;"));
+  }
+}
+
+TEST_CASE("a rank that has left ends a coded exchange",
+          "[exchange][coded][errors]") {
+  const auto errors = try_ranks(3, [](const Group& group) {
+    auto weight = leaf({300});
+    Reducer reducer({{"w", weight}}, group, coded(group, quantized()));
+    backward(reducer, weight.sum());
+    TORCH_CHECK(group->getRank() != 1, "no luck");
+    backward(reducer, weight.sum());
+  });
+  CHECK_THAT(errors[1], Contains("no luck"));
+  for (const int rank : {0, 2}) {
+    CHECK_THAT(errors[rank],
+               Contains("gradient bucket 1 of 1 failed, most likely because"));
+  }
+}
+
+}  // namespace coded_exchange_test
+}  // namespace ddp
