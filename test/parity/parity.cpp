@@ -11,6 +11,7 @@ int main(int argc, char** argv) {
       {"checkpoint", parity::checkpoint},
       {"data_parallel", parity::data_parallel},
       {"ddp_digits", parity::ddp_digits},
+      {"exchanges", parity::exchanges},
       {"passes", parity::passes},
       {"precision", parity::precision},
       {"sampler", parity::sampler},

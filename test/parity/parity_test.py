@@ -20,6 +20,7 @@ import torch.multiprocessing
 from torch.utils.data import DistributedSampler
 
 import ddp_digits
+import exchanges
 import oracle
 import passes
 import precision
@@ -83,11 +84,12 @@ def results_of_2_ranks():
     unittest.addModuleCleanup(holder.cleanup)
     folder = holder.name
     write_input(f"{folder}/input", DIGITS_CSV, 2)
-    os.mkdir(f"{folder}/passes")
-    os.mkdir(f"{folder}/precision")
+    sides = [f"{folder}/{side}"
+             for side in ("passes", "precision", "exchanges")]
+    for side in sides:
+        os.mkdir(side)
     run_ranks([sys.executable, oracle.__file__, f"{folder}/input",
-               f"{folder}/digits", f"{folder}/passes", f"{folder}/precision"],
-              2)
+               f"{folder}/digits", *sides], 2)
     return folder
 
 
@@ -178,6 +180,26 @@ class Precision(unittest.TestCase):
                     for log in (theirs, ours))
                 self.assertGreater(len(expected), 8)
                 self.assertEqual(expected, actual)
+
+
+class Exchanges(unittest.TestCase):
+    def test_2_ranks_to_1e_9(self):
+        """PyTorch's PowerSGD also feeds back differences of gradients that it
+        does not compress, whose sum over ranks is zero but for rounding."""
+        theirs, ours = run_both("exchanges")
+        for rank, case in itertools.product(range(2), exchanges.CASES):
+            with self.subTest(case=case, rank=rank):
+                expected, actual = (
+                    {key: numpy.array(value.split(), float)
+                     for key, value in log[rank].items()
+                     if key.startswith(f"{case}/")}
+                    for log in (theirs, ours))
+                self.assertGreater(len(expected), 8)
+                self.assertEqual(expected.keys(), actual.keys())
+                for key, values in expected.items():
+                    numpy.testing.assert_allclose(
+                        actual[key], values, rtol=1e-9, atol=1e-9,
+                        err_msg=key)
 
 
 class Passes(unittest.TestCase):

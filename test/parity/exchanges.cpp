@@ -1,0 +1,104 @@
+// One rank of the parity test of exchanges. exchanges.py is the same with
+// PyTorch's communication hooks.
+//
+// usage: parity exchanges FOLDER [CASE...]
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/container/sequential.h>
+
+#include "test/parity/parity.h"
+#include "test/parity/passes_support.h"
+
+namespace parity {
+namespace exchanges_side {
+
+using passes_side::inputs;
+using passes_side::Log;
+using passes_side::Norm;
+using passes_side::numbers;
+using passes_side::targets;
+using torch::nn::Linear;
+using Options = ddp::DistributedDataParallelOptions;
+
+constexpr int64_t kSteps = 8;
+constexpr int64_t kStart = 2;
+
+torch::nn::Sequential wide() {
+  torch::nn::Sequential net(Linear(12, 16),
+                            torch::nn::Tanh(),
+                            Linear(16, 8),
+                            torch::nn::Tanh(),
+                            Linear(8, 16));
+  net->to(torch::kDouble);
+  passes_side::fill(*net);
+  return net;
+}
+
+ddp::PowerSGDOptions of_rank(int64_t rank) {
+  return ddp::PowerSGDOptions().rank(rank).min_compression_rate(1);
+}
+
+void power(Log& log, const ddp::PowerSGDOptions& options) {
+  const auto group = ddp::process_group();
+  const auto exchange = std::make_shared<ddp::PowerSGD>(group, options);
+  const auto net = wide();
+  ddp::DistributedDataParallel model(
+      net,
+      Options().exchange(std::make_shared<ddp::SwitchExchange>(
+          std::make_shared<ddp::AllReduce>(group), kStart, exchange)));
+  torch::optim::SGD optimizer(model->parameters(), 0.0625);
+  for (int64_t step = 0; step < kSteps; ++step) {
+    optimizer.zero_grad();
+    const int64_t number = 10 * step + 3 * ddp::rank();
+    torch::mse_loss(model->forward(numbers({4, 12}, number)),
+                    numbers({4, 16}, number + 1))
+        .backward();
+    log.note("gradient", net->parameters()[0].grad());
+    optimizer.step();
+    const auto statistics = exchange->statistics();
+    log.note("statistics",
+             torch::tensor({statistics.numel_before, statistics.numel_after}));
+    log.state(net);
+  }
+}
+
+/// Local gradients are each rank's own: in a group of one they are their mean.
+void post_local(Log& log, int64_t period) {
+  passes_side::Trained<passes_side::Net> trained(
+      passes_side::Net(Norm::none),
+      Options().exchange(std::make_shared<ddp::SwitchExchange>(
+          std::make_shared<ddp::AllReduce>(ddp::process_group()),
+          kStart,
+          std::make_shared<ddp::NoExchange>())));
+  ddp::PeriodicModelAverager averager(
+      ddp::PeriodicModelAveragerOptions(period).warmup_steps(kStart));
+  for (int64_t step = 0; step < kSteps; ++step) {
+    trained.train(inputs(step), targets(step));
+    log.note("gradient", trained.net->first->weight.grad());
+    averager.average_parameters(trained.model->parameters());
+    log.state(trained.net);
+  }
+}
+
+const std::vector<passes_side::Case> kCases{
+    {"rank_1", [](Log& log) { power(log, of_rank(1)); }},
+    {"rank_2", [](Log& log) { power(log, of_rank(2)); }},
+    {"rank_4", [](Log& log) { power(log, of_rank(4)); }},
+    {"no_feedback",
+     [](Log& log) { power(log, of_rank(2).error_feedback(false)); }},
+    {"no_warm_start",
+     [](Log& log) { power(log, of_rank(2).warm_start(false)); }},
+    {"epsilon",
+     [](Log& log) {
+       power(log, of_rank(2).orthogonalization_epsilon(1e-3).seed(11));
+     }},
+    {"post_local", [](Log& log) { post_local(log, 3); }},
+    {"post_local_groups", [](Log& log) { post_local(log, 2); }},
+};
+
+}  // namespace exchanges_side
+
+int exchanges(const Arguments& args) {
+  return passes_side::run_cases(args, exchanges_side::kCases);
+}
+
+}  // namespace parity
