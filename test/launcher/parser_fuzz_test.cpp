@@ -1,5 +1,6 @@
 // What reads a text from a person, a file or the network, given damaged ones: a
-// value, or an error of one line. Sanitizers see the rest. More of them by hand:
+// value, or an error of one line. Sanitizers see the rest. More of them by
+// hand:
 //   DDP_FUZZ_INPUTS=1000000 DDP_FUZZ_SEED=2 launcher_test "damaged *"
 #include <algorithm>
 #include <cstdlib>
@@ -43,12 +44,17 @@ void expect_one_line(const std::string& error) {
          "an error of one line, but got \"" + error + "\"");
 }
 
+/// A whole command line takes a hundred times as long as one value.
+enum class Cost { small, large };
+
 /// Gives `read` damaged copies of `texts`. It may throw what people are told:
 /// std::invalid_argument or a UsageError.
 void damage_and_read(const std::vector<std::string>& texts,
                      const std::vector<std::string>& words,
-                     const std::function<void(const std::string&)>& read) {
-  const uint64_t count = number_from("DDP_FUZZ_INPUTS", 2'000);
+                     const std::function<void(const std::string&)>& read,
+                     Cost cost = Cost::small) {
+  const uint64_t count =
+      number_from("DDP_FUZZ_INPUTS", 2'000) / (cost == Cost::large ? 10 : 1);
   const uint64_t seed = number_from("DDP_FUZZ_SEED", 1);
   Random random(seed);
   size_t refused = 0;
@@ -66,13 +72,11 @@ void damage_and_read(const std::vector<std::string>& texts,
         expect_one_line(error.what());
       }
     } catch (const std::exception& error) {
-      FAIL("input " << i << " of seed " << seed << ", "
-                    << nlohmann::json(text).dump(
-                           -1,
-                           ' ',
-                           true,
-                           nlohmann::json::error_handler_t::replace)
-                    << ": " << error.what());
+      FAIL("input "
+           << i << " of seed " << seed << ", "
+           << nlohmann::json(text).dump(
+                  -1, ' ', true, nlohmann::json::error_handler_t::replace)
+           << ": " << error.what());
     }
   }
   CHECK(refused < count);  // or nothing was read at all
@@ -116,7 +120,8 @@ std::string joined(const std::vector<std::string>& pieces) {
   return text;
 }
 
-void parse_and_look(std::vector<std::string> arguments, const Environment& environment) {
+void parse_and_look(std::vector<std::string> arguments,
+                    const Environment& environment) {
   const auto parsed = parse_options(std::move(arguments), environment);
   if (const auto* options = std::get_if<LaunchOptions>(&parsed)) {
     expect(!options->program.empty(), "a program");
@@ -202,7 +207,8 @@ TEST_CASE("damaged command lines") {
   damage_and_read(
       kCommandLines,
       and_numbers({"--", "-", "=", ",", ":", std::string(1, kEnd), "--n"}),
-      [](const std::string& text) { parse_and_look(pieces_of(text), {}); });
+      [](const std::string& text) { parse_and_look(pieces_of(text), {}); },
+      Cost::large);
 }
 
 TEST_CASE("damaged variables of torchrun and of schedulers") {
@@ -217,16 +223,16 @@ TEST_CASE("damaged variables of torchrun and of schedulers") {
               at == std::string::npos ? "" : piece.substr(at + 1);
         }
         parse_and_look({"./train"}, environment);
-      });
+      },
+      Cost::large);
 }
 
 TEST_CASE("damaged settings of a rendezvous") {
-  damage_and_read({"join_timeout=60, keep_alive_interval = 5,x=",
-                   "last_call_timeout=30,is_host=true,meeting_port=0"},
-                  and_numbers({"=", ",", " "}),
-                  [](const std::string& text) {
-                    check_settings(parse_settings(text));
-                  });
+  damage_and_read(
+      {"join_timeout=60, keep_alive_interval = 5,x=",
+       "last_call_timeout=30,is_host=true,meeting_port=0"},
+      and_numbers({"=", ",", " "}),
+      [](const std::string& text) { check_settings(parse_settings(text)); });
 }
 
 TEST_CASE("damaged lists of hosts") {
@@ -316,7 +322,8 @@ TEST_CASE("damaged messages between ddpruns") {
 TEST_CASE("damaged progress of workers") {
   damage_and_read(
       {"step 12 limit=600 collectives=7 waits=1 pass=12 beat=9 pid=123",
-       "evaluating limit=3x\n", "limit=0.5"},
+       "evaluating limit=3x\n",
+       "limit=0.5"},
       and_numbers({"=", " ", "limit=", "x", "collectives="}),
       [](const std::string& text) {
         const auto progress = ddp::detail::parse_progress(text);
@@ -349,25 +356,26 @@ TEST_CASE("damaged requests for a timer") {
 }
 
 TEST_CASE("damaged lists of CPUs") {
-  damage_and_read({"0-3,8", "0", "1,3,5-7,64-127"},
-                  and_numbers({"-", ",", "0-99999999", "7-3"}),
-                  [](const std::string& text) {
-                    const auto cpus = parse_cpu_list(text);
-                    const std::set<int> distinct(cpus.begin(), cpus.end());
-                    const auto again = parse_cpu_list(cpu_list(
-                        {distinct.begin(), distinct.end()}));
-                    expect(std::set<int>(again.begin(), again.end()) ==
-                               distinct,
-                           "the same list again");
-                  });
+  damage_and_read(
+      {"0-3,8", "0", "1,3,5-7,64-127"},
+      and_numbers({"-", ",", "0-99999999", "7-3"}),
+      [](const std::string& text) {
+        const auto cpus = parse_cpu_list(text);
+        const std::set<int> distinct(cpus.begin(), cpus.end());
+        const auto again =
+            parse_cpu_list(cpu_list({distinct.begin(), distinct.end()}));
+        expect(std::set<int>(again.begin(), again.end()) == distinct,
+               "the same list again");
+      });
 }
 
 TEST_CASE("damaged counts of kills for want of memory") {
-  damage_and_read({"low 0\nhigh 0\nmax 3\noom 1\noom_kill 2\noom_group_kill 0\n",
-                   "oom_kill 0"},
-                  and_numbers({" ", "\n", "oom_kill "}),
-                  [](const std::string& text) {
-                    const auto kills = oom_kills_of(text);
-                    expect(!kills || *kills >= 0, "a count");
-                  });
+  damage_and_read(
+      {"low 0\nhigh 0\nmax 3\noom 1\noom_kill 2\noom_group_kill 0\n",
+       "oom_kill 0"},
+      and_numbers({" ", "\n", "oom_kill "}),
+      [](const std::string& text) {
+        const auto kills = oom_kills_of(text);
+        expect(!kills || *kills >= 0, "a count");
+      });
 }
