@@ -8,6 +8,7 @@
 
 #include "launcher/binding/affinity.h"
 #include "launcher/cli/options.h"
+#include "launcher/doctor/doctor.h"
 #include "launcher/error.h"
 #include "launcher/launch.h"
 #include "launcher/plan/host.h"
@@ -36,11 +37,23 @@ int print(const std::string& text) {
   return 0;
 }
 
+void warn(const std::vector<std::string>& warnings) {
+  for (const std::string& warning : warnings) {
+    std::fprintf(stderr, "ddprun: %s\n", warning.c_str());
+  }
+}
+
 int run(int argc, char** argv) {
   const Environment environment = current_environment();
   const auto parsed = parse_options({argv + 1, argv + argc}, environment);
   if (const auto* information = std::get_if<Information>(&parsed)) {
     return print(information->text);
+  }
+  if (const auto* doctor = std::get_if<DoctorOptions>(&parsed)) {
+    warn(doctor->job.warnings);
+    const Diagnosis diagnosis = examine(*doctor, environment);
+    print(diagnosis.text);
+    return diagnosis.exit_code;
   }
   const auto& options = std::get<LaunchOptions>(parsed);
   HostInfo host = probe_host();
@@ -51,9 +64,7 @@ int run(int argc, char** argv) {
   if (!options.dry_run) {
     return launch(job);
   }
-  for (const std::string& warning : job.warnings) {
-    std::fprintf(stderr, "ddprun: %s\n", warning.c_str());
-  }
+  warn(job.warnings);
   return print(dry_run(job));
 }
 

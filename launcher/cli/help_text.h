@@ -24,7 +24,9 @@ constexpr const char* kUsage =
     "                                                   two hosts; --node-rank "
     "1 on the other\n"
     "  ddprun --nproc-per-node=2 --dry-run ./train      what would be "
-    "started\n";
+    "started\n"
+    "  ddprun --nproc-per-node=8 --doctor               is this machine fit "
+    "for it?\n";
 
 constexpr const char* kFooter =
     "Every option may be spelt with _ for -, may be cut short while it is "

@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "launcher/cli/command_line.h"
+#include "launcher/cli/doctor_switches.h"
 #include "launcher/cli/host_options.h"
 #include "launcher/cli/program_options.h"
 #include "launcher/cli/rendezvous_values.h"
@@ -239,13 +240,14 @@ struct Strictness {
 
 }  // namespace
 
-std::variant<LaunchOptions, Information> parse_options(
+std::variant<LaunchOptions, DoctorOptions, Information> parse_options(
     std::vector<std::string> arguments, const Environment& environment) {
   LaunchOptions options;
   options.signals = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
   HostOptions hosts;
   ProgramOptions program;
   Strictness strictness;
+  DoctorSwitches doctor;
   CommandLine line;
   bind_workers(line, options);
   program.bind(line);
@@ -257,12 +259,16 @@ std::variant<LaunchOptions, Information> parse_options(
   line.toggle("dry-run",
               "Prints each worker's environment and command, starts nothing",
               [&options] { options.dry_run = true; });
+  doctor.bind(line);
   auto parsed = line.parse(std::move(arguments), environment);
   if (auto* information = std::get_if<Information>(&parsed)) {
     return std::move(*information);
   }
-  options.program =
-      program_of(std::get<std::vector<std::string>>(std::move(parsed)), line);
+  doctor.check();
+  auto rest = std::get<std::vector<std::string>>(std::move(parsed));
+  if (!doctor.is_on || !rest.empty()) {
+    options.program = program_of(std::move(rest), line);
+  }
   options.program_kind = program.kind();
   std::vector<std::string> unknown = line.unknown_variables(environment);
   unknown.insert(unknown.end(),
@@ -272,6 +278,9 @@ std::variant<LaunchOptions, Information> parse_options(
   hosts.resolve(options, environment);
   for (std::string& warning : options.warnings) {
     warning = on_one_line(warning);
+  }
+  if (doctor.is_on) {
+    return DoctorOptions{std::move(options), doctor.as_json};
   }
   return options;
 }

@@ -64,6 +64,12 @@ struct LaunchOptions {
       warnings;  ///< what was given and has no meaning here
 };
 
+/// --doctor: the machine is looked at, and nothing is started but a test.
+struct DoctorOptions {
+  LaunchOptions job;     ///< that it is to be fit for; may lack a program
+  bool as_json = false;  ///< --json
+};
+
 /// Parses a command line. An option that is absent takes its value from the
 /// environment variable PET_<NAME> (as with torchrun), else, for the hosts,
 /// from the scheduler, else its default. Other variables PET_... are a warning
@@ -78,7 +84,7 @@ struct LaunchOptions {
 ///   auto parsed = parse_options({"--nproc-per-node=4", "./train", "--lr=1"},
 ///   {}); std::get<LaunchOptions>(parsed).program;  // {"./train", "--lr=1"}
 /// @endcode
-std::variant<LaunchOptions, Information> parse_options(
+std::variant<LaunchOptions, DoctorOptions, Information> parse_options(
     std::vector<std::string> arguments, const Environment& environment);
 
 }  // namespace launcher

@@ -1,0 +1,19 @@
+#include "launcher/doctor/diagnose.h"
+
+#include <iterator>
+
+namespace launcher {
+
+Findings diagnose(const MachineFacts& machine, const JobShape& job) {
+  Findings all;
+  for (const auto part :
+       {diagnose_gpus, diagnose_libraries, diagnose_network, diagnose_system}) {
+    Findings some = part(machine, job);
+    all.insert(all.end(),
+               std::make_move_iterator(some.begin()),
+               std::make_move_iterator(some.end()));
+  }
+  return all;
+}
+
+}  // namespace launcher

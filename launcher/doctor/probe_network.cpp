@@ -1,0 +1,156 @@
+#include "launcher/doctor/probe_network.h"
+
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+
+#include "launcher/doctor/port_holder.h"
+#include "launcher/error.h"
+#include "launcher/net/address.h"
+#include "launcher/rendezvous/port.h"
+
+namespace launcher {
+namespace {
+
+bool is_ip(const sockaddr* address) {
+  return address != nullptr &&
+         (address->sa_family == AF_INET || address->sa_family == AF_INET6);
+}
+
+SocketAddress copy_of(const sockaddr* given) {
+  SocketAddress address;
+  address.size =
+      given->sa_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+  std::memcpy(&address.storage, given, address.size);
+  return address;
+}
+
+NetworkInterface& interface_named(std::vector<NetworkInterface>& all,
+                                  const std::string& name) {
+  const auto known =
+      std::find_if(all.begin(), all.end(), [&](const auto& each) {
+        return each.name == name;
+      });
+  return known != all.end() ? *known : all.emplace_back(NetworkInterface{name});
+}
+
+std::vector<NetworkInterface> read_interfaces() {
+  std::vector<NetworkInterface> all;
+  ifaddrs* first = nullptr;
+  if (::getifaddrs(&first) != 0) {
+    return all;
+  }
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(
+      first, &::freeifaddrs);
+  for (const ifaddrs* next = first; next != nullptr; next = next->ifa_next) {
+    NetworkInterface& each = interface_named(all, next->ifa_name);
+    each.is_up = (next->ifa_flags & IFF_UP) != 0;
+    each.is_loopback = (next->ifa_flags & IFF_LOOPBACK) != 0;
+    if (is_ip(next->ifa_addr)) {
+      each.addresses.push_back(numeric_host(copy_of(next->ifa_addr)));
+    }
+  }
+  return all;
+}
+
+/// The name service again, for its word on what is wrong.
+std::string name_error(const std::string& name) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int error = ::getaddrinfo(name.c_str(), nullptr, &hints, &found);
+  if (error == 0) {
+    ::freeaddrinfo(found);
+  }
+  return error == 0 ? "no address" : ::gai_strerror(error);
+}
+
+NameFacts look_up(const std::string& name,
+                  const std::vector<SocketAddress>& found) {
+  NameFacts facts{name, "", {}};
+  for (const SocketAddress& address : found) {
+    facts.addresses.push_back(
+        {numeric_host(address), is_own(address), is_loopback(address)});
+  }
+  if (found.empty()) {
+    facts.error = name_error(name);
+  }
+  return facts;
+}
+
+PortFacts look_at(const MeetingPoint::Port& port) {
+  PortFacts facts{port.number, port.option, "", ""};
+  try {
+    PortReservation{port.number};
+  } catch (const LaunchError& error) {
+    const std::string text = error.what();
+    facts.refusal = text.substr(0, text.find(';'));
+    facts.holder = port_holder(port.number);
+  }
+  return facts;
+}
+
+/// A datagram socket that is connected sends nothing, and has an address of the
+/// interface that it would send by.
+std::string interface_towards(const SocketAddress& target,
+                              const std::vector<NetworkInterface>& interfaces) {
+  const Fd socket(
+      ::socket(target.get()->sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!socket || ::connect(socket.get(), target.get(), target.size) != 0) {
+    return "";
+  }
+  const std::string own = numeric_host(own_end(socket));
+  for (const NetworkInterface& each : interfaces) {
+    if (std::count(each.addresses.begin(), each.addresses.end(), own) > 0) {
+      return each.name;
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+MeetingPoint meeting_point(const LaunchOptions& options) {
+  if (!options.meeting) {
+    return options.master.port == 0
+               ? MeetingPoint{}
+               : MeetingPoint{options.master.host,
+                              {{options.master.port, "--master-port"}}};
+  }
+  const Meeting& meeting = *options.meeting;
+  MeetingPoint point{meeting.endpoint.host,
+                     {{meeting.endpoint.port, meeting.option}}};
+  if (meeting.store) {
+    point.ports = {{meeting.store->port, "--master-port"},
+                   {meeting.endpoint.port, "--rdzv-conf=meeting_port"}};
+  }
+  return point;
+}
+
+NetworkFacts probe_network(const std::string& host_name,
+                           const MeetingPoint& point) {
+  NetworkFacts facts;
+  facts.interfaces = read_interfaces();
+  facts.host = look_up(host_name, addresses_of(host_name, 0));
+  if (!point.host) {
+    return facts;
+  }
+  constexpr int kAnyPort = 9;  // nothing is sent
+  const auto found = addresses_of(*point.host, kAnyPort);
+  facts.endpoint = look_up(*point.host, found);
+  if (!found.empty()) {
+    facts.way_to_endpoint = interface_towards(found.front(), facts.interfaces);
+  }
+  if (std::any_of(found.begin(), found.end(), is_own)) {
+    for (const MeetingPoint::Port& port : point.ports) {
+      facts.ports.push_back(look_at(port));
+    }
+  }
+  return facts;
+}
+
+}  // namespace launcher

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/cli/options.h"
+#include "launcher/doctor/machine.h"
+
+namespace launcher {
+
+/// Where a job of this command line would meet.
+struct MeetingPoint {
+  struct Port {
+    int number;
+    std::string option;
+  };
+
+  std::optional<std::string> host;  ///< none: ddprun chooses, on this host
+  std::vector<Port> ports;          ///< on that host
+};
+
+/// Pure.
+MeetingPoint meeting_point(const LaunchOptions& options);
+
+/// Asks the kernel and the name service, which may take its time.
+///
+/// @param host_name of this machine
+NetworkFacts probe_network(const std::string& host_name,
+                           const MeetingPoint& point);
+
+}  // namespace launcher

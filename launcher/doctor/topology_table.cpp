@@ -1,0 +1,81 @@
+#include "launcher/doctor/topology_table.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace launcher {
+namespace {
+
+using Row = std::vector<std::string>;
+
+std::string aligned(const std::vector<Row>& rows) {
+  std::vector<size_t> widths(rows.front().size());
+  for (const Row& row : rows) {
+    for (size_t column = 0; column < row.size(); ++column) {
+      widths[column] = std::max(widths[column], row[column].size());
+    }
+  }
+  std::string text;
+  for (const Row& row : rows) {
+    std::string line;
+    for (size_t column = 0; column < row.size(); ++column) {
+      line += row[column];
+      line.append(widths[column] + 2 - row[column].size(), ' ');
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    text += line + "\n";
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string link_text(const GpuLink& link) {
+  if (link.nvlinks > 0) {
+    return "NV" + std::to_string(link.nvlinks);
+  }
+  switch (link.path) {
+    case PciPath::switch_:
+      return "PIX";
+    case PciPath::switches:
+      return "PXB";
+    case PciPath::host_bridge:
+      return "PHB";
+    case PciPath::node:
+      return "NODE";
+    case PciPath::system:
+      return "SYS";
+    case PciPath::unknown:
+      break;
+  }
+  return "?";
+}
+
+std::string topology_table(const GpuFacts& facts) {
+  if (facts.gpus.empty()) {
+    return "";
+  }
+  std::vector<Row> rows(1, {""});
+  for (size_t from = 0; from < facts.gpus.size(); ++from) {
+    const Gpu& gpu = facts.gpus[from];
+    const std::string name = "GPU" + std::to_string(from);
+    rows.front().push_back(name);
+    Row row{name};
+    for (size_t to = 0; to < facts.gpus.size(); ++to) {
+      row.push_back(from == to ? "X" : link_text(facts.links[from][to]));
+    }
+    row.push_back(gpu.cpus.empty() ? "?" : gpu.cpus);
+    row.push_back(gpu.numa_node < 0 ? "?" : std::to_string(gpu.numa_node));
+    row.push_back(gpu.pci);
+    rows.push_back(std::move(row));
+  }
+  for (const char* title : {"CPUs", "NUMA", "PCI"}) {
+    rows.front().emplace_back(title);
+  }
+  return aligned(rows) +
+         "NV#: # NVLinks; over PCI, from near to far: PIX one switch, PXB "
+         "several,\nPHB the CPU's bridge, NODE bridges of a NUMA node, SYS "
+         "between NUMA nodes\n";
+}
+
+}  // namespace launcher

@@ -1,0 +1,193 @@
+#include "launcher/cli/options.h"
+#include "launcher/doctor/diagnose.h"
+#include "launcher/doctor/port_holder.h"
+#include "launcher/doctor/probe_network.h"
+#include "launcher/doctor/probe_system.h"
+#include "test/launcher/doctor/machines.h"
+#include "test/support/catch.h"
+
+using Catch::Contains;
+using namespace launcher;
+using namespace launcher::test;
+
+namespace {
+
+struct Said {
+  Severity severity = Severity::ok;
+  std::string text;  // with what to do
+};
+
+Said said_of(const std::string& subject,
+             const MachineFacts& machine,
+             const JobShape& job = {}) {
+  for (const Finding& finding : diagnose_network(machine, job)) {
+    if (finding.subject == subject) {
+      return {finding.severity, finding.text + "; " + finding.fix};
+    }
+  }
+  FAIL("nothing is said of " << subject);
+  return {};
+}
+
+constexpr JobShape kTwoHosts{.workers = 1, .hosts = 2, .host_rank = 0};
+
+using Names = std::vector<std::string>;
+
+}  // namespace
+
+TEST_CASE("the host's own name") {
+  MachineFacts machine = sound_machine();
+  NameFacts& host = machine.network.host;
+  CHECK(said_of("host name", machine).text == "node7 is 10.0.0.7; ");
+  host.addresses = {{"127.0.1.1", true, true}};
+  CHECK(said_of("host name", machine).severity == Severity::ok);
+  const Said loopback = said_of("host name", machine, kTwoHosts);
+  CHECK(loopback.severity == Severity::warning);
+  CHECK_THAT(loopback.text, Contains("127.0.1.1 here, where no other host"));
+  host.addresses = {{"10.0.0.9", false, false}};
+  CHECK_THAT(said_of("host name", machine).text,
+             Contains("which no interface of this host has; correct"));
+  host = {"node7", "Name or service not known", {}};
+  CHECK(said_of("host name", machine).severity == Severity::warning);
+  CHECK_THAT(said_of("host name", machine).text,
+             Contains("cannot be resolved (Name or service not known); add"));
+}
+
+TEST_CASE("the endpoint of a job and its ports") {
+  MachineFacts machine = sound_machine();
+  CHECK_THAT(said_of("port", machine).text, Contains("none to keep free"));
+  auto& endpoint = machine.network.endpoint;
+  endpoint = NameFacts{"node7", "", {{"10.0.0.7", true, false}}};
+  CHECK(said_of("endpoint", machine, kTwoHosts).text ==
+        "node7 (10.0.0.7) is this host; ");
+  endpoint = NameFacts{"10.0.0.8", "", {{"10.0.0.8", false, false}}};
+  const Said foreign = said_of("endpoint", machine, kTwoHosts);
+  CHECK(foreign.severity == Severity::error);
+  CHECK_THAT(foreign.text, Contains("10.0.0.8 is no address of this host"));
+  CHECK(said_of("endpoint", machine, {.hosts = 2, .host_rank = 1}).text ==
+        "10.0.0.8 is another host; ");
+  CHECK(said_of("endpoint", machine, {.hosts = 2}).severity == Severity::ok);
+  endpoint = NameFacts{"localhost", "", {{"127.0.0.1", true, true}}};
+  CHECK(said_of("endpoint", machine, kTwoHosts).severity == Severity::warning);
+  endpoint = NameFacts{"nodd0", "Name or service not known", {}};
+  CHECK(said_of("endpoint", machine, kTwoHosts).severity == Severity::error);
+  CHECK_THAT(said_of("endpoint", machine).text,
+             Contains("nodd0 cannot be resolved (Name or service not known); "
+                      "check its spelling"));
+}
+
+TEST_CASE("a port that is free, and one that is not") {
+  MachineFacts machine = sound_machine();
+  machine.network.endpoint = machine.network.host;
+  machine.network.ports = {{29500, "--master-port", "", ""}};
+  CHECK(said_of("port", machine).text == "29500 (--master-port) is free; ");
+  machine.network.ports[0].refusal = "port 29500 is in use";
+  machine.network.ports[0].holder = "nginx (pid 77)";
+  const Said taken = said_of("port", machine);
+  CHECK(taken.severity == Severity::error);
+  CHECK(taken.text ==
+        "port 29500 is in use, by nginx (pid 77); end that, or give another "
+        "--master-port");
+}
+
+TEST_CASE("Gloo's interface") {
+  MachineFacts machine = sound_machine();
+  std::string& setting = machine.environment["GLOO_SOCKET_IFNAME"];
+  CHECK_THAT(said_of("Gloo", machine).text, Contains("over loopback"));
+  machine.network.way_to_endpoint = "eth0";
+  CHECK_THAT(said_of("Gloo", machine, kTwoHosts).text, Contains("over eth0"));
+  setting = "eth0";
+  CHECK(said_of("Gloo", machine, kTwoHosts).severity == Severity::ok);
+  setting = "eth0,eth9";
+  CHECK(said_of("Gloo", machine).severity == Severity::error);
+  CHECK(said_of("Gloo", machine).text ==
+        "GLOO_SOCKET_IFNAME=eth0,eth9, but this host has lo, docker0, eth0 and "
+        "eth1; name one of these, or unset it");
+  setting = "eth1";
+  CHECK_THAT(said_of("Gloo", machine).text, Contains("eth1 is down; bring"));
+  setting = "lo";
+  CHECK(said_of("Gloo", machine).severity == Severity::ok);
+  CHECK(said_of("Gloo", machine, kTwoHosts).severity == Severity::warning);
+}
+
+TEST_CASE("the interfaces that NCCL takes") {
+  MachineFacts machine = gpu_machine();
+  auto& interfaces = machine.network.interfaces;
+  CHECK(nccl_interfaces(machine) == Names{"eth0"});
+  const std::vector<std::pair<std::string, Names>> cases{
+      {"eth", {"eth0"}},
+      {"=eth0", {"eth0"}},
+      {"=eth", {}},
+      {"^docker", {"lo", "eth0"}},
+      {"^=lo,docker0", {"eth0"}},
+      {"lo,eth", {"lo", "eth0"}},
+      {"eth1", {}}};  // it is down
+  for (const auto& [setting, names] : cases) {
+    CAPTURE(setting);
+    machine.environment["NCCL_SOCKET_IFNAME"] = setting;
+    CHECK(nccl_interfaces(machine) == names);
+  }
+  CHECK(said_of("NCCL's sockets", machine).severity == Severity::error);
+  CHECK_THAT(said_of("NCCL's sockets", machine).text,
+             Contains("NCCL_SOCKET_IFNAME=eth1 fits no interface that is up"));
+  machine.environment["NCCL_SOCKET_IFNAME"] = "lo";
+  CHECK(said_of("NCCL's sockets", machine, kTwoHosts).severity ==
+        Severity::warning);
+  machine.environment.clear();
+  interfaces.push_back({"ib0", true, false, {"10.1.0.7"}});
+  CHECK(nccl_interfaces(machine) == Names{"ib0"});
+  interfaces.erase(interfaces.begin() + 2, interfaces.end());
+  CHECK(nccl_interfaces(machine) == Names{"docker0"});
+  interfaces.pop_back();
+  CHECK(nccl_interfaces(machine) == Names{"lo"});
+  interfaces.clear();
+  CHECK(said_of("NCCL's sockets", machine).severity == Severity::error);
+}
+
+TEST_CASE("where a command line's job would meet") {
+  const auto point_of = [](std::vector<std::string> arguments) {
+    arguments.emplace_back("--doctor");
+    return meeting_point(
+        std::get<DoctorOptions>(parse_options(std::move(arguments), {})).job);
+  };
+  CHECK(!point_of({}).host);
+  const auto one = point_of({"--master-port=29511"});
+  REQUIRE(one.ports.size() == 1);
+  CHECK(one.host == "127.0.0.1");
+  CHECK(one.ports[0].number == 29511);
+  const auto fixed =
+      point_of({"--nnodes=2", "--node-rank=1", "--master-addr=node0"});
+  REQUIRE(fixed.ports.size() == 2);
+  CHECK(fixed.host == "node0");
+  CHECK(fixed.ports[0].number == 29500);
+  CHECK(fixed.ports[1].number == 29600);
+  const auto elastic = point_of({"--nnodes=1:2",
+                                 "--rdzv-backend=c10d",
+                                 "--rdzv-id=job",
+                                 "--rdzv-endpoint=node0:29411"});
+  REQUIRE(elastic.ports.size() == 1);
+  CHECK(elastic.host == "node0");
+  CHECK(elastic.ports[0].number == 29411);
+  CHECK(elastic.ports[0].option == "--rdzv-endpoint");
+}
+
+TEST_CASE("who listens, in the kernel's table") {
+  const char* table =
+      "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when "
+      "retrnsmt   uid  timeout inode\n"
+      "   0: 0100007F:733C 00000000:0000 0A 00000000:00000000 00:00000000 "
+      "00000000     0        0 4711 1 0 100 0 0 10 0\n"
+      "   1: 0100007F:733D 0100007F:733C 01 00000000:00000000 00:00000000 "
+      "00000000     0        0 4712 1 0 20 4 30 10 -1\n";
+  CHECK(listening_inode(table, 0x733C) == "4711");
+  CHECK(!listening_inode(table, 0x733D));
+  CHECK(!listening_inode("", 1));
+}
+
+TEST_CASE("numbers in meminfo") {
+  const char* text = "MemTotal:       16384 kB\nMemAvailable:    2048 kB\n";
+  CHECK(meminfo_bytes(text, "MemTotal") == 16 * kMebi);
+  CHECK(meminfo_bytes(text, "MemAvailable") == 2 * kMebi);
+  CHECK(meminfo_bytes(text, "Mem") == 0);
+  CHECK(meminfo_bytes("MemTotal:", "MemTotal") == 0);
+}

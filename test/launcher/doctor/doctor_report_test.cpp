@@ -1,0 +1,132 @@
+#include "launcher/doctor/doctor_report.h"
+
+#include <nlohmann/json.hpp>
+
+#include "launcher/cli/options.h"
+#include "launcher/doctor/topology_table.h"
+#include "launcher/doctor/units.h"
+#include "test/launcher/doctor/machines.h"
+#include "test/support/catch.h"
+
+using Catch::Contains;
+using namespace launcher;
+using namespace launcher::test;
+
+TEST_CASE("a line a finding") {
+  CHECK(doctor_text({},
+                    {all_well("memory", "1 GiB"),
+                     warning("CPUs", "8 workers on 2 CPUs", "start fewer"),
+                     failing("port", "it is taken", "give another")}) ==
+        "ok       memory: 1 GiB\n"
+        "warning  CPUs: 8 workers on 2 CPUs; start fewer\n"
+        "error    port: it is taken; give another\n");
+}
+
+TEST_CASE("a finding has one line, whatever a variable holds") {
+  const std::string text = doctor_text({}, {failing("Gloo", "a=b\nc", "no")});
+  CHECK(text.find('\n') == text.size() - 1);
+}
+
+TEST_CASE("errors decide the exit code, warnings do not") {
+  CHECK(exit_code_of({}) == 0);
+  CHECK(exit_code_of({all_well("a", "b"), warning("c", "d", "e")}) == 0);
+  CHECK(exit_code_of({failing("a", "b", "c"), all_well("d", "e")}) == 1);
+}
+
+TEST_CASE("an error of ddprun's is split where its advice begins") {
+  const Finding finding = failing("x", "one; two, three; do that");
+  CHECK(finding.text == "one; two, three");
+  CHECK(finding.fix == "do that");
+  CHECK(failing("x", "one").fix.empty());
+}
+
+TEST_CASE("the table of GPUs is nvidia-smi's") {
+  CHECK(topology_table({}).empty());
+  MachineFacts machine = gpu_machine();
+  GpuFacts& gpu = machine.gpu;
+  gpu.gpus.resize(3);
+  gpu.gpus[2].numa_node = -1;
+  gpu.gpus[2].cpus.clear();
+  gpu.links = {{{}, {PciPath::node, 12}, {PciPath::system, 0}},
+               {{PciPath::node, 12}, {}, {PciPath::switch_, 0}},
+               {{PciPath::system, 0}, {PciPath::switch_, 0}, {}}};
+  const std::string table = topology_table(gpu);
+  CHECK_THAT(table,
+             Contains("      GPU0  GPU1  GPU2  CPUs  NUMA  PCI\n"
+                      "GPU0  X     NV12  SYS   0-31  0     0000:0b:00.0\n"
+                      "GPU1  NV12  X     PIX   0-31  0     0000:1b:00.0\n"
+                      "GPU2  SYS   PIX   X     ?     ?     0000:2b:00.0\n"));
+  CHECK(doctor_text(machine, {}) == "\n" + table);
+  CHECK(link_text({PciPath::switches, 0}) == "PXB");
+  CHECK(link_text({PciPath::host_bridge, 0}) == "PHB");
+  CHECK(link_text({PciPath::node, 0}) == "NODE");
+  CHECK(link_text({}) == "?");
+}
+
+TEST_CASE("the same as JSON") {
+  MachineFacts machine = gpu_machine();
+  machine.gpu.gpus[1].numa_node = -1;
+  const auto document = nlohmann::json::parse(doctor_json(
+      machine, {all_well("memory", "1 GiB"), failing("port", "taken", "go")}));
+  CHECK(document["version"] == 1);
+  CHECK(document["exit_code"] == 1);
+  const auto& findings = document["findings"];
+  REQUIRE(findings.size() == 2);
+  CHECK(findings[0]["severity"] == "ok");
+  CHECK(findings[0]["fix"].is_null());
+  CHECK(findings[1]["severity"] == "error");
+  CHECK(findings[1]["subject"] == "port");
+  CHECK(findings[1]["text"] == "taken");
+  CHECK(findings[1]["fix"] == "go");
+  const auto& gpus = document["gpus"];
+  REQUIRE(gpus.size() == 8);
+  CHECK(gpus[0]["name"] == "NVIDIA H200");
+  CHECK(gpus[0]["links"][0].is_null());
+  CHECK(gpus[0]["links"][7] == "NV18");
+  CHECK(gpus[1]["numa_node"].is_null());
+  CHECK(gpus[4]["numa_node"] == 1);
+  CHECK(document["driver_cuda"] == "13.0");
+  CHECK(document["nccl"] == "2.28.9");
+  CHECK(document["all_reduce"]["backend"] == "nccl");
+  CHECK(document["all_reduce"]["ranks"] == 8);
+}
+
+TEST_CASE("JSON of a machine of which little is known, in any encoding") {
+  MachineFacts machine;
+  const auto document = nlohmann::json::parse(
+      doctor_json(machine, {all_well("host name", "n\xff")}));
+  CHECK(document["exit_code"] == 0);
+  CHECK(document["gpus"].empty());
+  for (const char* name : {"driver", "driver_cuda", "libtorch", "cuda"}) {
+    CHECK(document[name].is_null());
+  }
+  CHECK(document["all_reduce"].is_null());
+}
+
+TEST_CASE("numbers as people write them") {
+  CHECK(bytes_text(0) == "0 bytes");
+  CHECK(bytes_text(64 * kMebi) == "64 MiB");
+  CHECK(bytes_text(kGibi + kGibi / 2) == "1.5 GiB");
+  CHECK(bytes_text(141 * kGibi + kMebi) == "141 GiB");
+  CHECK(cuda_text(12080) == "12.8");
+  CHECK(nccl_text(23007) == "2.30.7");
+  CHECK(count_text(1, "GPU") == "1 GPU");
+  CHECK(list_text({}) == "");
+  CHECK(list_text({"a", "b", "c"}) == "a, b and c");
+}
+
+TEST_CASE("the command line of the doctor") {
+  const auto doctor = std::get<DoctorOptions>(
+      parse_options({"--doctor", "--nproc-per-node=3", "--json"}, {}));
+  CHECK(doctor.as_json);
+  CHECK(doctor.job.worker_count->number == 3);
+  CHECK(doctor.job.program.empty());
+  const auto with_program =
+      std::get<DoctorOptions>(parse_options({"--doctor", "./train"}, {}));
+  CHECK(!with_program.as_json);
+  CHECK(with_program.job.program == std::vector<std::string>{"./train"});
+  CHECK_THROWS_WITH(parse_options({"--json", "./train"}, {}),
+                    Contains("--json: expected --doctor beside it"));
+  CHECK_THROWS_WITH(parse_options({"--doctor", "--jsom"}, {}),
+                    Contains("--jsom"));
+}
