@@ -21,7 +21,7 @@ class HelpFormatter : public CLI::Formatter {
   HelpFormatter() { column_width(kNameColumns); }
 
   std::string make_usage(const CLI::App*, std::string) const override {
-    return kUsage;
+    return std::string("\nUsage:\n  ") + kUsage + "\nExamples:\n" + kExamples;
   }
   std::string make_option_name(const CLI::Option* option, bool) const override {
     std::string short_name;
@@ -136,6 +136,14 @@ struct CommandLine::Impl {
     return option;
   }
 
+  /// --help and --version, which come last.
+  void add_questions() {
+    app.set_help_flag("-h,--help", "Prints this and ends")->group(group);
+    app.set_version_flag(
+           "--version", "ddprun " DDP_VERSION, "Prints the version and ends")
+        ->group(group);
+  }
+
   /// The parsing library would ask getenv().
   void take_defaults(const Environment& environment) const {
     for (const Default& entry : defaults) {
@@ -211,10 +219,7 @@ void CommandLine::toggle(const std::string& name,
 std::variant<std::vector<std::string>, Information> CommandLine::parse(
     std::vector<std::string> arguments, const Environment& environment) {
   CLI::App& app = impl_->app;
-  app.set_help_flag("-h,--help", "Prints this and ends")->group(impl_->group);
-  app.set_version_flag(
-         "--version", "ddprun " DDP_VERSION, "Prints the version and ends")
-      ->group(impl_->group);
+  impl_->add_questions();
   arguments = with_empty_values_marked(
       written_out(std::move(arguments), impl_->options));
   std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants a vector
@@ -236,6 +241,21 @@ std::variant<std::vector<std::string>, Information> CommandLine::parse(
   std::vector<std::string> rest = app.remaining();
   std::transform(rest.begin(), rest.end(), rest.begin(), without_mark);
   return rest;
+}
+
+std::vector<OptionGroup> CommandLine::describe() {
+  impl_->add_questions();
+  const HelpFormatter formatter;
+  std::vector<OptionGroup> groups;
+  for (const CLI::Option* option : impl_->app.get_options()) {
+    if (groups.empty() || groups.back().title != option->get_group()) {
+      groups.push_back({option->get_group(), {}});
+    }
+    groups.back().options.push_back({formatter.make_option_name(option, false),
+                                     option->get_type_name(),
+                                     option->get_description()});
+  }
+  return groups;
 }
 
 std::vector<std::string> CommandLine::unknown_variables(

@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "launcher/cli/man_page.h"
 #include "launcher/plan/environment.h"
 
 namespace launcher {
@@ -62,6 +63,9 @@ class CommandLine {
   /// @throws UsageError with one line that names the option
   std::variant<std::vector<std::string>, Information> parse(
       std::vector<std::string> arguments, const Environment& environment);
+
+  /// All options, in the order of --help: instead of parse().
+  std::vector<OptionGroup> describe();
 
   /// A line for each variable PET_... that belongs to no option, with the one
   /// that was probably meant.

@@ -11,8 +11,9 @@ constexpr const char* kDescription =
     "+ the signal that ended it.";
 
 constexpr const char* kUsage =
-    "\nUsage:\n  ddprun [OPTIONS] PROGRAM [ARGUMENTS OF PROGRAM...]\n"
-    "\nExamples:\n"
+    "ddprun [OPTIONS] PROGRAM [ARGUMENTS OF PROGRAM...]\n";
+
+constexpr const char* kExamples =
     "  ddprun --nproc-per-node=4 ./train --epochs 3     four workers\n"
     "  ddprun --gpus 0,2 ./train                        one on each of two "
     "GPUs\n"

@@ -238,28 +238,41 @@ struct Strictness {
   }
 };
 
-}  // namespace
-
-std::variant<LaunchOptions, DoctorOptions, Information> parse_options(
-    std::vector<std::string> arguments, const Environment& environment) {
+/// A command line and what its values go to.
+struct BoundLine {
   LaunchOptions options;
-  options.signals = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
   HostOptions hosts;
   ProgramOptions program;
   Strictness strictness;
   DoctorSwitches doctor;
   CommandLine line;
-  bind_workers(line, options);
-  program.bind(line);
-  bind_ends(line, options);
-  bind_output(line, options);
-  hosts.bind(line);
-  bind_torchrun_only(line, options);
-  strictness.bind(line);
-  line.toggle("dry-run",
-              "Prints each worker's environment and command, starts nothing",
-              [&options] { options.dry_run = true; });
-  doctor.bind(line);
+
+  BoundLine() {
+    options.signals = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
+    bind_workers(line, options);
+    program.bind(line);
+    bind_ends(line, options);
+    bind_output(line, options);
+    hosts.bind(line);
+    bind_torchrun_only(line, options);
+    strictness.bind(line);
+    line.toggle("dry-run",
+                "Prints each worker's environment and command, starts nothing",
+                [this] { options.dry_run = true; });
+    doctor.bind(line);
+  }
+};
+
+}  // namespace
+
+std::string manual() {
+  return man_page(BoundLine().line.describe());
+}
+
+std::variant<LaunchOptions, DoctorOptions, Information> parse_options(
+    std::vector<std::string> arguments, const Environment& environment) {
+  BoundLine bound;
+  auto& [options, hosts, program, strictness, doctor, line] = bound;
   auto parsed = line.parse(std::move(arguments), environment);
   if (auto* information = std::get_if<Information>(&parsed)) {
     return std::move(*information);
@@ -282,7 +295,7 @@ std::variant<LaunchOptions, DoctorOptions, Information> parse_options(
   if (doctor.is_on) {
     return DoctorOptions{std::move(options), doctor.as_json};
   }
-  return options;
+  return std::move(options);
 }
 
 }  // namespace launcher

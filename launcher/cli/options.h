@@ -87,4 +87,7 @@ struct DoctorOptions {
 std::variant<LaunchOptions, DoctorOptions, Information> parse_options(
     std::vector<std::string> arguments, const Environment& environment);
 
+/// The manual page ddprun(1), from the same options as --help.
+std::string manual();
+
 }  // namespace launcher

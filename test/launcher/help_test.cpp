@@ -58,6 +58,39 @@ TEST_CASE("help shows examples, and each option once, in a group") {
   CHECK(text.find("-h, --help") > text.find("\nOther:"));
 }
 
+TEST_CASE("the manual page has each group and option of help, once") {
+  const auto without = [](std::string text, const std::string& what) {
+    for (size_t at; (at = text.find(what)) != std::string::npos;) {
+      text.erase(at, what.size());
+    }
+    return text;
+  };
+  const std::string page = without(launcher::manual(), "\\");
+  std::istringstream stream(information_of("--help"));
+  int options = 0;
+  for (std::string line; std::getline(stream, line);) {
+    const size_t dashes = line.find("--");
+    if (line.rfind("  -", 0) != 0 || dashes > 6) {
+      continue;
+    }
+    CAPTURE(line);
+    const std::string name = line.substr(2, line.find(' ', dashes) - 2);
+    const std::string entry = ".TP\nfB" + name + "fR";
+    const size_t at = page.find(entry);
+    CHECK(at != std::string::npos);
+    CHECK(page.find(entry, at + 1) == std::string::npos);
+    ++options;
+  }
+  CHECK(options > 40);
+  for (const char* part : {".TH DDPRUN 1 ",
+                           ".SH NAME\nddprun - ",
+                           ".SS Hosts\n",
+                           "fB-r, --redirectsfR fIMAPfR\nStreams",
+                           ".SH EXAMPLES\n"}) {
+    CHECK_THAT(page, Contains(part));
+  }
+}
+
 TEST_CASE("help has lines that fit a terminal") {
   std::istringstream stream(information_of("--help"));
   for (std::string line; std::getline(stream, line);) {

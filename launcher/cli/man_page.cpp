@@ -1,0 +1,63 @@
+#include "launcher/cli/man_page.h"
+
+#include <sstream>
+#include <string_view>
+
+#include "launcher/cli/help_text.h"
+
+namespace launcher {
+namespace {
+
+/// Text as roff shows it: no command at the start of a line, no hyphen for a
+/// minus.
+std::string plain(std::string_view text) {
+  std::string roff;
+  bool begins_line = true;
+  for (const char c : text) {
+    if (begins_line && (c == '.' || c == '\'')) {
+      roff += "\\&";
+    }
+    roff += c == '\\' ? "\\e" : c == '-' ? "\\-" : std::string(1, c);
+    begins_line = c == '\n';
+  }
+  return roff;
+}
+
+/// Without the lines that a terminal's width has made.
+std::string flowing(std::string text) {
+  for (char& c : text) {
+    c = c == '\n' ? ' ' : c;
+  }
+  return plain(text);
+}
+
+void add_option(std::ostream& page, const OptionText& option) {
+  page << ".TP\n\\fB" << plain(option.names) << "\\fR";
+  if (!option.type.empty()) {
+    page << " \\fI" << plain(option.type) << "\\fR";
+  }
+  page << "\n" << flowing(option.help) << "\n";
+}
+
+}  // namespace
+
+std::string man_page(const std::vector<OptionGroup>& groups) {
+  std::ostringstream page;
+  page << ".TH DDPRUN 1 \"\" \"ddprun " DDP_VERSION "\"\n"
+       << ".SH NAME\nddprun \\- start the ranks of a distributed training\n"
+       << ".SH SYNOPSIS\n.B ddprun\n[OPTIONS] PROGRAM [ARGUMENTS OF "
+          "PROGRAM...]\n"
+       << ".SH DESCRIPTION\n"
+       << flowing(kDescription) << "\n.SH OPTIONS\n"
+       << flowing(kFooter) << "\n";
+  for (const OptionGroup& group : groups) {
+    page << ".SS " << plain(group.title) << "\n";
+    for (const OptionText& option : group.options) {
+      add_option(page, option);
+    }
+  }
+  page << ".SH EXAMPLES\n.nf\n" << plain(kExamples) << ".fi\n";
+  return page.str();
+}
+
+}  // namespace launcher

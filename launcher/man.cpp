@@ -1,0 +1,14 @@
+// ddprun_man FILE: writes the manual page of ddprun. For the build alone.
+#include <fstream>
+
+#include "launcher/cli/options.h"
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    return 2;
+  }
+  std::ofstream page(argv[1]);
+  page << launcher::manual();
+  page.close();
+  return page ? 0 : 1;
+}
