@@ -1,3 +1,5 @@
+#include <numeric>
+
 #include <torch/cuda.h>
 #include <torch/nn/module.h>
 #include <torch/nn/modules/activation.h>
@@ -14,6 +16,7 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
+#include "ddp/detail/process_group/job_backend.h"
 #include "ddp/distributed_data_parallel.h"
 #include "test/gpu/nccl_ranks.h"
 #include "test/gpu/schedule.h"
@@ -300,6 +303,50 @@ TEST_CASE("a rank that misses a gradient says so over NCCL", "[gpu]") {
         rank, [&] { model->forward(1, rank.rank == 0, true).backward(); });
   });
   CHECK_THAT(errors[1], Catch::Contains("on rank 1: b;"));
+}
+
+TEST_CASE("ranks over NCCL stop after the same pass, however late one hears",
+          "[gpu]") {
+  const int size = GENERATE(2, 3);
+  if (!has_gpus(size)) {
+    return;
+  }
+  INFO(any_schedule());
+  std::vector<int> last(static_cast<size_t>(size));
+  run_nccl_ranks(size, [&](const NcclRank& rank) {
+    auto record = std::make_shared<detail::JobRecord>();
+    std::vector<int> all(static_cast<size_t>(size));
+    std::iota(all.begin(), all.end(), 0);
+    const auto job = c10::make_intrusive<detail::JobBackend>(
+        rank.group,
+        detail::GroupMembers{detail::kWorldGroup, all},
+        std::chrono::minutes(1),
+        record);
+    auto net = make_net(0);
+    net->to(rank.device);
+    DistributedDataParallel model(net, Options().process_group(job));
+    auto& vote = record->stop_vote();
+    const auto batch = part_of(batch_of(0, size), rank);
+    int step = 0;
+    while (!vote.is_agreed()) {
+      rank.expect(++step < 40, "never heard of the stop");
+      // The host of the one that is told comes late, and waits for its GPU.
+      if (step == (rank.rank == 0 ? 3 : 8)) {
+        rank.meet();
+      }
+      model->forward(batch).sum().backward();
+      if (step == 3 && rank.rank == 0) {
+        vote.say();
+      }
+      if (rank.rank == 0 || step % 10 == 0) {
+        torch::cuda::synchronize(rank.device.index());  // as to print the loss
+      }
+    }
+    last[static_cast<size_t>(rank.rank)] = step;
+    rank.meet();
+  });
+  CHECK(last.front() >= 5);
+  CHECK(last == std::vector<int>(last.size(), last.front()));
 }
 
 TEST_CASE("nobody waits for a rank that threw", "[gpu]") {
