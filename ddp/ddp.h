@@ -20,6 +20,7 @@
 #include "ddp/exchanges/weighted_mean.h"
 #include "ddp/grad_scaler.h"
 #include "ddp/join.h"
+#include "ddp/optim/fused.h"
 #include "ddp/periodic_model_averager.h"
 #include "ddp/preemption.h"
 #include "ddp/process_group.h"

@@ -1,0 +1,236 @@
+#include "ddp/optim/fused.h"
+
+#include <algorithm>
+#include <memory>
+#include <tuple>
+#include <utility>
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/_fused_adam.h>
+#include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/_fused_sgd.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros_like.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/GradMode.h>
+#include <c10/util/ScopeExit.h>
+
+#include "ddp/detail/optim/with_parameters.h"
+
+namespace ddp {
+namespace {
+
+using detail::FusedBatch;
+using detail::FusedBatches;
+using detail::lies_as;
+using torch::optim::AdamOptions;
+using torch::optim::AdamParamState;
+using torch::optim::AdamWOptions;
+using torch::optim::AdamWParamState;
+using torch::optim::Optimizer;
+using torch::optim::SGDOptions;
+using torch::optim::SGDParamState;
+
+/// Null where the parameter has none yet.
+template <class State>
+State* find_state(Optimizer& optimizer, const at::Tensor& param) {
+  const auto found = optimizer.state().find(param.unsafeGetTensorImpl());
+  return found == optimizer.state().end()
+             ? nullptr
+             : static_cast<State*>(found->second.get());
+}
+
+/// Puts a parameter into its batch, with its state one step on. False where
+/// the kernel does not take its state.
+bool add_to_batch(Optimizer& optimizer,
+                  FusedBatches& batches,
+                  const SGDOptions& options,
+                  const at::Tensor& param) {
+  constexpr int64_t kFirst = 1;
+  if (options.momentum() == 0) {
+    batches.of(param, kFirst).params.push_back(param);
+    return true;
+  }
+  auto* state = find_state<SGDParamState>(optimizer, param);
+  if (state != nullptr && !lies_as(state->momentum_buffer(), param)) {
+    return false;
+  }
+  auto& batch = batches.of(param, state == nullptr ? kFirst : kFirst + 1);
+  if (state == nullptr) {
+    auto made = std::make_unique<SGDParamState>();
+    made->momentum_buffer(at::empty_like(param));  // the first step fills it
+    state = made.get();
+    optimizer.state()[param.unsafeGetTensorImpl()] = std::move(made);
+  }
+  batch.params.push_back(param);
+  batch.states[0].push_back(state->momentum_buffer());
+  return true;
+}
+
+void call_kernel(const FusedBatch& batch, const SGDOptions& options) {
+  at::_fused_sgd_(batch.params,
+                  batch.grads,
+                  batch.states[0],
+                  options.weight_decay(),
+                  options.momentum(),
+                  options.lr(),
+                  options.dampening(),
+                  options.nesterov(),
+                  /*maximize=*/false,
+                  /*is_first_step=*/batch.step == 1);
+}
+
+template <class State, class Options>
+bool add_adam(Optimizer& optimizer,
+              FusedBatches& batches,
+              const Options& options,
+              const at::Tensor& param) {
+  auto* state = find_state<State>(optimizer, param);
+  if (state == nullptr) {
+    auto made = std::make_unique<State>();
+    made->exp_avg(at::zeros_like(param));
+    made->exp_avg_sq(at::zeros_like(param));
+    if (options.amsgrad()) {
+      made->max_exp_avg_sq(at::zeros_like(param));
+    }
+    state = made.get();
+    optimizer.state()[param.unsafeGetTensorImpl()] = std::move(made);
+  }
+  if (!lies_as(state->exp_avg(), param) ||
+      !lies_as(state->exp_avg_sq(), param) ||
+      (options.amsgrad() && !lies_as(state->max_exp_avg_sq(), param))) {
+    return false;
+  }
+  state->step(state->step() + 1);
+  auto& batch = batches.of(param, state->step());
+  batch.params.push_back(param);
+  batch.states[0].push_back(state->exp_avg());
+  batch.states[1].push_back(state->exp_avg_sq());
+  if (options.amsgrad()) {
+    batch.states[2].push_back(state->max_exp_avg_sq());
+  }
+  return true;
+}
+
+bool add_to_batch(Optimizer& optimizer,
+                  FusedBatches& batches,
+                  const AdamOptions& options,
+                  const at::Tensor& param) {
+  return add_adam<AdamParamState>(optimizer, batches, options, param);
+}
+
+bool add_to_batch(Optimizer& optimizer,
+                  FusedBatches& batches,
+                  const AdamWOptions& options,
+                  const at::Tensor& param) {
+  return add_adam<AdamWParamState>(optimizer, batches, options, param);
+}
+
+/// The kernels want a step for each parameter; a batch's are the same.
+template <class Kernel, class Options>
+void call_adam(const Kernel& kernel,
+               const FusedBatch& batch,
+               const Options& options) {
+  const auto step =
+      at::full({}, batch.step, at::device(batch.device).dtype(at::kFloat));
+  const std::vector<at::Tensor> steps(batch.params.size(), step);
+  kernel(batch.params,
+         batch.grads,
+         batch.states[0],
+         batch.states[1],
+         batch.states[2],
+         steps,
+         options.lr(),
+         std::get<0>(options.betas()),
+         std::get<1>(options.betas()),
+         options.weight_decay(),
+         options.eps(),
+         options.amsgrad(),
+         /*maximize=*/false);
+}
+
+void call_kernel(const FusedBatch& batch, const AdamOptions& options) {
+  call_adam([](const auto&... inputs) { at::_fused_adam_(inputs...); },
+            batch,
+            options);
+}
+
+void call_kernel(const FusedBatch& batch, const AdamWOptions& options) {
+  call_adam([](const auto&... inputs) { at::_fused_adamw_(inputs...); },
+            batch,
+            options);
+}
+
+/// Steps what the kernels take, and returns the rest.
+template <class Options>
+detail::GroupParameters step_fused(Optimizer& optimizer,
+                                   FusedBatches& batches) {
+  const at::AutoDispatchBelowADInplaceOrView no_autograd;
+  const auto guard = c10::make_scope_exit([&] { batches.clear(); });
+  auto& groups = optimizer.param_groups();
+  detail::GroupParameters rest(groups.size());
+  for (size_t g = 0; g < groups.size(); ++g) {
+    const auto& options = static_cast<const Options&>(groups[g].options());
+    for (const auto& param : groups[g].params()) {
+      const at::Tensor& grad = param.grad();
+      if (!grad.defined()) {
+        continue;
+      }
+      if (!detail::is_fusible(param, grad) ||
+          !add_to_batch(optimizer, batches, options, param)) {
+        rest[g].push_back(param);
+      }
+    }
+    for (auto& batch : batches) {
+      for (const auto& param : batch.params) {
+        batch.grads.push_back(param.grad());
+        param.unsafeGetTensorImpl()->bump_version();  // the kernels do not
+      }
+      const c10::OptionalDeviceGuard device(batch.device);
+      call_kernel(batch, options);
+    }
+    batches.clear();
+  }
+  return rest;
+}
+
+/// `step_rest` steps what the optimizer's groups hold, as LibTorch does.
+template <class Options, class StepRest>
+at::Tensor fused_step(Optimizer& optimizer,
+                      FusedBatches& batches,
+                      const Optimizer::LossClosure& closure,
+                      const StepRest& step_rest) {
+  at::Tensor loss;
+  if (closure) {
+    const at::AutoGradMode with_grad(true);
+    loss = closure();
+  }
+  const c10::NoGradGuard no_grad;
+  auto rest = step_fused<Options>(optimizer, batches);
+  if (std::any_of(rest.begin(), rest.end(), [](const auto& group) {
+        return !group.empty();
+      })) {
+    detail::with_parameters(optimizer, rest, step_rest);
+  }
+  return loss;
+}
+
+}  // namespace
+
+torch::Tensor FusedSGD::step(LossClosure closure) {
+  return fused_step<SGDOptions>(
+      *this, batches_, closure, [this] { SGD::step(); });
+}
+
+torch::Tensor FusedAdam::step(LossClosure closure) {
+  return fused_step<AdamOptions>(
+      *this, batches_, closure, [this] { Adam::step(); });
+}
+
+torch::Tensor FusedAdamW::step(LossClosure closure) {
+  return fused_step<AdamWOptions>(
+      *this, batches_, closure, [this] { AdamW::step(); });
+}
+
+}  // namespace ddp

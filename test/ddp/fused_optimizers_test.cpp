@@ -1,0 +1,328 @@
+#include "ddp/optim/fused.h"
+
+#include <map>
+#include <sstream>
+
+#include <ATen/record_function.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/serialize.h>
+
+#include "ddp/checkpoint.h"
+#include "ddp/grad_scaler.h"
+#include "test/ddp/optimizers.h"
+#include "test/ddp/scaled_toy.h"
+#include "test/support/catch.h"
+#include "test/support/temporary_folder.h"
+
+namespace ddp {
+namespace fused_optimizers_test {
+
+using Catch::Contains;
+using test::copies;
+using test::equal;
+using test::Groups;
+using test::make_optimizer;
+using test::Optimizer;
+using test::set_gradients;
+using test::TemporaryFolder;
+using test::Tensors;
+using torch::Tensor;
+using torch::optim::AdamOptions;
+using torch::optim::AdamWOptions;
+using torch::optim::SGDOptions;
+
+constexpr int kSteps = 12;
+
+/// Of several sizes, layouts and dtypes; the kernels take all of them.
+Tensors fusible() {
+  auto all = test::parameters({{1}, {7, 5}, {64, 33}, {0}, {3, 1, 130}});
+  all.push_back(test::numbers({4, 3, 5, 5}, 20)
+                    .contiguous(at::MemoryFormat::ChannelsLast)
+                    .requires_grad_());
+  all.push_back(
+      test::numbers({6, 9}, 21).t().contiguous().t().requires_grad_());
+  all.push_back(test::numbers({37}, 22).to(torch::kDouble).requires_grad_());
+  return all;
+}
+
+bool close(const Tensor& a, const Tensor& b) {
+  const bool is_double = a.scalar_type() == torch::kDouble;
+  return torch::allclose(
+      a, b, is_double ? 1e-12 : 1e-5, is_double ? 1e-12 : 1e-6);
+}
+
+bool close(const Tensors& a, const Tensors& b) {
+  bool all = a.size() == b.size();
+  for (size_t i = 0; all && i < a.size(); ++i) {
+    all = close(a[i], b[i]);
+  }
+  return all;
+}
+
+template <class Plain, class Fused, class Options>
+void check_trains_alike(const Options& options) {
+  const auto expected = fusible();
+  const auto got = copies(expected);
+  Plain plain(expected, options);
+  Fused fused(got, options);
+  for (int step = 0; step < kSteps; ++step) {
+    set_gradients(expected, step);
+    set_gradients(got, step);
+    plain.step();
+    fused.step();
+    CAPTURE(step);
+    REQUIRE(close(got, expected));
+  }
+  REQUIRE(fused.state().size() == plain.state().size());
+}
+
+TEST_CASE("a fused SGD trains as LibTorch's", "[fused]") {
+  const auto options =
+      GENERATE(SGDOptions(0.1),
+               SGDOptions(0.1).weight_decay(0.1),
+               SGDOptions(0.1).momentum(0.9),
+               SGDOptions(0.1).momentum(0.9).dampening(0.5).weight_decay(0.1),
+               SGDOptions(0.1).momentum(0.9).nesterov(true).weight_decay(0.1));
+  check_trains_alike<torch::optim::SGD, FusedSGD>(options);
+}
+
+TEST_CASE("a fused Adam trains as LibTorch's", "[fused]") {
+  const auto options = GENERATE(
+      AdamOptions(0.01),
+      AdamOptions(0.01).amsgrad(true),
+      AdamOptions(0.01).betas({0.5, 0.75}).eps(1e-3).weight_decay(0.1));
+  check_trains_alike<torch::optim::Adam, FusedAdam>(options);
+}
+
+TEST_CASE("a fused AdamW trains as LibTorch's", "[fused]") {
+  const auto options = GENERATE(
+      AdamWOptions(0.01),
+      AdamWOptions(0.01).amsgrad(true),
+      AdamWOptions(0.01).betas({0.5, 0.75}).eps(1e-3).weight_decay(0.5));
+  check_trains_alike<torch::optim::AdamW, FusedAdamW>(options);
+}
+
+/// How often a step calls each operator.
+std::map<std::string, int> operators_of_step(Optimizer& optimizer) {
+  static std::map<std::string, int> calls;
+  calls.clear();
+  const auto handle = at::addThreadLocalCallback(
+      at::RecordFunctionCallback([](const at::RecordFunction& call)
+                                     -> std::unique_ptr<at::ObserverContext> {
+        ++calls[call.name()];
+        return nullptr;
+      }));
+  optimizer.step();
+  at::removeCallback(handle);
+  return calls;
+}
+
+TEST_CASE("many parameters are stepped by one call", "[fused]") {
+  const auto [kind, name] = GENERATE(table<std::string, std::string>(
+      {{"fused sgd", "aten::_fused_sgd_"},
+       {"fused adam", "aten::_fused_adam_"},
+       {"fused adamw", "aten::_fused_adamw_"}}));
+  const auto params =
+      test::parameters(std::vector<std::vector<int64_t>>(50, {4}));
+  const auto optimizer = make_optimizer(kind, Groups{params});
+  set_gradients(params, 1);
+  optimizer->step();
+  auto calls = operators_of_step(*optimizer);
+  CAPTURE(kind);
+  CHECK(calls[name] == 1);
+  CHECK(calls["aten::add_"] + calls["aten::mul_"] == 0);
+}
+
+/// One that the kernels do not take, among one that they do.
+Tensor unfit(const std::string& why) {
+  const auto values = test::numbers({6, 4}, 3);
+  if (why == "gaps") {
+    return values.slice(1, 0, 2).detach().requires_grad_();
+  }
+  if (why == "bfloat16") {
+    return values.to(torch::kBFloat16).requires_grad_();
+  }
+  if (why == "half") {
+    return values.to(torch::kHalf).requires_grad_();
+  }
+  if (why == "complex") {
+    return torch::complex(values, values).requires_grad_();
+  }
+  return values.clone().requires_grad_();
+}
+
+TEST_CASE("what the kernels do not take is stepped by LibTorch", "[fused]") {
+  const auto kind = GENERATE(as<std::string>(), "sgd", "adam", "adamw");
+  const auto why = GENERATE(as<std::string>(),
+                            "gaps",
+                            "bfloat16",
+                            "half",
+                            "complex",
+                            "transposed gradient");
+  CAPTURE(kind, why);
+  if (why == "complex" && kind != "sgd") {
+    return;  // LibTorch's Adam fails on these
+  }
+  const Tensors expected{unfit("fits"), unfit(why), unfit("fits")};
+  const Tensors got = copies(expected);
+  const auto plain = make_optimizer(kind, Groups{expected});
+  const auto fused = make_optimizer("fused " + kind, Groups{got});
+  for (int step = 0; step < 5; ++step) {
+    for (const auto* params : {&expected, &got}) {
+      set_gradients(*params, step);
+      if (why == "transposed gradient") {
+        auto& grad = (*params)[1].mutable_grad();
+        grad = grad.t().contiguous().t();
+      }
+    }
+    plain->step();
+    fused->step();
+    CHECK(torch::equal(got[1], expected[1]));
+    CHECK(close(got, expected));
+  }
+  CHECK(fused->param_groups()[0].params().size() == 3);
+}
+
+TEST_CASE("sparse gradients are stepped by LibTorch, or refused by it",
+          "[fused][sparse]") {
+  Tensor table = test::numbers({5, 2}, 1).requires_grad_();
+  Tensor dense = test::numbers({3}, 2).requires_grad_();
+  const auto rows = torch::tensor({int64_t{3}, int64_t{1}}).unsqueeze(0);
+  const auto sparse =
+      torch::sparse_coo_tensor(rows, torch::ones({2, 2}), {5, 2});
+  const auto expected = (table - 0.5 * sparse.to_dense()).detach();
+  const auto expected_dense = (dense - 0.5).detach();
+  table.mutable_grad() = sparse;
+  dense.mutable_grad() = torch::ones({3});
+  FusedSGD sgd(Tensors{table, dense}, SGDOptions(0.5));
+  sgd.step();
+  CHECK(close(table.detach(), expected));
+  CHECK(close(dense.detach(), expected_dense));
+  FusedAdam adam(Tensors{table, dense});
+  CHECK_THROWS_WITH(adam.step(), Contains("sparse"));
+  CHECK(adam.param_groups()[0].params().size() == 2);
+}
+
+TEST_CASE("a fused optimizer goes on where LibTorch's was saved", "[fused]") {
+  const auto kind = GENERATE(as<std::string>(), "sgd", "adam", "adamw");
+  const bool to_fused = GENERATE(true, false);
+  const auto first = fusible();
+  const auto reference = copies(first);
+  const auto saved =
+      make_optimizer((to_fused ? "" : "fused ") + kind, Groups{first});
+  const auto plain = make_optimizer(kind, Groups{reference});
+  const auto train = [](Optimizer& optimizer, const Tensors& params, int from) {
+    for (int step = from; step < from + 6; ++step) {
+      set_gradients(params, step);
+      optimizer.step();
+    }
+  };
+  train(*saved, first, 0);
+  train(*plain, reference, 0);
+  std::stringstream file;
+  torch::save(*saved, file);
+  const auto second = copies(first);
+  const auto loaded =
+      make_optimizer((to_fused ? "fused " : "") + kind, Groups{second});
+  torch::load(*loaded, file);
+  train(*loaded, second, 6);
+  train(*plain, reference, 6);
+  CAPTURE(kind, to_fused);
+  CHECK(close(second, reference));
+}
+
+TEST_CASE("a checkpoint of a fused optimizer is LibTorch's", "[fused]") {
+  const TemporaryFolder folder;
+  const auto path = folder.path() + "/last.pt";
+  torch::nn::Linear net(4, 3);
+  FusedAdamW fused(net->parameters(), AdamWOptions(0.25));
+  net->forward(torch::ones({2, 4})).sum().backward();
+  fused.step();
+  Checkpoint(net).optimizer(fused).save(path);
+  torch::nn::Linear other(4, 3);
+  torch::optim::AdamW plain(other->parameters());
+  Checkpoint(other).optimizer(plain).load(path);
+  net->forward(torch::ones({2, 4})).sum().backward();
+  other->forward(torch::ones({2, 4})).sum().backward();
+  other->weight.mutable_grad() = net->weight.grad().clone();
+  other->bias.mutable_grad() = net->bias.grad().clone();
+  fused.step();
+  plain.step();
+  CHECK(close(net->weight, other->weight));
+  CHECK(close(net->bias, other->bias));
+}
+
+TEST_CASE("groups of a fused optimizer have options that may change",
+          "[fused]") {
+  const auto params = test::parameters({{3}, {3}, {3}});
+  const auto before = copies(params);
+  FusedSGD sgd(Groups{Tensors{params[0]}, Tensors{params[1]}}, SGDOptions(1));
+  sgd.add_param_group(Tensors{params[2]});
+  static_cast<SGDOptions&>(sgd.param_groups()[1].options()).lr(2);
+  sgd.param_groups()[2].options().set_lr(4);
+  const auto step = [&](double total) {
+    for (const auto& param : params) {
+      param.mutable_grad() = torch::ones({3});
+    }
+    sgd.step();
+    for (int i = 0; i < 3; ++i) {
+      CHECK(close(params[i], before[i] - total * (1 << i)));
+    }
+  };
+  step(1);
+  for (auto& group : sgd.param_groups()) {
+    group.options().set_lr(group.options().get_lr() * 2);
+  }
+  step(3);
+}
+
+TEST_CASE("a closure of a fused optimizer runs with gradients", "[fused]") {
+  auto weight = torch::ones({3}).requires_grad_();
+  FusedSGD sgd(Tensors{weight}, SGDOptions(0.5));
+  const auto loss = sgd.step([&] {
+    sgd.zero_grad();
+    auto sum = (weight * 2).sum();
+    sum.backward();
+    return sum;
+  });
+  CHECK(loss.item<double>() == 6);
+  CHECK(weight.detach().eq(0).all().item<bool>());
+}
+
+TEST_CASE("a fused optimizer lets gradients go", "[fused]") {
+  const auto kind =
+      GENERATE(as<std::string>(), "fused sgd", "fused adam", "fused adamw");
+  const auto params = test::parameters({{3}, {4}});
+  const auto optimizer = make_optimizer(kind, Groups{params});
+  set_gradients(params, 1);
+  const Tensor held = params[0].grad();
+  optimizer->step();
+  optimizer->zero_grad();
+  CHECK(held.use_count() == 1);
+}
+
+TEST_CASE("a graph from before a fused step is refused by autograd",
+          "[fused]") {
+  const auto kind =
+      GENERATE(as<std::string>(), "fused sgd", "fused adam", "fused adamw");
+  auto weight = torch::ones({3}).requires_grad_();
+  const auto optimizer = make_optimizer(kind, Groups{Tensors{weight}});
+  const auto loss = (weight * weight).sum();
+  weight.mutable_grad() = torch::ones({3});
+  optimizer->step();
+  CHECK_THROWS_WITH(loss.backward(), Contains("inplace operation"));
+}
+
+TEST_CASE("a scaler divides what a fused optimizer steps by", "[fused]") {
+  const bool is_good = GENERATE(true, false);
+  auto weight = torch::zeros({3}).requires_grad_();
+  FusedSGD sgd(Tensors{weight}, SGDOptions(1));
+  GradScaler scaler(test::small_scaler());
+  scaler.scale((weight * (is_good ? 3 : test::kInf)).sum()).backward();
+  CHECK(scaler.step(sgd) == is_good);
+  scaler.update();
+  CHECK(weight.detach().eq(is_good ? -3 : 0).all().item<bool>());
+}
+
+}  // namespace fused_optimizers_test
+}  // namespace ddp
