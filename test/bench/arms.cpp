@@ -6,6 +6,7 @@
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
 #include "ddp/distributed_data_parallel.h"
+#include "ddp/optim/fused.h"
 #include "test/bench/training_arm.h"
 
 namespace ddp::bench {
@@ -13,6 +14,7 @@ namespace {
 
 using Group = c10::intrusive_ptr<c10d::Backend>;
 
+template <typename Optimizer>
 std::unique_ptr<Arm> our_arm(const Workload& workload,
                              const Group& group,
                              bool view) {
@@ -21,9 +23,10 @@ std::unique_ptr<Arm> our_arm(const Workload& workload,
                                 DistributedDataParallelOptions()
                                     .process_group(group)
                                     .gradient_as_bucket_view(view));
-  return training_arm(workload, net, [model](const torch::Tensor& x) mutable {
-    return model->forward(x);
-  });
+  return training_arm<Optimizer>(
+      workload, net, [model](const torch::Tensor& x) mutable {
+        return model->forward(x);
+      });
 }
 
 /// As torch/nn/parallel/distributed.py makes it: first one bucket, then rebuilt
@@ -82,7 +85,7 @@ Workload workload(const std::string& name) {
 }
 
 std::vector<std::string> arm_names() {
-  return {"plain", "ours", "ours_view", "c10d"};
+  return {"plain", "ours", "ours_view", "ours_fused", "c10d"};
 }
 
 std::unique_ptr<Arm> make_arm(const std::string& name,
@@ -95,13 +98,18 @@ std::unique_ptr<Arm> make_arm(const std::string& name,
     });
   }
   if (name == "ours" || name == "ours_view") {
-    return our_arm(workload, group, name == "ours_view");
+    return our_arm<torch::optim::SGD>(workload, group, name == "ours_view");
+  }
+  if (name == "ours_fused") {
+    return our_arm<FusedSGD>(workload, group, /*view=*/false);
   }
   if (name == "c10d") {
     return c10d_arm(workload, group);
   }
   TORCH_CHECK(
-      false, "Expected the arm plain, ours, ours_view or c10d, but got ", name);
+      false,
+      "Expected the arm plain, ours, ours_view, ours_fused or c10d, but got ",
+      name);
 }
 
 }  // namespace ddp::bench

@@ -30,8 +30,8 @@ class Arm {
 };
 
 /// The names that `make_arm` knows: "plain" (no communication), "ours",
-/// "ours_view" (gradient_as_bucket_view) and "c10d" (c10d::Reducer, driven as
-/// PyTorch's DDP drives it).
+/// "ours_view" (gradient_as_bucket_view), "ours_fused" (with a FusedSGD) and
+/// "c10d" (c10d::Reducer, driven as PyTorch's DDP drives it).
 std::vector<std::string> arm_names();
 
 /// @throws c10::Error for another name.

@@ -7,9 +7,9 @@ ones (ABBA), and a ratio is that of two blocks of one round.
 
 import argparse
 import os
-import subprocess
 
 from tables import format_ratio, median_interval, print_table
+from worker import measure
 
 TITLES = {
     "plain": "plain module, no replicas",
@@ -20,41 +20,6 @@ TITLES = {
 # Steps of a block: about half a second.
 STEPS = {"mlp": 4, "small": 10}
 MODELS = {"mlp": "8 x Linear(1024)", "small": "500 x Linear(16)"}
-
-
-class Worker:
-    """A process that runs blocks of steps on command."""
-
-    def __init__(self, command):
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            env=dict(os.environ, CUDA_VISIBLE_DEVICES=""))
-
-    def run(self, arm, steps):
-        """Milliseconds a step."""
-        self.process.stdin.write(f"{arm} {steps}\n")
-        self.process.stdin.flush()
-        answer = self.process.stdout.readline()
-        if not answer:
-            raise SystemExit(f"Expected a time of arm {arm}, but it ended")
-        return float(answer) / steps * 1000
-
-    def close(self):
-        self.process.stdin.close()
-        self.process.wait(60)
-
-
-def measure(command, rounds, steps):
-    """{arm: [ms a step in each round]}"""
-    worker = Worker(command)
-    for arm in TITLES:
-        worker.run(arm, steps)  # to warm up
-    times = {arm: [] for arm in TITLES}
-    for i in range(rounds):
-        for arm in TITLES if i % 2 == 0 else reversed(TITLES):
-            times[arm].append(worker.run(arm, steps))
-    worker.close()
-    return times
 
 
 def report(model, replicas, times):
@@ -80,7 +45,7 @@ def main():
         command = [f"{arguments.build}/bench_dp", model,
                    str(arguments.replicas)]
         report(model, arguments.replicas,
-               measure(command, arguments.rounds, STEPS[model]))
+               measure(command, TITLES, arguments.rounds, STEPS[model]))
 
 
 if __name__ == "__main__":

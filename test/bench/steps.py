@@ -15,17 +15,20 @@ import sys
 
 from tables import format_ratio, median_interval, print_table
 
-CPP_ARMS = ["plain", "ours", "ours_view", "c10d"]
+CPP_ARMS = ["plain", "ours", "ours_view", "ours_fused", "c10d"]
 PYTHON_ARMS = ["python_plain", "python", "python_view"]
 TITLES = {
     "plain": "plain module, C++ (no communication)",
     "ours": "**ours**",
     "ours_view": "**ours**, gradient_as_bucket_view",
+    "ours_fused": "**ours**, FusedSGD",
     "c10d": "c10d::Reducer from C++",
     "python_plain": "plain module, Python (no communication)",
     "python": "PyTorch DDP, Python",
     "python_view": "PyTorch DDP, Python, gradient_as_bucket_view",
 }
+PYTHON_OF = {"ours": "python", "ours_view": "python_view",
+             "ours_fused": "python"}
 # Steps of a block: about half a second.
 STEPS = {"mlp": 8, "small": 20}
 MODELS = {"mlp": "8 x Linear(1024), batch 32",
@@ -71,7 +74,7 @@ def measure(model, rounds, bench_steps):
     ranks = {**dict.fromkeys(CPP_ARMS, cpp),
              **dict.fromkeys(PYTHON_ARMS, python)}
     order = ["python_plain", "python", "ours", "c10d", "plain", "ours_view",
-             "python_view"]
+             "ours_fused", "python_view"]
     for arm in order:
         ranks[arm].run(arm, STEPS[model])  # to warm up
     times = {arm: [] for arm in order}
@@ -96,8 +99,8 @@ def report(model, times):
          "to PyTorch DDP of the same mode"],
         [[TITLES[arm], "{:.1f} [{:.1f}, {:.1f}]".format(
             *median_interval(times[arm]))] +
-         [ratio(arm, other) for other in ["plain", "c10d",
-                                          arm.replace("ours", "python")]]
+         [ratio(arm, other)
+          for other in ["plain", "c10d", PYTHON_OF.get(arm)]]
          for arm in CPP_ARMS + PYTHON_ARMS])
 
 

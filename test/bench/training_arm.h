@@ -44,7 +44,7 @@ struct ChainImpl : torch::nn::Cloneable<ChainImpl> {
 TORCH_MODULE(Chain);
 
 /// What every arm does but the forward through its wrapper.
-template <typename Forward>
+template <typename Forward, typename Optimizer>
 class TrainingArm : public Arm {
  public:
   TrainingArm(const Workload& workload, const Chain& net, Forward forward)
@@ -61,15 +61,15 @@ class TrainingArm : public Arm {
 
  private:
   torch::Tensor data_, target_;
-  torch::optim::SGD optimizer_;
+  Optimizer optimizer_;
   Forward forward_;
 };
 
-template <typename Forward>
+template <typename Optimizer = torch::optim::SGD, typename Forward>
 std::unique_ptr<Arm> training_arm(const Workload& workload,
                                   const Chain& net,
                                   Forward forward) {
-  return std::make_unique<TrainingArm<Forward>>(
+  return std::make_unique<TrainingArm<Forward, Optimizer>>(
       workload, net, std::move(forward));
 }
 
