@@ -8,6 +8,7 @@
 #include "ddp/detail/checkpoint/pickle/torch_file.h"
 #include "ddp/detail/checkpoint/rng_state.h"
 #include "ddp/detail/text_collectives.h"
+#include "ddp/optim/zero_redundancy_optimizer.h"
 #include "ddp/process_group.h"
 
 namespace ddp {
@@ -115,8 +116,10 @@ Checkpoint& Checkpoint::trained(std::optional<size_t> examples) {
 
 void Checkpoint::save(const std::string& path) const {
   const Ranks ranks(group_);
+  const auto* sharded = dynamic_cast<ZeroRedundancyOptimizer*>(optimizer_);
+  const auto whole = sharded ? sharded->consolidate() : nullptr;
   const detail::CheckpointParts parts{
-      model_.get(), optimizer_, sampler_, scaler_};
+      model_.get(), sharded ? whole.get() : optimizer_, sampler_, scaler_};
   const auto rng = ranks.gather(detail::rng_bytes(detail::gpu_of(*model_)));
   ranks.together([&] {
     if (ranks.rank() != 0) {
@@ -138,8 +141,10 @@ void Checkpoint::save(const std::string& path) const {
 
 void Checkpoint::load(const std::string& path) {
   const Ranks ranks(group_);
+  auto* sharded = dynamic_cast<ZeroRedundancyOptimizer*>(optimizer_);
+  const auto whole = sharded ? sharded->make_whole() : nullptr;
   const detail::CheckpointParts parts{
-      model_.get(), optimizer_, sampler_, scaler_};
+      model_.get(), sharded ? whole.get() : optimizer_, sampler_, scaler_};
   detail::CheckpointContent content;
   ranks.together([&] {
     content = detail::read_checkpoint(path, parts, ranks.rank(), ranks.size());
@@ -156,6 +161,9 @@ void Checkpoint::load(const std::string& path) {
   epoch_ = content.epoch.value_or(epoch_);
   step_ = content.step.value_or(step_);
   detail::apply(std::move(content), parts);
+  if (sharded) {
+    sharded->take(*whole);
+  }
 }
 
 }  // namespace ddp

@@ -57,7 +57,8 @@ class Checkpoint {
   explicit Checkpoint(const torch::nn::ModuleHolder<Impl>& model)
       : Checkpoint(std::shared_ptr<torch::nn::Module>(model.ptr())) {}
 
-  /// LibTorch's SGD, Adam, AdamW, RMSprop or Adagrad.
+  /// LibTorch's SGD, Adam, AdamW, RMSprop or Adagrad, a fused one, or a
+  /// ZeroRedundancyOptimizer of one of these: the file is the same.
   Checkpoint& optimizer(torch::optim::Optimizer& optimizer);
   /// The sampler of the training set, for resuming in the middle of an epoch.
   Checkpoint& sampler(DistributedSampler sampler);

@@ -21,6 +21,7 @@
 #include "ddp/grad_scaler.h"
 #include "ddp/join.h"
 #include "ddp/optim/fused.h"
+#include "ddp/optim/zero_redundancy_optimizer.h"
 #include "ddp/periodic_model_averager.h"
 #include "ddp/preemption.h"
 #include "ddp/process_group.h"

@@ -57,19 +57,22 @@ std::vector<std::string> all_gather_text(c10d::Backend& group,
 
 std::string broadcast_text(c10d::Backend& group,
                            c10::Device device,
-                           const std::string& text) {
+                           const std::string& text,
+                           int from) {
+  c10d::BroadcastOptions options;
+  options.rootRank = from;
   std::vector<at::Tensor> length{
       at::full({1}, static_cast<int64_t>(text.size()), at::kLong).to(device)};
-  wait(group.broadcast(length), group, "broadcast");
+  wait(group.broadcast(length, options), group, "broadcast");
   const auto size = length[0].item<int64_t>();
   if (size == 0) {
     return "";
   }
-  std::vector<at::Tensor> bytes{(group.getRank() == 0
+  std::vector<at::Tensor> bytes{(group.getRank() == from
                                      ? to_bytes(text, size)
                                      : at::zeros({size}, at::kByte))
                                     .to(device)};
-  wait(group.broadcast(bytes), group, "broadcast");
+  wait(group.broadcast(bytes, options), group, "broadcast");
   return to_text(bytes[0], size);
 }
 

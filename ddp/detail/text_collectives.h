@@ -17,9 +17,10 @@ std::vector<std::string> all_gather_text(c10d::Backend& group,
                                          c10::Device device,
                                          const std::string& mine);
 
-/// Rank 0's text on every rank. Collective.
+/// The text of rank `from` on every rank. Collective.
 std::string broadcast_text(c10d::Backend& group,
                            c10::Device device,
-                           const std::string& text);
+                           const std::string& text,
+                           int from = 0);
 
 }  // namespace ddp::detail

@@ -1,0 +1,112 @@
+#include "ddp/detail/optim/owned_parameters.h"
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+
+#include <ATen/Functions.h>
+#include <c10/core/GradMode.h>
+#include <torch/csrc/utils/tensor_flatten.h>
+
+#include "ddp/detail/piece_of.h"
+#include "ddp/detail/wait.h"
+
+namespace ddp::detail {
+namespace {
+
+// From here on a copy into a message costs more than another message.
+constexpr size_t kLargeBytes = size_t{1} << 20;
+
+bool goes_alone(const at::Tensor& param) {
+  return param.nbytes() >= kLargeBytes && param.is_non_overlapping_and_dense();
+}
+
+/// What travels: the memory of one that goes alone, or a copy of several.
+at::Tensor message_of(const OwnedParameters& message, bool is_owner) {
+  const at::Tensor& first = message.params.front();
+  if (goes_alone(first)) {
+    return piece_of(
+        first.variable_data(), first.storage_offset(), {first.numel()}, {1});
+  }
+  if (is_owner) {
+    return torch::utils::flatten_dense_tensors(message.params);
+  }
+  int64_t numel = 0;
+  for (const auto& param : message.params) {
+    numel += param.numel();
+  }
+  return at::empty({numel}, first.options().requires_grad(false));
+}
+
+void take_out(const at::Tensor& flat, const OwnedParameters& message) {
+  if (goes_alone(message.params.front())) {
+    return;
+  }
+  const auto pieces =
+      torch::utils::unflatten_dense_tensors(flat, message.params);
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    // A data tensor has its own version counter.
+    message.params[i].variable_data().copy_(pieces[i]);
+  }
+}
+
+}  // namespace
+
+std::vector<int> owners_of(const std::vector<int64_t>& sizes,
+                           std::vector<int64_t>& elements) {
+  std::vector<size_t> order(sizes.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return sizes[a] > sizes[b];
+  });
+  std::vector<int> owners(sizes.size());
+  for (const size_t i : order) {
+    const auto least = std::min_element(elements.begin(), elements.end());
+    owners[i] = static_cast<int>(least - elements.begin());
+    *least += sizes[i];
+  }
+  return owners;
+}
+
+void add_parameters(const std::vector<at::Tensor>& params,
+                    const std::vector<int>& owners,
+                    std::vector<OwnedParameters>& messages) {
+  for (size_t i = 0; i < params.size(); ++i) {
+    const auto takes = [&](const OwnedParameters& message) {
+      const at::Tensor& first = message.params.front();
+      return message.owner == owners[i] && !goes_alone(first) &&
+             first.scalar_type() == params[i].scalar_type();
+    };
+    const auto found = std::find_if(messages.begin(), messages.end(), takes);
+    if (goes_alone(params[i]) || found == messages.end()) {
+      messages.push_back({owners[i], {params[i]}});
+    } else {
+      found->params.push_back(params[i]);
+    }
+  }
+}
+
+void broadcast_from_owners(c10d::Backend& group,
+                           const std::vector<OwnedParameters>& messages) {
+  const c10::NoGradGuard no_grad;
+  std::vector<at::Tensor> flat;
+  std::vector<c10::intrusive_ptr<c10d::Work>> works;
+  for (const auto& message : messages) {
+    flat.push_back(message_of(message, message.owner == group.getRank()));
+    c10d::BroadcastOptions options;
+    options.rootRank = message.owner;
+    std::vector<at::Tensor> tensors{flat.back()};
+    works.push_back(group.broadcast(tensors, options));
+  }
+  for (size_t i = 0; i < messages.size(); ++i) {
+    wait(works[i],
+         group,
+         "broadcast of what rank " + std::to_string(messages[i].owner) +
+             " has stepped");
+    if (messages[i].owner != group.getRank()) {
+      take_out(flat[i], messages[i]);
+    }
+  }
+}
+
+}  // namespace ddp::detail

@@ -1,0 +1,67 @@
+#include "ddp/detail/optim/parameter_groups.h"
+
+#include <set>
+#include <string>
+
+#include "ddp/detail/state_sync.h"
+
+namespace ddp::detail {
+namespace {
+
+using torch::optim::OptimizerParamGroup;
+
+/// Reads as "parameter 3 of group 0 has shape ...".
+std::vector<TensorSpec> describe_groups(
+    const std::vector<OptimizerParamGroup>& groups) {
+  std::vector<TensorSpec> specs;
+  for (size_t g = 0; g < groups.size(); ++g) {
+    const auto& params = groups[g].params();
+    for (size_t i = 0; i < params.size(); ++i) {
+      const auto place = std::to_string(i) + " of group " + std::to_string(g);
+      specs.push_back(describe(place, "parameter", params[i]));
+    }
+  }
+  return specs;
+}
+
+}  // namespace
+
+std::vector<at::Tensor> parameters_of(
+    const std::vector<OptimizerParamGroup>& groups) {
+  std::vector<at::Tensor> all;
+  for (const auto& group : groups) {
+    all.insert(all.end(), group.params().begin(), group.params().end());
+  }
+  return all;
+}
+
+void verify_across_ranks(c10d::Backend& group,
+                         c10::Device device,
+                         const std::vector<OptimizerParamGroup>& groups) {
+  auto specs = describe_groups(groups);
+  number_devices(specs, parameters_of(groups));
+  verify_across_ranks(group, device, specs);
+}
+
+void check_parameters(const std::vector<OptimizerParamGroup>& groups) {
+  const auto params = parameters_of(groups);
+  TORCH_CHECK(!params.empty(),
+              "Expected at least one parameter to optimize, but got none");
+  std::set<const c10::TensorImpl*> seen;
+  for (const auto& param : params) {
+    TORCH_CHECK(
+        param.device() == params.front().device(),
+        "Expected parameters on one device for a ZeroRedundancyOptimizer, but "
+        "got some on ",
+        params.front().device(),
+        " and some on ",
+        param.device());
+    TORCH_CHECK(seen.insert(param.unsafeGetTensorImpl()).second,
+                "Expected each parameter once, but one of shape ",
+                param.sizes(),
+                " comes twice; take the parameters of "
+                "ddp::DistributedDataParallel, which lists shared ones once");
+  }
+}
+
+}  // namespace ddp::detail

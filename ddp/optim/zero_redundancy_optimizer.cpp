@@ -1,0 +1,263 @@
+#include "ddp/optim/zero_redundancy_optimizer.h"
+
+#include <sstream>
+#include <string>
+#include <typeinfo>
+#include <utility>
+
+#include <torch/optim/lbfgs.h>
+#include <torch/serialize/archive.h>
+
+#include "ddp/detail/optim/parameter_groups.h"
+#include "ddp/detail/text_collectives.h"
+#include "ddp/process_group.h"
+
+namespace ddp {
+namespace {
+
+using torch::optim::Optimizer;
+using torch::optim::OptimizerParamGroup;
+
+c10::intrusive_ptr<c10d::Backend> group_to_share_by(
+    c10::intrusive_ptr<c10d::Backend> asked) {
+  if (!asked && is_initialized()) {
+    asked = process_group();
+  }
+  return asked && asked->getSize() > 1 ? asked : nullptr;
+}
+
+/// Where the ranks' texts go from.
+c10::Device device_of(const c10d::Backend& group,
+                      const std::vector<OptimizerParamGroup>& groups) {
+  if (group.getBackendName() != "nccl") {
+    return c10::kCPU;
+  }
+  const auto params = detail::parameters_of(groups);
+  return params.empty() ? local_device() : params.front().device();
+}
+
+std::vector<int64_t> sizes_of(const std::vector<at::Tensor>& params) {
+  std::vector<int64_t> sizes;
+  sizes.reserve(params.size());
+  for (const auto& param : params) {
+    sizes.push_back(param.numel());
+  }
+  return sizes;
+}
+
+std::string bytes_of(const Optimizer& optimizer) {
+  torch::serialize::OutputArchive archive;
+  optimizer.save(archive);
+  std::ostringstream bytes;
+  archive.save_to(bytes);
+  return bytes.str();
+}
+
+void set_from_bytes(Optimizer& optimizer,
+                    const std::string& bytes,
+                    c10::Device device) {
+  std::istringstream stream(bytes);
+  torch::serialize::InputArchive archive;
+  archive.load_from(stream, device);
+  optimizer.load(archive);
+}
+
+void copy_options(const std::vector<OptimizerParamGroup>& from,
+                  std::vector<OptimizerParamGroup>& to) {
+  for (size_t g = 0; g < from.size(); ++g) {
+    to[g].set_options(from[g].options().clone());
+  }
+}
+
+}  // namespace
+
+ZeroRedundancyOptimizer::ZeroRedundancyOptimizer(
+    std::vector<torch::Tensor> parameters,
+    Factory make,
+    c10::intrusive_ptr<c10d::Backend> group)
+    : ZeroRedundancyOptimizer(
+          Groups{OptimizerParamGroup(std::move(parameters))},
+          std::move(make),
+          std::move(group)) {}
+
+ZeroRedundancyOptimizer::ZeroRedundancyOptimizer(
+    const Groups& groups, Factory make, c10::intrusive_ptr<c10d::Backend> group)
+    : Optimizer(Groups{}, nullptr),
+      make_(std::move(make)),
+      group_(group_to_share_by(std::move(group))),
+      elements_(size()) {
+  give_out(groups);
+  local_ = make_(part_of(groups, 0, rank()));
+  TORCH_CHECK(
+      local_ != nullptr &&
+          dynamic_cast<torch::optim::LBFGS*>(local_.get()) == nullptr,
+      "Expected an optimizer that steps each parameter by itself, but the "
+      "factory has made ",
+      local_ ? "LBFGS" : "none");
+  defaults_ = local_->defaults().clone();
+  for (const auto& each : groups) {
+    Optimizer::add_param_group(each);
+  }
+}
+
+int ZeroRedundancyOptimizer::rank() const {
+  return group_ ? group_->getRank() : 0;
+}
+
+int ZeroRedundancyOptimizer::size() const {
+  return group_ ? group_->getSize() : 1;
+}
+
+/// Each rank asks the same of the same parameters, so what throws after the
+/// comparison throws on all ranks.
+void ZeroRedundancyOptimizer::give_out(const Groups& groups) {
+  auto all = param_groups_;
+  for (const auto& group : groups) {
+    all.push_back(group);
+  }
+  if (group_) {
+    detail::verify_across_ranks(*group_, device_of(*group_, all), all);
+  }
+  detail::check_parameters(all);
+  for (const auto& group : groups) {
+    owners_.push_back(detail::owners_of(sizes_of(group.params()), elements_));
+    detail::add_parameters(group.params(), owners_.back(), messages_);
+  }
+}
+
+ZeroRedundancyOptimizer::Groups ZeroRedundancyOptimizer::part_of(
+    const Groups& groups, size_t first, int rank) const {
+  Groups part;
+  for (size_t g = 0; g < groups.size(); ++g) {
+    std::vector<at::Tensor> params;
+    for (size_t i = 0; i < groups[g].params().size(); ++i) {
+      if (owners_[first + g][i] == rank) {
+        params.push_back(groups[g].params()[i]);
+      }
+    }
+    part.push_back(OptimizerParamGroup(groups[g]));
+    part.back().params() = std::move(params);
+  }
+  return part;
+}
+
+void ZeroRedundancyOptimizer::add_param_group(
+    const OptimizerParamGroup& group) {
+  check_groups();
+  give_out({group});
+  local_->add_param_group(
+      part_of({group}, param_groups_.size(), rank()).front());
+  Optimizer::add_param_group(group);
+}
+
+void ZeroRedundancyOptimizer::check_groups() const {
+  bool is_same = param_groups_.size() == owners_.size();
+  for (size_t g = 0; is_same && g < owners_.size(); ++g) {
+    is_same = param_groups_[g].params().size() == owners_[g].size();
+  }
+  TORCH_CHECK(is_same,
+              "Expected the parameters that have been given out to ranks, but "
+              "the optimizer's groups hold others; add groups by "
+              "ZeroRedundancyOptimizer::add_param_group, on every rank");
+}
+
+torch::Tensor ZeroRedundancyOptimizer::step(LossClosure closure) {
+  check_groups();
+  copy_options(param_groups_, local_->param_groups());
+  auto loss = local_->step(std::move(closure));
+  if (group_) {
+    detail::broadcast_from_owners(*group_, messages_);
+  }
+  return loss;
+}
+
+std::unique_ptr<Optimizer> ZeroRedundancyOptimizer::make_whole() const {
+  return make_(param_groups_);
+}
+
+std::unique_ptr<Optimizer> ZeroRedundancyOptimizer::consolidate(int to) const {
+  TORCH_CHECK(to >= 0 && to < size(),
+              "Expected a rank from 0 to ",
+              size() - 1,
+              " to consolidate on, but got ",
+              to);
+  check_groups();
+  auto whole = rank() == to ? make_whole() : nullptr;
+  for (int owner = 0; owner < size(); ++owner) {
+    auto bytes = owner == rank() ? bytes_of(*local_) : "";
+    if (group_) {
+      bytes = detail::broadcast_text(
+          *group_, device_of(*group_, param_groups_), bytes, owner);
+    }
+    if (whole) {
+      const auto part = make_(part_of(param_groups_, 0, owner));
+      set_from_bytes(*part, bytes, c10::kCPU);
+      for (auto& [param, state] : part->state()) {
+        whole->state()[param] = std::move(state);
+      }
+    }
+  }
+  TORCH_CHECK(!whole || !whole->state().empty() || local_->state().empty(),
+              "Expected an optimizer whose save() writes its state, but it "
+              "has written none");
+  return whole;
+}
+
+void ZeroRedundancyOptimizer::take(const Optimizer& whole) {
+  check_groups();
+  const auto& groups = whole.param_groups();
+  TORCH_CHECK(typeid(whole.defaults()) == typeid(local_->defaults()),
+              "Expected an optimizer of the kind that the factory makes, but "
+              "got one with other options");
+  TORCH_CHECK(groups.size() == owners_.size(),
+              "Expected an optimizer with ",
+              owners_.size(),
+              " groups, but got one with ",
+              groups.size());
+  for (size_t g = 0; g < groups.size(); ++g) {
+    TORCH_CHECK(groups[g].params().size() == owners_[g].size(),
+                "Expected ",
+                owners_[g].size(),
+                " parameters in group ",
+                g,
+                ", but got ",
+                groups[g].params().size());
+  }
+  const auto part = make_(part_of(param_groups_, 0, rank()));
+  for (size_t g = 0; g < groups.size(); ++g) {
+    for (size_t i = 0; i < owners_[g].size(); ++i) {
+      const auto found =
+          whole.state().find(groups[g].params()[i].unsafeGetTensorImpl());
+      if (owners_[g][i] == rank() && found != whole.state().end()) {
+        part->state()[param_groups_[g].params()[i].unsafeGetTensorImpl()] =
+            found->second->clone();
+      }
+    }
+  }
+  // A state's tensors are known to its kind of optimizer alone, which copies
+  // and moves them so.
+  auto local = make_(part_of(param_groups_, 0, rank()));
+  const auto device = messages_.front().params.front().device();
+  set_from_bytes(*local, bytes_of(*part), device);
+  copy_options(groups, param_groups_);
+  local_ = std::move(local);
+}
+
+void ZeroRedundancyOptimizer::save(
+    torch::serialize::OutputArchive& /*archive*/) const {
+  TORCH_CHECK(false,
+              "Expected the whole state to save, but each rank of a "
+              "ZeroRedundancyOptimizer has a part; save what consolidate() "
+              "gives, or by ddp::Checkpoint");
+}
+
+void ZeroRedundancyOptimizer::load(
+    torch::serialize::InputArchive& /*archive*/) {
+  TORCH_CHECK(false,
+              "Expected an optimizer over all parameters to load into, but "
+              "each rank of a ZeroRedundancyOptimizer has a part; load into "
+              "what make_whole() gives and take() that, or use "
+              "ddp::Checkpoint");
+}
+
+}  // namespace ddp

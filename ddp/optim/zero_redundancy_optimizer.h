@@ -1,0 +1,126 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include <torch/optim/optimizer.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include "ddp/detail/optim/owned_parameters.h"
+
+namespace ddp {
+
+/// An optimizer whose state is split over the ranks: each steps its part of the
+/// parameters and broadcasts them, so with p ranks the state of Adam costs each
+/// of them 1/p of the memory. PyTorch's ZeroRedundancyOptimizer, ZeRO's first
+/// stage.
+///
+/// The parameters end up the same bit for bit as by the optimizer alone on all
+/// of them. A whole parameter belongs to one rank; they are given out by size,
+/// the largest first, each to the rank that has least, as PyTorch does.
+///
+/// The gradients must be the same on all ranks, as those of
+/// `DistributedDataParallel` are. So what looks at all of them is right as it
+/// is, on `parameters()` or `param_groups()`, which hold all parameters:
+/// `clip_grad_norm_`, `GradScaler`, zero_grad(). Set options there, too
+/// (schedulers do); the next step has them.
+///
+/// A step sends the bytes of the parameters once, by broadcasts of those that
+/// stepped. Large parameters are sent from where they lie, small ones together.
+///
+/// In a `Join` a rank without inputs steps with the others:
+/// `join.finish([&] { optimizer.step(); })`.
+///
+/// Thread contract: one thread a rank; the constructor, `step`,
+/// `add_param_group` and `consolidate` are collective.
+///
+/// Example:
+/// @code
+///   ddp::DistributedDataParallel model(net);
+///   ddp::ZeroRedundancyOptimizer optimizer(
+///       model->parameters(), [](auto groups) {
+///         return std::make_unique<torch::optim::AdamW>(
+///             groups, torch::optim::AdamWOptions(3e-4));
+///       });
+///   ...
+///   optimizer.step();
+///   ...
+///   ddp::Checkpoint checkpoint(net);
+///   checkpoint.optimizer(optimizer).save("last.pt");  // the whole state
+/// @endcode
+///
+/// Source: Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training
+/// Trillion Parameter Models", SC 2020;
+/// torch/distributed/optim/zero_redundancy_optimizer.py of PyTorch 2.11.
+class ZeroRedundancyOptimizer : public torch::optim::Optimizer {
+ public:
+  using Groups = std::vector<torch::optim::OptimizerParamGroup>;
+  /// Makes the optimizer over some of the parameters, always of one kind and
+  /// with the same defaults. As many groups as given to the constructor; some
+  /// may be empty.
+  using Factory =
+      std::function<std::unique_ptr<torch::optim::Optimizer>(const Groups&)>;
+
+  /// @param group  the ranks; null: all.
+  /// @throws c10::Error on every rank, with the parameter's place, when the
+  ///   ranks' parameters differ; when there are none, they lie on several
+  ///   devices, or the optimizer is LBFGS, which steps all at once.
+  ZeroRedundancyOptimizer(std::vector<torch::Tensor> parameters,
+                          Factory make,
+                          c10::intrusive_ptr<c10d::Backend> group = nullptr);
+  ZeroRedundancyOptimizer(const Groups& groups,
+                          Factory make,
+                          c10::intrusive_ptr<c10d::Backend> group = nullptr);
+
+  /// Steps this rank's parameters and brings all to all ranks.
+  /// @param closure  called once, on every rank.
+  torch::Tensor step(LossClosure closure = nullptr) override;
+
+  /// In the place of LibTorch's, on every rank. As the constructor.
+  void add_param_group(const torch::optim::OptimizerParamGroup& group);
+
+  /// The optimizer over all parameters with the whole state and the options,
+  /// on rank `to`; null on the others. To save, by `torch::save` or otherwise:
+  /// it is of the kind that the factory makes, a copy, its state on the CPU.
+  /// @throws c10::Error when the optimizer's `save` does not write its state.
+  std::unique_ptr<torch::optim::Optimizer> consolidate(int to = 0) const;
+
+  /// An optimizer over all parameters without state: `torch::load` into it,
+  /// then give it to `take`.
+  std::unique_ptr<torch::optim::Optimizer> make_whole() const;
+
+  /// Takes options and this rank's part of the state from an optimizer over all
+  /// parameters, of whatever number of ranks it was saved by. Every rank gives
+  /// the same. Not collective.
+  /// @throws c10::Error when it has other groups, or is of another kind.
+  void take(const torch::optim::Optimizer& whole);
+
+  /// That of this rank's parameters. Its `state()` is what this rank keeps;
+  /// that of this object is empty.
+  const torch::optim::Optimizer& local() const { return *local_; }
+
+  /// The rank that steps each parameter of each group.
+  const std::vector<std::vector<int>>& owners() const { return owners_; }
+
+  /// A part of the state would be lost. @throws c10::Error always: save what
+  /// `consolidate` gives, load what `take` gets.
+  void save(torch::serialize::OutputArchive& archive) const override;
+  void load(torch::serialize::InputArchive& archive) override;
+
+ private:
+  int rank() const;
+  int size() const;
+  void give_out(const Groups& groups);
+  Groups part_of(const Groups& groups, size_t first, int rank) const;
+  void check_groups() const;
+
+  Factory make_;
+  c10::intrusive_ptr<c10d::Backend> group_;  // null in a world of one
+  std::vector<std::vector<int>> owners_;     // by group
+  std::vector<int64_t> elements_;            // that each rank has been given
+  std::vector<detail::OwnedParameters> messages_;
+  std::unique_ptr<torch::optim::Optimizer> local_;
+};
+
+}  // namespace ddp
