@@ -16,6 +16,7 @@
 #include "ddp/exchanges/hook_exchange.h"
 #include "ddp/exchanges/no_exchange.h"
 #include "ddp/exchanges/power_sgd.h"
+#include "ddp/exchanges/step_in_backward.h"
 #include "ddp/exchanges/switch_exchange.h"
 #include "ddp/exchanges/weighted_mean.h"
 #include "ddp/grad_scaler.h"

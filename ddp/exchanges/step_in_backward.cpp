@@ -1,0 +1,148 @@
+#include "ddp/exchanges/step_in_backward.h"
+
+#include <utility>
+#include <vector>
+
+#include <c10/util/ScopeExit.h>
+#include <torch/optim/lbfgs.h>
+
+#include "ddp/detail/optim/with_parameters.h"
+#include "ddp/exchanges/all_reduce.h"
+#include "ddp/optim/zero_redundancy_optimizer.h"
+
+namespace ddp {
+namespace {
+
+/// The gradients that a bucket's parameters are stepped with, in the place of
+/// those that they have: a rank that has not used a parameter has another one,
+/// and a sparse one arrives at the end of the pass.
+class LentGradients {
+ public:
+  LentGradients() = default;
+  LentGradients(const LentGradients&) = delete;
+  LentGradients& operator=(const LentGradients&) = delete;
+  ~LentGradients() {
+    for (auto& [param, own] : lent_) {
+      param.mutable_grad() = own;
+    }
+  }
+
+  void lend(const at::Tensor& param, const at::Tensor& grad) {
+    lent_.emplace_back(param, std::exchange(param.mutable_grad(), grad));
+  }
+
+ private:
+  std::vector<std::pair<at::Tensor, at::Tensor>> lent_;
+};
+
+bool holds_its_piece(const at::Tensor& param, const at::Tensor& payload) {
+  const at::Tensor& grad = param.grad();
+  return grad.defined() && !payload.is_sparse() && grad.is_alias_of(payload);
+}
+
+}  // namespace
+
+StepInBackward::StepInBackward(torch::optim::Optimizer& optimizer,
+                               c10::intrusive_ptr<c10d::Backend> group)
+    : StepInBackward(optimizer, std::make_shared<AllReduce>(std::move(group))) {
+}
+
+StepInBackward::StepInBackward(torch::optim::Optimizer& optimizer,
+                               std::shared_ptr<Exchange> inner)
+    : optimizer_(optimizer), inner_(std::move(inner)) {
+  TORCH_CHECK(inner_ != nullptr,
+              "Expected an exchange for the gradients, but got none");
+  TORCH_CHECK(
+      dynamic_cast<torch::optim::LBFGS*>(&optimizer) == nullptr &&
+          dynamic_cast<ZeroRedundancyOptimizer*>(&optimizer) == nullptr,
+      "Expected an optimizer that steps each parameter by itself, but got ",
+      dynamic_cast<torch::optim::LBFGS*>(&optimizer) != nullptr
+          ? "LBFGS"
+          : "a ZeroRedundancyOptimizer",
+      "; call its step() after backward()");
+}
+
+double StepInBackward::scale(int ranks) const {
+  return inner_->scale(ranks);
+}
+
+int64_t StepInBackward::multiple_of(int ranks) const {
+  return inner_->multiple_of(ranks);
+}
+
+bool StepInBackward::sums_every_element() const {
+  return inner_->sums_every_element();
+}
+
+std::string StepInBackward::refuses_sparse() const {
+  return inner_->refuses_sparse();
+}
+
+void StepInBackward::step() {
+  if (!std::exchange(has_stepped_, false)) {
+    optimizer_.step();
+  }
+}
+
+void StepInBackward::start(const GradientBucket& bucket) {
+  if (bucket.index == 0) {
+    started_.reset();
+    finished_ = 0;
+    note_groups();
+  }
+  inner_->start(bucket);
+  // The one before is likely to have come by now, and is stepped while this one
+  // travels.
+  if (const auto before = std::exchange(started_, bucket)) {
+    finish_and_step(*before);
+  }
+}
+
+void StepInBackward::finish(const GradientBucket& bucket) {
+  if (bucket.index < finished_) {
+    return;
+  }
+  started_.reset();
+  finish_and_step(bucket);
+}
+
+/// Groups may come and change between passes.
+void StepInBackward::note_groups() {
+  group_of_.clear();
+  const auto& groups = optimizer_.param_groups();
+  for (size_t g = 0; g < groups.size(); ++g) {
+    for (const auto& param : groups[g].params()) {
+      group_of_.emplace(param.unsafeGetTensorImpl(), g);
+    }
+  }
+}
+
+void StepInBackward::finish_and_step(const GradientBucket& bucket) {
+  finished_ = bucket.index + 1;
+  inner_->finish(bucket);
+  step_bucket(bucket);
+}
+
+void StepInBackward::step_bucket(const GradientBucket& bucket) {
+  LentGradients lent;
+  std::vector<at::Tensor> pieces;  // made where they are needed
+  detail::GroupParameters chosen(optimizer_.param_groups().size());
+  for (size_t i = 0; i < bucket.parameters.size(); ++i) {
+    const at::Tensor& param = bucket.parameters[i].tensor;
+    const auto group = group_of_.find(param.unsafeGetTensorImpl());
+    if (group == group_of_.end() || !param.requires_grad()) {
+      continue;
+    }
+    if (!holds_its_piece(param, bucket.payload)) {
+      if (pieces.empty()) {
+        pieces = bucket.gradients();
+      }
+      lent.lend(param, pieces[i]);
+    }
+    chosen[group->second].push_back(param);
+  }
+  detail::with_parameters(optimizer_, chosen, [this] { optimizer_.step(); });
+  has_stepped_ = true;
+}
+
+}  // namespace ddp

@@ -1,0 +1,292 @@
+#include "ddp/exchanges/step_in_backward.h"
+
+#include <ATen/ops/embedding.h>
+#include <torch/optim/lbfgs.h>
+
+#include "ddp/distributed_data_parallel.h"
+#include "ddp/optim/zero_redundancy_optimizer.h"
+#include "ddp/reducer.h"
+#include "test/ddp/optimizers.h"
+#include "test/support/catch.h"
+#include "test/support/fake_backend.h"
+#include "test/support/fake_exchange.h"
+#include "test/support/local_ranks.h"
+
+namespace ddp {
+namespace step_in_backward_test {
+
+using Catch::Contains;
+using test::copies;
+using test::equal;
+using test::FakeBackend;
+using test::FakeExchange;
+using test::Group;
+using test::Groups;
+using test::make_optimizer;
+using test::numbers;
+using test::run_ranks;
+using test::Tensors;
+using torch::Tensor;
+using Options = DistributedDataParallelOptions;
+
+std::vector<NamedParameter> named(const Tensors& params) {
+  std::vector<NamedParameter> result;
+  for (size_t i = 0; i < params.size(); ++i) {
+    result.push_back({"p" + std::to_string(i), params[i]});
+  }
+  return result;
+}
+
+/// Three linear layers, one of them used twice.
+Tensor loss_of(const Tensors& params, int seed) {
+  auto x = numbers({3, 4}, seed);
+  for (const size_t i : {0, 1, 0, 2}) {
+    x = (x.matmul(params[2 * i]) + params[2 * i + 1]).tanh();
+  }
+  return x.sum();
+}
+
+Tensors layers() {
+  return test::parameters({{4, 4}, {4}, {4, 4}, {4}, {4, 4}, {4}});
+}
+
+/// Buckets of a layer or less.
+Options small_buckets() {
+  return Options().bucket_cap_mb(5e-5).first_bucket_cap_mb(5e-5);
+}
+
+TEST_CASE("a step in backward is that after it, bit for bit",
+          "[exchange][in_backward]") {
+  const int size = GENERATE(1, 2, 3);
+  const auto kind = GENERATE(
+      as<std::string>(), "sgd", "adam", "rmsprop", "fused sgd", "fused adamw");
+  CAPTURE(size, kind);
+  run_ranks(size, [&](const Group& group) {
+    const auto params = layers();
+    const auto reference = layers();
+    const auto split = [](const Tensors& all) {
+      Groups groups{Tensors(all.begin(), all.begin() + 3),
+                    Tensors(all.begin() + 3, all.end())};
+      return groups;
+    };
+    const auto optimizer = make_optimizer(kind, split(params));
+    const auto after = make_optimizer(kind, split(reference));
+    Reducer plain(named(reference), group, small_buckets());
+    Reducer reducer(named(params),
+                    group,
+                    small_buckets().exchange(
+                        std::make_shared<StepInBackward>(*optimizer, group)));
+    for (int step = 0; step < 6; ++step) {
+      for (auto* each : {optimizer.get(), after.get()}) {
+        each->zero_grad(/*set_to_none=*/step % 2 == 0);
+        each->param_groups()[1].options().set_lr(0.01 * (step + 1));
+      }
+      const int seed = 10 * step + group->getRank();
+      reducer.arm();
+      loss_of(params, seed).backward();
+      plain.arm();
+      loss_of(reference, seed).backward();
+      after->step();
+      TORCH_CHECK(equal(params, reference), "in step ", step);
+    }
+    TORCH_CHECK(plain.plan().size() > 2);
+    TORCH_CHECK(optimizer->param_groups()[0].params().size() == 3);
+  });
+}
+
+TEST_CASE("a bucket is stepped while the next one travels",
+          "[exchange][in_backward]") {
+  const auto group = c10::make_intrusive<FakeBackend>(2);
+  const auto params = layers();
+  const auto before = copies(params);
+  torch::optim::SGD optimizer(params, 1.0);
+  const auto inner = std::make_shared<FakeExchange>();
+  std::vector<size_t> stepped;  // parameters that have changed, by call
+  const auto count = [&](const GradientBucket&) {
+    stepped.push_back(0);
+    for (size_t i = 0; i < params.size(); ++i) {
+      stepped.back() += !torch::equal(params[i], before[i]);
+    }
+  };
+  Reducer reducer(named(params),
+                  group,
+                  small_buckets().exchange(
+                      std::make_shared<StepInBackward>(optimizer, inner)));
+  const auto pass = [&] {
+    optimizer.zero_grad();
+    reducer.arm();
+    loss_of(params, 1).backward();
+  };
+  pass();  // plans
+  const size_t buckets = reducer.plan().size();
+  REQUIRE(buckets > 2);
+  inner->take_calls();
+  for (size_t i = 0; i < params.size(); ++i) {
+    const c10::NoGradGuard no_grad;
+    params[i].copy_(before[i]);
+  }
+  inner->on_start = count;
+  inner->on_finish = count;
+  pass();
+  std::vector<std::string> calls{"start 0"};
+  std::vector<size_t> expected{0};
+  for (size_t i = 1; i < buckets; ++i) {
+    calls.push_back("start " + std::to_string(i));
+    calls.push_back("finish " + std::to_string(i - 1));
+    const size_t so_far =
+        expected.back() + (i > 1 ? reducer.plan()[i - 2].size() : 0);
+    expected.push_back(so_far);
+    expected.push_back(so_far);
+  }
+  calls.push_back("finish " + std::to_string(buckets - 1));
+  expected.push_back(expected.back() + reducer.plan()[buckets - 2].size());
+  CHECK(inner->take_calls() == calls);
+  CHECK(stepped == expected);
+}
+
+TEST_CASE("passes without an exchange step nothing, and add up",
+          "[exchange][in_backward]") {
+  run_ranks(2, [&](const Group& group) {
+    const auto params = layers();
+    const auto reference = layers();
+    torch::optim::SGD optimizer(params, 0.1);
+    torch::optim::SGD after(reference, 0.1);
+    Reducer reducer(named(params),
+                    group,
+                    small_buckets().exchange(
+                        std::make_shared<StepInBackward>(optimizer, group)));
+    Reducer plain(named(reference), group, small_buckets());
+    for (int step = 0; step < 4; ++step) {
+      optimizer.zero_grad();
+      after.zero_grad();
+      for (const bool syncs : {false, true}) {
+        const int seed = 20 * step + 10 * syncs + group->getRank();
+        if (syncs) {
+          reducer.arm();
+          plain.arm();
+        }
+        loss_of(params, seed).backward();
+        loss_of(reference, seed).backward();
+      }
+      after.step();
+      TORCH_CHECK(equal(params, reference));
+    }
+  });
+}
+
+TEST_CASE("a parameter that a rank has not used is stepped as on the others",
+          "[exchange][in_backward]") {
+  const int size = GENERATE(2, 3);
+  const bool stays_stale = GENERATE(true, false);
+  run_ranks(size, [&](const Group& group) {
+    const auto params = test::parameters({{3}, {3}, {3}});
+    const auto before = copies(params);
+    torch::optim::SGD optimizer(params, 1.0);
+    Reducer reducer(named(params),
+                    group,
+                    small_buckets().find_unused_parameters(true).exchange(
+                        std::make_shared<StepInBackward>(optimizer, group)));
+    if (stays_stale) {
+      params[1].mutable_grad() = torch::full({3}, 0.0);
+      params[2].mutable_grad() = torch::full({3}, 0.0);
+    }
+    // Parameter 1 is used by rank 0 alone, parameter 2 by none.
+    auto loss = params[0].sum();
+    if (group->getRank() == 0) {
+      loss = loss + size * params[1].sum();
+    }
+    reducer.arm();
+    reducer.watch(loss);
+    loss.backward();
+    TORCH_CHECK(torch::allclose(params[0], before[0] - 1));
+    TORCH_CHECK(torch::allclose(params[1], before[1] - 1));
+    TORCH_CHECK(torch::equal(params[2], before[2]));
+    TORCH_CHECK(params[1].grad().eq(1).all().item<bool>());
+    TORCH_CHECK(params[2].grad().defined() == stays_stale);
+  });
+}
+
+TEST_CASE("sparse gradients are stepped in backward",
+          "[exchange][in_backward][sparse]") {
+  run_ranks(2, [&](const Group& group) {
+    auto table = torch::zeros({6, 2}).requires_grad_();
+    auto weight = torch::zeros({2}).requires_grad_();
+    torch::optim::SGD optimizer(Tensors{table, weight}, 1.0);
+    Reducer reducer({{"table", table, /*sparse=*/true}, {"weight", weight}},
+                    group,
+                    small_buckets().exchange(
+                        std::make_shared<StepInBackward>(optimizer, group)));
+    for (int step = 1; step <= 3; ++step) {
+      optimizer.zero_grad();
+      const auto row = torch::tensor({int64_t{group->getRank()}});
+      const auto found = torch::embedding(table, row, -1, false, true);
+      reducer.arm();
+      (found.sum() * 2 + weight.sum()).backward();
+      auto expected = torch::zeros({6, 2});
+      expected.slice(0, 0, 2).fill_(-step);
+      TORCH_CHECK(torch::equal(table, expected), table);
+      TORCH_CHECK(weight.eq(-step).all().item<bool>());
+    }
+  });
+}
+
+TEST_CASE("a frozen parameter is not stepped in backward",
+          "[exchange][in_backward]") {
+  run_ranks(2, [&](const Group& group) {
+    const auto params = layers();
+    torch::optim::SGD optimizer(params, 0.1);
+    Reducer reducer(named(params),
+                    group,
+                    small_buckets().exchange(
+                        std::make_shared<StepInBackward>(optimizer, group)));
+    reducer.arm();
+    loss_of(params, 1).backward();
+    const auto before = copies(params);
+    params[2].requires_grad_(false);  // keeps its gradient
+    reducer.arm();
+    loss_of(params, 2).backward();
+    TORCH_CHECK(torch::equal(params[2], before[2]));
+    TORCH_CHECK(!torch::equal(params[3], before[3]));
+  });
+}
+
+TEST_CASE("in a world of one step() makes the step",
+          "[exchange][in_backward]") {
+  const int size = GENERATE(1, 2);
+  run_ranks(size, [&](const Group& group) {
+    torch::nn::Linear net(4, 3);
+    const c10::NoGradGuard no_grad;
+    net->weight.zero_();
+    torch::optim::SGD optimizer(net->parameters(), 1.0);
+    const auto stepper = std::make_shared<StepInBackward>(
+        optimizer, group->getSize() > 1 ? group : nullptr);
+    DistributedDataParallel model(
+        net, Options().process_group(group).exchange(stepper));
+    for (int step = 1; step <= 3; ++step) {
+      const at::AutoGradMode with_grad(true);
+      optimizer.zero_grad();
+      model->forward(torch::ones({1, 4})).sum().backward();
+      stepper->step();
+      TORCH_CHECK(net->weight.eq(-step).all().item<bool>(), net->weight);
+    }
+  });
+}
+
+TEST_CASE("an optimizer that steps all at once does not step in backward",
+          "[exchange][in_backward]") {
+  const auto group = c10::make_intrusive<FakeBackend>(1);
+  const auto params = layers();
+  torch::optim::LBFGS lbfgs(params);
+  CHECK_THROWS_WITH(StepInBackward(lbfgs, group), Contains("got LBFGS"));
+  ZeroRedundancyOptimizer sharded(params, [](const Groups& groups) {
+    return make_optimizer("sgd", groups);
+  });
+  CHECK_THROWS_WITH(StepInBackward(sharded, group),
+                    Contains("got a ZeroRedundancyOptimizer"));
+  torch::optim::SGD sgd(params, 0.1);
+  CHECK_THROWS_WITH(StepInBackward(sgd, std::shared_ptr<Exchange>()),
+                    Contains("got none"));
+}
+
+}  // namespace step_in_backward_test
+}  // namespace ddp
