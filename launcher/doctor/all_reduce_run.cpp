@@ -20,7 +20,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kTimeLimitSeconds = 120;
 constexpr int kGraceSeconds = 5;
-constexpr size_t kMostOutput = 1 << 20;
+constexpr size_t kMostOfHelper = 1 << 20;
 
 struct Ended {
   std::string out;
@@ -42,7 +42,7 @@ bool read_some(Fd& stream, std::string& text) {
   std::array<char, 16 * 1024> piece;
   const ssize_t size = retry_interrupted(
       [&] { return ::read(stream.get(), piece.data(), piece.size()); });
-  if (size > 0 && text.size() < kMostOutput) {
+  if (size > 0 && text.size() < kMostOfHelper) {
     text.append(piece.data(), static_cast<size_t>(size));
   }
   return size > 0;

@@ -289,6 +289,10 @@ std::vector<std::function<void()>> way_to(Phase phase, FakeJob& job) {
       job.habits = {.dies_of_stop_signals = false, .dies_of_kill = false};
       return {[&job] { job.exit(0, {.code = 3}); },
               [&job] { job.post(TimerFired{Timer::grace}); }};
+    case Phase::preempted:
+      job.job.options.on_preempt = Preemption{SIGUSR1, 10s};
+      job.habits.who_asks = {0, 1};
+      return {[&job] { job.post(SignalReceived{SIGUSR1}); }};
     case Phase::waiting:
       job.answers_success = false;
       return {succeed(0), succeed(1)};
@@ -327,6 +331,7 @@ const std::vector<Event> kEvents = {
     TimerFired{Timer::drain},
     TimerFired{Timer::restart},
     TimerFired{Timer::limit},
+    TimerFired{Timer::preempt},
     OutputDrained{}};
 
 void let_happen(const Event& event, FakeJob& job) {
@@ -346,6 +351,7 @@ TEST_CASE(
                             Phase::running,
                             Phase::stopping,
                             Phase::killing,
+                            Phase::preempted,
                             Phase::waiting,
                             Phase::draining,
                             Phase::pausing}) {
