@@ -91,10 +91,9 @@ struct JoinOptions {
 /// which is an error unless throw_on_early_termination is set. Of several
 /// models each has a backward() of its own.
 ///
-/// @throws c10::Error on every rank when what the ranks give differs, a
-/// joinable
-///   is in another Join, has another group than the first or refuses, or when
-///   ranks announce different ones.
+/// @throws c10::Error on every rank when what the ranks give differs, when a
+///   joinable is in another Join, has another group than the first or refuses,
+///   or when ranks announce different ones.
 ///
 /// The joinables must outlive it. Without `finish` (an exception) it leaves
 /// them and communicates nothing.
@@ -122,10 +121,8 @@ class Join {
 
   /// This rank has no inputs left. Returns when no rank has any.
   /// @param after_turn  done after each act of the others in which this rank
-  /// has
-  ///   taken part; every `.grad` then holds their average.
-  /// @throws c10::Error with throw_on_early_termination when others have
-  /// inputs.
+  ///   has taken part; every `.grad` then holds their average.
+  /// @throws c10::Error with throw_on_early_termination when others have some.
   void finish(const std::function<void()>& after_turn = {});
 
   const JoinOptions& options() const { return options_; }

@@ -15,7 +15,9 @@ namespace ddp {
 /// @code
 ///   ddp::DistributedDataParallel model(
 ///       net,
-///       ddp::DistributedDataParallelOptions().bucket_cap_mb(8).gradient_as_bucket_view(true));
+///       ddp::DistributedDataParallelOptions()
+///           .bucket_cap_mb(8)
+///           .gradient_as_bucket_view(true));
 /// @endcode
 struct DistributedDataParallelOptions {
   /// The ranks that train together. Null: all ranks (`ddp::process_group()`).

@@ -29,8 +29,8 @@ namespace launcher {
 ///
 /// @param supervise runs the job in the supervisor; its descriptor is readable
 ///   once the guardian has died. What it throws is thrown there
-/// @throws LaunchError when no process can be made, or the supervisor was
-/// killed
+/// @throws LaunchError when no process can be made, or when the supervisor has
+///   been killed
 int run_guarded(const SignalScope& signals,
                 const JobCgroup& cgroup,
                 const std::function<int(const Fd& guardians_end)>& supervise);

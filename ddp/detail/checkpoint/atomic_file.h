@@ -40,8 +40,7 @@ class Disk {
 /// @endcode
 class AtomicFile {
  public:
-  /// @throws c10::Error when PATH.tmp cannot be made, another process is
-  /// writing
+  /// @throws c10::Error when PATH.tmp cannot be made or another process writes
   ///   it, or PATH is there and no regular file.
   explicit AtomicFile(const std::string& path, Disk& disk = real_disk());
   AtomicFile(const AtomicFile&) = delete;
