@@ -21,6 +21,7 @@ from torch.utils.data import DistributedSampler
 
 import ddp_digits
 import exchanges
+import optimizers
 import oracle
 import passes
 import precision
@@ -85,7 +86,8 @@ def results_of_2_ranks():
     folder = holder.name
     write_input(f"{folder}/input", DIGITS_CSV, 2)
     sides = [f"{folder}/{side}"
-             for side in ("passes", "precision", "exchanges")]
+             for side in ("passes", "precision", "exchanges",
+                          "optimizers")]
     for side in sides:
         os.mkdir(side)
     run_ranks([sys.executable, oracle.__file__, f"{folder}/input",
@@ -169,10 +171,10 @@ def run_both(side):
                 for folder in (theirs, ours)]
 
 
-class Precision(unittest.TestCase):
-    def test_2_ranks_bit_for_bit(self):
-        theirs, ours = run_both("precision")
-        for rank, case in itertools.product(range(2), precision.CASES):
+class BitForBit(unittest.TestCase):
+    def compare(self, side, cases):
+        theirs, ours = run_both(side)
+        for rank, case in itertools.product(range(2), cases):
             with self.subTest(case=case, rank=rank):
                 expected, actual = (
                     {key: value for key, value in log[rank].items()
@@ -180,6 +182,12 @@ class Precision(unittest.TestCase):
                     for log in (theirs, ours))
                 self.assertGreater(len(expected), 8)
                 self.assertEqual(expected, actual)
+
+    def test_precision(self):
+        self.compare("precision", precision.CASES)
+
+    def test_optimizers(self):
+        self.compare("optimizers", optimizers.CASES)
 
 
 class Exchanges(unittest.TestCase):

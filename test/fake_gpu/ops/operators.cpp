@@ -28,7 +28,8 @@ constexpr const char* kOperators[] = {
     "sign", "sqrt", "sqrt_", "sub.Tensor", "sub_.Tensor", "where.self",
     "_foreach_add_.List", "_foreach_add_.Scalar", "_foreach_div_.Scalar",
     "_amp_foreach_non_finite_check_and_unscale_", "_amp_update_scale_",
-    "_foreach_mul_.List", "_foreach_mul_.Scalar",
+    "_foreach_mul_.List", "_foreach_mul_.Scalar", "_fused_adam_",
+    "_fused_adamw_", "_fused_sgd_",
     // Reductions and answers
     "all", "all.dim", "amax", "any", "any.dim", "argmax", "equal", "isclose",
     "linalg_vector_norm", "max", "mean", "mean.dim", "min",
