@@ -206,7 +206,9 @@ std::unique_ptr<Optimizer> ZeroRedundancyOptimizer::consolidate(int to) const {
 void ZeroRedundancyOptimizer::take(const Optimizer& whole) {
   check_groups();
   const auto& groups = whole.param_groups();
-  TORCH_CHECK(typeid(whole.defaults()) == typeid(local_->defaults()),
+  const auto& given = whole.defaults();
+  const auto& own = local_->defaults();
+  TORCH_CHECK(typeid(given) == typeid(own),
               "Expected an optimizer of the kind that the factory makes, but "
               "got one with other options");
   TORCH_CHECK(groups.size() == owners_.size(),

@@ -229,7 +229,8 @@ struct Strictness {
                 [this] { is_strict = true; });
   }
 
-  void judge(std::vector<std::string> unknown, LaunchOptions& options) const {
+  void judge(const std::vector<std::string>& unknown,
+             LaunchOptions& options) const {
     if (is_strict && !unknown.empty()) {
       throw UsageError(unknown.front());
     }
@@ -283,11 +284,8 @@ std::variant<LaunchOptions, DoctorOptions, Information> parse_options(
     options.program = program_of(std::move(rest), line);
   }
   options.program_kind = program.kind();
-  std::vector<std::string> unknown = line.unknown_variables(environment);
-  unknown.insert(unknown.end(),
-                 hosts.unknown_settings().begin(),
-                 hosts.unknown_settings().end());
-  strictness.judge(std::move(unknown), options);
+  strictness.judge(line.unknown_variables(environment), options);
+  strictness.judge(hosts.unknown_settings(), options);
   hosts.resolve(options, environment);
   for (std::string& warning : options.warnings) {
     warning = on_one_line(warning);
