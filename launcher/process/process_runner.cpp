@@ -160,14 +160,14 @@ void ProcessRunner::signal_all(int number, Purpose purpose) {
   for (Worker& worker : workers_) {
     const bool lives =
         !worker.process.is_reaped() && !worker.process.peek().has_value();
+    if (purpose == Purpose::end && worker.asked_by == 0) {
+      // Who is stopped hears nothing. Before the first signal alone: after it a
+      // worker may be traced on its way out (as LeakSanitizer does), and
+      // SIGCONT undoes the stop that its tracer waits for.
+      worker.process.signal_group(SIGCONT);
+    }
     if (lives && purpose == Purpose::end) {
       worker.asked_by = number;
-    }
-    if (purpose == Purpose::end) {
-      // Who is stopped hears nothing. Before the signal: after it a worker may
-      // be traced on its way out (as LeakSanitizer does), and SIGCONT undoes
-      // the stop that its tracer waits for.
-      worker.process.signal_group(SIGCONT);
     }
     worker.process.signal_group(number);
   }

@@ -8,6 +8,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
+#include <set>
+
 #include "launcher/process/descendants.h"
 #include "test/launcher/bound_loop.h"
 #include "test/support/catch.h"
@@ -72,6 +75,28 @@ struct Dying {
   std::string path;
 };
 
+/// What a worker writes into a pipe with a name, line by line.
+class Told {
+ public:
+  explicit Told(const std::string& path) {
+    REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
+    pipe_ = Fd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  }
+
+  std::string line() {
+    std::string text;
+    for (char c = 0; c != '\n';) {
+      await(pipe_.get(), "a line of the worker after \"" + text + "\"");
+      REQUIRE(::read(pipe_.get(), &c, 1) == 1);
+      text += c;
+    }
+    return text.substr(0, text.size() - 1);
+  }
+
+ private:
+  Fd pipe_;
+};
+
 }  // namespace
 
 TEST_CASE("the first to fail while others still start is seen first") {
@@ -129,4 +154,58 @@ TEST_CASE("the first to fail while others still start is seen first") {
     runner.release(local_rank);
   }
   CHECK(runner.finish().survivors.empty());
+}
+
+TEST_CASE("a worker that is asked again to end is not continued again") {
+  const TemporaryFolder folder;
+  Told told(folder / "told");
+  LaunchPlan plan;
+  plan.path = "/bin/sh";
+  WorkerSpec worker;
+  worker.directory = folder / "logs";
+  // A shell answers when what it waits for has ended, too.
+  worker.argv = {"sh",
+                 "-c",
+                 "exec 3>" + (folder / "told") +
+                     "; trap 'echo continued >&3' CONT"
+                     "; trap 'echo asked >&3' TERM"
+                     "; echo ready >&3"
+                     "; while :; do sleep 60 & wait $!; done"};
+  plan.workers.push_back(worker);
+
+  EventLoop loop;
+  Losses losses;
+  Consoles consoles(loop, losses);
+  const JobCgroup no_cgroup(std::nullopt);
+  const OwnSettings settings;
+  const Environment environment = current_environment();
+  bool has_exited = false;
+  ProcessRunner runner({.loop = loop,
+                        .consoles = consoles,
+                        .cgroup = no_cgroup,
+                        .environment = environment,
+                        .settings = settings,
+                        .post = [&](const Event& event) {
+                          has_exited |=
+                              std::holds_alternative<WorkerExited>(event);
+                        }});
+  runner.start(plan);
+  REQUIRE(told.line() == "ready");
+  const auto ask = [&] {
+    runner.signal_all(SIGTERM, WorkerRunner::Purpose::end);
+  };
+  ask();
+  CHECK(std::set<std::string>{told.line(), told.line()} ==
+        std::set<std::string>{"asked", "continued"});
+  for (int again = 0; again < 2; ++again) {
+    ask();
+    CHECK(told.line() == "asked");
+  }
+  runner.kill_all();
+  launcher::test::bound(loop);
+  while (!has_exited) {
+    loop.run_once();
+  }
+  runner.release(0);
+  CHECK(runner.finish().exits.at(0).status.signal == SIGKILL);
 }
