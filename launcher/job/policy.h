@@ -106,6 +106,8 @@ class Policy {
   Phase phase() const { return phase_; }
   /// Workers of this attempt that have not exited.
   int alive() const { return alive_; }
+  /// Whether the job goes on after this signal, by `Options::on_preempt`.
+  bool is_preemption(const SignalReceived& signal) const;
 
  private:
   Actions on_joining(const Event& event);
@@ -127,7 +129,6 @@ class Policy {
   Actions on_signal_while_running(const SignalReceived& signal);
   Actions on_signal_while_stopping(const SignalReceived& signal);
 
-  bool is_preemption(const SignalReceived& signal) const;
   Actions preempt(const SignalReceived& signal);
   Actions forbid_restart(const SignalReceived& signal);
   Actions end_hung(const WorkersHang& hangs);

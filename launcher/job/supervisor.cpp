@@ -103,7 +103,7 @@ void Supervisor::narrate(const Event& event, Policy::Phase before) {
   }
   const auto* signal = std::get_if<SignalReceived>(&event);
   const bool is_preempted = policy_.phase() == Phase::preempted;
-  if (signal != nullptr && !(is_preempted && is_preemption(*signal))) {
+  if (signal != nullptr && !(is_preempted && policy_.is_preemption(*signal))) {
     seams_.status.warn(signal_name(signal->number) + " came" +
                        (alive > 0 ? ": passing it on to the workers" : ""));
   }
@@ -130,11 +130,6 @@ void Supervisor::narrate(const Event& event, Policy::Phase before) {
                          " after SIGTERM it is still there");
     }
   }
-}
-
-bool Supervisor::is_preemption(const SignalReceived& signal) const {
-  const auto& on_preempt = job_.options.on_preempt;
-  return on_preempt && on_preempt->signal == signal.number;
 }
 
 void Supervisor::perform(const Join&) {

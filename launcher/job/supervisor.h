@@ -39,7 +39,6 @@ class Supervisor {
   void handle(const Event& event);
   void perform(const Actions& actions);
   void narrate(const Event& event, Policy::Phase before);
-  bool is_preemption(const SignalReceived& signal) const;
 
   void perform(const Join& action);
   void perform(const Leave& action);
