@@ -1,11 +1,11 @@
 #include "ddp/periodic_model_averager.h"
 
-#include <map>
 #include <utility>
 
 #include <ATen/ops/cat.h>
 #include <c10/core/GradMode.h>
 
+#include "ddp/detail/state_sync.h"
 #include "ddp/detail/wait.h"
 #include "ddp/process_group.h"
 
@@ -59,15 +59,13 @@ bool PeriodicModelAverager::average_parameters(
     return true;
   }
   const c10::NoGradGuard no_grad;
-  std::map<std::pair<std::string, at::ScalarType>, std::vector<at::Tensor>>
-      kinds;
+  std::vector<at::Tensor> trained;
   for (const auto& parameter : parameters) {
     if (parameter.requires_grad()) {
-      kinds[{parameter.device().str(), parameter.scalar_type()}].push_back(
-          parameter);
+      trained.push_back(parameter);
     }
   }
-  for (const auto& [kind, tensors] : kinds) {
+  for (const auto& tensors : detail::by_dtype_and_device(trained)) {
     average(*group, tensors);
   }
   return true;

@@ -69,8 +69,8 @@ std::string mismatch_of(const std::vector<std::vector<TensorSpec>>& ranks,
          " is only on " + (base_has_more ? base : who);
 }
 
-/// In the order of their first tensors: the numbers of devices may be in
-/// another order on each rank.
+}  // namespace
+
 std::vector<std::vector<at::Tensor>> by_dtype_and_device(
     const std::vector<at::Tensor>& tensors) {
   using Key = std::tuple<c10::ScalarType, c10::DeviceType, c10::DeviceIndex>;
@@ -83,13 +83,10 @@ std::vector<std::vector<at::Tensor>> by_dtype_and_device(
     if (is_new) {
       groups.emplace_back();
     }
-    // A data tensor has its own version counter.
-    groups[place->second].push_back(tensor.variable_data());
+    groups[place->second].push_back(tensor);
   }
   return groups;
 }
-
-}  // namespace
 
 TensorSpec describe(const std::string& name,
                     const std::string& kind,
@@ -195,7 +192,13 @@ void broadcast_from(int source,
   c10::NoGradGuard no_grad;
   c10d::BroadcastOptions options;
   options.rootRank = source;
-  for (const auto& members : by_dtype_and_device(tensors)) {
+  std::vector<at::Tensor> data;
+  data.reserve(tensors.size());
+  for (const auto& tensor : tensors) {
+    // A data tensor has its own version counter.
+    data.push_back(tensor.variable_data());
+  }
+  for (const auto& members : by_dtype_and_device(data)) {
     for (auto& chunk :
          torch::utils::take_tensors(members, kMessageBytes, false)) {
       std::vector<at::Tensor> flat{

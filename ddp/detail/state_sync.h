@@ -49,6 +49,11 @@ void verify_across_ranks(c10d::Backend& group,
                          c10::Device device,
                          const std::vector<TensorSpec>& mine);
 
+/// Pure: those of one dtype and device together, in the order of their first.
+/// So groups pair across ranks, whose devices may have other numbers.
+std::vector<std::vector<at::Tensor>> by_dtype_and_device(
+    const std::vector<at::Tensor>& tensors);
+
 /// Copies rank `source`'s values into the other ranks' tensors, a few large
 /// messages for many tensors of one dtype and device. Collective. Works under
 /// no_grad rules and does not count as a modification for autograd, so that a
