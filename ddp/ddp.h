@@ -12,6 +12,7 @@
 #include "ddp/exchanges/check_finite.h"
 #include "ddp/exchanges/coded_exchange.h"
 #include "ddp/exchanges/desync_guard.h"
+#include "ddp/exchanges/forwarding_exchange.h"
 #include "ddp/exchanges/gradient_code.h"
 #include "ddp/exchanges/hook_exchange.h"
 #include "ddp/exchanges/no_exchange.h"

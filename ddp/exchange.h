@@ -119,8 +119,8 @@ struct GradientBucket {
 ///       ddp::DistributedDataParallelOptions().exchange(
 ///           std::make_shared<Bf16Wire>(ddp::process_group())));
 /// @endcode
-/// An exchange that adds to another one (times it, checks its input) holds it
-/// and hands on all six calls.
+/// An exchange that adds to another one (times it, checks its input) derives
+/// from `ForwardingExchange`.
 class Exchange {
  public:
   virtual ~Exchange() = default;

@@ -12,26 +12,13 @@ CastExchange::CastExchange(c10::intrusive_ptr<c10d::Backend> group,
 
 CastExchange::CastExchange(std::shared_ptr<Exchange> inner,
                            c10::ScalarType dtype)
-    : inner_(std::move(inner)), dtype_(dtype) {
-  TORCH_CHECK(inner_ != nullptr,
-              "Expected an exchange for the converted gradients, but got none");
+    : ForwardingExchange(std::move(inner), "the converted gradients"),
+      dtype_(dtype) {
   TORCH_CHECK(dtype == c10::kBFloat16 || dtype == c10::kHalf ||
                   dtype == c10::kFloat || dtype == c10::kDouble,
               "Expected gradients to travel as kBFloat16, kHalf, kFloat or "
               "kDouble, but got ",
               dtype);
-}
-
-double CastExchange::scale(int ranks) const {
-  return inner_->scale(ranks);
-}
-
-int64_t CastExchange::multiple_of(int ranks) const {
-  return inner_->multiple_of(ranks);
-}
-
-std::string CastExchange::refuses_sparse() const {
-  return inner_->refuses_sparse();
 }
 
 void CastExchange::start(const GradientBucket& bucket) {
@@ -44,7 +31,7 @@ void CastExchange::start(const GradientBucket& bucket) {
     wire = bucket.payload.to(dtype_);
     sent.payload = wire;
   }
-  inner_->start(sent);
+  inner().start(sent);
 }
 
 void CastExchange::finish(const GradientBucket& bucket) {
@@ -53,7 +40,7 @@ void CastExchange::finish(const GradientBucket& bucket) {
   if (wire.defined()) {
     sent.payload = wire;
   }
-  inner_->finish(sent);
+  inner().finish(sent);
   if (wire.defined()) {
     at::Tensor(bucket.payload).copy_(wire);
     detail::keep_until_read(wire);

@@ -6,7 +6,7 @@
 #include <c10/core/ScalarType.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
-#include "ddp/exchange.h"
+#include "ddp/exchanges/forwarding_exchange.h"
 
 namespace ddp {
 
@@ -34,7 +34,7 @@ namespace ddp {
 ///           std::make_shared<ddp::CastExchange>(ddp::process_group(),
 ///                                               torch::kBFloat16)));
 /// @endcode
-class CastExchange : public Exchange {
+class CastExchange : public ForwardingExchange {
  public:
   /// By an all-reduce over the group.
   CastExchange(c10::intrusive_ptr<c10d::Backend> group, c10::ScalarType dtype);
@@ -43,14 +43,11 @@ class CastExchange : public Exchange {
   /// @throws c10::Error for another dtype.
   CastExchange(std::shared_ptr<Exchange> inner, c10::ScalarType dtype);
 
-  double scale(int ranks) const override;
-  int64_t multiple_of(int ranks) const override;
-  std::string refuses_sparse() const override;
+  bool sums_every_element() const override { return false; }
   void start(const GradientBucket& bucket) override;
   void finish(const GradientBucket& bucket) override;
 
  private:
-  std::shared_ptr<Exchange> inner_;
   c10::ScalarType dtype_;
   std::vector<at::Tensor> wires_;  // by bucket, where it is converted
 };

@@ -23,26 +23,7 @@ CheckFinite::CheckFinite(c10::intrusive_ptr<c10d::Backend> group)
 
 CheckFinite::CheckFinite(std::shared_ptr<Exchange> inner,
                          c10::intrusive_ptr<c10d::Backend> group)
-    : inner_(std::move(inner)), group_(std::move(group)) {
-  TORCH_CHECK(inner_ != nullptr,
-              "Expected an exchange for the gradients, but got none");
-}
-
-double CheckFinite::scale(int ranks) const {
-  return inner_->scale(ranks);
-}
-
-int64_t CheckFinite::multiple_of(int ranks) const {
-  return inner_->multiple_of(ranks);
-}
-
-bool CheckFinite::sums_every_element() const {
-  return inner_->sums_every_element();
-}
-
-std::string CheckFinite::refuses_sparse() const {
-  return inner_->refuses_sparse();
-}
+    : ForwardingExchange(std::move(inner)), group_(std::move(group)) {}
 
 /// The largest absolute value of each gradient is NaN or inf where one of its
 /// elements is. The host looks at the end of the pass.
@@ -65,7 +46,7 @@ void CheckFinite::start(const GradientBucket& bucket) {
     found.largest =
         at::stack(at::_foreach_norm(gradients, kMaximumNorm)).to(at::kDouble);
   }
-  inner_->start(bucket);
+  inner().start(bucket);
   if (bucket.is_last()) {
     any_ = {at::zeros(
         {1}, at::TensorOptions(at::kFloat).device(bucket.payload.device()))};
@@ -80,7 +61,7 @@ void CheckFinite::start(const GradientBucket& bucket) {
 }
 
 void CheckFinite::finish(const GradientBucket& bucket) {
-  inner_->finish(bucket);
+  inner().finish(bucket);
   if (!bucket.is_last()) {
     return;
   }

@@ -7,7 +7,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
-#include "ddp/exchange.h"
+#include "ddp/exchanges/forwarding_exchange.h"
 
 namespace ddp {
 
@@ -27,7 +27,7 @@ namespace ddp {
 ///       ddp::DistributedDataParallelOptions().exchange(
 ///           std::make_shared<ddp::CheckFinite>(ddp::process_group())));
 /// @endcode
-class CheckFinite : public Exchange {
+class CheckFinite : public ForwardingExchange {
  public:
   /// Over an all-reduce.
   explicit CheckFinite(c10::intrusive_ptr<c10d::Backend> group);
@@ -36,10 +36,6 @@ class CheckFinite : public Exchange {
   CheckFinite(std::shared_ptr<Exchange> inner,
               c10::intrusive_ptr<c10d::Backend> group);
 
-  double scale(int ranks) const override;
-  int64_t multiple_of(int ranks) const override;
-  bool sums_every_element() const override;
-  std::string refuses_sparse() const override;
   void start(const GradientBucket& bucket) override;
   /// @throws c10::Error on every rank when one has found something.
   void finish(const GradientBucket& bucket) override;
@@ -52,7 +48,6 @@ class CheckFinite : public Exchange {
 
   std::string findings() const;
 
-  std::shared_ptr<Exchange> inner_;
   c10::intrusive_ptr<c10d::Backend> group_;
   std::vector<Found> found_;     // by bucket
   std::vector<at::Tensor> any_;  // one element: whether a rank has found some

@@ -85,28 +85,12 @@ DesyncGuard::DesyncGuard(c10::intrusive_ptr<c10d::Backend> group,
 DesyncGuard::DesyncGuard(std::shared_ptr<Exchange> inner,
                          c10::intrusive_ptr<c10d::Backend> group,
                          const DesyncGuardOptions& options)
-    : inner_(std::move(inner)), group_(std::move(group)), options_(options) {
-  TORCH_CHECK(inner_ != nullptr,
-              "Expected an exchange for the gradients, but got none");
+    : ForwardingExchange(std::move(inner)),
+      group_(std::move(group)),
+      options_(options) {
   TORCH_CHECK(options.every() > 0,
               "Expected DesyncGuardOptions::every to be positive, but got ",
               options.every());
-}
-
-double DesyncGuard::scale(int ranks) const {
-  return inner_->scale(ranks);
-}
-
-int64_t DesyncGuard::multiple_of(int ranks) const {
-  return inner_->multiple_of(ranks);
-}
-
-bool DesyncGuard::sums_every_element() const {
-  return inner_->sums_every_element();
-}
-
-std::string DesyncGuard::refuses_sparse() const {
-  return inner_->refuses_sparse();
 }
 
 void DesyncGuard::start(const GradientBucket& bucket) {
@@ -116,11 +100,7 @@ void DesyncGuard::start(const GradientBucket& bucket) {
   if ((passes_ - 1) % options_.every() == 0) {
     compare(bucket);
   }
-  inner_->start(bucket);
-}
-
-void DesyncGuard::finish(const GradientBucket& bucket) {
-  inner_->finish(bucket);
+  inner().start(bucket);
 }
 
 void DesyncGuard::compare(const GradientBucket& bucket) const {

@@ -8,7 +8,7 @@
 #include <torch/arg.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
-#include "ddp/exchange.h"
+#include "ddp/exchanges/forwarding_exchange.h"
 
 namespace ddp {
 
@@ -43,7 +43,7 @@ struct DesyncGuardOptions {
 ///   ddp::DistributedDataParallel model(
 ///       net, ddp::DistributedDataParallelOptions().exchange(guard));
 /// @endcode
-class DesyncGuard : public Exchange {
+class DesyncGuard : public ForwardingExchange {
  public:
   /// Over an all-reduce.
   explicit DesyncGuard(c10::intrusive_ptr<c10d::Backend> group,
@@ -55,18 +55,12 @@ class DesyncGuard : public Exchange {
               c10::intrusive_ptr<c10d::Backend> group,
               const DesyncGuardOptions& options = {});
 
-  double scale(int ranks) const override;
-  int64_t multiple_of(int ranks) const override;
-  bool sums_every_element() const override;
-  std::string refuses_sparse() const override;
   /// @throws c10::Error on every rank when the ranks have parted.
   void start(const GradientBucket& bucket) override;
-  void finish(const GradientBucket& bucket) override;
 
  private:
   void compare(const GradientBucket& bucket) const;
 
-  std::shared_ptr<Exchange> inner_;
   c10::intrusive_ptr<c10d::Backend> group_;
   DesyncGuardOptions options_;
   int64_t passes_ = 0;

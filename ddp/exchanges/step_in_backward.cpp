@@ -49,9 +49,7 @@ StepInBackward::StepInBackward(torch::optim::Optimizer& optimizer,
 
 StepInBackward::StepInBackward(torch::optim::Optimizer& optimizer,
                                std::shared_ptr<Exchange> inner)
-    : optimizer_(optimizer), inner_(std::move(inner)) {
-  TORCH_CHECK(inner_ != nullptr,
-              "Expected an exchange for the gradients, but got none");
+    : ForwardingExchange(std::move(inner)), optimizer_(optimizer) {
   TORCH_CHECK(
       dynamic_cast<torch::optim::LBFGS*>(&optimizer) == nullptr &&
           dynamic_cast<ZeroRedundancyOptimizer*>(&optimizer) == nullptr,
@@ -60,22 +58,6 @@ StepInBackward::StepInBackward(torch::optim::Optimizer& optimizer,
           ? "LBFGS"
           : "a ZeroRedundancyOptimizer",
       "; call its step() after backward()");
-}
-
-double StepInBackward::scale(int ranks) const {
-  return inner_->scale(ranks);
-}
-
-int64_t StepInBackward::multiple_of(int ranks) const {
-  return inner_->multiple_of(ranks);
-}
-
-bool StepInBackward::sums_every_element() const {
-  return inner_->sums_every_element();
-}
-
-std::string StepInBackward::refuses_sparse() const {
-  return inner_->refuses_sparse();
 }
 
 void StepInBackward::step() {
@@ -90,7 +72,7 @@ void StepInBackward::start(const GradientBucket& bucket) {
     finished_ = 0;
     note_groups();
   }
-  inner_->start(bucket);
+  inner().start(bucket);
   // The one before is likely to have come by now, and is stepped while this one
   // travels.
   if (const auto before = std::exchange(started_, bucket)) {
@@ -119,7 +101,7 @@ void StepInBackward::note_groups() {
 
 void StepInBackward::finish_and_step(const GradientBucket& bucket) {
   finished_ = bucket.index + 1;
-  inner_->finish(bucket);
+  inner().finish(bucket);
   step_bucket(bucket);
 }
 

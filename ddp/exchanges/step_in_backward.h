@@ -8,7 +8,7 @@
 #include <torch/optim/optimizer.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
-#include "ddp/exchange.h"
+#include "ddp/exchanges/forwarding_exchange.h"
 
 namespace ddp {
 
@@ -49,7 +49,7 @@ namespace ddp {
 ///     stepper->step();  // in a world of one, where nothing is exchanged
 ///   }
 /// @endcode
-class StepInBackward : public Exchange {
+class StepInBackward : public ForwardingExchange {
  public:
   /// By an all-reduce over the group, or null in a world of one.
   /// @param optimizer  of the wrapped module's parameters; must outlive the
@@ -66,10 +66,6 @@ class StepInBackward : public Exchange {
   /// ranks a model has no exchange.
   void step();
 
-  double scale(int ranks) const override;
-  int64_t multiple_of(int ranks) const override;
-  bool sums_every_element() const override;
-  std::string refuses_sparse() const override;
   void start(const GradientBucket& bucket) override;
   void finish(const GradientBucket& bucket) override;
 
@@ -79,7 +75,6 @@ class StepInBackward : public Exchange {
   void step_bucket(const GradientBucket& bucket);
 
   torch::optim::Optimizer& optimizer_;
-  std::shared_ptr<Exchange> inner_;
   std::unordered_map<const c10::TensorImpl*, size_t> group_of_;  // in this pass
   std::optional<GradientBucket> started_;  // last, and not finished
   size_t finished_ = 0;                    // buckets of this pass

@@ -16,10 +16,8 @@ WeightedMean::WeightedMean(c10::intrusive_ptr<c10d::Backend> group)
 
 WeightedMean::WeightedMean(std::shared_ptr<Exchange> inner,
                            c10::intrusive_ptr<c10d::Backend> group)
-    : group_(std::move(group)), inner_(std::move(inner)) {
-  TORCH_CHECK(inner_ != nullptr,
-              "Expected an exchange for the weighted gradients, but got none");
-}
+    : ForwardingExchange(std::move(inner), "the weighted gradients"),
+      group_(std::move(group)) {}
 
 void WeightedMean::set_weight(double weight) {
   TORCH_CHECK(std::isfinite(weight) && weight >= 0,
@@ -32,15 +30,7 @@ void WeightedMean::set_weight(double weight) {
 
 /// Over how many ranks the mean is, the weights say.
 double WeightedMean::scale(int /*ranks*/) const {
-  return weight_ * inner_->scale(group_->getSize());
-}
-
-int64_t WeightedMean::multiple_of(int ranks) const {
-  return inner_->multiple_of(ranks);
-}
-
-std::string WeightedMean::refuses_sparse() const {
-  return inner_->refuses_sparse();
+  return weight_ * inner().scale(group_->getSize());
 }
 
 void WeightedMean::start(const GradientBucket& bucket) {
@@ -52,7 +42,7 @@ void WeightedMean::start(const GradientBucket& bucket) {
     std::vector<at::Tensor> tensors{mean_weight_};
     work_ = group_->allreduce(tensors);
   }
-  inner_->start(bucket);
+  inner().start(bucket);
 }
 
 void WeightedMean::finish(const GradientBucket& bucket) {
@@ -62,7 +52,7 @@ void WeightedMean::finish(const GradientBucket& bucket) {
     detail::keep_until_read(mean_weight_);
     mean_weight_.masked_fill_(mean_weight_ == 0, 1);
   }
-  inner_->finish(bucket);
+  inner().finish(bucket);
   bucket.payload.div_(mean_weight_);
 }
 

@@ -6,7 +6,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
-#include "ddp/exchange.h"
+#include "ddp/exchanges/forwarding_exchange.h"
 
 namespace ddp {
 
@@ -31,7 +31,7 @@ namespace ddp {
 ///     torch::nll_loss(model->forward(batch.data), batch.target).backward();
 ///   }
 /// @endcode
-class WeightedMean : public Exchange {
+class WeightedMean : public ForwardingExchange {
  public:
   /// By all-reduces over the group.
   explicit WeightedMean(c10::intrusive_ptr<c10d::Backend> group);
@@ -46,14 +46,12 @@ class WeightedMean : public Exchange {
   void set_weight(double weight);
 
   double scale(int ranks) const override;
-  int64_t multiple_of(int ranks) const override;
-  std::string refuses_sparse() const override;
+  bool sums_every_element() const override { return false; }
   void start(const GradientBucket& bucket) override;
   void finish(const GradientBucket& bucket) override;
 
  private:
   c10::intrusive_ptr<c10d::Backend> group_;
-  std::shared_ptr<Exchange> inner_;
   double weight_ = 1;
   at::Tensor mean_weight_;  // of all ranks, from the first finish on
   c10::intrusive_ptr<c10d::Work> work_;

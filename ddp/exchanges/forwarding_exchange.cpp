@@ -1,0 +1,40 @@
+#include "ddp/exchanges/forwarding_exchange.h"
+
+#include <utility>
+
+#include <c10/util/Exception.h>
+
+namespace ddp {
+
+ForwardingExchange::ForwardingExchange(std::shared_ptr<Exchange> inner,
+                                       const char* what)
+    : inner_(std::move(inner)) {
+  TORCH_CHECK(
+      inner_ != nullptr, "Expected an exchange for ", what, ", but got none");
+}
+
+double ForwardingExchange::scale(int ranks) const {
+  return inner_->scale(ranks);
+}
+
+int64_t ForwardingExchange::multiple_of(int ranks) const {
+  return inner_->multiple_of(ranks);
+}
+
+bool ForwardingExchange::sums_every_element() const {
+  return inner_->sums_every_element();
+}
+
+std::string ForwardingExchange::refuses_sparse() const {
+  return inner_->refuses_sparse();
+}
+
+void ForwardingExchange::start(const GradientBucket& bucket) {
+  inner_->start(bucket);
+}
+
+void ForwardingExchange::finish(const GradientBucket& bucket) {
+  inner_->finish(bucket);
+}
+
+}  // namespace ddp
