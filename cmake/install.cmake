@@ -1,15 +1,12 @@
 # Install and export: find_package(ddp CONFIG) gives ddp::ddp, ddp::dp and
 # ddp::worker_env.
 include(CMakePackageConfigHelpers)
-include(headers_behind)
+include(public_headers)
 set(_ddp_package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/ddp")
 
 if(DDP_BUILD_LIBRARY)
   # Public headers, and those of detail/ that they include.
-  file(GLOB _ddp_public_headers RELATIVE "${PROJECT_SOURCE_DIR}"
-       CONFIGURE_DEPENDS
-       "${PROJECT_SOURCE_DIR}/ddp/*.h" "${PROJECT_SOURCE_DIR}/ddp/exchanges/*.h"
-       "${PROJECT_SOURCE_DIR}/dp/*.h")
+  ddp_public_headers(_ddp_public_headers)
   ddp_headers_behind(_ddp_installed_headers ${_ddp_public_headers})
   foreach(header IN LISTS _ddp_installed_headers)
     get_filename_component(_ddp_folder "${header}" DIRECTORY)

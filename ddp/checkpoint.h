@@ -10,8 +10,8 @@
 #include <torch/optim/optimizer.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include "ddp/amp/grad_scaler.h"
 #include "ddp/distributed_sampler.h"
-#include "ddp/grad_scaler.h"
 #include "ddp/state_dict.h"
 
 namespace ddp {

@@ -9,8 +9,8 @@
 #include "ddp/detail/named_tensors.h"
 #include "ddp/detail/progress_file.h"
 #include "ddp/detail/state_sync.h"
+#include "ddp/nn/sync_batch_norm.h"
 #include "ddp/process_group.h"
-#include "ddp/sync_batch_norm.h"
 
 namespace ddp {
 namespace {

@@ -1,15 +1,8 @@
 # Each public header compiles alone, as C++17, without our flags and definitions:
 # the build is the test. Most of the time goes into <ATen/ATen.h>, so the headers
 # that have it behind them get it precompiled: it can hide nothing that they lack.
-include(headers_behind)
-set(_ddp_headers)
-foreach(folder IN ITEMS ddp dp)
-  file(GLOB _ddp_found RELATIVE "${PROJECT_SOURCE_DIR}" CONFIGURE_DEPENDS
-       "${PROJECT_SOURCE_DIR}/${folder}/*.h"
-       "${PROJECT_SOURCE_DIR}/${folder}/exchanges/*.h"
-       "${PROJECT_SOURCE_DIR}/${folder}/optim/*.h")
-  list(APPEND _ddp_headers ${_ddp_found})
-endforeach()
+include(public_headers)
+ddp_public_headers(_ddp_headers)
 
 # Headers of LibTorch that include it first of all.
 set(_ddp_aten

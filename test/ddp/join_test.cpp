@@ -9,7 +9,7 @@
 #include <torch/types.h>
 
 #include "ddp/distributed_data_parallel.h"
-#include "ddp/sync_batch_norm.h"
+#include "ddp/nn/sync_batch_norm.h"
 #include "test/support/catch.h"
 #include "test/support/fake_backend.h"
 #include "test/support/local_ranks.h"

@@ -7,8 +7,8 @@
 #include <torch/optim/sgd.h>
 #include <torch/types.h>
 
+#include "ddp/amp/grad_scaler.h"
 #include "ddp/distributed_data_parallel.h"
-#include "ddp/grad_scaler.h"
 #include "test/support/catch.h"
 #include "test/support/fake_devices.h"
 #include "test/support/local_ranks.h"

@@ -1,4 +1,4 @@
-#include "ddp/sync_batch_norm.h"
+#include "ddp/nn/sync_batch_norm.h"
 
 #include <sstream>
 

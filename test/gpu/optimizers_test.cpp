@@ -9,7 +9,7 @@
 #include "ddp/distributed_data_parallel.h"
 #include "ddp/exchanges/step_in_backward.h"
 #include "ddp/optim/zero_redundancy_optimizer.h"
-#include "test/ddp/optimizers.h"
+#include "test/ddp/optim/optimizers.h"
 #include "test/gpu/nccl_ranks.h"
 #include "test/gpu/schedule.h"
 

@@ -6,7 +6,7 @@
 #include <torch/optim/sgd.h>
 #include <torch/types.h>
 
-#include "ddp/grad_scaler.h"
+#include "ddp/amp/grad_scaler.h"
 #include "test/fake_gpu/control.h"
 #include "test/gpu/nccl_ranks.h"
 #include "test/gpu/schedule.h"

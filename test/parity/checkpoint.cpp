@@ -13,9 +13,9 @@
 #include <torch/nn.h>
 #include <torch/optim.h>
 
+#include "ddp/amp/grad_scaler.h"
 #include "ddp/checkpoint.h"
 #include "ddp/detail/checkpoint/pickle/torch_file.h"
-#include "ddp/grad_scaler.h"
 #include "test/parity/parity.h"
 
 namespace parity {

@@ -9,9 +9,9 @@
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 
+#include "ddp/amp/grad_scaler.h"
 #include "ddp/detail/checkpoint/optimizer_state.h"
 #include "ddp/distributed_sampler.h"
-#include "ddp/grad_scaler.h"
 #include "ddp/state_dict.h"
 
 namespace ddp::detail {

@@ -1,4 +1,4 @@
-#include "ddp/autocast.h"
+#include "ddp/amp/autocast.h"
 
 #include <thread>
 

@@ -1,4 +1,4 @@
-#include "ddp/grad_scaler.h"
+#include "ddp/amp/grad_scaler.h"
 
 #include <cmath>
 
@@ -8,7 +8,7 @@
 #include <torch/types.h>
 
 #include "ddp/distributed_data_parallel.h"
-#include "test/ddp/scaled_toy.h"
+#include "test/ddp/amp/scaled_toy.h"
 #include "test/support/catch.h"
 #include "test/support/fake_backend.h"
 #include "test/support/local_ranks.h"

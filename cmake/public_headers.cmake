@@ -1,3 +1,12 @@
+# ddp_public_headers(RESULT): those of ddp/ and dp/, by their paths in the
+# repository. What is in detail/ is not for users.
+function(ddp_public_headers result)
+  file(GLOB_RECURSE found RELATIVE "${PROJECT_SOURCE_DIR}" CONFIGURE_DEPENDS
+       "${PROJECT_SOURCE_DIR}/ddp/*.h" "${PROJECT_SOURCE_DIR}/dp/*.h")
+  list(FILTER found EXCLUDE REGEX "^d?dp/detail/")
+  set(${result} "${found}" PARENT_SCOPE)
+endfunction()
+
 # ddp_headers_behind(RESULT HEADER ...): these headers of ours and all of ours that
 # they include, by their paths in the repository. CMake runs again when one of
 # them changes.

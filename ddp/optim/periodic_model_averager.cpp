@@ -1,4 +1,4 @@
-#include "ddp/periodic_model_averager.h"
+#include "ddp/optim/periodic_model_averager.h"
 
 #include <utility>
 

@@ -6,7 +6,7 @@
 #include <torch/optim/sgd.h>
 #include <torch/types.h>
 
-#include "ddp/grad_scaler.h"
+#include "ddp/amp/grad_scaler.h"
 
 namespace ddp::test {
 

@@ -10,13 +10,13 @@
 #include <torch/optim/schedulers/step_lr.h>
 #include <torch/serialize.h>
 
+#include "ddp/amp/grad_scaler.h"
 #include "ddp/checkpoint.h"
 #include "ddp/distributed_data_parallel.h"
-#include "ddp/grad_scaler.h"
 #include "ddp/join.h"
 #include "ddp/traffic.h"
-#include "test/ddp/optimizers.h"
-#include "test/ddp/scaled_toy.h"
+#include "test/ddp/amp/scaled_toy.h"
+#include "test/ddp/optim/optimizers.h"
 #include "test/support/catch.h"
 #include "test/support/local_ranks.h"
 #include "test/support/temporary_folder.h"

@@ -1,4 +1,4 @@
-#include "ddp/grad_scaler.h"
+#include "ddp/amp/grad_scaler.h"
 
 #include <algorithm>
 #include <cmath>

@@ -3,11 +3,11 @@
 #include <torch/optim/sgd.h>
 #include <torch/types.h>
 
+#include "ddp/amp/grad_scaler.h"
 #include "ddp/checkpoint.h"
 #include "ddp/detail/checkpoint/pickle/python_value.h"
 #include "ddp/detail/checkpoint/pickle/torch_file.h"
-#include "ddp/grad_scaler.h"
-#include "test/ddp/scaled_toy.h"
+#include "test/ddp/amp/scaled_toy.h"
 #include "test/support/catch.h"
 #include "test/support/temporary_folder.h"
 

@@ -6,7 +6,7 @@
 #include "ddp/distributed_data_parallel.h"
 #include "ddp/optim/zero_redundancy_optimizer.h"
 #include "ddp/reducer.h"
-#include "test/ddp/optimizers.h"
+#include "test/ddp/optim/optimizers.h"
 #include "test/support/catch.h"
 #include "test/support/fake_backend.h"
 #include "test/support/fake_exchange.h"

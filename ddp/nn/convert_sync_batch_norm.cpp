@@ -11,7 +11,7 @@
 #include <torch/nn/modules/container/modulelist.h>
 #include <torch/nn/modules/container/sequential.h>
 
-#include "ddp/sync_batch_norm.h"
+#include "ddp/nn/sync_batch_norm.h"
 
 namespace ddp {
 namespace {

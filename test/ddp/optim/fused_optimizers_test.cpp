@@ -7,10 +7,10 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/serialize.h>
 
+#include "ddp/amp/grad_scaler.h"
 #include "ddp/checkpoint.h"
-#include "ddp/grad_scaler.h"
-#include "test/ddp/optimizers.h"
-#include "test/ddp/scaled_toy.h"
+#include "test/ddp/amp/scaled_toy.h"
+#include "test/ddp/optim/optimizers.h"
 #include "test/support/catch.h"
 #include "test/support/temporary_folder.h"
 
