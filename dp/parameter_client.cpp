@@ -1,4 +1,8 @@
 #include <algorithm>
+#include <exception>
+#include <functional>
+#include <future>
+#include <mutex>
 #include <utility>
 
 #include "dp/detail/parameter_server/link.h"
@@ -38,11 +42,14 @@ class ParameterClient::Impl {
   template <class Talk>
   void talk(const Talk& run);
   void give_up(const std::string& reason);
-  /// Asks the servers for parameters, one after another.
-  void request(Op op, int first);
-  void receive_parameters(size_t server);
+  /// Runs `talk_to(server)` for all servers at once; throws what failed first.
+  void at_once(const std::function<void(size_t)>& talk_to);
+  /// Asks a server for parameters and waits for them.
+  /// @param on_wait  called when the answer takes longer.
+  void request(Op op, size_t server, const std::function<void()>& on_wait);
   /// Tells the servers but one that this worker waits for that one.
   void show_life(size_t busy);
+  void copy_to_module();
   detail::Link& link(size_t server) { return *session_.links[server]; }
 
   std::shared_ptr<torch::nn::Module> module_;
@@ -72,10 +79,16 @@ ParameterClient::Impl::Impl(std::shared_ptr<torch::nn::Module> module,
 
 void ParameterClient::Impl::pull() {
   talk([this] {
-    // Asynchronous: one order for all workers, or servers could wait for each
-    // other. Synchronous: not all at the same server at once.
-    request(Op::pull, is_synchronous_ ? topology().worker() : 0);
+    if (is_synchronous_) {
+      at_once([this](size_t server) { request(Op::pull, server, [] {}); });
+    } else {
+      // One order for all workers, or servers could wait for each other.
+      for (size_t server = 0; server < session_.links.size(); ++server) {
+        request(Op::pull, server, [&] { show_life(server); });
+      }
+    }
   });
+  copy_to_module();
   has_pulled_ = true;
 }
 
@@ -107,8 +120,9 @@ void ParameterClient::Impl::finish() {
     for (const auto& link : session_.links) {
       link->send({.op = Op::leave});
     }
-    request(Op::last, 0);
+    at_once([this](size_t server) { request(Op::last, server, [] {}); });
   });
+  copy_to_module();
   session_.links.clear();
   ended_ = "this client has finished";
 }
@@ -131,7 +145,7 @@ void ParameterClient::Impl::talk(const Talk& run) {
 }
 
 void ParameterClient::Impl::give_up(const std::string& reason) {
-  ended_ = reason;
+  ended_ = reason.empty() ? "an error without a text" : reason;
   const auto name =
       detail::worker_name(topology().worker(), topology().servers);
   for (const auto& link : session_.links) {
@@ -148,40 +162,63 @@ void ParameterClient::Impl::give_up(const std::string& reason) {
   session_.links.clear();
 }
 
-void ParameterClient::Impl::request(Op op, int first) {
-  const size_t servers = session_.links.size();
-  for (size_t i = 0; i < servers; ++i) {
-    const size_t server = (static_cast<size_t>(first) + i) % servers;
-    link(server).send({.op = op});
-    receive_parameters(server);
-    if (op == Op::last) {
-      session_.links[server] = nullptr;  // it listens no more
+void ParameterClient::Impl::at_once(
+    const std::function<void(size_t)>& talk_to) {
+  std::mutex mutex;
+  std::exception_ptr first;
+  const auto run = [&](size_t server) {
+    try {
+      talk_to(server);
+    } catch (...) {
+      const std::lock_guard lock(mutex);
+      first = first ? first : std::current_exception();
     }
+  };
+  {
+    std::vector<std::future<void>> others;  // wait when they go
+    for (size_t server = 1; server < session_.links.size(); ++server) {
+      others.push_back(std::async(std::launch::async, run, server));
+    }
+    run(0);
+  }
+  if (first) {
+    std::rethrow_exception(first);
   }
 }
 
-void ParameterClient::Impl::show_life(size_t busy) {
-  for (size_t server = 0; server < session_.links.size(); ++server) {
-    if (server != busy && session_.links[server]) {
-      link(server).send({.op = Op::wait});
-    }
-  }
-}
-
-void ParameterClient::Impl::receive_parameters(size_t server) {
-  Message message = link(server).receive();
-  for (; message.op == Op::wait; message = link(server).receive()) {
-    show_life(server);
+void ParameterClient::Impl::request(Op op,
+                                    size_t server,
+                                    const std::function<void()>& on_wait) {
+  auto& link = *session_.links[server];
+  link.send({.op = op});
+  Message message = link.receive();
+  for (; message.op == Op::wait; message = link.receive()) {
+    on_wait();
   }
   TORCH_CHECK(message.op != Op::failure,
               detail::server_name(static_cast<int>(server)),
               " ended: ",
               message.text);
-  const auto& parameters = parameters_[server];
-  link(server).receive_payload(parameters.flat());
-  detail::copy_all(parameters.pieces(), session_.shards[server]);
+  if (message.op != Op::parameters) {
+    link.refuse("what a worker sends");
+  }
+  link.receive_payload(parameters_[server].flat());
   versions_[server] = message.version;
-  moved_.received += parameters.bytes();
+}
+
+void ParameterClient::Impl::show_life(size_t busy) {
+  for (size_t server = 0; server < session_.links.size(); ++server) {
+    if (server != busy) {
+      link(server).send({.op = Op::wait});
+    }
+  }
+}
+
+void ParameterClient::Impl::copy_to_module() {
+  for (size_t server = 0; server < parameters_.size(); ++server) {
+    detail::copy_all(parameters_[server].pieces(), session_.shards[server]);
+    moved_.received += parameters_[server].bytes();
+  }
 }
 
 ParameterClient::ParameterClient(std::shared_ptr<torch::nn::Module> module,

@@ -1,123 +1,14 @@
 #include "dp/parameter_server.h"
 
-#include <algorithm>
-#include <system_error>
-#include <thread>
 #include <utility>
-
-#include <c10/util/StringUtil.h>
 
 #include "ddp/detail/process_group/farewell.h"
 #include "dp/detail/parameter_server/coordinator.h"
-#include "dp/detail/parameter_server/link.h"
+#include "dp/detail/parameter_server/serve_workers.h"
 #include "dp/detail/parameter_server/session.h"
-#include "dp/detail/thread_error.h"
 
 namespace dp {
 namespace {
-
-using detail::Coordinator;
-using detail::Link;
-using detail::Message;
-using detail::Op;
-using std::chrono::milliseconds;
-
-/// How long workers may take to come and hear why the job has ended.
-constexpr milliseconds kDrainTimeout{10'000};
-
-template <class Take>
-void answer(Link& link, const Take& take) {
-  auto parameters = take();
-  for (; !parameters; parameters = take()) {
-    link.send({.op = Op::wait});
-  }
-  link.send({.op = Op::parameters, .version = parameters->version},
-            parameters->flat);
-}
-
-/// Until the worker has finished.
-void converse(Link& link,
-              Coordinator& coordinator,
-              int worker,
-              milliseconds patience) {
-  for (;;) {
-    const Message request = link.receive();
-    switch (request.op) {
-      case Op::push:
-        link.receive_payload(coordinator.flat_gradients(worker));
-        coordinator.push(worker, request.loss);
-        break;
-      case Op::pull:
-        coordinator.ask(worker);
-        answer(link, [&] { return coordinator.take(worker, patience); });
-        break;
-      case Op::leave:
-        coordinator.leave(worker);
-        break;
-      case Op::last:
-        answer(link, [&] { return coordinator.take_last(patience); });
-        return;
-      case Op::wait:
-        break;
-      default:
-        coordinator.fail(request.text);
-        return;
-    }
-  }
-}
-
-void serve_worker(Link& link,
-                  Coordinator& coordinator,
-                  int worker,
-                  milliseconds patience) {
-  try {
-    try {
-      converse(link, coordinator, worker, patience);
-    } catch (const detail::JobEnded& ended) {
-      link.send({.op = Op::failure, .text = ended.what()});
-    }
-  } catch (const c10::Error& error) {
-    coordinator.lose(worker, error.what_without_backtrace());
-  } catch (const std::exception& error) {
-    coordinator.fail(error.what());
-  }
-  coordinator.close();
-}
-
-void serve_workers(detail::Session& session,
-                   Coordinator& coordinator,
-                   milliseconds timeout) {
-  const size_t workers = session.links.size();
-  const auto serve_one = [&](size_t i) {
-    // A few messages before the worker gives up on this server.
-    serve_worker(*session.links[i],
-                 coordinator,
-                 static_cast<int>(i),
-                 /*patience=*/timeout / 4);
-  };
-  std::vector<std::thread> threads;
-  threads.reserve(workers);
-  try {
-    while (threads.size() < workers) {
-      threads.emplace_back(serve_one, threads.size());
-    }
-  } catch (const std::system_error& error) {
-    coordinator.fail(detail::thread_error(
-        c10::str("worker ", threads.size(), " of ", workers), error));
-  }
-  // Without a thread they are told here why the job has ended.
-  for (size_t i = threads.size(); i < workers; ++i) {
-    serve_one(i);
-  }
-  if (!coordinator.drain(std::min(timeout, kDrainTimeout))) {
-    for (const auto& link : session.links) {
-      link->abort();
-    }
-  }
-  for (auto& thread : threads) {
-    thread.join();
-  }
-}
 
 std::unique_ptr<detail::UpdatePolicy> make_policy(
     const detail::Topology& topology, const ParameterServerOptions& options) {
@@ -153,7 +44,7 @@ ServerReport serve(torch::nn::Module& module,
   auto session = detail::join_session(module, options, detail::Role::server);
   const auto& topology = session.topology;
   const auto& parameters = session.shards[static_cast<size_t>(topology.rank)];
-  Coordinator coordinator(
+  detail::Coordinator coordinator(
       make_policy(topology, options), parameters, topology.workers());
   std::optional<detail::Shard> shard;
   try {
@@ -164,7 +55,9 @@ ServerReport serve(torch::nn::Module& module,
   } catch (const std::exception& error) {
     coordinator.fail(error.what());
   }
-  serve_workers(session, coordinator, options.timeout());
+  // A few messages before a worker gives up on this server.
+  detail::serve_workers(
+      session.links, coordinator, /*patience=*/options.timeout() / 4);
   if (shard) {
     shard->copy_to(parameters);
   }

@@ -52,8 +52,8 @@ using OptimizerFactory = std::function<std::unique_ptr<torch::optim::Optimizer>(
 using UpdateHook =
     std::function<void(const Update& update, torch::optim::Optimizer&)>;
 
-/// Options of `serve` and `ParameterClient`. `servers`, `mode` and
-/// `staleness_bound` must be equal on all ranks.
+/// Options of `serve` and `ParameterClient`. `servers`, `mode`,
+/// `staleness_bound` and `timeout` must be equal on all ranks.
 ///
 /// Example:
 /// @code
@@ -125,12 +125,15 @@ struct ServerReport {
 ///
 /// @param module  built as on the workers: same names, shapes, dtypes.
 /// @param make_optimizer  called once.
-/// @returns what happened. Lost workers are no error when asynchronous.
+/// @returns what happened. Lost workers are no error when asynchronous, nor
+///   when synchronous after their last push.
 ///
 /// @throws c10::Error on every rank when the ranks' options or modules differ;
-///   when a worker is gone (synchronous) or all of them are, and had not called
-///   finish(); when a worker lost another server; when the optimizer or the
-///   hook throws. The workers get the same reason.
+///   when the push of a worker that is gone is missed (synchronous); when all
+///   workers are gone and had not called finish(); when a worker lost another
+///   server; when the optimizer or the hook throws. The workers get the same
+///   reason: a server stays until each has heard it or was silent for the
+///   timeout.
 ///
 /// Collective: the other ranks call `serve` or make a `ParameterClient`. May be
 /// called again after it returned on all of them.

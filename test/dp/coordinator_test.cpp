@@ -135,23 +135,5 @@ TEST_CASE("the end of the job wakes all who wait", "[coordinator]") {
       act);
 }
 
-TEST_CASE("a server waits for the threads of all workers", "[coordinator]") {
-  check_woken(
-      synchronous,
-      [](auto& coordinator) { coordinator.close(); },
-      [](auto& coordinator) {
-        TORCH_CHECK(coordinator.drain(std::chrono::milliseconds(0)));
-      },
-      [](auto& coordinator) { coordinator.close(); });
-  // Once the job has ended, no longer than it is told to.
-  check_woken(
-      synchronous,
-      [](auto& coordinator) { coordinator.close(); },
-      [](auto& coordinator) {
-        TORCH_CHECK(!coordinator.drain(std::chrono::milliseconds(1)));
-      },
-      [](auto& coordinator) { coordinator.fail("no more"); });
-}
-
 }  // namespace coordinator_test
 }  // namespace dp::detail

@@ -62,6 +62,38 @@ TEST_CASE("messages come as they were sent", "[link]") {
   test::get_in_time(sender, "the sender");
 }
 
+TEST_CASE("a header says what it was made of", "[link]") {
+  for (int64_t op = 0; op <= static_cast<int64_t>(Op::failure); ++op) {
+    const Message message{static_cast<Op>(op), op - 3, 0.5, "why"};
+    const auto header = decode_header(encode_header(message));
+    CHECK(header.message.op == message.op);
+    CHECK(header.message.version == message.version);
+    CHECK(header.message.loss == message.loss);
+    CHECK(header.text_bytes == 3);
+  }
+  const std::string text(2 * kMaxTextBytes, 'x');
+  CHECK(decode_header(encode_header({.text = text})).text_bytes ==
+        kMaxTextBytes);
+  CHECK(decode_text(encode_text(text)) == text.substr(0, kMaxTextBytes));
+}
+
+TEST_CASE("what is no header is refused", "[link][errors]") {
+  const auto with = [](int64_t index, int64_t number) {
+    auto header = encode_header({.text = "why"});
+    header.mutable_data_ptr<int64_t>()[index] = number;
+    return header;
+  };
+  const int64_t wrong = GENERATE(-1, 1'000'000'000'000);
+  CHECK_THROWS_WITH(decode_header(with(0, wrong)),
+                    Catch::Contains("run the same build on all ranks"));
+  CHECK_THROWS_WITH(decode_header(with(1, wrong)),
+                    Catch::Contains("Expected a message that this build knows, "
+                                    "but got number " +
+                                    std::to_string(wrong)));
+  CHECK_THROWS_WITH(decode_header(with(4, wrong)),
+                    Catch::Contains("Expected a text of at most"));
+}
+
 TEST_CASE("a peer that goes is an error of the wait", "[link][errors]") {
   Ends ends;
   auto other = std::async(std::launch::async, [&] { ends.worker.reset(); });
@@ -115,21 +147,6 @@ TEST_CASE("who waits is told how the job ended", "[coordinator]") {
   coordinator.push(0, 0);  // does nothing
   CHECK(coordinator.failure() == "b is gone");
   CHECK(coordinator.report().updates == 0);
-}
-
-TEST_CASE("drain waits for all, but not for ever", "[coordinator]") {
-  const std::vector<torch::Tensor> parameters{torch::zeros({1})};
-  Coordinator coordinator(synchronous_updates({"a", "b"}), parameters, 2);
-  coordinator.close();
-  coordinator.fail("why");
-  const auto drain = [&](milliseconds grace) {
-    auto drained = std::async(std::launch::async,
-                              [&, grace] { return coordinator.drain(grace); });
-    return test::get_in_time(drained, "the drain");
-  };
-  CHECK_FALSE(drain(milliseconds(1)));
-  coordinator.close();
-  CHECK(drain(milliseconds(0)));
 }
 
 }  // namespace link_test

@@ -85,6 +85,32 @@ TEST_CASE("synchronous: a worker that dies ends the job everywhere",
   }
 }
 
+// A row of ones twice: each gradient is 2, and SGD's rate is 0.1.
+TEST_CASE("synchronous: a worker that dies after its last push is not missed",
+          "[parameter_server][errors]") {
+  constexpr int kSteps = 3;
+  const auto errors = LocalWorld(4).try_ranks(
+      Options(), [](int /*rank*/, const Options& options) {
+        auto net = make_net();
+        if (is_server(options)) {
+          const auto report = serve(*net, sgd, options);
+          TORCH_CHECK(report.updates == kSteps);
+          TORCH_CHECK(report.lost == std::vector<int>{1});
+          return;
+        }
+        ParameterClient client(net, options);
+        const auto start = net->weight.detach().clone();
+        for (int i = 0; i < kSteps; ++i) {
+          step(net, client);
+        }
+        TORCH_CHECK(client.worker() != 1, "out of memory");
+        client.finish();
+        TORCH_CHECK((net->weight - start)
+                        .allclose(torch::full({3, 4}, -kSteps * 2 * 0.1)));
+      });
+  CHECK(errors == std::vector<std::string>{"", "", "out of memory", ""});
+}
+
 TEST_CASE("asynchronous: the others finish when a worker dies",
           "[parameter_server][errors]") {
   const int servers = GENERATE(1, 2);
@@ -130,7 +156,6 @@ TEST_CASE("asynchronous: a job without workers ends",
   CHECK_THAT(errors[0], Catch::Contains("no worker is left; the last: worker"));
 }
 
-// A row of ones twice: each gradient is 2, and SGD's rate is 0.1.
 TEST_CASE("a job that ends early leaves what it has trained with its servers",
           "[parameter_server][errors]") {
   const auto mode = GENERATE(UpdateMode::synchronous, UpdateMode::asynchronous);
@@ -278,35 +303,99 @@ TEST_CASE("workers that push unequally often", "[parameter_server][errors]") {
 TEST_CASE("a silent worker counts as gone", "[parameter_server][errors]") {
   std::promise<void> ended;
   const auto end = ended.get_future().share();
-  LocalWorld world(3);
-  const auto errors =
-      world.try_ranks(Options().timeout(milliseconds(2'000)),
-                      [&](int rank, const Options& options) {
-                        auto net = make_net();
-                        if (is_server(options)) {
-                          try {
-                            serve(*net, sgd, options);
-                          } catch (...) {
-                            ended.set_value();
-                            throw;
-                          }
-                          return;
-                        }
-                        ParameterClient client(net, options);
-                        step(net, client);
-                        if (client.worker() == 0) {
-                          // It says nothing as long as the job lasts.
-                          TORCH_CHECK(end.wait_for(test::kPatience) ==
-                                          std::future_status::ready,
-                                      "the job has not ended");
-                        }
-                        step(net, client);
-                        client.finish();
-                      });
-  check_each({errors[0], errors[2]},
-             "worker 0 (rank 1) is gone: Timed out waiting 2000ms");
+  LocalWorld world(2);
+  const auto errors = world.try_ranks(
+      Options().timeout(milliseconds(200)),
+      [&](int rank, const Options& options) {
+        auto net = make_net();
+        if (is_server(options)) {
+          try {
+            serve(*net, sgd, options);
+          } catch (...) {
+            ended.set_value();
+            throw;
+          }
+          return;
+        }
+        ParameterClient client(net, options);
+        // It says nothing as long as the job lasts.
+        TORCH_CHECK(end.wait_for(test::kPatience) == std::future_status::ready,
+                    "the job has not ended");
+        step(net, client);
+      });
+  CHECK_THAT(
+      errors[0],
+      Catch::Contains("worker 0 (rank 1) is gone: Timed out waiting 200ms"));
   CHECK_THAT(errors[1],
              Catch::Contains("parameter server 0 (rank 0) is gone: "));
+}
+
+TEST_CASE("a worker that computes for long hears why the job has ended",
+          "[parameter_server][errors]") {
+  test::Counter told;
+  std::promise<void> ended;
+  const auto end = ended.get_future().share();
+  const auto errors = LocalWorld(3).try_ranks(
+      Options()
+          .mode(UpdateMode::asynchronous)
+          .before_update([](const auto&, auto&) {
+            TORCH_CHECK(false, "the gradient is not finite");
+          }),
+      [&](int, const Options& options) {
+        auto net = make_net();
+        if (is_server(options)) {
+          try {
+            serve(*net, sgd, options);
+          } catch (...) {
+            ended.set_value();
+            throw;
+          }
+          return;
+        }
+        ParameterClient client(net, options);
+        client.pull();
+        if (client.worker() == 1) {
+          told.wait_for(1);
+          // The server does not go before this worker has come.
+          TORCH_CHECK(
+              end.wait_for(milliseconds(50)) == std::future_status::timeout,
+              "the server has gone");
+        }
+        client.push();
+        try {
+          client.pull();
+        } catch (...) {
+          told.add();
+          throw;
+        }
+      });
+  check_each(errors, "an update failed: the gradient is not finite");
+}
+
+/// A worker by hand says something to a server; what the server throws.
+std::string serve_who_says(const detail::Message& message) {
+  return LocalWorld(2).try_ranks(Options(), [&](int, const Options& options) {
+    auto net = make_net();
+    if (is_server(options)) {
+      serve(*net, sgd, options);
+    } else {
+      detail::join_session(*net, options, detail::Role::worker)
+          .links[0]
+          ->send(message);
+    }
+  })[0];
+}
+
+TEST_CASE("a worker that does not say why it failed",
+          "[parameter_server][errors]") {
+  CHECK_THAT(serve_who_says({.op = detail::Op::failure}),
+             Catch::Contains("a rank failed and did not say why"));
+}
+
+TEST_CASE("a worker that speaks out of turn", "[parameter_server][errors]") {
+  CHECK_THAT(serve_who_says({.op = detail::Op::parameters}),
+             Catch::Contains("Expected worker 0 (rank 1) to keep to the "
+                             "protocol, but got parameters"));
 }
 
 TEST_CASE("calls in the wrong order", "[parameter_server][errors]") {
@@ -338,8 +427,9 @@ TEST_CASE("ranks that do not fit", "[parameter_server][errors]") {
   CHECK_THAT(claims_problem({claim(one, 2, Role::server),
                              claim(Options().servers(2), 2, Role::worker)},
                             1),
-             Catch::Contains("rank 0 has servers(1), mode(synchronous) in a "
-                             "world of 2, and rank 1 has servers(2)"));
+             Catch::Contains("rank 0 has servers(1), mode(synchronous), "
+                             "timeout(1800000 ms) in a world of 2, and rank 1 "
+                             "has servers(2)"));
   CHECK_THAT(
       claims_problem(
           {claim(Options().mode(UpdateMode::asynchronous), 2, Role::server),
@@ -348,6 +438,12 @@ TEST_CASE("ranks that do not fit", "[parameter_server][errors]") {
                  Role::worker)},
           1),
       Catch::Contains("staleness_bound(9)"));
+  CHECK_THAT(claims_problem(
+                 {claim(one, 2, Role::server),
+                  claim(Options().timeout(milliseconds(9)), 2, Role::worker)},
+                 1),
+             Catch::Contains(
+                 "rank 1 has servers(1), mode(synchronous), timeout(9 ms)"));
   CHECK_THAT(claims_problem({claim(one, 3, Role::server),
                              claim(one, 3, Role::server),
                              claim(one, 3, Role::worker)},
@@ -391,17 +487,16 @@ TEST_CASE("more servers than parameters", "[parameter_server][errors]") {
 
 TEST_CASE("a rank that does not come", "[parameter_server][errors]") {
   const auto errors =
-      LocalWorld(3).try_ranks(Options().connect_timeout(milliseconds(2'000)),
+      LocalWorld(2).try_ranks(Options().connect_timeout(milliseconds(100)),
                               [](int rank, const Options& options) {
                                 auto net = make_net();
-                                if (is_server(options)) {
+                                if (rank == 0) {
                                   serve(*net, sgd, options);
-                                } else if (rank == 1) {
-                                  ParameterClient client(net, options);
                                 }
                               });
-  check_each({errors[0], errors[1]},
-             "Expected 3 ranks to arrive within 2 s, but 1 did not: rank 2");
+  CHECK_THAT(errors[0],
+             Catch::Contains("Expected 2 ranks to arrive within 0.1 s, but 1 "
+                             "did not: rank 1"));
 }
 
 TEST_CASE("modules that differ", "[parameter_server][errors]") {

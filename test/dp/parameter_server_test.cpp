@@ -17,6 +17,7 @@
 
 #include "ddp/distributed_data_parallel.h"
 #include "dp/detail/parameter_server/flat_tensors.h"
+#include "dp/detail/parameter_server/serve_workers.h"
 #include "dp/detail/parameter_server/session.h"
 #include "test/dp/local_world.h"
 #include "test/dp/rank_order_backend.h"
@@ -449,13 +450,24 @@ TEST_CASE("servers can be used again", "[parameter_server]") {
   });
 }
 
+/// Two parameters, so that two servers have one each, of more than sockets
+/// hold.
+struct LargeImpl : torch::nn::Module {
+  LargeImpl() {
+    constexpr int64_t kSize = 3'000'000;  // 12 MB
+    first = register_parameter("first", torch::ones({kSize}));
+    second = register_parameter("second", torch::ones({kSize}));
+  }
+  torch::Tensor first, second;
+};
+TORCH_MODULE(Large);
+
 TEST_CASE("the last parameters arrive whole, however large",
           "[parameter_server]") {
-  constexpr int64_t kRows = 4'000'000;  // 32 MB: more than sockets hold
   LocalWorld world(3);
   for (int round = 0; round < 2; ++round) {
     world.run_ranks(Options(), [&](int rank, const Options& options) {
-      torch::nn::Linear net(1, kRows);
+      Large net;
       if (is_server(options)) {
         serve(*net, sgd, options);
         return;
@@ -463,10 +475,10 @@ TEST_CASE("the last parameters arrive whole, however large",
       ParameterClient client(net, options);
       {
         const torch::NoGradGuard no_grad;
-        net->bias.zero_();
+        net->second.zero_();
       }
       client.finish();
-      TORCH_CHECK(net->bias.count_nonzero().item<int64_t>() > kRows / 2);
+      TORCH_CHECK(net->second.eq(1).all().item<bool>());
     });
   }
 }
@@ -486,10 +498,28 @@ void take_last_parameters(detail::Link& server,
   server.receive_payload(detail::FlatTensors(shard).flat());
 }
 
+/// As `serve`, asynchronous with a bound of 1, but says every millisecond that
+/// it is still there: as many times as `serve` does in hours.
+ServerReport serve_impatiently(torch::nn::Module& module,
+                               const Options& options) {
+  auto session = detail::join_session(module, options, detail::Role::server);
+  const auto& shard =
+      session.shards[static_cast<size_t>(session.topology.rank)];
+  const auto workers = static_cast<size_t>(session.topology.workers());
+  detail::Coordinator coordinator(
+      detail::asynchronous_updates(std::vector<std::string>(workers), 1),
+      shard,
+      session.topology.workers());
+  detail::Shard parameters(shard, sgd, nullptr);
+  coordinator.serve(parameters);
+  detail::serve_workers(
+      session.links, coordinator, std::chrono::milliseconds(1));
+  TORCH_CHECK(coordinator.failure().empty(), coordinator.failure());
+  return coordinator.report();
+}
+
 TEST_CASE("a finish that waits for long is no silence", "[parameter_server]") {
   const int servers = GENERATE(1, 2);
-  // A server says four times in each timeout that it is still there.
-  constexpr std::chrono::milliseconds kTimeout{3'000};
   constexpr int kSteps = 6;
   test::Counter waits;
   LocalWorld world(servers + 3);
@@ -497,12 +527,11 @@ TEST_CASE("a finish that waits for long is no silence", "[parameter_server]") {
       Options()
           .servers(servers)
           .mode(UpdateMode::asynchronous)
-          .staleness_bound(1)
-          .timeout(kTimeout),
+          .staleness_bound(1),
       [&](int rank, const Options& options) {
         auto net = make_net(7);
         if (is_server(options)) {
-          const auto report = serve(*net, sgd, options);
+          const auto report = serve_impatiently(*net, options);
           TORCH_CHECK(report.lost.empty());
           TORCH_CHECK(report.updates == kSteps);
         } else if (rank == servers) {
@@ -523,12 +552,11 @@ TEST_CASE("a finish that waits for long is no silence", "[parameter_server]") {
             });
           }
         } else if (rank == servers + 1) {
-          // One that computes for longer than the timeout in all, but not in
-          // one step.
+          // One that computes for many of the server's patiences.
           ParameterClient client(net, options);
           for (int step = 0; step < kSteps; ++step) {
             train(net, client, 1);
-            waits.wait_for(step + 1);
+            waits.wait_for(5 * (step + 1));
           }
           client.finish();
         } else {
@@ -539,38 +567,77 @@ TEST_CASE("a finish that waits for long is no silence", "[parameter_server]") {
       });
 }
 
-TEST_CASE("a wait for one server is no silence to another",
+/// A server by hand: joins, and hands its one worker to `talk`.
+template <typename Talk>
+void serve_by_hand(torch::nn::Module& module,
+                   const Options& options,
+                   const Talk& talk) {
+  const auto session =
+      detail::join_session(module, options, detail::Role::server);
+  auto& worker = *session.links[0];
+  const detail::FlatTensors parameters(
+      session.shards[static_cast<size_t>(session.topology.rank)]);
+  const auto expect = [&](detail::Op request) {
+    TORCH_CHECK(worker.receive().op == request);
+  };
+  const auto give = [&] {
+    worker.send({.op = detail::Op::parameters}, parameters.flat());
+  };
+  talk(worker, expect, give);
+  expect(detail::Op::leave);
+  expect(detail::Op::last);
+  give();
+}
+
+TEST_CASE("synchronous: a worker takes from all servers at once",
           "[parameter_server]") {
-  constexpr int kWaits = 8;
+  test::Counter given;
   LocalWorld world(3);
   world.run_ranks(Options().servers(2), [&](int rank, const Options& options) {
-    auto net = make_net(7);
+    Large net;
     if (rank == 2) {
       ParameterClient client(net, options);
       client.pull();
       client.finish();
       return;
     }
-    // The first answer of server 0 takes long.
-    auto session = detail::join_session(*net, options, detail::Role::server);
-    auto& worker = *session.links[0];
-    const detail::FlatTensors parameters(
-        session.shards[static_cast<size_t>(rank)]);
-    const auto expect = [&](detail::Op request) {
-      TORCH_CHECK(worker.receive().op == request);
-    };
-    for (int i = 0; rank == 1 && i < kWaits; ++i) {
-      expect(detail::Op::wait);
-    }
-    expect(detail::Op::pull);
-    for (int i = 0; rank == 0 && i < kWaits; ++i) {
-      worker.send({.op = detail::Op::wait});
-    }
-    worker.send({.op = detail::Op::parameters}, parameters.flat());
-    expect(detail::Op::leave);
-    expect(detail::Op::last);
-    worker.send({.op = detail::Op::parameters}, parameters.flat());
+    serve_by_hand(*net, options, [&](auto&, auto expect, auto give) {
+      expect(detail::Op::pull);
+      if (rank == 0) {  // says nothing before the other's have arrived
+        given.wait_for(1);
+      }
+      give();
+      given.add();
+    });
   });
+}
+
+TEST_CASE("a wait for one server is no silence to another",
+          "[parameter_server]") {
+  constexpr int kWaits = 8;
+  LocalWorld world(3);
+  world.run_ranks(
+      Options().servers(2).mode(UpdateMode::asynchronous),
+      [&](int rank, const Options& options) {
+        auto net = make_net(7);
+        if (rank == 2) {
+          ParameterClient client(net, options);
+          client.pull();
+          client.finish();
+          return;
+        }
+        // The first answer of server 0 takes long.
+        serve_by_hand(*net, options, [&](auto& worker, auto expect, auto give) {
+          for (int i = 0; rank == 1 && i < kWaits; ++i) {
+            expect(detail::Op::wait);
+          }
+          expect(detail::Op::pull);
+          for (int i = 0; rank == 0 && i < kWaits; ++i) {
+            worker.send({.op = detail::Op::wait});
+          }
+          give();
+        });
+      });
 }
 
 }  // namespace parameter_server_test

@@ -58,11 +58,43 @@ TEST_CASE("synchronous: unequal numbers of pushes", "[update_policy]") {
                              "made 1"));
 }
 
-TEST_CASE("synchronous: a lost worker ends the job", "[update_policy]") {
+TEST_CASE("synchronous: a lost worker is missed at the next push",
+          "[update_policy]") {
+  const bool is_behind = GENERATE(true, false);
   const auto policy = synchronous_updates(names(2));
-  policy->lose(1, "worker 1 is gone: why");
+  if (is_behind) {
+    policy->push(0);
+    CHECK(policy->problem().empty());
+    policy->lose(1, "worker 1 is gone: why");
+  } else {
+    policy->push(0);
+    policy->push(1);
+    CHECK(policy->next_step());
+    policy->lose(1, "worker 1 is gone: why");
+    CHECK(policy->problem().empty());
+    policy->push(0);
+  }
   CHECK(policy->problem() == "worker 1 is gone: why");
   CHECK(policy->lost() == std::vector<int>{1});
+}
+
+TEST_CASE("synchronous: a worker lost after its last push is not missed",
+          "[update_policy]") {
+  const auto policy = synchronous_updates(names(2));
+  policy->push(1);
+  policy->lose(1, "worker 1 is gone");
+  policy->push(0);
+  CHECK(policy->next_step());
+  policy->leave(0);
+  CHECK(policy->is_over());
+  CHECK(policy->problem().empty());
+}
+
+TEST_CASE("synchronous: all workers lost", "[update_policy]") {
+  const auto policy = synchronous_updates(names(2));
+  policy->lose(1, "first");
+  policy->lose(0, "second");
+  CHECK(policy->problem() == "no worker is left; the last: second");
 }
 
 TEST_CASE("a worker that is gone after it has left has done its part",

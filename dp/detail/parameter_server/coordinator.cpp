@@ -15,9 +15,7 @@ using std::chrono::milliseconds;
 Coordinator::Coordinator(std::unique_ptr<UpdatePolicy> policy,
                          const std::vector<at::Tensor>& parameters,
                          int workers)
-    : workers_(workers),
-      policy_(std::move(policy)),
-      losses_(static_cast<size_t>(workers)) {
+    : policy_(std::move(policy)), losses_(static_cast<size_t>(workers)) {
   for (int worker = 0; worker < workers; ++worker) {
     gradients_.emplace_back(parameters);
   }
@@ -89,20 +87,7 @@ void Coordinator::lose(int worker, const std::string& reason) {
 
 void Coordinator::fail(const std::string& reason) {
   const std::lock_guard lock(mutex_);
-  end(reason);
-}
-
-void Coordinator::close() {
-  const std::lock_guard lock(mutex_);
-  ++closed_;
-  changed_.notify_all();
-}
-
-bool Coordinator::drain(milliseconds grace) {
-  Lock lock(mutex_);
-  const auto all_closed = [this] { return closed_ == workers_; };
-  changed_.wait(lock, [&] { return all_closed() || !failure_.empty(); });
-  return changed_.wait_for(lock, grace, all_closed);
+  end(reason.empty() ? "a rank failed and did not say why" : reason);
 }
 
 std::string Coordinator::failure() const {

@@ -57,14 +57,8 @@ class Coordinator {
 
   /// The worker's connection is gone.
   void lose(int worker, const std::string& reason);
-  /// Ends the job.
+  /// Ends the job. The reason may be "": then nobody has said why.
   void fail(const std::string& reason);
-
-  /// The thread of one worker ends.
-  void close();
-  /// Waits until all have ended. False when they have not some time (`grace`)
-  /// after the job has ended.
-  bool drain(std::chrono::milliseconds grace);
 
   /// Why the job has ended early; empty when it has not.
   std::string failure() const;
@@ -80,14 +74,12 @@ class Coordinator {
   void make(const Step& step);
   void end(const std::string& reason);
 
-  const int workers_;
   std::unique_ptr<UpdatePolicy> policy_;
   Shard* shard_ = nullptr;
   std::vector<FlatGradients> gradients_;  // by worker
   std::vector<double> losses_;            // by worker
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  int closed_ = 0;
   std::string failure_;
   ServerReport report_;
 };

@@ -1,37 +1,19 @@
 #include "dp/detail/parameter_server/link.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
+
+#include "ddp/detail/explain.h"
 
 namespace dp::detail {
 namespace {
 
 using std::chrono::milliseconds;
 
-/// op, version, bits of the loss, bytes of the text.
-constexpr int64_t kHeaderNumbers = 4;
 constexpr int kTag = 0;
-
-at::Tensor encode(const Message& message) {
-  auto header = at::zeros({kHeaderNumbers}, at::kLong);
-  auto* numbers = header.mutable_data_ptr<int64_t>();
-  numbers[0] = static_cast<int64_t>(message.op);
-  numbers[1] = message.version;
-  std::memcpy(&numbers[2], &message.loss, sizeof(message.loss));
-  numbers[3] = static_cast<int64_t>(message.text.size());
-  return header;
-}
-
-at::Tensor to_payload(const std::string& text) {
-  auto payload = at::empty({static_cast<int64_t>(text.size())}, at::kByte);
-  std::copy(text.begin(), text.end(), payload.mutable_data_ptr<uint8_t>());
-  return payload;
-}
 
 /// Gloo puts the place in its sources before an error.
 std::string reason(const std::string& text) {
@@ -54,9 +36,9 @@ Link::~Link() {
 }
 
 void Link::post(const Message& message, const at::Tensor& payload) {
-  post_tensor(encode(message));
+  post_tensor(encode_header(message));
   if (!message.text.empty()) {
-    post_tensor(to_payload(message.text));
+    post_tensor(encode_text(message.text));
   }
   if (payload.defined()) {
     post_tensor(payload);
@@ -70,24 +52,29 @@ void Link::flush(milliseconds timeout) {
 }
 
 Message Link::receive() {
-  const auto header = at::zeros({kHeaderNumbers}, at::kLong);
-  receive_tensor(header);
-  const auto* numbers = header.const_data_ptr<int64_t>();
-  Message message;
-  message.op = static_cast<Op>(numbers[0]);
-  message.version = numbers[1];
-  std::memcpy(&message.loss, &numbers[2], sizeof(message.loss));
-  if (numbers[3] > 0) {
-    const auto text = at::empty({numbers[3]}, at::kByte);
+  const auto bytes = empty_header();
+  receive_tensor(bytes);
+  Header header =
+      ddp::detail::explain(peer_, [&] { return decode_header(bytes); });
+  if (header.text_bytes > 0) {
+    const auto text = at::empty({header.text_bytes}, at::kByte);
     receive_tensor(text);
-    const auto* data = text.const_data_ptr<uint8_t>();
-    message.text.assign(data, data + numbers[3]);
+    header.message.text = decode_text(text);
   }
-  return message;
+  return std::move(header.message);
 }
 
 void Link::receive_payload(const at::Tensor& payload) {
   receive_tensor(payload);
+}
+
+void Link::refuse(const std::string& what) const {
+  TORCH_CHECK(false,
+              "Expected ",
+              peer_,
+              " to keep to the protocol, but got ",
+              what,
+              "; run the same build on all ranks");
 }
 
 void Link::abort() {

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <chrono>
-#include <limits>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -10,35 +9,16 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
+#include "dp/detail/parameter_server/message.h"
+
 namespace dp::detail {
-
-/// What a message is about.
-enum class Op : int64_t {
-  // from a worker
-  pull,   ///< wants parameters
-  push,   ///< gradients follow; no answer
-  leave,  ///< pushes no more; no answer
-  last,   ///< has left and wants the last parameters
-  // from a server
-  parameters,  ///< parameters follow
-  // from either
-  wait,     ///< still there: the answer takes longer, or that of another server
-  failure,  ///< the job has ended; the text says why
-};
-
-/// The fixed part of a message.
-struct Message {
-  Op op = Op::wait;
-  int64_t version = 0;                                     ///< with parameters
-  double loss = std::numeric_limits<double>::quiet_NaN();  ///< with a push
-  std::string text = "";                                   ///< with a failure
-};
 
 /// A connection between a server and a worker: a group of two ranks, so that a
 /// rank that dies breaks no other connection.
 ///
 /// Every call throws c10::Error, "PEER is gone: why", when the peer has closed
-/// the connection or is silent for too long.
+/// the connection or is silent for too long; `receive` also when it sends what
+/// is no message.
 ///
 /// Thread contract: one thread, but `abort` from any.
 class Link {
@@ -66,6 +46,9 @@ class Link {
   Message receive();
   /// Fills `payload` with the one that follows the last message.
   void receive_payload(const at::Tensor& payload);
+
+  /// Throws: the peer has sent what it should not, such as "parameters".
+  [[noreturn]] void refuse(const std::string& what) const;
 
   /// Ends a call that waits, and all later ones, with an error.
   void abort();

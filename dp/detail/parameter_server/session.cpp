@@ -176,7 +176,8 @@ std::string claim(const ParameterServerOptions& options,
     text << "mode(asynchronous), staleness_bound(" << options.staleness_bound()
          << ")";
   }
-  text << " in a world of " << world_size << "\n"
+  text << ", timeout(" << options.timeout().count() << " ms) in a world of "
+       << world_size << "\n"
        << (role == Role::server ? kServes : kWorks);
   return text.str();
 }

@@ -12,7 +12,9 @@ namespace {
 class Synchronous : public UpdatePolicy {
  public:
   explicit Synchronous(std::vector<std::string> names)
-      : UpdatePolicy(std::move(names)), pushes_(names_.size(), 0) {}
+      : UpdatePolicy(std::move(names)),
+        pushes_(names_.size(), 0),
+        reasons_(names_.size()) {}
 
   void ask(int) override {}
   bool may_take(int worker) const override {
@@ -22,7 +24,7 @@ class Synchronous : public UpdatePolicy {
 
   void push(int worker) override {
     ++pushes_[static_cast<size_t>(worker)];
-    check_even();
+    check();
   }
 
   std::optional<Step> next_step() override {
@@ -37,24 +39,35 @@ class Synchronous : public UpdatePolicy {
   }
 
  private:
-  void on_leave(int) override { check_even(); }
+  void on_leave(int) override { check(); }
 
-  void on_lose(int, const std::string& reason) override { set_problem(reason); }
+  void on_lose(int worker, const std::string& reason) override {
+    reasons_[static_cast<size_t>(worker)] = reason;
+    check();
+    check_anyone_stayed(reason);
+  }
 
-  void check_even() {
+  /// A worker that is gone is missed once another has pushed more than it.
+  void check() {
     const auto most = std::max_element(pushes_.begin(), pushes_.end());
     for (size_t i = 0; i < pushes_.size(); ++i) {
-      if (stays_[i] == Stay::left && pushes_[i] < *most) {
-        set_problem(
-            "Expected all workers to push equally often, but " + names_[i] +
-            " finished after " + std::to_string(pushes_[i]) + " pushes and " +
-            names_[static_cast<size_t>(most - pushes_.begin())] + " made " +
-            std::to_string(*most) + "; give all workers equally many batches");
+      if (pushes_[i] == *most || stays_[i] == Stay::here) {
+        continue;
       }
+      set_problem(
+          stays_[i] == Stay::lost
+              ? reasons_[i]
+              : "Expected all workers to push equally often, but " + names_[i] +
+                    " finished after " + std::to_string(pushes_[i]) +
+                    " pushes and " +
+                    names_[static_cast<size_t>(most - pushes_.begin())] +
+                    " made " + std::to_string(*most) +
+                    "; give all workers equally many batches");
     }
   }
 
   std::vector<int64_t> pushes_;
+  std::vector<std::string> reasons_;  // why a worker is gone
   int64_t updates_ = 0;
 };
 
@@ -81,11 +94,7 @@ class Asynchronous : public UpdatePolicy {
 
   void on_lose(int worker, const std::string& reason) override {
     gate_.drop(worker);
-    if (std::all_of(stays_.begin(), stays_.end(), [](Stay stay) {
-          return stay == Stay::lost;
-        })) {
-      set_problem("no worker is left; the last: " + reason);
-    }
+    check_anyone_stayed(reason);
   }
 
   StalenessGate gate_;
@@ -107,6 +116,14 @@ void UpdatePolicy::lose(int worker, const std::string& reason) {
   if (stay == Stay::here) {
     stay = Stay::lost;
     on_lose(worker, reason);
+  }
+}
+
+void UpdatePolicy::check_anyone_stayed(const std::string& reason) {
+  if (std::all_of(stays_.begin(), stays_.end(), [](Stay stay) {
+        return stay == Stay::lost;
+      })) {
+    set_problem("no worker is left; the last: " + reason);
   }
 }
 

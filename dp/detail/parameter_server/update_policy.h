@@ -52,6 +52,9 @@ class UpdatePolicy {
   virtual void on_leave(int worker) = 0;
   virtual void on_lose(int worker, const std::string& reason) = 0;
   void set_problem(const std::string& problem);
+  /// A problem when all are lost.
+  /// @param reason  why the last one is.
+  void check_anyone_stayed(const std::string& reason);
 
   std::vector<std::string> names_;
   std::vector<Stay> stays_;
@@ -62,9 +65,9 @@ class UpdatePolicy {
 };
 
 /// Every update is the mean of one push of every worker; a worker gets
-/// parameters that contain all of its pushes. A worker that is gone and has not
-/// left ends the job, as does one that leaves with fewer pushes than another
-/// makes.
+/// parameters that contain all of its pushes. A worker that is gone or leaves
+/// with fewer pushes than another makes ends the job; one that has made its
+/// last push is not missed.
 std::unique_ptr<UpdatePolicy> synchronous_updates(
     std::vector<std::string> names);
 

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+
+#include <ATen/core/Tensor.h>
+
+namespace dp::detail {
+
+/// What a message is about.
+enum class Op : int64_t {
+  // from a worker
+  pull,   ///< wants parameters
+  push,   ///< gradients follow; no answer
+  leave,  ///< pushes no more; no answer
+  last,   ///< has left and wants the last parameters
+  // from a server
+  parameters,  ///< parameters follow
+  // from either
+  wait,     ///< still there: the answer takes longer, or that of another server
+  failure,  ///< the job has ended; the text says why
+};
+
+/// The fixed part of a message.
+struct Message {
+  Op op = Op::wait;
+  int64_t version = 0;                                     ///< with parameters
+  double loss = std::numeric_limits<double>::quiet_NaN();  ///< with a push
+  std::string text = "";                                   ///< with a failure
+};
+
+/// A message begins with a header of one size, which says how long the rest is.
+/// Pure.
+struct Header {
+  Message message;         ///< without its text
+  int64_t text_bytes = 0;  ///< of the text that follows
+};
+
+/// The most bytes of a text; what is longer is cut off before it is sent.
+constexpr int64_t kMaxTextBytes = 1 << 16;
+
+/// Memory for a header.
+at::Tensor empty_header();
+at::Tensor encode_header(const Message& message);
+/// @throws c10::Error when it is not the header of this version's messages, or
+///   says what none of them says.
+Header decode_header(const at::Tensor& header);
+
+/// The text as it is sent, and back.
+at::Tensor encode_text(const std::string& text);
+std::string decode_text(const at::Tensor& bytes);
+
+}  // namespace dp::detail

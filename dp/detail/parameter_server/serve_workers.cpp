@@ -1,0 +1,103 @@
+#include "dp/detail/parameter_server/serve_workers.h"
+
+#include <system_error>
+#include <thread>
+
+#include <c10/util/StringUtil.h>
+
+#include "dp/detail/thread_error.h"
+
+namespace dp::detail {
+namespace {
+
+using std::chrono::milliseconds;
+
+template <class Take>
+void answer(Link& link, const Take& take) {
+  auto parameters = take();
+  for (; !parameters; parameters = take()) {
+    link.send({.op = Op::wait});
+  }
+  link.send({.op = Op::parameters, .version = parameters->version},
+            parameters->flat);
+}
+
+/// Until the worker has finished.
+void converse(Link& link,
+              Coordinator& coordinator,
+              int worker,
+              milliseconds patience) {
+  for (;;) {
+    const Message request = link.receive();
+    switch (request.op) {
+      case Op::push:
+        link.receive_payload(coordinator.flat_gradients(worker));
+        coordinator.push(worker, request.loss);
+        break;
+      case Op::pull:
+        coordinator.ask(worker);
+        answer(link, [&] { return coordinator.take(worker, patience); });
+        break;
+      case Op::leave:
+        coordinator.leave(worker);
+        break;
+      case Op::last:
+        answer(link, [&] { return coordinator.take_last(patience); });
+        return;
+      case Op::wait:
+        break;
+      case Op::failure:
+        coordinator.fail(request.text);
+        return;
+      case Op::parameters:
+        link.refuse("parameters, which a server sends");
+    }
+  }
+}
+
+void serve_worker(std::unique_ptr<Link>& link,
+                  Coordinator& coordinator,
+                  int worker,
+                  milliseconds patience) {
+  try {
+    try {
+      converse(*link, coordinator, worker, patience);
+    } catch (const JobEnded& ended) {
+      link->send({.op = Op::failure, .text = ended.what()});
+    }
+  } catch (const c10::Error& error) {
+    coordinator.lose(worker, error.what_without_backtrace());
+    link.reset();  // if it lives, it hears of it at once
+  } catch (const std::exception& error) {
+    coordinator.fail(error.what());
+  }
+}
+
+}  // namespace
+
+void serve_workers(std::vector<std::unique_ptr<Link>>& links,
+                   Coordinator& coordinator,
+                   milliseconds patience) {
+  const auto serve_one = [&](size_t i) {
+    serve_worker(links[i], coordinator, static_cast<int>(i), patience);
+  };
+  std::vector<std::thread> threads;
+  threads.reserve(links.size());
+  try {
+    while (threads.size() < links.size()) {
+      threads.emplace_back(serve_one, threads.size());
+    }
+  } catch (const std::system_error& error) {
+    coordinator.fail(thread_error(
+        c10::str("worker ", threads.size(), " of ", links.size()), error));
+  }
+  // Without a thread they are told here why the job has ended.
+  for (size_t i = threads.size(); i < links.size(); ++i) {
+    serve_one(i);
+  }
+  for (auto& thread : threads) {
+    thread.join();
+  }
+}
+
+}  // namespace dp::detail
