@@ -3,11 +3,17 @@
 #include <functional>
 #include <future>
 #include <mutex>
+#include <optional>
+#include <tuple>
 #include <utility>
 
+#include <ATen/ops/_unique.h>
+#include <c10/core/ScalarType.h>
+
+#include "dp/detail/parameter_server/gradients.h"
 #include "dp/detail/parameter_server/link.h"
+#include "dp/detail/parameter_server/packet.h"
 #include "dp/detail/parameter_server/session.h"
-#include "dp/detail/parameter_server/shard.h"
 #include "dp/parameter_server.h"
 
 namespace dp {
@@ -20,6 +26,13 @@ namespace {
 /// For telling servers that the job has ended: they may be gone, too.
 constexpr std::chrono::milliseconds kTimeToSend{1'000};
 
+at::Tensor unique_rows(const at::Tensor& numbers) {
+  TORCH_CHECK(numbers.defined() && at::isIntegralType(numbers.scalar_type(),
+                                                      /*includeBool=*/false),
+              "Expected the numbers of rows as a tensor of integers");
+  return std::get<0>(at::_unique(numbers.detach().to(at::kCPU, at::kLong)));
+}
+
 }  // namespace
 
 class ParameterClient::Impl {
@@ -27,7 +40,7 @@ class ParameterClient::Impl {
   Impl(std::shared_ptr<torch::nn::Module> module,
        const ParameterServerOptions& options);
 
-  void pull();
+  void pull(const std::vector<ParameterRows>& rows);
   void push(double loss);
   void finish();
 
@@ -42,11 +55,26 @@ class ParameterClient::Impl {
   template <class Talk>
   void talk(const Talk& run);
   void give_up(const std::string& reason);
-  /// Runs `talk_to(server)` for all servers at once; throws what failed first.
-  void at_once(const std::function<void(size_t)>& talk_to);
-  /// Asks a server for parameters and waits for them.
+  using OnWait = std::function<void()>;
+  /// Runs `talk_to(server, on_wait)` for all servers at once; throws what
+  /// failed first.
+  void at_once(const std::function<void(size_t, const OnWait&)>& talk_to);
+  /// By server.
+  std::vector<detail::Rows> rows_by_server(
+      const std::vector<ParameterRows>& rows) const;
+  /// Asks a server for parameters and receives them.
+  /// @param rows  of its parameters, if not all.
   /// @param on_wait  called when the answer takes longer.
-  void request(Op op, size_t server, const std::function<void()>& on_wait);
+  void request(Op op,
+               size_t server,
+               const detail::Rows& rows,
+               const OnWait& on_wait);
+  void send_gradients(size_t server,
+                      const detail::Packet& gradients,
+                      double loss,
+                      const OnWait& on_wait);
+  /// The next answer of a server that is none to wait.
+  Message answer(size_t server, Op expected, const OnWait& on_wait);
   /// Tells the servers but one that this worker waits for that one.
   void show_life(size_t busy);
   void copy_to_module();
@@ -55,9 +83,10 @@ class ParameterClient::Impl {
   std::shared_ptr<torch::nn::Module> module_;
   bool is_synchronous_;
   detail::Session session_;
-  std::vector<detail::FlatTensors> parameters_;   // by server
-  std::vector<detail::FlatGradients> gradients_;  // by server
-  std::vector<int64_t> versions_;                 // by server
+  // By server:
+  std::vector<std::optional<detail::Packet>> parameters_;  // as received
+  std::vector<at::Tensor> gradient_memory_;                // for the next push
+  std::vector<int64_t> versions_;
   bool has_pulled_ = false;
   std::string ended_;  // why, when it has
   MovedBytes moved_;
@@ -70,21 +99,23 @@ ParameterClient::Impl::Impl(std::shared_ptr<torch::nn::Module> module,
   TORCH_CHECK(module_ != nullptr,
               "Expected a module to train, but got an empty holder");
   session_ = detail::join_session(*module_, options, detail::Role::worker);
-  for (const auto& shard : session_.shards) {
-    parameters_.emplace_back(shard);
-    gradients_.emplace_back(shard);
-    versions_.push_back(0);
-  }
+  const size_t servers = session_.shards.size();
+  parameters_.resize(servers);
+  gradient_memory_.resize(servers);
+  versions_.resize(servers);
 }
 
-void ParameterClient::Impl::pull() {
-  talk([this] {
+void ParameterClient::Impl::pull(const std::vector<ParameterRows>& rows) {
+  const auto wanted = rows_by_server(rows);
+  talk([&] {
     if (is_synchronous_) {
-      at_once([this](size_t server) { request(Op::pull, server, [] {}); });
+      at_once([&](size_t server, const OnWait& on_wait) {
+        request(Op::pull, server, wanted[server], on_wait);
+      });
     } else {
       // One order for all workers, or servers could wait for each other.
       for (size_t server = 0; server < session_.links.size(); ++server) {
-        request(Op::pull, server, [&] { show_life(server); });
+        request(Op::pull, server, wanted[server], [&] { show_life(server); });
       }
     }
   });
@@ -96,31 +127,35 @@ void ParameterClient::Impl::push(double loss) {
   TORCH_CHECK(has_pulled_ || !ended_.empty(),
               "Expected pull() before each push(), but got none since the last "
               "one");
-  for (size_t server = 0; server < gradients_.size(); ++server) {
-    gradients_[server].take(session_.shards[server]);
+  std::vector<detail::Packet> gradients;
+  for (size_t server = 0; server < session_.shards.size(); ++server) {
+    gradients.push_back(detail::pack_gradients(session_.shards[server],
+                                               gradient_memory_[server]));
+    gradient_memory_[server] = gradients.back().memory();
   }
   talk([&] {
-    // All before waiting for any: no server may hold up another.
-    for (size_t server = 0; server < session_.links.size(); ++server) {
-      link(server).post({.op = Op::push, .loss = loss},
-                        gradients_[server].flat());
-      moved_.sent += parameters_[server].bytes();
-    }
-    for (const auto& link : session_.links) {
-      link->flush();
-    }
+    at_once([&](size_t server, const OnWait& on_wait) {
+      send_gradients(server, gradients[server], loss, on_wait);
+    });
   });
+  for (const auto& packet : gradients) {
+    moved_.sent += packet.bytes();
+  }
   has_pulled_ = false;
 }
 
 void ParameterClient::Impl::finish() {
-  talk([this] {
+  const auto wanted = rows_by_server({});
+  talk([&] {
     // First all: what this worker holds at one server may stop another worker
     // that the others wait for.
     for (const auto& link : session_.links) {
       link->send({.op = Op::leave});
     }
-    at_once([this](size_t server) { request(Op::last, server, [] {}); });
+    at_once([&](size_t server, const OnWait&) {
+      // A server that has answered listens no more.
+      request(Op::last, server, wanted[server], [] {});
+    });
   });
   copy_to_module();
   session_.links.clear();
@@ -163,12 +198,21 @@ void ParameterClient::Impl::give_up(const std::string& reason) {
 }
 
 void ParameterClient::Impl::at_once(
-    const std::function<void(size_t)>& talk_to) {
-  std::mutex mutex;
+    const std::function<void(size_t, const OnWait&)>& talk_to) {
+  std::mutex mutex;  // guards what follows, and the links of those done
+  std::vector<size_t> done;
   std::exception_ptr first;
+  const OnWait on_wait = [&] {
+    const std::lock_guard lock(mutex);
+    for (const size_t server : done) {
+      link(server).send({.op = Op::wait});
+    }
+  };
   const auto run = [&](size_t server) {
     try {
-      talk_to(server);
+      talk_to(server, on_wait);
+      const std::lock_guard lock(mutex);
+      done.push_back(server);
     } catch (...) {
       const std::lock_guard lock(mutex);
       first = first ? first : std::current_exception();
@@ -186,24 +230,75 @@ void ParameterClient::Impl::at_once(
   }
 }
 
-void ParameterClient::Impl::request(Op op,
-                                    size_t server,
-                                    const std::function<void()>& on_wait) {
-  auto& link = *session_.links[server];
-  link.send({.op = op});
-  Message message = link.receive();
-  for (; message.op == Op::wait; message = link.receive()) {
+std::vector<detail::Rows> ParameterClient::Impl::rows_by_server(
+    const std::vector<ParameterRows>& rows) const {
+  std::vector<detail::Rows> result;
+  for (const auto& shard : session_.shards) {
+    result.emplace_back(shard.size());
+  }
+  for (const auto& [parameter, numbers] : rows) {
+    at::Tensor* place = nullptr;
+    for (size_t server = 0; server < result.size(); ++server) {
+      for (size_t i = 0; i < result[server].size(); ++i) {
+        if (session_.shards[server][i].is_same(parameter)) {
+          place = &result[server][i];
+        }
+      }
+    }
+    TORCH_CHECK(place != nullptr && parameter.dim() > 0,
+                "Expected rows of a parameter of the module that requires a "
+                "gradient and has rows, but got those of another tensor");
+    *place = unique_rows(numbers);
+  }
+  for (size_t server = 0; server < result.size(); ++server) {
+    detail::check_rows(result[server], session_.shards[server]);
+  }
+  return result;
+}
+
+Message ParameterClient::Impl::answer(size_t server,
+                                      Op expected,
+                                      const OnWait& on_wait) {
+  Message message = link(server).receive();
+  for (; message.op == Op::wait; message = link(server).receive()) {
     on_wait();
   }
   TORCH_CHECK(message.op != Op::failure,
               detail::server_name(static_cast<int>(server)),
               " ended: ",
               message.text);
-  if (message.op != Op::parameters) {
-    link.refuse("what a worker sends");
+  if (message.op != expected) {
+    link(server).refuse("another answer than it was asked for");
   }
-  link.receive_payload(parameters_[server].flat());
-  versions_[server] = message.version;
+  return message;
+}
+
+void ParameterClient::Impl::request(Op op,
+                                    size_t server,
+                                    const detail::Rows& rows,
+                                    const OnWait& on_wait) {
+  const auto contents = detail::contents_of(rows);
+  if (detail::any_rows(rows)) {
+    link(server).send({.op = op, .numbers = contents}, detail::join_rows(rows));
+  } else {
+    link(server).send({.op = op});
+  }
+  versions_[server] = answer(server, Op::parameters, on_wait).version;
+  auto& received = parameters_[server];
+  received.emplace(session_.shards[server],
+                   contents,
+                   received ? received->memory() : at::Tensor());
+  link(server).receive_payload(received->flat());
+}
+
+void ParameterClient::Impl::send_gradients(size_t server,
+                                           const detail::Packet& gradients,
+                                           double loss,
+                                           const OnWait& on_wait) {
+  link(server).send(
+      {.op = Op::push, .loss = loss, .numbers = gradients.contents()});
+  answer(server, Op::go, on_wait);
+  link(server).send_payload(gradients.flat());
 }
 
 void ParameterClient::Impl::show_life(size_t busy) {
@@ -216,8 +311,8 @@ void ParameterClient::Impl::show_life(size_t busy) {
 
 void ParameterClient::Impl::copy_to_module() {
   for (size_t server = 0; server < parameters_.size(); ++server) {
-    detail::copy_all(parameters_[server].pieces(), session_.shards[server]);
-    moved_.received += parameters_[server].bytes();
+    detail::copy_parts(*parameters_[server], session_.shards[server]);
+    moved_.received += parameters_[server]->bytes();
   }
 }
 
@@ -227,8 +322,8 @@ ParameterClient::ParameterClient(std::shared_ptr<torch::nn::Module> module,
 
 ParameterClient::~ParameterClient() = default;
 
-void ParameterClient::pull() {
-  impl_->pull();
+void ParameterClient::pull(const std::vector<ParameterRows>& rows) {
+  impl_->pull(rows);
 }
 
 void ParameterClient::push(double loss) {

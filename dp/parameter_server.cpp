@@ -44,8 +44,10 @@ ServerReport serve(torch::nn::Module& module,
   auto session = detail::join_session(module, options, detail::Role::server);
   const auto& topology = session.topology;
   const auto& parameters = session.shards[static_cast<size_t>(topology.rank)];
-  detail::Coordinator coordinator(
-      make_policy(topology, options), parameters, topology.workers());
+  detail::Coordinator coordinator(make_policy(topology, options),
+                                  parameters,
+                                  topology.workers(),
+                                  options.gradients_held());
   std::optional<detail::Shard> shard;
   try {
     shard.emplace(parameters, make_optimizer, options.before_update());

@@ -75,6 +75,12 @@ struct ParameterServerOptions {
   TORCH_ARG(int64_t, staleness_bound) = 4;
   /// On servers: called before each update.
   TORCH_ARG(UpdateHook, before_update) = nullptr;
+  /// On servers: how many workers' gradients one holds at once, beside the sum
+  /// of those that make an update; the others wait until it has room for
+  /// theirs. A server's memory does not grow with the workers: these, the sum,
+  /// the parameters, what the optimizer keeps and, asynchronous, two copies of
+  /// parameters on their way.
+  TORCH_ARG(int, gradients_held) = 4;
   /// How long the other side may be silent before it counts as gone. For a
   /// server that is a worker's computation between two calls of its client.
   TORCH_ARG(std::chrono::milliseconds, timeout) = std::chrono::minutes(30);
@@ -164,7 +170,23 @@ ServerReport serve(torch::nn::Module& module,
                    const OptimizerFactory& make_optimizer,
                    const ParameterServerOptions& options = {});
 
+/// Some rows of a parameter, such as an Embedding's weight.
+struct ParameterRows {
+  torch::Tensor parameter;  ///< of the module
+  /// Integers, of any shape; one that is there twice counts once. Those of
+  /// the batch, for instance.
+  torch::Tensor rows;
+};
+
 /// A worker's side of `serve`; see there.
+///
+/// Of an Embedding or EmbeddingBag with sparse(true) only the rows travel that
+/// have a gradient, and the server's optimizer gets a sparse gradient, as it
+/// would in a plain program: LibTorch's SGD without weight decay and Adagrad
+/// take one. `pull` takes the rows that a batch needs:
+/// @code
+///   client.pull({{net->table->weight, batch.data}});
+/// @endcode
 ///
 /// A client that goes without `finish`, because of an exception for instance,
 /// closes its connections, so the servers know at once.
@@ -193,11 +215,15 @@ class ParameterClient {
   /// update that contains this worker's last push. Asynchronous: waits while
   /// more workers compute than the bound lets; call it when the gradients of
   /// these parameters come next, since others may wait for them.
-  void pull();
+  ///
+  /// @param rows  of parameters of which not all is wanted. Their other rows
+  ///   stay as they are; parameters that are not named come whole.
+  void pull(const std::vector<ParameterRows>& rows = {});
 
   /// Sends the module's gradients. Returns when they are on their way; an error
-  /// of the update comes with the next call. The `.grad`s stay as they are:
-  /// zero them before the next backward pass.
+  /// of the update comes with the next call. Waits while a server has no room
+  /// for them (`gradients_held`). The `.grad`s stay as they are: zero them
+  /// before the next backward pass.
   ///
   /// @param loss  for the servers' `Update`; nothing is computed with it.
   /// @throws c10::Error when the parameters were not pulled since the last

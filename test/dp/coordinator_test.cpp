@@ -5,6 +5,7 @@
 
 #include <future>
 
+#include "test/dp/peak_meter.h"
 #include "test/dp/threads.h"
 #include "test/support/catch.h"
 
@@ -32,7 +33,8 @@ std::unique_ptr<torch::optim::Optimizer> sgd(
 
 Act take(int worker) {
   return [worker](Coordinator& coordinator) {
-    TORCH_CHECK(coordinator.take(worker, kPatience));
+    TORCH_CHECK(coordinator.take(worker, Rows(1), kPatience));
+    coordinator.given(worker);
   };
 }
 
@@ -40,6 +42,13 @@ Act take_last() {
   return [](Coordinator& coordinator) {
     TORCH_CHECK(coordinator.take_last(kPatience));
   };
+}
+
+void push(Coordinator& coordinator, int worker) {
+  const auto memory = coordinator.lend(worker, {kWhole}, kPatience);
+  TORCH_CHECK(memory);
+  memory->zero_();
+  coordinator.push(worker, 0);
 }
 
 void ask_and_take(Coordinator& coordinator, int worker) {
@@ -55,7 +64,7 @@ void check_woken(const std::function<Policy()>& make_policy,
                  const Act& act) {
   for (int round = 0; round < 50; ++round) {
     const auto parameter = at::zeros({2});
-    Coordinator coordinator(make_policy(), {parameter}, 2);
+    Coordinator coordinator(make_policy(), {parameter}, 2, 2);
     Shard shard({parameter}, sgd, nullptr);
     coordinator.serve(shard);
     before(coordinator);
@@ -74,14 +83,14 @@ void check_woken(const std::function<Policy()>& make_policy,
 TEST_CASE("synchronous: the last push of a round wakes", "[coordinator]") {
   check_woken(
       synchronous,
-      [](auto& coordinator) { coordinator.push(0, 0); },
+      [](auto& coordinator) { push(coordinator, 0); },
       take(0),
-      [](auto& coordinator) { coordinator.push(1, 0); });
+      [](auto& coordinator) { push(coordinator, 1); });
 }
 
 TEST_CASE("asynchronous: an update, an end and a death wake", "[coordinator]") {
   const auto act = GENERATE(values<Act>(
-      {[](auto& coordinator) { coordinator.push(0, 0); },
+      {[](auto& coordinator) { push(coordinator, 0); },
        [](auto& coordinator) { coordinator.leave(0); },
        [](auto& coordinator) { coordinator.lose(0, "worker 0 is gone"); }}));
   check_woken([] { return asynchronous(0); },
@@ -122,7 +131,7 @@ TEST_CASE("the end of the job wakes all who wait", "[coordinator]") {
                    [](auto& coordinator) { coordinator.lose(1, "no more"); }}));
   check_woken(
       synchronous,
-      [](auto& coordinator) { coordinator.push(0, 0); },
+      [](auto& coordinator) { push(coordinator, 0); },
       [&](auto& coordinator) {
         try {
           wait(coordinator);
@@ -133,6 +142,99 @@ TEST_CASE("the end of the job wakes all who wait", "[coordinator]") {
         TORCH_CHECK(false, "no JobEnded");
       },
       act);
+}
+
+TEST_CASE("room for gradients wakes who waits for it", "[coordinator]") {
+  // Worker 1 is ahead of its turn, and there is room for one.
+  const auto lend = [](int worker) {
+    return [worker](Coordinator& coordinator) {
+      TORCH_CHECK(coordinator.lend(worker, {kWhole}, kPatience));
+    };
+  };
+  const auto act = GENERATE(values<Act>(
+      {[](auto& coordinator) { push(coordinator, 0); },
+       [](auto& coordinator) { coordinator.lose(1, "worker 1 is gone"); }}));
+  for (int round = 0; round < 50; ++round) {
+    const auto parameter = at::zeros({2});
+    Coordinator coordinator(
+        synchronous_updates({"0", "1", "2"}), {parameter}, 3, 2);
+    Shard shard({parameter}, sgd, nullptr);
+    coordinator.serve(shard);
+    lend(1)(coordinator);
+    CHECK_FALSE(coordinator.lend(2, {kWhole}, std::chrono::milliseconds(0)));
+    auto waiting =
+        std::async(std::launch::async, lend(2), std::ref(coordinator));
+    act(coordinator);
+    test::get_in_time(waiting, "the wait for room");
+  }
+}
+
+/// Bytes that a coordinator takes at most for a training of some steps.
+int64_t peak_of(Policy policy, int workers, bool in_order) {
+  constexpr int64_t kSize = 1 << 16;
+  const auto parameter = at::zeros({kSize});
+  Shard shard({parameter}, sgd, nullptr);
+  const test::PeakMeter meter;
+  Coordinator coordinator(std::move(policy), {parameter}, workers, 2);
+  coordinator.serve(shard);
+  for (int step = 0; step < 3; ++step) {
+    for (int worker = 0; worker < workers; ++worker) {
+      coordinator.ask(worker);
+      TORCH_CHECK(coordinator.take(worker, Rows(1), kPatience));
+      coordinator.given(worker);
+    }
+    if (!in_order) {  // the last comes first
+      TORCH_CHECK(coordinator.lend(workers - 1, {kWhole}, kPatience));
+      coordinator.push(workers - 1, 0);
+    }
+    for (int worker = 0; worker < workers - (in_order ? 0 : 1); ++worker) {
+      push(coordinator, worker);
+    }
+  }
+  TORCH_CHECK(coordinator.failure().empty(), coordinator.failure());
+  return meter.peak() / (4 * kSize);
+}
+
+TEST_CASE("a server's memory does not grow with the workers", "[coordinator]") {
+  const int workers = GENERATE(2, 16);
+  const std::vector<std::string> names(static_cast<size_t>(workers));
+  // The sum and one to add; another that is ahead of its turn.
+  CHECK(peak_of(synchronous_updates(names), workers, true) == 2);
+  CHECK(peak_of(synchronous_updates(names), workers, false) ==
+        std::min(workers, 3));
+  // One gradient and a copy of the parameters.
+  CHECK(peak_of(asynchronous_updates(names, 2 * workers), workers, true) == 2);
+}
+
+TEST_CASE("asynchronous: two copies of the parameters are on their way at most",
+          "[coordinator]") {
+  const auto parameter = at::zeros({2});
+  Coordinator coordinator(
+      asynchronous_updates({"0", "1", "2"}, 8), {parameter}, 3, 2);
+  Shard shard({parameter}, sgd, nullptr);
+  coordinator.serve(shard);
+  const auto take_now = [&](int worker) {
+    return coordinator.take(worker, Rows(1), std::chrono::milliseconds(0));
+  };
+  for (const int worker : {0, 1}) {
+    coordinator.ask(worker);
+    const auto copy = take_now(worker);
+    REQUIRE(copy);
+    CHECK(copy->version == worker);
+    // Each has taken before the other's update, and keeps what it took.
+    const auto before = copy->flat.clone();
+    const auto memory = coordinator.lend(worker, {kWhole}, kPatience);
+    memory->view(at::kFloat).narrow(0, 0, 2).fill_(1);
+    coordinator.push(worker, 0);
+    CHECK(copy->flat.equal(before));
+  }
+  coordinator.ask(2);
+  CHECK_FALSE(take_now(2));
+  coordinator.given(0);
+  const auto copy = take_now(2);
+  REQUIRE(copy);
+  CHECK(copy->version == 2);
+  CHECK(copy->flat.view(at::kFloat)[0].item<float>() == -0.2F);
 }
 
 }  // namespace coordinator_test

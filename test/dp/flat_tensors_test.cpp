@@ -3,6 +3,8 @@
 #include <torch/optim/adam.h>
 #include <torch/types.h>
 
+#include "dp/detail/parameter_server/gradients.h"
+#include "dp/detail/parameter_server/packet.h"
 #include "dp/detail/parameter_server/shard.h"
 #include "test/support/catch.h"
 
@@ -52,19 +54,107 @@ TEST_CASE("a shard's pieces train like parameters of their own",
         return optimizer;
       },
       nullptr);
-  const auto before = shard.snapshot();
-  FlatGradients gradients(parameters);
   weight.mutable_grad() = torch::full({2, 3}, 2.0);
-  gradients.take(parameters);
-  shard.step({&gradients}, {});
+  const auto packet = pack_gradients(parameters, torch::Tensor());
+  shard.step(gradients_in(packet, parameters), {});
   FlatTensors seen(parameters);
-  torch::Tensor(seen.flat()).copy_(before);
-  CHECK(seen.pieces()[0].equal(weight));  // a snapshot stays
-  torch::Tensor(seen.flat()).copy_(shard.snapshot());
+  torch::Tensor(seen.flat()).copy_(shard.flat());
   // Adam's first step is the learning rate, against the gradient.
   CHECK(seen.pieces()[0].allclose(weight - 0.5));
   shard.copy_to(parameters);
   CHECK(seen.pieces()[0].equal(weight));
+}
+
+torch::Tensor rows_of(std::initializer_list<int64_t> rows, int64_t columns) {
+  const std::vector<int64_t> numbers(rows);
+  return torch::sparse_coo_tensor(
+      torch::tensor(numbers).unsqueeze(0),
+      torch::randn({static_cast<int64_t>(numbers.size()), columns}),
+      {6, columns});
+}
+
+TEST_CASE("gradients travel whole, by rows or not at all", "[flat_tensors]") {
+  const std::vector<torch::Tensor> parameters{torch::zeros({6, 3}),
+                                              torch::zeros({6, 3}),
+                                              torch::zeros({6, 3}),
+                                              torch::zeros({4}, torch::kDouble),
+                                              torch::zeros({6, 3})};
+  parameters[0].mutable_grad() = torch::randn({6, 3});
+  parameters[1].mutable_grad() = rows_of({4, 1, 4}, 3);
+  parameters[3].mutable_grad() = torch::randn({4}, torch::kDouble);
+  parameters[4].mutable_grad() = rows_of({}, 3);
+  auto memory = torch::full({4096}, 0xff, torch::kByte);
+  if (GENERATE(true, false)) {
+    memory = torch::Tensor();
+  }
+  const auto sent = pack_gradients(parameters, memory);
+  CHECK(sent.contents() == Contents{kWhole, 2, kNone, kWhole, 0});
+  CHECK(sent.bytes() == 72 + 2 * (8 + 12) + 32);
+  CHECK(contents_problem(parameters, sent.contents()).empty());
+  const Packet come(parameters, sent.contents());
+  torch::Tensor(come.flat()).copy_(sent.flat());
+  const auto gradients = gradients_in(come, parameters);
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const auto expected = parameters[i].grad();
+    REQUIRE(gradients[i].defined() == expected.defined());
+    if (expected.defined()) {
+      CHECK(gradients[i].is_sparse() == expected.is_sparse());
+      CHECK(gradients[i].to_dense().equal(expected.to_dense()));
+    }
+  }
+}
+
+TEST_CASE(
+    "sums of rows and dense gradients are the dense ones' to the last bit",
+    "[flat_tensors]") {
+  const std::vector<torch::Tensor> like{torch::zeros({6, 3})};
+  // By worker: rows, a dense gradient, or none.
+  const auto kinds = GENERATE(
+      as<std::string>(), "rrr", "drd", "rdr", "nrd", "nnr", "rnr", "nnn", "r");
+  GradientSum sum;
+  torch::Tensor expected;
+  const double share = 1.0 / static_cast<double>(kinds.size());
+  int64_t row = 0;
+  for (const char kind : kinds) {
+    auto gradient = kind == 'r'   ? rows_of({row, 5, 2}, 3).coalesce()
+                    : kind == 'd' ? torch::randn({6, 3})
+                                  : torch::Tensor();
+    ++row;
+    if (gradient.defined()) {
+      const auto term = gradient.to_dense() * share;
+      expected = expected.defined() ? expected + term : term;
+    }
+    like[0].mutable_grad() = gradient;
+    const auto packet = pack_gradients(like, torch::Tensor());
+    sum.add(gradients_in(packet, like), share, packet);
+    if (row > 1) {  // of the memory of later terms nothing is kept
+      torch::Tensor(packet.flat()).fill_(0xff);
+    }
+  }
+  const auto result = sum.gradients()[0];
+  REQUIRE(result.defined() == expected.defined());
+  if (expected.defined()) {
+    CHECK(result.to_dense().equal(expected));
+    CHECK(result.is_sparse() == (kinds.find('d') == std::string::npos));
+  }
+  CHECK(sum.clear().defined());
+  CHECK(sum.is_empty());
+}
+
+TEST_CASE("rows and contents that cannot be are found", "[flat_tensors]") {
+  const std::vector<torch::Tensor> like{torch::zeros({6, 3}), torch::zeros({})};
+  CHECK(contents_problem(like, {6, kWhole}).empty());
+  CHECK(contents_problem(like, {kNone, kNone}).empty());
+  for (const auto& wrong : std::vector<Contents>{
+           {}, {kWhole}, {7, kWhole}, {-3, kWhole}, {kWhole, 0}, {1, 1, 1}}) {
+    CHECK_FALSE(contents_problem(like, wrong).empty());
+  }
+  CHECK_NOTHROW(check_rows({torch::tensor({0, 5}, torch::kLong), {}}, like));
+  for (const int64_t wrong : {-1, 6}) {
+    CHECK_THROWS_WITH(
+        check_rows({torch::tensor({int64_t{0}, wrong}), {}}, like),
+        Catch::Contains("Expected rows of a parameter of shape [6, 3]"));
+  }
 }
 
 }  // namespace flat_tensors_test

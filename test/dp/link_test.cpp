@@ -43,11 +43,14 @@ TEST_CASE("messages come as they were sent", "[link]") {
   Ends ends;
   const auto payload = torch::arange(100'000, torch::kByte);
   auto sender = std::async(std::launch::async, [&] {
-    ends.worker->post({.op = Op::push, .version = 7, .loss = 0.25}, payload);
+    ends.worker->post(
+        {.op = Op::push, .version = 7, .loss = 0.25, .numbers = {5, -2}},
+        payload);
     ends.worker->post({.op = Op::failure, .text = "why"});
     ends.worker->flush();
   });
   const auto push = ends.server->receive();
+  CHECK(push.numbers == std::vector<int64_t>{5, -2});
   CHECK(push.op == Op::push);
   CHECK(push.version == 7);
   CHECK(push.loss == 0.25);
@@ -92,6 +95,8 @@ TEST_CASE("what is no header is refused", "[link][errors]") {
                                     std::to_string(wrong)));
   CHECK_THROWS_WITH(decode_header(with(4, wrong)),
                     Catch::Contains("Expected a text of at most"));
+  CHECK_THROWS_WITH(decode_header(with(5, wrong)),
+                    Catch::Contains("Expected at most"));
 }
 
 TEST_CASE("a peer that goes is an error of the wait", "[link][errors]") {
@@ -130,15 +135,17 @@ std::unique_ptr<torch::optim::Optimizer> sgd(
 TEST_CASE("who waits is told how the job ended", "[coordinator]") {
   const std::vector<torch::Tensor> parameters{torch::zeros({1})};
   Shard shard(parameters, sgd, nullptr);
-  Coordinator coordinator(synchronous_updates({"a", "b"}), parameters, 2);
+  Coordinator coordinator(synchronous_updates({"a", "b"}), parameters, 2, 2);
   coordinator.serve(shard);
   coordinator.ask(0);
-  REQUIRE(coordinator.take(0, milliseconds(0)));
+  REQUIRE(coordinator.take(0, Rows(1), milliseconds(0)));
+  REQUIRE(coordinator.lend(0, {kWhole}, milliseconds(0)));
   coordinator.push(0, 0);
-  CHECK_FALSE(coordinator.take(0, milliseconds(1)));
+  CHECK_FALSE(coordinator.take(0, Rows(1), milliseconds(1)));
   CHECK_FALSE(coordinator.take_last(milliseconds(1)));
-  auto waits = std::async(std::launch::async,
-                          [&] { coordinator.take(0, milliseconds(60'000)); });
+  auto waits = std::async(std::launch::async, [&] {
+    coordinator.take(0, Rows(1), milliseconds(60'000));
+  });
   coordinator.lose(1, "b is gone");
   CHECK_THROWS_WITH(test::get_in_time(waits, "the take"), "b is gone");
   CHECK_THROWS_AS(coordinator.take_last(milliseconds(0)), JobEnded);

@@ -386,6 +386,42 @@ std::string serve_who_says(const detail::Message& message) {
   })[0];
 }
 
+TEST_CASE("rows that there are not", "[parameter_server][errors]") {
+  const auto errors = try_job(
+      2, Options(), [](torch::nn::Linear& net, ParameterClient& client) {
+        const auto pull = [&](const torch::Tensor& parameter,
+                              const torch::Tensor& rows) {
+          client.pull({{parameter, rows}});
+        };
+        CHECK_THROWS_WITH(
+            pull(torch::zeros({3, 4}), torch::zeros({1}, torch::kLong)),
+            Catch::Contains("got those of another tensor"));
+        CHECK_THROWS_WITH(pull(net->weight, torch::zeros({1})),
+                          Catch::Contains("a tensor of integers"));
+        CHECK_THROWS_WITH(
+            pull(net->weight, torch::tensor({0, 3}, torch::kLong)),
+            Catch::Contains("got rows 0 to 3"));
+        // It can go on.
+        pull(net->weight, torch::tensor({2, 0, 2}, torch::kInt));
+        client.finish();
+      });
+  CHECK(errors == std::vector<std::string>(2));
+}
+
+TEST_CASE("a server without room for gradients", "[parameter_server][errors]") {
+  check_each(try_job(2,
+                     Options().gradients_held(0),
+                     [](torch::nn::Linear&, ParameterClient&) {}),
+             "Expected gradients_held of 1 or more, but got 0");
+}
+
+TEST_CASE("gradients that do not fit", "[parameter_server][errors]") {
+  CHECK_THAT(serve_who_says({.op = detail::Op::push, .numbers = {4, -2}}),
+             Catch::Contains("but got 4 rows of a tensor of shape [3, 4]"));
+  CHECK_THAT(serve_who_says({.op = detail::Op::pull, .numbers = {1}}),
+             Catch::Contains("but got parts of 1 tensors, not of 2"));
+}
+
 TEST_CASE("a worker that does not say why it failed",
           "[parameter_server][errors]") {
   CHECK_THAT(serve_who_says({.op = detail::Op::failure}),
@@ -395,7 +431,7 @@ TEST_CASE("a worker that does not say why it failed",
 TEST_CASE("a worker that speaks out of turn", "[parameter_server][errors]") {
   CHECK_THAT(serve_who_says({.op = detail::Op::parameters}),
              Catch::Contains("Expected worker 0 (rank 1) to keep to the "
-                             "protocol, but got parameters"));
+                             "protocol, but got what a server sends"));
 }
 
 TEST_CASE("calls in the wrong order", "[parameter_server][errors]") {

@@ -13,6 +13,35 @@ std::vector<std::string> names(int workers) {
   return result;
 }
 
+std::optional<Step> next_step(UpdatePolicy& policy) {
+  for (;;) {
+    const auto term = policy.next_term();
+    if (const auto step = policy.next_step(); step || !term) {
+      return step;
+    }
+  }
+}
+
+TEST_CASE("synchronous: gradients are added up in the order of the workers",
+          "[update_policy]") {
+  const auto policy = synchronous_updates(names(3));
+  CHECK(policy->terms() == 3);
+  policy->push(1);
+  CHECK(policy->is_first(0));
+  CHECK_FALSE(policy->is_first(1));
+  CHECK_FALSE(policy->next_term());
+  policy->push(0);
+  CHECK(policy->next_term() == 0);
+  CHECK(policy->next_term() == 1);
+  CHECK_FALSE(policy->next_term());
+  CHECK_FALSE(policy->next_step());
+  CHECK(policy->is_first(2));
+  policy->push(2);
+  CHECK(policy->next_term() == 2);
+  CHECK(policy->next_step());
+  CHECK(policy->is_first(0));
+}
+
 TEST_CASE("synchronous: a round is one push of each", "[update_policy]") {
   const auto policy = synchronous_updates(names(3));
   for (int round = 0; round < 3; ++round) {
@@ -22,17 +51,17 @@ TEST_CASE("synchronous: a round is one push of each", "[update_policy]") {
       policy->take(worker);
     }
     policy->push(2);
-    CHECK_FALSE(policy->next_step());
+    CHECK_FALSE(next_step(*policy));
     CHECK_FALSE(policy->may_take(2));
     CHECK(policy->may_take(0));  // again the same parameters
     policy->push(1);
-    CHECK_FALSE(policy->next_step());
+    CHECK_FALSE(next_step(*policy));
     policy->push(0);
-    const auto step = policy->next_step();
+    const auto step = next_step(*policy);
     REQUIRE(step);
     CHECK(step->workers == std::vector<int>{0, 1, 2});
     CHECK(step->staleness == 0);
-    CHECK_FALSE(policy->next_step());
+    CHECK_FALSE(next_step(*policy));
   }
   CHECK_FALSE(policy->is_over());
   for (const int worker : {0, 1, 2}) {
@@ -69,7 +98,7 @@ TEST_CASE("synchronous: a lost worker is missed at the next push",
   } else {
     policy->push(0);
     policy->push(1);
-    CHECK(policy->next_step());
+    CHECK(next_step(*policy));
     policy->lose(1, "worker 1 is gone: why");
     CHECK(policy->problem().empty());
     policy->push(0);
@@ -84,7 +113,7 @@ TEST_CASE("synchronous: a worker lost after its last push is not missed",
   policy->push(1);
   policy->lose(1, "worker 1 is gone");
   policy->push(0);
-  CHECK(policy->next_step());
+  CHECK(next_step(*policy));
   policy->leave(0);
   CHECK(policy->is_over());
   CHECK(policy->problem().empty());
@@ -112,7 +141,7 @@ TEST_CASE("a worker that is gone after it has left has done its part",
   policy->lose(1, "worker 1 is gone");
   CHECK_FALSE(policy->is_over());
   policy->push(0);
-  CHECK(policy->next_step());
+  CHECK(next_step(*policy));
   policy->leave(0);
   policy->lose(0, "worker 0 is gone");
   CHECK(policy->is_over());
@@ -138,7 +167,7 @@ TEST_CASE("asynchronous: lost workers are done without", "[update_policy]") {
   REQUIRE(policy->may_take(0));
   policy->take(0);
   policy->push(0);
-  const auto step = policy->next_step();
+  const auto step = next_step(*policy);
   REQUIRE(step);
   CHECK(step->workers == std::vector<int>{0});
   policy->leave(0);

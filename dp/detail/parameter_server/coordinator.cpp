@@ -1,8 +1,12 @@
 #include "dp/detail/parameter_server/coordinator.h"
 
+#include <algorithm>
+#include <set>
 #include <utility>
 
 #include <c10/util/Exception.h>
+
+#include "ddp/detail/explain.h"
 
 namespace dp::detail {
 namespace {
@@ -10,24 +14,40 @@ namespace {
 using Lock = std::unique_lock<std::mutex>;
 using std::chrono::milliseconds;
 
+/// That may be on their way at once.
+constexpr size_t kCopies = 2;
+
 }  // namespace
 
 Coordinator::Coordinator(std::unique_ptr<UpdatePolicy> policy,
                          const std::vector<at::Tensor>& parameters,
-                         int workers)
-    : policy_(std::move(policy)), losses_(static_cast<size_t>(workers)) {
-  for (int worker = 0; worker < workers; ++worker) {
-    gradients_.emplace_back(parameters);
-  }
-}
+                         int workers,
+                         int gradients_held)
+    : parameters_(parameters),
+      gradients_held_(static_cast<size_t>(gradients_held)),
+      policy_(std::move(policy)),
+      places_(static_cast<size_t>(workers)) {}
 
 void Coordinator::serve(Shard& shard) {
   const std::lock_guard lock(mutex_);
   shard_ = &shard;
 }
 
-const at::Tensor& Coordinator::flat_gradients(int worker) const {
-  return gradients_[static_cast<size_t>(worker)].flat();
+std::optional<at::Tensor> Coordinator::lend(int worker,
+                                            const Contents& contents,
+                                            milliseconds patience) {
+  Lock lock(mutex_);
+  if (!wait(lock, patience, [&] { return may_lend(worker); })) {
+    return std::nullopt;
+  }
+  at::Tensor memory;
+  if (!spare_.empty()) {
+    memory = std::move(spare_.back());
+    spare_.pop_back();
+  }
+  auto& gradients = place(worker).gradients;
+  gradients.emplace(parameters_, contents, memory);
+  return gradients->flat();
 }
 
 void Coordinator::push(int worker, double loss) {
@@ -35,8 +55,9 @@ void Coordinator::push(int worker, double loss) {
   if (!failure_.empty()) {
     return;
   }
-  losses_[static_cast<size_t>(worker)] = loss;
-  report_.moved.received += shard_->bytes();
+  place(worker).has_pushed = true;
+  place(worker).loss = loss;
+  report_.moved.received += place(worker).gradients->bytes();
   policy_->push(worker);
   advance();
 }
@@ -50,14 +71,27 @@ void Coordinator::ask(int worker) {
 }
 
 std::optional<Coordinator::Parameters> Coordinator::take(
-    int worker, milliseconds patience) {
+    int worker, const Rows& rows, milliseconds patience) {
   Lock lock(mutex_);
-  if (!wait(lock, patience, [&] { return policy_->may_take(worker); })) {
+  if (!wait(lock, patience, [&] {
+        return policy_->may_take(worker) && may_copy(rows);
+      })) {
     return std::nullopt;
   }
   policy_->take(worker);
   changed_.notify_all();  // the next in the queue may go
-  return give();
+  if (policy_->keeps_still() && !any_rows(rows)) {
+    report_.moved.sent += shard_->bytes();
+    return Parameters{shard_->flat(), report_.updates};
+  }
+  place(worker).copy = copy_of(rows);
+  return Parameters{place(worker).copy, report_.updates};
+}
+
+void Coordinator::given(int worker) {
+  const std::lock_guard lock(mutex_);
+  place(worker).copy = at::Tensor();
+  changed_.notify_all();
 }
 
 void Coordinator::leave(int worker) {
@@ -74,12 +108,17 @@ std::optional<Coordinator::Parameters> Coordinator::take_last(
   if (!wait(lock, patience, [&] { return policy_->is_over(); })) {
     return std::nullopt;
   }
-  return give();
+  report_.moved.sent += shard_->bytes();
+  return Parameters{shard_->flat(), report_.updates};
 }
 
 void Coordinator::lose(int worker, const std::string& reason) {
   const std::lock_guard lock(mutex_);
+  place(worker).copy = at::Tensor();
   if (failure_.empty()) {
+    if (!place(worker).has_pushed) {
+      place(worker).gradients.reset();
+    }
     policy_->lose(worker, reason);
     advance();
   }
@@ -112,15 +151,69 @@ bool Coordinator::wait(Lock& lock, milliseconds patience, const Ready& ready) {
   return is_done;
 }
 
-Coordinator::Parameters Coordinator::give() {
+bool Coordinator::may_lend(int worker) const {
+  size_t lent = 0, ahead = 0;
+  for (size_t i = 0; i < places_.size(); ++i) {
+    if (places_[i].gradients) {
+      ++lent;
+      ahead += policy_->is_first(static_cast<int>(i)) ? 0 : 1;
+    }
+  }
+  // Of the memory for those ahead of their turn one is kept free for the first.
+  return lent < gradients_held_ &&
+         (policy_->is_first(worker) || ahead + 1 < gradients_held_);
+}
+
+bool Coordinator::may_copy(const Rows& rows) const {
+  if (!any_rows(rows) && (policy_->keeps_still() || is_current_)) {
+    return true;
+  }
+  std::set<const void*> copies;
+  for (const auto& place : places_) {
+    if (place.copy.defined()) {
+      copies.insert(place.copy.const_data_ptr());
+    }
+  }
+  return copies.size() < kCopies;
+}
+
+bool Coordinator::is_being_sent(const at::Tensor& copy) const {
+  return std::any_of(places_.begin(), places_.end(), [&](const Place& place) {
+    return place.copy.is_same(copy);
+  });
+}
+
+at::Tensor Coordinator::copy_of(const Rows& rows) {
+  if (any_rows(rows)) {
+    Packet packet(parameters_, contents_of(rows));
+    copy_parts(shard_->parameters(), rows, packet);
+    report_.moved.sent += packet.bytes();
+    return packet.flat();
+  }
+  if (!is_current_) {
+    if (newest_copy_.defined() && !is_being_sent(newest_copy_)) {
+      newest_copy_.copy_(shard_->flat());
+    } else {
+      newest_copy_ = shard_->flat().clone();
+    }
+    is_current_ = true;
+  }
   report_.moved.sent += shard_->bytes();
-  return {shard_->snapshot(), report_.updates};
+  return newest_copy_;
 }
 
 void Coordinator::advance() {
   try {
-    while (const auto step = policy_->next_step()) {
-      make(*step);
+    for (bool goes_on = true; goes_on;) {
+      const auto worker = policy_->next_term();
+      if (worker) {
+        add(*worker);
+      }
+      const auto step = policy_->next_step();
+      if (step) {
+        make(*step);
+      }
+      goes_on = worker || step;
     }
     end(policy_->problem());
   } catch (const c10::Error& error) {
@@ -131,18 +224,30 @@ void Coordinator::advance() {
   changed_.notify_all();
 }
 
-void Coordinator::make(const Step& step) {
-  std::vector<FlatGradients*> gradients;
-  double loss = 0;
-  for (const int worker : step.workers) {
-    gradients.push_back(&gradients_[static_cast<size_t>(worker)]);
-    loss += losses_[static_cast<size_t>(worker)];
+void Coordinator::add(int worker) {
+  auto& own = place(worker);
+  const Packet packet = *std::exchange(own.gradients, std::nullopt);
+  own.has_pushed = false;
+  loss_ += own.loss;
+  auto gradients =
+      ddp::detail::explain("the gradients of worker " + std::to_string(worker),
+                           [&] { return gradients_in(packet, parameters_); });
+  const bool is_kept = sum_.is_empty();
+  sum_.add(std::move(gradients), 1.0 / policy_->terms(), packet);
+  if (!is_kept) {
+    spare_.push_back(packet.memory());
   }
-  shard_->step(gradients,
+}
+
+void Coordinator::make(const Step& step) {
+  const double loss = std::exchange(loss_, 0);
+  shard_->step(sum_.gradients(),
                {report_.updates,
                 step.workers.front(),
                 step.staleness,
                 loss / static_cast<double>(step.workers.size())});
+  spare_.push_back(sum_.clear());
+  is_current_ = false;
   ++report_.updates;
   const auto staleness = static_cast<size_t>(step.staleness);
   if (report_.staleness.size() <= staleness) {

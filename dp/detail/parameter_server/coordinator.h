@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "dp/detail/parameter_server/gradients.h"
+#include "dp/detail/parameter_server/packet.h"
 #include "dp/detail/parameter_server/shard.h"
 #include "dp/detail/parameter_server/update_policy.h"
 #include "dp/parameter_server.h"
@@ -22,22 +24,33 @@ struct JobEnded : std::runtime_error {
 
 /// Where the threads of a server, one a worker, meet: a policy and a shard
 /// behind one lock. Once the job has ended (`fail`, or the policy says so),
-/// `take` and `take_last` throw JobEnded and all else does nothing.
+/// what waits throws JobEnded and all else does nothing.
+///
+/// Its memory does not grow with the workers: so many gradients and their sum,
+/// and two copies of the parameters where updates come while workers take them.
 ///
 /// Thread contract: any thread, each worker's calls from one.
 class Coordinator {
  public:
+  /// @param parameters  of which the gradients are.
+  /// @param gradients_held  at once, beside their sum.
   Coordinator(std::unique_ptr<UpdatePolicy> policy,
               const std::vector<at::Tensor>& parameters,
-              int workers);
+              int workers,
+              int gradients_held);
 
   /// Gives it what it serves, which must live as long. To be called, or `fail`,
   /// before anything else.
   void serve(Shard& shard);
 
-  /// The memory for this worker's next gradients: from its `take` to its
-  /// `push` it is the caller's.
-  const at::Tensor& flat_gradients(int worker) const;
+  const std::vector<at::Tensor>& parameters() const { return parameters_; }
+
+  /// Waits for memory for gradients of these contents, which until `push` is
+  /// the caller's to fill; none when there still is none after `patience`. The
+  /// worker whose gradients the others wait for always gets some.
+  std::optional<at::Tensor> lend(int worker,
+                                 const Contents& contents,
+                                 std::chrono::milliseconds patience);
   void push(int worker, double loss);
 
   struct Parameters {
@@ -47,8 +60,12 @@ class Coordinator {
   /// Says that the worker wants parameters.
   void ask(int worker);
   /// Waits until it may have them; none when it still may not after `patience`.
+  /// They stay as they are until `given`.
+  /// @param rows  of the parameters, if not all.
   std::optional<Parameters> take(int worker,
+                                 const Rows& rows,
                                  std::chrono::milliseconds patience);
+  void given(int worker);
 
   /// The worker pushes no more.
   void leave(int worker);
@@ -65,19 +82,38 @@ class Coordinator {
   ServerReport report() const;
 
  private:
+  /// What one worker has of this server's memory.
+  struct Place {
+    std::optional<Packet> gradients;  // from `lend` until they are added up
+    bool has_pushed = false;          // they have come
+    double loss = 0;
+    at::Tensor copy;  // of parameters, from `take` to `given`
+  };
+
   template <class Ready>
   bool wait(std::unique_lock<std::mutex>& lock,
             std::chrono::milliseconds patience,
             const Ready& ready);
-  Parameters give();
+  Place& place(int worker) { return places_[static_cast<size_t>(worker)]; }
+  bool may_lend(int worker) const;
+  bool may_copy(const Rows& rows) const;
+  bool is_being_sent(const at::Tensor& copy) const;
+  at::Tensor copy_of(const Rows& rows);
   void advance();
+  void add(int worker);
   void make(const Step& step);
   void end(const std::string& reason);
 
+  std::vector<at::Tensor> parameters_;
+  const size_t gradients_held_;
   std::unique_ptr<UpdatePolicy> policy_;
   Shard* shard_ = nullptr;
-  std::vector<FlatGradients> gradients_;  // by worker
-  std::vector<double> losses_;            // by worker
+  std::vector<Place> places_;      // by worker
+  std::vector<at::Tensor> spare_;  // memory for gradients
+  GradientSum sum_;
+  double loss_ = 0;          // sum of those in the sum
+  at::Tensor newest_copy_;   // of all parameters
+  bool is_current_ = false;  // whether they have not changed since
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::string failure_;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/tensor.h>
 #include <c10/util/Exception.h>
 
 #include "ddp/detail/explain.h"
@@ -40,9 +41,15 @@ void Link::post(const Message& message, const at::Tensor& payload) {
   if (!message.text.empty()) {
     post_tensor(encode_text(message.text));
   }
-  if (payload.defined()) {
-    post_tensor(payload);
+  if (!message.numbers.empty()) {
+    post_tensor(at::tensor(message.numbers));
   }
+  post_payload(payload);
+}
+
+void Link::send_payload(const at::Tensor& payload) {
+  post_payload(payload);
+  flush();
 }
 
 void Link::flush(milliseconds timeout) {
@@ -61,11 +68,19 @@ Message Link::receive() {
     receive_tensor(text);
     header.message.text = decode_text(text);
   }
+  if (header.numbers > 0) {
+    const auto numbers = at::empty({header.numbers}, at::kLong);
+    receive_tensor(numbers);
+    const auto* first = numbers.const_data_ptr<int64_t>();
+    header.message.numbers.assign(first, first + header.numbers);
+  }
   return std::move(header.message);
 }
 
 void Link::receive_payload(const at::Tensor& payload) {
-  receive_tensor(payload);
+  if (payload.numel() > 0) {
+    receive_tensor(payload);
+  }
 }
 
 void Link::refuse(const std::string& what) const {
@@ -84,6 +99,12 @@ void Link::abort() {
     work->abort();
   }
   running_.clear();
+}
+
+void Link::post_payload(const at::Tensor& payload) {
+  if (payload.defined() && payload.numel() > 0) {
+    post_tensor(payload);
+  }
 }
 
 void Link::post_tensor(const at::Tensor& tensor) {

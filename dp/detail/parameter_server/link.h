@@ -33,7 +33,7 @@ class Link {
   Link& operator=(const Link&) = delete;
 
   /// Starts to send a message, and a payload of memory after it if one is
-  /// given. The payload must stay as it is until `flush`.
+  /// given and not empty. The payload must stay as it is until `flush`.
   void post(const Message& message, const at::Tensor& payload = at::Tensor());
   /// Waits until all that was posted is sent.
   void flush(std::chrono::milliseconds timeout);
@@ -42,6 +42,9 @@ class Link {
     post(message, payload);
     flush();
   }
+
+  /// Sends a payload that the peer waits for.
+  void send_payload(const at::Tensor& payload);
 
   Message receive();
   /// Fills `payload` with the one that follows the last message.
@@ -56,6 +59,7 @@ class Link {
  private:
   using Work = c10::intrusive_ptr<c10d::Work>;
 
+  void post_payload(const at::Tensor& payload);
   void post_tensor(const at::Tensor& tensor);
   void receive_tensor(const at::Tensor& tensor);
   Work watch(Work work);

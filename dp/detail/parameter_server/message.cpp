@@ -12,8 +12,8 @@ namespace {
 
 /// "ddp" and the version of the protocol.
 constexpr int64_t kProtocol = 0x64647000 + 2;
-/// protocol, op, version, bits of the loss, bytes of the text.
-constexpr int64_t kHeaderNumbers = 5;
+/// protocol, op, version, bits of the loss, bytes of the text, numbers.
+constexpr int64_t kHeaderNumbers = 6;
 
 int64_t bytes_sent(const std::string& text) {
   return std::min(static_cast<int64_t>(text.size()), kMaxTextBytes);
@@ -33,6 +33,7 @@ at::Tensor encode_header(const Message& message) {
   numbers[2] = message.version;
   std::memcpy(&numbers[3], &message.loss, sizeof(message.loss));
   numbers[4] = bytes_sent(message.text);
+  numbers[5] = static_cast<int64_t>(message.numbers.size());
   return header;
 }
 
@@ -54,11 +55,17 @@ Header decode_header(const at::Tensor& header) {
               kMaxTextBytes,
               " bytes, but got one of ",
               numbers[4]);
+  TORCH_CHECK(numbers[5] >= 0 && numbers[5] <= kMaxNumbers,
+              "Expected at most ",
+              kMaxNumbers,
+              " numbers, but got ",
+              numbers[5]);
   Header result;
   result.message.op = static_cast<Op>(numbers[1]);
   result.message.version = numbers[2];
   std::memcpy(&result.message.loss, &numbers[3], sizeof(result.message.loss));
   result.text_bytes = numbers[4];
+  result.numbers = numbers[5];
   return result;
 }
 

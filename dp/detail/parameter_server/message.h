@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
@@ -12,11 +13,12 @@ namespace dp::detail {
 enum class Op : int64_t {
   // from a worker
   pull,   ///< wants parameters
-  push,   ///< gradients follow; no answer
+  push,   ///< has gradients, which follow when it is told to go on
   leave,  ///< pushes no more; no answer
   last,   ///< has left and wants the last parameters
   // from a server
   parameters,  ///< parameters follow
+  go,          ///< there is memory for the gradients
   // from either
   wait,     ///< still there: the answer takes longer, or that of another server
   failure,  ///< the job has ended; the text says why
@@ -28,17 +30,22 @@ struct Message {
   int64_t version = 0;                                     ///< with parameters
   double loss = std::numeric_limits<double>::quiet_NaN();  ///< with a push
   std::string text = "";                                   ///< with a failure
+  /// How much of each parameter follows, with a push; is wanted, with a pull.
+  /// Empty: all.
+  std::vector<int64_t> numbers = {};
 };
 
 /// A message begins with a header of one size, which says how long the rest is.
 /// Pure.
 struct Header {
-  Message message;         ///< without its text
+  Message message;         ///< without its text and numbers
   int64_t text_bytes = 0;  ///< of the text that follows
+  int64_t numbers = 0;     ///< that follow the text
 };
 
 /// The most bytes of a text; what is longer is cut off before it is sent.
 constexpr int64_t kMaxTextBytes = 1 << 16;
+constexpr int64_t kMaxNumbers = 1 << 24;
 
 /// Memory for a header.
 at::Tensor empty_header();

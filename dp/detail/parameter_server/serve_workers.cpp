@@ -3,6 +3,7 @@
 #include <system_error>
 #include <thread>
 
+#include <ATen/ops/empty.h>
 #include <c10/util/StringUtil.h>
 
 #include "dp/detail/thread_error.h"
@@ -22,6 +23,46 @@ void answer(Link& link, const Take& take) {
             parameters->flat);
 }
 
+void receive_gradients(Link& link,
+                       Coordinator& coordinator,
+                       int worker,
+                       const Message& push,
+                       milliseconds patience) {
+  const auto problem = contents_problem(coordinator.parameters(), push.numbers);
+  if (!problem.empty()) {
+    link.refuse(problem);
+  }
+  const auto lend = [&] {
+    return coordinator.lend(worker, push.numbers, patience);
+  };
+  auto memory = lend();
+  for (; !memory; memory = lend()) {
+    link.send({.op = Op::wait});
+  }
+  link.send({.op = Op::go});
+  link.receive_payload(*memory);
+  coordinator.push(worker, push.loss);
+}
+
+/// Which rows a worker wants: none says all of all parameters.
+Rows receive_rows(Link& link,
+                  const std::vector<at::Tensor>& parameters,
+                  const Message& pull) {
+  Rows rows(parameters.size());
+  if (pull.numbers.empty()) {
+    return rows;
+  }
+  const auto problem = contents_problem(parameters, pull.numbers);
+  if (!problem.empty()) {
+    link.refuse(problem);
+  }
+  const auto numbers = at::empty({row_count(pull.numbers)}, at::kLong);
+  link.receive_payload(numbers);
+  rows = split_rows(numbers, pull.numbers);
+  check_rows(rows, parameters);
+  return rows;
+}
+
 /// Until the worker has finished.
 void converse(Link& link,
               Coordinator& coordinator,
@@ -31,13 +72,15 @@ void converse(Link& link,
     const Message request = link.receive();
     switch (request.op) {
       case Op::push:
-        link.receive_payload(coordinator.flat_gradients(worker));
-        coordinator.push(worker, request.loss);
+        receive_gradients(link, coordinator, worker, request, patience);
         break;
-      case Op::pull:
+      case Op::pull: {
+        const auto rows = receive_rows(link, coordinator.parameters(), request);
         coordinator.ask(worker);
-        answer(link, [&] { return coordinator.take(worker, patience); });
+        answer(link, [&] { return coordinator.take(worker, rows, patience); });
+        coordinator.given(worker);
         break;
+      }
       case Op::leave:
         coordinator.leave(worker);
         break;
@@ -50,7 +93,8 @@ void converse(Link& link,
         coordinator.fail(request.text);
         return;
       case Op::parameters:
-        link.refuse("parameters, which a server sends");
+      case Op::go:
+        link.refuse("what a server sends");
     }
   }
 }

@@ -42,6 +42,9 @@ class StalenessGate {
   /// The worker takes the parameters of this version. Only when it may.
   void take(int worker);
 
+  /// True when no holder has an earlier deadline: its gradients are applied as
+  /// soon as they come.
+  bool is_first(int worker) const;
   /// The gradients of a holder have come.
   void push(int worker);
   /// The next update: whose gradients, and how stale they are; the stalest come

@@ -28,6 +28,9 @@ void check(const Topology& topology, const ParameterServerOptions& options) {
   TORCH_CHECK(options.staleness_bound() >= 0,
               "Expected a staleness_bound of 0 or more, but got ",
               options.staleness_bound());
+  TORCH_CHECK(options.gradients_held() >= 1,
+              "Expected gradients_held of 1 or more, but got ",
+              options.gradients_held());
 }
 
 std::string server_name(int server) {

@@ -27,16 +27,29 @@ class Synchronous : public UpdatePolicy {
     check();
   }
 
-  std::optional<Step> next_step() override {
-    if (*std::min_element(pushes_.begin(), pushes_.end()) == updates_) {
+  std::optional<int> next_term() override {
+    if (added_ == terms() || pushes_[static_cast<size_t>(added_)] == updates_) {
       return std::nullopt;
     }
+    return added_++;
+  }
+
+  std::optional<Step> next_step() override {
+    if (added_ < terms()) {
+      return std::nullopt;
+    }
+    added_ = 0;
     ++updates_;
     Step step;
     step.workers.resize(pushes_.size());
     std::iota(step.workers.begin(), step.workers.end(), 0);
     return step;
   }
+
+  int terms() const override { return static_cast<int>(pushes_.size()); }
+  /// Sums are formed in the order of the workers, so that a training repeats.
+  bool is_first(int worker) const override { return worker == added_; }
+  bool keeps_still() const override { return true; }
 
  private:
   void on_leave(int) override { check(); }
@@ -69,6 +82,7 @@ class Synchronous : public UpdatePolicy {
   std::vector<int64_t> pushes_;
   std::vector<std::string> reasons_;  // why a worker is gone
   int64_t updates_ = 0;
+  int added_ = 0;  // workers whose gradients are in the next update
 };
 
 class Asynchronous : public UpdatePolicy {
@@ -81,13 +95,21 @@ class Asynchronous : public UpdatePolicy {
   void take(int worker) override { gate_.take(worker); }
   void push(int worker) override { gate_.push(worker); }
 
-  std::optional<Step> next_step() override {
-    const auto update = gate_.next_update();
-    if (!update) {
-      return std::nullopt;
+  std::optional<int> next_term() override {
+    if (const auto update = gate_.next_update()) {
+      next_ = Step{{update->worker}, update->staleness};
+      return update->worker;
     }
-    return Step{{update->worker}, update->staleness};
+    return std::nullopt;
   }
+
+  std::optional<Step> next_step() override {
+    return std::exchange(next_, std::nullopt);
+  }
+
+  int terms() const override { return 1; }
+  bool is_first(int worker) const override { return gate_.is_first(worker); }
+  bool keeps_still() const override { return false; }
 
  private:
   void on_leave(int worker) override { gate_.drop(worker); }
@@ -98,6 +120,7 @@ class Asynchronous : public UpdatePolicy {
   }
 
   StalenessGate gate_;
+  std::optional<Step> next_;
 };
 
 }  // namespace

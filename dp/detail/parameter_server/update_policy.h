@@ -19,7 +19,8 @@ struct Step {
 /// sockets. Workers are counted from 0.
 ///
 /// A worker asks, takes when it may, computes, pushes, and so on; at the end it
-/// leaves. After each call the caller makes the steps that `next_step` gives.
+/// leaves. After each call the caller adds up the gradients that `next_term`
+/// gives, and makes the steps that `next_step` gives.
 class UpdatePolicy {
  public:
   /// @param names  of the workers, for `problem`
@@ -32,7 +33,17 @@ class UpdatePolicy {
   virtual bool may_take(int worker) const = 0;
   virtual void take(int worker) = 0;
   virtual void push(int worker) = 0;
+  /// Whose gradients are the next to be added up, once they have come.
+  virtual std::optional<int> next_term() = 0;
+  /// The next update, once all of its gradients have been added up.
   virtual std::optional<Step> next_step() = 0;
+  /// How many gradients make an update.
+  virtual int terms() const = 0;
+  /// True when the worker's gradients would be added up as soon as they came,
+  /// before any that others have yet to push.
+  virtual bool is_first(int worker) const = 0;
+  /// True when no update comes while a worker computes or takes parameters.
+  virtual bool keeps_still() const = 0;
 
   /// The worker will push no more.
   void leave(int worker);
