@@ -46,6 +46,12 @@ struct DistributedDataParallelOptions {
   /// unused on this rank, instead of as an error. Costs one small all-reduce a
   /// step. A parameter that no rank used keeps its `.grad` as it was.
   TORCH_ARG(bool, find_unused_parameters) = false;
+  /// The same where it is seldom: passes that bring every gradient cost nothing
+  /// more, and buckets follow the order in which gradients come. The first pass
+  /// that misses one is a warning on rank 0, with the names, and each such pass
+  /// takes three small collectives. On GPUs, whose ranks learn of each other
+  /// too late for that, each pass takes one, and each rank warns of its own.
+  TORCH_ARG(bool, find_unused_on_demand) = false;
   /// How ranks combine their gradients. Null: `AllReduce` over the group. An
   /// object that keeps state between steps, so a model has one of its own. One
   /// rank alone exchanges nothing.

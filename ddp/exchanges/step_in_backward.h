@@ -28,8 +28,9 @@ namespace ddp {
 /// these.
 ///
 /// Beside a step after the pass:
-/// - A parameter that no rank has used (`find_unused_parameters`) is stepped
-///   with a gradient of zero, so momentum and weight decay go on.
+/// - A parameter that no rank has used (`find_unused_parameters`, on demand or
+///   always) is stepped with a gradient of zero, so momentum and weight decay
+///   go on.
 /// - A frozen parameter stays as it is, whatever its `.grad` holds.
 /// - A pass that ends with an error may have stepped.
 ///

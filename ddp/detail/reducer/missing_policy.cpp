@@ -60,8 +60,8 @@ class Agreement : public MissingPolicy {
     }
     return {mine.number,
             mine.without_step.value_or(0),
-            names_of(mine.missing),
-            names_of(mine.frozen),
+            names_of(buckets_, mine.missing),
+            names_of(buckets_, mine.frozen),
             mine.failure};
   }
 
@@ -82,14 +82,6 @@ class Agreement : public MissingPolicy {
     std::vector<PassReport> reports(group_->getSize());
     reports[group_->getRank()] = report_on(mine);
     return reports;
-  }
-
-  std::string names_of(const std::vector<size_t>& indices) const {
-    std::string names;
-    for (const size_t index : indices) {
-      names += (names.empty() ? "" : ", ") + buckets_.parameter(index).name;
-    }
-    return names;
   }
 
   Group group_;
@@ -206,6 +198,15 @@ class AllowUnused : public Agreement {
 };
 
 }  // namespace
+
+std::string names_of(const GradientBuckets& buckets,
+                     const std::vector<size_t>& indices) {
+  std::string names;
+  for (const size_t index : indices) {
+    names += (names.empty() ? "" : ", ") + buckets.parameter(index).name;
+  }
+  return names;
+}
 
 std::unique_ptr<MissingPolicy> refuse_missing(Group group,
                                               const GradientBuckets& buckets) {

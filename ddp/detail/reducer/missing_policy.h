@@ -44,6 +44,10 @@ class MissingPolicy {
   virtual Settlement settle(const PassAccount& mine) = 0;
 };
 
+/// "a.weight, a.bias": in messages.
+std::string names_of(const GradientBuckets& buckets,
+                     const std::vector<size_t>& indices);
+
 /// A missing gradient on one rank is an error on all, with its name: on the CPU
 /// in this pass; on a GPU, in this pass on that rank, as a late error on the
 /// others. Ranks tell each other by the spare elements of the buckets.

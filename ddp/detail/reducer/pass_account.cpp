@@ -108,7 +108,9 @@ std::string pass_error(const std::vector<PassReport>& reports) {
            who +
            " let them take part in the loss, freeze them with "
            "requires_grad_(false) from the forward to the end of backward(), "
-           "or set find_unused_parameters(true)";
+           "or set find_unused_on_demand(true), or "
+           "find_unused_parameters(true) "
+           "where most passes leave some out";
   }
   if (differ(reports, [](const PassReport& a, const PassReport& b) {
         return a.frozen == b.frozen;

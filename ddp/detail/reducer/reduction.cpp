@@ -5,6 +5,7 @@
 
 #include <ATen/ops/zeros.h>
 
+#include "ddp/detail/reducer/unused_on_demand.h"
 #include "ddp/detail/reducer/verdict.h"
 #include "ddp/detail/wait.h"
 #include "ddp/exchanges/all_reduce.h"
@@ -33,6 +34,23 @@ BucketLayout layout_of(const Exchange& exchange, int ranks) {
               "Expected the exchange's multiple_of to be positive, but got ",
               multiple);
   return {multiple, Verdict::kNumel, exchange.sums_every_element()};
+}
+
+std::unique_ptr<MissingPolicy> policy_of(
+    const DistributedDataParallelOptions& options,
+    const c10::intrusive_ptr<c10d::Backend>& group,
+    const GradientBuckets& buckets) {
+  TORCH_CHECK(
+      !options.find_unused_parameters() || !options.find_unused_on_demand(),
+      "Expected find_unused_parameters or find_unused_on_demand, but got both; "
+      "the first where most passes leave out parameters, else the second");
+  if (options.find_unused_parameters()) {
+    return allow_unused(group, buckets);
+  }
+  if (options.find_unused_on_demand()) {
+    return find_unused_on_demand(group, buckets);
+  }
+  return refuse_missing(group, buckets);
 }
 
 std::vector<NamedParameter> checked(std::vector<NamedParameter> parameters,
@@ -67,9 +85,7 @@ Reduction::Reduction(std::vector<NamedParameter> parameters,
       memory_(checked(std::move(parameters), *exchange_),
               caps_of(options),
               layout_of(*exchange_, group_->getSize())),
-      missing_(options.find_unused_parameters()
-                   ? allow_unused(group_, memory_)
-                   : refuse_missing(group_, memory_)),
+      missing_(policy_of(options, group_, memory_)),
       keeps_memory_(options.gradient_as_bucket_view()),
       is_recording_(missing_->expects_all()),
       updates_(tensors()) {}
