@@ -1,0 +1,44 @@
+"""ddprun --hang-timeout and a real training, one of whose ranks is stopped in a
+collective: it is named, and the group starts again and finishes."""
+
+import os
+import unittest
+
+from jobs import JobTest, ddprun, program
+
+# What rank 1 does once, in the middle of its first training. ddprun makes one $
+# of two.
+STOPS = r"""
+if [ $RANK$TORCHELASTIC_RESTART_COUNT = 10 ]; then
+  ( until grep -q 'pass=0*[2-9]' $DDPRUN_PROGRESS_FILE; do sleep 0.01; done
+    kill -STOP $$$$ ) &
+fi
+exec "$0" --epochs=1 --no-cuda
+"""
+
+
+# Of a rank: the collective that it has begun last.
+REPORT = (r'.*: last report "all-reduce of gradient bucket 1 of 1, '
+          r'after backward pass \d+, .*collective')
+
+
+class Hang(JobTest):
+    def test_a_stopped_rank_is_named_and_the_group_finishes(self):
+        # The real one reads LibTorch's symbols for as long as it may.
+        gdb = os.path.join(self.folder, "gdb")
+        os.symlink("/bin/false", gdb)
+        result = self.succeed(
+            [*ddprun(2, "--hang-timeout=1", "--max-restarts=1"),
+             "sh", "-c", STOPS, program("train")],
+            PATH=self.folder + ":" + os.environ["PATH"])
+        for pattern in (r"ddprun: rank 1 hangs: no progress for ",
+                        r"  rank 1 \(local rank 1, pid \d+\)" + REPORT +
+                        ".*; it is stopped by a signal",
+                        r"  rank 0" + REPORT,
+                        r"starting all workers again: restart 1 of 1\n"):
+            self.assertRegex(result.err, pattern)
+        self.assertEqual(len(result.find(r"epoch 1/1: loss .*")), 1)
+
+
+if __name__ == "__main__":
+    unittest.main()
