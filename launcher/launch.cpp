@@ -47,6 +47,7 @@ std::unique_ptr<Rendezvous> make_rendezvous(
   return is_address(host) ? std::move(rendezvous)
                           : make_resolving_rendezvous(
                                 loop,
+                                options.master,
                                 [host] { return resolve_error(host); },
                                 std::move(rendezvous),
                                 handler);

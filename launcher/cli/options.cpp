@@ -84,7 +84,7 @@ void bind_ends(CommandLine& line, LaunchOptions& options) {
              "CODE,...",
              "Exit codes of a worker that no restart follows; ddprun then ends "
              "with that code, which can tell a batch system not to requeue",
-             into(options.restart_rules.final_codes, parse_exit_codes));
+             into(options.final_codes, parse_exit_codes));
   line.value(
       "time-limit",
       "SECONDS",

@@ -10,9 +10,9 @@
 #include "launcher/cli/command_line.h"
 #include "launcher/cli/values.h"
 #include "launcher/job/preemption.h"
-#include "launcher/job/restart_budget.h"
 #include "launcher/plan/environment.h"
 #include "launcher/rendezvous/meeting.h"
+#include "launcher/rendezvous/restart_budget.h"
 
 namespace launcher {
 
@@ -36,6 +36,7 @@ struct LaunchOptions {
   std::optional<Binding> numa_binding;
   int max_restarts = 0;
   RestartRules restart_rules;
+  std::vector<int> final_codes;  ///< exit codes that no restart follows
   std::optional<std::chrono::milliseconds> time_limit;
   std::optional<std::chrono::milliseconds> hang_timeout;
   std::optional<Preemption> on_preempt;

@@ -14,6 +14,12 @@ std::optional<ExitStatus> failure_of(const Cause& cause) {
   return std::nullopt;
 }
 
+bool is_final(const Cause& cause, const std::vector<int>& codes) {
+  const auto failure = failure_of(cause);
+  return failure && failure->signal == 0 &&
+         std::find(codes.begin(), codes.end(), failure->code) != codes.end();
+}
+
 bool is_hung(const Cause& cause, int local_rank) {
   const auto* hangs = std::get_if<WorkersHang>(&cause);
   return hangs != nullptr &&

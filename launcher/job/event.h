@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "launcher/process/exit_status.h"
 #include "launcher/progress/hang.h"
@@ -82,6 +83,9 @@ using Cause = std::variant<std::monostate,
 /// How the worker ended whose failure is the cause; nothing when something
 /// else is. Those that hang end as ddprun ends them.
 std::optional<ExitStatus> failure_of(const Cause& cause);
+
+/// A worker's failure with one of these exit codes.
+bool is_final(const Cause& cause, const std::vector<int>& codes);
 
 /// The cause is a hang, of this worker or of this one and others.
 bool is_hung(const Cause& cause, int local_rank);

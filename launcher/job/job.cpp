@@ -50,6 +50,7 @@ void prepare_meeting(Job& job) {
   Meeting& meeting = *job.options.meeting;
   meeting.terms.run_id = job.run_id;
   meeting.terms.max_restarts = job.options.max_restarts;
+  meeting.terms.restart_rules = job.options.restart_rules;
   meeting.role = job.options.role;
   if (const std::string* token =
           find_variable(job.environment, "DDPRUN_TOKEN")) {

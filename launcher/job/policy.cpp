@@ -64,6 +64,8 @@ Actions Policy::on_joining(const Event& event) {
                    world_ = formed.world;
                    alive_ = options_.worker_count;
                    has_failure_ = false;
+                   started_ = now_;
+                   starts_again_ = false;
                    return Actions{StartWorkers{world_}};
                  },
                  [&](const auto&) { return on_without_workers(event); }},
@@ -154,8 +156,7 @@ Actions Policy::on_exit_while_running(const WorkerExited& exit) {
   --alive_;
   has_failure_ |= !exit.status.is_success();
   if (!exit.status.is_success()) {
-    const int rank = world_.first_rank + exit.local_rank;
-    return Actions{TellOutcome{HostFailed{rank, exit.status}}} +
+    return tell_failure(world_.first_rank + exit.local_rank, exit) +
            stop(exit, SIGTERM);
   }
   // What finished workers left may run while others do; then it has its grace.
@@ -164,9 +165,7 @@ Actions Policy::on_exit_while_running(const WorkerExited& exit) {
 
 Actions Policy::on_hang(const WorkersHang& hangs) {
   const Hang& hang = hangs.hang;
-  return Actions{TellOutcome{
-             HostFailed{hang.workers.front().rank, {.signal = hang.signal}}}} +
-         end_hung(hangs);
+  return tell_failure(hang.workers.front().rank, hangs) + end_hung(hangs);
 }
 
 Actions Policy::end_hung(const WorkersHang& hangs) {

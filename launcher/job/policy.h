@@ -7,8 +7,8 @@
 #include "launcher/job/actions.h"
 #include "launcher/job/event.h"
 #include "launcher/job/preemption.h"
-#include "launcher/job/restart_budget.h"
 #include "launcher/loop/stop_signals.h"
+#include "launcher/rendezvous/restart_budget.h"
 
 namespace launcher {
 
@@ -85,6 +85,7 @@ class Policy {
     int worker_count = 1;
     int max_restarts = 0;
     RestartRules restart_rules{};
+    std::vector<int> final_codes{};  ///< that no restart follows
     std::chrono::milliseconds grace_period{30'000};
     std::vector<int> stop_signals;
     std::optional<std::chrono::milliseconds> time_limit{};
@@ -140,6 +141,7 @@ class Policy {
   Actions pause_and_join();
   Actions end_job(const Cause& cause);
   Actions leave();
+  Actions tell_failure(int rank, const Cause& cause);
   bool may_restart() const;
 
   Options options_;
@@ -148,8 +150,10 @@ class Policy {
   World world_;
   Cause cause_;
   int alive_ = 0;
-  bool is_member_ = true;     // of the rendezvous: may join again
-  bool has_failure_ = false;  // of any worker of this attempt
+  bool is_member_ = true;      // of the rendezvous: may join again
+  bool has_failure_ = false;   // of any worker of this attempt
+  Time started_;               // this attempt
+  bool starts_again_ = false;  // after the failure that was told
   Time now_;
   StopSignals stop_signals_;
 };

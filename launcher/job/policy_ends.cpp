@@ -39,7 +39,7 @@ Actions Policy::end_attempt() {
   if (is_member_ && std::holds_alternative<WorldBroken>(cause_)) {
     return join_again();
   }
-  if (may_restart()) {
+  if (is_member_ && starts_again_ && failure_of(cause_)) {
     return pause_and_join();
   }
   if (std::holds_alternative<std::monostate>(cause_) && is_member_) {
@@ -58,7 +58,8 @@ Actions Policy::join_again() {
 }
 
 Actions Policy::pause_and_join() {
-  const auto delay = budget_.spend(now_);
+  const auto delay =
+      world_.restart_after ? std::chrono::milliseconds(0) : budget_.spend(now_);
   if (delay.count() == 0) {
     return join_again();
   }
@@ -82,10 +83,17 @@ Actions Policy::leave() {
   return std::exchange(is_member_, false) ? Actions{Leave{}} : Actions{};
 }
 
+/// Whether a restart follows is decided here: the others hear of it, too.
+Actions Policy::tell_failure(int rank, const Cause& cause) {
+  starts_again_ = !is_final(cause, options_.final_codes) && may_restart();
+  return {TellOutcome{HostFailed{rank, *failure_of(cause), !starts_again_}}};
+}
+
 bool Policy::may_restart() const {
-  const auto failure = failure_of(cause_);
-  return is_member_ && failure &&
-         budget_.allows(*failure, world_.restarts, now_);
+  // The hosts' budget was counted when the world was formed, before we heard of
+  // it: what is free for us is free for all.
+  return world_.restart_after ? now_ - started_ >= *world_.restart_after
+                              : budget_.allows(world_.restarts, now_);
 }
 
 }  // namespace launcher

@@ -19,6 +19,7 @@ Policy::Options policy_options(const Job& job) {
   return {.worker_count = job.worker_count,
           .max_restarts = job.options.max_restarts,
           .restart_rules = job.options.restart_rules,
+          .final_codes = job.options.final_codes,
           .grace_period = job.options.grace_period,
           .stop_signals = job.options.signals,
           .time_limit = job.options.time_limit,
@@ -222,6 +223,7 @@ void Supervisor::perform(const WriteReport& action) {
       .cause = action.cause,
       .restarts = world_.restarts,
       .max_restarts = limits_all_restarts(job_) ? job_.options.max_restarts : 0,
+      .is_final = is_final(action.cause, job_.options.final_codes),
       .worker_count = job_.worker_count,
       .gpu_count = job_.gpu_count,
       .time = std::time(nullptr)};

@@ -13,6 +13,7 @@
 #include "launcher/rendezvous/link.h"
 #include "launcher/rendezvous/meeting_place.h"
 #include "launcher/rendezvous/member.h"
+#include "launcher/rendezvous/name_lookup.h"
 #include "launcher/rendezvous/port.h"
 
 namespace launcher {
@@ -60,7 +61,7 @@ class C10dRendezvous : public Rendezvous {
   void look_up(const HostOffer& offer);
   void start(const std::vector<SocketAddress>& addresses,
              const HostOffer& offer);
-  void begin_to_host(Fd listener);
+  void begin_to_host(std::vector<Fd> listeners);
 
   void run(std::function<void()> step);
   void perform(const Member::Actions& actions);
@@ -75,7 +76,7 @@ class C10dRendezvous : public Rendezvous {
   std::string host_;
   Handler handler_;
   std::function<void(const SocketAddress& at)> on_refused_;
-  std::optional<EndpointLookup> lookup_;
+  std::optional<NameLookup> lookup_;
   StorePort port_;
   int store_port_ = 0;
 
@@ -110,17 +111,27 @@ void C10dRendezvous::join(const HostOffer& offer) {
 }
 
 void C10dRendezvous::look_up(const HostOffer& offer) {
-  lookup_.emplace(loop_,
-                  meeting_.endpoint,
-                  meeting_.patience.join,
-                  [this, offer](const std::vector<SocketAddress>& found) {
-                    lookup_.reset();
-                    try {
-                      start(found, offer);
-                    } catch (const LaunchError& error) {
-                      handler_(RendezvousLost{error.what()});
-                    }
-                  });
+  const Endpoint& endpoint = meeting_.endpoint;
+  const Time begin = now();
+  lookup_.emplace(
+      loop_,
+      NameLookup::Question{
+          .host = endpoint.host,
+          .option = meeting_.option,
+          .ask = [host = endpoint.host] { return addresses_text(host); },
+          .patience = meeting_.patience},
+      handler_,
+      [this, offer, begin](const std::string& found) {
+        lookup_.reset();
+        meeting_.patience.join -=
+            std::chrono::duration_cast<std::chrono::milliseconds>(now() -
+                                                                  begin);
+        try {
+          start(addresses_in(found, meeting_.endpoint.port), offer);
+        } catch (const LaunchError& error) {
+          handler_(RendezvousLost{error.what()});
+        }
+      });
 }
 
 void C10dRendezvous::start(const std::vector<SocketAddress>& addresses,
@@ -132,8 +143,9 @@ void C10dRendezvous::start(const std::vector<SocketAddress>& addresses,
                           ", or give an IP address");
   }
   const Hello hello = hello_of(meeting_, host_, offer);
-  if (Fd listener = listen_at_meeting(meeting_, addresses)) {
-    begin_to_host(std::move(listener));
+  std::vector<Fd> listeners = listen_at_meeting(meeting_, addresses);
+  if (!listeners.empty()) {
+    begin_to_host(std::move(listeners));
   }
   link_.emplace(
       loop_,
@@ -167,7 +179,7 @@ void C10dRendezvous::start(const std::vector<SocketAddress>& addresses,
   run([this] { perform(member_->join(store_port_, now())); });
 }
 
-void C10dRendezvous::begin_to_host(Fd listener) {
+void C10dRendezvous::begin_to_host(std::vector<Fd> listeners) {
   coordinator_.emplace(Coordinator::Options{.terms = meeting_.terms,
                                             .start_hosts = meeting_.start_hosts,
                                             .token = meeting_.token,
@@ -175,7 +187,7 @@ void C10dRendezvous::begin_to_host(Fd listener) {
                        now());
   guests_.emplace(
       loop_,
-      std::move(listener),
+      std::move(listeners),
       2 * static_cast<size_t>(meeting_.terms.most_hosts) + kSpareConnections,
       Guests::Handlers{.on_message =
                            [this](Guests::Id id, const Message& message) {

@@ -6,6 +6,7 @@
 #include "launcher/error.h"
 #include "launcher/overloaded.h"
 #include "launcher/rendezvous/admission.h"
+#include "launcher/rendezvous/waiting_text.h"
 
 namespace launcher {
 namespace {
@@ -21,8 +22,8 @@ Coordinator::Coordinator(Options options, Time now)
     : options_(std::move(options)),
       now_(now),
       closing_since_(now),
-      gathering_(options_.terms, options_.patience, options_.start_hosts, now) {
-}
+      gathering_(options_.terms, options_.patience, options_.start_hosts, now),
+      budget_(options_.terms.max_restarts, options_.terms.restart_rules) {}
 
 Coordinator::Actions Coordinator::on_message(Connection from,
                                              const Message& message,
@@ -79,7 +80,7 @@ void Coordinator::advance(Time now) {
   if (passed > 2 * options_.patience.keep_alive) {
     // It was this process that slept, which counts against nobody: what hosts
     // have sent meanwhile is still to be read.
-    gathering_.delay(passed);
+    gathering_.delay(passed, now);
     closing_since_ += passed;
     for (auto& [connection, host] : hosts_) {
       host.last_heard += passed;
@@ -125,6 +126,11 @@ void Coordinator::welcome(Connection from, const Hello& hello) {
         return entry.second.hello.id == hello.id;
       });
   if (known == hosts_.end()) {
+    const auto lost =
+        std::find_if(lost_.begin(), lost_.end(), [&](const WorldBroken& gone) {
+          return gone.host == hello.host;
+        });
+    lost_.erase(lost, lost == lost_.end() ? lost : lost + 1);
     hosts_.emplace(
         from,
         KnownHost{.hello = hello, .last_heard = now_, .arrival = ++arrivals_});
@@ -181,7 +187,7 @@ void Coordinator::take_of_present(KnownHost& host) {
 }
 
 void Coordinator::fail(const KnownHost& host, const HostFailed& failure) {
-  if (restarts_ == options_.terms.max_restarts) {
+  if (failure.is_final || !budget_.allows(restarts_, now_)) {
     close(failure.status.shell_code(),
           "rank " + std::to_string(failure.rank) + " on host " +
               host.hello.host + " failed: " + failure.status.text());
@@ -189,7 +195,7 @@ void Coordinator::fail(const KnownHost& host, const HostFailed& failure) {
   }
   ++restarts_;
   failed_id_ = host.hello.id;
-  break_world(Change::failed, host.hello.host);
+  break_world(Change::failed, host.hello.host, budget_.spend(now_));
 }
 
 void Coordinator::remove(Roster::iterator gone, Change change) {
@@ -202,6 +208,9 @@ void Coordinator::remove(Roster::iterator gone, Change change) {
             "host " + host.hello.host +
                 ", at which the hosts of the job meet, has left");
     }
+  }
+  if (host.seat) {
+    lost_.push_back({change, host.hello.host});
   }
   if (phase_ == Phase::gathering && host.seat) {
     broken_ = {change, host.hello.host};  // why it may be hopeless
@@ -223,10 +232,13 @@ void Coordinator::remove_silent() {
   }
 }
 
-void Coordinator::break_world(Change change, const std::string& host) {
+void Coordinator::break_world(Change change,
+                              const std::string& host,
+                              Time::duration pause) {
   broken_ = {change, host};
   phase_ = Phase::gathering;
-  gathering_ = {options_.terms, options_.patience, last_host_count_, now_};
+  gathering_ = {
+      options_.terms, options_.patience, last_host_count_, now_ + pause};
   tell_all_ = true;
 }
 
@@ -244,12 +256,16 @@ void Coordinator::form_or_give_up() {
 }
 
 void Coordinator::form() {
-  generation_ = form_world(hosts_,
-                           options_.terms,
-                           {.generation = generation_, .restarts = restarts_});
+  const auto next = budget_.next_allowed(restarts_, now_);
+  World world{.generation = generation_, .restarts = restarts_};
+  world.restart_after =
+      next ? std::chrono::ceil<std::chrono::milliseconds>(*next - now_)
+           : kNever;
+  generation_ = form_world(hosts_, options_.terms, world);
   phase_ = Phase::running;
   last_host_count_ = seated(hosts_);
   failed_id_.clear();
+  lost_.clear();
   has_success_ = false;
   tell_all_ = true;
 }
@@ -273,7 +289,7 @@ void Coordinator::answer(Connection connection, const KnownHost& host) {
   const HostState& state = host.state;
   const bool is_its_failure =
       host.hello.id == failed_id_ && state.generation == generation_;
-  Message message = Noted{};
+  Message message = Noted{waits_for(host)};
   if (phase_ == Phase::done || phase_ == Phase::closing) {
     if (phase_ == Phase::done || connection != kOwn) {
       message = closed_;
@@ -288,6 +304,19 @@ void Coordinator::answer(Connection connection, const KnownHost& host) {
     message = Broken{state.generation, broken_};
   }
   actions_.push_back(Send{connection, std::move(message)});
+}
+
+std::string Coordinator::waits_for(const KnownHost& host) const {
+  const bool is_done = host.seat && host.has_succeeded_in(generation_);
+  if (phase_ == Phase::gathering && host.state.joins) {
+    return gathering_.describe(hosts_, lost_, now_);
+  }
+  if (phase_ == Phase::running && is_done) {
+    return wait_for_others_text(hosts_, generation_);
+  }
+  return phase_ == Phase::running && host.state.joins && !host.seat
+             ? wait_for_place_text(has_success_)
+             : "";
 }
 
 bool Coordinator::is_own_alone() const {

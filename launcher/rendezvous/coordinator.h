@@ -24,10 +24,12 @@ namespace launcher {
 ///
 /// - running: a host that joins (below most_hosts, and while none has
 ///   succeeded), vanishes, leaves or fails breaks the world: gathering again. A
-///   failure costs one of max_restarts, the others nothing. When all hosts have
-///   succeeded the job is closed.
+///   failure costs one of max_restarts (of the window, if there is one) and a
+///   pause, the others nothing. When all hosts have succeeded the job is
+///   closed.
 ///
-/// - closing: also by a failure without restarts left, by too few hosts, or
+/// - closing: also by a failure without restarts left, or that its host says is
+///   final, by too few hosts, or
 ///   when the coordinator's own host leaves. All are told, this host last,
 ///   since it ends with the coordinator.
 ///
@@ -88,12 +90,15 @@ class Coordinator {
   void remove_silent();
   void fail(const KnownHost& host, const HostFailed& failure);
 
-  void break_world(WorldBroken::Change change, const std::string& host);
+  void break_world(WorldBroken::Change change,
+                   const std::string& host,
+                   Time::duration pause = {});
   void form_or_give_up();
   void form();
   void close(int exit_code, const std::string& text);
   void finish_closing();
   void answer(Connection connection, const KnownHost& host);
+  std::string waits_for(const KnownHost& host) const;
 
   bool is_own_alone() const;
 
@@ -106,10 +111,12 @@ class Coordinator {
   int last_host_count_ = 0;  // of the present world, else of the last
   int generation_ = -1;
   int restarts_ = 0;
+  RestartBudget budget_;
   int64_t arrivals_ = 0;
   bool has_success_ = false;  // of a host in the present world
   bool tell_all_ = false;
-  std::string failed_id_;  // whose failure broke the world
+  std::string failed_id_;          // whose failure broke the world
+  std::vector<WorldBroken> lost_;  // of the last world's hosts
   /// By what the last world ended. A host can know of one whose coordinator was
   /// here before this one.
   WorldBroken broken_{WorldBroken::Change::vanished, "where the hosts meet"};

@@ -1,8 +1,11 @@
 #include "launcher/rendezvous/gathering.h"
 
 #include <algorithm>
+#include <set>
 
+#include "ddp/detail/rank_text.h"
 #include "launcher/rendezvous/admission.h"
+#include "launcher/rendezvous/waiting_text.h"
 
 namespace launcher {
 namespace {
@@ -37,22 +40,48 @@ std::string too_few_text(const Roster& hosts,
          "join_timeout=SECONDS";
 }
 
+std::string missing_ranks_text(const Roster& hosts, const JobTerms& terms) {
+  std::set<int> ranks;
+  for (int rank = 0; terms.ranks_are_fixed && rank < terms.most_hosts; ++rank) {
+    ranks.insert(rank);
+  }
+  for (const auto& [connection, host] : hosts) {
+    ranks.erase(host.hello.wanted_rank.value_or(-1));
+  }
+  return ranks.empty()
+             ? ""
+             : "; no host yet for node " +
+                   ddp::detail::rank_list({ranks.begin(), ranks.end()});
+}
+
+std::string losses_text(const std::vector<WorldBroken>& lost) {
+  constexpr size_t kMostLosses = 8;
+  std::string text;
+  for (size_t at = 0; at < std::min(lost.size(), kMostLosses); ++at) {
+    text += "; " + loss_text(lost[at]);
+  }
+  return text;
+}
+
 }  // namespace
 
 Gathering::Gathering(const JobTerms& terms,
                      const Patience& patience,
                      int awaited_hosts,
-                     Time now)
+                     Time begin)
     : terms_(terms),
       patience_(patience),
       awaited_hosts_(awaited_hosts),
-      since_(now) {}
+      since_(begin) {}
 
 Gathering::Verdict Gathering::judge(const Roster& hosts,
                                     const WorldBroken* lost,
                                     Time now) {
   if (is_hopeless(hosts, lost)) {
     return GiveUp{hopeless_text(*lost, terms_)};
+  }
+  if (now < since_) {
+    return Wait{};
   }
   const int count = joined(hosts);
   const bool is_late = now - since_ >= patience_.join;
@@ -69,14 +98,59 @@ Gathering::Verdict Gathering::judge(const Roster& hosts,
   return is_late || (are_all_here && is_called) ? Verdict(Form{}) : Wait{};
 }
 
-void Gathering::delay(Time::duration time) {
-  since_ += time;
+std::string Gathering::describe(const Roster& hosts,
+                                const std::vector<WorldBroken>& lost,
+                                Time now) const {
+  const int here = joined(hosts);
+  const int known = static_cast<int>(hosts.size());
+  std::string text = std::to_string(here) + " of " +
+                     std::to_string(std::max(awaited_hosts_, known)) +
+                     " hosts " + (here == 1 ? "is" : "are") + " here";
+  if (here > 0) {
+    text += " (" + names_of_joined(hosts) + ")";
+  }
+  if (here < known) {
+    text += "; the workers of " +
+            names_of(hosts,
+                     [](const KnownHost& host) { return !host.state.joins; }) +
+            " are still to end";
+  }
+  return text + missing_ranks_text(hosts, terms_) + losses_text(lost) +
+         end_text(hosts, now);
+}
+
+std::string Gathering::end_text(const Roster& hosts, Time now) const {
+  if (now < since_) {
+    return "; the next start is" + in_seconds(since_ - now) +
+           " (--restart-delay)";
+  }
+  const Time last = since_ + patience_.join;
+  if (joined(hosts) < terms_.least_hosts || !enough_since_) {
+    return "; gives up" + in_seconds(last - now) +
+           " (--rdzv-conf join_timeout)";
+  }
+  const bool are_all_here = joined(hosts) == static_cast<int>(hosts.size());
+  return "; starts without others" +
+         in_seconds((are_all_here
+                         ? std::min(last, *enough_since_ + patience_.last_call)
+                         : last) -
+                    now) +
+         (are_all_here ? " (--rdzv-conf last_call_timeout)"
+                       : " (--rdzv-conf join_timeout)");
+}
+
+void Gathering::delay(Time::duration time, Time now) {
+  // A pause goes on meanwhile.
+  since_ = since_ > now ? since_ : std::min(since_ + time, now);
   if (enough_since_) {
     *enough_since_ += time;
   }
 }
 
 Gathering::Time Gathering::next_deadline(Time now) const {
+  if (now < since_) {
+    return since_;
+  }
   const Time last = since_ + patience_.join;
   const Time called =
       enough_since_ ? *enough_since_ + patience_.last_call : last;

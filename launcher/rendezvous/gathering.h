@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "launcher/rendezvous/roster.h"
 
@@ -14,7 +15,8 @@ namespace launcher {
 ///
 /// A world forms when all hosts that are known have joined, and as many as are
 /// awaited; with fewer, but at least least_hosts, after the last call. Those
-/// who have not joined by join_timeout are not waited for any more.
+/// who have not joined by join_timeout are not waited for any more. Before it
+/// begins, which may be after a pause, none forms.
 class Gathering {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -30,20 +32,28 @@ class Gathering {
   Gathering(const JobTerms& terms,
             const Patience& patience,
             int awaited_hosts,
-            Time now);
+            Time begin);
 
   /// @param lost by what the last world ended, or who left since; nullptr:
   ///   there was none
   Verdict judge(const Roster& hosts, const WorldBroken* lost, Time now);
 
-  /// This process slept, so nobody could join.
-  void delay(Time::duration time);
+  /// Who is there, who is missing and until when they are waited for.
+  ///
+  /// @param lost hosts of the last world that have gone since
+  std::string describe(const Roster& hosts,
+                       const std::vector<WorldBroken>& lost,
+                       Time now) const;
+
+  /// This process slept for that time before `now`, so nobody could join.
+  void delay(Time::duration time, Time now);
 
   /// When the verdict can change without a message.
   Time next_deadline(Time now) const;
 
  private:
   bool is_hopeless(const Roster& hosts, const WorldBroken* lost) const;
+  std::string end_text(const Roster& hosts, Time now) const;
 
   JobTerms terms_;
   Patience patience_;

@@ -7,16 +7,21 @@
 
 namespace launcher {
 
-Guests::Guests(EventLoop& loop, Fd listener, size_t most, Handlers handlers)
-    : loop_(loop),
-      listener_(std::move(listener)),
-      most_(most),
-      handlers_(std::move(handlers)) {
+Guests::Guests(EventLoop& loop,
+               std::vector<Fd> listeners,
+               size_t most,
+               Handlers handlers)
+    : loop_(loop), most_(most), handlers_(std::move(handlers)) {
+  for (Fd& listener : listeners) {
+    doors_.push_back({std::move(listener)});
+  }
   listen();
 }
 
 Guests::~Guests() {
-  loop_.unwatch(watch_);
+  for (const Door& door : doors_) {
+    loop_.unwatch(door.watch);
+  }
 }
 
 void Guests::send(Id id, const Message& message) {
@@ -43,20 +48,23 @@ void Guests::remove_strangers(Time latest,
       guests_.erase(guest);
     }
   }
-  if (watch_ == 0) {
-    listen();
-  }
+  listen();
 }
 
 void Guests::listen() {
-  watch_ = loop_.watch(listener_.get(), EPOLLIN, [this] { accept(); });
+  for (Door& door : doors_) {
+    if (door.watch == 0) {
+      door.watch = loop_.watch(
+          door.listener.get(), EPOLLIN, [this, &door] { accept(door); });
+    }
+  }
 }
 
-void Guests::accept() {
-  Fd socket = accept_from(listener_);
+void Guests::accept(Door& door) {
+  Fd socket = accept_from(door.listener);
   if (!socket && errno != EAGAIN && errno != ECONNABORTED) {
     // No descriptor or memory is left: the loop would call again at once.
-    loop_.unwatch(std::exchange(watch_, 0));
+    loop_.unwatch(std::exchange(door.watch, 0));
   }
   if (!socket || guests_.size() >= most_) {
     return;

@@ -5,6 +5,8 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "launcher/fd.h"
 #include "launcher/loop/event_loop.h"
@@ -25,9 +27,12 @@ class Guests {
     std::function<void(Id)> on_closed;
   };
 
-  /// @param listener a socket that listens and does not block
+  /// @param listeners sockets that listen and do not block
   /// @param most beyond so many at a time, who comes is turned away
-  Guests(EventLoop& loop, Fd listener, size_t most, Handlers handlers);
+  Guests(EventLoop& loop,
+         std::vector<Fd> listeners,
+         size_t most,
+         Handlers handlers);
   ~Guests();
   Guests(const Guests&) = delete;
   Guests& operator=(const Guests&) = delete;
@@ -50,14 +55,18 @@ class Guests {
     bool is_parting = false;
   };
 
+  struct Door {
+    Fd listener;
+    EventLoop::Token watch = 0;
+  };
+
   void listen();
-  void accept();
+  void accept(Door& door);
   void take(Id id, const std::vector<std::string>& lines);
   void lose(Id id);
 
   EventLoop& loop_;
-  Fd listener_;
-  EventLoop::Token watch_ = 0;
+  std::vector<Door> doors_;
   size_t most_;
   Handlers handlers_;
   Id last_id_ = 0;

@@ -47,11 +47,11 @@ void Link::hang_up() {
   if (connection_) {
     connection_->finish();
     connection_.reset();
+    turn_to_next_address();
   }
 }
 
 void Link::open() {
-  was_open_ = true;
   handlers_.on_open(numeric_host(own_end(connection_->socket())));
 }
 
@@ -61,6 +61,7 @@ void Link::take(const std::vector<std::string>& lines) {
       return;
     }
     if (const auto message = decode(line)) {
+      is_found_ = true;
       handlers_.on_message(*message);
     } else {
       lose(Member::Loss::stranger);
@@ -71,10 +72,14 @@ void Link::take(const std::vector<std::string>& lines) {
 void Link::lose(Member::Loss loss) {
   connection_.reset();
   const SocketAddress& at = addresses_[next_address_];
-  if (!was_open_) {
+  turn_to_next_address();
+  handlers_.on_lost(loss, at);
+}
+
+void Link::turn_to_next_address() {
+  if (!is_found_) {
     next_address_ = (next_address_ + 1) % addresses_.size();
   }
-  handlers_.on_lost(loss, at);
 }
 
 }  // namespace launcher

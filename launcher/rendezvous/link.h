@@ -34,11 +34,13 @@ class Link {
 
   void connect();
   void send(const Message& message);
-  /// What was sent is still sent.
+  /// What was sent is still sent. The next connection is to another address,
+  /// unless this one has answered.
   void hang_up();
 
  private:
   void open();
+  void turn_to_next_address();
   void take(const std::vector<std::string>& lines);
   void lose(Member::Loss loss);
 
@@ -46,7 +48,7 @@ class Link {
   std::vector<SocketAddress> addresses_;
   size_t next_address_ = 0;
   Handlers handlers_;
-  bool was_open_ = false;
+  bool is_found_ = false;  // the coordinator, at the present address
   std::unique_ptr<Connection> connection_;
 };
 

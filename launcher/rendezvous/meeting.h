@@ -6,6 +6,7 @@
 #include <string>
 
 #include "launcher/cli/values.h"
+#include "launcher/rendezvous/restart_budget.h"
 
 namespace launcher {
 
@@ -21,6 +22,8 @@ struct Patience {
   /// keep_alive_max_attempt: of so many intervals each must bring one; one
   /// alone would be over when the sign is given
   int keep_alive_attempts = 3;
+  /// After so long who still waits says so for the first time.
+  std::chrono::milliseconds first_news{5'000};
 
   /// Who is silent for as long has vanished.
   std::chrono::milliseconds silence() const {
@@ -34,6 +37,7 @@ struct JobTerms {
   int least_hosts = 1;
   int most_hosts = 1;
   int max_restarts = 0;
+  RestartRules restart_rules{};
   bool ranks_are_fixed = false;  ///< of hosts: each has the one it wants
 };
 

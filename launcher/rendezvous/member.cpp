@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "launcher/one_line.h"
 #include "launcher/overloaded.h"
 
 namespace launcher {
@@ -40,6 +41,7 @@ Member::Actions Member::join(int store_port, Time now) {
   advance(now);
   state_.joins = true;
   state_.store.port = store_port;
+  news_.start(now_, options_.patience.first_news);
   switch (link_) {
     case Link::none:
       give_up_ = now_ + options_.patience.join;
@@ -58,6 +60,9 @@ Member::Actions Member::join(int store_port, Time now) {
 Member::Actions Member::report(const HostOutcome& outcome, Time now) {
   advance(now);
   state_.outcome = outcome;
+  if (std::holds_alternative<HostSucceeded>(outcome)) {
+    news_.start(now_, options_.patience.first_news);
+  }
   return is_linked() ? tell() : Actions{};
 }
 
@@ -88,6 +93,7 @@ Member::Actions Member::on_closed(Loss loss, Time now) {
   }
   const bool had_been_there = link_ == Link::connected;
   link_ = Link::resting;
+  has_asked_ = false;
   next_step_ = now_ + kBetweenAttempts;
   if (loss == Loss::stranger) {
     return lose(stranger_text());
@@ -129,6 +135,9 @@ Member::Actions Member::on_message(const Message& message, Time now) {
                    return end(RendezvousLost{"refused at " + place() + ": " +
                                              refused.text});
                  },
+                 [this](const Noted& noted) {
+                   return has_asked_ ? note(noted.waits_for) : Actions{};
+                 },
                  [](const auto&) { return Actions{}; }},
       message);
 }
@@ -138,6 +147,11 @@ Member::Actions Member::on_time(Time now) {
   if (link_ == Link::none || link_ == Link::over) {
     return {};
   }
+  Actions actions = act_on_time();
+  return std::move(actions) + give_news();
+}
+
+Member::Actions Member::act_on_time() {
   if (link_ != Link::connected && now_ >= give_up_) {
     return lose(give_up_text());
   }
@@ -154,16 +168,40 @@ Member::Actions Member::on_time(Time now) {
   return (is_stuck ? Actions{Disconnect{}} : Actions{}) + connect();
 }
 
+/// The coordinator is asked for the latest, and what it answers is told.
+Member::Actions Member::give_news() {
+  if (link_ == Link::over || has_asked_ || !news_.is_due(now_)) {
+    return {};
+  }
+  if (link_ != Link::connected) {
+    return note(wait_for_answer_text(was_heard_, give_up_ - now_));
+  }
+  has_asked_ = true;
+  return tell();
+}
+
+/// @param text empty: there is nothing to say
+Member::Actions Member::note(const std::string& text) {
+  has_asked_ = false;
+  news_.said(now_);
+  return text.empty()
+             ? Actions{}
+             : Actions{answer_of(RendezvousNote{"waiting at " + place() + ": " +
+                                                on_one_line(text)})};
+}
+
 std::optional<Member::Time> Member::next_deadline() const {
   const Time silence = last_heard_ + options_.patience.silence();
+  const Time news =
+      has_asked_ ? Time::max() : news_.due().value_or(Time::max());
   switch (link_) {
     case Link::connected:
-      return std::min(next_step_, silence);
+      return std::min({next_step_, silence, news});
     case Link::greeting:
-      return std::min({next_step_, silence, give_up_});
+      return std::min({next_step_, silence, give_up_, news});
     case Link::connecting:
     case Link::resting:
-      return std::min(next_step_, give_up_);
+      return std::min({next_step_, give_up_, news});
     case Link::none:
     case Link::over:
       break;
@@ -212,11 +250,15 @@ Member::Actions Member::enter(const WorldFormed& formed) {
   state_.joins = false;
   state_.outcome.reset();
   is_broken_ = false;
+  has_asked_ = false;
+  news_.stop();
   return tell() + Actions{answer_of(formed)};
 }
 
 Member::Actions Member::break_world(const WorldBroken& why) {
   is_broken_ = true;
+  has_asked_ = false;
+  news_.stop();
   return {answer_of(why)};
 }
 

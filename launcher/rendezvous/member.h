@@ -8,6 +8,7 @@
 
 #include "launcher/rendezvous/meeting.h"
 #include "launcher/rendezvous/message.h"
+#include "launcher/rendezvous/waiting_text.h"
 
 namespace launcher {
 
@@ -18,6 +19,9 @@ namespace launcher {
 /// host for lost. It is tried again for as long as a silent host is waited for;
 /// where nobody listens any more, the coordinator is gone, and with it the job.
 /// Whoever listens there without a word of the coordinator's counts for nobody.
+///
+/// While this host waits, for others or for their end, a note says so now and
+/// then.
 class Member {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -75,6 +79,9 @@ class Member {
   Actions end(const RendezvousAnswer& answer);
   Actions enter(const WorldFormed& formed);
   Actions break_world(const WorldBroken& why);
+  Actions act_on_time();
+  Actions give_news();
+  Actions note(const std::string& text);
   std::string give_up_text() const;
   std::string stranger_text() const;
   std::string place() const;
@@ -91,6 +98,8 @@ class Member {
   Time last_heard_{};
   Time next_step_{};  // of the link: a sign of life, another attempt
   Time give_up_{};    // without a coordinator that answers
+  WaitingNews news_;
+  bool has_asked_ = false;  // the coordinator, for the next news
 };
 
 }  // namespace launcher

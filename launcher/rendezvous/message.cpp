@@ -44,6 +44,9 @@ class Fields {
   int count(const char* name, int least = 0, int most = kLargestCount) {
     return static_cast<int>(integer(name, least, most));
   }
+  std::chrono::milliseconds time(const char* name) {
+    return std::chrono::milliseconds(integer(name, 0, kNever.count()));
+  }
   bool truth(const char* name) {
     const auto found = object_.find(name);
     return found != object_.end() && found->is_boolean() ? found->get<bool>()
@@ -70,6 +73,7 @@ class Fields {
 };
 
 MessageJson to_json(const Hello& hello) {
+  const RestartRules& rules = hello.terms.restart_rules;
   MessageJson json{{"is", "hello"},
                    {"version", hello.version},
                    {"token", hello.token},
@@ -77,6 +81,8 @@ MessageJson to_json(const Hello& hello) {
                    {"least_hosts", hello.terms.least_hosts},
                    {"most_hosts", hello.terms.most_hosts},
                    {"max_restarts", hello.terms.max_restarts},
+                   {"restart_delay_ms", rules.first_delay.count()},
+                   {"longest_delay_ms", rules.longest_delay.count()},
                    {"fixed_ranks", hello.terms.ranks_are_fixed},
                    {"id", hello.id},
                    {"host", hello.host},
@@ -85,6 +91,9 @@ MessageJson to_json(const Hello& hello) {
                    {"keep_alive_ms", hello.keep_alive.count()}};
   if (hello.wanted_rank) {
     json["wanted_rank"] = *hello.wanted_rank;
+  }
+  if (rules.window) {
+    json["restart_window_ms"] = rules.window->count();
   }
   return json;
 }
@@ -102,6 +111,12 @@ Hello hello_of(Fields& fields) {
       fields.count("most_hosts", hello.terms.least_hosts, kLargestCount);
   hello.terms.max_restarts =
       fields.count("max_restarts", 0, std::numeric_limits<int>::max());
+  RestartRules& rules = hello.terms.restart_rules;
+  rules.first_delay = fields.time("restart_delay_ms");
+  rules.longest_delay = fields.time("longest_delay_ms");
+  if (fields.has("restart_window_ms")) {
+    rules.window = fields.time("restart_window_ms");
+  }
   hello.terms.ranks_are_fixed = fields.truth("fixed_ranks");
   hello.id = fields.text("id");
   hello.host = fields.text("host");
@@ -130,6 +145,7 @@ MessageJson to_json(const HostState& state) {
       json["rank"] = failed->rank;
       json["code"] = failed->status.code;
       json["signal"] = failed->status.signal;
+      json["final"] = failed->is_final;
     }
   }
   return json;
@@ -154,6 +170,7 @@ HostState state_of(Fields& fields) {
     failed.status.code = fields.count("code", 0, 255);
     failed.status.signal =
         fields.count("signal", failed.status.code == 0 ? 1 : 0, 64);
+    failed.is_final = fields.truth("final");
     state.outcome = failed;
   }
   return state;
@@ -163,25 +180,38 @@ MessageJson to_json(const Goodbye&) {
   return {{"is", "goodbye"}};
 }
 
-MessageJson to_json(const Noted&) {
-  return {{"is", "noted"}};
+MessageJson to_json(const Noted& noted) {
+  MessageJson json{{"is", "noted"}};
+  if (!noted.waits_for.empty()) {
+    json["waits_for"] = cut(noted.waits_for);
+  }
+  return json;
+}
+
+Noted noted_of(Fields& fields) {
+  return {fields.has("waits_for") ? fields.text("waits_for", kLongestReadText)
+                                  : ""};
 }
 
 MessageJson to_json(const WorldFormed& formed) {
   const World& world = formed.world;
   const RoleRanks role =
       world.role.value_or(RoleRanks{world.first_rank, world.world_size});
-  return {{"is", "formed"},
-          {"generation", world.generation},
-          {"restarts", world.restarts},
-          {"host_rank", world.host_rank},
-          {"host_count", world.host_count},
-          {"first_rank", world.first_rank},
-          {"world_size", world.world_size},
-          {"first_role_rank", role.first_rank},
-          {"role_world_size", role.size},
-          {"store_host", world.master.host},
-          {"store_port", world.master.port}};
+  MessageJson json{{"is", "formed"},
+                   {"generation", world.generation},
+                   {"restarts", world.restarts},
+                   {"host_rank", world.host_rank},
+                   {"host_count", world.host_count},
+                   {"first_rank", world.first_rank},
+                   {"world_size", world.world_size},
+                   {"first_role_rank", role.first_rank},
+                   {"role_world_size", role.size},
+                   {"store_host", world.master.host},
+                   {"store_port", world.master.port}};
+  if (world.restart_after) {
+    json["restart_after_ms"] = world.restart_after->count();
+  }
+  return json;
 }
 
 WorldFormed formed_of(Fields& fields) {
@@ -198,6 +228,9 @@ WorldFormed formed_of(Fields& fields) {
       fields.count("first_role_rank", 0, world.role->size - 1);
   world.master = {fields.text("store_host"),
                   fields.count("store_port", 0, 65535)};
+  if (fields.has("restart_after_ms")) {
+    world.restart_after = fields.time("restart_after_ms");
+  }
   return {world};
 }
 
@@ -241,7 +274,7 @@ std::optional<Message> read_message(const std::string& is, Fields& fields) {
     return Goodbye{};
   }
   if (is == "noted") {
-    return Noted{};
+    return noted_of(fields);
   }
   if (is == "formed") {
     return formed_of(fields);

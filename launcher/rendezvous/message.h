@@ -15,7 +15,7 @@
 // so a message that is lost, late or doubled does no harm.
 namespace launcher {
 
-inline constexpr int kMessageVersion = 1;
+inline constexpr int kMessageVersion = 2;
 /// Bytes of an encoded message, its newline included.
 inline constexpr size_t kLongestMessage = 16 * 1024;
 /// Generations, ranks and hosts stay below it.
@@ -48,7 +48,9 @@ struct HostState {
 struct Goodbye {};
 
 /// From the coordinator: nothing new. Also the sign that it lives.
-struct Noted {};
+struct Noted {
+  std::string waits_for{};  ///< of a host that waits: what for, for people
+};
 
 /// From the coordinator: the world of this generation is no more.
 struct Broken {

@@ -24,6 +24,7 @@ struct HostSucceeded {};
 struct HostFailed {
   int rank;  ///< of the worker that failed first
   ExitStatus status;
+  bool is_final = false;  ///< this host starts no other attempt
 };
 using HostOutcome = std::variant<HostSucceeded, HostFailed>;
 
@@ -98,16 +99,18 @@ std::unique_ptr<Rendezvous> make_unmet_rendezvous(const Endpoint& master,
                                                   int host_count,
                                                   Rendezvous::Handler handler);
 
-/// Checks the endpoint before it asks `next` for the first world, in a process
-/// of its own: a name service that does not answer holds up no signal.
+/// Checks the endpoint's host before it asks `next` for the first world: see
+/// NameLookup.
 ///
-/// @param find_error runs in that process; what it returns, unless it is empty,
+/// @param find_error runs in its process; what it returns, unless it is empty,
 ///   is why there can be no world
 std::unique_ptr<Rendezvous> make_resolving_rendezvous(
     EventLoop& loop,
+    const Endpoint& master,
     std::function<std::string()> find_error,
     std::unique_ptr<Rendezvous> next,
-    Rendezvous::Handler handler);
+    Rendezvous::Handler handler,
+    const Patience& patience = {});
 
 /// Hosts that agree on their ranks by messages, through a coordinator in the
 /// ddprun of the endpoint's host: the first one there that finds the port free.

@@ -1,8 +1,8 @@
 #include <optional>
-#include <system_error>
 #include <utility>
 
-#include "launcher/process/background_call.h"
+#include "launcher/error.h"
+#include "launcher/rendezvous/name_lookup.h"
 #include "launcher/rendezvous/rendezvous.h"
 
 namespace launcher {
@@ -11,11 +11,11 @@ namespace {
 class ResolvingRendezvous : public Rendezvous {
  public:
   ResolvingRendezvous(EventLoop& loop,
-                      std::function<std::string()> find_error,
+                      NameLookup::Question question,
                       std::unique_ptr<Rendezvous> next,
                       Handler handler)
       : loop_(loop),
-        find_error_(std::move(find_error)),
+        question_(std::move(question)),
         next_(std::move(next)),
         handler_(std::move(handler)) {}
 
@@ -25,14 +25,13 @@ class ResolvingRendezvous : public Rendezvous {
       return;
     }
     try {
-      lookup_.emplace(loop_,
-                      find_error_,
-                      [this, offer](const std::optional<std::string>& error) {
-                        lookup_.reset();
-                        take(error.value_or(""), offer);
-                      });
-    } catch (const std::system_error& error) {
-      handler_(RendezvousLost{std::string(error.what()) + "; check ulimit -a"});
+      lookup_.emplace(
+          loop_, question_, handler_, [this, offer](const std::string& error) {
+            lookup_.reset();
+            take(error, offer);
+          });
+    } catch (const LaunchError& error) {
+      handler_(RendezvousLost{error.what()});
     }
   }
   void report(const HostOutcome& outcome) override { next_->report(outcome); }
@@ -52,10 +51,10 @@ class ResolvingRendezvous : public Rendezvous {
   }
 
   EventLoop& loop_;
-  std::function<std::string()> find_error_;
+  NameLookup::Question question_;
   std::unique_ptr<Rendezvous> next_;
   Handler handler_;
-  std::optional<BackgroundCall> lookup_;
+  std::optional<NameLookup> lookup_;
   bool is_resolved_ = false;
 };
 
@@ -63,11 +62,19 @@ class ResolvingRendezvous : public Rendezvous {
 
 std::unique_ptr<Rendezvous> make_resolving_rendezvous(
     EventLoop& loop,
+    const Endpoint& master,
     std::function<std::string()> find_error,
     std::unique_ptr<Rendezvous> next,
-    Rendezvous::Handler handler) {
+    Rendezvous::Handler handler,
+    const Patience& patience) {
   return std::make_unique<ResolvingRendezvous>(
-      loop, std::move(find_error), std::move(next), std::move(handler));
+      loop,
+      NameLookup::Question{.host = master.host,
+                           .option = "--master-addr",
+                           .ask = std::move(find_error),
+                           .patience = patience},
+      std::move(next),
+      std::move(handler));
 }
 
 }  // namespace launcher

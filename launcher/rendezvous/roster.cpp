@@ -65,14 +65,24 @@ int succeeded(const Roster& hosts, int generation) {
       }));
 }
 
-std::string names_of_joined(const Roster& hosts) {
+std::string names_of(const Roster& hosts,
+                     const std::function<bool(const KnownHost&)>& is_meant) {
+  constexpr int kMostNames = 8;
   std::string text;
+  int count = 0;
   for (const auto& [connection, host] : hosts) {
-    if (host.state.joins) {
+    if (is_meant(host) && ++count <= kMostNames) {
       text += (text.empty() ? "" : ", ") + host.hello.host;
     }
   }
-  return text;
+  return count > kMostNames
+             ? text + " and " + std::to_string(count - kMostNames) + " more"
+             : text;
+}
+
+std::string names_of_joined(const Roster& hosts) {
+  return names_of(hosts,
+                  [](const KnownHost& host) { return host.state.joins; });
 }
 
 int form_world(Roster& hosts, const JobTerms& terms, const World& world) {
@@ -94,6 +104,7 @@ int form_world(Roster& hosts, const JobTerms& terms, const World& world) {
     if (seat) {
       seat->generation = generation;
       seat->restarts = world.restarts;
+      seat->restart_after = world.restart_after;
     }
   }
   return generation;

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -35,13 +36,16 @@ int joined(const Roster& hosts);
 int seated(const Roster& hosts);
 /// And how many of them have succeeded in it.
 int succeeded(const Roster& hosts, int generation);
-/// "a, b": those that wait for the next world.
+/// "a, b": their names; of many the first, and how many there are beside.
+std::string names_of(const Roster& hosts,
+                     const std::function<bool(const KnownHost&)>& is_meant);
+/// Of those that wait for the next world.
 std::string names_of_joined(const Roster& hosts);
 
 /// Gives the hosts that have joined their seats in a new world of at most
 /// most_hosts, and takes the others' away. Pure.
 ///
-/// @param world restarts and the last generation
+/// @param world restarts, restart_after and the last generation
 /// @returns the new generation: above that, and all that the hosts have seen
 int form_world(Roster& hosts, const JobTerms& terms, const World& world);
 

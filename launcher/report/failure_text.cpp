@@ -175,8 +175,12 @@ std::string cause_text(const AttemptResult& result, const WorkerExit& cause) {
           std::to_string(cause.local_rank) + ", pid " +
           std::to_string(cause.pid) + ", " + elapsed(cause.after) +
           " after its start" + attempt_text(result);
-  text += "\n" + hint_for(cause, result.workers) +
-          hint_about_memory(result.workers) + hint_about_gpus(result);
+  text += "\n";
+  if (result.is_final) {
+    text += "  no restart follows this exit code (--final-codes)\n";
+  }
+  text += hint_for(cause, result.workers) + hint_about_memory(result.workers) +
+          hint_about_gpus(result);
   if (!result.logs.empty()) {
     text += "  its files are in " + result.logs + "/" +
             std::to_string(cause.local_rank) + "\n";

@@ -46,6 +46,7 @@ struct AttemptResult {
   Cause cause;
   int restarts = 0;  ///< before this attempt
   int max_restarts = 0;
+  bool is_final = false;  ///< the first failure's exit code, by --final-codes
   int worker_count = 1;
   int gpu_count = 0;  ///< that the workers saw; 0: none, or not known
   int64_t time = 0;   ///< of its end, seconds since 1970

@@ -143,6 +143,7 @@ std::string attempt_json(const AttemptResult& result, int exit_code) {
   ReportJson cause = cause_json(result.cause);
   if (first != nullptr) {
     cause["rank"] = first->rank;
+    cause["is_final"] = result.is_final;
   }
   ReportJson workers = ReportJson::array();
   for (const WorkerExit& exit : result.workers.exits) {

@@ -24,7 +24,8 @@ struct JobFacts {
 /// - `cause`: null when all is well, else `kind` (worker_failed, start_failed,
 ///   signal, host_joined, host_left, host_vanished, host_failed,
 ///   rendezvous_lost, other_host_failed, time_is_up, stopped_cleanly, hang) and
-///   what belongs to it: `rank`, `signal`, `host`, `text`, `limit_seconds`; of
+///   what belongs to it: `rank`, `is_final` (an exit code of --final-codes),
+///   `signal`, `host`, `text`, `limit_seconds`; of
 ///   a hang `timeout_seconds`, `timer` (of torchrun's file, or null), `hung`:
 ///   of each worker that hangs `rank`, `local_rank`, `pid`, `quiet_seconds`,
 ///   `limit_seconds`, `last_report` (null: none), `is_stopped`, `stack` (null:

@@ -1,4 +1,5 @@
 #include <csignal>
+#include <utility>
 
 #include "launcher/job/policy.h"
 #include "test/launcher/policy_text.h"
@@ -166,5 +167,73 @@ TEST_CASE("a stop is clean when all workers end with 0 in time, if asked for") {
     step(policy, WorkerExited{1, kSuccess});
     step(policy, TimerFired{Timer::grace});
     CHECK(step(policy, AllAreGone{}) == "Disarm kill, " + by_signal);
+  }
+}
+
+namespace {
+
+/// Whether the failure that `actions` tell of is the last one.
+bool tells_final(const Actions& actions) {
+  return std::get<HostFailed>(std::get<TellOutcome>(actions.at(0)).outcome)
+      .is_final;
+}
+
+}  // namespace
+
+TEST_CASE("no restart follows a final exit code, and the others hear of it") {
+  Policy policy({.worker_count = 1,
+                 .max_restarts = 5,
+                 .final_codes = {93, 7},
+                 .grace_period = 7s,
+                 .stop_signals = {SIGTERM}});
+  const auto [status, is_final] =
+      GENERATE(std::pair(ExitStatus{.code = 93}, true),
+               std::pair(ExitStatus{.code = 7}, true),
+               std::pair(ExitStatus{.code = 8}, false),
+               std::pair(ExitStatus{.signal = 7}, false));
+  policy.on(world_of(0, 0));
+  CHECK(tells_final(policy.on(WorkerExited{0, status})) == is_final);
+  CHECK(step(policy, AllAreGone{}) ==
+        (is_final ? "Disarm grace, Leave, Report failure, Drain -> draining"
+                  : "Disarm grace, Report failure, Join -> joining"));
+}
+
+TEST_CASE("of hosts with one budget none counts for itself, or pauses") {
+  Policy policy(
+      {.worker_count = 1,
+       .max_restarts = 1,
+       .restart_rules = {.window = 60s, .first_delay = 2s, .longest_delay = 5s},
+       .grace_period = 7s,
+       .stop_signals = {SIGTERM}});
+  const auto form = [&](int generation, std::chrono::milliseconds after) {
+    WorldFormed formed = world_of(generation, /*restarts=*/generation);
+    formed.world.restart_after = after;
+    policy.on(formed, Policy::Time(100s));
+  };
+  form(0, 0ms);
+  CHECK(!tells_final(policy.on(WorkerExited{0, kFailure}, Policy::Time(101s))));
+  CHECK(step(policy, AllAreGone{}) ==
+        "Disarm grace, Report failure, Join -> joining");
+  SECTION("in time") {
+    form(1, 60s);
+    const auto told =
+        policy.on(WorkerExited{0, kFailure}, Policy::Time(100s + 59'999ms));
+    CHECK(tells_final(told));
+    // It is decided, however long the workers take to end.
+    policy.on(TimerFired{Timer::grace}, Policy::Time(200s));
+    CHECK(step(policy, AllAreGone{}) ==
+          "Disarm kill, Leave, Report failure, Drain -> draining");
+  }
+  SECTION("later") {
+    form(1, 60s);
+    CHECK(
+        !tells_final(policy.on(WorkerExited{0, kFailure}, Policy::Time(160s))));
+    CHECK(step(policy, AllAreGone{}) ==
+          "Disarm grace, Report failure, Join -> joining");
+  }
+  SECTION("never") {
+    form(1, kNever);
+    CHECK(tells_final(
+        policy.on(WorkerExited{0, kFailure}, Policy::Time(10'000h))));
   }
 }

@@ -54,7 +54,7 @@ AttemptResult attempt_with_a_failure() {
 TEST_CASE("a failed attempt as JSON: the cause and every worker's part") {
   const json expected = json::parse(R"({
     "number": 2, "logs": "/logs/a_1/attempt_1", "exit_code": 3,
-    "cause": {"kind": "worker_failed", "rank": 5},
+    "cause": {"kind": "worker_failed", "rank": 5, "is_final": false},
     "out_of_memory_kills": 2, "out_of_memory_cgroup": "/sys/fs/cgroup/job",
     "workers": [
       {"rank": 4, "local_rank": 0, "pid": 1004, "after_seconds": 1.25,

@@ -4,7 +4,7 @@
 #include "launcher/cli/options.h"
 #include "launcher/cli/restart_values.h"
 #include "launcher/error.h"
-#include "launcher/job/restart_budget.h"
+#include "launcher/rendezvous/restart_budget.h"
 #include "test/launcher/fake_job.h"
 #include "test/support/catch.h"
 
@@ -37,26 +37,30 @@ class FailingJob : public FakeJob {
 
 TEST_CASE("without a window all restarts of the job count") {
   RestartBudget budget(2, {});
-  CHECK(budget.allows({.code = 3}, 0, moment(0s)));
-  CHECK(budget.allows({.signal = SIGSEGV}, 1, moment(0s)));
-  CHECK(!budget.allows({.code = 3}, 2, moment(1h)));
+  CHECK(budget.allows(0, moment(0s)));
+  CHECK(budget.allows(1, moment(0s)));
+  CHECK(!budget.allows(2, moment(1h)));
+  CHECK(!budget.next_allowed(2, moment(1h)));
   CHECK(budget.spend(moment(0s)) == 0ms);
 }
 
 TEST_CASE("within a window only its restarts count") {
   RestartBudget budget(2, {.window = 10s});
   const auto allows = [&budget](std::chrono::milliseconds time) {
-    return budget.allows({.code = 3}, /*restarts=*/99, moment(time));
+    return budget.allows(/*restarts=*/99, moment(time));
   };
   budget.spend(moment(0s));
   CHECK(allows(1s));
   budget.spend(moment(5s));
   CHECK(!allows(9999ms));
+  CHECK(budget.next_allowed(99, moment(6s)) == moment(10s));
   CHECK(allows(10s));
+  CHECK(budget.next_allowed(99, moment(11s)) == moment(11s));
   budget.spend(moment(10s));
   CHECK(!allows(14s));
   CHECK(allows(15s));
   CHECK(allows(100s));
+  CHECK(!RestartBudget(0, {.window = 10s}).next_allowed(0, moment(0s)));
 }
 
 TEST_CASE("delays double up to a bound, and forget what left the window") {
@@ -81,14 +85,6 @@ TEST_CASE("delays double up to a bound, and forget what left the window") {
   RestartBudget none(9, {.longest_delay = 9s});
   none.spend(moment(0s));
   CHECK(none.spend(moment(0s)) == 0s);
-}
-
-TEST_CASE("no restart follows a final exit code") {
-  const RestartBudget budget(5, {.final_codes = {93, 7}});
-  CHECK(!budget.allows({.code = 93}, 0, moment(0s)));
-  CHECK(!budget.allows({.code = 7}, 0, moment(0s)));
-  CHECK(budget.allows({.code = 8}, 0, moment(0s)));
-  CHECK(budget.allows({.signal = 7}, 0, moment(0s)));  // of the same number
 }
 
 TEST_CASE("a job waits before its restarts") {
@@ -123,9 +119,10 @@ TEST_CASE("frequent failures use it up") {
 
 TEST_CASE("a job ends with a final code at once") {
   FailingJob job(6, /*max_restarts=*/5);
-  job.job.options.restart_rules.final_codes = {3};
+  job.job.options.final_codes = {3};
   CHECK(job.run({}) == 3);
   CHECK(job.plans.size() == 1);
+  CHECK_THAT(job.text, Contains("no restart follows this exit code"));
 }
 
 TEST_CASE("a job is stopped when its time is up") {
@@ -183,7 +180,7 @@ TEST_CASE("options of restarts") {
   CHECK(options.restart_rules.first_delay == 500ms);
   CHECK(options.restart_rules.longest_delay == 8s);
   CHECK(options.restart_rules.window == 1h);
-  CHECK(options.restart_rules.final_codes == std::vector<int>{93, 7});
+  CHECK(options.final_codes == std::vector<int>{93, 7});
   CHECK(options.time_limit == 1500ms);
   CHECK(options.stops_cleanly);
   CHECK(parse_restart_delays("2").longest == 5min);

@@ -21,8 +21,11 @@ namespace {
 /// A port where nobody else listens, and how a host finds it.
 class MeetingPlace {
  public:
+  explicit MeetingPlace(std::string host = "127.0.0.1")
+      : host_(std::move(host)) {}
+
   std::string text() const {
-    return "127.0.0.1:" + std::to_string(port_.port());
+    return host_ + ":" + std::to_string(port_.port());
   }
   Arguments arguments(const std::string& hosts,
                       const Arguments& more,
@@ -37,6 +40,7 @@ class MeetingPlace {
   }
 
  private:
+  std::string host_;
   launcher::PortReservation port_{0};
 };
 
@@ -107,6 +111,28 @@ TEST_CASE("hosts with different numbers of workers form one world") {
   CHECK(std::count(ports.begin(), ports.end(), ports.front()) == 3);
 }
 
+TEST_CASE("hosts meet over IPv6, and by a name") {
+  const std::string host = GENERATE("[::1]", "localhost");
+  if (!launcher::listen_at(launcher::addresses_of("::1", 0).at(0))) {
+    WARN("skipped: there is no IPv6");
+    return;
+  }
+  const MeetingPlace place(host);
+  const auto arguments =
+      place.arguments("2", {resource("print_env"), "MASTER_ADDR"});
+  Ddprun first(arguments, kToken);
+  Ddprun second(arguments, kToken);
+  std::string out;
+  for (const Result& result : {first.finish(), second.finish()}) {
+    CAPTURE(result.err);
+    CHECK(result.code() == 0);
+    out += result.out;
+  }
+  CHECK_THAT(out,
+             Contains("[0] MASTER_ADDR=" +
+                      std::string(host == "[::1]" ? "::1\n" : "")));
+}
+
 TEST_CASE("a failure on one host starts the workers of all again") {
   const MeetingPlace place;
   const auto arguments =
@@ -142,6 +168,50 @@ TEST_CASE("the last failure ends the job on all hosts with its code") {
                  : 0;
   }
   CHECK(named == 1);  // the other host shows the worker itself
+}
+
+TEST_CASE("a final exit code ends the job on all hosts, without a restart") {
+  const MeetingPlace place;
+  const auto arguments =
+      place.arguments("2",
+                      {"--max-restarts=3",
+                       "--final-codes=93",
+                       "sh",
+                       "-c",
+                       "[ $RANK = 1 ] && exit 93; exec sleep 1000"});
+  Ddprun first(arguments, kToken);
+  Ddprun second(arguments, kToken);
+  std::string err;
+  for (const Result& result : {first.finish(), second.finish()}) {
+    CHECK(result.code() == 93);
+    CHECK(!result.left_something);
+    err += result.err;
+  }
+  CHECK_THAT(err,
+             Contains("no restart follows this exit code (--final-codes)") &&
+                 Contains("rank 1 on host") &&
+                 !Contains("starting all workers again"));
+}
+
+TEST_CASE("hosts share one budget of restarts within a time") {
+  const MeetingPlace place;
+  const auto arguments = place.arguments(
+      "2",
+      {"--max-restarts=1",
+       "--restart-window=0.2",
+       "sh",
+       "-c",
+       // Ranks 1 and 0 fail in turn, too late for the restart before to count.
+       "n=$TORCHELASTIC_RESTART_COUNT; sleep 0.3; "
+       "[ $n = 2 ] && exit 0; [ $RANK = $((1 - n)) ] && exit 5; "
+       "exec sleep 1000"});
+  Ddprun first(arguments, kToken);
+  Ddprun second(arguments, kToken);
+  for (const Result& result : {first.finish(), second.finish()}) {
+    CAPTURE(result.err);
+    CHECK(result.code() == 0);
+    CHECK_THAT(result.err, Contains("restart 2"));
+  }
 }
 
 TEST_CASE("an elastic job takes in a host that comes and lives without it") {

@@ -5,6 +5,7 @@
 #include "test/launcher/ddprun/networks.h"
 #include "test/launcher/ddprun/run_ddprun.h"
 #include "test/support/catch.h"
+#include "test/support/temporary_folder.h"
 
 using Catch::Contains;
 using namespace launcher::test;
@@ -136,4 +137,29 @@ TEST_CASE("the host where the others meet is killed: they end at once") {
              Contains(lost_place(backend)) &&
                  Contains("nobody listens there any more"));
   CHECK(!left.left_something);
+}
+
+TEST_CASE("a name server that never answers is an error in time") {
+  const ddp::test::TemporaryFolder folder;
+  const auto enter = enter_silence(folder.path());
+  if (!enter) {
+    WARN("skipped: no network namespace can be made: only root may");
+    return;
+  }
+  const Result result = run_ddprun({"--nnodes=2",
+                                    "--rdzv-backend=c10d",
+                                    "--rdzv-endpoint=node7:29400",
+                                    "--rdzv-conf=join_timeout=0.2",
+                                    "true"},
+                                   {{"DDPRUN_TOKEN", "secret"}},
+                                   "",
+                                   {},
+                                   enter);
+  CHECK(result.code() == 1);
+  CHECK(
+      result.err ==
+      "ddprun: the name service has not said in time which address host node7 "
+      "has; check --rdzv-endpoint and the name service, or give an IP "
+      "address\n");
+  CHECK(!result.left_something);
 }

@@ -1,12 +1,20 @@
 #include "test/launcher/ddprun/networks.h"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
+#include <net/if.h>
+#include <netinet/in.h>
 #include <sched.h>
+#include <sys/ioctl.h>
+#include <sys/mount.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstring>
 #include <stdexcept>
 #include <thread>
+
+#include "test/support/temporary_folder.h"
 
 namespace launcher::test {
 namespace {
@@ -84,6 +92,37 @@ void Networks::cut() const {
       throw std::runtime_error("the cable cannot be cut");
     }
   }
+}
+
+std::function<void()> enter_silence(const std::string& folder) {
+  if (!make_network()) {
+    return {};
+  }
+  const std::string file = folder + "/resolv.conf";
+  ddp::test::write_file(file, "nameserver 127.0.0.1\noptions timeout:30\n");
+  return [file] {
+    if (::unshare(CLONE_NEWNET | CLONE_NEWNS) != 0 ||
+        ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        ::mount(file.c_str(), "/etc/resolv.conf", "", MS_BIND, nullptr) != 0) {
+      ::_exit(97);
+    }
+    // It stays open: without a reader the kernel would say that nobody is
+    // there.
+    const int server = ::socket(AF_INET, SOCK_DGRAM, 0);
+    ifreq loopback{};
+    std::strcpy(loopback.ifr_name, "lo");
+    loopback.ifr_flags = IFF_UP;
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(53);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (::ioctl(server, SIOCSIFFLAGS, &loopback) != 0 ||
+        ::bind(server,
+               reinterpret_cast<const sockaddr*>(&address),
+               sizeof(address)) != 0) {
+      ::_exit(97);
+    }
+  };
 }
 
 }  // namespace launcher::test

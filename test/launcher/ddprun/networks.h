@@ -35,4 +35,11 @@ class Networks {
   std::string error_;
 };
 
+/// What a child does to have a name server that never answers, whatever it
+/// asks; in a network of its own, with the loopback alone.
+///
+/// @param folder for a file, which must last as long as the child
+/// @returns nothing where that cannot be made: only root may
+std::function<void()> enter_silence(const std::string& folder);
+
 }  // namespace launcher::test

@@ -246,8 +246,8 @@ TEST_CASE("whom a job does not know is refused with what to do") {
     change(changed);
     return refusal_of(changed, admission, others);
   };
-  CHECK_THAT(refusal([](Hello& other) { other.version = 2; }),
-             Contains("expected messages of version 1, but got version 2"));
+  CHECK_THAT(refusal([](Hello& other) { other.version = 7; }),
+             Contains("expected messages of version 2, but got version 7"));
   CHECK_THAT(
       refusal([](Hello& other) { other.keep_alive = 60s; }),
       Contains("keep_alive_interval of 2000 ms") && Contains("got 60000 ms"));

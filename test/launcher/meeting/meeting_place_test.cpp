@@ -2,6 +2,7 @@
 
 #include "launcher/error.h"
 #include "launcher/rendezvous/listener_probe.h"
+#include "launcher/rendezvous/port.h"
 #include "test/launcher/bound_loop.h"
 #include "test/support/catch.h"
 
@@ -10,10 +11,10 @@ using namespace launcher;
 
 namespace {
 
-/// At a free port of the addresses, where the endpoint's host is `host`.
-Fd listen_for(const std::string& host,
-              const std::vector<std::string>& addresses,
-              std::optional<bool> is_host = {}) {
+/// At a free port of each address, where the endpoint's host is `host`.
+std::vector<Fd> listen_for(const std::string& host,
+                           const std::vector<std::string>& addresses,
+                           std::optional<bool> is_host = {}) {
   Meeting meeting;
   meeting.endpoint = {host, 0};
   meeting.is_host = is_host;
@@ -24,8 +25,12 @@ Fd listen_for(const std::string& host,
   return listen_at_meeting(meeting, all);
 }
 
-std::string place_of(const Fd& listener) {
-  return listener ? numeric_host(own_end(listener)) : "none";
+std::string place_of(const std::vector<Fd>& listeners) {
+  std::string text;
+  for (const Fd& listener : listeners) {
+    text += (text.empty() ? "" : " ") + numeric_host(own_end(listener));
+  }
+  return text.empty() ? "none" : text;
 }
 
 }  // namespace
@@ -50,13 +55,52 @@ TEST_CASE("a name that means loopback on its own host is for others, too") {
   CHECK((place == "::" || place == "0.0.0.0"));
 }
 
-TEST_CASE("a port that is in use is said where the host must be this one") {
-  const Fd taken = listen_for("127.0.0.1", {"127.0.0.1"});
+TEST_CASE("hosts meet at every address of one name, in whatever order") {
+  // 203.0.113.0/24 is nobody's.
+  CHECK(place_of(
+            listen_for("name",
+                       {"203.0.113.9", "127.0.0.3", "127.0.0.1", "127.0.0.2"},
+                       false)) == "none");
+  const auto order =
+      GENERATE(std::vector<std::string>{"127.0.0.3", "127.0.0.1"},
+               std::vector<std::string>{"127.0.0.1", "127.0.0.3"});
+  CHECK(place_of(listen_for("localhost", order)) == "127.0.0.1 127.0.0.3");
+}
+
+TEST_CASE("of two processes of a host one has all addresses of a name") {
+  const PortReservation port(0);
+  Meeting meeting;
+  meeting.endpoint = {"localhost", port.port()};
+  const auto at = [&](const std::string& address) {
+    return addresses_of(address, port.port()).at(0);
+  };
+  const auto first =
+      listen_at_meeting(meeting, {at("127.0.0.1"), at("127.0.0.3")});
+  CHECK(first.size() == 2);
+  CHECK(listen_at_meeting(meeting, {at("127.0.0.3"), at("127.0.0.1")}).empty());
+}
+
+TEST_CASE("a host that is told to host listens where it can") {
+  const PortReservation port(0);
+  const auto at = [&](const std::string& address) {
+    return addresses_of(address, port.port()).at(0);
+  };
+  const Fd taken = listen_at(at("127.0.0.1"));
   REQUIRE(taken);
-  const SocketAddress place = own_end(taken);
+  Meeting meeting;
+  meeting.endpoint = {"localhost", port.port()};
+  meeting.is_host = true;
+  CHECK(place_of(listen_at_meeting(
+            meeting, {at("127.0.0.1"), at("127.0.0.3")})) == "127.0.0.3");
+}
+
+TEST_CASE("a port that is in use is said where the host must be this one") {
+  const auto taken = listen_for("127.0.0.1", {"127.0.0.1"});
+  REQUIRE(taken.size() == 1);
+  const SocketAddress place = own_end(taken.front());
   Meeting meeting;
   meeting.endpoint.host = "127.0.0.1";
-  CHECK(!listen_at_meeting(meeting, {place}));
+  CHECK(listen_at_meeting(meeting, {place}).empty());
   meeting.is_host = true;
   CHECK_THROWS_WITH(listen_at_meeting(meeting, {place}),
                     Contains("--rdzv-endpoint: cannot listen at 127.0.0.1") &&
@@ -71,8 +115,9 @@ TEST_CASE("a port that is in use is said where the host must be this one") {
 TEST_CASE("a probe finds a listener, and not itself") {
   EventLoop loop;
   test::bound(loop);
-  Fd listener = listen_for("127.0.0.1", {"127.0.0.1"});
-  REQUIRE(listener);
+  auto listeners = listen_for("127.0.0.1", {"127.0.0.1"});
+  REQUIRE(listeners.size() == 1);
+  Fd listener = std::move(listeners.front());
   const SocketAddress place = own_end(listener);
   bool is_found = false;
   SECTION("a listener") {

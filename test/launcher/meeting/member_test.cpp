@@ -34,7 +34,7 @@ std::string done_by(const Member::Action& action) {
           },
           [](const RendezvousAnswer& answer) -> std::string {
             constexpr const char* kNames[] = {
-                "FORMED", "BROKEN", "LOST", "CLOSED"};
+                "FORMED", "BROKEN", "LOST", "CLOSED", "NOTE"};
             return kNames[answer.index()];
           }},
       action);
@@ -204,7 +204,7 @@ TEST_CASE("a coordinator that is not there yet is tried again") {
     CHECK(host.open() == "hello, tell -1 joins");
   }
   SECTION("and does not answer") {
-    CHECK(host.pass(5s) == "disconnect, connect");
+    CHECK(host.pass(5s) == "NOTE, disconnect, connect");
   }
   SECTION("until join_timeout") {
     host.now += 5s;
@@ -253,7 +253,7 @@ TEST_CASE("who takes the connection and says nothing is no coordinator") {
   CHECK(host.join() == "connect");
   SECTION("from the beginning") {
     CHECK(host.open() == "hello, tell -1 joins");
-    CHECK(host.pass(14s) == "tell -1 joins, tell -1 joins");
+    CHECK(host.pass(14s) == "tell -1 joins, NOTE, tell -1 joins");
     CHECK(host.pass(1250ms) == "disconnect, connect");
     for (int round = 0; round < 100 && host.member.next_deadline(); ++round) {
       host.open();
@@ -336,4 +336,89 @@ TEST_CASE("what a member says when it gives up names the endpoint") {
     CHECK_THAT(lost_text(host.member.on_closed(kIsRefused, host.now)),
                Contains("a:1") && Contains("nobody listens there any more"));
   }
+}
+
+namespace {
+
+/// The note among what a member does; empty: none.
+std::string note_in(const Member::Actions& actions) {
+  for (const auto& action : actions) {
+    if (const auto* answer = std::get_if<RendezvousAnswer>(&action)) {
+      if (const auto* note = std::get_if<RendezvousNote>(answer)) {
+        return note->text;
+      }
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("a host that waits asks what for, and says so now and then") {
+  MemberHost host;
+  host.join();
+  host.open();
+  host.hear(Noted{"a"});
+  std::string said;
+  for (int beat = 1; beat <= 90; ++beat) {
+    // Only the answer to a question is news; the latest is asked for.
+    host.pass(5s);
+    const auto text = note_in(host.member.on_message(
+        Noted{"beat " + std::to_string(beat)}, host.now));
+    said += text.empty() ? "" : text + "\n";
+    CHECK(host.hear(Noted{"later"}).empty());
+  }
+  CHECK(said ==
+        "waiting at --rdzv-endpoint a:1: beat 1\n"
+        "waiting at --rdzv-endpoint a:1: beat 13\n"
+        "waiting at --rdzv-endpoint a:1: beat 73\n");
+}
+
+TEST_CASE("who works does not wait, who has succeeded does") {
+  MemberHost host;
+  host.enter();
+  for (int beat = 0; beat < 20; ++beat) {
+    CHECK(host.pass(5s) == "tell 0");
+    CHECK(host.hear(Noted{"nothing"}).empty());
+  }
+  host.report(HostSucceeded{});
+  CHECK_THAT(host.pass(5s), Catch::Matchers::EndsWith("tell 0 succeeded"));
+  CHECK(host.hear(Noted{"the end"}) == "NOTE");
+  host.hear(breaking(0));
+  host.join();
+  host.pass(4s);
+  CHECK(host.hear(Noted{"all"}).empty());
+  host.pass(1s);
+  CHECK(host.hear(Noted{"all"}) == "NOTE");
+}
+
+TEST_CASE("a host that waits for the coordinator says so without it") {
+  MemberHost host;
+  host.join();
+  SECTION("it was never there") {
+    host.close(kIsRefused);
+    host.now += 7s;
+    CHECK(note_in(host.member.on_time(host.now)) ==
+          "waiting at --rdzv-endpoint a:1: no ddprun has answered there yet; "
+          "gives up in 593 s (--rdzv-conf join_timeout)");
+  }
+  SECTION("it has gone before it answered the question") {
+    host.open();
+    host.hear(Noted{"it"});
+    CHECK_THAT(host.pass(5s), Catch::Matchers::EndsWith("tell -1 joins"));
+    host.close(kLinkIsCut);
+    CHECK(note_in(host.member.on_time(host.now)) ==
+          "waiting at --rdzv-endpoint a:1: the connection is lost; gives up in "
+          "15 s");
+  }
+}
+
+TEST_CASE("news from the network is one line") {
+  MemberHost host;
+  host.join();
+  host.open();
+  host.hear(Noted{});
+  host.pass(5s);
+  CHECK_THAT(note_in(host.member.on_message(Noted{"a\nddprun: b"}, host.now)),
+             Catch::Matchers::EndsWith(": a\\nddprun: b"));
 }

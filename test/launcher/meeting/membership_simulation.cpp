@@ -276,13 +276,19 @@ void MembershipSimulation::end_workers(size_t index) {
   host.is_working = false;
   if (!is_calm() && one_in(4)) {
     host.has_failed = true;
-    perform(host,
-            host.member->report(HostFailed{0, {.code = 3}}, time_of(host)));
+    perform(
+        host,
+        host.member->report(HostFailed{0, {.code = 3}, starts_no_more(host)},
+                            time_of(host)));
     stop_workers(index);
     return;
   }
   oracle_->on_succeeded(index, host.generation);
   perform(host, host.member->report(HostSucceeded{}, time_of(host)));
+}
+
+bool MembershipSimulation::starts_no_more(const Host& host) const {
+  return host.restarts >= terms_.max_restarts;
 }
 
 void MembershipSimulation::stop_workers(size_t index) {
@@ -294,7 +300,7 @@ void MembershipSimulation::stop_workers(size_t index) {
 
 void MembershipSimulation::go_on(size_t index) {
   Host& host = hosts_[index];
-  if (host.has_failed && host.restarts >= terms_.max_restarts) {
+  if (host.has_failed && starts_no_more(host)) {
     perform(host, host.member->leave());
     end(index);
     return;

@@ -101,6 +101,7 @@ class MembershipSimulation {
   void end_coordinator();
   void end_workers(size_t index);
   void stop_workers(size_t index);
+  bool starts_no_more(const Host& host) const;
   void go_on(size_t index);
   size_t index_of(const Host& host) const;
   /// Of a static host; one that is started again has that of an earlier one.

@@ -21,6 +21,9 @@ std::vector<Message> every_message() {
   Hello wanting = hello;
   wanting.wanted_rank = 3;
   wanting.terms.ranks_are_fixed = true;
+  using std::chrono::milliseconds;
+  wanting.terms.restart_rules = {
+      milliseconds(3'600'000), milliseconds(2'000), milliseconds(60'000)};
   HostState state;
   state.number = int64_t{1} << 40;
   state.generation = 5;
@@ -30,7 +33,7 @@ std::vector<Message> every_message() {
   HostState succeeded = state;
   succeeded.outcome = HostSucceeded{};
   HostState failed = state;
-  failed.outcome = HostFailed{11, {.signal = 9}};
+  failed.outcome = HostFailed{11, {.signal = 9}, true};
   World world{.generation = 3,
               .restarts = 1,
               .host_rank = 1,
@@ -39,6 +42,8 @@ std::vector<Message> every_message() {
               .world_size = 12,
               .master = {"10.0.0.1", 4711}};
   world.role = RoleRanks{1, 7};
+  World limited = world;
+  limited.restart_after = kNever;
   return {hello,
           wanting,
           state,
@@ -46,7 +51,9 @@ std::vector<Message> every_message() {
           failed,
           Goodbye{},
           Noted{},
+          Noted{"1 of 2 hosts is here"},
           WorldFormed{world},
+          WorldFormed{limited},
           Broken{4, {WorldBroken::Change::left, "b"}},
           JobClosed{7, "rank 3 failed"},
           RendezvousLost{"no"}};
@@ -106,9 +113,9 @@ TEST_CASE("every field is asked for, of its type and in its bounds") {
 }
 
 TEST_CASE("a hello of another version is understood as such") {
-  const auto decoded = decode(R"({"is":"hello","version":2,"news":[]})");
+  const auto decoded = decode(R"({"is":"hello","version":7,"news":[]})");
   REQUIRE(decoded);
-  CHECK(std::get<Hello>(*decoded).version == 2);
+  CHECK(std::get<Hello>(*decoded).version == 7);
 }
 
 TEST_CASE("texts are cut, names that are too long are not taken") {

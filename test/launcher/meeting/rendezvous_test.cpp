@@ -173,6 +173,7 @@ TEST_CASE("a name is looked up once, and only then hosts meet") {
   Answers answers;
   const auto rendezvous = make_resolving_rendezvous(
       loop,
+      {"node0", 29500},
       [] { return std::string(); },
       make_local_rendezvous("127.0.0.1", answers.handler()),
       answers.handler());
@@ -195,6 +196,7 @@ TEST_CASE("a name that has no address is why there is no world") {
       GENERATE(std::string("no such host"), std::string(200'000, 'x'));
   const auto rendezvous = make_resolving_rendezvous(
       loop,
+      {"node0", 29500},
       [why] { return why; },
       make_local_rendezvous("127.0.0.1", answers.handler()),
       answers.handler());
@@ -211,6 +213,7 @@ TEST_CASE("a name service that does not answer can be left at once") {
   Answers answers;
   const auto rendezvous = make_resolving_rendezvous(
       loop,
+      {"node0", 29500},
       []() -> std::string {
         for (;;) {
           ::pause();
@@ -224,6 +227,35 @@ TEST_CASE("a name service that does not answer can be left at once") {
   }
   SECTION("by the end of all") {}
   CHECK(answers.all.empty());
+}
+
+TEST_CASE("a name service that does not answer is told, and given up") {
+  EventLoop loop;
+  test::bound(loop);
+  Answers answers;
+  const auto rendezvous = make_resolving_rendezvous(
+      loop,
+      {"node0", 29500},
+      []() -> std::string {
+        for (;;) {
+          ::pause();
+        }
+      },
+      make_local_rendezvous("127.0.0.1", answers.handler()),
+      answers.handler(),
+      {.join = std::chrono::milliseconds(30),
+       .first_news = std::chrono::milliseconds(10)});
+  rendezvous->join({});
+  while (answers.all.size() < 2) {
+    loop.run_once();
+  }
+  const auto lost = std::get<RendezvousLost>(answers.all.back());
+  answers.all.pop_back();
+  CHECK_THAT(answers.take<RendezvousNote>().text,
+             Contains("waiting for the name service") &&
+                 Contains("node0 (--master-addr)"));
+  CHECK_THAT(lost.text,
+             Contains("which address host node0 has; check --master-addr"));
 }
 
 TEST_CASE("a call that is killed or throws has no result") {
@@ -247,6 +279,27 @@ TEST_CASE("a call that is killed or throws has no result") {
   while (!has_come) {
     loop.run_once();
   }
+}
+
+TEST_CASE("a host that waits for others says so") {
+  EventLoop loop;
+  test::bound(loop);
+  const PortReservation port(0);
+  Meeting meeting;
+  meeting.endpoint = {"127.0.0.1", port.port()};
+  meeting.terms = {.run_id = "job", .least_hosts = 2, .most_hosts = 2};
+  meeting.start_hosts = 2;
+  meeting.patience.first_news = std::chrono::milliseconds(20);
+  Answers answers;
+  const auto rendezvous =
+      make_c10d_rendezvous(loop, meeting, "node7", answers.handler());
+  rendezvous->join({});
+  while (answers.all.empty()) {
+    loop.run_once();
+  }
+  CHECK_THAT(answers.take<RendezvousNote>().text,
+             Contains("waiting at --rdzv-endpoint 127.0.0.1:") &&
+                 Contains(": 1 of 2 hosts is here (node7); gives up in 600 s"));
 }
 
 TEST_CASE("addresses need no name service") {

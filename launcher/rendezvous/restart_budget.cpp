@@ -1,17 +1,25 @@
-#include "launcher/job/restart_budget.h"
+#include "launcher/rendezvous/restart_budget.h"
 
 #include <algorithm>
 
 namespace launcher {
 
-bool RestartBudget::allows(const ExitStatus& failure,
-                           int restarts,
-                           Time now) const {
-  const bool is_final = failure.signal == 0 &&
-                        std::find(rules_.final_codes.begin(),
-                                  rules_.final_codes.end(),
-                                  failure.code) != rules_.final_codes.end();
-  return !is_final && (rules_.window ? counted(now) : restarts) < most_;
+std::optional<RestartBudget::Time> RestartBudget::next_allowed(int restarts,
+                                                               Time now) const {
+  const int spent = rules_.window ? counted(now) : restarts;
+  if (spent < most_) {
+    return now;
+  }
+  if (!rules_.window || most_ == 0) {
+    return std::nullopt;
+  }
+  const auto oldest = restarts_.end() - most_;
+  return *oldest + *rules_.window;
+}
+
+bool RestartBudget::allows(int restarts, Time now) const {
+  const auto next = next_allowed(restarts, now);
+  return next && *next <= now;
 }
 
 std::chrono::milliseconds RestartBudget::spend(Time now) {

@@ -3,21 +3,16 @@
 #include <chrono>
 #include <deque>
 #include <optional>
-#include <utility>
-#include <vector>
-
-#include "launcher/process/exit_status.h"
 
 namespace launcher {
 
-/// Which failures are followed by a restart, and when; beside --max-restarts.
+/// Which restarts count, and how long they wait; beside --max-restarts.
 struct RestartRules {
   /// --restart-window: only the restarts of this last time count.
   std::optional<std::chrono::milliseconds> window{};
   /// --restart-delay: before the first restart; each that follows doubles it.
   std::chrono::milliseconds first_delay{0};
   std::chrono::milliseconds longest_delay{0};
-  std::vector<int> final_codes{};  ///< exit codes that no restart follows
 };
 
 /// Counts restarts. Pure: the time is told.
@@ -26,13 +21,17 @@ class RestartBudget {
   using Time = std::chrono::steady_clock::time_point;
 
   /// @param most restarts, of all or of those in the window
-  RestartBudget(int most, RestartRules rules)
-      : most_(most), rules_(std::move(rules)) {}
+  RestartBudget(int most, const RestartRules& rules)
+      : most_(most), rules_(rules) {}
 
-  /// A failure may be followed by a restart.
+  /// From when on a failure may be followed by a restart, if none comes before;
+  /// nothing: never.
   ///
   /// @param restarts of the job so far, as the rendezvous counts them
-  bool allows(const ExitStatus& failure, int restarts, Time now) const;
+  std::optional<Time> next_allowed(int restarts, Time now) const;
+
+  /// A failure may be followed by a restart now.
+  bool allows(int restarts, Time now) const;
 
   /// Notes a restart, and says how long to wait before it. What has left the
   /// window no longer makes the delay longer.

@@ -1,0 +1,48 @@
+#include "launcher/rendezvous/waiting_text.h"
+
+#include <algorithm>
+
+namespace launcher {
+
+std::string wait_for_others_text(const Roster& hosts, int generation) {
+  return "its workers have succeeded; those of " +
+         names_of(hosts,
+                  [generation](const KnownHost& host) {
+                    return host.seat && !host.has_succeeded_in(generation);
+                  }) +
+         " have not yet";
+}
+
+std::string wait_for_place_text(bool has_success) {
+  return has_success
+             ? "the workers of another host have succeeded, so the job takes "
+               "in no more hosts; it waits for its end"
+             : "as many hosts are at work as --nnodes allows; it starts when "
+               "one of them is lost";
+}
+
+std::string wait_for_answer_text(bool was_heard,
+                                 std::chrono::nanoseconds left) {
+  return was_heard ? "the connection is lost; gives up" + in_seconds(left)
+                   : "no ddprun has answered there yet; gives up" +
+                         in_seconds(left) + " (--rdzv-conf join_timeout)";
+}
+
+std::string in_seconds(std::chrono::nanoseconds time) {
+  const auto left = std::max(std::chrono::ceil<std::chrono::seconds>(time),
+                             std::chrono::seconds(0));
+  return " in " + std::to_string(left.count()) + " s";
+}
+
+void WaitingNews::start(Time now, std::chrono::milliseconds first) {
+  due_ = now + first;
+  was_said_ = false;
+}
+
+void WaitingNews::said(Time now) {
+  using std::chrono::minutes;
+  due_ = now + (was_said_ ? minutes(5) : minutes(1));
+  was_said_ = true;
+}
+
+}  // namespace launcher

@@ -1,0 +1,113 @@
+#include "launcher/rendezvous/link.h"
+
+#include "test/launcher/bound_loop.h"
+#include "test/support/catch.h"
+
+using namespace launcher;
+
+// A member's connection to an endpoint with several addresses.
+namespace {
+
+SocketAddress at_free_port(const std::string& host) {
+  return addresses_of(host, 0).at(0);
+}
+
+/// A listener that takes no more connections: to connect to it takes for ever,
+/// as to an address from which nothing comes back.
+class FullListener {
+ public:
+  FullListener() : listener_(listen_at(at_free_port("127.0.0.1"))) {
+    REQUIRE(::listen(listener_.get(), 0) == 0);
+    for (int count = 0; count < 3; ++count) {
+      waiting_.push_back(begin_to_connect(address()));
+    }
+  }
+
+  SocketAddress address() const { return own_end(listener_); }
+
+ private:
+  Fd listener_;
+  std::vector<Fd> waiting_;
+};
+
+/// A link that tells where it was opened, or lost.
+struct LinkedHost {
+  EventLoop loop;
+  std::string text;
+  Link link;
+
+  explicit LinkedHost(std::vector<SocketAddress> addresses)
+      : link(loop,
+             std::move(addresses),
+             {.on_open = [this](const std::string& at) { add("open " + at); },
+              .on_message = [this](const Message&) { add("message"); },
+              .on_lost =
+                  [this](Member::Loss loss, const SocketAddress& at) {
+                    add((loss == Member::Loss::refused ? "refused " : "lost ") +
+                        numeric_host(at));
+                  }}) {
+    test::bound(loop);
+  }
+
+  std::string next() {
+    while (text.empty()) {
+      loop.run_once();
+    }
+    return std::exchange(text, "");
+  }
+  void add(const std::string& what) {
+    text += (text.empty() ? "" : ", ") + what;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("an address that never answers is followed by the next one") {
+  const FullListener full;
+  const Fd good = listen_at(at_free_port("127.0.0.1"));
+  LinkedHost host({full.address(), own_end(good)});
+  host.link.connect();
+  bool is_over = false;
+  host.loop.arm_timer(
+      "a while", std::chrono::milliseconds(30), [&] { is_over = true; });
+  while (!is_over) {
+    host.loop.run_once();
+  }
+  CHECK(host.text.empty());
+  host.link.hang_up();
+  host.link.connect();
+  CHECK(host.next() == "open 127.0.0.1");
+}
+
+TEST_CASE("addresses take turns until one answers, which then stays") {
+  const Fd first = listen_at(at_free_port("127.0.0.2"));
+  const Fd second = listen_at(at_free_port("127.0.0.3"));
+  Fd third = listen_at(at_free_port("127.0.0.4"));
+  const SocketAddress closed = own_end(third);
+  third.reset();
+  LinkedHost host({closed, own_end(first), own_end(second)});
+  host.link.connect();
+  CHECK(host.next() == "refused 127.0.0.4");
+  host.link.connect();
+  host.next();
+  // It takes the connection and says nothing.
+  host.link.hang_up();
+  host.link.connect();
+  host.next();
+  const auto await_guest = [&host](const Fd& listener) {
+    Fd guest;
+    while (!(guest = accept_from(listener))) {
+      host.loop.arm_timer("again", std::chrono::milliseconds(1), [] {});
+      host.loop.run_once();
+    }
+    return guest;
+  };
+  const Fd guest = await_guest(second);
+  const std::string noted = encode(Noted{});
+  REQUIRE(::send(guest.get(), noted.data(), noted.size(), MSG_NOSIGNAL) > 0);
+  CHECK(host.next() == "message");
+  host.link.hang_up();
+  host.link.connect();
+  host.next();
+  CHECK(await_guest(second));
+}
