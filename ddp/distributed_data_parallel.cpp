@@ -6,6 +6,7 @@
 #include <c10/core/GradMode.h>
 #include <torch/nn/modules/embedding.h>
 
+#include "ddp/detail/activations/replay_state.h"
 #include "ddp/detail/named_tensors.h"
 #include "ddp/detail/progress_file.h"
 #include "ddp/detail/state_sync.h"
@@ -162,6 +163,10 @@ void DistributedDataParallelBase::before_forward() {
   if (!reducer_ || !c10::GradMode::is_enabled()) {
     return;
   }
+  TORCH_CHECK(!detail::SegmentScope::is_entered(),
+              "Expected the forward of DistributedDataParallel outside of "
+              "checkpoint_activations, but got it inside; checkpoint parts of "
+              "the wrapped module instead");
   check_frozen();
   if (join() != nullptr && join()->options().throw_on_early_termination()) {
     join()->announce(*this);

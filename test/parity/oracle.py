@@ -2,7 +2,7 @@
 takes longer than most of what is then asked of it.
 
 usage: oracle.py DIGITS_INPUT DIGITS_OUTPUT PASSES_OUTPUT PRECISION_OUTPUT
-           EXCHANGES_OUTPUT OPTIMIZERS_OUTPUT
+           EXCHANGES_OUTPUT OPTIMIZERS_OUTPUT GRAPHS_OUTPUT
 """
 
 import sys
@@ -11,6 +11,7 @@ import torch.distributed as dist
 
 import ddp_digits
 import exchanges
+import graphs
 import optimizers
 import passes
 import precision
@@ -18,13 +19,14 @@ from passes_support import COLLECTIVE_LIMIT
 
 
 def main(digits, digits_output, passes_output, precision_output,
-         exchanges_output, optimizers_output):
+         exchanges_output, optimizers_output, graphs_output):
     dist.init_process_group("gloo", timeout=COLLECTIVE_LIMIT)
     ddp_digits.train_variants(digits, digits_output)
     passes.run(passes_output)
     precision.run(precision_output)
     exchanges.run(exchanges_output)
     optimizers.run(optimizers_output)
+    graphs.run(graphs_output)
     dist.destroy_process_group()
 
 

@@ -12,6 +12,7 @@ int main(int argc, char** argv) {
       {"data_parallel", parity::data_parallel},
       {"ddp_digits", parity::ddp_digits},
       {"exchanges", parity::exchanges},
+      {"graphs", parity::graphs},
       {"optimizers", parity::optimizers},
       {"passes", parity::passes},
       {"precision", parity::precision},

@@ -13,6 +13,7 @@ int checkpoint(const Arguments& args);
 int data_parallel(const Arguments& args);
 int ddp_digits(const Arguments& args);
 int exchanges(const Arguments& args);
+int graphs(const Arguments& args);
 int optimizers(const Arguments& args);
 int passes(const Arguments& args);
 int precision(const Arguments& args);

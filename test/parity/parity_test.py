@@ -21,6 +21,7 @@ from torch.utils.data import DistributedSampler
 
 import ddp_digits
 import exchanges
+import graphs
 import optimizers
 import oracle
 import passes
@@ -87,7 +88,7 @@ def results_of_2_ranks():
     write_input(f"{folder}/input", DIGITS_CSV, 2)
     sides = [f"{folder}/{side}"
              for side in ("passes", "precision", "exchanges",
-                          "optimizers")]
+                          "optimizers", "graphs")]
     for side in sides:
         os.mkdir(side)
     run_ranks([sys.executable, oracle.__file__, f"{folder}/input",
@@ -188,6 +189,9 @@ class BitForBit(unittest.TestCase):
 
     def test_optimizers(self):
         self.compare("optimizers", optimizers.CASES)
+
+    def test_graphs(self):
+        self.compare("graphs", graphs.CASES)
 
 
 class Exchanges(unittest.TestCase):

@@ -1,0 +1,254 @@
+#include "ddp/nn/checkpoint_activations.h"
+
+#include <algorithm>
+#include <memory>
+#include <string>
+
+#include <ATen/SequenceNumber.h>
+#include <c10/core/GradMode.h>
+#include <c10/util/ScopeExit.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/nn/module.h>
+
+#include "ddp/detail/activations/leaf_gradients.h"
+#include "ddp/detail/activations/replay_state.h"
+
+namespace ddp::detail {
+namespace {
+
+using at::Tensor;
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+constexpr const char* kRecipe = "recipe";
+
+/// What it takes to compute a segment once more.
+struct Recipe : torch::CustomClassHolder {
+  explicit Recipe(const Tensors& near) : state(near) {}
+
+  Segment segment;
+  ReplayState state;
+  Tensors buffers;
+  size_t inputs = 0;
+  std::vector<std::string> outputs;  // of what kind each was
+};
+
+std::string kind_of(const Tensor& tensor) {
+  return c10::str(tensor.scalar_type(), tensor.sizes());
+}
+
+/// The segment's graph begins here.
+Tensors apart(const Tensors& tensors) {
+  Tensors result;
+  for (const auto& tensor : tensors) {
+    result.push_back(tensor.detach().requires_grad_(tensor.requires_grad()));
+  }
+  return result;
+}
+
+std::vector<int64_t> versions_of(const Tensors& tensors) {
+  std::vector<int64_t> versions;
+  for (const auto& tensor : tensors) {
+    versions.push_back(tensor.defined() ? tensor._version() : 0);
+  }
+  return versions;
+}
+
+void check_unchanged(const Tensors& inputs,
+                     const std::vector<int64_t>& before) {
+  const auto now = versions_of(inputs);
+  const auto changed =
+      std::mismatch(now.begin(), now.end(), before.begin()).first - now.begin();
+  TORCH_CHECK(now == before,
+              "Expected a checkpointed function to leave its inputs as they "
+              "are, but it has changed input ",
+              changed,
+              " in place; let it change a copy");
+}
+
+/// An output that is an input gets a graph of its own, too.
+Tensors run(const Recipe& recipe, const Tensors& inputs) {
+  const SegmentScope scope;
+  auto outputs = recipe.segment(inputs);
+  for (auto& output : outputs) {
+    TORCH_CHECK(output.defined(),
+                "Expected a checkpointed function to return tensors, but got "
+                "an undefined one");
+    if (output.requires_grad() && output.is_leaf()) {
+      output = output.view_as(output);
+    }
+  }
+  return outputs;
+}
+
+bool contains(const Tensors& tensors, const Tensor& one) {
+  return std::any_of(
+      tensors.begin(), tensors.end(), [&one](const Tensor& tensor) {
+        return tensor.is_same(one);
+      });
+}
+
+/// One that has been frozen since gets no gradient, as without checkpointing.
+void check_leaves(const Tensors& now, const Tensors& before) {
+  for (const auto& leaf : before) {
+    TORCH_CHECK(!leaf.requires_grad() || contains(now, leaf),
+                "Expected a checkpointed function to do the same in the "
+                "backward pass, but it no longer uses a parameter of shape ",
+                leaf.sizes(),
+                "; let it depend on its inputs alone");
+  }
+}
+
+/// Its outputs, computed a second time.
+Tensors run_again(const Recipe& recipe,
+                  const Tensors& inputs,
+                  const Tensors& parameters) {
+  const at::AutoGradMode with_graph(true);
+  const auto since = at::sequence_number::peek();
+  auto outputs = run(recipe, inputs);
+  TORCH_CHECK(outputs.size() == recipe.outputs.size(),
+              "Expected a checkpointed function to return ",
+              recipe.outputs.size(),
+              " tensors in the backward pass, as before, but got ",
+              outputs.size());
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    TORCH_CHECK(kind_of(outputs[i]) == recipe.outputs[i],
+                "Expected a checkpointed function to do the same in the "
+                "backward pass, but output ",
+                i,
+                " was ",
+                recipe.outputs[i],
+                " and is ",
+                kind_of(outputs[i]),
+                "; let it depend on its inputs alone");
+  }
+  check_leaves(leaves_of(outputs, since), parameters);
+  return outputs;
+}
+
+/// Gives the buffers back what they hold now. Past their versions: what the
+/// graph has saved of them is not read again.
+auto keep(const Tensors& buffers) {
+  Tensors before;
+  for (const auto& buffer : buffers) {
+    before.push_back(buffer.clone());
+  }
+  return c10::make_scope_exit([&buffers, before = std::move(before)] {
+    for (size_t i = 0; i < buffers.size(); ++i) {
+      buffers[i].data().copy_(before[i]);
+    }
+  });
+}
+
+/// Parameters are inputs, so that their gradients come in the outer pass.
+struct RunAgain : torch::autograd::Function<RunAgain> {
+  static variable_list forward(AutogradContext* context,
+                               const c10::intrusive_ptr<Recipe>& recipe,
+                               const std::shared_ptr<const Tensors>& outputs,
+                               at::TensorList inputs,
+                               at::TensorList parameters) {
+    auto saved = inputs.vec();
+    saved.insert(saved.end(), parameters.begin(), parameters.end());
+    context->save_for_backward(std::move(saved));
+    context->saved_data[kRecipe] = c10::IValue::make_capsule(recipe);
+    context->set_materialize_grads(false);
+    Tensors result;
+    Tensors without_gradient;
+    for (const auto& output : *outputs) {
+      result.push_back(output.detach());
+      if (!output.requires_grad()) {
+        without_gradient.push_back(result.back());
+      }
+    }
+    context->mark_non_differentiable(without_gradient);
+    return result;
+  }
+
+  static variable_list backward(AutogradContext* context,
+                                const variable_list& gradients) {
+    TORCH_CHECK(!c10::GradMode::is_enabled(),
+                "Expected a backward pass without create_graph through "
+                "checkpoint_activations, whose gradients have no graph of "
+                "their own; call the function itself there");
+    const auto capsule = context->saved_data[kRecipe].toCapsule();
+    const auto& recipe = static_cast<const Recipe&>(*capsule);
+    const auto saved = context->get_saved_variables();
+    const auto inputs = apart({saved.begin(), saved.begin() + recipe.inputs});
+    const Tensors parameters(saved.begin() + recipe.inputs, saved.end());
+    auto leaves = inputs;
+    leaves.insert(leaves.end(), parameters.begin(), parameters.end());
+
+    const ReplayState::Scope state(recipe.state);
+    const auto kept = keep(recipe.buffers);
+    const auto outputs = run_again(recipe, inputs, parameters);
+    Tensors roots;
+    Tensors slopes;
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      if (gradients[i].defined() && outputs[i].requires_grad()) {
+        roots.push_back(outputs[i]);
+        slopes.push_back(gradients[i]);
+      }
+    }
+    auto result = leaf_gradients(roots, slopes, leaves);
+    result.insert(result.begin(), 2, Tensor());  // of what is no tensor
+    return result;
+  }
+};
+
+}  // namespace
+
+Tensors checkpoint_segment(Segment segment,
+                           const Tensors& inputs,
+                           const torch::nn::Module* module) {
+  if (!c10::GradMode::is_enabled()) {
+    return segment(inputs);
+  }
+  std::vector<size_t> places;  // of the inputs that are defined
+  Tensors given;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i].defined()) {
+      places.push_back(i);
+      given.push_back(inputs[i]);
+    }
+  }
+  auto near = given;
+  if (module != nullptr) {
+    const auto parameters = module->parameters();
+    near.insert(near.end(), parameters.begin(), parameters.end());
+  }
+  const auto recipe = c10::make_intrusive<Recipe>(near);
+  recipe->segment = [segment = std::move(segment),
+                     count = inputs.size(),
+                     places](const Tensors& defined) {
+    Tensors all(count);
+    for (size_t i = 0; i < places.size(); ++i) {
+      all[places[i]] = defined[i];
+    }
+    return segment(all);
+  };
+  recipe->inputs = given.size();
+  if (module != nullptr) {
+    recipe->buffers = module->buffers();
+  }
+
+  // With a graph, which tells what is used; then it goes.
+  const auto since = at::sequence_number::peek();
+  const auto versions = versions_of(inputs);
+  const auto own = apart(given);
+  const auto outputs = std::make_shared<const Tensors>(run(*recipe, own));
+  check_unchanged(inputs, versions);
+  for (const auto& output : *outputs) {
+    recipe->outputs.push_back(kind_of(output));
+  }
+  auto parameters = leaves_of(*outputs, since);
+  parameters.erase(std::remove_if(parameters.begin(),
+                                  parameters.end(),
+                                  [&own](const Tensor& leaf) {
+                                    return contains(own, leaf);
+                                  }),
+                   parameters.end());
+  return RunAgain::apply(
+      recipe, outputs, at::TensorList(given), at::TensorList(parameters));
+}
+
+}  // namespace ddp::detail

@@ -1,0 +1,106 @@
+"""What graphs.cpp does, with PyTorch's own DDP."""
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from passes_support import Trained, fill, inputs, run_cases, targets
+
+STEPS = 4
+WAYS = (2, 2), (0, 1), (1, 1), (0, 2), (1, 0), (2, 2)
+
+
+class Branches(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(3, 4)
+        self.left = nn.Linear(4, 2)
+        self.right = nn.Linear(4, 2)
+        self.never = nn.Linear(4, 2)
+        fill(self)
+
+    def forward(self, x, way):
+        hidden = torch.tanh(self.first(x))
+        if way == 2:
+            return self.left(hidden) + self.right(hidden)
+        return self.left(hidden) if way == 0 else self.right(hidden)
+
+
+def train_branches(log):
+    trained = Trained(Branches(), find_unused_parameters=True)
+    for step, ways in enumerate(WAYS):
+        trained.optimizer.zero_grad()
+        output = trained.model(inputs(step), ways[dist.get_rank()])
+        F.mse_loss(output, targets(step)).backward()
+        trained.optimizer.step()
+        log.state(trained.net)
+
+
+class Pair(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.left = nn.Linear(3, 2)
+        self.right = nn.Linear(3, 2)
+        fill(self)
+
+    def forward(self, x):
+        return self.left(x), torch.tanh(self.right(x))
+
+
+def train_pair(log):
+    """PyTorch averages in the second pass, when all gradients have come."""
+    trained = Trained(Pair())
+    for step in range(STEPS):
+        trained.optimizer.zero_grad()
+        left, right = trained.model(inputs(step))
+        F.mse_loss(left, targets(step)).backward()
+        F.mse_loss(right, targets(step + 1)).backward()
+        trained.optimizer.step()
+        log.state(trained.net)
+
+
+class Deep(nn.Module):
+    def __init__(self, parts):
+        super().__init__()
+        self.first = nn.Linear(3, 4)
+        self.block = nn.Linear(4, 4)
+        self.last = nn.Linear(4, 2)
+        self.parts = parts
+        fill(self)
+
+    def part(self, x):
+        return F.dropout(torch.tanh(self.block(x)), 0.25, self.training)
+
+    def forward(self, x):
+        x = torch.tanh(self.first(x))
+        for is_checkpointed in self.parts:
+            x = (checkpoint(self.part, x, use_reentrant=False)
+                 if is_checkpointed else self.part(x))
+        return self.last(x)
+
+
+def train_deep(log, *parts):
+    trained = Trained(Deep(parts))
+    torch.manual_seed(3 + dist.get_rank())
+    for step in range(STEPS):
+        trained.train(inputs(step), targets(step))
+        log.note("next draw", torch.rand(2))
+        log.state(trained.net)
+
+
+CASES = {
+    "unused": train_branches,
+    # PyTorch has no such option; what it is to give is the same.
+    "unused_on_demand": train_branches,
+    "a_pass_for_each_output": train_pair,
+    "checkpoint_none": lambda log: train_deep(log, False, False, False),
+    "checkpoint_once": lambda log: train_deep(log, False, True, False),
+    "checkpoint_twice": lambda log: train_deep(log, True, True, False),
+    "checkpoint_all": lambda log: train_deep(log, True, True, True),
+}
+
+
+def run(folder):
+    run_cases(folder, CASES)
