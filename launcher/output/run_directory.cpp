@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
+#include <random>
+#include <string_view>
 
 #include "ddp/worker_env.h"
 #include "launcher/error.h"
@@ -87,10 +89,12 @@ mode_t folder_mode(mode_t files) {
   return 0700 | files | ((files & kRead) >> 2);
 }
 
-mode_t mode_by_umask() {
-  const mode_t mask = ::umask(0);
-  ::umask(mask);
-  return 0777 & ~mask;
+/// Keeps the bit that gives what is made in a folder to the folder's group.
+void set_folder_mode(const std::string& path, mode_t files) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) == 0) {
+    ::chmod(path.c_str(), folder_mode(files) | (status.st_mode & S_ISGID));
+  }
 }
 
 /// Nothing, and errno, where it cannot be made.
@@ -99,23 +103,32 @@ std::optional<std::string> make_unique_folder(std::string pattern) {
                                               : std::nullopt;
 }
 
+/// With the rights that umask, the folder's group and its access list give:
+/// mkdtemp() would make it its owner's alone, and chmod() undo the latter two.
 std::string make_log_folder(const Job& job) {
-  const std::string pattern = log_folder_pattern(job);
-  const std::string parent = fs::path(pattern).parent_path();
+  constexpr std::string_view kLetters =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+  constexpr size_t kRandomLetters = 6;
+  std::string path = log_folder_pattern(job);
+  const std::string parent = fs::path(path).parent_path();
   make_directories(parent);
-  const auto path = make_unique_folder(pattern);
-  if (!path) {
-    refuse(parent, errno);
-  }
-  ::chmod(path->c_str(), mode_by_umask());
-  return *path;
+  std::random_device random;
+  do {
+    for (size_t at = path.size() - kRandomLetters; at < path.size(); ++at) {
+      path[at] = kLetters[random() % kLetters.size()];
+    }
+    if (::mkdir(path.c_str(), 0777) == 0) {
+      return path;
+    }
+  } while (errno == EEXIST);
+  refuse(parent, errno);
 }
 
 /// A folder that may be there, but no link to one.
 void make_own_folder(const std::string& path, std::optional<mode_t> mode) {
   if (::mkdir(path.c_str(), 0777) == 0) {
     if (mode) {
-      ::chmod(path.c_str(), folder_mode(*mode));
+      set_folder_mode(path, *mode);
     }
     return;
   }
@@ -170,7 +183,7 @@ RunDirectory::RunDirectory(const Job& job,
                 : make_temporary_folder(job, keeps_files(job), places)),
       is_kept_(keeps_files(job)) {
   if (is_kept_ && job.options.log_mode) {
-    ::chmod(path_.c_str(), folder_mode(*job.options.log_mode));
+    set_folder_mode(path_, *job.options.log_mode);
   }
 }
 

@@ -17,9 +17,11 @@ namespace launcher {
 /// filtered_stdout.log and filtered_stderr.log where they are asked for.
 ///
 /// In a --log-dir everything has the rights that the caller's umask gives, so
-/// that whoever collects logs can read them; umask 077 keeps them private.
+/// that whoever collects logs can read them; umask 077 keeps them private. In a
+/// folder with the bit of its group (chmod g+s) it belongs to that group.
 /// --log-mode gives other rights, whatever umask says and wherever the logs
-/// lie.
+/// lie. Files that are there are not written to, and no link below the
+/// --log-dir is followed.
 ///
 /// Without --log-dir the folder is its owner's alone. It lies in the folder of
 /// the worker that ddprun itself is, or where Python's programs put such files:

@@ -141,6 +141,33 @@ TEST_CASE("the files of a --log-dir are for whom umask says") {
   CHECK(rights_of(run.path() + "/stdout.log") == (0666 & ~mask));
 }
 
+TEST_CASE("logs in a folder of a group belong to the group") {
+  const UmaskGuard guard(0027);
+  const ddp::test::TemporaryFolder folder;
+  const std::string shared = folder / "shared";
+  REQUIRE(::mkdir(shared.c_str(), 0700) == 0);
+  // Only root may give it to a group that is not its own.
+  const gid_t group = ::geteuid() == 0 ? 4711 : ::getegid();
+  REQUIRE(::chown(shared.c_str(), static_cast<uid_t>(-1), group) == 0);
+  REQUIRE(::chmod(shared.c_str(), 02770) == 0);
+  Job job = job_with_temporary_folder(folder.path());
+  job.options.log_dir = shared;
+  job.options.log_mode = GENERATE(std::optional<mode_t>(), 0640);
+  const RunDirectory run(job);
+  const std::string worker = run.path() + "/attempt_0/0";
+  make_worker_folder(worker, job.options.log_mode);
+  const std::string log = worker + "/stdout.log";
+  create_log(log, job.options.log_mode);
+  for (const std::string& path :
+       {run.path(), run.path() + "/attempt_0", worker, log}) {
+    CAPTURE(path);
+    struct stat status {};
+    REQUIRE(::stat(path.c_str(), &status) == 0);
+    CHECK(status.st_gid == group);
+    CHECK((status.st_mode & 07777) == (path == log ? 0640 : 02750));
+  }
+}
+
 TEST_CASE("a temporary folder is its owner's, and goes") {
   const UmaskGuard guard(0022);
   const ddp::test::TemporaryFolder folder;
