@@ -13,6 +13,7 @@
 #include "dp/detail/parameter_server/gradients.h"
 #include "dp/detail/parameter_server/link.h"
 #include "dp/detail/parameter_server/packet.h"
+#include "dp/detail/parameter_server/returns.h"
 #include "dp/detail/parameter_server/session.h"
 #include "dp/parameter_server.h"
 
@@ -98,7 +99,9 @@ ParameterClient::Impl::Impl(std::shared_ptr<torch::nn::Module> module,
       is_synchronous_(options.mode() == UpdateMode::synchronous) {
   TORCH_CHECK(module_ != nullptr,
               "Expected a module to train, but got an empty holder");
-  session_ = detail::join_session(*module_, options, detail::Role::worker);
+  session_ = options.returns() ? detail::rejoin_session(*module_, options)
+                               : detail::join_session(
+                                     *module_, options, detail::Role::worker);
   const size_t servers = session_.shards.size();
   parameters_.resize(servers);
   gradient_memory_.resize(servers);
@@ -263,10 +266,13 @@ Message ParameterClient::Impl::answer(size_t server,
   for (; message.op == Op::wait; message = link(server).receive()) {
     on_wait();
   }
-  TORCH_CHECK(message.op != Op::failure,
-              detail::server_name(static_cast<int>(server)),
-              " ended: ",
-              message.text);
+  if (message.op == Op::failure) {
+    session_.links[server] = nullptr;  // it need not be told
+    TORCH_CHECK(false,
+                detail::server_name(static_cast<int>(server)),
+                " ended: ",
+                message.text);
+  }
   if (message.op != expected) {
     link(server).refuse("another answer than it was asked for");
   }

@@ -4,7 +4,9 @@
 
 #include "ddp/detail/process_group/farewell.h"
 #include "dp/detail/parameter_server/coordinator.h"
+#include "dp/detail/parameter_server/returns.h"
 #include "dp/detail/parameter_server/serve_workers.h"
+#include "dp/detail/parameter_server/server_file.h"
 #include "dp/detail/parameter_server/session.h"
 
 namespace dp {
@@ -41,9 +43,16 @@ bool is_server(const ParameterServerOptions& options) {
 ServerReport serve(torch::nn::Module& module,
                    const OptimizerFactory& make_optimizer,
                    const ParameterServerOptions& options) {
-  auto session = detail::join_session(module, options, detail::Role::server);
+  detail::ServerFile file(options.checkpoint(),
+                          detail::topology_of(options).rank);
+  auto session = detail::join_session(
+      module,
+      options,
+      detail::Role::server,
+      options.resume() ? file.read() : detail::SavedStates());
   const auto& topology = session.topology;
-  const auto& parameters = session.shards[static_cast<size_t>(topology.rank)];
+  const auto server = static_cast<size_t>(topology.rank);
+  const auto& parameters = session.shards[server];
   detail::Coordinator coordinator(make_policy(topology, options),
                                   parameters,
                                   topology.workers(),
@@ -51,15 +60,34 @@ ServerReport serve(torch::nn::Module& module,
   std::optional<detail::Shard> shard;
   try {
     shard.emplace(parameters, make_optimizer, options.before_update());
-    coordinator.serve(*shard);
+    const int64_t updates =
+        session.resume_at.empty() ? 0 : session.resume_at[server];
+    if (!session.resume_at.empty()) {
+      file.restore(updates, session.names[server], *shard);
+    }
+    coordinator.serve(*shard, updates, [&](int64_t now) {
+      if (options.checkpoint_every() > 0 &&
+          now % options.checkpoint_every() == 0) {
+        file.write(session.names[server], *shard, now);
+      }
+    });
   } catch (const c10::Error& error) {
     coordinator.fail(error.what_without_backtrace());
   } catch (const std::exception& error) {
     coordinator.fail(error.what());
   }
+  detail::Returns returns(
+      session, module, options.timeout(), options.await_return());
+  const detail::WaitFor wait_for = [&](int worker) {
+    return returns.wait_for(worker, [&] { return coordinator.rest(); });
+  };
   // A few messages before a worker gives up on this server.
   detail::serve_workers(
-      session.links, coordinator, /*patience=*/options.timeout() / 4);
+      session.links,
+      coordinator,
+      /*patience=*/options.timeout() / 4,
+      options.await_return().count() > 0 ? wait_for : nullptr);
+  returns.close();
   if (shard) {
     shard->copy_to(parameters);
   }

@@ -31,7 +31,7 @@ enum class UpdateMode {
 
 /// One update, as its server sees it.
 struct Update {
-  int64_t number = 0;  ///< updates of this server before this one
+  int64_t number = 0;  ///< updates of these parameters before this one
   /// Whose gradients: the worker that pushed; with several (synchronous), the
   /// first.
   int worker = 0;
@@ -81,6 +81,29 @@ struct ParameterServerOptions {
   /// the parameters, what the optimizer keeps and, asynchronous, two copies of
   /// parameters on their way.
   TORCH_ARG(int, gradients_held) = 4;
+  /// On servers: a file for the parameters and the state of the optimizer
+  /// (LibTorch's, or a fused one). Each server appends a dot and its number,
+  /// and keeps the file before as PATH.NUMBER.before. Python's torch.load reads
+  /// them: {'model': ..., 'optimizer': ..., 'step': updates}.
+  TORCH_ARG(std::string, checkpoint) = "";
+  /// On servers: write it after so many updates, while the workers wait. 0:
+  /// never.
+  TORCH_ARG(int64_t, checkpoint_every) = 0;
+  /// On servers: go on from these files; where there are none, from the start.
+  /// Synchronous servers take the newest update that all have. Updates count
+  /// from there, so after its first pull a worker's `version()` says how many
+  /// steps the training has made.
+  TORCH_ARG(bool, resume) = false;
+  /// On servers: how long to wait for a worker that is gone and had not called
+  /// finish(). Synchronous, the others wait with them. 0: it is lost at once.
+  TORCH_ARG(std::chrono::milliseconds,
+            await_return) = std::chrono::milliseconds(0);
+  /// On a worker: it was gone and comes back to servers that wait for it,
+  /// alone. It begins with `pull()`, after which `version()` says where the
+  /// training is. The client may be of the same process, or of a new one that
+  /// has a way to the `store` of the others, with the `worker_env` of the one
+  /// that is gone: `ddp::init_process_group` lets nobody back into a job.
+  TORCH_ARG(bool, returns) = false;
   /// How long the other side may be silent before it counts as gone. For a
   /// server that is a worker's computation between two calls of its client.
   TORCH_ARG(std::chrono::milliseconds, timeout) = std::chrono::minutes(30);
@@ -102,11 +125,13 @@ bool is_server(const ParameterServerOptions& options = {});
 
 /// What a server has done.
 struct ServerReport {
-  int64_t updates = 0;
+  int64_t updates = 0;  ///< with those before a checkpoint that it went on from
   /// `staleness[k]`: how many updates were k updates stale.
   std::vector<int64_t> staleness;
   /// Workers (from 0) that died, in the order in which they did.
   std::vector<int> lost;
+  /// Workers that were gone and came back, once for each time.
+  std::vector<int> returned;
   MovedBytes moved;
 };
 

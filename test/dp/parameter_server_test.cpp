@@ -750,7 +750,42 @@ TEST_CASE("synchronous: a worker takes from all servers at once",
   });
 }
 
-TEST_CASE("a wait for one server is no silence to another",
+TEST_CASE("synchronous: a wait for one server is no silence to another",
+          "[parameter_server]") {
+  test::Counter waits;
+  LocalWorld world(3);
+  world.run_ranks(Options().servers(2), [&](int rank, const Options& options) {
+    auto net = make_net(7);
+    if (rank == 2) {
+      ParameterClient client(net, options);
+      client.pull();
+      client.finish();
+      return;
+    }
+    auto session = detail::join_session(*net, options, detail::Role::server);
+    auto& worker = *session.links[0];
+    const auto give = [&] {
+      worker.send({.op = detail::Op::parameters},
+                  detail::FlatTensors(session.shards[rank]).flat());
+    };
+    TORCH_CHECK(worker.receive().op == detail::Op::pull);
+    if (rank == 0) {  // until the other server has heard of it
+      while (!waits.has(1)) {
+        worker.send({.op = detail::Op::wait});
+      }
+    }
+    give();
+    auto request = worker.receive();
+    for (; request.op == detail::Op::wait; request = worker.receive()) {
+      waits.add();
+    }
+    TORCH_CHECK(request.op == detail::Op::leave);
+    TORCH_CHECK(worker.receive().op == detail::Op::last);
+    give();
+  });
+}
+
+TEST_CASE("asynchronous: a wait for one server is no silence to another",
           "[parameter_server]") {
   constexpr int kWaits = 8;
   LocalWorld world(3);

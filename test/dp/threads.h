@@ -84,6 +84,12 @@ class Counter {
     changed_.notify_all();
   }
 
+  /// True once the count is at least that.
+  bool has(int count) {
+    const std::lock_guard lock(mutex_);
+    return count_ >= count;
+  }
+
   /// Waits until the count is at least that.
   /// @throws c10::Error when it is not in time.
   void wait_for(int count) {

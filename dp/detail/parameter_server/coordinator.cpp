@@ -16,6 +16,8 @@ using std::chrono::milliseconds;
 
 /// That may be on their way at once.
 constexpr size_t kCopies = 2;
+/// Between two looks for a worker that may be back.
+constexpr milliseconds kRest{100};
 
 }  // namespace
 
@@ -28,9 +30,13 @@ Coordinator::Coordinator(std::unique_ptr<UpdatePolicy> policy,
       policy_(std::move(policy)),
       places_(static_cast<size_t>(workers)) {}
 
-void Coordinator::serve(Shard& shard) {
+void Coordinator::serve(Shard& shard,
+                        int64_t updates,
+                        AfterUpdate after_update) {
   const std::lock_guard lock(mutex_);
   shard_ = &shard;
+  report_.updates = updates;
+  after_update_ = std::move(after_update);
 }
 
 std::optional<at::Tensor> Coordinator::lend(int worker,
@@ -112,16 +118,42 @@ std::optional<Coordinator::Parameters> Coordinator::take_last(
   return Parameters{shard_->flat(), report_.updates};
 }
 
+bool Coordinator::suspend(int worker) {
+  const std::lock_guard lock(mutex_);
+  take_back(worker);
+  if (!failure_.empty() || policy_->has_left(worker)) {
+    return false;
+  }
+  policy_->suspend(worker);
+  advance();
+  return failure_.empty();
+}
+
+void Coordinator::welcome(int worker) {
+  const std::lock_guard lock(mutex_);
+  report_.returned.push_back(worker);
+}
+
+bool Coordinator::rest() {
+  Lock lock(mutex_);
+  return changed_.wait_for(lock, kRest, [&] { return !failure_.empty(); });
+}
+
 void Coordinator::lose(int worker, const std::string& reason) {
   const std::lock_guard lock(mutex_);
-  place(worker).copy = at::Tensor();
+  take_back(worker);
   if (failure_.empty()) {
-    if (!place(worker).has_pushed) {
-      place(worker).gradients.reset();
-    }
     policy_->lose(worker, reason);
     advance();
   }
+}
+
+void Coordinator::take_back(int worker) {
+  place(worker).copy = at::Tensor();
+  if (!place(worker).has_pushed) {
+    place(worker).gradients.reset();
+  }
+  changed_.notify_all();
 }
 
 void Coordinator::fail(const std::string& reason) {
@@ -254,6 +286,9 @@ void Coordinator::make(const Step& step) {
     report_.staleness.resize(staleness + 1);
   }
   ++report_.staleness[staleness];
+  if (after_update_) {
+    after_update_(report_.updates);
+  }
 }
 
 void Coordinator::end(const std::string& reason) {

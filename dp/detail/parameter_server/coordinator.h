@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -41,7 +42,12 @@ class Coordinator {
 
   /// Gives it what it serves, which must live as long. To be called, or `fail`,
   /// before anything else.
-  void serve(Shard& shard);
+  /// @param updates  that the shard has had before.
+  /// @param after_update  is called with the updates that it has had then.
+  using AfterUpdate = std::function<void(int64_t updates)>;
+  void serve(Shard& shard,
+             int64_t updates = 0,
+             AfterUpdate after_update = nullptr);
 
   const std::vector<at::Tensor>& parameters() const { return parameters_; }
 
@@ -72,7 +78,13 @@ class Coordinator {
   /// As `take`, for the last parameters: waits until no worker is there.
   std::optional<Parameters> take_last(std::chrono::milliseconds patience);
 
-  /// The worker's connection is gone.
+  /// The worker's connection is gone, but it may come back: the others do not
+  /// wait for what it took. False when it need not.
+  bool suspend(int worker);
+  void welcome(int worker);
+  /// Waits a moment, or until the job has ended: then it returns true.
+  bool rest();
+  /// The worker is gone for good.
   void lose(int worker, const std::string& reason);
   /// Ends the job. The reason may be "": then nobody has said why.
   void fail(const std::string& reason);
@@ -95,6 +107,7 @@ class Coordinator {
             std::chrono::milliseconds patience,
             const Ready& ready);
   Place& place(int worker) { return places_[static_cast<size_t>(worker)]; }
+  void take_back(int worker);
   bool may_lend(int worker) const;
   bool may_copy(const Rows& rows) const;
   bool is_being_sent(const at::Tensor& copy) const;
@@ -108,6 +121,7 @@ class Coordinator {
   const size_t gradients_held_;
   std::unique_ptr<UpdatePolicy> policy_;
   Shard* shard_ = nullptr;
+  AfterUpdate after_update_;
   std::vector<Place> places_;      // by worker
   std::vector<at::Tensor> spare_;  // memory for gradients
   GradientSum sum_;

@@ -16,6 +16,7 @@ enum class Op : int64_t {
   push,   ///< has gradients, which follow when it is told to go on
   leave,  ///< pushes no more; no answer
   last,   ///< has left and wants the last parameters
+  back,   ///< was gone and has come back; its module's description follows
   // from a server
   parameters,  ///< parameters follow
   go,          ///< there is memory for the gradients

@@ -92,6 +92,8 @@ void converse(Link& link,
       case Op::failure:
         coordinator.fail(request.text);
         return;
+      case Op::back:
+        link.refuse("a second arrival");
       case Op::parameters:
       case Op::go:
         link.refuse("what a server sends");
@@ -99,21 +101,45 @@ void converse(Link& link,
   }
 }
 
+/// Why the worker is gone; "" when it has finished or heard how the job ended.
+std::string serve_while_here(Link& link,
+                             Coordinator& coordinator,
+                             int worker,
+                             milliseconds patience) {
+  try {
+    try {
+      converse(link, coordinator, worker, patience);
+    } catch (const JobEnded& ended) {
+      link.send({.op = Op::failure, .text = ended.what()});
+    }
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
+  } catch (const std::exception& error) {
+    coordinator.fail(error.what());
+  }
+  return "";
+}
+
 void serve_worker(std::unique_ptr<Link>& link,
                   Coordinator& coordinator,
                   int worker,
-                  milliseconds patience) {
-  try {
-    try {
-      converse(*link, coordinator, worker, patience);
-    } catch (const JobEnded& ended) {
-      link->send({.op = Op::failure, .text = ended.what()});
+                  milliseconds patience,
+                  const WaitFor& wait_for) {
+  for (;;) {
+    const std::string reason =
+        serve_while_here(*link, coordinator, worker, patience);
+    if (reason.empty()) {
+      return;
     }
-  } catch (const c10::Error& error) {
-    coordinator.lose(worker, error.what_without_backtrace());
     link.reset();  // if it lives, it hears of it at once
-  } catch (const std::exception& error) {
-    coordinator.fail(error.what());
+    if (wait_for && coordinator.suspend(worker)) {
+      link = wait_for(worker);
+    }
+    if (!link) {
+      coordinator.lose(worker, reason);
+      return;
+    }
+    coordinator.welcome(worker);
   }
 }
 
@@ -121,9 +147,11 @@ void serve_worker(std::unique_ptr<Link>& link,
 
 void serve_workers(std::vector<std::unique_ptr<Link>>& links,
                    Coordinator& coordinator,
-                   milliseconds patience) {
+                   milliseconds patience,
+                   const WaitFor& wait_for) {
   const auto serve_one = [&](size_t i) {
-    serve_worker(links[i], coordinator, static_cast<int>(i), patience);
+    serve_worker(
+        links[i], coordinator, static_cast<int>(i), patience, wait_for);
   };
   std::vector<std::thread> threads;
   threads.reserve(links.size());

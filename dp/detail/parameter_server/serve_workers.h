@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -15,8 +16,12 @@ namespace dp::detail {
 /// @param links  by worker. That of a worker that is gone is closed.
 /// @param patience  how long a worker waits for an answer before it is told
 ///   that the server is still there.
+/// @param wait_for  the connection of a worker that was gone and has come back,
+///   or null. Null where workers do not come back.
+using WaitFor = std::function<std::unique_ptr<Link>(int worker)>;
 void serve_workers(std::vector<std::unique_ptr<Link>>& links,
                    Coordinator& coordinator,
-                   std::chrono::milliseconds patience);
+                   std::chrono::milliseconds patience,
+                   const WaitFor& wait_for = nullptr);
 
 }  // namespace dp::detail

@@ -1,5 +1,6 @@
 #include "dp/detail/parameter_server/session.h"
 
+#include <algorithm>
 #include <sstream>
 
 #include <c10/core/GradMode.h>
@@ -20,23 +21,31 @@ namespace {
 using Group = c10::intrusive_ptr<c10d::Backend>;
 using Store = c10::intrusive_ptr<c10d::Store>;
 
-/// The way to the other ranks.
-struct Route {
-  Store store;
-  std::string reach;
-  std::chrono::milliseconds timeout;
-};
-
 constexpr const char* kServes = "serve()";
 constexpr const char* kWorks = "a ParameterClient";
 
-/// A part of the store for this session alone. A rank comes to the next one
-/// only when all have come to this one, so a count of arrivals tells which.
-Store session_store(const Store& store, const Topology& topology) {
-  const int64_t arrivals = store->add("dp/parameter_server/arrivals", 1);
-  const int64_t session = (arrivals - 1) / topology.world_size;
+constexpr const char* kSession = "dp/parameter_server/session";
+
+Store base_store(const ParameterServerOptions& options) {
+  return options.worker_env() ? options.store() : ddp::store();
+}
+
+std::string reach_of_job(const ParameterServerOptions& options) {
+  return options.worker_env() ? ddp::detail::reach_of(*options.worker_env())
+                              : ddp::detail::job_reach();
+}
+
+/// A part of the store for one session alone.
+Store session_store(const Store& store, const std::string& session) {
   return c10::make_intrusive<c10d::PrefixStore>(
-      "dp/parameter_server/" + std::to_string(session), store);
+      "dp/parameter_server/" + session, store);
+}
+
+/// A rank comes to the next session only when all have come to this one, so a
+/// count of arrivals tells which.
+std::string next_session(const Store& store, const Topology& topology) {
+  const int64_t arrivals = store->add("dp/parameter_server/arrivals", 1);
+  return std::to_string((arrivals - 1) / topology.world_size);
 }
 
 Group connect(const Route& route, const std::string& name, int rank, int size) {
@@ -49,20 +58,26 @@ Group connect(const Route& route, const std::string& name, int rank, int size) {
   return ddp::detail::make_gloo_backend(spec);
 }
 
-void agree(const Route& route,
-           const Topology& topology,
-           const ParameterServerOptions& options,
-           Role role) {
-  const auto claims =
-      ddp::detail::exchange_texts(*route.store,
-                                  topology.rank,
-                                  topology.world_size,
-                                  claim(options, topology.world_size, role),
-                                  route.timeout,
-                                  [](const std::string&) { return false; });
+/// By server the update to go on from.
+std::vector<int64_t> agree(const Route& route,
+                           const Topology& topology,
+                           const ParameterServerOptions& options,
+                           Role role,
+                           const SavedStates& saved) {
+  const auto claims = ddp::detail::exchange_texts(
+      *route.store,
+      topology.rank,
+      topology.world_size,
+      claim(options, topology.world_size, role, saved),
+      route.timeout,
+      [](const std::string&) { return false; });
   check(topology, options);
   const std::string problem = claims_problem(claims, topology.servers);
   TORCH_CHECK(problem.empty(), problem);
+  auto plan =
+      plan_resume(claims_saved(claims, topology.servers), options.mode());
+  TORCH_CHECK(plan.problem.empty(), plan.problem);
+  return std::move(plan.updates);
 }
 
 /// By way of the CPU: ranks may have different devices.
@@ -100,18 +115,21 @@ void equalize(const Route& route,
               "not. Its own output says why");
 }
 
-std::vector<at::Tensor> trained_parameters(const torch::nn::Module& module) {
-  std::vector<at::Tensor> trained;
-  for (const auto& item : ddp::detail::unique(module.named_parameters())) {
-    if (item.tensor.requires_grad()) {
-      trained.push_back(item.tensor);
-    }
-  }
+std::vector<ddp::NamedParameter> trained_parameters(
+    const torch::nn::Module& module) {
+  auto trained = ddp::detail::unique(module.named_parameters());
+  trained.erase(std::remove_if(trained.begin(),
+                               trained.end(),
+                               [](const auto& item) {
+                                 return !item.tensor.requires_grad();
+                               }),
+                trained.end());
   return trained;
 }
 
-std::vector<std::vector<at::Tensor>> make_shards(
-    const std::vector<at::Tensor>& trained, int servers) {
+void make_shards(const std::vector<ddp::NamedParameter>& trained,
+                 int servers,
+                 Session& session) {
   TORCH_CHECK(trained.size() >= static_cast<size_t>(servers),
               "Expected at most as many servers as parameters that require a "
               "gradient, but got ",
@@ -121,53 +139,94 @@ std::vector<std::vector<at::Tensor>> make_shards(
               trained.size() == 1 ? " parameter" : " parameters");
   std::vector<int64_t> bytes;
   for (const auto& parameter : trained) {
-    bytes.push_back(static_cast<int64_t>(parameter.nbytes()));
+    bytes.push_back(static_cast<int64_t>(parameter.tensor.nbytes()));
   }
-  std::vector<std::vector<at::Tensor>> shards;
   for (const auto& members : plan_shards(bytes, static_cast<size_t>(servers))) {
-    shards.emplace_back();
+    auto& tensors = session.shards.emplace_back();
+    auto& names = session.names.emplace_back();
     for (const size_t member : members) {
-      shards.back().push_back(trained[member]);
+      tensors.push_back(trained[member].tensor);
+      names.push_back(trained[member].name);
     }
   }
-  return shards;
 }
 
 /// Servers take workers in order and workers servers, so no two wait for each
 /// other.
 std::vector<std::unique_ptr<Link>> connect_pairs(
-    const Route& route,
-    const Topology& topology,
+    const Session& session,
+    const std::string& name,
     std::chrono::milliseconds timeout) {
   std::vector<std::unique_ptr<Link>> links;
+  const auto& topology = session.topology;
   const int peers =
       topology.is_server() ? topology.workers() : topology.servers;
   for (int peer = 0; peer < peers; ++peer) {
-    const int server = topology.is_server() ? topology.rank : peer;
-    const int worker = topology.is_server() ? peer : topology.worker();
-    const std::string name = topology.is_server()
-                                 ? worker_name(peer, topology.servers)
-                                 : server_name(peer);
-    links.push_back(std::make_unique<Link>(
-        ddp::detail::explain("cannot connect with " + name,
-                             [&] {
-                               return connect(route,
-                                              "pair/" + std::to_string(server) +
-                                                  "/" + std::to_string(worker),
-                                              topology.is_server() ? 0 : 1,
-                                              2);
-                             }),
-        name,
-        timeout));
+    links.push_back(connect_pair(session, name, peer, timeout));
   }
   return links;
 }
 
+std::string line_of(const std::string& text, int number) {
+  std::istringstream lines(text);
+  std::string result;
+  for (int i = 0; i <= number; ++i) {
+    result.clear();
+    std::getline(lines, result);
+  }
+  return result;
+}
+
 }  // namespace
+
+std::unique_ptr<Link> connect_pair(const Session& session,
+                                   const std::string& name,
+                                   int peer,
+                                   std::chrono::milliseconds timeout) {
+  const auto& topology = session.topology;
+  const int server = topology.is_server() ? topology.rank : peer;
+  const int worker = topology.is_server() ? peer : topology.worker();
+  const std::string peer_name = topology.is_server()
+                                    ? worker_name(peer, topology.servers)
+                                    : server_name(peer);
+  return std::make_unique<Link>(
+      ddp::detail::explain("cannot connect with " + peer_name,
+                           [&] {
+                             return connect(session.route,
+                                            name + "/" +
+                                                std::to_string(server) + "/" +
+                                                std::to_string(worker),
+                                            topology.is_server() ? 0 : 1,
+                                            2);
+                           }),
+      peer_name,
+      timeout);
+}
+
+Session find_session(torch::nn::Module& module,
+                     const ParameterServerOptions& options) {
+  Session session;
+  session.topology = topology_of(options);
+  check(session.topology, options);
+  const auto store = base_store(options);
+  TORCH_CHECK(store->check({kSession}),
+              "Expected servers that wait for this worker to come back, but "
+              "got none; set await_return() on them");
+  const auto number = store->get(kSession);
+  session.route = {
+      session_store(store, std::string(number.begin(), number.end())),
+      reach_of_job(options),
+      options.connect_timeout()};
+  TORCH_CHECK(!session.route.store->check({kSessionOver}),
+              "Expected servers at work to come back to, but they have ended");
+  make_shards(trained_parameters(module), session.topology.servers, session);
+  return session;
+}
 
 std::string claim(const ParameterServerOptions& options,
                   int world_size,
-                  Role role) {
+                  Role role,
+                  const SavedStates& saved) {
   std::ostringstream text;
   text << "servers(" << options.servers() << "), ";
   if (options.mode() == UpdateMode::synchronous) {
@@ -178,15 +237,14 @@ std::string claim(const ParameterServerOptions& options,
   }
   text << ", timeout(" << options.timeout().count() << " ms) in a world of "
        << world_size << "\n"
-       << (role == Role::server ? kServes : kWorks);
+       << (role == Role::server ? kServes : kWorks) << "\n"
+       << write_saved(saved);
   return text.str();
 }
 
 std::string claims_problem(const std::vector<std::string>& claims,
                            int servers) {
-  const auto options = [](const std::string& claim) {
-    return claim.substr(0, claim.find('\n'));
-  };
+  const auto options = [](const auto& claim) { return line_of(claim, 0); };
   for (size_t rank = 0; rank < claims.size(); ++rank) {
     const std::string who = "rank " + std::to_string(rank);
     if (options(claims[rank]) != options(claims[0])) {
@@ -195,7 +253,7 @@ std::string claims_problem(const std::vector<std::string>& claims,
              options(claims[0]) + ", and " + who + " has " +
              options(claims[rank]);
     }
-    const std::string role = claims[rank].substr(claims[rank].find('\n') + 1);
+    const std::string role = line_of(claims[rank], 1);
     const bool is_server = rank < static_cast<size_t>(servers);
     if (role != (is_server ? kServes : kWorks)) {
       return "Expected " + std::string(is_server ? kServes : kWorks) + " on " +
@@ -207,22 +265,35 @@ std::string claims_problem(const std::vector<std::string>& claims,
   return "";
 }
 
+std::vector<SavedStates> claims_saved(const std::vector<std::string>& claims,
+                                      int servers) {
+  std::vector<SavedStates> saved;
+  for (int server = 0; server < servers; ++server) {
+    saved.push_back(
+        read_saved(line_of(claims[static_cast<size_t>(server)], 2)));
+  }
+  return saved;
+}
+
 Session join_session(torch::nn::Module& module,
                      const ParameterServerOptions& options,
-                     Role role) {
+                     Role role,
+                     const SavedStates& saved) {
   Session session;
   session.topology = topology_of(options);
-  const bool is_given = options.worker_env().has_value();
-  const Route route{session_store(is_given ? options.store() : ddp::store(),
-                                  session.topology),
-                    is_given ? ddp::detail::reach_of(*options.worker_env())
-                             : ddp::detail::job_reach(),
-                    options.connect_timeout()};
-  agree(route, session.topology, options, role);
-  equalize(route, session.topology, module);
-  session.shards =
-      make_shards(trained_parameters(module), session.topology.servers);
-  session.links = connect_pairs(route, session.topology, options.timeout());
+  const auto store = base_store(options);
+  const auto number = next_session(store, session.topology);
+  session.route = {session_store(store, number),
+                   reach_of_job(options),
+                   options.connect_timeout()};
+  session.resume_at =
+      agree(session.route, session.topology, options, role, saved);
+  if (session.topology.rank == 0 && options.await_return().count() > 0) {
+    store->set(kSession, number);
+  }
+  equalize(session.route, session.topology, module);
+  make_shards(trained_parameters(module), session.topology.servers, session);
+  session.links = connect_pairs(session, "pair", options.timeout());
   return session;
 }
 

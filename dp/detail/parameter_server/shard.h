@@ -24,6 +24,7 @@ class Shard {
   /// The parameters' memory, which steps change, and they in it.
   const at::Tensor& flat() const { return memory_.flat(); }
   const std::vector<at::Tensor>& parameters() const { return memory_.pieces(); }
+  torch::optim::Optimizer& optimizer() const { return *optimizer_; }
   /// Bytes of the parameters.
   int64_t bytes() const { return memory_.bytes(); }
   void copy_to(const std::vector<at::Tensor>& parameters) const;

@@ -31,6 +31,17 @@ void check(const Topology& topology, const ParameterServerOptions& options) {
   TORCH_CHECK(options.gradients_held() >= 1,
               "Expected gradients_held of 1 or more, but got ",
               options.gradients_held());
+  TORCH_CHECK(options.await_return().count() >= 0,
+              "Expected an await_return of 0 or more, but got ",
+              options.await_return().count(),
+              " ms");
+  TORCH_CHECK(options.checkpoint_every() >= 0,
+              "Expected a checkpoint_every of 0 or more, but got ",
+              options.checkpoint_every());
+  TORCH_CHECK(!options.checkpoint().empty() ||
+                  (options.checkpoint_every() == 0 && !options.resume()),
+              "Expected a path in checkpoint() with checkpoint_every() and "
+              "resume(), but got none");
 }
 
 std::string server_name(int server) {

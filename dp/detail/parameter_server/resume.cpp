@@ -1,0 +1,93 @@
+#include "dp/detail/parameter_server/resume.h"
+
+#include <algorithm>
+#include <sstream>
+
+#include "dp/detail/parameter_server/topology.h"
+
+namespace dp::detail {
+namespace {
+
+bool has(const SavedStates& saved, int64_t update) {
+  return std::find(saved.updates.begin(), saved.updates.end(), update) !=
+         saved.updates.end();
+}
+
+std::string all_saved(const std::vector<SavedStates>& servers) {
+  std::ostringstream text;
+  for (size_t server = 0; server < servers.size(); ++server) {
+    text << (server == 0 ? "" : ", ") << server_name(static_cast<int>(server))
+         << " has";
+    for (const int64_t update : servers[server].updates) {
+      text << ' ' << update;
+    }
+    text << (servers[server].updates.empty() ? " none" : "");
+  }
+  return text.str();
+}
+
+}  // namespace
+
+std::string write_saved(const SavedStates& saved) {
+  if (!saved.problem.empty()) {
+    return "!" + saved.problem;
+  }
+  std::ostringstream text;
+  for (const int64_t update : saved.updates) {
+    text << update << ' ';
+  }
+  return text.str();
+}
+
+SavedStates read_saved(const std::string& line) {
+  SavedStates saved;
+  if (!line.empty() && line.front() == '!') {
+    saved.problem = line.substr(1);
+    return saved;
+  }
+  std::istringstream text(line);
+  for (int64_t update = 0; text >> update;) {
+    saved.updates.push_back(update);
+  }
+  return saved;
+}
+
+ResumePlan plan_resume(const std::vector<SavedStates>& servers,
+                       UpdateMode mode) {
+  for (size_t server = 0; server < servers.size(); ++server) {
+    if (!servers[server].problem.empty()) {
+      return {{},
+              server_name(static_cast<int>(server)) +
+                  " cannot go on: " + servers[server].problem};
+    }
+  }
+  const auto is_new = [](const SavedStates& saved) {
+    return saved.updates.empty();
+  };
+  if (std::all_of(servers.begin(), servers.end(), is_new)) {
+    return {};
+  }
+  ResumePlan plan;
+  const bool are_known = std::none_of(servers.begin(), servers.end(), is_new);
+  if (are_known && mode == UpdateMode::asynchronous) {
+    for (const auto& saved : servers) {
+      plan.updates.push_back(saved.updates.front());
+    }
+    return plan;
+  }
+  for (const int64_t update : servers.front().updates) {
+    if (std::all_of(servers.begin(), servers.end(), [&](const auto& saved) {
+          return has(saved, update);
+        })) {
+      plan.updates.assign(servers.size(), update);
+      return plan;
+    }
+  }
+  plan.problem =
+      "Expected an update after which all servers have saved their parameters, "
+      "but " +
+      all_saved(servers) + "; give each the files that it wrote";
+  return plan;
+}
+
+}  // namespace dp::detail

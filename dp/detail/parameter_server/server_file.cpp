@@ -1,0 +1,118 @@
+#include "dp/detail/parameter_server/server_file.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <system_error>
+#include <utility>
+
+#include "ddp/detail/checkpoint/module_state.h"
+#include "ddp/detail/checkpoint/optimizer_state.h"
+#include "ddp/detail/checkpoint/pickle/dict_reader.h"
+#include "ddp/detail/checkpoint/pickle/python_value.h"
+#include "ddp/detail/checkpoint/pickle/torch_file.h"
+#include "ddp/detail/explain.h"
+
+namespace dp::detail {
+namespace {
+
+std::string before(const std::string& path) {
+  return path + ".before";
+}
+
+bool is_there(const std::string& path) {
+  return ::access(path.c_str(), F_OK) == 0;
+}
+
+}  // namespace
+
+ServerFile::ServerFile(const std::string& path, int server)
+    : path_(path + "." + std::to_string(server)) {}
+
+void ServerFile::write(const std::vector<std::string>& names,
+                       const Shard& shard,
+                       int64_t updates) const {
+  ddp::StateDict parameters;
+  for (size_t i = 0; i < names.size(); ++i) {
+    parameters.insert(names[i], shard.parameters()[i].detach());
+  }
+  auto value = ddp::detail::new_dict().toGenericDict();
+  value.insert("model", ddp::detail::to_value(parameters));
+  value.insert("optimizer", ddp::detail::optimizer_to_value(shard.optimizer()));
+  value.insert("step", updates);
+  if (is_there(path_)) {
+    TORCH_CHECK(std::rename(path_.c_str(), before(path_).c_str()) == 0,
+                "Cannot rename ",
+                path_,
+                ": ",
+                std::system_category().message(errno));
+  }
+  ddp::detail::write_torch_file(path_, value);
+}
+
+SavedStates ServerFile::read() {
+  SavedStates saved;
+  for (const auto& path : {path_, before(path_)}) {
+    try {
+      if (is_there(path)) {
+        states_.push_back(read_file(path));
+        saved.updates.push_back(states_.back().updates);
+      }
+    } catch (const c10::Error& error) {
+      saved.problem = error.what_without_backtrace();
+    } catch (const std::exception& error) {
+      saved.problem = error.what();
+    }
+  }
+  if (!saved.updates.empty()) {
+    saved.problem.clear();
+  }
+  return saved;
+}
+
+ServerFile::State ServerFile::read_file(const std::string& path) const {
+  const auto file = ddp::detail::read_torch_file(path);
+  return ddp::detail::explain("Cannot load " + path, [&] {
+    const ddp::detail::DictReader saved(file.value, "checkpoint");
+    return State{saved.integer("step"),
+                 ddp::detail::to_state_dict(saved.get("model")),
+                 saved.get("optimizer")};
+  });
+}
+
+void ServerFile::restore(int64_t updates,
+                         const std::vector<std::string>& names,
+                         Shard& shard) {
+  const auto state =
+      std::find_if(states_.begin(), states_.end(), [&](const State& one) {
+        return one.updates == updates;
+      });
+  ddp::detail::explain("Cannot go on from " + path_, [&] {
+    std::vector<at::Tensor> values;
+    for (size_t i = 0; i < names.size(); ++i) {
+      const auto* value = state->parameters.find(names[i]);
+      TORCH_CHECK(
+          value != nullptr && state->parameters.size() == names.size(),
+          "expected the parameters of this server, ",
+          names[i],
+          " among them, but got others; use as many servers as wrote it");
+      TORCH_CHECK(value->sizes() == shard.parameters()[i].sizes(),
+                  "expected ",
+                  names[i],
+                  " of shape ",
+                  shard.parameters()[i].sizes(),
+                  ", but got ",
+                  value->sizes());
+      values.push_back(*value);
+    }
+    auto update =
+        ddp::detail::read_optimizer(shard.optimizer(), state->optimizer);
+    copy_all(values, shard.parameters());
+    ddp::detail::apply(std::move(update), shard.optimizer());
+  });
+  states_.clear();
+}
+
+}  // namespace dp::detail
