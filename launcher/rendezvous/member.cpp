@@ -123,22 +123,25 @@ Member::Actions Member::on_message(const Message& message, Time now) {
   was_heard_ = true;
   last_heard_ = now_;
   return std::visit(
-      Overloaded{[this](const WorldFormed& formed) { return enter(formed); },
-                 [this](const Broken& broken) {
-                   return is_in_world() &&
-                                  broken.generation == state_.generation
-                              ? break_world(broken.why)
-                              : Actions{};
-                 },
-                 [this](const JobClosed& closed) { return end(closed); },
-                 [this](const RendezvousLost& refused) {
-                   return end(RendezvousLost{"refused at " + place() + ": " +
-                                             refused.text});
-                 },
-                 [this](const Noted& noted) {
-                   return has_asked_ ? note(noted.waits_for) : Actions{};
-                 },
-                 [](const auto&) { return Actions{}; }},
+      Overloaded{
+          [this](const WorldFormed& formed) { return enter(formed); },
+          [this](const Broken& broken) {
+            return is_in_world() && broken.generation == state_.generation
+                       ? break_world(
+                             {broken.why.change, on_one_line(broken.why.host)})
+                       : Actions{};
+          },
+          [this](const JobClosed& closed) {
+            return end(JobClosed{closed.exit_code, on_one_line(closed.text)});
+          },
+          [this](const RendezvousLost& refused) {
+            return end(RendezvousLost{"refused at " + place() + ": " +
+                                      on_one_line(refused.text)});
+          },
+          [this](const Noted& noted) {
+            return has_asked_ ? note(noted.waits_for) : Actions{};
+          },
+          [](const auto&) { return Actions{}; }},
       message);
 }
 

@@ -413,12 +413,30 @@ TEST_CASE("a host that waits for the coordinator says so without it") {
   }
 }
 
-TEST_CASE("news from the network is one line") {
+TEST_CASE("what people read of the network's is one line") {
+  const std::string text = "a\nddprun: \x1b[2J";
+  const std::string shown = "a\\nddprun: \\x1b[2J";
   MemberHost host;
-  host.join();
-  host.open();
-  host.hear(Noted{});
-  host.pass(5s);
-  CHECK_THAT(note_in(host.member.on_message(Noted{"a\nddprun: b"}, host.now)),
-             Catch::Matchers::EndsWith(": a\\nddprun: b"));
+  host.enter();
+  const auto heard = [&host](const Message& message) {
+    const auto actions = host.member.on_message(message, host.now);
+    return std::get<RendezvousAnswer>(actions.back());
+  };
+  SECTION("news") {
+    host.report(HostSucceeded{});
+    host.pass(5s);
+    CHECK_THAT(std::get<RendezvousNote>(heard(Noted{text})).text,
+               Catch::Matchers::EndsWith(": " + shown));
+  }
+  SECTION("who has broken a world") {
+    const auto broken = heard(Broken{0, {WorldBroken::Change::left, text}});
+    CHECK(std::get<WorldBroken>(broken).host == shown);
+  }
+  SECTION("why the job is over") {
+    CHECK(std::get<JobClosed>(heard(JobClosed{3, text})).text == shown);
+  }
+  SECTION("why this host is refused") {
+    CHECK_THAT(std::get<RendezvousLost>(heard(RendezvousLost{text})).text,
+               Catch::Matchers::EndsWith(": " + shown));
+  }
 }
