@@ -6,9 +6,9 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "ddp/detail/nearest.h"
 #include "launcher/cli/abbreviation.h"
 #include "launcher/cli/help_text.h"
-#include "launcher/cli/nearest.h"
 #include "launcher/cli/values.h"
 #include "launcher/error.h"
 
@@ -272,7 +272,7 @@ std::vector<std::string> CommandLine::unknown_variables(
     const std::string name = entry->first.substr(prefix.size());
     if (std::find(known.begin(), known.end(), name) == known.end()) {
       lines.push_back(entry->first + ": no option has this variable" +
-                      did_you_mean(name, known, prefix));
+                      ddp::detail::did_you_mean(name, known, prefix));
     }
   }
   return lines;
@@ -288,7 +288,7 @@ std::string CommandLine::suggestion_for(const std::string& argument) const {
   for (const OptionSpelling& option : impl_->options) {
     known.push_back(option.name);
   }
-  return did_you_mean(name, known, "--");
+  return ddp::detail::did_you_mean(name, known, "--");
 }
 
 }  // namespace launcher

@@ -6,7 +6,7 @@
 #include <climits>
 #include <stdexcept>
 
-#include "launcher/cli/nearest.h"
+#include "ddp/detail/nearest.h"
 #include "launcher/cli/values.h"
 
 namespace launcher {
@@ -128,7 +128,7 @@ std::vector<std::string> check_settings(
         });
     if (known == kSettings.end()) {
       unknown.push_back("--rdzv-conf: nobody reads the key " + key +
-                        did_you_mean(key, known_keys()));
+                        ddp::detail::did_you_mean(key, known_keys()));
       continue;
     }
     try {

@@ -1,10 +1,12 @@
-#include "launcher/cli/nearest.h"
+#include "ddp/detail/nearest.h"
 #include "launcher/cli/options.h"
 #include "launcher/cli/rendezvous_values.h"
 #include "launcher/error.h"
 #include "test/support/catch.h"
 
 using Catch::Contains;
+using ddp::detail::edit_distance;
+using ddp::detail::nearest;
 using namespace launcher;
 
 namespace {

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-namespace launcher {
+namespace ddp::detail {
 
 /// Letters to insert, drop or replace until one text is the other. Pure.
 size_t edit_distance(std::string_view first, std::string_view second);
@@ -27,4 +27,4 @@ std::string did_you_mean(std::string_view text,
                          const std::vector<std::string>& known,
                          const std::string& prefix = "");
 
-}  // namespace launcher
+}  // namespace ddp::detail

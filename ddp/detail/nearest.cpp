@@ -1,9 +1,9 @@
-#include "launcher/cli/nearest.h"
+#include "ddp/detail/nearest.h"
 
 #include <algorithm>
 #include <numeric>
 
-namespace launcher {
+namespace ddp::detail {
 
 size_t edit_distance(std::string_view first, std::string_view second) {
   // Of the letters of `first` so far to each beginning of `second`.
@@ -48,4 +48,4 @@ std::string did_you_mean(std::string_view text,
   return name.empty() ? "" : " (did you mean " + prefix + name + "?)";
 }
 
-}  // namespace launcher
+}  // namespace ddp::detail
