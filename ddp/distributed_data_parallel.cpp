@@ -35,26 +35,31 @@ std::set<const c10::TensorImpl*> sparse_weights(torch::nn::Module& module) {
 }
 
 /// Of every module the buffers that it has now, from a rank's.
-std::function<void(int)> buffer_broadcast(Group group,
-                                          torch::nn::Module& module) {
-  std::vector<std::shared_ptr<torch::nn::Module>> owners;
-  for (auto& child : module.modules()) {
-    if (!child->buffers(/*recurse=*/false).empty()) {
-      owners.push_back(std::move(child));
+std::function<void(int)> buffer_broadcast(
+    Group group,
+    torch::nn::Module& module,
+    const std::set<std::string>& ignored) {
+  std::vector<std::pair<std::string, std::shared_ptr<torch::nn::Module>>>
+      owners;
+  for (const auto& item : module.named_modules()) {
+    if (!item.value()->buffers(/*recurse=*/false).empty()) {
+      owners.emplace_back(item.key().empty() ? "" : item.key() + ".",
+                          item.value());
     }
   }
   if (owners.empty()) {
     return {};
   }
-  return [group = std::move(group), owners = std::move(owners)](int source) {
-    torch::OrderedDict<std::string, torch::Tensor> all;
-    for (size_t i = 0; i < owners.size(); ++i) {
-      for (const auto& item : owners[i]->named_buffers(/*recurse=*/false)) {
-        all.insert(std::to_string(i) + "." + item.key(), item.value());
+  return [group = std::move(group), owners = std::move(owners), ignored](
+             int source) {
+    detail::NamedTensors all;
+    for (const auto& [prefix, owner] : owners) {
+      for (const auto& item : owner->named_buffers(/*recurse=*/false)) {
+        all.insert(prefix + item.key(), item.value());
       }
     }
     detail::broadcast_from(
-        source, *group, detail::tensors_of(detail::unique(all)));
+        source, *group, detail::tensors_of(detail::unique(all, ignored)));
   };
 }
 
@@ -76,12 +81,16 @@ DistributedDataParallelBase::DistributedDataParallelBase(
     const DistributedDataParallelOptions& options)
     : torch::nn::Module("DistributedDataParallel"),
       options_(options),
-      group_(choose_group(options.process_group())) {}
+      group_(choose_group(options.process_group())),
+      ignored_(options.params_and_buffers_to_ignore().begin(),
+               options.params_and_buffers_to_ignore().end()) {}
 
 void DistributedDataParallelBase::synchronize(torch::nn::Module& module) {
   inner_ = &module;
-  auto parameters = detail::unique(module.named_parameters());
-  const auto buffers = detail::unique(module.named_buffers());
+  detail::check_ignored(
+      ignored_, module.named_parameters(), module.named_buffers());
+  auto parameters = detail::unique(module.named_parameters(), ignored_);
+  const auto buffers = detail::unique(module.named_buffers(), ignored_);
   const auto sparse = sparse_weights(module);
   std::vector<NamedParameter> trained;
   for (auto& item : parameters) {
@@ -90,7 +99,10 @@ void DistributedDataParallelBase::synchronize(torch::nn::Module& module) {
   }
   TORCH_CHECK(!trained.empty(),
               "Expected a module with at least one parameter that requires a "
-              "gradient, but it has none; it needs no DistributedDataParallel");
+              "gradient",
+              ignored_.empty() ? "" : " and is not ignored",
+              ", but it has none; it needs no DistributedDataParallel");
+  device_ = trained.front().tensor.device();
   if (!group_) {
     return;
   }
@@ -100,12 +112,15 @@ void DistributedDataParallelBase::synchronize(torch::nn::Module& module) {
     tensors.push_back(buffer.tensor);
   }
   detail::number_devices(specs, tensors);
-  detail::verify_across_ranks(*group_, trained.front().tensor.device(), specs);
-  detail::broadcast_from(0, *group_, detail::tensors_of(parameters));
-  detail::broadcast_from(0, *group_, detail::tensors_of(buffers));
+  detail::verify_across_ranks(*group_, device_, specs);
+  if (options_.init_sync()) {
+    detail::broadcast_from(0, *group_, detail::tensors_of(parameters));
+    detail::broadcast_from(0, *group_, detail::tensors_of(buffers));
+  }
   reducer_ = std::make_unique<Reducer>(std::move(trained), group_, options_);
-  const auto broadcast =
-      options_.broadcast_buffers() ? buffer_broadcast(group_, module) : nullptr;
+  const auto broadcast = options_.broadcast_buffers()
+                             ? buffer_broadcast(group_, module, ignored_)
+                             : nullptr;
   reducer_->mean_over([this] { return begin_turn(); });
   reducer_->on_pass([this, broadcast] {
     if (broadcast) {
@@ -137,7 +152,7 @@ void DistributedDataParallelBase::end_join(int source) {
   for (const auto& tensors :
        {inner_->named_parameters(), inner_->named_buffers()}) {
     detail::broadcast_from(
-        source, *group_, detail::tensors_of(detail::unique(tensors)));
+        source, *group_, detail::tensors_of(detail::unique(tensors, ignored_)));
   }
   reducer_->forget_steps();
 }
@@ -149,10 +164,6 @@ std::string DistributedDataParallelBase::refuses_join() const {
     }
   }
   return "";
-}
-
-c10::Device DistributedDataParallelBase::join_device() const {
-  return inner_->parameters().front().device();
 }
 
 void DistributedDataParallelBase::before_forward() {

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <memory>
+#include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -50,7 +52,7 @@ class DistributedDataParallelBase : public torch::nn::Module, public Joinable {
   c10::intrusive_ptr<c10d::Backend> join_group() const override {
     return group_;
   }
-  c10::Device join_device() const override;
+  c10::Device join_device() const override { return device_; }
   std::string refuses_join() const override;
   void take_part(const JoinTurn& turn) override;
   void end_join(int source) override;
@@ -74,7 +76,9 @@ class DistributedDataParallelBase : public torch::nn::Module, public Joinable {
   c10::intrusive_ptr<c10d::Backend> group_;
   torch::nn::Module* inner_ = nullptr;
   std::vector<NamedParameter> frozen_;  // when wrapped
+  std::set<std::string> ignored_;       // names that the ranks do not share
   std::unique_ptr<Reducer> reducer_;    // null in a world of one
+  c10::Device device_ = c10::kCPU;      // of the first gradient
   int buffer_source_ = 0;               // of the pass that runs
   int pauses_ = 0;
   bool reduces_ = false;  // the forward that runs now

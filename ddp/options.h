@@ -1,6 +1,8 @@
 #pragma once
 
 #include <memory>
+#include <string>
+#include <vector>
 
 #include <torch/arg.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -35,6 +37,17 @@ struct DistributedDataParallelOptions {
   /// Copy the module's buffers (batch-norm statistics) from rank 0 at the end
   /// of each reduced backward pass.
   TORCH_ARG(bool, broadcast_buffers) = true;
+  /// Take rank 0's parameters and buffers when the module is wrapped. False:
+  /// each rank keeps its own, which are the same already (a checkpoint that all
+  /// have loaded). The modules are compared all the same, but for the values.
+  TORCH_ARG(bool, init_sync) = true;
+  /// Parameters and buffers that stay each rank's own: never compared or sent,
+  /// and gradients of theirs are not averaged. Named as in the
+  /// `named_parameters()` and `named_buffers()` of the module that is wrapped,
+  /// the same names on all ranks. A tensor that has several names is left out
+  /// when all of them are here. The optimizer may still have them, each rank's
+  /// steps its own; a checkpoint holds rank 0's.
+  TORCH_ARG(std::vector<std::string>, params_and_buffers_to_ignore) = {};
   /// Keep every `.grad` at one address: the same piece of its bucket in every
   /// step. A gradient kept over steps is then overwritten by the next backward;
   /// without this option it is not, since buckets whose gradients are still

@@ -1,20 +1,43 @@
 #include "ddp/detail/named_tensors.h"
 
-#include <set>
+#include <c10/util/Exception.h>
+
+#include "ddp/detail/nearest.h"
 
 namespace ddp::detail {
 
-std::vector<NamedParameter> unique(
-    const torch::OrderedDict<std::string, at::Tensor>& tensors) {
+std::vector<NamedParameter> unique(const NamedTensors& tensors,
+                                   const std::set<std::string>& ignored) {
   std::set<const c10::TensorImpl*> seen;
   std::vector<NamedParameter> result;
   for (const auto& item : tensors) {
-    if (item.value().defined() &&
+    if (item.value().defined() && ignored.count(item.key()) == 0 &&
         seen.insert(item.value().unsafeGetTensorImpl()).second) {
       result.push_back({item.key(), item.value()});
     }
   }
   return result;
+}
+
+void check_ignored(const std::set<std::string>& names,
+                   const NamedTensors& parameters,
+                   const NamedTensors& buffers) {
+  for (const auto& name : names) {
+    if (parameters.contains(name) || buffers.contains(name)) {
+      continue;
+    }
+    auto known = parameters.keys();
+    const auto others = buffers.keys();
+    known.insert(known.end(), others.begin(), others.end());
+    TORCH_CHECK(false,
+                "Expected params_and_buffers_to_ignore to name parameters and "
+                "buffers of the module that is wrapped, but got \"",
+                name,
+                "\"",
+                did_you_mean(name, known),
+                "; take the names of its named_parameters() and "
+                "named_buffers()");
+  }
 }
 
 std::vector<at::Tensor> tensors_of(const std::vector<NamedParameter>& named) {

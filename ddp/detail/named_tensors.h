@@ -1,5 +1,6 @@
 #pragma once
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -10,10 +11,18 @@
 
 namespace ddp::detail {
 
-/// The defined tensors of `tensors`. One that is registered twice (shared
-/// weights) appears once, by its first name.
-std::vector<NamedParameter> unique(
-    const torch::OrderedDict<std::string, at::Tensor>& tensors);
+using NamedTensors = torch::OrderedDict<std::string, at::Tensor>;
+
+/// The defined tensors of `tensors`, but for those names. One that is
+/// registered twice (shared weights) appears once, by its first name left.
+std::vector<NamedParameter> unique(const NamedTensors& tensors,
+                                   const std::set<std::string>& ignored = {});
+
+/// Throws a c10::Error for the first name that is of neither a parameter nor a
+/// buffer, with the one that was probably meant.
+void check_ignored(const std::set<std::string>& names,
+                   const NamedTensors& parameters,
+                   const NamedTensors& buffers);
 
 std::vector<at::Tensor> tensors_of(const std::vector<NamedParameter>& named);
 

@@ -24,6 +24,16 @@ std::string to_text(const T& value) {
   return text.str();
 }
 
+std::string dtypes_of(const at::Tensor& tensor) {
+  const auto dtype = to_text(tensor.scalar_type());
+  const auto gradients = tensor.requires_grad()
+                             ? tensor.grad_dtype()
+                             : std::optional(tensor.scalar_type());
+  return gradients == tensor.scalar_type() ? dtype
+         : gradients ? dtype + " with gradients of " + to_text(*gradients)
+                     : dtype + " with any gradients";
+}
+
 struct Field {
   const char* name;
   std::string TensorSpec::*value;
@@ -95,7 +105,7 @@ TensorSpec describe(const std::string& name,
           kind,
           to_text(tensor.sizes()),
           to_text(tensor.strides()),
-          to_text(tensor.scalar_type()),
+          dtypes_of(tensor),
           tensor.requires_grad() ? "true" : "false",
           "",
           ""};

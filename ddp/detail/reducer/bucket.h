@@ -28,6 +28,16 @@ struct Slot {
   bool accumulated = false;  ///< one came in a pass that was not reduced
 };
 
+/// What a parameter's gradients are to be of: its own dtype, or that of
+/// `set_grad_dtype`.
+c10::ScalarType gradient_dtype(const at::Tensor& parameter);
+
+/// @throws c10::Error always, which names the parameter: its gradient is not of
+///   the dtype that was expected.
+[[noreturn]] void refuse_dtype(const NamedParameter& parameter,
+                               c10::ScalarType expected,
+                               const at::Tensor& grad);
+
 /// Gradients that ranks exchange at once. Fills by `take`, one call for each
 /// member; is full when all have come; `reset` makes it ready for the next
 /// pass.

@@ -14,20 +14,16 @@
 namespace ddp::detail {
 namespace {
 
-void check_gradient(const NamedParameter& parameter, const at::Tensor& grad) {
+void check_gradient(const Slot& slot, const at::Tensor& grad) {
   TORCH_CHECK(
       grad.layout() == c10::kStrided,
       "Expected a dense gradient for parameter ",
-      parameter.name,
+      slot.parameter.name,
       ", but got a sparse one; make its layer a torch::nn::Embedding or "
       "EmbeddingBag with sparse(true), which are known to have such");
-  TORCH_CHECK(grad.dtype() == parameter.tensor.dtype(),
-              "Expected a gradient of type ",
-              parameter.tensor.scalar_type(),
-              " for parameter ",
-              parameter.name,
-              ", but got ",
-              grad.scalar_type());
+  if (grad.dtype() != slot.content.dtype()) {
+    refuse_dtype(slot.parameter, slot.content.scalar_type(), grad);
+  }
 }
 
 /// Copies each gradient when it comes: it is still in the cache.
@@ -38,7 +34,7 @@ class HostBucket : public DenseBucket {
   bool take(Slot& slot, const ScaledCopy& copy) override {
     at::Tensor& grad = slot.parameter.tensor.mutable_grad();
     if (grad.defined()) {
-      check_gradient(slot.parameter, grad);
+      check_gradient(slot, grad);
       copy.scaled(slot.content, grad);
     } else {
       slot.content.zero_();
@@ -98,7 +94,7 @@ class DeviceBucket : public DenseBucket {
       if (!grad.defined()) {
         slot->content.zero_();
       } else if (!grad.is_same(slot->content)) {
-        check_gradient(slot->parameter, grad);
+        check_gradient(*slot, grad);
         contents.push_back(slot->content);
         grads.push_back(grad);
       }
@@ -128,8 +124,9 @@ at::Tensor memory_for(const std::vector<Slot*>& members,
   const int64_t numel = numel_of(members) + layout.spare_numel;
   const int64_t multiple = layout.multiple_of;
   const at::Tensor& like = members.front()->parameter.tensor;
-  return at::zeros({(numel + multiple - 1) / multiple * multiple},
-                   like.options().requires_grad(false));
+  return at::zeros(
+      {(numel + multiple - 1) / multiple * multiple},
+      like.options().dtype(gradient_dtype(like)).requires_grad(false));
 }
 
 }  // namespace

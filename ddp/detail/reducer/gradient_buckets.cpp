@@ -36,7 +36,7 @@ BucketPlan GradientBuckets::plan_for(const std::vector<size_t>& order) const {
   for (const auto& slot : slots_) {
     const at::Tensor& param = slot.parameter.tensor;
     specs.push_back({param.numel(),
-                     param.scalar_type(),
+                     gradient_dtype(param),
                      param.device(),
                      slot.parameter.sparse});
   }

@@ -11,19 +11,19 @@ at::Tensor no_rows(const at::Tensor& like) {
       /*sparse_dim=*/1,
       /*dense_dim=*/like.dim() - 1,
       like.sizes(),
-      like.options().requires_grad(false).layout(c10::kSparse));
+      like.options()
+          .dtype(gradient_dtype(like))
+          .requires_grad(false)
+          .layout(c10::kSparse));
 }
 
 /// The rows of `grad`, which is dense where the parameter has other uses beside
 /// the sparse layer.
 at::Tensor rows_of(const NamedParameter& parameter, const at::Tensor& grad) {
-  TORCH_CHECK(grad.scalar_type() == parameter.tensor.scalar_type(),
-              "Expected a gradient of type ",
-              parameter.tensor.scalar_type(),
-              " for parameter ",
-              parameter.name,
-              ", but got ",
-              grad.scalar_type());
+  if (const auto dtype = gradient_dtype(parameter.tensor);
+      grad.scalar_type() != dtype) {
+    refuse_dtype(parameter, dtype, grad);
+  }
   return grad.is_sparse() ? grad.coalesce() : grad.to_sparse(/*sparse_dim=*/1);
 }
 
