@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <set>
 #include <string>
@@ -9,6 +10,7 @@
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 
+#include "ddp/detail/any_forward.h"
 #include "ddp/join.h"
 #include "ddp/options.h"
 #include "ddp/reducer.h"
@@ -113,11 +115,26 @@ class DistributedDataParallelImpl : public DistributedDataParallelBase {
   ///   was wrapped, or when the ranks have parted; see `Reducer`.
   template <typename... Args>
   auto forward(Args&&... args) {
-    before_forward();
-    auto output = module_->forward(std::forward<Args>(args)...);
-    for_each_tensor(output,
-                    [this](const torch::Tensor& tensor) { watch(tensor); });
-    return output;
+    return watched(
+        [&] { return module_->forward(std::forward<Args>(args)...); });
+  }
+
+  /// The same by another name than `forward`: a member function of the module,
+  /// or anything that takes the module first. Of several calls before one
+  /// `backward()` that one averages.
+  ///
+  /// Example:
+  /// @code
+  ///   auto code = model->call(&NetImpl::encode, data);
+  ///   auto loss = model->call([&](NetImpl& net) { return net.loss(code); });
+  /// @endcode
+  template <typename Function, typename... Args>
+  auto call(Function&& function, Args&&... args) {
+    return watched([&] {
+      return std::invoke(std::forward<Function>(function),
+                         *module_,
+                         std::forward<Args>(args)...);
+    });
   }
 
   /// The wrapped module: for checkpoints (its keys have no "module." prefix),
@@ -125,6 +142,15 @@ class DistributedDataParallelImpl : public DistributedDataParallelBase {
   const std::shared_ptr<M>& module() const { return module_; }
 
  private:
+  template <typename Forward>
+  auto watched(const Forward& forward) {
+    before_forward();
+    auto output = forward();
+    for_each_tensor(output,
+                    [this](const torch::Tensor& tensor) { watch(tensor); });
+    return output;
+  }
+
   std::shared_ptr<M> module_;
 };
 
@@ -158,6 +184,11 @@ class DistributedDataParallelImpl : public DistributedDataParallelBase {
 ///
 /// GPUs: wrap under the stream under which you train.
 ///
+/// It goes wherever a module does: into a torch::nn::AnyModule or Sequential
+/// too, where the module's forward has one signature (Sequential's counts as
+/// Tensor to Tensor). Then `to()` of what it is in throws, and the gradients of
+/// the layers around it are each rank's own.
+///
 /// Thread contract: one thread a model.
 ///
 /// Example:
@@ -175,15 +206,26 @@ class DistributedDataParallelImpl : public DistributedDataParallelBase {
 /// Source: torch.nn.parallel.DistributedDataParallel.
 template <typename M>
 class DistributedDataParallel
-    : public torch::nn::ModuleHolder<DistributedDataParallelImpl<M>> {
+    : public torch::nn::ModuleHolder<
+          detail::AnyForward<DistributedDataParallelImpl<M>,
+                             typename detail::ForwardSignature<M>::type>> {
  public:
   using Impl = DistributedDataParallelImpl<M>;
-  using torch::nn::ModuleHolder<Impl>::ModuleHolder;
+  using torch::nn::ModuleHolder<
+      detail::AnyForward<Impl, typename detail::ForwardSignature<M>::type>>::
+      ModuleHolder;
+
+  // Those of the holder give one with a forward for AnyModule alone, which
+  // knows no default arguments.
+  Impl* operator->() { return this->get(); }
+  const Impl* operator->() const { return this->get(); }
+  Impl& operator*() { return *this->get(); }
+  const Impl& operator*() const { return *this->get(); }
 
   /// The same as `forward`.
   template <typename... Args>
   auto operator()(Args&&... args) {
-    return this->get()->forward(std::forward<Args>(args)...);
+    return (*this)->forward(std::forward<Args>(args)...);
   }
 };
 

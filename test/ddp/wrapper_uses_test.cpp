@@ -1,0 +1,371 @@
+// The wrapper in containers, several of them, by other entry points, and again
+// after a failure.
+#include <sstream>
+
+#include <torch/nn/module.h>
+#include <torch/nn/modules/container/any.h>
+#include <torch/nn/modules/container/functional.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/rnn.h>
+#include <torch/nn/pimpl.h>
+#include <torch/optim/sgd.h>
+#include <torch/serialize.h>
+#include <torch/types.h>
+
+#include <c10/util/ScopeExit.h>
+
+#include "ddp/distributed_data_parallel.h"
+#include "ddp/exchanges/all_reduce.h"
+#include "test/support/catch.h"
+#include "test/support/fake_backend.h"
+#include "test/support/local_ranks.h"
+
+namespace ddp {
+namespace wrapper_uses_test {
+
+using Catch::Contains;
+using test::FakeBackend;
+using test::Group;
+using test::run_ranks;
+using test::try_ranks;
+using torch::Tensor;
+using torch::nn::AnyModule;
+using torch::nn::AnyValue;
+using torch::nn::Linear;
+using torch::nn::Sequential;
+using Options = DistributedDataParallelOptions;
+
+Options over(const Group& group) {
+  return Options().process_group(group);
+}
+
+Tensor number(double value) {
+  return torch::full({1, 1}, value, torch::kDouble);
+}
+
+void expect(const Tensor& tensor, double value) {
+  TORCH_CHECK(tensor.defined() && tensor.allclose(number(value)),
+              "Expected ",
+              value,
+              ", but got ",
+              tensor);
+}
+
+/// y = weight * x, the weight being 1.
+Linear line() {
+  Linear linear(torch::nn::LinearOptions(1, 1).bias(false));
+  linear->to(torch::kDouble);
+  const torch::NoGradGuard no_grad;
+  linear->weight.fill_(1);
+  return linear;
+}
+
+double mean_input(const Group& group) {
+  return (group->getSize() + 1) / 2.0;
+}
+
+TEST_CASE("a wrapper in a Sequential averages its own gradients",
+          "[ddp][containers]") {
+  const int size = GENERATE(1, 2, 3);
+  const bool nested = GENERATE(false, true);
+  run_ranks(size, [&](const Group& group) {
+    const auto before = line();
+    const auto inner = line();
+    Sequential net(before);
+    if (nested) {
+      net->push_back(DistributedDataParallel(Sequential(inner), over(group)));
+    } else {
+      net->push_back("model", DistributedDataParallel(inner, over(group)));
+    }
+    net->push_back(
+        torch::nn::Functional([](const Tensor& x) { return x.exp2(); }));
+    const double x = group->getRank() + 1;
+    for (int step = 0; step < 3; ++step) {
+      net->zero_grad();
+      // d/dw of 2^(w x) / ln 2, where 2^x is divided out.
+      net->forward(number(x)).backward(number(std::exp2(-x) / std::log(2)));
+      expect(inner->weight.grad(), mean_input(group));
+      expect(before->weight.grad(), x);
+    }
+  });
+}
+
+TEST_CASE("a wrapper in an AnyModule", "[ddp][containers]") {
+  run_ranks(2, [](const Group& group) {
+    const auto inner = line();
+    DistributedDataParallel model(inner, over(group));
+    AnyModule any(model);
+    any.forward(number(group->getRank() + 1)).backward();
+    expect(inner->weight.grad(), 1.5);
+    auto same = any.get<decltype(model)>();
+    TORCH_CHECK(same.ptr() == model.ptr());
+    TORCH_CHECK(same->module().get() == inner.get());
+  });
+}
+
+struct ScaleImpl : torch::nn::Module {
+  ScaleImpl() {
+    weight = register_parameter("weight", torch::ones({1, 1}, torch::kDouble));
+  }
+  Tensor forward(Tensor x, int64_t times = 2, bool negative = false) {
+    return weight * x * (negative ? -times : times);
+  }
+  Tensor weight;
+
+ protected:
+  FORWARD_HAS_DEFAULT_ARGS({1, AnyValue(int64_t{2})}, {2, AnyValue(false)})
+};
+
+TEST_CASE("default arguments are the module's", "[ddp][containers]") {
+  const auto inner = std::make_shared<ScaleImpl>();
+  DistributedDataParallel model(inner,
+                                over(c10::make_intrusive<FakeBackend>(2)));
+  expect(model->forward(number(1)), 2);
+  expect(model(number(1), 3), 3);
+  expect((*model).forward(number(1), 3, true), -3);
+  AnyModule any(model);
+  expect(any.forward(number(1)), 2);
+  expect(any.forward(number(1), int64_t{3}), 3);
+  expect(any.forward(number(1), int64_t{3}, true), -3);
+  CHECK_THROWS_WITH(any.forward(), Contains("at least 1 argument"));
+  CHECK_THROWS_WITH(any.forward(1.5), Contains("to be of type"));
+
+  // Of LibTorch's own; its results are a tuple.
+  DistributedDataParallel lstm(torch::nn::LSTM(2, 3),
+                               over(c10::make_intrusive<FakeBackend>(2)));
+  using State = std::tuple<Tensor, Tensor>;
+  const auto x = torch::ones({4, 1, 2});
+  const auto y = std::get<0>(lstm->forward(x));
+  CHECK(std::get<0>(AnyModule(lstm).forward<std::tuple<Tensor, State>>(x))
+            .equal(y));
+}
+
+struct ManyImpl : torch::nn::Module {
+  ManyImpl() { weight = register_parameter("weight", torch::ones({1, 1})); }
+  Tensor forward(const Tensor& x) const { return weight * x; }
+  Tensor forward(double x) const { return weight * x; }
+  template <typename T>
+  Tensor forward(const std::vector<T>& x) {
+    return weight * x[0];
+  }
+  Tensor weight;
+};
+struct ConstImpl : ManyImpl {
+  const Tensor& forward(const Tensor& x) const {
+    result = weight * x;
+    return result;
+  }
+  mutable Tensor result;
+};
+
+TEST_CASE("forwards of no one type are wrapped, too", "[ddp][containers]") {
+  const auto backend = c10::make_intrusive<FakeBackend>(2);
+  DistributedDataParallel many(std::make_shared<ManyImpl>(), over(backend));
+  CHECK(many(2.0).item<float>() == 2);
+  CHECK(many(torch::ones({1, 1})).item<float>() == 1);
+  CHECK(many(std::vector<int>{3}).item<float>() == 3);
+  // Which AnyModule itself does not take.
+  DistributedDataParallel one(std::make_shared<ConstImpl>(), over(backend));
+  CHECK(AnyModule(one).forward(torch::ones({1, 1})).item<float>() == 1);
+}
+
+TEST_CASE("a container's file and conversions go through the wrapper",
+          "[ddp][containers]") {
+  Sequential net(line(), DistributedDataParallel(line()));
+  Sequential other(line(), DistributedDataParallel(line()));
+  {
+    const torch::NoGradGuard no_grad;
+    for (auto& parameter : net->parameters()) {
+      parameter.fill_(7);
+    }
+  }
+  std::stringstream file;
+  torch::save(net, file);
+  torch::load(other, file);
+  for (const auto& parameter : other->parameters()) {
+    expect(parameter, 7);
+  }
+  Sequential plain(line(), line());  // the wrapper leaves no trace in it
+  file.seekg(0);
+  torch::load(plain, file);
+  expect(plain->parameters()[1], 7);
+  CHECK_THROWS_WITH(net->to(torch::kFloat), Contains("then wrap it"));
+}
+
+/// Two halves with a name each.
+struct CoderImpl : torch::nn::Module {
+  CoderImpl()
+      : encoder(register_module("encoder", line())),
+        decoder(register_module("decoder", line())) {}
+  Tensor forward(const Tensor& x) { return decode(encode(x)); }
+  Tensor encode(const Tensor& x) { return encoder(x); }
+  std::vector<Tensor> decode_all(const Tensor& x, int64_t count) {
+    return std::vector<Tensor>(count, decode(x));
+  }
+  Tensor decode(const Tensor& x) { return decoder(x); }
+  Linear encoder, decoder;
+};
+TORCH_MODULE(Coder);
+
+TEST_CASE("a forward by another name is averaged", "[ddp][call]") {
+  const int size = GENERATE(1, 2, 3);
+  run_ranks(size, [](const Group& group) {
+    Coder net;
+    DistributedDataParallel model(net, over(group));
+    const double x = group->getRank() + 1;
+    for (int step = 0; step < 3; ++step) {
+      net->zero_grad();
+      const auto code = model->call(&CoderImpl::encode, number(x));
+      const auto all = model->call(&CoderImpl::decode_all, code, 2);
+      const auto last =
+          model->call([&](CoderImpl& coder) { return coder.decode(code) * 3; });
+      (all[0] + all[1] + last).backward();
+      expect(net->encoder->weight.grad(), 5 * mean_input(group));
+      expect(net->decoder->weight.grad(), 5 * mean_input(group));
+    }
+  });
+}
+
+TEST_CASE("a call is a forward in all else", "[ddp][call]") {
+  const auto backend = c10::make_intrusive<FakeBackend>(2);
+  Coder net;
+  DistributedDataParallel model(net, over(backend));
+  backend->take_calls();
+  {
+    NoSyncGuard no_sync(*model);
+    model->call(&CoderImpl::forward, number(1)).backward();
+  }
+  {
+    const torch::NoGradGuard no_grad;
+    model->call(&CoderImpl::encode, number(1));
+  }
+  CHECK(backend->take_calls().empty());
+  CHECK_THROWS_WITH(model->call(&CoderImpl::encode, number(1)).backward(),
+                    Contains("got none: on ranks 0-1: decoder.weight;"));
+}
+
+// loss_d = D(x) - D(G(z)) and loss_g = D(G(z)) with G(z) = g z, D(x) = d x.
+TEST_CASE("several models take turns", "[ddp][models]") {
+  const int size = GENERATE(2, 3);
+  const bool freezes = GENERATE(false, true);
+  run_ranks(size, [&](const Group& group) {
+    const auto g = line();
+    const auto d = line();
+    DistributedDataParallel generator(g, over(group));
+    DistributedDataParallel judge(d, over(group));
+    torch::optim::SGD steps_g(generator->parameters(), 0.01);
+    torch::optim::SGD steps_d(judge->parameters(), 0.01);
+    double expected_g = 1;
+    double expected_d = 1;
+    const double x = 2 * mean_input(group);  // the mean of 2 (rank + 1)
+    const double z = mean_input(group);
+    for (int step = 0; step < 4; ++step) {
+      const double rank = group->getRank() + 1;
+      d->weight.requires_grad_();
+      steps_d.zero_grad();
+      const auto fake = generator(number(rank));
+      (judge(number(2 * rank)) - judge(fake.detach())).backward();
+      steps_d.step();
+      expected_d -= 0.01 * (x - expected_g * z);
+      expect(d->weight, expected_d);
+
+      d->weight.requires_grad_(!freezes);
+      steps_g.zero_grad();
+      judge(fake).backward();
+      steps_g.step();
+      expected_g -= 0.01 * expected_d * z;
+      expect(g->weight, expected_g);
+    }
+  });
+}
+
+/// Fails in one of several ways, on all ranks.
+void fail(int way, Coder net, const Options& options, int rank) {
+  const auto x = number(rank + 1);
+  if (way == 0) {
+    net->decoder->weight.requires_grad_(rank == 0);
+    const auto thaws =
+        c10::make_scope_exit([&] { net->decoder->weight.requires_grad_(); });
+    DistributedDataParallel model(net, options);
+  }
+  DistributedDataParallel model(net, options);
+  model(x).backward();
+  if (way == 1) {  // no gradient of the decoder
+    model->call(&CoderImpl::encode, x).backward();
+  }
+  if (way == 2) {  // in the middle of the pass, when a bucket has been started
+    const auto code = model->call(&CoderImpl::encode, x);
+    code.register_hook(
+        [](const Tensor&) -> Tensor { TORCH_CHECK(false, "out of memory"); });
+    net->decode(code).backward();
+  }
+  net->decoder->weight.data().add_(rank);  // ranks that have parted
+  model(x).backward();
+}
+
+TEST_CASE("a module is wrapped again after a failure", "[ddp][again]") {
+  const int way = GENERATE(0, 1, 2, 3);
+  const int size = GENERATE(2, 3);
+  run_ranks(size, [&](const Group& group) {
+    Coder net;
+    const auto options = over(group)
+                             .exchange(std::make_shared<AllReduce>(group))
+                             .bucket_cap_mb(1e-6)
+                             .first_bucket_cap_mb(1e-6);
+    bool has_failed = false;
+    try {
+      fail(way, net, options, group->getRank());
+    } catch (const c10::Error&) {
+      has_failed = true;
+    }
+    TORCH_CHECK(has_failed);
+    DistributedDataParallel model(net, options);
+    for (int step = 0; step < 3; ++step) {
+      net->zero_grad();
+      model(number(group->getRank() + 1)).backward();
+      expect(net->encoder->weight.grad(), mean_input(group));
+      expect(net->decoder->weight.grad(), mean_input(group));
+    }
+  });
+}
+
+TEST_CASE("layers are frozen and thawed between epochs", "[ddp][freeze]") {
+  const bool as_view = GENERATE(false, true);
+  const bool finds_unused = GENERATE(false, true);
+  run_ranks(3, [&](const Group& group) {
+    Coder whole;
+    Coder part;
+    DistributedDataParallel model(part,
+                                  over(group)
+                                      .gradient_as_bucket_view(as_view)
+                                      .find_unused_parameters(finds_unused)
+                                      .bucket_cap_mb(1e-6)
+                                      .first_bucket_cap_mb(1e-6));
+    const auto options = torch::optim::SGDOptions(0.01).momentum(0.9);
+    torch::optim::SGD one(whole->parameters(), options);
+    torch::optim::SGD many(model->parameters(), options);
+    for (int epoch = 0; epoch < 6; ++epoch) {
+      for (auto& net : {whole, part}) {
+        net->encoder->weight.requires_grad_(epoch % 3 != 1);
+        net->decoder->weight.requires_grad_(epoch % 3 != 2);
+      }
+      for (int step = 0; step < 2; ++step) {
+        one.zero_grad();
+        many.zero_grad();
+        whole(torch::tensor({{1.0}, {2.0}, {3.0}}, torch::kDouble))
+            .pow(2)
+            .mean()
+            .backward();
+        model(number(group->getRank() + 1)).pow(2).backward();
+        one.step();
+        many.step();
+        expect(part->encoder->weight, whole->encoder->weight.item<double>());
+        expect(part->decoder->weight, whole->decoder->weight.item<double>());
+      }
+    }
+  });
+}
+
+}  // namespace wrapper_uses_test
+}  // namespace ddp
