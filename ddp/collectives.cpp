@@ -4,6 +4,8 @@
 #include <ATen/Context.h>
 #include <c10/core/GradMode.h>
 
+#include "ddp/detail/gather_rows.h"
+#include "ddp/detail/peers.h"
 #include "ddp/detail/text_collectives.h"
 #include "ddp/detail/wait.h"
 #include "ddp/process_group.h"
@@ -13,13 +15,15 @@ namespace {
 
 using Group = c10::intrusive_ptr<c10d::Backend>;
 
-Group or_world(const Group& group) {
-  return group || !is_initialized() ? group : process_group();
-}
-
-/// NCCL takes no CPU tensors.
-c10::Device device_for(const c10d::Backend& ranks, c10::Device otherwise) {
-  return ranks.getBackendName() == "nccl" ? local_device() : otherwise;
+void check_rank(int rank, const Group& ranks, const char* what) {
+  const int size = ranks ? ranks->getSize() : 1;
+  TORCH_CHECK(0 <= rank && rank < size,
+              "Expected the rank of ",
+              what,
+              " to lie in [0, ",
+              size,
+              "), but got ",
+              rank);
 }
 
 c10d::ReduceOp operation(Reduction reduction) {
@@ -36,8 +40,8 @@ c10d::ReduceOp operation(Reduction reduction) {
 }  // namespace
 
 void barrier(const Group& group) {
-  const auto ranks = or_world(group);
-  if (!ranks || ranks->getSize() == 1) {
+  const auto ranks = detail::peers(group);
+  if (!ranks) {
     return;
   }
   c10d::BarrierOptions options;
@@ -59,11 +63,11 @@ at::Tensor reduce_tensor(const at::Tensor& tensor,
               tensor.scalar_type(),
               "; convert the tensor, or use Reduction::sum");
   c10::NoGradGuard no_grad;
-  const auto ranks = or_world(group);
-  if (!ranks || ranks->getSize() == 1) {
+  const auto ranks = detail::peers(group);
+  if (!ranks) {
     return tensor.detach().clone();
   }
-  const auto device = device_for(*ranks, tensor.device());
+  const auto device = detail::device_for(*ranks, tensor.device());
   std::vector<at::Tensor> result{
       tensor.detach()
           .to(device, tensor.scalar_type(), false, /*copy=*/true)
@@ -77,13 +81,33 @@ at::Tensor reduce_tensor(const at::Tensor& tensor,
   return result[0].to(tensor.device());
 }
 
+at::Tensor broadcast(const at::Tensor& tensor, int from, const Group& group) {
+  const auto ranks = detail::peers(group);
+  check_rank(from, ranks, "broadcast");
+  return detail::broadcast_rows(ranks, tensor, from);
+}
+
+std::vector<at::Tensor> all_gather(const at::Tensor& tensor,
+                                   const Group& group) {
+  return detail::gather_rows(detail::peers(group), {"all_gather", tensor});
+}
+
+std::vector<at::Tensor> gather(const at::Tensor& tensor,
+                               int to,
+                               const Group& group) {
+  const auto ranks = detail::peers(group);
+  check_rank(to, ranks, "gather");
+  return detail::gather_rows(ranks, {"gather", tensor, "", to});
+}
+
 std::vector<std::string> all_gather_text(const std::string& mine,
                                          const Group& group) {
-  const auto ranks = or_world(group);
-  if (!ranks || ranks->getSize() == 1) {
+  const auto ranks = detail::peers(group);
+  if (!ranks) {
     return {mine};
   }
-  return detail::all_gather_text(*ranks, device_for(*ranks, c10::kCPU), mine);
+  return detail::all_gather_text(
+      *ranks, detail::device_for(*ranks, c10::kCPU), mine);
 }
 
 at::Generator seed_everything(uint64_t seed) {

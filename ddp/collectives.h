@@ -38,6 +38,48 @@ at::Tensor reduce_tensor(
     Reduction reduction = Reduction::mean,
     const c10::intrusive_ptr<c10d::Backend>& group = nullptr);
 
+/// Gives every rank the tensor of one.
+///
+/// @param tensor  any dense tensor on rank `from`. Of the other ranks' only the
+///   device is looked at, where the result goes; they may give an undefined
+///   one, for the CPU or with NCCL the rank's GPU.
+/// @param from  a rank of the group.
+/// @returns a new tensor, without history.
+/// @throws c10::Error when `from` is no rank, on every rank when its tensor is
+///   undefined or not dense, or when a rank has left.
+///
+/// Collective. Example:
+/// @code
+///   auto order = ddp::broadcast(torch::randperm(count));  // rank 0's
+/// @endcode
+at::Tensor broadcast(const at::Tensor& tensor,
+                     int from = 0,
+                     const c10::intrusive_ptr<c10d::Backend>& group = nullptr);
+
+/// Gives every rank the tensors of all ranks, by rank.
+///
+/// @param tensor  dense, of one dtype on all ranks and of the same sizes but
+///   for the first: ranks may have different numbers of rows, and none. An
+///   undefined one is no rows.
+/// @returns new tensors, without history, on the device of `tensor`; undefined
+///   ones when every rank gave such.
+/// @throws c10::Error on every rank when the tensors do not fit together, with
+///   the ranks, or when a rank has left.
+///
+/// Collective. All send as many bytes as the one with most. Example:
+/// @code
+///   auto scores = torch::cat(ddp::all_gather(my_scores));
+/// @endcode
+std::vector<at::Tensor> all_gather(
+    const at::Tensor& tensor,
+    const c10::intrusive_ptr<c10d::Backend>& group = nullptr);
+
+/// The same for rank `to` of the group alone; the others get an empty vector.
+std::vector<at::Tensor> gather(
+    const at::Tensor& tensor,
+    int to = 0,
+    const c10::intrusive_ptr<c10d::Backend>& group = nullptr);
+
 /// Gives every rank the texts of all ranks, by rank. For logs, and for what has
 /// no tensor's shape. The texts may differ in length; world size 1 gives back
 /// `mine` alone.

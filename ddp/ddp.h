@@ -7,6 +7,7 @@
 #include "ddp/collectives.h"
 #include "ddp/distributed_data_parallel.h"
 #include "ddp/distributed_sampler.h"
+#include "ddp/evaluate.h"
 #include "ddp/exchange.h"
 #include "ddp/exchanges/all_reduce.h"
 #include "ddp/exchanges/cast_exchange.h"

@@ -8,6 +8,7 @@
 
 #include "ddp/detail/activations/replay_state.h"
 #include "ddp/detail/named_tensors.h"
+#include "ddp/detail/peers.h"
 #include "ddp/detail/progress_file.h"
 #include "ddp/detail/state_sync.h"
 #include "ddp/nn/sync_batch_norm.h"
@@ -63,11 +64,6 @@ std::function<void(int)> buffer_broadcast(
   };
 }
 
-Group choose_group(const Group& asked) {
-  const Group group = asked || !is_initialized() ? asked : ddp::process_group();
-  return group && group->getSize() > 1 ? group : nullptr;
-}
-
 [[noreturn]] void refuse_conversion() {
   TORCH_CHECK(
       false,
@@ -81,7 +77,7 @@ DistributedDataParallelBase::DistributedDataParallelBase(
     const DistributedDataParallelOptions& options)
     : torch::nn::Module("DistributedDataParallel"),
       options_(options),
-      group_(choose_group(options.process_group())),
+      group_(detail::peers(options.process_group())),
       ignored_(options.params_and_buffers_to_ignore().begin(),
                options.params_and_buffers_to_ignore().end()) {}
 

@@ -5,9 +5,9 @@
 #include <ATen/ops/cat.h>
 #include <c10/core/GradMode.h>
 
+#include "ddp/detail/peers.h"
 #include "ddp/detail/state_sync.h"
 #include "ddp/detail/wait.h"
-#include "ddp/process_group.h"
 
 namespace ddp {
 namespace {
@@ -53,9 +53,8 @@ bool PeriodicModelAverager::average_parameters(
   if (since < 0 || since % options_.period() != 0) {
     return false;
   }
-  const auto& asked = options_.process_group();
-  const auto group = asked || !is_initialized() ? asked : process_group();
-  if (!group || group->getSize() == 1) {
+  const auto group = detail::peers(options_.process_group());
+  if (!group) {
     return true;
   }
   const c10::NoGradGuard no_grad;

@@ -1,0 +1,17 @@
+#include "ddp/detail/peers.h"
+
+#include "ddp/process_group.h"
+
+namespace ddp::detail {
+
+c10::intrusive_ptr<c10d::Backend> peers(
+    const c10::intrusive_ptr<c10d::Backend>& asked) {
+  auto group = asked || !is_initialized() ? asked : process_group();
+  return group && group->getSize() > 1 ? group : nullptr;
+}
+
+c10::Device device_for(const c10d::Backend& group, c10::Device wanted) {
+  return group.getBackendName() == "nccl" ? local_device() : wanted;
+}
+
+}  // namespace ddp::detail

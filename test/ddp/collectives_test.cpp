@@ -1,0 +1,293 @@
+#include "ddp/collectives.h"
+
+#include <algorithm>
+
+#include <torch/data/datasets/base.h>
+#include <torch/types.h>
+
+#include "ddp/detail/rows_spec.h"
+#include "ddp/distributed_data_parallel.h"
+#include "ddp/distributed_sampler.h"
+#include "ddp/evaluate.h"
+#include "test/support/catch.h"
+#include "test/support/local_ranks.h"
+
+namespace ddp {
+namespace collectives_test {
+
+using Catch::Contains;
+using test::Group;
+using test::run_ranks;
+using test::try_ranks;
+using torch::Tensor;
+using Tensors = std::vector<Tensor>;
+
+/// Not all of them are known to Gloo.
+const std::vector<torch::Dtype> kDtypes{torch::kFloat,
+                                        torch::kBFloat16,
+                                        torch::kBool,
+                                        torch::kShort,
+                                        torch::kComplexFloat};
+
+/// Different on each rank, in any dtype.
+Tensor values(int rank, at::IntArrayRef sizes, torch::Dtype dtype) {
+  const auto numel = c10::multiply_integers(sizes);
+  return torch::arange(rank, rank + numel).remainder(7).view(sizes).to(dtype);
+}
+
+void check_same(const Tensor& got, const Tensor& expected) {
+  TORCH_CHECK(got.scalar_type() == expected.scalar_type() &&
+                  got.equal(expected) && !got.requires_grad(),
+              "Expected ",
+              expected,
+              ", but got ",
+              got);
+}
+
+TEST_CASE("a tensor of one rank goes to all", "[collectives]") {
+  const int size = GENERATE(1, 2, 3, 4);
+  run_ranks(size, [&](const Group& group) {
+    for (int from = 0; from < size; ++from) {
+      for (const auto dtype : kDtypes) {
+        for (const at::IntArrayRef sizes :
+             {at::IntArrayRef{}, {5}, {2, 3}, {0, 4}}) {
+          const bool sends = group->getRank() == from;
+          const auto mine = values(group->getRank(), sizes, dtype);
+          const auto got = broadcast(sends ? mine : Tensor(), from, group);
+          check_same(got, values(from, sizes, dtype));
+          TORCH_CHECK(!sends || got.numel() == 0 ||
+                      got.data_ptr() != mine.data_ptr());
+        }
+      }
+      // Not contiguous, with history; the others' is not looked at.
+      const auto x = torch::arange(6.0).view({2, 3}).requires_grad_();
+      const auto mine = group->getRank() == from ? (x * 2).t() : torch::ones(9);
+      check_same(broadcast(mine, from, group), (x.detach() * 2).t());
+    }
+  });
+}
+
+TEST_CASE("what cannot be broadcast", "[collectives][errors]") {
+  for (const auto& error : try_ranks(3, [](const Group& group) {
+         const auto mine = group->getRank() == 1 ? Tensor() : torch::ones({2});
+         broadcast(mine, 1, group);
+       })) {
+    CHECK_THAT(error,
+               Contains("broadcast of rank 1's tensor: Expected a tensor to "
+                        "send, but got an undefined one"));
+  }
+  for (const auto& error : try_ranks(2, [](const Group& group) {
+         broadcast(torch::ones({2}).to_sparse(), 0, group);
+       })) {
+    CHECK_THAT(error, Contains("Expected a dense tensor"));
+  }
+  CHECK_THROWS_WITH(broadcast(torch::ones({1}), 1),
+                    Contains("the rank of broadcast to lie in [0, 1), but got "
+                             "1"));
+  CHECK_THROWS_WITH(broadcast(Tensor()), Contains("got an undefined one"));
+}
+
+/// Rank r's number of rows, of all the same when it does not matter.
+int64_t rows_of(int rank, int kind) {
+  return kind == 0 ? 2 : kind == 1 ? rank : kind == 2 ? 3 - rank : 0;
+}
+
+TEST_CASE("tensors of all ranks go to all, or to one", "[collectives]") {
+  const int size = GENERATE(1, 2, 3, 4);
+  const int kind = GENERATE(0, 1, 2, 3);
+  const int to = GENERATE(-1, 0, 1);
+  run_ranks(size, [&](const Group& group) {
+    for (const auto dtype : kDtypes) {
+      const int rank = group->getRank();
+      const auto mine = values(rank, {rows_of(rank, kind), 3}, dtype);
+      const auto all =
+          to < 0 ? all_gather(mine, group) : gather(mine, to % size, group);
+      if (to >= 0 && rank != to % size) {
+        TORCH_CHECK(all.empty());
+        continue;
+      }
+      TORCH_CHECK(all.size() == static_cast<size_t>(size));
+      for (int peer = 0; peer < size; ++peer) {
+        check_same(all[peer], values(peer, {rows_of(peer, kind), 3}, dtype));
+      }
+    }
+  });
+}
+
+TEST_CASE("a gather of numbers, and of nothing", "[collectives]") {
+  const int size = GENERATE(1, 2, 3);
+  run_ranks(size, [&](const Group& group) {
+    const int rank = group->getRank();
+    const auto numbers = all_gather(torch::tensor(rank + 0.5), group);
+    for (int peer = 0; peer < size; ++peer) {
+      check_same(numbers[peer], torch::tensor(peer + 0.5));
+    }
+    // The last rank alone has a tensor.
+    const bool has_some = rank == size - 1;
+    const auto rows =
+        all_gather(has_some ? torch::ones({2, 3}) : Tensor(), group);
+    for (int peer = 0; peer < size; ++peer) {
+      check_same(rows[peer], torch::ones({peer == size - 1 ? 2 : 0, 3}));
+    }
+    for (const auto& none : all_gather(Tensor(), group)) {
+      TORCH_CHECK(!none.defined());
+    }
+    // The input stays as it is, and is no part of the result.
+    const auto mine = torch::ones({2});
+    all_gather(mine, group)[rank].zero_();
+    check_same(mine, torch::ones({2}));
+  });
+}
+
+TEST_CASE("tensors that do not fit together", "[collectives][errors]") {
+  const auto errors = [](auto make) {
+    return try_ranks(3, [make](const Group& group) {
+      gather(make(group->getRank() == 2), 1, group);
+    });
+  };
+  for (const auto& error : errors([](bool odd) {
+         return torch::ones({odd ? 5 : 4, odd ? 3 : 2});
+       })) {
+    CHECK_THAT(error,
+               Contains("gather: Expected tensors of one dtype and of the same "
+                        "sizes but for the first, but got Float of shape [4, "
+                        "2] on rank 0 and Float of shape [5, 3] on rank 2"));
+  }
+  for (const auto& error : errors([](bool odd) {
+         return torch::ones({2}, odd ? torch::kInt : torch::kHalf);
+       })) {
+    CHECK_THAT(error, Contains("and Int of shape [2] on rank 2"));
+  }
+  for (const auto& error : errors([](bool odd) {
+         return odd ? torch::tensor(1.0) : torch::ones({1});
+       })) {
+    CHECK_THAT(error, Contains("and Float of shape [] on rank 2"));
+  }
+  for (const auto& error : errors([](bool odd) {
+         const auto tensor = torch::ones({2});
+         return odd ? tensor.to_sparse() : tensor;
+       })) {
+    CHECK_THAT(error, Contains("gather: rank 2: Expected a dense tensor"));
+  }
+  CHECK_THROWS_WITH(gather(torch::ones({1}), -1), Contains("but got -1"));
+}
+
+TEST_CASE("what ranks tell each other of their rows", "[collectives]") {
+  using detail::gather_error;
+  using detail::RowsSpec;
+  for (const auto& tensor : {torch::ones({}),
+                             torch::ones({0, 3}),
+                             torch::ones({2, 5}, torch::kComplexDouble)}) {
+    const auto spec = detail::rows_spec_of(to_text(detail::rows_spec(tensor)));
+    CHECK(spec.failure.empty());
+    CHECK(spec.has_tensor);
+    CHECK(spec.dtype == tensor.scalar_type());
+    CHECK(at::IntArrayRef(spec.sizes) == tensor.sizes());
+    CHECK(spec.bytes() == static_cast<int64_t>(tensor.nbytes()));
+  }
+  const auto none = detail::rows_spec_of(to_text(detail::rows_spec({})));
+  CHECK(!none.has_tensor);
+  CHECK(none.bytes() == 0);
+  RowsSpec failed;
+  failed.failure = "two\nlines";
+  CHECK(detail::rows_spec_of(to_text(failed)).failure == failed.failure);
+  CHECK(gather_error({none, none}).empty());
+  CHECK(gather_error({none, failed, none, failed}) ==
+        "rank 1: two\nlines; rank 3: two\nlines");
+}
+
+/// Samples 0, 1, 2, ... as tensors of one number.
+struct Numbers
+    : torch::data::datasets::BatchDataset<Numbers, std::vector<int64_t>> {
+  explicit Numbers(size_t count) : count(count) {}
+  std::vector<int64_t> get_batch(c10::ArrayRef<size_t> indices) override {
+    return {indices.begin(), indices.end()};
+  }
+  std::optional<size_t> size() const override { return count; }
+  size_t count;
+};
+
+TEST_CASE("every sample is evaluated once, in the order of all",
+          "[collectives][evaluate]") {
+  const int size = GENERATE(1, 2, 3, 4);
+  const size_t count = GENERATE(0, 1, 5, 12);
+  const size_t batch_size = GENERATE(1, 3);
+  run_ranks(size, [&](const Group& group) {
+    std::vector<int64_t> mine;
+    const auto got = evaluate(
+        Numbers(count),
+        batch_size,
+        [&](const std::vector<int64_t>& batch) {
+          TORCH_CHECK(batch.size() <= batch_size);
+          TORCH_CHECK(!torch::GradMode::is_enabled());
+          mine.insert(mine.end(), batch.begin(), batch.end());
+          const auto x = torch::tensor(batch, torch::kDouble);
+          return torch::stack({x, x * x}, 1);
+        },
+        group);
+    if (count == 0) {
+      TORCH_CHECK(got.numel() == 0);
+      return;
+    }
+    const auto all = torch::arange(static_cast<double>(count), torch::kDouble);
+    check_same(got, torch::stack({all, all * all}, 1));
+    // By a loop of one's own, over the same samples.
+    DistributedSampler sampler(count,
+                               DistributedSamplerOptions()
+                                   .num_replicas(size)
+                                   .rank(group->getRank())
+                                   .shuffle(false)
+                                   .padding(false));
+    sampler.reset();
+    const auto drawn = sampler.next(count).value_or(std::vector<size_t>{});
+    TORCH_CHECK(
+        std::equal(mine.begin(), mine.end(), drawn.begin(), drawn.end()));
+    const auto rows = mine.empty() ? Tensor() : torch::tensor(mine);
+    check_same(all_gather_samples(rows, count, group), all.to(torch::kLong));
+  });
+}
+
+TEST_CASE("an evaluation that fails on one rank fails on all",
+          "[collectives][evaluate][errors]") {
+  const auto run = [](auto results) {
+    return try_ranks(3, [results](const Group& group) {
+      evaluate(
+          5,
+          1,
+          [&](const std::vector<size_t>& indices) {
+            const auto good = torch::ones({1});
+            return group->getRank() == 1 && indices[0] == 4 ? results() : good;
+          },
+          group);
+    });
+  };
+  auto errors = run([]() -> Tensor { throw std::out_of_range("no label 7"); });
+  CHECK(errors[1] == "no label 7");
+  for (const int rank : {0, 2}) {
+    CHECK_THAT(errors[rank], Contains("evaluation: rank 1: no label 7"));
+  }
+  for (const auto& error : run([] { return torch::ones({2}); })) {
+    CHECK_THAT(error,
+               Contains("Expected a row for each of 1 samples, but got shape "
+                        "[2]"));
+  }
+  for (const auto& error : run([] { return torch::tensor(1.0); })) {
+    CHECK_THAT(error, Contains("but got shape []"));
+  }
+  for (const auto& error : run([] { return Tensor(); })) {
+    CHECK_THAT(error, Contains("but got an undefined tensor"));
+  }
+  for (const auto& error : try_ranks(2, [](const Group& group) {
+         all_gather_samples(torch::ones({2}), 3, group);
+       })) {
+    CHECK_THAT(error,
+               Contains("evaluation: rank 1: Expected a row for each of 1 "
+                        "samples, but got shape [2]"));
+  }
+  CHECK_THROWS_WITH(
+      evaluate(1, 0, [](const std::vector<size_t>&) { return Tensor(); }),
+      Contains("positive batch_size"));
+}
+
+}  // namespace collectives_test
+}  // namespace ddp
