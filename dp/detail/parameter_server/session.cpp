@@ -54,6 +54,7 @@ Group connect(const Route& route, const std::string& name, int rank, int size) {
   spec.rank = rank;
   spec.size = size;
   spec.timeout = route.timeout;
+  spec.connect_timeout = route.timeout;
   spec.reach = route.reach;
   return ddp::detail::make_gloo_backend(spec);
 }
