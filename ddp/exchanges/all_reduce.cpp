@@ -1,5 +1,6 @@
 #include "ddp/exchanges/all_reduce.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -21,8 +22,9 @@ double AllReduce::scale(int ranks) const {
   return share(ranks) / rest();
 }
 
+/// The reducer's ranks, or those of them that have inputs, may be more.
 double AllReduce::share(int ranks) const {
-  return options_.mean() ? 1.0 / ranks : 1;
+  return options_.mean() ? 1.0 / std::min(ranks, group_->getSize()) : 1;
 }
 
 /// What is left to multiply the sum by; of a mean over fewer ranks, too.

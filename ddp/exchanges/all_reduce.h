@@ -36,7 +36,8 @@ struct AllReduceOptions {
 /// are added up row by row, over Gloo; NCCL has no all-reduce for them.
 class AllReduce : public Exchange {
  public:
-  /// @param group  the ranks; those of the reducer.
+  /// @param group  the ranks; those of the reducer, or some of them in a
+  ///   `SwitchExchange`: then the mean is over these.
   /// @throws c10::Error when predivide is not positive.
   explicit AllReduce(c10::intrusive_ptr<c10d::Backend> group,
                      const AllReduceOptions& options = {});

@@ -26,10 +26,6 @@ int64_t SwitchExchange::multiple_of(int ranks) const {
   return std::lcm(first_->multiple_of(ranks), later_->multiple_of(ranks));
 }
 
-bool SwitchExchange::sums_every_element() const {
-  return first_->sums_every_element() && later_->sums_every_element();
-}
-
 std::string SwitchExchange::refuses_sparse() const {
   const auto refusal = first_->refuses_sparse();
   return refusal.empty() ? later_->refuses_sparse() : refusal;

@@ -2,6 +2,10 @@
 
 #include <torch/types.h>
 
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+
+#include "ddp/detail/process_group/backends.h"
 #include "ddp/exchanges/all_reduce.h"
 #include "ddp/exchanges/power_sgd.h"
 #include "test/support/catch.h"
@@ -9,6 +13,7 @@
 #include "test/support/fake_exchange.h"
 #include "test/support/gradients.h"
 #include "test/support/local_ranks.h"
+#include "test/support/rank_threads.h"
 
 namespace ddp {
 namespace switch_exchange_test {
@@ -21,6 +26,7 @@ using test::FakeExchange;
 using test::Group;
 using test::leaf;
 using test::run_ranks;
+using test::try_ranks;
 using Options = DistributedDataParallelOptions;
 
 TEST_CASE("exchanges take turns", "[exchange][switch]") {
@@ -60,8 +66,62 @@ TEST_CASE("exchanges take turns", "[exchange][switch]") {
   CHECK_THROWS_WITH(SwitchExchange(nullptr, 1, later), Contains("got one"));
 }
 
+/// The ranks of this one's half, who meet at a store that all have.
+Group half_of(const Group& group,
+              const c10::intrusive_ptr<c10d::Store>& store) {
+  detail::BackendSpec spec;
+  spec.size = group->getSize() / 2;
+  spec.rank = group->getRank() % spec.size;
+  const auto name = group->getRank() < spec.size ? "lower" : "upper";
+  spec.store = c10::make_intrusive<c10d::PrefixStore>(name, store);
+  spec.timeout = test::kRankPatience / 2;
+  return detail::make_gloo_backend(spec);
+}
+
 TEST_CASE("gradients are averaged by all ranks, then by some",
           "[exchange][switch]") {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  run_ranks(4, [&](const Group& group) {
+    const auto half = half_of(group, store);
+    auto weight = leaf({8, 6});
+    Reducer reducer({{"weight", weight}},
+                    group,
+                    Options().exchange(std::make_shared<SwitchExchange>(
+                        std::make_shared<AllReduce>(group),
+                        2,
+                        std::make_shared<AllReduce>(half))));
+    for (int step = 1; step <= 4; ++step) {
+      weight.mutable_grad().reset();
+      backward(reducer, weight.sum() * (step * (group->getRank() + 1.0)));
+      const double mean = step <= 2 ? 2.5 : group->getRank() < 2 ? 1.5 : 3.5;
+      TORCH_CHECK(weight.grad().allclose(torch::full({8, 6}, step * mean)),
+                  weight.grad());
+    }
+    group->barrier()->wait();  // before the halves go
+  });
+}
+
+TEST_CASE("a missing gradient reaches ranks that others exchange without",
+          "[exchange][switch][errors]") {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  for (const auto& error : try_ranks(4, [&](const Group& group) {
+         const auto half = half_of(group, store);
+         auto a = leaf({2});
+         auto b = leaf({2});
+         Reducer reducer({{"a", a}, {"b", b}},
+                         group,
+                         Options().exchange(std::make_shared<SwitchExchange>(
+                             std::make_shared<AllReduce>(group),
+                             0,
+                             std::make_shared<AllReduce>(half))));
+         const bool skips = group->getRank() == 3;
+         backward(reducer, skips ? a.sum() : a.sum() + b.sum());
+       })) {
+    CHECK_THAT(error, Contains("got none: on rank 3: b;"));
+  }
+}
+
+TEST_CASE("a compression takes over", "[exchange][switch]") {
   run_ranks(4, [](const Group& group) {
     const auto exchange = std::make_shared<SwitchExchange>(
         std::make_shared<AllReduce>(group),
