@@ -10,7 +10,19 @@
 namespace ddp {
 namespace {
 
+using detail::Done;
 using detail::Split;
+
+/// Without what lies behind the end of the dataset.
+Done fitting(const Done& done, size_t dataset_size) {
+  Done result{std::min(done.first, dataset_size), {}};
+  for (const size_t place : done.ahead) {
+    if (place < dataset_size) {
+      result.ahead.push_back(place);
+    }
+  }
+  return result;
+}
 
 Split resolve(size_t dataset_size, const DistributedSamplerOptions& options) {
   const int64_t replicas = options.num_replicas().value_or(world_size());
@@ -47,28 +59,30 @@ struct DistributedSampler::Shared {
 
   // The next pass.
   int64_t epoch = 0;
-  size_t start = 0;  // other than 0 only after load_state
+  Done start;  // something only after load_state
 
   // The running pass.
   std::vector<size_t> indices;
   int64_t running_epoch = 0;
-  size_t first = 0;
-  size_t position = 0;
+  Done done;         // before it began
+  size_t drawn = 0;  // of the indices
 
   void begin() {
-    indices = detail::split_indices(split, epoch);
+    done = fitting(start, split.dataset_size);
+    indices = detail::split_indices(split, epoch, done);
     running_epoch = epoch;
-    first = position = std::min(start, indices.size());
-    start = 0;
+    drawn = 0;
+    start = {};
     phase = Phase::running;
   }
 
-  SamplerState at(int64_t at_epoch, size_t at_position) const {
+  SamplerState at(int64_t at_epoch, const Done& places) const {
     return {at_epoch,
-            static_cast<int64_t>(at_position * split.num_replicas),
+            static_cast<int64_t>(places.first),
             static_cast<int64_t>(split.dataset_size),
             split.seed,
-            split.shuffle};
+            split.shuffle,
+            {places.ahead.begin(), places.ahead.end()}};
   }
 };
 
@@ -87,21 +101,21 @@ std::optional<std::vector<size_t>> DistributedSampler::next(size_t batch_size) {
   if (shared_->phase == Shared::Phase::fresh) {
     shared_->begin();
   }
-  const size_t left = shared_->indices.size() - shared_->position;
+  const size_t left = shared_->indices.size() - shared_->drawn;
   if (left == 0 || shared_->phase == Shared::Phase::ended) {
     shared_->phase = Shared::Phase::ended;
     return std::nullopt;
   }
   const auto from =
-      shared_->indices.begin() + static_cast<std::ptrdiff_t>(shared_->position);
+      shared_->indices.begin() + static_cast<std::ptrdiff_t>(shared_->drawn);
   const size_t count = std::min(left, batch_size);
-  shared_->position += count;
+  shared_->drawn += count;
   return std::vector<size_t>(from, from + static_cast<std::ptrdiff_t>(count));
 }
 
 void DistributedSampler::set_epoch(int64_t epoch) {
   if (epoch != shared_->epoch) {
-    shared_->start = 0;
+    shared_->start = {};
   }
   shared_->epoch = epoch;
 }
@@ -115,22 +129,44 @@ size_t DistributedSampler::size() const {
 }
 
 size_t DistributedSampler::position() const {
-  return shared_->phase == Shared::Phase::running ? shared_->position : 0;
+  return shared_->phase == Shared::Phase::running
+             ? shared_->done.first / shared_->split.num_replicas +
+                   shared_->drawn
+             : 0;
+}
+
+SamplerProgress DistributedSampler::progress(
+    std::optional<size_t> trained) const {
+  const bool in_pass = shared_->phase == Shared::Phase::running ||
+                       (trained && shared_->phase == Shared::Phase::ended);
+  return {shared_->split.rank,
+          std::min(trained.value_or(shared_->drawn), shared_->drawn),
+          in_pass};
 }
 
 SamplerState DistributedSampler::state() const {
-  if (shared_->phase == Shared::Phase::running) {
-    return shared_->at(shared_->running_epoch, shared_->position);
-  }
-  return shared_->at(shared_->epoch, shared_->start);
+  return state(std::vector{progress()});
 }
 
 SamplerState DistributedSampler::state(size_t trained) const {
-  if (shared_->phase == Shared::Phase::fresh) {
-    return state();
+  return state(std::vector{progress(trained)});
+}
+
+SamplerState DistributedSampler::state(
+    const std::vector<SamplerProgress>& by_rank) const {
+  const bool in_pass =
+      std::any_of(by_rank.begin(), by_rank.end(), [](const auto& each) {
+        return each.in_pass;
+      });
+  if (!in_pass) {
+    return shared_->at(shared_->epoch, shared_->start);
   }
-  const size_t done = std::min(shared_->first + trained, shared_->position);
-  return shared_->at(shared_->running_epoch, done);
+  std::vector<size_t> counts(shared_->split.num_replicas, by_rank[0].done);
+  for (const auto& each : by_rank) {
+    counts.at(each.rank) = each.done;
+  }
+  return shared_->at(shared_->running_epoch,
+                     detail::done_after(shared_->split, shared_->done, counts));
 }
 
 void DistributedSampler::check_state(const SamplerState& state) const {
@@ -138,7 +174,19 @@ void DistributedSampler::check_state(const SamplerState& state) const {
   TORCH_CHECK_VALUE(state.position >= 0,
                     "Expected a sampler position of at least 0, but got ",
                     state.position);
-  if (state.position > 0) {
+  int64_t place = state.position;
+  for (const auto next : state.ahead) {
+    TORCH_CHECK_VALUE(next > place && next < state.dataset_size,
+                      "Expected places of ",
+                      state.dataset_size,
+                      " examples in ascending order behind the sampler's "
+                      "position ",
+                      state.position,
+                      ", but got ",
+                      next);
+    place = next;
+  }
+  if (state.position > 0 || !state.ahead.empty()) {
     const auto size = static_cast<int64_t>(split.dataset_size);
     TORCH_CHECK_VALUE(state.dataset_size == size,
                       "Expected the dataset that the saved pass ran over, of ",
@@ -162,8 +210,8 @@ void DistributedSampler::load_state(const SamplerState& state) {
   check_state(state);
   shared_->phase = Shared::Phase::fresh;
   shared_->epoch = state.epoch;
-  shared_->start =
-      static_cast<size_t>(state.position) / shared_->split.num_replicas;
+  shared_->start = {static_cast<size_t>(state.position),
+                    {state.ahead.begin(), state.ahead.end()}};
 }
 
 void DistributedSampler::save(torch::serialize::OutputArchive& archive) const {
@@ -173,6 +221,7 @@ void DistributedSampler::save(torch::serialize::OutputArchive& archive) const {
   archive.write("dataset_size", c10::IValue(now.dataset_size));
   archive.write("seed", c10::IValue(static_cast<int64_t>(now.seed)));
   archive.write("shuffle", c10::IValue(now.shuffle));
+  archive.write("ahead", c10::IValue(now.ahead));
 }
 
 void DistributedSampler::load(torch::serialize::InputArchive& archive) {
@@ -181,11 +230,14 @@ void DistributedSampler::load(torch::serialize::InputArchive& archive) {
     archive.read(key, value);
     return value;
   };
+  c10::IValue ahead;
+  const bool has_ahead = archive.try_read("ahead", ahead);  // files had none
   load_state({read("epoch").toInt(),
               read("position").toInt(),
               read("dataset_size").toInt(),
               static_cast<uint64_t>(read("seed").toInt()),
-              read("shuffle").toBool()});
+              read("shuffle").toBool(),
+              has_ahead ? ahead.toIntVector() : std::vector<int64_t>()});
 }
 
 }  // namespace ddp

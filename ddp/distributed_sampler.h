@@ -41,11 +41,24 @@ struct DistributedSamplerOptions {
 struct SamplerState {
   /// Epoch of the running pass; between passes, of the next one.
   int64_t epoch = 0;
-  /// Indices handed out in the running pass, over all ranks; 0 between passes.
+  /// Places of the epoch's order that are done, without a gap; 0 between
+  /// passes.
   int64_t position = 0;
   int64_t dataset_size = 0;
   uint64_t seed = 0;
   bool shuffle = true;
+  /// Places behind `position` that are done too, ascending: where ranks have
+  /// not done equally many.
+  std::vector<int64_t> ahead;
+};
+
+/// How far one rank is in its pass.
+struct SamplerProgress {
+  size_t rank = 0;
+  /// Indices done since the pass began in this program.
+  size_t done = 0;
+  /// False before the first pass, and after the end of one.
+  bool in_pass = false;
 };
 
 /// Splits a dataset over the ranks for `torch::data` loaders, index for index
@@ -98,20 +111,28 @@ class DistributedSampler : public torch::data::samplers::Sampler<> {
 
   /// Number of indices in one pass of this rank (Python's `len(sampler)`).
   size_t size() const;
-  /// Indices this rank has drawn in the running pass; 0 between passes.
+  /// Indices this rank has drawn in the running pass, also before it was
+  /// restored, if the number of ranks was the same; 0 between passes.
   size_t position() const;
 
-  /// Where the sampler is. A loader with worker threads draws ahead of the
-  /// training: give the number of examples this rank has really trained on.
+  /// Where the sampler is, if all ranks have done as many as this one. A loader
+  /// with worker threads draws ahead of the training: give the number of
+  /// examples this rank has really trained on.
   SamplerState state() const;
   SamplerState state(size_t trained) const;
 
+  /// The same from what each rank has done, whatever that is; `Checkpoint`
+  /// gathers it. A rank that is not given counts as this one.
+  SamplerProgress progress(std::optional<size_t> trained = std::nullopt) const;
+  SamplerState state(const std::vector<SamplerProgress>& by_rank) const;
+
   /// Goes to a saved place, also when the number of ranks has changed since:
-  /// the ranks then go on at the last common place, so that at most
-  /// num_replicas - 1 examples come twice.
+  /// what is left of the epoch is then split over those that are there. So in
+  /// one epoch each example comes once, but for those that `padding` repeats or
+  /// `drop_last` leaves out at its end.
   ///
   /// @throws c10::ValueError, and changes nothing, when the place lies in the
-  ///   middle of a pass over another dataset or another order.
+  ///   middle of a pass over another dataset or another order, or is none.
   void load_state(const SamplerState& state);
   /// Throws as `load_state` would, and changes nothing.
   void check_state(const SamplerState& state) const;

@@ -27,11 +27,35 @@ std::vector<size_t> order(const Split& split, int64_t epoch) {
   return indices;
 }
 
+/// Places that are not done.
+size_t left(const Split& split, const Done& done) {
+  return split.dataset_size - done.first - done.ahead.size();
+}
+
+/// The places of some of those that are not done, given by their numbers among
+/// these in ascending order.
+class Places {
+ public:
+  explicit Places(const Done& done) : done_(done) {}
+
+  size_t next(size_t number) {
+    while (skipped_ < done_.ahead.size() &&
+           done_.ahead[skipped_] <= done_.first + number + skipped_) {
+      ++skipped_;
+    }
+    return done_.first + number + skipped_;
+  }
+
+ private:
+  const Done& done_;
+  size_t skipped_ = 0;
+};
+
 }  // namespace
 
-size_t split_size(const Split& split) {
-  const size_t even = split.dataset_size / split.num_replicas;
-  const size_t rest = split.dataset_size % split.num_replicas;
+size_t split_size(const Split& split, const Done& done) {
+  const size_t even = left(split, done) / split.num_replicas;
+  const size_t rest = left(split, done) % split.num_replicas;
   switch (split.tail) {
     case Split::Tail::drop:
       return even;
@@ -43,13 +67,52 @@ size_t split_size(const Split& split) {
   return even + (rest > 0 ? 1 : 0);
 }
 
-std::vector<size_t> split_indices(const Split& split, int64_t epoch) {
+std::vector<size_t> split_indices(const Split& split,
+                                  int64_t epoch,
+                                  const Done& done) {
   const auto all = order(split, epoch);
-  std::vector<size_t> mine(split_size(split));
+  const size_t end = left(split, done);
+  Places places(done);
+  std::vector<size_t> mine(split_size(split, done));
   for (size_t i = 0; i < mine.size(); ++i) {
-    mine[i] = all[(split.rank + i * split.num_replicas) % all.size()];
+    const size_t number = split.rank + i * split.num_replicas;
+    mine[i] = number < end ? all[places.next(number)]
+                           : all[(number - end) % all.size()];
   }
   return mine;
+}
+
+Done done_after(const Split& split,
+                const Done& before,
+                const std::vector<size_t>& counts) {
+  const size_t ranks = split.num_replicas;
+  const size_t end = left(split, before);
+  size_t first = end;  // the first number that is not done
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    first = std::min(first, rank + counts[rank] * ranks);
+  }
+  std::vector<size_t> numbers;  // done behind it
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    const size_t share = end > rank ? (end - rank + ranks - 1) / ranks : 0;
+    const size_t from = first > rank ? (first - rank + ranks - 1) / ranks : 0;
+    for (size_t i = from; i < std::min(counts[rank], share); ++i) {
+      numbers.push_back(rank + i * ranks);
+    }
+  }
+  std::sort(numbers.begin(), numbers.end());
+  Places places(before);
+  Done done;
+  done.first = first < end ? places.next(first) : split.dataset_size;
+  for (const size_t number : numbers) {
+    done.ahead.push_back(places.next(number));
+  }
+  for (const size_t place : before.ahead) {
+    if (place > done.first) {
+      done.ahead.push_back(place);
+    }
+  }
+  std::sort(done.ahead.begin(), done.ahead.end());
+  return done;
 }
 
 }  // namespace ddp::detail

@@ -23,10 +23,28 @@ struct Split {
   Tail tail = Tail::pad;
 };
 
-/// Number of indices of this rank.
-size_t split_size(const Split& split);
+/// What has been done of an epoch, as places in its order, which is the same
+/// for any number of ranks.
+struct Done {
+  size_t first = 0;           ///< all places before this one
+  std::vector<size_t> ahead;  ///< and these behind it, ascending
+};
 
-/// The indices of this rank in one epoch, each in [0, dataset_size).
-std::vector<size_t> split_indices(const Split& split, int64_t epoch);
+/// Number of indices of this rank in what is left of an epoch.
+size_t split_size(const Split& split, const Done& done = {});
+
+/// The indices of this rank in what is left of an epoch, each in
+/// [0, dataset_size). Rank r takes every num_replicas-th place that is not done
+/// from the r-th on.
+std::vector<size_t> split_indices(const Split& split,
+                                  int64_t epoch,
+                                  const Done& done = {});
+
+/// What is done when each rank has done the first `counts[rank]` of its
+/// `split_indices(split, epoch, before)`. Repeats of a padded tail are no
+/// places.
+Done done_after(const Split& split,
+                const Done& before,
+                const std::vector<size_t>& counts);
 
 }  // namespace ddp::detail

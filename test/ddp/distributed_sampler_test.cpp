@@ -1,11 +1,13 @@
 #include "ddp/distributed_sampler.h"
 
 #include <algorithm>
+#include <random>
 #include <sstream>
 
 #include <torch/data.h>
 #include <torch/serialize/archive.h>
 
+#include "ddp/detail/split_indices.h"
 #include "test/support/catch.h"
 
 namespace distributed_sampler_test {
@@ -251,6 +253,119 @@ TEST_CASE("A place carries over to another number of ranks", "[sampler]") {
   CHECK(seen == python_sequential(48, 1, 0, false));
 }
 
+TEST_CASE("What is done is counted place by place", "[sampler]") {
+  using ddp::detail::Done;
+  using ddp::detail::done_after;
+  ddp::detail::Split split;
+  split.dataset_size = 10;
+  split.num_replicas = 3;
+  const auto after = [&](const Done& before, const Indices& counts) {
+    const auto done = done_after(split, before, counts);
+    return std::pair(done.first, done.ahead);
+  };
+  CHECK(after({}, {0, 0, 0}) == std::pair(size_t{0}, Indices{}));
+  CHECK(after({}, {2, 2, 2}) == std::pair(size_t{6}, Indices{}));
+  CHECK(after({}, {3, 1, 2}) == std::pair(size_t{4}, Indices{5, 6}));
+  CHECK(after({}, {0, 2, 0}) == std::pair(size_t{0}, Indices{1, 4}));
+  // Rank 0 has one more; repeats of the others are nobody's.
+  CHECK(after({}, {4, 4, 4}) == std::pair(size_t{10}, Indices{}));
+  CHECK(after({}, {3, 4, 3}) == std::pair(size_t{9}, Indices{}));
+  // What is left are the places 4, 7, 8, 9.
+  const Done before{4, {5, 6}};
+  CHECK(ddp::detail::split_size(split, before) == 2);
+  CHECK(after(before, {1, 0, 0}) == std::pair(size_t{7}, Indices{}));
+  CHECK(after(before, {0, 1, 1}) == std::pair(size_t{4}, Indices{5, 6, 7, 8}));
+  CHECK(after(before, {1, 1, 1}) == std::pair(size_t{9}, Indices{}));
+  CHECK(after(before, {2, 2, 2}) == std::pair(size_t{10}, Indices{}));
+  CHECK(after({10, {}}, {0, 0, 0}) == std::pair(size_t{10}, Indices{}));
+}
+
+TEST_CASE("Each example comes once, however the number of ranks changes",
+          "[sampler]") {
+  std::mt19937_64 random(7);
+  const auto below = [&](size_t end) { return random() % end; };
+  for (int schedule = 0; schedule < 300; ++schedule) {
+    const size_t size = below(60);
+    const bool in_lockstep = schedule % 2 == 0;
+    const int tail = schedule % 3;  // pad, leave out, uneven
+    CAPTURE(schedule, size, in_lockstep, tail);
+    ddp::SamplerState state;
+    state.epoch = 3;
+    std::vector<size_t> times(size);
+    size_t world = 0;
+    size_t most = 0;  // that it has been
+    size_t repeats = 0;
+    bool is_over = false;
+    while (!is_over) {
+      world = 1 + below(7);
+      most = std::max(most, world);
+      const size_t steps = below(size / world + 2);
+      std::vector<ddp::SamplerProgress> by_rank;
+      for (size_t rank = 0; rank < world; ++rank) {
+        DistributedSampler sampler(
+            size,
+            options(static_cast<int64_t>(rank), static_cast<int64_t>(world))
+                .seed(5)
+                .drop_last(tail == 1)
+                .padding(tail != 2));
+        sampler.load_state(state);
+        sampler.reset();
+        for (size_t left = in_lockstep ? steps : below(steps + 1); left > 0;
+             --left) {
+          const auto index = sampler.next(1);
+          if (!index) {
+            break;
+          }
+          repeats += times[(*index)[0]]++ == 0 ? 0 : 1;
+        }
+        by_rank.push_back(sampler.progress());
+        if (rank + 1 == world) {
+          is_over = std::none_of(by_rank.begin(),
+                                 by_rank.end(),
+                                 [](const auto& each) { return each.in_pass; });
+          state = sampler.state(by_rank);
+        }
+      }
+    }
+    const auto seen = size - static_cast<size_t>(std::count(
+                                 times.begin(), times.end(), size_t{0}));
+    // Where ranks differ, one may repeat while another has examples left.
+    if (in_lockstep || tail != 0) {
+      CHECK(repeats <= (tail == 0 ? most - 1 : 0));
+    }
+    CHECK(size - seen <= (tail == 1 ? world - 1 : 0));
+  }
+}
+
+TEST_CASE("A place of ranks that have not done equally many is exact",
+          "[sampler]") {
+  DistributedSampler first(20, options(0, 2).shuffle(false));
+  DistributedSampler second(20, options(1, 2).shuffle(false));
+  first.reset();
+  second.reset();
+  first.next(5);   // 0 2 4 6 8
+  second.next(2);  // 1 3
+  const auto state = first.state({first.progress(), second.progress()});
+  CHECK(state.position == 5);
+  CHECK(state.ahead == std::vector<int64_t>{6, 8});
+  // What a rank has really trained on, too.
+  CHECK(first.state({first.progress(3), second.progress()}).ahead.empty());
+
+  std::stringstream file;
+  DistributedSampler restored(20, options(0, 1).shuffle(false));
+  restored.load_state(state);
+  torch::serialize::OutputArchive output;
+  restored.save(output);
+  output.save_to(file);
+  torch::serialize::InputArchive input;
+  input.load_from(file);
+  DistributedSampler again(20, options(0, 1).shuffle(false));
+  again.load(input);
+  CHECK(pass(again) ==
+        Indices{5, 7, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19});
+  CHECK(pass(again).size() == 20);
+}
+
 TEST_CASE("A sampler alone has the whole dataset", "[sampler]") {
   DistributedSampler sampler(5, DistributedSamplerOptions().shuffle(false));
   CHECK(pass(sampler) == Indices{0, 1, 2, 3, 4});
@@ -276,6 +391,13 @@ TEST_CASE("A sampler refuses what cannot be", "[sampler]") {
                     Contains("4 examples, but got one of 6"));
   CHECK_THROWS_WITH(DistributedSampler(4, options(0, 2)).load_state(state),
                     Contains("seed 1), but got shuffle 1, seed 0"));
+  auto places = sampler.state();
+  for (const auto& ahead :
+       std::vector<std::vector<int64_t>>{{2}, {3, 3}, {4}, {-1}}) {
+    places.ahead = ahead;
+    CHECK_THROWS_WITH(sampler.load_state(places),
+                      Contains("in ascending order behind"));
+  }
 }
 
 }  // namespace distributed_sampler_test
