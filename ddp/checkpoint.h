@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
@@ -11,6 +12,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "ddp/amp/grad_scaler.h"
+#include "ddp/detail/checkpoint/checkpoint_file.h"
 #include "ddp/distributed_sampler.h"
 #include "ddp/state_dict.h"
 
@@ -18,7 +20,8 @@ namespace ddp {
 
 /// What it takes to go on with a training that was interrupted: it is bound to
 /// the model, the optimizer and the like once, and then saved and loaded as
-/// often as one likes.
+/// often as one likes. Several models, optimizers, samplers and scalers each
+/// have a name.
 ///
 /// A file holds, as Python's `torch.load(path)` with its defaults gives it:
 /// @code
@@ -27,15 +30,19 @@ namespace ddp {
 ///    'epoch': 3, 'step': 120,
 ///    'sampler': {'epoch': 3, 'position': 1024, ...},
 ///    'scaler': {'scale': 65536.0, ...},             # {} where not enabled
-///    'rng': [{'cpu': ..., 'cuda': ...}, ...],           # by rank
-///    'format_version': 1}
+///    'rng': [{'cpu': ..., 'cuda': [...]}, ...],         # by rank
+///    'format_version': 2}
 /// @endcode
+/// and whatever was added, each under its name. 'cuda' are the states of the
+/// process's GPUs, those that a model lies on first; it is empty where none
+/// does. The first version, which had one state there, loads as well.
+///
 /// All tensors in it are CPU tensors; loading moves them to wherever the model
 /// lies. A file of Python's with the same entries loads too, in any format of
 /// torch.save: each value is the one that was saved, or the file is refused.
 ///
-/// The model is shared; the optimizer and the scaler must outlive the
-/// Checkpoint. Not thread-safe.
+/// Models are shared; optimizers and scalers must outlive the Checkpoint. Not
+/// thread-safe.
 ///
 /// Example:
 /// @code
@@ -48,8 +55,20 @@ namespace ddp {
 ///     checkpoint.epoch(epoch + 1).save("last.pt");
 ///   }
 /// @endcode
+/// With two models:
+/// @code
+///   ddp::Checkpoint checkpoint;
+///   checkpoint.add("generator", generator)
+///       .add("generator_optimizer", generator_optimizer)
+///       .add("critic", critic)
+///       .add("critic_optimizer", critic_optimizer)
+///       .sampler(sampler);
+/// @endcode
 class Checkpoint {
  public:
+  /// Of nothing yet.
+  Checkpoint() = default;
+
   /// @param model  the plain module, or a wrapper such as
   ///   DistributedDataParallel: the file is the same.
   explicit Checkpoint(std::shared_ptr<torch::nn::Module> model);
@@ -57,8 +76,25 @@ class Checkpoint {
   explicit Checkpoint(const torch::nn::ModuleHolder<Impl>& model)
       : Checkpoint(std::shared_ptr<torch::nn::Module>(model.ptr())) {}
 
-  /// LibTorch's SGD, Adam, AdamW, RMSprop or Adagrad, a fused one, or a
-  /// ZeroRedundancyOptimizer of one of these: the file is the same.
+  /// Keeps a model, an optimizer, a sampler or a scaler under a name of its
+  /// own, which is also its key in the file. What the functions below and the
+  /// constructor keep has the name in the file above.
+  ///
+  /// @throws c10::Error for a name that is empty, taken, or "epoch", "step",
+  ///   "rng" or "format_version".
+  Checkpoint& add(std::string name, std::shared_ptr<torch::nn::Module> module);
+  template <class Impl>
+  Checkpoint& add(std::string name,
+                  const torch::nn::ModuleHolder<Impl>& module) {
+    return add(std::move(name),
+               std::shared_ptr<torch::nn::Module>(module.ptr()));
+  }
+  Checkpoint& add(std::string name, torch::optim::Optimizer& optimizer);
+  Checkpoint& add(std::string name, DistributedSampler sampler);
+  Checkpoint& add(std::string name, GradScaler& scaler);
+
+  /// LibTorch's SGD, Adam, AdamW, RMSprop, Adagrad or LBFGS, a fused one, or a
+  /// ZeroRedundancyOptimizer of one of these but LBFGS: the file is the same.
   Checkpoint& optimizer(torch::optim::Optimizer& optimizer);
   /// The sampler of the training set, for resuming in the middle of an epoch.
   Checkpoint& sampler(DistributedSampler sampler);
@@ -69,10 +105,10 @@ class Checkpoint {
 
   /// The epoch to go on with.
   Checkpoint& epoch(int64_t epoch);
-  int64_t epoch() const { return epoch_; }
+  int64_t epoch() const { return parts_.epoch; }
   /// The number of steps taken.
   Checkpoint& step(int64_t step);
-  int64_t step() const { return step_; }
+  int64_t step() const { return parts_.step; }
   /// Number of examples that this rank has trained on in the running pass of
   /// this program. Needed only to save in the middle of an epoch with a data
   /// loader that has worker threads, whose sampler is ahead of the training.
@@ -86,28 +122,24 @@ class Checkpoint {
   /// @throws c10::Error on every rank, with rank 0's reason.
   void save(const std::string& path) const;
 
-  /// Every rank reads the file and puts what it holds into the model, the
-  /// optimizer, the sampler, the scaler, the rank's random generators,
+  /// Every rank reads the file and puts what it holds into the models, the
+  /// optimizers, the samplers, the scalers, the rank's random generators,
   /// `epoch()` and `step()`. The file must hold what was given to the
-  /// Checkpoint; a bare state dict holds the model alone. The random states are
-  /// left as they are when the file has none that `save` wrote, or those of
-  /// another number of ranks.
+  /// Checkpoint, and may hold more; a bare state dict holds the model of the
+  /// constructor alone. The random states are left as they are when the file
+  /// has none that `save` wrote, or those of another number of ranks.
   ///
   /// Collective: all ranks load the same, or none does anything.
   /// @throws c10::Error on every rank when one of them finds the file missing,
-  ///   cut off, damaged or not fitting, or when ranks see different files;
-  ///   nothing is changed then.
+  ///   cut off, damaged or an entry not fitting, whose name the error says, or
+  ///   when ranks see different files; nothing is changed then.
   void load(const std::string& path);
 
  private:
-  std::shared_ptr<torch::nn::Module> model_;
-  torch::optim::Optimizer* optimizer_ = nullptr;
-  std::optional<DistributedSampler> sampler_;
-  GradScaler* scaler_ = nullptr;
+  friend class CheckpointFolder;
+
+  detail::CheckpointParts parts_;
   c10::intrusive_ptr<c10d::Backend> group_;
-  int64_t epoch_ = 0;
-  int64_t step_ = 0;
-  std::optional<size_t> trained_;
 };
 
 }  // namespace ddp

@@ -90,6 +90,30 @@ TEST_CASE("a checkpoint keeps a GPU's random state", "[gpu]") {
   CHECK(torch::randn({5}, device).equal(expected));
 }
 
+TEST_CASE("a checkpoint keeps the random states of all GPUs", "[gpu]") {
+  const test::TemporaryFolder folder;
+  const auto device = any_device();
+  if (device.is_cpu()) {
+    return;
+  }
+  // Replicas of a DataParallel draw on GPUs that no parameter lies on.
+  const auto drawn = [] {
+    std::vector<torch::Tensor> all;
+    for (int gpu = 0; gpu < torch::cuda::device_count(); ++gpu) {
+      all.push_back(torch::randn({5}, torch::Device(torch::kCUDA, gpu)).cpu());
+    }
+    return torch::cat(all);
+  };
+  Training training(device);
+  torch::cuda::manual_seed_all(7);
+  drawn();
+  training.checkpoint.save(folder / "a.pt");
+  const auto expected = drawn();
+  torch::cuda::manual_seed_all(8);
+  training.checkpoint.load(folder / "a.pt");
+  CHECK(drawn().equal(expected));
+}
+
 TEST_CASE("tensors on a GPU that share memory are stored once", "[gpu]") {
   const test::TemporaryFolder folder;
   struct Tied : torch::nn::Module {

@@ -1,12 +1,11 @@
 #include "ddp/detail/checkpoint/checkpoint_file.h"
 
 #include <algorithm>
-#include <utility>
+#include <array>
 
 #include "ddp/detail/checkpoint/module_state.h"
 #include "ddp/detail/checkpoint/pickle/dict_reader.h"
 #include "ddp/detail/checkpoint/pickle/python_value.h"
-#include "ddp/detail/checkpoint/pickle/torch_file.h"
 #include "ddp/detail/checkpoint/rng_state.h"
 #include "ddp/detail/explain.h"
 
@@ -15,49 +14,36 @@ namespace {
 
 using c10::IValue;
 
-constexpr int64_t kFormatVersion = 1;
+constexpr int64_t kFormatVersion = 2;
+constexpr const char* kModel = "model";
+constexpr std::array kOwnNames{"epoch", "step", "rng", "format_version"};
 
-IValue sampler_to_value(const SamplerState& state) {
-  auto dict = new_dict().toGenericDict();
-  dict.insert("epoch", state.epoch);
-  dict.insert("position", state.position);
-  dict.insert("dataset_size", state.dataset_size);
-  dict.insert("seed", static_cast<int64_t>(state.seed));
-  dict.insert("shuffle", state.shuffle);
-  return dict;
+std::string in_entry(const std::string& name) {
+  return "in \"" + name + "\"";
 }
 
-SamplerState read_sampler(const DictReader& saved) {
-  return {saved.integer("epoch"),
-          saved.integer("position"),
-          saved.integer("dataset_size"),
-          static_cast<uint64_t>(saved.integer("seed")),
-          saved.boolean("shuffle")};
+template <class Names>
+bool contains(const Names& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-/// Python's names.
-IValue scaler_to_value(const std::optional<GradScalerState>& state) {
-  auto dict = new_dict().toGenericDict();
-  if (state) {
-    dict.insert("scale", state->scale);
-    dict.insert("growth_factor", state->growth_factor);
-    dict.insert("backoff_factor", state->backoff_factor);
-    dict.insert("growth_interval", state->growth_interval);
-    dict.insert("_growth_tracker", state->growth_tracker);
+template <class Entries>
+auto* find_in(Entries& entries, const std::string& name) {
+  const auto found =
+      std::find_if(entries.begin(), entries.end(), [&](const auto& each) {
+        return each.first == name;
+      });
+  return found == entries.end() ? nullptr : &*found;
+}
+
+/// The GPUs that keep a random state: those of the modules first. None when the
+/// modules lie on the CPU.
+std::vector<c10::Device> gpus_of_parts(const CheckpointParts& parts) {
+  std::vector<const torch::nn::Module*> modules;
+  for (const auto& [name, entry] : parts.entries) {
+    modules.push_back(entry->module());
   }
-  return dict;
-}
-
-/// Of a scaler that was not enabled the dict is empty.
-std::optional<GradScalerState> read_scaler(const DictReader& saved) {
-  if (saved.entries().empty()) {
-    return std::nullopt;
-  }
-  return GradScalerState{saved.number("scale"),
-                         saved.number("growth_factor"),
-                         saved.number("backoff_factor"),
-                         saved.integer("growth_interval"),
-                         saved.integer("_growth_tracker")};
+  return gpus_of(modules);
 }
 
 std::optional<int64_t> optional_integer(const DictReader& saved,
@@ -66,9 +52,9 @@ std::optional<int64_t> optional_integer(const DictReader& saved,
                               : std::nullopt;
 }
 
-/// Python programs keep theirs under this name, too, in forms of their own.
-std::optional<IValue> read_rng(const DictReader& saved,
-                               const CheckpointParts& parts,
+/// This rank's random states. Python programs keep theirs under this name, too,
+/// in forms of their own.
+std::optional<IValue> find_rng(const DictReader& saved,
                                size_t rank,
                                size_t world_size) {
   if (!saved.has("rng") || !saved.get("rng").isList()) {
@@ -79,105 +65,101 @@ std::optional<IValue> read_rng(const DictReader& saved,
       std::all_of(states.begin(), states.end(), [](const IValue& state) {
         return state.isGenericDict();
       });
-  if (!are_ours || states.size() != world_size) {
-    return std::nullopt;
-  }
-  check_rng(states[rank], gpu_of(*parts.model));
-  return states[rank];
-}
-
-CheckpointContent checked_content(const TorchFile& file,
-                                  const CheckpointParts& parts,
-                                  size_t rank,
-                                  size_t world_size) {
-  CheckpointContent content;
-  content.content_id = file.content_id;
-  const auto model = find_state_dict(file.value);
-  content.model = match(*parts.model, to_state_dict(model));
-  // In a bare state dict, "epoch" and "rng" are names of tensors.
-  const DictReader saved(model.is(file.value) ? new_dict() : file.value,
-                         "checkpoint");
-  const auto version = optional_integer(saved, "format_version");
-  TORCH_CHECK(version.value_or(0) <= kFormatVersion,
-              "it was written by a newer version of this library");
-  if (parts.optimizer != nullptr) {
-    content.optimizer =
-        read_optimizer(*parts.optimizer, saved.get("optimizer"));
-  }
-  if (parts.sampler) {
-    content.sampler = read_sampler(saved.dict("sampler"));
-    parts.sampler->check_state(*content.sampler);
-  }
-  if (parts.scaler != nullptr && parts.scaler->is_enabled()) {
-    content.scaler = read_scaler(saved.dict("scaler"));
-    parts.scaler->check_state_dict(content.scaler);
-  }
-  content.rng = read_rng(saved, parts, rank, world_size);
-  content.epoch = optional_integer(saved, "epoch");
-  content.step = optional_integer(saved, "step");
-  return content;
+  return are_ours && states.size() == world_size ? std::optional(states[rank])
+                                                 : std::nullopt;
 }
 
 }  // namespace
 
-std::optional<c10::Device> gpu_of(const torch::nn::Module& model) {
-  for (const auto& parameter : model.parameters()) {
-    if (parameter.is_cuda()) {
-      return parameter.device();
+void CheckpointParts::add(std::string name,
+                          std::shared_ptr<CheckpointEntry> entry) {
+  TORCH_CHECK(
+      !name.empty() && !contains(kOwnNames, name) && !find_in(entries, name),
+      "Expected a name of its own for each entry of a checkpoint, other "
+      "than epoch, step, rng and format_version, but got \"",
+      name,
+      "\"");
+  entries.emplace_back(std::move(name), std::move(entry));
+}
+
+void CheckpointParts::set(const std::string& name,
+                          std::shared_ptr<CheckpointEntry> entry) {
+  if (auto* found = find_in(entries, name)) {
+    found->second = std::move(entry);
+  } else {
+    entries.emplace_back(name, std::move(entry));
+  }
+}
+
+void CheckpointParts::take(const CheckpointUpdate& update) {
+  epoch = update.epoch.value_or(epoch);
+  step = update.step.value_or(step);
+  for (const auto& apply : update.apply) {
+    apply();
+  }
+}
+
+std::function<IValue()> collect(const CheckpointParts& parts,
+                                const Ranks& ranks) {
+  std::vector<std::pair<std::string, CheckpointEntry::MakeValue>> entries;
+  for (const auto& [name, entry] : parts.entries) {
+    entries.emplace_back(name, entry->collect(ranks, parts.trained));
+  }
+  auto rng = ranks.gather(rng_bytes(gpus_of_parts(parts)));
+  return [entries = std::move(entries),
+          rng = std::move(rng),
+          epoch = parts.epoch,
+          step = parts.step] {
+    auto dict = new_dict().toGenericDict();
+    for (const auto& [name, make] : entries) {
+      dict.insert(name, explain(in_entry(name), make));
     }
-  }
-  return std::nullopt;
+    dict.insert("epoch", epoch);
+    dict.insert("step", step);
+    auto states = new_list().toList();
+    for (const auto& bytes : rng) {
+      states.push_back(rng_value(bytes));
+    }
+    dict.insert("rng", states);
+    dict.insert("format_version", kFormatVersion);
+    return IValue(dict);
+  };
 }
 
-IValue checkpoint_to_value(const CheckpointParts& parts,
-                           const std::optional<SamplerState>& sampler,
-                           int64_t epoch,
-                           int64_t step,
-                           const std::vector<IValue>& rng) {
-  auto dict = new_dict().toGenericDict();
-  dict.insert("model", to_value(state_dict(*parts.model)));
-  if (parts.optimizer != nullptr) {
-    dict.insert("optimizer", optimizer_to_value(*parts.optimizer));
+CheckpointUpdate check(const IValue& file,
+                       const CheckpointParts& parts,
+                       size_t rank,
+                       size_t world_size) {
+  // Not every file with a model is a dict of entries.
+  const auto is_model = [](const auto& named) {
+    return named.first == kModel && named.second->module() != nullptr;
+  };
+  const bool has_model =
+      std::any_of(parts.entries.begin(), parts.entries.end(), is_model);
+  const auto model = has_model ? find_state_dict(file) : IValue();
+  // In a bare state dict, "epoch" and "rng" are names of tensors.
+  const DictReader saved(model.is(file) ? new_dict() : file, "checkpoint");
+  const auto version = optional_integer(saved, "format_version");
+  TORCH_CHECK(version.value_or(0) <= kFormatVersion,
+              "it was written by a newer version of this library");
+  CheckpointUpdate update;
+  for (const auto& named : parts.entries) {
+    const auto& entry = *named.second;
+    if (!entry.loads()) {
+      continue;
+    }
+    const auto value = is_model(named) ? model : saved.get(named.first);
+    update.apply.push_back(
+        explain(in_entry(named.first), [&] { return entry.check(value); }));
   }
-  dict.insert("epoch", epoch);
-  dict.insert("step", step);
-  if (sampler) {
-    dict.insert("sampler", sampler_to_value(*sampler));
+  if (const auto rng = find_rng(saved, rank, world_size)) {
+    check_rng(*rng, gpus_of_parts(parts));
+    update.apply.emplace_back(
+        [rng = *rng, gpus = gpus_of_parts(parts)] { restore_rng(rng, gpus); });
   }
-  if (parts.scaler != nullptr) {
-    dict.insert("scaler", scaler_to_value(parts.scaler->state_dict()));
-  }
-  auto states = new_list();
-  append_items(states, rng);
-  dict.insert("rng", states);
-  dict.insert("format_version", kFormatVersion);
-  return dict;
-}
-
-CheckpointContent read_checkpoint(const std::string& path,
-                                  const CheckpointParts& parts,
-                                  size_t rank,
-                                  size_t world_size) {
-  const auto file = read_torch_file(path);
-  return explain("Cannot load " + path, [&] {
-    return checked_content(file, parts, rank, world_size);
-  });
-}
-
-void apply(CheckpointContent content, const CheckpointParts& parts) {
-  copy_into(*parts.model, content.model);
-  if (content.optimizer) {
-    apply(std::move(*content.optimizer), *parts.optimizer);
-  }
-  if (content.sampler) {
-    DistributedSampler(*parts.sampler).load_state(*content.sampler);
-  }
-  if (content.scaler) {
-    parts.scaler->load_state_dict(content.scaler);
-  }
-  if (content.rng) {
-    restore_rng(*content.rng, gpu_of(*parts.model));
-  }
+  update.epoch = optional_integer(saved, "epoch");
+  update.step = optional_integer(saved, "step");
+  return update;
 }
 
 }  // namespace ddp::detail

@@ -121,7 +121,7 @@ struct OptimizerKind {
 };
 
 /// Calls `work` with the OptimizerKind of an optimizer.
-/// @throws c10::Error for an optimizer that is none of LibTorch's five.
+/// @throws c10::Error for an optimizer that is none of these five.
 template <class Work>
 auto with_kind(const torch::optim::Optimizer& optimizer, const Work& work) {
   using namespace torch::optim;
@@ -138,8 +138,8 @@ auto with_kind(const torch::optim::Optimizer& optimizer, const Work& work) {
     return work(OptimizerKind<RMSpropOptions, RMSpropParamState>{"RMSprop"});
   }
   TORCH_CHECK(dynamic_cast<const Adagrad*>(&optimizer) != nullptr,
-              "expected SGD, Adam, AdamW, RMSprop or Adagrad to keep in a "
-              "checkpoint, but got another optimizer");
+              "expected SGD, Adam, AdamW, RMSprop, Adagrad or LBFGS to keep in "
+              "a checkpoint, but got another optimizer");
   return work(OptimizerKind<AdagradOptions, AdagradParamState>{"Adagrad"});
 }
 

@@ -4,6 +4,7 @@
 
 #include <ATen/Functions.h>
 
+#include "ddp/detail/checkpoint/lbfgs_state.h"
 #include "ddp/detail/checkpoint/optimizer_fields.h"
 #include "ddp/detail/checkpoint/pickle/dict_reader.h"
 #include "ddp/detail/checkpoint/pickle/python_value.h"
@@ -209,6 +210,10 @@ OptimizerUpdate read(Kind kind,
 }  // namespace
 
 IValue optimizer_to_value(const Optimizer& optimizer) {
+  if (const auto* lbfgs =
+          dynamic_cast<const torch::optim::LBFGS*>(&optimizer)) {
+    return lbfgs_to_value(*lbfgs);
+  }
   return with_kind(optimizer, [&](auto kind) -> IValue {
     auto states = new_dict();
     auto groups = new_list();
@@ -234,6 +239,10 @@ IValue optimizer_to_value(const Optimizer& optimizer) {
 
 OptimizerUpdate read_optimizer(const Optimizer& optimizer,
                                const IValue& value) {
+  if (const auto* lbfgs =
+          dynamic_cast<const torch::optim::LBFGS*>(&optimizer)) {
+    return read_lbfgs(*lbfgs, value);
+  }
   return with_kind(optimizer, [&](auto kind) {
     return read(kind, optimizer, DictReader(value, "optimizer"));
   });

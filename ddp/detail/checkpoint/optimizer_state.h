@@ -14,7 +14,7 @@ namespace ddp::detail {
 /// 'params': [0, 1]}]}.
 ///
 /// @throws c10::Error for an optimizer other than LibTorch's SGD, Adam, AdamW,
-///   RMSprop and Adagrad.
+///   RMSprop, Adagrad and LBFGS.
 c10::IValue optimizer_to_value(const torch::optim::Optimizer& optimizer);
 
 /// New options and states for an optimizer, checked against it.

@@ -162,7 +162,7 @@ TEST_CASE("a checkpoint that lacks a scaler's state is refused",
   CHECK_THROWS_WITH(load("none.pt"),
                     Contains("none.pt: ") && Contains("scaler"));
   CHECK_THROWS_WITH(load("off.pt"),
-                    Contains("off.pt: Expected the state of an "
+                    Contains("off.pt: in \"scaler\": Expected the state of an "
                              "enabled GradScaler"));
   CHECK_THROWS_WITH(load("cut.pt"),
                     Contains("cut.pt: ") && Contains("growth_factor"));

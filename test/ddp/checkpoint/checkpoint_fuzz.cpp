@@ -1,5 +1,6 @@
 // Damages files and pickles of torch.save at random and reads them:
 //   checkpoint_fuzz [COUNT [SEED]]
+// and loads checkpoints whose values are replaced at random into a training.
 // Each is refused with one clear line, or gives the value that was saved where
 // check sums protect it. Fails on any other exception and on any other value;
 // sanitizers see the rest.
@@ -9,11 +10,16 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
 #include <ATen/Functions.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/lbfgs.h>
 
+#include "ddp/checkpoint.h"
 #include "ddp/detail/checkpoint/pickle/pickler.h"
 #include "ddp/detail/checkpoint/pickle/python_value.h"
 #include "ddp/detail/checkpoint/pickle/torch_file.h"
@@ -169,6 +175,127 @@ void read_pickle(const std::string& pickle) {
       }));
 }
 
+/// Something else than what a checkpoint has in some place.
+c10::IValue other_value(Random& random) {
+  const std::vector<c10::IValue> all{c10::IValue(),
+                                     int64_t{-1},
+                                     int64_t{0},
+                                     std::numeric_limits<int64_t>::max(),
+                                     std::numeric_limits<double>::quiet_NaN(),
+                                     1e300,
+                                     true,
+                                     "strong_wolfe",
+                                     ddp::detail::new_dict(),
+                                     ddp::detail::new_list(),
+                                     at::ones({}),
+                                     at::ones({3, 4}),
+                                     at::ones({12}, at::kComplexFloat),
+                                     at::ones({15}).expand({2, 15})};
+  return any_of(all, random);
+}
+
+/// Replaces or removes one value somewhere in a dict or list.
+void replace_one(const c10::IValue& value, Random& random) {
+  const auto down = [&](const c10::IValue& child) {
+    const bool is_container = child.isGenericDict() || child.isList();
+    if (is_container && random() % 8 != 0) {
+      replace_one(child, random);
+      return true;
+    }
+    return false;
+  };
+  if (value.isGenericDict() && !value.toGenericDict().empty()) {
+    auto dict = value.toGenericDict();
+    std::vector<c10::IValue> keys;
+    for (const auto& item : dict) {
+      keys.push_back(item.key());
+    }
+    const auto key = any_of(keys, random);
+    if (!down(dict.at(key))) {
+      if (random() % 4 == 0) {
+        static_cast<void>(dict.erase(key));
+      } else {
+        dict.insert_or_assign(key, other_value(random));
+      }
+    }
+  } else if (value.isList() && !value.toListRef().empty()) {
+    auto list = value.toList();
+    const auto at = random() % list.size();
+    if (!down(list.get(at))) {
+      list.set(at, other_value(random));
+    }
+  }
+}
+
+/// A training with what a checkpoint can hold, and one step of it.
+struct Training {
+  Training() {
+    checkpoint.add("lbfgs", lbfgs).add("adam", adam).add("sampler", sampler);
+    step();
+    step();
+  }
+
+  void step() {
+    int calls = 0;
+    const auto closure = [&] {
+      TORCH_CHECK(++calls < 50, "max_iter is another one");
+      lbfgs.zero_grad();
+      auto loss = net->forward(at::ones({2, 4})).pow(2).mean();
+      loss.backward();
+      return loss;
+    };
+    lbfgs.step(closure);
+    adam.step();
+    sampler.reset();
+    sampler.next(1);
+  }
+
+  torch::nn::Linear net{4, 3};
+  torch::optim::LBFGS lbfgs{net->parameters(),
+                            torch::optim::LBFGSOptions(0.1).max_iter(3)};
+  torch::optim::Adam adam{net->parameters()};
+  ddp::DistributedSampler sampler{
+      20, ddp::DistributedSamplerOptions().num_replicas(2).rank(1)};
+  ddp::Checkpoint checkpoint{net};
+};
+
+/// Loads a checkpoint with other values; what it has taken must train.
+void load_other_values(const std::string& path, Random& random) {
+  Training training;
+  training.checkpoint.save(path);
+  const auto value = ddp::detail::read_torch_file(path).value;
+  for (size_t changes = 1 + random() % 3; changes > 0; --changes) {
+    replace_one(value, random);
+  }
+  ddp::detail::write_torch_file(path, value);
+  training.checkpoint.load(path);
+  training.step();
+}
+
+/// False when a training breaks by what it has loaded, or an error is unclear.
+bool load_other_values(const std::string& path, size_t count, size_t seed) {
+  Random random(seed);
+  Outcome outcome;
+  for (size_t i = 0; i < count; ++i) {
+    std::string problem = "no clear error";
+    try {
+      if (expect_one_line([&] { load_other_values(path, random); }, outcome)) {
+        continue;
+      }
+    } catch (const std::exception& error) {
+      problem = error.what();
+    }
+    std::printf("values %zu of seed %zu: %s\n", i, seed, problem.c_str());
+    return false;
+  }
+  std::printf(
+      "%zu checkpoints with other values: %zu refused, %zu trained on\n",
+      count,
+      outcome.refused,
+      outcome.read);
+  return true;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -221,6 +348,9 @@ int main(int argc, char** argv) {
     const std::chrono::duration<double> took =
         std::chrono::steady_clock::now() - start;
     longest = std::max(longest, took.count());
+  }
+  if (!load_other_values(path, count / 10, seed)) {
+    return 1;
   }
   struct rusage usage {};
   ::getrusage(RUSAGE_SELF, &usage);

@@ -61,7 +61,9 @@ const std::vector<MakeOptimizer>& optimizers() {
       make<AdamW>(AdamWOptions(0.01).amsgrad(true)),
       make<RMSprop>(RMSpropOptions(0.01)),
       make<RMSprop>(RMSpropOptions(0.01).momentum(0.9).centered(true)),
-      make<Adagrad>(AdagradOptions(0.1).lr_decay(0.01))};
+      make<Adagrad>(AdagradOptions(0.1).lr_decay(0.01)),
+      make<LBFGS>(LBFGSOptions(0.1).max_iter(3).history_size(4)),
+      make<LBFGS>(LBFGSOptions(1).max_iter(2).line_search_fn("strong_wolfe"))};
   return all;
 }
 
@@ -78,9 +80,13 @@ struct Training {
 
   void run(int64_t steps) {
     for (int64_t i = 0; i < steps; ++i) {
-      optimizer->zero_grad();
-      net->forward(torch::randn({16, 4})).pow(2).mean().backward();
-      optimizer->step();
+      const auto batch = torch::randn({16, 4});
+      optimizer->step([&] {
+        optimizer->zero_grad();
+        auto loss = net->forward(batch).pow(2).mean();
+        loss.backward();
+        return loss;
+      });
       sampler.next(2);
     }
     checkpoint.step(checkpoint.step() + steps);
@@ -118,9 +124,9 @@ double learning_rate(const Training& training) {
 TEST_CASE("A resumed training equals the undisturbed one bit for bit",
           "[checkpoint]") {
   const TemporaryFolder folder;
-  const size_t kind = GENERATE(range(size_t{0}, size_t{8}));
+  const size_t kind = GENERATE(range(size_t{0}, size_t{10}));
   CAPTURE(kind);
-  REQUIRE(optimizers().size() == 8);
+  REQUIRE(optimizers().size() == 10);
   torch::manual_seed(1);
   Training first(optimizers()[kind]);
   first.sampler.set_epoch(4);
@@ -183,21 +189,24 @@ TEST_CASE("A checkpoint of another optimizer or model changes nothing",
   };
   const auto start = "Cannot load " + path + ": ";
   using namespace torch::optim;
-  CHECK(error_between(optimizers()[1], optimizers()[2]) ==
-        start + R"(it has no optimizer["param_groups"][0]["betas"])");
+  CHECK(
+      error_between(optimizers()[1], optimizers()[2]) ==
+      start +
+          R"(in "optimizer": it has no optimizer["param_groups"][0]["betas"])");
   CHECK(error_between(optimizers()[2], optimizers()[4]) ==
-        start + "its optimizer is another one than AdamW");
-  CHECK(error_between(optimizers()[5], optimizers()[0]) ==
-        start + R"(it has no optimizer["param_groups"][0]["dampening"])");
+        start + R"(in "optimizer": its optimizer is another one than AdamW)");
+  CHECK(
+      error_between(optimizers()[5], optimizers()[0]) ==
+      start +
+          R"(in "optimizer": it has no optimizer["param_groups"][0]["dampening"])");
   CHECK(error_between(sgd(),
                       [](Net& net) {
                         return std::make_unique<SGD>(
                             std::vector<torch::Tensor>{net->fc1->weight},
                             SGDOptions(0.1));
                       }) ==
-        start +
-            "its optimizer has a group of 6 parameters, but this "
-            "one's has 1");
+        start + R"(in "optimizer": its optimizer has a group of 6 )"
+                "parameters, but this one's has 1");
   CHECK(error_between(sgd(),
                       [](Net& net) {
                         return std::make_unique<SGD>(
@@ -205,17 +214,174 @@ TEST_CASE("A checkpoint of another optimizer or model changes nothing",
                                 {{net->fc1->weight}}, {{net->fc1->bias}}},
                             SGDOptions(0.1));
                       }) ==
-        start +
-            "its optimizer has 1 parameter groups, but this one "
-            "has 2");
+        start + R"(in "optimizer": its optimizer has 1 parameter )"
+                "groups, but this one has 2");
   CHECK(error_between(sgd(),
                       [](Net& net) {
                         auto params = net->parameters();
                         std::swap(params[0], params[1]);
                         return std::make_unique<SGD>(params, SGDOptions(0.1));
                       }) ==
-        start + R"(its optimizer state "momentum_buffer" has shape )"
+        start + R"(in "optimizer": its optimizer state "momentum_buffer" )"
+                "has shape "
                 "[8, 4], but the parameter has [8]");
+}
+
+/// Two models with an optimizer each, as of a generator and its critic.
+struct Pair {
+  Pair() {
+    checkpoint.add("generator", generator)
+        .add("generator_optimizer", generator_optimizer)
+        .add("critic", critic)
+        .add("critic_optimizer", critic_optimizer)
+        .add("critic_scaler", scaler);
+  }
+
+  void run() {
+    for (int step = 0; step < 3; ++step) {
+      generator_optimizer.zero_grad();
+      critic_optimizer.zero_grad();
+      scaler
+          .scale(critic->forward(generator->forward(torch::randn({16, 4})))
+                     .pow(2)
+                     .mean())
+          .backward();
+      generator_optimizer.step();
+      scaler.step(critic_optimizer);
+      scaler.update();
+    }
+  }
+
+  torch::Tensor state() const {
+    return torch::cat({generator->weight.flatten(),
+                       generator->bias,
+                       critic->weight.flatten(),
+                       critic->bias})
+        .detach()
+        .clone();
+  }
+
+  torch::nn::Linear generator{4, 3};
+  torch::nn::Linear critic{3, 1};
+  torch::optim::Adam generator_optimizer{generator->parameters(),
+                                         torch::optim::AdamOptions(0.01)};
+  torch::optim::SGD critic_optimizer{
+      critic->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9)};
+  ddp::GradScaler scaler{ddp::GradScalerOptions().init_scale(8)};
+  Checkpoint checkpoint;
+};
+
+TEST_CASE("Several models and optimizers lie in one checkpoint",
+          "[checkpoint]") {
+  const TemporaryFolder folder;
+  const auto path = folder / "a.pt";
+  torch::manual_seed(1);
+  Pair first;
+  first.run();
+  first.scaler.update(2.0);
+  first.checkpoint.step(3).save(path);
+  first.run();
+
+  torch::manual_seed(9);
+  Pair second;
+  second.run();
+  second.checkpoint.load(path);
+  CHECK(second.checkpoint.step() == 3);
+  CHECK(second.scaler.get_scale() == 2);
+  second.run();
+  CHECK(torch::equal(first.state(), second.state()));
+
+  // Each of them alone, too.
+  const auto file = ddp::detail::read_torch_file(path).value.toGenericDict();
+  CHECK(file.at("critic").toGenericDict().contains("weight"));
+  torch::nn::Linear critic(3, 1);
+  Checkpoint().add("critic", critic).load(path);
+  first.checkpoint.load(path);
+  CHECK(torch::equal(critic->weight, first.critic->weight));
+}
+
+TEST_CASE("An error names the entry", "[checkpoint]") {
+  const TemporaryFolder folder;
+  const auto path = folder / "a.pt";
+  Pair saved;
+  saved.run();
+  saved.checkpoint.save(path);
+  const auto refuses = [&](Checkpoint& checkpoint, const std::string& reason) {
+    CHECK_THROWS_WITH(checkpoint.load(path),
+                      Contains("Cannot load " + path + ": " + reason));
+  };
+  torch::nn::Linear other(3, 2);
+  torch::optim::Adam adam(other->parameters());
+  Pair mine;
+  mine.run();
+  const auto before = mine.state();
+  Checkpoint wrong;
+  wrong.add("generator", mine.generator).add("critic", other);
+  refuses(wrong, R"(in "critic": it does not fit the module: "weight": )");
+  Checkpoint another;
+  another.add("generator", mine.generator).add("critic_optimizer", adam);
+  refuses(another, R"(in "critic_optimizer": it has no optimizer[)");
+  Checkpoint missing;
+  missing.add("generator", mine.generator).add("judge", mine.critic);
+  refuses(missing, R"(it has no checkpoint["judge"])");
+  CHECK(torch::equal(mine.state(), before));
+
+  mine.critic->register_buffer("bad", torch::eye(2).to_sparse());
+  CHECK_THROWS_WITH(mine.checkpoint.save(path),
+                    Contains(R"(["critic"]["bad"])"));
+}
+
+TEST_CASE("A name belongs to one entry", "[checkpoint]") {
+  Pair pair;
+  for (const auto* name :
+       {"", "critic", "epoch", "step", "rng", "format_version"}) {
+    CHECK_THROWS_WITH(pair.checkpoint.add(name, pair.critic),
+                      Contains("Expected a name of its own") &&
+                          Contains("but got \"" + std::string(name) + "\""));
+  }
+  CHECK_THROWS_WITH(Checkpoint(pair.critic).add("model", pair.generator),
+                    Contains("but got \"model\""));
+  CHECK_THROWS_WITH(
+      pair.checkpoint.add("none", std::shared_ptr<torch::nn::Module>()),
+      Contains("Expected a module"));
+}
+
+TEST_CASE("A state of LBFGS that does not fit is refused", "[checkpoint]") {
+  const TemporaryFolder folder;
+  const auto path = folder / "a.pt";
+  const auto& lbfgs = optimizers()[8];
+  Training first(lbfgs);
+  first.run(3);
+  first.checkpoint.save(path);
+  const auto damaged = [&](const std::string& key, const c10::IValue& value) {
+    const auto file = ddp::detail::read_torch_file(path).value;
+    file.toGenericDict()
+        .at("optimizer")
+        .toGenericDict()
+        .at("state")
+        .toGenericDict()
+        .at(int64_t{0})
+        .toGenericDict()
+        .insert_or_assign(key, value);
+    ddp::detail::write_torch_file(folder / "b.pt", file);
+    Training second(lbfgs);
+    second.run(1);
+    const auto before = second.state();
+    const auto error = load_error(second, folder / "b.pt");
+    CHECK(torch::equal(second.state(), before));
+    return error;
+  };
+  CHECK_THAT(damaged("d", torch::ones({3})),
+             Contains(R"(tensor of 74 elements as its optimizer's "d")"));
+  CHECK_THAT(damaged("d", c10::IValue()),
+             Contains(R"(it has no optimizer["state"][0]["d"])"));
+  auto list = ddp::detail::new_list();
+  CHECK_THAT(damaged("ro", list), Contains("should have the same number"));
+  for (int i = 0; i < 5; ++i) {
+    list.toList().push_back(torch::ones({}));
+  }
+  CHECK_THAT(damaged("ro", list), Contains("more than its history"));
+  CHECK_THAT(damaged("n_iter", "3"), Contains("expected an int"));
 }
 
 TEST_CASE("Parameter groups keep their own options", "[checkpoint]") {
