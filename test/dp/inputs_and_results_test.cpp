@@ -19,10 +19,12 @@
 #include "dp/dp.h"
 #include "test/dp/nets.h"
 #include "test/support/catch.h"
+#include "test/support/warnings.h"
 
 namespace dp {
 namespace inputs_and_results_test {
 
+using ddp::test::Warnings;
 using test::cpus;
 using test::lambda;
 using test::on_cpus;
@@ -193,27 +195,13 @@ TEST_CASE("results of all kinds are gathered", "[dp]") {
   CHECK(run([](auto&, const Tensor& t) { return t.size(0); }, x) == 2);
 }
 
-/// Collects warnings while it lives.
-class Warnings : public c10::WarningHandler {
- public:
-  Warnings() : guard_(this) { c10::WarningUtils::set_warnAlways(true); }
-  ~Warnings() override { c10::WarningUtils::set_warnAlways(false); }
-  void process(const c10::Warning& warning) override {
-    texts.push_back(warning.msg());
-  }
-  std::vector<std::string> texts;
-
- private:
-  c10::WarningUtils::WarningHandlerGuard guard_;
-};
-
 TEST_CASE("scalars become a vector, with a warning", "[dp]") {
   Warnings warnings;
   const auto sums =
       run([](auto&, const Tensor& t) { return t.sum(); }, numbers(5));
   CHECK(sums.equal(torch::tensor({1., 5., 4.})));
-  REQUIRE(warnings.texts.size() == 1);
-  CHECK_THAT(warnings.texts[0],
+  REQUIRE(warnings.texts().size() == 1);
+  CHECK_THAT(warnings.texts()[0],
              Catch::Contains("Was asked to gather along dimension 0, but all "
                              "input tensors were scalars; will instead "
                              "unsqueeze and return a vector."));
@@ -228,9 +216,9 @@ TEST_CASE("calls one after the other warn once", "[dp]") {
   const auto net = lambda([](auto&, const Tensor& x) { return x.sum(); });
   const auto x = torch::ones({4, 3});
   data_parallel(net, x, test::cpus(2));
-  warnings.texts.clear();  // of the first call in this process
+  warnings.clear();  // of the first call in this process
   data_parallel(net, x, test::cpus(2));
-  CHECK(warnings.texts.empty());
+  CHECK(warnings.texts().empty());
 }
 
 TEST_CASE("results are aggregated as asked", "[dp]") {

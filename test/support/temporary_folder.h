@@ -9,8 +9,19 @@
 #include <iterator>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 namespace ddp::test {
+
+/// The paths of a folder's files, sorted.
+inline std::vector<std::string> files_in(const std::string& folder) {
+  glob_t found{};
+  ::glob((folder + "/*").c_str(), 0, nullptr, &found);
+  std::vector<std::string> paths(found.gl_pathv,
+                                 found.gl_pathv + found.gl_pathc);
+  ::globfree(&found);
+  return paths;
+}
 
 /// A new folder that goes with this object. (Without std::filesystem: the wheel
 /// of LibTorch exports parts of another compiler's, and remove_all crashes.)
@@ -40,13 +51,7 @@ class TemporaryFolder {
   }
 
   /// Number of files in it.
-  size_t size() const {
-    glob_t found{};
-    ::glob((path_ + "/*").c_str(), 0, nullptr, &found);
-    const size_t count = found.gl_pathc;
-    ::globfree(&found);
-    return count;
-  }
+  size_t size() const { return files_in(path_).size(); }
 
  private:
   std::string path_;

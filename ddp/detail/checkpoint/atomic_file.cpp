@@ -84,6 +84,10 @@ int Disk::rename(const std::string& from, const std::string& to) {
   return std::rename(from.c_str(), to.c_str()) == 0 ? 0 : errno;
 }
 
+int Disk::remove(const std::string& path) {
+  return ::unlink(path.c_str()) == 0 ? 0 : errno;
+}
+
 Disk& AtomicFile::real_disk() {
   static Disk disk;
   return disk;

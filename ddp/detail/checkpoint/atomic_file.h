@@ -10,14 +10,16 @@
 
 namespace ddp::detail {
 
-/// The calls by which a file is replaced, in this order. Each returns 0, or the
-/// errno of what failed. A test replaces them by ones that fail or die.
+/// The calls by which a file is replaced, in this order, and one that removes
+/// it. Each returns 0, or the errno of what failed. A test replaces them by
+/// ones that fail or die.
 class Disk {
  public:
   virtual ~Disk() = default;
   virtual int write(int fd, const void* data, size_t size);
   virtual int sync(int fd);
   virtual int rename(const std::string& from, const std::string& to);
+  virtual int remove(const std::string& path);
 };
 
 /// Replaces a file in one step: whoever reads, now or after a crash at any

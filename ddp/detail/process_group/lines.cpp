@@ -10,6 +10,7 @@
 #include <system_error>
 #include <utility>
 
+#include "ddp/detail/block_signals.h"
 #include "ddp/detail/process_group/lock_within.h"
 #include "ddp/detail/process_group/tcp.h"
 
@@ -48,13 +49,6 @@ int number_in(const std::string& text) {
   int number = -1;
   std::istringstream(text) >> number;
   return number;
-}
-
-/// The program's signals are its other threads'.
-void block_signals() {
-  sigset_t all;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, nullptr);
 }
 
 }  // namespace

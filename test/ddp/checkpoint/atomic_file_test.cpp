@@ -9,7 +9,9 @@
 #include <csignal>
 
 #include "test/support/catch.h"
+#include "test/support/child.h"
 #include "test/support/temporary_folder.h"
+#include "test/support/watched_disk.h"
 
 namespace atomic_file_test {
 
@@ -17,55 +19,20 @@ using Catch::Contains;
 using ddp::detail::AtomicFile;
 using ddp::detail::Disk;
 using ddp::test::read_file;
+using ddp::test::status_of_child;
 using ddp::test::TemporaryFolder;
+using ddp::test::WatchedDisk;
 using ddp::test::write_file;
 
 // write, write, sync, rename, sync of the folder
 constexpr int kSteps = 5;
 constexpr int kRename = 3;
 
-/// Calls a function before each step.
-template <class BeforeStep>
-class WatchedDisk : public Disk {
- public:
-  explicit WatchedDisk(BeforeStep before) : before_(before) {}
-
-  int write(int fd, const void* data, size_t size) override {
-    const int error = before_(step_++);
-    return error != 0 ? error : Disk::write(fd, data, size);
-  }
-  int sync(int fd) override {
-    const int error = before_(step_++);
-    return error != 0 ? error : Disk::sync(fd);
-  }
-  int rename(const std::string& from, const std::string& to) override {
-    const int error = before_(step_++);
-    return error != 0 ? error : Disk::rename(from, to);
-  }
-
- private:
-  BeforeStep before_;
-  int step_ = 0;
-};
-
 void replace(const std::string& path, Disk& disk = AtomicFile::real_disk()) {
   AtomicFile file(path, disk);
   file.write("new ", 4);
   file.write("content", 7);
   file.commit();
-}
-
-/// Runs `work` in a child process and returns how that ended.
-template <class Work>
-int status_of_child(const Work& work) {
-  const pid_t child = ::fork();
-  if (child == 0) {
-    work();
-    ::_exit(0);
-  }
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  return status;
 }
 
 TEST_CASE("A file is replaced", "[atomic_file]") {

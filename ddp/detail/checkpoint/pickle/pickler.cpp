@@ -33,6 +33,8 @@ void check_dense(const at::Tensor& tensor, const std::string& place) {
 
 class Pickler {
  public:
+  explicit Pickler(Storages kind) : kind_(kind) {}
+
   Pickled run(const IValue& value) {
     op(Op::PROTO);
     number(kPickleProtocol);
@@ -194,7 +196,8 @@ class Pickler {
           at::empty({0}, at::TensorOptions(storage.device()).dtype(at::kByte))
               .set_(storage, 0, {size}, {1});
       sources_.push_back(storage);
-      storages_.push_back(bytes.cpu());
+      const bool is_own = kind_ == Storages::shared || !bytes.is_cpu();
+      storages_.push_back(is_own ? bytes.cpu() : bytes.clone());
     }
     return found->second;
   }
@@ -211,6 +214,7 @@ class Pickler {
     bytes_.append(reinterpret_cast<const char*>(&value), sizeof(value));
   }
 
+  Storages kind_;
   std::string bytes_;
   std::string place_;  // of the value that is written, for errors
   std::vector<at::Tensor> storages_;
@@ -220,8 +224,8 @@ class Pickler {
 
 }  // namespace
 
-Pickled pickle(const IValue& value) {
-  return Pickler().run(value);
+Pickled pickle(const IValue& value, Storages storages) {
+  return Pickler(storages).run(value);
 }
 
 }  // namespace ddp::detail

@@ -10,7 +10,6 @@
 
 #include "ddp/detail/checkpoint/pickle/crc32.h"
 #include "ddp/detail/checkpoint/pickle/legacy_file.h"
-#include "ddp/detail/checkpoint/pickle/pickler.h"
 #include "ddp/detail/checkpoint/pickle/unpickler.h"
 #include "ddp/detail/checkpoint/pickle/zip_reader.h"
 #include "ddp/detail/explain.h"
@@ -118,8 +117,16 @@ TorchFile read_torch_file(const std::string& path) {
 void write_torch_file(const std::string& path,
                       const c10::IValue& value,
                       Disk& disk) {
+  write_torch_file(
+      path,
+      explain("Cannot save " + path, [&] { return pickle(value); }),
+      disk);
+}
+
+void write_torch_file(const std::string& path,
+                      const Pickled& pickled,
+                      Disk& disk) {
   explain("Cannot save " + path, [&] {
-    const auto pickled = pickle(value);
     AtomicFile file(path, disk);
     write_archive(pickled, file);
     file.commit();

@@ -5,6 +5,7 @@
 #include <ATen/core/ivalue.h>
 
 #include "ddp/detail/checkpoint/atomic_file.h"
+#include "ddp/detail/checkpoint/pickle/pickler.h"
 
 namespace ddp::detail {
 
@@ -25,13 +26,16 @@ struct TorchFile {
 /// @throws c10::Error that names the file, and what is wrong with it.
 TorchFile read_torch_file(const std::string& path);
 
-/// Writes a value that `pickle` takes, so that Python's torch.load reads it
-/// with its defaults, in one step (see `AtomicFile`).
+/// Writes a value that `pickle` takes, or has taken, so that Python's
+/// torch.load reads it with its defaults, in one step (see `AtomicFile`).
 ///
 /// @throws c10::Error that names the file and what failed; the file is then as
 ///   it was before.
 void write_torch_file(const std::string& path,
                       const c10::IValue& value,
+                      Disk& disk = AtomicFile::real_disk());
+void write_torch_file(const std::string& path,
+                      const Pickled& pickled,
                       Disk& disk = AtomicFile::real_disk());
 
 }  // namespace ddp::detail

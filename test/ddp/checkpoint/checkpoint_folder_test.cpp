@@ -1,0 +1,378 @@
+#include "ddp/checkpoint_folder.h"
+
+#include <condition_variable>
+#include <mutex>
+
+#include <torch/nn.h>
+
+#include "ddp/detail/checkpoint/folder_plan.h"
+#include "test/support/catch.h"
+#include "test/support/local_ranks.h"
+#include "test/support/temporary_folder.h"
+#include "test/support/warnings.h"
+#include "test/support/watched_disk.h"
+
+namespace checkpoint_folder_test {
+
+using Catch::Contains;
+using ddp::Checkpoint;
+using ddp::CheckpointFolder;
+using ddp::CheckpointFolderOptions;
+using ddp::test::Group;
+using ddp::test::read_file;
+using ddp::test::TemporaryFolder;
+using ddp::test::Warnings;
+using ddp::test::WatchedDisk;
+using ddp::test::write_file;
+using Names = std::vector<std::string>;
+
+/// A model whose weights are the number of its steps.
+struct Training {
+  Training() : checkpoint(net) { set(0); }
+  explicit Training(const Group& group) : Training() {
+    checkpoint.process_group(group);
+  }
+
+  void set(int64_t step) {
+    torch::NoGradGuard no_grad;
+    net->weight.fill_(static_cast<double>(step));
+    checkpoint.step(step);
+  }
+  /// The step, when the weights are of the same; else -1.
+  int64_t step() const {
+    const bool is_whole = net->weight.eq(checkpoint.step()).all().item<bool>();
+    return is_whole ? checkpoint.step() : -1;
+  }
+
+  torch::nn::Linear net{3, 2};
+  Checkpoint checkpoint;
+};
+
+void save_steps(CheckpointFolder& folder,
+                Training& training,
+                const std::vector<int64_t>& steps) {
+  for (const auto step : steps) {
+    training.set(step);
+    TORCH_CHECK(folder.save(training.checkpoint));
+  }
+}
+
+std::string file_of(const TemporaryFolder& folder, int64_t step) {
+  return folder / ddp::detail::checkpoint_name(step);
+}
+
+void cut_off(const std::string& path) {
+  write_file(path, read_file(path).substr(0, 100));
+}
+
+/// The step that is loaded; 0 when there is nothing.
+int64_t loaded_step(const std::string& folder) {
+  Training training;
+  CheckpointFolder(folder).load(training.checkpoint);
+  return training.step();
+}
+
+TEST_CASE("A folder's plan keeps the last checkpoints", "[checkpoint_folder]") {
+  using ddp::detail::checkpoint_name;
+  using ddp::detail::plan_save;
+  CHECK(checkpoint_name(120) == "step-000000120.pt");
+  CHECK(checkpoint_name(12345678901) == "step-12345678901.pt");
+  const Names files{".",
+                    "step-000000003.pt",
+                    "step-000000020.pt",
+                    "step-12345678901.pt",
+                    "step-7.pt",
+                    "step-000000020.pt.tmp",
+                    "step--00000001.pt",
+                    "step-.pt",
+                    "step-00000000x.pt",
+                    "notes.tmp",
+                    "best.pt"};
+  CHECK(ddp::detail::checkpoints_in(files) ==
+        Names{"step-12345678901.pt", "step-000000020.pt", "step-000000003.pt"});
+  const auto next = [&](size_t keep_last,
+                        const std::set<std::string>& unsound) {
+    return plan_save(files, unsound, 12345678902, keep_last);
+  };
+  CHECK(next(2, {}).before == Names{"step-000000020.pt.tmp"});
+  CHECK(next(4, {}).after.empty());
+  CHECK(next(2, {}).after == Names{"step-000000020.pt", "step-000000003.pt"});
+  CHECK(next(1, {}).after.size() == 3);
+  CHECK(next(2, {"step-12345678901.pt"}).after ==
+        Names{"step-12345678901.pt", "step-000000003.pt"});
+  CHECK(plan_save(files, {"step-12345678901.pt"}, 20, 2).after ==
+        Names{"step-12345678901.pt"});
+  CHECK_THROWS_WITH(plan_save(files, {}, 20, 2),
+                    Contains("expected a step after those in the folder, but "
+                             "got step 20 and there is step-12345678901.pt"));
+  CHECK_THROWS_WITH(plan_save({}, {}, -1, 2), Contains("but got -1"));
+}
+
+TEST_CASE("A folder keeps the last checkpoints and loads the newest",
+          "[checkpoint_folder]") {
+  const TemporaryFolder parent;
+  const auto path = parent / "checkpoints";
+  CHECK(loaded_step(path) == 0);
+  Training training;
+  CheckpointFolder folder(path, CheckpointFolderOptions().keep_last(2));
+  CHECK_FALSE(folder.load(training.checkpoint));
+  save_steps(folder, training, {1, 5, 9, 10});
+  CHECK(loaded_step(path) == 10);
+  save_steps(folder, training, {10});  // the same step again
+  const Names expected{path + "/step-000000009.pt",
+                       path + "/step-000000010.pt"};
+  CHECK(ddp::test::files_in(path) == expected);
+  training.set(8);
+  CHECK_THROWS_WITH(folder.save(training.checkpoint),
+                    Contains("got step 8 and there is step-000000010.pt"));
+  CHECK(ddp::test::files_in(path) == expected);
+  CHECK_THROWS_WITH(
+      CheckpointFolder(path, CheckpointFolderOptions().keep_last(0)),
+      Contains("keep_last of at least 1"));
+}
+
+TEST_CASE("The newest sound checkpoint is loaded", "[checkpoint_folder]") {
+  const TemporaryFolder folder;
+  Training training;
+  CheckpointFolder checkpoints(folder.path(),
+                               CheckpointFolderOptions().keep_last(3));
+  save_steps(checkpoints, training, {1, 2, 3});
+  cut_off(file_of(folder, 3));
+  write_file(file_of(folder, 2), "");
+  const Warnings warnings;
+  Training resumed;
+  CHECK(checkpoints.load(resumed.checkpoint));
+  CHECK(resumed.step() == 1);
+  REQUIRE(warnings.texts().size() == 1);
+  CHECK_THAT(
+      warnings.texts()[0],
+      Contains("Loaded " + file_of(folder, 1)) &&
+          Contains("Cannot load " + file_of(folder, 3) + ": it is cut off") &&
+          Contains("Cannot load " + file_of(folder, 2)));
+  // What is damaged is in nobody's way, and does not count.
+  save_steps(checkpoints, resumed, {2});
+  CHECK(ddp::test::files_in(folder.path()) ==
+        Names{file_of(folder, 1), file_of(folder, 2)});
+  save_steps(checkpoints, resumed, {3, 4});
+  CHECK(ddp::test::files_in(folder.path()) ==
+        Names{file_of(folder, 2), file_of(folder, 3), file_of(folder, 4)});
+}
+
+TEST_CASE("A folder without a sound checkpoint is an error",
+          "[checkpoint_folder]") {
+  const TemporaryFolder folder;
+  Training training;
+  CheckpointFolder checkpoints(folder.path());
+  save_steps(checkpoints, training, {1, 2});
+  cut_off(file_of(folder, 1));
+  cut_off(file_of(folder, 2));
+  CHECK_THROWS_WITH(
+      checkpoints.load(training.checkpoint),
+      Contains("Expected a sound checkpoint in " + folder.path()) &&
+          Contains(file_of(folder, 1) + ": it is cut off") &&
+          Contains(file_of(folder, 2) + ": it is cut off"));
+  CHECK(training.step() == 2);
+}
+
+TEST_CASE("A sound checkpoint that does not fit is no reason to go back",
+          "[checkpoint_folder]") {
+  const TemporaryFolder folder;
+  Training training;
+  CheckpointFolder checkpoints(folder.path());
+  save_steps(checkpoints, training, {1});
+  torch::nn::Linear other(5, 2);
+  checkpoints.save(Checkpoint(other).step(2));
+  CHECK_THROWS_WITH(checkpoints.load(training.checkpoint),
+                    Contains("Cannot load " + file_of(folder, 2) +
+                             R"(: in "model": it does not fit the module)"));
+}
+
+TEST_CASE("All ranks load the same checkpoint of a folder",
+          "[checkpoint_folder]") {
+  // Each rank sees its own folder, as on hosts without a common disk.
+  const std::vector<TemporaryFolder> folders(3);
+  const auto load = [&](const Group& group) {
+    Training training(group);
+    CheckpointFolder folder(folders[group->getRank()].path());
+    const bool found = folder.load(training.checkpoint);
+    return std::pair(found, training.step());
+  };
+  for (const auto& folder : folders) {
+    torch::manual_seed(3);  // the same contents
+    Training training;
+    CheckpointFolder checkpoints(folder.path());
+    save_steps(checkpoints, training, {1, 2, 3, 4});
+  }
+  // On a rank each: damaged, not there, other contents.
+  cut_off(file_of(folders[1], 4));
+  std::remove(file_of(folders[2], 3).c_str());
+  ddp::test::run_ranks(3, [&](const Group& group) {
+    TORCH_CHECK(load(group) == std::pair(true, int64_t{2}));
+  });
+  Training other;
+  other.set(2);
+  other.checkpoint.epoch(7).save(file_of(folders[1], 2));
+  for (const auto& error : ddp::test::try_ranks(3, load)) {
+    CHECK_THAT(error,
+               Contains("Expected a sound checkpoint") &&
+                   Contains("rank 1: Cannot load") &&
+                   Contains("rank 0 and rank 1 see different files"));
+  }
+  ddp::test::run_ranks(2, [&](const Group& group) {
+    Training training(group);
+    TORCH_CHECK(
+        !CheckpointFolder(folders[0] / "none").load(training.checkpoint));
+  });
+}
+
+TEST_CASE("Ranks save to a folder together", "[checkpoint_folder]") {
+  const TemporaryFolder parent;
+  const bool in_background = GENERATE(false, true);
+  const auto path = parent / "checkpoints";
+  const auto options =
+      CheckpointFolderOptions().keep_last(2).in_background(in_background);
+  ddp::test::run_ranks(3, [&](const Group& group) {
+    Training training(group);
+    CheckpointFolder folder(path, options);
+    save_steps(folder, training, {1, 2, 3});
+    Training resumed(group);
+    TORCH_CHECK(folder.load(resumed.checkpoint));
+    TORCH_CHECK(resumed.step() == 3);
+  });
+  CHECK(ddp::test::files_in(path).size() == 2);
+  for (const auto& error : ddp::test::try_ranks(3, [&](const Group& group) {
+         Training training(group);
+         CheckpointFolder folder(parent / "no/folder", options);
+         save_steps(folder, training, {1});
+         folder.wait();
+       })) {
+    CHECK_THAT(error,
+               Contains("rank 0: Cannot save") &&
+                   Contains("No such file or directory"));
+  }
+}
+
+/// A gate that a disk's steps wait at.
+class Gate {
+ public:
+  void open() {
+    const std::scoped_lock lock(mutex_);
+    is_open_ = true;
+    opened_.notify_all();
+  }
+  /// 0, or ETIMEDOUT where nobody opens it.
+  int pass() {
+    std::unique_lock lock(mutex_);
+    return opened_.wait_for(
+               lock, std::chrono::seconds(60), [this] { return is_open_; })
+               ? 0
+               : ETIMEDOUT;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable opened_;
+  bool is_open_ = false;
+};
+
+CheckpointFolderOptions in_background() {
+  return CheckpointFolderOptions().in_background(true);
+}
+
+TEST_CASE("The training goes on while a checkpoint is written",
+          "[checkpoint_folder]") {
+  const TemporaryFolder folder;
+  Gate gate;
+  WatchedDisk disk([&](int) { return gate.pass(); });
+  Training training;
+  CheckpointFolder checkpoints(
+      folder.path(), in_background().wait_when_busy(false), disk);
+  save_steps(checkpoints, training, {1});
+  training.set(2);  // what is written does not see it
+  CHECK_FALSE(checkpoints.save(training.checkpoint));
+  gate.open();
+  checkpoints.wait();
+  CHECK(loaded_step(folder.path()) == 1);
+  CHECK(checkpoints.save(training.checkpoint));
+  checkpoints.wait();
+  CHECK(loaded_step(folder.path()) == 2);
+}
+
+TEST_CASE("A save waits for the one before", "[checkpoint_folder]") {
+  const TemporaryFolder folder;
+  Training training;
+  {
+    CheckpointFolder checkpoints(folder.path(), in_background().keep_last(1));
+    save_steps(checkpoints, training, {1, 2, 3, 4, 5});
+  }  // waits, too
+  CHECK(ddp::test::files_in(folder.path()) == Names{file_of(folder, 5)});
+  CHECK(loaded_step(folder.path()) == 5);
+}
+
+TEST_CASE("What fails in the background is told by the next call",
+          "[checkpoint_folder]") {
+  const TemporaryFolder folder;
+  bool is_full = false;
+  WatchedDisk disk([&](int) { return is_full ? ENOSPC : 0; });
+  Training training;
+  CheckpointFolder checkpoints(folder.path(), in_background(), disk);
+  save_steps(checkpoints, training, {1});
+  checkpoints.wait();
+  const auto error = "Cannot save " + file_of(folder, 2);
+  const auto fail = [&] {
+    is_full = true;
+    save_steps(checkpoints, training, {2});
+  };
+  fail();
+  CHECK_THROWS_WITH(checkpoints.save(training.checkpoint),
+                    Contains(error) && Contains("No space left on device"));
+  fail();
+  CHECK_THROWS_WITH(checkpoints.load(training.checkpoint), Contains(error));
+  fail();
+  CHECK_THROWS_WITH(checkpoints.wait(), Contains(error));
+  checkpoints.wait();  // told once
+  CHECK(loaded_step(folder.path()) == 1);
+  is_full = false;
+  save_steps(checkpoints, training, {2});
+  checkpoints.wait();
+  CHECK(loaded_step(folder.path()) == 2);
+  const Warnings warnings;
+  {
+    is_full = true;
+    CheckpointFolder ended(folder.path(), in_background(), disk);
+    save_steps(ended, training, {3});
+  }
+  REQUIRE(warnings.texts().size() == 1);
+  CHECK_THAT(warnings.texts()[0], Contains(file_of(folder, 3)));
+}
+
+TEST_CASE("Waiting for a disk ends", "[checkpoint_folder]") {
+  const TemporaryFolder folder;
+  Gate gate;
+  WatchedDisk disk([&](int) { return gate.pass(); });
+  Training training;
+  CheckpointFolder checkpoints(
+      folder.path(),
+      in_background().timeout(std::chrono::milliseconds(1)),
+      disk);
+  save_steps(checkpoints, training, {1});
+  CHECK_THROWS_WITH(checkpoints.wait(),
+                    Contains("Expected " + file_of(folder, 1) +
+                             " to be on the disk within 1 ms"));
+  CHECK_THROWS_WITH(checkpoints.save(training.checkpoint),
+                    Contains("still being written"));
+  gate.open();
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  bool is_written = false;
+  while (!is_written && std::chrono::steady_clock::now() < end) {
+    try {
+      checkpoints.wait();
+      is_written = true;
+    } catch (const c10::Error&) {
+      // Not yet.
+    }
+  }
+  REQUIRE(is_written);
+}
+
+}  // namespace checkpoint_folder_test

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "ddp/detail/checkpoint/atomic_file.h"
+
+namespace ddp::test {
+
+/// Calls a function before each step, with its number. Where that gives no 0,
+/// the step fails with that errno.
+template <class BeforeStep>
+class WatchedDisk : public detail::Disk {
+ public:
+  explicit WatchedDisk(BeforeStep before) : before_(std::move(before)) {}
+
+  int write(int fd, const void* data, size_t size) override {
+    const int error = before_(step_++);
+    return error != 0 ? error : Disk::write(fd, data, size);
+  }
+  int sync(int fd) override {
+    const int error = before_(step_++);
+    return error != 0 ? error : Disk::sync(fd);
+  }
+  int rename(const std::string& from, const std::string& to) override {
+    const int error = before_(step_++);
+    return error != 0 ? error : Disk::rename(from, to);
+  }
+  int remove(const std::string& path) override {
+    const int error = before_(step_++);
+    return error != 0 ? error : Disk::remove(path);
+  }
+
+  int steps() const { return step_; }
+
+ private:
+  BeforeStep before_;
+  int step_ = 0;
+};
+
+}  // namespace ddp::test
