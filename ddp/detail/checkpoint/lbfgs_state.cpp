@@ -16,7 +16,7 @@ using torch::optim::LBFGS;
 using torch::optim::LBFGSOptions;
 using torch::optim::LBFGSParamState;
 
-// A step makes a list of that length.
+// A step makes a list of that length, and crashes where that is 0.
 constexpr int64_t kLongestHistory = int64_t{1} << 20;
 
 IValue list_of(const std::deque<at::Tensor>& tensors) {
@@ -65,8 +65,8 @@ IValue options_to_value(const LBFGSOptions& options, size_t params) {
 std::unique_ptr<LBFGSOptions> read_options(const DictReader& group) {
   auto options = std::make_unique<LBFGSOptions>();
   const auto history = group.integer("history_size");
-  TORCH_CHECK(history >= 0 && history <= kLongestHistory,
-              "expected a history_size from 0 to ",
+  TORCH_CHECK(history >= 1 && history <= kLongestHistory,
+              "expected a history_size from 1 to ",
               kLongestHistory,
               " of its optimizer, but got ",
               history);
