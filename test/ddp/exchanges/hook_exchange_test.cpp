@@ -32,8 +32,8 @@ Options hooked(HookExchange::Hook hook) {
       .bucket_cap_mb(1e-6);
 }
 
-Work sum(const Group& group, const GradientBucket& bucket) {
-  std::vector<at::Tensor> tensors{bucket.payload};
+Work sum(const Group& group, const at::Tensor& tensor) {
+  std::vector<at::Tensor> tensors{tensor};
   return group->allreduce(tensors);
 }
 
@@ -51,21 +51,24 @@ TEST_CASE("a hook's work, future or tensor is the gradient",
     auto calls = std::make_shared<int>(0);
     const auto hook = [=](const GradientBucket& bucket) -> Result {
       ++*calls;
-      const auto work = sum(group, bucket);
       switch (kind) {
         case 0:
-          return work;
+          return sum(group, bucket.payload);
         case 1:
-          return work->getFuture();
-        case 2:
-          return work->getFuture()->then(
-              [](c10::ivalue::Future& future) -> c10::IValue {
-                return future.value().toTensorVector()[0] * 1;  // other memory
-              },
-              c10::TensorType::get());
-        default:
-          work->wait();
-          return bucket.payload.clone();
+          return sum(group, bucket.payload)->getFuture();
+        case 2:  // of other memory
+          return sum(group, bucket.payload.clone())
+              ->getFuture()
+              ->then(
+                  [](c10::ivalue::Future& future) -> c10::IValue {
+                    return future.value().toTensorVector()[0];
+                  },
+                  c10::TensorType::get());
+        default: {
+          const auto result = bucket.payload.clone();
+          sum(group, result)->wait();
+          return result;
+        }
       }
     };
     auto a = leaf({7});
@@ -125,7 +128,7 @@ TEST_CASE("a hook gets sparse gradients, too", "[exchange][hook][sparse]") {
                     group,
                     hooked([=](const GradientBucket& bucket) -> Result {
                       TORCH_CHECK(bucket.payload.is_sparse());
-                      return sum(group, bucket);
+                      return sum(group, bucket.payload);
                     }));
     for (int step = 0; step < 2; ++step) {
       table.mutable_grad().reset();
@@ -200,7 +203,7 @@ TEST_CASE("a hook's wrong result on one rank ends all",
     Reducer reducer(
         {{"a", a}, {"b", b}}, group, hooked([&](const GradientBucket& bucket) {
           TORCH_CHECK(!is_bad || !throws, "no luck in the hook");
-          const auto work = sum(group, bucket);
+          const auto work = sum(group, bucket.payload);
           return is_bad ? Result(torch::ones({1})) : Result(work);
         }));
     for (int step = 0; step < 3; ++step) {
