@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <deque>
 #include <functional>
 #include <utility>
 
@@ -15,6 +14,7 @@
 #include "launcher/rendezvous/member.h"
 #include "launcher/rendezvous/name_lookup.h"
 #include "launcher/rendezvous/port.h"
+#include "launcher/rendezvous/steps.h"
 
 namespace launcher {
 namespace {
@@ -63,7 +63,7 @@ class C10dRendezvous : public Rendezvous {
              const HostOffer& offer);
   void begin_to_host(std::vector<Fd> listeners);
 
-  void run(std::function<void()> step);
+  void run(Steps::Step step);
   void perform(const Member::Actions& actions);
   void perform(const Coordinator::Actions& actions);
   void tell_coordinator(const Message& message);
@@ -87,9 +87,7 @@ class C10dRendezvous : public Rendezvous {
   std::optional<Coordinator> coordinator_;
   std::optional<Guests> guests_;
 
-  // One step at a time: what a step causes comes after it.
-  std::deque<std::function<void()>> steps_;
-  bool is_running_ = false;
+  Steps steps_;
 };
 
 void C10dRendezvous::join(const HostOffer& offer) {
@@ -204,19 +202,10 @@ void C10dRendezvous::begin_to_host(std::vector<Fd> listeners) {
                            }});
 }
 
-void C10dRendezvous::run(std::function<void()> step) {
-  steps_.push_back(std::move(step));
-  if (is_running_) {
-    return;
+void C10dRendezvous::run(Steps::Step step) {
+  if (steps_.run(std::move(step))) {
+    set_timer();
   }
-  is_running_ = true;
-  while (!steps_.empty()) {
-    const auto next = std::move(steps_.front());
-    steps_.pop_front();
-    next();
-  }
-  is_running_ = false;
-  set_timer();
 }
 
 void C10dRendezvous::perform(const Member::Actions& actions) {

@@ -6,7 +6,6 @@
 #include "launcher/error.h"
 #include "launcher/overloaded.h"
 #include "launcher/rendezvous/admission.h"
-#include "launcher/rendezvous/waiting_text.h"
 
 namespace launcher {
 namespace {
@@ -283,40 +282,6 @@ void Coordinator::finish_closing() {
     phase_ = Phase::done;
     tell_all_ = true;
   }
-}
-
-void Coordinator::answer(Connection connection, const KnownHost& host) {
-  const HostState& state = host.state;
-  const bool is_its_failure =
-      host.hello.id == failed_id_ && state.generation == generation_;
-  Message message = Noted{waits_for(host)};
-  if (phase_ == Phase::done || phase_ == Phase::closing) {
-    if (phase_ == Phase::done || connection != kOwn) {
-      message = closed_;
-    }
-  } else if (state.joins) {
-    if (phase_ == Phase::running && host.seat && !host.is_in(generation_)) {
-      message = WorldFormed{*host.seat};
-    }
-  } else if (state.generation >= 0 && !is_its_failure &&
-             !(phase_ == Phase::running && host.seat &&
-               host.is_in(generation_))) {
-    message = Broken{state.generation, broken_};
-  }
-  actions_.push_back(Send{connection, std::move(message)});
-}
-
-std::string Coordinator::waits_for(const KnownHost& host) const {
-  const bool is_done = host.seat && host.has_succeeded_in(generation_);
-  if (phase_ == Phase::gathering && host.state.joins) {
-    return gathering_.describe(hosts_, lost_, now_);
-  }
-  if (phase_ == Phase::running && is_done) {
-    return wait_for_others_text(hosts_, generation_);
-  }
-  return phase_ == Phase::running && host.state.joins && !host.seat
-             ? wait_for_place_text(has_success_)
-             : "";
 }
 
 bool Coordinator::is_own_alone() const {

@@ -4,13 +4,13 @@
 #include <nlohmann/json.hpp>
 
 #include "launcher/overloaded.h"
+#include "launcher/rendezvous/message_fields.h"
 
 namespace launcher {
 namespace {
 
 using MessageJson = nlohmann::json;
 
-constexpr size_t kLongestName = 256;
 constexpr size_t kLongestToken = 1024;
 constexpr size_t kLongestText = 2000;
 // Invalid bytes in a text may have made it longer.
@@ -21,56 +21,6 @@ constexpr const char* kChanges[] = {"joined", "left", "vanished", "failed"};
 std::string cut(const std::string& text) {
   return text.substr(0, kLongestText);
 }
-
-/// The members of a JSON object. One that is missing, of another type or out of
-/// its bounds makes the whole invalid.
-class Fields {
- public:
-  explicit Fields(const MessageJson& object) : object_(object) {}
-
-  bool are_valid() const { return are_valid_; }
-  bool has(const char* name) const { return object_.contains(name); }
-
-  int64_t integer(const char* name, int64_t least, int64_t most) {
-    const auto found = object_.find(name);
-    if (found == object_.end() || !found->is_number_integer() ||
-        (found->is_number_unsigned() && found->get<uint64_t>() > uint64_t{1}
-                                                                     << 62)) {
-      return fail(least);
-    }
-    const auto value = found->get<int64_t>();
-    return value < least || value > most ? fail(least) : value;
-  }
-  int count(const char* name, int least = 0, int most = kLargestCount) {
-    return static_cast<int>(integer(name, least, most));
-  }
-  std::chrono::milliseconds time(const char* name) {
-    return std::chrono::milliseconds(integer(name, 0, kNever.count()));
-  }
-  bool truth(const char* name) {
-    const auto found = object_.find(name);
-    return found != object_.end() && found->is_boolean() ? found->get<bool>()
-                                                         : fail(false);
-  }
-  std::string text(const char* name, size_t most = kLongestName) {
-    const auto found = object_.find(name);
-    if (found == object_.end() || !found->is_string() ||
-        found->get_ref<const std::string&>().size() > most) {
-      return fail(std::string());
-    }
-    return found->get<std::string>();
-  }
-
- private:
-  template <typename T>
-  T fail(T value) {
-    are_valid_ = false;
-    return value;
-  }
-
-  const MessageJson& object_;
-  bool are_valid_ = true;
-};
 
 MessageJson to_json(const Hello& hello) {
   const RestartRules& rules = hello.terms.restart_rules;
@@ -98,7 +48,7 @@ MessageJson to_json(const Hello& hello) {
   return json;
 }
 
-Hello hello_of(Fields& fields) {
+Hello hello_of(MessageFields& fields) {
   Hello hello;
   hello.version = fields.count("version", 1);
   if (hello.version != kMessageVersion) {
@@ -151,7 +101,7 @@ MessageJson to_json(const HostState& state) {
   return json;
 }
 
-HostState state_of(Fields& fields) {
+HostState state_of(MessageFields& fields) {
   HostState state;
   state.number =
       fields.integer("number", 0, std::numeric_limits<int64_t>::max() / 2);
@@ -188,7 +138,7 @@ MessageJson to_json(const Noted& noted) {
   return json;
 }
 
-Noted noted_of(Fields& fields) {
+Noted noted_of(MessageFields& fields) {
   return {fields.has("waits_for") ? fields.text("waits_for", kLongestReadText)
                                   : ""};
 }
@@ -214,7 +164,7 @@ MessageJson to_json(const WorldFormed& formed) {
   return json;
 }
 
-WorldFormed formed_of(Fields& fields) {
+WorldFormed formed_of(MessageFields& fields) {
   World world;
   world.generation = fields.count("generation");
   world.restarts = fields.count("restarts", 0, std::numeric_limits<int>::max());
@@ -241,7 +191,7 @@ MessageJson to_json(const Broken& broken) {
           {"host", cut(broken.why.host)}};
 }
 
-Broken broken_of(Fields& fields) {
+Broken broken_of(MessageFields& fields) {
   Broken broken{.generation = fields.count("generation"),
                 .why = {WorldBroken::Change::failed,
                         fields.text("host", kLongestReadText)}};
@@ -263,7 +213,8 @@ MessageJson to_json(const RendezvousLost& lost) {
   return {{"is", "refused"}, {"text", cut(lost.text)}};
 }
 
-std::optional<Message> read_message(const std::string& is, Fields& fields) {
+std::optional<Message> read_message(const std::string& is,
+                                    MessageFields& fields) {
   if (is == "hello") {
     return hello_of(fields);
   }
@@ -313,7 +264,7 @@ std::optional<Message> decode(std::string_view line) {
   if (!json.is_object()) {
     return std::nullopt;
   }
-  Fields fields(json);
+  MessageFields fields(json);
   const std::string is = fields.text("is");
   const auto message = read_message(is, fields);
   return fields.are_valid() ? message : std::nullopt;

@@ -10,8 +10,8 @@
 namespace dp::detail {
 namespace {
 
-/// Rows of each device.
-using Rows = std::vector<int64_t>;
+/// RowCounts of each device.
+using RowCounts = std::vector<int64_t>;
 
 constexpr const char* kForAll =
     "a value for every replica is passed as a number, or in a struct without "
@@ -57,15 +57,15 @@ bool takes_part(int64_t rows) {
 }
 
 std::vector<at::Tensor> chunks_of(const at::Tensor& tensor,
-                                  const Rows& rows,
+                                  const RowCounts& rows,
                                   int64_t dim) {
-  Rows sizes;
+  RowCounts sizes;
   std::copy_if(rows.begin(), rows.end(), std::back_inserter(sizes), takes_part);
   return sizes.size() < 2 ? std::vector<at::Tensor>{tensor}
                           : tensor.split_with_sizes(sizes, dim);
 }
 
-std::vector<Part> parts_for(const Rows& rows) {
+std::vector<Part> parts_for(const RowCounts& rows) {
   std::vector<Part> parts;
   for (size_t i = 0; i < rows.size(); ++i) {
     if (takes_part(rows[i])) {
@@ -82,7 +82,7 @@ std::vector<Part> scatter(const std::vector<at::Tensor>& tensors,
                           const SplitRule& rule,
                           int64_t dim) {
   const auto count = count_rows(tensors, dim);
-  const auto rows = count ? split_rows(*count, rule) : Rows();
+  const auto rows = count ? split_rows(*count, rule) : RowCounts();
   auto parts = parts_for(rows);
   for (const auto& tensor : tensors) {
     const auto chunks = tensor.defined()

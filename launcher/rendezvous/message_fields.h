@@ -1,0 +1,44 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "launcher/rendezvous/message.h"
+
+namespace launcher {
+
+/// The members of a JSON object that came from another host. One that is
+/// missing, of another type or out of its bounds is read as the least value,
+/// and makes the whole invalid.
+class MessageFields {
+ public:
+  static constexpr size_t kLongestName = 256;
+
+  /// @param object  must outlive this.
+  explicit MessageFields(const nlohmann::json& object) : object_(object) {}
+
+  bool are_valid() const { return are_valid_; }
+  bool has(const char* name) const;
+
+  int64_t integer(const char* name, int64_t least, int64_t most);
+  int count(const char* name, int least = 0, int most = kLargestCount);
+  /// Of milliseconds, to kNever.
+  std::chrono::milliseconds time(const char* name);
+  bool truth(const char* name);
+  std::string text(const char* name, size_t most = kLongestName);
+
+ private:
+  template <typename T>
+  T fail(T value) {
+    are_valid_ = false;
+    return value;
+  }
+
+  const nlohmann::json& object_;
+  bool are_valid_ = true;
+};
+
+}  // namespace launcher
