@@ -65,6 +65,14 @@ struct DistributedDataParallelOptions {
   /// takes three small collectives. On GPUs, whose ranks learn of each other
   /// too late for that, each pass takes one, and each rank warns of its own.
   TORCH_ARG(bool, find_unused_on_demand) = false;
+  /// Every pass uses the same parameters in the same way as the first one,
+  /// which counts how often each gradient comes (several times where a backward
+  /// pass of your own inside the pass accumulates it) and which parameters have
+  /// none: those are not waited for, and no pass but the first looks for them.
+  /// Ranks may leave out different ones; what none has used keeps its `.grad`.
+  /// A pass that differs is an error on every rank, with the names; so use it
+  /// without passes of other kinds in between, but parameters may be frozen.
+  TORCH_ARG(bool, static_graph) = false;
   /// How ranks combine their gradients. Null: `AllReduce` over the group. An
   /// object that keeps state between steps, so a model has one of its own. One
   /// rank alone exchanges nothing.

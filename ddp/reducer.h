@@ -72,7 +72,8 @@ class Reducer {
   ///   same on all ranks; each tensor once.
   /// @param group  the ranks; must live at least as long as a step.
   /// @param options  of these the reducer heeds the sizes of buckets, the view,
-  ///   the exchange, find_unused_parameters and find_unused_on_demand.
+  ///   the exchange, find_unused_parameters, find_unused_on_demand and
+  ///   static_graph.
   /// @throws c10::Error when there is no parameter, when one needs no gradient,
   ///   or when the exchange does not take its sparse gradients: NCCL has no
   ///   all-reduce for them, Gloo has.

@@ -242,7 +242,7 @@ TEST_CASE("on demand and always are two options", "[unused_on_demand]") {
       Reducer({{"a", test::leaf({1})}},
               c10::make_intrusive<FakeBackend>(2),
               Options(kOnDemand).find_unused_parameters(true)),
-      Contains("Expected find_unused_parameters or find_unused_on_demand"));
+      Contains("Expected find_unused_parameters, find_unused_on_demand"));
 }
 
 }  // namespace unused_on_demand_test

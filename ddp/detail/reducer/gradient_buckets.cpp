@@ -130,9 +130,10 @@ bool GradientBuckets::add(size_t index) {
   TORCH_CHECK(slot.state == GradState::expected,
               "Expected one gradient for parameter ",
               slot.parameter.name,
-              " in a backward pass, but got a second one. Backward passes "
-              "inside the pass (checkpointing) must not share parameters; sum "
-              "the losses and call backward() once");
+              " in a backward pass, but got a second one. Use "
+              "ddp::checkpoint_activations, or static_graph(true) where "
+              "backward passes of your own inside the pass share parameters; "
+              "else sum the losses and call backward() once");
   slot.state = GradState::arrived;
   return buckets_[slot.bucket]->take(slot, copy_);
 }

@@ -56,13 +56,14 @@ class Agreement : public MissingPolicy {
  private:
   PassReport report_on(const PassAccount& mine) const {
     if (mine.is_shadow) {
-      return {0, 0, "", "", mine.failure};
+      return {0, 0, "", "", mine.failure, ""};
     }
     return {mine.number,
             mine.without_step.value_or(0),
             names_of(buckets_, mine.missing),
             names_of(buckets_, mine.frozen),
-            mine.failure};
+            mine.failure,
+            mine.changed};
   }
 
   std::vector<PassReport> all_reports(const PassAccount& mine) {

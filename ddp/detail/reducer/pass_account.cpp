@@ -79,6 +79,7 @@ std::string to_text(const PassReport& report) {
        << report.without_step << "\n"
        << report.missing << "\n"
        << report.frozen << "\n"
+       << report.changed << "\n"
        << report.failure << "\n";
   return text.str();
 }
@@ -90,6 +91,7 @@ PassReport report_of(const std::string& text) {
   lines.ignore();
   std::getline(lines, report.missing);
   std::getline(lines, report.frozen);
+  std::getline(lines, report.changed);
   std::getline(lines, report.failure);
   return report;
 }
@@ -102,6 +104,13 @@ std::string pass_error(const std::vector<PassReport>& reports) {
            " the ranks are no longer in step: start again from a checkpoint, "
            "or make a new DistributedDataParallel on every rank";
   }
+  if (const auto who = who_says(reports, &PassReport::changed); !who.empty()) {
+    return "Expected each gradient to come as often as in the first backward "
+           "pass, which static_graph(true) promises, but these came" +
+           who +
+           " let every pass use the same parameters in the same way, or leave "
+           "out static_graph";
+  }
   if (const auto who = who_says(reports, &PassReport::missing); !who.empty()) {
     return "Expected every parameter to get a gradient in this backward pass, "
            "but these got none:" +
@@ -110,7 +119,9 @@ std::string pass_error(const std::vector<PassReport>& reports) {
            "requires_grad_(false) from the forward to the end of backward(), "
            "or set find_unused_on_demand(true), or "
            "find_unused_parameters(true) "
-           "where most passes leave some out";
+           "where most passes leave some out, or static_graph(true) where "
+           "every "
+           "pass leaves out the same";
   }
   if (differ(reports, [](const PassReport& a, const PassReport& b) {
         return a.frozen == b.frozen;

@@ -24,6 +24,9 @@ struct PassAccount {
   /// had one, and those that are frozen.
   std::vector<size_t> missing;
   std::vector<size_t> frozen;
+  /// Names of the parameters whose gradient came more or less often than in a
+  /// static graph, each with how often; "" for none.
+  std::string changed;
   /// What left this pass, or the one before when the others could not be told
   /// any more; one line, or "".
   std::string failure;
@@ -34,7 +37,8 @@ struct PassAccount {
 
   /// Whether this rank says that something is wrong, whatever the others do.
   bool has_failed() const {
-    return (!missing.empty() && !is_shadow) || !failure.empty();
+    return (!missing.empty() && !is_shadow) || !changed.empty() ||
+           !failure.empty();
   }
 
   /// The same on ranks that have stepped alike and have frozen the same
@@ -50,6 +54,7 @@ struct PassReport {
   std::string missing;  ///< names, joined by commas
   std::string frozen;
   std::string failure;
+  std::string changed;
 };
 
 std::string to_text(const PassReport& report);

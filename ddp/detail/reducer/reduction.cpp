@@ -1,10 +1,12 @@
 #include "ddp/detail/reducer/reduction.h"
 
 #include <algorithm>
+#include <sstream>
 #include <utility>
 
 #include <ATen/ops/zeros.h>
 
+#include "ddp/detail/reducer/learn_unused.h"
 #include "ddp/detail/reducer/unused_on_demand.h"
 #include "ddp/detail/reducer/verdict.h"
 #include "ddp/detail/wait.h"
@@ -40,10 +42,16 @@ std::unique_ptr<MissingPolicy> policy_of(
     const DistributedDataParallelOptions& options,
     const c10::intrusive_ptr<c10d::Backend>& group,
     const GradientBuckets& buckets) {
-  TORCH_CHECK(
-      !options.find_unused_parameters() || !options.find_unused_on_demand(),
-      "Expected find_unused_parameters or find_unused_on_demand, but got both; "
-      "the first where most passes leave out parameters, else the second");
+  TORCH_CHECK(options.find_unused_parameters() +
+                      options.find_unused_on_demand() +
+                      options.static_graph() <=
+                  1,
+              "Expected find_unused_parameters, find_unused_on_demand or "
+              "static_graph, but got several; the last where all passes leave "
+              "out the same parameters, the first where most leave out some");
+  if (options.static_graph()) {
+    return learn_unused(group, buckets);
+  }
   if (options.find_unused_parameters()) {
     return allow_unused(group, buckets);
   }
@@ -88,6 +96,9 @@ Reduction::Reduction(std::vector<NamedParameter> parameters,
       missing_(policy_of(options, group_, memory_)),
       keeps_memory_(options.gradient_as_bucket_view()),
       is_recording_(missing_->expects_all()),
+      graph_(options.static_graph()
+                 ? std::make_unique<GraphRecord>(memory_.size())
+                 : nullptr),
       updates_(tensors()) {}
 
 std::vector<at::Tensor> Reduction::tensors() const {
@@ -103,6 +114,9 @@ void Reduction::begin(int ranks) {
   open(ranks);
   account_.without_step = updates_.begin_pass();
   add_frozen();
+  if (graph_ && graph_->is_known()) {
+    add_unused();
+  }
 }
 
 void Reduction::begin_shadow(int ranks) {
@@ -121,20 +135,31 @@ void Reduction::open(int ranks) {
 }
 
 void Reduction::add(size_t index) {
+  if (graph_ && !graph_->add(index)) {
+    return;
+  }
+  take(index);
+}
+
+void Reduction::take(size_t index) {
   const bool is_full = memory_.add(index);
   if (is_recording_) {
     order_.push_back(index);
   } else if (is_full) {
-    start_full_buckets();
+    // Whether a graph has changed is known at the end, and rides on the last.
+    start_full_buckets(memory_.bucket_count() - (graph_ ? 1 : 0));
   }
 }
 
 Reduction::Ending Reduction::end(const std::function<void()>& action) {
+  if (graph_ && !account_.is_shadow) {
+    compare_graph();
+  }
   add_missing();
   if (is_recording_) {
     agree_on_plan();
   }
-  start_full_buckets();
+  start_full_buckets(memory_.bucket_count());
   auto ending = end_with_others(action);
   updates_.end_pass();
   return ending;
@@ -154,6 +179,42 @@ void Reduction::add_frozen() {
   for (const size_t index : frozen) {
     memory_.add_absent(index);
   }
+}
+
+/// What had no gradient in the first pass, and is not frozen.
+void Reduction::add_unused() {
+  for (const size_t index : graph_->unused()) {
+    if (!std::binary_search(
+            account_.frozen.begin(), account_.frozen.end(), index)) {
+      memory_.add_absent(index);
+    }
+  }
+}
+
+/// The first pass is the one to be like. What it left out stays as it is, so it
+/// must have no gradient of a pass that was not reduced either.
+void Reduction::compare_graph() {
+  if (!graph_->is_known()) {
+    for (const size_t index : graph_->learn()) {
+      take(index);
+    }
+    return;
+  }
+  std::ostringstream text;
+  for (const auto& [index, expected, came] : graph_->changes()) {
+    const auto& parameter = memory_.parameter(index);
+    if (parameter.tensor.requires_grad()) {
+      text << (text.tellp() > 0 ? ", " : "") << parameter.name << " (" << came
+           << " times instead of " << expected << ")";
+    }
+  }
+  for (const size_t index : graph_->unused()) {
+    if (memory_.has_accumulated(index)) {
+      text << (text.tellp() > 0 ? ", " : "") << memory_.parameter(index).name
+           << " (in a pass that was not reduced)";
+    }
+  }
+  account_.changed = text.str();
 }
 
 /// Fills every bucket, so that no other rank waits for this one.
@@ -193,8 +254,8 @@ void Reduction::agree_on_plan() {
 }
 
 /// In plan order only, which makes the ranks' collectives match.
-void Reduction::start_full_buckets() {
-  while (next_ < memory_.bucket_count() && memory_.is_full(next_)) {
+void Reduction::start_full_buckets(size_t end) {
+  while (next_ < end && memory_.is_full(next_)) {
     if (next_ + 1 == memory_.bucket_count()) {
       missing_->note(account_);
     }
@@ -241,10 +302,14 @@ void Reduction::hand_out(std::vector<size_t> kept) {
 
 void Reduction::reset() {
   account_.missing.clear();
+  account_.changed.clear();
   account_.is_shadow = false;
   memory_.reset();
   order_.clear();
   next_ = 0;
+  if (graph_) {
+    graph_->reset();
+  }
 }
 
 }  // namespace ddp::detail

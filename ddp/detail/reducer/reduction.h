@@ -13,6 +13,7 @@
 
 #include "ddp/detail/reducer/exchange_claim.h"
 #include "ddp/detail/reducer/gradient_buckets.h"
+#include "ddp/detail/reducer/graph_record.h"
 #include "ddp/detail/reducer/missing_policy.h"
 #include "ddp/detail/reducer/pass_account.h"
 #include "ddp/detail/reducer/update_watch.h"
@@ -75,10 +76,13 @@ class Reduction {
 
  private:
   void open(int ranks);
+  void take(size_t index);
   void add_frozen();
+  void add_unused();
+  void compare_graph();
   void add_missing();
   void agree_on_plan();
-  void start_full_buckets();
+  void start_full_buckets(size_t end);
   Ending end_with_others(const std::function<void()>& action);
 
   c10::intrusive_ptr<c10d::Backend> group_;
@@ -86,7 +90,8 @@ class Reduction {
   GradientBuckets memory_;
   std::unique_ptr<MissingPolicy> missing_;
   bool keeps_memory_;
-  bool is_recording_;  // until the plan is agreed on
+  bool is_recording_;                   // until the plan is agreed on
+  std::unique_ptr<GraphRecord> graph_;  // of a static graph, else null
   UpdateWatch updates_;
   PassAccount account_;        // of the pass that runs
   std::vector<size_t> order_;  // in which gradients come, while recording

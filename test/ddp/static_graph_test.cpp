@@ -1,0 +1,258 @@
+// static_graph: the first pass counts how often each gradient comes; later ones
+// wait for as many, and for none of what had none.
+#include <torch/autograd.h>
+#include <torch/types.h>
+
+#include "ddp/detail/reducer/graph_record.h"
+#include "ddp/reducer.h"
+#include "test/support/catch.h"
+#include "test/support/fake_backend.h"
+#include "test/support/fake_exchange.h"
+#include "test/support/gradients.h"
+#include "test/support/local_ranks.h"
+
+namespace ddp {
+namespace static_graph_test {
+
+using Catch::Contains;
+using detail::GraphRecord;
+using test::FakeBackend;
+using test::Group;
+using test::leaf;
+using test::run_ranks;
+using test::try_ranks;
+using torch::Tensor;
+using Options = DistributedDataParallelOptions;
+
+const Options kStatic = Options().static_graph(true);
+
+TEST_CASE("a graph is learnt in the first pass and compared in the others",
+          "[static_graph]") {
+  GraphRecord graph(4);
+  for (const size_t index : {2, 0, 2, 3}) {
+    CHECK_FALSE(graph.add(index));
+  }
+  CHECK(graph.learn() == std::vector<size_t>{0, 2, 3});
+  CHECK(graph.unused() == std::vector<size_t>{1});
+  CHECK(graph.changes().empty());
+  graph.reset();
+  SECTION("the same in another order") {
+    CHECK(graph.add(3));
+    CHECK_FALSE(graph.add(2));
+    CHECK(graph.add(2));
+    CHECK(graph.add(0));
+    CHECK(graph.changes().empty());
+  }
+  SECTION("more, fewer, and one that had none") {
+    CHECK(graph.add(3));
+    CHECK_FALSE(graph.add(3));
+    CHECK_FALSE(graph.add(2));
+    CHECK_FALSE(graph.add(1));
+    CHECK(graph.add(0));
+    const auto changes = graph.changes();
+    REQUIRE(changes.size() == 3);
+    CHECK((changes[0].index == 1 && changes[0].expected == 0 &&
+           changes[0].came == 1));
+    CHECK((changes[1].index == 2 && changes[1].expected == 2 &&
+           changes[1].came == 1));
+    CHECK((changes[2].index == 3 && changes[2].came == 2));
+  }
+}
+
+/// weight * x, of which the weight's gradient comes in a pass of its own inside
+/// the pass, as in PyTorch's reentrant checkpoint.
+struct Nested : torch::autograd::Function<Nested> {
+  static Tensor forward(torch::autograd::AutogradContext* context,
+                        const Tensor& x,
+                        const std::shared_ptr<Tensor>& weight) {
+    context->save_for_backward({x});
+    context->saved_data["weight"] = *weight;
+    return x * weight->detach();
+  }
+  static torch::autograd::variable_list backward(
+      torch::autograd::AutogradContext* context,
+      torch::autograd::variable_list gradients) {
+    const torch::AutoGradMode with_graph(true);
+    auto x = context->get_saved_variables()[0].detach().requires_grad_();
+    (x * context->saved_data["weight"].toTensor()).backward(gradients[0]);
+    return {x.grad(), Tensor()};
+  }
+};
+
+Tensor nested(const Tensor& x, const Tensor& weight) {
+  return Nested::apply(x, std::make_shared<Tensor>(weight));
+}
+
+// Slope: d/dw of s w w x is 2 s w x; of x it is s w w.
+TEST_CASE("a gradient may come twice in a pass", "[static_graph]") {
+  const bool as_view = GENERATE(false, true);
+  const bool tiny_buckets = GENERATE(false, true);
+  run_ranks(3, [&](const Group& group) {
+    auto x = leaf({3});
+    auto w = torch::full({3}, 2.0).requires_grad_();
+    auto options = Options(kStatic).gradient_as_bucket_view(as_view);
+    if (tiny_buckets) {
+      options.first_bucket_cap_mb(1e-6).bucket_cap_mb(1e-6);
+    }
+    Reducer reducer({{"x", x}, {"w", w}}, group, options);
+    for (int pass = 1; pass <= 4; ++pass) {
+      const bool adds_up = pass == 3;
+      if (!adds_up) {
+        x.mutable_grad().reset();
+        w.mutable_grad().reset();
+      }
+      const double slope = pass * group->getRank();
+      test::backward(reducer, (slope * nested(nested(x * 1, w), w)).sum());
+      const int sum = adds_up ? 2 + 3 : pass;
+      TORCH_CHECK(test::all_equal(w.grad(), 4 * sum), w.grad());
+      TORCH_CHECK(test::all_equal(x.grad(), 4 * sum), x.grad());
+    }
+  });
+}
+
+TEST_CASE("what the first pass leaves out is not waited for",
+          "[static_graph]") {
+  run_ranks(3, [](const Group& group) {
+    const int rank = group->getRank();
+    auto all = leaf({3}), one = leaf({2}), none = leaf({4});
+    Reducer reducer(
+        {{"all", all}, {"one", one}, {"none", none}},
+        group,
+        Options(kStatic).first_bucket_cap_mb(1e-6).bucket_cap_mb(1e-6));
+    none.mutable_grad() = torch::full({4}, rank + 7.0);
+    for (int pass = 1; pass <= 4; ++pass) {
+      all.mutable_grad().reset();
+      one.mutable_grad().reset();
+      auto loss = pass * rank * all.sum();
+      if (rank == 2) {
+        loss = loss + 3 * pass * one.sum();
+      }
+      test::backward(reducer, loss);
+      TORCH_CHECK(test::all_equal(all.grad(), pass), all.grad());
+      TORCH_CHECK(test::all_equal(one.grad(), pass), one.grad());
+      TORCH_CHECK(test::all_equal(none.grad(), rank + 7), none.grad());
+    }
+  });
+}
+
+TEST_CASE("buckets of unused parameters start at once, passes cost the same",
+          "[static_graph]") {
+  const auto exchange = std::make_shared<test::FakeExchange>();
+  const auto backend = c10::make_intrusive<FakeBackend>(2);
+  auto unused = leaf({2}), early = leaf({3}), late = leaf({4});
+  Reducer reducer({{"late", late}, {"early", early}, {"unused", unused}},
+                  backend,
+                  Options(kStatic)
+                      .exchange(exchange)
+                      .first_bucket_cap_mb(1e-6)
+                      .bucket_cap_mb(1e-6));
+  std::vector<std::string> seen;
+  late.register_hook([&](const Tensor&) { seen = exchange->take_calls(); });
+  const auto pass = [&] {
+    backend->take_calls();
+    auto loss = late.sum();
+    test::backward(reducer, loss * early.sum());
+    return backend->take_calls().size();
+  };
+  pass();
+  exchange->take_calls();
+  // What has no gradient is the last of the plan.
+  CHECK(reducer.plan() == std::vector<std::vector<size_t>>{{1}, {0}, {2}});
+  CHECK(pass() == 1);  // the verdict, of an exchange that does not carry it
+  CHECK(seen == std::vector<std::string>{"start 0"});
+  CHECK(exchange->take_calls() ==
+        std::vector<std::string>{
+            "start 1", "start 2", "finish 0", "finish 1", "finish 2"});
+}
+
+TEST_CASE("a graph that changes is an error with names on every rank",
+          "[static_graph][errors]") {
+  enum class Change { more, fewer, used, unused };
+  const auto change =
+      GENERATE(Change::more, Change::fewer, Change::used, Change::unused);
+  const auto errors = try_ranks(3, [&](const Group& group) {
+    auto x = leaf({3}), w = leaf({3}), sometimes = leaf({3});
+    Reducer reducer(
+        {{"x", x}, {"w", w}, {"sometimes", sometimes}},
+        group,
+        Options(kStatic).first_bucket_cap_mb(1e-6).bucket_cap_mb(1e-6));
+    for (int pass = 0; pass < 4; ++pass) {
+      const bool is_odd = pass == 2 && group->getRank() == 1;
+      auto y = nested(nested(x * 1, w), w);
+      if (is_odd && change == Change::more) {
+        y = nested(y, w);
+      }
+      if (is_odd && change == Change::fewer) {
+        y = nested(x * 1, w);
+      }
+      if (is_odd ? change == Change::used : change == Change::unused) {
+        y = y + sometimes;
+      }
+      test::backward(reducer, y.sum());
+    }
+  });
+  const std::map<Change, std::string> texts{
+      {Change::more, "on rank 1: w (3 times instead of 2);"},
+      {Change::fewer, "on rank 1: w (1 times instead of 2);"},
+      {Change::used, "on rank 1: sometimes (1 times instead of 0);"},
+      {Change::unused, "on rank 1: sometimes (0 times instead of 1);"}};
+  for (const auto& error : errors) {
+    CHECK_THAT(error, Contains(texts.at(change)));
+    CHECK_THAT(error, Contains("static_graph"));
+  }
+}
+
+TEST_CASE("an unused parameter with a gradient of this rank alone is told",
+          "[static_graph][errors]") {
+  const auto errors = try_ranks(2, [](const Group& group) {
+    auto used = leaf({3}), unused = leaf({3});
+    Reducer reducer({{"used", used}, {"unused", unused}}, group, kStatic);
+    for (int pass = 0; pass < 2; ++pass) {
+      test::backward(reducer, used.sum());
+      if (group->getRank() == 1) {
+        unused.sum().backward();
+      }
+    }
+  });
+  for (const auto& error : errors) {
+    CHECK_THAT(error,
+               Contains("on rank 1: unused (in a pass that was not reduced);"));
+  }
+}
+
+TEST_CASE("a static graph with frozen parameters and ranks without inputs",
+          "[static_graph]") {
+  run_ranks(3, [](const Group& group) {
+    const int rank = group->getRank();
+    auto a = leaf({3}), b = leaf({3}), none = leaf({2});
+    Reducer reducer({{"a", a}, {"b", b}, {"none", none}}, group, kStatic);
+    for (int pass = 1; pass <= 5; ++pass) {
+      b.requires_grad_(pass != 3);
+      a.mutable_grad().reset();
+      b.mutable_grad().reset();
+      if (pass >= 4 && rank == 2) {
+        reducer.shadow_pass(3);
+      } else {
+        test::backward(reducer, (3 * pass * (a + b)).sum());
+      }
+      const double expected = pass >= 4 ? 2 * pass : 3 * pass;
+      TORCH_CHECK(test::all_equal(a.grad(), expected), a.grad());
+      TORCH_CHECK(pass == 3 ? !b.grad().defined()
+                            : test::all_equal(b.grad(), expected));
+      TORCH_CHECK(!none.grad().defined());
+    }
+  });
+}
+
+TEST_CASE("a static graph takes no other option for unused parameters",
+          "[static_graph][errors]") {
+  const auto backend = c10::make_intrusive<FakeBackend>(2);
+  for (const auto& options : {Options(kStatic).find_unused_parameters(true),
+                              Options(kStatic).find_unused_on_demand(true)}) {
+    CHECK_THROWS_WITH(Reducer({{"a", leaf({1})}}, backend, options),
+                      Contains("but got several"));
+  }
+}
+
+}  // namespace static_graph_test
+}  // namespace ddp
