@@ -12,8 +12,8 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "ddp/amp/grad_scaler.h"
+#include "ddp/data/distributed_sampler.h"
 #include "ddp/detail/checkpoint/checkpoint_file.h"
-#include "ddp/distributed_sampler.h"
 #include "ddp/state_dict.h"
 
 namespace ddp {

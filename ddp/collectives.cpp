@@ -4,9 +4,9 @@
 #include <ATen/Context.h>
 #include <c10/core/GradMode.h>
 
-#include "ddp/detail/gather_rows.h"
+#include "ddp/detail/collectives/gather_rows.h"
+#include "ddp/detail/collectives/text_collectives.h"
 #include "ddp/detail/peers.h"
-#include "ddp/detail/text_collectives.h"
 #include "ddp/detail/wait.h"
 #include "ddp/process_group.h"
 

@@ -7,9 +7,9 @@
 #include <torch/nn/modules/embedding.h>
 
 #include "ddp/detail/activations/replay_state.h"
+#include "ddp/detail/job_files/progress_file.h"
 #include "ddp/detail/named_tensors.h"
 #include "ddp/detail/peers.h"
-#include "ddp/detail/progress_file.h"
 #include "ddp/detail/state_sync.h"
 #include "ddp/nn/sync_batch_norm.h"
 #include "ddp/process_group.h"

@@ -6,8 +6,8 @@
 
 #include <ATen/Functions.h>
 
+#include "ddp/detail/collectives/text_collectives.h"
 #include "ddp/detail/rank_text.h"
-#include "ddp/detail/text_collectives.h"
 #include "ddp/detail/wait.h"
 
 namespace ddp {

@@ -1,7 +1,7 @@
 #include "ddp/preemption.h"
 
+#include "ddp/detail/job_files/stop_file.h"
 #include "ddp/detail/process_group/job_record.h"
-#include "ddp/detail/stop_file.h"
 #include "ddp/process_group.h"
 
 namespace ddp {

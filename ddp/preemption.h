@@ -19,7 +19,7 @@ namespace ddp {
 /// no step communicates more, and none waits for the GPU before the signal has
 /// come; then each does. A program whose ranks share no such pass never hears
 /// of it here: its ranks agree by a collective of their own on what they read
-/// (detail/stop_file.h).
+/// (detail/job_files/stop_file.h).
 ///
 /// One rank, or none of a job: what its file says, else false.
 ///

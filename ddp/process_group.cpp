@@ -9,6 +9,7 @@
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
+#include "ddp/detail/job_files/progress_file.h"
 #include "ddp/detail/process_group/backends.h"
 #include "ddp/detail/process_group/farewell.h"
 #include "ddp/detail/process_group/job.h"
@@ -16,7 +17,6 @@
 #include "ddp/detail/process_group/last_words.h"
 #include "ddp/detail/process_group/meeting.h"
 #include "ddp/detail/process_group/uncaught.h"
-#include "ddp/detail/progress_file.h"
 
 namespace ddp {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "ddp/detail/progress_file.h"
+#include "ddp/detail/job_files/progress_file.h"
 
 namespace ddp {
 

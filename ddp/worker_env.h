@@ -30,7 +30,8 @@ inline constexpr const char* kErrorFile = "TORCHELASTIC_ERROR_FILE";
 inline constexpr const char* kTimerFile = "TORCHELASTIC_TIMER_FILE";
 /// Where a worker says how far it is; see detail/progress_text.h. ddprun's own.
 inline constexpr const char* kProgressFile = "DDPRUN_PROGRESS_FILE";
-/// Where a worker reads that it is to save and end; see detail/stop_file.h.
+/// Where a worker reads that it is to save and end; see
+/// detail/job_files/stop_file.h.
 inline constexpr const char* kStopFile = "DDPRUN_STOP_FILE";
 }  // namespace env
 

@@ -1,20 +1,17 @@
 #include <algorithm>
 #include <exception>
 #include <functional>
-#include <future>
 #include <mutex>
 #include <optional>
-#include <tuple>
 #include <utility>
 
-#include <ATen/ops/_unique.h>
-#include <c10/core/ScalarType.h>
-
+#include "dp/detail/parameter_server/at_once.h"
 #include "dp/detail/parameter_server/gradients.h"
 #include "dp/detail/parameter_server/link.h"
 #include "dp/detail/parameter_server/packet.h"
 #include "dp/detail/parameter_server/returns.h"
 #include "dp/detail/parameter_server/session.h"
+#include "dp/detail/parameter_server/wanted_rows.h"
 #include "dp/parameter_server.h"
 
 namespace dp {
@@ -26,13 +23,6 @@ namespace {
 
 /// For telling servers that the job has ended: they may be gone, too.
 constexpr std::chrono::milliseconds kTimeToSend{1'000};
-
-at::Tensor unique_rows(const at::Tensor& numbers) {
-  TORCH_CHECK(numbers.defined() && at::isIntegralType(numbers.scalar_type(),
-                                                      /*includeBool=*/false),
-              "Expected the numbers of rows as a tensor of integers");
-  return std::get<0>(at::_unique(numbers.detach().to(at::kCPU, at::kLong)));
-}
 
 }  // namespace
 
@@ -60,9 +50,6 @@ class ParameterClient::Impl {
   /// Runs `talk_to(server, on_wait)` for all servers at once; throws what
   /// failed first.
   void at_once(const std::function<void(size_t, const OnWait&)>& talk_to);
-  /// By server.
-  std::vector<detail::Rows> rows_by_server(
-      const std::vector<ParameterRows>& rows) const;
   /// Asks a server for parameters and receives them.
   /// @param rows  of its parameters, if not all.
   /// @param on_wait  called when the answer takes longer.
@@ -109,7 +96,7 @@ ParameterClient::Impl::Impl(std::shared_ptr<torch::nn::Module> module,
 }
 
 void ParameterClient::Impl::pull(const std::vector<ParameterRows>& rows) {
-  const auto wanted = rows_by_server(rows);
+  const auto wanted = detail::wanted_rows(rows, session_.shards);
   talk([&] {
     if (is_synchronous_) {
       at_once([&](size_t server, const OnWait& on_wait) {
@@ -204,59 +191,17 @@ void ParameterClient::Impl::at_once(
     const std::function<void(size_t, const OnWait&)>& talk_to) {
   std::mutex mutex;  // guards what follows, and the links of those done
   std::vector<size_t> done;
-  std::exception_ptr first;
   const OnWait on_wait = [&] {
     const std::lock_guard lock(mutex);
     for (const size_t server : done) {
       link(server).send({.op = Op::wait});
     }
   };
-  const auto run = [&](size_t server) {
-    try {
-      talk_to(server, on_wait);
-      const std::lock_guard lock(mutex);
-      done.push_back(server);
-    } catch (...) {
-      const std::lock_guard lock(mutex);
-      first = first ? first : std::current_exception();
-    }
-  };
-  {
-    std::vector<std::future<void>> others;  // wait when they go
-    for (size_t server = 1; server < session_.links.size(); ++server) {
-      others.push_back(std::async(std::launch::async, run, server));
-    }
-    run(0);
-  }
-  if (first) {
-    std::rethrow_exception(first);
-  }
-}
-
-std::vector<detail::Rows> ParameterClient::Impl::rows_by_server(
-    const std::vector<ParameterRows>& rows) const {
-  std::vector<detail::Rows> result;
-  for (const auto& shard : session_.shards) {
-    result.emplace_back(shard.size());
-  }
-  for (const auto& [parameter, numbers] : rows) {
-    at::Tensor* place = nullptr;
-    for (size_t server = 0; server < result.size(); ++server) {
-      for (size_t i = 0; i < result[server].size(); ++i) {
-        if (session_.shards[server][i].is_same(parameter)) {
-          place = &result[server][i];
-        }
-      }
-    }
-    TORCH_CHECK(place != nullptr && parameter.dim() > 0,
-                "Expected rows of a parameter of the module that requires a "
-                "gradient and has rows, but got those of another tensor");
-    *place = unique_rows(numbers);
-  }
-  for (size_t server = 0; server < result.size(); ++server) {
-    detail::check_rows(result[server], session_.shards[server]);
-  }
-  return result;
+  detail::at_once(session_.links.size(), [&](size_t server) {
+    talk_to(server, on_wait);
+    const std::lock_guard lock(mutex);
+    done.push_back(server);
+  });
 }
 
 Message ParameterClient::Impl::answer(size_t server,

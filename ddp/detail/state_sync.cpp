@@ -9,7 +9,7 @@
 #include <c10/core/GradMode.h>
 #include <torch/csrc/utils/tensor_flatten.h>
 
-#include "ddp/detail/text_collectives.h"
+#include "ddp/detail/collectives/text_collectives.h"
 #include "ddp/detail/wait.h"
 
 namespace ddp::detail {

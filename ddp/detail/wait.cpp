@@ -1,8 +1,8 @@
 #include "ddp/detail/wait.h"
 
-#include "ddp/detail/error_text.h"
+#include "ddp/detail/job_files/error_text.h"
+#include "ddp/detail/job_files/progress_file.h"
 #include "ddp/detail/process_group/job_backend.h"
-#include "ddp/detail/progress_file.h"
 
 namespace ddp::detail {
 namespace {

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "ddp/detail/bucket_text.h"
-#include "ddp/detail/error_text.h"
-#include "ddp/detail/progress_file.h"
+#include "ddp/detail/job_files/error_text.h"
+#include "ddp/detail/job_files/progress_file.h"
 #include "ddp/detail/wait.h"
 #include "ddp/process_group.h"
 

@@ -10,8 +10,8 @@
 #include <ATen/ops/scalar_tensor.h>
 
 #include "ddp/detail/bucket_text.h"
+#include "ddp/detail/collectives/text_collectives.h"
 #include "ddp/detail/keep_until_read.h"
-#include "ddp/detail/text_collectives.h"
 #include "ddp/detail/wait.h"
 
 namespace ddp {

@@ -8,8 +8,8 @@
 #include <torch/optim/lbfgs.h>
 #include <torch/serialize/archive.h>
 
+#include "ddp/detail/collectives/text_collectives.h"
 #include "ddp/detail/optim/parameter_groups.h"
-#include "ddp/detail/text_collectives.h"
 #include "ddp/process_group.h"
 
 namespace ddp {

@@ -9,10 +9,10 @@
 #include "launcher/binding/binding_plan.h"
 #include "launcher/cli/command_line.h"
 #include "launcher/cli/values.h"
+#include "launcher/coordinator/restart_budget.h"
 #include "launcher/job/preemption.h"
 #include "launcher/plan/environment.h"
 #include "launcher/rendezvous/meeting.h"
-#include "launcher/rendezvous/restart_budget.h"
 
 namespace launcher {
 

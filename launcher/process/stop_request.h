@@ -8,7 +8,8 @@
 namespace launcher {
 
 /// Tells workers that they are to save and to end: by its file (see
-/// ddp/detail/stop_file.h) who has made it, by the signal who has not.
+/// ddp/detail/job_files/stop_file.h) who has made it, by the signal who has
+/// not.
 ///
 /// @param time that they have
 /// @returns how many were told by their files

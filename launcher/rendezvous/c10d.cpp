@@ -2,11 +2,11 @@
 #include <functional>
 #include <utility>
 
+#include "launcher/coordinator/admission.h"
+#include "launcher/coordinator/coordinator.h"
 #include "launcher/error.h"
 #include "launcher/net/address.h"
 #include "launcher/overloaded.h"
-#include "launcher/rendezvous/admission.h"
-#include "launcher/rendezvous/coordinator.h"
 #include "launcher/rendezvous/guests.h"
 #include "launcher/rendezvous/host_name.h"
 #include "launcher/rendezvous/link.h"

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "launcher/cli/values.h"
-#include "launcher/rendezvous/restart_budget.h"
+#include "launcher/coordinator/restart_budget.h"
 
 namespace launcher {
 

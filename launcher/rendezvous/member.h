@@ -6,9 +6,9 @@
 #include <variant>
 #include <vector>
 
+#include "launcher/coordinator/waiting_text.h"
 #include "launcher/rendezvous/meeting.h"
 #include "launcher/rendezvous/message.h"
-#include "launcher/rendezvous/waiting_text.h"
 
 namespace launcher {
 

@@ -2,8 +2,8 @@
 
 #include <system_error>
 
+#include "launcher/coordinator/waiting_text.h"
 #include "launcher/error.h"
-#include "launcher/rendezvous/waiting_text.h"
 
 namespace launcher {
 namespace {

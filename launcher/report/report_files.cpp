@@ -3,7 +3,7 @@
 #include <system_error>
 #include <utility>
 
-#include "ddp/detail/error_file.h"
+#include "ddp/detail/job_files/error_file.h"
 #include "ddp/worker_env.h"
 #include "launcher/error.h"
 

@@ -1,7 +1,7 @@
 #include "samples/support/evaluate.h"
 
 #include <ddp/collectives.h>
-#include <ddp/distributed_sampler.h>
+#include <ddp/data/distributed_sampler.h>
 #include <ddp/process_group.h>
 #include <torch/data/dataloader.h>
 #include <torch/types.h>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <ddp/distributed_sampler.h>
+#include <ddp/data/distributed_sampler.h>
 #include <torch/optim/optimizer.h>
 
 #include <cstdint>

@@ -5,10 +5,10 @@
 #include <torch/data/datasets/base.h>
 #include <torch/types.h>
 
-#include "ddp/detail/rows_spec.h"
+#include "ddp/data/distributed_sampler.h"
+#include "ddp/data/evaluate.h"
+#include "ddp/detail/collectives/rows_spec.h"
 #include "ddp/distributed_data_parallel.h"
-#include "ddp/distributed_sampler.h"
-#include "ddp/evaluate.h"
 #include "test/support/catch.h"
 #include "test/support/local_ranks.h"
 

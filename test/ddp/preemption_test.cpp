@@ -12,7 +12,7 @@
 #include <torch/nn/modules/linear.h>
 
 #include "ddp/collectives.h"
-#include "ddp/detail/stop_file.h"
+#include "ddp/detail/job_files/stop_file.h"
 #include "ddp/distributed_data_parallel.h"
 #include "ddp/process_group.h"
 #include "test/support/catch.h"

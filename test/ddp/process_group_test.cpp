@@ -15,11 +15,11 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "ddp/collectives.h"
+#include "ddp/detail/collectives/text_collectives.h"
 #include "ddp/detail/process_group/farewell.h"
 #include "ddp/detail/process_group/job.h"
 #include "ddp/detail/process_group/meeting.h"
 #include "ddp/detail/process_group/tcp.h"
-#include "ddp/detail/text_collectives.h"
 #include "test/support/catch.h"
 #include "test/support/fake_backend.h"
 #include "test/support/local_ranks.h"

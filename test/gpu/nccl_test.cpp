@@ -11,9 +11,9 @@
 #include <c10/cuda/CUDAStream.h>
 
 #include "ddp/collectives.h"
+#include "ddp/detail/collectives/text_collectives.h"
 #include "ddp/detail/forwarding_backend.h"
 #include "ddp/detail/state_sync.h"
-#include "ddp/detail/text_collectives.h"
 #include "ddp/distributed_data_parallel.h"
 #include "ddp/process_group.h"
 #include "test/support/catch.h"

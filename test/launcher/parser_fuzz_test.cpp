@@ -10,7 +10,7 @@
 #include <stdexcept>
 
 #include "ddp/detail/cluster/host_list.h"
-#include "ddp/detail/progress_text.h"
+#include "ddp/detail/job_files/progress_text.h"
 #include "launcher/binding/topology.h"
 #include "launcher/cli/options.h"
 #include "launcher/cli/rendezvous_values.h"

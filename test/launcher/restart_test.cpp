@@ -3,8 +3,8 @@
 
 #include "launcher/cli/options.h"
 #include "launcher/cli/restart_values.h"
+#include "launcher/coordinator/restart_budget.h"
 #include "launcher/error.h"
-#include "launcher/rendezvous/restart_budget.h"
 #include "test/launcher/fake_job.h"
 #include "test/support/catch.h"
 

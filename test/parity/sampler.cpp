@@ -2,7 +2,7 @@
 // with the indices that the sampler gives.
 #include <iostream>
 
-#include "ddp/distributed_sampler.h"
+#include "ddp/data/distributed_sampler.h"
 #include "test/parity/parity.h"
 
 namespace parity {

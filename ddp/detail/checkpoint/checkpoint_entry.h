@@ -9,8 +9,8 @@
 #include <torch/optim/optimizer.h>
 
 #include "ddp/amp/grad_scaler.h"
+#include "ddp/data/distributed_sampler.h"
 #include "ddp/detail/checkpoint/ranks.h"
-#include "ddp/distributed_sampler.h"
 
 namespace ddp::detail {
 

@@ -18,16 +18,16 @@ namespace ddp::detail {
 namespace {
 
 constexpr std::string_view kStart = "step-";
-constexpr std::string_view kEnd = ".pt";
+constexpr std::string_view kExtension = ".pt";
 constexpr std::string_view kTemporary = ".tmp";
 
 /// The step of a checkpoint of this name. Each has one name alone.
 std::optional<int64_t> step_of(std::string_view file) {
-  if (file.size() <= kStart.size() + kEnd.size()) {
+  if (file.size() <= kStart.size() + kExtension.size()) {
     return std::nullopt;
   }
-  const auto digits =
-      file.substr(kStart.size(), file.size() - kStart.size() - kEnd.size());
+  const auto digits = file.substr(
+      kStart.size(), file.size() - kStart.size() - kExtension.size());
   const auto step = parse_number<int64_t>(digits);
   return step && *step >= 0 && file == checkpoint_name(*step) ? step
                                                               : std::nullopt;

@@ -1,6 +1,6 @@
 #include "ddp/detail/checkpoint/ranks.h"
 
-#include "ddp/detail/text_collectives.h"
+#include "ddp/detail/collectives/text_collectives.h"
 #include "ddp/process_group.h"
 
 namespace ddp::detail {

@@ -6,7 +6,7 @@
 #include <thread>
 #include <utility>
 
-#include "ddp/detail/progress_file.h"
+#include "ddp/detail/job_files/progress_file.h"
 
 namespace ddp::detail {
 namespace {

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <exception>
 
-#include "ddp/detail/error_text.h"
+#include "ddp/detail/job_files/error_text.h"
 #include "ddp/detail/process_group/farewell.h"
 #include "ddp/detail/process_group/job.h"
 #include "ddp/detail/rank_text.h"

@@ -7,10 +7,10 @@
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/graph_task.h>
 
-#include "ddp/detail/error_text.h"
+#include "ddp/detail/job_files/error_text.h"
+#include "ddp/detail/job_files/progress_file.h"
 #include "ddp/detail/process_group/job_backend.h"
 #include "ddp/detail/process_group/last_words.h"
-#include "ddp/detail/progress_file.h"
 
 namespace ddp::detail {
 namespace {

@@ -1,6 +1,6 @@
 #include "samples/experiments/servers/server_job.h"
 
-#include <ddp/distributed_sampler.h>
+#include <ddp/data/distributed_sampler.h>
 #include <ddp/process_group.h>
 #include <torch/data/dataloader.h>
 #include <torch/optim/sgd.h>

@@ -4,8 +4,8 @@
 #include <optional>
 #include <string>
 
+#include "launcher/coordinator/coordinator.h"
 #include "launcher/overloaded.h"
-#include "launcher/rendezvous/coordinator.h"
 #include "test/support/catch.h"
 
 namespace launcher::test {

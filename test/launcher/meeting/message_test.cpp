@@ -1,6 +1,6 @@
 #include "launcher/rendezvous/message.h"
 
-#include "launcher/rendezvous/seats.h"
+#include "launcher/coordinator/seats.h"
 #include "test/support/catch.h"
 
 using namespace launcher;

@@ -1,7 +1,7 @@
 #include <utility>
 
-#include "launcher/rendezvous/coordinator.h"
-#include "launcher/rendezvous/waiting_text.h"
+#include "launcher/coordinator/coordinator.h"
+#include "launcher/coordinator/waiting_text.h"
 
 // What each host is told.
 namespace launcher {

@@ -1,4 +1,4 @@
-#include "launcher/rendezvous/admission.h"
+#include "launcher/coordinator/admission.h"
 
 #include <random>
 #include <vector>

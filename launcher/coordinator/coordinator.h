@@ -7,10 +7,10 @@
 #include <variant>
 #include <vector>
 
-#include "launcher/rendezvous/gathering.h"
+#include "launcher/coordinator/gathering.h"
+#include "launcher/coordinator/roster.h"
 #include "launcher/rendezvous/meeting.h"
 #include "launcher/rendezvous/message.h"
-#include "launcher/rendezvous/roster.h"
 
 namespace launcher {
 

@@ -1,11 +1,11 @@
-#include "launcher/rendezvous/coordinator.h"
+#include "launcher/coordinator/coordinator.h"
 
 #include <algorithm>
 #include <utility>
 
+#include "launcher/coordinator/admission.h"
 #include "launcher/error.h"
 #include "launcher/overloaded.h"
-#include "launcher/rendezvous/admission.h"
 
 namespace launcher {
 namespace {

@@ -1,4 +1,4 @@
-#include "ddp/detail/gather_rows.h"
+#include "ddp/detail/collectives/gather_rows.h"
 
 #include <algorithm>
 #include <utility>
@@ -6,9 +6,9 @@
 #include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
 
+#include "ddp/detail/collectives/rows_spec.h"
+#include "ddp/detail/collectives/text_collectives.h"
 #include "ddp/detail/peers.h"
-#include "ddp/detail/rows_spec.h"
-#include "ddp/detail/text_collectives.h"
 #include "ddp/detail/wait.h"
 
 namespace ddp::detail {
@@ -29,7 +29,7 @@ RowsSpec spec_of(const RowsToGather& rows) {
   return spec;
 }
 
-void check(const std::vector<RowsSpec>& ranks, const std::string& what) {
+void check_specs(const std::vector<RowsSpec>& ranks, const std::string& what) {
   const auto error = gather_error(ranks);
   TORCH_CHECK(error.empty(), what, ": ", error);
 }
@@ -42,7 +42,7 @@ std::vector<RowsSpec> agree(c10d::Backend& group,
   for (const auto& text : all_gather_text(group, device, mine)) {
     ranks.push_back(rows_spec_of(text));
   }
-  check(ranks, rows.what);
+  check_specs(ranks, rows.what);
   return without_gaps(std::move(ranks));
 }
 
@@ -83,7 +83,7 @@ Tensors gather_rows(const c10::intrusive_ptr<c10d::Backend>& group,
                     const RowsToGather& rows) {
   const c10::NoGradGuard no_grad;
   if (!group) {
-    check({spec_of(rows)}, rows.what);
+    check_specs({spec_of(rows)}, rows.what);
     return {rows.mine.defined() ? rows.mine.detach().clone() : at::Tensor()};
   }
   const auto target = target_of(*group, rows.mine);

@@ -1,4 +1,4 @@
-#include "ddp/detail/json_string.h"
+#include "ddp/detail/job_files/json_string.h"
 
 #include <array>
 #include <cstdio>

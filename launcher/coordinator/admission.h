@@ -2,8 +2,8 @@
 
 #include <string>
 
+#include "launcher/coordinator/roster.h"
 #include "launcher/rendezvous/message.h"
-#include "launcher/rendezvous/roster.h"
 
 namespace launcher {
 

@@ -1,4 +1,4 @@
-#include "ddp/detail/rows_spec.h"
+#include "ddp/detail/collectives/rows_spec.h"
 
 #include <algorithm>
 #include <sstream>

@@ -1,4 +1,4 @@
-#include "ddp/detail/progress_file.h"
+#include "ddp/detail/job_files/progress_file.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>

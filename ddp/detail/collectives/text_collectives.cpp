@@ -1,4 +1,4 @@
-#include "ddp/detail/text_collectives.h"
+#include "ddp/detail/collectives/text_collectives.h"
 
 #include <algorithm>
 

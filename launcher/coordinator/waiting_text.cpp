@@ -1,4 +1,4 @@
-#include "launcher/rendezvous/waiting_text.h"
+#include "launcher/coordinator/waiting_text.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "launcher/rendezvous/seats.h"
+#include "launcher/coordinator/seats.h"
 
 #include <algorithm>
 #include <map>

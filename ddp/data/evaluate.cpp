@@ -1,4 +1,4 @@
-#include "ddp/evaluate.h"
+#include "ddp/data/evaluate.h"
 
 #include <algorithm>
 #include <exception>
@@ -9,8 +9,8 @@
 #include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
 
-#include "ddp/detail/error_text.h"
-#include "ddp/detail/gather_rows.h"
+#include "ddp/detail/collectives/gather_rows.h"
+#include "ddp/detail/job_files/error_text.h"
 #include "ddp/detail/peers.h"
 #include "ddp/detail/split_indices.h"
 

@@ -1,11 +1,11 @@
-#include "launcher/rendezvous/gathering.h"
+#include "launcher/coordinator/gathering.h"
 
 #include <algorithm>
 #include <set>
 
 #include "ddp/detail/rank_text.h"
-#include "launcher/rendezvous/admission.h"
-#include "launcher/rendezvous/waiting_text.h"
+#include "launcher/coordinator/admission.h"
+#include "launcher/coordinator/waiting_text.h"
 
 namespace launcher {
 namespace {

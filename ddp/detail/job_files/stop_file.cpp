@@ -1,4 +1,4 @@
-#include "ddp/detail/stop_file.h"
+#include "ddp/detail/job_files/stop_file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

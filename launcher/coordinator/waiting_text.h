@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "launcher/rendezvous/roster.h"
+#include "launcher/coordinator/roster.h"
 
 // What a host waits for while others work, said to people. Between two worlds:
 // Gathering::describe().

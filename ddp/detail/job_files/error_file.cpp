@@ -1,4 +1,4 @@
-#include "ddp/detail/error_file.h"
+#include "ddp/detail/job_files/error_file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -10,7 +10,7 @@
 #include <exception>
 
 #include "ddp/detail/file_descriptor.h"
-#include "ddp/detail/json_string.h"
+#include "ddp/detail/job_files/json_string.h"
 
 namespace ddp::detail {
 namespace {

@@ -1,9 +1,9 @@
-#include "launcher/rendezvous/roster.h"
+#include "launcher/coordinator/roster.h"
 
 #include <algorithm>
 #include <vector>
 
-#include "launcher/rendezvous/seats.h"
+#include "launcher/coordinator/seats.h"
 
 namespace launcher {
 namespace {

@@ -6,7 +6,7 @@
 #include <variant>
 #include <vector>
 
-#include "launcher/rendezvous/roster.h"
+#include "launcher/coordinator/roster.h"
 
 namespace launcher {
 

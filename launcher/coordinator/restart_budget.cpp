@@ -1,4 +1,4 @@
-#include "launcher/rendezvous/restart_budget.h"
+#include "launcher/coordinator/restart_budget.h"
 
 #include <algorithm>
 

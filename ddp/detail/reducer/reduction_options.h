@@ -1,0 +1,34 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include "ddp/detail/reducer/bucket_plan.h"
+#include "ddp/detail/reducer/gradient_buckets.h"
+#include "ddp/detail/reducer/missing_policy.h"
+#include "ddp/exchange.h"
+#include "ddp/named_parameter.h"
+#include "ddp/options.h"
+
+// What a user's options and exchange ask of a reduction. All throw c10::Error
+// for what cannot be.
+namespace ddp::detail {
+
+BucketCaps bucket_caps_of(const DistributedDataParallelOptions& options);
+
+BucketLayout bucket_layout_of(const Exchange& exchange, int ranks);
+
+/// @param buckets  must outlive the policy.
+std::unique_ptr<MissingPolicy> missing_policy_of(
+    const DistributedDataParallelOptions& options,
+    const c10::intrusive_ptr<c10d::Backend>& group,
+    const GradientBuckets& buckets);
+
+/// They are leaves that require gradients, and sparse only where the exchange
+/// takes that.
+std::vector<NamedParameter> checked_parameters(
+    std::vector<NamedParameter> parameters, const Exchange& exchange);
+
+}  // namespace ddp::detail
