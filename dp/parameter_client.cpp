@@ -135,7 +135,7 @@ void ParameterClient::Impl::push(double loss) {
 }
 
 void ParameterClient::Impl::finish() {
-  const auto wanted = rows_by_server({});
+  const auto wanted = detail::wanted_rows({}, session_.shards);
   talk([&] {
     // First all: what this worker holds at one server may stop another worker
     // that the others wait for.
