@@ -92,7 +92,10 @@ Actions Policy::tell_failure(int rank, const Cause& cause) {
 bool Policy::may_restart() const {
   // The hosts' budget was counted when the world was formed, before we heard of
   // it: what is free for us is free for all.
-  return world_.restart_after ? now_ - started_ >= *world_.restart_after
+  // In milliseconds, of which "never" is too many to be nanoseconds.
+  const auto passed =
+      std::chrono::floor<std::chrono::milliseconds>(now_ - started_);
+  return world_.restart_after ? passed >= *world_.restart_after
                               : budget_.allows(world_.restarts, now_);
 }
 

@@ -49,8 +49,8 @@ TEST_CASE("a tensor of one rank goes to all", "[collectives]") {
   run_ranks(size, [&](const Group& group) {
     for (int from = 0; from < size; ++from) {
       for (const auto dtype : kDtypes) {
-        for (const at::IntArrayRef sizes :
-             {at::IntArrayRef{}, {5}, {2, 3}, {0, 4}}) {
+        for (const std::vector<int64_t>& sizes :
+             {std::vector<int64_t>{}, {5}, {2, 3}, {0, 4}}) {
           const bool sends = group->getRank() == from;
           const auto mine = values(group->getRank(), sizes, dtype);
           const auto got = broadcast(sends ? mine : Tensor(), from, group);
