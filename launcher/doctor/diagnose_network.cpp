@@ -10,7 +10,7 @@ namespace {
 constexpr const char* kGloo = "GLOO_SOCKET_IFNAME";
 constexpr const char* kNccl = "NCCL_SOCKET_IFNAME";
 
-std::string addresses_text(const NameFacts& facts) {
+std::string joined_addresses(const NameFacts& facts) {
   std::vector<std::string> items;
   for (const HostAddress& address : facts.addresses) {
     items.push_back(address.text);
@@ -42,17 +42,17 @@ Finding diagnose_name(const NameFacts& host, const JobShape& job) {
   }
   if (!has_own(host)) {
     return warning(subject,
-                   host.name + " is " + addresses_text(host) +
+                   host.name + " is " + joined_addresses(host) +
                        ", which no interface of this host has",
                    fix);
   }
   if (job.hosts > 1 && is_loopback_only(host)) {
     return warning(subject,
-                   host.name + " is " + addresses_text(host) +
+                   host.name + " is " + joined_addresses(host) +
                        " here, where no other host comes",
                    "name this host to others by its address, or " + fix);
   }
-  return all_well(subject, host.name + " is " + addresses_text(host));
+  return all_well(subject, host.name + " is " + joined_addresses(host));
 }
 
 Finding diagnose_endpoint(const NameFacts& endpoint, const JobShape& job) {
@@ -65,9 +65,9 @@ Finding diagnose_endpoint(const NameFacts& endpoint, const JobShape& job) {
   }
   const bool is_own = has_own(endpoint);
   const std::string text =
-      addresses_text(endpoint) == endpoint.name
+      joined_addresses(endpoint) == endpoint.name
           ? endpoint.name
-          : endpoint.name + " (" + addresses_text(endpoint) + ")";
+          : endpoint.name + " (" + joined_addresses(endpoint) + ")";
   if (job.hosts > 1 && is_loopback_only(endpoint)) {
     return warning(subject,
                    text + " is reached from this host alone",
