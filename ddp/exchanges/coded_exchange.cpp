@@ -1,5 +1,6 @@
 #include "ddp/exchanges/coded_exchange.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <ATen/ops/empty.h>
@@ -19,8 +20,13 @@ CodedExchange::CodedExchange(c10::intrusive_ptr<c10d::Backend> group,
               "Expected a code for the gradients, but got none");
 }
 
-int64_t CodedExchange::multiple_of(int ranks) const {
-  return ranks * code_->block();
+/// The reducer's ranks, or those of them that have inputs, may be more.
+double CodedExchange::scale(int ranks) const {
+  return 1.0 / std::min(ranks, group_->getSize());
+}
+
+int64_t CodedExchange::multiple_of(int /*ranks*/) const {
+  return group_->getSize() * code_->block();
 }
 
 at::Tensor CodedExchange::parts(const at::Tensor& payload) const {

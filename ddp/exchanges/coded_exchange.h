@@ -46,6 +46,7 @@ class CodedExchange : public Exchange {
   CodedExchange(c10::intrusive_ptr<c10d::Backend> group,
                 std::shared_ptr<const GradientCode> code);
 
+  double scale(int ranks) const override;
   int64_t multiple_of(int ranks) const override;
   void start(const GradientBucket& bucket) override;
   void finish(const GradientBucket& bucket) override;

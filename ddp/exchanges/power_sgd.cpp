@@ -1,5 +1,6 @@
 #include "ddp/exchanges/power_sgd.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -61,9 +62,11 @@ PowerSGD::PowerSGD(c10::intrusive_ptr<c10d::Backend> group,
       options_(checked(options)),
       draws_(options.seed()) {}
 
-/// All is divided by the group's size in the end.
+/// All is divided by the group's size in the end. The reducer's ranks may be
+/// more, or fewer have inputs.
 double PowerSGD::scale(int ranks) const {
-  return static_cast<double>(group_->getSize()) / ranks;
+  const int size = group_->getSize();
+  return static_cast<double>(size) / std::min(ranks, size);
 }
 
 void PowerSGD::start(const GradientBucket& given) {

@@ -7,7 +7,10 @@
 
 #include "ddp/detail/process_group/backends.h"
 #include "ddp/exchanges/all_reduce.h"
+#include "ddp/exchanges/coded_exchange.h"
+#include "ddp/exchanges/gradient_code.h"
 #include "ddp/exchanges/power_sgd.h"
+#include "ddp/exchanges/weighted_mean.h"
 #include "test/support/catch.h"
 #include "test/support/fake_backend.h"
 #include "test/support/fake_exchange.h"
@@ -78,18 +81,34 @@ Group half_of(const Group& group,
   return detail::make_gloo_backend(spec);
 }
 
+/// Each averages equal numbers as they are.
+std::shared_ptr<Exchange> mean_over(const Group& group, int kind) {
+  switch (kind) {
+    case 0:
+      return std::make_shared<AllReduce>(group);
+    case 1:
+      return std::make_shared<WeightedMean>(group);
+    case 2:
+      return std::make_shared<CodedExchange>(group,
+                                             std::make_shared<QuantizedCode>());
+    default:
+      return std::make_shared<PowerSGD>(
+          group, PowerSGDOptions().min_compression_rate(1));
+  }
+}
+
 TEST_CASE("gradients are averaged by all ranks, then by some",
           "[exchange][switch]") {
+  const int kind = GENERATE(0, 1, 2, 3);
   const auto store = c10::make_intrusive<c10d::HashStore>();
   run_ranks(4, [&](const Group& group) {
     const auto half = half_of(group, store);
     auto weight = leaf({8, 6});
-    Reducer reducer({{"weight", weight}},
-                    group,
-                    Options().exchange(std::make_shared<SwitchExchange>(
-                        std::make_shared<AllReduce>(group),
-                        2,
-                        std::make_shared<AllReduce>(half))));
+    Reducer reducer(
+        {{"weight", weight}},
+        group,
+        Options().exchange(std::make_shared<SwitchExchange>(
+            std::make_shared<AllReduce>(group), 2, mean_over(half, kind))));
     for (int step = 1; step <= 4; ++step) {
       weight.mutable_grad().reset();
       backward(reducer, weight.sum() * (step * (group->getRank() + 1.0)));
