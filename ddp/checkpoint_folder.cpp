@@ -19,10 +19,13 @@ namespace {
 
 constexpr const char* kBusy = "busy";
 
+struct CloseFolder {
+  void operator()(DIR* folder) const { ::closedir(folder); }
+};
+
 /// The names in a folder; none when it is not there.
 std::vector<std::string> names_in(const std::string& folder) {
-  const std::unique_ptr<DIR, decltype(&::closedir)> opened(
-      ::opendir(folder.c_str()), &::closedir);
+  const std::unique_ptr<DIR, CloseFolder> opened(::opendir(folder.c_str()));
   TORCH_CHECK(opened || errno == ENOENT,
               "Cannot read ",
               folder,
