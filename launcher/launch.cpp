@@ -44,13 +44,16 @@ std::unique_ptr<Rendezvous> make_rendezvous(
   }
   auto rendezvous = make_rendezvous(options, handler);
   const std::string host = options.master.host;
-  return is_address(host) ? std::move(rendezvous)
-                          : make_resolving_rendezvous(
-                                loop,
-                                options.master,
-                                [host] { return resolve_error(host); },
-                                std::move(rendezvous),
-                                handler);
+  return is_address(host)
+             ? std::move(rendezvous)
+             : make_resolving_rendezvous(
+                   loop,
+                   NameQuestion{.host = host,
+                                .option = "--master-addr",
+                                .is_awaited = options.host_count > 1,
+                                .patience = options.patience},
+                   std::move(rendezvous),
+                   handler);
 }
 
 std::vector<int> signals_for(const Job& job) {

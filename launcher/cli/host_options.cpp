@@ -128,6 +128,7 @@ void HostOptions::resolve(LaunchOptions& options,
   options.host_count = hosts.most;
   options.host_rank = all.host_rank.value_or(0);
   options.run_id = all.run_id;
+  options.patience = patience_;
   if (do_meet(hosts)) {
     options.meeting = c10d_meeting(hosts, all);
     return;

@@ -2,7 +2,6 @@
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>
-#include <netdb.h>
 #include <netinet/tcp.h>
 
 #include <array>
@@ -54,6 +53,13 @@ Fd none_of(Fd socket) {
 
 }  // namespace
 
+SocketAddress as_address(const addrinfo& found) {
+  SocketAddress address;
+  std::memcpy(&address.storage, found.ai_addr, found.ai_addrlen);
+  address.size = found.ai_addrlen;
+  return address;
+}
+
 std::vector<SocketAddress> addresses_of(const std::string& host, int port) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
@@ -66,10 +72,7 @@ std::vector<SocketAddress> addresses_of(const std::string& host, int port) {
       first, &::freeaddrinfo);
   std::vector<SocketAddress> found;
   for (const addrinfo* next = first; next != nullptr; next = next->ai_next) {
-    SocketAddress address;
-    std::memcpy(&address.storage, next->ai_addr, next->ai_addrlen);
-    address.size = next->ai_addrlen;
-    found.push_back(address);
+    found.push_back(as_address(*next));
   }
   return found;
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
@@ -19,6 +20,9 @@ struct SocketAddress {
     return reinterpret_cast<const sockaddr*>(&storage);
   }
 };
+
+/// One of those that getaddrinfo() has found.
+SocketAddress as_address(const addrinfo& found);
 
 /// The addresses of a host name, in the system's order; empty when there are
 /// none. May take as long as the name service does, and no time for a host that

@@ -7,12 +7,11 @@
 #include "launcher/error.h"
 #include "launcher/net/address.h"
 #include "launcher/overloaded.h"
+#include "launcher/rendezvous/endpoint_name.h"
 #include "launcher/rendezvous/guests.h"
-#include "launcher/rendezvous/host_name.h"
 #include "launcher/rendezvous/link.h"
 #include "launcher/rendezvous/meeting_place.h"
 #include "launcher/rendezvous/member.h"
-#include "launcher/rendezvous/name_lookup.h"
 #include "launcher/rendezvous/port.h"
 #include "launcher/rendezvous/steps.h"
 
@@ -37,12 +36,19 @@ class C10dRendezvous : public Rendezvous {
                  Meeting meeting,
                  std::string host,
                  Handler handler,
-                 std::function<void(const SocketAddress& at)> on_refused)
+                 std::function<void(const SocketAddress& at)> on_refused,
+                 std::function<NameAnswer(const std::string& host)> ask)
       : loop_(loop),
         meeting_(std::move(meeting)),
         host_(std::move(host)),
         handler_(std::move(handler)),
         on_refused_(std::move(on_refused)),
+        name_(loop,
+              {.host = meeting_.endpoint.host,
+               .option = meeting_.option,
+               .patience = meeting_.patience,
+               .ask = std::move(ask)},
+              meeting_.endpoint.port),
         port_(meeting_.store ? meeting_.store->port : 0) {}
   ~C10dRendezvous() override { loop_.disarm_timer(kTimer); }
 
@@ -51,19 +57,28 @@ class C10dRendezvous : public Rendezvous {
     run([this, outcome] { perform(member_->report(outcome, now())); });
   }
   void leave() override {
-    lookup_.reset();
+    name_.stop();
     if (member_) {
       run([this] { perform(member_->leave()); });
     }
   }
 
  private:
-  void look_up(const HostOffer& offer);
   void start(const std::vector<SocketAddress>& addresses,
              const HostOffer& offer);
   void begin_to_host(std::vector<Fd> listeners);
+  void take_fresh_addresses();
 
+  /// What is thrown is the end.
+  void guard(const std::function<void()>& act) const;
   void run(Steps::Step step);
+  /// A handler whose step performs what `decide` says of its arguments.
+  template <typename Decide>
+  auto stepping(Decide decide) {
+    return [this, decide](const auto&... news) {
+      run([this, decide, news...] { perform(decide(news...)); });
+    };
+  }
   void perform(const Member::Actions& actions);
   void perform(const Coordinator::Actions& actions);
   void tell_coordinator(const Message& message);
@@ -76,7 +91,7 @@ class C10dRendezvous : public Rendezvous {
   std::string host_;
   Handler handler_;
   std::function<void(const SocketAddress& at)> on_refused_;
-  std::optional<NameLookup> lookup_;
+  EndpointName name_;
   StorePort port_;
   int store_port_ = 0;
 
@@ -91,55 +106,23 @@ class C10dRendezvous : public Rendezvous {
 };
 
 void C10dRendezvous::join(const HostOffer& offer) {
-  const Endpoint& endpoint = meeting_.endpoint;
-  try {
+  guard([this, &offer] {
     store_port_ = meeting_.store && meeting_.wanted_rank != 0
                       ? meeting_.store->port
                       : port_.reserve();
     if (member_) {
       run([this] { perform(member_->join(store_port_, now())); });
-    } else if (is_address(endpoint.host)) {
-      start(addresses_of(endpoint.host, endpoint.port), offer);
-    } else {
-      look_up(offer);
+      return;
     }
-  } catch (const LaunchError& error) {
-    handler_(RendezvousLost{error.what()});
-  }
-}
-
-void C10dRendezvous::look_up(const HostOffer& offer) {
-  const Endpoint& endpoint = meeting_.endpoint;
-  const Time begin = now();
-  lookup_.emplace(
-      loop_,
-      NameLookup::Question{
-          .host = endpoint.host,
-          .option = meeting_.option,
-          .ask = [host = endpoint.host] { return addresses_text(host); },
-          .patience = meeting_.patience},
-      handler_,
-      [this, offer, begin](const std::string& found) {
-        lookup_.reset();
-        meeting_.patience.join -=
-            std::chrono::duration_cast<std::chrono::milliseconds>(now() -
-                                                                  begin);
-        try {
-          start(addresses_in(found, meeting_.endpoint.port), offer);
-        } catch (const LaunchError& error) {
-          handler_(RendezvousLost{error.what()});
-        }
-      });
+    name_.look_up(handler_, [this, offer](const auto& found, auto waited) {
+      meeting_.patience.join -= waited;
+      guard([&] { start(found, offer); });
+    });
+  });
 }
 
 void C10dRendezvous::start(const std::vector<SocketAddress>& addresses,
                            const HostOffer& offer) {
-  if (addresses.empty()) {
-    throw LaunchError(kExitFailure,
-                      "host name " + meeting_.endpoint.host +
-                          " cannot be resolved; check " + meeting_.option +
-                          ", or give an IP address");
-  }
   const Hello hello = hello_of(meeting_, host_, offer);
   std::vector<Fd> listeners = listen_at_meeting(meeting_, addresses);
   if (!listeners.empty()) {
@@ -148,27 +131,19 @@ void C10dRendezvous::start(const std::vector<SocketAddress>& addresses,
   link_.emplace(
       loop_,
       addresses,
-      Link::Handlers{.on_open =
-                         [this](const std::string& address) {
-                           run([this, address] {
-                             perform(member_->on_connected(address, now()));
-                           });
-                         },
-                     .on_message =
-                         [this](const Message& message) {
-                           run([this, message] {
-                             perform(member_->on_message(message, now()));
-                           });
-                         },
-                     .on_lost =
-                         [this](Member::Loss loss, const SocketAddress& at) {
-                           if (loss == Member::Loss::refused && on_refused_) {
-                             on_refused_(at);
-                           }
-                           run([this, loss] {
-                             perform(member_->on_closed(loss, now()));
-                           });
-                         }});
+      Link::Handlers{
+          .on_open = stepping([this](const std::string& address) {
+            return member_->on_connected(address, now());
+          }),
+          .on_message = stepping([this](const Message& message) {
+            return member_->on_message(message, now());
+          }),
+          .on_lost = [this](Member::Loss loss, const SocketAddress& at) {
+            if (loss == Member::Loss::refused && on_refused_) {
+              on_refused_(at);
+            }
+            run([this, loss] { perform(member_->on_closed(loss, now())); });
+          }});
   member_.emplace(Member::Options{.hello = hello,
                                   .endpoint = text_of(meeting_.endpoint),
                                   .option = meeting_.option,
@@ -187,19 +162,21 @@ void C10dRendezvous::begin_to_host(std::vector<Fd> listeners) {
       loop_,
       std::move(listeners),
       2 * static_cast<size_t>(meeting_.terms.most_hosts) + kSpareConnections,
-      Guests::Handlers{.on_message =
-                           [this](Guests::Id id, const Message& message) {
-                             run([this, id, message] {
-                               perform(coordinator_->on_message(
-                                   id, message, now()));
-                             });
-                           },
-                       .on_closed =
-                           [this](Guests::Id id) {
-                             run([this, id] {
-                               perform(coordinator_->on_closed(id, now()));
-                             });
-                           }});
+      Guests::Handlers{
+          .on_message = stepping([this](Guests::Id id, const Message& message) {
+            return coordinator_->on_message(id, message, now());
+          }),
+          .on_closed = stepping([this](Guests::Id id) {
+            return coordinator_->on_closed(id, now());
+          })});
+}
+
+void C10dRendezvous::guard(const std::function<void()>& act) const {
+  try {
+    act();
+  } catch (const LaunchError& error) {
+    handler_(RendezvousLost{error.what()});
+  }
 }
 
 void C10dRendezvous::run(Steps::Step step) {
@@ -247,7 +224,24 @@ void C10dRendezvous::tell_coordinator(const Message& message) {
   });
 }
 
+/// The name may mean another host by now, or this one.
+void C10dRendezvous::take_fresh_addresses() {
+  const std::vector<SocketAddress> fresh = name_.take_fresh();
+  if (fresh.empty() || link_->is_found()) {
+    return;
+  }
+  std::vector<Fd> listeners = listen_at_meeting(meeting_, fresh);
+  if (listeners.empty()) {
+    link_->use(fresh);
+  } else {
+    begin_to_host(std::move(listeners));
+  }
+}
+
 void C10dRendezvous::connect() {
+  if (!coordinator_) {
+    guard([this] { take_fresh_addresses(); });
+  }
   if (!coordinator_) {
     link_->connect();
     return;
@@ -292,9 +286,14 @@ std::unique_ptr<Rendezvous> make_c10d_rendezvous(
     const Meeting& meeting,
     const std::string& host,
     Rendezvous::Handler handler,
-    std::function<void(const SocketAddress& at)> on_refused) {
-  return std::make_unique<C10dRendezvous>(
-      loop, meeting, host, std::move(handler), std::move(on_refused));
+    std::function<void(const SocketAddress& at)> on_refused,
+    std::function<NameAnswer(const std::string& host)> ask) {
+  return std::make_unique<C10dRendezvous>(loop,
+                                          meeting,
+                                          host,
+                                          std::move(handler),
+                                          std::move(on_refused),
+                                          std::move(ask));
 }
 
 }  // namespace launcher

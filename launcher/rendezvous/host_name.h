@@ -7,10 +7,6 @@ namespace launcher {
 /// The host is given by its address, so no name service is asked.
 bool is_address(const std::string& host);
 
-/// Why a host name cannot be turned into an address, and what to do; empty when
-/// it can. May take as long as the name service does.
-std::string resolve_error(const std::string& host);
-
 /// Checks a host name, so that a wrong one is an error now and not a time-out
 /// of every worker later.
 ///

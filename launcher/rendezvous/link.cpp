@@ -1,5 +1,6 @@
 #include "launcher/rendezvous/link.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -8,6 +9,21 @@ namespace {
 
 Member::Loss loss_of(int error) {
   return error == ECONNREFUSED ? Member::Loss::refused : Member::Loss::other;
+}
+
+bool has_address(const std::vector<SocketAddress>& all,
+                 const SocketAddress& one) {
+  return std::any_of(all.begin(), all.end(), [&](const SocketAddress& other) {
+    return is_same(one, other);
+  });
+}
+
+bool are_same(const std::vector<SocketAddress>& left,
+              const std::vector<SocketAddress>& right) {
+  return left.size() == right.size() &&
+         std::all_of(left.begin(), left.end(), [&](const SocketAddress& one) {
+           return has_address(right, one);
+         });
 }
 
 }  // namespace
@@ -35,6 +51,13 @@ void Link::connect() {
           .on_lines =
               [this](const std::vector<std::string>& lines) { take(lines); },
           .on_closed = [this](int error) { lose(loss_of(error)); }});
+}
+
+void Link::use(std::vector<SocketAddress> addresses) {
+  if (!is_found_ && !addresses.empty() && !are_same(addresses, addresses_)) {
+    addresses_ = std::move(addresses);
+    next_address_ = 0;
+  }
 }
 
 void Link::send(const Message& message) {

@@ -32,11 +32,16 @@ class Link {
        std::vector<SocketAddress> addresses,
        Handlers handlers);
 
+  /// Other addresses of the endpoint, from the next connect() on. The same ones
+  /// in another order change nothing, and who has answered stays.
+  void use(std::vector<SocketAddress> addresses);
   void connect();
   void send(const Message& message);
   /// What was sent is still sent. The next connection is to another address,
   /// unless this one has answered.
   void hang_up();
+  /// A coordinator has answered.
+  bool is_found() const { return is_found_; }
 
  private:
   void open();

@@ -25,6 +25,10 @@ struct Patience {
   /// After so long who still waits says so for the first time.
   std::chrono::milliseconds first_news{5'000};
 
+  /// Between two questions to the name service for a host that has no address
+  /// yet, or does not answer at those it has.
+  std::chrono::milliseconds between_lookups{5'000};
+
   /// Who is silent for as long has vanished.
   std::chrono::milliseconds silence() const {
     return keep_alive * std::max(keep_alive_attempts, 2);

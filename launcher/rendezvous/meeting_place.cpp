@@ -4,7 +4,6 @@
 #include <cerrno>
 #include <cstring>
 #include <iterator>
-#include <sstream>
 #include <utility>
 
 #include "launcher/error.h"
@@ -65,22 +64,14 @@ std::string text_of(const Endpoint& endpoint) {
          std::to_string(endpoint.port);
 }
 
-std::string addresses_text(const std::string& host) {
-  std::string lines;
-  for (const SocketAddress& address : addresses_of(host, 0)) {
-    lines += numeric_host(address) + "\n";
+std::vector<SocketAddress> with_port(const std::vector<std::string>& addresses,
+                                     int port) {
+  std::vector<SocketAddress> all;
+  for (const std::string& address : addresses) {
+    const auto same = addresses_of(address, port);
+    all.insert(all.end(), same.begin(), same.end());
   }
-  return lines;
-}
-
-std::vector<SocketAddress> addresses_in(const std::string& text, int port) {
-  std::vector<SocketAddress> addresses;
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) {
-    const auto same = addresses_of(line, port);
-    addresses.insert(addresses.end(), same.begin(), same.end());
-  }
-  return addresses;
+  return all;
 }
 
 std::vector<Fd> listen_at_meeting(const Meeting& meeting,

@@ -12,11 +12,9 @@ namespace launcher {
 /// "host:port", or "[fe80::1]:port".
 std::string text_of(const Endpoint& endpoint);
 
-/// The addresses of a host as text, one a line: what a process can hand over.
-/// May take as long as the name service does.
-std::string addresses_text(const std::string& host);
-/// And those that such a text names.
-std::vector<SocketAddress> addresses_in(const std::string& text, int port);
+/// Addresses without a port, with this one.
+std::vector<SocketAddress> with_port(const std::vector<std::string>& addresses,
+                                     int port);
 
 /// Sockets that listen where the hosts of a job meet, if it is for this process
 /// to host them: the first one on the endpoint's host. None if it is not. Hosts

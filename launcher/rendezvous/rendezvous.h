@@ -8,6 +8,8 @@
 #include "launcher/net/address.h"
 #include "launcher/process/exit_status.h"
 #include "launcher/rendezvous/meeting.h"
+#include "launcher/rendezvous/name_answer.h"
+#include "launcher/rendezvous/name_question.h"
 #include "launcher/rendezvous/world.h"
 
 namespace launcher {
@@ -99,18 +101,13 @@ std::unique_ptr<Rendezvous> make_unmet_rendezvous(const Endpoint& master,
                                                   int host_count,
                                                   Rendezvous::Handler handler);
 
-/// Checks the endpoint's host before it asks `next` for the first world: see
-/// NameLookup.
-///
-/// @param find_error runs in its process; what it returns, unless it is empty,
-///   is why there can be no world
+/// Sees that the endpoint's host has an address before it asks `next` for the
+/// first world: see NameLookup.
 std::unique_ptr<Rendezvous> make_resolving_rendezvous(
     EventLoop& loop,
-    const Endpoint& master,
-    std::function<std::string()> find_error,
+    const NameQuestion& question,
     std::unique_ptr<Rendezvous> next,
-    Rendezvous::Handler handler,
-    const Patience& patience = {});
+    Rendezvous::Handler handler);
 
 /// Hosts that agree on their ranks by messages, through a coordinator in the
 /// ddprun of the endpoint's host: the first one there that finds the port free.
@@ -123,12 +120,14 @@ std::unique_ptr<Rendezvous> make_resolving_rendezvous(
 /// @param host this host's name, for people
 /// @param on_refused hears where the endpoint's host is there, but nobody
 ///   listens
+/// @param ask the name service
 std::unique_ptr<Rendezvous> make_c10d_rendezvous(
     EventLoop& loop,
     const Meeting& meeting,
     const std::string& host,
     Rendezvous::Handler handler,
-    std::function<void(const SocketAddress& at)> on_refused = {});
+    std::function<void(const SocketAddress& at)> on_refused = {},
+    std::function<NameAnswer(const std::string& host)> ask = ask_name_service);
 
 /// The hosts, their ranks and rank 0's store are the user's (Meeting::store);
 /// they meet as over c10d, at the host with rank 0. Where that one's workers

@@ -11,7 +11,7 @@ namespace {
 class ResolvingRendezvous : public Rendezvous {
  public:
   ResolvingRendezvous(EventLoop& loop,
-                      NameLookup::Question question,
+                      NameQuestion question,
                       std::unique_ptr<Rendezvous> next,
                       Handler handler)
       : loop_(loop),
@@ -25,11 +25,14 @@ class ResolvingRendezvous : public Rendezvous {
       return;
     }
     try {
-      lookup_.emplace(
-          loop_, question_, handler_, [this, offer](const std::string& error) {
-            lookup_.reset();
-            take(error, offer);
-          });
+      lookup_.emplace(loop_,
+                      question_,
+                      handler_,
+                      [this, offer](const std::vector<std::string>&) {
+                        lookup_.reset();
+                        is_resolved_ = true;
+                        next_->join(offer);
+                      });
     } catch (const LaunchError& error) {
       handler_(RendezvousLost{error.what()});
     }
@@ -41,17 +44,8 @@ class ResolvingRendezvous : public Rendezvous {
   }
 
  private:
-  void take(const std::string& error, const HostOffer& offer) {
-    if (!error.empty()) {
-      handler_(RendezvousLost{error});
-      return;
-    }
-    is_resolved_ = true;
-    next_->join(offer);
-  }
-
   EventLoop& loop_;
-  NameLookup::Question question_;
+  NameQuestion question_;
   std::unique_ptr<Rendezvous> next_;
   Handler handler_;
   std::optional<NameLookup> lookup_;
@@ -62,19 +56,11 @@ class ResolvingRendezvous : public Rendezvous {
 
 std::unique_ptr<Rendezvous> make_resolving_rendezvous(
     EventLoop& loop,
-    const Endpoint& master,
-    std::function<std::string()> find_error,
+    const NameQuestion& question,
     std::unique_ptr<Rendezvous> next,
-    Rendezvous::Handler handler,
-    const Patience& patience) {
+    Rendezvous::Handler handler) {
   return std::make_unique<ResolvingRendezvous>(
-      loop,
-      NameLookup::Question{.host = master.host,
-                           .option = "--master-addr",
-                           .ask = std::move(find_error),
-                           .patience = patience},
-      std::move(next),
-      std::move(handler));
+      loop, question, std::move(next), std::move(handler));
 }
 
 }  // namespace launcher

@@ -1,5 +1,6 @@
 #include "launcher/rendezvous/rendezvous.h"
 
+#include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -167,95 +168,235 @@ TEST_CASE("host names that do not resolve are an error now") {
                         Contains("--master-addr"));
 }
 
-TEST_CASE("a name is looked up once, and only then hosts meet") {
+namespace {
+
+/// What a host of a name says, whose name service is `ask`.
+struct NamedHost {
   EventLoop loop;
-  test::bound(loop);
   Answers answers;
-  const auto rendezvous = make_resolving_rendezvous(
-      loop,
-      {"node0", 29500},
-      [] { return std::string(); },
-      make_local_rendezvous("127.0.0.1", answers.handler()),
-      answers.handler());
-  rendezvous->join({.worker_count = 3});
-  CHECK(answers.all.empty());
-  while (answers.all.empty()) {
-    loop.run_once();
+  NameQuestion question{.host = "node0", .option = "--master-addr"};
+  std::unique_ptr<Rendezvous> rendezvous;
+
+  NamedHost() {
+    test::bound(loop);
+    question.patience.between_lookups = std::chrono::milliseconds(1);
   }
-  CHECK(answers.take<WorldFormed>().world.world_size == 3);
-  rendezvous->report(HostFailed{0, {.code = 1}});
-  rendezvous->join({.worker_count = 3});
-  CHECK(answers.take<WorldFormed>().world.restarts == 1);
+  void join() {
+    rendezvous = make_resolving_rendezvous(
+        loop,
+        question,
+        make_local_rendezvous("127.0.0.1", answers.handler()),
+        answers.handler());
+    rendezvous->join({.worker_count = 3});
+  }
+  void await(size_t count) {
+    while (answers.all.size() < count) {
+      loop.run_once();
+    }
+  }
+};
+
+NameAnswer never_answer(const std::string&) {
+  for (;;) {
+    ::pause();
+  }
 }
 
-TEST_CASE("a name that has no address is why there is no world") {
-  EventLoop loop;
-  test::bound(loop);
-  Answers answers;
-  const std::string why =
-      GENERATE(std::string("no such host"), std::string(200'000, 'x'));
-  const auto rendezvous = make_resolving_rendezvous(
-      loop,
-      {"node0", 29500},
-      [why] { return why; },
-      make_local_rendezvous("127.0.0.1", answers.handler()),
-      answers.handler());
-  rendezvous->join({});
-  while (answers.all.empty()) {
-    loop.run_once();
-  }
-  CHECK(answers.take<RendezvousLost>().text == why);
+}  // namespace
+
+TEST_CASE("a name is looked up once, and only then hosts meet") {
+  NamedHost host;
+  host.question.ask = [](const std::string&) {
+    return NameAnswer{.addresses = {"127.0.0.1"}};
+  };
+  host.join();
+  CHECK(host.answers.all.empty());
+  host.await(1);
+  CHECK(host.answers.take<WorldFormed>().world.world_size == 3);
+  host.rendezvous->report(HostFailed{0, {.code = 1}});
+  host.rendezvous->join({.worker_count = 3});
+  CHECK(host.answers.take<WorldFormed>().world.restarts == 1);
+}
+
+TEST_CASE("a name that nobody is to bring is why there is no world") {
+  NamedHost host;
+  host.question.is_awaited = false;
+  host.question.ask = [](const std::string&) {
+    return NameAnswer{.error = EAI_NONAME};
+  };
+  host.join();
+  host.await(1);
+  CHECK(host.answers.take<RendezvousLost>().text ==
+        "host name node0 cannot be resolved (Name or service not known); check "
+        "--master-addr, or give an IP address");
+}
+
+TEST_CASE("a name that has no address yet is asked for again") {
+  NamedHost host;
+  host.question.patience.first_news = std::chrono::milliseconds(20);
+  bool has_started = false;
+  host.question.ask = [&has_started](const std::string&) {
+    return has_started ? NameAnswer{.addresses = {"127.0.0.1"}}
+                       : NameAnswer{.error = EAI_NONAME};
+  };
+  host.join();
+  host.await(1);
+  CHECK(host.answers.take<RendezvousNote>().text ==
+        "waiting for host node0 (--master-addr) to get an address: host name "
+        "node0 cannot be resolved (Name or service not known) yet; gives up in "
+        "600 s (--rdzv-conf join_timeout)");
+  has_started = true;
+  host.await(1);
+  CHECK(host.answers.take<WorldFormed>().world.world_size == 3);
+}
+
+TEST_CASE("a name that never gets an address is given up") {
+  NamedHost host;
+  host.question.patience.join = std::chrono::milliseconds(30);
+  host.question.ask = [](const std::string&) {
+    return NameAnswer{.error = EAI_AGAIN};
+  };
+  host.join();
+  host.await(1);
+  CHECK(host.answers.take<RendezvousLost>().text ==
+        "host name node0 cannot be resolved (Temporary failure in name "
+        "resolution), and got no address in time (--rdzv-conf join_timeout); "
+        "check --master-addr and whether that host was started, or give an IP "
+        "address");
 }
 
 TEST_CASE("a name service that does not answer can be left at once") {
-  EventLoop loop;
-  test::bound(loop);
-  Answers answers;
-  const auto rendezvous = make_resolving_rendezvous(
-      loop,
-      {"node0", 29500},
-      []() -> std::string {
-        for (;;) {
-          ::pause();
-        }
-      },
-      make_local_rendezvous("127.0.0.1", answers.handler()),
-      answers.handler());
-  rendezvous->join({});
+  NamedHost host;
+  host.question.ask = never_answer;
+  host.join();
   SECTION("by leaving") {
-    rendezvous->leave();
+    host.rendezvous->leave();
   }
   SECTION("by the end of all") {}
-  CHECK(answers.all.empty());
+  CHECK(host.answers.all.empty());
 }
 
 TEST_CASE("a name service that does not answer is told, and given up") {
-  EventLoop loop;
-  test::bound(loop);
-  Answers answers;
-  const auto rendezvous = make_resolving_rendezvous(
-      loop,
-      {"node0", 29500},
-      []() -> std::string {
-        for (;;) {
-          ::pause();
-        }
-      },
-      make_local_rendezvous("127.0.0.1", answers.handler()),
-      answers.handler(),
-      {.join = std::chrono::milliseconds(30),
-       .first_news = std::chrono::milliseconds(10)});
-  rendezvous->join({});
-  while (answers.all.size() < 2) {
-    loop.run_once();
-  }
-  const auto lost = std::get<RendezvousLost>(answers.all.back());
-  answers.all.pop_back();
-  CHECK_THAT(answers.take<RendezvousNote>().text,
+  NamedHost host;
+  host.question.ask = never_answer;
+  host.question.patience.join = std::chrono::milliseconds(30);
+  host.question.patience.first_news = std::chrono::milliseconds(10);
+  host.join();
+  host.await(2);
+  const auto lost = std::get<RendezvousLost>(host.answers.all.back());
+  host.answers.all.pop_back();
+  CHECK_THAT(host.answers.take<RendezvousNote>().text,
              Contains("waiting for the name service") &&
                  Contains("node0 (--master-addr)"));
   CHECK_THAT(lost.text,
              Contains("which address host node0 has; check --master-addr"));
+}
+
+TEST_CASE("a name that means another host by now is followed there") {
+  EventLoop loop;
+  test::bound(loop);
+  Meeting meeting;
+  const PortReservation port(0);
+  meeting.endpoint = {"127.0.0.3", port.port()};
+  meeting.terms = {.run_id = "job", .least_hosts = 2, .most_hosts = 2};
+  meeting.start_hosts = 2;
+  Answers of_first;
+  const auto first =
+      make_c10d_rendezvous(loop, meeting, "first", of_first.handler());
+  first->join({});
+  meeting.endpoint.host = "node0";
+  meeting.is_host = false;
+  meeting.patience.between_lookups = std::chrono::milliseconds(1);
+  std::string address = "127.0.0.2";
+  Answers of_second;
+  const auto second = make_c10d_rendezvous(
+      loop,
+      meeting,
+      "second",
+      of_second.handler(),
+      [&address](const SocketAddress&) { address = "127.0.0.3"; },
+      [&address](const std::string&) {
+        return NameAnswer{.addresses = {address}};
+      });
+  second->join({});
+  while (of_second.all.empty()) {
+    loop.run_once();
+  }
+  CHECK(of_second.take<WorldFormed>().world.host_count == 2);
+}
+
+TEST_CASE("a host whose name turns out to be its own lets the others come") {
+  EventLoop loop;
+  test::bound(loop);
+  const PortReservation port(0);
+  Meeting meeting;
+  meeting.endpoint = {"node0", port.port()};
+  meeting.terms = {.run_id = "job", .least_hosts = 1, .most_hosts = 2};
+  meeting.patience.between_lookups = std::chrono::milliseconds(1);
+  // Nobody connects to a group: that fails at once.
+  bool is_own = false;
+  Answers answers;
+  const auto rendezvous = make_c10d_rendezvous(
+      loop,
+      meeting,
+      "node0",
+      answers.handler(),
+      {},
+      [&is_own](const std::string&) {
+        return NameAnswer{.addresses = {is_own ? "127.0.0.1" : "224.0.0.1"}};
+      });
+  rendezvous->join({});
+  loop.arm_timer("the name has moved", std::chrono::milliseconds(20), [&] {
+    is_own = true;
+  });
+  while (answers.all.empty()) {
+    loop.run_once();
+  }
+  CHECK(answers.take<WorldFormed>().world.world_size == 1);
+}
+
+TEST_CASE("what is no host name never gets an address") {
+  const NameAnswer none{.error = EAI_NONAME};
+  for (const std::string& name :
+       {std::string("node0"),
+        std::string("train-0.train.default.svc.cluster.local."),
+        std::string("my_host"),
+        std::string("b\xc3\xbc"
+                    "cher"),
+        std::string(63, 'a') + ".example"}) {
+    INFO(name);
+    CHECK(judge(name, none, true) == NameVerdict::not_yet);
+    CHECK(judge(name, none, false) == NameVerdict::never);
+    CHECK(judge(name, {.addresses = {"10.0.0.7"}}, false) ==
+          NameVerdict::found);
+  }
+  std::string long_name(254, 'a');
+  for (size_t at = 50; at < long_name.size(); at += 50) {
+    long_name[at] = '.';
+  }
+  for (const std::string& name : {std::string(),
+                                  std::string("."),
+                                  std::string("a..b"),
+                                  std::string(".a"),
+                                  std::string("10.0.0.256"),
+                                  std::string("no host"),
+                                  std::string("node0:29500"),
+                                  std::string("fe80::1%none"),
+                                  std::string("no-such-host.INVALID."),
+                                  std::string(64, 'a'),
+                                  long_name}) {
+    INFO(name);
+    CHECK(judge(name, none, true) == NameVerdict::never);
+  }
+  CHECK(judge("node0", {.error = EAI_MEMORY}, true) == NameVerdict::never);
+}
+
+TEST_CASE("what the name service says goes from process to process") {
+  const NameAnswer given{.addresses = {"10.0.0.7", "fe80::1%eth0"}};
+  CHECK(decode_answer(encode(given)).addresses == given.addresses);
+  CHECK(decode_answer(encode({.error = EAI_AGAIN})).error == EAI_AGAIN);
+  CHECK(judge("node0", decode_answer(""), true) == NameVerdict::not_yet);
+  CHECK(ask_name_service("localhost").error == 0);
 }
 
 TEST_CASE("a call that is killed or throws has no result") {
@@ -305,7 +446,7 @@ TEST_CASE("a host that waits for others says so") {
 TEST_CASE("addresses need no name service") {
   for (const char* host : {"127.0.0.1", "::1", "10.0.0.7", "fe80::1"}) {
     CHECK(is_address(host));
-    CHECK(resolve_error(host).empty());
+    CHECK(ask_name_service(host).addresses.size() == 1);
   }
   CHECK(!is_address("localhost"));
   CHECK(!is_address("no-such-host.invalid"));

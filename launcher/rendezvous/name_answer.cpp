@@ -1,0 +1,122 @@
+#include "launcher/rendezvous/name_answer.h"
+
+#include <netdb.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cctype>
+#include <memory>
+#include <sstream>
+
+#include "launcher/net/address.h"
+
+namespace launcher {
+namespace {
+
+constexpr size_t kLongestName = 253;
+constexpr size_t kLongestLabel = 63;
+
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
+
+/// Bytes of other alphabets are for the name service to judge.
+bool can_be_in_label(char c) {
+  const auto byte = static_cast<unsigned char>(c);
+  return byte >= 0x80 || std::isalnum(byte) != 0 || c == '-' || c == '_';
+}
+
+bool can_be_label(const std::string& label) {
+  return !label.empty() && label.size() <= kLongestLabel &&
+         std::all_of(label.begin(), label.end(), can_be_in_label);
+}
+
+std::string lower_ascii(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) {
+    return static_cast<char>(std::tolower(c));
+  });
+  return text;
+}
+
+}  // namespace
+
+NameAnswer ask_name_service(const std::string& host) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* first = nullptr;
+  NameAnswer answer;
+  answer.error = ::getaddrinfo(host.c_str(), nullptr, &hints, &first);
+  if (answer.error != 0) {
+    return answer;
+  }
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(
+      first, &::freeaddrinfo);
+  for (const addrinfo* next = first; next != nullptr; next = next->ai_next) {
+    answer.addresses.push_back(numeric_host(as_address(*next)));
+  }
+  return answer;
+}
+
+std::string encode(const NameAnswer& answer) {
+  std::string text = std::to_string(answer.error) + "\n";
+  for (const std::string& address : answer.addresses) {
+    text += address + "\n";
+  }
+  return text;
+}
+
+NameAnswer decode_answer(const std::string& text) {
+  NameAnswer answer;
+  std::istringstream lines(text);
+  if (!(lines >> answer.error)) {
+    answer.error = EAI_FAIL;
+  }
+  for (std::string address; lines >> address;) {
+    answer.addresses.push_back(address);
+  }
+  return answer;
+}
+
+NameVerdict judge(const std::string& host,
+                  const NameAnswer& answer,
+                  bool is_awaited) {
+  if (!answer.addresses.empty()) {
+    return NameVerdict::found;
+  }
+  switch (answer.error) {
+    case 0:
+    case EAI_NONAME:
+    case EAI_NODATA:
+    case EAI_ADDRFAMILY:
+    case EAI_AGAIN:
+    case EAI_FAIL:
+      return is_awaited && can_be_host_name(host) ? NameVerdict::not_yet
+                                                  : NameVerdict::never;
+    default:
+      return NameVerdict::never;  // of this machine: memory, files
+  }
+}
+
+bool can_be_host_name(const std::string& host) {
+  const bool ends_in_root = !host.empty() && host.back() == '.';
+  const std::string name = host.substr(0, host.size() - (ends_in_root ? 1 : 0));
+  if (name.size() > kLongestName) {
+    return false;
+  }
+  std::string label;
+  for (size_t begin = 0; begin <= name.size(); begin += label.size() + 1) {
+    label = name.substr(begin, name.find('.', begin) - begin);
+    if (!can_be_label(label)) {
+      return false;
+    }
+  }
+  return !std::all_of(label.begin(), label.end(), is_digit) &&
+         lower_ascii(label) != "invalid";
+}
+
+std::string problem_text(const std::string& host, const NameAnswer& answer) {
+  return "host name " + host + " cannot be resolved (" +
+         ::gai_strerror(answer.error == 0 ? EAI_NODATA : answer.error) + ")";
+}
+
+}  // namespace launcher
