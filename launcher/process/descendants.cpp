@@ -5,12 +5,18 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
+#include <iterator>
+#include <map>
 #include <memory>
+#include <set>
+#include <string>
 
 #include "launcher/fd.h"
+#include "launcher/text_file.h"
 
 namespace launcher {
 namespace {
@@ -26,6 +32,34 @@ std::vector<pid_t> all_processes() {
     }
   }
   return result;
+}
+
+/// 0 where it has gone.
+pid_t parent_of(pid_t pid) {
+  const std::string stat = read_text("/proc/" + std::to_string(pid) + "/stat");
+  // The program's name, in brackets, may hold anything.
+  const size_t name_end = stat.rfind(") ");
+  constexpr size_t kState = 4;  // ") S "
+  return name_end != std::string::npos && name_end + kState < stat.size()
+             ? static_cast<pid_t>(std::atol(stat.c_str() + name_end + kState))
+             : 0;
+}
+
+std::vector<pid_t> descendants_of(pid_t ancestor) {
+  std::multimap<pid_t, pid_t> children;
+  for (const pid_t pid : all_processes()) {
+    children.emplace(parent_of(pid), pid);
+  }
+  std::vector<pid_t> found{ancestor};
+  for (size_t at = 0; at < found.size(); ++at) {
+    const auto [begin, end] = children.equal_range(found[at]);
+    std::transform(
+        begin, end, std::back_inserter(found), [](const auto& entry) {
+          return entry.second;
+        });
+  }
+  found.erase(found.begin());
+  return found;
 }
 
 bool is_child(pid_t pid) {
@@ -66,6 +100,18 @@ std::vector<pid_t> own_children() {
     return find_child();
   }
   return children;
+}
+
+void kill_descendants(pid_t ancestor) {
+  // Until nobody is new: one may have been starting another.
+  std::set<pid_t> killed;
+  for (bool is_new = true; is_new;) {
+    is_new = false;
+    for (const pid_t pid : descendants_of(ancestor)) {
+      is_new |= killed.insert(pid).second;
+      ::kill(pid, SIGKILL);
+    }
+  }
 }
 
 bool has_children() {

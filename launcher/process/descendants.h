@@ -20,6 +20,10 @@ void become_subreaper();
 /// there may be, and finds one.
 std::vector<pid_t> own_children();
 
+/// SIGKILL to all that a process has started, and to what these have. For one
+/// that SIGKILL does not end: nobody else becomes their parent.
+void kill_descendants(pid_t ancestor);
+
 /// This process has children.
 bool has_children();
 

@@ -103,6 +103,7 @@ void end_what_is_left(const JobCgroup& cgroup,
     cgroup.kill();
     for (const pid_t child : children) {
       signal_child(child, SIGKILL);
+      kill_descendants(child);
     }
   } while (await_signal(signals, deadline));
 }

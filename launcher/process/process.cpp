@@ -154,4 +154,11 @@ void Process::signal_group(int number) const {
   }
 }
 
+void Process::kill_all() const {
+  if (!is_reaped_) {
+    kill_descendants(pid_);
+  }
+  signal_group(SIGKILL);
+}
+
 }  // namespace launcher

@@ -65,6 +65,9 @@ class Process {
   /// our children is in it.
   void signal_group(int number) const;
 
+  /// SIGKILL to its group; before its end, to all that it has started, too.
+  void kill_all() const;
+
  private:
   pid_t pid_;
   Fd pidfd_;

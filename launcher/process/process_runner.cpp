@@ -265,7 +265,7 @@ void ProcessRunner::forget() {
   timers_.reset();
   for (Worker& worker : workers_) {
     context_.loop.unwatch(worker.exit_watch);
-    worker.process.signal_group(SIGKILL);
+    worker.process.kill_all();
   }
   workers_.clear();
   exits_.clear();

@@ -209,3 +209,37 @@ TEST_CASE("a worker that is asked again to end is not continued again") {
   runner.release(0);
   CHECK(runner.finish().exits.at(0).status.signal == SIGKILL);
 }
+
+TEST_CASE("what a worker that does not end has started ends without it") {
+  const TemporaryFolder folder;
+  Told told(folder / "told");
+  Pipe life = make_pipe();
+  REQUIRE(::fcntl(life.write.get(), F_SETFD, 0) == 0);
+  LaunchPlan plan;
+  plan.path = "/bin/sh";
+  WorkerSpec worker;
+  worker.directory = folder / "logs";
+  worker.argv = {"sh",
+                 "-c",
+                 "setsid sh -c 'setsid sleep 1000 & echo ready > " +
+                     (folder / "told") + "; wait' & wait"};
+  plan.workers.push_back(worker);
+
+  EventLoop loop;
+  Losses losses;
+  Consoles consoles(loop, losses);
+  const JobCgroup no_cgroup(std::nullopt);
+  const OwnSettings settings;
+  const Environment environment = current_environment();
+  ProcessRunner runner({.loop = loop,
+                        .consoles = consoles,
+                        .cgroup = no_cgroup,
+                        .environment = environment,
+                        .settings = settings,
+                        .post = [](const Event&) {}});
+  runner.start(plan);
+  life.write.reset();
+  REQUIRE(told.line() == "ready");
+  CHECK(runner.finish().survivors.size() == 1);
+  await(life.read.get(), "the end of what it has started");
+}
