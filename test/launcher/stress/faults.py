@@ -1,0 +1,308 @@
+"""What can happen to a job, and what must follow. A fault is a function of the
+Run: it does what it is named after and returns what each host may end with."""
+
+import os
+import signal
+import socket
+
+import sandbox as machine
+from job import PORT, kill
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+DEADLY = (signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGTERM)
+
+
+class Run:
+    """A job, when the fault comes, and what is known of it then."""
+
+    def __init__(self, job, stage, random):
+        self.job, self.case, self.box = job, job.case, job.box
+        self.stage, self.random = stage, random
+        # It had all its workers, and nothing else happens.
+        self.is_settled = stage == "running"
+
+    def restarts_left(self):
+        return self.case.restarts - (self.stage == "restarting")
+
+    def any_worker(self):
+        """Nothing where none has told of itself."""
+        self.job.read()
+        workers = self.job.workers()
+        return self.random.choice(sorted(workers.values())) if workers else None
+
+    def alike(self, *codes):
+        """All hosts end with the same of these codes."""
+        extra = () if self.is_settled else (0,)
+        return {host.number: {*codes, *extra} for host in self.job.hosts}
+
+    def without(self, host, *codes):
+        """It ends with one of these; the others by what they can do."""
+        if not self.is_settled:
+            codes = (*codes, 0)
+        if self.stage == "restarting":
+            codes = (*codes, 137)  # that of the worker that failed first
+        can_go_on = self.case.elastic and host.number != 0
+        others = {0} if can_go_on else {1}
+        if not self.is_settled:
+            others |= {0, 1}
+        if self.stage == "restarting":
+            others.add(137)
+        return {entry.number: set(codes) if entry is host else others
+                for entry in self.job.hosts}
+
+    def any_host(self):
+        return self.random.choice(self.job.hosts)
+
+
+def _worker_ends(run, number, code):
+    worker = run.any_worker()
+    if worker is None:
+        return run.alike(0)
+    kill(worker, number)
+    left = run.restarts_left()
+    if run.is_settled or run.stage == "restarting":
+        codes = {0} if left > 0 else {code}
+    else:
+        codes = {code} if left == 0 else {0}
+    # Who is killed while all are stopped anyway is no new failure.
+    return run.alike(*codes, *([0] if run.stage == "restarting" else []))
+
+
+def kill_worker(run):
+    deadly = [number for number in DEADLY
+              if number != signal.SIGTERM or "deaf" not in run.case.habits]
+    number = run.random.choice(deadly)
+    return _worker_ends(run, number, 128 + number)
+
+
+def worker_fails(run):
+    """With an error file, which the report quotes."""
+    if not run.is_settled:
+        return kill_worker(run)
+    expected = _worker_ends(run, signal.SIGUSR1, 3)
+    run.words = "it was told to"
+    return expected
+
+
+def worker_ends_early(run):
+    if run.is_settled:
+        kill(run.any_worker(), signal.SIGUSR2)
+    return run.alike(0)
+
+
+def stopped_worker(run):
+    """Who is stopped hears nothing of the end, which comes all the same."""
+    run.job.wait(lambda: run.job.ready() > 0, 5)
+    worker = run.any_worker()
+    if worker is None:
+        return run.alike(0)
+    kill(worker, signal.SIGSTOP)
+    host = run.any_host()
+    if not run.is_settled:
+        run.job.release()
+    host.signal(signal.SIGTERM)
+    return run.without(host, 143)
+
+
+def kill_grandchild(run):
+    workers = set(run.job.workers().values())
+    others = [pid for pid in run.box.processes() if pid not in workers
+              and machine._command(pid).startswith("sleep")]
+    if others:
+        kill(run.random.choice(others), signal.SIGKILL)
+    return run.alike(0)
+
+
+def signal_host(run):
+    """A stop signal to ddprun, once or twice."""
+    host, number = run.any_host(), run.random.choice(STOP_SIGNALS)
+    for _ in range(run.random.choice((1, 2))):
+        host.signal(number)
+    return run.without(host, 128 + number,
+                       *(() if run.is_settled else (-number,)))
+
+
+def kill_supervisor(run):
+    host = run.any_host()
+    run.box.wait(lambda: host.supervisor() or host.status() is not None, 5)
+    supervisor = host.supervisor()
+    if supervisor:
+        kill(supervisor, signal.SIGKILL)
+    return run.without(host, 137)
+
+
+def kill_guardian(run):
+    host = run.any_host()
+    host.signal(signal.SIGKILL)
+    return run.without(host, -9)
+
+
+def kill_coordinator(run):
+    host = run.job.hosts[0]
+    host.power_off()
+    run.dead = host
+    return run.without(host, -9)
+
+
+def power_off(run):
+    host = run.any_host()
+    host.power_off()
+    run.dead = host
+    return run.without(host, -9)
+
+
+def pause_supervisor(run):
+    """For less time than the others wait."""
+    host = run.any_host()
+    supervisor = host.supervisor()
+    if supervisor:
+        kill(supervisor, signal.SIGSTOP)
+        run.box.wait(lambda: False, run.random.uniform(0, 0.3))
+        kill(supervisor, signal.SIGCONT)
+    return run.alike(0)
+
+
+def frozen_worker(run):
+    """Not even SIGKILL ends it: the job ends in time and names it."""
+    if not run.is_settled or not run.box.freezer:
+        return kill_worker(run)
+    host = run.any_host()
+    worker = run.random.choice(sorted(run.job.workers(host).values()))
+    run.box.freeze(worker)
+    host.signal(signal.SIGTERM)
+    run.words = f"(pid {worker}): still there after SIGKILL"
+    run.thaws = True
+    return run.without(host, 143)
+
+
+def crash_loop(run):
+    run.attempts = run.case.restarts + 1
+    return {host.number: {3} for host in run.job.hosts}
+
+
+def port_taken(run):
+    """By another program, before the hosts are there."""
+    with socket.socket() as stranger:
+        stranger.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        stranger.bind(("127.0.0.1", PORT))
+        stranger.listen()
+        run.job.start()
+        run.job.wait(run.job.is_over)
+    run.words = str(PORT)
+    return run.alike(1)
+
+
+def _second_job(run, change):
+    """Another host comes with options of its own and is refused."""
+    host = run.job.start([change.get(option.split("=")[0], option)
+                          for option in run.case.arguments(1, "127.0.0.1")])
+    run.job.wait(lambda: host.status() is not None)
+    return {**run.alike(0), host.number: {1, 2}}
+
+
+def other_run_id(run):
+    return _second_job(run, {"--rdzv-id": "--rdzv-id=another"})
+
+
+def other_size(run):
+    return _second_job(run, {"--nnodes": "--nnodes=7"})
+
+
+def late_host(run):
+    """It waits for a place until the job is over."""
+    host = run.job.start(run.case.arguments(len(run.job.hosts), "127.0.0.1"))
+    run.job.wait(lambda: host.supervisor() is not None, 5)
+    run.box.wait(lambda: False, run.random.uniform(0, 0.2))
+    return {**run.alike(0), host.number: {2} if run.case.static else {0}}
+
+
+def come_and_go(run):
+    """Hosts of an elastic job leave, die and come; the first one stays."""
+    expected = {0: {0}}
+    there = list(run.job.hosts[1:])
+    for host in there:
+        expected[host.number] = {0}
+    for _ in range(run.random.randint(2, 5)):
+        if there and run.random.random() < 0.6:
+            host = there.pop(run.random.randrange(len(there)))
+            way, codes = run.random.choice((
+                (lambda: host.signal(signal.SIGTERM), {143}),
+                (lambda: host.signal(signal.SIGKILL), {-9}),
+                (host.power_off, {-9})))
+            way()
+            expected[host.number] = codes
+            if way == host.power_off:
+                run.dead = host
+        elif len(there) + 1 < run.case.hosts:
+            worlds = run.job.ready()
+            host = run.job.start(
+                run.case.arguments(len(run.job.hosts), "127.0.0.1"))
+            there.append(host)
+            expected[host.number] = {0}
+            run.job.wait(lambda: run.job.ready() > worlds, 10)
+        run.box.wait(lambda: False, run.random.uniform(0, 0.1))
+    # A host that comes while the last one's loss is settled gets its place.
+    worlds = run.job.ready()
+    run.job.wait(lambda: run.job.ready() > worlds, 0.7)
+    return expected
+
+
+def partition(run):
+    """One host's cable is cut, for a moment or for good; or it loses its
+    connections, its speed or, with the cable, its current."""
+    host = run.random.choice(run.job.hosts)
+    way = run.random.choice(("silence", "half", "down", "slow", "reset",
+                             "power"))
+    run.told = way
+    if way == "power":
+        run.switch.cut(host.number, "silence")
+        host.power_off()
+        run.dead = host
+        return run.without(host, -9)
+    run.switch.cut(host.number, way)
+    if way == "slow":
+        return run.alike(0)
+    if way == "reset":
+        return run.alike(0) if run.case.elastic or run.case.restarts else (
+            run.alike(1))
+    if run.random.random() < 0.5:
+        # Less than half the time after which a silent host is missed.
+        run.box.wait(lambda: False, run.random.uniform(0, 0.4))
+        run.switch.heal(host.number, way)
+        run.told += ", healed"
+        return run.alike(0)
+    # Who can still speak to the first host goes on with it, if that will do.
+    stay = {0} if host.number == 0 else {
+        entry.number for entry in run.job.hosts if entry is not host}
+    return {entry.number: {0} if run.case.elastic and entry.number in stay
+            else {1} for entry in run.job.hosts}
+
+
+STAGES = ("before", "rendezvous", "starting", "running", "restarting", "ending")
+
+# By name: the fault, at which stages it comes, and what it needs of the job.
+FAULTS = {
+    "a worker dies": (kill_worker, STAGES, {}),
+    "a worker fails": (worker_fails, STAGES, {}),
+    "a worker ends early": (worker_ends_early, ("running",), {"hosts": (1,)}),
+    "a stopped worker": (stopped_worker, ("running",), {}),
+    "a grandchild dies": (kill_grandchild, ("running", "ending"), {}),
+    "a signal to ddprun": (signal_host, STAGES, {}),
+    "the supervisor dies": (kill_supervisor, STAGES, {}),
+    "the guardian dies": (kill_guardian, STAGES, {}),
+    "the supervisor pauses": (pause_supervisor, STAGES[1:], {}),
+    "a host dies": (power_off, STAGES, {"habits": False}),
+    "the coordinator's host dies": (kill_coordinator, STAGES,
+                                    {"hosts": (2, 3), "habits": False}),
+    "a worker beyond SIGKILL": (frozen_worker, ("running",), {"hosts": (1,)}),
+    "a crash loop": (crash_loop, ("running",), {"crash": True}),
+    "the port is another program's": (port_taken, ("before",),
+                                      {"hosts": (2,), "static": False,
+                                       "starts": False}),
+    "another job's host": (other_run_id, ("running",), {"hosts": (2, 3)}),
+    "another number of hosts": (other_size, ("running",), {"hosts": (2, 3)}),
+    "a late host": (late_host, ("running",), {"hosts": (2, 3)}),
+    "hosts come and go": (come_and_go, ("running",),
+                          {"hosts": (2, 3), "elastic": True}),
+    "a cut cable": (partition, ("running",), {"hosts": (2, 3), "cables": True}),
+}
