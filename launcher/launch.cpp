@@ -146,10 +146,12 @@ int supervise(const Job& job,
 
 int launch(const Job& job) {
   const JobResources resources(job);
-  return run_guarded(
-      resources.signals, resources.cgroup, [&](const Fd& guardians_end) {
-        return supervise(job, resources, guardians_end);
-      });
+  return run_guarded(resources.signals,
+                     resources.cgroup,
+                     job.options.signals,
+                     [&](const Fd& guardians_end) {
+                       return supervise(job, resources, guardians_end);
+                     });
 }
 
 std::string dry_run(const Job& job) {

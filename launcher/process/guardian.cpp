@@ -7,12 +7,16 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <cstdio>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "launcher/error.h"
 #include "launcher/process/descendants.h"
 #include "launcher/process/process_title.h"
+#include "launcher/process/signal_names.h"
+#include "launcher/process/unheard_signal.h"
 
 namespace launcher {
 namespace {
@@ -32,43 +36,91 @@ bool await_signal(const SignalScope& signals,
              [&] { return ::poll(&ready, 1, deadline ? left_ms() : -1); }) > 0;
 }
 
-void hand_on(int number, pid_t supervisor) {
-  if (number == SIGCONT) {
-    return;  // it was told below
-  }
-  ::kill(supervisor, number);
-  if (number == SIGTSTP) {
-    stop_as_by_keyboard();
-    ::kill(supervisor, SIGCONT);
-  }
-}
+/// The supervisor, as its parent sees it.
+class Supervised {
+ public:
+  Supervised(pid_t pid, const std::vector<int>& stops)
+      : pid_(pid), stops_(stops) {}
 
-/// Reaps who else has ended on the way: helpers, as their shell would have.
-std::optional<ExitStatus> reap(pid_t supervisor) {
-  reap_children([supervisor](pid_t pid) { return pid == supervisor; });
-  const auto end = peek_child(supervisor);
-  if (end) {
-    ::waitpid(supervisor, nullptr, 0);
-  }
-  return end;
-}
+  pid_t pid() const { return pid_; }
+  const std::optional<ExitStatus>& end() const { return end_; }
 
-ExitStatus guard(pid_t supervisor, const SignalScope& signals) {
-  std::optional<ExitStatus> end;
-  while (!end) {
-    await_signal(signals);
-    signals.read([&](int number) {
-      if (end) {
-        return;
-      }
-      if (number == SIGCHLD) {
-        end = reap(supervisor);
-      } else {
-        hand_on(number, supervisor);
-      }
-    });
+  /// When look() is to be called: while a signal that asks to end is on its
+  /// way.
+  std::optional<Clock::time_point> next_look() const {
+    return stop_.is_open() ? std::optional(next_look_) : std::nullopt;
   }
-  return *end;
+
+  void take(int number) {
+    if (end_) {
+      return;
+    }
+    if (number == SIGCHLD) {
+      reap();
+    } else if (number != SIGCONT) {  // it was told below
+      hand_on(number);
+    }
+  }
+
+  /// Kills it where it has not taken the signal for a time, and then gives it
+  /// up: what the kernel holds may not even end by SIGKILL.
+  void look() {
+    constexpr int kLooksBeforeKill = 5;
+    next_look_ = Clock::now() + kBetweenLooks;
+    const int looks = stop_.look(is_pending(pid_, stop_.number()));
+    if (looks == kLooksBeforeKill) {
+      unheard_ = stop_.number();
+      ::kill(pid_, SIGKILL);
+    }
+    is_given_up_ = looks == 2 * kLooksBeforeKill;
+  }
+
+  /// The signal for which it was killed; 0 where it was not.
+  int unheard() const { return unheard_; }
+  bool is_given_up() const { return is_given_up_; }
+
+ private:
+  static constexpr std::chrono::seconds kBetweenLooks{1};
+
+  void hand_on(int number) {
+    ::kill(pid_, number);
+    if (number == SIGTSTP) {
+      stop_as_by_keyboard();
+      ::kill(pid_, SIGCONT);
+    } else if (!stop_.is_open() &&
+               std::count(stops_.begin(), stops_.end(), number) > 0) {
+      stop_.hand_over(number);
+      next_look_ = Clock::now() + kBetweenLooks;
+    }
+  }
+
+  /// Reaps who else has ended on the way, too: helpers, as their shell would.
+  void reap() {
+    reap_children([this](pid_t child) { return child == pid_; });
+    end_ = peek_child(pid_);
+    if (end_) {
+      ::waitpid(pid_, nullptr, 0);
+    }
+  }
+
+  pid_t pid_;
+  const std::vector<int>& stops_;
+  std::optional<ExitStatus> end_;
+  UnheardSignal stop_;
+  Clock::time_point next_look_;
+  int unheard_ = 0;
+  bool is_given_up_ = false;
+};
+
+void guard(Supervised& supervisor, const SignalScope& signals) {
+  while (!supervisor.end() && !supervisor.is_given_up()) {
+    await_signal(signals, supervisor.next_look());
+    signals.read([&](int number) { supervisor.take(number); });
+    const auto next_look = supervisor.next_look();
+    if (!supervisor.end() && next_look && *next_look <= Clock::now()) {
+      supervisor.look();
+    }
+  }
 }
 
 std::vector<pid_t> children_now() {
@@ -108,10 +160,23 @@ void end_what_is_left(const JobCgroup& cgroup,
   } while (await_signal(signals, deadline));
 }
 
+std::string name_of(const Supervised& supervisor) {
+  return "its supervisor, process " + std::to_string(supervisor.pid()) + ", ";
+}
+
+std::string unheard_text(const Supervised& supervisor) {
+  return name_of(supervisor) + "did not take " +
+         signal_name(supervisor.unheard()) +
+         " for 5 s: it was stopped, or the kernel held it (a file server that "
+         "does not answer?); the job was killed" +
+         (supervisor.is_given_up() ? ", but that process is still there" : "");
+}
+
 }  // namespace
 
 int run_guarded(const SignalScope& signals,
                 const JobCgroup& cgroup,
+                const std::vector<int>& stops,
                 const std::function<int(const Fd& guardians_end)>& supervise) {
   const std::vector<pid_t> earlier = children_now();
   Pipe lifeline = make_pipe();
@@ -131,12 +196,21 @@ int run_guarded(const SignalScope& signals,
     return supervise(lifeline.read);
   }
   lifeline.read.reset();
-  const ExitStatus end = guard(supervisor, signals);
+  Supervised supervised(supervisor, stops);
+  guard(supervised, signals);
   end_what_is_left(cgroup, signals, earlier);
+  if (supervised.is_given_up()) {
+    // Who removes the job's files might be held where it is.
+    std::fprintf(stderr, "ddprun: %s\n", unheard_text(supervised).c_str());
+    ::_exit(128 + supervised.unheard());
+  }
+  const ExitStatus end = *supervised.end();
+  if (supervised.unheard() != 0) {
+    throw LaunchError(128 + supervised.unheard(), unheard_text(supervised));
+  }
   if (end.signal != 0) {
     throw LaunchError(end.shell_code(),
-                      "its supervisor, process " + std::to_string(supervisor) +
-                          ", was killed by " + end.text() +
+                      name_of(supervised) + "was killed by " + end.text() +
                           "; the job ended with it");
   }
   return end.shell_code();

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <vector>
 
 #include "launcher/fd.h"
 #include "launcher/process/job_cgroup.h"
@@ -16,6 +17,9 @@ namespace launcher {
 ///   stops and continues as its shell says, and ends as the supervisor does.
 ///   What the supervisor leaves behind when it is killed becomes the guardian's
 ///   children, however it hides, and gets SIGKILL.
+///   A supervisor that does not take a signal of `stops` for five seconds (the
+///   kernel holds it in a write to a file server that does not answer) is
+///   killed so by the guardian itself.
 /// - The supervisor is told of the guardian's end by the end of a pipe. It has
 ///   a session and a name of its own, so that `pkill -9 ddprun` or a kill of
 ///   the process group meets one of the two.
@@ -27,12 +31,14 @@ namespace launcher {
 /// that what the caller cleans up is cleaned up by the one that is left. It may
 /// find nothing left to clean up.
 ///
+/// @param stops signals that ask the job to end
 /// @param supervise runs the job in the supervisor; its descriptor is readable
 ///   once the guardian has died. What it throws is thrown there
 /// @throws LaunchError when no process can be made, or when the supervisor has
-///   been killed
+///   been killed, with what is known of why
 int run_guarded(const SignalScope& signals,
                 const JobCgroup& cgroup,
+                const std::vector<int>& stops,
                 const std::function<int(const Fd& guardians_end)>& supervise);
 
 }  // namespace launcher

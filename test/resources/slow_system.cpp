@@ -1,25 +1,52 @@
-// To be preloaded into ddprun: a name service and a file system that do not
-// answer. Says on stderr what waits, then waits for ever.
+// To be preloaded into ddprun: a name service or a file system that does not
+// answer, as SLOW says: "names", "programs" or "logs". Says on stderr what
+// waits, then waits for ever.
 #include <dlfcn.h>
 #include <netdb.h>
+#include <sys/syscall.h>
 #include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
 
 namespace {
 
 [[noreturn]] void wait_for_ever(const char* text, size_t size) {
-  write(2, text, size);
+  syscall(SYS_write, 2, text, size);
   for (;;) {
     pause();
   }
 }
 
+bool is_slow(const char* what) {
+  const char* slow = getenv("SLOW");
+  return slow != nullptr && strcmp(slow, what) == 0;
+}
+
+bool is_log(int fd) {
+  char link[32];
+  char path[4096];
+  snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+  const ssize_t size = readlink(link, path, sizeof(path) - 1);
+  path[size < 0 ? 0 : size] = 0;
+  return strstr(path, "/stdout.log") != nullptr;
+}
+
 }  // namespace
+
+extern "C" ssize_t write(int fd, const void* bytes, size_t size) {
+  if (is_slow("logs") && is_log(fd)) {
+    wait_for_ever("writing\n", 8);
+  }
+  return syscall(SYS_write, fd, bytes, size);
+}
 
 extern "C" int getaddrinfo(const char* host,
                            const char* service,
                            const addrinfo* hints,
                            addrinfo** found) {
-  if ((hints->ai_flags & AI_NUMERICHOST) == 0) {
+  if (is_slow("names") && (hints->ai_flags & AI_NUMERICHOST) == 0) {
     wait_for_ever("looking up\n", 11);
   }
   using Function = decltype(&getaddrinfo);
@@ -27,6 +54,13 @@ extern "C" int getaddrinfo(const char* host,
   return next(host, service, hints, found);
 }
 
-extern "C" int execvpe(const char*, char* const[], char* const[]) {
-  wait_for_ever("executing\n", 10);
+extern "C" int execvpe(const char* file,
+                       char* const argv[],
+                       char* const env[]) {
+  if (is_slow("programs")) {
+    wait_for_ever("executing\n", 10);
+  }
+  using Function = decltype(&execvpe);
+  const auto next = reinterpret_cast<Function>(dlsym(RTLD_NEXT, "execvpe"));
+  return next(file, argv, env);
 }

@@ -9,6 +9,7 @@
 
 #include "ddp/detail/sanitizers.h"
 #include "launcher/fd.h"
+#include "test/launcher/child_setup.h"
 #include "test/launcher/ddprun/run_ddprun.h"
 #include "test/support/catch.h"
 #include "test/support/temporary_folder.h"
@@ -310,13 +311,21 @@ TEST_CASE("an error file that is a FIFO holds up nothing") {
   CHECK_THAT(result.err, Contains("stderr:\n    | why\n"));
 }
 
+namespace {
+
+std::map<std::string, std::string> slow_system(const std::string& what) {
+  return {{"LD_PRELOAD", resource("slow_system.so")}, {"SLOW", what}};
+}
+
+}  // namespace
+
 TEST_CASE("a signal ends a job whose name service does not answer") {
 #ifdef DDP_ADDRESS_SANITIZER
   WARN("skipped: AddressSanitizer wants to be loaded first");
 #else
   const int number = GENERATE(SIGTERM, SIGINT);
   Ddprun job({"--master-addr=host0.invalid", "true"},
-             {{"LD_PRELOAD", resource("slow_system.so")}},
+             slow_system("names"),
              "",
              Bound(5s));
   job.await_err("looking up\n");
@@ -333,15 +342,38 @@ TEST_CASE("a signal ends a job whose program's file does not answer") {
 #ifdef DDP_ADDRESS_SANITIZER
   WARN("skipped: AddressSanitizer wants to be loaded first");
 #else
-  Ddprun job({"--nproc-per-node=2", "true"},
-             {{"LD_PRELOAD", resource("slow_system.so")}},
-             "",
-             Bound(5s));
+  Ddprun job(
+      {"--nproc-per-node=2", "true"}, slow_system("programs"), "", Bound(5s));
   job.await_err("executing\n", 2);
   job.signal(SIGTERM);
   const auto result = job.finish();
   CHECK(result.code() == 128 + SIGTERM);
   CHECK_THAT(result.err, Contains("rank 1 (pid "));
   CHECK(!result.left_something);
+#endif
+}
+
+TEST_CASE("a signal ends a job whose logs lie where nothing answers") {
+#ifdef DDP_ADDRESS_SANITIZER
+  WARN("skipped: AddressSanitizer wants to be loaded first");
+#else
+  const TemporaryFolder folder;
+  Ddprun job({"--nproc-per-node=2",
+              "--log-dir=" + folder.path(),
+              "--tee=3",
+              "sh",
+              "-c",
+              "echo line; exec sleep 1000"},
+             slow_system("logs"),
+             "",
+             {},
+             hide_cgroups);
+  job.await_err("writing\n");
+  job.signal(SIGTERM);
+  const auto result = job.finish();
+  CHECK(result.status.code == 128 + SIGTERM);
+  CHECK_THAT(result.err, Contains("did not take SIGTERM for 5 s"));
+  CHECK(!result.left_something);
+  CHECK(!job.left_files());
 #endif
 }
