@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 
 #include "launcher/error.h"
@@ -241,7 +242,9 @@ WorkersResult ProcessRunner::finish() {
           return entry.local_rank == worker.spec.local_rank;
         });
     if (exit == exits_.end()) {
-      result.survivors.push_back({worker.spec.rank, worker.process.pid()});
+      const pid_t pid = worker.process.pid();
+      const bool is_forbidden = ::kill(pid, 0) != 0 && errno == EPERM;
+      result.survivors.push_back({worker.spec.rank, pid, is_forbidden});
       continue;
     }
     exit->last_lines = worker.errors->last_lines();

@@ -196,10 +196,14 @@ std::string others_text(const AttemptResult& result, const WorkerExit* cause) {
     text += group.text();
   }
   for (const Survivor& survivor : result.workers.survivors) {
-    text += "    rank " + std::to_string(survivor.rank) + " (pid " +
-            std::to_string(survivor.pid) +
-            "): still there after SIGKILL; the kernel holds it (a driver or a "
-            "file server that does not answer)\n";
+    text +=
+        "    rank " + std::to_string(survivor.rank) + " (pid " +
+        std::to_string(survivor.pid) +
+        (survivor.is_forbidden
+             ? "): still there; it is another user's now (setuid, sudo), "
+               "whom ddprun may not signal: end it as that user\n"
+             : "): still there after SIGKILL; the kernel holds it (a driver "
+               "or a file server that does not answer)\n");
   }
   return text.empty() ? "" : "  the other workers:\n" + text;
 }

@@ -28,6 +28,7 @@ struct WorkerExit {
 struct Survivor {
   int rank = 0;
   pid_t pid = 0;
+  bool is_forbidden = false;  ///< another user's: the kernel refuses signals
 };
 
 /// What the workers of an attempt came to.

@@ -211,11 +211,13 @@ TEST_CASE("a hang: who, since when, and what each rank has said last") {
 TEST_CASE("a worker that cannot be killed is named") {
   auto result =
       result_of({exit_of(0, {.code = 9})}, failure_of(exit_of(0, {.code = 9})));
-  result.workers.survivors = {{1, 4242}};
+  result.workers.survivors = {{1, 4242}, {2, 4343, true}};
   const auto report = make_report(result);
   CHECK(report.exit_code == 9);
-  CHECK_THAT(report.text,
-             Contains("rank 1 (pid 4242): still there after SIGKILL"));
+  CHECK_THAT(
+      report.text,
+      Contains("rank 1 (pid 4242): still there after SIGKILL") &&
+          Contains("rank 2 (pid 4343): still there; it is another user's"));
 }
 
 TEST_CASE("what ends a job beside its workers is one line") {

@@ -28,8 +28,7 @@ TEST_CASE("pending signals in the text of /proc/PID/status") {
       "ShdPnd:\t0000000000004000\nSigBlk:\tffffffffffffffff\n";
   for (int number = 1; number <= 64; ++number) {
     CAPTURE(number);
-    CHECK(is_pending(text, number) ==
-          (number == SIGINT || number == SIGTERM));
+    CHECK(is_pending(text, number) == (number == SIGINT || number == SIGTERM));
   }
   CHECK(!is_pending(std::string(), SIGTERM));
 }

@@ -1,10 +1,12 @@
 // What becomes of processes: ddprun's own two, and those that workers start.
 #include <poll.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
+#include <filesystem>
 
 #include "ddp/detail/sanitizers.h"
 #include "launcher/fd.h"
@@ -299,3 +301,27 @@ TEST_CASE("nothing is left without /proc, either") {
   CHECK(!result.left_something);
 }
 #endif
+
+TEST_CASE("a worker that has become another user's is named") {
+  if (::geteuid() != 0) {
+    WARN("skipped: only root can make a program that becomes root's");
+    return;
+  }
+  const TemporaryFolder folder;
+  const std::string program = folder.path() + "/become_root";
+  Ddprun job({"--grace-period=0.1", program}, {}, "", {}, [&] {
+    hide_cgroups();
+    hide_mount(folder.path().c_str());  // the one behind it may forbid setuid
+    std::filesystem::copy_file(resource("become_root"), program);
+    ::chmod(program.c_str(), 04755);
+    become_nobody();
+  });
+  job.await_out("root's ");
+  const pid_t worker = job.number_after("root's ");
+  job.signal(SIGTERM);
+  job.await_err("still there; it is another user's now");
+  ::kill(worker, SIGKILL);
+  const auto result = job.finish();
+  CHECK(result.code() == 128 + SIGTERM);
+  CHECK(!result.left_something);
+}
