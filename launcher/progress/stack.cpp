@@ -1,5 +1,6 @@
 #include "launcher/progress/stack.h"
 
+#include <cxxabi.h>
 #include <fcntl.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -8,7 +9,9 @@
 #include <algorithm>
 #include <array>
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
+#include <memory>
 #include <vector>
 
 #include "launcher/fd.h"
@@ -76,6 +79,24 @@ std::string output_of(const std::vector<std::string>& command) {
   return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? text : "";
 }
 
+/// With C++ names as their program has them.
+std::string demangled(std::string_view line) {
+  std::string text;
+  while (!line.empty()) {
+    const bool is_name = line.rfind("_Z", 0) == 0;
+    const size_t space = line.find(' ');
+    const std::string word(
+        line.substr(0, is_name || space == line.npos ? space : space + 1));
+    const std::unique_ptr<char, void (*)(void*)> name(
+        is_name ? abi::__cxa_demangle(word.c_str(), nullptr, nullptr, nullptr)
+                : nullptr,
+        std::free);
+    text += name ? name.get() : word;
+    line.remove_prefix(word.size());
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string kernel_place(pid_t pid) {
@@ -97,7 +118,7 @@ std::string frames_of_gdb(std::string_view output) {
   while (!output.empty()) {
     const std::string_view line = output.substr(0, output.find('\n'));
     if (line.rfind("Thread ", 0) == 0 || line.rfind('#', 0) == 0) {
-      text += (text.empty() ? "" : "\n") + std::string(line);
+      text += (text.empty() ? "" : "\n") + demangled(line);
     }
     output.remove_prefix(std::min(line.size() + 1, output.size()));
   }
@@ -119,6 +140,8 @@ std::string stack_by_tool(pid_t pid) {
                                   "set auto-load off",
                                   "-iex",
                                   "set debuginfod enabled off",
+                                  "-iex",  // a name is demangled below
+                                  "set demangle-style none",
                                   "-p",
                                   number,
                                   "-ex",

@@ -17,7 +17,8 @@ std::string kernel_place(pid_t pid);
 /// in a process of its own, with which they end.
 std::string stack_by_tool(pid_t pid);
 
-/// Of what gdb writes the threads and their frames, at most some of each.
+/// Of what gdb writes the threads and their frames, at most some of each, with
+/// C++ names demangled: gdb would demangle all of LibTorch's.
 std::string frames_of_gdb(std::string_view output);
 
 }  // namespace launcher

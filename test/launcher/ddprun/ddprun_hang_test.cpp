@@ -122,6 +122,10 @@ TEST_CASE("what gdb writes of threads") {
   CHECK(launcher::frames_of_gdb("warning\nThread 2 (x):\n#0  read\n\n#1  f\n"
                                 "[detached]") ==
         "Thread 2 (x):\n#0  read\n#1  f");
+  CHECK(launcher::frames_of_gdb("#1  0x1 in _ZN4c10d5Store4waitEi () from _Zx\n"
+                                "#2  _Z ()\n#3  _Z4stepv") ==
+        "#1  0x1 in c10d::Store::wait(int) () from _Zx\n#2  _Z ()\n"
+        "#3  step()");
   CHECK(launcher::frames_of_gdb("#0 " + std::string(100'000, 'x')).size() <
         10'000);
 }
