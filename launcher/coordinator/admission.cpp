@@ -1,7 +1,6 @@
 #include "launcher/coordinator/admission.h"
 
 #include <random>
-#include <vector>
 
 #include "launcher/error.h"
 
@@ -71,30 +70,20 @@ std::string difference_of(const JobTerms& expected, const JobTerms& given) {
   return "";
 }
 
-/// Without the host that speaks, which may have lost its first connection.
-std::vector<const Hello*> others_than(const Hello& hello, const Roster& hosts) {
-  std::vector<const Hello*> others;
-  for (const auto& [connection, host] : hosts) {
-    if (host.hello.id != hello.id) {
-      others.push_back(&host.hello);
-    }
-  }
-  return others;
-}
-
 /// Where each host has the rank that it wants.
 std::string rank_refusal(const Hello& hello,
                          const JobTerms& terms,
-                         const std::vector<const Hello*>& others) {
+                         const Roster& hosts) {
   if (!hello.wanted_rank || *hello.wanted_rank >= terms.most_hosts) {
     return "expected --node-rank below --nnodes (" +
            std::to_string(terms.most_hosts) + "), but got " +
            (hello.wanted_rank ? std::to_string(*hello.wanted_rank) : "none");
   }
-  for (const Hello* other : others) {
-    if (other->wanted_rank == hello.wanted_rank) {
+  for (const auto& [connection, host] : hosts) {
+    const Hello& other = host.hello;
+    if (other.wanted_rank == hello.wanted_rank && other.id != hello.id) {
       return "expected --node-rank " + std::to_string(*hello.wanted_rank) +
-             " of one host, but got it from " + other->host + " and " +
+             " of one host, but got it from " + other.host + " and " +
              hello.host + "; give each host its own";
     }
   }
@@ -148,10 +137,10 @@ std::string refusal_of(const Hello& hello,
            " ms as on the endpoint's host, but got " +
            std::to_string(hello.keep_alive.count()) + " ms";
   }
-  const auto others = others_than(hello, hosts);
   int64_t workers = hello.worker_count;
-  for (const Hello* other : others) {
-    workers += other->worker_count;
+  for (const auto& [connection, host] : hosts) {
+    // The host that speaks may have lost its first connection.
+    workers += host.hello.id != hello.id ? host.hello.worker_count : 0;
   }
   if (workers > kLargestCount) {
     return "expected at most " + std::to_string(kLargestCount) +
@@ -159,7 +148,7 @@ std::string refusal_of(const Hello& hello,
   }
   const std::string difference = difference_of(admission.terms, hello.terms);
   return difference.empty() && admission.terms.ranks_are_fixed
-             ? rank_refusal(hello, admission.terms, others)
+             ? rank_refusal(hello, admission.terms, hosts)
              : difference;
 }
 

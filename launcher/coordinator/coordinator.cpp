@@ -19,6 +19,7 @@ constexpr std::chrono::seconds kFarewell{5};
 
 Coordinator::Coordinator(Options options, Time now)
     : options_(std::move(options)),
+      next_silence_(now + options_.patience.silence()),
       now_(now),
       closing_since_(now),
       gathering_(options_.terms, options_.patience, options_.start_hosts, now),
@@ -67,9 +68,7 @@ Coordinator::Time Coordinator::next_deadline() const {
   if (phase_ == Phase::gathering) {
     consider(gathering_.next_deadline(now_));
   }
-  for (const auto& [connection, host] : hosts_) {
-    consider(host.last_heard + options_.patience.silence());
-  }
+  consider(next_silence_);
   return deadline;
 }
 
@@ -91,17 +90,18 @@ void Coordinator::advance(Time now) {
 Coordinator::Actions Coordinator::settle(std::optional<Connection> asker) {
   remove_silent();
   form_or_give_up();
-  if (phase_ == Phase::running &&
-      succeeded(hosts_, generation_) == seated(hosts_)) {
+  if (phase_ == Phase::running && tally_.succeeded == tally_.seated) {
     close(0, "");
   }
   finish_closing();
-  for (const auto& [connection, host] : hosts_) {
-    if (tell_all_ || connection == asker) {
-      answer(connection, host);
-    }
+  const bool is_for_all = std::exchange(tell_all_, false);
+  const auto found = asker ? hosts_.find(*asker) : hosts_.end();
+  if (!is_for_all && found != hosts_.end()) {
+    answer(found->first, found->second);
   }
-  tell_all_ = false;
+  for (auto next = hosts_.begin(); is_for_all && next != hosts_.end(); ++next) {
+    answer(next->first, next->second);
+  }
   return std::exchange(actions_, {});
 }
 
@@ -154,16 +154,15 @@ void Coordinator::take(Connection from, const HostState& state) {
   if (state.number <= host.state.number) {
     return;
   }
+  tally_ -= tally_of(host, generation_);
   host.state = state;
-  if (phase_ != Phase::running) {
-    return;
-  }
-  if (host.seat) {
+  if (phase_ == Phase::running && host.seat) {
     take_of_present(host);
-  } else if (state.joins && seated(hosts_) < options_.terms.most_hosts &&
-             !has_success_) {
+  } else if (phase_ == Phase::running && state.joins &&
+             tally_.seated < options_.terms.most_hosts && !has_success_) {
     break_world(Change::joined, host.hello.host);
   }
+  tally_ += tally_of(host, generation_);
 }
 
 void Coordinator::take_of_present(KnownHost& host) {
@@ -201,6 +200,7 @@ void Coordinator::remove(Roster::iterator gone, Change change) {
   const Connection connection = gone->first;
   const KnownHost host = std::move(gone->second);
   hosts_.erase(gone);
+  tally_ -= tally_of(host, generation_);
   if (connection == kOwn) {
     if (phase_ == Phase::gathering || phase_ == Phase::running) {
       close(kExitFailure,
@@ -221,12 +221,19 @@ void Coordinator::remove(Roster::iterator gone, Change change) {
 }
 
 void Coordinator::remove_silent() {
+  if (now_ < next_silence_) {
+    return;
+  }
+  next_silence_ = now_ + options_.patience.silence();
   for (auto next = hosts_.begin(); next != hosts_.end();) {
     const auto host = next++;
     if (host->first != kOwn &&
         now_ - host->second.last_heard >= options_.patience.silence()) {
       actions_.push_back(Drop{host->first});
       remove(host, Change::vanished);
+    } else if (host->first != kOwn) {
+      next_silence_ = std::min(
+          next_silence_, host->second.last_heard + options_.patience.silence());
     }
   }
 }
@@ -251,7 +258,7 @@ void Coordinator::form_or_give_up() {
                         [this](const Gathering::GiveUp& why) {
                           close(kExitFailure, why.text);
                         }},
-             gathering_.judge(hosts_, lost, now_));
+             gathering_.judge(hosts_, tally_.joined, lost, now_));
 }
 
 void Coordinator::form() {
@@ -262,7 +269,8 @@ void Coordinator::form() {
            : kNever;
   generation_ = form_world(hosts_, options_.terms, world);
   phase_ = Phase::running;
-  last_host_count_ = seated(hosts_);
+  tally_ = tally_of(hosts_, generation_);
+  last_host_count_ = tally_.seated;
   failed_id_.clear();
   lost_.clear();
   has_success_ = false;

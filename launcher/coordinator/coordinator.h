@@ -105,6 +105,8 @@ class Coordinator {
   Options options_;
   Phase phase_ = Phase::gathering;
   Roster hosts_;
+  Tally tally_;        // of hosts_
+  Time next_silence_;  // no host is missed before it
   Time now_;
   Time closing_since_;
   Gathering gathering_;

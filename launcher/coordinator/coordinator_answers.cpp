@@ -30,10 +30,11 @@ void Coordinator::answer(Connection connection, const KnownHost& host) {
 std::string Coordinator::waits_for(const KnownHost& host) const {
   const bool is_done = host.seat && host.has_succeeded_in(generation_);
   if (phase_ == Phase::gathering && host.state.joins) {
-    return gathering_.describe(hosts_, lost_, now_);
+    return gathering_.describe(hosts_, tally_.joined, lost_, now_);
   }
   if (phase_ == Phase::running && is_done) {
-    return wait_for_others_text(hosts_, generation_);
+    return wait_for_others_text(
+        hosts_, tally_.seated - tally_.succeeded, generation_);
   }
   return phase_ == Phase::running && host.state.joins && !host.seat
              ? wait_for_place_text(has_success_)

@@ -1,7 +1,6 @@
 #include "launcher/coordinator/gathering.h"
 
 #include <algorithm>
-#include <set>
 
 #include "ddp/detail/rank_text.h"
 #include "launcher/coordinator/admission.h"
@@ -27,31 +26,37 @@ std::string hopeless_text(const WorldBroken& lost, const JobTerms& terms) {
 }
 
 std::string too_few_text(const Roster& hosts,
+                         int count,
                          const WorldBroken* lost,
                          const JobTerms& terms,
                          const Patience& patience) {
-  const int count = joined(hosts);
   return "expected at least " + std::to_string(terms.least_hosts) +
          " hosts, but got " + std::to_string(count) +
-         (count > 0 ? " (" + names_of_joined(hosts) + ")" : "") + " in " +
-         std::to_string(patience.join.count() / 1000) + " s" +
+         (count > 0 ? " (" + names_of_joined(hosts, count) + ")" : "") +
+         " in " + std::to_string(patience.join.count() / 1000) + " s" +
          (lost != nullptr && has_gone(*lost) ? "; " + loss_text(*lost) : "") +
          "; start ddprun on the others, or give --rdzv-conf "
          "join_timeout=SECONDS";
 }
 
 std::string missing_ranks_text(const Roster& hosts, const JobTerms& terms) {
-  std::set<int> ranks;
-  for (int rank = 0; terms.ranks_are_fixed && rank < terms.most_hosts; ++rank) {
-    ranks.insert(rank);
+  if (!terms.ranks_are_fixed) {
+    return "";
   }
+  std::vector<bool> is_there(static_cast<size_t>(terms.most_hosts));
   for (const auto& [connection, host] : hosts) {
-    ranks.erase(host.hello.wanted_rank.value_or(-1));
+    // Admission has seen that it wants one of them.
+    is_there[static_cast<size_t>(host.hello.wanted_rank.value_or(0))] = true;
+  }
+  std::vector<int> ranks;
+  for (int rank = 0; rank < terms.most_hosts; ++rank) {
+    if (!is_there[static_cast<size_t>(rank)]) {
+      ranks.push_back(rank);
+    }
   }
   return ranks.empty()
              ? ""
-             : "; no host yet for node " +
-                   ddp::detail::rank_list({ranks.begin(), ranks.end()});
+             : "; no host yet for node " + ddp::detail::rank_list(ranks);
 }
 
 std::string losses_text(const std::vector<WorldBroken>& lost) {
@@ -75,6 +80,7 @@ Gathering::Gathering(const JobTerms& terms,
       since_(begin) {}
 
 Gathering::Verdict Gathering::judge(const Roster& hosts,
+                                    int joined,
                                     const WorldBroken* lost,
                                     Time now) {
   if (is_hopeless(hosts, lost)) {
@@ -83,53 +89,53 @@ Gathering::Verdict Gathering::judge(const Roster& hosts,
   if (now < since_) {
     return Wait{};
   }
-  const int count = joined(hosts);
   const bool is_late = now - since_ >= patience_.join;
-  if (count < terms_.least_hosts) {
+  if (joined < terms_.least_hosts) {
     enough_since_.reset();
-    return is_late
-               ? Verdict(GiveUp{too_few_text(hosts, lost, terms_, patience_)})
-               : Wait{};
+    return is_late ? Verdict(GiveUp{
+                         too_few_text(hosts, joined, lost, terms_, patience_)})
+                   : Wait{};
   }
   enough_since_ = enough_since_.value_or(now);
-  const bool are_all_here = count == static_cast<int>(hosts.size());
+  const bool are_all_here = joined == static_cast<int>(hosts.size());
   const bool is_called =
-      count >= awaited_hosts_ || now - *enough_since_ >= patience_.last_call;
+      joined >= awaited_hosts_ || now - *enough_since_ >= patience_.last_call;
   return is_late || (are_all_here && is_called) ? Verdict(Form{}) : Wait{};
 }
 
 std::string Gathering::describe(const Roster& hosts,
+                                int joined,
                                 const std::vector<WorldBroken>& lost,
                                 Time now) const {
-  const int here = joined(hosts);
   const int known = static_cast<int>(hosts.size());
-  std::string text = std::to_string(here) + " of " +
+  std::string text = std::to_string(joined) + " of " +
                      std::to_string(std::max(awaited_hosts_, known)) +
-                     " hosts " + (here == 1 ? "is" : "are") + " here";
-  if (here > 0) {
-    text += " (" + names_of_joined(hosts) + ")";
+                     " hosts " + (joined == 1 ? "is" : "are") + " here";
+  if (joined > 0) {
+    text += " (" + names_of_joined(hosts, joined) + ")";
   }
-  if (here < known) {
+  if (joined < known) {
     text += "; the workers of " +
             names_of(hosts,
+                     known - joined,
                      [](const KnownHost& host) { return !host.state.joins; }) +
             " are still to end";
   }
   return text + missing_ranks_text(hosts, terms_) + losses_text(lost) +
-         end_text(hosts, now);
+         end_text(joined, known, now);
 }
 
-std::string Gathering::end_text(const Roster& hosts, Time now) const {
+std::string Gathering::end_text(int joined, int known, Time now) const {
   if (now < since_) {
     return "; the next start is" + in_seconds(since_ - now) +
            " (--restart-delay)";
   }
   const Time last = since_ + patience_.join;
-  if (joined(hosts) < terms_.least_hosts || !enough_since_) {
+  if (joined < terms_.least_hosts || !enough_since_) {
     return "; gives up" + in_seconds(last - now) +
            " (--rdzv-conf join_timeout)";
   }
-  const bool are_all_here = joined(hosts) == static_cast<int>(hosts.size());
+  const bool are_all_here = joined == known;
   return "; starts without others" +
          in_seconds((are_all_here
                          ? std::min(last, *enough_since_ + patience_.last_call)

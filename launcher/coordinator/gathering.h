@@ -34,14 +34,20 @@ class Gathering {
             int awaited_hosts,
             Time begin);
 
+  /// @param joined how many of the hosts have
   /// @param lost by what the last world ended, or who left since; nullptr:
   ///   there was none
-  Verdict judge(const Roster& hosts, const WorldBroken* lost, Time now);
+  Verdict judge(const Roster& hosts,
+                int joined,
+                const WorldBroken* lost,
+                Time now);
 
   /// Who is there, who is missing and until when they are waited for.
   ///
+  /// @param joined how many of the hosts have
   /// @param lost hosts of the last world that have gone since
   std::string describe(const Roster& hosts,
+                       int joined,
                        const std::vector<WorldBroken>& lost,
                        Time now) const;
 
@@ -53,7 +59,7 @@ class Gathering {
 
  private:
   bool is_hopeless(const Roster& hosts, const WorldBroken* lost) const;
-  std::string end_text(const Roster& hosts, Time now) const;
+  std::string end_text(int joined, int known, Time now) const;
 
   JobTerms terms_;
   Patience patience_;

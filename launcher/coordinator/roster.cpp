@@ -44,45 +44,56 @@ bool KnownHost::has_succeeded_in(int generation) const {
          std::holds_alternative<HostSucceeded>(*state.outcome);
 }
 
-int joined(const Roster& hosts) {
-  return static_cast<int>(
-      std::count_if(hosts.begin(), hosts.end(), [](const auto& entry) {
-        return entry.second.state.joins;
-      }));
+Tally& Tally::operator+=(const Tally& other) {
+  joined += other.joined;
+  seated += other.seated;
+  succeeded += other.succeeded;
+  return *this;
 }
 
-int seated(const Roster& hosts) {
-  return static_cast<int>(
-      std::count_if(hosts.begin(), hosts.end(), [](const auto& entry) {
-        return entry.second.seat.has_value();
-      }));
+Tally& Tally::operator-=(const Tally& other) {
+  joined -= other.joined;
+  seated -= other.seated;
+  succeeded -= other.succeeded;
+  return *this;
 }
 
-int succeeded(const Roster& hosts, int generation) {
-  return static_cast<int>(
-      std::count_if(hosts.begin(), hosts.end(), [&](const auto& entry) {
-        return entry.second.seat && entry.second.has_succeeded_in(generation);
-      }));
+Tally tally_of(const KnownHost& host, int generation) {
+  return {.joined = host.state.joins ? 1 : 0,
+          .seated = host.seat ? 1 : 0,
+          .succeeded = host.seat && host.has_succeeded_in(generation) ? 1 : 0};
+}
+
+Tally tally_of(const Roster& hosts, int generation) {
+  Tally tally;
+  for (const auto& [connection, host] : hosts) {
+    tally += tally_of(host, generation);
+  }
+  return tally;
 }
 
 std::string names_of(const Roster& hosts,
+                     int count,
                      const std::function<bool(const KnownHost&)>& is_meant) {
   constexpr int kMostNames = 8;
+  const int shown = std::min(count, kMostNames);
   std::string text;
-  int count = 0;
-  for (const auto& [connection, host] : hosts) {
-    if (is_meant(host) && ++count <= kMostNames) {
-      text += (text.empty() ? "" : ", ") + host.hello.host;
+  int found = 0;
+  for (auto next = hosts.begin(); next != hosts.end() && found < shown;
+       ++next) {
+    if (is_meant(next->second)) {
+      text += (found == 0 ? "" : ", ") + next->second.hello.host;
+      ++found;
     }
   }
-  return count > kMostNames
-             ? text + " and " + std::to_string(count - kMostNames) + " more"
+  return count > shown
+             ? text + " and " + std::to_string(count - shown) + " more"
              : text;
 }
 
-std::string names_of_joined(const Roster& hosts) {
-  return names_of(hosts,
-                  [](const KnownHost& host) { return host.state.joins; });
+std::string names_of_joined(const Roster& hosts, int count) {
+  return names_of(
+      hosts, count, [](const KnownHost& host) { return host.state.joins; });
 }
 
 int form_world(Roster& hosts, const JobTerms& terms, const World& world) {

@@ -30,17 +30,27 @@ struct KnownHost {
 /// The hosts of a job, by their connections.
 using Roster = std::map<uint64_t, KnownHost>;
 
-/// How many wait for the next world.
-int joined(const Roster& hosts);
-/// How many are part of the present world.
-int seated(const Roster& hosts);
-/// And how many of them have succeeded in it.
-int succeeded(const Roster& hosts, int generation);
+/// How many hosts stand where. Whoever has many keeps it up to date as each of
+/// them changes, and does not count all for each message.
+struct Tally {
+  int joined = 0;     ///< wait for the next world
+  int seated = 0;     ///< are part of the present world
+  int succeeded = 0;  ///< and of these, whose workers have succeeded in it
+
+  Tally& operator+=(const Tally& other);
+  Tally& operator-=(const Tally& other);
+};
+Tally tally_of(const KnownHost& host, int generation);
+Tally tally_of(const Roster& hosts, int generation);
+
 /// "a, b": their names; of many the first, and how many there are beside.
+///
+/// @param count how many are meant: looks no further than it must
 std::string names_of(const Roster& hosts,
+                     int count,
                      const std::function<bool(const KnownHost&)>& is_meant);
 /// Of those that wait for the next world.
-std::string names_of_joined(const Roster& hosts);
+std::string names_of_joined(const Roster& hosts, int count);
 
 /// Gives the hosts that have joined their seats in a new world of at most
 /// most_hosts, and takes the others' away. Pure.

@@ -4,9 +4,12 @@
 
 namespace launcher {
 
-std::string wait_for_others_text(const Roster& hosts, int generation) {
+std::string wait_for_others_text(const Roster& hosts,
+                                 int count,
+                                 int generation) {
   return "its workers have succeeded; those of " +
          names_of(hosts,
+                  count,
                   [generation](const KnownHost& host) {
                     return host.seat && !host.has_succeeded_in(generation);
                   }) +

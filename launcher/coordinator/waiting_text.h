@@ -11,7 +11,11 @@
 namespace launcher {
 
 /// Of a host whose workers have succeeded.
-std::string wait_for_others_text(const Roster& hosts, int generation);
+///
+/// @param count of how many others they have not
+std::string wait_for_others_text(const Roster& hosts,
+                                 int count,
+                                 int generation);
 
 /// Of a host that has no place in the present world.
 ///
