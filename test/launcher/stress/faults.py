@@ -6,7 +6,7 @@ import signal
 import socket
 
 import sandbox as machine
-from job import PORT, kill
+from job import PORT, Case, kill
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 DEADLY = (signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGTERM)
@@ -208,6 +208,18 @@ def other_size(run):
     return _second_job(run, {"--nnodes": "--nnodes=7"})
 
 
+def taken_rank(run):
+    """A second host wants the rank of the first."""
+    run.words = "of one host, but got it from"
+    return _second_job(run, {})
+
+
+def another_job(run):
+    """On the same host; both end well."""
+    run.job.start(Case(workers=2).arguments(0, "127.0.0.1"))
+    return run.alike(0)
+
+
 def late_host(run):
     """It waits for a place until the job is over."""
     host = run.job.start(run.case.arguments(len(run.job.hosts), "127.0.0.1"))
@@ -301,6 +313,10 @@ FAULTS = {
                                        "starts": False}),
     "another job's host": (other_run_id, ("running",), {"hosts": (2, 3)}),
     "another number of hosts": (other_size, ("running",), {"hosts": (2, 3)}),
+    "another host's rank": (taken_rank, ("running",),
+                            {"hosts": (2, 3), "static": True,
+                             "elastic": False}),
+    "another job": (another_job, ("before", *STAGES[2:]), {}),
     "a late host": (late_host, ("running",), {"hosts": (2, 3)}),
     "hosts come and go": (come_and_go, ("running",),
                           {"hosts": (2, 3), "elastic": True}),
