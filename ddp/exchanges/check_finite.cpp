@@ -7,6 +7,7 @@
 #include <ATen/Functions.h>
 
 #include "ddp/detail/collectives/text_collectives.h"
+#include "ddp/detail/join_stream.h"
 #include "ddp/detail/rank_text.h"
 #include "ddp/detail/wait.h"
 #include "ddp/exchanges/all_reduce.h"
@@ -45,6 +46,7 @@ void CheckFinite::start(const GradientBucket& bucket) {
   if (!gradients.empty()) {
     found.largest =
         at::stack(at::_foreach_norm(gradients, kMaximumNorm)).to(at::kDouble);
+    found.stream = detail::current_stream(found.largest.device());
   }
   inner().start(bucket);
   if (bucket.is_last()) {
@@ -52,6 +54,7 @@ void CheckFinite::start(const GradientBucket& bucket) {
         {1}, at::TensorOptions(at::kFloat).device(bucket.payload.device()))};
     for (const auto& each : found_) {
       if (each.largest.defined()) {
+        detail::join_stream(*each.stream);
         any_[0].add_(
             each.largest.isfinite().logical_not().sum().to(any_[0].device()));
       }
@@ -82,7 +85,7 @@ void CheckFinite::finish(const GradientBucket& bucket) {
 /// "weight (NaN), bias (inf)"
 std::string CheckFinite::findings() const {
   std::string text;
-  for (const auto& [names, largest] : found_) {
+  for (const auto& [names, largest, stream] : found_) {
     const auto host = largest.defined() ? largest.cpu() : at::Tensor();
     for (size_t i = 0; i < names.size(); ++i) {
       const double value = host.const_data_ptr<double>()[i];

@@ -1,9 +1,11 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include <c10/core/Stream.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
@@ -42,8 +44,9 @@ class CheckFinite : public ForwardingExchange {
 
  private:
   struct Found {
-    std::vector<std::string> names;  // of the gradients that have elements
-    at::Tensor largest;              // absolute values, by gradient
+    std::vector<std::string> names;     // of the gradients that have elements
+    at::Tensor largest;                 // absolute values, by gradient
+    std::optional<c10::Stream> stream;  // that computes them
   };
 
   std::string findings() const;

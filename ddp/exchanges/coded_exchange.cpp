@@ -58,6 +58,7 @@ void CodedExchange::finish(const GradientBucket& given) {
   auto mine =
       code_->encode(code_->decode(bucket.received).sum(0, /*keepdim=*/true));
   detail::keep_until_read(bucket.received);
+  detail::keep_until_read(bucket.sent);  // this stream waits for its reader
   auto all = at::empty({group_->getSize(), mine.size(1)}, mine.options());
   detail::wait(
       group_->_allgather_base(all, mine), *group_, "all-gather of " + name);

@@ -6,7 +6,12 @@
 #include <torch/optim/sgd.h>
 #include <torch/types.h>
 
+#include <c10/core/StreamGuard.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include "ddp/amp/autocast.h"
 #include "ddp/amp/grad_scaler.h"
+#include "ddp/distributed_data_parallel.h"
 #include "test/fake_gpu/control.h"
 #include "test/gpu/nccl_ranks.h"
 #include "test/gpu/schedule.h"
@@ -55,6 +60,75 @@ TEST_CASE("ranks over NCCL agree on gradients of their own", "[gpu]") {
     }
     rank.expect_close(weight, torch::full({3}, -2.0), "the weight");
     rank.expect(scaler.get_scale() == 2, "a wrong scale");
+  });
+}
+
+/// Small integers, which the narrow types have exactly, and so their sums.
+Tensor integers(at::IntArrayRef sizes, int64_t seed, int64_t most) {
+  const auto places = torch::arange(c10::multiply_integers(sizes));
+  return (places * 7 + seed)
+      .remainder(2 * most + 1)
+      .sub(most)
+      .to(torch::kFloat)
+      .view(sizes);
+}
+
+TEST_CASE("autocast over NCCL trains as float where nothing is rounded",
+          "[gpu]") {
+  const auto dtype = GENERATE(torch::kBFloat16, torch::kHalf);
+  const bool as_view = GENERATE(false, true);
+  if (!has_gpus(2)) {
+    return;
+  }
+  INFO(any_schedule());
+  run_nccl_ranks(2, [&](const NcclRank& rank) {
+    const auto make = [] {
+      torch::nn::Sequential net(torch::nn::Linear(6, 16),
+                                torch::nn::ReLU(),
+                                torch::nn::Linear(16, 2));
+      const torch::NoGradGuard no_grad;
+      int64_t seed = 0;
+      for (auto& parameter : net->parameters()) {
+        parameter.copy_(integers(parameter.sizes(), seed++, 1));
+      }
+      return net;
+    };
+    auto plain = make();
+    auto net = make();
+    net->to(rank.device);
+    // A stream of the user's, and the copies of another step on it.
+    const c10::StreamGuard guard(c10::cuda::getStreamFromPool().unwrap());
+    DistributedDataParallel model(net,
+                                  DistributedDataParallelOptions()
+                                      .process_group(rank.group)
+                                      .gradient_as_bucket_view(as_view)
+                                      .first_bucket_cap_mb(0.0001)
+                                      .bucket_cap_mb(0.0001));
+    for (int step = 1; step <= 3; ++step) {
+      const auto rows = integers({8, 6}, step, 2);
+      const auto slopes = integers({8, 2}, 3 * step, 2);
+      plain->zero_grad();
+      net->zero_grad();
+      (plain->forward(rows) * slopes).sum().div(2).backward();
+      Tensor loss;
+      {
+        const AutocastGuard autocast(torch::kCUDA,
+                                     AutocastOptions().dtype(dtype));
+        const auto part = [&](const Tensor& all) {
+          return all.slice(0, 4 * rank.rank, 4 * rank.rank + 4).to(rank.device);
+        };
+        const auto output = model->forward(part(rows));
+        rank.expect(output.scalar_type() == dtype, "the output is not narrow");
+        loss = (output.to(torch::kFloat) * part(slopes)).sum();
+      }
+      loss.backward();
+      for (size_t i = 0; i < net->parameters().size(); ++i) {
+        const auto grad = net->parameters()[i].grad();
+        rank.expect(grad.scalar_type() == torch::kFloat, "a narrow gradient");
+        rank.expect(grad.cpu().equal(plain->parameters()[i].grad()),
+                    c10::str("step ", step, ": gradient ", i));
+      }
+    }
   });
 }
 

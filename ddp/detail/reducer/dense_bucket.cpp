@@ -1,13 +1,11 @@
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 #include <ATen/ops/_foreach_copy.h>
 #include <ATen/ops/zeros.h>
-#include <c10/core/Event.h>
 #include <c10/core/GradMode.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 
+#include "ddp/detail/join_stream.h"
 #include "ddp/detail/piece_of.h"
 #include "ddp/detail/reducer/bucket.h"
 
@@ -50,7 +48,9 @@ class HostBucket : public DenseBucket {
 /// for each gradient.
 class DeviceBucket : public DenseBucket {
  public:
-  using DenseBucket::DenseBucket;
+  DeviceBucket(std::vector<Slot*> slots, const DenseLayout& layout)
+      : DenseBucket(std::move(slots), layout),
+        stream_(current_stream(payload().device())) {}
 
   /// The allocator knows who still reads a gradient that was let go
   /// (record_stream); references on the host do not tell.
@@ -60,6 +60,7 @@ class DeviceBucket : public DenseBucket {
     };
     if (std::none_of(members().begin(), members().end(), is_kept)) {
       swap_memory();
+      stream_ = current_stream(stream_.device());
     }
   }
 
@@ -75,15 +76,8 @@ class DeviceBucket : public DenseBucket {
  private:
   /// Gradients may come on several streams; the last one copies them all.
   void join_streams() {
-    const auto device = payload().device();
-    const c10::impl::VirtualGuardImpl guard(device.type());
-    const auto stream = guard.getStream(device);
-    if (stream_ && *stream_ != stream) {
-      c10::Event so_far(device.type());
-      so_far.record(*stream_);
-      so_far.block(stream);
-    }
-    stream_ = stream;
+    join_stream(stream_);
+    stream_ = current_stream(stream_.device());
   }
 
   void copy_all(const ScaledCopy& copy) {
@@ -108,7 +102,9 @@ class DeviceBucket : public DenseBucket {
     payload().mul_(copy.factor());
   }
 
-  std::optional<c10::Stream> stream_;  // of the gradient that came last
+  // Of the gradient that came last, or that the memory is from: what that one
+  // still has to do may be to write there.
+  c10::Stream stream_;
 };
 
 int64_t numel_of(const std::vector<Slot*>& members) {

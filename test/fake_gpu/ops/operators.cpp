@@ -17,14 +17,14 @@ constexpr const char* kOperators[] = {
     // Element by element
     "abs", "add.Scalar", "add.Tensor", "add_.Scalar", "add_.Tensor",
     "addcdiv", "addcdiv_", "addcmul", "addcmul_", "bitwise_and.Tensor",
-    "bitwise_not", "bitwise_or.Tensor", "clamp", "clamp_min", "div.Scalar",
+    "bitwise_not", "bitwise_or.Tensor", "clamp", "clamp_min", "clamp_min_", "div.Scalar",
     "div.Tensor", "div.Tensor_mode", "div_.Scalar", "div_.Tensor", "eq.Scalar",
     "eq.Tensor", "exp", "ge.Scalar", "ge.Tensor", "gt.Scalar", "gt.Tensor",
     "isfinite", "le.Scalar", "le.Tensor", "lerp.Scalar", "lerp_.Scalar", "log",
     "logical_and", "logical_not", "lt.Scalar", "lt.Tensor", "masked_fill.Scalar",
     "masked_fill_.Scalar", "maximum", "minimum", "mul.Scalar", "mul.Tensor",
-    "ne.Scalar", "ne.Tensor", "neg", "neg_", "pow.Tensor_Scalar",
-    "pow.Tensor_Tensor", "reciprocal", "rsub.Scalar", "rsub.Tensor", "sgn",
+    "nan_to_num_", "ne.Scalar", "ne.Tensor", "neg", "neg_", "pow.Tensor_Scalar",
+    "pow.Tensor_Tensor", "reciprocal", "round_", "rsub.Scalar", "rsub.Tensor", "sgn",
     "sign", "sqrt", "sqrt_", "sub.Tensor", "sub_.Tensor", "where.self",
     "_foreach_add_.List", "_foreach_add_.Scalar", "_foreach_div_.Scalar",
     "_amp_foreach_non_finite_check_and_unscale_", "_amp_update_scale_",
@@ -35,7 +35,7 @@ constexpr const char* kOperators[] = {
     "linalg_vector_norm", "max", "mean", "mean.dim", "min",
     "norm.ScalarOpt_dim", "prod", "sum", "sum.dim_IntList",
     // Products
-    "addmm", "addmv", "baddbmm", "bmm", "dot", "mm", "mv",
+    "addmm", "addmv", "baddbmm", "bmm", "bmm.out", "dot", "mm", "mv",
     // Layers and losses
     "_adaptive_avg_pool2d", "_adaptive_avg_pool2d_backward", "_log_softmax",
     "_log_softmax_backward_data", "_native_batch_norm_legit",
@@ -68,6 +68,17 @@ std::tuple<at::Tensor, at::Tensor> dropout(const at::Tensor& input,
   return {input * mask * scale, mask.to(at::kBool)};
 }
 
+/// A list of results is not deferred; each of them is.
+std::vector<at::Tensor> foreach_norm(at::TensorList tensors,
+                                     const at::Scalar& order,
+                                     std::optional<at::ScalarType> dtype) {
+  std::vector<at::Tensor> norms;
+  for (const auto& tensor : tensors) {
+    norms.push_back(at::linalg_vector_norm(tensor, order, {}, false, dtype));
+  }
+  return norms;
+}
+
 /// LibTorch warns of a kernel that takes another's place; here it is meant.
 class Silence : public c10::WarningHandler {
   void process(const c10::Warning&) override {}
@@ -84,6 +95,7 @@ class Silence : public c10::WarningHandler {
   for (const char* name : kOperators) {
     library->impl(name, torch::CppFunction::makeFromBoxedFunction<&deferred>());
   }
+  library->impl("_foreach_norm.Scalar", foreach_norm);
   library->impl("native_dropout", dropout);
   library->impl("batch_norm_stats", batch_norm_stats);
   library->impl("batch_norm_gather_stats_with_counts",

@@ -1,0 +1,420 @@
+#include <cmath>
+#include <limits>
+
+#include <torch/autograd.h>
+#include <torch/optim/sgd.h>
+#include <torch/types.h>
+
+#include <c10/core/Event.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include "ddp/exchanges/all_reduce.h"
+#include "ddp/exchanges/cast_exchange.h"
+#include "ddp/exchanges/check_finite.h"
+#include "ddp/exchanges/coded_exchange.h"
+#include "ddp/exchanges/desync_guard.h"
+#include "ddp/exchanges/power_sgd.h"
+#include "ddp/exchanges/step_in_backward.h"
+#include "ddp/exchanges/switch_exchange.h"
+#include "ddp/exchanges/weighted_mean.h"
+#include "ddp/reducer.h"
+#include "test/fake_gpu/control.h"
+#include "test/gpu/nccl_ranks.h"
+#include "test/gpu/schedule.h"
+
+// Exchanges over NCCL whose buckets fill on several streams, none of which is
+// that of the caller, and each of which goes on with other work at once: what
+// an exchange does not wait for, or lets go too early, is wrong in some
+// schedule of the stand-in.
+namespace ddp {
+namespace exchanges_test {
+
+using c10::cuda::CUDAStream;
+using test::any_schedule;
+using test::has_gpus;
+using test::NcclRank;
+using test::run_nccl_ranks;
+using torch::Tensor;
+using Make = std::function<std::shared_ptr<Exchange>(const NcclRank&)>;
+using Options = DistributedDataParallelOptions;
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+/// Small integers, so that narrow types have them exactly. Four equal ones one
+/// after the other, and of rank one as matrices.
+Tensor pattern(int64_t index) {
+  const auto rows = torch::arange(1 + index, 9 + index).remainder(5).sub(2);
+  const auto columns =
+      torch::arange(3).add(index).remainder(3).add(1).repeat_interleave(4);
+  return torch::outer(rows, columns).to(torch::kFloat);
+}
+
+void wait_for(CUDAStream stream, CUDAStream other) {
+  c10::Event so_far(c10::kCUDA);
+  so_far.record(other.unwrap());
+  so_far.block(stream.unwrap());
+}
+
+/// Parameters that are buckets of their own, each used on a stream of its own.
+class Streams {
+ public:
+  static constexpr int64_t kCount = 4;
+
+  Streams(const NcclRank& rank, std::shared_ptr<Exchange> exchange)
+      : rank_(rank),
+        caller_(c10::cuda::getStreamFromPool(false, rank.device.index())) {
+    for (int64_t i = 0; i < kCount; ++i) {
+      streams_.push_back(
+          c10::cuda::getStreamFromPool(false, rank.device.index()));
+      const c10::StreamGuard guard(streams_.back().unwrap());
+      parameters_.push_back(torch::ones({8, 12}, rank.device).requires_grad_());
+      // Autograd accumulates on the stream where a leaf was first used.
+      uses_.push_back(parameters_.back() * 1);
+      named_.push_back({"w" + std::to_string(i), parameters_.back()});
+    }
+    for (const auto& stream : streams_) {
+      stream.synchronize();
+    }
+    reducer_ = std::make_unique<Reducer>(named_,
+                                         rank.group,
+                                         Options()
+                                             .exchange(std::move(exchange))
+                                             .first_bucket_cap_mb(1e-4)
+                                             .bucket_cap_mb(1e-4));
+  }
+
+  const std::vector<Tensor>& parameters() const { return parameters_; }
+  CUDAStream caller() const { return caller_; }
+
+  /// A pass in which the gradient of parameter i is factors[i].
+  void pass(const std::vector<Tensor>& factors) {
+    const c10::StreamGuard guard(caller_.unwrap());
+    reducer_->arm();
+    std::vector<Tensor> losses;
+    for (int64_t i = 0; i < kCount; ++i) {
+      wait_for(streams_[i], caller_);  // for what it has done to parameters
+      const c10::StreamGuard side(streams_[i].unwrap());
+      parameters_[i].mutable_grad() = Tensor();
+      losses.push_back((parameters_[i] * factors[i].to(rank_.device)).sum());
+      reducer_->watch(losses.back());
+    }
+    torch::autograd::backward(std::exchange(losses, {}), {});
+    for (const auto& stream : streams_) {
+      go_on(stream);
+    }
+  }
+
+  /// Of what the caller's stream has computed.
+  std::vector<Tensor> on_host(const std::vector<Tensor>& tensors) const {
+    const c10::StreamGuard guard(caller_.unwrap());
+    std::vector<Tensor> result;
+    for (const auto& tensor : tensors) {
+      result.push_back(tensor.detach().cpu());
+    }
+    return result;
+  }
+
+  std::vector<Tensor> gradients() const {
+    std::vector<Tensor> result;
+    for (const auto& parameter : parameters_) {
+      rank_.expect(parameter.grad().defined(), "a gradient is missing");
+      result.push_back(parameter.grad());
+    }
+    return on_host(result);
+  }
+
+ private:
+  /// Writes into whatever memory a stream can have by now.
+  void go_on(CUDAStream stream) {
+    const c10::StreamGuard guard(stream.unwrap());
+    std::vector<Tensor> blocks;
+    for (const int64_t numel : {1, 128, 256, 384, 512}) {
+      for (int i = 0; i < 8; ++i) {
+        blocks.push_back(torch::full(
+            {numel},
+            std::nan(""),
+            torch::TensorOptions(rank_.device).dtype(torch::kFloat)));
+      }
+    }
+  }
+
+  const NcclRank& rank_;
+  CUDAStream caller_;
+  std::vector<CUDAStream> streams_;
+  std::vector<Tensor> parameters_;
+  std::vector<Tensor> uses_;
+  std::vector<NamedParameter> named_;
+  std::unique_ptr<Reducer> reducer_;
+};
+
+std::vector<Tensor> patterns_times(double factor) {
+  std::vector<Tensor> result;
+  for (int64_t i = 0; i < Streams::kCount; ++i) {
+    result.push_back(pattern(i) * factor);
+  }
+  return result;
+}
+
+void expect_all_close(const NcclRank& rank,
+                      const std::vector<Tensor>& got,
+                      const std::vector<Tensor>& expected,
+                      const std::string& what) {
+  for (size_t i = 0; i < got.size(); ++i) {
+    rank.expect_close(got[i], expected[i], what + " " + std::to_string(i));
+  }
+}
+
+struct Way {
+  const char* name;
+  Make make;
+  double factor;  // of the mean, where rank r has r + 1
+};
+
+std::shared_ptr<WeightedMean> weighted(const NcclRank& rank) {
+  auto mean = std::make_shared<WeightedMean>(rank.group);
+  mean->set_weight(rank.rank + 1);
+  return mean;
+}
+
+std::shared_ptr<Exchange> coded(const NcclRank& rank, bool is_narrow) {
+  if (is_narrow) {
+    return std::make_shared<CodedExchange>(
+        rank.group, std::make_shared<NarrowCode>(torch::kBFloat16));
+  }
+  return std::make_shared<CodedExchange>(rank.group,
+                                         std::make_shared<QuantizedCode>(4));
+}
+
+const std::vector<Way>& ways() {
+  static const std::vector<Way> all{
+      {"AllReduce",
+       [](const NcclRank& rank) {
+         return std::make_shared<AllReduce>(rank.group);
+       },
+       1.5},
+      {"AllReduce that divides twice",
+       [](const NcclRank& rank) {
+         return std::make_shared<AllReduce>(rank.group,
+                                            AllReduceOptions().predivide(4));
+       },
+       1.5},
+      {"CastExchange",
+       [](const NcclRank& rank) {
+         return std::make_shared<CastExchange>(rank.group, torch::kBFloat16);
+       },
+       1.5},
+      {"CheckFinite",
+       [](const NcclRank& rank) {
+         return std::make_shared<CheckFinite>(rank.group);
+       },
+       1.5},
+      {"CodedExchange, narrow",
+       [](const NcclRank& rank) { return coded(rank, /*is_narrow=*/true); },
+       1.5},
+      {"CodedExchange, quantized",
+       [](const NcclRank& rank) { return coded(rank, /*is_narrow=*/false); },
+       1.5},
+      {"DesyncGuard",
+       [](const NcclRank& rank) {
+         return std::make_shared<DesyncGuard>(rank.group,
+                                              DesyncGuardOptions().every(1));
+       },
+       1.5},
+      {"PowerSGD",
+       [](const NcclRank& rank) {
+         return std::make_shared<PowerSGD>(rank.group);
+       },
+       1.5},
+      {"SwitchExchange",
+       [](const NcclRank& rank) {
+         return std::make_shared<SwitchExchange>(
+             std::make_shared<AllReduce>(rank.group), 2, coded(rank, true));
+       },
+       1.5},
+      {"WeightedMean", weighted, 5.0 / 3},
+      {"WeightedMean over CastExchange",
+       [](const NcclRank& rank) {
+         auto mean = std::make_shared<WeightedMean>(
+             std::make_shared<CastExchange>(rank.group, torch::kBFloat16),
+             rank.group);
+         mean->set_weight(rank.rank + 1);
+         return mean;
+       },
+       5.0 / 3},
+  };
+  return all;
+}
+
+TEST_CASE("an exchange waits for the streams of its buckets", "[gpu]") {
+  if (!has_gpus(2)) {
+    return;
+  }
+  const auto& way = ways()[GENERATE(range(size_t{0}, ways().size()))];
+  INFO(way.name);
+  INFO(any_schedule());
+  run_nccl_ranks(2, [&](const NcclRank& rank) {
+    Streams streams(rank, way.make(rank));
+    for (int step = 1; step <= 4; ++step) {
+      streams.pass(patterns_times(step * (rank.rank + 1.0)));
+      expect_all_close(rank,
+                       streams.gradients(),
+                       patterns_times(step * way.factor),
+                       c10::str(way.name, ", step ", step, ", gradient"));
+    }
+  });
+}
+
+TEST_CASE("an optimizer steps in backward on the streams of the buckets",
+          "[gpu]") {
+  if (!has_gpus(2)) {
+    return;
+  }
+  // One of each kind: none, a code, two exchanges a bucket, two in each other.
+  const auto& way = ways()[GENERATE(as<size_t>(), 0, 4, 7, 10)];
+  INFO(way.name);
+  INFO(any_schedule());
+  run_nccl_ranks(2, [&](const NcclRank& rank) {
+    // The optimizer, which the exchange steps, has the parameters, which the
+    // streams make.
+    torch::optim::SGD optimizer(std::vector<Tensor>{torch::ones({1})},
+                                torch::optim::SGDOptions(0.25).momentum(0.5));
+    Streams streams(
+        rank, std::make_shared<StepInBackward>(optimizer, way.make(rank)));
+    optimizer.param_groups()[0].params() = streams.parameters();
+    double momentum = 0;
+    double moved = 0;
+    for (int step = 1; step <= 4; ++step) {
+      streams.pass(patterns_times(step * (rank.rank + 1.0)));
+      momentum = 0.5 * momentum + step * way.factor;
+      moved += 0.25 * momentum;
+      auto expected = patterns_times(-moved);
+      for (auto& each : expected) {
+        each += 1;
+      }
+      expect_all_close(rank,
+                       streams.on_host(streams.parameters()),
+                       expected,
+                       c10::str(way.name, ", step ", step, ", parameter"));
+    }
+  });
+}
+
+/// Of any rank.
+Tensor matrix(int64_t index, double seed) {
+  const auto places = torch::arange(8 * 12, torch::kDouble) + index;
+  return (places * places * (0.37 + seed) + seed)
+      .sin()
+      .view({8, 12})
+      .to(torch::kFloat);
+}
+
+TEST_CASE("what PowerSGD leaves out on a GPU comes in later steps", "[gpu]") {
+  if (!has_gpus(2)) {
+    return;
+  }
+  const int64_t low_rank = GENERATE(1, 2);
+  const bool is_warm = GENERATE(false, true);
+  INFO(any_schedule());
+  run_nccl_ranks(2, [&](const NcclRank& rank) {
+    const auto exchange = std::make_shared<PowerSGD>(
+        rank.group, PowerSGDOptions().rank(low_rank).warm_start(is_warm));
+    Streams streams(rank, exchange);
+    std::vector<Tensor> given(Streams::kCount, torch::zeros({8, 12}));
+    std::vector<Tensor> got(Streams::kCount, torch::zeros({8, 12}));
+    for (int step = 1; step <= 4; ++step) {
+      std::vector<Tensor> factors;
+      for (int64_t i = 0; i < Streams::kCount; ++i) {
+        factors.push_back(matrix(i, step + 10 * rank.rank));
+        given[i] = given[i] + (matrix(i, step) + matrix(i, step + 10)) / 2;
+      }
+      streams.pass(factors);
+      const auto gradients = streams.gradients();
+      const c10::StreamGuard guard(streams.caller().unwrap());
+      const auto state = exchange->state();
+      std::vector<Tensor> sums;
+      for (int64_t i = 0; i < Streams::kCount; ++i) {
+        got[i] = got[i] + gradients[i];
+        std::vector<Tensor> error{
+            state.at("w" + std::to_string(i) + ".error").view({8, 12}) / 2};
+        rank.group->allreduce(error)->wait();
+        rank.expect(error[0].abs().max().item<float>() > 0.01,
+                    "nothing was left out");
+        sums.push_back(got[i] + error[0].cpu());
+      }
+      expect_all_close(rank,
+                       sums,
+                       given,
+                       c10::str("step ", step, ", what came and is left"));
+    }
+  });
+}
+
+TEST_CASE("CheckFinite finds on a GPU what one rank has got", "[gpu]") {
+  if (!has_gpus(2)) {
+    return;
+  }
+  const int64_t bad = GENERATE(as<int64_t>(), 0, 3);
+  INFO(any_schedule());
+  std::vector<std::string> errors(2);
+  run_nccl_ranks(2, [&](const NcclRank& rank) {
+    Streams streams(rank, std::make_shared<CheckFinite>(rank.group));
+    for (int step = 1; step <= 3; ++step) {
+      auto factors = patterns_times(step);
+      if (step == 3 && rank.rank == 1) {
+        factors[bad][2][3] = kInf;
+      }
+      try {
+        streams.pass(factors);
+        rank.expect(step < 3, "inf was not found");
+      } catch (const c10::Error& error) {
+        rank.expect(step == 3, error.what_without_backtrace());
+        errors[rank.rank] = error.what_without_backtrace();
+      }
+    }
+  });
+  for (const auto& error : errors) {
+    CHECK_THAT(
+        error,
+        Catch::Contains("on rank 1: w" + std::to_string(bad) + " (inf)"));
+  }
+}
+
+TEST_CASE("DesyncGuard finds on a GPU what a rank alone has changed", "[gpu]") {
+  if (!has_gpus(2)) {
+    return;
+  }
+  const int64_t bad = GENERATE(as<int64_t>(), 0, 3);
+  INFO(any_schedule());
+  std::vector<std::string> errors(2);
+  run_nccl_ranks(2, [&](const NcclRank& rank) {
+    Streams streams(rank,
+                    std::make_shared<DesyncGuard>(
+                        rank.group, DesyncGuardOptions().every(1)));
+    torch::optim::SGD optimizer(streams.parameters(), 0.25);
+    for (int step = 1; step <= 3; ++step) {
+      const c10::StreamGuard guard(streams.caller().unwrap());
+      try {
+        streams.pass(patterns_times(step * (rank.rank + 1.0)));
+        rank.expect(step < 3, "the parameter was not found");
+      } catch (const c10::Error& error) {
+        rank.expect(step == 3, error.what_without_backtrace());
+        errors[rank.rank] = error.what_without_backtrace();
+        break;
+      }
+      optimizer.step();
+      if (step == 2 && rank.rank == 1) {
+        const torch::NoGradGuard no_grad;
+        streams.parameters()[bad].add_(1.0 / 1024);
+      }
+    }
+  });
+  for (const auto& error : errors) {
+    CHECK_THAT(error,
+               Catch::Contains("the same gradients") &&
+                   Catch::Contains("w" + std::to_string(bad)));
+  }
+}
+
+}  // namespace exchanges_test
+}  // namespace ddp
