@@ -24,7 +24,7 @@ namespace ddp {
 /// have a name.
 ///
 /// A file holds, as Python's `torch.load(path)` with its defaults gives it:
-/// @code
+/// @verbatim
 ///   {'model': state dict,          # keys as PyTorch's, no "module." prefix
 ///    'optimizer': {'state': ..., 'param_groups': ...},  # Python's layout
 ///    'epoch': 3, 'step': 120,
@@ -32,7 +32,7 @@ namespace ddp {
 ///    'scaler': {'scale': 65536.0, ...},             # {} where not enabled
 ///    'rng': [{'cpu': ..., 'cuda': [...]}, ...],         # by rank
 ///    'format_version': 2}
-/// @endcode
+/// @endverbatim
 /// and whatever was added, each under its name. 'cuda' are the states of the
 /// process's GPUs, those that a model lies on first; it is empty where none
 /// does. The first version, which had one state there, loads as well.

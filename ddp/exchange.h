@@ -49,12 +49,12 @@ struct GradientBucket {
 ///
 /// In a backward pass each bucket is given to `start` once and then to `finish`
 /// once, on every rank:
-/// @code
+/// @verbatim
 ///   hook of the last gradient of bucket 0 -> start(0)    while the pass runs
 ///   hook of the last gradient of bucket 1 -> start(1)
 ///   end of the pass                       -> finish(0), finish(1)
 ///   backward() returns
-/// @endcode
+/// @endverbatim
 /// A bucket without gradients on this rank (unused parameters) comes as zeros,
 /// so every rank makes the same calls. An exchange may keep what it likes
 /// between `start` and `finish` and between passes (works, error feedback,

@@ -13,6 +13,7 @@
 // of all ranks for a trace viewer.
 //
 // Example:
+// @code
 //   ddp::Profiler profiler;
 //   for (int step = 0; step < 5; ++step) {
 //     optimizer.zero_grad();
@@ -32,6 +33,7 @@
 //   const ddp::StepTimes times = ddp::step_times(events, 5);
 //   std::cout << times.hidden << " ms hidden, " << times.exposed << " not\n";
 //   ddp::save_timeline("timeline.json", events);
+// @endcode
 namespace ddp {
 
 /// A piece of time from `begin` up to `end`, in nanoseconds of the host's

@@ -22,9 +22,10 @@ struct Parts {
 ///
 /// Example:
 /// @code
-///   dp::DataParallelOptions().aggregate([](const dp::Parts& parts) {
-///     return torch::stack(parts.tensors).amax(0);
-///   })
+///   dp::DataParallel model(
+///       net, dp::DataParallelOptions().aggregate([](const dp::Parts& parts) {
+///         return torch::stack(parts.tensors).amax(0);
+///       }));
 /// @endcode
 using Aggregate = std::function<torch::Tensor(const Parts& parts)>;
 

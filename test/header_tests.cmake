@@ -51,6 +51,22 @@ foreach(header IN LISTS _ddp_headers)
     list(APPEND _ddp_small_tests "${source}")
   endif()
 endforeach()
+
+# The examples in their comments, beside what has the same headers of LibTorch.
+find_package(Python3 COMPONENTS Interpreter QUIET)
+if(Python3_FOUND)
+  set(_ddp_examples "${CMAKE_CURRENT_BINARY_DIR}/headers/examples.cpp")
+  add_custom_command(
+    OUTPUT "${_ddp_examples}"
+    COMMAND "${Python3_EXECUTABLE}"
+            "${CMAKE_CURRENT_SOURCE_DIR}/examples/take_examples.py"
+            "${_ddp_examples}" ${_ddp_headers}
+    WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}"
+    DEPENDS examples/take_examples.py ${_ddp_headers}
+    VERBATIM)
+  list(APPEND _ddp_module_tests "${_ddp_examples}")
+endif()
+
 ddp_add_header_test(ddp_module_header_test <torch/nn/module.h> ${_ddp_module_tests})
 ddp_add_header_test(ddp_aten_header_test <ATen/ATen.h> ${_ddp_aten_tests})
 ddp_add_header_test(ddp_small_header_test "" ${_ddp_small_tests})

@@ -56,8 +56,8 @@ at::Tensor evaluate(
 ///
 /// Example:
 /// @code
-///   auto dataset = torch::data::datasets::MNIST(path,
-///                                               MNIST::Mode::kTest)
+///   using torch::data::datasets::MNIST;
+///   auto dataset = MNIST(path, MNIST::Mode::kTest)
 ///                      .map(torch::data::transforms::Stack<>());
 ///   auto guesses = ddp::evaluate(dataset, 64, [&](const auto& batch) {
 ///     return model->forward(batch.data.to(device)).argmax(1);

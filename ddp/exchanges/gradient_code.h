@@ -8,6 +8,22 @@ namespace ddp {
 
 /// How numbers are written in fewer bytes: what `CodedExchange` sends. Two pure
 /// functions, the same on all ranks.
+///
+/// Example, the sign alone, a byte each:
+/// @code
+///   class SignCode : public ddp::GradientCode {
+///    public:
+///     int64_t block() const override { return 1; }
+///     at::Tensor encode(const at::Tensor& rows) const override {
+///       return rows.sign().to(at::kChar).view(at::kByte);
+///     }
+///     at::Tensor decode(const at::Tensor& code) const override {
+///       return code.view(at::kChar).to(at::kFloat);
+///     }
+///   };
+///   auto exchange = std::make_shared<ddp::CodedExchange>(
+///       ddp::process_group(), std::make_shared<SignCode>());
+/// @endcode
 class GradientCode {
  public:
   virtual ~GradientCode() = default;

@@ -93,13 +93,18 @@ const torch::nn::Module* module_of(const Function& function) {
 ///
 /// Example:
 /// @code
-///   torch::Tensor forward(torch::Tensor x) {
-///     for (auto& block : blocks) {  // of torch::nn::Sequential
-///       x = ddp::checkpoint_activations(block, x);
+///   struct DeepImpl : torch::nn::Module {
+///     torch::Tensor forward(torch::Tensor x) {
+///       for (auto& block : blocks) {
+///         x = ddp::checkpoint_activations(block, x);
+///       }
+///       return ddp::checkpoint_activations(
+///           [this](const torch::Tensor& y) { return head(norm(y)); }, x);
 ///     }
-///     return ddp::checkpoint_activations(
-///         [this](const torch::Tensor& y) { return head(norm(y)); }, x);
-///   }
+///     std::vector<torch::nn::Sequential> blocks;
+///     torch::nn::BatchNorm1d norm{8};
+///     torch::nn::Linear head{8, 2};
+///   };
 /// @endcode
 ///
 /// @param function  a module holder, or what can be called with the inputs and
