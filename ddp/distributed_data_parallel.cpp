@@ -153,7 +153,20 @@ void DistributedDataParallelBase::end_join(int source) {
   reducer_->forget_steps();
 }
 
-std::string DistributedDataParallelBase::refuses_join() const {
+std::string DistributedDataParallelBase::refuses_join(
+    const JoinOptions& options) const {
+  const auto& exchange = options_.exchange();
+  const int among = exchange ? exchange->fewest_ranks() : 0;
+  if (!options.divide_by_initial_world_size() && among > 1 &&
+      among < group_->getSize()) {
+    return c10::str("exchanges gradients among ",
+                    among,
+                    " of ",
+                    group_->getSize(),
+                    " ranks, of which none knows how many have inputs: use "
+                    "divide_by_initial_world_size(true), or a WeightedMean "
+                    "with weights of 0");
+  }
   for (const auto& item : inner_->named_modules()) {
     if (item.value()->as<SyncBatchNormImpl>() != nullptr) {
       return "has the SyncBatchNorm " + item.key();

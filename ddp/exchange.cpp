@@ -30,6 +30,10 @@ bool Exchange::sums_every_element() const {
   return false;
 }
 
+int Exchange::fewest_ranks() const {
+  return 0;
+}
+
 std::string Exchange::refuses_sparse() const {
   return "Expected dense gradients with this exchange";
 }

@@ -140,6 +140,12 @@ class Exchange {
   /// else a small all-reduce of its own carries that. Asked once.
   virtual bool sums_every_element() const;
 
+  /// Of how many ranks a gradient is the mean or sum, at some time the fewest;
+  /// 0: of all that the reducer has, or of any number. One among fewer cannot
+  /// know how many of these have inputs left: a `Join` that divides by them
+  /// refuses it.
+  virtual int fewest_ranks() const;
+
   /// Why this exchange takes no sparse payloads, as a part of an error that
   /// goes on with the parameter's name; empty when it takes them. Asked once.
   virtual std::string refuses_sparse() const;

@@ -26,7 +26,7 @@ std::string describe_join(
       return joinable.join_name() + " with another group than " +
              joinables.front().get().join_name();
     }
-    const auto refusal = joinable.refuses_join();
+    const auto refusal = joinable.refuses_join(options);
     if (!options.throw_on_early_termination() && !refusal.empty()) {
       return joinable.join_name() + " that " + refusal;
     }

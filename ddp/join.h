@@ -12,6 +12,7 @@
 namespace ddp {
 
 class Join;
+struct JoinOptions;
 
 /// One collective act of the ranks that still have inputs: a backward pass of a
 /// model, a step of an optimizer that is sharded.
@@ -40,8 +41,10 @@ class Joinable {
   /// Where the group takes tensors.
   virtual c10::Device join_device() const = 0;
 
-  /// Why it cannot do without an input, "" when it can.
-  virtual std::string refuses_join() const { return ""; }
+  /// Why it cannot do without an input as the options want, "" when it can.
+  virtual std::string refuses_join(const JoinOptions& /*options*/) const {
+    return "";
+  }
 
   /// Makes the collectives of one act with the ranks that have announced it.
   virtual void take_part(const JoinTurn& turn) = 0;
@@ -63,7 +66,9 @@ class Joinable {
 struct JoinOptions {
   /// Gradients are divided by the number of all ranks; false: by the number of
   /// those that still have inputs. The first gives every input of an epoch the
-  /// same weight.
+  /// same weight. The second is refused for an exchange among some of the ranks
+  /// (`SwitchExchange`), none of which knows how many of those have inputs; a
+  /// `WeightedMean` among them does.
   TORCH_ARG(bool, divide_by_initial_world_size) = true;
   /// The first rank without inputs ends the loop on all: each gets an error
   /// that names it, the others in their next forward.

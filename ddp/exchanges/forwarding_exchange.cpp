@@ -25,6 +25,10 @@ bool ForwardingExchange::sums_every_element() const {
   return inner_->sums_every_element();
 }
 
+int ForwardingExchange::fewest_ranks() const {
+  return inner_->fewest_ranks();
+}
+
 std::string ForwardingExchange::refuses_sparse() const {
   return inner_->refuses_sparse();
 }

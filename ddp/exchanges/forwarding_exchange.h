@@ -38,6 +38,7 @@ class ForwardingExchange : public Exchange {
   double scale(int ranks) const override;
   int64_t multiple_of(int ranks) const override;
   bool sums_every_element() const override;
+  int fewest_ranks() const override;
   std::string refuses_sparse() const override;
   void start(const GradientBucket& bucket) override;
   void finish(const GradientBucket& bucket) override;

@@ -1,5 +1,6 @@
 #include "ddp/exchanges/switch_exchange.h"
 
+#include <algorithm>
 #include <numeric>
 #include <utility>
 
@@ -24,6 +25,12 @@ double SwitchExchange::scale(int ranks) const {
 
 int64_t SwitchExchange::multiple_of(int ranks) const {
   return std::lcm(first_->multiple_of(ranks), later_->multiple_of(ranks));
+}
+
+int SwitchExchange::fewest_ranks() const {
+  const int first = first_->fewest_ranks();
+  const int later = later_->fewest_ranks();
+  return first == 0 || later == 0 ? first + later : std::min(first, later);
 }
 
 std::string SwitchExchange::refuses_sparse() const {

@@ -1,16 +1,20 @@
 #include "ddp/exchanges/switch_exchange.h"
 
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
 #include <torch/types.h>
 
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "ddp/detail/process_group/backends.h"
+#include "ddp/distributed_data_parallel.h"
 #include "ddp/exchanges/all_reduce.h"
 #include "ddp/exchanges/coded_exchange.h"
 #include "ddp/exchanges/gradient_code.h"
 #include "ddp/exchanges/power_sgd.h"
 #include "ddp/exchanges/weighted_mean.h"
+#include "ddp/join.h"
 #include "test/support/catch.h"
 #include "test/support/fake_backend.h"
 #include "test/support/fake_exchange.h"
@@ -118,6 +122,96 @@ TEST_CASE("gradients are averaged by all ranks, then by some",
     }
     group->barrier()->wait();  // before the halves go
   });
+}
+
+/// A line, whose gradient is its input.
+struct SlopeImpl : torch::nn::Module {
+  SlopeImpl() {
+    weight = register_parameter("weight", torch::ones({3}, torch::kDouble));
+  }
+  at::Tensor forward(double x) { return (weight * x).sum(); }
+  at::Tensor weight;
+};
+TORCH_MODULE(Slope);
+
+std::shared_ptr<Exchange> later_among_half(
+    const Group& group, const std::shared_ptr<Exchange>& later) {
+  return std::make_shared<SwitchExchange>(
+      std::make_shared<AllReduce>(group), 0, later);
+}
+
+// Each half has ranks without inputs at other times, the upper one both.
+TEST_CASE("a half whose ranks have no inputs left divides by all its ranks",
+          "[exchange][switch][join]") {
+  const std::vector<int> counts{1, 3, 2, 1};
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  run_ranks(4, [&](const Group& group) {
+    const auto half = half_of(group, store);
+    const int rank = group->getRank();
+    Slope net;
+    DistributedDataParallel model(
+        net,
+        Options().process_group(group).exchange(
+            later_among_half(group, std::make_shared<AllReduce>(half))));
+    const int first = rank < 2 ? 0 : 2;
+    int step = 0;
+    const auto check = [&] {
+      double sum = 0;
+      for (int other = first; other < first + 2; ++other) {
+        sum += step < counts[other] ? (step + 1.0) * (other + 1) : 0;
+      }
+      TORCH_CHECK(all_equal(net->weight.grad(), sum / 2),
+                  "step ",
+                  step,
+                  ": ",
+                  net->weight.grad());
+      ++step;
+    };
+    Join join({*model});
+    while (step < counts[rank]) {
+      model->zero_grad();
+      model->forward((step + 1.0) * (rank + 1)).backward();
+      check();
+    }
+    join.finish(check);
+    TORCH_CHECK(step == 3, step);
+    group->barrier()->wait();  // before the halves go
+  });
+}
+
+TEST_CASE(
+    "a half cannot divide by those of it that have inputs, but weigh them",
+    "[exchange][switch][join][errors]") {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  const bool weighs = GENERATE(false, true);
+  const auto errors = try_ranks(4, [&](const Group& group) {
+    const auto half = half_of(group, store);
+    const auto weighted = std::make_shared<WeightedMean>(half);
+    const int rank = group->getRank();
+    Slope net;
+    DistributedDataParallel model(
+        net,
+        Options().process_group(group).exchange(
+            later_among_half(group,
+                             weighs ? std::shared_ptr<Exchange>(weighted)
+                                    : std::make_shared<AllReduce>(half))));
+    Join join({*model}, JoinOptions().divide_by_initial_world_size(false));
+    if (rank != 0) {
+      model->forward(rank + 1.0).backward();
+      TORCH_CHECK(all_equal(net->weight.grad(), rank == 1 ? 2 : 3.5),
+                  net->weight.grad());
+    } else {
+      weighted->set_weight(0);
+    }
+    join.finish();
+    group->barrier()->wait();  // before the halves go
+  });
+  for (const auto& error : errors) {
+    CHECK_THAT(error,
+               weighs ? Contains("")
+                      : Contains("exchanges gradients among 2 of 4 ranks"));
+    CHECK(error.empty() == weighs);
+  }
 }
 
 TEST_CASE("a missing gradient reaches ranks that others exchange without",
