@@ -1,0 +1,165 @@
+// Bytes that a rank gives to its backend in each step, against what its tensors
+// say.
+#include <torch/nn/module.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/pimpl.h>
+#include <torch/optim/adam.h>
+#include <torch/types.h>
+
+#include "ddp/detail/reducer/verdict.h"
+#include "ddp/distributed_data_parallel.h"
+#include "ddp/join.h"
+#include "ddp/nn/sync_batch_norm.h"
+#include "ddp/optim/zero_redundancy_optimizer.h"
+#include "ddp/traffic.h"
+#include "test/support/catch.h"
+#include "test/support/local_ranks.h"
+
+namespace ddp {
+namespace step_traffic_test {
+
+using test::Group;
+using test::run_ranks;
+using torch::Tensor;
+
+constexpr int64_t kFloat = sizeof(float);
+
+void expect(const Traffic& bytes, const Traffic& expected, const char* when) {
+  const auto values = [](const Traffic& traffic) {
+    return std::vector<int64_t>{traffic.all_reduce,
+                                traffic.broadcast,
+                                traffic.all_gather,
+                                traffic.reduce_scatter,
+                                traffic.all_to_all,
+                                traffic.sent};
+  };
+  TORCH_CHECK(values(bytes) == values(expected),
+              when,
+              ": expected ",
+              values(expected),
+              ", but got ",
+              values(bytes));
+}
+
+/// 7 x 5 weights and 7 biases, and a buffer of 11.
+struct NetImpl : torch::nn::Module {
+  NetImpl() {
+    register_module("layer", layer);
+    buffer = register_buffer("buffer", torch::zeros({11}));
+  }
+  Tensor forward(const Tensor& x) { return layer(x); }
+  torch::nn::Linear layer{5, 7};
+  Tensor buffer;
+};
+TORCH_MODULE(Net);
+
+constexpr int64_t kParameters = 7 * 5 + 7;
+constexpr int64_t kBuffers = 11;
+
+/// Of a pass: the gradients, and what rides with them.
+Traffic pass_bytes() {
+  Traffic bytes;
+  bytes.all_reduce = (kParameters + detail::Verdict::kNumel) * kFloat;
+  bytes.broadcast = kBuffers * kFloat;
+  return bytes;
+}
+
+TEST_CASE("a rank without inputs sends what a pass sends", "[traffic][join]") {
+  const bool by_all = GENERATE(false, true);
+  run_ranks(3, [&](const Group& group) {
+    const auto counted = c10::make_intrusive<CountingBackend>(group);
+    Net net;
+    DistributedDataParallel model(
+        net, DistributedDataParallelOptions().process_group(counted));
+    const auto pass = [&] { model->forward(torch::ones({2, 5})).sum().backward(); };
+    pass();  // the ranks have a plan
+    counted->take();
+    pass();
+    expect(counted->take(), pass_bytes(), "a pass");
+
+    Join join({*model}, JoinOptions().divide_by_initial_world_size(by_all));
+    auto turn = pass_bytes();
+    turn.all_gather = sizeof(int);  // whether this rank has inputs
+    counted->take();
+    for (int step = 0; step < 1 + 2 * group->getRank(); ++step) {
+      net->zero_grad();
+      pass();
+      expect(counted->take(), turn, "a pass in a Join");
+    }
+    join.finish([&] { expect(counted->take(), turn, "a shadow pass"); });
+    Traffic end;
+    end.all_gather = sizeof(int);
+    end.broadcast = (kParameters + kBuffers) * kFloat;
+    expect(counted->take(), end, "the end of a Join");
+  });
+}
+
+TEST_CASE("a SyncBatchNorm sends a row of its channels each way",
+          "[traffic][sync_batch_norm]") {
+  const int64_t channels = GENERATE(1, 6);
+  const auto dtype = GENERATE(torch::kFloat, torch::kDouble);
+  run_ranks(3, [&](const Group& group) {
+    const auto counted = c10::make_intrusive<CountingBackend>(group);
+    SyncBatchNorm norm(channels, counted);
+    norm->to(dtype);
+    const auto bytes =
+        static_cast<int64_t>(torch::elementSize(dtype)) * channels;
+    const auto input = [&] {
+      return torch::ones({2 + group->getRank(), channels, 4}, dtype);
+    };
+    norm->forward(input());  // the layers are compared
+    counted->take();
+    const auto trained = input().requires_grad_();
+    const auto output = norm->forward(trained);
+    Traffic forward;  // mean, spread, and one count
+    forward.all_gather =
+        2 * bytes + static_cast<int64_t>(torch::elementSize(dtype));
+    expect(counted->take(), forward, "forward");
+    output.sum().backward();
+    Traffic backward;  // two sums
+    backward.all_reduce = 2 * bytes;
+    expect(counted->take(), backward, "backward");
+
+    norm->forward(input()).sum().backward();  // of the weight alone
+    expect(counted->take(), forward, "a first layer");
+    norm->eval();
+    norm->forward(trained).sum().backward();
+    expect(counted->take(), {}, "evaluation");
+  });
+}
+
+TEST_CASE("a step with a ZeroRedundancyOptimizer sends each parameter twice",
+          "[traffic][zero]") {
+  run_ranks(3, [](const Group& group) {
+    const auto counted = c10::make_intrusive<CountingBackend>(group);
+    Net net;
+    DistributedDataParallel model(
+        net, DistributedDataParallelOptions().process_group(counted));
+    ZeroRedundancyOptimizer optimizer(
+        model->parameters(),
+        [](auto groups) {
+          return std::make_unique<torch::optim::Adam>(groups);
+        },
+        counted);
+    for (int step = 0; step < 3; ++step) {
+      optimizer.zero_grad();
+      counted->take();
+      model->forward(torch::ones({2, 5})).sum().backward();
+      if (step > 0) {  // the first one plans
+        expect(counted->take(), pass_bytes(), "a pass");
+      }
+      counted->take();
+      optimizer.step();
+      Traffic bytes;
+      bytes.broadcast = kParameters * kFloat;
+      expect(counted->take(), bytes, "a step");
+    }
+    counted->take();
+    optimizer.consolidate();
+    // The owner's first and second moments and their counts, as text.
+    TORCH_CHECK(counted->take().broadcast >= 2 * kParameters * kFloat);
+  });
+}
+
+}  // namespace step_traffic_test
+}  // namespace ddp
