@@ -4,6 +4,10 @@
 //
 // usage: parity graphs FOLDER [CASE...]
 #include <array>
+#include <functional>
+#include <memory>
+
+#include <torch/autograd.h>
 
 #include "test/parity/parity.h"
 #include "test/parity/passes_support.h"
@@ -56,6 +60,72 @@ void train_branches(Log& log, const Options& options) {
         trained.model->forward(inputs(step), kWays.at(step).at(ddp::rank()));
     torch::mse_loss(output, targets(step)).backward();
     trained.optimizer.step();
+    log.state(trained.net);
+  }
+}
+
+/// What PyTorch's reentrant checkpoint does: computes again in the backward
+/// pass, and has a pass of its own inside it.
+struct Reentrant : torch::autograd::Function<Reentrant> {
+  using Part = std::function<Tensor(const Tensor&)>;
+
+  static Tensor forward(torch::autograd::AutogradContext* context,
+                        const Tensor& x,
+                        const std::shared_ptr<Part>& part) {
+    context->save_for_backward({x});
+    context->saved_data["part"] =
+        c10::IValue::make_capsule(c10::make_intrusive<Holder>(part));
+    return (*part)(x.detach());
+  }
+
+  static torch::autograd::variable_list backward(
+      torch::autograd::AutogradContext* context,
+      torch::autograd::variable_list gradients) {
+    const torch::AutoGradMode with_graph(true);
+    const auto held = context->saved_data["part"].toCapsule();
+    const auto part = c10::static_intrusive_pointer_cast<Holder>(held)->part;
+    auto x = context->get_saved_variables()[0].detach().requires_grad_();
+    (*part)(x).backward(gradients[0]);
+    return {x.grad(), Tensor()};
+  }
+
+ private:
+  struct Holder : torch::CustomClassHolder {
+    explicit Holder(std::shared_ptr<Part> given) : part(std::move(given)) {}
+    std::shared_ptr<Part> part;
+  };
+};
+
+/// A block that is used three times, each of them in a pass inside the pass,
+/// and a layer that is never used.
+struct FixedImpl : torch::nn::Module {
+  FixedImpl() {
+    register_module("first", first);
+    register_module("block", block);
+    register_module("last", last);
+    register_module("never", never);
+    to(torch::kDouble);
+    fill(*this);
+  }
+
+  Tensor forward(Tensor x) {
+    x = torch::tanh(first(x));
+    const auto part = std::make_shared<Reentrant::Part>(
+        [this](const Tensor& y) { return torch::tanh(block(y)); });
+    for (int use = 0; use < 3; ++use) {
+      x = Reentrant::apply(x, part);
+    }
+    return last(x);
+  }
+
+  Linear first{3, 4}, block{4, 4}, last{4, 2}, never{4, 2};
+};
+TORCH_MODULE(Fixed);
+
+void train_fixed(Log& log) {
+  Trained<Fixed> trained(Fixed(), Options().static_graph(true));
+  for (int64_t step = 0; step < 4; ++step) {
+    trained.train(inputs(step), targets(step));
     log.state(trained.net);
   }
 }
@@ -137,6 +207,7 @@ const std::vector<Case> kCases{
      [](Log& log) {
        train_branches(log, Options().find_unused_on_demand(true));
      }},
+    {"static_graph", train_fixed},
     {"a_pass_for_each_output", train_pair},
     {"checkpoint_none",
      [](Log& log) {

@@ -38,6 +38,36 @@ def train_branches(log):
         log.state(trained.net)
 
 
+class Fixed(nn.Module):
+    """A block that is used three times, checkpointed as PyTorch did at first:
+    its gradients come in passes inside the pass, once for each use. A layer is
+    never used."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(3, 4)
+        self.block = nn.Linear(4, 4)
+        self.last = nn.Linear(4, 2)
+        self.never = nn.Linear(4, 2)
+        fill(self)
+
+    def part(self, x):
+        return torch.tanh(self.block(x))
+
+    def forward(self, x):
+        x = torch.tanh(self.first(x))
+        for _ in range(3):
+            x = checkpoint(self.part, x, use_reentrant=True)
+        return self.last(x)
+
+
+def train_fixed(log):
+    trained = Trained(Fixed(), static_graph=True)
+    for step in range(STEPS):
+        trained.train(inputs(step), targets(step))
+        log.state(trained.net)
+
+
 class Pair(nn.Module):
     def __init__(self):
         super().__init__()
@@ -92,6 +122,7 @@ def train_deep(log, *parts):
 
 CASES = {
     "unused": train_branches,
+    "static_graph": train_fixed,
     # PyTorch has no such option; what it is to give is the same.
     "unused_on_demand": train_branches,
     "a_pass_for_each_output": train_pair,
