@@ -56,13 +56,15 @@ endforeach()
 find_package(Python3 COMPONENTS Interpreter QUIET)
 if(Python3_FOUND)
   set(_ddp_examples "${CMAKE_CURRENT_BINARY_DIR}/headers/examples.cpp")
+  list(TRANSFORM _ddp_headers PREPEND "${PROJECT_SOURCE_DIR}/"
+       OUTPUT_VARIABLE _ddp_header_files)
   add_custom_command(
     OUTPUT "${_ddp_examples}"
     COMMAND "${Python3_EXECUTABLE}"
             "${CMAKE_CURRENT_SOURCE_DIR}/examples/take_examples.py"
             "${_ddp_examples}" ${_ddp_headers}
     WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}"
-    DEPENDS examples/take_examples.py ${_ddp_headers}
+    DEPENDS examples/take_examples.py ${_ddp_header_files}
     VERBATIM)
   list(APPEND _ddp_module_tests "${_ddp_examples}")
 endif()

@@ -71,7 +71,9 @@ TEST_CASE("a rank without inputs sends what a pass sends", "[traffic][join]") {
     Net net;
     DistributedDataParallel model(
         net, DistributedDataParallelOptions().process_group(counted));
-    const auto pass = [&] { model->forward(torch::ones({2, 5})).sum().backward(); };
+    const auto pass = [&] {
+      model->forward(torch::ones({2, 5})).sum().backward();
+    };
     pass();  // the ranks have a plan
     counted->take();
     pass();
