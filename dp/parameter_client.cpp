@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "dp/detail/parameter_server/at_once.h"
+#include "dp/detail/parameter_server/conversation.h"
 #include "dp/detail/parameter_server/gradients.h"
 #include "dp/detail/parameter_server/link.h"
 #include "dp/detail/parameter_server/packet.h"
@@ -16,7 +17,6 @@
 
 namespace dp {
 
-using detail::Message;
 using detail::Op;
 
 namespace {
@@ -46,7 +46,7 @@ class ParameterClient::Impl {
   template <class Talk>
   void talk(const Talk& run);
   void give_up(const std::string& reason);
-  using OnWait = std::function<void()>;
+  using OnWait = detail::OnWait;
   /// Runs `talk_to(server, on_wait)` for all servers at once; throws what
   /// failed first.
   void at_once(const std::function<void(size_t, const OnWait&)>& talk_to);
@@ -57,12 +57,6 @@ class ParameterClient::Impl {
                size_t server,
                const detail::Rows& rows,
                const OnWait& on_wait);
-  void send_gradients(size_t server,
-                      const detail::Packet& gradients,
-                      double loss,
-                      const OnWait& on_wait);
-  /// The next answer of a server that is none to wait.
-  Message answer(size_t server, Op expected, const OnWait& on_wait);
   /// Tells the servers but one that this worker waits for that one.
   void show_life(size_t busy);
   void copy_to_module();
@@ -125,7 +119,8 @@ void ParameterClient::Impl::push(double loss) {
   }
   talk([&] {
     at_once([&](size_t server, const OnWait& on_wait) {
-      send_gradients(server, gradients[server], loss, on_wait);
+      detail::send_gradients(
+          session_.links[server], server, gradients[server], loss, on_wait);
     });
   });
   for (const auto& packet : gradients) {
@@ -204,52 +199,21 @@ void ParameterClient::Impl::at_once(
   });
 }
 
-Message ParameterClient::Impl::answer(size_t server,
-                                      Op expected,
-                                      const OnWait& on_wait) {
-  Message message = link(server).receive();
-  for (; message.op == Op::wait; message = link(server).receive()) {
-    on_wait();
-  }
-  if (message.op == Op::failure) {
-    session_.links[server] = nullptr;  // it need not be told
-    TORCH_CHECK(false,
-                detail::server_name(static_cast<int>(server)),
-                " ended: ",
-                message.text);
-  }
-  if (message.op != expected) {
-    link(server).refuse("another answer than it was asked for");
-  }
-  return message;
-}
-
 void ParameterClient::Impl::request(Op op,
                                     size_t server,
                                     const detail::Rows& rows,
                                     const OnWait& on_wait) {
-  const auto contents = detail::contents_of(rows);
-  if (detail::any_rows(rows)) {
-    link(server).send({.op = op, .numbers = contents}, detail::join_rows(rows));
-  } else {
-    link(server).send({.op = op});
-  }
-  versions_[server] = answer(server, Op::parameters, on_wait).version;
   auto& received = parameters_[server];
-  received.emplace(session_.shards[server],
-                   contents,
-                   received ? received->memory() : at::Tensor());
-  link(server).receive_payload(received->flat());
-}
-
-void ParameterClient::Impl::send_gradients(size_t server,
-                                           const detail::Packet& gradients,
-                                           double loss,
-                                           const OnWait& on_wait) {
-  link(server).send(
-      {.op = Op::push, .loss = loss, .numbers = gradients.contents()});
-  answer(server, Op::go, on_wait);
-  link(server).send_payload(gradients.flat());
+  auto answer =
+      detail::request_parameters(session_.links[server],
+                                 server,
+                                 op,
+                                 rows,
+                                 session_.shards[server],
+                                 received ? received->memory() : at::Tensor(),
+                                 on_wait);
+  versions_[server] = answer.version;
+  received.emplace(std::move(answer.parameters));
 }
 
 void ParameterClient::Impl::show_life(size_t busy) {

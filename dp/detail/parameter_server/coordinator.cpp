@@ -1,7 +1,6 @@
 #include "dp/detail/parameter_server/coordinator.h"
 
 #include <algorithm>
-#include <set>
 #include <utility>
 
 #include <c10/util/Exception.h>
@@ -14,8 +13,6 @@ namespace {
 using Lock = std::unique_lock<std::mutex>;
 using std::chrono::milliseconds;
 
-/// That may be on their way at once.
-constexpr size_t kCopies = 2;
 /// Between two looks for a worker that may be back.
 constexpr milliseconds kRest{100};
 
@@ -28,7 +25,8 @@ Coordinator::Coordinator(std::unique_ptr<UpdatePolicy> policy,
     : parameters_(parameters),
       gradients_held_(static_cast<size_t>(gradients_held)),
       policy_(std::move(policy)),
-      places_(static_cast<size_t>(workers)) {}
+      places_(static_cast<size_t>(workers)),
+      copies_(static_cast<size_t>(workers)) {}
 
 void Coordinator::serve(Shard& shard,
                         int64_t updates,
@@ -90,13 +88,12 @@ std::optional<Coordinator::Parameters> Coordinator::take(
     report_.moved.sent += shard_->bytes();
     return Parameters{shard_->flat(), report_.updates};
   }
-  place(worker).copy = copy_of(rows);
-  return Parameters{place(worker).copy, report_.updates};
+  return Parameters{copy_of(worker, rows), report_.updates};
 }
 
 void Coordinator::given(int worker) {
   const std::lock_guard lock(mutex_);
-  place(worker).copy = at::Tensor();
+  copies_.arrived(static_cast<size_t>(worker));
   changed_.notify_all();
 }
 
@@ -149,7 +146,7 @@ void Coordinator::lose(int worker, const std::string& reason) {
 }
 
 void Coordinator::take_back(int worker) {
-  place(worker).copy = at::Tensor();
+  copies_.arrived(static_cast<size_t>(worker));
   if (!place(worker).has_pushed) {
     place(worker).gradients.reset();
   }
@@ -197,41 +194,21 @@ bool Coordinator::may_lend(int worker) const {
 }
 
 bool Coordinator::may_copy(const Rows& rows) const {
-  if (!any_rows(rows) && (policy_->keeps_still() || is_current_)) {
-    return true;
-  }
-  std::set<const void*> copies;
-  for (const auto& place : places_) {
-    if (place.copy.defined()) {
-      copies.insert(place.copy.const_data_ptr());
-    }
-  }
-  return copies.size() < kCopies;
+  return any_rows(rows)
+             ? copies_.has_room()
+             : policy_->keeps_still() || copies_.has_room_for_whole();
 }
 
-bool Coordinator::is_being_sent(const at::Tensor& copy) const {
-  return std::any_of(places_.begin(), places_.end(), [&](const Place& place) {
-    return place.copy.is_same(copy);
-  });
-}
-
-at::Tensor Coordinator::copy_of(const Rows& rows) {
+at::Tensor Coordinator::copy_of(int worker, const Rows& rows) {
   if (any_rows(rows)) {
     Packet packet(parameters_, contents_of(rows));
     copy_parts(shard_->parameters(), rows, packet);
     report_.moved.sent += packet.bytes();
+    copies_.send(static_cast<size_t>(worker), packet.flat());
     return packet.flat();
   }
-  if (!is_current_) {
-    if (newest_copy_.defined() && !is_being_sent(newest_copy_)) {
-      newest_copy_.copy_(shard_->flat());
-    } else {
-      newest_copy_ = shard_->flat().clone();
-    }
-    is_current_ = true;
-  }
   report_.moved.sent += shard_->bytes();
-  return newest_copy_;
+  return copies_.send_whole(static_cast<size_t>(worker), shard_->flat());
 }
 
 void Coordinator::advance() {
@@ -279,7 +256,7 @@ void Coordinator::make(const Step& step) {
                 step.staleness,
                 loss / static_cast<double>(step.workers.size())});
   spare_.push_back(sum_.clear());
-  is_current_ = false;
+  copies_.expire();
   ++report_.updates;
   const auto staleness = static_cast<size_t>(step.staleness);
   if (report_.staleness.size() <= staleness) {

@@ -12,8 +12,9 @@
 
 #include "dp/detail/parameter_server/gradients.h"
 #include "dp/detail/parameter_server/packet.h"
+#include "dp/detail/parameter_server/policy/update_policy.h"
+#include "dp/detail/parameter_server/sent_copies.h"
 #include "dp/detail/parameter_server/shard.h"
-#include "dp/detail/parameter_server/update_policy.h"
 #include "dp/parameter_server.h"
 
 namespace dp::detail {
@@ -99,7 +100,6 @@ class Coordinator {
     std::optional<Packet> gradients;  // from `lend` until they are added up
     bool has_pushed = false;          // they have come
     double loss = 0;
-    at::Tensor copy;  // of parameters, from `take` to `given`
   };
 
   template <class Ready>
@@ -110,8 +110,7 @@ class Coordinator {
   void take_back(int worker);
   bool may_lend(int worker) const;
   bool may_copy(const Rows& rows) const;
-  bool is_being_sent(const at::Tensor& copy) const;
-  at::Tensor copy_of(const Rows& rows);
+  at::Tensor copy_of(int worker, const Rows& rows);
   void advance();
   void add(int worker);
   void make(const Step& step);
@@ -125,9 +124,8 @@ class Coordinator {
   std::vector<Place> places_;      // by worker
   std::vector<at::Tensor> spare_;  // memory for gradients
   GradientSum sum_;
-  double loss_ = 0;          // sum of those in the sum
-  at::Tensor newest_copy_;   // of all parameters
-  bool is_current_ = false;  // whether they have not changed since
+  double loss_ = 0;  // sum of those in the sum
+  SentCopies copies_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::string failure_;

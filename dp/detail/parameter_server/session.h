@@ -9,14 +9,13 @@
 #include <torch/nn/module.h>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include "dp/detail/parameter_server/claims.h"
 #include "dp/detail/parameter_server/link.h"
 #include "dp/detail/parameter_server/resume.h"
 #include "dp/detail/parameter_server/topology.h"
 #include "dp/parameter_server.h"
 
 namespace dp::detail {
-
-enum class Role { server, worker };
 
 /// The way to the other ranks of a session.
 struct Route {
@@ -63,16 +62,5 @@ std::unique_ptr<Link> connect_pair(const Session& session,
                                    const std::string& name,
                                    int peer,
                                    std::chrono::milliseconds timeout);
-
-/// What a rank says of itself when it comes, and why what the ranks said makes
-/// no job: one line, or "". Pure.
-std::string claim(const ParameterServerOptions& options,
-                  int world_size,
-                  Role role,
-                  const SavedStates& saved = {});
-std::string claims_problem(const std::vector<std::string>& claims, int servers);
-/// What the servers said that they could go on from.
-std::vector<SavedStates> claims_saved(const std::vector<std::string>& claims,
-                                      int servers);
 
 }  // namespace dp::detail

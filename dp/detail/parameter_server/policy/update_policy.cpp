@@ -1,10 +1,10 @@
-#include "dp/detail/parameter_server/update_policy.h"
+#include "dp/detail/parameter_server/policy/update_policy.h"
 
 #include <algorithm>
 #include <numeric>
 #include <utility>
 
-#include "dp/detail/parameter_server/staleness_gate.h"
+#include "dp/detail/parameter_server/policy/staleness_gate.h"
 
 namespace dp::detail {
 namespace {
