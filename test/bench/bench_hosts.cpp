@@ -1,0 +1,290 @@
+// bench_hosts HOSTS: so many hosts of one job meet over the loopback. A process
+// of its own has the coordinator, as the ddprun of the endpoint's host; all
+// others are members in this one. Then one of them leaves and another one comes,
+// and they form a new world.
+//
+// Writes a line of numbers: milliseconds until all have their world, the
+// coordinator's of CPU, messages and bytes a host, KiB of memory that the
+// coordinator has taken, milliseconds and CPU until the next world.
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <vector>
+
+#include "launcher/coordinator/admission.h"
+#include "launcher/overloaded.h"
+#include "launcher/rendezvous/link.h"
+#include "launcher/rendezvous/port.h"
+#include "launcher/rendezvous/steps.h"
+#include "launcher/text_file.h"
+
+using namespace launcher;
+
+namespace {
+
+using Time = Member::Time;
+
+Time now() {
+  return std::chrono::steady_clock::now();
+}
+
+double ms_since(Time begin) {
+  return std::chrono::duration<double, std::milli>(now() - begin).count();
+}
+
+struct Traffic {
+  int64_t messages = 0;
+  int64_t bytes = 0;
+
+  void count(const Message& message) {
+    ++messages;
+    bytes += static_cast<int64_t>(encode(message).size());
+  }
+};
+
+Meeting meeting_of(int hosts, int port) {
+  Meeting meeting;
+  meeting.endpoint = {"127.0.0.1", port};
+  meeting.terms = {.run_id = "bench",
+                   .least_hosts = hosts,
+                   .most_hosts = hosts,
+                   .max_restarts = 1};
+  meeting.start_hosts = hosts;
+  meeting.is_host = true;
+  return meeting;
+}
+
+/// Joins every world until it is killed.
+///
+/// @param ready is closed when others can come
+[[noreturn]] void coordinate(const Meeting& meeting, Fd ready) {
+  EventLoop loop;
+  std::unique_ptr<Rendezvous> rendezvous;
+  rendezvous = make_c10d_rendezvous(
+      loop, meeting, "host0", [&](const RendezvousAnswer& answer) {
+        if (std::holds_alternative<WorldBroken>(answer)) {
+          rendezvous->join({});
+        }
+      });
+  rendezvous->join({});
+  ready.reset();
+  for (;;) {
+    loop.run_once();
+  }
+}
+
+/// What the ddprun of another host has of the rendezvous. All share a loop, which
+/// is made for few timers, so on_time() is called from outside.
+class Guest {
+ public:
+  Guest(EventLoop& loop, const Meeting& meeting, int number, Traffic& traffic)
+      : traffic_(traffic),
+        member_({.hello = hello_of(
+                     meeting, "host" + std::to_string(number), {}),
+                 .endpoint = "the coordinator",
+                 .patience = meeting.patience}),
+        link_(loop,
+              addresses_of(meeting.endpoint.host, meeting.endpoint.port),
+              {.on_open =
+                   [this](const std::string& address) {
+                     run([this, address] {
+                       perform(member_.on_connected(address, now()));
+                     });
+                   },
+               .on_message =
+                   [this](const Message& message) {
+                     traffic_.count(message);
+                     run([this, message] {
+                       perform(member_.on_message(message, now()));
+                     });
+                   },
+               .on_lost =
+                   [this](Member::Loss loss, const SocketAddress&) {
+                     run([this, loss] {
+                       perform(member_.on_closed(loss, now()));
+                     });
+                   }}) {}
+  Guest(const Guest&) = delete;
+  Guest& operator=(const Guest&) = delete;
+
+  void join() {
+    run([this] { perform(member_.join(29500, now())); });
+  }
+  void leave() {
+    run([this] { perform(member_.leave()); });
+  }
+  void on_time() {
+    if (member_.next_deadline().value_or(Time::max()) <= now()) {
+      run([this] { perform(member_.on_time(now())); });
+    }
+  }
+  int generation() const { return generation_; }
+
+ private:
+  void run(Steps::Step step) { steps_.run(std::move(step)); }
+
+  void perform(const Member::Actions& actions) {
+    for (const Member::Action& action : actions) {
+      std::visit(Overloaded{[this](const Member::Connect&) { link_.connect(); },
+                            [this](const Member::Disconnect&) {
+                              link_.hang_up();
+                            },
+                            [this](const Message& message) {
+                              traffic_.count(message);
+                              link_.send(message);
+                            },
+                            [this](const RendezvousAnswer& answer) {
+                              take(answer);
+                            }},
+                 action);
+    }
+  }
+
+  void take(const RendezvousAnswer& answer) {
+    if (const auto* formed = std::get_if<WorldFormed>(&answer)) {
+      generation_ = formed->world.generation;
+    } else if (std::holds_alternative<WorldBroken>(answer)) {
+      join();
+    } else if (const auto* lost = std::get_if<RendezvousLost>(&answer)) {
+      throw std::runtime_error(lost->text);
+    }
+  }
+
+  Traffic& traffic_;
+  Member member_;
+  Link link_;
+  Steps steps_;
+  int generation_ = -1;
+};
+
+/// The coordinator's process.
+class Coordination {
+ public:
+  explicit Coordination(const Meeting& meeting) {
+    Pipe ready = make_pipe();
+    pid_ = check(::fork(), "fork");
+    if (pid_ == 0) {
+      ready.read.reset();
+      coordinate(meeting, std::move(ready.write));
+    }
+    ready.write.reset();
+    char byte = 0;
+    check(static_cast<int>(::read(ready.read.get(), &byte, 1)), "read");
+  }
+  ~Coordination() {
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  Coordination(const Coordination&) = delete;
+  Coordination& operator=(const Coordination&) = delete;
+
+  double cpu_ms() const {
+    clockid_t clock = 0;
+    timespec time{};
+    ::clock_getcpuclockid(pid_, &clock);
+    ::clock_gettime(clock, &time);
+    return static_cast<double>(time.tv_sec) * 1e3 +
+           static_cast<double>(time.tv_nsec) / 1e6;
+  }
+  int64_t kib() const {
+    const std::string text =
+        read_text("/proc/" + std::to_string(pid_) + "/status");
+    return std::atoll(text.c_str() + text.find("RssAnon:") + 8);
+  }
+
+ private:
+  pid_t pid_ = -1;
+};
+
+void allow_all_descriptors() {
+  rlimit files{};
+  ::getrlimit(RLIMIT_NOFILE, &files);
+  files.rlim_cur = files.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &files);
+}
+
+void run_until_all_are_in(EventLoop& loop,
+                          const std::vector<std::unique_ptr<Guest>>& guests,
+                          int generation) {
+  constexpr std::chrono::seconds kBound{120};
+  const Time begin = now();
+  const std::function<void()> tick = [&] {
+    for (const auto& guest : guests) {
+      guest->on_time();
+    }
+    loop.arm_timer("tick", std::chrono::milliseconds(100), tick);
+  };
+  tick();
+  for (const auto& guest : guests) {
+    while (guest->generation() < generation) {
+      loop.run_once();
+      if (now() - begin >= kBound) {
+        throw std::runtime_error("expected a world of all within 120 s");
+      }
+    }
+  }
+  loop.disarm_timer("tick");
+}
+
+void measure(int hosts) {
+  const PortReservation port(0);
+  const Meeting meeting = meeting_of(hosts, port.port());
+  const Coordination coordination(meeting);
+  EventLoop loop;
+  Traffic traffic;
+  std::vector<std::unique_ptr<Guest>> guests;
+  for (int number = 1; number < hosts; ++number) {
+    guests.push_back(std::make_unique<Guest>(loop, meeting, number, traffic));
+  }
+  const int64_t kib_before = coordination.kib();
+  const double cpu_before = coordination.cpu_ms();
+  Time begin = now();
+  for (const auto& guest : guests) {
+    guest->join();
+  }
+  run_until_all_are_in(loop, guests, 0);
+  const double form_ms = ms_since(begin);
+  const double form_cpu = coordination.cpu_ms() - cpu_before;
+  const Traffic met = traffic;
+  begin = now();
+  guests.back()->leave();
+  const auto left = std::move(guests.back());
+  guests.back() = std::make_unique<Guest>(loop, meeting, hosts, traffic);
+  guests.back()->join();
+  run_until_all_are_in(loop, guests, 1);
+  const double again_ms = ms_since(begin);
+  const double again_cpu = coordination.cpu_ms() - cpu_before - form_cpu;
+  std::printf("%g %g %g %g %lld %g %g\n",
+              form_ms,
+              form_cpu,
+              static_cast<double>(met.messages) / (hosts - 1),
+              static_cast<double>(met.bytes) / (hosts - 1),
+              static_cast<long long>(coordination.kib() - kib_before),
+              again_ms,
+              again_cpu);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int hosts = argc == 2 ? std::atoi(argv[1]) : 0;
+  if (hosts < 3) {
+    std::fprintf(stderr, "usage: bench_hosts HOSTS, at least 3\n");
+    return 2;
+  }
+  allow_all_descriptors();
+  try {
+    measure(hosts);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "bench_hosts: %s\n", error.what());
+    return 1;
+  }
+}
