@@ -43,6 +43,28 @@ void refuse_restarts_of_unmet_hosts(Job& job) {
   }
 }
 
+/// Each host is a connection where they meet; others would wait for a place
+/// without a word.
+void warn_of_few_files(Job& job, uint64_t most_files) {
+  constexpr uint64_t kOwnFiles = 128;
+  constexpr uint64_t kFilesOfWorker = 8;
+  const std::optional<Meeting>& meeting = job.options.meeting;
+  if (!meeting || !meeting->is_host.value_or(true) ||
+      (meeting->store && meeting->wanted_rank != 0)) {
+    return;
+  }
+  const uint64_t needed =
+      static_cast<uint64_t>(meeting->terms.most_hosts) + kOwnFiles +
+      kFilesOfWorker * static_cast<uint64_t>(job.worker_count);
+  if (most_files < needed) {
+    job.warnings.push_back(
+        "expected a hard limit of at least " + std::to_string(needed) +
+        " open files where " + std::to_string(meeting->terms.most_hosts) +
+        " hosts meet, but got " + std::to_string(most_files) +
+        " (ulimit -Hn): raise it if they meet at this one");
+  }
+}
+
 void prepare_meeting(Job& job) {
   if (!job.options.meeting) {
     return;
@@ -97,6 +119,7 @@ Job make_job(LaunchOptions options,
   job.options = std::move(options);
   refuse_restarts_of_unmet_hosts(job);
   prepare_meeting(job);
+  warn_of_few_files(job, host.most_files);
   warn_of_idle_filters(job);
   return job;
 }

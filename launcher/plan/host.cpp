@@ -1,6 +1,7 @@
 #include "launcher/plan/host.h"
 
 #include <dirent.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -75,6 +76,10 @@ HostInfo probe_host() {
   char name[256] = {};
   if (::gethostname(name, sizeof(name) - 1) == 0) {
     host.name = name;
+  }
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) == 0) {
+    host.most_files = files.rlim_max;
   }
   host.gpu_count = count_gpus();
   host.cpu_count = static_cast<int>(usable_cpus().size());

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
 
@@ -12,6 +14,8 @@ struct HostInfo {
   std::string name;
   int cpu_count = 1;  ///< that this process may use: affinity and cgroup quota
   int gpu_count = 0;  ///< that the CUDA driver would count, ids 0 to count-1
+  /// Descriptors that ddprun may open: the hard limit.
+  uint64_t most_files = std::numeric_limits<uint64_t>::max();
   Topology topology{};  ///< where workers are to be bound; else empty
 };
 

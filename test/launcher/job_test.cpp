@@ -91,6 +91,31 @@ TEST_CASE(
   CHECK(make_job(options, HostInfo{}, {}, "unique").warnings.size() == 1);
 }
 
+TEST_CASE("where hosts meet, each of them is an open file") {
+  LaunchOptions options = shell();
+  options.worker_count = {WorkerCount::Kind::number, 2};
+  options.host_count = 1000;
+  options.meeting.emplace();
+  options.meeting->terms.most_hosts = 1000;
+  const auto warnings = [&](uint64_t most_files) {
+    HostInfo host;
+    host.most_files = most_files;
+    return make_job(options, host, {{"DDPRUN_TOKEN", "secret"}}, "unique")
+        .warnings;
+  };
+  CHECK(warnings(1144).empty());
+  REQUIRE(warnings(1143).size() == 1);
+  CHECK_THAT(warnings(1143).front(),
+             Contains("at least 1144 open files where 1000 hosts meet, but got "
+                      "1143 (ulimit -Hn)"));
+  options.meeting->is_host = false;
+  CHECK(warnings(10).empty());
+  options.meeting->is_host.reset();
+  options.meeting->store.emplace();
+  options.meeting->wanted_rank = 1;
+  CHECK(warnings(10).empty());
+}
+
 TEST_CASE("ranks that no int counts are refused") {
   LaunchOptions options = shell();
   options.worker_count = {WorkerCount::Kind::number, 1 << 20};
