@@ -1,7 +1,7 @@
 // bench_hosts HOSTS: so many hosts of one job meet over the loopback. A process
 // of its own has the coordinator, as the ddprun of the endpoint's host; all
-// others are members in this one. Then one of them leaves and another one comes,
-// and they form a new world.
+// others are members in this one. Then one of them leaves and another one
+// comes, and they form a new world.
 //
 // Writes a line of numbers: milliseconds until all have their world, the
 // coordinator's of CPU, messages and bytes a host, KiB of memory that the
@@ -81,16 +81,16 @@ Meeting meeting_of(int hosts, int port) {
   }
 }
 
-/// What the ddprun of another host has of the rendezvous. All share a loop, which
-/// is made for few timers, so on_time() is called from outside.
+/// What the ddprun of another host has of the rendezvous. All share a loop,
+/// which is made for few timers, so on_time() is called from outside.
 class Guest {
  public:
   Guest(EventLoop& loop, const Meeting& meeting, int number, Traffic& traffic)
       : traffic_(traffic),
-        member_({.hello = hello_of(
-                     meeting, "host" + std::to_string(number), {}),
-                 .endpoint = "the coordinator",
-                 .patience = meeting.patience}),
+        member_(
+            {.hello = hello_of(meeting, "host" + std::to_string(number), {}),
+             .endpoint = "the coordinator",
+             .patience = meeting.patience}),
         link_(loop,
               addresses_of(meeting.endpoint.host, meeting.endpoint.port),
               {.on_open =
@@ -133,18 +133,15 @@ class Guest {
 
   void perform(const Member::Actions& actions) {
     for (const Member::Action& action : actions) {
-      std::visit(Overloaded{[this](const Member::Connect&) { link_.connect(); },
-                            [this](const Member::Disconnect&) {
-                              link_.hang_up();
-                            },
-                            [this](const Message& message) {
-                              traffic_.count(message);
-                              link_.send(message);
-                            },
-                            [this](const RendezvousAnswer& answer) {
-                              take(answer);
-                            }},
-                 action);
+      std::visit(
+          Overloaded{[this](const Member::Connect&) { link_.connect(); },
+                     [this](const Member::Disconnect&) { link_.hang_up(); },
+                     [this](const Message& message) {
+                       traffic_.count(message);
+                       link_.send(message);
+                     },
+                     [this](const RendezvousAnswer& answer) { take(answer); }},
+          action);
     }
   }
 
