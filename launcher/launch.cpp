@@ -61,6 +61,9 @@ std::vector<int> signals_for(const Job& job) {
   signals.insert(signals.end(), {SIGTSTP, SIGCONT});
   signals.insert(
       signals.end(), job.options.signals.begin(), job.options.signals.end());
+  if (job.options.output != Output::lines) {
+    signals.push_back(SIGWINCH);
+  }
   if (job.options.on_preempt) {
     signals.push_back(job.options.on_preempt->signal);
   }

@@ -50,6 +50,8 @@ struct LaunchOptions {
   std::optional<mode_t> log_mode;          ///< of log files; none: umask says
   std::optional<std::string> line_prefix;  ///< a NameTemplate
   std::string report_json;                 ///< a file; empty: none
+  Output output = Output::lines;
+  std::optional<int> stdin_rank = 0;  ///< the local one; nothing: none
   StreamMap redirects;
   StreamMap tee;
   std::vector<std::string> out_filters;         ///< --duplicate-stdout-filters

@@ -236,6 +236,13 @@ std::string parse_choice(std::string_view text,
   fail("one of " + expected, text);
 }
 
+Output parse_output(std::string_view text) {
+  const std::string name = parse_choice(text, {"lines", "pty", "inherit"});
+  return name == "lines" ? Output::lines
+         : name == "pty" ? Output::pty
+                         : Output::inherit;
+}
+
 std::vector<int> parse_signals(std::string_view text) {
   std::vector<int> signals;
   for (const auto& name : parse_list(text)) {

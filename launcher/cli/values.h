@@ -37,6 +37,13 @@ struct StreamSet {
   bool err = false;
 };
 
+/// What workers have as stdout and stderr.
+enum class Output {
+  lines,   ///< pipes, which ddprun reads line by line
+  pty,     ///< pseudo-terminals, which it reads as well
+  inherit  ///< its own
+};
+
 /// --redirects and --tee: a set for every local rank.
 class StreamMap {
  public:
@@ -88,6 +95,8 @@ std::chrono::duration<double> parse_interval(std::string_view text);
 /// One of `choices`.
 std::string parse_choice(std::string_view text,
                          const std::vector<std::string>& choices);
+/// "lines", "pty" or "inherit".
+Output parse_output(std::string_view text);
 /// "SIGTERM,SIGINT": names of signals that can be handled.
 std::vector<int> parse_signals(std::string_view text);
 /// Octal rights of a file that its owner may read and write, such as "0640".

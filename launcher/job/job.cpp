@@ -20,6 +20,14 @@ void warn_of_idle_filters(Job& job) {
   }
 }
 
+void require_reader(const LaunchOptions& options, int worker_count) {
+  if (options.stdin_rank && *options.stdin_rank >= worker_count) {
+    throw UsageError("--stdin: expected none or a local rank below " +
+                     std::to_string(worker_count) + ", but got " +
+                     std::to_string(*options.stdin_rank));
+  }
+}
+
 void require_countable(const LaunchOptions& options, int worker_count) {
   constexpr int64_t kMostRanks = 1 << 24;
   if (int64_t{worker_count} * options.host_count > kMostRanks) {
@@ -96,6 +104,7 @@ Job make_job(LaunchOptions options,
   visible_gpus(host, environment);
   job.worker_count = choose_worker_count(options, host, environment);
   require_countable(options, job.worker_count);
+  require_reader(options, job.worker_count);
   job.gpus = chosen_gpus(options, host, environment);
   job.gpu_count = count_gpus_for_workers(options, host, environment);
   if (options.virtual_local_rank) {

@@ -104,7 +104,9 @@ void Supervisor::narrate(const Event& event, Policy::Phase before) {
   }
   const auto* signal = std::get_if<SignalReceived>(&event);
   const bool is_preempted = policy_.phase() == Phase::preempted;
-  if (signal != nullptr && !(is_preempted && policy_.is_preemption(*signal))) {
+  const bool is_of_window = signal != nullptr && signal->number == SIGWINCH;
+  if (signal != nullptr && !is_of_window &&
+      !(is_preempted && policy_.is_preemption(*signal))) {
     seams_.status.warn(signal_name(signal->number) + " came" +
                        (alive > 0 ? ": passing it on to the workers" : ""));
   }

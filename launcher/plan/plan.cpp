@@ -159,6 +159,8 @@ void choose_targets(const LaunchOptions& options, WorkerSpec& worker) {
   const StreamSet redirect = options.redirects.at(worker.local_rank);
   const StreamSet tee = options.tee.at(worker.local_rank);
   const bool shown = is_shown(options, worker.local_rank);
+  worker.output = options.output;
+  worker.has_stdin = options.stdin_rank == worker.local_rank;
   worker.to_file = {.out = redirect.out || tee.out,
                     .err = redirect.err || tee.err};
   worker.to_console = {.out = shown && (tee.out || !redirect.out),

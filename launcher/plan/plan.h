@@ -32,6 +32,8 @@ struct WorkerSpec {
   std::string error_file;     ///< empty: none
   std::string progress_file;  ///< that it reports to; empty: none
   std::string stop_file;      ///< that tells it to end; empty: none
+  Output output = Output::lines;
+  bool has_stdin = false;  ///< ddprun's
   StreamSet to_file;
   std::optional<mode_t> file_mode;  ///< none: umask says
   StreamSet to_console;

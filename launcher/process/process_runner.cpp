@@ -170,7 +170,7 @@ void ProcessRunner::signal_all(int number, Purpose purpose) {
     if (lives && purpose == Purpose::end) {
       worker.asked_by = number;
     }
-    worker.process.signal_group(number);
+    signal_worker(worker, number);
   }
 }
 
@@ -247,7 +247,7 @@ WorkersResult ProcessRunner::finish() {
       result.survivors.push_back({worker.spec.rank, pid, is_forbidden});
       continue;
     }
-    exit->last_lines = worker.errors->last_lines();
+    exit->last_lines = last_error_lines(worker);
     exit->error = read_error_file(worker.spec.error_file);
   }
   result.exits = std::move(exits_);

@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "launcher/loop/event_loop.h"
 #include "launcher/output/consoles.h"
@@ -15,7 +16,8 @@ namespace launcher {
 struct Worker {
   WorkerSpec spec;
   Process process;
-  const WorkerStream* errors;       ///< its stderr
+  const WorkerStream* output;       ///< its stdout; nullptr: ddprun's own
+  const WorkerStream* errors;       ///< its stderr; nullptr: ddprun's own
   int asked_by = 0;                 ///< signal that asked it to end, or 0
   EventLoop::Token exit_watch = 0;  ///< of its pidfd
   bool has_exited = false;          ///< and WorkerExited has been posted
@@ -34,14 +36,21 @@ struct WorkerContext {
 
 /// Starts a worker: its folder, its log files, its pipes, its process.
 ///
-/// stdin goes to the first worker; the others have /dev/null, since two readers
-/// of one stream get parts of it each.
+/// stdin goes to one worker; the others have /dev/null, since two readers of
+/// one stream get parts of it each.
 ///
 /// @throws LaunchError when a file cannot be made, std::system_error when the
 ///   system is at a limit
 Worker start_worker(const std::string& path,
                     const WorkerSpec& spec,
                     const WorkerContext& context);
+
+/// To it and its group. Of SIGWINCH its pseudo-terminals, if it has any, have
+/// the size of ddprun's own terminal by then.
+void signal_worker(const Worker& worker, int number);
+
+/// The last lines of its stderr, as far as ddprun has seen them.
+std::vector<std::string> last_error_lines(const Worker& worker);
 
 /// What the error pipe says: the first failure, or nothing when its end has
 /// come, since every worker has executed its program.

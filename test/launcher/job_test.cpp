@@ -49,6 +49,17 @@ TEST_CASE("a filter without --tee has no effect, and one line says so") {
   CHECK(make_job(options, HostInfo{}, {}, "unique").warnings.empty());
 }
 
+TEST_CASE("stdin is for a worker that is there") {
+  LaunchOptions options = shell();
+  options.worker_count = WorkerCount{.number = 2};
+  options.stdin_rank = 1;
+  CHECK_NOTHROW(make_job(options, HostInfo{}, {}, "unique"));
+  options.stdin_rank = 2;
+  CHECK_THROWS_WITH(
+      make_job(options, HostInfo{}, {}, "unique"),
+      "--stdin: expected none or a local rank below 2, but got 2");
+}
+
 TEST_CASE("hosts that do not meet: no restart, and one line that says so") {
   LaunchOptions options = shell();
   options.max_restarts = 3;

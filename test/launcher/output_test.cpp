@@ -18,6 +18,7 @@
 #include "launcher/output/losses.h"
 #include "launcher/output/worker_output.h"
 #include "launcher/plan/name_template.h"
+#include "launcher/process/pseudo_terminal.h"
 #include "launcher/shortened.h"
 #include "test/launcher/bound_loop.h"
 #include "test/support/catch.h"
@@ -444,4 +445,15 @@ TEST_CASE("the last lines: the message of an exception, not its backtrace") {
   last.add("begin" + std::string(5000, 'x') + "end");
   CHECK(last.get().back().size() < 900);
   CHECK_THAT(last.get().back(), Contains("beginx") && Contains("xend"));
+}
+
+TEST_CASE("a worker's terminal leaves room for the prefix, or is a usual one") {
+  const auto columns = [](std::optional<winsize> own, size_t prefix) {
+    return terminal_size(own, prefix).ws_col;
+  };
+  CHECK(columns(winsize{40, 120, 0, 0}, 4) == 116);
+  CHECK(terminal_size(winsize{40, 120, 0, 0}, 4).ws_row == 40);
+  CHECK(columns(winsize{40, 30, 0, 0}, 28) == 30);
+  CHECK(columns({}, 4) == 80);
+  CHECK(terminal_size({}, 4).ws_row == 24);
 }

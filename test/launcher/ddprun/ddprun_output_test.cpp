@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "launcher/process/pseudo_terminal.h"
 #include "test/launcher/ddprun/run_ddprun.h"
 #include "test/support/catch.h"
 #include "test/support/temporary_folder.h"
@@ -193,4 +194,99 @@ TEST_CASE("logs that may not grow: the job goes on, and is no success") {
              Contains("stdout.log cannot be written (File too large)") &&
                  Contains("output was lost, so this is no success:"));
   CHECK(!result.left_something);
+}
+
+TEST_CASE(
+    "workers that see a terminal write there what others read elsewhere") {
+  const ddp::test::TemporaryFolder folder;
+  const auto result = run_ddprun(
+      {"--nproc-per-node=2",
+       "--output=pty",
+       "--tee=3",
+       "--log-dir=" + folder.path(),
+       "--rdzv-id=job",
+       "sh",
+       "-c",
+       "test -t 1 && test -t 2 && stty size <&1; (: </dev/tty) 2>/dev/null || "
+       "echo no control; echo error >&2; printf last"},
+      {{"LC_ALL", "C"}});
+  CHECK(result.code() == 0);
+  CHECK(result.lines_of("[1] ") ==
+        std::vector<std::string>{"24 80", "no control", "last"});
+  CHECK(result.lines_of("[0] ") == result.lines_of("[1] "));
+  CHECK_THAT(result.err, Contains("[0] error\n") && Contains("[1] error\n"));
+  size_t logs = 0;
+  for (const auto& entry :
+       std::filesystem::recursive_directory_iterator(folder.path())) {
+    if (entry.path().filename() == "stdout.log") {
+      ++logs;
+      CHECK(ddp::test::read_file(entry.path()) == "24 80\nno control\nlast");
+    }
+  }
+  CHECK(logs == 2);
+}
+
+TEST_CASE("no line is lost in a terminal, however its worker ends") {
+  const auto result = run_ddprun({"--nproc-per-node=2",
+                                  "--output=pty",
+                                  resource("spam_output"),
+                                  "5000",
+                                  "0"});
+  CHECK(result.code() == 0);
+  check_spam(result, 2, 5000);
+}
+
+TEST_CASE("a terminal has the size of ddprun's, less the prefix, also later") {
+  const auto terminal =
+      launcher::make_pseudo_terminal({.ws_row = 40, .ws_col = 120});
+  Ddprun job({"--output=pty",
+              "--stdin=none",
+              "sh",
+              "-c",
+              "trap 'stty size <&1; exit' WINCH; stty size <&1; "
+              "while :; do sleep 0.01; done"},
+             {},
+             "",
+             {},
+             [&terminal] { ::dup2(terminal.write.get(), 0); });
+  job.await_out("[0] 40 116\n");
+  const winsize size{50, 100, 0, 0};
+  REQUIRE(::ioctl(terminal.write.get(), TIOCSWINSZ, &size) == 0);
+  job.signal(SIGWINCH);
+  job.await_out("[0] 50 96\n");
+  const auto result = job.finish();
+  CHECK(result.code() == 0);
+  CHECK(result.err.empty());
+}
+
+TEST_CASE("workers may have ddprun's own streams") {
+  const auto result = run_ddprun(
+      {"--output=inherit", "sh", "-c", "read line; echo $line; echo err >&2"},
+      {},
+      "asked\n");
+  CHECK(result.code() == 0);
+  CHECK(result.out == "asked\n");
+  CHECK(result.err == "err\n");
+}
+
+TEST_CASE("what is inherited is neither seen nor needed for a report") {
+  const auto result = run_ddprun({"--output=inherit",
+                                  "--redirects=1",
+                                  "sh",
+                                  "-c",
+                                  "echo to a file; echo err >&2; exit 3"});
+  CHECK(result.code() == 3);
+  CHECK(result.out.empty());
+  CHECK_THAT(result.err, Contains("err\n") && Contains("exit code 3"));
+}
+
+TEST_CASE("one worker reads, whichever is asked for") {
+  const std::string script = "read line && echo has $line || echo has none";
+  const auto second = run_ddprun(
+      {"--nproc-per-node=2", "--stdin=1", "sh", "-c", script}, {}, "a line\n");
+  CHECK(second.lines_of("[0] ") == std::vector<std::string>{"has none"});
+  CHECK(second.lines_of("[1] ") == std::vector<std::string>{"has a line"});
+  const auto nobody =
+      run_ddprun({"--stdin=none", "sh", "-c", script}, {}, "a line\n");
+  CHECK(nobody.lines_of("[0] ") == std::vector<std::string>{"has none"});
 }

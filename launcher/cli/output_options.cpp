@@ -1,0 +1,97 @@
+#include "launcher/cli/output_options.h"
+
+#include "launcher/cli/setters.h"
+#include "launcher/error.h"
+
+namespace launcher {
+
+void bind_output(CommandLine& line, LaunchOptions& options) {
+  line.group("Output and logs");
+  line.value("output",
+             "KIND",
+             "lines: each whole, with a prefix; pty: the same, but workers see "
+             "a terminal of ddprun's size, less the prefix, and write line by "
+             "line; inherit: ddprun's own stdout and stderr, as for a debugger "
+             "[lines]",
+             into(options.output, parse_output));
+  line.value("stdin",
+             "RANK|none",
+             "Local rank that has ddprun's stdin; the others have /dev/null "
+             "[0]",
+             [&options](const std::string& text) {
+               options.stdin_rank =
+                   text == "none"
+                       ? std::nullopt
+                       : std::optional(parse_integer(text, 0, 1 << 24));
+             });
+  line.value("log-dir",
+             "DIR",
+             "Folder for <run id>_<random>/attempt_<n>/<local rank>/"
+             "{stdout.log,stderr.log,error.json}, readable as umask says",
+             into(options.log_dir, as_text));
+  line.value("log-mode",
+             "MODE",
+             "Rights of the logs, such as 0640, whatever umask says; folders "
+             "can be entered by who reads the logs",
+             into(options.log_mode, parse_file_mode));
+  line.value("redirects",
+             "MAP",
+             "Streams that go to files instead of here: 0 none, 1 stdout, 2 "
+             "stderr, 3 both; or a map 0:3,1:0 [0]",
+             into(options.redirects, parse_stream_map),
+             "r");
+  line.value("tee",
+             "MAP",
+             "Streams that go to files and here [0]",
+             into(options.tee, parse_stream_map),
+             "t");
+  line.value("local-ranks-filter",
+             "RANK,...",
+             "Shows the output of these local ranks only; files have all",
+             [&options](const std::string& text) {
+               options.shown_ranks = text.empty()
+                                         ? std::nullopt
+                                         : std::optional(parse_ranks(text));
+             });
+  line.value("duplicate-stdout-filters",
+             "TEXT,...",
+             "Copies the lines of --tee that hold one of the texts to "
+             "attempt_<n>/filtered_stdout.log; ,, is a comma in a text",
+             into(options.out_filters, parse_texts));
+  line.value("duplicate-stderr-filters",
+             "TEXT,...",
+             "The same for stderr and filtered_stderr.log",
+             into(options.err_filters, parse_texts));
+  line.value("line-prefix",
+             "TEMPLATE",
+             "What stands before each line shown here, with ${rank}, "
+             "${local_rank}, ${role_name}, ${host} and ${time} filled in "
+             "[TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE, else \"[${rank}] \"]",
+             into(options.line_prefix, as_text));
+  line.value("report-json",
+             "FILE",
+             "Writes how each attempt and each worker ended to FILE, for "
+             "programs; it is there from the start and replaced as a whole",
+             into(options.report_json, as_text));
+  line.value("event-log-handler",
+             "NAME",
+             "console: torchrun's events on stderr, each a line of JSON; null: "
+             "none [null]",
+             [&options](const std::string& text) {
+               options.logs_events =
+                   parse_choice(text,
+                                {"null", "console", "dynamic_rendezvous"}) ==
+                   "console";
+             });
+}
+
+void check_output(const LaunchOptions& options) {
+  if (options.output == Output::inherit && !options.tee.empty()) {
+    throw UsageError(
+        "--tee: expected to be without --output=inherit, by which ddprun does "
+        "not see what workers write, but got both; leave one out, or give "
+        "--output=pty");
+  }
+}
+
+}  // namespace launcher
