@@ -56,6 +56,20 @@ std::unique_ptr<Rendezvous> make_rendezvous(
                    handler);
 }
 
+/// The same, for a host that is fit.
+std::unique_ptr<Rendezvous> make_rendezvous(
+    const Job& job, EventLoop& loop, const Rendezvous::Handler& handler) {
+  const HealthCheck& check = job.options.health_check;
+  auto rendezvous = make_rendezvous(job.options, job.host_name, loop, handler);
+  return check.command.empty() ? std::move(rendezvous)
+                               : make_checked_rendezvous(loop,
+                                                         check,
+                                                         job.environment,
+                                                         job.host_name,
+                                                         std::move(rendezvous),
+                                                         handler);
+}
+
 std::vector<int> signals_for(const Job& job) {
   std::vector<int> signals = signals_of_programs();
   signals.insert(signals.end(), {SIGTSTP, SIGCONT});
@@ -93,8 +107,8 @@ int supervise(const Job& job,
   losses.tell_by([&log](const std::string& line) { log.warn(line); });
   JobEvents events(loop);
   const auto post = [&events](const auto& event) { events.post(event); };
-  const auto rendezvous = make_rendezvous(
-      job.options, job.host_name, loop, [&](const RendezvousAnswer& answer) {
+  const auto rendezvous =
+      make_rendezvous(job, loop, [&](const RendezvousAnswer& answer) {
         std::visit(post, answer);
       });
   ProcessRunner workers({.loop = loop,

@@ -113,6 +113,21 @@ void bind_ends(CommandLine& line, LaunchOptions& options) {
       "themselves, others get it; after SECONDS SIGTERM. No restart follows, "
       "and 0 if all end with 0 [never; SECONDS: 30]",
       into(options.on_preempt, parse_preemption));
+  line.value(
+      "health-check",
+      "COMMAND",
+      "Runs `sh -c COMMAND` on each host before it takes part, and again "
+      "before a restart; where it fails or takes too long the host does "
+      "not take part, and what it wrote is shown",
+      into(options.health_check.command, as_text));
+  line.value(
+      "health-check-timeout",
+      "SECONDS",
+      "Most time of --health-check [60]",
+      [&options](const std::string& text) {
+        options.health_check.limit =
+            std::chrono::ceil<std::chrono::milliseconds>(parse_interval(text));
+      });
   line.toggle("clean-stop",
               "After a stop signal ddprun ends with 0 if all workers did, in "
               "time; else with 128 + the signal, as without this",

@@ -10,6 +10,7 @@
 #include "launcher/cli/command_line.h"
 #include "launcher/cli/values.h"
 #include "launcher/coordinator/restart_budget.h"
+#include "launcher/health/health_check.h"
 #include "launcher/job/preemption.h"
 #include "launcher/plan/environment.h"
 #include "launcher/rendezvous/meeting.h"
@@ -41,6 +42,7 @@ struct LaunchOptions {
   std::optional<std::chrono::milliseconds> time_limit;
   std::optional<std::chrono::milliseconds> hang_timeout;
   std::optional<Preemption> on_preempt;
+  HealthCheck health_check;    ///< without a command: none
   bool stops_cleanly = false;  ///< --clean-stop
   std::chrono::milliseconds grace_period{30'000};
   std::string role = "default";

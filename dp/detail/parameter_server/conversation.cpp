@@ -20,10 +20,8 @@ Message answer_of(std::unique_ptr<Link>& link,
   }
   if (message.op == Op::failure) {
     link = nullptr;  // it need not be told
-    TORCH_CHECK(false,
-                server_name(static_cast<int>(server)),
-                " ended: ",
-                message.text);
+    TORCH_CHECK(
+        false, server_name(static_cast<int>(server)), " ended: ", message.text);
   }
   if (message.op != expected) {
     link->refuse("another answer than it was asked for");

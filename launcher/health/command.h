@@ -1,0 +1,32 @@
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+
+#include "launcher/plan/environment.h"
+#include "launcher/process/exit_status.h"
+
+namespace launcher {
+
+/// How a command of the shell ended.
+struct CommandEnd {
+  std::optional<ExitStatus> status;  ///< nothing: it ran past its limit
+  std::string output;  ///< the end of its stdout and stderr, as they came
+};
+
+/// Runs `sh -c command` and waits for its end, at most for `limit`; then it and
+/// its process group get SIGKILL. stdin is /dev/null. For a process that has
+/// nothing else to do: see BackgroundCall.
+///
+/// @throws std::system_error when it cannot be started
+CommandEnd run_command(const std::string& command,
+                       const Environment& environment,
+                       std::chrono::milliseconds limit);
+
+/// As text, as one process hands it to another.
+std::string encode(const CommandEnd& end);
+/// Nothing for what is no such text.
+std::optional<CommandEnd> decode_command_end(const std::string& text);
+
+}  // namespace launcher

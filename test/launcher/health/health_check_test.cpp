@@ -1,0 +1,157 @@
+#include "launcher/health/health_check.h"
+
+#include <unistd.h>
+
+#include "launcher/overloaded.h"
+#include "test/launcher/bound_loop.h"
+#include "test/support/catch.h"
+#include "test/support/temporary_folder.h"
+
+using namespace launcher;
+using namespace std::chrono_literals;
+
+namespace {
+
+/// Which calls have reached it.
+class Recorder : public Rendezvous {
+ public:
+  explicit Recorder(std::string& calls) : calls_(calls) {}
+  void join(const HostOffer& offer) override {
+    calls_ += "join " + std::to_string(offer.worker_count) + "; ";
+  }
+  void report(const HostOutcome&) override { calls_ += "report; "; }
+  void leave() override { calls_ += "leave; "; }
+
+ private:
+  std::string& calls_;
+};
+
+/// A pipe that processes hold, to see when the last of them has ended.
+class Life {
+ public:
+  /// A line of a shell that makes it and all it starts hold the pipe.
+  std::string hold() const {
+    return "exec 9> /proc/" + std::to_string(::getpid()) + "/fd/" +
+           std::to_string(pipe_.write.get()) + "; echo held >&9";
+  }
+  void await_hold(EventLoop& loop) { await(loop, is_held_); }
+  void await_end(EventLoop& loop) {
+    pipe_.write.reset();
+    await(loop, is_over_);
+  }
+
+ private:
+  void await(EventLoop& loop, const bool& has_come) {
+    const auto watch = loop.watch(pipe_.read.get(), EPOLLIN, [this] {
+      char text[16];
+      const ssize_t size = ::read(pipe_.read.get(), text, sizeof(text));
+      is_held_ = is_held_ || size > 0;
+      is_over_ = size == 0;
+    });
+    while (!has_come) {
+      loop.run_once();
+    }
+    loop.unwatch(watch);
+  }
+
+  Pipe pipe_ = make_pipe();
+  bool is_held_ = false;
+  bool is_over_ = false;
+};
+
+/// A host that is checked, and all that it says and asks for.
+struct CheckedHost {
+  EventLoop loop;
+  std::string story;
+  HealthCheck check;
+  Environment environment{{"PATH", "/usr/bin:/bin"}};
+  std::unique_ptr<Rendezvous> rendezvous;
+
+  explicit CheckedHost(HealthCheck given) : check(std::move(given)) {
+    test::bound(loop);
+    rendezvous = make_checked_rendezvous(
+        loop,
+        check,
+        environment,
+        "node7",
+        std::make_unique<Recorder>(story),
+        [this](const RendezvousAnswer& answer) {
+          std::visit(Overloaded{[this](const RendezvousNote& note) {
+                                  story += note.text + "; ";
+                                },
+                                [this](const RendezvousLost& lost) {
+                                  story += "lost: " + lost.text;
+                                },
+                                [this](const auto&) { story += "other; "; }},
+                     answer);
+        });
+  }
+  std::string join() {
+    story.clear();
+    rendezvous->join({.worker_count = 3});
+    while (story.empty()) {
+      loop.run_once();
+    }
+    return story;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a fit host joins, and is looked at again before the next world") {
+  const ddp::test::TemporaryFolder folder;
+  const std::string file = folder.path() + "/runs";
+  CheckedHost host({.command = "echo run >> " + file});
+  CHECK(host.join() == "join 3; ");
+  host.rendezvous->report(HostFailed{0, {.code = 1}});
+  CHECK(host.story == "join 3; report; ");
+  CHECK(host.join() == "join 3; ");
+  CHECK(ddp::test::read_file(file) == "run\nrun\n");
+}
+
+TEST_CASE("an unfit host leaves, and says why") {
+  CheckedHost host({.command = "echo bad fan; echo hot >&2; exit 3"});
+  CHECK(host.join() ==
+        "--health-check: bad fan; --health-check: hot; leave; lost: host node7 "
+        "does not take part: its --health-check failed (exit code 3)");
+}
+
+TEST_CASE("a check that does not end is ended, with what it has started") {
+  Life life;
+  CheckedHost host(
+      {.command = "echo begun; " + life.hold() + "; sleep 1000 & sleep 1000",
+       .limit = 300ms});
+  REQUIRE(host.join() ==
+          "--health-check: begun; leave; lost: host node7 does not take part: "
+          "its --health-check did not end in 300 ms (--health-check-timeout)");
+  life.await_end(host.loop);
+}
+
+TEST_CASE("a check is over when it has ended, whatever it leaves behind") {
+  CheckedHost host({.command = "sleep 1000 & echo done"});
+  CHECK(host.join() == "join 3; ");
+}
+
+TEST_CASE("who leaves during a check hears no more of it, and it ends") {
+  Life life;
+  CheckedHost host({.command = life.hold() + "; exec sleep 1000"});
+  host.rendezvous->join({});
+  life.await_hold(host.loop);
+  host.rendezvous->leave();
+  life.await_end(host.loop);
+  CHECK(host.story == "leave; ");
+}
+
+TEST_CASE("how a command ended goes from process to process") {
+  const auto same = [](const CommandEnd& end) {
+    return decode_command_end(encode(end)).value();
+  };
+  CHECK(same({ExitStatus{.code = 7}, "a\nb"}).status->code == 7);
+  CHECK(same({ExitStatus{.code = 7}, "a\nb"}).output == "a\nb");
+  CHECK(same({ExitStatus{.code = 0, .signal = 11}, ""}).status->signal == 11);
+  CHECK(!same({{}, "x"}).status);
+  CHECK(!decode_command_end(""));
+  CHECK(judge_health({}, {}, "node7").failure ==
+        "host node7 does not take part: its --health-check could not be run; "
+        "check ulimit -a");
+}
