@@ -47,6 +47,8 @@ class ReducerImpl;
 /// passes a watched tensor, or is the first one since `arm`. Every other one is
 /// this rank's alone: `torch::autograd::grad`, `backward(inputs)` of others, a
 /// pass through parameters that are all frozen.
+/// A pass that a node or a hook of another one makes is a part of that one,
+/// unless it is the first to pass a watched tensor: then it is one of its own.
 ///
 /// A parameter whose requires_grad is off has no gradient and misses none; its
 /// `.grad` stays as it is. All ranks are to freeze alike.

@@ -128,6 +128,57 @@ TEST_CASE("a nested backward pass does not end the outer one", "[reducer]") {
   });
 }
 
+TEST_CASE("a pass that begins in a nested one ends with the outer one",
+          "[reducer]") {
+  enum class Nested { before_the_output, twice, in_a_nested_one, in_a_hook };
+  const auto nested = GENERATE(Nested::before_the_output,
+                               Nested::twice,
+                               Nested::in_a_nested_one,
+                               Nested::in_a_hook);
+  const bool finds_unused = GENERATE(false, true);
+  run_ranks(2, [&](const Group& group) {
+    auto body = leaf(2);
+    auto head = leaf(3);
+    auto other = leaf(4);
+    Reducer reducer({{"body", body}, {"head", head}, {"other", other}},
+                    group,
+                    Options().find_unused_parameters(finds_unused));
+    const double slope = group->getRank() + 1.0;
+    for (int step = 0; step < 3; ++step) {
+      for (auto* parameter : {&body, &head, &other}) {
+        parameter->mutable_grad() = torch::Tensor();
+      }
+      reducer.arm();
+      const auto output = body * 1.0;
+      reducer.watch(output);
+      // What comes after the output is met before it on the way back.
+      torch::Tensor loss = output * slope;
+      if (nested == Nested::in_a_hook) {
+        loss = loss * 3;
+        loss.register_hook([&](const torch::Tensor&) {
+          const torch::AutoGradMode grad_mode(true);
+          (slope * (2 * head + 2 * other)).sum().backward();
+        });
+      } else if (nested == Nested::in_a_nested_one) {
+        loss = checkpointed(checkpointed(loss, head), other);
+      } else {
+        loss = checkpointed(loss, head);
+        loss =
+            nested == Nested::twice ? checkpointed(loss, other) : loss * other;
+      }
+      loss.sum().backward();
+      const auto is = [](const torch::Tensor& tensor, double value) {
+        TORCH_CHECK(tensor.grad().allclose(torch::full({3}, value)),
+                    tensor.grad());
+      };
+      const bool in_a_hook = nested == Nested::in_a_hook;
+      is(body, 1.5 * (in_a_hook ? 3 : 3 * 4));
+      is(head, 1.5 * (in_a_hook ? 2 : 2 * 4));
+      is(other, 1.5 * (in_a_hook ? 2 : 2 * 3));
+    }
+  });
+}
+
 TEST_CASE("a missing gradient is an error of that pass on every rank",
           "[reducer][errors]") {
   const int size = 3;

@@ -159,6 +159,23 @@ void train_pair(Log& log) {
   }
 }
 
+void train_nested(Log& log) {
+  Trained<Pair> trained{Pair()};
+  for (int64_t step = 0; step < 4; ++step) {
+    trained.optimizer.zero_grad();
+    const auto [left, right] = trained.model->forward(inputs(step));
+    const auto loss = torch::mse_loss(left, targets(step));
+    loss.register_hook([&](const Tensor&) {
+      const torch::AutoGradMode with_graph(true);
+      const auto output = torch::tanh(trained.net->right(inputs(step)));
+      torch::mse_loss(output, targets(step + 1)).backward();
+    });
+    loss.backward();
+    trained.optimizer.step();
+    log.state(trained.net);
+  }
+}
+
 /// A block that is used three times, checkpointed in the calls that `parts`
 /// says.
 struct DeepImpl : torch::nn::Module {
@@ -209,6 +226,7 @@ const std::vector<Case> kCases{
      }},
     {"static_graph", train_fixed},
     {"a_pass_for_each_output", train_pair},
+    {"nested_before_the_outputs", train_nested},
     {"checkpoint_none",
      [](Log& log) {
        train_deep(log, {false, false, false});

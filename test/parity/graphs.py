@@ -91,6 +91,25 @@ def train_pair(log):
         log.state(trained.net)
 
 
+def train_nested(log):
+    """A hook on the loss makes a pass of its own, which gives the right layer
+    its gradients before the pass around it has come to the outputs."""
+    trained = Trained(Pair())
+    for step in range(STEPS):
+        def hook(_):
+            with torch.enable_grad():
+                output = torch.tanh(trained.net.right(inputs(step)))
+                F.mse_loss(output, targets(step + 1)).backward()
+
+        trained.optimizer.zero_grad()
+        left, _ = trained.model(inputs(step))
+        loss = F.mse_loss(left, targets(step))
+        loss.register_hook(hook)
+        loss.backward()
+        trained.optimizer.step()
+        log.state(trained.net)
+
+
 class Deep(nn.Module):
     def __init__(self, parts):
         super().__init__()
@@ -126,6 +145,7 @@ CASES = {
     # PyTorch has no such option; what it is to give is the same.
     "unused_on_demand": train_branches,
     "a_pass_for_each_output": train_pair,
+    "nested_before_the_outputs": train_nested,
     "checkpoint_none": lambda log: train_deep(log, False, False, False),
     "checkpoint_once": lambda log: train_deep(log, False, True, False),
     "checkpoint_twice": lambda log: train_deep(log, True, True, False),

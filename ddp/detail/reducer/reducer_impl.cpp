@@ -4,13 +4,13 @@
 
 #include <c10/core/GradMode.h>
 #include <c10/util/ScopeExit.h>
-#include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/graph_task.h>
 
 #include "ddp/detail/job_files/error_text.h"
 #include "ddp/detail/job_files/progress_file.h"
 #include "ddp/detail/process_group/job_backend.h"
 #include "ddp/detail/process_group/last_words.h"
+#include "ddp/detail/reducer/end_of_pass.h"
 
 namespace ddp::detail {
 namespace {
@@ -100,32 +100,38 @@ void ReducerImpl::on_output_grad() {
     phase_ = Phase::armed;
   }
   watch_end();
+  has_output_ = true;
 }
 
-/// Of the graph task that runs: the outermost one where this comes from an
-/// output, so that nested passes (checkpointing) do not end this one.
+/// Of the graph task that runs: the one whose graph has the output, so that
+/// passes nested in it (checkpointing) do not end this one.
 void ReducerImpl::watch_end() {
   if (!end_.expired()) {
     return;
   }
-  // Goes with the task, also where an exception ends that.
-  const auto token = std::make_shared<char>();
-  end_ = token;
-  torch::autograd::Engine::get_default_engine().queue_callback(
-      [self = shared_from_this(), token] { self->on_end(); });
+  has_output_ = false;
+  end_ = at_end_of_pass([self = shared_from_this()](bool is_nested) {
+    return self->on_end(is_nested);
+  });
 }
 
 /// What was armed must not stay so for a pass of this rank alone: another one
 /// of the forward passes a watched output again. Unless this one's gradients
 /// will be differentiated: that brings the parameters' without.
-void ReducerImpl::on_end() {
+/// A nested pass that has met parameters before an output is a part of the one
+/// around it.
+bool ReducerImpl::on_end(bool is_nested) {
   const std::lock_guard lock(mutex_);
+  if (is_nested && is_open() && !has_output_) {
+    return false;
+  }
   end_.reset();
   if (is_open()) {
     close();
   } else if (phase_ == Phase::armed && !stays_armed_) {
     phase_ = Phase::idle;
   }
+  return true;
 }
 
 /// The graph task of the pass has gone, and it has not ended.

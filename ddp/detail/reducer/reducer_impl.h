@@ -68,7 +68,7 @@ class ReducerImpl : public std::enable_shared_from_this<ReducerImpl> {
   void watch_end();
   void begin();
   void open();
-  void on_end();
+  bool on_end(bool is_nested);
   void on_grad_ready(size_t index);
   void close();
   void reset();
@@ -79,6 +79,7 @@ class ReducerImpl : public std::enable_shared_from_this<ReducerImpl> {
   Phase phase_ = Phase::idle;
   bool stays_armed_ = false;  // a pass with create_graph has been here
   std::weak_ptr<void> end_;   // lives while a pass will call on_end
+  bool has_output_ = false;  // the pass whose end that is has met a watched one
   std::function<void()> on_pass_;
   std::function<int()> mean_over_;
   std::string broken_;  // why no pass can follow
