@@ -3,6 +3,7 @@
 // Everything of ddp::ddp.
 #include "ddp/amp/autocast.h"
 #include "ddp/amp/grad_scaler.h"
+#include "ddp/amp/mixed_precision.h"
 #include "ddp/checkpoint.h"
 #include "ddp/checkpoint_folder.h"
 #include "ddp/collectives.h"

@@ -7,6 +7,7 @@
 #include <torch/nn/modules/embedding.h>
 
 #include "ddp/detail/activations/replay_state.h"
+#include "ddp/detail/amp/precision_of_wrapper.h"
 #include "ddp/detail/job_files/progress_file.h"
 #include "ddp/detail/named_tensors.h"
 #include "ddp/detail/peers.h"
@@ -99,6 +100,7 @@ void DistributedDataParallelBase::synchronize(torch::nn::Module& module) {
               ignored_.empty() ? "" : " and is not ignored",
               ", but it has none; it needs no DistributedDataParallel");
   device_ = trained.front().tensor.device();
+  set_precision(parameters, buffers);
   if (!group_) {
     return;
   }
@@ -126,6 +128,29 @@ void DistributedDataParallelBase::synchronize(torch::nn::Module& module) {
       join()->done(*this);
     }
   });
+}
+
+void DistributedDataParallelBase::set_precision(
+    const std::vector<NamedParameter>& parameters,
+    const std::vector<NamedParameter>& buffers) {
+  const auto& precision = options_.mixed_precision();
+  options_.exchange(
+      detail::exchange_in(precision, options_.exchange(), group_));
+  if (precision.param_dtype()) {
+    casts_ = std::make_shared<detail::ParameterCasts>(
+        detail::tensors_of(parameters), *precision.param_dtype());
+  }
+  detail::cast_buffers(precision, detail::tensors_of(buffers));
+}
+
+std::unique_ptr<detail::CastScope>
+DistributedDataParallelBase::cast_parameters() const {
+  if (!casts_) {
+    return nullptr;
+  }
+  auto casts = detail::CastScope::active();
+  casts.push_back(casts_);
+  return std::make_unique<detail::CastScope>(std::move(casts));
 }
 
 int DistributedDataParallelBase::begin_turn() {

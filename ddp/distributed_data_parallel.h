@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -10,6 +11,8 @@
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 
+#include "ddp/detail/amp/cast_inputs.h"
+#include "ddp/detail/amp/parameter_casts.h"
 #include "ddp/detail/any_forward.h"
 #include "ddp/join.h"
 #include "ddp/options.h"
@@ -68,9 +71,17 @@ class DistributedDataParallelBase : public torch::nn::Module, public Joinable {
   void before_forward();
   void watch(const torch::Tensor& output);
 
+  std::optional<c10::ScalarType> input_dtype() const {
+    return options_.mixed_precision().param_dtype();
+  }
+  /// For a forward; null where parameters are used as they are.
+  std::unique_ptr<detail::CastScope> cast_parameters() const;
+
  private:
   friend class NoSyncGuard;
 
+  void set_precision(const std::vector<NamedParameter>& parameters,
+                     const std::vector<NamedParameter>& buffers);
   void check_frozen() const;
   int begin_turn();
 
@@ -79,6 +90,7 @@ class DistributedDataParallelBase : public torch::nn::Module, public Joinable {
   torch::nn::Module* inner_ = nullptr;
   std::vector<NamedParameter> frozen_;  // when wrapped
   std::set<std::string> ignored_;       // names that the ranks do not share
+  detail::ParameterCastsPtr casts_;     // null without mixed precision
   std::unique_ptr<Reducer> reducer_;    // null in a world of one
   c10::Device device_ = c10::kCPU;      // of the first gradient
   int buffer_source_ = 0;               // of the pass that runs
@@ -116,7 +128,10 @@ class DistributedDataParallelImpl : public DistributedDataParallelBase {
   template <typename... Args>
   auto forward(Args&&... args) {
     return watched(
-        [&] { return module_->forward(std::forward<Args>(args)...); });
+        [this](auto&&... inputs) {
+          return module_->forward(std::forward<decltype(inputs)>(inputs)...);
+        },
+        std::forward<Args>(args)...);
   }
 
   /// The same by another name than `forward`: a member function of the module,
@@ -130,11 +145,13 @@ class DistributedDataParallelImpl : public DistributedDataParallelBase {
   /// @endcode
   template <typename Function, typename... Args>
   auto call(Function&& function, Args&&... args) {
-    return watched([&] {
-      return std::invoke(std::forward<Function>(function),
-                         *module_,
-                         std::forward<Args>(args)...);
-    });
+    return watched(
+        [&](auto&&... inputs) {
+          return std::invoke(std::forward<Function>(function),
+                             *module_,
+                             std::forward<decltype(inputs)>(inputs)...);
+        },
+        std::forward<Args>(args)...);
   }
 
   /// The wrapped module: for checkpoints (its keys have no "module." prefix),
@@ -142,10 +159,12 @@ class DistributedDataParallelImpl : public DistributedDataParallelBase {
   const std::shared_ptr<M>& module() const { return module_; }
 
  private:
-  template <typename Forward>
-  auto watched(const Forward& forward) {
+  template <typename Forward, typename... Args>
+  auto watched(const Forward& forward, Args&&... args) {
     before_forward();
-    auto output = forward();
+    const auto casts = cast_parameters();
+    auto output = detail::with_inputs_as(
+        input_dtype(), forward, std::forward<Args>(args)...);
     for_each_tensor(output,
                     [this](const torch::Tensor& tensor) { watch(tensor); });
     return output;

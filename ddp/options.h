@@ -7,6 +7,7 @@
 #include <torch/arg.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include "ddp/amp/mixed_precision.h"
 #include "ddp/exchange.h"
 
 namespace ddp {
@@ -73,6 +74,9 @@ struct DistributedDataParallelOptions {
   /// A pass that differs is an error on every rank, with the names; so use it
   /// without passes of other kinds in between, but parameters may be frozen.
   TORCH_ARG(bool, static_graph) = false;
+  /// In which dtypes a forward computes, gradients travel and buffers are. A
+  /// `Reducer` alone does not heed it.
+  TORCH_ARG(MixedPrecision, mixed_precision) = {};
   /// How ranks combine their gradients. Null: `AllReduce` over the group. An
   /// object that keeps state between steps, so a model has one of its own. One
   /// rank alone exchanges nothing.

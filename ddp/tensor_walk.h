@@ -37,8 +37,16 @@ struct HasTensorFields<
     std::void_t<decltype(tensor_fields(std::declval<const T&>()))>>
     : std::true_type {};
 
+/// Whether `for_each_tensor` may find one in a T.
+template <typename T>
+struct TensorWalk;
+template <typename T>
+constexpr bool may_hold_tensors = TensorWalk<T>::kMayHold;
+
 template <typename T>
 struct TensorWalk {
+  static constexpr bool kMayHold =
+      std::is_base_of_v<at::Tensor, T> || HasTensorFields<T>::value;
   template <typename Visit>
   static void walk(const T& value, const Visit& visit) {
     if constexpr (std::is_base_of_v<at::Tensor, T>) {
@@ -51,6 +59,7 @@ struct TensorWalk {
 
 template <typename Range>
 struct RangeWalk {
+  static constexpr bool kMayHold = may_hold_tensors<typename Range::value_type>;
   template <typename Visit>
   static void walk(const Range& range, const Visit& visit) {
     for (const auto& element : range) {
@@ -71,6 +80,7 @@ struct TensorWalk<std::unordered_map<K, V, H, E, A>>
 
 template <typename T>
 struct TensorWalk<std::optional<T>> {
+  static constexpr bool kMayHold = may_hold_tensors<T>;
   template <typename Visit>
   static void walk(const std::optional<T>& value, const Visit& visit) {
     if (value) {
@@ -79,8 +89,9 @@ struct TensorWalk<std::optional<T>> {
   }
 };
 
-template <typename Tuple>
+template <typename Tuple, typename... T>
 struct TupleWalk {
+  static constexpr bool kMayHold = (may_hold_tensors<T> || ...);
   template <typename Visit>
   static void walk(const Tuple& tuple, const Visit& visit) {
     std::apply(
@@ -92,9 +103,9 @@ struct TupleWalk {
 };
 
 template <typename... T>
-struct TensorWalk<std::tuple<T...>> : TupleWalk<std::tuple<T...>> {};
+struct TensorWalk<std::tuple<T...>> : TupleWalk<std::tuple<T...>, T...> {};
 template <typename A, typename B>
-struct TensorWalk<std::pair<A, B>> : TupleWalk<std::pair<A, B>> {};
+struct TensorWalk<std::pair<A, B>> : TupleWalk<std::pair<A, B>, A, B> {};
 
 }  // namespace detail
 

@@ -24,6 +24,14 @@ void set_generator_state(c10::Device device, const at::Tensor& state) {
   generator.set_state(state);
 }
 
+/// With copies of its own.
+void enter(const std::vector<ParameterCastsPtr>& casts,
+           std::optional<CastScope>& scope) {
+  if (!casts.empty()) {
+    scope.emplace(casts);
+  }
+}
+
 }  // namespace
 
 ReplayState::ReplayState(const std::vector<at::Tensor>& near) {
@@ -58,6 +66,7 @@ ReplayState::Scope::Scope(const ReplayState& state) {
     before_.push_back({device, generator_state(device)});
     set_generator_state(device, random);
   }
+  enter(state.casts_, casts_);
 }
 
 ReplayState::Scope::~Scope() {
@@ -72,6 +81,7 @@ ReplayState::Scope::~Scope() {
 SegmentScope::SegmentScope()
     : caches_casts_(at::autocast::is_autocast_cache_enabled()) {
   at::autocast::set_autocast_cache_enabled(false);
+  enter(CastScope::active(), casts_);
   ++entered_segments;
 }
 

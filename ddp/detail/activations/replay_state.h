@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -9,11 +10,12 @@
 #include <c10/core/ScalarType.h>
 
 #include "ddp/amp/autocast.h"
+#include "ddp/detail/amp/parameter_casts.h"
 
 namespace ddp::detail {
 
 /// What a computation depends on beside its arguments and its parameters: the
-/// default generators and autocast.
+/// default generators, autocast and the dtype that parameters are cast to.
 class ReplayState {
  public:
   /// As it is now.
@@ -38,6 +40,7 @@ class ReplayState {
 
   std::vector<Generator> generators_;
   std::vector<Autocast> autocasts_;
+  std::vector<ParameterCastsPtr> casts_ = CastScope::active();
 };
 
 class ReplayState::Scope {
@@ -50,6 +53,7 @@ class ReplayState::Scope {
  private:
   std::vector<Generator> before_;
   std::vector<std::unique_ptr<AutocastGuard>> guards_;
+  std::optional<CastScope> casts_;
 };
 
 /// While it lives, a segment's own computation runs on this thread: casts of
@@ -66,6 +70,7 @@ class SegmentScope {
 
  private:
   bool caches_casts_;
+  std::optional<CastScope> casts_;
 };
 
 }  // namespace ddp::detail
