@@ -225,6 +225,13 @@ void DistributedDataParallelBase::before_forward() {
   }
 }
 
+void DistributedDataParallelBase::pause() {
+  ++pauses_;
+  if (reducer_) {
+    reducer_->expect_local_passes();
+  }
+}
+
 void DistributedDataParallelBase::check_frozen() const {
   for (const auto& [name, tensor, sparse] : frozen_) {
     TORCH_CHECK(!tensor.requires_grad(),

@@ -82,6 +82,7 @@ class DistributedDataParallelBase : public torch::nn::Module, public Joinable {
 
   void set_precision(const std::vector<NamedParameter>& parameters,
                      const std::vector<NamedParameter>& buffers);
+  void pause();
   void check_frozen() const;
   int begin_turn();
 
@@ -155,7 +156,9 @@ class DistributedDataParallelImpl : public DistributedDataParallelBase {
   }
 
   /// The wrapped module: for checkpoints (its keys have no "module." prefix),
-  /// and for a forward and backward on this rank alone.
+  /// and for a forward and backward on this rank alone. Where that is all that
+  /// trains it, rank 0 warns after 25 steps of the optimizer, unless they are
+  /// made while a `NoSyncGuard` lives.
   const std::shared_ptr<M>& module() const { return module_; }
 
  private:
@@ -280,7 +283,7 @@ DistributedDataParallel(std::shared_ptr<M>,
 class NoSyncGuard {
  public:
   explicit NoSyncGuard(DistributedDataParallelBase& model) : model_(model) {
-    ++model_.pauses_;
+    model_.pause();
   }
   ~NoSyncGuard() { --model_.pauses_; }
   NoSyncGuard(const NoSyncGuard&) = delete;

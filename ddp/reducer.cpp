@@ -22,6 +22,10 @@ void Reducer::disarm() {
   impl_->disarm();
 }
 
+void Reducer::expect_local_passes() {
+  impl_->expect_local_passes();
+}
+
 void Reducer::watch(const at::Tensor& output) {
   impl_->watch(output);
 }

@@ -96,6 +96,11 @@ class Reducer {
   /// Takes it back.
   void disarm();
 
+  /// Says that passes of this rank alone are meant so. Where none has been
+  /// reduced yet and nobody has said this, rank 0 warns once, when a parameter
+  /// has changed 25 times between such passes.
+  void expect_local_passes();
+
   /// Makes every backward pass that starts from `output` (or from what is
   /// computed of it) and accumulates a reduced one. Tensors without history are
   /// ignored.

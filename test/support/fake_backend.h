@@ -18,7 +18,7 @@ class FakeBackend : public c10d::Backend {
     int64_t numel;
   };
 
-  explicit FakeBackend(int size) : Backend(/*rank=*/0, size) {}
+  explicit FakeBackend(int size, int rank = 0) : Backend(rank, size) {}
 
   const std::string getBackendName() const override { return "fake"; }
 

@@ -54,6 +54,11 @@ void ReducerImpl::disarm() {
   }
 }
 
+void ReducerImpl::expect_local_passes() {
+  const std::lock_guard lock(mutex_);
+  local_watch_.stop();
+}
+
 void ReducerImpl::watch(const at::Tensor& output) {
   if (!output.defined() || !output.requires_grad() || output.is_leaf()) {
     return;
@@ -202,16 +207,33 @@ void ReducerImpl::open() {
         "backward() with create_graph: gradients of gradients are not averaged "
         "over ranks");
   }
+  local_watch_.stop();
   const int ranks = mean_over_ ? mean_over_() : group_->getSize();
   record_->note_pass();
   reduction_.begin(ranks);
   phase_ = Phase::open;
 }
 
+void ReducerImpl::note_local(size_t index) {
+  reduction_.note_local(index);
+  if (local_watch_.follows(index) &&
+      local_watch_.add(mark_of(reduction_.parameter(index))) &&
+      group_->getRank() == 0) {
+    TORCH_WARN(
+        "Expected backward passes to be averaged over ranks, but the "
+        "parameters of a DistributedDataParallel have changed ",
+        LocalWatch::kSteps,
+        " times between passes that were this rank's alone: each rank trains a "
+        "model of its own. Call the wrapper's forward, not that of the module "
+        "that it wraps; where ranks are to train apart, do it while a "
+        "NoSyncGuard lives");
+  }
+}
+
 void ReducerImpl::on_grad_ready(size_t index) {
   const std::lock_guard lock(mutex_);
   if (phase_ == Phase::idle) {
-    reduction_.note_local(index);
+    note_local(index);
     return;
   }
   begin();

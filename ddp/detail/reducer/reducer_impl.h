@@ -9,6 +9,7 @@
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include "ddp/detail/local_watch.h"
 #include "ddp/detail/reducer/grad_hooks.h"
 #include "ddp/detail/reducer/reduction.h"
 #include "ddp/named_parameter.h"
@@ -45,6 +46,7 @@ class ReducerImpl : public std::enable_shared_from_this<ReducerImpl> {
 
   void arm();
   void disarm();
+  void expect_local_passes();
   void watch(const at::Tensor& output);
   void on_pass(std::function<void()> action);
   void mean_over(std::function<int()> ranks);
@@ -70,6 +72,7 @@ class ReducerImpl : public std::enable_shared_from_this<ReducerImpl> {
   void open();
   bool on_end(bool is_nested);
   void on_grad_ready(size_t index);
+  void note_local(size_t index);
   void close();
   void reset();
 
@@ -82,6 +85,7 @@ class ReducerImpl : public std::enable_shared_from_this<ReducerImpl> {
   bool has_output_ = false;  // the pass whose end that is has met a watched one
   std::function<void()> on_pass_;
   std::function<int()> mean_over_;
+  LocalWatch local_watch_;
   std::string broken_;  // why no pass can follow
   std::shared_ptr<JobRecord> record_;
   std::unique_ptr<GradHooks> hooks_;  // last: goes first

@@ -46,6 +46,10 @@ class Reduction {
   /// See `MissingPolicy`.
   std::string late_error() { return missing_->late_error(); }
 
+  const at::Tensor& parameter(size_t index) const {
+    return memory_.parameter(index).tensor;
+  }
+
   /// A gradient that stays local.
   void note_local(size_t index) { memory_.note_accumulated(index); }
   /// What left this pass, one line: the other ranks hear of it in its end, or,
