@@ -26,6 +26,7 @@
 #include "ddp/exchanges/weighted_mean.h"
 #include "ddp/join.h"
 #include "ddp/nn/checkpoint_activations.h"
+#include "ddp/nn/script_module.h"
 #include "ddp/nn/sync_batch_norm.h"
 #include "ddp/optim/fused.h"
 #include "ddp/optim/periodic_model_averager.h"

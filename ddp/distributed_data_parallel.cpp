@@ -12,6 +12,7 @@
 #include "ddp/detail/named_tensors.h"
 #include "ddp/detail/peers.h"
 #include "ddp/detail/state_sync.h"
+#include "ddp/nn/script_module.h"
 #include "ddp/nn/sync_batch_norm.h"
 #include "ddp/process_group.h"
 
@@ -63,6 +64,15 @@ std::function<void(int)> buffer_broadcast(
     detail::broadcast_from(
         source, *group, detail::tensors_of(detail::unique(all, ignored)));
   };
+}
+
+void check_no_script(const torch::nn::Module& module) {
+  for (const auto& item : module.named_modules()) {
+    TORCH_CHECK(item.value()->as<ScriptModuleImpl>() == nullptr,
+                "Expected mixed_precision without a param_dtype for a "
+                "ScriptModule, but got one; use the script's own autocast, or "
+                "convert it");
+  }
 }
 
 [[noreturn]] void refuse_conversion() {
@@ -137,6 +147,7 @@ void DistributedDataParallelBase::set_precision(
   options_.exchange(
       detail::exchange_in(precision, options_.exchange(), group_));
   if (precision.param_dtype()) {
+    check_no_script(*inner_);
     casts_ = std::make_shared<detail::ParameterCasts>(
         detail::tensors_of(parameters), *precision.param_dtype());
   }
