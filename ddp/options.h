@@ -70,7 +70,8 @@ struct DistributedDataParallelOptions {
   /// which counts how often each gradient comes (several times where a backward
   /// pass of your own inside the pass accumulates it) and which parameters have
   /// none: those are not waited for, and no pass but the first looks for them.
-  /// Ranks may leave out different ones; what none has used keeps its `.grad`.
+  /// Ranks may leave out different ones; what none has used keeps its `.grad`
+  /// and is never sent.
   /// A pass that differs is an error on every rank, with the names; so use it
   /// without passes of other kinds in between, but parameters may be frozen.
   TORCH_ARG(bool, static_graph) = false;

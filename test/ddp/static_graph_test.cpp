@@ -5,6 +5,7 @@
 
 #include "ddp/detail/reducer/graph_record.h"
 #include "ddp/reducer.h"
+#include "ddp/traffic.h"
 #include "test/support/catch.h"
 #include "test/support/fake_backend.h"
 #include "test/support/fake_exchange.h"
@@ -135,10 +136,100 @@ TEST_CASE("what the first pass leaves out is not waited for",
   });
 }
 
+/// Another rank, which uses all of three parameters.
+struct OthersUseAll : FakeBackend {
+  using FakeBackend::FakeBackend;
+  c10::intrusive_ptr<c10d::Work> allreduce(
+      std::vector<Tensor>& tensors,
+      const c10d::AllreduceOptions& options) override {
+    if (tensors[0].numel() == 3) {
+      tensors[0] += 1;
+    }
+    return FakeBackend::allreduce(tensors, options);
+  }
+};
+
+TEST_CASE("what no rank has used is never sent", "[static_graph]") {
+  const bool as_view = GENERATE(false, true);
+  const bool rank_1_uses_some = GENERATE(false, true);
+  run_ranks(3, [&](const Group& group) {
+    const int rank = group->getRank();
+    const auto counted = c10::make_intrusive<CountingBackend>(group);
+    auto used = leaf({100}), some = leaf({1000}), never = leaf({10'000});
+    auto rows = leaf({10, 3});
+    Reducer reducer(
+        {{"rows", rows, /*sparse=*/true},
+         {"used", used},
+         {"some", some},
+         {"never", never}},
+        counted,
+        Options(kStatic).gradient_as_bucket_view(as_view).bucket_cap_mb(1e-4));
+    never.mutable_grad() = torch::full({10'000}, 7.0);
+    for (int pass = 1; pass <= 3; ++pass) {
+      used.mutable_grad().reset();
+      some.mutable_grad().reset();
+      counted->take();
+      auto loss = 3 * pass * used.sum();
+      if (rank_1_uses_some && rank == 1) {
+        loss = loss + 3 * pass * some.sum();
+      }
+      test::backward(reducer, loss);
+      const auto bytes = counted->take().all_reduce;
+      const int64_t floats = rank_1_uses_some ? 1100 : 100;
+      TORCH_CHECK(bytes >= 4 * floats && bytes < 4 * floats + 300, bytes);
+      TORCH_CHECK(test::all_equal(used.grad(), 3 * pass), used.grad());
+      TORCH_CHECK(rank_1_uses_some ? test::all_equal(some.grad(), pass)
+                                   : !some.grad().defined());
+      TORCH_CHECK(test::all_equal(never.grad(), 7) && !rows.grad().defined());
+    }
+    size_t planned = 0;
+    for (const auto& bucket : reducer.plan()) {
+      planned += bucket.size();
+    }
+    TORCH_CHECK(planned == (rank_1_uses_some ? 2 : 1));
+  });
+}
+
+// In the ranks' first pass rank 1 is without inputs.
+TEST_CASE("a rank that comes late uses what all have left out",
+          "[static_graph][errors]") {
+  const bool uses_more = GENERATE(false, true);
+  const auto errors = try_ranks(3, [&](const Group& group) {
+    auto used = leaf({3}), left_out = leaf({3});
+    Reducer reducer({{"used", used}, {"left_out", left_out}}, group, kStatic);
+    for (int pass = 0; pass < 3; ++pass) {
+      used.mutable_grad().reset();
+      if (pass == 0 && group->getRank() == 1) {
+        reducer.shadow_pass(3);
+        reducer.forget_steps();
+        continue;
+      }
+      auto loss = 3 * used.sum();
+      if (uses_more && group->getRank() == 1) {
+        loss = loss + left_out.sum();
+      }
+      test::backward(reducer, loss);
+      TORCH_CHECK(test::all_equal(used.grad(), pass == 0 ? 2 : 3));
+      if (pass == 0) {
+        reducer.forget_steps();  // as at the end of a Join
+      }
+    }
+  });
+  for (const auto& error : errors) {
+    if (uses_more) {
+      CHECK_THAT(error,
+                 Contains("on rank 1: left_out (not at all on the ranks that "
+                          "began);"));
+    } else {
+      CHECK(error == "");
+    }
+  }
+}
+
 TEST_CASE("buckets of unused parameters start at once, passes cost the same",
           "[static_graph]") {
   const auto exchange = std::make_shared<test::FakeExchange>();
-  const auto backend = c10::make_intrusive<FakeBackend>(2);
+  const auto backend = c10::make_intrusive<OthersUseAll>(2);
   auto unused = leaf({2}), early = leaf({3}), late = leaf({4});
   Reducer reducer({{"late", late}, {"early", early}, {"unused", unused}},
                   backend,
@@ -156,7 +247,7 @@ TEST_CASE("buckets of unused parameters start at once, passes cost the same",
   };
   pass();
   exchange->take_calls();
-  // What has no gradient is the last of the plan.
+  // What has no gradient here is the last of the plan.
   CHECK(reducer.plan() == std::vector<std::vector<size_t>>{{1}, {0}, {2}});
   CHECK(pass() == 1);  // the verdict, of an exchange that does not carry it
   CHECK(seen == std::vector<std::string>{"start 0"});

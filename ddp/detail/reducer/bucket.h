@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -23,7 +24,7 @@ struct Slot {
   /// The gradient as its bucket holds it. Dense: memory of the bucket, in the
   /// parameter's shape. Sparse: its rows, undefined until it has come.
   at::Tensor content;
-  size_t bucket = 0;
+  std::optional<size_t> bucket;  ///< none: the plan leaves it out
   GradState state = GradState::expected;
   bool accumulated = false;  ///< one came in a pass that was not reduced
 };

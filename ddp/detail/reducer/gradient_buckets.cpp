@@ -51,6 +51,9 @@ GradientBucket GradientBuckets::bucket(size_t index) const {
 void GradientBuckets::build() {
   std::vector<std::unique_ptr<Bucket>> buckets;
   spare_ = at::Tensor();
+  for (auto& slot : slots_) {
+    slot.bucket.reset();
+  }
   for (size_t i = 0; i < plan_.size(); ++i) {
     std::vector<Slot*> members;
     for (const size_t index : plan_[i]) {
@@ -86,7 +89,12 @@ void GradientBuckets::rebuild() {
   }
   build();
   for (size_t i = 0; i < slots_.size(); ++i) {
-    buckets_[slots_[i].bucket]->move_in(slots_[i], contents[i]);
+    Slot& slot = slots_[i];
+    if (slot.bucket) {
+      buckets_[*slot.bucket]->move_in(slot, contents[i]);
+    } else {
+      slot.content.reset();
+    }
   }
 }
 
@@ -135,13 +143,13 @@ bool GradientBuckets::add(size_t index) {
               "backward passes of your own inside the pass share parameters; "
               "else sum the losses and call backward() once");
   slot.state = GradState::arrived;
-  return buckets_[slot.bucket]->take(slot, copy_);
+  return buckets_[slot.bucket.value()]->take(slot, copy_);
 }
 
 std::vector<size_t> GradientBuckets::expected() const {
   std::vector<size_t> result;
   for (size_t i = 0; i < slots_.size(); ++i) {
-    if (slots_[i].state == GradState::expected) {
+    if (slots_[i].bucket && slots_[i].state == GradState::expected) {
       result.push_back(i);
     }
   }
@@ -150,12 +158,15 @@ std::vector<size_t> GradientBuckets::expected() const {
 
 void GradientBuckets::add_absent(size_t index) {
   Slot& slot = slots_[index];
+  if (!slot.bucket) {
+    return;
+  }
   slot.state = GradState::absent;
   at::Tensor& grad = slot.parameter.tensor.mutable_grad();
   if (grad.defined() && grad.is_same(slot.content)) {
     grad = grad.clone();
   }
-  buckets_[slot.bucket]->take(slot, copy_);
+  buckets_[*slot.bucket]->take(slot, copy_);
 }
 
 void GradientBuckets::hand_out_all_but(const std::vector<size_t>& kept) const {
@@ -165,7 +176,9 @@ void GradientBuckets::hand_out_all_but(const std::vector<size_t>& kept) const {
       ++next_kept;
       continue;
     }
-    slots_[i].parameter.tensor.mutable_grad() = slots_[i].content;
+    if (slots_[i].bucket) {
+      slots_[i].parameter.tensor.mutable_grad() = slots_[i].content;
+    }
   }
 }
 

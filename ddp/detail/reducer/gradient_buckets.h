@@ -38,7 +38,7 @@ class GradientBuckets {
     return slots_[index].parameter;
   }
 
-  /// Bucket and order of each gradient.
+  /// Bucket and order of each gradient. Some may be in none: they do not come.
   const BucketPlan& plan() const { return plan_; }
 
   /// Pure: the plan for gradients that are expected to come in `order`.
@@ -61,6 +61,10 @@ class GradientBuckets {
   void note_accumulated(size_t index) { slots_[index].accumulated = true; }
   bool has_accumulated(size_t index) const { return slots_[index].accumulated; }
 
+  bool has_bucket(size_t index) const {
+    return slots_[index].bucket.has_value();
+  }
+
   /// Puts the gradient of `index` into its bucket. Returns true when it was
   /// the last one of its bucket.
   /// @throws c10::Error when it has come in this pass already, or when its
@@ -74,7 +78,8 @@ class GradientBuckets {
   /// or zeros. `.grad` stays as it is.
   void add_absent(size_t index);
 
-  /// Makes `plan` the plan and moves the gradients, all of which have come.
+  /// Makes `plan` the plan and moves the gradients, all of which have come. One
+  /// that it leaves out costs no memory; it is never expected or handed out.
   void move_to(BucketPlan plan);
 
   /// A pass begins, which may write into the memory. Where somebody still holds

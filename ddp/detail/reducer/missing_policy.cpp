@@ -158,18 +158,9 @@ class AllowUnused : public Agreement {
   }
 
   /// On a GPU the map is made anew only when it differs from the last pass's:
-  /// that stalls the host. Used is also what a pass has used that was not
-  /// reduced before this one.
+  /// that stalls the host.
   void write_used(const PassAccount& account) {
-    std::vector<size_t> without;
-    for (const auto* indices : {&account.missing, &account.frozen}) {
-      for (const size_t index : *indices) {
-        if (!buckets().has_accumulated(index) ||
-            !buckets().parameter(index).tensor.grad().defined()) {
-          without.push_back(index);
-        }
-      }
-    }
+    auto without = without_gradient(buckets(), account);
     if (without == without_) {
       return;
     }
@@ -199,6 +190,20 @@ class AllowUnused : public Agreement {
 };
 
 }  // namespace
+
+std::vector<size_t> without_gradient(const GradientBuckets& buckets,
+                                     const PassAccount& account) {
+  std::vector<size_t> without;
+  for (const auto* indices : {&account.missing, &account.frozen}) {
+    for (const size_t index : *indices) {
+      if (!buckets.has_accumulated(index) ||
+          !buckets.parameter(index).tensor.grad().defined()) {
+        without.push_back(index);
+      }
+    }
+  }
+  return without;
+}
 
 std::string names_of(const GradientBuckets& buckets,
                      const std::vector<size_t>& indices) {

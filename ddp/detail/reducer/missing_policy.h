@@ -34,6 +34,12 @@ class MissingPolicy {
   /// are settled; on a GPU their verdicts come later. Never waits.
   virtual std::string late_error() = 0;
 
+  /// Before the plan is made: what no rank has used, and none ever will, in
+  /// ascending order; it may communicate.
+  virtual std::vector<size_t> never_used(const PassAccount& /*mine*/) {
+    return {};
+  }
+
   /// This rank's account of the pass, before the last bucket starts.
   virtual void note(const PassAccount& mine) = 0;
 
@@ -43,6 +49,11 @@ class MissingPolicy {
   /// All buckets have finished.
   virtual Settlement settle(const PassAccount& mine) = 0;
 };
+
+/// Of those without a gradient in this pass, what had none before it either
+/// that is still there.
+std::vector<size_t> without_gradient(const GradientBuckets& buckets,
+                                     const PassAccount& account);
 
 /// "a.weight, a.bias": in messages.
 std::string names_of(const GradientBuckets& buckets,

@@ -118,13 +118,25 @@ void Reduction::add_unused() {
   }
 }
 
+/// A rank that was without inputs in the ranks' first pass may use what all
+/// others have left out; there is no place for that.
+void Reduction::learn_graph() {
+  for (const size_t index : graph_->learn()) {
+    if (memory_.has_bucket(index)) {
+      take(index);
+    } else {
+      account_.changed += (account_.changed.empty() ? "" : ", ") +
+                          memory_.parameter(index).name +
+                          " (not at all on the ranks that began)";
+    }
+  }
+}
+
 /// The first pass is the one to be like. What it left out stays as it is, so it
 /// must have no gradient of a pass that was not reduced either.
 void Reduction::compare_graph() {
   if (!graph_->is_known()) {
-    for (const size_t index : graph_->learn()) {
-      take(index);
-    }
+    learn_graph();
     return;
   }
   std::ostringstream text;
@@ -164,10 +176,19 @@ void Reduction::add_missing() {
 }
 
 /// Rank 0 plans, by the order in which it met the gradients. All of them are in
-/// buckets by now and move.
+/// buckets by now and move; what none will ever bring is in none any more.
 void Reduction::agree_on_plan() {
-  auto numbers = at::zeros({static_cast<int64_t>(memory_.size())}, at::kLong);
+  const auto never = missing_->never_used(account_);
+  auto numbers = at::zeros(
+      {static_cast<int64_t>(memory_.size() - never.size())}, at::kLong);
   if (group_->getRank() == 0) {
+    order_.erase(std::remove_if(order_.begin(),
+                                order_.end(),
+                                [&never](size_t index) {
+                                  return std::binary_search(
+                                      never.begin(), never.end(), index);
+                                }),
+                 order_.end());
     const auto plan = to_numbers(memory_.plan_for(order_));
     std::copy(plan.begin(), plan.end(), numbers.mutable_data_ptr<int64_t>());
   }

@@ -83,6 +83,7 @@ class Reduction {
   void take(size_t index);
   void add_frozen();
   void add_unused();
+  void learn_graph();
   void compare_graph();
   void add_missing();
   void agree_on_plan();
