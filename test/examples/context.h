@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <ATen/record_function.h>
+#include <torch/csrc/jit/serialization/import.h>
 #include <torch/data/dataloader.h>
 #include <torch/data/datasets/map.h>
 #include <torch/data/datasets/mnist.h>
