@@ -36,6 +36,9 @@ std::unique_ptr<Rendezvous> make_rendezvous(
     EventLoop& loop,
     const Rendezvous::Handler& handler) {
   if (options.meeting) {
+    if (options.meeting->etcd) {
+      return make_etcd_rendezvous(loop, *options.meeting, host_name, handler);
+    }
     return options.meeting->store
                ? make_static_rendezvous(
                      loop, *options.meeting, host_name, handler)
@@ -156,6 +159,12 @@ int supervise(const Job& job,
                                .workers = workers,
                                .status = status})
                        .run();
+  if (!rendezvous->is_over()) {
+    rendezvous->leave();  // the policy does not, of a job that is closed
+  }
+  while (!rendezvous->is_over()) {
+    loop.run_once();
+  }
   return code == 0 && !losses.empty() ? kExitFailure : code;
 }
 
@@ -173,9 +182,10 @@ int launch(const Job& job) {
 
 std::string dry_run(const Job& job) {
   if (job.options.meeting && !job.options.meeting->store) {
-    throw UsageError(
-        "--dry-run: expected static hosts, but got --rdzv-backend=c10d: their "
-        "ranks are known when they have met");
+    throw UsageError(std::string("--dry-run: expected static hosts, but got "
+                                 "--rdzv-backend=") +
+                     (job.options.meeting->etcd ? "etcd" : "c10d") +
+                     ": their ranks are known when they have met");
   }
   require_resolvable(job.options.master.host);
   RendezvousAnswer answer;

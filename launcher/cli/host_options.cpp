@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "launcher/cli/etcd_options.h"
 #include "launcher/cli/rendezvous_values.h"
 #include "launcher/cli/setters.h"
 #include "launcher/error.h"
@@ -32,7 +33,7 @@ void HostOptions::bind(CommandLine& line) {
   line.value("nnodes",
              "N|MIN:MAX",
              "Hosts of the job, each with its own ddprun; a range with c10d "
-             "only [1, or as many as srun or mpirun started]",
+             "and etcd only [1, or as many as srun or mpirun started]",
              into(hosts_, parse_host_range));
   line.value("node-rank",
              "N",
@@ -50,7 +51,8 @@ void HostOptions::bind(CommandLine& line) {
       "rdzv-endpoint",
       "HOST[:PORT]",
       "The same as --master-addr and --master-port; with c10d and several "
-      "hosts the host where they meet, and a port of it [29400]",
+      "hosts the host where they meet, and a port of it [29400]; with etcd "
+      "where that is [2379]",
       [this](const std::string& text) {
         endpoint_ =
             text.empty() ? std::nullopt : std::optional(parse_endpoint(text));
@@ -58,7 +60,8 @@ void HostOptions::bind(CommandLine& line) {
   line.value("rdzv-backend",
              "NAME",
              "static: the user gives each host its rank; c10d: they agree on "
-             "their ranks and on restarts [static]",
+             "their ranks and on restarts; etcd, etcd-v2: so, too, and go on "
+             "when any host is lost [static]",
              into(backend_, as_text));
   line.value("rdzv-id",
              "ID",
@@ -74,7 +77,7 @@ void HostOptions::bind(CommandLine& line) {
 void HostOptions::bind_meeting(CommandLine& line) {
   line.value("start-when",
              "N|all",
-             "With c10d: hosts that the first start waits for, until "
+             "With c10d and etcd: hosts that the first start waits for, until "
              "last_call_timeout has passed [all of MAX]",
              [this](const std::string& text) {
                start_hosts_ =
@@ -82,23 +85,27 @@ void HostOptions::bind_meeting(CommandLine& line) {
                        ? std::nullopt
                        : std::optional(parse_integer(text, 1, 1 << 24));
              });
-  line.value("local-addr",
-             "HOST",
-             "With c10d: address of this host for the others [that of its "
-             "connection to --rdzv-endpoint]",
-             into(local_address_, parse_host));
+  line.value(
+      "local-addr",
+      "HOST",
+      "With c10d and etcd: address of this host for the others [that of its "
+      "connection to --rdzv-endpoint]",
+      into(local_address_, parse_host));
   line.value(
       "rdzv-conf",
       "K=V,...",
       "With several hosts: join_timeout [600], keep_alive_interval [5], "
-      "keep_alive_max_attempt [3]; with c10d last_call_timeout [30], is_host; "
-      "else meeting_port [100 above --master-port; 0: hosts do not meet]",
+      "keep_alive_max_attempt [3]; with c10d and etcd last_call_timeout [30]; "
+      "with c10d is_host; with etcd protocol [http], ca_cert, ssl_cert, "
+      "ssl_cert_key, etcd_prefix [/ddprun]; else meeting_port [100 above "
+      "--master-port; 0: hosts do not meet]",
       [this](const std::string& text) { take_settings(parse_settings(text)); });
 }
 
 void HostOptions::take_settings(
     const std::map<std::string, std::string>& settings) {
   unknown_settings_ = check_settings(settings);
+  settings_ = settings;
   for (const auto& [name, value] : settings) {
     if (name == "join_timeout") {
       patience_.join = parse_seconds(value);
@@ -130,7 +137,8 @@ void HostOptions::resolve(LaunchOptions& options,
   options.run_id = all.run_id;
   options.patience = patience_;
   if (do_meet(hosts)) {
-    options.meeting = c10d_meeting(hosts, all);
+    options.meeting =
+        is_etcd(backend_) ? etcd_meeting(hosts, all) : c10d_meeting(hosts, all);
     return;
   }
   options.master = master(all);
@@ -155,7 +163,8 @@ HostWords HostOptions::words() const {
 }
 
 bool HostOptions::do_meet(const HostRange& hosts) const {
-  return !standalone_ && backend_ == "c10d" && hosts.most > 1;
+  return !standalone_ && (backend_ == "c10d" || is_etcd(backend_)) &&
+         hosts.most > 1;
 }
 
 void HostOptions::check(const HostRange& hosts, const HostWords& all) const {
@@ -170,9 +179,10 @@ void HostOptions::check(const HostRange& hosts, const HostWords& all) const {
                      most + "; leave one of the two out");
   }
   if (!standalone_ && !backend_.empty() && backend_ != "static" &&
-      backend_ != "c10d") {
-    throw UsageError("--rdzv-backend: expected static or c10d, but got \"" +
-                     backend_ + "\"");
+      backend_ != "c10d" && !is_etcd(backend_)) {
+    throw UsageError(
+        "--rdzv-backend: expected static, c10d, etcd or etcd-v2, but got \"" +
+        backend_ + "\"");
   }
   if (hosts.least != hosts.most && !do_meet(hosts)) {
     throw UsageError(
@@ -231,6 +241,27 @@ Meeting HostOptions::c10d_meeting(const HostRange& hosts,
   }
   result.start_hosts = start_hosts_.value_or(hosts.most);
   result.is_host = is_host_;
+  result.local_address = local_address_;
+  return result;
+}
+
+/// etcd serves many jobs, so each needs a name there.
+Meeting HostOptions::etcd_meeting(const HostRange& hosts,
+                                  const HostWords& all) const {
+  if (!endpoint_) {
+    throw UsageError(
+        "--rdzv-endpoint: expected the HOST:PORT of etcd, but got none; give "
+        "the same on every host");
+  }
+  if (all.run_id.empty()) {
+    throw UsageError(
+        "--rdzv-id: expected a name that no other job at this etcd has, but "
+        "got none; give the same on every host of the job");
+  }
+  Meeting result = meeting(hosts, all);
+  result.etcd = etcd_settings(settings_, *endpoint_);
+  result.endpoint = result.etcd->endpoint;
+  result.start_hosts = start_hosts_.value_or(hosts.most);
   result.local_address = local_address_;
   return result;
 }

@@ -40,6 +40,7 @@ class HostOptions {
   Endpoint master(const HostWords& words) const;
   Meeting meeting(const HostRange& hosts, const HostWords& all) const;
   Meeting c10d_meeting(const HostRange& hosts, const HostWords& all) const;
+  Meeting etcd_meeting(const HostRange& hosts, const HostWords& all) const;
   Meeting static_meeting(const Endpoint& master, const HostWords& all) const;
 
   HostWords said_;  // but for the number of hosts
@@ -51,6 +52,7 @@ class HostOptions {
   std::optional<bool> is_host_;
   std::optional<int> meeting_port_;  // 0: static hosts do not meet
   Patience patience_;
+  std::map<std::string, std::string> settings_;
   std::vector<std::string> unknown_settings_;
   bool standalone_ = false;
   bool no_cluster_ = false;

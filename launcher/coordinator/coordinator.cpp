@@ -22,8 +22,27 @@ Coordinator::Coordinator(Options options, Time now)
       next_silence_(now + options_.patience.silence()),
       now_(now),
       closing_since_(now),
-      gathering_(options_.terms, options_.patience, options_.start_hosts, now),
-      budget_(options_.terms.max_restarts, options_.terms.restart_rules) {}
+      gathering_(options_.terms,
+                 options_.patience,
+                 options_.past.host_count > 0 ? options_.past.host_count
+                                              : options_.start_hosts,
+                 now),
+      last_host_count_(options_.past.host_count),
+      generation_(options_.past.generation),
+      restarts_(options_.past.restarts),
+      budget_(options_.terms.max_restarts, options_.terms.restart_rules),
+      has_lost_(options_.past.lost.has_value()),
+      broken_(options_.past.lost.value_or(
+          WorldBroken{Change::vanished, "where the hosts meet"})) {
+  budget_.resume(options_.past.restart_ages, now);
+}
+
+Coordinator::Past Coordinator::past(Time now) const {
+  return {.generation = generation_,
+          .host_count = last_host_count_,
+          .restarts = restarts_,
+          .restart_ages = budget_.ages(now)};
+}
 
 Coordinator::Actions Coordinator::on_message(Connection from,
                                              const Message& message,
@@ -252,7 +271,7 @@ void Coordinator::form_or_give_up() {
   if (phase_ != Phase::gathering) {
     return;
   }
-  const WorldBroken* lost = generation_ >= 0 ? &broken_ : nullptr;
+  const WorldBroken* lost = has_lost_ ? &broken_ : nullptr;
   std::visit(Overloaded{[](const Gathering::Wait&) {},
                         [this](const Gathering::Form&) { form(); },
                         [this](const Gathering::GiveUp& why) {
@@ -268,6 +287,7 @@ void Coordinator::form() {
       next ? std::chrono::ceil<std::chrono::milliseconds>(*next - now_)
            : kNever;
   generation_ = form_world(hosts_, options_.terms, world);
+  has_lost_ = true;
   phase_ = Phase::running;
   tally_ = tally_of(hosts_, generation_);
   last_host_count_ = tally_.seated;

@@ -44,11 +44,21 @@ class Coordinator {
   /// Of the Member in this process.
   static constexpr Connection kOwn = 0;
 
+  /// What of a job another coordinator can go on with.
+  struct Past {
+    int generation = -1;
+    int host_count = 0;  ///< of its last world
+    int restarts = 0;
+    std::vector<std::chrono::milliseconds> restart_ages{};
+    std::optional<WorldBroken> lost{};  ///< by what that world ended
+  };
+
   struct Options {
     JobTerms terms;
     int start_hosts = 1;  ///< that the first world waits for
     std::string token;    ///< empty: none is asked for
     Patience patience{};
+    Past past{};
   };
 
   struct Send {
@@ -74,6 +84,13 @@ class Coordinator {
   /// A host said hello there and is still part of the job.
   bool is_known(Connection connection) const {
     return hosts_.count(connection) > 0;
+  }
+  Past past(Time now) const;
+  /// How the job ended, once it has.
+  std::optional<JobClosed> closed() const {
+    return phase_ == Phase::closing || phase_ == Phase::done
+               ? std::optional(closed_)
+               : std::nullopt;
   }
   /// All have been told how the job ended.
   bool is_done() const { return phase_ == Phase::done; }
@@ -115,6 +132,7 @@ class Coordinator {
   int restarts_ = 0;
   RestartBudget budget_;
   int64_t arrivals_ = 0;
+  bool has_lost_ = false;     // a world, of which broken_ tells
   bool has_success_ = false;  // of a host in the present world
   bool tell_all_ = false;
   std::string failed_id_;          // whose failure broke the world

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <deque>
 #include <optional>
+#include <vector>
 
 namespace launcher {
 
@@ -36,6 +37,11 @@ class RestartBudget {
   /// Notes a restart, and says how long to wait before it. What has left the
   /// window no longer makes the delay longer.
   std::chrono::milliseconds spend(Time now);
+
+  /// How long ago the restarts were that still matter, for another budget to
+  /// go on with.
+  std::vector<std::chrono::milliseconds> ages(Time now) const;
+  void resume(const std::vector<std::chrono::milliseconds>& ages, Time now);
 
  private:
   int counted(Time now) const;

@@ -82,12 +82,21 @@ void prepare_meeting(Job& job) {
   meeting.terms.max_restarts = job.options.max_restarts;
   meeting.terms.restart_rules = job.options.restart_rules;
   meeting.role = job.options.role;
+  if (meeting.etcd) {
+    const auto variable = [&](const char* name) {
+      const std::string* text = find_variable(job.environment, name);
+      return text != nullptr ? *text : "";
+    };
+    meeting.etcd->user = variable("DDPRUN_ETCD_USER");
+    meeting.etcd->password = variable("DDPRUN_ETCD_PASSWORD");
+  }
   if (const std::string* token =
           find_variable(job.environment, "DDPRUN_TOKEN")) {
     meeting.token = *token;
   } else if (!meeting.store || meeting.wanted_rank == 0) {
     job.warnings.push_back(
-        "anyone who reaches " + text_of(meeting.endpoint) +
+        "anyone who reaches " +
+        (meeting.etcd ? "the hosts" : text_of(meeting.endpoint)) +
         " can take part in this job; set DDPRUN_TOKEN to the same secret on "
         "all hosts");
   }

@@ -90,6 +90,11 @@ std::string numeric_host(const SocketAddress& address) {
              : "";
 }
 
+int port_of(const SocketAddress& address) {
+  // Both families have it in one place.
+  return ntohs(reinterpret_cast<const sockaddr_in*>(address.get())->sin_port);
+}
+
 bool is_own(const SocketAddress& address) {
   // 127.0.0.2 is this machine's, too, though no interface lists it.
   if (is_loopback(address)) {
@@ -119,10 +124,6 @@ bool is_loopback(const SocketAddress& address) {
 }
 
 bool is_same(const SocketAddress& left, const SocketAddress& right) {
-  // Both families have it in one place.
-  const auto port_of = [](const SocketAddress& address) {
-    return reinterpret_cast<const sockaddr_in*>(address.get())->sin_port;
-  };
   return is_same_host(left.get(), right.get()) &&
          port_of(left) == port_of(right);
 }

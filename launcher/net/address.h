@@ -32,6 +32,8 @@ std::vector<SocketAddress> addresses_of(const std::string& host, int port);
 /// The address without its port: "10.0.0.7", "fe80::1%eth0".
 std::string numeric_host(const SocketAddress& address);
 
+int port_of(const SocketAddress& address);
+
 /// One of this machine's interfaces has it.
 bool is_own(const SocketAddress& address);
 

@@ -33,6 +33,12 @@ bool write_all(const Fd& result, std::string_view text) {
   if (::getppid() != parent) {
     ::_exit(1);  // ddprun died before the line above
   }
+  // A connection that ddprun ends would stay open here, and a port taken.
+  const auto kept = static_cast<unsigned>(result.get());
+  if (kept > STDERR_FILENO + 1) {
+    ::syscall(SYS_close_range, STDERR_FILENO + 1U, kept - 1, 0U);
+  }
+  ::syscall(SYS_close_range, kept + 1, ~0U, 0U);
   // Nothing of what the parent would clean up may be unwound here.
   try {
     ::_exit(write_all(result, call()) ? 0 : 1);

@@ -7,6 +7,7 @@
 
 #include "launcher/cli/values.h"
 #include "launcher/coordinator/restart_budget.h"
+#include "launcher/etcd/settings.h"
 
 namespace launcher {
 
@@ -57,6 +58,7 @@ struct Meeting {
   /// Of static hosts, whose ranks are fixed: rank 0's; nothing: a free port of
   /// rank 0's host.
   std::optional<Endpoint> store;
+  std::optional<EtcdSettings> etcd;  ///< where the coordinator is found
   std::string role;
   std::string token;  ///< that the job's hosts know; empty: none
   Patience patience{};

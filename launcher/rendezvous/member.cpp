@@ -73,6 +73,22 @@ Member::Actions Member::leave() {
          Actions{Disconnect{}};
 }
 
+Member::Actions Member::move_to(const std::string& endpoint, Time now) {
+  advance(now);
+  const bool has_link = is_linked() || link_ == Link::connecting;
+  Actions actions = has_link ? Actions{Disconnect{}} : Actions{};
+  if (is_in_world()) {
+    actions = std::move(actions) +
+              break_world({WorldBroken::Change::vanished, options_.endpoint});
+  }
+  options_.endpoint = endpoint;
+  was_connected_ = false;
+  was_heard_ = false;
+  has_asked_ = false;
+  give_up_ = now_ + options_.patience.silence();
+  return std::move(actions) + connect();
+}
+
 Member::Actions Member::on_connected(const std::string& address, Time now) {
   advance(now);
   if (link_ != Link::connecting) {

@@ -52,12 +52,20 @@ class Member {
   Actions join(int store_port, Time now);
   Actions report(const HostOutcome& outcome, Time now);
   Actions leave();
+  /// The coordinator is another one, elsewhere. This host tells it where it
+  /// stands, also after RendezvousLost; the present world is broken.
+  ///
+  /// @param endpoint of the new one, for people
+  Actions move_to(const std::string& endpoint, Time now);
 
   /// @param address of this host, as it appears in the connection
   Actions on_connected(const std::string& address, Time now);
   Actions on_closed(Loss loss, Time now);
   Actions on_message(const Message& message, Time now);
   Actions on_time(Time now);
+
+  /// Of the last world; -1: none.
+  int generation() const { return state_.generation; }
 
   /// When to call on_time() next; nothing when there is no need to.
   std::optional<Time> next_deadline() const;

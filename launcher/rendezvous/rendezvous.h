@@ -85,6 +85,10 @@ class Rendezvous {
 
   /// Takes no further part. No answer.
   virtual void leave() = 0;
+
+  /// After leave(): nothing is left that the loop would have to run for, in a
+  /// few seconds at most.
+  virtual bool is_over() const { return true; }
 };
 
 /// One host: a free port for every world, so that nothing of an earlier one can
@@ -128,6 +132,14 @@ std::unique_ptr<Rendezvous> make_c10d_rendezvous(
     Rendezvous::Handler handler,
     std::function<void(const SocketAddress& at)> on_refused = {},
     std::function<NameAnswer(const std::string& host)> ask = ask_name_service);
+
+/// As over c10d, but the hosts find their coordinator by etcd
+/// (Meeting::etcd), and another one when its host is lost: see EtcdHost. The
+/// calls of etcd are processes of their own.
+std::unique_ptr<Rendezvous> make_etcd_rendezvous(EventLoop& loop,
+                                                 const Meeting& meeting,
+                                                 const std::string& host,
+                                                 Rendezvous::Handler handler);
 
 /// The hosts, their ranks and rank 0's store are the user's (Meeting::store);
 /// they meet as over c10d, at the host with rank 0. Where that one's workers

@@ -39,6 +39,11 @@ install_clang() {
   command -v clang++ >/dev/null || die "expected clang++ on PATH, but it is not there: install Clang 14 or newer"
 }
 
+# etcd, which some tests of the launcher start; without it they say so and pass.
+install_etcd() {
+  { command -v etcd && command -v etcdctl; } >/dev/null || install_packages etcd-server etcd-client
+}
+
 # tool_of_llvm NAME: installs clang-format or clang-tidy where it is missing and
 # prints its command. Version 14: another one formats and finds otherwise.
 tool_of_llvm() {

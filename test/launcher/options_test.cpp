@@ -121,6 +121,24 @@ TEST_CASE("master by address, by endpoint, or on this host") {
   CHECK(parse({"--master-port=0", "p"}).master.port == 0);
 }
 
+TEST_CASE("etcd: where it is, and how one may talk to it") {
+  const std::string backend = GENERATE("etcd", "etcd-v2");
+  const auto meeting =
+      parse({"--rdzv-backend=" + backend,
+             "--nnodes=1:2",
+             "--rdzv-endpoint=keys",
+             "--rdzv-id=job",
+             "--rdzv-conf=protocol=https,ssl_cert=c,ssl_cert_key=k,cacert=a",
+             "p"})
+          .meeting.value();
+  const EtcdSettings etcd = meeting.etcd.value();
+  CHECK(url_of(etcd) == "https://keys:2379");
+  CHECK(etcd.certificate == "c");
+  CHECK(etcd.key == "k");
+  CHECK(etcd.authorities == "a");
+  CHECK(meeting.terms.least_hosts == 1);
+}
+
 TEST_CASE("static hosts meet beside rank 0's store") {
   const auto plain =
       parse({"--nnodes=2", "--node-rank=1", "--master-addr=h", "p"});
@@ -328,7 +346,19 @@ TEST_CASE("every wrong value is one line that names the option") {
       {{"--rdzv-endpoint=host:99999", "p"}, "--rdzv-endpoint: expected host"},
       {{"--rdzv-endpoint=[::1", "p"}, "--rdzv-endpoint: expected host"},
       {{"--rdzv-endpoint=:1", "p"}, "--rdzv-endpoint: expected host"},
-      {{"--rdzv-backend=etcd", "p"}, "--rdzv-backend: expected static or c10d"},
+      {{"--rdzv-backend=zeus", "p"},
+       "--rdzv-backend: expected static, c10d, etcd or etcd-v2"},
+      {{"--rdzv-backend=etcd", "--nnodes=2", "--rdzv-id=a", "p"},
+       "--rdzv-endpoint: expected the HOST:PORT of etcd"},
+      {{"--rdzv-backend=etcd", "--nnodes=2", "--rdzv-endpoint=h", "p"},
+       "--rdzv-id: expected a name that no other job at this etcd has"},
+      {{"--rdzv-backend=etcd",
+        "--nnodes=2",
+        "--rdzv-endpoint=h",
+        "--rdzv-id=a",
+        "--rdzv-conf=ca_cert=f",
+        "p"},
+       "--rdzv-conf: expected protocol=https"},
       {{"--rdzv-backend=c10d", "--nnodes=2", "--master-addr=h", "p"},
        "--rdzv-endpoint: expected the host where the others meet"},
       {{"--rdzv-backend=c10d",

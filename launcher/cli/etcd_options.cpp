@@ -1,0 +1,62 @@
+#include "launcher/cli/etcd_options.h"
+
+#include <algorithm>
+
+#include "launcher/error.h"
+
+namespace launcher {
+namespace {
+
+constexpr int kEtcdPort = 2379;
+
+/// By the name that etcd-v2 has for it, or the one that etcd has.
+std::string setting_of(const std::map<std::string, std::string>& settings,
+                       const char* name,
+                       const char* other_name) {
+  for (const char* key : {name, other_name}) {
+    const auto found = settings.find(key);
+    if (found != settings.end()) {
+      return found->second;
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+bool is_etcd(const std::string& backend) {
+  return backend == "etcd" || backend == "etcd-v2";
+}
+
+EtcdSettings etcd_settings(const std::map<std::string, std::string>& settings,
+                           const Endpoint& endpoint) {
+  EtcdSettings etcd;
+  etcd.endpoint = endpoint;
+  if (etcd.endpoint.port == 0) {
+    etcd.endpoint.port = kEtcdPort;
+  }
+  const std::string protocol = setting_of(settings, "protocol", "protocol");
+  // The name of a protocol may be in capitals.
+  etcd.has_tls = protocol.size() == std::string("https").size();
+  etcd.certificate = setting_of(settings, "ssl_cert", "cert");
+  etcd.key = setting_of(settings, "ssl_cert_key", "key");
+  etcd.authorities = setting_of(settings, "ca_cert", "cacert");
+  const std::string prefix =
+      setting_of(settings, "etcd_prefix", "etcd_prefix");
+  etcd.prefix = prefix.empty() ? etcd.prefix : prefix;
+  const bool has_files = !etcd.certificate.empty() || !etcd.key.empty() ||
+                         !etcd.authorities.empty();
+  if (has_files && !etcd.has_tls) {
+    throw UsageError(
+        "--rdzv-conf: expected protocol=https beside ssl_cert, ssl_cert_key "
+        "or ca_cert, but got http");
+  }
+  if (etcd.certificate.empty() != etcd.key.empty()) {
+    throw UsageError(
+        "--rdzv-conf: expected both ssl_cert and ssl_cert_key, or none, but "
+        "got one of them");
+  }
+  return etcd;
+}
+
+}  // namespace launcher

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "launcher/cli/values.h"
+#include "launcher/etcd/settings.h"
+
+namespace launcher {
+
+/// "etcd" and "etcd-v2", which are one here: torchrun's two clients.
+bool is_etcd(const std::string& backend);
+
+/// What --rdzv-conf says of etcd, with torchrun's keys.
+///
+/// @param settings see parse_settings(), checked
+/// @param endpoint port 0: etcd's own
+/// @throws UsageError when they contradict each other
+EtcdSettings etcd_settings(const std::map<std::string, std::string>& settings,
+                           const Endpoint& endpoint);
+
+}  // namespace launcher

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstddef>
+
+// What is used of <curl/curl.h>, so that ddprun is built without libcurl and
+// runs without it: only jobs that meet at etcd load it. The numbers are part of
+// libcurl's ABI, which has not changed since 7.16; gateway_test compares them
+// with the header where there is one.
+namespace launcher::curl {
+
+using Handle = void*;
+using List = void*;  // of headers
+using Write = size_t (*)(char* bytes, size_t size, size_t count, void* user);
+
+// CURLOPT_...: longs, pointers and functions are counted apart.
+inline constexpr int kWriteData = 10000 + 1;
+inline constexpr int kUrl = 10000 + 2;
+inline constexpr int kProxy = 10000 + 4;
+inline constexpr int kErrorBuffer = 10000 + 10;
+inline constexpr int kPostFields = 10000 + 15;
+inline constexpr int kHttpHeader = 10000 + 23;
+inline constexpr int kCertificate = 10000 + 25;
+inline constexpr int kKey = 10000 + 87;
+inline constexpr int kAuthorities = 10000 + 65;
+inline constexpr int kWriteFunction = 20000 + 11;
+inline constexpr int kPostFieldSize = 60;
+inline constexpr int kNoSignal = 99;
+inline constexpr int kTimeoutMs = 155;
+inline constexpr int kConnectTimeoutMs = 156;
+
+// CURLINFO_...
+inline constexpr int kResponseCode = 0x200000 + 2;
+inline constexpr int kLocalAddress = 0x100000 + 41;
+
+// CURLE_...
+inline constexpr int kOk = 0;
+inline constexpr int kNoSuchProtocol = 1;
+inline constexpr int kStrangeReply = 8;
+inline constexpr int kWriteStopped = 23;
+inline constexpr int kTimedOut = 28;
+inline constexpr int kTlsConnect = 35;
+inline constexpr int kTlsCertificate = 58;
+inline constexpr int kTlsCipher = 59;
+inline constexpr int kTlsPeer = 60;
+inline constexpr int kTlsAuthorities = 77;
+
+inline constexpr size_t kErrorSize = 256;
+inline constexpr long kGlobalAll = 3;
+
+}  // namespace launcher::curl

@@ -1,0 +1,299 @@
+#include "launcher/etcd/etcd_host.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "launcher/overloaded.h"
+#include "launcher/rendezvous/meeting_place.h"
+
+namespace launcher {
+namespace {
+
+JobRecord record_of(const Coordinator& coordinator, Succession::Time now) {
+  const Coordinator::Past past = coordinator.past(now);
+  JobRecord record;
+  record.generation = past.generation;
+  record.host_count = past.host_count;
+  record.restarts = past.restarts;
+  record.restart_ages = past.restart_ages;
+  record.closed = coordinator.closed();
+  return record;
+}
+
+int generation_in(const Message& message) {
+  const auto* formed = std::get_if<WorldFormed>(&message);
+  return formed != nullptr ? formed->world.generation : -1;
+}
+
+}  // namespace
+
+EtcdHost::EtcdHost(Options options)
+    : options_(std::move(options)),
+      member_({.hello = options_.hello,
+               .endpoint = options_.etcd,
+               .option = "--rdzv-endpoint",
+               .local_address = options_.meeting.local_address,
+               .patience = options_.meeting.patience}),
+      succession_({.id = options_.hello.id,
+                   .host = options_.hello.host,
+                   .etcd = options_.etcd,
+                   .patience = options_.meeting.patience}) {}
+
+EtcdHost::Actions EtcdHost::join(int store_port, Time now) {
+  return run(now, [this, store_port] {
+    perform(member_.join(store_port, now_));
+    perform(succession_.begin(now_));
+  });
+}
+
+EtcdHost::Actions EtcdHost::report(const HostOutcome& outcome, Time now) {
+  return run(now, [this, &outcome] { perform(member_.report(outcome, now_)); });
+}
+
+EtcdHost::Actions EtcdHost::leave(Time now) {
+  return run(now, [this] {
+    if (has_left_) {
+      return;
+    }
+    has_left_ = true;
+    // The others go on: at the next coordinator, who is to miss this host.
+    if (!coordinator_) {
+      perform(member_.leave());
+      place_.reset();
+    } else if (!coordinator_->closed()) {
+      stop_coordinating();
+    }
+    perform(succession_.leave(now_));
+  });
+}
+
+EtcdHost::Actions EtcdHost::on_answer(const EtcdAnswer& answer, Time now) {
+  return run(now,
+             [this, &answer] { perform(succession_.on_answer(answer, now_)); });
+}
+
+EtcdHost::Actions EtcdHost::on_time(Time now) {
+  return run(now, [this] {
+    if (!has_left_) {
+      perform(member_.on_time(now_));
+    }
+    if (coordinator_) {
+      perform(coordinator_->on_time(now_));
+    }
+    perform(succession_.on_time(now_));
+  });
+}
+
+EtcdHost::Actions EtcdHost::on_connected(const std::string& address, Time now) {
+  return run(
+      now, [this, &address] { perform(member_.on_connected(address, now_)); });
+}
+
+EtcdHost::Actions EtcdHost::on_closed(Member::Loss loss, Time now) {
+  return run(now, [this, loss] {
+    perform(member_.on_closed(loss, now_),
+            loss == Member::Loss::refused ? Source::refusal : Source::self);
+  });
+}
+
+EtcdHost::Actions EtcdHost::on_message(const Message& message, Time now) {
+  return run(now, [this, &message] {
+    succession_.on_heard();
+    perform(member_.on_message(message, now_), Source::message);
+  });
+}
+
+EtcdHost::Actions EtcdHost::on_guest_message(Guest guest,
+                                             const Message& message,
+                                             Time now) {
+  return run(now, [this, guest, &message] {
+    if (coordinator_) {
+      perform(coordinator_->on_message(guest, message, now_));
+    } else {
+      actions_.push_back(Coordinator::Drop{guest});
+    }
+  });
+}
+
+EtcdHost::Actions EtcdHost::on_guest_closed(Guest guest, Time now) {
+  return run(now, [this, guest] {
+    held_.erase(guest);
+    if (coordinator_) {
+      perform(coordinator_->on_closed(guest, now_));
+    }
+  });
+}
+
+std::optional<EtcdHost::Time> EtcdHost::next_deadline() const {
+  std::optional<Time> next = succession_.next_deadline();
+  const auto consider = [&](std::optional<Time> time) {
+    next = time ? std::min(next.value_or(*time), *time) : next;
+  };
+  if (!has_left_) {
+    consider(member_.next_deadline());
+  }
+  if (coordinator_ && !coordinator_->is_done()) {
+    consider(coordinator_->next_deadline());
+  }
+  return next;
+}
+
+EtcdHost::Actions EtcdHost::run(Time now, const Steps::Step& step) {
+  now_ = std::max(now, now_);
+  steps_.run(step);
+  return std::exchange(actions_, {});
+}
+
+void EtcdHost::perform(const Member::Actions& actions, Source source) {
+  for (const Member::Action& action : actions) {
+    std::visit(Overloaded{[this](const Member::Connect&) { connect(); },
+                          [this](const Member::Disconnect&) {
+                            if (place_) {
+                              actions_.push_back(HangUp{});
+                            }
+                          },
+                          [this](const Message& message) { tell(message); },
+                          [&](const RendezvousAnswer& answer) {
+                            take(answer, source);
+                          }},
+               action);
+  }
+}
+
+void EtcdHost::perform(const Coordinator::Actions& actions) {
+  perform(succession_.on_record(record_of(*coordinator_, now_), now_));
+  for (const Coordinator::Action& action : actions) {
+    if (const auto* drop = std::get_if<Coordinator::Drop>(&action)) {
+      held_.erase(drop->connection);
+      actions_.push_back(*drop);
+    } else {
+      send(std::get<Coordinator::Send>(action));
+    }
+  }
+}
+
+void EtcdHost::perform(const Succession::Actions& actions) {
+  for (const Succession::Action& action : actions) {
+    std::visit([this](const auto& known) { act(known); }, action);
+  }
+}
+
+/// What the member answers: of a coordinator's loss nobody else hears.
+void EtcdHost::take(const RendezvousAnswer& answer, Source source) {
+  const bool is_loss = std::holds_alternative<RendezvousLost>(answer) &&
+                       source != Source::message;
+  if (is_loss) {
+    place_.reset();
+    steps_.run([this, source] {
+      perform(succession_.on_lost(source == Source::refusal, now_));
+    });
+    return;
+  }
+  const bool is_note = std::holds_alternative<RendezvousNote>(answer);
+  if (!is_note || place_ || coordinator_) {
+    actions_.push_back(answer);
+  }
+}
+
+void EtcdHost::act(const Succession::Follow& follow) {
+  stop_coordinating();
+  place_ = follow.place;
+  perform(member_.move_to(place_->host + " (" + text_of(place_->endpoint) +
+                              ", by " + options_.etcd + ")",
+                          now_));
+}
+
+void EtcdHost::act(const Succession::Host& host) {
+  const Meeting& meeting = options_.meeting;
+  Coordinator::Past past{.generation = host.record.generation,
+                         .host_count = host.record.host_count,
+                         .restarts = host.record.restarts,
+                         .restart_ages = host.record.restart_ages};
+  if (member_.generation() >= 0) {
+    past.lost = WorldBroken{WorldBroken::Change::vanished, host.earlier};
+  }
+  if (place_.has_value()) {
+    actions_.push_back(HangUp{});  // or its end would be the own one's
+  }
+  place_.reset();
+  coordinator_.emplace(Coordinator::Options{.terms = meeting.terms,
+                                            .start_hosts = meeting.start_hosts,
+                                            .token = meeting.token,
+                                            .patience = meeting.patience,
+                                            .past = past},
+                       now_);
+  perform(member_.move_to(options_.etcd, now_));
+}
+
+void EtcdHost::act(const Succession::Resign&) {
+  stop_coordinating();
+  perform(member_.on_closed(Member::Loss::other, now_));
+}
+
+void EtcdHost::act(const Succession::Saved&) {
+  for (const auto& [guest, message] : std::exchange(held_, {})) {
+    send(message);
+  }
+}
+
+void EtcdHost::act(const RendezvousAnswer& answer) {
+  if (!std::holds_alternative<RendezvousNote>(answer)) {
+    stop_coordinating();
+    if (place_) {
+      actions_.push_back(HangUp{});
+    }
+    place_.reset();
+  }
+  actions_.push_back(answer);
+}
+
+void EtcdHost::connect() {
+  if (coordinator_) {
+    steps_.run([this] { perform(member_.on_connected(address_, now_)); });
+  } else if (place_) {
+    actions_.push_back(Connect{place_->endpoint});
+  }
+}
+
+void EtcdHost::tell(const Message& message) {
+  if (!coordinator_) {
+    actions_.push_back(Tell{message});
+    return;
+  }
+  steps_.run([this, message] {
+    if (coordinator_) {
+      perform(coordinator_->on_message(Coordinator::kOwn, message, now_));
+    }
+  });
+}
+
+void EtcdHost::send(const Coordinator::Send& send) {
+  if (generation_in(send.message) > succession_.saved().generation) {
+    held_.insert_or_assign(send.to, send);
+    deliver(
+        {send.to, Noted{options_.etcd + " is still to note the next start"}});
+    return;
+  }
+  held_.erase(send.to);  // what was held is not so any more
+  deliver(send);
+}
+
+void EtcdHost::deliver(const Coordinator::Send& send) {
+  if (send.to != Coordinator::kOwn) {
+    actions_.push_back(send);
+    return;
+  }
+  steps_.run([this, message = send.message] {
+    if (coordinator_) {
+      perform(member_.on_message(message, now_), Source::message);
+    }
+  });
+}
+
+void EtcdHost::stop_coordinating() {
+  coordinator_.reset();
+  held_.clear();
+  actions_.push_back(CloseDoors{});
+}
+
+}  // namespace launcher

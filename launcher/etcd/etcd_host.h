@@ -1,0 +1,120 @@
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "launcher/coordinator/coordinator.h"
+#include "launcher/etcd/succession.h"
+#include "launcher/rendezvous/member.h"
+#include "launcher/rendezvous/steps.h"
+
+namespace launcher {
+
+/// One host of a job that meets by etcd: a Member, the Succession that says
+/// where its coordinator is and, on the host that it has come to, the
+/// Coordinator. Pure, as they are.
+///
+/// A world is told of when etcd has its generation, not before: the next
+/// coordinator begins above it, so there are never two groups of one.
+class EtcdHost {
+ public:
+  using Time = Succession::Time;
+  using Guest = Coordinator::Connection;
+
+  struct Options {
+    Meeting meeting;
+    Hello hello;
+    std::string etcd;  ///< "etcd at host:port", for people
+  };
+
+  /// To a coordinator in another process, one at a time.
+  struct Connect {
+    Endpoint to;
+  };
+  struct HangUp {};
+  struct Tell {
+    Message message;
+  };
+  /// Takes no more guests, and parts with all: this host does not coordinate.
+  struct CloseDoors {};
+
+  /// Of an EtcdCall the shell hears again by on_answer(), once, unless another
+  /// call follows. Before it campaigns, the shell lets guests in, and fills in
+  /// the place where.
+  using Action = std::variant<EtcdCall,
+                              Connect,
+                              HangUp,
+                              Tell,
+                              CloseDoors,
+                              Coordinator::Send,
+                              Coordinator::Drop,
+                              RendezvousAnswer>;
+  using Actions = std::vector<Action>;
+
+  explicit EtcdHost(Options options);
+
+  Actions join(int store_port, Time now);
+  Actions report(const HostOutcome& outcome, Time now);
+  Actions leave(Time now);
+  Actions on_answer(const EtcdAnswer& answer, Time now);
+  Actions on_time(Time now);
+
+  // Of the connection to the coordinator.
+  Actions on_connected(const std::string& address, Time now);
+  Actions on_closed(Member::Loss loss, Time now);
+  Actions on_message(const Message& message, Time now);
+
+  // Of the guests.
+  Actions on_guest_message(Guest guest, const Message& message, Time now);
+  Actions on_guest_closed(Guest guest, Time now);
+  bool is_known(Guest guest) const {
+    return coordinator_ && coordinator_->is_known(guest);
+  }
+
+  std::optional<Time> next_deadline() const;
+  /// Has left, and nothing is left to be told to etcd.
+  bool is_over() const { return has_left_ && succession_.is_over(); }
+  bool is_coordinator() const { return coordinator_.has_value(); }
+  /// What etcd has of the job, of a coordinator here.
+  const JobRecord& saved() const { return succession_.saved(); }
+  /// Where this host is, for the others: of a coordinator here.
+  void set_address(const std::string& address) { address_ = address; }
+
+ private:
+  /// What the member said last came of it.
+  enum class Source { self, message, refusal };
+
+  Actions run(Time now, const Steps::Step& step);
+  void perform(const Member::Actions& actions, Source source = Source::self);
+  void perform(const Coordinator::Actions& actions);
+  void perform(const Succession::Actions& actions);
+  void take(const RendezvousAnswer& answer, Source source);
+  void act(const EtcdCall& call) { actions_.push_back(call); }
+  void act(const Succession::Follow& follow);
+  void act(const Succession::Host& host);
+  void act(const Succession::Resign&);
+  void act(const Succession::Saved&);
+  void act(const RendezvousAnswer& answer);
+  void connect();
+  void tell(const Message& message);
+  void send(const Coordinator::Send& send);
+  void deliver(const Coordinator::Send& send);
+  void stop_coordinating();
+
+  Options options_;
+  Member member_;
+  Succession succession_;
+  std::optional<Coordinator> coordinator_;
+  std::optional<CoordinatorPlace> place_;  // of another host's
+  std::string address_;
+  bool has_left_ = false;
+  std::map<Guest, Coordinator::Send> held_;  // until etcd has the generation
+  Time now_{};
+  Steps steps_;
+  Actions actions_;
+};
+
+}  // namespace launcher

@@ -1,0 +1,473 @@
+#include "launcher/etcd/etcd_host.h"
+
+#include <cstdlib>
+#include <deque>
+#include <functional>
+#include <map>
+#include <random>
+#include <set>
+#include <stdexcept>
+
+#include "launcher/overloaded.h"
+#include "test/support/catch.h"
+
+using namespace launcher;
+using namespace std::chrono_literals;
+
+namespace {
+
+using Duration = std::chrono::milliseconds;
+
+/// etcd with two keys and leases, in memory.
+class FakeEtcd {
+ public:
+  EtcdAnswer answer(const EtcdCall& call, Duration now) {
+    expire(now);
+    EtcdAnswer answer{.outcome = EtcdAnswer::Outcome::denied};
+    const auto read = [&] {
+      answer.coordinator = coordinator_;
+      answer.record = record_;
+      return answer;
+    };
+    switch (call.kind) {
+      case EtcdCall::Kind::wait:
+      case EtcdCall::Kind::read:
+        answer.outcome = EtcdAnswer::Outcome::done;
+        return read();
+      case EtcdCall::Kind::campaign:
+        if (revision_of(coordinator_) != call.coordinator_revision ||
+            revision_of(record_) != call.record_revision) {
+          return read();
+        }
+        coordinator_ = EtcdEntry{call.coordinator, ++revision_};
+        record_ = EtcdEntry{call.record, revision_};
+        lease_ = answer.leases.coordinator = ++last_lease_;
+        lease_time_ = call.coordinator_time;
+        lease_end_ = now + lease_time_;
+        break;
+      case EtcdCall::Kind::save:
+        if (revision_of(coordinator_) != call.coordinator_revision) {
+          return read();
+        }
+        record_ = EtcdEntry{call.record, ++revision_};
+        if (call.gives_up) {
+          coordinator_.reset();
+        }
+        break;
+      case EtcdCall::Kind::renew:
+        if (!coordinator_ || call.leases.coordinator != lease_) {
+          return answer;
+        }
+        lease_end_ = now + lease_time_;
+        break;
+    }
+    answer.outcome = EtcdAnswer::Outcome::done;
+    answer.revision = revision_;
+    return answer;
+  }
+
+ private:
+  static int64_t revision_of(const std::optional<EtcdEntry>& entry) {
+    return entry ? entry->revision : 0;
+  }
+  void expire(Duration now) {
+    if (now >= lease_end_) {
+      coordinator_.reset();
+    }
+  }
+
+  std::optional<EtcdEntry> coordinator_;
+  std::optional<EtcdEntry> record_;
+  int64_t revision_ = 1;
+  int64_t lease_ = 0;
+  int64_t last_lease_ = 0;
+  Duration lease_time_{0};
+  Duration lease_end_{0};
+};
+
+/// Hosts, their connections and an etcd, which all get lost. One seed is one
+/// schedule.
+class EtcdSimulation {
+ public:
+  explicit EtcdSimulation(uint64_t seed) : random_(seed) {
+    terms_.run_id = "job";
+    terms_.least_hosts = between(1, 2);
+    terms_.most_hosts = terms_.least_hosts + between(0, 2);
+    terms_.max_restarts = between(0, 2);
+    for (int count = terms_.most_hosts; count > 0; --count) {
+      add_host(up_to(1s));
+    }
+    for (int troubles = between(0, 4); troubles > 0; --troubles) {
+      add(up_to(kCalm), [this] { make_trouble(); });
+    }
+  }
+
+  void run() {
+    for (int steps = 0; step(); ++steps) {
+      if (steps > 50'000 || elapsed_ > 300s) {
+        throw std::runtime_error("it does not end");
+      }
+    }
+  }
+
+  bool has_taken_over() const { return coordinators_.size() > 1; }
+
+ private:
+  static constexpr Duration kCalm = 8s;
+
+  struct SimulatedHost {
+    std::string id;
+    std::optional<EtcdHost> host;
+    int attempt = 0;
+    int call = 0;
+    size_t peer = 0;  // whom its link goes to
+    std::optional<uint64_t> link;
+    std::string run;  // of those with one id, by its coordinator
+    bool is_over = false;
+    bool is_cut_off = false;  // from etcd
+  };
+
+  int between(int least, int most) {
+    return least + static_cast<int>(random_() %
+                                    static_cast<uint64_t>(most - least + 1));
+  }
+  bool one_in(int count) { return between(1, count) == 1; }
+  Duration up_to(Duration most) {
+    return Duration(between(0, static_cast<int>(most.count())));
+  }
+  EtcdHost::Time time() const { return EtcdHost::Time() + 1h + elapsed_; }
+  bool is_calm() const { return elapsed_ >= kCalm; }
+
+  void add(Duration delay, std::function<void()> what) {
+    queue_.emplace(std::pair(elapsed_ + delay, ++order_), std::move(what));
+  }
+
+  void add_host(Duration at) {
+    const size_t index = hosts_.size();
+    SimulatedHost& host = hosts_.emplace_back();
+    host.id = "host" + std::to_string(index);
+    Meeting meeting;
+    meeting.terms = terms_;
+    meeting.start_hosts = terms_.most_hosts;
+    meeting.patience = {.join = 20s, .last_call = 1s, .keep_alive = 1s};
+    Hello hello;
+    hello.terms = terms_;
+    hello.id = hello.host = host.id;
+    hello.keep_alive = 1s;
+    host.host.emplace(EtcdHost::Options{meeting, hello, "etcd"});
+    host.host->set_address(host.id);
+    add(at, [this, index] { join(index); });
+  }
+
+  bool step() {
+    bool does_anyone_wait = false;
+    std::optional<std::pair<Duration, size_t>> next;
+    for (size_t index = 0; index < hosts_.size(); ++index) {
+      does_anyone_wait = does_anyone_wait || !hosts_[index].is_over;
+      const auto deadline = hosts_[index].is_over
+                                ? std::nullopt
+                                : hosts_[index].host->next_deadline();
+      if (deadline) {
+        const Duration at =
+            elapsed_ + std::max(std::chrono::ceil<Duration>(*deadline - time()),
+                                Duration(0));
+        if (!next || at < next->first) {
+          next = {at, index};
+        }
+      }
+    }
+    if (!does_anyone_wait) {
+      return false;
+    }
+    if (!queue_.empty() &&
+        (!next || queue_.begin()->first.first <= next->first)) {
+      auto entry = queue_.extract(queue_.begin());
+      elapsed_ = std::max(elapsed_, entry.key().first);
+      entry.mapped()();
+      return true;
+    }
+    if (!next) {
+      throw std::runtime_error("a host waits for ever");
+    }
+    elapsed_ = next->first;
+    perform(next->second, hosts_[next->second].host->on_time(time()));
+    return true;
+  }
+
+  void join(size_t index) {
+    if (!hosts_[index].is_over) {
+      perform(index, hosts_[index].host->join(++ports_, time()));
+    }
+  }
+
+  void perform(size_t index, const EtcdHost::Actions& actions) {
+    for (const auto& action : actions) {
+      std::visit([&](const auto& known) { act(index, known); }, action);
+    }
+  }
+
+  void act(size_t index, const EtcdCall& asked) {
+    EtcdCall call = asked;
+    const int number = ++hosts_[index].call;
+    call.coordinator = encode(
+        CoordinatorPlace{hosts_[index].id,
+                         hosts_[index].id,
+                         {hosts_[index].id, static_cast<int>(index) + 1}});
+    const bool is_lost_there = !is_calm() && (one_in(12) || is_etcd_down_);
+    add(call.kind == EtcdCall::Kind::wait ? 500ms : up_to(50ms),
+        [this, index, call, number, is_lost_there] {
+          if (hosts_[index].is_over || hosts_[index].call != number) {
+            return;
+          }
+          const bool is_down =
+              is_lost_there || hosts_[index].is_cut_off || is_etcd_down_;
+          EtcdAnswer answer = is_down ? EtcdAnswer{.text = "down"}
+                                      : etcd_.answer(call, elapsed_);
+          if (!is_calm() && one_in(12)) {
+            answer = EtcdAnswer{.text = "its answer is lost"};
+          }
+          add(up_to(50ms), [this, index, number, answer] {
+            SimulatedHost& host = hosts_[index];
+            if (!host.is_over && host.call == number) {
+              perform(index, host.host->on_answer(answer, time()));
+            }
+          });
+        });
+  }
+
+  void act(size_t index, const EtcdHost::Connect& connect) {
+    SimulatedHost& host = hosts_[index];
+    const size_t peer = static_cast<size_t>(connect.to.port) - 1;
+    const uint64_t link = ++last_link_;
+    host.link = link;
+    host.peer = peer;
+    add(up_to(20ms), [this, index, peer, link] {
+      SimulatedHost& host = hosts_[index];
+      if (host.link != link || host.is_over) {
+        return;
+      }
+      if (hosts_[peer].is_over || !hosts_[peer].host->is_coordinator()) {
+        host.link.reset();
+        perform(index, host.host->on_closed(Member::Loss::refused, time()));
+        return;
+      }
+      guests_[link] = index;
+      perform(index, host.host->on_connected(host.id, time()));
+    });
+  }
+
+  void act(size_t index, const EtcdHost::HangUp&) {
+    cut(index, /*tells_host=*/false);
+  }
+
+  /// A host's connection ends, and its coordinator hears of it.
+  void cut(size_t index, bool tells_host) {
+    const auto link = std::exchange(hosts_[index].link, std::nullopt);
+    if (!link) {
+      return;
+    }
+    const size_t peer = hosts_[index].peer;
+    add(up_to(20ms), [this, link, peer] {
+      if (guests_.erase(*link) > 0 && !hosts_[peer].is_over) {
+        perform(peer, hosts_[peer].host->on_guest_closed(*link, time()));
+      }
+    });
+    if (tells_host) {
+      add(up_to(20ms), [this, index] {
+        if (!hosts_[index].is_over && !hosts_[index].link) {
+          perform(index,
+                  hosts_[index].host->on_closed(Member::Loss::other, time()));
+        }
+      });
+    }
+  }
+
+  void act(size_t index, const EtcdHost::Tell& tell) {
+    const auto link = hosts_[index].link;
+    if (link) {
+      add(20ms,
+          [this, link, peer = hosts_[index].peer, message = tell.message] {
+            if (guests_.count(*link) > 0 && !hosts_[peer].is_over) {
+              perform(
+                  peer,
+                  hosts_[peer].host->on_guest_message(*link, message, time()));
+            }
+          });
+    }
+  }
+
+  void act(size_t from, const Coordinator::Send& send) {
+    const auto guest = guests_.find(send.to);
+    if (guest != guests_.end()) {
+      add(20ms,
+          [this,
+           send,
+           index = guest->second,
+           run = hosts_[from].host->saved().job] {
+            if (hosts_[index].link == send.to && !hosts_[index].is_over) {
+              hosts_[index].run = run;
+              perform(index,
+                      hosts_[index].host->on_message(send.message, time()));
+            }
+          });
+    }
+  }
+
+  void act(size_t, const Coordinator::Drop& drop) {
+    const auto guest = guests_.find(drop.connection);
+    if (guest != guests_.end() &&
+        hosts_[guest->second].link == drop.connection) {
+      const size_t index = guest->second;
+      add(25ms, [this, index, link = drop.connection] {
+        if (hosts_[index].link == link) {
+          cut(index, /*tells_host=*/true);
+        }
+      });
+    }
+  }
+
+  void act(size_t index, const EtcdHost::CloseDoors&) {
+    for (size_t other = 0; other < hosts_.size(); ++other) {
+      if (hosts_[other].link && hosts_[other].peer == index) {
+        cut(other, /*tells_host=*/true);
+      }
+    }
+  }
+
+  void act(size_t index, const RendezvousAnswer& answer) {
+    std::visit([&](const auto& known) { take(index, known); }, answer);
+  }
+  static void take(size_t, const RendezvousNote&) {}
+  void take(size_t index, const RendezvousLost&) { leave(index); }
+  void take(size_t index, const JobClosed&) { leave(index); }
+  void take(size_t index, const WorldBroken&) {
+    const int attempt = ++hosts_[index].attempt;
+    add(up_to(500ms), [this, index, attempt] {
+      if (hosts_[index].attempt == attempt) {
+        join(index);
+      }
+    });
+  }
+  void take(size_t index, const WorldFormed& formed) {
+    const World& world = formed.world;
+    const std::string run = hosts_[index].host->is_coordinator()
+                                ? hosts_[index].host->saved().job
+                                : hosts_[index].run;
+    auto& group = groups_[{run, world.generation}];
+    if (group.empty()) {
+      coordinators_.insert(world.generation);
+    }
+    for (const auto& [rank, other] : group) {
+      if (other.master.port != world.master.port ||
+          other.world_size != world.world_size) {
+        throw std::runtime_error("two groups of one generation");
+      }
+    }
+    if (!group.emplace(world.host_rank, world).second) {
+      throw std::runtime_error("two hosts with one rank");
+    }
+    const int attempt = ++hosts_[index].attempt;
+    const bool fails = !is_calm() && one_in(6);
+    add(1s + up_to(4s), [this, index, attempt, fails] {
+      SimulatedHost& host = hosts_[index];
+      if (host.attempt != attempt || host.is_over) {
+        return;
+      }
+      if (!fails) {
+        perform(index, host.host->report(HostSucceeded{}, time()));
+        return;
+      }
+      perform(index, host.host->report(HostFailed{0, {.code = 3}}, time()));
+      const int next = ++host.attempt;
+      add(up_to(300ms), [this, index, next] {
+        if (hosts_[index].attempt == next) {
+          join(index);
+        }
+      });
+    });
+  }
+
+  void leave(size_t index) {
+    perform(index, hosts_[index].host->leave(time()));
+    end_when_over(index);
+  }
+  void end_when_over(size_t index) {
+    if (hosts_[index].host->is_over()) {
+      end(index);
+    } else if (!hosts_[index].is_over) {
+      add(100ms, [this, index] { end_when_over(index); });
+    }
+  }
+
+  void end(size_t index) {
+    hosts_[index].is_over = true;
+    act(index, EtcdHost::CloseDoors{});
+    cut(index, /*tells_host=*/false);
+  }
+
+  void make_trouble() {
+    if (is_calm()) {
+      return;
+    }
+    const auto index =
+        static_cast<size_t>(between(0, static_cast<int>(hosts_.size()) - 1));
+    switch (between(0, 4)) {
+      case 0:  // killed; perhaps somebody starts it again
+        end(index);
+        if (one_in(2)) {
+          add_host(up_to(2s));
+        }
+        break;
+      case 1:
+        leave(index);
+        break;
+      case 2:
+        is_etcd_down_ = true;
+        add(up_to(6s), [this] { is_etcd_down_ = false; });
+        break;
+      case 3:
+        hosts_[index].is_cut_off = true;
+        add(up_to(8s), [this, index] { hosts_[index].is_cut_off = false; });
+        break;
+      default:
+        cut(index, /*tells_host=*/true);
+        break;
+    }
+    if (one_in(2)) {
+      add(up_to(2s), [this] { make_trouble(); });
+    }
+  }
+
+  std::mt19937_64 random_;
+  JobTerms terms_;
+  FakeEtcd etcd_;
+  bool is_etcd_down_ = false;
+  std::deque<SimulatedHost> hosts_;
+  std::map<uint64_t, size_t> guests_;
+  std::map<std::pair<std::string, int>, std::map<int, World>> groups_;
+  std::set<int> coordinators_;
+  std::map<std::pair<Duration, int64_t>, std::function<void()>> queue_;
+  Duration elapsed_{0};
+  int64_t order_ = 0;
+  uint64_t last_link_ = 0;
+  int ports_ = 0;
+};
+
+}  // namespace
+
+TEST_CASE("hosts and etcd are lost: one group a generation, and an end") {
+  const char* asked = std::getenv("DDP_MEMBERSHIP_SCHEDULES");
+  const uint64_t count =
+      asked != nullptr ? std::strtoull(asked, nullptr, 10) : 3'000;
+  int changes = 0;
+  for (uint64_t seed = 1; seed <= count; ++seed) {
+    try {
+      EtcdSimulation simulation(seed);
+      simulation.run();
+      changes += simulation.has_taken_over() ? 1 : 0;
+    } catch (const std::exception& error) {
+      FAIL("schedule " << seed << ": " << error.what());
+    }
+  }
+  CHECK(changes > 0);
+}
