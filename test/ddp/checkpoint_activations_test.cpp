@@ -19,29 +19,20 @@
 #include "test/support/catch.h"
 #include "test/support/fake_backend.h"
 #include "test/support/local_ranks.h"
+#include "test/support/random.h"
 
 namespace ddp {
 namespace checkpoint_activations_test {
 
 using Catch::Contains;
 using test::Group;
+using test::random;
 using test::run_ranks;
 using torch::Tensor;
 using torch::nn::Linear;
 using torch::nn::Sequential;
 using torch::nn::Tanh;
 using Options = DistributedDataParallelOptions;
-
-Tensor random(int64_t seed, at::IntArrayRef sizes) {
-  return torch::randn(sizes, at::detail::createCPUGenerator(seed));
-}
-
-void fill(torch::nn::Module& module, int64_t seed) {
-  const torch::NoGradGuard no_grad;
-  for (auto& parameter : module.parameters()) {
-    parameter.copy_(random(seed++, parameter.sizes()) * 0.3);
-  }
-}
 
 /// How the parts of a network are called.
 enum class How { plain, once, twice, nested };
@@ -52,7 +43,7 @@ struct NetImpl : torch::nn::Module {
     in = register_module("in", Linear(5, 6));
     block = register_module("block", Sequential(Linear(6, 6), Tanh()));
     out = register_module("out", Linear(6, 3));
-    fill(*this, 1);
+    test::fill(*this, 1, 0.3);
   }
 
   Tensor forward(Tensor x) {

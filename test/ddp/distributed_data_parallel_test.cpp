@@ -17,12 +17,15 @@
 #include "test/support/catch.h"
 #include "test/support/fake_backend.h"
 #include "test/support/local_ranks.h"
+#include "test/support/random.h"
 
 namespace ddp {
 namespace distributed_data_parallel_test {
 
 using test::FakeBackend;
+using test::fill;
 using test::Group;
+using test::random;
 using test::run_ranks;
 using test::try_ranks;
 using Options = DistributedDataParallelOptions;
@@ -45,18 +48,6 @@ struct NetImpl : torch::nn::Module {
   torch::nn::Linear fc{nullptr};
 };
 TORCH_MODULE(Net);
-
-/// Ranks are threads here: a generator of one's own instead of the global one.
-torch::Tensor random(int64_t seed, at::IntArrayRef sizes) {
-  return torch::randn(sizes, at::detail::createCPUGenerator(seed));
-}
-
-void fill(torch::nn::Module& module, int64_t seed) {
-  torch::NoGradGuard no_grad;
-  for (auto& parameter : module.parameters()) {
-    parameter.copy_(random(seed++, parameter.sizes()) * 0.1);
-  }
-}
 
 TEST_CASE("rank 0's parameters and buffers are everyone's", "[ddp]") {
   const int size = GENERATE(1, 2, 4);

@@ -26,25 +26,16 @@
 #include "test/dp/rank_order_backend.h"
 #include "test/support/catch.h"
 #include "test/support/local_ranks.h"
+#include "test/support/random.h"
 
 namespace dp {
 namespace parameter_server_test {
 
+using ddp::test::fill;
+using ddp::test::random;
 using test::LocalWorld;
 using Options = ParameterServerOptions;
 using Tensors = std::vector<torch::Tensor>;
-
-/// Ranks are threads here: a generator of one's own instead of the global one.
-torch::Tensor random(int64_t seed, at::IntArrayRef sizes) {
-  return torch::randn(sizes, at::detail::createCPUGenerator(seed));
-}
-
-void fill(torch::nn::Module& module, int64_t seed) {
-  const torch::NoGradGuard no_grad;
-  for (auto& parameter : module.parameters()) {
-    parameter.copy_(random(seed++, parameter.sizes()) * 0.1);
-  }
-}
 
 torch::nn::Sequential make_net(int64_t seed) {
   torch::nn::Sequential net(torch::nn::Linear(6, 9),
