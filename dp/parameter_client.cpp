@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "ddp/detail/job_files/error_text.h"
 #include "dp/detail/parameter_server/at_once.h"
 #include "dp/detail/parameter_server/conversation.h"
 #include "dp/detail/parameter_server/gradients.h"
@@ -155,11 +156,8 @@ void ParameterClient::Impl::talk(const Talk& run) {
               ended_);
   try {
     run();
-  } catch (const c10::Error& error) {
-    give_up(error.what_without_backtrace());
-    throw;
   } catch (const std::exception& error) {
-    give_up(error.what());
+    give_up(ddp::detail::text_of(error));
     throw;
   }
 }

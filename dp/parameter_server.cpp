@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "ddp/detail/job_files/error_text.h"
 #include "ddp/detail/process_group/farewell.h"
 #include "dp/detail/parameter_server/coordinator.h"
 #include "dp/detail/parameter_server/returns.h"
@@ -71,10 +72,8 @@ ServerReport serve(torch::nn::Module& module,
         file.write(session.names[server], *shard, now);
       }
     });
-  } catch (const c10::Error& error) {
-    coordinator.fail(error.what_without_backtrace());
   } catch (const std::exception& error) {
-    coordinator.fail(error.what());
+    coordinator.fail(ddp::detail::text_of(error));
   }
   detail::Returns returns(
       session, module, options.timeout(), options.await_return());

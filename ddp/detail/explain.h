@@ -5,6 +5,8 @@
 
 #include <c10/util/Exception.h>
 
+#include "ddp/detail/job_files/error_text.h"
+
 namespace ddp::detail {
 
 /// Runs `work`. Any error becomes a c10::Error that says what was attempted
@@ -13,10 +15,8 @@ template <class Work>
 auto explain(const std::string& attempt, const Work& work) {
   try {
     return work();
-  } catch (const c10::Error& error) {
-    TORCH_CHECK(false, attempt, ": ", error.what_without_backtrace());
   } catch (const std::exception& error) {
-    TORCH_CHECK(false, attempt, ": ", error.what());
+    TORCH_CHECK(false, attempt, ": ", text_of(error));
   }
 }
 

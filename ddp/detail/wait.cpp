@@ -70,10 +70,8 @@ void wait(const c10::intrusive_ptr<c10d::Work>& work,
   try {
     const WaitsForRanks waits(what);
     work->wait();
-  } catch (const c10::Error& error) {
-    fail(group, what, error.what_without_backtrace());
   } catch (const std::exception& error) {
-    fail(group, what, error.what());
+    fail(group, what, text_of(error));
   }
   // NCCL's wait only orders streams, and an abort ends it without an error.
   if (const auto* job = job_backend_of(group)) {

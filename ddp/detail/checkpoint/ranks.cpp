@@ -1,12 +1,12 @@
 #include "ddp/detail/checkpoint/ranks.h"
 
 #include "ddp/detail/collectives/text_collectives.h"
-#include "ddp/process_group.h"
+#include "ddp/detail/peers.h"
 
 namespace ddp::detail {
 
 Ranks::Ranks(const c10::intrusive_ptr<c10d::Backend>& group)
-    : group_(group || !is_initialized() ? group : ddp::process_group()) {}
+    : group_(peers(group)) {}
 
 size_t Ranks::rank() const {
   return group_ ? static_cast<size_t>(group_->getRank()) : 0;
@@ -17,13 +17,8 @@ size_t Ranks::size() const {
 }
 
 std::vector<std::string> Ranks::gather(const std::string& mine) const {
-  if (size() == 1) {
-    return {mine};
-  }
-  const auto device = group_->getBackendName() == "nccl"
-                          ? local_device()
-                          : c10::Device(c10::kCPU);
-  return all_gather_text(*group_, device, mine);
+  return group_ ? all_gather_text(*group_, device_for(*group_, c10::kCPU), mine)
+                : std::vector{mine};
 }
 
 std::string Ranks::first_of(const std::vector<std::string>& errors) const {

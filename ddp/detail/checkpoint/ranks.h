@@ -8,6 +8,8 @@
 #include <c10/util/Exception.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include "ddp/detail/job_files/error_text.h"
+
 namespace ddp::detail {
 
 /// The ranks that save and load together; one alone without a process group.
@@ -29,10 +31,8 @@ class Ranks {
     std::string mine;
     try {
       work();
-    } catch (const c10::Error& error) {
-      mine = error.what_without_backtrace();
     } catch (const std::exception& error) {
-      mine = error.what();
+      mine = text_of(error);
     }
     return gather(mine);
   }

@@ -7,14 +7,19 @@
 
 namespace ddp::detail {
 
-/// What an exception says, without a backtrace. `error` is not null.
+/// What an exception says, without a backtrace.
+inline std::string text_of(const std::exception& error) {
+  const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
+  return of_torch != nullptr ? of_torch->what_without_backtrace()
+                             : error.what();
+}
+
+/// The same of any; it is not null.
 inline std::string text_of(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
-  } catch (const c10::Error& caught) {
-    return caught.what_without_backtrace();
   } catch (const std::exception& caught) {
-    return caught.what();
+    return text_of(caught);
   } catch (...) {
     return "an exception that is no std::exception";
   }

@@ -17,6 +17,8 @@
 
 #include <c10/util/Exception.h>
 
+#include "ddp/detail/job_files/error_text.h"
+
 namespace ddp::detail {
 namespace {
 
@@ -85,12 +87,8 @@ std::optional<ProcessEnd::Exception> read_report(int fd) {
 int run(const std::function<int()>& body, int report) {
   try {
     return body();
-  } catch (const c10::Error& error) {
-    return write_report(report, error.what_without_backtrace());
-  } catch (const std::exception& error) {
-    return write_report(report, error.what());
   } catch (...) {
-    return write_report(report, "an exception that is no std::exception");
+    return write_report(report, text_of(std::current_exception()));
   }
 }
 

@@ -6,6 +6,7 @@
 #include <c10/util/Exception.h>
 
 #include "ddp/detail/explain.h"
+#include "ddp/detail/job_files/error_text.h"
 
 namespace dp::detail {
 namespace {
@@ -225,10 +226,8 @@ void Coordinator::advance() {
       goes_on = worker || step;
     }
     end(policy_->problem());
-  } catch (const c10::Error& error) {
-    end("an update failed: " + std::string(error.what_without_backtrace()));
   } catch (const std::exception& error) {
-    end("an update failed: " + std::string(error.what()));
+    end("an update failed: " + ddp::detail::text_of(error));
   }
   changed_.notify_all();
 }

@@ -8,6 +8,7 @@
 #include <c10/util/Exception.h>
 
 #include "ddp/detail/explain.h"
+#include "ddp/detail/job_files/error_text.h"
 
 namespace dp::detail {
 namespace {
@@ -126,10 +127,8 @@ template <class Run>
 void Link::guarded(const Run& run) const {
   try {
     run();
-  } catch (const c10::Error& error) {
-    fail(error.what_without_backtrace());
   } catch (const std::exception& error) {
-    fail(error.what());
+    fail(ddp::detail::text_of(error));
   }
 }
 

@@ -14,6 +14,7 @@
 #include "ddp/detail/checkpoint/pickle/python_value.h"
 #include "ddp/detail/checkpoint/pickle/torch_file.h"
 #include "ddp/detail/explain.h"
+#include "ddp/detail/job_files/error_text.h"
 
 namespace dp::detail {
 namespace {
@@ -60,10 +61,8 @@ SavedStates ServerFile::read() {
         states_.push_back(read_file(path));
         saved.updates.push_back(states_.back().updates);
       }
-    } catch (const c10::Error& error) {
-      saved.problem = error.what_without_backtrace();
     } catch (const std::exception& error) {
-      saved.problem = error.what();
+      saved.problem = ddp::detail::text_of(error);
     }
   }
   if (!saved.updates.empty()) {
