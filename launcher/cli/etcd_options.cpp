@@ -41,8 +41,7 @@ EtcdSettings etcd_settings(const std::map<std::string, std::string>& settings,
   etcd.certificate = setting_of(settings, "ssl_cert", "cert");
   etcd.key = setting_of(settings, "ssl_cert_key", "key");
   etcd.authorities = setting_of(settings, "ca_cert", "cacert");
-  const std::string prefix =
-      setting_of(settings, "etcd_prefix", "etcd_prefix");
+  const std::string prefix = setting_of(settings, "etcd_prefix", "etcd_prefix");
   etcd.prefix = prefix.empty() ? etcd.prefix : prefix;
   const bool has_files = !etcd.certificate.empty() || !etcd.key.empty() ||
                          !etcd.authorities.empty();

@@ -23,7 +23,7 @@ std::string dump(const GatewayJson& json) {
                    GatewayJson::error_handler_t::replace);
 }
 
-GatewayJson parsed(std::string_view body) {
+GatewayJson parse_json(std::string_view body) {
   return body.size() > kLongestGatewayAnswer
              ? GatewayJson(GatewayJson::value_t::discarded)
              : GatewayJson::parse(body.begin(),
@@ -203,7 +203,7 @@ GatewayRequest watch_request(const std::string& key, int64_t from_revision) {
 
 GatewayAnswer<std::string> read_token(int status, std::string_view body) {
   constexpr size_t kLongestToken = 8 * 1024;
-  const GatewayJson json = parsed(body);
+  const GatewayJson json = parse_json(body);
   if (const auto error = error_in(status, json)) {
     return *error;
   }
@@ -220,7 +220,7 @@ GatewayAnswer<std::string> read_token(int status, std::string_view body) {
 
 GatewayAnswer<GrantedLease> read_lease(int status, std::string_view body) {
   constexpr int64_t kMostSeconds = int64_t{1} << 40;
-  const GatewayJson json = parsed(body);
+  const GatewayJson json = parse_json(body);
   if (const auto error = error_in(status, json)) {
     return *error;
   }
@@ -238,7 +238,7 @@ GatewayAnswer<GrantedLease> read_lease(int status, std::string_view body) {
 GatewayAnswer<EtcdOutcome> read_outcome(int status,
                                         std::string_view body,
                                         size_t reads) {
-  const GatewayJson json = parsed(body);
+  const GatewayJson json = parse_json(body);
   if (const auto error = error_in(status, json)) {
     return *error;
   }
@@ -267,7 +267,7 @@ GatewayAnswer<EtcdOutcome> read_outcome(int status,
 bool has_change(std::string_view lines) {
   for (size_t end; (end = lines.find('\n')) != std::string_view::npos;
        lines.remove_prefix(end + 1)) {
-    const GatewayJson json = parsed(lines.substr(0, end));
+    const GatewayJson json = parse_json(lines.substr(0, end));
     const GatewayJson& result = member_of(json, "result");
     const GatewayJson& events = member_of(result, "events");
     const GatewayJson& canceled = member_of(result, "canceled");

@@ -14,7 +14,7 @@
 namespace launcher {
 namespace {
 
-constexpr size_t kMostOutput = 64 * 1024;
+constexpr size_t kMostKept = 64 * 1024;
 constexpr int kNoStatus = -1;
 
 /// False when there is nothing now, or nothing any more.
@@ -24,7 +24,7 @@ bool read_piece(const Fd& pipe, std::string& text) {
       [&] { return ::read(pipe.get(), piece.data(), piece.size()); });
   if (size > 0) {
     text.append(piece.data(), static_cast<size_t>(size));
-    text.erase(0, text.size() - std::min(text.size(), kMostOutput));
+    text.erase(0, text.size() - std::min(text.size(), kMostKept));
   }
   return size > 0;
 }

@@ -1,7 +1,7 @@
 #pragma once
 
-#include <ATen/Functions.h>
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Functions.h>
 #include <c10/core/GradMode.h>
 #include <torch/nn/module.h>
 

@@ -25,10 +25,11 @@ using Arguments = Ddprun::Arguments;
 namespace {
 
 bool is_etcd_there() {
-  if (std::system("command -v etcd >/dev/null 2>&1") == 0) {
+  if (std::system(
+          "{ command -v etcd && command -v etcdctl; } >/dev/null 2>&1") == 0) {
     return true;
   }
-  WARN("skipped: etcd is not installed");
+  WARN("skipped: etcd and etcdctl are not installed");
   return false;
 }
 
