@@ -14,6 +14,8 @@
 #include "test/support/catch.h"
 
 using Catch::Contains;
+using Catch::EndsWith;
+using Catch::StartsWith;
 using namespace launcher;
 
 namespace {
@@ -170,6 +172,10 @@ TEST_CASE("host names that do not resolve are an error now") {
 
 namespace {
 
+// Each answer costs a fork, which takes a tenth of a second under a sanitizer
+// on a machine that is at work.
+constexpr std::chrono::milliseconds kTimeForAnswers{1'000};
+
 /// What a host of a name says, whose name service is `ask`.
 struct NamedHost {
   EventLoop loop;
@@ -233,7 +239,7 @@ TEST_CASE("a name that nobody is to bring is why there is no world") {
 
 TEST_CASE("a name that has no address yet is asked for again") {
   NamedHost host;
-  host.question.patience.first_news = std::chrono::milliseconds(20);
+  host.question.patience.first_news = kTimeForAnswers;
   bool has_started = false;
   host.question.ask = [&has_started](const std::string&) {
     return has_started ? NameAnswer{.addresses = {"127.0.0.1"}}
@@ -241,10 +247,11 @@ TEST_CASE("a name that has no address yet is asked for again") {
   };
   host.join();
   host.await(1);
-  CHECK(host.answers.take<RendezvousNote>().text ==
-        "waiting for host node0 (--master-addr) to get an address: host name "
-        "node0 cannot be resolved (Name or service not known) yet; gives up in "
-        "600 s (--rdzv-conf join_timeout)");
+  CHECK_THAT(host.answers.take<RendezvousNote>().text,
+             StartsWith("waiting for host node0 (--master-addr) to get an "
+                        "address: host name node0 cannot be resolved (Name or "
+                        "service not known) yet; gives up in ") &&
+                 EndsWith(" s (--rdzv-conf join_timeout)"));
   has_started = true;
   host.await(1);
   CHECK(host.answers.take<WorldFormed>().world.world_size == 3);
@@ -252,7 +259,7 @@ TEST_CASE("a name that has no address yet is asked for again") {
 
 TEST_CASE("a name that never gets an address is given up") {
   NamedHost host;
-  host.question.patience.join = std::chrono::milliseconds(30);
+  host.question.patience.join = kTimeForAnswers;
   host.question.ask = [](const std::string&) {
     return NameAnswer{.error = EAI_AGAIN};
   };
@@ -276,19 +283,24 @@ TEST_CASE("a name service that does not answer can be left at once") {
   CHECK(host.answers.all.empty());
 }
 
-TEST_CASE("a name service that does not answer is told, and given up") {
+TEST_CASE("a name service that does not answer is told") {
   NamedHost host;
   host.question.ask = never_answer;
-  host.question.patience.join = std::chrono::milliseconds(30);
   host.question.patience.first_news = std::chrono::milliseconds(10);
   host.join();
-  host.await(2);
-  const auto lost = std::get<RendezvousLost>(host.answers.all.back());
-  host.answers.all.pop_back();
+  host.await(1);
   CHECK_THAT(host.answers.take<RendezvousNote>().text,
              Contains("waiting for the name service") &&
                  Contains("node0 (--master-addr)"));
-  CHECK_THAT(lost.text,
+}
+
+TEST_CASE("a name service that does not answer is given up") {
+  NamedHost host;
+  host.question.ask = never_answer;
+  host.question.patience.join = std::chrono::milliseconds(30);
+  host.join();
+  host.await(1);
+  CHECK_THAT(host.answers.take<RendezvousLost>().text,
              Contains("which address host node0 has; check --master-addr"));
 }
 
@@ -430,7 +442,7 @@ TEST_CASE("a host that waits for others says so") {
   meeting.endpoint = {"127.0.0.1", port.port()};
   meeting.terms = {.run_id = "job", .least_hosts = 2, .most_hosts = 2};
   meeting.start_hosts = 2;
-  meeting.patience.first_news = std::chrono::milliseconds(20);
+  meeting.patience.first_news = kTimeForAnswers;
   Answers answers;
   const auto rendezvous =
       make_c10d_rendezvous(loop, meeting, "node7", answers.handler());
@@ -440,7 +452,7 @@ TEST_CASE("a host that waits for others says so") {
   }
   CHECK_THAT(answers.take<RendezvousNote>().text,
              Contains("waiting at --rdzv-endpoint 127.0.0.1:") &&
-                 Contains(": 1 of 2 hosts is here (node7); gives up in 600 s"));
+                 Contains(": 1 of 2 hosts is here (node7); gives up in"));
 }
 
 TEST_CASE("addresses need no name service") {
