@@ -66,9 +66,4 @@ EtcdAnswer call_etcd(const EtcdSettings& settings,
                      const EtcdCall& call,
                      const std::string& token);
 
-/// An answer as text and back, from one process to the other. Nothing for
-/// whatever is none.
-std::string encode_etcd_answer(const EtcdAnswer& answer);
-std::optional<EtcdAnswer> decode_etcd_answer(const std::string& text);
-
 }  // namespace launcher

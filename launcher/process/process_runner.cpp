@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <csignal>
 
 #include "launcher/error.h"
@@ -242,9 +241,7 @@ WorkersResult ProcessRunner::finish() {
           return entry.local_rank == worker.spec.local_rank;
         });
     if (exit == exits_.end()) {
-      const pid_t pid = worker.process.pid();
-      const bool is_forbidden = ::kill(pid, 0) != 0 && errno == EPERM;
-      result.survivors.push_back({worker.spec.rank, pid, is_forbidden});
+      result.survivors.push_back(survivor_of(worker));
       continue;
     }
     exit->last_lines = last_error_lines(worker);

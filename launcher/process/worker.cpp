@@ -4,6 +4,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 
@@ -121,6 +122,12 @@ void signal_worker(const Worker& worker, int number) {
 std::vector<std::string> last_error_lines(const Worker& worker) {
   return worker.errors != nullptr ? worker.errors->last_lines()
                                   : std::vector<std::string>();
+}
+
+Survivor survivor_of(const Worker& worker) {
+  const pid_t pid = worker.process.pid();
+  const bool is_forbidden = ::kill(pid, 0) != 0 && errno == EPERM;
+  return {worker.spec.rank, pid, is_forbidden};
 }
 
 std::optional<ExecFailure> read_exec_failure(const Fd& errors) {

@@ -9,6 +9,7 @@
 #include "launcher/output/worker_output.h"
 #include "launcher/plan/plan.h"
 #include "launcher/process/process.h"
+#include "launcher/report/report.h"
 
 namespace launcher {
 
@@ -51,6 +52,9 @@ void signal_worker(const Worker& worker, int number);
 
 /// The last lines of its stderr, as far as ddprun has seen them.
 std::vector<std::string> last_error_lines(const Worker& worker);
+
+/// Of one that is still there, at the end.
+Survivor survivor_of(const Worker& worker);
 
 /// What the error pipe says: the first failure, or nothing when its end has
 /// come, since every worker has executed its program.

@@ -8,7 +8,8 @@
 #include "launcher/etcd/etcd_host.h"
 #include "launcher/net/address.h"
 #include "launcher/overloaded.h"
-#include "launcher/process/background_call.h"
+#include "launcher/rendezvous/doors.h"
+#include "launcher/rendezvous/etcd_calls.h"
 #include "launcher/rendezvous/guests.h"
 #include "launcher/rendezvous/host_name.h"
 #include "launcher/rendezvous/link.h"
@@ -20,7 +21,6 @@ namespace launcher {
 namespace {
 
 constexpr const char* kHostTimer = "etcd rendezvous";
-constexpr const char* kCallTimer = "call of etcd";
 constexpr const char* kDoorTimer = "doors of a former coordinator";
 // For strangers, and for hosts that come again before they are missed.
 constexpr size_t kSpareGuests = 64;
@@ -40,10 +40,15 @@ class EtcdRendezvous : public Rendezvous {
         meeting_(meeting),
         settings_(meeting.etcd.value()),
         name_(std::move(host)),
-        handler_(std::move(handler)) {}
+        handler_(std::move(handler)),
+        calls_(loop,
+               settings_,
+               meeting.terms.run_id,
+               [this](const EtcdAnswer& answer) {
+                 perform(host_->on_answer(answer, time_now()));
+               }) {}
   ~EtcdRendezvous() override {
     loop_.disarm_timer(kHostTimer);
-    loop_.disarm_timer(kCallTimer);
     loop_.disarm_timer(kDoorTimer);
   }
 
@@ -70,8 +75,6 @@ class EtcdRendezvous : public Rendezvous {
   void act(const RendezvousAnswer& answer) { handler_(answer); }
 
   void open_doors();
-  void start_call(const EtcdCall& call);
-  void take(const std::optional<std::string>& text);
   void set_timer();
   void on_time();
 
@@ -80,11 +83,10 @@ class EtcdRendezvous : public Rendezvous {
   EtcdSettings settings_;
   std::string name_;
   Handler handler_;
+  EtcdCalls calls_;
   StorePort port_{0};
 
   std::optional<EtcdHost> host_;
-  std::optional<BackgroundCall> call_;
-  EtcdAnswer answer_;  // the last one
   CoordinatorPlace own_place_;
   int openings_ = 0;
   std::unique_ptr<Guests> guests_;
@@ -123,7 +125,7 @@ void EtcdRendezvous::act(EtcdCall call) {
       open_doors();
       call.coordinator = encode(own_place_);
     }
-    start_call(call);
+    calls_.start(call);
   } catch (const LaunchError& error) {
     handler_(RendezvousLost{error.what()});
   } catch (const std::system_error& error) {
@@ -137,39 +139,20 @@ void EtcdRendezvous::open_doors() {
   if (guests_) {
     return;
   }
-  const std::string& seen = answer_.local_address;
+  const std::string& seen = calls_.last().local_address;
   const auto found = addresses_of(seen, 0);
   const bool is_hidden = found.empty() || is_loopback(found.front());
   std::string host = meeting_.local_address;
   if (host.empty()) {
     host = is_hidden ? settings_.endpoint.host : seen;
   }
-  std::vector<SocketAddress> places;
-  if (is_address(host)) {
-    places = addresses_of(host, 0);
-  }
-  if (places.empty() || !is_own(places.front())) {
-    places = addresses_of("::", 0);
-    const auto without_ip6 = addresses_of("0.0.0.0", 0);
-    places.insert(places.end(), without_ip6.begin(), without_ip6.end());
-  }
-  std::vector<Fd> listeners;
-  for (const SocketAddress& place : places) {
-    if (Fd listener = listeners.empty() ? listen_at(place) : Fd()) {
-      own_place_.endpoint = {host, port_of(own_end(listener))};
-      listeners.push_back(std::move(listener));
-    }
-  }
-  if (listeners.empty()) {
-    throw LaunchError(kExitFailure,
-                      "cannot listen for the other hosts at " + host +
-                          "; check --local-addr and the network");
-  }
+  Doors doors = launcher::open_doors(host);
+  own_place_.endpoint = doors.endpoint;
   host_->set_address(host);
   const int opening = ++openings_;
   guests_ = std::make_unique<Guests>(
       loop_,
-      std::move(listeners),
+      std::move(doors.listeners),
       2 * static_cast<size_t>(meeting_.terms.most_hosts) + kSpareGuests,
       Guests::Handlers{
           .on_message =
@@ -195,54 +178,9 @@ void EtcdRendezvous::act(const EtcdHost::CloseDoors&) {
   }
 }
 
-void EtcdRendezvous::start_call(const EtcdCall& call) {
-  call_.reset();
-  call_.emplace(
-      loop_,
-      [settings = settings_,
-       run_id = meeting_.terms.run_id,
-       call,
-       token = answer_.token] {
-        EtcdAnswer answer = call_etcd(settings, run_id, call, token);
-        const auto place = answer.coordinator
-                               ? decode_place(answer.coordinator->value)
-                               : std::nullopt;
-        if (place) {
-          answer.addresses = encode(ask_name_service(place->endpoint.host));
-        }
-        return encode_etcd_answer(answer);
-      },
-      [this](const std::optional<std::string>& text) { take(text); });
-  loop_.arm_timer(
-      kCallTimer, limit_of(settings_), [this] { take(std::nullopt); });
-}
-
-void EtcdRendezvous::take(const std::optional<std::string>& text) {
-  loop_.disarm_timer(kCallTimer);
-  call_.reset();
-  auto answer = text ? decode_etcd_answer(*text) : std::nullopt;
-  if (!answer) {
-    answer = EtcdAnswer{.text =
-                            "no answer in time; check the name service, "
-                            "and that etcd's host is there",
-                        .token = answer_.token};
-  }
-  if (answer->local_address.empty()) {
-    answer->local_address = answer_.local_address;
-  }
-  if (!answer->coordinator) {
-    answer->addresses = answer_.addresses;
-  }
-  answer_ = *answer;
-  perform(host_->on_answer(*answer, time_now()));
-}
-
 void EtcdRendezvous::act(const EtcdHost::Connect& connect) {
-  std::vector<SocketAddress> addresses;
-  for (const std::string& text : decode_answer(answer_.addresses).addresses) {
-    const auto same = addresses_of(text, connect.to.port);
-    addresses.insert(addresses.end(), same.begin(), same.end());
-  }
+  const auto addresses = with_port(
+      decode_answer(calls_.last().addresses).addresses, connect.to.port);
   if (addresses.empty()) {
     perform(host_->on_closed(Member::Loss::other, time_now()));
     return;

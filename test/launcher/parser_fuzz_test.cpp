@@ -15,6 +15,7 @@
 #include "launcher/cli/options.h"
 #include "launcher/cli/rendezvous_values.h"
 #include "launcher/error.h"
+#include "launcher/etcd/answer_text.h"
 #include "launcher/etcd/call.h"
 #include "launcher/etcd/record.h"
 #include "launcher/process/error_file.h"

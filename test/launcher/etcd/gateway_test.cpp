@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "launcher/etcd/answer_text.h"
 #include "launcher/etcd/call.h"
 #include "launcher/etcd/curl_functions.h"
 #include "launcher/etcd/record.h"

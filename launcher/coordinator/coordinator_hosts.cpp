@@ -1,0 +1,146 @@
+#include <algorithm>
+#include <utility>
+
+#include "launcher/coordinator/admission.h"
+#include "launcher/coordinator/coordinator.h"
+#include "launcher/error.h"
+
+// Hosts that come, say something, and go.
+namespace launcher {
+
+using Change = WorldBroken::Change;
+
+void Coordinator::welcome(Connection from, const Hello& hello) {
+  const std::string refusal =
+      refusal_of(hello,
+                 {.terms = options_.terms,
+                  .token = options_.token,
+                  .keep_alive = options_.patience.keep_alive},
+                 hosts_);
+  if (!refusal.empty()) {
+    actions_.push_back(Send{from, RendezvousLost{refusal}});
+    actions_.push_back(Drop{from});
+    return;
+  }
+  if (hosts_.count(from) > 0) {
+    return;
+  }
+  const auto known =
+      std::find_if(hosts_.begin(), hosts_.end(), [&](const auto& entry) {
+        return entry.second.hello.id == hello.id;
+      });
+  if (known == hosts_.end()) {
+    const auto lost =
+        std::find_if(lost_.begin(), lost_.end(), [&](const WorldBroken& gone) {
+          return gone.host == hello.host;
+        });
+    lost_.erase(lost, lost == lost_.end() ? lost : lost + 1);
+    hosts_.emplace(
+        from,
+        KnownHost{.hello = hello, .last_heard = now_, .arrival = ++arrivals_});
+    return;
+  }
+  // The end of its old connection has not been seen yet.
+  actions_.push_back(Drop{known->first});
+  auto host = hosts_.extract(known);
+  host.key() = from;
+  host.mapped().last_heard = now_;
+  hosts_.insert(std::move(host));
+}
+
+void Coordinator::take(Connection from, const HostState& state) {
+  const auto found = hosts_.find(from);
+  if (found == hosts_.end()) {
+    actions_.push_back(Drop{from});  // it begins again, with a Hello
+    return;
+  }
+  KnownHost& host = found->second;
+  host.last_heard = now_;
+  if (state.number <= host.state.number) {
+    return;
+  }
+  tally_ -= tally_of(host, generation_);
+  host.state = state;
+  if (phase_ == Phase::running && host.seat) {
+    take_of_present(host);
+  } else if (phase_ == Phase::running && state.joins &&
+             tally_.seated < options_.terms.most_hosts && !has_success_) {
+    break_world(Change::joined, host.hello.host);
+  }
+  tally_ += tally_of(host, generation_);
+}
+
+void Coordinator::take_of_present(KnownHost& host) {
+  if (!host.is_in(generation_)) {
+    return;
+  }
+  const auto* failed = host.state.outcome
+                           ? std::get_if<HostFailed>(&*host.state.outcome)
+                           : nullptr;
+  if (failed != nullptr) {
+    fail(host, *failed);
+  } else if (host.state.joins && host.state.outcome) {
+    host.seat.reset();  // it has lost sight of us after its part was done
+  } else if (host.state.joins) {
+    // It has lost sight of us for a while, and stopped its workers.
+    break_world(Change::vanished, host.hello.host);
+  } else if (host.state.outcome) {
+    has_success_ = true;
+  }
+}
+
+void Coordinator::fail(const KnownHost& host, const HostFailed& failure) {
+  if (failure.is_final || !budget_.allows(restarts_, now_)) {
+    close(failure.status.shell_code(),
+          "rank " + std::to_string(failure.rank) + " on host " +
+              host.hello.host + " failed: " + failure.status.text());
+    return;
+  }
+  ++restarts_;
+  failed_id_ = host.hello.id;
+  break_world(Change::failed, host.hello.host, budget_.spend(now_));
+}
+
+void Coordinator::remove(Roster::iterator gone, Change change) {
+  const Connection connection = gone->first;
+  const KnownHost host = std::move(gone->second);
+  hosts_.erase(gone);
+  tally_ -= tally_of(host, generation_);
+  if (connection == kOwn) {
+    if (phase_ == Phase::gathering || phase_ == Phase::running) {
+      close(kExitFailure,
+            "host " + host.hello.host +
+                ", at which the hosts of the job meet, has left");
+    }
+  }
+  if (host.seat) {
+    lost_.push_back({change, host.hello.host});
+  }
+  if (phase_ == Phase::gathering && host.seat) {
+    broken_ = {change, host.hello.host};  // why it may be hopeless
+  }
+  if (phase_ == Phase::running && host.seat &&
+      !host.has_succeeded_in(generation_)) {
+    break_world(change, host.hello.host);
+  }
+}
+
+void Coordinator::remove_silent() {
+  if (now_ < next_silence_) {
+    return;
+  }
+  next_silence_ = now_ + options_.patience.silence();
+  for (auto next = hosts_.begin(); next != hosts_.end();) {
+    const auto host = next++;
+    if (host->first != kOwn &&
+        now_ - host->second.last_heard >= options_.patience.silence()) {
+      actions_.push_back(Drop{host->first});
+      remove(host, Change::vanished);
+    } else if (host->first != kOwn) {
+      next_silence_ = std::min(
+          next_silence_, host->second.last_heard + options_.patience.silence());
+    }
+  }
+}
+
+}  // namespace launcher

@@ -1,0 +1,41 @@
+#include "launcher/rendezvous/doors.h"
+
+#include <utility>
+
+#include "launcher/error.h"
+#include "launcher/net/address.h"
+#include "launcher/rendezvous/host_name.h"
+
+namespace launcher {
+namespace {
+
+/// Where to listen, the first that works.
+std::vector<SocketAddress> doorways(const std::string& host) {
+  if (is_address(host)) {
+    auto chosen = addresses_of(host, 0);
+    if (!chosen.empty() && is_own(chosen.front())) {
+      return chosen;
+    }
+  }
+  auto all = addresses_of("::", 0);
+  const auto without_ip6 = addresses_of("0.0.0.0", 0);
+  all.insert(all.end(), without_ip6.begin(), without_ip6.end());
+  return all;
+}
+
+}  // namespace
+
+Doors open_doors(const std::string& host) {
+  for (const SocketAddress& place : doorways(host)) {
+    if (Fd listener = listen_at(place)) {
+      Doors doors{{host, port_of(own_end(listener))}, {}};
+      doors.listeners.push_back(std::move(listener));
+      return doors;
+    }
+  }
+  throw LaunchError(kExitFailure,
+                    "cannot listen for the other hosts at " + host +
+                        "; check --local-addr and the network");
+}
+
+}  // namespace launcher

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "launcher/cli/values.h"
+#include "launcher/fd.h"
+
+namespace launcher {
+
+/// Sockets of a host that others are to find, and where they find it.
+struct Doors {
+  Endpoint endpoint;
+  std::vector<Fd> listeners;
+};
+
+/// Listens at a port that the kernel chooses: at `host` alone where that is an
+/// address of this host, else (a name, an address outside of a NAT) at all its
+/// own.
+///
+/// @throws LaunchError when it cannot
+Doors open_doors(const std::string& host);
+
+}  // namespace launcher

@@ -1,0 +1,68 @@
+#include "launcher/rendezvous/etcd_calls.h"
+
+#include <utility>
+
+#include "launcher/etcd/answer_text.h"
+#include "launcher/etcd/record.h"
+#include "launcher/rendezvous/name_answer.h"
+
+namespace launcher {
+namespace {
+
+constexpr const char* kCallTimer = "call of etcd";
+
+}  // namespace
+
+EtcdCalls::EtcdCalls(EventLoop& loop,
+                     EtcdSettings settings,
+                     std::string run_id,
+                     Handler handler)
+    : loop_(loop),
+      settings_(std::move(settings)),
+      run_id_(std::move(run_id)),
+      handler_(std::move(handler)) {}
+
+EtcdCalls::~EtcdCalls() {
+  loop_.disarm_timer(kCallTimer);
+}
+
+void EtcdCalls::start(const EtcdCall& call) {
+  call_.reset();
+  call_.emplace(
+      loop_,
+      [settings = settings_, run_id = run_id_, call, token = last_.token] {
+        EtcdAnswer answer = call_etcd(settings, run_id, call, token);
+        const auto place = answer.coordinator
+                               ? decode_place(answer.coordinator->value)
+                               : std::nullopt;
+        if (place) {
+          answer.addresses = encode(ask_name_service(place->endpoint.host));
+        }
+        return encode_etcd_answer(answer);
+      },
+      [this](const std::optional<std::string>& text) { take(text); });
+  loop_.arm_timer(
+      kCallTimer, limit_of(settings_), [this] { take(std::nullopt); });
+}
+
+void EtcdCalls::take(const std::optional<std::string>& text) {
+  loop_.disarm_timer(kCallTimer);
+  call_.reset();
+  auto answer = text ? decode_etcd_answer(*text) : std::nullopt;
+  if (!answer) {
+    answer = EtcdAnswer{.text =
+                            "no answer in time; check the name service, "
+                            "and that etcd's host is there",
+                        .token = last_.token};
+  }
+  if (answer->local_address.empty()) {
+    answer->local_address = last_.local_address;
+  }
+  if (!answer->coordinator) {
+    answer->addresses = last_.addresses;
+  }
+  last_ = *answer;
+  handler_(last_);
+}
+
+}  // namespace launcher

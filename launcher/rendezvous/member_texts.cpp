@@ -1,0 +1,28 @@
+#include "launcher/rendezvous/member.h"
+
+namespace launcher {
+
+std::string Member::give_up_text() const {
+  if (was_heard_) {
+    return "the connection to " + options_.endpoint +
+           ", where the hosts of the job meet, was lost; check the network and "
+           "that host";
+  }
+  return was_connected_
+             ? stranger_text()
+             : "nobody answers at " + place() +
+                   "; start ddprun on that host, and check the name, the port "
+                   "and the firewall";
+}
+
+std::string Member::stranger_text() const {
+  return "who listens at " + place() +
+         " does not speak as the ddprun of a job with hosts that meet; check "
+         "that its port is in no other program's use, or give another one";
+}
+
+std::string Member::place() const {
+  return options_.option + " " + options_.endpoint;
+}
+
+}  // namespace launcher
