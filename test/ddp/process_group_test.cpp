@@ -1,5 +1,8 @@
 #include "ddp/process_group.h"
 
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
 #include <sys/socket.h>
 #include <torch/cuda.h>
 #include <torch/types.h>
@@ -154,6 +157,42 @@ TEST_CASE("a port in use", "[rendezvous][errors]") {
   env.master_port = taken.getPort();
   CHECK_THROWS_WITH(detail::open_store(env, milliseconds(2000)),
                     Catch::Contains("port is in use"));
+}
+
+// In a job of several hosts it is what the others are told to connect to.
+TEST_CASE("the address of this host on the route to another one",
+          "[rendezvous]") {
+  const auto is_loopback = [](const std::string& address) {
+    return address.rfind("127.", 0) == 0 || address == "::1";
+  };
+  CHECK(detail::local_address_towards("") == "127.0.0.1");
+  ifaddrs* all = nullptr;
+  REQUIRE(::getifaddrs(&all) == 0);
+  for (const auto* it = all; it != nullptr; it = it->ifa_next) {
+    const auto* address = it->ifa_addr;
+    const int family = address == nullptr ? AF_UNSPEC : address->sa_family;
+    char text[NI_MAXHOST] = "";
+    const bool is_usable =
+        (it->ifa_flags & IFF_UP) != 0 &&
+        (family == AF_INET || family == AF_INET6) &&
+        ::getnameinfo(
+            address,
+            family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6),
+            text,
+            sizeof(text),
+            nullptr,
+            0,
+            NI_NUMERICHOST) == 0;
+    // Nobody listens there. The kernel may choose another one of the same
+    // network, and none that IPv6 still tests.
+    if (is_usable && (family == AF_INET || is_loopback(text))) {
+      CAPTURE(text);
+      const auto local = detail::local_address_towards(text);
+      CHECK(is_loopback(local) == is_loopback(text));
+      CHECK((local.find(':') == std::string::npos) == (family == AF_INET));
+    }
+  }
+  ::freeifaddrs(all);
 }
 
 TEST_CASE("nobody hosts the store", "[rendezvous][errors]") {

@@ -30,8 +30,8 @@ using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
 class Socket {
  public:
-  explicit Socket(int family)
-      : fd_(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0)) {}
+  explicit Socket(int family, int type = SOCK_STREAM)
+      : fd_(::socket(family, type | SOCK_CLOEXEC, 0)) {}
   ~Socket() {
     if (fd_ >= 0) {
       ::close(fd_);
@@ -124,7 +124,7 @@ Problem try_connect(const Socket& socket,
 /// Connecting a datagram socket sends nothing but makes the kernel choose the
 /// local address.
 std::string local_address_towards(const addrinfo& address) {
-  const Socket socket(address.ai_family);
+  const Socket socket(address.ai_family, SOCK_DGRAM);
   sockaddr_storage local{};
   socklen_t size = sizeof(local);
   char text[NI_MAXHOST] = "";
