@@ -12,7 +12,6 @@
 #include <ddp/checkpoint.h>
 #include <dp/data_parallel.h>
 #include <torch/data/dataloader.h>
-#include <torch/nn/modules/dropout.h>
 #include <torch/optim/sgd.h>
 
 #include <filesystem>
@@ -35,7 +34,6 @@ namespace fs = std::filesystem;
 
 struct Options : TrainOptions {
   std::vector<std::string> devices;
-  bool no_dropout = false;
 };
 
 std::string replicas(const ReplicatedClassifier& model) {
@@ -58,11 +56,8 @@ std::string checkpoint_file(const Options& options) {
 std::shared_ptr<Classifier> make_network(const Options& options,
                                          const Dataset& dataset) {
   auto network = make_model(options.recipe.model, dataset);
-  for (const auto& module : network->modules()) {
-    auto* dropout = module->as<torch::nn::Dropout>();
-    if (dropout != nullptr && options.no_dropout) {
-      dropout->options.p(0);
-    }
+  if (options.no_dropout) {
+    remove_dropout(*network);
   }
   return network;
 }
@@ -242,10 +237,6 @@ int main(int argc, char** argv) {
                      options.devices,
                      "all GPUs; where there is none, the network itself on the "
                      "CPU");
-  line.add("--no-dropout",
-           options.no_dropout,
-           "Without dropout, whose random numbers each number of replicas "
-           "draws otherwise");
   const auto parsed = parse_train_options(line, argc, argv);
   if (const auto* exit = std::get_if<EarlyExit>(&parsed)) {
     return exit->print();

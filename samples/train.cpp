@@ -239,6 +239,9 @@ void run(const TrainOptions& options) {
 
   const Dataset dataset = load_dataset(options.data);
   const auto network = make_model(options.recipe.model, dataset);
+  if (options.no_dropout) {
+    remove_dropout(*network);
+  }
   if (options.mode == Mode::test && ddp::rank() == 0) {
     // The wrapper gives the others the parameters of rank 0.
     ddp::load_state_dict(*network, checkpoint_file(options.checkpoint));

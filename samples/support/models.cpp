@@ -1,6 +1,7 @@
 #include "samples/support/models.h"
 
 #include <torch/nn/functional/pooling.h>
+#include <torch/nn/modules/dropout.h>
 #include <torch/types.h>
 
 namespace samples {
@@ -53,6 +54,14 @@ std::shared_ptr<Classifier> make_model(ModelKind kind, const Dataset& dataset) {
     return std::make_shared<ResNet18>(shape.channels, dataset.classes);
   }
   return std::make_shared<SmallCnn>(shape, dataset.classes);
+}
+
+void remove_dropout(Classifier& network) {
+  for (const auto& module : network.modules(false)) {
+    if (auto* dropout = module->as<torch::nn::Dropout>()) {
+      dropout->options.p(0);
+    }
+  }
 }
 
 }  // namespace samples

@@ -63,4 +63,8 @@ class ResNet18 : public Classifier {
 /// from LibTorch's generator.
 std::shared_ptr<Classifier> make_model(ModelKind kind, const Dataset& dataset);
 
+/// From now on the network drops nothing out: its random numbers differ with
+/// the number of ranks or replicas, and nothing else does.
+void remove_dropout(Classifier& network);
+
 }  // namespace samples

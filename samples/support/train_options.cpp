@@ -56,6 +56,10 @@ void add_training(CommandLine& line, Given& given) {
            given.options.seed,
            "Of parameters, order and dropout; rank r draws from seed + r")
       .at_least(0);
+  line.add("--no-dropout",
+           given.options.no_dropout,
+           "Without dropout, whose random numbers each number of ranks or "
+           "replicas draws otherwise");
 }
 
 void add_data(CommandLine& line, Given& given) {

@@ -54,6 +54,7 @@ struct TrainOptions {
   Mode mode = Mode::train;
   Recipe recipe;
   uint64_t seed = 0;
+  bool no_dropout = false;
   DataOptions data;
   DeviceOptions device;
   Precision precision = Precision::full;  ///< of products and convolutions

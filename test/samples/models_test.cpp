@@ -78,6 +78,9 @@ TEST_CASE("the small CNN drops out in training alone") {
   CHECK_FALSE(torch::equal(net.forward(images), net.forward(images)));
   net.eval();
   CHECK(torch::equal(net.forward(images), net.forward(images)));
+  net.train();
+  remove_dropout(net);
+  CHECK(torch::equal(net.forward(images), net.forward(images)));
 }
 
 TEST_CASE("ResNet-18 has torchvision's names and CIFAR's stem") {

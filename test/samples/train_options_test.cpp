@@ -50,6 +50,7 @@ TEST_CASE("without options, the digits are trained on") {
   CHECK(options.recipe.batch_size == 64);
   CHECK(options.recipe.learning_rate == 0.05);
   CHECK(options.seed == 0);
+  CHECK_FALSE(options.no_dropout);
   CHECK(options.precision == Precision::full);
   CHECK_FALSE(options.device.backend.has_value());
   CHECK_FALSE(options.device.no_cuda);
@@ -74,6 +75,7 @@ TEST_CASE("every option reaches its place") {
                                "0.25",
                                "--seed",
                                "18446744073709551615",
+                               "--no-dropout",
                                "--backend",
                                "gloo",
                                "--gpus",
@@ -98,6 +100,7 @@ TEST_CASE("every option reaches its place") {
   CHECK(options.recipe.batch_size == 16);
   CHECK(options.recipe.learning_rate == 0.25);
   CHECK(options.seed == UINT64_MAX);
+  CHECK(options.no_dropout);
   CHECK(options.device.backend == "gloo");
   CHECK(options.device.gpus == std::vector<int>{2, 0});
   CHECK(options.checkpoint.folder == "here");
