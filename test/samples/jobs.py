@@ -101,6 +101,20 @@ def read_until(process, text, more=""):
                          "".join(lines))
 
 
+def pid_of_rank(rank, run_id):
+    """The worker of a job, by what its launcher told it."""
+    wanted = {f"RANK={rank}".encode(),
+              f"TORCHELASTIC_RUN_ID={run_id}".encode()}
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                if wanted <= set(file.read().split(b"\0")):
+                    return int(pid)
+        except OSError:  # gone, or another user's
+            pass
+    raise AssertionError(f"no rank {rank} of job {run_id}")
+
+
 @contextlib.contextmanager
 def reserved_port():
     """A port that nobody else is given: bound, but without a listener, so that
@@ -152,6 +166,14 @@ class JobTest(unittest.TestCase):
         holder = tempfile.TemporaryDirectory()
         self.addCleanup(holder.cleanup)
         self.folder = holder.name
+
+    def start(self, command, **more):
+        """A job that is at work: what it prints is in its `stdout`."""
+        process = subprocess.Popen(command, env=environment(), text=True,
+                                   stdout=subprocess.PIPE, **more)
+        self.addCleanup(process.kill)
+        self.addCleanup(process.stdout.close)
+        return process
 
     def succeed(self, command, **more):
         result = run(command, **more)

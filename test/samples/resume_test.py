@@ -5,29 +5,14 @@ import os
 import random
 import shutil
 import signal
-import subprocess
 import tempfile
 import unittest
 
-from jobs import (JobTest, Result, ddprun, deadline, environment, program,
+from jobs import (JobTest, Result, ddprun, deadline, pid_of_rank, program,
                   read_until, reserved_port)
 
 EPOCHS = 3
 STEPS = 23  # in one epoch of the digits, for 1 or 2 ranks
-
-
-def pid_of_rank(rank, run_id):
-    """The worker of a job, by what its launcher told it."""
-    wanted = {f"RANK={rank}".encode(),
-              f"TORCHELASTIC_RUN_ID={run_id}".encode()}
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{pid}/environ", "rb") as file:
-                if wanted <= set(file.read().split(b"\0")):
-                    return int(pid)
-        except OSError:  # gone, or another user's
-            pass
-    raise AssertionError(f"no rank {rank} of job {run_id}")
 
 
 class Resume(JobTest):
@@ -56,13 +41,6 @@ class Resume(JobTest):
             self.wholes[ranks] = self.succeed(
                 [*ddprun(ranks), *self.train(**flags)])
         return self.wholes[ranks]
-
-    def start(self, command):
-        process = subprocess.Popen(command, env=environment(), text=True,
-                                   stdout=subprocess.PIPE)
-        self.addCleanup(process.kill)
-        self.addCleanup(process.stdout.close)
-        return process
 
     def check_equal(self, first, second, whole):
         """What was logged before the kill, and the end after it."""

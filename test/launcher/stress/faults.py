@@ -6,7 +6,8 @@ import signal
 import socket
 
 import sandbox as machine
-from job import PORT, Case, kill
+from job import PORT, Case
+from sandbox import kill
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 DEADLY = (signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGTERM)

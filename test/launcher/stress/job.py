@@ -3,7 +3,6 @@
 import collections
 import dataclasses
 import os
-import signal
 
 import sandbox as machine
 
@@ -69,28 +68,10 @@ class Host:
             return file.read()
 
     def signal(self, number, pid=None):
-        kill(pid or self.pid, number)
+        machine.kill(pid or self.pid, number)
 
     def power_off(self):
-        """All its processes at once, as when it loses its current."""
-        stopped = []
-        while True:
-            alive = [pid for pid in (self.pid, *machine.descendants(self.pid))
-                     if pid not in stopped]
-            if not alive:
-                break
-            for pid in alive:
-                kill(pid, signal.SIGSTOP)
-            stopped += alive
-        for pid in stopped:
-            kill(pid, signal.SIGKILL)
-
-
-def kill(pid, number):
-    try:
-        os.kill(pid, number)
-    except ProcessLookupError:
-        pass
+        machine.power_off(self.pid)
 
 
 class Job:
