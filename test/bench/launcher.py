@@ -4,13 +4,17 @@ Each run starts workers that write the time of their main() and wait. The time
 counts from the exec of the launcher to the last worker's main(). Memory is the
 PSS of the launcher and of what it started but the workers. Then worker 0 is
 killed: the time counts to the last of its peers' SIGTERM, and to the main() of
-the last new worker. Runs take turns (ABBA); a ratio is that of two neighbours.
+the last new worker. Two hosts are two launchers that meet over loopback: the
+first one's exec counts, the memory is that of both, and the peers are those on
+the other host. Runs take turns (ABBA); a ratio is that of two neighbours.
 """
 
 import argparse
+import contextlib
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -25,15 +29,16 @@ ROWS = ["exec to the last worker's main(), ms",
 TIMEOUT = 60
 
 
-def wait_for(file):
-    """Its numbers: nanoseconds and process."""
+def wait_for(*files):
+    """The numbers of the first one that is there: nanoseconds and process."""
     end = time.monotonic() + TIMEOUT
-    while not os.path.exists(file):
+    while True:
+        for file in filter(os.path.exists, files):
+            with open(file) as lines:
+                return [int(number) for number in lines.read().split()]
         if time.monotonic() > end:
-            sys.exit(f"Expected {file} within {TIMEOUT} s, but it did not come")
+            sys.exit(f"Expected {files} within {TIMEOUT} s, but none came")
         time.sleep(0.005)
-    with open(file) as lines:
-        return [int(number) for number in lines.read().split()]
 
 
 def descendants(pid):
@@ -50,47 +55,71 @@ def pss_kib(pid):
                     if line.startswith("Pss:"))
 
 
-def run(launcher, stamp, workers):
-    """One number for each of ROWS."""
-    with tempfile.TemporaryDirectory() as folder:
-        def stamps(ranks, suffix):
-            return [wait_for(f"{folder}/main{rank}.{suffix}") for rank in ranks]
+def run(launchers, stamp, workers):
+    """One number for each of ROWS. Each launcher is a host with as many
+    workers."""
+    ranks = range(len(launchers) * workers)
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
 
-        process = subprocess.Popen(
-            [stamp, f"{folder}/start", *launcher, stamp, f"{folder}/main"],
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        try:
-            first = stamps(range(workers), "0")
-            pids = [pid for _, pid in first]
-            start, agent = wait_for(f"{folder}/start")
-            memory = sum(pss_kib(pid) for pid in [agent, *descendants(agent)]
-                         if pid not in pids)
-            death = time.monotonic_ns()
-            os.kill(pids[0], signal.SIGKILL)
-            stopped = stamps(range(1, workers), "0.stopped")
-            second = stamps(range(workers), "1")
-        finally:
-            process.terminate()
-            process.wait(TIMEOUT)
+        def stamps(ranks, *suffixes):
+            return [wait_for(*(f"{folder}/main{rank}.{suffix}"
+                               for suffix in suffixes)) for rank in ranks]
+
+        for host, launcher in enumerate(launchers):
+            stack.callback(stop, subprocess.Popen(
+                [stamp, f"{folder}/start{host}", *launcher, stamp,
+                 f"{folder}/main"],
+                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+        first = stamps(ranks, "0")
+        pids = [pid for _, pid in first]
+        starts = [wait_for(f"{folder}/start{host}")
+                  for host in range(len(launchers))]
+        memory = sum(pss_kib(pid) for _, agent in starts
+                     for pid in [agent, *descendants(agent)] if pid not in pids)
+        for rank in ranks:
+            os.remove(f"{folder}/main{rank}.0")
+        death = time.monotonic_ns()
+        os.kill(pids[0], signal.SIGKILL)
+        peers = ranks[1:] if len(launchers) == 1 else ranks[workers:]
+        stopped = stamps(peers, "0.stopped")
+        # torchrun counts no restart where another host's worker has died.
+        second = stamps(ranks, "0", "1")
 
     def ms(since, until):
         return (max(stamp for stamp, _ in until) - since) / 1e6
 
-    return [ms(start, first), memory / 1024, ms(death, stopped),
-            ms(death, second)]
+    return [ms(min(start for start, _ in starts), first), memory / 1024,
+            ms(death, stopped), ms(death, second)]
 
 
-def compare(build, workers, rounds):
+def stop(process):
+    process.terminate()
+    process.wait(TIMEOUT)
+
+
+def hosts_of(launcher, hosts, workers):
+    """The command lines of a job's launchers."""
+    options = [f"--nproc-per-node={workers}", "--max-restarts=1", "--no-python"]
+    if hosts == 1:
+        return [[launcher, "--standalone", *options]]
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        port = holder.getsockname()[1]
+    return [[launcher, *options, f"--nnodes={hosts}", "--rdzv-backend=c10d",
+             f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=bench",
+             f"--rdzv-conf=is_host={host == 0:d}"] for host in range(hosts)]
+
+
+def compare(build, workers, rounds, hosts=1):
     torchrun = shutil.which("torchrun", path=os.path.dirname(sys.executable))
-    options = ["--standalone", f"--nproc-per-node={workers}",
-               "--max-restarts=1", "--no-python"]
-    launchers = {"ddprun": [f"{build}/ddprun", *options],
-                 "torchrun": [torchrun, *options]}
+    launchers = {"ddprun": f"{build}/ddprun", "torchrun": torchrun}
     results = {name: [] for name in launchers}
     for i in range(rounds):
         for name in launchers if i % 2 == 0 else reversed(launchers):
             results[name].append(
-                run(launchers[name], f"{build}/bench_stamp", workers))
+                run(hosts_of(launchers[name], hosts, workers),
+                    f"{build}/bench_stamp", workers))
     rows = []
     for what, ours, theirs in zip(ROWS, zip(*results["ddprun"]),
                                   zip(*results["torchrun"])):
@@ -98,7 +127,8 @@ def compare(build, workers, rounds):
             "{:.1f} [{:.1f}, {:.1f}]".format(*median_interval(values))
             for values in (ours, theirs)] + [
                 format_ratio([b / a for a, b in zip(ours, theirs)])])
-    print_table(f"Launchers, {workers} workers, {rounds} rounds",
+    where = f"{hosts} hosts of " if hosts > 1 else ""
+    print_table(f"Launchers, {where}{workers} workers, {rounds} rounds",
                 ["", *launchers, "torchrun / ddprun"], rows)
 
 
@@ -106,10 +136,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--build", required=True, help="folder of the programs")
     parser.add_argument("--rounds", type=int, default=20,
-                        help="with 2 workers; half of them with 64")
+                        help="with 2 workers and 1 or 2 hosts; half with 64")
     arguments = parser.parse_args()
     compare(arguments.build, 2, arguments.rounds)
     compare(arguments.build, 64, max(arguments.rounds // 2, 1))
+    compare(arguments.build, 2, arguments.rounds, hosts=2)
 
 
 if __name__ == "__main__":
