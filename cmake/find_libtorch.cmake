@@ -27,3 +27,11 @@ foreach(_ddp_python IN LISTS _ddp_pythons)
     endif()
   endif()
 endforeach()
+
+# The linker looks for LibTorch's NCCL where the CUDA Toolkit lies, too, and may
+# take an older one there. What runs finds the wheel's own by itself.
+set(_ddp_nccl "${TORCH_INSTALL_PREFIX}/../nvidia/nccl/lib")
+if(TARGET torch AND EXISTS "${_ddp_nccl}")
+  set_property(TARGET torch APPEND PROPERTY INTERFACE_LINK_OPTIONS
+                                            "LINKER:-rpath-link,${_ddp_nccl}")
+endif()
