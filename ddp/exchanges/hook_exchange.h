@@ -35,15 +35,19 @@ namespace ddp {
 ///         std::vector<at::Tensor> tensors{bucket.payload};
 ///         auto sum = group->allreduce(tensors)->getFuture();
 ///         return sum->then(
-///             [=](c10::ivalue::Future& future) -> c10::IValue {
+///             [size = group->getSize()](
+///                 c10::ivalue::Future& future) -> c10::IValue {
 ///               auto mean = future.value().toTensorVector()[0];
-///               return mean.div_(group->getSize()).clamp_(-1, 1);
+///               return mean.div_(size).clamp_(-1, 1);
 ///             },
 ///             c10::TensorType::get());
 ///       });
 ///   ddp::DistributedDataParallel model(
 ///       net, ddp::DistributedDataParallelOptions().exchange(exchange));
 /// @endcode
+///
+/// What a future calls must hold no process group: it is let go on the group's
+/// own thread, which ends the process where that was the last reference.
 ///
 /// Unlike a class over `Exchange` it has nothing to do at the end of the pass
 /// but to wait; what `Exchange` says of order, threads and streams holds for

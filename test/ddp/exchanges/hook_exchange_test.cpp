@@ -99,9 +99,10 @@ TEST_CASE("the examples of the hook's header", "[exchange][hook]") {
       std::vector<at::Tensor> tensors{bucket.payload};
       auto sum = group->allreduce(tensors)->getFuture();
       return sum->then(
-          [=](c10::ivalue::Future& future) -> c10::IValue {
+          [size =
+               group->getSize()](c10::ivalue::Future& future) -> c10::IValue {
             auto mean = future.value().toTensorVector()[0];
-            return mean.div_(group->getSize()).clamp_(-1, 1);
+            return mean.div_(size).clamp_(-1, 1);
           },
           c10::TensorType::get());
     };
