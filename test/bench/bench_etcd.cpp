@@ -1,0 +1,172 @@
+// bench_etcd PORT JOB HOSTS: so many hosts of one job, each a process, meet by
+// the etcd at that port of the loopback. Then the coordinator's host is killed
+// and another one comes: they find a new coordinator and form a new world.
+//
+// Writes milliseconds until all have their world, and until the next one.
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "launcher/etcd/call.h"
+#include "launcher/fd.h"
+#include "launcher/loop/event_loop.h"
+#include "launcher/rendezvous/meeting_place.h"
+#include "launcher/rendezvous/rendezvous.h"
+
+using namespace launcher;
+
+namespace {
+
+using Time = std::chrono::steady_clock::time_point;
+
+constexpr std::chrono::seconds kBound{240};
+
+Time now() {
+  return std::chrono::steady_clock::now();
+}
+
+double ms_since(Time begin) {
+  return std::chrono::duration<double, std::milli>(now() - begin).count();
+}
+
+Meeting meeting_of(int port, const std::string& job, int hosts) {
+  Meeting meeting;
+  meeting.option = "--rdzv-endpoint";
+  meeting.endpoint = {"127.0.0.1", port};
+  meeting.etcd.emplace().endpoint = meeting.endpoint;
+  meeting.terms = {
+      .run_id = job, .least_hosts = hosts - 1, .most_hosts = hosts};
+  meeting.start_hosts = hosts;
+  return meeting;
+}
+
+/// Writes a byte for each of its worlds, the generation, until it is killed.
+[[noreturn]] void run_host(const Meeting& meeting, int number, int news) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  EventLoop loop;
+  std::unique_ptr<Rendezvous> rendezvous;
+  rendezvous = make_etcd_rendezvous(
+      loop,
+      meeting,
+      "host" + std::to_string(number),
+      [&](const RendezvousAnswer& answer) {
+        if (const auto* formed = std::get_if<WorldFormed>(&answer)) {
+          const char generation = static_cast<char>(formed->world.generation);
+          check(static_cast<int>(::write(news, &generation, 1)), "write");
+        } else if (std::holds_alternative<WorldBroken>(answer)) {
+          rendezvous->join({});
+        } else if (const auto* lost = std::get_if<RendezvousLost>(&answer)) {
+          throw std::runtime_error(lost->text);
+        } else if (const auto* closed = std::get_if<JobClosed>(&answer)) {
+          throw std::runtime_error(closed->text);
+        }
+      });
+  try {
+    rendezvous->join({});
+    for (;;) {
+      loop.run_once();
+    }
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "host %d: %s\n", number, error.what());
+    ::_exit(1);
+  }
+}
+
+/// Processes, all of which are killed at the end.
+class Hosts {
+ public:
+  explicit Hosts(Meeting meeting) : meeting_(std::move(meeting)) {}
+  ~Hosts() {
+    for (const pid_t pid : pids_) {
+      kill(pid);
+    }
+  }
+  Hosts(const Hosts&) = delete;
+  Hosts& operator=(const Hosts&) = delete;
+
+  void start_one() {
+    const pid_t pid = check(::fork(), "fork");
+    if (pid == 0) {
+      news_.read.reset();
+      run_host(meeting_, static_cast<int>(pids_.size()), news_.write.get());
+    }
+    pids_.push_back(pid);
+  }
+  void kill_first() {
+    kill(pids_.front());
+    pids_.erase(pids_.begin());
+  }
+  void wait_for_coordinator() const {
+    const Time begin = now();
+    while (!call_etcd(*meeting_.etcd, meeting_.terms.run_id, {}, "")
+                .coordinator) {
+      if (now() - begin > kBound) {
+        throw std::runtime_error("expected a coordinator within 240 s");
+      }
+    }
+  }
+  void wait_for_world(char generation) const {
+    for (int count = 0; count < meeting_.terms.most_hosts;) {
+      pollfd news{news_.read.get(), POLLIN, 0};
+      char found = 0;
+      if (::poll(&news, 1, kBound / std::chrono::milliseconds(1)) != 1 ||
+          ::read(news.fd, &found, 1) != 1) {
+        throw std::runtime_error("expected a world of all within 240 s");
+      }
+      count += found == generation ? 1 : 0;
+    }
+  }
+
+ private:
+  static void kill(pid_t pid) {
+    ::kill(pid, SIGKILL);
+    ::waitpid(pid, nullptr, 0);
+  }
+
+  Meeting meeting_;
+  Pipe news_ = make_pipe();
+  std::vector<pid_t> pids_;
+};
+
+void measure(int port, const std::string& job, int count) {
+  Hosts hosts(meeting_of(port, job, count));
+  Time begin = now();
+  hosts.start_one();
+  hosts.wait_for_coordinator();
+  for (int number = 1; number < count; ++number) {
+    hosts.start_one();
+  }
+  hosts.wait_for_world(0);
+  const double form_ms = ms_since(begin);
+  begin = now();
+  hosts.kill_first();
+  hosts.start_one();
+  hosts.wait_for_world(1);
+  std::printf("%g %g\n", form_ms, ms_since(begin));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int hosts = argc == 4 ? std::atoi(argv[3]) : 0;
+  if (hosts < 2) {
+    std::fprintf(stderr, "usage: bench_etcd PORT JOB HOSTS, at least 2\n");
+    return 2;
+  }
+  try {
+    measure(std::atoi(argv[1]), argv[2], hosts);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "bench_etcd: %s\n", error.what());
+    return 1;
+  }
+}

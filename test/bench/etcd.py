@@ -1,0 +1,97 @@
+"""Hosts that meet by a real etcd on the loopback, each a process that forks one
+more for every call of etcd. All share this machine's cores, so the times are
+those of all hosts together.
+"""
+
+import argparse
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+from tables import median_interval, print_table
+
+HOSTS = (10, 100, 1000)
+TIMEOUT = 600
+
+
+class Etcd:
+    """A server of its own, that nobody else knows."""
+
+    def __init__(self, folder):
+        ports = []
+        for _ in range(2):
+            with socket.socket() as one:
+                one.bind(("127.0.0.1", 0))
+                ports.append(one.getsockname()[1])
+        self.port = ports[0]
+        client, peer = (f"http://127.0.0.1:{port}" for port in ports)
+        self.process = subprocess.Popen(
+            ["etcd", "--data-dir", folder, "--name", "bench",
+             "--listen-client-urls", client, "--advertise-client-urls", client,
+             "--listen-peer-urls", peer,
+             "--initial-advertise-peer-urls", peer,
+             "--initial-cluster", f"bench={peer}"],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        end = time.monotonic() + 30
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), 1).close()
+                return
+            except OSError:
+                if time.monotonic() > end:
+                    self.close()
+                    sys.exit("Expected etcd to listen within 30 s")
+                time.sleep(0.05)
+
+    def cpu_ms(self):
+        with open(f"/proc/{self.process.pid}/stat") as stat:
+            user, system = stat.read().rsplit(")", 1)[1].split()[11:13]
+        return (int(user) + int(system)) * 1000 / os.sysconf("SC_CLK_TCK")
+
+    def close(self):
+        self.process.kill()
+        self.process.wait(TIMEOUT)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--build", required=True, help="folder of the programs")
+    parser.add_argument("--rounds", type=int, default=5)
+    arguments = parser.parse_args()
+    if not shutil.which("etcd"):
+        sys.exit("Expected etcd in PATH, but there is none: install etcd-server")
+    rounds = {hosts: [] for hosts in HOSTS}
+    with tempfile.TemporaryDirectory() as folder:
+        etcd = Etcd(folder)
+        try:
+            for i in range(arguments.rounds):
+                for hosts in HOSTS:
+                    before = etcd.cpu_ms()
+                    text = subprocess.run(
+                        [f"{arguments.build}/bench_etcd", str(etcd.port),
+                         f"job{hosts}-{i}", str(hosts)], check=True,
+                        stdout=subprocess.PIPE, text=True,
+                        timeout=TIMEOUT).stdout
+                    rounds[hosts].append([*map(float, text.split()),
+                                          etcd.cpu_ms() - before])
+        finally:
+            etcd.close()
+
+    def cells(column):
+        return ["{:.0f} [{:.0f}, {:.0f}]".format(*median_interval(
+            [numbers[column] for numbers in rounds[hosts]])) for hosts in HOSTS]
+
+    print_table(f"Hosts that meet by etcd, {arguments.rounds} rounds",
+                ["hosts", *map(str, HOSTS)],
+                [["until all have their world, ms", *cells(0)],
+                 ["the coordinator's host is lost, another comes: next world, "
+                  "ms", *cells(1)],
+                 ["etcd's CPU for both, ms", *cells(2)]])
+
+
+if __name__ == "__main__":
+    main()
