@@ -54,9 +54,10 @@ class CastInput {
 
 /// `function(args...)`, with floating tensors in the dtype, where there is one.
 template <typename Function, typename... Args>
-decltype(auto) with_inputs_as(std::optional<c10::ScalarType> dtype,
-                              const Function& function,
-                              Args&&... args) {
+decltype(auto) with_inputs_as(
+    [[maybe_unused]] std::optional<c10::ScalarType> dtype,
+    const Function& function,
+    Args&&... args) {
   return function(CastInput<Args>(args, dtype).get()...);
 }
 

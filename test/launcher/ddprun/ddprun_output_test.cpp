@@ -237,8 +237,8 @@ TEST_CASE("no line is lost in a terminal, however its worker ends") {
 }
 
 TEST_CASE("a terminal has the size of ddprun's, less the prefix, also later") {
-  const auto terminal =
-      launcher::make_pseudo_terminal({.ws_row = 40, .ws_col = 120});
+  const auto terminal = launcher::make_pseudo_terminal(
+      {.ws_row = 40, .ws_col = 120, .ws_xpixel = 0, .ws_ypixel = 0});
   Ddprun job({"--output=pty",
               "--stdin=none",
               "sh",
