@@ -13,11 +13,13 @@ namespace dp::test {
 /// this thread and on those that take over its state.
 class PeakMeter {
  public:
-  PeakMeter() : meter_(std::make_shared<Meter>()), guard_(kKind, meter_) {}
+  PeakMeter() : meter_(std::make_shared<Meter>()), guard_(kind(), meter_) {}
   int64_t peak() const { return meter_->peak; }
 
  private:
-  static constexpr auto kKind = c10::DebugInfoKind::PROFILER_STATE;
+  static c10::DebugInfoKind kind() {
+    return c10::DebugInfoKind::PROFILER_STATE;
+  }
 
   struct Meter : c10::MemoryReportingInfoBase {
     void reportMemoryUsage(
