@@ -5,11 +5,13 @@
 #include <typeinfo>
 #include <utility>
 
+#include <c10/core/GradMode.h>
 #include <torch/optim/lbfgs.h>
 #include <torch/serialize/archive.h>
 
 #include "ddp/detail/collectives/text_collectives.h"
 #include "ddp/detail/optim/parameter_groups.h"
+#include "ddp/detail/optim/piece_state.h"
 #include "ddp/process_group.h"
 
 namespace ddp {
@@ -36,15 +38,6 @@ c10::Device device_of(const c10d::Backend& group,
   return params.empty() ? local_device() : params.front().device();
 }
 
-std::vector<int64_t> sizes_of(const std::vector<at::Tensor>& params) {
-  std::vector<int64_t> sizes;
-  sizes.reserve(params.size());
-  for (const auto& param : params) {
-    sizes.push_back(param.numel());
-  }
-  return sizes;
-}
-
 std::string bytes_of(const Optimizer& optimizer) {
   torch::serialize::OutputArchive archive;
   optimizer.save(archive);
@@ -69,22 +62,29 @@ void copy_options(const std::vector<OptimizerParamGroup>& from,
   }
 }
 
+void* impl_of(const at::Tensor& param) {
+  return param.unsafeGetTensorImpl();
+}
+
 }  // namespace
 
 ZeroRedundancyOptimizer::ZeroRedundancyOptimizer(
     std::vector<torch::Tensor> parameters,
     Factory make,
-    c10::intrusive_ptr<c10d::Backend> group)
+    const ZeroRedundancyOptimizerOptions& options)
     : ZeroRedundancyOptimizer(
           Groups{OptimizerParamGroup(std::move(parameters))},
           std::move(make),
-          std::move(group)) {}
+          options) {}
 
 ZeroRedundancyOptimizer::ZeroRedundancyOptimizer(
-    const Groups& groups, Factory make, c10::intrusive_ptr<c10d::Backend> group)
+    const Groups& groups,
+    Factory make,
+    const ZeroRedundancyOptimizerOptions& options)
     : Optimizer(Groups{}, nullptr),
       make_(std::move(make)),
-      group_(group_to_share_by(std::move(group))),
+      group_(group_to_share_by(options.process_group())),
+      partition_(options.partition()),
       elements_(size()) {
   give_out(groups);
   local_ = make_(part_of(groups, 0, rank()));
@@ -94,6 +94,9 @@ ZeroRedundancyOptimizer::ZeroRedundancyOptimizer(
       "Expected an optimizer that steps each parameter by itself, but the "
       "factory has made ",
       local_ ? "LBFGS" : "none");
+  if (partition_ == ZeroPartition::bucket) {
+    detail::check_elementwise(*local_);
+  }
   defaults_ = local_->defaults().clone();
   for (const auto& each : groups) {
     Optimizer::add_param_group(each);
@@ -120,8 +123,11 @@ void ZeroRedundancyOptimizer::give_out(const Groups& groups) {
   }
   detail::check_parameters(all);
   for (const auto& group : groups) {
-    owners_.push_back(detail::owners_of(sizes_of(group.params()), elements_));
-    detail::add_parameters(group.params(), owners_.back(), messages_);
+    pieces_.push_back(partition_ == ZeroPartition::bucket
+                          ? detail::even_pieces(group.params(), elements_)
+                          : detail::whole_pieces(group.params(), elements_));
+    owners_.push_back(detail::first_owners(pieces_.back()));
+    detail::add_pieces(pieces_.back(), messages_);
   }
 }
 
@@ -130,9 +136,9 @@ ZeroRedundancyOptimizer::Groups ZeroRedundancyOptimizer::part_of(
   Groups part;
   for (size_t g = 0; g < groups.size(); ++g) {
     std::vector<at::Tensor> params;
-    for (size_t i = 0; i < groups[g].params().size(); ++i) {
-      if (owners_[first + g][i] == rank) {
-        params.push_back(groups[g].params()[i]);
+    for (const auto& piece : pieces_[first + g]) {
+      if (piece.owner == rank) {
+        params.push_back(piece.part);
       }
     }
     part.push_back(OptimizerParamGroup(groups[g]));
@@ -163,8 +169,18 @@ void ZeroRedundancyOptimizer::check_groups() const {
 
 torch::Tensor ZeroRedundancyOptimizer::step(LossClosure closure) {
   check_groups();
+  torch::Tensor loss;
+  if (closure) {
+    const at::AutoGradMode with_grad(true);
+    loss = closure();
+  }
+  detail::check_gradients(pieces_);
+  detail::follow_parameters(pieces_);
   copy_options(param_groups_, local_->param_groups());
-  auto loss = local_->step(std::move(closure));
+  {
+    const detail::PieceGradients gradients(pieces_, rank());
+    local_->step();
+  }
   if (group_) {
     detail::broadcast_from_owners(*group_, messages_);
   }
@@ -192,8 +208,16 @@ std::unique_ptr<Optimizer> ZeroRedundancyOptimizer::consolidate(int to) const {
     if (whole) {
       const auto part = make_(part_of(param_groups_, 0, owner));
       set_from_bytes(*part, bytes, c10::kCPU);
-      for (auto& [param, state] : part->state()) {
-        whole->state()[param] = std::move(state);
+      for (const auto& group : pieces_) {
+        for (const auto& piece : group) {
+          const auto found = part->state().find(impl_of(piece.part));
+          if (piece.owner == owner && found != part->state().end()) {
+            detail::join_state(piece,
+                               *part,
+                               std::move(found->second),
+                               whole->state()[impl_of(piece.param)]);
+          }
+        }
       }
     }
   }
@@ -227,12 +251,16 @@ void ZeroRedundancyOptimizer::take(const Optimizer& whole) {
   }
   const auto part = make_(part_of(param_groups_, 0, rank()));
   for (size_t g = 0; g < groups.size(); ++g) {
-    for (size_t i = 0; i < owners_[g].size(); ++i) {
+    for (const auto& piece : pieces_[g]) {
       const auto found =
-          whole.state().find(groups[g].params()[i].unsafeGetTensorImpl());
-      if (owners_[g][i] == rank() && found != whole.state().end()) {
-        part->state()[param_groups_[g].params()[i].unsafeGetTensorImpl()] =
-            found->second->clone();
+          whole.state().find(impl_of(groups[g].params()[piece.index]));
+      if (found == whole.state().end()) {
+        continue;
+      }
+      detail::check_state(piece, *part, *found->second);
+      if (piece.owner == rank()) {
+        part->state()[impl_of(piece.part)] =
+            detail::cut_state(piece, *part, *found->second);
       }
     }
   }

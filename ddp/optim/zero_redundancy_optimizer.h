@@ -2,14 +2,53 @@
 
 #include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
+#include <torch/arg.h>
 #include <torch/optim/optimizer.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "ddp/detail/optim/owned_parameters.h"
+#include "ddp/detail/optim/pieces.h"
 
 namespace ddp {
+
+/// How a ZeroRedundancyOptimizer splits the state over p ranks.
+enum class ZeroPartition {
+  /// Whole parameters, by size, the largest first, each to the rank that has
+  /// least, as PyTorch does. For any optimizer that steps each parameter by
+  /// itself. One that is larger than the rest together leaves a rank with more.
+  parameter,
+  /// The parameters of a group and dtype lie end to end, and each rank has a
+  /// run of them: 1/p of all elements, up to 63 more, whatever the parameters'
+  /// sizes. For SGD, Adam, AdamW, RMSprop, Adagrad, and fused ones, which step
+  /// each element by itself; for dense gradients, and parameters without gaps
+  /// in their memory.
+  bucket,
+};
+
+/// Options of `ZeroRedundancyOptimizer`; the same on all ranks.
+///
+/// Example:
+/// @code
+///   ddp::ZeroRedundancyOptimizer optimizer(
+///       model->parameters(),
+///       [](auto groups) {
+///         return std::make_unique<torch::optim::Adam>(groups);
+///       },
+///       ddp::ZeroRedundancyOptimizerOptions().partition(
+///           ddp::ZeroPartition::bucket));
+/// @endcode
+struct ZeroRedundancyOptimizerOptions {
+  ZeroRedundancyOptimizerOptions(  // NOLINT
+      c10::intrusive_ptr<c10d::Backend> process_group = nullptr)
+      : process_group_(std::move(process_group)) {}
+
+  /// Null: all ranks.
+  TORCH_ARG(c10::intrusive_ptr<c10d::Backend>, process_group);
+  TORCH_ARG(ZeroPartition, partition) = ZeroPartition::parameter;
+};
 
 /// An optimizer whose state is split over the ranks: each steps its part of the
 /// parameters and broadcasts them, so with p ranks the state of Adam costs each
@@ -17,8 +56,9 @@ namespace ddp {
 /// stage.
 ///
 /// The parameters end up the same bit for bit as by the optimizer alone on all
-/// of them. A whole parameter belongs to one rank; they are given out by size,
-/// the largest first, each to the rank that has least, as PyTorch does.
+/// of them; cut by bucket, on the CPU with one intra-op thread (`ddprun` sets
+/// OMP_NUM_THREADS=1), for how LibTorch rounds there depends on where its
+/// threads divide a tensor.
 ///
 /// The gradients must be the same on all ranks, as those of
 /// `DistributedDataParallel` are. So what looks at all of them is right as it
@@ -62,16 +102,17 @@ class ZeroRedundancyOptimizer : public torch::optim::Optimizer {
   using Factory =
       std::function<std::unique_ptr<torch::optim::Optimizer>(const Groups&)>;
 
-  /// @param group  the ranks; null: all.
+  /// @param options  a process group alone will do.
   /// @throws c10::Error on every rank, with the parameter's place, when the
   ///   ranks' parameters differ; when there are none, they lie on several
-  ///   devices, or the optimizer is LBFGS, which steps all at once.
+  ///   devices, the optimizer is LBFGS, which steps all at once, or the
+  ///   partition is not for them.
   ZeroRedundancyOptimizer(std::vector<torch::Tensor> parameters,
                           Factory make,
-                          c10::intrusive_ptr<c10d::Backend> group = nullptr);
+                          const ZeroRedundancyOptimizerOptions& options = {});
   ZeroRedundancyOptimizer(const Groups& groups,
                           Factory make,
-                          c10::intrusive_ptr<c10d::Backend> group = nullptr);
+                          const ZeroRedundancyOptimizerOptions& options = {});
 
   /// Steps this rank's parameters and brings all to all ranks.
   /// @param closure  called once, on every rank.
@@ -93,14 +134,17 @@ class ZeroRedundancyOptimizer : public torch::optim::Optimizer {
   /// Takes options and this rank's part of the state from an optimizer over all
   /// parameters, of whatever number of ranks it was saved by. Every rank gives
   /// the same. Not collective.
-  /// @throws c10::Error when it has other groups, or is of another kind.
+  /// @throws c10::Error when it has other groups, is of another kind, or by
+  ///   bucket when a state has another shape than its parameter.
   void take(const torch::optim::Optimizer& whole);
 
-  /// That of this rank's parameters. Its `state()` is what this rank keeps;
-  /// that of this object is empty.
+  /// That of this rank's part. Its `state()` is what this rank keeps; that of
+  /// this object is empty. By bucket its parameters are tensors of one
+  /// dimension over the memory of what it steps.
   const torch::optim::Optimizer& local() const { return *local_; }
 
-  /// The rank that steps each parameter of each group.
+  /// The rank that steps each parameter of each group; by bucket, its first
+  /// element.
   const std::vector<std::vector<int>>& owners() const { return owners_; }
 
   /// A part of the state would be lost. @throws c10::Error always: save what
@@ -117,8 +161,10 @@ class ZeroRedundancyOptimizer : public torch::optim::Optimizer {
 
   Factory make_;
   c10::intrusive_ptr<c10d::Backend> group_;  // null in a world of one
-  std::vector<std::vector<int>> owners_;     // by group
-  std::vector<int64_t> elements_;            // that each rank has been given
+  ZeroPartition partition_;
+  std::vector<std::vector<int>> owners_;            // by group
+  std::vector<std::vector<detail::Piece>> pieces_;  // by group
+  std::vector<int64_t> elements_;  // that each rank has been given
   std::vector<detail::OwnedParameters> messages_;
   std::unique_ptr<torch::optim::Optimizer> local_;
 };

@@ -142,7 +142,7 @@ TEST_CASE("a step with a ZeroRedundancyOptimizer sends each parameter twice",
         [](auto groups) {
           return std::make_unique<torch::optim::Adam>(groups);
         },
-        counted);
+        Group(counted));
     for (int step = 0; step < 3; ++step) {
       optimizer.zero_grad();
       counted->take();

@@ -1,7 +1,6 @@
 #include "ddp/detail/optim/owned_parameters.h"
 
 #include <algorithm>
-#include <numeric>
 #include <string>
 
 #include <ATen/Functions.h>
@@ -52,36 +51,19 @@ void take_out(const at::Tensor& flat, const OwnedParameters& message) {
 
 }  // namespace
 
-std::vector<int> owners_of(const std::vector<int64_t>& sizes,
-                           std::vector<int64_t>& elements) {
-  std::vector<size_t> order(sizes.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    return sizes[a] > sizes[b];
-  });
-  std::vector<int> owners(sizes.size());
-  for (const size_t i : order) {
-    const auto least = std::min_element(elements.begin(), elements.end());
-    owners[i] = static_cast<int>(least - elements.begin());
-    *least += sizes[i];
-  }
-  return owners;
-}
-
-void add_parameters(const std::vector<at::Tensor>& params,
-                    const std::vector<int>& owners,
-                    std::vector<OwnedParameters>& messages) {
-  for (size_t i = 0; i < params.size(); ++i) {
+void add_pieces(const std::vector<Piece>& pieces,
+                std::vector<OwnedParameters>& messages) {
+  for (const auto& piece : pieces) {
     const auto takes = [&](const OwnedParameters& message) {
       const at::Tensor& first = message.params.front();
-      return message.owner == owners[i] && !goes_alone(first) &&
-             first.scalar_type() == params[i].scalar_type();
+      return message.owner == piece.owner && !goes_alone(first) &&
+             first.scalar_type() == piece.part.scalar_type();
     };
     const auto found = std::find_if(messages.begin(), messages.end(), takes);
-    if (goes_alone(params[i]) || found == messages.end()) {
-      messages.push_back({owners[i], {params[i]}});
+    if (goes_alone(piece.part) || found == messages.end()) {
+      messages.push_back({piece.owner, {piece.part}});
     } else {
-      found->params.push_back(params[i]);
+      found->params.push_back(piece.part);
     }
   }
 }

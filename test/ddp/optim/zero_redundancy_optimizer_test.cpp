@@ -12,6 +12,7 @@
 
 #include "ddp/amp/grad_scaler.h"
 #include "ddp/checkpoint.h"
+#include "ddp/detail/optim/share_out.h"
 #include "ddp/distributed_data_parallel.h"
 #include "ddp/join.h"
 #include "ddp/traffic.h"
@@ -160,7 +161,7 @@ TEST_CASE("p ranks keep 1/p of the state each, and send the parameters once",
     const auto counted = c10::make_intrusive<CountingBackend>(group);
     const auto params =
         test::parameters(std::vector<std::vector<int64_t>>(24, {10, 10}));
-    ZeroRedundancyOptimizer optimizer(params, maker("adam"), counted);
+    ZeroRedundancyOptimizer optimizer(params, maker("adam"), Group(counted));
     counted->take();
     set_gradients(params, 1);
     optimizer.step();

@@ -1,0 +1,177 @@
+#include "ddp/detail/optim/pieces.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/empty_like.h>
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include "ddp/detail/optim/share_out.h"
+#include "ddp/detail/piece_of.h"
+
+namespace ddp::detail {
+namespace {
+
+Piece cut_piece(const at::Tensor& param, size_t index, const Run& run) {
+  auto part = run_of(param.variable_data(), run.first, run.numel);
+  torch::autograd::impl::set_version_counter(
+      part, torch::autograd::impl::version_counter(param));
+  return {param, index, run.first, run.rank, std::move(part)};
+}
+
+bool lies_in_place(const Piece& piece) {
+  return piece.part.is_alias_of(piece.param) &&
+         piece.part.storage_offset() ==
+             piece.param.storage_offset() + piece.first;
+}
+
+}  // namespace
+
+bool is_whole(const Piece& piece) {
+  return piece.part.is_same(piece.param);
+}
+
+std::vector<Piece> whole_pieces(const std::vector<at::Tensor>& params,
+                                std::vector<int64_t>& elements) {
+  std::vector<int64_t> sizes;
+  for (const auto& param : params) {
+    sizes.push_back(param.numel());
+  }
+  const auto owners = owners_of(sizes, elements);
+  std::vector<Piece> pieces;
+  for (size_t i = 0; i < params.size(); ++i) {
+    pieces.push_back({params[i], i, 0, owners[i], params[i]});
+  }
+  return pieces;
+}
+
+std::vector<Piece> even_pieces(const std::vector<at::Tensor>& params,
+                               std::vector<int64_t>& elements) {
+  struct DtypeBucket {
+    c10::ScalarType dtype;
+    std::vector<size_t> params;
+    std::vector<int64_t> sizes;
+  };
+  std::vector<DtypeBucket> buckets;
+  for (size_t i = 0; i < params.size(); ++i) {
+    TORCH_CHECK(params[i].is_non_overlapping_and_dense(),
+                "Expected parameters without gaps in their memory to cut by "
+                "bucket, but one of shape ",
+                params[i].sizes(),
+                " has strides ",
+                params[i].strides(),
+                "; split the state by ZeroPartition::parameter");
+    const auto dtype = params[i].scalar_type();
+    auto found =
+        std::find_if(buckets.begin(), buckets.end(), [&](const auto& bucket) {
+          return bucket.dtype == dtype;
+        });
+    if (found == buckets.end()) {
+      found = buckets.insert(found, {dtype, {}, {}});
+    }
+    found->params.push_back(i);
+    found->sizes.push_back(params[i].numel());
+  }
+  std::vector<Piece> pieces;
+  for (const auto& bucket : buckets) {
+    for (const auto& run : cut_evenly(bucket.sizes, elements)) {
+      const size_t index = bucket.params[run.tensor];
+      pieces.push_back(cut_piece(params[index], index, run));
+    }
+  }
+  return pieces;
+}
+
+std::vector<int> first_owners(const std::vector<Piece>& pieces) {
+  std::vector<int> owners;
+  for (const auto& piece : pieces) {
+    owners.resize(std::max(owners.size(), piece.index + 1));
+    if (piece.first == 0) {
+      owners[piece.index] = piece.owner;
+    }
+  }
+  return owners;
+}
+
+at::Tensor run_of(const at::Tensor& dense, int64_t first, int64_t numel) {
+  return piece_of(dense, dense.storage_offset() + first, {numel}, {1});
+}
+
+at::Tensor laid_as(const at::Tensor& tensor, const at::Tensor& param) {
+  const bool is_laid = (tensor.is_contiguous() && param.is_contiguous()) ||
+                       tensor.strides().equals(param.strides());
+  return is_laid ? tensor
+                 : at::empty_like(param, tensor.options()).copy_(tensor);
+}
+
+void follow_parameters(const std::vector<std::vector<Piece>>& groups) {
+  const at::AutoDispatchBelowADInplaceOrView no_autograd;
+  for (size_t g = 0; g < groups.size(); ++g) {
+    for (const auto& piece : groups[g]) {
+      if (is_whole(piece) || lies_in_place(piece)) {
+        continue;
+      }
+      const at::Tensor& param = piece.param;
+      const int64_t numel = piece.part.numel();
+      TORCH_CHECK(param.scalar_type() == piece.part.scalar_type() &&
+                      param.device() == piece.part.device() &&
+                      param.is_non_overlapping_and_dense() &&
+                      param.numel() >= piece.first + numel,
+                  "Expected parameters as they were when the "
+                  "ZeroRedundancyOptimizer was made, but parameter ",
+                  piece.index,
+                  " of group ",
+                  g,
+                  " has become ",
+                  param.toString(),
+                  " of shape ",
+                  param.sizes(),
+                  " on ",
+                  param.device(),
+                  "; make the optimizer of the module as it is trained");
+      piece.part.set_(
+          param.storage(), param.storage_offset() + piece.first, {numel}, {1});
+    }
+  }
+}
+
+void check_gradients(const std::vector<std::vector<Piece>>& groups) {
+  for (size_t g = 0; g < groups.size(); ++g) {
+    for (const auto& piece : groups[g]) {
+      TORCH_CHECK(is_whole(piece) || !piece.param.grad().defined() ||
+                      piece.param.grad().layout() == c10::kStrided,
+                  "Expected dense gradients for a state that is split by "
+                  "bucket, but parameter ",
+                  piece.index,
+                  " of group ",
+                  g,
+                  " has a sparse one; split it by ZeroPartition::parameter");
+    }
+  }
+}
+
+PieceGradients::PieceGradients(const std::vector<std::vector<Piece>>& groups,
+                               int rank) {
+  const c10::NoGradGuard no_grad;
+  for (const auto& pieces : groups) {
+    for (const auto& piece : pieces) {
+      const at::Tensor& grad = piece.param.grad();
+      if (piece.owner != rank || is_whole(piece) || !grad.defined()) {
+        continue;
+      }
+      parts_.push_back(piece.part);
+      parts_.back().mutable_grad() = run_of(
+          laid_as(grad.detach(), piece.param), piece.first, piece.part.numel());
+    }
+  }
+}
+
+PieceGradients::~PieceGradients() {
+  for (auto& part : parts_) {
+    part.mutable_grad().reset();
+  }
+}
+
+}  // namespace ddp::detail
