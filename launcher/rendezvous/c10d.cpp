@@ -162,13 +162,15 @@ void C10dRendezvous::begin_to_host(std::vector<Fd> listeners) {
       loop_,
       std::move(listeners),
       2 * static_cast<size_t>(meeting_.terms.most_hosts) + kSpareConnections,
-      Guests::Handlers{
-          .on_message = stepping([this](Guests::Id id, const Message& message) {
-            return coordinator_->on_message(id, message, now());
-          }),
-          .on_closed = stepping([this](Guests::Id id) {
-            return coordinator_->on_closed(id, now());
-          })});
+      kLongestMessage,
+      Guests::Handlers{.on_line = reading_messages(stepping(
+                           [this](Guests::Id id, const Message& message) {
+                             return coordinator_->on_message(
+                                 id, message, now());
+                           })),
+                       .on_closed = stepping([this](Guests::Id id) {
+                         return coordinator_->on_closed(id, now());
+                       })});
 }
 
 void C10dRendezvous::guard(const std::function<void()>& act) const {
@@ -205,7 +207,7 @@ void C10dRendezvous::perform(const Coordinator::Actions& actions) {
     }
     const auto& send = std::get<Coordinator::Send>(action);
     if (send.to != Coordinator::kOwn) {
-      guests_->send(send.to, send.message);
+      guests_->send(send.to, encode(send.message));
       continue;
     }
     run([this, message = send.message] {

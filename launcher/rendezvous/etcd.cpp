@@ -154,19 +154,19 @@ void EtcdRendezvous::open_doors() {
       loop_,
       std::move(doors.listeners),
       2 * static_cast<size_t>(meeting_.terms.most_hosts) + kSpareGuests,
+      kLongestMessage,
       Guests::Handlers{
-          .on_message =
+          .on_line = reading_messages(
               [this, opening](Guests::Id id, const Message& message) {
                 if (guests_ && opening == openings_) {
                   perform(host_->on_guest_message(id, message, time_now()));
                 }
-              },
-          .on_closed =
-              [this, opening](Guests::Id id) {
-                if (guests_ && opening == openings_) {
-                  perform(host_->on_guest_closed(id, time_now()));
-                }
-              }});
+              }),
+          .on_closed = [this, opening](Guests::Id id) {
+            if (guests_ && opening == openings_) {
+              perform(host_->on_guest_closed(id, time_now()));
+            }
+          }});
 }
 
 void EtcdRendezvous::act(const EtcdHost::CloseDoors&) {
@@ -224,7 +224,7 @@ void EtcdRendezvous::act(const EtcdHost::Tell& tell) {
 
 void EtcdRendezvous::act(const Coordinator::Send& send) {
   if (guests_) {
-    guests_->send(send.to, send.message);
+    guests_->send(send.to, encode(send.message));
   }
 }
 

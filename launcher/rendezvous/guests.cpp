@@ -10,8 +10,12 @@ namespace launcher {
 Guests::Guests(EventLoop& loop,
                std::vector<Fd> listeners,
                size_t most,
+               size_t longest_line,
                Handlers handlers)
-    : loop_(loop), most_(most), handlers_(std::move(handlers)) {
+    : loop_(loop),
+      most_(most),
+      longest_line_(longest_line),
+      handlers_(std::move(handlers)) {
   for (Fd& listener : listeners) {
     doors_.push_back({std::move(listener)});
   }
@@ -24,11 +28,18 @@ Guests::~Guests() {
   }
 }
 
-void Guests::send(Id id, const Message& message) {
+void Guests::send(Id id, const std::string& lines) {
   const auto guest = guests_.find(id);
   if (guest != guests_.end()) {
-    guest->second.connection->send(encode(message));
+    guest->second.connection->send(lines);
   }
+}
+
+std::string Guests::address_here(Id id) const {
+  const auto guest = guests_.find(id);
+  return guest == guests_.end()
+             ? ""
+             : numeric_host(own_end(guest->second.connection->socket()));
 }
 
 void Guests::part_with(Id id) {
@@ -81,7 +92,7 @@ void Guests::accept(Door& door) {
                   Guest{std::make_unique<Connection>(loop_,
                                                      std::move(socket),
                                                      Connection::State::open,
-                                                     kLongestMessage,
+                                                     longest_line_,
                                                      std::move(handlers)),
                         std::chrono::steady_clock::now()});
 }
@@ -92,9 +103,7 @@ void Guests::take(Id id, const std::vector<std::string>& lines) {
     if (guest == guests_.end() || guest->second.is_parting) {
       return;
     }
-    if (const auto message = decode(line)) {
-      handlers_.on_message(id, *message);
-    } else {
+    if (!handlers_.on_line(id, line)) {
       part_with(id);
       handlers_.on_closed(id);
     }

@@ -15,7 +15,8 @@
 
 namespace launcher {
 
-/// The connections of other processes to the coordinator in this one.
+/// The connections of other processes to this one, which they speak to in
+/// lines.
 class Guests {
  public:
   using Id = uint64_t;  ///< counted from 1
@@ -23,22 +24,32 @@ class Guests {
 
   /// Called by the loop, and not for guests that were parted with.
   struct Handlers {
-    std::function<void(Id, const Message&)> on_message;
+    /// With its newline. False: it is none of those that are expected, and
+    /// the guest is parted with.
+    std::function<bool(Id, const std::string& line)> on_line;
     std::function<void(Id)> on_closed;
   };
 
   /// @param listeners sockets that listen and do not block
   /// @param most beyond so many at a time, who comes is turned away
+  /// @param longest_line in bytes, with its newline
   Guests(EventLoop& loop,
          std::vector<Fd> listeners,
          size_t most,
+         size_t longest_line,
          Handlers handlers);
   ~Guests();
   Guests(const Guests&) = delete;
   Guests& operator=(const Guests&) = delete;
 
   /// Does nothing for guests who have gone.
-  void send(Id id, const Message& message);
+  void send(Id id, const std::string& lines);
+
+  /// Of connections that are open.
+  size_t count() const { return guests_.size(); }
+
+  /// This end of a guest's connection, without the port; empty: it has gone.
+  std::string address_here(Id id) const;
 
   /// Sends no more than was sent, and leaves it to the other end to close: to
   /// do it here could lose what is on its way.
@@ -68,9 +79,22 @@ class Guests {
   EventLoop& loop_;
   std::vector<Door> doors_;
   size_t most_;
+  size_t longest_line_;
   Handlers handlers_;
   Id last_id_ = 0;
   std::map<Id, Guest> guests_;
 };
+
+/// Guests::Handlers::on_line of a coordinator.
+template <typename OnMessage>
+auto reading_messages(OnMessage on_message) {
+  return [on_message](Guests::Id id, const std::string& line) {
+    const auto message = decode(line);
+    if (message) {
+      on_message(id, *message);
+    }
+    return message.has_value();
+  };
+}
 
 }  // namespace launcher
