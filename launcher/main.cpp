@@ -51,7 +51,8 @@ int run(int argc, char** argv) {
   }
   if (const auto* doctor = std::get_if<DoctorOptions>(&parsed)) {
     warn(doctor->job.warnings);
-    const Diagnosis diagnosis = examine(*doctor, environment);
+    const Diagnosis diagnosis = examine(
+        *doctor, environment, [](const std::string& line) { warn({line}); });
     print(diagnosis.text);
     return diagnosis.exit_code;
   }

@@ -12,11 +12,13 @@ struct DoctorSwitches {
 
   /// @param line must not outlive this object
   void bind(CommandLine& line) {
-    line.toggle("doctor",
-                "Starts no PROGRAM: tells what of this machine would keep such "
-                "a job from running well, and what to do; ends with 1 where it "
-                "would fail",
-                [this] { is_on = true; });
+    line.toggle(
+        "doctor",
+        "Starts no PROGRAM: tells what of this machine would keep such "
+        "a job from running well, and what to do; ends with 1 where it "
+        "would fail. With several hosts, started on each: also which of "
+        "them cannot connect to which",
+        [this] { is_on = true; });
     line.toggle("json", "--doctor writes JSON", [this] { as_json = true; });
   }
 

@@ -2,6 +2,8 @@
 
 #include <iterator>
 
+#include "launcher/doctor/hosts/diagnose_hosts.h"
+
 namespace launcher {
 
 Findings diagnose(const MachineFacts& machine, const JobShape& job) {
@@ -12,6 +14,10 @@ Findings diagnose(const MachineFacts& machine, const JobShape& job) {
     all.insert(all.end(),
                std::make_move_iterator(some.begin()),
                std::make_move_iterator(some.end()));
+  }
+  if (machine.hosts) {
+    const Findings some = diagnose_hosts(*machine.hosts);
+    all.insert(all.end(), some.begin(), some.end());
   }
   return all;
 }

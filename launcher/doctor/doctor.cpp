@@ -4,6 +4,8 @@
 #include "launcher/doctor/all_reduce_run.h"
 #include "launcher/doctor/diagnose.h"
 #include "launcher/doctor/doctor_report.h"
+#include "launcher/doctor/hosts/hosts_meeting.h"
+#include "launcher/doctor/hosts/way_messages.h"
 #include "launcher/doctor/nvml.h"
 #include "launcher/doctor/probe_network.h"
 #include "launcher/doctor/probe_system.h"
@@ -36,10 +38,67 @@ std::optional<int> host_rank_of(const LaunchOptions& options) {
                          : std::optional(options.host_rank);
 }
 
+/// The rest of the meeting, as a job would have it.
+Meeting meeting_of(const LaunchOptions& options,
+                   const Environment& environment) {
+  Meeting meeting = *options.meeting;
+  meeting.terms.run_id = options.run_id.empty() ? "none" : options.run_id;
+  if (const std::string* token = find_variable(environment, "DDPRUN_TOKEN")) {
+    meeting.token = *token;
+  }
+  return meeting;
+}
+
+/// That ranks of this host would be reached by, where it is told; else empty.
+std::string told_address(const Meeting& meeting, const MachineFacts& machine) {
+  const auto own = addresses_of(meeting.local_address, 0);
+  if (!meeting.local_address.empty() && !own.empty()) {
+    return numeric_host(own.front());
+  }
+  const std::string* name =
+      find_variable(machine.environment, "GLOO_SOCKET_IFNAME");
+  return name == nullptr ? "" : address_of_interface(machine.network, *name);
+}
+
+std::optional<HostsFacts> look_at_hosts(
+    const LaunchOptions& options,
+    const MachineFacts& machine,
+    const std::function<void(const std::string&)>& tell) {
+  if (options.host_count == 1) {
+    return std::nullopt;
+  }
+  HostsFacts facts;
+  if (!options.meeting) {
+    facts.left_out = "by --rdzv-conf=meeting_port=0 hosts do not meet";
+  } else if (options.meeting->etcd) {
+    facts.left_out =
+        "hosts meet by etcd, which the doctor does not ask; for that give "
+        "--rdzv-backend=c10d and a host as --rdzv-endpoint";
+  } else if (options.host_count > kMostProbedHosts) {
+    facts.left_out = std::to_string(options.host_count) +
+                     " hosts are too many; at most " +
+                     std::to_string(kMostProbedHosts) + " are";
+  }
+  if (!facts.left_out.empty()) {
+    return facts;
+  }
+  const Meeting meeting = meeting_of(options, machine.environment);
+  const auto endpoint =
+      addresses_of(meeting.endpoint.host, meeting.endpoint.port);
+  return endpoint.empty()
+             ? std::nullopt  // which is a finding of its own
+             : std::optional(meet_hosts(meeting,
+                                        endpoint,
+                                        machine.network.host.name,
+                                        told_address(meeting, machine),
+                                        tell));
+}
+
 }  // namespace
 
 Diagnosis examine(const DoctorOptions& options,
-                  const Environment& environment) {
+                  const Environment& environment,
+                  const std::function<void(const std::string&)>& tell) {
   HostInfo host = probe_host();
   host.topology = read_topology(usable_cpus());
   MachineFacts machine;
@@ -53,6 +112,8 @@ Diagnosis examine(const DoctorOptions& options,
   const JobShape job{.workers = worker_count_of(options.job, machine),
                      .hosts = options.job.host_count,
                      .host_rank = host_rank_of(options.job)};
+  // First, as the others wait for this host.
+  machine.hosts = look_at_hosts(options.job, machine, tell);
   machine.all_reduce = run_all_reduce(job.workers, machine.environment);
   const Findings findings = diagnose(machine, job);
   return {options.as_json ? doctor_json(machine, findings)

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <functional>
+#include <string>
+
 #include "launcher/cli/options.h"
 
 namespace launcher {
@@ -10,7 +13,12 @@ struct Diagnosis {
 };
 
 /// ddprun --doctor: looks at this machine and judges it for the job that the
-/// options describe. To be called from the main thread.
-Diagnosis examine(const DoctorOptions& options, const Environment& environment);
+/// options describe; with several hosts, also the ways between them, and waits
+/// for the others. To be called from the main thread.
+///
+/// @param tell what it waits for, for people
+Diagnosis examine(const DoctorOptions& options,
+                  const Environment& environment,
+                  const std::function<void(const std::string&)>& tell);
 
 }  // namespace launcher

@@ -21,6 +21,13 @@ std::string doctor_text(const MachineFacts& machine, const Findings& findings);
 /// - `libtorch`, `cuda`, `nccl`: versions; null where not known
 /// - `all_reduce`: null, or `backend`, `ranks`, `bytes`, `seconds`,
 ///   `bus_bytes_per_second`
+/// - `hosts`: null for one, or where they have not met; else `place`,
+/// `expected`
+///   (how many), `own` (the number of this one), `hosts` (of each `name`,
+///   `address`, `node_rank` or null), `lost` (names), `has_all_ways` (false:
+///   those from this host) and `ways`: of each `from` and `to` (numbers in
+///   `hosts`), `fault` (null: it connects), `round_trip_seconds`,
+///   `bytes_per_second` (null: not measured)
 std::string doctor_json(const MachineFacts& machine, const Findings& findings);
 
 }  // namespace launcher

@@ -7,6 +7,7 @@
 
 #include "launcher/binding/topology.h"
 #include "launcher/doctor/all_reduce_facts.h"
+#include "launcher/doctor/hosts/hosts_facts.h"
 #include "launcher/plan/environment.h"
 
 // What ddprun --doctor has read of a machine: facts without a judgement, so
@@ -97,6 +98,7 @@ struct MachineFacts {
   NetworkFacts network;
   SystemFacts system;
   AllReduceFacts all_reduce;
+  std::optional<HostsFacts> hosts;  ///< of a job with several
 };
 
 /// The job that the machine is to be fit for.

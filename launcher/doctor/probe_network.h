@@ -29,4 +29,9 @@ MeetingPoint meeting_point(const LaunchOptions& options);
 NetworkFacts probe_network(const std::string& host_name,
                            const MeetingPoint& point);
 
+/// The first address of the interface of that name that is no IPv6 link's, else
+/// empty. Pure.
+std::string address_of_interface(const NetworkFacts& network,
+                                 const std::string& name);
+
 }  // namespace launcher

@@ -1,32 +1,13 @@
 #include "launcher/doctor/topology_table.h"
 
-#include <algorithm>
 #include <vector>
+
+#include "launcher/doctor/text_table.h"
 
 namespace launcher {
 namespace {
 
 using Row = std::vector<std::string>;
-
-std::string aligned(const std::vector<Row>& rows) {
-  std::vector<size_t> widths(rows.front().size());
-  for (const Row& row : rows) {
-    for (size_t column = 0; column < row.size(); ++column) {
-      widths[column] = std::max(widths[column], row[column].size());
-    }
-  }
-  std::string text;
-  for (const Row& row : rows) {
-    std::string line;
-    for (size_t column = 0; column < row.size(); ++column) {
-      line += row[column];
-      line.append(widths[column] + 2 - row[column].size(), ' ');
-    }
-    line.erase(line.find_last_not_of(' ') + 1);
-    text += line + "\n";
-  }
-  return text;
-}
 
 }  // namespace
 
@@ -72,7 +53,7 @@ std::string topology_table(const GpuFacts& facts) {
   for (const char* title : {"CPUs", "NUMA", "PCI"}) {
     rows.front().emplace_back(title);
   }
-  return aligned(rows) +
+  return text_table(rows) +
          "NV#: # NVLinks; over PCI, from near to far: PIX one switch, PXB "
          "several,\nPHB the CPU's bridge, NODE bridges of a NUMA node, SYS "
          "between NUMA nodes\n";

@@ -13,6 +13,12 @@ std::string bytes_text(int64_t bytes);
 /// One decimal: "2.7".
 std::string decimal_text(double number);
 
+/// Seconds as "85 us", "2.7 ms".
+std::string round_trip_text(double seconds);
+
+/// "12.5 MB/s", "2.3 GB/s".
+std::string rate_text(double bytes_per_second);
+
 /// CUDA's numbers: 12080 is "12.8".
 std::string cuda_text(int version);
 

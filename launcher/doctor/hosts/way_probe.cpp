@@ -1,0 +1,195 @@
+#include "launcher/doctor/hosts/way_probe.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include "launcher/net/address.h"
+
+
+namespace launcher {
+namespace {
+
+constexpr int kPings = 5;
+// Less than a Connection keeps.
+constexpr int64_t kLinesUnderWay = 12;
+
+constexpr std::chrono::milliseconds kProbeLimit{5'000};
+
+/// Each probe has one of its own.
+std::string next_timer() {
+  static uint64_t count = 0;
+  return "a way to a host, " + std::to_string(++count);
+}
+
+WayFault fault_of(int error) {
+  switch (error) {
+    case ECONNREFUSED:
+      return WayFault::refused;
+    case EHOSTUNREACH:
+    case ENETUNREACH:
+    case EADDRNOTAVAIL:
+      return WayFault::unreachable;
+    case ETIMEDOUT:
+      return WayFault::timed_out;
+    default:
+      return WayFault::broken;
+  }
+}
+
+}  // namespace
+
+WayProbe::WayProbe(EventLoop& loop,
+                   WayOrder::Target target,
+                   int64_t bytes,
+                   std::chrono::milliseconds limit,
+                   OnDone on_done)
+    : loop_(loop),
+      target_(std::move(target)),
+      lines_to_send_((bytes + kProbeLine - 1) / kProbeLine),
+      on_done_(std::move(on_done)),
+      timer_(next_timer()) {
+  loop_.arm_timer(timer_, limit, [this] { give_up(); });
+  begin();
+}
+
+WayProbe::~WayProbe() {
+  loop_.disarm_timer(timer_);
+}
+
+void WayProbe::begin() {
+  const auto addresses = addresses_of(target_.address, target_.port);
+  errno = EADDRNOTAVAIL;
+  Fd socket = addresses.empty() ? Fd() : begin_to_connect(addresses.front());
+  if (!socket) {
+    // Later, as every other end.
+    loop_.arm_timer(timer_,
+                    std::chrono::milliseconds(0),
+                    [this, error = errno] { end_by_error(error); });
+    return;
+  }
+  connection_ = std::make_unique<Connection>(
+      loop_,
+      std::move(socket),
+      Connection::State::connecting,
+      kLongestMessage,
+      Connection::Handlers{
+          .on_open =
+              [this] {
+                stage_ = Stage::greeting;
+                connection_->send(target_.id + "\n");
+              },
+          .on_lines =
+              [this](const std::vector<std::string>& lines) { take(lines); },
+          .on_closed = [this](int error) { end_by_error(error); }});
+}
+
+void WayProbe::take(const std::vector<std::string>& lines) {
+  if (lines.empty()) {
+    return;
+  }
+  if (stage_ == Stage::greeting) {
+    if (lines.front() != target_.id + "\n") {
+      end(WayFault::stranger);
+      return;
+    }
+    stage_ = Stage::pinging;
+    ping();
+    return;
+  }
+  if (stage_ == Stage::pinging) {
+    round_trip_ = std::min(round_trip_, Clock::now() - since_);
+    if (++pings_ < kPings) {
+      ping();
+      return;
+    }
+    stage_ = Stage::sending;
+    since_ = Clock::now();
+  } else {
+    answered_ += static_cast<int64_t>(lines.size());
+  }
+  if (answered_ >= lines_to_send_) {
+    end(WayFault::none);
+    return;
+  }
+  fill_window();
+}
+
+void WayProbe::ping() {
+  since_ = Clock::now();
+  connection_->send("\n");
+}
+
+void WayProbe::fill_window() {
+  static const std::string line = std::string(kProbeLine - 1, '.') + "\n";
+  const int64_t end =
+      std::min(answered_ + kLinesUnderWay, lines_to_send_);
+  for (; sent_ < end; ++sent_) {
+    connection_->send(line);
+  }
+}
+
+void WayProbe::end_by_error(int error) {
+  if (stage_ == Stage::connecting) {
+    const WayFault fault = fault_of(error);
+    end(fault, std::generic_category().message(error));
+  } else if (stage_ == Stage::greeting && error == 0) {
+    end(WayFault::stranger);
+  } else {
+    end(WayFault::broken,
+        error == 0 ? "the other end has closed it" : std::generic_category().message(error));
+  }
+}
+
+void WayProbe::give_up() {
+  switch (stage_) {
+    case Stage::connecting:
+      end(WayFault::timed_out);
+      break;
+    case Stage::greeting:
+      end(WayFault::stranger);
+      break;
+    case Stage::pinging:
+      end(WayFault::broken, "answers have stopped");
+      break;
+    case Stage::sending:
+      end(answered_ == 0 ? WayFault::stalled : WayFault::none);
+      break;
+  }
+}
+
+void WayProbe::end(WayFault fault, const std::string& error) {
+  loop_.disarm_timer(timer_);
+  WayFacts facts{.to = target_.host, .fault = fault, .error = error};
+  const auto seconds = [](Clock::duration time) {
+    return std::chrono::duration<double>(time).count();
+  };
+  if (fault == WayFault::none) {
+    facts.round_trip_seconds = seconds(round_trip_);
+    const double time = seconds(Clock::now() - since_);
+    if (answered_ > 0 && time > 0) {
+      facts.bytes_per_second =
+          static_cast<double>(answered_) * kProbeLine / time;
+    }
+  }
+  connection_.reset();
+  const OnDone on_done = on_done_;
+  on_done(facts);
+}
+
+WayProbes::WayProbes(EventLoop& loop, const WayOrder& order, OnDone on_done)
+    : left_(order.targets.size()), on_done_(std::move(on_done)) {
+  results_.round = order.round;
+  for (const WayOrder::Target& target : order.targets) {
+    all_.push_back(std::make_unique<WayProbe>(
+        loop, target, order.bytes, kProbeLimit, [this](const WayFacts& way) {
+          results_.ways.push_back(way);
+          if (--left_ == 0) {
+            on_done_(results_);
+          }
+        }));
+  }
+}
+
+}  // namespace launcher

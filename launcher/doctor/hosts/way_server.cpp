@@ -1,0 +1,67 @@
+#include "launcher/doctor/hosts/way_server.h"
+
+#include <cerrno>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "launcher/doctor/hosts/way_probe.h"
+#include "launcher/error.h"
+
+namespace launcher {
+namespace {
+
+Fd listen_at_free_port() {
+  auto places = addresses_of("::", 0);
+  const auto without_ip6 = addresses_of("0.0.0.0", 0);
+  places.insert(places.end(), without_ip6.begin(), without_ip6.end());
+  for (const SocketAddress& place : places) {
+    if (Fd listener = listen_at(place)) {
+      return listener;
+    }
+  }
+  throw LaunchError(kExitFailure,
+                    "cannot listen for the other hosts (" +
+                        std::generic_category().message(errno) +
+                        "); check the network and `ulimit -n`");
+}
+
+std::vector<Fd> only(Fd listener) {
+  std::vector<Fd> all;
+  all.push_back(std::move(listener));
+  return all;
+}
+
+}  // namespace
+
+WayServer::WayServer(EventLoop& loop, std::string id, size_t most)
+    : WayServer(loop, std::move(id), most, listen_at_free_port()) {}
+
+WayServer::WayServer(EventLoop& loop,
+                     std::string id,
+                     size_t most,
+                     Fd listener)
+    : id_(std::move(id)),
+      port_(port_of(own_end(listener))),
+      guests_(
+          loop,
+          only(std::move(listener)),
+          most,
+          kProbeLine,
+          {.on_line =
+               [this](Guests::Id guest, const std::string& line) {
+                 return take(guest, line);
+               },
+           .on_closed = [this](Guests::Id guest) { greeted_.erase(guest); }}) {}
+
+bool WayServer::take(Guests::Id guest, const std::string& line) {
+  const bool is_greeted = greeted_.count(guest) > 0;
+  if (!is_greeted && line != id_ + "\n") {
+    return false;
+  }
+  greeted_.insert(guest);
+  guests_.send(guest, is_greeted ? "\n" : line);
+  return true;
+}
+
+}  // namespace launcher

@@ -1,0 +1,100 @@
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "test/launcher/ddprun/networks.h"
+#include "test/launcher/ddprun/run_ddprun.h"
+#include "test/support/catch.h"
+
+using Catch::Contains;
+using namespace launcher::test;
+
+// The doctors of several hosts.
+namespace {
+
+using Variables = std::map<std::string, std::string>;
+
+Ddprun::Arguments doctor(int rank, const std::string& address) {
+  return {"--doctor",
+          "--nproc-per-node=1",
+          "--nnodes=2",
+          "--node-rank=" + std::to_string(rank),
+          "--master-addr=" + address};
+}
+
+/// On hosts with a cable between them.
+std::pair<Result, Result> examine_two(const Networks& networks,
+                                      const Variables& of_second) {
+  Ddprun second(doctor(1, Networks::address(0)),
+                of_second,
+                "",
+                Bound(),
+                networks.enter(1));
+  Ddprun first(doctor(0, Networks::address(0)),
+               {},
+               "",
+               Bound(),
+               networks.enter(0));
+  Result result = first.finish();
+  return {std::move(result), second.finish()};
+}
+
+}  // namespace
+
+TEST_CASE("doctors of two hosts try the ways between them") {
+  const Networks networks;
+  if (!networks.error().empty()) {
+    WARN("skipped: " << networks.error());
+    return;
+  }
+  const auto [first, second] = examine_two(networks, {});
+  CAPTURE(first.out, first.err, second.out, second.err);
+  CHECK_THAT(first.out,
+             Contains("ok       hosts: 2 of 2 met at 10.77.0.1:29600: host0 "
+                      "and host1\n") &&
+                 Contains("ok       ways: 2 of 2 between the hosts connect: "
+                          "round trip ") &&
+                 Contains("\nhost1  "));
+  CHECK_THAT(second.out,
+             Contains("ok       hosts: 2 of 2 met at 10.77.0.1:29600") &&
+                 Contains("ok       ways: 1 of 1 from host1 connect: "));
+  CHECK(!first.left_something);
+}
+
+TEST_CASE("the doctors name the host that the other cannot connect to") {
+  const Networks networks;
+  if (!networks.error().empty()) {
+    WARN("skipped: " << networks.error());
+    return;
+  }
+  // Where host0 would look for host1 is host0 itself.
+  const auto [first, second] =
+      examine_two(networks, {{"GLOO_SOCKET_IFNAME", "lo"}});
+  CAPTURE(first.out, first.err, second.out, second.err);
+  CHECK(first.code() == 1);
+  CHECK_THAT(first.out,
+             Contains("error    ways: host0 cannot connect to host1 at "
+                      "127.0.0.1: refused, though host1 connects to host0; ") &&
+                 Contains("  refused\n"));
+  CHECK_THAT(second.out, Contains("ok       ways: 1 of 1 from host1 connect"));
+}
+
+TEST_CASE("a doctor whose other hosts do not come names them") {
+  Ddprun::Arguments arguments = doctor(0, "127.0.0.1");
+  arguments.push_back("--rdzv-conf=join_timeout=0.2,meeting_port=29687");
+  arguments.push_back("--json");
+  const Result alone = run_ddprun(arguments);
+  CAPTURE(alone.out, alone.err);
+  CHECK(alone.code() == 1);
+  CHECK_THAT(alone.out,
+             Contains("1 of 2 met at 127.0.0.1:29687: ") &&
+                 Contains("; node rank 1 did not come within 1 s"));
+  const auto document = nlohmann::json::parse(alone.out);
+  CHECK(document["hosts"]["hosts"].size() == 1);
+  CHECK(document["hosts"]["ways"].empty());
+  arguments[3] = "--node-rank=1";
+  const Result other = run_ddprun(arguments);
+  CHECK(other.code() == 1);
+  CHECK_THAT(other.out,
+             Contains("nobody listens at 127.0.0.1:29687, where the hosts "
+                      "meet"));
+}

@@ -1,0 +1,162 @@
+#include "launcher/doctor/hosts/way_probe.h"
+
+#include <functional>
+#include <optional>
+
+#include "launcher/doctor/hosts/way_server.h"
+#include "launcher/net/address.h"
+#include "test/launcher/bound_loop.h"
+#include "test/support/catch.h"
+
+using namespace launcher;
+using namespace launcher::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr int64_t kBytes = 1 << 20;
+
+/// A probe of 127.0.0.1.
+class Tried {
+ public:
+  Tried(EventLoop& loop, const std::string& id, int port, Place place)
+      : loop_(loop),
+        probe_(loop,
+               {1, id, "127.0.0.1", port},
+               kBytes,
+               60s,
+               [this](const WayFacts& facts) { found_ = facts; }) {
+    bound(loop, place);
+  }
+
+  WayFacts end() {
+    CHECK(!found_);  // not before the loop runs
+    run_until([this] { return found_.has_value(); });
+    CHECK(found_->to == 1);
+    return *found_;
+  }
+  /// When that is so.
+  WayFacts end_when(const std::function<bool()>& is_time) {
+    run_until(is_time);
+    CHECK(!found_);
+    probe_.give_up();
+    return found_.value_or(WayFacts());
+  }
+
+ private:
+  void run_until(const std::function<bool()>& is_so) {
+    while (!is_so()) {
+      loop_.run_once();
+    }
+  }
+
+  EventLoop& loop_;
+  std::optional<WayFacts> found_;
+  WayProbe probe_;
+};
+
+WayFacts probe(EventLoop& loop,
+               const std::string& id,
+               int port,
+               Place place = Place::current()) {
+  return Tried(loop, id, port, place).end();
+}
+
+/// A server that is none of the doctors': `answer` says what to each line.
+struct Other {
+  Other(EventLoop& loop,
+        const std::function<std::string(const std::string&)>& answer)
+      : guests(
+            loop,
+            listeners(),
+            8,
+            kProbeLine,
+            {.on_line =
+                 [this, answer](Guests::Id id, const std::string& line) {
+                   guests.send(id, answer(line));
+                   return true;
+                 },
+             .on_closed = [](Guests::Id) {}}) {}
+
+  std::vector<Fd> listeners() {
+    std::vector<Fd> all;
+    all.push_back(listen_at(addresses_of("127.0.0.1", 0).front()));
+    port = port_of(own_end(all.front()));
+    return all;
+  }
+
+  int port = 0;
+  Guests guests;
+};
+
+}  // namespace
+
+TEST_CASE("a probe of a way that is well") {
+  EventLoop loop;
+  const WayServer server(loop, "me", 8);
+  const WayFacts facts = probe(loop, "me", server.port());
+  CHECK(facts.fault == WayFault::none);
+  CHECK(facts.round_trip_seconds > 0);
+  CHECK(facts.bytes_per_second > 0);
+}
+
+TEST_CASE("a probe where nobody listens") {
+  EventLoop loop;
+  const Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const SocketAddress any = addresses_of("127.0.0.1", 0).front();
+  REQUIRE(::bind(socket.get(), any.get(), any.size) == 0);
+  const WayFacts facts = probe(loop, "me", port_of(own_end(socket)));
+  CHECK(facts.fault == WayFault::refused);
+}
+
+TEST_CASE("a probe that somebody else answers") {
+  EventLoop loop;
+  const WayServer server(loop, "you", 8);
+  CHECK(probe(loop, "me", server.port()).fault == WayFault::stranger);
+  const Other other(loop, [](const std::string&) { return "HTTP/1.1 400\n"; });
+  CHECK(probe(loop, "me", other.port).fault == WayFault::stranger);
+}
+
+TEST_CASE("a probe of a way on which long messages are lost") {
+  EventLoop loop;
+  int long_lines = 0;
+  const Other other(loop, [&](const std::string& line) {
+    const bool is_short = line.size() < 1500;
+    long_lines += is_short ? 0 : 1;
+    return is_short ? line : "";
+  });
+  Tried tried(loop, "me", other.port, Place::current());
+  CHECK(tried.end_when([&] { return long_lines > 0; }).fault ==
+        WayFault::stalled);
+}
+
+TEST_CASE("a probe of a way that is slow has seen some of it") {
+  EventLoop loop;
+  int long_lines = 0;
+  const Other other(loop, [&](const std::string& line) -> std::string {
+    if (line.size() < 1500) {
+      return line;
+    }
+    return ++long_lines < 4 ? "\n" : "";
+  });
+  Tried tried(loop, "me", other.port, Place::current());
+  // So many are under way at a time, and each answer lets one more go.
+  const WayFacts facts = tried.end_when([&] { return long_lines == 12 + 3; });
+  CHECK(facts.fault == WayFault::none);
+  CHECK(facts.bytes_per_second > 0);
+}
+
+TEST_CASE("a probe of a text that is no address") {
+  EventLoop loop;
+  bound(loop);
+  std::optional<WayFacts> found;
+  const WayProbe probe(loop,
+                       {1, "me", "", 0},
+                       kBytes,
+                       60s,
+                       [&](const WayFacts& facts) { found = facts; });
+  while (!found) {
+    loop.run_once();
+  }
+  CHECK(found->fault != WayFault::none);
+}
