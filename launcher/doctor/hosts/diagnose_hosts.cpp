@@ -27,10 +27,10 @@ std::string first_names(const HostNames& names) {
 HostNames missing_ranks(const HostsFacts& facts) {
   HostNames missing;
   for (int rank = 0; facts.ranks_are_fixed && rank < facts.most_hosts; ++rank) {
-    const bool is_here =
-        std::any_of(facts.hosts.begin(),
-                    facts.hosts.end(),
-                    [&](const MetHost& host) { return host.rank == rank; });
+    const bool is_here = std::any_of(
+        facts.hosts.begin(), facts.hosts.end(), [&](const MetHost& host) {
+          return host.rank == rank;
+        });
     if (!is_here) {
       missing.push_back(std::to_string(rank));
     }
@@ -40,19 +40,18 @@ HostNames missing_ranks(const HostsFacts& facts) {
 
 Finding diagnose_presence(const HostsFacts& facts) {
   const auto here = static_cast<int>(facts.hosts.size());
-  const std::string text = std::to_string(here) + " of " +
-                           std::to_string(facts.most_hosts) + " met at " +
-                           facts.place + ": " +
-                           first_names(names_of_hosts(facts));
+  const std::string text =
+      std::to_string(here) + " of " + std::to_string(facts.most_hosts) +
+      " met at " + facts.place + ": " + first_names(names_of_hosts(facts));
   if (here >= facts.least_hosts) {
     return all_well("hosts", text);
   }
   const HostNames missing = missing_ranks(facts);
-  const std::string who =
-      missing.empty() ? "the others"
-                      : std::string("node rank") +
-                            (missing.size() == 1 ? " " : "s ") +
-                            first_names(missing);
+  const std::string who = missing.empty()
+                              ? "the others"
+                              : std::string("node rank") +
+                                    (missing.size() == 1 ? " " : "s ") +
+                                    first_names(missing);
   return failing("hosts",
                  text + "; " + who + " did not come within " +
                      std::to_string(facts.waited_seconds) + " s",
@@ -103,10 +102,9 @@ Finding diagnose_fault(const HostsFacts& facts,
   const std::string& to = names[static_cast<size_t>(way.to)];
   const auto [what, fix] = explain(way, from, to);
   const WayFacts* back = find_way(facts, way.to, way.from);
-  const std::string other =
-      back == nullptr || back->fault != WayFault::none
-          ? ""
-          : ", though " + to + " connects to " + from;
+  const std::string other = back == nullptr || back->fault != WayFault::none
+                                ? ""
+                                : ", though " + to + " connects to " + from;
   return failing("ways",
                  from + " cannot connect to " + to + " at " +
                      facts.hosts[static_cast<size_t>(way.to)].address + ": " +
@@ -115,8 +113,7 @@ Finding diagnose_fault(const HostsFacts& facts,
 }
 
 bool is_wrong(const WayFacts& way, const HostsFacts& facts) {
-  const bool is_known =
-      way.fault != WayFault::untried || facts.lost.empty();
+  const bool is_known = way.fault != WayFault::untried || facts.lost.empty();
   return way.fault != WayFault::none && is_known;
 }
 
@@ -161,8 +158,10 @@ void add_slow_ways(const HostsFacts& facts,
           warning("ways",
                   names[static_cast<size_t>(way.from)] + " sends " +
                       names[static_cast<size_t>(way.to)] + " " +
-                      rate_text(way.bytes_per_second) + ", but half of the "
-                      "ways carry " + rate_text(median),
+                      rate_text(way.bytes_per_second) +
+                      ", but half of the "
+                      "ways carry " +
+                      rate_text(median),
                   "look at the cables, the switch and the load of the two"));
     }
   }
@@ -189,17 +188,18 @@ Finding sum_up(const HostsFacts& facts, const HostNames& names) {
     }
   }
   const std::string count = std::to_string(trips.size());
-  std::string text = count + " of " + count +
-                     (facts.has_all
-                          ? " between the hosts connect"
-                          : " from " + names[static_cast<size_t>(facts.own)] +
-                                " connect");
+  std::string text =
+      count + " of " + count +
+      (facts.has_all
+           ? " between the hosts connect"
+           : " from " + names[static_cast<size_t>(facts.own)] + " connect");
   text += ": round trip " + range_text(trips, round_trip_text);
   if (!rates.empty()) {
     text += ", one connection carries " + range_text(rates, rate_text);
   }
   return all_well(
-      "ways", facts.has_all ? text : text + "; " + facts.place + " has the rest");
+      "ways",
+      facts.has_all ? text : text + "; " + facts.place + " has the rest");
 }
 
 }  // namespace

@@ -46,7 +46,8 @@ void DoctorsGuest::connect() {
     on_unreached(errno);
     return;
   }
-  loop_.arm_timer(kTryTimer, kConnectLimit, [this] { on_unreached(ETIMEDOUT); });
+  loop_.arm_timer(
+      kTryTimer, kConnectLimit, [this] { on_unreached(ETIMEDOUT); });
   connection_ = std::make_unique<Connection>(
       loop_,
       std::move(socket),

@@ -52,15 +52,15 @@ DoctorsHost::~DoctorsHost() {
 }
 
 bool DoctorsHost::is_over() const {
-  return leaves_ && (guests_.count() == 0 ||
-                     std::chrono::steady_clock::now() >= *leaves_);
+  return leaves_ &&
+         (guests_.count() == 0 || std::chrono::steady_clock::now() >= *leaves_);
 }
 
 void DoctorsHost::tell(WayHub::Connection from, const WayMessage& message) {
   const std::string here =
       from == WayHub::kOwn ? "" : guests_.address_here(from);
-  perform(hub_.on_message(
-      from, here, message, std::chrono::steady_clock::now()));
+  perform(
+      hub_.on_message(from, here, message, std::chrono::steady_clock::now()));
 }
 
 void DoctorsHost::perform(const WayHub::Actions& actions) {

@@ -25,9 +25,9 @@ struct WayFacts {
   int from = 0;
   int to = 0;
   WayFault fault = WayFault::untried;
-  std::string error{};             ///< the system's word on it
-  double round_trip_seconds = 0;   ///< the shortest of a few
-  double bytes_per_second = 0;     ///< of one connection; 0: not measured
+  std::string error{};            ///< the system's word on it
+  double round_trip_seconds = 0;  ///< the shortest of a few
+  double bytes_per_second = 0;    ///< of one connection; 0: not measured
 };
 
 /// Of the same way, what a later round has seen: the round trip stays that of a
@@ -42,16 +42,16 @@ struct MetHost {
 };
 
 struct HostsFacts {
-  std::string place{};    ///< "host0:29400", where they meet
+  std::string place{};  ///< "host0:29400", where they meet
   int least_hosts = 1;  ///< that a job needs
   int most_hosts = 1;
   bool ranks_are_fixed = false;
-  int waited_seconds = 0;   ///< for hosts that have not come; 0: for none
-  std::string left_out{};     ///< why nothing was tried; empty: it was
-  std::string error{};        ///< why this host met nobody; empty: it did
+  int waited_seconds = 0;  ///< for hosts that have not come; 0: for none
+  std::string left_out{};  ///< why nothing was tried; empty: it was
+  std::string error{};     ///< why this host met nobody; empty: it did
   std::vector<MetHost> hosts{};
-  int own = 0;              ///< the number of this host
-  bool has_all = false;     ///< `ways` are all; else those from this host
+  int own = 0;           ///< the number of this host
+  bool has_all = false;  ///< `ways` are all; else those from this host
   std::vector<std::string> lost{};  ///< hosts that came and then said no more
   std::vector<WayFacts> ways{};
 };

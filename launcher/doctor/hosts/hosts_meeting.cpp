@@ -28,10 +28,10 @@ class HostsMeeting {
                const std::string& address)
       : meeting_(meeting),
         hello_{hello_of(meeting, host, {}), address},
-        server_(loop_,
-                hello_.hello.id,
-                2 * static_cast<size_t>(meeting.terms.most_hosts) +
-                    kSpareProbes) {
+        server_(
+            loop_,
+            hello_.hello.id,
+            2 * static_cast<size_t>(meeting.terms.most_hosts) + kSpareProbes) {
     hello_.port = server_.port();
   }
 

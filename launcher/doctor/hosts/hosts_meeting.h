@@ -10,8 +10,8 @@
 
 namespace launcher {
 
-/// Meets the doctors of the job's other hosts where the job's ddpruns would, and
-/// tries the ways between them. Ends within five minutes and a half.
+/// Meets the doctors of the job's other hosts where the job's ddpruns would,
+/// and tries the ways between them. Ends within five minutes and a half.
 ///
 /// @param endpoint its addresses, one at least
 /// @param host this host's name, for people

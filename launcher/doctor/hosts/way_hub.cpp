@@ -51,8 +51,9 @@ WayHub::Actions WayHub::take(Connection from,
     return refusal(from, reason);
   }
   if (!hello.address.empty() && !is_address(hello.address)) {
-    return refusal(from, "expected an IP address of host " + hello.hello.host +
-                             ", but got \"" + hello.address + "\"");
+    return refusal(from,
+                   "expected an IP address of host " + hello.hello.host +
+                       ", but got \"" + hello.address + "\"");
   }
   if (phase_ != Phase::gathering ||
       guests_.size() >= static_cast<size_t>(terms.most_hosts)) {
@@ -102,10 +103,10 @@ void WayHub::start(Actions& actions, Time now) {
     Guest& guest = guests_[order_[static_cast<size_t>(number)]];
     guest.number = number;
     const Hello& hello = guest.hello.hello;
-    facts_.hosts.push_back({hello.host,
-                            guest.hello.address,
-                            terms.ranks_are_fixed ? hello.wanted_rank
-                                                  : std::nullopt});
+    facts_.hosts.push_back(
+        {hello.host,
+         guest.hello.address,
+         terms.ranks_are_fixed ? hello.wanted_rank : std::nullopt});
     for (int to = 0; to < count; ++to) {
       facts_.ways.push_back({.from = number, .to = to});
     }
@@ -153,16 +154,17 @@ WayOrder WayHub::order_for(const Guest& guest) const {
   const auto count = static_cast<int>(order_.size());
   for (const auto& [connection, other] : guests_) {
     const bool is_meant =
-        round_ == 0 ? other.number != guest.number
-                    : other.number == (guest.number + round_) % count &&
-                          way(guest.number, other.number).fault ==
-                              WayFault::none;
+        round_ == 0
+            ? other.number != guest.number
+            : other.number == (guest.number + round_) % count &&
+                  way(guest.number, other.number).fault == WayFault::none;
     if (is_meant) {
       const std::string& address = other.hello.address;
-      order.targets.push_back({.host = other.number,
-                               .id = other.hello.hello.id,
-                               .address = address.empty() ? guest.here : address,
-                               .port = other.hello.port});
+      order.targets.push_back(
+          {.host = other.number,
+           .id = other.hello.hello.id,
+           .address = address.empty() ? guest.here : address,
+           .port = other.hello.port});
     }
   }
   return order;
@@ -229,11 +231,10 @@ void WayHub::finish(Actions& actions) {
   phase_ = Phase::done;
   for (const auto& [connection, guest] : guests_) {
     if (connection != kOwn) {
-      actions.push_back(Send{connection,
-                             WayFarewell{facts_.hosts,
-                                         guest.number,
-                                         facts_.waited_seconds,
-                                         facts_.lost}});
+      actions.push_back(Send{
+          connection,
+          WayFarewell{
+              facts_.hosts, guest.number, facts_.waited_seconds, facts_.lost}});
       actions.push_back(Drop{connection});
     }
   }

@@ -15,8 +15,8 @@
 
 namespace launcher {
 
-/// Gathers the doctors of a job's hosts and tells them whom to connect to. Pure:
-/// it has no sockets and no clock.
+/// Gathers the doctors of a job's hosts and tells them whom to connect to.
+/// Pure: it has no sockets and no clock.
 ///
 /// In round 0 every host connects to every other one, all at the same time. In
 /// round r each sends more to the r-th host after it, so that no host has two

@@ -16,7 +16,6 @@ constexpr int64_t kMostNanoseconds = int64_t{1} << 40;
 constexpr int64_t kMostBytesPerSecond = int64_t{1} << 50;
 constexpr double kNano = 1e9;
 
-
 WayJson to_way_json(const WayHello& hello) {
   return {{"is", "doctor"},
           {"hello", encode(hello.hello)},
@@ -45,7 +44,8 @@ WayJson to_way_json(const WayResults& results) {
         {{"to", way.to},
          {"fault", static_cast<int>(way.fault)},
          {"error", way.error.substr(0, MessageFields::kLongestName / 4)},
-         {"round_trip_ns", static_cast<int64_t>(way.round_trip_seconds * kNano)},
+         {"round_trip_ns",
+          static_cast<int64_t>(way.round_trip_seconds * kNano)},
          {"bytes_per_second", static_cast<int64_t>(way.bytes_per_second)}});
   }
   return {
@@ -117,13 +117,12 @@ std::optional<WayMessage> order_message(const WayJson& json,
   WayOrder order{.round = fields.count("round", 0, kMostRounds),
                  .bytes = fields.integer("bytes", 0, kMostProbeBytes),
                  .targets = {}};
-  const bool is_whole =
-      read_items(json, "targets", [&](MessageFields& target) {
-        order.targets.push_back({.host = host_number(target, "host"),
-                                 .id = target.text("id"),
-                                 .address = target.text("address"),
-                                 .port = target.count("port", 1, 65535)});
-      });
+  const bool is_whole = read_items(json, "targets", [&](MessageFields& target) {
+    order.targets.push_back({.host = host_number(target, "host"),
+                             .id = target.text("id"),
+                             .address = target.text("address"),
+                             .port = target.count("port", 1, 65535)});
+  });
   return is_whole ? std::optional<WayMessage>(order) : std::nullopt;
 }
 
@@ -136,10 +135,9 @@ std::optional<WayMessage> results_message(const WayJson& json,
          .fault = static_cast<WayFault>(
              way.count("fault", 0, static_cast<int>(WayFault::broken))),
          .error = way.text("error"),
-         .round_trip_seconds =
-             static_cast<double>(
-                 way.integer("round_trip_ns", 0, kMostNanoseconds)) /
-             kNano,
+         .round_trip_seconds = static_cast<double>(way.integer(
+                                   "round_trip_ns", 0, kMostNanoseconds)) /
+                               kNano,
          .bytes_per_second = static_cast<double>(
              way.integer("bytes_per_second", 0, kMostBytesPerSecond))});
   });

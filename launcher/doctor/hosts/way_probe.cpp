@@ -7,7 +7,6 @@
 
 #include "launcher/net/address.h"
 
-
 namespace launcher {
 namespace {
 
@@ -123,8 +122,7 @@ void WayProbe::ping() {
 
 void WayProbe::fill_window() {
   static const std::string line = std::string(kProbeLine - 1, '.') + "\n";
-  const int64_t end =
-      std::min(answered_ + kLinesUnderWay, lines_to_send_);
+  const int64_t end = std::min(answered_ + kLinesUnderWay, lines_to_send_);
   for (; sent_ < end; ++sent_) {
     connection_->send(line);
   }
@@ -138,7 +136,8 @@ void WayProbe::end_by_error(int error) {
     end(WayFault::stranger);
   } else {
     end(WayFault::broken,
-        error == 0 ? "the other end has closed it" : std::generic_category().message(error));
+        error == 0 ? "the other end has closed it"
+                   : std::generic_category().message(error));
   }
 }
 

@@ -16,8 +16,8 @@ namespace launcher {
 /// Lines that a WayProbe sends, but for the last of them: 64 KiB.
 inline constexpr size_t kProbeLine = 64 * 1024;
 
-/// Tries the way to one WayServer, over one connection: whose it is, a few short
-/// messages for the time of a round trip, then long ones.
+/// Tries the way to one WayServer, over one connection: whose it is, a few
+/// short messages for the time of a round trip, then long ones.
 class WayProbe {
  public:
   /// Once, by the loop. May destroy the probe.

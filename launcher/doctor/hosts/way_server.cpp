@@ -37,10 +37,7 @@ std::vector<Fd> only(Fd listener) {
 WayServer::WayServer(EventLoop& loop, std::string id, size_t most)
     : WayServer(loop, std::move(id), most, listen_at_free_port()) {}
 
-WayServer::WayServer(EventLoop& loop,
-                     std::string id,
-                     size_t most,
-                     Fd listener)
+WayServer::WayServer(EventLoop& loop, std::string id, size_t most, Fd listener)
     : id_(std::move(id)),
       port_(port_of(own_end(listener))),
       guests_(

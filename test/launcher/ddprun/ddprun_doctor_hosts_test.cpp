@@ -29,11 +29,8 @@ std::pair<Result, Result> examine_two(const Networks& networks,
                 "",
                 Bound(),
                 networks.enter(1));
-  Ddprun first(doctor(0, Networks::address(0)),
-               {},
-               "",
-               Bound(),
-               networks.enter(0));
+  Ddprun first(
+      doctor(0, Networks::address(0)), {}, "", Bound(), networks.enter(0));
   Result result = first.finish();
   return {std::move(result), second.finish()};
 }

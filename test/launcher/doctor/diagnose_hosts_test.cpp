@@ -61,7 +61,8 @@ TEST_CASE("hosts that all reach each other") {
   const Findings findings = diagnose_hosts(three_hosts());
   REQUIRE(findings.size() == 2);
   CHECK(findings[0].severity == Severity::ok);
-  CHECK(findings[0].text == "3 of 3 met at node0:29600: node0, node1 and node2");
+  CHECK(findings[0].text ==
+        "3 of 3 met at node0:29600: node0, node1 and node2");
   CHECK(findings[1].severity == Severity::ok);
   CHECK(findings[1].text ==
         "6 of 6 between the hosts connect: round trip 100 us, one connection "
@@ -130,7 +131,8 @@ TEST_CASE("hosts that have not come, and one that has gone") {
   facts.least_hosts = 2;
   CHECK(diagnose_hosts(facts).front().severity == Severity::ok);
   facts.lost = {"node9"};
-  CHECK_THAT(only_bad(facts).text, Contains("node9 came, and then said no more"));
+  CHECK_THAT(only_bad(facts).text,
+             Contains("node9 came, and then said no more"));
 }
 
 TEST_CASE("a way that carries far less than the others is a warning") {

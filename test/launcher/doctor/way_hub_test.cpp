@@ -149,8 +149,8 @@ TEST_CASE("hosts try all ways at once, then one each in rounds") {
   CHECK(facts.ways.size() == 6);
   for (const WayFacts& way : facts.ways) {
     CHECK(way.fault == WayFault::none);
-    CHECK(way.round_trip_seconds == 1);     // of round 0
-    CHECK(way.bytes_per_second > 100);      // of a later one
+    CHECK(way.round_trip_seconds == 1);  // of round 0
+    CHECK(way.bytes_per_second > 100);   // of a later one
   }
   CHECK(doctors.farewells.size() == 2);
   CHECK(doctors.farewells[8].own == 2);

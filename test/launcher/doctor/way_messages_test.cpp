@@ -12,7 +12,8 @@ TEST_CASE("doctors' messages come back as they were") {
     CHECK(encode_way(*read) == encode_way(message));
     return *read;
   };
-  const auto first = std::get<WayHello>(came(WayHello{hello, "10.0.0.7", 4007}));
+  const auto first =
+      std::get<WayHello>(came(WayHello{hello, "10.0.0.7", 4007}));
   CHECK(first.hello.token == "secret");
   CHECK(first.address == "10.0.0.7");
   const auto order =
@@ -26,8 +27,8 @@ TEST_CASE("doctors' messages come back as they were") {
   const auto results = std::get<WayResults>(came(WayResults{3, {way}}));
   CHECK(results.ways.at(0).fault == WayFault::broken);
   CHECK(results.ways.at(0).round_trip_seconds == 0.25);
-  const auto farewell = std::get<WayFarewell>(
-      came(WayFarewell{{{"a", "10.0.0.1", 0}, {"b", "10.0.0.2"}}, 1, 9, {"c"}}));
+  const auto farewell = std::get<WayFarewell>(came(
+      WayFarewell{{{"a", "10.0.0.1", 0}, {"b", "10.0.0.2"}}, 1, 9, {"c"}}));
   CHECK(farewell.hosts.at(0).rank == 0);
   CHECK(!farewell.hosts.at(1).rank);
   CHECK(farewell.lost == std::vector<std::string>{"c"});

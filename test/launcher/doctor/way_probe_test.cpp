@@ -66,17 +66,16 @@ WayFacts probe(EventLoop& loop,
 struct Other {
   Other(EventLoop& loop,
         const std::function<std::string(const std::string&)>& answer)
-      : guests(
-            loop,
-            listeners(),
-            8,
-            kProbeLine,
-            {.on_line =
-                 [this, answer](Guests::Id id, const std::string& line) {
-                   guests.send(id, answer(line));
-                   return true;
-                 },
-             .on_closed = [](Guests::Id) {}}) {}
+      : guests(loop,
+               listeners(),
+               8,
+               kProbeLine,
+               {.on_line =
+                    [this, answer](Guests::Id id, const std::string& line) {
+                      guests.send(id, answer(line));
+                      return true;
+                    },
+                .on_closed = [](Guests::Id) {}}) {}
 
   std::vector<Fd> listeners() {
     std::vector<Fd> all;
@@ -150,11 +149,10 @@ TEST_CASE("a probe of a text that is no address") {
   EventLoop loop;
   bound(loop);
   std::optional<WayFacts> found;
-  const WayProbe probe(loop,
-                       {1, "me", "", 0},
-                       kBytes,
-                       60s,
-                       [&](const WayFacts& facts) { found = facts; });
+  const WayProbe probe(
+      loop, {1, "me", "", 0}, kBytes, 60s, [&](const WayFacts& facts) {
+        found = facts;
+      });
   while (!found) {
     loop.run_once();
   }
