@@ -10,9 +10,8 @@
 #include <cstdio>
 
 // LibTorch 2.11 asks for C++17, 2.15 for C++20; nothing of ours asks for more.
-constexpr bool kHasStandard = TORCH_VERSION_MINOR > 11
-                                  ? __cplusplus <= 202002L
-                                  : __cplusplus == 201703L;
+constexpr bool kHasStandard =
+    TORCH_VERSION_MINOR > 11 ? __cplusplus <= 202002L : __cplusplus == 201703L;
 
 int main() {
   ddp::init_process_group(ddp::ProcessGroupOptions().backend("gloo"));
