@@ -7,13 +7,13 @@
 #include "launcher/error.h"
 #include "launcher/job/job_events.h"
 #include "launcher/job/supervisor.h"
+#include "launcher/names/host_name.h"
 #include "launcher/output/console_status.h"
 #include "launcher/output/run_directory.h"
 #include "launcher/process/guardian.h"
 #include "launcher/process/own_settings.h"
 #include "launcher/process/process_runner.h"
 #include "launcher/progress/progress_folder.h"
-#include "launcher/rendezvous/host_name.h"
 
 namespace launcher {
 namespace {

@@ -21,8 +21,6 @@ namespace {
 using Time = Coordinator::Time;
 
 constexpr const char* kTimer = "rendezvous";
-// For strangers, and for hosts that come again before they are missed.
-constexpr size_t kSpareConnections = 64;
 
 Time now() {
   return std::chrono::steady_clock::now();
@@ -158,19 +156,18 @@ void C10dRendezvous::begin_to_host(std::vector<Fd> listeners) {
                                             .token = meeting_.token,
                                             .patience = meeting_.patience},
                        now());
-  guests_.emplace(
-      loop_,
-      std::move(listeners),
-      2 * static_cast<size_t>(meeting_.terms.most_hosts) + kSpareConnections,
-      kLongestMessage,
-      Guests::Handlers{.on_line = reading_messages(stepping(
-                           [this](Guests::Id id, const Message& message) {
-                             return coordinator_->on_message(
-                                 id, message, now());
-                           })),
-                       .on_closed = stepping([this](Guests::Id id) {
-                         return coordinator_->on_closed(id, now());
-                       })});
+  guests_.emplace(loop_,
+                  std::move(listeners),
+                  most_guests(meeting_.terms),
+                  kLongestMessage,
+                  Guests::Handlers{
+                      .on_line = reading_messages(stepping(
+                          [this](Guests::Id id, const Message& message) {
+                            return coordinator_->on_message(id, message, now());
+                          })),
+                      .on_closed = stepping([this](Guests::Id id) {
+                        return coordinator_->on_closed(id, now());
+                      })});
 }
 
 void C10dRendezvous::guard(const std::function<void()>& act) const {

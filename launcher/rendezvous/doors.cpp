@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "launcher/error.h"
+#include "launcher/names/host_name.h"
 #include "launcher/net/address.h"
-#include "launcher/rendezvous/host_name.h"
 
 namespace launcher {
 namespace {

@@ -3,7 +3,7 @@
 #include <system_error>
 #include <utility>
 
-#include "launcher/rendezvous/host_name.h"
+#include "launcher/names/host_name.h"
 #include "launcher/rendezvous/meeting_place.h"
 
 namespace launcher {

@@ -6,15 +6,15 @@
 #include "launcher/coordinator/admission.h"
 #include "launcher/error.h"
 #include "launcher/etcd/etcd_host.h"
+#include "launcher/names/host_name.h"
+#include "launcher/names/name_answer.h"
 #include "launcher/net/address.h"
 #include "launcher/overloaded.h"
 #include "launcher/rendezvous/doors.h"
 #include "launcher/rendezvous/etcd_calls.h"
 #include "launcher/rendezvous/guests.h"
-#include "launcher/rendezvous/host_name.h"
 #include "launcher/rendezvous/link.h"
 #include "launcher/rendezvous/meeting_place.h"
-#include "launcher/rendezvous/name_answer.h"
 #include "launcher/rendezvous/port.h"
 
 namespace launcher {
@@ -22,8 +22,6 @@ namespace {
 
 constexpr const char* kHostTimer = "etcd rendezvous";
 constexpr const char* kDoorTimer = "doors of a former coordinator";
-// For strangers, and for hosts that come again before they are missed.
-constexpr size_t kSpareGuests = 64;
 
 EtcdHost::Time time_now() {
   return std::chrono::steady_clock::now();
@@ -153,7 +151,7 @@ void EtcdRendezvous::open_doors() {
   guests_ = std::make_unique<Guests>(
       loop_,
       std::move(doors.listeners),
-      2 * static_cast<size_t>(meeting_.terms.most_hosts) + kSpareGuests,
+      most_guests(meeting_.terms),
       kLongestMessage,
       Guests::Handlers{
           .on_line = reading_messages(

@@ -4,7 +4,7 @@
 
 #include "launcher/etcd/answer_text.h"
 #include "launcher/etcd/record.h"
-#include "launcher/rendezvous/name_answer.h"
+#include "launcher/names/name_answer.h"
 
 namespace launcher {
 namespace {

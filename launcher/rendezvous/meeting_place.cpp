@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "launcher/error.h"
-#include "launcher/rendezvous/host_name.h"
+#include "launcher/names/host_name.h"
 
 namespace launcher {
 namespace {
@@ -102,6 +102,11 @@ std::vector<Fd> listen_at_meeting(const Meeting& meeting,
           " (" + std::strerror(error) + "); give another " +
           (meeting.store ? "--rdzv-conf meeting_port=PORT on all hosts"
                          : "endpoint"));
+}
+
+size_t most_guests(const JobTerms& terms) {
+  constexpr size_t kStrangers = 64;
+  return 2 * static_cast<size_t>(terms.most_hosts) + kStrangers;
 }
 
 }  // namespace launcher

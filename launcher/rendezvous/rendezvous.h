@@ -5,11 +5,11 @@
 #include <string>
 #include <variant>
 
+#include "launcher/names/name_answer.h"
+#include "launcher/names/name_question.h"
 #include "launcher/net/address.h"
 #include "launcher/process/exit_status.h"
 #include "launcher/rendezvous/meeting.h"
-#include "launcher/rendezvous/name_answer.h"
-#include "launcher/rendezvous/name_question.h"
 #include "launcher/rendezvous/world.h"
 
 namespace launcher {

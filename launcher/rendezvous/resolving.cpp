@@ -2,7 +2,7 @@
 #include <utility>
 
 #include "launcher/error.h"
-#include "launcher/rendezvous/name_lookup.h"
+#include "launcher/names/name_lookup.h"
 #include "launcher/rendezvous/rendezvous.h"
 
 namespace launcher {

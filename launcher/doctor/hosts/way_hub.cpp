@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "launcher/rendezvous/host_name.h"
+#include "launcher/names/host_name.h"
 
 namespace launcher {
 namespace {

@@ -7,8 +7,8 @@
 
 #include <csignal>
 
+#include "launcher/names/host_name.h"
 #include "launcher/process/background_call.h"
-#include "launcher/rendezvous/host_name.h"
 #include "launcher/rendezvous/port.h"
 #include "test/launcher/bound_loop.h"
 #include "test/support/catch.h"

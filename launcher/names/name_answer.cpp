@@ -1,4 +1,4 @@
-#include "launcher/rendezvous/name_answer.h"
+#include "launcher/names/name_answer.h"
 
 #include <netdb.h>
 #include <sys/socket.h>

@@ -1,10 +1,10 @@
-#include "launcher/rendezvous/host_name.h"
+#include "launcher/names/host_name.h"
 
 #include <netdb.h>
 #include <sys/socket.h>
 
 #include "launcher/error.h"
-#include "launcher/rendezvous/name_answer.h"
+#include "launcher/names/name_answer.h"
 
 namespace launcher {
 

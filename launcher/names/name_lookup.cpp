@@ -1,4 +1,4 @@
-#include "launcher/rendezvous/name_lookup.h"
+#include "launcher/names/name_lookup.h"
 
 #include <algorithm>
 #include <system_error>

@@ -3,8 +3,8 @@
 #include <functional>
 #include <string>
 
+#include "launcher/names/name_answer.h"
 #include "launcher/rendezvous/meeting.h"
-#include "launcher/rendezvous/name_answer.h"
 
 namespace launcher {
 
