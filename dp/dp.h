@@ -8,4 +8,5 @@
 #include "dp/moved_bytes.h"
 #include "dp/options.h"
 #include "dp/parameter_server.h"
+#include "dp/push_in_backward.h"
 #include "dp/traffic.h"

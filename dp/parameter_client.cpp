@@ -11,6 +11,7 @@
 #include "dp/detail/parameter_server/gradients.h"
 #include "dp/detail/parameter_server/link.h"
 #include "dp/detail/parameter_server/packet.h"
+#include "dp/detail/parameter_server/parts/early_push.h"
 #include "dp/detail/parameter_server/returns.h"
 #include "dp/detail/parameter_server/session.h"
 #include "dp/detail/parameter_server/wanted_rows.h"
@@ -31,6 +32,9 @@ class ParameterClient::Impl {
  public:
   Impl(std::shared_ptr<torch::nn::Module> module,
        const ParameterServerOptions& options);
+  ~Impl() { early_->close(); }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
 
   void pull(const std::vector<ParameterRows>& rows);
   void push(double loss);
@@ -40,7 +44,10 @@ class ParameterClient::Impl {
   int64_t version() const {
     return *std::min_element(versions_.begin(), versions_.end());
   }
-  MovedBytes moved() const { return moved_; }
+  MovedBytes moved() const {
+    return {moved_.sent + early_->sent_bytes(), moved_.received};
+  }
+  const std::shared_ptr<detail::EarlyPush>& early() const { return early_; }
 
  private:
   /// Runs what talks to servers. An error ends the client.
@@ -70,6 +77,7 @@ class ParameterClient::Impl {
   std::vector<std::optional<detail::Packet>> parameters_;  // as received
   std::vector<at::Tensor> gradient_memory_;                // for the next push
   std::vector<int64_t> versions_;
+  std::shared_ptr<detail::EarlyPush> early_;  // with the guards
   bool has_pulled_ = false;
   std::string ended_;  // why, when it has
   MovedBytes moved_;
@@ -88,16 +96,25 @@ ParameterClient::Impl::Impl(std::shared_ptr<torch::nn::Module> module,
   parameters_.resize(servers);
   gradient_memory_.resize(servers);
   versions_.resize(servers);
+  early_ = std::make_shared<detail::EarlyPush>(session_);
 }
 
 void ParameterClient::Impl::pull(const std::vector<ParameterRows>& rows) {
   const auto wanted = detail::wanted_rows(rows, session_.shards);
   talk([&] {
+    early_->cancel();
     if (is_synchronous_) {
       at_once([&](size_t server, const OnWait& on_wait) {
         request(Op::pull, server, wanted[server], on_wait);
       });
     } else {
+      // What it still holds at a later server could stop those who hold what it
+      // waits for at an earlier one.
+      if (has_pulled_) {
+        for (const auto& link : session_.links) {
+          link->send({.op = Op::drop});
+        }
+      }
       // One order for all workers, or servers could wait for each other.
       for (size_t server = 0; server < session_.links.size(); ++server) {
         request(Op::pull, server, wanted[server], [&] { show_life(server); });
@@ -105,6 +122,7 @@ void ParameterClient::Impl::pull(const std::vector<ParameterRows>& rows) {
     }
   });
   copy_to_module();
+  early_->open();
   has_pulled_ = true;
 }
 
@@ -115,13 +133,22 @@ void ParameterClient::Impl::push(double loss) {
   std::vector<detail::Packet> gradients;
   for (size_t server = 0; server < session_.shards.size(); ++server) {
     gradients.push_back(detail::pack_gradients(session_.shards[server],
-                                               gradient_memory_[server]));
+                                               gradient_memory_[server],
+                                               early_->unchanged(server)));
     gradient_memory_[server] = gradients.back().memory();
   }
   talk([&] {
+    if (early_->finish(gradients, loss)) {
+      return;
+    }
     at_once([&](size_t server, const OnWait& on_wait) {
-      detail::send_gradients(
-          session_.links[server], server, gradients[server], loss, on_wait);
+      detail::send_gradients(link(server),
+                             server,
+                             {.op = Op::push,
+                              .loss = loss,
+                              .numbers = gradients[server].contents()},
+                             gradients[server].flat(),
+                             on_wait);
     });
   });
   for (const auto& packet : gradients) {
@@ -133,6 +160,7 @@ void ParameterClient::Impl::push(double loss) {
 void ParameterClient::Impl::finish() {
   const auto wanted = detail::wanted_rows({}, session_.shards);
   talk([&] {
+    early_->cancel();
     // First all: what this worker holds at one server may stop another worker
     // that the others wait for.
     for (const auto& link : session_.links) {
@@ -167,7 +195,7 @@ void ParameterClient::Impl::give_up(const std::string& reason) {
   const auto name =
       detail::worker_name(topology().worker(), topology().servers);
   for (const auto& link : session_.links) {
-    if (!link) {
+    if (link->has_ended()) {
       continue;
     }
     try {
@@ -203,7 +231,7 @@ void ParameterClient::Impl::request(Op op,
                                     const OnWait& on_wait) {
   auto& received = parameters_[server];
   auto answer =
-      detail::request_parameters(session_.links[server],
+      detail::request_parameters(link(server),
                                  server,
                                  op,
                                  rows,
@@ -245,6 +273,10 @@ void ParameterClient::push(double loss) {
 
 void ParameterClient::finish() {
   impl_->finish();
+}
+
+const std::shared_ptr<detail::EarlyPush>& ParameterClient::early_push() const {
+  return impl_->early();
 }
 
 int ParameterClient::worker() const {

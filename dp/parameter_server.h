@@ -19,6 +19,10 @@
 
 namespace dp {
 
+namespace detail {
+class EarlyPush;
+}
+
 /// When gradients become an update of the parameters.
 enum class UpdateMode {
   /// One update a round: the mean of one push of every worker. The same
@@ -247,8 +251,9 @@ class ParameterClient {
 
   /// Sends the module's gradients. Returns when they are on their way; an error
   /// of the update comes with the next call. Waits while a server has no room
-  /// for them (`gradients_held`). The `.grad`s stay as they are: zero them
-  /// before the next backward pass.
+  /// for them (`gradients_held`). Some may be there already: see
+  /// `PushInBackwardGuard` (dp/push_in_backward.h). The `.grad`s stay as they
+  /// are: zero them before the next backward pass.
   ///
   /// @param loss  for the servers' `Update`; nothing is computed with it.
   /// @throws c10::Error when the parameters were not pulled since the last
@@ -271,6 +276,9 @@ class ParameterClient {
   MovedBytes moved() const;
 
  private:
+  friend class PushInBackwardGuard;
+  const std::shared_ptr<detail::EarlyPush>& early_push() const;
+
   class Impl;
   std::unique_ptr<Impl> impl_;
 };

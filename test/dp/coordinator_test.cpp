@@ -153,6 +153,7 @@ TEST_CASE("room for gradients wakes who waits for it", "[coordinator]") {
   };
   const auto act = GENERATE(values<Act>(
       {[](auto& coordinator) { push(coordinator, 0); },
+       [](auto& coordinator) { coordinator.drop(1); },
        [](auto& coordinator) { coordinator.lose(1, "worker 1 is gone"); }}));
   for (int round = 0; round < 50; ++round) {
     const auto parameter = at::zeros({2});

@@ -416,6 +416,8 @@ TEST_CASE("a server without room for gradients", "[parameter_server][errors]") {
 }
 
 TEST_CASE("gradients that do not fit", "[parameter_server][errors]") {
+  CHECK_THAT(serve_who_says({.op = detail::Op::part, .numbers = {9}}),
+             Catch::Contains("but got a gradient of no parameter"));
   CHECK_THAT(serve_who_says({.op = detail::Op::push, .numbers = {4, -2}}),
              Catch::Contains("but got 4 rows of a tensor of shape [3, 4]"));
   CHECK_THAT(serve_who_says({.op = detail::Op::pull, .numbers = {1}}),

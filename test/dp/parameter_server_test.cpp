@@ -240,6 +240,34 @@ TEST_CASE("asynchronous: staleness keeps its bound, all end alike",
   }
 }
 
+TEST_CASE("asynchronous: workers that pull again do not wait for each other",
+          "[parameter_server]") {
+  // With this bound one takes from a server only when no other holds something.
+  constexpr int kServers = 2;
+  constexpr int kWorkers = 2;
+  constexpr int kSteps = 10;
+  LocalWorld(kServers + kWorkers)
+      .run_ranks(Options()
+                     .servers(kServers)
+                     .mode(UpdateMode::asynchronous)
+                     .staleness_bound(0),
+                 [&](int /*rank*/, const Options& options) {
+                   auto net = make_net(7);
+                   if (is_server(options)) {
+                     const auto report = serve(*net, sgd, options);
+                     TORCH_CHECK(report.staleness ==
+                                 std::vector<int64_t>{kWorkers * kSteps});
+                     return;
+                   }
+                   ParameterClient client(net, options);
+                   for (int step = 0; step < kSteps; ++step) {
+                     client.pull();
+                     train(net, client, 1);
+                   }
+                   client.finish();
+                 });
+}
+
 TEST_CASE("what moves is what the formula says", "[parameter_server]") {
   const int servers = GENERATE(1, 2);
   constexpr int kWorkers = 3;

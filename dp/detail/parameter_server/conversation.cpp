@@ -10,28 +10,28 @@ namespace dp::detail {
 namespace {
 
 /// The next answer of a server that is none to wait.
-Message answer_of(std::unique_ptr<Link>& link,
+Message answer_of(Link& link,
                   size_t server,
                   Op expected,
                   const OnWait& on_wait) {
-  Message message = link->receive();
-  for (; message.op == Op::wait; message = link->receive()) {
+  Message message = link.receive();
+  for (; message.op == Op::wait; message = link.receive()) {
     on_wait();
   }
   if (message.op == Op::failure) {
-    link = nullptr;  // it need not be told
+    link.note_end();
     TORCH_CHECK(
         false, server_name(static_cast<int>(server)), " ended: ", message.text);
   }
   if (message.op != expected) {
-    link->refuse("another answer than it was asked for");
+    link.refuse("another answer than it was asked for");
   }
   return message;
 }
 
 }  // namespace
 
-GivenParameters request_parameters(std::unique_ptr<Link>& link,
+GivenParameters request_parameters(Link& link,
                                    size_t server,
                                    Op op,
                                    const Rows& rows,
@@ -40,25 +40,25 @@ GivenParameters request_parameters(std::unique_ptr<Link>& link,
                                    const OnWait& on_wait) {
   const auto contents = contents_of(rows);
   if (any_rows(rows)) {
-    link->send({.op = op, .numbers = contents}, join_rows(rows));
+    link.send({.op = op, .numbers = contents}, join_rows(rows));
   } else {
-    link->send({.op = op});
+    link.send({.op = op});
   }
   const int64_t version =
       answer_of(link, server, Op::parameters, on_wait).version;
   GivenParameters given{Packet(parameters, contents, memory), version};
-  link->receive_payload(given.parameters.flat());
+  link.receive_payload(given.parameters.flat());
   return given;
 }
 
-void send_gradients(std::unique_ptr<Link>& link,
+void send_gradients(Link& link,
                     size_t server,
-                    const Packet& gradients,
-                    double loss,
+                    const Message& push,
+                    const at::Tensor& gradients,
                     const OnWait& on_wait) {
-  link->send({.op = Op::push, .loss = loss, .numbers = gradients.contents()});
+  link.send(push);
   answer_of(link, server, Op::go, on_wait);
-  link->send_payload(gradients.flat());
+  link.send_payload(gradients);
 }
 
 }  // namespace dp::detail

@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -16,7 +15,7 @@ namespace dp::detail {
 using OnWait = std::function<void()>;
 
 // What a worker and one server say to each other. Each throws c10::Error when
-// the server is gone; when it says why it has ended, the link is let go, too.
+// the server is gone or says why it has ended, which the link then notes.
 
 struct GivenParameters {
   Packet parameters;
@@ -27,7 +26,7 @@ struct GivenParameters {
 /// @param op  Op::pull or Op::last.
 /// @param rows  of the server's parameters, if not all.
 /// @param memory  is taken where it is large enough.
-GivenParameters request_parameters(std::unique_ptr<Link>& link,
+GivenParameters request_parameters(Link& link,
                                    size_t server,
                                    Op op,
                                    const Rows& rows,
@@ -36,10 +35,11 @@ GivenParameters request_parameters(std::unique_ptr<Link>& link,
                                    const OnWait& on_wait);
 
 /// Sends gradients when there is memory for them.
-void send_gradients(std::unique_ptr<Link>& link,
+/// @param push  what they are; or a part of a push.
+void send_gradients(Link& link,
                     size_t server,
-                    const Packet& gradients,
-                    double loss,
+                    const Message& push,
+                    const at::Tensor& gradients,
                     const OnWait& on_wait);
 
 }  // namespace dp::detail

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
 
 #include "ddp/detail/explain.h"
@@ -42,17 +43,26 @@ std::optional<at::Tensor> Coordinator::lend(int worker,
                                             const Contents& contents,
                                             milliseconds patience) {
   Lock lock(mutex_);
-  if (!wait(lock, patience, [&] { return may_lend(worker); })) {
+  auto& gradients = place(worker).gradients;
+  if (!wait(lock, patience, [&] { return gradients || may_lend(worker); })) {
     return std::nullopt;
   }
+  if (!gradients) {
+    gradients.emplace(memory_for_gradients());
+  }
+  return gradients->lend(parameters_, contents);
+}
+
+at::Tensor Coordinator::memory_for_gradients() {
   at::Tensor memory;
   if (!spare_.empty()) {
     memory = std::move(spare_.back());
     spare_.pop_back();
   }
-  auto& gradients = place(worker).gradients;
-  gradients.emplace(parameters_, contents, memory);
-  return gradients->flat();
+  if (room_ > (memory.defined() ? memory.numel() : 0)) {
+    memory = at::empty({room_}, at::kByte);
+  }
+  return memory;
 }
 
 void Coordinator::push(int worker, double loss) {
@@ -65,6 +75,15 @@ void Coordinator::push(int worker, double loss) {
   report_.moved.received += place(worker).gradients->bytes();
   policy_->push(worker);
   advance();
+}
+
+void Coordinator::drop(int worker) {
+  const std::lock_guard lock(mutex_);
+  take_back(worker);
+  if (failure_.empty()) {
+    policy_->suspend(worker);
+    advance();
+  }
 }
 
 void Coordinator::ask(int worker) {
@@ -234,17 +253,18 @@ void Coordinator::advance() {
 
 void Coordinator::add(int worker) {
   auto& own = place(worker);
-  const Packet packet = *std::exchange(own.gradients, std::nullopt);
+  const HeldGradients held = *std::exchange(own.gradients, std::nullopt);
   own.has_pushed = false;
   loss_ += own.loss;
   auto gradients =
       ddp::detail::explain("the gradients of worker " + std::to_string(worker),
-                           [&] { return gradients_in(packet, parameters_); });
+                           [&] { return held.all(parameters_); });
   const bool is_kept = sum_.is_empty();
-  sum_.add(std::move(gradients), 1.0 / policy_->terms(), packet);
+  sum_.add(std::move(gradients), 1.0 / policy_->terms(), held.memory());
   if (!is_kept) {
-    spare_.push_back(packet.memory());
+    spare_.push_back(held.memory());
   }
+  room_ = std::max(room_, held.missing_room());
 }
 
 void Coordinator::make(const Step& step) {

@@ -12,6 +12,7 @@
 
 #include "dp/detail/parameter_server/gradients.h"
 #include "dp/detail/parameter_server/packet.h"
+#include "dp/detail/parameter_server/parts/held_gradients.h"
 #include "dp/detail/parameter_server/policy/update_policy.h"
 #include "dp/detail/parameter_server/sent_copies.h"
 #include "dp/detail/parameter_server/shard.h"
@@ -53,12 +54,16 @@ class Coordinator {
   const std::vector<at::Tensor>& parameters() const { return parameters_; }
 
   /// Waits for memory for gradients of these contents, which until `push` is
-  /// the caller's to fill; none when there still is none after `patience`. The
+  /// the caller's to fill. Again before it for more of them, without waiting;
+  /// see `HeldGradients`. None when there still is none after `patience`. The
   /// worker whose gradients the others wait for always gets some.
   std::optional<at::Tensor> lend(int worker,
                                  const Contents& contents,
                                  std::chrono::milliseconds patience);
   void push(int worker, double loss);
+  /// The worker pushes nothing for what it took last: the others do not wait
+  /// for it, and what was lent since is free.
+  void drop(int worker);
 
   struct Parameters {
     at::Tensor flat;
@@ -97,8 +102,8 @@ class Coordinator {
  private:
   /// What one worker has of this server's memory.
   struct Place {
-    std::optional<Packet> gradients;  // from `lend` until they are added up
-    bool has_pushed = false;          // they have come
+    std::optional<HeldGradients> gradients;  // from `lend` until added up
+    bool has_pushed = false;                 // they have come
     double loss = 0;
   };
 
@@ -108,6 +113,7 @@ class Coordinator {
             const Ready& ready);
   Place& place(int worker) { return places_[static_cast<size_t>(worker)]; }
   void take_back(int worker);
+  at::Tensor memory_for_gradients();
   bool may_lend(int worker) const;
   bool may_copy(const Rows& rows) const;
   at::Tensor copy_of(int worker, const Rows& rows);
@@ -123,6 +129,7 @@ class Coordinator {
   AfterUpdate after_update_;
   std::vector<Place> places_;      // by worker
   std::vector<at::Tensor> spare_;  // memory for gradients
+  int64_t room_ = 0;               // bytes that those in parts have needed
   GradientSum sum_;
   double loss_ = 0;  // sum of those in the sum
   SentCopies copies_;

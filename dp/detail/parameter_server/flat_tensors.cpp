@@ -45,7 +45,7 @@ FlatTensors::FlatTensors(const std::vector<Piece>& pieces,
   const bool fits = memory.defined() && memory.numel() >= size;
   memory_ = fits ? memory : at::zeros({size}, at::kByte);
   flat_ = memory_.narrow(0, 0, size);
-  int64_t offset = 0;
+  int64_t offset = flat_.storage_offset();
   for (const auto& piece : pieces) {
     auto tensor = at::empty({0}, piece.dtype);
     tensor.set_(flat_.storage(),

@@ -29,13 +29,16 @@ at::Tensor sum_of(const at::Tensor& sum, const at::Tensor& term) {
 }  // namespace
 
 Packet pack_gradients(const std::vector<at::Tensor>& parameters,
-                      const at::Tensor& memory) {
+                      const at::Tensor& memory,
+                      const std::vector<bool>& kept) {
   const c10::NoGradGuard no_grad;
   std::vector<at::Tensor> gradients;
   Contents contents;
-  for (const auto& parameter : parameters) {
-    auto gradient = parameter.grad();
-    if (!gradient.defined()) {
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    auto gradient = parameters[i].grad();
+    if (!kept.empty() && kept[i]) {
+      contents.push_back(kKept);
+    } else if (!gradient.defined()) {
       contents.push_back(kNone);
     } else if (has_rows(gradient)) {
       gradient = gradient.coalesce();
@@ -79,7 +82,7 @@ std::vector<at::Tensor> gradients_in(
 
 void GradientSum::add(std::vector<at::Tensor> gradients,
                       double share,
-                      const Packet& memory) {
+                      const at::Tensor& memory) {
   const c10::NoGradGuard no_grad;
   const bool is_first = sum_.empty();
   sum_.resize(gradients.size());
@@ -97,7 +100,7 @@ void GradientSum::add(std::vector<at::Tensor> gradients,
     }
   }
   if (is_first) {
-    memory_ = memory.memory();
+    memory_ = memory;
   }
 }
 

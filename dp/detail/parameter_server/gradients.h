@@ -12,8 +12,11 @@ namespace dp::detail {
 /// first dimension, as an Embedding's) the rows, nothing where there is none.
 ///
 /// @param memory  is taken where it is large enough.
+/// @param kept  by parameter, whether its gradient has travelled already.
+///   Empty: none.
 Packet pack_gradients(const std::vector<at::Tensor>& parameters,
-                      const at::Tensor& memory);
+                      const at::Tensor& memory,
+                      const std::vector<bool>& kept = {});
 
 /// The gradients in a packet: they share its memory, sparse where it has rows.
 /// @throws c10::Error when it has rows that a parameter has not.
@@ -27,7 +30,7 @@ class GradientSum {
   /// @param memory  of theirs. Only that of the first term is kept.
   void add(std::vector<at::Tensor> gradients,
            double share,
-           const Packet& memory);
+           const at::Tensor& memory);
 
   /// The sum; undefined where no term had a gradient. Its memory lasts until
   /// `clear`, which

@@ -53,6 +53,10 @@ class Link {
   /// Throws: the peer has sent what it should not, such as "parameters".
   [[noreturn]] void refuse(const std::string& what) const;
 
+  /// The peer has said why it has ended: it need not be told.
+  void note_end() { has_ended_ = true; }
+  bool has_ended() const { return has_ended_; }
+
   /// Ends a call that waits, and all later ones, with an error.
   void abort();
 
@@ -72,6 +76,7 @@ class Link {
   std::string peer_;
   std::chrono::milliseconds timeout_;
   std::vector<Work> posted_;
+  bool has_ended_ = false;
   std::mutex mutex_;  // guards what follows
   std::vector<Work> running_;
   bool is_aborted_ = false;

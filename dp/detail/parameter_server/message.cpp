@@ -11,7 +11,7 @@ namespace dp::detail {
 namespace {
 
 /// "ddp" and the version of the protocol.
-constexpr int64_t kProtocol = 0x64647000 + 2;
+constexpr int64_t kProtocol = 0x64647000 + 3;
 /// protocol, op, version, bits of the loss, bytes of the text, numbers.
 constexpr int64_t kHeaderNumbers = 6;
 

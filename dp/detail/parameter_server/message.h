@@ -14,6 +14,8 @@ enum class Op : int64_t {
   // from a worker
   pull,   ///< wants parameters
   push,   ///< has gradients, which follow when it is told to go on
+  part,   ///< has one gradient of its next push: that of parameter numbers[0]
+  drop,   ///< makes no push of what it took last; no answer
   leave,  ///< pushes no more; no answer
   last,   ///< has left and wants the last parameters
   back,   ///< was gone and has come back; its module's description follows

@@ -17,11 +17,15 @@ bool is_rows(int64_t content) {
   return content >= 0;
 }
 
+bool travels(int64_t content) {
+  return content != kNone && content != kKept;
+}
+
 std::vector<FlatTensors::Piece> pieces_of(const std::vector<at::Tensor>& like,
                                           const Contents& contents) {
   std::vector<FlatTensors::Piece> pieces;
   for (size_t i = 0; i < like.size(); ++i) {
-    if (contents[i] == kNone) {
+    if (!travels(contents[i])) {
       continue;
     }
     auto sizes = like[i].sizes().vec();
@@ -44,7 +48,7 @@ std::string contents_problem(const std::vector<at::Tensor>& like,
   }
   for (size_t i = 0; i < like.size(); ++i) {
     const int64_t rows = like[i].dim() > 0 ? like[i].size(0) : -1;
-    if (contents[i] < kWhole || contents[i] > std::max<int64_t>(rows, kNone)) {
+    if (contents[i] < kKept || contents[i] > std::max<int64_t>(rows, kNone)) {
       return c10::str(
           contents[i], " rows of a tensor of shape ", like[i].sizes());
     }
@@ -60,12 +64,12 @@ Packet::Packet(const std::vector<at::Tensor>& like,
   size_t piece = 0;
   for (const int64_t content : contents_) {
     first_piece_.push_back(piece);
-    piece += content == kNone ? 0 : is_rows(content) ? 2 : 1;
+    piece += !travels(content) ? 0 : is_rows(content) ? 2 : 1;
   }
 }
 
 at::Tensor Packet::values(size_t tensor) const {
-  if (contents_[tensor] == kNone) {
+  if (!travels(contents_[tensor])) {
     return at::Tensor();
   }
   return memory_

@@ -11,9 +11,11 @@
 namespace dp::detail {
 
 /// How much of each tensor travels: `kNone`, `kWhole`, or so many of its rows.
+/// `kKept`: nothing, since what came before it holds.
 using Contents = std::vector<int64_t>;
 constexpr int64_t kNone = -1;
 constexpr int64_t kWhole = -2;
+constexpr int64_t kKept = -3;
 
 /// Why these are no contents of a packet for such tensors; "" when they are.
 /// Pure.

@@ -23,17 +23,30 @@ void answer(Link& link, const Take& take) {
             parameters->flat);
 }
 
+/// Of a part of a push.
+Contents contents_of_part(const Link& link,
+                          const Message& part,
+                          size_t parameters) {
+  if (part.numbers.size() != 1 || part.numbers[0] < 0 ||
+      part.numbers[0] >= static_cast<int64_t>(parameters)) {
+    link.refuse("a gradient of no parameter");
+  }
+  Contents contents(parameters, kKept);
+  contents[static_cast<size_t>(part.numbers[0])] = kWhole;
+  return contents;
+}
+
 void receive_gradients(Link& link,
                        Coordinator& coordinator,
                        int worker,
-                       const Message& push,
+                       const Contents& contents,
                        milliseconds patience) {
-  const auto problem = contents_problem(coordinator.parameters(), push.numbers);
+  const auto problem = contents_problem(coordinator.parameters(), contents);
   if (!problem.empty()) {
     link.refuse(problem);
   }
   const auto lend = [&] {
-    return coordinator.lend(worker, push.numbers, patience);
+    return coordinator.lend(worker, contents, patience);
   };
   auto memory = lend();
   for (; !memory; memory = lend()) {
@@ -41,7 +54,6 @@ void receive_gradients(Link& link,
   }
   link.send({.op = Op::go});
   link.receive_payload(*memory);
-  coordinator.push(worker, push.loss);
 }
 
 /// Which rows a worker wants: none says all of all parameters.
@@ -72,7 +84,19 @@ void converse(Link& link,
     const Message request = link.receive();
     switch (request.op) {
       case Op::push:
-        receive_gradients(link, coordinator, worker, request, patience);
+        receive_gradients(link, coordinator, worker, request.numbers, patience);
+        coordinator.push(worker, request.loss);
+        break;
+      case Op::part:
+        receive_gradients(
+            link,
+            coordinator,
+            worker,
+            contents_of_part(link, request, coordinator.parameters().size()),
+            patience);
+        break;
+      case Op::drop:
+        coordinator.drop(worker);
         break;
       case Op::pull: {
         const auto rows = receive_rows(link, coordinator.parameters(), request);
