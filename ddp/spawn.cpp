@@ -125,13 +125,15 @@ void SpawnContext::State::start(const std::function<void(int)>& function,
     const auto environment = detail::launch_environment(
         detail::local_worker(rank, count, port.port, "spawn"), std::getenv);
     try {
-      ranks.emplace_back([&] {
-        port.socket = {};  // rank 0 is to listen there
-        enter_rank(environment);
-        // The other ranks are to name what this one threw.
-        detail::with_last_words([&] { function(rank); });
-        return 0;
-      });
+      // The other ranks are to name what this one threw.
+      ranks.emplace_back(
+          [&] {
+            port.socket = {};  // rank 0 is to listen there
+            enter_rank(environment);
+            function(rank);
+            return 0;
+          },
+          &detail::last_words);
     } catch (const std::system_error& error) {
       TORCH_CHECK(false,
                   "Cannot start rank ",
@@ -180,6 +182,8 @@ bool SpawnContext::State::wait(const Timer& timer) {
     if (end->exception) {
       failure.exception = end->exception->text;
       failure.time = end->exception->time;
+      failure.exit_code = 1;
+      failure.signal = 0;  // one may have come before it had ended
     }
     failures.push_back(std::move(failure));
   }

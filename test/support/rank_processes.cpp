@@ -45,12 +45,14 @@ std::vector<RankEnd> run_rank_processes(
   auto reserved = detail::reserve_loopback_port();
   std::deque<detail::ForkedProcess> processes;
   for (int rank = 0; rank < size; ++rank) {
-    processes.emplace_back([&, rank] {
-      reserved.socket = {};  // rank 0 is to listen there
-      enter(rank, size, reserved.port);
-      detail::with_last_words([&] { body(rank); });  // as ddp::spawn does
-      return 0;
-    });
+    processes.emplace_back(
+        [&, rank] {
+          reserved.socket = {};  // rank 0 is to listen there
+          enter(rank, size, reserved.port);
+          body(rank);
+          return 0;
+        },
+        &detail::last_words);  // as ddp::spawn does
   }
   std::vector<RankEnd> ends(static_cast<size_t>(size));
   const auto deadline = steady_clock::now() + patience;

@@ -121,15 +121,6 @@ Departure departure_by(const Job& job, Departure::How how) {
   return departure;
 }
 
-void with_last_words(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const std::exception&) {
-    last_words(text_of(std::current_exception()));
-    throw;
-  }
-}
-
 void say_last_words(const Job& job, const std::string& text) noexcept {
   if (!job.lines) {
     return;

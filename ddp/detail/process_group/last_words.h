@@ -1,6 +1,5 @@
 #pragma once
 
-#include <functional>
 #include <string>
 
 namespace ddp::detail {
@@ -9,9 +8,5 @@ namespace ddp::detail {
 /// process is about to end: they name it in their errors. Does nothing without
 /// a job. Any thread.
 void last_words(const std::string& text) noexcept;
-
-/// Runs `body`. A std::exception that it throws is also this process's last
-/// words.
-void with_last_words(const std::function<void()>& body);
 
 }  // namespace ddp::detail

@@ -62,11 +62,10 @@ void write_all(int fd, const char* data, size_t size) {
   }
 }
 
-int write_report(int fd, const std::string& text) {
+void write_report(int fd, const std::string& text) {
   const auto time = Clock::now();
   write_all(fd, reinterpret_cast<const char*>(&time), sizeof(time));
   write_all(fd, text.data(), text.size());
-  return 1;
 }
 
 std::optional<ProcessEnd::Exception> read_report(int fd) {
@@ -84,11 +83,18 @@ std::optional<ProcessEnd::Exception> read_report(int fd) {
 }
 
 /// The steady clock counts alike in all processes of a machine.
-int run(const std::function<int()>& body, int report) {
+int run(const std::function<int()>& body,
+        ForkedProcess::Tell tell,
+        int report) {
   try {
     return body();
   } catch (...) {
-    return write_report(report, text_of(std::current_exception()));
+    const auto text = text_of(std::current_exception());
+    write_report(report, text);
+    if (tell != nullptr) {
+      tell(text);
+    }
+    return 1;
   }
 }
 
@@ -114,13 +120,17 @@ class SignalsWait {
   sigset_t before_{};
 };
 
-[[noreturn]] void be_child(const std::function<int()>& body, int report) {
-  const int code = run(body, report);
+[[noreturn]] void be_child(const std::function<int()>& body,
+                           ForkedProcess::Tell tell,
+                           int report) {
+  const int code = run(body, tell, report);
   flush_streams();
   ::_exit(code);
 }
 
-pid_t fork_child(const std::function<int()>& body, int report) {
+pid_t fork_child(const std::function<int()>& body,
+                 ForkedProcess::Tell tell,
+                 int report) {
   flush_streams();  // or the child would print it, too
   const pid_t parent = ::getpid();
   pid_t pid = -1;
@@ -136,16 +146,16 @@ pid_t fork_child(const std::function<int()>& body, int report) {
     }
   }
   if (pid == 0) {
-    be_child(body, report);
+    be_child(body, tell, report);
   }
   return pid;
 }
 
 }  // namespace
 
-ForkedProcess::ForkedProcess(const std::function<int()>& body)
+ForkedProcess::ForkedProcess(const std::function<int()>& body, Tell tell)
     : report_(check(::memfd_create("ddp_report", MFD_CLOEXEC), "memfd_create")),
-      pid_(fork_child(body, report_.get())),
+      pid_(fork_child(body, tell, report_.get())),
       pidfd_(open_pidfd(pid_)) {}
 
 ForkedProcess::~ForkedProcess() {

@@ -32,10 +32,14 @@ struct ProcessEnd {
 /// the thread that made it ends.
 class ForkedProcess {
  public:
+  using Tell = void (*)(const std::string& text) noexcept;
+
   /// @param body  its result is the exit code; an exception is reported by
   ///   `reap` and makes it 1.
+  /// @param tell  gets its text once it is noted: what others do about it comes
+  ///   later, by the clock, too.
   /// @throws std::system_error when no process can be made.
-  explicit ForkedProcess(const std::function<int()>& body);
+  explicit ForkedProcess(const std::function<int()>& body, Tell tell = nullptr);
   /// SIGKILL unless it has been reaped; waits for the end, but not forever: the
   /// kernel may hold a process that waits for a device.
   ~ForkedProcess();

@@ -313,7 +313,8 @@ TEST_CASE("an error file that is a FIFO holds up nothing") {
 
 namespace {
 
-std::map<std::string, std::string> slow_system(const std::string& what) {
+[[maybe_unused]] std::map<std::string, std::string> slow_system(
+    const std::string& what) {
   return {{"LD_PRELOAD", resource("slow_system.so")}, {"SLOW", what}};
 }
 
