@@ -47,7 +47,8 @@ class Sandbox:
     """Its folder is empty, as are its /dev/shm and its cgroups."""
 
     def __init__(self):
-        base = tempfile.mkdtemp(prefix="ddp-stress-")
+        # Not in TMPDIR, which may be in the /dev/shm that is hidden below.
+        base = tempfile.mkdtemp(prefix="ddp-stress-", dir="/tmp")
         subprocess.run(["mount", "-t", "tmpfs", "none", base], check=True)
         subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
         self.temporary, self.notes = f"{base}/tmp", f"{base}/notes"
