@@ -2,7 +2,9 @@
 
 #include <sys/timerfd.h>
 
+#include <algorithm>
 #include <array>
+#include <utility>
 
 namespace launcher {
 
@@ -48,7 +50,18 @@ void EventLoop::unwatch(Token token) {
 void EventLoop::arm_timer(const std::string& name,
                           std::chrono::milliseconds delay,
                           Handler handler) {
-  timers_.arm(name, Timers::Clock::now() + delay, std::move(handler));
+  arm_timer_at(name, Timers::Clock::now() + delay, std::move(handler));
+}
+
+void EventLoop::arm_timer_at(const std::string& name,
+                             std::optional<Timers::Time> deadline,
+                             Handler handler) {
+  if (!deadline) {
+    disarm_timer(name);
+    return;
+  }
+  const auto now = Timers::Clock::now();
+  timers_.arm(name, std::max(*deadline, now), std::move(handler));
   set_alarm();
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <unordered_map>
 
@@ -40,6 +41,11 @@ class EventLoop {
   void arm_timer(const std::string& name,
                  std::chrono::milliseconds delay,
                  Handler handler);
+  /// The same at a time, at once where that is over; disarms where there is
+  /// none.
+  void arm_timer_at(const std::string& name,
+                    std::optional<Timers::Time> deadline,
+                    Handler handler);
   void disarm_timer(const std::string& name);
 
   /// Waits for at least one event or timer, and handles all that are there.

@@ -18,12 +18,6 @@ WaitingNews::Time lookup_time() {
   return std::chrono::steady_clock::now();
 }
 
-std::chrono::milliseconds until(WaitingNews::Time time) {
-  return std::max(
-      std::chrono::ceil<std::chrono::milliseconds>(time - lookup_time()),
-      std::chrono::milliseconds(0));
-}
-
 std::string advice(const NameQuestion& question) {
   return "check " + question.option;
 }
@@ -126,7 +120,7 @@ void NameLookup::take(const NameAnswer& answer) {
 
 void NameLookup::arm_news() {
   if (news_.due() && *news_.due() < end_) {
-    loop_.arm_timer(kNews, until(*news_.due()), [this] { tell_news(); });
+    loop_.arm_timer_at(kNews, news_.due(), [this] { tell_news(); });
   }
 }
 

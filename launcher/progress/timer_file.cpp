@@ -4,7 +4,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -72,16 +71,7 @@ void TimerFile::take(std::string_view line) {
 }
 
 void TimerFile::arm() {
-  const auto next = timers_.next();
-  if (!next) {
-    loop_.disarm_timer(kExpiryTimer);
-    return;
-  }
-  const auto delay = *next - std::chrono::steady_clock::now();
-  loop_.arm_timer(kExpiryTimer,
-                  std::max(std::chrono::milliseconds(0),
-                           std::chrono::ceil<std::chrono::milliseconds>(delay)),
-                  [this] { look(); });
+  loop_.arm_timer_at(kExpiryTimer, timers_.next(), [this] { look(); });
 }
 
 void TimerFile::look() {

@@ -256,15 +256,7 @@ void C10dRendezvous::set_timer() {
     const Time other = coordinator_->next_deadline();
     deadline = std::min(deadline.value_or(other), other);
   }
-  if (!deadline) {
-    loop_.disarm_timer(kTimer);
-    return;
-  }
-  const auto delay =
-      std::chrono::ceil<std::chrono::milliseconds>(*deadline - now());
-  loop_.arm_timer(kTimer,
-                  std::max(delay, std::chrono::milliseconds(0)),
-                  [this] { on_time(); });
+  loop_.arm_timer_at(kTimer, deadline, [this] { on_time(); });
 }
 
 void C10dRendezvous::on_time() {

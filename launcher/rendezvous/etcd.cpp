@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <optional>
 #include <system_error>
 #include <utility>
@@ -233,16 +232,7 @@ void EtcdRendezvous::act(const Coordinator::Drop& drop) {
 }
 
 void EtcdRendezvous::set_timer() {
-  const auto deadline = host_->next_deadline();
-  if (!deadline) {
-    loop_.disarm_timer(kHostTimer);
-    return;
-  }
-  const auto delay =
-      std::chrono::ceil<std::chrono::milliseconds>(*deadline - time_now());
-  loop_.arm_timer(kHostTimer,
-                  std::max(delay, std::chrono::milliseconds(0)),
-                  [this] { on_time(); });
+  loop_.arm_timer_at(kHostTimer, host_->next_deadline(), [this] { on_time(); });
 }
 
 void EtcdRendezvous::on_time() {

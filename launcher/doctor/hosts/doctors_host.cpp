@@ -1,6 +1,5 @@
 #include "launcher/doctor/hosts/doctors_host.h"
 
-#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -90,15 +89,11 @@ void DoctorsHost::take(const WayHub::Send& send) {
 }
 
 void DoctorsHost::set_timer() {
-  const auto now = std::chrono::steady_clock::now();
-  const auto delay = std::chrono::ceil<std::chrono::milliseconds>(
-      leaves_.value_or(hub_.next_deadline()) - now);
-  loop_.arm_timer(
-      kHubTimer, std::max(delay, std::chrono::milliseconds(0)), [this] {
-        if (!leaves_) {
-          perform(hub_.on_time(std::chrono::steady_clock::now()));
-        }
-      });
+  loop_.arm_timer_at(kHubTimer, leaves_.value_or(hub_.next_deadline()), [this] {
+    if (!leaves_) {
+      perform(hub_.on_time(std::chrono::steady_clock::now()));
+    }
+  });
 }
 
 }  // namespace launcher
