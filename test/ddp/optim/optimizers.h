@@ -100,6 +100,26 @@ inline void set_gradients(const Tensors& params, int step) {
   }
 }
 
+/// Steps `from` to `to` with the gradients of each.
+inline void train(Optimizer& optimizer,
+                  const Tensors& params,
+                  int from,
+                  int to) {
+  for (int step = from; step < to; ++step) {
+    set_gradients(params, step);
+    optimizer.step();
+  }
+}
+
+/// What the optimizer alone makes of the parameters in so many steps.
+inline Tensors trained_alone(Tensors params,
+                             const std::string& kind,
+                             int steps) {
+  const auto optimizer = make_optimizer(kind, Groups{params});
+  train(*optimizer, params, 0, steps);
+  return params;
+}
+
 inline bool equal(const Tensors& a, const Tensors& b) {
   bool all = a.size() == b.size();
   for (size_t i = 0; all && i < a.size(); ++i) {

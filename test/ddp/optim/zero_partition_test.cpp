@@ -26,6 +26,8 @@ using test::Optimizer;
 using test::run_ranks;
 using test::set_gradients;
 using test::Tensors;
+using test::train;
+using test::trained_alone;
 using test::try_ranks;
 using Elements = std::vector<int64_t>;
 
@@ -50,20 +52,6 @@ Tensors mixed() {
                     .contiguous(torch::MemoryFormat::ChannelsLast)
                     .requires_grad_());
   return all;
-}
-
-void train(Optimizer& optimizer, const Tensors& params, int from, int to) {
-  for (int step = from; step < to; ++step) {
-    set_gradients(params, step);
-    optimizer.step();
-  }
-}
-
-Tensors trained_alone(const std::string& kind, int steps) {
-  auto params = mixed();
-  const auto optimizer = make_optimizer(kind, Groups{params});
-  train(*optimizer, params, 0, steps);
-  return params;
 }
 
 TEST_CASE("a bucket is cut into equal runs that begin at a loop's", "[zero]") {
@@ -118,7 +106,7 @@ TEST_CASE("by bucket equals the optimizer alone, bit for bit",
                              "fused sgd",
                              "fused adam",
                              "fused adamw");
-  const auto expected = trained_alone(kind, 6);
+  const auto expected = trained_alone(mixed(), kind, 6);
   CAPTURE(size, kind);
   run_ranks(size, [&](const Group& group) {
     const auto params = mixed();
@@ -205,7 +193,7 @@ TEST_CASE("a state goes from either partition into the other",
       file = bytes.str();
     }
   });
-  auto reference = trained_alone(kind, 3);
+  auto reference = trained_alone(mixed(), kind, 3);
   const auto start = copies(reference);
   const auto alone = make_optimizer(kind, Groups{reference});
   std::istringstream bytes(file);

@@ -35,6 +35,8 @@ using test::Optimizer;
 using test::run_ranks;
 using test::set_gradients;
 using test::Tensors;
+using test::train;
+using test::trained_alone;
 using test::try_ranks;
 using torch::Tensor;
 using Owners = std::vector<int>;
@@ -49,21 +51,6 @@ Tensors mixed() {
   auto all = test::parameters({{7}, {3, 5}, {2}, {600, 500}, {0}, {11, 2}});
   all.push_back(test::numbers({9}, 50).to(torch::kDouble).requires_grad_());
   return all;
-}
-
-void train(Optimizer& optimizer, const Tensors& params, int from, int to) {
-  for (int step = from; step < to; ++step) {
-    set_gradients(params, step);
-    optimizer.step();
-  }
-}
-
-/// What the optimizer alone makes of the same parameters.
-Tensors trained_alone(const std::string& kind, int steps) {
-  auto params = mixed();
-  const auto optimizer = make_optimizer(kind, Groups{params});
-  train(*optimizer, params, 0, steps);
-  return params;
 }
 
 TEST_CASE("parameters are given to ranks by size, the largest first",
@@ -89,7 +76,7 @@ TEST_CASE("a sharded optimizer equals the same one alone, bit for bit",
                              "adagrad",
                              "fused sgd",
                              "fused adamw");
-  const auto expected = trained_alone(kind, 6);
+  const auto expected = trained_alone(mixed(), kind, 6);
   CAPTURE(size, kind);
   run_ranks(size, [&](const Group& group) {
     const auto params = mixed();
@@ -191,7 +178,7 @@ TEST_CASE("the whole state comes together on any rank", "[zero][ranks]") {
     TORCH_CHECK(equal(params, reference));
     if (whole) {
       auto values = mixed();
-      const auto before = trained_alone(kind, 3);
+      const auto before = trained_alone(mixed(), kind, 3);
       const c10::NoGradGuard no_grad;
       for (size_t i = 0; i < params.size(); ++i) {
         params[i].copy_(before[i]);  // whole steps these
@@ -218,7 +205,7 @@ TEST_CASE("a state of another number of ranks is taken", "[zero][ranks]") {
       file = bytes.str();
     }
   });
-  auto reference = trained_alone(kind, 3);
+  auto reference = trained_alone(mixed(), kind, 3);
   const auto start = copies(reference);
   const auto alone = make_optimizer(kind, Groups{reference});
   std::istringstream bytes(file);
