@@ -1,70 +1,23 @@
 #include "ddp/distributed_data_parallel.h"
 
-#include <functional>
-#include <set>
+#include <utility>
 
 #include <c10/core/GradMode.h>
-#include <torch/nn/modules/embedding.h>
 
 #include "ddp/detail/activations/replay_state.h"
 #include "ddp/detail/amp/precision_of_wrapper.h"
+#include "ddp/detail/buffer_sync.h"
 #include "ddp/detail/job_files/progress_file.h"
 #include "ddp/detail/named_tensors.h"
 #include "ddp/detail/peers.h"
 #include "ddp/detail/state_sync.h"
+#include "ddp/detail/wrapped_module.h"
 #include "ddp/nn/script_module.h"
 #include "ddp/nn/sync_batch_norm.h"
 #include "ddp/process_group.h"
 
 namespace ddp {
 namespace {
-
-using Group = c10::intrusive_ptr<c10d::Backend>;
-
-/// The weights of layers that were made with sparse(true).
-std::set<const c10::TensorImpl*> sparse_weights(torch::nn::Module& module) {
-  std::set<const c10::TensorImpl*> weights;
-  for (const auto& child : module.modules()) {
-    if (const auto* layer = child->as<torch::nn::EmbeddingImpl>();
-        layer && layer->options.sparse()) {
-      weights.insert(layer->weight.unsafeGetTensorImpl());
-    }
-    if (const auto* layer = child->as<torch::nn::EmbeddingBagImpl>();
-        layer && layer->options.sparse()) {
-      weights.insert(layer->weight.unsafeGetTensorImpl());
-    }
-  }
-  return weights;
-}
-
-/// Of every module the buffers that it has now, from a rank's.
-std::function<void(int)> buffer_broadcast(
-    Group group,
-    torch::nn::Module& module,
-    const std::set<std::string>& ignored) {
-  std::vector<std::pair<std::string, std::shared_ptr<torch::nn::Module>>>
-      owners;
-  for (const auto& item : module.named_modules()) {
-    if (!item.value()->buffers(/*recurse=*/false).empty()) {
-      owners.emplace_back(item.key().empty() ? "" : item.key() + ".",
-                          item.value());
-    }
-  }
-  if (owners.empty()) {
-    return {};
-  }
-  return [group = std::move(group), owners = std::move(owners), ignored](
-             int source) {
-    detail::NamedTensors all;
-    for (const auto& [prefix, owner] : owners) {
-      for (const auto& item : owner->named_buffers(/*recurse=*/false)) {
-        all.insert(prefix + item.key(), item.value());
-      }
-    }
-    detail::broadcast_from(
-        source, *group, detail::tensors_of(detail::unique(all, ignored)));
-  };
-}
 
 void check_no_script(const torch::nn::Module& module) {
   for (const auto& item : module.named_modules()) {
@@ -94,45 +47,35 @@ DistributedDataParallelBase::DistributedDataParallelBase(
 
 void DistributedDataParallelBase::synchronize(torch::nn::Module& module) {
   inner_ = &module;
-  detail::check_ignored(
-      ignored_, module.named_parameters(), module.named_buffers());
-  auto parameters = detail::unique(module.named_parameters(), ignored_);
-  const auto buffers = detail::unique(module.named_buffers(), ignored_);
-  const auto sparse = sparse_weights(module);
-  std::vector<NamedParameter> trained;
-  for (auto& item : parameters) {
-    item.sparse = sparse.count(item.tensor.unsafeGetTensorImpl()) > 0;
-    (item.tensor.requires_grad() ? trained : frozen_).push_back(item);
+  const auto found = detail::look_into(module, ignored_);
+  for (const auto& item : found.parameters) {
+    (item.tensor.requires_grad() ? trained_ : frozen_).push_back(item);
   }
-  TORCH_CHECK(!trained.empty(),
+  TORCH_CHECK(!trained_.empty(),
               "Expected a module with at least one parameter that requires a "
               "gradient",
               ignored_.empty() ? "" : " and is not ignored",
               ", but it has none; it needs no DistributedDataParallel");
-  device_ = trained.front().tensor.device();
-  set_precision(parameters, buffers);
-  if (!group_) {
-    return;
+  device_ = trained_.front().tensor.device();
+  set_precision(found);
+  if (group_) {
+    detail::bring_together(*group_, device_, found, options_.init_sync());
+    make_reducer();
   }
-  auto specs = detail::describe_all(parameters, buffers);
-  auto tensors = detail::tensors_of(parameters);
-  for (const auto& buffer : buffers) {
-    tensors.push_back(buffer.tensor);
-  }
-  detail::number_devices(specs, tensors);
-  detail::verify_across_ranks(*group_, device_, specs);
-  if (options_.init_sync()) {
-    detail::broadcast_from(0, *group_, detail::tensors_of(parameters));
-    detail::broadcast_from(0, *group_, detail::tensors_of(buffers));
-  }
-  reducer_ = std::make_unique<Reducer>(std::move(trained), group_, options_);
-  const auto broadcast = options_.broadcast_buffers()
-                             ? buffer_broadcast(group_, module, ignored_)
-                             : nullptr;
+}
+
+void DistributedDataParallelBase::make_reducer() {
+  reducer_ = std::make_unique<Reducer>(
+      trained_,
+      group_,
+      DistributedDataParallelOptions(options_).exchange(exchange_));
   reducer_->mean_over([this] { return begin_turn(); });
+  const auto broadcast = options_.broadcast_buffers()
+                             ? detail::buffer_broadcast(*inner_, ignored_)
+                             : nullptr;
   reducer_->on_pass([this, broadcast] {
     if (broadcast) {
-      broadcast(buffer_source_);
+      broadcast(buffer_source_, *group_);
     }
     if (join() != nullptr) {
       join()->done(*this);
@@ -140,18 +83,68 @@ void DistributedDataParallelBase::synchronize(torch::nn::Module& module) {
   });
 }
 
+/// The collectives are those of the constructor, so that a rank that is new may
+/// wrap its module meanwhile.
+void DistributedDataParallelBase::update_process_group(
+    const c10::intrusive_ptr<c10d::Backend>& group,
+    std::shared_ptr<Exchange> exchange) {
+  const auto refusal = refuses_group(group, exchange);
+  const auto next = detail::peers(group);
+  TORCH_CHECK(next || refusal.empty(), refusal);
+  if (next) {
+    detail::bring_together(*next,
+                           device_,
+                           detail::look_into(*inner_, ignored_),
+                           options_.init_sync(),
+                           refusal);
+  }
+  exchange = detail::exchange_in(
+      options_.mixed_precision(), std::move(exchange), next);
+  if (next && reducer_) {
+    reducer_->change_group(next, exchange);
+  }
+  group_ = next;
+  exchange_ = std::move(exchange);
+  if (!group_) {
+    reducer_.reset();
+  } else if (!reducer_) {
+    make_reducer();
+  }
+}
+
+std::string DistributedDataParallelBase::refuses_group(
+    const c10::intrusive_ptr<c10d::Backend>& group,
+    const std::shared_ptr<Exchange>& exchange) const {
+  if (reducer_ && reducer_->is_in_pass()) {
+    return "Expected update_process_group between backward passes, but got it "
+           "while one is reduced; call it when backward() has returned";
+  }
+  if (join() != nullptr) {
+    return "Expected update_process_group outside of a Join, but got it in "
+           "one; finish that first";
+  }
+  if (options_.exchange() && !exchange && detail::peers(group)) {
+    return "Expected an exchange over the new group, because the model was "
+           "wrapped with one of its own, but got none; make one like that "
+           "over the new group";
+  }
+  if (exchange && exchange == exchange_) {
+    return "Expected an exchange over the new group, but got the one that the "
+           "model has, which is of the group before; make another one";
+  }
+  return "";
+}
+
 void DistributedDataParallelBase::set_precision(
-    const std::vector<NamedParameter>& parameters,
-    const std::vector<NamedParameter>& buffers) {
+    const detail::WrappedModule& found) {
   const auto& precision = options_.mixed_precision();
-  options_.exchange(
-      detail::exchange_in(precision, options_.exchange(), group_));
+  exchange_ = detail::exchange_in(precision, options_.exchange(), group_);
   if (precision.param_dtype()) {
     check_no_script(*inner_);
     casts_ = std::make_shared<detail::ParameterCasts>(
-        detail::tensors_of(parameters), *precision.param_dtype());
+        detail::tensors_of(found.parameters), *precision.param_dtype());
   }
-  detail::cast_buffers(precision, detail::tensors_of(buffers));
+  detail::cast_buffers(precision, detail::tensors_of(found.buffers));
 }
 
 std::unique_ptr<detail::CastScope>
@@ -191,8 +184,7 @@ void DistributedDataParallelBase::end_join(int source) {
 
 std::string DistributedDataParallelBase::refuses_join(
     const JoinOptions& options) const {
-  const auto& exchange = options_.exchange();
-  const int among = exchange ? exchange->fewest_ranks() : 0;
+  const int among = exchange_ ? exchange_->fewest_ranks() : 0;
   if (!options.divide_by_initial_world_size() && among > 1 &&
       among < group_->getSize()) {
     return c10::str("exchanges gradients among ",

@@ -2,102 +2,18 @@
 
 #include <functional>
 #include <memory>
-#include <optional>
-#include <set>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 
 #include "ddp/detail/amp/cast_inputs.h"
-#include "ddp/detail/amp/parameter_casts.h"
 #include "ddp/detail/any_forward.h"
-#include "ddp/join.h"
+#include "ddp/distributed_data_parallel_base.h"
 #include "ddp/options.h"
-#include "ddp/reducer.h"
 #include "ddp/tensor_walk.h"
 
 namespace ddp {
-
-/// What `DistributedDataParallel` does for any type of module.
-class DistributedDataParallelBase : public torch::nn::Module, public Joinable {
- public:
-  /// True while a `NoSyncGuard` of this model lives.
-  bool is_sync_paused() const { return pauses_ > 0; }
-
-  /// The ranks that train together; null for a world of one.
-  const c10::intrusive_ptr<c10d::Backend>& process_group() const {
-    return group_;
-  }
-
-  /// Moving or converting a wrapped module would part its gradients from their
-  /// buckets. @throws c10::Error always: convert the module, then wrap it.
-  void to(torch::Device device,
-          torch::Dtype dtype,
-          bool non_blocking = false) override;
-  void to(torch::Dtype dtype, bool non_blocking = false) override;
-  void to(torch::Device device, bool non_blocking = false) override;
-
-  /// torch::save and torch::load of the wrapper are those of the module, so
-  /// that the file loads into the plain module and the other way round.
-  void save(torch::serialize::OutputArchive& archive) const override;
-  void load(torch::serialize::InputArchive& archive) override;
-
-  void pretty_print(std::ostream& stream) const override;
-
-  /// Each parameter once, also one that several submodules share: what an
-  /// optimizer is to have. LibTorch's own lists such a one several times, and
-  /// SGD then steps it as often.
-  std::vector<torch::Tensor> parameters(bool recurse = true) const;
-
-  /// For `Join`.
-  std::string join_name() const override { return "DistributedDataParallel"; }
-  c10::intrusive_ptr<c10d::Backend> join_group() const override {
-    return group_;
-  }
-  c10::Device join_device() const override { return device_; }
-  std::string refuses_join(const JoinOptions& options) const override;
-  void take_part(const JoinTurn& turn) override;
-  void end_join(int source) override;
-
- protected:
-  explicit DistributedDataParallelBase(
-      const DistributedDataParallelOptions& options);
-
-  /// Verifies, broadcasts and hooks. `module` is registered already.
-  void synchronize(torch::nn::Module& module);
-  void before_forward();
-  void watch(const torch::Tensor& output);
-
-  std::optional<c10::ScalarType> input_dtype() const {
-    return options_.mixed_precision().param_dtype();
-  }
-  /// For a forward; null where parameters are used as they are.
-  std::unique_ptr<detail::CastScope> cast_parameters() const;
-
- private:
-  friend class NoSyncGuard;
-
-  void set_precision(const std::vector<NamedParameter>& parameters,
-                     const std::vector<NamedParameter>& buffers);
-  void pause();
-  void check_frozen() const;
-  int begin_turn();
-
-  DistributedDataParallelOptions options_;
-  c10::intrusive_ptr<c10d::Backend> group_;
-  torch::nn::Module* inner_ = nullptr;
-  std::vector<NamedParameter> frozen_;  // when wrapped
-  std::set<std::string> ignored_;       // names that the ranks do not share
-  detail::ParameterCastsPtr casts_;     // null without mixed precision
-  std::unique_ptr<Reducer> reducer_;    // null in a world of one
-  c10::Device device_ = c10::kCPU;      // of the first gradient
-  int buffer_source_ = 0;               // of the pass that runs
-  int pauses_ = 0;
-  bool reduces_ = false;  // the forward that runs now
-};
 
 /// The module behind `DistributedDataParallel`; see there.
 template <typename M>

@@ -46,6 +46,15 @@ void Reducer::forget_steps() {
   impl_->forget_steps();
 }
 
+void Reducer::change_group(c10::intrusive_ptr<c10d::Backend> group,
+                           std::shared_ptr<Exchange> exchange) {
+  impl_->change_group(std::move(group), std::move(exchange));
+}
+
+bool Reducer::is_in_pass() const {
+  return impl_->is_in_pass();
+}
+
 std::vector<std::vector<size_t>> Reducer::plan() const {
   return impl_->plan();
 }

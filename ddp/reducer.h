@@ -133,6 +133,24 @@ class Reducer {
   /// step alike is compared from here on. On all ranks, between passes.
   void forget_steps();
 
+  /// Averages over other ranks from here on: all begins again as in a new
+  /// Reducer with this group (the first pass plans the buckets, a static graph
+  /// is learnt anew), but what was watched or armed stays so, and so do the
+  /// actions that were set. Also after a pass has failed: the ranks of the
+  /// group before hear nothing of it.
+  ///
+  /// Communicates nothing. On all ranks of the new group, between passes.
+  /// @param exchange  null: `AllReduce` over the group. One that another
+  /// reducer
+  ///   or this one holds is refused.
+  /// @throws c10::Error, and stays as it was, when a pass is being reduced, or
+  ///   when the exchange is refused.
+  void change_group(c10::intrusive_ptr<c10d::Backend> group,
+                    std::shared_ptr<Exchange> exchange = nullptr);
+
+  /// Whether a backward pass of this rank is being reduced now.
+  bool is_in_pass() const;
+
   /// The bucket of each parameter and their order now: indices into the
   /// constructor's parameters.
   std::vector<std::vector<size_t>> plan() const;

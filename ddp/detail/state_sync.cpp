@@ -16,6 +16,7 @@ namespace ddp::detail {
 namespace {
 
 constexpr int64_t kMessageBytes = 250 * 1024 * 1024;
+constexpr char kRefusal = '\t';  // no tensor is of an empty kind
 
 template <typename T>
 std::string to_text(const T& value) {
@@ -184,9 +185,20 @@ std::vector<TensorSpec> read_specs(const std::string& text) {
 
 void verify_across_ranks(c10d::Backend& group,
                          c10::Device device,
-                         const std::vector<TensorSpec>& mine) {
+                         const std::vector<TensorSpec>& mine,
+                         const std::string& refusal) {
+  const auto texts = all_gather_text(
+      group,
+      device,
+      refusal.empty() ? write_specs(mine) : std::string(1, kRefusal) + refusal);
   std::vector<std::vector<TensorSpec>> ranks;
-  for (const auto& text : all_gather_text(group, device, write_specs(mine))) {
+  for (size_t rank = 0; rank < texts.size(); ++rank) {
+    const auto& text = texts[rank];
+    TORCH_CHECK(text.empty() || text.front() != kRefusal,
+                text.substr(1),
+                " (on rank ",
+                rank,
+                ")");
     ranks.push_back(read_specs(text));
   }
   const std::string mismatch = first_mismatch(ranks);

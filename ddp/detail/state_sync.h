@@ -43,11 +43,12 @@ std::string odd_one_out(const std::vector<std::vector<TensorSpec>>& ranks);
 std::string write_specs(const std::vector<TensorSpec>& specs);
 std::vector<TensorSpec> read_specs(const std::string& text);
 
-/// Throws the same c10::Error on every rank when the ranks' modules differ.
-/// Collective.
+/// Throws the same c10::Error on every rank when the ranks' modules differ, or
+/// when one has a reason of its own not to go on, one line. Collective.
 void verify_across_ranks(c10d::Backend& group,
                          c10::Device device,
-                         const std::vector<TensorSpec>& mine);
+                         const std::vector<TensorSpec>& mine,
+                         const std::string& refusal = "");
 
 /// Pure: those of one dtype and device together, in the order of their first.
 /// So groups pair across ranks, whose devices may have other numbers.

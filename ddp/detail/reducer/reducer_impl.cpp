@@ -11,6 +11,7 @@
 #include "ddp/detail/process_group/job_backend.h"
 #include "ddp/detail/process_group/last_words.h"
 #include "ddp/detail/reducer/end_of_pass.h"
+#include "ddp/detail/reducer/reduction_options.h"
 
 namespace ddp::detail {
 namespace {
@@ -27,10 +28,13 @@ ReducerImpl::ReducerImpl(std::vector<NamedParameter> parameters,
                          c10::intrusive_ptr<c10d::Backend> group,
                          const DistributedDataParallelOptions& options)
     : group_(std::move(group)),
-      reduction_(std::move(parameters), group_, options),
+      options_(options),
+      reduction_(std::make_unique<Reduction>(
+          checked_leaves(std::move(parameters)), group_, options)),
       record_(record_of(*group_)) {
+  options_.exchange(nullptr);
   hooks_ = std::make_unique<GradHooks>(
-      reduction_.tensors(), [this](size_t index) { on_grad_ready(index); });
+      reduction_->tensors(), [this](size_t index) { on_grad_ready(index); });
 }
 
 void ReducerImpl::arm() {
@@ -86,13 +90,40 @@ void ReducerImpl::shadow_pass(int ranks) {
   check_sound();
   check_not_left();
   record_->note_pass();
-  reduction_.begin_shadow(ranks);
+  reduction_->begin_shadow(ranks);
   close();
 }
 
 void ReducerImpl::forget_steps() {
   const std::lock_guard lock(mutex_);
-  reduction_.forget_steps();
+  reduction_->forget_steps();
+}
+
+/// A pass that an exception has left is of the group before.
+void ReducerImpl::change_group(c10::intrusive_ptr<c10d::Backend> group,
+                               std::shared_ptr<Exchange> exchange) {
+  const std::lock_guard lock(mutex_);
+  TORCH_CHECK(!is_open() || was_left(),
+              "Expected another group between backward passes, but got it "
+              "while one is reduced; change it when backward() has returned");
+  auto options = options_;
+  options.exchange(std::move(exchange));
+  auto next =
+      std::make_unique<Reduction>(reduction_->parameters(), group, options);
+  next->note_local_of(*reduction_);
+  if (is_open()) {
+    phase_ = Phase::idle;
+    stays_armed_ = false;
+  }
+  broken_.clear();
+  record_ = record_of(*group);
+  reduction_ = std::move(next);
+  group_ = std::move(group);
+}
+
+bool ReducerImpl::is_in_pass() {
+  const std::lock_guard lock(mutex_);
+  return is_open() && !was_left();
 }
 
 /// Whether parameters follow is not known yet: a pass may want the inputs'
@@ -152,7 +183,7 @@ std::string ReducerImpl::left_error() const {
 
 /// The other ranks wait for this one in it; their error is that of all.
 void ReducerImpl::end_left_pass() {
-  reduction_.note_failure(kThrown);
+  reduction_->note_failure(kThrown);
   close();
   TORCH_CHECK(false, left_error());  // they had ended it; the next one tells
 }
@@ -164,7 +195,7 @@ void ReducerImpl::check_not_left() const {
 /// Why no pass may follow those before.
 void ReducerImpl::check_sound() {
   if (broken_.empty()) {
-    broken_ = reduction_.late_error();
+    broken_ = reduction_->late_error();
   }
   TORCH_CHECK(broken_.empty(), broken_);
 }
@@ -210,14 +241,14 @@ void ReducerImpl::open() {
   local_watch_.stop();
   const int ranks = mean_over_ ? mean_over_() : group_->getSize();
   record_->note_pass();
-  reduction_.begin(ranks);
+  reduction_->begin(ranks);
   phase_ = Phase::open;
 }
 
 void ReducerImpl::note_local(size_t index) {
-  reduction_.note_local(index);
+  reduction_->note_local(index);
   if (local_watch_.follows(index) &&
-      local_watch_.add(mark_of(reduction_.parameter(index))) &&
+      local_watch_.add(mark_of(reduction_->parameter(index))) &&
       group_->getRank() == 0) {
     TORCH_WARN(
         "Expected backward passes to be averaged over ranks, but the "
@@ -238,14 +269,14 @@ void ReducerImpl::on_grad_ready(size_t index) {
   }
   begin();
   const c10::NoGradGuard no_grad;
-  or_give_up([&] { reduction_.add(index); });
+  or_give_up([&] { reduction_->add(index); });
 }
 
 void ReducerImpl::close() {
   const auto guard = c10::make_scope_exit([this] { reset(); });
   const c10::NoGradGuard no_grad;
   auto [settlement, failure] =
-      or_give_up([this] { return reduction_.end(on_pass_); });
+      or_give_up([this] { return reduction_->end(on_pass_); });
   if (auto* progress = progress_file()) {
     progress->note_pass();
   }
@@ -253,15 +284,15 @@ void ReducerImpl::close() {
     broken_ = settlement.error;
   }
   if (failure) {
-    reduction_.note_failure(first_line(text_of(failure)));
+    reduction_->note_failure(first_line(text_of(failure)));
     std::rethrow_exception(failure);
   }
   TORCH_CHECK(settlement.error.empty(), settlement.error);
-  reduction_.hand_out(std::move(settlement.unused));
+  reduction_->hand_out(std::move(settlement.unused));
 }
 
 void ReducerImpl::reset() {
-  reduction_.reset();
+  reduction_->reset();
   phase_ = stays_armed_ ? Phase::armed : Phase::idle;
 }
 

@@ -52,7 +52,10 @@ class ReducerImpl : public std::enable_shared_from_this<ReducerImpl> {
   void mean_over(std::function<int()> ranks);
   void shadow_pass(int ranks);
   void forget_steps();
-  const BucketPlan& plan() const { return reduction_.plan(); }
+  void change_group(c10::intrusive_ptr<c10d::Backend> group,
+                    std::shared_ptr<Exchange> exchange);
+  bool is_in_pass();
+  const BucketPlan& plan() const { return reduction_->plan(); }
 
  private:
   enum class Phase { idle, armed, open };
@@ -77,7 +80,8 @@ class ReducerImpl : public std::enable_shared_from_this<ReducerImpl> {
   void reset();
 
   c10::intrusive_ptr<c10d::Backend> group_;
-  Reduction reduction_;
+  DistributedDataParallelOptions options_;  // but for the exchange
+  std::unique_ptr<Reduction> reduction_;
   std::mutex mutex_;
   Phase phase_ = Phase::idle;
   bool stays_armed_ = false;  // a pass with create_graph has been here

@@ -17,7 +17,7 @@ Reduction::Reduction(std::vector<NamedParameter> parameters,
     : group_(std::move(group)),
       exchange_(options.exchange() ? options.exchange()
                                    : std::make_shared<AllReduce>(group_)),
-      memory_(checked_parameters(std::move(parameters), *exchange_),
+      memory_(checked_layouts(std::move(parameters), *exchange_),
               bucket_caps_of(options),
               bucket_layout_of(*exchange_, group_->getSize())),
       missing_(missing_policy_of(options, group_, memory_)),
@@ -27,6 +27,23 @@ Reduction::Reduction(std::vector<NamedParameter> parameters,
                  ? std::make_unique<GraphRecord>(memory_.size())
                  : nullptr),
       updates_(tensors()) {}
+
+std::vector<NamedParameter> Reduction::parameters() const {
+  std::vector<NamedParameter> parameters;
+  parameters.reserve(memory_.size());
+  for (size_t i = 0; i < memory_.size(); ++i) {
+    parameters.push_back(memory_.parameter(i));
+  }
+  return parameters;
+}
+
+void Reduction::note_local_of(const Reduction& other) {
+  for (size_t i = 0; i < memory_.size(); ++i) {
+    if (other.memory_.has_accumulated(i)) {
+      note_local(i);
+    }
+  }
+}
 
 std::vector<at::Tensor> Reduction::tensors() const {
   std::vector<at::Tensor> tensors;

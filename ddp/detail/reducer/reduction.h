@@ -41,6 +41,7 @@ class Reduction {
   Reduction& operator=(const Reduction&) = delete;
 
   /// The parameters, by their index.
+  std::vector<NamedParameter> parameters() const;
   std::vector<at::Tensor> tensors() const;
   const BucketPlan& plan() const { return memory_.plan(); }
   /// See `MissingPolicy`.
@@ -52,6 +53,8 @@ class Reduction {
 
   /// A gradient that stays local.
   void note_local(size_t index) { memory_.note_accumulated(index); }
+  /// Those of another reduction of the same parameters.
+  void note_local_of(const Reduction& other);
   /// What left this pass, one line: the other ranks hear of it in its end, or,
   /// when that is over, in that of the next.
   void note_failure(std::string text) { account_.failure = std::move(text); }

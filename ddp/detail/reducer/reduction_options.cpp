@@ -59,17 +59,24 @@ std::unique_ptr<MissingPolicy> missing_policy_of(
   return refuse_missing(group, buckets);
 }
 
-std::vector<NamedParameter> checked_parameters(
-    std::vector<NamedParameter> parameters, const Exchange& exchange) {
+std::vector<NamedParameter> checked_leaves(
+    std::vector<NamedParameter> parameters) {
   TORCH_CHECK(!parameters.empty(),
               "Expected at least one parameter that requires a gradient, but "
               "got none; without one the module needs no wrapper");
-  const auto refusal = exchange.refuses_sparse();
   for (const auto& [name, tensor, sparse] : parameters) {
     TORCH_CHECK(tensor.requires_grad() && tensor.is_leaf(),
                 "Expected parameter ",
                 name,
                 " to be a leaf that requires a gradient, but it is not");
+  }
+  return parameters;
+}
+
+std::vector<NamedParameter> checked_layouts(
+    std::vector<NamedParameter> parameters, const Exchange& exchange) {
+  const auto refusal = exchange.refuses_sparse();
+  for (const auto& [name, tensor, sparse] : parameters) {
     TORCH_CHECK(
         !sparse || refusal.empty(),
         refusal,

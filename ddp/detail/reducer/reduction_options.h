@@ -26,9 +26,12 @@ std::unique_ptr<MissingPolicy> missing_policy_of(
     const c10::intrusive_ptr<c10d::Backend>& group,
     const GradientBuckets& buckets);
 
-/// They are leaves that require gradients, and sparse only where the exchange
-/// takes that.
-std::vector<NamedParameter> checked_parameters(
+/// There are some, leaves that require gradients.
+std::vector<NamedParameter> checked_leaves(
+    std::vector<NamedParameter> parameters);
+
+/// They are sparse only where the exchange takes that.
+std::vector<NamedParameter> checked_layouts(
     std::vector<NamedParameter> parameters, const Exchange& exchange);
 
 }  // namespace ddp::detail
