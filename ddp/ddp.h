@@ -4,6 +4,7 @@
 #include "ddp/amp/autocast.h"
 #include "ddp/amp/grad_scaler.h"
 #include "ddp/amp/mixed_precision.h"
+#include "ddp/buffer_hook.h"
 #include "ddp/checkpoint.h"
 #include "ddp/checkpoint_folder.h"
 #include "ddp/collectives.h"

@@ -43,7 +43,11 @@ DistributedDataParallelBase::DistributedDataParallelBase(
       options_(options),
       group_(detail::peers(options.process_group())),
       ignored_(options.params_and_buffers_to_ignore().begin(),
-               options.params_and_buffers_to_ignore().end()) {}
+               options.params_and_buffers_to_ignore().end()) {
+  TORCH_CHECK(!options.buffer_hook() || options.broadcast_buffers(),
+              "Expected broadcast_buffers with a buffer_hook, but got it off; "
+              "leave out one of them");
+}
 
 void DistributedDataParallelBase::synchronize(torch::nn::Module& module) {
   inner_ = &module;
@@ -70,12 +74,13 @@ void DistributedDataParallelBase::make_reducer() {
       group_,
       DistributedDataParallelOptions(options_).exchange(exchange_));
   reducer_->mean_over([this] { return begin_turn(); });
-  const auto broadcast = options_.broadcast_buffers()
-                             ? detail::buffer_broadcast(*inner_, ignored_)
-                             : nullptr;
-  reducer_->on_pass([this, broadcast] {
-    if (broadcast) {
-      broadcast(buffer_source_, *group_);
+  const auto sync =
+      options_.broadcast_buffers()
+          ? detail::buffer_sync(*inner_, ignored_, options_.buffer_hook())
+          : nullptr;
+  reducer_->on_pass([this, sync] {
+    if (sync) {
+      sync(buffer_source_, *group_);
     }
     if (join() != nullptr) {
       join()->done(*this);
@@ -194,6 +199,9 @@ std::string DistributedDataParallelBase::refuses_join(
                     " ranks, of which none knows how many have inputs: use "
                     "divide_by_initial_world_size(true), or a WeightedMean "
                     "with weights of 0");
+  }
+  if (options_.buffer_hook()) {
+    return "has a buffer_hook, which does not know who has inputs";
   }
   for (const auto& item : inner_->named_modules()) {
     if (item.value()->as<SyncBatchNormImpl>() != nullptr) {

@@ -125,11 +125,11 @@ class DistributedDataParallelBase : public torch::nn::Module, public Joinable {
   std::shared_ptr<Exchange> exchange_;   // null for the usual one
   std::vector<NamedParameter> trained_;  // when wrapped
   std::vector<NamedParameter> frozen_;
-  std::set<std::string> ignored_;       // names that the ranks do not share
-  detail::ParameterCastsPtr casts_;     // null without mixed precision
-  std::unique_ptr<Reducer> reducer_;    // null in a world of one
-  c10::Device device_ = c10::kCPU;      // of the first gradient
-  int buffer_source_ = 0;               // of the pass that runs
+  std::set<std::string> ignored_;     // names that the ranks do not share
+  detail::ParameterCastsPtr casts_;   // null without mixed precision
+  std::unique_ptr<Reducer> reducer_;  // null in a world of one
+  c10::Device device_ = c10::kCPU;    // of the first gradient
+  int buffer_source_ = 0;             // of the pass that runs
   int pauses_ = 0;
   bool reduces_ = false;  // the forward that runs now
 };

@@ -8,6 +8,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "ddp/amp/mixed_precision.h"
+#include "ddp/buffer_hook.h"
 #include "ddp/exchange.h"
 
 namespace ddp {
@@ -38,6 +39,8 @@ struct DistributedDataParallelOptions {
   /// Copy the module's buffers (batch-norm statistics) from rank 0 at the end
   /// of each reduced backward pass.
   TORCH_ARG(bool, broadcast_buffers) = true;
+  /// What is done with the buffers there instead, such as `average_buffers`.
+  TORCH_ARG(BufferHook, buffer_hook) = nullptr;
   /// Take rank 0's parameters and buffers when the module is wrapped. False:
   /// each rank keeps its own, which are the same already (a checkpoint that all
   /// have loaded). The modules are compared all the same, but for the values.

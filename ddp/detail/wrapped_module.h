@@ -5,8 +5,8 @@
 #include <vector>
 
 #include <c10/core/Device.h>
-#include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/nn/module.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "ddp/named_parameter.h"
 

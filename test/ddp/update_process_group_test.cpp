@@ -1,12 +1,12 @@
 // Other ranks for a module that is wrapped already.
-#include <torch/csrc/distributed/c10d/HashStore.hpp>
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/functional.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
 #include <torch/types.h>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "ddp/detail/process_group/backends.h"
 #include "ddp/distributed_data_parallel.h"
@@ -70,10 +70,8 @@ Sequential net_of(int rank) {
 }
 
 Options small_buckets(const Group& group) {
-  return Options()
-      .process_group(group)
-      .bucket_cap_mb(1e-6)
-      .first_bucket_cap_mb(1e-6);
+  return Options().process_group(group).bucket_cap_mb(1e-6).first_bucket_cap_mb(
+      1e-6);
 }
 
 Tensor input_of(int rank, int step) {
@@ -95,7 +93,8 @@ std::vector<Tensor> train(Model& model,
     }
     optimizer.step();
   }
-  for (const auto& tensors : {model->parameters(), model->module()->buffers()}) {
+  for (const auto& tensors :
+       {model->parameters(), model->module()->buffers()}) {
     for (const auto& tensor : tensors) {
       seen.push_back(tensor.detach().clone());
     }
@@ -300,9 +299,11 @@ TEST_CASE("another group after a pass that has failed", "[ddp][group]") {
     DistributedDataParallel model(line, small_buckets(group));
     bool has_failed = false;
     try {
-      model->call([&](LineImpl& net) {
-             return rank == 0 ? net.weight * 1 : net.forward(1);
-           }).backward();
+      model
+          ->call([&](LineImpl& net) {
+            return rank == 0 ? net.weight * 1 : net.forward(1);
+          })
+          .backward();
     } catch (const c10::Error&) {
       has_failed = true;
     }
@@ -345,44 +346,48 @@ TEST_CASE("a pass that an exception has left ends with its group",
 TEST_CASE("what stands against another group is told on every rank of it",
           "[ddp][group][errors]") {
   const auto [kind, message] = GENERATE(table<int, std::string>({
-      {0, "while one is reduced; call it when backward() has returned (on rank 1)"},
-      {1, "outside of a Join, but got it in one; finish that first (on rank 1)"},
-      {2, "one of its own, but got none; make one like that over the new group "
-          "(on rank 1)"},
-      {3, "but got the one that the model has, which is of the group before; "
-          "make another one (on rank 1)"},
+      {0,
+       "while one is reduced; call it when backward() has returned (on rank "
+       "1)"},
+      {1,
+       "outside of a Join, but got it in one; finish that first (on rank 1)"},
+      {2,
+       "one of its own, but got none; make one like that over the new group "
+       "(on rank 1)"},
+      {3,
+       "but got the one that the model has, which is of the group before; "
+       "make another one (on rank 1)"},
       {4, "parameter extra is only on rank 1"},
   }));
   const auto store = make_store();
-  const auto errors =
-      try_ranks(2, [&, kind = kind](const Group& group) {
-        const bool is_odd = group->getRank() == 1;
-        const auto alone = c10::make_intrusive<FakeBackend>(2);
-        Line line;
-        auto options = small_buckets(alone);
-        const auto exchange = std::make_shared<AllReduce>(alone);
-        if (is_odd && (kind == 2 || kind == 3)) {
-          options.exchange(exchange);
-        }
-        if (is_odd && kind == 4) {
-          line->register_parameter("extra", torch::ones({2}));
-        }
-        DistributedDataParallel model(line, options);
-        const auto update = [&] {
-          model->update_process_group(
-              group, is_odd && kind == 3 ? exchange : nullptr);
-        };
-        if (is_odd && kind == 0) {
-          auto output = model(1.0);
-          line->weight.register_hook([&](const Tensor&) { update(); });
-          output.backward();
-        } else if (is_odd && kind == 1) {
-          Join join({*model});
-          update();
-        } else {
-          update();
-        }
-      });
+  const auto errors = try_ranks(2, [&, kind = kind](const Group& group) {
+    const bool is_odd = group->getRank() == 1;
+    const auto alone = c10::make_intrusive<FakeBackend>(2);
+    Line line;
+    auto options = small_buckets(alone);
+    const auto exchange = std::make_shared<AllReduce>(alone);
+    if (is_odd && (kind == 2 || kind == 3)) {
+      options.exchange(exchange);
+    }
+    if (is_odd && kind == 4) {
+      line->register_parameter("extra", torch::ones({2}));
+    }
+    DistributedDataParallel model(line, options);
+    const auto update = [&] {
+      model->update_process_group(group,
+                                  is_odd && kind == 3 ? exchange : nullptr);
+    };
+    if (is_odd && kind == 0) {
+      auto output = model(1.0);
+      line->weight.register_hook([&](const Tensor&) { update(); });
+      output.backward();
+    } else if (is_odd && kind == 1) {
+      Join join({*model});
+      update();
+    } else {
+      update();
+    }
+  });
   for (const auto& error : errors) {
     CHECK_THAT(error, Contains(message));
   }
@@ -395,8 +400,8 @@ TEST_CASE("a refused group leaves the one before", "[ddp][group][errors]") {
     const auto other = part_of(group, {1, 0}, store);
     Line line;
     const auto own = std::make_shared<AllReduce>(group);
-    DistributedDataParallel model(
-        line, Options().process_group(group).exchange(own));
+    DistributedDataParallel model(line,
+                                  Options().process_group(group).exchange(own));
     bool is_refused = false;
     try {
       model->update_process_group(other, rank == 0 ? own : nullptr);
@@ -419,12 +424,11 @@ TEST_CASE("the state of an exchange goes into another group", "[ddp][group]") {
     Linear plain(torch::nn::LinearOptions(6, 6).bias(false));
     Linear moved(torch::nn::LinearOptions(6, 6).bias(false));
     const auto own = std::make_shared<PowerSGD>(group);
-    DistributedDataParallel one(
-        plain,
-        Options().process_group(group).exchange(
-            std::make_shared<PowerSGD>(group)));
-    DistributedDataParallel model(
-        moved, Options().process_group(group).exchange(own));
+    DistributedDataParallel one(plain,
+                                Options().process_group(group).exchange(
+                                    std::make_shared<PowerSGD>(group)));
+    DistributedDataParallel model(moved,
+                                  Options().process_group(group).exchange(own));
     const auto pass = [&](auto& wrapped, int step) {
       wrapped->zero_grad();
       const auto x = torch::arange(48).reshape({8, 6}) * (rank + 2 + step);
@@ -445,7 +449,10 @@ TEST_CASE("the state of an exchange goes into another group", "[ddp][group]") {
       pass(one, step);
       pass(model, step);
       TORCH_CHECK(plain->weight.grad().equal(moved->weight.grad()) ==
-                  (keeps || step < 2), "step ", step, keeps);
+                      (keeps || step < 2),
+                  "step ",
+                  step,
+                  keeps);
     }
     group->barrier()->wait();
   });

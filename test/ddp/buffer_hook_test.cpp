@@ -1,0 +1,178 @@
+// Buffers that ranks combine otherwise than by taking rank 0's.
+#include <torch/nn/module.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/pimpl.h>
+#include <torch/types.h>
+
+#include "ddp/distributed_data_parallel.h"
+#include "test/support/catch.h"
+#include "test/support/fake_backend.h"
+#include "test/support/local_ranks.h"
+
+namespace ddp {
+namespace buffer_hook_test {
+
+using Catch::Contains;
+using test::FakeBackend;
+using test::Group;
+using test::run_ranks;
+using test::try_ranks;
+using torch::Tensor;
+using Options = DistributedDataParallelOptions;
+
+/// Sees `x` and multiplies by what it has seen.
+struct SeeImpl : torch::nn::Module {
+  SeeImpl() {
+    weight = register_parameter("weight", torch::ones({2}));
+    seen = register_buffer("seen", torch::ones({2}));
+    own = register_buffer("own", torch::zeros({1}));
+    count = register_buffer("count", torch::zeros({1}, torch::kLong));
+    wide = register_buffer("wide", torch::zeros({2, 2}, torch::kComplexDouble));
+  }
+  Tensor forward(double x) { return (weight * seen * x).sum(); }
+  Tensor weight, seen, own, count, wide;
+};
+TORCH_MODULE(See);
+
+TEST_CASE("statistics of batch norms are averaged over ranks",
+          "[ddp][buffers]") {
+  const int size = GENERATE(1, 2, 3);
+  run_ranks(size, [&](const Group& group) {
+    torch::nn::BatchNorm1d norm(2);
+    DistributedDataParallel model(
+        norm, Options().process_group(group).buffer_hook(average_buffers));
+    double mean = 0;
+    double variance = 1;
+    for (int step = 1; step <= 3; ++step) {
+      // Of -x and x: mean 0, and x + 1: unbiased variance 2 x^2.
+      const double x = group->getRank() + step;
+      const auto data = torch::tensor({{1 - x, 1 - x}, {1 + x, 1 + x}});
+      model(data.to(torch::kFloat) * x).sum().backward();
+      double means = 0;
+      double variances = 0;
+      for (int rank = 0; rank < size; ++rank) {
+        means += rank + step;
+        variances += 2 * std::pow(rank + step, 4);
+      }
+      mean = 0.9 * mean + 0.1 * means / size;
+      variance = 0.9 * variance + 0.1 * variances / size;
+      TORCH_CHECK(norm->running_mean.allclose(torch::full({2}, mean)),
+                  norm->running_mean,
+                  mean);
+      TORCH_CHECK(norm->running_var.allclose(torch::full({2}, variance)),
+                  norm->running_var,
+                  variance);
+      TORCH_CHECK(norm->num_batches_tracked.item<int64_t>() == step);
+    }
+  });
+}
+
+TEST_CASE("all kinds of buffers are averaged", "[ddp][buffers]") {
+  run_ranks(3, [](const Group& group) {
+    const int rank = group->getRank();
+    See net;
+    DistributedDataParallel model(
+        net, Options().process_group(group).buffer_hook(average_buffers));
+    net->seen.fill_(rank + 1);
+    net->named_buffers(false)["own"].set_data(
+        torch::full({1}, 60000.0, torch::kHalf));  // three are no half number
+    net->count.fill_(7 + rank);
+    net->wide.fill_(c10::complex<double>(rank, 3.0 * rank));
+    model(1).backward();
+    TORCH_CHECK(net->seen.equal(torch::full({2}, 2.0)), net->seen);
+    TORCH_CHECK(net->buffers()[1].allclose(
+        torch::full({1}, 60000.0, torch::kHalf), 1e-2));
+    TORCH_CHECK(net->count.item<int64_t>() == 7);
+    TORCH_CHECK(net->wide.allclose(
+        torch::full({2, 2}, c10::complex<double>(1, 3), torch::kComplexDouble)));
+  });
+}
+
+TEST_CASE("a hook has the buffers that ranks share, once a pass",
+          "[ddp][buffers]") {
+  run_ranks(2, [](const Group& group) {
+    See net;
+    std::vector<std::vector<std::string>> calls;
+    bool is_same_group = true;
+    DistributedDataParallel model(
+        net,
+        Options()
+            .process_group(group)
+            .params_and_buffers_to_ignore({"own"})
+            .buffer_hook([&](c10d::Backend& ranks, const NamedBuffers& all) {
+              calls.push_back(all.keys());
+              is_same_group &= &ranks == group.get();
+              all["seen"].fill_(5);
+              TORCH_CHECK(!torch::GradMode::is_enabled());
+            }));
+    {
+      NoSyncGuard no_sync(*model);
+      model(1).backward();
+    }
+    {
+      const torch::NoGradGuard no_grad;
+      model(1);
+    }
+    TORCH_CHECK(calls.empty() && net->seen.equal(torch::ones({2})));
+    // Two graphs that have the buffer, which the first pass changes.
+    const auto first = model(1);
+    const auto second = model(1);
+    first.backward();
+    TORCH_CHECK(net->seen.equal(torch::full({2}, 5.0)));
+    second.backward();
+    TORCH_CHECK(calls.size() == 2 && is_same_group);
+    for (const auto& names : calls) {
+      TORCH_CHECK((names == std::vector<std::string>{"seen", "count", "wide"}),
+                  names);
+    }
+  });
+}
+
+TEST_CASE("a hook that throws on a rank", "[ddp][buffers][errors]") {
+  const auto errors = try_ranks(2, [](const Group& group) {
+    See net;
+    int calls = 0;
+    DistributedDataParallel model(
+        net,
+        Options().process_group(group).buffer_hook(
+            [&](c10d::Backend&, const NamedBuffers&) {
+              ++calls;
+              TORCH_CHECK(group->getRank() == 1 || calls > 1, "no statistics");
+            }));
+    for (int pass = 0; pass < 2; ++pass) {
+      try {
+        model(1).backward();
+        TORCH_CHECK(pass == 0 && group->getRank() == 1);
+      } catch (const c10::Error& error) {
+        TORCH_CHECK(pass == 1 || group->getRank() == 0);
+        if (pass == 1) {
+          throw;
+        }
+      }
+    }
+  });
+  for (const auto& error : errors) {
+    CHECK_THAT(error, Contains("on rank 0: ") && Contains("no statistics"));
+  }
+}
+
+TEST_CASE("what a buffer hook does not go with", "[ddp][buffers][errors]") {
+  const auto options =
+      Options()
+          .process_group(c10::make_intrusive<FakeBackend>(2))
+          .buffer_hook(average_buffers);
+  CHECK_THROWS_WITH(
+      DistributedDataParallel(See(), Options(options).broadcast_buffers(false)),
+      Contains("Expected broadcast_buffers with a buffer_hook, but got it off"));
+  for (const auto& error : try_ranks(2, [](const Group& group) {
+         DistributedDataParallel model(
+             See(),
+             Options().process_group(group).buffer_hook(average_buffers));
+         Join join({*model});
+       })) {
+    CHECK_THAT(error, Contains("has a buffer_hook, which does not know who"));
+  }
+}
+
+}  // namespace buffer_hook_test
+}  // namespace ddp
