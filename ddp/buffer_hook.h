@@ -4,8 +4,8 @@
 #include <string>
 
 #include <ATen/core/Tensor.h>
-#include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/ordered_dict.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
 
 namespace ddp {
 

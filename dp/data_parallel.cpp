@@ -114,6 +114,17 @@ std::unique_ptr<detail::Replicas> make_replicas(
                                             state.traffic);
 }
 
+void check_not_nested(const torch::nn::Module& module, const Devices& devices) {
+  for (const auto& item : module.named_modules()) {
+    TORCH_CHECK(devices.size() < 2 || !item.value()->as<DataParallelBase>(),
+                "Expected a module without a DataParallel inside for ",
+                devices.size(),
+                " devices, but got one: ",
+                item.key(),
+                "; wrap the whole module once");
+  }
+}
+
 std::vector<size_t> replicas_of(const std::vector<Part>& parts) {
   std::vector<size_t> replicas;
   for (const auto& part : parts) {
@@ -216,6 +227,7 @@ DataParallelBase::DataParallelBase(std::shared_ptr<torch::nn::Module> module,
       state_(make_state(std::move(options))) {
   TORCH_CHECK(module != nullptr,
               "Expected a module to wrap, but got an empty holder");
+  check_not_nested(*module, state_->devices);
   state_->module = register_module("module", std::move(module));
   state_->replicas = make_replicas(*state_);
 }
@@ -228,6 +240,23 @@ const std::vector<torch::Device>& DataParallelBase::devices() const {
 
 torch::Device DataParallelBase::output_device() const {
   return state_->output_device;
+}
+
+const DataParallelOptions& DataParallelBase::options() const {
+  return state_->options;
+}
+
+void DataParallelBase::check_clone(
+    const std::optional<torch::Device>& device) const {
+  const auto& own = state_->devices;
+  TORCH_CHECK(
+      !device || own.empty() ||
+          detail::resolve_device(*device, detail::look_up_devices) == own[0],
+      "Expected the clone() of a DataParallel on ",
+      own.empty() ? state_->output_device : own[0],
+      ", its first device, but got ",
+      *device,
+      "; wrap a clone of its module for other devices");
 }
 
 std::vector<ReplicaTraffic> DataParallelBase::traffic() const {

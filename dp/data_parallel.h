@@ -49,6 +49,9 @@ class DataParallelBase : public torch::nn::Module {
   void pretty_print(std::ostream& stream) const override;
 
  protected:
+  const DataParallelOptions& options() const;
+  void check_clone(const std::optional<torch::Device>& device) const;
+
   /// Registers the module and makes the replicas.
   DataParallelBase(std::shared_ptr<torch::nn::Module> module,
                    DataParallelOptions options);
@@ -93,6 +96,21 @@ class DataParallelImpl : public DataParallelBase {
     Call<Args...> call(std::forward<Args>(args)...);
     run_each(call);
     return call.take_each();
+  }
+
+  /// A wrapper with the same options around a copy of the module, on the same
+  /// devices.
+  /// @throws c10::Error when the module has no `clone()` of its own type, or
+  ///   when it is to be elsewhere than on the first device.
+  std::shared_ptr<torch::nn::Module> clone(
+      const std::optional<torch::Device>& device =
+          std::nullopt) const override {
+    check_clone(device);
+    auto copy = std::dynamic_pointer_cast<M>(module_->clone(device));
+    TORCH_CHECK(copy != nullptr,
+                "Expected clone() of the wrapped module to be of its type, but "
+                "got another; clone() must be that of the most derived class");
+    return std::make_shared<DataParallelImpl>(std::move(copy), options());
   }
 
   /// The wrapped module: for checkpoints (its keys have no "module." prefix),
@@ -165,8 +183,12 @@ class DataParallelImpl : public DataParallelBase {
 ///   torch::nn::Sequential model(ParallelNet(net), torch::nn::Linear(5, 2));
 /// @endcode
 ///
+/// Wrappers do not nest: a replica's inner wrapper would want the devices that
+/// the outer one has. Wrap the whole once.
+///
 /// @throws c10::Error when devices are not there or named twice, when the
-///   module cannot be cloned or is not on the first device, when inputs do not
+///   module cannot be cloned, is not on the first device or has a wrapper
+///   inside while there are two devices or more, when inputs do not
 ///   split alike and results do not fit together. An error in a replica waits
 ///   for the others and is then thrown on, that of the first replica, with
 ///   "(replica 1 of 2 on cuda:1)" added; replicas count from 0. The next

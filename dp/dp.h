@@ -7,6 +7,7 @@
 #include "dp/local_parameter_server.h"
 #include "dp/moved_bytes.h"
 #include "dp/options.h"
+#include "dp/parallel.h"
 #include "dp/parameter_server.h"
 #include "dp/push_in_backward.h"
 #include "dp/traffic.h"

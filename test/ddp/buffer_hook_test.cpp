@@ -83,8 +83,8 @@ TEST_CASE("all kinds of buffers are averaged", "[ddp][buffers]") {
     TORCH_CHECK(net->buffers()[1].allclose(
         torch::full({1}, 60000.0, torch::kHalf), 1e-2));
     TORCH_CHECK(net->count.item<int64_t>() == 7);
-    TORCH_CHECK(net->wide.allclose(
-        torch::full({2, 2}, c10::complex<double>(1, 3), torch::kComplexDouble)));
+    TORCH_CHECK(net->wide.allclose(torch::full(
+        {2, 2}, c10::complex<double>(1, 3), torch::kComplexDouble)));
   });
 }
 
@@ -157,13 +157,13 @@ TEST_CASE("a hook that throws on a rank", "[ddp][buffers][errors]") {
 }
 
 TEST_CASE("what a buffer hook does not go with", "[ddp][buffers][errors]") {
-  const auto options =
-      Options()
-          .process_group(c10::make_intrusive<FakeBackend>(2))
-          .buffer_hook(average_buffers);
+  const auto options = Options()
+                           .process_group(c10::make_intrusive<FakeBackend>(2))
+                           .buffer_hook(average_buffers);
   CHECK_THROWS_WITH(
       DistributedDataParallel(See(), Options(options).broadcast_buffers(false)),
-      Contains("Expected broadcast_buffers with a buffer_hook, but got it off"));
+      Contains(
+          "Expected broadcast_buffers with a buffer_hook, but got it off"));
   for (const auto& error : try_ranks(2, [](const Group& group) {
          DistributedDataParallel model(
              See(),

@@ -150,6 +150,14 @@ void Replicas::connect_gradients(const std::vector<Replica*>& copies) {
   }
 }
 
+std::vector<std::shared_ptr<torch::nn::Module>> Replicas::modules() const {
+  std::vector<std::shared_ptr<torch::nn::Module>> all{module_};
+  for (const auto& copy : copies_) {
+    all.push_back(copy.module);
+  }
+  return all;
+}
+
 torch::nn::Module& Replicas::operator[](size_t replica) {
   return replica == 0 ? *module_ : *copies_[replica - 1].module;
 }

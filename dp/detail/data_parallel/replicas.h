@@ -31,6 +31,10 @@ class Replicas {
 
   torch::nn::Module& operator[](size_t replica);
 
+  /// All of them, which outlive this; their gradients then still find the
+  /// module's.
+  std::vector<std::shared_ptr<torch::nn::Module>> modules() const;
+
  private:
   void make(const ModuleState& state);
   void copy_state(const std::vector<Replica*>& copies);

@@ -1,0 +1,107 @@
+#include "dp/parallel.h"
+
+#include "dp/aggregate.h"
+#include "dp/detail/data_parallel/devices.h"
+#include "dp/detail/data_parallel/replica_threads.h"
+#include "dp/detail/data_parallel/replicas.h"
+#include "dp/detail/data_parallel/scatter.h"
+
+namespace dp::detail {
+namespace {
+
+std::vector<torch::Device> some_devices(
+    const std::vector<torch::Device>& asked) {
+  TORCH_CHECK(!asked.empty(), "Expected at least one device, but got none");
+  return resolve_devices(asked, look_up_devices);
+}
+
+}  // namespace
+
+std::vector<std::vector<torch::Tensor>> scatter_tensors(
+    const std::vector<torch::Tensor>& tensors,
+    const std::vector<torch::Device>& devices,
+    int64_t dim) {
+  const auto targets = some_devices(devices);
+  std::vector<std::vector<torch::Tensor>> chunks;
+  for (auto& part :
+       scatter(tensors, targets, SplitRule{targets.size(), {}, {}}, dim)) {
+    chunks.push_back(std::move(part.tensors));
+  }
+  return chunks;
+}
+
+void gather_tensors(const Found& found, torch::Device target, int64_t dim) {
+  target = resolve_device(target, look_up_devices);
+  for (const auto& result : found) {
+    expect_alike(
+        result.of_parts,
+        result.path,
+        "tensors",
+        [](const torch::Tensor& tensor) { return tensor.defined(); },
+        [](bool defined) { return defined ? "one" : "an undefined one"; });
+    if (!result.of_parts.front()->defined()) {
+      continue;
+    }
+    Parts parts;
+    parts.dim = dim;
+    for (const auto* tensor : result.of_parts) {
+      parts.tensors.push_back(to_device(*tensor, target));
+    }
+    *result.of_parts.front() = parts.tensors.size() == 1
+                                   ? parts.tensors.front()
+                                   : concatenate(parts);
+  }
+}
+
+std::vector<std::shared_ptr<torch::nn::Module>> replicate_module(
+    const std::shared_ptr<torch::nn::Module>& module,
+    const std::vector<torch::Device>& devices) {
+  const auto targets = some_devices(devices);
+  std::vector<ReplicaSpec> specs;
+  std::vector<size_t> members;
+  for (const auto device : targets) {
+    members.push_back(members.size());
+    specs.push_back({device, device != targets.front()});
+  }
+  Replicas kept(
+      module,
+      std::move(specs),
+      nullptr,
+      std::make_shared<std::vector<TrafficCounter>>(targets.size()));
+  kept.refresh(members);
+  return kept.modules();
+}
+
+void run_on(const std::vector<torch::Device>& devices,
+            const std::function<void(size_t part)>& job) {
+  std::vector<size_t> all;
+  for (size_t i = 0; i < devices.size(); ++i) {
+    all.push_back(i);
+  }
+  ReplicaThreads(devices).run(all, job);
+}
+
+torch::Device device_of(const std::vector<torch::Tensor>& tensors) {
+  for (const auto& tensor : tensors) {
+    if (tensor.defined()) {
+      return tensor.device();
+    }
+  }
+  return torch::kCPU;
+}
+
+void check_parts(size_t modules, size_t inputs, size_t devices) {
+  TORCH_CHECK(modules == inputs && modules > 0,
+              "Expected as many modules as inputs, at least one, but got ",
+              modules,
+              " modules and ",
+              inputs,
+              " inputs");
+  TORCH_CHECK(devices == 0 || devices >= modules,
+              "Expected a device for each of ",
+              modules,
+              " modules, but got ",
+              devices);
+}
+
+}  // namespace dp::detail
