@@ -23,7 +23,9 @@ namespace {
 
 using detail::FusedBatch;
 using detail::FusedBatches;
+using detail::FusedPart;
 using detail::lies_as;
+using detail::step_parts;
 using torch::optim::AdamOptions;
 using torch::optim::AdamParamState;
 using torch::optim::AdamWOptions;
@@ -69,16 +71,18 @@ bool add_to_batch(Optimizer& optimizer,
 }
 
 void call_kernel(const FusedBatch& batch, const SGDOptions& options) {
-  at::_fused_sgd_(batch.params,
-                  batch.grads,
-                  batch.states[0],
-                  options.weight_decay(),
-                  options.momentum(),
-                  options.lr(),
-                  options.dampening(),
-                  options.nesterov(),
-                  /*maximize=*/false,
-                  /*is_first_step=*/batch.step == 1);
+  step_parts(batch, [&](const FusedPart& part) {
+    at::_fused_sgd_(part.params,
+                    part.grads,
+                    part.states[0],
+                    options.weight_decay(),
+                    options.momentum(),
+                    options.lr(),
+                    options.dampening(),
+                    options.nesterov(),
+                    /*maximize=*/false,
+                    /*is_first_step=*/batch.step == 1);
+  });
 }
 
 template <class State, class Options>
@@ -135,19 +139,21 @@ void call_adam(const Kernel& kernel,
   const auto step =
       at::full({}, batch.step, at::device(batch.device).dtype(at::kFloat));
   const std::vector<at::Tensor> steps(batch.params.size(), step);
-  kernel(batch.params,
-         batch.grads,
-         batch.states[0],
-         batch.states[1],
-         batch.states[2],
-         steps,
-         options.lr(),
-         std::get<0>(options.betas()),
-         std::get<1>(options.betas()),
-         options.weight_decay(),
-         options.eps(),
-         options.amsgrad(),
-         /*maximize=*/false);
+  step_parts(batch, [&](const FusedPart& part) {
+    kernel(part.params,
+           part.grads,
+           part.states[0],
+           part.states[1],
+           part.states[2],
+           at::TensorList(steps).slice(0, part.params.size()),
+           options.lr(),
+           std::get<0>(options.betas()),
+           std::get<1>(options.betas()),
+           options.weight_decay(),
+           options.eps(),
+           options.amsgrad(),
+           /*maximize=*/false);
+  });
 }
 
 void call_kernel(const FusedBatch& batch, const AdamOptions& options) {

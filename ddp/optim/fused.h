@@ -11,7 +11,8 @@ namespace ddp {
 /// torch::optim::SGD, Adam and AdamW whose step is one call of LibTorch's fused
 /// kernels (`at::_fused_sgd_` and so on) for many parameters, where LibTorch's
 /// own makes up to ten operators for each. On a GPU that is a few launches; on
-/// the CPU each value is read and written once. Python's `fused=True`.
+/// the CPU each value is read and written once, and small parameters are shared
+/// out among LibTorch's threads, a call each. Python's `fused=True`.
 ///
 /// They are LibTorch's optimizers in all else: constructors, options, param
 /// groups, state, `torch::save`, `ddp::Checkpoint`, schedulers. A file of one

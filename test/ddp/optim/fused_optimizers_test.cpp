@@ -1,8 +1,10 @@
 #include "ddp/optim/fused.h"
 
 #include <map>
+#include <mutex>
 #include <sstream>
 
+#include <ATen/Parallel.h>
 #include <ATen/record_function.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/serialize.h>
@@ -102,35 +104,90 @@ TEST_CASE("a fused AdamW trains as LibTorch's", "[fused]") {
   check_trains_alike<torch::optim::AdamW, FusedAdamW>(options);
 }
 
-/// How often a step calls each operator.
+struct StepCalls {
+  std::mutex lock;
+  std::map<std::string, int> of_operator;
+};
+
+/// Whom RecordFunction's callbacks, which are plain functions, tell.
+StepCalls* heard_calls = nullptr;
+
+/// How often a step calls each operator, on all threads.
 std::map<std::string, int> operators_of_step(Optimizer& optimizer) {
-  static std::map<std::string, int> calls;
-  calls.clear();
-  const auto handle = at::addThreadLocalCallback(
+  StepCalls calls;
+  heard_calls = &calls;
+  const auto handle = at::addGlobalCallback(
       at::RecordFunctionCallback([](const at::RecordFunction& call)
                                      -> std::unique_ptr<at::ObserverContext> {
-        ++calls[call.name()];
+        const std::lock_guard<std::mutex> guard(heard_calls->lock);
+        ++heard_calls->of_operator[call.name()];
         return nullptr;
       }));
   optimizer.step();
   at::removeCallback(handle);
-  return calls;
+  return std::move(calls.of_operator);
 }
 
-TEST_CASE("many parameters are stepped by one call", "[fused]") {
+/// While it lives, LibTorch's operators have so many threads.
+class IntraopThreads {
+ public:
+  explicit IntraopThreads(int threads) { at::set_num_threads(threads); }
+  ~IntraopThreads() { at::set_num_threads(before_); }
+  IntraopThreads(const IntraopThreads&) = delete;
+  IntraopThreads& operator=(const IntraopThreads&) = delete;
+
+ private:
+  int before_ = at::get_num_threads();
+};
+
+TEST_CASE("many small parameters are stepped by a call on each thread",
+          "[fused]") {
   const auto [kind, name] = GENERATE(table<std::string, std::string>(
       {{"fused sgd", "aten::_fused_sgd_"},
        {"fused adam", "aten::_fused_adam_"},
        {"fused adamw", "aten::_fused_adamw_"}}));
+  const int threads = GENERATE(1, 2, 3);
+  const IntraopThreads guard(threads);
   const auto params =
       test::parameters(std::vector<std::vector<int64_t>>(50, {4}));
   const auto optimizer = make_optimizer(kind, Groups{params});
   set_gradients(params, 1);
   optimizer->step();
   auto calls = operators_of_step(*optimizer);
-  CAPTURE(kind);
-  CHECK(calls[name] == 1);
+  CAPTURE(kind, threads);
+  CHECK(calls[name] == threads);
   CHECK(calls["aten::add_"] + calls["aten::mul_"] == 0);
+}
+
+TEST_CASE("a fused step is the same on any number of threads", "[fused]") {
+  const auto kind =
+      GENERATE(as<std::string>(), "fused sgd", "fused adam", "fused adamw");
+  const int threads = GENERATE(2, 3, 7);
+  auto alone = fusible();
+  alone.push_back(test::numbers({300, 211}, 23).requires_grad_());  // not small
+  const auto shared = copies(alone);
+  const auto train = [&](const Tensors& params, int count) {
+    const IntraopThreads guard(count);
+    const auto optimizer = make_optimizer(kind, Groups{params});
+    test::train(*optimizer, params, 0, 5);
+  };
+  train(alone, 1);
+  train(shared, threads);
+  CAPTURE(kind, threads);
+  CHECK(equal(shared, alone));
+}
+
+TEST_CASE("small parameters are cut into parts that take alike", "[fused]") {
+  using detail::cut_points;
+  using Points = std::vector<size_t>;
+  const auto alike = test::parameters({{4}, {4}, {4}, {4}, {4}, {4}});
+  CHECK(cut_points(alike, 1) == Points{0, 6});
+  CHECK(cut_points(alike, 2) == Points{0, 3, 6});
+  CHECK(cut_points(alike, 3) == Points{0, 2, 4, 6});
+  CHECK(cut_points(alike, 6) == Points{0, 1, 2, 3, 4, 5, 6});
+  const auto uneven = test::parameters({{30000}, {4}, {4}, {4}, {4}});
+  CHECK(cut_points(uneven, 2) == Points{0, 1, 5});
+  CHECK(cut_points(uneven, 4).back() == 5);
 }
 
 /// One that the kernels do not take, among one that they do.
