@@ -370,15 +370,35 @@ TEST_CASE("a graph from before a fused step is refused by autograd",
   CHECK_THROWS_WITH(loss.backward(), Contains("inplace operation"));
 }
 
-TEST_CASE("a scaler divides what a fused optimizer steps by", "[fused]") {
-  const bool is_good = GENERATE(true, false);
-  auto weight = torch::zeros({3}).requires_grad_();
-  FusedSGD sgd(Tensors{weight}, SGDOptions(1));
+TEST_CASE("a scaled step of a fused optimizer is that of its gradients",
+          "[fused]") {
+  const auto kind =
+      GENERATE(as<std::string>(), "fused sgd", "fused adam", "fused adamw");
+  const auto expected = fusible();
+  const auto got = copies(expected);
+  const auto plain = make_optimizer(kind, Groups{expected});
+  const auto scaled = make_optimizer(kind, Groups{got});
   GradScaler scaler(test::small_scaler());
-  scaler.scale((weight * (is_good ? 3 : test::kInf)).sum()).backward();
-  CHECK(scaler.step(sgd) == is_good);
-  scaler.update();
-  CHECK(weight.detach().eq(is_good ? -3 : 0).all().item<bool>());
+  for (int step = 0; step < 6; ++step) {
+    const bool is_good = step % 4 != 1;
+    scaler.scale(torch::ones({}));
+    set_gradients(got, step);
+    for (const auto& param : got) {
+      if (param.grad().defined()) {
+        param.mutable_grad() *= scaler.get_scale();  // a power of two
+      }
+    }
+    if (is_good) {
+      set_gradients(expected, step);
+      plain->step();
+    } else {
+      got[0].mutable_grad().fill_(test::kNan);
+    }
+    CAPTURE(kind, step);
+    REQUIRE(scaler.step(*scaled) == is_good);
+    scaler.update();
+    REQUIRE(equal(got, expected));  // and no step was counted
+  }
 }
 
 }  // namespace fused_optimizers_test
