@@ -42,8 +42,12 @@ torch::nn::Sequential net_on(c10::Device device) {
 }
 
 TEST_CASE("fused, sharded and stepped in backward over NCCL", "[gpu]") {
-  const auto way =
-      GENERATE(as<std::string>(), "fused", "sharded", "in backward", "both");
+  const auto way = GENERATE(as<std::string>(),
+                            "fused",
+                            "sharded",
+                            "sharded by bucket",
+                            "in backward",
+                            "both");
   const auto kind = GENERATE(as<std::string>(), "sgd", "adamw");
   if (!has_gpus(2)) {
     return;
@@ -59,9 +63,13 @@ TEST_CASE("fused, sharded and stepped in backward over NCCL", "[gpu]") {
       return make_optimizer(name, groups);
     };
     std::unique_ptr<Optimizer> optimizer;
-    if (way == "sharded") {
+    if (way == "sharded" || way == "sharded by bucket") {
       optimizer = std::make_unique<ZeroRedundancyOptimizer>(
-          net->parameters(), make, rank.group);
+          net->parameters(),
+          make,
+          ZeroRedundancyOptimizerOptions(rank.group)
+              .partition(way == "sharded" ? ZeroPartition::parameter
+                                          : ZeroPartition::bucket));
     } else {
       optimizer = make(Groups{net->parameters()});
     }

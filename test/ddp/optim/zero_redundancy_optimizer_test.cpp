@@ -226,28 +226,38 @@ TEST_CASE("a state of another number of ranks is taken", "[zero][ranks]") {
 
 TEST_CASE("a checkpoint holds the whole state, for any number of ranks",
           "[zero][ranks][checkpoint]") {
+  const auto partition =
+      GENERATE(ZeroPartition::parameter, ZeroPartition::bucket);
   const int before = GENERATE(1, 3);
-  const int after = GENERATE(2, 1);
+  const int after = GENERATE(2, 1, 3);
   const test::TemporaryFolder folder;
   const auto path = folder.path() + "/last.pt";
+  // By bucket each rank's run begins or ends within the weight.
+  const auto make = [] { return torch::nn::Linear(70, 3); };
   const auto step = [](torch::nn::Linear& net, Optimizer& optimizer, int seed) {
-    net->weight.mutable_grad() = test::numbers({3, 4}, seed);
+    net->weight.mutable_grad() = test::numbers({3, 70}, seed);
     net->bias.mutable_grad() = test::numbers({3}, seed + 1);
     optimizer.step();
   };
+  const auto sharded = [&](torch::nn::Linear& net, const Group& group) {
+    return ZeroRedundancyOptimizer(
+        net->parameters(),
+        maker("adamw"),
+        ZeroRedundancyOptimizerOptions(group).partition(partition));
+  };
   run_ranks(before, [&](const Group& group) {
-    torch::nn::Linear net(4, 3);
-    ZeroRedundancyOptimizer optimizer(net->parameters(), maker("adamw"), group);
+    auto net = make();
+    auto optimizer = sharded(net, group);
     step(net, optimizer, 1);
     Checkpoint(net).optimizer(optimizer).process_group(group).save(path);
   });
-  torch::nn::Linear reference(4, 3);
+  auto reference = make();
   const auto alone = make_optimizer("adamw", Groups{reference->parameters()});
   Checkpoint(reference).optimizer(*alone).load(path);
   step(reference, *alone, 5);
   run_ranks(after, [&](const Group& group) {
-    torch::nn::Linear net(4, 3);
-    ZeroRedundancyOptimizer optimizer(net->parameters(), maker("adamw"), group);
+    auto net = make();
+    auto optimizer = sharded(net, group);
     Checkpoint(net).optimizer(optimizer).process_group(group).load(path);
     step(net, optimizer, 5);
     TORCH_CHECK(equal(net->parameters(), reference->parameters()));
@@ -291,11 +301,17 @@ TEST_CASE("groups of a sharded optimizer keep their options, which may change",
 }
 
 TEST_CASE("ranks leave out a sharded step together", "[zero][ranks]") {
+  const auto partition =
+      GENERATE(ZeroPartition::parameter, ZeroPartition::bucket);
+  const auto kind = GENERATE(as<std::string>(), "sgd", "fused adamw");
   run_ranks(3, [&](const Group& group) {
     GradScaler scaler(test::small_scaler().process_group(group));
     const auto params = mixed();
     const auto before = copies(params);
-    ZeroRedundancyOptimizer optimizer(params, maker("sgd"), group);
+    ZeroRedundancyOptimizer optimizer(
+        params,
+        maker(kind),
+        ZeroRedundancyOptimizerOptions(group).partition(partition));
     scaler.scale(torch::ones({}));
     set_gradients(params, 1);
     if (group->getRank() == 1) {
