@@ -153,7 +153,8 @@ class DataParallelImpl : public DataParallelBase {
 /// `clone()` (torch::nn::Cloneable) or `make_replica`.
 ///
 /// Replicas compute at once, each on a thread that is kept, with the caller's
-/// grad mode, autocast, current streams and its device as the current one.
+/// grad mode, autocast, current streams and its device as the current one. The
+/// `mixed_precision` of a ddp::DistributedDataParallel around them is an error.
 /// Replicas on the CPU share out the caller's intra-op threads, and their
 /// random numbers come from LibTorch's one CPU generator in no certain order.
 /// The backward pass runs where autograd runs it: in one thread a GPU, in the

@@ -10,10 +10,12 @@
 #include <future>
 
 #include "ddp/detail/sanitizers.h"
+#include "ddp/distributed_data_parallel.h"
 #include "dp/dp.h"
 #include "test/dp/nets.h"
 #include "test/dp/threads.h"
 #include "test/support/catch.h"
+#include "test/support/fake_backend.h"
 #include "test/support/no_more_threads.h"
 
 namespace dp {
@@ -46,6 +48,22 @@ TEST_CASE("a forward in the module's own forward", "[dp]") {
                      }),
                      on_cpus(1));
   CHECK(close(outer->forward(x), inner->linear(x)));
+}
+
+TEST_CASE("within a wrapper that computes in another dtype", "[dp]") {
+  const auto x = torch::ones({4, 3});
+  const auto forward = [&](int replicas) {
+    DataParallel inner(torch::nn::Linear(3, 2), on_cpus(replicas));
+    ddp::DistributedDataParallel outer(
+        inner,
+        ddp::DistributedDataParallelOptions()
+            .process_group(c10::make_intrusive<ddp::test::FakeBackend>(1))
+            .mixed_precision(
+                ddp::MixedPrecision().param_dtype(torch::kBFloat16)));
+    return outer->forward(x);
+  };
+  CHECK_THROWS_WITH(forward(2), Catch::Contains("AutocastGuard"));
+  CHECK(forward(1).scalar_type() == torch::kBFloat16);
 }
 
 TEST_CASE("two threads", "[dp]") {

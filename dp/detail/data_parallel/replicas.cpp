@@ -5,11 +5,26 @@
 #include <torch/csrc/autograd/grad_mode.h>
 #include <torch/utils.h>
 
+#include "ddp/detail/amp/parameter_casts.h"
 #include "ddp/detail/piece_of.h"
 #include "dp/detail/data_parallel/gpu.h"
 
 namespace dp::detail {
 namespace {
+
+/// Operators know the module's own parameters, not the replicas'.
+void expect_no_casts(const ModuleState& state) {
+  for (const auto& casts : ddp::detail::CastScope::active()) {
+    for (const auto& tensor : state.tensors) {
+      TORCH_CHECK(
+          !casts->contains(tensor),
+          "Expected a DataParallel of several devices outside of a "
+          "DistributedDataParallel with mixed_precision, whose dtypes its "
+          "replicas do not know, but its forward is called within one; use a "
+          "ddp::AutocastGuard instead, which replicas take over");
+    }
+  }
+}
 
 std::vector<at::Tensor> sources_of(const StateLayout& layout) {
   std::vector<at::Tensor> sources;
@@ -102,6 +117,7 @@ void Replicas::refresh(const std::vector<size_t>& members) {
   if (specs_.size() < 2) {
     return;  // nothing is kept, so threads may share it as they may the module
   }
+  expect_no_casts(state);
   if (!fits(layout_, state)) {
     make(state);
   }

@@ -23,6 +23,7 @@ class Replicas {
   /// Brings replicas up to date with the module for one forward: values of
   /// parameters and buffers, modes, and which way gradients go. Makes all
   /// copies anew when the module has got other submodules or tensors.
+  /// @throws c10::Error within a scope that casts the module's parameters.
   void refresh(const std::vector<size_t>& members);
 
   /// Makes all copies anew. The old ones are gone before, so that both need not
