@@ -2,34 +2,10 @@
 
 #include <utility>
 
-#include <ATen/ops/cat.h>
-#include <c10/core/GradMode.h>
-
+#include "ddp/detail/optim/average_parameters.h"
 #include "ddp/detail/peers.h"
-#include "ddp/detail/state_sync.h"
-#include "ddp/detail/wait.h"
 
 namespace ddp {
-namespace {
-
-void average(c10d::Backend& group, const std::vector<at::Tensor>& tensors) {
-  std::vector<at::Tensor> pieces;
-  pieces.reserve(tensors.size());
-  for (const auto& tensor : tensors) {
-    pieces.push_back(tensor.reshape({-1}));
-  }
-  std::vector<at::Tensor> flat{at::cat(pieces).div_(group.getSize())};
-  detail::wait(group.allreduce(flat), group, "average of parameters");
-  int64_t offset = 0;
-  for (const auto& tensor : tensors) {
-    tensor.copy_(
-        flat[0].narrow(0, offset, tensor.numel()).view(tensor.sizes()));
-    offset += tensor.numel();
-  }
-}
-
-}  // namespace
-
 PeriodicModelAverager::PeriodicModelAverager(
     PeriodicModelAveragerOptions options)
     : options_(std::move(options)) {
@@ -57,17 +33,13 @@ bool PeriodicModelAverager::average_parameters(
   if (!group) {
     return true;
   }
-  const c10::NoGradGuard no_grad;
-  std::vector<at::Tensor> trained;
-  for (const auto& parameter : parameters) {
-    if (parameter.requires_grad()) {
-      trained.push_back(parameter);
-    }
-  }
-  for (const auto& tensors : detail::by_dtype_and_device(trained)) {
-    average(*group, tensors);
-  }
+  detail::average_over_ranks(*group, detail::trained_of(parameters));
   return true;
+}
+
+void PeriodicModelAverager::set_steps(int64_t steps) {
+  detail::check_steps(steps);
+  options_.steps(steps);
 }
 
 }  // namespace ddp

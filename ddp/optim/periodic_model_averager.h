@@ -7,6 +7,8 @@
 #include <torch/arg.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include "ddp/optim/model_averager.h"
+
 namespace ddp {
 
 /// Options of `PeriodicModelAverager`; the same on all ranks.
@@ -51,22 +53,19 @@ struct PeriodicModelAveragerOptions {
 ///     averager.average_parameters(model->parameters());
 ///   }
 /// @endcode
-class PeriodicModelAverager {
+class PeriodicModelAverager : public ModelAverager {
  public:
   /// @throws c10::Error when the period is not positive, or a number of steps
   ///   is negative.
   explicit PeriodicModelAverager(PeriodicModelAveragerOptions options);
 
-  /// To be called after each step of the optimizer, on every rank. After the
-  /// last one of a period, and after the first one behind the warm-up, the
-  /// parameters that require a gradient become their mean over ranks, in place;
-  /// says whether they have. Collective then: an all-reduce for each dtype and
-  /// device.
-  /// @throws c10::Error when a rank has left.
-  bool average_parameters(const std::vector<at::Tensor>& parameters);
+  /// After the last step of a period, and after the first one behind the
+  /// warm-up, parameters become their mean over ranks: an all-reduce for each
+  /// dtype and device.
+  bool average_parameters(const std::vector<at::Tensor>& parameters) override;
 
-  /// Calls so far; for a checkpoint.
-  int64_t steps() const { return options_.steps(); }
+  int64_t steps() const override { return options_.steps(); }
+  void set_steps(int64_t steps) override;
 
  private:
   PeriodicModelAveragerOptions options_;

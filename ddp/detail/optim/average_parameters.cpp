@@ -1,0 +1,54 @@
+#include "ddp/detail/optim/average_parameters.h"
+
+#include <ATen/ops/cat.h>
+#include <c10/core/GradMode.h>
+
+#include "ddp/detail/state_sync.h"
+#include "ddp/detail/wait.h"
+
+namespace ddp::detail {
+namespace {
+
+void average_flat(c10d::Backend& group,
+                  const std::vector<at::Tensor>& tensors) {
+  std::vector<at::Tensor> pieces;
+  pieces.reserve(tensors.size());
+  for (const auto& tensor : tensors) {
+    pieces.push_back(tensor.reshape({-1}));
+  }
+  std::vector<at::Tensor> flat{at::cat(pieces).div_(group.getSize())};
+  detail::wait(group.allreduce(flat), group, "average of parameters");
+  int64_t offset = 0;
+  for (const auto& tensor : tensors) {
+    tensor.copy_(
+        flat[0].narrow(0, offset, tensor.numel()).view(tensor.sizes()));
+    offset += tensor.numel();
+  }
+}
+
+}  // namespace
+
+std::vector<at::Tensor> trained_of(const std::vector<at::Tensor>& parameters) {
+  std::vector<at::Tensor> trained;
+  for (const auto& parameter : parameters) {
+    if (parameter.requires_grad()) {
+      trained.push_back(parameter);
+    }
+  }
+  return trained;
+}
+
+void average_over_ranks(c10d::Backend& group,
+                        const std::vector<at::Tensor>& tensors) {
+  const c10::NoGradGuard no_grad;
+  for (const auto& alike : by_dtype_and_device(tensors)) {
+    average_flat(group, alike);
+  }
+}
+
+void check_steps(int64_t steps) {
+  TORCH_CHECK(
+      steps >= 0, "Expected a number of steps from 0 on, but got ", steps);
+}
+
+}  // namespace ddp::detail

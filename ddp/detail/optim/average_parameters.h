@@ -1,0 +1,21 @@
+#pragma once
+
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+namespace ddp::detail {
+
+/// Those that require a gradient.
+std::vector<at::Tensor> trained_of(const std::vector<at::Tensor>& parameters);
+
+/// Makes the tensors their means over ranks, in place: an all-reduce for each
+/// dtype and device. Collective.
+void average_over_ranks(c10d::Backend& group,
+                        const std::vector<at::Tensor>& tensors);
+
+/// @throws c10::Error when it is negative.
+void check_steps(int64_t steps);
+
+}  // namespace ddp::detail

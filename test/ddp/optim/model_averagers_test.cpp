@@ -1,0 +1,288 @@
+// Ranks that bring their parameters together every few steps, by levels, by an
+// outer optimizer and in the optimizer's own step.
+#include <sstream>
+
+#include <torch/optim/adamw.h>
+#include <torch/optim/schedulers/step_lr.h>
+#include <torch/optim/serialize.h>
+#include <torch/optim/sgd.h>
+#include <torch/serialize.h>
+#include <torch/types.h>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+
+#include "ddp/detail/process_group/backends.h"
+#include "ddp/optim/diloco.h"
+#include "ddp/optim/fused.h"
+#include "ddp/optim/hierarchical_model_averager.h"
+#include "ddp/optim/periodic_model_averager.h"
+#include "ddp/optim/post_local_sgd_optimizer.h"
+#include "test/support/catch.h"
+#include "test/support/fake_backend.h"
+#include "test/support/local_ranks.h"
+#include "test/support/rank_threads.h"
+
+namespace ddp {
+namespace model_averagers_test {
+
+using Catch::Contains;
+using test::FakeBackend;
+using test::Group;
+using test::run_ranks;
+using torch::Tensor;
+using Every = PeriodicModelAveragerOptions;
+
+Tensor leaf(double value) {
+  return torch::full({3}, value, torch::kDouble).requires_grad_();
+}
+
+void expect(const Tensor& tensor, double value, const std::string& where) {
+  TORCH_CHECK((tensor - value).abs().lt(1e-12).all().item<bool>(),
+              where,
+              ": expected ",
+              value,
+              ", but got ",
+              tensor);
+}
+
+/// That of the rank's half.
+Group half_of(const Group& all, const c10::intrusive_ptr<c10d::Store>& store) {
+  detail::BackendSpec spec;
+  spec.size = all->getSize() / 2;
+  spec.rank = all->getRank() % spec.size;
+  spec.store = c10::make_intrusive<c10d::PrefixStore>(
+      all->getRank() < spec.size ? "lower" : "upper", store);
+  spec.timeout = test::kRankPatience / 2;
+  return detail::make_gloo_backend(spec);
+}
+
+TEST_CASE("groups average often, all ranks seldom", "[averager]") {
+  const int64_t warmup = GENERATE(0, 3);
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  run_ranks(4, [&](const Group& group) {
+    const int rank = group->getRank();
+    const auto half = half_of(group, store);
+    HierarchicalModelAverager averager({{2, half}, {6, group}}, warmup);
+    auto weight = leaf(0);
+    auto frozen = torch::full({1}, rank);
+    // The ranks' weights, of which each rank knows its own alone.
+    std::vector<double> all(4, 0);
+    for (int64_t step = 0; step < 14; ++step) {
+      for (int each = 0; each < 4; ++each) {
+        all[each] += (each + 1) * (step + 1);
+      }
+      {
+        const torch::NoGradGuard no_grad;
+        weight.add_((rank + 1) * (step + 1));
+      }
+      const bool averages = averager.average_parameters({weight, frozen});
+      TORCH_CHECK(averages == (step >= warmup && step % 2 == 0), step);
+      if (averages && step % 6 == 0) {
+        all.assign(4, (all[0] + all[1] + all[2] + all[3]) / 4);
+      } else if (averages) {
+        all[0] = all[1] = (all[0] + all[1]) / 2;
+        all[2] = all[3] = (all[2] + all[3]) / 2;
+      }
+      expect(weight, all[rank], "step " + std::to_string(step));
+      expect(frozen, rank, "frozen");
+      TORCH_CHECK(averager.steps() == step + 1);
+    }
+    HierarchicalModelAverager resumed({{2, half}, {6, group}}, warmup);
+    resumed.set_steps(averager.steps());
+    TORCH_CHECK(resumed.average_parameters({weight}));   // 14
+    TORCH_CHECK(!resumed.average_parameters({weight}));  // 15
+    group->barrier()->wait();
+  });
+}
+
+TEST_CASE("levels that make no sense are refused", "[averager][errors]") {
+  const auto two = c10::make_intrusive<FakeBackend>(2);
+  const auto four = c10::make_intrusive<FakeBackend>(4);
+  using Levels = std::vector<AveragingLevel>;
+  const auto make = [](const Levels& levels, int64_t warmup = 0) {
+    HierarchicalModelAverager averager(levels, warmup);
+  };
+  CHECK_THROWS_WITH(make({}), Contains("at least one level"));
+  CHECK_THROWS_WITH(make({{0, two}}), Contains("but got 0 after 0"));
+  CHECK_THROWS_WITH(make({{4, two}, {4, four}}), Contains("but got 4 after 4"));
+  CHECK_THROWS_WITH(make({{2, four}, {4, two}}),
+                    Contains("one of 2 ranks after one of 4"));
+  CHECK_THROWS_WITH(make({{2, four}}, -1), Contains("but got -1"));
+  HierarchicalModelAverager averager({{2, two}});
+  CHECK_THROWS_WITH(averager.set_steps(-2), Contains("but got -2"));
+}
+
+TEST_CASE("an optimizer averages in its step", "[averager][optim]") {
+  run_ranks(3, [](const Group& group) {
+    auto mine = leaf(1);
+    auto plain = leaf(1);
+    PostLocalSGDOptimizer<torch::optim::SGD> both(
+        std::make_shared<PeriodicModelAverager>(
+            Every(2).warmup_steps(1).process_group(group)),
+        std::vector<Tensor>{mine},
+        torch::optim::SGDOptions(0.1).momentum(0.9));
+    PeriodicModelAverager averager(
+        Every(2).warmup_steps(1).process_group(group));
+    torch::optim::SGD steps(std::vector<Tensor>{plain},
+                            torch::optim::SGDOptions(0.1).momentum(0.9));
+    torch::optim::StepLR schedule_both(both, 3, 0.5);
+    torch::optim::StepLR schedule(steps, 3, 0.5);
+    for (int step = 0; step < 8; ++step) {
+      const auto loss_of = [&](const Tensor& weight) {
+        return (weight - group->getRank() * (step + 1)).pow(2).sum();
+      };
+      const auto loss = both.step([&] {
+        both.zero_grad();
+        auto value = loss_of(mine);
+        value.backward();
+        return value;
+      });
+      steps.zero_grad();
+      const auto expected = loss_of(plain);
+      expected.backward();
+      steps.step();
+      averager.average_parameters({plain});
+      schedule_both.step();
+      schedule.step();
+      TORCH_CHECK(loss.equal(expected));
+      TORCH_CHECK(mine.equal(plain), step, mine, plain);
+    }
+    TORCH_CHECK(both.averager()->steps() == 8);
+  });
+}
+
+TEST_CASE("a resumed optimizer averages in the same steps",
+          "[averager][optim]") {
+  const auto group = c10::make_intrusive<FakeBackend>(2);
+  const auto make = [&](Tensor weight) {
+    return std::make_unique<PostLocalSGDOptimizer<FusedAdamW>>(
+        std::make_shared<PeriodicModelAverager>(
+            Every(3).warmup_steps(2).process_group(group)),
+        std::vector<Tensor>{std::move(weight)},
+        torch::optim::AdamWOptions(0.1));
+  };
+  auto weight = leaf(1);
+  const auto first = make(weight);
+  for (int step = 0; step < 4; ++step) {
+    weight.mutable_grad() = torch::ones_like(weight);
+    first->step();
+  }
+  std::stringstream file;
+  torch::save(*first, file);
+  const auto second = make(weight);
+  torch::load(*second, file);
+  CHECK(second->averager()->steps() == 4);
+  CHECK(second->state().size() == 1);
+  group->take_calls();
+  second->step();  // the fifth
+  CHECK(group->take_calls().empty());
+  second->step();  // three after the first behind the warm-up
+  CHECK(group->take_calls().size() == 1);
+
+  // A file of the optimizer alone.
+  std::stringstream plain;
+  FusedAdamW alone(std::vector<Tensor>{weight},
+                   torch::optim::AdamWOptions(0.1));
+  torch::save(alone, plain);
+  torch::load(*second, plain);
+  CHECK(second->averager()->steps() == 0);
+  CHECK_THROWS_WITH(PostLocalSGDOptimizer<torch::optim::SGD>(
+                        nullptr, std::vector<Tensor>{weight}, 0.1),
+                    Contains("an averager for PostLocalSGDOptimizer"));
+}
+
+/// The inner steps of a rank: towards another goal than the others'.
+void inner_step(double& weight, int rank) {
+  weight -= 0.05 * (rank + 1) * (weight - 3 * rank);
+}
+
+TEST_CASE("DiLoCo steps by what the ranks have changed", "[averager][diloco]") {
+  const int size = GENERATE(1, 2, 3);
+  const bool nesterov = GENERATE(false, true);
+  const int64_t period = 4;
+  run_ranks(size, [&](const Group& group) {
+    const int rank = group->getRank();
+    auto weight = leaf(1);
+    auto frozen = torch::full({1}, rank);
+    DiLoCo outer({frozen, weight},
+                 DiLoCoOptions(period).nesterov(nesterov).process_group(group));
+    std::vector<double> all(size, 1);
+    double begin = 1;
+    double velocity = 0;
+    for (int step = 0; step < 17; ++step) {
+      {
+        const torch::NoGradGuard no_grad;
+        weight -= 0.05 * (rank + 1) * (weight - 3 * rank);
+      }
+      double mean = 0;
+      for (int each = 0; each < size; ++each) {
+        inner_step(all[each], each);
+        mean += all[each] / size;
+      }
+      const bool ends = (step + 1) % period == 0;
+      TORCH_CHECK(outer.average_parameters({frozen, weight}) == ends);
+      if (ends) {
+        const double slope = begin - mean;
+        velocity = step + 1 == period ? slope : 0.9 * velocity + slope;
+        begin -= 0.7 * (nesterov ? slope + 0.9 * velocity : velocity);
+        all.assign(size, begin);
+        expect(outer.outer_parameters().front(), begin, "outer");
+      }
+      expect(weight, all[rank], "step " + std::to_string(step));
+      expect(frozen, rank, "frozen");
+    }
+    TORCH_CHECK(outer.steps() == 17);
+  });
+}
+
+TEST_CASE("a round of a mean is that of local SGD", "[averager][diloco]") {
+  run_ranks(3, [](const Group& group) {
+    auto a = leaf(1);
+    auto b = leaf(1);
+    PostLocalSGDOptimizer<torch::optim::SGD> rounds(
+        std::make_shared<DiLoCo>(std::vector<Tensor>{a},
+                                 DiLoCoOptions(3)
+                                     .learning_rate(1)
+                                     .momentum(0)
+                                     .nesterov(false)
+                                     .process_group(group)),
+        std::vector<Tensor>{a},
+        0.1);
+    // The first averaging behind a warm-up of two steps is in the third.
+    PostLocalSGDOptimizer<torch::optim::SGD> periods(
+        std::make_shared<PeriodicModelAverager>(
+            Every(3).warmup_steps(2).process_group(group)),
+        std::vector<Tensor>{b},
+        0.1);
+    for (int step = 0; step < 9; ++step) {
+      for (auto& weight : {a, b}) {
+        weight.mutable_grad() =
+            (weight.detach() - group->getRank()) * (step + 1);
+      }
+      rounds.step();
+      periods.step();
+      TORCH_CHECK(a.allclose(b, 1e-12, 1e-12), a, b);
+    }
+  });
+}
+
+TEST_CASE("a DiLoCo that makes no sense is refused",
+          "[averager][diloco][errors]") {
+  const auto weight = leaf(1);
+  const auto make = [](const std::vector<Tensor>& tensors,
+                       const DiLoCoOptions& options) {
+    DiLoCo outer(tensors, options);
+  };
+  CHECK_THROWS_WITH(make({weight}, DiLoCoOptions(0)),
+                    Contains("positive, but got 0"));
+  CHECK_THROWS_WITH(make({weight.detach()}, DiLoCoOptions(2)),
+                    Contains("requires a gradient for DiLoCo"));
+  CHECK_THROWS_WITH(make({weight}, DiLoCoOptions(2).momentum(0)),
+                    Contains("Nesterov"));
+  DiLoCo outer({weight}, DiLoCoOptions(1));
+  CHECK_THROWS_WITH(outer.average_parameters({weight, leaf(2)}),
+                    Contains("the 1 parameters that DiLoCo was made for"));
+}
+
+}  // namespace model_averagers_test
+}  // namespace ddp
