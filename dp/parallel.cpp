@@ -47,9 +47,8 @@ void gather_tensors(const Found& found, torch::Device target, int64_t dim) {
     for (const auto* tensor : result.of_parts) {
       parts.tensors.push_back(to_device(*tensor, target));
     }
-    *result.of_parts.front() = parts.tensors.size() == 1
-                                   ? parts.tensors.front()
-                                   : concatenate(parts);
+    *result.of_parts.front() =
+        parts.tensors.size() == 1 ? parts.tensors.front() : concatenate(parts);
   }
 }
 
@@ -63,11 +62,10 @@ std::vector<std::shared_ptr<torch::nn::Module>> replicate_module(
     members.push_back(members.size());
     specs.push_back({device, device != targets.front()});
   }
-  Replicas kept(
-      module,
-      std::move(specs),
-      nullptr,
-      std::make_shared<std::vector<TrafficCounter>>(targets.size()));
+  Replicas kept(module,
+                std::move(specs),
+                nullptr,
+                std::make_shared<std::vector<TrafficCounter>>(targets.size()));
   kept.refresh(members);
   return kept.modules();
 }

@@ -17,16 +17,9 @@
 #include "dp/detail/data_parallel/result_walk.h"
 
 // The parts of `DataParallel` by themselves, for a forward that does something
-// else between them; torch.nn.parallel has the same four. A training step:
-//
-//   auto parts = dp::scatter(images, devices);
-//   auto replicas = dp::replicate(net, devices);
-//   replicas.resize(parts.size());
-//   auto outputs = dp::parallel_apply(replicas, parts, devices);
-//   auto scores = dp::gather(outputs, devices[0]);
-//
-// Each call begins anew: in a loop `DataParallel` is faster, since it keeps its
-// replicas and their threads.
+// else between them; torch.nn.parallel has the same four. Each call begins
+// anew: in a loop `DataParallel` is faster, since it keeps its replicas and
+// their threads.
 namespace dp {
 
 namespace detail {
@@ -82,7 +75,8 @@ auto forward_with(Module& module, const Input& input) {
 ///
 /// Example:
 /// @code
-///   auto parts = dp::scatter(std::tuple(images, labels), {torch::kCPU, torch::kCPU});
+///   const std::vector<torch::Device> devices(2, torch::kCPU);
+///   auto parts = dp::scatter(std::tuple(images, labels), devices);
 /// @endcode
 ///
 /// Source: torch.nn.parallel.scatter.
@@ -165,13 +159,22 @@ std::vector<torch::nn::ModuleHolder<M>> replicate(
 /// @throws c10::Error when the numbers do not fit. An error in a forward waits
 ///   for the others and is then thrown on, that of the first module.
 ///
+/// Example, a forward of all four:
+/// @code
+///   std::vector<torch::Device> devices(2, torch::kCPU);
+///   auto parts = dp::scatter(images, devices);
+///   devices.resize(parts.size(), torch::kCPU);  // fewer rows than devices
+///   auto outputs = dp::parallel_apply(dp::replicate(net, devices), parts);
+///   auto scores = dp::gather(outputs, devices[0]);
+/// @endcode
+///
 /// Source: torch.nn.parallel.parallel_apply.
 template <typename Module, typename Input>
 auto parallel_apply(const std::vector<Module>& modules,
                     const std::vector<Input>& inputs,
                     std::vector<torch::Device> devices = {}) {
   using Result = std::decay_t<decltype(detail::forward_with(
-      *modules.front(), inputs.front()))>;
+      *std::declval<Module&>(), inputs.front()))>;
   detail::check_parts(modules.size(), inputs.size(), devices.size());
   if (devices.empty()) {
     for (const auto& input : inputs) {

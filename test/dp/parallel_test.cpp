@@ -84,8 +84,7 @@ TEST_CASE("replicate, apply and gather train as the whole", "[dp][parallel]") {
     auto replicas = replicate(net, cpus(parts));
     REQUIRE(replicas.size() == static_cast<size_t>(parts));
     CHECK(replicas[0] == net);
-    const auto scores =
-        gather(parallel_apply(replicas, chunks), torch::kCPU);
+    const auto scores = gather(parallel_apply(replicas, chunks), torch::kCPU);
     replicas.clear();  // before the backward pass
     torch::cross_entropy_loss(scores, labels).backward();
     torch::cross_entropy_loss(other->forward(images), labels).backward();
@@ -98,6 +97,8 @@ TEST_CASE("replicate, apply and gather train as the whole", "[dp][parallel]") {
   const auto holders = replicate(Net(net), cpus(2));
   CHECK(holders[1]->fc->weight.equal(net->fc->weight));
   CHECK(!holders[1]->fc->weight.is_alias_of(net->fc->weight));
+  const auto images = scatter(torch::randn({4, 1, 8, 8}), cpus(2));
+  CHECK(close(parallel_apply(holders, images)[1], net->forward(images[1])));
 }
 
 TEST_CASE("modules are applied at once, with the caller's state",
@@ -133,13 +134,11 @@ TEST_CASE("parts that do not fit", "[dp][parallel][errors]") {
   CHECK_THROWS_WITH(
       parallel_apply(modules, std::vector<Tensor>{torch::ones({})}),
       Contains("but got 2 modules and 1 inputs"));
-  CHECK_THROWS_WITH(
-      parallel_apply(modules, std::vector<Tensor>(2), cpus(1)),
-      Contains("a device for each of 2 modules, but got 1"));
+  CHECK_THROWS_WITH(parallel_apply(modules, std::vector<Tensor>(2), cpus(1)),
+                    Contains("a device for each of 2 modules, but got 1"));
   CHECK_THROWS_WITH(
       parallel_apply(
-          modules,
-          std::vector<Tensor>{torch::tensor(1.0), torch::tensor(3.0)}),
+          modules, std::vector<Tensor>{torch::tensor(1.0), torch::tensor(3.0)}),
       Contains("too large") && Contains("replica 1 of 2 on cpu"));
   CHECK_THROWS_WITH(gather(std::vector<Tensor>(), torch::kCPU),
                     Contains("at least one part to gather"));
