@@ -14,6 +14,9 @@
 #include "launcher/process/own_settings.h"
 #include "launcher/process/process_runner.h"
 #include "launcher/progress/progress_folder.h"
+#include "launcher/status/status_folder.h"
+#include "launcher/status/status_json.h"
+#include "launcher/status/status_server.h"
 
 namespace launcher {
 namespace {
@@ -93,10 +96,14 @@ struct JobResources {
   OwnSettings settings;
   RunDirectory directory;
   ProgressFolder progress;
+  StatusFolder status;
   JobCgroup cgroup;
 
   explicit JobResources(const Job& job)
-      : signals(signals_for(job)), directory(job), progress(job) {}
+      : signals(signals_for(job)),
+        directory(job),
+        progress(job),
+        status(job, directory, progress) {}
 };
 
 /// The loop with all that hangs on it.
@@ -152,13 +159,16 @@ int supervise(const Job& job,
         "no temporary folder can be written to, so workers have no error file; "
         "give a TMPDIR, or --log-dir=/dev/null if that is as it should be");
   }
-  const int code = Supervisor(job,
-                              {directory.path(), resources.progress.path()},
-                              {.events = events,
-                               .rendezvous = *rendezvous,
-                               .workers = workers,
-                               .status = status})
-                       .run();
+  Supervisor supervisor(job,
+                        {directory.path(), resources.progress.path()},
+                        {.events = events,
+                         .rendezvous = *rendezvous,
+                         .workers = workers,
+                         .status = status});
+  const StatusServer server(loop, resources.status.path(), [&supervisor] {
+    return status_json(supervisor.status());
+  });
+  const int code = supervisor.run();
   if (!rendezvous->is_over()) {
     rendezvous->leave();  // the policy does not, of a job that is closed
   }

@@ -13,6 +13,8 @@
 #include "launcher/launch.h"
 #include "launcher/plan/host.h"
 #include "launcher/plan/plan.h"
+#include "launcher/status/status_client.h"
+#include "launcher/status/status_report.h"
 
 namespace launcher {
 namespace {
@@ -55,6 +57,10 @@ int run(int argc, char** argv) {
         *doctor, environment, [](const std::string& line) { warn({line}); });
     print(diagnosis.text);
     return diagnosis.exit_code;
+  }
+  if (const auto* status = std::get_if<StatusOptions>(&parsed)) {
+    return print(
+        status_report(ask_jobs(find_status_sockets(environment)), *status));
   }
   const auto& options = std::get<LaunchOptions>(parsed);
   HostInfo host = probe_host();

@@ -6,10 +6,10 @@
 #include <stdexcept>
 
 #include "launcher/cli/command_line.h"
-#include "launcher/cli/doctor_switches.h"
 #include "launcher/cli/host_options.h"
 #include "launcher/cli/output_options.h"
 #include "launcher/cli/program_options.h"
+#include "launcher/cli/question_switches.h"
 #include "launcher/cli/rendezvous_values.h"
 #include "launcher/cli/restart_values.h"
 #include "launcher/cli/setters.h"
@@ -198,7 +198,7 @@ struct BoundLine {
   HostOptions hosts;
   ProgramOptions program;
   Strictness strictness;
-  DoctorSwitches doctor;
+  QuestionSwitches question;
   CommandLine line;
 
   BoundLine() {
@@ -213,7 +213,7 @@ struct BoundLine {
     line.toggle("dry-run",
                 "Prints each worker's environment and command, starts nothing",
                 [this] { options.dry_run = true; });
-    doctor.bind(line);
+    question.bind(line);
   }
 };
 
@@ -223,17 +223,21 @@ std::string manual() {
   return man_page(BoundLine().line.describe());
 }
 
-std::variant<LaunchOptions, DoctorOptions, Information> parse_options(
-    std::vector<std::string> arguments, const Environment& environment) {
+std::variant<LaunchOptions, DoctorOptions, StatusOptions, Information>
+parse_options(std::vector<std::string> arguments,
+              const Environment& environment) {
   BoundLine bound;
-  auto& [options, hosts, program, strictness, doctor, line] = bound;
+  auto& [options, hosts, program, strictness, question, line] = bound;
   auto parsed = line.parse(std::move(arguments), environment);
   if (auto* information = std::get_if<Information>(&parsed)) {
     return std::move(*information);
   }
-  doctor.check();
+  question.check();
   auto rest = std::get<std::vector<std::string>>(std::move(parsed));
-  if (!doctor.is_on || !rest.empty()) {
+  if (question.is_status) {
+    return question.status_of(std::move(rest), line);
+  }
+  if (!question.is_doctor || !rest.empty()) {
     options.program = program_of(std::move(rest), line);
   }
   options.program_kind = program.kind();
@@ -244,8 +248,8 @@ std::variant<LaunchOptions, DoctorOptions, Information> parse_options(
   for (std::string& warning : options.warnings) {
     warning = on_one_line(warning);
   }
-  if (doctor.is_on) {
-    return DoctorOptions{std::move(options), doctor.as_json};
+  if (question.is_doctor) {
+    return DoctorOptions{std::move(options), question.as_json};
   }
   return std::move(options);
 }

@@ -14,6 +14,7 @@
 #include "launcher/job/preemption.h"
 #include "launcher/plan/environment.h"
 #include "launcher/rendezvous/meeting.h"
+#include "launcher/status/status_options.h"
 
 namespace launcher {
 
@@ -90,8 +91,9 @@ struct DoctorOptions {
 ///   auto parsed = parse_options({"--nproc-per-node=4", "./train", "--lr=1"},
 ///   {}); std::get<LaunchOptions>(parsed).program;  // {"./train", "--lr=1"}
 /// @endcode
-std::variant<LaunchOptions, DoctorOptions, Information> parse_options(
-    std::vector<std::string> arguments, const Environment& environment);
+std::variant<LaunchOptions, DoctorOptions, StatusOptions, Information>
+parse_options(std::vector<std::string> arguments,
+              const Environment& environment);
 
 /// The manual page ddprun(1), from the same options as --help.
 std::string manual();

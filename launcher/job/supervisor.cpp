@@ -1,5 +1,7 @@
 #include "launcher/job/supervisor.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -57,7 +59,8 @@ Supervisor::Supervisor(const Job& job, Folders folders, const Seams& seams)
     : job_(job),
       folders_(std::move(folders)),
       seams_(seams),
-      policy_(policy_options(job)) {}
+      policy_(policy_options(job)),
+      started_(seams.events.now()) {}
 
 int Supervisor::run() {
   perform(policy_.begin());
@@ -65,6 +68,20 @@ int Supervisor::run() {
     handle(seams_.events.next());
   }
   return exit_code_;
+}
+
+JobStatus Supervisor::status() const {
+  return job_status(
+      {.job = job_,
+       .phase = policy_.phase(),
+       .uptime = std::chrono::duration_cast<std::chrono::milliseconds>(
+           seams_.events.now() - started_),
+       .attempts = attempts_,
+       .world = world_,
+       .logs = logs_,
+       .workers = seams_.workers.states(),
+       .pid = ::getppid(),
+       .supervisor = ::getpid()});
 }
 
 void Supervisor::handle(const Event& event) {
@@ -156,6 +173,7 @@ void Supervisor::perform(const StartWorkers& action) {
                             : ""));
   }
   world_ = action.world;
+  ++attempts_;
   seams_.status.info("starting " + std::to_string(job_.worker_count) +
                      " workers of " + job_.program.path +
                      "; rank 0's store is at " + world_.master.host + ":" +

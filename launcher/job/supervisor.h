@@ -9,6 +9,7 @@
 #include "launcher/loop/event_source.h"
 #include "launcher/plan/plan.h"
 #include "launcher/rendezvous/rendezvous.h"
+#include "launcher/status/job_status.h"
 
 namespace launcher {
 
@@ -35,6 +36,9 @@ class Supervisor {
 
   Policy::Phase phase() const { return policy_.phase(); }
 
+  /// What it does now, for `ddprun --status`. To be called between events.
+  JobStatus status() const;
+
  private:
   void handle(const Event& event);
   void perform(const Actions& actions);
@@ -59,7 +63,9 @@ class Supervisor {
   Folders folders_;
   Seams seams_;
   Policy policy_;
-  World world_;       // of the last attempt
+  World world_;  // of the last attempt
+  int attempts_ = 0;
+  std::chrono::steady_clock::time_point started_;
   std::string logs_;  // its folder, where files are kept
   std::chrono::milliseconds run_time_{0};
   int exit_code_ = 0;

@@ -6,6 +6,7 @@
 #include "launcher/job/policy.h"
 #include "launcher/plan/plan.h"
 #include "launcher/report/report.h"
+#include "launcher/status/worker_state.h"
 
 namespace launcher {
 
@@ -46,6 +47,9 @@ class WorkerRunner {
 
   /// Asks children that are no workers to end, or kills them.
   virtual void sweep(Sweep::How how) = 0;
+
+  /// The workers of the attempt as they are now; empty when there is none.
+  virtual std::vector<WorkerState> states() = 0;
 
   /// Ends the attempt: passes on the rest of the output and forgets the
   /// workers. Empty when there was no attempt.

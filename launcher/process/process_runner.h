@@ -11,6 +11,7 @@
 #include "launcher/process/out_of_memory.h"
 #include "launcher/process/stop_request.h"
 #include "launcher/process/worker.h"
+#include "launcher/process/worker_states.h"
 #include "launcher/progress/progress_watch.h"
 #include "launcher/progress/timer_file.h"
 
@@ -43,6 +44,9 @@ class ProcessRunner : public WorkerRunner {
   void kill_all() override;
   void release(int local_rank) override;
   void sweep(Sweep::How how) override;
+  std::vector<WorkerState> states() override {
+    return states_of(workers_, exits_, progress_);
+  }
   WorkersResult finish() override;
 
   /// To be called when SIGCHLD came.

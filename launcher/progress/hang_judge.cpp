@@ -89,8 +89,7 @@ HangJudge::Milliseconds HangJudge::limit_of(const Worker& worker) const {
   return worker.reports < 2 ? limit_ * kTimesToSecondReport : limit_;
 }
 
-HangJudge::Milliseconds HangJudge::quiet_of(const Worker& worker,
-                                            Time now) const {
+HangJudge::Milliseconds HangJudge::quiet_of(const Worker& worker, Time now) {
   return std::chrono::duration_cast<Milliseconds>(now - worker.since);
 }
 

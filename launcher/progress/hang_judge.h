@@ -69,6 +69,10 @@ class HangJudge {
     return workers_[worker].reports > 0;
   }
   bool is_watched(size_t worker) const { return !workers_[worker].has_ended; }
+  /// Since its last report, or since it was started.
+  Milliseconds quiet_of(size_t worker, Time now) const {
+    return quiet_of(workers_[worker], now);
+  }
 
   /// How often to look: a small part of the limit.
   Milliseconds interval() const;
@@ -84,7 +88,7 @@ class HangJudge {
 
   void forgive_absence(Time now);
   Milliseconds limit_of(const Worker& worker) const;
-  Milliseconds quiet_of(const Worker& worker, Time now) const;
+  static Milliseconds quiet_of(const Worker& worker, Time now);
   bool is_overdue(const Worker& worker, Time now, int times = 1) const;
   bool may_wait(const Worker& worker) const;
   std::vector<const Worker*> reporters() const;

@@ -72,6 +72,15 @@ void ProgressWatch::forget(int local_rank) {
   judge_.forget(static_cast<size_t>(local_rank));
 }
 
+WorkerState::Progress ProgressWatch::progress_of(int local_rank) {
+  const auto worker = static_cast<size_t>(local_rank);
+  const auto now = std::chrono::steady_clock::now();
+  read(worker, now);
+  return {.has_reported = judge_.has_reported(worker),
+          .last = describe(judge_.progress_of(worker)),
+          .quiet = judge_.quiet_of(worker, now)};
+}
+
 void ProgressWatch::pause() {
   loop_.disarm_timer(kLookTimer);
 }
@@ -91,19 +100,24 @@ void ProgressWatch::look_later() {
 void ProgressWatch::look() {
   const auto now = std::chrono::steady_clock::now();
   for (size_t index = 0; index < workers_.size(); ++index) {
-    if (!judge_.is_watched(index)) {
-      continue;
-    }
-    if (auto reading = read_progress(workers_[index].file)) {
-      reading->is_stopped = is_stopped(reporter(index));
-      judge_.note(index, *reading, now);
-    }
+    read(index, now);
   }
   const auto verdicts = judge_.judge(now);
   if (verdicts.empty()) {
     look_later();
   } else {
     examine(verdicts);
+  }
+}
+
+void ProgressWatch::read(size_t worker,
+                         std::chrono::steady_clock::time_point now) {
+  if (!judge_.is_watched(worker)) {
+    return;
+  }
+  if (auto reading = read_progress(workers_[worker].file)) {
+    reading->is_stopped = is_stopped(reporter(worker));
+    judge_.note(worker, *reading, now);
   }
 }
 

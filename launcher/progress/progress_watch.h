@@ -11,6 +11,7 @@
 #include "launcher/progress/hang.h"
 #include "launcher/progress/hang_judge.h"
 #include "launcher/progress/stacks.h"
+#include "launcher/status/worker_state.h"
 
 namespace launcher {
 
@@ -35,6 +36,9 @@ class ProgressWatch {
   /// It has ended.
   void forget(int local_rank);
 
+  /// What a worker has reported by now.
+  WorkerState::Progress progress_of(int local_rank);
+
   /// The workers are stopped on purpose, or run again.
   void pause();
   void resume();
@@ -49,6 +53,7 @@ class ProgressWatch {
 
   void look_later();
   void look();
+  void read(size_t worker, std::chrono::steady_clock::time_point now);
   void examine(const std::vector<HangJudge::Verdict>& verdicts);
   void tell(const std::vector<std::string>& stacks);
   HungWorker hung_worker(const HangJudge::Verdict& verdict) const;

@@ -68,6 +68,7 @@ class FakeJob : public EventSource,
   }
 
   Policy::Phase phase() const { return supervisor_->phase(); }
+  JobStatus job_status() const { return supervisor_->status(); }
 
   // What happened.
   std::vector<LaunchPlan> plans;
@@ -190,6 +191,16 @@ class FakeJob : public EventSource,
       --strays_;  // each ends for itself
       post_what_is_left();
     }
+  }
+  std::vector<WorkerState> states() override {
+    std::vector<WorkerState> states;
+    for (const int local_rank : alive_) {
+      WorkerState state;
+      state.rank = state.local_rank = local_rank;
+      state.pid = 1000 + local_rank;
+      states.push_back(state);
+    }
+    return states;
   }
   WorkersResult finish() override {
     WorkersResult result;

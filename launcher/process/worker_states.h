@@ -1,0 +1,20 @@
+#pragma once
+
+#include <list>
+#include <optional>
+#include <vector>
+
+#include "launcher/process/worker.h"
+#include "launcher/progress/progress_watch.h"
+#include "launcher/status/worker_state.h"
+
+namespace launcher {
+
+/// The workers as they are now.
+///
+/// @param exits of those that have ended
+std::vector<WorkerState> states_of(const std::list<Worker>& workers,
+                                   const std::vector<WorkerExit>& exits,
+                                   std::optional<ProgressWatch>& progress);
+
+}  // namespace launcher

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "launcher/status/job_status.h"
+#include "launcher/status/status_options.h"
+
+namespace launcher {
+
+/// What the sockets of jobs have come to.
+struct StatusAnswers {
+  struct Silent {
+    std::string socket;
+    pid_t pid = 0;  ///< who listens there; 0: not known
+  };
+
+  std::vector<JobStatus> jobs;
+  std::vector<Silent> silent;      ///< those that have not answered in time
+  std::vector<std::string> stale;  ///< sockets of a ddprun that was killed
+};
+
+/// What `ddprun --status` prints. With --json an object with `jobs` (see
+/// status_json.h), `silent` (socket and pid) and `stale` (sockets). Pure.
+///
+/// @throws LaunchError where the job that is asked for is not among them
+std::string status_report(const StatusAnswers& answers,
+                          const StatusOptions& options);
+
+}  // namespace launcher
