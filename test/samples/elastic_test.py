@@ -115,6 +115,7 @@ def worlds(out):
 class Elastic(JobTest):
     def setUp(self):
         super().setUp()
+        os.mkdir(self.path("temporary"))
         with open(DIGITS) as file:
             parts = split(list(csv.reader(file)))
         for name, images in zip(("learned", "others"), parts):
@@ -143,7 +144,8 @@ class Elastic(JobTest):
 
     def start_host(self, hosts, number, port):
         command = [
-            "env", "DDPRUN_TOKEN=secret",
+            # A host that is lost leaves its folder.
+            "env", "DDPRUN_TOKEN=secret", f"TMPDIR={self.path('temporary')}",
             *ddprun(2, "--nnodes=1:2", "--rdzv-backend=c10d",
                     f"--rdzv-endpoint={hosts.address}:{port}",
                     f"--rdzv-id={RUN_ID}", f"--node-rank={number}",
