@@ -65,19 +65,11 @@ class Turn {
   DataParallelState& state_;
 };
 
-torch::Device choose_output_device(const DataParallelOptions& options,
-                                   const Devices& devices) {
-  if (options.output_device()) {
-    return detail::resolve_device(*options.output_device(),
-                                  detail::look_up_devices);
-  }
-  return devices.empty() ? torch::Device(torch::kCPU) : devices.front();
-}
-
 std::unique_ptr<DataParallelState> make_state(DataParallelOptions options) {
   const auto devices =
       detail::resolve_devices(options.devices(), detail::look_up_devices);
-  const auto output_device = choose_output_device(options, devices);
+  const auto output_device = detail::resolve_output_device(
+      options.output_device(), devices, detail::look_up_devices);
   detail::SplitRule rule{
       devices.size(), options.chunk_sizes(), options.chunk_weights()};
   check(rule);
@@ -104,12 +96,8 @@ std::unique_ptr<detail::Replicas> make_replicas(
   if (state.devices.empty()) {
     return nullptr;
   }
-  std::vector<detail::ReplicaSpec> specs;
-  for (const auto device : state.devices) {
-    specs.push_back({device, device != state.devices.front()});
-  }
   return std::make_unique<detail::Replicas>(state.module,
-                                            std::move(specs),
+                                            detail::specs_on(state.devices),
                                             state.options.make_replica(),
                                             state.traffic);
 }
@@ -172,17 +160,6 @@ void compute(DataParallelState& state,
   });
 }
 
-/// @throws c10::Error when only some of the parts have one.
-bool is_defined(const detail::ResultTensor& result) {
-  detail::expect_alike(
-      result.of_parts,
-      result.path,
-      "tensors",
-      [](const torch::Tensor& tensor) { return tensor.defined(); },
-      [](bool defined) { return defined ? "one" : "an undefined one"; });
-  return result.of_parts.front()->defined();
-}
-
 torch::Tensor aggregated(DataParallelState& state,
                          const std::vector<Part>& parts,
                          const std::vector<torch::Tensor*>& tensors) {
@@ -205,7 +182,7 @@ void gather(DataParallelState& state,
             const std::vector<Part>& parts,
             ForwardCall& call) {
   for (auto& result : call.results()) {
-    if (!is_defined(result)) {
+    if (!detail::is_defined(result)) {
       continue;
     }
     try {

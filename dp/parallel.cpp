@@ -33,13 +33,7 @@ std::vector<std::vector<torch::Tensor>> scatter_tensors(
 void gather_tensors(const Found& found, torch::Device target, int64_t dim) {
   target = resolve_device(target, look_up_devices);
   for (const auto& result : found) {
-    expect_alike(
-        result.of_parts,
-        result.path,
-        "tensors",
-        [](const torch::Tensor& tensor) { return tensor.defined(); },
-        [](bool defined) { return defined ? "one" : "an undefined one"; });
-    if (!result.of_parts.front()->defined()) {
+    if (!is_defined(result)) {
       continue;
     }
     Parts parts;
@@ -56,14 +50,12 @@ std::vector<std::shared_ptr<torch::nn::Module>> replicate_module(
     const std::shared_ptr<torch::nn::Module>& module,
     const std::vector<torch::Device>& devices) {
   const auto targets = some_devices(devices);
-  std::vector<ReplicaSpec> specs;
   std::vector<size_t> members;
-  for (const auto device : targets) {
-    members.push_back(members.size());
-    specs.push_back({device, device != targets.front()});
+  for (size_t i = 0; i < targets.size(); ++i) {
+    members.push_back(i);
   }
   Replicas kept(module,
-                std::move(specs),
+                specs_on(targets),
                 nullptr,
                 std::make_shared<std::vector<TrafficCounter>>(targets.size()));
   kept.refresh(members);

@@ -83,6 +83,15 @@ std::vector<c10::Device> resolve_devices(std::vector<c10::Device> asked,
   return asked;
 }
 
+c10::Device resolve_output_device(std::optional<c10::Device> asked,
+                                  const std::vector<c10::Device>& devices,
+                                  const LookUpDevices& look_up) {
+  if (asked) {
+    return resolve_device(*asked, look_up);
+  }
+  return devices.empty() ? c10::Device(c10::kCPU) : devices.front();
+}
+
 std::optional<std::string> warn_of_imbalance(
     const std::vector<GpuCapacity>& gpus) {
   if (gpus.empty()) {

@@ -33,6 +33,12 @@ std::vector<c10::Device> resolve_devices(std::vector<c10::Device> asked,
 /// @throws c10::Error when it is not there.
 c10::Device resolve_device(c10::Device asked, const LookUpDevices& look_up);
 
+/// The same for where results lie: the device asked for, else the first of
+/// `devices`, else the CPU.
+c10::Device resolve_output_device(std::optional<c10::Device> asked,
+                                  const std::vector<c10::Device>& devices,
+                                  const LookUpDevices& look_up);
+
 /// What makes one GPU slower or smaller than another.
 struct GpuCapacity {
   c10::Device device;

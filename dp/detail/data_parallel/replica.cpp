@@ -159,6 +159,14 @@ bool has_memory_of(const at::Tensor& tensor, const at::Tensor& piece) {
 
 }  // namespace
 
+std::vector<ReplicaSpec> specs_on(const std::vector<c10::Device>& devices) {
+  std::vector<ReplicaSpec> specs;
+  for (const auto device : devices) {
+    specs.push_back({device, device != devices.front()});
+  }
+  return specs;
+}
+
 Replica make_replica(const StateLayout& layout,
                      size_t index,
                      ReplicaSpec spec,

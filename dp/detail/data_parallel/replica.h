@@ -25,6 +25,9 @@ struct ReplicaSpec {
   bool is_remote = false;
 };
 
+/// One for each device, the first of which is the module's.
+std::vector<ReplicaSpec> specs_on(const std::vector<c10::Device>& devices);
+
 /// A copy of the module that is kept. Its parameters and buffers lie in flat
 /// tensors of ours, so that they are filled by few copies.
 struct Replica {

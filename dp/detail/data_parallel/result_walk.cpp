@@ -23,4 +23,14 @@ void refuse(const Path& path,
               part);
 }
 
+bool is_defined(const ResultTensor& result) {
+  expect_alike(
+      result.of_parts,
+      result.path,
+      "tensors",
+      [](const at::Tensor& tensor) { return tensor.defined(); },
+      [](bool defined) { return defined ? "one" : "an undefined one"; });
+  return result.of_parts.front()->defined();
+}
+
 }  // namespace dp::detail

@@ -75,6 +75,10 @@ void expect_alike(const Results<T>& parts,
   }
 }
 
+/// Whether the parts have a tensor there.
+/// @throws c10::Error when only some of them have.
+bool is_defined(const ResultTensor& result);
+
 /// What `access` points to in each part.
 template <typename T, typename Access>
 auto results_at(const Results<T>& parts, const Access& access) {
