@@ -1,0 +1,16 @@
+#include "launcher/text_file.h"
+
+#include "test/support/catch.h"
+#include "test/support/temporary_folder.h"
+
+using launcher::read_text;
+
+TEST_CASE("the text of a file, or none where it cannot be read") {
+  const ddp::test::TemporaryFolder folder;
+  const std::string text(10'000, 'x');
+  ddp::test::write_file(folder / "long", text);
+  CHECK(read_text(folder / "long") == text);
+  CHECK(read_text(folder / "none") == "");
+  // As in /proc of a process that has gone in between: open() does, read() not.
+  CHECK(read_text(folder.path()) == "");
+}
