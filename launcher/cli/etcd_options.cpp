@@ -29,11 +29,11 @@ bool is_etcd(const std::string& backend) {
 }
 
 EtcdSettings etcd_settings(const std::map<std::string, std::string>& settings,
-                           const Endpoint& endpoint) {
+                           const std::vector<Endpoint>& endpoints) {
   EtcdSettings etcd;
-  etcd.endpoint = endpoint;
-  if (etcd.endpoint.port == 0) {
-    etcd.endpoint.port = kEtcdPort;
+  etcd.endpoints = endpoints;
+  for (Endpoint& endpoint : etcd.endpoints) {
+    endpoint.port = endpoint.port == 0 ? kEtcdPort : endpoint.port;
   }
   const std::string protocol = setting_of(settings, "protocol", "protocol");
   // The name of a protocol may be in capitals.

@@ -2,6 +2,7 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "launcher/cli/values.h"
 #include "launcher/etcd/settings.h"
@@ -14,9 +15,9 @@ bool is_etcd(const std::string& backend);
 /// What --rdzv-conf says of etcd, with torchrun's keys.
 ///
 /// @param settings see parse_settings(), checked
-/// @param endpoint port 0: etcd's own
+/// @param endpoints port 0: etcd's own
 /// @throws UsageError when they contradict each other
 EtcdSettings etcd_settings(const std::map<std::string, std::string>& settings,
-                           const Endpoint& endpoint);
+                           const std::vector<Endpoint>& endpoints);
 
 }  // namespace launcher

@@ -52,10 +52,10 @@ void HostOptions::bind(CommandLine& line) {
       "HOST[:PORT]",
       "The same as --master-addr and --master-port; with c10d and several "
       "hosts the host where they meet, and a port of it [29400]; with etcd "
-      "where that is [2379]",
+      "where that is [2379], or its members, separated by commas",
       [this](const std::string& text) {
-        endpoint_ =
-            text.empty() ? std::nullopt : std::optional(parse_endpoint(text));
+        endpoints_ =
+            text.empty() ? std::vector<Endpoint>{} : parse_endpoints(text);
       });
   line.value("rdzv-backend",
              "NAME",
@@ -153,10 +153,10 @@ HostWords HostOptions::words() const {
   if (hosts_) {
     words.host_count = hosts_->most;
   }
-  if (endpoint_) {
-    words.master_addr = endpoint_->host;
-    if (endpoint_->port != 0) {
-      words.master_port = endpoint_->port;
+  if (!endpoints_.empty() && !is_etcd(backend_)) {
+    words.master_addr = endpoints_.front().host;
+    if (endpoints_.front().port != 0) {
+      words.master_port = endpoints_.front().port;
     }
   }
   return words;
@@ -183,6 +183,12 @@ void HostOptions::check(const HostRange& hosts, const HostWords& all) const {
     throw UsageError(
         "--rdzv-backend: expected static, c10d, etcd or etcd-v2, but got \"" +
         backend_ + "\"");
+  }
+  if (!standalone_ && endpoints_.size() > 1 && !is_etcd(backend_)) {
+    throw UsageError(
+        "--rdzv-endpoint: expected one HOST[:PORT], or with "
+        "--rdzv-backend=etcd several, but got " +
+        std::to_string(endpoints_.size()));
   }
   if (hosts.least != hosts.most && !do_meet(hosts)) {
     throw UsageError(
@@ -228,14 +234,15 @@ Meeting HostOptions::c10d_meeting(const HostRange& hosts,
   // A scheduler's first host is as good as one that the user names; the
   // --master-addr of static hosts is not meant.
   const bool is_told = !said_.master_addr && all.master_addr;
-  if (!endpoint_ && !is_told) {
+  if (endpoints_.empty() && !is_told) {
     throw UsageError(
         "--rdzv-endpoint: expected the host where the others meet, but got "
         "none; give the same HOST:PORT on every host");
   }
   Meeting result = meeting(hosts, all);
-  result.endpoint = endpoint_.value_or(
-      Endpoint{all.master_addr.value_or(""), all.master_port.value_or(0)});
+  result.endpoint = endpoints_.empty() ? Endpoint{all.master_addr.value_or(""),
+                                                  all.master_port.value_or(0)}
+                                       : endpoints_.front();
   if (result.endpoint.port == 0) {
     result.endpoint.port = kDefaultMeetingPort;
   }
@@ -248,7 +255,7 @@ Meeting HostOptions::c10d_meeting(const HostRange& hosts,
 /// etcd serves many jobs, so each needs a name there.
 Meeting HostOptions::etcd_meeting(const HostRange& hosts,
                                   const HostWords& all) const {
-  if (!endpoint_) {
+  if (endpoints_.empty()) {
     throw UsageError(
         "--rdzv-endpoint: expected the HOST:PORT of etcd, but got none; give "
         "the same on every host");
@@ -259,8 +266,8 @@ Meeting HostOptions::etcd_meeting(const HostRange& hosts,
         "got none; give the same on every host of the job");
   }
   Meeting result = meeting(hosts, all);
-  result.etcd = etcd_settings(settings_, *endpoint_);
-  result.endpoint = result.etcd->endpoint;
+  result.etcd = etcd_settings(settings_, endpoints_);
+  result.endpoint = result.etcd->endpoints.front();
   result.start_hosts = start_hosts_.value_or(hosts.most);
   result.local_address = local_address_;
   return result;

@@ -45,7 +45,7 @@ class HostOptions {
 
   HostWords said_;  // but for the number of hosts
   std::optional<HostRange> hosts_;
-  std::optional<Endpoint> endpoint_;
+  std::vector<Endpoint> endpoints_;
   std::string backend_;
   std::string local_address_;
   std::optional<int> start_hosts_;

@@ -141,6 +141,14 @@ Endpoint parse_endpoint(std::string_view text) {
   return {std::string(host), *number};
 }
 
+std::vector<Endpoint> parse_endpoints(std::string_view text) {
+  std::vector<Endpoint> endpoints;
+  for (const auto item : split(text, ',')) {
+    endpoints.push_back(parse_endpoint(item));
+  }
+  return endpoints;
+}
+
 StreamMap parse_stream_map(std::string_view text) {
   const std::string expected =
       "0 (none), 1 (stdout), 2 (stderr), 3 (both), or a map of local ranks "

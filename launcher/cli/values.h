@@ -79,6 +79,8 @@ WorkerCount parse_worker_count(std::string_view text);
 HostRange parse_host_range(std::string_view text);
 /// "host", "host:port", "[::1]:port" or "::1"; port 0 when absent.
 Endpoint parse_endpoint(std::string_view text);
+/// One or several, separated by commas.
+std::vector<Endpoint> parse_endpoints(std::string_view text);
 /// "0" none, "1" stdout, "2" stderr, "3" both; or a map "0:3,12:1", in which
 /// the ranks that are not named have none.
 StreamMap parse_stream_map(std::string_view text);

@@ -46,7 +46,8 @@ std::string encode_etcd_answer(const EtcdAnswer& answer) {
       {"record_lease", std::to_string(answer.leases.record)},
       {"address", answer.local_address},
       {"addresses", answer.addresses},
-      {"token", answer.token}};
+      {"token", answer.token},
+      {"endpoint", answer.endpoint}};
   add_entry(json, "coordinator", answer.coordinator);
   add_entry(json, "record", answer.record);
   return json.dump(-1, ' ', false, AnswerJson::error_handler_t::replace);
@@ -72,6 +73,8 @@ std::optional<EtcdAnswer> decode_etcd_answer(const std::string& text) {
   answer.local_address = fields.text("address");
   answer.addresses = fields.text("addresses", kLongestText);
   answer.token = fields.text("token", kLongestText);
+  answer.endpoint =
+      static_cast<size_t>(fields.integer("endpoint", 0, kLargest));
   answer.coordinator = entry_of(json, "coordinator");
   answer.record = entry_of(json, "record");
   return fields.are_valid() ? std::optional(answer) : std::nullopt;

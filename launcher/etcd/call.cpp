@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "launcher/etcd/http.h"
+#include "launcher/etcd/troubles.h"
 
 namespace launcher {
 namespace {
@@ -14,32 +15,20 @@ constexpr std::chrono::milliseconds kWatchTime{10'000};
 // a new token.
 constexpr int kMostRequests = 5;
 
-std::string advice_for(const EtcdSettings& settings, const HttpError& error) {
-  switch (error.kind) {
-    case HttpError::Kind::no_library:
-      return "; install it (libcurl4), or meet with --rdzv-backend=c10d";
-    case HttpError::Kind::tls:
-      return "; check protocol, ca_cert, ssl_cert and ssl_cert_key in "
-             "--rdzv-conf";
-    case HttpError::Kind::stranger:
-      return "; check the port of --rdzv-endpoint";
-    case HttpError::Kind::unreachable:
-      return "; check that etcd runs there, --rdzv-endpoint and the firewall";
-  }
-  return "";
-}
+using Troubles = std::vector<EtcdTrouble>;
 
 /// The requests of one call.
 class Caller {
  public:
   Caller(const EtcdSettings& settings,
          const std::string& run_id,
-         std::string token)
+         const EtcdAnswer& last)
       : settings_(settings),
         http_(settings),
         coordinator_key_(settings.prefix + "/" + run_id + "/coordinator"),
         record_key_(settings.prefix + "/" + run_id + "/record") {
-    answer_.token = std::move(token);
+    answer_.token = last.token;
+    answer_.endpoint = last.endpoint % settings.endpoints.size();
   }
 
   EtcdAnswer call(const EtcdCall& call) {
@@ -55,22 +44,21 @@ class Caller {
     if (settings_.user.empty() || !answer_.token.empty()) {
       return true;
     }
-    const auto response = http_.post(
-        authenticate_request(settings_.user, settings_.password), "", limit());
-    const auto* there = std::get_if<HttpAnswer>(&response);
-    if (there == nullptr) {
-      return fail(std::get<HttpError>(response));
-    }
-    const auto token = read_token(there->status, there->body);
+    const auto token = reach<std::string>(
+        authenticate_request(settings_.user, settings_.password),
+        [](const HttpAnswer& there) {
+          return read_token(there.status, there.body);
+        });
     if (const auto* text = std::get_if<std::string>(&token)) {
       answer_.token = *text;
       return true;
     }
-    const auto& error = std::get<GatewayError>(token);
-    if (error.text.find("not enabled") != std::string::npos) {
+    const auto& troubles = std::get<Troubles>(token);
+    if (troubles.back().text.find("not enabled") != std::string::npos) {
       return true;  // anyone may do anything there
     }
-    return fail(error);
+    fail(troubles);
+    return false;
   }
 
   void do_call(const EtcdCall& call) {
@@ -150,13 +138,14 @@ class Caller {
   }
 
   void wait(int64_t seen_revision) {
-    const auto response =
-        http_.post(watch_request(coordinator_key_, seen_revision + 1),
-                   answer_.token,
-                   kWatchTime,
-                   has_change);
-    if (const auto* error = std::get_if<HttpError>(&response)) {
-      fail(*error);
+    struct Watched {};
+    const auto watched = reach<Watched>(
+        watch_request(coordinator_key_, seen_revision + 1),
+        [](const HttpAnswer&) { return GatewayAnswer<Watched>(Watched{}); },
+        kWatchTime,
+        has_change);
+    if (const auto* troubles = std::get_if<Troubles>(&watched)) {
+      fail(*troubles);
     } else {
       answer_.outcome = EtcdAnswer::Outcome::done;
     }
@@ -165,21 +154,14 @@ class Caller {
   template <typename Answer, typename Read>
   std::optional<Answer> ask(const GatewayRequest& request, const Read& read) {
     for (const bool may_ask_again : {true, false}) {
-      const auto response = http_.post(request, answer_.token, limit());
-      const auto* there = std::get_if<HttpAnswer>(&response);
-      if (there == nullptr) {
-        fail(std::get<HttpError>(response));
-        return std::nullopt;
-      }
-      answer_.local_address = there->local_address;
-      const auto found = read(*there);
+      const auto found = reach<Answer>(request, read);
       if (const auto* answer = std::get_if<Answer>(&found)) {
         return *answer;
       }
-      const auto& error = std::get<GatewayError>(found);
-      const bool is_old = error.kind == GatewayError::Kind::old_token;
+      const auto& troubles = std::get<Troubles>(found);
+      const bool is_old = troubles.back().kind == EtcdTrouble::Kind::old_token;
       if (!is_old || !may_ask_again || settings_.user.empty()) {
-        fail(error);
+        fail(troubles);
         return std::nullopt;
       }
       answer_.token.clear();
@@ -190,52 +172,70 @@ class Caller {
     return std::nullopt;
   }
 
-  bool fail(const HttpError& error) {
-    answer_.outcome = error.kind == HttpError::Kind::unreachable
-                          ? EtcdAnswer::Outcome::unreachable
-                          : EtcdAnswer::Outcome::hopeless;
-    answer_.text = error.text + advice_for(settings_, error);
-    return false;
+  /// Asks the endpoint in use and, while one has trouble, the next.
+  template <typename Answer, typename Read>
+  std::variant<Answer, Troubles> reach(
+      const GatewayRequest& request,
+      const Read& read,
+      std::optional<std::chrono::milliseconds> limit = std::nullopt,
+      const std::function<bool(std::string_view)>& is_enough = {}) {
+    Troubles troubles;
+    asked_.clear();
+    while (troubles.size() < settings_.endpoints.size()) {
+      const Endpoint& endpoint = settings_.endpoints[answer_.endpoint];
+      asked_.push_back(endpoint);
+      const auto response = http_.post(endpoint,
+                                       request,
+                                       answer_.token,
+                                       limit.value_or(settings_.request_time),
+                                       is_enough);
+      if (const auto* there = std::get_if<HttpAnswer>(&response)) {
+        answer_.local_address = there->local_address;
+        const GatewayAnswer<Answer> found = read(*there);
+        if (const auto* answer = std::get_if<Answer>(&found)) {
+          return *answer;
+        }
+        troubles.push_back(
+            trouble_of(std::get<GatewayError>(found), settings_));
+      } else {
+        troubles.push_back(trouble_of(std::get<HttpError>(response)));
+      }
+      if (!is_of_one_endpoint(troubles.back())) {
+        break;
+      }
+      answer_.endpoint = (answer_.endpoint + 1) % settings_.endpoints.size();
+    }
+    return troubles;
   }
 
-  bool fail(const GatewayError& error) {
-    using Kind = GatewayError::Kind;
-    answer_.outcome = error.kind == Kind::passing
-                          ? EtcdAnswer::Outcome::unreachable
-                          : EtcdAnswer::Outcome::hopeless;
-    answer_.token.clear();
-    answer_.text =
-        error.text +
-        (error.kind == Kind::passing ? "; look at that etcd's messages"
-         : error.kind == Kind::stranger
-             ? "; check the port of --rdzv-endpoint, --rdzv-conf protocol, and "
-               "that it is etcd 3.4 or newer"
-             : "; check DDPRUN_ETCD_USER, DDPRUN_ETCD_PASSWORD and the user's "
-               "rights to keys below " +
-                   settings_.prefix);
-    return false;
+  void fail(const Troubles& troubles) {
+    answer_.outcome = outcome_of(troubles);
+    answer_.text = text_of(troubles, asked_);
+    if (!is_of_one_endpoint(troubles.back())) {
+      answer_.token.clear();
+    }
   }
-
-  std::chrono::milliseconds limit() const { return settings_.request_time; }
 
   const EtcdSettings& settings_;
   EtcdHttp http_;
   std::string coordinator_key_;
   std::string record_key_;
+  std::vector<Endpoint> asked_;  // of the last request
   EtcdAnswer answer_;
 };
 
 }  // namespace
 
 std::chrono::milliseconds limit_of(const EtcdSettings& settings) {
-  return kMostRequests * settings.request_time + kWatchTime;
+  const auto count = static_cast<int>(settings.endpoints.size());
+  return count * (kMostRequests * settings.request_time + kWatchTime);
 }
 
 EtcdAnswer call_etcd(const EtcdSettings& settings,
                      const std::string& run_id,
                      const EtcdCall& call,
-                     const std::string& token) {
-  return Caller(settings, run_id, token).call(call);
+                     const EtcdAnswer& last) {
+  return Caller(settings, run_id, last).call(call);
 }
 
 }  // namespace launcher

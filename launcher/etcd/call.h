@@ -53,6 +53,7 @@ struct EtcdAnswer {
   std::string local_address{};             ///< of this host, towards etcd
   std::string addresses{};  ///< of the coordinator's host: a NameAnswer
   std::string token{};      ///< for the next call
+  size_t endpoint = 0;      ///< index of the one to be asked next
 };
 
 /// Longest time that a call takes.
@@ -60,10 +61,10 @@ std::chrono::milliseconds limit_of(const EtcdSettings& settings);
 
 /// Does it, and waits for the answer: for a process of its own.
 ///
-/// @param token of an earlier call; empty: none
+/// @param last answer, whose endpoint and token are used
 EtcdAnswer call_etcd(const EtcdSettings& settings,
                      const std::string& run_id,
                      const EtcdCall& call,
-                     const std::string& token);
+                     const EtcdAnswer& last = {});
 
 }  // namespace launcher

@@ -53,10 +53,17 @@ GatewayJson range_of(const std::string& key) {
   return {{"request_range", {{"key", to_base64(key)}}}};
 }
 
-GatewayError stranger(int status) {
-  return {GatewayError::Kind::stranger,
+GatewayError stranger(int status, std::string_view body) {
+  // What etcd says before its gateway is asked is plain text.
+  constexpr size_t kLongestQuote = 120;
+  const std::string quote =
+      on_one_line(shortened(std::string(body), kLongestQuote));
+  const bool is_of_certificate =
+      body.find("CommonName of client") != std::string_view::npos;
+  return {is_of_certificate ? GatewayError::Kind::certificate
+                            : GatewayError::Kind::stranger,
           "what came is no answer of etcd's v3 gateway (HTTP status " +
-              std::to_string(status) + ")"};
+              std::to_string(status) + ": \"" + quote + "\")"};
 }
 
 /// Of gRPC: what will be otherwise by itself.
@@ -69,14 +76,16 @@ bool is_passing(int64_t code) {
          code == kUnavailable;
 }
 
-std::optional<GatewayError> error_in(int status, const GatewayJson& json) {
+std::optional<GatewayError> error_in(int status,
+                                     std::string_view body,
+                                     const GatewayJson& json) {
   constexpr int64_t kUnauthenticated = 16;
   const GatewayJson& inner = member_of(json, "error");
   const GatewayJson& error = inner.is_object() ? inner : json;
   std::string text = text_in(error, "message");
   text = text.empty() ? text_in(json, "error") : text;
   if (!json.is_object() || (status != 200 && text.empty())) {
-    return stranger(status);
+    return stranger(status, body);
   }
   if (text.empty()) {
     return std::nullopt;
@@ -204,7 +213,7 @@ GatewayRequest watch_request(const std::string& key, int64_t from_revision) {
 GatewayAnswer<std::string> read_token(int status, std::string_view body) {
   constexpr size_t kLongestToken = 8 * 1024;
   const GatewayJson json = parse_json(body);
-  if (const auto error = error_in(status, json)) {
+  if (const auto error = error_in(status, body, json)) {
     return *error;
   }
   const std::string token = text_in(json, "token");
@@ -213,7 +222,7 @@ GatewayAnswer<std::string> read_token(int status, std::string_view body) {
           "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
           "+/=-_.~") == std::string::npos;
   if (token.empty() || token.size() > kLongestToken || !is_plain) {
-    return stranger(status);
+    return stranger(status, body);
   }
   return token;
 }
@@ -221,7 +230,7 @@ GatewayAnswer<std::string> read_token(int status, std::string_view body) {
 GatewayAnswer<GrantedLease> read_lease(int status, std::string_view body) {
   constexpr int64_t kMostSeconds = int64_t{1} << 40;
   const GatewayJson json = parse_json(body);
-  if (const auto error = error_in(status, json)) {
+  if (const auto error = error_in(status, body, json)) {
     return *error;
   }
   // A grant is an object, a renewal a stream of one result.
@@ -230,7 +239,7 @@ GatewayAnswer<GrantedLease> read_lease(int status, std::string_view body) {
   const int64_t id = number_in(lease, "ID");
   const int64_t time = number_in(lease, "TTL");
   if (id == 0 || time > kMostSeconds) {
-    return stranger(status);
+    return stranger(status, body);
   }
   return GrantedLease{id, std::chrono::seconds(time)};
 }
@@ -239,7 +248,7 @@ GatewayAnswer<EtcdOutcome> read_outcome(int status,
                                         std::string_view body,
                                         size_t reads) {
   const GatewayJson json = parse_json(body);
-  if (const auto error = error_in(status, json)) {
+  if (const auto error = error_in(status, body, json)) {
     return *error;
   }
   const GatewayJson& succeeded = member_of(json, "succeeded");
@@ -259,7 +268,7 @@ GatewayAnswer<EtcdOutcome> read_outcome(int status,
   const bool has_read = !outcome.entries.empty();
   if (!is_valid || (has_read && outcome.entries.size() != reads) ||
       (!has_read && !outcome.is_done)) {
-    return stranger(status);
+    return stranger(status, body);
   }
   return outcome;
 }

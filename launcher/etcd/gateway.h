@@ -61,10 +61,11 @@ GatewayRequest watch_request(const std::string& key, int64_t from_revision);
 /// Why there is no answer.
 struct GatewayError {
   enum class Kind {
-    passing,    ///< etcd is there and cannot answer now
-    refused,    ///< it does not do it: who asks has to change something
-    old_token,  ///< to be asked again with another one
-    stranger    ///< who answers is no etcd
+    passing,      ///< etcd is there and cannot answer now
+    refused,      ///< it does not do it: who asks has to change something
+    old_token,    ///< to be asked again with another one
+    certificate,  ///< it takes none with a common name beside a password
+    stranger      ///< who answers is no etcd
   };
   Kind kind = Kind::stranger;
   std::string text{};

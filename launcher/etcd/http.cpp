@@ -2,11 +2,13 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
 #include "launcher/etcd/curl_functions.h"
 #include "launcher/one_line.h"
+#include "launcher/rendezvous/meeting_place.h"
 
 namespace launcher {
 namespace {
@@ -48,14 +50,34 @@ HttpError::Kind kind_of(int code) {
   }
 }
 
+/// An endpoint that swallows what is sent to it takes little of the time in
+/// which another one can answer.
+std::chrono::milliseconds connect_time(const EtcdSettings& settings) {
+  constexpr std::chrono::milliseconds kLeast{1'000};
+  const auto count = static_cast<int>(settings.endpoints.size());
+  return std::max(kLeast, settings.request_time / count);
+}
+
+/// A server that wants another certificate says so once TLS has begun.
+bool is_refusal_of_tls(const EtcdSettings& settings,
+                       int code,
+                       const std::string& text) {
+  return settings.has_tls && code == curl::kNothingRead &&
+         text.find("alert") != std::string::npos;
+}
+
 }  // namespace
 
-std::string url_of(const EtcdSettings& settings) {
-  const bool is_ip6 = settings.endpoint.host.find(':') != std::string::npos;
-  return (settings.has_tls ? "https://" : "http://") +
-         (is_ip6 ? "[" + settings.endpoint.host + "]"
-                 : settings.endpoint.host) +
-         ":" + std::to_string(settings.endpoint.port);
+std::string url_of(const EtcdSettings& settings, const Endpoint& endpoint) {
+  return (settings.has_tls ? "https://" : "http://") + text_of(endpoint);
+}
+
+std::string etcd_name(const EtcdSettings& settings) {
+  std::string name = "etcd at ";
+  for (const Endpoint& endpoint : settings.endpoints) {
+    name += (name.back() == ' ' ? "" : ",") + text_of(endpoint);
+  }
+  return name;
 }
 
 class EtcdHttp::Library {
@@ -63,6 +85,10 @@ class EtcdHttp::Library {
   Library() {
     for (const char* name : kCurlNames) {
       library_ = library_ != nullptr ? library_ : ::dlopen(name, RTLD_NOW);
+      const char* error = library_ != nullptr ? nullptr : ::dlerror();
+      if (error != nullptr && problem_.empty()) {
+        problem_ = on_one_line(error);
+      }
     }
     if (has("curl_easy_init") && has("curl_easy_setopt") &&
         has("curl_easy_perform") && has("curl_easy_getinfo")) {
@@ -79,6 +105,10 @@ class EtcdHttp::Library {
   Library& operator=(const Library&) = delete;
 
   bool is_there() const { return handle_ != nullptr; }
+  /// Why it is not, with its name.
+  std::string problem() const {
+    return problem_.empty() ? "libcurl.so.4 lacks functions" : problem_;
+  }
 
   template <typename Result, typename... Arguments>
   Result call(const char* name, Arguments... arguments) const {
@@ -108,6 +138,7 @@ class EtcdHttp::Library {
     return reinterpret_cast<Variadic>(::dlsym(library_, name));
   }
 
+  std::string problem_;
   void* library_ = nullptr;
   curl::Handle handle_ = nullptr;
 };
@@ -118,17 +149,19 @@ EtcdHttp::EtcdHttp(const EtcdSettings& settings)
 EtcdHttp::~EtcdHttp() = default;
 
 std::variant<HttpAnswer, HttpError> EtcdHttp::post(
+    const Endpoint& endpoint,
     const GatewayRequest& request,
     const std::string& token,
     std::chrono::milliseconds limit,
     const std::function<bool(std::string_view body)>& is_enough) {
   const Library& library = *library_;
   if (!library.is_there()) {
-    return HttpError{HttpError::Kind::no_library, "libcurl.so.4 is missing"};
+    return HttpError{HttpError::Kind::no_library,
+                     "cannot load libcurl (" + library.problem() + ")"};
   }
   std::array<char, curl::kErrorSize> error{};
   Body body{.is_enough = is_enough};
-  const std::string url = url_of(settings_) + request.path;
+  const std::string url = url_of(settings_, endpoint) + request.path;
   library.set(curl::kUrl, url.c_str());
   library.set(curl::kProxy, "");  // etcd is on this side of any
   library.set(curl::kPostFields, request.body.c_str());
@@ -138,7 +171,7 @@ std::variant<HttpAnswer, HttpError> EtcdHttp::post(
   library.set(curl::kTimeoutMs, static_cast<long>(limit.count()));
   library.set(
       curl::kConnectTimeoutMs,
-      static_cast<long>(std::min(limit, settings_.request_time).count()));
+      static_cast<long>(std::min(limit, connect_time(settings_)).count()));
   library.set(curl::kWriteFunction, curl::Write(&take_bytes));
   library.set(curl::kWriteData, static_cast<void*>(&body));
   if (!settings_.certificate.empty()) {
@@ -171,7 +204,14 @@ std::variant<HttpAnswer, HttpError> EtcdHttp::post(
         error.front() != '\0'
             ? std::string(error.data())
             : library.call<const char*>("curl_easy_strerror", code);
-    return HttpError{kind_of(code), on_one_line(text)};
+    // As who wants TLS answers one who does not begin it.
+    const bool may_want_tls = !settings_.has_tls && code == curl::kEmptyReply;
+    return HttpError{
+        is_refusal_of_tls(settings_, code, text) ? HttpError::Kind::tls
+                                                 : kind_of(code),
+        on_one_line(text) +
+            (may_want_tls ? " (as if it wanted --rdzv-conf protocol=https)"
+                          : "")};
   }
   long status = 0;
   const char* address = nullptr;

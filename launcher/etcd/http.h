@@ -24,9 +24,9 @@ struct HttpAnswer {
   std::string local_address{};  ///< of this end of the connection
 };
 
-/// Requests to one etcd, one after the other over one connection, by libcurl,
-/// which is loaded here. Every call waits, for a bounded time: for a process of
-/// its own (BackgroundCall).
+/// Requests to one etcd, one after the other over one connection to each of its
+/// endpoints, by libcurl, which is loaded here. Every call waits, for a bounded
+/// time: for a process of its own (BackgroundCall).
 class EtcdHttp {
  public:
   explicit EtcdHttp(const EtcdSettings& settings);
@@ -37,6 +37,7 @@ class EtcdHttp {
   /// @param token of a user, or empty
   /// @param is_enough ends the answer early
   std::variant<HttpAnswer, HttpError> post(
+      const Endpoint& endpoint,
       const GatewayRequest& request,
       const std::string& token,
       std::chrono::milliseconds limit,

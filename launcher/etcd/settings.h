@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <string>
+#include <vector>
 
 #include "launcher/cli/values.h"
 
@@ -9,11 +10,11 @@ namespace launcher {
 
 /// How an etcd is reached.
 struct EtcdSettings {
-  Endpoint endpoint;
-  bool has_tls = false;     ///< protocol=https
-  std::string certificate;  ///< ssl_cert: of this client, a file
-  std::string key;          ///< ssl_cert_key: its key, a file
-  std::string authorities;  ///< ca_cert: a file; empty: the system's
+  std::vector<Endpoint> endpoints;  ///< of its members, at least one
+  bool has_tls = false;             ///< protocol=https
+  std::string certificate;          ///< ssl_cert: of this client, a file
+  std::string key;                  ///< ssl_cert_key: its key, a file
+  std::string authorities;          ///< ca_cert: a file; empty: the system's
   std::string prefix = "/ddprun";
   std::string user;
   std::string password;
@@ -21,6 +22,9 @@ struct EtcdSettings {
 };
 
 /// "http://host:port", or https.
-std::string url_of(const EtcdSettings& settings);
+std::string url_of(const EtcdSettings& settings, const Endpoint& endpoint);
+
+/// "etcd at host:port,host:port", for people.
+std::string etcd_name(const EtcdSettings& settings);
 
 }  // namespace launcher

@@ -108,7 +108,12 @@ Succession::Actions Succession::on_record(const JobRecord& record, Time now) {
     return {};
   }
   record_ = next;
-  unsaved_since_ = unsaved_since_.value_or(now_);
+  if (!unsaved_since_) {
+    unsaved_since_ = now_;
+    if (news_.due()) {
+      news_.start(now_, options_.patience.first_news);  // it is other news now
+    }
+  }
   next_try_ = now_;
   return act();
 }

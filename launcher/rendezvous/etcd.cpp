@@ -98,10 +98,8 @@ void EtcdRendezvous::join(const HostOffer& offer) {
     if (!host_) {
       const Hello hello = hello_of(meeting_, name_, offer);
       own_place_ = {.id = hello.id, .host = name_};
-      host_.emplace(
-          EtcdHost::Options{.meeting = meeting_,
-                            .hello = hello,
-                            .etcd = "etcd at " + text_of(settings_.endpoint)});
+      host_.emplace(EtcdHost::Options{
+          .meeting = meeting_, .hello = hello, .etcd = etcd_name(settings_)});
     }
     perform(host_->join(store_port, time_now()));
   } catch (const LaunchError& error) {
@@ -141,7 +139,10 @@ void EtcdRendezvous::open_doors() {
   const bool is_hidden = found.empty() || is_loopback(found.front());
   std::string host = meeting_.local_address;
   if (host.empty()) {
-    host = is_hidden ? settings_.endpoint.host : seen;
+    const Endpoint& asked =
+        settings_
+            .endpoints[calls_.last().endpoint % settings_.endpoints.size()];
+    host = is_hidden ? asked.host : seen;
   }
   Doors doors = launcher::open_doors(host);
   own_place_.endpoint = doors.endpoint;

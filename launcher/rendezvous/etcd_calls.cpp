@@ -30,8 +30,8 @@ void EtcdCalls::start(const EtcdCall& call) {
   call_.reset();
   call_.emplace(
       loop_,
-      [settings = settings_, run_id = run_id_, call, token = last_.token] {
-        EtcdAnswer answer = call_etcd(settings, run_id, call, token);
+      [settings = settings_, run_id = run_id_, call, last = last_] {
+        EtcdAnswer answer = call_etcd(settings, run_id, call, last);
         const auto place = answer.coordinator
                                ? decode_place(answer.coordinator->value)
                                : std::nullopt;
@@ -53,7 +53,8 @@ void EtcdCalls::take(const std::optional<std::string>& text) {
     answer = EtcdAnswer{.text =
                             "no answer in time; check the name service, "
                             "and that etcd's host is there",
-                        .token = last_.token};
+                        .token = last_.token,
+                        .endpoint = last_.endpoint + 1};
   }
   if (answer->local_address.empty()) {
     answer->local_address = last_.local_address;

@@ -43,7 +43,7 @@ Meeting meeting_of(int port, const std::string& job, int hosts) {
   Meeting meeting;
   meeting.option = "--rdzv-endpoint";
   meeting.endpoint = {"127.0.0.1", port};
-  meeting.etcd.emplace().endpoint = meeting.endpoint;
+  meeting.etcd.emplace().endpoints = {meeting.endpoint};
   meeting.terms = {
       .run_id = job, .least_hosts = hosts - 1, .most_hosts = hosts};
   meeting.start_hosts = hosts;
@@ -109,7 +109,7 @@ class Hosts {
   void wait_for_coordinator() const {
     const Time begin = now();
     while (
-        !call_etcd(*meeting_.etcd, meeting_.terms.run_id, {}, "").coordinator) {
+        !call_etcd(*meeting_.etcd, meeting_.terms.run_id, {}).coordinator) {
       if (now() - begin > kBound) {
         throw std::runtime_error("expected a coordinator within 240 s");
       }

@@ -131,12 +131,28 @@ TEST_CASE("etcd: where it is, and how one may talk to it") {
              "--rdzv-conf=protocol=https,ssl_cert=c,ssl_cert_key=k,cacert=a",
              "p"})
           .meeting.value();
-  const EtcdSettings etcd = meeting.etcd.value();
-  CHECK(url_of(etcd) == "https://keys:2379");
+  const launcher::EtcdSettings etcd = meeting.etcd.value();
+  REQUIRE(etcd.endpoints.size() == 1);
+  CHECK(url_of(etcd, etcd.endpoints.front()) == "https://keys:2379");
   CHECK(etcd.certificate == "c");
   CHECK(etcd.key == "k");
   CHECK(etcd.authorities == "a");
   CHECK(meeting.terms.least_hosts == 1);
+}
+
+TEST_CASE("etcd: several members, and a store that is not theirs") {
+  const auto several = parse({"--rdzv-backend=etcd",
+                              "--nnodes=2",
+                              "--rdzv-endpoint=a:1,[::1]:2,c",
+                              "--rdzv-id=job",
+                              "p"});
+  CHECK(etcd_name(several.meeting->etcd.value()) ==
+        "etcd at a:1,[::1]:2,c:2379");
+  const auto alone = parse(
+      {"--rdzv-backend=etcd", "--rdzv-endpoint=keys", "--rdzv-id=job", "p"});
+  CHECK(!alone.meeting);
+  CHECK(alone.master.host == "127.0.0.1");
+  CHECK(alone.master.port == 0);
 }
 
 TEST_CASE("static hosts meet beside rank 0's store") {
@@ -359,6 +375,10 @@ TEST_CASE("every wrong value is one line that names the option") {
         "--rdzv-conf=ca_cert=f",
         "p"},
        "--rdzv-conf: expected protocol=https"},
+      {{"--nnodes=2", "--rdzv-endpoint=a,b", "p"},
+       "--rdzv-endpoint: expected one HOST[:PORT], or with"},
+      {{"--rdzv-backend=etcd", "--nnodes=2", "--rdzv-endpoint=a,", "p"},
+       "--rdzv-endpoint: expected host"},
       {{"--rdzv-backend=c10d", "--nnodes=2", "--master-addr=h", "p"},
        "--rdzv-endpoint: expected the host where the others meet"},
       {{"--rdzv-backend=c10d",

@@ -31,6 +31,8 @@ static_assert(launcher::curl::kStrangeReply == CURLE_WEIRD_SERVER_REPLY);
 static_assert(launcher::curl::kWriteStopped == CURLE_WRITE_ERROR);
 static_assert(launcher::curl::kTimedOut == CURLE_OPERATION_TIMEDOUT);
 static_assert(launcher::curl::kTlsConnect == CURLE_SSL_CONNECT_ERROR);
+static_assert(launcher::curl::kEmptyReply == CURLE_GOT_NOTHING);
+static_assert(launcher::curl::kNothingRead == CURLE_RECV_ERROR);
 static_assert(launcher::curl::kTlsCertificate == CURLE_SSL_CERTPROBLEM);
 static_assert(launcher::curl::kTlsCipher == CURLE_SSL_CIPHER);
 static_assert(launcher::curl::kTlsPeer == CURLE_PEER_FAILED_VERIFICATION);
@@ -124,6 +126,8 @@ TEST_CASE("errors of etcd's gateway: who can do something about them") {
         Kind::refused);
   CHECK(kind_of(200, "<html>") == Kind::stranger);
   CHECK(kind_of(404, "{}") == Kind::stranger);
+  CHECK(kind_of(400, "CommonName of client sending\na request") ==
+        Kind::certificate);
   CHECK(kind_of(200, "{}") == Kind::stranger);
   CHECK(kind_of(200, R"({"header":{"revision":"7"},"responses":[]})") ==
         Kind::stranger);

@@ -1,0 +1,168 @@
+#include "launcher/etcd/succession.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "test/support/catch.h"
+
+using namespace launcher;
+using namespace std::chrono_literals;
+using Catch::Contains;
+
+namespace {
+
+using CallOutcome = EtcdAnswer::Outcome;
+using CallKind = EtcdCall::Kind;
+
+/// A host, and an etcd that is away or as the test says.
+class AwayEtcd {
+ public:
+  static constexpr std::chrono::seconds kJoin{60};
+
+  AwayEtcd()
+      : host_({.id = "me",
+               .host = "node1",
+               .etcd = "etcd at keys:2379",
+               .patience = {.join = kJoin, .keep_alive = 5s}}) {}
+
+  Succession& host() { return host_; }
+  Succession::Time now() const { return now_; }
+  const std::string& note() const { return note_; }
+  const std::string& lost() const { return lost_; }
+  bool has_resigned() const { return has_resigned_; }
+
+  void take(const Succession::Actions& actions) {
+    for (const auto& action : actions) {
+      if (const auto* call = std::get_if<EtcdCall>(&action)) {
+        asked_ = *call;
+      } else if (const auto* answer = std::get_if<RendezvousAnswer>(&action)) {
+        if (const auto* note = std::get_if<RendezvousNote>(answer)) {
+          note_ = note->text;
+        } else if (const auto* lost = std::get_if<RendezvousLost>(answer)) {
+          lost_ = lost->text;
+        }
+      }
+      has_resigned_ =
+          has_resigned_ || std::holds_alternative<Succession::Resign>(action);
+    }
+  }
+
+  CallKind answer(const EtcdAnswer& answer) {
+    REQUIRE(asked_);
+    const CallKind kind = std::exchange(asked_, std::nullopt)->kind;
+    take(host_.on_answer(answer, now_));
+    return kind;
+  }
+
+  /// No call is answered; @return what has passed when the host gave up, or
+  /// `most`
+  std::chrono::milliseconds stay_away(std::chrono::milliseconds most) {
+    const Succession::Time begin = now_;
+    while (lost_.empty() && now_ - begin < most) {
+      if (asked_) {
+        now_ += 10ms;
+        answer({.outcome = CallOutcome::unreachable, .text = "closed"});
+      }
+      const auto next = host_.next_deadline();
+      now_ = std::min(begin + most, std::max(now_, next.value_or(begin + most)));
+      take(host_.on_time(now_));
+    }
+    return std::chrono::duration_cast<std::chrono::milliseconds>(now_ - begin);
+  }
+
+  /// What is asked next, once it is time for it.
+  CallKind next_call() {
+    while (!asked_) {
+      now_ = std::max(now_, host_.next_deadline().value());
+      take(host_.on_time(now_));
+    }
+    return asked_->kind;
+  }
+
+  /// Until this host coordinates.
+  void take_office() {
+    take(host_.begin(now_));
+    CHECK(answer({.outcome = CallOutcome::done}) == CallKind::read);
+    CHECK(answer({.outcome = CallOutcome::done, .revision = 7}) == CallKind::campaign);
+    REQUIRE(host_.is_hosting());
+  }
+
+  JobRecord next_record() const {
+    JobRecord record = host_.saved();
+    ++record.generation;
+    return record;
+  }
+
+ private:
+  Succession host_;
+  Succession::Time now_ = Succession::Time() + 1h;
+  std::optional<EtcdCall> asked_;
+  std::string note_;
+  std::string lost_;
+  bool has_resigned_ = false;
+};
+
+}  // namespace
+
+TEST_CASE("etcd away before the first group: who comes waits join_timeout") {
+  AwayEtcd etcd;
+  etcd.take(etcd.host().begin(etcd.now()));
+  CHECK(etcd.stay_away(1h) == etcd.kJoin);
+  CHECK_THAT(etcd.lost(),
+             Contains("etcd at keys:2379 has not answered for 60 s: closed"));
+  CHECK_THAT(etcd.note(), Contains("gives up"));
+}
+
+TEST_CASE("etcd away while workers run: they go on as long as they like") {
+  AwayEtcd etcd;
+  etcd.take_office();
+  CHECK(etcd.stay_away(10 * etcd.kJoin) == 10 * etcd.kJoin);
+  CHECK(etcd.host().is_hosting());
+  CHECK_THAT(etcd.note(), Contains("the job goes on"));
+  // Its leases have run out in the meantime.
+  CHECK(etcd.next_call() == CallKind::renew);
+  etcd.answer({.outcome = CallOutcome::denied});
+  CHECK(etcd.answer({.outcome = CallOutcome::done}) == CallKind::read);
+  CHECK(etcd.answer({.outcome = CallOutcome::done, .revision = 9}) ==
+        CallKind::campaign);
+  CHECK(etcd.host().is_hosting());
+  CHECK(!etcd.has_resigned());
+}
+
+TEST_CASE("etcd away while a group forms: it is given up after join_timeout") {
+  AwayEtcd etcd;
+  etcd.take_office();
+  CHECK(etcd.stay_away(5 * etcd.kJoin) == 5 * etcd.kJoin);
+  const JobRecord next = etcd.next_record();
+  etcd.take(etcd.host().on_record(next, etcd.now()));
+  const bool comes_back = GENERATE(false, true);
+  if (comes_back) {
+    CHECK(etcd.stay_away(etcd.kJoin - 1s) == etcd.kJoin - 1s);
+    CHECK(etcd.next_call() == CallKind::save);
+    etcd.answer({.outcome = CallOutcome::done});
+    CHECK(etcd.host().saved().generation == next.generation);
+    CHECK(etcd.stay_away(5 * etcd.kJoin) == 5 * etcd.kJoin);
+  } else {
+    CHECK(etcd.stay_away(1h) == etcd.kJoin);
+    CHECK_THAT(etcd.note(), Contains("a change of the job's hosts waits"));
+    CHECK_THAT(etcd.lost(), Contains("has not answered for 60 s"));
+  }
+}
+
+TEST_CASE("etcd away when a coordinator is lost: as before the first group") {
+  AwayEtcd etcd;
+  etcd.take(etcd.host().begin(etcd.now()));
+  const CoordinatorPlace place{"other", "node2", {"10.0.0.2", 7}};
+  JobRecord record;
+  record.job = "run";
+  etcd.answer({.outcome = CallOutcome::done,
+               .coordinator = EtcdEntry{encode(place), 3},
+               .record = EtcdEntry{encode(record), 3}});
+  REQUIRE(etcd.host().is_following());
+  etcd.host().on_heard();
+  CHECK(etcd.stay_away(5 * etcd.kJoin) == 5 * etcd.kJoin);
+  CHECK(etcd.note() == "");
+  etcd.take(etcd.host().on_lost(/*is_gone=*/true, etcd.now()));
+  CHECK(etcd.stay_away(1h) == etcd.kJoin);
+  CHECK_THAT(etcd.lost(), Contains("has not answered for 60 s: closed"));
+}
