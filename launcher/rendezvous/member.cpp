@@ -9,8 +9,6 @@
 namespace launcher {
 namespace {
 
-constexpr std::chrono::milliseconds kBetweenAttempts{250};
-
 Member::Actions operator+(Member::Actions first, Member::Actions second) {
   first.insert(first.end(),
                std::make_move_iterator(second.begin()),
@@ -86,6 +84,7 @@ Member::Actions Member::move_to(const std::string& endpoint, Time now) {
   was_heard_ = false;
   has_asked_ = false;
   give_up_ = now_ + options_.patience.silence();
+  backoff_.reset();
   return std::move(actions) + connect();
 }
 
@@ -110,7 +109,7 @@ Member::Actions Member::on_closed(Loss loss, Time now) {
   const bool had_been_there = link_ == Link::connected;
   link_ = Link::resting;
   has_asked_ = false;
-  next_step_ = now_ + kBetweenAttempts;
+  next_step_ = now_ + (had_been_there ? Backoff::Duration(0) : backoff_.next());
   if (loss == Loss::stranger) {
     return lose(stranger_text());
   }
@@ -124,7 +123,6 @@ Member::Actions Member::on_closed(Loss loss, Time now) {
     return {};
   }
   give_up_ = now_ + options_.patience.silence();
-  next_step_ = now_;
   return is_in_world()
              ? break_world({WorldBroken::Change::vanished, options_.endpoint})
              : Actions{};
@@ -138,6 +136,7 @@ Member::Actions Member::on_message(const Message& message, Time now) {
   link_ = Link::connected;
   was_heard_ = true;
   last_heard_ = now_;
+  backoff_.reset();
   return std::visit(
       Overloaded{
           [this](const WorldFormed& formed) { return enter(formed); },

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "launcher/coordinator/waiting_text.h"
+#include "launcher/rendezvous/backoff.h"
 #include "launcher/rendezvous/meeting.h"
 #include "launcher/rendezvous/message.h"
 
@@ -105,7 +106,9 @@ class Member {
   Time now_{};
   Time last_heard_{};
   Time next_step_{};  // of the link: a sign of life, another attempt
-  Time give_up_{};    // without a coordinator that answers
+  Backoff backoff_{std::chrono::milliseconds(5),
+                   std::chrono::milliseconds(250)};
+  Time give_up_{};  // without a coordinator that answers
   WaitingNews news_;
   bool has_asked_ = false;  // the coordinator, for the next news
 };
