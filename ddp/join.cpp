@@ -7,8 +7,10 @@
 #include <ATen/Functions.h>
 
 #include "ddp/detail/collectives/text_collectives.h"
+#include "ddp/detail/job_files/stop_file.h"
 #include "ddp/detail/rank_text.h"
 #include "ddp/detail/wait.h"
+#include "ddp/preemption.h"
 
 namespace ddp {
 namespace {
@@ -117,6 +119,10 @@ void Join::finish(const std::function<void()>& after_turn) {
     return;
   }
   for (int64_t turns = 0;; ++turns) {
+    // Of a stop that this rank alone is told of the others hear by its votes.
+    if (detail::asks_for_stops()) {
+      stop_requested();
+    }
     const auto announced = exchange(kJoined);
     const auto turn = turn_of(announced);
     if (turn.live.empty()) {

@@ -21,6 +21,10 @@ namespace ddp {
 /// of it here: its ranks agree by a collective of their own on what they read
 /// (detail/job_files/stop_file.h).
 ///
+/// In a `Join` a rank without inputs takes part in this, also when it alone is
+/// told. Those with inputs leave the loop after the same pass; then all call
+/// `Join::finish` as ever, and after it have the same answer.
+///
 /// One rank, or none of a job: what its file says, else false.
 ///
 /// Example:

@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <functional>
 #include <stdexcept>
@@ -14,6 +15,7 @@
 #include "ddp/collectives.h"
 #include "ddp/detail/job_files/stop_file.h"
 #include "ddp/distributed_data_parallel.h"
+#include "ddp/join.h"
 #include "ddp/process_group.h"
 #include "test/support/catch.h"
 #include "test/support/rank_processes.h"
@@ -89,6 +91,77 @@ TEST_CASE("all ranks stop after the same pass, whoever is told",
     const int64_t expected = size == 1 ? 3 : tells_all ? 4 : 5;
     expect(last == expected,
            "the end after another pass than " + std::to_string(last));
+    destroy_process_group();
+  });
+}
+
+/// Trains a rank with `count` inputs in a Join. Of all its passes, with and
+/// without an input, the one after which it is told is `told`.
+///
+/// @return with how many inputs this rank has trained
+template <typename Model>
+int64_t trains_joined(Model& model,
+                      int64_t count,
+                      int64_t told,
+                      const std::function<void()>& tell) {
+  int64_t pass = 0;
+  const auto pass_has_ended = [&] {
+    if (++pass == told) {
+      tell();
+    }
+  };
+  Join join({*model});
+  int64_t trained = 0;
+  while (trained < count) {
+    ++trained;
+    model->forward(torch::ones({1, 3}) * trained).sum().backward();
+    pass_has_ended();
+    if (stop_requested()) {
+      break;
+    }
+  }
+  join.finish(pass_has_ended);
+  return trained;
+}
+
+TEST_CASE("ranks with and without inputs stop after the same pass",
+          "[preemption][join]") {
+  constexpr int kSize = 3;
+  constexpr int64_t kCounts[] = {2, 20, 30};
+  const bool finds_unused = GENERATE(false, true);
+  const int told_rank = GENERATE(0, 1, 2);
+  const int64_t told = GENERATE(2, 5);
+  CAPTURE(finds_unused, told_rank, told);
+  run_with_files(kSize, [&](int rank, const auto& tell) {
+    init_process_group(ProcessGroupOptions().backend("gloo"));
+    DistributedDataParallel model(
+        torch::nn::Linear(3, 2),
+        Options().find_unused_parameters(finds_unused));
+    expect(!stop_requested(), "nothing to stop for before the signal");
+    const int64_t trained = trains_joined(
+        model, kCounts[rank], rank == told_rank ? told : -1, tell);
+    expect(stop_requested(), "a stop that all know of after the Join");
+    // Who is told says it in the next pass, and all in the one after it.
+    const int64_t expected = std::min(kCounts[rank], told + 2);
+    expect(trained == expected,
+           std::to_string(expected) + " inputs, but got " +
+               std::to_string(trained));
+    destroy_process_group();
+  });
+}
+
+TEST_CASE("a stop in the last pass of a Join is for the next epoch",
+          "[preemption][join]") {
+  run_with_files(2, [](int rank, const auto& tell) {
+    init_process_group(ProcessGroupOptions().backend("gloo"));
+    DistributedDataParallel model(torch::nn::Linear(3, 2));
+    expect(!stop_requested(), "nothing to stop for before the signal");
+    const int64_t count = rank == 0 ? 1 : 3;
+    const int64_t told = rank == 0 ? 2 : -1;
+    expect(trains_joined(model, count, told, tell) == count, "all inputs");
+    expect(!stop_requested(), "no end before all have said it");
+    expect(trains_joined(model, count, -1, tell) == 1, "the end at once");
+    expect(stop_requested(), "a stop that all know of");
     destroy_process_group();
   });
 }

@@ -26,13 +26,24 @@ bool StopFile::says_stop() noexcept {
   return has_said_it_;
 }
 
+namespace {
+
+std::atomic<bool> has_asked_for_stops{false};
+
+}  // namespace
+
 StopFile* stop_file() noexcept {
+  has_asked_for_stops = true;
   // Never destroyed: other threads may ask while the program ends.
   static StopFile* const file = []() -> StopFile* {
     const char* path = std::getenv(env::kStopFile);
     return path == nullptr || *path == '\0' ? nullptr : new StopFile(path);
   }();
   return file;
+}
+
+bool asks_for_stops() noexcept {
+  return has_asked_for_stops;
 }
 
 }  // namespace ddp::detail

@@ -44,4 +44,7 @@ class StopFile {
 /// first call.
 StopFile* stop_file() noexcept;
 
+/// Whether this process has asked for it. Any thread.
+bool asks_for_stops() noexcept;
+
 }  // namespace ddp::detail
