@@ -8,7 +8,7 @@
 #include <torch/nn/pimpl.h>
 
 #include "ddp/detail/amp/cast_inputs.h"
-#include "ddp/detail/any_forward.h"
+#include "ddp/detail/wrapper/any_forward.h"
 #include "ddp/distributed_data_parallel_base.h"
 #include "ddp/options.h"
 #include "ddp/tensor_walk.h"

@@ -9,9 +9,9 @@
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
-#include "ddp/detail/local_watch.h"
 #include "ddp/detail/reducer/grad_hooks.h"
 #include "ddp/detail/reducer/reduction.h"
+#include "ddp/detail/wrapper/local_watch.h"
 #include "ddp/named_parameter.h"
 #include "ddp/options.h"
 

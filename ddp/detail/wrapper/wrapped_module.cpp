@@ -1,4 +1,4 @@
-#include "ddp/detail/wrapped_module.h"
+#include "ddp/detail/wrapper/wrapped_module.h"
 
 #include <torch/nn/modules/embedding.h>
 
