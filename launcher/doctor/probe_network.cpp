@@ -122,6 +122,9 @@ MeetingPoint meeting_point(const LaunchOptions& options) {
                               {{options.master.port, "--master-port"}}};
   }
   const Meeting& meeting = *options.meeting;
+  if (meeting.is_host == false) {
+    return {meeting.endpoint.host, {}};
+  }
   MeetingPoint point{meeting.endpoint.host,
                      {{meeting.endpoint.port, meeting.option}}};
   if (meeting.store) {

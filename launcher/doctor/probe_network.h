@@ -17,7 +17,9 @@ struct MeetingPoint {
   };
 
   std::optional<std::string> host;  ///< none: ddprun chooses, on this host
-  std::vector<Port> ports;          ///< on that host
+  /// On that host; none where another host than this one is to listen, which
+  /// may already do so on the same machine.
+  std::vector<Port> ports;
 };
 
 /// Pure.

@@ -155,8 +155,12 @@ TEST_CASE("where a command line's job would meet") {
   REQUIRE(one.ports.size() == 1);
   CHECK(one.host == "127.0.0.1");
   CHECK(one.ports[0].number == 29511);
-  const auto fixed =
+  const auto guest =
       point_of({"--nnodes=2", "--node-rank=1", "--master-addr=node0"});
+  CHECK(guest.host == "node0");
+  CHECK(guest.ports.empty());
+  const auto fixed =
+      point_of({"--nnodes=2", "--node-rank=0", "--master-addr=node0"});
   REQUIRE(fixed.ports.size() == 2);
   CHECK(fixed.host == "node0");
   CHECK(fixed.ports[0].number == 29500);
