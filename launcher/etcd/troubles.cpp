@@ -24,7 +24,8 @@ const char* http_advice(HttpError::Kind kind) {
   return "check that etcd runs there, --rdzv-endpoint and the firewall";
 }
 
-std::string gateway_advice(GatewayError::Kind kind, const EtcdSettings& settings) {
+std::string gateway_advice(GatewayError::Kind kind,
+                           const EtcdSettings& settings) {
   switch (kind) {
     case GatewayError::Kind::passing:
       return "look at that etcd's messages";
@@ -79,7 +80,9 @@ EtcdTrouble trouble_of(const HttpError& error) {
 
 EtcdTrouble trouble_of(const GatewayError& error,
                        const EtcdSettings& settings) {
-  return {trouble_kind(error.kind), error.text, gateway_advice(error.kind, settings)};
+  return {trouble_kind(error.kind),
+          error.text,
+          gateway_advice(error.kind, settings)};
 }
 
 bool is_of_one_endpoint(const EtcdTrouble& trouble) {

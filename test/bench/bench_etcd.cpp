@@ -108,8 +108,7 @@ class Hosts {
   }
   void wait_for_coordinator() const {
     const Time begin = now();
-    while (
-        !call_etcd(*meeting_.etcd, meeting_.terms.run_id, {}).coordinator) {
+    while (!call_etcd(*meeting_.etcd, meeting_.terms.run_id, {}).coordinator) {
       if (now() - begin > kBound) {
         throw std::runtime_error("expected a coordinator within 240 s");
       }

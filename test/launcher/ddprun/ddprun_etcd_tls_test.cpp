@@ -64,9 +64,9 @@ TEST_CASE("etcd: hosts meet over TLS, each with a certificate and a password") {
   const auto error_of = [](const std::string& endpoint,
                            const std::string& settings,
                            const std::string& password) {
-    const Result result = run_ddprun(
-        etcd_host_of(endpoint, "2", "refused", {"true"}, settings),
-        variables_with(password));
+    const Result result =
+        run_ddprun(etcd_host_of(endpoint, "2", "refused", {"true"}, settings),
+                   variables_with(password));
     CAPTURE(result.err);
     CHECK(result.code() == 1);
     CHECK(std::count(result.err.begin(), result.err.end(), '\n') == 1);
@@ -75,28 +75,26 @@ TEST_CASE("etcd: hosts meet over TLS, each with a certificate and a password") {
   const std::string right = tls_settings(authority.file(), client);
   const std::string by_address =
       "127.0.0.1" + etcd.endpoint().substr(etcd.endpoint().find(':'));
-  CHECK_THAT(error_of(etcd.endpoint(),
-                      tls_settings(other.file(), client),
-                      "right"),
-             Contains("certificate") && Contains("check protocol, ca_cert"));
+  CHECK_THAT(
+      error_of(etcd.endpoint(), tls_settings(other.file(), client), "right"),
+      Contains("certificate") && Contains("check protocol, ca_cert"));
   CHECK_THAT(error_of(by_address, right, "right"),
-             Contains("127.0.0.1") &&
-                 Contains("a name in etcd's certificate"));
-  CHECK_THAT(error_of(etcd.endpoint(), right, "wrong"),
-             Contains("authentication failed") &&
-                 Contains("check DDPRUN_ETCD_USER"));
+             Contains("127.0.0.1") && Contains("a name in etcd's certificate"));
+  CHECK_THAT(
+      error_of(etcd.endpoint(), right, "wrong"),
+      Contains("authentication failed") && Contains("check DDPRUN_ETCD_USER"));
   CHECK_THAT(error_of(etcd.endpoint(),
                       ",protocol=https,ca_cert=" + authority.file(),
                       "right"),
              Contains("alert") && Contains("ssl_cert"));
-  CHECK_THAT(error_of(etcd.endpoint(),
-                      tls_settings(authority.file(), other.certify("/O=clients")),
-                      "right"),
-             Contains("alert") && Contains("ssl_cert"));
-  CHECK_THAT(error_of(etcd.endpoint(),
-                      tls_settings("/no/such/file", client),
-                      "right"),
-             Contains("/no/such/file"));
+  CHECK_THAT(
+      error_of(etcd.endpoint(),
+               tls_settings(authority.file(), other.certify("/O=clients")),
+               "right"),
+      Contains("alert") && Contains("ssl_cert"));
+  CHECK_THAT(
+      error_of(etcd.endpoint(), tls_settings("/no/such/file", client), "right"),
+      Contains("/no/such/file"));
   // etcd's gateway would take the name for the user's.
   CHECK_THAT(
       error_of(etcd.endpoint(),

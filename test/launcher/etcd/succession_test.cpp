@@ -64,7 +64,8 @@ class AwayEtcd {
         answer({.outcome = CallOutcome::unreachable, .text = "closed"});
       }
       const auto next = host_.next_deadline();
-      now_ = std::min(begin + most, std::max(now_, next.value_or(begin + most)));
+      now_ =
+          std::min(begin + most, std::max(now_, next.value_or(begin + most)));
       take(host_.on_time(now_));
     }
     return std::chrono::duration_cast<std::chrono::milliseconds>(now_ - begin);
@@ -83,7 +84,8 @@ class AwayEtcd {
   void take_office() {
     take(host_.begin(now_));
     CHECK(answer({.outcome = CallOutcome::done}) == CallKind::read);
-    CHECK(answer({.outcome = CallOutcome::done, .revision = 7}) == CallKind::campaign);
+    CHECK(answer({.outcome = CallOutcome::done, .revision = 7}) ==
+          CallKind::campaign);
     REQUIRE(host_.is_hosting());
   }
 
