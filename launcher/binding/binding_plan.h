@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -15,6 +16,9 @@ enum class Binding {
   exclusive,     ///< whole cores of that node that no other worker gets
   core_complex,  ///< one set of that node's CPUs that share the last cache
 };
+
+/// The names that parse_binding() takes.
+const std::vector<std::string>& binding_names();
 
 /// "node", "socket", "exclusive" or "core-complex".
 ///

@@ -58,7 +58,7 @@ void HostOptions::bind(CommandLine& line) {
             text.empty() ? std::vector<Endpoint>{} : parse_endpoints(text);
       });
   line.value("rdzv-backend",
-             "NAME",
+             one_of(backend_names()),
              "static: the user gives each host its rank; c10d: they agree on "
              "their ranks and on restarts; etcd, etcd-v2: so, too, and go on "
              "when any host is lost [static]",
@@ -178,11 +178,12 @@ void HostOptions::check(const HostRange& hosts, const HostWords& all) const {
     throw UsageError("--standalone: expected one host, but got --nnodes " +
                      most + "; leave one of the two out");
   }
-  if (!standalone_ && !backend_.empty() && backend_ != "static" &&
-      backend_ != "c10d" && !is_etcd(backend_)) {
-    throw UsageError(
-        "--rdzv-backend: expected static, c10d, etcd or etcd-v2, but got \"" +
-        backend_ + "\"");
+  if (!standalone_ && !backend_.empty() &&
+      std::count(backend_names().begin(), backend_names().end(), backend_) ==
+          0) {
+    throw UsageError("--rdzv-backend: expected one of " +
+                     one_of(backend_names()) + ", but got \"" + backend_ +
+                     "\"");
   }
   if (!standalone_ && endpoints_.size() > 1 && !is_etcd(backend_)) {
     throw UsageError(

@@ -37,7 +37,7 @@ void bind_workers(CommandLine& line, LaunchOptions& options) {
       [&options] { options.virtual_local_rank = true; });
   line.value(
       "numa-binding",
-      "NAME",
+      one_of(binding_names()),
       "CPUs that a worker runs on, near its GPU, or spread over the NUMA "
       "nodes: node, socket, exclusive (cores that no other worker has), "
       "core-complex (those that share a cache) [all]",
@@ -150,12 +150,12 @@ void bind_torchrun_only(CommandLine& line, LaunchOptions& options) {
              "SECONDS",
              "Nothing is polled: a death is heard of at once",
              parse_interval);
-  line.value("start-method",
-             "NAME",
-             "spawn, fork or forkserver: of Python's functions",
-             [](const std::string& text) {
-               parse_choice(text, {"spawn", "fork", "forkserver"});
-             });
+  const std::vector<std::string> methods{"spawn", "fork", "forkserver"};
+  line.value(
+      "start-method",
+      one_of(methods),
+      "How torchrun starts Python's functions",
+      [methods](const std::string& text) { parse_choice(text, methods); });
   line.value("logs-specs",
              "NAME",
              "A plugin for logs",
@@ -219,8 +219,12 @@ struct BoundLine {
 
 }  // namespace
 
+std::vector<OptionGroup> option_table() {
+  return BoundLine().line.describe();
+}
+
 std::string manual() {
-  return man_page(BoundLine().line.describe());
+  return man_page(option_table());
 }
 
 std::variant<LaunchOptions, DoctorOptions, StatusOptions, Information>

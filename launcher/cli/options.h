@@ -95,6 +95,9 @@ std::variant<LaunchOptions, DoctorOptions, StatusOptions, Information>
 parse_options(std::vector<std::string> arguments,
               const Environment& environment);
 
+/// All options, in the order of --help.
+std::vector<OptionGroup> option_table();
+
 /// The manual page ddprun(1), from the same options as --help.
 std::string manual();
 

@@ -8,7 +8,7 @@ namespace launcher {
 void bind_output(CommandLine& line, LaunchOptions& options) {
   line.group("Output and logs");
   line.value("output",
-             "KIND",
+             one_of(output_names()),
              "lines: each whole, with a prefix; pty: the same, but workers see "
              "a terminal of ddprun's size, less the prefix, and write line by "
              "line; inherit: ddprun's own stdout and stderr, as for a debugger "
@@ -73,15 +73,14 @@ void bind_output(CommandLine& line, LaunchOptions& options) {
              "Writes how each attempt and each worker ended to FILE, for "
              "programs; it is there from the start and replaced as a whole",
              into(options.report_json, as_text));
+  const std::vector<std::string> handlers{
+      "null", "console", "dynamic_rendezvous"};
   line.value("event-log-handler",
-             "NAME",
+             one_of(handlers),
              "console: torchrun's events on stderr, each a line of JSON; null: "
              "none [null]",
-             [&options](const std::string& text) {
-               options.logs_events =
-                   parse_choice(text,
-                                {"null", "console", "dynamic_rendezvous"}) ==
-                   "console";
+             [&options, handlers](const std::string& text) {
+               options.logs_events = parse_choice(text, handlers) == "console";
              });
 }
 

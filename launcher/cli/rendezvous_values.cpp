@@ -95,6 +95,12 @@ std::vector<std::string> known_keys() {
 
 }  // namespace
 
+const std::vector<std::string>& backend_names() {
+  static const std::vector<std::string> names{
+      "static", "c10d", "etcd", "etcd-v2"};
+  return names;
+}
+
 std::map<std::string, std::string> parse_settings(std::string_view text) {
   std::map<std::string, std::string> settings;
   if (stripped(text).empty()) {

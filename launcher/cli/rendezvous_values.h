@@ -9,6 +9,9 @@
 // std::invalid_argument with "expected ..., but got ...".
 namespace launcher {
 
+/// The names that --rdzv-backend takes.
+const std::vector<std::string>& backend_names();
+
 /// --rdzv-conf: "key=value,...", or nothing at all. Spaces around keys and
 /// values do not count; of a key that comes twice the last value does.
 std::map<std::string, std::string> parse_settings(std::string_view text);

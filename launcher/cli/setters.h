@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "launcher/cli/command_line.h"
 #include "launcher/cli/values.h"
@@ -14,6 +15,15 @@ namespace launcher {
 template <typename T, typename Parse>
 CommandLine::Setter into(T& target, Parse parse) {
   return [&target, parse](const std::string& text) { target = parse(text); };
+}
+
+/// The type of a value that is one of these: "a|b".
+inline std::string one_of(const std::vector<std::string>& choices) {
+  std::string type;
+  for (const std::string& choice : choices) {
+    type += (type.empty() ? "" : "|") + choice;
+  }
+  return type;
 }
 
 inline std::string as_text(const std::string& text) {

@@ -244,8 +244,13 @@ std::string parse_choice(std::string_view text,
   fail("one of " + expected, text);
 }
 
+const std::vector<std::string>& output_names() {
+  static const std::vector<std::string> names{"lines", "pty", "inherit"};
+  return names;
+}
+
 Output parse_output(std::string_view text) {
-  const std::string name = parse_choice(text, {"lines", "pty", "inherit"});
+  const std::string name = parse_choice(text, output_names());
   return name == "lines" ? Output::lines
          : name == "pty" ? Output::pty
                          : Output::inherit;

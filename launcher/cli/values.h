@@ -97,6 +97,8 @@ std::chrono::duration<double> parse_interval(std::string_view text);
 /// One of `choices`.
 std::string parse_choice(std::string_view text,
                          const std::vector<std::string>& choices);
+/// The names that parse_output() takes.
+const std::vector<std::string>& output_names();
 /// "lines", "pty" or "inherit".
 Output parse_output(std::string_view text);
 /// "SIGTERM,SIGINT": names of signals that can be handled.

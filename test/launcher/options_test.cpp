@@ -363,7 +363,7 @@ TEST_CASE("every wrong value is one line that names the option") {
       {{"--rdzv-endpoint=[::1", "p"}, "--rdzv-endpoint: expected host"},
       {{"--rdzv-endpoint=:1", "p"}, "--rdzv-endpoint: expected host"},
       {{"--rdzv-backend=zeus", "p"},
-       "--rdzv-backend: expected static, c10d, etcd or etcd-v2"},
+       "--rdzv-backend: expected one of static|c10d|etcd|etcd-v2"},
       {{"--rdzv-backend=etcd", "--nnodes=2", "--rdzv-id=a", "p"},
        "--rdzv-endpoint: expected the HOST:PORT of etcd"},
       {{"--rdzv-backend=etcd", "--nnodes=2", "--rdzv-endpoint=h", "p"},
