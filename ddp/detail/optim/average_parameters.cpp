@@ -10,14 +10,16 @@ namespace ddp::detail {
 namespace {
 
 void average_flat(c10d::Backend& group,
-                  const std::vector<at::Tensor>& tensors) {
+                  const std::vector<at::Tensor>& tensors,
+                  const std::string& what) {
   std::vector<at::Tensor> pieces;
   pieces.reserve(tensors.size());
   for (const auto& tensor : tensors) {
     pieces.push_back(tensor.reshape({-1}));
   }
+  // Divided first: a sum of half numbers may overflow.
   std::vector<at::Tensor> flat{at::cat(pieces).div_(group.getSize())};
-  detail::wait(group.allreduce(flat), group, "average of parameters");
+  detail::wait(group.allreduce(flat), group, what);
   int64_t offset = 0;
   for (const auto& tensor : tensors) {
     tensor.copy_(
@@ -39,10 +41,11 @@ std::vector<at::Tensor> trained_of(const std::vector<at::Tensor>& parameters) {
 }
 
 void average_over_ranks(c10d::Backend& group,
-                        const std::vector<at::Tensor>& tensors) {
+                        const std::vector<at::Tensor>& tensors,
+                        const std::string& what) {
   const c10::NoGradGuard no_grad;
   for (const auto& alike : by_dtype_and_device(tensors)) {
-    average_flat(group, alike);
+    average_flat(group, alike, what);
   }
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -12,8 +13,11 @@ std::vector<at::Tensor> trained_of(const std::vector<at::Tensor>& parameters);
 
 /// Makes the tensors their means over ranks, in place: an all-reduce for each
 /// dtype and device. Collective.
+///
+/// @param what  for errors, as "average of parameters"
 void average_over_ranks(c10d::Backend& group,
-                        const std::vector<at::Tensor>& tensors);
+                        const std::vector<at::Tensor>& tensors,
+                        const std::string& what = "average of parameters");
 
 /// @throws c10::Error when it is negative.
 void check_steps(int64_t steps);
