@@ -59,8 +59,8 @@ int run(int argc, char** argv) {
     return diagnosis.exit_code;
   }
   if (const auto* status = std::get_if<StatusOptions>(&parsed)) {
-    return print(
-        status_report(ask_jobs(find_status_sockets(environment)), *status));
+    return print(status_report(
+        ask_jobs(find_status_sockets(environment), status->job), *status));
   }
   const auto& options = std::get<LaunchOptions>(parsed);
   HostInfo host = probe_host();

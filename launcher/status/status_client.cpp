@@ -20,6 +20,8 @@ namespace {
 
 constexpr size_t kMostSockets = 512;
 constexpr size_t kMostOfTable = size_t{64} << 20;
+/// For others of the same id, once one has answered.
+constexpr std::chrono::milliseconds kForNamesakes{250};
 
 /// As far as it can be read.
 std::string text_of_file(const char* path, size_t most) {
@@ -56,6 +58,7 @@ struct Asked {
   Fd socket;
   std::string answer{};
   bool has_ended = false;
+  std::optional<JobStatus> status{};  ///< once it has ended
 };
 
 void read_answer(Asked& asked) {
@@ -67,11 +70,13 @@ void read_answer(Asked& asked) {
     asked.answer.append(piece.data(), static_cast<size_t>(size));
   } else if (size >= 0 || errno != EAGAIN) {
     asked.has_ended = true;
+    asked.status = parse_status(asked.answer);
   }
 }
 
 /// Until all have ended or the time is over.
 void read_answers(std::vector<Asked>& all,
+                  const std::string& job,
                   std::chrono::steady_clock::time_point deadline) {
   using namespace std::chrono;
   while (true) {
@@ -89,8 +94,13 @@ void read_answers(std::vector<Asked>& all,
     }
     ::poll(ready.data(), ready.size(), static_cast<int>(left.count()));
     for (size_t index = 0; index < who.size(); ++index) {
-      if (ready[index].revents != 0) {
-        read_answer(*who[index]);
+      if (ready[index].revents == 0) {
+        continue;
+      }
+      read_answer(*who[index]);
+      const auto& status = who[index]->status;
+      if (!job.empty() && status && is_asked_for(*status, job)) {
+        deadline = std::min(deadline, steady_clock::now() + kForNamesakes);
       }
     }
   }
@@ -123,6 +133,7 @@ std::vector<std::string> find_status_sockets(const Environment& environment) {
 }
 
 StatusAnswers ask_jobs(const std::vector<std::string>& sockets,
+                       const std::string& job,
                        std::chrono::milliseconds patience) {
   const auto deadline = std::chrono::steady_clock::now() + patience;
   StatusAnswers answers;
@@ -136,10 +147,10 @@ StatusAnswers ask_jobs(const std::vector<std::string>& sockets,
       answers.silent.push_back({path});
     }
   }
-  read_answers(all, deadline);
-  for (const Asked& asked : all) {
-    if (auto status = parse_status(asked.answer)) {
-      answers.jobs.push_back(std::move(*status));
+  read_answers(all, job, deadline);
+  for (Asked& asked : all) {
+    if (asked.status) {
+      answers.jobs.push_back(std::move(*asked.status));
     } else if (!asked.has_ended || !asked.answer.empty()) {
       answers.silent.push_back({asked.path, peer_of(asked.socket)});
     }

@@ -14,12 +14,6 @@ namespace {
 
 using ListJson = nlohmann::ordered_json;
 
-bool is_asked_for(const JobStatus& status, const std::string& job) {
-  return job.empty() || status.job == job ||
-         std::to_string(status.pid) == job ||
-         std::to_string(status.supervisor) == job;
-}
-
 std::string notes_on(const StatusAnswers& answers) {
   std::string text;
   for (const StatusAnswers::Silent& silent : answers.silent) {
@@ -56,6 +50,12 @@ std::string json_of(const StatusAnswers& answers) {
 }
 
 }  // namespace
+
+bool is_asked_for(const JobStatus& status, const std::string& job) {
+  return job.empty() || status.job == job ||
+         std::to_string(status.pid) == job ||
+         std::to_string(status.supervisor) == job;
+}
 
 std::string status_report(const StatusAnswers& answers,
                           const StatusOptions& options) {

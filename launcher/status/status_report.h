@@ -20,6 +20,10 @@ struct StatusAnswers {
   std::vector<std::string> stale;  ///< sockets of a ddprun that was killed
 };
 
+/// Whether `job` is its id or one of its processes; all are where it is empty.
+/// Pure.
+bool is_asked_for(const JobStatus& status, const std::string& job);
+
 /// What `ddprun --status` prints. With --json an object with `jobs` (see
 /// status_json.h), `silent` (socket and pid) and `stale` (sockets). Pure.
 ///

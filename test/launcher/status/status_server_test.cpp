@@ -59,6 +59,25 @@ struct ServedJob {
       }
     }
   }
+
+  /// What `ask` returns in a thread of its own.
+  StatusAnswers while_served(const std::function<StatusAnswers()>& ask) {
+    StatusAnswers answers;
+    Pipe done = make_pipe();
+    std::thread client([&] {
+      answers = ask();
+      done.write.reset();
+    });
+    bool is_done = false;
+    const auto watch =
+        loop.watch(done.read.get(), EPOLLIN, [&] { is_done = true; });
+    while (!is_done) {
+      loop.run_once();
+    }
+    loop.unwatch(watch);
+    client.join();
+    return answers;
+  }
 };
 
 void send_to(const Fd& guest, const std::string& text) {
@@ -155,6 +174,7 @@ TEST_CASE("status sockets that nobody serves: silent, stale or gone") {
   listen_at_path(folder / "stale").reset();
   const StatusAnswers answers =
       ask_jobs({folder / "silent", folder / "stale", folder / "gone"},
+               "",
                std::chrono::milliseconds(50));
   CHECK(answers.jobs.empty());
   REQUIRE(answers.silent.size() == 1);
@@ -166,20 +186,22 @@ TEST_CASE("status sockets that nobody serves: silent, stale or gone") {
 TEST_CASE("status sockets: who answers nonsense is silent") {
   ServedJob job;
   job.answer = GENERATE(std::string("{}\n"), std::string("no JSON\n"));
-  StatusAnswers answers;
-  Pipe done = make_pipe();
-  std::thread client([&] {
-    answers = ask_jobs({job.path()});
-    done.write.reset();
-  });
-  bool is_done = false;
-  const auto watch =
-      job.loop.watch(done.read.get(), EPOLLIN, [&] { is_done = true; });
-  while (!is_done) {
-    job.loop.run_once();
-  }
-  job.loop.unwatch(watch);
-  client.join();
+  const StatusAnswers answers =
+      job.while_served([&] { return ask_jobs({job.path()}); });
   CHECK(answers.jobs.empty());
+  CHECK(answers.silent.size() == 1);
+}
+
+TEST_CASE("status sockets: one job is told of while another one is silent") {
+  ServedJob job;
+  const TemporaryFolder folder;
+  const Fd silent = listen_at_path(folder / "silent");
+  const StatusAnswers answers = job.while_served([&] {
+    // Longer than the loop would wait.
+    return ask_jobs(
+        {folder / "silent", job.path()}, "night", std::chrono::hours(1));
+  });
+  REQUIRE(answers.jobs.size() == 1);
+  CHECK(answers.jobs[0].job == "night");
   CHECK(answers.silent.size() == 1);
 }
