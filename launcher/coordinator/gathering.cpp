@@ -5,6 +5,7 @@
 #include "ddp/detail/rank_text.h"
 #include "launcher/coordinator/admission.h"
 #include "launcher/coordinator/waiting_text.h"
+#include "launcher/patience_text.h"
 
 namespace launcher {
 namespace {
@@ -33,7 +34,7 @@ std::string too_few_text(const Roster& hosts,
   return "expected at least " + std::to_string(terms.least_hosts) +
          " hosts, but got " + std::to_string(count) +
          (count > 0 ? " (" + names_of_joined(hosts, count) + ")" : "") +
-         " in " + std::to_string(patience.join.count() / 1000) + " s" +
+         " in " + patience_text(patience.join) +
          (lost != nullptr && has_gone(*lost) ? "; " + loss_text(*lost) : "") +
          "; start ddprun on the others, or give --rdzv-conf "
          "join_timeout=SECONDS";

@@ -1,11 +1,11 @@
 #include "launcher/etcd/succession.h"
+#include "launcher/patience_text.h"
 
 // What is said to people.
 namespace launcher {
 
 std::string Succession::late_text() const {
-  const std::string seconds =
-      std::to_string(options_.patience.join.count() / 1000) + " s";
+  const std::string seconds = patience_text(options_.patience.join);
   return trouble_.empty()
              ? "host " + followed_host_ + ", which coordinates this job by " +
                    options_.etcd + ", cannot be reached, and for " + seconds +

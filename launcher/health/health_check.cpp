@@ -6,6 +6,7 @@
 #include "launcher/one_line.h"
 #include "launcher/output/last_lines.h"
 #include "launcher/output/line_splitter.h"
+#include "launcher/patience_text.h"
 #include "launcher/process/background_call.h"
 
 namespace launcher {
@@ -20,12 +21,6 @@ std::vector<std::string> last_lines_of(const std::string& output) {
   splitter.feed(output, take);
   splitter.finish(take);
   return lines.get();
-}
-
-std::string seconds_of(std::chrono::milliseconds time) {
-  const auto whole = std::chrono::floor<std::chrono::seconds>(time);
-  return whole == time ? std::to_string(whole.count()) + " s"
-                       : std::to_string(time.count()) + " ms";
 }
 
 class CheckedRendezvous : public Rendezvous {
@@ -103,7 +98,7 @@ HealthVerdict judge_health(const HealthCheck& check,
   const std::string why = !end ? "could not be run; check ulimit -a"
                           : end->status
                               ? "failed (" + end->status->text() + ")"
-                              : "did not end in " + seconds_of(check.limit) +
+                              : "did not end in " + patience_text(check.limit) +
                                     " (--health-check-timeout)";
   verdict.failure =
       "host " + host + " does not take part: its --health-check " + why;

@@ -52,6 +52,18 @@ TEST_CASE("too few hosts are waited for as long as join_timeout") {
         "others, or give --rdzv-conf join_timeout=SECONDS");
 }
 
+TEST_CASE("a join_timeout below a second is told as it is") {
+  FormingJob job;
+  job.patience.join = 500ms;
+  job.come(kOwn);
+  CHECK(job.pass(1s) == "0 closed 1");
+  const auto actions = job.get().on_message(5, job.hello(5), job.now);
+  REQUIRE(actions.size() == 1);
+  const auto closed =
+      std::get<JobClosed>(std::get<Coordinator::Send>(actions.front()).message);
+  CHECK_THAT(closed.text, Catch::Contains("but got 1 (a) in 500 ms; start"));
+}
+
 TEST_CASE("a world: ranks by hosts, roles, and rank 0's store") {
   FormingJob job;
   job.come(kOwn);
