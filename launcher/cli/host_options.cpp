@@ -95,7 +95,8 @@ void HostOptions::bind_meeting(CommandLine& line) {
       "rdzv-conf",
       "K=V,...",
       "With several hosts: join_timeout [600], keep_alive_interval [5], "
-      "keep_alive_max_attempt [3]; with c10d and etcd last_call_timeout [30]; "
+      "keep_alive_max_attempt [3], token_file [DDPRUN_TOKEN]; with c10d and "
+      "etcd last_call_timeout [30]; "
       "with c10d is_host; with etcd protocol [http], ca_cert, ssl_cert, "
       "ssl_cert_key, etcd_prefix [/ddprun]; else meeting_port [100 above "
       "--master-port; 0: hosts do not meet]",
@@ -213,6 +214,8 @@ Meeting HostOptions::meeting(const HostRange& hosts,
   meeting.start_hosts = hosts.most;
   meeting.wanted_rank = all.host_rank;
   meeting.patience = patience_;
+  const auto file = settings_.find("token_file");
+  meeting.token_file = file == settings_.end() ? "" : file->second;
   return meeting;
 }
 

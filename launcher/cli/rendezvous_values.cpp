@@ -20,7 +20,8 @@ struct Setting {
 };
 
 /// Our own, and what torchrun 2.11's rendezvous backends read.
-constexpr std::array<Setting, 21> kSettings{{
+constexpr std::array<Setting, 22> kSettings{{
+    {"token_file", SettingKind::text},
     {"meeting_port", SettingKind::port},
     {"timeout", SettingKind::number},
     {"read_timeout", SettingKind::number},

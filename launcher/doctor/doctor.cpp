@@ -9,6 +9,7 @@
 #include "launcher/doctor/nvml.h"
 #include "launcher/doctor/probe_network.h"
 #include "launcher/doctor/probe_system.h"
+#include "launcher/rendezvous/job_token.h"
 
 namespace launcher {
 namespace {
@@ -43,9 +44,7 @@ Meeting meeting_of(const LaunchOptions& options,
                    const Environment& environment) {
   Meeting meeting = *options.meeting;
   meeting.terms.run_id = options.run_id.empty() ? "none" : options.run_id;
-  if (const std::string* token = find_variable(environment, "DDPRUN_TOKEN")) {
-    meeting.token = *token;
-  }
+  meeting.token = job_token(meeting.token_file, environment);
   return meeting;
 }
 

@@ -4,6 +4,7 @@
 
 #include "launcher/error.h"
 #include "launcher/plan/devices.h"
+#include "launcher/rendezvous/job_token.h"
 #include "launcher/rendezvous/meeting_place.h"
 
 namespace launcher {
@@ -90,15 +91,14 @@ void prepare_meeting(Job& job) {
     meeting.etcd->user = variable("DDPRUN_ETCD_USER");
     meeting.etcd->password = variable("DDPRUN_ETCD_PASSWORD");
   }
-  if (const std::string* token =
-          find_variable(job.environment, "DDPRUN_TOKEN")) {
-    meeting.token = *token;
-  } else if (!meeting.store || meeting.wanted_rank == 0) {
+  meeting.token = job_token(meeting.token_file, job.environment);
+  if (meeting.token.empty() && (!meeting.store || meeting.wanted_rank == 0)) {
     job.warnings.push_back(
         "anyone who reaches " +
         (meeting.etcd ? "the hosts" : text_of(meeting.endpoint)) +
         " can take part in this job; set DDPRUN_TOKEN to the same secret on "
-        "all hosts");
+        "all hosts, or name a file that holds it (--rdzv-conf "
+        "token_file=FILE)");
   }
 }
 

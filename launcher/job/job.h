@@ -30,7 +30,7 @@ struct Job {
 ///
 /// Several hosts that do not meet cannot agree on a restart, so there is none:
 /// max_restarts becomes 0, with a warning. Those that do get the rest of
-/// their Meeting; the token is the environment's DDPRUN_TOKEN.
+/// their Meeting, its token by job_token().
 ///
 /// @throws LaunchError for what the machine cannot do: GPUs it does not have, a
 ///   program it does not find, more ranks than can be counted

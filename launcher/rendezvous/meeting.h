@@ -60,7 +60,8 @@ struct Meeting {
   std::optional<Endpoint> store;
   std::optional<EtcdSettings> etcd;  ///< where the coordinator is found
   std::string role;
-  std::string token;  ///< that the job's hosts know; empty: none
+  std::string token;       ///< that the job's hosts know; empty: none
+  std::string token_file;  ///< that holds it; empty: see job_token()
   Patience patience{};
 };
 

@@ -11,7 +11,6 @@ namespace {
 
 using MessageJson = nlohmann::json;
 
-constexpr size_t kLongestToken = 1024;
 constexpr size_t kLongestText = 2000;
 // Invalid bytes in a text may have made it longer.
 constexpr size_t kLongestReadText = 4 * kLongestText;

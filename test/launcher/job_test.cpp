@@ -94,6 +94,10 @@ TEST_CASE(
       make_job(options, HostInfo{}, {{"DDPRUN_TOKEN", "secret"}}, "unique");
   CHECK(closed.options.meeting->token == "secret");
   CHECK(closed.warnings.empty());
+  options.meeting->token_file = "/nowhere/token";
+  CHECK_THROWS_WITH(make_job(options, HostInfo{}, {}, "unique"),
+                    Contains("/nowhere/token cannot be read"));
+  options.meeting->token_file.clear();
   // The one static host that listens warns for all.
   options.meeting->store.emplace();
   options.meeting->wanted_rank = 1;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <fstream>
 
 #include "launcher/net/address.h"
 #include "launcher/rendezvous/port.h"
@@ -118,10 +119,13 @@ TEST_CASE("hosts meet over IPv6, and by a name") {
     return;
   }
   const MeetingPlace place(host);
-  const auto arguments =
-      place.arguments("2", {resource("print_env"), "MASTER_ADDR"});
-  Ddprun first(arguments, kToken);
-  Ddprun second(arguments, kToken);
+  const Arguments program{resource("print_env"), "MASTER_ADDR"};
+  // The same secret, told in two ways.
+  const ddp::test::TemporaryFolder folder;
+  std::ofstream(folder / "token") << "secret\n";
+  Ddprun first(place.arguments("2", program), kToken);
+  Ddprun second(
+      place.arguments("2", program, ",token_file=" + (folder / "token")), {});
   std::string out;
   for (const Result& result : {first.finish(), second.finish()}) {
     CAPTURE(result.err);

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <string>
+
+#include "launcher/plan/environment.h"
+
+namespace launcher {
+
+/// The secret that a job's hosts know: the text of `file` (--rdzv-conf
+/// token_file), else the environment's DDPRUN_TOKEN; empty where there is
+/// neither.
+///
+/// The file holds one line of printable ASCII, as `openssl rand -hex 16` writes
+/// it; spaces and newlines around it do not count. It may be a pipe.
+///
+/// @throws LaunchError for a file that cannot be read, or holds something else
+std::string job_token(const std::string& file, const Environment& environment);
+
+}  // namespace launcher
