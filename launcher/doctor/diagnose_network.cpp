@@ -83,10 +83,47 @@ Finding diagnose_endpoint(const NameFacts& endpoint, const JobShape& job) {
                   text + (is_own ? " is this host" : " is another host"));
 }
 
+/// What the name service says of addresses. Nothing in a job asks for it, but
+/// much that people use beside one does.
+Findings diagnose_reverse_names(const NetworkFacts& network) {
+  Findings findings;
+  const HostAddress* known = nullptr;
+  for (const NameFacts* facts :
+       {&network.host, network.endpoint ? &*network.endpoint : nullptr}) {
+    if (facts == nullptr || facts->addresses.empty()) {
+      continue;
+    }
+    const HostAddress& address = facts->addresses.front();
+    const bool is_known = known != nullptr && known->text == address.text;
+    known = &address;
+    if (is_known || address.is_loopback) {
+      continue;
+    }
+    const std::string subject = "reverse name";
+    findings.push_back(
+        address.name.empty()
+            ? all_well(subject, address.text + " has no name, and needs none")
+        : address.is_of_name
+            ? all_well(subject, address.text + " is " + address.name)
+            : warning(subject,
+                      address.text + " is " + address.name +
+                          ", which is another address",
+                      "correct /etc/hosts or the name service: who goes by "
+                      "names finds another host"));
+  }
+  return findings;
+}
+
 Finding diagnose_port(const PortFacts& port) {
   if (port.refusal.empty()) {
     return all_well(
         "port", std::to_string(port.port) + " (" + port.option + ") is free");
+  }
+  if (port.may_be_met && port.holder.rfind("ddprun (", 0) == 0) {
+    return all_well("port",
+                    std::to_string(port.port) + " (" + port.option +
+                        ") is held by " + port.holder +
+                        ", which this one would call there");
   }
   return failing(
       "port",
@@ -229,6 +266,9 @@ Findings diagnose_network(const MachineFacts& machine, const JobShape& job) {
   } else {
     findings.push_back(all_well(
         "port", "none to keep free: with one host, each job takes a free one"));
+  }
+  for (const Finding& finding : diagnose_reverse_names(network)) {
+    findings.push_back(finding);
   }
   for (const PortFacts& port : network.ports) {
     findings.push_back(diagnose_port(port));

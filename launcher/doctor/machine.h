@@ -45,6 +45,10 @@ struct HostAddress {
   std::string text;
   bool is_own = false;  ///< an interface of this host has it
   bool is_loopback = false;
+  /// That the name service has for it; empty: none, or it was not asked, as of
+  /// loopback and of all addresses but the first.
+  std::string name{};
+  bool is_of_name = true;  ///< that name has this address
 };
 
 /// A host name and what it is turned into.
@@ -60,6 +64,8 @@ struct PortFacts {
   std::string option;   ///< that names it
   std::string refusal;  ///< "port 80 is in use"; empty: it is free
   std::string holder;   ///< "nginx (pid 77)"; empty: not known
+  /// Another ddprun of the job may listen there already, on this host.
+  bool may_be_met = false;
 };
 
 struct NetworkInterface {

@@ -5,6 +5,7 @@
 #include <netdb.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <memory>
 
@@ -69,6 +70,26 @@ std::string name_error(const std::string& name) {
   return error == 0 ? "no address" : ::gai_strerror(error);
 }
 
+/// The other way round: whose address it is.
+void look_back(const SocketAddress& address, HostAddress& facts) {
+  std::array<char, NI_MAXHOST> name{};
+  if (::getnameinfo(address.get(),
+                    address.size,
+                    name.data(),
+                    name.size(),
+                    nullptr,
+                    0,
+                    NI_NAMEREQD) != 0) {
+    return;
+  }
+  facts.name = name.data();
+  const auto found = addresses_of(facts.name, 0);
+  facts.is_of_name =
+      std::any_of(found.begin(), found.end(), [&](const auto& each) {
+        return numeric_host(each) == facts.text;
+      });
+}
+
 NameFacts look_up(const std::string& name,
                   const std::vector<SocketAddress>& found) {
   NameFacts facts{name, "", {}};
@@ -78,12 +99,14 @@ NameFacts look_up(const std::string& name,
   }
   if (found.empty()) {
     facts.error = name_error(name);
+  } else if (!is_loopback(found.front())) {
+    look_back(found.front(), facts.addresses.front());
   }
   return facts;
 }
 
 PortFacts look_at(const MeetingPoint::Port& port) {
-  PortFacts facts{port.number, port.option, "", ""};
+  PortFacts facts{port.number, port.option, "", "", port.may_be_met};
   try {
     PortReservation{port.number};
   } catch (const LaunchError& error) {
@@ -125,8 +148,9 @@ MeetingPoint meeting_point(const LaunchOptions& options) {
   if (meeting.is_host == false) {
     return {meeting.endpoint.host, {}};
   }
-  MeetingPoint point{meeting.endpoint.host,
-                     {{meeting.endpoint.port, meeting.option}}};
+  MeetingPoint point{
+      meeting.endpoint.host,
+      {{meeting.endpoint.port, meeting.option, !meeting.is_host.has_value()}}};
   if (meeting.store) {
     point.ports = {{meeting.store->port, "--master-port"},
                    {meeting.endpoint.port, "--rdzv-conf=meeting_port"}};

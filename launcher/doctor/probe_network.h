@@ -14,6 +14,7 @@ struct MeetingPoint {
   struct Port {
     int number;
     std::string option;
+    bool may_be_met = false;  ///< see PortFacts
   };
 
   std::optional<std::string> host;  ///< none: ddprun chooses, on this host

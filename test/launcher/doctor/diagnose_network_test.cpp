@@ -90,6 +90,55 @@ TEST_CASE("a port that is free, and one that is not") {
         "--master-port");
 }
 
+TEST_CASE("a meeting port may be another ddprun's of the job") {
+  MachineFacts machine = sound_machine();
+  machine.network.endpoint = machine.network.host;
+  machine.network.ports = {{.port = 29400,
+                            .option = "--rdzv-endpoint",
+                            .refusal = "port 29400 is in use",
+                            .holder = "ddprun (pid 77)",
+                            .may_be_met = true}};
+  PortFacts& port = machine.network.ports[0];
+  const Said met = said_of("port", machine);
+  CHECK(met.severity == Severity::ok);
+  CHECK(met.text ==
+        "29400 (--rdzv-endpoint) is held by ddprun (pid 77), which this one "
+        "would call there; ");
+  port.holder = "nginx (pid 77)";
+  CHECK(said_of("port", machine).severity == Severity::error);
+  port.holder = "";
+  CHECK(said_of("port", machine).severity == Severity::error);
+  port.holder = "ddprun (pid 77)";
+  port.may_be_met = false;  // rank 0's store is to listen there
+  CHECK(said_of("port", machine).severity == Severity::error);
+}
+
+TEST_CASE("names of addresses") {
+  MachineFacts machine = sound_machine();
+  HostAddress& own = machine.network.host.addresses.at(0);
+  CHECK(said_of("reverse name", machine).text ==
+        "10.0.0.7 has no name, and needs none; ");
+  own.name = "node7";
+  CHECK(said_of("reverse name", machine).text == "10.0.0.7 is node7; ");
+  own.is_of_name = false;
+  const Said wrong = said_of("reverse name", machine);
+  CHECK(wrong.severity == Severity::warning);
+  CHECK_THAT(wrong.text,
+             Contains("10.0.0.7 is node7, which is another address; correct"));
+  const auto count = [&] {
+    const Findings all = diagnose_network(machine, kTwoHosts);
+    return std::count_if(all.begin(), all.end(), [](const Finding& finding) {
+      return finding.subject == "reverse name";
+    });
+  };
+  machine.network.endpoint = machine.network.host;
+  CHECK(count() == 1);
+  machine.network.endpoint->addresses = {{"10.0.0.8", false, false}};
+  CHECK(count() == 2);
+  machine.network.endpoint->addresses = {{"127.0.0.1", true, true}};
+  CHECK(count() == 1);
+}
+
 TEST_CASE("Gloo's interface") {
   MachineFacts machine = sound_machine();
   std::string& setting = machine.environment["GLOO_SOCKET_IFNAME"];
@@ -173,6 +222,8 @@ TEST_CASE("where a command line's job would meet") {
   CHECK(elastic.host == "node0");
   CHECK(elastic.ports[0].number == 29411);
   CHECK(elastic.ports[0].option == "--rdzv-endpoint");
+  CHECK(elastic.ports[0].may_be_met);
+  CHECK(!fixed.ports[1].may_be_met);
 }
 
 TEST_CASE("who listens, in the kernel's table") {
