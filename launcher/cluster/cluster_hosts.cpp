@@ -2,6 +2,7 @@
 
 #include <stdexcept>
 
+#include "ddp/detail/cluster/env_integer.h"
 #include "launcher/error.h"
 
 namespace launcher {
@@ -39,6 +40,19 @@ void require_one_task_a_host(const ClusterTask& task) {
       kWayOut + ")");
 }
 
+/// What a scheduler does not tell is where a program without ddprun finds it.
+void add_stated_master(ClusterTask& task, const ddp::EnvReader& reader) {
+  const char* address = reader(ddp::env::kMasterAddr);
+  if (task.count == 0 || !task.master_addr.empty() || address == nullptr ||
+      *address == '\0') {
+    return;
+  }
+  task.master_addr = address;
+  task.master_port =
+      ddp::detail::env_integer(reader, ddp::env::kMasterPort, 1, 65535)
+          .value_or(task.master_port);
+}
+
 }  // namespace
 
 std::string add_cluster_hosts(HostWords& said, const Environment& environment) {
@@ -49,7 +63,11 @@ std::string add_cluster_hosts(HostWords& said, const Environment& environment) {
     return "";
   }
   try {
-    const auto task = ddp::detail::read_cluster_task(reader_of(environment));
+    const auto reader = reader_of(environment);
+    auto task = ddp::detail::read_cluster_task(reader);
+    if (task) {
+      add_stated_master(*task, reader);
+    }
     return task ? add_cluster_hosts(said, *task) : "";
   } catch (const std::invalid_argument& error) {
     throw UsageError(std::string(error.what()) + "; " + kWayOut);
@@ -68,8 +86,9 @@ std::string add_cluster_hosts(HostWords& said, const ClusterTask& task) {
   require_one_task_a_host(task);
   if (!said.master_addr && task.master_addr.empty()) {
     throw UsageError("--master-addr: expected the name of host 0, which " +
-                     task.scheduler + " does not tell, but got none; give it " +
-                     "to every ddprun (" + kWayOut + ")");
+                     task.scheduler +
+                     " does not tell, but got none; give it, " +
+                     "or MASTER_ADDR, to every ddprun (" + kWayOut + ")");
   }
   said.host_count = task.host_count;
   said.host_rank = said.host_rank.value_or(task.host_rank);

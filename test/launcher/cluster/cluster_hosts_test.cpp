@@ -74,6 +74,22 @@ TEST_CASE("mpirun and Kubeflow start one ddprun a host, too", "[cluster]") {
                       "does not tell"));
 }
 
+TEST_CASE("where mpirun does not say who has rank 0, MASTER_ADDR does",
+          "[cluster]") {
+  const auto task = with(hydra_task(1, 2, 1), {{"MASTER_ADDR", "h"}});
+  const auto named = options_in(task);
+  CHECK(named.host_count == 2);
+  CHECK(named.master.host == "h");
+  CHECK(named.master.port == port_of_job(""));
+  CHECK(options_in(with(task, {{"MASTER_PORT", "1234"}})).master.port == 1234);
+  CHECK_THAT(cluster_error(with(task, {{"MASTER_PORT", "x"}})),
+             Contains("MASTER_PORT"));
+  CHECK(options_in(task, {"--master-addr=other"}).master.host == "other");
+  // Nobody else is asked where it is told.
+  const auto told = with(srun_task_a_host(1, 2), {{"MASTER_ADDR", "h"}});
+  CHECK(options_in(told).master.host != "h");
+}
+
 TEST_CASE("an indexed Job says which host, and no more", "[cluster]") {
   check_is_one_host(options_in(indexed_pod(3)));
   const auto options =
