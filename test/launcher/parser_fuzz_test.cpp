@@ -14,6 +14,7 @@
 #include "launcher/binding/topology.h"
 #include "launcher/cli/options.h"
 #include "launcher/cli/rendezvous_values.h"
+#include "launcher/doctor/hosts/way_messages.h"
 #include "launcher/error.h"
 #include "launcher/etcd/answer_text.h"
 #include "launcher/etcd/call.h"
@@ -22,6 +23,8 @@
 #include "launcher/process/out_of_memory.h"
 #include "launcher/progress/timer_table.h"
 #include "launcher/rendezvous/message.h"
+#include "launcher/status/status_json.h"
+#include "launcher/status/status_text.h"
 #include "test/support/catch.h"
 #include "test/support/damage.h"
 
@@ -174,7 +177,22 @@ const std::vector<std::string> kCommandLines{
             "--virtual-local-rank",
             "--",
             "prog"}),
+    joined({"--nnodes=2",
+            "--rdzv-backend=etcd",
+            "--rdzv-endpoint=a:2379,[fe80::1]:2379",
+            "--rdzv-id=job",
+            "--rdzv-conf=protocol=https,ca_cert=/ca,etcd_prefix=x",
+            "--on-preempt=USR1:60",
+            "--health-check=./fit.sh",
+            "--health-check-timeout=5.5",
+            "--hang-timeout=600",
+            "--output=pty",
+            "--stdin=none",
+            "--report-json=report.json",
+            "./train"}),
     joined({"--standalone", "--nproc=gpu", "--strict", "--dry-run", "x"}),
+    joined({"--doctor", "--json", "--nnodes=2", "--master-addr=host0"}),
+    joined({"--status", "job", "--json"}),
     joined({"--help"})};
 
 const std::vector<std::string> kVariables{
@@ -318,6 +336,62 @@ TEST_CASE("damaged messages between ddpruns") {
           expect(again.size() <= kLongestMessage, "a bounded message");
           const auto same = decode(again);
           expect(same && encode(*same) == again, "the same message again");
+        }
+      });
+}
+
+TEST_CASE("damaged messages between doctors") {
+  Hello hello;
+  hello.token = "secret";
+  hello.id = "17-4";
+  hello.host = "node";
+  damage_and_read(
+      {encode_way(WayHello{hello, "10.0.0.7", 4007}),
+       encode_way(WayOrder{2, 4096, {{1, "18-4", "fe80::1", 4008}}}),
+       encode_way(WayResults{
+           3, {{.to = 1, .error = "no", .round_trip_seconds = 0.25}}}),
+       encode_way(
+           WayFarewell{{{"a", "10.0.0.1", 0}, {"b", "10.0.0.2"}}, 1, 9, {"c"}}),
+       encode_way(WayRefusal{"no"})},
+      and_numbers({"\"", "{", "}", "[", ",", "null", "true", "1.5"}),
+      [](const std::string& text) {
+        if (const auto message = decode_way(text)) {
+          const std::string again = encode_way(*message);
+          expect(again.size() <= kLongestWayMessage, "a bounded message");
+          const auto same = decode_way(again);
+          expect(same && encode_way(*same) == again, "the same message again");
+        }
+      });
+}
+
+TEST_CASE("damaged answers of a job about its status") {
+  JobStatus status;
+  status.job = "night";
+  status.restart_window = std::chrono::hours(1);
+  status.store = "node6:29500";
+  status.worker_count = 2;
+  status.workers.resize(2);
+  status.workers[0].progress = {.has_reported = true,
+                                .last = "step 12",
+                                .quiet = std::chrono::seconds(2)};
+  status.workers[1].rank = 1;
+  status.workers[1].end = ExitStatus{.signal = 9};
+  damage_and_read(
+      {status_json(status)},
+      and_numbers(
+          {"\"", "{", "}", "[", ",", "null", "true", "1e300", "\u001b"}),
+      [](const std::string& text) {
+        if (const auto known = parse_status(text)) {
+          const std::string shown = status_text(*known);
+          expect(std::all_of(shown.begin(),
+                             shown.end(),
+                             [](char c) {
+                               return c == '\n' || (c >= ' ' && c <= '~');
+                             }),
+                 "text that can be shown, but got " + shown);
+          const std::string again = status_json(*known);
+          const auto same = parse_status(again);
+          expect(same && status_json(*same) == again, "the same status again");
         }
       });
 }
