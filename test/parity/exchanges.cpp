@@ -2,6 +2,8 @@
 // PyTorch's communication hooks.
 //
 // usage: parity exchanges FOLDER [CASE...]
+#include <numeric>
+
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>
 
@@ -62,21 +64,37 @@ void power(Log& log, const ddp::PowerSGDOptions& options) {
 }
 
 /// Local gradients are each rank's own: in a group of one they are their mean.
-void post_local(Log& log, int64_t period) {
+void post_local(Log& log, ddp::ModelAverager& averager) {
   passes_side::Trained<passes_side::Net> trained(
       passes_side::Net(Norm::none),
       Options().exchange(std::make_shared<ddp::SwitchExchange>(
           std::make_shared<ddp::AllReduce>(ddp::process_group()),
           kStart,
           std::make_shared<ddp::NoExchange>())));
-  ddp::PeriodicModelAverager averager(
-      ddp::PeriodicModelAveragerOptions(period).warmup_steps(kStart));
   for (int64_t step = 0; step < kSteps; ++step) {
     trained.train(inputs(step), targets(step));
     log.note("gradient", trained.net->first->weight.grad());
     averager.average_parameters(trained.model->parameters());
     log.state(trained.net);
   }
+}
+
+void periodic(Log& log, int64_t period) {
+  ddp::PeriodicModelAverager averager(
+      ddp::PeriodicModelAveragerOptions(period).warmup_steps(kStart));
+  post_local(log, averager);
+}
+
+/// Each half of the ranks in every step, all of them in every third.
+void hierarchical(Log& log) {
+  std::vector<int> ranks(static_cast<size_t>(ddp::world_size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  const auto middle = ranks.begin() + ddp::world_size() / 2;
+  const auto lower = ddp::new_group({ranks.begin(), middle});
+  const auto upper = ddp::new_group({middle, ranks.end()});
+  ddp::HierarchicalModelAverager averager(
+      {{1, lower ? lower : upper}, {3, ddp::process_group()}}, kStart);
+  post_local(log, averager);
 }
 
 const std::vector<passes_side::Case> kCases{
@@ -91,8 +109,9 @@ const std::vector<passes_side::Case> kCases{
      [](Log& log) {
        power(log, of_rank(2).orthogonalization_epsilon(1e-3).seed(11));
      }},
-    {"post_local", [](Log& log) { post_local(log, 3); }},
-    {"post_local_groups", [](Log& log) { post_local(log, 2); }},
+    {"post_local", [](Log& log) { periodic(log, 3); }},
+    {"post_local_groups", [](Log& log) { periodic(log, 2); }},
+    {"hierarchical", hierarchical},
 };
 
 }  // namespace exchanges_side

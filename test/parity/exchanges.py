@@ -1,12 +1,15 @@
 """Cases of exchanges: exchanges.cpp is the same in C++."""
 
+import collections
+
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import (
     post_localSGD_hook as local_sgd, powerSGD_hook as power_sgd)
-from torch.distributed.algorithms.model_averaging import averagers
+from torch.distributed.algorithms.model_averaging import (
+    averagers, hierarchical_model_averager)
 from torch.nn.parallel import DistributedDataParallel
 
 from passes_support import Net, Trained, fill, inputs, numbers, run_cases, targets
@@ -43,18 +46,29 @@ def power(log, rank, **options):
         log.state(net)
 
 
-def post_local(log, period, averages):
+def post_local(log, averager, averages=False):
     trained = Trained(Net())
     alone = [dist.new_group([rank]) for rank in range(dist.get_world_size())]
     state = local_sgd.PostLocalSGDState(None, alone[dist.get_rank()], START,
                                         averages)
     trained.model.register_comm_hook(state, local_sgd.post_localSGD_hook)
-    averager = averagers.PeriodicModelAverager(period, START)
     for step in range(STEPS):
         trained.train(inputs(step), targets(step))
         log.note("gradient", trained.net.first.weight.grad)
         averager.average_parameters(trained.model.parameters())
         log.state(trained.net)
+
+
+def periodic(log, period, averages):
+    post_local(log, averagers.PeriodicModelAverager(period, START), averages)
+
+
+def hierarchical(log):
+    """Each half of the ranks in every step, all of them in every third."""
+    ranks = dist.get_world_size()
+    periods = collections.OrderedDict([(1, ranks // 2), (3, ranks)])
+    post_local(log, hierarchical_model_averager.HierarchicalModelAverager(
+        periods, START))
 
 
 CASES = {
@@ -65,10 +79,11 @@ CASES = {
     "no_warm_start": lambda log: power(log, 2, warm_start=False),
     "epsilon": lambda log: power(log, 2, orthogonalization_epsilon=1e-3,
                                  random_seed=11),
-    "post_local": lambda log: post_local(log, 3, False),
-    "post_local_groups": lambda log: post_local(log, 2, True),
+    "post_local": lambda log: periodic(log, 3, False),
+    "post_local_groups": lambda log: periodic(log, 2, True),
+    "hierarchical": hierarchical,
 }
 
 
-def run(folder):
-    run_cases(folder, CASES)
+def run(folder, names=CASES):
+    run_cases(folder, {name: CASES[name] for name in names})

@@ -30,6 +30,8 @@ from passes_support import COLLECTIVE_LIMIT
 
 BATCHES = 24
 TIMEOUT = 240
+# Those with groups of more than one rank.
+EXCHANGES_OF_4_RANKS = ["hierarchical"]
 # What ours refuses: PyTorch says it a step later, or lets the ranks part.
 REFUSED = {
     "penalty_without_a_bias/0/error":
@@ -70,12 +72,13 @@ def run_ranks(command, world):
                    check=True, timeout=TIMEOUT)
 
 
-def start_alone(rank, world, source, target):
+def start_alone(rank, world, folder):
     """A rank of PyTorch's DDP, without a launcher."""
-    dist.init_process_group("gloo", init_method=f"file://{target}.store",
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store",
                             rank=rank, world_size=world,
                             timeout=COLLECTIVE_LIMIT)
-    ddp_digits.train_variants(source, target)
+    ddp_digits.train_variants(f"{folder}/input", f"{folder}/digits")
+    exchanges.run(f"{folder}/exchanges", EXCHANGES_OF_4_RANKS)
     dist.destroy_process_group()
 
 
@@ -93,6 +96,20 @@ def results_of_2_ranks():
         os.mkdir(side)
     run_ranks([sys.executable, oracle.__file__, f"{folder}/input",
                f"{folder}/digits", *sides], 2)
+    return folder
+
+
+@functools.cache
+def results_of_4_ranks():
+    """The same of 4 ranks, and of fewer tests. They are forks of this process,
+    which need not import torch again."""
+    holder = tempfile.TemporaryDirectory()
+    unittest.addModuleCleanup(holder.cleanup)
+    folder = holder.name
+    write_input(f"{folder}/input", DIGITS_CSV, 4)
+    os.mkdir(f"{folder}/exchanges")
+    torch.multiprocessing.start_processes(
+        start_alone, (4, folder), 4, start_method="fork")
     return folder
 
 
@@ -146,13 +163,8 @@ class Digits(unittest.TestCase):
         self.for_each_tensor(theirs, ours, 2, compare)
 
     def test_4_ranks_to_1e_6(self):
-        holder = tempfile.TemporaryDirectory()
-        self.addCleanup(holder.cleanup)
-        source, theirs = f"{holder.name}/input", f"{holder.name}/theirs"
-        write_input(source, DIGITS_CSV, 4)
-        # Forks of this process need not import torch again.
-        torch.multiprocessing.start_processes(
-            start_alone, (4, source, theirs), 4, start_method="fork")
+        source, theirs = (f"{results_of_4_ranks()}/{name}"
+                          for name in ("input", "digits"))
         ours = self.train(source, 4)
 
         def compare(name, expected, actual):
@@ -163,12 +175,12 @@ class Digits(unittest.TestCase):
         self.for_each_tensor(theirs, ours, 4, compare)
 
 
-def run_both(side):
+def run_both(side, results=results_of_2_ranks, world=2, cases=()):
     """Of PyTorch and of ours the log of each rank."""
-    theirs = f"{results_of_2_ranks()}/{side}"
+    theirs = f"{results()}/{side}"
     with tempfile.TemporaryDirectory() as ours:
-        run_ranks([PARITY, side, ours], 2)
-        return [[read_log(f"{folder}/{rank}") for rank in range(2)]
+        run_ranks([PARITY, side, ours, *cases], world)
+        return [[read_log(f"{folder}/{rank}") for rank in range(world)]
                 for folder in (theirs, ours)]
 
 
@@ -195,11 +207,9 @@ class BitForBit(unittest.TestCase):
 
 
 class Exchanges(unittest.TestCase):
-    def test_2_ranks_to_1e_9(self):
-        """PyTorch's PowerSGD also feeds back differences of gradients that it
-        does not compress, whose sum over ranks is zero but for rounding."""
-        theirs, ours = run_both("exchanges")
-        for rank, case in itertools.product(range(2), exchanges.CASES):
+    def compare(self, logs, cases):
+        theirs, ours = logs
+        for rank, case in itertools.product(range(len(theirs)), cases):
             with self.subTest(case=case, rank=rank):
                 expected, actual = (
                     {key: numpy.array(value.split(), float)
@@ -212,6 +222,15 @@ class Exchanges(unittest.TestCase):
                     numpy.testing.assert_allclose(
                         actual[key], values, rtol=1e-9, atol=1e-9,
                         err_msg=key)
+
+    def test_2_ranks_to_1e_9(self):
+        """PyTorch's PowerSGD also feeds back differences of gradients that it
+        does not compress, whose sum over ranks is zero but for rounding."""
+        self.compare(run_both("exchanges"), exchanges.CASES)
+
+    def test_4_ranks_to_1e_9(self):
+        self.compare(run_both("exchanges", results_of_4_ranks, 4,
+                              EXCHANGES_OF_4_RANKS), EXCHANGES_OF_4_RANKS)
 
 
 class Passes(unittest.TestCase):

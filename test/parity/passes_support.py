@@ -111,3 +111,4 @@ def run_cases(folder, cases):
         log.begin(name)
         run(log)
     signal.alarm(0)
+    log.file.close()
