@@ -1,7 +1,9 @@
 #include "launcher/status/status_json.h"
 
 #include <csignal>
+#include <limits>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 
 #include "launcher/process/signal_names.h"
 
@@ -25,6 +27,15 @@ milliseconds time_of(const StatusJson& seconds) {
 
 StatusJson name_or_null(const std::string& text) {
   return text.empty() ? StatusJson() : StatusJson(text);
+}
+
+/// None of those that no int holds, whose conversion is not defined.
+int count_of(const StatusJson& number) {
+  const auto value = number.is_number_integer() ? number.get<int64_t>() : -1;
+  if (value < 0 || value > std::numeric_limits<int>::max()) {
+    throw std::out_of_range("no count");
+  }
+  return static_cast<int>(value);
 }
 
 std::string name_of(const StatusJson& text) {
@@ -68,13 +79,13 @@ StatusJson rank_json(const WorkerState& worker) {
 
 WorkerState worker_of(const StatusJson& json) {
   WorkerState worker;
-  worker.rank = json.at("rank");
-  worker.local_rank = json.at("local_rank");
-  worker.pid = json.at("pid");
+  worker.rank = count_of(json.at("rank"));
+  worker.local_rank = count_of(json.at("local_rank"));
+  worker.pid = count_of(json.at("pid"));
   const std::string state = json.at("state");
   worker.is_stopped = state == "stopped";
   if (!json.at("exit_code").is_null()) {
-    worker.end = ExitStatus{.code = json.at("exit_code")};
+    worker.end = ExitStatus{.code = count_of(json.at("exit_code"))};
   } else if (!json.at("signal").is_null()) {
     worker.end = ExitStatus{.signal = signal_of(json.at("signal"))};
   }
@@ -93,25 +104,25 @@ JobStatus status_of(const StatusJson& json) {
   status.job = json.at("job");
   status.host = json.at("host");
   status.program = json.at("program");
-  status.pid = json.at("pid");
-  status.supervisor = json.at("supervisor_pid");
+  status.pid = count_of(json.at("pid"));
+  status.supervisor = count_of(json.at("supervisor_pid"));
   status.phase = json.at("phase");
   status.uptime = time_of(json.at("uptime_seconds"));
-  status.attempts = json.at("attempts");
-  status.generation = json.at("generation");
-  status.restarts = json.at("restarts");
-  status.max_restarts = json.at("max_restarts");
+  status.attempts = count_of(json.at("attempts"));
+  status.generation = count_of(json.at("generation"));
+  status.restarts = count_of(json.at("restarts"));
+  status.max_restarts = count_of(json.at("max_restarts"));
   const StatusJson& window = json.at("restart_window_seconds");
   if (!window.is_null()) {
     status.restart_window = time_of(window);
   }
-  status.host_rank = json.at("host_rank");
-  status.host_count = json.at("host_count");
-  status.first_rank = json.at("first_rank");
-  status.world_size = json.at("world_size");
+  status.host_rank = count_of(json.at("host_rank"));
+  status.host_count = count_of(json.at("host_count"));
+  status.first_rank = count_of(json.at("first_rank"));
+  status.world_size = count_of(json.at("world_size"));
   status.store = name_of(json.at("store"));
   status.logs = name_of(json.at("logs"));
-  status.worker_count = json.at("worker_count");
+  status.worker_count = count_of(json.at("worker_count"));
   for (const StatusJson& worker : json.at("ranks")) {
     status.workers.push_back(worker_of(worker));
   }
@@ -155,7 +166,7 @@ std::string status_json(const JobStatus& status) {
 std::optional<JobStatus> parse_status(std::string_view text) {
   try {
     return status_of(StatusJson::parse(text));
-  } catch (const StatusJson::exception&) {
+  } catch (const std::exception&) {
     return std::nullopt;
   }
 }

@@ -32,7 +32,7 @@ std::string phase_text(const JobStatus& status) {
   return "is " + status.phase;
 }
 
-std::string ranks_text(int first, int count, int of) {
+std::string ranks_text(int64_t first, int64_t count, int of) {
   return (count == 1 ? "rank " + std::to_string(first)
                      : "ranks " + std::to_string(first) + "-" +
                            std::to_string(first + count - 1)) +

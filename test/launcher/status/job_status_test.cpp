@@ -162,11 +162,21 @@ TEST_CASE("status: what is written as JSON is read again") {
 
 TEST_CASE("status: what is none is refused, whatever it is") {
   const std::string json = status_json(some_status());
+  const auto with_world_size = [&](const std::string& number) {
+    const std::string name = "\"world_size\":";
+    const size_t begin = json.find(name) + name.size();
+    return json.substr(0, begin) + number + json.substr(json.find(',', begin));
+  };
+  REQUIRE(parse_status(with_world_size("7"))->world_size == 7);
   for (const std::string& text : {std::string(),
                                   std::string("[]"),
                                   std::string("{}"),
                                   std::string("{\"job\":7}"),
                                   json.substr(0, json.size() / 2),
+                                  with_world_size("1e20"),
+                                  with_world_size("4294967296"),
+                                  with_world_size("-1"),
+                                  with_world_size("\"8\""),
                                   std::string("\xff\xfe\0x", 4),
                                   std::string(100'000, '[')}) {
     CAPTURE(text.substr(0, 40));
