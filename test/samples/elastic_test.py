@@ -30,6 +30,7 @@ STEPS = 11  # in one epoch
 EPOCHS = 9
 TOTAL = STEPS * EPOCHS
 LOST_AT, BACK_AT = 16, 36  # steps, of which each fourth has a checkpoint
+KEEP_ALIVE = os.environ.get("DDP_KEEP_ALIVE", "0.5")  # seconds; 5 by default
 MOST_POINTS = 0.5  # between two accuracies
 MOST_LOSS = 1e-3  # between two losses of one step; rounding makes 1e-6
 RUN_ID = f"elastic_test_{os.getpid()}"
@@ -211,6 +212,37 @@ class Elastic(JobTest):
         self.assertLessEqual(
             abs(self.accuracy("disturbed") - self.accuracy("whole")),
             MOST_POINTS)
+
+    def test_a_cut_cable_ends_two_static_hosts(self):
+        """No rank hears of it, and a collective's time-out is half an hour: each
+        ddprun misses the other host, and names it."""
+        if not HAS_NETWORKS:
+            self.skipTest("no rights for namespaces")
+        switch = cut.Switch(2)
+        self.addCleanup(switch.close)
+        hosts = Cables(switch)
+        jobs = [
+            hosts.start(
+                self, number,
+                ["env", "DDPRUN_TOKEN=secret",
+                 *ddprun(1, "--nnodes=2", f"--node-rank={number}",
+                         f"--master-addr={hosts.address}",
+                         f"--rdzv-conf=keep_alive_interval={KEEP_ALIVE}",
+                         "--grace-period=1"),
+                 program("train"), "--no-cuda", "--log-every=1",
+                 "--epochs=100000", "--data", self.path("learned")],
+                stderr=subprocess.STDOUT)
+            for number in (0, 1)]
+        read_until(jobs[0], "epoch 1/", " step 3/")
+        switch.cut(1, "silence")
+        with deadline(jobs, "the end of both hosts"):
+            first, second = [job.stdout.read() for job in jobs]
+            self.assertEqual([job.wait() for job in jobs], [1, 1],
+                             first[-2000:] + second)
+        self.assertRegex(first, r"host \S+ has vanished and the job cannot do "
+                         "without it")
+        self.assertIn(f"the connection to {hosts.address}:29600, where the "
+                      "hosts of the job meet, was lost", second)
 
 
 if __name__ == "__main__":
