@@ -36,6 +36,9 @@ struct DistributedDataParallelOptions {
   TORCH_ARG(double, bucket_cap_mb) = 25;
   /// The same for the first bucket, smaller so that communication starts early.
   TORCH_ARG(double, first_bucket_cap_mb) = 1;
+  /// Instead of both the sizes of the first bucket, the second and so on; the
+  /// last one is that of all later buckets.
+  TORCH_ARG(std::vector<double>, bucket_cap_mb_list) = {};
   /// Copy the module's buffers (batch-norm statistics) from rank 0 at the end
   /// of each reduced backward pass.
   TORCH_ARG(bool, broadcast_buffers) = true;

@@ -35,6 +35,14 @@ TEST_CASE("a bucket closes when it has reached its cap", "[bucket_plan]") {
         BucketPlan{{0}, {1, 2}, {3, 4}});
 }
 
+TEST_CASE("each bucket may have a cap of its own", "[bucket_plan]") {
+  std::vector<GradientSpec> gradients(12, floats(10));
+  gradients[0].dtype = c10::kHalf;  // its own first bucket
+  const BucketCaps caps{10 * kFloatBytes, 30 * kFloatBytes, 20 * kFloatBytes};
+  CHECK(plan_buckets(gradients, in_order(12), caps) ==
+        BucketPlan{{0}, {1}, {2, 3, 4}, {5, 6}, {7, 8}, {9, 10}, {11}});
+}
+
 TEST_CASE("a gradient larger than the cap closes its bucket", "[bucket_plan]") {
   const std::vector<GradientSpec> gradients{
       floats(1), floats(1000), floats(1), floats(1)};
@@ -113,12 +121,13 @@ TEST_CASE("one dtype is planned as c10d plans it", "[bucket_plan][oracle]") {
       tensors.push_back(at::empty({numel}));
       gradients.push_back(floats(numel));
     }
-    const int64_t first = 1 + random() % 300;
-    const int64_t others = 1 + random() % 1000;
+    BucketCaps caps;
+    for (size_t i = 0, n = 1 + random() % 4; i < n; ++i) {
+      caps.push_back(1 + static_cast<int64_t>(random() % 700));
+    }
     const auto [expected, limits] = c10d::compute_bucket_assignment_by_size(
-        tensors, {static_cast<size_t>(first), static_cast<size_t>(others)});
-    CHECK(plan_buckets(gradients, in_order(tensors.size()), {first, others}) ==
-          expected);
+        tensors, std::vector<size_t>(caps.begin(), caps.end()));
+    CHECK(plan_buckets(gradients, in_order(tensors.size()), caps) == expected);
   }
 }
 

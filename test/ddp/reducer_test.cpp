@@ -645,6 +645,18 @@ TEST_CASE("bad parameters", "[reducer][errors]") {
   CHECK_THROWS_WITH(
       Reducer({{"a", leaf(1)}}, backend, Options().bucket_cap_mb(0)),
       Catch::Contains("to be positive, but got 0"));
+  CHECK_THROWS_WITH(
+      Reducer({{"a", leaf(1)}}, backend, Options().bucket_cap_mb_list({1, -2})),
+      Catch::Contains("to be positive, but got 1 -2"));
+}
+
+TEST_CASE("a list of bucket sizes", "[reducer]") {
+  const double mib = 1 << 20;
+  const Reducer reducer(
+      {{"a", leaf(1, {8})}, {"b", leaf(1, {1})}, {"c", leaf(1, {4})}},
+      c10::make_intrusive<FakeBackend>(2),
+      Options().bucket_cap_mb_list({16 / mib, 32 / mib}));
+  CHECK(reducer.plan() == std::vector<std::vector<size_t>>{{2}, {1, 0}});
 }
 
 TEST_CASE("the reducer may go before the graph", "[reducer]") {

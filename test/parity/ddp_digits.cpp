@@ -64,6 +64,7 @@ std::vector<Variant> all_variants() {
       {"bucket_view", Options().gradient_as_bucket_view(true)},
       {"many_buckets",
        Options().bucket_cap_mb(0.001).first_bucket_cap_mb(0.001)},
+      {"listed_buckets", Options().bucket_cap_mb_list({0.0005, 0.002, 0.001})},
       {"no_sync", Options(), /*batches_per_step=*/2},
       {"no_sync_bucket_view",
        Options().gradient_as_bucket_view(true),

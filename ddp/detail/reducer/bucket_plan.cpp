@@ -20,7 +20,7 @@ BucketPlan plan_buckets(const std::vector<GradientSpec>& gradients,
                         const BucketCaps& caps) {
   using Key = std::tuple<c10::ScalarType, c10::DeviceType, c10::DeviceIndex>;
   std::map<Key, Draft> open;
-  std::map<Key, bool> has_closed;
+  std::map<Key, size_t> closed;
   std::vector<Draft> drafts;
   for (size_t place = 0; place < order.size(); ++place) {
     const auto& gradient = gradients[order[place]];
@@ -35,11 +35,10 @@ BucketPlan plan_buckets(const std::vector<GradientSpec>& gradients,
     draft.bytes +=
         gradient.numel * static_cast<int64_t>(c10::elementSize(gradient.dtype));
     draft.last_place = place;
-    const int64_t cap = has_closed[key] ? caps.bytes : caps.first_bytes;
-    if (draft.bytes >= cap) {
+    if (draft.bytes >= caps[std::min(closed[key], caps.size() - 1)]) {
       drafts.push_back(std::move(draft));
       open.erase(key);
-      has_closed[key] = true;
+      ++closed[key];
     }
   }
   for (auto& [key, draft] : open) {

@@ -17,11 +17,9 @@ struct GradientSpec {
   bool sparse = false;
 };
 
-/// Sizes at which a bucket is full.
-struct BucketCaps {
-  int64_t first_bytes = 0;  ///< of the first bucket of each dtype and device
-  int64_t bytes = 0;        ///< of the others
-};
+/// Bytes at which a bucket is full, of one dtype and device: the first, the
+/// second and so on, the last of all later ones. At least one.
+using BucketCaps = std::vector<int64_t>;
 
 /// Indices of gradients, in the order in which they lie in the bucket.
 using BucketPlan = std::vector<std::vector<size_t>>;

@@ -24,8 +24,19 @@ BucketCaps bucket_caps_of(const DistributedDataParallelOptions& options) {
       options.bucket_cap_mb(),
       " and ",
       options.first_bucket_cap_mb());
-  return {to_bytes(options.first_bucket_cap_mb()),
-          to_bytes(options.bucket_cap_mb())};
+  BucketCaps caps;
+  for (const double mebibytes : options.bucket_cap_mb_list()) {
+    TORCH_CHECK(mebibytes > 0,
+                "Expected the sizes in bucket_cap_mb_list to be positive, but "
+                "got ",
+                options.bucket_cap_mb_list());
+    caps.push_back(to_bytes(mebibytes));
+  }
+  if (caps.empty()) {
+    caps = {to_bytes(options.first_bucket_cap_mb()),
+            to_bytes(options.bucket_cap_mb())};
+  }
+  return caps;
 }
 
 BucketLayout bucket_layout_of(const Exchange& exchange, int ranks) {
