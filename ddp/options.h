@@ -64,7 +64,10 @@ struct DistributedDataParallelOptions {
   TORCH_ARG(bool, gradient_as_bucket_view) = false;
   /// Take a parameter without a gradient at the end of a backward pass as
   /// unused on this rank, instead of as an error. Costs one small all-reduce a
-  /// step. A parameter that no rank used keeps its `.grad` as it was.
+  /// step. A parameter that no rank used keeps its `.grad` as it was. From the
+  /// second pass on buckets do not wait for what the graph of the pass does not
+  /// reach; a gradient that a backward pass inside it brings for such, and none
+  /// before has brought, is then an error with its name on every rank.
   TORCH_ARG(bool, find_unused_parameters) = false;
   /// The same where it is seldom: passes that bring every gradient cost nothing
   /// more, and buckets follow the order in which gradients come. The first pass

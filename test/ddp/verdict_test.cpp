@@ -177,40 +177,47 @@ TEST_CASE("stamps of passes", "[verdict]") {
 TEST_CASE("reports survive the way to another rank", "[verdict]") {
   const auto report =
       GENERATE(PassReport{},
-               PassReport{3, 1, "", "b", "", ""},
-               PassReport{9, 0, "a.x, b", "", "bad luck, twice", ""});
+               PassReport{3, 1, "", "b", "", "", ""},
+               PassReport{9, 0, "a.x, b", "", "bad luck, twice", "", "c, d"});
   const auto back = report_of(to_text(report));
   CHECK(back.number == report.number);
   CHECK(back.without_step == report.without_step);
   CHECK(back.missing == report.missing);
   CHECK(back.frozen == report.frozen);
   CHECK(back.failure == report.failure);
+  CHECK(back.late == report.late);
 }
 
 TEST_CASE("what went wrong in a pass, in words", "[verdict]") {
   SECTION("a failure of the pass before comes first") {
+    CHECK_THAT(pass_error({{5, 0, "a", "", "", "", ""},
+                           {5, 1, "", "", "bad luck", "", ""}}),
+               Contains("an exception left one on rank 1: bad luck; the"));
+  }
+  SECTION("then gradients that came too late") {
     CHECK_THAT(
-        pass_error({{5, 0, "a", "", "", ""}, {5, 1, "", "", "bad luck", ""}}),
-        Contains("an exception left one on rank 1: bad luck; the"));
+        pass_error({{5, 0, "a", "", "", "", ""}, {5, 0, "", "", "", "", "b"}}),
+        Contains("in a backward pass inside it on rank 1: b; use"));
   }
   SECTION("then what is missing, with ranks and names") {
-    const auto text = pass_error({{5, 0, "", "z", "", ""},
-                                  {5, 1, "a, b", "", "", ""},
-                                  {5, 0, "c", "", "", ""}});
+    const auto text = pass_error({{5, 0, "", "z", "", "", ""},
+                                  {5, 1, "a, b", "", "", "", ""},
+                                  {5, 0, "c", "", "", "", ""}});
     CHECK_THAT(text, Contains("got none: on rank 1: a, b; on rank 2: c;"));
     CHECK_THAT(text, !Contains("rank 0"));
   }
   SECTION("also where other ranks are not known") {
-    CHECK_THAT(pass_error({{}, {5, 1, "a", "", "", ""}, {}}),
+    CHECK_THAT(pass_error({{}, {5, 1, "a", "", "", "", ""}, {}}),
                Contains("got none: on rank 1: a;"));
   }
   SECTION("then what is frozen") {
-    CHECK_THAT(pass_error({{5, 0, "", "x, y", "", ""}, {5, 1, "", "", "", ""}}),
+    CHECK_THAT(pass_error({{5, 0, "", "x, y", "", "", ""},
+                           {5, 1, "", "", "", "", ""}}),
                Contains("frozen: rank 0: x, y, rank 1: none."));
   }
   SECTION("then steps") {
     CHECK_THAT(
-        pass_error({{5, 0, "", "", "", ""}, {5, 1, "", "", "", ""}}),
+        pass_error({{5, 0, "", "", "", "", ""}, {5, 1, "", "", "", "", ""}}),
         Contains("rank 0: 4 times between 5 backward passes, rank 1: 3 times"));
   }
 }

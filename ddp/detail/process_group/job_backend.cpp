@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "ddp/detail/job_files/progress_file.h"
+#include "ddp/detail/process_group/last_words.h"
 
 namespace ddp::detail {
 namespace {
@@ -177,6 +178,15 @@ const JobBackend* job_backend_of(const c10d::Backend& group) {
 
 JobBackend* job_backend_of(c10d::Backend& group) {
   return const_cast<JobBackend*>(job_backend_of(std::as_const(group)));
+}
+
+void give_up(c10d::Backend& group, const std::string& why) {
+  auto* job = job_backend_of(group);
+  if (job != nullptr && job->is_open() && job->record()->departures() == 0) {
+    last_words(why);
+    job->close(JobBackend::End::abort);
+    job->record()->mark_told();
+  }
 }
 
 std::shared_ptr<JobRecord> record_of(const c10d::Backend& group) {

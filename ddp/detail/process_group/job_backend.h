@@ -102,4 +102,10 @@ class JobBackend : public ForwardingBackend {
 const JobBackend* job_backend_of(const c10d::Backend& group);
 JobBackend* job_backend_of(c10d::Backend& group);
 
+/// This rank cannot do what the other ranks of `group` wait for: they hear that
+/// it has left the job, and why. Over Gloo a closed connection ends their wait.
+/// Does nothing in a group that is none of the job's, or where one of its ranks
+/// has left, of which they hear.
+void give_up(c10d::Backend& group, const std::string& why);
+
 }  // namespace ddp::detail

@@ -71,6 +71,8 @@ class Bucket {
   virtual void reset();
 
   bool is_full() const { return pending_ == 0; }
+  /// Members that have not come.
+  size_t pending() const { return pending_; }
   /// All members are there already.
   void fill() { pending_ = 0; }
   const std::vector<NamedParameter>& parameters() const { return parameters_; }

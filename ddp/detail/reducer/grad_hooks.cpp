@@ -1,6 +1,7 @@
 #include "ddp/detail/reducer/grad_hooks.h"
 
 #include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 
 namespace ddp::detail {
@@ -41,6 +42,19 @@ GradHooks::~GradHooks() {
   for (const auto& hooked : hooked_) {
     hooked.node->del_post_hook(hooked.key);
   }
+}
+
+std::vector<size_t> GradHooks::unreached() const {
+  const auto* reached =
+      torch::autograd::get_current_graph_task_nodes_in_graph();
+  std::vector<size_t> result;
+  for (size_t index = 0; reached != nullptr && index < hooked_.size();
+       ++index) {
+    if (reached->count(hooked_[index].node.get()) == 0) {
+      result.push_back(index);
+    }
+  }
+  return result;
 }
 
 }  // namespace ddp::detail

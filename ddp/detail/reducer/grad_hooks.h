@@ -26,6 +26,10 @@ class GradHooks {
   GradHooks(const GradHooks&) = delete;
   GradHooks& operator=(const GradHooks&) = delete;
 
+  /// In a backward pass: parameters that its graph does not reach, in ascending
+  /// order. A pass inside it may reach them.
+  std::vector<size_t> unreached() const;
+
  private:
   struct Hooked {
     // Autograd holds the node weakly: without this it would be made anew

@@ -30,6 +30,15 @@ GradientBuckets::GradientBuckets(std::vector<NamedParameter> parameters,
   build();
 }
 
+std::vector<at::Tensor> GradientBuckets::tensors() const {
+  std::vector<at::Tensor> tensors;
+  tensors.reserve(slots_.size());
+  for (const auto& slot : slots_) {
+    tensors.push_back(slot.parameter.tensor);
+  }
+  return tensors;
+}
+
 BucketPlan GradientBuckets::plan_for(const std::vector<size_t>& order) const {
   std::vector<GradientSpec> specs;
   specs.reserve(slots_.size());
@@ -149,7 +158,7 @@ bool GradientBuckets::add(size_t index) {
 std::vector<size_t> GradientBuckets::expected() const {
   std::vector<size_t> result;
   for (size_t i = 0; i < slots_.size(); ++i) {
-    if (slots_[i].bucket && slots_[i].state == GradState::expected) {
+    if (expects(i)) {
       result.push_back(i);
     }
   }

@@ -38,6 +38,8 @@ class GradientBuckets {
     return slots_[index].parameter;
   }
 
+  std::vector<at::Tensor> tensors() const;
+
   /// Bucket and order of each gradient. Some may be in none: they do not come.
   const BucketPlan& plan() const { return plan_; }
 
@@ -46,6 +48,8 @@ class GradientBuckets {
 
   size_t bucket_count() const { return buckets_.size(); }
   bool is_full(size_t bucket) const { return buckets_[bucket]->is_full(); }
+  /// Gradients that a bucket still waits for.
+  size_t pending(size_t bucket) const { return buckets_[bucket]->pending(); }
   GradientBucket bucket(size_t index) const;
 
   /// Elements that belong to no gradient. The last ones of the last bucket,
@@ -70,6 +74,14 @@ class GradientBuckets {
   /// @throws c10::Error when it has come in this pass already, or when its
   ///   type or layout does not fit.
   bool add(size_t index);
+
+  bool expects(size_t index) const {
+    return has_bucket(index) && slots_[index].state == GradState::expected;
+  }
+  /// Whether `add_absent` has filled its place.
+  bool is_absent(size_t index) const {
+    return slots_[index].state == GradState::absent;
+  }
 
   /// Gradients that this pass still expects, in ascending order.
   std::vector<size_t> expected() const;

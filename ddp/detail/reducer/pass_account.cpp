@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <sstream>
+#include <utility>
 
 #include <c10/util/hash.h>
 
@@ -80,6 +81,7 @@ std::string to_text(const PassReport& report) {
        << report.missing << "\n"
        << report.frozen << "\n"
        << report.changed << "\n"
+       << report.late << "\n"
        << report.failure << "\n";
   return text.str();
 }
@@ -92,8 +94,15 @@ PassReport report_of(const std::string& text) {
   std::getline(lines, report.missing);
   std::getline(lines, report.frozen);
   std::getline(lines, report.changed);
+  std::getline(lines, report.late);
   std::getline(lines, report.failure);
   return report;
+}
+
+std::vector<PassReport> failure_on(int rank, int ranks, std::string failure) {
+  std::vector<PassReport> reports(ranks);
+  reports[rank].failure = std::move(failure);
+  return reports;
 }
 
 std::string pass_error(const std::vector<PassReport>& reports) {
@@ -110,6 +119,14 @@ std::string pass_error(const std::vector<PassReport>& reports) {
            who +
            " let every pass use the same parameters in the same way, or leave "
            "out static_graph";
+  }
+  if (const auto who = who_says(reports, &PassReport::late); !who.empty()) {
+    return "Expected no gradient for parameters that the graph of the backward "
+           "pass does not reach, and that had none in passes before, but these "
+           "came in a backward pass inside it" +
+           who +
+           " use ddp::checkpoint_activations, or find_unused_on_demand(true), "
+           "which waits for the end of the pass";
   }
   if (const auto who = who_says(reports, &PassReport::missing); !who.empty()) {
     return "Expected every parameter to get a gradient in this backward pass, "

@@ -27,6 +27,9 @@ struct PassAccount {
   /// Names of the parameters whose gradient came more or less often than in a
   /// static graph, each with how often; "" for none.
   std::string changed;
+  /// Names of the parameters whose gradient came when their bucket had started,
+  /// as the graph of the pass does not reach them; "" for none.
+  std::string late;
   /// What left this pass, or the one before when the others could not be told
   /// any more; one line, or "".
   std::string failure;
@@ -38,7 +41,7 @@ struct PassAccount {
   /// Whether this rank says that something is wrong, whatever the others do.
   bool has_failed() const {
     return (!missing.empty() && !is_shadow) || !changed.empty() ||
-           !failure.empty();
+           !late.empty() || !failure.empty();
   }
 
   /// The same on ranks that have stepped alike and have frozen the same
@@ -55,10 +58,15 @@ struct PassReport {
   std::string frozen;
   std::string failure;
   std::string changed;
+  std::string late;
 };
 
 std::string to_text(const PassReport& report);
 PassReport report_of(const std::string& text);
+
+/// Pure: the report of all ranks of which `rank` says what left its pass, and
+/// nothing is known of the others.
+std::vector<PassReport> failure_on(int rank, int ranks, std::string failure);
 
 /// Pure: why these ranks' passes are no pass of one training, or what was
 /// missing in it. `reports[r]` is rank r's; an empty one where that is not

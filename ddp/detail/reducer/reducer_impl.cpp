@@ -9,7 +9,6 @@
 #include "ddp/detail/job_files/error_text.h"
 #include "ddp/detail/job_files/progress_file.h"
 #include "ddp/detail/process_group/job_backend.h"
-#include "ddp/detail/process_group/last_words.h"
 #include "ddp/detail/reducer/end_of_pass.h"
 #include "ddp/detail/reducer/reduction_options.h"
 
@@ -136,7 +135,20 @@ void ReducerImpl::on_output_grad() {
     phase_ = Phase::armed;
   }
   watch_end();
-  has_output_ = true;
+  if (!std::exchange(has_output_, true)) {
+    look_ahead();
+  }
+}
+
+/// By the graph of the pass that has met an output: one inside it knows less.
+void ReducerImpl::look_ahead() {
+  if (!reduction_->looks_ahead()) {
+    return;
+  }
+  unreached_ = hooks_->unreached();
+  if (is_open()) {
+    reduction_->look_ahead(unreached_);
+  }
 }
 
 /// Of the graph task that runs: the one whose graph has the output, so that
@@ -146,6 +158,7 @@ void ReducerImpl::watch_end() {
     return;
   }
   has_output_ = false;
+  unreached_.clear();
   end_ = at_end_of_pass([self = shared_from_this()](bool is_nested) {
     return self->on_end(is_nested);
   });
@@ -176,9 +189,7 @@ bool ReducerImpl::was_left() const {
 }
 
 std::string ReducerImpl::left_error() const {
-  std::vector<PassReport> reports(group_->getSize());
-  reports[group_->getRank()].failure = kThrown;
-  return pass_error(reports);
+  return pass_error(failure_on(group_->getRank(), group_->getSize(), kThrown));
 }
 
 /// The other ranks wait for this one in it; their error is that of all.
@@ -207,19 +218,8 @@ auto ReducerImpl::or_give_up(const Work& work) {
     return work();
   } catch (...) {
     broken_ = left_error();
-    tell_that_it_left(text_of(std::current_exception()));
+    give_up(*group_, text_of(std::current_exception()));
     throw;
-  }
-}
-
-/// The other ranks wait in the pass. Over Gloo a closed connection ends that.
-/// Where one of them has left, they all hear of that one.
-void ReducerImpl::tell_that_it_left(const std::string& why) {
-  auto* job = job_backend_of(*group_);
-  if (job != nullptr && job->is_open() && record_->departures() == 0) {
-    last_words(why);
-    job->close(JobBackend::End::abort);
-    record_->mark_told();
   }
 }
 
@@ -242,6 +242,9 @@ void ReducerImpl::open() {
   const int ranks = mean_over_ ? mean_over_() : group_->getSize();
   record_->note_pass();
   reduction_->begin(ranks);
+  if (reduction_->looks_ahead() && has_output_) {
+    reduction_->look_ahead(unreached_);
+  }
   phase_ = Phase::open;
 }
 
@@ -250,14 +253,7 @@ void ReducerImpl::note_local(size_t index) {
   if (local_watch_.follows(index) &&
       local_watch_.add(mark_of(reduction_->parameter(index))) &&
       group_->getRank() == 0) {
-    TORCH_WARN(
-        "Expected backward passes to be averaged over ranks, but the "
-        "parameters of a DistributedDataParallel have changed ",
-        LocalWatch::kSteps,
-        " times between passes that were this rank's alone: each rank trains a "
-        "model of its own. Call the wrapper's forward, not that of the module "
-        "that it wraps; where ranks are to train apart, do it while a "
-        "NoSyncGuard lives");
+    warn_of_local_training();
   }
 }
 

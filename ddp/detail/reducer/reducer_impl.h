@@ -68,9 +68,9 @@ class ReducerImpl : public std::enable_shared_from_this<ReducerImpl> {
   void check_sound();
   template <typename Work>
   auto or_give_up(const Work& work);
-  void tell_that_it_left(const std::string& why);
   void on_output_grad();
   void watch_end();
+  void look_ahead();
   void begin();
   void open();
   bool on_end(bool is_nested);
@@ -87,6 +87,7 @@ class ReducerImpl : public std::enable_shared_from_this<ReducerImpl> {
   bool stays_armed_ = false;  // a pass with create_graph has been here
   std::weak_ptr<void> end_;   // lives while a pass will call on_end
   bool has_output_ = false;  // the pass whose end that is has met a watched one
+  std::vector<size_t> unreached_;  // by that pass, where it has met one
   std::function<void()> on_pass_;
   std::function<int()> mean_over_;
   LocalWatch local_watch_;

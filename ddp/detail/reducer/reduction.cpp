@@ -1,11 +1,11 @@
 #include "ddp/detail/reducer/reduction.h"
 
 #include <algorithm>
-#include <sstream>
 #include <utility>
 
 #include <ATen/ops/zeros.h>
 
+#include "ddp/detail/reducer/graph_changes.h"
 #include "ddp/detail/reducer/reduction_options.h"
 #include "ddp/detail/wait.h"
 #include "ddp/exchanges/all_reduce.h"
@@ -26,6 +26,9 @@ Reduction::Reduction(std::vector<NamedParameter> parameters,
       graph_(options.static_graph()
                  ? std::make_unique<GraphRecord>(memory_.size())
                  : nullptr),
+      unreached_(options.find_unused_parameters()
+                     ? std::make_unique<Unreached>(memory_.size())
+                     : nullptr),
       updates_(tensors()) {}
 
 std::vector<NamedParameter> Reduction::parameters() const {
@@ -43,15 +46,6 @@ void Reduction::note_local_of(const Reduction& other) {
       note_local(i);
     }
   }
-}
-
-std::vector<at::Tensor> Reduction::tensors() const {
-  std::vector<at::Tensor> tensors;
-  tensors.reserve(memory_.size());
-  for (size_t i = 0; i < memory_.size(); ++i) {
-    tensors.push_back(memory_.parameter(i).tensor);
-  }
-  return tensors;
 }
 
 void Reduction::begin(int ranks) {
@@ -85,8 +79,21 @@ void Reduction::add(size_t index) {
   take(index);
 }
 
+void Reduction::look_ahead(const std::vector<size_t>& unreached) {
+  unreached_->begin(unreached, memory_.expected(), memory_.plan());
+}
+
 void Reduction::take(size_t index) {
-  const bool is_full = memory_.add(index);
+  if (unreached_) {
+    unreached_->add(index);
+    if (memory_.is_absent(index) && parameter(index).requires_grad()) {
+      account_.late +=
+          (account_.late.empty() ? "" : ", ") + memory_.parameter(index).name;
+      return;
+    }
+  }
+  const bool is_full =
+      memory_.add(index) || (unreached_ && unreached_->is_known());
   if (is_recording_) {
     order_.push_back(index);
   } else if (is_full) {
@@ -149,44 +156,45 @@ void Reduction::learn_graph() {
   }
 }
 
-/// The first pass is the one to be like. What it left out stays as it is, so it
-/// must have no gradient of a pass that was not reduced either.
 void Reduction::compare_graph() {
   if (!graph_->is_known()) {
     learn_graph();
     return;
   }
-  std::ostringstream text;
-  for (const auto& [index, expected, came] : graph_->changes()) {
-    const auto& parameter = memory_.parameter(index);
-    if (parameter.tensor.requires_grad()) {
-      text << (text.tellp() > 0 ? ", " : "") << parameter.name << " (" << came
-           << " times instead of " << expected << ")";
+  account_.changed = changes_of(*graph_, memory_);
+}
+
+void Reduction::leave_out(size_t index) {
+  const bool trains = memory_.parameter(index).tensor.requires_grad();
+  (trains ? account_.missing : account_.frozen).push_back(index);
+  memory_.add_absent(index);
+}
+
+/// Whether a bucket waited for nothing else.
+bool Reduction::fill_with_unreached(size_t bucket) {
+  if (!unreached_ || memory_.pending(bucket) != unreached_->left(bucket)) {
+    return false;
+  }
+  for (const size_t index : memory_.plan()[bucket]) {
+    if (memory_.expects(index)) {
+      leave_out(index);
     }
   }
-  for (const size_t index : graph_->unused()) {
-    if (memory_.has_accumulated(index)) {
-      text << (text.tellp() > 0 ? ", " : "") << memory_.parameter(index).name
-           << " (in a pass that was not reduced)";
-    }
-  }
-  account_.changed = text.str();
+  return true;
 }
 
 /// Fills every bucket, so that no other rank waits for this one.
 void Reduction::add_missing() {
-  if (next_ == memory_.bucket_count()) {
+  if (next_ == memory_.bucket_count() && !unreached_) {
     return;
   }
-  auto& frozen = account_.frozen;
   for (const size_t index : memory_.expected()) {
-    const bool trains = memory_.parameter(index).tensor.requires_grad();
-    (trains ? account_.missing : frozen).push_back(index);
-    memory_.add_absent(index);
+    leave_out(index);
   }
-  std::sort(frozen.begin(), frozen.end());
+  std::sort(account_.missing.begin(), account_.missing.end());
+  std::sort(account_.frozen.begin(), account_.frozen.end());
   if (is_recording_) {
-    for (const auto* absent : {&account_.missing, &frozen}) {
+    for (const auto* absent : {&account_.missing, &account_.frozen}) {
       order_.insert(order_.end(), absent->begin(), absent->end());
     }
   }
@@ -220,7 +228,8 @@ void Reduction::agree_on_plan() {
 
 /// In plan order only, which makes the ranks' collectives match.
 void Reduction::start_full_buckets(size_t end) {
-  while (next_ < end && memory_.is_full(next_)) {
+  while (next_ < end &&
+         (memory_.is_full(next_) || fill_with_unreached(next_))) {
     if (next_ + 1 == memory_.bucket_count()) {
       missing_->note(account_);
     }
@@ -268,12 +277,16 @@ void Reduction::hand_out(std::vector<size_t> kept) {
 void Reduction::reset() {
   account_.missing.clear();
   account_.changed.clear();
+  account_.late.clear();
   account_.is_shadow = false;
   memory_.reset();
   order_.clear();
   next_ = 0;
   if (graph_) {
     graph_->reset();
+  }
+  if (unreached_) {
+    unreached_->reset();
   }
 }
 

@@ -14,8 +14,9 @@
 #include "ddp/detail/reducer/exchange_claim.h"
 #include "ddp/detail/reducer/gradient_buckets.h"
 #include "ddp/detail/reducer/graph_record.h"
-#include "ddp/detail/reducer/missing_policy.h"
 #include "ddp/detail/reducer/pass_account.h"
+#include "ddp/detail/reducer/unused/missing_policy.h"
+#include "ddp/detail/reducer/unused/unreached.h"
 #include "ddp/detail/reducer/update_watch.h"
 #include "ddp/named_parameter.h"
 #include "ddp/options.h"
@@ -42,7 +43,7 @@ class Reduction {
 
   /// The parameters, by their index.
   std::vector<NamedParameter> parameters() const;
-  std::vector<at::Tensor> tensors() const;
+  std::vector<at::Tensor> tensors() const { return memory_.tensors(); }
   const BucketPlan& plan() const { return memory_.plan(); }
   /// See `MissingPolicy`.
   std::string late_error() { return missing_->late_error(); }
@@ -64,6 +65,11 @@ class Reduction {
   /// Of a pass in which this rank has no gradients, which `add` does not know.
   void begin_shadow(int ranks);
   void add(size_t index);
+
+  /// Whether buckets are to start without what a pass does not reach.
+  bool looks_ahead() const { return unreached_ != nullptr; }
+  /// The pass does not reach these, where it `looks_ahead`.
+  void look_ahead(const std::vector<size_t>& unreached);
 
   struct Ending {
     Settlement settlement;
@@ -88,6 +94,8 @@ class Reduction {
   void add_unused();
   void learn_graph();
   void compare_graph();
+  bool fill_with_unreached(size_t bucket);
+  void leave_out(size_t index);
   void add_missing();
   void agree_on_plan();
   void start_full_buckets(size_t end);
@@ -98,8 +106,9 @@ class Reduction {
   GradientBuckets memory_;
   std::unique_ptr<MissingPolicy> missing_;
   bool keeps_memory_;
-  bool is_recording_;                   // until the plan is agreed on
-  std::unique_ptr<GraphRecord> graph_;  // of a static graph, else null
+  bool is_recording_;                     // until the plan is agreed on
+  std::unique_ptr<GraphRecord> graph_;    // of a static graph, else null
+  std::unique_ptr<Unreached> unreached_;  // where parameters may be unused
   UpdateWatch updates_;
   PassAccount account_;        // of the pass that runs
   std::vector<size_t> order_;  // in which gradients come, while recording

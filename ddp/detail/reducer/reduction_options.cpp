@@ -4,8 +4,8 @@
 
 #include <c10/util/Exception.h>
 
-#include "ddp/detail/reducer/learn_unused.h"
-#include "ddp/detail/reducer/unused_on_demand.h"
+#include "ddp/detail/reducer/unused/learn_unused.h"
+#include "ddp/detail/reducer/unused/unused_on_demand.h"
 #include "ddp/detail/reducer/verdict.h"
 
 namespace ddp::detail {

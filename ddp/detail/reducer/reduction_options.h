@@ -7,7 +7,7 @@
 
 #include "ddp/detail/reducer/bucket_plan.h"
 #include "ddp/detail/reducer/gradient_buckets.h"
-#include "ddp/detail/reducer/missing_policy.h"
+#include "ddp/detail/reducer/unused/missing_policy.h"
 #include "ddp/exchange.h"
 #include "ddp/named_parameter.h"
 #include "ddp/options.h"

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include <c10/util/Exception.h>
 #include <c10/util/hash.h>
 
 namespace ddp::detail {
@@ -24,6 +25,18 @@ size_t mark_of(const at::Tensor& parameter) {
     }
   }
   return mark;
+}
+
+void warn_of_local_training() {
+  TORCH_WARN(
+      "Expected backward passes to be averaged over ranks, but the parameters "
+      "of a DistributedDataParallel have changed ",
+      LocalWatch::kSteps,
+      " times between passes that were this rank's alone: each rank trains a "
+      "model of its own. Call the wrapper's forward, not that of the module "
+      "that it wraps; where ranks are to train apart, do it while a "
+      "NoSyncGuard "
+      "lives");
 }
 
 bool LocalWatch::follows(size_t index) {

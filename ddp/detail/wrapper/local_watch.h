@@ -12,6 +12,9 @@ namespace ddp::detail {
 /// (LibTorch's SGD) is not noticed. Reads memory; calls no operator.
 size_t mark_of(const at::Tensor& parameter);
 
+/// Says that each rank trains a model of its own.
+void warn_of_local_training();
+
 /// Notices a training whose passes are never reduced: gradients come in passes
 /// of this rank alone, and the parameters change in between. Follows one
 /// parameter, the first that gets a gradient.

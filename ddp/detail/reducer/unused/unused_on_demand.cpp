@@ -1,4 +1,4 @@
-#include "ddp/detail/reducer/unused_on_demand.h"
+#include "ddp/detail/reducer/unused/unused_on_demand.h"
 
 #include <utility>
 

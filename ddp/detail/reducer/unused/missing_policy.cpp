@@ -1,4 +1,4 @@
-#include "ddp/detail/reducer/missing_policy.h"
+#include "ddp/detail/reducer/unused/missing_policy.h"
 
 #include <algorithm>
 #include <utility>
@@ -56,14 +56,15 @@ class Agreement : public MissingPolicy {
  private:
   PassReport report_on(const PassAccount& mine) const {
     if (mine.is_shadow) {
-      return {0, 0, "", "", mine.failure, ""};
+      return {0, 0, "", "", mine.failure, "", ""};
     }
     return {mine.number,
             mine.without_step.value_or(0),
             names_of(buckets_, mine.missing),
             names_of(buckets_, mine.frozen),
             mine.failure,
-            mine.changed};
+            mine.changed,
+            mine.late};
   }
 
   std::vector<PassReport> all_reports(const PassAccount& mine) {

@@ -5,7 +5,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "ddp/detail/reducer/gradient_buckets.h"
-#include "ddp/detail/reducer/missing_policy.h"
+#include "ddp/detail/reducer/unused/missing_policy.h"
 
 namespace ddp::detail {
 

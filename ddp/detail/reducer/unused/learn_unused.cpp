@@ -1,4 +1,4 @@
-#include "ddp/detail/reducer/learn_unused.h"
+#include "ddp/detail/reducer/unused/learn_unused.h"
 
 #include <utility>
 

@@ -1,0 +1,158 @@
+// find_unused_parameters: what the graph of a pass does not reach is not waited
+// for, so that buckets travel while the pass runs.
+#include <torch/autograd.h>
+#include <torch/types.h>
+
+#include "ddp/reducer.h"
+#include "test/support/catch.h"
+#include "test/support/fake_backend.h"
+#include "test/support/fake_exchange.h"
+#include "test/support/gradients.h"
+#include "test/support/local_ranks.h"
+
+namespace ddp {
+namespace unreached_test {
+
+using Catch::Contains;
+using test::all_equal;
+using test::FakeBackend;
+using test::Group;
+using test::leaf;
+using test::run_ranks;
+using test::try_ranks;
+using torch::Tensor;
+using Calls = std::vector<std::string>;
+using Options = DistributedDataParallelOptions;
+
+const Options kUnused =
+    Options().find_unused_parameters(true).first_bucket_cap_mb(1e-6);
+
+/// A bucket for each parameter, the last one first.
+Options tiny() {
+  return Options(kUnused).bucket_cap_mb(1e-6);
+}
+
+TEST_CASE("buckets start without what a pass does not reach", "[unreached]") {
+  const bool is_shared = GENERATE(false, true);  // the unused one's bucket
+  const auto exchange = std::make_shared<test::FakeExchange>();
+  auto unused = leaf({2}), early = leaf({3}), late = leaf({4});
+  auto options = tiny().exchange(exchange);
+  if (is_shared) {
+    options.first_bucket_cap_mb(16.0 / (1 << 20));
+  }
+  Reducer reducer({{"late", late}, {"early", early}, {"unused", unused}},
+                  c10::make_intrusive<FakeBackend>(2),
+                  options);
+  REQUIRE(reducer.plan().size() == (is_shared ? 2 : 3));
+  Calls seen;
+  late.register_hook([&](const Tensor&) { seen = exchange->take_calls(); });
+  const auto pass = [&](bool uses_all) {
+    exchange->take_calls();
+    auto loss = late.sum() * early.sum();
+    if (uses_all) {
+      loss = loss + (late * 1).narrow(0, 0, 2).mul(unused * 1).sum();
+    }
+    test::backward(reducer, loss);
+    return seen;
+  };
+  const Calls ahead =
+      is_shared ? Calls{"start 0"} : Calls{"start 0", "start 1"};
+  CHECK(pass(false).empty());  // the first pass learns
+  CHECK(pass(false) == ahead);
+  CHECK(pass(true) == ahead);
+  CHECK(pass(false) == ahead);
+}
+
+// Frozen, of a pass of this rank alone, or only on other ranks.
+TEST_CASE("what a pass does not reach has its share all the same",
+          "[unreached]") {
+  const bool as_view = GENERATE(false, true);
+  run_ranks(3, [&](const Group& group) {
+    const int rank = group->getRank();
+    auto all = leaf({3}), mine = leaf({2}), local = leaf({4}), none = leaf({1});
+    Reducer reducer(
+        {{"all", all}, {"mine", mine}, {"local", local}, {"none", none}},
+        group,
+        tiny().gradient_as_bucket_view(as_view));
+    for (int pass = 1; pass <= 5; ++pass) {
+      none.requires_grad_(pass != 3);
+      for (auto* each : {&all, &mine, &local, &none}) {
+        each->mutable_grad().reset();
+      }
+      if (rank == 2) {
+        (3 * pass * local.sum()).backward();
+      }
+      auto loss = pass * rank * all.sum();
+      if (rank == pass % 3) {
+        loss = loss + 6 * mine.sum();
+      }
+      test::backward(reducer, loss);
+      TORCH_CHECK(all_equal(all.grad(), pass), all.grad());
+      TORCH_CHECK(all_equal(mine.grad(), 2), mine.grad());
+      TORCH_CHECK(all_equal(local.grad(), pass), local.grad());
+      TORCH_CHECK(!none.grad().defined());
+    }
+  });
+}
+
+/// weight * x, of which the weight's gradient comes in a pass inside the pass.
+struct Nested : torch::autograd::Function<Nested> {
+  static Tensor forward(torch::autograd::AutogradContext* context,
+                        const Tensor& x,
+                        const std::shared_ptr<Tensor>& weight) {
+    context->save_for_backward({x});
+    context->saved_data["weight"] = *weight;
+    return x * weight->detach();
+  }
+  static torch::autograd::variable_list backward(
+      torch::autograd::AutogradContext* context,
+      torch::autograd::variable_list gradients) {
+    const torch::AutoGradMode with_graph(true);
+    auto x = context->get_saved_variables()[0].detach().requires_grad_();
+    (x * context->saved_data["weight"].toTensor()).backward(gradients[0]);
+    return {x.grad(), Tensor()};
+  }
+};
+
+Tensor nested(const Tensor& x, const Tensor& weight) {
+  return Nested::apply(x, std::make_shared<Tensor>(weight));
+}
+
+TEST_CASE("gradients of passes inside the pass are waited for", "[unreached]") {
+  run_ranks(3, [](const Group& group) {
+    auto x = leaf({3}), w = torch::full({3}, 2.0).requires_grad_();
+    auto last = leaf({3});
+    Reducer reducer({{"x", x}, {"last", last}, {"w", w}}, group, tiny());
+    for (int pass = 1; pass <= 4; ++pass) {
+      for (auto* each : {&x, &w, &last}) {
+        each->mutable_grad().reset();
+      }
+      const double slope = pass * group->getRank();
+      // The last one's gradient comes first.
+      test::backward(reducer, (slope * (nested(x * 1, w) + last)).sum());
+      TORCH_CHECK(all_equal(w.grad(), pass), w.grad());
+      TORCH_CHECK(all_equal(x.grad(), 2 * pass), x.grad());
+      TORCH_CHECK(all_equal(last.grad(), pass), last.grad());
+    }
+  });
+}
+
+TEST_CASE("one that no pass before has had is an error with its name",
+          "[unreached][errors]") {
+  const auto errors = try_ranks(3, [](const Group& group) {
+    auto x = leaf({3}), w = leaf({3}), last = leaf({3});
+    Reducer reducer({{"x", x}, {"last", last}, {"w", w}}, group, tiny());
+    for (int pass = 0; pass < 4; ++pass) {
+      const bool is_odd = pass == 2 && group->getRank() == 1;
+      const auto y = is_odd ? nested(x * 1, w) : x * 1;
+      test::backward(reducer, (y + last).sum());  // the last one's comes first
+    }
+  });
+  for (const auto& error : errors) {
+    CHECK_THAT(error, Contains("on rank 1: w;"));
+    CHECK_THAT(error, Contains("find_unused_on_demand(true)"));
+  }
+}
+
+}  // namespace unreached_test
+}  // namespace ddp
