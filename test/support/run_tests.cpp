@@ -20,6 +20,13 @@ using Listener = Catch::TestEventListenerBase;
 /// Below the time-outs of ctest, which name only the program.
 constexpr unsigned kLimitSeconds = 280;
 
+/// DDP_TEST_SECONDS is another one, for long runs by hand; 0: none.
+unsigned limit_seconds() {
+  const char* asked = std::getenv("DDP_TEST_SECONDS");
+  return asked != nullptr ? static_cast<unsigned>(std::atoi(asked))
+                          : kLimitSeconds;
+}
+
 void give_up(int) {
   constexpr char kText[] = "a test has not ended within its time limit\n";
   [[maybe_unused]] const auto written =
@@ -36,7 +43,7 @@ class TimeLimit : public Listener {
   void testCaseStarting(const Catch::TestCaseInfo& test) override {
     Listener::testCaseStarting(test);
     std::signal(SIGALRM, give_up);
-    ::alarm(kLimitSeconds);
+    ::alarm(limit_seconds());
   }
 
   void testCaseEnded(const Catch::TestCaseStats& stats) override {
