@@ -1,10 +1,11 @@
 # ddp_add_fake_gpu_test(NAME fake_gpu_... COMMAND program [argument ...]
 #                       [MODES lazy priority] [SEEDS 1] [DEVICES 2]
-#                       [ENVIRONMENT name=value ...] [TIMEOUT 480])
+#                       [ENVIRONMENT name=value ...] [TIMEOUT 480]
+#                       [COST 0])
 # runs a program over the stand-in for the GPU: a test NAME.mode.seed for each
 # mode and seed, labelled fake_gpu. Nothing where the stand-in is not built.
 function(ddp_add_fake_gpu_test)
-  cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME;DEVICES;TIMEOUT"
+  cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME;DEVICES;TIMEOUT;COST"
                         "COMMAND;MODES;SEEDS;ENVIRONMENT")
   if(NOT arg_NAME MATCHES "^fake_gpu_")
     message(FATAL_ERROR "Expected a name that starts with fake_gpu_, so that no "
@@ -13,7 +14,8 @@ function(ddp_add_fake_gpu_test)
   if(NOT TARGET fake_gpu)
     return()
   endif()
-  foreach(default IN ITEMS "MODES;lazy;priority" "SEEDS;1" "DEVICES;2" "TIMEOUT;480")
+  foreach(default IN ITEMS "MODES;lazy;priority" "SEEDS;1" "DEVICES;2" "TIMEOUT;480"
+                  "COST;0")
     list(POP_FRONT default name)
     if(NOT DEFINED arg_${name})
       set(arg_${name} ${default})
@@ -40,6 +42,7 @@ function(ddp_add_fake_gpu_test)
           LABELS fake_gpu
           SKIP_RETURN_CODE 77
           TIMEOUT ${arg_TIMEOUT}
+          COST ${arg_COST}
           ENVIRONMENT
           "LD_PRELOAD=${libraries};FAKE_GPU_MODE=${mode};FAKE_GPU_SEED=${seed};FAKE_GPU_DEVICES=${arg_DEVICES};OMP_NUM_THREADS=1;${arg_ENVIRONMENT}"
       )
