@@ -77,11 +77,10 @@ Ended run(const std::string& path,
   const Fd input(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   Pipe out = make_pipe();
   Pipe err = make_pipe();
-  Process process({.path = path,
-                   .argv = argv,
-                   .environment = environment,
+  const InheritedVariables inherited(environment);
+  const Execution execution(path, argv, inherited, {}, {});
+  Process process({.execution = &execution,
                    .settings = &settings,
-                   .cpus = {},
                    .stdin_fd = input.get(),
                    .stdout_fd = out.write.get(),
                    .stderr_fd = err.write.get(),

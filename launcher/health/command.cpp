@@ -61,11 +61,11 @@ CommandEnd run_command(const std::string& command,
   const OwnSettings settings;
   const Fd input(check(::open("/dev/null", O_RDONLY | O_CLOEXEC), "/dev/null"));
   Pipe pipe = make_pipe();
-  Process process({.path = "/bin/sh",
-                   .argv = {"sh", "-c", command},
-                   .environment = environment,
+  const InheritedVariables inherited(environment);
+  const Execution execution(
+      "/bin/sh", {"sh", "-c", command}, inherited, {}, {});
+  Process process({.execution = &execution,
                    .settings = &settings,
-                   .cpus = {},
                    .stdin_fd = input.get(),
                    .stdout_fd = pipe.write.get(),
                    .stderr_fd = pipe.write.get(),

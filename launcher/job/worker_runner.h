@@ -23,7 +23,7 @@ class WorkerRunner {
 
   /// Starts all workers of the plan or, when one cannot be started, none:
   /// StartFailed.
-  virtual void start(const LaunchPlan& plan) = 0;
+  virtual void start(LaunchPlan plan) = 0;
 
   /// Tells the workers to save and to end within `time`: those who ask for it
   /// by their files, all others by the signal. Returns how many have asked.

@@ -222,7 +222,6 @@ void make_attempt_folder(const std::string& path, std::optional<mode_t> mode) {
 }
 
 void make_worker_folder(const std::string& path, std::optional<mode_t> mode) {
-  make_attempt_folder(fs::path(path).parent_path(), mode);
   make_own_folder(path, mode);
 }
 

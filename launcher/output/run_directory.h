@@ -72,14 +72,15 @@ std::string temporary_folder_pattern(const Job& job);
 /// @throws LaunchError when it cannot be made
 void make_directories(const std::string& path);
 
-/// Makes the folder of an attempt, which a worker may have made. A link in its
-/// place is refused: a worker of an earlier attempt may have laid it there.
+/// Makes the folder of an attempt, which a worker may have made, with its
+/// parents. A link in its place is refused: a worker of an earlier attempt may
+/// have laid it there.
 ///
 /// @param mode of the files to be in it; none: umask says
 /// @throws LaunchError when it cannot be made
 void make_attempt_folder(const std::string& path, std::optional<mode_t> mode);
 
-/// Makes a worker's folder in that of its attempt, both as above.
+/// Makes a worker's folder in that of its attempt, which is there. As above.
 void make_worker_folder(const std::string& path,
                         std::optional<mode_t> mode = {});
 

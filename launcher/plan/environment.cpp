@@ -32,10 +32,4 @@ ddp::EnvReader reader_of(const Environment& environment) {
   };
 }
 
-Environment merge(const Environment& base, const Environment& changes) {
-  Environment result = changes;
-  result.insert(base.begin(), base.end());
-  return result;
-}
-
 }  // namespace launcher

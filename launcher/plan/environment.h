@@ -21,7 +21,4 @@ const std::string* find_variable(const Environment& environment,
 /// Reads it by name. It must outlive the reader.
 ddp::EnvReader reader_of(const Environment& environment);
 
-/// `base` with every variable of `changes` set.
-Environment merge(const Environment& base, const Environment& changes);
-
 }  // namespace launcher

@@ -7,9 +7,7 @@
 #include <unistd.h>
 
 #include <csignal>
-#include <utility>
 
-#include "launcher/binding/affinity.h"
 #include "launcher/process/descendants.h"
 
 namespace launcher {
@@ -39,35 +37,6 @@ pid_t fork_into(int cgroup_fd) {
       ::syscall(SYS_clone3, &arguments, sizeof(arguments)));
 }
 
-std::vector<char*> pointers_to(std::vector<std::string>& texts) {
-  std::vector<char*> result;
-  for (std::string& text : texts) {
-    result.push_back(text.data());
-  }
-  result.push_back(nullptr);
-  return result;
-}
-
-/// Everything the child needs, made before the fork: after it only
-/// async-signal-safe calls are allowed.
-struct Prepared {
-  explicit Prepared(const ProcessSpec& spec)
-      : argv_texts(spec.argv), cpus(spec.cpus), parent(::getpid()) {
-    for (const auto& [name, value] : spec.environment) {
-      environment_texts.push_back(name + "=" + value);
-    }
-    argv = pointers_to(argv_texts);
-    environment = pointers_to(environment_texts);
-  }
-
-  std::vector<std::string> argv_texts;
-  std::vector<std::string> environment_texts;
-  std::vector<char*> argv;
-  std::vector<char*> environment;
-  CpuSet cpus;
-  pid_t parent;
-};
-
 [[noreturn]] void report_failure(const ProcessSpec& spec,
                                  bool of_binding = false) {
   const ExecFailure failure{errno, of_binding};
@@ -76,9 +45,11 @@ struct Prepared {
   ::_exit(127);
 }
 
-[[noreturn]] void run_child(const ProcessSpec& spec, const Prepared& prepared) {
+/// Only async-signal-safe calls.
+[[noreturn]] void run_child(const ProcessSpec& spec, pid_t parent) {
+  const Execution& execution = *spec.execution;
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != prepared.parent) {
+  if (::getppid() != parent) {
     ::_exit(127);  // ddprun died before the line above
   }
   ::setsid();
@@ -86,7 +57,7 @@ struct Prepared {
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
-  if (prepared.cpus.bind() != 0) {
+  if (execution.cpus().bind() != 0) {
     report_failure(spec, true);
   }
   if (::dup2(spec.stdin_fd, STDIN_FILENO) < 0 ||
@@ -96,19 +67,18 @@ struct Prepared {
   }
   // The path has a slash, so PATH is not searched; a script without #! runs by
   // /bin/sh as in a shell.
-  ::execvpe(
-      spec.path.c_str(), prepared.argv.data(), prepared.environment.data());
+  ::execvpe(execution.path(), execution.argv(), execution.environment());
   report_failure(spec);
 }
 
 pid_t start(const ProcessSpec& spec) {
-  const Prepared prepared(spec);
+  const pid_t parent = ::getpid();
   pid_t pid = spec.cgroup_fd >= 0 ? fork_into(spec.cgroup_fd) : -1;
   if (pid < 0) {
     pid = ::fork();
   }
   if (pid == 0) {
-    run_child(spec, prepared);
+    run_child(spec, parent);
   }
   return check(pid, "cannot start a process");
 }

@@ -3,11 +3,9 @@
 #include <sys/types.h>
 
 #include <optional>
-#include <string>
-#include <vector>
 
 #include "launcher/fd.h"
-#include "launcher/plan/environment.h"
+#include "launcher/process/execution.h"
 #include "launcher/process/exit_status.h"
 #include "launcher/process/own_settings.h"
 
@@ -15,11 +13,8 @@ namespace launcher {
 
 /// What a worker process is made of. The descriptors stay the caller's.
 struct ProcessSpec {
-  std::string path;
-  std::vector<std::string> argv;
-  Environment environment;
+  const Execution* execution = nullptr;
   const OwnSettings* settings = nullptr;  ///< that it does not inherit
-  std::vector<int> cpus;  ///< that it may run on; empty: as ddprun
   int stdin_fd = -1;
   int stdout_fd = -1;
   int stderr_fd = -1;

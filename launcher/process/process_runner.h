@@ -29,13 +29,14 @@ class ProcessRunner : public WorkerRunner {
     std::function<void(const Event&)> post;
   };
 
-  explicit ProcessRunner(const Context& context) : context_(context) {}
+  explicit ProcessRunner(const Context& context)
+      : context_(context), inherited_(context.environment) {}
   /// Kills what still lives; does not wait for it.
   ~ProcessRunner() override;
   ProcessRunner(const ProcessRunner&) = delete;
   ProcessRunner& operator=(const ProcessRunner&) = delete;
 
-  void start(const LaunchPlan& plan) override;
+  void start(LaunchPlan plan) override;
   int request_stop(int number, std::chrono::milliseconds time) override {
     return launcher::request_stop(workers_, number, time);
   }
@@ -53,7 +54,8 @@ class ProcessRunner : public WorkerRunner {
   void on_child_ended();
 
  private:
-  void start_all(const LaunchPlan& plan);
+  void start_all(LaunchPlan& plan);
+  void start_one(PreparedWorker& prepared, const WorkerContext& shared);
   void on_exec_result();
   void abandon_start(const StartFailed& failure);
   void end_start();
@@ -66,6 +68,7 @@ class ProcessRunner : public WorkerRunner {
   bool is_in_workers_group(pid_t pid) const;
 
   Context context_;
+  InheritedVariables inherited_;
   int attempts_ = 0;
   bool is_active_ = false;  // from start() to finish()
   std::chrono::steady_clock::time_point started_;
@@ -77,8 +80,9 @@ class ProcessRunner : public WorkerRunner {
   std::optional<TimerFile> timers_;
   std::vector<WorkerExit> exits_;
   std::set<pid_t> asked_;  // children that are no workers, to end
-  // Until every worker has executed its program: the pipe that tells, and the
-  // ends of those that were faster.
+  // Until every worker has executed its program: what it needs, the pipe that
+  // tells, and the ends of those that were faster.
+  std::list<PreparedWorker> prepared_;
   std::string path_;
   Fd exec_errors_;
   EventLoop::Token exec_watch_ = 0;

@@ -1,6 +1,5 @@
 #include "launcher/process/worker.h"
 
-#include <fcntl.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -13,10 +12,6 @@
 
 namespace launcher {
 namespace {
-
-Fd open_null() {
-  return Fd(check(::open("/dev/null", O_RDONLY | O_CLOEXEC), "/dev/null"));
-}
 
 StreamTargets targets_of(const WorkerSpec& spec,
                          Console* console,
@@ -60,7 +55,7 @@ WorkerEnd make_end(const WorkerSpec& spec, StreamTargets targets) {
           std::move(targets)};
 }
 
-const WorkerStream* add_to(WorkerOutput& output, WorkerEnd end) {
+const WorkerStream* add_to(WorkerOutput& output, WorkerEnd& end) {
   return end.is_own()
              ? nullptr
              : &output.add(std::move(end.pipe.read), std::move(end.targets));
@@ -68,9 +63,9 @@ const WorkerStream* add_to(WorkerOutput& output, WorkerEnd end) {
 
 }  // namespace
 
-Worker start_worker(const std::string& path,
-                    const WorkerSpec& spec,
-                    const WorkerContext& context) {
+PreparedWorker prepare_worker(const std::string& path,
+                              WorkerSpec spec,
+                              const WorkerContext& context) {
   if (!spec.directory.empty()) {
     make_worker_folder(spec.directory, spec.file_mode);
   }
@@ -92,21 +87,34 @@ Worker start_worker(const std::string& path,
                           spec.to_filtered.err && filtered.err ? &*filtered.err
                                                                : nullptr,
                           consoles.losses()));
-  const Fd null = open_null();
+  Execution execution(path,
+                      std::move(spec.argv),
+                      context.inherited,
+                      spec.environment,
+                      spec.cpus);
+  const WorkerStream* output = add_to(context.output, out);
+  const WorkerStream* errors = add_to(context.output, err);
+  return {std::move(spec),
+          std::move(execution),
+          std::move(out.pipe.write),
+          std::move(err.pipe.write),
+          output,
+          errors};
+}
+
+Worker start_worker(PreparedWorker& worker, const WorkerContext& context) {
   Process process(
-      {.path = path,
-       .argv = spec.argv,
-       .environment = merge(context.environment, spec.environment),
+      {.execution = &worker.execution,
        .settings = &context.settings,
-       .cpus = spec.cpus,
-       .stdin_fd = spec.has_stdin ? STDIN_FILENO : null.get(),
-       .stdout_fd = out.is_own() ? STDOUT_FILENO : out.pipe.write.get(),
-       .stderr_fd = err.is_own() ? STDERR_FILENO : err.pipe.write.get(),
+       .stdin_fd = worker.spec.has_stdin ? STDIN_FILENO : context.null_fd,
+       .stdout_fd = worker.out ? worker.out.get() : STDOUT_FILENO,
+       .stderr_fd = worker.err ? worker.err.get() : STDERR_FILENO,
        .error_fd = context.error_fd,
        .cgroup_fd = context.cgroup_fd});
-  const WorkerStream* output = add_to(context.output, std::move(out));
-  const WorkerStream* errors = add_to(context.output, std::move(err));
-  return {spec, std::move(process), output, errors};
+  worker.out.reset();
+  worker.err.reset();
+  return {
+      std::move(worker.spec), std::move(process), worker.output, worker.errors};
 }
 
 void signal_worker(const Worker& worker, int number) {

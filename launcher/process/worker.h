@@ -26,25 +26,43 @@ struct Worker {
 
 /// What the workers of an attempt share.
 struct WorkerContext {
-  const Environment& environment;  ///< that they inherit
-  const OwnSettings& settings;     ///< that they do not inherit
+  const InheritedVariables& inherited;
+  const OwnSettings& settings;  ///< that they do not inherit
   Consoles& consoles;
   WorkerOutput& output;
   FilteredLogs& filtered;
+  int null_fd;    ///< /dev/null, to be read
   int cgroup_fd;  ///< -1: none
   int error_fd;   ///< gets an ExecFailure if a program cannot be executed
 };
 
-/// Starts a worker: its folder, its log files, its pipes, its process.
+/// A worker that only its process is missing of.
+struct PreparedWorker {
+  WorkerSpec spec;
+  Execution execution;
+  Fd out;  ///< its stdout, and
+  Fd err;  ///< its stderr; none: ddprun's own
+  const WorkerStream* output;
+  const WorkerStream* errors;
+};
+
+/// Makes a worker's folder in that of its attempt, its log files and its pipes.
+///
+/// @param path of the program
+/// @throws LaunchError when a file cannot be made, std::system_error when the
+///   system is at a limit
+PreparedWorker prepare_worker(const std::string& path,
+                              WorkerSpec spec,
+                              const WorkerContext& context);
+
+/// Makes its process, and touches little memory: while others start, that is
+/// copied page by page.
 ///
 /// stdin goes to one worker; the others have /dev/null, since two readers of
 /// one stream get parts of it each.
 ///
-/// @throws LaunchError when a file cannot be made, std::system_error when the
-///   system is at a limit
-Worker start_worker(const std::string& path,
-                    const WorkerSpec& spec,
-                    const WorkerContext& context);
+/// @throws std::system_error when the system is at a limit
+Worker start_worker(PreparedWorker& worker, const WorkerContext& context);
 
 /// To it and its group. Of SIGWINCH its pseudo-terminals, if it has any, have
 /// the size of ddprun's own terminal by then.

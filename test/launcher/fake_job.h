@@ -138,7 +138,7 @@ class FakeJob : public EventSource,
   void leave() override { calls.push_back("leave"); }
 
   // WorkerRunner
-  void start(const LaunchPlan& plan) override {
+  void start(LaunchPlan plan) override {
     calls.push_back("start");
     plans.push_back(plan);
     is_active_ = true;

@@ -155,6 +155,7 @@ TEST_CASE("logs in a folder of a group belong to the group") {
   job.options.log_mode = GENERATE(std::optional<mode_t>(), 0640);
   const RunDirectory run(job);
   const std::string worker = run.path() + "/attempt_0/0";
+  make_attempt_folder(run.path() + "/attempt_0", job.options.log_mode);
   make_worker_folder(worker, job.options.log_mode);
   const std::string log = worker + "/stdout.log";
   create_log(log, job.options.log_mode);

@@ -1,7 +1,9 @@
 #include "launcher/plan/plan.h"
 
+#include <algorithm>
 #include <csignal>
 
+#include "launcher/process/execution.h"
 #include "test/support/catch.h"
 
 using launcher::Environment;
@@ -125,9 +127,16 @@ TEST_CASE("what the caller's environment says is kept") {
   CHECK(worker.environment.count("OMP_NUM_THREADS") == 0);
   CHECK(worker.environment.count("TORCH_NCCL_ASYNC_ERROR_HANDLING") == 0);
   CHECK(worker.environment.count("CUDA_VISIBLE_DEVICES") == 0);
-  const auto merged = launcher::merge(job.environment, worker.environment);
-  CHECK(merged.at("RANK") == "1");
-  CHECK(merged.at("OMP_NUM_THREADS") == "8");
+  const InheritedVariables inherited(job.environment);
+  const Execution execution("x", {"x"}, inherited, worker.environment, {});
+  std::vector<std::string> texts;
+  for (char* const* text = execution.environment(); *text != nullptr; ++text) {
+    texts.emplace_back(*text);
+  }
+  CHECK(texts.size() == worker.environment.size() + 2);
+  CHECK(std::count(texts.begin(), texts.end(), "RANK=1") == 1);
+  CHECK(std::count(texts.begin(), texts.end(), "RANK=77") == 0);
+  CHECK(std::count(texts.begin(), texts.end(), "OMP_NUM_THREADS=8") == 1);
 }
 
 TEST_CASE("a single worker keeps all threads of the host") {

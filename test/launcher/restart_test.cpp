@@ -24,8 +24,8 @@ class FailingJob : public FakeJob {
   FailingJob(int failures, int max_restarts)
       : FakeJob(1, max_restarts), failures_(failures) {}
 
-  void start(const LaunchPlan& plan) override {
-    FakeJob::start(plan);
+  void start(LaunchPlan plan) override {
+    FakeJob::start(std::move(plan));
     exit(0, {.code = failures_-- > 0 ? 3 : 0});
   }
 
