@@ -1,6 +1,7 @@
 """ddprun against torchrun: start, memory, and what follows a worker's death.
 
-Each run starts workers that write the time of their main() and wait. The time
+Each run starts workers that write the time of their main() and wait; they have no
+C library, whose own start would take longer than what is measured. The time
 counts from the exec of the launcher to the last worker's main(). Memory is the
 PSS of the launcher and of what it started but the workers. Then worker 0 is
 killed: the time counts to the last of its peers' SIGTERM, and to the main() of
@@ -27,6 +28,9 @@ ROWS = ["exec to the last worker's main(), ms",
         "death of a worker to the last peer's SIGTERM, ms",
         "death of a worker to the last new worker's main(), ms"]
 TIMEOUT = 60
+# Where all files lie, the launchers' own, too: a disk is no part of what they are
+# compared by.
+MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
 
 
 def wait_for(*files):
@@ -35,7 +39,9 @@ def wait_for(*files):
     while True:
         for file in filter(os.path.exists, files):
             with open(file) as lines:
-                return [int(number) for number in lines.read().split()]
+                text = lines.read()
+            if text.endswith("\n"):  # else it is still being written
+                return [int(number) for number in text.split()]
         if time.monotonic() > end:
             sys.exit(f"Expected {files} within {TIMEOUT} s, but none came")
         time.sleep(0.005)
@@ -55,12 +61,13 @@ def pss_kib(pid):
                     if line.startswith("Pss:"))
 
 
-def run(launchers, stamp, workers):
+def run(launchers, build, workers):
     """One number for each of ROWS. Each launcher is a host with as many
     workers."""
     ranks = range(len(launchers) * workers)
     with contextlib.ExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        folder = stack.enter_context(
+            tempfile.TemporaryDirectory(dir=MEMORY))
 
         def stamps(ranks, *suffixes):
             return [wait_for(*(f"{folder}/main{rank}.{suffix}"
@@ -68,8 +75,9 @@ def run(launchers, stamp, workers):
 
         for host, launcher in enumerate(launchers):
             stack.callback(stop, subprocess.Popen(
-                [stamp, f"{folder}/start{host}", *launcher, stamp,
-                 f"{folder}/main"],
+                [f"{build}/bench_stamp", f"{folder}/start{host}", *launcher,
+                 f"{build}/bench_worker", f"{folder}/main"],
+                env={**os.environ, "TMPDIR": folder},
                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
         first = stamps(ranks, "0")
         pids = [pid for _, pid in first]
@@ -119,7 +127,7 @@ def compare(build, workers, rounds, hosts=1):
         for name in launchers if i % 2 == 0 else reversed(launchers):
             results[name].append(
                 run(hosts_of(launchers[name], hosts, workers),
-                    f"{build}/bench_stamp", workers))
+                    build, workers))
     rows = []
     for what, ours, theirs in zip(ROWS, zip(*results["ddprun"]),
                                   zip(*results["torchrun"])):
