@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <climits>
 
+#include "launcher/process/start/clone.h"
+
 namespace launcher {
 namespace {
 
@@ -50,11 +52,13 @@ int CpuSet::bind() const {
   // A caller's numactl may have asked for other memory. Where a sandbox forbids
   // to say so, it mostly is near anyway.
   constexpr int kPreferred = 1;  // with no nodes: the local one
-  ::syscall(SYS_set_mempolicy, kPreferred, nullptr, 0UL);
-  return static_cast<int>(::syscall(SYS_sched_setaffinity,
-                                    0,
-                                    bits_.size() * sizeof(unsigned long),
-                                    bits_.data()));
+  raw_call(SYS_set_mempolicy, kPreferred);
+  const long result =
+      raw_call(SYS_sched_setaffinity,
+               0,
+               static_cast<long>(bits_.size() * sizeof(unsigned long)),
+               reinterpret_cast<long>(bits_.data()));
+  return result < 0 ? static_cast<int>(-result) : 0;
 }
 
 }  // namespace launcher

@@ -1,12 +1,14 @@
 #include "launcher/process/process.h"
 
-#include <linux/sched.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
+#include <cstdint>
+#include <new>
 
 #include "launcher/process/descendants.h"
 
@@ -14,42 +16,41 @@ namespace launcher {
 namespace {
 
 // Kernel headers may be older than the kernel.
-#ifndef CLONE_INTO_CGROUP
-#define CLONE_INTO_CGROUP 0x200000000ULL
-#endif
 #ifndef SYS_pidfd_open
 #define SYS_pidfd_open 434
 #endif
 
-struct CloneArguments {  // struct clone_args of Linux 5.7
-  uint64_t flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size,
-      tls, set_tid, set_tid_size, cgroup;
+/// What a child needs, where nobody else writes to it.
+struct Child {
+  ProcessSpec spec;
+  pid_t parent;
 };
 
-/// fork() straight into a cgroup: moving a process there later costs the kernel
-/// 15 ms. -1 when the kernel or a sandbox does not offer it.
-pid_t fork_into(int cgroup_fd) {
-  CloneArguments arguments{};
-  arguments.flags = CLONE_INTO_CGROUP;
-  arguments.exit_signal = SIGCHLD;
-  arguments.cgroup = static_cast<uint64_t>(cgroup_fd);
-  return static_cast<pid_t>(
-      ::syscall(SYS_clone3, &arguments, sizeof(arguments)));
-}
-
 [[noreturn]] void report_failure(const ProcessSpec& spec,
+                                 int error,
                                  bool of_binding = false) {
-  const ExecFailure failure{errno, of_binding};
-  [[maybe_unused]] const ssize_t written =
-      ::write(spec.error_fd, &failure, sizeof(failure));
+  const ExecFailure failure{error, of_binding};
+  raw_call(SYS_write,
+           spec.error_fd,
+           reinterpret_cast<long>(&failure),
+           sizeof(failure));
   ::_exit(127);
 }
 
-/// Only async-signal-safe calls.
-[[noreturn]] void run_child(const ProcessSpec& spec, pid_t parent) {
+int execute(const char* path, char* const* argv, char* const* environment) {
+  return static_cast<int>(-raw_call(SYS_execve,
+                                    reinterpret_cast<long>(path),
+                                    reinterpret_cast<long>(argv),
+                                    reinterpret_cast<long>(environment)));
+}
+
+/// Its calls are async-signal-safe and, where they can fail, leave errno alone:
+/// it may be ddprun's.
+[[noreturn]] void run_child(const Child& child) {
+  const ProcessSpec& spec = child.spec;
   const Execution& execution = *spec.execution;
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != parent) {
+  if (::getppid() != child.parent) {
     ::_exit(127);  // ddprun died before the line above
   }
   ::setsid();
@@ -57,28 +58,48 @@ pid_t fork_into(int cgroup_fd) {
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
-  if (execution.cpus().bind() != 0) {
-    report_failure(spec, true);
+  if (const int error = execution.cpus().bind()) {
+    report_failure(spec, error, true);
   }
-  if (::dup2(spec.stdin_fd, STDIN_FILENO) < 0 ||
-      ::dup2(spec.stdout_fd, STDOUT_FILENO) < 0 ||
-      ::dup2(spec.stderr_fd, STDERR_FILENO) < 0) {
-    report_failure(spec);
-  }
+  // They are open, and so are all below them.
+  ::dup2(spec.stdin_fd, STDIN_FILENO);
+  ::dup2(spec.stdout_fd, STDOUT_FILENO);
+  ::dup2(spec.stderr_fd, STDERR_FILENO);
   // The path has a slash, so PATH is not searched; a script without #! runs by
   // /bin/sh as in a shell.
-  ::execvpe(execution.path(), execution.argv(), execution.environment());
-  report_failure(spec);
+  int error =
+      execute(execution.path(), execution.argv(), execution.environment());
+  if (error == ENOEXEC) {
+    error = execute(kShell, execution.script_argv(), execution.environment());
+  }
+  report_failure(spec, error);
+}
+
+pid_t start_beside(const Child& child) {
+  // Above what the child has of its stack.
+  char* place = child.spec.stack->begin() + ChildStack::kBytes - sizeof(Child);
+  place -= reinterpret_cast<uintptr_t>(place) % alignof(Child);
+  const auto size = static_cast<size_t>(place - child.spec.stack->begin());
+  return clone_into(
+      child.spec.cgroup_fd,
+      *child.spec.stack,
+      size,
+      [](void* own) { run_child(*static_cast<const Child*>(own)); },
+      new (place) Child(child));
 }
 
 pid_t start(const ProcessSpec& spec) {
-  const pid_t parent = ::getpid();
-  pid_t pid = spec.cgroup_fd >= 0 ? fork_into(spec.cgroup_fd) : -1;
+  const Child child{spec, ::getpid()};
+  pid_t pid = -1;
+  if (spec.cgroup_fd >= 0) {
+    pid = spec.stack != nullptr && *spec.stack ? start_beside(child) : -1;
+    pid = pid < 0 ? fork_into(spec.cgroup_fd) : pid;
+  }
   if (pid < 0) {
     pid = ::fork();
   }
   if (pid == 0) {
-    run_child(spec, parent);
+    run_child(child);
   }
   return check(pid, "cannot start a process");
 }

@@ -87,15 +87,16 @@ PreparedWorker prepare_worker(const std::string& path,
                           spec.to_filtered.err && filtered.err ? &*filtered.err
                                                                : nullptr,
                           consoles.losses()));
-  Execution execution(path,
-                      std::move(spec.argv),
-                      context.inherited,
-                      spec.environment,
-                      spec.cpus);
+  auto execution = std::make_unique<const Execution>(path,
+                                                     std::move(spec.argv),
+                                                     context.inherited,
+                                                     spec.environment,
+                                                     spec.cpus);
   const WorkerStream* output = add_to(context.output, out);
   const WorkerStream* errors = add_to(context.output, err);
   return {std::move(spec),
           std::move(execution),
+          ChildStack(),
           std::move(out.pipe.write),
           std::move(err.pipe.write),
           output,
@@ -104,7 +105,8 @@ PreparedWorker prepare_worker(const std::string& path,
 
 Worker start_worker(PreparedWorker& worker, const WorkerContext& context) {
   Process process(
-      {.execution = &worker.execution,
+      {.execution = worker.execution.get(),
+       .stack = &worker.stack,
        .settings = &context.settings,
        .stdin_fd = worker.spec.has_stdin ? STDIN_FILENO : context.null_fd,
        .stdout_fd = worker.out ? worker.out.get() : STDOUT_FILENO,

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -39,7 +40,8 @@ struct WorkerContext {
 /// A worker that only its process is missing of.
 struct PreparedWorker {
   WorkerSpec spec;
-  Execution execution;
+  std::unique_ptr<const Execution> execution;
+  ChildStack stack;
   Fd out;  ///< its stdout, and
   Fd err;  ///< its stderr; none: ddprun's own
   const WorkerStream* output;
@@ -55,8 +57,7 @@ PreparedWorker prepare_worker(const std::string& path,
                               WorkerSpec spec,
                               const WorkerContext& context);
 
-/// Makes its process, and touches little memory: while others start, that is
-/// copied page by page.
+/// Makes its process. What was prepared must be there until its exec.
 ///
 /// stdin goes to one worker; the others have /dev/null, since two readers of
 /// one stream get parts of it each.

@@ -1,9 +1,10 @@
-// bench_worker PREFIX: a worker of the launchers' benchmark. Its files are PREFIX,
-// its rank, a dot and its restart, and that with ".stopped" at a SIGTERM, which ends
-// it: the time (CLOCK_MONOTONIC, nanoseconds), its process and a line's end.
+// bench_worker PREFIX: a worker of the launchers' benchmark. Its files are
+// PREFIX, its rank, a dot and its restart, and that with ".stopped" at a
+// SIGTERM, which ends it: the time (CLOCK_MONOTONIC, nanoseconds), its process
+// and a line's end.
 //
-// Without a C library: where the processor is a virtual machine's, a C library asks
-// it for its caches for longer than it takes to make a process.
+// Without a C library: where the processor is a virtual machine's, a C library
+// asks it for its caches for longer than it takes to make a process.
 #include <fcntl.h>
 #include <linux/time_types.h>
 #include <signal.h>

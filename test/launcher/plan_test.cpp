@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <csignal>
 
-#include "launcher/process/execution.h"
+#include "launcher/process/start/execution.h"
 #include "test/support/catch.h"
 
 using launcher::Environment;

@@ -2,7 +2,7 @@
 
 #include <csignal>
 
-#include "launcher/process/exec_failure.h"
+#include "launcher/process/start/exec_failure.h"
 #include "test/support/catch.h"
 
 using Catch::Contains;

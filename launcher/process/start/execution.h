@@ -9,6 +9,9 @@
 
 namespace launcher {
 
+/// Runs scripts.
+inline constexpr const char* kShell = "/bin/sh";
+
 /// Variables as execve() takes them, for all processes that inherit them.
 class InheritedVariables {
  public:
@@ -22,9 +25,10 @@ class InheritedVariables {
   std::map<std::string, std::string> texts_;  // by name
 };
 
-/// All that a child needs of memory to become its program. To be made before
-/// the first of several forks: after a fork the kernel copies each page that is
-/// written to, and a child may make async-signal-safe calls alone.
+/// All that a child needs of memory to become its program; must be there until
+/// it has. To be made before the first of several forks: after a fork the
+/// kernel copies each page that is written to, and a child may make
+/// async-signal-safe calls alone.
 class Execution {
  public:
   /// @param inherited must outlive this
@@ -33,10 +37,13 @@ class Execution {
             const InheritedVariables& inherited,
             const Environment& changes,
             const std::vector<int>& cpus);
-  Execution(Execution&&) = default;
+  Execution(const Execution&) = delete;
+  Execution& operator=(const Execution&) = delete;
 
   const char* path() const { return path_.c_str(); }
   char* const* argv() const { return argv_.data(); }
+  /// Of /bin/sh, for a script that names no interpreter.
+  char* const* script_argv() const { return script_argv_.data(); }
   char* const* environment() const { return environment_.data(); }
   const CpuSet& cpus() const { return cpus_; }
 
@@ -45,7 +52,8 @@ class Execution {
   std::vector<std::string> argv_texts_;
   std::vector<std::string> changed_texts_;
   std::vector<char*> argv_;         // into the texts, with a nullptr at the end
-  std::vector<char*> environment_;  // so, too
+  std::vector<char*> script_argv_;  // so, too
+  std::vector<char*> environment_;
   CpuSet cpus_;
 };
 

@@ -1,4 +1,4 @@
-#include "launcher/process/execution.h"
+#include "launcher/process/start/execution.h"
 
 #include <utility>
 
@@ -49,6 +49,10 @@ Execution::Execution(std::string path,
     changed_texts_.push_back(name + "=" + value);
   }
   add_pointers(argv_texts_, argv_);
+  script_argv_ = {const_cast<char*>(kShell), path_.data()};
+  script_argv_.insert(script_argv_.end(),
+                      argv_.begin() + (argv_texts_.empty() ? 0 : 1),
+                      argv_.end());
   add_pointers(changed_texts_, environment_);
 }
 
