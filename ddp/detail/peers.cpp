@@ -11,7 +11,8 @@ c10::intrusive_ptr<c10d::Backend> peers(
 }
 
 c10::Device device_for(const c10d::Backend& group, c10::Device wanted) {
-  return group.getBackendName() == "nccl" ? local_device() : wanted;
+  const bool takes_gpus_alone = group.getBackendName() == "nccl";
+  return takes_gpus_alone && !wanted.is_cuda() ? local_device() : wanted;
 }
 
 }  // namespace ddp::detail

@@ -10,8 +10,8 @@ namespace ddp::detail {
 c10::intrusive_ptr<c10d::Backend> peers(
     const c10::intrusive_ptr<c10d::Backend>& asked);
 
-/// Where a backend takes tensors: NCCL on the rank's GPU alone, any other one
-/// on `wanted`.
+/// Where a backend takes tensors: NCCL on a GPU alone, the rank's where
+/// `wanted` is none; any other one on `wanted`.
 c10::Device device_for(const c10d::Backend& group, c10::Device wanted);
 
 }  // namespace ddp::detail
