@@ -96,6 +96,35 @@ TEST_CASE("a rank without inputs sends what a pass sends", "[traffic][join]") {
   });
 }
 
+TEST_CASE("k passes of which one is reduced send what one sends",
+          "[traffic][no_sync]") {
+  const int k = GENERATE(1, 3, 4);
+  run_ranks(2, [k](const Group& group) {
+    const auto counted = c10::make_intrusive<CountingBackend>(group);
+    Net net;
+    DistributedDataParallel model(
+        net, DistributedDataParallelOptions().process_group(counted));
+    const auto pass = [&] {
+      model->forward(torch::ones({2, 5})).sum().backward();
+    };
+    pass();  // the ranks have a plan
+    for (int step = 0; step < 2; ++step) {
+      net->zero_grad();
+      counted->take();
+      {
+        const NoSyncGuard no_sync(*model);
+        for (int i = 1; i < k; ++i) {
+          pass();
+        }
+      }
+      expect(counted->take(), {}, "passes under a NoSyncGuard");
+      pass();
+      expect(counted->take(), pass_bytes(), "the pass after them");
+      TORCH_CHECK(net->layer->bias.grad().eq(2 * k).all().item<bool>());
+    }
+  });
+}
+
 TEST_CASE("a SyncBatchNorm sends a row of its channels each way",
           "[traffic][sync_batch_norm]") {
   const int64_t channels = GENERATE(1, 6);
