@@ -28,6 +28,32 @@ struct JoinTurn {
 /// Before each of its acts that communicates, where `join()` is not null, a
 /// Joinable calls `join()->announce(*this)`, and `join()->done(*this)` after
 /// it.
+///
+/// Example, a sum that the ranks make in each step:
+/// @code
+///   class Hits : public ddp::Joinable {
+///    public:
+///     std::string join_name() const override { return "Hits"; }
+///     c10::intrusive_ptr<c10d::Backend> join_group() const override {
+///       return ddp::process_group();
+///     }
+///     c10::Device join_device() const override { return ddp::local_device(); }
+///     torch::Tensor sum(const torch::Tensor& mine) {
+///       if (join() != nullptr) {
+///         join()->announce(*this);
+///       }
+///       auto sum = ddp::reduce_tensor(mine, ddp::Reduction::sum);
+///       if (join() != nullptr) {
+///         join()->done(*this);
+///       }
+///       return sum;
+///     }
+///     void take_part(const ddp::JoinTurn&) override {
+///       ddp::reduce_tensor(torch::zeros({}), ddp::Reduction::sum);
+///     }
+///     void end_join(int) override {}
+///   };
+/// @endcode
 class Joinable {
  public:
   virtual ~Joinable() = default;

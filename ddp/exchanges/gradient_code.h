@@ -41,6 +41,13 @@ class GradientCode {
 };
 
 /// Each number rounded to another dtype: two bytes.
+///
+/// Example:
+/// @code
+///   auto exchange = std::make_shared<ddp::CodedExchange>(
+///       ddp::process_group(),
+///       std::make_shared<ddp::NarrowCode>(torch::kBFloat16));
+/// @endcode
 class NarrowCode : public GradientCode {
  public:
   /// @param dtype  torch::kBFloat16 or torch::kHalf.
@@ -59,6 +66,12 @@ class NarrowCode : public GradientCode {
 /// that they are multiplied by: one byte, and four for a block. A number is
 /// wrong by at most 1/254 of the largest one of its block, and zero is exact. A
 /// block that holds inf or NaN becomes NaN.
+///
+/// Example:
+/// @code
+///   auto exchange = std::make_shared<ddp::CodedExchange>(
+///       ddp::process_group(), std::make_shared<ddp::QuantizedCode>(128));
+/// @endcode
 class QuantizedCode : public GradientCode {
  public:
   /// @param block  numbers that share a scale, a multiple of 4: the fewer, the

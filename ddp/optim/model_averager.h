@@ -10,6 +10,15 @@ namespace ddp {
 /// Brings the ranks' parameters together every few steps of the optimizer,
 /// instead of their gradients in each: `PeriodicModelAverager`,
 /// `HierarchicalModelAverager`, `DiLoCo`. A `PostLocalSGDOptimizer` calls one.
+///
+/// Example:
+/// @code
+///   std::unique_ptr<ddp::ModelAverager> averager =
+///       std::make_unique<ddp::PeriodicModelAverager>(
+///           ddp::PeriodicModelAveragerOptions(4));
+///   optimizer.step();
+///   averager->average_parameters(model->parameters());
+/// @endcode
 class ModelAverager {
  public:
   virtual ~ModelAverager() = default;
