@@ -2,7 +2,9 @@
 // the etcd at that port of the loopback. Then the coordinator's host is killed
 // and another one comes: they find a new coordinator and form a new world.
 //
-// Writes milliseconds until all have their world, and until the next one.
+// Writes milliseconds until all have their world, and until the next one; then
+// the memory of the coordinator's process and of another host's in the first
+// world, in KiB: pages of their own.
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -12,6 +14,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -102,6 +105,24 @@ class Hosts {
     }
     pids_.push_back(pid);
   }
+  /// Of the host that started as the `index`-th.
+  double own_kib(size_t index) const {
+    const std::string path =
+        "/proc/" + std::to_string(pids_.at(index)) + "/smaps_rollup";
+    std::ifstream file(path);
+    double sum = 0;
+    for (std::string line; std::getline(file, line);) {
+      double kib = 0;
+      if (std::sscanf(line.c_str(), "Private_Clean: %lf", &kib) == 1 ||
+          std::sscanf(line.c_str(), "Private_Dirty: %lf", &kib) == 1) {
+        sum += kib;
+      }
+    }
+    if (sum == 0) {
+      throw std::runtime_error("expected pages of a process in " + path);
+    }
+    return sum;
+  }
   void kill_first() {
     kill(pids_.front());
     pids_.erase(pids_.begin());
@@ -147,11 +168,14 @@ void measure(int port, const std::string& job, int count) {
   }
   hosts.wait_for_world(0);
   const double form_ms = ms_since(begin);
+  const double coordinator_kib = hosts.own_kib(0);
+  const double host_kib = hosts.own_kib(1);
   begin = now();
   hosts.kill_first();
   hosts.start_one();
   hosts.wait_for_world(1);
-  std::printf("%g %g\n", form_ms, ms_since(begin));
+  const double next_ms = ms_since(begin);
+  std::printf("%g %g %g %g\n", form_ms, next_ms, coordinator_kib, host_kib);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 
 from tables import median_interval, print_table
 
@@ -47,10 +48,23 @@ class Etcd:
                     sys.exit("Expected etcd to listen within 30 s")
                 time.sleep(0.05)
 
-    def cpu_ms(self):
+    def counts(self):
+        """Since its start: ms of the CPU, calls and watches that began, their
+        bytes both ways."""
         with open(f"/proc/{self.process.pid}/stat") as stat:
             user, system = stat.read().rsplit(")", 1)[1].split()[11:13]
-        return (int(user) + int(system)) * 1000 / os.sysconf("SC_CLK_TCK")
+        cpu_ms = (int(user) + int(system)) * 1000 / os.sysconf("SC_CLK_TCK")
+        with urllib.request.urlopen(
+                f"http://127.0.0.1:{self.port}/metrics", timeout=30) as answer:
+            lines = answer.read().decode().splitlines()
+
+        def total(*names):
+            return sum(float(line.rsplit(" ", 1)[1]) for line in lines
+                       if line.split("{")[0].split(" ")[0] in names)
+
+        return [cpu_ms, total("grpc_server_started_total"),
+                total("etcd_network_client_grpc_received_bytes_total",
+                      "etcd_network_client_grpc_sent_bytes_total")]
 
     def close(self):
         self.process.kill()
@@ -70,19 +84,23 @@ def main():
         try:
             for i in range(arguments.rounds):
                 for hosts in HOSTS:
-                    before = etcd.cpu_ms()
+                    before = etcd.counts()
                     text = subprocess.run(
                         [f"{arguments.build}/bench_etcd", str(etcd.port),
                          f"job{hosts}-{i}", str(hosts)], check=True,
                         stdout=subprocess.PIPE, text=True,
                         timeout=TIMEOUT).stdout
-                    rounds[hosts].append([*map(float, text.split()),
-                                          etcd.cpu_ms() - before])
+                    cpu_ms, calls, size = (
+                        after - one for one, after in
+                        zip(before, etcd.counts()))
+                    rounds[hosts].append(
+                        [*map(float, text.split()), cpu_ms, calls / hosts,
+                         size / hosts])
         finally:
             etcd.close()
 
-    def cells(column):
-        return ["{:.0f} [{:.0f}, {:.0f}]".format(*median_interval(
+    def cells(column, form="{:.0f} [{:.0f}, {:.0f}]"):
+        return [form.format(*median_interval(
             [numbers[column] for numbers in rounds[hosts]])) for hosts in HOSTS]
 
     print_table(f"Hosts that meet by etcd, {arguments.rounds} rounds",
@@ -90,7 +108,12 @@ def main():
                 [["until all have their world, ms", *cells(0)],
                  ["the coordinator's host is lost, another comes: next world, "
                   "ms", *cells(1)],
-                 ["etcd's CPU for both, ms", *cells(2)]])
+                 ["etcd's CPU for both, ms", *cells(4)],
+                 ["calls of etcd a host, for both", *cells(5, "{:.1f}")],
+                 ["their bytes a host, both ways", *cells(6, "{:.0f}")],
+                 ["memory of the coordinator's process, KiB",
+                  *cells(2, "{:.0f}")],
+                 ["memory of another host's process, KiB", *cells(3, "{:.0f}")]])
 
 
 if __name__ == "__main__":
