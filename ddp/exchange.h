@@ -107,6 +107,7 @@ struct GradientBucket {
 ///       works_[bucket.index]->wait();
 ///       bucket.payload.copy_(wires_[bucket.index]);
 ///     }
+///     void abandon() noexcept override { works_.clear(); }
 ///
 ///    private:
 ///     c10::intrusive_ptr<c10d::Backend> group_;
@@ -156,6 +157,11 @@ class Exchange {
 
   /// Ends it: what the caller's stream does next sees the result.
   virtual void finish(const GradientBucket& bucket) = 0;
+
+  /// A pass has ended before all that has started was finished, and none will
+  /// follow. To let go of the works: over Gloo a work that somebody holds keeps
+  /// the connections open, and another rank waits on them until its time-out.
+  virtual void abandon() noexcept {}
 
  private:
   friend class detail::ExchangeClaim;

@@ -9,6 +9,7 @@
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
+#include "ddp/detail/job_files/error_text.h"
 #include "ddp/detail/job_files/progress_file.h"
 #include "ddp/detail/process_group/backends.h"
 #include "ddp/detail/process_group/farewell.h"
@@ -222,7 +223,18 @@ c10::intrusive_ptr<c10d::Backend> new_group(const std::vector<int>& ranks) {
   if (place == ranks.end()) {
     return nullptr;
   }
-  return detail::make_group(job, {name, ranks});
+  try {
+    return detail::make_group(job, {name, ranks});
+  } catch (const std::exception& error) {
+    TORCH_CHECK(!detail::has_lost_store(job),
+                "Expected the store of the job for a new group, but it has "
+                "ended with rank 0 (",
+                detail::first_line(error.what()),
+                "). Leave by ddp::destroy_process_group() and meet in another "
+                "job, over a store that lives on "
+                "(ddp::ProcessGroupOptions::store)");
+    throw;
+  }
 }
 
 c10::intrusive_ptr<c10d::Store> store() {

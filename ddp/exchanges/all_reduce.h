@@ -49,6 +49,7 @@ class AllReduce : public Exchange {
   void start(const GradientBucket& bucket) override;
   /// @throws c10::Error that names the bucket when a rank has left.
   void finish(const GradientBucket& bucket) override;
+  void abandon() noexcept override { works_.clear(); }
 
  private:
   double share(int ranks) const;

@@ -98,4 +98,9 @@ std::string CheckFinite::findings() const {
   return text;
 }
 
+void CheckFinite::abandon() noexcept {
+  work_.reset();
+  ForwardingExchange::abandon();
+}
+
 }  // namespace ddp

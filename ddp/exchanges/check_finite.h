@@ -41,6 +41,7 @@ class CheckFinite : public ForwardingExchange {
   void start(const GradientBucket& bucket) override;
   /// @throws c10::Error on every rank when one has found something.
   void finish(const GradientBucket& bucket) override;
+  void abandon() noexcept override;
 
  private:
   struct Found {

@@ -51,6 +51,7 @@ class CodedExchange : public Exchange {
   int64_t multiple_of(int ranks) const override;
   void start(const GradientBucket& bucket) override;
   void finish(const GradientBucket& bucket) override;
+  void abandon() noexcept override { buckets_.clear(); }
 
  private:
   struct Bucket {

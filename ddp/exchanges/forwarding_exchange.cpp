@@ -41,4 +41,8 @@ void ForwardingExchange::finish(const GradientBucket& bucket) {
   inner_->finish(bucket);
 }
 
+void ForwardingExchange::abandon() noexcept {
+  inner_->abandon();
+}
+
 }  // namespace ddp

@@ -8,7 +8,7 @@
 namespace ddp {
 
 /// An exchange that adds to another one (times it, checks its input): hands on
-/// all six calls. Override those in which something is added, and call the
+/// all its calls. Override those in which something is added, and call the
 /// inner one there.
 ///
 /// One that changes what the inner one's result means, as a conversion or a
@@ -42,6 +42,7 @@ class ForwardingExchange : public Exchange {
   std::string refuses_sparse() const override;
   void start(const GradientBucket& bucket) override;
   void finish(const GradientBucket& bucket) override;
+  void abandon() noexcept override;
 
  protected:
   Exchange& inner() const { return *inner_; }

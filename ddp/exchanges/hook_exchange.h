@@ -76,6 +76,7 @@ class HookExchange : public Exchange {
   ///   result is null, is not like the payload, or has failed; where a rank has
   ///   left the job, that one. The ranks end the pass together.
   void finish(const GradientBucket& bucket) override;
+  void abandon() noexcept override { results_.clear(); }
 
  private:
   Hook hook_;

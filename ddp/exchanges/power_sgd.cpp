@@ -295,4 +295,10 @@ at::Tensor PowerSGD::loaded(const std::string& name, at::IntArrayRef sizes) {
   return found->second;
 }
 
+void PowerSGD::abandon() noexcept {
+  for (auto& bucket : buckets_) {
+    bucket.work.reset();
+  }
+}
+
 }  // namespace ddp

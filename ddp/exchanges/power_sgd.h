@@ -96,6 +96,7 @@ class PowerSGD : public Exchange {
   ///   pass.
   void start(const GradientBucket& bucket) override;
   void finish(const GradientBucket& bucket) override;
+  void abandon() noexcept override;
 
   PowerSGDStatistics statistics() const { return statistics_; }
 

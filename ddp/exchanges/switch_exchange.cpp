@@ -49,4 +49,9 @@ void SwitchExchange::finish(const GradientBucket& bucket) {
   }
 }
 
+void SwitchExchange::abandon() noexcept {
+  first_->abandon();
+  later_->abandon();
+}
+
 }  // namespace ddp

@@ -42,6 +42,7 @@ class SwitchExchange : public Exchange {
   std::string refuses_sparse() const override;
   void start(const GradientBucket& bucket) override;
   void finish(const GradientBucket& bucket) override;
+  void abandon() noexcept override;
 
  private:
   Exchange& current() const { return passes_ > 0 ? *first_ : *later_; }

@@ -56,4 +56,9 @@ void WeightedMean::finish(const GradientBucket& bucket) {
   bucket.payload.div_(mean_weight_);
 }
 
+void WeightedMean::abandon() noexcept {
+  work_.reset();
+  ForwardingExchange::abandon();
+}
+
 }  // namespace ddp

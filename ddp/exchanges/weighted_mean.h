@@ -51,6 +51,7 @@ class WeightedMean : public ForwardingExchange {
   int fewest_ranks() const override { return 0; }
   void start(const GradientBucket& bucket) override;
   void finish(const GradientBucket& bucket) override;
+  void abandon() noexcept override;
 
  private:
   c10::intrusive_ptr<c10d::Backend> group_;

@@ -26,6 +26,7 @@ class FakeExchange : public Exchange {
     calls_.push_back("finish " + std::to_string(bucket.index));
     on_finish(bucket);
   }
+  void abandon() noexcept override { calls_.emplace_back("abandon"); }
 
   std::vector<std::string> take_calls() { return std::exchange(calls_, {}); }
 

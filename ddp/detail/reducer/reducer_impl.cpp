@@ -218,6 +218,7 @@ auto ReducerImpl::or_give_up(const Work& work) {
     return work();
   } catch (...) {
     broken_ = left_error();
+    reduction_->abandon();
     give_up(*group_, text_of(std::current_exception()));
     throw;
   }

@@ -274,6 +274,11 @@ void Reduction::hand_out(std::vector<size_t> kept) {
   memory_.hand_out_all_but(kept);
 }
 
+void Reduction::abandon() noexcept {
+  exchange_->abandon();
+  missing_->abandon();
+}
+
 void Reduction::reset() {
   account_.missing.clear();
   account_.changed.clear();

@@ -82,6 +82,8 @@ class Reduction {
 
   /// @param kept  what keeps its `.grad`, beside what is frozen.
   void hand_out(std::vector<size_t> kept);
+  /// `add` or `end` has thrown; no pass follows.
+  void abandon() noexcept;
   void reset();
 
   /// The ranks' steps are compared from here on.

@@ -451,8 +451,10 @@ TEST_CASE("of an end of a pass that fails twice nothing more is tried",
   };
   CHECK_THROWS_WITH(backward(reducer, a.sum() + b.sum() + c.sum()),
                     Contains("no luck with 0"));
-  CHECK(exchange->take_calls() ==
-        Calls{"start 0", "start 1", "start 2", "finish 0", "finish 1"});
+  CHECK(
+      exchange->take_calls() ==
+      Calls{
+          "start 0", "start 1", "start 2", "finish 0", "finish 1", "abandon"});
   CHECK(!acted);
   CHECK_THROWS_WITH(reducer.arm(), Contains("an exception left one"));
 }

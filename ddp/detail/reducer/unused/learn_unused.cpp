@@ -49,6 +49,7 @@ class LearnUnused : public MissingPolicy {
   }
 
   void start() override { strict_->start(); }
+  void abandon() noexcept override { strict_->abandon(); }
 
   Settlement settle(const PassAccount& mine) override {
     auto settlement = strict_->settle(without_missing(mine));

@@ -117,6 +117,8 @@ class RefuseMissing : public Agreement {
     return conclude(mine, {});
   }
 
+  void abandon() noexcept override { work_.reset(); }
+
  private:
   c10::intrusive_ptr<c10d::Work> work_;  // of spare elements that ride not
 };

@@ -48,6 +48,9 @@ class MissingPolicy {
 
   /// All buckets have finished.
   virtual Settlement settle(const PassAccount& mine) = 0;
+
+  /// The pass has ended before, and none follows: lets go of works.
+  virtual void abandon() noexcept {}
 };
 
 /// Of those without a gradient in this pass, what had none before it either

@@ -20,6 +20,7 @@ class SettleTwice : public MissingPolicy {
   std::string late_error() override { return strict_->late_error(); }
   void note(const PassAccount& mine) override { strict_->note(mine); }
   void start() override { strict_->start(); }
+  void abandon() noexcept override { strict_->abandon(); }
 
   /// An error that is not final is a missing gradient, and all ranks have it.
   Settlement settle(const PassAccount& mine) override {
@@ -52,6 +53,7 @@ class SettleByMap : public MissingPolicy {
   std::string late_error() override { return map_->late_error(); }
   void note(const PassAccount& mine) override { map_->note(mine); }
   void start() override { map_->start(); }
+  void abandon() noexcept override { map_->abandon(); }
 
   Settlement settle(const PassAccount& mine) override {
     if (tells_ && !mine.missing.empty() && !mine.is_shadow) {
