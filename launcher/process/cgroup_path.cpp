@@ -19,12 +19,37 @@ struct Mount {
   std::string point;
 };
 
+/// Whether a comma-separated list has the word.
+bool has_word(const std::string& list, std::string_view word) {
+  std::istringstream words(list);
+  for (std::string each; std::getline(words, each, ',');) {
+    if (each == word) {
+      return true;
+    }
+  }
+  return false;
+}
+
+/// By the fields behind the dash: type source options.
+bool is_mount_of(const std::vector<std::string>& words,
+                 std::string_view controller) {
+  if (words.size() < 3) {
+    return false;
+  }
+  return controller.empty()
+             ? words[0] == "cgroup2"
+             : words[0] == "cgroup" && has_word(words[2], controller);
+}
+
 // Fields: id parent dev root mountpoint options... - type source options
-std::optional<Mount> find_cgroup2(std::string_view mountinfo) {
+std::optional<Mount> find_mount(std::string_view mountinfo,
+                                std::string_view controller) {
+  constexpr std::string_view kDash = " - ";
   std::istringstream lines{std::string(mountinfo)};
   for (std::string line; std::getline(lines, line);) {
-    const size_t dash = line.find(" - cgroup2 ");
-    if (dash != std::string::npos) {
+    const size_t dash = line.find(kDash);
+    if (dash != std::string::npos &&
+        is_mount_of(words_of(line.substr(dash + kDash.size())), controller)) {
       const auto words = words_of(line.substr(0, dash));
       if (words.size() >= 5) {
         return Mount{words[3], words[4]};
@@ -34,11 +59,20 @@ std::optional<Mount> find_cgroup2(std::string_view mountinfo) {
   return std::nullopt;
 }
 
-std::optional<std::string> find_membership(std::string_view membership) {
+// Fields: number:controllers:path, 0 and none for version 2
+std::optional<std::string> find_membership(std::string_view membership,
+                                           std::string_view controller) {
   std::istringstream lines{std::string(membership)};
   for (std::string line; std::getline(lines, line);) {
-    if (line.rfind("0::/", 0) == 0) {
-      return line.substr(3);
+    const size_t list = line.find(':');
+    const size_t path = line.find(":/", list + 1);
+    if (list == std::string::npos || path == std::string::npos) {
+      continue;
+    }
+    const std::string controllers = line.substr(list + 1, path - list - 1);
+    if (controller.empty() ? controllers.empty() && line[0] == '0'
+                           : has_word(controllers, controller)) {
+      return line.substr(path + 1);
     }
   }
   return std::nullopt;
@@ -47,9 +81,10 @@ std::optional<std::string> find_membership(std::string_view membership) {
 }  // namespace
 
 std::optional<std::string> cgroup_folder(std::string_view mountinfo,
-                                         std::string_view membership) {
-  const auto mount = find_cgroup2(mountinfo);
-  auto path = find_membership(membership);
+                                         std::string_view membership,
+                                         std::string_view controller) {
+  const auto mount = find_mount(mountinfo, controller);
+  auto path = find_membership(membership, controller);
   if (!mount || !path || path->find("/..") == 0) {
     return std::nullopt;
   }
@@ -63,9 +98,10 @@ std::optional<std::string> cgroup_folder(std::string_view mountinfo,
   return mount->point + (*path == "/" ? "" : *path);
 }
 
-std::optional<std::string> own_cgroup_folder() {
+std::optional<std::string> own_cgroup_folder(std::string_view controller) {
   return cgroup_folder(read_text("/proc/self/mountinfo"),
-                       read_text("/proc/self/cgroup"));
+                       read_text("/proc/self/cgroup"),
+                       controller);
 }
 
 }  // namespace launcher

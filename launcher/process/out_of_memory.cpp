@@ -9,10 +9,6 @@
 namespace launcher {
 namespace {
 
-std::optional<int64_t> count_of_cgroup(const std::string& folder) {
-  return oom_kills_of(read_text(folder + "/memory.events"));
-}
-
 std::string parent_of(const std::string& folder) {
   const size_t slash = folder.rfind('/');
   return slash == std::string::npos ? "" : folder.substr(0, slash);
@@ -31,19 +27,29 @@ std::optional<int64_t> oom_kills_of(std::string_view memory_events) {
   return std::nullopt;
 }
 
-OutOfMemory::OutOfMemory(std::string cgroup) : cgroup_(std::move(cgroup)) {
-  while (!cgroup_.empty()) {
-    if (const auto count = count_of_cgroup(cgroup_)) {
-      before_ = *count;
-      return;
-    }
+OutOfMemory::OutOfMemory(std::string cgroup, std::string version_1)
+    : cgroup_(std::move(cgroup)) {
+  while (!cgroup_.empty() && !count()) {
     cgroup_ = parent_of(cgroup_);
   }
+  if (cgroup_.empty()) {
+    cgroup_ = std::move(version_1);
+    file_ = "/memory.oom_control";
+  }
+  const auto first = count();
+  if (!first) {
+    cgroup_.clear();
+  }
+  before_ = first.value_or(0);
 }
 
 int64_t OutOfMemory::kills() const {
-  const auto count = cgroup_.empty() ? std::nullopt : count_of_cgroup(cgroup_);
-  return std::max<int64_t>(count.value_or(before_) - before_, 0);
+  return std::max<int64_t>(count().value_or(before_) - before_, 0);
+}
+
+std::optional<int64_t> OutOfMemory::count() const {
+  return cgroup_.empty() ? std::nullopt
+                         : oom_kills_of(read_text(cgroup_ + file_));
 }
 
 }  // namespace launcher

@@ -49,8 +49,9 @@ void ProcessRunner::start_all(LaunchPlan& plan) {
   Pipe errors = make_pipe();
   const std::string name = "attempt_" + std::to_string(attempts_++);
   const Fd cgroup = context_.cgroup.add(name);
-  memory_.emplace(cgroup ? context_.cgroup.folder(name)
-                         : own_cgroup_folder().value_or(""));
+  memory_.emplace(
+      cgroup ? context_.cgroup.folder(name) : own_cgroup_folder().value_or(""),
+      own_cgroup_folder("memory").value_or(""));
   const Fd null(check(::open("/dev/null", O_RDONLY | O_CLOEXEC), "/dev/null"));
   const WorkerContext shared{.inherited = inherited_,
                              .settings = context_.settings,

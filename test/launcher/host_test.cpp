@@ -60,6 +60,23 @@ TEST_CASE("the cgroup's folder on hybrid, unified and container hosts") {
   CHECK(!cgroup_folder(hybrid, "2:cpu:/x\n"));
 }
 
+TEST_CASE("the folder of a controller of version 1") {
+  const std::string mounts =
+      "31 23 0:27 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu,cpuacct\n"
+      "33 23 0:29 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
+      "32 23 0:28 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n";
+  const std::string own = "4:memory:/slurm/job_1\n2:cpu,cpuacct:/x\n0::/y\n";
+  CHECK(cgroup_folder(mounts, own, "memory") ==
+        "/sys/fs/cgroup/memory/slurm/job_1");
+  CHECK(cgroup_folder(mounts, own, "cpuacct") == "/sys/fs/cgroup/cpu/x");
+  CHECK(cgroup_folder(mounts, own) == "/sys/fs/cgroup/unified/y");
+  CHECK(!cgroup_folder(mounts, own, "mem"));
+  CHECK(!cgroup_folder(mounts, "4:pids:/memory\n0::/y\n", "memory"));
+  for (const char* odd : {"", "memory", "4:memory", ":", "::", "4:memory:x"}) {
+    CHECK(!cgroup_folder(mounts, odd, "memory"));
+  }
+}
+
 TEST_CASE("names of signals") {
   CHECK(signal_name(SIGTERM) == "SIGTERM");
   CHECK(signal_name(50) == "signal 50");

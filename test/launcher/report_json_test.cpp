@@ -148,7 +148,7 @@ TEST_CASE("the JSON of a job: there from the start, whole at each attempt") {
   CHECK(report["exit_code"].is_null());
   CHECK(report["attempts"].empty());
   AttemptResult result;
-  for (int restart = 0; restart < 150; ++restart) {
+  for (int restart = 0; restart < 110; ++restart) {
     result = attempt_with_a_failure();
     result.restarts = restart;
     files.add(make_report(result));
@@ -157,8 +157,8 @@ TEST_CASE("the JSON of a job: there from the start, whole at each attempt") {
   CHECK(report["state"] == "running");
   REQUIRE(report["attempts"].size() == 100);
   CHECK(report["attempts"][0]["number"] == 1);
-  CHECK(report["attempts"][1]["number"] == 52);
-  CHECK(report["attempts"][99]["number"] == 150);
+  CHECK(report["attempts"][1]["number"] == 12);
+  CHECK(report["attempts"][99]["number"] == 110);
   files.finish();
   report = json::parse(read_file(file));
   CHECK(report["state"] == "ended");
@@ -210,15 +210,15 @@ TEST_CASE("kills are counted from the beginning, by the nearest that counts") {
   const std::string attempt = job + "/attempt_0";
   REQUIRE(::mkdir(job.c_str(), 0700) == 0);
   REQUIRE(::mkdir(attempt.c_str(), 0700) == 0);
-  const OutOfMemory none(attempt);
+  const OutOfMemory none(attempt, "");
   CHECK(none.kills() == 0);
   CHECK(none.cgroup().empty());
   write_file(folder / "memory.events", "oom 1\noom_kill 4\n");
-  const OutOfMemory above(attempt);
+  const OutOfMemory above(attempt, folder / "version_1");
   CHECK(above.cgroup() == folder.path());
   CHECK(above.kills() == 0);
   write_file(attempt + "/memory.events", "oom_kill 0\n");
-  const OutOfMemory own(attempt);
+  const OutOfMemory own(attempt, "");
   CHECK(own.cgroup() == attempt);
   write_file(folder / "memory.events", "oom 1\noom_kill 7\n");
   CHECK(above.kills() == 3);
@@ -227,5 +227,17 @@ TEST_CASE("kills are counted from the beginning, by the nearest that counts") {
   CHECK(own.kills() == 1);
   std::remove((attempt + "/memory.events").c_str());
   CHECK(own.kills() == 0);
-  CHECK(OutOfMemory("").kills() == 0);
+  CHECK(OutOfMemory("", "").kills() == 0);
+  CHECK(OutOfMemory("", folder / "version_1").cgroup().empty());
+}
+
+TEST_CASE("version 1 counts kills where its memory controller is in use") {
+  const TemporaryFolder folder;
+  const std::string file = folder / "memory.oom_control";
+  write_file(file, "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n");
+  const OutOfMemory memory(folder / "none/attempt_0", folder.path());
+  CHECK(memory.cgroup() == folder.path());
+  CHECK(memory.kills() == 0);
+  write_file(file, "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n");
+  CHECK(memory.kills() == 1);
 }
