@@ -44,6 +44,12 @@ install_etcd() {
   { command -v etcd && command -v etcdctl; } >/dev/null || install_packages etcd-server etcd-client
 }
 
+# nft, by which packets are lost in a test of the launcher; without it that one
+# fault is left out.
+install_nft() {
+  command -v nft >/dev/null || install_packages nftables
+}
+
 # tool_of_llvm NAME: installs clang-format or clang-tidy where it is missing and
 # prints its command. Version 14: another one formats and finds otherwise.
 tool_of_llvm() {

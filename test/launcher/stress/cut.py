@@ -61,6 +61,15 @@ class Switch:
         elif way == "reset":  # its connections end, on both sides
             self.inside(host, "ss -K dst 10.77.0.0/24 2>/dev/null")
 
+    def lose(self, host, percent):
+        """So many of its packets, both ways, each by chance."""
+        self.inside(host, "nft add table inet loss")
+        for way, name in ("input", "iifname"), ("output", "oifname"):
+            self.inside(host, f"nft add chain inet loss {way} "
+                        f"'{{ type filter hook {way} priority 0; }}';"
+                        f"nft add rule inet loss {way} {name} != lo "
+                        f"numgen random mod 100 '<' {percent} drop")
+
     def heal(self, host, way):
         if way == "silence":
             self._do(f"ip link set port{host} master switch")

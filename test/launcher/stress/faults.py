@@ -2,6 +2,7 @@
 Run: it does what it is named after and returns what each host may end with."""
 
 import os
+import shutil
 import signal
 import socket
 
@@ -176,6 +177,15 @@ def frozen_worker(run):
     return run.without(host, 143)
 
 
+def out_of_memory(run):
+    """The kernel kills the worker that takes all there is."""
+    if not run.case.has_little_memory:
+        return kill_worker(run)
+    kill(run.any_worker(), signal.SIGALRM)
+    run.words = "memory was full: the kernel has killed 1 process in this time"
+    return run.alike(0 if run.restarts_left() > 0 else 137)
+
+
 def crash_loop(run):
     run.attempts = run.case.restarts + 1
     return {host.number: {3} for host in run.job.hosts}
@@ -291,6 +301,16 @@ def partition(run):
             else {1} for entry in run.job.hosts}
 
 
+def lost_packets(run):
+    """Of one host's cable, for the rest of the job."""
+    host, percent = run.any_host(), run.random.choice((1, 10))
+    run.told = f"{percent} % of host {host.number}'s"
+    run.switch.lose(host.number, percent)
+    run.box.wait(lambda: False, run.random.uniform(0.1, 1))
+    # One in ten may cost all beats of the time after which a host is missed.
+    return run.alike(0) if percent == 1 else run.alike(0, 1)
+
+
 STAGES = ("before", "rendezvous", "starting", "running", "restarting", "ending")
 
 # By name: the fault, at which stages it comes, and what it needs of the job.
@@ -308,6 +328,8 @@ FAULTS = {
     "the coordinator's host dies": (kill_coordinator, STAGES,
                                     {"hosts": (2, 3), "habits": False}),
     "a worker beyond SIGKILL": (frozen_worker, ("running",), {"hosts": (1,)}),
+    "memory is full": (out_of_memory, ("running",),
+                       {"hosts": (1,), "memory": True}),
     "a crash loop": (crash_loop, ("running",), {"crash": True}),
     "the port is another program's": (port_taken, ("before",),
                                       {"hosts": (2,), "static": False,
@@ -322,4 +344,8 @@ FAULTS = {
     "hosts come and go": (come_and_go, ("running",),
                           {"hosts": (2, 3), "elastic": True}),
     "a cut cable": (partition, ("running",), {"hosts": (2, 3), "cables": True}),
+    "lost packets": (lost_packets, ("rendezvous", "starting", "running"),
+                     {"hosts": (2, 3), "cables": True}),
 }
+if not shutil.which("nft"):  # which loses them
+    del FAULTS["lost packets"]

@@ -24,6 +24,7 @@ class Case:
     static: bool = False
     habits: tuple = ()
     has_cgroup: bool = True
+    has_little_memory: bool = False
 
     def arguments(self, host, address):
         options = [f"--nproc-per-node={self.workers}",
@@ -101,6 +102,8 @@ class Job:
         def enter():
             if not self.case.has_cgroup:
                 self.box.hide_cgroups()
+            if self.case.has_little_memory:
+                self.box.limit_memory()
             if setup:
                 setup()
 

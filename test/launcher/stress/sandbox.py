@@ -69,8 +69,21 @@ class Sandbox:
         if _is_mounted("cgroup", f"{base}/freezer", "-o", "freezer"):
             self.freezer = tempfile.mkdtemp(prefix="stress.",
                                             dir=f"{base}/freezer")
+        self.memory = self._small_memory(base)
         self.base = base
         self.statuses = {}
+
+    @staticmethod
+    def _small_memory(base):
+        """A cgroup that has 64 MiB; nothing where there is no version 1 of it."""
+        if not _is_mounted("cgroup", f"{base}/memory", "-o", "memory"):
+            return None
+        folder = tempfile.mkdtemp(prefix="stress.", dir=f"{base}/memory")
+        for name in "memory.limit_in_bytes", "memory.memsw.limit_in_bytes":
+            if os.path.exists(f"{folder}/{name}"):
+                with open(f"{folder}/{name}", "w") as file:
+                    file.write(str(64 << 20))
+        return folder
 
     def spawn(self, argv, files, setup=None):
         """Starts a program whose descriptors are `files` and no others."""
@@ -164,6 +177,11 @@ class Sandbox:
                 if " - cgroup2 " in line:
                     system("umount2", line.split()[4].encode(), MNT_DETACH)
 
+    def limit_memory(self):
+        """In a child: of it and of all that it starts."""
+        with open(f"{self.memory}/cgroup.procs", "w") as file:
+            file.write(str(os.getpid()))
+
     def freeze(self, pid):
         """Until thaw() not even SIGKILL ends it, as if a driver held it."""
         self._write_freezer("tasks", pid)
@@ -179,8 +197,9 @@ class Sandbox:
 
     def close(self):
         self.clear()
-        if self.freezer:
-            os.rmdir(self.freezer)
+        for folder in self.freezer, self.memory:
+            if folder:
+                os.rmdir(folder)
         if self.cgroups:
             parent = os.path.dirname(self.cgroups)
             with open(f"{os.path.dirname(parent)}/cgroup.procs", "w") as file:

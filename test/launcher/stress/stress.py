@@ -4,7 +4,8 @@ the job, and the exit codes and what ddprun says are those of the fault.
     python3 stress.py --ddprun build/launcher/bin/ddprun --seed 1 --count 1000
 
 Needs root, or namespaces for users, and util-linux and iproute2: each process of
-it is a machine of its own. A failure names the case, by which it comes
+it is a machine of its own. Packets are lost where nftables is there, memory is full
+where cgroups of version 1 limit it. A failure names the case, by which it comes
 again: --seed 1 --only 17.
 """
 
@@ -30,7 +31,7 @@ class Wrong(Exception):
     pass
 
 
-def draw(rng, name):
+def draw(box, rng, name):
     fault, stages, needs = faults.FAULTS[name]
     case = jobs.Case(
         hosts=rng.choice(needs.get("hosts", (1, 1, 1, 2, 3))),
@@ -47,6 +48,7 @@ def draw(rng, name):
         case.habits = tuple(rng.sample(HABITS, rng.choice((0, 0, 1, 2))))
     if needs.get("crash"):
         case.habits = ("fail",)
+    case.has_little_memory = needs.get("memory", False) and bool(box.memory)
     return fault, stage, case, needs
 
 
@@ -142,7 +144,7 @@ def run_case(box, options, number):
     names = [name for name in faults.FAULTS
              if options.fault is None or options.fault in name]
     name = names[number % len(names)]
-    fault, stage, case, needs = draw(rng, name)
+    fault, stage, case, needs = draw(box, rng, name)
     switch = cut.Switch(case.hosts) if needs.get("cables") else None
     job = jobs.Job(box, case, options.ddprun, number,
                    *((switch.address(0), [switch.enter(host) for host in
