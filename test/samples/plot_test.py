@@ -2,6 +2,7 @@
 tells matplotlib to draw are tested everywhere; the pictures, which matplotlib
 makes of that, where matplotlib is: ./scripts/test installs it."""
 
+import functools
 import importlib.util
 import os
 import subprocess
@@ -24,6 +25,7 @@ def load():
     return module
 
 
+@functools.cache
 def python_with_matplotlib():
     for python in sys.executable, "python3":
         probe = subprocess.run([python, "-c", "import matplotlib"],
@@ -34,6 +36,13 @@ def python_with_matplotlib():
 
 
 class PlotTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        # matplotlib looks at all fonts where it has kept no list of them.
+        settings = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(settings.cleanup)
+        cls.settings = settings.name
+
     def setUp(self):
         holder = tempfile.TemporaryDirectory()
         self.addCleanup(holder.cleanup)
@@ -49,7 +58,7 @@ class PlotTest(unittest.TestCase):
         return subprocess.run(
             [python, PLOT, "--out", os.path.join(self.folder, "out"), *files],
             capture_output=True, text=True,
-            env={**os.environ, "MPLCONFIGDIR": self.folder, **environment})
+            env={**os.environ, "MPLCONFIGDIR": self.settings, **environment})
 
 
 class Numbers(PlotTest):
