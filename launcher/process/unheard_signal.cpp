@@ -1,24 +1,9 @@
 #include "launcher/process/unheard_signal.h"
 
-#include <cstdint>
-#include <cstdlib>
-
+#include "launcher/progress/process_state.h"
 #include "launcher/text_file.h"
 
 namespace launcher {
-namespace {
-
-/// The mask behind `name` at the start of a line, in hexadecimal digits.
-std::uint64_t mask_of(const std::string& status, const std::string& name) {
-  const auto at = status.find("\n" + name);
-  return at == std::string::npos
-             ? 0
-             : std::strtoull(
-                   status.c_str() + at + 1 + name.size(), nullptr, 16);
-}
-
-}  // namespace
-
 int UnheardSignal::look(bool is_pending) {
   if (!is_pending) {
     number_ = 0;
@@ -28,9 +13,8 @@ int UnheardSignal::look(bool is_pending) {
 }
 
 bool is_pending(const std::string& status, int number) {
-  const std::uint64_t waiting =
-      mask_of(status, "SigPnd:") | mask_of(status, "ShdPnd:");
-  return ((waiting >> (number - 1)) & 1) != 0;
+  return names_signal(status, "SigPnd:", number) ||
+         names_signal(status, "ShdPnd:", number);
 }
 
 bool is_pending(pid_t pid, int number) {

@@ -2,6 +2,9 @@
 
 #include <unistd.h>
 
+#include <cstdint>
+#include <cstdlib>
+
 #include "launcher/text_file.h"
 
 namespace launcher {
@@ -17,6 +20,17 @@ char state_in_stat(std::string_view stat) {
 bool is_stopped(pid_t pid) {
   return state_in_stat(read_text("/proc/" + std::to_string(pid) + "/stat")) ==
          'T';
+}
+
+bool names_signal(const std::string& status,
+                  const std::string& mask,
+                  int number) {
+  const size_t at = status.find("\n" + mask);
+  const std::uint64_t signals =
+      at == std::string::npos
+          ? 0
+          : std::strtoull(status.c_str() + at + 1 + mask.size(), nullptr, 16);
+  return ((signals >> (number - 1)) & 1) != 0;
 }
 
 pid_t reporter_of(pid_t worker, pid_t named) {

@@ -1,6 +1,5 @@
 #include "launcher/progress/progress_watch.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -10,26 +9,22 @@
 #include "launcher/output/run_directory.h"
 #include "launcher/progress/process_state.h"
 #include "launcher/progress/stack.h"
+#include "launcher/progress/worker_file.h"
 
 namespace launcher {
 namespace {
 
 constexpr const char* kLookTimer = "progress";
 
-/// Nothing where no file of its own is: a worker may leave anything there.
+/// Nothing where no file of its own is.
 std::optional<ProgressReading> read_progress(const std::string& path) {
-  const Fd file(::open(
-      path.c_str(), O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_NOCTTY | O_CLOEXEC));
+  const Fd file = open_worker_file(path);
   struct stat status {};
-  if (!file || ::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) {
+  if (!file || ::fstat(file.get(), &status) != 0) {
     return std::nullopt;
   }
   ProgressReading reading;
-  reading.text.resize(ddp::detail::kMostProgressBytes);
-  const ssize_t size = retry_interrupted([&] {
-    return ::read(file.get(), reading.text.data(), reading.text.size());
-  });
-  reading.text.resize(static_cast<size_t>(std::max<ssize_t>(size, 0)));
+  reading.text = read_from(file, 0, ddp::detail::kMostProgressBytes);
   reading.stamp =
       int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec;
   return reading;
@@ -49,10 +44,12 @@ ProgressWatch::ProgressWatch(EventLoop& loop,
              std::chrono::steady_clock::now()) {
   for (const WorkerSpec& spec : plan.workers) {
     create_log(spec.progress_file, 0600);
+    create_log(spec.stack_file, 0600);
     judge_.expect(
         workers_.size(),
         read_progress(spec.progress_file).value_or(ProgressReading()));
-    workers_.push_back({spec.rank, spec.local_rank, spec.progress_file});
+    workers_.push_back(
+        {spec.rank, spec.local_rank, spec.progress_file, spec.stack_file});
   }
   resume();
 }
@@ -61,6 +58,7 @@ ProgressWatch::~ProgressWatch() {
   pause();
   for (const Watched& worker : workers_) {
     ::unlink(worker.file.c_str());
+    ::unlink(worker.stack_file.c_str());
   }
 }
 
@@ -122,16 +120,18 @@ void ProgressWatch::read(size_t worker,
 }
 
 void ProgressWatch::examine(const std::vector<HangJudge::Verdict>& verdicts) {
-  std::vector<pid_t> pids;
+  std::vector<Stacks::Process> processes;
   for (const HangJudge::Verdict& verdict : verdicts) {
     hang_.workers.push_back(hung_worker(verdict));
-    pids.push_back(hang_.workers.back().pid);
+    processes.push_back(
+        {hang_.workers.back().pid, workers_[verdict.worker].stack_file});
   }
   hang_.others = others_than(hang_.workers);
   hang_.timeout = timeout_;
-  stacks_.emplace(loop_, pids, [this](const std::vector<std::string>& stacks) {
-    tell(stacks);
-  });
+  stacks_.emplace(
+      loop_, processes, [this](const std::vector<std::string>& stacks) {
+        tell(stacks);
+      });
 }
 
 void ProgressWatch::tell(const std::vector<std::string>& stacks) {

@@ -1,26 +1,33 @@
 #include "launcher/progress/stack.h"
 
-#include <cxxabi.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <csignal>
-#include <cstdlib>
 #include <filesystem>
-#include <memory>
-#include <vector>
 
 #include "launcher/fd.h"
+#include "launcher/progress/demangled.h"
+#include "launcher/progress/own_stack.h"
 #include "launcher/shortened.h"
 #include "launcher/text_file.h"
 
 namespace launcher {
 namespace {
 
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+// Of the ten seconds that there are in all. A process that says itself where it
+// is needs up to three of them.
+constexpr milliseconds kToolPatience{10'000};
+constexpr milliseconds kToolPatienceBesideOwn{6'500};
 constexpr size_t kMostOutput = 1 << 20;
 constexpr size_t kMostShown = 6000;
 
@@ -54,8 +61,9 @@ bool runs_python(pid_t pid) {
   ::_exit(127);
 }
 
-/// What a command writes; empty where it fails.
-std::string output_of(const std::vector<std::string>& command) {
+/// What a command writes; empty where it fails or takes too long.
+std::string output_of(const std::vector<std::string>& command,
+                      milliseconds patience) {
   Pipe pipe = make_pipe();
   const pid_t child = check(::fork(), "fork");
   if (child == 0) {
@@ -64,7 +72,18 @@ std::string output_of(const std::vector<std::string>& command) {
   pipe.write.reset();
   std::string text;
   std::array<char, 16 * 1024> piece;
+  const auto end = steady_clock::now() + patience;
   for (;;) {
+    const auto left =
+        std::chrono::duration_cast<milliseconds>(end - steady_clock::now());
+    pollfd output{pipe.read.get(), POLLIN, 0};
+    if (left.count() <= 0 || retry_interrupted([&] {
+                               return ::poll(
+                                   &output, 1, static_cast<int>(left.count()));
+                             }) == 0) {
+      ::kill(child, SIGKILL);
+      break;
+    }
     const ssize_t size = retry_interrupted(
         [&] { return ::read(pipe.read.get(), piece.data(), piece.size()); });
     if (size <= 0) {
@@ -79,22 +98,27 @@ std::string output_of(const std::vector<std::string>& command) {
   return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? text : "";
 }
 
-/// With C++ names as their program has them.
-std::string demangled(std::string_view line) {
-  std::string text;
-  while (!line.empty()) {
-    const bool is_name = line.rfind("_Z", 0) == 0;
-    const size_t space = line.find(' ');
-    const std::string word(
-        line.substr(0, is_name || space == line.npos ? space : space + 1));
-    const std::unique_ptr<char, void (*)(void*)> name(
-        is_name ? abi::__cxa_demangle(word.c_str(), nullptr, nullptr, nullptr)
-                : nullptr,
-        std::free);
-    text += name ? name.get() : word;
-    line.remove_prefix(word.size());
-  }
-  return text;
+std::string stack_by_py_spy(pid_t pid, milliseconds patience) {
+  return shortened(
+      output_of({"py-spy", "dump", "--pid", std::to_string(pid)}, patience),
+      kMostShown);
+}
+
+std::string stack_by_gdb(pid_t pid, milliseconds patience) {
+  return frames_of_gdb(output_of({"gdb",
+                                  "-nx",
+                                  "-batch",
+                                  "-iex",
+                                  "set auto-load off",
+                                  "-iex",
+                                  "set debuginfod enabled off",
+                                  "-iex",  // a name is demangled below
+                                  "set demangle-style none",
+                                  "-p",
+                                  std::to_string(pid),
+                                  "-ex",
+                                  "thread apply all backtrace 24"},
+                                 patience));
 }
 
 }  // namespace
@@ -125,27 +149,37 @@ std::string frames_of_gdb(std::string_view output) {
   return shortened(text, kMostShown);
 }
 
-std::string stack_by_tool(pid_t pid) {
-  const std::string number = std::to_string(pid);
-  if (runs_python(pid)) {
-    const std::string text = output_of({"py-spy", "dump", "--pid", number});
+std::vector<StackSource> stack_sources(bool is_python, bool offers_its_own) {
+  std::vector<StackSource> sources;
+  if (is_python) {
+    sources.push_back(StackSource::py_spy);
+  }
+  sources.push_back(StackSource::gdb);
+  if (offers_its_own) {
+    // Of Python gdb sees the interpreter alone; of others all threads.
+    sources.insert(is_python ? sources.end() - 1 : sources.end(),
+                   StackSource::own);
+  }
+  return sources;
+}
+
+std::string stack_of(pid_t pid, const std::string& stack_file) {
+  const auto signal = stack_signal(pid, stack_file);
+  const auto end =
+      steady_clock::now() + (signal ? kToolPatienceBesideOwn : kToolPatience);
+  for (const StackSource source :
+       stack_sources(runs_python(pid), signal.has_value())) {
+    const auto left =
+        std::chrono::duration_cast<milliseconds>(end - steady_clock::now());
+    const std::string text =
+        source == StackSource::own   ? own_stack(pid, *signal, stack_file)
+        : source == StackSource::gdb ? stack_by_gdb(pid, left)
+                                     : stack_by_py_spy(pid, left);
     if (!text.empty()) {
-      return shortened(text, kMostShown);
+      return text;
     }
   }
-  return frames_of_gdb(output_of({"gdb",
-                                  "-nx",
-                                  "-batch",
-                                  "-iex",
-                                  "set auto-load off",
-                                  "-iex",
-                                  "set debuginfod enabled off",
-                                  "-iex",  // a name is demangled below
-                                  "set demangle-style none",
-                                  "-p",
-                                  number,
-                                  "-ex",
-                                  "thread apply all backtrace 24"}));
+  return "";
 }
 
 }  // namespace launcher

@@ -4,6 +4,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 // Where a process is that does nothing.
 namespace launcher {
@@ -12,10 +13,18 @@ namespace launcher {
 /// empty where it says nothing.
 std::string kernel_place(pid_t pid);
 
-/// The stacks of a process' threads, by py-spy for a Python program, else by
-/// gdb; empty where neither is there or may look. Waits for them: to be called
-/// in a process of its own, with which they end.
-std::string stack_by_tool(pid_t pid);
+/// Who can say where a process is.
+enum class StackSource { py_spy, gdb, own };
+
+/// Pure: whom to ask, one after the other until one answers.
+std::vector<StackSource> stack_sources(bool is_python, bool offers_its_own);
+
+/// The stacks of a process' threads, by py-spy, by gdb, or as it writes them
+/// itself; empty where none of these is there or may look. Waits for them: to
+/// be called in a process of its own, with which they end.
+///
+/// @param stack_file in which it may offer its own
+std::string stack_of(pid_t pid, const std::string& stack_file);
 
 /// Of what gdb writes the threads and their frames, at most some of each, with
 /// C++ names demangled: gdb would demangle all of LibTorch's.

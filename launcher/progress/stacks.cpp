@@ -16,16 +16,21 @@ constexpr size_t kMostCalls = 4;
 
 }  // namespace
 
-Stacks::Stacks(EventLoop& loop, const std::vector<pid_t>& pids, Handler handler)
+Stacks::Stacks(EventLoop& loop,
+               const std::vector<Process>& processes,
+               Handler handler)
     : loop_(loop),
       handler_(std::move(handler)),
-      texts_(pids.size()),
-      missing_(std::min(pids.size(), kMostCalls)) {
+      texts_(processes.size()),
+      missing_(std::min(processes.size(), kMostCalls)) {
   loop_.arm_timer(kPatienceTimer, kStackPatience, [this] { end(); });
-  for (size_t index = 0; index < std::min(pids.size(), kMostCalls); ++index) {
+  for (size_t index = 0; index < std::min(processes.size(), kMostCalls);
+       ++index) {
     calls_.emplace_back(
         loop_,
-        [pid = pids[index]] { return stack_by_tool(pid); },
+        [process = processes[index]] {
+          return stack_of(process.pid, process.stack_file);
+        },
         [this, index](const std::optional<std::string>& text) {
           texts_[index] = text.value_or("");
           if (--missing_ == 0) {

@@ -7,6 +7,8 @@
 //
 // hang never: makes 20 steps within a second, and says its pid after the second
 // one.
+//
+// Those that hang offer their stacks.
 #include <unistd.h>
 #include <csignal>
 #include <fstream>
@@ -14,6 +16,7 @@
 #include <string>
 
 #include "child.h"
+#include "ddp/progress.h"
 
 void report(const std::string& text) {
   std::ofstream(std::getenv("DDPRUN_PROGRESS_FILE")) << text << "\n";
@@ -32,6 +35,13 @@ void hang(const std::string& how) {
     never.get_future().wait();
   }
   sleep(3600);
+}
+
+/// Its name is in the stacks of who waits for others.
+[[gnu::noinline]] void wait_for_ever() {
+  for (;;) {
+    pause();
+  }
 }
 
 void be_slow(const std::string& seconds) {
@@ -70,6 +80,7 @@ int main(int count, char** argv) {
   if (attempt() > 0) {
     return 0;
   }
+  ddp::report_progress();  // which offers the stack
   usleep(100'000);
   if (is_culprit || how == "collective") {
     report(how == "stop" || how == "collective"
@@ -81,5 +92,5 @@ int main(int count, char** argv) {
   if (is_culprit) {
     hang(how);
   }
-  pause();
+  wait_for_ever();
 }
