@@ -62,7 +62,26 @@ bool differ(const std::vector<PassReport>& reports,
   });
 }
 
+void add_to_list(std::string& list, const std::string& text) {
+  list += (list.empty() ? "" : ", ") + text;
+}
+
 }  // namespace
+
+void PassAccount::note_changed(const std::string& name_and_how_often) {
+  add_to_list(changed, name_and_how_often);
+}
+
+void PassAccount::note_late(const std::string& name) {
+  add_to_list(late, name);
+}
+
+void PassAccount::reset() {
+  missing.clear();
+  changed.clear();
+  late.clear();
+  is_shadow = false;
+}
 
 /// One bit for the steps: ranks that part, part by one first.
 Stamp PassAccount::stamp() const {

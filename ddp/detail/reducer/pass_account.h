@@ -38,6 +38,9 @@ struct PassAccount {
   /// error, and knows nothing of theirs.
   bool is_shadow = false;
 
+  void note_changed(const std::string& name_and_how_often);
+  void note_late(const std::string& name);
+
   /// Whether this rank says that something is wrong, whatever the others do.
   bool has_failed() const {
     return (!missing.empty() && !is_shadow) || !changed.empty() ||
@@ -48,6 +51,9 @@ struct PassAccount {
   /// parameters. Of others nearly never, when they differ by one step. Bit 0
   /// speaks of the steps.
   Stamp stamp() const;
+
+  /// Ready for the next pass, which still has what froze, and a failure.
+  void reset();
 };
 
 /// The same in words, for the other ranks.

@@ -83,14 +83,19 @@ void Reduction::look_ahead(const std::vector<size_t>& unreached) {
   unreached_->begin(unreached, memory_.expected(), memory_.plan());
 }
 
+/// Its bucket may have started without it.
+bool Reduction::comes_too_late(size_t index) {
+  unreached_->add(index);
+  if (!memory_.is_absent(index) || !parameter(index).requires_grad()) {
+    return false;
+  }
+  account_.note_late(memory_.parameter(index).name);
+  return true;
+}
+
 void Reduction::take(size_t index) {
-  if (unreached_) {
-    unreached_->add(index);
-    if (memory_.is_absent(index) && parameter(index).requires_grad()) {
-      account_.late +=
-          (account_.late.empty() ? "" : ", ") + memory_.parameter(index).name;
-      return;
-    }
+  if (unreached_ && comes_too_late(index)) {
+    return;
   }
   const bool is_full =
       memory_.add(index) || (unreached_ && unreached_->is_known());
@@ -149,9 +154,8 @@ void Reduction::learn_graph() {
     if (memory_.has_bucket(index)) {
       take(index);
     } else {
-      account_.changed += (account_.changed.empty() ? "" : ", ") +
-                          memory_.parameter(index).name +
-                          " (not at all on the ranks that began)";
+      account_.note_changed(memory_.parameter(index).name +
+                            " (not at all on the ranks that began)");
     }
   }
 }
@@ -280,10 +284,7 @@ void Reduction::abandon() noexcept {
 }
 
 void Reduction::reset() {
-  account_.missing.clear();
-  account_.changed.clear();
-  account_.late.clear();
-  account_.is_shadow = false;
+  account_.reset();
   memory_.reset();
   order_.clear();
   next_ = 0;

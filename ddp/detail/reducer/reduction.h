@@ -91,6 +91,7 @@ class Reduction {
 
  private:
   void open(int ranks);
+  bool comes_too_late(size_t index);
   void take(size_t index);
   void add_frozen();
   void add_unused();
