@@ -11,6 +11,7 @@
 #include "test/support/fake_exchange.h"
 #include "test/support/gradients.h"
 #include "test/support/local_ranks.h"
+#include "test/support/nested_pass.h"
 
 namespace ddp {
 namespace static_graph_test {
@@ -20,6 +21,7 @@ using detail::GraphRecord;
 using test::FakeBackend;
 using test::Group;
 using test::leaf;
+using test::nested;
 using test::run_ranks;
 using test::try_ranks;
 using torch::Tensor;
@@ -58,30 +60,6 @@ TEST_CASE("a graph is learnt in the first pass and compared in the others",
            changes[1].came == 1));
     CHECK((changes[2].index == 3 && changes[2].came == 2));
   }
-}
-
-/// weight * x, of which the weight's gradient comes in a pass of its own inside
-/// the pass, as in PyTorch's reentrant checkpoint.
-struct Nested : torch::autograd::Function<Nested> {
-  static Tensor forward(torch::autograd::AutogradContext* context,
-                        const Tensor& x,
-                        const std::shared_ptr<Tensor>& weight) {
-    context->save_for_backward({x});
-    context->saved_data["weight"] = *weight;
-    return x * weight->detach();
-  }
-  static torch::autograd::variable_list backward(
-      torch::autograd::AutogradContext* context,
-      torch::autograd::variable_list gradients) {
-    const torch::AutoGradMode with_graph(true);
-    auto x = context->get_saved_variables()[0].detach().requires_grad_();
-    (x * context->saved_data["weight"].toTensor()).backward(gradients[0]);
-    return {x.grad(), Tensor()};
-  }
-};
-
-Tensor nested(const Tensor& x, const Tensor& weight) {
-  return Nested::apply(x, std::make_shared<Tensor>(weight));
 }
 
 // Slope: d/dw of s w w x is 2 s w x; of x it is s w w.

@@ -1,6 +1,5 @@
 // find_unused_parameters: what the graph of a pass does not reach is not waited
 // for, so that buckets travel while the pass runs.
-#include <torch/autograd.h>
 #include <torch/types.h>
 
 #include "ddp/reducer.h"
@@ -9,6 +8,7 @@
 #include "test/support/fake_exchange.h"
 #include "test/support/gradients.h"
 #include "test/support/local_ranks.h"
+#include "test/support/nested_pass.h"
 
 namespace ddp {
 namespace unreached_test {
@@ -18,6 +18,7 @@ using test::all_equal;
 using test::FakeBackend;
 using test::Group;
 using test::leaf;
+using test::nested;
 using test::run_ranks;
 using test::try_ranks;
 using torch::Tensor;
@@ -93,29 +94,6 @@ TEST_CASE("what a pass does not reach has its share all the same",
       TORCH_CHECK(!none.grad().defined());
     }
   });
-}
-
-/// weight * x, of which the weight's gradient comes in a pass inside the pass.
-struct Nested : torch::autograd::Function<Nested> {
-  static Tensor forward(torch::autograd::AutogradContext* context,
-                        const Tensor& x,
-                        const std::shared_ptr<Tensor>& weight) {
-    context->save_for_backward({x});
-    context->saved_data["weight"] = *weight;
-    return x * weight->detach();
-  }
-  static torch::autograd::variable_list backward(
-      torch::autograd::AutogradContext* context,
-      torch::autograd::variable_list gradients) {
-    const torch::AutoGradMode with_graph(true);
-    auto x = context->get_saved_variables()[0].detach().requires_grad_();
-    (x * context->saved_data["weight"].toTensor()).backward(gradients[0]);
-    return {x.grad(), Tensor()};
-  }
-};
-
-Tensor nested(const Tensor& x, const Tensor& weight) {
-  return Nested::apply(x, std::make_shared<Tensor>(weight));
 }
 
 TEST_CASE("gradients of passes inside the pass are waited for", "[unreached]") {
