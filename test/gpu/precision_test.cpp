@@ -15,15 +15,19 @@
 #include "test/fake_gpu/control.h"
 #include "test/gpu/nccl_ranks.h"
 #include "test/gpu/schedule.h"
+#include "test/gpu/small_integers.h"
 
 // The gradient scaler on GPUs, and over NCCL with a thread and a GPU a rank.
 namespace ddp {
 namespace precision_test {
 
 using test::any_schedule;
+using test::fill_with_small_integers;
+using test::half_of;
 using test::has_gpus;
 using test::NcclRank;
 using test::run_nccl_ranks;
+using test::small_integers;
 using torch::Tensor;
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
@@ -63,16 +67,6 @@ TEST_CASE("ranks over NCCL agree on gradients of their own", "[gpu]") {
   });
 }
 
-/// Small integers, which the narrow types have exactly, and so their sums.
-Tensor integers(at::IntArrayRef sizes, int64_t seed, int64_t most) {
-  const auto places = torch::arange(c10::multiply_integers(sizes));
-  return (places * 7 + seed)
-      .remainder(2 * most + 1)
-      .sub(most)
-      .to(torch::kFloat)
-      .view(sizes);
-}
-
 TEST_CASE("autocast over NCCL trains as float where nothing is rounded",
           "[gpu]") {
   const auto dtype = GENERATE(torch::kBFloat16, torch::kHalf);
@@ -86,11 +80,7 @@ TEST_CASE("autocast over NCCL trains as float where nothing is rounded",
       torch::nn::Sequential net(torch::nn::Linear(6, 16),
                                 torch::nn::ReLU(),
                                 torch::nn::Linear(16, 2));
-      const torch::NoGradGuard no_grad;
-      int64_t seed = 0;
-      for (auto& parameter : net->parameters()) {
-        parameter.copy_(integers(parameter.sizes(), seed++, 1));
-      }
+      fill_with_small_integers(*net);
       return net;
     };
     auto plain = make();
@@ -105,8 +95,8 @@ TEST_CASE("autocast over NCCL trains as float where nothing is rounded",
                                       .first_bucket_cap_mb(0.0001)
                                       .bucket_cap_mb(0.0001));
     for (int step = 1; step <= 3; ++step) {
-      const auto rows = integers({8, 6}, step, 2);
-      const auto slopes = integers({8, 2}, 3 * step, 2);
+      const auto rows = small_integers({8, 6}, step, 2);
+      const auto slopes = small_integers({8, 2}, 3 * step, 2);
       plain->zero_grad();
       net->zero_grad();
       (plain->forward(rows) * slopes).sum().div(2).backward();
@@ -114,12 +104,9 @@ TEST_CASE("autocast over NCCL trains as float where nothing is rounded",
       {
         const AutocastGuard autocast(torch::kCUDA,
                                      AutocastOptions().dtype(dtype));
-        const auto part = [&](const Tensor& all) {
-          return all.slice(0, 4 * rank.rank, 4 * rank.rank + 4).to(rank.device);
-        };
-        const auto output = model->forward(part(rows));
+        const auto output = model->forward(half_of(rows, rank));
         rank.expect(output.scalar_type() == dtype, "the output is not narrow");
-        loss = (output.to(torch::kFloat) * part(slopes)).sum();
+        loss = (output.to(torch::kFloat) * half_of(slopes, rank)).sum();
       }
       loss.backward();
       for (size_t i = 0; i < net->parameters().size(); ++i) {

@@ -15,6 +15,7 @@
 #include "ddp/nn/checkpoint_activations.h"
 #include "test/gpu/nccl_ranks.h"
 #include "test/gpu/schedule.h"
+#include "test/gpu/small_integers.h"
 
 // Options of the wrapper that do something else on a GPU than on the CPU, or
 // copy what streams may still write, over NCCL.
@@ -22,35 +23,15 @@ namespace ddp {
 namespace wrapper_test {
 
 using test::any_schedule;
+using test::fill_with_small_integers;
+using test::half_of;
 using test::has_gpus;
 using test::NcclRank;
 using test::run_nccl_ranks;
+using test::small_integers;
 using torch::Tensor;
 using torch::nn::Linear;
 using Options = DistributedDataParallelOptions;
-
-/// Small integers, which the narrow types have exactly, and so their sums.
-Tensor small_integers(at::IntArrayRef sizes, int64_t seed, int64_t most) {
-  const auto places = torch::arange(c10::multiply_integers(sizes));
-  return (places * 7 + seed)
-      .remainder(2 * most + 1)
-      .sub(most)
-      .to(torch::kFloat)
-      .view(sizes);
-}
-
-void fill(torch::nn::Module& module) {
-  const torch::NoGradGuard no_grad;
-  int64_t seed = 0;
-  for (auto& parameter : module.parameters()) {
-    parameter.copy_(small_integers(parameter.sizes(), seed++, 1));
-  }
-}
-
-/// This rank's half of the rows, on its GPU.
-Tensor half_of(const Tensor& all, const NcclRank& rank) {
-  return all.slice(0, 4 * rank.rank, 4 * rank.rank + 4).to(rank.device);
-}
 
 Options tiny(const NcclRank& rank) {
   return Options()
@@ -71,7 +52,7 @@ TEST_CASE("param_dtype over NCCL trains as float where nothing is rounded",
     const auto make = [] {
       torch::nn::Sequential net(
           Linear(6, 16), torch::nn::ReLU(), Linear(16, 2));
-      fill(*net);
+      fill_with_small_integers(*net);
       return net;
     };
     auto plain = make();
@@ -169,7 +150,7 @@ TEST_CASE("a part that is computed again draws as it did on its GPU", "[gpu]") {
   INFO(any_schedule());
   run_nccl_ranks(2, [](const NcclRank& rank) {
     Linear block(6, 6);
-    fill(*block);
+    fill_with_small_integers(*block);
     block->to(rank.device);
     DistributedDataParallel model(block, Options().process_group(rank.group));
     for (int step = 1; step <= 3; ++step) {
