@@ -53,6 +53,18 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
+/// A rank whose wrapper's bytes are counted.
+struct Rank {
+  explicit Rank(const Group& group)
+      : counted(c10::make_intrusive<CountingBackend>(group)),
+        model(net, DistributedDataParallelOptions().process_group(counted)) {}
+  void pass() { model->forward(torch::ones({2, 5})).sum().backward(); }
+
+  c10::intrusive_ptr<CountingBackend> counted;
+  Net net;
+  DistributedDataParallel<NetImpl> model;
+};
+
 constexpr int64_t kParameters = 7 * 5 + 7;
 constexpr int64_t kBuffers = 11;
 
@@ -67,32 +79,27 @@ Traffic pass_bytes() {
 TEST_CASE("a rank without inputs sends what a pass sends", "[traffic][join]") {
   const bool by_all = GENERATE(false, true);
   run_ranks(3, [&](const Group& group) {
-    const auto counted = c10::make_intrusive<CountingBackend>(group);
-    Net net;
-    DistributedDataParallel model(
-        net, DistributedDataParallelOptions().process_group(counted));
-    const auto pass = [&] {
-      model->forward(torch::ones({2, 5})).sum().backward();
-    };
-    pass();  // the ranks have a plan
-    counted->take();
-    pass();
-    expect(counted->take(), pass_bytes(), "a pass");
+    Rank rank(group);
+    rank.pass();  // the ranks have a plan
+    rank.counted->take();
+    rank.pass();
+    expect(rank.counted->take(), pass_bytes(), "a pass");
 
-    Join join({*model}, JoinOptions().divide_by_initial_world_size(by_all));
+    Join join({*rank.model},
+              JoinOptions().divide_by_initial_world_size(by_all));
     auto turn = pass_bytes();
     turn.all_gather = sizeof(int);  // whether this rank has inputs
-    counted->take();
+    rank.counted->take();
     for (int step = 0; step < 1 + 2 * group->getRank(); ++step) {
-      net->zero_grad();
-      pass();
-      expect(counted->take(), turn, "a pass in a Join");
+      rank.net->zero_grad();
+      rank.pass();
+      expect(rank.counted->take(), turn, "a pass in a Join");
     }
-    join.finish([&] { expect(counted->take(), turn, "a shadow pass"); });
+    join.finish([&] { expect(rank.counted->take(), turn, "a shadow pass"); });
     Traffic end;
     end.all_gather = sizeof(int);
     end.broadcast = (kParameters + kBuffers) * kFloat;
-    expect(counted->take(), end, "the end of a Join");
+    expect(rank.counted->take(), end, "the end of a Join");
   });
 }
 
@@ -100,27 +107,21 @@ TEST_CASE("k passes of which one is reduced send what one sends",
           "[traffic][no_sync]") {
   const int k = GENERATE(1, 3, 4);
   run_ranks(2, [k](const Group& group) {
-    const auto counted = c10::make_intrusive<CountingBackend>(group);
-    Net net;
-    DistributedDataParallel model(
-        net, DistributedDataParallelOptions().process_group(counted));
-    const auto pass = [&] {
-      model->forward(torch::ones({2, 5})).sum().backward();
-    };
-    pass();  // the ranks have a plan
+    Rank rank(group);
+    rank.pass();  // the ranks have a plan
     for (int step = 0; step < 2; ++step) {
-      net->zero_grad();
-      counted->take();
+      rank.net->zero_grad();
+      rank.counted->take();
       {
-        const NoSyncGuard no_sync(*model);
+        const NoSyncGuard no_sync(*rank.model);
         for (int i = 1; i < k; ++i) {
-          pass();
+          rank.pass();
         }
       }
-      expect(counted->take(), {}, "passes under a NoSyncGuard");
-      pass();
-      expect(counted->take(), pass_bytes(), "the pass after them");
-      TORCH_CHECK(net->layer->bias.grad().eq(2 * k).all().item<bool>());
+      expect(rank.counted->take(), {}, "passes under a NoSyncGuard");
+      rank.pass();
+      expect(rank.counted->take(), pass_bytes(), "the pass after them");
+      TORCH_CHECK(rank.net->layer->bias.grad().eq(2 * k).all().item<bool>());
     }
   });
 }
@@ -162,33 +163,30 @@ TEST_CASE("a SyncBatchNorm sends a row of its channels each way",
 TEST_CASE("a step with a ZeroRedundancyOptimizer sends each parameter twice",
           "[traffic][zero]") {
   run_ranks(3, [](const Group& group) {
-    const auto counted = c10::make_intrusive<CountingBackend>(group);
-    Net net;
-    DistributedDataParallel model(
-        net, DistributedDataParallelOptions().process_group(counted));
+    Rank rank(group);
     ZeroRedundancyOptimizer optimizer(
-        model->parameters(),
+        rank.model->parameters(),
         [](auto groups) {
           return std::make_unique<torch::optim::Adam>(groups);
         },
-        Group(counted));
+        Group(rank.counted));
     for (int step = 0; step < 3; ++step) {
       optimizer.zero_grad();
-      counted->take();
-      model->forward(torch::ones({2, 5})).sum().backward();
+      rank.counted->take();
+      rank.pass();
       if (step > 0) {  // the first one plans
-        expect(counted->take(), pass_bytes(), "a pass");
+        expect(rank.counted->take(), pass_bytes(), "a pass");
       }
-      counted->take();
+      rank.counted->take();
       optimizer.step();
       Traffic bytes;
       bytes.broadcast = kParameters * kFloat;
-      expect(counted->take(), bytes, "a step");
+      expect(rank.counted->take(), bytes, "a step");
     }
-    counted->take();
+    rank.counted->take();
     optimizer.consolidate();
     // The owner's first and second moments and their counts, as text.
-    TORCH_CHECK(counted->take().broadcast >= 2 * kParameters * kFloat);
+    TORCH_CHECK(rank.counted->take().broadcast >= 2 * kParameters * kFloat);
   });
 }
 
