@@ -1,6 +1,7 @@
 #include "launcher/rendezvous/job_token.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 
 #include "launcher/error.h"
 #include "launcher/fd.h"
+#include "launcher/patience_text.h"
 #include "launcher/rendezvous/message.h"
 
 namespace launcher {
@@ -23,13 +25,32 @@ UsageError wrong_token_file(const std::string& path, const std::string& got) {
       "; make one by `openssl rand -hex 16`, the same on all hosts");
 }
 
-/// A little more than a token may have.
-std::string beginning_of(const std::string& path) {
-  const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY));
+/// Whether there is something to read, or the end.
+bool comes(const Fd& file, std::chrono::steady_clock::time_point deadline) {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(
+      deadline - std::chrono::steady_clock::now());
+  pollfd entry{file.get(), POLLIN, 0};
+  return retry_interrupted([&] {
+           return ::poll(
+               &entry, 1, std::max(static_cast<int>(left.count()), 0));
+         }) > 0;
+}
+
+/// A little more than a token may have. Of a pipe that nobody fills, too, the
+/// end comes in time.
+std::string beginning_of(const std::string& path,
+                         std::chrono::milliseconds patience) {
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  const Fd file(
+      ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
   std::array<char, 2 * kLongestToken> text;
   size_t length = 0;
   ssize_t size = file ? 1 : -1;
   while (size > 0 && length < text.size()) {
+    if (!comes(file, deadline)) {
+      throw wrong_token_file(
+          path, "is a pipe that has not ended in " + patience_text(patience));
+    }
     size = retry_interrupted([&] {
       return ::read(file.get(), text.data() + length, text.size() - length);
     });
@@ -43,9 +64,10 @@ std::string beginning_of(const std::string& path) {
   return {text.data(), length};
 }
 
-std::string token_in(const std::string& path) {
+std::string token_in(const std::string& path,
+                     std::chrono::milliseconds patience) {
   constexpr const char* kSpaces = " \t\r\n";
-  std::string text = beginning_of(path);
+  std::string text = beginning_of(path, patience);
   text.erase(text.find_last_not_of(kSpaces) + 1);
   text.erase(0, std::min(text.find_first_not_of(kSpaces), text.size()));
   if (text.empty()) {
@@ -64,9 +86,11 @@ std::string token_in(const std::string& path) {
 
 }  // namespace
 
-std::string job_token(const std::string& file, const Environment& environment) {
+std::string job_token(const std::string& file,
+                      const Environment& environment,
+                      std::chrono::milliseconds patience) {
   if (!file.empty()) {
-    return token_in(file);
+    return token_in(file, patience);
   }
   const std::string* token = find_variable(environment, "DDPRUN_TOKEN");
   return token != nullptr ? *token : "";

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <string>
 
 #include "launcher/plan/environment.h"
@@ -11,9 +12,13 @@ namespace launcher {
 /// neither.
 ///
 /// The file holds one line of printable ASCII, as `openssl rand -hex 16` writes
-/// it; spaces and newlines around it do not count. It may be a pipe.
+/// it; spaces and newlines around it do not count. It may be a pipe that ends
+/// within `patience`.
 ///
 /// @throws LaunchError for a file that cannot be read, or holds something else
-std::string job_token(const std::string& file, const Environment& environment);
+std::string job_token(
+    const std::string& file,
+    const Environment& environment,
+    std::chrono::milliseconds patience = std::chrono::seconds(10));
 
 }  // namespace launcher

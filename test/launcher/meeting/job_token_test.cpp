@@ -83,6 +83,22 @@ TEST_CASE("a token's file may be a pipe") {
                   kNoVariables) == "secret");
 }
 
+TEST_CASE("a pipe that never ends is not waited for") {
+  constexpr std::chrono::milliseconds kPatience{20};
+  const ddp::test::TemporaryFolder folder;
+  const std::string unopened = folder / "fifo";
+  REQUIRE(::mkfifo(unopened.c_str(), 0600) == 0);
+  const Pipe open = make_pipe();
+  REQUIRE(::write(open.write.get(), "half", 4) == 4);
+  for (const std::string& path :
+       {unopened, "/proc/self/fd/" + std::to_string(open.read.get())}) {
+    CAPTURE(path);
+    CHECK_THROWS_WITH(
+        job_token(path, kNoVariables, kPatience),
+        Contains(path + " is a pipe that has not ended in 20 ms"));
+  }
+}
+
 TEST_CASE("--rdzv-conf names the token's file, whatever hosts meet by") {
   for (const std::vector<std::string>& more :
        {std::vector<std::string>{"--master-addr=a"},
