@@ -1,10 +1,14 @@
 #pragma once
 
+#include <cstddef>
+#include <limits>
 #include <string>
 
 namespace launcher {
 
-/// Whole text of a file of /proc or /sys; empty when it cannot be read.
-std::string read_text(const std::string& path);
+/// Text of a file of /proc or /sys, or its first `most` bytes; empty when it
+/// cannot be read.
+std::string read_text(const std::string& path,
+                      size_t most = std::numeric_limits<size_t>::max());
 
 }  // namespace launcher

@@ -14,6 +14,7 @@
 
 #include "launcher/status/status_json.h"
 #include "launcher/status/status_socket.h"
+#include "launcher/text_file.h"
 
 namespace launcher {
 namespace {
@@ -22,21 +23,6 @@ constexpr size_t kMostSockets = 512;
 constexpr size_t kMostOfTable = size_t{64} << 20;
 /// For others of the same id, once one has answered.
 constexpr std::chrono::milliseconds kForNamesakes{250};
-
-/// As far as it can be read.
-std::string text_of_file(const char* path, size_t most) {
-  const Fd file(::open(path, O_RDONLY | O_CLOEXEC));
-  std::string text;
-  std::array<char, 64 * 1024> piece;
-  ssize_t size = 0;
-  while (file && text.size() < most &&
-         (size = retry_interrupted([&] {
-            return ::read(file.get(), piece.data(), piece.size());
-          })) > 0) {
-    text.append(piece.data(), static_cast<size_t>(size));
-  }
-  return text;
-}
 
 std::vector<std::string> sockets_in(const std::string& place) {
   const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir(place.c_str()),
@@ -110,7 +96,7 @@ void read_answers(std::vector<Asked>& all,
 
 std::vector<std::string> find_status_sockets(const Environment& environment) {
   std::vector<std::string> found =
-      listening_jobs(text_of_file("/proc/net/unix", kMostOfTable));
+      listening_jobs(read_text("/proc/net/unix", kMostOfTable));
   std::vector<std::string> places{"/tmp", "/var/tmp", "/dev/shm"};
   if (const std::string* chosen = find_variable(environment, "TMPDIR")) {
     places.push_back(*chosen);

@@ -10,6 +10,7 @@ TEST_CASE("the text of a file, or none where it cannot be read") {
   const std::string text(10'000, 'x');
   ddp::test::write_file(folder / "long", text);
   CHECK(read_text(folder / "long") == text);
+  CHECK(read_text(folder / "long", 5'000) == text.substr(0, 5'000));
   CHECK(read_text(folder / "none") == "");
   // As in /proc of a process that has gone in between: open() does, read() not.
   CHECK(read_text(folder.path()) == "");
