@@ -4,6 +4,8 @@
 #include <cstdlib>
 #include <map>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "launcher/doctor/port_holder.h"
 #include "launcher/rendezvous/port.h"
@@ -38,6 +40,39 @@ Arguments worker_until(const std::string& size) {
           "-c",
           "echo in a world of $WORLD_SIZE; [ $WORLD_SIZE = " + size +
               " ] || exec sleep 60"};
+}
+
+using Hosts = std::vector<std::unique_ptr<Ddprun>>;
+
+/// Of a job that goes on with two, and ends then. All have begun.
+Hosts start_three_hosts(const std::string& endpoints) {
+  Arguments arguments =
+      etcd_host_of(endpoints, "1:3", "job", worker_until("2"));
+  arguments.insert(arguments.begin(), "--start-when=3");
+  Hosts hosts;
+  for (int i = 0; i < 3; ++i) {
+    hosts.push_back(start_host(arguments));
+  }
+  for (const auto& host : hosts) {
+    host->await_out("in a world of 3\n");
+  }
+  return hosts;
+}
+
+/// Of three, of which one has been killed.
+std::vector<Result> two_survivors_of(const Hosts& hosts) {
+  std::vector<Result> survivors;
+  for (const auto& host : hosts) {
+    Result result = host->finish();
+    CAPTURE(result.out, result.err);
+    if (result.code() != 128 + SIGKILL) {
+      CHECK(result.code() == 0);
+      CHECK_THAT(result.out, Contains("in a world of 2"));
+      survivors.push_back(std::move(result));
+    }
+  }
+  CHECK(survivors.size() == 2);
+  return survivors;
 }
 
 }  // namespace
@@ -80,31 +115,15 @@ TEST_CASE("etcd: the job goes on when its coordinator's host is lost") {
     return;
   }
   EtcdServer etcd;
-  Arguments arguments =
-      etcd_host_of(etcd.endpoint(), "1:3", "job", worker_until("2"));
-  arguments.insert(arguments.begin(), "--start-when=3");
-  const std::unique_ptr<Ddprun> hosts[] = {
-      start_host(arguments), start_host(arguments), start_host(arguments)};
-  for (const auto& host : hosts) {
-    host->await_out("in a world of 3\n");
-  }
+  const Hosts hosts = start_three_hosts(etcd.endpoint());
   // etcd is away for a while, which nobody notices.
   etcd.kill();
   etcd.start();
   ::kill(holder_of(etcd.coordinators_port("job")), SIGKILL);
-  int survivors = 0;
-  for (const auto& host : hosts) {
-    const Result result = host->finish();
-    CAPTURE(result.out, result.err);
-    if (result.code() != 128 + SIGKILL) {
-      ++survivors;
-      CHECK(result.code() == 0);
-      CHECK_THAT(result.out, Contains("in a world of 2"));
-      CHECK_THAT(result.err, Contains("vanished"));
-      CHECK(!result.left_something);
-    }
+  for (const Result& result : two_survivors_of(hosts)) {
+    CHECK_THAT(result.err, Contains("vanished"));
+    CHECK(!result.left_something);
   }
-  CHECK(survivors == 2);
 }
 
 TEST_CASE("etcd: one line where it cannot be reached or does not let us in") {
@@ -182,28 +201,11 @@ TEST_CASE("etcd: another member is asked where one does not answer") {
   for (const auto& member : members) {
     endpoints += "," + member->endpoint();
   }
-  Arguments arguments =
-      etcd_host_of(endpoints, "1:3", "job", worker_until("2"));
-  arguments.insert(arguments.begin(), "--start-when=3");
-  const std::unique_ptr<Ddprun> hosts[] = {
-      start_host(arguments), start_host(arguments), start_host(arguments)};
-  for (const auto& host : hosts) {
-    host->await_out("in a world of 3\n");
-  }
+  const Hosts hosts = start_three_hosts(endpoints);
   const int port = members.back()->coordinators_port("job");
   members.front()->kill();  // the one that all have found
   ::kill(holder_of(port), SIGKILL);
-  int survivors = 0;
-  for (const auto& host : hosts) {
-    const Result result = host->finish();
-    CAPTURE(result.out, result.err);
-    if (result.code() != 128 + SIGKILL) {
-      ++survivors;
-      CHECK(result.code() == 0);
-      CHECK_THAT(result.out, Contains("in a world of 2"));
-    }
-  }
-  CHECK(survivors == 2);
+  two_survivors_of(hosts);
 }
 
 TEST_CASE("etcd: lost for good, a job still ends, and cannot start again") {
