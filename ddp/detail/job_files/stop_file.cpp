@@ -10,6 +10,11 @@
 #include "ddp/worker_env.h"
 
 namespace ddp::detail {
+namespace {
+
+std::atomic<bool> has_asked_for_stops{false};
+
+}  // namespace
 
 StopFile::StopFile(std::string path) : path_(std::move(path)) {
   const FileDescriptor made(
@@ -25,12 +30,6 @@ bool StopFile::says_stop() noexcept {
   }
   return has_said_it_;
 }
-
-namespace {
-
-std::atomic<bool> has_asked_for_stops{false};
-
-}  // namespace
 
 StopFile* stop_file() noexcept {
   has_asked_for_stops = true;
