@@ -13,6 +13,9 @@ using Change = WorldBroken::Change;
 
 // For the hosts to hear that the job is closed.
 constexpr std::chrono::seconds kFarewell{5};
+// For the hosts of a world that has failed to tell of their own failures: many
+// times what a message takes, and what all have to wait for one that is stuck.
+constexpr std::chrono::milliseconds kJudging{500};
 
 }  // namespace
 
@@ -83,6 +86,9 @@ Coordinator::Time Coordinator::next_deadline() const {
   if (phase_ == Phase::closing) {
     consider(closing_since_ + kFarewell);
   }
+  if (phase_ == Phase::judging) {
+    consider(judging_since_ + kJudging);
+  }
   if (phase_ == Phase::gathering) {
     consider(gathering_.next_deadline(now_));
   }
@@ -98,6 +104,7 @@ void Coordinator::advance(Time now) {
     // have sent meanwhile is still to be read.
     gathering_.delay(passed, now);
     closing_since_ += passed;
+    judging_since_ += passed;
     for (auto& [connection, host] : hosts_) {
       host.last_heard += passed;
     }
@@ -107,6 +114,10 @@ void Coordinator::advance(Time now) {
 
 Coordinator::Actions Coordinator::settle(std::optional<Connection> asker) {
   remove_silent();
+  if (phase_ == Phase::judging &&
+      (tally_.unheard == 0 || now_ - judging_since_ >= kJudging)) {
+    judge_failure();
+  }
   form_or_give_up();
   if (phase_ == Phase::running && tally_.succeeded == tally_.seated) {
     close(0, "");
@@ -158,13 +169,14 @@ void Coordinator::form() {
   tally_ = tally_of(hosts_, generation_);
   last_host_count_ = tally_.seated;
   failed_id_.clear();
+  failures_.clear();
   lost_.clear();
   has_success_ = false;
   tell_all_ = true;
 }
 
 void Coordinator::close(int exit_code, const std::string& text) {
-  closed_ = {exit_code, text};
+  closed_ = JobClosed{exit_code, text};
   phase_ = Phase::closing;
   closing_since_ = now_;
   tell_all_ = true;

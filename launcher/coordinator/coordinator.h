@@ -9,6 +9,7 @@
 
 #include "launcher/coordinator/gathering.h"
 #include "launcher/coordinator/roster.h"
+#include "launcher/coordinator/told_failures.h"
 #include "launcher/rendezvous/meeting.h"
 #include "launcher/rendezvous/message.h"
 
@@ -23,15 +24,18 @@ namespace launcher {
 ///   most_hosts are spare.
 ///
 /// - running: a host that joins (below most_hosts, and while none has
-///   succeeded), vanishes, leaves or fails breaks the world: gathering again. A
-///   failure costs one of max_restarts (of the window, if there is one) and a
-///   pause, the others nothing. When all hosts have succeeded the job is
-///   closed.
+///   succeeded), vanishes, leaves or fails breaks the world: gathering again,
+///   after a failure once it is judged. A failure costs one of max_restarts (of
+///   the window, if there is one) and a pause, the others nothing. When all
+///   hosts have succeeded the job is closed.
+///
+/// - judging: a world ends by a failure. All its hosts are asked for theirs,
+///   and when they have answered, or after half a second, the earliest is the
+///   one that counts (ToldFailures), whichever was heard of first.
 ///
 /// - closing: also by a failure without restarts left, or that its host says is
-///   final, by too few hosts, or
-///   when the coordinator's own host leaves. All are told, this host last,
-///   since it ends with the coordinator.
+///   final, by too few hosts, or when the coordinator's own host leaves. All
+///   are told, this host last, since it ends with the coordinator.
 ///
 /// A generation is formed once and never again, and above all that any host has
 /// seen. A host that stands elsewhere than the coordinator thinks is told so at
@@ -96,7 +100,7 @@ class Coordinator {
   bool is_done() const { return phase_ == Phase::done; }
 
  private:
-  enum class Phase { gathering, running, closing, done };
+  enum class Phase { gathering, running, judging, closing, done };
   void advance(Time now);
   Actions settle(std::optional<Connection> asker);
 
@@ -106,6 +110,7 @@ class Coordinator {
   void remove(Roster::iterator gone, WorldBroken::Change change);
   void remove_silent();
   void fail(const KnownHost& host, const HostFailed& failure);
+  void judge_failure();
 
   void break_world(WorldBroken::Change change,
                    const std::string& host,
@@ -118,6 +123,9 @@ class Coordinator {
   std::string waits_for(const KnownHost& host) const;
 
   bool is_own_alone() const;
+  bool has_world() const {
+    return phase_ == Phase::running || phase_ == Phase::judging;
+  }
 
   Options options_;
   Phase phase_ = Phase::gathering;
@@ -126,6 +134,8 @@ class Coordinator {
   Time next_silence_;  // no host is missed before it
   Time now_;
   Time closing_since_;
+  Time judging_since_{};
+  ToldFailures failures_;  // in the present world
   Gathering gathering_;
   int last_host_count_ = 0;  // of the present world, else of the last
   int generation_ = -1;

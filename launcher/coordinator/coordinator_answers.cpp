@@ -10,7 +10,14 @@ void Coordinator::answer(Connection connection, const KnownHost& host) {
   const HostState& state = host.state;
   const bool is_its_failure =
       host.hello.id == failed_id_ && state.generation == generation_;
-  Message message = Noted{waits_for(host)};
+  Noted noted{waits_for(host)};
+  if (phase_ == Phase::judging && is_unheard(host, generation_)) {
+    noted.ends = generation_;
+  }
+  if (state.number > 0) {
+    noted.clock = ClockAnswer{state.sent, now_.time_since_epoch()};
+  }
+  Message message = std::move(noted);
   if (phase_ == Phase::done || phase_ == Phase::closing) {
     if (phase_ == Phase::done || connection != kOwn) {
       message = closed_;
@@ -20,8 +27,7 @@ void Coordinator::answer(Connection connection, const KnownHost& host) {
       message = WorldFormed{*host.seat};
     }
   } else if (state.generation >= 0 && !is_its_failure &&
-             !(phase_ == Phase::running && host.seat &&
-               host.is_in(generation_))) {
+             !(has_world() && host.seat && host.is_in(generation_))) {
     message = Broken{state.generation, broken_};
   }
   actions_.push_back(Send{connection, std::move(message)});

@@ -61,7 +61,7 @@ void Coordinator::take(Connection from, const HostState& state) {
   }
   tally_ -= tally_of(host, generation_);
   host.state = state;
-  if (phase_ == Phase::running && host.seat) {
+  if (has_world() && host.seat) {
     take_of_present(host);
   } else if (phase_ == Phase::running && state.joins &&
              tally_.seated < options_.terms.most_hosts && !has_success_) {
@@ -79,7 +79,12 @@ void Coordinator::take_of_present(KnownHost& host) {
                            : nullptr;
   if (failed != nullptr) {
     fail(host, *failed);
-  } else if (host.state.joins && host.state.outcome) {
+    return;
+  }
+  if (phase_ == Phase::judging) {
+    return;  // what else it says changes nothing
+  }
+  if (host.state.joins && host.state.outcome) {
     host.seat.reset();  // it has lost sight of us after its part was done
   } else if (host.state.joins) {
     // It has lost sight of us for a while, and stopped its workers.
@@ -90,15 +95,30 @@ void Coordinator::take_of_present(KnownHost& host) {
 }
 
 void Coordinator::fail(const KnownHost& host, const HostFailed& failure) {
+  failures_.add({host.hello.id, host.hello.host, failure});
+  if (phase_ == Phase::running) {
+    phase_ = Phase::judging;
+    judging_since_ = now_;
+    tell_all_ = true;
+  }
+}
+
+void Coordinator::judge_failure() {
+  const ToldFailures::Told& first = failures_.first();
+  const HostFailed& failure = first.failure;
   if (failure.is_final || !budget_.allows(restarts_, now_)) {
+    const FirstFailure order = failures_.order();
+    const std::string text = order_text(order);
     close(failure.status.shell_code(),
-          "rank " + std::to_string(failure.rank) + " on host " +
-              host.hello.host + " failed: " + failure.status.text());
+          "rank " + std::to_string(failure.rank) + " on host " + first.host +
+              " failed: " + failure.status.text() +
+              (text.empty() ? "" : "; " + text));
+    closed_.first = order;
     return;
   }
   ++restarts_;
-  failed_id_ = host.hello.id;
-  break_world(Change::failed, host.hello.host, budget_.spend(now_));
+  failed_id_ = first.id;
+  break_world(Change::failed, first.host, budget_.spend(now_));
 }
 
 void Coordinator::remove(Roster::iterator gone, Change change) {
@@ -107,6 +127,9 @@ void Coordinator::remove(Roster::iterator gone, Change change) {
   hosts_.erase(gone);
   tally_ -= tally_of(host, generation_);
   if (connection == kOwn) {
+    if (phase_ == Phase::judging) {
+      judge_failure();
+    }
     if (phase_ == Phase::gathering || phase_ == Phase::running) {
       close(kExitFailure,
             "host " + host.hello.host +

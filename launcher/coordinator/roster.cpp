@@ -48,6 +48,7 @@ Tally& Tally::operator+=(const Tally& other) {
   joined += other.joined;
   seated += other.seated;
   succeeded += other.succeeded;
+  unheard += other.unheard;
   return *this;
 }
 
@@ -55,13 +56,23 @@ Tally& Tally::operator-=(const Tally& other) {
   joined -= other.joined;
   seated -= other.seated;
   succeeded -= other.succeeded;
+  unheard -= other.unheard;
   return *this;
+}
+
+bool is_unheard(const KnownHost& host, int generation) {
+  const HostState& state = host.state;
+  const bool has_failed =
+      state.outcome && std::holds_alternative<HostFailed>(*state.outcome);
+  return host.seat && host.is_in(generation) && !state.joins && !has_failed &&
+         state.heard_end != generation;
 }
 
 Tally tally_of(const KnownHost& host, int generation) {
   return {.joined = host.state.joins ? 1 : 0,
           .seated = host.seat ? 1 : 0,
-          .succeeded = host.seat && host.has_succeeded_in(generation) ? 1 : 0};
+          .succeeded = host.seat && host.has_succeeded_in(generation) ? 1 : 0,
+          .unheard = is_unheard(host, generation) ? 1 : 0};
 }
 
 Tally tally_of(const Roster& hosts, int generation) {

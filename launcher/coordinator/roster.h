@@ -36,10 +36,14 @@ struct Tally {
   int joined = 0;     ///< wait for the next world
   int seated = 0;     ///< are part of the present world
   int succeeded = 0;  ///< and of these, whose workers have succeeded in it
+  int unheard = 0;    ///< is_unheard()
 
   Tally& operator+=(const Tally& other);
   Tally& operator-=(const Tally& other);
 };
+/// It is at work in that world, and has not said whether it has failed since it
+/// heard that the world ends.
+bool is_unheard(const KnownHost& host, int generation);
 Tally tally_of(const KnownHost& host, int generation);
 Tally tally_of(const Roster& hosts, int generation);
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <optional>
 #include <variant>
 #include <vector>
 
@@ -50,6 +51,7 @@ struct DisarmTimer {
 };
 struct WriteReport {  ///< the attempt is over: say how it went
   Cause cause;
+  std::optional<FirstFailure> first{};  ///< of all hosts' workers, if known
 };
 struct DrainOutput {};
 

@@ -30,6 +30,9 @@ Actions Policy::on(const Event& event, Time now) {
       std::holds_alternative<JobClosed>(event)) {
     is_member_ = false;
   }
+  if (const auto* closed = std::get_if<JobClosed>(&event)) {
+    hear(*closed);
+  }
   const auto* fired = std::get_if<TimerFired>(&event);
   if (fired != nullptr && fired->timer == Timer::limit) {
     return on_time_is_up();
@@ -66,6 +69,7 @@ Actions Policy::on_joining(const Event& event) {
                    has_failure_ = false;
                    started_ = now_;
                    starts_again_ = false;
+                   first_.reset();
                    return Actions{StartWorkers{world_}};
                  },
                  [&](const auto&) { return on_without_workers(event); }},
@@ -86,8 +90,9 @@ Actions Policy::on_time_is_up() {
   switch (phase_) {
     case Phase::joining:
     case Phase::pausing:
-    case Phase::waiting:
       return end_job(cause);
+    case Phase::waiting:
+      return end_job(failure_of(cause_) ? cause_ : Cause(cause));
     case Phase::running:
     case Phase::preempted:
       return leave() + stop(cause, SIGTERM);
@@ -107,6 +112,9 @@ Actions Policy::on_time_is_up() {
 }
 
 Actions Policy::on_waiting(const Event& event) {
+  if (failure_of(cause_)) {
+    return on_waiting_after_failure(event);
+  }
   return std::visit(
       Overloaded{[this](const WorldBroken& broken) {
                    cause_ = broken;

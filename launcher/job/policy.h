@@ -42,10 +42,12 @@ namespace launcher {
 ///   AllAreGone -> end of the attempt. The kill timer -> the end.
 ///
 /// - stopping, killing: WorldBroken -> a failure in that world, or its success,
-///   does not count: end of the attempt as for a broken world.
+///   does not count: end of the attempt as for a broken world. JobClosed by
+///   another host's failure that was first -> it is the cause.
 ///
 /// - waiting: JobClosed, RendezvousLost or a stop signal -> the end.
-///   WorldBroken -> WriteReport, Join, joining.
+///   WorldBroken -> WriteReport, Join, joining; after a failure here only if
+///   another host's was first, else the end.
 ///
 /// - draining: OutputDrained, the drain timer or a stop signal -> done.
 ///
@@ -60,7 +62,8 @@ namespace launcher {
 /// Leave, WriteReport and DrainOutput, draining. At the end of an attempt, a
 /// failure with restarts left -> WriteReport and the restart timer, pausing, or
 /// without a delay Join, joining; a broken world -> WriteReport, Join, joining;
-/// success of all workers -> TellOutcome, waiting; else the end.
+/// success of all workers -> TellOutcome, waiting; a failure with several hosts
+/// -> waiting, for whose was first; else the end.
 ///
 /// After Leave, RendezvousLost and JobClosed there is no other attempt. Signals
 /// that are no stop signals (SIGUSR1, SIGALRM) are passed on while there are
@@ -74,7 +77,7 @@ class Policy {
     running,   ///< the workers run
     stopping,  ///< they were asked to end and have a grace period
     killing,   ///< they got SIGKILL
-    waiting,   ///< ours have succeeded; the other hosts' still run
+    waiting,   ///< ours are done; for the other hosts, or their news
     draining,  ///< ddprun's own output is written
     done,
     pausing,   ///< until the next attempt, after a failure
@@ -118,6 +121,7 @@ class Policy {
   Actions on_stopping(const Event& event);
   Actions on_killing(const Event& event);
   Actions on_waiting(const Event& event);
+  Actions on_waiting_after_failure(const Event& event);
   Actions on_draining(const Event& event);
   Actions on_time_is_up();
   /// What joining, pausing and waiting share.
@@ -143,12 +147,14 @@ class Policy {
   Actions leave();
   Actions tell_failure(int rank, const Cause& cause);
   bool may_restart() const;
+  void hear(const JobClosed& closed);
 
   Options options_;
   RestartBudget budget_;
   Phase phase_ = Phase::joining;
   World world_;
   Cause cause_;
+  std::optional<FirstFailure> first_;  // of all hosts, once that is known
   int alive_ = 0;
   bool is_member_ = true;      // of the rendezvous: may join again
   bool has_failure_ = false;   // of any worker of this attempt

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "launcher/job/policy.h"
+#include "launcher/overloaded.h"
 
 // How workers, attempts and the job come to their end, whatever the phase.
 namespace launcher {
@@ -46,10 +47,48 @@ Actions Policy::end_attempt() {
     phase_ = Phase::waiting;
     return {TellOutcome{HostSucceeded{}}};
   }
+  if (is_member_ && failure_of(cause_) && world_.host_count > 1) {
+    phase_ = Phase::waiting;
+    return {};
+  }
   const auto* signal = std::get_if<SignalReceived>(&cause_);
   const bool is_clean = options_.stops_cleanly && signal != nullptr &&
                         phase_ == Phase::stopping && !has_failure_;
   return end_job(is_clean ? Cause(StoppedCleanly{signal->number}) : cause_);
+}
+
+Actions Policy::on_waiting_after_failure(const Event& event) {
+  return std::visit(
+      Overloaded{[this](const WorldBroken& broken) {
+                   if (broken.change != WorldBroken::Change::failed) {
+                     return end_job(cause_);
+                   }
+                   cause_ = broken;
+                   return join_again();
+                 },
+                 [this](const SignalReceived& signal) {
+                   return stop_signals_.take(signal.number) ? end_job(cause_)
+                                                            : Actions{};
+                 },
+                 [this](const RendezvousLost&) { return end_job(cause_); },
+                 [this](const JobClosed&) { return end_job(cause_); },
+                 [](const auto&) { return Actions{}; }},
+      event);
+}
+
+/// Another host's failure that was first is the cause, unless workers hang
+/// here: of that nobody else can tell.
+void Policy::hear(const JobClosed& closed) {
+  if (phase_ == Phase::draining || phase_ == Phase::done) {
+    return;
+  }
+  first_ = closed.first;
+  const bool is_elsewhere =
+      first_ && (first_->rank < world_.first_rank ||
+                 first_->rank >= world_.first_rank + options_.worker_count);
+  if (is_elsewhere && std::holds_alternative<WorkerExited>(cause_)) {
+    cause_ = closed;
+  }
 }
 
 Actions Policy::join_again() {
@@ -70,7 +109,7 @@ Actions Policy::pause_and_join() {
 
 Actions Policy::end_job(const Cause& cause) {
   phase_ = Phase::draining;
-  Actions actions = leave() + Actions{WriteReport{cause}};
+  Actions actions = leave() + Actions{WriteReport{cause, first_}};
   if (stop_signals_.have_come() || std::holds_alternative<TimeIsUp>(cause) ||
       std::holds_alternative<SignalReceived>(cause)) {
     actions.push_back(ArmTimer{Timer::drain, kTimeToDrain});

@@ -241,6 +241,7 @@ void Supervisor::perform(const WriteReport& action) {
       .logs = logs_,
       .workers = seams_.workers.finish(),
       .cause = action.cause,
+      .first = action.first,
       .restarts = world_.restarts,
       .max_restarts = limits_all_restarts(job_) ? job_.options.max_restarts : 0,
       .is_final = is_final(action.cause, job_.options.final_codes),

@@ -1,6 +1,6 @@
 #include "launcher/rendezvous/member.h"
 
-#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "launcher/one_line.h"
@@ -31,6 +31,17 @@ Member::Action sending(const Message& message) {
   return Member::Action(std::in_place_type<Message>, message);
 }
 
+JobClosed on_lines(JobClosed closed) {
+  closed.text = on_one_line(closed.text);
+  if (closed.first) {
+    closed.first->host = on_one_line(closed.first->host);
+  }
+  if (closed.first && closed.first->next) {
+    closed.first->next->host = on_one_line(closed.first->next->host);
+  }
+  return closed;
+}
+
 }  // namespace
 
 Member::Member(Options options) : options_(std::move(options)) {}
@@ -58,6 +69,7 @@ Member::Actions Member::join(int store_port, Time now) {
 Member::Actions Member::report(const HostOutcome& outcome, Time now) {
   advance(now);
   state_.outcome = outcome;
+  failed_at_ = now_;
   if (std::holds_alternative<HostSucceeded>(outcome)) {
     news_.start(now_, options_.patience.first_news);
   }
@@ -94,6 +106,7 @@ Member::Actions Member::on_connected(const std::string& address, Time now) {
     return {};
   }
   link_ = Link::greeting;
+  clock_.forget();
   was_connected_ = true;
   last_heard_ = now_;
   state_.store.host =
@@ -146,18 +159,27 @@ Member::Actions Member::on_message(const Message& message, Time now) {
                              {broken.why.change, on_one_line(broken.why.host)})
                        : Actions{};
           },
-          [this](const JobClosed& closed) {
-            return end(JobClosed{closed.exit_code, on_one_line(closed.text)});
-          },
+          [this](const JobClosed& closed) { return end(on_lines(closed)); },
           [this](const RendezvousLost& refused) {
             return end(RendezvousLost{"refused at " + place() + ": " +
                                       on_one_line(refused.text)});
           },
-          [this](const Noted& noted) {
-            return has_asked_ ? note(noted.waits_for) : Actions{};
-          },
+          [this](const Noted& noted) { return take(noted); },
           [](const auto&) { return Actions{}; }},
       message);
+}
+
+Member::Actions Member::take(const Noted& noted) {
+  if (noted.clock) {
+    clock_.add(Time(noted.clock->sent), noted.clock->here, now_);
+  }
+  const bool is_asked =
+      noted.ends == state_.generation && noted.ends > state_.heard_end;
+  if (is_asked) {
+    state_.heard_end = noted.ends;
+  }
+  return (is_asked ? tell() : Actions{}) +
+         (has_asked_ ? note(noted.waits_for) : Actions{});
 }
 
 Member::Actions Member::on_time(Time now) {
@@ -208,48 +230,6 @@ Member::Actions Member::note(const std::string& text) {
                                                 on_one_line(text)})};
 }
 
-std::optional<Member::Time> Member::next_deadline() const {
-  const Time silence = last_heard_ + options_.patience.silence();
-  const Time news =
-      has_asked_ ? Time::max() : news_.due().value_or(Time::max());
-  switch (link_) {
-    case Link::connected:
-      return std::min({next_step_, silence, news});
-    case Link::greeting:
-      return std::min({next_step_, silence, give_up_, news});
-    case Link::connecting:
-    case Link::resting:
-      return std::min({next_step_, give_up_, news});
-    case Link::none:
-    case Link::over:
-      break;
-  }
-  return std::nullopt;
-}
-
-void Member::advance(Time now) {
-  now = std::max(now, now_);
-  const auto passed = now - now_;
-  if (passed > 2 * options_.patience.keep_alive) {
-    // It was this process that slept; what was sent to it is still to be read.
-    last_heard_ += passed;
-    give_up_ += passed;
-  }
-  now_ = now;
-}
-
-Member::Actions Member::connect() {
-  link_ = Link::connecting;
-  next_step_ = now_ + options_.patience.keep_alive;
-  return {Connect{}};
-}
-
-Member::Actions Member::tell() {
-  ++state_.number;
-  next_step_ = now_ + options_.patience.keep_alive;
-  return {sending(state_)};
-}
-
 Member::Actions Member::lose(const std::string& text) {
   return end(RendezvousLost{text});
 }
@@ -278,14 +258,6 @@ Member::Actions Member::break_world(const WorldBroken& why) {
   has_asked_ = false;
   news_.stop();
   return {answer_of(why)};
-}
-
-bool Member::is_linked() const {
-  return link_ == Link::greeting || link_ == Link::connected;
-}
-
-bool Member::is_in_world() const {
-  return state_.generation >= 0 && !state_.joins && !is_broken_;
 }
 
 }  // namespace launcher

@@ -6,6 +6,7 @@
 #include <variant>
 #include <vector>
 
+#include "launcher/coordinator/clock_offset.h"
 #include "launcher/coordinator/waiting_text.h"
 #include "launcher/rendezvous/backoff.h"
 #include "launcher/rendezvous/meeting.h"
@@ -23,6 +24,9 @@ namespace launcher {
 ///
 /// While this host waits, for others or for their end, a note says so now and
 /// then.
+///
+/// What is said to the coordinator and answered compares the two clocks, so
+/// that a failure is told with its time there.
 class Member {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -85,6 +89,7 @@ class Member {
   Actions connect();
   Actions tell();
   Actions lose(const std::string& text);
+  Actions take(const Noted& noted);
   Actions end(const RendezvousAnswer& answer);
   Actions enter(const WorldFormed& formed);
   Actions break_world(const WorldBroken& why);
@@ -104,6 +109,8 @@ class Member {
   bool was_heard_ = false;
   bool is_broken_ = false;  // the present world, and we were told
   Time now_{};
+  ClockOffset clock_;  // of the coordinator
+  Time failed_at_{};   // if it has, in the present world
   Time last_heard_{};
   Time next_step_{};  // of the link: a sign of life, another attempt
   Backoff backoff_{std::chrono::milliseconds(5),

@@ -3,23 +3,12 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "launcher/coordinator/coordinator_messages.h"
 #include "launcher/overloaded.h"
 #include "launcher/rendezvous/message_fields.h"
 
 namespace launcher {
 namespace {
-
-using MessageJson = nlohmann::json;
-
-constexpr size_t kLongestText = 2000;
-// Invalid bytes in a text may have made it longer.
-constexpr size_t kLongestReadText = 4 * kLongestText;
-
-constexpr const char* kChanges[] = {"joined", "left", "vanished", "failed"};
-
-std::string cut(const std::string& text) {
-  return text.substr(0, kLongestText);
-}
 
 MessageJson to_json(const Hello& hello) {
   const RestartRules& rules = hello.terms.restart_rules;
@@ -86,7 +75,9 @@ MessageJson to_json(const HostState& state) {
                    {"host_rank", state.host_rank},
                    {"joins", state.joins},
                    {"store_host", state.store.host},
-                   {"store_port", state.store.port}};
+                   {"store_port", state.store.port},
+                   {"heard_end", state.heard_end},
+                   {"sent_ns", state.sent.count()}};
   if (state.outcome) {
     const auto* failed = std::get_if<HostFailed>(&*state.outcome);
     json["outcome"] = failed == nullptr ? "succeeded" : "failed";
@@ -95,6 +86,10 @@ MessageJson to_json(const HostState& state) {
       json["code"] = failed->status.code;
       json["signal"] = failed->status.signal;
       json["final"] = failed->is_final;
+      if (failed->time) {
+        json["time_ns"] = failed->time->at.count();
+        json["time_error_ns"] = failed->time->error.count();
+      }
     }
   }
   return json;
@@ -109,6 +104,8 @@ HostState state_of(MessageFields& fields) {
   state.joins = fields.truth("joins");
   state.store = {fields.text("store_host"),
                  fields.count("store_port", 0, 65535)};
+  state.heard_end = fields.count("heard_end", -1);
+  state.sent = fields.moment("sent_ns");
   if (!fields.has("outcome")) {
     return state;
   }
@@ -120,6 +117,9 @@ HostState state_of(MessageFields& fields) {
     failed.status.signal =
         fields.count("signal", failed.status.code == 0 ? 1 : 0, 64);
     failed.is_final = fields.truth("final");
+    if (fields.has("time_ns")) {
+      failed.time = {fields.moment("time_ns"), fields.moment("time_error_ns")};
+    }
     state.outcome = failed;
   }
   return state;
@@ -127,89 +127,6 @@ HostState state_of(MessageFields& fields) {
 
 MessageJson to_json(const Goodbye&) {
   return {{"is", "goodbye"}};
-}
-
-MessageJson to_json(const Noted& noted) {
-  MessageJson json{{"is", "noted"}};
-  if (!noted.waits_for.empty()) {
-    json["waits_for"] = cut(noted.waits_for);
-  }
-  return json;
-}
-
-Noted noted_of(MessageFields& fields) {
-  return {fields.has("waits_for") ? fields.text("waits_for", kLongestReadText)
-                                  : ""};
-}
-
-MessageJson to_json(const WorldFormed& formed) {
-  const World& world = formed.world;
-  const RoleRanks role =
-      world.role.value_or(RoleRanks{world.first_rank, world.world_size});
-  MessageJson json{{"is", "formed"},
-                   {"generation", world.generation},
-                   {"restarts", world.restarts},
-                   {"host_rank", world.host_rank},
-                   {"host_count", world.host_count},
-                   {"first_rank", world.first_rank},
-                   {"world_size", world.world_size},
-                   {"first_role_rank", role.first_rank},
-                   {"role_world_size", role.size},
-                   {"store_host", world.master.host},
-                   {"store_port", world.master.port}};
-  if (world.restart_after) {
-    json["restart_after_ms"] = world.restart_after->count();
-  }
-  return json;
-}
-
-WorldFormed formed_of(MessageFields& fields) {
-  World world;
-  world.generation = fields.count("generation");
-  world.restarts = fields.count("restarts", 0, std::numeric_limits<int>::max());
-  world.host_count = fields.count("host_count", 1);
-  world.host_rank = fields.count("host_rank", 0, world.host_count - 1);
-  world.world_size = fields.count("world_size", 1);
-  world.first_rank = fields.count("first_rank", 0, world.world_size - 1);
-  world.role.emplace();
-  world.role->size = fields.count("role_world_size", 1, world.world_size);
-  world.role->first_rank =
-      fields.count("first_role_rank", 0, world.role->size - 1);
-  world.master = {fields.text("store_host"),
-                  fields.count("store_port", 0, 65535)};
-  if (fields.has("restart_after_ms")) {
-    world.restart_after = fields.time("restart_after_ms");
-  }
-  return {world};
-}
-
-MessageJson to_json(const Broken& broken) {
-  return {{"is", "broken"},
-          {"generation", broken.generation},
-          {"change", kChanges[static_cast<int>(broken.why.change)]},
-          {"host", cut(broken.why.host)}};
-}
-
-Broken broken_of(MessageFields& fields) {
-  Broken broken{.generation = fields.count("generation"),
-                .why = {WorldBroken::Change::failed,
-                        fields.text("host", kLongestReadText)}};
-  const std::string change = fields.text("change");
-  for (int index = 0; index < 4; ++index) {
-    if (change == kChanges[index]) {
-      broken.why.change = static_cast<WorldBroken::Change>(index);
-    }
-  }
-  return broken;
-}
-
-MessageJson to_json(const JobClosed& closed) {
-  return {
-      {"is", "closed"}, {"code", closed.exit_code}, {"text", cut(closed.text)}};
-}
-
-MessageJson to_json(const RendezvousLost& lost) {
-  return {{"is", "refused"}, {"text", cut(lost.text)}};
 }
 
 std::optional<Message> read_message(const std::string& is,
@@ -233,11 +150,10 @@ std::optional<Message> read_message(const std::string& is,
     return broken_of(fields);
   }
   if (is == "closed") {
-    return JobClosed{fields.count("code", 0, 255),
-                     fields.text("text", kLongestReadText)};
+    return closed_of(fields);
   }
   if (is == "refused") {
-    return RendezvousLost{fields.text("text", kLongestReadText)};
+    return lost_of(fields);
   }
   return std::nullopt;
 }

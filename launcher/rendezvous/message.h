@@ -15,7 +15,7 @@
 // so a message that is lost, late or doubled does no harm.
 namespace launcher {
 
-inline constexpr int kMessageVersion = 2;
+inline constexpr int kMessageVersion = 3;
 /// Bytes of an encoded message, its newline included.
 inline constexpr size_t kLongestMessage = 16 * 1024;
 inline constexpr size_t kLongestToken = 1024;
@@ -43,14 +43,28 @@ struct HostState {
   bool joins = false;   ///< it waits for the next one
   std::optional<HostOutcome> outcome{};  ///< of its workers in that world
   Endpoint store{};  ///< where rank 0's store can be, if it is this host's
+  /// The last generation that it has heard ends by a failure, see Noted; what
+  /// it knew of one then is in `outcome`.
+  int heard_end = -1;
+  std::chrono::nanoseconds sent{0};  ///< by its steady clock
 };
 
 /// From a host: it takes no further part.
 struct Goodbye {};
 
+/// What a coordinator's steady clock showed when a state came: see ClockOffset.
+struct ClockAnswer {
+  std::chrono::nanoseconds sent{0};  ///< HostState::sent
+  std::chrono::nanoseconds here{0};
+};
+
 /// From the coordinator: nothing new. Also the sign that it lives.
 struct Noted {
   std::string waits_for{};  ///< of a host that waits: what for, for people
+  /// A generation that ends by a failure: whether this host knows of another
+  /// one, too, it is to say now; -1: none does.
+  int ends = -1;
+  std::optional<ClockAnswer> clock{};
 };
 
 /// From the coordinator: the world of this generation is no more.

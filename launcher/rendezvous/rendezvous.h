@@ -2,9 +2,12 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 
+#include "launcher/coordinator/clock_offset.h"
+#include "launcher/coordinator/first_failure.h"
 #include "launcher/names/name_answer.h"
 #include "launcher/names/name_question.h"
 #include "launcher/net/address.h"
@@ -27,6 +30,8 @@ struct HostFailed {
   int rank;  ///< of the worker that failed first
   ExitStatus status;
   bool is_final = false;  ///< this host starts no other attempt
+  /// By the coordinator's clock; nothing where this host does not know it.
+  std::optional<RemoteTime> time{};
 };
 using HostOutcome = std::variant<HostSucceeded, HostFailed>;
 
@@ -45,6 +50,7 @@ struct RendezvousLost {  ///< there will be no other answer
 struct JobClosed {  ///< all hosts are done
   int exit_code;
   std::string text{};  ///< why it is not 0, where that is known
+  std::optional<FirstFailure> first{};  ///< of workers, where it is one's
 };
 struct RendezvousNote {  ///< for the user; nothing else follows from it
   std::string text;
@@ -79,8 +85,9 @@ class Rendezvous {
   /// can be none. What the last world reserved is given back.
   virtual void join(const HostOffer& offer) = 0;
 
-  /// Tells the others. After a success comes JobClosed, or WorldBroken when
-  /// the others need another attempt.
+  /// Tells the others. After a success, and after the last failure in a world
+  /// of several hosts, comes JobClosed, or WorldBroken when the others need
+  /// another attempt.
   virtual void report(const HostOutcome& outcome) = 0;
 
   /// Takes no further part. No answer.

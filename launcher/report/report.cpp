@@ -1,5 +1,7 @@
 #include "launcher/report/report.h"
 
+#include <algorithm>
+
 #include "launcher/error.h"
 #include "launcher/overloaded.h"
 #include "launcher/process/signal_names.h"
@@ -26,6 +28,23 @@ Report failed(const std::string& text, int exit_code) {
   report.text = text;
   report.exit_code = exit_code;
   return report;
+}
+
+/// Of this host's workers only if one failed by itself, too.
+Report closed_report(const AttemptResult& result, const JobClosed& closed) {
+  if (closed.exit_code == 0) {
+    return failed("", 0);
+  }
+  const auto& exits = result.workers.exits;
+  const bool have_failed =
+      std::any_of(exits.begin(), exits.end(), [](const WorkerExit& exit) {
+        return exit.asked_by == 0 && !exit.status.is_success();
+      });
+  return failed("ddprun: " +
+                    (closed.text.empty() ? "the job failed on another host"
+                                         : closed.text) +
+                    "\n" + (have_failed ? others_text(result, nullptr) : ""),
+                closed.exit_code);
 }
 
 Report say_how_it_went(const AttemptResult& result) {
@@ -66,12 +85,8 @@ Report say_how_it_went(const AttemptResult& result) {
             return failed("ddprun: " + hang_report(result, hangs.hang),
                           128 + hangs.hang.signal);
           },
-          [](const JobClosed& closed) {
-            return failed(closed.exit_code == 0 ? ""
-                          : closed.text.empty()
-                              ? "ddprun: the job failed on another host\n"
-                              : "ddprun: " + closed.text + "\n",
-                          closed.exit_code);
+          [&](const JobClosed& closed) {
+            return closed_report(result, closed);
           },
       },
       result.cause);

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -45,7 +46,8 @@ struct AttemptResult {
   std::string logs;  ///< folder of its files; empty: they are not kept
   WorkersResult workers;
   Cause cause;
-  int restarts = 0;  ///< before this attempt
+  std::optional<FirstFailure> first{};  ///< of all hosts' workers, if known
+  int restarts = 0;                     ///< before this attempt
   int max_restarts = 0;
   bool is_final = false;  ///< the first failure's exit code, by --final-codes
   int worker_count = 1;

@@ -22,8 +22,8 @@ ReportJson signal_or_null(int number) {
   return number == 0 ? ReportJson() : ReportJson(signal_name(number));
 }
 
-ReportJson seconds_json(std::chrono::milliseconds time) {
-  return static_cast<double>(time.count()) / 1000;
+ReportJson seconds_json(std::chrono::duration<double> time) {
+  return time.count();
 }
 
 ReportJson hang_json(const Hang& hang) {
@@ -96,6 +96,22 @@ ReportJson cause_json(const Cause& cause) {
       cause);
 }
 
+ReportJson first_json(const FirstFailure& first) {
+  ReportJson json{{"rank", first.rank}, {"host", first.host}};
+  if (first.next) {
+    const FirstFailure::Next& next = *first.next;
+    json["next"] = {
+        {"rank", next.rank},
+        {"host", next.host},
+        {"later_seconds",
+         next.later ? seconds_json(*next.later) : ReportJson()},
+        {"clock_error_seconds",
+         next.later ? seconds_json(next.clock_error) : ReportJson()},
+        {"is_order_certain", next.is_certain()}};
+  }
+  return json;
+}
+
 std::string part_of(const WorkerExit& exit,
                     const WorkerExit* first,
                     const Cause& cause) {
@@ -144,6 +160,9 @@ std::string attempt_json(const AttemptResult& result, int exit_code) {
   if (first != nullptr) {
     cause["rank"] = first->rank;
     cause["is_final"] = result.is_final;
+  }
+  if (result.first && !cause.is_null()) {
+    cause["first"] = first_json(*result.first);
   }
   ReportJson workers = ReportJson::array();
   for (const WorkerExit& exit : result.workers.exits) {

@@ -64,8 +64,8 @@ TEST_CASE("a hang is a failure: restarts, and after them its end") {
         "Disarm grace, Report hang, Join -> joining");
   policy.on(world_of(1, 1));
   policy.on(hangs);
-  CHECK(step(policy, AllAreGone{}) ==
-        "Disarm grace, Leave, Report hang, Drain -> draining");
+  CHECK(step(policy, AllAreGone{}) == "Disarm grace -> waiting");
+  CHECK(step(policy, JobClosed{137}) == "Report hang, Drain -> draining");
 }
 
 TEST_CASE("a hang in a world that was broken before does not count") {
@@ -194,7 +194,7 @@ TEST_CASE("no restart follows a final exit code, and the others hear of it") {
   policy.on(world_of(0, 0));
   CHECK(tells_final(policy.on(WorkerExited{0, status})) == is_final);
   CHECK(step(policy, AllAreGone{}) ==
-        (is_final ? "Disarm grace, Leave, Report failure, Drain -> draining"
+        (is_final ? "Disarm grace -> waiting"
                   : "Disarm grace, Report failure, Join -> joining"));
 }
 
@@ -221,8 +221,7 @@ TEST_CASE("of hosts with one budget none counts for itself, or pauses") {
     CHECK(tells_final(told));
     // It is decided, however long the workers take to end.
     policy.on(TimerFired{Timer::grace}, Policy::Time(200s));
-    CHECK(step(policy, AllAreGone{}) ==
-          "Disarm kill, Leave, Report failure, Drain -> draining");
+    CHECK(step(policy, AllAreGone{}) == "Disarm kill -> waiting");
   }
   SECTION("later") {
     form(1, 60s);

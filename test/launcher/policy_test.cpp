@@ -71,8 +71,8 @@ const Row kTable[] = {
                                                                                                                        "-",                                              "-",                                             "-",                                        "-",       "-"}},
   {StartFailed{127, "x"},  {"-",                                  "Kill, Arm kill 7000 -> killing",                    "-",                                              "-",                                             "-",                                        "-",       "-"}},
   {ChildrenRemain{},       {"-",                                  "-",                                                 "Sweep ask",                                      "Sweep kill",                                    "-",                                        "-",       "-"}},
-  {AllAreGone{},           {"-",                                  "-",                                                 "Disarm grace, Leave, Report failure, Drain -> draining",
-                                                                                                                                                                         "Disarm kill, Leave, Report failure, Drain -> draining",
+  {AllAreGone{},           {"-",                                  "-",                                                 "Disarm grace -> waiting",
+                                                                                                                                                                         "Disarm kill -> waiting",
                                                                                                                                                                                                                           "-",                                        "-",       "-"}},
   {SignalReceived{SIGTERM},
                            {"Leave, Report signal, Arm drain 1000, Drain -> draining",
@@ -159,8 +159,7 @@ TEST_CASE("stopping: exits are awaited, however they end") {
   CHECK(step(policy, WorkerExited{1, status}) == "-");
   CHECK(step(policy, WorkerExited{2, status}) == "-");
   CHECK(policy.alive() == 0);
-  CHECK(step(policy, AllAreGone{}) ==
-        "Disarm grace, Leave, Report failure, Drain -> draining");
+  CHECK(step(policy, AllAreGone{}) == "Disarm grace -> waiting");
 }
 
 TEST_CASE("a process that is killed has some seconds, whatever the grace") {
@@ -199,6 +198,83 @@ TEST_CASE("a failure is restarted as often as allowed") {
   step(policy, world_of(2, 2));
   step(policy, WorkerExited{1, kFailure});
   step(policy, WorkerExited{0, kCrash});
+  CHECK(step(policy, AllAreGone{}) == "Disarm grace -> waiting");
+  CHECK(step(policy, JobClosed{3}) == "Report failure, Drain -> draining");
+}
+
+namespace {
+
+/// The job's end, with that of rank `rank` as its cause.
+JobClosed closed_by(int rank) {
+  JobClosed closed{9, "a rank failed"};
+  closed.first = FirstFailure{rank, "b"};
+  return closed;
+}
+
+}  // namespace
+
+TEST_CASE("of hosts that fail all report the failure that was first") {
+  const auto phase = GENERATE(Phase::stopping, Phase::killing, Phase::waiting);
+  const auto [rank, cause] = GENERATE(std::pair(9, "closed"),
+                                      std::pair(10, "failure"),
+                                      std::pair(12, "failure"),
+                                      std::pair(13, "closed"));
+  const bool is_waiting = phase == Phase::waiting;
+  Policy policy = policy_in(is_waiting ? Phase::stopping : phase);
+  if (is_waiting) {
+    policy.on(AllAreGone{});
+  }
+  REQUIRE(policy.phase() == phase);
+  Actions end = policy.on(closed_by(rank));
+  if (!is_waiting) {
+    CHECK(end.empty());
+    end = policy.on(AllAreGone{});
+    end.erase(end.begin());  // disarms the timer
+  }
+  REQUIRE(end.size() == 2);
+  const auto& report = std::get<WriteReport>(end.at(0));
+  CHECK(text_of(report.cause) == cause);
+  REQUIRE(report.first);
+  CHECK(report.first->rank == rank);
+}
+
+TEST_CASE("a hang is reported where it is, whoever failed first") {
+  Policy policy = policy_in(Phase::running);
+  policy.on(WorkersHang{{.workers = {{.rank = 12, .local_rank = 2}}}});
+  policy.on(closed_by(9));
+  CHECK(step(policy, AllAreGone{}) ==
+        "Disarm grace, Report hang, Drain -> draining");
+}
+
+TEST_CASE("a last failure waits for the other hosts' news, and what ends it") {
+  Policy policy = policy_of(3);
+  policy.on(world_of(0, 0));
+  policy.on(WorkerExited{0, kFailure});
+  policy.on(AllAreGone{});
+  REQUIRE(policy.phase() == Phase::waiting);
+  const std::string end = "Leave, Report failure, Drain -> draining";
+  CHECK(step(policy, SignalReceived{SIGUSR1}) == "-");
+  CHECK(step(policy, AllAreGone{}) == "-");
+  SECTION("a stop signal") {
+    CHECK(step(policy, SignalReceived{SIGTERM}).find("Leave, Report failure") ==
+          0);
+  }
+  SECTION("a rendezvous that is lost") {
+    CHECK(step(policy, kLost) == "Report failure, Drain -> draining");
+  }
+  SECTION("a connection that is lost") {
+    CHECK(step(policy, kBroken) == end);
+  }
+  SECTION("another failure that was first, and costs a restart") {
+    CHECK(step(policy, WorldBroken{WorldBroken::Change::failed, "b"}) ==
+          "Report broken, Join -> joining");
+  }
+}
+
+TEST_CASE("a job of one host waits for nobody after its last failure") {
+  Policy policy = policy_of(1);
+  policy.on(WorldFormed{});
+  policy.on(WorkerExited{0, kFailure});
   CHECK(step(policy, AllAreGone{}) ==
         "Disarm grace, Leave, Report failure, Drain -> draining");
 }

@@ -97,7 +97,7 @@ TEST_CASE("every message in every phase") {
       coordinator_row("a host that has failed",
                       stating(0, false, HostFailed{1, {.code = 3}}),
                       {"1 broken 0: where the hosts meet vanished",
-                       "0 broken 0: b failed, 1 noted, 2 broken 0: b failed",
+                       "0 asked, 1 noted, 2 asked",
                        "1 broken 0: c vanished",
                        "1 closed 0",
                        "drop 1"}),

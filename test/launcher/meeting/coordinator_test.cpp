@@ -110,7 +110,7 @@ TEST_CASE("a failure costs one restart, whoever else fails of it") {
     job.work(from, 1);
   }
   // The only one is spent.
-  CHECK(job.fail(2, 1, 9) == "0 noted, 1 closed 9, 2 closed 9");
+  CHECK(job.fail(2, 1, {7, {.code = 9}}) == "0 noted, 1 closed 9, 2 closed 9");
   CHECK(job.close(1).empty());
   CHECK(job.close(2) == "0 closed 9");
   CHECK(job.get().is_done());
@@ -259,7 +259,7 @@ TEST_CASE("whom a job does not know is refused with what to do") {
     return refusal_of(changed, admission, others);
   };
   CHECK_THAT(refusal([](Hello& other) { other.version = 7; }),
-             Contains("expected messages of version 2, but got version 7"));
+             Contains("expected messages of version 3, but got version 7"));
   CHECK_THAT(
       refusal([](Hello& other) { other.keep_alive = 60s; }),
       Contains("keep_alive_interval of 2000 ms") && Contains("got 60000 ms"));

@@ -136,8 +136,40 @@ TEST_CASE(
     "a failure that its host says is final closes the job with its code") {
   FormingJob job;
   job.run(2);
-  CHECK(job.work(1, 0, HostFailed{7, {.code = 93}, true}) ==
-        "0 noted, 1 closed 93");
+  CHECK(job.fail(1, 0, {7, {.code = 93}, true}) == "0 noted, 1 closed 93");
+}
+
+TEST_CASE("a failure is judged when all have said whether they have one") {
+  FormingJob job;
+  job.terms.max_restarts = 0;
+  job.patience.keep_alive = 100s;
+  job.run();
+  CHECK(job.work(1, 0, HostFailed{7, {.code = 3}}) ==
+        "0 asked, 1 noted, 2 asked");
+  CHECK(job.work(kOwn, 0) == "0 asked");  // it has not heard of it
+  SECTION("they have said so, or failed") {
+    job.next_state(kOwn).heard_end = 0;
+    CHECK(job.work(kOwn, 0) == "0 noted");
+    CHECK(job.work(2, 0, HostFailed{8, {.code = 4}}) ==
+          "0 noted, 1 closed 3, 2 closed 3");
+  }
+  SECTION("or are lost") {
+    job.close(2);
+    job.next_state(kOwn).heard_end = 0;
+    CHECK(job.work(kOwn, 0) == "0 noted, 1 closed 3");
+  }
+  SECTION("or half a second is over") {
+    CHECK(job.get().next_deadline() == job.now + 500ms);
+    CHECK(job.pass(499ms).empty());
+    CHECK(job.pass(1ms) == "0 noted, 1 closed 3, 2 closed 3");
+  }
+  SECTION("unless this process slept") {
+    job.now += 1h;
+    CHECK(said(job.get().on_time(job.now)).empty());
+  }
+  SECTION("or the coordinator's host leaves") {
+    CHECK(job.say(kOwn, Goodbye{}) == "drop 0, 1 closed 3, 2 closed 3");
+  }
 }
 
 TEST_CASE("hosts pause together before a restart, however short join_timeout") {

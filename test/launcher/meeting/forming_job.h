@@ -17,7 +17,9 @@ constexpr Coordinator::Connection kOwn = Coordinator::kOwn;
 inline std::string said(const Message& message) {
   return std::visit(
       Overloaded{
-          [](const Noted&) -> std::string { return "noted"; },
+          [](const Noted& noted) -> std::string {
+            return noted.ends >= 0 ? "asked" : "noted";
+          },
           [](const WorldFormed& formed) {
             return "formed " + std::to_string(formed.world.generation);
           },
@@ -127,8 +129,26 @@ struct FormingJob {
     state.outcome = outcome;
     return say(from, state);
   }
-  std::string fail(Coordinator::Connection from, int generation, int code = 3) {
-    return work(from, generation, HostFailed{7, {.code = code}});
+  /// Whoever is asked for failures has none.
+  std::string fail(Coordinator::Connection from,
+                   int generation,
+                   const HostFailed& failure = {7, {.code = 3}}) {
+    HostState& state = next_state(from);
+    state.generation = generation;
+    state.joins = false;
+    state.outcome = failure;
+    auto actions = get().on_message(from, state, now);
+    for (const auto& action : Coordinator::Actions(actions)) {
+      const auto* send = std::get_if<Coordinator::Send>(&action);
+      const auto* noted =
+          send != nullptr ? std::get_if<Noted>(&send->message) : nullptr;
+      if (noted != nullptr && noted->ends >= 0) {
+        HostState& asked = next_state(send->to);
+        asked.heard_end = noted->ends;
+        actions = get().on_message(send->to, asked, now);
+      }
+    }
+    return said(actions);
   }
   std::string succeed(Coordinator::Connection from, int generation) {
     return work(from, generation, HostSucceeded{});

@@ -124,8 +124,18 @@ void MembershipSimulation::take(size_t index, const WorldFormed& formed) {
       {.kind = Kind::workers_end, .host = index, .attempt = ++host.attempt});
 }
 
-void MembershipSimulation::take(size_t index, const WorldBroken&) {
+void MembershipSimulation::take(size_t index, const WorldBroken& broken) {
   Host& host = hosts_[index];
+  if (host.waits_for_end) {
+    host.waits_for_end = host.has_failed = false;
+    if (broken.change == WorldBroken::Change::failed) {
+      stop_workers(index);  // another's failure counts
+    } else {
+      perform(host, host.member->leave());
+      end(index);
+    }
+    return;
+  }
   const bool are_stopping = host.has_failed;
   host.has_failed = false;
   host.is_working = false;

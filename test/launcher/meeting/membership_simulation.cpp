@@ -304,7 +304,11 @@ void MembershipSimulation::stop_workers(size_t index) {
 
 void MembershipSimulation::go_on(size_t index) {
   Host& host = hosts_[index];
-  if (host.has_failed && starts_no_more(host)) {
+  if (host.has_failed && starts_no_more(host) && !one_in(8)) {
+    host.waits_for_end = true;
+    return;
+  }
+  if (host.has_failed && starts_no_more(host)) {  // it is asked to end
     perform(host, host.member->leave());
     end(index);
     return;

@@ -74,6 +74,7 @@ class MembershipSimulation {
     int attempt = 0;
     bool is_working = false;
     bool has_failed = false;
+    bool waits_for_end = false;  // of the job, after its last failure
     bool is_over = false;
   };
 
@@ -118,7 +119,7 @@ class MembershipSimulation {
             Connection connection,
             const Message& message);
   void take(size_t index, const WorldFormed& formed);
-  void take(size_t index, const WorldBroken&);
+  void take(size_t index, const WorldBroken& broken);
   void take(size_t index, const JobClosed& closed);
   void take(size_t index, const RendezvousLost&) { end(index); }
   static void take(size_t, const RendezvousNote&) {}

@@ -1,0 +1,78 @@
+#include <algorithm>
+#include <utility>
+
+#include "launcher/rendezvous/member.h"
+#include "launcher/rendezvous/message_fields.h"
+
+// A member's times, and what it says of itself.
+namespace launcher {
+namespace {
+
+/// As a message can have it.
+std::chrono::nanoseconds in_bounds(std::chrono::nanoseconds time) {
+  return std::clamp(time, std::chrono::nanoseconds(0), MessageFields::kLatest);
+}
+
+}  // namespace
+
+std::optional<Member::Time> Member::next_deadline() const {
+  const Time silence = last_heard_ + options_.patience.silence();
+  const Time news =
+      has_asked_ ? Time::max() : news_.due().value_or(Time::max());
+  switch (link_) {
+    case Link::connected:
+      return std::min({next_step_, silence, news});
+    case Link::greeting:
+      return std::min({next_step_, silence, give_up_, news});
+    case Link::connecting:
+    case Link::resting:
+      return std::min({next_step_, give_up_, news});
+    case Link::none:
+    case Link::over:
+      break;
+  }
+  return std::nullopt;
+}
+
+void Member::advance(Time now) {
+  now = std::max(now, now_);
+  const auto passed = now - now_;
+  if (passed > 2 * options_.patience.keep_alive) {
+    // It was this process that slept; what was sent to it is still to be read.
+    last_heard_ += passed;
+    give_up_ += passed;
+  }
+  now_ = now;
+}
+
+Member::Actions Member::connect() {
+  link_ = Link::connecting;
+  next_step_ = now_ + options_.patience.keep_alive;
+  return {Connect{}};
+}
+
+Member::Actions Member::tell() {
+  ++state_.number;
+  state_.sent = in_bounds(now_.time_since_epoch());
+  auto* failed =
+      state_.outcome ? std::get_if<HostFailed>(&*state_.outcome) : nullptr;
+  if (failed != nullptr) {
+    failed->time = clock_.there(failed_at_);
+  }
+  if (failed != nullptr && failed->time) {
+    failed->time = {in_bounds(failed->time->at),
+                    in_bounds(failed->time->error)};
+  }
+  next_step_ = now_ + options_.patience.keep_alive;
+  return {Action(std::in_place_type<Message>, state_)};
+}
+
+bool Member::is_linked() const {
+  return link_ == Link::greeting || link_ == Link::connected;
+}
+
+bool Member::is_in_world() const {
+  return state_.generation >= 0 && !state_.joins && !is_broken_;
+}
+
+}  // namespace launcher
