@@ -86,6 +86,22 @@ def worker_fails(run):
     return expected
 
 
+def two_hosts_fail(run):
+    """One worker each, within the time of a message: one counts, for all."""
+    hosts = run.random.sample(run.job.hosts, 2)
+    numbers = run.random.sample((signal.SIGKILL, signal.SIGSEGV,
+                                 signal.SIGABRT), 2)
+    run.job.read()
+    workers = [run.random.choice(sorted(run.job.workers(host).values()))
+               for host in hosts]
+    for worker, number in zip(workers, numbers):
+        kill(worker, number)
+        run.box.wait(lambda: False, run.random.choice((0, 0.001, 0.01)))
+    run.agrees = True
+    return run.alike(*([0] if run.restarts_left() > 0 else
+                       [128 + number for number in numbers]))
+
+
 def worker_ends_early(run):
     if run.is_settled:
         kill(run.any_worker(), signal.SIGUSR2)
@@ -317,6 +333,8 @@ STAGES = ("before", "rendezvous", "starting", "running", "restarting", "ending")
 FAULTS = {
     "a worker dies": (kill_worker, STAGES, {}),
     "a worker fails": (worker_fails, STAGES, {}),
+    "workers of two hosts die": (two_hosts_fail, ("running",),
+                                 {"hosts": (2, 3)}),
     "a worker ends early": (worker_ends_early, ("running",), {"hosts": (1,)}),
     "a stopped worker": (stopped_worker, ("running",), {}),
     "a grandchild dies": (kill_grandchild, ("running", "ending"), {}),
