@@ -5,8 +5,10 @@ usage: oracle.py DIGITS_INPUT DIGITS_OUTPUT PASSES_OUTPUT PRECISION_OUTPUT
            EXCHANGES_OUTPUT OPTIMIZERS_OUTPUT GRAPHS_OUTPUT
 """
 
+import os
 import sys
 
+import torch
 import torch.distributed as dist
 
 import ddp_digits
@@ -18,9 +20,25 @@ import precision
 from passes_support import COLLECTIVE_LIMIT
 
 
+def connect():
+    """By what ddprun has set, as programs do under torchrun: the first rank by
+    env://, the others by a URL of theirs."""
+    rank, world = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE"))
+    url = "tcp://{MASTER_ADDR}:{MASTER_PORT}".format_map(os.environ)
+    dist.init_process_group(
+        "gloo", timeout=COLLECTIVE_LIMIT,
+        **(dict(init_method=url, rank=rank, world_size=world) if rank else {}))
+    if not dist.is_torchelastic_launched():
+        raise RuntimeError("expected to be launched, as by torchrun")
+    seen = torch.eye(world, dtype=torch.int64)[rank]
+    dist.all_reduce(seen)
+    if seen.tolist() != [1] * world:
+        raise RuntimeError(f"expected each of {world} ranks once, got {seen}")
+
+
 def main(digits, digits_output, passes_output, precision_output,
          exchanges_output, optimizers_output, graphs_output):
-    dist.init_process_group("gloo", timeout=COLLECTIVE_LIMIT)
+    connect()
     ddp_digits.train_variants(digits, digits_output)
     passes.run(passes_output)
     precision.run(precision_output)

@@ -74,6 +74,8 @@ def run_ranks(command, world):
 
 def start_alone(rank, world, folder):
     """A rank of PyTorch's DDP, without a launcher."""
+    if dist.is_torchelastic_launched():
+        raise RuntimeError("expected to have no launcher")
     dist.init_process_group("gloo", init_method=f"file://{folder}/store",
                             rank=rank, world_size=world,
                             timeout=COLLECTIVE_LIMIT)
