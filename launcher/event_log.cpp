@@ -55,9 +55,11 @@ std::string line_of(const Job& job,
 
 /// torchrun has each in a list.
 Json details_of(const World& world, int local_rank, Json exit_code, Json pid) {
+  const RoleRanks role =
+      world.role.value_or(RoleRanks{world.first_rank, world.world_size});
   return {{"local_rank", Json::array({local_rank})},
-          {"role_rank", Json::array({world.first_rank + local_rank})},
-          {"role_world_size", Json::array({world.world_size})},
+          {"role_rank", Json::array({role.first_rank + local_rank})},
+          {"role_world_size", Json::array({role.size})},
           {"exit_code", Json::array({std::move(exit_code)})},
           {"worker_pid", Json::array({std::move(pid)})}};
 }

@@ -93,6 +93,15 @@ TEST_CASE("events have torchrun's fields") {
                          {"rdzv_backend", nullptr},
                          {"agent_restarts", 2},
                          {"duration_ms", nullptr}});
+  const auto details_in = [](const json& event) {
+    return json::parse(event.at("metadata").at("metadata").get<std::string>());
+  };
+  World of_two_roles = world;
+  of_two_roles.role = RoleRanks{.first_rank = 4, .size = 6};
+  const json in_its_role = details_in(
+      events_in(events_of_end(job, of_two_roles, result, failed, {})).at(0));
+  CHECK(in_its_role.at("role_rank") == json::array({5}));
+  CHECK(in_its_role.at("role_world_size") == json::array({6}));
   CHECK(events[2].at("source") == "AGENT");
   CHECK(events[2].at("metadata").at("raw_error") == "rank 11 failed\n");
 }
@@ -121,6 +130,18 @@ TEST_CASE("events of a job: starts, the workers' ends, ddprun's own") {
                                                      "WORKER 1 FAILED",
                                                      "WORKER 0 TERMINATED",
                                                      "AGENT FAILED"});
+  }
+  SECTION("hosts that do not meet") {
+    job.answers_joins = false;
+    CHECK(job.run({[&] { job.post(RendezvousLost{"nobody is there"}); }}) == 1);
+    const auto events = events_in(job.text);
+    CHECK(summary_of(events) == Summary{"AGENT FAILED"});
+    CHECK_THAT(events.at(0).at("metadata").at("raw_error").get<std::string>(),
+               Catch::Contains("nobody is there"));
+  }
+  SECTION("a signal") {
+    CHECK(job.run({[&] { job.post(SignalReceived{15}); }}) == 128 + 15);
+    CHECK(summary_of(events_in(job.text)).back() == "AGENT FAILED");
   }
 }
 
