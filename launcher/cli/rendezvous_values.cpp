@@ -52,6 +52,13 @@ std::string_view stripped(std::string_view text) {
   return text.substr(0, text.find_last_not_of(kSpaces) + 1);
 }
 
+/// Without quotes around all of it, which no shell has taken away.
+std::string_view unquoted(std::string_view text) {
+  const bool is_quoted = text.size() > 1 && text.front() == text.back() &&
+                         (text.front() == '\'' || text.front() == '"');
+  return is_quoted ? text.substr(1, text.size() - 2) : text;
+}
+
 std::string lower(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) {
     return static_cast<char>(std::tolower(c));
@@ -104,6 +111,7 @@ const std::vector<std::string>& backend_names() {
 
 std::map<std::string, std::string> parse_settings(std::string_view text) {
   std::map<std::string, std::string> settings;
+  text = unquoted(stripped(text));
   if (stripped(text).empty()) {
     return settings;
   }

@@ -13,7 +13,8 @@ namespace launcher {
 const std::vector<std::string>& backend_names();
 
 /// --rdzv-conf: "key=value,...", or nothing at all. Spaces around keys and
-/// values do not count; of a key that comes twice the last value does.
+/// values do not count, nor quotes around all of it, which a file of YAML
+/// keeps; of a key that comes twice the last value does.
 std::map<std::string, std::string> parse_settings(std::string_view text);
 
 /// Checks the values of those settings that somebody reads.

@@ -88,7 +88,14 @@ TEST_CASE("--rdzv-conf: the values of torchrun's keys are checked") {
   CHECK(parse_settings("  ").empty());
   CHECK(parse_settings("a=1, b = x=y ,a=2") ==
         Settings{{"a", "2"}, {"b", "x=y"}});
-  for (const char* wrong : {",", "a", "a=", "=1", "a=1,", "a=1,,b=2", "a= "}) {
+  // As PyTorch's own tests write it, without a shell that took the quotes.
+  CHECK(parse_settings("'join_timeout=5,timeout=6'") ==
+        Settings{{"join_timeout", "5"}, {"timeout", "6"}});
+  CHECK(parse_settings(" \" a=1\" ") == Settings{{"a", "1"}});
+  CHECK(parse_settings("''").empty());
+  CHECK(parse_settings("a='1'") == Settings{{"a", "'1'"}});
+  for (const char* wrong :
+       {",", "a", "a=", "=1", "a=1,", "a=1,,b=2", "a= ", "'", "','"}) {
     CAPTURE(wrong);
     CHECK_THROWS_WITH(parse_settings(wrong), Contains("expected key=value"));
   }
