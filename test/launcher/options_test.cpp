@@ -59,6 +59,9 @@ TEST_CASE("both spellings of an option mean the same") {
     CHECK(parse(arguments).worker_count->number == 4);
   }
   CHECK(parse({"--max_restarts=3", "p"}).max_restarts == 3);
+  CHECK(parse({"--grace_period=0", "p"}).grace_period == 0s);
+  CHECK(parse({"--signals_to_handle=SIGTERM,SIGUSR1,SIGUSR2", "p"}).signals ==
+        std::vector<int>{SIGTERM, SIGUSR1, SIGUSR2});
   CHECK(parse({"--node_rank=1",
                "--nnodes=2",
                "--master_addr=h",
@@ -227,6 +230,9 @@ TEST_CASE("hosts that meet: torchrun's c10d command line") {
   CHECK(elastic.meeting->patience.join == 7s);
   CHECK(elastic.meeting->patience.last_call == 0s);
   CHECK(elastic.meeting->patience.silence() == 2s);
+  CHECK(
+      parse({"--nnodes=2:20", "--rdzv-backend=c10d", "--rdzv-endpoint=h", "p"})
+          .meeting->terms.most_hosts == 20);
   // One host meets nobody.
   CHECK(!parse({"--rdzv-backend=c10d", "p"}).meeting);
 }
@@ -315,6 +321,30 @@ TEST_CASE("PET_ variables are defaults that the command line beats") {
             .empty());
 }
 
+TEST_CASE("a job whose options are all variables") {
+  Environment variables{{"PET_NNODES", "1"},
+                        {"PET_NPROC_PER_NODE", "4"},
+                        {"PET_RDZV_BACKEND", "etcd"},
+                        {"PET_RDZV_ENDPOINT", "keys:2379"},
+                        {"PET_RDZV_ID", "job7"},
+                        {"PET_MONITOR_INTERVAL", "1"},
+                        {"PET_START_METHOD", "spawn"},
+                        {"PET_NO_PYTHON", "1"},
+                        {"PET_MODULE", "0"}};
+  const auto options = parse({"./train"}, variables);
+  CHECK(options.worker_count->number == 4);
+  CHECK(options.host_count == 1);
+  CHECK(options.run_id == "job7");
+  CHECK(options.program_kind == ProgramKind::executable);
+  variables["PET_MODULE"] = "1";
+  CHECK_THAT(error_of({"./train"}, variables),
+             Contains("--module: expected to be without --no-python"));
+  variables["PET_MODULE"] = "0";
+  variables["PET_RDZV_BACKEND"] = "zeus";
+  CHECK_THAT(error_of({"./train"}, variables),
+             Contains("--rdzv-backend: expected one of"));
+}
+
 TEST_CASE("every wrong value is one line that names the option") {
   struct Row {
     Arguments arguments;
@@ -325,6 +355,7 @@ TEST_CASE("every wrong value is one line that names the option") {
        "--nproc-per-node: expected a number of workers above 0, auto, gpu or "
        "cpu, but got \"0\""},
       {{"--nproc-per-node=abc", "p"}, "but got \"abc\""},
+      {{"--nproc-per-node=xpu", "p"}, "but got \"xpu\""},
       {{"--nproc-per-node=-1", "p"}, "but got \"-1\""},
       {{"--nproc-per-node=2x", "p"}, "but got \"2x\""},
       {{"--nproc-per-node=", "p"},

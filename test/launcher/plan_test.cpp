@@ -212,6 +212,23 @@ TEST_CASE("redirect hides, tee shows and stores, the filter hides") {
   CHECK(second.to_console.out);
   CHECK(!plan.workers[2].to_console.out);
   CHECK(!plan.workers[2].to_console.err);
+  // One stream of a worker hidden, the other one shown and stored.
+  job.options.redirects = launcher::parse_stream_map("0:2,1:0,2:3");
+  job.options.tee = launcher::parse_stream_map("0:1,1:2,2:3");
+  job.options.shown_ranks.reset();
+  const auto mixed = make_plan(job, attempt_of_one_host(3));
+  const auto& both = mixed.workers[0];
+  CHECK(both.to_file.out);
+  CHECK(both.to_console.out);
+  CHECK(both.to_file.err);
+  CHECK(!both.to_console.err);
+  CHECK(!mixed.workers[1].to_file.out);
+  CHECK(mixed.workers[1].to_file.err);
+  CHECK(mixed.workers[1].to_console.out);
+  // --redirects 3 --tee 3: --tee adds the console.
+  CHECK(mixed.workers[2].to_file.out);
+  CHECK(mixed.workers[2].to_console.out);
+  CHECK(mixed.workers[2].to_console.err);
 }
 
 TEST_CASE("filters choose among the lines that --tee shows") {

@@ -153,6 +153,15 @@ TEST_CASE("stop signals are passed on as they are") {
         "Leave, Stop " + signal_name(number) + ", Arm grace 7000 -> stopping");
 }
 
+TEST_CASE("which signals end a job is the user's choice") {
+  Policy policy(
+      {.worker_count = 1, .grace_period = 7s, .stop_signals = {SIGUSR1}});
+  policy.on(WorldFormed{World{}}, {});
+  CHECK(step(policy, SignalReceived{SIGTERM}) == "Pass SIGTERM");
+  CHECK(step(policy, SignalReceived{SIGUSR1}) ==
+        "Leave, Stop SIGUSR1, Arm grace 7000 -> stopping");
+}
+
 TEST_CASE("stopping: exits are awaited, however they end") {
   const auto status = GENERATE(kSuccess, kFailure, kCrash);
   Policy policy = policy_in(Phase::stopping);

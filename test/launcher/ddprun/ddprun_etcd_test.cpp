@@ -213,20 +213,24 @@ TEST_CASE("etcd: lost for good, a job still ends, and cannot start again") {
     return;
   }
   EtcdServer etcd;
-  const auto start = [&](const std::string& job, const std::string& program) {
+  const auto start = [&](const std::string& job,
+                         const std::string& program,
+                         const std::string& restarts) {
     Arguments all = etcd_host_of(
         etcd.endpoint(),
         "2",
         job,
         {"sh", "-c", "echo rank $RANK of $WORLD_SIZE; read end; " + program},
         ",join_timeout=0.5");
-    all.insert(all.begin(), "--max-restarts=1");
+    all.insert(all.begin(), "--max-restarts=" + restarts);
     return start_host(all);
   };
-  const std::unique_ptr<Ddprun> ends[] = {start("a", "exit 0"),
-                                          start("a", "exit 0")};
-  const std::unique_ptr<Ddprun> fails[] = {start("b", "exit 3"),
-                                           start("b", "exit 3")};
+  const std::unique_ptr<Ddprun> ends[] = {start("a", "exit 0", "1"),
+                                          start("a", "exit 0", "1")};
+  const std::unique_ptr<Ddprun> fails[] = {start("b", "exit 3", "1"),
+                                           start("b", "exit 3", "1")};
+  const std::unique_ptr<Ddprun> is_over[] = {start("c", "exit 3", "0"),
+                                             start("c", "exit 3", "0")};
   const auto all_of = [](const auto& hosts, const auto& act) {
     for (const auto& host : hosts) {
       act(*host);
@@ -236,9 +240,11 @@ TEST_CASE("etcd: lost for good, a job still ends, and cannot start again") {
   const auto go_on = [](Ddprun& host) { host.close_input(); };
   all_of(ends, await_world);
   all_of(fails, await_world);
+  all_of(is_over, await_world);
   etcd.kill();
   all_of(ends, go_on);
   all_of(fails, go_on);
+  all_of(is_over, go_on);
   all_of(ends, [](Ddprun& host) {
     const Result result = host.finish();
     CAPTURE(result.err);
@@ -250,5 +256,13 @@ TEST_CASE("etcd: lost for good, a job still ends, and cannot start again") {
     CHECK(result.code() == 1);
     CHECK_THAT(result.err, Contains("has not answered for"));
     CHECK(!result.left_something);
+  });
+  // What ended the job is said, and not that etcd hears nothing of it.
+  all_of(is_over, [](Ddprun& host) {
+    const Result result = host.finish();
+    CAPTURE(result.err);
+    CHECK(result.code() == 3);
+    CHECK_THAT(result.err,
+               Contains("exit code 3") && !Contains("has not answered"));
   });
 }

@@ -21,7 +21,7 @@ using launcher::Fd;
 using namespace std::chrono_literals;
 
 TEST_CASE("the exit code is the failing worker's, the report names it") {
-  const int code = GENERATE(1, 2, 32, 127, 255);
+  const int code = GENERATE(1, 2, 32, 127, 138, 255);
   const auto result = run_ddprun({"--nproc-per-node=3",
                                   resource("exit_with"),
                                   std::to_string(code),

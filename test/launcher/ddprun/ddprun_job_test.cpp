@@ -8,6 +8,7 @@
 #include <fstream>
 #include <set>
 
+#include "launcher/rendezvous/port.h"
 #include "test/launcher/ddprun/run_ddprun.h"
 #include "test/support/catch.h"
 #include "test/support/temporary_folder.h"
@@ -54,29 +55,68 @@ fs::path only_entry_of(const fs::path& folder) {
 }  // namespace
 
 TEST_CASE("every rank has its environment, and the caller's") {
-  const auto result = run_ddprun({"--nproc-per-node=3",
+  const auto result = run_ddprun({"--nnodes=1",
+                                  "--nproc-per-node=3",
+                                  "--rdzv-id=job7",
+                                  "--max-restarts=2",
+                                  "--monitor-interval=1",
+                                  "--start-method=spawn",
                                   resource("print_env"),
                                   "RANK",
                                   "WORLD_SIZE",
                                   "LOCAL_RANK",
+                                  "LOCAL_WORLD_SIZE",
+                                  "GROUP_RANK",
+                                  "GROUP_WORLD_SIZE",
+                                  "ROLE_NAME",
+                                  "ROLE_RANK",
+                                  "ROLE_WORLD_SIZE",
                                   "MASTER_ADDR",
                                   "OMP_NUM_THREADS",
+                                  "TORCHELASTIC_RESTART_COUNT",
+                                  "TORCHELASTIC_MAX_RESTARTS",
+                                  "TORCHELASTIC_RUN_ID",
                                   "TORCHELASTIC_USE_AGENT_STORE",
-                                  "CALLERS_OWN"},
+                                  "TORCHELASTIC_SIGNALS_TO_HANDLE",
+                                  "TORCH_NCCL_ASYNC_ERROR_HANDLING",
+                                  "CALLERS_OWN",
+                                  "MASTER_PORT",
+                                  "TORCHELASTIC_ERROR_FILE"},
                                  {{"CALLERS_OWN", "kept"}, {"RANK", "99"}});
   CHECK(result.code() == 0);
   CHECK(result.err.empty());
   CHECK(!result.left_something);
+  std::set<std::string> ports;
   for (const std::string rank : {"0", "1", "2"}) {
-    CHECK(result.lines_of("[" + rank + "] ") ==
-          Lines{"RANK=" + rank,
-                "WORLD_SIZE=3",
-                "LOCAL_RANK=" + rank,
-                "MASTER_ADDR=127.0.0.1",
-                "OMP_NUM_THREADS=1",
-                "TORCHELASTIC_USE_AGENT_STORE=False",
-                "CALLERS_OWN=kept"});
+    auto lines = result.lines_of("[" + rank + "] ");
+    REQUIRE(lines.size() == 20);
+    CHECK_THAT(lines.back(),
+               Contains("TORCHELASTIC_ERROR_FILE=/") &&
+                   Catch::EndsWith("/attempt_0/" + rank + "/error.json"));
+    lines.pop_back();
+    ports.insert(lines.back());
+    lines.pop_back();
+    CHECK(lines == Lines{"RANK=" + rank,
+                         "WORLD_SIZE=3",
+                         "LOCAL_RANK=" + rank,
+                         "LOCAL_WORLD_SIZE=3",
+                         "GROUP_RANK=0",
+                         "GROUP_WORLD_SIZE=1",
+                         "ROLE_NAME=default",
+                         "ROLE_RANK=" + rank,
+                         "ROLE_WORLD_SIZE=3",
+                         "MASTER_ADDR=127.0.0.1",
+                         "OMP_NUM_THREADS=1",
+                         "TORCHELASTIC_RESTART_COUNT=0",
+                         "TORCHELASTIC_MAX_RESTARTS=2",
+                         "TORCHELASTIC_RUN_ID=job7",
+                         "TORCHELASTIC_USE_AGENT_STORE=False",
+                         "TORCHELASTIC_SIGNALS_TO_HANDLE="
+                         "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
+                         "TORCH_NCCL_ASYNC_ERROR_HANDLING=1",
+                         "CALLERS_OWN=kept"});
   }
+  CHECK(ports.size() == 1);
 }
 
 TEST_CASE("arguments reach the program as they are; rank 0 has stdin") {
@@ -144,6 +184,19 @@ TEST_CASE("rank 0 can listen on the port that ddprun keeps for it") {
   const auto result = run_ddprun({resource("listen_on_master_port")});
   CHECK(result.code() == 0);
   CHECK(result.out == "[0] reached\n");
+  // Or on the one that its user has chosen.
+  const launcher::PortReservation free(0);
+  const std::string port = std::to_string(free.port());
+  const auto chosen = run_ddprun({"--nnodes=1",
+                                  "--node-rank=0",
+                                  "--master-addr=localhost",
+                                  "--master-port=" + port,
+                                  "sh",
+                                  "-c",
+                                  "echo $MASTER_ADDR $MASTER_PORT; exec " +
+                                      resource("listen_on_master_port")});
+  CHECK(chosen.code() == 0);
+  CHECK(chosen.out == "[0] localhost " + port + "\n[0] reached\n");
 }
 
 TEST_CASE("programs by name, by path, and as Python") {
@@ -163,6 +216,23 @@ TEST_CASE("programs by name, by path, and as Python") {
   std::ofstream(no_shebang) << "echo by sh\n";
   fs::permissions(no_shebang, fs::perms::owner_all);
   CHECK(run_ddprun({no_shebang}).out == "[0] by sh\n");
+  // Whatever it is called.
+  const std::string odd = folder.path() + "/odd";
+  std::ofstream(odd) << "import sys\nprint('by python')\nsys.exit(0)\n";
+  CHECK(run_ddprun({"--run-path", odd}).out == "[0] by python\n");
+  const std::string shell = folder.path() + "/shell.py";
+  std::ofstream(shell) << "#!/bin/sh\ntouch $1/rank$RANK\n";
+  CHECK(run_ddprun({"--no-python", shell}).code() == 126);
+  fs::permissions(shell, fs::perms::owner_all);
+  const std::string ranks = folder.path() + "/ranks";
+  fs::create_directory(ranks);
+  CHECK(
+      run_ddprun({"--no-python", "--nproc-per-node=4", shell, ranks}).code() ==
+      0);
+  for (const char* rank : {"/rank0", "/rank1", "/rank2", "/rank3"}) {
+    CHECK(fs::exists(ranks + rank));
+  }
+  CHECK(entries_of(ranks).size() == 4);
 }
 
 TEST_CASE("a dry run prints commands that a shell can run") {

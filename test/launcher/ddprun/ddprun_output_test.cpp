@@ -106,7 +106,10 @@ TEST_CASE("the prefix of lines is the user's choice") {
     options.insert(options.end(), {"--role=r", "sh", "-c", "echo a; echo b"});
     return run_ddprun(options, variables).out;
   };
+  const ddp::test::TemporaryFolder folder;
   CHECK(run({}) == "[r0]:a\n[r0]:b\n");
+  CHECK(run({"--redirect=3", "--tee=3", "--log-dir=" + folder.path()}) ==
+        "[r0]:a\n[r0]:b\n");
   CHECK(run({"--line-prefix=" + own}) == "<r.0 0 ${x}$>a\n<r.0 0 ${x}$>b\n");
   CHECK(run({"--line-prefix="}) == "a\nb\n");
   char host[256] = {};

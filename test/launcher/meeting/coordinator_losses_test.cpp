@@ -90,6 +90,23 @@ TEST_CASE("a fixed number of hosts goes on when a spare is there") {
         "0 broken 0: b vanished, 2 broken 0: b vanished, 3 noted");
 }
 
+TEST_CASE("a fixed number of hosts with restarts waits for the lost one") {
+  FormingJob job;
+  job.terms.least_hosts = 3;
+  job.run();
+  CHECK(job.close(2) == "0 broken 0: c vanished, 1 broken 0: c vanished");
+  CHECK(job.join(kOwn) == "0 noted");
+  CHECK(job.join(1) == "1 noted");
+  CHECK(job.come(3) == "0 formed 1, 1 formed 1, 3 formed 1");
+  for (const Coordinator::Connection from : {kOwn, 1ul, 3ul}) {
+    job.work(from, 1);
+  }
+  for (const Coordinator::Connection from : {1ul, 3ul}) {
+    CHECK(job.succeed(from, 1) == std::to_string(from) + " noted");
+  }
+  CHECK(job.succeed(kOwn, 1) == "0 noted, 1 closed 0, 3 closed 0");
+}
+
 TEST_CASE("a range of hosts waits for another one, also without restarts") {
   FormingJob job;
   job.terms.max_restarts = 0;

@@ -1,5 +1,8 @@
 #include "launcher/rendezvous/message.h"
 
+#include <algorithm>
+#include <map>
+
 #include "launcher/coordinator/seats.h"
 #include "test/support/catch.h"
 
@@ -231,4 +234,49 @@ TEST_CASE("seats: survivors in their order, then who was there, then wishes") {
   CHECK(seats[2]->role->first_rank == 0);
   CHECK(seats[1]->role->size == 11);
   CHECK(seats[1]->role->first_rank == 9);
+}
+
+TEST_CASE("seats: ranks of the world and of each role are without a gap") {
+  const std::vector<Candidate> hosts[] = {
+      {{.worker_count = 8, .role = "master"},
+       {.worker_count = 1, .role = "trainer"},
+       {.worker_count = 5, .role = "ps"},
+       {.worker_count = 2, .role = "trainer"},
+       {.worker_count = 3, .role = "trainer"},
+       {.worker_count = 2, .role = "ps"},
+       {.worker_count = 4, .role = "trainer"}},
+      {{.worker_count = 4, .role = "trainer"},
+       {.worker_count = 3, .role = "ps"},
+       {.worker_count = 4, .role = "trainer"},
+       {.worker_count = 1, .role = "master"},
+       {.worker_count = 3, .role = "ps"}}};
+  for (const auto& candidates : hosts) {
+    int workers = 0;
+    std::map<std::string, int> workers_of;
+    for (const Candidate& candidate : candidates) {
+      workers += candidate.worker_count;
+      workers_of[candidate.role] += candidate.worker_count;
+    }
+    std::vector<int> taken(workers);
+    std::map<std::string, std::vector<int>> taken_of;
+    const auto seats =
+        assign_seats(candidates, static_cast<int>(candidates.size()));
+    REQUIRE(seats.size() == candidates.size());
+    for (size_t index = 0; index < seats.size(); ++index) {
+      const std::string& role = candidates[index].role;
+      REQUIRE(seats[index]);
+      CHECK(seats[index]->world_size == workers);
+      CHECK(seats[index]->role->size == workers_of[role]);
+      taken_of[role].resize(workers_of[role]);
+      for (int local = 0; local < candidates[index].worker_count; ++local) {
+        ++taken.at(seats[index]->first_rank + local);
+        ++taken_of[role].at(seats[index]->role->first_rank + local);
+      }
+    }
+    const auto is_one = [](int count) { return count == 1; };
+    CHECK(std::all_of(taken.begin(), taken.end(), is_one));
+    for (const auto& entry : taken_of) {
+      CHECK(std::all_of(entry.second.begin(), entry.second.end(), is_one));
+    }
+  }
 }
