@@ -141,7 +141,11 @@ TEST_CASE("events of a job: starts, the workers' ends, ddprun's own") {
   }
   SECTION("a signal") {
     CHECK(job.run({[&] { job.post(SignalReceived{15}); }}) == 128 + 15);
-    CHECK(summary_of(events_in(job.text)).back() == "AGENT FAILED");
+    CHECK(summary_of(events_in(job.text)) == Summary{"WORKER 0 START",
+                                                     "WORKER 1 START",
+                                                     "WORKER 0 TERMINATED",
+                                                     "WORKER 1 TERMINATED",
+                                                     "AGENT FAILED"});
   }
 }
 
