@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <map>
 #include <memory>
 #include <string>
@@ -69,8 +68,10 @@ TEST_CASE("etcd: hosts meet over TLS, each with a certificate and a password") {
                    variables_with(password));
     CAPTURE(result.err);
     CHECK(result.code() == 1);
-    CHECK(std::count(result.err.begin(), result.err.end(), '\n') == 1);
-    return result.err;
+    // Who is turned away by TLS may first see a connection that has ended, and
+    // on a busy machine has time to say that it tries again.
+    REQUIRE(result.err.size() > 1);
+    return result.err.substr(result.err.rfind('\n', result.err.size() - 2) + 1);
   };
   const std::string right = tls_settings(authority.file(), client);
   const std::string by_address =
