@@ -69,10 +69,6 @@ std::optional<HostsFacts> look_at_hosts(
   HostsFacts facts;
   if (!options.meeting) {
     facts.left_out = "by --rdzv-conf=meeting_port=0 hosts do not meet";
-  } else if (options.meeting->etcd) {
-    facts.left_out =
-        "hosts meet by etcd, which the doctor does not ask; for that give "
-        "--rdzv-backend=c10d and a host as --rdzv-endpoint";
   } else if (options.host_count > kMostProbedHosts) {
     facts.left_out = std::to_string(options.host_count) +
                      " hosts are too many; at most " +
@@ -84,7 +80,7 @@ std::optional<HostsFacts> look_at_hosts(
   const Meeting meeting = meeting_of(options, machine.environment);
   const auto endpoint =
       addresses_of(meeting.endpoint.host, meeting.endpoint.port);
-  return endpoint.empty()
+  return endpoint.empty() && !meeting.etcd
              ? std::nullopt  // which is a finding of its own
              : std::optional(meet_hosts(meeting,
                                         endpoint,

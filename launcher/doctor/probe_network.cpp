@@ -145,7 +145,8 @@ MeetingPoint meeting_point(const LaunchOptions& options) {
                               {{options.master.port, "--master-port"}}};
   }
   const Meeting& meeting = *options.meeting;
-  if (meeting.is_host == false) {
+  // Who listens at etcd's port is etcd.
+  if (meeting.is_host == false || meeting.etcd) {
     return {meeting.endpoint.host, {}};
   }
   MeetingPoint point{

@@ -128,22 +128,11 @@ void EtcdRendezvous::act(EtcdCall call) {
   }
 }
 
-/// Where the others find this host is where it has reached etcd from, or, on
-/// etcd's own host, as that one is called.
 void EtcdRendezvous::open_doors() {
   if (guests_) {
     return;
   }
-  const std::string& seen = calls_.last().local_address;
-  const auto found = addresses_of(seen, 0);
-  const bool is_hidden = found.empty() || is_loopback(found.front());
-  std::string host = meeting_.local_address;
-  if (host.empty()) {
-    const Endpoint& asked =
-        settings_
-            .endpoints[calls_.last().endpoint % settings_.endpoints.size()];
-    host = is_hidden ? asked.host : seen;
-  }
+  const std::string host = calls_.own_address(meeting_.local_address);
   Doors doors = launcher::open_doors(host);
   own_place_.endpoint = doors.endpoint;
   host_->set_address(host);

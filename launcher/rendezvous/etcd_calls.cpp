@@ -5,6 +5,7 @@
 #include "launcher/etcd/answer_text.h"
 #include "launcher/etcd/record.h"
 #include "launcher/names/name_answer.h"
+#include "launcher/net/address.h"
 
 namespace launcher {
 namespace {
@@ -43,6 +44,16 @@ void EtcdCalls::start(const EtcdCall& call) {
       [this](const std::optional<std::string>& text) { take(text); });
   loop_.arm_timer(
       kCallTimer, limit_of(settings_), [this] { take(std::nullopt); });
+}
+
+std::string EtcdCalls::own_address(const std::string& told) const {
+  if (!told.empty()) {
+    return told;
+  }
+  const auto found = addresses_of(last_.local_address, 0);
+  const bool is_hidden = found.empty() || is_loopback(found.front());
+  const size_t asked = last_.endpoint % settings_.endpoints.size();
+  return is_hidden ? settings_.endpoints[asked].host : last_.local_address;
 }
 
 void EtcdCalls::take(const std::optional<std::string>& text) {

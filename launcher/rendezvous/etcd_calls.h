@@ -32,6 +32,9 @@ class EtcdCalls {
   /// What is known from all answers: with the last coordinator's addresses and
   /// this host's own, if the last answer had none.
   const EtcdAnswer& last() const { return last_; }
+  /// Where the other hosts find this one: `told`; if that is empty, where it
+  /// has reached etcd from, or, on etcd's own host, as that one is called.
+  std::string own_address(const std::string& told) const;
 
  private:
   void take(const std::optional<std::string>& text);

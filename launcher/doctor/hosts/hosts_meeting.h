@@ -10,10 +10,11 @@
 
 namespace launcher {
 
-/// Meets the doctors of the job's other hosts where the job's ddpruns would,
-/// and tries the ways between them. Ends within five minutes and a half.
+/// Meets the doctors of the job's other hosts where the job's ddpruns would, or
+/// at one of them that etcd names, and tries the ways between them. Ends within
+/// five minutes and a half.
 ///
-/// @param endpoint its addresses, one at least
+/// @param endpoint its addresses, one at least; without etcd
 /// @param host this host's name, for people
 /// @param address of this host, for the others; empty: that of its connection
 /// @param tell what it waits for, for people

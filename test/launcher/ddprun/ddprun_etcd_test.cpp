@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "launcher/doctor/port_holder.h"
+#include "launcher/etcd/call.h"
 #include "launcher/rendezvous/port.h"
 #include "test/launcher/ddprun/etcd_server.h"
 #include "test/launcher/ddprun/run_ddprun.h"
@@ -189,6 +190,37 @@ TEST_CASE("etcd: without libcurl one line says which package to install") {
   CHECK_THAT(result.err,
              Contains("cannot load libcurl (") &&
                  Contains("apt-get install libcurl4"));
+}
+
+TEST_CASE("etcd: doctors meet at one of them, and leave nothing in etcd") {
+  if (!is_etcd_there()) {
+    return;
+  }
+  EtcdServer etcd;
+  // Without the all-reduce of each host, which has its own tests.
+  const ddp::test::TemporaryFolder folder;
+  ddp::test::write_file(folder / "libc10.so", "");
+  const auto start = [&] {
+    return std::make_unique<Ddprun>(
+        etcd_host_of(
+            etcd.endpoint(), "2", "job", {"--doctor", "--nproc-per-node=1"}),
+        std::map<std::string, std::string>{{"DDPRUN_TOKEN", "x"},
+                                           {"LD_LIBRARY_PATH", folder.path()}});
+  };
+  const std::unique_ptr<Ddprun> hosts[] = {start(), start()};
+  std::string all;
+  for (const auto& host : hosts) {
+    const Result result = host->finish();
+    CAPTURE(result.out, result.err);
+    CHECK_THAT(result.out,
+               Contains("ok       hosts: 2 of 2 met at 127.0.0.1:") &&
+                   !Contains("error    port"));
+    CHECK(!result.left_something);
+    all += result.out;
+  }
+  CHECK_THAT(all, Contains("ok       ways: 2 of 2 between the hosts connect"));
+  CHECK_THAT(all, Contains("ok       ways: 1 of 1 from "));
+  CHECK(!call_etcd(etcd.settings(), "job/doctors", {}).coordinator);
 }
 
 TEST_CASE("etcd: another member is asked where one does not answer") {
