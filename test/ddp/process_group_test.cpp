@@ -3,12 +3,14 @@
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netdb.h>
+#include <sched.h>
 #include <sys/socket.h>
 #include <torch/cuda.h>
 #include <torch/types.h>
 
 #include <condition_variable>
 #include <cstdlib>
+#include <filesystem>
 #include <map>
 #include <mutex>
 #include <sstream>
@@ -19,6 +21,8 @@
 
 #include "ddp/collectives.h"
 #include "ddp/detail/collectives/text_collectives.h"
+#include "ddp/detail/process_group/backends.h"
+#include "ddp/detail/process_group/batch_threads.h"
 #include "ddp/detail/process_group/farewell.h"
 #include "ddp/detail/process_group/job.h"
 #include "ddp/detail/process_group/meeting.h"
@@ -567,6 +571,49 @@ TEST_CASE("a world of one", "[process_group]") {
   destroy_process_group();
   destroy_process_group();
   CHECK_FALSE(is_initialized());
+}
+
+/// Those of this process by their ids, each with its policy.
+std::map<int, int> policies_of_threads() {
+  std::map<int, int> policies;
+  for (const auto& thread :
+       std::filesystem::directory_iterator("/proc/self/task")) {
+    const int id = std::stoi(thread.path().filename());
+    policies[id] = ::sched_getscheduler(id);
+  }
+  return policies;
+}
+
+TEST_CASE("Gloo's thread takes no core away, who made it may",
+          "[process_group]") {
+  const auto before = policies_of_threads();
+  detail::BackendSpec spec;
+  spec.store = c10::make_intrusive<c10d::HashStore>();
+  spec.timeout = spec.connect_timeout = std::chrono::seconds(30);
+  const auto backend = detail::make_gloo_backend(spec);
+  std::vector<int> new_batch_threads;
+  for (const auto& [id, policy] : policies_of_threads()) {
+    if (before.count(id) == 0 && policy == SCHED_BATCH) {
+      new_batch_threads.push_back(id);
+    }
+  }
+  CHECK(new_batch_threads.size() == 1);
+  CHECK(::sched_getscheduler(0) == SCHED_OTHER);
+}
+
+TEST_CASE("a thread of the user's policy keeps it", "[process_group]") {
+  std::vector<int> policies;
+  // A thread of its own: not everywhere is there a way back from SCHED_IDLE.
+  std::thread([&] {
+    const sched_param no_priority{};
+    ::sched_setscheduler(0, SCHED_IDLE, &no_priority);
+    {
+      const detail::BatchThreadsGuard guard;
+      policies.push_back(::sched_getscheduler(0));
+    }
+    policies.push_back(::sched_getscheduler(0));
+  }).join();
+  CHECK(policies == std::vector{SCHED_IDLE, SCHED_IDLE});
 }
 
 TEST_CASE("a backend that is none", "[process_group][errors]") {

@@ -10,6 +10,7 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
+#include "ddp/detail/process_group/batch_threads.h"
 #include "test/support/rank_threads.h"
 
 namespace ddp::test {
@@ -61,9 +62,10 @@ class Meeting {
 
 /// What the ranks of one run have in common.
 struct Ranks {
-  explicit Ranks(int size)
-      : device(c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1")),
-        meeting(size) {}
+  explicit Ranks(int size) : meeting(size) {
+    const detail::BatchThreadsGuard as_in_a_job;
+    device = c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1");
+  }
 
   c10::intrusive_ptr<c10d::HashStore> store =
       c10::make_intrusive<c10d::HashStore>();

@@ -8,6 +8,7 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
+#include "ddp/detail/process_group/batch_threads.h"
 #include "ddp/detail/process_group/tcp.h"
 
 namespace ddp::detail {
@@ -16,6 +17,7 @@ namespace {
 using GlooDevice = std::shared_ptr<::gloo::transport::Device>;
 
 std::vector<GlooDevice> gloo_devices(const std::string& reach) {
+  const BatchThreadsGuard each_device_has_a_thread;
   std::vector<GlooDevice> devices;
   if (const char* names = std::getenv("GLOO_SOCKET_IFNAME");
       names != nullptr && *names != '\0') {
