@@ -17,7 +17,10 @@ endforeach()
 
 macro(ddp_compile_quickly)
   add_link_options(${DDP_QUICK_LINKER})
-  if(NOT DDP_SANITIZE)
+  if(DDP_SANITIZE)
+    # A report then names a test's functions without their lines.
+    add_compile_options(-g0)
+  else()
     add_compile_options($<$<CONFIG:Release>:-O0>)
     if(DDP_QUICK_COMPILER)
       set(CMAKE_CXX_COMPILER_LAUNCHER
