@@ -4,11 +4,24 @@
 
 #include <algorithm>
 #include <csignal>
+#include <thread>
 
 #include "launcher/process/descendants.h"
 #include "launcher/process/error_file.h"
 
 namespace launcher {
+namespace {
+
+/// Where workers outnumber the cores, what follows each one's end would keep
+/// those from a core that have yet to handle their signal.
+void let_hear(std::ptrdiff_t workers) {
+  if (workers >
+      static_cast<std::ptrdiff_t>(std::thread::hardware_concurrency())) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+}  // namespace
 
 ProcessRunner::~ProcessRunner() {
   forget();
@@ -62,6 +75,7 @@ void ProcessRunner::signal_all(int number, Purpose purpose) {
   } else if (progress_ && number == SIGCONT) {
     progress_->resume();
   }
+  std::ptrdiff_t newly_asked = 0;
   for (Worker& worker : workers_) {
     const bool lives =
         !worker.process.is_reaped() && !worker.process.peek().has_value();
@@ -72,10 +86,12 @@ void ProcessRunner::signal_all(int number, Purpose purpose) {
       worker.process.signal_group(SIGCONT);
     }
     if (lives && purpose == Purpose::end) {
+      newly_asked += worker.asked_by == 0 ? 1 : 0;
       worker.asked_by = number;
     }
     signal_worker(worker, number);
   }
+  let_hear(newly_asked);
 }
 
 void ProcessRunner::kill(int local_rank, int number) {
