@@ -1,6 +1,8 @@
 #include "test/bench/arms.h"
 
+#include <functional>
 #include <limits>
+#include <map>
 
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
@@ -14,19 +16,20 @@ namespace {
 
 using Group = c10::intrusive_ptr<c10d::Backend>;
 
-template <typename Optimizer>
 std::unique_ptr<Arm> our_arm(const Workload& workload,
                              const Group& group,
+                             const MakeOptimizer& make_optimizer,
                              bool view) {
   Chain net(workload);
   DistributedDataParallel model(net,
                                 DistributedDataParallelOptions()
                                     .process_group(group)
                                     .gradient_as_bucket_view(view));
-  return training_arm<Optimizer>(
-      workload, net, [model](const torch::Tensor& x) mutable {
-        return model->forward(x);
-      });
+  return training_arm(
+      workload,
+      net,
+      [model](const torch::Tensor& x) mutable { return model->forward(x); },
+      make_optimizer);
 }
 
 /// As torch/nn/parallel/distributed.py makes it: first one bucket, then rebuilt
@@ -72,6 +75,61 @@ std::unique_ptr<Arm> c10d_arm(const Workload& workload, const Group& group) {
                       });
 }
 
+std::unique_ptr<Arm> plain_arm(const Workload& workload,
+                               const MakeOptimizer& make_optimizer) {
+  Chain net(workload);
+  return training_arm(
+      workload,
+      net,
+      [net](const torch::Tensor& x) mutable { return net->forward(x); },
+      make_optimizer);
+}
+
+/// What no exchange of gradients can be quicker than: ranks that wait for each
+/// other once a step.
+std::unique_ptr<Arm> floor_arm(const Workload& workload, const Group& group) {
+  Chain net(workload);
+  return training_arm(
+      workload, net, [net, group](const torch::Tensor& x) mutable {
+        std::vector<torch::Tensor> one{torch::zeros({1})};
+        group->allreduce(one)->wait();
+        return net->forward(x);
+      });
+}
+
+using Maker =
+    std::function<std::unique_ptr<Arm>(const Workload&, const Group&)>;
+
+Maker plain(const MakeOptimizer& make_optimizer) {
+  return [make_optimizer](const Workload& workload, const Group&) {
+    return plain_arm(workload, make_optimizer);
+  };
+}
+
+Maker ours(const MakeOptimizer& make_optimizer, bool view = false) {
+  return [make_optimizer, view](const Workload& workload, const Group& group) {
+    return our_arm(workload, group, make_optimizer, view);
+  };
+}
+
+const std::map<std::string, Maker>& makers() {
+  using namespace torch::optim;
+  const auto momentum = SGDOptions(kRate).momentum(0.9);
+  const AdamWOptions adamw(kRate);
+  static const std::map<std::string, Maker> all{
+      {"plain", plain(sgd())},
+      {"floor", floor_arm},
+      {"ours", ours(sgd())},
+      {"ours_view", ours(sgd(), /*view=*/true)},
+      {"ours_fused", ours(optimizer<FusedSGD>(SGDOptions(kRate)))},
+      {"c10d", c10d_arm},
+      {"plain_momentum", plain(optimizer<SGD>(momentum))},
+      {"ours_momentum", ours(optimizer<FusedSGD>(momentum))},
+      {"plain_adamw", plain(optimizer<AdamW>(adamw))},
+      {"ours_adamw", ours(optimizer<FusedAdamW>(adamw))}};
+  return all;
+}
+
 }  // namespace
 
 Workload workload(const std::string& name) {
@@ -84,32 +142,14 @@ Workload workload(const std::string& name) {
   TORCH_CHECK(false, "Expected the model mlp or small, but got ", name);
 }
 
-std::vector<std::string> arm_names() {
-  return {"plain", "ours", "ours_view", "ours_fused", "c10d"};
-}
-
 std::unique_ptr<Arm> make_arm(const std::string& name,
                               const Workload& workload,
                               const Group& group) {
-  if (name == "plain") {
-    Chain net(workload);
-    return training_arm(workload, net, [net](const torch::Tensor& x) mutable {
-      return net->forward(x);
-    });
-  }
-  if (name == "ours" || name == "ours_view") {
-    return our_arm<torch::optim::SGD>(workload, group, name == "ours_view");
-  }
-  if (name == "ours_fused") {
-    return our_arm<FusedSGD>(workload, group, /*view=*/false);
-  }
-  if (name == "c10d") {
-    return c10d_arm(workload, group);
-  }
-  TORCH_CHECK(
-      false,
-      "Expected the arm plain, ours, ours_view, ours_fused or c10d, but got ",
-      name);
+  const auto maker = makers().find(name);
+  TORCH_CHECK(maker != makers().end(),
+              "Expected an arm that arms.h names, but got ",
+              name);
+  return maker->second(workload, group);
 }
 
 }  // namespace ddp::bench

@@ -2,7 +2,6 @@
 
 #include <memory>
 #include <string>
-#include <vector>
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
@@ -25,15 +24,16 @@ Workload workload(const std::string& name);
 class Arm {
  public:
   virtual ~Arm() = default;
-  /// Forward, backward, SGD step, zero_grad.
+  /// Forward, backward, the optimizer's step, zero_grad.
   virtual void step() = 0;
 };
 
-/// The names that `make_arm` knows: "plain" (no communication), "ours",
-/// "ours_view" (gradient_as_bucket_view), "ours_fused" (with a FusedSGD) and
-/// "c10d" (c10d::Reducer, driven as PyTorch's DDP drives it).
-std::vector<std::string> arm_names();
-
+/// "plain" (no communication), "floor" (plain after an all-reduce of one
+/// number), "ours", "ours_view" (gradient_as_bucket_view), "ours_fused" (with a
+/// FusedSGD) and "c10d" (c10d::Reducer, driven as PyTorch's DDP drives it),
+/// each with LibTorch's SGD but for the one named; "plain_momentum" and
+/// "plain_adamw" with LibTorch's SGD with momentum and AdamW, "ours_momentum"
+/// and "ours_adamw" with the fused ones.
 /// @throws c10::Error for another name.
 std::unique_ptr<Arm> make_arm(const std::string& name,
                               const Workload& workload,

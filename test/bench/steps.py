@@ -15,18 +15,29 @@ import sys
 
 from tables import format_ratio, median_interval, print_table
 
-CPP_ARMS = ["plain", "ours", "ours_view", "ours_fused", "c10d"]
+CPP_ARMS = ["plain", "floor", "ours", "ours_view", "ours_fused", "c10d",
+            "plain_momentum", "ours_momentum", "plain_adamw", "ours_adamw"]
 PYTHON_ARMS = ["python_plain", "python", "python_view"]
 TITLES = {
     "plain": "plain module, C++ (no communication)",
+    "floor": "plain module, an all-reduce of one number a step",
     "ours": "**ours**",
     "ours_view": "**ours**, gradient_as_bucket_view",
     "ours_fused": "**ours**, FusedSGD",
     "c10d": "c10d::Reducer from C++",
+    "plain_momentum": "plain module, C++, with SGD's momentum",
+    "ours_momentum": "**ours**, FusedSGD with momentum",
+    "plain_adamw": "plain module, C++, with AdamW",
+    "ours_adamw": "**ours**, FusedAdamW",
     "python_plain": "plain module, Python (no communication)",
     "python": "PyTorch DDP, Python",
     "python_view": "PyTorch DDP, Python, gradient_as_bucket_view",
 }
+# What an arm is compared to.
+PLAIN_OF = {"floor": "plain", "ours": "plain", "ours_view": "plain",
+            "ours_fused": "plain", "ours_momentum": "plain_momentum",
+            "ours_adamw": "plain_adamw"}
+C10D_OF = {"ours": "c10d", "ours_view": "c10d", "ours_fused": "c10d"}
 PYTHON_OF = {"ours": "python", "ours_view": "python_view",
              "ours_fused": "python"}
 # Steps of a block: about half a second.
@@ -74,7 +85,8 @@ def measure(model, rounds, bench_steps):
     ranks = {**dict.fromkeys(CPP_ARMS, cpp),
              **dict.fromkeys(PYTHON_ARMS, python)}
     order = ["python_plain", "python", "ours", "c10d", "plain", "ours_view",
-             "ours_fused", "python_view"]
+             "ours_fused", "floor", "plain_momentum", "ours_momentum",
+             "plain_adamw", "ours_adamw", "python_view"]
     for arm in order:
         ranks[arm].run(arm, STEPS[model])  # to warm up
     times = {arm: [] for arm in order}
@@ -88,7 +100,7 @@ def measure(model, rounds, bench_steps):
 
 def report(model, times):
     def ratio(arm, other):
-        if not arm.startswith("ours"):
+        if other is None:
             return ""
         return format_ratio([a / b for a, b in zip(times[arm], times[other])])
 
@@ -99,8 +111,8 @@ def report(model, times):
          "to PyTorch DDP of the same mode"],
         [[TITLES[arm], "{:.1f} [{:.1f}, {:.1f}]".format(
             *median_interval(times[arm]))] +
-         [ratio(arm, other)
-          for other in ["plain", "c10d", PYTHON_OF.get(arm)]]
+         [ratio(arm, other) for other in [
+             PLAIN_OF.get(arm), C10D_OF.get(arm), PYTHON_OF.get(arm)]]
          for arm in CPP_ARMS + PYTHON_ARMS])
 
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -43,34 +44,55 @@ struct ChainImpl : torch::nn::Cloneable<ChainImpl> {
 };
 TORCH_MODULE(Chain);
 
+using MakeOptimizer = std::function<std::unique_ptr<torch::optim::Optimizer>(
+    std::vector<torch::Tensor> parameters)>;
+
+template <typename Optimizer, typename Options>
+MakeOptimizer optimizer(const Options& options) {
+  return [options](std::vector<torch::Tensor> parameters) {
+    return std::make_unique<Optimizer>(std::move(parameters), options);
+  };
+}
+
+/// So small a rate that nothing changes which could be seen.
+constexpr double kRate = 1e-6;
+
+inline MakeOptimizer sgd() {
+  return optimizer<torch::optim::SGD>(torch::optim::SGDOptions(kRate));
+}
+
 /// What every arm does but the forward through its wrapper.
-template <typename Forward, typename Optimizer>
+template <typename Forward>
 class TrainingArm : public Arm {
  public:
-  TrainingArm(const Workload& workload, const Chain& net, Forward forward)
+  TrainingArm(const Workload& workload,
+              const Chain& net,
+              Forward forward,
+              const MakeOptimizer& make_optimizer)
       : data_(torch::ones({workload.batch, workload.width})),
         target_(torch::zeros({workload.batch, workload.width})),
-        optimizer_(net->parameters(), torch::optim::SGDOptions(1e-6)),
+        optimizer_(make_optimizer(net->parameters())),
         forward_(std::move(forward)) {}
 
   void step() override {
     torch::mse_loss(forward_(data_), target_).backward();
-    optimizer_.step();
-    optimizer_.zero_grad();
+    optimizer_->step();
+    optimizer_->zero_grad();
   }
 
  private:
   torch::Tensor data_, target_;
-  Optimizer optimizer_;
+  std::unique_ptr<torch::optim::Optimizer> optimizer_;
   Forward forward_;
 };
 
-template <typename Optimizer = torch::optim::SGD, typename Forward>
+template <typename Forward>
 std::unique_ptr<Arm> training_arm(const Workload& workload,
                                   const Chain& net,
-                                  Forward forward) {
-  return std::make_unique<TrainingArm<Forward, Optimizer>>(
-      workload, net, std::move(forward));
+                                  Forward forward,
+                                  const MakeOptimizer& make_optimizer = sgd()) {
+  return std::make_unique<TrainingArm<Forward>>(
+      workload, net, std::move(forward), make_optimizer);
 }
 
 }  // namespace ddp::bench
