@@ -1,7 +1,6 @@
 #include "ddp/exchanges/power_sgd.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -11,7 +10,7 @@
 #include <ATen/ops/scalar_tensor.h>
 
 #include "ddp/detail/bucket_text.h"
-#include "ddp/detail/collectives/text_collectives.h"
+#include "ddp/detail/exchanges/power_sgd_options.h"
 #include "ddp/detail/keep_until_read.h"
 #include "ddp/detail/wait.h"
 
@@ -22,44 +21,12 @@ constexpr const char* kDraws = "draws";
 constexpr const char* kError = ".error";
 constexpr const char* kQ = ".q";
 
-const PowerSGDOptions& checked(const PowerSGDOptions& options) {
-  TORCH_CHECK(options.rank() > 0,
-              "Expected the rank of PowerSGD to be positive, but got ",
-              options.rank());
-  const double rate = options.min_compression_rate();
-  TORCH_CHECK(std::isfinite(rate) && rate > 0,
-              "Expected min_compression_rate of PowerSGD to be positive, but "
-              "got ",
-              rate);
-  const double epsilon = options.orthogonalization_epsilon();
-  TORCH_CHECK(std::isfinite(epsilon) && epsilon >= 0,
-              "Expected orthogonalization_epsilon of PowerSGD to be a number "
-              "that is not negative, but got ",
-              epsilon);
-  return options;
-}
-
-std::string text_of_options(const PowerSGDOptions& options) {
-  return c10::str("rank ",
-                  options.rank(),
-                  ", min_compression_rate ",
-                  options.min_compression_rate(),
-                  ", error_feedback ",
-                  options.error_feedback(),
-                  ", warm_start ",
-                  options.warm_start(),
-                  ", orthogonalization_epsilon ",
-                  options.orthogonalization_epsilon(),
-                  ", seed ",
-                  options.seed());
-}
-
 }  // namespace
 
 PowerSGD::PowerSGD(c10::intrusive_ptr<c10d::Backend> group,
                    const PowerSGDOptions& options)
     : group_(std::move(group)),
-      options_(checked(options)),
+      options_(detail::checked(options)),
       draws_(options.seed()) {}
 
 /// All is divided by the group's size in the end. The reducer's ranks may be
@@ -101,7 +68,7 @@ void PowerSGD::start(const GradientBucket& given) {
 
 PowerSGD::Bucket& PowerSGD::begin(const GradientBucket& given) {
   if (buckets_.empty()) {
-    compare_options(given.payload);
+    detail::expect_same_options(*group_, given.payload.device(), options_);
   }
   buckets_.resize(given.count);
   auto& bucket = buckets_[given.index];
@@ -126,22 +93,6 @@ PowerSGD::Bucket& PowerSGD::begin(const GradientBucket& given) {
     }
   }
   return bucket;
-}
-
-/// Ranks that send other sizes would wait for ever, or add up what does not
-/// belong together.
-void PowerSGD::compare_options(const at::Tensor& payload) const {
-  const auto texts = detail::all_gather_text(
-      *group_, payload.device(), text_of_options(options_));
-  for (size_t rank = 1; rank < texts.size(); ++rank) {
-    TORCH_CHECK(texts[rank] == texts[0],
-                "Expected the same options of PowerSGD on all ranks, but got ",
-                texts[0],
-                " on rank 0 and ",
-                texts[rank],
-                " on rank ",
-                rank);
-  }
 }
 
 /// What is left is the error of this pass: what was to be sent, without what

@@ -128,7 +128,6 @@ class PowerSGD : public Exchange {
     c10::intrusive_ptr<c10d::Work> work;
   };
 
-  void compare_options(const at::Tensor& payload) const;
   Bucket& begin(const GradientBucket& bucket);
   at::Tensor loaded(const std::string& name, at::IntArrayRef sizes);
   void add_errors(Bucket& bucket) const;
