@@ -3,11 +3,11 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cctype>
-#include <sstream>
 #include <stdexcept>
 
 #include "ddp/detail/nearest.h"
 #include "launcher/cli/abbreviation.h"
+#include "launcher/cli/help_formatter.h"
 #include "launcher/cli/help_text.h"
 #include "launcher/cli/values.h"
 #include "launcher/error.h"
@@ -15,56 +15,10 @@
 namespace launcher {
 namespace {
 
-/// One spelling of each option and lines of 80 columns.
-class HelpFormatter : public CLI::Formatter {
- public:
-  HelpFormatter() { column_width(kNameColumns); }
-
-  std::string make_usage(const CLI::App*, std::string) const override {
-    return std::string("\nUsage:\n  ") + kUsage + "\nExamples:\n" + kExamples;
-  }
-  std::string make_option_name(const CLI::Option* option, bool) const override {
-    std::string short_name;
-    for (const auto& name : option->get_snames()) {
-      short_name += "-" + name + ", ";
-    }
-    return short_name + "--" + option->get_lnames().front();
-  }
-  std::string make_option_opts(const CLI::Option* option) const override {
-    const std::string type = option->get_type_name();
-    return type.empty() ? "" : " " + type;
-  }
-  std::string make_option_desc(const CLI::Option* option) const override {
-    std::istringstream words(option->get_description());
-    std::string text;
-    size_t column = 0;
-    for (std::string word; words >> word; column += word.size() + 1) {
-      const bool wraps = column + word.size() > 79 - kNameColumns;
-      text += wraps ? "\n" : column == 0 ? "" : " ";
-      text += word;
-      column = wraps ? 0 : column;
-    }
-    return text;
-  }
-
- private:
-  static constexpr size_t kNameColumns = 32;
-};
-
-/// The library leaves two lines between groups.
-std::string with_single_gaps(std::string text) {
-  for (size_t at; (at = text.find("\n\n\n")) != std::string::npos;) {
-    text.erase(at, 1);
-  }
-  return text;
-}
-
-std::string spellings(const std::string& name, const std::string& short_name) {
-  std::string underscored = name;
-  std::replace(underscored.begin(), underscored.end(), '-', '_');
-  std::string result = short_name.empty() ? "" : "-" + short_name + ",";
-  result += "--" + name;
-  return underscored == name ? result : result + ",--" + underscored;
+/// What written_out() leaves of them.
+std::string spellings(const OptionSpelling& option) {
+  return (option.short_name.empty() ? "" : "-" + option.short_name + ",") +
+         "--" + option.name;
 }
 
 /// The parsing library takes the next argument for the value of "--name=". No
@@ -98,72 +52,108 @@ std::string variable(const std::string& name) {
 }  // namespace
 
 struct CommandLine::Impl {
-  /// An option whose default an environment variable gives.
-  struct Default {
-    CLI::Option* option;
+  /// An option, and its default, which an environment variable gives.
+  struct Entry {
+    OptionSpelling spelling;
     std::string variable;
-    CommandLine::Setter set;
+    CommandLine::Setter set_default;
+    std::function<CLI::Option*(CLI::App&)> add_to;
+    CLI::Option* given = nullptr;  ///< nothing where it cannot have been
   };
 
-  CLI::App app;
   std::vector<OptionSpelling> options{{"help", "h"}, {"version", ""}};
-  std::vector<Default> defaults;
+  std::vector<Entry> entries;
   std::string group;  // of the next options
 
-  CLI::Option* add_value(const std::string& name,
-                         const std::string& type,
-                         const std::string& help,
-                         const Setter& set,
-                         const std::string& short_name) {
-    const auto checked = [name, set](const std::string& text) {
+  void add(const OptionSpelling& spelling,
+           const Setter& set_default,
+           std::function<CLI::Option*(CLI::App&)> add_to) {
+    options.push_back(spelling);
+    entries.push_back(
+        {spelling, variable(spelling.name), set_default, std::move(add_to)});
+  }
+
+  void add_value(const OptionSpelling& spelling,
+                 const std::string& type,
+                 const std::string& help,
+                 const Setter& set,
+                 void (*refine)(CLI::Option&)) {
+    const auto checked = [name = spelling.name, set](const std::string& text) {
       try {
         set(text);
       } catch (const std::invalid_argument& error) {
         throw UsageError("--" + name + ": " + error.what());
       }
     };
-    const auto take =
-        [checked, is_short = !short_name.empty()](const std::string& given) {
-          const std::string text = without_mark(given);
-          // Python's argparse takes -r=3 for -r3.
-          checked(is_short && text.rfind('=', 0) == 0 ? text.substr(1) : text);
-        };
-    CLI::Option* option = app.add_option_function<std::string>(
-        spellings(name, short_name), take, help);
-    option->type_name(type)->group(group);
-    options.push_back({name, short_name, true});
-    defaults.push_back({option, variable(name), checked});
-    return option;
+    const bool is_short = !spelling.short_name.empty();
+    const auto take = [checked, is_short](const std::string& given) {
+      const std::string text = without_mark(given);
+      // Python's argparse takes -r=3 for -r3.
+      checked(is_short && text.rfind('=', 0) == 0 ? text.substr(1) : text);
+    };
+    add(spelling, checked, [=, title = group](CLI::App& app) {
+      CLI::Option* option =
+          app.add_option_function<std::string>(spellings(spelling), take, help);
+      option->type_name(type)->group(title);
+      refine(*option);
+      return option;
+    });
+  }
+
+  /// Those that may be among the arguments: the parsing library takes long to
+  /// compare each with all before it.
+  void add_given(CLI::App& app, const std::vector<std::string>& arguments) {
+    for (Entry& entry : entries) {
+      const std::string& name = entry.spelling.name;
+      const bool may_be_given =
+          !entry.spelling.short_name.empty() ||
+          std::any_of(
+              arguments.begin(), arguments.end(), [&](const auto& argument) {
+                return argument.size() > 2 &&
+                       argument.compare(2, name.size(), name) == 0;
+              });
+      entry.given = may_be_given ? entry.add_to(app) : nullptr;
+    }
+    add_questions(app);
+  }
+
+  void add_all(CLI::App& app) const {
+    for (const Entry& entry : entries) {
+      entry.add_to(app);
+    }
+    add_questions(app);
   }
 
   /// --help and --version, which come last.
-  void add_questions() {
+  void add_questions(CLI::App& app) const {
     app.set_help_flag("-h,--help", "Prints this and ends")->group(group);
     app.set_version_flag(
            "--version", "ddprun " DDP_VERSION, "Prints the version and ends")
         ->group(group);
   }
 
+  std::string help() const {
+    CLI::App app(kDescription, "ddprun");
+    app.formatter(std::make_shared<HelpFormatter>());
+    app.footer(kFooter);
+    app.set_help_flag();
+    add_all(app);
+    return with_single_gaps(app.help());
+  }
+
   /// The parsing library would ask getenv().
   void take_defaults(const Environment& environment) const {
-    for (const Default& entry : defaults) {
+    for (const Entry& entry : entries) {
       const std::string* text = find_variable(environment, entry.variable);
-      if (text != nullptr && !text->empty() && entry.option->count() == 0) {
-        entry.set(*text);
+      const bool is_given = entry.given != nullptr && entry.given->count() > 0;
+      if (text != nullptr && !text->empty() && !is_given) {
+        entry.set_default(*text);
       }
     }
   }
 };
 
-CommandLine::CommandLine() : impl_(std::make_unique<Impl>()) {
-  CLI::App& app = impl_->app;
-  app.name("ddprun");
-  app.description(kDescription);
-  app.formatter(std::make_shared<HelpFormatter>());
-  app.footer(kFooter);
-  app.set_help_flag();  // its own comes last
-  app.prefix_command();
-}
+CommandLine::CommandLine() : impl_(std::make_unique<Impl>()) {}
 
 CommandLine::~CommandLine() = default;
 
@@ -176,58 +166,60 @@ void CommandLine::value(const std::string& name,
                         const std::string& help,
                         const Setter& set,
                         const std::string& short_name) {
-  impl_->add_value(name, type, help, set, short_name)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  impl_->add_value(
+      {name, short_name, true}, type, help, set, [](CLI::Option& option) {
+        option.multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+      });
 }
 
 void CommandLine::values(const std::string& name,
                          const std::string& type,
                          const std::string& help,
                          const Setter& add) {
-  impl_->add_value(name, type, help, add, "")
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->trigger_on_parse()
-      ->allow_extra_args(false);
+  impl_->add_value({name, "", true}, type, help, add, [](CLI::Option& option) {
+    option.multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+        ->trigger_on_parse()
+        ->allow_extra_args(false);
+  });
 }
 
 void CommandLine::toggle(const std::string& name,
                          const std::string& help,
                          const std::function<void()>& set,
                          const std::string& short_name) {
+  const OptionSpelling spelling{name, short_name, false};
   const auto set_if = [set](bool is_on) {
     if (is_on) {
       set();
     }
   };
-  CLI::Option* option = impl_->app.add_flag_function(
-      spellings(name, short_name),
-      [set_if](int64_t count) { set_if(count > 0); },
-      help);
-  option->group(impl_->group);
-  impl_->options.push_back({name, short_name, false});
-  const std::string default_name = variable(name);
-  impl_->defaults.push_back(
-      {option, default_name, [set_if, default_name](const std::string& text) {
-         try {
-           set_if(parse_switch(text));
-         } catch (const std::invalid_argument& error) {
-           throw UsageError(default_name + ": " + error.what());
-         }
-       }});
+  const auto set_default = [set_if, name](const std::string& text) {
+    try {
+      set_if(parse_switch(text));
+    } catch (const std::invalid_argument& error) {
+      throw UsageError(variable(name) + ": " + error.what());
+    }
+  };
+  impl_->add(spelling, set_default, [=, title = impl_->group](CLI::App& app) {
+    const auto take = [set_if](int64_t count) { set_if(count > 0); };
+    return app.add_flag_function(spellings(spelling), take, help)->group(title);
+  });
 }
 
 std::variant<std::vector<std::string>, Information> CommandLine::parse(
     std::vector<std::string> arguments, const Environment& environment) {
-  CLI::App& app = impl_->app;
-  impl_->add_questions();
   arguments = with_empty_values_marked(
       written_out(std::move(arguments), impl_->options));
+  CLI::App app;
+  app.set_help_flag();  // its own comes last
+  app.prefix_command();
+  impl_->add_given(app, arguments);
   std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants a vector
   try {
     app.parse(arguments);
     impl_->take_defaults(environment);
   } catch (const CLI::CallForHelp&) {
-    return Information{with_single_gaps(app.help())};
+    return Information{impl_->help()};
   } catch (const CLI::CallForVersion& version) {
     return Information{std::string(version.what()) + "\n"};
   } catch (const std::invalid_argument&) {
@@ -244,10 +236,12 @@ std::variant<std::vector<std::string>, Information> CommandLine::parse(
 }
 
 std::vector<OptionGroup> CommandLine::describe() {
-  impl_->add_questions();
+  CLI::App app;
+  app.set_help_flag();
+  impl_->add_all(app);
   const HelpFormatter formatter;
   std::vector<OptionGroup> groups;
-  for (const CLI::Option* option : impl_->app.get_options()) {
+  for (const CLI::Option* option : app.get_options()) {
     if (groups.empty() || groups.back().title != option->get_group()) {
       groups.push_back({option->get_group(), {}});
     }
@@ -262,7 +256,7 @@ std::vector<std::string> CommandLine::unknown_variables(
     const Environment& environment) const {
   const std::string prefix = "PET_";
   std::vector<std::string> known;
-  for (const Impl::Default& entry : impl_->defaults) {
+  for (const Impl::Entry& entry : impl_->entries) {
     known.push_back(entry.variable.substr(prefix.size()));
   }
   std::vector<std::string> lines;

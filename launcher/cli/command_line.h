@@ -20,7 +20,7 @@ struct Information {
 /// A command line in torchrun's manner: options in both spellings (--a-b and
 /// --a_b), written whole or cut short, with a default from the environment
 /// variable PET_A_B, then a program with its own arguments. The only unit that
-/// knows the parsing library.
+/// knows the parsing library, but for the form of its help.
 class CommandLine {
  public:
   /// Takes the text of a value; throws std::invalid_argument when it is wrong.
