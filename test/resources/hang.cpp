@@ -5,11 +5,14 @@
 // hang evaluate SECONDS | first SECONDS: rank 1 needs so long for an evaluation
 // that it has announced, or for its first step, and the others wait for it.
 //
+// hang save: as those of HOW, in a save that was to take a second.
+//
 // hang never: makes 20 steps within a second, and says its pid after the second
 // one.
 //
 // Those that hang offer their stacks.
 #include <unistd.h>
+#include <chrono>
 #include <csignal>
 #include <fstream>
 #include <future>
@@ -38,7 +41,7 @@ void hang(const std::string& how) {
 }
 
 /// Its name is in the stacks of who waits for others.
-[[gnu::noinline]] void wait_for_ever() {
+[[gnu::noinline, noreturn]] void wait_for_ever() {
   for (;;) {
     pause();
   }
@@ -56,6 +59,11 @@ void make_steps() {
       say(("pid " + std::to_string(getpid())).c_str());
     }
   }
+}
+
+[[noreturn]] void save() {
+  const ddp::QuietGuard quiet(std::chrono::seconds(1), "saving");
+  wait_for_ever();
 }
 
 int main(int count, char** argv) {
@@ -82,6 +90,9 @@ int main(int count, char** argv) {
   }
   ddp::report_progress();  // which offers the stack
   usleep(100'000);
+  if (is_culprit && how == "save") {
+    save();
+  }
   if (is_culprit || how == "collective") {
     report(how == "stop" || how == "collective"
                ? "collectives=4 waits=1 step 3"

@@ -62,6 +62,21 @@ TEST_CASE("an announced evaluation and a long first step are no hangs") {
   CHECK(!result.left_something);
 }
 
+TEST_CASE("a save that takes longer than it has asked for hangs") {
+  const auto result = run_ddprun({"--nproc-per-node=2",
+                                  "--hang-timeout=0.3",
+                                  "--max-restarts=1",
+                                  resource("hang"),
+                                  "save"});
+  CHECK(result.code() == 0);
+  CHECK_THAT(result.err,
+             Contains("ddprun: rank 1 hangs: no progress for ") &&
+                 Contains("(it may take 1.0 s, --hang-timeout is 0.3 s)\n") &&
+                 Contains("last report \"saving, ") &&
+                 Contains("restart 1 of 1"));
+  CHECK(!result.left_something);
+}
+
 TEST_CASE("a program that reports nothing is not judged") {
   const auto result = run_ddprun({"--hang-timeout=0.1", "sleep", "1"});
   CHECK(result.code() == 0);

@@ -1,8 +1,13 @@
 #include "launcher/progress/hang_judge.h"
 
+#include "ddp/detail/job_files/progress_file.h"
 #include "test/support/catch.h"
+#include "test/support/temporary_folder.h"
 
 using namespace launcher;
+using ddp::test::read_file;
+using ddp::test::TemporaryFolder;
+using ddp::test::write_file;
 using namespace std::chrono_literals;
 using Time = HangJudge::Time;
 
@@ -238,6 +243,39 @@ TEST_CASE("hangs: a long evaluation of one rank, for which the others wait") {
   }
   SECTION("it does not") {
     CHECK(watch.wait(15s) == Ranks{0});
+  }
+}
+
+TEST_CASE("hangs: a save of the library's, for which the others wait") {
+  const TemporaryFolder folder;
+  const std::string path = folder / "progress";
+  write_file(path, "");
+  ddp::detail::ProgressFile saver(path);
+  Watch watch(2);
+  const auto reports = [&](const std::string& of_other) {
+    watch.report(1, of_other);
+    watch.store(0, read_file(path));
+    return watch.look();
+  };
+  CHECK(reports("start") == Ranks{});
+  saver.note_pass();
+  CHECK(reports("collectives=1 waits=1") == Ranks{});
+  // As a QuietGuard does.
+  saver.set_limit(60s);
+  saver.set_text("saving");
+  CHECK(reports("collectives=1 waits=1") == Ranks{});
+  CHECK(watch.wait(59s) == Ranks{});
+  SECTION("it stays within its time, and what follows has the usual one") {
+    saver.set_limit(0s);
+    saver.note_collective();
+    CHECK(reports("collectives=1 waits=1") == Ranks{});
+    CHECK(watch.wait(10s) == Ranks{});
+    CHECK(watch.wait(2s) == Ranks{0});
+  }
+  SECTION("it does not end: it hangs, not who waits") {
+    CHECK(watch.wait(3s) == Ranks{0});
+    CHECK(watch.judge().progress_of(0).text == "saving");
+    CHECK(watch.judge().progress_of(0).limit->time == 60s);
   }
 }
 
