@@ -1,5 +1,6 @@
 #include "launcher/progress/stack.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -9,6 +10,7 @@
 #include "ddp/detail/job_files/stack_text.h"
 #include "launcher/progress/own_stack.h"
 #include "launcher/progress/process_state.h"
+#include "launcher/progress/worker_file.h"
 #include "test/support/catch.h"
 #include "test/support/temporary_folder.h"
 
@@ -115,6 +117,7 @@ TEST_CASE("a signal is sent to nobody who does not catch it") {
   CHECK(!stack_signal(::getpid(), folder / "link"));
   REQUIRE(::mkfifo((folder / "fifo").c_str(), 0600) == 0);
   CHECK(!stack_signal(::getpid(), folder / "fifo"));
+  CHECK(!open_worker_file(folder / "fifo"));
   REQUIRE(::sigaction(SIGUSR2, &before, nullptr) == 0);
 }
 
@@ -128,23 +131,33 @@ TEST_CASE("a process of ours says where it is, each time it is asked") {
   CHECK(!offer_stack(folder / "link"));
   CHECK(read_file(folder / "target") == "mine");
   REQUIRE(::mkfifo((folder / "fifo").c_str(), 0600) == 0);
+  const Fd reader(
+      ::open((folder / "fifo").c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  REQUIRE(reader);  // or a FIFO cannot be opened at all
   CHECK(!offer_stack(folder / "fifo"));
 
   // Nobody's handler is replaced, and no signal is taken that would not come.
   struct sigaction before {};
-  struct sigaction action {};
-  action.sa_handler = SIG_IGN;
-  REQUIRE(::sigaction(SIGRTMAX, &action, &before) == 0);
+  struct sigaction caught {};
+  caught.sa_handler = [](int) {};
+  REQUIRE(::sigaction(SIGRTMAX, &caught, &before) == 0);
+  struct sigaction ignored {};
+  ignored.sa_handler = SIG_IGN;
+  REQUIRE(::sigaction(SIGRTMAX - 1, &ignored, nullptr) == 0);
   sigset_t blocked;
   ::sigemptyset(&blocked);
-  ::sigaddset(&blocked, SIGRTMAX - 1);
+  ::sigaddset(&blocked, SIGRTMAX - 2);
   REQUIRE(::sigprocmask(SIG_BLOCK, &blocked, nullptr) == 0);
   write_file(file, "");
   REQUIRE(offer_stack(file));
   const auto signal = stack_signal(::getpid(), file);
-  REQUIRE(signal == SIGRTMAX - 2);
+  REQUIRE(signal == SIGRTMAX - 3);
+  struct sigaction kept {};
+  REQUIRE(::sigaction(SIGRTMAX, &before, &kept) == 0);
+  CHECK(kept.sa_handler == caught.sa_handler);
+  REQUIRE(::sigaction(SIGRTMAX - 1, &before, &kept) == 0);
+  CHECK(kept.sa_handler == SIG_IGN);
   REQUIRE(::sigprocmask(SIG_UNBLOCK, &blocked, nullptr) == 0);
-  REQUIRE(::sigaction(SIGRTMAX, &before, nullptr) == 0);
   for (int round = 0; round < 2; ++round) {
     CHECK_THAT(own_stack(::getpid(), *signal, file),
                Contains(" in launcher_test\n") &&
