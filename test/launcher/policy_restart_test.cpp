@@ -125,6 +125,30 @@ TEST_CASE("the time limit in every phase") {
     CHECK(step(policy, AllAreGone{}) ==
           "Disarm grace, Report time, Arm drain 1000, Drain -> draining");
   }
+  SECTION("waiting for the other hosts after a failure: that is reported") {
+    step(policy, world_of(1, 1));
+    step(policy, WorkerExited{0, kFailure});
+    CHECK(step(policy, AllAreGone{}) == "Disarm grace -> waiting");
+    CHECK(step(policy, up) == "Leave, Report failure, Drain -> draining");
+  }
+  SECTION("stopping for another host's failure that was first: so is that") {
+    step(policy, world_of(1, 1));
+    step(policy, WorkerExited{0, kFailure});
+    JobClosed closed{3};
+    closed.first = FirstFailure{.rank = 0, .host = "b"};
+    CHECK(step(policy, closed) == "-");
+    CHECK(step(policy, up) == "-");
+    CHECK(step(policy, AllAreGone{}) ==
+          "Disarm grace, Report closed, Drain -> draining");
+  }
+  SECTION("joining again after another host's failure: the time is the cause") {
+    step(policy, world_of(0, 0));
+    step(policy, WorldBroken{WorldBroken::Change::failed, "b"});
+    CHECK(step(policy, AllAreGone{}) ==
+          "Disarm grace, Report broken, Join -> joining");
+    CHECK(step(policy, up) ==
+          "Leave, Report time, Arm drain 1000, Drain -> draining");
+  }
   SECTION("tidying up after success: it stays one") {
     step(policy, world_of(0, 0));
     step(policy, WorkerExited{0, kSuccess});
