@@ -91,7 +91,9 @@ void ProcessRunner::signal_all(int number, Purpose purpose) {
     }
     signal_worker(worker, number);
   }
-  let_hear(newly_asked);
+  if (number != SIGKILL) {
+    let_hear(newly_asked);
+  }
 }
 
 void ProcessRunner::kill(int local_rank, int number) {
