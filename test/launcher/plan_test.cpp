@@ -7,6 +7,8 @@
 #include "test/support/catch.h"
 
 using launcher::Environment;
+using launcher::Execution;
+using launcher::InheritedVariables;
 using launcher::Job;
 using launcher::WorkerSpec;
 using launcher::World;
