@@ -313,6 +313,27 @@ TEST_CASE("a static graph with frozen parameters and ranks without inputs",
   });
 }
 
+TEST_CASE("a static graph may freeze what some ranks leave out",
+          "[static_graph]") {
+  const int uses = GENERATE(0, 1, 2);
+  run_ranks(3, [&](const Group& group) {
+    const bool is_used = group->getRank() == uses;
+    auto all = leaf({2}), some = leaf({3});
+    Reducer reducer({{"all", all}, {"some", some}}, group, kStatic);
+    for (int pass = 1; pass <= 6; ++pass) {
+      const bool is_frozen = pass == 3 || pass == 4;
+      some.requires_grad_(!is_frozen);
+      all.mutable_grad().reset();
+      some.mutable_grad().reset();
+      auto loss = (3 * pass * all).sum();
+      test::backward(reducer, is_used ? loss + (3 * pass * some).sum() : loss);
+      TORCH_CHECK(test::all_equal(all.grad(), 3 * pass), all.grad());
+      TORCH_CHECK(is_frozen ? !some.grad().defined()
+                            : test::all_equal(some.grad(), pass));
+    }
+  });
+}
+
 TEST_CASE("a static graph takes no other option for unused parameters",
           "[static_graph][errors]") {
   const auto backend = c10::make_intrusive<FakeBackend>(2);

@@ -125,23 +125,23 @@ Reduction::Ending Reduction::end(const std::function<void()>& action) {
 /// start as early as the others.
 void Reduction::add_frozen() {
   auto& frozen = account_.frozen;
-  frozen.erase(
-      std::remove_if(frozen.begin(),
-                     frozen.end(),
-                     [this](size_t index) {
-                       return memory_.parameter(index).tensor.requires_grad();
-                     }),
-      frozen.end());
+  const auto trains = [this](size_t index) {
+    return parameter(index).requires_grad();
+  };
+  frozen.erase(std::remove_if(frozen.begin(), frozen.end(), trains),
+               frozen.end());
   for (const size_t index : frozen) {
     memory_.add_absent(index);
   }
 }
 
-/// What had no gradient in the first pass, and is not frozen.
+/// What had no gradient in the first pass; since then it may have been frozen.
 void Reduction::add_unused() {
   for (const size_t index : graph_->unused()) {
-    if (!std::binary_search(
-            account_.frozen.begin(), account_.frozen.end(), index)) {
+    if (memory_.expects(index)) {
+      if (!parameter(index).requires_grad()) {
+        account_.frozen.push_back(index);
+      }
       memory_.add_absent(index);
     }
   }
