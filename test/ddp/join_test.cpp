@@ -90,6 +90,26 @@ std::vector<std::vector<int>> all_counts() {
   return {{3, 3}, {1, 4}, {4, 1}, {0, 2}, {2, 0, 5}, {0, 0}, {3, 1, 0, 2}};
 }
 
+TEST_CASE("ranks that joined have left out no step", "[join]") {
+  run_ranks(2, [](const Group& group) {
+    Line net;
+    DistributedDataParallel model(net, Options().process_group(group));
+    torch::optim::SGD optimizer(model->parameters(),
+                                torch::optim::SGDOptions(0.125));
+    const auto train = [&](int inputs) {
+      Join join({*model});
+      for (int i = 0; i < inputs; ++i) {
+        model->forward(1).sum().backward();
+      }
+      optimizer.step();
+      optimizer.zero_grad();
+      join.finish();
+    };
+    train(group->getRank() == 0 ? 2 : 0);  // two passes for a step
+    train(1);
+  });
+}
+
 TEST_CASE("ranks train on different numbers of inputs", "[join]") {
   const auto counts = GENERATE(from_range(all_counts()));
   const bool by_all = GENERATE(true, false);
