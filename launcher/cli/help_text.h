@@ -38,4 +38,40 @@ constexpr const char* kFooter =
     "LOGLEVEL (INFO, WARNING, ERROR) chooses ddprun's own messages, "
     "PYTHON_EXEC\nthe Python of programs that end in .py.";
 
+/// A name and what it means.
+struct Meaning {
+  const char* name;
+  const char* text;
+};
+
+/// Of ddprun's exit codes: error.h has those of its own.
+constexpr Meaning kExitCodes[] = {
+    {"0", "All workers ended with 0."},
+    {"1",
+     "ddprun could not do its part: hosts did not meet, a file could not be "
+     "written, output was lost. With --doctor: this machine is not fit."},
+    {"2",
+     "The command line, or a variable that stands for an option, is wrong."},
+    {"124", "The time of --time-limit was over."},
+    {"126, 127", "PROGRAM cannot be executed; it is not there."},
+    {"128 + N", "Signal N ended the worker that failed first, or the job."},
+    {"any other", "That of the worker that failed first."}};
+
+/// Variables that no option stands for. Those that workers get are torchrun's.
+constexpr Meaning kVariables[] = {
+    {"LOGLEVEL",
+     "Least of ddprun's own messages: INFO, WARNING, ERROR [WARNING]."},
+    {"PYTHON_EXEC", "The Python of programs that end in .py."},
+    {"TMPDIR", "Where files of a job lie that has no --log-dir [/tmp]."},
+    {"DDPRUN_TOKEN", "A secret that all hosts of a job must know."},
+    {"DDPRUN_ETCD_USER, DDPRUN_ETCD_PASSWORD",
+     "Who ddprun is to etcd, where that asks."},
+    {"DDPRUN_PROGRESS_FILE, DDPRUN_STACK_FILE",
+     "For workers under --hang-timeout: the files to report progress to, and "
+     "to "
+     "offer stacks in."},
+    {"DDPRUN_STOP_FILE",
+     "For workers under --on-preempt: the file that tells those who have made "
+     "it to save and to end."}};
+
 }  // namespace launcher

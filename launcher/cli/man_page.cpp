@@ -39,6 +39,17 @@ void add_option(std::ostream& page, const OptionText& option) {
   page << "\n" << flowing(option.help) << "\n";
 }
 
+template <size_t count>
+void add_meanings(std::ostream& page,
+                  const char* title,
+                  const Meaning (&meanings)[count]) {
+  page << ".SH " << title << "\n";
+  for (const Meaning& meaning : meanings) {
+    page << ".TP\n\\fB" << plain(meaning.name) << "\\fR\n"
+         << flowing(meaning.text) << "\n";
+  }
+}
+
 }  // namespace
 
 std::string man_page(const std::vector<OptionGroup>& groups) {
@@ -56,6 +67,8 @@ std::string man_page(const std::vector<OptionGroup>& groups) {
       add_option(page, option);
     }
   }
+  add_meanings(page, "EXIT STATUS", kExitCodes);
+  add_meanings(page, "ENVIRONMENT", kVariables);
   page << ".SH EXAMPLES\n.nf\n" << plain(kExamples) << ".fi\n";
   return page.str();
 }

@@ -86,6 +86,9 @@ TEST_CASE("the manual page has each group and option of help, once") {
                            ".SH NAME\nddprun - ",
                            ".SS Hosts\n",
                            "fB-r, --redirectsfR fIMAPfR\nStreams",
+                           ".SH EXIT STATUS\n.TP\nfB0fR\nAll",
+                           ".TP\nfB128 + NfR\n",
+                           ".SH ENVIRONMENT\n.TP\nfBLOGLEVELfR\n",
                            ".SH EXAMPLES\n"}) {
     CHECK_THAT(page, Contains(part));
   }
