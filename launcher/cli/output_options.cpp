@@ -16,8 +16,8 @@ void bind_output(CommandLine& line, LaunchOptions& options) {
              into(options.output, parse_output));
   line.value("stdin",
              "RANK|none",
-             "Local rank that has ddprun's stdin; the others have /dev/null "
-             "[0]",
+             "Local rank that has ddprun's stdin; the others have /dev/null, "
+             "and all behind a shell's & [0]",
              [&options](const std::string& text) {
                options.stdin_rank =
                    text == "none"

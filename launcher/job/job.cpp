@@ -135,6 +135,11 @@ Job make_job(LaunchOptions options,
                                          : "none";
   job.warnings = options.warnings;
   job.options = std::move(options);
+  if (host.is_in_background) {
+    // A worker has a session of its own: no SIGTTIN would keep it from taking
+    // what the user writes to the shell.
+    job.options.stdin_rank.reset();
+  }
   refuse_restarts_of_unmet_hosts(job);
   prepare_meeting(job);
   warn_of_few_files(job, host.most_files);

@@ -27,6 +27,12 @@ int count_gpus() {
   return count;
 }
 
+bool is_in_background() {
+  // None where stdin is no terminal, or that of another session.
+  const pid_t foreground = ::tcgetpgrp(STDIN_FILENO);
+  return foreground >= 0 && foreground != ::getpgrp();
+}
+
 // Every ancestor's quota binds.
 int cpus_of_cgroup2(int most) {
   std::string folder = own_cgroup_folder().value_or("");
@@ -81,6 +87,7 @@ HostInfo probe_host() {
   if (::getrlimit(RLIMIT_NOFILE, &files) == 0) {
     host.most_files = files.rlim_max;
   }
+  host.is_in_background = is_in_background();
   host.gpu_count = count_gpus();
   host.cpu_count = static_cast<int>(usable_cpus().size());
   host.cpu_count = std::min(cpus_of_cgroup2(host.cpu_count),

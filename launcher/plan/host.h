@@ -16,6 +16,8 @@ struct HostInfo {
   int gpu_count = 0;  ///< that the CUDA driver would count, ids 0 to count-1
   /// Descriptors that ddprun may open: the hard limit.
   uint64_t most_files = std::numeric_limits<uint64_t>::max();
+  /// Another job of its terminal is in the foreground, as behind a shell's `&`.
+  bool is_in_background = false;
   Topology topology{};  ///< where workers are to be bound; else empty
 };
 

@@ -60,6 +60,14 @@ TEST_CASE("stdin is for a worker that is there") {
       "--stdin: expected none or a local rank below 2, but got 2");
 }
 
+TEST_CASE("nobody reads from the terminal of a shell that is in front") {
+  LaunchOptions options = shell();
+  HostInfo host;
+  CHECK(make_job(options, host, {}, "unique").options.stdin_rank == 0);
+  host.is_in_background = true;
+  CHECK(!make_job(options, host, {}, "unique").options.stdin_rank);
+}
+
 TEST_CASE("hosts that do not meet: no restart, and one line that says so") {
   LaunchOptions options = shell();
   options.max_restarts = 3;

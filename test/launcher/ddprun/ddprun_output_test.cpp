@@ -1,3 +1,4 @@
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -281,6 +282,27 @@ TEST_CASE("what is inherited is neither seen nor needed for a report") {
   CHECK(result.code() == 3);
   CHECK(result.out.empty());
   CHECK_THAT(result.err, Contains("err\n") && Contains("exit code 3"));
+}
+
+TEST_CASE("a job behind a shell's & leaves what is typed to the shell") {
+  const auto terminal = launcher::make_pseudo_terminal({});
+  const std::string typed = "for the shell\n\x04";
+  REQUIRE(::write(terminal.read.get(), typed.data(), typed.size()) > 0);
+  const auto result = run_ddprun({"cat"}, {}, "", {}, [&terminal] {
+    ::setsid();
+    ::dup2(terminal.write.get(), 0);
+    ::ioctl(0, TIOCSCTTY, 0);
+    const pid_t in_front = ::fork();
+    if (in_front == 0) {
+      ::setpgid(0, 0);
+      ::signal(SIGTTOU, SIG_IGN);
+      ::tcsetpgrp(0, ::getpgrp());
+      ::_exit(0);
+    }
+    ::waitpid(in_front, nullptr, 0);
+  });
+  CHECK(result.code() == 0);
+  CHECK(result.out.empty());
 }
 
 TEST_CASE("one worker reads, whichever is asked for") {
