@@ -16,11 +16,12 @@ inline constexpr int kExitNotExecutable = 126;  ///< as shells say
 inline constexpr int kExitNotFound = 127;
 
 /// What ends ddprun before or outside of a worker's own failure: one line for
-/// the user (expected, got, what to do) and the exit code.
+/// the user (expected, got, what to do) and the exit code. What it quotes may
+/// hold anything, and is shown on one line.
 class LaunchError : public std::runtime_error {
  public:
   LaunchError(int exit_code, const std::string& what)
-      : std::runtime_error(what), exit_code_(exit_code) {}
+      : std::runtime_error(on_one_line(what)), exit_code_(exit_code) {}
 
   int exit_code() const { return exit_code_; }
 
@@ -28,12 +29,11 @@ class LaunchError : public std::runtime_error {
   int exit_code_;
 };
 
-/// LaunchError of a wrong command line. What it quotes may hold anything, and
-/// is shown on one line.
+/// LaunchError of a wrong command line.
 class UsageError : public LaunchError {
  public:
   explicit UsageError(const std::string& what)
-      : LaunchError(kExitUsage, on_one_line(what)) {}
+      : LaunchError(kExitUsage, what) {}
 };
 
 }  // namespace launcher

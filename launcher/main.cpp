@@ -85,6 +85,12 @@ int main(int argc, char** argv) {
   } catch (const launcher::LaunchError& error) {
     std::fprintf(stderr, "ddprun: %s\n", error.what());
     return error.exit_code();
+  } catch (const std::system_error& error) {
+    std::fprintf(stderr,
+                 "ddprun: the system refuses what a job needs (%s); check "
+                 "ulimit -a\n",
+                 error.what());
+    return launcher::kExitFailure;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "ddprun: internal error: %s\n", error.what());
     return launcher::kExitFailure;

@@ -67,7 +67,11 @@ std::vector<fs::path> temporary_places(const Job& job,
   }
   const std::string* chosen = find_variable(job.environment, "TMPDIR");
   if (chosen != nullptr && !chosen->empty()) {
-    places.push_back(fs::absolute(*chosen));
+    std::error_code error;  // it is relative, and the working folder is gone
+    const fs::path path = fs::absolute(*chosen, error);
+    if (!error) {
+      places.push_back(path);
+    }
   }
   places.insert(places.end(), others.begin(), others.end());
   return places;
@@ -80,7 +84,12 @@ std::string log_folder_pattern(const Job& job) {
         "got \"" +
         job.run_id + "\"");
   }
-  return fs::absolute(job.options.log_dir) / (job.run_id + "_XXXXXX");
+  std::error_code error;
+  const fs::path path = fs::absolute(job.options.log_dir, error);
+  if (error) {
+    refuse(job.options.log_dir, error.value());
+  }
+  return path / (job.run_id + "_XXXXXX");
 }
 
 /// Of a folder with files of these rights: who reads them can enter it.
@@ -190,8 +199,8 @@ RunDirectory::RunDirectory(const Job& job,
 RunDirectory::~RunDirectory() {
   if (is_kept_) {
     ::rmdir(path_.c_str());  // where no worker was started it is empty
-  } else if (!path_.empty()) {
-    std::error_code ignored;
+  } else if (!path_.empty() && ::rmdir(path_.c_str()) != 0) {
+    std::error_code ignored;  // an empty one goes without a file that is open
     fs::remove_all(path_, ignored);
   }
 }

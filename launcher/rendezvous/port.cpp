@@ -72,6 +72,11 @@ int port_of(const Fd& bound) {
             " is in use on this host; give another --master-port (with one "
             "host, leave it out: a free one is taken)");
   }
+  if (error == EMFILE || error == ENFILE || error == ENOBUFS) {
+    throw LaunchError(kExitFailure,
+                      std::string("no port can be had for rank 0's store (") +
+                          std::strerror(error) + "); check ulimit -a");
+  }
   throw LaunchError(kExitFailure,
                     "port " + number + " cannot be used (" +
                         std::strerror(error) + "); give another --master-port");

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 
 #include "launcher/fd.h"
 #include "test/launcher/ddprun/run_ddprun.h"
@@ -72,6 +73,7 @@ TEST_CASE("what nobody knows is told, and the job runs") {
 TEST_CASE("programs that cannot be started") {
   check_refused({"no-such-program"}, 127, "program no-such-program is in no");
   check_refused({"/no/such/program"}, 127, "does not exist");
+  check_refused({"/no\nsuch"}, 127, "program /no\\nsuch does not exist");
   check_refused({"no_such.py"}, 127, "no_such.py does not exist");
   check_refused({"/etc/passwd"}, 126, "expected an executable program");
   check_refused({"/etc"}, 126, "expected an executable program");
@@ -96,6 +98,23 @@ TEST_CASE("a system at its limits: none is started") {
   CHECK_THAT(result.err, Contains("the workers cannot be started"));
   CHECK_THAT(result.err, Contains("ulimit"));
   CHECK(!result.left_something);
+}
+
+TEST_CASE("hardly a file may be open: each line says so, and nothing stays") {
+  const auto result =
+      run_ddprun({"sh",
+                  "-c",
+                  "unset TORCHELASTIC_ERROR_FILE; cd $(mktemp -d); export "
+                  "TMPDIR=$PWD; exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-; "
+                  "for most in 4 6 8; do (ulimit -n $most; " +
+                      ddprun_path() + " echo x); done; rmdir $PWD"});
+  CHECK(result.code() == 0);
+  std::istringstream lines(result.err);
+  int count = 0;
+  for (std::string line; std::getline(lines, line); ++count) {
+    CHECK_THAT(line, Contains("Too many open files); check ulimit -a"));
+  }
+  CHECK(count == 3);
 }
 
 TEST_CASE("devices that do not exist") {
@@ -136,6 +155,18 @@ TEST_CASE("a master that does not resolve") {
 TEST_CASE("a log folder that cannot be made") {
   check_refused({"--log-dir=/proc/self/none", "echo"}, 1, "--log-dir");
   check_refused({"--log-dir=/etc/passwd", "echo"}, 1, "--log-dir");
+}
+
+TEST_CASE("a working folder that is gone") {
+  const std::string gone = "cd $(mktemp -d) && rmdir $PWD && exec ";
+  const auto with_logs =
+      run_ddprun({"sh", "-c", gone + ddprun_path() + " --log-dir=logs echo x"});
+  CHECK(with_logs.code() == 1);
+  CHECK_THAT(with_logs.err,
+             Contains("cannot write to logs (No such file or directory)"));
+  const auto without = run_ddprun(
+      {"sh", "-c", gone + "env TMPDIR=here " + ddprun_path() + " echo x"});
+  CHECK(without.out == "[0] [0] x\n");
 }
 
 TEST_CASE("help and version are for stdout") {
