@@ -104,6 +104,7 @@ void Supervisor::narrate(const Event& event, Policy::Phase before) {
   using Phase = Policy::Phase;
   const int alive = policy_.alive();
   const std::string count = std::to_string(alive);
+  const std::string workers = count + (alive == 1 ? " worker" : " workers");
   const auto* exit = std::get_if<WorkerExited>(&event);
   if (exit != nullptr && before == Phase::running &&
       policy_.phase() == Phase::stopping && alive > 0) {
@@ -133,17 +134,16 @@ void Supervisor::narrate(const Event& event, Policy::Phase before) {
   const auto* fired = std::get_if<TimerFired>(&event);
   const bool is_up = fired != nullptr && alive > 0;
   if (is_up && fired->timer == Timer::limit) {
-    seams_.status.warn("the time of --time-limit is up: " + count +
-                       " workers are to end");
+    seams_.status.warn("the time of --time-limit is up: stopping " + workers);
   }
   if (is_up && fired->timer == Timer::preempt && before == Phase::preempted) {
-    seams_.status.warn("the time of --on-preempt is up: stopping " + count +
-                       " workers with SIGTERM, and with SIGKILL after " +
+    seams_.status.warn("the time of --on-preempt is up: stopping " + workers +
+                       " with SIGTERM, and with SIGKILL after " +
                        seconds_text(job_.options.grace_period));
   }
   if (before != Phase::killing && policy_.phase() == Phase::killing) {
     if (alive > 0) {
-      seams_.status.warn("ending " + count + " workers with SIGKILL");
+      seams_.status.warn("ending " + workers + " with SIGKILL");
     } else if (std::holds_alternative<TimerFired>(event)) {
       seams_.status.warn("ending with SIGKILL what the workers left running: " +
                          seconds_text(job_.options.grace_period) +

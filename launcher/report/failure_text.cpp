@@ -210,7 +210,11 @@ std::string others_text(const AttemptResult& result, const WorkerExit* cause) {
              : "): still there after SIGKILL; the kernel holds it (a driver "
                "or a file server that does not answer)\n");
   }
-  return text.empty() ? "" : "  the other workers:\n" + text;
+  const bool all = std::holds_alternative<SignalReceived>(result.cause) ||
+                   std::holds_alternative<TimeIsUp>(result.cause);
+  return text.empty() ? ""
+                      : std::string("  the ") + (all ? "" : "other ") +
+                            "workers:\n" + text;
 }
 
 const WorkerExit* first_failure(const AttemptResult& result) {

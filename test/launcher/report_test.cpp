@@ -153,7 +153,7 @@ TEST_CASE("a signal to ddprun is the cause when it came first") {
   const auto report = make_report(result);
   CHECK(report.exit_code == 130);
   CHECK(report.text == R"(ddprun: stopped by SIGINT
-  the other workers:
+  the workers:
     rank 0 (pid 1000): SIGINT, stopped by ddprun
     rank 1 (pid 1001): SIGKILL, stopped by ddprun
     rank 2 (pid 1002): exit code 0, stopped by ddprun (SIGINT)

@@ -139,7 +139,7 @@ TEST_CASE("a job is stopped when its time is up") {
   }
   CHECK(job.plans.size() == 1);
   CHECK_THAT(job.text,
-             Contains("the time of --time-limit is up: 2 workers are to end") &&
+             Contains("the time of --time-limit is up: stopping 2 workers") &&
                  Contains("ddprun: stopped, as --time-limit is 60.0 s\n"));
 }
 

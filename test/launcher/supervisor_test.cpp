@@ -71,7 +71,7 @@ TEST_CASE("those who ignore SIGTERM get SIGKILL after the grace period") {
   job.habits.dies_of_stop_signals = false;
   CHECK(job.run({[&] { job.exit(0, {.code = 5}); }}) == 5);
   CHECK(job.elapsed == 7s);
-  CHECK_THAT(job.text, Contains("ending 1 workers with SIGKILL\n"));
+  CHECK_THAT(job.text, Contains("ending 1 worker with SIGKILL\n"));
 }
 
 TEST_CASE("those whom even SIGKILL does not end are named, and left") {

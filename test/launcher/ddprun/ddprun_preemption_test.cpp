@@ -45,9 +45,9 @@ TEST_CASE("a program that does not ask gets the signal, and time to end") {
   CHECK_THAT(result.err,
              Contains("SIGUSR1 came: passing it on to the workers; they have "
                       "0.3 s\n") &&
-                 Contains("the time of --on-preempt is up: stopping 1 workers "
+                 Contains("the time of --on-preempt is up: stopping 1 worker "
                           "with SIGTERM") &&
-                 Contains("ending 1 workers with SIGKILL") &&
+                 Contains("ending 1 worker with SIGKILL") &&
                  Contains("stopped by SIGUSR1"));
   CHECK(!result.left_something);
 }
@@ -69,7 +69,7 @@ TEST_CASE("who asks, and goes on all the same, gets SIGTERM") {
       result.err,
       Contains("SIGTERM came: telling 1 of 2 workers to save and to end, "
                "and passing it on to the others") &&
-          Contains("is up: stopping 1 workers with SIGTERM"));
+          Contains("is up: stopping 1 worker with SIGTERM"));
   CHECK_THAT(result.out, Contains("[0] term\n"));
 }
 
