@@ -4,7 +4,8 @@
 
 namespace ddp::detail {
 
-/// The options as they are. @throws c10::Error for what PowerSGD cannot work with.
+/// The options as they are. @throws c10::Error for what PowerSGD cannot work
+/// with.
 const PowerSGDOptions& checked(const PowerSGDOptions& options);
 
 /// Throws on every rank where one has others: ranks that send other sizes would
