@@ -3,7 +3,7 @@
 // hand:
 //   DDP_TEST_SECONDS=0 DDP_FUZZ_INPUTS=1000000 DDP_FUZZ_SEED=2
 //   launcher_test "damaged *"
-// A tenth as many of what takes a hundred times as long. Half of the time goes
+// A tenth as many of what takes longest. Half of the time goes
 // without ASAN_OPTIONS=malloc_context_size=0:quarantine_size_mb=1.
 #include <algorithm>
 #include <cstdlib>
@@ -55,7 +55,7 @@ void expect_one_line(const std::string& error) {
          "an error of one line, but got \"" + error + "\"");
 }
 
-/// A whole command line takes a hundred times as long as one value.
+/// A whole command line takes longer than most values.
 enum class Cost { small, large };
 
 /// Gives `read` damaged copies of `texts`. It may throw what people are told:
