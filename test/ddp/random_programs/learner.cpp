@@ -71,13 +71,13 @@ RandomNetImpl::RandomNetImpl(const Program& program, int rank)
       weights_[i] = tables_[i]->weight;
       continue;
     }
-    weights_[i] = register_parameter(
-        name_of(i), weight, part.kind != Part::Kind::frozen);
+    weights_[i] =
+        register_parameter(name_of(i), weight, part.kind != Part::Kind::frozen);
     if (part.kind == Part::Kind::tied) {
       register_parameter(name_of(i) + "_again", weights_[i]);
     } else if (part.kind == Part::Kind::product) {
-      factors_[i] =
-          register_parameter(name_of(i) + "_factor", torch::full_like(weight, value + 1));
+      factors_[i] = register_parameter(name_of(i) + "_factor",
+                                       torch::full_like(weight, value + 1));
     }
   }
   sum_ = register_buffer("sum", torch::zeros({1}, torch::kDouble) + rank);

@@ -29,9 +29,7 @@ double weight_of(const Program& program, const Act& act, int rank) {
 }  // namespace
 
 PlainRanks::PlainRanks(const Program& program)
-    : program_(program),
-      arrived_(program.size),
-      accumulated_(program.size) {
+    : program_(program), arrived_(program.size), accumulated_(program.size) {
   for (int rank = 0; rank < program.size; ++rank) {
     ranks_.push_back(std::make_unique<Learner>(program, rank));
   }
@@ -317,7 +315,8 @@ void PlainRanks::freeze(const Act& act) {
 
 void PlainRanks::join(size_t index) {
   const Act& act = program_.acts[index];
-  const bool steps = program_.combine != Combine::in_backward || program_.size == 1;
+  const bool steps =
+      program_.combine != Combine::in_backward || program_.size == 1;
   int source = program_.size - 1;
   const int turns = *std::max_element(act.counts.begin(), act.counts.end());
   for (int turn = 0; turn < turns; ++turn) {

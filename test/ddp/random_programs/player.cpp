@@ -44,7 +44,10 @@ void expect_error(const std::string& text, const Work& work) {
     got = detail::text_of(std::current_exception());
   }
   TORCH_CHECK(got.find(text) != std::string::npos,
-              "Expected an error with \"", text, "\", but got ", got);
+              "Expected an error with \"",
+              text,
+              "\", but got ",
+              got);
 }
 
 }  // namespace
@@ -103,8 +106,8 @@ std::shared_ptr<Exchange> Player::make_exchange() {
     case Combine::none:
       return std::make_shared<NoExchange>();
     case Combine::in_backward:
-      return stepper_ = std::make_shared<StepInBackward>(*learner_.optimizer,
-                                                         group_);
+      return stepper_ =
+                 std::make_shared<StepInBackward>(*learner_.optimizer, group_);
   }
   return nullptr;
 }

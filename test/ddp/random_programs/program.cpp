@@ -76,10 +76,9 @@ std::string describe(const Act& act) {
   std::ostringstream text;
   text << kNames[static_cast<size_t>(act.kind)] << " who " << act.who
        << " part " << act.part << " forwards " << act.forwards << " hiccup "
-       << int(act.hiccup) << " flag " << act.flag << " zero "
-       << int(act.zero) << " clip " << act.clip << " cap "
-       << act.bucket_cap_mb << " view " << act.keeps_memory << " syncs "
-       << act.syncs << " counts";
+       << int(act.hiccup) << " flag " << act.flag << " zero " << int(act.zero)
+       << " clip " << act.clip << " cap " << act.bucket_cap_mb << " view "
+       << act.keeps_memory << " syncs " << act.syncs << " counts";
   for (const int count : act.counts) {
     text << " " << count;
   }

@@ -60,18 +60,18 @@ struct Act {
   enum class Hiccup { none, in_forward, in_backward };
 
   Kind kind = Kind::train;
-  int who = 0;                    ///< the rank of miss, fail and the hiccup
-  size_t part = 0;                ///< of freeze and miss
-  int forwards = 1;               ///< of train; of join for each step
-  Hiccup hiccup = Hiccup::none;   ///< an exception after which `who` trains on
-  std::vector<int> counts;        ///< passes or inputs of each rank
-  std::vector<double> weights;    ///< of each rank
-  bool flag = false;              ///< see the functions
-  Zero zero = Zero::to_none;      ///< of step
-  double clip = 0;                ///< the largest norm, 0: any
-  double bucket_cap_mb = 25;      ///< of wrap
-  bool keeps_memory = false;      ///< gradient_as_bucket_view
-  bool syncs = true;              ///< init_sync
+  int who = 0;                   ///< the rank of miss, fail and the hiccup
+  size_t part = 0;               ///< of freeze and miss
+  int forwards = 1;              ///< of train; of join for each step
+  Hiccup hiccup = Hiccup::none;  ///< an exception after which `who` trains on
+  std::vector<int> counts;       ///< passes or inputs of each rank
+  std::vector<double> weights;   ///< of each rank
+  bool flag = false;             ///< see the functions
+  Zero zero = Zero::to_none;     ///< of step
+  double clip = 0;               ///< the largest norm, 0: any
+  double bucket_cap_mb = 25;     ///< of wrap
+  bool keeps_memory = false;     ///< gradient_as_bucket_view
+  bool syncs = true;             ///< init_sync
 
   bool is_apart() const { return clip > 0; }  ///< train: a backward a forward
   bool by_module() const { return flag; }     ///< gather: without a guard

@@ -28,10 +28,8 @@ class Author {
  private:
   void choose_options() {
     program_.size = 1 + dice_.below(4);
-    program_.unused = dice_.any_of<Unused>({Unused::refused,
-                                            Unused::found,
-                                            Unused::on_demand,
-                                            Unused::fixed});
+    program_.unused = dice_.any_of<Unused>(
+        {Unused::refused, Unused::found, Unused::on_demand, Unused::fixed});
     program_.combine = dice_.any_of<Combine>({Combine::mean,
                                               Combine::mean,
                                               Combine::sum,
@@ -81,8 +79,7 @@ class Author {
                                             torch::kDouble,
                                             torch::kBFloat16});
       part.size = dice_.any_of<int64_t>({0, 1, 2, 5, 40});
-      part.is_checkpointed =
-          part.kind != Part::Kind::rows && dice_.chance(20);
+      part.is_checkpointed = part.kind != Part::Kind::rows && dice_.chance(20);
       program_.parts.push_back(part);
     }
   }
@@ -123,8 +120,8 @@ class Author {
       add(Kind::freeze).part = std::exchange(frozen_, 0);
       return;
     }
-    const auto part =
-        static_cast<size_t>(dice_.below(static_cast<int>(program_.parts.size())));
+    const auto part = static_cast<size_t>(
+        dice_.below(static_cast<int>(program_.parts.size())));
     const auto kind = program_.parts[part].kind;
     // A static graph leaves out for good what nobody has used at first.
     if (part != 0 && kind != Part::Kind::frozen &&
@@ -153,11 +150,10 @@ class Author {
   bool may_keep() const {
     return program_.size != 3 && program_.combine != Combine::narrow &&
            program_.combine != Combine::weights &&
-           std::none_of(program_.parts.begin(),
-                        program_.parts.end(),
-                        [](const Part& part) {
-                          return part.dtype == torch::kBFloat16;
-                        });
+           std::none_of(
+               program_.parts.begin(),
+               program_.parts.end(),
+               [](const Part& part) { return part.dtype == torch::kBFloat16; });
   }
 
   void step() {
@@ -205,8 +201,8 @@ class Author {
 
   void miss() {
     const auto& parts = program_.parts;
-    const auto part = std::find_if(
-        parts.begin(), parts.end(), [](const Part& each) {
+    const auto part =
+        std::find_if(parts.begin(), parts.end(), [](const Part& each) {
           return each.kind == Part::Kind::branch;
         });
     const auto index = static_cast<size_t>(part - parts.begin());
