@@ -82,7 +82,8 @@ struct DistributedDataParallelOptions {
   /// Ranks may leave out different ones; what none has used keeps its `.grad`
   /// and is never sent.
   /// A pass that differs is an error on every rank, with the names; so use it
-  /// without passes of other kinds in between, but parameters may be frozen.
+  /// without passes of other kinds in between. What trains in the first pass
+  /// may be frozen later, and train again.
   TORCH_ARG(bool, static_graph) = false;
   /// In which dtypes a forward computes, gradients travel and buffers are. A
   /// `Reducer` alone does not heed it.

@@ -29,8 +29,8 @@ namespace ddp {
 ///
 /// Beside a step after the pass:
 /// - A parameter that no rank has used (`find_unused_parameters`, on demand or
-///   always) is stepped with a gradient of zero, so momentum and weight decay
-///   go on.
+///   always) is stepped with the mean of what the ranks' `.grad` still hold.
+///   After `zero_grad()` that is zero, and momentum and weight decay go on.
 /// - A frozen parameter stays as it is, whatever its `.grad` holds.
 /// - A pass that ends with an error may have stepped.
 ///

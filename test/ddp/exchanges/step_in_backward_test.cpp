@@ -188,8 +188,9 @@ TEST_CASE("a parameter that a rank has not used is stepped as on the others",
                         std::make_shared<StepInBackward>(optimizer, group)));
     if (stays_stale) {
       params[1].mutable_grad() = torch::full({3}, 0.0);
-      params[2].mutable_grad() = torch::full({3}, 0.0);
+      params[2].mutable_grad() = torch::full({3}, group->getRank() + 1.0);
     }
+    const double stale_mean = stays_stale ? (size + 1) / 2.0 : 0;
     // Parameter 1 is used by rank 0 alone, parameter 2 by none.
     auto loss = params[0].sum();
     if (group->getRank() == 0) {
@@ -200,9 +201,11 @@ TEST_CASE("a parameter that a rank has not used is stepped as on the others",
     loss.backward();
     TORCH_CHECK(torch::allclose(params[0], before[0] - 1));
     TORCH_CHECK(torch::allclose(params[1], before[1] - 1));
-    TORCH_CHECK(torch::equal(params[2], before[2]));
+    TORCH_CHECK(torch::allclose(params[2], before[2] - stale_mean));
     TORCH_CHECK(params[1].grad().eq(1).all().item<bool>());
     TORCH_CHECK(params[2].grad().defined() == stays_stale);
+    TORCH_CHECK(!stays_stale ||
+                params[2].grad().eq(group->getRank() + 1.0).all().item<bool>());
   });
 }
 
