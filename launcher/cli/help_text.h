@@ -68,8 +68,7 @@ constexpr Meaning kVariables[] = {
      "Who ddprun is to etcd, where that asks."},
     {"DDPRUN_PROGRESS_FILE, DDPRUN_STACK_FILE",
      "For workers under --hang-timeout: the files to report progress to, and "
-     "to "
-     "offer stacks in."},
+     "to offer stacks in."},
     {"DDPRUN_STOP_FILE",
      "For workers under --on-preempt: the file that tells those who have made "
      "it to save and to end."}};

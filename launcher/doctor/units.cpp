@@ -50,10 +50,6 @@ std::string nccl_text(int version) {
          std::to_string(version % 100);
 }
 
-std::string count_text(int64_t count, const std::string& what) {
-  return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
-}
-
 std::string list_text(const std::vector<std::string>& items) {
   std::string text;
   for (size_t index = 0; index < items.size(); ++index) {

@@ -25,9 +25,6 @@ std::string cuda_text(int version);
 /// NCCL's numbers: 22809 is "2.28.9".
 std::string nccl_text(int version);
 
-/// "1 worker", "8 workers".
-std::string count_text(int64_t count, const std::string& what);
-
 /// "a, b and c".
 std::string list_text(const std::vector<std::string>& items);
 

@@ -9,6 +9,7 @@
 #include <ctime>
 #include <utility>
 
+#include "launcher/count_text.h"
 #include "launcher/event_log.h"
 #include "launcher/output/run_directory.h"
 #include "launcher/process/signal_names.h"
@@ -104,7 +105,7 @@ void Supervisor::narrate(const Event& event, Policy::Phase before) {
   using Phase = Policy::Phase;
   const int alive = policy_.alive();
   const std::string count = std::to_string(alive);
-  const std::string workers = count + (alive == 1 ? " worker" : " workers");
+  const std::string workers = count_text(alive, "worker");
   const auto* exit = std::get_if<WorkerExited>(&event);
   if (exit != nullptr && before == Phase::running &&
       policy_.phase() == Phase::stopping && alive > 0) {

@@ -6,6 +6,7 @@
 
 #include "ddp/detail/rank_text.h"
 #include "launcher/coordinator/first_failure.h"
+#include "launcher/count_text.h"
 #include "launcher/process/error_file.h"
 #include "launcher/process/signal_names.h"
 #include "launcher/shortened.h"
@@ -42,8 +43,7 @@ std::string hint_about_gpus(const AttemptResult& result) {
     return "";
   }
   return "  " + std::to_string(result.worker_count) + " workers saw " +
-         std::to_string(result.gpu_count) +
-         (result.gpu_count == 1 ? " GPU" : " GPUs") +
+         count_text(result.gpu_count, "GPU") +
          ", so not each had its own; --nproc-per-node=gpu starts one a GPU\n";
 }
 

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "launcher/cli/options.h"
+#include "launcher/count_text.h"
 #include "launcher/doctor/topology_table.h"
 #include "launcher/doctor/units.h"
 #include "test/launcher/doctor/machines.h"
