@@ -56,7 +56,7 @@ class LoopArm : public Arm {
       : net_(workload),
         data_(torch::ones({workload.batch, workload.width})),
         target_(torch::zeros({workload.batch, workload.width})),
-        optimizer_(net_->parameters(), torch::optim::SGDOptions(1e-6)) {
+        optimizer_(net_->parameters(), torch::optim::SGDOptions(kRate)) {
     for (size_t i = 0; i < replicas; ++i) {
       nets_.push_back(
           i == 0 ? net_.ptr()

@@ -29,12 +29,12 @@ std::function<void()> stepper(const Workload& workload,
 std::function<void()> make_stepper(const std::string& arm,
                                    const Workload& workload) {
   using namespace torch::optim;
-  const auto momentum = SGDOptions(1e-6).momentum(0.9);
+  const auto momentum = SGDOptions(kRate).momentum(0.9);
   if (arm == "SGD") {
-    return stepper<SGD>(workload, SGDOptions(1e-6));
+    return stepper<SGD>(workload, SGDOptions(kRate));
   }
   if (arm == "fused_SGD") {
-    return stepper<FusedSGD>(workload, SGDOptions(1e-6));
+    return stepper<FusedSGD>(workload, SGDOptions(kRate));
   }
   if (arm == "SGD_with_momentum") {
     return stepper<SGD>(workload, momentum);
@@ -43,16 +43,16 @@ std::function<void()> make_stepper(const std::string& arm,
     return stepper<FusedSGD>(workload, momentum);
   }
   if (arm == "Adam") {
-    return stepper<Adam>(workload, AdamOptions(1e-6));
+    return stepper<Adam>(workload, AdamOptions(kRate));
   }
   if (arm == "fused_Adam") {
-    return stepper<FusedAdam>(workload, AdamOptions(1e-6));
+    return stepper<FusedAdam>(workload, AdamOptions(kRate));
   }
   if (arm == "AdamW") {
-    return stepper<AdamW>(workload, AdamWOptions(1e-6));
+    return stepper<AdamW>(workload, AdamWOptions(kRate));
   }
   TORCH_CHECK(arm == "fused_AdamW", "Expected an optimizer, but got ", arm);
-  return stepper<FusedAdamW>(workload, AdamWOptions(1e-6));
+  return stepper<FusedAdamW>(workload, AdamWOptions(kRate));
 }
 
 }  // namespace

@@ -145,6 +145,16 @@ void Learner::zero(Zero how) {
   }
 }
 
+void Learner::freeze_or_thaw(size_t part) {
+  const auto name = name_of(part);
+  for (auto& item : net->named_parameters()) {
+    const auto own = item.key().substr(0, item.key().find_first_of("._"));
+    if (own == name && item.key() != name + "_again") {
+      item.value().requires_grad_(!item.value().requires_grad());
+    }
+  }
+}
+
 std::vector<std::string> ignored_names(const Program& program) {
   std::vector<std::string> names;
   for (size_t i = 0; i < program.parts.size(); ++i) {

@@ -39,6 +39,8 @@ struct Learner {
 
   void step(double clip);
   void zero(Zero how);
+  /// All parameters of a part.
+  void freeze_or_thaw(size_t part);
 
   RandomNet net;
   /// Each once, also a tied one.

@@ -295,7 +295,7 @@ void PlainRanks::evaluate(size_t index) {
 
 void PlainRanks::step(const Act& act) {
   for (auto& learner : ranks_) {
-    if (program_.combine != Combine::in_backward || program_.size == 1) {
+    if (program_.steps_after_backward()) {
       learner->step(act.clip);
     }
     learner->zero(act.zero);
@@ -304,19 +304,13 @@ void PlainRanks::step(const Act& act) {
 
 void PlainRanks::freeze(const Act& act) {
   for (auto& learner : ranks_) {
-    for (size_t i = 0; i < names_.size(); ++i) {
-      if (std::stoul(names_[i].substr(1)) == act.part) {
-        auto& parameter = learner->parameters[i];
-        parameter.requires_grad_(!parameter.requires_grad());
-      }
-    }
+    learner->freeze_or_thaw(act.part);
   }
 }
 
 void PlainRanks::join(size_t index) {
   const Act& act = program_.acts[index];
-  const bool steps =
-      program_.combine != Combine::in_backward || program_.size == 1;
+  const bool steps = program_.steps_after_backward();
   int source = program_.size - 1;
   const int turns = *std::max_element(act.counts.begin(), act.counts.end());
   for (int turn = 0; turn < turns; ++turn) {

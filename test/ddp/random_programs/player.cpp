@@ -69,7 +69,7 @@ void Player::perform(size_t index) {
     case Act::Kind::step:
       return step(act);
     case Act::Kind::freeze:
-      return freeze(act);
+      return learner_.freeze_or_thaw(act.part);
     case Act::Kind::join:
       return join(act);
     case Act::Kind::miss:
@@ -190,9 +190,8 @@ void Player::evaluate(const Act& act) {
   }
 }
 
-/// In a world of one nothing is exchanged.
 void Player::make_step(double clip) {
-  if (program_.combine != Combine::in_backward || program_.size == 1) {
+  if (program_.steps_after_backward()) {
     learner_.step(clip);
   }
 }
@@ -219,16 +218,6 @@ void Player::step(const Act& act) {
     }
   }
   learner_.zero(act.zero);
-}
-
-void Player::freeze(const Act& act) {
-  const auto name = "p" + std::to_string(act.part);
-  for (auto& item : learner_.net->named_parameters()) {
-    const auto own = item.key().substr(0, item.key().find_first_of("._"));
-    if (own == name && item.key() != name + "_again") {
-      item.value().requires_grad_(!item.value().requires_grad());
-    }
-  }
 }
 
 void Player::join(const Act& act) {

@@ -37,7 +37,6 @@ class Player {
   void evaluate(const Act& act);
   void make_step(double clip);
   void step(const Act& act);
-  void freeze(const Act& act);
   void join(const Act& act);
   void miss(const Act& act);
   void fail(const Act& act);

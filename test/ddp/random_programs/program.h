@@ -92,6 +92,11 @@ struct Program {
   Stepper stepper = Stepper::sgd;
   bool broadcasts = true;
   std::vector<Act> acts;
+
+  /// Not in backward: in a world of one nothing is exchanged.
+  bool steps_after_backward() const {
+    return combine != Combine::in_backward || size == 1;
+  }
 };
 
 Program random_program(uint64_t seed);
