@@ -8,9 +8,8 @@ import socket
 
 import sandbox as machine
 from job import PORT, Case
-from sandbox import kill
+from sandbox import STOP_SIGNALS, kill
 
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 DEADLY = (signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGTERM)
 
 

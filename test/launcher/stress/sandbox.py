@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 CLONE_NEWNS, CLONE_NEWNET, MNT_DETACH = 0x20000, 0x40000000, 2
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -87,12 +88,15 @@ class Sandbox:
 
     def spawn(self, argv, files, setup=None):
         """Starts a program whose descriptors are `files` and no others."""
+        # One that comes before the program must not be this interpreter's.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         pid = os.fork()
         if pid == 0:
             try:
                 # A shell ignores them in what it starts in the background.
-                for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+                for number in STOP_SIGNALS:
                     signal.signal(number, signal.SIG_DFL)
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
                 if setup:
                     setup()
                 copies = {to: os.dup(file) for to, file in files.items()}
@@ -104,6 +108,7 @@ class Sandbox:
                             "DDPRUN_TOKEN": "secret"})
             finally:
                 os._exit(98)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         return pid
 
     def reap(self):
