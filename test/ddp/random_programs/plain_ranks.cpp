@@ -177,6 +177,9 @@ void PlainRanks::reduce(size_t act,
       sum += dense(grad) * weight;
     }
   }
+  if (program_.unused != Unused::fixed || is_in_graph(index)) {
+    stepped_[index] = sum / divisor;
+  }
   // A static graph's passes are alike, but that a rank may have no inputs.
   if (!is_used && !is_in_graph(index)) {
     return;
@@ -211,25 +214,24 @@ bool PlainRanks::is_in_graph(size_t parameter) const {
   return false;
 }
 
-/// What the pass has reduced, also where that is nothing.
+/// Also with what the pass has left as it was.
 void PlainRanks::step_in_backward() {
   for (auto& learner : ranks_) {
     std::vector<Tensor> kept;
     for (size_t i = 0; i < names_.size(); ++i) {
       Tensor& parameter = learner->parameters[i];
+      const auto mean = stepped_.find(i);
       kept.push_back(parameter.grad());
-      if (shared_.count(i) == 0 || !parameter.requires_grad()) {
-        parameter.mutable_grad() = Tensor();
-      } else if (!parameter.grad().defined() &&
-                 (program_.unused != Unused::fixed || is_in_graph(i))) {
-        parameter.mutable_grad() = torch::zeros_like(parameter);
-      }
+      parameter.mutable_grad() = mean == stepped_.end()
+                                     ? Tensor()
+                                     : gradient_of(parameter, mean->second);
     }
     learner->optimizer->step();
     for (size_t i = 0; i < names_.size(); ++i) {
       learner->parameters[i].mutable_grad() = kept[i];
     }
   }
+  stepped_.clear();
 }
 
 void PlainRanks::copy_parameters(int source) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -42,9 +43,10 @@ class PlainRanks {
 
   const Program& program_;
   std::vector<std::unique_ptr<Learner>> ranks_;
-  std::vector<std::string> names_;  // of parameters
-  std::set<size_t> shared_;         // parameters that are reduced
-  bool syncs_ = true;               // init_sync
+  std::vector<std::string> names_;           // of parameters
+  std::set<size_t> shared_;                  // parameters that are reduced
+  std::map<size_t, torch::Tensor> stepped_;  // means, by parameter
+  bool syncs_ = true;                        // init_sync
   // By rank: those that got a gradient in this pass, in passes alone.
   std::vector<std::set<size_t>> arrived_, accumulated_;
 };

@@ -114,6 +114,15 @@ class Author {
     has_trained_ = false;
   }
 
+  void regroup() {
+    // A static graph is learnt anew, and with it what never trains.
+    if (frozen_ != 0 && program_.unused == Unused::fixed) {
+      freeze();
+    }
+    add(Kind::regroup);
+    has_trained_ = false;
+  }
+
   /// One part at a time; 0 is none.
   void freeze() {
     if (frozen_ != 0) {
@@ -234,8 +243,7 @@ class Author {
     } else if (face < 85) {
       wrap();
     } else if (face < 89) {
-      add(Kind::regroup);
-      has_trained_ = false;
+      regroup();
     } else if (face < 94) {
       miss();
     } else {
