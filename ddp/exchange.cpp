@@ -34,6 +34,10 @@ int Exchange::fewest_ranks() const {
   return 0;
 }
 
+bool Exchange::makes_ranks_equal(int ranks) const {
+  return fewest_ranks() == 0 || fewest_ranks() >= ranks;
+}
+
 std::string Exchange::refuses_sparse() const {
   return "Expected dense gradients with this exchange";
 }

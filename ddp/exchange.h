@@ -147,6 +147,12 @@ class Exchange {
   /// refuses it.
   virtual int fewest_ranks() const;
 
+  /// Whether ranks that step alike change their parameters alike: `finish`
+  /// leaves the same on all ranks, or in parts that they put together. The
+  /// reducer then tells a rank that has left out a step. True unless
+  /// `fewest_ranks` are fewer. The answer stays.
+  virtual bool makes_ranks_equal(int ranks) const;
+
   /// Why this exchange takes no sparse payloads, as a part of an error that
   /// goes on with the parameter's name; empty when it takes them. Asked once.
   virtual std::string refuses_sparse() const;

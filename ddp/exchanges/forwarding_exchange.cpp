@@ -29,6 +29,10 @@ int ForwardingExchange::fewest_ranks() const {
   return inner_->fewest_ranks();
 }
 
+bool ForwardingExchange::makes_ranks_equal(int ranks) const {
+  return inner_->makes_ranks_equal(ranks);
+}
+
 std::string ForwardingExchange::refuses_sparse() const {
   return inner_->refuses_sparse();
 }

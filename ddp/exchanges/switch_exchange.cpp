@@ -33,6 +33,10 @@ int SwitchExchange::fewest_ranks() const {
   return first == 0 || later == 0 ? first + later : std::min(first, later);
 }
 
+bool SwitchExchange::makes_ranks_equal(int ranks) const {
+  return first_->makes_ranks_equal(ranks) && later_->makes_ranks_equal(ranks);
+}
+
 std::string SwitchExchange::refuses_sparse() const {
   const auto refusal = first_->refuses_sparse();
   return refusal.empty() ? later_->refuses_sparse() : refusal;

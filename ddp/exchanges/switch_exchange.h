@@ -39,6 +39,7 @@ class SwitchExchange : public Exchange {
   /// Either may be over some of the ranks alone.
   bool sums_every_element() const override { return false; }
   int fewest_ranks() const override;
+  bool makes_ranks_equal(int ranks) const override;
   std::string refuses_sparse() const override;
   void start(const GradientBucket& bucket) override;
   void finish(const GradientBucket& bucket) override;

@@ -8,6 +8,11 @@
 #include <torch/utils.h>
 
 #include "ddp/distributed_data_parallel.h"
+#include "ddp/exchanges/all_reduce.h"
+#include "ddp/exchanges/check_finite.h"
+#include "ddp/exchanges/hook_exchange.h"
+#include "ddp/exchanges/no_exchange.h"
+#include "ddp/exchanges/switch_exchange.h"
 #include "test/support/catch.h"
 #include "test/support/fake_backend.h"
 #include "test/support/local_ranks.h"
@@ -242,6 +247,43 @@ TEST_CASE("a rank that leaves out a step is noticed by all", "[passes]") {
   for (const auto& error : errors) {
     CHECK_THAT(error, Contains("rank 2: 3 times between 5 backward passes"));
   }
+}
+
+std::shared_ptr<Exchange> local_exchange(int kind, const Group& group) {
+  const auto none = std::make_shared<NoExchange>();
+  const auto all = std::make_shared<AllReduce>(group);
+  const auto alone =
+      std::make_shared<AllReduce>(c10::make_intrusive<FakeBackend>(1));
+  switch (kind) {
+    case 0:
+      return none;
+    case 1:
+      return std::make_shared<CheckFinite>(none, group);
+    case 2:
+      return std::make_shared<HookExchange>(
+          [](const auto& bucket) { return bucket.payload; });
+    case 3:
+      return std::make_shared<SwitchExchange>(all, 1, alone);
+    default:
+      return std::make_shared<SwitchExchange>(all, 1, none);
+  }
+}
+
+TEST_CASE("ranks with gradients of their own may differ in their steps",
+          "[passes]") {
+  const auto kind = GENERATE(range(0, 5));
+  run_ranks(3, [kind](const Group& group) {
+    Line net;
+    DistributedDataParallel model(
+        net, over(group).exchange(local_exchange(kind, group)));
+    torch::optim::SGD optimizer(model->parameters(), 1);
+    for (int step = 0; step < 4; ++step) {
+      optimizer.zero_grad();
+      model(number(1)).mul(step == 2 ? group->getRank() : 1).backward();
+      optimizer.step();
+    }
+    expect(net->a, 1 - 3 - group->getRank());
+  });
 }
 
 TEST_CASE("ranks that have parted do not go on", "[passes]") {

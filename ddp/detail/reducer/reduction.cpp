@@ -29,7 +29,7 @@ Reduction::Reduction(std::vector<NamedParameter> parameters,
       unreached_(options.find_unused_parameters()
                      ? std::make_unique<Unreached>(memory_.size())
                      : nullptr),
-      updates_(tensors()) {}
+      updates_(compared()) {}
 
 std::vector<NamedParameter> Reduction::parameters() const {
   std::vector<NamedParameter> parameters;

@@ -87,9 +87,15 @@ class Reduction {
   void reset();
 
   /// The ranks' steps are compared from here on.
-  void forget_steps() { updates_ = UpdateWatch(tensors()); }
+  void forget_steps() { updates_ = UpdateWatch(compared()); }
 
  private:
+  /// Parameters that change alike on ranks that step alike.
+  std::vector<at::Tensor> compared() const {
+    return exchange_->makes_ranks_equal(group_->getSize())
+               ? tensors()
+               : std::vector<at::Tensor>();
+  }
   void open(int ranks);
   bool comes_too_late(size_t index);
   void take(size_t index);
