@@ -128,6 +128,10 @@ Job make_job(LaunchOptions options,
   }
   job.program = find_program(options, environment);
   job.environment = environment;
+  job.withheld = meant_for_this_worker(environment);
+  for (const std::string& name : job.withheld) {
+    job.environment.erase(name);
+  }
   job.host_name = host.name;
   // Several hosts must agree on it, so it cannot be made up on each.
   job.run_id = !options.run_id.empty()   ? options.run_id

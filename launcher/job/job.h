@@ -15,7 +15,8 @@ namespace launcher {
 struct Job {
   LaunchOptions options;
   Program program;
-  Environment environment;  ///< ddprun's own, which the workers inherit
+  Environment environment;            ///< ddprun's own that the workers inherit
+  std::vector<std::string> withheld;  ///< names of those that they do not
   std::string host_name;
   int worker_count = 1;             ///< on this host
   std::optional<std::string> gpus;  ///< CUDA_VISIBLE_DEVICES of the workers

@@ -25,6 +25,22 @@ const std::string* find_variable(const Environment& environment,
   return found == environment.end() ? nullptr : &found->second;
 }
 
+std::vector<std::string> meant_for_this_worker(const Environment& environment) {
+  std::vector<std::string> names;
+  for (const char* name :
+       {ddp::env::kProgressFile, ddp::env::kStackFile, ddp::env::kStopFile}) {
+    if (environment.count(name) > 0) {
+      names.emplace_back(name);
+    }
+  }
+  // A user may name it, too, but not to a worker.
+  if (environment.count(ddp::env::kRunId) > 0 &&
+      environment.count(ddp::env::kTimerFile) > 0) {
+    names.emplace_back(ddp::env::kTimerFile);
+  }
+  return names;
+}
+
 ddp::EnvReader reader_of(const Environment& environment) {
   return [&environment](const char* name) -> const char* {
     const std::string* value = find_variable(environment, name);

@@ -2,6 +2,7 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "ddp/worker_env.h"
 
@@ -17,6 +18,11 @@ Environment current_environment();
 /// Value of `name`, or nullptr when it is not set.
 const std::string* find_variable(const Environment& environment,
                                  const std::string& name);
+
+/// Names of those variables that whoever started this process as a worker has
+/// set for it alone: files of ddprun's, and torchrun's FIFO for timers. A job
+/// in this worker has its own, or none.
+std::vector<std::string> meant_for_this_worker(const Environment& environment);
 
 /// Reads it by name. It must outlive the reader.
 ddp::EnvReader reader_of(const Environment& environment);

@@ -202,6 +202,7 @@ bool has_file_timer(const Job& job) {
 LaunchPlan make_plan(const Job& job, const Attempt& attempt) {
   LaunchPlan plan;
   plan.path = job.program.path;
+  plan.withheld = job.withheld;
   plan.hang_timeout = job.options.hang_timeout;
   plan.timer_file = timer_file_of(job, attempt);
   plan.has_other_hosts = attempt.world.host_count > 1;
@@ -254,6 +255,10 @@ std::string attempt_directory(const std::string& run_directory,
 }
 
 std::string describe(const LaunchPlan& plan) {
+  std::string command = "env";
+  for (const std::string& name : plan.withheld) {
+    command += " -u " + name;
+  }
   std::string text;
   for (const WorkerSpec& worker : plan.workers) {
     text +=
@@ -261,7 +266,7 @@ std::string describe(const LaunchPlan& plan) {
         std::to_string(worker.local_rank) + "\n" +
         (worker.cpus.empty() ? ""
                              : "taskset -c " + cpu_list(worker.cpus) + " ") +
-        "env \\\n";
+        command + " \\\n";
     for (const auto& [name, value] : worker.environment) {
       text += "  " + name + "=" + quoted(value) + " \\\n";
     }

@@ -52,6 +52,7 @@ struct LineFilter {
 struct LaunchPlan {
   std::string path;  ///< of the program
   std::vector<WorkerSpec> workers;
+  std::vector<std::string> withheld;  ///< variables of the caller's
   LineFilter filtered_out;
   LineFilter filtered_err;
   std::optional<std::chrono::milliseconds> hang_timeout;

@@ -32,6 +32,34 @@ TEST_CASE("a job is whole: run id, program, devices that exist") {
   CHECK(make_job(options, HostInfo{}, {}, "unique").run_id == "mine");
 }
 
+TEST_CASE("a job in a worker of another job has no files of that") {
+  const Environment outer{{"DDPRUN_PROGRESS_FILE", "/outer/progress_0_1"},
+                          {"DDPRUN_STACK_FILE", "/outer/stack_0_1"},
+                          {"DDPRUN_STOP_FILE", "/outer/stop_0_1"},
+                          {"DDPRUN_TOKEN", "all hosts know it"},
+                          {"TORCHELASTIC_ENABLE_FILE_TIMER", "1"},
+                          {"TORCHELASTIC_ERROR_FILE", "/outer/error.json"},
+                          {"TORCHELASTIC_RUN_ID", "outer"},
+                          {"TORCHELASTIC_TIMER_FILE", "/outer/fifo"}};
+  const Job job = make_job(shell(), HostInfo{}, outer, "unique");
+  CHECK(job.withheld == std::vector<std::string>{"DDPRUN_PROGRESS_FILE",
+                                                 "DDPRUN_STACK_FILE",
+                                                 "DDPRUN_STOP_FILE",
+                                                 "TORCHELASTIC_TIMER_FILE"});
+  CHECK(job.environment ==
+        Environment{{"DDPRUN_TOKEN", "all hosts know it"},
+                    {"TORCHELASTIC_ENABLE_FILE_TIMER", "1"},
+                    {"TORCHELASTIC_ERROR_FILE", "/outer/error.json"},
+                    {"TORCHELASTIC_RUN_ID", "outer"}});
+}
+
+TEST_CASE("a timer's file that a user has named is kept") {
+  const Environment own{{"TORCHELASTIC_TIMER_FILE", "/tmp/mine"}};
+  const Job job = make_job(shell(), HostInfo{}, own, "unique");
+  CHECK(job.withheld.empty());
+  CHECK(job.environment == own);
+}
+
 TEST_CASE("what the command line had to say comes with the job") {
   LaunchOptions options = shell();
   options.warnings = {"a", "b"};

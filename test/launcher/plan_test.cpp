@@ -6,6 +6,7 @@
 #include "launcher/process/start/execution.h"
 #include "test/support/catch.h"
 
+using Catch::Contains;
 using launcher::Environment;
 using launcher::Execution;
 using launcher::InheritedVariables;
@@ -273,6 +274,17 @@ TEST_CASE("the prefix is the rank, or torchrun's template") {
   CHECK(prefix() == "node7/${rank}/${world}$ ");
   job.options.line_prefix = "";
   CHECK(prefix().empty());
+}
+
+TEST_CASE("a described plan says what a worker does not inherit") {
+  Job job = job_of(2);
+  job.withheld = {"DDPRUN_STOP_FILE", "TORCHELASTIC_TIMER_FILE"};
+  const auto text = describe(make_plan(job, attempt_of_one_host(2)));
+  const std::string command =
+      "env -u DDPRUN_STOP_FILE -u TORCHELASTIC_TIMER_FILE \\\n  GROUP_RANK=0";
+  CHECK_THAT(text,
+             Contains("# rank 0, local rank 0\n" + command) &&
+                 Contains("# rank 1, local rank 1\n" + command));
 }
 
 TEST_CASE("a described plan is commands for a shell") {

@@ -115,6 +115,29 @@ TEST_CASE(
                  Contains("\"raw_error\":\"ddprun: rank 1 hangs:"));
 }
 
+TEST_CASE("workers of a job in a job do not report to the outer one's files") {
+  const TemporaryFolder folder;
+  const auto result = run_ddprun(
+      {"--hang-timeout=60",
+       "--on-preempt=USR1:60",
+       ddprun_path(),
+       "--nproc-per-node=2",
+       "--line-prefix=",
+       "--health-check=env | grep -E "
+       "'^(RANK|DDPRUN_.*_FILE|.*TIMER_FILE)=' > " +
+           folder / "checked",
+       "sh",
+       "-c",
+       "echo \"[$DDPRUN_PROGRESS_FILE$DDPRUN_STACK_FILE$DDPRUN_STOP_FILE]\"; "
+       "[ $TORCHELASTIC_TIMER_FILE != " +
+           folder / "fifo" + " ] && [ -p $TORCHELASTIC_TIMER_FILE ]"},
+      {{"TORCHELASTIC_ENABLE_FILE_TIMER", "1"},
+       {"TORCHELASTIC_TIMER_FILE", folder / "fifo"}});
+  CHECK(result.code() == 0);
+  CHECK(result.out == "[0] []\n[0] []\n");
+  CHECK(read_file(folder / "checked") == "RANK=0\n");
+}
+
 TEST_CASE("a hung worker's stack is gdb's, where gdb is there") {
   const TemporaryFolder folder;
   const std::string gdb = folder / "gdb";
