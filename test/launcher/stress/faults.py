@@ -150,6 +150,8 @@ def kill_supervisor(run):
 
 def kill_guardian(run):
     host = run.any_host()
+    if host.supervisor() is None:
+        run.dead = host  # nobody may be there yet to remove its files
     host.signal(signal.SIGKILL)
     return run.without(host, -9)
 
@@ -275,6 +277,8 @@ def come_and_go(run):
             worlds = run.job.ready()
             host = run.job.start(
                 run.case.arguments(len(run.job.hosts), "127.0.0.1"))
+            # From then on it hears signals and removes its files.
+            run.job.wait(lambda: host.supervisor() or host.status() is not None)
             there.append(host)
             expected[host.number] = {0}
             run.job.wait(lambda: run.job.ready() > worlds, 10)
