@@ -6,13 +6,17 @@ namespace launcher {
 
 std::string Succession::late_text() const {
   const std::string seconds = patience_text(options_.patience.join);
-  return trouble_.empty()
-             ? "host " + followed_host_ + ", which coordinates this job by " +
+  if (!trouble_.empty()) {
+    return options_.etcd + " has not answered for " + seconds + ": " + trouble_;
+  }
+  return followed_host_.empty()
+             ? options_.etcd + " has not answered in " + seconds +
+                   "; check that etcd runs there, --rdzv-endpoint and the "
+                   "firewall, or give it more time (--rdzv-conf join_timeout)"
+             : "host " + followed_host_ + ", which coordinates this job by " +
                    options_.etcd + ", cannot be reached, and for " + seconds +
                    " no other one has taken over; check the network between "
-                   "the hosts, or give --local-addr"
-             : options_.etcd + " has not answered for " + seconds + ": " +
-                   trouble_;
+                   "the hosts, or give --local-addr";
 }
 
 std::string Succession::news_text() const {
@@ -31,11 +35,12 @@ std::string Succession::news_text() const {
                           : "the job goes on, but its hosts cannot change "
                             "until it does");
   }
+  const std::string& host = followed_host_;
   return "waiting for " +
-         (trouble_.empty()
-              ? "host " + followed_host_ + ", which coordinates this job by " +
-                    options_.etcd
-              : options_.etcd + " (" + trouble_ + ")") +
+         (!trouble_.empty() ? options_.etcd + " (" + trouble_ + ")"
+          : host.empty()    ? options_.etcd
+                         : "host " + host + ", which coordinates this job by " +
+                               options_.etcd) +
          end;
 }
 

@@ -253,7 +253,7 @@ TEST_CASE("etcd: lost for good, a job still ends, and cannot start again") {
         "2",
         job,
         {"sh", "-c", "echo rank $RANK of $WORLD_SIZE; read end; " + program},
-        ",join_timeout=0.5");
+        ",join_timeout=3");  // in which two hosts meet on any machine
     all.insert(all.begin(), "--max-restarts=" + restarts);
     return start_host(all);
   };

@@ -149,7 +149,9 @@ bool Ddprun::read_some(Stream& stream) const {
 void Ddprun::await(Stream& stream, const std::string& text, int count) const {
   while (count_of(stream.text, text) < count) {
     if (!read_some(stream)) {
-      throw std::runtime_error("\"" + text + "\" never came: " + stream.text);
+      throw std::runtime_error(
+          "\"" + text + "\" never came; stdout ends with: " +
+          tail_of(out_.text) + "; stderr ends with: " + tail_of(err_.text));
     }
   }
 }

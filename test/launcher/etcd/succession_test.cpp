@@ -71,6 +71,14 @@ class AwayEtcd {
     return std::chrono::duration_cast<std::chrono::milliseconds>(now_ - begin);
   }
 
+  /// It takes what is asked, and says nothing, until the host gives up.
+  void stay_silent() {
+    while (lost_.empty()) {
+      now_ = host_.next_deadline().value();
+      take(host_.on_time(now_));
+    }
+  }
+
   /// What is asked next, once it is time for it.
   CallKind next_call() {
     while (!asked_) {
@@ -113,6 +121,18 @@ TEST_CASE("etcd away before the first group: who comes waits join_timeout") {
   CHECK_THAT(etcd.lost(),
              Contains("etcd at keys:2379 has not answered for 60 s: closed"));
   CHECK_THAT(etcd.note(), Contains("gives up"));
+}
+
+TEST_CASE("etcd that is silent from the start: no host is blamed") {
+  AwayEtcd etcd;
+  etcd.take(etcd.host().begin(etcd.now()));
+  const Succession::Time begin = etcd.now();
+  etcd.stay_silent();
+  CHECK(etcd.now() - begin == etcd.kJoin);
+  CHECK_THAT(etcd.lost(),
+             Contains("etcd at keys:2379 has not answered in 60 s; check that "
+                      "etcd runs there"));
+  CHECK_THAT(etcd.note(), Contains("waiting for etcd at keys:2379; gives up"));
 }
 
 TEST_CASE("etcd away while workers run: they go on as long as they like") {
