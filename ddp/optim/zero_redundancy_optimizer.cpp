@@ -199,6 +199,9 @@ std::unique_ptr<Optimizer> ZeroRedundancyOptimizer::consolidate(int to) const {
               to);
   check_groups();
   auto whole = rank() == to ? make_whole() : nullptr;
+  if (whole) {
+    whole->state().clear();  // Adagrad's constructor makes some
+  }
   for (int owner = 0; owner < size(); ++owner) {
     auto bytes = owner == rank() ? bytes_of(*local_) : "";
     if (group_) {

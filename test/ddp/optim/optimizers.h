@@ -50,7 +50,7 @@ inline std::unique_ptr<Optimizer> make_optimizer(const std::string& kind,
   if (kind == "rmsprop")
     return made<RMSprop>(groups, RMSpropOptions(0.01));
   TORCH_CHECK(kind == "adagrad", "Expected an optimizer, but got ", kind);
-  return made<Adagrad>(groups, AdagradOptions(0.01));
+  return made<Adagrad>(groups, AdagradOptions(0.01).lr_decay(0.1));
 }
 
 /// Normal numbers that depend on `seed` alone; many are the same ones again.
