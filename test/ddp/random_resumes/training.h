@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <torch/types.h>
+
+#include "test/ddp/optim/optimizers.h"
+
+namespace ddp::test {
+
+/// A training that is interrupted, of which a seed decides everything.
+struct Training {
+  struct Parameter {
+    std::vector<int64_t> sizes;
+    torch::Dtype dtype = torch::kFloat;
+    size_t group = 0;
+  };
+
+  struct Step {
+    std::vector<bool> missing;  // gradients, by parameter
+    bool overflows = false;
+    double rate = 0;  // that group 0 has from now on; 0: as before
+  };
+
+  /// Who keeps the optimizer's state.
+  enum class Holder { plain, fused, zero_parameter, zero_bucket };
+
+  /// Has a program, ranks and objects of its own.
+  struct Part {
+    int ranks = 1;
+    Holder holder = Holder::plain;
+    size_t end = 1;  // steps of all parts so far
+    bool in_background = false;
+    bool loses_newest = false;  // checkpoint, after its end
+  };
+
+  uint64_t seed = 0;
+  size_t kind = 0;  // of the optimizer
+  bool is_scaled = false;
+  std::vector<Parameter> parameters;
+  std::vector<size_t> groups;  // the step before which each comes
+  std::vector<Step> steps;
+  std::vector<Part> parts;
+};
+
+Training random_training(uint64_t seed);
+
+std::unique_ptr<Optimizer> make_optimizer(const Training& training,
+                                          bool is_fused,
+                                          const Groups& groups);
+
+std::string describe(const Training& training);
+
+}  // namespace ddp::test
