@@ -5,6 +5,7 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
 namespace ddp::detail {
@@ -14,6 +15,22 @@ namespace {
 constexpr auto kOperatorKey = c10::DispatchKey::DeferredInit;
 
 thread_local CastScope* innermost = nullptr;
+
+/// What to() does, but that its backward takes sparse gradients, too.
+struct Cast : torch::autograd::Function<Cast> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context,
+                            const at::Tensor& tensor,
+                            c10::ScalarType dtype) {
+    context->saved_data["dtype"] = tensor.scalar_type();
+    return tensor.to(dtype);
+  }
+  static torch::autograd::variable_list backward(
+      torch::autograd::AutogradContext* context,
+      const torch::autograd::variable_list& grads) {
+    return {grads[0].to(context->saved_data["dtype"].toScalarType()),
+            at::Tensor()};
+  }
+};
 
 /// In place where it is one of the parameters, or a list that has some.
 void replace(c10::IValue& value) {
@@ -115,7 +132,7 @@ const at::Tensor* CastScope::copy_of(const at::Tensor& tensor) {
   if (!copy.defined() || version != tensor._version()) {
     const at::AutoGradMode with_graph(true);
     version = tensor._version();
-    copy = tensor.to((*casts)->dtype());
+    copy = Cast::apply(tensor, (*casts)->dtype());
   }
   return &copy;
 }

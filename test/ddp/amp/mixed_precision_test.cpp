@@ -5,6 +5,7 @@
 #include <torch/autograd.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/rnn.h>
 #include <torch/optim/sgd.h>
@@ -126,6 +127,25 @@ TEST_CASE("a forward computes in param_dtype, gradients are the parameters'",
       }
       optimizer.step();
     }
+  });
+}
+
+TEST_CASE("sparse gradients come back in the parameter's dtype", "[mixed]") {
+  const int size = GENERATE(1, 2);
+  run_ranks(size, [&](const Group& group) {
+    torch::nn::Embedding table(torch::nn::EmbeddingOptions(4, 2)
+                                   ._weight(torch::ones({4, 2}))
+                                   .sparse(true));
+    DistributedDataParallel model(table, precise(narrow(), group));
+    const auto rows = model(torch::tensor({0L, 0L, 1L + group->getRank()}));
+    TORCH_CHECK(rows.scalar_type() == kNarrow);
+    (rows * 2).sum().backward();
+    const auto& grad = table->weight.grad();
+    TORCH_CHECK(grad.is_sparse() && grad.scalar_type() == kFloat, grad);
+    const auto last = size == 1 ? torch::tensor({4.F, 2.F, 0.F, 0.F})
+                                : torch::tensor({4.F, 1.F, 1.F, 0.F});
+    TORCH_CHECK(torch::equal(grad.to_dense(), last.view({4, 1}).expand({4, 2})),
+                grad);
   });
 }
 
