@@ -1,5 +1,7 @@
 #include "launcher/shortened.h"
 
+#include "launcher/count_text.h"
+
 namespace launcher {
 namespace {
 
@@ -49,7 +51,7 @@ std::string shortened(std::string_view text, size_t most) {
   const size_t begin = word_before(text, most - most / 3);
   const size_t end = word_after(text, text.size() - most / 3);
   return std::string(text.substr(0, begin)) + " [... " +
-         std::to_string(end - begin) + " bytes ...] " +
+         count_text(static_cast<int64_t>(end - begin), "byte") + " ...] " +
          std::string(text.substr(end));
 }
 

@@ -3,6 +3,7 @@
 #include <stdexcept>
 
 #include "ddp/detail/cluster/env_integer.h"
+#include "launcher/count_text.h"
 #include "launcher/error.h"
 
 namespace launcher {
@@ -34,8 +35,8 @@ void require_one_task_a_host(const ClusterTask& task) {
   throw UsageError(
       "expected one ddprun a host, which starts the workers there, but " +
       task.scheduler + " has started " + std::to_string(task.count) +
-      " tasks on " + std::to_string(task.host_count) + " host" +
-      (task.host_count == 1 ? "" : "s") + "; give " + task.one_a_host +
+      " tasks on " + count_text(task.host_count, "host") + "; give " +
+      task.one_a_host +
       " and ddprun --nproc-per-node=N, or start the program without ddprun (" +
       kWayOut + ")");
 }

@@ -5,6 +5,7 @@
 #include "ddp/detail/rank_text.h"
 #include "launcher/coordinator/admission.h"
 #include "launcher/coordinator/waiting_text.h"
+#include "launcher/count_text.h"
 #include "launcher/patience_text.h"
 
 namespace launcher {
@@ -31,8 +32,8 @@ std::string too_few_text(const Roster& hosts,
                          const WorldBroken* lost,
                          const JobTerms& terms,
                          const Patience& patience) {
-  return "expected at least " + std::to_string(terms.least_hosts) +
-         " hosts, but got " + std::to_string(count) +
+  return "expected at least " + count_text(terms.least_hosts, "host") +
+         ", but got " + std::to_string(count) +
          (count > 0 ? " (" + names_of_joined(hosts, count) + ")" : "") +
          " in " + patience_text(patience.join) +
          (lost != nullptr && has_gone(*lost) ? "; " + loss_text(*lost) : "") +
@@ -110,8 +111,8 @@ std::string Gathering::describe(const Roster& hosts,
                                 Time now) const {
   const int known = static_cast<int>(hosts.size());
   std::string text = std::to_string(joined) + " of " +
-                     std::to_string(std::max(awaited_hosts_, known)) +
-                     " hosts " + (joined == 1 ? "is" : "are") + " here";
+                     count_text(std::max(awaited_hosts_, known), "host") +
+                     (joined == 1 ? " is" : " are") + " here";
   if (joined > 0) {
     text += " (" + names_of_joined(hosts, joined) + ")";
   }

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "launcher/count_text.h"
 #include "launcher/error.h"
 #include "launcher/plan/devices.h"
 #include "launcher/rendezvous/job_token.h"
@@ -35,7 +36,7 @@ void require_countable(const LaunchOptions& options, int worker_count) {
     throw UsageError("--nproc-per-node: expected at most " +
                      std::to_string(kMostRanks) + " ranks in all, but got " +
                      std::to_string(worker_count) + " on each of " +
-                     std::to_string(options.host_count) + " hosts");
+                     count_text(options.host_count, "host"));
   }
 }
 
@@ -66,11 +67,11 @@ void warn_of_few_files(Job& job, uint64_t most_files) {
       static_cast<uint64_t>(meeting->terms.most_hosts) + kOwnFiles +
       kFilesOfWorker * static_cast<uint64_t>(job.worker_count);
   if (most_files < needed) {
-    job.warnings.push_back(
-        "expected a hard limit of at least " + std::to_string(needed) +
-        " open files where " + std::to_string(meeting->terms.most_hosts) +
-        " hosts meet, but got " + std::to_string(most_files) +
-        " (ulimit -Hn): raise it if they meet at this one");
+    job.warnings.push_back("expected a hard limit of at least " +
+                           std::to_string(needed) + " open files for " +
+                           count_text(meeting->terms.most_hosts, "host") +
+                           " to meet, but got " + std::to_string(most_files) +
+                           " (ulimit -Hn): raise it if they meet at this one");
   }
 }
 

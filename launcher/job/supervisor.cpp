@@ -104,22 +104,24 @@ void Supervisor::perform(const Actions& actions) {
 void Supervisor::narrate(const Event& event, Policy::Phase before) {
   using Phase = Policy::Phase;
   const int alive = policy_.alive();
-  const std::string count = std::to_string(alive);
   const std::string workers = count_text(alive, "worker");
   const auto* exit = std::get_if<WorkerExited>(&event);
   if (exit != nullptr && before == Phase::running &&
       policy_.phase() == Phase::stopping && alive > 0) {
     seams_.status.warn(
         "rank " + std::to_string(world_.first_rank + exit->local_rank) +
-        " failed (" + exit->status.text() + "); stopping the other " + count +
+        " failed (" + exit->status.text() + "); stopping the other " +
+        (alive == 1 ? "one" : std::to_string(alive)) +
         " with SIGTERM, and with SIGKILL after " +
         seconds_text(job_.options.grace_period));
   }
   const auto* hangs = std::get_if<WorkersHang>(&event);
   if (hangs != nullptr && before == Phase::running) {
-    seams_.status.warn(headline(hangs->hang) + "; ending it with " +
+    const auto hung = static_cast<int>(hangs->hang.workers.size());
+    seams_.status.warn(headline(hangs->hang) + "; ending " +
+                       (hung == 1 ? "it" : "them") + " with " +
                        signal_name(hangs->hang.signal) +
-                       ", and all others with SIGTERM");
+                       (hung < alive ? ", and all others with SIGTERM" : ""));
   }
   const auto* signal = std::get_if<SignalReceived>(&event);
   const bool is_preempted = policy_.phase() == Phase::preempted;
@@ -175,9 +177,9 @@ void Supervisor::perform(const StartWorkers& action) {
   }
   world_ = action.world;
   ++attempts_;
-  seams_.status.info("starting " + std::to_string(job_.worker_count) +
-                     " workers of " + job_.program.path +
-                     "; rank 0's store is at " + world_.master.host + ":" +
+  seams_.status.info("starting " + count_text(job_.worker_count, "worker") +
+                     " of " + job_.program.path + "; rank 0's store is at " +
+                     world_.master.host + ":" +
                      std::to_string(world_.master.port));
   const std::string directory = attempt_directory(folders_.files, world_);
   logs_ = keeps_files(job_) ? directory : "";
@@ -194,15 +196,16 @@ void Supervisor::perform(const PassOn& action) {
 void Supervisor::perform(const RequestStop& action) {
   const int alive = policy_.alive();
   const int told = seams_.workers.request_stop(action.number, action.time);
-  const std::string number = std::to_string(told);
   seams_.status.warn(
       signal_name(action.number) + " came: " +
       (told == 0 ? "passing it on to the workers"
        : told == alive
            ? "telling the workers to save and to end"
-           : "telling " + number + " of " + std::to_string(alive) +
-                 " workers to save and to end, and passing it on to the "
-                 "others, who do not ask") +
+           : "telling " + std::to_string(told) + " of " +
+                 std::to_string(alive) +
+                 " workers to save and to end, and passing it on to the " +
+                 (alive - told == 1 ? "other, which does not ask"
+                                    : "others, which do not ask")) +
       "; they have " + seconds_text(action.time));
 }
 

@@ -3,6 +3,8 @@
 #include <system_error>
 #include <utility>
 
+#include "launcher/count_text.h"
+
 namespace launcher {
 
 void Losses::add(const std::string& place, size_t bytes, int error) {
@@ -23,11 +25,13 @@ std::string Losses::summary() const {
   size_t named = 0;
   for (const auto& [place, bytes] : bytes_) {
     if (named == kMostNamed) {
-      return text + " and of " + std::to_string(bytes_.size() - named) +
-             " other files";
+      return text + " and of " +
+             count_text(static_cast<int64_t>(bytes_.size() - named),
+                        "other file");
     }
     text += (named++ > 0 ? ", " : " ") +
-            (bytes > 0 ? std::to_string(bytes) + " bytes" : "the end") +
+            (bytes > 0 ? count_text(static_cast<int64_t>(bytes), "byte")
+                       : "the end") +
             " of " + place;
   }
   return text;

@@ -124,13 +124,14 @@ std::vector<std::string> gpus_by_worker(const LaunchOptions& options,
               : variable != nullptr ? named_gpus(host, *variable)
                                     : first_gpus(known);
   if (static_cast<int>(gpus.size()) < worker_count) {
-    throw UsageError("--virtual-local-rank: expected a GPU for each of the " +
-                     std::to_string(worker_count) + " workers, but got " +
-                     (gpus.empty() ? "none" : join(gpus)) + " (" +
-                     (options.gpus          ? "--gpus"
-                      : variable != nullptr ? kVisibleDevices
-                                            : "all of this host") +
-                     "); start fewer workers or give more GPUs");
+    throw UsageError(
+        "--virtual-local-rank: expected as many GPUs as workers (" +
+        std::to_string(worker_count) + "), but got " +
+        (gpus.empty() ? "none" : join(gpus)) + " (" +
+        (options.gpus          ? "--gpus"
+         : variable != nullptr ? kVisibleDevices
+                               : "all of this host") +
+        "); start fewer workers or give more GPUs");
   }
   gpus.resize(static_cast<size_t>(worker_count));
   return gpus;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "launcher/count_text.h"
 #include "launcher/doctor/text_table.h"
 #include "launcher/one_line.h"
 #include "launcher/process/signal_names.h"
@@ -41,11 +42,11 @@ std::string ranks_text(int64_t first, int64_t count, int of) {
 
 std::string restarts_text(const JobStatus& status) {
   return status.restart_window
-             ? std::to_string(status.restarts) + " restarts, at most " +
+             ? count_text(status.restarts, "restart") + ", at most " +
                    std::to_string(status.max_restarts) + " within " +
                    duration_text(*status.restart_window)
              : std::to_string(status.restarts) + " of " +
-                   std::to_string(status.max_restarts) + " restarts used";
+                   count_text(status.max_restarts, "restart") + " used";
 }
 
 std::string world_text(const JobStatus& status) {
@@ -129,7 +130,7 @@ std::string workers_text(const JobStatus& status) {
       std::max(static_cast<size_t>(status.worker_count), status.workers.size());
   return text_table(rows) +
          (all > shown.size() ? "   and " + std::to_string(all - shown.size()) +
-                                   " others (--json has them)\n"
+                                   " more (--json has them)\n"
                              : "");
 }
 

@@ -59,8 +59,8 @@ TEST_CASE("a GPU for each worker, or one line that says there are too few") {
   CHECK(gpus_by_worker(options, bare, {}, 2) == Ids{"0", "1"});
   CHECK(gpus_by_worker(options, bare, masked, 1) == Ids{"3"});
   CHECK_THROWS_WITH(gpus_by_worker(options, host, {}, 5),
-                    "--virtual-local-rank: expected a GPU for each of the 5 "
-                    "workers, but got 0,1,2,3 (all of this host); start fewer "
+                    "--virtual-local-rank: expected as many GPUs as workers "
+                    "(5), but got 0,1,2,3 (all of this host); start fewer "
                     "workers or give more GPUs");
   CHECK_THROWS_WITH(gpus_by_worker(options, bare, masked, 3),
                     Contains("but got 3,GPU-1 (CUDA_VISIBLE_DEVICES)"));

@@ -156,9 +156,10 @@ TEST_CASE("where hosts meet, each of them is an open file") {
   };
   CHECK(warnings(1144).empty());
   REQUIRE(warnings(1143).size() == 1);
-  CHECK_THAT(warnings(1143).front(),
-             Contains("at least 1144 open files where 1000 hosts meet, but got "
-                      "1143 (ulimit -Hn)"));
+  CHECK_THAT(
+      warnings(1143).front(),
+      Contains("at least 1144 open files for 1000 hosts to meet, but got "
+               "1143 (ulimit -Hn)"));
   options.meeting->is_host = false;
   CHECK(warnings(10).empty());
   options.meeting->is_host.reset();

@@ -254,6 +254,13 @@ TEST_CASE("of many losses a few are named") {
   CHECK(losses.summary() ==
         "output was lost, so this is no success: 2 bytes of a, 2 bytes of b, 2 "
         "bytes of c and of 2 other files");
+  Losses small;
+  for (const char* place : {"d", "c", "b", "a"}) {
+    small.add(place, 1, ENOSPC);
+  }
+  CHECK_THAT(small.summary(),
+             Contains("1 byte of a, ") && Contains(" and of 1 other file") &&
+                 !Contains("files"));
   Losses unknown;
   unknown.add("x", 0, EDQUOT);
   CHECK_THAT(unknown.summary(), Contains(": the end of x"));
@@ -398,6 +405,7 @@ TEST_CASE("a shortened text has its beginning and its end, in whole letters") {
   CHECK(shortened("", 0).empty());
   CHECK(shortened("abcdef", 6) == "abcdef");
   CHECK(shortened("abcdefghi", 6) == "abcd [... 3 bytes ...] hi");
+  CHECK(shortened("abcdefghi", 8) == "abcdef [... 1 byte ...] hi");
   CHECK(shortened("one two three four five six seven eight", 30) ==
         "one two three four [... 16 bytes ...] eight");
   // Each letter takes two bytes.

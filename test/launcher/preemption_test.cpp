@@ -225,8 +225,8 @@ TEST_CASE(
     CHECK(job.elapsed == 60s);
     CHECK_THAT(job.text,
                Contains("SIGUSR1 came: telling 2 of 3 workers to save and to "
-                        "end, and passing it on to the others, who do not ask; "
-                        "they have 60 s\n") &&
+                        "end, and passing it on to the other, which does not "
+                        "ask; they have 60 s\n") &&
                    Contains("the time of --on-preempt is up: stopping 2 "
                             "workers with SIGTERM, and with SIGKILL after 7 "
                             "s\n") &&

@@ -66,6 +66,28 @@ TEST_CASE("a hang: the worker is killed, the others are stopped, all restart") {
   CHECK(job.elapsed == 0s);
 }
 
+TEST_CASE("sentences count one and several workers") {
+  const auto said_of_hang = [](int workers) {
+    FakeJob job(2, /*max_restarts=*/0);
+    Hang hang{.workers = {{.rank = 0, .local_rank = 0}}, .timeout = 1s};
+    if (workers == 2) {
+      hang.workers.push_back({.rank = 1, .local_rank = 1});
+    }
+    job.run({[&] { job.post(WorkersHang{hang}); }});
+    return job.text;
+  };
+  CHECK_THAT(said_of_hang(1),
+             Contains("rank 0 hangs: ") &&
+                 Contains("; ending it with SIGKILL, and all others with "
+                          "SIGTERM\n"));
+  CHECK_THAT(
+      said_of_hang(2),
+      Contains("ranks 0-1 hang: ") && Contains("; ending them with SIGKILL\n"));
+  FakeJob job(2, /*max_restarts=*/0);
+  job.run({[&] { job.exit(1, {.code = 5}); }});
+  CHECK_THAT(job.text, Contains("; stopping the other one with SIGTERM, "));
+}
+
 TEST_CASE("those who ignore SIGTERM get SIGKILL after the grace period") {
   FakeJob job(2, /*max_restarts=*/0);
   job.habits.dies_of_stop_signals = false;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "launcher/count_text.h"
 #include "launcher/doctor/units.h"
 
 namespace launcher {
@@ -127,10 +128,11 @@ void add_faults(const HostsFacts& facts,
     }
   }
   if (count > kMostFaults) {
-    findings.push_back(failing("ways",
-                               std::to_string(count - kMostFaults) +
-                                   " more ways between hosts do not connect",
-                               "--json lists them all"));
+    findings.push_back(failing(
+        "ways",
+        count_text(static_cast<int64_t>(count - kMostFaults), "more way") +
+            " between hosts cannot connect",
+        "--json lists them all"));
   }
 }
 
@@ -190,9 +192,9 @@ Finding sum_up(const HostsFacts& facts, const HostNames& names) {
   const std::string count = std::to_string(trips.size());
   std::string text =
       count + " of " + count +
-      (facts.has_all
-           ? " between the hosts connect"
-           : " from " + names[static_cast<size_t>(facts.own)] + " connect");
+      (facts.has_all ? " between the hosts"
+                     : " from " + names[static_cast<size_t>(facts.own)]) +
+      (trips.size() == 1 ? " connects" : " connect");
   text += ": round trip " + range_text(trips, round_trip_text);
   if (!rates.empty()) {
     text += ", one connection carries " + range_text(rates, rate_text);

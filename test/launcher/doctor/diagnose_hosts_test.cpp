@@ -114,6 +114,8 @@ TEST_CASE("of many faults the first are told") {
   const Findings findings = diagnose_hosts(facts);
   CHECK(findings.size() == 18);
   CHECK_THAT(findings.back().text, Contains("4 more ways"));
+  facts.ways.resize(17);
+  CHECK_THAT(diagnose_hosts(facts).back().text, Contains("1 more way between"));
 }
 
 TEST_CASE("hosts that have not come, and one that has gone") {

@@ -139,7 +139,7 @@ TEST_CASE("status: whatever a worker has written, the answer has bounds") {
   const std::string json = status_json(status);
   CHECK(json.size() < kMostStatusBytes);
   CHECK(parse_status(json));
-  CHECK_THAT(status_text(status), Contains("and 4980 others (--json"));
+  CHECK_THAT(status_text(status), Contains("and 4980 more (--json"));
 }
 
 TEST_CASE("status: what is written as JSON is read again") {
@@ -207,6 +207,11 @@ TEST_CASE("status as text: one line each for the job, its world and its logs") {
              Contains("2 restarts, at most 3 within 1 h 0 min;") &&
                  Contains("no logs are kept") &&
                  Contains("job a\\nb\\x1b[2J on"));
+  status.restarts = 1;
+  CHECK_THAT(status_text(status), Contains("1 restart, at most 3 within"));
+  status.restart_window.reset();
+  status.max_restarts = 1;
+  CHECK_THAT(status_text(status), Contains("1 of 1 restart used;"));
 }
 
 TEST_CASE("status of many workers: those of interest, on one screen") {
@@ -226,7 +231,7 @@ TEST_CASE("status of many workers: those of interest, on one screen") {
   CHECK(ended < quiet);
   CHECK(quiet < first);
   CHECK(first != std::string::npos);
-  CHECK_THAT(text, Contains("   and 44 others (--json has them)\n"));
+  CHECK_THAT(text, Contains("   and 44 more (--json has them)\n"));
 }
 
 TEST_CASE("times for people") {
