@@ -126,6 +126,7 @@ int supervise(const Job& job,
                          .cgroup = resources.cgroup,
                          .environment = job.environment,
                          .settings = resources.settings,
+                         .cpu_count = job.cpu_count,
                          .post = post});
   events.watch(resources.signals, [&workers] { workers.on_child_ended(); });
   events.watch_for_kill(guardians_end);

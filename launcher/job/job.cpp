@@ -134,6 +134,7 @@ Job make_job(LaunchOptions options,
     job.environment.erase(name);
   }
   job.host_name = host.name;
+  job.cpu_count = host.cpu_count;
   // Several hosts must agree on it, so it cannot be made up on each.
   job.run_id = !options.run_id.empty()   ? options.run_id
                : options.host_count == 1 ? unique_run_id

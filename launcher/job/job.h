@@ -18,6 +18,7 @@ struct Job {
   Environment environment;            ///< ddprun's own that the workers inherit
   std::vector<std::string> withheld;  ///< names of those that they do not
   std::string host_name;
+  int cpu_count = 1;                ///< that this process may use
   int worker_count = 1;             ///< on this host
   std::optional<std::string> gpus;  ///< CUDA_VISIBLE_DEVICES of the workers
   std::vector<std::string> gpu_of_worker;  ///< or of each; empty: they share

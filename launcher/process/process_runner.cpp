@@ -12,11 +12,10 @@
 namespace launcher {
 namespace {
 
-/// Where workers outnumber the cores, what follows each one's end would keep
-/// those from a core that have yet to handle their signal.
-void let_hear(std::ptrdiff_t workers) {
-  if (workers >
-      static_cast<std::ptrdiff_t>(std::thread::hardware_concurrency())) {
+/// Where workers outnumber the CPUs, what follows each one's end would keep
+/// those from a CPU that have yet to handle their signal.
+void let_hear(int workers, int cpu_count) {
+  if (workers > cpu_count) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }
@@ -75,7 +74,7 @@ void ProcessRunner::signal_all(int number, Purpose purpose) {
   } else if (progress_ && number == SIGCONT) {
     progress_->resume();
   }
-  std::ptrdiff_t newly_asked = 0;
+  int newly_asked = 0;
   for (Worker& worker : workers_) {
     const bool lives =
         !worker.process.is_reaped() && !worker.process.peek().has_value();
@@ -92,7 +91,7 @@ void ProcessRunner::signal_all(int number, Purpose purpose) {
     signal_worker(worker, number);
   }
   if (number != SIGKILL) {
-    let_hear(newly_asked);
+    let_hear(newly_asked, context_.cpu_count);
   }
 }
 

@@ -26,6 +26,7 @@ class ProcessRunner : public WorkerRunner {
     const JobCgroup& cgroup;
     const Environment& environment;  ///< that the workers inherit
     const OwnSettings& settings;     ///< that they do not inherit
+    int cpu_count;                   ///< that they share
     std::function<void(const Event&)> post;
   };
 

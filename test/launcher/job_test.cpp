@@ -28,6 +28,8 @@ TEST_CASE("a job is whole: run id, program, devices that exist") {
                {{"CUDA_VISIBLE_DEVICES", "0,2"}},
                "unique"),
       Contains("names GPU 2, but this host has 2"));
+  CHECK(make_job(options, HostInfo{.cpu_count = 6}, {}, "unique").cpu_count ==
+        6);
   options.run_id = "mine";
   CHECK(make_job(options, HostInfo{}, {}, "unique").run_id == "mine");
 }

@@ -125,6 +125,7 @@ TEST_CASE("the first to fail while others still start is seen first") {
                         .cgroup = no_cgroup,
                         .environment = environment,
                         .settings = settings,
+                        .cpu_count = 2,
                         .post = [&](const Event& event) {
                           if (const auto* exit =
                                   std::get_if<WorkerExited>(&event)) {
@@ -185,6 +186,7 @@ TEST_CASE("a worker that is asked again to end is not continued again") {
                         .cgroup = no_cgroup,
                         .environment = environment,
                         .settings = settings,
+                        .cpu_count = 2,
                         .post = [&](const Event& event) {
                           has_exited |=
                               std::holds_alternative<WorkerExited>(event);
@@ -236,6 +238,7 @@ TEST_CASE("what a worker that does not end has started ends without it") {
                         .cgroup = no_cgroup,
                         .environment = environment,
                         .settings = settings,
+                        .cpu_count = 2,
                         .post = [](const Event&) {}});
   runner.start(plan);
   life.write.reset();
