@@ -51,11 +51,11 @@ downloading() {
   return "$status"
 }
 
-# The C++ files of the project; a tarball has no git, and git names files that are
-# deleted, too.
+# The C++ files of the project, those that are new, too; a tarball has no git, and git
+# names files that are deleted, too.
 sources() {
   local file
-  { git ls-files '*.cpp' '*.h' 2>/dev/null ||
+  { git ls-files --cached --others --exclude-standard '*.cpp' '*.h' 2>/dev/null ||
     find ddp dp launcher samples test -name '*.cpp' -o -name '*.h'; } |
     while read -r file; do
       if [ -e "$file" ]; then printf '%s\n' "$file"; fi
