@@ -52,19 +52,23 @@ foreach(header IN LISTS _ddp_headers)
   endif()
 endforeach()
 
-# The examples in their comments, beside what has the same headers of LibTorch.
+# The examples in their comments and in docs/, beside what has the same headers of
+# LibTorch.
 find_package(Python3 COMPONENTS Interpreter QUIET)
 if(Python3_FOUND)
   set(_ddp_examples "${CMAKE_CURRENT_BINARY_DIR}/headers/examples.cpp")
-  list(TRANSFORM _ddp_headers PREPEND "${PROJECT_SOURCE_DIR}/"
-       OUTPUT_VARIABLE _ddp_header_files)
+  file(GLOB _ddp_pages RELATIVE "${PROJECT_SOURCE_DIR}" CONFIGURE_DEPENDS
+       "${PROJECT_SOURCE_DIR}/docs/*.md")
+  set(_ddp_sources_of_examples ${_ddp_headers} ${_ddp_pages})
+  list(TRANSFORM _ddp_sources_of_examples PREPEND "${PROJECT_SOURCE_DIR}/"
+       OUTPUT_VARIABLE _ddp_files_of_examples)
   add_custom_command(
     OUTPUT "${_ddp_examples}"
     COMMAND "${Python3_EXECUTABLE}"
             "${CMAKE_CURRENT_SOURCE_DIR}/examples/take_examples.py"
-            "${_ddp_examples}" ${_ddp_headers}
+            "${_ddp_examples}" ${_ddp_sources_of_examples}
     WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}"
-    DEPENDS examples/take_examples.py ${_ddp_header_files}
+    DEPENDS examples/take_examples.py ${_ddp_files_of_examples}
     VERBATIM)
   # What an example gets it need not use.
   set_source_files_properties("${_ddp_examples}" PROPERTIES COMPILE_OPTIONS

@@ -11,6 +11,7 @@
 #include <torch/data/datasets/map.h>
 #include <torch/data/datasets/mnist.h>
 #include <torch/data/example.h>
+#include <torch/data/samplers/distributed.h>
 #include <torch/data/transforms/stack.h>
 #include <torch/nn/cloneable.h>
 #include <torch/nn/modules/batchnorm.h>
@@ -22,13 +23,15 @@
 #include <torch/nn/utils/clip_grad.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
+#include <torch/serialize.h>
 #include <torch/types.h>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include "ddp/ddp.h"
 #include "dp/dp.h"
 
-// What the examples in the comments of public headers leave to their reader:
-// names of a training program. They are compiled, never linked.
+// What the examples in the comments of public headers and in docs/ leave to
+// their reader: names of a training program. They are compiled, never linked.
 namespace examples {
 
 struct NetImpl : torch::nn::Cloneable<NetImpl> {
@@ -73,6 +76,8 @@ extern ddp::DistributedSampler sampler;
 extern ddp::Checkpoint checkpoint;
 extern dp::ParameterClient client;
 extern c10::intrusive_ptr<c10d::Backend> ranks_of_this_host;
+extern c10::intrusive_ptr<c10d::Store> store;
+extern const c10::intrusive_ptr<c10d::ProcessGroupGloo::Options> options;
 extern std::vector<ddp::NamedParameter> parameters;
 extern Images dataset;
 extern std::unique_ptr<std::vector<Batch>> loader;
@@ -82,6 +87,7 @@ extern torch::Tensor data, target, images, labels, first_half, second_half,
 extern const torch::Device device, gpu_1;
 extern const std::string path, host_name;
 extern const int64_t epoch, epochs, count, shards;
+extern const int rank, size;
 extern int64_t steps;
 extern const bool resume, uses_half;
 

@@ -1,7 +1,10 @@
-"""Writes the examples in the comments of headers, between @code and @endcode, as
-one C++ file, each in a function of its own.
+"""Writes the examples in the comments of headers, between @code and @endcode, and in
+pages, between ```cpp and ```, as one C++ file, each in a function of its own.
 
-usage: take_examples.py OUTPUT HEADER...
+usage: take_examples.py OUTPUT HEADER_OR_PAGE...
+
+A page may have one that is not compiled: the line before it says why, as
+<!-- not compiled: REASON -->.
 
 An example may leave out what is the reader's: a line "...", the head of a loop
 "for (...)", a value "= ...;", arguments "(...)". What a function cannot hold (a
@@ -19,6 +22,7 @@ HEAD = """#include "test/examples/context.h"
 #pragma GCC diagnostic ignored "-Wreturn-type"
 namespace examples {"""
 CODE = re.compile(r"@code\n(.*?)@endcode", re.S)
+BLOCK = re.compile(r"^(<!-- not compiled: \S.* -->\n)?```cpp\n((?:.*\n)*?)```$", re.M)
 COMMENT = re.compile(r"^ *///? ?")
 LEFT_OUT = [
     (re.compile(r"^ *\.\.\.$", re.M), ""),
@@ -29,7 +33,14 @@ LEFT_OUT = [
 AT_NAMESPACE_SCOPE = re.compile(r"^ *(inline |int main\()", re.M)
 
 
-def examples_in(text):
+def examples_of_page(text):
+    """Line and text of each example."""
+    for found in BLOCK.finditer(text):
+        if not found[1]:
+            yield text.count("\n", 0, found.start(2)) + 1, found[2]
+
+
+def examples_of_header(text):
     """Line and text of each example."""
     for found in CODE.finditer(text):
         lines = found[1].splitlines()[:-1]  # then the comment of @endcode
@@ -44,25 +55,26 @@ def compilable(example):
 
 
 def main():
-    output, *headers = sys.argv[1:]
+    output, *paths = sys.argv[1:]
     count = 0
     with open(output, "w") as file:
         print(HEAD, file=file)
-        for header in headers:
-            with open(header) as source:
-                examples = list(examples_in(source.read()))
-            for line, text in examples:
+        for path in paths:
+            with open(path) as source:
+                text = source.read()
+            of_kind = examples_of_page if path.endswith(".md") else examples_of_header
+            for line, text in of_kind(text):
                 count += 1
                 in_function = not AT_NAMESPACE_SCOPE.search(text)
                 print(f"namespace example_{count} {{", file=file)
                 if in_function:
                     print("inline void run() {", file=file)
-                print(f'#line {line} "{header}"', file=file)
+                print(f'#line {line} "{path}"', file=file)
                 print(compilable(text), file=file)
                 print("}" * (2 if in_function else 1), file=file)
         print("}  // namespace examples", file=file)
     if count == 0:
-        sys.exit("Expected examples in the headers, but got none")
+        sys.exit("Expected examples in the headers and pages, but got none")
 
 
 if __name__ == "__main__":
