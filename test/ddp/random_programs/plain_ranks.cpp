@@ -1,56 +1,47 @@
 #include "test/ddp/random_programs/plain_ranks.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include <torch/utils.h>
+
+#include "test/ddp/random_programs/plain_copies.h"
 
 namespace ddp::test {
 namespace {
 
 using torch::Tensor;
 
-Tensor dense(const Tensor& grad) {
-  return grad.to_dense().to(torch::kDouble);
-}
-
-/// Rows have sparse ones.
-Tensor gradient_of(const Tensor& parameter, const Tensor& values) {
-  const auto grad = values.to(parameter.dtype());
-  return parameter.dim() == 2 ? grad.to_sparse(1) : grad;
-}
-
-/// What a rank without weights has: its share in the mean or sum.
-double weight_of(const Program& program, const Act& act, int rank) {
-  return program.combine == Combine::weights && act.kind != Act::Kind::join
-             ? act.weights[rank]
-             : 1;
+Learners make_learners(const Program& program) {
+  Learners ranks;
+  for (int rank = 0; rank < program.size; ++rank) {
+    ranks.push_back(std::make_unique<Learner>(program, rank));
+    ranks.back()->net->compute_plainly(program.precision.param_dtype());
+  }
+  return ranks;
 }
 
 }  // namespace
 
 PlainRanks::PlainRanks(const Program& program)
-    : program_(program), arrived_(program.size), accumulated_(program.size) {
-  for (int rank = 0; rank < program.size; ++rank) {
-    ranks_.push_back(std::make_unique<Learner>(program, rank));
-  }
-  for (const auto& parameter : ranks_[0]->parameters) {
-    for (const auto& item : ranks_[0]->net->named_parameters()) {
-      if (item.value().is_same(parameter)) {
-        names_.push_back(item.key());
-        break;
-      }
-    }
-  }
-}
+    : program_(program),
+      ranks_(make_learners(program)),
+      scalers_(program.size),
+      reduction_(program, ranks_) {}
 
 void PlainRanks::perform(size_t index) {
   const Act& act = program_.acts[index];
+  for (auto& learner : ranks_) {
+    learner->notes.clear();
+  }
   switch (act.kind) {
     case Act::Kind::wrap:
       return wrap(act);
     case Act::Kind::regroup:
+      reduction_.regroup();
       return bring_together();
     case Act::Kind::train:
+    case Act::Kind::pair:
       return train(index);
     case Act::Kind::gather:
       return gather(index);
@@ -59,31 +50,32 @@ void PlainRanks::perform(size_t index) {
     case Act::Kind::step:
       return step(act);
     case Act::Kind::freeze:
-      return freeze(act);
+      for (auto& learner : ranks_) {
+        learner->freeze_or_thaw(act.part);
+      }
+      return;
     case Act::Kind::join:
       return join(index);
+    case Act::Kind::outrun:
+    case Act::Kind::leave:
+      return join_in_part(index);
     case Act::Kind::miss:
+    case Act::Kind::spoil:
     case Act::Kind::fail:
-      for (int rank = 0; rank < program_.size; ++rank) {
-        backward(rank, forward(index, rank, 1));
-      }
-      if (program_.broadcasts) {
-        copy_buffers(0);
-      }
-      return clear();
+      return go_wrong(index);
   }
 }
 
 void PlainRanks::wrap(const Act& act) {
   syncs_ = act.syncs;
-  for (auto& accumulated : accumulated_) {
-    accumulated.clear();
-  }
-  shared_.clear();
-  for (size_t i = 0; i < names_.size(); ++i) {
-    if (ranks_[0]->parameters[i].requires_grad() &&
-        !is_ignored(program_, names_[i])) {
-      shared_.insert(i);
+  reduction_.wrap();
+  const auto dtype = program_.precision.buffer_dtype();
+  for (auto& learner : ranks_) {
+    for (auto& item : learner->net->named_buffers()) {
+      if (dtype && item.value().is_floating_point() &&
+          !is_ignored(program_, item.key())) {
+        item.value().set_data(item.value().to(*dtype));
+      }
     }
   }
   bring_together();
@@ -91,196 +83,75 @@ void PlainRanks::wrap(const Act& act) {
 
 void PlainRanks::bring_together() {
   if (syncs_) {
-    copy_parameters(0);
-    copy_buffers(0);
+    copy_parameters(program_, ranks_, 0);
+    copy_buffers(program_, ranks_, 0);
   }
 }
 
-PlainRanks::Tensors PlainRanks::forward(size_t act,
-                                        int rank,
-                                        int forwards,
-                                        int first) {
-  Tensors losses;
-  for (int i = first; i < first + forwards; ++i) {
-    losses.push_back(
-        ranks_[rank]->net->forward(inputs_of(program_, act, i, rank)));
+Tensor PlainRanks::forward(size_t act, int rank, int index) {
+  auto inputs = inputs_of(program_, act, index, rank);
+  const auto dtype = program_.precision.param_dtype();
+  for (auto& input : inputs) {
+    if (dtype && input.defined() && input.is_floating_point()) {
+      input = input.to(*dtype);
+    }
   }
-  return losses;
+  const auto loss = ranks_[rank]->net->forward(inputs);
+  ranks_[rank]->note("loss", loss);
+  return loss;
 }
 
-/// Of the sum of losses; notes what got a gradient.
-void PlainRanks::backward(int rank, const Tensors& losses) {
-  Learner& learner = *ranks_[rank];
-  Tensors before;
-  for (auto& parameter : learner.parameters) {
-    before.push_back(parameter.grad());
-    parameter.mutable_grad() = Tensor();
-  }
-  Tensor loss = losses[0];
-  for (size_t i = 1; i < losses.size(); ++i) {
-    loss = loss + losses[i];
-  }
-  loss.backward();
-  arrived_[rank].clear();
-  for (size_t i = 0; i < before.size(); ++i) {
-    Tensor& grad = learner.parameters[i].mutable_grad();
-    if (grad.defined()) {
-      arrived_[rank].insert(i);
-      grad = before[i].defined() ? before[i] + grad : grad;
-    } else {
-      grad = before[i];
-    }
-  }
+Tensor PlainRanks::scaled(int rank, const Tensor& loss) const {
+  return program_.scales ? loss * scalers_[rank].scale : loss;
 }
 
-void PlainRanks::reduce(size_t act, const Pass& live, double divisor) {
-  if (program_.size == 1) {
-    return;
-  }
-  const auto count = static_cast<int>(live.size());
-  for (int rank = 0; rank < count; ++rank) {
-    if (!live[rank]) {
-      arrived_[rank].clear();
-      for (const size_t i : shared_) {
-        ranks_[rank]->parameters[i].mutable_grad() = Tensor();
-      }
-    }
-  }
-  for (const size_t i : shared_) {
-    if (ranks_[0]->parameters[i].requires_grad()) {
-      reduce(act, live, divisor, i);
-    }
-  }
-  for (auto& accumulated : accumulated_) {
-    accumulated.clear();
-  }
-  if (program_.combine == Combine::in_backward) {
-    step_in_backward();
-  }
-}
-
-void PlainRanks::reduce(size_t act,
-                        const Pass& live,
-                        double divisor,
-                        size_t index) {
-  auto sum = torch::zeros_like(ranks_[0]->parameters[index], torch::kDouble);
-  bool is_used = false;
-  double weights = 0;
-  for (int rank = 0; rank < program_.size; ++rank) {
-    const Tensor& grad = ranks_[rank]->parameters[index].grad();
-    const double weight =
-        live[rank] ? weight_of(program_, program_.acts[act], rank) : 0;
-    weights += weight;
-    is_used = is_used || arrived_[rank].count(index) > 0 ||
-              (grad.defined() && accumulated_[rank].count(index) > 0);
-    if (grad.defined()) {
-      sum += dense(grad) * weight;
-    }
-  }
-  if (program_.unused != Unused::fixed || is_in_graph(index)) {
-    stepped_[index] = sum / divisor;
-  }
-  // A static graph's passes are alike, but that a rank may have no inputs.
-  if (!is_used && !is_in_graph(index)) {
-    return;
-  }
-  if (program_.combine == Combine::weights) {
-    divisor = weights;
-  } else if (program_.combine == Combine::sum) {
-    divisor = 1;
-  } else if (program_.combine == Combine::hook) {
-    divisor = program_.size;
-  }
-  for (int rank = 0; rank < program_.size; ++rank) {
-    Tensor& parameter = ranks_[rank]->parameters[index];
-    if (program_.combine != Combine::none) {
-      parameter.mutable_grad() = gradient_of(parameter, sum / divisor);
-    } else if (!parameter.grad().defined()) {
-      parameter.mutable_grad() =
-          gradient_of(parameter, torch::zeros_like(parameter));
-    }
-  }
-}
-
-/// In a static graph, which every pass has.
-bool PlainRanks::is_in_graph(size_t parameter) const {
-  const auto part = static_cast<size_t>(std::stoi(names_[parameter].substr(1)));
-  for (int rank = 0; rank < program_.size; ++rank) {
-    if (program_.unused == Unused::fixed &&
-        inputs_of(program_, 0, 0, rank)[part].defined()) {
-      return true;
-    }
-  }
-  return false;
-}
-
-/// Also with what the pass has left as it was.
-void PlainRanks::step_in_backward() {
-  for (auto& learner : ranks_) {
-    std::vector<Tensor> kept;
-    for (size_t i = 0; i < names_.size(); ++i) {
-      Tensor& parameter = learner->parameters[i];
-      const auto mean = stepped_.find(i);
-      kept.push_back(parameter.grad());
-      parameter.mutable_grad() = mean == stepped_.end()
-                                     ? Tensor()
-                                     : gradient_of(parameter, mean->second);
-    }
-    learner->optimizer->step();
-    for (size_t i = 0; i < names_.size(); ++i) {
-      learner->parameters[i].mutable_grad() = kept[i];
-    }
-  }
-  stepped_.clear();
-}
-
-void PlainRanks::copy_parameters(int source) {
-  const torch::NoGradGuard no_grad;
-  for (auto& learner : ranks_) {
-    for (size_t i = 0; i < names_.size(); ++i) {
-      if (!is_ignored(program_, names_[i])) {
-        learner->parameters[i].copy_(ranks_[source]->parameters[i].detach());
-      }
-    }
-  }
-}
-
-void PlainRanks::copy_buffers(int source) {
-  for (auto& learner : ranks_) {
-    for (auto& item : learner->net->named_buffers()) {
-      if (!is_ignored(program_, item.key())) {
-        item.value().copy_(ranks_[source]->net->named_buffers()[item.key()]);
-      }
-    }
+void PlainRanks::stumble(size_t index) {
+  const Act& act = program_.acts[index];
+  if (act.hiccup == Act::Hiccup::in_backward ||
+      act.hiccup == Act::Hiccup::no_backward) {
+    forward(index, act.who, act.forwards);
   }
 }
 
 void PlainRanks::train(size_t index) {
   const Act& act = program_.acts[index];
-  if (act.hiccup == Act::Hiccup::in_backward) {
-    forward(index, act.who, 1, act.forwards);
-  }
-  std::vector<Tensors> losses;
+  stumble(index);
+  std::vector<Tensors> losses(program_.size);
   for (int rank = 0; rank < program_.size; ++rank) {
-    losses.push_back(forward(index, rank, act.forwards));
-  }
-  for (int i = 0; i < (act.is_apart() ? act.forwards : 1); ++i) {
-    for (int rank = 0; rank < program_.size; ++rank) {
-      backward(rank, act.is_apart() ? Tensors{losses[rank][i]} : losses[rank]);
+    auto& own = losses[rank];
+    for (int i = 0; i < act.forwards; ++i) {
+      own.push_back(scaled(rank, forward(index, rank, i)));
     }
-    reduce(index, Pass(program_.size, true), program_.size);
+    if (!act.is_apart()) {
+      own = {std::accumulate(own.begin() + 1, own.end(), own[0])};
+    }
   }
-  if (program_.size > 1 && program_.broadcasts) {
-    copy_buffers(0);
+  for (size_t i = 0; i < losses[0].size(); ++i) {
+    for (int repeat = 1; repeat <= act.repeats; ++repeat) {
+      for (int rank = 0; rank < program_.size; ++rank) {
+        reduction_.backward(rank, losses[rank][i], repeat < act.repeats);
+      }
+      reduction_.reduce(
+          act, PlainReduction::Pass(program_.size, true), program_.size);
+    }
   }
+  share_buffers(0);
 }
 
 void PlainRanks::gather(size_t index) {
   const Act& act = program_.acts[index];
   for (int rank = 0; rank < program_.size; ++rank) {
+    auto& learner = *ranks_[rank];
     for (int i = 0; i < act.counts[rank]; ++i) {
-      backward(rank, forward(index, rank, 1, i));
-      accumulated_[rank].insert(arrived_[rank].begin(), arrived_[rank].end());
+      if (act.by_module()) {
+        learner.net->compute_plainly(std::nullopt);
+        const auto inputs = inputs_of(program_, index, i, rank);
+        reduction_.backward(rank, scaled(rank, learner.net->forward(inputs)));
+        learner.net->compute_plainly(program_.precision.param_dtype());
+      } else {
+        reduction_.backward(rank, scaled(rank, forward(index, rank, i)));
+      }
+      reduction_.keep(rank);
     }
   }
 }
@@ -289,34 +160,52 @@ void PlainRanks::evaluate(size_t index) {
   const Act& act = program_.acts[index];
   const torch::NoGradGuard no_grad;
   for (int rank = 0; rank < program_.size; ++rank) {
-    if (act.counts[rank] > 0 && act.in_training()) {
-      ranks_[rank]->net->forward(inputs_of(program_, index, 0, rank));
+    if (act.counts[rank] > 0) {
+      ranks_[rank]->net->train(act.in_training());
+      forward(index, rank, 0);
+      ranks_[rank]->net->train();
+    }
+  }
+}
+
+/// Of the ranks that do; a scale is that of all.
+void PlainRanks::make_step(double clip, const std::vector<bool>& who) {
+  std::vector<bool> has_found(program_.size);
+  for (int rank = 0; rank < program_.size && program_.scales; ++rank) {
+    has_found[rank] = scalers_[rank].unscale(*ranks_[rank]);
+  }
+  const bool has_any =
+      std::find(has_found.begin(), has_found.end(), true) != has_found.end();
+  for (int rank = 0; rank < program_.size; ++rank) {
+    const bool is_left_out =
+        program_.combine == Combine::none ? has_any : has_found[rank];
+    if (who[rank]) {
+      ranks_[rank]->clip(clip);
+      if (!is_left_out) {
+        ranks_[rank]->optimizer->step();
+      }
+    }
+    if (program_.scales) {
+      scalers_[rank].update(is_left_out);
+      ranks_[rank]->note("scale", torch::tensor(scalers_[rank].scale));
     }
   }
 }
 
 void PlainRanks::step(const Act& act) {
-  for (auto& learner : ranks_) {
-    if (program_.steps_after_backward()) {
-      learner->step(act.clip);
-    }
-    learner->zero(act.zero);
+  if (program_.steps_after_backward()) {
+    make_step(act.clip, std::vector<bool>(program_.size, true));
   }
-}
-
-void PlainRanks::freeze(const Act& act) {
   for (auto& learner : ranks_) {
-    learner->freeze_or_thaw(act.part);
+    learner->zero(act.zero);
   }
 }
 
 void PlainRanks::join(size_t index) {
   const Act& act = program_.acts[index];
-  const bool steps = program_.steps_after_backward();
   int source = program_.size - 1;
-  const int turns = *std::max_element(act.counts.begin(), act.counts.end());
-  for (int turn = 0; turn < turns; ++turn) {
-    Pass live(program_.size);
+  for (int turn = 0; turn < act.most(); ++turn) {
+    PlainReduction::Pass live(program_.size);
     for (int rank = 0; rank < program_.size; ++rank) {
       live[rank] = turn < act.counts[rank];
       if (live[rank]) {
@@ -324,32 +213,71 @@ void PlainRanks::join(size_t index) {
         if (turn % act.forwards == 0) {
           ranks_[rank]->zero(act.zero);
         }
-        backward(rank, forward(index, rank, 1, turn));
+        reduction_.backward(rank, scaled(rank, forward(index, rank, turn)));
       }
     }
     const auto count = std::count(live.begin(), live.end(), true);
-    reduce(index, live, act.by_live() ? count : program_.size);
-    if (program_.broadcasts) {
-      copy_buffers(source);
-    }
-    const bool is_last = (turn + 1) % act.forwards == 0;
-    for (int rank = 0; rank < program_.size; ++rank) {
-      if (steps && is_last && (live[rank] || act.steps_joined())) {
-        ranks_[rank]->step(0);
-      }
+    reduction_.reduce(
+        act, live, static_cast<double>(act.by_live() ? count : program_.size));
+    share_buffers(source);
+    if (program_.steps_after_backward() && (turn + 1) % act.forwards == 0) {
+      make_step(
+          0,
+          act.steps_joined() ? std::vector<bool>(program_.size, true) : live);
     }
   }
-  copy_parameters(source);
-  copy_buffers(source);
+  copy_parameters(program_, ranks_, source);
+  copy_buffers(program_, ranks_, source);
 }
 
-void PlainRanks::clear() {
-  for (auto& accumulated : accumulated_) {
-    accumulated.clear();
+/// Until one has no inputs left, or all have done with it.
+void PlainRanks::join_in_part(size_t index) {
+  const Act& act = program_.acts[index];
+  const std::vector<bool> all(program_.size, true);
+  for (int turn = 0; turn < act.fewest(); ++turn) {
+    for (int rank = 0; rank < program_.size; ++rank) {
+      reduction_.backward(rank, scaled(rank, forward(index, rank, turn)));
+    }
+    reduction_.reduce(act, all, program_.size);
+    share_buffers(act.kind == Act::Kind::leave ? program_.size - 1 : 0);
+    if (program_.steps_after_backward()) {
+      make_step(0, all);
+    }
+    for (auto& learner : ranks_) {
+      learner->zero(act.zero);
+    }
   }
+  if (act.kind == Act::Kind::outrun && act.fewest() == act.most()) {
+    copy_parameters(program_, ranks_, program_.size - 1);
+    copy_buffers(program_, ranks_, program_.size - 1);
+  }
+}
+
+void PlainRanks::go_wrong(size_t index) {
+  for (int rank = 0; rank < program_.size; ++rank) {
+    reduction_.backward(rank, forward(index, rank, 0));
+  }
+  share_buffers(0);
+  reduction_.forget_pass();
   for (auto& learner : ranks_) {
     learner->zero(Zero::to_none);
   }
+}
+
+void PlainRanks::share_buffers(int source) {
+  if (program_.size == 1 || program_.buffers == Buffers::own) {
+    return;
+  }
+  if (program_.buffers == Buffers::averaged) {
+    const torch::NoGradGuard no_grad;
+    for (auto& item : ranks_[0]->net->named_buffers()) {
+      if (item.value().is_floating_point() &&
+          !is_ignored(program_, item.key())) {
+        item.value().add_(ranks_[1]->net->named_buffers()[item.key()]).div_(2);
+      }
+    }
+  }
+  copy_buffers(program_, ranks_, source);
 }
 
 }  // namespace ddp::test

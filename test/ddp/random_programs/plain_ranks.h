@@ -1,12 +1,9 @@
 #pragma once
 
-#include <map>
-#include <memory>
-#include <set>
-#include <string>
 #include <vector>
 
-#include "test/ddp/random_programs/learner.h"
+#include "test/ddp/random_programs/plain_reduction.h"
+#include "test/ddp/random_programs/plain_scaler.h"
 
 namespace ddp::test {
 
@@ -20,35 +17,28 @@ class PlainRanks {
   const Learner& rank(int rank) const { return *ranks_[rank]; }
 
  private:
-  using Pass = std::vector<bool>;  // ranks that have inputs
   using Tensors = std::vector<torch::Tensor>;
 
   void wrap(const Act& act);
   void bring_together();
-  bool is_in_graph(size_t parameter) const;
-  Tensors forward(size_t act, int rank, int forwards, int first = 0);
-  void backward(int rank, const Tensors& losses);
-  void reduce(size_t act, const Pass& live, double divisor);
-  void reduce(size_t act, const Pass& live, double divisor, size_t parameter);
-  void step_in_backward();
-  void copy_buffers(int source);
-  void copy_parameters(int source);
+  torch::Tensor forward(size_t act, int rank, int index);
+  torch::Tensor scaled(int rank, const torch::Tensor& loss) const;
   void train(size_t act);
+  void stumble(size_t act);
   void gather(size_t act);
   void evaluate(size_t act);
+  void make_step(double clip, const std::vector<bool>& who);
   void step(const Act& act);
-  void freeze(const Act& act);
   void join(size_t act);
-  void clear();
+  void join_in_part(size_t act);
+  void go_wrong(size_t act);
+  void share_buffers(int source);
 
   const Program& program_;
-  std::vector<std::unique_ptr<Learner>> ranks_;
-  std::vector<std::string> names_;           // of parameters
-  std::set<size_t> shared_;                  // parameters that are reduced
-  std::map<size_t, torch::Tensor> stepped_;  // means, by parameter
-  bool syncs_ = true;                        // init_sync
-  // By rank: those that got a gradient in this pass, in passes alone.
-  std::vector<std::set<size_t>> arrived_, accumulated_;
+  Learners ranks_;
+  std::vector<PlainScaler> scalers_;
+  PlainReduction reduction_;
+  bool syncs_ = true;  // init_sync
 };
 
 }  // namespace ddp::test

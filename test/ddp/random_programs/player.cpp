@@ -1,67 +1,53 @@
 #include "test/ddp/random_programs/player.h"
 
 #include <numeric>
-#include <stdexcept>
 
-#include <torch/csrc/autograd/function.h>
-#include <torch/csrc/autograd/variable.h>
+#include <torch/autograd.h>
 #include <torch/utils.h>
 
-#include "ddp/detail/job_files/error_text.h"
-#include "ddp/exchanges/all_reduce.h"
-#include "ddp/exchanges/cast_exchange.h"
-#include "ddp/exchanges/check_finite.h"
-#include "ddp/exchanges/hook_exchange.h"
-#include "ddp/exchanges/no_exchange.h"
+#include "ddp/exchanges/weighted_mean.h"
 #include "ddp/join.h"
+#include "test/ddp/random_programs/program_exchange.h"
+#include "test/ddp/random_programs/values.h"
 
 namespace ddp::test {
 namespace {
 
 using torch::Tensor;
 
-constexpr const char* kSpoiled = "spoiled by the test";
-
-struct Spoiled : std::runtime_error {
-  Spoiled() : std::runtime_error(kSpoiled) {}
-};
-
-/// Throws when a parameter's gradient has come.
-struct ThrowingHook : torch::autograd::FunctionPostHook {
-  torch::autograd::variable_list operator()(
-      const torch::autograd::variable_list&,
-      const torch::autograd::variable_list&) override {
-    throw Spoiled();
-  }
-};
-
-template <typename Work>
-void expect_error(const std::string& text, const Work& work) {
-  std::string got = "none";
-  try {
-    work();
-  } catch (const std::exception& /*error*/) {
-    got = detail::text_of(std::current_exception());
-  }
-  TORCH_CHECK(got.find(text) != std::string::npos,
-              "Expected an error with \"",
-              text,
-              "\", but got ",
-              got);
+GradScalerOptions scaler_options(const Program& program, const Group& group) {
+  return GradScalerOptions()
+      .init_scale(kFirstScale)
+      .growth_interval(kGoodSteps)
+      .process_group(program.combine == Combine::none ? group : nullptr);
 }
 
 }  // namespace
 
+Player::Player(const Program& program, const Group& group)
+    : program_(program),
+      group_(group),
+      rank_(group->getRank()),
+      learner_(program, rank_, group) {
+  if (program.scales) {
+    scaler_ = std::make_unique<GradScaler>(scaler_options(program, group));
+    scaler_->scale(torch::zeros({}));  // also where a join brings no loss
+  }
+}
+
 void Player::perform(size_t index) {
   index_ = index;
+  learner_.notes.clear();
   const Act& act = program_.acts[index];
   switch (act.kind) {
     case Act::Kind::wrap:
       return wrap(act);
     case Act::Kind::regroup:
-      return model_->update_process_group(group_, make_exchange());
+      return model_->update_process_group(group_, new_exchange());
     case Act::Kind::train:
-      return train(act);
+    case Act::Kind::pair:
+      begin_train(index);
+      return end_train();
     case Act::Kind::gather:
       return gather(act);
     case Act::Kind::evaluate:
@@ -72,44 +58,20 @@ void Player::perform(size_t index) {
       return learner_.freeze_or_thaw(act.part);
     case Act::Kind::join:
       return join(act);
+    case Act::Kind::outrun:
+    case Act::Kind::leave:
+      return join_in_part(act);
     case Act::Kind::miss:
       return miss(act);
+    case Act::Kind::spoil:
+      return spoil(act);
     case Act::Kind::fail:
       return fail(act);
   }
 }
 
-std::shared_ptr<Exchange> Player::make_exchange() {
-  weights_ = nullptr;
-  stepper_ = nullptr;
-  switch (program_.combine) {
-    case Combine::mean:
-      return nullptr;
-    case Combine::sum:
-      return std::make_shared<AllReduce>(group_,
-                                         AllReduceOptions().mean(false));
-    case Combine::predivided:
-      return std::make_shared<AllReduce>(group_,
-                                         AllReduceOptions().predivide(2));
-    case Combine::checked:
-      return std::make_shared<CheckFinite>(group_);
-    case Combine::hook:
-      return std::make_shared<HookExchange>([group = group_](auto& bucket) {
-        bucket.payload.div_(group->getSize());
-        std::vector<Tensor> tensors{bucket.payload};
-        return group->allreduce(tensors);
-      });
-    case Combine::narrow:
-      return std::make_shared<CastExchange>(group_, torch::kBFloat16);
-    case Combine::weights:
-      return weights_ = std::make_shared<WeightedMean>(group_);
-    case Combine::none:
-      return std::make_shared<NoExchange>();
-    case Combine::in_backward:
-      return stepper_ =
-                 std::make_shared<StepInBackward>(*learner_.optimizer, group_);
-  }
-  return nullptr;
+std::shared_ptr<Exchange> Player::new_exchange() {
+  return exchange_ = make_exchange(program_, group_, *learner_.optimizer);
 }
 
 void Player::wrap(const Act& act) {
@@ -120,63 +82,81 @@ void Player::wrap(const Act& act) {
       DistributedDataParallelOptions()
           .process_group(group_)
           .bucket_cap_mb(act.bucket_cap_mb)
+          .first_bucket_cap_mb(act.first_cap_mb)
           .gradient_as_bucket_view(act.keeps_memory)
           .init_sync(act.syncs)
-          .broadcast_buffers(program_.broadcasts)
+          .broadcast_buffers(program_.buffers != Buffers::own)
+          .buffer_hook(program_.buffers == Buffers::averaged
+                           ? BufferHook(average_buffers)
+                           : nullptr)
           .find_unused_parameters(program_.unused == Unused::found)
           .find_unused_on_demand(program_.unused == Unused::on_demand)
           .static_graph(program_.unused == Unused::fixed)
           .params_and_buffers_to_ignore(ignored_names(program_))
-          .exchange(make_exchange()));
+          .mixed_precision(program_.precision)
+          .exchange(new_exchange()));
 }
 
 std::vector<Tensor> Player::inputs(int forward) const {
   return inputs_of(program_, index_, forward, rank_);
 }
 
-/// An exception that comes before anything is averaged is this rank's own.
-void Player::stumble(const Act& act) {
-  if (act.hiccup == Act::Hiccup::in_forward) {
-    expect_error(kSpoiled, [&] {
-      model_->call([](auto& /*net*/) -> Tensor { throw Spoiled(); });
-    });
-  } else if (act.hiccup == Act::Hiccup::in_backward) {
-    const auto loss = model_->forward(inputs(act.forwards));
-    loss.register_hook([](const Tensor&) -> Tensor { throw Spoiled(); });
-    expect_error(kSpoiled, [&] { loss.backward(); });
-  }
+Tensor Player::forward(int index) {
+  auto loss = model_->forward(inputs(index));
+  learner_.note("loss", loss);
+  return loss;
+}
+
+Tensor Player::scaled(const Tensor& loss) {
+  return scaler_ ? scaler_->scale(loss) : loss;
 }
 
 void Player::weigh(double weight) {
-  if (weights_) {
-    weights_->set_weight(weight);
+  if (auto* mean = dynamic_cast<WeightedMean*>(exchange_.get())) {
+    mean->set_weight(weight);
   }
 }
 
-void Player::train(const Act& act) {
+void Player::begin_train(size_t index) {
+  index_ = index;
+  learner_.notes.clear();
+  const Act& act = program_.acts[index];
   if (rank_ == act.who) {
     stumble(act);
   }
   weigh(act.weights[rank_]);
-  std::vector<Tensor> losses;
+  losses_.clear();
   for (int i = 0; i < act.forwards; ++i) {
-    losses.push_back(model_->forward(inputs(i)));
+    losses_.push_back(scaled(forward(i)));
   }
+  if (rank_ == act.who && act.hiccup == Act::Hiccup::inspection) {
+    torch::autograd::grad({losses_[0]},
+                          {learner_.parameters[0]},
+                          /*grad_outputs=*/{},
+                          /*retain_graph=*/true);
+  }
+}
+
+void Player::end_train() {
+  const Act& act = program_.acts[index_];
   if (!act.is_apart()) {
-    losses = {std::accumulate(losses.begin() + 1, losses.end(), losses[0])};
+    losses_ = {std::accumulate(losses_.begin() + 1, losses_.end(), losses_[0])};
   }
-  for (auto& loss : losses) {
-    loss.backward();
+  for (auto& loss : losses_) {
+    for (int repeat = 1; repeat <= act.repeats; ++repeat) {
+      loss.backward({}, /*retain_graph=*/repeat < act.repeats);
+    }
   }
+  losses_.clear();
 }
 
 void Player::gather(const Act& act) {
   for (int i = 0; i < act.counts[rank_]; ++i) {
     if (act.by_module()) {
-      learner_.net->forward(inputs(i)).backward();
+      scaled(learner_.net->forward(inputs(i))).backward();
     } else {
       const NoSyncGuard no_sync(*model_);
-      model_->forward(inputs(i)).backward();
+      scaled(forward(i)).backward();
     }
   }
 }
@@ -185,39 +165,57 @@ void Player::evaluate(const Act& act) {
   if (act.counts[rank_] > 0) {
     const torch::NoGradGuard no_grad;
     model_->train(act.in_training());
-    model_->forward(inputs(0));
+    forward(0);
     model_->train();
   }
 }
 
 void Player::make_step(double clip) {
-  if (program_.steps_after_backward()) {
-    learner_.step(clip);
+  if (!program_.steps_after_backward()) {
+    return;
   }
-}
-
-void Player::check_held() const {
-  for (const auto& [grad, values] : held_) {
-    TORCH_CHECK(torch::equal(grad, values),
-                "Expected a held gradient to stay\n",
-                values,
-                "\nbut got\n",
-                grad);
+  auto& optimizer = *learner_.optimizer;
+  if (!scaler_) {
+    learner_.clip(clip);
+    optimizer.step();
+    return;
   }
+  if (clip > 0) {
+    scaler_->unscale_(optimizer);
+    learner_.clip(clip);
+  }
+  scaler_->step(optimizer);
+  scaler_->update();
+  learner_.note("scale", torch::tensor(scaler_->get_scale()));
 }
 
 void Player::step(const Act& act) {
   make_step(act.clip);
   check_held();
   held_.clear();
+  if (act.holds() && act.zero == Zero::to_none && !keeps_memory_) {
+    hold();
+  }
+  learner_.zero(act.zero);
+}
+
+void Player::hold() {
   for (const auto& parameter : learner_.parameters) {
     const auto& grad = parameter.grad();
-    if (act.holds() && act.zero == Zero::to_none && !keeps_memory_ &&
-        grad.defined() && !grad.is_sparse()) {
+    if (grad.defined() && !grad.is_sparse()) {
       held_.emplace_back(grad, grad.clone());
     }
   }
-  learner_.zero(act.zero);
+}
+
+void Player::check_held() const {
+  for (const auto& [grad, values] : held_) {
+    TORCH_CHECK(is_same(grad, values),
+                "Expected a held gradient to stay\n",
+                values,
+                "\nbut got\n",
+                grad);
+  }
 }
 
 void Player::join(const Act& act) {
@@ -234,42 +232,11 @@ void Player::join(const Act& act) {
     if (turn % act.forwards == 0) {
       learner_.zero(act.zero);
     }
-    model_->forward(inputs(turn)).backward();
+    scaled(forward(turn)).backward();
     end_turn();
   }
   weigh(0);
   all.finish(act.steps_joined() ? end_turn : std::function<void()>());
-}
-
-void Player::miss(const Act& act) {
-  const auto loss = model_->forward(inputs(0));
-  expect_error("got none: on rank " + std::to_string(act.who) + ": p" +
-                   std::to_string(act.part),
-               [&] { loss.backward(); });
-  learner_.zero(Zero::to_none);
-}
-
-void Player::fail(const Act& act) {
-  const auto loss = model_->forward(inputs(0));
-  const auto error =
-      "on rank " + std::to_string(act.who) + ": backward() threw it";
-  if (rank_ == act.who) {
-    const auto node =
-        torch::autograd::impl::grad_accumulator(learner_.parameters[0]);
-    const auto key = node->add_post_hook(std::make_unique<ThrowingHook>());
-    expect_error(kSpoiled, [&] { loss.backward(); });
-    node->del_post_hook(key);
-    expect_error(error, [&] { model_->forward(inputs(0)); });
-  } else {
-    try {
-      loss.backward();  // where it has ended already, the next one tells
-    } catch (const c10::Error&) {
-    }
-  }
-  model_->eval();
-  expect_error(error, [&] { model_->forward(inputs(0)).backward(); });
-  model_->train();
-  learner_.zero(Zero::to_none);
 }
 
 }  // namespace ddp::test

@@ -4,9 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "ddp/amp/grad_scaler.h"
 #include "ddp/distributed_data_parallel.h"
-#include "ddp/exchanges/step_in_backward.h"
-#include "ddp/exchanges/weighted_mean.h"
 #include "test/ddp/random_programs/learner.h"
 #include "test/support/local_ranks.h"
 
@@ -16,29 +15,35 @@ namespace ddp::test {
 /// expected.
 class Player {
  public:
-  Player(const Program& program, const Group& group)
-      : program_(program),
-        group_(group),
-        rank_(group->getRank()),
-        learner_(program, rank_) {}
+  Player(const Program& program, const Group& group);
 
   void perform(size_t index);
   const Learner& learner() const { return learner_; }
 
+  /// The two halves of a train.
+  void begin_train(size_t index);
+  void end_train();
+
  private:
-  std::shared_ptr<Exchange> make_exchange();
+  std::shared_ptr<Exchange> new_exchange();
   void wrap(const Act& act);
   std::vector<torch::Tensor> inputs(int forward) const;
-  void stumble(const Act& act);
+  torch::Tensor forward(int index);
+  torch::Tensor scaled(const torch::Tensor& loss);
   void weigh(double weight);
-  void check_held() const;
-  void train(const Act& act);
   void gather(const Act& act);
   void evaluate(const Act& act);
   void make_step(double clip);
   void step(const Act& act);
+  void hold();
+  void check_held() const;
   void join(const Act& act);
+  void join_in_part(const Act& act);
+
+  // In mishaps.cpp.
+  void stumble(const Act& act);
   void miss(const Act& act);
+  void spoil(const Act& act);
   void fail(const Act& act);
 
   const Program& program_;
@@ -46,11 +51,12 @@ class Player {
   int rank_;
   size_t index_ = 0;
   Learner learner_;
+  std::unique_ptr<GradScaler> scaler_;
+  std::vector<torch::Tensor> losses_;  // of a train
   /// Gradients that somebody holds, and their values.
   std::vector<std::pair<torch::Tensor, torch::Tensor>> held_;
   bool keeps_memory_ = false;
-  std::shared_ptr<WeightedMean> weights_;
-  std::shared_ptr<StepInBackward> stepper_;
+  std::shared_ptr<Exchange> exchange_;
   DistributedDataParallel<RandomNetImpl> model_{nullptr};
 };
 

@@ -1,6 +1,7 @@
 #include "test/ddp/random_programs/program.h"
 
-#include <sstream>
+#include <algorithm>
+#include <limits>
 
 #include "test/ddp/random_programs/dice.h"
 
@@ -18,7 +19,49 @@ bool is_used(const Program& program, size_t part, Dice& dice, int rank) {
   return dice.chance(60);
 }
 
+/// Of a batch of two, what is in their middle, how far from it they are, and
+/// what the loss multiplies each by.
+std::vector<int64_t> norm_numbers(Dice& dice) {
+  const int64_t distance = 1 + dice.below(2);
+  const int64_t middle = dice.below(4);
+  return {middle - distance, middle + distance, dice.below(3), dice.below(3)};
+}
+
+std::vector<int64_t> numbers_of(const Part& part, Dice& dice) {
+  if (part.kind == Part::Kind::norm) {
+    return norm_numbers(dice);
+  }
+  const bool has_rows = part.kind == Part::Kind::rows;
+  std::vector<int64_t> numbers(has_rows ? 2 : part.size);
+  for (auto& number : numbers) {
+    number = has_rows ? dice.below(3) : dice.below(4) - 1;
+  }
+  return numbers;
+}
+
 }  // namespace
+
+int Act::fewest() const {
+  return *std::min_element(counts.begin(), counts.end());
+}
+
+int Act::most() const {
+  return *std::max_element(counts.begin(), counts.end());
+}
+
+bool Program::has(Part::Kind kind) const {
+  return std::any_of(parts.begin(), parts.end(), [kind](const Part& part) {
+    return part.kind == kind;
+  });
+}
+
+bool Program::travels_narrow() const {
+  const auto wire = precision.reduce_dtype() ? precision.reduce_dtype()
+                                             : precision.param_dtype();
+  return combine == Combine::narrow || combine == Combine::coded ||
+         (combine == Combine::mean && wire &&
+          c10::elementSize(*wire) < c10::elementSize(torch::kFloat));
+}
 
 std::vector<torch::Tensor> inputs_of(const Program& program,
                                      size_t act,
@@ -35,54 +78,14 @@ std::vector<torch::Tensor> inputs_of(const Program& program,
       inputs.emplace_back();
       continue;
     }
-    const bool has_rows = part.kind == Part::Kind::rows;
-    std::vector<int64_t> numbers(has_rows ? 2 : part.size);
-    for (auto& number : numbers) {
-      number = has_rows ? dice.below(3) : dice.below(4) - 1;
-    }
-    const auto input = torch::tensor(numbers, torch::kLong);
-    inputs.push_back(has_rows ? input : input.to(torch::kDouble));
+    const auto input = torch::tensor(numbers_of(part, dice), torch::kLong);
+    inputs.push_back(part.kind == Part::Kind::rows ? input
+                                                   : input.to(torch::kDouble));
+  }
+  if (now.is_infinite && now.who == rank && forward == 0) {
+    inputs[0][0] = std::numeric_limits<double>::infinity();
   }
   return inputs;
-}
-
-std::string describe(const Program& program) {
-  std::ostringstream text;
-  text << "seed " << program.seed << ": " << program.size << " ranks, unused "
-       << int(program.unused) << ", combine " << int(program.combine)
-       << ", stepper " << int(program.stepper) << ", broadcasts "
-       << program.broadcasts << ", parts";
-  for (const auto& part : program.parts) {
-    text << " (" << int(part.kind) << " " << part.dtype << " " << part.size
-         << (part.is_checkpointed ? " checkpointed)" : ")");
-  }
-  for (size_t i = 0; i < program.acts.size(); ++i) {
-    text << "\n  " << i << " " << describe(program.acts[i]);
-  }
-  return text.str();
-}
-
-std::string describe(const Act& act) {
-  static const std::vector<std::string> kNames{"wrap",
-                                               "regroup",
-                                               "train",
-                                               "gather",
-                                               "evaluate",
-                                               "step",
-                                               "freeze",
-                                               "join",
-                                               "miss",
-                                               "fail"};
-  std::ostringstream text;
-  text << kNames[static_cast<size_t>(act.kind)] << " who " << act.who
-       << " part " << act.part << " forwards " << act.forwards << " hiccup "
-       << int(act.hiccup) << " flag " << act.flag << " zero " << int(act.zero)
-       << " clip " << act.clip << " cap " << act.bucket_cap_mb << " view "
-       << act.keeps_memory << " syncs " << act.syncs << " counts";
-  for (const int count : act.counts) {
-    text << " " << count;
-  }
-  return text.str();
 }
 
 }  // namespace ddp::test

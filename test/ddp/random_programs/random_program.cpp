@@ -1,8 +1,8 @@
 #include <algorithm>
+#include <array>
 #include <utility>
 
-#include "test/ddp/random_programs/dice.h"
-#include "test/ddp/random_programs/program.h"
+#include "test/ddp/random_programs/random_options.h"
 
 namespace ddp::test {
 namespace {
@@ -12,81 +12,26 @@ using Kind = Act::Kind;
 /// All of what a program draws, in order.
 class Author {
  public:
-  explicit Author(uint64_t seed) : dice_(seed) { program_.seed = seed; }
+  explicit Author(uint64_t seed)
+      : dice_(seed), program_(random_options(seed, dice_)) {}
 
   Program write() {
-    choose_options();
-    choose_parts();
-    wrap();
+    for (model_ = 0; model_ < program_.models; ++model_) {
+      wrap();
+    }
     const int count = 4 + dice_.below(12);
     for (int i = 0; i < count; ++i) {
+      model_ = dice_.below(program_.models);
       add_any();
     }
     return std::move(program_);
   }
 
  private:
-  void choose_options() {
-    program_.size = 1 + dice_.below(4);
-    program_.unused = dice_.any_of<Unused>(
-        {Unused::refused, Unused::found, Unused::on_demand, Unused::fixed});
-    program_.combine = dice_.any_of<Combine>({Combine::mean,
-                                              Combine::mean,
-                                              Combine::sum,
-                                              Combine::predivided,
-                                              Combine::checked,
-                                              Combine::hook,
-                                              Combine::narrow,
-                                              Combine::weights,
-                                              Combine::none,
-                                              Combine::in_backward});
-    program_.stepper = dice_.any_of<Stepper>({Stepper::sgd,
-                                              Stepper::momentum,
-                                              Stepper::fused_momentum,
-                                              Stepper::adam,
-                                              Stepper::fused_adam});
-    program_.broadcasts = dice_.chance(70);
-  }
-
-  bool is_adam() const { return program_.stepper >= Stepper::adam; }
-
-  void choose_parts() {
-    program_.parts.push_back({Part::Kind::plain, torch::kFloat, 3, false});
-    const int count = 1 + dice_.below(6);
-    for (int i = 0; i < count; ++i) {
-      Part part;
-      part.kind = dice_.any_of<Part::Kind>({Part::Kind::plain,
-                                            Part::Kind::plain,
-                                            Part::Kind::branch,
-                                            Part::Kind::branch,
-                                            Part::Kind::tied,
-                                            Part::Kind::product,
-                                            Part::Kind::rows,
-                                            Part::Kind::frozen,
-                                            Part::Kind::ignored});
-      // Adam takes no rows. What a product's gradients are is no integer.
-      if ((part.kind == Part::Kind::rows && is_adam()) ||
-          (part.kind == Part::Kind::product &&
-           (program_.size > 2 || program_.combine == Combine::narrow ||
-            program_.combine == Combine::weights))) {
-        part.kind = Part::Kind::branch;
-      }
-      part.dtype =
-          part.kind == Part::Kind::product || part.kind == Part::Kind::rows
-              ? torch::kFloat
-              : dice_.any_of<torch::Dtype>({torch::kFloat,
-                                            torch::kFloat,
-                                            torch::kDouble,
-                                            torch::kBFloat16});
-      part.size = dice_.any_of<int64_t>({0, 1, 2, 5, 40});
-      part.is_checkpointed = part.kind != Part::Kind::rows && dice_.chance(20);
-      program_.parts.push_back(part);
-    }
-  }
-
   Act& add(Kind kind) {
     Act act;
     act.kind = kind;
+    act.model = model_;
     act.who = dice_.below(program_.size);
     act.weights = weights();
     act.flag = dice_.chance(50);
@@ -103,30 +48,43 @@ class Author {
     return all;
   }
 
+  std::vector<int> counts(int fewest, int limit) {
+    std::vector<int> all;
+    for (int rank = 0; rank < program_.size; ++rank) {
+      all.push_back(fewest + dice_.below(limit));
+    }
+    return all;
+  }
+
+  size_t& frozen() { return frozen_[model_]; }
+  bool& has_trained() { return has_trained_[model_]; }
+
   void wrap() {
-    if (frozen_ != 0) {
+    if (frozen() != 0) {
       freeze();
     }
     auto& act = add(Kind::wrap);
     act.bucket_cap_mb = dice_.any_of<double>({25, 1e-5, 1e-4});
+    act.first_cap_mb = dice_.any_of<double>({1, act.bucket_cap_mb});
     act.keeps_memory = dice_.chance(50);
-    act.syncs = dice_.chance(80);
-    has_trained_ = false;
+    // Ranks of a sharded optimizer have the same parameters.
+    act.syncs = program_.is_sharded() || dice_.chance(80);
+    has_trained() = false;
   }
 
   void regroup() {
     // A static graph is learnt anew, and with it what never trains.
-    if (frozen_ != 0 && program_.unused == Unused::fixed) {
+    if (frozen() != 0 && program_.unused == Unused::fixed) {
       freeze();
     }
     add(Kind::regroup);
-    has_trained_ = false;
+    has_trained() = false;
   }
 
   /// One part at a time; 0 is none.
   void freeze() {
-    if (frozen_ != 0) {
-      add(Kind::freeze).part = std::exchange(frozen_, 0);
+    if (frozen() != 0) {
+      add(Kind::freeze).part = std::exchange(frozen(), 0);
       return;
     }
     const auto part = static_cast<size_t>(
@@ -134,8 +92,8 @@ class Author {
     const auto kind = program_.parts[part].kind;
     // A static graph leaves out for good what nobody has used at first.
     if (part != 0 && kind != Part::Kind::frozen &&
-        (program_.unused != Unused::fixed || has_trained_)) {
-      frozen_ = part;
+        (program_.unused != Unused::fixed || has_trained())) {
+      frozen() = part;
       add(Kind::freeze).part = part;
     }
   }
@@ -143,31 +101,25 @@ class Author {
   void train() {
     auto& act = add(Kind::train);
     act.forwards = 1 + dice_.below(3);
+    act.is_infinite = program_.scales && dice_.chance(25);
     // Steps between two backwards change what the second has saved.
     const bool may_part =
-        may_keep() && program_.combine != Combine::in_backward;
+        may_keep(program_) && program_.combine != Combine::in_backward;
     act.clip = may_part && dice_.chance(30) ? 1 : 0;
-    if (dice_.chance(15)) {
-      act.hiccup = dice_.any_of<Act::Hiccup>(
-          {Act::Hiccup::in_forward, Act::Hiccup::in_backward});
+    act.repeats = may_part && dice_.chance(15) ? 2 : 1;
+    if (dice_.chance(20)) {
+      act.hiccup = dice_.any_of<Act::Hiccup>({Act::Hiccup::in_forward,
+                                              Act::Hiccup::in_backward,
+                                              Act::Hiccup::no_backward,
+                                              Act::Hiccup::inspection});
     }
-    has_trained_ = true;
+    has_trained() = true;
     step();
-  }
-
-  /// Whether gradients may be divided twice.
-  bool may_keep() const {
-    return program_.size != 3 && program_.combine != Combine::narrow &&
-           program_.combine != Combine::weights &&
-           std::none_of(
-               program_.parts.begin(),
-               program_.parts.end(),
-               [](const Part& part) { return part.dtype == torch::kBFloat16; });
   }
 
   void step() {
     auto& act = add(Kind::step);
-    if (may_keep() && dice_.chance(20)) {
+    if (may_keep(program_) && dice_.chance(20)) {
       act.zero = Zero::keep;
       return;
     }
@@ -175,32 +127,62 @@ class Author {
     act.clip = dice_.chance(20) ? 4 : 0;
   }
 
-  void gather() {
-    auto& act = add(Kind::gather);
-    for (int rank = 0; rank < program_.size; ++rank) {
-      act.counts.push_back(dice_.below(3));
+  void pair() {
+    if (program_.models < 2) {
+      return;
     }
+    add(Kind::pair).forwards = 1 + dice_.below(2);
+    for (model_ = 0; model_ < program_.models; ++model_) {
+      has_trained() = true;
+      step();
+    }
+  }
+
+  void gather() {
+    add(Kind::gather).counts = counts(0, 3);
     train();
   }
 
-  void evaluate() {
-    auto& act = add(Kind::evaluate);
-    for (int rank = 0; rank < program_.size; ++rank) {
-      act.counts.push_back(dice_.below(2));
-    }
+  void evaluate() { add(Kind::evaluate).counts = counts(0, 2); }
+
+  /// A scaler without gradients is an error, a static graph needs a first pass.
+  int fewest_inputs() const {
+    return program_.unused == Unused::fixed || program_.scales ? 1 : 0;
   }
 
+  /// A hook of buffers does not know who has inputs.
+  bool may_join() const { return program_.buffers != Buffers::averaged; }
+
   void join() {
-    auto& act = add(Kind::join);
-    const int fewest = program_.unused == Unused::fixed ? 1 : 0;
-    for (int rank = 0; rank < program_.size; ++rank) {
-      act.counts.push_back(fewest + dice_.below(4));
+    if (!may_join()) {
+      return;
     }
-    act.clip = dice_.chance(50) ? 1 : 0;
-    act.forwards = may_keep() && !act.by_live() && dice_.chance(50) ? 2 : 1;
-    act.zero = dice_.any_of<Zero>({Zero::to_none, Zero::to_zero});
-    has_trained_ = true;
+    auto& act = add(Kind::join);
+    act.counts = counts(fewest_inputs(), 4);
+    // A collective step is that of all ranks, and so is a scale. Momenta that
+    // differ would part what is compared over ranks alone.
+    const bool steps_all =
+        program_.is_sharded() || program_.scales || program_.is_lossy();
+    act.clip = !steps_all && dice_.chance(50) ? 1 : 0;
+    act.forwards = may_keep(program_) && !program_.is_sharded() &&
+                           !act.by_live() && dice_.chance(50)
+                       ? 2
+                       : 1;
+    act.zero = program_.is_sharded()
+                   ? Zero::to_none
+                   : dice_.any_of<Zero>({Zero::to_none, Zero::to_zero});
+    has_trained() = true;
     step();
+  }
+
+  void join_in_part(Kind kind) {
+    if (!may_join() && kind == Kind::leave) {
+      return;
+    }
+    auto& act = add(kind);
+    act.counts = counts(fewest_inputs(), 3);
+    act.zero = dice_.any_of<Zero>({Zero::to_none, Zero::to_zero});
+    has_trained() = has_trained() || act.fewest() > 0;
   }
 
   /// What has failed may have stepped in backward.
@@ -216,7 +198,7 @@ class Author {
         });
     const auto index = static_cast<size_t>(part - parts.begin());
     if (may_fail() && program_.unused == Unused::refused &&
-        part != parts.end() && frozen_ != index) {
+        part != parts.end() && frozen() != index) {
       add(Kind::miss).part = index;
     }
   }
@@ -228,24 +210,39 @@ class Author {
     }
   }
 
+  void spoil() {
+    if (may_fail() && program_.combine == Combine::checked) {
+      add(Kind::spoil).is_infinite = true;
+      wrap();
+    }
+  }
+
   void add_any() {
     const int face = dice_.below(100);
-    if (face < 40) {
+    if (face < 34) {
       train();
-    } else if (face < 55) {
+    } else if (face < 38) {
+      pair();
+    } else if (face < 52) {
       gather();
-    } else if (face < 63) {
+    } else if (face < 59) {
       evaluate();
-    } else if (face < 71) {
+    } else if (face < 67) {
       freeze();
-    } else if (face < 81) {
+    } else if (face < 77) {
       join();
-    } else if (face < 85) {
+    } else if (face < 80) {
+      join_in_part(Kind::outrun);
+    } else if (face < 83) {
+      join_in_part(Kind::leave);
+    } else if (face < 86) {
       wrap();
     } else if (face < 89) {
       regroup();
-    } else if (face < 94) {
+    } else if (face < 93) {
       miss();
+    } else if (face < 96) {
+      spoil();
     } else {
       fail();
     }
@@ -253,8 +250,10 @@ class Author {
 
   Dice dice_;
   Program program_;
-  size_t frozen_ = 0;
-  bool has_trained_ = false;  // since it was wrapped
+  int model_ = 0;
+  // By model.
+  std::array<size_t, 2> frozen_{};
+  std::array<bool, 2> has_trained_{};  // since it was wrapped
 };
 
 }  // namespace

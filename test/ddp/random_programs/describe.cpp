@@ -1,0 +1,224 @@
+#include <set>
+#include <sstream>
+
+#include "test/ddp/random_programs/program.h"
+
+namespace ddp::test {
+namespace {
+
+using Words = std::vector<const char*>;
+
+const Words kParts{"plain",
+                   "branch",
+                   "tied",
+                   "product",
+                   "matrix",
+                   "rows",
+                   "norm",
+                   "frozen",
+                   "ignored"};
+const Words kMemories{"", " checkpointed", " checkpointed twice"};
+const Words kUnused{"refused", "found", "on demand", "fixed"};
+const Words kCombines{"mean",
+                      "sum",
+                      "predivided",
+                      "checked",
+                      "hook",
+                      "narrow",
+                      "coded",
+                      "quantized",
+                      "low rank",
+                      "switched",
+                      "weights",
+                      "none",
+                      "in backward"};
+const Words kSteppers{"sgd",
+                      "momentum",
+                      "fused momentum",
+                      "sharded momentum",
+                      "adam",
+                      "fused adam",
+                      "sharded adam"};
+const Words kBuffers{"own", "broadcast", "averaged"};
+const Words kActs{"wrap",
+                  "regroup",
+                  "train",
+                  "pair",
+                  "gather",
+                  "evaluate",
+                  "step",
+                  "freeze",
+                  "join",
+                  "outrun",
+                  "leave",
+                  "miss",
+                  "spoil",
+                  "fail"};
+const Words kHiccups{
+    "no", "in the forward", "in the backward", "no backward", "an inspection"};
+const Words kZeros{"kept", "none", "zero"};
+
+template <class Kind>
+const char* word(const Words& words, Kind kind) {
+  return words.at(static_cast<size_t>(kind));
+}
+
+std::ostream& operator<<(std::ostream& stream,
+                         const std::optional<torch::Dtype>& dtype) {
+  return dtype ? stream << *dtype : stream << "as it is";
+}
+
+template <class Number>
+void list(std::ostream& text,
+          const char* name,
+          const std::vector<Number>& numbers) {
+  if (!numbers.empty()) {
+    text << ", " << name;
+    for (const auto& number : numbers) {
+      text << " " << number;
+    }
+  }
+}
+
+void describe_wrap(std::ostream& text, const Act& act) {
+  text << ", buckets of " << act.first_cap_mb << ", then " << act.bucket_cap_mb
+       << " MiB" << (act.keeps_memory ? ", gradients as views" : "")
+       << (act.syncs ? "" : ", without init_sync");
+}
+
+void describe_train(std::ostream& text, const Act& act) {
+  text << ", " << act.forwards << " forwards"
+       << (act.is_apart() ? " with a backward each" : "");
+  if (act.repeats > 1) {
+    text << ", each graph " << act.repeats << " times";
+  }
+  if (act.hiccup != Act::Hiccup::none) {
+    text << ", hiccup of rank " << act.who << ": "
+         << word(kHiccups, act.hiccup);
+  }
+  if (act.is_infinite) {
+    text << ", inf on rank " << act.who;
+  }
+  list(text, "weights", act.weights);
+}
+
+void describe_join(std::ostream& text, const Act& act) {
+  text << ", a step for " << act.forwards << " inputs, divided by "
+       << (act.by_live() ? "who has inputs" : "all")
+       << (act.steps_joined() ? ", all step" : ", who has inputs steps")
+       << ", gradients become " << word(kZeros, act.zero);
+}
+
+void add_kinds(std::set<std::string>& kinds, const Act& act) {
+  const auto kind = std::string(word(kActs, act.kind)) + " ";
+  kinds.insert(kind);
+  kinds.insert(kind + word(kHiccups, act.hiccup) + " hiccup");
+  kinds.insert(kind + "to " + word(kZeros, act.zero));
+  kinds.insert(kind + (act.flag ? "so" : "else"));
+  if (act.is_infinite) {
+    kinds.insert(kind + "inf");
+  }
+  if (act.repeats > 1) {
+    kinds.insert(kind + "again");
+  }
+  if (act.clip > 0) {
+    kinds.insert(kind + "clip");
+  }
+  if (!act.syncs) {
+    kinds.insert(kind + "without init_sync");
+  }
+  if (act.keeps_memory) {
+    kinds.insert(kind + "as views");
+  }
+}
+
+}  // namespace
+
+std::set<std::string> kinds_of(const Program& program) {
+  std::set<std::string> kinds{
+      std::string("unused ") + word(kUnused, program.unused),
+      std::string("combine ") + word(kCombines, program.combine),
+      std::string("stepper ") + word(kSteppers, program.stepper),
+      std::string("buffers ") + word(kBuffers, program.buffers),
+      std::string(program.scales ? "scaled" : "not scaled"),
+      std::string(program.precision.param_dtype() ? "cast" : "not cast"),
+      std::string(program.precision.reduce_dtype() ? "sent as" : "sent"),
+      std::string(program.precision.buffer_dtype() ? "cast buffers"
+                                                   : "buffers"),
+      std::to_string(program.size) + " ranks",
+      std::to_string(program.models) + " models"};
+  for (const auto& part : program.parts) {
+    kinds.insert(std::string("part ") + word(kParts, part.kind));
+    kinds.insert(std::string("memory") + word(kMemories, part.memory));
+  }
+  for (const auto& act : program.acts) {
+    add_kinds(kinds, act);
+  }
+  return kinds;
+}
+
+std::string describe(const Program& program) {
+  std::ostringstream text;
+  const auto& precision = program.precision;
+  text << "seed " << program.seed << ": " << program.size << " ranks, "
+       << program.models << " models, unused " << word(kUnused, program.unused)
+       << ", combine " << word(kCombines, program.combine) << ", stepper "
+       << word(kSteppers, program.stepper) << ", buffers "
+       << word(kBuffers, program.buffers) << (program.scales ? ", scaled" : "")
+       << ", computes " << precision.param_dtype() << ", sends "
+       << precision.reduce_dtype() << ", buffers " << precision.buffer_dtype()
+       << "\n  parts";
+  for (const auto& part : program.parts) {
+    text << " (" << word(kParts, part.kind) << " " << part.dtype << " "
+         << part.size << word(kMemories, part.memory) << ")";
+  }
+  for (size_t i = 0; i < program.acts.size(); ++i) {
+    text << "\n  " << i << " " << describe(program.acts[i]);
+  }
+  return text.str();
+}
+
+std::string describe(const Act& act) {
+  std::ostringstream text;
+  text << word(kActs, act.kind) << " model " << act.model;
+  switch (act.kind) {
+    case Act::Kind::wrap:
+      describe_wrap(text, act);
+      break;
+    case Act::Kind::train:
+    case Act::Kind::pair:
+      describe_train(text, act);
+      break;
+    case Act::Kind::gather:
+      text << (act.by_module() ? ", by the module" : ", by the wrapper");
+      break;
+    case Act::Kind::evaluate:
+      text << (act.in_training() ? ", as in training" : "");
+      break;
+    case Act::Kind::step:
+      text << ", clip " << act.clip << ", gradients become "
+           << word(kZeros, act.zero) << (act.holds() ? ", held" : "");
+      break;
+    case Act::Kind::join:
+      describe_join(text, act);
+      break;
+    case Act::Kind::freeze:
+      text << ", part " << act.part;
+      break;
+    case Act::Kind::miss:
+      text << ", rank " << act.who << " part " << act.part;
+      break;
+    case Act::Kind::spoil:
+    case Act::Kind::fail:
+      text << ", rank " << act.who;
+      break;
+    case Act::Kind::regroup:
+    case Act::Kind::outrun:
+    case Act::Kind::leave:
+      break;
+  }
+  list(text, "counts", act.counts);
+  return text.str();
+}
+
+}  // namespace ddp::test

@@ -1,0 +1,133 @@
+// What goes wrong on purpose.
+#include <stdexcept>
+
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include "ddp/detail/job_files/error_text.h"
+#include "ddp/join.h"
+#include "test/ddp/random_programs/player.h"
+
+namespace ddp::test {
+namespace {
+
+using torch::Tensor;
+
+constexpr const char* kSpoiled = "spoiled by the test";
+
+struct Spoiled : std::runtime_error {
+  Spoiled() : std::runtime_error(kSpoiled) {}
+};
+
+/// Throws when a parameter's gradient has come.
+struct ThrowingHook : torch::autograd::FunctionPostHook {
+  torch::autograd::variable_list operator()(
+      const torch::autograd::variable_list&,
+      const torch::autograd::variable_list&) override {
+    throw Spoiled();
+  }
+};
+
+template <typename Work>
+void expect_error(const std::string& text, const Work& work) {
+  std::string got = "none";
+  try {
+    work();
+  } catch (const std::exception& /*error*/) {
+    got = detail::text_of(std::current_exception());
+  }
+  TORCH_CHECK(got.find(text) != std::string::npos,
+              "Expected an error with \"",
+              text,
+              "\", but got ",
+              got);
+}
+
+}  // namespace
+
+/// What comes before anything is averaged is this rank's own.
+void Player::stumble(const Act& act) {
+  switch (act.hiccup) {
+    case Act::Hiccup::in_forward:
+      return expect_error(kSpoiled, [&] {
+        model_->call([](auto& /*net*/) -> Tensor { throw Spoiled(); });
+      });
+    case Act::Hiccup::in_backward: {
+      const auto loss = forward(act.forwards);
+      loss.register_hook([](const Tensor&) -> Tensor { throw Spoiled(); });
+      return expect_error(kSpoiled, [&] { loss.backward(); });
+    }
+    case Act::Hiccup::no_backward:
+      forward(act.forwards);
+      return;
+    case Act::Hiccup::none:
+    case Act::Hiccup::inspection:
+      return;
+  }
+}
+
+void Player::join_in_part(const Act& act) {
+  const bool is_left = act.kind == Act::Kind::leave;
+  weigh(1);
+  const auto loop = [&] {
+    Join all({*model_}, JoinOptions().throw_on_early_termination(!is_left));
+    const int turns = is_left ? act.fewest() : act.counts[rank_];
+    for (int turn = 0; turn < turns; ++turn) {
+      scaled(forward(turn)).backward();
+      make_step(0);
+      learner_.zero(act.zero);
+    }
+    if (is_left) {
+      throw Spoiled();
+    }
+    all.finish();
+  };
+  if (is_left) {
+    expect_error(kSpoiled, loop);
+  } else if (act.fewest() == act.most()) {
+    loop();
+  } else {
+    expect_error("had none left while", loop);
+  }
+}
+
+void Player::miss(const Act& act) {
+  const auto loss = forward(0);
+  expect_error("got none: on rank " + std::to_string(act.who) + ": p" +
+                   std::to_string(act.part),
+               [&] { loss.backward(); });
+  learner_.zero(Zero::to_none);
+}
+
+void Player::spoil(const Act& act) {
+  const auto loss = forward(0);
+  expect_error("Expected finite gradients, but got on rank " +
+                   std::to_string(act.who) + ": p0 (inf)",
+               [&] { loss.backward(); });
+  learner_.zero(Zero::to_none);
+}
+
+void Player::fail(const Act& act) {
+  const auto loss = forward(0);
+  const auto error =
+      "on rank " + std::to_string(act.who) + ": backward() threw it";
+  if (rank_ == act.who) {
+    const auto node =
+        torch::autograd::impl::grad_accumulator(learner_.parameters[0]);
+    const auto key = node->add_post_hook(std::make_unique<ThrowingHook>());
+    expect_error(kSpoiled, [&] { loss.backward(); });
+    node->del_post_hook(key);
+    expect_error(error, [&] { model_->forward(inputs(0)); });
+  } else {
+    try {
+      loss.backward();  // where it has ended already, the next one tells
+    } catch (const c10::Error&) {
+    }
+  }
+  model_->eval();
+  expect_error(error, [&] { model_->forward(inputs(0)).backward(); });
+  model_->train();
+  learner_.zero(Zero::to_none);
+}
+
+}  // namespace ddp::test

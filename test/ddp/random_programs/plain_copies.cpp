@@ -1,0 +1,32 @@
+#include "test/ddp/random_programs/plain_copies.h"
+
+#include <torch/utils.h>
+
+namespace ddp::test {
+
+void copy_parameters(const Program& program,
+ const Learners& ranks,
+ int source) {
+  const torch::NoGradGuard no_grad;
+  const auto& from = ranks[source]->net->named_parameters();
+  for (auto& learner : ranks) {
+    for (auto& item : learner->net->named_parameters()) {
+      if (!is_ignored(program, item.key())) {
+        item.value().copy_(from[item.key()].detach());
+      }
+    }
+  }
+}
+
+void copy_buffers(const Program& program, const Learners& ranks, int source) {
+  const auto& from = ranks[source]->net->named_buffers();
+  for (auto& learner : ranks) {
+    for (auto& item : learner->net->named_buffers()) {
+      if (!is_ignored(program, item.key())) {
+        item.value().copy_(from[item.key()]);
+      }
+    }
+  }
+}
+
+}  // namespace ddp::test

@@ -1,0 +1,200 @@
+#include "test/ddp/random_programs/plain_reduction.h"
+
+#include <torch/utils.h>
+
+namespace ddp::test {
+namespace {
+
+using torch::Tensor;
+
+/// What a rank without weights has: its share in the mean or sum.
+double weight_of(const Program& program, const Act& act, int rank) {
+  const bool is_weighed =
+      act.kind == Act::Kind::train || act.kind == Act::Kind::pair;
+  return program.combine == Combine::weights && is_weighed ? act.weights[rank]
+                                                           : 1;
+}
+
+}  // namespace
+
+PlainReduction::PlainReduction(const Program& program, const Learners& ranks)
+    : program_(program),
+      ranks_(ranks),
+      arrived_(program.size),
+      accumulated_(program.size) {
+  for (const auto& parameter : ranks_[0]->parameters) {
+    for (const auto& item : ranks_[0]->net->named_parameters()) {
+      if (item.value().is_same(parameter)) {
+        names_.push_back(item.key());
+        break;
+      }
+    }
+  }
+}
+
+void PlainReduction::wrap() {
+  forget();
+  regroup();
+  shared_.clear();
+  for (size_t i = 0; i < names_.size(); ++i) {
+    if (ranks_[0]->parameters[i].requires_grad() &&
+        !is_ignored(program_, names_[i])) {
+      shared_.insert(i);
+    }
+  }
+}
+
+void PlainReduction::backward(int rank, const Tensor& loss, bool keeps_graph) {
+  Learner& learner = *ranks_[rank];
+  std::vector<Tensor> before;
+  for (auto& parameter : learner.parameters) {
+    before.push_back(parameter.grad());
+    parameter.mutable_grad() = Tensor();
+  }
+  loss.backward({}, keeps_graph);
+  arrived_[rank].clear();
+  for (size_t i = 0; i < before.size(); ++i) {
+    Tensor& grad = learner.parameters[i].mutable_grad();
+    if (grad.defined()) {
+      arrived_[rank].insert(i);
+      grad = gradient_of(i, grad.to_dense());
+      grad = before[i].defined() ? before[i] + grad : grad;
+    } else {
+      grad = before[i];
+    }
+  }
+}
+
+void PlainReduction::keep(int rank) {
+  accumulated_[rank].insert(arrived_[rank].begin(), arrived_[rank].end());
+}
+
+/// Its gradients have been exchanged.
+void PlainReduction::forget_pass() {
+  ++passes_;
+  forget();
+}
+
+void PlainReduction::forget() {
+  for (auto& accumulated : accumulated_) {
+    accumulated.clear();
+  }
+}
+
+void PlainReduction::reduce(const Act& act, const Pass& live, double divisor) {
+  if (program_.size == 1) {
+    return;
+  }
+  let_go(live);
+  for (const size_t i : shared_) {
+    if (ranks_[0]->parameters[i].requires_grad()) {
+      reduce_one(act, live, divisor, i);
+    }
+  }
+  forget_pass();
+  if (program_.combine == Combine::in_backward) {
+    step_in_backward();
+  }
+}
+
+/// Who has no inputs has no gradients.
+void PlainReduction::let_go(const Pass& live) {
+  for (int rank = 0; rank < program_.size; ++rank) {
+    if (!live[rank]) {
+      arrived_[rank].clear();
+      for (const size_t i : shared_) {
+        ranks_[rank]->parameters[i].mutable_grad() = Tensor();
+      }
+    }
+  }
+}
+
+/// Rows have sparse ones.
+Tensor PlainReduction::gradient_of(size_t index, const Tensor& values) const {
+  const auto grad = values.to(ranks_[0]->parameters[index].dtype());
+  const bool is_sparse =
+      program_.parts[part_of(names_[index])].kind == Part::Kind::rows;
+  return is_sparse ? grad.to_sparse(1) : grad.clone();
+}
+
+double PlainReduction::divisor(double usual, double weights) const {
+  switch (program_.combine) {
+    case Combine::weights:
+      return weights;
+    case Combine::sum:
+      return 1;
+    case Combine::switched:
+      return passes_ < kPassesOfFirst ? usual : 1;
+    case Combine::hook:
+      return program_.size;
+    default:
+      return usual;
+  }
+}
+
+void PlainReduction::reduce_one(const Act& act,
+                                const Pass& live,
+                                double usual,
+                                size_t index) {
+  auto sum = torch::zeros_like(ranks_[0]->parameters[index], torch::kDouble);
+  bool is_used = false;
+  double weights = 0;
+  for (int rank = 0; rank < program_.size; ++rank) {
+    const Tensor& grad = ranks_[rank]->parameters[index].grad();
+    const double weight = live[rank] ? weight_of(program_, act, rank) : 0;
+    weights += weight;
+    is_used = is_used || arrived_[rank].count(index) > 0 ||
+              (grad.defined() && accumulated_[rank].count(index) > 0);
+    if (grad.defined()) {
+      sum += grad.to_dense().to(torch::kDouble) * weight;
+    }
+  }
+  const auto mean = sum / divisor(usual, weights);
+  if (program_.unused != Unused::fixed || is_in_graph(index)) {
+    stepped_[index] = mean;
+  }
+  // A static graph's passes are alike, but that a rank may have no inputs.
+  if (!is_used && !is_in_graph(index)) {
+    return;
+  }
+  for (const auto& learner : ranks_) {
+    Tensor& grad = learner->parameters[index].mutable_grad();
+    if (program_.combine != Combine::none) {
+      grad = gradient_of(index, mean);
+    } else if (!grad.defined()) {
+      grad = gradient_of(index, torch::zeros_like(mean));
+    }
+  }
+}
+
+/// In a static graph, which every pass has.
+bool PlainReduction::is_in_graph(size_t parameter) const {
+  const auto part = part_of(names_[parameter]);
+  for (int rank = 0; rank < program_.size; ++rank) {
+    if (program_.unused == Unused::fixed &&
+        inputs_of(program_, 0, 0, rank)[part].defined()) {
+      return true;
+    }
+  }
+  return false;
+}
+
+/// Also with what the pass has left as it was.
+void PlainReduction::step_in_backward() {
+  for (const auto& learner : ranks_) {
+    std::vector<Tensor> kept;
+    for (size_t i = 0; i < names_.size(); ++i) {
+      Tensor& grad = learner->parameters[i].mutable_grad();
+      const auto mean = stepped_.find(i);
+      kept.push_back(grad);
+      grad = mean == stepped_.end() ? Tensor() : gradient_of(i, mean->second);
+    }
+    learner->optimizer->step();
+    for (size_t i = 0; i < names_.size(); ++i) {
+      learner->parameters[i].mutable_grad() = kept[i];
+    }
+  }
+  stepped_.clear();
+}
+
+}  // namespace ddp::test

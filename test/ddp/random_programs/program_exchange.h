@@ -1,0 +1,18 @@
+#pragma once
+
+#include <memory>
+
+#include "ddp/exchange.h"
+#include "ddp/exchanges/step_in_backward.h"
+#include "ddp/exchanges/weighted_mean.h"
+#include "test/ddp/random_programs/program.h"
+#include "test/support/local_ranks.h"
+
+namespace ddp::test {
+
+/// How a program's ranks combine gradients: null for the usual way.
+std::shared_ptr<Exchange> make_exchange(const Program& program,
+                                        const Group& group,
+                                        torch::optim::Optimizer& optimizer);
+
+}  // namespace ddp::test

@@ -1,0 +1,168 @@
+#include "test/ddp/random_programs/random_net.h"
+
+#include <algorithm>
+
+#include <torch/utils.h>
+
+#include "ddp/nn/checkpoint_activations.h"
+
+namespace ddp::test {
+namespace {
+
+using torch::Tensor;
+
+/// A batch of two, and what each is multiplied by.
+Tensor normed(torch::nn::BatchNorm1d& norm, const Tensor& input) {
+  const auto numbers = input.to(torch::kFloat);
+  return (norm->forward(numbers.slice(0, 0, 2).view({2, 1})).view({2}) *
+          numbers.slice(0, 2, 4))
+      .to(torch::kDouble)
+      .sum();
+}
+
+}  // namespace
+
+RandomNetImpl::RandomNetImpl(const Program& program, int rank)
+    : parts_(program.parts),
+      weights_(parts_.size()),
+      factors_(parts_.size()),
+      tables_(parts_.size(), nullptr),
+      norms_(parts_.size(), nullptr) {
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    add_part(i, static_cast<double>(i) + rank);
+  }
+  sum_ = register_buffer("sum", torch::zeros({1}, torch::kDouble) + rank);
+  count_ = register_buffer("count", torch::zeros({}, torch::kLong) + rank);
+  own_ = register_buffer("own", torch::zeros({2}) + rank);
+}
+
+void RandomNetImpl::add_part(size_t i, double value) {
+  const Part& part = parts_[i];
+  if (part.kind == Part::Kind::rows) {
+    tables_[i] = register_module(
+        name_of(i),
+        torch::nn::Embedding(torch::nn::EmbeddingOptions(3, 2)
+                                 ._weight(torch::full({3, 2}, value))
+                                 .sparse(true)));
+    return;
+  }
+  if (part.kind == Part::Kind::norm) {
+    norms_[i] = register_module(
+        name_of(i),
+        torch::nn::BatchNorm1d(
+            torch::nn::BatchNorm1dOptions(1).eps(0).momentum(0.5)));
+    const torch::NoGradGuard no_grad;
+    norms_[i]->weight.fill_(value);
+    norms_[i]->running_mean.fill_(value);
+    return;
+  }
+  const auto weight = part.kind == Part::Kind::matrix
+                          ? torch::full({part.size, 4}, value, part.dtype)
+                          : torch::full({part.size}, value, part.dtype);
+  weights_[i] =
+      register_parameter(name_of(i), weight, part.kind != Part::Kind::frozen);
+  if (part.kind == Part::Kind::tied) {
+    register_parameter(name_of(i) + "_again", weights_[i]);
+  } else if (part.kind == Part::Kind::product) {
+    factors_[i] = register_parameter(name_of(i) + "_factor",
+                                     torch::full_like(weight, value + 1));
+  }
+}
+
+void RandomNetImpl::compute_plainly(std::optional<torch::Dtype> dtype) {
+  is_plain_ = true;
+  dtype_ = dtype;
+}
+
+Tensor RandomNetImpl::forward(const std::vector<Tensor>& inputs) {
+  auto total = torch::zeros({}, torch::kDouble);
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    if (inputs[i].defined()) {
+      total = total + term(i, inputs[i]);
+    }
+  }
+  if (is_training()) {
+    const torch::NoGradGuard no_grad;
+    sum_ += torch::nan_to_num(inputs[0], 0, 0, 0).sum();
+    count_ += 1;
+    own_ += 1;
+  }
+  return total * 12;
+}
+
+Tensor RandomNetImpl::cast(size_t part, const Tensor& parameter) const {
+  return dtype_ && parts_[part].kind != Part::Kind::ignored
+             ? parameter.to(*dtype_)
+             : parameter;
+}
+
+Tensor RandomNetImpl::term(size_t part, const Tensor& input) {
+  switch (parts_[part].kind) {
+    case Part::Kind::rows:
+      // Not by the module, which has but its own parameter. No gradient comes
+      // sparse through the backward of to().
+      return torch::embedding(cast(part, tables_[part]->weight),
+                              input,
+                              /*padding_idx=*/-1,
+                              /*scale_grad_by_freq=*/false,
+                              /*sparse=*/!dtype_)
+          .to(torch::kDouble)
+          .sum();
+    case Part::Kind::norm:
+      return normed(norms_[part], input);
+    default:
+      break;
+  }
+  const auto compute = [this, part](const Tensor& x) {
+    return product(part, x);
+  };
+  const auto twice = [compute](const Tensor& x) {
+    return checkpoint_activations(compute, x);
+  };
+  const auto memory = is_plain_ ? Part::Memory::kept : parts_[part].memory;
+  return memory == Part::Memory::nested ? checkpoint_activations(twice, input)
+         : memory == Part::Memory::checkpointed ? twice(input)
+                                                : compute(input);
+}
+
+Tensor RandomNetImpl::product(size_t part, const Tensor& input) const {
+  const auto weight = cast(part, weights_[part]);
+  const auto kind = parts_[part].kind;
+  const auto x = kind == Part::Kind::matrix ? input.unsqueeze(1) : input;
+  const auto product = weight.to(torch::kDouble) * x;
+  if (kind == Part::Kind::product) {
+    return (product * cast(part, factors_[part])).sum();
+  }
+  // Twice one half: two gradients for one parameter.
+  return kind == Part::Kind::tied
+             ? product.sum() / 2 + (weight.to(torch::kDouble) * x).sum() / 2
+             : product.sum();
+}
+
+std::string name_of(size_t part) {
+  return "p" + std::to_string(part);
+}
+
+size_t part_of(const std::string& parameter) {
+  return static_cast<size_t>(std::stoi(parameter.substr(1)));
+}
+
+std::vector<std::string> ignored_names(const Program& program) {
+  std::vector<std::string> names;
+  for (size_t i = 0; i < program.parts.size(); ++i) {
+    if (program.parts[i].kind == Part::Kind::ignored) {
+      names.push_back(name_of(i));
+    }
+  }
+  if (!names.empty()) {
+    names.emplace_back("own");
+  }
+  return names;
+}
+
+bool is_ignored(const Program& program, const std::string& name) {
+  const auto names = ignored_names(program);
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+}  // namespace ddp::test

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <torch/nn/module.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/pimpl.h>
+
+#include "test/ddp/random_programs/program.h"
+
+namespace ddp::test {
+
+/// The module of a program. Its values differ between ranks.
+class RandomNetImpl : public torch::nn::Module {
+ public:
+  RandomNetImpl(const Program& program, int rank);
+
+  /// The sum of all parts, twelve times: by whatever number of ranks it is
+  /// divided, an integer stays one. In training it counts into buffers.
+  torch::Tensor forward(const std::vector<torch::Tensor>& inputs);
+
+  /// For who is no wrapper: what the next forwards compute with instead of the
+  /// parameters that are not ignored, and no activation is computed twice.
+  void compute_plainly(std::optional<torch::Dtype> dtype);
+
+ private:
+  using Function = std::function<torch::Tensor(const torch::Tensor&)>;
+
+  void add_part(size_t part, double value);
+  torch::Tensor cast(size_t part, const torch::Tensor& parameter) const;
+  torch::Tensor term(size_t part, const torch::Tensor& input);
+  torch::Tensor product(size_t part, const torch::Tensor& input) const;
+
+  std::vector<Part> parts_;
+  std::vector<torch::Tensor> weights_;
+  std::vector<torch::Tensor> factors_;  // of products
+  std::vector<torch::nn::Embedding> tables_;
+  std::vector<torch::nn::BatchNorm1d> norms_;
+  torch::Tensor sum_, count_, own_;
+  std::optional<torch::Dtype> dtype_;
+  bool is_plain_ = false;
+};
+TORCH_MODULE(RandomNet);
+
+/// Of the part's first parameter, or of its module.
+std::string name_of(size_t part);
+/// The part that has a parameter.
+size_t part_of(const std::string& parameter);
+
+/// Parameters and buffers that stay a rank's own.
+std::vector<std::string> ignored_names(const Program& program);
+bool is_ignored(const Program& program, const std::string& name);
+
+}  // namespace ddp::test

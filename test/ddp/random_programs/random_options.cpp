@@ -1,0 +1,163 @@
+#include "test/ddp/random_programs/random_options.h"
+
+#include <algorithm>
+
+namespace ddp::test {
+namespace {
+
+constexpr auto kNarrow = torch::kBFloat16;
+
+Combine random_combine(Dice& dice) {
+  return dice.any_of<Combine>({Combine::mean,
+                               Combine::mean,
+                               Combine::mean,
+                               Combine::sum,
+                               Combine::predivided,
+                               Combine::checked,
+                               Combine::hook,
+                               Combine::narrow,
+                               Combine::coded,
+                               Combine::quantized,
+                               Combine::low_rank,
+                               Combine::switched,
+                               Combine::weights,
+                               Combine::none,
+                               Combine::in_backward,
+                               Combine::in_backward});
+}
+
+Stepper random_stepper(const Program& program, Dice& dice) {
+  std::vector<Stepper> all{
+      Stepper::sgd, Stepper::momentum, Stepper::fused_momentum};
+  if (!program.is_lossy()) {
+    all.insert(all.end(), {Stepper::adam, Stepper::fused_adam});
+  }
+  // These want gradients that are equal on all ranks.
+  if (program.combine != Combine::none &&
+      program.combine != Combine::in_backward) {
+    all.push_back(Stepper::sharded_momentum);
+    if (!program.is_lossy()) {
+      all.push_back(Stepper::sharded_adam);
+    }
+  }
+  return dice.any_of(all);
+}
+
+MixedPrecision random_precision(const Program& program, Dice& dice) {
+  using Dtype = std::optional<torch::Dtype>;
+  MixedPrecision precision;
+  // What is scaled may be too large for half.
+  const Dtype small = program.scales ? kNarrow : torch::kHalf;
+  precision.param_dtype(
+      dice.any_of<Dtype>({std::nullopt, kNarrow, small, torch::kDouble}));
+  if (program.combine == Combine::mean) {
+    precision.reduce_dtype(dice.any_of<Dtype>(
+        {std::nullopt, kNarrow, small, torch::kFloat, torch::kDouble}));
+  }
+  precision.buffer_dtype(
+      dice.any_of<Dtype>({std::nullopt, kNarrow, torch::kFloat}));
+  return precision;
+}
+
+bool may_scale(Combine combine) {
+  return combine != Combine::checked && combine != Combine::quantized &&
+         combine != Combine::low_rank && combine != Combine::in_backward;
+}
+
+void choose_options(Program& program, Dice& dice) {
+  program.size = 1 + dice.below(4);
+  program.models = dice.chance(20) ? 2 : 1;
+  program.unused = dice.any_of<Unused>(
+      {Unused::refused, Unused::found, Unused::on_demand, Unused::fixed});
+  program.combine = random_combine(dice);
+  program.stepper = random_stepper(program, dice);
+  program.scales = may_scale(program.combine) && dice.chance(30);
+  if (dice.chance(30)) {
+    program.precision = random_precision(program, dice);
+  }
+  program.buffers = dice.any_of<Buffers>(
+      {Buffers::own, Buffers::broadcast, Buffers::broadcast});
+  // A mean of two is exact.
+  if (program.size <= 2 && !program.precision.buffer_dtype() &&
+      dice.chance(20)) {
+    program.buffers = Buffers::averaged;
+  }
+}
+
+/// What the options do not take becomes a branch.
+bool is_refused(const Program& program, Part::Kind kind) {
+  switch (kind) {
+    case Part::Kind::product:  // whose gradients are no integers
+      return program.size > 2 || program.is_lossy() ||
+             program.travels_narrow() || program.combine == Combine::weights;
+    case Part::Kind::rows:
+      return program.is_adam() || program.is_lossy() ||
+             program.combine == Combine::coded;
+    case Part::Kind::norm:  // its buffers are float
+      return program.precision.param_dtype() ||
+             program.precision.buffer_dtype();
+    case Part::Kind::ignored:  // and differ between ranks
+      return program.is_sharded();
+    default:
+      return false;
+  }
+}
+
+Part random_part(const Program& program, Dice& dice) {
+  using Kind = Part::Kind;
+  Part part;
+  part.kind = dice.any_of<Kind>({Kind::plain,
+                                 Kind::plain,
+                                 Kind::branch,
+                                 Kind::branch,
+                                 Kind::branch,
+                                 Kind::tied,
+                                 Kind::product,
+                                 Kind::matrix,
+                                 Kind::rows,
+                                 Kind::norm,
+                                 Kind::frozen,
+                                 Kind::ignored});
+  if (is_refused(program, part.kind)) {
+    part.kind = Kind::branch;
+  }
+  const bool is_float = part.kind == Kind::product || part.kind == Kind::rows ||
+                        part.kind == Kind::norm;
+  part.dtype = is_float ? torch::kFloat
+                        : dice.any_of<torch::Dtype>({torch::kFloat,
+                                                     torch::kFloat,
+                                                     torch::kDouble,
+                                                     torch::kBFloat16});
+  part.size = dice.any_of<int64_t>({0, 1, 2, 5, 40});
+  const bool may_forget = part.kind != Kind::rows && part.kind != Kind::norm;
+  if (may_forget && dice.chance(25)) {
+    part.memory = dice.any_of<Part::Memory>(
+        {Part::Memory::checkpointed, Part::Memory::nested});
+  }
+  return part;
+}
+
+}  // namespace
+
+Program random_options(uint64_t seed, Dice& dice) {
+  Program program;
+  program.seed = seed;
+  choose_options(program, dice);
+  program.parts.emplace_back();
+  program.parts.back().size = 3;
+  const int count = 1 + dice.below(6);
+  for (int i = 0; i < count; ++i) {
+    program.parts.push_back(random_part(program, dice));
+  }
+  return program;
+}
+
+bool may_keep(const Program& program) {
+  return program.size != 3 && !program.is_lossy() && !program.scales &&
+         !program.travels_narrow() && program.combine != Combine::weights &&
+         std::none_of(program.parts.begin(),
+                      program.parts.end(),
+                      [](const Part& part) { return part.dtype == kNarrow; });
+}
+
+}  // namespace ddp::test
