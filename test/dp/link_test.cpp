@@ -1,18 +1,25 @@
 #include "dp/detail/parameter_server/link.h"
 
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <torch/optim/optimizer.h>
 #include <torch/optim/sgd.h>
 #include <torch/types.h>
+#include <unistd.h>
 
 #include <cmath>
+#include <csignal>
+#include <cstdlib>
 #include <future>
 
+#include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include "ddp/detail/process_group/backends.h"
 #include "dp/detail/parameter_server/coordinator.h"
 #include "test/dp/threads.h"
 #include "test/support/catch.h"
+#include "test/support/temporary_folder.h"
 
 namespace dp::detail {
 namespace link_test {
@@ -109,6 +116,53 @@ TEST_CASE("a peer that goes is an error of the wait", "[link][errors]") {
                     Catch::Contains("the peer is gone: "));
   CHECK_THROWS_WITH(ends.server->send({.op = Op::wait}),
                     Catch::Contains("the peer is gone: "));
+}
+
+/// For another process, too.
+c10::intrusive_ptr<c10d::Backend> connect_by(const std::string& file,
+                                             int rank) {
+  ddp::detail::BackendSpec spec;
+  spec.store = c10::make_intrusive<c10d::FileStore>(file, 2);
+  spec.rank = rank;
+  spec.size = 2;
+  spec.timeout = milliseconds(60'000);
+  return ddp::detail::make_gloo_backend(spec);
+}
+
+// More than the kernel takes on behalf of who reads nothing.
+constexpr int64_t kMuch = int64_t{64} << 20;
+
+// A process of its own, by the test below: it asks for a payload, and stops.
+TEST_CASE("a peer that stops while it is sent to", "[.peer]") {
+  const auto group = connect_by(std::getenv("LINK_TEST_FILE"), 1);
+  std::vector<torch::Tensor> tensors{torch::empty({kMuch}, torch::kByte)};
+  const auto work = group->recv(tensors, 0, 0);
+  ::raise(SIGSTOP);
+}
+
+TEST_CASE("a peer that dies while it is sent to is gone", "[link][errors]") {
+  const ddp::test::TemporaryFolder folder;
+  ::setenv("LINK_TEST_FILE", (folder / "store").c_str(), 1);
+  const pid_t peer = ::fork();
+  REQUIRE(peer >= 0);
+  if (peer == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    ::execl("/proc/self/exe", "link_test", "[.peer]", nullptr);
+    ::_exit(127);
+  }
+  Link link(connect_by(folder / "store", 0), "the peer", 2 * test::kPatience);
+  int status = 0;
+  REQUIRE(::waitpid(peer, &status, WUNTRACED) == peer);
+  REQUIRE(WIFSTOPPED(status));
+  auto sends = std::async(std::launch::async, [&] {
+    link.send_payload(torch::zeros({kMuch}, torch::kByte));
+  });
+  CHECK(sends.wait_for(milliseconds(50)) == std::future_status::timeout);
+  ::kill(peer, SIGKILL);
+  ::waitpid(peer, nullptr, 0);
+  CHECK_THROWS_WITH(
+      test::get_in_time(sends, "the peer's end"),
+      Catch::Contains("the peer is gone: ") && !Catch::Contains("Timed out"));
 }
 
 TEST_CASE("a peer that is silent is gone", "[link][errors]") {

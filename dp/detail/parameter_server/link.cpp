@@ -1,14 +1,17 @@
 #include "dp/detail/parameter_server/link.h"
 
 #include <algorithm>
+#include <system_error>
 #include <utility>
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
 #include <c10/util/Exception.h>
 
+#include "ddp/detail/block_signals.h"
 #include "ddp/detail/explain.h"
 #include "ddp/detail/job_files/error_text.h"
+#include "dp/detail/thread_error.h"
 
 namespace dp::detail {
 namespace {
@@ -16,6 +19,19 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr int kTag = 0;
+constexpr int kGuardTag = 1;
+constexpr auto kForEver = std::chrono::hours(24 * 365);
+
+constexpr const char* kGivenUp = "the connection was given up";
+
+/// Of a connection that has ended.
+bool was_sent(const c10::intrusive_ptr<c10d::Work>& work) {
+  try {
+    return work->wait(milliseconds(1));
+  } catch (const std::exception&) {
+    return false;
+  }
+}
 
 /// Gloo puts the place in its sources before an error.
 std::string reason(const std::string& text) {
@@ -31,10 +47,46 @@ std::string reason(const std::string& text) {
 Link::Link(c10::intrusive_ptr<c10d::Backend> group,
            std::string peer,
            milliseconds timeout)
-    : group_(std::move(group)), peer_(std::move(peer)), timeout_(timeout) {}
+    : group_(std::move(group)),
+      peer_(std::move(peer)),
+      timeout_(timeout),
+      nothing_(at::empty({1}, at::kByte)) {
+  start_guard();
+}
 
 Link::~Link() {
   abort();
+  guard_->abort();
+  waits_.join();
+}
+
+// Gloo tells those that receive of the end of a connection, and forgets those
+// that have begun to send: they would wait for their whole time-out.
+void Link::start_guard() {
+  std::vector<at::Tensor> tensors{nothing_};
+  guarded([&] {
+    guard_ = group_->recv(tensors, 1 - group_->getRank(), kGuardTag);
+  });
+  try {
+    waits_ = std::thread([this] {
+      ddp::detail::block_signals();
+      await_end();
+    });
+  } catch (const std::system_error& error) {
+    TORCH_CHECK(false, thread_error("the connection with " + peer_, error));
+  }
+}
+
+void Link::await_end() {
+  try {
+    guard_->wait(kForEver);
+  } catch (const std::exception& error) {
+    const std::lock_guard lock(mutex_);
+    lost_ = reason(ddp::detail::text_of(error));
+    for (const auto& work : sending_) {
+      work->abort();
+    }
+  }
 }
 
 void Link::post(const Message& message, const at::Tensor& payload) {
@@ -55,7 +107,7 @@ void Link::send_payload(const at::Tensor& payload) {
 
 void Link::flush(milliseconds timeout) {
   for (const auto& work : std::exchange(posted_, {})) {
-    guarded([&] { finish(work, timeout); });
+    guarded([&] { finish_send(work, timeout); });
   }
 }
 
@@ -96,10 +148,12 @@ void Link::refuse(const std::string& what) const {
 void Link::abort() {
   const std::lock_guard lock(mutex_);
   is_aborted_ = true;
-  for (const auto& work : running_) {
-    work->abort();
+  for (auto* running : {&sending_, &receiving_}) {
+    for (const auto& work : *running) {
+      work->abort();
+    }
+    running->clear();
   }
-  running_.clear();
 }
 
 void Link::post_payload(const at::Tensor& payload) {
@@ -112,14 +166,18 @@ void Link::post_tensor(const at::Tensor& tensor) {
   std::vector<at::Tensor> tensors{tensor};
   guarded([&] {
     posted_.push_back(
-        watch(group_->send(tensors, 1 - group_->getRank(), kTag)));
+        watch(sending_, group_->send(tensors, 1 - group_->getRank(), kTag)));
   });
 }
 
 void Link::receive_tensor(const at::Tensor& tensor) {
   std::vector<at::Tensor> tensors{tensor};
   guarded([&] {
-    finish(watch(group_->recv(tensors, 1 - group_->getRank(), kTag)), timeout_);
+    const Work work =
+        watch(receiving_, group_->recv(tensors, 1 - group_->getRank(), kTag));
+    const bool is_done = work->wait(timeout_);
+    forget(receiving_, work);
+    TORCH_CHECK(is_done, kGivenUp);
   });
 }
 
@@ -132,23 +190,33 @@ void Link::guarded(const Run& run) const {
   }
 }
 
-Link::Work Link::watch(Work work) {
+Link::Work Link::watch(std::vector<Work>& running, Work work) {
   const std::lock_guard lock(mutex_);
-  if (is_aborted_) {
+  const bool is_vain = &running == &sending_ && !lost_.empty();
+  if (is_aborted_ || is_vain) {
     work->abort();
   }
-  running_.push_back(work);
+  running.push_back(work);
   return work;
 }
 
-void Link::finish(const Work& work, milliseconds timeout) {
-  const bool is_done = work->wait(timeout);
-  {
-    const std::lock_guard lock(mutex_);
-    running_.erase(std::remove(running_.begin(), running_.end(), work),
-                   running_.end());
+void Link::forget(std::vector<Work>& running, const Work& work) {
+  const std::lock_guard lock(mutex_);
+  running.erase(std::remove(running.begin(), running.end(), work),
+                running.end());
+}
+
+void Link::finish_send(const Work& work, milliseconds timeout) {
+  bool is_done = work->wait(timeout);
+  forget(sending_, work);
+  const std::lock_guard lock(mutex_);
+  if (!is_done && !is_aborted_) {
+    // The peer may have had it before it went. Else there is nobody to wait
+    // for.
+    is_done = was_sent(work);
+    TORCH_CHECK(is_done, lost_);
   }
-  TORCH_CHECK(is_done, "the connection was given up");
+  TORCH_CHECK(is_done, kGivenUp);
 }
 
 void Link::fail(const std::string& why) const {

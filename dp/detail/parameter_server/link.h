@@ -3,6 +3,7 @@
 #include <chrono>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -20,11 +21,13 @@ namespace dp::detail {
 /// the connection or is silent for too long; `receive` also when it sends what
 /// is no message.
 ///
-/// Thread contract: one thread, but `abort` from any.
+/// Thread contract: one thread, but `abort` from any. A thread of its own waits
+/// for the end of the connection.
 class Link {
  public:
   /// @param group  of this rank and the peer
   /// @param peer  what errors call the other side
+  /// @throws c10::Error where no thread can start.
   Link(c10::intrusive_ptr<c10d::Backend> group,
        std::string peer,
        std::chrono::milliseconds timeout);
@@ -66,8 +69,11 @@ class Link {
   void post_payload(const at::Tensor& payload);
   void post_tensor(const at::Tensor& tensor);
   void receive_tensor(const at::Tensor& tensor);
-  Work watch(Work work);
-  void finish(const Work& work, std::chrono::milliseconds timeout);
+  Work watch(std::vector<Work>& running, Work work);
+  void forget(std::vector<Work>& running, const Work& work);
+  void finish_send(const Work& work, std::chrono::milliseconds timeout);
+  void start_guard();
+  void await_end();
   template <class Run>
   void guarded(const Run& run) const;
   [[noreturn]] void fail(const std::string& why) const;
@@ -77,9 +83,14 @@ class Link {
   std::chrono::milliseconds timeout_;
   std::vector<Work> posted_;
   bool has_ended_ = false;
-  std::mutex mutex_;  // guards what follows
-  std::vector<Work> running_;
+  at::Tensor nothing_;  // what nobody sends
+  Work guard_;          // receives it
+  std::mutex mutex_;    // guards what follows
+  std::vector<Work> sending_;
+  std::vector<Work> receiving_;
   bool is_aborted_ = false;
+  std::string lost_;  // why the connection has ended; empty while it is there
+  std::thread waits_;
 };
 
 }  // namespace dp::detail
