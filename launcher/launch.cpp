@@ -64,13 +64,17 @@ std::unique_ptr<Rendezvous> make_rendezvous(
 
 /// The same, for a host that is fit.
 std::unique_ptr<Rendezvous> make_rendezvous(
-    const Job& job, EventLoop& loop, const Rendezvous::Handler& handler) {
+    const Job& job,
+    const OwnSettings& settings,
+    EventLoop& loop,
+    const Rendezvous::Handler& handler) {
   const HealthCheck& check = job.options.health_check;
   auto rendezvous = make_rendezvous(job.options, job.host_name, loop, handler);
   return check.command.empty() ? std::move(rendezvous)
                                : make_checked_rendezvous(loop,
                                                          check,
                                                          job.environment,
+                                                         settings,
                                                          job.host_name,
                                                          std::move(rendezvous),
                                                          handler);
@@ -117,8 +121,8 @@ int supervise(const Job& job,
   losses.tell_by([&log](const std::string& line) { log.warn(line); });
   JobEvents events(loop);
   const auto post = [&events](const auto& event) { events.post(event); };
-  const auto rendezvous =
-      make_rendezvous(job, loop, [&](const RendezvousAnswer& answer) {
+  const auto rendezvous = make_rendezvous(
+      job, resources.settings, loop, [&](const RendezvousAnswer& answer) {
         std::visit(post, answer);
       });
   ProcessRunner workers({.loop = loop,

@@ -57,8 +57,8 @@ std::optional<ExitStatus> await_end(const Process& process,
 
 CommandEnd run_command(const std::string& command,
                        const Environment& environment,
+                       const OwnSettings& settings,
                        std::chrono::milliseconds limit) {
-  const OwnSettings settings;
   const Fd input(check(::open("/dev/null", O_RDONLY | O_CLOEXEC), "/dev/null"));
   Pipe pipe = make_pipe();
   const InheritedVariables inherited(environment);

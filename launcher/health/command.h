@@ -6,6 +6,7 @@
 
 #include "launcher/plan/environment.h"
 #include "launcher/process/exit_status.h"
+#include "launcher/process/own_settings.h"
 
 namespace launcher {
 
@@ -19,9 +20,11 @@ struct CommandEnd {
 /// its process group get SIGKILL. stdin is /dev/null. For a process that has
 /// nothing else to do: see BackgroundCall.
 ///
+/// @param settings that it does not inherit
 /// @throws std::system_error when it cannot be started
 CommandEnd run_command(const std::string& command,
                        const Environment& environment,
+                       const OwnSettings& settings,
                        std::chrono::milliseconds limit);
 
 /// As text, as one process hands it to another.

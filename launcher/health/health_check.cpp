@@ -28,12 +28,14 @@ class CheckedRendezvous : public Rendezvous {
   CheckedRendezvous(EventLoop& loop,
                     HealthCheck check,
                     const Environment& environment,
+                    const OwnSettings& settings,
                     std::string host,
                     std::unique_ptr<Rendezvous> next,
                     Handler handler)
       : loop_(loop),
         check_(std::move(check)),
         environment_(environment),
+        settings_(settings),
         host_(std::move(host)),
         next_(std::move(next)),
         handler_(std::move(handler)) {}
@@ -43,8 +45,8 @@ class CheckedRendezvous : public Rendezvous {
       call_.emplace(
           loop_,
           [this] {
-            return encode(
-                run_command(check_.command, environment_, check_.limit));
+            return encode(run_command(
+                check_.command, environment_, settings_, check_.limit));
           },
           [this, offer](const std::optional<std::string>& text) {
             take(text ? decode_command_end(*text) : std::nullopt, offer);
@@ -76,6 +78,7 @@ class CheckedRendezvous : public Rendezvous {
   EventLoop& loop_;
   HealthCheck check_;
   const Environment& environment_;
+  const OwnSettings& settings_;
   std::string host_;
   std::unique_ptr<Rendezvous> next_;
   Handler handler_;
@@ -109,11 +112,17 @@ std::unique_ptr<Rendezvous> make_checked_rendezvous(
     EventLoop& loop,
     const HealthCheck& check,
     const Environment& environment,
+    const OwnSettings& settings,
     const std::string& host,
     std::unique_ptr<Rendezvous> next,
     Rendezvous::Handler handler) {
-  return std::make_unique<CheckedRendezvous>(
-      loop, check, environment, host, std::move(next), std::move(handler));
+  return std::make_unique<CheckedRendezvous>(loop,
+                                             check,
+                                             environment,
+                                             settings,
+                                             host,
+                                             std::move(next),
+                                             std::move(handler));
 }
 
 }  // namespace launcher

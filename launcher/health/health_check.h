@@ -35,11 +35,13 @@ HealthVerdict judge_health(const HealthCheck& check,
 /// only when it has succeeded. Else this host leaves: RendezvousNote for what
 /// the check has written, RendezvousLost.
 ///
+/// @param settings that the check does not inherit
 /// @param host this one's name, for people
 std::unique_ptr<Rendezvous> make_checked_rendezvous(
     EventLoop& loop,
     const HealthCheck& check,
     const Environment& environment,
+    const OwnSettings& settings,
     const std::string& host,
     std::unique_ptr<Rendezvous> next,
     Rendezvous::Handler handler);

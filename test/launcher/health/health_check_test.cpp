@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <csignal>
+
 #include "launcher/overloaded.h"
 #include "test/launcher/bound_loop.h"
 #include "test/support/catch.h"
@@ -65,6 +67,7 @@ struct CheckedHost {
   std::string story;
   HealthCheck check;
   Environment environment{{"PATH", "/usr/bin:/bin"}};
+  OwnSettings settings;
   std::unique_ptr<Rendezvous> rendezvous;
 
   explicit CheckedHost(HealthCheck given) : check(std::move(given)) {
@@ -73,6 +76,7 @@ struct CheckedHost {
         loop,
         check,
         environment,
+        settings,
         "node7",
         std::make_unique<Recorder>(story),
         [this](const RendezvousAnswer& answer) {
@@ -114,6 +118,14 @@ TEST_CASE("an unfit host leaves, and says why") {
   CHECK(host.join() ==
         "--health-check: bad fan; --health-check: hot; leave; lost: host node7 "
         "does not take part: its --health-check failed (exit code 3)");
+}
+
+TEST_CASE("a check has the caller's settings, not ddprun's") {
+  std::signal(SIGPIPE, SIG_DFL);
+  CheckedHost host({.command = "kill -PIPE $$; echo survived"});
+  CHECK(host.join() ==
+        "leave; lost: host node7 does not take part: its --health-check failed "
+        "(SIGPIPE)");
 }
 
 TEST_CASE("a check that does not end is ended, with what it has started") {
