@@ -15,6 +15,8 @@ OwnSettings::OwnSettings() {
   ::getrlimit(RLIMIT_NOFILE, &callers_files_);
   const rlimit own{callers_files_.rlim_max, callers_files_.rlim_max};
   ::setrlimit(RLIMIT_NOFILE, &own);
+  callers_mask_ = ::umask(0077);
+  ::umask(callers_mask_ & 0077);
 }
 
 void OwnSettings::restore() const {
@@ -22,6 +24,7 @@ void OwnSettings::restore() const {
     ::sigaction(action.number, &action.callers, nullptr);
   }
   ::setrlimit(RLIMIT_NOFILE, &callers_files_);
+  ::umask(callers_mask_);
 }
 
 }  // namespace launcher

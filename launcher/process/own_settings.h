@@ -1,6 +1,7 @@
 #pragma once
 
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include <array>
 #include <csignal>
@@ -16,6 +17,8 @@ namespace launcher {
 ///   too large are errors of write().
 /// - As many files may be open as the hard limit allows: each worker takes five
 ///   of them, and many systems give 1,024.
+/// - umask takes no rights from the owner of what is made: it is ddprun, which
+///   has to write there.
 class OwnSettings {
  public:
   OwnSettings();
@@ -34,6 +37,7 @@ class OwnSettings {
 
   std::array<Action, 3> actions_{};
   rlimit callers_files_{};
+  mode_t callers_mask_ = 0;
 };
 
 }  // namespace launcher

@@ -346,6 +346,22 @@ TEST_CASE("no temporary folder can be written to: the job runs") {
         says_so);
 }
 
+TEST_CASE("a umask that takes the owner's rights is the workers' alone") {
+  const TemporaryFolder folder;
+  const auto result = run_ddprun(
+      {"--log-dir=" + (folder / "logs"), "--tee=1", "sh", "-c", "umask"},
+      {},
+      "",
+      {},
+      [] { ::umask(0777); });
+  CHECK(result.code() == 0);
+  CHECK(result.out == "[0] 0777\n");
+  const std::string run = only_entry_of(folder / "logs");
+  CHECK(rights_of(folder / "logs") == 0700);
+  CHECK(rights_of(run + "/attempt_0/0") == 0700);
+  CHECK(rights_of(run + "/attempt_0/0/stdout.log") == 0600);
+}
+
 TEST_CASE("an error file that somebody chose is no place for files") {
   const TemporaryFolder folder;
   const auto result = run_ddprun(
