@@ -10,12 +10,15 @@
 namespace launcher {
 namespace {
 
-enum class FileState { missing, not_executable, executable };
+enum class FileState { missing, folder, not_executable, executable };
 
 FileState look_at(const std::string& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) {
     return FileState::missing;
+  }
+  if (S_ISDIR(status.st_mode)) {
+    return FileState::folder;
   }
   if (!S_ISREG(status.st_mode) || ::access(path.c_str(), X_OK) != 0) {
     return FileState::not_executable;
@@ -36,6 +39,10 @@ std::string find_executable(const std::string& name,
     switch (look_at(name)) {
       case FileState::executable:
         return name;
+      case FileState::folder:
+        throw LaunchError(
+            kExitNotExecutable,
+            "expected a program, but " + name + " is a folder; name a file");
       case FileState::not_executable:
         not_executable(name);
       case FileState::missing:
@@ -63,7 +70,9 @@ std::string find_executable(const std::string& name,
   if (!refused.empty()) {
     not_executable(refused);
   }
-  const bool is_here = look_at(name) != FileState::missing;
+  const FileState here = look_at(name);
+  const bool is_here =
+      here == FileState::executable || here == FileState::not_executable;
   throw LaunchError(kExitNotFound,
                     "program " + name + " is in no folder of PATH; " +
                         (is_here ? "did you mean ./" + name + "?"
@@ -77,10 +86,16 @@ bool ends_in_py(const std::string& name) {
 Program python(std::vector<std::string> arguments,
                const Environment& environment) {
   const std::string* chosen = find_variable(environment, "PYTHON_EXEC");
-  const std::string name =
-      chosen != nullptr && !chosen->empty() ? *chosen : "python3";
+  const bool is_chosen = chosen != nullptr && !chosen->empty();
+  const std::string name = is_chosen ? *chosen : "python3";
   arguments.insert(arguments.begin(), {name, "-u"});
-  return {find_executable(name, environment), std::move(arguments)};
+  try {
+    return {find_executable(name, environment), std::move(arguments)};
+  } catch (const LaunchError& error) {
+    throw LaunchError(
+        error.exit_code(),
+        (is_chosen ? "PYTHON_EXEC: " : "") + std::string(error.what()));
+  }
 }
 
 }  // namespace
@@ -104,6 +119,9 @@ Program find_program(const LaunchOptions& options,
                       "program " + name +
                           " does not exist or cannot be read; "
                           "check the path");
+  }
+  if (name.front() == '-') {
+    arguments.front() = "./" + name;  // else it is an option of Python's
   }
   return python(std::move(arguments), environment);
 }

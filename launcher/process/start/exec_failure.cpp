@@ -9,7 +9,8 @@ namespace {
 std::string advice_for(int error) {
   switch (error) {
     case ENOENT:
-      return "check that the interpreter it names exists";
+      return "check that the interpreter which its first line names exists (a "
+             "CR at the end of that line would be a part of the name)";
     case ENOEXEC:
       return "check that it was built for this machine";
     case EACCES:

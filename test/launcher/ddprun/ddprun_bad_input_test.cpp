@@ -76,8 +76,11 @@ TEST_CASE("programs that cannot be started") {
   check_refused({"/no\nsuch"}, 127, "program /no\\nsuch does not exist");
   check_refused({"no_such.py"}, 127, "no_such.py does not exist");
   check_refused({"/etc/passwd"}, 126, "expected an executable program");
-  check_refused({"/etc"}, 126, "expected an executable program");
-  check_refused({"x.py"}, 127, "", {{"PYTHON_EXEC", "/no/python"}});
+  check_refused({"/etc"}, 126, "expected a program, but /etc is a folder");
+  check_refused({"--run-path", "/etc/passwd"},
+                127,
+                "PYTHON_EXEC: program /no/python does not exist",
+                {{"PYTHON_EXEC", "/no/python"}});
 }
 
 TEST_CASE("a program whose interpreter is missing: all or nothing") {

@@ -212,6 +212,15 @@ TEST_CASE("programs by name, by path, and as Python") {
   CHECK(run_ddprun({"-m", "this_module_does_not_exist"}).code() == 1);
   CHECK(run_ddprun({script}, {{"PYTHON_EXEC", "/bin/echo"}}).out ==
         "[0] -u " + script + "\n");
+  std::ofstream(folder / "-u.py") << "";
+  const auto go_there = [&] {
+    if (::chdir(folder.path().c_str()) != 0) {
+      ::_exit(99);
+    }
+  };
+  const auto dashed = run_ddprun(
+      {"--", "-u.py"}, {{"PYTHON_EXEC", "/bin/echo"}}, "", {}, go_there);
+  CHECK(dashed.out == "[0] -u ./-u.py\n");
   const std::string no_shebang = folder.path() + "/script";
   std::ofstream(no_shebang) << "echo by sh\n";
   fs::permissions(no_shebang, fs::perms::owner_all);
