@@ -53,7 +53,7 @@ TEST_CASE("doctors of two hosts try the ways between them") {
                  Contains("\nhost1  "));
   CHECK_THAT(second.out,
              Contains("ok       hosts: 2 of 2 met at 10.77.0.1:29600") &&
-                 Contains("ok       ways: 1 of 1 from host1 connect: "));
+                 Contains("ok       ways: 1 of 1 from host1 connects: "));
   CHECK(!first.left_something);
 }
 

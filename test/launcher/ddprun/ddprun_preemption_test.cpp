@@ -68,7 +68,7 @@ TEST_CASE("who asks, and goes on all the same, gets SIGTERM") {
   CHECK_THAT(
       result.err,
       Contains("SIGTERM came: telling 1 of 2 workers to save and to end, "
-               "and passing it on to the others") &&
+               "and passing it on to the other, which does not ask") &&
           Contains("is up: stopping 1 worker with SIGTERM"));
   CHECK_THAT(result.out, Contains("[0] term\n"));
 }
