@@ -4,14 +4,13 @@
 #include <memory>
 #include <string>
 
-#include <ATen/SequenceNumber.h>
 #include <c10/core/GradMode.h>
 #include <c10/util/ScopeExit.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/nn/module.h>
 
-#include "ddp/detail/activations/leaf_gradients.h"
 #include "ddp/detail/activations/replay_state.h"
+#include "ddp/detail/activations/segment_graph.h"
 
 namespace ddp::detail {
 namespace {
@@ -66,35 +65,39 @@ void check_unchanged(const Tensors& inputs,
               " in place; let it change a copy");
 }
 
-/// An output that is an input gets a graph of its own, too.
-Tensors run(const Recipe& recipe, const Tensors& inputs) {
+/// An output that is no result of the segment gets a graph of its own, too.
+Tensors run(const Recipe& recipe,
+            const Tensors& inputs,
+            const GraphMoment& since) {
   const SegmentScope scope;
   auto outputs = recipe.segment(inputs);
   for (auto& output : outputs) {
     TORCH_CHECK(output.defined(),
                 "Expected a checkpointed function to return tensors, but got "
                 "an undefined one");
-    if (output.requires_grad() && output.is_leaf()) {
+    if (output.requires_grad() &&
+        (output.is_leaf() || !since.has(*output.grad_fn()))) {
       output = output.view_as(output);
     }
   }
   return outputs;
 }
 
-bool contains(const Tensors& tensors, const Tensor& one) {
-  return std::any_of(
-      tensors.begin(), tensors.end(), [&one](const Tensor& tensor) {
-        return tensor.is_same(one);
-      });
+bool contains(const Tensors& ends, const Tensor& one) {
+  return std::any_of(ends.begin(), ends.end(), [&one](const Tensor& end) {
+    return are_same_end(end, one);
+  });
 }
 
 /// One that has been frozen since gets no gradient, as without checkpointing.
-void check_leaves(const Tensors& now, const Tensors& before) {
-  for (const auto& leaf : before) {
-    TORCH_CHECK(!leaf.requires_grad() || contains(now, leaf),
+void check_ends(const Tensors& now, const Tensors& before) {
+  for (const auto& end : before) {
+    TORCH_CHECK(!end.requires_grad() || contains(now, end),
                 "Expected a checkpointed function to do the same in the "
-                "backward pass, but it no longer uses a parameter of shape ",
-                leaf.sizes(),
+                "backward pass, but it no longer uses a ",
+                end.is_leaf() ? "parameter" : "tensor from outside",
+                " of shape ",
+                end.sizes(),
                 "; let it depend on its inputs alone");
   }
 }
@@ -102,10 +105,10 @@ void check_leaves(const Tensors& now, const Tensors& before) {
 /// Its outputs, computed a second time.
 Tensors run_again(const Recipe& recipe,
                   const Tensors& inputs,
-                  const Tensors& parameters) {
+                  const Tensors& ends,
+                  const GraphMoment& since) {
   const at::AutoGradMode with_graph(true);
-  const auto since = at::sequence_number::peek();
-  auto outputs = run(recipe, inputs);
+  auto outputs = run(recipe, inputs, since);
   TORCH_CHECK(outputs.size() == recipe.outputs.size(),
               "Expected a checkpointed function to return ",
               recipe.outputs.size(),
@@ -122,7 +125,7 @@ Tensors run_again(const Recipe& recipe,
                 kind_of(outputs[i]),
                 "; let it depend on its inputs alone");
   }
-  check_leaves(leaves_of(outputs, since), parameters);
+  check_ends(ends_of(outputs, since), ends);
   return outputs;
 }
 
@@ -140,15 +143,16 @@ auto keep(const Tensors& buffers) {
   });
 }
 
-/// Parameters are inputs, so that their gradients come in the outer pass.
+/// Where the segment's graph ends are inputs, too, so that the gradients of
+/// parameters come in the outer pass.
 struct RunAgain : torch::autograd::Function<RunAgain> {
   static variable_list forward(AutogradContext* context,
                                const c10::intrusive_ptr<Recipe>& recipe,
                                const std::shared_ptr<const Tensors>& outputs,
                                at::TensorList inputs,
-                               at::TensorList parameters) {
+                               at::TensorList ends) {
     auto saved = inputs.vec();
-    saved.insert(saved.end(), parameters.begin(), parameters.end());
+    saved.insert(saved.end(), ends.begin(), ends.end());
     context->save_for_backward(std::move(saved));
     context->saved_data[kRecipe] = c10::IValue::make_capsule(recipe);
     context->set_materialize_grads(false);
@@ -174,13 +178,14 @@ struct RunAgain : torch::autograd::Function<RunAgain> {
     const auto& recipe = static_cast<const Recipe&>(*capsule);
     const auto saved = context->get_saved_variables();
     const auto inputs = apart({saved.begin(), saved.begin() + recipe.inputs});
-    const Tensors parameters(saved.begin() + recipe.inputs, saved.end());
-    auto leaves = inputs;
-    leaves.insert(leaves.end(), parameters.begin(), parameters.end());
+    const Tensors ends(saved.begin() + recipe.inputs, saved.end());
+    auto wanted = inputs;
+    wanted.insert(wanted.end(), ends.begin(), ends.end());
 
     const ReplayState::Scope state(recipe.state);
     const auto kept = keep(recipe.buffers);
-    const auto outputs = run_again(recipe, inputs, parameters);
+    const GraphMoment since;
+    const auto outputs = run_again(recipe, inputs, ends, since);
     Tensors roots;
     Tensors slopes;
     for (size_t i = 0; i < outputs.size(); ++i) {
@@ -189,7 +194,7 @@ struct RunAgain : torch::autograd::Function<RunAgain> {
         slopes.push_back(gradients[i]);
       }
     }
-    auto result = leaf_gradients(roots, slopes, leaves);
+    auto result = gradients_at_ends(roots, slopes, since, wanted);
     result.insert(result.begin(), 2, Tensor());  // of what is no tensor
     return result;
   }
@@ -232,23 +237,23 @@ Tensors checkpoint_segment(Segment segment,
   }
 
   // With a graph, which tells what is used; then it goes.
-  const auto since = at::sequence_number::peek();
+  const GraphMoment since;
   const auto versions = versions_of(inputs);
   const auto own = apart(given);
-  const auto outputs = std::make_shared<const Tensors>(run(*recipe, own));
+  const auto outputs =
+      std::make_shared<const Tensors>(run(*recipe, own, since));
   check_unchanged(inputs, versions);
   for (const auto& output : *outputs) {
     recipe->outputs.push_back(kind_of(output));
   }
-  auto parameters = leaves_of(*outputs, since);
-  parameters.erase(std::remove_if(parameters.begin(),
-                                  parameters.end(),
-                                  [&own](const Tensor& leaf) {
-                                    return contains(own, leaf);
-                                  }),
-                   parameters.end());
+  auto ends = ends_of(*outputs, since);
+  ends.erase(
+      std::remove_if(ends.begin(),
+                     ends.end(),
+                     [&own](const Tensor& end) { return contains(own, end); }),
+      ends.end());
   return RunAgain::apply(
-      recipe, outputs, at::TensorList(given), at::TensorList(parameters));
+      recipe, outputs, at::TensorList(given), at::TensorList(ends));
 }
 
 }  // namespace ddp::detail

@@ -83,8 +83,9 @@ const torch::nn::Module* module_of(const Function& function) {
 /// Gradients are those of `function(inputs...)`. Each parameter's comes once in
 /// a backward pass, summed over all its uses, so a part may be called several
 /// times, share weights with others and contain further checkpointed parts,
-/// under `DistributedDataParallel`, too, where it needs no option: call this
-/// inside the wrapped module's forward.
+/// under `DistributedDataParallel`, too, where it needs no option, and in the
+/// replicas of a `dp::DataParallel`: call this inside the wrapped module's
+/// forward.
 ///
 /// The second forward draws the same random numbers from the default generators
 /// (dropout) and computes in the same autocast. Of a module that is given as
@@ -111,14 +112,15 @@ const torch::nn::Module* module_of(const Function& function) {
 ///   copied. It returns a tensor, or a vector or tuple of such, and lives until
 ///   the graph goes: what it refers to has to live until the backward pass. It
 ///   is to depend on nothing that changes until then, and to leave its inputs
-///   as they are. Tensors that have a history are to be inputs; parameters need
-///   not be. Runs on the calling thread, and the second time on the one of the
-///   backward pass.
+///   as they are. Parameters and other tensors that it refers to get their
+///   gradients as its inputs do; but where one that has a history changes in
+///   between, only an input is told. Runs on the calling thread, and the second
+///   time on the one of the backward pass.
 /// @param inputs  tensors, also undefined ones.
-/// @throws c10::Error when the function changes an input in place or captures a
-///   tensor with a history. The backward pass throws when the second forward
-///   has other outputs, when an input or a parameter has changed in between,
-///   and where it is to be differentiated itself (create_graph).
+/// @throws c10::Error when the function changes an input in place. The backward
+///   pass throws when the second forward has other outputs or no longer uses
+///   what the first has used, when an input or a parameter has changed in
+///   between, and where it is to be differentiated itself (create_graph).
 ///
 /// Source: Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016.
 template <typename Function, typename... Inputs>
