@@ -16,6 +16,7 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include "ddp/nn/checkpoint_activations.h"
 #include "dp/detail/data_parallel/replicas.h"
 #include "dp/dp.h"
 #include "test/dp/nets.h"
@@ -306,6 +307,61 @@ TEST_CASE("frozen parameters, also from one step to the next", "[dp]") {
   CHECK(gradients() == std::pair(true, false));
   net->weight.requires_grad_(false);
   CHECK_FALSE(model->forward(input).requires_grad());
+}
+
+TEST_CASE("parameters frozen and thawed between two forwards", "[dp]") {
+  const bool freezes = GENERATE(true, false);
+  const auto net = lambda(
+      [](auto& self, const Tensor& x) {
+        return torch::tanh(self.linear(x)) * self.linear->weight;
+      },
+      3,
+      1);
+  const auto plain = clone(net);
+  DataParallel model(net, on_cpus(3));
+  const auto x = torch::rand({7, 3});
+  for (int step = 0; step < 3; ++step) {
+    const auto losses = [&](const auto& forward, const Tensor& weight) {
+      weight.requires_grad_(freezes);
+      auto loss = forward(x).pow(2).sum();
+      weight.requires_grad_(!freezes);
+      return loss + forward(x + 1).sum();
+    };
+    const auto loss =
+        losses([&](const Tensor& y) { return model(y); }, net->linear->weight);
+    losses([&](const Tensor& y) { return plain->forward(y); },
+           plain->linear->weight)
+        .backward();
+    loss.backward();
+    CHECK(net->linear->weight.grad().defined() ==
+          plain->linear->weight.grad().defined());
+    if (!freezes) {
+      CHECK(close(net->linear->weight.grad(), plain->linear->weight.grad()));
+    }
+    CHECK(close(net->linear->bias.grad(), plain->linear->bias.grad()));
+  }
+}
+
+TEST_CASE("parts that replicas compute again", "[dp]") {
+  const bool is_module = GENERATE(false, true);
+  const auto net = lambda([is_module](auto& self, const Tensor& x) {
+    if (is_module) {
+      return ddp::checkpoint_activations(self.linear, x);
+    }
+    return ddp::checkpoint_activations(
+        [&self](const Tensor& y) { return self.linear(torch::tanh(y)); }, x);
+  });
+  const auto plain = clone(net);
+  DataParallel model(net, on_cpus(3));
+  for (int step = 0; step < 3; ++step) {
+    const auto x = torch::rand({7, 3}).requires_grad_();
+    const auto y = x.detach().requires_grad_();
+    (model(x).pow(2).sum() + model(x + 1).sum()).backward();
+    (plain->forward(y).pow(2).sum() + plain->forward(y + 1).sum()).backward();
+    CHECK(close(x.grad(), y.grad()));
+    CHECK(close(net->linear->weight.grad(), plain->linear->weight.grad()));
+    CHECK(close(net->linear->bias.grad(), plain->linear->bias.grad()));
+  }
 }
 
 TEST_CASE("sparse and dense gradients of one parameter", "[dp]") {

@@ -134,6 +134,21 @@ ag::edge_list exits_of(const Replica& replica,
   return result;
 }
 
+/// Whether others than the replicas' tensors hold the node that it goes to.
+bool is_in_graph(const at::Tensor& tensor, const std::vector<Replica>& all) {
+  const auto& node = tensor.grad_fn();
+  if (!node) {
+    return false;
+  }
+  size_t own = 0;
+  for (const auto& replica : all) {
+    for (const auto& member : replica.members) {
+      own += member.tensor.grad_fn() == node ? 1 : 0;
+    }
+  }
+  return static_cast<size_t>(node.use_count()) > own;
+}
+
 }  // namespace
 
 GradientPath::GradientPath(const StateLayout& layout,
@@ -166,10 +181,14 @@ bool GradientPath::leads_to(const StateLayout& layout) const {
   return current_streams(devices_) == streams_;
 }
 
-void GradientPath::connect(const Replica& replica) const {
+void GradientPath::connect(const Replica& replica,
+                           const std::vector<Replica>& all) const {
   const auto& starts = starts_[replica.index - 1];
   for (const auto& member : replica.members) {
-    ag::impl::set_gradient_edge(member.tensor, starts[member.slot]);
+    const auto& start = starts[member.slot];
+    if (start.is_valid() || !is_in_graph(member.tensor, all)) {
+      ag::impl::set_gradient_edge(member.tensor, start);
+    }
   }
 }
 

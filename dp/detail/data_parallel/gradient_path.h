@@ -34,8 +34,10 @@ class GradientPath {
   /// the streams that are current.
   bool leads_to(const StateLayout& layout) const;
 
-  /// Puts the members of a replica at its beginning.
-  void connect(const Replica& replica) const;
+  /// Puts the members of a replica at its beginning. One that is frozen by now
+  /// stays on an older path as long as a graph leads there, which needs it.
+  /// @param all  of the module.
+  void connect(const Replica& replica, const std::vector<Replica>& all) const;
 
  private:
   using Edges = std::vector<torch::autograd::Edge>;

@@ -162,7 +162,7 @@ void Replicas::connect_gradients(const std::vector<Replica*>& copies) {
     path_.emplace(layout_, copies_, traffic_);
   }
   for (const auto* copy : copies) {
-    path_->connect(*copy);
+    path_->connect(*copy, copies_);
   }
 }
 
