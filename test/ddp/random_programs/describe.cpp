@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <set>
 #include <sstream>
 
@@ -132,19 +133,35 @@ void add_kinds(std::set<std::string>& kinds, const Act& act) {
   }
 }
 
+/// Long enough for what changes after some steps, in the first model.
+bool is_long(const Program& program) {
+  const auto trains = std::count_if(
+      program.acts.begin(), program.acts.end(), [](const Act& act) {
+        return act.kind == Act::Kind::train && act.model == 0;
+      });
+  return trains >=
+         (program.scales || program.combine == Combine::switched ? 5 : 2);
+}
+
 }  // namespace
 
 std::set<std::string> kinds_of(const Program& program) {
+  // One rank exchanges nothing, and nothing but matrices has a rank.
+  const bool is_plain =
+      program.combine == Combine::low_rank && !program.has(Part::Kind::matrix);
+  if (program.size == 1 || !is_long(program) || is_plain) {
+    return {std::to_string(program.size) + " ranks"};
+  }
+  const auto& precision = program.precision;
   std::set<std::string> kinds{
       std::string("unused ") + word(kUnused, program.unused),
       std::string("combine ") + word(kCombines, program.combine),
       std::string("stepper ") + word(kSteppers, program.stepper),
       std::string("buffers ") + word(kBuffers, program.buffers),
       std::string(program.scales ? "scaled" : "not scaled"),
-      std::string(program.precision.param_dtype() ? "cast" : "not cast"),
-      std::string(program.precision.reduce_dtype() ? "sent as" : "sent"),
-      std::string(program.precision.buffer_dtype() ? "cast buffers"
-                                                   : "buffers"),
+      std::string(precision.param_dtype() ? "cast" : "not cast"),
+      std::string(precision.reduce_dtype() ? "sent as" : "sent"),
+      std::string(precision.buffer_dtype() ? "cast buffers" : "buffers"),
       std::to_string(program.size) + " ranks",
       std::to_string(program.models) + " models"};
   for (const auto& part : program.parts) {

@@ -5,8 +5,8 @@
 namespace ddp::test {
 
 void copy_parameters(const Program& program,
- const Learners& ranks,
- int source) {
+                     const Learners& ranks,
+                     int source) {
   const torch::NoGradGuard no_grad;
   const auto& from = ranks[source]->net->named_parameters();
   for (auto& learner : ranks) {

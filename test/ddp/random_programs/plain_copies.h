@@ -5,9 +5,7 @@
 namespace ddp::test {
 
 /// Of one rank to all; the ignored stay.
-void copy_parameters(const Program& program,
-                     const Learners& ranks,
-                     int source);
+void copy_parameters(const Program& program, const Learners& ranks, int source);
 void copy_buffers(const Program& program, const Learners& ranks, int source);
 
 }  // namespace ddp::test
