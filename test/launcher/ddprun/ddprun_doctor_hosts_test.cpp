@@ -72,7 +72,7 @@ TEST_CASE("the doctors name the host that the other cannot connect to") {
              Contains("error    ways: host0 cannot connect to host1 at "
                       "127.0.0.1: refused, though host1 connects to host0; ") &&
                  Contains("  refused\n"));
-  CHECK_THAT(second.out, Contains("ok       ways: 1 of 1 from host1 connect"));
+  CHECK_THAT(second.out, Contains("ok       ways: 1 of 1 from host1 connects"));
 }
 
 TEST_CASE("a doctor whose other hosts do not come names them") {
