@@ -23,6 +23,6 @@ struct RankEnd {
 std::vector<RankEnd> run_rank_processes(
     int size,
     const std::function<void(int rank)>& body,
-    std::chrono::milliseconds patience = std::chrono::seconds(20));
+    std::chrono::milliseconds patience = std::chrono::seconds(60));
 
 }  // namespace ddp::test

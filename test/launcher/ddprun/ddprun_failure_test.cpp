@@ -204,8 +204,7 @@ TEST_CASE("what workers leave behind does not outlive the job") {
 TEST_CASE("a dead child of a worker does not hold up the end") {
   // The child dies first; its parent becomes another program, which does not
   // wait for it: both come to ddprun at once when that one ends.
-  const auto result =
-      run_ddprun({"sh", "-c", "true & exec sleep 0.2"}, {}, "", Bound(5s));
+  const auto result = run_ddprun({"sh", "-c", "true & exec sleep 0.2"});
   CHECK(result.code() == 0);
   CHECK(!result.left_something);
 }
@@ -303,10 +302,7 @@ TEST_CASE("a report for programs: all attempts, and where the logs are") {
 
 TEST_CASE("an error file that is a FIFO holds up nothing") {
   const auto result = run_ddprun(
-      {"sh", "-c", "mkfifo $TORCHELASTIC_ERROR_FILE; echo why >&2; exit 7"},
-      {},
-      "",
-      Bound(5s));
+      {"sh", "-c", "mkfifo $TORCHELASTIC_ERROR_FILE; echo why >&2; exit 7"});
   CHECK(result.code() == 7);
   CHECK_THAT(result.err, Contains("stderr:\n    | why\n"));
 }
@@ -325,10 +321,7 @@ TEST_CASE("a signal ends a job whose name service does not answer") {
   WARN("skipped: AddressSanitizer wants to be loaded first");
 #else
   const int number = GENERATE(SIGTERM, SIGINT);
-  Ddprun job({"--master-addr=host0.invalid", "true"},
-             slow_system("names"),
-             "",
-             Bound(5s));
+  Ddprun job({"--master-addr=host0.invalid", "true"}, slow_system("names"));
   job.await_err("looking up\n");
   job.signal(number);
   const auto result = job.finish();
@@ -343,8 +336,7 @@ TEST_CASE("a signal ends a job whose program's file does not answer") {
 #ifdef DDP_ADDRESS_SANITIZER
   WARN("skipped: AddressSanitizer wants to be loaded first");
 #else
-  Ddprun job(
-      {"--nproc-per-node=2", "true"}, slow_system("programs"), "", Bound(5s));
+  Ddprun job({"--nproc-per-node=2", "true"}, slow_system("programs"));
   job.await_err("executing\n", 2);
   job.signal(SIGTERM);
   const auto result = job.finish();

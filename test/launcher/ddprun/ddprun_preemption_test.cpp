@@ -34,7 +34,7 @@ TEST_CASE("a shell that reads its file saves and ends, which is a success") {
 TEST_CASE("a program that does not ask gets the signal, and time to end") {
   Ddprun job({"--max-restarts=3",
               "--on-preempt=USR1:0.3",
-              "--grace-period=0.3",
+              "--grace-period=0.8",
               resource("on_signal"),
               "show"});
   job.await_out("ready");
@@ -54,7 +54,7 @@ TEST_CASE("a program that does not ask gets the signal, and time to end") {
 
 TEST_CASE("who asks, and goes on all the same, gets SIGTERM") {
   Ddprun job({"--nproc-per-node=2",
-              "--on-preempt=TERM:0.3",
+              "--on-preempt=TERM:0.8",
               "sh",
               "-c",
               "[ $RANK = 0 ] && : >> $DDPRUN_STOP_FILE; "
