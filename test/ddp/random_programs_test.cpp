@@ -2,7 +2,6 @@
 // modules on one thread. More of them by hand:
 //   DDP_TEST_SECONDS=0 DDP_PROGRAMS=10000 DDP_PROGRAMS_SEED=100
 //   random_programs_test
-#include <cstdlib>
 #include <deque>
 #include <numeric>
 #include <set>
@@ -15,17 +14,13 @@
 #include "test/ddp/random_programs/values.h"
 #include "test/support/catch.h"
 #include "test/support/local_ranks.h"
+#include "test/support/number_from.h"
 
 namespace ddp {
 namespace random_programs_test {
 
 using test::Group;
 using test::Program;
-
-uint64_t number_from(const char* variable, uint64_t usual) {
-  const char* asked = std::getenv(variable);
-  return asked != nullptr ? std::strtoull(asked, nullptr, 10) : usual;
-}
 
 /// What each rank has of the act's model after each act.
 using Expected = std::vector<std::vector<test::NamedValues>>;
@@ -165,9 +160,10 @@ const std::vector<uint64_t> kUsual{267,
                                    260};
 
 std::vector<uint64_t> seeds() {
-  const uint64_t count = number_from("DDP_PROGRAMS", 0);
+  const uint64_t count = test::number_from("DDP_PROGRAMS", 0);
   std::vector<uint64_t> seeds(count);
-  std::iota(seeds.begin(), seeds.end(), number_from("DDP_PROGRAMS_SEED", 1));
+  std::iota(
+      seeds.begin(), seeds.end(), test::number_from("DDP_PROGRAMS_SEED", 1));
   return count == 0 ? kUsual : seeds;
 }
 

@@ -5,7 +5,6 @@
 //   DDP_TEST_SECONDS=0 DDP_RESUMES=10000 DDP_PROGRAMS_SEED=100
 //   random_programs_test "random trainings*"
 #include <algorithm>
-#include <cstdlib>
 #include <limits>
 #include <utility>
 
@@ -18,6 +17,7 @@
 #include "test/ddp/random_resumes/training.h"
 #include "test/support/catch.h"
 #include "test/support/local_ranks.h"
+#include "test/support/number_from.h"
 #include "test/support/temporary_folder.h"
 
 namespace ddp {
@@ -260,14 +260,9 @@ std::string play(const Training& training) {
   return "";
 }
 
-uint64_t number_from(const char* variable, uint64_t usual) {
-  const char* asked = std::getenv(variable);
-  return asked != nullptr ? std::strtoull(asked, nullptr, 10) : usual;
-}
-
 TEST_CASE("random trainings that go on from checkpoints", "[resumes]") {
-  const uint64_t count = number_from("DDP_RESUMES", 8);
-  const uint64_t first = number_from("DDP_PROGRAMS_SEED", 1);
+  const uint64_t count = test::number_from("DDP_RESUMES", 8);
+  const uint64_t first = test::number_from("DDP_PROGRAMS_SEED", 1);
   for (uint64_t seed = first; seed < first + count; ++seed) {
     const auto training = test::random_training(seed);
     INFO(describe(training));

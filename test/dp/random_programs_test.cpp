@@ -1,10 +1,9 @@
 // Training programs of which a seed decides everything, with replicas beside
 // the plain module on whole batches. All values are multiples of a power of two
 // that double holds exactly, so the order of sums plays no part. More by hand:
-//   DP_PROGRAMS=10000 DP_PROGRAMS_SEED=100 dp_test "random programs*"
+//   DDP_TEST_SECONDS=0 DDP_PROGRAMS=10000 DDP_PROGRAMS_SEED=100
+//   dp_test "random programs*"
 #include <algorithm>
-#include <cstdlib>
-#include <random>
 #include <sstream>
 
 #include <torch/autograd.h>
@@ -16,32 +15,27 @@
 #include "dp/dp.h"
 #include "test/dp/nets.h"
 #include "test/support/catch.h"
+#include "test/support/dice.h"
+#include "test/support/number_from.h"
 
 namespace dp {
 namespace random_programs_test {
 
+using ddp::test::Dice;
+using ddp::test::number_from;
 using test::cpus;
 using torch::Tensor;
 
 constexpr int64_t kFeatures = 3;
 constexpr int64_t kRows = 5;  // of an embedding
 
-class Dice {
- public:
-  explicit Dice(uint64_t seed) : random_(seed) {}
-  int below(int limit) { return static_cast<int>(random_() % limit); }
-  bool chance(int percent) { return below(100) < percent; }
-  Tensor numbers(at::IntArrayRef sizes, int limit) {
-    auto all = torch::empty(sizes, torch::kDouble);
-    for (int64_t i = 0; i < all.numel(); ++i) {
-      all.mutable_data_ptr<double>()[i] = below(2 * limit + 1) - limit;
-    }
-    return all;
+Tensor numbers(Dice& dice, at::IntArrayRef sizes, int limit) {
+  auto all = torch::empty(sizes, torch::kDouble);
+  for (int64_t i = 0; i < all.numel(); ++i) {
+    all.mutable_data_ptr<double>()[i] = dice.below(2 * limit + 1) - limit;
   }
-
- private:
-  std::mt19937_64 random_;
-};
+  return all;
+}
 
 enum class Kind { weight, product, tied, branch, rows, frozen, kept };
 constexpr int kKinds = 7;
@@ -232,10 +226,10 @@ class Game {
   /// Of both, with an input of their own each; the inputs' gradients are equal.
   void forward(bool spoils) {
     const int rows = dice_.chance(10) ? 0 : dice_.below(9) + 1;
-    auto x = dice_.numbers({rows, kFeatures}, 3);
+    auto x = numbers(dice_, {rows, kFeatures}, 3);
     const auto index =
-        dice_.numbers({rows, 1}, 2).add_(2).to(torch::kLong).view({rows});
-    const auto slope = dice_.numbers({rows}, 2);
+        numbers(dice_, {rows, 1}, 2).add_(2).to(torch::kLong).view({rows});
+    const auto slope = numbers(dice_, {rows}, 2);
     told_ << "\nforward " << rows << (spoils ? " spoiled" : "");
     if (spoils && rows > 0) {
       x[dice_.below(rows)][1] = 100;
@@ -412,14 +406,9 @@ class Game {
   std::vector<std::pair<Tensor, Tensor>> inputs_;
 };
 
-uint64_t number_from(const char* variable, uint64_t usual) {
-  const char* asked = std::getenv(variable);
-  return asked != nullptr ? std::strtoull(asked, nullptr, 10) : usual;
-}
-
 TEST_CASE("random programs train as the plain module does", "[dp]") {
-  const uint64_t count = number_from("DP_PROGRAMS", 50);
-  const uint64_t first = number_from("DP_PROGRAMS_SEED", 1);
+  const uint64_t count = number_from("DDP_PROGRAMS", 50);
+  const uint64_t first = number_from("DDP_PROGRAMS_SEED", 1);
   for (uint64_t seed = first; seed < first + count; ++seed) {
     Game game(seed);
     std::string wrong;

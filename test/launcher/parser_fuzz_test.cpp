@@ -6,7 +6,6 @@
 // A tenth as many of what takes longest. Half of the time goes
 // without ASAN_OPTIONS=malloc_context_size=0:quarantine_size_mb=1.
 #include <algorithm>
-#include <cstdlib>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -32,16 +31,12 @@
 #include "launcher/status/status_text.h"
 #include "test/support/catch.h"
 #include "test/support/damage.h"
+#include "test/support/number_from.h"
 
 using namespace launcher;
 using namespace ddp::test;
 
 namespace {
-
-uint64_t number_from(const char* variable, uint64_t usual) {
-  const char* asked = std::getenv(variable);
-  return asked != nullptr ? std::strtoull(asked, nullptr, 10) : usual;
-}
 
 void expect(bool holds, const std::string& what) {
   if (!holds) {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "test/ddp/random_programs/dice.h"
+#include "test/support/dice.h"
 
 namespace ddp::test {
 namespace {

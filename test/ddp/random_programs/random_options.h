@@ -1,7 +1,7 @@
 #pragma once
 
-#include "test/ddp/random_programs/dice.h"
 #include "test/ddp/random_programs/program.h"
+#include "test/support/dice.h"
 
 namespace ddp::test {
 
