@@ -22,13 +22,15 @@ struct Cast : torch::autograd::Function<Cast> {
                             const at::Tensor& tensor,
                             c10::ScalarType dtype) {
     context->saved_data["dtype"] = tensor.scalar_type();
+    context->set_materialize_grads(false);
     return tensor.to(dtype);
   }
   static torch::autograd::variable_list backward(
       torch::autograd::AutogradContext* context,
       const torch::autograd::variable_list& grads) {
-    return {grads[0].to(context->saved_data["dtype"].toScalarType()),
-            at::Tensor()};
+    const auto dtype = context->saved_data["dtype"].toScalarType();
+    const auto& grad = grads[0];
+    return {grad.defined() ? grad.to(dtype) : at::Tensor(), at::Tensor()};
   }
 };
 

@@ -149,6 +149,39 @@ TEST_CASE("sparse gradients come back in the parameter's dtype", "[mixed]") {
   });
 }
 
+/// Its input gets no gradient.
+struct NoGradient : torch::autograd::Function<NoGradient> {
+  static Tensor forward(torch::autograd::AutogradContext* /*context*/,
+                        const Tensor& x) {
+    return x.clone();
+  }
+  static torch::autograd::variable_list backward(
+      torch::autograd::AutogradContext* /*context*/,
+      const torch::autograd::variable_list& /*gradients*/) {
+    return {Tensor()};
+  }
+};
+
+struct HalfUsedImpl : torch::nn::Module {
+  HalfUsedImpl() {
+    used = register_parameter("used", torch::ones({2}));
+    unused = register_parameter("unused", torch::ones({2}));
+  }
+  Tensor forward(const Tensor& x) {
+    return x * used + NoGradient::apply(unused * 2);
+  }
+  Tensor used, unused;
+};
+TORCH_MODULE(HalfUsed);
+
+TEST_CASE("what gets no gradient in param_dtype has none", "[mixed]") {
+  HalfUsed net;
+  DistributedDataParallel model(net, precise(narrow()));
+  model(torch::ones({2})).sum().backward();
+  CHECK(torch::equal(net->used.grad(), torch::ones({2})));
+  CHECK(!net->unused.grad().defined());
+}
+
 struct OddImpl : torch::nn::Module {
   OddImpl() {
     weight = register_parameter("weight", torch::ones({2}));
