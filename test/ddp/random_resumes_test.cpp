@@ -48,15 +48,15 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-/// The groups that are there before a step, or those that come with it.
-Groups groups_of(const Training& training,
-                 const Tensors& parameters,
-                 size_t step,
-                 bool only_new) {
+/// The groups that come before steps from `begin` to `end`, which it leaves
+/// out.
+Groups groups_between(const Training& training,
+                      const Tensors& parameters,
+                      size_t begin,
+                      size_t end) {
   Groups groups;
   for (size_t g = 0; g < training.groups.size(); ++g) {
-    const size_t begin = training.groups[g];
-    if (only_new ? begin != step || step == 0 : begin > 0 && begin >= step) {
+    if (training.groups[g] < begin || training.groups[g] >= end) {
       continue;
     }
     OptimizerParamGroup group(Tensors{});
@@ -68,6 +68,21 @@ Groups groups_of(const Training& training,
     groups.push_back(group);
   }
   return groups;
+}
+
+/// Those of an optimizer that is made for a step: the first ones are there.
+Groups first_groups(const Training& training,
+                    const Tensors& parameters,
+                    size_t step) {
+  return groups_between(training, parameters, 0, std::max<size_t>(step, 1));
+}
+
+/// Those that it does not have yet.
+Groups next_groups(const Training& training,
+                   const Tensors& parameters,
+                   size_t step) {
+  return groups_between(
+      training, parameters, std::max<size_t>(step, 1), step + 1);
 }
 
 bool is_in(const Training& training, size_t parameter, size_t step) {
@@ -106,11 +121,11 @@ constexpr int64_t kGrowthInterval = 2;
 std::pair<Tensors, double> predict(const Training& training) {
   Net net(training, /*is_first=*/true);
   const auto optimizer = test::make_optimizer(
-      training, false, groups_of(training, net->all, 0, false));
+      training, /*is_fused=*/false, first_groups(training, net->all, 0));
   double scale = kFirstScale;
   int64_t good = 0;
   for (size_t step = 0; step < training.steps.size(); ++step) {
-    for (auto& group : groups_of(training, net->all, step, true)) {
+    for (auto& group : next_groups(training, net->all, step)) {
       optimizer->add_param_group(group);
     }
     set_rate(training, *optimizer, step);
@@ -138,7 +153,6 @@ class Player {
          size_t begin,
          const std::string& folder)
       : training_(training),
-        group_(group),
         net_(training, /*is_first=*/begin == 0),
         scaler_(GradScalerOptions()
                     .init_scale(begin == 0 ? kFirstScale : 2)
@@ -147,11 +161,11 @@ class Player {
         checkpoint_(net_),
         folder_(folder,
                 CheckpointFolderOptions().in_background(part.in_background)) {
-    const auto make = [training, is_fused = part.holder == Holder::fused](
+    const auto make = [&training, is_fused = part.holder == Holder::fused](
                           const Groups& groups) {
       return test::make_optimizer(training, is_fused, groups);
     };
-    const auto groups = groups_of(training, net_->all, begin, false);
+    const auto groups = first_groups(training, net_->all, begin);
     if (part.holder == Holder::plain || part.holder == Holder::fused) {
       optimizer_ = make(groups);
     } else {
@@ -171,7 +185,7 @@ class Player {
 
   void train_to(size_t end) {
     for (size_t step = checkpoint_.step(); step < end; ++step) {
-      for (auto& group : groups_of(training_, net_->all, step, true)) {
+      for (auto& group : next_groups(training_, net_->all, step)) {
         zero_ != nullptr ? zero_->add_param_group(group)
                          : optimizer_->add_param_group(group);
       }
@@ -190,7 +204,6 @@ class Player {
 
  private:
   const Training& training_;
-  Group group_;
   Net net_;
   GradScaler scaler_;
   std::unique_ptr<Optimizer> optimizer_;

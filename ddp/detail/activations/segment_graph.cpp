@@ -34,9 +34,15 @@ Place place_of(const Tensor& end) {
   return {end.grad_fn().get(), static_cast<uint32_t>(end.output_nr())};
 }
 
+/// The leaf that the edge leads to; null when it leads to another node.
+const Tensor* leaf_at(const Edge& edge) {
+  const auto* node = dynamic_cast<AccumulateGrad*>(edge.function.get());
+  return node == nullptr ? nullptr : &node->variable;
+}
+
 Place place_of(const Edge& edge) {
-  if (const auto* leaf = dynamic_cast<AccumulateGrad*>(edge.function.get())) {
-    return {leaf->variable.unsafeGetTensorImpl(), 0};
+  if (const auto* leaf = leaf_at(edge)) {
+    return {leaf->unsafeGetTensorImpl(), 0};
   }
   return {edge.function.get(), edge.input_nr};
 }
@@ -75,8 +81,8 @@ void walk(const Tensors& outputs,
 }
 
 Tensor end_at(const Edge& edge) {
-  if (const auto* leaf = dynamic_cast<AccumulateGrad*>(edge.function.get())) {
-    return leaf->variable;
+  if (const auto* leaf = leaf_at(edge)) {
+    return *leaf;
   }
   const auto& like = edge.function->input_metadata(edge.input_nr);
   const auto sizes = C10_AS_INTARRAYREF_SLOW(like.shape_as_dim_vector());

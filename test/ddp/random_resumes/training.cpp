@@ -9,7 +9,7 @@ namespace ddp::test {
 namespace {
 
 template <class Kind, class Fused, class Options>
-std::unique_ptr<Optimizer> make(Groups groups,
+std::unique_ptr<Optimizer> make(const Groups& groups,
                                 bool is_fused,
                                 const Options& options) {
   return is_fused ? made<Fused>(groups, options) : made<Kind>(groups, options);
