@@ -4,6 +4,7 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <c10/core/GradMode.h>
+#include <c10/util/ScopeExit.h>
 #include <poll.h>
 #include <unistd.h>
 
@@ -20,6 +21,7 @@
 #include "ddp/detail/process_group/backends.h"
 #include "ddp/detail/process_group/job_record.h"
 #include "ddp/detail/process_group/meeting.h"
+#include "ddp/detail/wait.h"
 #include "ddp/exchanges/all_reduce.h"
 #include "ddp/exchanges/hook_exchange.h"
 #include "ddp/process_group.h"
@@ -275,6 +277,39 @@ class Bell {
  private:
   detail::Pipe pipe_ = detail::make_pipe();
 };
+
+TEST_CASE("a rank dies, while one that lives on does not begin",
+          "[departures]") {
+  const int size = GENERATE(3, 4);
+  const int who = 1;
+  Bell has_begun;
+  Bell has_heard;
+  const auto ends = run_rank_processes(size, [&](int rank) {
+    init_process_group(patient());
+    const auto group = process_group();
+    reduce_tensor(at::ones({64}, local_device()));
+    if (rank == who) {
+      has_begun.wait_for(size - 2);
+      ::raise(SIGKILL);
+    } else if (rank == 0) {
+      has_heard.wait_for(size - 2);
+      return;
+    }
+    std::vector<at::Tensor> tensors{at::ones({64}, local_device())};
+    const auto work = group->allreduce(tensors);
+    has_begun.ring();
+    const auto ring_at_end = c10::make_scope_exit([&] { has_heard.ring(); });
+    detail::wait(work, *group, "an all-reduce");
+    tensors[0].sum().item<double>();  // until a GPU has ended it
+    barrier();
+  });
+  CHECK(ends[who].signal == SIGKILL);
+  CHECK(ends[0].error == "");
+  for (int rank = 2; rank < size; ++rank) {
+    INFO("rank " << rank);
+    CHECK_THAT(ends[rank].error, Contains("rank 1 has ended"));
+  }
+}
 
 TEST_CASE("an exchange throws in start, and its rank stays", "[departures]") {
   constexpr int kSize = 3;

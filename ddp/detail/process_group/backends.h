@@ -27,7 +27,12 @@ struct BackendSpec {
 
 /// Makes a Gloo backend. It listens on GLOO_SOCKET_IFNAME when that is set,
 /// else on the address from which this machine reaches `spec.reach`.
+/// Its `abort` ends collectives that hang, and the connections.
 c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const BackendSpec& spec);
+
+/// Whether a collective that this rank has started may not have ended. Gloo
+/// knows; any thread.
+bool may_be_working(c10d::Backend& backend);
 
 /// Makes an NCCL backend on `spec.device`.
 /// @throws c10::Error when this LibTorch was built without CUDA, and when the

@@ -1,10 +1,13 @@
 #include "ddp/detail/process_group/backends.h"
 
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
+#include <limits>
 #include <memory>
 #include <sstream>
 
+#include <ATen/ops/empty.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
@@ -42,14 +45,47 @@ void ignore_broken_pipes() {
   }
 }
 
+/// ProcessGroupGloo cannot be told to stop.
+class GlooBackend : public c10d::ProcessGroupGloo {
+ public:
+  using ProcessGroupGloo::ProcessGroupGloo;
+
+  /// A message that does not come in time ends all that waits for the same
+  /// connections. Each device has its own; the tag says which.
+  void abort() override {
+    std::vector<at::Tensor> nothing{at::empty({1}, at::kByte)};
+    for (size_t i = 0; i < contexts_.size(); ++i) {
+      const auto tag = std::numeric_limits<int>::max() - static_cast<int>(i);
+      try {
+        recvAnysource(nothing, tag)->wait(std::chrono::milliseconds(1));
+      } catch (const std::exception&) {
+        // It has not come.
+      }
+    }
+  }
+
+  bool is_working() {
+    const std::lock_guard lock(workMutex_);
+    return !workQueue_.empty() ||
+           std::any_of(workInProgress_.begin(),
+                       workInProgress_.end(),
+                       [](const auto& work) { return work.defined(); });
+  }
+};
+
 }  // namespace
+
+bool may_be_working(c10d::Backend& backend) {
+  auto* gloo = dynamic_cast<GlooBackend*>(&backend);
+  return gloo == nullptr || gloo->is_working();
+}
 
 c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const BackendSpec& spec) {
   ignore_broken_pipes();
   auto options = c10d::ProcessGroupGloo::Options::create(spec.connect_timeout);
   options->devices = gloo_devices(spec.reach);
   options->threads = static_cast<int>(2 * options->devices.size());
-  auto backend = c10::make_intrusive<c10d::ProcessGroupGloo>(
+  auto backend = c10::make_intrusive<GlooBackend>(
       spec.store, spec.rank, spec.size, options);
   backend->setTimeout(spec.timeout);
   return backend;

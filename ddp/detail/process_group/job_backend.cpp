@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "ddp/detail/job_files/progress_file.h"
+#include "ddp/detail/process_group/backends.h"
 #include "ddp/detail/process_group/last_words.h"
 
 namespace ddp::detail {
@@ -79,6 +80,11 @@ bool JobBackend::has_lost_one() const {
         const auto departure = record_->departure_of(rank);
         return departure && departure->how != Departure::How::destroyed;
       });
+}
+
+bool JobBackend::may_be_working() {
+  const std::lock_guard lock(mutex_);
+  return is_open() && detail::may_be_working(inner());
 }
 
 void JobBackend::check_whole(const std::string& what) const {

@@ -58,6 +58,8 @@ class JobBackend : public ForwardingBackend {
   bool has_lost_one() const;
 
   bool is_open() const { return state_ == State::open; }
+  /// Whether a collective that was started may not have ended.
+  bool may_be_working();
   /// @throws c10::Error that says what failed, and who has left, once the group
   ///   was aborted.
   void check_whole(const std::string& what) const;

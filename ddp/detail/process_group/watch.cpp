@@ -22,12 +22,14 @@ void abort(JobBackend& group) {
 }
 
 /// A rank that has left by a call keeps its connections until all have, or is
-/// told that they never will. Those of a process that has ended are closed.
+/// told that they never will. Those of a process that has ended are closed, of
+/// which Gloo tells whoever waits for that process, but not those that wait for
+/// one that was told.
 void end_vain_wait(JobBackend& group,
                    const Departure& departure,
                    c10d::Store& store) {
   const bool is_closed = departure.how == Departure::How::vanished;
-  if (!is_closed || group.getBackendName() == "nccl") {
+  if (!is_closed || group.may_be_working()) {
     abort(group);
   }
   try {
