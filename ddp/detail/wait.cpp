@@ -74,6 +74,10 @@ void wait(const c10::intrusive_ptr<c10d::Work>& work,
     fail(group, what, text_of(error));
   }
   // NCCL's wait only orders streams, and an abort ends it without an error.
+  check_whole(group, what);
+}
+
+void check_whole(const c10d::Backend& group, const std::string& what) {
   if (const auto* job = job_backend_of(group)) {
     job->check_whole(what);
   }

@@ -17,6 +17,9 @@ void wait(const c10::intrusive_ptr<c10d::Work>& work,
           const c10d::Backend& group,
           const std::string& what);
 
+/// @throws c10::Error that names `what`, where a group of the job was aborted.
+void check_whole(const c10d::Backend& group, const std::string& what);
+
 /// After a failure that need not have come from the backend.
 /// @throws c10::Error that names `what` and the rank that has left the job, in
 ///   a group of the job, where one has (it waits two seconds to hear of it).

@@ -1,6 +1,9 @@
 #include "ddp/exchanges/hook_exchange.h"
 
+#include <chrono>
 #include <exception>
+#include <future>
+#include <memory>
 #include <utility>
 
 #include "ddp/detail/bucket_text.h"
@@ -11,6 +14,8 @@
 
 namespace ddp {
 namespace {
+
+constexpr std::chrono::milliseconds kLookPause{100};
 
 template <typename Action>
 void wait_for_hook(const std::string& what, const Action& action) {
@@ -27,6 +32,19 @@ void wait_for_hook(const std::string& what, const Action& action) {
   }
 }
 
+/// The future of a collective may never end where its group was aborted.
+void wait_for(c10::ivalue::Future& future, const std::string& what) {
+  const auto promise = std::make_shared<std::promise<void>>();
+  future.addCallback([promise](const auto&) { promise->set_value(); });
+  const auto ended = promise->get_future();
+  while (ended.wait_for(kLookPause) == std::future_status::timeout) {
+    if (is_initialized()) {
+      detail::check_whole(*process_group(), what);
+    }
+  }
+  future.waitAndThrow();
+}
+
 /// Waits, and takes the result where that is not the payload.
 class Taker {
  public:
@@ -41,7 +59,7 @@ class Taker {
   void operator()(const HookExchange::Future& future) const {
     const auto what = name("future");
     TORCH_CHECK(future != nullptr, "Expected ", what, ", but got null");
-    wait_for_hook(what, [&] { future->waitAndThrow(); });
+    wait_for_hook(what, [&] { wait_for(*future, what); });
     const auto value = future->value();
     if (value.isTensor()) {
       take(value.toTensor());

@@ -311,6 +311,54 @@ TEST_CASE("a rank dies, while one that lives on does not begin",
   }
 }
 
+/// Ends the process when a part of a tensor has come.
+void die_in_the_middle_of(const at::Tensor& comes) {
+  if (comes.is_cpu()) {
+    const auto* first = static_cast<volatile float*>(comes.data_ptr());
+    while (*first == 0) {
+    }
+  }
+  ::raise(SIGKILL);
+}
+
+// Gloo forgets what it has begun to send.
+TEST_CASE("a rank dies, while another one sends it a tensor", "[departures]") {
+  constexpr int64_t kMoreThanSocketsHold = 16'000'000;
+  const bool as_future = GENERATE(false, true);
+  const auto ends = run_rank_processes(2, [as_future](int rank) {
+    init_process_group(patient());
+    const auto group = process_group();
+    barrier();
+    std::vector<at::Tensor> tensors{
+        at::full({kMoreThanSocketsHold}, 1 - rank, local_device())};
+    HookExchange exchange([&](const GradientBucket&) -> HookExchange::Result {
+      const auto work = group->broadcast(tensors);
+      if (as_future) {
+        return work->getFuture();
+      }
+      return work;
+    });
+    GradientBucket bucket;
+    bucket.count = 1;
+    exchange.start(bucket);
+    if (rank == 1) {
+      die_in_the_middle_of(tensors[0]);
+    }
+    std::string error = "none";
+    try {
+      exchange.finish(bucket);
+      tensors[0].sum().item<double>();  // until a GPU has ended it
+      barrier();
+    } catch (const c10::Error& thrown) {
+      error = thrown.what();
+    }
+    destroy_process_group();
+    TORCH_CHECK(false, error);
+  });
+  CHECK(ends[1].signal == SIGKILL);
+  CHECK_THAT(ends[0].error, Contains("rank 1 has ended"));
+}
+
 TEST_CASE("an exchange throws in start, and its rank stays", "[departures]") {
   constexpr int kSize = 3;
   const int who = GENERATE(0, 1);

@@ -3,9 +3,13 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
+#include <exception>
+#include <iterator>
 #include <limits>
 #include <memory>
 #include <sstream>
+#include <stdexcept>
+#include <vector>
 
 #include <ATen/ops/empty.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -45,14 +49,36 @@ void ignore_broken_pipes() {
   }
 }
 
+/// A work ends from within alone.
+class Ender : public c10d::Work {
+ public:
+  static void end(c10d::Work& work, const std::exception_ptr& error) {
+    (work.*&Ender::finish)(error);
+  }
+};
+
 /// ProcessGroupGloo cannot be told to stop.
 class GlooBackend : public c10d::ProcessGroupGloo {
  public:
   using ProcessGroupGloo::ProcessGroupGloo;
 
+  void abort() override {
+    end_connections();
+    // One that was sending when its connection ended is forgotten by Gloo: its
+    // thread sleeps on until the time-out, but nobody waits for it.
+    const auto error = std::make_exception_ptr(
+        std::runtime_error("the program has aborted the group"));
+    for (const auto& work : running()) {
+      Ender::end(*work, error);
+    }
+  }
+
+  bool is_working() { return !running().empty(); }
+
+ private:
   /// A message that does not come in time ends all that waits for the same
   /// connections. Each device has its own; the tag says which.
-  void abort() override {
+  void end_connections() {
     std::vector<at::Tensor> nothing{at::empty({1}, at::kByte)};
     for (size_t i = 0; i < contexts_.size(); ++i) {
       const auto tag = std::numeric_limits<int>::max() - static_cast<int>(i);
@@ -64,12 +90,15 @@ class GlooBackend : public c10d::ProcessGroupGloo {
     }
   }
 
-  bool is_working() {
+  std::vector<c10::intrusive_ptr<c10d::Work>> running() {
     const std::lock_guard lock(workMutex_);
-    return !workQueue_.empty() ||
-           std::any_of(workInProgress_.begin(),
-                       workInProgress_.end(),
-                       [](const auto& work) { return work.defined(); });
+    std::vector<c10::intrusive_ptr<c10d::Work>> works(workQueue_.begin(),
+                                                      workQueue_.end());
+    std::copy_if(workInProgress_.begin(),
+                 workInProgress_.end(),
+                 std::back_inserter(works),
+                 [](const auto& work) { return work.defined(); });
+    return works;
   }
 };
 

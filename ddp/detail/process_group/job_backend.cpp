@@ -16,7 +16,8 @@ namespace {
 constexpr std::chrono::milliseconds kGoPatience{1'000};
 
 /// The destructor of an NCCL backend that was aborted waits for its watchdog,
-/// which may sleep for a minute after an error. So does the caller where no
+/// which may sleep for a minute after an error, and Gloo's for a thread that
+/// may sleep for the time-out of a collective. So does the caller where no
 /// thread can start.
 void let_go_elsewhere(c10::intrusive_ptr<c10d::Backend> backend) {
   std::packaged_task<void()> task(
@@ -160,7 +161,7 @@ void JobBackend::close(End end) noexcept {
     TORCH_WARN("rank ", getRank(), " could not close a group: ", error.what());
   }
   auto backend = release();
-  if (name_ == "nccl" && (state == State::aborted || end == End::abort)) {
+  if (state == State::aborted || end == End::abort) {
     let_go_elsewhere(std::move(backend));
   }
 }

@@ -16,10 +16,9 @@
 namespace ddp::detail {
 
 /// The groups of a job, and what is done to those that wait in vain: for a
-/// collective that a rank which has left did not start. NCCL's are aborted,
-/// which ends what hangs on the GPU. A rank that has left and still waits for
-/// the others is told not to: it closes its connections, and Gloo throws on the
-/// others.
+/// collective that a rank which has left did not start. They are aborted, which
+/// ends what hangs, also on the GPU. A rank that has left and still waits for
+/// the others is told not to.
 ///
 /// Any thread.
 class Watch {
