@@ -46,6 +46,7 @@ std::string timeout_error(const JobBackend* job, const std::string& why) {
   if (const auto departure = cause_of(job, timed_out)) {
     job->fail(what, *departure);
   }
+  check_whole(group, what);
   TORCH_CHECK(!timed_out,
               "rank ",
               group.getRank(),

@@ -11,11 +11,13 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <filesystem>
+#include <future>
 #include <map>
 #include <mutex>
 #include <sstream>
 #include <thread>
 
+#include <c10/util/ScopeExit.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
@@ -27,10 +29,12 @@
 #include "ddp/detail/process_group/job.h"
 #include "ddp/detail/process_group/meeting.h"
 #include "ddp/detail/process_group/tcp.h"
+#include "ddp/detail/wait.h"
 #include "test/support/catch.h"
 #include "test/support/fake_backend.h"
 #include "test/support/local_ranks.h"
 #include "test/support/no_more_threads.h"
+#include "test/support/rank_threads.h"
 
 namespace ddp {
 namespace process_group_test {
@@ -490,15 +494,9 @@ TEST_CASE("a group that was closed lets its backend go", "[departures]") {
   });
 }
 
-/// One that an aborted group lets go on a thread of its own.
-struct NcclByName : test::FakeBackend {
-  using FakeBackend::FakeBackend;
-  const std::string getBackendName() const override { return "nccl"; }
-};
-
 TEST_CASE("an aborted group is let go where no thread can start",
           "[departures]") {
-  const auto backend = c10::make_intrusive<NcclByName>(1);
+  const auto backend = c10::make_intrusive<test::FakeBackend>(1);
   const auto job = in_job(backend);
   const test::NoMoreThreads none;
   job->close(detail::JobBackend::End::abort);
@@ -530,6 +528,32 @@ TEST_CASE("a group that the program aborts says so", "[departures]") {
         error);
     job->close(detail::JobBackend::End::finish);
   });
+}
+
+TEST_CASE("a group that the program aborts ends what waits", "[departures]") {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  std::promise<void> heard;
+  const auto errors = test::try_ranks(2, [&](const Group& group) {
+    detail::BackendSpec spec;
+    spec.store = store;
+    spec.rank = group->getRank();
+    spec.size = 2;
+    spec.timeout = 2 * test::kRankPatience;
+    const auto job = in_job(detail::make_gloo_backend(spec));
+    if (spec.rank == 1) {
+      heard.get_future().wait_for(test::kRankPatience);
+      return;
+    }
+    const auto guard = c10::make_scope_exit([&] { heard.set_value(); });
+    std::vector<at::Tensor> tensors{torch::ones({2})};
+    const auto work = job->allreduce(tensors, c10d::AllreduceOptions());
+    job->abort();
+    detail::wait(work, *job, "an all-reduce");
+  });
+  CHECK_THAT(errors[0],
+             Catch::Contains("rank 0: an all-reduce failed: the program has "
+                             "aborted the group"));
+  CHECK(errors[1] == "");
 }
 
 TEST_CASE("a time-out is called one", "[departures]") {
