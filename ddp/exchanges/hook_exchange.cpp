@@ -35,7 +35,8 @@ void wait_for_hook(const std::string& what, const Action& action) {
 /// The future of a collective may never end where its group was aborted.
 void wait_for(c10::ivalue::Future& future, const std::string& what) {
   const auto promise = std::make_shared<std::promise<void>>();
-  future.addCallback([promise](const auto&) { promise->set_value(); });
+  future.addCallback([promise](const auto&) { promise->set_value(); },
+                     /*uses_future=*/false);
   const auto ended = promise->get_future();
   while (ended.wait_for(kLookPause) == std::future_status::timeout) {
     if (is_initialized()) {
