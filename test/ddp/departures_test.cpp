@@ -330,7 +330,7 @@ TEST_CASE("a rank dies, while another one sends it a tensor", "[departures]") {
     const auto group = process_group();
     barrier();
     std::vector<at::Tensor> tensors{
-        at::full({kMoreThanSocketsHold}, 1 - rank, local_device())};
+        at::full({kMoreThanSocketsHold}, 1.0 - rank, local_device())};
     HookExchange exchange([&](const GradientBucket&) -> HookExchange::Result {
       const auto work = group->broadcast(tensors);
       if (as_future) {

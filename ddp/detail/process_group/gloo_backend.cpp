@@ -66,8 +66,8 @@ class GlooBackend : public c10d::ProcessGroupGloo {
     end_connections();
     // One that was sending when its connection ended is forgotten by Gloo: its
     // thread sleeps on until the time-out, but nobody waits for it.
-    const auto error = std::make_exception_ptr(
-        std::runtime_error("the program has aborted the group"));
+    const auto error =
+        std::make_exception_ptr(std::runtime_error("the group was aborted"));
     for (const auto& work : running()) {
       Ender::end(*work, error);
     }
