@@ -1,17 +1,15 @@
-# Sourced by the scripts: where the time goes.
+# Sourced by the scripts: the steps of a run, how each ended and what it took.
 
-DDP_TIMES=()
-
-# Sets CPU_SECONDS: those of the processes that have ended below this shell. A
-# subshell would count its own.
+# Sets CPU_SECONDS: those of the processes that have ended below this shell, which
+# fields 16 and 17 of its stat file count in ticks.
 count_cpu_seconds() {
-  times >"$DDP_CPU"
-  CPU_SECONDS="$(awk 'NR == 2 {
-    for (i = 1; i <= 2; ++i) { split($i, t, /[ms]/); sum += t[1] * 60 + t[2] }
-    printf "%d\n", sum }' "$DDP_CPU")"
+  local stat
+  read -r stat </proc/self/stat
+  read -r -a stat <<<"${stat##*) }"
+  CPU_SECONDS="$(((stat[13] + stat[14]) / $(getconf CLK_TCK)))"
 }
 
-# timed NAME COMMAND ...: runs it and notes what it took.
+# timed NAME COMMAND ...: runs a step and records its exit status and its seconds.
 timed() {
   local name="$1" start="$SECONDS" cpu status=0
   shift
@@ -19,29 +17,47 @@ timed() {
   cpu="$CPU_SECONDS"
   "$@" || status=$?
   count_cpu_seconds
-  DDP_TIMES+=("$((SECONDS - start)) $((CPU_SECONDS - cpu)) $name")
+  printf '%d %d %d %s\n' "$status" "$((SECONDS - start))" \
+    "$((CPU_SECONDS - cpu))" "$name" >>"$DDP_STEPS"
   return "$status"
 }
 
-print_times() {
-  [ "${#DDP_TIMES[@]}" -gt 0 ] || return 0
-  say "where the time went (./scripts/times shows the slowest files and tests)"
-  printf '%10s %10s\n' "seconds" "CPU s"
-  printf '%s\n' "${DDP_TIMES[@]}" | awk '
-    { wall += $1; cpu += $2
-      rest = $0; sub(/^[0-9]+ [0-9]+ /, "", rest)
-      printf "%10d %10d  %s\n", $1, $2, rest }
-    END { printf "%10d %10d  all of it\n", wall, cpu }'
+# not_run NAME: records a step that could not begin.
+not_run() {
+  printf -- '- 0 0 %s\n' "$1" >>"$DDP_STEPS"
+}
+
+# Prints a line for each step, below a failed "PRESET: tests" its failed tests.
+print_steps() {
+  [ -s "$DDP_STEPS" ] || return 0
+  say "the steps (./scripts/times shows the slowest files and tests)"
+  printf '%8s %8s %8s  %s\n' "result" "seconds" "CPU s" "step"
+  local status wall cpu name word preset
+  while read -r status wall cpu name; do
+    case "$status" in
+      0) word="ok" ;;
+      -) word="not run" ;;
+      *) word="FAILED" ;;
+    esac
+    printf '%8s %8d %8d  %s\n' "$word" "$wall" "$cpu" "$name"
+    preset="${name%: tests}"
+    if [ "$word" = FAILED ] && [ "$preset" != "$name" ]; then
+      sed 's/^[0-9]*:/                              /' \
+        "build/$preset/Testing/Temporary/LastTestsFailed.log" 2>/dev/null || true
+    fi
+  done <"$DDP_STEPS"
+  count_cpu_seconds
+  printf '%8s %8d %8d  all of it\n' "" "$SECONDS" "$CPU_SECONDS"
   if [ -s "$DDP_DOWNLOADS" ]; then
-    awk '{ sum += $1 } END { printf "%10d %10s  of these, downloads\n", sum, "" }' \
+    awk '{ sum += $1 } END { printf "%8s %8d %8s  of these, downloads\n", "", sum, "" }' \
       "$DDP_DOWNLOADS"
   fi
 }
 
-# From here on downloads are counted, and the table comes at the end.
+# From here on steps and downloads are recorded, and the table comes at the end.
 start_clock() {
+  DDP_STEPS="$(mktemp)"
   DDP_DOWNLOADS="$(mktemp)"
-  DDP_CPU="$(mktemp)"
   export DDP_DOWNLOADS
-  trap 'print_times; rm -f "$DDP_DOWNLOADS" "$DDP_CPU"' EXIT
+  trap 'print_steps; rm -f "$DDP_STEPS" "$DDP_DOWNLOADS"' EXIT
 }

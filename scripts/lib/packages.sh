@@ -50,6 +50,14 @@ install_nft() {
   command -v nft >/dev/null || install_packages nftables
 }
 
+# Slurm, Open MPI and MPICH, under which ddprun_schedulers_test starts jobs; without
+# them it leaves these out.
+install_schedulers() {
+  { command -v slurmctld && command -v slurmd && command -v srun &&
+    command -v mpirun.openmpi && command -v mpirun.mpich; } >/dev/null ||
+    install_packages slurmctld slurmd slurm-client openmpi-bin mpich
+}
+
 # tool_of_llvm NAME: installs clang-format or clang-tidy where it is missing and
 # prints its command. Version 14: another one formats and finds otherwise.
 tool_of_llvm() {

@@ -93,10 +93,11 @@ TEST_CASE("a program whose interpreter is missing: all or nothing") {
 }
 
 TEST_CASE("a system at its limits: none is started") {
-  const auto result = run_ddprun(
-      {"sh",
-       "-c",
-       "ulimit -n 24; exec " + ddprun_path() + " --nproc-per-node=64 echo x"});
+  const auto result =
+      run_ddprun({"sh",
+                  "-c",
+                  "ulimit -n 24; exec " + in_shell(ddprun_path()) +
+                      " --nproc-per-node=64 echo x"});
   CHECK(result.code() == 1);
   CHECK_THAT(result.err, Contains("the workers cannot be started"));
   CHECK_THAT(result.err, Contains("ulimit"));
@@ -110,7 +111,7 @@ TEST_CASE("hardly a file may be open: each line says so, and nothing stays") {
                   "unset TORCHELASTIC_ERROR_FILE; cd $(mktemp -d); export "
                   "TMPDIR=$PWD; exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-; "
                   "for most in 4 6 8; do (ulimit -n $most; " +
-                      ddprun_path() + " echo x); done; rmdir $PWD"});
+                      in_shell(ddprun_path()) + " echo x); done; rmdir $PWD"});
   CHECK(result.code() == 0);
   std::istringstream lines(result.err);
   int count = 0;
@@ -162,13 +163,15 @@ TEST_CASE("a log folder that cannot be made") {
 
 TEST_CASE("a working folder that is gone") {
   const std::string gone = "cd $(mktemp -d) && rmdir $PWD && exec ";
-  const auto with_logs =
-      run_ddprun({"sh", "-c", gone + ddprun_path() + " --log-dir=logs echo x"});
+  const auto with_logs = run_ddprun(
+      {"sh", "-c", gone + in_shell(ddprun_path()) + " --log-dir=logs echo x"});
   CHECK(with_logs.code() == 1);
   CHECK_THAT(with_logs.err,
              Contains("cannot write to logs (No such file or directory)"));
   const auto without = run_ddprun(
-      {"sh", "-c", gone + "env TMPDIR=here " + ddprun_path() + " echo x"});
+      {"sh",
+       "-c",
+       gone + "env TMPDIR=here " + in_shell(ddprun_path()) + " echo x"});
   CHECK(without.out == "[0] [0] x\n");
 }
 

@@ -56,7 +56,7 @@ TEST_CASE("those who ignore the end of a failed job are killed") {
               "sh",
               "-c",
               "if [ $RANK = 0 ]; then read line; exit 5; fi; exec " +
-                  resource("on_signal") + " ignore"});
+                  in_shell(resource("on_signal")) + " ignore"});
   job.await_out("ready", 2);
   job.close_input();
   const auto result = job.finish();

@@ -51,8 +51,8 @@ const std::map<std::string, std::string> kToken{{"DDPRUN_TOKEN", "secret"}};
 Arguments waiting_worker() {
   return {"sh",
           "-c",
-          "echo in a world of $WORLD_SIZE; exec " + resource("on_signal") +
-              " exit"};
+          "echo in a world of $WORLD_SIZE; exec " +
+              in_shell(resource("on_signal")) + " exit"};
 }
 
 Arguments operator+(Arguments first, const Arguments& second) {

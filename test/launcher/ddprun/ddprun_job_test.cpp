@@ -187,14 +187,15 @@ TEST_CASE("rank 0 can listen on the port that ddprun keeps for it") {
   // Or on the one that its user has chosen.
   const launcher::PortReservation free(0);
   const std::string port = std::to_string(free.port());
-  const auto chosen = run_ddprun({"--nnodes=1",
-                                  "--node-rank=0",
-                                  "--master-addr=localhost",
-                                  "--master-port=" + port,
-                                  "sh",
-                                  "-c",
-                                  "echo $MASTER_ADDR $MASTER_PORT; exec " +
-                                      resource("listen_on_master_port")});
+  const auto chosen =
+      run_ddprun({"--nnodes=1",
+                  "--node-rank=0",
+                  "--master-addr=localhost",
+                  "--master-port=" + port,
+                  "sh",
+                  "-c",
+                  "echo $MASTER_ADDR $MASTER_PORT; exec " +
+                      in_shell(resource("listen_on_master_port"))});
   CHECK(chosen.code() == 0);
   CHECK(chosen.out == "[0] localhost " + port + "\n[0] reached\n");
 }
@@ -330,19 +331,22 @@ TEST_CASE("a link in the place of an attempt's folder is refused") {
 }
 
 TEST_CASE("no temporary folder can be written to: the job runs") {
-  // Everything that could be one is read only, as the root of a pod.
+  // Everything that could be one is read only, as the root of a pod. The
+  // program may lie below one of them, so a descriptor keeps it.
   const std::string as_in_a_pod =
-      "for place in /tmp /var/tmp /dev/shm; do "
-      "mount -t tmpfs -o ro none $place || exit 99; done; exec ";
+      "exec 9<\"$0\"; for place in /tmp /var/tmp /dev/shm; do "
+      "mount -t tmpfs -o ro none $place || exit 99; done; "
+      "exec /proc/self/fd/9";
   const bool says_so = GENERATE(true, false);
-  const auto result = run_ddprun(
-      {"unshare",
-       "-rm",
-       "sh",
-       "-c",
-       as_in_a_pod + ddprun_path() + (says_so ? " " : " --log-dir=/dev/null ") +
-           "sh -c 'echo \"[$TORCHELASTIC_ERROR_FILE]\"; exit 7'"},
-      {{"TMPDIR", "/tmp"}});
+  const auto result =
+      run_ddprun({"unshare",
+                  "-rm",
+                  "sh",
+                  "-c",
+                  as_in_a_pod + (says_so ? " " : " --log-dir=/dev/null ") +
+                      "sh -c 'echo \"[$TORCHELASTIC_ERROR_FILE]\"; exit 7'",
+                  ddprun_path()},
+                 {{"TMPDIR", "/tmp"}});
   if (result.code() == 99 ||
       result.err.find("unshare: ") != std::string::npos) {
     WARN("skipped: mounting needs rights: " << result.err);

@@ -19,17 +19,17 @@ class TwoHosts {
   TwoHosts(const Networks& networks, const std::string& backend) {
     for (const int host : {0, 1}) {
       hosts_[host] = std::make_unique<Ddprun>(
-          Ddprun::Arguments{
-              "--nnodes=2",
-              "--rdzv-backend=" + backend,
-              "--rdzv-endpoint=" + Networks::address(0) +
-                  (backend == "c10d" ? ":29400" : ":29500"),
-              "--node-rank=" + std::to_string(host),
-              "--rdzv-id=job",
-              "--rdzv-conf=keep_alive_interval=0.2",
-              "sh",
-              "-c",
-              "echo supervisor $PPID; exec " + resource("on_signal") + " exit"},
+          Ddprun::Arguments{"--nnodes=2",
+                            "--rdzv-backend=" + backend,
+                            "--rdzv-endpoint=" + Networks::address(0) +
+                                (backend == "c10d" ? ":29400" : ":29500"),
+                            "--node-rank=" + std::to_string(host),
+                            "--rdzv-id=job",
+                            "--rdzv-conf=keep_alive_interval=0.2",
+                            "sh",
+                            "-c",
+                            "echo supervisor $PPID; exec " +
+                                in_shell(resource("on_signal")) + " exit"},
           std::map<std::string, std::string>{{"DDPRUN_TOKEN", "secret"}},
           "",
           Bound(),

@@ -63,7 +63,8 @@ TEST_CASE("a reader that sleeps stops no death from being noticed") {
   Ddprun job({"--nproc-per-node=2",
               "sh",
               "-c",
-              "if [ $RANK = 0 ]; then exec " + resource("spam_output") +
+              "if [ $RANK = 0 ]; then exec " +
+                  in_shell(resource("spam_output")) +
                   " 1000000 0; else exit 9; fi"});
   job.await_err("rank 1 failed (exit code 9)");
   const auto result = job.finish();  // now it is read
@@ -133,7 +134,8 @@ TEST_CASE("very long lines arrive") {
 
 TEST_CASE("output that a full device does not take is no success") {
   const auto run = [](const std::string& job) {
-    return run_ddprun({"sh", "-c", ddprun_path() + " " + job + " >/dev/full"});
+    return run_ddprun(
+        {"sh", "-c", in_shell(ddprun_path()) + " " + job + " >/dev/full"});
   };
   const auto result = run("sh -c 'echo a; echo b >&2'");
   CHECK(result.code() == 1);
@@ -187,12 +189,12 @@ TEST_CASE("filtered logs have the lines of all ranks that hold a text") {
 TEST_CASE("logs that may not grow: the job goes on, and is no success") {
   const ddp::test::TemporaryFolder folder;
   // One block: 512 bytes or 1 KiB.
-  const auto result = run_ddprun({"sh",
-                                  "-c",
-                                  "ulimit -f 1; exec " + ddprun_path() +
-                                      " -r 1 --log-dir=" + folder.path() +
-                                      " --nproc-per-node=2 " +
-                                      resource("spam_output") + " 1000 0"});
+  const auto result = run_ddprun(
+      {"sh",
+       "-c",
+       "ulimit -f 1; exec " + in_shell(ddprun_path()) +
+           " -r 1 --log-dir=" + folder.path() + " --nproc-per-node=2 " +
+           in_shell(resource("spam_output")) + " 1000 0"});
   CHECK(result.code() == 1);
   CHECK_THAT(result.err,
              Contains("stdout.log cannot be written (File too large)") &&

@@ -82,12 +82,12 @@ TEST_CASE("helpers from before ddprun's exec live on") {
   }
   SECTION("whoever is killed") {
     const std::string who = GENERATE("ddprun", "its supervisor");
-    Ddprun job(
-        showing_supervisor(resource("spawn_grandchild") + " daemon wait"),
-        {},
-        "",
-        {},
-        in_child);
+    Ddprun job(showing_supervisor(in_shell(resource("spawn_grandchild")) +
+                                  " daemon wait"),
+               {},
+               "",
+               {},
+               in_child);
     job.await_out("ready");
     ::kill(who == "ddprun" ? job.pid() : job.number_after("supervisor "),
            SIGKILL);
@@ -104,7 +104,7 @@ TEST_CASE("what a finished worker left runs on, and is asked at the end") {
               "sh",
               "-c",
               "if [ $RANK = 0 ]; then read line; exit 0; fi; exec " +
-                  resource("leave_saver") + " " + where});
+                  in_shell(resource("leave_saver")) + " " + where});
   job.await_out("alone");
   job.close_input();
   const auto result = job.finish();
@@ -119,8 +119,8 @@ TEST_CASE("kill -9 of one of ddprun's processes leaves nothing") {
   const std::string what = GENERATE("group", "daemon", "hidden");
   const bool has_cgroup = GENERATE(true, false);
   CAPTURE(who, what, has_cgroup);
-  auto arguments =
-      showing_supervisor(resource("spawn_grandchild") + " " + what + " wait");
+  auto arguments = showing_supervisor(in_shell(resource("spawn_grandchild")) +
+                                      " " + what + " wait");
   arguments.insert(arguments.begin(), "--nproc-per-node=2");
   Ddprun job(arguments, {}, "", {}, [has_cgroup] {
     if (!has_cgroup) {
@@ -140,7 +140,7 @@ TEST_CASE("kill -9 of one of ddprun's processes leaves nothing") {
 }
 
 TEST_CASE("kill -9 of both of ddprun's processes ends the workers") {
-  Ddprun job(showing_supervisor(resource("on_signal") + " ignore"),
+  Ddprun job(showing_supervisor(in_shell(resource("on_signal")) + " ignore"),
              {},
              "",
              {},
@@ -154,7 +154,7 @@ TEST_CASE("kill -9 of both of ddprun's processes ends the workers") {
 }
 
 TEST_CASE("a kill by name meets one of ddprun's two processes") {
-  Ddprun job(showing_supervisor(resource("on_signal") + " ignore"));
+  Ddprun job(showing_supervisor(in_shell(resource("on_signal")) + " ignore"));
   job.await_out("ready");
   const std::string folder =
       "/proc/" + std::to_string(job.number_after("supervisor "));
@@ -175,7 +175,7 @@ TEST_CASE("a job that had to be killed is started again") {
        "sh",
        "-c",
        "end=6; [ $TORCHELASTIC_RESTART_COUNT != 2 ] || end=0; exec " +
-           resource("spawn_grandchild") + " group $end"});
+           in_shell(resource("spawn_grandchild")) + " group $end"});
   CHECK(result.code() == 0);
   CHECK_THAT(result.err, Contains("restart 2 of 2"));
   CHECK(!result.left_something);
@@ -187,7 +187,7 @@ TEST_CASE("kill -9 after a restart leaves nothing, either") {
               "sh",
               "-c",
               "end=6; [ $TORCHELASTIC_RESTART_COUNT = 0 ] || end=wait; exec " +
-                  resource("spawn_grandchild") + " daemon $end"},
+                  in_shell(resource("spawn_grandchild")) + " daemon $end"},
              {},
              "",
              {},

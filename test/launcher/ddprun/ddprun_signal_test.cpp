@@ -23,8 +23,8 @@ TEST_CASE("a caller that ignores SIGCHLD still gets the exit code") {
   SECTION("a shell") {
     CHECK(run_ddprun({"bash",
                       "-c",
-                      "trap '' CHLD; exec " + ddprun_path() + " sh -c '" +
-                          command + "'"})
+                      "trap '' CHLD; exec " + in_shell(ddprun_path()) +
+                          " sh -c '" + command + "'"})
               .code() == code);
   }
 }
@@ -71,7 +71,9 @@ TEST_CASE("a stopped worker hears that it is to end") {
 
 TEST_CASE("Ctrl-Z stops the workers with ddprun, fg continues them") {
   const Ddprun::Arguments arguments{
-      "sh", "-c", "echo pid $$$$; exec " + resource("on_signal") + " exit"};
+      "sh",
+      "-c",
+      "echo pid $$$$; exec " + in_shell(resource("on_signal")) + " exit"};
   SECTION("in a shell with job control") {
     Ddprun job(arguments, {}, "", {}, [] { ::setpgid(0, 0); });
     job.await_out("ready");

@@ -66,6 +66,10 @@ std::string ddprun_path() {
   return DDPRUN_PATH;
 }
 
+std::string in_shell(const std::string& path) {
+  return "'" + path + "'";
+}
+
 std::vector<std::string> Result::lines_of(const std::string& prefix) const {
   std::vector<std::string> lines;
   std::istringstream stream(out);

@@ -23,6 +23,10 @@ std::string resource(const std::string& name);
 /// Path of ddprun, for a job in a job.
 std::string ddprun_path();
 
+/// A path as one word of a command line for sh, whatever folder the clone is
+/// in.
+std::string in_shell(const std::string& path);
+
 /// How a ddprun that a test started ended.
 struct Result {
   ExitStatus status;
