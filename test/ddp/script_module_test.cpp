@@ -2,6 +2,7 @@
 
 #include <sstream>
 
+#include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/jit/serialization/import.h>
 #include <torch/optim/sgd.h>
 #include <torch/serialize.h>
