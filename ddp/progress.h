@@ -15,10 +15,6 @@ namespace ddp {
 /// end of the first step, any time after `destroy_process_group()`. A rank that
 /// waits for others is not the one that hangs.
 ///
-/// The first report, or `init_process_group()`, also takes the highest
-/// real-time signal that nobody has a handler for: when the rank hangs, ddprun
-/// asks by it for its stack.
-///
 /// A few nanoseconds: it writes into memory that ddprun reads. Without
 /// `ddprun --hang-timeout` it does nothing. Any thread.
 ///

@@ -31,9 +31,6 @@ inline constexpr const char* kTimerFile = "TORCHELASTIC_TIMER_FILE";
 /// Where a worker says how far it is; see detail/job_files/progress_text.h.
 /// ddprun's own.
 inline constexpr const char* kProgressFile = "DDPRUN_PROGRESS_FILE";
-/// Where it writes its stacks when it hangs; see
-/// detail/job_files/stack_text.h.
-inline constexpr const char* kStackFile = "DDPRUN_STACK_FILE";
 /// Where a worker reads that it is to save and end; see
 /// detail/job_files/stop_file.h.
 inline constexpr const char* kStopFile = "DDPRUN_STOP_FILE";

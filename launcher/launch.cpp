@@ -14,9 +14,9 @@
 #include "launcher/process/own_settings.h"
 #include "launcher/process/process_runner.h"
 #include "launcher/progress/progress_folder.h"
+#include "launcher/status/status_file.h"
 #include "launcher/status/status_folder.h"
 #include "launcher/status/status_json.h"
-#include "launcher/status/status_server.h"
 
 namespace launcher {
 namespace {
@@ -170,7 +170,7 @@ int supervise(const Job& job,
                          .rendezvous = *rendezvous,
                          .workers = workers,
                          .status = status});
-  const StatusServer server(loop, resources.status.path(), [&supervisor] {
+  const StatusFile status_file(loop, resources.status.path(), [&supervisor] {
     return status_json(supervisor.status());
   });
   const int code = supervisor.run();

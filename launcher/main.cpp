@@ -13,7 +13,7 @@
 #include "launcher/launch.h"
 #include "launcher/plan/host.h"
 #include "launcher/plan/plan.h"
-#include "launcher/status/status_client.h"
+#include "launcher/status/status_reader.h"
 #include "launcher/status/status_report.h"
 
 namespace launcher {
@@ -59,8 +59,8 @@ int run(int argc, char** argv) {
     return diagnosis.exit_code;
   }
   if (const auto* status = std::get_if<StatusOptions>(&parsed)) {
-    return print(status_report(
-        ask_jobs(find_status_sockets(environment), status->job), *status));
+    return print(
+        status_report(read_statuses(find_status_files(environment)), *status));
   }
   const auto& options = std::get<LaunchOptions>(parsed);
   HostInfo host = probe_host();

@@ -5,9 +5,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <climits>
-
-#include "launcher/process/start/clone.h"
 
 namespace launcher {
 namespace {
@@ -52,13 +51,12 @@ int CpuSet::bind() const {
   // A caller's numactl may have asked for other memory. Where a sandbox forbids
   // to say so, it mostly is near anyway.
   constexpr int kPreferred = 1;  // with no nodes: the local one
-  raw_call(SYS_set_mempolicy, kPreferred);
-  const long result =
-      raw_call(SYS_sched_setaffinity,
-               0,
-               static_cast<long>(bits_.size() * sizeof(unsigned long)),
-               reinterpret_cast<long>(bits_.data()));
-  return result < 0 ? static_cast<int>(-result) : 0;
+  ::syscall(SYS_set_mempolicy, kPreferred, nullptr, 0);
+  const long result = ::syscall(SYS_sched_setaffinity,
+                                0,
+                                bits_.size() * sizeof(unsigned long),
+                                bits_.data());
+  return result < 0 ? errno : 0;
 }
 
 }  // namespace launcher

@@ -16,7 +16,7 @@ class CpuSet {
   /// The calling thread, and what it starts, runs on these CPUs alone, with
   /// memory of the NUMA node that it runs on. Async-signal-safe.
   ///
-  /// @returns 0, or an errno, which itself stays as it is
+  /// @returns 0, or an errno
   int bind() const;
 
  private:

@@ -66,9 +66,8 @@ constexpr Meaning kVariables[] = {
     {"DDPRUN_TOKEN", "A secret that all hosts of a job must know."},
     {"DDPRUN_ETCD_USER, DDPRUN_ETCD_PASSWORD",
      "Who ddprun is to etcd, where that asks."},
-    {"DDPRUN_PROGRESS_FILE, DDPRUN_STACK_FILE",
-     "For workers under --hang-timeout: the files to report progress to, and "
-     "to offer stacks in."},
+    {"DDPRUN_PROGRESS_FILE",
+     "For workers under --hang-timeout: the file to report progress to."},
     {"DDPRUN_STOP_FILE",
      "For workers under --on-preempt: the file that tells those who have made "
      "it to save and to end."}};

@@ -97,7 +97,6 @@ Environment environment_of(const Job& job,
   }
   if (!worker.progress_file.empty()) {
     changes[ddp::env::kProgressFile] = worker.progress_file;
-    changes[ddp::env::kStackFile] = worker.stack_file;
   }
   if (!worker.stop_file.empty()) {
     changes[ddp::env::kStopFile] = worker.stop_file;
@@ -216,7 +215,6 @@ LaunchPlan make_plan(const Job& job, const Attempt& attempt) {
     }
     if (plan.hang_timeout) {
       worker.progress_file = talk_file("progress", attempt, local_rank);
-      worker.stack_file = talk_file("stack", attempt, local_rank);
     }
     if (job.options.on_preempt) {
       worker.stop_file = talk_file("stop", attempt, local_rank);

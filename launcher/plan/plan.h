@@ -31,7 +31,6 @@ struct WorkerSpec {
   std::string directory;      ///< of its files; empty: it has none
   std::string error_file;     ///< empty: none
   std::string progress_file;  ///< that it reports to; empty: none
-  std::string stack_file;     ///< that it offers stacks in; empty: none
   std::string stop_file;      ///< that tells it to end; empty: none
   Output output = Output::lines;
   bool has_stdin = false;  ///< ddprun's

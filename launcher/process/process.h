@@ -7,7 +7,6 @@
 #include "launcher/fd.h"
 #include "launcher/process/exit_status.h"
 #include "launcher/process/own_settings.h"
-#include "launcher/process/start/clone.h"
 #include "launcher/process/start/execution.h"
 
 namespace launcher {
@@ -15,9 +14,6 @@ namespace launcher {
 /// What a worker process is made of. The descriptors stay the caller's.
 struct ProcessSpec {
   const Execution* execution = nullptr;
-  /// Where the child may begin in our memory, with what the two others point
-  /// to; all three must then be there until its exec. nullptr: in a copy.
-  const ChildStack* stack = nullptr;
   const OwnSettings* settings = nullptr;  ///< that it does not inherit
   int stdin_fd = -1;
   int stdout_fd = -1;

@@ -189,7 +189,6 @@ void ProcessRunner::forget() {
     context_.loop.unwatch(worker.exit_watch);
     worker.process.kill_all();
   }
-  prepared_.clear();
   workers_.clear();
   exits_.clear();
   asked_.clear();

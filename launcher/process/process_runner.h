@@ -81,9 +81,8 @@ class ProcessRunner : public WorkerRunner {
   std::optional<TimerFile> timers_;
   std::vector<WorkerExit> exits_;
   std::set<pid_t> asked_;  // children that are no workers, to end
-  // Until every worker has executed its program: what it needs, the pipe that
-  // tells, and the ends of those that were faster.
-  std::list<PreparedWorker> prepared_;
+  // Until every worker has executed its program: the pipe that tells, and the
+  // ends of those that were faster.
   std::string path_;
   Fd exec_errors_;
   EventLoop::Token exec_watch_ = 0;

@@ -73,11 +73,15 @@ void ProcessRunner::start_all(LaunchPlan& plan) {
         [this](const TimerTable::Expired& timer) { on_timer(timer); });
   }
   make_attempt_folders(plan);
+  // All before the first fork, after which the kernel copies each page that is
+  // written to.
+  std::vector<PreparedWorker> prepared;
+  prepared.reserve(plan.workers.size());
   for (WorkerSpec& spec : plan.workers) {
-    prepared_.push_back(prepare_worker(plan.path, std::move(spec), shared));
+    prepared.push_back(prepare_worker(plan.path, std::move(spec), shared));
   }
-  for (PreparedWorker& prepared : prepared_) {
-    start_one(prepared, shared);
+  for (PreparedWorker& worker : prepared) {
+    start_one(worker, shared);
   }
   // It may take its time: the file of a program can lie on a server that does
   // not answer.
@@ -104,7 +108,6 @@ void ProcessRunner::start_one(PreparedWorker& prepared,
 void ProcessRunner::on_exec_result() {
   const auto failure = read_exec_failure(exec_errors_);
   if (!failure) {
-    prepared_.clear();
     end_start();
     return;
   }

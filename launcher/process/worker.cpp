@@ -96,7 +96,6 @@ PreparedWorker prepare_worker(const std::string& path,
   const WorkerStream* errors = add_to(context.output, err);
   return {std::move(spec),
           std::move(execution),
-          ChildStack(),
           std::move(out.pipe.write),
           std::move(err.pipe.write),
           output,
@@ -106,7 +105,6 @@ PreparedWorker prepare_worker(const std::string& path,
 Worker start_worker(PreparedWorker& worker, const WorkerContext& context) {
   Process process(
       {.execution = worker.execution.get(),
-       .stack = &worker.stack,
        .settings = &context.settings,
        .stdin_fd = worker.spec.has_stdin ? STDIN_FILENO : context.null_fd,
        .stdout_fd = worker.out ? worker.out.get() : STDOUT_FILENO,

@@ -41,7 +41,6 @@ struct WorkerContext {
 struct PreparedWorker {
   WorkerSpec spec;
   std::unique_ptr<const Execution> execution;
-  ChildStack stack;
   Fd out;  ///< its stdout, and
   Fd err;  ///< its stderr; none: ddprun's own
   const WorkerStream* output;
@@ -57,7 +56,7 @@ PreparedWorker prepare_worker(const std::string& path,
                               WorkerSpec spec,
                               const WorkerContext& context);
 
-/// Makes its process. What was prepared must be there until its exec.
+/// Makes its process.
 ///
 /// stdin goes to one worker; the others have /dev/null, since two readers of
 /// one stream get parts of it each.

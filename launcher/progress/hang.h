@@ -22,6 +22,7 @@ struct HungWorker {
   std::string last_report{};  ///< for people; may be empty
   bool is_stopped = false;    ///< by a signal
   std::string stack{};        ///< or what else is known; empty: nothing
+  std::string advice{};       ///< how to get a stack, where none was found
 };
 
 /// What another worker has said last.

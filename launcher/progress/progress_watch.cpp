@@ -1,5 +1,6 @@
 #include "launcher/progress/progress_watch.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -9,22 +10,26 @@
 #include "launcher/output/run_directory.h"
 #include "launcher/progress/process_state.h"
 #include "launcher/progress/stack.h"
-#include "launcher/progress/worker_file.h"
 
 namespace launcher {
 namespace {
 
 constexpr const char* kLookTimer = "progress";
 
-/// Nothing where no file of its own is.
+/// Nothing where no regular file is: a worker may leave anything there.
 std::optional<ProgressReading> read_progress(const std::string& path) {
-  const Fd file = open_worker_file(path);
+  const Fd file(::open(
+      path.c_str(), O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_NOCTTY | O_CLOEXEC));
   struct stat status {};
-  if (!file || ::fstat(file.get(), &status) != 0) {
+  if (!file || ::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) {
     return std::nullopt;
   }
   ProgressReading reading;
-  reading.text = read_from(file, 0, ddp::detail::kMostProgressBytes);
+  reading.text.resize(ddp::detail::kMostProgressBytes);
+  const ssize_t size = retry_interrupted([&] {
+    return ::pread(file.get(), reading.text.data(), reading.text.size(), 0);
+  });
+  reading.text.resize(size > 0 ? static_cast<size_t>(size) : 0);
   reading.stamp =
       int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec;
   return reading;
@@ -44,12 +49,10 @@ ProgressWatch::ProgressWatch(EventLoop& loop,
              std::chrono::steady_clock::now()) {
   for (const WorkerSpec& spec : plan.workers) {
     create_log(spec.progress_file, 0600);
-    create_log(spec.stack_file, 0600);
     judge_.expect(
         workers_.size(),
         read_progress(spec.progress_file).value_or(ProgressReading()));
-    workers_.push_back(
-        {spec.rank, spec.local_rank, spec.progress_file, spec.stack_file});
+    workers_.push_back({spec.rank, spec.local_rank, spec.progress_file});
   }
   resume();
 }
@@ -58,7 +61,6 @@ ProgressWatch::~ProgressWatch() {
   pause();
   for (const Watched& worker : workers_) {
     ::unlink(worker.file.c_str());
-    ::unlink(worker.stack_file.c_str());
   }
 }
 
@@ -120,11 +122,10 @@ void ProgressWatch::read(size_t worker,
 }
 
 void ProgressWatch::examine(const std::vector<HangJudge::Verdict>& verdicts) {
-  std::vector<Stacks::Process> processes;
+  std::vector<pid_t> processes;
   for (const HangJudge::Verdict& verdict : verdicts) {
     hang_.workers.push_back(hung_worker(verdict));
-    processes.push_back(
-        {hang_.workers.back().pid, workers_[verdict.worker].stack_file});
+    processes.push_back(hang_.workers.back().pid);
   }
   hang_.others = others_than(hang_.workers);
   hang_.timeout = timeout_;
@@ -138,6 +139,8 @@ void ProgressWatch::tell(const std::vector<std::string>& stacks) {
   for (size_t index = 0; index < stacks.size(); ++index) {
     if (!stacks[index].empty()) {
       hang_.workers[index].stack = stacks[index];
+    } else {
+      hang_.workers[index].advice = stack_advice();
     }
   }
   handler_(hang_);

@@ -48,7 +48,6 @@ class ProgressWatch {
     int rank;
     int local_rank;
     std::string file;
-    std::string stack_file;
     pid_t pid = 0;
   };
 

@@ -10,11 +10,13 @@
 #include <array>
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
+#include <sstream>
+#include <vector>
 
 #include "launcher/fd.h"
 #include "launcher/progress/demangled.h"
-#include "launcher/progress/own_stack.h"
 #include "launcher/shortened.h"
 #include "launcher/text_file.h"
 
@@ -24,10 +26,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// Of the ten seconds that there are in all. A process that says itself where it
-// is needs up to three of them.
 constexpr milliseconds kToolPatience{10'000};
-constexpr milliseconds kToolPatienceBesideOwn{6'500};
 constexpr size_t kMostOutput = 1 << 20;
 constexpr size_t kMostShown = 6000;
 
@@ -121,6 +120,17 @@ std::string stack_by_gdb(pid_t pid, milliseconds patience) {
                                  patience));
 }
 
+bool is_in_path(const std::string& tool) {
+  const char* path = std::getenv("PATH");
+  std::istringstream folders(path != nullptr ? path : "");
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    if (::access((folder + "/" + tool).c_str(), X_OK) == 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
 std::string kernel_place(pid_t pid) {
@@ -149,37 +159,23 @@ std::string frames_of_gdb(std::string_view output) {
   return shortened(text, kMostShown);
 }
 
-std::vector<StackSource> stack_sources(bool is_python, bool offers_its_own) {
-  std::vector<StackSource> sources;
-  if (is_python) {
-    sources.push_back(StackSource::py_spy);
-  }
-  sources.push_back(StackSource::gdb);
-  if (offers_its_own) {
-    // Of Python gdb sees the interpreter alone; of others all threads.
-    sources.insert(is_python ? sources.end() - 1 : sources.end(),
-                   StackSource::own);
-  }
-  return sources;
+std::string stack_of(pid_t pid) {
+  const auto end = steady_clock::now() + kToolPatience;
+  const std::string text =
+      runs_python(pid) ? stack_by_py_spy(pid, kToolPatience) : "";
+  return !text.empty() ? text
+                       : stack_by_gdb(pid,
+                                      std::chrono::duration_cast<milliseconds>(
+                                          end - steady_clock::now()));
 }
 
-std::string stack_of(pid_t pid, const std::string& stack_file) {
-  const auto signal = stack_signal(pid, stack_file);
-  const auto end =
-      steady_clock::now() + (signal ? kToolPatienceBesideOwn : kToolPatience);
-  for (const StackSource source :
-       stack_sources(runs_python(pid), signal.has_value())) {
-    const auto left =
-        std::chrono::duration_cast<milliseconds>(end - steady_clock::now());
-    const std::string text =
-        source == StackSource::own   ? own_stack(pid, *signal, stack_file)
-        : source == StackSource::gdb ? stack_by_gdb(pid, left)
-                                     : stack_by_py_spy(pid, left);
-    if (!text.empty()) {
-      return text;
-    }
-  }
-  return "";
+std::string stack_advice() {
+  return is_in_path("gdb") || is_in_path("py-spy")
+             ? "no stack: gdb and py-spy could not trace the process; allow it "
+               "(sysctl kernel.yama.ptrace_scope=0, in a container "
+               "--cap-add=SYS_PTRACE)"
+             : "no stack: install gdb, for Python programs py-spy, so that the "
+               "next report has one";
 }
 
 }  // namespace launcher

@@ -4,7 +4,6 @@
 
 #include <string>
 #include <string_view>
-#include <vector>
 
 // Where a process is that does nothing.
 namespace launcher {
@@ -13,18 +12,13 @@ namespace launcher {
 /// empty where it says nothing.
 std::string kernel_place(pid_t pid);
 
-/// Who can say where a process is.
-enum class StackSource { py_spy, gdb, own };
+/// The stacks of a process' threads: of a Python program by py-spy, else by
+/// gdb; empty where neither is installed or may trace the process. Waits for
+/// the tools: to be called in a process of its own, with which they end.
+std::string stack_of(pid_t pid);
 
-/// Pure: whom to ask, one after the other until one answers.
-std::vector<StackSource> stack_sources(bool is_python, bool offers_its_own);
-
-/// The stacks of a process' threads, by py-spy, by gdb, or as it writes them
-/// itself; empty where none of these is there or may look. Waits for them: to
-/// be called in a process of its own, with which they end.
-///
-/// @param stack_file in which it may offer its own
-std::string stack_of(pid_t pid, const std::string& stack_file);
+/// Says how to get stacks, where stack_of() has found none.
+std::string stack_advice();
 
 /// Of what gdb writes the threads and their frames, at most some of each, with
 /// C++ names demangled: gdb would demangle all of LibTorch's.

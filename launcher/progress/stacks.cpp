@@ -17,7 +17,7 @@ constexpr size_t kMostCalls = 4;
 }  // namespace
 
 Stacks::Stacks(EventLoop& loop,
-               const std::vector<Process>& processes,
+               const std::vector<pid_t>& processes,
                Handler handler)
     : loop_(loop),
       handler_(std::move(handler)),
@@ -28,9 +28,7 @@ Stacks::Stacks(EventLoop& loop,
        ++index) {
     calls_.emplace_back(
         loop_,
-        [process = processes[index]] {
-          return stack_of(process.pid, process.stack_file);
-        },
+        [process = processes[index]] { return stack_of(process); },
         [this, index](const std::optional<std::string>& text) {
           texts_[index] = text.value_or("");
           if (--missing_ == 0) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <functional>
 #include <list>
 #include <string>
@@ -14,18 +16,11 @@ namespace launcher {
 /// once; gives up after ten seconds.
 class Stacks {
  public:
-  struct Process {
-    pid_t pid;
-    std::string stack_file;  ///< that it was given, to offer stacks in
-  };
-
   /// Gets a text for each process, in their order; empty where there is none.
   /// May destroy this object.
   using Handler = std::function<void(const std::vector<std::string>&)>;
 
-  Stacks(EventLoop& loop,
-         const std::vector<Process>& processes,
-         Handler handler);
+  Stacks(EventLoop& loop, const std::vector<pid_t>& processes, Handler handler);
   ~Stacks();
   Stacks(const Stacks&) = delete;
   Stacks& operator=(const Stacks&) = delete;

@@ -31,9 +31,10 @@ std::string place_of(const HungWorker& worker, const Hang& hang) {
     text += "; it is stopped by a signal, SIGCONT would continue it";
   }
   text += "\n";
-  return worker.stack.empty()
-             ? text
-             : text + "  where it is:\n" + indented(worker.stack);
+  if (!worker.stack.empty()) {
+    text += "  where it is:\n" + indented(worker.stack);
+  }
+  return worker.advice.empty() ? text : text + "  " + worker.advice + "\n";
 }
 
 /// Ranks that have said the same share a line.

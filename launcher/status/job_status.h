@@ -13,7 +13,7 @@
 
 namespace launcher {
 
-/// What a ddprun is doing: the answer to `ddprun --status`.
+/// What a ddprun is doing: what `ddprun --status` tells.
 struct JobStatus {
   std::string job;  ///< its id
   std::string host;

@@ -1,10 +1,19 @@
 #include "launcher/status/status_folder.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 
-#include "launcher/status/status_socket.h"
+#include "launcher/status/status_file.h"
 
 namespace launcher {
+namespace {
+
+Fd open_folder(const std::string& path) {
+  return Fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+}
+
+}  // namespace
 
 StatusFolder::StatusFolder(const Job& job,
                            const RunDirectory& directory,
@@ -17,14 +26,32 @@ StatusFolder::StatusFolder(const Job& job,
     path_ = make_temporary_folder(job, /*is_needed=*/false);
     is_own_ = !path_.empty();
   }
+  lock_ = path_.empty() ? Fd() : lock_folder(path_);
 }
 
 StatusFolder::~StatusFolder() {
   if (is_own_) {
     // Of a supervisor that was killed.
-    ::unlink((path_ + "/" + std::string(kStatusSocketName)).c_str());
+    ::unlink((path_ + "/" + std::string(kStatusFileName)).c_str());
     ::rmdir(path_.c_str());
   }
+}
+
+Fd lock_folder(const std::string& path) {
+  Fd folder = open_folder(path);
+  if (folder && ::flock(folder.get(), LOCK_EX | LOCK_NB) != 0) {
+    folder.reset();
+  }
+  return folder;
+}
+
+bool is_locked(const std::string& path) {
+  const Fd folder = open_folder(path);
+  return folder && ::flock(folder.get(), LOCK_SH | LOCK_NB) != 0;
+}
+
+bool is_job_folder(std::string_view name) {
+  return name.rfind("ddprun_", 0) == 0;
 }
 
 }  // namespace launcher

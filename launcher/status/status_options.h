@@ -4,7 +4,7 @@
 
 namespace launcher {
 
-/// --status: other jobs are asked, and nothing is started.
+/// --status: the status of jobs that run is read, and nothing is started.
 struct StatusOptions {
   std::string job;       ///< its id, or ddprun's process; empty: all
   bool as_json = false;  ///< --json

@@ -17,15 +17,16 @@ using ListJson = nlohmann::ordered_json;
 std::string notes_on(const StatusAnswers& answers) {
   std::string text;
   for (const StatusAnswers::Silent& silent : answers.silent) {
-    text += on_one_line(
-                (silent.pid != 0 ? "process " + std::to_string(silent.pid)
-                                 : silent.socket) +
-                " does not answer: it was stopped, or the kernel holds it") +
-            "\n";
+    text +=
+        on_one_line((silent.pid != 0 ? "process " + std::to_string(silent.pid)
+                                     : silent.file) +
+                    " does not tell its status: it was stopped, or the kernel "
+                    "holds it") +
+        "\n";
   }
-  for (const std::string& socket : answers.stale) {
+  for (const std::string& file : answers.stale) {
     text += on_one_line("a ddprun that was killed has left " +
-                        std::filesystem::path(socket).parent_path().string() +
+                        std::filesystem::path(file).parent_path().string() +
                         "; it can be removed") +
             "\n";
   }
@@ -36,7 +37,7 @@ std::string json_of(const StatusAnswers& answers) {
   ListJson silent = ListJson::array();
   for (const StatusAnswers::Silent& entry : answers.silent) {
     silent.push_back(
-        {{"socket", entry.socket},
+        {{"file", entry.file},
          {"pid", entry.pid != 0 ? ListJson(entry.pid) : ListJson()}});
   }
   ListJson jobs = ListJson::array();
@@ -68,7 +69,7 @@ std::string status_report(const StatusAnswers& answers,
       throw LaunchError(
           kExitFailure,
           on_one_line("no job \"" + options.job +
-                      "\" of yours answers on this machine; `ddprun --status` "
+                      "\" of yours runs on this machine; `ddprun --status` "
                       "lists those that do") +
               (answers.silent.empty()
                    ? ""

@@ -8,16 +8,16 @@
 
 namespace launcher {
 
-/// What the sockets of jobs have come to.
+/// What the status files of jobs say.
 struct StatusAnswers {
   struct Silent {
-    std::string socket;
-    pid_t pid = 0;  ///< who listens there; 0: not known
+    std::string file;
+    pid_t pid = 0;  ///< the supervisor; 0: not known
   };
 
   std::vector<JobStatus> jobs;
-  std::vector<Silent> silent;      ///< those that have not answered in time
-  std::vector<std::string> stale;  ///< sockets of a ddprun that was killed
+  std::vector<Silent> silent;  ///< jobs that live and do not renew their file
+  std::vector<std::string> stale;  ///< files of a ddprun that was killed
 };
 
 /// Whether `job` is its id or one of its processes; all are where it is empty.
@@ -25,7 +25,7 @@ struct StatusAnswers {
 bool is_asked_for(const JobStatus& status, const std::string& job);
 
 /// What `ddprun --status` prints. With --json an object with `jobs` (see
-/// status_json.h), `silent` (socket and pid) and `stale` (sockets). Pure.
+/// status_json.h), `silent` (file and pid) and `stale` (files). Pure.
 ///
 /// @throws LaunchError where the job that is asked for is not among them
 std::string status_report(const StatusAnswers& answers,

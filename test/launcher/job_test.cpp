@@ -36,7 +36,6 @@ TEST_CASE("a job is whole: run id, program, devices that exist") {
 
 TEST_CASE("a job in a worker of another job has no files of that") {
   const Environment outer{{"DDPRUN_PROGRESS_FILE", "/outer/progress_0_1"},
-                          {"DDPRUN_STACK_FILE", "/outer/stack_0_1"},
                           {"DDPRUN_STOP_FILE", "/outer/stop_0_1"},
                           {"DDPRUN_TOKEN", "all hosts know it"},
                           {"TORCHELASTIC_ENABLE_FILE_TIMER", "1"},
@@ -45,7 +44,6 @@ TEST_CASE("a job in a worker of another job has no files of that") {
                           {"TORCHELASTIC_TIMER_FILE", "/outer/fifo"}};
   const Job job = make_job(shell(), HostInfo{}, outer, "unique");
   CHECK(job.withheld == std::vector<std::string>{"DDPRUN_PROGRESS_FILE",
-                                                 "DDPRUN_STACK_FILE",
                                                  "DDPRUN_STOP_FILE",
                                                  "TORCHELASTIC_TIMER_FILE"});
   CHECK(job.environment ==

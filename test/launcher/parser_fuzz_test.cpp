@@ -13,7 +13,6 @@
 
 #include "ddp/detail/cluster/host_list.h"
 #include "ddp/detail/job_files/progress_text.h"
-#include "ddp/detail/job_files/stack_text.h"
 #include "launcher/binding/topology.h"
 #include "launcher/cli/options.h"
 #include "launcher/cli/rendezvous_values.h"
@@ -24,7 +23,6 @@
 #include "launcher/etcd/record.h"
 #include "launcher/process/error_file.h"
 #include "launcher/process/out_of_memory.h"
-#include "launcher/progress/own_stack.h"
 #include "launcher/progress/timer_table.h"
 #include "launcher/rendezvous/message.h"
 #include "launcher/status/status_json.h"
@@ -415,23 +413,6 @@ TEST_CASE("damaged progress of workers") {
         expect(std::all_of(shown.begin(),
                            shown.end(),
                            [](char c) { return c >= ' ' && c <= '~'; }),
-               "text that can be shown");
-      });
-}
-
-TEST_CASE("damaged stacks of workers") {
-  damage_and_read(
-      {"12\n/usr/bin/train(_Z4stepi+0x1f)[0x55d0]\n[0x55d2]\nend\n",
-       "64\nThread 0x7f (most recent call first):\n  File \"a\", line 3\n"},
-      and_numbers({"(", "+0x", ")[0x", "_Z", "_ZN", "end\n", "/"}),
-      [](const std::string& text) {
-        const auto signal = ddp::detail::offered_signal(text);
-        expect(!signal || (*signal > 0 && *signal <= 64), "a signal");
-        const std::string shown = shown_stack(text);
-        expect(std::all_of(
-                   shown.begin(),
-                   shown.end(),
-                   [](char c) { return c == '\n' || (c >= ' ' && c <= '~'); }),
                "text that can be shown");
       });
 }

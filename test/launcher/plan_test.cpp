@@ -102,7 +102,6 @@ TEST_CASE("with a limit for hangs each worker has a file to report to") {
   const auto without = make_plan(job, attempt);
   CHECK(!without.hang_timeout);
   CHECK(without.workers[1].environment.count("DDPRUN_PROGRESS_FILE") == 0);
-  CHECK(without.workers[1].environment.count("DDPRUN_STACK_FILE") == 0);
   job.options.hang_timeout = std::chrono::seconds(3);
   const auto plan = make_plan(job, attempt);
   CHECK(plan.hang_timeout == std::chrono::seconds(3));
@@ -110,9 +109,6 @@ TEST_CASE("with a limit for hangs each worker has a file to report to") {
   CHECK(plan.workers[1].progress_file == "/tmp/p/progress_5_1");
   CHECK(plan.workers[1].environment.at("DDPRUN_PROGRESS_FILE") ==
         "/tmp/p/progress_5_1");
-  CHECK(plan.workers[1].stack_file == "/tmp/p/stack_5_1");
-  CHECK(plan.workers[1].environment.at("DDPRUN_STACK_FILE") ==
-        "/tmp/p/stack_5_1");
 }
 
 TEST_CASE("without a folder there is no error file") {

@@ -9,8 +9,6 @@
 //
 // hang never: makes 20 steps within a second, and says its pid after the second
 // one.
-//
-// Those that hang offer their stacks.
 #include <unistd.h>
 #include <chrono>
 #include <csignal>
@@ -40,7 +38,6 @@ void hang(const std::string& how) {
   sleep(3600);
 }
 
-/// Its name is in the stacks of who waits for others.
 [[gnu::noinline, noreturn]] void wait_for_ever() {
   for (;;) {
     pause();
@@ -88,7 +85,7 @@ int main(int count, char** argv) {
   if (attempt() > 0) {
     return 0;
   }
-  ddp::report_progress();  // which offers the stack
+  ddp::report_progress();
   usleep(100'000);
   if (is_culprit && how == "save") {
     save();

@@ -10,7 +10,6 @@
 #include <cstdlib>
 
 #include "ddp/detail/file_descriptor.h"
-#include "ddp/detail/job_files/stack_offer.h"
 #include "ddp/worker_env.h"
 
 namespace ddp::detail {
@@ -173,13 +172,7 @@ ProgressFile* progress_file() noexcept {
       return nullptr;
     }
     auto* opened = new ProgressFile(path);
-    if (!opened->is_open()) {
-      return nullptr;
-    }
-    if (const char* stacks = std::getenv(env::kStackFile)) {
-      offer_stack(stacks);
-    }
-    return opened;
+    return opened->is_open() ? opened : nullptr;
   }();
   return file;
 }

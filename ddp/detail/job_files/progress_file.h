@@ -61,8 +61,7 @@ class ProgressFile {
 };
 
 /// The one that DDPRUN_PROGRESS_FILE names; null where there is none. Opened by
-/// the first call, which is the first report, and offers the process' stack
-/// (stack_offer.h).
+/// the first call, which is the first report.
 ProgressFile* progress_file() noexcept;
 
 /// Scope: this thread waits for other ranks.

@@ -25,10 +25,8 @@ class InheritedVariables {
   std::map<std::string, std::string> texts_;  // by name
 };
 
-/// All that a child needs of memory to become its program; must be there until
-/// it has. To be made before the first of several forks: after a fork the
-/// kernel copies each page that is written to, and a child may make
-/// async-signal-safe calls alone.
+/// All that a child needs of memory to become its program. To be made before
+/// the fork: the child may make async-signal-safe calls alone.
 class Execution {
  public:
   /// @param inherited must outlive this

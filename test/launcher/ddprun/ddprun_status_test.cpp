@@ -67,5 +67,5 @@ TEST_CASE("--status tells what a job does, wherever its files are") {
   CHECK(!job.left_files());
   const auto after = run_ddprun({"--status", "night"});
   CHECK(after.code() == 1);
-  CHECK_THAT(after.err, Contains("no job \"night\" of yours answers"));
+  CHECK_THAT(after.err, Contains("no job \"night\" of yours runs"));
 }

@@ -4,7 +4,6 @@
 
 #include "launcher/cli/options.h"
 #include "launcher/error.h"
-#include "launcher/status/status_socket.h"
 #include "test/support/catch.h"
 
 using Catch::Contains;
@@ -56,13 +55,13 @@ TEST_CASE("--status asks of no scheduler and needs no hosts") {
 TEST_CASE("a report has the jobs, the longest first, and what was noticed") {
   const StatusAnswers answers{
       .jobs = {running("day", 10, 5s), running("night", 20, 9s)},
-      .silent = {{"/tmp/ddprun_a/status", 30}},
-      .stale = {"/tmp/ddprun_b/status"}};
+      .silent = {{"/tmp/ddprun_a/status.json", 30}},
+      .stale = {"/tmp/ddprun_b/status.json"}};
   const std::string text = status_report(answers, {});
   CHECK(text.find("job night on") < text.find("\n\njob day on"));
   CHECK_THAT(text,
-             Contains("\nprocess 30 does not answer: it was stopped, or the "
-                      "kernel holds it\n") &&
+             Contains("\nprocess 30 does not tell its status: it was stopped, "
+                      "or the kernel holds it\n") &&
                  Contains("\na ddprun that was killed has left /tmp/ddprun_b; "
                           "it can be removed\n"));
   const auto json = nlohmann::json::parse(
@@ -70,46 +69,22 @@ TEST_CASE("a report has the jobs, the longest first, and what was noticed") {
   CHECK(json["jobs"][0]["job"] == "night");
   CHECK(json["jobs"][1]["pid"] == 10);
   CHECK(json["silent"][0]["pid"] == 30);
-  CHECK(json["stale"][0] == "/tmp/ddprun_b/status");
+  CHECK(json["stale"][0] == "/tmp/ddprun_b/status.json");
   CHECK(status_report({}, {}) == "no job of yours runs on this machine\n");
 }
 
 TEST_CASE("a report of one job: by its id, or one of its processes") {
   const StatusAnswers answers{
       .jobs = {running("day", 10, 5s), running("night", 20, 9s)},
-      .silent = {{"/tmp/ddprun_a/status", 30}},
-      .stale = {"/tmp/ddprun_b/status"}};
+      .silent = {{"/tmp/ddprun_a/status.json", 30}},
+      .stale = {"/tmp/ddprun_b/status.json"}};
   for (const char* job : {"night", "20", "21"}) {
     CAPTURE(job);
     const std::string text = status_report(answers, {job});
     CHECK_THAT(text, Contains("job night on") && !Contains("job day on"));
-    CHECK_THAT(text, !Contains("does not answer") && !Contains("killed"));
+    CHECK_THAT(text, !Contains("does not tell") && !Contains("killed"));
   }
   CHECK_THROWS_WITH(status_report(answers, {"noon"}),
-                    "no job \"noon\" of yours answers on this machine; `ddprun "
+                    "no job \"noon\" of yours runs on this machine; `ddprun "
                     "--status` lists those that do (1 did not)");
-}
-
-TEST_CASE("the kernel's table: sockets of jobs that listen, and no others") {
-  const std::string table =
-      "Num       RefCount Protocol Flags    Type St Inode Path\n"
-      "0000000000000000: 00000002 00000000 00010000 0001 01 123 "
-      "/tmp/ddprun_aB3dEf/status\n"
-      "0000000000000000: 00000002 00000000 00010000 0001 01 124 "
-      "/tmp/a b/ddprun_aB3dEf/status\n"
-      "0000000000000000: 00000003 00000000 00000000 0001 03 125 "
-      "/tmp/ddprun_accept/status\n"
-      "0000000000000000: 00000003 00000000 00000000 0001 03 126\n"
-      "0000000000000000: 00000002 00000000 00010000 0001 01 127 "
-      "/tmp/other/status\n"
-      "0000000000000000: 00000002 00000000 00010000 0001 01 128 "
-      "/tmp/ddprun_aB3dEf/other\n"
-      "0000000000000000: 00000002 00000000 00010000 0001 01 129 "
-      "@/tmp/ddprun_aB3dEf/status\n"
-      "0000000000000000: 00000002 00000000 00010000 0001 01 130 ddprun_x/status"
-      "\n\ngarbage\n";
-  CHECK(listening_jobs(table) ==
-        std::vector<std::string>{"/tmp/ddprun_aB3dEf/status",
-                                 "/tmp/a b/ddprun_aB3dEf/status"});
-  CHECK(listening_jobs("").empty());
 }
