@@ -169,7 +169,7 @@ void Coordinator::form() {
   tally_ = tally_of(hosts_, generation_);
   last_host_count_ = tally_.seated;
   failed_id_.clear();
-  failures_.clear();
+  first_failure_.reset();
   lost_.clear();
   has_success_ = false;
   tell_all_ = true;

@@ -9,7 +9,6 @@
 
 #include "launcher/coordinator/gathering.h"
 #include "launcher/coordinator/roster.h"
-#include "launcher/coordinator/told_failures.h"
 #include "launcher/rendezvous/meeting.h"
 #include "launcher/rendezvous/message.h"
 
@@ -30,8 +29,8 @@ namespace launcher {
 ///   hosts have succeeded the job is closed.
 ///
 /// - judging: a world ends by a failure. All its hosts are asked for theirs,
-///   and when they have answered, or after half a second, the earliest is the
-///   one that counts (ToldFailures), whichever was heard of first.
+///   and when they have answered, or after half a second, the one that arrived
+///   first counts.
 ///
 /// - closing: also by a failure without restarts left, or that its host says is
 ///   final, by too few hosts, or when the coordinator's own host leaves. All
@@ -135,7 +134,12 @@ class Coordinator {
   Time now_;
   Time closing_since_;
   Time judging_since_{};
-  ToldFailures failures_;  // in the present world
+  struct ToldFailure {
+    std::string id;    // of the host
+    std::string host;  // its name
+    HostFailed failure;
+  };
+  std::optional<ToldFailure> first_failure_;  // in the present world
   Gathering gathering_;
   int last_host_count_ = 0;  // of the present world, else of the last
   int generation_ = -1;

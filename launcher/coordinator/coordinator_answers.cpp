@@ -14,9 +14,6 @@ void Coordinator::answer(Connection connection, const KnownHost& host) {
   if (phase_ == Phase::judging && is_unheard(host, generation_)) {
     noted.ends = generation_;
   }
-  if (state.number > 0) {
-    noted.clock = ClockAnswer{state.sent, now_.time_since_epoch()};
-  }
   Message message = std::move(noted);
   if (phase_ == Phase::done || phase_ == Phase::closing) {
     if (phase_ == Phase::done || connection != kOwn) {

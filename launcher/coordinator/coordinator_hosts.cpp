@@ -95,7 +95,9 @@ void Coordinator::take_of_present(KnownHost& host) {
 }
 
 void Coordinator::fail(const KnownHost& host, const HostFailed& failure) {
-  failures_.add({host.hello.id, host.hello.host, failure});
+  if (!first_failure_) {
+    first_failure_ = {host.hello.id, host.hello.host, failure};
+  }
   if (phase_ == Phase::running) {
     phase_ = Phase::judging;
     judging_since_ = now_;
@@ -104,16 +106,13 @@ void Coordinator::fail(const KnownHost& host, const HostFailed& failure) {
 }
 
 void Coordinator::judge_failure() {
-  const ToldFailures::Told& first = failures_.first();
+  const ToldFailure& first = *first_failure_;
   const HostFailed& failure = first.failure;
   if (failure.is_final || !budget_.allows(restarts_, now_)) {
-    const FirstFailure order = failures_.order();
-    const std::string text = order_text(order);
     close(failure.status.shell_code(),
           "rank " + std::to_string(failure.rank) + " on host " + first.host +
-              " failed: " + failure.status.text() +
-              (text.empty() ? "" : "; " + text));
-    closed_.first = order;
+              " failed: " + failure.status.text());
+    closed_.first = FirstFailure{failure.rank, first.host};
     return;
   }
   ++restarts_;

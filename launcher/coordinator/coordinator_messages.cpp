@@ -27,10 +27,6 @@ MessageJson to_json(const Noted& noted) {
   if (noted.ends >= 0) {
     json["ends"] = noted.ends;
   }
-  if (noted.clock) {
-    json["sent_ns"] = noted.clock->sent.count();
-    json["here_ns"] = noted.clock->here.count();
-  }
   return json;
 }
 
@@ -41,9 +37,6 @@ Noted noted_of(MessageFields& fields) {
   }
   if (fields.has("ends")) {
     noted.ends = fields.count("ends");
-  }
-  if (fields.has("sent_ns")) {
-    noted.clock = {fields.moment("sent_ns"), fields.moment("here_ns")};
   }
   return noted;
 }
@@ -116,39 +109,16 @@ MessageJson to_json(const JobClosed& closed) {
     json["rank"] = closed.first->rank;
     json["host"] = cut(closed.first->host);
   }
-  const auto* next =
-      closed.first && closed.first->next ? &*closed.first->next : nullptr;
-  if (next != nullptr) {
-    json["next_rank"] = next->rank;
-    json["next_host"] = cut(next->host);
-  }
-  if (next != nullptr && next->later) {
-    json["later_ns"] = next->later->count();
-    // A sum of two that may each be the most.
-    json["clock_error_ns"] =
-        std::min(next->clock_error, MessageFields::kLatest).count();
-  }
   return json;
 }
 
 JobClosed closed_of(MessageFields& fields) {
   JobClosed closed{fields.count("code", 0, 255),
                    fields.text("text", kLongestReadText)};
-  if (!fields.has("rank")) {
-    return closed;
+  if (fields.has("rank")) {
+    closed.first = FirstFailure{fields.count("rank"),
+                                fields.text("host", kLongestReadText)};
   }
-  closed.first =
-      FirstFailure{fields.count("rank"), fields.text("host", kLongestReadText)};
-  if (!fields.has("next_rank")) {
-    return closed;
-  }
-  FirstFailure::Next next{fields.count("next_rank"),
-                          fields.text("next_host", kLongestReadText)};
-  if (fields.has("later_ns")) {
-    next.later = fields.moment("later_ns");
-    next.clock_error = fields.moment("clock_error_ns");
-  }
-  closed.first->next = next;
   return closed;
 }
 

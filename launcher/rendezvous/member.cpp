@@ -36,9 +36,6 @@ JobClosed on_lines(JobClosed closed) {
   if (closed.first) {
     closed.first->host = on_one_line(closed.first->host);
   }
-  if (closed.first && closed.first->next) {
-    closed.first->next->host = on_one_line(closed.first->next->host);
-  }
   return closed;
 }
 
@@ -69,7 +66,6 @@ Member::Actions Member::join(int store_port, Time now) {
 Member::Actions Member::report(const HostOutcome& outcome, Time now) {
   advance(now);
   state_.outcome = outcome;
-  failed_at_ = now_;
   if (std::holds_alternative<HostSucceeded>(outcome)) {
     news_.start(now_, options_.patience.first_news);
   }
@@ -106,7 +102,6 @@ Member::Actions Member::on_connected(const std::string& address, Time now) {
     return {};
   }
   link_ = Link::greeting;
-  clock_.forget();
   was_connected_ = true;
   last_heard_ = now_;
   state_.store.host =
@@ -170,9 +165,6 @@ Member::Actions Member::on_message(const Message& message, Time now) {
 }
 
 Member::Actions Member::take(const Noted& noted) {
-  if (noted.clock) {
-    clock_.add(Time(noted.clock->sent), noted.clock->here, now_);
-  }
   const bool is_asked =
       noted.ends == state_.generation && noted.ends > state_.heard_end;
   if (is_asked) {

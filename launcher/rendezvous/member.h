@@ -6,7 +6,6 @@
 #include <variant>
 #include <vector>
 
-#include "launcher/coordinator/clock_offset.h"
 #include "launcher/coordinator/waiting_text.h"
 #include "launcher/rendezvous/backoff.h"
 #include "launcher/rendezvous/meeting.h"
@@ -24,9 +23,6 @@ namespace launcher {
 ///
 /// While this host waits, for others or for their end, a note says so now and
 /// then.
-///
-/// What is said to the coordinator and answered compares the two clocks, so
-/// that a failure is told with its time there.
 class Member {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -109,8 +105,6 @@ class Member {
   bool was_heard_ = false;
   bool is_broken_ = false;  // the present world, and we were told
   Time now_{};
-  ClockOffset clock_;  // of the coordinator
-  Time failed_at_{};   // if it has, in the present world
   Time last_heard_{};
   Time next_step_{};  // of the link: a sign of life, another attempt
   Backoff backoff_{std::chrono::milliseconds(5),

@@ -2,18 +2,9 @@
 #include <utility>
 
 #include "launcher/rendezvous/member.h"
-#include "launcher/rendezvous/message_fields.h"
 
 // A member's times, and what it says of itself.
 namespace launcher {
-namespace {
-
-/// As a message can have it.
-std::chrono::nanoseconds in_bounds(std::chrono::nanoseconds time) {
-  return std::clamp(time, std::chrono::nanoseconds(0), MessageFields::kLatest);
-}
-
-}  // namespace
 
 std::optional<Member::Time> Member::next_deadline() const {
   const Time silence = last_heard_ + options_.patience.silence();
@@ -53,16 +44,6 @@ Member::Actions Member::connect() {
 
 Member::Actions Member::tell() {
   ++state_.number;
-  state_.sent = in_bounds(now_.time_since_epoch());
-  auto* failed =
-      state_.outcome ? std::get_if<HostFailed>(&*state_.outcome) : nullptr;
-  if (failed != nullptr) {
-    failed->time = clock_.there(failed_at_);
-  }
-  if (failed != nullptr && failed->time) {
-    failed->time = {in_bounds(failed->time->at),
-                    in_bounds(failed->time->error)};
-  }
   next_step_ = now_ + options_.patience.keep_alive;
   return {Action(std::in_place_type<Message>, state_)};
 }

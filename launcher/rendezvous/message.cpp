@@ -76,8 +76,7 @@ MessageJson to_json(const HostState& state) {
                    {"joins", state.joins},
                    {"store_host", state.store.host},
                    {"store_port", state.store.port},
-                   {"heard_end", state.heard_end},
-                   {"sent_ns", state.sent.count()}};
+                   {"heard_end", state.heard_end}};
   if (state.outcome) {
     const auto* failed = std::get_if<HostFailed>(&*state.outcome);
     json["outcome"] = failed == nullptr ? "succeeded" : "failed";
@@ -86,10 +85,6 @@ MessageJson to_json(const HostState& state) {
       json["code"] = failed->status.code;
       json["signal"] = failed->status.signal;
       json["final"] = failed->is_final;
-      if (failed->time) {
-        json["time_ns"] = failed->time->at.count();
-        json["time_error_ns"] = failed->time->error.count();
-      }
     }
   }
   return json;
@@ -105,7 +100,6 @@ HostState state_of(MessageFields& fields) {
   state.store = {fields.text("store_host"),
                  fields.count("store_port", 0, 65535)};
   state.heard_end = fields.count("heard_end", -1);
-  state.sent = fields.moment("sent_ns");
   if (!fields.has("outcome")) {
     return state;
   }
@@ -117,9 +111,6 @@ HostState state_of(MessageFields& fields) {
     failed.status.signal =
         fields.count("signal", failed.status.code == 0 ? 1 : 0, 64);
     failed.is_final = fields.truth("final");
-    if (fields.has("time_ns")) {
-      failed.time = {fields.moment("time_ns"), fields.moment("time_error_ns")};
-    }
     state.outcome = failed;
   }
   return state;

@@ -46,17 +46,10 @@ struct HostState {
   /// The last generation that it has heard ends by a failure, see Noted; what
   /// it knew of one then is in `outcome`.
   int heard_end = -1;
-  std::chrono::nanoseconds sent{0};  ///< by its steady clock
 };
 
 /// From a host: it takes no further part.
 struct Goodbye {};
-
-/// What a coordinator's steady clock showed when a state came: see ClockOffset.
-struct ClockAnswer {
-  std::chrono::nanoseconds sent{0};  ///< HostState::sent
-  std::chrono::nanoseconds here{0};
-};
 
 /// From the coordinator: nothing new. Also the sign that it lives.
 struct Noted {
@@ -64,7 +57,6 @@ struct Noted {
   /// A generation that ends by a failure: whether this host knows of another
   /// one, too, it is to say now; -1: none does.
   int ends = -1;
-  std::optional<ClockAnswer> clock{};
 };
 
 /// From the coordinator: the world of this generation is no more.

@@ -27,10 +27,6 @@ std::chrono::milliseconds MessageFields::time(const char* name) {
   return std::chrono::milliseconds(integer(name, 0, kNever.count()));
 }
 
-std::chrono::nanoseconds MessageFields::moment(const char* name) {
-  return std::chrono::nanoseconds(integer(name, 0, kLatest.count()));
-}
-
 bool MessageFields::truth(const char* name) {
   const auto found = object_.find(name);
   return found != object_.end() && found->is_boolean() ? found->get<bool>()

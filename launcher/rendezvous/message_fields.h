@@ -16,7 +16,6 @@ namespace launcher {
 class MessageFields {
  public:
   static constexpr size_t kLongestName = 256;
-  static constexpr std::chrono::nanoseconds kLatest{int64_t{1} << 61};
 
   /// @param object  must outlive this.
   explicit MessageFields(const nlohmann::json& object) : object_(object) {}
@@ -28,9 +27,6 @@ class MessageFields {
   int count(const char* name, int least = 0, int most = kLargestCount);
   /// Of milliseconds, to kNever.
   std::chrono::milliseconds time(const char* name);
-  /// Of nanoseconds on a clock, or between two times: so few that two of them
-  /// have a sum.
-  std::chrono::nanoseconds moment(const char* name);
   bool truth(const char* name);
   std::string text(const char* name, size_t most = kLongestName);
 

@@ -6,8 +6,6 @@
 #include <string>
 #include <variant>
 
-#include "launcher/coordinator/clock_offset.h"
-#include "launcher/coordinator/first_failure.h"
 #include "launcher/names/name_answer.h"
 #include "launcher/names/name_question.h"
 #include "launcher/net/address.h"
@@ -30,10 +28,14 @@ struct HostFailed {
   int rank;  ///< of the worker that failed first
   ExitStatus status;
   bool is_final = false;  ///< this host starts no other attempt
-  /// By the coordinator's clock; nothing where this host does not know it.
-  std::optional<RemoteTime> time{};
 };
 using HostOutcome = std::variant<HostSucceeded, HostFailed>;
+
+/// The worker whose failure the coordinator was told of first.
+struct FirstFailure {
+  int rank = 0;
+  std::string host;
+};
 
 /// What a rendezvous answers.
 struct WorldFormed {  ///< to join(): start the workers

@@ -5,7 +5,6 @@
 #include <cstdio>
 
 #include "ddp/detail/rank_text.h"
-#include "launcher/coordinator/first_failure.h"
 #include "launcher/count_text.h"
 #include "launcher/process/error_file.h"
 #include "launcher/process/signal_names.h"
@@ -177,10 +176,6 @@ std::string cause_text(const AttemptResult& result, const WorkerExit& cause) {
           std::to_string(cause.pid) + ", " + elapsed(cause.after) +
           " after its start" + attempt_text(result);
   text += "\n";
-  const std::string order = result.first ? order_text(*result.first) : "";
-  if (!order.empty()) {
-    text += "  " + order + "\n";
-  }
   if (result.is_final) {
     text += "  no restart follows this exit code (--final-codes)\n";
   }

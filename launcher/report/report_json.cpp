@@ -97,19 +97,7 @@ ReportJson cause_json(const Cause& cause) {
 }
 
 ReportJson first_json(const FirstFailure& first) {
-  ReportJson json{{"rank", first.rank}, {"host", first.host}};
-  if (first.next) {
-    const FirstFailure::Next& next = *first.next;
-    json["next"] = {
-        {"rank", next.rank},
-        {"host", next.host},
-        {"later_seconds",
-         next.later ? seconds_json(*next.later) : ReportJson()},
-        {"clock_error_seconds",
-         next.later ? seconds_json(next.clock_error) : ReportJson()},
-        {"is_order_certain", next.is_certain()}};
-  }
-  return json;
+  return {{"rank", first.rank}, {"host", first.host}};
 }
 
 std::string part_of(const WorkerExit& exit,

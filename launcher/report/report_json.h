@@ -26,14 +26,12 @@ struct JobFacts {
 ///   rendezvous_lost, other_host_failed, time_is_up, stopped_cleanly, hang) and
 ///   what belongs to it: `rank`, `is_final` (an exit code of --final-codes),
 ///   `signal`, `host`, `text`, `limit_seconds`; where the job of several hosts
-///   ends by a worker's failure `first`: `rank` and `host` of the one that was
-///   first, and, if one failed on another host, too, `next`: its `rank` and
-///   `host`, `later_seconds`, `clock_error_seconds` (both null where the hosts'
-///   clocks were not compared) and `is_order_certain`; of
-///   a hang `timeout_seconds`, `timer` (of torchrun's file, or null), `hung`:
-///   of each worker that hangs `rank`, `local_rank`, `pid`, `quiet_seconds`,
-///   `limit_seconds`, `last_report` (null: none), `is_stopped`, `stack` (null:
-///   not known), and `others`: `rank` and `last_report` of those that ran
+///   ends by a worker's failure `first`: `rank` and `host` of the one that the
+///   coordinator was told of first; of a hang `timeout_seconds`, `timer` (of
+///   torchrun's file, or null), `hung`: of each worker that hangs `rank`,
+///   `local_rank`, `pid`, `quiet_seconds`, `limit_seconds`, `last_report`
+///   (null: none), `is_stopped`, `stack` (null: not known), and `others`:
+///   `rank` and `last_report` of those that ran
 /// - `out_of_memory_kills`: processes that the kernel has killed in this time
 ///   for want of memory, in `out_of_memory_cgroup`
 /// - `workers`: of each `rank`, `local_rank`, `pid`, `after_seconds` from its

@@ -81,15 +81,6 @@ TEST_CASE("the first failure of several hosts as JSON") {
   };
   result.first = FirstFailure{5, "node7"};
   CHECK(first_of() == json::parse(R"({"rank": 5, "host": "node7"})"));
-  result.first->next = FirstFailure::Next{1, "node6"};
-  CHECK(first_of() == json::parse(R"({"rank": 5, "host": "node7", "next":
-    {"rank": 1, "host": "node6", "later_seconds": null,
-     "clock_error_seconds": null, "is_order_certain": false}})"));
-  result.first->next->later = std::chrono::milliseconds(250);
-  result.first->next->clock_error = std::chrono::milliseconds(125);
-  CHECK(first_of()["next"] == json::parse(R"({"rank": 1, "host": "node6",
-    "later_seconds": 0.25, "clock_error_seconds": 0.125,
-    "is_order_certain": true})"));
 }
 
 TEST_CASE("other causes as JSON") {

@@ -254,19 +254,6 @@ TEST_CASE("what ends a job beside its workers is one line") {
   CHECK(text_of(JobClosed{9, "rank 3 failed"}) == "ddprun: rank 3 failed\n");
 }
 
-TEST_CASE("a report says whose failure was first, and how sure that is") {
-  AttemptResult result = result_of({exit_of(5, {.code = 3}), exit_of(4, {})},
-                                   failure_of(exit_of(5, {.code = 3})));
-  result.first = FirstFailure{5, "node7", FirstFailure::Next{1, "node6"}};
-  result.first->next->later = std::chrono::microseconds(12'300);
-  result.first->next->clock_error = std::chrono::microseconds(100);
-  CHECK_THAT(make_report(result).text,
-             Contains("after its start\n  12.300 ms before rank 1 on host "
-                      "node6 (clocks agree to within 0.100 ms)\n"));
-  result.first->next.reset();
-  CHECK_THAT(make_report(result).text, !Contains("before rank"));
-}
-
 TEST_CASE("a host whose failure followed another's reports both") {
   const JobClosed closed{9, "rank 1 on host node6 failed: exit code 9"};
   const Report report =

@@ -187,44 +187,12 @@ TEST_CASE("a job of two worlds, as a member sees it") {
   CHECK(!host.member.next_deadline());
 }
 
-TEST_CASE("a member tells of a failure by the coordinator's clock") {
-  MemberHost host;
-  host.enter();
-  const auto answer = [&host](nanoseconds there) {
-    return Noted{"", -1, ClockAnswer{host.now.time_since_epoch(), there}};
-  };
-  const auto told = [&host] {
-    host.now += 5s;
-    const auto actions = host.member.on_time(host.now);
-    const auto& state = std::get<HostState>(std::get<Message>(actions.at(0)));
-    return std::get<HostFailed>(*state.outcome).time;
-  };
-  SECTION("once it knows it") {
-    const Noted noted = answer(7h);
-    host.now += 2ms;
-    CHECK(host.hear(noted).empty());
-    host.report(HostFailed{3, {.code = 1}});
-    const auto time = told();
-    REQUIRE(time);
-    CHECK(time->at == 7h + 1ms);
-    CHECK(time->error == 1ms + 400ns);
-    host.close(kLinkIsCut);
-    host.pass(0ms);
-    host.open();  // perhaps to another one
-    CHECK(!told());
-  }
-  SECTION("not before") {
-    host.report(HostFailed{3, {.code = 1}});
-    CHECK(!told());
-  }
-}
-
 TEST_CASE("a member that hears of a failure says at once what it knows") {
   MemberHost host;
   host.enter();
-  CHECK(host.hear(Noted{"", 1, {}}).empty());
-  CHECK(host.hear(Noted{"", 0, {}}) == "tell 0");
-  CHECK(host.hear(Noted{"", 0, {}}).empty());
+  CHECK(host.hear(Noted{"", 1}).empty());
+  CHECK(host.hear(Noted{"", 0}) == "tell 0");
+  CHECK(host.hear(Noted{"", 0}).empty());
   const auto actions = host.member.report(HostSucceeded{}, host.now);
   CHECK(std::get<HostState>(std::get<Message>(actions.at(0))).heard_end == 0);
 }

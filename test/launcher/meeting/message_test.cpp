@@ -34,24 +34,12 @@ std::vector<Message> every_message() {
   state.joins = true;
   state.store = {"fe80::1", 29500};
   state.heard_end = 5;
-  state.sent = std::chrono::nanoseconds(int64_t{1} << 60);
   HostState succeeded = state;
   succeeded.outcome = HostSucceeded{};
   HostState failed = state;
   failed.outcome = HostFailed{11, {.signal = 9}, true};
-  HostState timed = state;
-  timed.outcome = HostFailed{
-      11,
-      {.code = 1},
-      false,
-      RemoteTime{std::chrono::hours(9'000), std::chrono::nanoseconds(7)}};
   JobClosed alone{7, "rank 3 failed"};
   alone.first = FirstFailure{3, "b"};
-  JobClosed unsure = alone;
-  unsure.first->next = FirstFailure::Next{12, "c"};
-  JobClosed ordered = unsure;
-  ordered.first->next->later = milliseconds(12);
-  ordered.first->next->clock_error = milliseconds(3);
   World world{.generation = 3,
               .restarts = 1,
               .host_rank = 1,
@@ -67,17 +55,14 @@ std::vector<Message> every_message() {
           state,
           succeeded,
           failed,
-          timed,
           Goodbye{},
           Noted{},
           Noted{"1 of 2 hosts is here"},
-          Noted{"", 4, ClockAnswer{milliseconds(1), std::chrono::hours(9'000)}},
+          Noted{"", 4},
           WorldFormed{world},
           WorldFormed{limited},
           Broken{4, {WorldBroken::Change::left, "b"}},
           alone,
-          unsure,
-          ordered,
           RendezvousLost{"no"}};
 }
 
@@ -96,42 +81,17 @@ TEST_CASE("every message arrives as it was sent, in one line") {
   }
 }
 
-TEST_CASE("what tells two failures apart arrives") {
-  using std::chrono::nanoseconds;
+TEST_CASE("what a failure is known by arrives") {
   HostState state;
   state.heard_end = 3;
-  state.sent = nanoseconds(11);
-  state.outcome = HostFailed{
-      4, {.code = 1}, true, RemoteTime{nanoseconds(12), nanoseconds(13)}};
-  const auto told = std::get<HostState>(*decode(encode(state)));
-  CHECK(told.heard_end == 3);
-  CHECK(told.sent == nanoseconds(11));
-  const auto time = std::get<HostFailed>(*told.outcome).time;
-  REQUIRE(time);
-  CHECK(time->at == nanoseconds(12));
-  CHECK(time->error == nanoseconds(13));
-
-  const auto noted = std::get<Noted>(*decode(
-      encode(Noted{"", 3, ClockAnswer{nanoseconds(14), nanoseconds(15)}})));
-  CHECK(noted.ends == 3);
-  REQUIRE(noted.clock);
-  CHECK(noted.clock->sent == nanoseconds(14));
-  CHECK(noted.clock->here == nanoseconds(15));
-
+  CHECK(std::get<HostState>(*decode(encode(state))).heard_end == 3);
+  CHECK(std::get<Noted>(*decode(encode(Noted{"", 3}))).ends == 3);
   JobClosed closed{1};
-  closed.first = FirstFailure{5, "b", FirstFailure::Next{6, "c"}};
-  closed.first->next->later = nanoseconds(16);
-  closed.first->next->clock_error = nanoseconds(17);
+  closed.first = FirstFailure{5, "b"};
   const auto first = std::get<JobClosed>(*decode(encode(closed))).first;
   REQUIRE(first);
   CHECK(first->rank == 5);
   CHECK(first->host == "b");
-  REQUIRE(first->next);
-  CHECK(first->next->rank == 6);
-  CHECK(first->next->host == "c");
-  REQUIRE(first->next->later);
-  CHECK(*first->next->later == nanoseconds(16));
-  CHECK(first->next->clock_error == nanoseconds(17));
 }
 
 TEST_CASE("what is no message is nothing") {
@@ -186,11 +146,6 @@ TEST_CASE("texts are cut, names that are too long are not taken") {
   REQUIRE(decoded);
   CHECK(std::get<JobClosed>(*decoded).text.size() == 2000);
   CHECK(decode(encode(JobClosed{1, std::string(3000, '\xff')})));
-  JobClosed unsure{1};
-  unsure.first = FirstFailure{3, "b", FirstFailure::Next{12, "c"}};
-  unsure.first->next->later = std::chrono::nanoseconds(0);
-  unsure.first->next->clock_error = std::chrono::nanoseconds(int64_t{1} << 62);
-  CHECK(decode(encode(unsure)));
   Hello hello;
   hello.terms.run_id = std::string(256, 'x');
   CHECK(decode(encode(hello)));
