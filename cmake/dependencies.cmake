@@ -10,6 +10,14 @@ include(find_cuda_toolkit)
 include(find_header_package)
 
 if(DDP_BUILD_LIBRARY)
+  # This project compiles no kernel. LibTorch's package asks a GPU for its
+  # architecture where this is unset, and there may be none. A project that adds
+  # this one may have kernels, so its choice is left alone.
+  if(PROJECT_IS_TOP_LEVEL
+     AND NOT DEFINED TORCH_CUDA_ARCH_LIST
+     AND NOT DEFINED ENV{TORCH_CUDA_ARCH_LIST})
+    set(TORCH_CUDA_ARCH_LIST "9.0")
+  endif()
   include(find_libtorch)
   if(NOT Torch_FOUND)
     message(

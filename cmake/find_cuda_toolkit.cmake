@@ -1,6 +1,7 @@
 # Says where the CUDA Toolkit is before find_package(Torch) asks: LibTorch's
 # package enables CUDA by itself. The machine's own, else the one that
-# ./scripts/setup made of pip's packages. Installed: consumers need it too.
+# ./scripts/setup made of pip's packages. Installed: consumers need it too. So it
+# sets no cache variable but DDP_NVCC: the cache belongs to the consumer.
 
 # Where ./scripts/setup puts what it downloads.
 if(DEFINED ENV{XDG_CACHE_HOME})
@@ -26,12 +27,10 @@ if(DDP_NVCC)
     get_filename_component(_ddp_nvcc "${_ddp_nvcc}" REALPATH)
     get_filename_component(_ddp_cuda_root "${_ddp_nvcc}/../.." ABSOLUTE)
   endif()
-  set(CMAKE_CUDA_COMPILER "${_ddp_nvcc}" CACHE FILEPATH "")
-  set(CUDA_TOOLKIT_ROOT_DIR "${_ddp_cuda_root}" CACHE PATH "")
-endif()
-
-# We compile no kernel; LibTorch's package asks a GPU for its architecture when
-# this is unset, and there may be none.
-if(NOT DEFINED TORCH_CUDA_ARCH_LIST AND NOT DEFINED ENV{TORCH_CUDA_ARCH_LIST})
-  set(TORCH_CUDA_ARCH_LIST "9.0" CACHE STRING "")
+  if(NOT CMAKE_CUDA_COMPILER)
+    set(CMAKE_CUDA_COMPILER "${_ddp_nvcc}")
+  endif()
+  if(NOT CUDA_TOOLKIT_ROOT_DIR)
+    set(CUDA_TOOLKIT_ROOT_DIR "${_ddp_cuda_root}")
+  endif()
 endif()
