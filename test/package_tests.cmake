@@ -62,9 +62,36 @@ set_tests_properties(
   PROPERTIES FIXTURES_REQUIRED ddp_prefix PASS_REGULAR_EXPRESSION
              "Expected LibTorch .*-DCMAKE_PREFIX_PATH=\"[^\"]*/prefix.<libtorch>\"")
 
+# A LibTorch of the same version, of another CUDA or without one.
+if(TARGET torch_cuda)
+  set(_ddp_other_target torch_cpu_alone)
+else()
+  set(_ddp_other_target torch_cuda)
+endif()
+set(_ddp_other_torch "${CMAKE_CURRENT_BINARY_DIR}/package/other_torch")
+file(WRITE "${_ddp_other_torch}/TorchConfig.cmake"
+     "set(TORCH_INSTALL_PREFIX \"${_ddp_other_torch}\")\n"
+     "add_library(torch INTERFACE IMPORTED)\n"
+     "add_library(${_ddp_other_target} INTERFACE IMPORTED)\n"
+     "set(CUDAToolkit_VERSION_MAJOR 0)\n")
+file(WRITE "${_ddp_other_torch}/TorchConfigVersion.cmake"
+     "set(PACKAGE_VERSION ${Torch_VERSION})\n"
+     "set(PACKAGE_VERSION_EXACT TRUE)\nset(PACKAGE_VERSION_COMPATIBLE TRUE)\n")
+add_test(
+  NAME package_other_torch
+  COMMAND
+    "${CMAKE_COMMAND}" -S "${CMAKE_CURRENT_SOURCE_DIR}/package" -B
+    "${_ddp_other_torch}/build" -G "${CMAKE_GENERATOR}"
+    "-DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER}" -DDDP_FROM=install
+    "-DCMAKE_PREFIX_PATH=${_ddp_prefix}" "-DTorch_DIR=${_ddp_other_torch}")
+set_tests_properties(
+  package_other_torch
+  PROPERTIES FIXTURES_REQUIRED ddp_prefix PASS_REGULAR_EXPRESSION
+             "Expected the LibTorch that ddp was built with")
+
 set_tests_properties(
   package_prefix package_install package_folder package_fetch
-  package_without_torch
+  package_without_torch package_other_torch
   PROPERTIES LABELS package TIMEOUT 1200)
 set_tests_properties(package_folder PROPERTIES COST 120)
 if(DDP_CCACHE)
