@@ -9,6 +9,7 @@
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
+#include "ddp/detail/gpu_checks.h"
 #include "ddp/detail/job_files/error_text.h"
 #include "ddp/detail/job_files/progress_file.h"
 #include "ddp/detail/process_group/backends.h"
@@ -51,7 +52,15 @@ Job& require_job() {
 
 std::string choose_backend(const ProcessGroupOptions& options) {
   if (!options.backend()) {
-    return detail::nccl_device_count() > 0 ? "nccl" : "gloo";
+    if (detail::nccl_device_count() > 0) {
+      return "nccl";
+    }
+    const std::string problem =
+        detail::unseen_gpus_problem(detail::count_gpu_files(),
+                                    std::getenv("CUDA_VISIBLE_DEVICES"),
+                                    detail::no_nccl_device_reason());
+    TORCH_CHECK(problem.empty(), problem);
+    return "gloo";
   }
   const std::string& name = *options.backend();
   TORCH_CHECK(name == "nccl" || name == "gloo",

@@ -24,7 +24,8 @@ namespace ddp {
 /// @endcode
 struct ProcessGroupOptions {
   /// "nccl" (one GPU a rank) or "gloo" (CPU). Unset: "nccl" when LibTorch sees
-  /// a GPU, else "gloo".
+  /// a GPU, else "gloo". A host whose GPUs LibTorch does not see is an error
+  /// then, unless CUDA_VISIBLE_DEVICES hides them all.
   TORCH_ARG(std::optional<std::string>, backend) = std::nullopt;
   /// The device of this rank. Unset: `cuda:LOCAL_RANK` with NCCL, `cpu` with
   /// Gloo.

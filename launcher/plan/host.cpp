@@ -1,31 +1,20 @@
 #include "launcher/plan/host.h"
 
-#include <dirent.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <memory>
 #include <sstream>
 
+#include "ddp/detail/gpu_checks.h"
 #include "launcher/binding/affinity.h"
 #include "launcher/process/cgroup_path.h"
 #include "launcher/text_file.h"
 
 namespace launcher {
 namespace {
-
-int count_gpus() {
-  int count = 0;
-  const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir("/dev"),
-                                                   ::closedir);
-  while (const dirent* entry = folder ? ::readdir(folder.get()) : nullptr) {
-    count += is_gpu_device(entry->d_name) ? 1 : 0;
-  }
-  return count;
-}
 
 bool is_in_background() {
   // None where stdin is no terminal, or that of another session.
@@ -65,18 +54,6 @@ int cpus_of_quota(std::string_view cpu_max, int fallback) {
       static_cast<int>(std::min(std::ceil(quota / period), double{1 << 20})));
 }
 
-bool is_gpu_device(std::string_view file_name) {
-  constexpr std::string_view kPrefix = "nvidia";
-  if (file_name.substr(0, kPrefix.size()) != kPrefix) {
-    return false;
-  }
-  const auto digits = file_name.substr(kPrefix.size());
-  return !digits.empty() &&
-         std::all_of(digits.begin(), digits.end(), [](char c) {
-           return c >= '0' && c <= '9';
-         });
-}
-
 HostInfo probe_host() {
   HostInfo host;
   char name[256] = {};
@@ -88,7 +65,7 @@ HostInfo probe_host() {
     host.most_files = files.rlim_max;
   }
   host.is_in_background = is_in_background();
-  host.gpu_count = count_gpus();
+  host.gpu_count = ddp::detail::count_gpu_files();
   host.cpu_count = static_cast<int>(usable_cpus().size());
   host.cpu_count = std::min(cpus_of_cgroup2(host.cpu_count),
                             cpus_of_cgroup1(host.cpu_count));

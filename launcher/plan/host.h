@@ -31,7 +31,4 @@ HostInfo probe_host();
 /// 100000"
 int cpus_of_quota(std::string_view cpu_max, int fallback);
 
-/// The text names a GPU's device file: "nvidia0" does, "nvidiactl" does not.
-bool is_gpu_device(std::string_view file_name);
-
 }  // namespace launcher

@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <fstream>
 
+#include "ddp/detail/gpu_checks.h"
 #include "launcher/output/run_directory.h"
 #include "launcher/process/cgroup_path.h"
 #include "launcher/process/signal_names.h"
@@ -31,12 +33,43 @@ TEST_CASE("CPU quotas round up") {
 }
 
 TEST_CASE("GPU device files") {
-  CHECK(is_gpu_device("nvidia0"));
-  CHECK(is_gpu_device("nvidia15"));
+  CHECK(ddp::detail::is_gpu_file("nvidia0"));
+  CHECK(ddp::detail::is_gpu_file("nvidia15"));
   for (const char* name :
        {"nvidia", "nvidiactl", "nvidia-uvm", "nvidia0x", "xnvidia0", "null"}) {
-    CHECK(!is_gpu_device(name));
+    CHECK(!ddp::detail::is_gpu_file(name));
   }
+}
+
+TEST_CASE("GPU device files of a folder are counted") {
+  const ddp::test::TemporaryFolder folder;
+  for (const char* name : {"nvidia0", "nvidia1", "nvidiactl", "null"}) {
+    std::ofstream(folder.path() + "/" + name);
+  }
+  CHECK(ddp::detail::count_gpu_files(folder.path()) == 2);
+  CHECK(ddp::detail::count_gpu_files(folder.path() + "/none") == 0);
+}
+
+TEST_CASE("GPUs that LibTorch does not see are no reason for the CPU") {
+  using ddp::detail::unseen_gpus_problem;
+  const std::string problem = unseen_gpus_problem(4, nullptr, "driver too old");
+  CHECK_THAT(problem,
+             Contains("this host has 4") && Contains("none: driver too old") &&
+                 Contains("backend \"gloo\""));
+  CHECK(unseen_gpus_problem(4, "0,1", "") != "");
+  CHECK(unseen_gpus_problem(0, nullptr, "no driver") == "");
+  CHECK(unseen_gpus_problem(4, "", "hidden") == "");
+  CHECK(unseen_gpus_problem(4, "-1", "hidden") == "");
+}
+
+TEST_CASE("an nccl.h of another minor version than LibTorch's is refused") {
+  using ddp::detail::nccl_header_problem;
+  constexpr uint64_t built = (2ULL << 32) | (28ULL << 16) | 9;
+  CHECK(nccl_header_problem(built, 2, 28) == "");
+  CHECK_THAT(nccl_header_problem(built, 2, 21),
+             Contains("nccl.h of NCCL 2.28") && Contains("that of NCCL 2.21") &&
+                 Contains("DDP_NCCL_INCLUDE_DIR"));
+  CHECK(nccl_header_problem(built, 3, 28) != "");
 }
 
 TEST_CASE("the cgroup's folder on hybrid, unified and container hosts") {

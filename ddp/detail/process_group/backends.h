@@ -43,6 +43,9 @@ c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const BackendSpec& spec);
 /// GPUs that NCCL could use here; 0 when LibTorch was built without CUDA.
 int nccl_device_count();
 
+/// Why nccl_device_count() is 0, in LibTorch's words.
+std::string no_nccl_device_reason();
+
 /// Makes `device` current, so that NCCL and new tensors use it.
 void set_current_device(c10::Device device);
 

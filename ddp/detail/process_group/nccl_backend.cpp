@@ -1,9 +1,11 @@
 #include <c10/cuda/CUDAFunctions.h>
+#include <torch/csrc/cuda/nccl.h>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
 #include <future>
 #include <thread>
 
+#include "ddp/detail/gpu_checks.h"
 #include "ddp/detail/process_group/backends.h"
 
 namespace ddp::detail {
@@ -45,6 +47,9 @@ void connect(const c10::intrusive_ptr<c10d::Backend>& backend,
 }  // namespace
 
 c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const BackendSpec& spec) {
+  const std::string problem =
+      nccl_header_problem(torch::cuda::nccl::version(), NCCL_MAJOR, NCCL_MINOR);
+  TORCH_CHECK(problem.empty(), problem);
   set_current_device(spec.device);
   auto options = c10d::ProcessGroupNCCL::Options::create();
   options->timeout = spec.timeout;
@@ -61,6 +66,15 @@ c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const BackendSpec& spec) {
 
 int nccl_device_count() {
   return c10::cuda::device_count();
+}
+
+std::string no_nccl_device_reason() {
+  try {
+    c10::cuda::device_count_ensure_non_zero();
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
+  }
+  return "";
 }
 
 void set_current_device(c10::Device device) {

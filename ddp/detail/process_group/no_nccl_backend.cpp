@@ -12,6 +12,10 @@ int nccl_device_count() {
   return 0;
 }
 
+std::string no_nccl_device_reason() {
+  return "this program was built with a LibTorch without CUDA";
+}
+
 void set_current_device(c10::Device) {}
 
 }  // namespace ddp::detail

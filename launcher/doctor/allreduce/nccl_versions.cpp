@@ -2,12 +2,16 @@
 
 #include <dlfcn.h>
 #include <nccl.h>
+#include <torch/csrc/cuda/nccl.h>
 
 namespace launcher {
 
 NcclVersions nccl_versions() {
   NcclVersions versions;
-  versions.built = NCCL_VERSION_CODE;
+  const auto built = torch::cuda::nccl::version();
+  versions.built =
+      static_cast<int>((built >> 32) * 10000 + ((built >> 16) & 0xffff) * 100 +
+                       (built & 0xffff));
   // LibTorch has loaded it; we are not linked to it.
   const auto get = reinterpret_cast<decltype(&::ncclGetVersion)>(
       ::dlsym(RTLD_DEFAULT, "ncclGetVersion"));
