@@ -4,11 +4,14 @@
 #include <cerrno>
 #include <cstdio>
 #include <exception>
+#include <string_view>
 #include <system_error>
 
+#include "ddp/detail/number.h"
 #include "launcher/binding/affinity.h"
 #include "launcher/cli/options.h"
 #include "launcher/doctor/doctor.h"
+#include "launcher/doctor/hosts/path_test.h"
 #include "launcher/error.h"
 #include "launcher/launch.h"
 #include "launcher/plan/host.h"
@@ -45,8 +48,19 @@ void warn(const std::vector<std::string>& warnings) {
   }
 }
 
+/// argv of a worker of the doctor's: see test_hosts().
+bool is_path_test(int argc, char** argv) {
+  return argc == 5 && std::string_view(argv[1]) == kPathTestArgument;
+}
+
 int run(int argc, char** argv) {
   const Environment environment = current_environment();
+  if (is_path_test(argc, argv)) {
+    return run_path_test({.name = argv[2],
+                          .address = argv[3],
+                          .rank = ddp::detail::parse_number<int>(argv[4])},
+                         environment);
+  }
   const auto parsed = parse_options({argv + 1, argv + argc}, environment);
   if (const auto* information = std::get_if<Information>(&parsed)) {
     return print(information->text);

@@ -4,12 +4,11 @@
 #include "launcher/doctor/all_reduce_run.h"
 #include "launcher/doctor/diagnose.h"
 #include "launcher/doctor/doctor_report.h"
-#include "launcher/doctor/hosts/hosts_meeting.h"
-#include "launcher/doctor/hosts/way_messages.h"
+#include "launcher/doctor/hosts/host_test.h"
+#include "launcher/doctor/hosts/path_messages.h"
 #include "launcher/doctor/nvml.h"
 #include "launcher/doctor/probe_network.h"
 #include "launcher/doctor/probe_system.h"
-#include "launcher/rendezvous/job_token.h"
 
 namespace launcher {
 namespace {
@@ -39,16 +38,7 @@ std::optional<int> host_rank_of(const LaunchOptions& options) {
                          : std::optional(options.host_rank);
 }
 
-/// The rest of the meeting, as a job would have it.
-Meeting meeting_of(const LaunchOptions& options,
-                   const Environment& environment) {
-  Meeting meeting = *options.meeting;
-  meeting.terms.run_id = options.run_id.empty() ? "none" : options.run_id;
-  meeting.token = job_token(meeting.token_file, environment);
-  return meeting;
-}
-
-/// That ranks of this host would be reached by, where it is told; else empty.
+/// The address that the user gave this host for its ranks; empty: none.
 std::string told_address(const Meeting& meeting, const MachineFacts& machine) {
   const auto own = addresses_of(meeting.local_address, 0);
   if (!meeting.local_address.empty() && !own.empty()) {
@@ -77,16 +67,17 @@ std::optional<HostsFacts> look_at_hosts(
   if (!facts.left_out.empty()) {
     return facts;
   }
-  const Meeting meeting = meeting_of(options, machine.environment);
-  const auto endpoint =
-      addresses_of(meeting.endpoint.host, meeting.endpoint.port);
-  return endpoint.empty() && !meeting.etcd
-             ? std::nullopt  // which is a finding of its own
-             : std::optional(meet_hosts(meeting,
-                                        endpoint,
-                                        machine.network.host.name,
-                                        told_address(meeting, machine),
-                                        tell));
+  const Meeting& meeting = *options.meeting;
+  if (!meeting.etcd &&
+      addresses_of(meeting.endpoint.host, meeting.endpoint.port).empty()) {
+    return std::nullopt;  // which is a finding of its own
+  }
+  return test_hosts(options,
+                    {.name = machine.network.host.name,
+                     .address = told_address(meeting, machine),
+                     .rank = meeting.wanted_rank},
+                    machine.environment,
+                    tell);
 }
 
 }  // namespace

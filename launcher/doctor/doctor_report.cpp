@@ -81,10 +81,10 @@ DoctorJson all_reduce_json(const AllReduceFacts& facts) {
           {"bus_bytes_per_second", bus_bandwidth(facts)}};
 }
 
-DoctorJson ways_json(const HostsFacts& facts) {
+DoctorJson paths_json(const HostsFacts& facts) {
   DoctorJson all = DoctorJson::array();
-  for (const WayFacts& way : facts.ways) {
-    const bool is_good = way.fault == WayFault::none;
+  for (const PathFacts& way : facts.paths) {
+    const bool is_good = way.fault == PathFault::none;
     const auto given = [](bool is_given, double number) {
       return is_given ? DoctorJson(number) : DoctorJson();
     };
@@ -116,7 +116,7 @@ DoctorJson hosts_json(const std::optional<HostsFacts>& facts) {
           {"hosts", std::move(hosts)},
           {"lost", facts->lost},
           {"has_all_ways", facts->has_all},
-          {"ways", ways_json(*facts)}};
+          {"ways", paths_json(*facts)}};
 }
 
 }  // namespace
@@ -128,7 +128,7 @@ std::string doctor_text(const MachineFacts& machine, const Findings& findings) {
   }
   for (const std::string& table :
        {topology_table(machine.gpu),
-        machine.hosts ? ways_table(*machine.hosts) : ""}) {
+        machine.hosts ? path_table(*machine.hosts) : ""}) {
     text += table.empty() ? "" : "\n" + table;
   }
   return text;

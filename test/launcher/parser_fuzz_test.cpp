@@ -16,7 +16,7 @@
 #include "launcher/binding/topology.h"
 #include "launcher/cli/options.h"
 #include "launcher/cli/rendezvous_values.h"
-#include "launcher/doctor/hosts/way_messages.h"
+#include "launcher/doctor/hosts/path_messages.h"
 #include "launcher/error.h"
 #include "launcher/etcd/answer_text.h"
 #include "launcher/etcd/call.h"
@@ -341,26 +341,23 @@ TEST_CASE("damaged messages between ddpruns") {
       });
 }
 
-TEST_CASE("damaged messages between doctors") {
-  Hello hello;
-  hello.token = "secret";
-  hello.id = "17-4";
-  hello.host = "node";
+TEST_CASE("damaged messages of a path test") {
+  const PathPeer peer{{"node", "10.0.0.7", 1}, "17-4", 4007};
   damage_and_read(
-      {encode_way(WayHello{hello, "10.0.0.7", 4007}),
-       encode_way(WayOrder{2, 4096, {{1, "18-4", "fe80::1", 4008}}}),
-       encode_way(WayResults{
-           3, {{.to = 1, .error = "no", .round_trip_seconds = 0.25}}}),
-       encode_way(
-           WayFarewell{{{"a", "10.0.0.1", 0}, {"b", "10.0.0.2"}}, 1, 9, {"c"}}),
-       encode_way(WayRefusal{"no"})},
+      {encode_path(PathHello{1, peer}),
+       encode_path(PathPeers{{peer, peer}}),
+       encode_path(PathReport{
+           1, 3, {{.to = 1, .error = "no", .round_trip_seconds = 0.25}}}),
+       encode_path(PathRound{2}),
+       encode_path(PathEnd{{"c"}}),
+       encode_path(PathFailure{"no"})},
       and_numbers({"\"", "{", "}", "[", ",", "null", "true", "1.5"}),
       [](const std::string& text) {
-        if (const auto message = decode_way(text)) {
-          const std::string again = encode_way(*message);
-          expect(again.size() <= kLongestWayMessage, "a bounded message");
-          const auto same = decode_way(again);
-          expect(same && encode_way(*same) == again, "the same message again");
+        if (const auto message = decode_path(text)) {
+          const std::string again = encode_path(*message);
+          expect(again.size() <= kLongestPathMessage, "a bounded message");
+          const auto same = decode_path(again);
+          expect(same && encode_path(*same) == again, "the same message again");
         }
       });
 }

@@ -39,6 +39,27 @@ HostNames missing_ranks(const HostsFacts& facts) {
   return missing;
 }
 
+/// One finding for each --node-rank that several hosts were given.
+void add_equal_ranks(const HostsFacts& facts,
+                     const HostNames& names,
+                     Findings& findings) {
+  for (int rank = 0; facts.ranks_are_fixed && rank < facts.most_hosts; ++rank) {
+    HostNames equal;
+    for (size_t number = 0; number < names.size(); ++number) {
+      if (facts.hosts[number].rank == rank) {
+        equal.push_back(names[number]);
+      }
+    }
+    if (equal.size() > 1) {
+      findings.push_back(
+          failing("hosts",
+                  "expected --node-rank " + std::to_string(rank) +
+                      " of one host, but got it from " + first_names(equal),
+                  "give each host its own"));
+    }
+  }
+}
+
 Finding diagnose_presence(const HostsFacts& facts) {
   const auto here = static_cast<int>(facts.hosts.size());
   const std::string text =
@@ -61,32 +82,32 @@ Finding diagnose_presence(const HostsFacts& facts) {
 }
 
 /// What it is about, and what to do.
-std::pair<std::string, std::string> explain(const WayFacts& way,
+std::pair<std::string, std::string> explain(const PathFacts& way,
                                             const std::string& from,
                                             const std::string& to) {
   const std::string open =
       "let these hosts connect to each other at all TCP ports";
   switch (way.fault) {
-    case WayFault::refused:
+    case PathFault::refused:
       return {"refused",
               "a firewall rejects it, or another host has that address: " +
                   open + ", or give " + to +
                   " another address (GLOO_SOCKET_IFNAME there)"};
-    case WayFault::unreachable:
+    case PathFault::unreachable:
       return {"no route (" + way.error + ")",
               "correct the routes of " + from + ", or name an interface of " +
                   to + " that " + from +
                   " is behind (GLOO_SOCKET_IFNAME there)"};
-    case WayFault::timed_out:
+    case PathFault::timed_out:
       return {"timed out",
               "a firewall drops it, or the way leads elsewhere: " + open +
                   ", and check the routes of both"};
-    case WayFault::stranger:
+    case PathFault::stranger:
       return {"somebody else answers at that address",
               "two hosts have one address, as docker's bridges do: name "
               "another interface (GLOO_SOCKET_IFNAME on " +
                   to + ")"};
-    case WayFault::stalled:
+    case PathFault::stalled:
       return {"it connects, but 64 KiB do not arrive",
               "give all interfaces on the way the same MTU"};
     default:
@@ -98,12 +119,12 @@ std::pair<std::string, std::string> explain(const WayFacts& way,
 
 Finding diagnose_fault(const HostsFacts& facts,
                        const HostNames& names,
-                       const WayFacts& way) {
+                       const PathFacts& way) {
   const std::string& from = names[static_cast<size_t>(way.from)];
   const std::string& to = names[static_cast<size_t>(way.to)];
   const auto [what, fix] = explain(way, from, to);
-  const WayFacts* back = find_way(facts, way.to, way.from);
-  const std::string other = back == nullptr || back->fault != WayFault::none
+  const PathFacts* back = find_path(facts, way.to, way.from);
+  const std::string other = back == nullptr || back->fault != PathFault::none
                                 ? ""
                                 : ", though " + to + " connects to " + from;
   return failing("ways",
@@ -113,16 +134,16 @@ Finding diagnose_fault(const HostsFacts& facts,
                  fix);
 }
 
-bool is_wrong(const WayFacts& way, const HostsFacts& facts) {
-  const bool is_known = way.fault != WayFault::untried || facts.lost.empty();
-  return way.fault != WayFault::none && is_known;
+bool is_wrong(const PathFacts& way, const HostsFacts& facts) {
+  const bool is_known = way.fault != PathFault::untried || facts.lost.empty();
+  return way.fault != PathFault::none && is_known;
 }
 
 void add_faults(const HostsFacts& facts,
                 const HostNames& names,
                 Findings& findings) {
   size_t count = 0;
-  for (const WayFacts& way : facts.ways) {
+  for (const PathFacts& way : facts.paths) {
     if (is_wrong(way, facts) && ++count <= kMostFaults) {
       findings.push_back(diagnose_fault(facts, names, way));
     }
@@ -136,12 +157,12 @@ void add_faults(const HostsFacts& facts,
   }
 }
 
-void add_slow_ways(const HostsFacts& facts,
-                   const HostNames& names,
-                   Findings& findings) {
+void add_slow_paths(const HostsFacts& facts,
+                    const HostNames& names,
+                    Findings& findings) {
   std::vector<double> rates;
-  for (const WayFacts& way : facts.ways) {
-    if (way.fault == WayFault::none && way.bytes_per_second > 0) {
+  for (const PathFacts& way : facts.paths) {
+    if (way.fault == PathFault::none && way.bytes_per_second > 0) {
       rates.push_back(way.bytes_per_second);
     }
   }
@@ -152,8 +173,8 @@ void add_slow_ways(const HostsFacts& facts,
       rates.begin() + static_cast<std::ptrdiff_t>(rates.size() / 2);
   std::nth_element(rates.begin(), middle, rates.end());
   const double median = *middle;
-  for (const WayFacts& way : facts.ways) {
-    if (way.fault == WayFault::none && way.bytes_per_second > 0 &&
+  for (const PathFacts& way : facts.paths) {
+    if (way.fault == PathFault::none && way.bytes_per_second > 0 &&
         way.bytes_per_second < kSlow * median &&
         findings.size() < 2 * kMostFaults) {
       findings.push_back(
@@ -181,8 +202,8 @@ std::string range_text(const std::vector<double>& values, Text text) {
 Finding sum_up(const HostsFacts& facts, const HostNames& names) {
   std::vector<double> trips;
   std::vector<double> rates;
-  for (const WayFacts& way : facts.ways) {
-    if (way.fault == WayFault::none) {
+  for (const PathFacts& way : facts.paths) {
+    if (way.fault == PathFault::none) {
       trips.push_back(way.round_trip_seconds);
       if (way.bytes_per_second > 0) {
         rates.push_back(way.bytes_per_second);
@@ -201,7 +222,7 @@ Finding sum_up(const HostsFacts& facts, const HostNames& names) {
   }
   return all_well(
       "ways",
-      facts.has_all ? text : text + "; " + facts.place + " has the rest");
+      facts.has_all ? text : text + "; " + names.front() + " has the rest");
 }
 
 }  // namespace
@@ -215,6 +236,7 @@ Findings diagnose_hosts(const HostsFacts& facts) {
   }
   const HostNames names = names_of_hosts(facts);
   Findings findings{diagnose_presence(facts)};
+  add_equal_ranks(facts, names, findings);
   for (const std::string& host : facts.lost) {
     findings.push_back(failing("hosts",
                                host + " came, and then said no more",
@@ -223,10 +245,10 @@ Findings diagnose_hosts(const HostsFacts& facts) {
   const size_t before = findings.size();
   add_faults(facts, names, findings);
   const bool all_connect = findings.size() == before && facts.lost.empty();
-  if (all_connect && !facts.ways.empty()) {
+  if (all_connect && !facts.paths.empty()) {
     findings.push_back(sum_up(facts, names));
   }
-  add_slow_ways(facts, names, findings);
+  add_slow_paths(facts, names, findings);
   return findings;
 }
 

@@ -5,8 +5,8 @@
 
 namespace launcher {
 
-WayFacts merged(const WayFacts& before, WayFacts after) {
-  if (after.fault == WayFault::none && before.round_trip_seconds > 0) {
+PathFacts merged(const PathFacts& before, PathFacts after) {
+  if (after.fault == PathFault::none && before.round_trip_seconds > 0) {
     after.round_trip_seconds = before.round_trip_seconds;
   }
   return after;
@@ -26,12 +26,12 @@ std::vector<std::string> names_of_hosts(const HostsFacts& facts) {
   return names;
 }
 
-const WayFacts* find_way(const HostsFacts& facts, int from, int to) {
+const PathFacts* find_path(const HostsFacts& facts, int from, int to) {
   const auto found = std::find_if(
-      facts.ways.begin(), facts.ways.end(), [&](const WayFacts& way) {
+      facts.paths.begin(), facts.paths.end(), [&](const PathFacts& way) {
         return way.from == from && way.to == to;
       });
-  return found == facts.ways.end() ? nullptr : &*found;
+  return found == facts.paths.end() ? nullptr : &*found;
 }
 
 }  // namespace launcher

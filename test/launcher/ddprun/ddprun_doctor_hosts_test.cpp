@@ -37,7 +37,7 @@ std::pair<Result, Result> examine_two(const Networks& networks,
 
 }  // namespace
 
-TEST_CASE("doctors of two hosts try the ways between them") {
+TEST_CASE("doctors of two hosts test the paths between them") {
   const Networks networks;
   if (!networks.error().empty()) {
     WARN("skipped: " << networks.error());
@@ -92,6 +92,37 @@ TEST_CASE("a doctor whose other hosts do not come names them") {
   const Result other = run_ddprun(arguments);
   CHECK(other.code() == 1);
   CHECK_THAT(other.out,
-             Contains("nobody listens at 127.0.0.1:29687, where the hosts "
-                      "meet"));
+             Contains("nobody answers at --master-addr 127.0.0.1:29687"));
+}
+
+TEST_CASE("a doctor is refused as a host of its job would be") {
+  Ddprun::Arguments arguments = doctor(0, "127.0.0.1");
+  arguments.push_back("--rdzv-conf=join_timeout=60,meeting_port=29688");
+  Ddprun first(arguments, {{"DDPRUN_TOKEN", "x"}});
+  arguments[3] = "--node-rank=1";
+  const Result stranger = run_ddprun(arguments, {{"DDPRUN_TOKEN", "y"}});
+  CAPTURE(stranger.out, stranger.err);
+  CHECK(stranger.code() == 1);
+  CHECK_THAT(stranger.out,
+             Contains("error    hosts: ") && Contains("DDPRUN_TOKEN"));
+  // The same one with the right token is let in.
+  const Result second = run_ddprun(arguments, {{"DDPRUN_TOKEN", "x"}});
+  CHECK_THAT(second.out, Contains("ok       hosts: 2 of 2 met at "));
+  CHECK_THAT(first.finish().out, Contains("ok       ways: 2 of 2 between"));
+}
+
+TEST_CASE("a job's host takes no place among doctors") {
+  Ddprun::Arguments arguments = doctor(0, "127.0.0.1");
+  arguments.push_back("--rdzv-conf=join_timeout=60,meeting_port=29689");
+  Ddprun first(arguments);
+  arguments[3] = "--node-rank=1";
+  Ddprun::Arguments job(arguments.begin() + 1, arguments.end());
+  job.push_back("true");
+  const Result host = run_ddprun(job);
+  CAPTURE(host.out, host.err);
+  CHECK(host.code() == 1);
+  CHECK_THAT(host.err, Contains("expected job none-doctor"));
+  CHECK_THAT(run_ddprun(arguments).out,
+             Contains("ok       hosts: 2 of 2 met at "));
+  CHECK_THAT(first.finish().out, Contains("ok       ways: 2 of 2 between"));
 }

@@ -192,7 +192,7 @@ TEST_CASE("etcd: without libcurl one line says which package to install") {
                  Contains("apt-get install libcurl4"));
 }
 
-TEST_CASE("etcd: doctors meet at one of them, and leave nothing in etcd") {
+TEST_CASE("etcd: doctors meet, and leave no coordinator in etcd") {
   if (!is_etcd_there()) {
     return;
   }
@@ -213,14 +213,14 @@ TEST_CASE("etcd: doctors meet at one of them, and leave nothing in etcd") {
     const Result result = host->finish();
     CAPTURE(result.out, result.err);
     CHECK_THAT(result.out,
-               Contains("ok       hosts: 2 of 2 met at 127.0.0.1:") &&
+               Contains("ok       hosts: 2 of 2 met at etcd at 127.0.0.1:") &&
                    !Contains("error    port"));
     CHECK(!result.left_something);
     all += result.out;
   }
   CHECK_THAT(all, Contains("ok       ways: 2 of 2 between the hosts connect"));
   CHECK_THAT(all, Contains("ok       ways: 1 of 1 from "));
-  CHECK(!call_etcd(etcd.settings(), "job/doctors", {}).coordinator);
+  CHECK(!call_etcd(etcd.settings(), "job-doctor", {}).coordinator);
 }
 
 TEST_CASE("etcd: another member is asked where one does not answer") {

@@ -7,7 +7,7 @@ using namespace launcher;
 
 namespace {
 
-/// All ways are well: node0 to node2, of three.
+/// All paths are well: node0 to node2, of three.
 HostsFacts three_hosts() {
   HostsFacts facts{.place = "node0:29600",
                    .least_hosts = 3,
@@ -20,25 +20,25 @@ HostsFacts three_hosts() {
                            number});
     for (int to = 0; to < 3; ++to) {
       if (to != number) {
-        facts.ways.push_back({.from = number,
-                              .to = to,
-                              .fault = WayFault::none,
-                              .round_trip_seconds = 0.0001,
-                              .bytes_per_second = 2e9});
+        facts.paths.push_back({.from = number,
+                               .to = to,
+                               .fault = PathFault::none,
+                               .round_trip_seconds = 0.0001,
+                               .bytes_per_second = 2e9});
       }
     }
   }
   return facts;
 }
 
-WayFacts& way(HostsFacts& facts, int from, int to) {
-  for (WayFacts& each : facts.ways) {
+PathFacts& path(HostsFacts& facts, int from, int to) {
+  for (PathFacts& each : facts.paths) {
     if (each.from == from && each.to == to) {
       return each;
     }
   }
-  FAIL("no such way");
-  return facts.ways.front();
+  FAIL("no such path");
+  return facts.paths.front();
 }
 
 /// The only one that is no good news.
@@ -71,7 +71,7 @@ TEST_CASE("hosts that all reach each other") {
 
 TEST_CASE("a host that does not reach another is named with the direction") {
   HostsFacts facts = three_hosts();
-  way(facts, 1, 2).fault = WayFault::timed_out;
+  path(facts, 1, 2).fault = PathFault::timed_out;
   const Finding finding = only_bad(facts);
   CHECK(finding.severity == Severity::error);
   CHECK(finding.subject == "ways");
@@ -82,46 +82,46 @@ TEST_CASE("a host that does not reach another is named with the direction") {
   CHECK(diagnose_hosts(facts).size() == 2);  // no line says that all is well
 }
 
-TEST_CASE("each fault of a way has its own advice") {
-  const auto about = [](WayFault fault, const std::string& error) {
+TEST_CASE("each fault of a path has its own advice") {
+  const auto about = [](PathFault fault, const std::string& error) {
     HostsFacts facts = three_hosts();
-    way(facts, 0, 1).fault = fault;
-    way(facts, 0, 1).error = error;
+    path(facts, 0, 1).fault = fault;
+    path(facts, 0, 1).error = error;
     const Finding finding = only_bad(facts);
     CHECK(finding.severity == Severity::error);
     return finding.text + "; " + finding.fix;
   };
-  CHECK_THAT(about(WayFault::refused, ""),
+  CHECK_THAT(about(PathFault::refused, ""),
              Contains(": refused, though") && Contains("firewall rejects"));
-  CHECK_THAT(about(WayFault::unreachable, "No route to host"),
+  CHECK_THAT(about(PathFault::unreachable, "No route to host"),
              Contains("no route (No route to host)") &&
                  Contains("correct the routes of node0"));
-  CHECK_THAT(about(WayFault::stranger, ""),
+  CHECK_THAT(about(PathFault::stranger, ""),
              Contains("somebody else answers") &&
                  Contains("GLOO_SOCKET_IFNAME on node1"));
-  CHECK_THAT(about(WayFault::stalled, ""),
+  CHECK_THAT(about(PathFault::stalled, ""),
              Contains("64 KiB do not arrive") && Contains("the same MTU"));
-  CHECK_THAT(about(WayFault::broken, "Broken pipe"), Contains("Broken pipe"));
-  CHECK_THAT(about(WayFault::untried, ""), Contains("not tried"));
+  CHECK_THAT(about(PathFault::broken, "Broken pipe"), Contains("Broken pipe"));
+  CHECK_THAT(about(PathFault::untried, ""), Contains("not tried"));
 }
 
 TEST_CASE("of many faults the first are told") {
   HostsFacts facts = three_hosts();
-  facts.ways.clear();
+  facts.paths.clear();
   for (int number = 0; number < 20; ++number) {
-    facts.ways.push_back({.from = 0, .to = 1, .fault = WayFault::refused});
+    facts.paths.push_back({.from = 0, .to = 1, .fault = PathFault::refused});
   }
   const Findings findings = diagnose_hosts(facts);
   CHECK(findings.size() == 18);
   CHECK_THAT(findings.back().text, Contains("4 more ways"));
-  facts.ways.resize(17);
+  facts.paths.resize(17);
   CHECK_THAT(diagnose_hosts(facts).back().text, Contains("1 more way between"));
 }
 
 TEST_CASE("hosts that have not come, and one that has gone") {
   HostsFacts facts = three_hosts();
   facts.hosts.pop_back();
-  facts.ways.clear();
+  facts.paths.clear();
   facts.waited_seconds = 120;
   const Finding missing = only_bad(facts);
   CHECK(missing.severity == Severity::error);
@@ -137,15 +137,26 @@ TEST_CASE("hosts that have not come, and one that has gone") {
              Contains("node9 came, and then said no more"));
 }
 
-TEST_CASE("a way that carries far less than the others is a warning") {
+TEST_CASE("a path that carries far less than the others is a warning") {
   HostsFacts facts = three_hosts();
-  way(facts, 2, 0).bytes_per_second = 1.2e7;
+  path(facts, 2, 0).bytes_per_second = 1.2e7;
   const Finding finding = only_bad(facts);
   CHECK(finding.severity == Severity::warning);
   CHECK(finding.text ==
         "node2 sends node0 12.0 MB/s, but half of the ways carry 2.0 GB/s");
-  way(facts, 2, 0).bytes_per_second = 0.6e9;
+  path(facts, 2, 0).bytes_per_second = 0.6e9;
   CHECK(diagnose_hosts(facts).back().severity == Severity::ok);
+}
+
+TEST_CASE("hosts with one --node-rank are named") {
+  HostsFacts facts = three_hosts();
+  facts.hosts[2].rank = 1;
+  const Finding finding = only_bad(facts);
+  CHECK(finding.severity == Severity::error);
+  CHECK(finding.text ==
+        "expected --node-rank 1 of one host, but got it from node1 and node2");
+  facts.ranks_are_fixed = false;
+  CHECK(diagnose_hosts(facts).size() == 2);
 }
 
 TEST_CASE("a host that met nobody says why") {
@@ -156,17 +167,17 @@ TEST_CASE("a host that met nobody says why") {
   CHECK(finding.fix == "start it");
 }
 
-TEST_CASE("the table of ways, by row and column") {
+TEST_CASE("the table of paths, by row and column") {
   HostsFacts facts = three_hosts();
   facts.hosts[2].name = "node0";
-  way(facts, 1, 2).fault = WayFault::refused;
-  way(facts, 2, 1).bytes_per_second = 0;
-  CHECK_THAT(ways_table(facts),
+  path(facts, 1, 2).fault = PathFault::refused;
+  path(facts, 2, 1).bytes_per_second = 0;
+  CHECK_THAT(path_table(facts),
              Catch::StartsWith(
                  "         node0#0          node1            node0#2\n"
                  "node0#0  X                100 us 2.0 GB/s  100 us 2.0 GB/s\n"
                  "node1    100 us 2.0 GB/s  X                refused\n"
                  "node0#2  100 us 2.0 GB/s  100 us           X\n"));
   facts.has_all = false;
-  CHECK(ways_table(facts).empty());
+  CHECK(path_table(facts).empty());
 }

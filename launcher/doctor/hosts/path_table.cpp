@@ -10,11 +10,11 @@ namespace {
 constexpr size_t kMostInTable = 24;
 
 std::string cell_of(const HostsFacts& facts, int from, int to) {
-  const WayFacts* way = from == to ? nullptr : find_way(facts, from, to);
+  const PathFacts* way = from == to ? nullptr : find_path(facts, from, to);
   if (way == nullptr) {
     return from == to ? "X" : "?";
   }
-  if (way->fault != WayFault::none) {
+  if (way->fault != PathFault::none) {
     return fault_text(way->fault);
   }
   return round_trip_text(way->round_trip_seconds) +
@@ -24,29 +24,29 @@ std::string cell_of(const HostsFacts& facts, int from, int to) {
 
 }  // namespace
 
-std::string fault_text(WayFault fault) {
+std::string fault_text(PathFault fault) {
   switch (fault) {
-    case WayFault::none:
+    case PathFault::none:
       return "none";
-    case WayFault::untried:
+    case PathFault::untried:
       return "not tried";
-    case WayFault::refused:
+    case PathFault::refused:
       return "refused";
-    case WayFault::unreachable:
+    case PathFault::unreachable:
       return "no route";
-    case WayFault::timed_out:
+    case PathFault::timed_out:
       return "timed out";
-    case WayFault::stranger:
+    case PathFault::stranger:
       return "stranger";
-    case WayFault::stalled:
+    case PathFault::stalled:
       return "stalled";
-    case WayFault::broken:
+    case PathFault::broken:
       break;
   }
   return "broken";
 }
 
-std::string ways_table(const HostsFacts& facts) {
+std::string path_table(const HostsFacts& facts) {
   const auto count = static_cast<int>(facts.hosts.size());
   if (!facts.has_all || count < 2 || facts.hosts.size() > kMostInTable) {
     return "";

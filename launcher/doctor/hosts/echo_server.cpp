@@ -1,11 +1,11 @@
-#include "launcher/doctor/hosts/way_server.h"
+#include "launcher/doctor/hosts/echo_server.h"
 
 #include <cerrno>
 #include <system_error>
 #include <utility>
 #include <vector>
 
-#include "launcher/doctor/hosts/way_probe.h"
+#include "launcher/doctor/hosts/path_probe.h"
 #include "launcher/error.h"
 
 namespace launcher {
@@ -34,10 +34,13 @@ std::vector<Fd> only(Fd listener) {
 
 }  // namespace
 
-WayServer::WayServer(EventLoop& loop, std::string id, size_t most)
-    : WayServer(loop, std::move(id), most, listen_at_free_port()) {}
+EchoServer::EchoServer(EventLoop& loop, std::string id, size_t most)
+    : EchoServer(loop, std::move(id), most, listen_at_free_port()) {}
 
-WayServer::WayServer(EventLoop& loop, std::string id, size_t most, Fd listener)
+EchoServer::EchoServer(EventLoop& loop,
+                       std::string id,
+                       size_t most,
+                       Fd listener)
     : id_(std::move(id)),
       port_(port_of(own_end(listener))),
       guests_(
@@ -47,11 +50,11 @@ WayServer::WayServer(EventLoop& loop, std::string id, size_t most, Fd listener)
           kProbeLine,
           {.on_line =
                [this](Guests::Id guest, const std::string& line) {
-                 return take(guest, line);
+                 return this->on_line(guest, line);
                },
            .on_closed = [this](Guests::Id guest) { greeted_.erase(guest); }}) {}
 
-bool WayServer::take(Guests::Id guest, const std::string& line) {
+bool EchoServer::on_line(Guests::Id guest, const std::string& line) {
   const bool is_greeted = greeted_.count(guest) > 0;
   if (!is_greeted && line != id_ + "\n") {
     return false;

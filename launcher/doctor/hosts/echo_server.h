@@ -8,19 +8,20 @@
 
 namespace launcher {
 
-/// What a WayProbe connects to, at a free port of this host: says who it is to
-/// those who know, and answers each further line with an empty one.
-class WayServer {
+/// Listens at a free port for PathProbes: answers a first line that is its id
+/// with the id, and each further line with an empty one. Drops a connection
+/// whose first line is another one.
+class EchoServer {
  public:
   /// @param most connections at a time
   /// @throws LaunchError when it cannot listen
-  WayServer(EventLoop& loop, std::string id, size_t most);
+  EchoServer(EventLoop& loop, std::string id, size_t most);
 
   int port() const { return port_; }
 
  private:
-  WayServer(EventLoop& loop, std::string id, size_t most, Fd listener);
-  bool take(Guests::Id guest, const std::string& line);
+  EchoServer(EventLoop& loop, std::string id, size_t most, Fd listener);
+  bool on_line(Guests::Id guest, const std::string& line);
 
   std::string id_;
   int port_;

@@ -1,9 +1,9 @@
-#include "launcher/doctor/hosts/way_probe.h"
+#include "launcher/doctor/hosts/path_probe.h"
 
 #include <functional>
 #include <optional>
 
-#include "launcher/doctor/hosts/way_server.h"
+#include "launcher/doctor/hosts/echo_server.h"
 #include "launcher/net/address.h"
 #include "test/launcher/bound_loop.h"
 #include "test/support/catch.h"
@@ -22,25 +22,28 @@ class Tried {
   Tried(EventLoop& loop, const std::string& id, int port, Place place)
       : loop_(loop),
         probe_(loop,
-               {1, id, "127.0.0.1", port},
+               1,
+               {.host = {.name = "there", .address = "127.0.0.1"},
+                .id = id,
+                .port = port},
                kBytes,
                60s,
-               [this](const WayFacts& facts) { found_ = facts; }) {
+               [this](const PathFacts& facts) { found_ = facts; }) {
     bound(loop, place);
   }
 
-  WayFacts end() {
+  PathFacts end() {
     CHECK(!found_);  // not before the loop runs
     run_until([this] { return found_.has_value(); });
     CHECK(found_->to == 1);
     return *found_;
   }
   /// When that is so.
-  WayFacts end_when(const std::function<bool()>& is_time) {
+  PathFacts end_when(const std::function<bool()>& is_time) {
     run_until(is_time);
     CHECK(!found_);
     probe_.give_up();
-    return found_.value_or(WayFacts());
+    return found_.value_or(PathFacts());
   }
 
  private:
@@ -51,14 +54,14 @@ class Tried {
   }
 
   EventLoop& loop_;
-  std::optional<WayFacts> found_;
-  WayProbe probe_;
+  std::optional<PathFacts> found_;
+  PathProbe probe_;
 };
 
-WayFacts probe(EventLoop& loop,
-               const std::string& id,
-               int port,
-               Place place = Place::current()) {
+PathFacts probe(EventLoop& loop,
+                const std::string& id,
+                int port,
+                Place place = Place::current()) {
   return Tried(loop, id, port, place).end();
 }
 
@@ -90,11 +93,11 @@ struct Other {
 
 }  // namespace
 
-TEST_CASE("a probe of a way that is well") {
+TEST_CASE("a probe of a path that is well") {
   EventLoop loop;
-  const WayServer server(loop, "me", 8);
-  const WayFacts facts = probe(loop, "me", server.port());
-  CHECK(facts.fault == WayFault::none);
+  const EchoServer server(loop, "me", 8);
+  const PathFacts facts = probe(loop, "me", server.port());
+  CHECK(facts.fault == PathFault::none);
   CHECK(facts.round_trip_seconds > 0);
   CHECK(facts.bytes_per_second > 0);
 }
@@ -104,19 +107,19 @@ TEST_CASE("a probe where nobody listens") {
   const Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const SocketAddress any = addresses_of("127.0.0.1", 0).front();
   REQUIRE(::bind(socket.get(), any.get(), any.size) == 0);
-  const WayFacts facts = probe(loop, "me", port_of(own_end(socket)));
-  CHECK(facts.fault == WayFault::refused);
+  const PathFacts facts = probe(loop, "me", port_of(own_end(socket)));
+  CHECK(facts.fault == PathFault::refused);
 }
 
 TEST_CASE("a probe that somebody else answers") {
   EventLoop loop;
-  const WayServer server(loop, "you", 8);
-  CHECK(probe(loop, "me", server.port()).fault == WayFault::stranger);
+  const EchoServer server(loop, "you", 8);
+  CHECK(probe(loop, "me", server.port()).fault == PathFault::stranger);
   const Other other(loop, [](const std::string&) { return "HTTP/1.1 400\n"; });
-  CHECK(probe(loop, "me", other.port).fault == WayFault::stranger);
+  CHECK(probe(loop, "me", other.port).fault == PathFault::stranger);
 }
 
-TEST_CASE("a probe of a way on which long messages are lost") {
+TEST_CASE("a probe of a path on which long messages are lost") {
   EventLoop loop;
   int long_lines = 0;
   const Other other(loop, [&](const std::string& line) {
@@ -126,10 +129,10 @@ TEST_CASE("a probe of a way on which long messages are lost") {
   });
   Tried tried(loop, "me", other.port, Place::current());
   CHECK(tried.end_when([&] { return long_lines > 0; }).fault ==
-        WayFault::stalled);
+        PathFault::stalled);
 }
 
-TEST_CASE("a probe of a way that is slow has seen some of it") {
+TEST_CASE("a probe of a path that is slow has seen some of it") {
   EventLoop loop;
   int long_lines = 0;
   const Other other(loop, [&](const std::string& line) -> std::string {
@@ -140,21 +143,23 @@ TEST_CASE("a probe of a way that is slow has seen some of it") {
   });
   Tried tried(loop, "me", other.port, Place::current());
   // So many are under way at a time, and each answer lets one more go.
-  const WayFacts facts = tried.end_when([&] { return long_lines == 12 + 3; });
-  CHECK(facts.fault == WayFault::none);
+  const PathFacts facts = tried.end_when([&] { return long_lines == 12 + 3; });
+  CHECK(facts.fault == PathFault::none);
   CHECK(facts.bytes_per_second > 0);
 }
 
 TEST_CASE("a probe of a text that is no address") {
   EventLoop loop;
   bound(loop);
-  std::optional<WayFacts> found;
-  const WayProbe probe(
-      loop, {1, "me", "", 0}, kBytes, 60s, [&](const WayFacts& facts) {
-        found = facts;
-      });
+  std::optional<PathFacts> found;
+  const PathProbe probe(loop,
+                        1,
+                        {.host = {}, .id = "me"},
+                        kBytes,
+                        60s,
+                        [&](const PathFacts& facts) { found = facts; });
   while (!found) {
     loop.run_once();
   }
-  CHECK(found->fault != WayFault::none);
+  CHECK(found->fault != PathFault::none);
 }

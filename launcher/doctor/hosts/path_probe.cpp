@@ -1,4 +1,4 @@
-#include "launcher/doctor/hosts/way_probe.h"
+#include "launcher/doctor/hosts/path_probe.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -19,32 +19,34 @@ constexpr std::chrono::milliseconds kProbeLimit{5'000};
 /// Each probe has one of its own.
 std::string next_timer() {
   static uint64_t count = 0;
-  return "a way to a host, " + std::to_string(++count);
+  return "path probe " + std::to_string(++count);
 }
 
-WayFault fault_of(int error) {
+PathFault fault_of(int error) {
   switch (error) {
     case ECONNREFUSED:
-      return WayFault::refused;
+      return PathFault::refused;
     case EHOSTUNREACH:
     case ENETUNREACH:
     case EADDRNOTAVAIL:
-      return WayFault::unreachable;
+      return PathFault::unreachable;
     case ETIMEDOUT:
-      return WayFault::timed_out;
+      return PathFault::timed_out;
     default:
-      return WayFault::broken;
+      return PathFault::broken;
   }
 }
 
 }  // namespace
 
-WayProbe::WayProbe(EventLoop& loop,
-                   WayOrder::Target target,
-                   int64_t bytes,
-                   std::chrono::milliseconds limit,
-                   OnDone on_done)
+PathProbe::PathProbe(EventLoop& loop,
+                     int number,
+                     PathPeer target,
+                     int64_t bytes,
+                     std::chrono::milliseconds limit,
+                     OnDone on_done)
     : loop_(loop),
+      number_(number),
       target_(std::move(target)),
       lines_to_send_((bytes + kProbeLine - 1) / kProbeLine),
       on_done_(std::move(on_done)),
@@ -53,12 +55,12 @@ WayProbe::WayProbe(EventLoop& loop,
   begin();
 }
 
-WayProbe::~WayProbe() {
+PathProbe::~PathProbe() {
   loop_.disarm_timer(timer_);
 }
 
-void WayProbe::begin() {
-  const auto addresses = addresses_of(target_.address, target_.port);
+void PathProbe::begin() {
+  const auto addresses = addresses_of(target_.host.address, target_.port);
   errno = EADDRNOTAVAIL;
   Fd socket = addresses.empty() ? Fd() : begin_to_connect(addresses.front());
   if (!socket) {
@@ -72,7 +74,7 @@ void WayProbe::begin() {
       loop_,
       std::move(socket),
       Connection::State::connecting,
-      kLongestMessage,
+      kProbeLine,
       Connection::Handlers{
           .on_open =
               [this] {
@@ -80,17 +82,19 @@ void WayProbe::begin() {
                 connection_->send(target_.id + "\n");
               },
           .on_lines =
-              [this](const std::vector<std::string>& lines) { take(lines); },
+              [this](const std::vector<std::string>& lines) {
+                this->on_lines(lines);
+              },
           .on_closed = [this](int error) { end_by_error(error); }});
 }
 
-void WayProbe::take(const std::vector<std::string>& lines) {
+void PathProbe::on_lines(const std::vector<std::string>& lines) {
   if (lines.empty()) {
     return;
   }
   if (stage_ == Stage::greeting) {
     if (lines.front() != target_.id + "\n") {
-      end(WayFault::stranger);
+      end(PathFault::stranger);
       return;
     }
     stage_ = Stage::pinging;
@@ -109,18 +113,18 @@ void WayProbe::take(const std::vector<std::string>& lines) {
     answered_ += static_cast<int64_t>(lines.size());
   }
   if (answered_ >= lines_to_send_) {
-    end(WayFault::none);
+    end(PathFault::none);
     return;
   }
   fill_window();
 }
 
-void WayProbe::ping() {
+void PathProbe::ping() {
   since_ = Clock::now();
   connection_->send("\n");
 }
 
-void WayProbe::fill_window() {
+void PathProbe::fill_window() {
   static const std::string line = std::string(kProbeLine - 1, '.') + "\n";
   const int64_t end = std::min(answered_ + kLinesUnderWay, lines_to_send_);
   for (; sent_ < end; ++sent_) {
@@ -128,43 +132,43 @@ void WayProbe::fill_window() {
   }
 }
 
-void WayProbe::end_by_error(int error) {
+void PathProbe::end_by_error(int error) {
   if (stage_ == Stage::connecting) {
-    const WayFault fault = fault_of(error);
+    const PathFault fault = fault_of(error);
     end(fault, std::generic_category().message(error));
   } else if (stage_ == Stage::greeting && error == 0) {
-    end(WayFault::stranger);
+    end(PathFault::stranger);
   } else {
-    end(WayFault::broken,
+    end(PathFault::broken,
         error == 0 ? "the other end has closed it"
                    : std::generic_category().message(error));
   }
 }
 
-void WayProbe::give_up() {
+void PathProbe::give_up() {
   switch (stage_) {
     case Stage::connecting:
-      end(WayFault::timed_out);
+      end(PathFault::timed_out);
       break;
     case Stage::greeting:
-      end(WayFault::stranger);
+      end(PathFault::stranger);
       break;
     case Stage::pinging:
-      end(WayFault::broken, "answers have stopped");
+      end(PathFault::broken, "answers have stopped");
       break;
     case Stage::sending:
-      end(answered_ == 0 ? WayFault::stalled : WayFault::none);
+      end(answered_ == 0 ? PathFault::stalled : PathFault::none);
       break;
   }
 }
 
-void WayProbe::end(WayFault fault, const std::string& error) {
+void PathProbe::end(PathFault fault, const std::string& error) {
   loop_.disarm_timer(timer_);
-  WayFacts facts{.to = target_.host, .fault = fault, .error = error};
+  PathFacts facts{.to = number_, .fault = fault, .error = error};
   const auto seconds = [](Clock::duration time) {
     return std::chrono::duration<double>(time).count();
   };
-  if (fault == WayFault::none) {
+  if (fault == PathFault::none) {
     facts.round_trip_seconds = seconds(round_trip_);
     const double time = seconds(Clock::now() - since_);
     if (answered_ > 0 && time > 0) {
@@ -177,17 +181,25 @@ void WayProbe::end(WayFault fault, const std::string& error) {
   on_done(facts);
 }
 
-WayProbes::WayProbes(EventLoop& loop, const WayOrder& order, OnDone on_done)
-    : left_(order.targets.size()), on_done_(std::move(on_done)) {
-  results_.round = order.round;
-  for (const WayOrder::Target& target : order.targets) {
-    all_.push_back(std::make_unique<WayProbe>(
-        loop, target, order.bytes, kProbeLimit, [this](const WayFacts& way) {
-          results_.ways.push_back(way);
-          if (--left_ == 0) {
-            on_done_(results_);
-          }
-        }));
+PathProbes::PathProbes(EventLoop& loop,
+                       const std::vector<PathPeer>& peers,
+                       const std::vector<int>& targets,
+                       int64_t bytes,
+                       OnDone on_done)
+    : left_(targets.size()), on_done_(std::move(on_done)) {
+  for (const int target : targets) {
+    all_.push_back(
+        std::make_unique<PathProbe>(loop,
+                                    target,
+                                    peers[static_cast<size_t>(target)],
+                                    bytes,
+                                    kProbeLimit,
+                                    [this](const PathFacts& path) {
+                                      paths_.push_back(path);
+                                      if (--left_ == 0) {
+                                        on_done_(paths_);
+                                      }
+                                    }));
   }
 }
 

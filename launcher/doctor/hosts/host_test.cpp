@@ -1,0 +1,171 @@
+#include "launcher/doctor/hosts/host_test.h"
+
+#include <algorithm>
+#include <csignal>
+#include <sstream>
+#include <utility>
+
+#include "launcher/doctor/hosts/path_messages.h"
+#include "launcher/doctor/hosts/path_test.h"
+#include "launcher/doctor/job_output.h"
+#include "launcher/names/host_name.h"
+#include "launcher/overloaded.h"
+#include "launcher/rendezvous/meeting_place.h"
+
+namespace launcher {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kMostWait{120'000};
+constexpr milliseconds kGrace{5'000};
+/// More than the test and the end of its job take.
+constexpr milliseconds kTestTime{200'000};
+
+milliseconds wait_for_hosts(const Meeting& meeting) {
+  return std::min(meeting.patience.join, kMostWait);
+}
+
+/// The user's meeting, in which also too few hosts are tested.
+Meeting test_meeting(Meeting meeting) {
+  const milliseconds wait = wait_for_hosts(meeting);
+  if (meeting.terms.least_hosts > 1) {
+    meeting.patience.last_call = wait;
+  }
+  meeting.patience.join = wait;
+  meeting.terms.least_hosts = 1;
+  meeting.start_hosts = meeting.terms.most_hosts;
+  // Ranks that are fixed would have to be there all.
+  meeting.terms.ranks_are_fixed = false;
+  meeting.store.reset();
+  return meeting;
+}
+
+LaunchOptions test_job(const LaunchOptions& options, const MetHost& host) {
+  LaunchOptions job;
+  job.worker_count = WorkerCount{};
+  job.host_count = options.host_count;
+  job.host_rank = options.host_rank;
+  job.meeting = test_meeting(*options.meeting);
+  job.patience = job.meeting->patience;
+  job.max_restarts = options.max_restarts;
+  job.restart_rules = options.restart_rules;
+  job.role = options.role;
+  job.run_id = (options.run_id.empty() ? "none" : options.run_id) + "-doctor";
+  job.grace_period = kGrace;
+  job.line_prefix = "";
+  job.stdin_rank.reset();
+  job.signals = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
+  job.program_kind = ProgramKind::executable;
+  job.program = {own_path(),
+                 kPathTestArgument,
+                 host.name,
+                 host.address,
+                 host.rank ? std::to_string(*host.rank) : ""};
+  return job;
+}
+
+/// A line of a ddprun without its "ddprun: ".
+std::string without_name(const std::string& line) {
+  const std::string name = "ddprun: ";
+  return line.rfind(name, 0) == 0 ? line.substr(name.size()) : line;
+}
+
+/// Collects the messages of a worker. A PathHello begins again: the workers
+/// were started again.
+class Collector {
+ public:
+  void operator()(const PathHello& hello) {
+    facts_ = {};
+    facts_.own = hello.rank;
+    is_whole_ = false;
+  }
+  void operator()(const PathPeers& peers) {
+    facts_.hosts.clear();
+    for (const PathPeer& peer : peers.peers) {
+      facts_.hosts.push_back(peer.host);
+    }
+    facts_.has_all = facts_.own == 0;
+  }
+  void operator()(const PathReport& report) {
+    const auto count = static_cast<int>(facts_.hosts.size());
+    for (int to = 0; to < count; ++to) {
+      if (to == report.rank) {
+        continue;
+      }
+      const auto known = std::find_if(
+          report.paths.begin(), report.paths.end(), [&](const PathFacts& path) {
+            return path.to == to;
+          });
+      PathFacts path =
+          known == report.paths.end() ? PathFacts{.to = to} : *known;
+      path.from = report.rank;
+      facts_.paths.push_back(std::move(path));
+    }
+  }
+  void operator()(const PathRound&) {}
+  void operator()(const PathEnd& end) {
+    facts_.lost = end.lost;
+    is_whole_ = true;
+  }
+  void operator()(const PathFailure& failure) { facts_.error = failure.text; }
+
+  HostsFacts facts() {
+    const auto count = static_cast<int>(facts_.hosts.size());
+    if (!is_whole_ || facts_.own >= count) {
+      HostsFacts none;
+      none.error = facts_.error;
+      return none;
+    }
+    return facts_;
+  }
+
+ private:
+  HostsFacts facts_;
+  bool is_whole_ = false;
+};
+
+}  // namespace
+
+HostsFacts parse_path_test(const std::string& out) {
+  Collector collector;
+  std::istringstream lines(out);
+  for (std::string line; std::getline(lines, line);) {
+    if (const auto message = decode_path(line)) {
+      std::visit(collector, *message);
+    }
+  }
+  return collector.facts();
+}
+
+HostsFacts test_hosts(const LaunchOptions& options,
+                      const MetHost& host,
+                      const Environment& environment,
+                      const std::function<void(const std::string&)>& tell) {
+  const Meeting& meeting = *options.meeting;
+  const milliseconds wait = wait_for_hosts(meeting);
+  const JobOutput output =
+      run_job(test_job(options, host),
+              without_own_options(environment),
+              wait + kTestTime,
+              [&](const std::string& line) { tell(without_name(line)); });
+  HostsFacts facts = parse_path_test(output.out);
+  if (facts.hosts.empty() && facts.error.empty()) {
+    const std::string reason = without_name(reason_in(output.err));
+    facts.error = reason.empty()
+                      ? "the test of the hosts ended without a result"
+                      : reason;
+  }
+  facts.place =
+      meeting.etcd ? etcd_name(*meeting.etcd) : text_of(meeting.endpoint);
+  facts.least_hosts = meeting.terms.least_hosts;
+  facts.most_hosts = meeting.terms.most_hosts;
+  facts.ranks_are_fixed = meeting.terms.ranks_are_fixed;
+  if (static_cast<int>(facts.hosts.size()) < facts.most_hosts) {
+    facts.waited_seconds =
+        static_cast<int>(std::chrono::ceil<std::chrono::seconds>(wait).count());
+  }
+  return facts;
+}
+
+}  // namespace launcher
