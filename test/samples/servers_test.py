@@ -220,8 +220,8 @@ class TwoViews(Servers):
             server = PARAMETER_BYTES * (1 if replica else replicas - 1)
             self.assertEqual(moved[:2], [server, server])
             ring = 2 * (replicas - 1) / replicas * PARAMETER_BYTES
-            for count in moved[2:]:  # to the nearest element
-                self.assertAlmostEqual(count, ring, delta=8 * replicas)
+            for count in moved[2:]:  # to the nearest element of 8 parameters
+                self.assertAlmostEqual(count, ring, delta=8 * 8 * replicas)
 
     def test_replicas(self):
         for replicas, epochs, at_least in (2, 1, 0.5), (3, 4, 0.95), (4, 1, 0.5):

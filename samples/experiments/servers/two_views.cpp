@@ -7,12 +7,11 @@
 //
 //   two_views
 //   two_views --replicas 8
-#include <dp/local_all_reduce.h>
-#include <dp/local_parameter_server.h>
 #include <torch/types.h>
 
 #include <iostream>
 
+#include "samples/experiments/servers/local_views.h"
 #include "samples/experiments/servers/server_job.h"
 #include "samples/support/command_line.h"
 #include "samples/support/devices.h"
@@ -91,8 +90,8 @@ Result run_view(const ServerJob& job, int count) {
 
 void run(const ServerJobOptions& options, int count) {
   const ServerJob job(options);
-  const auto server = run_view<dp::LocalParameterServer>(job, count);
-  const auto ranks = run_view<dp::LocalAllReduce>(job, count);
+  const auto server = run_view<LocalParameterServer>(job, count);
+  const auto ranks = run_view<LocalAllReduce>(job, count);
   std::cout
       << format("%d replicas, the first on %s\n", count, server.device.c_str())
       << format("parameter server: test accuracy %s, parameters %016lx\n",
