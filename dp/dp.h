@@ -3,11 +3,8 @@
 // Everything of ddp::dp.
 #include "dp/aggregate.h"
 #include "dp/data_parallel.h"
-#include "dp/local_all_reduce.h"
-#include "dp/local_parameter_server.h"
 #include "dp/moved_bytes.h"
 #include "dp/options.h"
 #include "dp/parallel.h"
 #include "dp/parameter_server.h"
-#include "dp/push_in_backward.h"
 #include "dp/traffic.h"

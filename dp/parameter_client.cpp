@@ -2,19 +2,16 @@
 #include <exception>
 #include <functional>
 #include <mutex>
-#include <optional>
 #include <utility>
 
 #include "ddp/detail/job_files/error_text.h"
 #include "dp/detail/parameter_server/at_once.h"
 #include "dp/detail/parameter_server/conversation.h"
+#include "dp/detail/parameter_server/flat_tensors.h"
 #include "dp/detail/parameter_server/gradients.h"
 #include "dp/detail/parameter_server/link.h"
-#include "dp/detail/parameter_server/packet.h"
-#include "dp/detail/parameter_server/parts/early_push.h"
-#include "dp/detail/parameter_server/returns.h"
 #include "dp/detail/parameter_server/session.h"
-#include "dp/detail/parameter_server/wanted_rows.h"
+#include "dp/detail/parameter_server/shard.h"
 #include "dp/parameter_server.h"
 
 namespace dp {
@@ -32,11 +29,8 @@ class ParameterClient::Impl {
  public:
   Impl(std::shared_ptr<torch::nn::Module> module,
        const ParameterServerOptions& options);
-  ~Impl() { early_->close(); }
-  Impl(const Impl&) = delete;
-  Impl& operator=(const Impl&) = delete;
 
-  void pull(const std::vector<ParameterRows>& rows);
+  void pull();
   void push(double loss);
   void finish();
 
@@ -44,10 +38,7 @@ class ParameterClient::Impl {
   int64_t version() const {
     return *std::min_element(versions_.begin(), versions_.end());
   }
-  MovedBytes moved() const {
-    return {moved_.sent + early_->sent_bytes(), moved_.received};
-  }
-  const std::shared_ptr<detail::EarlyPush>& early() const { return early_; }
+  const MovedBytes& moved() const { return moved_; }
 
  private:
   /// Runs what talks to servers. An error ends the client.
@@ -59,12 +50,8 @@ class ParameterClient::Impl {
   /// failed first.
   void at_once(const std::function<void(size_t, const OnWait&)>& talk_to);
   /// Asks a server for parameters and receives them.
-  /// @param rows  of its parameters, if not all.
   /// @param on_wait  called when the answer takes longer.
-  void request(Op op,
-               size_t server,
-               const detail::Rows& rows,
-               const OnWait& on_wait);
+  void request(Op op, size_t server, const OnWait& on_wait);
   /// Tells the servers but one that this worker waits for that one.
   void show_life(size_t busy);
   void copy_to_module();
@@ -74,10 +61,9 @@ class ParameterClient::Impl {
   bool is_synchronous_;
   detail::Session session_;
   // By server:
-  std::vector<std::optional<detail::Packet>> parameters_;  // as received
-  std::vector<at::Tensor> gradient_memory_;                // for the next push
+  std::vector<detail::FlatTensors> parameters_;  // as received
+  std::vector<detail::FlatTensors> gradients_;   // as sent
   std::vector<int64_t> versions_;
-  std::shared_ptr<detail::EarlyPush> early_;  // with the guards
   bool has_pulled_ = false;
   std::string ended_;  // why, when it has
   MovedBytes moved_;
@@ -89,23 +75,19 @@ ParameterClient::Impl::Impl(std::shared_ptr<torch::nn::Module> module,
       is_synchronous_(options.mode() == UpdateMode::synchronous) {
   TORCH_CHECK(module_ != nullptr,
               "Expected a module to train, but got an empty holder");
-  session_ = options.returns() ? detail::rejoin_session(*module_, options)
-                               : detail::join_session(
-                                     *module_, options, detail::Role::worker);
-  const size_t servers = session_.shards.size();
-  parameters_.resize(servers);
-  gradient_memory_.resize(servers);
-  versions_.resize(servers);
-  early_ = std::make_shared<detail::EarlyPush>(session_);
+  session_ = detail::join_session(*module_, options, detail::Role::worker);
+  for (const auto& shard : session_.shards) {
+    parameters_.emplace_back(shard);
+    gradients_.emplace_back(shard);
+  }
+  versions_.resize(session_.shards.size());
 }
 
-void ParameterClient::Impl::pull(const std::vector<ParameterRows>& rows) {
-  const auto wanted = detail::wanted_rows(rows, session_.shards);
+void ParameterClient::Impl::pull() {
   talk([&] {
-    early_->cancel();
     if (is_synchronous_) {
       at_once([&](size_t server, const OnWait& on_wait) {
-        request(Op::pull, server, wanted[server], on_wait);
+        request(Op::pull, server, on_wait);
       });
     } else {
       // What it still holds at a later server could stop those who hold what it
@@ -117,12 +99,11 @@ void ParameterClient::Impl::pull(const std::vector<ParameterRows>& rows) {
       }
       // One order for all workers, or servers could wait for each other.
       for (size_t server = 0; server < session_.links.size(); ++server) {
-        request(Op::pull, server, wanted[server], [&] { show_life(server); });
+        request(Op::pull, server, [&] { show_life(server); });
       }
     }
   });
   copy_to_module();
-  early_->open();
   has_pulled_ = true;
 }
 
@@ -130,37 +111,29 @@ void ParameterClient::Impl::push(double loss) {
   TORCH_CHECK(has_pulled_ || !ended_.empty(),
               "Expected pull() before each push(), but got none since the last "
               "one");
-  std::vector<detail::Packet> gradients;
+  std::vector<detail::Presence> presences;
   for (size_t server = 0; server < session_.shards.size(); ++server) {
-    gradients.push_back(detail::pack_gradients(session_.shards[server],
-                                               gradient_memory_[server],
-                                               early_->unchanged(server)));
-    gradient_memory_[server] = gradients.back().memory();
+    presences.push_back(
+        detail::copy_gradients(session_.shards[server], gradients_[server]));
   }
   talk([&] {
-    if (early_->finish(gradients, loss)) {
-      return;
-    }
     at_once([&](size_t server, const OnWait& on_wait) {
-      detail::send_gradients(link(server),
-                             server,
-                             {.op = Op::push,
-                              .loss = loss,
-                              .numbers = gradients[server].contents()},
-                             gradients[server].flat(),
-                             on_wait);
+      detail::send_gradients(
+          link(server),
+          server,
+          {.op = Op::push, .loss = loss, .numbers = presences[server]},
+          gradients_[server].flat(),
+          on_wait);
     });
   });
-  for (const auto& packet : gradients) {
-    moved_.sent += packet.bytes();
+  for (const auto& gradients : gradients_) {
+    moved_.sent += gradients.bytes();
   }
   has_pulled_ = false;
 }
 
 void ParameterClient::Impl::finish() {
-  const auto wanted = detail::wanted_rows({}, session_.shards);
   talk([&] {
-    early_->cancel();
     // First all: what this worker holds at one server may stop another worker
     // that the others wait for.
     for (const auto& link : session_.links) {
@@ -168,7 +141,7 @@ void ParameterClient::Impl::finish() {
     }
     at_once([&](size_t server, const OnWait&) {
       // A server that has answered listens no more.
-      request(Op::last, server, wanted[server], [] {});
+      request(Op::last, server, [] {});
     });
   });
   copy_to_module();
@@ -227,19 +200,9 @@ void ParameterClient::Impl::at_once(
 
 void ParameterClient::Impl::request(Op op,
                                     size_t server,
-                                    const detail::Rows& rows,
                                     const OnWait& on_wait) {
-  auto& received = parameters_[server];
-  auto answer =
-      detail::request_parameters(link(server),
-                                 server,
-                                 op,
-                                 rows,
-                                 session_.shards[server],
-                                 received ? received->memory() : at::Tensor(),
-                                 on_wait);
-  versions_[server] = answer.version;
-  received.emplace(std::move(answer.parameters));
+  versions_[server] = detail::request_parameters(
+      link(server), server, op, parameters_[server].flat(), on_wait);
 }
 
 void ParameterClient::Impl::show_life(size_t busy) {
@@ -252,8 +215,8 @@ void ParameterClient::Impl::show_life(size_t busy) {
 
 void ParameterClient::Impl::copy_to_module() {
   for (size_t server = 0; server < parameters_.size(); ++server) {
-    detail::copy_parts(*parameters_[server], session_.shards[server]);
-    moved_.received += parameters_[server]->bytes();
+    detail::copy_all(parameters_[server].pieces(), session_.shards[server]);
+    moved_.received += parameters_[server].bytes();
   }
 }
 
@@ -263,8 +226,8 @@ ParameterClient::ParameterClient(std::shared_ptr<torch::nn::Module> module,
 
 ParameterClient::~ParameterClient() = default;
 
-void ParameterClient::pull(const std::vector<ParameterRows>& rows) {
-  impl_->pull(rows);
+void ParameterClient::pull() {
+  impl_->pull();
 }
 
 void ParameterClient::push(double loss) {
@@ -273,10 +236,6 @@ void ParameterClient::push(double loss) {
 
 void ParameterClient::finish() {
   impl_->finish();
-}
-
-const std::shared_ptr<detail::EarlyPush>& ParameterClient::early_push() const {
-  return impl_->early();
 }
 
 int ParameterClient::worker() const {

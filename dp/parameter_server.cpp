@@ -5,7 +5,6 @@
 #include "ddp/detail/job_files/error_text.h"
 #include "ddp/detail/process_group/farewell.h"
 #include "dp/detail/parameter_server/coordinator.h"
-#include "dp/detail/parameter_server/returns.h"
 #include "dp/detail/parameter_server/serve_workers.h"
 #include "dp/detail/parameter_server/server_file.h"
 #include "dp/detail/parameter_server/session.h"
@@ -46,11 +45,12 @@ ServerReport serve(torch::nn::Module& module,
                    const ParameterServerOptions& options) {
   detail::ServerFile file(options.checkpoint(),
                           detail::topology_of(options).rank);
-  auto session = detail::join_session(
-      module,
-      options,
-      detail::Role::server,
-      options.resume() ? file.read() : detail::SavedStates());
+  auto saved = options.resume() ? file.read() : detail::SavedStates();
+  if (saved.updates.empty()) {
+    saved.run = detail::new_run();
+  }
+  auto session =
+      detail::join_session(module, options, detail::Role::server, saved);
   const auto& topology = session.topology;
   const auto server = static_cast<size_t>(topology.rank);
   const auto& parameters = session.shards[server];
@@ -69,24 +69,15 @@ ServerReport serve(torch::nn::Module& module,
     coordinator.serve(*shard, updates, [&](int64_t now) {
       if (options.checkpoint_every() > 0 &&
           now % options.checkpoint_every() == 0) {
-        file.write(session.names[server], *shard, now);
+        file.write(session.names[server], *shard, now, session.run);
       }
     });
   } catch (const std::exception& error) {
     coordinator.fail(ddp::detail::text_of(error));
   }
-  detail::Returns returns(
-      session, module, options.timeout(), options.await_return());
-  const detail::WaitFor wait_for = [&](int worker) {
-    return returns.wait_for(worker, [&] { return coordinator.rest(); });
-  };
   // A few messages before a worker gives up on this server.
   detail::serve_workers(
-      session.links,
-      coordinator,
-      /*patience=*/options.timeout() / 4,
-      options.await_return().count() > 0 ? wait_for : nullptr);
-  returns.close();
+      session.links, coordinator, /*patience=*/options.timeout() / 4);
   if (shard) {
     shard->copy_to(parameters);
   }

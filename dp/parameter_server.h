@@ -19,10 +19,6 @@
 
 namespace dp {
 
-namespace detail {
-class EarlyPush;
-}
-
 /// When gradients become an update of the parameters.
 enum class UpdateMode {
   /// One update a round: the mean of one push of every worker. The same
@@ -51,13 +47,14 @@ using OptimizerFactory = std::function<std::unique_ptr<torch::optim::Optimizer>(
     std::vector<torch::Tensor> parameters)>;
 
 /// Called on a server before each of its updates, with the gradients in place:
-/// for learning rates, clipping, a record of the training. Not called by two
-/// threads at once. What it throws ends the job, on every rank.
+/// for learning rates, clipping, a record of the training. Called in the thread
+/// that called `serve`. An exception of the hook ends the job, on every rank.
 using UpdateHook =
     std::function<void(const Update& update, torch::optim::Optimizer&)>;
 
 /// Options of `serve` and `ParameterClient`. `servers`, `mode`,
-/// `staleness_bound` and `timeout` must be equal on all ranks.
+/// `staleness_bound` and `timeout` must be equal on all ranks,
+/// `gradients_held`, `checkpoint_every` and `resume` on all servers.
 ///
 /// Example:
 /// @code
@@ -82,34 +79,30 @@ struct ParameterServerOptions {
   /// On servers: how many workers' gradients one holds at once, beside the sum
   /// of those that make an update; the others wait until it has room for
   /// theirs. A server's memory does not grow with the workers: these, the sum,
-  /// the parameters, what the optimizer keeps and, asynchronous, two copies of
-  /// parameters on their way.
+  /// the parameters, what the optimizer keeps and, asynchronous, 4 MiB for each
+  /// worker that is receiving parameters.
   TORCH_ARG(int, gradients_held) = 4;
   /// On servers: a file for the parameters and the state of the optimizer
   /// (LibTorch's, or a fused one). Each server appends a dot and its number,
   /// and keeps the file before as PATH.NUMBER.before. Python's torch.load reads
-  /// them: {'model': ..., 'optimizer': ..., 'step': updates}.
+  /// them: {'model': ..., 'optimizer': ..., 'step': updates, 'run': number of
+  /// the training}. The first checkpoint of a training that begins afresh
+  /// replaces the files of another one.
   TORCH_ARG(std::string, checkpoint) = "";
   /// On servers: write it after so many updates, while the workers wait. 0:
   /// never.
   TORCH_ARG(int64_t, checkpoint_every) = 0;
   /// On servers: go on from these files; where there are none, from the start.
+  /// Files of different trainings on the servers are an error.
   /// Synchronous servers take the newest update that all have. Updates count
   /// from there, so after its first pull a worker's `version()` says how many
   /// steps the training has made.
   TORCH_ARG(bool, resume) = false;
-  /// On servers: how long to wait for a worker that is gone and had not called
-  /// finish(). Synchronous, the others wait with them. 0: it is lost at once.
-  TORCH_ARG(std::chrono::milliseconds,
-            await_return) = std::chrono::milliseconds(0);
-  /// On a worker: it was gone and comes back to servers that wait for it,
-  /// alone. It begins with `pull()`, after which `version()` says where the
-  /// training is. The client may be of the same process, or of a new one that
-  /// has a way to the `store` of the others, with the `worker_env` of the one
-  /// that is gone: `ddp::init_process_group` lets nobody back into a job.
-  TORCH_ARG(bool, returns) = false;
   /// How long the other side may be silent before it counts as gone. For a
-  /// server that is a worker's computation between two calls of its client.
+  /// server that is a worker's computation between two calls of its client. A
+  /// hook, a step or a checkpoint of a server may take longer: the server tells
+  /// the workers meanwhile that it is still there. So may a transfer of which
+  /// each 4 MiB arrive in time.
   TORCH_ARG(std::chrono::milliseconds, timeout) = std::chrono::minutes(30);
   /// How long to wait for all ranks to arrive.
   TORCH_ARG(std::chrono::milliseconds,
@@ -134,8 +127,6 @@ struct ServerReport {
   std::vector<int64_t> staleness;
   /// Workers (from 0) that died, in the order in which they did.
   std::vector<int> lost;
-  /// Workers that were gone and came back, once for each time.
-  std::vector<int> returned;
   MovedBytes moved;
 };
 
@@ -199,23 +190,7 @@ ServerReport serve(torch::nn::Module& module,
                    const OptimizerFactory& make_optimizer,
                    const ParameterServerOptions& options = {});
 
-/// Some rows of a parameter, such as an Embedding's weight.
-struct ParameterRows {
-  torch::Tensor parameter;  ///< of the module
-  /// Integers, of any shape; one that is there twice counts once. Those of
-  /// the batch, for instance.
-  torch::Tensor rows;
-};
-
 /// A worker's side of `serve`; see there.
-///
-/// Of an Embedding or EmbeddingBag with sparse(true) only the rows travel that
-/// have a gradient, and the server's optimizer gets a sparse gradient, as it
-/// would in a plain program: LibTorch's SGD without weight decay and Adagrad
-/// take one. `pull` takes the rows that a batch needs:
-/// @code
-///   client.pull({{net->table->weight, batch.data}});
-/// @endcode
 ///
 /// A client that goes without `finish`, because of an exception for instance,
 /// closes its connections, so the servers know at once.
@@ -243,17 +218,14 @@ class ParameterClient {
   /// Copies the servers' parameters into the module. Synchronous: waits for the
   /// update that contains this worker's last push. Asynchronous: waits while
   /// more workers compute than the bound lets; call it when the gradients of
-  /// these parameters come next, since others may wait for them.
-  ///
-  /// @param rows  of parameters of which not all is wanted. Their other rows
-  ///   stay as they are; parameters that are not named come whole.
-  void pull(const std::vector<ParameterRows>& rows = {});
+  /// these parameters come next, since others may wait for them. Parts of the
+  /// parameters may then contain later updates than `version()` says.
+  void pull();
 
-  /// Sends the module's gradients. Returns when they are on their way; an error
-  /// of the update comes with the next call. Waits while a server has no room
-  /// for them (`gradients_held`). Some may be there already: see
-  /// `PushInBackwardGuard` (dp/push_in_backward.h). The `.grad`s stay as they
-  /// are: zero them before the next backward pass.
+  /// Sends the module's gradients, sparse ones as dense ones. Returns when the
+  /// servers have received them; an error of the update comes with the next
+  /// call. Waits while a server has no room for them (`gradients_held`). The
+  /// `.grad`s stay as they are: zero them before the next backward pass.
   ///
   /// @param loss  for the servers' `Update`; nothing is computed with it.
   /// @throws c10::Error when the parameters were not pulled since the last
@@ -272,13 +244,11 @@ class ParameterClient {
   /// Updates that the parameters contain which were pulled last; of the server
   /// that had made the fewest.
   int64_t version() const;
-  /// Payload to and from all servers.
+  /// Payload to and from all servers. A parameter without a gradient travels,
+  /// too.
   MovedBytes moved() const;
 
  private:
-  friend class PushInBackwardGuard;
-  const std::shared_ptr<detail::EarlyPush>& early_push() const;
-
   class Impl;
   std::unique_ptr<Impl> impl_;
 };

@@ -4,7 +4,9 @@
 #include <torch/optim/sgd.h>
 
 #include <future>
+#include <thread>
 
+#include "dp/detail/parameter_server/message.h"
 #include "test/dp/peak_meter.h"
 #include "test/dp/threads.h"
 #include "test/support/catch.h"
@@ -33,8 +35,7 @@ std::unique_ptr<torch::optim::Optimizer> sgd(
 
 Act take(int worker) {
   return [worker](Coordinator& coordinator) {
-    TORCH_CHECK(coordinator.take(worker, Rows(1), kPatience));
-    coordinator.given(worker);
+    TORCH_CHECK(coordinator.take(worker, kPatience));
   };
 }
 
@@ -45,16 +46,32 @@ Act take_last() {
 }
 
 void push(Coordinator& coordinator, int worker) {
-  const auto memory = coordinator.lend(worker, {kWhole}, kPatience);
+  const auto memory = coordinator.memory_for(worker, kPatience);
   TORCH_CHECK(memory);
   memory->zero_();
-  coordinator.push(worker, 0);
+  coordinator.push(worker, {1}, 0);
 }
 
 void ask_and_take(Coordinator& coordinator, int worker) {
   coordinator.ask(worker);
   take(worker)(coordinator);
 }
+
+/// Makes updates as long as it lives.
+struct Updating {
+  explicit Updating(Coordinator& coordinator)
+      : coordinator_(coordinator), thread_([&] { coordinator_.run(); }) {}
+  ~Updating() {
+    coordinator_.close();
+    thread_.join();
+  }
+  Updating(const Updating&) = delete;
+  Updating& operator=(const Updating&) = delete;
+
+ private:
+  Coordinator& coordinator_;
+  std::thread thread_;
+};
 
 /// Starts `wait` in another thread, does `act`, which must end the wait.
 /// Many times, since `act` may come first.
@@ -67,6 +84,7 @@ void check_woken(const std::function<Policy()>& make_policy,
     Coordinator coordinator(make_policy(), {parameter}, 2, 2);
     Shard shard({parameter}, sgd, nullptr);
     coordinator.serve(shard);
+    const Updating updating(coordinator);
     before(coordinator);
     std::promise<void> begins;
     auto waiting = std::async(std::launch::async, [&] {
@@ -146,14 +164,16 @@ TEST_CASE("the end of the job wakes all who wait", "[coordinator]") {
 
 TEST_CASE("room for gradients wakes who waits for it", "[coordinator]") {
   // Worker 1 is ahead of its turn, and there is room for one.
-  const auto lend = [](int worker) {
+  const auto hold = [](int worker) {
     return [worker](Coordinator& coordinator) {
-      TORCH_CHECK(coordinator.lend(worker, {kWhole}, kPatience));
+      TORCH_CHECK(coordinator.memory_for(worker, kPatience));
     };
   };
   const auto act = GENERATE(values<Act>(
-      {[](auto& coordinator) { push(coordinator, 0); },
-       [](auto& coordinator) { coordinator.drop(1); },
+      {[](auto& coordinator) {
+         push(coordinator, 0);
+         coordinator.push(1, {1}, 0);
+       },
        [](auto& coordinator) { coordinator.lose(1, "worker 1 is gone"); }}));
   for (int round = 0; round < 50; ++round) {
     const auto parameter = at::zeros({2});
@@ -161,10 +181,11 @@ TEST_CASE("room for gradients wakes who waits for it", "[coordinator]") {
         synchronous_updates({"0", "1", "2"}), {parameter}, 3, 2);
     Shard shard({parameter}, sgd, nullptr);
     coordinator.serve(shard);
-    lend(1)(coordinator);
-    CHECK_FALSE(coordinator.lend(2, {kWhole}, std::chrono::milliseconds(0)));
+    const Updating updating(coordinator);
+    hold(1)(coordinator);
+    CHECK_FALSE(coordinator.memory_for(2, std::chrono::milliseconds(0)));
     auto waiting =
-        std::async(std::launch::async, lend(2), std::ref(coordinator));
+        std::async(std::launch::async, hold(2), std::ref(coordinator));
     act(coordinator);
     test::get_in_time(waiting, "the wait for room");
   }
@@ -180,16 +201,14 @@ int64_t peak_of(Policy policy, int workers, bool in_order) {
   coordinator.serve(shard);
   for (int step = 0; step < 3; ++step) {
     for (int worker = 0; worker < workers; ++worker) {
-      coordinator.ask(worker);
-      TORCH_CHECK(coordinator.take(worker, Rows(1), kPatience));
-      coordinator.given(worker);
+      ask_and_take(coordinator, worker);
     }
     if (!in_order) {  // the last comes first
-      TORCH_CHECK(coordinator.lend(workers - 1, {kWhole}, kPatience));
-      coordinator.push(workers - 1, 0);
+      push(coordinator, workers - 1);
     }
     for (int worker = 0; worker < workers - (in_order ? 0 : 1); ++worker) {
       push(coordinator, worker);
+      coordinator.make_updates();
     }
   }
   TORCH_CHECK(coordinator.failure().empty(), coordinator.failure());
@@ -203,39 +222,68 @@ TEST_CASE("a server's memory does not grow with the workers", "[coordinator]") {
   CHECK(peak_of(synchronous_updates(names), workers, true) == 2);
   CHECK(peak_of(synchronous_updates(names), workers, false) ==
         std::min(workers, 3));
-  // One gradient and a copy of the parameters.
-  CHECK(peak_of(asynchronous_updates(names, 2 * workers), workers, true) == 2);
+  CHECK(peak_of(asynchronous_updates(names, 2 * workers), workers, true) == 1);
 }
 
-TEST_CASE("asynchronous: two copies of the parameters are on their way at most",
+constexpr std::chrono::milliseconds kNow{0};
+
+TEST_CASE("asynchronous: a piece is a copy of what the parameters are then",
           "[coordinator]") {
-  const auto parameter = at::zeros({2});
+  constexpr int64_t kSize = kPieceBytes;  // four pieces of floats
+  const auto parameter = at::zeros({kSize});
   Coordinator coordinator(
-      asynchronous_updates({"0", "1", "2"}, 8), {parameter}, 3, 2);
+      asynchronous_updates({"0", "1"}, 8), {parameter}, 2, 2);
   Shard shard({parameter}, sgd, nullptr);
   coordinator.serve(shard);
-  const auto take_now = [&](int worker) {
-    return coordinator.take(worker, Rows(1), std::chrono::milliseconds(0));
+  ask_and_take(coordinator, 0);
+  const auto first = coordinator.piece(0, kNow);
+  REQUIRE(first);
+  CHECK(first->numel() == kPieceBytes);
+  ask_and_take(coordinator, 1);
+  const auto memory = coordinator.memory_for(1, kPatience);
+  memory->view(at::kFloat).fill_(1);
+  coordinator.push(1, {1}, 0);
+  coordinator.make_updates();
+  CHECK(first->view(at::kFloat).eq(0).all().item<bool>());
+  const auto second = coordinator.piece(kPieceBytes, kNow);
+  REQUIRE(second);
+  CHECK(second->view(at::kFloat).eq(-0.1F).all().item<bool>());
+}
+
+TEST_CASE("who waits is told in a long update, too", "[coordinator]") {
+  const auto is_after = GENERATE(false, true);
+  const auto parameter = at::zeros({2});
+  Coordinator coordinator(asynchronous(1), {parameter}, 2, 2);
+  std::promise<void> begins, goes_on;
+  const auto take_long = [&] {
+    begins.set_value();
+    auto end = goes_on.get_future();
+    test::get_in_time(end, "the end of the update");
   };
+  Shard shard({parameter}, sgd, [&](const auto&, auto&) {
+    if (!is_after) {
+      take_long();
+    }
+  });
+  coordinator.serve(shard, 0, [&](int64_t) {
+    if (is_after) {
+      take_long();
+    }
+  });
+  const Updating updating(coordinator);
   for (const int worker : {0, 1}) {
-    coordinator.ask(worker);
-    const auto copy = take_now(worker);
-    REQUIRE(copy);
-    CHECK(copy->version == worker);
-    // Each has taken before the other's update, and keeps what it took.
-    const auto before = copy->flat.clone();
-    const auto memory = coordinator.lend(worker, {kWhole}, kPatience);
-    memory->view(at::kFloat).narrow(0, 0, 2).fill_(1);
-    coordinator.push(worker, 0);
-    CHECK(copy->flat.equal(before));
+    ask_and_take(coordinator, worker);
   }
-  coordinator.ask(2);
-  CHECK_FALSE(take_now(2));
-  coordinator.given(0);
-  const auto copy = take_now(2);
-  REQUIRE(copy);
-  CHECK(copy->version == 2);
-  CHECK(copy->flat.view(at::kFloat)[0].item<float>() == -0.2F);
+  push(coordinator, 0);
+  auto begun = begins.get_future();
+  test::get_in_time(begun, "the begin of the update");
+  coordinator.ask(0);
+  CHECK_FALSE(coordinator.take(0, kNow));
+  CHECK_FALSE(coordinator.piece(0, kNow));
+  CHECK_FALSE(coordinator.take_last(kNow));
+  CHECK(coordinator.memory_for(1, kNow));
+  goes_on.set_value();
+  CHECK(coordinator.take(0, kPatience) == 1);
 }
 
 }  // namespace coordinator_test

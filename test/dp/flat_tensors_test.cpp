@@ -4,7 +4,6 @@
 #include <torch/types.h>
 
 #include "dp/detail/parameter_server/gradients.h"
-#include "dp/detail/parameter_server/packet.h"
 #include "dp/detail/parameter_server/shard.h"
 #include "test/support/catch.h"
 
@@ -55,8 +54,10 @@ TEST_CASE("a shard's pieces train like parameters of their own",
       },
       nullptr);
   weight.mutable_grad() = torch::full({2, 3}, 2.0);
-  const auto packet = pack_gradients(parameters, torch::Tensor());
-  shard.step(gradients_in(packet, parameters), {});
+  GradientSum sum;
+  const FlatTensors gradients(parameters);
+  sum.add(gradients, copy_gradients(parameters, gradients), 1);
+  shard.step(sum.gradients(), {});
   FlatTensors seen(parameters);
   torch::Tensor(seen.flat()).copy_(shard.flat());
   // Adam's first step is the learning rate, against the gradient.
@@ -73,40 +74,7 @@ torch::Tensor rows_of(std::initializer_list<int64_t> rows, int64_t columns) {
       {6, columns});
 }
 
-TEST_CASE("gradients travel whole, by rows or not at all", "[flat_tensors]") {
-  const std::vector<torch::Tensor> parameters{torch::zeros({6, 3}),
-                                              torch::zeros({6, 3}),
-                                              torch::zeros({6, 3}),
-                                              torch::zeros({4}, torch::kDouble),
-                                              torch::zeros({6, 3})};
-  parameters[0].mutable_grad() = torch::randn({6, 3});
-  parameters[1].mutable_grad() = rows_of({4, 1, 4}, 3);
-  parameters[3].mutable_grad() = torch::randn({4}, torch::kDouble);
-  parameters[4].mutable_grad() = rows_of({}, 3);
-  auto memory = torch::full({4096}, 0xff, torch::kByte);
-  if (GENERATE(true, false)) {
-    memory = torch::Tensor();
-  }
-  const auto sent = pack_gradients(parameters, memory);
-  CHECK(sent.contents() == Contents{kWhole, 2, kNone, kWhole, 0});
-  CHECK(sent.bytes() == 72 + 2 * (8 + 12) + 32);
-  CHECK(contents_problem(parameters, sent.contents()).empty());
-  const Packet come(parameters, sent.contents());
-  torch::Tensor(come.flat()).copy_(sent.flat());
-  const auto gradients = gradients_in(come, parameters);
-  for (size_t i = 0; i < parameters.size(); ++i) {
-    const auto expected = parameters[i].grad();
-    REQUIRE(gradients[i].defined() == expected.defined());
-    if (expected.defined()) {
-      CHECK(gradients[i].is_sparse() == expected.is_sparse());
-      CHECK(gradients[i].to_dense().equal(expected.to_dense()));
-    }
-  }
-}
-
-TEST_CASE(
-    "sums of rows and dense gradients are the dense ones' to the last bit",
-    "[flat_tensors]") {
+TEST_CASE("sums of gradients that some terms lack", "[flat_tensors]") {
   const std::vector<torch::Tensor> like{torch::zeros({6, 3})};
   // By worker: rows, a dense gradient, or none.
   const auto kinds = GENERATE(
@@ -116,44 +84,37 @@ TEST_CASE(
   const double share = 1.0 / static_cast<double>(kinds.size());
   int64_t row = 0;
   for (const char kind : kinds) {
-    auto gradient = kind == 'r'   ? rows_of({row, 5, 2}, 3).coalesce()
+    auto gradient = kind == 'r'   ? rows_of({row, 5, 2}, 3)
                     : kind == 'd' ? torch::randn({6, 3})
                                   : torch::Tensor();
-    ++row;
     if (gradient.defined()) {
       const auto term = gradient.to_dense() * share;
       expected = expected.defined() ? expected + term : term;
     }
     like[0].mutable_grad() = gradient;
-    const auto packet = pack_gradients(like, torch::Tensor());
-    sum.add(gradients_in(packet, like), share, packet.memory());
-    if (row > 1) {  // of the memory of later terms nothing is kept
-      torch::Tensor(packet.flat()).fill_(0xff);
+    const FlatTensors memory(like);
+    torch::Tensor(memory.flat()).fill_(0xff);  // of another gradient
+    const auto presence = copy_gradients(like, memory);
+    CHECK(presence == Presence{kind != 'n'});
+    sum.add(memory, presence, share);
+    if (++row > 1) {  // the memory of later terms is not the sum's
+      torch::Tensor(memory.flat()).fill_(0xff);
     }
   }
   const auto result = sum.gradients()[0];
   REQUIRE(result.defined() == expected.defined());
   if (expected.defined()) {
-    CHECK(result.to_dense().equal(expected));
-    CHECK(result.is_sparse() == (kinds.find('d') == std::string::npos));
+    CHECK(result.equal(expected));
   }
-  CHECK(sum.clear().defined());
+  CHECK(sum.clear().bytes() == 72);
   CHECK(sum.is_empty());
 }
 
-TEST_CASE("rows and contents that cannot be are found", "[flat_tensors]") {
-  const std::vector<torch::Tensor> like{torch::zeros({6, 3}), torch::zeros({})};
-  CHECK(contents_problem(like, {6, kWhole}).empty());
-  CHECK(contents_problem(like, {kNone, kNone}).empty());
-  for (const auto& wrong : std::vector<Contents>{
-           {}, {kWhole}, {7, kWhole}, {-4, kWhole}, {kWhole, 0}, {1, 1, 1}}) {
-    CHECK_FALSE(contents_problem(like, wrong).empty());
-  }
-  CHECK_NOTHROW(check_rows({torch::tensor({0, 5}, torch::kLong), {}}, like));
-  for (const int64_t wrong : {-1, 6}) {
-    CHECK_THROWS_WITH(
-        check_rows({torch::tensor({int64_t{0}, wrong}), {}}, like),
-        Catch::Contains("Expected rows of a parameter of shape [6, 3]"));
+TEST_CASE("presences that cannot be are found", "[flat_tensors]") {
+  CHECK(presence_problem({0, 1}, 2).empty());
+  for (const auto& wrong :
+       std::vector<Presence>{{}, {1}, {2, 1}, {-1, 1}, {1, 1, 1}}) {
+    CHECK_FALSE(presence_problem(wrong, 2).empty());
   }
 }
 

@@ -72,6 +72,21 @@ TEST_CASE("messages come as they were sent", "[link]") {
   test::get_in_time(sender, "the sender");
 }
 
+TEST_CASE("a payload of many pieces comes whole", "[link]") {
+  Ends ends;
+  const int64_t size =
+      GENERATE(as<int64_t>(), kPieceBytes, 2 * kPieceBytes + 1);
+  const auto payload = torch::arange(size).to(torch::kByte);
+  auto sender = std::async(std::launch::async, [&] {
+    ends.worker->send({.op = Op::push}, payload);
+  });
+  CHECK(ends.server->receive().op == Op::push);
+  const auto got = torch::zeros({size}, torch::kByte);
+  ends.server->receive_payload(got);
+  CHECK(got.equal(payload));
+  test::get_in_time(sender, "the sender");
+}
+
 TEST_CASE("a header says what it was made of", "[link]") {
   for (int64_t op = 0; op <= static_cast<int64_t>(Op::failure); ++op) {
     const Message message{static_cast<Op>(op), op - 3, 0.5, "why"};
@@ -135,8 +150,13 @@ constexpr int64_t kMuch = int64_t{64} << 20;
 // A process of its own, by the test below: it asks for a payload, and stops.
 TEST_CASE("a peer that stops while it is sent to", "[.peer]") {
   const auto group = connect_by(std::getenv("LINK_TEST_FILE"), 1);
-  std::vector<torch::Tensor> tensors{torch::empty({kMuch}, torch::kByte)};
-  const auto work = group->recv(tensors, 0, 0);
+  std::vector<c10::intrusive_ptr<c10d::Work>> works;
+  std::vector<torch::Tensor> tensors{empty_header()};
+  works.push_back(group->recv(tensors, 0, 0));
+  for (const auto& piece : pieces_of(torch::empty({kMuch}, torch::kByte))) {
+    tensors = {piece};
+    works.push_back(group->recv(tensors, 0, 0));
+  }
   ::raise(SIGSTOP);
 }
 
@@ -155,7 +175,7 @@ TEST_CASE("a peer that dies while it is sent to is gone", "[link][errors]") {
   REQUIRE(::waitpid(peer, &status, WUNTRACED) == peer);
   REQUIRE(WIFSTOPPED(status));
   auto sends = std::async(std::launch::async, [&] {
-    link.send_payload(torch::zeros({kMuch}, torch::kByte));
+    link.send({.op = Op::push}, torch::zeros({kMuch}, torch::kByte));
   });
   CHECK(sends.wait_for(milliseconds(50)) == std::future_status::timeout);
   ::kill(peer, SIGKILL);
@@ -192,20 +212,21 @@ TEST_CASE("who waits is told how the job ended", "[coordinator]") {
   Coordinator coordinator(synchronous_updates({"a", "b"}), parameters, 2, 2);
   coordinator.serve(shard);
   coordinator.ask(0);
-  REQUIRE(coordinator.take(0, Rows(1), milliseconds(0)));
-  REQUIRE(coordinator.lend(0, {kWhole}, milliseconds(0)));
-  coordinator.push(0, 0);
-  CHECK_FALSE(coordinator.take(0, Rows(1), milliseconds(1)));
+  REQUIRE(coordinator.take(0, milliseconds(0)));
+  REQUIRE(coordinator.memory_for(0, milliseconds(0)));
+  coordinator.push(0, {1}, 0);
+  coordinator.make_updates();
+  CHECK_FALSE(coordinator.take(0, milliseconds(1)));
   CHECK_FALSE(coordinator.take_last(milliseconds(1)));
-  auto waits = std::async(std::launch::async, [&] {
-    coordinator.take(0, Rows(1), milliseconds(60'000));
-  });
+  auto waits = std::async(std::launch::async,
+                          [&] { coordinator.take(0, milliseconds(60'000)); });
   coordinator.lose(1, "b is gone");
+  coordinator.make_updates();
   CHECK_THROWS_WITH(test::get_in_time(waits, "the take"), "b is gone");
   CHECK_THROWS_AS(coordinator.take_last(milliseconds(0)), JobEnded);
   CHECK(coordinator.failure() == "b is gone");
   coordinator.fail("later");
-  coordinator.push(0, 0);  // does nothing
+  coordinator.push(0, {1}, 0);  // does nothing
   CHECK(coordinator.failure() == "b is gone");
   CHECK(coordinator.report().updates == 0);
 }

@@ -386,42 +386,11 @@ std::string serve_who_says(const detail::Message& message) {
   })[0];
 }
 
-TEST_CASE("rows that there are not", "[parameter_server][errors]") {
-  const auto errors = try_job(
-      2, Options(), [](torch::nn::Linear& net, ParameterClient& client) {
-        const auto pull = [&](const torch::Tensor& parameter,
-                              const torch::Tensor& rows) {
-          client.pull({{parameter, rows}});
-        };
-        CHECK_THROWS_WITH(
-            pull(torch::zeros({3, 4}), torch::zeros({1}, torch::kLong)),
-            Catch::Contains("got those of another tensor"));
-        CHECK_THROWS_WITH(pull(net->weight, torch::zeros({1})),
-                          Catch::Contains("a tensor of integers"));
-        CHECK_THROWS_WITH(
-            pull(net->weight, torch::tensor({0, 3}, torch::kLong)),
-            Catch::Contains("got rows 0 to 3"));
-        // It can go on.
-        pull(net->weight, torch::tensor({2, 0, 2}, torch::kInt));
-        client.finish();
-      });
-  CHECK(errors == std::vector<std::string>(2));
-}
-
 TEST_CASE("a server without room for gradients", "[parameter_server][errors]") {
   check_each(try_job(2,
                      Options().gradients_held(0),
                      [](torch::nn::Linear&, ParameterClient&) {}),
              "Expected gradients_held of 1 or more, but got 0");
-}
-
-TEST_CASE("gradients that do not fit", "[parameter_server][errors]") {
-  CHECK_THAT(serve_who_says({.op = detail::Op::part, .numbers = {9}}),
-             Catch::Contains("but got a gradient of no parameter"));
-  CHECK_THAT(serve_who_says({.op = detail::Op::push, .numbers = {4, -2}}),
-             Catch::Contains("but got 4 rows of a tensor of shape [3, 4]"));
-  CHECK_THAT(serve_who_says({.op = detail::Op::pull, .numbers = {1}}),
-             Catch::Contains("but got parts of 1 tensors, not of 2"));
 }
 
 TEST_CASE("a worker that does not say why it failed",
@@ -482,6 +451,23 @@ TEST_CASE("ranks that do not fit", "[parameter_server][errors]") {
                  1),
              Catch::Contains(
                  "rank 1 has servers(1), mode(synchronous), timeout(9 ms)"));
+  const auto two = Options().servers(2);
+  for (auto other : {Options(two).gradients_held(9),
+                     Options(two).checkpoint("a").checkpoint_every(9),
+                     Options(two).checkpoint("a").resume(true)}) {
+    CHECK_THAT(claims_problem({claim(two, 3, Role::server),
+                               claim(other, 3, Role::server),
+                               claim(two, 3, Role::worker)},
+                              2),
+               Catch::Contains("on all servers, but rank 0 has "
+                               "gradients_held(4), checkpoint_every(0), "
+                               "resume(false), and rank 1 has gradients_held"));
+    CHECK(claims_problem({claim(two, 3, Role::server),
+                          claim(two, 3, Role::server),
+                          claim(other, 3, Role::worker)},
+                         2)
+              .empty());
+  }
   CHECK_THAT(claims_problem({claim(one, 3, Role::server),
                              claim(one, 3, Role::server),
                              claim(one, 3, Role::worker)},
@@ -535,6 +521,49 @@ TEST_CASE("a rank that does not come", "[parameter_server][errors]") {
   CHECK_THAT(errors[0],
              Catch::Contains("Expected 2 ranks to arrive within 0.1 s, but 1 "
                              "did not: rank 1"));
+}
+
+TEST_CASE("a join after a failed one", "[parameter_server][errors]") {
+  // Rank 2 comes when the others have given up.
+  test::Counter given_up;
+  LocalWorld world(3);
+  const auto train = [](torch::nn::Linear& net, const Options& options) {
+    if (is_server(options)) {
+      serve(*net, sgd, options);
+    } else {
+      ParameterClient client(net, options);
+      step(net, client);
+      client.finish();
+    }
+  };
+  world.run_ranks(Options(), [&](int rank, const Options& options) {
+    auto net = make_net();
+    if (rank == 2) {
+      given_up.wait_for(2);
+    } else {
+      auto impatient = options;
+      CHECK_THROWS_WITH(
+          train(net, impatient.connect_timeout(milliseconds(100))),
+          Catch::Contains("ranks to arrive within 0.1 s, but"));
+      given_up.meet(2);
+    }
+    train(net, options);
+    train(net, options);
+  });
+}
+
+TEST_CASE("a worker without its first server", "[parameter_server][errors]") {
+  const auto errors =
+      LocalWorld(2).try_ranks(Options().connect_timeout(milliseconds(100)),
+                              [](int rank, const Options& options) {
+                                auto net = make_net();
+                                if (rank == 1) {
+                                  ParameterClient client(net, options);
+                                }
+                              });
+  CHECK_THAT(errors[1],
+             Catch::Contains("Expected 2 ranks to arrive within 0.1 s, but "
+                             "rank 0 did not"));
 }
 
 TEST_CASE("modules that differ", "[parameter_server][errors]") {

@@ -12,13 +12,12 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
-#include <ATen/ops/_unique.h>
-
 #include <cmath>
 #include <mutex>
 #include <numeric>
 
 #include "ddp/distributed_data_parallel.h"
+#include "dp/detail/parameter_server/conversation.h"
 #include "dp/detail/parameter_server/flat_tensors.h"
 #include "dp/detail/parameter_server/serve_workers.h"
 #include "dp/detail/parameter_server/session.h"
@@ -460,133 +459,22 @@ TEST_CASE("the hook sees each update before it", "[parameter_server]") {
   }
 }
 
-constexpr int64_t kTableRows = 64;
-constexpr int64_t kTableColumns = 4;
-
-struct TableNetImpl : torch::nn::Module {
-  explicit TableNetImpl(bool is_sparse) {
-    table = register_module("table",
-                            torch::nn::Embedding(torch::nn::EmbeddingOptions(
-                                                     kTableRows, kTableColumns)
-                                                     .sparse(is_sparse)));
-    scale = register_parameter("scale", torch::ones({kTableColumns}));
-    const torch::NoGradGuard no_grad;
-    table->weight.copy_(torch::arange(kTableRows * kTableColumns)
-                            .view({kTableRows, kTableColumns})
-                            .remainder(7));
-  }
-  torch::nn::Embedding table{nullptr};
-  torch::Tensor scale;
-};
-TORCH_MODULE(TableNet);
-
-/// Some rows twice; other ones for each worker and step.
-torch::Tensor table_batch(int step, int worker) {
-  return (torch::arange(6) * (worker + 2) + 5 * step)
-      .remainder(kTableRows)
-      .floor_divide(2)
-      .view({2, 3});
-}
-
-/// Every number is exact: small sums of powers of two, in any order.
-template <class Pull>
-Tensors train_table(int servers,
-                    int workers,
-                    bool is_sparse,
-                    const Pull& pull) {
-  Tensors result;
-  LocalWorld world(servers + workers);
-  world.run_ranks(
-      Options().servers(servers), [&](int /*rank*/, const Options& options) {
-        TableNet net(is_sparse);
-        if (is_server(options)) {
-          serve(
-              *net,
-              [](const Tensors& parameters) {
-                return std::make_unique<torch::optim::SGD>(parameters, 0.5);
-              },
-              options);
-          return;
-        }
-        ParameterClient client(net, options);
-        for (int step = 0; step < 3; ++step) {
-          const auto batch = table_batch(step, client.worker());
-          pull(client, net, batch);
-          net->zero_grad();
-          (net->table->forward(batch) * net->scale.detach())
-              .pow(2)
-              .sum()
-              .div(4)
-              .backward();
-          TORCH_CHECK(net->table->weight.grad().is_sparse() == is_sparse);
-          net->scale.mutable_grad() = torch::ones({kTableColumns});
-          client.push();
-        }
-        client.finish();
-        if (client.worker() == workers - 1) {
-          result = copies(*net);
-        }
-      });
-  return result;
-}
-
-TEST_CASE("rows travel, and the training is that of whole tables",
-          "[parameter_server]") {
-  const int servers = GENERATE(1, 2);
-  const int workers = GENERATE(1, 2, 4);
-  const auto whole =
-      train_table(servers, workers, false, [](auto& client, auto&, auto&) {
-        client.pull();
-      });
-  const auto rows = train_table(
-      servers, workers, true, [](auto& client, auto& net, auto& batch) {
-        const auto before = client.moved();
-        const auto stale = net->table->weight.detach().clone();
-        client.pull({{net->table->weight, batch}});
-        const auto unique = std::get<0>(at::_unique(batch));
-        // Each with its number.
-        TORCH_CHECK(client.moved().received - before.received ==
-                    4 * kTableColumns +
-                        unique.numel() * (4 * kTableColumns + 8));
-        stale.index_copy_(
-            0, unique, net->table->weight.detach().index_select(0, unique));
-        TORCH_CHECK(stale.equal(net->table->weight));
-      });
-  CHECK(equal(rows, whole));
-  const auto pushed_only =
-      train_table(servers, workers, true, [](auto& client, auto&, auto&) {
-        client.pull();
-      });
-  CHECK(equal(pushed_only, whole));
-}
-
-TEST_CASE("of sparse gradients the rows are sent", "[parameter_server]") {
-  LocalWorld world(2);
-  world.run_ranks(Options(), [&](int /*rank*/, const Options& options) {
-    TableNet net(true);
-    const auto batch = table_batch(0, 0);
-    const int64_t bytes =
-        std::get<0>(at::_unique(batch)).numel() * (4 * kTableColumns + 8);
+TEST_CASE("sparse gradients arrive as dense ones", "[parameter_server]") {
+  LocalWorld(2).run_ranks(Options(), [&](int /*rank*/, const Options& options) {
+    torch::nn::Embedding table(torch::nn::EmbeddingOptions(5, 2).sparse(true));
     if (is_server(options)) {
-      const auto moved =
-          serve(
-              *net,
-              [](const Tensors& parameters) {
-                return std::make_unique<torch::optim::SGD>(parameters, 0.5);
-              },
-              options)
-              .moved;
-      TORCH_CHECK(moved.received == bytes);
-      TORCH_CHECK(moved.sent ==
-                  bytes + 4 * kTableColumns * (1 + kTableRows + 1));
+      serve(*table, plain_sgd, options);
       return;
     }
-    ParameterClient client(net, options);
-    client.pull({{net->table->weight, batch}});
-    net->table->forward(batch).sum().backward();
+    ParameterClient client(table, options);
+    client.pull();
+    const auto before = table->weight.detach().clone();
+    table->forward(torch::tensor({3, 1, 3})).sum().backward();
+    TORCH_CHECK(table->weight.grad().is_sparse());
     client.push();
-    TORCH_CHECK(client.moved().sent == bytes);
     client.finish();
+    const auto counts = torch::tensor({0, 1, 0, 2, 0}).unsqueeze(1);
+    TORCH_CHECK(table->weight.equal(before - counts));
   });
 }
 
@@ -645,13 +533,8 @@ template <typename OnWait>
 void take_last_parameters(detail::Link& server,
                           const Tensors& shard,
                           const OnWait& on_wait) {
-  server.send({.op = detail::Op::last});
-  auto answer = server.receive();
-  for (; answer.op == detail::Op::wait; answer = server.receive()) {
-    on_wait();
-  }
-  TORCH_CHECK(answer.op == detail::Op::parameters);
-  server.receive_payload(detail::FlatTensors(shard).flat());
+  detail::request_parameters(
+      server, 0, detail::Op::last, detail::FlatTensors(shard).flat(), on_wait);
 }
 
 /// As `serve`, asynchronous with a bound of 1, but says every millisecond that
@@ -738,7 +621,9 @@ void serve_by_hand(torch::nn::Module& module,
     TORCH_CHECK(worker.receive().op == request);
   };
   const auto give = [&] {
-    worker.send({.op = detail::Op::parameters}, parameters.flat());
+    for (const auto& piece : detail::pieces_of(parameters.flat())) {
+      worker.send({.op = detail::Op::parameters}, piece);
+    }
   };
   talk(worker, expect, give);
   expect(detail::Op::leave);

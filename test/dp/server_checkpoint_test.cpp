@@ -44,14 +44,22 @@ TEST_CASE("servers go on from the newest update that all have",
           "parameter server 1 (rank 1) cannot go on: it is damaged");
   }
   CHECK_FALSE(plan({{{8, 6}}, {{4, 2}}}).problem.empty());
+  CHECK(plan({{{8, 6}, "", 3}, {{8, 6}, "", 3}}).run == 3);
+  CHECK(plan({{{}, "", 3}, {{}, "", 4}}).run == 3);  // a new training
+  for (const auto mode : {kSynchronous, kAsynchronous}) {
+    CHECK_THAT(
+        plan_resume({{{10, 50}, "", 4}, {{50, 40}, "", 3}}, mode).problem,
+        Catch::Contains("Expected the files of one training"));
+  }
 }
 
 TEST_CASE("what a server has saved is said in a line", "[server_checkpoint]") {
   for (const auto& saved : std::vector<SavedStates>{
-           {}, {{3}}, {{8, 0}}, {{}, "Cannot load it: why"}}) {
+           {}, {{3}, "", 7}, {{8, 0}}, {{}, "Cannot load it: why"}}) {
     const auto back = detail::read_saved(detail::write_saved(saved));
     CHECK(back.updates == saved.updates);
     CHECK(back.problem == saved.problem);
+    CHECK(back.run == saved.run);
   }
 }
 
@@ -214,6 +222,51 @@ TEST_CASE("files that do not fit the servers", "[server_checkpoint]") {
                  Catch::Contains("parameter server 0 (rank 0) cannot go on: "));
     }
   }
+}
+
+TEST_CASE("a training that begins afresh keeps no file of another one",
+          "[server_checkpoint]") {
+  const ddp::test::TemporaryFolder folder;
+  const std::string newest = folder / "ps.pt.0";
+  const std::string before = newest + ".before";
+  Job job;
+  job.path = folder / "ps.pt";
+  job.every = 5;
+  job.until = 10;
+  run_well(job);
+  const auto old_file = ddp::test::read_file(newest);
+  REQUIRE(folder.size() == 2);
+  job.every = 1;
+  job.until = 1;
+  run_well(job);
+  CHECK(folder.size() == 1);
+  // A kill before another server has written its first file leaves that one's.
+  job.servers = 2;
+  ddp::test::write_file(folder / "ps.pt.1", old_file);
+  job.resume = true;
+  for (const auto& error : errors_of(job)) {
+    CHECK_THAT(error, Catch::Contains("Expected the files of one training"));
+  }
+}
+
+TEST_CASE("a damaged file does not take the place of the sound one before",
+          "[server_checkpoint]") {
+  const ddp::test::TemporaryFolder folder;
+  const std::string newest = folder / "ps.pt.0";
+  Job job;
+  job.path = folder / "ps.pt";
+  job.every = 2;
+  job.until = 6;
+  run_well(job);  // files of updates 6 and 4
+  const auto sound = ddp::test::read_file(newest + ".before");
+  ddp::test::write_file(newest, "no file");
+  job.resume = true;
+  job.first = 4;
+  run_well(job);  // writes that of update 6 again
+  CHECK(ddp::test::read_file(newest + ".before") == sound);
+  job.first = 6;
+  job.until = 8;
+  run_well(job);
 }
 
 TEST_CASE("a file that cannot be written ends the job everywhere",

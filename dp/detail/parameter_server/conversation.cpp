@@ -1,9 +1,10 @@
 #include "dp/detail/parameter_server/conversation.h"
 
-#include <utility>
+#include <algorithm>
 
 #include <c10/util/Exception.h>
 
+#include "dp/detail/parameter_server/interval.h"
 #include "dp/detail/parameter_server/topology.h"
 
 namespace dp::detail {
@@ -31,24 +32,25 @@ Message answer_of(Link& link,
 
 }  // namespace
 
-GivenParameters request_parameters(Link& link,
-                                   size_t server,
-                                   Op op,
-                                   const Rows& rows,
-                                   const std::vector<at::Tensor>& parameters,
-                                   const at::Tensor& memory,
-                                   const OnWait& on_wait) {
-  const auto contents = contents_of(rows);
-  if (any_rows(rows)) {
-    link.send({.op = op, .numbers = contents}, join_rows(rows));
-  } else {
-    link.send({.op = op});
-  }
-  const int64_t version =
-      answer_of(link, server, Op::parameters, on_wait).version;
-  GivenParameters given{Packet(parameters, contents, memory), version};
-  link.receive_payload(given.parameters.flat());
-  return given;
+int64_t request_parameters(Link& link,
+                           size_t server,
+                           Op op,
+                           const at::Tensor& parameters,
+                           const OnWait& on_wait) {
+  link.send({.op = op});
+  // The pieces of one server may take longer than another one's time-out.
+  Interval sign_of_life(link.timeout() / 4);
+  int64_t version = 0, begin = 0;
+  do {
+    version = answer_of(link, server, Op::parameters, on_wait).version;
+    const int64_t size = std::min(kPieceBytes, parameters.numel() - begin);
+    link.receive_payload(parameters.narrow(0, begin, size));
+    begin += size;
+    if (sign_of_life.has_passed()) {
+      on_wait();
+    }
+  } while (begin < parameters.numel());
+  return version;
 }
 
 void send_gradients(Link& link,
@@ -56,9 +58,11 @@ void send_gradients(Link& link,
                     const Message& push,
                     const at::Tensor& gradients,
                     const OnWait& on_wait) {
-  link.send(push);
-  answer_of(link, server, Op::go, on_wait);
-  link.send_payload(gradients);
+  // Not flushed before the answer: the server says that it is still there while
+  // it has no memory for the gradients.
+  link.post(push, gradients);
+  answer_of(link, server, Op::received, on_wait);
+  link.flush();
 }
 
 }  // namespace dp::detail

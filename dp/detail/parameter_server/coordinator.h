@@ -10,11 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "dp/detail/parameter_server/flat_tensors.h"
 #include "dp/detail/parameter_server/gradients.h"
-#include "dp/detail/parameter_server/packet.h"
-#include "dp/detail/parameter_server/parts/held_gradients.h"
 #include "dp/detail/parameter_server/policy/update_policy.h"
-#include "dp/detail/parameter_server/sent_copies.h"
 #include "dp/detail/parameter_server/shard.h"
 #include "dp/parameter_server.h"
 
@@ -25,14 +23,15 @@ struct JobEnded : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Where the threads of a server, one a worker, meet: a policy and a shard
-/// behind one lock. Once the job has ended (`fail`, or the policy says so),
-/// what waits throws JobEnded and all else does nothing.
+/// Where the threads of a server meet: one for each worker, and one that makes
+/// the updates. A lock guards the policy and the memory; sums, steps and
+/// `after_update` run without it. Once the job has ended (`fail`, or the policy
+/// says so), calls that wait throw JobEnded and the others do nothing.
 ///
-/// Its memory does not grow with the workers: so many gradients and their sum,
-/// and two copies of the parameters where updates come while workers take them.
+/// Its memory does not grow with the workers: so many gradients and their sum.
 ///
-/// Thread contract: any thread, each worker's calls from one.
+/// Thread contract: any thread, each worker's calls from one; `run` and
+/// `make_updates` from one.
 class Coordinator {
  public:
   /// @param parameters  of which the gradients are.
@@ -51,46 +50,46 @@ class Coordinator {
              int64_t updates = 0,
              AfterUpdate after_update = nullptr);
 
-  const std::vector<at::Tensor>& parameters() const { return parameters_; }
+  /// Makes updates until `close`, or until the job has ended.
+  void run();
+  /// Makes the updates that are due. The parameters are not handed out
+  /// meanwhile. An exception of an update ends the job.
+  void make_updates();
+  /// No worker has a thread any more.
+  void close();
 
-  /// Waits for memory for gradients of these contents, which until `push` is
-  /// the caller's to fill. Again before it for more of them, without waiting;
-  /// see `HeldGradients`. None when there still is none after `patience`. The
+  const std::vector<at::Tensor>& parameters() const { return parameters_; }
+  /// Bytes of the parameters in all pieces.
+  int64_t flat_bytes() const { return shard_->flat().numel(); }
+
+  /// Waits for memory for the gradients of a worker, which until `push` is the
+  /// caller's to fill. None when there still is none after `patience`. The
   /// worker whose gradients the others wait for always gets some.
-  std::optional<at::Tensor> lend(int worker,
-                                 const Contents& contents,
-                                 std::chrono::milliseconds patience);
-  void push(int worker, double loss);
+  std::optional<at::Tensor> memory_for(int worker,
+                                       std::chrono::milliseconds patience);
+  void push(int worker, const Presence& presence, double loss);
   /// The worker pushes nothing for what it took last: the others do not wait
-  /// for it, and what was lent since is free.
+  /// for it.
   void drop(int worker);
 
-  struct Parameters {
-    at::Tensor flat;
-    int64_t version;
-  };
   /// Says that the worker wants parameters.
   void ask(int worker);
   /// Waits until it may have them; none when it still may not after `patience`.
-  /// They stay as they are until `given`.
-  /// @param rows  of the parameters, if not all.
-  std::optional<Parameters> take(int worker,
-                                 const Rows& rows,
-                                 std::chrono::milliseconds patience);
-  void given(int worker);
+  /// @returns their version.
+  std::optional<int64_t> take(int worker, std::chrono::milliseconds patience);
+  /// Bytes of the parameters from `begin` on, kPieceBytes at most, for a worker
+  /// that has taken them. Asynchronous: a copy of what they are now, so that a
+  /// worker that is slow to receive holds up nobody; later pieces may contain
+  /// later updates. None while an update is made, after `patience`.
+  std::optional<at::Tensor> piece(int64_t begin,
+                                  std::chrono::milliseconds patience);
 
   /// The worker pushes no more.
   void leave(int worker);
   /// As `take`, for the last parameters: waits until no worker is there.
-  std::optional<Parameters> take_last(std::chrono::milliseconds patience);
+  std::optional<int64_t> take_last(std::chrono::milliseconds patience);
 
-  /// The worker's connection is gone, but it may come back: the others do not
-  /// wait for what it took. False when it need not.
-  bool suspend(int worker);
-  void welcome(int worker);
-  /// Waits a moment, or until the job has ended: then it returns true.
-  bool rest();
-  /// The worker is gone for good.
+  /// The worker is gone.
   void lose(int worker, const std::string& reason);
   /// Ends the job. The reason may be "": then nobody has said why.
   void fail(const std::string& reason);
@@ -100,26 +99,26 @@ class Coordinator {
   ServerReport report() const;
 
  private:
+  using Lock = std::unique_lock<std::mutex>;
+
   /// What one worker has of this server's memory.
   struct Place {
-    std::optional<HeldGradients> gradients;  // from `lend` until added up
-    bool has_pushed = false;                 // they have come
+    std::optional<FlatTensors> gradients;  // from `memory_for` until added up
+    bool has_pushed = false;               // they have come
+    Presence presence;
     double loss = 0;
   };
 
   template <class Ready>
-  bool wait(std::unique_lock<std::mutex>& lock,
-            std::chrono::milliseconds patience,
-            const Ready& ready);
+  bool wait(Lock& lock, std::chrono::milliseconds patience, const Ready& ready);
+  template <class Work>
+  void make_unlocked(Lock& lock, const Work& work);
   Place& place(int worker) { return places_[static_cast<size_t>(worker)]; }
+  void note_change();
   void take_back(int worker);
-  at::Tensor memory_for_gradients();
-  bool may_lend(int worker) const;
-  bool may_copy(const Rows& rows) const;
-  at::Tensor copy_of(int worker, const Rows& rows);
-  void advance();
-  void add(int worker);
-  void make(const Step& step);
+  bool may_hold(int worker) const;
+  void add(Lock& lock, int worker);
+  void make(Lock& lock, const Step& step);
   void end(const std::string& reason);
 
   std::vector<at::Tensor> parameters_;
@@ -127,12 +126,13 @@ class Coordinator {
   std::unique_ptr<UpdatePolicy> policy_;
   Shard* shard_ = nullptr;
   AfterUpdate after_update_;
-  std::vector<Place> places_;      // by worker
-  std::vector<at::Tensor> spare_;  // memory for gradients
-  int64_t room_ = 0;               // bytes that those in parts have needed
-  GradientSum sum_;
-  double loss_ = 0;  // sum of those in the sum
-  SentCopies copies_;
+  std::vector<Place> places_;       // by worker
+  std::vector<FlatTensors> spare_;  // memory for gradients
+  GradientSum sum_;                 // of the thread that makes updates
+  double loss_ = 0;                 // sum of those in the sum
+  bool has_work_ = false;           // there may be updates to make
+  bool is_updating_ = false;        // without the lock
+  bool is_closed_ = false;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::string failure_;

@@ -11,21 +11,11 @@ namespace dp::detail {
 /// one message carries them all.
 class FlatTensors {
  public:
-  struct Piece {
-    at::ScalarType dtype;
-    std::vector<int64_t> sizes;
-  };
-  /// Contiguous ones of such dtypes and shapes, with what values the memory
-  /// has.
-  /// @param memory  is taken where it is large enough. Undefined: zeros.
-  FlatTensors(const std::vector<Piece>& pieces, const at::Tensor& memory);
   /// Zeros of the shapes and dtypes of `like`, contiguous.
   explicit FlatTensors(const std::vector<at::Tensor>& like);
 
   /// uint8, one dimension. Starts of pieces are aligned.
   const at::Tensor& flat() const { return flat_; }
-  /// All the memory, which may be more.
-  const at::Tensor& memory() const { return memory_; }
   /// They share the flat tensor's memory but are no views of it to autograd: an
   /// optimizer may step them.
   const std::vector<at::Tensor>& pieces() const { return pieces_; }
@@ -33,7 +23,6 @@ class FlatTensors {
   int64_t bytes() const { return bytes_; }
 
  private:
-  at::Tensor memory_;
   at::Tensor flat_;
   std::vector<at::Tensor> pieces_;
   int64_t bytes_ = 0;

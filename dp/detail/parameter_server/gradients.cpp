@@ -1,112 +1,77 @@
 #include "dp/detail/parameter_server/gradients.h"
 
+#include <algorithm>
 #include <utility>
 
-#include <ATen/ops/_sparse_coo_tensor_unsafe.h>
 #include <c10/core/GradMode.h>
+#include <c10/util/StringUtil.h>
 
 namespace dp::detail {
-namespace {
 
-bool has_rows(const at::Tensor& gradient) {
-  return gradient.is_sparse() && gradient.sparse_dim() == 1;
-}
-
-void scale(const at::Tensor& gradient, double share) {
-  auto values = gradient.is_sparse() ? gradient._values() : gradient;
-  values.mul_(share);
-}
-
-/// Both are dense, or rows in ascending order.
-at::Tensor sum_of(const at::Tensor& sum, const at::Tensor& term) {
-  if (!sum.is_sparse()) {
-    return at::Tensor(sum).add_(term);
+std::string presence_problem(const Presence& presence, size_t parameters) {
+  if (presence.size() != parameters) {
+    return c10::str(
+        "gradients of ", presence.size(), " parameters, not of ", parameters);
   }
-  // A dense term's memory is its worker's.
-  return term.is_sparse() ? sum.add(term).coalesce() : term.clone().add_(sum);
+  const bool is_known =
+      std::all_of(presence.begin(), presence.end(), [](int64_t is_there) {
+        return is_there == 0 || is_there == 1;
+      });
+  return is_known ? "" : "a gradient that is neither there nor missing";
 }
 
-}  // namespace
-
-Packet pack_gradients(const std::vector<at::Tensor>& parameters,
-                      const at::Tensor& memory,
-                      const std::vector<bool>& kept) {
+Presence copy_gradients(const std::vector<at::Tensor>& parameters,
+                        const FlatTensors& memory) {
   const c10::NoGradGuard no_grad;
-  std::vector<at::Tensor> gradients;
-  Contents contents;
+  Presence presence;
   for (size_t i = 0; i < parameters.size(); ++i) {
-    auto gradient = parameters[i].grad();
-    if (!kept.empty() && kept[i]) {
-      contents.push_back(kKept);
-    } else if (!gradient.defined()) {
-      contents.push_back(kNone);
-    } else if (has_rows(gradient)) {
-      gradient = gradient.coalesce();
-      contents.push_back(gradient._nnz());
-    } else {
-      gradient =
-          gradient.layout() == at::kStrided ? gradient : gradient.to_dense();
-      contents.push_back(kWhole);
-    }
-    gradients.push_back(std::move(gradient));
-  }
-  Packet packet(parameters, std::move(contents), memory);
-  for (size_t i = 0; i < gradients.size(); ++i) {
-    if (const auto rows = packet.rows(i); rows.defined()) {
-      rows.copy_(gradients[i]._indices()[0]);
-      packet.values(i).copy_(gradients[i]._values());
-    } else if (const auto values = packet.values(i); values.defined()) {
-      values.copy_(gradients[i]);
+    const auto gradient = parameters[i].grad();
+    presence.push_back(gradient.defined() ? 1 : 0);
+    if (gradient.defined()) {
+      at::Tensor(memory.pieces()[i])
+          .copy_(gradient.layout() == at::kStrided ? gradient
+                                                   : gradient.to_dense());
     }
   }
-  return packet;
+  return presence;
 }
 
-std::vector<at::Tensor> gradients_in(
-    const Packet& packet, const std::vector<at::Tensor>& parameters) {
-  check_rows(packet.all_rows(), parameters);
+void GradientSum::add(const FlatTensors& term,
+                      const Presence& presence,
+                      double share) {
+  const c10::NoGradGuard no_grad;
+  for (size_t i = 0; i < presence.size(); ++i) {
+    if (presence[i] != 0 && share != 1) {
+      at::Tensor(term.pieces()[i]).mul_(share);
+    }
+  }
+  if (!memory_) {
+    memory_ = term;
+    presence_ = presence;
+    return;
+  }
+  for (size_t i = 0; i < presence.size(); ++i) {
+    auto sum = memory_->pieces()[i];
+    if (presence[i] != 0) {
+      presence_[i] != 0 ? sum.add_(term.pieces()[i])
+                        : sum.copy_(term.pieces()[i]);
+      presence_[i] = 1;
+    }
+  }
+}
+
+std::vector<at::Tensor> GradientSum::gradients() const {
   std::vector<at::Tensor> gradients;
-  for (size_t i = 0; i < parameters.size(); ++i) {
-    const auto rows = packet.rows(i);
-    gradients.push_back(
-        rows.defined() ? at::_sparse_coo_tensor_unsafe(
-                             rows.unsqueeze(0),
-                             packet.values(i),
-                             parameters[i].sizes(),
-                             packet.values(i).options().layout(at::kSparse),
-                             /*is_coalesced=*/true)
-                       : packet.values(i));
+  for (size_t i = 0; i < presence_.size(); ++i) {
+    gradients.push_back(presence_[i] != 0 ? memory_->pieces()[i]
+                                          : at::Tensor());
   }
   return gradients;
 }
 
-void GradientSum::add(std::vector<at::Tensor> gradients,
-                      double share,
-                      const at::Tensor& memory) {
-  const c10::NoGradGuard no_grad;
-  const bool is_first = sum_.empty();
-  sum_.resize(gradients.size());
-  for (size_t i = 0; i < gradients.size(); ++i) {
-    if (!gradients[i].defined()) {
-      continue;
-    }
-    if (share != 1) {
-      scale(gradients[i], share);
-    }
-    if (sum_[i].defined()) {
-      sum_[i] = sum_of(sum_[i], gradients[i]);
-    } else {
-      sum_[i] = is_first ? gradients[i] : gradients[i].clone();
-    }
-  }
-  if (is_first) {
-    memory_ = memory;
-  }
-}
-
-at::Tensor GradientSum::clear() {
-  sum_.clear();
-  return std::move(memory_);
+FlatTensors GradientSum::clear() {
+  FlatTensors memory = *std::exchange(memory_, std::nullopt);
+  return memory;
 }
 
 }  // namespace dp::detail

@@ -1,47 +1,44 @@
 #pragma once
 
+#include <cstdint>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
-#include "dp/detail/parameter_server/packet.h"
+#include "dp/detail/parameter_server/flat_tensors.h"
 
 namespace dp::detail {
 
-/// The `.grad`s of parameters as they travel: of a sparse one (COO over the
-/// first dimension, as an Embedding's) the rows, nothing where there is none.
-///
-/// @param memory  is taken where it is large enough.
-/// @param kept  by parameter, whether its gradient has travelled already.
-///   Empty: none.
-Packet pack_gradients(const std::vector<at::Tensor>& parameters,
-                      const at::Tensor& memory,
-                      const std::vector<bool>& kept = {});
+/// By parameter: 1 where there is a gradient, else 0.
+using Presence = std::vector<int64_t>;
 
-/// The gradients in a packet: they share its memory, sparse where it has rows.
-/// @throws c10::Error when it has rows that a parameter has not.
-std::vector<at::Tensor> gradients_in(const Packet& packet,
-                                     const std::vector<at::Tensor>& parameters);
+/// Why `presence` describes no gradients of so many parameters; "" when it
+/// does. Pure.
+std::string presence_problem(const Presence& presence, size_t parameters);
+
+/// Copies the `.grad`s of parameters into `memory`, sparse ones as dense ones.
+/// Leaves the memory of a parameter without a gradient as it is.
+Presence copy_gradients(const std::vector<at::Tensor>& parameters,
+                        const FlatTensors& memory);
 
 /// Adds gradients up, in the order in which they are given.
 class GradientSum {
  public:
-  /// Scales the gradients in place.
-  /// @param memory  of theirs. Only that of the first term is kept.
-  void add(std::vector<at::Tensor> gradients,
-           double share,
-           const at::Tensor& memory);
+  /// Scales the gradients of `term` in place. The first term's memory becomes
+  /// the sum's.
+  void add(const FlatTensors& term, const Presence& presence, double share);
 
-  /// The sum; undefined where no term had a gradient. Its memory lasts until
-  /// `clear`, which
-  /// gives back the memory that it had of the first term.
-  const std::vector<at::Tensor>& gradients() const { return sum_; }
-  bool is_empty() const { return sum_.empty(); }
-  at::Tensor clear();
+  bool is_empty() const { return !memory_; }
+  /// Undefined where no term had a gradient. They share the sum's memory.
+  std::vector<at::Tensor> gradients() const;
+  /// Gives back the memory of the first term.
+  FlatTensors clear();
 
  private:
-  std::vector<at::Tensor> sum_;
-  at::Tensor memory_;
+  std::optional<FlatTensors> memory_;
+  Presence presence_;
 };
 
 }  // namespace dp::detail

@@ -9,7 +9,6 @@
 #include <c10/util/Exception.h>
 
 #include "ddp/detail/block_signals.h"
-#include "ddp/detail/explain.h"
 #include "ddp/detail/job_files/error_text.h"
 #include "dp/detail/thread_error.h"
 
@@ -97,12 +96,9 @@ void Link::post(const Message& message, const at::Tensor& payload) {
   if (!message.numbers.empty()) {
     post_tensor(at::tensor(message.numbers));
   }
-  post_payload(payload);
-}
-
-void Link::send_payload(const at::Tensor& payload) {
-  post_payload(payload);
-  flush();
+  for (const auto& piece : pieces_of(payload)) {
+    post_tensor(piece);
+  }
 }
 
 void Link::flush(milliseconds timeout) {
@@ -114,8 +110,13 @@ void Link::flush(milliseconds timeout) {
 Message Link::receive() {
   const auto bytes = empty_header();
   receive_tensor(bytes);
-  Header header =
-      ddp::detail::explain(peer_, [&] { return decode_header(bytes); });
+  Header header;
+  try {
+    header = decode_header(bytes);
+  } catch (const c10::Error& error) {
+    throw LinkError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
+                    peer_ + ": " + ddp::detail::text_of(error));
+  }
   if (header.text_bytes > 0) {
     const auto text = at::empty({header.text_bytes}, at::kByte);
     receive_tensor(text);
@@ -131,18 +132,15 @@ Message Link::receive() {
 }
 
 void Link::receive_payload(const at::Tensor& payload) {
-  if (payload.numel() > 0) {
-    receive_tensor(payload);
+  for (const auto& piece : pieces_of(payload)) {
+    receive_tensor(piece);
   }
 }
 
 void Link::refuse(const std::string& what) const {
-  TORCH_CHECK(false,
-              "Expected ",
-              peer_,
-              " to keep to the protocol, but got ",
-              what,
-              "; run the same build on all ranks");
+  throw LinkError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
+                  "Expected " + peer_ + " to keep to the protocol, but got " +
+                      what + "; run the same build on all ranks");
 }
 
 void Link::abort() {
@@ -153,12 +151,6 @@ void Link::abort() {
       work->abort();
     }
     running->clear();
-  }
-}
-
-void Link::post_payload(const at::Tensor& payload) {
-  if (payload.defined() && payload.numel() > 0) {
-    post_tensor(payload);
   }
 }
 
@@ -220,7 +212,8 @@ void Link::finish_send(const Work& work, milliseconds timeout) {
 }
 
 void Link::fail(const std::string& why) const {
-  TORCH_CHECK(false, peer_, " is gone: ", reason(why));
+  throw LinkError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
+                  peer_ + " is gone: " + reason(why));
 }
 
 }  // namespace dp::detail

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/Exception.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
@@ -14,10 +15,15 @@
 
 namespace dp::detail {
 
+/// Thrown by a `Link` whose peer is gone or does not keep to the protocol.
+struct LinkError : c10::Error {
+  using c10::Error::Error;
+};
+
 /// A connection between a server and a worker: a group of two ranks, so that a
 /// rank that dies breaks no other connection.
 ///
-/// Every call throws c10::Error, "PEER is gone: why", when the peer has closed
+/// Every call throws LinkError, "PEER is gone: why", when the peer has closed
 /// the connection or is silent for too long; `receive` also when it sends what
 /// is no message.
 ///
@@ -36,7 +42,8 @@ class Link {
   Link& operator=(const Link&) = delete;
 
   /// Starts to send a message, and a payload of memory after it if one is
-  /// given and not empty. The payload must stay as it is until `flush`.
+  /// given and not empty. The payload, one-dimensional, must stay as it is
+  /// until `flush`.
   void post(const Message& message, const at::Tensor& payload = at::Tensor());
   /// Waits until all that was posted is sent.
   void flush(std::chrono::milliseconds timeout);
@@ -46,11 +53,9 @@ class Link {
     flush();
   }
 
-  /// Sends a payload that the peer waits for.
-  void send_payload(const at::Tensor& payload);
-
   Message receive();
-  /// Fills `payload` with the one that follows the last message.
+  /// Fills `payload` with the one that follows the last message, or a piece of
+  /// it with the next piece.
   void receive_payload(const at::Tensor& payload);
 
   /// Throws: the peer has sent what it should not, such as "parameters".
@@ -60,13 +65,14 @@ class Link {
   void note_end() { has_ended_ = true; }
   bool has_ended() const { return has_ended_; }
 
+  std::chrono::milliseconds timeout() const { return timeout_; }
+
   /// Ends a call that waits, and all later ones, with an error.
   void abort();
 
  private:
   using Work = c10::intrusive_ptr<c10d::Work>;
 
-  void post_payload(const at::Tensor& payload);
   void post_tensor(const at::Tensor& tensor);
   void receive_tensor(const at::Tensor& tensor);
   Work watch(std::vector<Work>& running, Work work);

@@ -11,7 +11,7 @@ namespace dp::detail {
 namespace {
 
 /// "ddp" and the version of the protocol.
-constexpr int64_t kProtocol = 0x64647000 + 3;
+constexpr int64_t kProtocol = 0x64647000 + 4;
 /// protocol, op, version, bits of the loss, bytes of the text, numbers.
 constexpr int64_t kHeaderNumbers = 6;
 
@@ -20,6 +20,11 @@ int64_t bytes_sent(const std::string& text) {
 }
 
 }  // namespace
+
+std::vector<at::Tensor> pieces_of(const at::Tensor& payload) {
+  return payload.defined() && payload.numel() > 0 ? payload.split(kPieceBytes)
+                                                  : std::vector<at::Tensor>();
+}
 
 at::Tensor empty_header() {
   return at::zeros({kHeaderNumbers}, at::kLong);

@@ -13,15 +13,13 @@ namespace dp::detail {
 enum class Op : int64_t {
   // from a worker
   pull,   ///< wants parameters
-  push,   ///< has gradients, which follow when it is told to go on
-  part,   ///< has one gradient of its next push: that of parameter numbers[0]
+  push,   ///< gradients follow
   drop,   ///< makes no push of what it took last; no answer
   leave,  ///< pushes no more; no answer
   last,   ///< has left and wants the last parameters
-  back,   ///< was gone and has come back; its module's description follows
   // from a server
-  parameters,  ///< parameters follow
-  go,          ///< there is memory for the gradients
+  parameters,  ///< a piece of the parameters follows
+  received,    ///< the gradients of a push have arrived
   // from either
   wait,     ///< still there: the answer takes longer, or that of another server
   failure,  ///< the job has ended; the text says why
@@ -33,8 +31,7 @@ struct Message {
   int64_t version = 0;                                     ///< with parameters
   double loss = std::numeric_limits<double>::quiet_NaN();  ///< with a push
   std::string text = "";                                   ///< with a failure
-  /// How much of each parameter follows, with a push; is wanted, with a pull.
-  /// Empty: all.
+  /// With a push, which parameters have a gradient: see `Presence`.
   std::vector<int64_t> numbers = {};
 };
 
@@ -49,6 +46,12 @@ struct Header {
 /// The most bytes of a text; what is longer is cut off before it is sent.
 constexpr int64_t kMaxTextBytes = 1 << 16;
 constexpr int64_t kMaxNumbers = 1 << 24;
+
+/// A payload travels in pieces of so many bytes, each in the time-out for
+/// itself: parameters with a message for each piece.
+constexpr int64_t kPieceBytes = 4 << 20;
+/// None of a payload that is undefined or empty.
+std::vector<at::Tensor> pieces_of(const at::Tensor& payload);
 
 /// Memory for a header.
 at::Tensor empty_header();

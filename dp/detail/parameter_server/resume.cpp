@@ -1,6 +1,7 @@
 #include "dp/detail/parameter_server/resume.h"
 
 #include <algorithm>
+#include <random>
 #include <sstream>
 
 #include "dp/detail/parameter_server/topology.h"
@@ -28,13 +29,21 @@ std::string all_saved(const std::vector<SavedStates>& servers) {
 
 }  // namespace
 
+int64_t new_run() {
+  std::random_device random;
+  const auto high = static_cast<uint64_t>(random()) << 32U;
+  // Not negative.
+  return static_cast<int64_t>((high | random()) >> 1U);
+}
+
 std::string write_saved(const SavedStates& saved) {
   if (!saved.problem.empty()) {
     return "!" + saved.problem;
   }
   std::ostringstream text;
+  text << saved.run;
   for (const int64_t update : saved.updates) {
-    text << update << ' ';
+    text << ' ' << update;
   }
   return text.str();
 }
@@ -46,6 +55,7 @@ SavedStates read_saved(const std::string& line) {
     return saved;
   }
   std::istringstream text(line);
+  text >> saved.run;
   for (int64_t update = 0; text >> update;) {
     saved.updates.push_back(update);
   }
@@ -64,11 +74,24 @@ ResumePlan plan_resume(const std::vector<SavedStates>& servers,
   const auto is_new = [](const SavedStates& saved) {
     return saved.updates.empty();
   };
-  if (std::all_of(servers.begin(), servers.end(), is_new)) {
-    return {};
-  }
   ResumePlan plan;
+  plan.run = servers.front().run;
+  if (std::all_of(servers.begin(), servers.end(), is_new)) {
+    return plan;
+  }
   const bool are_known = std::none_of(servers.begin(), servers.end(), is_new);
+  const bool are_of_one_run =
+      std::all_of(servers.begin(), servers.end(), [&](const auto& saved) {
+        return saved.run == plan.run;
+      });
+  if (are_known && !are_of_one_run) {
+    plan.problem =
+        "Expected the files of one training, but " + all_saved(servers) +
+        " of another one: a training that began afresh with the same "
+        "checkpoint() ended before all servers had written their files; give "
+        "each server a file of one training, or remove them all";
+    return plan;
+  }
   if (are_known && mode == UpdateMode::asynchronous) {
     for (const auto& saved : servers) {
       plan.updates.push_back(saved.updates.front());

@@ -1,11 +1,15 @@
 #include "dp/detail/parameter_server/serve_workers.h"
 
+#include <atomic>
 #include <system_error>
 #include <thread>
 
-#include <ATen/ops/empty.h>
 #include <c10/util/StringUtil.h>
 
+#include "ddp/detail/block_signals.h"
+#include "ddp/detail/job_files/error_text.h"
+#include "dp/detail/parameter_server/interval.h"
+#include "dp/detail/parameter_server/policy/protocol_state.h"
 #include "dp/detail/thread_error.h"
 
 namespace dp::detail {
@@ -13,66 +17,54 @@ namespace {
 
 using std::chrono::milliseconds;
 
-template <class Take>
-void answer(Link& link, const Take& take) {
-  auto parameters = take();
-  for (; !parameters; parameters = take()) {
+/// What `attempt` gives once it gives something. Tells the worker each time it
+/// gives nothing that the server is still there.
+template <class Attempt>
+auto wait_for(Link& link, const Attempt& attempt) {
+  auto result = attempt();
+  for (; !result; result = attempt()) {
     link.send({.op = Op::wait});
   }
-  link.send({.op = Op::parameters, .version = parameters->version},
-            parameters->flat);
+  return *result;
 }
 
-/// Of a part of a push.
-Contents contents_of_part(const Link& link,
-                          const Message& part,
-                          size_t parameters) {
-  if (part.numbers.size() != 1 || part.numbers[0] < 0 ||
-      part.numbers[0] >= static_cast<int64_t>(parameters)) {
-    link.refuse("a gradient of no parameter");
-  }
-  Contents contents(parameters, kKept);
-  contents[static_cast<size_t>(part.numbers[0])] = kWhole;
-  return contents;
+/// @param take  gives the version of the parameters, or nothing yet.
+template <class Take>
+void send_parameters(Link& link,
+                     Coordinator& coordinator,
+                     milliseconds patience,
+                     const Take& take) {
+  const int64_t version = wait_for(link, take);
+  int64_t begin = 0;
+  do {
+    const auto piece =
+        wait_for(link, [&] { return coordinator.piece(begin, patience); });
+    link.send({.op = Op::parameters, .version = version}, piece);
+    begin += piece.numel();
+  } while (begin < coordinator.flat_bytes());
 }
 
 void receive_gradients(Link& link,
                        Coordinator& coordinator,
                        int worker,
-                       const Contents& contents,
+                       const Message& push,
                        milliseconds patience) {
-  const auto problem = contents_problem(coordinator.parameters(), contents);
+  const auto problem =
+      presence_problem(push.numbers, coordinator.parameters().size());
   if (!problem.empty()) {
     link.refuse(problem);
   }
-  const auto lend = [&] {
-    return coordinator.lend(worker, contents, patience);
-  };
-  auto memory = lend();
-  for (; !memory; memory = lend()) {
-    link.send({.op = Op::wait});
+  const auto memory =
+      wait_for(link, [&] { return coordinator.memory_for(worker, patience); });
+  Interval sign_of_life(patience);
+  for (const auto& piece : pieces_of(memory)) {
+    link.receive_payload(piece);
+    if (sign_of_life.has_passed()) {
+      link.send({.op = Op::wait});
+    }
   }
-  link.send({.op = Op::go});
-  link.receive_payload(*memory);
-}
-
-/// Which rows a worker wants: none says all of all parameters.
-Rows receive_rows(Link& link,
-                  const std::vector<at::Tensor>& parameters,
-                  const Message& pull) {
-  Rows rows(parameters.size());
-  if (pull.numbers.empty()) {
-    return rows;
-  }
-  const auto problem = contents_problem(parameters, pull.numbers);
-  if (!problem.empty()) {
-    link.refuse(problem);
-  }
-  const auto numbers = at::empty({row_count(pull.numbers)}, at::kLong);
-  link.receive_payload(numbers);
-  rows = split_rows(numbers, pull.numbers);
-  check_rows(rows, parameters);
-  return rows;
+  coordinator.push(worker, push.numbers, push.loss);
+  link.send({.op = Op::received});
 }
 
 /// Until the worker has finished.
@@ -80,47 +72,41 @@ void converse(Link& link,
               Coordinator& coordinator,
               int worker,
               milliseconds patience) {
+  ProtocolState state;
   for (;;) {
     const Message request = link.receive();
+    const auto problem = state.accept(request.op);
+    if (!problem.empty()) {
+      link.refuse(problem);
+    }
     switch (request.op) {
       case Op::push:
-        receive_gradients(link, coordinator, worker, request.numbers, patience);
-        coordinator.push(worker, request.loss);
-        break;
-      case Op::part:
-        receive_gradients(
-            link,
-            coordinator,
-            worker,
-            contents_of_part(link, request, coordinator.parameters().size()),
-            patience);
+        receive_gradients(link, coordinator, worker, request, patience);
         break;
       case Op::drop:
         coordinator.drop(worker);
         break;
-      case Op::pull: {
-        const auto rows = receive_rows(link, coordinator.parameters(), request);
+      case Op::pull:
         coordinator.ask(worker);
-        answer(link, [&] { return coordinator.take(worker, rows, patience); });
-        coordinator.given(worker);
+        send_parameters(link, coordinator, patience, [&] {
+          return coordinator.take(worker, patience);
+        });
         break;
-      }
       case Op::leave:
         coordinator.leave(worker);
         break;
       case Op::last:
-        answer(link, [&] { return coordinator.take_last(patience); });
+        send_parameters(link, coordinator, patience, [&] {
+          return coordinator.take_last(patience);
+        });
         return;
-      case Op::wait:
-        break;
       case Op::failure:
         coordinator.fail(request.text);
         return;
-      case Op::back:
-        link.refuse("a second arrival");
-      case Op::parameters:
-      case Op::go:
-        link.refuse("what a server sends");
+      case Op::wait:
+      case Op::parameters:  // refused
+      case Op::received:
+        break;
     }
   }
 }
@@ -133,13 +119,17 @@ std::string serve_while_here(Link& link,
   try {
     try {
       converse(link, coordinator, worker, patience);
-    } catch (const JobEnded& ended) {
-      link.send({.op = Op::failure, .text = ended.what()});
+      return "";
+    } catch (const LinkError&) {
+      throw;
+    } catch (const JobEnded&) {
+    } catch (const std::exception& error) {
+      // The server's own error, such as no memory.
+      coordinator.fail(ddp::detail::text_of(error));
     }
-  } catch (const c10::Error& error) {
+    link.send({.op = Op::failure, .text = coordinator.failure()});
+  } catch (const LinkError& error) {
     return error.what_without_backtrace();
-  } catch (const std::exception& error) {
-    coordinator.fail(error.what());
   }
   return "";
 }
@@ -147,23 +137,12 @@ std::string serve_while_here(Link& link,
 void serve_worker(std::unique_ptr<Link>& link,
                   Coordinator& coordinator,
                   int worker,
-                  milliseconds patience,
-                  const WaitFor& wait_for) {
-  for (;;) {
-    const std::string reason =
-        serve_while_here(*link, coordinator, worker, patience);
-    if (reason.empty()) {
-      return;
-    }
+                  milliseconds patience) {
+  const std::string reason =
+      serve_while_here(*link, coordinator, worker, patience);
+  if (!reason.empty()) {
     link.reset();  // if it lives, it hears of it at once
-    if (wait_for && coordinator.suspend(worker)) {
-      link = wait_for(worker);
-    }
-    if (!link) {
-      coordinator.lose(worker, reason);
-      return;
-    }
-    coordinator.welcome(worker);
+    coordinator.lose(worker, reason);
   }
 }
 
@@ -171,22 +150,28 @@ void serve_worker(std::unique_ptr<Link>& link,
 
 void serve_workers(std::vector<std::unique_ptr<Link>>& links,
                    Coordinator& coordinator,
-                   milliseconds patience,
-                   const WaitFor& wait_for) {
+                   milliseconds patience) {
   const auto serve_one = [&](size_t i) {
-    serve_worker(
-        links[i], coordinator, static_cast<int>(i), patience, wait_for);
+    serve_worker(links[i], coordinator, static_cast<int>(i), patience);
   };
+  std::atomic<size_t> served{0};
   std::vector<std::thread> threads;
   threads.reserve(links.size());
   try {
     while (threads.size() < links.size()) {
-      threads.emplace_back(serve_one, threads.size());
+      threads.emplace_back([&, worker = threads.size()] {
+        ddp::detail::block_signals();
+        serve_one(worker);
+        if (++served == links.size()) {
+          coordinator.close();
+        }
+      });
     }
   } catch (const std::system_error& error) {
     coordinator.fail(thread_error(
         c10::str("worker ", threads.size(), " of ", links.size()), error));
   }
+  coordinator.run();
   // Without a thread they are told here why the job has ended.
   for (size_t i = threads.size(); i < links.size(); ++i) {
     serve_one(i);

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <chrono>
-#include <functional>
 #include <memory>
 #include <vector>
 
@@ -10,18 +9,15 @@
 
 namespace dp::detail {
 
-/// A server's side of the conversations, a thread a worker: returns when every
-/// worker has finished, has heard why the job has ended, or is gone.
+/// A server's side of the conversations, a thread a worker, while the calling
+/// thread makes the updates. Returns when every worker has finished, has heard
+/// why the job has ended, or is gone.
 ///
 /// @param links  by worker. That of a worker that is gone is closed.
 /// @param patience  how long a worker waits for an answer before it is told
 ///   that the server is still there.
-/// @param wait_for  the connection of a worker that was gone and has come back,
-///   or null. Null where workers do not come back.
-using WaitFor = std::function<std::unique_ptr<Link>(int worker)>;
 void serve_workers(std::vector<std::unique_ptr<Link>>& links,
                    Coordinator& coordinator,
-                   std::chrono::milliseconds patience,
-                   const WaitFor& wait_for = nullptr);
+                   std::chrono::milliseconds patience);
 
 }  // namespace dp::detail

@@ -27,6 +27,14 @@ bool is_there(const std::string& path) {
   return ::access(path.c_str(), F_OK) == 0;
 }
 
+void rename_file(const std::string& from, const std::string& to) {
+  TORCH_CHECK(std::rename(from.c_str(), to.c_str()) == 0,
+              "Cannot rename ",
+              from,
+              ": ",
+              std::system_category().message(errno));
+}
+
 }  // namespace
 
 ServerFile::ServerFile(const std::string& path, int server)
@@ -34,7 +42,8 @@ ServerFile::ServerFile(const std::string& path, int server)
 
 void ServerFile::write(const std::vector<std::string>& names,
                        const Shard& shard,
-                       int64_t updates) const {
+                       int64_t updates,
+                       int64_t run) {
   ddp::StateDict parameters;
   for (size_t i = 0; i < names.size(); ++i) {
     parameters.insert(names[i], shard.parameters()[i].detach());
@@ -43,14 +52,21 @@ void ServerFile::write(const std::vector<std::string>& names,
   value.insert("model", ddp::detail::to_value(parameters));
   value.insert("optimizer", ddp::detail::optimizer_to_value(shard.optimizer()));
   value.insert("step", updates);
-  if (is_there(path_)) {
-    TORCH_CHECK(std::rename(path_.c_str(), before(path_).c_str()) == 0,
-                "Cannot rename ",
-                path_,
+  value.insert("run", run);
+  ddp::detail::write_torch_file(path_ + ".new", value);
+  // Neither a damaged file nor one of another training may become the one
+  // before.
+  if (last_ == Last::newest) {
+    rename_file(path_, before(path_));
+  } else if (last_ == Last::nowhere && is_there(before(path_))) {
+    TORCH_CHECK(std::remove(before(path_).c_str()) == 0,
+                "Cannot remove ",
+                before(path_),
                 ": ",
                 std::system_category().message(errno));
   }
-  ddp::detail::write_torch_file(path_, value);
+  rename_file(path_ + ".new", path_);
+  last_ = Last::newest;
 }
 
 SavedStates ServerFile::read() {
@@ -58,8 +74,13 @@ SavedStates ServerFile::read() {
   for (const auto& path : {path_, before(path_)}) {
     try {
       if (is_there(path)) {
-        states_.push_back(read_file(path));
-        saved.updates.push_back(states_.back().updates);
+        auto state = read_file(path);
+        if (!states_.empty() && state.run != states_.front().run) {
+          continue;
+        }
+        is_newest_read_ = is_newest_read_ || path == path_;
+        saved.updates.push_back(state.updates);
+        states_.push_back(std::move(state));
       }
     } catch (const std::exception& error) {
       saved.problem = ddp::detail::text_of(error);
@@ -67,6 +88,7 @@ SavedStates ServerFile::read() {
   }
   if (!saved.updates.empty()) {
     saved.problem.clear();
+    saved.run = states_.front().run;
   }
   return saved;
 }
@@ -76,6 +98,7 @@ ServerFile::State ServerFile::read_file(const std::string& path) const {
   return ddp::detail::explain("Cannot load " + path, [&] {
     const ddp::detail::DictReader saved(file.value, "checkpoint");
     return State{saved.integer("step"),
+                 saved.integer("run"),
                  ddp::detail::to_state_dict(saved.get("model")),
                  saved.get("optimizer")};
   });
@@ -111,6 +134,8 @@ void ServerFile::restore(int64_t updates,
     copy_all(values, shard.parameters());
     ddp::detail::apply(std::move(update), shard.optimizer());
   });
+  last_ =
+      is_newest_read_ && state == states_.begin() ? Last::newest : Last::before;
   states_.clear();
 }
 

@@ -1,6 +1,7 @@
 #include "dp/detail/parameter_server/session.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include <c10/core/GradMode.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -20,7 +21,12 @@ namespace {
 using Group = c10::intrusive_ptr<c10d::Backend>;
 using Store = c10::intrusive_ptr<c10d::Store>;
 
-constexpr const char* kSession = "dp/parameter_server/session";
+/// The way to the other ranks of a session.
+struct Route {
+  Store store;
+  std::string reach;
+  std::chrono::milliseconds timeout;
+};
 
 Store base_store(const ParameterServerOptions& options) {
   return options.worker_env() ? options.store() : ddp::store();
@@ -32,16 +38,53 @@ std::string reach_of_job(const ParameterServerOptions& options) {
 }
 
 /// A part of the store for one session alone.
-Store session_store(const Store& store, const std::string& session) {
+Store session_store(const Store& store, int64_t session) {
   return c10::make_intrusive<c10d::PrefixStore>(
-      "dp/parameter_server/" + session, store);
+      "dp/parameter_server/" + std::to_string(session), store);
 }
 
-/// A rank comes to the next session only when all have come to this one, so a
-/// count of arrivals tells which.
-std::string next_session(const Store& store, const Topology& topology) {
-  const int64_t arrivals = store->add("dp/parameter_server/arrivals", 1);
-  return std::to_string((arrivals - 1) / topology.world_size);
+std::string opened_key(int64_t number) {
+  return "dp/parameter_server/opened/" + std::to_string(number);
+}
+
+std::string closed_key(int64_t number) {
+  return "dp/parameter_server/closed/" + std::to_string(number);
+}
+
+/// The session that rank 0 has opened last, and that this rank has not been in:
+/// a rank that has failed to join comes to the next one. Waits for it.
+int64_t next_session(c10d::Store& store,
+                     const Topology& topology,
+                     std::chrono::milliseconds timeout) {
+  const std::string own_key =
+      "dp/parameter_server/last/" + std::to_string(topology.rank);
+  if (topology.rank == 0) {
+    const int64_t number = store.add(own_key, 1);
+    store.set(opened_key(number), "");
+    return number;
+  }
+  const int64_t last = store.add(own_key, 0);
+  const auto end = std::chrono::steady_clock::now() + timeout;
+  for (int64_t number = last + 1;; ++number) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+        end - std::chrono::steady_clock::now());
+    try {
+      store.wait({opened_key(number)},
+                 std::max(left, std::chrono::milliseconds(1)));
+    } catch (const c10::Error&) {
+      TORCH_CHECK(false,
+                  "Expected ",
+                  topology.world_size,
+                  " ranks to arrive within ",
+                  static_cast<double>(timeout.count()) / 1000.0,
+                  " s, but rank 0 did not; its own output says why");
+    }
+    if (!store.check({closed_key(number)}) &&
+        !store.check({opened_key(number + 1)})) {
+      store.add(own_key, number - last);
+      return number;
+    }
+  }
 }
 
 Group connect(const Route& route, const std::string& name, int rank, int size) {
@@ -55,12 +98,13 @@ Group connect(const Route& route, const std::string& name, int rank, int size) {
   return ddp::detail::make_gloo_backend(spec);
 }
 
-/// By server the update to go on from.
-std::vector<int64_t> agree(const Route& route,
-                           const Topology& topology,
-                           const ParameterServerOptions& options,
-                           Role role,
-                           const SavedStates& saved) {
+/// Agrees on the options, on the training and on where the servers go on.
+void agree(const Route& route,
+           const ParameterServerOptions& options,
+           Role role,
+           const SavedStates& saved,
+           Session& session) {
+  const auto& topology = session.topology;
   const auto claims = ddp::detail::exchange_texts(
       *route.store,
       topology.rank,
@@ -74,7 +118,8 @@ std::vector<int64_t> agree(const Route& route,
   auto plan =
       plan_resume(claims_saved(claims, topology.servers), options.mode());
   TORCH_CHECK(plan.problem.empty(), plan.problem);
-  return std::move(plan.updates);
+  session.resume_at = std::move(plan.updates);
+  session.run = plan.run;
 }
 
 /// By way of the CPU: ranks may have different devices.
@@ -148,29 +193,10 @@ void make_shards(const std::vector<ddp::NamedParameter>& trained,
   }
 }
 
-/// Servers take workers in order and workers servers, so no two wait for each
-/// other.
-std::vector<std::unique_ptr<Link>> connect_pairs(
-    const Session& session,
-    const std::string& name,
-    std::chrono::milliseconds timeout) {
-  std::vector<std::unique_ptr<Link>> links;
-  const auto& topology = session.topology;
-  const int peers =
-      topology.is_server() ? topology.workers() : topology.servers;
-  for (int peer = 0; peer < peers; ++peer) {
-    links.push_back(connect_pair(session, name, peer, timeout));
-  }
-  return links;
-}
-
-}  // namespace
-
-std::unique_ptr<Link> connect_pair(const Session& session,
-                                   const std::string& name,
+std::unique_ptr<Link> connect_pair(const Topology& topology,
+                                   const Route& route,
                                    int peer,
                                    std::chrono::milliseconds timeout) {
-  const auto& topology = session.topology;
   const int server = topology.is_server() ? topology.rank : peer;
   const int worker = topology.is_server() ? peer : topology.worker();
   const std::string peer_name = topology.is_server()
@@ -179,10 +205,9 @@ std::unique_ptr<Link> connect_pair(const Session& session,
   return std::make_unique<Link>(
       ddp::detail::explain("cannot connect with " + peer_name,
                            [&] {
-                             return connect(session.route,
-                                            name + "/" +
-                                                std::to_string(server) + "/" +
-                                                std::to_string(worker),
+                             return connect(route,
+                                            "pair/" + std::to_string(server) +
+                                                "/" + std::to_string(worker),
                                             topology.is_server() ? 0 : 1,
                                             2);
                            }),
@@ -190,46 +215,57 @@ std::unique_ptr<Link> connect_pair(const Session& session,
       timeout);
 }
 
-Session find_session(torch::nn::Module& module,
-                     const ParameterServerOptions& options) {
+/// Servers take workers in order and workers servers, so no two wait for each
+/// other.
+std::vector<std::unique_ptr<Link>> connect_pairs(
+    const Topology& topology,
+    const Route& route,
+    std::chrono::milliseconds timeout) {
+  std::vector<std::unique_ptr<Link>> links;
+  const int peers =
+      topology.is_server() ? topology.workers() : topology.servers;
+  for (int peer = 0; peer < peers; ++peer) {
+    links.push_back(connect_pair(topology, route, peer, timeout));
+  }
+  return links;
+}
+
+Session join(torch::nn::Module& module,
+             const ParameterServerOptions& options,
+             Role role,
+             const SavedStates& saved,
+             const Route& route) {
   Session session;
   session.topology = topology_of(options);
-  check(session.topology, options);
-  const auto store = base_store(options);
-  TORCH_CHECK(store->check({kSession}),
-              "Expected servers that wait for this worker to come back, but "
-              "got none; set await_return() on them");
-  const auto number = store->get(kSession);
-  session.route = {
-      session_store(store, std::string(number.begin(), number.end())),
-      reach_of_job(options),
-      options.connect_timeout()};
-  TORCH_CHECK(!session.route.store->check({kSessionOver}),
-              "Expected servers at work to come back to, but they have ended");
+  agree(route, options, role, saved, session);
+  equalize(route, session.topology, module);
   make_shards(trained_parameters(module), session.topology.servers, session);
+  session.links = connect_pairs(session.topology, route, options.timeout());
   return session;
 }
+
+}  // namespace
 
 Session join_session(torch::nn::Module& module,
                      const ParameterServerOptions& options,
                      Role role,
                      const SavedStates& saved) {
-  Session session;
-  session.topology = topology_of(options);
+  const auto topology = topology_of(options);
   const auto store = base_store(options);
-  const auto number = next_session(store, session.topology);
-  session.route = {session_store(store, number),
-                   reach_of_job(options),
-                   options.connect_timeout()};
-  session.resume_at =
-      agree(session.route, session.topology, options, role, saved);
-  if (session.topology.rank == 0 && options.await_return().count() > 0) {
-    store->set(kSession, number);
+  const int64_t number =
+      next_session(*store, topology, options.connect_timeout());
+  const Route route{session_store(store, number),
+                    reach_of_job(options),
+                    options.connect_timeout()};
+  try {
+    return join(module, options, role, saved, route);
+  } catch (...) {
+    if (topology.rank == 0) {
+      // A rank that comes late waits for the next session instead.
+      store->set(closed_key(number), "");
+    }
+    throw;
   }
-  equalize(session.route, session.topology, module);
-  make_shards(trained_parameters(module), session.topology.servers, session);
-  session.links = connect_pairs(session, "pair", options.timeout());
-  return session;
 }
 
 }  // namespace dp::detail

@@ -31,10 +31,6 @@ void check(const Topology& topology, const ParameterServerOptions& options) {
   TORCH_CHECK(options.gradients_held() >= 1,
               "Expected gradients_held of 1 or more, but got ",
               options.gradients_held());
-  TORCH_CHECK(options.await_return().count() >= 0,
-              "Expected an await_return of 0 or more, but got ",
-              options.await_return().count(),
-              " ms");
   TORCH_CHECK(options.checkpoint_every() >= 0,
               "Expected a checkpoint_every of 0 or more, but got ",
               options.checkpoint_every());

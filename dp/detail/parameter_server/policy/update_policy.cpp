@@ -46,7 +46,7 @@ class Synchronous : public UpdatePolicy {
     return step;
   }
 
-  void suspend(int) override {}
+  void drop(int) override {}
   int terms() const override { return static_cast<int>(pushes_.size()); }
   /// Sums are formed in the order of the workers, so that a training repeats.
   bool is_first(int worker) const override { return worker == added_; }
@@ -108,7 +108,7 @@ class Asynchronous : public UpdatePolicy {
     return std::exchange(next_, std::nullopt);
   }
 
-  void suspend(int worker) override { gate_.drop(worker); }
+  void drop(int worker) override { gate_.drop(worker); }
   int terms() const override { return 1; }
   bool is_first(int worker) const override { return gate_.is_first(worker); }
   bool keeps_still() const override { return false; }

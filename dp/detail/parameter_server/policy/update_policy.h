@@ -47,11 +47,8 @@ class UpdatePolicy {
 
   /// The worker will push no more.
   void leave(int worker);
-  /// The worker is gone, but may come back: then it begins by asking.
-  virtual void suspend(int worker) = 0;
-  bool has_left(int worker) const {
-    return stays_[static_cast<size_t>(worker)] == Stay::left;
-  }
+  /// The worker pushes nothing for what it took last.
+  virtual void drop(int worker) = 0;
   /// The worker is gone for good. One that has left has done its part.
   void lose(int worker, const std::string& reason);
 
