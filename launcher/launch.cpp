@@ -116,6 +116,7 @@ int supervise(const Job& job,
               const Fd& guardians_end) {
   EventLoop loop;
   Losses losses;
+  LogWriter logs(loop, losses);
   Consoles consoles(loop, losses);
   Log log(consoles.err(), job.environment);
   losses.tell_by([&log](const std::string& line) { log.warn(line); });
@@ -127,6 +128,7 @@ int supervise(const Job& job,
       });
   ProcessRunner workers({.loop = loop,
                          .consoles = consoles,
+                         .logs = logs,
                          .cgroup = resources.cgroup,
                          .environment = job.environment,
                          .settings = resources.settings,
@@ -145,6 +147,7 @@ int supervise(const Job& job,
   const auto on_drained = [&events] { events.post(OutputDrained{}); };
   ConsoleStatus status({.loop = loop,
                         .consoles = consoles,
+                        .logs = logs,
                         .log = log,
                         .losses = losses,
                         .files = files,
@@ -190,6 +193,7 @@ int launch(const Job& job) {
   return run_guarded(resources.signals,
                      resources.cgroup,
                      job.options.signals,
+                     job.options.grace_period,
                      [&](const Fd& guardians_end) {
                        return supervise(job, resources, guardians_end);
                      });

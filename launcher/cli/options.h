@@ -53,7 +53,7 @@ struct LaunchOptions {
   std::optional<mode_t> log_mode;          ///< of log files; none: umask says
   std::optional<std::string> line_prefix;  ///< a NameTemplate
   std::string report_json;                 ///< a file; empty: none
-  Output output = Output::lines;
+  Output output = Output::automatic;
   std::optional<int> stdin_rank = 0;  ///< the local one; nothing: none
   StreamMap redirects;
   StreamMap tee;

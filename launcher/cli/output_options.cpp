@@ -12,7 +12,7 @@ void bind_output(CommandLine& line, LaunchOptions& options) {
              "lines: each whole, with a prefix; pty: the same, but workers see "
              "a terminal of ddprun's size, less the prefix, and write line by "
              "line; inherit: ddprun's own stdout and stderr, as for a debugger "
-             "[lines]",
+             "[pty for lines that go to a terminal alone, else lines]",
              into(options.output, parse_output));
   line.value("stdin",
              "RANK|none",

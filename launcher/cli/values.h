@@ -39,9 +39,10 @@ struct StreamSet {
 
 /// What workers have as stdout and stderr.
 enum class Output {
-  lines,   ///< pipes, which ddprun reads line by line
-  pty,     ///< pseudo-terminals, which it reads as well
-  inherit  ///< its own
+  automatic,  ///< pty where lines are only shown, on a terminal; else lines
+  lines,      ///< pipes, which ddprun reads line by line
+  pty,        ///< pseudo-terminals, which it reads as well
+  inherit     ///< its own
 };
 
 /// --redirects and --tee: a set for every local rank.

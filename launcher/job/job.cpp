@@ -103,6 +103,17 @@ void prepare_meeting(Job& job) {
   }
 }
 
+/// They are for ddprun alone: what a worker has in its environment can come
+/// into the records of an experiment and into crash dumps.
+void withhold_secrets(Job& job) {
+  for (const char* name :
+       {"DDPRUN_TOKEN", "DDPRUN_ETCD_USER", "DDPRUN_ETCD_PASSWORD"}) {
+    if (job.environment.erase(name) > 0) {
+      job.withheld.emplace_back(name);
+    }
+  }
+}
+
 }  // namespace
 
 Job make_job(LaunchOptions options,
@@ -148,6 +159,7 @@ Job make_job(LaunchOptions options,
   }
   refuse_restarts_of_unmet_hosts(job);
   prepare_meeting(job);
+  withhold_secrets(job);
   warn_of_few_files(job, host.most_files);
   warn_of_idle_filters(job);
   return job;

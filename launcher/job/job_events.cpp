@@ -1,5 +1,7 @@
 #include "launcher/job/job_events.h"
 
+#include <unistd.h>
+
 #include <csignal>
 #include <string>
 #include <utility>
@@ -41,10 +43,10 @@ void JobEvents::watch(const SignalScope& signals,
   signal_watch_ = loop_.watch(
       signals.fd(), EPOLLIN, [this, &signals, on_child = std::move(on_child)] {
         bool has_child_ended = false;
-        signals.read([&](int number) {
+        signals.read([&](int number, pid_t sender) {
           if (number == SIGCHLD) {
             has_child_ended = true;
-          } else {
+          } else if (!is_copy(number, sender == ::getppid())) {
             post(SignalReceived{number});
           }
         });
@@ -52,6 +54,20 @@ void JobEvents::watch(const SignalScope& signals,
           on_child();
         }
       });
+}
+
+/// One that was sent to all processes of a cgroup comes to the guardian, which
+/// hands it on, and to this process, too.
+bool JobEvents::is_copy(int number, bool is_handed_on) {
+  constexpr std::chrono::seconds kOfOneSender{1};
+  const auto [last, is_first] = signals_.try_emplace(number);
+  if (!is_first && last->second.is_handed_on != is_handed_on &&
+      now() - last->second.at < kOfOneSender) {
+    signals_.erase(last);
+    return true;
+  }
+  last->second = {is_handed_on, now()};
+  return false;
 }
 
 void JobEvents::watch_for_kill(const Fd& others_end) {

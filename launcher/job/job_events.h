@@ -2,6 +2,7 @@
 
 #include <deque>
 #include <functional>
+#include <map>
 
 #include "launcher/loop/event_loop.h"
 #include "launcher/loop/event_source.h"
@@ -36,10 +37,18 @@ class JobEvents : public EventSource {
   void disarm(Timer timer) override;
 
  private:
+  struct LastSignal {
+    bool is_handed_on = false;  // by the guardian
+    std::chrono::steady_clock::time_point at{};
+  };
+
+  bool is_copy(int number, bool is_handed_on);
+
   EventLoop& loop_;
   EventLoop::Token signal_watch_ = 0;
   EventLoop::Token kill_watch_ = 0;
   std::deque<Event> events_;
+  std::map<int, LastSignal> signals_;
 };
 
 }  // namespace launcher

@@ -11,6 +11,7 @@ namespace {
 
 // A process that is killed can need a while: a GPU driver gives memory back.
 constexpr std::chrono::milliseconds kLeastTimeToDie{5'000};
+constexpr std::chrono::milliseconds kMostTimeToDie{30'000};
 // The reader may take its time, but not for ever once ddprun was asked to end.
 constexpr std::chrono::milliseconds kTimeToDrain{1'000};
 
@@ -33,7 +34,9 @@ Actions Policy::kill(const Cause& cause) {
   cause_ = cause;
   return {
       KillAll{},
-      ArmTimer{Timer::kill, std::max(options_.grace_period, kLeastTimeToDie)}};
+      ArmTimer{
+          Timer::kill,
+          std::clamp(options_.grace_period, kLeastTimeToDie, kMostTimeToDie)}};
 }
 
 Actions Policy::end_attempt() {

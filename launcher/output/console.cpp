@@ -109,7 +109,10 @@ void Console::flush() {
       error = errno;
     }
   }
-  last_written_ = done > 0 ? buffer_[done - 1] : last_written_;
+  if (done > 0) {
+    last_written_ = buffer_[done - 1];
+    last_progress_ = std::chrono::steady_clock::now();
+  }
   buffer_.erase(0, done);
   if (error == EAGAIN) {
     await_reader();
@@ -145,6 +148,11 @@ void Console::await_reader() {
 
 bool Console::is_congested() const {
   return buffer_.size() >= kCongestedBytes;
+}
+
+bool Console::is_stalled() const {
+  return is_congested() &&
+         std::chrono::steady_clock::now() - last_progress_ >= kStallTime;
 }
 
 bool Console::is_same_file(const Console& other) const {

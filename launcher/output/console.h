@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <string_view>
 
@@ -42,6 +43,9 @@ class Console {
   bool is_drained() const { return buffer_.empty(); }
   /// So much is waiting that nothing more should be read for it.
   bool is_congested() const;
+  /// And its reader has taken nothing for kStallTime.
+  bool is_stalled() const;
+  static constexpr std::chrono::milliseconds kStallTime{1'000};
   /// Both write to the same file, pipe or terminal.
   bool is_same_file(const Console& other) const;
 
@@ -65,6 +69,7 @@ class Console {
   bool line_is_torn_ = false;  // the rest of a line was dropped
   char last_written_ = '\n';
   std::string buffer_;
+  std::chrono::steady_clock::time_point last_progress_{};
 };
 
 }  // namespace launcher

@@ -1,5 +1,7 @@
 #include "launcher/output/console_status.h"
 
+#include <utility>
+
 namespace launcher {
 
 ConsoleStatus::~ConsoleStatus() {
@@ -29,16 +31,19 @@ void ConsoleStatus::write_events(const std::string& lines) {
 
 void ConsoleStatus::drain() {
   context_.files.finish();  // may have something to tell
-  context_.consoles.flush();
-  if (!context_.losses.empty()) {
-    warn(context_.losses.summary());
-  }
   if (!check_drained()) {
     rounds_ = context_.loop.watch_rounds([this] { check_drained(); });
   }
 }
 
 bool ConsoleStatus::check_drained() {
+  if (!context_.logs.is_drained()) {
+    return false;
+  }
+  if (!context_.losses.empty() && !std::exchange(has_told_losses_, true)) {
+    warn(context_.losses.summary());
+  }
+  context_.consoles.flush();
   if (!context_.consoles.are_drained()) {
     return false;
   }

@@ -6,6 +6,7 @@
 #include "launcher/loop/event_loop.h"
 #include "launcher/output/consoles.h"
 #include "launcher/output/log.h"
+#include "launcher/output/log_writer.h"
 #include "launcher/report/report_files.h"
 
 namespace launcher {
@@ -18,6 +19,7 @@ class ConsoleStatus : public Status {
   struct Context {
     EventLoop& loop;
     Consoles& consoles;
+    const LogWriter& logs;
     Log& log;
     const Losses& losses;  ///< told before the end
     ReportFiles& files;    ///< beside the console
@@ -39,6 +41,7 @@ class ConsoleStatus : public Status {
   bool check_drained();
 
   Context context_;
+  bool has_told_losses_ = false;
   EventLoop::Token rounds_ = 0;
 };
 

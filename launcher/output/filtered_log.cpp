@@ -10,14 +10,14 @@ namespace launcher {
 namespace {
 
 std::optional<FilteredLog> make_filtered_log(const LineFilter& filter,
-                                             Losses& losses) {
+                                             LogWriter& writer) {
   if (filter.path.empty()) {
     return std::nullopt;
   }
   make_attempt_folder(std::filesystem::path(filter.path).parent_path(),
                       filter.file_mode);
   return FilteredLog(
-      LogFile(create_log(filter.path, filter.file_mode), filter.path, losses),
+      LogFile(create_log(filter.path, filter.file_mode), filter.path, writer),
       filter.texts);
 }
 
@@ -44,9 +44,9 @@ void FilteredLogs::finish() {
   }
 }
 
-FilteredLogs make_filtered_logs(const LaunchPlan& plan, Losses& losses) {
-  return {make_filtered_log(plan.filtered_out, losses),
-          make_filtered_log(plan.filtered_err, losses)};
+FilteredLogs make_filtered_logs(const LaunchPlan& plan, LogWriter& writer) {
+  return {make_filtered_log(plan.filtered_out, writer),
+          make_filtered_log(plan.filtered_err, writer)};
 }
 
 }  // namespace launcher

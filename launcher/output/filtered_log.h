@@ -39,8 +39,8 @@ struct FilteredLogs {
 
 /// Makes the files that the plan names, with their folder.
 ///
-/// @param losses must outlive them
+/// @param writer must outlive them
 /// @throws LaunchError when one cannot be made
-FilteredLogs make_filtered_logs(const LaunchPlan& plan, Losses& losses);
+FilteredLogs make_filtered_logs(const LaunchPlan& plan, LogWriter& writer);
 
 }  // namespace launcher

@@ -1,5 +1,13 @@
 #include "launcher/output/last_lines.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "launcher/fd.h"
+#include "launcher/output/line_splitter.h"
 #include "launcher/shortened.h"
 
 namespace launcher {
@@ -7,6 +15,7 @@ namespace {
 
 constexpr size_t kKeptLines = 20;
 constexpr size_t kKeptLineBytes = 800;
+constexpr off_t kReadBytes = 64 * 1024;
 
 bool starts_with(std::string_view text, std::string_view start) {
   return text.substr(0, start.size()) == start;
@@ -43,6 +52,28 @@ void LastLines::add(std::string_view line) {
 
 std::vector<std::string> LastLines::get() const {
   return {lines_.begin(), lines_.end()};
+}
+
+std::vector<std::string> last_lines_of_file(const std::string& path) {
+  const Fd file(
+      ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC));
+  struct stat status {};
+  if (!file || ::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) {
+    return {};
+  }
+  const off_t start = std::max(status.st_size - kReadBytes, off_t{0});
+  std::string text(static_cast<size_t>(kReadBytes), '\0');
+  const ssize_t size = ::pread(file.get(), text.data(), text.size(), start);
+  text.resize(size > 0 ? static_cast<size_t>(size) : 0);
+  const size_t newline = start > 0 ? text.find('\n') : text.npos;
+  const std::string_view whole =
+      std::string_view(text).substr(newline == text.npos ? 0 : newline + 1);
+  LastLines last;
+  LineSplitter splitter(LineSplitter::Returns::in_text);
+  const auto add = [&last](std::string_view line, LineEnd) { last.add(line); };
+  splitter.feed(whole, add);
+  splitter.finish(add);
+  return last.get();
 }
 
 }  // namespace launcher

@@ -21,4 +21,7 @@ class LastLines {
   bool is_in_backtrace_ = false;
 };
 
+/// The last lines of a file; none where it cannot be read.
+std::vector<std::string> last_lines_of_file(const std::string& path);
+
 }  // namespace launcher

@@ -2,29 +2,30 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 
-#include "launcher/fd.h"
-#include "launcher/output/losses.h"
+#include "launcher/output/log_writer.h"
 
 namespace launcher {
 
-/// A worker's stdout.log or stderr.log: gets the bytes as they are. What cannot
-/// be written is lost, and noted; the next bytes are tried again.
+/// A log file of ddprun's, as its LogWriter writes it: gets the bytes as they
+/// are.
 class LogFile {
  public:
   /// @param path of the file, for messages
-  /// @param losses must outlive this object
-  LogFile(Fd file, std::string path, Losses& losses);
+  /// @param writer must outlive this object
+  LogFile(Fd file, std::string path, LogWriter& writer)
+      : writer_(&writer),
+        number_(writer.open(std::move(file), std::move(path))) {}
 
-  void write(std::string_view bytes);
-
-  /// No more comes. File servers tell only now what they could not keep.
-  void finish();
+  void write(std::string_view bytes) { writer_->write(number_, bytes); }
+  /// No more comes.
+  void finish() { writer_->close(number_); }
+  bool is_congested() const { return writer_->is_congested(); }
 
  private:
-  Fd file_;
-  std::string path_;
-  Losses* losses_;
+  LogWriter* writer_;
+  LogWriter::File number_;
 };
 
 }  // namespace launcher

@@ -235,9 +235,10 @@ void make_worker_folder(const std::string& path, std::optional<mode_t> mode) {
 }
 
 Fd create_log(const std::string& path, std::optional<mode_t> mode) {
-  Fd file(::open(path.c_str(),
-                 O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
-                 mode.value_or(0666)));
+  Fd file(
+      ::open(path.c_str(),
+             O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_NOFOLLOW | O_CLOEXEC,
+             mode.value_or(0666)));
   if (!file || (mode && ::fchmod(file.get(), *mode) != 0)) {
     refuse(path, errno);
   }

@@ -1,11 +1,11 @@
 #include "launcher/output/worker_output.h"
 
+#include <algorithm>
+
 namespace launcher {
 namespace {
 
-bool is_congested(const WorkerStream& stream) {
-  return stream.console() != nullptr && stream.console()->is_congested();
-}
+constexpr const char* kStallTimer = "stalled console";
 
 }  // namespace
 
@@ -15,6 +15,7 @@ WorkerOutput::WorkerOutput(EventLoop& loop)
 
 WorkerOutput::~WorkerOutput() {
   loop_.unwatch(rounds_);
+  loop_.disarm_timer(kStallTimer);
   for (Source& source : sources_) {
     stop(source);
   }
@@ -41,15 +42,24 @@ void WorkerOutput::read(Source& source) {
     stop(source);
     source.has_ended = true;
     source.stream.finish();
-  } else if (is_congested(source.stream)) {
+  } else if (source.stream.is_held_up()) {
     stop(source);
+    // A round must follow when the console has stalled, also when nothing else
+    // happens.
+    loop_.arm_timer(kStallTimer, Console::kStallTime, [] {});
   }
+}
+
+bool WorkerOutput::is_held_up() const {
+  return std::any_of(
+      sources_.begin(), sources_.end(), [](const Source& source) {
+        return source.token == 0 && !source.has_ended;
+      });
 }
 
 void WorkerOutput::resume() {
   for (Source& source : sources_) {
-    if (source.token == 0 && !source.has_ended &&
-        !is_congested(source.stream)) {
+    if (source.token == 0 && !source.has_ended && !source.stream.is_held_up()) {
       start(source);
     }
   }

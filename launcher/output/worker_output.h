@@ -8,7 +8,7 @@
 namespace launcher {
 
 /// The streams of all workers of one attempt: reads them when they have
-/// something, and stops reading while the console they go to is congested.
+/// something, and stops reading while what they go to is congested.
 class WorkerOutput {
  public:
   explicit WorkerOutput(EventLoop& loop);
@@ -21,6 +21,9 @@ class WorkerOutput {
 
   /// No worker is left: passes on what is still in the pipes and closes them.
   void finish();
+
+  /// A worker may wait in a write for somebody to read.
+  bool is_held_up() const;
 
  private:
   struct Source {

@@ -5,9 +5,15 @@
 
 #include <array>
 #include <chrono>
+#include <utility>
+
+#include "launcher/count_text.h"
 
 namespace launcher {
 namespace {
+
+// More than the kernel keeps of a pipe, where nobody has raised its limits.
+constexpr int kMostLastPieces = 32;
 
 LineSplitter::Returns returns_for(const Console* console) {
   return console != nullptr && console->is_terminal()
@@ -22,6 +28,14 @@ WorkerStream::WorkerStream(Fd pipe, StreamTargets targets)
       targets_(std::move(targets)),
       splitter_(returns_for(targets_.console)) {
   check(::fcntl(pipe_.get(), F_SETFL, O_NONBLOCK), "fcntl");
+}
+
+bool WorkerStream::is_held_up() const {
+  const Console* console = targets_.console;
+  const bool is_console_full = console != nullptr && console->is_congested();
+  return targets_.file ? targets_.file->is_congested() ||
+                             (is_console_full && !console->is_stalled())
+                       : is_console_full;
 }
 
 WorkerStream::State WorkerStream::read_some() {
@@ -51,23 +65,46 @@ void WorkerStream::take_line(std::string_view line, LineEnd end) {
   if (targets_.console != nullptr || targets_.filtered != nullptr) {
     const auto prefix = targets_.prefix.at(std::chrono::system_clock::now());
     if (targets_.console != nullptr) {
-      targets_.console->write_line(prefix, line, end);
+      show(prefix, line, end);
     }
     if (targets_.filtered != nullptr) {
       targets_.filtered->take(prefix, line);
     }
   }
-  if (end != LineEnd::carriage_return) {
+  if (targets_.keeps_last_lines && end != LineEnd::carriage_return) {
     last_lines_.add(line);
   }
 }
 
+void WorkerStream::show(const std::string& prefix,
+                        std::string_view line,
+                        LineEnd end) {
+  if (targets_.file && targets_.console->is_stalled()) {
+    ++lines_not_shown_;
+    return;
+  }
+  show_what_is_missing(prefix);
+  targets_.console->write_line(prefix, line, end);
+}
+
+void WorkerStream::show_what_is_missing(const std::string& prefix) {
+  if (const int64_t lines = std::exchange(lines_not_shown_, 0)) {
+    targets_.console->write_line(
+        prefix,
+        "ddprun: nobody read this for a time; " + count_text(lines, "line") +
+            " that came then can be found in " + targets_.file_path,
+        LineEnd::newline);
+  }
+}
+
 void WorkerStream::finish() {
-  while (pipe_ && read_piece()) {
+  for (int piece = 0; pipe_ && piece < kMostLastPieces && read_piece();
+       ++piece) {
   }
   pipe_.reset();
   splitter_.finish(
       [this](std::string_view line, LineEnd end) { take_line(line, end); });
+  show_what_is_missing(targets_.prefix.at(std::chrono::system_clock::now()));
   if (targets_.file) {
     targets_.file->finish();
     targets_.file.reset();

@@ -202,6 +202,7 @@ LaunchPlan make_plan(const Job& job, const Attempt& attempt) {
   LaunchPlan plan;
   plan.path = job.program.path;
   plan.withheld = job.withheld;
+  plan.temporary_folder = attempt.is_kept ? "" : attempt.directory;
   plan.hang_timeout = job.options.hang_timeout;
   plan.timer_file = timer_file_of(job, attempt);
   plan.has_other_hosts = attempt.world.host_count > 1;

@@ -18,6 +18,7 @@ struct Attempt {
   std::string directory;  ///< of this attempt's files; empty: there are none
   /// Of the files by which workers and ddprun talk while they run.
   std::string progress_folder{};
+  bool is_kept = true;  ///< `directory` outlives the attempt
 };
 
 /// One worker process to be.
@@ -32,7 +33,7 @@ struct WorkerSpec {
   std::string error_file;     ///< empty: none
   std::string progress_file;  ///< that it reports to; empty: none
   std::string stop_file;      ///< that tells it to end; empty: none
-  Output output = Output::lines;
+  Output output = Output::automatic;
   bool has_stdin = false;  ///< ddprun's
   StreamSet to_file;
   std::optional<mode_t> file_mode;  ///< none: umask says
@@ -51,6 +52,7 @@ struct LineFilter {
 struct LaunchPlan {
   std::string path;  ///< of the program
   std::vector<WorkerSpec> workers;
+  std::string temporary_folder;       ///< of the attempt; empty: it outlives it
   std::vector<std::string> withheld;  ///< variables of the caller's
   LineFilter filtered_out;
   LineFilter filtered_err;

@@ -13,8 +13,7 @@ namespace launcher {
 
 /// A call that may block for long and knows no time-out (a name service that
 /// does not answer), in a child process: ddprun has one thread, which waits for
-/// everything. The child is no child to those who wait for any: its end sends
-/// no SIGCHLD.
+/// everything. See fork_helper().
 ///
 /// Example:
 /// @code
@@ -39,8 +38,6 @@ class BackgroundCall {
 
  private:
   void read();
-  /// True when the child has returned by itself.
-  bool reap();
 
   EventLoop& loop_;
   Handler handler_;

@@ -35,12 +35,14 @@ std::vector<pid_t> all_processes() {
 }
 
 /// 0 where it has gone.
-pid_t parent_of(pid_t pid) {
+pid_t parent_of(pid_t pid, bool may_have_ended = true) {
   const std::string stat = read_text("/proc/" + std::to_string(pid) + "/stat");
   // The program's name, in brackets, may hold anything.
   const size_t name_end = stat.rfind(") ");
   constexpr size_t kState = 4;  // ") S "
-  return name_end != std::string::npos && name_end + kState < stat.size()
+  const bool is_there =
+      name_end != std::string::npos && name_end + kState < stat.size();
+  return is_there && (may_have_ended || stat[name_end + 2] != 'Z')
              ? static_cast<pid_t>(std::atol(stat.c_str() + name_end + kState))
              : 0;
 }
@@ -112,6 +114,15 @@ void kill_descendants(pid_t ancestor) {
       ::kill(pid, SIGKILL);
     }
   }
+}
+
+std::vector<pid_t> session_leaders_of(pid_t parent) {
+  std::vector<pid_t> leaders = all_processes();
+  std::erase_if(leaders, [parent](pid_t pid) {
+    return parent_of(pid, /*may_have_ended=*/false) != parent ||
+           ::getsid(pid) != pid;
+  });
+  return leaders;
 }
 
 bool has_children() {

@@ -24,6 +24,10 @@ std::vector<pid_t> own_children();
 /// that SIGKILL does not end: nobody else becomes their parent.
 void kill_descendants(pid_t ancestor);
 
+/// The children of a process that lead sessions of their own and have not
+/// ended: a supervisor's workers.
+std::vector<pid_t> session_leaders_of(pid_t parent);
+
 /// This process has children.
 bool has_children();
 

@@ -39,8 +39,10 @@ bool await_signal(const SignalScope& signals,
 /// The supervisor, as its parent sees it.
 class Supervised {
  public:
-  Supervised(pid_t pid, const std::vector<int>& stops)
-      : pid_(pid), stops_(stops) {}
+  Supervised(pid_t pid,
+             const std::vector<int>& stops,
+             std::chrono::milliseconds grace_period)
+      : pid_(pid), stops_(stops), grace_period_(grace_period) {}
 
   pid_t pid() const { return pid_; }
   const std::optional<ExitStatus>& end() const { return end_; }
@@ -62,17 +64,32 @@ class Supervised {
     }
   }
 
-  /// Kills it where it has not taken the signal for a time, and then gives it
-  /// up: what the kernel holds may not even end by SIGKILL.
+  /// Sends the signal to the workers where the supervisor has not taken it for
+  /// a time; kills it when they have had theirs, and then gives it up: what the
+  /// kernel holds may not even end by SIGKILL.
   void look() {
-    constexpr int kLooksBeforeKill = 5;
+    constexpr int kPatience = 5;
     next_look_ = Clock::now() + kBetweenLooks;
     const int looks = stop_.look(is_pending(pid_, stop_.number()));
-    if (looks == kLooksBeforeKill) {
+    if (looks == 0) {
+      passed_on_at_.reset();
+    } else if (killed_at_) {
+      is_given_up_ = looks >= *killed_at_ + kPatience;
+    } else if (looks == kPatience) {
+      passed_on_at_ = looks;
+      is_asked_again_ = false;
+      for (const pid_t worker : session_leaders_of(pid_)) {
+        ::kill(-worker, SIGCONT);
+        ::kill(-worker, stop_.number());
+      }
+    }
+    if (passed_on_at_ && !killed_at_ &&
+        (is_asked_again_ || session_leaders_of(pid_).empty() ||
+         (looks - *passed_on_at_) * kBetweenLooks >= grace_period_)) {
+      killed_at_ = looks;
       unheard_ = stop_.number();
       ::kill(pid_, SIGKILL);
     }
-    is_given_up_ = looks == 2 * kLooksBeforeKill;
   }
 
   /// The signal for which it was killed; 0 where it was not.
@@ -87,10 +104,12 @@ class Supervised {
     if (number == SIGTSTP) {
       stop_as_by_keyboard();
       ::kill(pid_, SIGCONT);
-    } else if (!stop_.is_open() &&
-               std::count(stops_.begin(), stops_.end(), number) > 0) {
-      stop_.hand_over(number);
-      next_look_ = Clock::now() + kBetweenLooks;
+    } else if (std::count(stops_.begin(), stops_.end(), number) > 0) {
+      is_asked_again_ = stop_.is_open();
+      if (!stop_.is_open()) {
+        stop_.hand_over(number);
+        next_look_ = Clock::now() + kBetweenLooks;
+      }
     }
   }
 
@@ -105,9 +124,13 @@ class Supervised {
 
   pid_t pid_;
   const std::vector<int>& stops_;
+  std::chrono::milliseconds grace_period_;
   std::optional<ExitStatus> end_;
   UnheardSignal stop_;
   Clock::time_point next_look_;
+  bool is_asked_again_ = false;      // by another signal, after the first
+  std::optional<int> passed_on_at_;  // the look at which the workers were told
+  std::optional<int> killed_at_;     // the look at which it was killed
   int unheard_ = 0;
   bool is_given_up_ = false;
 };
@@ -115,7 +138,7 @@ class Supervised {
 void guard(Supervised& supervisor, const SignalScope& signals) {
   while (!supervisor.end() && !supervisor.is_given_up()) {
     await_signal(signals, supervisor.next_look());
-    signals.read([&](int number) { supervisor.take(number); });
+    signals.read([&](int number, pid_t) { supervisor.take(number); });
     const auto next_look = supervisor.next_look();
     if (!supervisor.end() && next_look && *next_look <= Clock::now()) {
       supervisor.look();
@@ -146,7 +169,7 @@ void end_what_is_left(const JobCgroup& cgroup,
   constexpr std::chrono::seconds kPatience(5);
   const auto deadline = Clock::now() + kPatience;
   do {
-    signals.read([](int) {});
+    signals.read([](int, pid_t) {});
     reap_children([](pid_t) { return false; });
     const auto children = children_of_job(earlier);
     if (children.empty()) {
@@ -167,8 +190,9 @@ std::string name_of(const Supervised& supervisor) {
 std::string unheard_text(const Supervised& supervisor) {
   return name_of(supervisor) + "did not take " +
          signal_name(supervisor.unheard()) +
-         " for 5 s: it was stopped, or the kernel held it (a file server that "
-         "does not answer?); the job was killed" +
+         ": it was stopped, or the kernel held it (a file server that does "
+         "not answer?); the workers got the signal without it, and the job was "
+         "killed" +
          (supervisor.is_given_up() ? ", but that process is still there" : "");
 }
 
@@ -177,6 +201,7 @@ std::string unheard_text(const Supervised& supervisor) {
 int run_guarded(const SignalScope& signals,
                 const JobCgroup& cgroup,
                 const std::vector<int>& stops,
+                std::chrono::milliseconds grace_period,
                 const std::function<int(const Fd& guardians_end)>& supervise) {
   const std::vector<pid_t> earlier = children_now();
   Pipe lifeline = make_pipe();
@@ -196,7 +221,7 @@ int run_guarded(const SignalScope& signals,
     return supervise(lifeline.read);
   }
   lifeline.read.reset();
-  Supervised supervised(supervisor, stops);
+  Supervised supervised(supervisor, stops, grace_period);
   guard(supervised, signals);
   end_what_is_left(cgroup, signals, earlier);
   if (supervised.is_given_up()) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <vector>
 
@@ -17,9 +18,11 @@ namespace launcher {
 ///   stops and continues as its shell says, and ends as the supervisor does.
 ///   What the supervisor leaves behind when it is killed becomes the guardian's
 ///   children, however it hides, and gets SIGKILL.
-///   A supervisor that does not take a signal of `stops` for five seconds (the
-///   kernel holds it in a write to a file server that does not answer) is
-///   killed so by the guardian itself.
+///   To a supervisor that does not take a signal of `stops` for five seconds
+///   (the kernel holds it in a write to a file server that does not answer) the
+///   guardian gives up hope: it sends the signal to the workers itself, and
+///   kills the supervisor, and with it the job, when they have ended, after
+///   the grace period, or at another such signal.
 /// - The supervisor is told of the guardian's end by the end of a pipe. It has
 ///   a session and a name of its own, so that `pkill -9 ddprun` or a kill of
 ///   the process group meets one of the two.
@@ -32,6 +35,7 @@ namespace launcher {
 /// find nothing left to clean up.
 ///
 /// @param stops signals that ask the job to end
+/// @param grace_period that the workers have to end after one
 /// @param supervise runs the job in the supervisor; its descriptor is readable
 ///   once the guardian has died. What it throws is thrown there
 /// @throws LaunchError when no process can be made, or when the supervisor has
@@ -39,6 +43,7 @@ namespace launcher {
 int run_guarded(const SignalScope& signals,
                 const JobCgroup& cgroup,
                 const std::vector<int>& stops,
+                std::chrono::milliseconds grace_period,
                 const std::function<int(const Fd& guardians_end)>& supervise);
 
 }  // namespace launcher

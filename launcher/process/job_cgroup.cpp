@@ -4,10 +4,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <filesystem>
 
 namespace launcher {
 namespace {
+
+constexpr int kMostNames = 100;
 
 /// With those that nested jobs left in it. Files of a cgroup cannot be removed;
 /// its folder goes when it is empty.
@@ -27,9 +30,15 @@ JobCgroup::JobCgroup(const std::optional<std::string>& parent) {
   if (!parent) {
     return;
   }
-  const std::string path = *parent + "/ddprun." + std::to_string(::getpid());
-  if (::mkdir(path.c_str(), 0700) != 0) {
-    return;
+  // A ddprun that was killed, or one of another pid namespace, may have left
+  // or have a cgroup of this name.
+  const std::string name = *parent + "/ddprun." + std::to_string(::getpid());
+  std::string path = name;
+  for (int number = 1; ::mkdir(path.c_str(), 0700) != 0; ++number) {
+    if (errno != EEXIST || number > kMostNames) {
+      return;
+    }
+    path = name + "." + std::to_string(number);
   }
   if (::access((path + "/cgroup.kill").c_str(), W_OK) == 0) {
     path_ = path;
@@ -50,6 +59,12 @@ Fd JobCgroup::add(const std::string& name) const {
     return Fd();
   }
   return Fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+}
+
+void JobCgroup::remove(const std::string& name) const {
+  if (!path_.empty()) {
+    remove_cgroup(folder(name));
+  }
 }
 
 void JobCgroup::kill() const {

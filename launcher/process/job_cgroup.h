@@ -30,6 +30,9 @@ class JobCgroup {
     return path_.empty() ? "" : path_ + "/" + name;
   }
 
+  /// Removes what add() has made, where no process is in it any more.
+  void remove(const std::string& name) const;
+
   /// SIGKILL to every process in the cgroup and below.
   void kill() const;
 

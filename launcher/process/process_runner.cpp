@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <filesystem>
 #include <thread>
 
 #include "launcher/process/descendants.h"
@@ -176,6 +177,11 @@ WorkersResult ProcessRunner::finish() {
   }
   forget();
   is_active_ = false;
+  context_.cgroup.remove(cgroup_);
+  if (!temporary_folder_.empty()) {
+    std::error_code ignored;
+    std::filesystem::remove_all(temporary_folder_, ignored);
+  }
   return result;
 }
 

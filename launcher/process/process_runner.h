@@ -23,6 +23,7 @@ class ProcessRunner : public WorkerRunner {
   struct Context {
     EventLoop& loop;
     Consoles& consoles;
+    LogWriter& logs;
     const JobCgroup& cgroup;
     const Environment& environment;  ///< that the workers inherit
     const OwnSettings& settings;     ///< that they do not inherit
@@ -71,7 +72,9 @@ class ProcessRunner : public WorkerRunner {
   Context context_;
   InheritedVariables inherited_;
   int attempts_ = 0;
-  bool is_active_ = false;  // from start() to finish()
+  std::string cgroup_;            // name of the attempt's
+  std::string temporary_folder_;  // of the attempt; empty: it is kept
+  bool is_active_ = false;        // from start() to finish()
   std::chrono::steady_clock::time_point started_;
   std::optional<OutOfMemory> memory_;
   FilteredLogs filtered_;  // before the output that writes to them

@@ -45,26 +45,30 @@ void ProcessRunner::start(LaunchPlan plan) {
 }
 
 void ProcessRunner::start_all(LaunchPlan& plan) {
-  filtered_ = make_filtered_logs(plan, context_.consoles.losses());
+  filtered_ = make_filtered_logs(plan, context_.logs);
   Pipe errors = make_pipe();
-  const std::string name = "attempt_" + std::to_string(attempts_++);
-  const Fd cgroup = context_.cgroup.add(name);
-  memory_.emplace(
-      cgroup ? context_.cgroup.folder(name) : own_cgroup_folder().value_or(""),
-      own_cgroup_folder("memory").value_or(""));
+  cgroup_ = "attempt_" + std::to_string(attempts_++);
+  temporary_folder_ = plan.temporary_folder;
+  const Fd cgroup = context_.cgroup.add(cgroup_);
+  memory_.emplace(cgroup ? context_.cgroup.folder(cgroup_)
+                         : own_cgroup_folder().value_or(""),
+                  own_cgroup_folder("memory").value_or(""));
   const Fd null(check(::open("/dev/null", O_RDONLY | O_CLOEXEC), "/dev/null"));
   const WorkerContext shared{.inherited = inherited_,
                              .settings = context_.settings,
                              .consoles = context_.consoles,
+                             .logs = context_.logs,
                              .output = *output_,
                              .filtered = filtered_,
                              .null_fd = null.get(),
                              .cgroup_fd = cgroup.get(),
                              .error_fd = errors.write.get()};
   if (plan.hang_timeout) {
-    progress_.emplace(context_.loop, plan, [this](const Hang& hang) {
-      context_.post(WorkersHang{hang});
-    });
+    progress_.emplace(
+        context_.loop,
+        plan,
+        [this] { return output_->is_held_up(); },
+        [this](const Hang& hang) { context_.post(WorkersHang{hang}); });
   }
   if (!plan.timer_file.empty()) {
     timers_.emplace(

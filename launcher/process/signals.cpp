@@ -31,11 +31,12 @@ SignalScope::~SignalScope() {
   ::sigprocmask(SIG_SETMASK, &old_mask_, nullptr);
 }
 
-void SignalScope::read(const std::function<void(int number)>& handle) const {
+void SignalScope::read(
+    const std::function<void(int number, pid_t sender)>& handle) const {
   signalfd_siginfo info{};
   while (::read(fd_.get(), &info, sizeof(info)) ==
          static_cast<ssize_t>(sizeof(info))) {
-    handle(static_cast<int>(info.ssi_signo));
+    handle(static_cast<int>(info.ssi_signo), static_cast<pid_t>(info.ssi_pid));
   }
 }
 

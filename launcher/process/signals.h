@@ -1,5 +1,7 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <csignal>
 #include <functional>
 #include <vector>
@@ -25,8 +27,9 @@ class SignalScope {
   /// reads its own signals from it.
   int fd() const { return fd_.get(); }
 
-  /// Calls `handle` with each signal that is there.
-  void read(const std::function<void(int number)>& handle) const;
+  /// Calls `handle` with each signal that is there, and the process that sent
+  /// it (0: the kernel).
+  void read(const std::function<void(int number, pid_t sender)>& handle) const;
 
  private:
   sigset_t old_mask_{};

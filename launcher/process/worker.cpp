@@ -7,27 +7,14 @@
 #include <chrono>
 #include <csignal>
 
+#include "launcher/error.h"
 #include "launcher/output/run_directory.h"
 #include "launcher/process/pseudo_terminal.h"
 
 namespace launcher {
 namespace {
 
-StreamTargets targets_of(const WorkerSpec& spec,
-                         Console* console,
-                         const char* file_name,
-                         FilteredLog* filtered,
-                         Losses& losses) {
-  StreamTargets targets{.console = console,
-                        .prefix = spec.prefix,
-                        .file = {},
-                        .filtered = filtered};
-  if (file_name != nullptr) {
-    const std::string path = spec.directory + "/" + file_name;
-    targets.file.emplace(create_log(path, spec.file_mode), path, losses);
-  }
-  return targets;
-}
+constexpr const char* kErrorLog = "stderr.log";
 
 /// Where a line with its prefix just fits into ddprun's own terminal.
 winsize size_for(const WorkerSpec& spec) {
@@ -39,26 +26,63 @@ winsize size_for(const WorkerSpec& spec) {
 
 /// A worker's stdout or stderr.
 struct WorkerEnd {
-  Pipe pipe;  // none where the worker has ddprun's own
-  StreamTargets targets;
-
-  bool is_own() const { return !pipe.write; }
+  Fd worker;  // none: it has ddprun's own
+  const WorkerStream* stream = nullptr;
 };
 
-WorkerEnd make_end(const WorkerSpec& spec, StreamTargets targets) {
-  const bool is_only_shown = targets.console != nullptr && !targets.file;
-  if (spec.output == Output::inherit && is_only_shown) {
-    return {{}, std::move(targets)};
-  }
-  return {spec.output == Output::pty ? make_pseudo_terminal(size_for(spec))
-                                     : make_pipe(),
-          std::move(targets)};
+/// As a shell would give it, where the worker's lines are only shown.
+bool sees_terminal(const WorkerSpec& spec,
+                   const Console* console,
+                   bool has_file) {
+  return spec.output == Output::pty ||
+         (spec.output == Output::automatic && !has_file && console != nullptr &&
+          console->is_terminal());
 }
 
-const WorkerStream* add_to(WorkerOutput& output, WorkerEnd& end) {
-  return end.is_own()
-             ? nullptr
-             : &output.add(std::move(end.pipe.read), std::move(end.targets));
+Pipe make_terminal_or_pipe(const WorkerSpec& spec) {
+  try {
+    return make_pseudo_terminal(size_for(spec));
+  } catch (const LaunchError&) {
+    if (spec.output == Output::pty) {
+      throw;
+    }
+    return make_pipe();  // nobody has asked for a terminal
+  }
+}
+
+WorkerEnd make_end(const WorkerSpec& spec,
+                   bool StreamSet::*which,
+                   const char* file_name,
+                   Console& console,
+                   std::optional<FilteredLog>& filtered,
+                   const WorkerContext& context) {
+  const bool has_file = spec.to_file.*which;
+  StreamTargets targets{
+      .console = spec.to_console.*which ? &console : nullptr,
+      .prefix = spec.prefix,
+      .file = {},
+      .filtered = spec.to_filtered.*which && filtered ? &*filtered : nullptr,
+      .file_path = has_file ? spec.directory + "/" + file_name : "",
+      .keeps_last_lines = which == &StreamSet::err};
+  Fd file = has_file ? create_log(targets.file_path, spec.file_mode) : Fd();
+  const bool is_shown = targets.console != nullptr;
+  if (spec.output == Output::inherit && is_shown && !has_file) {
+    return {};
+  }
+  // The worker writes it by itself, so that no other can hold it up.
+  if (has_file && !is_shown && targets.filtered == nullptr &&
+      spec.output != Output::pty) {
+    return {.worker = std::move(file)};
+  }
+  Pipe pipe = sees_terminal(spec, targets.console, has_file)
+                  ? make_terminal_or_pipe(spec)
+                  : make_pipe();
+  if (has_file) {
+    targets.file.emplace(std::move(file), targets.file_path, context.logs);
+  }
+  return {
+      .worker = std::move(pipe.write),
+      .stream = &context.output.add(std::move(pipe.read), std::move(targets))};
 }
 
 }  // namespace
@@ -69,37 +93,29 @@ PreparedWorker prepare_worker(const std::string& path,
   if (!spec.directory.empty()) {
     make_worker_folder(spec.directory, spec.file_mode);
   }
-  Consoles& consoles = context.consoles;
-  FilteredLogs& filtered = context.filtered;
-  WorkerEnd out =
-      make_end(spec,
-               targets_of(spec,
-                          spec.to_console.out ? &consoles.out() : nullptr,
-                          spec.to_file.out ? "stdout.log" : nullptr,
-                          spec.to_filtered.out && filtered.out ? &*filtered.out
-                                                               : nullptr,
-                          consoles.losses()));
-  WorkerEnd err =
-      make_end(spec,
-               targets_of(spec,
-                          spec.to_console.err ? &consoles.err() : nullptr,
-                          spec.to_file.err ? "stderr.log" : nullptr,
-                          spec.to_filtered.err && filtered.err ? &*filtered.err
-                                                               : nullptr,
-                          consoles.losses()));
+  WorkerEnd out = make_end(spec,
+                           &StreamSet::out,
+                           "stdout.log",
+                           context.consoles.out(),
+                           context.filtered.out,
+                           context);
+  WorkerEnd err = make_end(spec,
+                           &StreamSet::err,
+                           kErrorLog,
+                           context.consoles.err(),
+                           context.filtered.err,
+                           context);
   auto execution = std::make_unique<const Execution>(path,
                                                      std::move(spec.argv),
                                                      context.inherited,
                                                      spec.environment,
                                                      spec.cpus);
-  const WorkerStream* output = add_to(context.output, out);
-  const WorkerStream* errors = add_to(context.output, err);
   return {std::move(spec),
           std::move(execution),
-          std::move(out.pipe.write),
-          std::move(err.pipe.write),
-          output,
-          errors};
+          std::move(out.worker),
+          std::move(err.worker),
+          out.stream,
+          err.stream};
 }
 
 Worker start_worker(PreparedWorker& worker, const WorkerContext& context) {
@@ -118,18 +134,24 @@ Worker start_worker(PreparedWorker& worker, const WorkerContext& context) {
 }
 
 void signal_worker(const Worker& worker, int number) {
-  if (number == SIGWINCH && worker.spec.output == Output::pty) {
+  if (number == SIGWINCH) {
     const winsize size = size_for(worker.spec);
     for (const WorkerStream* stream : {worker.output, worker.errors}) {
-      ::ioctl(stream->fd(), TIOCSWINSZ, &size);
+      if (stream != nullptr) {
+        ::ioctl(stream->fd(), TIOCSWINSZ, &size);  // fails where it is a pipe
+      }
     }
   }
   worker.process.signal_group(number);
 }
 
 std::vector<std::string> last_error_lines(const Worker& worker) {
-  return worker.errors != nullptr ? worker.errors->last_lines()
-                                  : std::vector<std::string>();
+  if (worker.errors != nullptr) {
+    return worker.errors->last_lines();
+  }
+  return worker.spec.to_file.err
+             ? last_lines_of_file(worker.spec.directory + "/" + kErrorLog)
+             : std::vector<std::string>();
 }
 
 Survivor survivor_of(const Worker& worker) {

@@ -18,8 +18,8 @@ namespace launcher {
 struct Worker {
   WorkerSpec spec;
   Process process;
-  const WorkerStream* output;       ///< its stdout; nullptr: ddprun's own
-  const WorkerStream* errors;       ///< its stderr; nullptr: ddprun's own
+  const WorkerStream* output;       ///< its stdout; nullptr: ddprun reads none
+  const WorkerStream* errors;       ///< its stderr; the same
   int asked_by = 0;                 ///< signal that asked it to end, or 0
   EventLoop::Token exit_watch = 0;  ///< of its pidfd
   bool has_exited = false;          ///< and WorkerExited has been posted
@@ -30,6 +30,7 @@ struct WorkerContext {
   const InheritedVariables& inherited;
   const OwnSettings& settings;  ///< that they do not inherit
   Consoles& consoles;
+  LogWriter& logs;
   WorkerOutput& output;
   FilteredLogs& filtered;
   int null_fd;    ///< /dev/null, to be read
@@ -68,7 +69,8 @@ Worker start_worker(PreparedWorker& worker, const WorkerContext& context);
 /// the size of ddprun's own terminal by then.
 void signal_worker(const Worker& worker, int number);
 
-/// The last lines of its stderr, as far as ddprun has seen them.
+/// The last lines of its stderr, as far as ddprun has seen them or they are in
+/// a file.
 std::vector<std::string> last_error_lines(const Worker& worker);
 
 /// Of one that is still there, at the end.

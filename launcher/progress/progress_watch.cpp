@@ -39,8 +39,10 @@ std::optional<ProgressReading> read_progress(const std::string& path) {
 
 ProgressWatch::ProgressWatch(EventLoop& loop,
                              const LaunchPlan& plan,
+                             std::function<bool()> is_held_up,
                              Handler handler)
     : loop_(loop),
+      is_held_up_(std::move(is_held_up)),
       handler_(std::move(handler)),
       timeout_(plan.hang_timeout.value()),
       judge_(timeout_,
@@ -101,6 +103,9 @@ void ProgressWatch::look() {
   const auto now = std::chrono::steady_clock::now();
   for (size_t index = 0; index < workers_.size(); ++index) {
     read(index, now);
+  }
+  if (is_held_up_()) {
+    judge_.start_anew(now);
   }
   const auto verdicts = judge_.judge(now);
   if (verdicts.empty()) {

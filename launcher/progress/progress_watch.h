@@ -24,8 +24,13 @@ class ProgressWatch {
 
   /// Makes the files, empty: to be called before the workers are started.
   ///
+  /// @param is_held_up tells whether a worker may wait in a write for somebody
+  ///   to read it: that time does not count
   /// @throws LaunchError when they cannot be made
-  ProgressWatch(EventLoop& loop, const LaunchPlan& plan, Handler handler);
+  ProgressWatch(EventLoop& loop,
+                const LaunchPlan& plan,
+                std::function<bool()> is_held_up,
+                Handler handler);
   /// Removes the files.
   ~ProgressWatch();
   ProgressWatch(const ProgressWatch&) = delete;
@@ -62,6 +67,7 @@ class ProgressWatch {
   pid_t reporter(size_t worker) const;
 
   EventLoop& loop_;
+  std::function<bool()> is_held_up_;
   Handler handler_;
   std::chrono::milliseconds timeout_;
   std::vector<Watched> workers_;  // by local rank

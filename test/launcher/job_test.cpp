@@ -45,10 +45,10 @@ TEST_CASE("a job in a worker of another job has no files of that") {
   const Job job = make_job(shell(), HostInfo{}, outer, "unique");
   CHECK(job.withheld == std::vector<std::string>{"DDPRUN_PROGRESS_FILE",
                                                  "DDPRUN_STOP_FILE",
-                                                 "TORCHELASTIC_TIMER_FILE"});
+                                                 "TORCHELASTIC_TIMER_FILE",
+                                                 "DDPRUN_TOKEN"});
   CHECK(job.environment ==
-        Environment{{"DDPRUN_TOKEN", "all hosts know it"},
-                    {"TORCHELASTIC_ENABLE_FILE_TIMER", "1"},
+        Environment{{"TORCHELASTIC_ENABLE_FILE_TIMER", "1"},
                     {"TORCHELASTIC_ERROR_FILE", "/outer/error.json"},
                     {"TORCHELASTIC_RUN_ID", "outer"}});
 }

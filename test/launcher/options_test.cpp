@@ -470,7 +470,7 @@ TEST_CASE("every wrong value is one line that names the option") {
 }
 
 TEST_CASE("what workers read and write") {
-  CHECK(parse({"p"}).output == launcher::Output::lines);
+  CHECK(parse({"p"}).output == launcher::Output::automatic);
   CHECK(parse({"p"}).stdin_rank == 0);
   CHECK(parse({"--output=pty", "p"}).output == launcher::Output::pty);
   CHECK(parse({"p"}, {{"PET_OUTPUT", "inherit"}}).output ==

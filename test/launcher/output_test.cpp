@@ -229,20 +229,127 @@ TEST_CASE("a console goes on in whole lines once there is room again") {
   CHECK_THAT(losses.summary(), Contains(": 10 bytes of stdout"));
 }
 
+namespace {
+
+void await_drained(EventLoop& loop, const LogWriter& logs) {
+  while (!logs.is_drained()) {
+    loop.run_once();
+  }
+}
+
+/// Somebody else may write to it.
+bool is_open_for_writing(const std::string& path) {
+  const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  return ::fcntl(file.get(), F_SETLEASE, F_RDLCK) != 0;
+}
+
+}  // namespace
+
 TEST_CASE("a log file takes what it can, and what it cannot is noted") {
   const ddp::test::TemporaryFolder folder;
   const std::string path = folder / "log";
+  EventLoop loop;
+  test::bound(loop);
   Losses losses;
-  LogFile log(open_file(path), path, losses);
-  {
-    const FileSizeLimit limit(4);
-    log.write("abcdef");
-    log.write("gh");
-  }
+  LogWriter logs(loop, losses);
+  const FileSizeLimit limit(4);
+  LogFile log(
+      Fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600)),
+      path,
+      logs);
+  log.write("abcdef");
+  log.write("gh");
+  await_drained(loop, logs);
+  CHECK(ddp::test::read_file(path) == "abcd");
+  REQUIRE(::truncate(path.c_str(), 0) == 0);  // there is room again
   log.write("ij");
   log.finish();
-  CHECK(ddp::test::read_file(path) == "abcdij");
+  await_drained(loop, logs);
+  CHECK(ddp::test::read_file(path) == "ij");
   CHECK_THAT(losses.summary(), Contains(": 4 bytes of " + path));
+}
+
+TEST_CASE("log files are written in order, whole, and closed") {
+  const ddp::test::TemporaryFolder folder;
+  EventLoop loop;
+  test::bound(loop);
+  Losses losses;
+  LogWriter logs(loop, losses);
+  std::vector<LogFile> files;
+  std::vector<std::string> expected(3);
+  for (size_t file = 0; file < expected.size(); ++file) {
+    const std::string path = folder / std::to_string(file);
+    files.emplace_back(open_file(path), path, logs);
+  }
+  CHECK(is_open_for_writing(folder / "0"));
+  for (size_t piece = 0; piece < 300; ++piece) {
+    const size_t file = piece % files.size();
+    const std::string text(piece * 300, static_cast<char>('a' + piece % 26));
+    files[file].write(text);
+    expected[file] += text;
+  }
+  CHECK(logs.is_congested());
+  for (LogFile& file : files) {
+    file.finish();
+  }
+  await_drained(loop, logs);
+  CHECK(!logs.is_congested());
+  CHECK(losses.empty());
+  for (size_t file = 0; file < expected.size(); ++file) {
+    CHECK(ddp::test::read_file(folder / std::to_string(file)) ==
+          expected[file]);
+    CHECK(!is_open_for_writing(folder / std::to_string(file)));
+  }
+}
+
+TEST_CASE("a console that nobody reads does not hold up a stream with a file") {
+  const ddp::test::TemporaryFolder folder;
+  const std::string path = folder / "stdout.log";
+  EventLoop loop;
+  test::bound(loop);
+  Pipe out = make_pipe();
+  Losses losses;
+  LogWriter logs(loop, losses);
+  Console console(out.write.get(), loop, losses);
+  const auto rounds = loop.watch_rounds([&console] { console.flush(); });
+  std::optional<WorkerOutput> output(std::in_place, loop);
+  Pipe worker = make_pipe();
+  StreamTargets targets{.console = &console,
+                        .prefix = LinePrefix("[0] "),
+                        .file = {},
+                        .file_path = path};
+  targets.file.emplace(open_file(path), path, logs);
+  output->add(std::move(worker.read), std::move(targets));
+  CHECK(::fcntl(worker.write.get(), F_SETFL, O_NONBLOCK) == 0);
+  const std::string line = std::string(999, 'x') + "\n";
+  size_t written = 0;
+  while (written < 3'000'000) {
+    const ssize_t size = ::write(worker.write.get(), line.data(), line.size());
+    if (size > 0) {
+      written += static_cast<size_t>(size);
+    } else {
+      loop.run_once();
+    }
+  }
+  worker.write.reset();
+  output->finish();
+  while (!logs.is_drained()) {
+    loop.run_once();
+  }
+  CHECK(ddp::test::read_file(path).size() == written);
+  // The reader is back.
+  CHECK(::fcntl(out.read.get(), F_SETFL, O_NONBLOCK) == 0);
+  std::string text;
+  while (!console.is_drained()) {
+    text += read_all(out.read);
+    loop.run_once();
+  }
+  text += read_all(out.read);
+  loop.unwatch(rounds);
+  CHECK(text.size() < 1'500'000);
+  CHECK_THAT(text,
+             Contains("[0] ddprun: nobody read this for a time; ") &&
+                 Contains(" can be found in " + path + "\n"));
 }
 
 TEST_CASE("of many losses a few are named") {
@@ -274,9 +381,11 @@ TEST_CASE("a congested console stops the reading, not the loop") {
   Console console(out.write.get(), loop, losses);
   WorkerOutput output(loop);
   Pipe worker = make_pipe();
-  const auto& stream = output.add(
-      std::move(worker.read),
-      {.console = &console, .prefix = LinePrefix("[0] "), .file = {}});
+  const auto& stream = output.add(std::move(worker.read),
+                                  {.console = &console,
+                                   .prefix = LinePrefix("[0] "),
+                                   .file = {},
+                                   .keeps_last_lines = true});
   CHECK(::fcntl(worker.write.get(), F_SETFL, O_NONBLOCK) == 0);
   const std::string line = std::string(1000, 'x') + "\n";
   size_t written = 0;
@@ -290,10 +399,17 @@ TEST_CASE("a congested console stops the reading, not the loop") {
   }
   CHECK(written > 1000);
   // Now the worker's pipe fills up: it waits, and nothing is thrown away.
-  ssize_t size = 0;
-  while ((size = ::write(worker.write.get(), line.data(), line.size())) > 0) {
-    written += static_cast<size_t>(size);
+  size_t unread = 0;
+  for (int round = 0; round < 30; ++round) {
+    ssize_t size = 0;
+    while ((size = ::write(worker.write.get(), line.data(), line.size())) > 0) {
+      unread += static_cast<size_t>(size);
+    }
+    loop.arm_timer("round", std::chrono::milliseconds(0), [] {});
+    loop.run_once();
   }
+  CHECK(unread <= 64 * 1024);
+  written += unread;
   worker.write.reset();
   CHECK(::fcntl(out.read.get(), F_SETFL, O_NONBLOCK) == 0);
   std::string text;

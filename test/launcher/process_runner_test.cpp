@@ -11,8 +11,10 @@
 #include <csignal>
 #include <set>
 
+#include "launcher/process/background_call.h"
 #include "launcher/process/descendants.h"
 #include "test/launcher/bound_loop.h"
+#include "test/launcher/child_setup.h"
 #include "test/support/catch.h"
 #include "test/support/temporary_folder.h"
 
@@ -116,12 +118,14 @@ TEST_CASE("the first to fail while others still start is seen first") {
   EventLoop loop;
   Losses losses;
   Consoles consoles(loop, losses);
+  LogWriter logs(loop, losses);
   const JobCgroup no_cgroup(std::nullopt);
   const OwnSettings settings;
   const Environment environment = current_environment();
   std::vector<WorkerExited> exits;
   ProcessRunner runner({.loop = loop,
                         .consoles = consoles,
+                        .logs = logs,
                         .cgroup = no_cgroup,
                         .environment = environment,
                         .settings = settings,
@@ -177,12 +181,14 @@ TEST_CASE("a worker that is asked again to end is not continued again") {
   EventLoop loop;
   Losses losses;
   Consoles consoles(loop, losses);
+  LogWriter logs(loop, losses);
   const JobCgroup no_cgroup(std::nullopt);
   const OwnSettings settings;
   const Environment environment = current_environment();
   bool has_exited = false;
   ProcessRunner runner({.loop = loop,
                         .consoles = consoles,
+                        .logs = logs,
                         .cgroup = no_cgroup,
                         .environment = environment,
                         .settings = settings,
@@ -230,11 +236,13 @@ TEST_CASE("what a worker that does not end has started ends without it") {
   EventLoop loop;
   Losses losses;
   Consoles consoles(loop, losses);
+  LogWriter logs(loop, losses);
   const JobCgroup no_cgroup(std::nullopt);
   const OwnSettings settings;
   const Environment environment = current_environment();
   ProcessRunner runner({.loop = loop,
                         .consoles = consoles,
+                        .logs = logs,
                         .cgroup = no_cgroup,
                         .environment = environment,
                         .settings = settings,
@@ -245,4 +253,54 @@ TEST_CASE("what a worker that does not end has started ends without it") {
   REQUIRE(told.line() == "ready");
   CHECK(runner.finish().survivors.size() == 1);
   await(life.read.get(), "the end of what it has started");
+}
+
+TEST_CASE("a helper has no descriptor of ddprun's, also without close_range") {
+  const bool is_denied = GENERATE(false, true);
+  const Pipe inherited = make_pipe();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (is_denied) {
+      launcher::test::deny_system_calls({SYS_close_range}, ENOSYS);
+    }
+    EventLoop loop;
+    launcher::test::bound(loop);
+    std::optional<std::string> open;
+    BackgroundCall call(
+        loop,
+        [&] {
+          return std::to_string(::fcntl(inherited.read.get(), F_GETFD) >= 0 ||
+                                ::fcntl(inherited.write.get(), F_GETFD) >= 0);
+        },
+        [&open](const auto& result) { open = result.value_or("killed"); });
+    while (!open) {
+      loop.run_once();
+    }
+    ::_exit(*open == "0" ? 0 : 1);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+}
+
+TEST_CASE("a cgroup that a job of the same number has left is none of ours") {
+  const auto parent = own_cgroup_folder();
+  const bool has_cgroups = !JobCgroup().folder("x").empty();
+  if (!has_cgroups) {
+    WARN("skipped: no cgroup can be made here");
+    return;
+  }
+  const std::string left = *parent + "/ddprun." + std::to_string(::getpid());
+  REQUIRE(::mkdir(left.c_str(), 0700) == 0);
+  {
+    const JobCgroup cgroup;
+    CHECK(cgroup.folder("x") == left + ".1/x");
+    CHECK(cgroup.add("x"));
+    CHECK(cgroup.add("y"));
+    cgroup.remove("x");
+    CHECK(::access((left + ".1/x").c_str(), F_OK) != 0);
+    CHECK(::access((left + ".1/y").c_str(), F_OK) == 0);
+  }
+  CHECK(::access((left + ".1").c_str(), F_OK) != 0);
+  CHECK(::rmdir(left.c_str()) == 0);
 }

@@ -1,11 +1,12 @@
 // To be preloaded into ddprun: a name service or a file system that does not
 // answer, as SLOW says: "names", "programs" or "logs". Says on stderr what
-// waits, then waits for ever.
+// waits, then waits for ever. With "close" the end of a log is an error.
 #include <dlfcn.h>
 #include <netdb.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -40,6 +41,16 @@ extern "C" ssize_t write(int fd, const void* bytes, size_t size) {
     wait_for_ever("writing\n", 8);
   }
   return syscall(SYS_write, fd, bytes, size);
+}
+
+extern "C" int close(int fd) {
+  const bool is_bad = is_slow("close") && is_log(fd);
+  const long result = syscall(SYS_close, fd);
+  if (is_bad) {
+    errno = EIO;
+    return -1;
+  }
+  return static_cast<int>(result);
 }
 
 extern "C" int getaddrinfo(const char* host,

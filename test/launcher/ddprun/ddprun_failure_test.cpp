@@ -346,7 +346,7 @@ TEST_CASE("a signal ends a job whose program's file does not answer") {
 #endif
 }
 
-TEST_CASE("a signal ends a job whose logs lie where nothing answers") {
+TEST_CASE("a job whose logs lie where nothing answers hears of a death") {
 #ifdef DDP_ADDRESS_SANITIZER
   WARN("skipped: AddressSanitizer wants to be loaded first");
 #else
@@ -356,17 +356,48 @@ TEST_CASE("a signal ends a job whose logs lie where nothing answers") {
               "--tee=3",
               "sh",
               "-c",
-              "echo line; exec sleep 1000"},
-             slow_system("logs"),
-             "",
-             {},
-             hide_cgroups);
+              "echo line; [ $RANK = 0 ] || exit 9; exec sleep 1000"},
+             slow_system("logs"));
   job.await_err("writing\n");
-  job.signal(SIGTERM);
+  job.await_err("rank 1 failed first: exit code 9");
+  job.signal(SIGTERM);  // or it would wait for its logs
   const auto result = job.finish();
-  CHECK(result.status.code == 128 + SIGTERM);
-  CHECK_THAT(result.err, Contains("did not take SIGTERM for 5 s"));
+  CHECK(result.status.code == 9);
   CHECK(!result.left_something);
   CHECK(!job.left_files());
 #endif
+}
+
+TEST_CASE("logs that cannot be finished are lost output") {
+#ifdef DDP_ADDRESS_SANITIZER
+  WARN("skipped: AddressSanitizer wants to be loaded first");
+#else
+  const TemporaryFolder folder;
+  const auto result =
+      run_ddprun({"--log-dir=" + folder.path(), "--tee=3", "echo", "line"},
+                 slow_system("close"));
+  CHECK(result.code() == 1);
+  CHECK_THAT(result.err,
+             Contains("so this is no success: the end of " + folder.path()));
+#endif
+}
+
+TEST_CASE("a supervisor that is held up costs the workers no grace") {
+  const TemporaryFolder folder;
+  Ddprun job({"--grace-period=15",
+              "sh",
+              "-c",
+              "trap 'sleep 0.5; echo saved > " + folder / "saved" +
+                  "; exit 3' TERM; echo supervisor $PPID; "
+                  "while :; do sleep 0.1; done"});
+  job.await_out("supervisor ");
+  const pid_t supervisor = job.number_after("supervisor ");
+  ::kill(supervisor, SIGSTOP);
+  job.await_state(supervisor, 'T');
+  job.signal(SIGTERM);
+  const auto result = job.finish();
+  CHECK(result.code() == 128 + SIGTERM);
+  CHECK(ddp::test::read_file(folder / "saved") == "saved\n");
+  CHECK_THAT(result.err, Contains("did not take SIGTERM: it was stopped"));
+  CHECK(!result.left_something);
 }

@@ -1,7 +1,9 @@
+#include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -193,7 +195,7 @@ TEST_CASE("logs that may not grow: the job goes on, and is no success") {
       {"sh",
        "-c",
        "ulimit -f 1; exec " + in_shell(ddprun_path()) +
-           " -r 1 --log-dir=" + folder.path() + " --nproc-per-node=2 " +
+           " -t 1 --log-dir=" + folder.path() + " --nproc-per-node=2 " +
            in_shell(resource("spam_output")) + " 1000 0"});
   CHECK(result.code() == 1);
   CHECK_THAT(result.err,
@@ -230,6 +232,52 @@ TEST_CASE(
     }
   }
   CHECK(logs == 2);
+}
+
+TEST_CASE("on a terminal a program that throws has shown all it wrote") {
+  const auto terminal = launcher::make_pseudo_terminal({});
+  const auto run = [&terminal](Ddprun::Arguments arguments) {
+    arguments.push_back(resource("print_and_throw"));
+    run_ddprun(arguments, {}, "", {}, [&terminal] {
+      ::dup2(terminal.write.get(), 1);
+    });
+    REQUIRE(::fcntl(terminal.read.get(), F_SETFL, O_NONBLOCK) == 0);
+    std::array<char, 4096> text;
+    const ssize_t size = ::read(terminal.read.get(), text.data(), text.size());
+    return std::string(text.data(), size > 0 ? static_cast<size_t>(size) : 0);
+  };
+  CHECK(run({}) == "[0] epoch 1\n[0] epoch 2\n[0] epoch 3\n");
+  CHECK(run({"--output=lines"}).empty());  // stdio keeps it in its buffer
+}
+
+TEST_CASE("a reader that sleeps is no hang of a worker") {
+  // Rank 0 waits for somebody to read, while rank 1 has its say.
+  Ddprun job({"--nproc-per-node=2",
+              "--hang-timeout=1",
+              "sh",
+              "-c",
+              "if [ $RANK = 1 ]; then sleep 4; echo said >&2; exit; fi; "
+              "for i in 1 2 3; do echo $i > $DDPRUN_PROGRESS_FILE; sleep 0.2; "
+              "done; head -c 3000000 /dev/zero | tr '\\0' x"});
+  job.await_err("said");
+  const auto result = job.finish();  // now it is read
+  CHECK(result.code() == 0);
+  CHECK(result.err == "[1] said\n");
+  CHECK(std::count(result.out.begin(), result.out.end(), 'x') == 3000000);
+}
+
+TEST_CASE("a redirected stream's report has the end of its file") {
+  const ddp::test::TemporaryFolder folder;
+  const auto result = run_ddprun({"--redirects=3",
+                                  "--log-dir=" + folder.path(),
+                                  "sh",
+                                  "-c",
+                                  "test -f /proc/self/fd/2 || echo a pipe >&2; "
+                                  "yes line | head -n 30000 >&2; "
+                                  "echo why >&2; exit 7"});
+  CHECK(result.code() == 7);
+  CHECK_THAT(result.err,
+             Contains("    | line\n    | why\n") && !Contains("a pipe"));
 }
 
 TEST_CASE("no line is lost in a terminal, however its worker ends") {

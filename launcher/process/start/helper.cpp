@@ -1,0 +1,89 @@
+#include "launcher/process/start/helper.h"
+
+#include <dirent.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
+#include "launcher/fd.h"
+
+namespace launcher {
+namespace {
+
+// Kernel headers may be older than the kernel.
+#ifndef SYS_close_range
+#define SYS_close_range 436
+#endif
+
+/// What is open, where close_range() is not there: before Linux 5.9, and in
+/// sandboxes.
+std::vector<int> open_descriptors() {
+  std::vector<int> found;
+  const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir("/proc/self/fd"),
+                                                   ::closedir);
+  while (const dirent* entry = folder ? ::readdir(folder.get()) : nullptr) {
+    found.push_back(std::atoi(entry->d_name));
+  }
+  if (!folder) {
+    rlimit limit{};
+    ::getrlimit(RLIMIT_NOFILE, &limit);
+    for (int fd = 0; fd < static_cast<int>(std::min<rlim_t>(limit.rlim_cur,
+                                                            rlim_t{1} << 16));
+         ++fd) {
+      found.push_back(fd);
+    }
+  }
+  return found;
+}
+
+bool close_range(unsigned first, unsigned last) {
+  return first > last || ::syscall(SYS_close_range, first, last, 0U) == 0;
+}
+
+void close_all_but(int kept) {
+  const auto number = static_cast<unsigned>(kept);
+  if (close_range(STDERR_FILENO + 1U, number - 1) &&
+      close_range(number + 1, ~0U)) {
+    return;
+  }
+  for (const int fd : open_descriptors()) {
+    if (fd > STDERR_FILENO && fd != kept) {
+      ::close(fd);
+    }
+  }
+}
+
+}  // namespace
+
+pid_t fork_helper(int kept) {
+  const pid_t parent = ::getpid();
+  // A fork whose end sends no signal.
+  const auto pid = static_cast<pid_t>(
+      check(static_cast<int>(::syscall(SYS_clone, 0UL, 0UL, 0UL, 0UL, 0UL)),
+            "cannot start a process"));
+  if (pid == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::getppid() != parent) {
+      ::_exit(1);  // ddprun died before the line above
+    }
+    close_all_but(kept);
+  }
+  return pid;
+}
+
+bool reap_helper(pid_t helper) {
+  int status = 0;
+  return retry_interrupted(
+             [&] { return ::waitpid(helper, &status, __WCLONE); }) == helper &&
+         WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+}  // namespace launcher
