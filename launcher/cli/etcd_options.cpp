@@ -43,6 +43,11 @@ EtcdSettings etcd_settings(const std::map<std::string, std::string>& settings,
   etcd.authorities = setting_of(settings, "ca_cert", "cacert");
   const std::string prefix = setting_of(settings, "etcd_prefix", "etcd_prefix");
   etcd.prefix = prefix.empty() ? etcd.prefix : prefix;
+  const std::string lease =
+      setting_of(settings, "lease_timeout", "lease_timeout");
+  if (!lease.empty()) {
+    etcd.lease = parse_seconds(lease);
+  }
   const bool has_files = !etcd.certificate.empty() || !etcd.key.empty() ||
                          !etcd.authorities.empty();
   if (has_files && !etcd.has_tls) {

@@ -98,7 +98,8 @@ void HostOptions::bind_meeting(CommandLine& line) {
       "keep_alive_max_attempt [3], token_file [DDPRUN_TOKEN]; with c10d and "
       "etcd last_call_timeout [30]; "
       "with c10d is_host; with etcd protocol [http], ca_cert, ssl_cert, "
-      "ssl_cert_key, etcd_prefix [/ddprun]; else meeting_port [100 above "
+      "ssl_cert_key, etcd_prefix [/ddprun], lease_timeout [long enough for "
+      "--grace-period]; else meeting_port [100 above "
       "--master-port; 0: hosts do not meet]",
       [this](const std::string& text) { take_settings(parse_settings(text)); });
 }

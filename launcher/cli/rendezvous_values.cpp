@@ -20,7 +20,7 @@ struct Setting {
 };
 
 /// Our own, and what torchrun 2.11's rendezvous backends read.
-constexpr std::array<Setting, 22> kSettings{{
+constexpr std::array<Setting, 23> kSettings{{
     {"token_file", SettingKind::text},
     {"meeting_port", SettingKind::port},
     {"timeout", SettingKind::number},
@@ -41,6 +41,7 @@ constexpr std::array<Setting, 22> kSettings{{
     {"key", SettingKind::text},
     {"cacert", SettingKind::text},
     {"etcd_prefix", SettingKind::text},
+    {"lease_timeout", SettingKind::seconds},
     {"rank", SettingKind::text},
     {"local_addr", SettingKind::text},
 }};

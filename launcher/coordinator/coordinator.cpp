@@ -78,6 +78,14 @@ Coordinator::Actions Coordinator::on_time(Time now) {
   return settle(std::nullopt);
 }
 
+Coordinator::Actions Coordinator::suspend(const std::string& why, Time now) {
+  advance(now);
+  if (phase_ == Phase::running) {
+    break_world(Change::vanished, why);
+  }
+  return settle(std::nullopt);
+}
+
 Coordinator::Time Coordinator::next_deadline() const {
   Time deadline = now_ + options_.patience.keep_alive;
   const auto consider = [&](Time time) {

@@ -80,6 +80,11 @@ class Coordinator {
   /// A connection has ended. Those that were dropped may be told or not.
   Actions on_closed(Connection connection, Time now);
   Actions on_time(Time now);
+  /// Breaks the present world, if its hosts still run: they join again for the
+  /// next one.
+  ///
+  /// @param why  named to the hosts as what has vanished
+  Actions suspend(const std::string& why, Time now);
 
   /// When to call on_time() next.
   Time next_deadline() const;

@@ -37,7 +37,9 @@ EtcdHost::EtcdHost(Options options)
       succession_({.id = options_.hello.id,
                    .host = options_.hello.host,
                    .etcd = options_.etcd,
-                   .patience = options_.meeting.patience}) {}
+                   .patience = options_.meeting.patience,
+                   .lease = lease_time(options_.meeting),
+                   .ending = ending_time(options_.meeting)}) {}
 
 EtcdHost::Actions EtcdHost::join(int store_port, Time now) {
   return run(now, [this, store_port] {
@@ -223,6 +225,14 @@ void EtcdHost::act(const Succession::Host& host) {
                                             .past = past},
                        now_);
   perform(member_.move_to(options_.etcd, now_));
+}
+
+void EtcdHost::act(const Succession::Fence&) {
+  steps_.run([this] {
+    if (coordinator_) {
+      perform(coordinator_->suspend(options_.etcd, now_));
+    }
+  });
 }
 
 void EtcdHost::act(const Succession::Resign&) {

@@ -95,6 +95,7 @@ class EtcdHost {
   void act(const EtcdCall& call) { actions_.push_back(call); }
   void act(const Succession::Follow& follow);
   void act(const Succession::Host& host);
+  void act(const Succession::Fence&);
   void act(const Succession::Resign&);
   void act(const Succession::Saved&);
   void act(const RendezvousAnswer& answer);

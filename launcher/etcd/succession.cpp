@@ -151,6 +151,11 @@ Succession::Actions Succession::act() {
     return end(RendezvousLost{late_text()});
   }
   Actions actions;
+  if (is_under_lease() && !is_fenced_ && now_ >= fence_time()) {
+    is_fenced_ = true;
+    news_.start(now_, std::chrono::milliseconds(0));  // it is other news now
+    actions.push_back(Fence{});
+  }
   if (news_.is_due(now_)) {
     news_.said(now_);
     const std::string text = news_text();
@@ -168,6 +173,9 @@ Succession::Actions Succession::act() {
 }
 
 Succession::Actions Succession::act_in_office() {
+  if (must_renew()) {
+    return ask({.kind = EtcdCall::Kind::renew, .leases = leases_});
+  }
   if (phase_ == Phase::leaving || (phase_ == Phase::hosting && has_unsaved())) {
     sent_ = record_;
     return ask({.kind = EtcdCall::Kind::save,
@@ -192,6 +200,7 @@ Succession::Actions Succession::ask(const EtcdCall& call) {
     return {};
   }
   asked_ = call;
+  asked_at_ = now_;
   return {call};
 }
 
@@ -211,8 +220,12 @@ std::optional<Succession::Time> Succession::next_deadline() const {
   if (phase_ == Phase::hosting && unsaved_since_) {
     next = std::min(next, *unsaved_since_ + options_.patience.join);
   }
+  if (is_under_lease() && !is_fenced_) {
+    next = std::min(next, fence_time());
+  }
   if (!asked_) {
-    const bool is_idle = phase_ == Phase::hosting && !has_unsaved();
+    const bool is_idle =
+        phase_ == Phase::hosting && !has_unsaved() && !must_renew();
     const bool is_settled = phase_ == Phase::following && was_heard_;
     const bool is_closed = is_idle && saved_.closed.has_value();
     next = is_settled || is_closed ? next
@@ -228,6 +241,14 @@ std::chrono::milliseconds Succession::renewal() const {
 
 bool Succession::has_unsaved() const {
   return !(record_ == saved_);
+}
+
+bool Succession::is_under_lease() const {
+  return phase_ == Phase::hosting && !saved_.closed;
+}
+
+Succession::Time Succession::fence_time() const {
+  return renewed_ + options_.lease - options_.ending;
 }
 
 bool Succession::is_waiting() const {

@@ -24,10 +24,12 @@ namespace launcher {
 /// - following: until the coordinator is lost (on_lost()). Before it has
 ///   answered, etcd is watched for another one.
 ///
-/// - hosting: renews its leases and saves the record. When its leases have run
-///   out and nobody took over, it writes itself again and goes on; else it has
-///   been deposed. That etcd does not answer stops nobody: only what is to be
-///   saved waits, at most for join_timeout.
+/// - hosting: renews its leases and saves the record. A group runs only under
+///   a lease: while there is time for the group to end before the lease does,
+///   renewals are tried; then comes Fence, and the next group waits for a
+///   renewal, at most for join_timeout. So no two coordinators have a group at
+///   a time. When its leases have run out and nobody took over, it writes
+///   itself again and goes on; else it has been deposed.
 ///
 /// - leaving: saves for the last time, and makes room.
 ///
@@ -42,6 +44,8 @@ class Succession {
     std::string host;  ///< its name, for people
     std::string etcd;  ///< "etcd at host:port", for people
     Patience patience{};
+    std::chrono::milliseconds lease{80'000};   ///< see lease_time()
+    std::chrono::milliseconds ending{50'000};  ///< see ending_time()
   };
 
   struct Follow {
@@ -51,10 +55,11 @@ class Succession {
     JobRecord record;
     std::string earlier;  ///< host that coordinated before; empty: none
   };
+  struct Fence {};   ///< the group must end: the lease may not be renewed
   struct Resign {};  ///< another one coordinates
   struct Saved {};   ///< see saved()
-  using Action =
-      std::variant<EtcdCall, Follow, Host, Resign, Saved, RendezvousAnswer>;
+  using Action = std::
+      variant<EtcdCall, Follow, Host, Fence, Resign, Saved, RendezvousAnswer>;
   using Actions = std::vector<Action>;
 
   explicit Succession(Options options) : options_(std::move(options)) {}
@@ -109,12 +114,16 @@ class Succession {
   std::string news_text() const;
   std::chrono::milliseconds renewal() const;
   bool has_unsaved() const;
+  bool is_under_lease() const;
+  bool must_renew() const { return is_under_lease() && is_fenced_; }
+  Time fence_time() const;
   bool is_waiting() const;
 
   Options options_;
   Phase phase_ = Phase::none;
   Time now_{};
   std::optional<EtcdCall> asked_;
+  Time asked_at_{};
   Time next_try_{};
   Time give_up_{};  // seeking, or following one that has not answered
   WaitingNews news_;
@@ -135,6 +144,8 @@ class Succession {
   int64_t office_ = 0;  // the revision of our own key
   EtcdLeases leases_;
   Time next_renewal_{};
+  Time renewed_{};          // when the last renewal that came was sent
+  bool is_fenced_ = false;  // since then
   std::optional<Time> unsaved_since_;
 };
 

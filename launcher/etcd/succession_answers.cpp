@@ -80,6 +80,8 @@ Succession::Actions Succession::on_answer_while_hosting(
     case EtcdCall::Kind::renew:
       if (answer.outcome == Outcome::done) {
         next_renewal_ = now_ + renewal();
+        renewed_ = asked_at_;
+        is_fenced_ = false;
         return {};
       }
       return ask_for(EtcdCall::Kind::read);
@@ -163,8 +165,7 @@ Succession::Actions Succession::check_own(const EtcdAnswer& answer) {
 Succession::Actions Succession::campaign(int64_t coordinator_revision,
                                          int64_t record_revision,
                                          const JobRecord& record) {
-  const EtcdSeconds silence =
-      std::chrono::ceil<EtcdSeconds>(options_.patience.silence());
+  const EtcdSeconds lease = std::chrono::ceil<EtcdSeconds>(options_.lease);
   sent_ = record;
   sent_.writer = options_.id;
   sent_.host = options_.host;
@@ -172,8 +173,8 @@ Succession::Actions Succession::campaign(int64_t coordinator_revision,
               .record = encode(sent_),
               .coordinator_revision = coordinator_revision,
               .record_revision = record_revision,
-              .coordinator_time = silence,
-              .record_time = kRecordTime + silence});
+              .coordinator_time = lease,
+              .record_time = kRecordTime + lease});
 }
 
 void Succession::take_office(const EtcdAnswer& answer) {
@@ -186,6 +187,8 @@ void Succession::take_office(const EtcdAnswer& answer) {
   record_ = is_new ? saved_ : record_;
   unsaved_since_ = record_ == saved_ ? std::nullopt : unsaved_since_;
   next_renewal_ = now_ + renewal();
+  renewed_ = asked_at_;
+  is_fenced_ = false;
   news_.stop();
 }
 

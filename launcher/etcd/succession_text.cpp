@@ -32,8 +32,13 @@ std::string Succession::news_text() const {
                : options_.etcd + " does not answer (" + trouble_ + "); " +
                      (unsaved_since_
                           ? "a change of the job's hosts waits for it" + end
-                          : "the job goes on, but its hosts cannot change "
-                            "until it does");
+                      : is_fenced_
+                          ? "the workers stop until it does, since another "
+                            "host may take the job over meanwhile"
+                          : "the job goes on for" +
+                                in_seconds(fence_time() - now_).substr(3) +
+                                " (--rdzv-conf lease_timeout), but its hosts "
+                                "cannot change until it does");
   }
   const std::string& host = followed_host_;
   return "waiting for " +

@@ -75,6 +75,22 @@ void warn_of_few_files(Job& job, uint64_t most_files) {
   }
 }
 
+/// A group must be able to end within its coordinator's lease.
+void require_lease(const Meeting& meeting) {
+  const auto seconds = [](std::chrono::milliseconds time) {
+    return std::to_string(
+        std::chrono::ceil<std::chrono::seconds>(time).count());
+  };
+  const auto least = least_lease_time(meeting);
+  if (lease_time(meeting) < least) {
+    throw UsageError(
+        "--rdzv-conf: expected lease_timeout of at least " + seconds(least) +
+        " s, for --grace-period and the time of a silent host, but got " +
+        seconds(lease_time(meeting)) +
+        " s; give a longer one, or a shorter --grace-period");
+  }
+}
+
 void prepare_meeting(Job& job) {
   if (!job.options.meeting) {
     return;
@@ -91,6 +107,8 @@ void prepare_meeting(Job& job) {
     };
     meeting.etcd->user = variable("DDPRUN_ETCD_USER");
     meeting.etcd->password = variable("DDPRUN_ETCD_PASSWORD");
+    meeting.etcd->stop_time = job.options.grace_period;
+    require_lease(meeting);
   }
   meeting.token = job_token(meeting.token_file, job.environment);
   if (meeting.token.empty() && (!meeting.store || meeting.wanted_rank == 0)) {

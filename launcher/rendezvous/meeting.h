@@ -65,4 +65,23 @@ struct Meeting {
   Patience patience{};
 };
 
+/// Time that the end of a group takes at most, by etcd: its hosts miss a
+/// coordinator, their workers stop, and one sign of life is late.
+inline std::chrono::milliseconds ending_time(const Meeting& meeting) {
+  return meeting.etcd.value().stop_time + meeting.patience.silence() +
+         meeting.patience.keep_alive;
+}
+
+/// Least time of a coordinator's lease: renewals may be late by two keep-alives
+/// before the group has to end.
+inline std::chrono::milliseconds least_lease_time(const Meeting& meeting) {
+  return ending_time(meeting) + 2 * meeting.patience.keep_alive;
+}
+
+/// Time of a coordinator's lease, by etcd.
+inline std::chrono::milliseconds lease_time(const Meeting& meeting) {
+  return meeting.etcd.value().lease.value_or(least_lease_time(meeting) +
+                                             meeting.patience.silence());
+}
+
 }  // namespace launcher

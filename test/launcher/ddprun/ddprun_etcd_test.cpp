@@ -127,6 +127,41 @@ TEST_CASE("etcd: the job goes on when its coordinator's host is lost") {
   }
 }
 
+TEST_CASE(
+    "etcd: workers stop while it is away for longer than the lease lets") {
+  if (!is_etcd_there()) {
+    return;
+  }
+  EtcdServer etcd;
+  Arguments arguments = etcd_host_of(
+      etcd.endpoint(),
+      "1:2",
+      "job",
+      {"sh", "-c", "trap 'echo stopped; exit 1' TERM; echo up; read end"},
+      ",keep_alive_interval=0.2,lease_timeout=4");
+  arguments.insert(arguments.begin(), "--grace-period=1");
+  const auto host = start_host(arguments);
+  host->await_out("up\n");
+  etcd.kill();
+  host->await_out("stopped\n");
+  etcd.start();
+  host->await_out("up\n", 2);
+  host->close_input();
+  const Result result = host->finish();
+  CAPTURE(result.out, result.err);
+  CHECK(result.code() == 0);
+  CHECK_THAT(result.err, Contains("the workers stop until it does"));
+}
+
+TEST_CASE("etcd: a lease in which no group could end is refused") {
+  const Result result = run_ddprun(
+      etcd_host_of("127.0.0.1:1", "2", "job", {"true"}, ",lease_timeout=59"));
+  CHECK(result.code() == 2);
+  CHECK_THAT(result.err,
+             Contains("expected lease_timeout of at least 60 s") &&
+                 Contains("but got 59 s"));
+}
+
 TEST_CASE("etcd: one line where it cannot be reached or does not let us in") {
   if (!is_etcd_there()) {
     return;

@@ -114,6 +114,19 @@ class EtcdSimulation {
 
  private:
   static constexpr Duration kCalm = 8s;
+  static constexpr Duration kStopTime = 500ms;
+
+  /// Of one generation of a run.
+  struct Group {
+    std::map<int, World> seats;
+    size_t coordinator = 0;
+    std::set<size_t> running;  // hosts
+    Duration time{0};          // that its workers take
+    bool is_whole() const {
+      return !seats.empty() && static_cast<int>(running.size()) ==
+                                   seats.begin()->second.host_count;
+    }
+  };
 
   struct SimulatedHost {
     std::string id;
@@ -122,7 +135,8 @@ class EtcdSimulation {
     int call = 0;
     size_t peer = 0;  // whom its link goes to
     std::optional<uint64_t> link;
-    std::string run;  // of those with one id, by its coordinator
+    Group* group = nullptr;  // that its workers run in
+    std::string run;         // of those with one id, by its coordinator
     bool is_over = false;
     bool is_cut_off = false;  // from etcd
   };
@@ -150,6 +164,8 @@ class EtcdSimulation {
     meeting.terms = terms_;
     meeting.start_hosts = terms_.most_hosts;
     meeting.patience = {.join = 20s, .last_call = 1s, .keep_alive = 1s};
+    meeting.etcd = EtcdSettings{.stop_time = kStopTime};
+    meeting.etcd->lease = least_lease_time(meeting);
     Hello hello;
     hello.terms = terms_;
     hello.id = hello.host = host.id;
@@ -342,37 +358,63 @@ class EtcdSimulation {
   void take(size_t index, const JobClosed&) { leave(index); }
   void take(size_t index, const WorldBroken&) {
     const int attempt = ++hosts_[index].attempt;
-    add(up_to(500ms), [this, index, attempt] {
+    add(up_to(kStopTime), [this, index, attempt] {
       if (hosts_[index].attempt == attempt) {
+        stop_workers(index);
         join(index);
       }
     });
+  }
+  void stop_workers(size_t index) {
+    if (Group* group = std::exchange(hosts_[index].group, nullptr)) {
+      group->running.erase(index);
+    }
+  }
+  /// Two coordinators that are there have a group that trains.
+  void check_groups() const {
+    std::set<size_t> coordinators;
+    for (const auto& [name, group] : groups_) {
+      if (group.is_whole() && !hosts_[group.coordinator].is_over) {
+        coordinators.insert(group.coordinator);
+      }
+    }
+    if (coordinators.size() > 1) {
+      throw std::runtime_error("two groups train at a time");
+    }
   }
   void take(size_t index, const WorldFormed& formed) {
     const World& world = formed.world;
     const std::string run = hosts_[index].host->is_coordinator()
                                 ? hosts_[index].host->saved().job
                                 : hosts_[index].run;
-    auto& group = groups_[{run, world.generation}];
-    if (group.empty()) {
+    Group& group = groups_[{run, world.generation}];
+    if (group.seats.empty()) {
       coordinators_.insert(world.generation);
+      group.time = 1s + up_to(one_in(3) ? 20s : 4s);
     }
-    for (const auto& [rank, other] : group) {
+    for (const auto& [rank, other] : group.seats) {
       if (other.master.port != world.master.port ||
           other.world_size != world.world_size) {
         throw std::runtime_error("two groups of one generation");
       }
     }
-    if (!group.emplace(world.host_rank, world).second) {
+    if (!group.seats.emplace(world.host_rank, world).second) {
       throw std::runtime_error("two hosts with one rank");
     }
+    stop_workers(index);
+    group.coordinator =
+        hosts_[index].host->is_coordinator() ? index : hosts_[index].peer;
+    group.running.insert(index);
+    hosts_[index].group = &group;
+    check_groups();
     const int attempt = ++hosts_[index].attempt;
     const bool fails = !is_calm() && one_in(6);
-    add(1s + up_to(4s), [this, index, attempt, fails] {
+    add(fails ? up_to(4s) : group.time, [this, index, attempt, fails] {
       SimulatedHost& host = hosts_[index];
       if (host.attempt != attempt || host.is_over) {
         return;
       }
+      stop_workers(index);
       if (!fails) {
         perform(index, host.host->report(HostSucceeded{}, time()));
         return;
@@ -388,6 +430,7 @@ class EtcdSimulation {
   }
 
   void leave(size_t index) {
+    stop_workers(index);
     perform(index, hosts_[index].host->leave(time()));
     end_when_over(index);
   }
@@ -400,6 +443,7 @@ class EtcdSimulation {
   }
 
   void end(size_t index) {
+    stop_workers(index);
     hosts_[index].is_over = true;
     act(index, EtcdHost::CloseDoors{});
     cut(index, /*tells_host=*/false);
@@ -426,8 +470,7 @@ class EtcdSimulation {
         add(up_to(6s), [this] { is_etcd_down_ = false; });
         break;
       case 3:
-        hosts_[index].is_cut_off = true;
-        add(up_to(8s), [this, index] { hosts_[index].is_cut_off = false; });
+        cut_off_from_etcd(one_in(2) ? index : coordinator_or(index));
         break;
       default:
         cut(index, /*tells_host=*/true);
@@ -438,13 +481,30 @@ class EtcdSimulation {
     }
   }
 
+  size_t coordinator_or(size_t index) const {
+    for (size_t host = 0; host < hosts_.size(); ++host) {
+      if (!hosts_[host].is_over && hosts_[host].host->is_coordinator()) {
+        return host;
+      }
+    }
+    return index;
+  }
+  /// Its connections to other hosts stay, and others come.
+  void cut_off_from_etcd(size_t index) {
+    hosts_[index].is_cut_off = true;
+    add(up_to(20s), [this, index] { hosts_[index].is_cut_off = false; });
+    if (one_in(2)) {
+      add_host(up_to(10s));
+    }
+  }
+
   std::mt19937_64 random_;
   JobTerms terms_;
   FakeEtcd etcd_;
   bool is_etcd_down_ = false;
   std::deque<SimulatedHost> hosts_;
   std::map<uint64_t, size_t> guests_;
-  std::map<std::pair<std::string, int>, std::map<int, World>> groups_;
+  std::map<std::pair<std::string, int>, Group> groups_;
   std::set<int> coordinators_;
   std::map<std::pair<Duration, int64_t>, std::function<void()>> queue_;
   Duration elapsed_{0};
@@ -455,7 +515,7 @@ class EtcdSimulation {
 
 }  // namespace
 
-TEST_CASE("hosts and etcd are lost: one group a generation, and an end") {
+TEST_CASE("hosts and etcd are lost: one group at a time, and an end") {
   const char* asked = std::getenv("DDP_MEMBERSHIP_SCHEDULES");
   const uint64_t count =
       asked != nullptr ? std::strtoull(asked, nullptr, 10) : 3'000;

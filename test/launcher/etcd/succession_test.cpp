@@ -18,17 +18,22 @@ using CallKind = EtcdCall::Kind;
 class AwayEtcd {
  public:
   static constexpr std::chrono::seconds kJoin{60};
+  static constexpr std::chrono::seconds kLease{80};
+  static constexpr std::chrono::seconds kEnding{50};
 
   AwayEtcd()
       : host_({.id = "me",
                .host = "node1",
                .etcd = "etcd at keys:2379",
-               .patience = {.join = kJoin, .keep_alive = 5s}}) {}
+               .patience = {.join = kJoin, .keep_alive = 5s},
+               .lease = kLease,
+               .ending = kEnding}) {}
 
   Succession& host() { return host_; }
   Succession::Time now() const { return now_; }
   const std::string& note() const { return note_; }
   const std::string& lost() const { return lost_; }
+  int fences() const { return fences_; }
   bool has_resigned() const { return has_resigned_; }
 
   void take(const Succession::Actions& actions) {
@@ -42,6 +47,7 @@ class AwayEtcd {
           lost_ = lost->text;
         }
       }
+      fences_ += std::holds_alternative<Succession::Fence>(action) ? 1 : 0;
       has_resigned_ =
           has_resigned_ || std::holds_alternative<Succession::Resign>(action);
     }
@@ -110,6 +116,7 @@ class AwayEtcd {
   std::string note_;
   std::string lost_;
   bool has_resigned_ = false;
+  int fences_ = 0;
 };
 
 }  // namespace
@@ -135,12 +142,19 @@ TEST_CASE("etcd that is silent from the start: no host is blamed") {
   CHECK_THAT(etcd.note(), Contains("waiting for etcd at keys:2379; gives up"));
 }
 
-TEST_CASE("etcd away while workers run: they go on as long as they like") {
+TEST_CASE("etcd away while workers run: they end before the lease does") {
   AwayEtcd etcd;
   etcd.take_office();
+  const auto allowed = etcd.kLease - etcd.kEnding;
+  CHECK(etcd.stay_away(allowed - 1s) == allowed - 1s);
+  CHECK(etcd.fences() == 0);
+  CHECK_THAT(etcd.note(), Contains("the job goes on for 2"));
+  CHECK(etcd.stay_away(1s) == 1s);
+  CHECK(etcd.fences() == 1);
   CHECK(etcd.stay_away(10 * etcd.kJoin) == 10 * etcd.kJoin);
+  CHECK(etcd.fences() == 1);
   CHECK(etcd.host().is_hosting());
-  CHECK_THAT(etcd.note(), Contains("the job goes on"));
+  CHECK_THAT(etcd.note(), Contains("the workers stop until it does"));
   // Its leases have run out in the meantime.
   CHECK(etcd.next_call() == CallKind::renew);
   etcd.answer({.outcome = CallOutcome::denied});
@@ -151,15 +165,45 @@ TEST_CASE("etcd away while workers run: they go on as long as they like") {
   CHECK(!etcd.has_resigned());
 }
 
+TEST_CASE("a group that was ended begins after a renewal, not before") {
+  AwayEtcd etcd;
+  etcd.take_office();
+  etcd.stay_away(etcd.kLease);
+  CHECK(etcd.fences() == 1);
+  etcd.take(etcd.host().on_record(etcd.next_record(), etcd.now()));
+  CHECK(etcd.next_call() == CallKind::renew);
+  etcd.answer({.outcome = CallOutcome::done});
+  CHECK(etcd.next_call() == CallKind::save);
+  etcd.answer({.outcome = CallOutcome::done});
+  CHECK(etcd.stay_away(etcd.kLease - etcd.kEnding - 1s) <= etcd.kLease);
+  CHECK(etcd.fences() == 1);
+  CHECK(etcd.stay_away(2s) == 2s);
+  CHECK(etcd.fences() == 2);
+}
+
+TEST_CASE("leases are renewed at each keep-alive") {
+  AwayEtcd etcd;
+  etcd.take_office();
+  for (int renewals = 0; renewals < 10; ++renewals) {
+    const Succession::Time before = etcd.now();
+    REQUIRE(etcd.next_call() == CallKind::renew);
+    CHECK(etcd.now() - before == 5s);
+    etcd.answer({.outcome = CallOutcome::done});
+  }
+  CHECK(etcd.fences() == 0);
+}
+
 TEST_CASE("etcd away while a group forms: it is given up after join_timeout") {
   AwayEtcd etcd;
   etcd.take_office();
-  CHECK(etcd.stay_away(5 * etcd.kJoin) == 5 * etcd.kJoin);
+  CHECK(etcd.stay_away(20s) == 20s);
   const JobRecord next = etcd.next_record();
   etcd.take(etcd.host().on_record(next, etcd.now()));
   const bool comes_back = GENERATE(false, true);
   if (comes_back) {
     CHECK(etcd.stay_away(etcd.kJoin - 1s) == etcd.kJoin - 1s);
+    CHECK(etcd.next_call() == CallKind::renew);
+    etcd.answer({.outcome = CallOutcome::done});
     CHECK(etcd.next_call() == CallKind::save);
     etcd.answer({.outcome = CallOutcome::done});
     CHECK(etcd.host().saved().generation == next.generation);
