@@ -1,5 +1,7 @@
 #include "ddp/detail/peers.h"
 
+#include <cstdlib>
+
 #include "ddp/process_group.h"
 
 namespace ddp::detail {
@@ -8,6 +10,21 @@ c10::intrusive_ptr<c10d::Backend> peers(
     const c10::intrusive_ptr<c10d::Backend>& asked) {
   auto group = asked || !is_initialized() ? asked : process_group();
   return group && group->getSize() > 1 ? group : nullptr;
+}
+
+c10::intrusive_ptr<c10d::Backend> known_peers(
+    const c10::intrusive_ptr<c10d::Backend>& asked, const char* who) {
+  if (!asked && !is_initialized()) {
+    const char* size = std::getenv("WORLD_SIZE");
+    TORCH_CHECK(size == nullptr || std::atoi(size) <= 1,
+                "Expected a process group for ",
+                who,
+                ", because WORLD_SIZE is ",
+                size,
+                ", but got none; call ddp::init_process_group() first, or "
+                "give it the program's own group");
+  }
+  return peers(asked);
 }
 
 c10::Device device_for(const c10d::Backend& group, c10::Device wanted) {

@@ -10,6 +10,13 @@ namespace ddp::detail {
 c10::intrusive_ptr<c10d::Backend> peers(
     const c10::intrusive_ptr<c10d::Backend>& asked);
 
+/// As `peers`, for a unit that trains something else without the other ranks.
+/// @param who  the unit, for the error: "SyncBatchNorm".
+/// @throws c10::Error when no group was asked for, `init_process_group` has not
+///   been called and WORLD_SIZE says that there are other ranks.
+c10::intrusive_ptr<c10d::Backend> known_peers(
+    const c10::intrusive_ptr<c10d::Backend>& asked, const char* who);
+
 /// Where a backend takes tensors: NCCL on a GPU alone, the rank's where
 /// `wanted` is none; any other one on `wanted`.
 c10::Device device_for(const c10d::Backend& group, c10::Device wanted);

@@ -1,26 +1,27 @@
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
-#include <c10/util/Exception.h>
 #include <torch/optim/optimizer.h>
 #include <torch/serialize/archive.h>
 
-#include "ddp/optim/model_averager.h"
+#include "ddp/detail/optim/averaging_optimizer.h"
 
 namespace ddp {
 
-/// An optimizer whose steps are each followed by the averager: post-local SGD
-/// with one call, PyTorch's PostLocalSGDOptimizer. It is the optimizer itself
-/// otherwise, so schedulers, `GradScaler` and `Checkpoint` take it for that.
+/// An optimizer that calls a `ModelAverager` after each of its steps:
+/// post-local SGD with one call, PyTorch's PostLocalSGDOptimizer. Schedulers,
+/// `GradScaler` and `Checkpoint` take it as the optimizer itself.
 ///
-/// torch::save and torch::load have the averager's steps, too, so a training
-/// that is resumed makes no warm-up again; a file of the optimizer alone loads
-/// with a warning, and the averager then begins.
+/// torch::save, torch::load and `Checkpoint` include the averager's state, so a
+/// resumed training averages in the same steps. A file of the optimizer alone
+/// loads with a warning, and the averager starts at step 0.
+///
+/// With a `GradScaler` set `GradScalerOptions::process_group`; the scaler's
+/// `step` refuses the optimizer without it.
 ///
 /// @tparam Optimizer  torch::optim::SGD, ddp::FusedAdamW, ... with any
 ///   constructor. Its parameters are the averager's.
@@ -28,8 +29,8 @@ namespace ddp {
 /// Example:
 /// @code
 ///   ddp::PostLocalSGDOptimizer<torch::optim::SGD> local(
-///       std::make_shared<ddp::PeriodicModelAverager>(
-///           ddp::PeriodicModelAveragerOptions(4).warmup_steps(100)),
+///       std::make_shared<ddp::ModelAverager>(
+///           ddp::ModelAveragerOptions(4).warmup_steps(100)),
 ///       model->parameters(),
 ///       0.1);
 ///   local.zero_grad();
@@ -37,19 +38,17 @@ namespace ddp {
 ///   local.step();
 /// @endcode
 template <typename Optimizer>
-class PostLocalSGDOptimizer : public Optimizer {
+class PostLocalSGDOptimizer : public Optimizer,
+                              public detail::AveragingOptimizer {
  public:
   /// @param arguments  of the optimizer.
   template <typename... Arguments>
   explicit PostLocalSGDOptimizer(std::shared_ptr<ModelAverager> averager,
                                  Arguments&&... arguments)
       : Optimizer(std::forward<Arguments>(arguments)...),
-        averager_(std::move(averager)) {
-    TORCH_CHECK(averager_ != nullptr,
-                "Expected an averager for PostLocalSGDOptimizer, but got none");
-  }
+        AveragingOptimizer(std::move(averager)) {}
 
-  /// Steps, then has the averager called. Collective where that averages.
+  /// Steps, then calls the averager. Collective where the averager averages.
   at::Tensor step(typename torch::optim::Optimizer::LossClosure closure =
                       nullptr) override {
     auto loss = Optimizer::step(std::move(closure));
@@ -58,32 +57,32 @@ class PostLocalSGDOptimizer : public Optimizer {
       parameters.insert(
           parameters.end(), group.params().begin(), group.params().end());
     }
-    averager_->average_parameters(parameters);
+    averager()->average_parameters(parameters);
     return loss;
   }
 
-  const std::shared_ptr<ModelAverager>& averager() const { return averager_; }
-
   void save(torch::serialize::OutputArchive& archive) const override {
     Optimizer::save(archive);
-    archive.write(kSteps, c10::IValue(averager_->steps()));
+    torch::serialize::OutputArchive nested;
+    averager()->save(nested);
+    archive.write(kAverager, nested);
   }
 
   void load(torch::serialize::InputArchive& archive) override {
     Optimizer::load(archive);
-    c10::IValue steps(int64_t{0});
-    if (!archive.try_read(kSteps, steps)) {
+    torch::serialize::InputArchive nested;
+    if (archive.try_read(kAverager, nested)) {
+      averager()->load(nested);
+    } else {
       TORCH_WARN(
-          "Expected an averager's steps in the file of a "
+          "Expected an averager's state in the file of a "
           "PostLocalSGDOptimizer, but got none; it begins with step 0");
+      averager()->set_steps(0);
     }
-    averager_->set_steps(steps.toInt());
   }
 
  private:
-  static constexpr const char* kSteps = "averager_steps";
-
-  std::shared_ptr<ModelAverager> averager_;
+  static constexpr const char* kAverager = "averager";
 };
 
 }  // namespace ddp

@@ -80,8 +80,8 @@ void post_local(Log& log, ddp::ModelAverager& averager) {
 }
 
 void periodic(Log& log, int64_t period) {
-  ddp::PeriodicModelAverager averager(
-      ddp::PeriodicModelAveragerOptions(period).warmup_steps(kStart));
+  ddp::ModelAverager averager(
+      ddp::ModelAveragerOptions(period).warmup_steps(kStart));
   post_local(log, averager);
 }
 
@@ -92,8 +92,11 @@ void hierarchical(Log& log) {
   const auto middle = ranks.begin() + ddp::world_size() / 2;
   const auto lower = ddp::new_group({ranks.begin(), middle});
   const auto upper = ddp::new_group({middle, ranks.end()});
-  ddp::HierarchicalModelAverager averager(
-      {{1, lower ? lower : upper}, {3, ddp::process_group()}}, kStart);
+  ddp::ModelAverager averager(
+      ddp::ModelAveragerOptions(
+          {{1, lower ? lower : upper}, {3, ddp::process_group()}})
+          .warmup_steps(kStart)
+          .origin(ddp::AveragingOrigin::first_step));
   post_local(log, averager);
 }
 

@@ -49,9 +49,4 @@ void average_over_ranks(c10d::Backend& group,
   }
 }
 
-void check_steps(int64_t steps) {
-  TORCH_CHECK(
-      steps >= 0, "Expected a number of steps from 0 on, but got ", steps);
-}
-
 }  // namespace ddp::detail

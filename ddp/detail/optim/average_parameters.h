@@ -19,7 +19,4 @@ void average_over_ranks(c10d::Backend& group,
                         const std::vector<at::Tensor>& tensors,
                         const std::string& what = "average of parameters");
 
-/// @throws c10::Error when it is negative.
-void check_steps(int64_t steps);
-
 }  // namespace ddp::detail

@@ -1,7 +1,11 @@
 // Ranks that bring their parameters together every few steps, by levels, by an
 // outer optimizer and in the optimizer's own step.
+#include "ddp/optim/model_averager.h"
+
+#include <optional>
 #include <sstream>
 
+#include <torch/nn/modules/linear.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/schedulers/step_lr.h>
 #include <torch/optim/serialize.h>
@@ -12,25 +16,31 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "ddp/detail/process_group/backends.h"
-#include "ddp/optim/diloco.h"
+#include "ddp/distributed_data_parallel.h"
+#include "ddp/exchanges/all_reduce.h"
+#include "ddp/exchanges/no_exchange.h"
+#include "ddp/exchanges/switch_exchange.h"
 #include "ddp/optim/fused.h"
-#include "ddp/optim/hierarchical_model_averager.h"
-#include "ddp/optim/periodic_model_averager.h"
 #include "ddp/optim/post_local_sgd_optimizer.h"
+#include "ddp/traffic.h"
 #include "test/support/catch.h"
 #include "test/support/fake_backend.h"
+#include "test/support/gradients.h"
 #include "test/support/local_ranks.h"
 #include "test/support/rank_threads.h"
 
 namespace ddp {
-namespace model_averagers_test {
+namespace model_averager_test {
 
 using Catch::Contains;
+using test::all_equal;
+using test::backward;
 using test::FakeBackend;
+using test::gauss;
 using test::Group;
 using test::run_ranks;
 using torch::Tensor;
-using Every = PeriodicModelAveragerOptions;
+using Every = ModelAveragerOptions;
 
 Tensor leaf(double value) {
   return torch::full({3}, value, torch::kDouble).requires_grad_();
@@ -56,13 +66,121 @@ Group half_of(const Group& all, const c10::intrusive_ptr<c10d::Store>& store) {
   return detail::make_gloo_backend(spec);
 }
 
+TEST_CASE("parameters are averaged every few steps", "[averager]") {
+  const int size = GENERATE(1, 2, 3, 4);
+  const int64_t warmup = GENERATE(0, 2);
+  run_ranks(size, [&](const Group& group) {
+    const auto counted = c10::make_intrusive<CountingBackend>(group);
+    const auto options = Every(3, counted).warmup_steps(warmup);
+    ModelAverager averager(options);
+    auto fine = torch::zeros({5}, torch::kDouble).requires_grad_();
+    auto image = torch::zeros({2, 3, 4, 5})
+                     .contiguous(torch::MemoryFormat::ChannelsLast)
+                     .requires_grad_();
+    auto frozen = torch::full({3}, group->getRank());
+    for (int64_t step = 0; step < 10; ++step) {
+      const double mine = step * (group->getRank() + 1.0);
+      {
+        const torch::NoGradGuard no_grad;
+        fine.fill_(mine);
+        image.fill_(-mine);
+      }
+      counted->take();
+      const bool averages = step >= warmup && (step - warmup) % 3 == 0;
+      TORCH_CHECK(averager.average_parameters({fine, image, frozen}) ==
+                  averages);
+      const double value = averages ? step * gauss(size) / size : mine;
+      TORCH_CHECK((fine - value).abs().lt(1e-12).all().item<bool>(), fine);
+      TORCH_CHECK((image + value).abs().lt(1e-5).all().item<bool>());
+      TORCH_CHECK(all_equal(frozen, group->getRank()));
+      const int64_t bytes = averages && size > 1 ? 5 * 8 + 120 * 4 : 0;
+      TORCH_CHECK(counted->take().all_reduce == bytes);
+      TORCH_CHECK(averager.steps() == step + 1);
+    }
+    ModelAverager resumed(options);
+    resumed.set_steps(averager.steps());
+    TORCH_CHECK(resumed.average_parameters({fine}) == ((10 - warmup) % 3 == 0));
+  });
+}
+
+TEST_CASE("post-local SGD averages gradients, then parameters",
+          "[averager][switch]") {
+  const int size = 3;
+  run_ranks(size, [&](const Group& group) {
+    const int64_t warmup = 2;
+    auto weight = torch::zeros({4}, torch::kDouble).requires_grad_();
+    Reducer reducer(
+        {{"w", weight}},
+        group,
+        DistributedDataParallelOptions().exchange(
+            std::make_shared<SwitchExchange>(std::make_shared<AllReduce>(group),
+                                             warmup,
+                                             std::make_shared<NoExchange>())));
+    ModelAverager averager(Every(2, group).warmup_steps(warmup));
+    double all = 0;    // where the ranks have met
+    double since = 0;  // what this rank has added
+    for (int64_t step = 0; step < 7; ++step) {
+      weight.mutable_grad().reset();
+      const double slope = group->getRank() + 1.0;
+      backward(reducer, weight.sum() * slope);
+      {
+        const torch::NoGradGuard no_grad;
+        weight += weight.grad();
+      }
+      const bool averages = averager.average_parameters({weight});
+      if (step < warmup) {
+        all += gauss(size) / size;
+      } else {
+        since += slope;
+      }
+      if (averages) {
+        all += since / slope * gauss(size) / size;
+        since = 0;
+      }
+      TORCH_CHECK((weight - (all + since)).abs().lt(1e-9).all().item<bool>(),
+                  step,
+                  weight);
+    }
+  });
+}
+
+TEST_CASE("local steps wait for nobody", "[averager]") {
+  run_ranks(2, [](const Group& group) {
+    const auto counted = c10::make_intrusive<CountingBackend>(group);
+    torch::nn::Linear net(3, 2);
+    DistributedDataParallel model(
+        net, DistributedDataParallelOptions().process_group(counted));
+    torch::optim::SGD optimizer(model->parameters(), 0.1);
+    ModelAverager averager(Every(3, counted).warmup_steps(2));
+    for (int64_t step = 0; step < 9; ++step) {
+      optimizer.zero_grad();
+      std::optional<NoSyncGuard> alone;
+      if (step >= 2) {
+        alone.emplace(*model);
+      }
+      counted->take();
+      model->forward(torch::full({1, 3}, group->getRank() + 1.0))
+          .sum()
+          .backward();
+      optimizer.step();
+      const bool averages = averager.average_parameters(model->parameters());
+      TORCH_CHECK(averages == (step >= 2 && step % 3 == 2));
+      TORCH_CHECK((counted->take().all_reduce > 0) == (step < 2 || averages),
+                  step);
+    }
+  });
+}
+
 TEST_CASE("groups average often, all ranks seldom", "[averager]") {
   const int64_t warmup = GENERATE(0, 3);
   const auto store = c10::make_intrusive<c10d::HashStore>();
   run_ranks(4, [&](const Group& group) {
     const int rank = group->getRank();
     const auto half = half_of(group, store);
-    HierarchicalModelAverager averager({{2, half}, {6, group}}, warmup);
+    const auto options = Every({{2, half}, {6, group}})
+                             .warmup_steps(warmup)
+                             .origin(AveragingOrigin::first_step);
+    ModelAverager averager(options);
     auto weight = leaf(0);
     auto frozen = torch::full({1}, rank);
     // The ranks' weights, of which each rank knows its own alone.
@@ -87,7 +205,7 @@ TEST_CASE("groups average often, all ranks seldom", "[averager]") {
       expect(frozen, rank, "frozen");
       TORCH_CHECK(averager.steps() == step + 1);
     }
-    HierarchicalModelAverager resumed({{2, half}, {6, group}}, warmup);
+    ModelAverager resumed(options);
     resumed.set_steps(averager.steps());
     TORCH_CHECK(resumed.average_parameters({weight}));   // 14
     TORCH_CHECK(!resumed.average_parameters({weight}));  // 15
@@ -100,7 +218,7 @@ TEST_CASE("levels that make no sense are refused", "[averager][errors]") {
   const auto four = c10::make_intrusive<FakeBackend>(4);
   using Levels = std::vector<AveragingLevel>;
   const auto make = [](const Levels& levels, int64_t warmup = 0) {
-    HierarchicalModelAverager averager(levels, warmup);
+    ModelAverager averager(Every(levels).warmup_steps(warmup));
   };
   CHECK_THROWS_WITH(make({}), Contains("at least one level"));
   CHECK_THROWS_WITH(make({{0, two}}), Contains("but got 0 after 0"));
@@ -108,7 +226,7 @@ TEST_CASE("levels that make no sense are refused", "[averager][errors]") {
   CHECK_THROWS_WITH(make({{2, four}, {4, two}}),
                     Contains("one of 2 ranks after one of 4"));
   CHECK_THROWS_WITH(make({{2, four}}, -1), Contains("but got -1"));
-  HierarchicalModelAverager averager({{2, two}});
+  ModelAverager averager(Every(2, two));
   CHECK_THROWS_WITH(averager.set_steps(-2), Contains("but got -2"));
 }
 
@@ -117,12 +235,10 @@ TEST_CASE("an optimizer averages in its step", "[averager][optim]") {
     auto mine = leaf(1);
     auto plain = leaf(1);
     PostLocalSGDOptimizer<torch::optim::SGD> both(
-        std::make_shared<PeriodicModelAverager>(
-            Every(2).warmup_steps(1).process_group(group)),
+        std::make_shared<ModelAverager>(Every(2, group).warmup_steps(1)),
         std::vector<Tensor>{mine},
         torch::optim::SGDOptions(0.1).momentum(0.9));
-    PeriodicModelAverager averager(
-        Every(2).warmup_steps(1).process_group(group));
+    ModelAverager averager(Every(2, group).warmup_steps(1));
     torch::optim::SGD steps(std::vector<Tensor>{plain},
                             torch::optim::SGDOptions(0.1).momentum(0.9));
     torch::optim::StepLR schedule_both(both, 3, 0.5);
@@ -156,8 +272,7 @@ TEST_CASE("a resumed optimizer averages in the same steps",
   const auto group = c10::make_intrusive<FakeBackend>(2);
   const auto make = [&](Tensor weight) {
     return std::make_unique<PostLocalSGDOptimizer<FusedAdamW>>(
-        std::make_shared<PeriodicModelAverager>(
-            Every(3).warmup_steps(2).process_group(group)),
+        std::make_shared<ModelAverager>(Every(3, group).warmup_steps(2)),
         std::vector<Tensor>{std::move(weight)},
         torch::optim::AdamWOptions(0.1));
   };
@@ -204,8 +319,11 @@ TEST_CASE("DiLoCo steps by what the ranks have changed", "[averager][diloco]") {
     const int rank = group->getRank();
     auto weight = leaf(1);
     auto frozen = torch::full({1}, rank);
-    DiLoCo outer({frozen, weight},
-                 DiLoCoOptions(period).nesterov(nesterov).process_group(group));
+    ModelAverager outer(
+        Every(period, group)
+            .outer(
+                torch::optim::SGDOptions(0.7).momentum(0.9).nesterov(nesterov)),
+        {frozen, weight});
     std::vector<double> all(size, 1);
     double begin = 1;
     double velocity = 0;
@@ -240,18 +358,14 @@ TEST_CASE("a round of a mean is that of local SGD", "[averager][diloco]") {
     auto a = leaf(1);
     auto b = leaf(1);
     PostLocalSGDOptimizer<torch::optim::SGD> rounds(
-        std::make_shared<DiLoCo>(std::vector<Tensor>{a},
-                                 DiLoCoOptions(3)
-                                     .learning_rate(1)
-                                     .momentum(0)
-                                     .nesterov(false)
-                                     .process_group(group)),
+        std::make_shared<ModelAverager>(
+            Every(3, group).outer(torch::optim::SGDOptions(1)),
+            std::vector<Tensor>{a}),
         std::vector<Tensor>{a},
         0.1);
     // The first averaging behind a warm-up of two steps is in the third.
     PostLocalSGDOptimizer<torch::optim::SGD> periods(
-        std::make_shared<PeriodicModelAverager>(
-            Every(3).warmup_steps(2).process_group(group)),
+        std::make_shared<ModelAverager>(Every(3, group).warmup_steps(2)),
         std::vector<Tensor>{b},
         0.1);
     for (int step = 0; step < 9; ++step) {
@@ -266,23 +380,25 @@ TEST_CASE("a round of a mean is that of local SGD", "[averager][diloco]") {
   });
 }
 
-TEST_CASE("a DiLoCo that makes no sense is refused",
+TEST_CASE("an outer optimizer that makes no sense is refused",
           "[averager][diloco][errors]") {
   const auto weight = leaf(1);
-  const auto make = [](const std::vector<Tensor>& tensors,
-                       const DiLoCoOptions& options) {
-    DiLoCo outer(tensors, options);
+  const torch::optim::SGDOptions sgd(0.7);
+  const auto make = [&](const Every& options, const Tensor& tensor) {
+    ModelAverager outer(options, {tensor});
   };
-  CHECK_THROWS_WITH(make({weight}, DiLoCoOptions(0)),
-                    Contains("positive, but got 0"));
-  CHECK_THROWS_WITH(make({weight.detach()}, DiLoCoOptions(2)),
-                    Contains("requires a gradient for DiLoCo"));
-  CHECK_THROWS_WITH(make({weight}, DiLoCoOptions(2).momentum(0)),
-                    Contains("Nesterov"));
-  DiLoCo outer({weight}, DiLoCoOptions(1));
+  CHECK_THROWS_WITH(make(Every(2).outer(sgd).warmup_steps(3), weight),
+                    Contains("no warmup_steps beside an outer optimizer"));
+  CHECK_THROWS_WITH(make(Every(2).outer(sgd), weight.detach()),
+                    Contains("requires a gradient for the outer optimizer"));
+  CHECK_THROWS_WITH(
+      make(Every(2).outer(torch::optim::SGDOptions(0.7).nesterov(true)),
+           weight),
+      Contains("Nesterov"));
+  ModelAverager outer(Every(1).outer(sgd), {weight});
   CHECK_THROWS_WITH(outer.average_parameters({weight, leaf(2)}),
-                    Contains("the 1 parameters that DiLoCo was made for"));
+                    Contains("the 1 parameters that the outer optimizer"));
 }
 
-}  // namespace model_averagers_test
+}  // namespace model_averager_test
 }  // namespace ddp

@@ -1,0 +1,167 @@
+#include "ddp/optim/model_averager.h"
+
+#include <algorithm>
+#include <string>
+
+#include <c10/core/GradMode.h>
+#include <torch/serialize/input-archive.h>
+#include <torch/serialize/output-archive.h>
+
+#include "ddp/detail/optim/average_parameters.h"
+#include "ddp/detail/peers.h"
+
+namespace ddp {
+namespace {
+
+void check_levels(const std::vector<AveragingLevel>& levels) {
+  TORCH_CHECK(!levels.empty(),
+              "Expected at least one level of ModelAverager, but got none");
+  int64_t period = 0;
+  int ranks = 1;
+  for (const auto& level : levels) {
+    TORCH_CHECK(level.period > period,
+                "Expected positive periods of ModelAverager, each longer than "
+                "the one before, but got ",
+                level.period,
+                " after ",
+                period);
+    period = level.period;
+    const auto group =
+        detail::known_peers(level.process_group, "ModelAverager");
+    const int size = group ? group->getSize() : 1;
+    TORCH_CHECK(size >= ranks,
+                "Expected groups of ModelAverager that grow with the period, "
+                "but got one of ",
+                size,
+                " ranks after one of ",
+                ranks);
+    ranks = size;
+  }
+}
+
+std::vector<at::Tensor> copies_of_trained(
+    const std::vector<at::Tensor>& parameters) {
+  std::vector<at::Tensor> copies;
+  for (const auto& parameter : detail::trained_of(parameters)) {
+    copies.push_back(parameter.detach().clone());
+  }
+  TORCH_CHECK(!copies.empty(),
+              "Expected at least one parameter that requires a gradient for "
+              "the outer optimizer of ModelAverager, but got none; give the "
+              "constructor the model's parameters");
+  return copies;
+}
+
+std::string outer_key(size_t index) {
+  return "outer_" + std::to_string(index);
+}
+
+}  // namespace
+
+ModelAverager::ModelAverager(ModelAveragerOptions options,
+                             const std::vector<at::Tensor>& parameters)
+    : options_(std::move(options)) {
+  check_levels(options_.levels());
+  TORCH_CHECK(options_.warmup_steps() >= 0,
+              "Expected warmup_steps of ModelAverager not to be negative, but "
+              "got ",
+              options_.warmup_steps());
+  if (options_.outer()) {
+    TORCH_CHECK(options_.warmup_steps() == 0,
+                "Expected no warmup_steps beside an outer optimizer, but got ",
+                options_.warmup_steps(),
+                "; make the ModelAverager after the warm-up");
+    outer_ = copies_of_trained(parameters);
+    optimizer_ = std::make_unique<torch::optim::SGD>(outer_, *options_.outer());
+  }
+}
+
+bool ModelAverager::average_parameters(
+    const std::vector<at::Tensor>& parameters) {
+  const int64_t step = steps_++;
+  int64_t counted = step;
+  if (optimizer_) {
+    counted = step + 1;
+  } else if (options_.origin() == AveragingOrigin::warmup_end) {
+    counted = step - options_.warmup_steps();
+  }
+  const auto& levels = options_.levels();
+  const auto level = std::find_if(
+      levels.rbegin(), levels.rend(), [counted](const AveragingLevel& each) {
+        return counted % each.period == 0;
+      });
+  if (step < options_.warmup_steps() || level == levels.rend()) {
+    return false;
+  }
+  const auto trained = detail::trained_of(parameters);
+  TORCH_CHECK(!optimizer_ || trained.size() == outer_.size(),
+              "Expected the ",
+              outer_.size(),
+              " parameters that the outer optimizer of ModelAverager was made "
+              "for, but got ",
+              trained.size());
+  if (const auto group = detail::peers(level->process_group)) {
+    detail::average_over_ranks(*group, trained);
+  }
+  if (optimizer_ && level == levels.rbegin()) {
+    step_outer(trained);
+  }
+  return true;
+}
+
+void ModelAverager::step_outer(const std::vector<at::Tensor>& averaged) {
+  const c10::NoGradGuard no_grad;
+  for (size_t i = 0; i < outer_.size(); ++i) {
+    outer_[i].mutable_grad() = outer_[i] - averaged[i];
+  }
+  optimizer_->step();
+  for (size_t i = 0; i < outer_.size(); ++i) {
+    outer_[i].mutable_grad().reset();
+    averaged[i].copy_(outer_[i]);
+  }
+}
+
+void ModelAverager::set_steps(int64_t steps) {
+  TORCH_CHECK(
+      steps >= 0, "Expected a number of steps from 0 on, but got ", steps);
+  steps_ = steps;
+}
+
+bool ModelAverager::has_peers() const {
+  const auto& levels = options_.levels();
+  return std::any_of(
+      levels.begin(), levels.end(), [](const AveragingLevel& level) {
+        return detail::peers(level.process_group) != nullptr;
+      });
+}
+
+void ModelAverager::save(torch::serialize::OutputArchive& archive) const {
+  archive.write("steps", c10::IValue(steps_));
+  if (optimizer_) {
+    for (size_t i = 0; i < outer_.size(); ++i) {
+      archive.write(outer_key(i), outer_[i]);
+    }
+    torch::serialize::OutputArchive optimizer;
+    optimizer_->save(optimizer);
+    archive.write("outer_optimizer", optimizer);
+  }
+}
+
+void ModelAverager::load(torch::serialize::InputArchive& archive) {
+  const c10::NoGradGuard no_grad;
+  c10::IValue steps;
+  archive.read("steps", steps);
+  if (optimizer_) {
+    for (size_t i = 0; i < outer_.size(); ++i) {
+      at::Tensor saved;
+      archive.read(outer_key(i), saved);
+      outer_[i].copy_(saved);
+    }
+    torch::serialize::InputArchive optimizer;
+    archive.read("outer_optimizer", optimizer);
+    optimizer_->load(optimizer);
+  }
+  set_steps(steps.toInt());
+}
+
+}  // namespace ddp
