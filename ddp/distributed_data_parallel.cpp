@@ -62,6 +62,7 @@ void DistributedDataParallelBase::synchronize(torch::nn::Module& module) {
               ", but it has none; it needs no DistributedDataParallel");
   device_ = trained_.front().tensor.device();
   set_precision(found);
+  share_group(options_.process_group());
   if (group_) {
     detail::bring_together(*group_, device_, found, options_.init_sync());
     make_reducer();
@@ -109,11 +110,22 @@ void DistributedDataParallelBase::update_process_group(
     reducer_->change_group(next, exchange);
   }
   group_ = next;
+  share_group(group);
   exchange_ = std::move(exchange);
   if (!group_) {
     reducer_.reset();
   } else if (!reducer_) {
     make_reducer();
+  }
+}
+
+/// Layers that communicate do so with the wrapper's ranks.
+void DistributedDataParallelBase::share_group(
+    const c10::intrusive_ptr<c10d::Backend>& group) {
+  for (const auto& layer : inner_->modules()) {
+    if (auto* norm = layer->as<SyncBatchNormImpl>()) {
+      norm->follow_process_group(group);
+    }
   }
 }
 
@@ -204,8 +216,9 @@ std::string DistributedDataParallelBase::refuses_join(
     return "has a buffer_hook, which does not know who has inputs";
   }
   for (const auto& item : inner_->named_modules()) {
-    if (item.value()->as<SyncBatchNormImpl>() != nullptr) {
-      return "has the SyncBatchNorm " + item.key();
+    const auto* norm = item.value()->as<SyncBatchNormImpl>();
+    if (norm != nullptr && norm->is_training()) {
+      return "has the SyncBatchNorm " + item.key() + " in training mode";
     }
   }
   return "";

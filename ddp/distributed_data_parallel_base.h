@@ -42,7 +42,8 @@ class DistributedDataParallelBase : public torch::nn::Module, public Joinable {
   /// is not in it does not call this; one that is new wraps its module with
   /// that group meanwhile. Works also when a pass has failed or ranks of the
   /// group before have gone. Gradients and optimizers stay each rank's own, and
-  /// so do other objects with a group (`SyncBatchNorm`, a sharded optimizer).
+  /// so do other objects that were given a group (a `SyncBatchNorm`, a sharded
+  /// optimizer). A `SyncBatchNorm` without one of its own gets the new one.
   ///
   /// @param group  null: all ranks. This rank alone: nothing is exchanged.
   /// @param exchange  over the new group, needed where the model was wrapped
@@ -113,6 +114,7 @@ class DistributedDataParallelBase : public torch::nn::Module, public Joinable {
 
   void set_precision(const detail::WrappedModule& found);
   void make_reducer();
+  void share_group(const c10::intrusive_ptr<c10d::Backend>& group);
   std::string refuses_group(const c10::intrusive_ptr<c10d::Backend>& group,
                             const std::shared_ptr<Exchange>& exchange) const;
   void pause();

@@ -42,4 +42,19 @@ std::string Exchange::refuses_sparse() const {
   return "Expected dense gradients with this exchange";
 }
 
+std::map<std::string, at::Tensor> Exchange::state() const {
+  return {};
+}
+
+void Exchange::check_state(
+    const std::map<std::string, at::Tensor>& state) const {
+  TORCH_CHECK(state.empty(),
+              "Expected no state for an exchange that keeps none, but got ",
+              state.begin()->first);
+}
+
+void Exchange::load_state(std::map<std::string, at::Tensor> state) {
+  check_state(state);
+}
+
 }  // namespace ddp

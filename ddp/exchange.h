@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -168,6 +169,21 @@ class Exchange {
   /// follow. To let go of the works: over Gloo a work that somebody holds keeps
   /// the connections open, and another rank waits on them until its time-out.
   virtual void abandon() noexcept {}
+
+  /// What a resumed training continues from, of this rank, by name; empty for
+  /// an exchange that keeps nothing. `Checkpoint::add` saves it for each rank.
+  virtual std::map<std::string, at::Tensor> state() const;
+  /// Throws where `load_state` would, and changes nothing.
+  virtual void check_state(
+      const std::map<std::string, at::Tensor>& state) const;
+  /// Continues from what `state` gave, between two passes, on all ranks.
+  /// @throws c10::Error when it does not fit.
+  virtual void load_state(std::map<std::string, at::Tensor> state);
+
+ protected:
+  /// Whether a reducer uses this exchange. A model without other ranks has no
+  /// reducer.
+  bool is_claimed() const { return is_claimed_; }
 
  private:
   friend class detail::ExchangeClaim;

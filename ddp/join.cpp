@@ -5,6 +5,7 @@
 #include <utility>
 
 #include <ATen/Functions.h>
+#include <c10/util/ScopeExit.h>
 
 #include "ddp/detail/collectives/text_collectives.h"
 #include "ddp/detail/job_files/stop_file.h"
@@ -18,15 +19,32 @@ namespace {
 constexpr int kJoined = 0;  // what a rank without inputs announces
 constexpr int64_t kManyTurns = 1000;
 
+thread_local int running_joins = 0;  // of this thread
+/// Has made collective steps in a running Join of this thread without being in
+/// it.
+thread_local const char* outsider = nullptr;
+
+using Joinables = std::vector<std::reference_wrapper<Joinable>>;
+
+/// The first joinable that has a group; null where none has.
+const Joinable* first_with_group(const Joinables& joinables) {
+  const auto found = std::find_if(
+      joinables.begin(), joinables.end(), [](const Joinable& joinable) {
+        return joinable.join_group() != nullptr;
+      });
+  return found == joinables.end() ? nullptr : &found->get();
+}
+
 /// What must be equal on all ranks, or why this one cannot join.
-std::string describe_join(
-    const std::vector<std::reference_wrapper<Joinable>>& joinables,
-    const JoinOptions& options) {
+std::string describe_join(const Joinables& joinables,
+                          const JoinOptions& options) {
   std::string text;
+  const Joinable& first = *first_with_group(joinables);
   for (const Joinable& joinable : joinables) {
-    if (joinable.join_group() != joinables.front().get().join_group()) {
+    const auto group = joinable.join_group();
+    if (group && group != first.join_group()) {
       return joinable.join_name() + " with another group than " +
-             joinables.front().get().join_name();
+             first.join_name();
     }
     const auto refusal = joinable.refuses_join(options);
     if (!options.throw_on_early_termination() && !refusal.empty()) {
@@ -44,13 +62,14 @@ std::string describe_join(
 
 }  // namespace
 
-Join::Join(std::vector<std::reference_wrapper<Joinable>> joinables,
-           const JoinOptions& options)
+Join::Join(Joinables joinables, const JoinOptions& options)
     : joinables_(std::move(joinables)), options_(options) {
   TORCH_CHECK(!joinables_.empty(),
               "Expected Join to get at least one model or optimizer, but got "
               "none");
-  group_ = joinables_.front().get().join_group();
+  if (const auto* first = first_with_group(joinables_)) {
+    group_ = first->join_group();
+  }
   if (!options.enable() || !group_ || group_->getSize() == 1) {
     group_.reset();
     return;
@@ -60,10 +79,21 @@ Join::Join(std::vector<std::reference_wrapper<Joinable>> joinables,
   for (Joinable& joinable : joinables_) {
     joinable.join_ = this;
   }
+  is_counted_ = !options.throw_on_early_termination();
+  running_joins += is_counted_ ? 1 : 0;
+  outsider = nullptr;
 }
 
 Join::~Join() {
   leave();
+}
+
+bool Join::is_running() {
+  return running_joins > 0;
+}
+
+c10::Device Join::device() const {
+  return first_with_group(joinables_)->join_device();
 }
 
 /// Every rank says what it has, also when that is wrong, so that none waits.
@@ -75,8 +105,7 @@ void Join::verify() const {
       mine = joinable.join_name() + " that is in another Join";
     }
   }
-  const auto all = detail::all_gather_text(
-      *group_, joinables_.front().get().join_device(), mine);
+  const auto all = detail::all_gather_text(*group_, device(), mine);
   for (const auto& other : all) {
     is_good = is_good && other == all.front() &&
               other.find(" divided by ") != std::string::npos;
@@ -95,6 +124,12 @@ JoinTurn Join::announce(const Joinable& who) {
               " to end its turn before ",
               who.join_name(),
               " begins one in a Join; call backward() for each model alone");
+  TORCH_CHECK(!is_finishing_,
+              "Expected no ",
+              who.join_name(),
+              " in the function that finish() of a Join calls, because the "
+              "Join makes its turns, but got one; leave it out of the "
+              "function, or out of the Join");
   int index = 1;
   for (const Joinable& joinable : joinables_) {
     if (&joinable == &who) {
@@ -118,6 +153,10 @@ void Join::finish(const std::function<void()>& after_turn) {
   if (!group_) {
     return;
   }
+  check_outsider(after_turn != nullptr);
+  is_finishing_ = true;
+  const auto finishing =
+      c10::make_scope_exit([this] { is_finishing_ = false; });
   for (int64_t turns = 0;; ++turns) {
     // Of a stop that this rank alone is told of the others hear by its votes.
     if (detail::asks_for_stops()) {
@@ -148,10 +187,21 @@ void Join::finish(const std::function<void()>& after_turn) {
   leave();
 }
 
+void Join::step_outside(const char* name) {
+  outsider = running_joins > 0 ? name : nullptr;
+}
+
+void Join::check_outsider(bool has_function) const {
+  TORCH_CHECK(has_function || outsider == nullptr,
+              "Expected the ",
+              outsider,
+              " in the Join, because its step is one of all ranks, but it is "
+              "not there; make it Join({*model, optimizer})");
+}
+
 /// What each rank announces: kJoined, or one more than a joinable's index.
 std::vector<int> Join::exchange(int mine) {
-  const auto device = joinables_.front().get().join_device();
-  auto input = at::full({1}, mine, at::kInt).to(device);
+  auto input = at::full({1}, mine, at::kInt).to(device());
   auto output = at::empty({group_->getSize()}, input.options());
   detail::wait(group_->_allgather_base(output, input),
                *group_,
@@ -218,6 +268,7 @@ void Join::leave() {
     }
   }
   group_.reset();
+  running_joins -= std::exchange(is_counted_, false) ? 1 : 0;
 }
 
 }  // namespace ddp

@@ -61,7 +61,8 @@ class Joinable {
   /// "DistributedDataParallel", for errors.
   virtual std::string join_name() const = 0;
 
-  /// The ranks; null for a world of one.
+  /// The ranks. Null: those of the first joinable of the Join that has a group;
+  /// a world of one where none has.
   virtual c10::intrusive_ptr<c10d::Backend> join_group() const = 0;
 
   /// Where the group takes tensors.
@@ -76,7 +77,7 @@ class Joinable {
   virtual void take_part(const JoinTurn& turn) = 0;
 
   /// No rank has inputs left. Takes the state of rank `source`, which has been
-  /// there to the end.
+  /// there to the end. `join()` is still set.
   virtual void end_join(int source) = 0;
 
  protected:
@@ -118,8 +119,21 @@ struct JoinOptions {
 /// differs afterwards. `finish` takes what is to be done after each pass, by
 /// which it stays equal on all ranks, too.
 ///
-/// Not shadowed are collectives of one's own in the loop, and `SyncBatchNorm`,
-/// which is an error unless throw_on_early_termination is set. Of several
+/// A `GradScaler` belongs into the Join, too, and `finish` then steps by it:
+/// @code
+///   ddp::Join join({*model, scaler});
+///   ...
+///   join.finish([&] {
+///     scaler.step(optimizer);
+///     scaler.update();
+///   });
+/// @endcode
+/// The gradients of a rank without inputs are scaled like all others, so
+/// `optimizer.step()` alone would put the scale into its momentum.
+///
+/// Not shadowed are collectives of one's own in the loop, and a `SyncBatchNorm`
+/// in training mode, which is an error unless throw_on_early_termination is
+/// set. Of several
 /// models each has a backward() of its own.
 ///
 /// @throws c10::Error on every rank when what the ranks give differs, when a
@@ -157,6 +171,15 @@ class Join {
   void finish(const std::function<void()>& after_turn = {});
 
   const JoinOptions& options() const { return options_; }
+  /// The ranks of this Join; null where there are no others, or after it.
+  const c10::intrusive_ptr<c10d::Backend>& group() const { return group_; }
+  /// Whether this thread is between the constructor and the end of a Join that
+  /// lets ranks go on without inputs.
+  static bool is_running();
+
+  /// For units that make collective steps and can be joinables, but are in no
+  /// Join: a `finish()` without a function that follows is an error.
+  static void step_outside(const char* name);
 
   /// For joinables: this rank has inputs, and `who` communicates next.
   /// Collective.
@@ -167,9 +190,11 @@ class Join {
 
  private:
   void verify() const;
+  c10::Device device() const;
   std::vector<int> exchange(int mine);
   JoinTurn turn_of(const std::vector<int>& announced);
   void check_even(const JoinTurn& turn) const;
+  void check_outsider(bool has_function) const;
   std::string name_of(int announced) const;
   void leave();
 
@@ -178,6 +203,8 @@ class Join {
   c10::intrusive_ptr<c10d::Backend> group_;  // null when there is nothing to do
   const Joinable* busy_ = nullptr;           // between announce and done
   int last_live_ = 0;
+  bool is_counted_ = false;  // by is_running()
+  bool is_finishing_ = false;
 };
 
 }  // namespace ddp

@@ -6,9 +6,14 @@
 
 #include <ATen/ops/_amp_update_scale.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
 
+#include "ddp/detail/optim/averaging_optimizer.h"
+#include "ddp/detail/optim/stepped_in_backward.h"
+#include "ddp/detail/peers.h"
+#include "ddp/detail/state_sync.h"
 #include "ddp/detail/unscale_gradients.h"
 #include "ddp/detail/wait.h"
 
@@ -69,23 +74,55 @@ void GradScaler::check_scaled(const char* call) const {
               "scaler.scale(loss).backward()");
 }
 
+/// A rank that skips a step alone would skip the averager's collective.
+void GradScaler::check_averaging(
+    const torch::optim::Optimizer& optimizer) const {
+  const auto* averaging =
+      dynamic_cast<const detail::AveragingOptimizer*>(&optimizer);
+  TORCH_CHECK(
+      averaging == nullptr || group_ || !averaging->averager()->has_peers(),
+      "Expected a GradScaler with a process_group for a "
+      "PostLocalSGDOptimizer, because all ranks must skip the same steps, but "
+      "got none; set GradScalerOptions::process_group to all ranks");
+}
+
 /// The scale lies where the first loss does.
-void GradScaler::prepare(const at::Tensor& output) {
+void GradScaler::prepare(c10::Device device) {
   if (scale_.defined()) {
     return;
   }
-  const at::TensorOptions options(output.device());
+  const at::TensorOptions options(device);
   scale_ = at::full({}, first_scale_, options.dtype(c10::kFloat));
   growth_tracker_ = at::full({}, first_tracker_, options.dtype(c10::kInt));
+}
+
+/// A rank without any input has scaled nothing, but has the others' gradients.
+void GradScaler::prepare_in_join(const torch::optim::Optimizer& optimizer) {
+  if (join() == nullptr) {
+    return;
+  }
+  for (const auto& group : optimizer.param_groups()) {
+    for (const auto& param : group.params()) {
+      if (param.grad().defined()) {
+        prepare(param.device());
+        return;
+      }
+    }
+  }
 }
 
 at::Tensor GradScaler::scale(const at::Tensor& output) {
   if (!enabled_) {
     return output;
   }
+  TORCH_CHECK(join() != nullptr || !Join::is_running(),
+              "Expected the GradScaler in the Join that runs, because ranks "
+              "without inputs must change their scale as the others do, but "
+              "it is not there; make it Join({*model, scaler}) and end with "
+              "finish([&] { scaler.step(optimizer); scaler.update(); })");
   TORCH_CHECK(output.defined(),
               "Expected a tensor to scale, but got an undefined one");
-  prepare(output);
+  prepare(output.device());
   const bool to_host = output.is_cpu();
   return output * scale_.to(output.device(), c10::kFloat, !to_host);
 }
@@ -104,6 +141,11 @@ void GradScaler::unscale_(torch::optim::Optimizer& optimizer) {
   if (!enabled_) {
     return;
   }
+  TORCH_CHECK(!detail::SteppedInBackward::contains(optimizer),
+              "Expected an optimizer that steps after backward() for "
+              "GradScaler, but got one that a StepInBackward steps, with "
+              "gradients that are still scaled; use one of the two");
+  prepare_in_join(optimizer);
   check_scaled("unscale_()");
   auto& progress = progress_[&optimizer];
   TORCH_CHECK(progress.stage != Stage::unscaled,
@@ -139,6 +181,8 @@ bool GradScaler::step(torch::optim::Optimizer& optimizer) {
     optimizer.step();
     return true;
   }
+  check_averaging(optimizer);
+  prepare_in_join(optimizer);
   check_scaled("step()");
   auto& progress = progress_[&optimizer];
   TORCH_CHECK(progress.stage != Stage::stepped,
@@ -274,6 +318,33 @@ void GradScaler::load_state_dict(const std::optional<GradScalerState>& state) {
     growth_tracker_.fill_(first_tracker_);
   }
   set_growth_interval(state->growth_interval);
+}
+
+std::string GradScaler::join_name() const {
+  return enabled_ ? "GradScaler" : "GradScaler that is not enabled";
+}
+
+c10::Device GradScaler::join_device() const {
+  return group_ ? detail::device_for(*group_, c10::kCPU) : c10::kCPU;
+}
+
+void GradScaler::end_join(int source) {
+  if (!enabled_ || join() == nullptr || !join()->group()) {
+    return;
+  }
+  auto& group = *join()->group();
+  auto state = *state_dict();
+  const auto device = detail::device_for(group, c10::kCPU);
+  const auto numbers =
+      at::tensor({state.scale, static_cast<double>(state.growth_tracker)},
+                 at::kDouble)
+          .to(device);
+  detail::broadcast_from(source, group, {numbers});
+  const auto host = numbers.cpu();
+  state.scale = host.data_ptr<double>()[0];
+  state.growth_tracker = static_cast<int64_t>(host.data_ptr<double>()[1]);
+  load_state_dict(state);
+  progress_.clear();
 }
 
 }  // namespace ddp

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -9,6 +10,8 @@
 #include <torch/arg.h>
 #include <torch/optim/optimizer.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include "ddp/join.h"
 
 namespace ddp {
 
@@ -61,6 +64,12 @@ struct GradScalerState {
 /// The scale is a tensor where the first scaled one lies. The host waits for
 /// the device only in `step`, once an optimizer, and in what gives a number.
 ///
+/// In a `Join` the scaler is one of the joinables, and `finish` steps by it:
+/// `join.finish([&] { scaler.step(optimizer); scaler.update(); })`. Without the
+/// function a rank without inputs misses updates of the scale; at the end of
+/// the Join all ranks then take the scale of the rank that was there to the
+/// end. A rank that has had no input at all may step, too.
+///
 /// Thread contract: one thread. The optimizers must outlive the iteration.
 ///
 /// Example:
@@ -77,7 +86,7 @@ struct GradScalerState {
 /// @endcode
 ///
 /// Source: torch/amp/grad_scaler.py of PyTorch 2.11.
-class GradScaler {
+class GradScaler : public Joinable {
  public:
   /// @throws c10::Error when a factor, the scale or the interval is not what
   ///   `GradScalerOptions` says.
@@ -86,6 +95,7 @@ class GradScaler {
   GradScaler& operator=(const GradScaler&) = delete;
 
   /// The output (a loss) times the scale; several, each on its own device.
+  /// @throws c10::Error while a `Join` runs that this scaler is not in.
   at::Tensor scale(const at::Tensor& output);
   std::vector<at::Tensor> scale(const std::vector<at::Tensor>& outputs);
 
@@ -102,8 +112,10 @@ class GradScaler {
   /// Calls `optimizer.step()`, unless a gradient holds inf or NaN.
   /// @returns whether it did: a learning rate's schedule counts these.
   /// @throws c10::Error when the optimizer has stepped since the last
-  ///   `update()`, or when none of its parameters has a gradient and no
-  ///   `process_group` is set; and as `unscale_`.
+  ///   `update()`, when none of its parameters has a gradient and no
+  ///   `process_group` is set, or when the optimizer averages parameters over
+  ///   ranks (`PostLocalSGDOptimizer`) and no `process_group` is set; and as
+  ///   `unscale_`.
   bool step(torch::optim::Optimizer& optimizer);
 
   /// Ends the iteration, after the steps of all optimizers: the scale goes down
@@ -141,6 +153,15 @@ class GradScaler {
   /// Throws as `load_state_dict` would, and changes nothing.
   void check_state_dict(const std::optional<GradScalerState>& state) const;
 
+  /// For `Join`.
+  std::string join_name() const override;
+  c10::intrusive_ptr<c10d::Backend> join_group() const override {
+    return group_;
+  }
+  c10::Device join_device() const override;
+  void take_part(const JoinTurn& /*turn*/) override {}
+  void end_join(int source) override;
+
  private:
   enum class Stage { ready, unscaled, stepped };
   /// Of an optimizer, since the last update.
@@ -150,7 +171,9 @@ class GradScaler {
   };
 
   void check_scaled(const char* call) const;
-  void prepare(const at::Tensor& output);
+  void check_averaging(const torch::optim::Optimizer& optimizer) const;
+  void prepare(c10::Device device);
+  void prepare_in_join(const torch::optim::Optimizer& optimizer);
   at::Tensor agreed(const at::Tensor& found_inf) const;
 
   bool enabled_;

@@ -1,6 +1,7 @@
 #include "ddp/detail/unscale_gradients.h"
 
 #include <algorithm>
+#include <unordered_set>
 #include <vector>
 
 #include <ATen/ops/_amp_foreach_non_finite_check_and_unscale.h>
@@ -30,11 +31,13 @@ void add_gradient(std::vector<AlikeGradients>& lists,
 std::vector<AlikeGradients> gradients_of(
     const torch::optim::Optimizer& optimizer) {
   std::vector<AlikeGradients> lists;
+  // LibTorch's Module::parameters() lists a tied parameter several times.
+  std::unordered_set<const c10::TensorImpl*> seen;
   size_t group = 0;
   for (const auto& each : optimizer.param_groups()) {
     for (size_t i = 0; i < each.params().size(); ++i) {
       const at::Tensor& grad = each.params()[i].grad();
-      if (!grad.defined()) {
+      if (!grad.defined() || !seen.insert(grad.unsafeGetTensorImpl()).second) {
         continue;
       }
       TORCH_CHECK(grad.scalar_type() != c10::kHalf,

@@ -6,7 +6,8 @@
 namespace ddp::detail {
 
 /// Multiplies the gradients of an optimizer's parameters by `factor`, in place;
-/// of sparse ones the values. Waits for no device.
+/// of sparse ones the values; of a tied parameter, which the optimizer may list
+/// several times, once. Waits for no device.
 ///
 /// @param factor  one float, on any device.
 /// @returns one float on that device, above 0 when a gradient held inf or NaN;

@@ -20,7 +20,9 @@ namespace ddp {
 ///
 /// For finding out, not for every day: costs a look at every gradient and an
 /// all-reduce of one number a pass, for which a GPU's host waits. Not with a
-/// `GradScaler`, whose inf are meant.
+/// `GradScaler`, whose inf are meant. Around a `CastExchange` it sees the
+/// values before they are converted, so it does not find what overflows on the
+/// wire.
 ///
 /// Example:
 /// @code

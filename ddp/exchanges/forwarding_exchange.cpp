@@ -49,4 +49,17 @@ void ForwardingExchange::abandon() noexcept {
   inner_->abandon();
 }
 
+std::map<std::string, at::Tensor> ForwardingExchange::state() const {
+  return inner_->state();
+}
+
+void ForwardingExchange::check_state(
+    const std::map<std::string, at::Tensor>& state) const {
+  inner_->check_state(state);
+}
+
+void ForwardingExchange::load_state(std::map<std::string, at::Tensor> state) {
+  inner_->load_state(std::move(state));
+}
+
 }  // namespace ddp

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 
@@ -44,6 +45,10 @@ class ForwardingExchange : public Exchange {
   void start(const GradientBucket& bucket) override;
   void finish(const GradientBucket& bucket) override;
   void abandon() noexcept override;
+  std::map<std::string, at::Tensor> state() const override;
+  void check_state(
+      const std::map<std::string, at::Tensor>& state) const override;
+  void load_state(std::map<std::string, at::Tensor> state) override;
 
  protected:
   Exchange& inner() const { return *inner_; }

@@ -9,7 +9,8 @@ namespace ddp {
 /// Each rank keeps its own gradients, undivided: for training that brings the
 /// ranks together elsewhere, and to see what communication costs. PyTorch's
 /// noop_hook. The ranks still tell each other of a missing gradient, by an
-/// all-reduce of a few elements a pass.
+/// all-reduce of a few elements a pass, so each pass waits for the slowest
+/// rank. Under a `NoSyncGuard` it does not.
 ///
 /// Parameters part from the first step on. With a `GradScaler` give it the
 /// group (`GradScalerOptions::process_group`), so that all ranks leave out the

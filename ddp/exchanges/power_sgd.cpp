@@ -1,13 +1,17 @@
 #include "ddp/exchanges/power_sgd.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/isfinite.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros_like.h>
 
 #include "ddp/detail/bucket_text.h"
 #include "ddp/detail/exchanges/power_sgd_options.h"
@@ -20,6 +24,24 @@ namespace {
 constexpr const char* kDraws = "draws";
 constexpr const char* kError = ".error";
 constexpr const char* kQ = ".q";
+
+const at::Tensor& find_in_state(const std::map<std::string, at::Tensor>& state,
+                                const std::string& name,
+                                at::IntArrayRef sizes) {
+  const auto found = state.find(name);
+  TORCH_CHECK(found != state.end(),
+              "Expected ",
+              name,
+              " in the state of PowerSGD, but it is not there");
+  TORCH_CHECK(found->second.sizes() == sizes,
+              "Expected ",
+              name,
+              " of sizes ",
+              sizes,
+              " in the state of PowerSGD, but got ",
+              found->second.sizes());
+  return found->second;
+}
 
 }  // namespace
 
@@ -87,16 +109,15 @@ PowerSGD::Bucket& PowerSGD::begin(const GradientBucket& given) {
     if (is_first) {
       factor.name = given.parameters[index].name;
       if (options_.error_feedback() && !loaded_.empty()) {
-        factor.error = loaded(factor.name + kError, factor.matrix.sizes())
-                           .to(factor.matrix.options(), false, /*copy=*/true);
+        factor.error =
+            find_in_state(loaded_, factor.name + kError, factor.matrix.sizes())
+                .to(factor.matrix.options(), false, /*copy=*/true);
       }
     }
   }
   return bucket;
 }
 
-/// What is left is the error of this pass: what was to be sent, without what
-/// has been.
 void PowerSGD::add_errors(Bucket& bucket) const {
   if (!options_.error_feedback()) {
     return;
@@ -104,9 +125,8 @@ void PowerSGD::add_errors(Bucket& bucket) const {
   for (auto& factor : bucket.factors) {
     if (factor.error.defined()) {
       factor.matrix.add_(factor.error);
-      factor.error.copy_(factor.matrix);
     } else {
-      factor.error = factor.matrix.clone();
+      factor.error = at::zeros_like(factor.matrix);
     }
   }
 }
@@ -133,11 +153,11 @@ void PowerSGD::make_qs(Bucket& bucket) {
       // On the CPU, so that all ranks draw the same.
       factor.q.copy_(
           resumes
-              ? loaded(factor.name + kQ, factor.q.sizes())
+              ? find_in_state(loaded_, factor.name + kQ, factor.q.sizes())
               : at::randn(factor.q.sizes(), generator, factor.q.scalar_type()));
     }
     detail::orthogonalize(factor.q, options_.orthogonalization_epsilon());
-    if (is_warm) {
+    if (is_warm || resumes) {
       detail::fill_zero_columns(factor.q);
     }
   }
@@ -154,7 +174,9 @@ void PowerSGD::finish(const GradientBucket& given) {
   for (const auto& [gradient, sent] : plain_pieces(bucket)) {
     gradient.copy_(sent);
   }
+  const auto qs_before = bucket.qs.clone();
   for (auto& factor : bucket.factors) {
+    factor.is_bad = factor.p.isfinite().all().logical_not();
     detail::orthogonalize(factor.p, options_.orthogonalization_epsilon());
     at::bmm_out(factor.q, factor.matrix.transpose(1, 2), factor.p);
   }
@@ -163,26 +185,42 @@ void PowerSGD::finish(const GradientBucket& given) {
     detail::wait(group_->allreduce(tensors), *group_, what);
     bucket.qs.div_(ranks);
   }
+  const int64_t begin = bucket.qs.storage_offset();
   for (size_t i = 0; i < bucket.factors.size(); ++i) {
-    take_product(bucket.factors[i],
-                 bucket.gradients[bucket.layout.factors[i].gradient]);
+    auto& factor = bucket.factors[i];
+    take_product(
+        factor,
+        qs_before.narrow(0, factor.q.storage_offset() - begin, factor.q.numel())
+            .view(factor.q.sizes()),
+        bucket.gradients[bucket.layout.factors[i].gradient]);
   }
   detail::keep_until_read(bucket.qs);
   detail::keep_until_read(std::exchange(bucket.sent, {}));
   bucket.gradients.clear();
 }
 
-void PowerSGD::take_product(Factor& factor, const at::Tensor& gradient) {
-  at::bmm_out(factor.matrix, factor.p, factor.q.transpose(1, 2));
-  if (!factor.matrix.is_alias_of(gradient)) {
-    gradient.copy_(factor.matrix.view(gradient.sizes()));
-    detail::keep_until_read(factor.matrix);
-  }
+/// Where a rank had inf or NaN the gradient becomes NaN on all ranks, and error
+/// and factor stay as they were. Else they would stay NaN for ever. The
+/// decision is made on the device.
+void PowerSGD::take_product(Factor& factor,
+                            const at::Tensor& q_before,
+                            const at::Tensor& gradient) {
+  factor.is_bad.logical_or_(factor.q.isfinite().all().logical_not());
+  factor.p.masked_fill_(factor.is_bad,
+                        std::numeric_limits<double>::quiet_NaN());
+  const auto product = at::bmm(factor.p, factor.q.transpose(1, 2));
   if (factor.error.defined()) {
-    factor.error.sub_(factor.matrix);
+    factor.matrix.sub_(product);
+    factor.error.copy_(at::where(factor.is_bad, factor.error, factor.matrix));
+  }
+  factor.q.copy_(at::where(factor.is_bad, q_before, factor.q));
+  gradient.copy_(product.view(gradient.sizes()));
+  if (!factor.matrix.is_alias_of(gradient)) {
+    detail::keep_until_read(factor.matrix);
   }
   factor.matrix.reset();
   factor.p.reset();
+  factor.is_bad.reset();
 }
 
 /// Of what is not compressed each gradient and its place in what is sent.
@@ -201,6 +239,9 @@ std::vector<std::pair<at::Tensor, at::Tensor>> PowerSGD::plain_pieces(
 }
 
 std::map<std::string, at::Tensor> PowerSGD::state() const {
+  if (!loaded_.empty()) {
+    return loaded_;  // no pass has taken it yet
+  }
   std::map<std::string, at::Tensor> state;
   state[kDraws] = at::scalar_tensor(draws_.count(), at::kLong);
   for (const auto& bucket : buckets_) {
@@ -216,34 +257,22 @@ std::map<std::string, at::Tensor> PowerSGD::state() const {
   return state;
 }
 
+void PowerSGD::check_state(
+    const std::map<std::string, at::Tensor>& state) const {
+  find_in_state(state, kDraws, {});
+}
+
 void PowerSGD::load_state(std::map<std::string, at::Tensor> state) {
-  TORCH_CHECK(buckets_.empty(),
-              "Expected load_state of PowerSGD before the first pass, but got "
-              "it after one; make a new PowerSGD and load into that");
+  const auto draws = find_in_state(state, kDraws, {}).item<int64_t>();
+  buckets_.clear();
   loaded_ = std::move(state);
-  const auto draws = loaded(kDraws, {}).item<int64_t>();
   if (draws == 0) {
     loaded_.clear();  // saved before the first pass
   }
+  draws_ = detail::SeedDraws(options_.seed());
   while (draws_.count() < draws) {
     draws_.next();
   }
-}
-
-at::Tensor PowerSGD::loaded(const std::string& name, at::IntArrayRef sizes) {
-  const auto found = loaded_.find(name);
-  TORCH_CHECK(found != loaded_.end(),
-              "Expected ",
-              name,
-              " in the state of PowerSGD, but it is not there");
-  TORCH_CHECK(found->second.sizes() == sizes,
-              "Expected ",
-              name,
-              " of sizes ",
-              sizes,
-              " in the state of PowerSGD, but got ",
-              found->second.sizes());
-  return found->second;
 }
 
 void PowerSGD::abandon() noexcept {

@@ -70,6 +70,12 @@ struct PowerSGDStatistics {
 /// computation. The first steps of a training want exact gradients:
 /// `SwitchExchange` gives them (PyTorch: start_powerSGD_iter).
 ///
+/// A gradient with inf or NaN on any rank becomes NaN on all of them, and the
+/// errors and factors of its parameter stay as they were: a `GradScaler` skips
+/// the step and the training goes on. Errors are kept in the units of their
+/// pass's scale; a change of the scale by 2 weighs the error of one pass by 2
+/// or 1/2.
+///
 /// Source: Vogels et al., "PowerSGD: Practical Low-Rank Gradient Compression
 /// for Distributed Optimization", NeurIPS 2019.
 ///
@@ -103,12 +109,14 @@ class PowerSGD : public Exchange {
   /// What a resumed training continues from: errors and factors by their
   /// parameters' names, and the random numbers that were drawn. Errors are this
   /// rank's own, so each rank saves its state.
-  std::map<std::string, at::Tensor> state() const;
-  /// Before the first pass. Errors and factors are taken when their buckets
-  /// come.
+  std::map<std::string, at::Tensor> state() const override;
+  /// Between two passes, on all ranks. Errors and factors are taken when their
+  /// buckets come.
   /// @throws c10::Error when it does not hold the number of draws, or, in the
   ///   pass, what a parameter needs.
-  void load_state(std::map<std::string, at::Tensor> state);
+  void check_state(
+      const std::map<std::string, at::Tensor>& state) const override;
+  void load_state(std::map<std::string, at::Tensor> state) override;
 
  private:
   struct Factor {
@@ -117,6 +125,7 @@ class PowerSGD : public Exchange {
     at::Tensor p;       // [1, n, rank], a part of sent
     at::Tensor q;       // [1, m, rank], a part of qs
     at::Tensor error;   // [1, n, m]; undefined without feedback
+    at::Tensor is_bad;  // one bool, in finish: inf or NaN on a rank
   };
   struct Bucket {
     bool is_planned = false;
@@ -129,12 +138,13 @@ class PowerSGD : public Exchange {
   };
 
   Bucket& begin(const GradientBucket& bucket);
-  at::Tensor loaded(const std::string& name, at::IntArrayRef sizes);
   void add_errors(Bucket& bucket) const;
   void make_qs(Bucket& bucket);
   static std::vector<std::pair<at::Tensor, at::Tensor>> plain_pieces(
       const Bucket& bucket);
-  static void take_product(Factor& factor, const at::Tensor& gradient);
+  static void take_product(Factor& factor,
+                           const at::Tensor& q_before,
+                           const at::Tensor& gradient);
 
   c10::intrusive_ptr<c10d::Backend> group_;
   PowerSGDOptions options_;

@@ -6,6 +6,7 @@
 #include <c10/util/ScopeExit.h>
 #include <torch/optim/lbfgs.h>
 
+#include "ddp/detail/optim/averaging_optimizer.h"
 #include "ddp/detail/optim/with_parameters.h"
 #include "ddp/exchanges/all_reduce.h"
 #include "ddp/optim/zero_redundancy_optimizer.h"
@@ -40,6 +41,20 @@ bool holds_its_piece(const at::Tensor& param, const at::Tensor& payload) {
   return grad.defined() && !payload.is_sparse() && grad.is_alias_of(payload);
 }
 
+/// What kind of optimizer it is, for the error; null for one that steps each
+/// parameter by itself.
+const char* steps_all_at_once(const torch::optim::Optimizer& optimizer) {
+  if (dynamic_cast<const torch::optim::LBFGS*>(&optimizer) != nullptr) {
+    return "LBFGS";
+  }
+  if (dynamic_cast<const ZeroRedundancyOptimizer*>(&optimizer) != nullptr) {
+    return "a ZeroRedundancyOptimizer";
+  }
+  const bool averages =
+      dynamic_cast<const detail::AveragingOptimizer*>(&optimizer) != nullptr;
+  return averages ? "a PostLocalSGDOptimizer" : nullptr;
+}
+
 }  // namespace
 
 StepInBackward::StepInBackward(torch::optim::Optimizer& optimizer,
@@ -49,19 +64,21 @@ StepInBackward::StepInBackward(torch::optim::Optimizer& optimizer,
 
 StepInBackward::StepInBackward(torch::optim::Optimizer& optimizer,
                                std::shared_ptr<Exchange> inner)
-    : ForwardingExchange(std::move(inner)), optimizer_(optimizer) {
+    : ForwardingExchange(std::move(inner)),
+      optimizer_(optimizer),
+      stepped_(optimizer) {
+  const auto* refused = steps_all_at_once(optimizer);
   TORCH_CHECK(
-      dynamic_cast<torch::optim::LBFGS*>(&optimizer) == nullptr &&
-          dynamic_cast<ZeroRedundancyOptimizer*>(&optimizer) == nullptr,
+      refused == nullptr,
       "Expected an optimizer that steps each parameter by itself, but got ",
-      dynamic_cast<torch::optim::LBFGS*>(&optimizer) != nullptr
-          ? "LBFGS"
-          : "a ZeroRedundancyOptimizer",
+      refused,
       "; call its step() after backward()");
 }
 
 void StepInBackward::step() {
-  if (!std::exchange(has_stepped_, false)) {
+  // Within another exchange this one is not claimed, but has stepped.
+  const bool has_stepped = std::exchange(has_stepped_, false);
+  if (!has_stepped && !is_claimed()) {
     optimizer_.step();
   }
 }

@@ -8,6 +8,7 @@
 #include <torch/optim/optimizer.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include "ddp/detail/optim/stepped_in_backward.h"
 #include "ddp/exchanges/forwarding_exchange.h"
 
 namespace ddp {
@@ -23,9 +24,9 @@ namespace ddp {
 /// but LBFGS, and the fused ones. Param groups, schedulers and checkpoints are
 /// those of the optimizer. Passes under a `NoSyncGuard` step nothing.
 ///
-/// What looks at all gradients between `backward()` and the step comes too
-/// late: clipping by the global norm, `GradScaler`. Step after `backward()` for
-/// these.
+/// Clipping after `backward()` has no effect here, because the parameters have
+/// stepped; no error can say so. `GradScaler::step` with this optimizer is an
+/// error. Step after `backward()` for both.
 ///
 /// Beside a step after the pass:
 /// - A parameter that no rank has used (`find_unused_parameters`, on demand or
@@ -47,7 +48,7 @@ namespace ddp {
 ///   for (auto& batch : *loader) {
 ///     optimizer.zero_grad();
 ///     loss_of(model, batch).backward();  // steps
-///     stepper->step();  // in a world of one, where nothing is exchanged
+///     stepper->step();  // in a world of one, where backward() has not
 ///   }
 /// @endcode
 class StepInBackward : public ForwardingExchange {
@@ -55,16 +56,17 @@ class StepInBackward : public ForwardingExchange {
   /// By an all-reduce over the group, or null in a world of one.
   /// @param optimizer  of the wrapped module's parameters; must outlive the
   ///   model. Parameters that it does not have are not stepped.
-  /// @throws c10::Error for LBFGS and for a ZeroRedundancyOptimizer, whose step
-  ///   is that of all parameters at once.
+  /// @throws c10::Error for LBFGS, a ZeroRedundancyOptimizer and a
+  ///   PostLocalSGDOptimizer, whose step is that of all parameters at once.
   StepInBackward(torch::optim::Optimizer& optimizer,
                  c10::intrusive_ptr<c10d::Backend> group);
   /// @param inner  how the gradients are exchanged.
   StepInBackward(torch::optim::Optimizer& optimizer,
                  std::shared_ptr<Exchange> inner);
 
-  /// Steps the optimizer where no pass has since the last call: without other
-  /// ranks a model has no exchange.
+  /// Steps the optimizer in a world of one, where a model has no exchange; does
+  /// nothing while a model with other ranks uses this one. Call it once a step:
+  /// not after passes under a `NoSyncGuard`.
   void step();
 
   void start(const GradientBucket& bucket) override;
@@ -80,6 +82,7 @@ class StepInBackward : public ForwardingExchange {
   std::optional<GradientBucket> started_;  // last, and not finished
   size_t finished_ = 0;                    // buckets of this pass
   bool has_stepped_ = false;               // since step()
+  detail::SteppedInBackward stepped_;
 };
 
 }  // namespace ddp

@@ -4,7 +4,28 @@
 #include <numeric>
 #include <utility>
 
+#include <ATen/ops/scalar_tensor.h>
+
 namespace ddp {
+namespace {
+
+constexpr const char* kPasses = "passes_left";
+constexpr const char* kFirst = "first.";
+constexpr const char* kLater = "later.";
+
+/// The entries with a prefix, without it.
+std::map<std::string, at::Tensor> part_of_state(
+    const std::map<std::string, at::Tensor>& state, const std::string& prefix) {
+  std::map<std::string, at::Tensor> part;
+  for (const auto& [name, value] : state) {
+    if (name.rfind(prefix, 0) == 0) {
+      part.emplace(name.substr(prefix.size()), value);
+    }
+  }
+  return part;
+}
+
+}  // namespace
 
 SwitchExchange::SwitchExchange(std::shared_ptr<Exchange> first,
                                int64_t passes,
@@ -56,6 +77,35 @@ void SwitchExchange::finish(const GradientBucket& bucket) {
 void SwitchExchange::abandon() noexcept {
   first_->abandon();
   later_->abandon();
+}
+
+std::map<std::string, at::Tensor> SwitchExchange::state() const {
+  std::map<std::string, at::Tensor> state;
+  state[kPasses] = at::scalar_tensor(passes_, at::kLong);
+  for (const auto& [prefix, exchange] :
+       {std::pair{kFirst, first_}, std::pair{kLater, later_}}) {
+    for (const auto& [name, value] : exchange->state()) {
+      state.emplace(prefix + name, value);
+    }
+  }
+  return state;
+}
+
+void SwitchExchange::check_state(
+    const std::map<std::string, at::Tensor>& state) const {
+  const auto passes = state.find(kPasses);
+  TORCH_CHECK(passes != state.end() && passes->second.numel() == 1,
+              "Expected the passes left in the state of a SwitchExchange, but "
+              "they are not there");
+  first_->check_state(part_of_state(state, kFirst));
+  later_->check_state(part_of_state(state, kLater));
+}
+
+void SwitchExchange::load_state(std::map<std::string, at::Tensor> state) {
+  check_state(state);
+  first_->load_state(part_of_state(state, kFirst));
+  later_->load_state(part_of_state(state, kLater));
+  passes_ = state.at(kPasses).item<int64_t>();
 }
 
 }  // namespace ddp

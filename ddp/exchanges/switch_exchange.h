@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <string>
 
 #include "ddp/exchange.h"
 
@@ -27,8 +29,9 @@ namespace ddp {
 /// @endcode
 class SwitchExchange : public Exchange {
  public:
-  /// @param passes  those that `first` has; what is left of them where a
-  ///   training is resumed. The same on all ranks.
+  /// @param passes  reduced backward passes that `first` has; `passes_left()`
+  ///   of the interrupted training where one is resumed without `Checkpoint`.
+  ///   The same on all ranks.
   /// @throws c10::Error when one is missing or passes is negative.
   SwitchExchange(std::shared_ptr<Exchange> first,
                  int64_t passes,
@@ -44,6 +47,14 @@ class SwitchExchange : public Exchange {
   void start(const GradientBucket& bucket) override;
   void finish(const GradientBucket& bucket) override;
   void abandon() noexcept override;
+  /// The passes left, and the states of both exchanges.
+  std::map<std::string, at::Tensor> state() const override;
+  void check_state(
+      const std::map<std::string, at::Tensor>& state) const override;
+  void load_state(std::map<std::string, at::Tensor> state) override;
+
+  /// Number of reduced passes that `first` still has.
+  int64_t passes_left() const { return passes_; }
 
  private:
   Exchange& current() const { return passes_ > 0 ? *first_ : *later_; }

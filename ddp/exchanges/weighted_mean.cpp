@@ -51,9 +51,23 @@ void WeightedMean::finish(const GradientBucket& bucket) {
     detail::wait(work, *group_, "all-reduce of the ranks' weights");
     detail::keep_until_read(mean_weight_);
     mean_weight_.masked_fill_(mean_weight_ == 0, 1);
+    mean_weights_ = {mean_weight_};
   }
   inner().finish(bucket);
-  bucket.payload.div_(mean_weight_);
+  bucket.payload.div_(mean_weight_on(bucket.payload.device()));
+}
+
+/// A copy for each further device of the module, made once a pass.
+const at::Tensor& WeightedMean::mean_weight_on(c10::Device device) {
+  for (const auto& weight : mean_weights_) {
+    if (weight.device() == device) {
+      return weight;
+    }
+  }
+  const bool to_host = device.is_cpu();
+  mean_weights_.push_back(
+      mean_weight_.to(device, at::kDouble, /*non_blocking=*/!to_host));
+  return mean_weights_.back();
 }
 
 void WeightedMean::abandon() noexcept {

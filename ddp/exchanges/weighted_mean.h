@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -54,9 +55,12 @@ class WeightedMean : public ForwardingExchange {
   void abandon() noexcept override;
 
  private:
+  const at::Tensor& mean_weight_on(c10::Device device);
+
   c10::intrusive_ptr<c10d::Backend> group_;
   double weight_ = 1;
   at::Tensor mean_weight_;  // of all ranks, from the first finish on
+  std::vector<at::Tensor> mean_weights_;  // the same, one a device
   c10::intrusive_ptr<c10d::Work> work_;
 };
 

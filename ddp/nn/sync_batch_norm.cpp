@@ -6,9 +6,10 @@
 #include <c10/util/StringUtil.h>
 
 #include "ddp/detail/collectives/text_collectives.h"
+#include "ddp/detail/peers.h"
 #include "ddp/detail/rank_text.h"
 #include "ddp/detail/sync_batch_norm/sync_batch_norm_function.h"
-#include "ddp/process_group.h"
+#include "ddp/join.h"
 
 namespace ddp {
 
@@ -16,17 +17,23 @@ using torch::Tensor;
 
 SyncBatchNormImpl::SyncBatchNormImpl(
     const torch::nn::BatchNormOptions& batch_norm_options, Group group)
-    : BatchNormImplBase(batch_norm_options), group_(std::move(group)) {
+    : BatchNormImplBase(batch_norm_options),
+      group_(std::move(group)),
+      is_given_(group_ != nullptr) {
   TORCH_CHECK(options.num_features() > 0,
               "Expected SyncBatchNorm to have at least one channel, but got ",
               options.num_features());
 }
 
 Tensor SyncBatchNormImpl::forward(const Tensor& input) {
-  const auto group = ranks();
-  if (!is_training() || !group || group->getSize() == 1) {
+  const auto group = is_training() ? ranks() : nullptr;
+  if (!group || group->getSize() == 1) {
     return BatchNormImplBase::forward(input);
   }
+  TORCH_CHECK(!Join::is_running(),
+              "Expected a SyncBatchNorm in evaluation mode in a Join, because "
+              "ranks without inputs make no forward, but it trains; call "
+              "eval() on it, or set throw_on_early_termination");
   agree(*group, input);
   detail::RunningStatistics running;
   if (options.track_running_stats()) {
@@ -48,7 +55,20 @@ Tensor SyncBatchNormImpl::forward(const Tensor& input) {
 }
 
 SyncBatchNormImpl::Group SyncBatchNormImpl::ranks() const {
-  return group_ || !is_initialized() ? group_ : process_group();
+  return group_ ? group_ : detail::known_peers(group_, "SyncBatchNorm");
+}
+
+void SyncBatchNormImpl::set_process_group(Group group) {
+  group_ = std::move(group);
+  is_given_ = group_ != nullptr;
+  has_agreed_ = false;
+}
+
+void SyncBatchNormImpl::follow_process_group(const Group& group) {
+  if (!is_given_ && group_ != group) {
+    group_ = group;
+    has_agreed_ = false;
+  }
 }
 
 /// Once: what the size of every later message rests on.

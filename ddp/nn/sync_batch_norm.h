@@ -19,7 +19,8 @@ class SyncBatchNormImpl
   using Group = c10::intrusive_ptr<c10d::Backend>;
 
   /// @param options  torch::nn::BatchNorm's; a number of channels will do.
-  /// @param group  the ranks; null for all, `ddp::process_group()`.
+  /// @param group  the ranks; null for the wrapper's, or without a
+  ///   DistributedDataParallel `ddp::process_group()`.
   explicit SyncBatchNormImpl(const torch::nn::BatchNormOptions& options,
                              Group group = nullptr);
 
@@ -39,6 +40,14 @@ class SyncBatchNormImpl
   /// @param input  (batch, channels, ...), of a floating-point type.
   torch::Tensor forward(const torch::Tensor& input);
 
+  /// Exchanges statistics in this group from the next forward on, for instance
+  /// when ranks have gone; null for all, `ddp::process_group()`. Between two
+  /// steps, on all its ranks.
+  void set_process_group(Group group);
+  /// For `DistributedDataParallel`: the group of the wrapper, where none was
+  /// given to this layer.
+  void follow_process_group(const Group& group);
+
   void pretty_print(std::ostream& stream) const override;
 
  protected:
@@ -56,6 +65,7 @@ class SyncBatchNormImpl
   double next_factor() const;
 
   Group group_;
+  bool is_given_;  // by the program, not by a wrapper
   torch::Dtype exchanged_ = torch::kFloat;
   bool has_agreed_ = false;
 };
@@ -73,6 +83,9 @@ class SyncBatchNormImpl
 /// one loads into the other.
 ///
 /// float16 and bfloat16 inputs have statistics in float.
+///
+/// A `DistributedDataParallel` gives its group to layers that have none of
+/// their own, also by `update_process_group`.
 ///
 /// Under `DistributedDataParallel` gradients of weight and bias are averaged
 /// like all others. Where ranks may use different parameters

@@ -1,5 +1,6 @@
 #include "ddp/optim/zero_redundancy_optimizer.h"
 
+#include <exception>
 #include <sstream>
 #include <string>
 #include <typeinfo>
@@ -10,8 +11,11 @@
 #include <torch/serialize/archive.h>
 
 #include "ddp/detail/collectives/text_collectives.h"
+#include "ddp/detail/job_files/error_text.h"
 #include "ddp/detail/optim/parameter_groups.h"
 #include "ddp/detail/optim/piece_state.h"
+#include "ddp/detail/peers.h"
+#include "ddp/detail/process_group/job_backend.h"
 #include "ddp/process_group.h"
 
 namespace ddp {
@@ -19,14 +23,6 @@ namespace {
 
 using torch::optim::Optimizer;
 using torch::optim::OptimizerParamGroup;
-
-c10::intrusive_ptr<c10d::Backend> group_to_share_by(
-    c10::intrusive_ptr<c10d::Backend> asked) {
-  if (!asked && is_initialized()) {
-    asked = process_group();
-  }
-  return asked && asked->getSize() > 1 ? asked : nullptr;
-}
 
 /// Where the ranks' texts go from.
 c10::Device device_of(const c10d::Backend& group,
@@ -83,7 +79,8 @@ ZeroRedundancyOptimizer::ZeroRedundancyOptimizer(
     const ZeroRedundancyOptimizerOptions& options)
     : Optimizer(Groups{}, nullptr),
       make_(std::move(make)),
-      group_(group_to_share_by(options.process_group())),
+      group_(detail::known_peers(options.process_group(),
+                                 "ZeroRedundancyOptimizer")),
       partition_(options.partition()),
       elements_(size()) {
   give_out(groups);
@@ -174,17 +171,39 @@ torch::Tensor ZeroRedundancyOptimizer::step(LossClosure closure) {
     const at::AutoGradMode with_grad(true);
     loss = closure();
   }
-  detail::check_gradients(pieces_);
-  detail::follow_parameters(pieces_);
-  copy_options(param_groups_, local_->param_groups());
-  {
+  if (join() != nullptr) {
+    join()->announce(*this);
+  } else if (group_) {
+    Join::step_outside("ZeroRedundancyOptimizer");
+  }
+  step_with_peers();
+  if (join() != nullptr) {
+    join()->done(*this);
+  }
+  return loss;
+}
+
+/// An error of one rank's part would leave the others in the broadcasts.
+void ZeroRedundancyOptimizer::step_with_peers() {
+  try {
+    detail::check_gradients(pieces_);
+    detail::follow_parameters(pieces_);
+    copy_options(param_groups_, local_->param_groups());
     const detail::PieceGradients gradients(pieces_, rank());
     local_->step();
+  } catch (...) {
+    if (group_) {
+      detail::give_up(*group_, detail::text_of(std::current_exception()));
+    }
+    throw;
   }
   if (group_) {
     detail::broadcast_from_owners(*group_, messages_);
   }
-  return loss;
+}
+
+c10::Device ZeroRedundancyOptimizer::join_device() const {
+  return group_ ? device_of(*group_, param_groups_) : c10::kCPU;
 }
 
 std::unique_ptr<Optimizer> ZeroRedundancyOptimizer::make_whole() const {

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -11,6 +12,7 @@
 
 #include "ddp/detail/optim/owned_parameters.h"
 #include "ddp/detail/optim/pieces.h"
+#include "ddp/join.h"
 
 namespace ddp {
 
@@ -69,8 +71,13 @@ struct ZeroRedundancyOptimizerOptions {
 /// A step sends the bytes of the parameters once, by broadcasts of those that
 /// stepped. Large parameters are sent from where they lie, small ones together.
 ///
-/// In a `Join` a rank without inputs steps with the others:
-/// `join.finish([&] { optimizer.step(); })`.
+/// In a `Join` it is one of the joinables, `Join({*model, optimizer})`: a rank
+/// without inputs steps with the others. With a `GradScaler` leave it out and
+/// step in `finish`, as `GradScaler` says.
+///
+/// Parameters that the model's `params_and_buffers_to_ignore` names are each
+/// rank's own: step them by another optimizer, for this one would broadcast
+/// them.
 ///
 /// Thread contract: one thread a rank; the constructor, `step`,
 /// `add_param_group` and `consolidate` are collective.
@@ -93,7 +100,8 @@ struct ZeroRedundancyOptimizerOptions {
 /// Source: Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training
 /// Trillion Parameter Models", SC 2020;
 /// torch/distributed/optim/zero_redundancy_optimizer.py of PyTorch 2.11.
-class ZeroRedundancyOptimizer : public torch::optim::Optimizer {
+class ZeroRedundancyOptimizer : public torch::optim::Optimizer,
+                                public Joinable {
  public:
   using Groups = std::vector<torch::optim::OptimizerParamGroup>;
   /// Makes the optimizer over some of the parameters, always of one kind and
@@ -116,6 +124,8 @@ class ZeroRedundancyOptimizer : public torch::optim::Optimizer {
 
   /// Steps this rank's parameters and brings all to all ranks.
   /// @param closure  called once, on every rank.
+  /// @throws c10::Error where a rank's part cannot step (Adam with a sparse
+  ///   gradient); in a group of the job the other ranks hear of it at once.
   torch::Tensor step(LossClosure closure = nullptr) override;
 
   /// In the place of LibTorch's, on every rank. As the constructor.
@@ -152,7 +162,18 @@ class ZeroRedundancyOptimizer : public torch::optim::Optimizer {
   void save(torch::serialize::OutputArchive& archive) const override;
   void load(torch::serialize::InputArchive& archive) override;
 
+  /// For `Join`.
+  std::string join_name() const override { return "ZeroRedundancyOptimizer"; }
+  c10::intrusive_ptr<c10d::Backend> join_group() const override {
+    return group_;
+  }
+  c10::Device join_device() const override;
+  void take_part(const JoinTurn& /*turn*/) override { step_with_peers(); }
+  /// All ranks have stepped each time.
+  void end_join(int /*source*/) override {}
+
  private:
+  void step_with_peers();
   int rank() const;
   int size() const;
   void give_out(const Groups& groups);

@@ -6,6 +6,7 @@
 #include <c10/core/GradMode.h>
 #include <c10/util/ScopeExit.h>
 #include <poll.h>
+#include <torch/optim/sgd.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -24,6 +25,7 @@
 #include "ddp/detail/wait.h"
 #include "ddp/exchanges/all_reduce.h"
 #include "ddp/exchanges/hook_exchange.h"
+#include "ddp/optim/zero_redundancy_optimizer.h"
 #include "ddp/process_group.h"
 #include "ddp/reducer.h"
 #include "test/support/catch.h"
@@ -390,6 +392,48 @@ TEST_CASE("an exchange throws in start, and its rank stays", "[departures]") {
                                  : "rank " + std::to_string(who) +
                                        " has left because of an exception"));
   }
+}
+
+struct ThrowingSGD : torch::optim::SGD {
+  using SGD::SGD;
+  at::Tensor step(LossClosure /*closure*/ = nullptr) override {
+    TORCH_CHECK(false, "no luck in the step");
+  }
+};
+
+TEST_CASE("a rank's part of a sharded step throws, and the rank stays",
+          "[departures]") {
+  constexpr int kSize = 2;
+  const int who = GENERATE(0, 1);
+  Bell bell;
+  const auto ends = run_rank_processes(kSize, [&](int rank) {
+    init_process_group(patient());
+    std::vector<torch::Tensor> parameters;
+    for (int i = 0; i < 4; ++i) {
+      parameters.push_back(at::ones({3}).requires_grad_());
+      parameters.back().mutable_grad() = at::ones({3});
+    }
+    ZeroRedundancyOptimizer optimizer(
+        parameters,
+        [&](const auto& groups) -> std::unique_ptr<torch::optim::Optimizer> {
+          const torch::optim::SGDOptions options(0.1);
+          if (rank == who) {
+            return std::make_unique<ThrowingSGD>(groups, options);
+          }
+          return std::make_unique<torch::optim::SGD>(groups, options);
+        });
+    try {
+      optimizer.step();
+    } catch (const c10::Error&) {
+      rank == who ? bell.wait_for(kSize - 1) : bell.ring();
+      throw;
+    }
+  });
+  CHECK_THAT(ends[who].error, Contains("no luck in the step"));
+  CHECK_THAT(ends[1 - who].error,
+             Contains("no luck in the step") &&
+                 Contains("rank " + std::to_string(who) +
+                          " has left because of an exception"));
 }
 
 TEST_CASE("a rank leaves while others wait for a hook", "[departures]") {

@@ -8,6 +8,7 @@
 #include <torch/optim/sgd.h>
 #include <torch/types.h>
 
+#include "ddp/amp/grad_scaler.h"
 #include "ddp/distributed_data_parallel.h"
 #include "ddp/nn/sync_batch_norm.h"
 #include "test/support/catch.h"
@@ -337,7 +338,8 @@ TEST_CASE("ranks that join with different things all hear of it",
   const auto errors = try_ranks(3, [&](const Group& group) {
     const bool odd = group->getRank() == 1;
     Counter first(group, "one");
-    Counter second(odd && kind == 0 ? nullptr : group, "two");
+    const auto other = c10::make_intrusive<FakeBackend>(3);
+    Counter second(odd && kind == 0 ? Group(other) : group, "two");
     JoinOptions options;
     options.divide_by_initial_world_size(!(odd && kind == 1));
     std::unique_ptr<Join> before;
@@ -396,6 +398,34 @@ TEST_CASE("a module that cannot go without inputs is refused",
   }
 }
 
+TEST_CASE("a batch norm in evaluation mode needs no inputs", "[join]") {
+  run_ranks(2, [](const Group& group) {
+    torch::nn::Sequential net(torch::nn::Linear(2, 4), SyncBatchNorm(4, group));
+    net->eval();
+    DistributedDataParallel model(net, Options().process_group(group));
+    Join join({*model});
+    for (int step = 0; step < 3 * group->getRank(); ++step) {
+      model->forward(torch::ones({3, 2})).sum().backward();
+    }
+    join.finish();
+  });
+}
+
+TEST_CASE("a batch norm that trains again in a join is told of it",
+          "[join][errors]") {
+  const auto errors = try_ranks(2, [](const Group& group) {
+    torch::nn::Sequential net(torch::nn::Linear(2, 4), SyncBatchNorm(4, group));
+    net->eval();
+    DistributedDataParallel model(net, Options().process_group(group));
+    Join join({*model});
+    net->train();
+    model->forward(torch::ones({3, 2})).sum().backward();
+  });
+  for (const auto& error : errors) {
+    CHECK_THAT(error, Contains("a SyncBatchNorm in evaluation mode in a Join"));
+  }
+}
+
 TEST_CASE("two models in one backward pass are refused in a join",
           "[join][errors]") {
   const auto errors = try_ranks(2, [](const Group& group) {
@@ -409,6 +439,98 @@ TEST_CASE("two models in one backward pass are refused in a join",
   });
   for (const auto& error : errors) {
     CHECK_THAT(error, Contains("call backward() for each model alone"));
+  }
+}
+
+/// Trains on some inputs, and says what the rank has then.
+class ScaledLine {
+ public:
+  explicit ScaledLine(const Group& group)
+      : group_(group),
+        model_(net_, Options().process_group(group)),
+        optimizer_(model_->parameters(),
+                   torch::optim::SGDOptions(0.01).momentum(0.5)),
+        scaler_(GradScalerOptions().init_scale(64).growth_interval(4)) {}
+
+  void step() {
+    scaler_.step(optimizer_);
+    scaler_.update();
+  }
+
+  void train(int step) {
+    optimizer_.zero_grad();
+    const auto loss =
+        model_->forward(input_of(group_->getRank(), step)).pow(2).sum();
+    scaler_.scale(loss).backward();
+    this->step();
+  }
+
+  void epoch(int inputs, bool steps_joined) {
+    Join join({*model_, scaler_});
+    for (int step = 0; step < inputs; ++step) {
+      train(step);
+    }
+    join.finish(steps_joined ? std::function<void()>([&] { step(); })
+                             : std::function<void()>());
+  }
+
+  Tensor state() const {
+    return torch::cat({net_->a.detach(),
+                       net_->b.detach(),
+                       torch::tensor({scaler_.get_scale()}, torch::kDouble)});
+  }
+
+  const Line& net() const { return net_; }
+  DistributedDataParallel<LineImpl>& model() { return model_; }
+  GradScaler& scaler() { return scaler_; }
+
+ private:
+  Group group_;
+  Line net_;
+  DistributedDataParallel<LineImpl> model_;
+  torch::optim::SGD optimizer_;
+  GradScaler scaler_;
+};
+
+TEST_CASE("ranks have one scale after a join", "[join][grad_scaler]") {
+  const bool steps_joined = GENERATE(true, false);
+  const int fewer = GENERATE(0, 3);
+  run_ranks(2, [&](const Group& group) {
+    ScaledLine line(group);
+    for (int epoch = 0; epoch < 3; ++epoch) {
+      line.epoch(group->getRank() == 0 ? fewer : 6, steps_joined);
+    }
+    TORCH_CHECK(line.scaler().get_scale() > 64);
+    TORCH_CHECK(line.scaler().state_dict()->growth_tracker == 18 % 4);
+    // Without the function momentum stays each rank's own.
+    for (int step = 0; step < 5 && steps_joined; ++step) {
+      line.train(step);
+    }
+    const auto mine = line.state();
+    auto other = mine.clone();
+    std::vector<Tensor> tensors{other};
+    c10d::BroadcastOptions options;
+    options.rootRank = 1;
+    group->broadcast(tensors, options)->wait();
+    TORCH_CHECK(mine.equal(other), mine, other);
+  });
+}
+
+TEST_CASE("a scaler that a join does not know is told of it",
+          "[join][grad_scaler][errors]") {
+  const auto errors = try_ranks(2, [](const Group& group) {
+    ScaledLine line(group);
+    {
+      Join even({*line.model()},
+                JoinOptions().throw_on_early_termination(true));
+      line.train(0);
+      even.finish();
+    }
+    Join join({*line.model()});
+    line.train(0);
+  });
+  for (const auto& error : errors) {
+    CHECK_THAT(error, Contains("Expected the GradScaler in the Join"));
   }
 }
 

@@ -9,6 +9,7 @@
 
 #include "ddp/amp/grad_scaler.h"
 #include "ddp/distributed_data_parallel.h"
+#include "ddp/exchanges/weighted_mean.h"
 #include "test/support/catch.h"
 #include "test/support/fake_devices.h"
 #include "test/support/local_ranks.h"
@@ -145,6 +146,32 @@ TEST_CASE("a module on two devices trains as on one") {
               .gradient_as_bucket_view(is_view)
               .first_bucket_cap_mb(cap)
               .bucket_cap_mb(cap));
+  });
+}
+
+TEST_CASE("weights count on each of two devices") {
+  run_ranks(2, [](const Group& real) {
+    const auto group = c10::make_intrusive<FakeDeviceBackend>(real);
+    const auto mean = std::make_shared<WeightedMean>(group);
+    const int first = 2 * real->getRank();
+    const TwoStages module(fake_device(first), fake_device(first + 1));
+    DistributedDataParallel model(
+        module,
+        DistributedDataParallelOptions().process_group(group).exchange(mean));
+    for (int64_t step = 0; step < 2; ++step) {
+      // Rank 0's gradients alone: those of a world of one.
+      mean->set_weight(real->getRank() == 0 ? 3 : 0);
+      const auto expected = mean_gradients(module, 1, step);
+      model->zero_grad();
+      model->forward(batch_of(real->getRank(), step))
+          .square()
+          .mean()
+          .backward();
+      const auto parameters = module->parameters();
+      for (size_t i = 0; i < parameters.size(); ++i) {
+        check_close(parameters[i].grad(), expected[i]);
+      }
+    }
   });
 }
 

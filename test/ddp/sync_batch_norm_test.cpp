@@ -1,7 +1,9 @@
 #include "ddp/nn/sync_batch_norm.h"
 
+#include <cstdlib>
 #include <sstream>
 
+#include <c10/util/ScopeExit.h>
 #include <torch/autograd.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/moduledict.h>
@@ -14,13 +16,17 @@
 
 #include "ddp/collectives.h"
 #include "ddp/distributed_data_parallel.h"
+#include "ddp/optim/model_averager.h"
+#include "ddp/optim/zero_redundancy_optimizer.h"
 #include "test/support/catch.h"
+#include "test/support/fake_backend.h"
 #include "test/support/local_ranks.h"
 
 namespace ddp {
 namespace sync_batch_norm_test {
 
 using Catch::Contains;
+using test::FakeBackend;
 using test::Group;
 using test::run_ranks;
 using test::try_ranks;
@@ -211,6 +217,58 @@ TEST_CASE("without other ranks it is a batch norm", "[syncbn]") {
       TORCH_CHECK(ours->num_batches_tracked.equal(plain->num_batches_tracked));
     }
   });
+}
+
+TEST_CASE("a layer has the ranks of its wrapper", "[syncbn]") {
+  run_ranks(2, [](const Group& group) {
+    const int rank = group->getRank();
+    const auto input = torch::full({4, 3}, rank + 1.0);
+    const auto momentum = BatchNormOptions(3).momentum(1);
+    nn::Sequential net{SyncBatchNorm(momentum), nn::Linear(3, 1)};
+    const auto& norm = *net[0]->as<SyncBatchNormImpl>();
+    DistributedDataParallel model(
+        net,
+        DistributedDataParallelOptions().process_group(group).broadcast_buffers(
+            false));
+    const auto mean_of = [&] {
+      model->forward(input).sum().backward();
+      return norm.running_mean[0].item<double>();
+    };
+    TORCH_CHECK(mean_of() == 1.5);
+    model->update_process_group(c10::make_intrusive<FakeBackend>(1));
+    TORCH_CHECK(mean_of() == rank + 1);
+
+    // A group of its own stays.
+    SyncBatchNorm own(momentum, group);
+    own->follow_process_group(c10::make_intrusive<FakeBackend>(1));
+    own->forward(input);
+    TORCH_CHECK(own->running_mean[0].item<double>() == 1.5);
+    own->set_process_group(c10::make_intrusive<FakeBackend>(1));
+    own->forward(input);
+    TORCH_CHECK(own->running_mean[0].item<double>() == rank + 1);
+  });
+}
+
+TEST_CASE("a group that was not given is not nobody", "[syncbn][errors]") {
+  REQUIRE(::setenv("WORLD_SIZE", "2", 1) == 0);
+  const auto unset = c10::make_scope_exit([] { ::unsetenv("WORLD_SIZE"); });
+  const auto weight = torch::zeros({3}).requires_grad_();
+  const auto refused = [](const std::string& who) {
+    return Contains("Expected a process group for " + who +
+                    ", because WORLD_SIZE is 2");
+  };
+  CHECK_THROWS_WITH(SyncBatchNorm(3)->forward(torch::ones({4, 3})),
+                    refused("SyncBatchNorm"));
+  CHECK_THROWS_WITH(ModelAverager(4), refused("ModelAverager"));
+  CHECK_THROWS_WITH(
+      ZeroRedundancyOptimizer({weight},
+                              [](const auto& groups) {
+                                return std::make_unique<torch::optim::SGD>(
+                                    groups, torch::optim::SGDOptions(0.1));
+                              }),
+      refused("ZeroRedundancyOptimizer"));
+  const auto group = c10::make_intrusive<FakeBackend>(2);
+  CHECK_NOTHROW(ModelAverager(ModelAveragerOptions(4, group)));
 }
 
 TEST_CASE("evaluation is each rank's own", "[syncbn]") {

@@ -8,6 +8,7 @@
 #include <torch/types.h>
 
 #include "ddp/distributed_data_parallel.h"
+#include "ddp/optim/post_local_sgd_optimizer.h"
 #include "test/ddp/amp/scaled_toy.h"
 #include "test/support/catch.h"
 #include "test/support/fake_backend.h"
@@ -76,6 +77,21 @@ TEST_CASE("gradients are divided by the scale, once", "[grad_scaler]") {
   toy.weight.mutable_grad().fill_(2);  // clipped
   CHECK(scaler.step(toy.optimizer));
   CHECK(toy.holds(-2));
+}
+
+TEST_CASE("the gradient of a tied parameter is divided once", "[grad_scaler]") {
+  const auto weight = torch::zeros({3}).requires_grad_();
+  const auto other = torch::zeros({3}).requires_grad_();
+  const auto group = [](std::vector<Tensor> tensors) {
+    return torch::optim::OptimizerParamGroup(std::move(tensors));
+  };
+  SGD optimizer({group({weight, other, weight}), group({weight})},
+                torch::optim::SGDOptions(1));
+  GradScaler scaler(Options().init_scale(1024));
+  scaler.scale((weight * 3 + other).sum()).backward();
+  scaler.unscale_(optimizer);
+  CHECK(weight.grad().eq(3).all().item<bool>());
+  CHECK(other.grad().eq(1).all().item<bool>());
 }
 
 TEST_CASE("each optimizer steps by its own gradients, the scale by all",
@@ -312,6 +328,24 @@ TEST_CASE("a rank without gradients agrees with the others",
     scaler.update();
     TORCH_CHECK(scaler.get_scale() == (is_bad ? 4 : 8));
   });
+}
+
+TEST_CASE("an optimizer that averages needs ranks that agree",
+          "[grad_scaler][errors]") {
+  const auto group = c10::make_intrusive<FakeBackend>(2);
+  const auto weight = torch::zeros({3}).requires_grad_();
+  PostLocalSGDOptimizer<SGD> optimizer(
+      std::make_shared<ModelAverager>(ModelAveragerOptions(2, group)),
+      std::vector<Tensor>{weight},
+      0.5);
+  GradScaler alone;
+  alone.scale(weight.sum()).backward();
+  CHECK_THROWS_WITH(alone.step(optimizer),
+                    Catch::Contains("with a process_group for a "
+                                    "PostLocalSGDOptimizer"));
+  GradScaler together(Options().process_group(group));
+  together.scale(weight.sum());
+  CHECK(together.step(optimizer));
 }
 
 TEST_CASE("ranks agree by one number an optimizer", "[grad_scaler][ranks]") {

@@ -3,7 +3,9 @@
 #include <ATen/ops/embedding.h>
 #include <torch/optim/lbfgs.h>
 
+#include "ddp/amp/grad_scaler.h"
 #include "ddp/distributed_data_parallel.h"
+#include "ddp/optim/post_local_sgd_optimizer.h"
 #include "ddp/optim/zero_redundancy_optimizer.h"
 #include "ddp/reducer.h"
 #include "test/ddp/optim/optimizers.h"
@@ -275,6 +277,35 @@ TEST_CASE("in a world of one step() makes the step",
   });
 }
 
+TEST_CASE("with other ranks step() steps nothing", "[exchange][in_backward]") {
+  run_ranks(2, [](const Group& group) {
+    const auto weight = torch::zeros({3}).requires_grad_();
+    torch::optim::SGD optimizer(Tensors{weight}, 1.0);
+    const auto stepper = std::make_shared<StepInBackward>(optimizer, group);
+    Reducer reducer(named({weight}), group, Options().exchange(stepper));
+    (weight * (group->getRank() + 1.0)).sum().backward();  // not armed: local
+    stepper->step();
+    TORCH_CHECK(weight.eq(0).all().item<bool>(), weight);
+  });
+}
+
+TEST_CASE("a scaler refuses an optimizer that steps in backward",
+          "[exchange][in_backward][grad_scaler]") {
+  const auto group = c10::make_intrusive<FakeBackend>(2);
+  const auto weight = torch::zeros({3}).requires_grad_();
+  torch::optim::SGD optimizer(Tensors{weight}, 1.0);
+  GradScaler scaler;
+  {
+    const StepInBackward stepper(optimizer, group);
+    scaler.scale(weight.sum()).backward();
+    CHECK_THROWS_WITH(scaler.step(optimizer),
+                      Contains("that a StepInBackward steps"));
+    CHECK_THROWS_WITH(scaler.unscale_(optimizer),
+                      Contains("that a StepInBackward steps"));
+  }
+  CHECK(scaler.step(optimizer));
+}
+
 TEST_CASE("an optimizer that steps all at once does not step in backward",
           "[exchange][in_backward]") {
   const auto group = c10::make_intrusive<FakeBackend>(1);
@@ -286,6 +317,10 @@ TEST_CASE("an optimizer that steps all at once does not step in backward",
   });
   CHECK_THROWS_WITH(StepInBackward(sharded, group),
                     Contains("got a ZeroRedundancyOptimizer"));
+  PostLocalSGDOptimizer<torch::optim::SGD> averaged(
+      std::make_shared<ModelAverager>(ModelAveragerOptions(2)), params, 0.1);
+  CHECK_THROWS_WITH(StepInBackward(averaged, group),
+                    Contains("got a PostLocalSGDOptimizer"));
   torch::optim::SGD sgd(params, 0.1);
   CHECK_THROWS_WITH(StepInBackward(sgd, std::shared_ptr<Exchange>()),
                     Contains("got none"));

@@ -1,5 +1,6 @@
 #include "ddp/optim/zero_redundancy_optimizer.h"
 
+#include <functional>
 #include <mutex>
 #include <sstream>
 
@@ -327,6 +328,7 @@ TEST_CASE("ranks leave out a sharded step together", "[zero][ranks]") {
 }
 
 TEST_CASE("a rank without inputs steps its part", "[zero][ranks][join]") {
+  const bool is_joined = GENERATE(true, false);
   run_ranks(3, [&](const Group& group) {
     const auto trained = [&](bool is_sharded) {
       torch::nn::Linear net(4, 3);
@@ -338,24 +340,61 @@ TEST_CASE("a rank without inputs steps its part", "[zero][ranks][join]") {
       DistributedDataParallel model(
           net, DistributedDataParallelOptions().process_group(group));
       std::unique_ptr<Optimizer> optimizer;
+      std::vector<std::reference_wrapper<Joinable>> joinables{*model};
       if (is_sharded) {
-        optimizer = std::make_unique<ZeroRedundancyOptimizer>(
+        auto sharded = std::make_unique<ZeroRedundancyOptimizer>(
             net->parameters(), maker("adamw"), group);
+        if (is_joined) {
+          joinables.emplace_back(*sharded);
+        }
+        optimizer = std::move(sharded);
       } else {
         optimizer = make_optimizer("adamw", Groups{net->parameters()});
       }
-      Join join({*model});
+      Join join(joinables);
       for (int step = 0; step <= group->getRank(); ++step) {
         optimizer->zero_grad();
         const auto data = test::numbers({2, 4}, 10 * step + group->getRank());
         model->forward(data).pow(2).sum().backward();
         optimizer->step();
       }
-      join.finish([&] { optimizer->step(); });
+      if (is_sharded && is_joined) {
+        join.finish();
+      } else {
+        join.finish([&] { optimizer->step(); });
+      }
       return net->parameters();
     };
     TORCH_CHECK(equal(trained(true), trained(false)));
   });
+}
+
+TEST_CASE("a sharded optimizer that a join does not step is told of it",
+          "[zero][ranks][join][errors]") {
+  const bool is_joined = GENERATE(true, false);
+  const auto errors = try_ranks(2, [&](const Group& group) {
+    torch::nn::Linear net(4, 3);
+    DistributedDataParallel model(
+        net, DistributedDataParallelOptions().process_group(group));
+    ZeroRedundancyOptimizer optimizer(net->parameters(), maker("sgd"), group);
+    std::vector<std::reference_wrapper<Joinable>> joinables{*model};
+    if (is_joined) {
+      joinables.emplace_back(optimizer);
+    }
+    Join join(joinables);
+    for (int step = 0; step <= group->getRank(); ++step) {
+      model->forward(torch::ones({2, 4})).sum().backward();
+      optimizer.step();
+    }
+    // Not among the joinables and no function; among them and in the function.
+    join.finish(is_joined ? std::function<void()>([&] { optimizer.step(); })
+                          : std::function<void()>());
+  });
+  CHECK_THAT(errors[0],
+             Contains(is_joined ? "Expected no ZeroRedundancyOptimizer in the "
+                                  "function that finish() of a Join calls"
+                                : "Expected the ZeroRedundancyOptimizer in "
+                                  "the Join"));
 }
 
 TEST_CASE("a closure of a sharded optimizer is called once", "[zero][ranks]") {

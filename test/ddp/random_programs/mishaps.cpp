@@ -70,7 +70,7 @@ void Player::join_in_part(const Act& act) {
   const bool is_left = act.kind == Act::Kind::leave;
   weigh(1);
   const auto loop = [&] {
-    Join all({*model_}, JoinOptions().throw_on_early_termination(!is_left));
+    Join all(joinables(), JoinOptions().throw_on_early_termination(!is_left));
     const int turns = is_left ? act.fewest() : act.counts[rank_];
     for (int turn = 0; turn < turns; ++turn) {
       scaled(forward(turn)).backward();

@@ -31,7 +31,6 @@ Player::Player(const Program& program, const Group& group)
       learner_(program, rank_, group) {
   if (program.scales) {
     scaler_ = std::make_unique<GradScaler>(scaler_options(program, group));
-    scaler_->scale(torch::zeros({}));  // also where a join brings no loss
   }
 }
 
@@ -218,9 +217,17 @@ void Player::check_held() const {
   }
 }
 
+std::vector<std::reference_wrapper<Joinable>> Player::joinables() {
+  std::vector<std::reference_wrapper<Joinable>> all{*model_};
+  if (scaler_) {
+    all.emplace_back(*scaler_);
+  }
+  return all;
+}
+
 void Player::join(const Act& act) {
   weigh(1);
-  Join all({*model_},
+  Join all(joinables(),
            JoinOptions().divide_by_initial_world_size(!act.by_live()));
   int turn = 0;
   const auto end_turn = [&] {

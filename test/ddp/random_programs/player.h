@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -37,6 +38,8 @@ class Player {
   void step(const Act& act);
   void hold();
   void check_held() const;
+  /// Of a Join.
+  std::vector<std::reference_wrapper<Joinable>> joinables();
   void join(const Act& act);
   void join_in_part(const Act& act);
 
