@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "ddp/detail/checkpoint/exchange_entry.h"
 #include "ddp/detail/checkpoint/load_together.h"
 #include "ddp/detail/explain.h"
 
@@ -31,6 +32,56 @@ Checkpoint& Checkpoint::add(std::string name, DistributedSampler sampler) {
 Checkpoint& Checkpoint::add(std::string name, GradScaler& scaler) {
   parts_.add(std::move(name), detail::entry_of(scaler));
   return *this;
+}
+
+Checkpoint& Checkpoint::add(std::string name, ModelAverager& averager) {
+  parts_.add(std::move(name), detail::entry_of(averager));
+  return *this;
+}
+
+Checkpoint& Checkpoint::add(std::string name,
+                            std::shared_ptr<Exchange> exchange) {
+  parts_.add(std::move(name), detail::entry_of(std::move(exchange)));
+  return *this;
+}
+
+Checkpoint& Checkpoint::add_variable(const std::string& name,
+                                     detail::CheckpointVariable variable,
+                                     CheckpointScope scope) {
+  parts_.add(
+      name,
+      detail::entry_of(name, variable, scope == CheckpointScope::per_rank));
+  return *this;
+}
+
+Checkpoint& Checkpoint::add(const std::string& name,
+                            bool& variable,
+                            CheckpointScope scope) {
+  return add_variable(name, &variable, scope);
+}
+
+Checkpoint& Checkpoint::add(const std::string& name,
+                            int64_t& variable,
+                            CheckpointScope scope) {
+  return add_variable(name, &variable, scope);
+}
+
+Checkpoint& Checkpoint::add(const std::string& name,
+                            double& variable,
+                            CheckpointScope scope) {
+  return add_variable(name, &variable, scope);
+}
+
+Checkpoint& Checkpoint::add(const std::string& name,
+                            std::string& variable,
+                            CheckpointScope scope) {
+  return add_variable(name, &variable, scope);
+}
+
+Checkpoint& Checkpoint::add(const std::string& name,
+                            torch::Tensor& variable,
+                            CheckpointScope scope) {
+  return add_variable(name, &variable, scope);
 }
 
 Checkpoint& Checkpoint::optimizer(torch::optim::Optimizer& optimizer) {

@@ -14,9 +14,15 @@
 #include "ddp/amp/grad_scaler.h"
 #include "ddp/data/distributed_sampler.h"
 #include "ddp/detail/checkpoint/checkpoint_file.h"
+#include "ddp/detail/checkpoint/variable_entry.h"
+#include "ddp/exchange.h"
+#include "ddp/optim/model_averager.h"
 #include "ddp/state_dict.h"
 
 namespace ddp {
+
+/// Whose value of a variable a `Checkpoint` keeps.
+enum class CheckpointScope { common, per_rank };
 
 /// What it takes to go on with a training that was interrupted: it is bound to
 /// the model, the optimizer and the like once, and then saved and loaded as
@@ -41,13 +47,27 @@ namespace ddp {
 /// lies. A file of Python's with the same entries loads too, in any format of
 /// torch.save: each value is the one that was saved, or the file is refused.
 ///
-/// Models are shared; optimizers and scalers must outlive the Checkpoint. Not
-/// thread-safe.
+/// Models, samplers and exchanges are shared; optimizers, scalers, averagers
+/// and variables must outlive the Checkpoint. Not thread-safe.
+///
+/// LibTorch's learning rate schedulers have no state to read. A new scheduler
+/// counts the epochs again, and the optimizer keeps the loaded rate:
+/// @code
+///   torch::optim::StepLR scheduler(optimizer, 30, 0.1);
+///   checkpoint.load("last.pt");
+///   auto& group = optimizer.param_groups()[0];
+///   const double rate = group.options().get_lr();
+///   for (int64_t i = 0; i < checkpoint.epoch(); ++i) scheduler.step();
+///   group.options().set_lr(rate);
+/// @endcode
+/// For ReduceLROnPlateauScheduler, which counts by metrics, there is no such
+/// way.
 ///
 /// Example:
 /// @code
 ///   ddp::Checkpoint checkpoint(net);
-///   checkpoint.optimizer(optimizer).sampler(sampler);
+///   double best = 0;
+///   checkpoint.optimizer(optimizer).sampler(sampler).add("best", best);
 ///   if (resume) checkpoint.load("last.pt");
 ///   for (int64_t epoch = checkpoint.epoch(); epoch < epochs; ++epoch) {
 ///     sampler.set_epoch(epoch);
@@ -92,9 +112,38 @@ class Checkpoint {
   Checkpoint& add(std::string name, torch::optim::Optimizer& optimizer);
   Checkpoint& add(std::string name, DistributedSampler sampler);
   Checkpoint& add(std::string name, GradScaler& scaler);
+  /// Steps of an averager, and its outer parameters and momentum. That of a
+  /// `PostLocalSGDOptimizer` is part of the optimizer's entry.
+  Checkpoint& add(std::string name, ModelAverager& averager);
+  /// The state of each rank's exchange: what `PowerSGD` has left out, the
+  /// passes that a `SwitchExchange` has left. Ranks of another number than
+  /// those that saved take the state of their rank modulo that number.
+  Checkpoint& add(std::string name, std::shared_ptr<Exchange> exchange);
+  /// A variable of the program, which must outlive the Checkpoint: `load`
+  /// assigns it. A tensor that is defined keeps its device, and must have the
+  /// saved shape and dtype.
+  /// @param scope  `per_rank` saves and loads each rank's own value, for the
+  ///   same number of ranks; `common` saves rank 0's and loads it everywhere.
+  Checkpoint& add(const std::string& name,
+                  bool& variable,
+                  CheckpointScope scope = CheckpointScope::common);
+  Checkpoint& add(const std::string& name,
+                  int64_t& variable,
+                  CheckpointScope scope = CheckpointScope::common);
+  Checkpoint& add(const std::string& name,
+                  double& variable,
+                  CheckpointScope scope = CheckpointScope::common);
+  Checkpoint& add(const std::string& name,
+                  std::string& variable,
+                  CheckpointScope scope = CheckpointScope::common);
+  Checkpoint& add(const std::string& name,
+                  torch::Tensor& variable,
+                  CheckpointScope scope = CheckpointScope::common);
 
   /// LibTorch's SGD, Adam, AdamW, RMSprop, Adagrad or LBFGS, a fused one, or a
   /// ZeroRedundancyOptimizer of one of these but LBFGS: the file is the same.
+  /// Of a PostLocalSGDOptimizer the averager's "step" is in it, too, as PyTorch
+  /// has it.
   Checkpoint& optimizer(torch::optim::Optimizer& optimizer);
   /// The sampler of the training set, for resuming in the middle of an epoch.
   Checkpoint& sampler(DistributedSampler sampler);
@@ -137,6 +186,10 @@ class Checkpoint {
 
  private:
   friend class CheckpointFolder;
+
+  Checkpoint& add_variable(const std::string& name,
+                           detail::CheckpointVariable variable,
+                           CheckpointScope scope);
 
   detail::CheckpointParts parts_;
   c10::intrusive_ptr<c10d::Backend> group_;

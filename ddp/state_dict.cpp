@@ -71,20 +71,44 @@ StateDict without_wrappers(const StateDict& tensors, size_t count) {
   return result;
 }
 
+bool is_convertible(c10::ScalarType from, c10::ScalarType to) {
+  return from == to || (c10::isFloatingType(from) && c10::isFloatingType(to));
+}
+
+IncompatibleKeys keys_of_one_side(const StateDict& expected,
+                                  const StateDict& given) {
+  IncompatibleKeys keys;
+  for (const auto& item : expected) {
+    if (!given.contains(item.key())) {
+      keys.missing.push_back(item.key());
+    }
+  }
+  for (const auto& item : given) {
+    if (!expected.contains(item.key())) {
+      keys.unexpected.push_back(item.key());
+    }
+  }
+  return keys;
+}
+
 /// What is wrong, one phrase each.
 std::vector<std::string> differences(const StateDict& expected,
-                                     const StateDict& given) {
+                                     const StateDict& given,
+                                     bool is_strict) {
   std::vector<std::string> found;
   for (const auto& item : expected) {
     const auto* tensor = given.find(item.key());
     const auto& mine = item.value();
     std::ostringstream text;
     if (tensor == nullptr) {
+      if (!is_strict) {
+        continue;
+      }
       text << "\"" << item.key() << "\" is missing";
     } else if (tensor->sizes() != mine.sizes()) {
       text << "\"" << item.key() << "\": expected shape " << mine.sizes()
            << ", but got " << tensor->sizes();
-    } else if (tensor->scalar_type() != mine.scalar_type()) {
+    } else if (!is_convertible(tensor->scalar_type(), mine.scalar_type())) {
       text << "\"" << item.key() << "\": expected dtype " << mine.scalar_type()
            << ", but got " << tensor->scalar_type();
     } else {
@@ -93,7 +117,7 @@ std::vector<std::string> differences(const StateDict& expected,
     found.push_back(text.str());
   }
   for (const auto& item : given) {
-    if (!expected.contains(item.key())) {
+    if (is_strict && !expected.contains(item.key())) {
       found.push_back("the module has no \"" + item.key() + "\"");
     }
   }
@@ -150,21 +174,25 @@ c10::IValue find_state_dict(const c10::IValue& value) {
   return value;
 }
 
-StateDict match(const Module& module, const StateDict& tensors) {
+MatchedState match(const Module& module,
+                   const StateDict& tensors,
+                   const LoadStateDictOptions& options) {
   const auto expected = state_dict(module);
   const auto mine = wrappers_around(expected);
   const auto theirs = wrappers_around(tensors);
   const auto given =
       theirs > mine ? without_wrappers(tensors, theirs - mine) : tensors;
-  const auto wrong = differences(expected, given);
+  const auto wrong = differences(expected, given, options.strict());
   TORCH_CHECK(wrong.empty(), "it does not fit the module: ", join(wrong));
-  return given;
+  return {given, keys_of_one_side(expected, given)};
 }
 
 void copy_into(Module& module, const StateDict& matched) {
   c10::NoGradGuard no_grad;
   for (auto& item : state_dict(module)) {
-    item.value().copy_(matched[item.key()]);
+    if (const auto* tensor = matched.find(item.key())) {
+      item.value().copy_(*tensor);
+    }
   }
 }
 
@@ -176,21 +204,28 @@ StateDict state_dict(const Module& module) {
   return result;
 }
 
-void load_state_dict(Module& module, const StateDict& tensors) {
-  detail::copy_into(module, detail::match(module, tensors));
+IncompatibleKeys load_state_dict(Module& module,
+                                 const StateDict& tensors,
+                                 const LoadStateDictOptions& options) {
+  auto matched = detail::match(module, tensors, options);
+  detail::copy_into(module, matched.tensors);
+  return std::move(matched.keys);
 }
 
 void save_state_dict(const Module& module, const std::string& path) {
   detail::write_torch_file(path, detail::to_value(state_dict(module)));
 }
 
-void load_state_dict(Module& module, const std::string& path) {
+IncompatibleKeys load_state_dict(Module& module,
+                                 const std::string& path,
+                                 const LoadStateDictOptions& options) {
   const auto value = detail::read_torch_file(path).value;
-  const auto matched = detail::explain("Cannot load " + path, [&] {
-    return detail::match(module,
-                         detail::to_state_dict(detail::find_state_dict(value)));
+  auto matched = detail::explain("Cannot load " + path, [&] {
+    return detail::match(
+        module, detail::to_state_dict(detail::find_state_dict(value)), options);
   });
-  detail::copy_into(module, matched);
+  detail::copy_into(module, matched.tensors);
+  return std::move(matched.keys);
 }
 
 }  // namespace ddp

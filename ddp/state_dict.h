@@ -1,7 +1,9 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
+#include <torch/arg.h>
 #include <torch/nn/module.h>
 #include <torch/ordered_dict.h>
 
@@ -19,13 +21,37 @@ using StateDict = torch::OrderedDict<std::string, torch::Tensor>;
 /// plain module and the other way round.
 StateDict state_dict(const torch::nn::Module& module);
 
+/// Options of `load_state_dict`.
+struct LoadStateDictOptions {
+  /// False: names that only one side has are left alone and returned, for a net
+  /// that continues with another head.
+  TORCH_ARG(bool, strict) = true;
+};
+
+/// Names that only one side had, in its order; none where `strict`.
+struct IncompatibleKeys {
+  std::vector<std::string> missing;     ///< the module's
+  std::vector<std::string> unexpected;  ///< of the tensors
+};
+
 /// Copies `tensors` into the module's parameters and buffers, onto whatever
-/// device they are. Names that all begin with "module.", once or more often, as
+/// device they are. A floating-point tensor is converted to the dtype of the
+/// module's. Names that all begin with "module.", once or more often, as
 /// Python's wrappers save them, are read without it.
 ///
-/// @throws c10::Error when a name is missing or not the module's, or a shape or
-///   dtype differs; it lists all of them, and the module is unchanged.
-void load_state_dict(torch::nn::Module& module, const StateDict& tensors);
+/// @throws c10::Error when a shape or dtype does not fit or, where `strict`, a
+///   name is missing or not the module's; it lists all of them, and the module
+///   is unchanged.
+///
+/// Example:
+/// @code
+///   const auto keys = ddp::load_state_dict(
+///       *net, "pretrained.pt", ddp::LoadStateDictOptions().strict(false));
+///   std::cout << keys.missing.size() << " tensors are not in the file\n";
+/// @endcode
+IncompatibleKeys load_state_dict(torch::nn::Module& module,
+                                 const StateDict& tensors,
+                                 const LoadStateDictOptions& options = {});
 
 /// Writes the module's state dict. Python reads it by
 /// `model.load_state_dict(torch.load(path))`.
@@ -51,6 +77,8 @@ void save_state_dict(const torch::nn::Module& module, const std::string& path);
 /// @throws c10::Error that names the file when it is cut off, damaged, not such
 ///   a file, holds what is no dense tensor (sparse, quantized, of a class of
 ///   its own), or does not fit the module, which is then unchanged.
-void load_state_dict(torch::nn::Module& module, const std::string& path);
+IncompatibleKeys load_state_dict(torch::nn::Module& module,
+                                 const std::string& path,
+                                 const LoadStateDictOptions& options = {});
 
 }  // namespace ddp

@@ -22,6 +22,7 @@
 #include <torch/nn/pimpl.h>
 #include <torch/nn/utils/clip_grad.h>
 #include <torch/optim/adamw.h>
+#include <torch/optim/schedulers/step_lr.h>
 #include <torch/optim/sgd.h>
 #include <torch/serialize.h>
 #include <torch/types.h>

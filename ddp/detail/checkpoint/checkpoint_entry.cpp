@@ -5,10 +5,12 @@
 #include <utility>
 #include <vector>
 
+#include "ddp/detail/checkpoint/averager_state.h"
 #include "ddp/detail/checkpoint/module_state.h"
 #include "ddp/detail/checkpoint/optimizer_state.h"
 #include "ddp/detail/checkpoint/pickle/dict_reader.h"
 #include "ddp/detail/checkpoint/pickle/python_value.h"
+#include "ddp/detail/optim/averaging_optimizer.h"
 #include "ddp/optim/zero_redundancy_optimizer.h"
 
 namespace ddp::detail {
@@ -26,8 +28,9 @@ class ModuleEntry : public CheckpointEntry {
                     std::optional<size_t> /*trained*/) const override {
     return [module = module_] { return to_value(state_dict(*module)); };
   }
-  Apply check(const IValue& saved) const override {
-    return [module = module_, tensors = match(*module_, to_state_dict(saved))] {
+  Apply check(const IValue& saved, RankOf /*place*/) const override {
+    return [module = module_,
+            tensors = match(*module_, to_state_dict(saved)).tensors] {
       copy_into(*module, tensors);
     };
   }
@@ -51,7 +54,7 @@ class OptimizerEntry : public CheckpointEntry {
                     std::optional<size_t> /*trained*/) const override {
     return [this] { return optimizer_to_value(optimizer_); };
   }
-  Apply check(const IValue& saved) const override {
+  Apply check(const IValue& saved, RankOf /*place*/) const override {
     return [this, update = shared_update(optimizer_, saved)] {
       apply(std::move(*update), optimizer_);
     };
@@ -59,6 +62,56 @@ class OptimizerEntry : public CheckpointEntry {
 
  private:
   Optimizer& optimizer_;
+};
+
+/// The optimizer's dict with the averager's entries in it, as PyTorch's
+/// PostLocalSGDOptimizer.state_dict().
+class AveragingOptimizerEntry : public CheckpointEntry {
+ public:
+  AveragingOptimizerEntry(Optimizer& optimizer,
+                          std::shared_ptr<ModelAverager> averager)
+      : optimizer_(optimizer), averager_(std::move(averager)) {}
+
+  MakeValue collect(const Ranks& /*ranks*/,
+                    std::optional<size_t> /*trained*/) const override {
+    return [this] {
+      auto dict = optimizer_to_value(optimizer_).toGenericDict();
+      insert_averager(*averager_, dict);
+      return dict;
+    };
+  }
+  Apply check(const IValue& saved, RankOf /*place*/) const override {
+    return [this,
+            update = shared_update(optimizer_, saved),
+            apply_averager = read_averager(*averager_, saved)] {
+      apply(std::move(*update), optimizer_);
+      apply_averager();
+    };
+  }
+
+ private:
+  Optimizer& optimizer_;
+  std::shared_ptr<ModelAverager> averager_;
+};
+
+class AveragerEntry : public CheckpointEntry {
+ public:
+  explicit AveragerEntry(ModelAverager& averager) : averager_(averager) {}
+
+  MakeValue collect(const Ranks& /*ranks*/,
+                    std::optional<size_t> /*trained*/) const override {
+    return [this] {
+      auto dict = new_dict().toGenericDict();
+      insert_averager(averager_, dict);
+      return dict;
+    };
+  }
+  Apply check(const IValue& saved, RankOf /*place*/) const override {
+    return read_averager(averager_, saved);
+  }
+
+ private:
+  ModelAverager& averager_;
 };
 
 /// The whole state comes together on rank 0, and every rank takes its part of
@@ -74,7 +127,7 @@ class ShardedOptimizerEntry : public CheckpointEntry {
       return optimizer_to_value(*whole);
     };
   }
-  Apply check(const IValue& saved) const override {
+  Apply check(const IValue& saved, RankOf /*place*/) const override {
     const std::shared_ptr<Optimizer> whole = optimizer_.make_whole();
     return [this, whole, update = shared_update(*whole, saved)] {
       apply(std::move(*update), *whole);
@@ -112,7 +165,7 @@ class SamplerEntry : public CheckpointEntry {
       return dict;
     };
   }
-  Apply check(const IValue& saved) const override {
+  Apply check(const IValue& saved, RankOf /*place*/) const override {
     const DictReader dict(saved, "sampler");
     const SamplerState state{dict.integer("epoch"),
                              dict.integer("position"),
@@ -169,7 +222,7 @@ class ScalerEntry : public CheckpointEntry {
       return dict;
     };
   }
-  Apply check(const IValue& saved) const override {
+  Apply check(const IValue& saved, RankOf /*place*/) const override {
     const DictReader dict(saved, "scaler");
     std::optional<GradScalerState> state;
     if (!dict.entries().empty()) {
@@ -200,6 +253,10 @@ std::shared_ptr<CheckpointEntry> entry_of(Optimizer& optimizer) {
   if (auto* sharded = dynamic_cast<ZeroRedundancyOptimizer*>(&optimizer)) {
     return std::make_shared<ShardedOptimizerEntry>(*sharded);
   }
+  if (auto* averaging = dynamic_cast<AveragingOptimizer*>(&optimizer)) {
+    return std::make_shared<AveragingOptimizerEntry>(optimizer,
+                                                     averaging->averager());
+  }
   return std::make_shared<OptimizerEntry>(optimizer);
 }
 
@@ -209,6 +266,10 @@ std::shared_ptr<CheckpointEntry> entry_of(DistributedSampler sampler) {
 
 std::shared_ptr<CheckpointEntry> entry_of(GradScaler& scaler) {
   return std::make_shared<ScalerEntry>(scaler);
+}
+
+std::shared_ptr<CheckpointEntry> entry_of(ModelAverager& averager) {
+  return std::make_shared<AveragerEntry>(averager);
 }
 
 }  // namespace ddp::detail

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -11,8 +12,15 @@
 #include "ddp/amp/grad_scaler.h"
 #include "ddp/data/distributed_sampler.h"
 #include "ddp/detail/checkpoint/ranks.h"
+#include "ddp/optim/model_averager.h"
 
 namespace ddp::detail {
+
+/// The rank that loads, and the number of ranks.
+struct RankOf {
+  size_t rank = 0;
+  size_t size = 1;
+};
 
 /// What a checkpoint keeps under one name.
 class CheckpointEntry {
@@ -32,7 +40,7 @@ class CheckpointEntry {
   /// Checks what was read from a file; changes nothing. Returns what puts it in
   /// place.
   /// @throws c10::Error when it does not fit.
-  virtual Apply check(const c10::IValue& saved) const = 0;
+  virtual Apply check(const c10::IValue& saved, RankOf place) const = 0;
 
   /// False: it takes nothing from a file, which need not have it.
   virtual bool loads() const { return true; }
@@ -46,5 +54,6 @@ std::shared_ptr<CheckpointEntry> entry_of(
 std::shared_ptr<CheckpointEntry> entry_of(torch::optim::Optimizer& optimizer);
 std::shared_ptr<CheckpointEntry> entry_of(DistributedSampler sampler);
 std::shared_ptr<CheckpointEntry> entry_of(GradScaler& scaler);
+std::shared_ptr<CheckpointEntry> entry_of(ModelAverager& averager);
 
 }  // namespace ddp::detail

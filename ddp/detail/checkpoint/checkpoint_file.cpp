@@ -149,8 +149,9 @@ CheckpointUpdate check(const IValue& file,
       continue;
     }
     const auto value = is_model(named) ? model : saved.get(named.first);
-    update.apply.push_back(
-        explain(in_entry(named.first), [&] { return entry.check(value); }));
+    update.apply.push_back(explain(in_entry(named.first), [&] {
+      return entry.check(value, {rank, world_size});
+    }));
   }
   if (const auto rng = find_rng(saved, rank, world_size)) {
     check_rng(*rng, gpus_of_parts(parts));

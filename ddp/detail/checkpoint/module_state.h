@@ -16,9 +16,17 @@ StateDict to_state_dict(const c10::IValue& value);
 /// under a usual name.
 c10::IValue find_state_dict(const c10::IValue& value);
 
-/// The same tensors under the module's names.
+/// The same tensors under the module's names, and the names of one side alone.
+struct MatchedState {
+  StateDict tensors;
+  IncompatibleKeys keys;
+};
+
+/// Finds the module's names for the tensors.
 /// @throws c10::Error as `load_state_dict`; changes nothing.
-StateDict match(const torch::nn::Module& module, const StateDict& tensors);
+MatchedState match(const torch::nn::Module& module,
+                   const StateDict& tensors,
+                   const LoadStateDictOptions& options = {});
 
 /// Copies tensors that `match` gave into the module.
 void copy_into(torch::nn::Module& module, const StateDict& matched);

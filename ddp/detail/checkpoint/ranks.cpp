@@ -1,5 +1,7 @@
 #include "ddp/detail/checkpoint/ranks.h"
 
+#include <utility>
+
 #include "ddp/detail/collectives/text_collectives.h"
 #include "ddp/detail/peers.h"
 
@@ -19,6 +21,23 @@ size_t Ranks::size() const {
 std::vector<std::string> Ranks::gather(const std::string& mine) const {
   return group_ ? all_gather_text(*group_, device_for(*group_, c10::kCPU), mine)
                 : std::vector{mine};
+}
+
+std::vector<std::string> Ranks::gather_on_first(const std::string& mine) const {
+  std::vector<std::string> texts;
+  for (size_t owner = 0; owner < size(); ++owner) {
+    auto text = owner == rank() ? mine : "";
+    if (group_) {
+      text = broadcast_text(*group_,
+                            device_for(*group_, c10::kCPU),
+                            text,
+                            static_cast<int>(owner));
+    }
+    if (rank() == 0) {
+      texts.push_back(std::move(text));
+    }
+  }
+  return texts;
 }
 
 std::string Ranks::first_of(const std::vector<std::string>& errors) const {

@@ -25,6 +25,10 @@ class Ranks {
   /// The texts of all ranks, by rank.
   std::vector<std::string> gather(const std::string& mine) const;
 
+  /// The same on rank 0, nothing on the others. For large texts: no rank but
+  /// rank 0 holds more than one at a time.
+  std::vector<std::string> gather_on_first(const std::string& mine) const;
+
   /// Runs `work` here; what it threw on each rank, "" for nothing.
   template <class Work>
   std::vector<std::string> try_together(const Work& work) const {

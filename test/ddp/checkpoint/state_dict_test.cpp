@@ -302,10 +302,10 @@ TEST_CASE("A file that does not fit changes nothing", "[state_dict]") {
                   "it does not fit the module: \"fc.weight\": expected shape "
                   "[3, 2], but got [3, 4]");
   CHECK(error_with([](auto& t) {
-          t[7].second = t[7].second.to(torch::kDouble);
+          t[7].second = t[7].second.to(torch::kLong);
         }) == start +
                   "it does not fit the module: \"fc.bias\": expected "
-                  "dtype Float, but got Double");
+                  "dtype Float, but got Long");
   const auto all = error_with([](auto& t) {
     t[0].first = "cnov.weight";
     t[7].second = torch::ones({9});
@@ -314,6 +314,48 @@ TEST_CASE("A file that does not fit changes nothing", "[state_dict]") {
   CHECK_THAT(all, Contains("\"fc.bias\": expected shape"));
   CHECK_THAT(all, Contains("no \"cnov.weight\""));
   CHECK(all_are(*net, 5));
+}
+
+TEST_CASE("Names of one side alone are left where that is asked for",
+          "[state_dict]") {
+  Net net;
+  fill(*net, 5);
+  ddp::StateDict tensors;
+  for (const auto& item : ddp::state_dict(*net)) {
+    if (item.key().rfind("fc.", 0) != 0) {
+      tensors.insert(item.key(), torch::full_like(item.value(), 2));
+    }
+  }
+  tensors.insert("head.weight", torch::ones({3}));
+  CHECK_THROWS_WITH(ddp::load_state_dict(*net, tensors),
+                    Contains("\"fc.weight\" is missing"));
+  const auto lenient = ddp::LoadStateDictOptions().strict(false);
+  const auto keys = ddp::load_state_dict(*net, tensors, lenient);
+  CHECK(keys.missing == std::vector<std::string>{"fc.weight", "fc.bias"});
+  CHECK(keys.unexpected == std::vector<std::string>{"head.weight"});
+  CHECK(net->fc->weight.eq(5).all().item<bool>());
+  CHECK(ddp::state_dict(*net).front().value().eq(2).all().item<bool>());
+  // A shape that differs is an error all the same.
+  tensors.front().value() = torch::ones({1, 1, 1});
+  CHECK_THROWS_WITH(ddp::load_state_dict(*net, tensors, lenient),
+                    Contains("expected shape"));
+}
+
+TEST_CASE("Floating-point tensors become the module's dtype", "[state_dict]") {
+  const TemporaryFolder folder;
+  const auto path = folder / "net.pt";
+  torch::nn::Linear saved(3, 2);
+  ddp::save_state_dict(*saved, path);
+  torch::nn::Linear narrow(3, 2);
+  narrow->to(torch::kBFloat16);
+  const auto keys = ddp::load_state_dict(*narrow, path);
+  CHECK(keys.missing.empty());
+  CHECK(keys.unexpected.empty());
+  CHECK(narrow->weight.scalar_type() == torch::kBFloat16);
+  CHECK(narrow->weight.equal(saved->weight.to(torch::kBFloat16)));
+  ddp::save_state_dict(*narrow, path);
+  ddp::load_state_dict(*saved, path);
+  CHECK(saved->weight.equal(narrow->weight.to(torch::kFloat)));
 }
 
 TEST_CASE("What is no state dict is refused", "[state_dict]") {

@@ -1,0 +1,265 @@
+// What a checkpoint keeps beside models, optimizers, samplers and scalers:
+// averagers, exchanges and the program's own variables.
+#include <memory>
+#include <string>
+
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/schedulers/step_lr.h>
+#include <torch/optim/sgd.h>
+#include <torch/types.h>
+
+#include "ddp/checkpoint.h"
+#include "ddp/detail/checkpoint/pickle/torch_file.h"
+#include "ddp/distributed_data_parallel.h"
+#include "ddp/exchanges/all_reduce.h"
+#include "ddp/exchanges/no_exchange.h"
+#include "ddp/exchanges/power_sgd.h"
+#include "ddp/exchanges/switch_exchange.h"
+#include "ddp/optim/model_averager.h"
+#include "ddp/optim/post_local_sgd_optimizer.h"
+#include "test/support/catch.h"
+#include "test/support/local_ranks.h"
+#include "test/support/temporary_folder.h"
+
+namespace ddp {
+namespace checkpoint_entries_test {
+
+using Catch::Contains;
+using test::Group;
+using test::run_ranks;
+using test::TemporaryFolder;
+using test::try_ranks;
+using torch::Tensor;
+using torch::optim::SGD;
+
+enum class Kind { post_local, averager, diloco, power_sgd };
+
+std::shared_ptr<Exchange> make_exchange(Kind kind, const Group& group) {
+  const auto mean = std::make_shared<AllReduce>(group);
+  switch (kind) {
+    case Kind::post_local:
+    case Kind::averager:
+      return std::make_shared<SwitchExchange>(
+          mean, 5, std::make_shared<NoExchange>());
+    case Kind::diloco:
+      return std::make_shared<NoExchange>();
+    case Kind::power_sgd:
+      return std::make_shared<SwitchExchange>(
+          mean,
+          2,
+          std::make_shared<PowerSGD>(
+              group, PowerSGDOptions().rank(1).min_compression_rate(1)));
+  }
+  return nullptr;
+}
+
+/// The averager calls come from the optimizer's step, or after it.
+struct Training {
+  Training(Kind kind, const Group& group)
+      : rank(group->getRank()),
+        exchange(make_exchange(kind, group)),
+        model(net,
+              DistributedDataParallelOptions().process_group(group).exchange(
+                  exchange)),
+        checkpoint(net) {
+    const torch::optim::SGDOptions outer =
+        torch::optim::SGDOptions(0.7).momentum(0.9).nesterov(true);
+    const auto averager_options =
+        kind == Kind::diloco ? ModelAveragerOptions(3, group).outer(outer)
+                             : ModelAveragerOptions(3, group).warmup_steps(5);
+    averager =
+        std::make_shared<ModelAverager>(averager_options, model->parameters());
+    if (kind == Kind::post_local) {
+      optimizer = std::make_unique<PostLocalSGDOptimizer<SGD>>(
+          averager, model->parameters(), 0.05);
+    } else {
+      optimizer = std::make_unique<SGD>(model->parameters(), 0.05);
+    }
+    calls = kind == Kind::averager || kind == Kind::diloco;
+    checkpoint.process_group(group).optimizer(*optimizer);
+    checkpoint.add("exchange", exchange);
+    if (calls) {
+      checkpoint.add("averager", *averager);
+    }
+  }
+
+  void run(int64_t begin, int64_t end) {
+    for (int64_t step = begin; step < end; ++step) {
+      optimizer->zero_grad();
+      const auto x = torch::arange(8 * 6, torch::kFloat).view({8, 6});
+      const auto batch = (x * (rank + 2.0) + step * 1.7).sin();
+      model->forward(batch).pow(2).sum().backward();
+      optimizer->step();
+      if (calls) {
+        averager->average_parameters(model->parameters());
+      }
+    }
+  }
+
+  int rank;
+  torch::nn::Linear net{6, 5};
+  std::shared_ptr<Exchange> exchange;
+  DistributedDataParallel<torch::nn::LinearImpl> model;
+  std::shared_ptr<ModelAverager> averager;
+  std::unique_ptr<torch::optim::Optimizer> optimizer;
+  bool calls = false;
+  Checkpoint checkpoint;
+};
+
+TEST_CASE("what averages and what compresses goes on bit for bit",
+          "[checkpoint][averager][exchange]") {
+  const auto kind =
+      GENERATE(Kind::post_local, Kind::averager, Kind::diloco, Kind::power_sgd);
+  const bool is_early = GENERATE(true, false);  // before the switch
+  // After a step in which all ranks have the same parameters.
+  const int64_t saved_after = kind == Kind::diloco ? 3 : is_early ? 4 : 6;
+  const TemporaryFolder folder;
+  const auto path = folder / "a.pt";
+  run_ranks(2, [&](const Group& group) {
+    Training whole(kind, group);
+    whole.run(0, saved_after);
+    whole.checkpoint.save(path);
+    whole.run(saved_after, 14);
+
+    Training resumed(kind, group);
+    resumed.run(0, 1);
+    resumed.checkpoint.load(path);
+    TORCH_CHECK(!resumed.calls || resumed.averager->steps() == saved_after);
+    resumed.run(saved_after, 14);
+    TORCH_CHECK(torch::equal(resumed.net->weight, whole.net->weight),
+                resumed.net->weight,
+                whole.net->weight);
+  });
+}
+
+TEST_CASE("a file without an averager's steps begins with step 0",
+          "[checkpoint][averager]") {
+  const TemporaryFolder folder;
+  const auto path = folder / "a.pt";
+  const auto weight = torch::zeros({3}).requires_grad_();
+  SGD plain(std::vector<Tensor>{weight}, 0.1);
+  Checkpoint().optimizer(plain).save(path);
+  PostLocalSGDOptimizer<SGD> averaged(
+      std::make_shared<ModelAverager>(ModelAveragerOptions(2)),
+      std::vector<Tensor>{weight},
+      0.1);
+  averaged.averager()->set_steps(7);
+  Checkpoint().optimizer(averaged).load(path);
+  CHECK(averaged.averager()->steps() == 0);
+  averaged.averager()->set_steps(9);
+  Checkpoint().optimizer(averaged).save(path);
+  const auto file = detail::read_torch_file(path).value.toGenericDict();
+  CHECK(file.at("optimizer").toGenericDict().at("step").toInt() == 9);
+  Checkpoint().optimizer(plain).load(path);  // and back
+}
+
+struct Variables {
+  explicit Variables(const Group& group = nullptr) {
+    checkpoint.process_group(group)
+        .add("flag", flag)
+        .add("count", count)
+        .add("best", best)
+        .add("note", note)
+        .add("table", table)
+        .add("nothing", nothing)
+        .add("mine", mine, CheckpointScope::per_rank)
+        .add("my note", my_note, CheckpointScope::per_rank)
+        .add("my table", my_table, CheckpointScope::per_rank);
+  }
+
+  bool flag = false;
+  int64_t count = 0;
+  double best = 0;
+  std::string note;
+  Tensor table = torch::zeros({2, 2});
+  Tensor nothing;
+  int64_t mine = -1;
+  std::string my_note;
+  Tensor my_table;
+  Checkpoint checkpoint;
+};
+
+TEST_CASE("variables of the program are in a checkpoint", "[checkpoint]") {
+  const TemporaryFolder folder;
+  const auto path = folder / "a.pt";
+  run_ranks(3, [&](const Group& group) {
+    const int rank = group->getRank();
+    Variables saved(group);
+    saved.flag = rank == 0;
+    saved.count = 7 + rank;
+    saved.best = 0.5 + rank;
+    saved.note = "of rank " + std::to_string(rank);
+    saved.table.fill_(rank + 1);
+    saved.mine = 10 + rank;
+    saved.my_note = std::string(1000 * rank, 'x');
+    saved.my_table = torch::full({rank + 1}, rank, torch::kLong);
+    saved.checkpoint.save(path);
+
+    Variables loaded(group);
+    const auto memory = loaded.table.data_ptr();
+    loaded.checkpoint.load(path);
+    TORCH_CHECK(loaded.flag && loaded.count == 7 && loaded.best == 0.5);
+    TORCH_CHECK(loaded.note == "of rank 0", loaded.note);
+    TORCH_CHECK(loaded.table.eq(1).all().item<bool>());
+    TORCH_CHECK(loaded.table.data_ptr() == memory);
+    TORCH_CHECK(!loaded.nothing.defined());
+    TORCH_CHECK(loaded.mine == 10 + rank, loaded.mine);
+    TORCH_CHECK(loaded.my_note == saved.my_note);
+    TORCH_CHECK(loaded.my_table.equal(saved.my_table), loaded.my_table);
+  });
+  const auto file = detail::read_torch_file(path).value.toGenericDict();
+  CHECK(file.at("best").toDouble() == 0.5);
+  CHECK(file.at("mine").toListRef()[2].toInt() == 12);
+
+  const auto refuses = [&](Checkpoint& checkpoint, const std::string& reason) {
+    CHECK_THROWS_WITH(checkpoint.load(path), Contains(reason));
+  };
+  double wrong = 3;
+  Checkpoint number;
+  number.add("note", wrong);
+  refuses(number, R"(in "note": expected a number as its checkpoint["note"])");
+  CHECK(wrong == 3);
+  auto table = torch::zeros({3});
+  Checkpoint shape;
+  shape.add("table", table);
+  refuses(shape, "expected Float[3] as its checkpoint[\"table\"]");
+  int64_t mine = 0;
+  Checkpoint ranks;
+  ranks.add("mine", mine, CheckpointScope::per_rank);
+  refuses(ranks, "values of 1 ranks as its checkpoint[\"mine\"]");
+}
+
+TEST_CASE("a scheduler goes on at its epoch", "[checkpoint]") {
+  const TemporaryFolder folder;
+  const auto path = folder / "a.pt";
+  const auto weight = torch::zeros({3}).requires_grad_();
+  SGD whole(std::vector<Tensor>{weight}, 1.0);
+  torch::optim::StepLR whole_schedule(whole, 3, 0.1);
+  Checkpoint saved;
+  saved.optimizer(whole);
+  SGD resumed(std::vector<Tensor>{weight}, 1.0);
+  torch::optim::StepLR schedule(resumed, 3, 0.1);
+  for (int64_t epoch = 0; epoch < 9; ++epoch) {
+    if (epoch == 5) {
+      saved.epoch(epoch).save(path);
+      Checkpoint checkpoint;
+      checkpoint.optimizer(resumed).load(path);
+      auto& options = resumed.param_groups()[0].options();
+      const double rate = options.get_lr();
+      for (int64_t i = 0; i < checkpoint.epoch(); ++i) {
+        schedule.step();
+      }
+      options.set_lr(rate);
+    }
+    whole_schedule.step();
+    if (epoch >= 5) {
+      schedule.step();
+      CHECK(resumed.param_groups()[0].options().get_lr() ==
+            whole.param_groups()[0].options().get_lr());
+    }
+  }
+  CHECK(whole.param_groups()[0].options().get_lr() < 0.05);
+}
+
+}  // namespace checkpoint_entries_test
+}  // namespace ddp
