@@ -205,6 +205,7 @@ constexpr int64_t kMany = 8 << 20;
 TEST_CASE("asynchronous: workers that stop reading stop nobody else",
           "[protocol]") {
   constexpr int kStalled = 3;
+  test::Counter pulled;
   test::Counter stalled;
   test::Counter finished;
   const auto errors =
