@@ -208,35 +208,38 @@ TEST_CASE("asynchronous: workers that stop reading stop nobody else",
   test::Counter pulled;
   test::Counter stalled;
   test::Counter finished;
-  const auto errors =
-      LocalWorld(2 + kStalled)
-          .try_ranks(
-              Options().mode(kAsynchronous).staleness_bound(1'000'000),
-              [&](int rank, const Options& options) {
-                torch::nn::Linear net(kMany / 8, 8);
-                if (rank == 0) {
-                  const auto report = serve(*net, sgd, options);
-                  TORCH_CHECK(report.updates == 4);
-                } else if (rank == 1) {
-                  ParameterClient client(net, options);
-                  for (int step = 0; step < 4; ++step) {
-                    // Each begins to take other parameters than those before
-                    // it.
-                    client.pull();
-                    client.push();
-                    stalled.wait_for(std::min(step + 1, kStalled));
-                  }
-                  finished.add();
-                  client.finish();
-                } else {
-                  HandMadeWorker worker(*net, options);
-                  stalled.wait_for(rank - 2);
-                  worker.link().send({.op = Op::pull});
-                  TORCH_CHECK(worker.link().receive().op == Op::parameters);
-                  stalled.add();
-                  finished.wait_for(1);
-                }
-              });
+  // No stalled worker is given up before the test is over.
+  const auto options = Options()
+                           .mode(kAsynchronous)
+                           .staleness_bound(1'000'000)
+                           .timeout(2 * test::kPatience);
+  const auto work = [&](int rank, const Options& own) {
+    torch::nn::Linear net(kMany / 8, 8);
+    if (rank == 0) {
+      TORCH_CHECK(serve(*net, sgd, own).updates == 4);
+      return;
+    }
+    if (rank == 1) {
+      ParameterClient client(net, own);
+      for (int step = 0; step < 4; ++step) {
+        client.pull();
+        // Each stalled worker takes other parameters than those before it.
+        pulled.add();
+        stalled.wait_for(std::min(step + 1, kStalled));
+        client.push();
+      }
+      finished.add();
+      client.finish();
+      return;
+    }
+    HandMadeWorker worker(*net, own);
+    pulled.wait_for(rank - 1);
+    worker.link().send({.op = Op::pull});
+    TORCH_CHECK(worker.link().receive().op == Op::parameters);
+    stalled.add();
+    finished.wait_for(1);
+  };
+  const auto errors = LocalWorld(2 + kStalled).try_ranks(options, work);
   CHECK(errors == std::vector<std::string>(2 + kStalled));
 }
 
