@@ -17,7 +17,7 @@ namespace launcher {
 namespace {
 
 constexpr size_t kMostOfRequest = 32 * 1024;
-constexpr size_t kCongestedBytes = 1024 * 1024;
+constexpr size_t kCongestedQueueBytes = 1024 * 1024;
 
 /// Before the bytes of a request. A request with a descriptor opens a file.
 struct Header {
@@ -240,7 +240,7 @@ void LogWriter::give_up() {
 }
 
 bool LogWriter::is_congested() const {
-  return waiting_bytes_ >= kCongestedBytes;
+  return waiting_bytes_ >= kCongestedQueueBytes;
 }
 
 }  // namespace launcher

@@ -15,7 +15,7 @@ int64_t aligned(int64_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-int64_t bytes_of(const at::Tensor& tensor) {
+int64_t bytes_in(const at::Tensor& tensor) {
   return tensor.numel() *
          static_cast<int64_t>(c10::elementSize(tensor.scalar_type()));
 }
@@ -25,8 +25,8 @@ int64_t bytes_of(const at::Tensor& tensor) {
 FlatTensors::FlatTensors(const std::vector<at::Tensor>& like) {
   int64_t size = 0;
   for (const auto& tensor : like) {
-    size += aligned(bytes_of(tensor));
-    bytes_ += bytes_of(tensor);
+    size += aligned(bytes_in(tensor));
+    bytes_ += bytes_in(tensor);
   }
   flat_ = at::zeros({size}, at::kByte);
   int64_t offset = 0;
@@ -38,7 +38,7 @@ FlatTensors::FlatTensors(const std::vector<at::Tensor>& like) {
         tensor.sizes(),
         c10::contiguous_strides(tensor.sizes()));
     pieces_.push_back(std::move(piece));
-    offset += aligned(bytes_of(tensor));
+    offset += aligned(bytes_in(tensor));
   }
 }
 

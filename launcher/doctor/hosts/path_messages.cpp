@@ -9,14 +9,14 @@ namespace {
 
 using PathJson = nlohmann::json;
 
-constexpr size_t kLongestText = 4096;
+constexpr size_t kLongestPathText = 4096;
 constexpr int kMostRounds = 2 * kMostProbedHosts;
 constexpr int64_t kMostNanoseconds = int64_t{1} << 40;
 constexpr int64_t kMostBytesPerSecond = int64_t{1} << 50;
 constexpr double kNano = 1e9;
 
 /// Cut so that the escapes of JSON leave it within kLongestName.
-std::string cut(const std::string& name) {
+std::string shortened_name(const std::string& name) {
   return name.substr(0, MessageFields::kLongestName / 4);
 }
 
@@ -52,7 +52,7 @@ PathJson to_path_json(const PathReport& report) {
     paths.push_back(
         {{"to", path.to},
          {"fault", static_cast<int>(path.fault)},
-         {"error", cut(path.error)},
+         {"error", shortened_name(path.error)},
          {"round_trip_ns",
           static_cast<int64_t>(path.round_trip_seconds * kNano)},
          {"bytes_per_second", static_cast<int64_t>(path.bytes_per_second)}});
@@ -77,7 +77,7 @@ PathJson to_path_json(const PathEnd& end) {
 
 PathJson to_path_json(const PathFailure& failure) {
   return {{"is", "failure"},
-          {"text", failure.text.substr(0, kLongestText / 4)}};
+          {"text", failure.text.substr(0, kLongestPathText / 4)}};
 }
 
 /// Calls `read` with the fields of each item. False where one is wrong.
@@ -169,7 +169,7 @@ std::optional<PathMessage> read_path_message(const PathJson& json,
     return read_end(json);
   }
   if (is == "failure") {
-    return PathFailure{fields.text("text", kLongestText)};
+    return PathFailure{fields.text("text", kLongestPathText)};
   }
   return std::nullopt;
 }

@@ -35,7 +35,7 @@ constexpr size_t kSpareConnections = 64;
 constexpr milliseconds kConnectTime{20'000};
 constexpr milliseconds kOneTry{5'000};
 constexpr milliseconds kBetweenTries{200};
-constexpr milliseconds kTestTime{150'000};
+constexpr milliseconds kPathTestTime{150'000};
 constexpr milliseconds kPartingTime{2'000};
 
 constexpr const char* kTryTimer = "path test: next try";
@@ -172,7 +172,7 @@ class PathTest {
   }
 
   void run() {
-    loop_.arm_timer(kEndTimer, kTestTime, [this] {
+    loop_.arm_timer(kEndTimer, kPathTestTime, [this] {
       fail("rank 0 at " + text_of(master_) +
            " has not answered in time; look at the report of its host");
     });
