@@ -5,11 +5,47 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <string>
 
 #include "test/fake_gpu/control.h"
+#include "test/support/listener.h"
 #include "test/support/run_tests.h"
 
 namespace {
+
+/// Of all tests that ran. A program whose tests all asked for more GPUs than
+/// there are has checked nothing, and says so.
+bool has_checked = false;
+
+/// Every test begins with the schedule of the environment, whatever the one
+/// before has chosen.
+class GpuTests : public ddp::test::Listener {
+ public:
+  using ddp::test::Listener::Listener;
+
+  void testCaseStarting(const Catch::TestCaseInfo& test) override {
+    ddp::test::Listener::testCaseStarting(test);
+    const char* mode = std::getenv("FAKE_GPU_MODE");
+    const char* seed = std::getenv("FAKE_GPU_SEED");
+    if (mode != nullptr && seed != nullptr) {
+      fake_gpu::schedule(mode_of(mode), std::strtoull(seed, nullptr, 10));
+    }
+  }
+
+  void testRunEnded(const Catch::TestRunStats& stats) override {
+    ddp::test::Listener::testRunEnded(stats);
+    has_checked = stats.totals.assertions.total() > 0;
+  }
+
+ private:
+  static fake_gpu::Mode mode_of(const std::string& name) {
+    using fake_gpu::Mode;
+    return name == "eager"   ? Mode::eager
+           : name == "mixed" ? Mode::mixed
+           : name == "lazy"  ? Mode::lazy
+                             : Mode::priority;
+  }
+};
 
 // A dead collective is to end its rank soon, and ranks that are threads would
 // race in LibTorch's one flight recorder.
@@ -20,12 +56,22 @@ void prepare_nccl() {
 
 }  // namespace
 
+CATCH_REGISTER_LISTENER(GpuTests)
+
 int main(int argc, char** argv) {
   prepare_nccl();
   if (!torch::cuda::is_available()) {
     std::puts("skipped: LibTorch sees no GPU");
     return 77;
   }
-  return ddp::test::run_tests(
+  const int code = ddp::test::run_tests(
       argc, argv, fake_gpu::active() ? "~[real]" : "~[stand-in]");
+  // A list of the tests checks nothing either, and is what was asked for.
+  const bool lists =
+      argc > 1 && std::string(argv[argc - 1]).rfind("--list", 0) == 0;
+  if (code == 0 && !has_checked && !lists) {
+    std::puts("skipped: no test found as many GPUs as it takes");
+    return 77;
+  }
+  return code;
 }

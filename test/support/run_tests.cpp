@@ -6,16 +6,11 @@
 #include <csignal>
 #include <cstdlib>
 
-#include "test/support/catch.h"
+#include "test/support/listener.h"
 
 namespace {
 
-// Catch2 3 and 2.
-#if __has_include(<catch2/catch_all.hpp>)
-using Listener = Catch::EventListenerBase;
-#else
-using Listener = Catch::TestEventListenerBase;
-#endif
+using ddp::test::Listener;
 
 /// Below the time-outs of ctest, which name only the program.
 constexpr unsigned kLimitSeconds = 280;
