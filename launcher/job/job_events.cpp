@@ -59,7 +59,7 @@ void JobEvents::watch(const SignalScope& signals,
 /// One that was sent to all processes of a cgroup comes to the guardian, which
 /// hands it on, and to this process, too.
 bool JobEvents::is_copy(int number, bool is_handed_on) {
-  constexpr std::chrono::seconds kOfOneSender{1};
+  constexpr std::chrono::seconds kOfOneSender{3};
   const auto [last, is_first] = signals_.try_emplace(number);
   if (!is_first && last->second.is_handed_on != is_handed_on &&
       now() - last->second.at < kOfOneSender) {

@@ -107,6 +107,7 @@ TEST_CASE("a signal to both processes of ddprun is one signal") {
   job.await_out("supervisor ");
   const pid_t supervisor = job.number_after("supervisor ");
   ::kill(supervisor, SIGINT);
+  job.await_err("SIGINT came");
   job.signal(SIGINT);
   const auto result = job.finish();
   CHECK(result.code() == 128 + SIGINT);
