@@ -1,21 +1,27 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <map>
 #include <optional>
+#include <string>
 #include <tuple>
 #include <type_traits>
 #include <unordered_map>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <torch/ordered_dict.h>
 
 namespace ddp {
 
 /// Calls `visit(tensor)` for every tensor in `value`: a tensor; a vector,
 /// array, tuple, pair, map or optional of such; a struct that says what it
-/// holds. What is none of these holds no tensor.
+/// holds. What is none of these holds no tensor; other containers of tensors
+/// (std::deque, std::set, std::variant) do not compile. An unordered_map is
+/// visited in the order of its keys, which need a `<`.
 ///
 /// A struct says it by one function beside it, found by its argument:
 /// @code
@@ -57,11 +63,27 @@ struct TensorWalk {
   }
 };
 
+/// A part of a value's structure that may differ between values of one type:
+/// "2 elements", "a value". A visitor that takes it, too, gets it before the
+/// tensors that it is about.
+struct Structure {
+  std::string text;
+};
+
+template <typename Visit, typename Describe>
+void visit_structure(const Visit& visit, const Describe& describe) {
+  if constexpr (std::is_invocable_v<const Visit&, const Structure&>) {
+    visit(Structure{describe()});
+  }
+}
+
 template <typename Range>
 struct RangeWalk {
   static constexpr bool kMayHold = may_hold_tensors<typename Range::value_type>;
   template <typename Visit>
   static void walk(const Range& range, const Visit& visit) {
+    visit_structure(visit,
+                    [&] { return std::to_string(range.size()) + " elements"; });
     for (const auto& element : range) {
       ::ddp::for_each_tensor(element, visit);
     }
@@ -72,17 +94,71 @@ template <typename T, typename A>
 struct TensorWalk<std::vector<T, A>> : RangeWalk<std::vector<T, A>> {};
 template <typename T, size_t N>
 struct TensorWalk<std::array<T, N>> : RangeWalk<std::array<T, N>> {};
+
+template <typename Key>
+std::string show_key(const Key& key) {
+  if constexpr (std::is_convertible_v<const Key&, std::string>) {
+    return "key \"" + std::string(key) + '"';
+  } else if constexpr (std::is_arithmetic_v<Key>) {
+    return "key " + std::to_string(key);
+  } else {
+    return "a key";
+  }
+}
+
+template <typename Map>
+struct MapWalk {
+  static constexpr bool kMayHold = may_hold_tensors<typename Map::mapped_type>;
+  template <typename Visit>
+  static void walk(const Map& map, const Visit& visit) {
+    visit_structure(visit,
+                    [&] { return std::to_string(map.size()) + " keys"; });
+    for (const auto& [key, value] : map) {
+      visit_item(key, value, visit);
+    }
+  }
+
+ protected:
+  template <typename Key, typename Value, typename Visit>
+  static void visit_item(const Key& key,
+                         const Value& value,
+                         const Visit& visit) {
+    visit_structure(visit, [&key = key] { return show_key(key); });
+    ::ddp::for_each_tensor(value, visit);
+  }
+};
+
 template <typename K, typename V, typename C, typename A>
-struct TensorWalk<std::map<K, V, C, A>> : RangeWalk<std::map<K, V, C, A>> {};
+struct TensorWalk<std::map<K, V, C, A>> : MapWalk<std::map<K, V, C, A>> {};
+
+/// Copies of one map, and maps with the same keys, may list them otherwise.
 template <typename K, typename V, typename H, typename E, typename A>
 struct TensorWalk<std::unordered_map<K, V, H, E, A>>
-    : RangeWalk<std::unordered_map<K, V, H, E, A>> {};
+    : MapWalk<std::unordered_map<K, V, H, E, A>> {
+  using Map = std::unordered_map<K, V, H, E, A>;
+  template <typename Visit>
+  static void walk(const Map& map, const Visit& visit) {
+    std::vector<const typename Map::value_type*> items;
+    for (const auto& item : map) {
+      items.push_back(&item);
+    }
+    std::sort(items.begin(), items.end(), [](const auto* a, const auto* b) {
+      return a->first < b->first;
+    });
+    visit_structure(visit,
+                    [&] { return std::to_string(map.size()) + " keys"; });
+    for (const auto* item : items) {
+      MapWalk<Map>::visit_item(item->first, item->second, visit);
+    }
+  }
+};
 
 template <typename T>
 struct TensorWalk<std::optional<T>> {
   static constexpr bool kMayHold = may_hold_tensors<T>;
   template <typename Visit>
   static void walk(const std::optional<T>& value, const Visit& visit) {
+    visit_structure(visit, [&] { return value ? "a value" : "no value"; });
     if (value) {
       ::ddp::for_each_tensor(*value, visit);
     }
@@ -107,10 +183,31 @@ struct TensorWalk<std::tuple<T...>> : TupleWalk<std::tuple<T...>, T...> {};
 template <typename A, typename B>
 struct TensorWalk<std::pair<A, B>> : TupleWalk<std::pair<A, B>, A, B> {};
 
+/// Whether T is a container of tensors that the walk does not enter. Nothing is
+/// known of a struct.
+template <typename T, typename = void>
+struct HidesTensors : std::false_type {};
+template <typename T>
+struct HidesTensors<T,
+                    std::void_t<typename T::value_type,
+                                decltype(std::declval<const T&>().begin())>>
+    : std::bool_constant<may_hold_tensors<typename T::value_type> &&
+                         !may_hold_tensors<T>> {};
+template <typename... T>
+struct HidesTensors<std::variant<T...>>
+    : std::bool_constant<(may_hold_tensors<T> || ...)> {};
+template <typename K, typename V>
+struct HidesTensors<torch::OrderedDict<K, V>>
+    : std::bool_constant<may_hold_tensors<V>> {};
+
 }  // namespace detail
 
 template <typename T, typename Visit>
 void for_each_tensor(const T& value, const Visit& visit) {
+  static_assert(!detail::HidesTensors<T>::value,
+                "tensors in this container are not seen: give a std::vector, "
+                "array, tuple, pair, map, unordered_map or optional, or a "
+                "struct with tensor_fields");
   detail::TensorWalk<T>::walk(value, visit);
 }
 

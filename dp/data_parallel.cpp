@@ -96,10 +96,8 @@ std::unique_ptr<detail::Replicas> make_replicas(
   if (state.devices.empty()) {
     return nullptr;
   }
-  return std::make_unique<detail::Replicas>(state.module,
-                                            detail::specs_on(state.devices),
-                                            state.options.make_replica(),
-                                            state.traffic);
+  return std::make_unique<detail::Replicas>(
+      state.module, state.devices, state.options.make_replica(), state.traffic);
 }
 
 void check_not_nested(const torch::nn::Module& module, const Devices& devices) {
@@ -162,16 +160,16 @@ void compute(DataParallelState& state,
 
 torch::Tensor aggregated(DataParallelState& state,
                          const std::vector<Part>& parts,
-                         const std::vector<torch::Tensor*>& tensors) {
+                         const std::vector<torch::Tensor>& tensors) {
   if (state.devices.size() < 2) {
-    return detail::to_device(*tensors.front(), state.output_device);
+    return detail::to_device(tensors.front(), state.output_device);
   }
   Parts result;
   result.dim = state.options.dim();
   for (size_t i = 0; i < parts.size(); ++i) {
-    (*state.traffic)[parts[i].replica].outputs += detail::bytes_of(*tensors[i]);
+    (*state.traffic)[parts[i].replica].outputs += detail::bytes_of(tensors[i]);
     result.tensors.push_back(
-        detail::to_device(*tensors[i], state.output_device));
+        detail::to_device(tensors[i], state.output_device));
     result.samples.push_back(parts[i].samples);
   }
   return state.options.aggregate()(result);
@@ -181,19 +179,19 @@ torch::Tensor aggregated(DataParallelState& state,
 void gather(DataParallelState& state,
             const std::vector<Part>& parts,
             ForwardCall& call) {
-  for (auto& result : call.results()) {
-    if (!detail::is_defined(result)) {
-      continue;
-    }
+  std::vector<torch::Tensor> gathered;
+  for (const auto& tensors : detail::leaves_by_place(call.results())) {
     try {
-      *result.of_parts.front() = aggregated(state, parts, result.of_parts);
+      gathered.push_back(tensors.front().defined()
+                             ? aggregated(state, parts, tensors)
+                             : torch::Tensor());
     } catch (c10::Error& error) {
-      if (!result.path.empty()) {
-        error.add_context("in result" + result.path);
-      }
+      error.add_context(
+          c10::str("in tensor ", gathered.size(), " of the result"));
       throw;
     }
   }
+  call.gather(gathered);
 }
 
 }  // namespace

@@ -149,17 +149,27 @@ class DataParallelImpl : public DataParallelBase {
 /// they get the module's parameters, buffers and training modes, and when it
 /// has other submodules or tensors than before, they are cloned anew. What a
 /// module holds besides, they keep from the time they were cloned, see
-/// `remake_replicas()`; what their forward changes is lost. A module needs a
-/// `clone()` (torch::nn::Cloneable) or `make_replica`.
+/// `remake_replicas()`; what their forward changes is lost. But what a clone
+/// shares with its module (an object behind a pointer, a tensor that is not
+/// registered) is one for all replicas, and their threads use it at the same
+/// time: leave it as it is in forward, or lock it. A module needs a `clone()`
+/// (torch::nn::Cloneable) or `make_replica`; LibTorch's default random
+/// generators are after a clone as they were before it.
 ///
 /// Replicas compute at once, each on a thread that is kept, with the caller's
 /// grad mode, autocast, current streams and its device as the current one. The
-/// `mixed_precision` of a ddp::DistributedDataParallel around them is an error.
-/// Replicas on the CPU share out the caller's intra-op threads, and their
-/// random numbers come from LibTorch's one CPU generator in no certain order.
+/// `mixed_precision` of a ddp::DistributedDataParallel around them is an error,
+/// and so is a forward of a ddp::SyncBatchNorm in them in a world of several
+/// ranks. Random numbers of replicas on the CPU come from LibTorch's one CPU
+/// generator in no certain order; a part within ddp::checkpoint_activations may
+/// draw none there. They share out the caller's intra-op threads.
 /// The backward pass runs where autograd runs it: in one thread a GPU, in the
-/// caller's for the CPU. No GPU waits there for another but the first one, for
-/// the gradients it adds up.
+/// caller's for the CPU. The first device copies the replicas' gradients to
+/// itself and adds them up, parameter by parameter.
+///
+/// Nothing watches the copies between GPUs, which LibTorch makes, by NCCL or
+/// without: a GPU that hangs makes the program hang. Under ddprun
+/// DistributedDataParallel has a time-out for that.
 ///
 /// The process has one device 0 that holds gathered results, all gradients and
 /// the optimizer, and one host; `ddp::DistributedDataParallel` has neither

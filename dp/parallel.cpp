@@ -30,20 +30,24 @@ std::vector<std::vector<torch::Tensor>> scatter_tensors(
   return chunks;
 }
 
-void gather_tensors(const Found& found, torch::Device target, int64_t dim) {
+std::vector<torch::Tensor> gather_tensors(const std::vector<PartResult>& parts,
+                                          torch::Device target,
+                                          int64_t dim) {
   target = resolve_device(target, look_up_devices);
-  for (const auto& result : found) {
-    if (!is_defined(result)) {
+  std::vector<torch::Tensor> gathered;
+  for (const auto& tensors : leaves_by_place(parts)) {
+    if (!tensors.front().defined()) {
+      gathered.emplace_back();
       continue;
     }
-    Parts parts;
-    parts.dim = dim;
-    for (const auto* tensor : result.of_parts) {
-      parts.tensors.push_back(to_device(*tensor, target));
+    Parts of_place;
+    of_place.dim = dim;
+    for (const auto& tensor : tensors) {
+      of_place.tensors.push_back(to_device(tensor, target));
     }
-    *result.of_parts.front() =
-        parts.tensors.size() == 1 ? parts.tensors.front() : concatenate(parts);
+    gathered.push_back(concatenate(of_place));
   }
+  return gathered;
 }
 
 std::vector<std::shared_ptr<torch::nn::Module>> replicate_module(
@@ -55,7 +59,7 @@ std::vector<std::shared_ptr<torch::nn::Module>> replicate_module(
     members.push_back(i);
   }
   Replicas kept(module,
-                specs_on(targets),
+                targets,
                 nullptr,
                 std::make_shared<std::vector<TrafficCounter>>(targets.size()));
   kept.refresh(members);

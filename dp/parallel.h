@@ -14,7 +14,6 @@
 #include <torch/types.h>
 
 #include "dp/detail/data_parallel/leaves.h"
-#include "dp/detail/data_parallel/result_walk.h"
 
 // The parts of `DataParallel` by themselves, for a forward that does something
 // else between them; torch.nn.parallel has the same four. Each call begins
@@ -30,8 +29,10 @@ std::vector<std::vector<torch::Tensor>> scatter_tensors(
     const std::vector<torch::Device>& devices,
     int64_t dim);
 
-/// Puts into the first part's tensors what comes of all parts'.
-void gather_tensors(const Found& found, torch::Device target, int64_t dim);
+/// What comes of the parts' tensors, by place.
+std::vector<torch::Tensor> gather_tensors(const std::vector<PartResult>& parts,
+                                          torch::Device target,
+                                          int64_t dim);
 
 std::vector<std::shared_ptr<torch::nn::Module>> replicate_module(
     const std::shared_ptr<torch::nn::Module>& module,
@@ -106,11 +107,12 @@ T gather(std::vector<T> parts, torch::Device target, int64_t dim = 0) {
   TORCH_CHECK(!parts.empty(),
               "Expected the results of at least one part to gather, but got "
               "none");
-  detail::Results<T> results;
-  for (auto& part : parts) {
-    results.push_back(&part);
+  std::vector<detail::PartResult> results;
+  for (const auto& part : parts) {
+    results.push_back(detail::result_of(part));
   }
-  detail::gather_tensors(detail::tensors_in(results), target, dim);
+  detail::replace_leaves(parts.front(),
+                         detail::gather_tensors(results, target, dim));
   return std::move(parts.front());
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include <c10/core/GradMode.h>
@@ -9,8 +10,10 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/nn/module.h>
 
+#include "ddp/detail/activations/draw_watch.h"
 #include "ddp/detail/activations/replay_state.h"
 #include "ddp/detail/activations/segment_graph.h"
+#include "ddp/detail/replica_scope.h"
 
 namespace ddp::detail {
 namespace {
@@ -83,6 +86,27 @@ Tensors run(const Recipe& recipe,
   return outputs;
 }
 
+/// Replicas draw from the CPU's one generator in no certain order, so what the
+/// segment has drawn does not follow from the state that was noted.
+Tensors run_first(Recipe& recipe,
+                  const Tensors& inputs,
+                  const GraphMoment& since) {
+  std::optional<DrawWatch> watch;
+  if (ReplicaScope::is_entered()) {
+    watch.emplace();
+  }
+  auto outputs = run(recipe, inputs, since);
+  recipe.state.forget_unused_generators();
+  TORCH_CHECK(
+      !watch || watch->count() == 0 || !recipe.state.draws_on_cpu(),
+      "Expected a checkpointed function in a replica of a DataParallel to draw "
+      "no random numbers on the CPU, where all replicas share one generator "
+      "and the backward pass could not draw the same again, but it has drawn "
+      "some; draw them outside and give them as an input, draw on a GPU, or "
+      "leave this part without checkpoint_activations");
+  return outputs;
+}
+
 bool contains(const Tensors& ends, const Tensor& one) {
   return std::any_of(ends.begin(), ends.end(), [&one](const Tensor& end) {
     return are_same_end(end, one);
@@ -108,7 +132,11 @@ Tensors run_again(const Recipe& recipe,
                   const Tensors& ends,
                   const GraphMoment& since) {
   const at::AutoGradMode with_graph(true);
-  auto outputs = run(recipe, inputs, since);
+  Tensors outputs;
+  {
+    const ReplayState::Draws draws(recipe.state);
+    outputs = run(recipe, inputs, since);
+  }
   TORCH_CHECK(outputs.size() == recipe.outputs.size(),
               "Expected a checkpointed function to return ",
               recipe.outputs.size(),
@@ -241,7 +269,7 @@ Tensors checkpoint_segment(Segment segment,
   const auto versions = versions_of(inputs);
   const auto own = apart(given);
   const auto outputs =
-      std::make_shared<const Tensors>(run(*recipe, own, since));
+      std::make_shared<const Tensors>(run_first(*recipe, own, since));
   check_unchanged(inputs, versions);
   for (const auto& output : *outputs) {
     recipe->outputs.push_back(kind_of(output));

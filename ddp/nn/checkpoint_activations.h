@@ -88,9 +88,13 @@ const torch::nn::Module* module_of(const Function& function) {
 /// forward.
 ///
 /// The second forward draws the same random numbers from the default generators
-/// (dropout) and computes in the same autocast. Of a module that is given as
-/// such it leaves the buffers as they are; in a function's batch norm it counts
-/// the batch twice.
+/// (dropout) and computes in the same autocast. Generators that the first one
+/// did not draw from are left alone. Replicas of a `dp::DataParallel` share the
+/// CPU's generator: to draw from it in a checkpointed part is an error there.
+/// Threads that draw on the CPU meanwhile, as those of a data loader, get other
+/// numbers where a checkpointed part draws there, too. Of a module that is
+/// given as such it leaves the buffers as they are; in a function's batch norm
+/// it counts the batch twice.
 ///
 /// Example:
 /// @code

@@ -8,6 +8,7 @@
 #include "ddp/detail/collectives/text_collectives.h"
 #include "ddp/detail/peers.h"
 #include "ddp/detail/rank_text.h"
+#include "ddp/detail/replica_scope.h"
 #include "ddp/detail/sync_batch_norm/sync_batch_norm_function.h"
 #include "ddp/join.h"
 
@@ -34,6 +35,13 @@ Tensor SyncBatchNormImpl::forward(const Tensor& input) {
               "Expected a SyncBatchNorm in evaluation mode in a Join, because "
               "ranks without inputs make no forward, but it trains; call "
               "eval() on it, or set throw_on_early_termination");
+  TORCH_CHECK(!detail::ReplicaScope::is_entered(),
+              "Expected SyncBatchNorm outside of the replicas of a "
+              "DataParallel of several devices in a world of ",
+              group->getSize(),
+              " ranks, since replicas would use the process group in no "
+              "certain order, but got a forward in one; give each device a "
+              "rank (DistributedDataParallel), or use torch::nn::BatchNorm");
   agree(*group, input);
   detail::RunningStatistics running;
   if (options.track_running_stats()) {

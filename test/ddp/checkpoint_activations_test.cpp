@@ -1,5 +1,6 @@
 #include "ddp/nn/checkpoint_activations.h"
 
+#include <array>
 #include <atomic>
 #include <thread>
 
@@ -269,6 +270,45 @@ TEST_CASE("the second forward draws what the first has drawn",
   CHECK(torch::equal(x.grad(), y));
   CHECK(x.grad().eq(0).any().item<bool>());
   CHECK(torch::equal(at::detail::getDefaultCPUGenerator().get_state(), before));
+}
+
+TEST_CASE("a part that draws nothing leaves the generators alone",
+          "[checkpoint_activations]") {
+  // In the backward pass another thread draws: a data loader's.
+  int forwards = 0;
+  Tensor drawn;
+  const auto x = torch::ones({3}).requires_grad_();
+  const auto y = checkpoint_activations(
+      [&](const Tensor& z) {
+        if (++forwards == 2) {
+          std::thread([&drawn] { drawn = torch::rand({4}); }).join();
+        }
+        return z * 2;
+      },
+      x);
+  y.sum().backward();
+  REQUIRE(forwards == 2);
+  CHECK_FALSE(torch::equal(torch::rand({4}), drawn));
+}
+
+TEST_CASE("backward passes of two threads draw again one after the other",
+          "[checkpoint_activations]") {
+  torch::nn::Dropout dropout(0.5);
+  for (int round = 0; round < 200; ++round) {
+    std::array<Tensor, 2> inputs, outputs;
+    for (size_t i = 0; i < 2; ++i) {
+      inputs[i] = torch::ones({1000}).requires_grad_();
+      outputs[i] = checkpoint_activations(dropout, inputs[i]);
+    }
+    const auto before = at::detail::getDefaultCPUGenerator().get_state();
+    std::thread other([&] { outputs[1].sum().backward(); });
+    outputs[0].sum().backward();
+    other.join();
+    REQUIRE(
+        torch::equal(at::detail::getDefaultCPUGenerator().get_state(), before));
+    REQUIRE(torch::equal(inputs[0].grad(), outputs[0]));
+    REQUIRE(torch::equal(inputs[1].grad(), outputs[1]));
+  }
 }
 
 TEST_CASE("the second forward computes in the autocast of the first",

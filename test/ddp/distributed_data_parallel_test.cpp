@@ -292,6 +292,15 @@ TEST_CASE("for_each_tensor finds every tensor", "[ddp]") {
   CHECK(count(std::tuple(t,
                          std::pair(t, std::array<torch::Tensor, 2>{t, t}),
                          std::unordered_map<int, torch::Tensor>{{1, t}})) == 5);
+  // In the order of the keys, whatever the order in which they were put in.
+  std::unordered_map<int, torch::Tensor> map;
+  for (int i = 99; i >= 0; --i) {
+    map[i] = torch::tensor(i);
+  }
+  int64_t next = 0;
+  for_each_tensor(map, [&](const torch::Tensor& tensor) {
+    CHECK(tensor.item<int64_t>() == next++);
+  });
 }
 
 /// The error that every one of `size` ranks must report.

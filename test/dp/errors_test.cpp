@@ -271,31 +271,38 @@ TEST_CASE("results that cannot be gathered", "[dp]") {
       gather_error([](int64_t i) {
         return std::pair(1, std::vector<Tensor>{torch::ones({2, 1 + i})});
       }),
-      Catch::Contains("(in result[1][0])"));
+      Catch::Contains("(in tensor 0 of the result)"));
   CHECK(gather_error([&](int64_t i) {
           return std::vector<Tensor>(static_cast<size_t>(2 - i / 2), one);
         }) ==
-        "Expected replicas to return as many elements alike, but got 2 first "
-        "and 1 from part 2");
+        "Expected replicas to return results alike, but got 2 elements first "
+        "and 1 elements from part 2");
   CHECK(gather_error([&](int64_t i) {
           return std::tuple(i == 1 ? Map{{"a", one}, {"b", one}}
                                    : Map{{"a", one}, {"c", one}});
         }) ==
-        "Expected replicas to return keys alike in result[0], but got \"c\" "
-        "first and none such from part 1");
+        "Expected replicas to return results alike, but got key \"c\" first "
+        "and key \"b\" from part 1");
   CHECK(gather_error([&](int64_t i) {
           return i == 2 ? Map{{"a", one}, {"b", one}} : Map{{"a", one}};
         }) ==
-        "Expected replicas to return keys alike, but got none such first and "
-        "\"b\" from part 2");
+        "Expected replicas to return results alike, but got 1 keys first and "
+        "2 keys from part 2");
   CHECK(gather_error([&](int64_t i) {
           return i == 0 ? std::optional(one) : std::nullopt;
         }) ==
-        "Expected replicas to return optionals alike, but got a value first "
-        "and none from part 1");
+        "Expected replicas to return results alike, but got a value first "
+        "and no value from part 1");
+  CHECK(gather_error([&](int64_t i) {
+          using Some = std::vector<Tensor>;
+          return i == 0 ? std::pair(Some{one, one}, Some{one})
+                        : std::pair(Some{one}, Some{one, one});
+        }) ==
+        "Expected replicas to return results alike, but got 2 elements first "
+        "and 1 elements from part 1");
   CHECK(gather_error([&](int64_t i) { return i == 0 ? Tensor() : one; }) ==
-        "Expected replicas to return tensors alike, but got an undefined one "
-        "first and one from part 1");
+        "Expected replicas to return results alike, but got an undefined "
+        "tensor first and a tensor from part 1");
 }
 
 struct Copies {

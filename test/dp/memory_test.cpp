@@ -64,12 +64,11 @@ struct TableImpl : torch::nn::Module {
 };
 
 TEST_CASE("a large tensor is sent without a copy beside it", "[dp]") {
-  // As to another device, with memory of the CPU.
   const auto net = std::make_shared<TableImpl>();
   const auto traffic = std::make_shared<std::vector<detail::TrafficCounter>>(2);
   detail::Replicas replicas(
       net,
-      {{torch::kCPU, false}, {torch::kCPU, true}},
+      test::cpus(2),
       [] { return std::make_shared<TableImpl>(); },
       traffic);
   {
@@ -84,8 +83,8 @@ TEST_CASE("a large tensor is sent without a copy beside it", "[dp]") {
   CHECK(net->table.grad()[1].equal(torch::full({8}, 2.0)));
   CHECK(net->table.grad()[5].equal(torch::ones({8})));
   CHECK(net->bias.grad().equal(torch::full({8}, 3.0)));
-  // The gradient, and its copy on the module's device.
-  CHECK(meter.peak() < (32 + 32 + 1) * kMiB);
+  // The gradient.
+  CHECK(meter.peak() < (32 + 1) * kMiB);
 }
 
 /// Names of autograd's nodes, in the order in which they run.
@@ -120,14 +119,13 @@ class NodeLog {
 };
 
 TEST_CASE("gradients are added up while others are computed", "[dp]") {
-  // Each layer is a bucket.
   torch::nn::Sequential net;
   constexpr int kLayers = 6;
   for (int i = 0; i < kLayers; ++i) {
-    net->push_back(torch::nn::Linear(512, 512));
+    net->push_back(torch::nn::Linear(8, 8));
   }
   DataParallel model(net, on_cpus(2));
-  const auto x = torch::ones({2, 512});
+  const auto x = torch::ones({2, 8});
   // Nodes of the replicas' threads have higher numbers at every step.
   for (int step = 0; step < 20; ++step) {
     model->forward(x).sum().backward();
@@ -143,8 +141,9 @@ TEST_CASE("gradients are added up while others are computed", "[dp]") {
       reduced_before_last = reduced;
     }
   }
-  CHECK(reduced == kLayers);
-  CHECK(reduced_before_last == kLayers - 1);
+  // A weight and a bias.
+  CHECK(reduced == 2 * kLayers);
+  CHECK(reduced_before_last >= 2 * (kLayers - 1));
 }
 
 }  // namespace memory_test

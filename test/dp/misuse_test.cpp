@@ -11,6 +11,8 @@
 
 #include "ddp/detail/sanitizers.h"
 #include "ddp/distributed_data_parallel.h"
+#include "ddp/nn/checkpoint_activations.h"
+#include "ddp/nn/sync_batch_norm.h"
 #include "dp/dp.h"
 #include "test/dp/nets.h"
 #include "test/dp/threads.h"
@@ -64,6 +66,76 @@ TEST_CASE("within a wrapper that computes in another dtype", "[dp]") {
   };
   CHECK_THROWS_WITH(forward(2), Catch::Contains("AutocastGuard"));
   CHECK(forward(1).scalar_type() == torch::kBFloat16);
+}
+
+/// Uses the first of two parameters.
+struct HalfUsedImpl : torch::nn::Cloneable<HalfUsedImpl> {
+  HalfUsedImpl() { reset(); }
+  void reset() override {
+    used = register_parameter("used", torch::ones({1}));
+    spare = register_parameter("spare", torch::ones({1}));
+  }
+  Tensor forward(const Tensor& x) { return x * used; }
+  Tensor used, spare;
+};
+
+TEST_CASE("within a wrapper that looks for unused parameters", "[dp]") {
+  const bool finds = GENERATE(true, false);
+  const auto net = std::make_shared<HalfUsedImpl>();
+  DataParallel inner(net, on_cpus(2));
+  ddp::DistributedDataParallel outer(
+      inner,
+      ddp::DistributedDataParallelOptions()
+          .process_group(c10::make_intrusive<ddp::test::FakeBackend>(2))
+          .find_unused_parameters(finds));
+  const auto step = [&] { outer->forward(torch::ones({4})).sum().backward(); };
+  if (finds) {
+    step();
+    CHECK(net->used.grad().defined());
+    CHECK_FALSE(net->spare.grad().defined());
+  } else {
+    CHECK_THROWS_WITH((step(), step()), Catch::Contains("spare"));
+  }
+}
+
+TEST_CASE("a batch norm over ranks in replicas", "[dp]") {
+  const auto group = c10::make_intrusive<ddp::test::FakeBackend>(2);
+  ddp::SyncBatchNorm norm(torch::nn::BatchNormOptions(3), group);
+  DataParallel model(norm, on_cpus(2));
+  const auto x = torch::randn({4, 3});
+  CHECK_THROWS_WITH(model->forward(x),
+                    Catch::Contains("Expected SyncBatchNorm outside of the "
+                                    "replicas of a DataParallel"));
+  norm->eval();
+  CHECK(close(model->forward(x), norm->forward(x)));
+}
+
+TEST_CASE("replicas that draw on the CPU what they compute again", "[dp]") {
+  const bool draws_inside = GENERATE(true, false);
+  const auto net = lambda([draws_inside](auto& self, const Tensor& x) {
+    auto y = ddp::checkpoint_activations(
+        [&self, draws_inside](const Tensor& z) {
+          const auto hidden = torch::tanh(self.linear(z));
+          return draws_inside ? torch::dropout(hidden, 0.5, true) : hidden;
+        },
+        x);
+    // Other replicas draw while this one is in its checkpointed part.
+    return torch::dropout(y, 0.5, true);
+  });
+  DataParallel model(net, on_cpus(4));
+  const auto x = torch::randn({64, 3});
+  for (int step = 0; step < 20; ++step) {
+    if (draws_inside) {
+      CHECK_THROWS_WITH(
+          model->forward(x),
+          Catch::Contains("to draw no random numbers on the CPU"));
+    } else {
+      CHECK_NOTHROW(model->forward(x).sum().backward());
+    }
+  }
+  // One device is the module alone.
+  DataParallel one(net, on_cpus(1));
+  CHECK_NOTHROW(one->forward(x).sum().backward());
 }
 
 TEST_CASE("two threads", "[dp]") {

@@ -57,6 +57,8 @@ TEST_CASE("scatter and gather are each other's reverse", "[dp][parallel]") {
   CHECK(gather(std::vector<Tensor>{torch::tensor(1.0), torch::tensor(2.0)},
                torch::kCPU)
             .equal(torch::tensor({1.0, 2.0})));
+  CHECK(gather(std::vector<Tensor>{torch::tensor(3.0)}, torch::kCPU)
+            .equal(torch::tensor({3.0})));
 
   auto x = torch::arange(6.0).requires_grad_();
   auto chunks = scatter(x * 2, cpus(3));
@@ -143,8 +145,9 @@ TEST_CASE("parts that do not fit", "[dp][parallel][errors]") {
   CHECK_THROWS_WITH(gather(std::vector<Tensor>(), torch::kCPU),
                     Contains("at least one part to gather"));
   using Many = std::vector<Tensor>;
-  CHECK_THROWS_WITH(gather(std::vector<Many>{Many(1), Many(2)}, torch::kCPU),
-                    Contains("as many elements"));
+  CHECK_THROWS_WITH(
+      gather(std::vector<Many>{Many(1), Many(2)}, torch::kCPU),
+      Contains("got 1 elements first and 2 elements from part 1"));
   CHECK_THROWS_WITH(scatter(torch::ones({2}), {}),
                     Contains("at least one device"));
   CHECK_THROWS_WITH(

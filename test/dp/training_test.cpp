@@ -17,7 +17,6 @@
 #include <torch/utils.h>
 
 #include "ddp/nn/checkpoint_activations.h"
-#include "dp/detail/data_parallel/replicas.h"
 #include "dp/dp.h"
 #include "test/dp/nets.h"
 #include "test/support/catch.h"
@@ -288,6 +287,10 @@ TEST_CASE("parameters that are not used by all replicas", "[dp]") {
   CHECK(grad("b").item<float>() == 0);
   model->forward(torch::tensor({1., 2., 5.})).sum().backward();
   CHECK(grad("b").item<float>() == 8);
+  auto alone = torch::autograd::grad(
+      {model->forward(torch::tensor({-1., 2., -5.})).sum()},
+      {net->named_parameters()["b"]})[0];
+  CHECK(alone.detach_().item<float>() == 2);
 }
 
 TEST_CASE("frozen parameters, also from one step to the next", "[dp]") {
@@ -516,93 +519,6 @@ TEST_CASE("gradients that share memory are added up apart", "[dp]") {
   CHECK(net->a.grad().equal(torch::full({3}, 4321.0)));
   CHECK(net->b.grad().equal(torch::full({3}, 4321.0)));
   CHECK(net->c.grad().equal(torch::full({3}, 12.0)));
-}
-
-/// Forward and backward over copies that are taken for remote: what is done
-/// between a GPU and another device, with memory of the CPU.
-Tensor step_over_remote(
-    const std::shared_ptr<torch::nn::Module>& net,
-    const std::function<Tensor(torch::nn::Module&, const Tensor&)>& forward,
-    const Tensor& input,
-    const detail::TrafficCounters& traffic) {
-  const detail::ReplicaSpec here{torch::kCPU, false};
-  const detail::ReplicaSpec there{torch::kCPU, true};
-  detail::Replicas replicas(net, {here, there, here, there}, nullptr, traffic);
-  replicas.refresh({0, 1, 2, 3});
-  std::vector<Tensor> outputs;
-  const auto chunks = input.chunk(4);
-  for (size_t i = 0; i < 4; ++i) {
-    outputs.push_back(forward(replicas[i], chunks[i]));
-  }
-  return torch::cat(outputs);
-}
-
-TEST_CASE("state and gradients sent in large pieces", "[dp]") {
-  torch::manual_seed(8);
-  const auto plain = std::make_shared<MixedImpl>();
-  const auto net = clone(plain);
-  const auto traffic = std::make_shared<std::vector<detail::TrafficCounter>>(4);
-  const auto forward = [](torch::nn::Module& module, const Tensor& x) {
-    return dynamic_cast<MixedImpl&>(module).forward(x);
-  };
-  const auto input = torch::randn({4, 3});
-  const auto expected = plain->forward(input);
-  const auto output = step_over_remote(net, forward, input, traffic);
-  CHECK(close(output, expected));
-  expected.sum().backward();
-  output.sum().backward();
-  int64_t bytes = 0;
-  for (const auto& item : plain->named_parameters()) {
-    INFO(item.key());
-    const auto grad = net->named_parameters()[item.key()].grad();
-    CHECK(close(grad, item.value().grad(), 1e-2));
-    bytes += static_cast<int64_t>(grad.nbytes());
-  }
-  CHECK((*traffic)[1].gradients == bytes);
-  CHECK((*traffic)[1].state == (*traffic)[2].state);
-  CHECK((*traffic)[3].gradients == bytes);
-}
-
-TEST_CASE("a remote replica alone may have the gradient", "[dp]") {
-  const auto net = std::make_shared<BranchImpl>();
-  const auto traffic = std::make_shared<std::vector<detail::TrafficCounter>>(4);
-  const auto forward = [](torch::nn::Module& module, const Tensor& x) {
-    return dynamic_cast<BranchImpl&>(module).forward(x);
-  };
-  const auto x = torch::tensor({-1., 2., -5., -7.});
-  step_over_remote(net, forward, x, traffic).sum().backward();
-  const auto gradients = net->named_parameters();
-  CHECK(gradients["a"].grad().item<float>() == -13);
-  CHECK(gradients["b"].grad().item<float>() == 2);
-  CHECK_FALSE(gradients["c"].grad().defined());
-  torch::optim::SGD(net->parameters(), 0.1).zero_grad(/*set_to_none=*/false);
-  CHECK(gradients["b"].grad().item<float>() == 0);
-  // It may be detached in place, as views may not.
-  auto alone = torch::autograd::grad(
-      {step_over_remote(net, forward, x, traffic).sum()}, {gradients["b"]})[0];
-  CHECK(alone.detach_().item<float>() == 2);
-}
-
-TEST_CASE("gradients of remote replicas can be differentiated", "[dp]") {
-  const auto traffic = std::make_shared<std::vector<detail::TrafficCounter>>(4);
-  const auto forward = [](torch::nn::Module& module, const Tensor& x) {
-    return dynamic_cast<torch::nn::LinearImpl&>(module).forward(x).pow(3);
-  };
-  torch::nn::Linear plain(3, 1);
-  const auto net = clone(plain.ptr());
-  const auto input = torch::randn({8, 3});
-  const auto penalise = [](const Tensor& output, const auto& module) {
-    auto loss = output.sum();
-    for (const auto& grad : torch::autograd::grad(
-             {output.sum()}, module->parameters(), {}, {}, true)) {
-      loss = loss + grad.pow(2).sum();
-    }
-    loss.backward();
-  };
-  penalise(plain(input).pow(3), plain);
-  penalise(step_over_remote(net, forward, input, traffic), net);
-  CHECK(close(net->weight.grad(), plain->weight.grad()));
-  CHECK(close(net->bias.grad(), plain->bias.grad()));
 }
 
 TEST_CASE("sparse gradients", "[dp]") {

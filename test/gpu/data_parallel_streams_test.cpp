@@ -1,4 +1,3 @@
-#include <torch/autograd.h>
 #include <torch/cuda.h>
 #include <torch/nn/cloneable.h>
 #include <torch/nn/modules/dropout.h>
@@ -7,9 +6,7 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
-#include <c10/core/Event.h>
 #include <c10/cuda/CUDACachingAllocator.h>
-#include <c10/cuda/CUDAStream.h>
 
 #include <future>
 
@@ -48,59 +45,7 @@ void synchronize_all() {
   }
 }
 
-/// Calls `seen` with the gradient between its two layers.
-struct WatchedImpl : torch::nn::Cloneable<WatchedImpl> {
-  using Seen = std::function<void(const Tensor&)>;
-  explicit WatchedImpl(Seen seen) : seen(std::move(seen)) { reset(); }
-  void reset() override {
-    first = register_module("first", torch::nn::Linear(4, 4));
-    last = register_module("last", torch::nn::Linear(4, 4));
-  }
-  Tensor forward(const Tensor& x) {
-    const auto hidden = first(x);
-    hidden.register_hook([seen = seen](const Tensor& grad) { seen(grad); });
-    return last(torch::tanh(hidden));
-  }
-  Seen seen;
-  torch::nn::Linear first{nullptr}, last{nullptr};
-};
-
-TEST_CASE("a replica's backward waits for no other GPU", "[gpu][stand-in]") {
-  REQUIRE(has_two_gpus());
-  // Nothing runs but what somebody waits for.
-  fake_gpu::schedule(fake_gpu::Mode::lazy, GENERATE(1, 2, 3));
-  c10::Event halfway(torch::kCUDA);  // through the first GPU's backward
-  test::Counter marked;
-  const auto net = std::make_shared<WatchedImpl>([&](const Tensor& grad) {
-    if (grad.device() == gpu(0)) {
-      halfway.record(c10::cuda::getCurrentCUDAStream(0));
-      marked.add();
-    } else {
-      marked.wait_for(1);
-    }
-  });
-  net->to(gpu(0));
-  DataParallel model(net, on_two_gpus());
-  const auto x = torch::ones({4, 4}, gpu(0));
-  auto each = model->forward_each(x);
-  std::vector<Tensor> losses{each[0].sum(), each[1].sum()};
-  synchronize_all();
-  torch::autograd::backward(losses, {});
-  torch::cuda::synchronize(1);
-  CHECK_FALSE(halfway.query());
-  synchronize_all();
-  // It is the gradient of the plain module nevertheless.
-  const auto plain = clone(net);
-  plain->seen = [](const Tensor&) {};
-  plain->zero_grad();
-  plain->forward(x).sum().backward();
-  for (const auto& item : plain->named_parameters()) {
-    CHECK(
-        close(net->named_parameters()[item.key()].grad(), item.value().grad()));
-  }
-}
-
-TEST_CASE("gradients of many sizes over streams of their own", "[gpu]") {
+TEST_CASE("gradients of many sizes over GPUs", "[gpu]") {
   INFO(any_schedule());
   std::vector<int64_t> ids;
   for (int i = 0; i < std::min<int>(torch::cuda::device_count(), 3); ++i) {

@@ -4,7 +4,6 @@
 #include <mutex>
 #include <set>
 
-#include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
 
 namespace ddp::detail {
@@ -12,16 +11,24 @@ namespace {
 
 thread_local int entered_segments = 0;
 
-at::Tensor generator_state(c10::Device device) {
-  auto generator = at::globalContext().defaultGenerator(device);
-  const std::scoped_lock lock(generator.mutex());
-  return generator.get_state();
+/// Computation of a segment, never a backward pass: nobody waits for another
+/// thread while it has this.
+std::mutex& cpu_generator_mutex() {
+  static std::mutex mutex;
+  return mutex;
 }
 
-void set_generator_state(c10::Device device, const at::Tensor& state) {
-  auto generator = at::globalContext().defaultGenerator(device);
-  const std::scoped_lock lock(generator.mutex());
-  generator.set_state(state);
+/// The CPU, and the GPUs of these tensors.
+std::vector<c10::Device> devices_near(const std::vector<at::Tensor>& near) {
+  std::vector<c10::Device> devices{c10::kCPU};
+  for (const auto& tensor : near) {
+    if (tensor.defined() && tensor.is_cuda() &&
+        std::find(devices.begin(), devices.end(), tensor.device()) ==
+            devices.end()) {
+      devices.push_back(tensor.device());
+    }
+  }
+  return devices;
 }
 
 /// With copies of its own.
@@ -34,20 +41,10 @@ void enter(const std::vector<ParameterCastsPtr>& casts,
 
 }  // namespace
 
-ReplayState::ReplayState(const std::vector<at::Tensor>& near) {
-  std::vector<c10::Device> devices{c10::kCPU};
-  for (const auto& tensor : near) {
-    if (tensor.defined() && tensor.is_cuda() &&
-        std::find(devices.begin(), devices.end(), tensor.device()) ==
-            devices.end()) {
-      devices.push_back(tensor.device());
-    }
-  }
-  for (const auto device : devices) {
-    generators_.push_back({device, generator_state(device)});
-  }
+ReplayState::ReplayState(const std::vector<at::Tensor>& near)
+    : generators_(devices_near(near)) {
   std::set<c10::DeviceType> types;
-  for (const auto device : devices) {
+  for (const auto device : generators_.devices()) {
     types.insert(device.type());
   }
   for (const auto device_type : types) {
@@ -57,25 +54,37 @@ ReplayState::ReplayState(const std::vector<at::Tensor>& near) {
   }
 }
 
+bool ReplayState::draws_on_cpu() const {
+  const auto devices = generators_.devices();
+  return std::any_of(devices.begin(), devices.end(), [](c10::Device device) {
+    return device.is_cpu();
+  });
+}
+
 ReplayState::Scope::Scope(const ReplayState& state) {
   for (const auto& [device_type, is_enabled, dtype] : state.autocasts_) {
     guards_.push_back(std::make_unique<AutocastGuard>(
         device_type, AutocastOptions().enabled(is_enabled).dtype(dtype)));
   }
-  for (const auto& [device, random] : state.generators_) {
-    before_.push_back({device, generator_state(device)});
-    set_generator_state(device, random);
-  }
   enter(state.casts_, casts_);
 }
 
 ReplayState::Scope::~Scope() {
-  for (const auto& [device, random] : before_) {
-    set_generator_state(device, random);
-  }
   while (!guards_.empty()) {
     guards_.pop_back();  // the last one first
   }
+}
+
+ReplayState::Draws::Draws(const ReplayState& state)
+    : cpu_(state.draws_on_cpu()
+               ? std::unique_lock<std::mutex>(cpu_generator_mutex())
+               : std::unique_lock<std::mutex>()),
+      before_(state.generators_.devices()) {
+  state.generators_.restore();
+}
+
+ReplayState::Draws::~Draws() {
+  before_.restore();
 }
 
 SegmentScope::SegmentScope()

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <vector>
 
@@ -11,6 +12,7 @@
 
 #include "ddp/amp/autocast.h"
 #include "ddp/detail/amp/parameter_casts.h"
+#include "ddp/detail/generator_states.h"
 
 namespace ddp::detail {
 
@@ -23,22 +25,31 @@ class ReplayState {
   ///   CPU's always is.
   explicit ReplayState(const std::vector<at::Tensor>& near);
 
-  /// While it lives, the state is that one; then what it was before. Narrow
-  /// copies of parameters are not shared with what is outside.
+  /// After the first computation: forgets the generators that it has not drawn
+  /// from. A replay leaves them alone, since another thread may draw from them.
+  void forget_unused_generators() { generators_.forget_unchanged(); }
+
+  /// Whether a replay draws from the CPU's generator.
+  bool draws_on_cpu() const;
+
+  /// While it lives, autocast and casts are those; then what they were before.
+  /// Narrow copies of parameters are not shared with what is outside.
   class Scope;
 
+  /// While it lives, the generators are in the noted states; then in those that
+  /// they had before. One replay at a time draws from the CPU's generator,
+  /// which the threads of a backward pass over several GPUs share: the next one
+  /// waits.
+  class Draws;
+
  private:
-  struct Generator {
-    c10::Device device;
-    at::Tensor state;
-  };
   struct Autocast {
     c10::DeviceType device_type;
     bool is_enabled;
     c10::ScalarType dtype;
   };
 
-  std::vector<Generator> generators_;
+  GeneratorStates generators_;
   std::vector<Autocast> autocasts_;
   std::vector<ParameterCastsPtr> casts_ = CastScope::active();
 };
@@ -51,9 +62,20 @@ class ReplayState::Scope {
   Scope& operator=(const Scope&) = delete;
 
  private:
-  std::vector<Generator> before_;
   std::vector<std::unique_ptr<AutocastGuard>> guards_;
   std::optional<CastScope> casts_;
+};
+
+class ReplayState::Draws {
+ public:
+  explicit Draws(const ReplayState& state);
+  ~Draws();
+  Draws(const Draws&) = delete;
+  Draws& operator=(const Draws&) = delete;
+
+ private:
+  std::unique_lock<std::mutex> cpu_;
+  GeneratorStates before_;
 };
 
 /// While it lives, a segment's own computation runs on this thread: casts of

@@ -9,9 +9,7 @@
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
 
-#include "dp/detail/data_parallel/hidden_tensors.h"
 #include "dp/detail/data_parallel/leaves.h"
-#include "dp/detail/data_parallel/result_walk.h"
 
 namespace dp::detail {
 
@@ -30,9 +28,10 @@ class ForwardCall {
   /// Calls the replica's forward with the arguments of a part and keeps what it
   /// returns. Parts may run at once.
   virtual void run(size_t part, torch::nn::Module& replica) = 0;
-  /// Once all parts have run: the tensors among what they returned.
-  /// @throws c10::Error when the parts returned results that are not alike.
-  virtual std::vector<ResultTensor> results() = 0;
+  /// Once all parts have run: what each returned.
+  virtual std::vector<PartResult> results() = 0;
+  /// Makes these the tensors of what the first part returned.
+  virtual void gather(const std::vector<at::Tensor>& leaves) = 0;
 };
 
 template <typename M, typename = void, typename... Args>
@@ -55,18 +54,10 @@ class TypedForwardCall final : public ForwardCall {
   using Forward = ForwardResult<M, void, Args...>;
   static_assert(Forward::kExists,
                 "forward() cannot be called with copies of these arguments");
-  static_assert(!(kHidesTensors<Args> || ...),
-                "an argument of forward() is a container of tensors that is "
-                "not split: give a std::vector, array, tuple, pair, map, "
-                "unordered_map or optional, or a struct with tensor_fields");
 
  public:
   using Result = typename Forward::Type;
   static_assert(!std::is_void_v<Result>, "forward() must return something");
-  static_assert(!kHidesTensors<Result>,
-                "forward() returns a container of tensors that is not "
-                "gathered: return a std::vector, array, tuple, pair, map, "
-                "unordered_map or optional, or a struct with tensor_fields");
 
   template <typename... Given>
   explicit TypedForwardCall(Given&&... given)
@@ -90,13 +81,17 @@ class TypedForwardCall final : public ForwardCall {
         of_parts_[part]));
   }
 
-  std::vector<ResultTensor> results() override {
+  std::vector<PartResult> results() override {
     of_parts_.clear();  // their memory serves what is gathered
-    Results<Result> parts;
-    for (auto& result : results_) {
-      parts.push_back(&*result);
+    std::vector<PartResult> parts;
+    for (const auto& result : results_) {
+      parts.push_back(result_of(*result));
     }
-    return tensors_in(parts);
+    return parts;
+  }
+
+  void gather(const std::vector<at::Tensor>& leaves) override {
+    replace_leaves(*results_.front(), leaves);
   }
 
   /// What the first part returned.

@@ -1,6 +1,7 @@
 #include "dp/detail/data_parallel/gpu.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <mutex>
 
@@ -16,19 +17,18 @@ bool is_on_gpu(const at::Tensor& tensor) {
   return tensor.is_cuda();
 }
 
-c10::Stream current_stream_of(const at::Tensor& tensor) {
-  return at::cuda::getCurrentCUDAStream(tensor.get_device());
-}
-
-/// A stream of the tensor's GPU on which nothing but broadcasts is queued.
-c10::Stream broadcast_stream_of(const at::Tensor& tensor) {
+/// A stream of the GPU on which nothing but broadcasts is queued: of high
+/// priority, since a program takes the others, also this one's after 32 of
+/// them.
+c10::Stream broadcast_stream(c10::DeviceIndex device) {
   static std::map<c10::DeviceIndex, c10::Stream> streams;
-  const auto device = tensor.device().index();
   const auto known = streams.find(device);
   return known != streams.end()
              ? known->second
              : streams
-                   .emplace(device, at::cuda::getStreamFromPool(false, device))
+                   .emplace(device,
+                            at::cuda::getStreamFromPool(
+                                /*isHighPriority=*/true, device))
                    .first->second;
 }
 
@@ -42,40 +42,56 @@ void follow(const std::vector<c10::Stream>& streams,
   }
 }
 
-// A broadcast is a launch on each GPU, and each waits for the others. Another
-// thread's copy between GPUs makes their current streams wait for each other,
-// and would do so between two launches: hence streams of their own. The lock
-// is for their order, and for LibTorch's communicators, which have none.
-void broadcast_to_gpus(const at::Tensor& from, std::vector<at::Tensor> to) {
-  static std::mutex broadcasts;
-  const std::lock_guard lock(broadcasts);
-  std::vector<c10::Stream> current{current_stream_of(from)};
-  std::vector<c10::Stream> own{broadcast_stream_of(from)};
-  for (auto& tensor : to) {
-    current.push_back(current_stream_of(tensor));
-    own.push_back(broadcast_stream_of(tensor));
-    // As bytes: NCCL knows neither complex numbers nor short integers.
-    tensor = tensor.view(at::kByte);
-  }
-  follow(own, current);
-  {
-    const c10::MultiStreamGuard guard(own);
-    torch::cuda::broadcast_out(from.view(at::kByte), to);
-  }
-  follow(current, own);
-}
-
-}  // namespace
-
-void broadcast(const at::Tensor& from, std::vector<at::Tensor> to) {
+void send(Broadcast broadcast) {
+  auto& [from, to] = broadcast;
   const auto first_other =
       is_on_gpu(from) ? std::stable_partition(to.begin(), to.end(), is_on_gpu)
                       : to.begin();
   if (first_other != to.begin()) {
-    broadcast_to_gpus(from, {to.begin(), first_other});
+    // As bytes: NCCL knows neither complex numbers nor short integers.
+    std::vector<at::Tensor> bytes;
+    std::transform(
+        to.begin(),
+        first_other,
+        std::back_inserter(bytes),
+        [](const at::Tensor& tensor) { return tensor.view(at::kByte); });
+    torch::cuda::broadcast_out(from.view(at::kByte), bytes);
   }
-  std::for_each(
-      first_other, to.end(), [&](at::Tensor& tensor) { tensor.copy_(from); });
+  std::for_each(first_other, to.end(), [&from = from](at::Tensor& tensor) {
+    tensor.copy_(from);
+  });
+}
+
+}  // namespace
+
+// A broadcast is a launch on each GPU, and each waits for the others. Another
+// thread's copy between GPUs makes their current streams wait for each other,
+// and would do so between two launches: hence streams of their own. The lock
+// is for their order, and for LibTorch's communicators, which have none.
+void broadcast(c10::Device from,
+               const std::vector<c10::Device>& to,
+               size_t count,
+               const std::function<Broadcast(size_t i)>& make) {
+  static std::mutex broadcasts;
+  const std::lock_guard lock(broadcasts);
+  std::vector<c10::Stream> current;
+  std::vector<c10::Stream> own;
+  const auto add = [&](c10::Device device) {
+    if (device.is_cuda()) {
+      current.emplace_back(at::cuda::getCurrentCUDAStream(device.index()));
+      own.push_back(broadcast_stream(device.index()));
+    }
+  };
+  add(from);
+  std::for_each(to.begin(), to.end(), add);
+  follow(own, current);
+  {
+    const c10::MultiStreamGuard guard(own);
+    for (size_t i = 0; i < count; ++i) {
+      send(make(i));
+    }
+  }
+  follow(current, own);
 }
 
 std::vector<GpuCapacity> gpu_capacities(

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -33,5 +34,34 @@ void replace_leaves(T& value, const std::vector<at::Tensor>& tensors) {
                 "but got copies; return std::tie(...)");
   });
 }
+
+/// What one part of a batch returned.
+struct PartResult {
+  std::vector<at::Tensor> leaves;
+  /// Sizes of its containers, keys of its maps and the like.
+  std::vector<std::string> structure;
+};
+
+template <typename T>
+PartResult result_of(const T& value) {
+  struct Visit {
+    void operator()(const at::Tensor& tensor) const {
+      found.leaves.push_back(tensor);
+    }
+    void operator()(const ddp::detail::Structure& part) const {
+      found.structure.push_back(part.text);
+    }
+    PartResult& found;
+  };
+  PartResult found;
+  ddp::for_each_tensor(value, Visit{found});
+  return found;
+}
+
+/// For each leaf of the results, at least one, that of every part. A leaf that
+/// is undefined is so in all parts.
+/// @throws c10::Error when the results are not alike.
+std::vector<std::vector<at::Tensor>> leaves_by_place(
+    const std::vector<PartResult>& parts);
 
 }  // namespace dp::detail

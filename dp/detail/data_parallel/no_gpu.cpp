@@ -3,9 +3,15 @@
 
 namespace dp::detail {
 
-void broadcast(const at::Tensor& from, std::vector<at::Tensor> to) {
-  for (auto& tensor : to) {
-    tensor.copy_(from);
+void broadcast(c10::Device,
+               const std::vector<c10::Device>&,
+               size_t count,
+               const std::function<Broadcast(size_t i)>& make) {
+  for (size_t i = 0; i < count; ++i) {
+    const auto next = make(i);
+    for (const auto& tensor : next.to) {
+      tensor.copy_(next.from);
+    }
   }
 }
 

@@ -6,11 +6,13 @@
 
 #include <ATen/ops/empty.h>
 #include <c10/core/InferenceMode.h>
+#include <c10/util/ScopeExit.h>
 #include <torch/csrc/autograd/grad_mode.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/utils.h>
 
 #include "ddp/detail/explain.h"
+#include "ddp/detail/generator_states.h"
 #include "ddp/detail/piece_of.h"
 
 namespace dp::detail {
@@ -132,8 +134,7 @@ void move_in(Replica& replica, const StateLayout& layout) {
   replica.pieces.resize(layout.slots.size());
   for (size_t flat = 0; flat < layout.flats.size(); ++flat) {
     const auto& spec = layout.flats[flat];
-    const auto memory =
-        make_flat(spec, layout, in_flat[flat], replica.spec.device);
+    const auto memory = make_flat(spec, layout, in_flat[flat], replica.device);
     for (const size_t slot : spec.slots) {
       const auto& place = layout.slots[slot];
       replica.pieces[slot] = ddp::detail::piece_of(
@@ -152,6 +153,11 @@ uint32_t version_of(const at::Tensor& tensor) {
   return tensor.is_inference() ? 0 : tensor._version();
 }
 
+std::vector<c10::Device> generators_near(c10::Device device) {
+  return device.is_cuda() ? std::vector<c10::Device>{c10::kCPU, device}
+                          : std::vector<c10::Device>{c10::kCPU};
+}
+
 bool has_memory_of(const at::Tensor& tensor, const at::Tensor& piece) {
   return tensor.const_data_ptr() == piece.const_data_ptr() &&
          tensor.sizes() == piece.sizes() && tensor.strides() == piece.strides();
@@ -159,27 +165,21 @@ bool has_memory_of(const at::Tensor& tensor, const at::Tensor& piece) {
 
 }  // namespace
 
-std::vector<ReplicaSpec> specs_on(const std::vector<c10::Device>& devices) {
-  std::vector<ReplicaSpec> specs;
-  for (const auto device : devices) {
-    specs.push_back({device, device != devices.front()});
-  }
-  return specs;
-}
-
 Replica make_replica(const StateLayout& layout,
                      size_t index,
-                     ReplicaSpec spec,
+                     c10::Device device,
                      const MakeModule& make,
                      KnownTensors& known) {
   // A first forward may run in inference mode, a later one with gradients.
   const c10::InferenceMode no_inference(false);
   const torch::NoGradGuard no_grad;
+  // clone() runs reset(), which draws values that nobody sees.
+  const ddp::detail::GeneratorStates random(generators_near(device));
+  const auto restore = c10::make_scope_exit([&random] { random.restore(); });
   const auto& module = *layout.modules.front();
   Replica replica{index,
-                  spec,
-                  GradientLane(spec.device, layout.device),
-                  copy_of(module, spec.device, make),
+                  device,
+                  copy_of(module, device, make),
                   {},
                   {},
                   {},

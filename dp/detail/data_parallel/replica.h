@@ -9,24 +9,12 @@
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
 
-#include "dp/detail/data_parallel/gradient_lane.h"
 #include "dp/detail/data_parallel/state_layout.h"
 
 namespace dp::detail {
 
 using KnownTensors = std::unordered_set<const c10::TensorImpl*>;
 using MakeModule = std::function<std::shared_ptr<torch::nn::Module>()>;
-
-/// What a replica is to be.
-struct ReplicaSpec {
-  c10::Device device;
-  /// State and gradients are sent in few flat tensors, not one by one:
-  /// worth it where the device is another than the module's.
-  bool is_remote = false;
-};
-
-/// One for each device, the first of which is the module's.
-std::vector<ReplicaSpec> specs_on(const std::vector<c10::Device>& devices);
 
 /// A copy of the module that is kept. Its parameters and buffers lie in flat
 /// tensors of ours, so that they are filled by few copies.
@@ -38,8 +26,7 @@ struct Replica {
   };
 
   size_t index;  ///< in the list of devices
-  ReplicaSpec spec;
-  GradientLane lane;  ///< on which its gradients leave it
+  c10::Device device;
   std::shared_ptr<torch::nn::Module> module;
   Modules submodules;  ///< of the layout's modules
   std::vector<Member> members;
@@ -50,9 +37,9 @@ struct Replica {
 };
 
 /// Clones the module of the layout, or takes what `make` gives, and moves its
-/// parameters and buffers into memory on the device of `spec`, one flat tensor
-/// after the other, so that they are there twice only by parts. Values are not
-/// copied yet.
+/// parameters and buffers into memory on `device`, one flat tensor after the
+/// other, so that they are there twice only by parts. Values are not copied
+/// yet. Default random generators stay as they are, whatever the clone draws.
 ///
 /// @param known  tensors of the module and of other replicas; grows by its own.
 /// @throws c10::Error when the module cannot be cloned, and when what came of
@@ -60,7 +47,7 @@ struct Replica {
 ///   the known tensors, or one tensor where the module has two.
 Replica make_replica(const StateLayout& layout,
                      size_t index,
-                     ReplicaSpec spec,
+                     c10::Device device,
                      const MakeModule& make,
                      KnownTensors& known);
 

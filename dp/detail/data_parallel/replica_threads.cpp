@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <condition_variable>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -15,8 +16,8 @@
 #include <c10/util/StringUtil.h>
 #include <c10/util/thread_name.h>
 
+#include "ddp/detail/replica_scope.h"
 #include "dp/detail/data_parallel/carried_state.h"
-#include "dp/detail/data_parallel/intraop_pause.h"
 #include "dp/detail/data_parallel/replica_error.h"
 #include "dp/detail/thread_error.h"
 
@@ -122,14 +123,14 @@ void ReplicaThreads::run(const std::vector<size_t>& replicas, const Job& job) {
     share_out_intraop_threads();
   }
   const CarriedState state(devices_);
-  std::vector<std::exception_ptr> errors;
-  const auto run = [&] {
-    errors = run_and_wait(replicas, [&](size_t replica) {
-      const CarriedState::Guard guard(state, replica);
-      job(replica);
-    });
-  };
-  on_cpu_.empty() ? run() : while_intraop_threads_sleep(run);
+  const auto errors = run_and_wait(replicas, [&](size_t replica) {
+    const CarriedState::Guard guard(state, replica);
+    std::optional<ddp::detail::ReplicaScope> scope;
+    if (devices_.size() > 1) {
+      scope.emplace();
+    }
+    job(replica);
+  });
   for (size_t i = 0; i < errors.size(); ++i) {
     if (errors[i]) {
       rethrow_from(errors[i],

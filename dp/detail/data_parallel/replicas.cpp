@@ -26,14 +26,6 @@ void expect_no_casts(const ModuleState& state) {
   }
 }
 
-std::vector<at::Tensor> sources_of(const StateLayout& layout) {
-  std::vector<at::Tensor> sources;
-  for (const auto& slot : layout.slots) {
-    sources.push_back(slot.source);
-  }
-  return sources;
-}
-
 /// Whether the module's tensor lies in memory as its copy is to.
 bool is_flat(const Slot& slot) {
   return slot.source.strides() == slot.strides && !slot.source.is_conj() &&
@@ -62,24 +54,14 @@ at::Tensor stage(const StateLayout& layout, const FlatSpec& flat) {
   return staged;
 }
 
-void send(const StateLayout& layout, const std::vector<Replica*>& remote) {
-  for (size_t flat = 0; flat < layout.flats.size(); ++flat) {
-    std::vector<at::Tensor> targets;
-    for (const auto* replica : remote) {
-      targets.push_back(replica->flats[flat]);
-    }
-    broadcast(stage(layout, layout.flats[flat]), std::move(targets));
-  }
-}
-
 }  // namespace
 
 Replicas::Replicas(std::shared_ptr<torch::nn::Module> module,
-                   std::vector<ReplicaSpec> specs,
+                   std::vector<c10::Device> devices,
                    MakeModule make,
                    TrafficCounters traffic)
     : module_(std::move(module)),
-      specs_(std::move(specs)),
+      devices_(std::move(devices)),
       make_(std::move(make)),
       traffic_(std::move(traffic)) {
   remake();
@@ -87,15 +69,15 @@ Replicas::Replicas(std::shared_ptr<torch::nn::Module> module,
 
 void Replicas::remake() {
   const auto state = read_state(module_);
-  expect_on_device(state, specs_.front().device);
+  expect_on_device(state, devices_.front());
   make(state);
 }
 
 void Replicas::make(const ModuleState& state) {
-  if (specs_.size() < 2) {
+  if (devices_.size() < 2) {
     return;
   }
-  auto layout = lay_out(state, specs_.front().device);
+  auto layout = lay_out(state, devices_.front());
   path_.reset();
   copies_.clear();
   layout_ = {};  // fits no module
@@ -104,8 +86,8 @@ void Replicas::make(const ModuleState& state) {
     known.insert(slot.source.unsafeGetTensorImpl());
   }
   std::vector<Replica> copies;
-  for (size_t i = 1; i < specs_.size(); ++i) {
-    copies.push_back(make_replica(layout, i, specs_[i], make_, known));
+  for (size_t i = 1; i < devices_.size(); ++i) {
+    copies.push_back(make_replica(layout, i, devices_[i], make_, known));
   }
   layout_ = std::move(layout);
   copies_ = std::move(copies);
@@ -113,8 +95,8 @@ void Replicas::make(const ModuleState& state) {
 
 void Replicas::refresh(const std::vector<size_t>& members) {
   const auto state = read_state(module_);
-  expect_on_device(state, specs_.front().device);
-  if (specs_.size() < 2) {
+  expect_on_device(state, devices_.front());
+  if (devices_.size() < 2) {
     return;  // nothing is kept, so threads may share it as they may the module
   }
   expect_no_casts(state);
@@ -137,20 +119,19 @@ void Replicas::refresh(const std::vector<size_t>& members) {
 
 void Replicas::copy_state(const std::vector<Replica*>& copies) {
   const torch::NoGradGuard no_grad;
-  const auto sources = sources_of(layout_);
-  std::vector<Replica*> remote;
+  std::vector<c10::Device> targets;
   for (auto* copy : copies) {
     claim_memory(*copy);
     (*traffic_)[copy->index].state += layout_.bytes();
-    if (copy->spec.is_remote) {
-      remote.push_back(copy);
-    } else if (!sources.empty()) {
-      at::_foreach_copy_(copy->pieces, sources);
+    targets.push_back(copy->device);
+  }
+  broadcast(layout_.device, targets, layout_.flats.size(), [&](size_t flat) {
+    Broadcast next{stage(layout_, layout_.flats[flat]), {}};
+    for (const auto* copy : copies) {
+      next.to.push_back(copy->flats[flat]);
     }
-  }
-  if (!remote.empty()) {
-    send(layout_, remote);
-  }
+    return next;
+  });
 }
 
 void Replicas::connect_gradients(const std::vector<Replica*>& copies) {

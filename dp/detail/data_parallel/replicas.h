@@ -10,13 +10,13 @@
 
 namespace dp::detail {
 
-/// The module and its kept copies, one a spec. Replica 0 is the module.
+/// The module and its kept copies, one a device. Replica 0 is the module.
 class Replicas {
  public:
   /// @throws c10::Error as `make_replica` does, and when the module's tensors
-  ///   are not on the device of the first spec.
+  ///   are not on the first device.
   Replicas(std::shared_ptr<torch::nn::Module> module,
-           std::vector<ReplicaSpec> specs,
+           std::vector<c10::Device> devices,
            MakeModule make,
            TrafficCounters traffic);
 
@@ -42,7 +42,7 @@ class Replicas {
   void connect_gradients(const std::vector<Replica*>& copies);
 
   std::shared_ptr<torch::nn::Module> module_;
-  std::vector<ReplicaSpec> specs_;
+  std::vector<c10::Device> devices_;
   MakeModule make_;
   TrafficCounters traffic_;
   StateLayout layout_;

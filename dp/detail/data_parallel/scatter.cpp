@@ -61,8 +61,17 @@ std::vector<at::Tensor> chunks_of(const at::Tensor& tensor,
                                   int64_t dim) {
   RowCounts sizes;
   std::copy_if(rows.begin(), rows.end(), std::back_inserter(sizes), takes_part);
-  return sizes.size() < 2 ? std::vector<at::Tensor>{tensor}
-                          : tensor.split_with_sizes(sizes, dim);
+  if (sizes.size() < 2) {
+    return {tensor};
+  }
+  auto chunks = tensor.split_with_sizes(sizes, dim);
+  for (auto& chunk : chunks) {
+    if (!chunk.requires_grad()) {
+      // For autograd no view of the whole, so a forward may change it in place.
+      chunk = chunk.detach();
+    }
+  }
+  return chunks;
 }
 
 std::vector<Part> parts_for(const RowCounts& rows) {

@@ -5,10 +5,14 @@
 
 #include <c10/util/strides.h>
 
-#include "dp/detail/data_parallel/groups.h"
+#include "ddp/detail/reducer/bucket_plan.h"
 
 namespace dp::detail {
 namespace {
+
+/// Bytes that are worth a copy between devices: far more than it costs to begin
+/// one, little beside the memory of a device.
+constexpr int64_t kBytesSentTogether = 16 << 20;
 
 c10::DimVector dense_strides(const at::Tensor& tensor) {
   return tensor.is_non_overlapping_and_dense()
@@ -37,14 +41,21 @@ bool is_unchanged(const Slot& slot, const at::Tensor& tensor) {
          tensor.sizes() == slot.sizes && dense_strides(tensor) == slot.strides;
 }
 
+/// A tensor of `kBytesSentTogether` bytes is alone in its flat one, since to
+/// send it together with others takes memory for all of them.
 void place_slots(StateLayout& layout) {
   std::vector<ddp::detail::GradientSpec> specs;
   for (const auto& slot : layout.slots) {
-    specs.push_back({slot.source.numel(), slot.dtype});
+    const bool is_alone =
+        slot.source.numel() *
+            static_cast<int64_t>(c10::elementSize(slot.dtype)) >=
+        kBytesSentTogether;
+    specs.push_back({slot.source.numel(), slot.dtype, c10::kCPU, is_alone});
   }
   std::vector<size_t> order(specs.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  for (auto& members : group_by_size(specs, order, kBytesSentTogether)) {
+  for (auto& members :
+       ddp::detail::plan_buckets(specs, order, {kBytesSentTogether})) {
     FlatSpec flat{layout.slots[members.front()].dtype, 0, std::move(members)};
     for (const size_t member : flat.slots) {
       layout.slots[member].flat = layout.flats.size();
