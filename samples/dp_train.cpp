@@ -211,8 +211,7 @@ void run(const Options& options) {
     ddp::load_state_dict(*network, checkpoint_file(options));
   }
   auto model = wrap(network, options, dataset);
-  // Making replicas drew numbers, too; the training begins at one place,
-  // however many there are.
+  // The training begins at one place of the generator, whatever drew before.
   torch::manual_seed(options.seed);
 
   Report report;
