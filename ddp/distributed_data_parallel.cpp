@@ -113,6 +113,9 @@ void DistributedDataParallelBase::update_process_group(
   share_group(group);
   exchange_ = std::move(exchange);
   if (!group_) {
+    if (reducer_) {
+      reducer_->release();
+    }
     reducer_.reset();
   } else if (!reducer_) {
     make_reducer();

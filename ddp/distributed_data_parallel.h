@@ -41,7 +41,8 @@ class DistributedDataParallelImpl : public DistributedDataParallelBase {
   /// Communicates nothing: a rank may evaluate alone.
   ///
   /// @throws c10::Error when a parameter trains that was frozen when the module
-  ///   was wrapped, or when the ranks have parted; see `Reducer`.
+  ///   was wrapped, when a parameter's shape, strides, dtype or device is no
+  ///   longer that of the wrap, or when the ranks have parted; see `Reducer`.
   template <typename... Args>
   auto forward(Args&&... args) {
     return watched(
@@ -119,6 +120,10 @@ class DistributedDataParallelImpl : public DistributedDataParallelBase {
 ///
 /// A parameter may be frozen later and thawed again, on all ranks alike; one
 /// that was frozen when it was wrapped needs a new wrapper to train.
+///
+/// Wrappers that share parameters may train them in turns. In one backward pass
+/// this is an error, and so is a wrapper that is destroyed before `backward()`
+/// of its outputs.
 ///
 /// GPUs: wrap under the stream under which you train.
 ///

@@ -73,7 +73,8 @@ class DistributedDataParallelBase : public torch::nn::Module, public Joinable {
   void to(torch::Device device, bool non_blocking = false) override;
 
   /// torch::save and torch::load of the wrapper are those of the module, so
-  /// that the file loads into the plain module and the other way round.
+  /// that the file loads into the plain module and the other way round. All
+  /// ranks are to load the same values; give torch::load the rank's device.
   void save(torch::serialize::OutputArchive& archive) const override;
   void load(torch::serialize::InputArchive& archive) override;
 

@@ -46,6 +46,10 @@ void Reducer::forget_steps() {
   impl_->forget_steps();
 }
 
+void Reducer::release() {
+  impl_->release();
+}
+
 void Reducer::change_group(c10::intrusive_ptr<c10d::Backend> group,
                            std::shared_ptr<Exchange> exchange) {
   impl_->change_group(std::move(group), std::move(exchange));

@@ -133,6 +133,11 @@ class Reducer {
   /// step alike is compared from here on. On all ranks, between passes.
   void forget_steps();
 
+  /// Says that backward passes of watched tensors are this rank's alone from
+  /// here on, so that the reducer may go before them. Without this call such a
+  /// pass throws.
+  void release();
+
   /// Averages over other ranks from here on: all begins again as in a new
   /// Reducer with this group (the first pass plans the buckets, a static graph
   /// is learnt anew), but what was watched or armed stays so, and so do the

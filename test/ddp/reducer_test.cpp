@@ -660,6 +660,7 @@ TEST_CASE("a list of bucket sizes", "[reducer]") {
 }
 
 TEST_CASE("the reducer may go before the graph", "[reducer]") {
+  const bool is_released = GENERATE(false, true);
   const auto backend = c10::make_intrusive<FakeBackend>(2);
   auto a = leaf(1);
   torch::Tensor loss;
@@ -668,10 +669,19 @@ TEST_CASE("the reducer may go before the graph", "[reducer]") {
     reducer.arm();
     loss = a.sum();
     reducer.watch(loss);
+    if (is_released) {
+      reducer.release();
+    }
   }
-  loss.backward();
+  if (is_released) {
+    loss.backward();
+    CHECK(a.grad().allclose(torch::ones({3})));
+  } else {
+    CHECK_THROWS_WITH(loss.backward(),
+                      Catch::Contains("to live until backward()"));
+    CHECK_FALSE(a.grad().defined());
+  }
   CHECK(backend->take_calls().empty());
-  CHECK(a.grad().allclose(torch::ones({3})));
 }
 
 }  // namespace reducer_test

@@ -1,6 +1,13 @@
 #include "ddp/detail/reducer/end_of_pass.h"
 
+#include <deque>
+#include <exception>
+#include <iterator>
+#include <mutex>
+#include <optional>
+#include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
@@ -9,48 +16,119 @@
 namespace ddp::detail {
 namespace {
 
-using IsOver = std::function<bool(bool is_nested)>;
+struct Listener {
+  std::function<bool(bool is_nested)> is_over;
+  std::shared_ptr<void> life;
+};
 
-void queue(IsOver is_over, std::shared_ptr<void> life);
+void queue(Listener listener);
 
-/// Lives as long as the graph task that it is queued on.
-struct QueuedEnd {
-  QueuedEnd(IsOver is_over, std::shared_ptr<void> life)
-      : is_over(std::move(is_over)), life(std::move(life)) {}
-  QueuedEnd(const QueuedEnd&) = delete;
-  QueuedEnd& operator=(const QueuedEnd&) = delete;
+/// Calls all listeners of one graph task. Autograd would call none after the
+/// first of them that throws. Lives as long as the graph task that it is queued
+/// on.
+class QueuedEnds {
+ public:
+  explicit QueuedEnds(Listener first) {
+    listeners_.push_back(std::move(first));
+  }
+  QueuedEnds(const QueuedEnds&) = delete;
+  QueuedEnds& operator=(const QueuedEnds&) = delete;
 
   /// A nested task goes when the call of backward() returns: only now is the
   /// one around it the thread's current one again.
-  ~QueuedEnd() {
-    if (!goes_on || torch::autograd::get_current_graph_task_id() == -1) {
+  ~QueuedEnds() {
+    if (torch::autograd::get_current_graph_task_id() == -1) {
       return;
     }
     try {
-      queue(std::move(is_over), std::move(life));
+      for (auto& listener : going_on_) {
+        queue(std::move(listener));
+      }
     } catch (...) {  // then the pass has been left, which the next one tells
     }
   }
 
-  IsOver is_over;
-  std::shared_ptr<void> life;
-  bool goes_on = false;
+  void add(Listener listener) {
+    const std::lock_guard lock(mutex_);
+    listeners_.push_back(std::move(listener));
+  }
+
+  void call() {
+    // The node of the pass around, which called backward().
+    const bool is_nested = torch::autograd::get_current_node() != nullptr;
+    std::exception_ptr failure;
+    while (auto listener = take_next()) {
+      try {
+        if (!listener->is_over(is_nested)) {
+          going_on_.push_back(std::move(*listener));
+        }
+      } catch (...) {
+        failure = failure ? failure : std::current_exception();
+      }
+    }
+    if (failure) {
+      std::rethrow_exception(failure);
+    }
+  }
+
+ private:
+  std::optional<Listener> take_next() {
+    const std::lock_guard lock(mutex_);
+    if (listeners_.empty()) {
+      return std::nullopt;
+    }
+    auto next = std::move(listeners_.front());
+    listeners_.pop_front();
+    return next;
+  }
+
+  std::mutex mutex_;
+  std::deque<Listener> listeners_;
+  std::vector<Listener> going_on_;
 };
 
-void queue(IsOver is_over, std::shared_ptr<void> life) {
+/// Those of the graph tasks that run.
+class TaskEnds {
+ public:
+  /// Null where the task has none yet.
+  std::shared_ptr<QueuedEnds> find(int task) {
+    const std::lock_guard lock(mutex_);
+    const auto found = ends_.find(task);
+    return found == ends_.end() ? nullptr : found->second.lock();
+  }
+
+  void insert(int task, const std::shared_ptr<QueuedEnds>& ends) {
+    const std::lock_guard lock(mutex_);
+    for (auto it = ends_.begin(); it != ends_.end();) {
+      it = it->second.expired() ? ends_.erase(it) : std::next(it);
+    }
+    ends_[task] = ends;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::unordered_map<int, std::weak_ptr<QueuedEnds>> ends_;
+};
+
+void queue(Listener listener) {
+  static TaskEnds tasks;
+  const int task = torch::autograd::get_current_graph_task_id();
+  if (const auto ends = tasks.find(task)) {
+    ends->add(std::move(listener));
+    return;
+  }
+  const auto ends = std::make_shared<QueuedEnds>(std::move(listener));
   torch::autograd::Engine::get_default_engine().queue_callback(
-      [end = std::make_shared<QueuedEnd>(std::move(is_over), std::move(life))] {
-        // The node of the pass around, which called backward().
-        const bool is_nested = torch::autograd::get_current_node() != nullptr;
-        end->goes_on = !end->is_over(is_nested);
-      });
+      [ends] { ends->call(); });
+  tasks.insert(task, ends);
 }
 
 }  // namespace
 
-std::weak_ptr<void> at_end_of_pass(IsOver is_over) {
+std::weak_ptr<void> at_end_of_pass(
+    std::function<bool(bool is_nested)> is_over) {
   const auto life = std::make_shared<char>();
-  queue(std::move(is_over), life);
+  queue({std::move(is_over), life});
   return life;
 }
 

@@ -1,47 +1,123 @@
 #include "ddp/detail/reducer/grad_hooks.h"
 
-#include <torch/csrc/autograd/function_hook.h>
+#include <utility>
+
+#include <ATen/ops/empty_strided.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 
 namespace ddp::detail {
 namespace {
 
-struct AccumulatedHook : torch::autograd::FunctionPostHook {
-  AccumulatedHook(std::shared_ptr<const GradHooks::Listener> listener,
-                  size_t index)
-      : listener(std::move(listener)), index(index) {}
+std::string description_of(const at::Tensor& tensor) {
+  return c10::str(tensor.scalar_type(),
+                  " ",
+                  tensor.sizes(),
+                  " with strides ",
+                  tensor.strides());
+}
 
-  torch::autograd::variable_list operator()(
-      const torch::autograd::variable_list& outputs,
-      const torch::autograd::variable_list& /*inputs*/) override {
-    (*listener)(index);
-    return outputs;  // AccumulateGrad has none
-  }
+bool has_layout_of(const at::Tensor& a, const at::Tensor& b) {
+  return a.sizes() == b.sizes() && (a.strides() == b.strides() ||
+                                    (a.is_contiguous() && b.is_contiguous()));
+}
 
-  std::shared_ptr<const GradHooks::Listener> listener;
-  size_t index;
-};
+at::Tensor without_memory(const at::Tensor& tensor) {
+  return at::empty_strided(
+      tensor.sizes(),
+      tensor.strides(),
+      at::TensorOptions().dtype(tensor.scalar_type()).device(c10::kMeta));
+}
 
 }  // namespace
 
-GradHooks::GradHooks(const std::vector<at::Tensor>& parameters,
-                     Listener listener)
+struct GradHooks::Hook : torch::autograd::FunctionPostHook {
+  torch::autograd::variable_list operator()(
+      const torch::autograd::variable_list& outputs,
+      const torch::autograd::variable_list& /*inputs*/) override {
+    if (const auto owner = listener.lock()) {
+      (*owner)(index);
+    }
+    return outputs;  // AccumulateGrad has none
+  }
+
+  bool is_of(const std::shared_ptr<const Listener>& other) const {
+    return !listener.owner_before(other) && !other.owner_before(listener);
+  }
+
+  std::weak_ptr<const Listener> listener;
+  size_t index = 0;
+};
+
+GradHooks::GradHooks(std::vector<NamedParameter> parameters, Listener listener)
     : listener_(std::make_shared<const Listener>(std::move(listener))) {
   hooked_.reserve(parameters.size());
-  for (size_t index = 0; index < parameters.size(); ++index) {
-    auto node = torch::autograd::impl::grad_accumulator(parameters[index]);
-    TORCH_INTERNAL_ASSERT(node, "parameter without a gradient accumulator");
-    const auto key = node->add_post_hook(
-        std::make_unique<AccumulatedHook>(listener_, index));
-    hooked_.push_back({std::move(node), key});
+  for (auto& parameter : parameters) {
+    const auto device = parameter.tensor.device();
+    auto like = without_memory(parameter.tensor);
+    hooked_.push_back(
+        {std::move(parameter), std::move(like), device, nullptr, nullptr});
+  }
+  hang();
+}
+
+void GradHooks::hang() {
+  for (size_t index = 0; index < hooked_.size(); ++index) {
+    Hooked& hooked = hooked_[index];
+    if (is_lost(hooked) && hooked.parameter.tensor.requires_grad()) {
+      hang(hooked, index);
+    }
   }
 }
 
-GradHooks::~GradHooks() {
-  for (const auto& hooked : hooked_) {
-    hooked.node->del_post_hook(hooked.key);
+bool GradHooks::is_lost(const Hooked& hooked) const {
+  return hooked.hook == nullptr || !hooked.hook->is_of(listener_) ||
+         torch::autograd::impl::try_get_grad_accumulator(
+             hooked.parameter.tensor) != hooked.node;
+}
+
+void GradHooks::hang(Hooked& hooked, size_t index) {
+  const auto& [name, tensor, sparse] = hooked.parameter;
+  TORCH_CHECK(has_layout_of(tensor, hooked.like) &&
+                  tensor.scalar_type() == hooked.like.scalar_type() &&
+                  tensor.device() == hooked.device,
+              "Expected parameter ",
+              name,
+              " to stay ",
+              description_of(hooked.like),
+              " on ",
+              hooked.device,
+              ", as it was when the module was wrapped, but it is ",
+              description_of(tensor),
+              " on ",
+              tensor.device(),
+              " now. Convert or move the module before it is wrapped, and give "
+              "torch::load this rank's device");
+  hooked.node = torch::autograd::impl::grad_accumulator(tensor);
+  TORCH_INTERNAL_ASSERT(hooked.node,
+                        "parameter without a gradient accumulator");
+  hooked.hook = nullptr;
+  for (const auto& hook : hooked.node->post_hooks()) {
+    if (auto* ours = dynamic_cast<Hook*>(hook.get())) {
+      hooked.hook = ours;
+    }
   }
+  if (hooked.hook == nullptr) {
+    auto hook = std::make_unique<Hook>();
+    hooked.hook = hook.get();
+    hooked.node->add_post_hook(std::move(hook));
+  }
+  hooked.hook->listener = listener_;
+  hooked.hook->index = index;
+}
+
+const NamedParameter* GradHooks::first_taken() const {
+  for (const auto& hooked : hooked_) {
+    if (!hooked.hook->is_of(listener_)) {
+      return &hooked.parameter;
+    }
+  }
+  return nullptr;
 }
 
 std::vector<size_t> GradHooks::unreached() const {

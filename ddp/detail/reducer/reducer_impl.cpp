@@ -33,7 +33,7 @@ ReducerImpl::ReducerImpl(std::vector<NamedParameter> parameters,
       record_(record_of(*group_)) {
   options_.exchange(nullptr);
   hooks_ = std::make_unique<GradHooks>(
-      reduction_->tensors(), [this](size_t index) { on_grad_ready(index); });
+      reduction_->parameters(), [this](size_t index) { on_grad_ready(index); });
 }
 
 void ReducerImpl::arm() {
@@ -45,12 +45,17 @@ void ReducerImpl::arm() {
   if (is_open()) {
     end_left_pass();
   }
+  hooks_->hang();
+  is_hung_ = false;  // not for what the forward does
   phase_ = Phase::armed;
   stays_armed_ = false;
 }
 
 void ReducerImpl::disarm() {
   const std::lock_guard lock(mutex_);
+  if (!is_open()) {
+    hooks_->hang();
+  }
   stays_armed_ = false;
   if (phase_ == Phase::armed) {
     phase_ = Phase::idle;
@@ -66,12 +71,32 @@ void ReducerImpl::watch(const at::Tensor& output) {
   if (!output.defined() || !output.requires_grad() || output.is_leaf()) {
     return;
   }
-  // Hooks of outputs that outlive the reducer find it gone.
-  output.register_hook([weak = weak_from_this()](const at::Tensor& /*grad*/) {
+  hang_hooks();
+  output.register_hook([weak = weak_from_this(), is_released = is_released_](
+                           const at::Tensor& /*grad*/) {
     if (const auto self = weak.lock()) {
       self->on_output_grad();
+      return;
     }
+    TORCH_CHECK(*is_released,
+                "Expected the DistributedDataParallel (or Reducer) to live "
+                "until backward() of its outputs has returned, but it was "
+                "destroyed before, and the gradients would stay this rank's "
+                "own; keep it");
   });
+}
+
+/// By the forward's end every parameter that it used has the node that the
+/// graph ends in.
+void ReducerImpl::hang_hooks() {
+  const std::lock_guard lock(mutex_);
+  if (!is_open() && !std::exchange(is_hung_, true)) {
+    hooks_->hang();
+  }
+}
+
+void ReducerImpl::release() {
+  *is_released_ = true;
 }
 
 void ReducerImpl::on_pass(std::function<void()> action) {
@@ -130,6 +155,9 @@ bool ReducerImpl::is_in_pass() {
 void ReducerImpl::on_output_grad() {
   const std::lock_guard lock(mutex_);
   check_not_left();
+  if (end_.expired()) {
+    check_owns_all();
+  }
   stays_armed_ |= c10::GradMode::is_enabled();
   if (phase_ == Phase::idle) {
     phase_ = Phase::armed;
@@ -138,6 +166,17 @@ void ReducerImpl::on_output_grad() {
   if (!std::exchange(has_output_, true)) {
     look_ahead();
   }
+}
+
+void ReducerImpl::check_owns_all() const {
+  const auto* taken = hooks_->first_taken();
+  TORCH_CHECK(taken == nullptr,
+              "Expected parameter ",
+              taken->name,
+              " to be trained by one DistributedDataParallel (or Reducer) from "
+              "the forward to the end of backward(), but another one that "
+              "trains it, too, was made or called in between; wrap one module "
+              "that has all of them, and call its parts by call()");
 }
 
 /// By the graph of the pass that has met an output: one inside it knows less.
@@ -290,6 +329,7 @@ void ReducerImpl::close() {
 
 void ReducerImpl::reset() {
   reduction_->reset();
+  is_hung_ = false;
   phase_ = stays_armed_ ? Phase::armed : Phase::idle;
 }
 

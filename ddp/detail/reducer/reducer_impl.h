@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -52,6 +53,7 @@ class ReducerImpl : public std::enable_shared_from_this<ReducerImpl> {
   void mean_over(std::function<int()> ranks);
   void shadow_pass(int ranks);
   void forget_steps();
+  void release();
   void change_group(c10::intrusive_ptr<c10d::Backend> group,
                     std::shared_ptr<Exchange> exchange);
   bool is_in_pass();
@@ -68,6 +70,8 @@ class ReducerImpl : public std::enable_shared_from_this<ReducerImpl> {
   void check_sound();
   template <typename Work>
   auto or_give_up(const Work& work);
+  void hang_hooks();
+  void check_owns_all() const;
   void on_output_grad();
   void watch_end();
   void look_ahead();
@@ -93,6 +97,10 @@ class ReducerImpl : public std::enable_shared_from_this<ReducerImpl> {
   LocalWatch local_watch_;
   std::string broken_;  // why no pass can follow
   std::shared_ptr<JobRecord> record_;
+  // Shared with the hooks of outputs, which outlive this.
+  std::shared_ptr<std::atomic<bool>> is_released_ =
+      std::make_shared<std::atomic<bool>>(false);
+  bool is_hung_ = false;              // since the last forward or pass
   std::unique_ptr<GradHooks> hooks_;  // last: goes first
 };
 
