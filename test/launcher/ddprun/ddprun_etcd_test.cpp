@@ -137,7 +137,9 @@ TEST_CASE(
       etcd.endpoint(),
       "1:2",
       "job",
-      {"sh", "-c", "trap 'echo stopped; exit 1' TERM; echo up; read end"},
+      {"sh",
+       "-c",
+       "trap 'echo stopped; exit 1' TERM; echo up; read end; exit 0"},
       ",keep_alive_interval=0.2,lease_timeout=4");
   arguments.insert(arguments.begin(), "--grace-period=1");
   const auto host = start_host(arguments);
