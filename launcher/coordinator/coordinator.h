@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
@@ -34,7 +35,9 @@ namespace launcher {
 ///
 /// - closing: also by a failure without restarts left, or that its host says is
 ///   final, by too few hosts, or when the coordinator's own host leaves. All
-///   are told, this host last, since it ends with the coordinator.
+///   are told, this host last, since it ends with the coordinator. A host that
+///   was never part of the job is dropped without an answer: it belongs to the
+///   next job at this endpoint.
 ///
 /// A generation is formed once and never again, and above all that any host has
 /// seen. A host that stands elsewhere than the coordinator thinks is told so at
@@ -134,8 +137,9 @@ class Coordinator {
   Options options_;
   Phase phase_ = Phase::gathering;
   Roster hosts_;
-  Tally tally_;        // of hosts_
-  Time next_silence_;  // no host is missed before it
+  std::set<std::string> known_ids_;  // of all hosts that were ever admitted
+  Tally tally_;                      // of hosts_
+  Time next_silence_;                // no host is missed before it
   Time now_;
   Time closing_since_;
   Time judging_since_{};

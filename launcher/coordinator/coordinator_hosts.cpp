@@ -11,6 +11,13 @@ namespace launcher {
 using Change = WorldBroken::Change;
 
 void Coordinator::welcome(Connection from, const Hello& hello) {
+  const bool is_over = phase_ == Phase::closing || phase_ == Phase::done;
+  if (is_over && known_ids_.count(hello.id) == 0) {
+    // A host of the next job at this endpoint: it tries again, and the exit
+    // code of this job is not its own.
+    actions_.push_back(Drop{from});
+    return;
+  }
   const std::string refusal =
       refusal_of(hello,
                  {.terms = options_.terms,
@@ -25,6 +32,7 @@ void Coordinator::welcome(Connection from, const Hello& hello) {
   if (hosts_.count(from) > 0) {
     return;
   }
+  known_ids_.insert(hello.id);
   const auto known =
       std::find_if(hosts_.begin(), hosts_.end(), [&](const auto& entry) {
         return entry.second.hello.id == hello.id;

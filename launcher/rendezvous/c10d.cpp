@@ -211,6 +211,11 @@ void C10dRendezvous::perform(const Coordinator::Actions& actions) {
       perform(member_->on_message(message, now()));
     });
   }
+  if (coordinator_->is_done()) {
+    // The next job's hosts may come to this endpoint while this ddprun still
+    // writes its output.
+    guests_->stop_listening();
+  }
 }
 
 void C10dRendezvous::tell_coordinator(const Message& message) {

@@ -28,6 +28,13 @@ Guests::~Guests() {
   }
 }
 
+void Guests::stop_listening() {
+  for (const Door& door : doors_) {
+    loop_.unwatch(door.watch);
+  }
+  doors_.clear();
+}
+
 void Guests::send(Id id, const std::string& lines) {
   const auto guest = guests_.find(id);
   if (guest != guests_.end()) {

@@ -45,6 +45,9 @@ class Guests {
   /// Does nothing for guests who have gone.
   void send(Id id, const std::string& lines);
 
+  /// Accepts no more connections and frees the port. Open ones stay.
+  void stop_listening();
+
   /// Of connections that are open.
   size_t count() const { return guests_.size(); }
 

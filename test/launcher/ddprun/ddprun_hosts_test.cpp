@@ -404,3 +404,30 @@ TEST_CASE(
     CHECK(!result.left_something);
   }
 }
+
+TEST_CASE("two jobs in a row with one id: each host runs both") {
+  const MeetingPlace place;
+  const auto start = [&](const std::string& is_host, const std::string& line) {
+    return std::make_unique<Ddprun>(
+        place.arguments("2", {"sh", "-c", line}, ",is_host=" + is_host),
+        kToken);
+  };
+  // More than a pipe holds: nobody reads it, so the first job's ddprun at the
+  // endpoint is still there when the other host begins with the second job.
+  const auto first = start(
+      "1", "head -c 500000 /dev/zero | tr '\\0' x | fold -w 100; echo end");
+  const auto other_first = start("0", "echo first");
+  const Result other_end = other_first->finish();
+  CAPTURE(other_end.err);
+  REQUIRE(other_end.code() == 0);
+  const auto other_second = start("0", "echo second");
+  other_second->await_err("waiting at --rdzv-endpoint");
+  CHECK(first->finish().code() == 0);
+  const auto second = start("1", "echo second");
+  for (const auto& host : {&second, &other_second}) {
+    const Result result = (*host)->finish();
+    CAPTURE(result.err);
+    CHECK(result.code() == 0);
+    CHECK_THAT(result.out, Contains("second"));
+  }
+}

@@ -296,6 +296,21 @@ TEST_CASE("whom a job does not know is refused with what to do") {
              Contains("expected --rdzv-backend=static"));
 }
 
+TEST_CASE("a closed job drops the next job's hosts and answers its own") {
+  FormingJob job;
+  job.run(2);
+  job.succeed(kOwn, 0);
+  CHECK(job.succeed(1, 0) == "0 noted, 1 closed 0");
+  const bool is_done = GENERATE(false, true);
+  if (is_done) {
+    job.close(1);
+    CHECK(job.get().is_done());
+  }
+  CHECK(job.say(2, job.hello(2)) == "drop 2");
+  CHECK(job.say(3, job.hello(1)) ==
+        (is_done ? "3 closed 0" : "drop 1, 3 closed 0"));
+}
+
 TEST_CASE("a refused host is told, and dropped") {
   FormingJob job;
   job.token = "secret";
