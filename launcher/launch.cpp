@@ -14,6 +14,7 @@
 #include "launcher/process/own_settings.h"
 #include "launcher/process/process_runner.h"
 #include "launcher/progress/progress_folder.h"
+#include "launcher/rendezvous/join_steps.h"
 #include "launcher/status/status_file.h"
 #include "launcher/status/status_folder.h"
 #include "launcher/status/status_json.h"
@@ -21,63 +22,31 @@
 namespace launcher {
 namespace {
 
-std::unique_ptr<Rendezvous> make_rendezvous(const LaunchOptions& options,
-                                            Rendezvous::Handler handler) {
-  if (options.master.port == 0) {
-    return make_local_rendezvous(options.master.host, std::move(handler));
-  }
-  return make_unmet_rendezvous(options.master,
-                               options.host_rank,
-                               options.host_count,
-                               std::move(handler));
-}
-
-/// The same, once the endpoint's name is known to have an address.
 std::unique_ptr<Rendezvous> make_rendezvous(
     const LaunchOptions& options,
     const std::string& host_name,
     EventLoop& loop,
     const Rendezvous::Handler& handler) {
-  if (options.meeting) {
-    if (options.meeting->etcd) {
-      return make_etcd_rendezvous(loop, *options.meeting, host_name, handler);
-    }
-    return options.meeting->store
-               ? make_static_rendezvous(
-                     loop, *options.meeting, host_name, handler)
-               : make_c10d_rendezvous(
-                     loop, *options.meeting, host_name, handler);
+  if (!options.meeting) {
+    return make_uncoordinated_rendezvous(
+        options.master, options.host_rank, options.host_count, handler);
   }
-  auto rendezvous = make_rendezvous(options, handler);
-  const std::string host = options.master.host;
-  return is_address(host)
-             ? std::move(rendezvous)
-             : make_resolving_rendezvous(
-                   loop,
-                   NameQuestion{.host = host,
-                                .option = "--master-addr",
-                                .is_awaited = options.host_count > 1,
-                                .patience = options.patience},
-                   std::move(rendezvous),
-                   handler);
+  return options.meeting->etcd
+             ? make_etcd_rendezvous(loop, *options.meeting, host_name, handler)
+             : make_c10d_rendezvous(loop, *options.meeting, host_name, handler);
 }
 
-/// The same, for a host that is fit.
-std::unique_ptr<Rendezvous> make_rendezvous(
-    const Job& job,
-    const OwnSettings& settings,
-    EventLoop& loop,
-    const Rendezvous::Handler& handler) {
-  const HealthCheck& check = job.options.health_check;
-  auto rendezvous = make_rendezvous(job.options, job.host_name, loop, handler);
-  return check.command.empty() ? std::move(rendezvous)
-                               : make_checked_rendezvous(loop,
-                                                         check,
-                                                         job.environment,
-                                                         settings,
-                                                         job.host_name,
-                                                         std::move(rendezvous),
-                                                         handler);
+JoinSteps::Options join_steps_of(const Job& job) {
+  const LaunchOptions& options = job.options;
+  JoinSteps::Options steps{.health_check = options.health_check,
+                           .host = job.host_name};
+  if (!options.meeting && !is_address(options.master.host)) {
+    steps.lookup = NameQuestion{.host = options.master.host,
+                                .option = "--master-addr",
+                                .is_awaited = options.host_count > 1,
+                                .patience = options.patience};
+  }
+  return steps;
 }
 
 std::vector<int> signals_for(const Job& job) {
@@ -122,10 +91,21 @@ int supervise(const Job& job,
   losses.tell_by([&log](const std::string& line) { log.warn(line); });
   JobEvents events(loop);
   const auto post = [&events](const auto& event) { events.post(event); };
-  const auto rendezvous = make_rendezvous(
-      job, resources.settings, loop, [&](const RendezvousAnswer& answer) {
-        std::visit(post, answer);
-      });
+  const auto answer = [&post](const RendezvousAnswer& known) {
+    std::visit(post, known);
+  };
+  const auto rendezvous =
+      make_rendezvous(job.options, job.host_name, loop, answer);
+  JoinSteps join_steps(loop,
+                       join_steps_of(job),
+                       job.environment,
+                       resources.settings,
+                       [&](const RendezvousAnswer& known) {
+                         if (std::holds_alternative<RendezvousLost>(known)) {
+                           rendezvous->leave();  // the policy counts it as left
+                         }
+                         answer(known);
+                       });
   ProcessRunner workers({.loop = loop,
                          .consoles = consoles,
                          .logs = logs,
@@ -171,6 +151,7 @@ int supervise(const Job& job,
                         {directory.path(), resources.progress.path()},
                         {.events = events,
                          .rendezvous = *rendezvous,
+                         .join_steps = &join_steps,
                          .workers = workers,
                          .status = status});
   const StatusFile status_file(loop, resources.status.path(), [&supervisor] {
@@ -208,8 +189,11 @@ std::string dry_run(const Job& job) {
   }
   require_resolvable(job.options.master.host);
   RendezvousAnswer answer;
-  const auto rendezvous = make_rendezvous(
-      job.options, [&](const RendezvousAnswer& given) { answer = given; });
+  const auto rendezvous = make_uncoordinated_rendezvous(
+      job.options.master,
+      job.options.host_rank,
+      job.options.host_count,
+      [&](const RendezvousAnswer& given) { answer = given; });
   rendezvous->join({.worker_count = job.worker_count});
   if (const auto* lost = std::get_if<RendezvousLost>(&answer)) {
     throw LaunchError(kExitFailure, lost->text);

@@ -9,6 +9,7 @@
 #include "launcher/doctor/nvml.h"
 #include "launcher/doctor/probe_network.h"
 #include "launcher/doctor/probe_system.h"
+#include "launcher/net/address.h"
 
 namespace launcher {
 namespace {

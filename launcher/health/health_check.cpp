@@ -1,13 +1,9 @@
 #include "launcher/health/health_check.h"
 
-#include <system_error>
-#include <utility>
-
 #include "launcher/one_line.h"
 #include "launcher/output/last_lines.h"
 #include "launcher/output/line_splitter.h"
 #include "launcher/patience_text.h"
-#include "launcher/process/background_call.h"
 
 namespace launcher {
 namespace {
@@ -22,68 +18,6 @@ std::vector<std::string> last_lines_of(const std::string& output) {
   splitter.finish(take);
   return lines.get();
 }
-
-class CheckedRendezvous : public Rendezvous {
- public:
-  CheckedRendezvous(EventLoop& loop,
-                    HealthCheck check,
-                    const Environment& environment,
-                    const OwnSettings& settings,
-                    std::string host,
-                    std::unique_ptr<Rendezvous> next,
-                    Handler handler)
-      : loop_(loop),
-        check_(std::move(check)),
-        environment_(environment),
-        settings_(settings),
-        host_(std::move(host)),
-        next_(std::move(next)),
-        handler_(std::move(handler)) {}
-
-  void join(const HostOffer& offer) override {
-    try {
-      call_.emplace(
-          loop_,
-          [this] {
-            return encode(run_command(
-                check_.command, environment_, settings_, check_.limit));
-          },
-          [this, offer](const std::optional<std::string>& text) {
-            take(text ? decode_command_end(*text) : std::nullopt, offer);
-          });
-    } catch (const std::system_error&) {
-      take({}, offer);
-    }
-  }
-  void report(const HostOutcome& outcome) override { next_->report(outcome); }
-  void leave() override {
-    call_.reset();
-    next_->leave();
-  }
-
- private:
-  void take(const std::optional<CommandEnd>& end, const HostOffer& offer) {
-    const HealthVerdict verdict = judge_health(check_, end, host_);
-    if (!verdict.failure) {
-      next_->join(offer);
-      return;
-    }
-    for (const std::string& note : verdict.notes) {
-      handler_(RendezvousNote{note});
-    }
-    next_->leave();
-    handler_(RendezvousLost{*verdict.failure});
-  }
-
-  EventLoop& loop_;
-  HealthCheck check_;
-  const Environment& environment_;
-  const OwnSettings& settings_;
-  std::string host_;
-  std::unique_ptr<Rendezvous> next_;
-  Handler handler_;
-  std::optional<BackgroundCall> call_;
-};
 
 }  // namespace
 
@@ -106,23 +40,6 @@ HealthVerdict judge_health(const HealthCheck& check,
   verdict.failure =
       "host " + host + " does not take part: its --health-check " + why;
   return verdict;
-}
-
-std::unique_ptr<Rendezvous> make_checked_rendezvous(
-    EventLoop& loop,
-    const HealthCheck& check,
-    const Environment& environment,
-    const OwnSettings& settings,
-    const std::string& host,
-    std::unique_ptr<Rendezvous> next,
-    Rendezvous::Handler handler) {
-  return std::make_unique<CheckedRendezvous>(loop,
-                                             check,
-                                             environment,
-                                             settings,
-                                             host,
-                                             std::move(next),
-                                             std::move(handler));
 }
 
 }  // namespace launcher

@@ -1,18 +1,16 @@
 #pragma once
 
 #include <chrono>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "launcher/health/command.h"
-#include "launcher/loop/event_loop.h"
-#include "launcher/rendezvous/rendezvous.h"
 
 namespace launcher {
 
-/// --health-check: a command that says whether a host may take part.
+/// --health-check: a command that says whether a host may take part. It runs
+/// before every world, see JoinSteps.
 struct HealthCheck {
   std::string command;
   std::chrono::milliseconds limit{60'000};  ///< of its time
@@ -30,20 +28,5 @@ struct HealthVerdict {
 HealthVerdict judge_health(const HealthCheck& check,
                            const std::optional<CommandEnd>& end,
                            const std::string& host);
-
-/// Runs the check before every world, in a process of its own, and asks `next`
-/// only when it has succeeded. Else this host leaves: RendezvousNote for what
-/// the check has written, RendezvousLost.
-///
-/// @param settings that the check does not inherit
-/// @param host this one's name, for people
-std::unique_ptr<Rendezvous> make_checked_rendezvous(
-    EventLoop& loop,
-    const HealthCheck& check,
-    const Environment& environment,
-    const OwnSettings& settings,
-    const std::string& host,
-    std::unique_ptr<Rendezvous> next,
-    Rendezvous::Handler handler);
 
 }  // namespace launcher

@@ -42,7 +42,7 @@ void require_countable(const LaunchOptions& options, int worker_count) {
 
 /// Hosts that do not hear of each other's failures: a part of the ranks would
 /// start again and meet the rest in the middle of their run.
-void refuse_restarts_of_unmet_hosts(Job& job) {
+void refuse_restarts_of_uncoordinated_hosts(Job& job) {
   if (job.options.host_count > 1 && !job.options.meeting &&
       job.options.max_restarts > 0) {
     job.options.max_restarts = 0;
@@ -175,7 +175,7 @@ Job make_job(LaunchOptions options,
     // what the user writes to the shell.
     job.options.stdin_rank.reset();
   }
-  refuse_restarts_of_unmet_hosts(job);
+  refuse_restarts_of_uncoordinated_hosts(job);
   prepare_meeting(job);
   withhold_secrets(job);
   warn_of_few_files(job, host.most_files);

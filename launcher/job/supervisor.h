@@ -8,6 +8,7 @@
 #include "launcher/job/worker_runner.h"
 #include "launcher/loop/event_source.h"
 #include "launcher/plan/plan.h"
+#include "launcher/rendezvous/join_steps.h"
 #include "launcher/rendezvous/rendezvous.h"
 #include "launcher/status/job_status.h"
 
@@ -20,6 +21,7 @@ class Supervisor {
   struct Seams {
     EventSource& events;
     Rendezvous& rendezvous;
+    JoinSteps* join_steps = nullptr;  ///< before each join; nullptr: none
     WorkerRunner& workers;
     Status& status;
   };

@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 
 #include <array>
+#include <cstring>
 #include <string_view>
 #include <utility>
 
@@ -20,6 +21,10 @@ int error_of(const Fd& socket) {
 }
 
 }  // namespace
+
+std::string end_text(int error) {
+  return error == 0 ? "closed by the other end" : std::strerror(error);
+}
 
 Connection::Connection(EventLoop& loop,
                        Fd socket,

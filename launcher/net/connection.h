@@ -9,6 +9,10 @@
 
 namespace launcher {
 
+/// How a connection ended, for messages: that of errno, or for 0 that the other
+/// end has closed it.
+std::string end_text(int error);
+
 /// Lines of text over a socket, both ways, without waiting. What comes and what
 /// is still to be sent are bounded: beyond that the connection has failed.
 class Connection {

@@ -34,13 +34,11 @@ class C10dRendezvous : public Rendezvous {
                  Meeting meeting,
                  std::string host,
                  Handler handler,
-                 std::function<void(const SocketAddress& at)> on_refused,
                  std::function<NameAnswer(const std::string& host)> ask)
       : loop_(loop),
         meeting_(std::move(meeting)),
         host_(std::move(host)),
         handler_(std::move(handler)),
-        on_refused_(std::move(on_refused)),
         name_(loop,
               {.host = meeting_.endpoint.host,
                .option = meeting_.option,
@@ -60,6 +58,7 @@ class C10dRendezvous : public Rendezvous {
       run([this] { perform(member_->leave()); });
     }
   }
+  bool is_over() const override { return true; }
 
  private:
   void start(const std::vector<SocketAddress>& addresses,
@@ -88,7 +87,6 @@ class C10dRendezvous : public Rendezvous {
   Meeting meeting_;
   std::string host_;
   Handler handler_;
-  std::function<void(const SocketAddress& at)> on_refused_;
   EndpointName name_;
   StorePort port_;
   int store_port_ = 0;
@@ -136,12 +134,9 @@ void C10dRendezvous::start(const std::vector<SocketAddress>& addresses,
           .on_message = stepping([this](const Message& message) {
             return member_->on_message(message, now());
           }),
-          .on_lost = [this](Member::Loss loss, const SocketAddress& at) {
-            if (loss == Member::Loss::refused && on_refused_) {
-              on_refused_(at);
-            }
-            run([this, loss] { perform(member_->on_closed(loss, now())); });
-          }});
+          .on_lost = stepping([this](Member::Loss loss, const std::string&) {
+            return member_->on_closed(loss, now());
+          })});
   member_.emplace(Member::Options{.hello = hello,
                                   .endpoint = text_of(meeting_.endpoint),
                                   .option = meeting_.option,
@@ -282,14 +277,9 @@ std::unique_ptr<Rendezvous> make_c10d_rendezvous(
     const Meeting& meeting,
     const std::string& host,
     Rendezvous::Handler handler,
-    std::function<void(const SocketAddress& at)> on_refused,
     std::function<NameAnswer(const std::string& host)> ask) {
-  return std::make_unique<C10dRendezvous>(loop,
-                                          meeting,
-                                          host,
-                                          std::move(handler),
-                                          std::move(on_refused),
-                                          std::move(ask));
+  return std::make_unique<C10dRendezvous>(
+      loop, meeting, host, std::move(handler), std::move(ask));
 }
 
 }  // namespace launcher

@@ -191,7 +191,7 @@ void EtcdRendezvous::act(const EtcdHost::Connect& connect) {
                            perform(host_->on_message(message, time_now()));
                          },
                      .on_lost =
-                         [this](Member::Loss loss, const SocketAddress&) {
+                         [this](Member::Loss loss, const std::string&) {
                            perform(host_->on_closed(loss, time_now()));
                          }});
   link_->connect();

@@ -7,10 +7,6 @@
 namespace launcher {
 namespace {
 
-Member::Loss loss_of(int error) {
-  return error == ECONNREFUSED ? Member::Loss::refused : Member::Loss::other;
-}
-
 bool has_address(const std::vector<SocketAddress>& all,
                  const SocketAddress& one) {
   return std::any_of(all.begin(), all.end(), [&](const SocketAddress& other) {
@@ -38,7 +34,7 @@ Link::Link(EventLoop& loop,
 void Link::connect() {
   Fd socket = begin_to_connect(addresses_[next_address_]);
   if (!socket) {
-    lose(loss_of(errno));
+    lose(errno);
     return;
   }
   connection_ = std::make_unique<Connection>(
@@ -50,7 +46,7 @@ void Link::connect() {
           .on_open = [this] { open(); },
           .on_lines =
               [this](const std::vector<std::string>& lines) { take(lines); },
-          .on_closed = [this](int error) { lose(loss_of(error)); }});
+          .on_closed = [this](int error) { lose(error); }});
 }
 
 void Link::use(std::vector<SocketAddress> addresses) {
@@ -87,16 +83,21 @@ void Link::take(const std::vector<std::string>& lines) {
       is_found_ = true;
       handlers_.on_message(*message);
     } else {
-      lose(Member::Loss::stranger);
+      lose(Member::Loss::stranger, "no message of ddprun");
     }
   }
 }
 
-void Link::lose(Member::Loss loss) {
+void Link::lose(int error) {
+  lose(error == ECONNREFUSED ? Member::Loss::refused : Member::Loss::other,
+       end_text(error));
+}
+
+void Link::lose(Member::Loss loss, const std::string& how) {
   connection_.reset();
-  const SocketAddress& at = addresses_[next_address_];
+  const std::string host = numeric_host(addresses_[next_address_]);
   turn_to_next_address();
-  handlers_.on_lost(loss, at);
+  handlers_.on_lost(loss, host + ": " + how);
 }
 
 void Link::turn_to_next_address() {

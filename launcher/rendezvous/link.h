@@ -23,8 +23,8 @@ class Link {
     /// Once for each connect(), unless hang_up() comes first; also before
     /// connect() returns.
     ///
-    /// @param at which of the endpoint's addresses
-    std::function<void(Member::Loss, const SocketAddress& at)> on_lost;
+    /// @param how "10.0.0.7: Connection reset by peer"
+    std::function<void(Member::Loss, const std::string& how)> on_lost;
   };
 
   /// @param addresses of the endpoint, one after the other to be tried
@@ -47,7 +47,8 @@ class Link {
   void open();
   void turn_to_next_address();
   void take(const std::vector<std::string>& lines);
-  void lose(Member::Loss loss);
+  void lose(int error);
+  void lose(Member::Loss loss, const std::string& how);
 
   EventLoop& loop_;
   std::vector<SocketAddress> addresses_;

@@ -12,7 +12,11 @@ std::string Member::give_up_text() const {
              ? stranger_text()
              : "nobody answers at " + place() +
                    "; start ddprun on that host, and check the name, the port "
-                   "and the firewall";
+                   "and the firewall" +
+                   (options_.hello.terms.ranks_are_fixed
+                        ? " (--rdzv-conf meeting_port=0 where rank 0's workers "
+                          "are not started by ddprun)"
+                        : "");
 }
 
 std::string Member::stranger_text() const {

@@ -7,8 +7,6 @@
 #include <variant>
 
 #include "launcher/names/name_answer.h"
-#include "launcher/names/name_question.h"
-#include "launcher/net/address.h"
 #include "launcher/process/exit_status.h"
 #include "launcher/rendezvous/meeting.h"
 #include "launcher/rendezvous/world.h"
@@ -95,31 +93,22 @@ class Rendezvous {
   /// Takes no further part. No answer.
   virtual void leave() = 0;
 
-  /// After leave(): nothing is left that the loop would have to run for, in a
-  /// few seconds at most.
-  virtual bool is_over() const { return true; }
+  /// Whether the loop has nothing left to do for it after leave(), or after the
+  /// job is closed. True within a few seconds.
+  virtual bool is_over() const = 0;
 };
-
-/// One host: a free port for every world, so that nothing of an earlier one can
-/// answer. See PortReservation for how the port stays ours.
-std::unique_ptr<Rendezvous> make_local_rendezvous(const std::string& host,
-                                                  Rendezvous::Handler handler);
 
 /// The hosts and the endpoint that the user names, the same for every world,
 /// without a word to the other hosts: all have as many workers as this one, and
 /// with several the first failure closes the job. On the host with rank 0 the
-/// port is checked and reserved.
-std::unique_ptr<Rendezvous> make_unmet_rendezvous(const Endpoint& master,
-                                                  int host_rank,
-                                                  int host_count,
-                                                  Rendezvous::Handler handler);
-
-/// Sees that the endpoint's host has an address before it asks `next` for the
-/// first world: see NameLookup.
-std::unique_ptr<Rendezvous> make_resolving_rendezvous(
-    EventLoop& loop,
-    const NameQuestion& question,
-    std::unique_ptr<Rendezvous> next,
+/// port is checked and reserved; see PortReservation for how it stays ours.
+///
+/// @param master port 0, with one host: a free port for every world, so that
+///   nothing of an earlier one can answer
+std::unique_ptr<Rendezvous> make_uncoordinated_rendezvous(
+    const Endpoint& master,
+    int host_rank,
+    int host_count,
     Rendezvous::Handler handler);
 
 /// Hosts that agree on their ranks by messages, through a coordinator in the
@@ -128,18 +117,16 @@ std::unique_ptr<Rendezvous> make_resolving_rendezvous(
 ///
 /// MASTER_ADDR is the address of rank 0's host in its connection to the
 /// coordinator (on the endpoint's host, as the user has named it); MASTER_PORT
-/// is a free port of that host, another one for each world.
+/// is a free port of that host, another one for each world. Static hosts have
+/// their ranks and rank 0's store from the user (Meeting::store).
 ///
 /// @param host this host's name, for people
-/// @param on_refused hears where the endpoint's host is there, but nobody
-///   listens
 /// @param ask the name service
 std::unique_ptr<Rendezvous> make_c10d_rendezvous(
     EventLoop& loop,
     const Meeting& meeting,
     const std::string& host,
     Rendezvous::Handler handler,
-    std::function<void(const SocketAddress& at)> on_refused = {},
     std::function<NameAnswer(const std::string& host)> ask = ask_name_service);
 
 /// As over c10d, but the hosts find their coordinator by etcd
@@ -149,14 +136,5 @@ std::unique_ptr<Rendezvous> make_etcd_rendezvous(EventLoop& loop,
                                                  const Meeting& meeting,
                                                  const std::string& host,
                                                  Rendezvous::Handler handler);
-
-/// The hosts, their ranks and rank 0's store are the user's (Meeting::store);
-/// they meet as over c10d, at the host with rank 0. Where that one's workers
-/// are not started by a ddprun, which shows by a store that is there before the
-/// hosts have met, this host goes on unmet, and says so.
-std::unique_ptr<Rendezvous> make_static_rendezvous(EventLoop& loop,
-                                                   const Meeting& meeting,
-                                                   const std::string& host,
-                                                   Rendezvous::Handler handler);
 
 }  // namespace launcher

@@ -136,6 +136,7 @@ class FakeJob : public EventSource,
     }
   }
   void leave() override { calls.push_back("leave"); }
+  bool is_over() const override { return true; }
 
   // WorkerRunner
   void start(LaunchPlan plan) override {

@@ -7,6 +7,7 @@
 
 #include "launcher/doctor/hosts/path_probe.h"
 #include "launcher/error.h"
+#include "launcher/net/address.h"
 
 namespace launcher {
 namespace {

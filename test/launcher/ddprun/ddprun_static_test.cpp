@@ -98,21 +98,6 @@ TEST_CASE("the last failure ends the job on all static hosts") {
   CHECK_THAT(result.err, Contains("rank 1 failed first"));
 }
 
-TEST_CASE("a store that no ddprun has started: this host goes on unmet") {
-  const StaticPlace place;
-  const launcher::Fd store = launcher::listen_at(
-      launcher::addresses_of("127.0.0.1", place.store_port()).at(0));
-  REQUIRE(store);
-  const Result result = run_ddprun(
-      place.arguments(1, {"--max-restarts=3", resource("fail_until"), "1"}),
-      kSecret);
-  CHECK(result.code() == 3);
-  CHECK(result.lines_of("[1] attempt ").size() == 1);
-  CHECK_THAT(result.err,
-             Contains("it seems not to be ddprun's") &&
-                 Contains("a host that vanishes is not noticed"));
-}
-
 TEST_CASE("a dry run of static hosts meets nobody") {
   const StaticPlace place;
   const Result result =

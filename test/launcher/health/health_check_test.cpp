@@ -5,6 +5,7 @@
 #include <csignal>
 
 #include "launcher/overloaded.h"
+#include "launcher/rendezvous/join_steps.h"
 #include "test/launcher/bound_loop.h"
 #include "test/support/catch.h"
 #include "test/support/temporary_folder.h"
@@ -13,20 +14,6 @@ using namespace launcher;
 using namespace std::chrono_literals;
 
 namespace {
-
-/// Which calls have reached it.
-class Recorder : public Rendezvous {
- public:
-  explicit Recorder(std::string& calls) : calls_(calls) {}
-  void join(const HostOffer& offer) override {
-    calls_ += "join " + std::to_string(offer.worker_count) + "; ";
-  }
-  void report(const HostOutcome&) override { calls_ += "report; "; }
-  void leave() override { calls_ += "leave; "; }
-
- private:
-  std::string& calls_;
-};
 
 /// A pipe that processes hold, to see when the last of them has ended.
 class Life {
@@ -65,34 +52,34 @@ class Life {
 struct CheckedHost {
   EventLoop loop;
   std::string story;
-  HealthCheck check;
   Environment environment{{"PATH", "/usr/bin:/bin"}};
   OwnSettings settings;
-  std::unique_ptr<Rendezvous> rendezvous;
+  JoinSteps steps;
 
-  explicit CheckedHost(HealthCheck given) : check(std::move(given)) {
+  explicit CheckedHost(HealthCheck check)
+      : steps(loop,
+              {.health_check = std::move(check), .host = "node7"},
+              environment,
+              settings,
+              [this](const RendezvousAnswer& answer) {
+                std::visit(
+                    Overloaded{[this](const RendezvousNote& note) {
+                                 story += note.text + "; ";
+                               },
+                               [this](const RendezvousLost& lost) {
+                                 story += "lost: " + lost.text;
+                               },
+                               [this](const auto&) { story += "other; "; }},
+                    answer);
+              }) {
     test::bound(loop);
-    rendezvous = make_checked_rendezvous(
-        loop,
-        check,
-        environment,
-        settings,
-        "node7",
-        std::make_unique<Recorder>(story),
-        [this](const RendezvousAnswer& answer) {
-          std::visit(Overloaded{[this](const RendezvousNote& note) {
-                                  story += note.text + "; ";
-                                },
-                                [this](const RendezvousLost& lost) {
-                                  story += "lost: " + lost.text;
-                                },
-                                [this](const auto&) { story += "other; "; }},
-                     answer);
-        });
+  }
+  void run() {
+    steps.run([this] { story += "join; "; });
   }
   std::string join() {
     story.clear();
-    rendezvous->join({.worker_count = 3});
+    run();
     while (story.empty()) {
       loop.run_once();
     }
@@ -106,17 +93,15 @@ TEST_CASE("a fit host joins, and is looked at again before the next world") {
   const ddp::test::TemporaryFolder folder;
   const std::string file = folder.path() + "/runs";
   CheckedHost host({.command = "echo run >> " + file});
-  CHECK(host.join() == "join 3; ");
-  host.rendezvous->report(HostFailed{0, {.code = 1}});
-  CHECK(host.story == "join 3; report; ");
-  CHECK(host.join() == "join 3; ");
+  CHECK(host.join() == "join; ");
+  CHECK(host.join() == "join; ");
   CHECK(ddp::test::read_file(file) == "run\nrun\n");
 }
 
-TEST_CASE("an unfit host leaves, and says why") {
+TEST_CASE("an unfit host does not join, and says why") {
   CheckedHost host({.command = "echo bad fan; echo hot >&2; exit 3"});
   CHECK(host.join() ==
-        "--health-check: bad fan; --health-check: hot; leave; lost: host node7 "
+        "--health-check: bad fan; --health-check: hot; lost: host node7 "
         "does not take part: its --health-check failed (exit code 3)");
 }
 
@@ -124,7 +109,7 @@ TEST_CASE("a check has the caller's settings, not ddprun's") {
   std::signal(SIGPIPE, SIG_DFL);
   CheckedHost host({.command = "kill -PIPE $$; echo survived"});
   CHECK(host.join() ==
-        "leave; lost: host node7 does not take part: its --health-check failed "
+        "lost: host node7 does not take part: its --health-check failed "
         "(SIGPIPE)");
 }
 
@@ -134,24 +119,24 @@ TEST_CASE("a check that does not end is ended, with what it has started") {
       {.command = "echo begun; " + life.hold() + "; sleep 1000 & sleep 1000",
        .limit = 300ms});
   REQUIRE(host.join() ==
-          "--health-check: begun; leave; lost: host node7 does not take part: "
+          "--health-check: begun; lost: host node7 does not take part: "
           "its --health-check did not end in 300 ms (--health-check-timeout)");
   life.await_end(host.loop);
 }
 
 TEST_CASE("a check is over when it has ended, whatever it leaves behind") {
   CheckedHost host({.command = "sleep 1000 & echo done"});
-  CHECK(host.join() == "join 3; ");
+  CHECK(host.join() == "join; ");
 }
 
 TEST_CASE("who leaves during a check hears no more of it, and it ends") {
   Life life;
   CheckedHost host({.command = life.hold() + "; exec sleep 1000"});
-  host.rendezvous->join({});
+  host.run();
   life.await_hold(host.loop);
-  host.rendezvous->leave();
+  host.steps.cancel();
   life.await_end(host.loop);
-  CHECK(host.story == "leave; ");
+  CHECK(host.story.empty());
 }
 
 TEST_CASE("how a command ended goes from process to process") {

@@ -43,10 +43,7 @@ TEST_CASE("too few hosts are waited for as long as join_timeout") {
   job.come(kOwn);
   CHECK(job.pass(49s).empty());
   CHECK(job.pass(2s) == "0 closed 1");
-  const auto actions = job.get().on_message(5, job.hello(5), job.now);
-  REQUIRE(actions.size() == 1);
-  const auto closed =
-      std::get<JobClosed>(std::get<Coordinator::Send>(actions.front()).message);
+  const JobClosed closed = job.get().closed().value();
   CHECK(closed.text ==
         "expected at least 2 hosts, but got 1 (a) in 50 s; start ddprun on the "
         "others, or give --rdzv-conf join_timeout=SECONDS");
@@ -57,10 +54,7 @@ TEST_CASE("a join_timeout below a second is told as it is") {
   job.patience.join = 500ms;
   job.come(kOwn);
   CHECK(job.pass(1s) == "0 closed 1");
-  const auto actions = job.get().on_message(5, job.hello(5), job.now);
-  REQUIRE(actions.size() == 1);
-  const auto closed =
-      std::get<JobClosed>(std::get<Coordinator::Send>(actions.front()).message);
+  const JobClosed closed = job.get().closed().value();
   CHECK_THAT(closed.text, Catch::Contains("but got 1 (a) in 500 ms; start"));
 }
 

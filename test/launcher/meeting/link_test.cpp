@@ -42,9 +42,9 @@ struct LinkedHost {
              {.on_open = [this](const std::string& at) { add("open " + at); },
               .on_message = [this](const Message&) { add("message"); },
               .on_lost =
-                  [this](Member::Loss loss, const SocketAddress& at) {
+                  [this](Member::Loss loss, const std::string& how) {
                     add((loss == Member::Loss::refused ? "refused " : "lost ") +
-                        numeric_host(at));
+                        how.substr(0, how.find(':')));
                   }}) {
     test::bound(loop);
   }

@@ -1,7 +1,6 @@
 #include "launcher/rendezvous/meeting_place.h"
 
 #include "launcher/error.h"
-#include "launcher/rendezvous/listener_probe.h"
 #include "launcher/rendezvous/port.h"
 #include "test/launcher/bound_loop.h"
 #include "test/support/catch.h"
@@ -110,31 +109,4 @@ TEST_CASE("a port that is in use is said where the host must be this one") {
   CHECK_THROWS_WITH(listen_at_meeting(meeting, {place}),
                     Contains("--master-addr: cannot listen at 127.0.0.1") &&
                         Contains("--rdzv-conf meeting_port=PORT"));
-}
-
-TEST_CASE("a probe finds a listener, and not itself") {
-  EventLoop loop;
-  test::bound(loop);
-  auto listeners = listen_for("127.0.0.1", {"127.0.0.1"});
-  REQUIRE(listeners.size() == 1);
-  Fd listener = std::move(listeners.front());
-  const SocketAddress place = own_end(listener);
-  bool is_found = false;
-  SECTION("a listener") {
-    const ListenerProbe probe(loop, place, [&] { is_found = true; });
-    while (!is_found) {
-      loop.run_once();
-    }
-  }
-  SECTION("nobody") {
-    listener.reset();
-    const ListenerProbe probe(loop, place, [&] { is_found = true; });
-    bool is_over = false;
-    loop.arm_timer(
-        "after it", std::chrono::milliseconds(20), [&] { is_over = true; });
-    while (!is_over) {
-      loop.run_once();
-    }
-    CHECK(!is_found);
-  }
 }

@@ -9,6 +9,7 @@
 
 #include "launcher/names/host_name.h"
 #include "launcher/process/background_call.h"
+#include "launcher/rendezvous/join_steps.h"
 #include "launcher/rendezvous/port.h"
 #include "test/launcher/bound_loop.h"
 #include "test/support/catch.h"
@@ -86,7 +87,8 @@ TEST_CASE("a reserved port goes to a store and to nobody else") {
 
 TEST_CASE("one host: every world is formed at once, with a fresh port") {
   Answers answers;
-  const auto rendezvous = make_local_rendezvous("127.0.0.1", answers.handler());
+  const auto rendezvous =
+      make_uncoordinated_rendezvous({"127.0.0.1", 0}, 0, 1, answers.handler());
   CHECK(answers.all.empty());
   rendezvous->join({.worker_count = 3});
   const World first = answers.take<WorldFormed>().world;
@@ -102,7 +104,8 @@ TEST_CASE("one host: every world is formed at once, with a fresh port") {
 
 TEST_CASE("worlds are counted, and how many followed a failure") {
   Answers answers;
-  const auto rendezvous = make_local_rendezvous("127.0.0.1", answers.handler());
+  const auto rendezvous =
+      make_uncoordinated_rendezvous({"127.0.0.1", 0}, 0, 1, answers.handler());
   for (const bool fails : {false, true, true}) {
     rendezvous->join({});
     answers.take<WorldFormed>();
@@ -120,7 +123,7 @@ TEST_CASE("worlds are counted, and how many followed a failure") {
 TEST_CASE("a job without messages is closed by its end, left in silence") {
   Answers answers;
   const auto rendezvous =
-      make_unmet_rendezvous({"host0", 29500}, 1, 2, answers.handler());
+      make_uncoordinated_rendezvous({"host0", 29500}, 1, 2, answers.handler());
   rendezvous->join({});
   answers.take<WorldFormed>();
   SECTION("success") {
@@ -135,10 +138,11 @@ TEST_CASE("a job without messages is closed by its end, left in silence") {
   CHECK(answers.all.empty());
 }
 
-TEST_CASE("unmet hosts: the endpoint and the place that the user names") {
+TEST_CASE(
+    "uncoordinated hosts: the endpoint and the place that the user names") {
   Answers answers;
   const auto rendezvous =
-      make_unmet_rendezvous({"host0", 29500}, 2, 3, answers.handler());
+      make_uncoordinated_rendezvous({"host0", 29500}, 2, 3, answers.handler());
   rendezvous->join({.worker_count = 4});
   const World world = answers.take<WorldFormed>().world;
   CHECK(world.host_rank == 2);
@@ -149,14 +153,14 @@ TEST_CASE("unmet hosts: the endpoint and the place that the user names") {
   CHECK(world.master.port == 29500);
 }
 
-TEST_CASE("unmet hosts check the port on rank 0's host only") {
+TEST_CASE("uncoordinated hosts check the port on rank 0's host only") {
   const Fd listener = bind_to(0);
   REQUIRE(::listen(listener.get(), 1) == 0);
   const Endpoint taken{"host0", port_of(listener)};
   Answers answers;
-  make_unmet_rendezvous(taken, 0, 2, answers.handler())->join({});
+  make_uncoordinated_rendezvous(taken, 0, 2, answers.handler())->join({});
   CHECK_THAT(answers.take<RendezvousLost>().text, Contains("is in use"));
-  make_unmet_rendezvous(taken, 1, 2, answers.handler())->join({});
+  make_uncoordinated_rendezvous(taken, 1, 2, answers.handler())->join({});
   CHECK(answers.take<WorldFormed>().world.master.port == taken.port);
 }
 
@@ -176,24 +180,34 @@ namespace {
 // on a machine that is at work.
 constexpr std::chrono::milliseconds kTimeForAnswers{1'000};
 
-/// What a host of a name says, whose name service is `ask`.
+/// A host that looks up --master-addr's name, and its name service `ask`.
 struct NamedHost {
   EventLoop loop;
   Answers answers;
   NameQuestion question{.host = "node0", .option = "--master-addr"};
-  std::unique_ptr<Rendezvous> rendezvous;
+  Environment environment;
+  OwnSettings settings;
+  std::optional<JoinSteps> steps;
+  int joins = 0;
 
   NamedHost() {
     test::bound(loop);
     question.patience.between_lookups = std::chrono::milliseconds(1);
   }
   void join() {
-    rendezvous = make_resolving_rendezvous(
-        loop,
-        question,
-        make_local_rendezvous("127.0.0.1", answers.handler()),
-        answers.handler());
-    rendezvous->join({.worker_count = 3});
+    if (!steps) {
+      steps.emplace(loop,
+                    JoinSteps::Options{.lookup = question},
+                    environment,
+                    settings,
+                    answers.handler());
+    }
+    steps->run([this] { ++joins; });
+  }
+  void await_join() {
+    while (joins == 0) {
+      loop.run_once();
+    }
   }
   void await(size_t count) {
     while (answers.all.size() < count) {
@@ -216,12 +230,11 @@ TEST_CASE("a name is looked up once, and only then hosts meet") {
     return NameAnswer{.addresses = {"127.0.0.1"}};
   };
   host.join();
+  CHECK(host.joins == 0);
+  host.await_join();
+  host.join();
+  CHECK(host.joins == 2);
   CHECK(host.answers.all.empty());
-  host.await(1);
-  CHECK(host.answers.take<WorldFormed>().world.world_size == 3);
-  host.rendezvous->report(HostFailed{0, {.code = 1}});
-  host.rendezvous->join({.worker_count = 3});
-  CHECK(host.answers.take<WorldFormed>().world.restarts == 1);
 }
 
 TEST_CASE("a name that nobody is to bring is why there is no world") {
@@ -253,8 +266,7 @@ TEST_CASE("a name that has no address yet is asked for again") {
                         "service not known) yet; gives up in ") &&
                  EndsWith(" s (--rdzv-conf join_timeout)"));
   has_started = true;
-  host.await(1);
-  CHECK(host.answers.take<WorldFormed>().world.world_size == 3);
+  host.await_join();
 }
 
 TEST_CASE("a name that never gets an address is given up") {
@@ -277,7 +289,7 @@ TEST_CASE("a name service that does not answer can be left at once") {
   host.question.ask = never_answer;
   host.join();
   SECTION("by leaving") {
-    host.rendezvous->leave();
+    host.steps->cancel();
   }
   SECTION("by the end of all") {}
   CHECK(host.answers.all.empty());
@@ -321,16 +333,18 @@ TEST_CASE("a name that means another host by now is followed there") {
   meeting.patience.between_lookups = std::chrono::milliseconds(1);
   std::string address = "127.0.0.2";
   Answers of_second;
-  const auto second = make_c10d_rendezvous(
-      loop,
-      meeting,
-      "second",
-      of_second.handler(),
-      [&address](const SocketAddress&) { address = "127.0.0.3"; },
-      [&address](const std::string&) {
-        return NameAnswer{.addresses = {address}};
-      });
+  const auto second =
+      make_c10d_rendezvous(loop,
+                           meeting,
+                           "second",
+                           of_second.handler(),
+                           [&address](const std::string&) {
+                             return NameAnswer{.addresses = {address}};
+                           });
   second->join({});
+  loop.arm_timer("the name has moved", std::chrono::milliseconds(20), [&] {
+    address = "127.0.0.3";
+  });
   while (of_second.all.empty()) {
     loop.run_once();
   }
@@ -349,12 +363,7 @@ TEST_CASE("a host whose name turns out to be its own lets the others come") {
   bool is_own = false;
   Answers answers;
   const auto rendezvous = make_c10d_rendezvous(
-      loop,
-      meeting,
-      "node0",
-      answers.handler(),
-      {},
-      [&is_own](const std::string&) {
+      loop, meeting, "node0", answers.handler(), [&is_own](const std::string&) {
         return NameAnswer{.addresses = {is_own ? "127.0.0.1" : "224.0.0.1"}};
       });
   rendezvous->join({});
