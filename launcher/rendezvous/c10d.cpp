@@ -162,7 +162,10 @@ void C10dRendezvous::begin_to_host(std::vector<Fd> listeners) {
                           })),
                       .on_closed = stepping([this](Guests::Id id) {
                         return coordinator_->on_closed(id, now());
-                      })});
+                      }),
+                      .is_known = [this](Guests::Id id) {
+                        return coordinator_->is_known(id);
+                      }});
 }
 
 void C10dRendezvous::guard(const std::function<void()>& act) const {

@@ -149,11 +149,13 @@ void EtcdRendezvous::open_doors() {
                   perform(host_->on_guest_message(id, message, time_now()));
                 }
               }),
-          .on_closed = [this, opening](Guests::Id id) {
-            if (guests_ && opening == openings_) {
-              perform(host_->on_guest_closed(id, time_now()));
-            }
-          }});
+          .on_closed =
+              [this, opening](Guests::Id id) {
+                if (guests_ && opening == openings_) {
+                  perform(host_->on_guest_closed(id, time_now()));
+                }
+              },
+          .is_known = [this](Guests::Id id) { return host_->is_known(id); }});
 }
 
 void EtcdRendezvous::act(const EtcdHost::CloseDoors&) {

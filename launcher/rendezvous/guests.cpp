@@ -1,5 +1,6 @@
 #include "launcher/rendezvous/guests.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -84,7 +85,7 @@ void Guests::accept(Door& door) {
     // No descriptor or memory is left: the loop would call again at once.
     loop_.unwatch(std::exchange(door.watch, 0));
   }
-  if (!socket || guests_.size() >= most_) {
+  if (!socket || (guests_.size() >= most_ && !drop_oldest_stranger())) {
     return;
   }
   const Id id = ++last_id_;
@@ -102,6 +103,20 @@ void Guests::accept(Door& door) {
                                                      longest_line_,
                                                      std::move(handlers)),
                         std::chrono::steady_clock::now()});
+}
+
+bool Guests::drop_oldest_stranger() {
+  // Ids count up, so the first is the oldest.
+  const auto oldest =
+      std::find_if(guests_.begin(), guests_.end(), [this](const auto& guest) {
+        return guest.second.is_parting ||
+               (handlers_.is_known && !handlers_.is_known(guest.first));
+      });
+  if (oldest == guests_.end()) {
+    return false;
+  }
+  guests_.erase(oldest);
+  return true;
 }
 
 void Guests::take(Id id, const std::vector<std::string>& lines) {

@@ -28,10 +28,13 @@ class Guests {
     /// the guest is parted with.
     std::function<bool(Id, const std::string& line)> on_line;
     std::function<void(Id)> on_closed;
+    /// Whether a guest has shown that it belongs here. Empty: all guests do.
+    std::function<bool(Id)> is_known{};
   };
 
   /// @param listeners sockets that listen and do not block
-  /// @param most beyond so many at a time, who comes is turned away
+  /// @param most connections at a time. Beyond, the oldest guest that is not
+  ///   known makes room; where all are known, the new connection is closed
   /// @param longest_line in bytes, with its newline
   Guests(EventLoop& loop,
          std::vector<Fd> listeners,
@@ -76,6 +79,7 @@ class Guests {
 
   void listen();
   void accept(Door& door);
+  bool drop_oldest_stranger();
   void take(Id id, const std::vector<std::string>& lines);
   void lose(Id id);
 

@@ -1,0 +1,87 @@
+#include "launcher/rendezvous/guests.h"
+
+#include <set>
+
+#include "launcher/net/address.h"
+#include "test/launcher/bound_loop.h"
+#include "test/support/catch.h"
+
+using namespace launcher;
+
+// Connections to a process that others speak to.
+namespace {
+
+/// A coordinator's guests: one that has said "hello" is known.
+struct GuestServer {
+  EventLoop loop;
+  std::set<Guests::Id> known;
+  int closed = 0;
+  SocketAddress place;
+  std::unique_ptr<Guests> guests;
+
+  explicit GuestServer(size_t most) {
+    test::bound(loop);
+    std::vector<Fd> listeners;
+    listeners.push_back(listen_at(addresses_of("127.0.0.1", 0).at(0)));
+    place = own_end(listeners.front());
+    guests = std::make_unique<Guests>(
+        loop,
+        std::move(listeners),
+        most,
+        /*longest_line=*/64,
+        Guests::Handlers{
+            .on_line =
+                [this](Guests::Id id, const std::string& line) {
+                  known.insert(id);
+                  return line == "hello\n";
+                },
+            .on_closed = [this](Guests::Id) { ++closed; },
+            .is_known = [this](Guests::Id id) { return known.count(id) > 0; }});
+  }
+  std::unique_ptr<Connection> come(const std::string& line = "") {
+    auto connection =
+        std::make_unique<Connection>(loop,
+                                     begin_to_connect(place),
+                                     Connection::State::connecting,
+                                     /*longest_line=*/64,
+                                     Connection::Handlers{
+                                         .on_open = [] {},
+                                         .on_lines = [](const auto&) {},
+                                         .on_closed = [](int) {},
+                                     });
+    connection->send(line);
+    return connection;
+  }
+  void await(const std::function<bool()>& has_come) {
+    while (!has_come()) {
+      loop.run_once();
+    }
+  }
+};
+
+}  // namespace
+
+TEST_CASE("connections that say nothing keep no host out") {
+  GuestServer server(/*most=*/3);
+  const auto first = server.come("hello\n");
+  server.await([&] { return server.known.size() == 1; });
+  std::vector<std::unique_ptr<Connection>> strangers;
+  for (int count = 0; count < 20; ++count) {
+    strangers.push_back(server.come());
+  }
+  server.await([&] { return server.guests->count() == 3; });
+  const auto second = server.come("hello\n");
+  server.await([&] { return server.known.size() == 2; });
+  CHECK(server.guests->count() == 3);
+  CHECK(server.closed == 0);
+}
+
+TEST_CASE("what a guest does not read is not kept without end") {
+  GuestServer server(/*most=*/3);
+  const Fd guest = begin_to_connect(server.place);
+  server.await([&] { return server.guests->count() == 1; });
+  // Far more than the sockets of both ends hold.
+  server.guests->send(1, std::string(64 << 20, 'x'));
+  server.await([&] { return server.closed == 1; });
+  CHECK(server.guests->count() == 0);
+}
