@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include <ATen/DeviceGuard.h>
+
 namespace ddp::detail {
 
 ForwardingBackend::ForwardingBackend(c10::intrusive_ptr<c10d::Backend> inner)
@@ -54,88 +56,96 @@ ForwardingBackend::Work ForwardingBackend::endCoalescing() {
 
 ForwardingBackend::Work ForwardingBackend::broadcast(
     Tensors& tensors, const c10d::BroadcastOptions& options) {
-  return for_collective().broadcast(tensors, options);
+  return for_collective(at::device_of(tensors)).broadcast(tensors, options);
 }
 
 ForwardingBackend::Work ForwardingBackend::allreduce(
     Tensors& tensors, const c10d::AllreduceOptions& options) {
-  return for_collective().allreduce(tensors, options);
+  return for_collective(at::device_of(tensors)).allreduce(tensors, options);
 }
 
 ForwardingBackend::Work ForwardingBackend::allreduce_sparse(
     Tensors& tensors, const c10d::AllreduceOptions& options) {
-  return for_collective().allreduce_sparse(tensors, options);
+  return for_collective(at::device_of(tensors))
+      .allreduce_sparse(tensors, options);
 }
 
 ForwardingBackend::Work ForwardingBackend::allreduce_coalesced(
     Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
-  return for_collective().allreduce_coalesced(tensors, options);
+  return for_collective(at::device_of(tensors))
+      .allreduce_coalesced(tensors, options);
 }
 
 ForwardingBackend::Work ForwardingBackend::reduce(
     Tensors& tensors, const c10d::ReduceOptions& options) {
-  return for_collective().reduce(tensors, options);
+  return for_collective(at::device_of(tensors)).reduce(tensors, options);
 }
 
 ForwardingBackend::Work ForwardingBackend::allgather(
     TensorLists& outputs,
     Tensors& inputs,
     const c10d::AllgatherOptions& options) {
-  return for_collective().allgather(outputs, inputs, options);
+  return for_collective(at::device_of(inputs))
+      .allgather(outputs, inputs, options);
 }
 
 ForwardingBackend::Work ForwardingBackend::_allgather_base(
     at::Tensor& output,
     at::Tensor& input,
     const c10d::AllgatherOptions& options) {
-  return for_collective()._allgather_base(output, input, options);
+  return for_collective(at::device_of(input))
+      ._allgather_base(output, input, options);
 }
 
 ForwardingBackend::Work ForwardingBackend::allgather_coalesced(
     TensorLists& outputs,
     Tensors& inputs,
     const c10d::AllgatherOptions& options) {
-  return for_collective().allgather_coalesced(outputs, inputs, options);
+  return for_collective(at::device_of(inputs))
+      .allgather_coalesced(outputs, inputs, options);
 }
 
 ForwardingBackend::Work ForwardingBackend::allgather_into_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
-  return for_collective().allgather_into_tensor_coalesced(
-      outputs, inputs, options);
+  return for_collective(at::device_of(inputs))
+      .allgather_into_tensor_coalesced(outputs, inputs, options);
 }
 
 ForwardingBackend::Work ForwardingBackend::gather(
     TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions& options) {
-  return for_collective().gather(outputs, inputs, options);
+  return for_collective(at::device_of(inputs)).gather(outputs, inputs, options);
 }
 
 ForwardingBackend::Work ForwardingBackend::scatter(
     Tensors& outputs,
     TensorLists& inputs,
     const c10d::ScatterOptions& options) {
-  return for_collective().scatter(outputs, inputs, options);
+  return for_collective(at::device_of(outputs))
+      .scatter(outputs, inputs, options);
 }
 
 ForwardingBackend::Work ForwardingBackend::reduce_scatter(
     Tensors& outputs,
     TensorLists& inputs,
     const c10d::ReduceScatterOptions& options) {
-  return for_collective().reduce_scatter(outputs, inputs, options);
+  return for_collective(at::device_of(outputs))
+      .reduce_scatter(outputs, inputs, options);
 }
 
 ForwardingBackend::Work ForwardingBackend::_reduce_scatter_base(
     at::Tensor& output,
     at::Tensor& input,
     const c10d::ReduceScatterOptions& options) {
-  return for_collective()._reduce_scatter_base(output, input, options);
+  return for_collective(at::device_of(input))
+      ._reduce_scatter_base(output, input, options);
 }
 
 ForwardingBackend::Work ForwardingBackend::reduce_scatter_tensor_coalesced(
     Tensors& outputs,
     Tensors& inputs,
     const c10d::ReduceScatterOptions& options) {
-  return for_collective().reduce_scatter_tensor_coalesced(
-      outputs, inputs, options);
+  return for_collective(at::device_of(inputs))
+      .reduce_scatter_tensor_coalesced(outputs, inputs, options);
 }
 
 ForwardingBackend::Work ForwardingBackend::alltoall_base(
@@ -144,23 +154,24 @@ ForwardingBackend::Work ForwardingBackend::alltoall_base(
     std::vector<int64_t>& output_sizes,
     std::vector<int64_t>& input_sizes,
     const c10d::AllToAllOptions& options) {
-  return for_collective().alltoall_base(
-      output, input, output_sizes, input_sizes, options);
+  return for_collective(at::device_of(input))
+      .alltoall_base(output, input, output_sizes, input_sizes, options);
 }
 
 ForwardingBackend::Work ForwardingBackend::alltoall(
     Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) {
-  return for_collective().alltoall(outputs, inputs, options);
+  return for_collective(at::device_of(inputs))
+      .alltoall(outputs, inputs, options);
 }
 
 ForwardingBackend::Work ForwardingBackend::barrier(
     const c10d::BarrierOptions& options) {
-  return for_collective().barrier(options);
+  return for_collective(options.device).barrier(options);
 }
 
 void ForwardingBackend::monitoredBarrier(const c10d::BarrierOptions& options,
                                          bool wait_all_ranks) {
-  for_collective().monitoredBarrier(options, wait_all_ranks);
+  for_collective(std::nullopt).monitoredBarrier(options, wait_all_ranks);
 }
 
 ForwardingBackend::Work ForwardingBackend::send(Tensors& tensors,

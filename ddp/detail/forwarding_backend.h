@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -108,9 +109,14 @@ class ForwardingBackend : public c10d::Backend {
   c10d::Backend& inner() const;
 
   /// Where a collective, a message is handed on to. Called once for each.
-  virtual c10d::Backend& for_collective() { return inner(); }
+  /// @param device  of its tensors, where it has any.
+  virtual c10d::Backend& for_collective(
+      const std::optional<c10::Device>& /*device*/) {
+    return inner();
+  }
   virtual c10d::Backend& for_message() { return inner(); }
 
+  const c10::intrusive_ptr<c10d::Backend>& shared() const { return inner_; }
   /// Gives the other backend away.
   c10::intrusive_ptr<c10d::Backend> release();
 

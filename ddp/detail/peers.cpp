@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 
+#include "ddp/detail/process_group/job_backend.h"
 #include "ddp/process_group.h"
 
 namespace ddp::detail {
@@ -28,6 +29,10 @@ c10::intrusive_ptr<c10d::Backend> known_peers(
 }
 
 c10::Device device_for(const c10d::Backend& group, c10::Device wanted) {
+  if (const auto* job = job_backend_of(group);
+      job != nullptr && job->getBoundDeviceId()) {
+    return job->is_connected(wanted) ? wanted : *job->getBoundDeviceId();
+  }
   const bool takes_gpus_alone = group.getBackendName() == "nccl";
   return takes_gpus_alone && !wanted.is_cuda() ? local_device() : wanted;
 }

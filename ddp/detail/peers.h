@@ -17,8 +17,8 @@ c10::intrusive_ptr<c10d::Backend> peers(
 c10::intrusive_ptr<c10d::Backend> known_peers(
     const c10::intrusive_ptr<c10d::Backend>& asked, const char* who);
 
-/// Where a backend takes tensors: NCCL on a GPU alone, the rank's where
-/// `wanted` is none; any other one on `wanted`.
+/// Where a backend takes tensors: `wanted`, or, over NCCL, the GPU of this rank
+/// where `wanted` is none or was not connected.
 c10::Device device_for(const c10d::Backend& group, c10::Device wanted);
 
 }  // namespace ddp::detail

@@ -113,12 +113,14 @@ TensorSpec describe(const std::string& name,
 }
 
 void number_devices(std::vector<TensorSpec>& specs,
-                    const std::vector<at::Tensor>& tensors) {
+                    const std::vector<at::Tensor>& tensors,
+                    const std::optional<c10::Device>& own) {
   std::vector<c10::Device> seen;
   for (size_t i = 0; i < specs.size(); ++i) {
     const auto device = tensors[i].device();
     const auto found = std::find(seen.begin(), seen.end(), device);
-    specs[i].device = "number " + std::to_string(found - seen.begin() + 1);
+    specs[i].device = "number " + std::to_string(found - seen.begin() + 1) +
+                      (device == own ? ", the rank's own" : "");
     if (found == seen.end()) {
       seen.push_back(device);
     }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,7 +18,8 @@ struct TensorSpec {
   std::string dtype;
   std::string requires_grad;
   /// Which of the module's devices it lies on, "number 1" for that of the first
-  /// tensor; empty where ranks may differ in that.
+  /// tensor, and whether that is the rank's own; empty where ranks may differ
+  /// in that.
   std::string device;
   /// A digest of its values; empty where they are not compared.
   std::string values;
@@ -29,8 +31,10 @@ TensorSpec describe(const std::string& name,
 
 /// Notes the devices in `specs`, which describe `tensors`. Tensors that share a
 /// device on one rank must do so on all, or the ranks' messages would differ.
+/// @param own  of this rank in the group, over NCCL.
 void number_devices(std::vector<TensorSpec>& specs,
-                    const std::vector<at::Tensor>& tensors);
+                    const std::vector<at::Tensor>& tensors,
+                    const std::optional<c10::Device>& own = std::nullopt);
 
 /// Pure: one line that names the first difference between rank 0's module and
 /// another's, or "" when all are equal. `ranks[r]` is the module of rank r.

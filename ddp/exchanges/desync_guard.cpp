@@ -7,6 +7,7 @@
 #include <ATen/Functions.h>
 
 #include "ddp/detail/collectives/text_collectives.h"
+#include "ddp/detail/peers.h"
 #include "ddp/detail/rank_text.h"
 #include "ddp/detail/state_sync.h"
 #include "ddp/detail/wait.h"
@@ -105,7 +106,7 @@ void DesyncGuard::start(const GradientBucket& bucket) {
 
 void DesyncGuard::compare(const GradientBucket& bucket) const {
   auto& channel = options_.channel() ? *options_.channel() : *group_;
-  const auto device = bucket.payload.device();
+  const auto device = detail::device_for(channel, bucket.payload.device());
   const auto mine =
       detail::write_specs(describe_bucket(bucket, options_.values()));
   const auto hash = static_cast<int64_t>(std::hash<std::string>()(mine));

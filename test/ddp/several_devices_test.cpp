@@ -124,7 +124,13 @@ void train(const Group& real,
     model->forward(input).square().mean().backward();
     const auto parameters = module->parameters();
     for (size_t i = 0; i < parameters.size(); ++i) {
-      TORCH_CHECK(parameters[i].grad().device() == parameters[i].device());
+      const auto& grad = parameters[i].grad();
+      TORCH_CHECK(grad.device() == parameters[i].device());
+      TORCH_CHECK(grad.storage().device() == grad.device(),
+                  "a gradient on ",
+                  grad.device(),
+                  " lies in the memory of ",
+                  grad.storage().device());
       check_close(parameters[i].grad(), expected[i]);
     }
     optimizer.step();

@@ -34,7 +34,20 @@ c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const BackendSpec& spec);
 /// knows; any thread.
 bool may_be_working(c10d::Backend& backend);
 
-/// Makes an NCCL backend on `spec.device`.
+/// How a GPU of this rank is connected with one of each other rank.
+struct GpuConnection {
+  c10::intrusive_ptr<c10d::Backend> backend;
+  c10::Device device;
+  std::chrono::milliseconds timeout;
+  std::function<std::string()> in_vain;  ///< see `BackendSpec::in_vain`
+};
+
+/// Connects the GPU. Collective: ranks connect their devices in one order.
+/// @throws c10::Error as `make_nccl_backend`.
+void connect_gpu(const GpuConnection& wanted);
+
+/// Makes an NCCL backend, and connects `spec.device`. It is not bound to that
+/// device: bound backends refuse the others of a module on several GPUs.
 /// @throws c10::Error when this LibTorch was built without CUDA, and when the
 ///   ranks have not connected in time or do so in vain. NCCL cannot be told to
 ///   stop then: a thread that waits for it is left behind.

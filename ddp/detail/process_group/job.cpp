@@ -104,6 +104,9 @@ c10::intrusive_ptr<JobBackend> make_group(Job& job,
                                                  members,
                                                  job.timeout,
                                                  job.record);
+    if (group->getBackendName() == "nccl") {
+      group->setBoundDeviceId(job.device);
+    }
     job.watch.add(group);
     return group;
   } catch (...) {

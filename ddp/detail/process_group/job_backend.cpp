@@ -115,9 +115,36 @@ void JobBackend::fail(const std::string& what,
   TORCH_CHECK(false, error_of(what, departure));
 }
 
-c10d::Backend& JobBackend::for_collective() {
+void JobBackend::connect(c10::Device device) {
+  if (is_connected(device) || !device.is_cuda()) {
+    return;
+  }
+  connect_gpu({shared(), device, timeout_, [this] {
+                 const auto left = record_->first_departure(members_.ranks);
+                 return left ? describe(*left, record_->passes()) : "";
+               }});
+  connected_.push_back(device);
+}
+
+bool JobBackend::is_connected(c10::Device device) const {
+  return !bound_device_id_ || device == *bound_device_id_ ||
+         std::count(connected_.begin(), connected_.end(), device) > 0;
+}
+
+c10d::Backend& JobBackend::for_collective(
+    const std::optional<c10::Device>& device) {
   auto& backend = inner();
   check_whole("a collective");
+  TORCH_CHECK(
+      !device || is_connected(*device),
+      "rank ",
+      getRank(),
+      ": Expected a tensor on ",
+      bound_device_id_.value_or(c10::kCPU),
+      ", the device of this rank, but got one on ",
+      device.value_or(c10::kCPU),
+      ". Move it, or the module, there (tensor.to(ddp::local_device())); "
+      "ddp::ProcessGroupOptions::device chooses another device for the rank");
   if (auto* progress = progress_file()) {
     progress->note_collective();
     if (name_ == "nccl") {

@@ -25,7 +25,9 @@ struct GroupMembers {
 
 /// A group of the job: a backend that knows who has left. It counts the
 /// collectives that this rank starts, so it can tell which ones a rank that has
-/// left will never join: those throw at once.
+/// left will never join: those throw at once. With a bound device
+/// (`setBoundDeviceId`), tensors of a device that was not connected are
+/// refused: NCCL would wait for ranks that do not come.
 ///
 /// A model may hold it longer than the job lives: `close` lets the backend go,
 /// with its connections and its store.
@@ -57,6 +59,16 @@ class JobBackend : public ForwardingBackend {
   /// last collectives may be missing.
   bool has_lost_one() const;
 
+  /// Connects the GPU `device` of this rank with the other members', beside the
+  /// bound device, as the parts of a module on several GPUs need. Collective:
+  /// the devices of one call average with each other. Does nothing for a device
+  /// that is connected, or over Gloo.
+  /// @throws c10::Error when the ranks have not connected within the time-out
+  ///   of the group, or a member has left.
+  void connect(c10::Device device);
+  /// Whether collectives take tensors of that device.
+  bool is_connected(c10::Device device) const;
+
   bool is_open() const { return state_ == State::open; }
   /// Whether a collective that was started may not have ended.
   bool may_be_working();
@@ -82,7 +94,8 @@ class JobBackend : public ForwardingBackend {
   void abort() override;
 
  protected:
-  c10d::Backend& for_collective() override;
+  c10d::Backend& for_collective(
+      const std::optional<c10::Device>& device) override;
   c10d::Backend& for_message() override;
 
  private:
@@ -96,7 +109,8 @@ class JobBackend : public ForwardingBackend {
   std::atomic<std::chrono::milliseconds> timeout_;
   std::atomic<uint64_t> started_{0};
   std::atomic<State> state_{State::open};
-  std::mutex mutex_;  // of what ends the backend
+  std::vector<c10::Device> connected_;  // beside the bound one
+  std::mutex mutex_;                    // of what ends the backend
 };
 
 /// `group`, or the one it forwards to, where that is a group of the job; else

@@ -13,38 +13,39 @@ namespace {
 
 constexpr std::chrono::milliseconds kGlanceAtConnect{50};
 
+}  // namespace
+
 /// A rank that is not there keeps NCCL waiting, without an end and without a
 /// way to call it off; so it waits on a thread of its own.
-void connect(const c10::intrusive_ptr<c10d::Backend>& backend,
-             const BackendSpec& spec) {
-  std::packaged_task<void()> task([backend, device = spec.device] {
-    set_current_device(device);
-    backend->eagerConnectSingleDevice(device);
-  });
+void connect_gpu(const GpuConnection& wanted) {
+  std::packaged_task<void()> task(
+      [backend = wanted.backend, device = wanted.device] {
+        set_current_device(device);
+        backend->eagerConnectSingleDevice(device);
+      });
   auto connected = task.get_future();
   std::thread(std::move(task)).detach();
-  const auto deadline = std::chrono::steady_clock::now() + spec.connect_timeout;
+  const int rank = wanted.backend->getRank();
+  const auto deadline = std::chrono::steady_clock::now() + wanted.timeout;
   while (connected.wait_for(kGlanceAtConnect) != std::future_status::ready) {
-    const std::string reason = spec.in_vain ? spec.in_vain() : "";
+    const std::string reason = wanted.in_vain ? wanted.in_vain() : "";
     TORCH_CHECK(reason.empty(),
                 "rank ",
-                spec.rank,
+                rank,
                 ": the ranks' GPUs could not be connected: ",
                 reason);
     TORCH_CHECK(std::chrono::steady_clock::now() < deadline,
                 "Expected NCCL to connect the GPUs of ",
-                spec.size,
+                wanted.backend->getSize(),
                 " ranks within ",
-                static_cast<double>(spec.connect_timeout.count()) / 1000,
+                static_cast<double>(wanted.timeout.count()) / 1000,
                 " s, but on rank ",
-                spec.rank,
+                rank,
                 " it has not. Has a rank ended or hung? NCCL_DEBUG=INFO shows "
                 "what it waits for; NCCL_SOCKET_IFNAME names the network");
   }
   connected.get();
 }
-
-}  // namespace
 
 c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const BackendSpec& spec) {
   const std::string problem =
@@ -56,11 +57,9 @@ c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const BackendSpec& spec) {
   const c10::intrusive_ptr<c10d::Backend> backend =
       c10::make_intrusive<c10d::ProcessGroupNCCL>(
           spec.store, spec.rank, spec.size, std::move(options));
-  // Else barriers guess one.
-  backend->setBoundDeviceId(spec.device);
   // Connecting now turns a bad device or network into an error of the set-up
   // instead of one of the first step.
-  connect(backend, spec);
+  connect_gpu({backend, spec.device, spec.connect_timeout, spec.in_vain});
   return backend;
 }
 

@@ -8,6 +8,8 @@ c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const BackendSpec&) {
               "program was built with a CPU-only one; use backend \"gloo\"");
 }
 
+void connect_gpu(const GpuConnection&) {}
+
 int nccl_device_count() {
   return 0;
 }

@@ -3,6 +3,7 @@
 
 #include <ATen/ops/_foreach_copy.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/GradMode.h>
 
 #include "ddp/detail/join_stream.h"
@@ -147,6 +148,9 @@ DenseBucket::DenseBucket(std::vector<Slot*> slots, const DenseLayout& layout)
 }
 
 void DenseBucket::swap_memory() {
+  // The allocator takes the current device's memory: another one where the
+  // gradients of a module on several GPUs arrive.
+  const c10::DeviceGuard guard(flat_.device());
   auto* storage = flat_.storage().unsafeGetStorageImpl();
   // The old memory first, so that the new is the same one where it may be.
   storage->set_data_ptr_noswap(

@@ -1,8 +1,11 @@
 #include "ddp/detail/wrapper/wrapped_module.h"
 
+#include <algorithm>
+
 #include <torch/nn/modules/embedding.h>
 
 #include "ddp/detail/named_tensors.h"
+#include "ddp/detail/process_group/job_backend.h"
 #include "ddp/detail/state_sync.h"
 
 namespace ddp::detail {
@@ -21,6 +24,39 @@ std::set<const c10::TensorImpl*> sparse_weights(torch::nn::Module& module) {
     }
   }
   return weights;
+}
+
+/// Why NCCL cannot average a module whose tensors lie there; "" where it can.
+std::string device_problem(const c10::Device& own,
+                           const std::vector<NamedParameter>& parameters) {
+  const auto is_own = [&](const auto& item) {
+    return item.tensor.device() == own;
+  };
+  const auto is_on_gpu = [](const auto& item) { return item.tensor.is_cuda(); };
+  const auto& items = parameters;
+  auto odd = std::find_if_not(items.begin(), items.end(), is_on_gpu);
+  if (odd == items.end()) {
+    if (std::any_of(items.begin(), items.end(), is_own)) {
+      return "";
+    }
+    odd = items.begin();
+  }
+  return "Expected the module on " + own.str() +
+         ", the device of this rank, but parameter " + odd->name + " is on " +
+         odd->tensor.device().str() +
+         ". Call net->to(ddp::local_device()) before the module is wrapped" +
+         (odd->tensor.is_cuda()
+              ? ": each rank has a GPU of its own; "
+                "ddp::ProcessGroupOptions::device chooses another"
+              : "");
+}
+
+/// Connects the GPUs of a module on several.
+void connect_devices(JobBackend& group,
+                     const std::vector<at::Tensor>& tensors) {
+  for (const auto& members : by_dtype_and_device(tensors)) {
+    group.connect(members.front().device());
+  }
 }
 
 }  // namespace
@@ -48,8 +84,15 @@ void bring_together(c10d::Backend& group,
   const auto buffers = tensors_of(mine.buffers);
   auto tensors = parameters;
   tensors.insert(tensors.end(), buffers.begin(), buffers.end());
-  number_devices(specs, tensors);
-  verify_across_ranks(group, device, specs, refusal);
+  auto* job = job_backend_of(group);
+  const auto own = job == nullptr ? std::nullopt : job->getBoundDeviceId();
+  number_devices(specs, tensors, own);
+  const auto problem =
+      own && refusal.empty() ? device_problem(*own, mine.parameters) : refusal;
+  verify_across_ranks(group, own.value_or(device), specs, problem);
+  if (job != nullptr) {
+    connect_devices(*job, tensors);
+  }
   if (copies) {
     broadcast_from(0, group, parameters);
     broadcast_from(0, group, buffers);

@@ -2,14 +2,17 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "test/fake_gpu/counters.h"
 #include "test/fake_gpu/cudart/device.h"
 #include "test/fake_gpu/cudart/error.h"
 #include "test/fake_gpu/engine/engine.h"
+#include "test/fake_gpu/log.h"
 
 namespace fake_gpu {
 namespace {
@@ -38,6 +41,22 @@ Kind kind_of(Place to, Place from) {
                              : Kind{"copy on host", &Counts::copies_on_host};
 }
 
+/// A copy between two devices is queued on a stream of one of them.
+void check_device(const void* to,
+                  const void* from,
+                  const Stream& stream,
+                  const std::string& label) {
+  const int to_device = device_of(to);
+  const int from_device = device_of(from);
+  const bool is_of_stream =
+      to_device == stream.device || from_device == stream.device;
+  if (!is_of_stream && (to_device >= 0 || from_device >= 0)) {
+    fail(label + " on a stream of device " + std::to_string(stream.device) +
+         " touches memory of device " +
+         std::to_string(std::max(to_device, from_device)) + " alone");
+  }
+}
+
 /// As the driver does: what comes from pageable memory is read before the call
 /// returns, what goes there is written before it returns, and pinned memory is
 /// read and written when the stream gets there.
@@ -48,6 +67,7 @@ void copy(void* to, const void* from, size_t bytes, Stream* stream) {
   const Place to_place = place_of(to);
   const Place from_place = place_of(from);
   const Kind kind = kind_of(to_place, from_place);
+  check_device(to, from, *stream, kind.label);
   count(kind.counter);
   std::shared_ptr<std::vector<char>> staged;
   if (from_place == Place::pageable) {
@@ -56,7 +76,8 @@ void copy(void* to, const void* from, size_t bytes, Stream* stream) {
     from = staged->data();
   }
   const Point end = enqueue(stream, kind.label, [to, from, bytes, staged] {
-    std::memmove(host_address(to), host_address(from), bytes);
+    std::memmove(
+        any_host_address(to), any_host_address(const_cast<void*>(from)), bytes);
     return true;
   });
   if (to_place == Place::pageable) {

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "test/fake_gpu/engine/memory.h"
 #include "test/fake_gpu/engine/stream_set.h"
 #include "test/fake_gpu/log.h"
 #include "test/fake_gpu/settings.h"
@@ -192,6 +193,7 @@ void Engine::run_first_of(Stream* stream, std::unique_lock<std::mutex>& lock) {
   lock.unlock();
   bool done = true;
   try {
+    const DeviceAccess access(stream->device, operation.label);
     done = !operation.step || operation.step();
   } catch (const std::exception& error) {
     fail(operation.label + ": " + error.what());

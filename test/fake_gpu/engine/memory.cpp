@@ -130,7 +130,22 @@ Memory& memory() {
   return *instance;
 }
 
+/// Of this thread; without an operation any device is allowed.
+struct Access {
+  int device = -1;
+  const std::string* operation = nullptr;
+};
+thread_local Access access;
+
 }  // namespace
+
+DeviceAccess::DeviceAccess(int device, const std::string& operation) {
+  access = {device, &operation};
+}
+
+DeviceAccess::~DeviceAccess() {
+  access = {};
+}
 
 void* allocate_device(int device, size_t bytes) {
   Memory& m = memory();
@@ -164,6 +179,16 @@ size_t free_bytes(int device) {
 }
 
 void* host_address(void* pointer) {
+  const int device = device_of(pointer);
+  if (device >= 0 && access.operation != nullptr && device != access.device) {
+    fail(*access.operation + " on a stream of device " +
+         std::to_string(access.device) + " touches memory of device " +
+         std::to_string(device));
+  }
+  return any_host_address(pointer);
+}
+
+void* any_host_address(void* pointer) {
   return device_of(pointer) < 0
              ? pointer
              : static_cast<char*>(pointer) + memory().distance;

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 namespace fake_gpu {
 
@@ -19,12 +20,27 @@ int device_of(const void* pointer);
 size_t free_bytes(int device);
 
 /// Where the values lie: for operations that run, never for the host's calls.
+/// Ends the process where a DeviceAccess of this thread does not allow it.
 void* host_address(void* pointer);
+/// The same for any device's memory: of copies, which the driver carries out
+/// between devices, too.
+void* any_host_address(void* pointer);
 template <typename T>
 T* host_address(T* pointer) {
   return static_cast<T*>(
       host_address(const_cast<void*>(static_cast<const void*>(pointer))));
 }
+
+/// While it lives, host_address() on this thread refuses the memory of other
+/// devices: no device of the stand-in can access a peer's.
+class DeviceAccess {
+ public:
+  /// @param operation  named when the process ends; outlives this.
+  DeviceAccess(int device, const std::string& operation);
+  ~DeviceAccess();
+  DeviceAccess(const DeviceAccess&) = delete;
+  DeviceAccess& operator=(const DeviceAccess&) = delete;
+};
 
 /// Memory of the host that copies read and write late (cudaHostAlloc).
 void* allocate_pinned(size_t bytes);

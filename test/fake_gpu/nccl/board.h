@@ -49,6 +49,7 @@ class Board {
  public:
   struct Rank {
     alignas(64) std::atomic<uint64_t> shown;  // rounds
+    uint64_t gpu;  // of which host and which; set before it is present
     std::atomic<uint64_t> taken;
     CallShape shape;                            // of the round shown last
     std::atomic<uint64_t> sent[kMaxRanks];      // pieces, to each peer

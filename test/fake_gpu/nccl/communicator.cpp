@@ -2,7 +2,11 @@
 
 #include <unistd.h>
 
+#include <cstdlib>
 #include <exception>
+#include <functional>
+#include <sstream>
+#include <string>
 #include <thread>
 
 #include "test/fake_gpu/engine/engine.h"
@@ -35,6 +39,38 @@ bool wait_for_all(std::atomic<uint32_t>& present, int rank, int size) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   return true;
+}
+
+/// The name of a device for all processes: what CUDA_VISIBLE_DEVICES calls it.
+std::string physical_name(int device) {
+  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  std::istringstream names(visible == nullptr ? "" : visible);
+  std::string name;
+  for (int i = 0; i <= device && std::getline(names, name, ','); ++i) {
+    if (i == device) {
+      return name;
+    }
+  }
+  return std::to_string(device);
+}
+
+/// NCCL tells hosts apart by NCCL_HOSTID, where that is set.
+uint64_t gpu_of(int device) {
+  const char* host = std::getenv("NCCL_HOSTID");
+  return std::hash<std::string>()((host == nullptr ? "" : host) +
+                                  std::string("/") + physical_name(device));
+}
+
+/// NCCL refuses two ranks on one GPU.
+bool has_duplicate(Board& board, int rank, int size) {
+  for (int other = 0; other < size; ++other) {
+    if (other != rank && board.rank(other).gpu == board.rank(rank).gpu) {
+      say("Duplicate GPU detected: rank " + std::to_string(rank) +
+          " and rank " + std::to_string(other) + " both on one CUDA device");
+      return true;
+    }
+  }
+  return false;
 }
 
 }  // namespace
@@ -73,10 +109,14 @@ ncclResult_t join(const std::string& name,
   try {
     auto communicator =
         std::make_shared<Communicator>(name, rank, size, device);
+    communicator->board.rank(rank).gpu = gpu_of(device);
     auto& present = communicator->board.present();
     present.fetch_or(uint32_t{1} << rank);
     if (!wait_for_all(present, rank, size)) {
       return ncclSystemError;
+    }
+    if (has_duplicate(communicator->board, rank, size)) {
+      return ncclInvalidUsage;
     }
     *result = std::move(communicator);
   } catch (const std::exception& error) {

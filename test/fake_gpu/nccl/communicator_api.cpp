@@ -55,6 +55,8 @@ const char* ncclGetErrorString(ncclResult_t result) {
       return "unhandled system error";
     case ncclInvalidArgument:
       return "invalid argument";
+    case ncclInvalidUsage:
+      return "invalid usage";
     case ncclRemoteError:
       return "remote process exited or there was a network error";
     default:

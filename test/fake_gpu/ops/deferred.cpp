@@ -13,6 +13,7 @@
 #include "test/fake_gpu/cudart/device.h"
 #include "test/fake_gpu/engine/engine.h"
 #include "test/fake_gpu/engine/memory.h"
+#include "test/fake_gpu/log.h"
 
 namespace fake_gpu {
 namespace {
@@ -100,11 +101,14 @@ Tensor host_alias(const Tensor& tensor) {
   if (!tensor.is_cuda()) {
     return tensor.detach().clone();
   }
+  auto* data = static_cast<char*>(tensor.mutable_data_ptr());
+  const int device = device_of(data);
+  if (device >= 0 && device != tensor.device().index()) {
+    fail("a tensor on " + tensor.device().str() +
+         " lies in the memory of device " + std::to_string(device));
+  }
   return at::from_blob(
-      host_address(static_cast<char*>(tensor.mutable_data_ptr())),
-      tensor.sizes(),
-      tensor.strides(),
-      on_host(tensor));
+      host_address(data), tensor.sizes(), tensor.strides(), on_host(tensor));
 }
 
 /// As large and strided, without its values.
@@ -116,16 +120,46 @@ Tensor host_zeros(const Tensor& tensor) {
       .zero_();
 }
 
-/// Of the last CUDA tensor among the arguments, else the current one.
-c10::Device device_of_arguments(const Arguments& arguments) {
-  c10::Device device(c10::kCUDA, c10::cuda::current_device());
-  map_tensors(arguments, [&](const Tensor& tensor) {
-    if (tensor.is_cuda()) {
-      device = tensor.device();
-    }
-    return tensor;
-  });
-  return device;
+/// Of the CUDA tensors among the arguments, else the current one.
+/// @throws c10::Error as LibTorch's own kernels do where tensors lie on several
+///   devices; a CPU tensor of one element without dimensions is a number, and
+///   an index may lie on the CPU.
+c10::Device device_of_arguments(const c10::FunctionSchema& schema,
+                                const Arguments& arguments) {
+  std::optional<c10::Device> device;
+  std::optional<c10::Device> host;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    map_tensors(arguments[i], [&](const Tensor& tensor) {
+      if (tensor.is_cuda()) {
+        TORCH_CHECK(!device || *device == tensor.device(),
+                    "Expected all tensors to be on the same device, but found "
+                    "at least two devices, ",
+                    *device,
+                    " and ",
+                    tensor.device(),
+                    "! (when checking argument ",
+                    schema.arguments()[i].name(),
+                    " of ",
+                    schema.name(),
+                    ")");
+        device = tensor.device();
+      } else if (tensor.dim() > 0 &&
+                 schema.arguments()[i].name() != "indices") {
+        host = tensor.device();
+      }
+      return tensor;
+    });
+  }
+  TORCH_CHECK(!device || !host,
+              "Expected all tensors to be on the same device, but found at "
+              "least two devices, ",
+              device.value_or(c10::kCPU),
+              " and ",
+              host.value_or(c10::kCPU),
+              "! (when checking the arguments of ",
+              schema.name(),
+              ")");
+  return device.value_or(c10::Device(c10::kCUDA, c10::cuda::current_device()));
 }
 
 Stream* current_stream(c10::Device device) {
@@ -221,7 +255,7 @@ void deferred(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const Signature signature(op.schema());
   const Arguments arguments(stack->end() - signature.arguments, stack->end());
   stack->resize(stack->size() - signature.arguments);
-  const auto device = device_of_arguments(arguments);
+  const auto device = device_of_arguments(op.schema(), arguments);
   const c10::cuda::CUDAGuard guard(device);
   if (signature.returns_bool) {
     stack->push_back(answer_now(op, arguments, device));

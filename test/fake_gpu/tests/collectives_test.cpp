@@ -31,6 +31,7 @@ void on_ranks(const std::function<std::string(const Rank&)>& body) {
   std::vector<std::thread> threads;
   for (int rank = 0; rank < kRanks; ++rank) {
     threads.emplace_back([&, rank] {
+      cudaSetDevice(rank);
       const NonBlockingStream stream;
       ncclComm_t comm = nullptr;
       if (ncclCommInitRank(&comm, kRanks, id, rank) != ncclSuccess) {

@@ -55,6 +55,24 @@ int leave_work_behind() {
   return 0;
 }
 
+/// Memory of the second device on a stream of the first.
+int touch_another_device(bool with_kernel) {
+  void* data = nullptr;
+  cudaSetDevice(1);
+  cudaMalloc(&data, 64);
+  cudaSetDevice(0);
+  cudaStream_t stream = nullptr;
+  cudaStreamCreate(&stream);
+  if (with_kernel) {
+    cudaMemsetAsync(data, 0, 64, stream);
+  } else {
+    char host[64] = "";
+    cudaMemcpyAsync(data, host, sizeof host, cudaMemcpyDefault, stream);
+  }
+  cudaStreamSynchronize(stream);
+  return 0;
+}
+
 int call_missing_function() {
   return cudaGraphLaunch(nullptr, nullptr);
 }
@@ -79,7 +97,12 @@ int finish(int rank, int call, ncclComm_t comm, cudaStream_t stream) {
   return 0;
 }
 
-int run_rank(int rank, const ncclUniqueId& id, bool differ) {
+enum class Way { as_usual, differ, share_device, foreign_memory };
+
+int run_rank(int rank, const ncclUniqueId& id, Way way) {
+  if (way != Way::share_device) {
+    cudaSetDevice(rank);
+  }
   ncclComm_t comm = nullptr;
   const auto joined = ncclCommInitRank(&comm, kRanks, id, rank);
   if (joined != ncclSuccess) {
@@ -89,9 +112,12 @@ int run_rank(int rank, const ncclUniqueId& id, bool differ) {
   cudaStream_t stream = nullptr;
   cudaStreamCreate(&stream);
   void* data = nullptr;
+  if (way == Way::foreign_memory) {
+    cudaSetDevice(1 - rank);
+  }
   cudaMalloc(&data, 64);
   for (int call = 1; call <= kCalls; ++call) {
-    const size_t count = differ ? 5 + rank : 5;
+    const size_t count = way == Way::differ ? 5 + rank : 5;
     ncclAllReduce(data, data, count, ncclFloat32, ncclSum, comm, stream);
     if (const int code = finish(rank, call, comm, stream); code != 0) {
       return code;
@@ -102,7 +128,7 @@ int run_rank(int rank, const ncclUniqueId& id, bool differ) {
   return 0;
 }
 
-pid_t start_rank(int rank, int pipe, bool differ) {
+pid_t start_rank(int rank, int pipe, Way way) {
   const pid_t pid = ::fork();
   if (pid != 0) {
     return pid;
@@ -116,20 +142,20 @@ pid_t start_rank(int rank, int pipe, bool differ) {
   } else if (::read(pipe, &id, sizeof id) != sizeof id) {
     ::_exit(9);
   }
-  const int code = run_rank(rank, id, differ);
+  const int code = run_rank(rank, id, way);
   std::fflush(stdout);
   ::_exit(code);
 }
 
 /// Two processes that all-reduce. The one that ends last may be stuck in a
 /// join on purpose; then it is killed.
-int run_ranks(bool differ) {
+int run_ranks(Way way) {
   int pipe[2];
   if (::pipe(pipe) != 0) {
     return 1;
   }
-  const pid_t ranks[] = {start_rank(0, pipe[1], differ),
-                         start_rank(1, pipe[0], differ)};
+  const pid_t ranks[] = {start_rank(0, pipe[1], way),
+                         start_rank(1, pipe[0], way)};
   for (int i = 0; i < kRanks; ++i) {
     int status = 0;
     const pid_t pid = ::wait(&status);
@@ -162,5 +188,14 @@ int main(int, char** argv) {
   if (what == "call_missing_function") {
     return call_missing_function();
   }
-  return run_ranks(what == "differ");
+  if (what == "memset_elsewhere" || what == "copy_elsewhere") {
+    return touch_another_device(what == "memset_elsewhere");
+  }
+  if (what == "share_device") {
+    return run_ranks(Way::share_device);
+  }
+  if (what == "reduce_elsewhere") {
+    return run_ranks(Way::foreign_memory);
+  }
+  return run_ranks(what == "differ" ? Way::differ : Way::as_usual);
 }

@@ -51,6 +51,33 @@ TEST_CASE("an unknown kernel ends the process by its name") {
   CHECK_THAT(ended.text, Catch::Contains("void users::mystery<float>(float*)"));
 }
 
+TEST_CASE("memory of another device than the stream's ends the process") {
+  const auto what = GENERATE("memset_elsewhere", "copy_elsewhere");
+  const auto ended = run(what);
+  CHECK(ended.code == kAborted);
+  CHECK_THAT(ended.text,
+             Catch::Contains("on a stream of device 0 touches memory of device "
+                             "1"));
+}
+
+TEST_CASE("a collective over another device's memory ends the process") {
+  const auto ended = run("reduce_elsewhere", "KILL_THE_OTHER=1");
+  CHECK_THAT(ended.text,
+             Catch::Contains("NCCL all_reduce of 5 float32, sum, root 0 on a "
+                             "stream of device ") &&
+                 Catch::Contains("ended by signal 6"));
+}
+
+TEST_CASE("two ranks on one device are refused, as NCCL does") {
+  const auto ended = run("share_device");
+  CHECK_THAT(ended.text,
+             Catch::Contains("Duplicate GPU detected") &&
+                 Catch::Contains("rank 0: invalid usage") &&
+                 Catch::Contains("rank 1: invalid usage") &&
+                 Catch::Contains("rank 0 ended with code 2") &&
+                 Catch::Contains("rank 1 ended with code 2"));
+}
+
 TEST_CASE("a function without a stand-in says its name") {
   const auto ended = run("call_missing_function");
   CHECK(ended.code == kAborted);
