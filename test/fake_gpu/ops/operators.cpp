@@ -21,7 +21,7 @@ constexpr const char* kOperators[] = {
     "div.Tensor", "div.Tensor_mode", "div_.Scalar", "div_.Tensor", "eq.Scalar",
     "eq.Tensor", "exp", "ge.Scalar", "ge.Tensor", "gt.Scalar", "gt.Tensor",
     "isfinite", "le.Scalar", "le.Tensor", "lerp.Scalar", "lerp_.Scalar", "log",
-    "logical_and", "logical_not", "lt.Scalar", "lt.Tensor", "masked_fill.Scalar",
+    "logical_and", "logical_not", "logical_or_", "lt.Scalar", "lt.Tensor", "masked_fill.Scalar",
     "masked_fill_.Scalar", "maximum", "minimum", "mul.Scalar", "mul.Tensor",
     "nan_to_num_", "ne.Scalar", "ne.Tensor", "neg", "neg_", "pow.Tensor_Scalar",
     "pow.Tensor_Tensor", "reciprocal", "round_", "rsub.Scalar", "rsub.Tensor", "sgn",
