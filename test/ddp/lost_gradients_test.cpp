@@ -287,6 +287,7 @@ TEST_CASE("a wrapper that has gone before backward is an error",
       error = thrown.what();
     }
     TORCH_CHECK(error.find("to live until backward()") != std::string::npos,
+                "Expected an error that names the wrapper, but got: ",
                 error);
   });
 }
@@ -314,7 +315,9 @@ TEST_CASE("of two models in a pass one misses a gradient", "[ddp][lost]") {
       } catch (const c10::Error& thrown) {
         error = thrown.what();
       }
-      TORCH_CHECK(error.find("second.weight") != std::string::npos, error);
+      TORCH_CHECK(error.find("second.weight") != std::string::npos,
+                  "Expected an error that names second.weight, but got: ",
+                  error);
     }
     expect_average(second, other, group);
     expect_average(first, whole, group);
