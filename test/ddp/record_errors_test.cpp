@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <ctime>
 #include <functional>
@@ -73,6 +74,19 @@ TEST_CASE("what nobody catches is in the error file", "[record_errors]") {
   CHECK(time >= before);
   CHECK(time <= std::time(nullptr));
   CHECK(folder.size() == 1);
+}
+
+TEST_CASE("what stdout holds is written before an exception ends the rank",
+          "[record_errors]") {
+  const TemporaryFolder folder;
+  const std::string written = folder / "stdout";
+  const auto ends = run_with_error_files(1, folder, [&](int) {
+    REQUIRE(std::freopen(written.c_str(), "w", stdout) != nullptr);
+    std::fputs("epoch 1\n", stdout);
+    std::thread([] { throw NoData("no data"); }).join();
+  });
+  CHECK(ends.back().signal == SIGABRT);
+  CHECK(test::read_file(written) == "epoch 1\n");
 }
 
 TEST_CASE("a recorded body ends with 1, and the others are told",

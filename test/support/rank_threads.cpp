@@ -17,7 +17,8 @@ std::string error_of(const std::function<void(int)>& body, int rank) {
     body(rank);
     return "";
   } catch (const std::exception&) {
-    return detail::text_of(std::current_exception());
+    const std::string text = detail::text_of(std::current_exception());
+    return text.empty() ? "an exception without a text" : text;
   }
 }
 

@@ -62,7 +62,17 @@ void write_for_launcher(const std::exception_ptr& error,
   }
 }
 
+/// abort() drops what stdout still holds, which is all of it where a launcher
+/// reads it by a pipe. A thread that has ended may hold its lock.
+void flush_stdout() {
+  if (::ftrylockfile(stdout) == 0) {
+    std::fflush(stdout);
+    ::funlockfile(stdout);
+  }
+}
+
 [[noreturn]] void record_and_terminate() {
+  flush_stdout();
   if (const auto error = std::current_exception()) {
     record_error(error, c10::get_lazy_backtrace(/*frames_to_skip=*/1)->get());
   }

@@ -16,8 +16,8 @@ std::string describe_error(const std::exception_ptr& error);
 void record_error(const std::exception_ptr& error,
                   const std::string& where) noexcept;
 
-/// From now on an uncaught exception is recorded before it ends this process;
-/// the handler that was there before comes next. Once; any thread.
+/// Installs a terminate handler, once, from any thread. It flushes stdout and
+/// records the uncaught exception; the handler that was there before runs next.
 void hear_uncaught_exceptions();
 
 }  // namespace ddp::detail
