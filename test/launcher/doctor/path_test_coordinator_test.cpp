@@ -10,7 +10,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-using Connection = PathTestCoordinator::Connection;
+using PathConnection = PathTestCoordinator::Connection;
 
 /// A coordinator, and workers that are not there: connection 10 + rank each.
 class Workers {
@@ -30,7 +30,7 @@ class Workers {
       come(rank);
     }
   }
-  void say(Connection from, const PathMessage& message) {
+  void say(PathConnection from, const PathMessage& message) {
     keep(coordinator_.on_message(from, "10.9.0.1", message, now_));
   }
   void leave(int rank) {
@@ -81,8 +81,8 @@ class Workers {
   std::optional<PathEnd> end;
 
  private:
-  static Connection connection_of(int rank) {
-    return 10 + static_cast<Connection>(rank);
+  static PathConnection connection_of(int rank) {
+    return 10 + static_cast<PathConnection>(rank);
   }
   void keep(const PathTestCoordinator::Broadcasts& messages) {
     for (const PathMessage& message : messages) {
