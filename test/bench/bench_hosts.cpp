@@ -107,7 +107,7 @@ class Guest {
                      });
                    },
                .on_lost =
-                   [this](Member::Loss loss, const SocketAddress&) {
+                   [this](Member::Loss loss, const std::string&) {
                      run([this, loss] {
                        perform(member_.on_closed(loss, now()));
                      });
