@@ -30,8 +30,8 @@ function(ddp_add_fake_gpu_test)
     endif()
   endif()
   set(folder "${PROJECT_BINARY_DIR}/fake_gpu")
-  set(libraries
-      "${folder}/libcudart.so.13:${folder}/libcuda.so.1:${folder}/libnccl.so.2")
+  # A path in LD_PRELOAD ends at a space, one in LD_LIBRARY_PATH does not.
+  set(libraries "libcudart.so.13:libcuda.so.1:libnccl.so.2")
   foreach(mode IN LISTS arg_MODES)
     foreach(seed IN LISTS arg_SEEDS)
       set(test "${arg_NAME}.${mode}.${seed}")
@@ -44,7 +44,7 @@ function(ddp_add_fake_gpu_test)
           TIMEOUT ${arg_TIMEOUT}
           COST ${arg_COST}
           ENVIRONMENT
-          "LD_PRELOAD=${libraries};FAKE_GPU_MODE=${mode};FAKE_GPU_SEED=${seed};FAKE_GPU_DEVICES=${arg_DEVICES};OMP_NUM_THREADS=1;${arg_ENVIRONMENT}"
+          "LD_LIBRARY_PATH=${folder};LD_PRELOAD=${libraries};FAKE_GPU_MODE=${mode};FAKE_GPU_SEED=${seed};FAKE_GPU_DEVICES=${arg_DEVICES};OMP_NUM_THREADS=1;${arg_ENVIRONMENT}"
       )
     endforeach()
   endforeach()

@@ -21,7 +21,7 @@ struct Ended {
 /// `environment` is of the form "NAME=value ..."; killed after a minute.
 Ended run(const std::string& what, const std::string& environment = "") {
   const std::string command = "env " + environment +
-                              " timeout --signal=KILL 60 " MISUSE_PATH " " +
+                              " timeout --signal=KILL 60 '" MISUSE_PATH "' " +
                               what + " 2>&1";
   std::FILE* output = ::popen(command.c_str(), "r");
   REQUIRE(output != nullptr);

@@ -243,7 +243,7 @@ class SlurmTest(Scheduler, unittest.TestCase):
     def test_a_batch_script_is_a_job_of_its_host(self):
         output = os.path.join(self.hosts.folder, "batch.out")
         script = self.hosts.write(
-            "script", f"#!/bin/sh\n{SETTINGS.ddprun} --nproc-per-node=2 sh -c "
+            "script", f"#!/bin/sh\n'{SETTINGS.ddprun}' --nproc-per-node=2 sh -c "
             f"'{SHOW}'\n")
         result = run(["sbatch", "--wait", "--nodes=2", "-o", output, script],
                      **self.variables)

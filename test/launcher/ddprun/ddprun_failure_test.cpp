@@ -311,7 +311,10 @@ namespace {
 
 [[maybe_unused]] std::map<std::string, std::string> slow_system(
     const std::string& what) {
-  return {{"LD_PRELOAD", resource("slow_system.so")}, {"SLOW", what}};
+  // A path in LD_PRELOAD ends at a space, one in LD_LIBRARY_PATH does not.
+  return {{"LD_PRELOAD", "slow_system.so"},
+          {"LD_LIBRARY_PATH", DDP_TEST_RESOURCES_DIR},
+          {"SLOW", what}};
 }
 
 }  // namespace
