@@ -410,8 +410,8 @@ TEST_CASE("a rank's part of a sharded step throws, and the rank stays",
     init_process_group(patient());
     std::vector<torch::Tensor> parameters;
     for (int i = 0; i < 4; ++i) {
-      parameters.push_back(at::ones({3}).requires_grad_());
-      parameters.back().mutable_grad() = at::ones({3});
+      parameters.push_back(at::ones({3}, local_device()).requires_grad_());
+      parameters.back().mutable_grad() = at::ones({3}, local_device());
     }
     ZeroRedundancyOptimizer optimizer(
         parameters,

@@ -180,21 +180,26 @@ TEST_CASE("what a step over devices asks of the GPUs", "[gpu][stand-in]") {
   // The parameters, in one broadcast of all devices.
   CHECK(wrapped.broadcasts == replicas);
   CHECK(wrapped.nccl_calls() == wrapped.broadcasts);
-  // Of each other replica its rows, its results and its gradients, one of them
+  // Of each other replica its rows, its results and each gradient, one of them
   // by way of a temporary, as the stand-in's devices cannot access each other.
+  constexpr uint64_t kGradients = 2 * kLayers;
   CHECK(copies(wrapped) == wrapped.copies_on_device);
-  CHECK(wrapped.copies_on_device == 4 * others);
+  CHECK(wrapped.copies_on_device == (kGradients + 3) * others);
   // A copy between GPUs makes the streams of both wait for each other, a
-  // broadcast those of each GPU twice.
-  CHECK(wrapped.event_waits == 11 * others + 2 * replicas);
+  // broadcast those of each GPU twice. Autograd makes the first GPU wait for
+  // each gradient and each replica for that of its results.
+  CHECK(wrapped.event_waits == 2 * wrapped.copies_on_device +
+                                   (kGradients + 1) * others + 2 * replicas);
   // And one for what a copy has used, when autograd's threads let go of it.
   CHECK(wrapped.event_records >= wrapped.event_waits);
   CHECK(wrapped.event_records <= wrapped.event_waits + 3 * others);
   CHECK(wrapped.allocations == 0);
   CHECK(wrapped.pinned_allocations == 0);
   CHECK(wrapped.kernels == plain.kernels + replicas);
-  // Each other replica's passes, and the adding up of the gradients.
-  CHECK(wrapped.operators == plain.operators + 25 * others + 12 * kSteps);
+  // Each other replica's passes, with the adding up of its gradients; the
+  // results are put together once a step.
+  CHECK(wrapped.operators ==
+        plain.operators + (kGradients + 23) * others + kSteps);
 }
 
 }  // namespace step_counts_test
