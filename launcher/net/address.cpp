@@ -3,10 +3,12 @@
 #include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <netinet/tcp.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstring>
 #include <memory>
+#include <random>
 
 namespace launcher {
 namespace {
@@ -139,16 +141,29 @@ SocketAddress own_end(const Fd& socket) {
 }
 
 Fd listen_at(const SocketAddress& address) {
-  Fd socket = make_socket(address);
-  if (!socket) {
-    return socket;
+  // Where two processes begin to listen in the same moment, Linux may refuse
+  // both of them. A random pause lets one come first.
+  constexpr int kAttempts = 10;
+  std::random_device random;
+  for (int attempt = 1;; ++attempt) {
+    Fd socket = make_socket(address);
+    if (!socket) {
+      return socket;
+    }
+    const int on = 1;
+    ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    if (::bind(socket.get(), address.get(), address.size) != 0) {
+      return none_of(std::move(socket));
+    }
+    if (::listen(socket.get(), kBacklog) == 0) {
+      return socket;
+    }
+    if (errno != EADDRINUSE || attempt == kAttempts) {
+      return none_of(std::move(socket));
+    }
+    socket = Fd();
+    ::usleep(random() % 2000);
   }
-  const int on = 1;
-  ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  return ::bind(socket.get(), address.get(), address.size) == 0 &&
-                 ::listen(socket.get(), kBacklog) == 0
-             ? std::move(socket)
-             : none_of(std::move(socket));
 }
 
 Fd accept_from(const Fd& listener) {

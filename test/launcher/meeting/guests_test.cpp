@@ -1,10 +1,15 @@
 #include "launcher/rendezvous/guests.h"
 
+#include <array>
+#include <atomic>
 #include <set>
+#include <thread>
 
 #include "launcher/net/address.h"
+#include "launcher/rendezvous/port.h"
 #include "test/launcher/bound_loop.h"
 #include "test/support/catch.h"
+#include "test/support/number_from.h"
 
 using namespace launcher;
 
@@ -84,4 +89,38 @@ TEST_CASE("what a guest does not read is not kept without end") {
   server.guests->send(1, std::string(64 << 20, 'x'));
   server.await([&] { return server.closed == 1; });
   CHECK(server.guests->count() == 0);
+}
+
+// Linux refuses both in one of some ten thousand rounds; more of them by hand:
+// DDP_LISTEN_ROUNDS.
+TEST_CASE("of two that begin to listen at once, one does") {
+  const auto rounds =
+      static_cast<int>(ddp::test::number_from("DDP_LISTEN_ROUNDS", 2'000));
+  const PortReservation port{0};
+  const SocketAddress place = addresses_of("127.0.0.1", port.port()).at(0);
+  std::atomic<int> begun{0};
+  std::atomic<int> ended{0};
+  std::array<std::atomic<bool>, 2> listens{};
+  int nobody = 0;
+  const auto run = [&](size_t who) {
+    for (int round = 1; round <= rounds; ++round) {
+      ++begun;
+      while (begun < 2 * round) {
+      }
+      Fd listener = listen_at(place);
+      listens.at(who) = bool(listener);
+      ++ended;
+      while (ended < 4 * round - 2) {
+      }
+      nobody += who == 0 && !listens[0] && !listens[1] ? 1 : 0;
+      listener = Fd();
+      ++ended;
+      while (ended < 4 * round) {
+      }
+    }
+  };
+  std::thread other(run, 1);
+  run(0);
+  other.join();
+  CHECK(nobody == 0);
 }
