@@ -2,7 +2,6 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
-#include <c10/core/ScalarType.h>
 #include <c10/util/strides.h>
 
 namespace dp::detail {
@@ -15,30 +14,25 @@ int64_t aligned(int64_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-int64_t bytes_in(const at::Tensor& tensor) {
-  return tensor.numel() *
-         static_cast<int64_t>(c10::elementSize(tensor.scalar_type()));
-}
-
 }  // namespace
 
 FlatTensors::FlatTensors(const std::vector<at::Tensor>& like) {
   int64_t size = 0;
   for (const auto& tensor : like) {
-    size += aligned(bytes_in(tensor));
-    bytes_ += bytes_in(tensor);
+    const auto bytes = static_cast<int64_t>(tensor.nbytes());
+    size += aligned(bytes);
+    bytes_ += bytes;
   }
   flat_ = at::zeros({size}, at::kByte);
   int64_t offset = 0;
   for (const auto& tensor : like) {
     auto piece = at::empty({0}, tensor.scalar_type());
-    piece.set_(
-        flat_.storage(),
-        offset / static_cast<int64_t>(c10::elementSize(tensor.scalar_type())),
-        tensor.sizes(),
-        c10::contiguous_strides(tensor.sizes()));
+    piece.set_(flat_.storage(),
+               offset / static_cast<int64_t>(tensor.element_size()),
+               tensor.sizes(),
+               c10::contiguous_strides(tensor.sizes()));
     pieces_.push_back(std::move(piece));
-    offset += aligned(bytes_in(tensor));
+    offset += aligned(static_cast<int64_t>(tensor.nbytes()));
   }
 }
 
