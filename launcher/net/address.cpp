@@ -144,7 +144,6 @@ Fd listen_at(const SocketAddress& address) {
   // Where two processes begin to listen in the same moment, Linux may refuse
   // both of them. A random pause lets one come first.
   constexpr int kAttempts = 10;
-  std::random_device random;
   for (int attempt = 1;; ++attempt) {
     Fd socket = make_socket(address);
     if (!socket) {
@@ -162,7 +161,7 @@ Fd listen_at(const SocketAddress& address) {
       return none_of(std::move(socket));
     }
     socket = Fd();
-    ::usleep(random() % 2000);
+    ::usleep(std::random_device{}() % 2000);
   }
 }
 
