@@ -140,6 +140,13 @@ SocketAddress own_end(const Fd& socket) {
   return address;
 }
 
+std::vector<SocketAddress> all_own_addresses(int port) {
+  auto all = addresses_of("::", port);
+  const auto without_ip6 = addresses_of("0.0.0.0", port);
+  all.insert(all.end(), without_ip6.begin(), without_ip6.end());
+  return all;
+}
+
 Fd listen_at(const SocketAddress& address) {
   // Where two processes begin to listen in the same moment, Linux may refuse
   // both of them. A random pause lets one come first.

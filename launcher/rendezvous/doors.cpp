@@ -17,10 +17,7 @@ std::vector<SocketAddress> doorways(const std::string& host) {
       return chosen;
     }
   }
-  auto all = addresses_of("::", 0);
-  const auto without_ip6 = addresses_of("0.0.0.0", 0);
-  all.insert(all.end(), without_ip6.begin(), without_ip6.end());
-  return all;
+  return all_own_addresses(0);
 }
 
 }  // namespace

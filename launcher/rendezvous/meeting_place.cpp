@@ -12,13 +12,6 @@
 namespace launcher {
 namespace {
 
-std::vector<SocketAddress> all_own_addresses(int port) {
-  auto all = addresses_of("::", port);
-  const auto without_ip6 = addresses_of("0.0.0.0", port);
-  all.insert(all.end(), without_ip6.begin(), without_ip6.end());
-  return all;
-}
-
 struct Places {
   std::vector<SocketAddress> addresses;
   bool is_one_enough = false;

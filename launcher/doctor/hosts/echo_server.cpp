@@ -13,10 +13,7 @@ namespace launcher {
 namespace {
 
 Fd listen_at_free_port() {
-  auto places = addresses_of("::", 0);
-  const auto without_ip6 = addresses_of("0.0.0.0", 0);
-  places.insert(places.end(), without_ip6.begin(), without_ip6.end());
-  for (const SocketAddress& place : places) {
+  for (const SocketAddress& place : all_own_addresses(0)) {
     if (Fd listener = listen_at(place)) {
       return listener;
     }
