@@ -2,20 +2,23 @@
 turns in blocks of steps, all in one process.
 
 A round is a block of every arm, in one order in even rounds and reversed in odd
-ones (ABBA), and a ratio is that of two blocks of one round.
+ones (ABBA), and a ratio is that of two blocks of one round. --before has the
+programs of another build; its dp::DataParallel takes part, too.
 """
 
 import argparse
 import os
 
-from tables import format_ratio, median_interval, print_table
-from worker import measure
+from tables import format_ratio, format_time, print_table
+from worker import Worker, measure
 
 TITLES = {
     "plain": "plain module, no replicas",
     "ours": "**dp::DataParallel**",
     "loop": "a loop over kept replicas, by hand",
-    "libtorch": "LibTorch's data_parallel, which clones at each call",
+    "libtorch": "LibTorch's replicate and parallel_apply, which clone at each "
+                "call",
+    "before": "dp::DataParallel of the other build",
 }
 # Steps of a block: about half a second.
 STEPS = {"mlp": 4, "small": 10}
@@ -27,11 +30,10 @@ def report(model, replicas, times):
         f"A step, {MODELS[model]}, {replicas} replicas, 32 rows each, "
         f"{len(times['ours'])} rounds",
         ["arm", "ms a step", "ours / this"],
-        [[TITLES[arm],
-          "{:.1f} [{:.1f}, {:.1f}]".format(*median_interval(times[arm])),
+        [[TITLES[arm], format_time(times[arm]),
           "" if arm == "ours" else format_ratio(
               [a / b for a, b in zip(times["ours"], times[arm])])]
-         for arm in TITLES])
+         for arm in times])
 
 
 def main():
@@ -40,12 +42,19 @@ def main():
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--replicas", type=int, default=os.cpu_count())
     parser.add_argument("--model", choices=MODELS, action="append")
+    parser.add_argument("--before", help="folder of another build's programs")
     arguments = parser.parse_args()
+
+    def start(folder, model):
+        return Worker([f"{folder}/bench_dp", model, str(arguments.replicas)])
+
     for model in arguments.model or MODELS:
-        command = [f"{arguments.build}/bench_dp", model,
-                   str(arguments.replicas)]
+        now = start(arguments.build, model)
+        order = {arm: (now, arm) for arm in TITLES if arm != "before"}
+        if arguments.before:
+            order["before"] = start(arguments.before, model), "ours"
         report(model, arguments.replicas,
-               measure(command, TITLES, arguments.rounds, STEPS[model]))
+               measure(order, arguments.rounds, STEPS[model]))
 
 
 if __name__ == "__main__":

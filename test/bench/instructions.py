@@ -3,7 +3,8 @@
 One process over a backend without peers, 500 x Linear(16): what is counted is
 the reducer's own work, without communication. The plain module is subtracted;
 autograd makes its 1,000 gradient accumulators anew in every step, and a reducer
-keeps them, which is a saving that is part of the result.
+keeps them, which is a saving that is part of the result. --before has the
+programs of another build, whose own are counted beside.
 """
 
 import argparse
@@ -20,14 +21,14 @@ ARMS = {"ours": "**ours**", "ours_view": "**ours**, gradient_as_bucket_view",
         "c10d": "c10d::Reducer"}
 
 
-def count(arm, steps, arguments):
+def count(build, arm, steps, profiles):
     with tempfile.TemporaryDirectory() as folder:
-        profile = (f"{arguments.profiles}/callgrind.{arm}.out"
-                   if arguments.profiles else f"{folder}/callgrind.out")
+        profile = (f"{profiles}/callgrind.{arm}.out"
+                   if profiles else f"{folder}/callgrind.out")
         done = subprocess.run(
             ["valgrind", "--tool=callgrind", "--toggle-collect=measured_steps",
              f"--callgrind-out-file={profile}",
-             f"{arguments.build}/bench_instructions", MODEL, arm, str(steps)],
+             f"{build}/bench_instructions", MODEL, arm, str(steps)],
             env=dict(os.environ, ATEN_CPU_CAPABILITY="default",
                      OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES=""),
             stderr=subprocess.PIPE, text=True)
@@ -38,25 +39,41 @@ def count(arm, steps, arguments):
     return int(found[1])
 
 
+def added_by_arms(build, steps, profiles):
+    """Instructions of the plain module and those that each arm adds, per
+    parameter and step."""
+    plain = count(build, "plain", steps, profiles)
+    return plain / steps / PARAMETERS, {
+        arm: (count(build, arm, steps, profiles) - plain) / steps / PARAMETERS
+        for arm in ARMS}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--build", required=True, help="folder of the programs")
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--profiles", help="folder that keeps the profiles, for "
                         "callgrind_annotate")
+    parser.add_argument("--before", help="folder of another build's programs")
     arguments = parser.parse_args()
     if arguments.profiles:
         os.makedirs(arguments.profiles, exist_ok=True)
-    plain = count("plain", arguments.steps, arguments)
-    added = {arm: (count(arm, arguments.steps, arguments) - plain) /
-             arguments.steps / PARAMETERS for arm in ARMS}
+    plain, added = added_by_arms(arguments.build, arguments.steps,
+                                 arguments.profiles)
+    header = ["arm", "instructions", "ratio to c10d::Reducer"]
+    rows = [[title, f"{added[arm]:,.0f}", f"{added[arm] / added['c10d']:.3f}"]
+            for arm, title in ARMS.items()]
+    if arguments.before:
+        plain_before, before = added_by_arms(arguments.before, arguments.steps,
+                                             None)
+        header += ["before", "of the whole step, to before"]
+        for row, arm in zip(rows, ARMS):
+            whole = (plain + added[arm]) / (plain_before + before[arm])
+            row += [f"{before[arm]:,.0f}", f"{whole:.4f}"]
     print_table(
         f"Instructions per parameter and step above the plain module "
-        f"({plain / arguments.steps / PARAMETERS:,.0f}): 500 x Linear(16), "
-        f"backend without peers, {arguments.steps} steps",
-        ["arm", "instructions", "ratio to c10d::Reducer"],
-        [[title, f"{added[arm]:,.0f}", f"{added[arm] / added['c10d']:.3f}"]
-         for arm, title in ARMS.items()])
+        f"({plain:,.0f}): 500 x Linear(16), backend without peers, "
+        f"{arguments.steps} steps", header, rows)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@ killed: the time counts to the last of its peers' SIGTERM, and to the main() of
 the last new worker. Two hosts are two launchers that meet over loopback: the
 first one's exec counts, the memory is that of both, and the peers are those on
 the other host. Runs take turns (ABBA); a ratio is that of two neighbours.
+
+--before has the programs of another build, whose ddprun takes torchrun's place.
 """
 
 import argparse
@@ -21,7 +23,7 @@ import sys
 import tempfile
 import time
 
-from tables import format_ratio, median_interval, print_table
+from tables import format_ratio, format_time, print_table
 
 ROWS = ["exec to the last worker's main(), ms",
         "agent while they run, PSS, MiB",
@@ -119,9 +121,8 @@ def hosts_of(launcher, hosts, workers):
              f"--rdzv-conf=is_host={host == 0:d}"] for host in range(hosts)]
 
 
-def compare(build, workers, rounds, hosts=1):
-    torchrun = shutil.which("torchrun", path=os.path.dirname(sys.executable))
-    launchers = {"ddprun": f"{build}/ddprun", "torchrun": torchrun}
+def compare(launchers, build, workers, rounds, hosts=1):
+    """launchers: {name: program}, two of them"""
     results = {name: [] for name in launchers}
     for i in range(rounds):
         for name in launchers if i % 2 == 0 else reversed(launchers):
@@ -129,15 +130,15 @@ def compare(build, workers, rounds, hosts=1):
                 run(hosts_of(launchers[name], hosts, workers),
                     build, workers))
     rows = []
-    for what, ours, theirs in zip(ROWS, zip(*results["ddprun"]),
-                                  zip(*results["torchrun"])):
-        rows.append([what] + [
-            "{:.1f} [{:.1f}, {:.1f}]".format(*median_interval(values))
-            for values in (ours, theirs)] + [
-                format_ratio([b / a for a, b in zip(ours, theirs)])])
+    ours, theirs = launchers
+    for what, a, b in zip(ROWS, zip(*results[ours]), zip(*results[theirs])):
+        rows.append([what, format_time(a), format_time(b)] + [
+            format_ratio([x / y for x, y in zip(*pair)])
+            for pair in [(b, a), (a, b)]])
     where = f"{hosts} hosts of " if hosts > 1 else ""
     print_table(f"Launchers, {where}{workers} workers, {rounds} rounds",
-                ["", *launchers, "torchrun / ddprun"], rows)
+                ["", ours, theirs, f"{theirs} / {ours}", f"{ours} / {theirs}"],
+                rows)
 
 
 def main():
@@ -145,10 +146,18 @@ def main():
     parser.add_argument("--build", required=True, help="folder of the programs")
     parser.add_argument("--rounds", type=int, default=20,
                         help="with 2 workers and 1 or 2 hosts; half with 64")
+    parser.add_argument("--before", help="folder of another build's programs")
     arguments = parser.parse_args()
-    compare(arguments.build, 2, arguments.rounds)
-    compare(arguments.build, 64, max(arguments.rounds // 2, 1))
-    compare(arguments.build, 2, arguments.rounds, hosts=2)
+    build = arguments.build
+    launchers = {"ddprun": f"{build}/ddprun"}
+    if arguments.before:
+        launchers["before"] = f"{arguments.before}/ddprun"
+    else:
+        launchers["torchrun"] = shutil.which(
+            "torchrun", path=os.path.dirname(sys.executable))
+    compare(launchers, build, 2, arguments.rounds)
+    compare(launchers, build, 64, max(arguments.rounds // 2, 1))
+    compare(launchers, build, 2, arguments.rounds, hosts=2)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ ones (ABBA), and a ratio is that of two blocks of one round.
 import argparse
 
 from tables import format_ratio, median_interval, print_table
-from worker import measure
+from worker import Worker, measure
 
 KINDS = ["SGD", "SGD with momentum", "Adam", "AdamW"]
 MODELS = {"mlp": "8 x Linear(1024)",
@@ -41,9 +41,9 @@ def main():
     arguments = parser.parse_args()
     every_arm = [arm for kind in KINDS for arm in arms(kind)]
     for model in arguments.model or MODELS:
-        command = [f"{arguments.build}/bench_optimizers", model]
-        report(model, measure(command, every_arm, arguments.rounds,
-                              STEPS[model]))
+        worker = Worker([f"{arguments.build}/bench_optimizers", model])
+        report(model, measure({arm: (worker, arm) for arm in every_arm},
+                              arguments.rounds, STEPS[model]))
 
 
 if __name__ == "__main__":

@@ -5,6 +5,10 @@ the C++ arms and one those of PyTorch's DDP in Python; all live throughout, and
 only the one whose turn it is runs. A round is a block of every arm, in one
 order in even rounds and reversed in odd ones (ABBA), and a ratio is that of two
 blocks of one round.
+
+--before has the programs of another build, such as one of an earlier commit: a
+third pair of processes runs its arms in turns with those of this build, and the
+table has the ratio of each arm to its twin.
 """
 
 import argparse
@@ -13,7 +17,7 @@ import socket
 import subprocess
 import sys
 
-from tables import format_ratio, median_interval, print_table
+from tables import format_ratio, format_time, print_table
 
 CPP_ARMS = ["plain", "floor", "ours", "ours_view", "ours_fused", "c10d",
             "plain_momentum", "ours_momentum", "plain_adamw", "ours_adamw"]
@@ -40,6 +44,8 @@ PLAIN_OF = {"floor": "plain", "ours": "plain", "ours_view": "plain",
 C10D_OF = {"ours": "c10d", "ours_view": "c10d", "ours_fused": "c10d"}
 PYTHON_OF = {"ours": "python", "ours_view": "python_view",
              "ours_fused": "python"}
+# Arms that an earlier build has, too.
+TWINS = ["plain", "ours", "ours_view", "ours_fused", "c10d"]
 # Steps of a block: about half a second.
 STEPS = {"mlp": 8, "small": 20}
 MODELS = {"mlp": "8 x Linear(1024), batch 32",
@@ -77,28 +83,34 @@ class Ranks:
             process.wait(60)
 
 
-def measure(model, rounds, bench_steps):
-    """{arm: [ms a step in each round]}"""
-    folder = os.path.dirname(os.path.abspath(__file__))
-    cpp = Ranks([bench_steps, model])
-    python = Ranks([sys.executable, f"{folder}/step_worker.py", model])
-    ranks = {**dict.fromkeys(CPP_ARMS, cpp),
-             **dict.fromkeys(PYTHON_ARMS, python)}
-    order = ["python_plain", "python", "ours", "c10d", "plain", "ours_view",
-             "ours_fused", "floor", "plain_momentum", "ours_momentum",
-             "plain_adamw", "ours_adamw", "python_view"]
-    for arm in order:
-        ranks[arm].run(arm, STEPS[model])  # to warm up
-    times = {arm: [] for arm in order}
+def measure(order, rounds, steps):
+    """{name: [ms a step in each round]}
+
+    order: {name: (the ranks, their name of the arm)}
+    """
+    for ranks, arm in order.values():
+        ranks.run(arm, steps)  # to warm up
+    times = {name: [] for name in order}
     for i in range(rounds):
-        for arm in order if i % 2 == 0 else reversed(order):
-            times[arm].append(ranks[arm].run(arm, STEPS[model]))
-    cpp.close()
-    python.close()
+        for name in order if i % 2 == 0 else reversed(order):
+            ranks, arm = order[name]
+            times[name].append(ranks.run(arm, steps))
+    for ranks in {id(ranks): ranks for ranks, _ in order.values()}.values():
+        ranks.close()
     return times
 
 
-def report(model, times):
+def compare_to_others(model, rounds, build):
+    folder = os.path.dirname(os.path.abspath(__file__))
+    cpp = Ranks([f"{build}/bench_steps", model])
+    python = Ranks([sys.executable, f"{folder}/step_worker.py", model])
+    times = measure(
+        {arm: (cpp if arm in CPP_ARMS else python, arm) for arm in [
+            "python_plain", "python", "ours", "c10d", "plain", "ours_view",
+            "ours_fused", "floor", "plain_momentum", "ours_momentum",
+            "plain_adamw", "ours_adamw", "python_view"]},
+        rounds, STEPS[model])
+
     def ratio(arm, other):
         if other is None:
             return ""
@@ -106,14 +118,30 @@ def report(model, times):
 
     print_table(
         f"A step, {MODELS[model]}: 2 ranks, Gloo on the loopback, "
-        f"{len(times['ours'])} rounds",
+        f"{rounds} rounds",
         ["arm", "ms a step", "ratio to the plain module", "to c10d::Reducer",
          "to PyTorch DDP of the same mode"],
-        [[TITLES[arm], "{:.1f} [{:.1f}, {:.1f}]".format(
-            *median_interval(times[arm]))] +
+        [[TITLES[arm], format_time(times[arm])] +
          [ratio(arm, other) for other in [
              PLAIN_OF.get(arm), C10D_OF.get(arm), PYTHON_OF.get(arm)]]
          for arm in CPP_ARMS + PYTHON_ARMS])
+
+
+def compare_to_before(model, rounds, build, before):
+    now = Ranks([f"{build}/bench_steps", model])
+    then = Ranks([f"{before}/bench_steps", model])
+    order = {}
+    for arm in TWINS:
+        order[arm] = now, arm
+        order[f"{arm} before"] = then, arm
+    times = measure(order, rounds, STEPS[model])
+    print_table(
+        f"A step, {MODELS[model]}: 2 ranks, Gloo on the loopback, "
+        f"{rounds} rounds",
+        ["arm", "ms a step", "before", "ratio to before"],
+        [[TITLES[arm], format_time(times[arm]), format_time(times[twin]),
+          format_ratio([a / b for a, b in zip(times[arm], times[twin])])]
+         for arm, twin in [(arm, f"{arm} before") for arm in TWINS]])
 
 
 def main():
@@ -121,10 +149,14 @@ def main():
     parser.add_argument("--build", required=True, help="folder of the programs")
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--model", choices=MODELS, action="append")
+    parser.add_argument("--before", help="folder of another build's programs")
     arguments = parser.parse_args()
     for model in arguments.model or MODELS:
-        report(model, measure(model, arguments.rounds,
-                              f"{arguments.build}/bench_steps"))
+        if arguments.before:
+            compare_to_before(model, arguments.rounds, arguments.build,
+                              arguments.before)
+        else:
+            compare_to_others(model, arguments.rounds, arguments.build)
 
 
 if __name__ == "__main__":

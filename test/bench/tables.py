@@ -17,6 +17,10 @@ def format_ratio(values):
     return "{:.3f} [{:.3f}, {:.3f}]".format(*median_interval(values))
 
 
+def format_time(values):
+    return "{:.1f} [{:.1f}, {:.1f}]".format(*median_interval(values))
+
+
 def print_table(title, header, rows):
     """As Markdown."""
     print(f"\n### {title}\n")

@@ -12,6 +12,7 @@ class Worker:
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
             env=dict(os.environ, CUDA_VISIBLE_DEVICES=""))
 
+
     def run(self, arm, steps):
         """Milliseconds a step."""
         self.process.stdin.write(f"{arm} {steps}\n")
@@ -26,14 +27,18 @@ class Worker:
         self.process.wait(60)
 
 
-def measure(command, arms, rounds, steps):
-    """{arm: [ms a step in each round]}"""
-    worker = Worker(command)
-    for arm in arms:
+def measure(order, rounds, steps):
+    """{name: [ms a step in each round]}
+
+    order: {name: (a Worker, its name of the arm)}
+    """
+    for worker, arm in order.values():
         worker.run(arm, steps)  # to warm up
-    times = {arm: [] for arm in arms}
+    times = {name: [] for name in order}
     for i in range(rounds):
-        for arm in arms if i % 2 == 0 else reversed(arms):
-            times[arm].append(worker.run(arm, steps))
-    worker.close()
+        for name in order if i % 2 == 0 else reversed(order):
+            worker, arm = order[name]
+            times[name].append(worker.run(arm, steps))
+    for worker in {id(worker): worker for worker, _ in order.values()}.values():
+        worker.close()
     return times
