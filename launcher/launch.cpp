@@ -86,7 +86,7 @@ int supervise(const Job& job,
   EventLoop loop;
   Losses losses;
   LogWriter logs(loop, losses);
-  Consoles consoles(loop, losses);
+  Consoles consoles(loop, losses, logs);
   Log log(consoles.err(), job.environment);
   losses.tell_by([&log](const std::string& line) { log.warn(line); });
   JobEvents events(loop);
@@ -164,7 +164,9 @@ int supervise(const Job& job,
   while (!rendezvous->is_over()) {
     loop.run_once();
   }
-  return code == 0 && !losses.empty() ? kExitFailure : code;
+  // A second stop signal ends ddprun before all is written.
+  const bool has_lost = !losses.empty() || !logs.is_drained();
+  return code == 0 && has_lost ? kExitFailure : code;
 }
 
 }  // namespace

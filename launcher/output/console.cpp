@@ -18,8 +18,8 @@ constexpr std::string_view kEraseRestOfLine = "\x1b[K";
 
 }  // namespace
 
-Console::Console(int fd, EventLoop& loop, Losses& losses)
-    : fd_(fd), loop_(loop), losses_(losses) {
+Console::Console(int fd, EventLoop& loop, Losses& losses, LogWriter& logs)
+    : fd_(fd), loop_(loop), losses_(losses), logs_(logs) {
   struct stat status {};
   if (::fstat(fd, &status) != 0) {
     kind_ = Kind::closed;
@@ -28,6 +28,8 @@ Console::Console(int fd, EventLoop& loop, Losses& losses)
   is_terminal_ = ::isatty(fd) == 1;
   if (S_ISSOCK(status.st_mode)) {
     kind_ = Kind::socket;
+  } else if (S_ISREG(status.st_mode)) {
+    kind_ = Kind::file;
   } else if (S_ISFIFO(status.st_mode) || is_terminal_) {
     // O_NONBLOCK belongs to the open file, which the shell and others share:
     // take one of our own.
@@ -40,6 +42,10 @@ Console::Console(int fd, EventLoop& loop, Losses& losses)
 
 Console::~Console() {
   loop_.unwatch(waiting_);
+}
+
+const char* Console::name() const {
+  return fd_ == STDERR_FILENO ? "stderr" : "stdout";
 }
 
 void Console::append(std::string_view text) {
@@ -88,6 +94,15 @@ ssize_t Console::write_some(std::string_view text) {
       text = text.substr(0, PIPE_BUF);
       return ::write(fd_, text.data(), text.size());
     }
+    case Kind::file:
+      // A write to a file server may block, and no poll says so.
+      if (!logs_.is_open(file_)) {
+        file_ = logs_.open(Fd(check(::fcntl(fd_, F_DUPFD_CLOEXEC, 3), "fcntl")),
+                           name(),
+                           LogWriter::Content::lines);
+      }
+      logs_.write(file_, text);
+      return static_cast<ssize_t>(text.size());
     case Kind::direct:
       break;
   }
@@ -128,7 +143,7 @@ void Console::drop(int error) {
   if (means_no_reader(error)) {
     kind_ = Kind::closed;
   } else {
-    losses_.add(fd_ == STDERR_FILENO ? "stderr" : "stdout", lost, error);
+    losses_.add(name(), lost, error);
   }
 }
 
@@ -146,8 +161,13 @@ void Console::await_reader() {
   });
 }
 
+bool Console::is_drained() const {
+  return buffer_.empty() && (kind_ != Kind::file || logs_.is_drained());
+}
+
 bool Console::is_congested() const {
-  return buffer_.size() >= kCongestedBytes;
+  return buffer_.size() >= kCongestedBytes ||
+         (kind_ == Kind::file && logs_.is_congested());
 }
 
 bool Console::is_stalled() const {

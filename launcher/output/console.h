@@ -7,13 +7,15 @@
 #include "launcher/fd.h"
 #include "launcher/loop/event_loop.h"
 #include "launcher/output/line_splitter.h"
+#include "launcher/output/log_writer.h"
 #include "launcher/output/losses.h"
 
 namespace launcher {
 
 /// ddprun's own stdout or stderr: whole lines go in, and out as fast as the
-/// reader takes them. Never blocks, so that a reader that sleeps (a pager, a
-/// stopped terminal) holds up the workers' output but no signal and no death.
+/// reader takes them. Never blocks: a reader that sleeps (a pager, a stopped
+/// terminal) or a file on a server that does not answer holds up the workers'
+/// output but no signal and no death.
 ///
 /// A reader that is gone (`| head`, a closed terminal) is no reason to end a
 /// job: what comes after is dropped. What cannot be written for another reason
@@ -23,7 +25,9 @@ class Console {
  public:
   /// @param fd 1 or 2; stays open
   /// @param losses must outlive this object
-  Console(int fd, EventLoop& loop, Losses& losses);
+  /// @param logs writes to it where it is a regular file; must outlive this
+  ///   object
+  Console(int fd, EventLoop& loop, Losses& losses, LogWriter& logs);
   ~Console();
   Console(const Console&) = delete;
   Console& operator=(const Console&) = delete;
@@ -40,7 +44,7 @@ class Console {
 
   bool is_terminal() const { return is_terminal_; }
   /// Everything has been written or dropped.
-  bool is_drained() const { return buffer_.empty(); }
+  bool is_drained() const;
   /// So much is waiting that nothing more should be read for it.
   bool is_congested() const;
   /// And its reader has taken nothing for kStallTime.
@@ -50,8 +54,9 @@ class Console {
   bool is_same_file(const Console& other) const;
 
  private:
-  enum class Kind { direct, socket, may_block, closed };
+  enum class Kind { direct, socket, may_block, file, closed };
 
+  const char* name() const;
   void append(std::string_view text);
   ssize_t write_some(std::string_view text);
   void drop(int error);
@@ -61,8 +66,10 @@ class Console {
   int fd_;
   EventLoop& loop_;
   Losses& losses_;
+  LogWriter& logs_;
   EventLoop::Token waiting_ = 0;
   Fd reopened_;
+  LogWriter::File file_ = 0;  // 0: not opened yet
   Kind kind_ = Kind::direct;
   bool is_terminal_ = false;
   bool line_is_open_ = false;  // the terminal's cursor is in a progress bar

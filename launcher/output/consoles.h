@@ -12,11 +12,12 @@ namespace launcher {
 class Consoles {
  public:
   /// @param losses notes what cannot be written; must outlive this object
-  Consoles(EventLoop& loop, Losses& losses)
+  /// @param logs writes where they are regular files; must outlive this object
+  Consoles(EventLoop& loop, Losses& losses, LogWriter& logs)
       : loop_(loop),
         losses_(losses),
-        out_(1, loop, losses),
-        err_(std::in_place, 2, loop, losses) {
+        out_(1, loop, losses, logs),
+        err_(std::in_place, 2, loop, losses, logs) {
     if (err_->is_same_file(out_)) {
       err_.reset();
     }

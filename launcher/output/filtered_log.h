@@ -22,6 +22,7 @@ class FilteredLog {
 
   /// No more comes.
   void finish() { file_.finish(); }
+  bool is_congested() const { return file_.is_congested(); }
 
  private:
   LogFile file_;

@@ -24,6 +24,7 @@ struct Header {
   LogWriter::File file;
   uint32_t size;  // of the bytes
   uint32_t closes;
+  uint32_t has_lines;  // of a request with a descriptor
 };
 
 struct Answer {
@@ -40,6 +41,12 @@ union Control {
   std::array<char, CMSG_SPACE(sizeof(int))> space;
 };
 
+struct OpenFile {
+  int fd = -1;
+  bool has_lines = false;
+  bool line_is_torn = false;
+};
+
 void write_to(int file, std::string_view bytes, Answer& answer) {
   while (answer.written < bytes.size()) {
     const ssize_t size = retry_interrupted([&] {
@@ -54,10 +61,22 @@ void write_to(int file, std::string_view bytes, Answer& answer) {
   }
 }
 
+void write_to(OpenFile& file, std::string_view bytes, Answer& answer) {
+  if (file.line_is_torn && !bytes.empty()) {
+    Answer newline{};
+    write_to(file.fd, "\n", newline);
+    file.line_is_torn = newline.error != 0;
+  }
+  write_to(file.fd, bytes, answer);
+  if (file.has_lines && answer.written > 0) {
+    file.line_is_torn = bytes[answer.written - 1] != '\n';
+  }
+}
+
 /// The writer's process: until its parent's end of the socket is closed.
 [[noreturn]] void serve(const Fd& socket) {
   ::prctl(PR_SET_NAME, "ddp-logs");
-  std::map<LogWriter::File, int> files;
+  std::map<LogWriter::File, OpenFile> files;
   std::array<char, kMostOfRequest> bytes;
   for (;;) {
     Header header{};
@@ -75,14 +94,20 @@ void write_to(int file, std::string_view bytes, Answer& answer) {
       ::_exit(0);
     }
     if (const cmsghdr* first = CMSG_FIRSTHDR(&message)) {
-      std::memcpy(&files[header.file], CMSG_DATA(first), sizeof(int));
+      OpenFile& opened = files[header.file];
+      std::memcpy(&opened.fd, CMSG_DATA(first), sizeof(int));
+      opened.has_lines = header.has_lines != 0;
     }
-    const int file = files[header.file];
+    // The files of a process that was killed are unknown here: -1.
+    OpenFile& file = files[header.file];
     Answer answer{header.file, header.size, 0, header.closes, 0};
     write_to(file, std::string_view(bytes.data(), header.size), answer);
-    // File servers tell only now what they could not keep.
-    if (header.closes != 0 && ::close(file) != 0) {
-      answer.error = errno;
+    if (header.closes != 0) {
+      // File servers tell only now what they could not keep.
+      if (::close(file.fd) != 0) {
+        answer.error = errno;
+      }
+      files.erase(header.file);
     }
     if (::send(socket.get(), &answer, sizeof(answer), MSG_NOSIGNAL) < 0) {
       ::_exit(0);
@@ -132,13 +157,13 @@ void LogWriter::watch(bool for_room) {
       });
 }
 
-LogWriter::File LogWriter::open(Fd file, std::string path) {
+LogWriter::File LogWriter::open(Fd file, std::string path, Content content) {
   if (pid_ == 0) {
     start();
   }
   const File number = ++last_file_;
   paths_.emplace(number, std::move(path));
-  push({.file = number, .opened = std::move(file)});
+  push({.file = number, .opened = std::move(file), .content = content});
   return number;
 }
 
@@ -172,7 +197,8 @@ void LogWriter::send_more() {
     Request& request = requests_.front();
     Header header{request.file,
                   static_cast<uint32_t>(request.bytes.size()),
-                  request.closes ? 1U : 0U};
+                  request.closes ? 1U : 0U,
+                  request.content == Content::lines ? 1U : 0U};
     std::array<iovec, 2> parts{{{&header, sizeof(header)},
                                 {request.bytes.data(), request.bytes.size()}}};
     msghdr message{};
@@ -232,6 +258,7 @@ void LogWriter::give_up() {
   socket_.reset();
   reap_helper(std::exchange(pid_, 0));
   requests_.clear();
+  oldest_file_ = last_file_ + 1;
   answers_awaited_ = 0;
   waiting_bytes_ = 0;
   for (const auto& [file, path] : paths_) {

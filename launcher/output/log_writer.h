@@ -16,8 +16,8 @@ namespace launcher {
 
 /// Writes log files in a process of its own, since a write to a file server
 /// that does not answer blocks: then that process waits, and ddprun goes on
-/// hearing of deaths and signals. What cannot be written is lost, and noted;
-/// the next bytes are tried again.
+/// hearing of deaths and signals. Bytes that cannot be written are lost, and
+/// noted; the next bytes are tried again.
 ///
 /// Belongs to the thread of its event loop.
 class LogWriter {
@@ -31,11 +31,19 @@ class LogWriter {
   LogWriter(const LogWriter&) = delete;
   LogWriter& operator=(const LogWriter&) = delete;
 
+  /// What a file holds.
+  enum class Content {
+    bytes,
+    lines,  ///< after a loss a new line begins
+  };
+
   /// Takes a file to write to.
   ///
   /// @param path of the file, for messages
   /// @throws std::system_error when no process can be made
-  File open(Fd file, std::string path);
+  File open(Fd file, std::string path, Content content = Content::bytes);
+  /// False once the writing process has been killed: the file is lost.
+  bool is_open(File file) const { return file >= oldest_file_; }
   void write(File file, std::string_view bytes);
   /// Closes the file, after what is to be written to it.
   void close(File file);
@@ -51,6 +59,7 @@ class LogWriter {
     std::string bytes{};
     bool closes = false;
     Fd opened{};
+    Content content = Content::bytes;
   };
 
   void start();
@@ -69,6 +78,7 @@ class LogWriter {
   std::deque<Request> requests_;  // not sent yet
   size_t waiting_bytes_ = 0;
   size_t answers_awaited_ = 0;
+  File oldest_file_ = 1;  // of this writing process
   File last_file_ = 0;
   std::map<File, std::string> paths_;
 };

@@ -33,6 +33,9 @@ WorkerStream::WorkerStream(Fd pipe, StreamTargets targets)
 bool WorkerStream::is_held_up() const {
   const Console* console = targets_.console;
   const bool is_console_full = console != nullptr && console->is_congested();
+  if (targets_.filtered != nullptr && targets_.filtered->is_congested()) {
+    return true;
+  }
   return targets_.file ? targets_.file->is_congested() ||
                              (is_console_full && !console->is_stalled())
                        : is_console_full;

@@ -38,6 +38,8 @@ TEST_CASE("a job in a worker of another job has no files of that") {
   const Environment outer{{"DDPRUN_PROGRESS_FILE", "/outer/progress_0_1"},
                           {"DDPRUN_STOP_FILE", "/outer/stop_0_1"},
                           {"DDPRUN_TOKEN", "all hosts know it"},
+                          {"DDPRUN_ETCD_USER", "root"},
+                          {"DDPRUN_ETCD_PASSWORD", "etcd knows it"},
                           {"TORCHELASTIC_ENABLE_FILE_TIMER", "1"},
                           {"TORCHELASTIC_ERROR_FILE", "/outer/error.json"},
                           {"TORCHELASTIC_RUN_ID", "outer"},
@@ -46,7 +48,9 @@ TEST_CASE("a job in a worker of another job has no files of that") {
   CHECK(job.withheld == std::vector<std::string>{"DDPRUN_PROGRESS_FILE",
                                                  "DDPRUN_STOP_FILE",
                                                  "TORCHELASTIC_TIMER_FILE",
-                                                 "DDPRUN_TOKEN"});
+                                                 "DDPRUN_TOKEN",
+                                                 "DDPRUN_ETCD_USER",
+                                                 "DDPRUN_ETCD_PASSWORD"});
   CHECK(job.environment ==
         Environment{{"TORCHELASTIC_ENABLE_FILE_TIMER", "1"},
                     {"TORCHELASTIC_ERROR_FILE", "/outer/error.json"},

@@ -7,10 +7,13 @@
 #include <csignal>
 #include <cstdlib>
 #include <ctime>
+#include <filesystem>
+#include <fstream>
 #include <optional>
 #include <random>
 
 #include "launcher/output/console.h"
+#include "launcher/output/filtered_log.h"
 #include "launcher/output/last_lines.h"
 #include "launcher/output/line_prefix.h"
 #include "launcher/output/line_splitter.h"
@@ -119,7 +122,8 @@ TEST_CASE("a console that nobody reads holds back, then gives all") {
   test::bound(loop);
   Pipe pipe = make_pipe();
   Losses losses;
-  Console console(pipe.write.get(), loop, losses);
+  LogWriter logs(loop, losses);
+  Console console(pipe.write.get(), loop, losses, logs);
   std::string expected;
   for (int line = 0; !console.is_congested(); ++line) {
     const std::string text = "line " + std::to_string(line);
@@ -145,7 +149,8 @@ TEST_CASE("a console whose reader is gone drops what comes") {
   test::bound(loop);
   Pipe pipe = make_pipe();
   Losses losses;
-  Console console(pipe.write.get(), loop, losses);
+  LogWriter logs(loop, losses);
+  Console console(pipe.write.get(), loop, losses, logs);
   pipe.read.reset();
   console.write_line("", "text", kNewline);
   console.flush();
@@ -162,7 +167,8 @@ TEST_CASE("what a full device does not take is noted, the first time told") {
       [&](const std::string& line) { told.emplace_back(line, kNewline); });
   const Fd full(::open("/dev/full", O_WRONLY | O_CLOEXEC));
   REQUIRE(full);
-  Console console(full.get(), loop, losses);
+  LogWriter logs(loop, losses);
+  Console console(full.get(), loop, losses, logs);
   CHECK(losses.summary().empty());
   for (int line = 0; line < 3; ++line) {
     console.write_line("[0] ", "text", kNewline);
@@ -206,34 +212,20 @@ Fd open_file(const std::string& path) {
 
 }  // namespace
 
-TEST_CASE("a console goes on in whole lines once there is room again") {
-  const ddp::test::TemporaryFolder folder;
-  const std::string path = folder / "console";
-  EventLoop loop;
-  Losses losses;
-  const Fd file = open_file(path);
-  Console console(file.get(), loop, losses);
-  const auto write = [&](const std::string& line) {
-    console.write_line("", line, kNewline);
-    console.flush();
-  };
-  {
-    const FileSizeLimit limit(10);
-    write("first");
-    write("second");
-    write("third");
-  }
-  write("fourth");
-  write("fifth");
-  CHECK(ddp::test::read_file(path) == "first\nseco\nfourth\nfifth\n");
-  CHECK_THAT(losses.summary(), Contains(": 10 bytes of stdout"));
-}
-
 namespace {
 
 void await_drained(EventLoop& loop, const LogWriter& logs) {
   while (!logs.is_drained()) {
     loop.run_once();
+  }
+}
+
+/// Signals the children of this process.
+void signal_helpers(int number) {
+  const auto self = std::to_string(::getpid());
+  std::ifstream children("/proc/self/task/" + self + "/children");
+  for (pid_t child = 0; children >> child;) {
+    ::kill(child, number);
   }
 }
 
@@ -244,6 +236,64 @@ bool is_open_for_writing(const std::string& path) {
 }
 
 }  // namespace
+
+TEST_CASE("a console goes on in whole lines once there is room again") {
+  const ddp::test::TemporaryFolder folder;
+  const std::string path = folder / "console";
+  EventLoop loop;
+  test::bound(loop);
+  Losses losses;
+  LogWriter logs(loop, losses);
+  const FileSizeLimit limit(10);
+  const Fd file(
+      ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+  Console console(file.get(), loop, losses, logs);
+  const auto write = [&](const std::string& line) {
+    console.write_line("", line, kNewline);
+    console.flush();
+    await_drained(loop, logs);
+    CHECK(console.is_drained());
+  };
+  write("first");
+  write("second");
+  write("third");
+  CHECK(ddp::test::read_file(path) == "first\nseco");
+  REQUIRE(::truncate(path.c_str(), 3) == 0);  // there is room again
+  write("4");
+  write("5");
+  CHECK(ddp::test::read_file(path) == "fir\n4\n5\n");
+  CHECK_THAT(losses.summary(), Contains(": 9 bytes of stdout"));
+}
+
+TEST_CASE("a console is a file again after its writer was killed") {
+  const ddp::test::TemporaryFolder folder;
+  const std::string path = folder / "console";
+  EventLoop loop;
+  test::bound(loop);
+  Losses losses;
+  LogWriter logs(loop, losses);
+  const Fd file = open_file(path);
+  const std::string log = folder / "log";
+  LogFile lost(open_file(log), log, logs);
+  Console console(file.get(), loop, losses, logs);
+  const auto write = [&](const std::string& line) {
+    console.write_line("", line, kNewline);
+    console.flush();
+    await_drained(loop, logs);
+  };
+  write("before");
+  signal_helpers(SIGKILL);
+  while (losses.empty()) {
+    loop.run_once();
+  }
+  write("after");
+  CHECK(ddp::test::read_file(path) == "before\nafter\n");
+  // Another one has the file's number, and none of its bytes.
+  lost.write("lost");
+  await_drained(loop, logs);
+  CHECK(ddp::test::read_file(log).empty());
+  CHECK_THAT(losses.summary(), Contains("bytes of " + log));
+}
 
 TEST_CASE("a log file takes what it can, and what it cannot is noted") {
   const ddp::test::TemporaryFolder folder;
@@ -310,7 +360,7 @@ TEST_CASE("a console that nobody reads does not hold up a stream with a file") {
   Pipe out = make_pipe();
   Losses losses;
   LogWriter logs(loop, losses);
-  Console console(out.write.get(), loop, losses);
+  Console console(out.write.get(), loop, losses, logs);
   const auto rounds = loop.watch_rounds([&console] { console.flush(); });
   std::optional<WorkerOutput> output(std::in_place, loop);
   Pipe worker = make_pipe();
@@ -352,6 +402,45 @@ TEST_CASE("a console that nobody reads does not hold up a stream with a file") {
                  Contains(" can be found in " + path + "\n"));
 }
 
+TEST_CASE("lines that a filtered log has no room for are not read") {
+  const ddp::test::TemporaryFolder folder;
+  const std::string path = folder / "filtered_stdout.log";
+  EventLoop loop;
+  test::bound(loop);
+  Losses losses;
+  LogWriter logs(loop, losses);
+  FilteredLog filtered(LogFile(open_file(path), path, logs), {"x"});
+  Pipe worker = make_pipe();
+  WorkerOutput output(loop);
+  output.add(std::move(worker.read),
+             {.prefix = LinePrefix("[0] "), .file = {}, .filtered = &filtered});
+  // The writer's process takes nothing for now.
+  signal_helpers(SIGSTOP);
+  CHECK(::fcntl(worker.write.get(), F_SETFL, O_NONBLOCK) == 0);
+  const std::string line = std::string(999, 'x') + "\n";
+  size_t written = 0;
+  for (int round = 0; round < 4'000; ++round) {
+    while (::write(worker.write.get(), line.data(), line.size()) > 0) {
+      written += line.size();
+    }
+    loop.arm_timer("round", std::chrono::milliseconds(0), [] {});
+    loop.run_once();
+  }
+  CHECK(written > 1'000'000);
+  CHECK(written < 3'000'000);
+  signal_helpers(SIGCONT);
+  worker.write.reset();
+  const size_t expected = written / line.size() * (line.size() + 4);
+  while (std::filesystem::file_size(path) < expected) {
+    loop.run_once();
+  }
+  output.finish();
+  filtered.finish();
+  await_drained(loop, logs);
+  CHECK(std::filesystem::file_size(path) == expected);
+  CHECK(losses.empty());
+}
+
 TEST_CASE("of many losses a few are named") {
   Losses losses;
   for (const char* place : {"e", "d", "c", "b", "a"}) {
@@ -378,7 +467,8 @@ TEST_CASE("a congested console stops the reading, not the loop") {
   test::bound(loop);
   Pipe out = make_pipe();
   Losses losses;
-  Console console(out.write.get(), loop, losses);
+  LogWriter logs(loop, losses);
+  Console console(out.write.get(), loop, losses, logs);
   WorkerOutput output(loop);
   Pipe worker = make_pipe();
   const auto& stream = output.add(std::move(worker.read),
@@ -433,7 +523,8 @@ TEST_CASE("one prefix a line, however late its end comes") {
   EventLoop loop;
   Pipe out = make_pipe();
   Losses losses;
-  Console console(out.write.get(), loop, losses);
+  LogWriter logs(loop, losses);
+  Console console(out.write.get(), loop, losses, logs);
   Pipe worker = make_pipe();
   WorkerStream stream(std::move(worker.read),
                       {.console = &console,

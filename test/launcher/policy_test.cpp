@@ -178,6 +178,11 @@ TEST_CASE("a process that is killed has some seconds, whatever the grace") {
         "Tell rank 10, Stop SIGTERM, Arm grace 0 -> stopping");
   CHECK(step(policy, TimerFired{Timer::grace}) ==
         "Kill, Arm kill 5000 -> killing");
+  Policy patient({.worker_count = 1, .grace_period = 600s, .stop_signals = {}});
+  patient.on(world_of(0, 0));
+  step(patient, WorkerExited{0, kFailure});
+  CHECK(step(patient, TimerFired{Timer::grace}) ==
+        "Kill, Arm kill 30000 -> killing");
 }
 
 TEST_CASE("stopping: only a second signal from the keyboard is impatient") {

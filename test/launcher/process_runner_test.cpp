@@ -117,8 +117,8 @@ TEST_CASE("the first to fail while others still start is seen first") {
 
   EventLoop loop;
   Losses losses;
-  Consoles consoles(loop, losses);
   LogWriter logs(loop, losses);
+  Consoles consoles(loop, losses, logs);
   const JobCgroup no_cgroup(std::nullopt);
   const OwnSettings settings;
   const Environment environment = current_environment();
@@ -180,8 +180,8 @@ TEST_CASE("a worker that is asked again to end is not continued again") {
 
   EventLoop loop;
   Losses losses;
-  Consoles consoles(loop, losses);
   LogWriter logs(loop, losses);
+  Consoles consoles(loop, losses, logs);
   const JobCgroup no_cgroup(std::nullopt);
   const OwnSettings settings;
   const Environment environment = current_environment();
@@ -235,8 +235,8 @@ TEST_CASE("what a worker that does not end has started ends without it") {
 
   EventLoop loop;
   Losses losses;
-  Consoles consoles(loop, losses);
   LogWriter logs(loop, losses);
+  Consoles consoles(loop, losses, logs);
   const JobCgroup no_cgroup(std::nullopt);
   const OwnSettings settings;
   const Environment environment = current_environment();

@@ -371,6 +371,51 @@ TEST_CASE("a job whose logs lie where nothing answers hears of a death") {
 #endif
 }
 
+TEST_CASE(
+    "a job whose stdout is a file that does not answer hears of a death") {
+#ifdef DDP_ADDRESS_SANITIZER
+  WARN("skipped: AddressSanitizer wants to be loaded first");
+#else
+  const TemporaryFolder folder;
+  const std::string path = folder / "stdout.log";
+  Ddprun job({"--nproc-per-node=2",
+              "sh",
+              "-c",
+              "echo line; [ $RANK = 0 ] || exit 9; exec sleep 1000"},
+             slow_system("logs"),
+             "",
+             {},
+             [&path] {
+               const int file =
+                   ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+               ::dup2(file, STDOUT_FILENO);
+             });
+  job.await_err("writing\n");
+  job.await_err("rank 1 failed first: exit code 9");
+  job.signal(SIGTERM);  // or it would wait for its stdout
+  const auto result = job.finish();
+  CHECK(result.status.code == 9);
+  CHECK(!result.left_something);
+  CHECK(!job.left_files());
+#endif
+}
+
+TEST_CASE("output that a stop signal left unwritten is no success") {
+#ifdef DDP_ADDRESS_SANITIZER
+  WARN("skipped: AddressSanitizer wants to be loaded first");
+#else
+  const TemporaryFolder folder;
+  Ddprun job({"--log-dir=" + folder.path(), "--tee=3", "echo", "line"},
+             slow_system("logs"));
+  job.await_err("writing\n");
+  job.await_out("line\n");
+  job.signal(SIGTERM);
+  const auto result = job.finish();
+  CHECK(result.status.code != 0);
+  CHECK(!result.left_something);
+#endif
+}
+
 TEST_CASE("logs that cannot be finished are lost output") {
 #ifdef DDP_ADDRESS_SANITIZER
   WARN("skipped: AddressSanitizer wants to be loaded first");
