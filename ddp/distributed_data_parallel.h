@@ -93,6 +93,16 @@ class DistributedDataParallelImpl : public DistributedDataParallelBase {
   std::shared_ptr<M> module_;
 };
 
+namespace detail {
+
+/// @tparam M  a module or its holder.
+template <typename M, typename Module = typename ContainedModule<M>::type>
+using WrapperHolder = torch::nn::ModuleHolder<
+    AnyForward<DistributedDataParallelImpl<Module>,
+               typename ForwardSignature<Module>::type>>;
+
+}  // namespace detail
+
 /// Wraps a module so that its replicas on all ranks train as one on the union
 /// of their batches: every `.grad` is the mean over ranks when `backward()`
 /// returns, and with the same optimizer on every rank the parameters stay equal
@@ -100,9 +110,10 @@ class DistributedDataParallelImpl : public DistributedDataParallelBase {
 ///
 /// The constructor is collective. It checks that the ranks' modules agree and
 /// gives them rank 0's parameters and buffers. It takes a module holder or a
-/// `std::shared_ptr` to a module of any type with any `forward`; the optimizer
-/// takes `model->parameters()`. A world of one needs no branch: the wrapper
-/// then costs nothing.
+/// `std::shared_ptr` to a module of any type with any `forward`; as a type
+/// `DistributedDataParallel<Net>` and `DistributedDataParallel<NetImpl>` both
+/// wrap a `Net`. The optimizer takes `model->parameters()`. A world of one
+/// needs no branch: the wrapper then costs nothing.
 ///
 /// The loss is to be the mean over a rank's batch, and batches of one size, for
 /// the mean over ranks to be the mean over the whole batch.
@@ -113,17 +124,18 @@ class DistributedDataParallelImpl : public DistributedDataParallelBase {
 ///
 /// @throws c10::Error on every rank when names, shapes, strides, dtypes,
 ///   requires_grad or the division over devices of the parameters or buffers
-///   differ between ranks, naming the first; `backward()` throws on every rank
-///   when a parameter got no gradient on one, and when a rank has left (on a
-///   GPU by the next pass, or by `ddp::destroy_process_group()`; see
-///   `ddp::init_process_group`).
+///   differ between ranks, or options that have to be equal, naming the first;
+///   `backward()` throws on every rank when a parameter got no gradient on one,
+///   and when a rank has left (on a GPU by the next pass, or by
+///   `ddp::destroy_process_group()`; see `ddp::init_process_group`).
 ///
 /// A parameter may be frozen later and thawed again, on all ranks alike; one
 /// that was frozen when it was wrapped needs a new wrapper to train.
 ///
-/// Wrappers that share parameters may train them in turns. In one backward pass
-/// this is an error, and so is a wrapper that is destroyed before `backward()`
-/// of its outputs.
+/// Wrappers may share parameters and train them in backward passes of their
+/// own, in any order of forwards and passes. Two of them in one backward pass
+/// are an error, and so is a wrapper that is destroyed before `backward()` of
+/// its outputs.
 ///
 /// GPUs: wrap under the stream under which you train.
 ///
@@ -132,7 +144,11 @@ class DistributedDataParallelImpl : public DistributedDataParallelBase {
 /// Tensor to Tensor). Then `to()` of what it is in throws, and the gradients of
 /// the layers around it are each rank's own.
 ///
-/// Thread contract: one thread a model.
+/// Thread contract: one thread a group. Two threads that train two models over
+/// one group mix gradients, because its collectives meet in the order of the
+/// calls; where the last collectives of two passes meet, all ranks throw. A
+/// second thread takes a group of its own (`ddp::new_group`). Models of one
+/// thread make their passes in one order on all ranks.
 ///
 /// Example:
 /// @code
@@ -148,15 +164,13 @@ class DistributedDataParallelImpl : public DistributedDataParallelBase {
 ///
 /// Source: torch.nn.parallel.DistributedDataParallel.
 template <typename M>
-class DistributedDataParallel
-    : public torch::nn::ModuleHolder<
-          detail::AnyForward<DistributedDataParallelImpl<M>,
-                             typename detail::ForwardSignature<M>::type>> {
+class DistributedDataParallel : public detail::WrapperHolder<M> {
+  using Holder = detail::WrapperHolder<M>;
+
  public:
-  using Impl = DistributedDataParallelImpl<M>;
-  using torch::nn::ModuleHolder<
-      detail::AnyForward<Impl, typename detail::ForwardSignature<M>::type>>::
-      ModuleHolder;
+  using Impl =
+      DistributedDataParallelImpl<typename detail::ContainedModule<M>::type>;
+  using Holder::Holder;
 
   // Those of the holder give one with a forward for AnyModule alone, which
   // knows no default arguments.

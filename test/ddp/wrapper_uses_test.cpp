@@ -227,6 +227,39 @@ TEST_CASE("a forward by another name is averaged", "[ddp][call]") {
   });
 }
 
+/// A member of a program's class, whose type has to be spelled.
+struct Trainer {
+  DistributedDataParallel<Coder> model{nullptr};
+};
+
+TEST_CASE("a wrapper's type may name the holder", "[ddp][containers]") {
+  static_assert(std::is_same_v<
+                decltype(DistributedDataParallel<Coder>(nullptr)->module()),
+                const std::shared_ptr<CoderImpl>&>);
+  const int size = GENERATE(1, 2);
+  run_ranks(size, [](const Group& group) {
+    const Coder net;
+    Trainer trainer;
+    trainer.model = DistributedDataParallel<Coder>(net, over(group));
+    DistributedDataParallel<Linear> other(line(), over(group));
+    torch::optim::SGD optimizer(trainer.model->parameters(), 0.25);
+    double weight = 1;  // of encoder and decoder
+    for (int step = 0; step < 2; ++step) {
+      optimizer.zero_grad();
+      trainer.model(number(group->getRank() + 1)).backward();
+      expect(net->encoder->weight.grad(), weight * mean_input(group));
+      optimizer.step();
+      weight -= 0.25 * weight * mean_input(group);
+      expect(net->decoder->weight, weight);
+    }
+    other(number(group->getRank() + 1)).backward();
+    expect(other->module()->weight.grad(), mean_input(group));
+    AnyModule any(other);
+    expect(any.forward(number(2)), 2);
+    const ddp::NoSyncGuard guard(*trainer.model);
+  });
+}
+
 TEST_CASE("a call is a forward in all else", "[ddp][call]") {
   const auto backend = c10::make_intrusive<FakeBackend>(2);
   Coder net;

@@ -44,6 +44,16 @@ struct ForwardSignature<torch::nn::SequentialImpl> {
   using type = at::Tensor(at::Tensor);
 };
 
+/// The module type of a holder (`TORCH_MODULE`); a module's own.
+template <typename M, typename = void>
+struct ContainedModule {
+  using type = M;
+};
+template <typename M>
+struct ContainedModule<M, std::void_t<typename M::ContainedType>> {
+  using type = typename M::ContainedType;
+};
+
 struct ForwardDefaults;
 
 }  // namespace ddp::detail
