@@ -284,6 +284,50 @@ TEST_CASE("a gradient that somebody holds is not overwritten", "[reducer]") {
   });
 }
 
+TEST_CASE("only the bucket of a held gradient gets new memory", "[reducer]") {
+  const bool keeps_grads = GENERATE(false, true);
+  run_ranks(2, [&](const Group& group) {
+    std::vector<torch::Tensor> leaves;
+    std::vector<NamedParameter> named;
+    for (const char* name : {"a", "b", "c"}) {
+      leaves.push_back(leaf(1));
+      named.push_back({name, leaves.back()});
+    }
+    Reducer reducer(
+        named, group, Options().first_bucket_cap_mb(1e-6).bucket_cap_mb(1e-6));
+    torch::Tensor held;
+    std::vector<const void*> memory(3);
+    double expected = 0;
+    for (int step = 1; step <= 4; ++step) {
+      if (step == 3) {  // the plan is settled after the first
+        held = leaves[1].grad();
+        leaves[1].mutable_grad().reset();
+      }
+      reducer.arm();
+      auto loss = (group->getRank() + 1.0) *
+                  (leaves[0].sum() + leaves[1].sum() + leaves[2].sum());
+      reducer.watch(loss);
+      loss.backward();
+      expected = keeps_grads ? expected + 1.5 : 1.5;
+      for (size_t i = 0; i < 3; ++i) {
+        auto& grad = leaves[i].mutable_grad();
+        const double own =
+            i == 1 && keeps_grads && step > 2 ? 1.5 * (step - 2) : expected;
+        TORCH_CHECK(grad.allclose(torch::full({3}, own)), step, i, grad);
+        const bool moved = memory[i] != grad.const_data_ptr();
+        TORCH_CHECK(step < 3 || moved == (step == 3 && i == 1), step, i);
+        memory[i] = grad.const_data_ptr();
+        if (!keeps_grads) {
+          grad.zero_();
+        }
+      }
+      if (held.defined()) {
+        TORCH_CHECK(held.allclose(torch::full({3}, keeps_grads ? 3.0 : 0.0)));
+      }
+    }
+  });
+}
+
 TEST_CASE("an unused gradient stays as it is", "[reducer]") {
   run_ranks(3, [&](const Group& group) {
     auto used = leaf(1);

@@ -64,22 +64,10 @@ void GradientBuckets::build() {
     slot.bucket.reset();
   }
   for (size_t i = 0; i < plan_.size(); ++i) {
-    std::vector<Slot*> members;
     for (const size_t index : plan_[i]) {
       slots_[index].bucket = i;
-      members.push_back(&slots_[index]);
     }
-    if (members.front()->parameter.sparse) {
-      buckets.push_back(make_sparse_bucket(*members.front()));
-      continue;
-    }
-    const bool is_last = i + 1 == plan_.size();
-    const bool has_spare = is_last && layout_.spare_rides;
-    auto bucket = make_dense_bucket(
-        std::move(members),
-        {layout_.multiple_of, has_spare ? layout_.spare_numel : 0});
-    spare_ = bucket->spare();
-    buckets.push_back(std::move(bucket));
+    buckets.push_back(make_bucket(i));
   }
   spare_rides_ = spare_.defined();
   if (!spare_rides_) {
@@ -90,7 +78,30 @@ void GradientBuckets::build() {
   buckets_ = std::move(buckets);
 }
 
-void GradientBuckets::rebuild() {
+/// Its spare elements, where it has some, become those of all.
+std::unique_ptr<Bucket> GradientBuckets::make_bucket(size_t index) {
+  std::vector<Slot*> members;
+  for (const size_t member : plan_[index]) {
+    members.push_back(&slots_[member]);
+  }
+  if (members.front()->parameter.sparse) {
+    return make_sparse_bucket(*members.front());
+  }
+  const bool has_spare = index + 1 == plan_.size() && layout_.spare_rides;
+  auto bucket = make_dense_bucket(
+      std::move(members),
+      {layout_.multiple_of, has_spare ? layout_.spare_numel : 0});
+  if (has_spare) {
+    spare_ = bucket->spare();
+  }
+  return bucket;
+}
+
+void GradientBuckets::move_to(BucketPlan plan) {
+  if (plan == plan_) {
+    return;
+  }
+  plan_ = std::move(plan);
   std::vector<at::Tensor> contents;
   contents.reserve(slots_.size());
   for (const auto& slot : slots_) {
@@ -105,14 +116,6 @@ void GradientBuckets::rebuild() {
       slot.content.reset();
     }
   }
-}
-
-void GradientBuckets::move_to(BucketPlan plan) {
-  if (plan == plan_) {
-    return;
-  }
-  plan_ = std::move(plan);
-  rebuild();
   for (const auto& bucket : buckets_) {
     bucket->fill();
   }
@@ -122,19 +125,28 @@ void GradientBuckets::begin(bool keeps_memory) {
   if (keeps_memory) {
     return;
   }
-  if (is_lent()) {
-    rebuild();
-    return;
-  }
-  for (const auto& bucket : buckets_) {
-    bucket->begin();
+  for (size_t i = 0; i < buckets_.size(); ++i) {
+    if (buckets_[i]->is_lent()) {
+      renew(i);
+    } else {
+      buckets_[i]->begin();
+    }
   }
 }
 
-bool GradientBuckets::is_lent() const {
-  return std::any_of(buckets_.begin(), buckets_.end(), [](const auto& bucket) {
-    return bucket->is_lent();
-  });
+/// What `.grad` still holds goes along.
+void GradientBuckets::renew(size_t index) {
+  std::vector<at::Tensor> contents;
+  for (const size_t member : plan_[index]) {
+    contents.push_back(slots_[member].content);
+  }
+  buckets_[index] = make_bucket(index);
+  for (size_t i = 0; i < contents.size(); ++i) {
+    Slot& slot = slots_[plan_[index][i]];
+    if (slot.parameter.tensor.grad().is_same(contents[i])) {
+      buckets_[index]->move_in(slot, contents[i]);
+    }
+  }
 }
 
 bool GradientBuckets::add(size_t index) {

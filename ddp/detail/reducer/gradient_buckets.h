@@ -94,9 +94,9 @@ class GradientBuckets {
   /// that it leaves out costs no memory; it is never expected or handed out.
   void move_to(BucketPlan plan);
 
-  /// A pass begins, which may write into the memory. Where somebody still holds
-  /// a gradient that `.grad` has let go, or an alias of one, everything moves
-  /// into new memory, unless `keeps_memory`.
+  /// A pass begins, which may write into the memory. A bucket of which somebody
+  /// still holds a gradient that `.grad` has let go, or an alias of one, gets
+  /// new memory, unless `keeps_memory`.
   void begin(bool keeps_memory);
 
   /// `.grad` of each parameter becomes what its bucket holds, but for these,
@@ -108,8 +108,8 @@ class GradientBuckets {
 
  private:
   void build();
-  void rebuild();
-  bool is_lent() const;
+  std::unique_ptr<Bucket> make_bucket(size_t index);
+  void renew(size_t index);
 
   std::vector<Slot> slots_;  // never moves: buckets point into it
   BucketCaps caps_;
