@@ -87,40 +87,42 @@ class QueuedEnds {
   std::vector<Listener> going_on_;
 };
 
-/// Those of the graph tasks that run.
+/// Those of the graph tasks that run, by the task's id.
 class TaskEnds {
  public:
-  /// Null where the task has none yet.
-  std::shared_ptr<QueuedEnds> find(int task) {
+  /// Threads of several devices run one task: only the first of them may queue
+  /// it.
+  void add(int task, Listener listener) {
+    std::shared_ptr<QueuedEnds> ends;  // its destructor may call this
     const std::lock_guard lock(mutex_);
-    const auto found = ends_.find(task);
-    return found == ends_.end() ? nullptr : found->second.lock();
+    if (const auto found = ends_.find(task); found != ends_.end()) {
+      ends = found->second.lock();
+    }
+    if (ends) {
+      ends->add(std::move(listener));
+      return;
+    }
+    ends = std::make_shared<QueuedEnds>(std::move(listener));
+    torch::autograd::Engine::get_default_engine().queue_callback(
+        [ends] { ends->call(); });
+    insert(task, ends);
   }
 
+ private:
   void insert(int task, const std::shared_ptr<QueuedEnds>& ends) {
-    const std::lock_guard lock(mutex_);
     for (auto it = ends_.begin(); it != ends_.end();) {
       it = it->second.expired() ? ends_.erase(it) : std::next(it);
     }
     ends_[task] = ends;
   }
 
- private:
   std::mutex mutex_;
   std::unordered_map<int, std::weak_ptr<QueuedEnds>> ends_;
 };
 
 void queue(Listener listener) {
   static TaskEnds tasks;
-  const int task = torch::autograd::get_current_graph_task_id();
-  if (const auto ends = tasks.find(task)) {
-    ends->add(std::move(listener));
-    return;
-  }
-  const auto ends = std::make_shared<QueuedEnds>(std::move(listener));
-  torch::autograd::Engine::get_default_engine().queue_callback(
-      [ends] { ends->call(); });
-  tasks.insert(task, ends);
+  tasks.add(torch::autograd::get_current_graph_task_id(), std::move(listener));
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "ddp/detail/reducer/grad_hooks.h"
 
+#include <mutex>
 #include <utility>
 
 #include <ATen/ops/empty_strided.h>
@@ -22,6 +23,11 @@ bool has_layout_of(const at::Tensor& a, const at::Tensor& b) {
                                     (a.is_contiguous() && b.is_contiguous()));
 }
 
+std::mutex& owners_mutex() {
+  static std::mutex mutex;
+  return mutex;
+}
+
 at::Tensor without_memory(const at::Tensor& tensor) {
   return at::empty_strided(
       tensor.sizes(),
@@ -31,26 +37,31 @@ at::Tensor without_memory(const at::Tensor& tensor) {
 
 }  // namespace
 
+struct GradHooks::Owner {
+  const Listener listener;
+  std::weak_ptr<void> pass;  // guarded by owners_mutex()
+};
+
 struct GradHooks::Hook : torch::autograd::FunctionPostHook {
   torch::autograd::variable_list operator()(
       const torch::autograd::variable_list& outputs,
       const torch::autograd::variable_list& /*inputs*/) override {
-    if (const auto owner = listener.lock()) {
-      (*owner)(index);
+    if (const auto object = owner.lock()) {
+      object->listener(index);
     }
     return outputs;  // AccumulateGrad has none
   }
 
-  bool is_of(const std::shared_ptr<const Listener>& other) const {
-    return !listener.owner_before(other) && !other.owner_before(listener);
+  bool is_of(const std::shared_ptr<Owner>& other) const {
+    return !owner.owner_before(other) && !other.owner_before(owner);
   }
 
-  std::weak_ptr<const Listener> listener;
+  std::weak_ptr<Owner> owner;
   size_t index = 0;
 };
 
 GradHooks::GradHooks(std::vector<NamedParameter> parameters, Listener listener)
-    : listener_(std::make_shared<const Listener>(std::move(listener))) {
+    : self_(std::make_shared<Owner>(Owner{std::move(listener), {}})) {
   hooked_.reserve(parameters.size());
   for (auto& parameter : parameters) {
     const auto device = parameter.tensor.device();
@@ -71,7 +82,7 @@ void GradHooks::hang() {
 }
 
 bool GradHooks::is_lost(const Hooked& hooked) const {
-  return hooked.hook == nullptr || !hooked.hook->is_of(listener_) ||
+  return hooked.hook == nullptr || !hooked.hook->is_of(self_) ||
          torch::autograd::impl::try_get_grad_accumulator(
              hooked.parameter.tensor) != hooked.node;
 }
@@ -107,15 +118,30 @@ void GradHooks::hang(Hooked& hooked, size_t index) {
     hooked.hook = hook.get();
     hooked.node->add_post_hook(std::move(hook));
   }
-  hooked.hook->listener = listener_;
+  hooked.hook->owner = self_;
   hooked.hook->index = index;
 }
 
-const NamedParameter* GradHooks::first_taken() const {
-  for (const auto& hooked : hooked_) {
-    if (!hooked.hook->is_of(listener_)) {
-      return &hooked.parameter;
+void GradHooks::begin_pass(std::weak_ptr<void> pass) {
+  const std::lock_guard lock(owners_mutex());
+  self_->pass = std::move(pass);
+}
+
+/// One lock over all objects: of two that begin a pass on two threads one sees
+/// the other's.
+const NamedParameter* GradHooks::take() {
+  const std::lock_guard lock(owners_mutex());
+  for (size_t index = 0; index < hooked_.size(); ++index) {
+    auto& [parameter, like, device, node, hook] = hooked_[index];
+    if (hook->is_of(self_) || !parameter.tensor.requires_grad()) {
+      continue;
     }
+    const auto owner = hook->owner.lock();
+    if (owner && !owner->pass.expired()) {
+      return &parameter;
+    }
+    hook->owner = self_;
+    hook->index = index;
   }
   return nullptr;
 }

@@ -16,9 +16,9 @@ namespace ddp::detail {
 /// into its `.grad`.
 ///
 /// The hook hangs on the parameter's AccumulateGrad node. A parameter has one
-/// such hook, and the object that hung it last owns the parameter: listeners of
-/// other objects no longer hear of it. The hooks are silent when this object
-/// has gone.
+/// such hook, and the object that hung or took it last owns the parameter:
+/// listeners of other objects no longer hear of it. The hooks are silent when
+/// this object has gone.
 ///
 /// Thread contract: the listener runs on the thread that runs the backward
 /// pass of the parameter's device.
@@ -41,14 +41,20 @@ class GradHooks {
   ///   no longer that of the constructor, with its name.
   void hang();
 
-  /// The first parameter that another object owns now; null for none.
-  const NamedParameter* first_taken() const;
+  /// A backward pass has begun, in which this object's parameters are its own.
+  /// @param pass  what lives until the pass has ended.
+  void begin_pass(std::weak_ptr<void> pass);
+
+  /// Takes the parameters that train and that other objects own now. Returns
+  /// null, or the first one whose owner is in a pass itself.
+  const NamedParameter* take();
 
   /// In a backward pass: parameters that its graph does not reach, in ascending
   /// order. A pass inside it may reach them.
   std::vector<size_t> unreached() const;
 
  private:
+  struct Owner;
   struct Hook;
   struct Hooked {
     NamedParameter parameter;
@@ -63,7 +69,7 @@ class GradHooks {
   bool is_lost(const Hooked& hooked) const;
   void hang(Hooked& hooked, size_t index);
 
-  std::shared_ptr<const Listener> listener_;
+  std::shared_ptr<Owner> self_;
   std::vector<Hooked> hooked_;
 };
 

@@ -156,27 +156,32 @@ void ReducerImpl::on_output_grad() {
   const std::lock_guard lock(mutex_);
   check_not_left();
   if (end_.expired()) {
-    check_owns_all();
+    watch_end();
+    own_all();
   }
   stays_armed_ |= c10::GradMode::is_enabled();
   if (phase_ == Phase::idle) {
     phase_ = Phase::armed;
   }
-  watch_end();
   if (!std::exchange(has_output_, true)) {
     look_ahead();
   }
 }
 
-void ReducerImpl::check_owns_all() const {
-  const auto* taken = hooks_->first_taken();
-  TORCH_CHECK(taken == nullptr,
-              "Expected parameter ",
-              taken->name,
-              " to be trained by one DistributedDataParallel (or Reducer) from "
-              "the forward to the end of backward(), but another one that "
-              "trains it, too, was made or called in between; wrap one module "
-              "that has all of them, and call its parts by call()");
+/// Another reducer may have taken shared parameters after the forward of this
+/// pass.
+void ReducerImpl::own_all() {
+  if (const auto* taken = hooks_->take()) {
+    end_.reset();
+    hooks_->begin_pass({});
+    TORCH_CHECK(false,
+                "Expected parameter ",
+                taken->name,
+                " to be trained by one DistributedDataParallel (or Reducer) in "
+                "a backward pass, but two that share it are in one; wrap one "
+                "module that has all of their parameters and call its parts by "
+                "call(), or make a backward pass for each");
+  }
 }
 
 /// By the graph of the pass that has met an output: one inside it knows less.
@@ -201,6 +206,7 @@ void ReducerImpl::watch_end() {
   end_ = at_end_of_pass([self = shared_from_this()](bool is_nested) {
     return self->on_end(is_nested);
   });
+  hooks_->begin_pass(end_);
 }
 
 /// What was armed must not stay so for a pass of this rank alone: another one

@@ -71,7 +71,7 @@ class ReducerImpl : public std::enable_shared_from_this<ReducerImpl> {
   template <typename Work>
   auto or_give_up(const Work& work);
   void hang_hooks();
-  void check_owns_all() const;
+  void own_all();
   void on_output_grad();
   void watch_end();
   void look_ahead();
