@@ -150,8 +150,8 @@ class Exchange {
 
   /// Whether ranks that step alike change their parameters alike: `finish`
   /// leaves the same on all ranks, or in parts that they put together. The
-  /// reducer then tells a rank that has left out a step. True unless
-  /// `fewest_ranks` are fewer. The answer stays.
+  /// reducer then tells a rank that has left out a step, on the CPU. True
+  /// unless `fewest_ranks` are fewer. The answer stays.
   virtual bool makes_ranks_equal(int ranks) const;
 
   /// Why this exchange takes no sparse payloads, as a part of an error that

@@ -57,13 +57,14 @@ class ReducerImpl;
 /// ranks have parted (one has made a pass more, or has left out a step of the
 /// optimizer, or trains other parameters) is noticed by the next pass at the
 /// latest: an error on all ranks, after which only a new Reducer helps. Whether
-/// a rank has stepped is told by a few values of its parameters. On GPUs all
-/// this is noticed without waiting, so later: frozen parameters in the pass
-/// after, steps three passes after, or, where the host is further ahead of the
-/// GPU than that, when it no longer is (a loss that is printed is enough).
+/// a rank has stepped is told by a few values of its parameters on the CPU.
+/// Steps of parameters on GPUs are not compared, because reading them would
+/// stall the host; a `DesyncGuard` compares them. Frozen parameters are noticed
+/// there in the pass after, or, where the host is further ahead of the GPU,
+/// when it no longer is (a loss that is printed is enough).
 ///
-/// Thread contract: `arm` and `watch` from one thread. Hooks may come from
-/// autograd's threads.
+/// Thread contract: one thread a group; see `DistributedDataParallel`. `arm`
+/// and `watch` from one thread. Hooks may come from autograd's threads.
 ///
 /// Source: Li et al., "PyTorch Distributed: Experiences on Accelerating Data
 /// Parallel Training", VLDB 2020; c10d::Reducer. Unlike it, a missing gradient

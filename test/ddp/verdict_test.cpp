@@ -78,6 +78,26 @@ TEST_CASE("who does not know bit 0 agrees with all in it", "[verdict]") {
   CHECK_FALSE(agree({{{7}, false}, not_known, {{6}, false}}, at::kFloat));
 }
 
+TEST_CASE("passes of different reducers are crossed", "[verdict]") {
+  const auto type = GENERATE(at::kFloat, at::kBFloat16, at::kComplexFloat);
+  const bool is_shadow = GENERATE(false, true);
+  for (uint8_t other = 0; other < 16; ++other) {
+    auto sums = torch::zeros({Verdict::kNumel}, type);
+    Verdict verdict(sums.options());
+    for (const uint8_t reducer : {uint8_t{5}, other, uint8_t{5}}) {
+      const auto elements = torch::empty({Verdict::kNumel}, type);
+      verdict.write(elements,
+                    is_shadow ? Stamp{0, false, false, reducer}
+                              : Stamp{7, true, true, reducer},
+                    false);
+      sums += elements;
+    }
+    verdict.read(sums);
+    CHECK(verdict.is_good() == (other == 5));
+    CHECK(verdict.is_crossed() == (other != 5));
+  }
+}
+
 TEST_CASE("a thousand ranks in bfloat16, whose sums stand still at 256",
           "[verdict]") {
   std::vector<Says> ranks(1000, {{7}, false});
@@ -157,6 +177,13 @@ TEST_CASE("stamps of passes", "[verdict]") {
     account.without_step = 1;
     CHECK(account.stamp().bits == (stamp.bits ^ 1));
     CHECK(account.stamp().knows_bit_0);
+  }
+  SECTION("tell the group's reducers apart, also in a shadow") {
+    account.reducer = 18;
+    CHECK(account.stamp().bits == stamp.bits);
+    CHECK(account.stamp().reducer == 2);
+    account.is_shadow = true;
+    CHECK(account.stamp().reducer == 2);
   }
   SECTION("say where steps are not known") {
     account.without_step.reset();
@@ -251,8 +278,8 @@ TEST_CASE("passes without a step are counted", "[verdict]") {
 
 TEST_CASE("parameters without elements tell nothing", "[verdict]") {
   UpdateWatch watch({torch::ones({0}).requires_grad_()});
-  CHECK(watch.begin_pass() == 0);
-  CHECK(watch.begin_pass() == 0);
+  CHECK(!watch.begin_pass());
+  CHECK(!watch.begin_pass());
 }
 
 }  // namespace verdict_test

@@ -265,6 +265,41 @@ TEST_CASE("an exchange waits for the streams of its buckets", "[gpu]") {
   });
 }
 
+// 97 elements and 7 of padding, in whatever memory the pass before has left.
+TEST_CASE("a code's last block ends with zeros in each pass", "[gpu]") {
+  if (!has_gpus(2)) {
+    return;
+  }
+  INFO(any_schedule());
+  run_nccl_ranks(2, [&](const NcclRank& rank) {
+    const auto options = torch::TensorOptions(rank.device);
+    const auto some_nans = [&] {
+      std::vector<Tensor> blocks;
+      for (int i = 0; i < 8; ++i) {
+        blocks.push_back(torch::full({104}, std::nan(""), options));
+      }
+      return blocks;
+    };
+    auto first = some_nans();  // of lower addresses than the bucket
+    const auto a = torch::ones({97}, options).requires_grad_();
+    Reducer reducer({{"a", a}},
+                    rank.group,
+                    Options().exchange(coded(rank, /*is_narrow=*/false)));
+    first.clear();
+    for (int pass = 1; pass <= 4; ++pass) {
+      a.mutable_grad() = Tensor();
+      some_nans();
+      reducer.arm();
+      const auto loss = (a * (pass * (rank.rank + 1.0))).sum();
+      reducer.watch(loss);
+      loss.backward();
+      rank.expect_close(a.grad().cpu(),
+                        torch::full({97}, pass * 1.5),
+                        c10::str("gradient of pass ", pass));
+    }
+  });
+}
+
 TEST_CASE("an optimizer steps in backward on the streams of the buckets",
           "[gpu]") {
   if (!has_gpus(2)) {

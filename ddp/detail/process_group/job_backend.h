@@ -47,6 +47,10 @@ class JobBackend : public ForwardingBackend {
   /// Collectives that this rank has started.
   uint64_t started() const { return started_; }
 
+  /// The number of a reducer that is made over this group: as many were made
+  /// before it.
+  int number_reducer() noexcept { return reducers_++; }
+
   /// A member without which the last collective that was started cannot end;
   /// nothing when there is none.
   std::optional<Departure> missed_by() const;
@@ -108,6 +112,7 @@ class JobBackend : public ForwardingBackend {
   const std::shared_ptr<JobRecord> record_;
   std::atomic<std::chrono::milliseconds> timeout_;
   std::atomic<uint64_t> started_{0};
+  std::atomic<int> reducers_{0};  // made over this group
   std::atomic<State> state_{State::open};
   std::vector<c10::Device> connected_;  // beside the bound one
   std::mutex mutex_;                    // of what ends the backend

@@ -27,11 +27,17 @@ std::shared_ptr<StopVote> vote_of(const c10d::Backend& group) {
 
 std::string disagreement(const std::string& when, const JobRecord* record) {
   return "Expected all ranks to agree on a backward pass before " + when +
-         ", but one of them missed a gradient there, threw an exception or has "
-         "not stepped as the others did" +
+         ", but one of them missed a gradient there, threw an exception or "
+         "trains other parameters" +
          who_left(record) +
          ". The gradients of that pass were incomplete: start again from a "
          "checkpoint";
+}
+
+std::string problem_of(const Verdict& verdict,
+                       const std::string& when,
+                       const JobRecord* record) {
+  return verdict.is_crossed() ? crossed_error() : disagreement(when, record);
 }
 
 std::string unfinished(const JobRecord* record) {
@@ -52,15 +58,15 @@ LateVerdict::LateVerdict(const c10d::Backend& group,
     return;
   }
   record_ = record_of(group);
-  check_ = record_->add_check(
-      [state = state_, record = record_.get()](auto patience) -> std::string {
-        const bool is_known = state->verdict.wait(patience);
-        if (state->is_told || (is_known && state->verdict.is_good())) {
-          return "";
-        }
-        return is_known ? disagreement("the end of the job", record)
-                        : unfinished(record);
-      });
+  check_ = record_->add_check([state = state_, record = record_.get()](
+                                  auto patience) -> std::string {
+    const bool is_known = state->verdict.wait(patience);
+    if (state->is_told || (is_known && state->verdict.is_good())) {
+      return "";
+    }
+    return is_known ? problem_of(state->verdict, "the end of the job", record)
+                    : unfinished(record);
+  });
 }
 
 LateVerdict::~LateVerdict() {
@@ -74,7 +80,7 @@ std::string LateVerdict::error() {
     return "";
   }
   mark_told();
-  return disagreement("this one", record_.get());
+  return problem_of(state_->verdict, "this one", record_.get());
 }
 
 }  // namespace ddp::detail

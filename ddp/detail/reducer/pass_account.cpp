@@ -85,12 +85,15 @@ void PassAccount::reset() {
 
 /// One bit for the steps: ranks that part, part by one first.
 Stamp PassAccount::stamp() const {
+  const auto last_bits = static_cast<uint8_t>(reducer & 0xf);
   if (is_shadow) {
-    return {0, false, false};
+    return {0, false, false, last_bits};
   }
   const int64_t steps = without_step.value_or(0) & 1;
   return {static_cast<uint16_t>((hash_of(frozen) << 1) | steps),
-          without_step.has_value()};
+          without_step.has_value(),
+          true,
+          last_bits};
 }
 
 std::string to_text(const PassReport& report) {
@@ -122,6 +125,14 @@ std::vector<PassReport> failure_on(int rank, int ranks, std::string failure) {
   std::vector<PassReport> reports(ranks);
   reports[rank].failure = std::move(failure);
   return reports;
+}
+
+std::string crossed_error() {
+  return "Expected a backward pass to meet those of the same model on the "
+         "other ranks, but another model's, or a collective of the program, "
+         "met it in the group, so that gradients were mixed. Make the passes "
+         "of all models in one order on all ranks, give each thread a group "
+         "of its own (ddp::new_group), and start again from a checkpoint";
 }
 
 std::string pass_error(const std::vector<PassReport>& reports) {

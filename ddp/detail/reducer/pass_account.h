@@ -12,11 +12,13 @@ struct Stamp {
   uint16_t bits = 0;
   bool knows_bit_0 = true;
   bool knows_others = true;
+  uint8_t reducer = 0;  ///< the last four bits of its number, always known
 };
 
 /// What one rank can say of a pass of its own.
 struct PassAccount {
   int64_t number = 0;  ///< of reduced passes, this one included
+  int reducer = 0;     ///< which one of its group's makes the pass
   /// Passes before this one after which the parameters did not change; see
   /// UpdateWatch.
   std::optional<int64_t> without_step;
@@ -73,6 +75,10 @@ PassReport report_of(const std::string& text);
 /// Pure: the report of all ranks of which `rank` says what left its pass, and
 /// nothing is known of the others.
 std::vector<PassReport> failure_on(int rank, int ranks, std::string failure);
+
+/// Why a pass has failed that met another reducer's, whose gradients were added
+/// to its own.
+std::string crossed_error();
 
 /// Pure: why these ranks' passes are no pass of one training, or what was
 /// missing in it. `reports[r]` is rank r's; an empty one where that is not

@@ -5,12 +5,14 @@
 
 #include <ATen/ops/zeros.h>
 
+#include "ddp/detail/process_group/job_backend.h"
 #include "ddp/detail/reducer/graph_changes.h"
 #include "ddp/detail/reducer/reduction_options.h"
 #include "ddp/detail/wait.h"
 #include "ddp/exchanges/all_reduce.h"
 
 namespace ddp::detail {
+
 Reduction::Reduction(std::vector<NamedParameter> parameters,
                      c10::intrusive_ptr<c10d::Backend> group,
                      const DistributedDataParallelOptions& options)
@@ -29,7 +31,11 @@ Reduction::Reduction(std::vector<NamedParameter> parameters,
       unreached_(options.find_unused_parameters()
                      ? std::make_unique<Unreached>(memory_.size())
                      : nullptr),
-      updates_(compared()) {}
+      updates_(compared()) {
+  if (auto* job = job_backend_of(*group_)) {
+    account_.reducer = job->number_reducer();
+  }
+}
 
 std::vector<NamedParameter> Reduction::parameters() const {
   std::vector<NamedParameter> parameters;
@@ -116,9 +122,7 @@ Reduction::Ending Reduction::end(const std::function<void()>& action) {
     agree_on_plan();
   }
   start_full_buckets(memory_.bucket_count());
-  auto ending = end_with_others(action);
-  updates_.end_pass();
-  return ending;
+  return end_with_others(action);
 }
 
 /// What was frozen in the pass before is not waited for, so that its buckets

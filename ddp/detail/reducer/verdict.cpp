@@ -11,6 +11,8 @@ namespace {
 
 constexpr int64_t kBits = 16;
 constexpr int64_t kStop = 1 + 2 * kBits;  // goes on, stops
+constexpr int64_t kReducer = kStop + 2;
+constexpr int64_t kReducerBits = 4;
 constexpr size_t kMostRows = 64;
 constexpr std::chrono::milliseconds kGlance{1};
 
@@ -30,16 +32,19 @@ at::Tensor make_rows(const Stamp& stamp, bool failed, bool stops) {
     }
     element[stops ? 1 : 0] = 1;
     element += 2;
+    for (int64_t bit = 0; bit < kReducerBits; ++bit, element += 2) {
+      element[(stamp.reducer >> bit) & 1] = 1;
+    }
   }
   return rows;
 }
 
-bool agrees(const bool* element) {
-  bool differs = *element++;
-  for (int64_t bit = 0; bit < kBits; ++bit, element += 2) {
+bool any_differs(const bool* element, int64_t bits) {
+  bool differs = false;
+  for (int64_t bit = 0; bit < bits; ++bit, element += 2) {
     differs |= element[0] && element[1];
   }
-  return !differs;
+  return differs;
 }
 
 }  // namespace
@@ -94,7 +99,8 @@ const at::Tensor& Verdict::row_of(const Stamp& stamp, bool failed) {
   }
   const uint32_t bits = stamp.knows_others ? stamp.bits & 0xfffeu : 1u << 16;
   const bool stops = vote_->says();
-  auto& rows = rows_[bits | (failed ? 1 : 0) | (stops ? 1u << 17 : 0)];
+  auto& rows = rows_[bits | (failed ? 1 : 0) | (stops ? 1u << 17 : 0) |
+                     (uint32_t{stamp.reducer} << 18)];
   if (rows.empty()) {
     rows = make_rows(stamp, failed, stops).to(options_).unbind();
   }
@@ -104,7 +110,10 @@ const at::Tensor& Verdict::row_of(const Stamp& stamp, bool failed) {
 void Verdict::look(const at::Tensor& host) {
   const auto set = host.ne(0);
   const bool* element = set.const_data_ptr<bool>();
-  good_ = agrees(element) && good_;
+  const bool is_crossed = any_differs(element + kReducer, kReducerBits);
+  crossed_ = crossed_ || is_crossed;
+  good_ =
+      good_ && !element[0] && !any_differs(element + 1, kBits) && !is_crossed;
   const bool goes_on = element[kStop];
   const bool stops = element[kStop + 1];
   vote_->hear(stops, stops && !goes_on);

@@ -21,7 +21,9 @@ namespace ddp::detail {
 /// same on ranks that agree. A bit is two elements, of which one is zero: where
 /// ranks differ, neither sum is. Zero stays zero in every dtype and for any
 /// number of ranks. Who does not know a bit leaves both zero and so agrees with
-/// all. By one bit more, in which they may differ, they agree on a stop.
+/// all. By one bit more, in which they may differ, they agree on a stop. Four
+/// bits tell reducers apart: where ranks differ in them, a pass has met that of
+/// another model.
 ///
 /// Reads without waiting. On the CPU `read` speaks of the pass that has just
 /// been reduced; on a GPU, where looking would stall the host, each pass is
@@ -29,7 +31,7 @@ namespace ddp::detail {
 /// it is to stop waits for them.
 class Verdict {
  public:
-  static constexpr int64_t kNumel = 1 + 2 * 16 + 2;
+  static constexpr int64_t kNumel = 1 + 2 * 16 + 2 + 2 * 4;
 
   /// @param vote  of this rank on a stop.
   explicit Verdict(
@@ -46,6 +48,10 @@ class Verdict {
 
   /// True when all ranks agreed in every pass that is known by now.
   bool is_good();
+
+  /// Whether a pass that is known by now has met that of another reducer, on
+  /// all ranks whose sums these are.
+  bool is_crossed() const { return crossed_; }
 
   /// Waits until every pass that was read is known, at most `patience`; false
   /// when that was not enough.
@@ -66,6 +72,7 @@ class Verdict {
   at::TensorOptions options_;
   std::shared_ptr<StopVote> vote_;
   bool good_ = true;
+  bool crossed_ = false;
   std::map<uint32_t, Rows> rows_;
   LateReads reads_;  // on a GPU
 };

@@ -40,6 +40,9 @@ class Agreement : public MissingPolicy {
     if (knows_all ? verdict_->is_good() : !mine.has_failed()) {
       return {std::move(unused), "", false};
     }
+    if (knows_all && verdict_->is_crossed()) {
+      return {{}, crossed_error(), true};  // nor do the ranks' texts meet
+    }
     const auto reports = knows_all ? all_reports(mine) : own_report(mine);
     const auto any_says = [&](std::string PassReport::*text) {
       return std::any_of(
