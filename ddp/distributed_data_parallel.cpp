@@ -1,8 +1,12 @@
 #include "ddp/distributed_data_parallel.h"
 
+#include <functional>
+#include <optional>
+#include <typeinfo>
 #include <utility>
 
 #include <c10/core/GradMode.h>
+#include <c10/util/Type.h>
 
 #include "ddp/detail/activations/replay_state.h"
 #include "ddp/detail/amp/precision_of_wrapper.h"
@@ -35,7 +39,48 @@ void check_no_script(const torch::nn::Module& module) {
       "DistributedDataParallel; convert the module, then wrap it");
 }
 
+template <typename T>
+std::string text_of(const std::optional<T>& value) {
+  return value ? c10::str(*value) : "unset";
+}
+
 }  // namespace
+
+/// What a backward pass needs of the wrapper, which may be destroyed in it.
+struct DistributedDataParallelBase::Pass {
+  DistributedDataParallelBase* wrapper;  // null when it has been
+  c10::intrusive_ptr<c10d::Backend> group;
+  std::function<void(int source, c10d::Backend& group)> sync_buffers;
+  int buffer_source = 0;
+
+  Join* join() const { return wrapper ? wrapper->join() : nullptr; }
+
+  /// Returns over how many ranks it averages.
+  int begin() {
+    buffer_source = 0;
+    if (join() == nullptr || join()->options().throw_on_early_termination()) {
+      return group->getSize();
+    }
+    const auto turn = join()->announce(*wrapper);
+    buffer_source = turn.last_live();
+    return turn.divisor;
+  }
+
+  void end() const {
+    if (sync_buffers) {
+      sync_buffers(buffer_source, *group);
+    }
+    if (join() != nullptr) {
+      join()->done(*wrapper);
+    }
+  }
+};
+
+DistributedDataParallelBase::~DistributedDataParallelBase() {
+  if (pass_) {
+    pass_->wrapper = nullptr;
+  }
+}
 
 DistributedDataParallelBase::DistributedDataParallelBase(
     const DistributedDataParallelOptions& options)
@@ -64,7 +109,11 @@ void DistributedDataParallelBase::synchronize(torch::nn::Module& module) {
   set_precision(found);
   share_group(options_.process_group());
   if (group_) {
-    detail::bring_together(*group_, device_, found, options_.init_sync());
+    detail::bring_together(*group_,
+                           device_,
+                           found,
+                           compared_options(options_.exchange()),
+                           options_.init_sync());
     make_reducer();
   }
 }
@@ -74,19 +123,47 @@ void DistributedDataParallelBase::make_reducer() {
       trained_,
       group_,
       DistributedDataParallelOptions(options_).exchange(exchange_));
-  reducer_->mean_over([this] { return begin_turn(); });
-  const auto sync =
-      options_.broadcast_buffers()
-          ? detail::buffer_sync(*inner_, ignored_, options_.buffer_hook())
-          : nullptr;
-  reducer_->on_pass([this, sync] {
-    if (sync) {
-      sync(buffer_source_, *group_);
-    }
-    if (join() != nullptr) {
-      join()->done(*this);
-    }
-  });
+  pass_ = std::make_shared<Pass>(Pass{this, group_, {}});
+  if (options_.broadcast_buffers()) {
+    pass_->sync_buffers =
+        detail::buffer_sync(*inner_, ignored_, options_.buffer_hook());
+  }
+  reducer_->mean_over([pass = pass_] { return pass->begin(); });
+  reducer_->on_pass([pass = pass_] { pass->end(); });
+}
+
+/// The sizes of buckets are rank 0's where it plans.
+std::vector<detail::TensorSpec> DistributedDataParallelBase::compared_options(
+    const std::shared_ptr<Exchange>& exchange) const {
+  std::vector<detail::TensorSpec> specs;
+  const auto add = [&specs](const char* name, const std::string& value) {
+    specs.push_back(detail::describe_option(name, value));
+  };
+  const auto add_switch = [&add](const char* name, bool is_on) {
+    add(name, is_on ? "true" : "false");
+  };
+  add_switch("find_unused_parameters", options_.find_unused_parameters());
+  add_switch("find_unused_on_demand", options_.find_unused_on_demand());
+  add_switch("static_graph", options_.static_graph());
+  add_switch("broadcast_buffers", options_.broadcast_buffers());
+  add("buffer_hook", options_.buffer_hook() ? "set" : "unset");
+  add_switch("init_sync", options_.init_sync());
+  const auto& precision = options_.mixed_precision();
+  add("param_dtype of mixed_precision", text_of(precision.param_dtype()));
+  add("reduce_dtype of mixed_precision", text_of(precision.reduce_dtype()));
+  add("buffer_dtype of mixed_precision", text_of(precision.buffer_dtype()));
+  const auto* own = exchange.get();
+  add("exchange",
+      own != nullptr ? "a " + c10::demangle(typeid(*own).name()) : "unset");
+  if (options_.find_unused_parameters()) {
+    const auto sizes = options_.bucket_cap_mb_list();
+    add("the sizes of buckets",
+        sizes.empty() ? c10::str(options_.first_bucket_cap_mb(),
+                                 " and ",
+                                 options_.bucket_cap_mb())
+                      : c10::str(sizes));
+  }
+  return specs;
 }
 
 /// The collectives are those of the constructor, so that a rank that is new may
@@ -101,6 +178,7 @@ void DistributedDataParallelBase::update_process_group(
     detail::bring_together(*next,
                            device_,
                            detail::look_into(*inner_, ignored_),
+                           compared_options(exchange),
                            options_.init_sync(),
                            refusal);
   }
@@ -108,6 +186,7 @@ void DistributedDataParallelBase::update_process_group(
       options_.mixed_precision(), std::move(exchange), next);
   if (next && reducer_) {
     reducer_->change_group(next, exchange);
+    pass_->group = next;
   }
   group_ = next;
   share_group(group);
@@ -177,18 +256,8 @@ DistributedDataParallelBase::cast_parameters() const {
   return std::make_unique<detail::CastScope>(std::move(casts));
 }
 
-int DistributedDataParallelBase::begin_turn() {
-  buffer_source_ = 0;
-  if (join() == nullptr || join()->options().throw_on_early_termination()) {
-    return group_->getSize();
-  }
-  const auto turn = join()->announce(*this);
-  buffer_source_ = turn.last_live();
-  return turn.divisor;
-}
-
 void DistributedDataParallelBase::take_part(const JoinTurn& turn) {
-  buffer_source_ = turn.last_live();
+  pass_->buffer_source = turn.last_live();
   reducer_->shadow_pass(turn.divisor);
 }
 

@@ -17,12 +17,15 @@
 namespace ddp {
 
 namespace detail {
+struct TensorSpec;
 struct WrappedModule;
-}
+}  // namespace detail
 
 /// What `DistributedDataParallel` does for any type of module.
 class DistributedDataParallelBase : public torch::nn::Module, public Joinable {
  public:
+  ~DistributedDataParallelBase() override;
+
   /// True while a `NoSyncGuard` of this model lives.
   bool is_sync_paused() const { return pauses_ > 0; }
 
@@ -50,8 +53,9 @@ class DistributedDataParallelBase : public torch::nn::Module, public Joinable {
   ///   with one. It begins with what it holds, such as a
   ///   `PowerSGD::load_state()` of the one before.
   /// @throws c10::Error on every rank of the new group, each of which trains on
-  ///   as before, when the modules differ, or when on one of them a pass is
-  ///   being reduced, a `Join` has the model or the exchange is missing.
+  ///   as before, when the modules or options differ, or when on one of them a
+  ///   pass is being reduced, a `Join` has the model or the exchange is
+  ///   missing.
   ///
   /// Example:
   /// @code
@@ -112,15 +116,17 @@ class DistributedDataParallelBase : public torch::nn::Module, public Joinable {
 
  private:
   friend class NoSyncGuard;
+  struct Pass;
 
   void set_precision(const detail::WrappedModule& found);
   void make_reducer();
   void share_group(const c10::intrusive_ptr<c10d::Backend>& group);
+  std::vector<detail::TensorSpec> compared_options(
+      const std::shared_ptr<Exchange>& exchange) const;
   std::string refuses_group(const c10::intrusive_ptr<c10d::Backend>& group,
                             const std::shared_ptr<Exchange>& exchange) const;
   void pause();
   void check_frozen() const;
-  int begin_turn();
 
   DistributedDataParallelOptions options_;
   c10::intrusive_ptr<c10d::Backend> group_;
@@ -131,8 +137,8 @@ class DistributedDataParallelBase : public torch::nn::Module, public Joinable {
   std::set<std::string> ignored_;     // names that the ranks do not share
   detail::ParameterCastsPtr casts_;   // null without mixed precision
   std::unique_ptr<Reducer> reducer_;  // null in a world of one
+  std::shared_ptr<Pass> pass_;        // shared with the reducer
   c10::Device device_ = c10::kCPU;    // of the first gradient
-  int buffer_source_ = 0;             // of the pass that runs
   int pauses_ = 0;
   bool reduces_ = false;  // the forward that runs now
 };

@@ -13,7 +13,11 @@
 
 namespace ddp {
 
-/// Options of `DistributedDataParallel`; the defaults are PyTorch's.
+/// Options of `DistributedDataParallel`; the defaults are PyTorch's. Ranks have
+/// equal options, but for gradient_as_bucket_view and, without
+/// find_unused_parameters, the sizes of buckets, which are rank 0's; an
+/// exchange is of one type on all ranks. Others are an error when a module is
+/// wrapped.
 ///
 /// Example:
 /// @code

@@ -15,7 +15,7 @@
 namespace ddp::detail {
 namespace {
 
-constexpr int64_t kMessageBytes = 250 * 1024 * 1024;
+constexpr const char* kOption = "option";
 constexpr char kRefusal = '\t';  // no tensor is of an empty kind
 
 template <typename T>
@@ -54,16 +54,22 @@ std::string mismatch_of(const std::vector<std::vector<TensorSpec>>& ranks,
   const std::string base = "rank " + std::to_string(reference);
   const std::string who = "rank " + std::to_string(rank);
   const size_t common = std::min(first.size(), other.size());
+  const size_t options =
+      std::count_if(first.begin(), first.end(), [](const auto& spec) {
+        return spec.kind == kOption;
+      });
   for (size_t i = 0; i < common; ++i) {
     const TensorSpec& a = first[i];
     const TensorSpec& b = other[i];
     if (a.name != b.name || a.kind != b.kind) {
-      return a.kind + " " + std::to_string(i) + " is " + a.name + " on " +
-             base + ", but " + b.kind + " " + b.name + " on " + who;
+      return a.kind + " " + std::to_string(i - options) + " is " + a.name +
+             " on " + base + ", but " + b.kind + " " + b.name + " on " + who;
     }
     for (const auto& field : kFields) {
       if (a.*field.value != b.*field.value) {
-        return a.kind + " " + a.name + " has " + field.name + " " +
+        return a.kind + " " + a.name +
+               (a.kind == kOption ? " is "
+                                  : " has " + std::string(field.name) + " ") +
                a.*field.value + " on " + base + ", but " + b.*field.value +
                " on " + who;
       }
@@ -74,10 +80,10 @@ std::string mismatch_of(const std::vector<std::vector<TensorSpec>>& ranks,
   }
   const bool base_has_more = first.size() > other.size();
   const TensorSpec& extra = base_has_more ? first[common] : other[common];
-  return base + " has " + std::to_string(first.size()) +
+  return base + " has " + std::to_string(first.size() - options) +
          " parameters and buffers, but " + who + " has " +
-         std::to_string(other.size()) + "; " + extra.kind + " " + extra.name +
-         " is only on " + (base_has_more ? base : who);
+         std::to_string(other.size() - options) + "; " + extra.kind + " " +
+         extra.name + " is only on " + (base_has_more ? base : who);
 }
 
 }  // namespace
@@ -110,6 +116,14 @@ TensorSpec describe(const std::string& name,
           tensor.requires_grad() ? "true" : "false",
           "",
           ""};
+}
+
+TensorSpec describe_option(const std::string& name, const std::string& value) {
+  TensorSpec spec;
+  spec.name = name;
+  spec.kind = kOption;
+  spec.values = value;
+  return spec;
 }
 
 void number_devices(std::vector<TensorSpec>& specs,
@@ -212,7 +226,8 @@ void verify_across_ranks(c10d::Backend& group,
 
 void broadcast_from(int source,
                     c10d::Backend& group,
-                    const std::vector<at::Tensor>& tensors) {
+                    const std::vector<at::Tensor>& tensors,
+                    int64_t message_bytes) {
   c10::NoGradGuard no_grad;
   c10d::BroadcastOptions options;
   options.rootRank = source;
@@ -224,7 +239,7 @@ void broadcast_from(int source,
   }
   for (const auto& members : by_dtype_and_device(data)) {
     for (auto& chunk :
-         torch::utils::take_tensors(members, kMessageBytes, false)) {
+         torch::utils::take_tensors(members, message_bytes, false)) {
       std::vector<at::Tensor> flat{
           torch::utils::flatten_dense_tensors(chunk.tensors)};
       wait(group.broadcast(flat, options),

@@ -12,7 +12,9 @@ namespace ddp::detail {
 /// What must be equal on all ranks for a parameter or buffer.
 struct TensorSpec {
   std::string name;
-  std::string kind;  ///< "parameter", "sparse parameter" or "buffer"
+  /// "parameter", "sparse parameter", "buffer", or "option", which is no
+  /// tensor.
+  std::string kind;
   std::string shape;
   std::string strides;
   std::string dtype;
@@ -21,13 +23,17 @@ struct TensorSpec {
   /// tensor, and whether that is the rank's own; empty where ranks may differ
   /// in that.
   std::string device;
-  /// A digest of its values; empty where they are not compared.
+  /// A digest of its values, or an option's value; empty where they are not
+  /// compared.
   std::string values;
 };
 
 TensorSpec describe(const std::string& name,
                     const std::string& kind,
                     const at::Tensor& tensor);
+
+/// An option whose value, one line, must be equal on all ranks, too.
+TensorSpec describe_option(const std::string& name, const std::string& value);
 
 /// Notes the devices in `specs`, which describe `tensors`. Tensors that share a
 /// device on one rank must do so on all, or the ranks' messages would differ.
@@ -63,8 +69,10 @@ std::vector<std::vector<at::Tensor>> by_dtype_and_device(
 /// messages for many tensors of one dtype and device. Collective. Works under
 /// no_grad rules and does not count as a modification for autograd, so that a
 /// graph that was recorded before stays valid.
+/// @param message_bytes  at which a message is full.
 void broadcast_from(int source,
                     c10d::Backend& group,
-                    const std::vector<at::Tensor>& tensors);
+                    const std::vector<at::Tensor>& tensors,
+                    int64_t message_bytes = 250 * 1024 * 1024);
 
 }  // namespace ddp::detail

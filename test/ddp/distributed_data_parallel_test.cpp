@@ -14,6 +14,9 @@
 
 #include <sstream>
 
+#include "ddp/detail/state_sync.h"
+#include "ddp/exchanges/cast_exchange.h"
+#include "ddp/traffic.h"
 #include "test/support/catch.h"
 #include "test/support/fake_backend.h"
 #include "test/support/local_ranks.h"
@@ -370,6 +373,66 @@ TEST_CASE("modules that differ are refused on all ranks, with the name",
                    torch::nn::BatchNorm1dOptions(3).track_running_stats(!odd));
              }),
              Catch::Contains("buffer running_mean is only on rank 0"));
+}
+
+TEST_CASE("options that differ are refused on all ranks, with the name",
+          "[ddp][errors]") {
+  const auto wrap = [](const std::function<void(Options&, const Group&)>& set) {
+    return common_error(3, [&](const Group& group) {
+      auto options = over(group);
+      if (group->getRank() == 1) {
+        set(options, group);
+      }
+      DistributedDataParallel model(torch::nn::Linear(3, 3), options);
+    });
+  };
+  CHECK_THAT(wrap([](Options& options, const Group&) {
+               options.find_unused_parameters(true);
+             }),
+             Catch::Contains("but option find_unused_parameters is false on "
+                             "rank 0, but true on rank 1"));
+  CHECK_THAT(
+      wrap([](Options& options, const Group&) { options.static_graph(true); }),
+      Catch::Contains("option static_graph is false on rank 0"));
+  CHECK_THAT(wrap([](Options& options, const Group&) {
+               options.broadcast_buffers(false);
+             }),
+             Catch::Contains("option broadcast_buffers is true on rank 0"));
+  CHECK_THAT(wrap([](Options& options, const Group& group) {
+               options.exchange(
+                   std::make_shared<CastExchange>(group, torch::kBFloat16));
+             }),
+             Catch::Contains("option exchange is unset on rank 0, but a "
+                             "ddp::CastExchange on rank 1"));
+  // Ranks differ in these as they like.
+  run_ranks(2, [](const Group& group) {
+    auto options = over(group);
+    options.gradient_as_bucket_view(group->getRank() == 1);
+    options.bucket_cap_mb(1 + group->getRank());
+    torch::nn::Linear net(2, 2);
+    DistributedDataParallel model(net, options);
+    model(torch::ones({1, 2})).sum().backward();
+    TORCH_CHECK(net->bias.grad().allclose(torch::ones({2})));
+  });
+}
+
+TEST_CASE("state travels in messages of limited size", "[ddp]") {
+  run_ranks(3, [](const Group& group) {
+    std::vector<torch::Tensor> state;
+    for (const int64_t size : {1, 40, 3, 0, 17, 100}) {
+      for (const auto dtype : {torch::kFloat, torch::kLong}) {
+        state.push_back(
+            torch::full({size}, 10 * group->getRank() + size, dtype));
+      }
+    }
+    const auto counted = c10::make_intrusive<CountingBackend>(group);
+    detail::broadcast_from(1, *counted, state, /*message_bytes=*/64);
+    for (const auto& tensor : state) {
+      TORCH_CHECK(tensor.eq(10 + tensor.numel()).all().item<bool>(), tensor);
+    }
+    const auto bytes = counted->take().broadcast;
+    TORCH_CHECK(bytes == (1 + 40 + 3 + 17 + 100) * 12, bytes);
+  });
 }
 
 TEST_CASE("modules that cannot be wrapped", "[ddp][errors]") {

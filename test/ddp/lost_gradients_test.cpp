@@ -1,16 +1,25 @@
 // Gradients that a wrapper could fail to average without anybody noticing:
 // what a program does to parameters, wrappers and outputs between steps.
+#include <chrono>
+#include <future>
 #include <sstream>
+#include <thread>
 
 #include <torch/autograd.h>
 #include <torch/nn/module.h>
+#include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/pimpl.h>
 #include <torch/optim/sgd.h>
 #include <torch/serialize.h>
 #include <torch/types.h>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
 
+#include "ddp/detail/process_group/backends.h"
+#include "ddp/detail/process_group/job_backend.h"
 #include "ddp/distributed_data_parallel.h"
+#include "ddp/exchanges/all_reduce.h"
+#include "ddp/exchanges/forwarding_exchange.h"
 #include "test/support/catch.h"
 #include "test/support/local_ranks.h"
 
@@ -209,6 +218,69 @@ TEST_CASE("two wrappers that share parameters, in turns", "[ddp][lost]") {
   });
 }
 
+/// Of the trunk, per pass of one wrapper: the mean over two ranks.
+Tensor trunk_mean(const Pair::HeadImpl& module) {
+  return module.head->weight.detach()
+      .t()
+      .matmul(torch::ones({1, 2}))
+      .mul(2 * (1 + 2) / 2.0);
+}
+
+TEST_CASE("forwards of two wrappers that share parameters, then their passes",
+          "[ddp][lost]") {
+  const bool swapped = GENERATE(false, true);
+  const bool finds_unused = GENERATE(false, true);
+  run_ranks(2, [&](const Group& group) {
+    Pair pair;
+    const auto options = over(group).find_unused_parameters(finds_unused);
+    DistributedDataParallel actor(pair.actor, options);
+    DistributedDataParallel critic(pair.critic, options);
+    for (int step = 0; step < 3; ++step) {
+      pair.trunk->zero_grad();
+      auto first = actor(input(group)).sum();
+      auto second = critic(input(group)).sum();
+      if (swapped) {
+        std::swap(first, second);
+      }
+      first.backward();
+      second.backward();
+      const auto mean = trunk_mean(*pair.actor) + trunk_mean(*pair.critic);
+      TORCH_CHECK(pair.trunk->weight.grad().allclose(mean),
+                  "Expected\n",
+                  mean,
+                  "\nbut got\n",
+                  pair.trunk->weight.grad());
+    }
+  });
+}
+
+TEST_CASE("a shared parameter is frozen for one of two wrappers",
+          "[ddp][lost]") {
+  run_ranks(2, [&](const Group& group) {
+    Pair pair;
+    DistributedDataParallel actor(pair.actor, over(group));
+    DistributedDataParallel critic(pair.critic, over(group));
+    for (int step = 0; step < 3; ++step) {
+      pair.trunk->zero_grad();
+      actor(input(group)).sum().backward();
+      const auto kept = pair.trunk->weight.grad().clone();
+      TORCH_CHECK(kept.allclose(trunk_mean(*pair.actor)));
+
+      for (auto& parameter : pair.trunk->parameters()) {
+        parameter.requires_grad_(false);
+      }
+      pair.critic->head->zero_grad();
+      critic(input(group)).sum().backward();
+      TORCH_CHECK(
+          pair.critic->head->bias.grad().allclose(torch::full({1}, 2.0)));
+      TORCH_CHECK(pair.trunk->weight.grad().equal(kept));
+      for (auto& parameter : pair.trunk->parameters()) {
+        parameter.requires_grad_(true);
+      }
+    }
+  });
+}
+
 TEST_CASE("two wrappers that share parameters, in one pass", "[ddp][lost]") {
   const bool swapped = GENERATE(false, true);
   const auto errors = try_ranks(2, [&](const Group& group) {
@@ -289,6 +361,171 @@ TEST_CASE("a wrapper that has gone before backward is an error",
     TORCH_CHECK(error.find("to live until backward()") != std::string::npos,
                 "Expected an error that names the wrapper, but got: ",
                 error);
+  });
+}
+
+struct NormedImpl : torch::nn::Module {
+  NormedImpl() {
+    net = register_module("net", Net());
+    norm = register_module("norm", torch::nn::BatchNorm1d(1));
+  }
+  Tensor forward(const Tensor& x) { return norm(net(x)); }
+  Net net{nullptr};
+  torch::nn::BatchNorm1d norm{nullptr};
+};
+
+TEST_CASE("a wrapper that goes while its pass runs", "[ddp][lost]") {
+  run_ranks(2, [&](const Group& group) {
+    const auto module = std::make_shared<NormedImpl>();
+    auto model = std::make_shared<DistributedDataParallelImpl<NormedImpl>>(
+        module, over(group));
+    const auto loss = model->forward(input(group) + torch::eye(2)).sum();
+    module->net->second->weight.register_hook([&](const Tensor& grad) {
+      model.reset();
+      return grad;
+    });
+    loss.backward();
+    TORCH_CHECK(model == nullptr);
+    TORCH_CHECK(module->norm->bias.grad().allclose(torch::full({1}, 2.0)));
+    std::vector<Tensor> mean{module->norm->running_mean.clone()};
+    group->allreduce(mean)->wait();
+    TORCH_CHECK(mean[0].div(2).allclose(module->norm->running_mean),
+                "the buffers are not rank 0's");
+  });
+}
+
+Group in_job(const Group& group) {
+  detail::GroupMembers members{"world", {}};
+  for (int rank = 0; rank < group->getSize(); ++rank) {
+    members.ranks.push_back(rank);
+  }
+  return c10::make_intrusive<detail::JobBackend>(
+      group,
+      members,
+      std::chrono::seconds(60),
+      std::make_shared<detail::JobRecord>());
+}
+
+/// Tells when all buckets of a pass have been started.
+class Announced : public ForwardingExchange {
+ public:
+  using ForwardingExchange::ForwardingExchange;
+
+  void start(const GradientBucket& bucket) override {
+    inner().start(bucket);
+    if (bucket.is_last() && started) {
+      std::exchange(started, nullptr)->set_value();
+    }
+  }
+
+  std::promise<void>* started = nullptr;
+};
+
+std::string error_of(const std::function<void()>& pass) {
+  try {
+    pass();
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
+  }
+  return "";
+}
+
+/// Two models of equal shape, each with a group.
+struct Models {
+  Models(const Group& a, const Group& b) {
+    for (const auto& group : {a, b}) {
+      exchanges.push_back(
+          std::make_shared<Announced>(std::make_shared<AllReduce>(group)));
+      nets.emplace_back();
+      models.emplace_back(nets.back(), over(group).exchange(exchanges.back()));
+    }
+  }
+
+  std::vector<std::shared_ptr<Announced>> exchanges;
+  std::vector<Net> nets;
+  std::vector<DistributedDataParallel<NetImpl>> models;
+};
+
+/// What a pass of each threw, the first model's first. The buckets of `first`
+/// are started before those of the other, which one more thread makes.
+std::vector<std::string> passes_in_threads(Models& models,
+                                           size_t first,
+                                           const Tensor& x) {
+  std::vector<std::string> errors(2);
+  const auto pass = [&](size_t index) {
+    errors[index] = error_of([&] { models.models[index](x).sum().backward(); });
+  };
+  std::promise<void> started;
+  models.exchanges[first]->started = &started;
+  std::thread other([&, future = started.get_future()] {
+    if (future.wait_for(std::chrono::minutes(1)) == std::future_status::ready) {
+      pass(1 - first);
+    } else {
+      errors[1 - first] = "no bucket was started";
+    }
+  });
+  pass(first);
+  other.join();
+  return errors;
+}
+
+TEST_CASE("passes of two models that meet in a group are an error",
+          "[ddp][lost]") {
+  const bool in_threads = GENERATE(false, true);
+  const auto errors = try_ranks(2, [&](const Group& plain) {
+    const auto group = in_job(plain);
+    Models models(group, group);
+    for (int step = 0; step < 2; ++step) {
+      expect_average(models.models[0], models.nets[0], group);
+      expect_average(models.models[1], models.nets[1], group);
+    }
+    const size_t first = group->getRank();
+    std::vector<std::string> thrown(2);
+    if (in_threads) {
+      thrown = passes_in_threads(models, first, input(group));
+    } else {
+      for (const size_t index : {first, 1 - first}) {
+        thrown[index] = error_of(
+            [&] { models.models[index](input(group)).sum().backward(); });
+      }
+    }
+    for (const auto& error : thrown) {
+      TORCH_CHECK(error.find("another model's") != std::string::npos,
+                  "Expected an error that says so, but got: ",
+                  error);
+    }
+    TORCH_CHECK(false, thrown[0]);
+  });
+  for (const auto& error : errors) {
+    CHECK_THAT(error, Contains("give each thread a group of its own"));
+  }
+}
+
+TEST_CASE("two threads train over a group each", "[ddp][lost]") {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  run_ranks(2, [&](const Group& plain) {
+    detail::BackendSpec spec;
+    spec.store = store;
+    spec.rank = plain->getRank();
+    spec.size = plain->getSize();
+    spec.timeout = std::chrono::minutes(1);
+    const auto second = in_job(detail::make_gloo_backend(spec));
+    Models models(in_job(plain), second);
+    for (size_t i = 0; i < 2; ++i) {  // the plans of the buckets
+      expect_average(models.models[i], models.nets[i], plain);
+    }
+    for (int step = 0; step < 3; ++step) {
+      for (auto& net : models.nets) {
+        net->zero_grad();
+      }
+      const auto errors =
+          passes_in_threads(models, plain->getRank(), input(plain));
+      TORCH_CHECK(errors[0].empty() && errors[1].empty(), errors[0], errors[1]);
+      for (auto& net : models.nets) {
+        const auto mean = averaged_by_hand(net, plain)->first->weight.grad();
+        TORCH_CHECK(net->first->weight.grad().allclose(mean));
+      }
+    }
   });
 }
 

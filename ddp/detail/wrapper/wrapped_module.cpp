@@ -6,7 +6,6 @@
 
 #include "ddp/detail/named_tensors.h"
 #include "ddp/detail/process_group/job_backend.h"
-#include "ddp/detail/state_sync.h"
 
 namespace ddp::detail {
 namespace {
@@ -77,6 +76,7 @@ WrappedModule look_into(torch::nn::Module& module,
 void bring_together(c10d::Backend& group,
                     c10::Device device,
                     const WrappedModule& mine,
+                    const std::vector<TensorSpec>& options,
                     bool copies,
                     const std::string& refusal) {
   auto specs = describe_all(mine.parameters, mine.buffers);
@@ -87,6 +87,7 @@ void bring_together(c10d::Backend& group,
   auto* job = job_backend_of(group);
   const auto own = job == nullptr ? std::nullopt : job->getBoundDeviceId();
   number_devices(specs, tensors, own);
+  specs.insert(specs.begin(), options.begin(), options.end());
   const auto problem =
       own && refusal.empty() ? device_problem(*own, mine.parameters) : refusal;
   verify_across_ranks(group, own.value_or(device), specs, problem);

@@ -8,6 +8,7 @@
 #include <torch/nn/module.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include "ddp/detail/state_sync.h"
 #include "ddp/named_parameter.h"
 
 namespace ddp::detail {
@@ -26,11 +27,14 @@ WrappedModule look_into(torch::nn::Module& module,
 
 /// Checks that the ranks' modules agree, and gives them rank 0's parameters and
 /// buffers if `copies`. Collective.
+/// @param options  that must be equal on all ranks; compared before the
+/// modules.
 /// @param refusal  why this rank cannot go on; "" where it can.
 /// @throws c10::Error on every rank when modules differ or a rank refuses.
 void bring_together(c10d::Backend& group,
                     c10::Device device,
                     const WrappedModule& mine,
+                    const std::vector<TensorSpec>& options,
                     bool copies,
                     const std::string& refusal = "");
 
