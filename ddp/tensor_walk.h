@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <type_traits>
 #include <unordered_map>
@@ -96,13 +97,24 @@ template <typename T, size_t N>
 struct TensorWalk<std::array<T, N>> : RangeWalk<std::array<T, N>> {};
 
 template <typename Key>
+constexpr bool is_string_key =
+    std::is_convertible_v<const Key&, std::string_view>;
+/// Whether equal texts of `show_key` are equal keys.
+template <typename Key>
+constexpr bool has_key_text =
+    is_string_key<Key> || std::is_integral_v<Key> || std::is_enum_v<Key>;
+
+template <typename Key>
 std::string show_key(const Key& key) {
-  if constexpr (std::is_convertible_v<const Key&, std::string>) {
-    return "key \"" + std::string(key) + '"';
-  } else if constexpr (std::is_arithmetic_v<Key>) {
-    return "key " + std::to_string(key);
+  static_assert(has_key_text<Key>,
+                "results with maps are gathered by their keys, which are "
+                "integers, enums or strings; return a std::vector of pairs");
+  if constexpr (is_string_key<Key>) {
+    return "key \"" + std::string(std::string_view(key)) + '"';
+  } else if constexpr (std::is_enum_v<Key>) {
+    return show_key(static_cast<std::underlying_type_t<Key>>(key));
   } else {
-    return "a key";
+    return "key " + std::to_string(key);
   }
 }
 
@@ -123,7 +135,9 @@ struct MapWalk {
   static void visit_item(const Key& key,
                          const Value& value,
                          const Visit& visit) {
-    visit_structure(visit, [&key = key] { return show_key(key); });
+    if constexpr (std::is_invocable_v<const Visit&, const Structure&>) {
+      visit(Structure{show_key(key)});
+    }
     ::ddp::for_each_tensor(value, visit);
   }
 };

@@ -134,14 +134,15 @@ class DataParallelImpl : public DataParallelBase {
 /// Arguments of `forward` are copied for each replica; every tensor in them, in
 /// vectors, arrays, tuples, pairs, maps, optionals and structs with
 /// `tensor_fields` (ddp/tensor_walk.h), is split along `dim`, where all must
-/// have one size, and its chunks go to the replicas' devices. All other values
-/// are the same for all; tensors in a struct without `tensor_fields` stay where
-/// they are. Inputs from a data loader are best left on the CPU, from where the
-/// chunks go straight to their devices. Results are gathered from the same
-/// kinds of containers: tensors by `DataParallelOptions::aggregate`, other
-/// values are replica 0's. With fewer rows than devices the first devices
-/// compute; with no row or no tensor at all the first one alone. With one
-/// device the module is called directly.
+/// have one size, and its chunks go to the replicas' devices; forward may
+/// change inputs in place that need no gradient. All other values are the same
+/// for all; tensors in a struct without `tensor_fields` stay where they are.
+/// Inputs from a data loader are best left on the CPU, from where the chunks go
+/// straight to their devices. Results are gathered from the same kinds of
+/// containers, maps by keys that are integers, enums or strings: tensors by
+/// `DataParallelOptions::aggregate`, other values are replica 0's. With fewer
+/// rows than devices the first devices compute; with no row or no tensor at all
+/// the first one alone. With one device the module is called directly.
 ///
 /// Replica 0 is the module itself, so what its forward does to buffers stays:
 /// batch norm trains on the statistics of the first device's part, as in

@@ -7,6 +7,9 @@
 #include <torch/types.h>
 
 #include <atomic>
+#include <map>
+#include <string_view>
+#include <unordered_map>
 
 #include "dp/detail/data_parallel/replica_error.h"
 #include "dp/dp.h"
@@ -251,6 +254,8 @@ TEST_CASE("sparse buffers", "[dp]") {
                       "layout Sparse"));
 }
 
+enum class Head : char { a = 7, b = 8 };
+
 /// The error of gathering what `f(replica)` returns.
 template <typename F>
 std::string gather_error(F f) {
@@ -288,6 +293,20 @@ TEST_CASE("results that cannot be gathered", "[dp]") {
         }) ==
         "Expected replicas to return results alike, but got 1 keys first and "
         "2 keys from part 2");
+  CHECK(gather_error([&](int64_t i) {
+          return std::map<Head, Tensor>{{i == 0 ? Head::a : Head::b, one}};
+        }) ==
+        "Expected replicas to return results alike, but got key 7 first and "
+        "key 8 from part 1");
+  CHECK(gather_error([&](int64_t i) {
+          return std::unordered_map<std::string_view, Tensor>{
+              {i == 0 ? "a" : "b", one}};
+        }) ==
+        "Expected replicas to return results alike, but got key \"a\" first "
+        "and key \"b\" from part 1");
+  // A text for each key is what tells them apart; others do not compile.
+  STATIC_REQUIRE_FALSE(ddp::detail::has_key_text<double>);
+  STATIC_REQUIRE_FALSE(ddp::detail::has_key_text<std::pair<int, int>>);
   CHECK(gather_error([&](int64_t i) {
           return i == 0 ? std::optional(one) : std::nullopt;
         }) ==
