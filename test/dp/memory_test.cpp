@@ -8,6 +8,7 @@
 
 #include <mutex>
 
+#include "dp/detail/data_parallel/reduce_backward.h"
 #include "dp/detail/data_parallel/replicas.h"
 #include "dp/dp.h"
 #include "test/dp/nets.h"
@@ -87,17 +88,17 @@ TEST_CASE("a large tensor is sent without a copy beside it", "[dp]") {
   CHECK(meter.peak() < (32 + 1) * kMiB);
 }
 
-/// Names of autograd's nodes, in the order in which they run.
-class NodeLog {
+/// Names of autograd's nodes, or of operators, in the order in which they run.
+class CallLog {
  public:
-  NodeLog()
-      : handle_(at::addGlobalCallback(at::RecordFunctionCallback(&note).scopes(
-            {at::RecordScope::BACKWARD_FUNCTION}))) {
+  explicit CallLog(at::RecordScope scope)
+      : handle_(at::addGlobalCallback(
+            at::RecordFunctionCallback(&note).scopes({scope}))) {
     const std::lock_guard lock(mutex);
     names.clear();
   }
-  ~NodeLog() { at::removeCallback(handle_); }
-  NodeLog(const NodeLog&) = delete;
+  ~CallLog() { at::removeCallback(handle_); }
+  CallLog(const CallLog&) = delete;
 
   static std::vector<std::string> read() {
     const std::lock_guard lock(mutex);
@@ -131,11 +132,11 @@ TEST_CASE("gradients are added up while others are computed", "[dp]") {
     model->forward(x).sum().backward();
   }
   const auto loss = model->forward(x).sum();
-  const NodeLog log;
+  const CallLog log(at::RecordScope::BACKWARD_FUNCTION);
   loss.backward();
   int reduced = 0;
   int reduced_before_last = 0;
-  for (const auto& name : NodeLog::read()) {
+  for (const auto& name : CallLog::read()) {
     reduced += name == "dp::ReduceBackward";
     if (name.find("AddmmBackward") != std::string::npos) {
       reduced_before_last = reduced;
@@ -144,6 +145,44 @@ TEST_CASE("gradients are added up while others are computed", "[dp]") {
   // A weight and a bias.
   CHECK(reduced == 2 * kLayers);
   CHECK(reduced_before_last >= 2 * (kLayers - 1));
+}
+
+TEST_CASE("gradients of other devices are added up in the first one's copy",
+          "[dp]") {
+  // A copy to the meta device takes no memory, but is one.
+  const bool crosses = GENERATE(true, false);
+  const auto source = torch::empty({4}, crosses ? torch::kMeta : torch::kCPU);
+  const auto node = std::make_shared<detail::ReduceBackward>(
+      source,
+      torch::autograd::Edge(),
+      std::make_shared<std::vector<detail::TrafficCounter>>(4));
+  const auto sum = [&](const std::vector<Tensor>& grads) {
+    return (*node)({Tensor(), grads[0], grads[1], grads[2]})[0];
+  };
+  std::vector<Tensor> grads;
+  for (int replica = 1; replica < 4; ++replica) {
+    grads.push_back(torch::full({4}, 1.0 * replica));
+  }
+  std::vector<std::string> additions;
+  {
+    const torch::NoGradGuard no_grad;
+    const CallLog log(at::RecordScope::FUNCTION);
+    const auto result = sum(grads);
+    for (const auto& name : CallLog::read()) {
+      if (name.rfind("aten::add", 0) == 0) {
+        additions.push_back(name);
+      }
+    }
+    CHECK(result.device() == source.device());
+    CHECK((crosses || result.equal(torch::full({4}, 6.0))));
+  }
+  // A gradient that lies on the device already may be another's, too.
+  const std::string first = crosses ? "aten::add_" : "aten::add";
+  CHECK(additions == std::vector<std::string>{first, "aten::add_"});
+  CHECK(grads[0].equal(torch::ones({4})));
+  // Of a gradient that is differentiated in its turn nothing may change.
+  grads[0].requires_grad_();
+  CHECK(sum(grads).requires_grad());
 }
 
 }  // namespace memory_test

@@ -56,6 +56,7 @@ torch::autograd::variable_list ReduceBackward::apply(
     const auto fetched = fetch(grad, device_);
     if (!sum.defined()) {
       sum = fetched;
+      is_own = !fetched.is_same(grad) && !c10::GradMode::is_enabled();
       continue;
     }
     if (is_own && is_dense(sum) && is_dense(fetched)) {
