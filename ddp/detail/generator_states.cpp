@@ -31,13 +31,26 @@ void GeneratorStates::restore() const {
 }
 
 void GeneratorStates::forget_unchanged() {
+  generators_.erase(
+      std::remove_if(generators_.begin(), generators_.end(), &is_current),
+      generators_.end());
+}
+
+void GeneratorStates::forget(c10::Device device) {
   generators_.erase(std::remove_if(generators_.begin(),
                                    generators_.end(),
-                                   [](const Generator& generator) {
-                                     return generator.state.equal(
-                                         generator_state(generator.device));
+                                   [device](const Generator& generator) {
+                                     return generator.device == device;
                                    }),
                     generators_.end());
+}
+
+bool GeneratorStates::are_current() const {
+  return std::all_of(generators_.begin(), generators_.end(), &is_current);
+}
+
+bool GeneratorStates::is_current(const Generator& generator) {
+  return generator.state.equal(generator_state(generator.device));
 }
 
 std::vector<c10::Device> GeneratorStates::devices() const {

@@ -20,6 +20,11 @@ class GeneratorStates {
   /// Forgets the generators that still are in the state noted here.
   void forget_unchanged();
 
+  void forget(c10::Device device);
+
+  /// Whether all generators are in these states.
+  bool are_current() const;
+
   std::vector<c10::Device> devices() const;
 
  private:
@@ -27,6 +32,8 @@ class GeneratorStates {
     c10::Device device;
     at::Tensor state;
   };
+
+  static bool is_current(const Generator& generator);
 
   std::vector<Generator> generators_;
 };

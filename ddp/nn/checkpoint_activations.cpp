@@ -91,14 +91,11 @@ Tensors run(const Recipe& recipe,
 Tensors run_first(Recipe& recipe,
                   const Tensors& inputs,
                   const GraphMoment& since) {
-  std::optional<DrawWatch> watch;
-  if (ReplicaScope::is_entered()) {
-    watch.emplace();
-  }
+  const DrawWatch watch;
   auto outputs = run(recipe, inputs, since);
-  recipe.state.forget_unused_generators();
+  recipe.state.forget_unused_generators(watch.count() > 0);
   TORCH_CHECK(
-      !watch || watch->count() == 0 || !recipe.state.draws_on_cpu(),
+      !ReplicaScope::is_entered() || !recipe.state.draws_on_cpu(),
       "Expected a checkpointed function in a replica of a DataParallel to draw "
       "no random numbers on the CPU, where all replicas share one generator "
       "and the backward pass could not draw the same again, but it has drawn "
@@ -136,6 +133,14 @@ Tensors run_again(const Recipe& recipe,
   {
     const ReplayState::Draws draws(recipe.state);
     outputs = run(recipe, inputs, since);
+    TORCH_CHECK(recipe.state.has_drawn_the_same(),
+                "Expected no other thread to draw from the CPU's default "
+                "generator while a checkpointed function draws from it, in the "
+                "forward or in the backward pass, but one has drawn, so the "
+                "backward pass could not draw the same numbers again; give "
+                "that thread, a data loader's for instance, a generator of its "
+                "own, or draw outside of the function and give the numbers as "
+                "an input");
   }
   TORCH_CHECK(outputs.size() == recipe.outputs.size(),
               "Expected a checkpointed function to return ",

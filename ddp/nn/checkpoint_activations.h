@@ -89,12 +89,19 @@ const torch::nn::Module* module_of(const Function& function) {
 ///
 /// The second forward draws the same random numbers from the default generators
 /// (dropout) and computes in the same autocast. Generators that the first one
-/// did not draw from are left alone. Replicas of a `dp::DataParallel` share the
-/// CPU's generator: to draw from it in a checkpointed part is an error there.
-/// Threads that draw on the CPU meanwhile, as those of a data loader, get other
-/// numbers where a checkpointed part draws there, too. Of a module that is
-/// given as such it leaves the buffers as they are; in a function's batch norm
-/// it counts the batch twice.
+/// did not draw from are left alone. On the CPU those draws count that
+/// LibTorch's operators make on the calling thread; an operator of your own
+/// that draws there is to have the tag `nondeterministic_seeded`. Of a module
+/// that is given as such it leaves the buffers as they are; in a function's
+/// batch norm it counts the batch twice.
+///
+/// A part that draws from the CPU's generator has to be the only one that draws
+/// there while it runs, both times. Where another thread does, such as a data
+/// loader's, the backward pass throws; give that thread a generator of its own.
+/// Replicas of a `dp::DataParallel` share the generator, so there such a part
+/// is an error at once. Of all backward passes in a process one at a time runs
+/// such a part: it must not wait for another thread's part, as a collective in
+/// it would where ranks are threads.
 ///
 /// Example:
 /// @code
@@ -124,7 +131,8 @@ const torch::nn::Module* module_of(const Function& function) {
 /// @throws c10::Error when the function changes an input in place. The backward
 ///   pass throws when the second forward has other outputs or no longer uses
 ///   what the first has used, when an input or a parameter has changed in
-///   between, and where it is to be differentiated itself (create_graph).
+///   between, when another thread has drawn from the CPU's generator as said
+///   above, and where it is to be differentiated itself (create_graph).
 ///
 /// Source: Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016.
 template <typename Function, typename... Inputs>

@@ -2,7 +2,11 @@
 
 #include <array>
 #include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <future>
 #include <thread>
+#include <vector>
 
 #include <ATen/SequenceNumber.h>
 #include <torch/autograd.h>
@@ -23,6 +27,7 @@
 #include "test/support/fake_backend.h"
 #include "test/support/local_ranks.h"
 #include "test/support/random.h"
+#include "test/support/rank_threads.h"
 
 namespace ddp {
 namespace checkpoint_activations_test {
@@ -272,23 +277,74 @@ TEST_CASE("the second forward draws what the first has drawn",
   CHECK(torch::equal(at::detail::getDefaultCPUGenerator().get_state(), before));
 }
 
+void draw_in_thread(std::vector<Tensor>& drawn) {
+  std::thread([&drawn] { drawn.push_back(torch::rand({4})); }).join();
+}
+
 TEST_CASE("a part that draws nothing leaves the generators alone",
           "[checkpoint_activations]") {
-  // In the backward pass another thread draws: a data loader's.
+  // Meanwhile another thread draws: a data loader's.
+  const bool draws_in_forward = GENERATE(false, true);
   int forwards = 0;
-  Tensor drawn;
+  std::vector<Tensor> drawn;
   const auto x = torch::ones({3}).requires_grad_();
   const auto y = checkpoint_activations(
       [&](const Tensor& z) {
-        if (++forwards == 2) {
-          std::thread([&drawn] { drawn = torch::rand({4}); }).join();
+        if (++forwards == 2 || draws_in_forward) {
+          draw_in_thread(drawn);
         }
         return z * 2;
       },
       x);
   y.sum().backward();
   REQUIRE(forwards == 2);
-  CHECK_FALSE(torch::equal(torch::rand({4}), drawn));
+  CHECK(torch::equal(x.grad(), torch::full({3}, 2)));
+  drawn.push_back(torch::rand({4}));
+  for (size_t i = 1; i < drawn.size(); ++i) {
+    CHECK_FALSE(torch::equal(drawn[i - 1], drawn[i]));
+  }
+}
+
+TEST_CASE("a thread that draws while a part draws is told of",
+          "[checkpoint_activations]") {
+  const int when = GENERATE(1, 2);  // in which forward
+  int forwards = 0;
+  std::vector<Tensor> drawn;
+  const auto x = torch::ones({1000}).requires_grad_();
+  const auto y = checkpoint_activations(
+      [&](const Tensor& z) {
+        if (++forwards == when) {
+          draw_in_thread(drawn);
+        }
+        return torch::dropout(z, 0.5, true);
+      },
+      x);
+  const auto before = at::detail::getDefaultCPUGenerator().get_state();
+  CHECK_THROWS_WITH(y.sum().backward(),
+                    Contains("Expected no other thread to draw from the CPU's "
+                             "default generator"));
+  CHECK(torch::equal(at::detail::getDefaultCPUGenerator().get_state(), before));
+}
+
+TEST_CASE("a part that draws may compute gradients through another",
+          "[checkpoint_activations]") {
+  torch::nn::Dropout dropout(0.5);
+  const auto x = torch::ones({1000}).requires_grad_();
+  const auto y = checkpoint_activations(
+      [&](const Tensor& z) {
+        const auto inner = z.detach().requires_grad_();
+        const auto kept = checkpoint_activations(dropout, inner);
+        return z * torch::autograd::grad({kept.sum()}, {inner})[0];
+      },
+      x);
+  auto backward = std::async(std::launch::async, [&] { y.sum().backward(); });
+  if (backward.wait_for(test::kRankPatience) != std::future_status::ready) {
+    std::fputs("the backward pass waits for itself\n", stderr);
+    std::abort();  // its thread cannot be stopped
+  }
+  backward.get();
+  CHECK(torch::equal(x.grad(), y));
+  CHECK(x.grad().eq(0).any().item<bool>());
 }
 
 TEST_CASE("backward passes of two threads draw again one after the other",

@@ -7,7 +7,11 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <functional>
 #include <future>
+#include <thread>
+#include <utility>
+#include <vector>
 
 #include "ddp/detail/sanitizers.h"
 #include "ddp/distributed_data_parallel.h"
@@ -110,13 +114,58 @@ TEST_CASE("a batch norm over ranks in replicas", "[dp]") {
   CHECK(close(model->forward(x), norm->forward(x)));
 }
 
+/// Whether a part of a network draws random numbers, and the part.
+using DrawingPart = std::pair<bool, std::function<Tensor(const Tensor&)>>;
+
+Tensor attention(const Tensor& x, double dropout) {
+  const auto heads = x.unsqueeze(0).unsqueeze(0);
+  return torch::scaled_dot_product_attention(
+      heads, heads, heads, std::nullopt, dropout);
+}
+
+/// An LSTM of two layers with dropout, in evaluation mode.
+Tensor recurrent(const Tensor& x) {
+  std::vector<Tensor> weights;
+  for (int layer = 0; layer < 2; ++layer) {
+    weights.push_back(torch::full({8, 2}, 0.1));
+    weights.push_back(torch::full({8, 2}, 0.2));
+  }
+  const auto state = torch::zeros({2, 1, 2});
+  return std::get<0>(torch::lstm(x.unsqueeze(0),
+                                 {state, state},
+                                 weights,
+                                 /*has_biases=*/false,
+                                 /*num_layers=*/2,
+                                 /*dropout=*/0.5,
+                                 /*train=*/false,
+                                 /*bidirectional=*/false,
+                                 /*batch_first=*/true));
+}
+
 TEST_CASE("replicas that draw on the CPU what they compute again", "[dp]") {
-  const bool draws_inside = GENERATE(true, false);
-  const auto net = lambda([draws_inside](auto& self, const Tensor& x) {
+  const auto [draws_inside, part] = GENERATE(values<DrawingPart>({
+      {false, [](const Tensor& z) { return torch::tanh(z); }},
+      {true, [](const Tensor& z) { return torch::dropout(z, 0.5, true); }},
+      {true, [](const Tensor& z) { return z * torch::rand_like(z); }},
+      {true, [](const Tensor& z) { return torch::rrelu(z, 0.1, 0.3, true); }},
+      {true, [](const Tensor& z) { return attention(z, 0.5); }},
+      // LibTorch marks their operators all the same.
+      {false, [](const Tensor& z) { return torch::dropout(z, 0, true); }},
+      {false, [](const Tensor& z) { return torch::dropout(z, 0.5, false); }},
+      {false, [](const Tensor& z) { return torch::rrelu(z, 0.1, 0.3, false); }},
+      {false, [](const Tensor& z) { return attention(z, 0); }},
+      {false, &recurrent},
+  }));
+  bool others_draw = true;
+  const auto net = lambda([&, part = part](auto& self, const Tensor& x) {
     auto y = ddp::checkpoint_activations(
-        [&self, draws_inside](const Tensor& z) {
-          const auto hidden = torch::tanh(self.linear(z));
-          return draws_inside ? torch::dropout(hidden, 0.5, true) : hidden;
+        [&](const Tensor& z) {
+          // A draw of another thread, whose time is its own, falls in this
+          // part.
+          if (others_draw) {
+            std::thread([] { torch::rand({1}); }).join();
+          }
+          return part(self.linear(z));
         },
         x);
     // Other replicas draw while this one is in its checkpointed part.
@@ -134,6 +183,7 @@ TEST_CASE("replicas that draw on the CPU what they compute again", "[dp]") {
     }
   }
   // One device is the module alone.
+  others_draw = false;
   DataParallel one(net, on_cpus(1));
   CHECK_NOTHROW(one->forward(x).sum().backward());
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <string>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -17,15 +18,43 @@ bool is_on_cpu(const c10::IValue& output) {
          output.toTensor().is_cpu();
 }
 
-std::unique_ptr<at::ObserverContext> ignore_start(const at::RecordFunction&) {
-  return nullptr;
+/// "train(ing)" is false in evaluation mode; attention on the CPU is marked,
+/// but takes no other dropout than 0.
+bool turns_draws_off(const std::string& argument, const c10::IValue& value) {
+  return ((argument == "train" || argument == "training") && value.isBool() &&
+          !value.toBool()) ||
+         (argument == "dropout_p" && value.isDouble() && value.toDouble() == 0);
 }
 
-void count_draw(const at::RecordFunction& call, at::ObserverContext*) {
+bool may_draw(const at::RecordFunction& call) {
   const auto name = call.operator_name();
   const auto schema =
       name ? c10::Dispatcher::singleton().findSchema(*name) : std::nullopt;
-  if (schema && schema->hasTag(at::Tag::nondeterministic_seeded) &&
+  // Of what consists of other operators, these are seen themselves.
+  if (!schema || !schema->hasTag(at::Tag::nondeterministic_seeded) ||
+      schema->hasKernelForDispatchKey(
+          c10::DispatchKey::CompositeImplicitAutograd)) {
+    return false;
+  }
+  const auto& arguments = schema->schema().arguments();
+  const auto values = call.inputs();
+  for (size_t i = 0; i < std::min(arguments.size(), values.size()); ++i) {
+    if (turns_draws_off(arguments[i].name(), values[i])) {
+      return false;
+    }
+  }
+  return true;
+}
+
+struct Mark : at::ObserverContext {};
+
+/// Inputs are there at the start alone, outputs at the end.
+std::unique_ptr<at::ObserverContext> mark_draw(const at::RecordFunction& call) {
+  return may_draw(call) ? std::make_unique<Mark>() : nullptr;
+}
+
+void count_draw(const at::RecordFunction& call, at::ObserverContext* mark) {
+  if (mark != nullptr &&
       std::any_of(call.outputs().begin(), call.outputs().end(), is_on_cpu)) {
     ++draws_on_cpu;
   }
@@ -36,7 +65,8 @@ void count_draw(const at::RecordFunction& call, at::ObserverContext*) {
 DrawWatch::DrawWatch()
     : before_(draws_on_cpu),
       handle_(at::addThreadLocalCallback(
-          at::RecordFunctionCallback(&ignore_start, &count_draw)
+          at::RecordFunctionCallback(&mark_draw, &count_draw)
+              .needsInputs(true)
               .needsOutputs(true)
               .scopes({at::RecordScope::FUNCTION}))) {}
 

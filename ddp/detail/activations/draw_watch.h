@@ -7,7 +7,8 @@
 namespace ddp::detail {
 
 /// While it lives, counts the operators on this thread that draw random numbers
-/// on the CPU: those that LibTorch marks as `nondeterministic_seeded`.
+/// on the CPU: those that LibTorch marks as `nondeterministic_seeded`, but for
+/// those that consist of others, and those whose arguments turn dropout off.
 class DrawWatch {
  public:
   DrawWatch();

@@ -11,10 +11,8 @@ namespace {
 
 thread_local int entered_segments = 0;
 
-/// Computation of a segment, never a backward pass: nobody waits for another
-/// thread while it has this.
-std::mutex& cpu_generator_mutex() {
-  static std::mutex mutex;
+std::recursive_mutex& cpu_generator_mutex() {
+  static std::recursive_mutex mutex;
   return mutex;
 }
 
@@ -54,11 +52,16 @@ ReplayState::ReplayState(const std::vector<at::Tensor>& near)
   }
 }
 
-bool ReplayState::draws_on_cpu() const {
-  const auto devices = generators_.devices();
-  return std::any_of(devices.begin(), devices.end(), [](c10::Device device) {
-    return device.is_cpu();
-  });
+void ReplayState::forget_unused_generators(bool has_drawn_on_cpu) {
+  generators_.forget_unchanged();
+  if (!has_drawn_on_cpu) {
+    generators_.forget(c10::kCPU);
+  }
+  const auto used = generators_.devices();
+  if (std::find(used.begin(), used.end(), c10::Device(c10::kCPU)) !=
+      used.end()) {
+    cpu_after_.emplace(std::vector<c10::Device>{c10::kCPU});
+  }
 }
 
 ReplayState::Scope::Scope(const ReplayState& state) {
@@ -77,8 +80,8 @@ ReplayState::Scope::~Scope() {
 
 ReplayState::Draws::Draws(const ReplayState& state)
     : cpu_(state.draws_on_cpu()
-               ? std::unique_lock<std::mutex>(cpu_generator_mutex())
-               : std::unique_lock<std::mutex>()),
+               ? std::unique_lock<std::recursive_mutex>(cpu_generator_mutex())
+               : std::unique_lock<std::recursive_mutex>()),
       before_(state.generators_.devices()) {
   state.generators_.restore();
 }

@@ -27,10 +27,19 @@ class ReplayState {
 
   /// After the first computation: forgets the generators that it has not drawn
   /// from. A replay leaves them alone, since another thread may draw from them.
-  void forget_unused_generators() { generators_.forget_unchanged(); }
+  /// @param has_drawn_on_cpu  the state alone does not tell: another thread may
+  ///   have changed it.
+  void forget_unused_generators(bool has_drawn_on_cpu);
 
   /// Whether a replay draws from the CPU's generator.
-  bool draws_on_cpu() const;
+  bool draws_on_cpu() const { return cpu_after_.has_value(); }
+
+  /// After the replay: whether the CPU's generator is where the first
+  /// computation left it. If not, another thread has drawn from it during one
+  /// of them.
+  bool has_drawn_the_same() const {
+    return !cpu_after_ || cpu_after_->are_current();
+  }
 
   /// While it lives, autocast and casts are those; then what they were before.
   /// Narrow copies of parameters are not shared with what is outside.
@@ -38,8 +47,9 @@ class ReplayState {
 
   /// While it lives, the generators are in the noted states; then in those that
   /// they had before. One replay at a time draws from the CPU's generator,
-  /// which the threads of a backward pass over several GPUs share: the next one
-  /// waits.
+  /// which the threads of a backward pass over several GPUs share: another
+  /// thread's waits. A replay within a replay, of a part that computes
+  /// gradients itself, does not.
   class Draws;
 
  private:
@@ -50,6 +60,8 @@ class ReplayState {
   };
 
   GeneratorStates generators_;
+  /// After the first computation, where that has drawn.
+  std::optional<GeneratorStates> cpu_after_;
   std::vector<Autocast> autocasts_;
   std::vector<ParameterCastsPtr> casts_ = CastScope::active();
 };
@@ -74,7 +86,7 @@ class ReplayState::Draws {
   Draws& operator=(const Draws&) = delete;
 
  private:
-  std::unique_lock<std::mutex> cpu_;
+  std::unique_lock<std::recursive_mutex> cpu_;
   GeneratorStates before_;
 };
 
