@@ -6,6 +6,8 @@
 #include <future>
 #include <optional>
 
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+
 #include "dp/detail/parameter_server/flat_tensors.h"
 #include "dp/detail/parameter_server/session.h"
 #include "dp/parameter_server.h"
@@ -570,6 +572,29 @@ TEST_CASE("a worker without its first server", "[parameter_server][errors]") {
   CHECK_THAT(errors[1],
              Catch::Contains("Expected 2 ranks to arrive within 0.1 s, but "
                              "rank 0 did not"));
+}
+
+/// As the store of a rank 0 that dies while another rank waits.
+struct DyingStore : c10d::HashStore {
+  using HashStore::wait;
+  void wait(const std::vector<std::string>& /*keys*/,
+            const milliseconds& /*timeout*/) override {
+    C10_THROW_ERROR(DistNetworkError, "Connection reset by peer");
+  }
+};
+
+TEST_CASE("a store that is gone is not taken for a rank that is late",
+          "[parameter_server][errors]") {
+  ddp::WorkerEnv env;
+  env.rank = 1;
+  env.world_size = 2;
+  const auto options =
+      Options().worker_env(env).store(c10::make_intrusive<DyingStore>());
+  auto net = make_net();
+  CHECK_THROWS_WITH(ParameterClient(net, options),
+                    Catch::Contains("the store is gone") &&
+                        Catch::Contains("Connection reset by peer") &&
+                        !Catch::Contains("to arrive within"));
 }
 
 TEST_CASE("modules that differ", "[parameter_server][errors]") {

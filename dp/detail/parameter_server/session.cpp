@@ -7,6 +7,7 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "ddp/detail/explain.h"
+#include "ddp/detail/job_files/error_text.h"
 #include "ddp/detail/named_tensors.h"
 #include "ddp/detail/process_group/backends.h"
 #include "ddp/detail/process_group/job_reach.h"
@@ -71,6 +72,13 @@ int64_t next_session(c10d::Store& store,
     try {
       store.wait({opened_key(number)},
                  std::max(left, std::chrono::milliseconds(1)));
+    } catch (const c10::DistNetworkError& error) {
+      TORCH_CHECK(false,
+                  "Expected rank 0 to open a session of parameter servers, but "
+                  "the store is gone, which rank 0 or the launcher hosts; its "
+                  "own output says why (",
+                  ddp::detail::text_of(error),
+                  ")");
     } catch (const c10::Error&) {
       TORCH_CHECK(false,
                   "Expected ",
