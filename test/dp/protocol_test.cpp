@@ -3,8 +3,11 @@
 #include <torch/optim/sgd.h>
 #include <torch/types.h>
 
+#include <array>
+#include <csignal>
 #include <random>
 
+#include "dp/detail/parameter_server/at_once.h"
 #include "dp/detail/parameter_server/conversation.h"
 #include "dp/detail/parameter_server/flat_tensors.h"
 #include "dp/detail/parameter_server/policy/protocol_state.h"
@@ -275,6 +278,47 @@ TEST_CASE("a worker hears during a long hook that its server is there",
     TORCH_CHECK(coordinator.failure().empty(), coordinator.failure());
     TORCH_CHECK(coordinator.report().updates == 1);
   });
+}
+
+TEST_CASE("a server's own error is not taken for a worker's death",
+          "[protocol][errors]") {
+  const auto errors =
+      LocalWorld(2).try_ranks(Options(), [&](int rank, const Options& options) {
+        torch::nn::Linear net(4, 3);
+        if (rank == 1) {
+          ParameterClient client(net, options);
+          train(net, client, 2);
+          return;
+        }
+        auto session =
+            detail::join_session(*net, options, detail::Role::server);
+        // Memory for such gradients cannot be had.
+        Tensors huge(session.shards[0].size(),
+                     torch::zeros({1}).expand({int64_t{1} << 61}));
+        detail::Coordinator coordinator(
+            detail::asynchronous_updates({"worker 0"}, 0), huge, 1, 4);
+        detail::Shard shard(session.shards[0], sgd, nullptr);
+        coordinator.serve(shard);
+        detail::serve_workers(session.links, coordinator, test::kPatience);
+        TORCH_CHECK(coordinator.report().lost.empty());
+        TORCH_CHECK(false, "the server: ", coordinator.failure());
+      });
+  CHECK_THAT(errors[0],
+             Catch::Contains("the server: ") && !Catch::Contains("worker 0"));
+  REQUIRE(errors[0].size() > std::string("the server: ").size());
+  CHECK_THAT(errors[1], Catch::Contains(errors[0].substr(12)));
+}
+
+TEST_CASE("threads of several talks leave signals to the program's",
+          "[protocol]") {
+  std::array<sigset_t, 3> blocked{};
+  detail::at_once(blocked.size(), [&](size_t i) {
+    TORCH_CHECK(::pthread_sigmask(SIG_BLOCK, nullptr, &blocked.at(i)) == 0);
+  });
+  // The first runs on the calling thread.
+  CHECK_FALSE(::sigismember(&blocked[0], SIGTERM));
+  CHECK(::sigismember(&blocked[1], SIGTERM));
+  CHECK(::sigismember(&blocked[2], SIGTERM));
 }
 
 }  // namespace protocol_test

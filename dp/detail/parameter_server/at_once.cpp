@@ -5,6 +5,8 @@
 #include <mutex>
 #include <vector>
 
+#include "ddp/detail/block_signals.h"
+
 namespace dp::detail {
 
 void at_once(size_t count, const std::function<void(size_t)>& task) {
@@ -21,7 +23,10 @@ void at_once(size_t count, const std::function<void(size_t)>& task) {
   {
     std::vector<std::future<void>> others;  // wait when they go
     for (size_t index = 1; index < count; ++index) {
-      others.push_back(std::async(std::launch::async, run, index));
+      others.push_back(std::async(std::launch::async, [&run, index] {
+        ddp::detail::block_signals();
+        run(index);
+      }));
     }
     run(0);
   }
