@@ -84,6 +84,8 @@ struct Job {
   int64_t until = 0;  ///< update that ends it
   double value = 1;   ///< that its parameters begin with
   int64_t first = 0;  ///< update that it is to begin with
+  /// Updates after which the last worker dies, before its next push; -1: none.
+  int64_t last_alive = -1;
 };
 
 /// What the ranks threw; `trained` is what a worker has in the end. Gradients
@@ -109,6 +111,9 @@ std::vector<std::string> run(const Job& job, Tensors& trained) {
             TORCH_CHECK(client.version() == job.first, client.version());
             for (int64_t step = client.version(); step < job.until; ++step) {
               client.pull();
+              TORCH_CHECK(
+                  step != job.last_alive || client.worker() + 1 < workers,
+                  "the worker dies");
               net->zero_grad();
               (net->forward(torch::ones({1, 4})) *
                static_cast<double>(step + 2 * client.worker() - 3))
@@ -164,6 +169,32 @@ TEST_CASE("servers go on as if they had not ended", "[server_checkpoint]") {
   job.value = 5;
   job.first = 6;
   job.until = 9;
+  check_equal(run_well(job), undisturbed);
+}
+
+TEST_CASE("a job that lost a worker goes on from the servers' checkpoint",
+          "[server_checkpoint]") {
+  const int servers = GENERATE(1, 2);
+  const auto mode = GENERATE(kSynchronous, kAsynchronous);
+  const ddp::test::TemporaryFolder folder;
+  Job job;
+  job.servers = servers;
+  job.mode = mode;
+  job.until = 9;
+  const auto undisturbed = run_well(job);
+  job.path = folder / "ps.pt";
+  job.every = 3;
+  job.last_alive = 7;  // one more than the newest checkpoint has
+  const auto errors = errors_of(job);
+  const std::string dead = c10::str("worker ", mode == kSynchronous ? 1 : 0);
+  for (size_t rank = 0; rank < errors.size(); ++rank) {
+    const bool died = rank + 1 == errors.size();
+    CHECK_THAT(errors[rank], Catch::Contains(died ? "the worker dies" : dead));
+  }
+  job.last_alive = -1;
+  job.resume = true;
+  job.value = 5;
+  job.first = 6;
   check_equal(run_well(job), undisturbed);
 }
 
