@@ -166,7 +166,8 @@ class DataParallelImpl : public DataParallelBase {
 /// draw none there. They share out the caller's intra-op threads.
 /// The backward pass runs where autograd runs it: in one thread a GPU, in the
 /// caller's for the CPU. The first device copies the replicas' gradients to
-/// itself and adds them up, parameter by parameter.
+/// itself and adds them up, parameter by parameter; each copy makes the current
+/// streams of both GPUs wait for each other, as in torch::nn::parallel.
 ///
 /// Nothing watches the copies between GPUs, which LibTorch makes, by NCCL or
 /// without: a GPU that hangs makes the program hang. Under ddprun
