@@ -38,6 +38,11 @@ class DistributedDataParallelImpl : public DistributedDataParallelBase {
   /// returns. Unless gradients are off or a `NoSyncGuard` lives, the backward
   /// pass of the result averages the gradients, if it accumulates any.
   ///
+  /// The wrapper must see the tensors of the result: those of
+  /// `for_each_tensor`. A struct lists its tensors in a function
+  /// `tensor_fields` beside it (ddp/tensor_walk.h); without one a forward that
+  /// returns it does not compile.
+  ///
   /// Communicates nothing: a rank may evaluate alone.
   ///
   /// @throws c10::Error when a parameter trains that was frozen when the module
@@ -85,6 +90,12 @@ class DistributedDataParallelImpl : public DistributedDataParallelBase {
     const auto casts = cast_parameters();
     auto output = detail::with_inputs_as(
         input_dtype(), forward, std::forward<Args>(args)...);
+    static_assert(
+        detail::shows_all_tensors<decltype(output)>,
+        "Expected a result whose tensors the wrapper sees, because it averages "
+        "the gradients of a pass that begins at one of them; write a function "
+        "tensor_fields(const T&) beside a struct T in it, which returns "
+        "std::tie of its tensors, or std::tie() without any");
     for_each_tensor(output,
                     [this](const torch::Tensor& tensor) { watch(tensor); });
     return output;

@@ -14,23 +14,26 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <torch/nn/utils/rnn.h>
 #include <torch/ordered_dict.h>
 
 namespace ddp {
 
 /// Calls `visit(tensor)` for every tensor in `value`: a tensor; a vector,
-/// array, tuple, pair, map or optional of such; a struct that says what it
-/// holds. What is none of these holds no tensor; other containers of tensors
-/// (std::deque, std::set, std::variant) do not compile. An unordered_map is
-/// visited in the order of its keys, which need a `<`.
+/// array, tuple, pair, map or optional of such; the data of a PackedSequence; a
+/// struct that lists its tensors. Nothing is found in any other type; other
+/// containers of tensors (std::deque, std::set, std::variant) do not compile.
+/// An unordered_map is visited in the order of its keys, which need a `<`.
 ///
-/// A struct says it by one function beside it, found by its argument:
+/// A struct lists its tensors by a function `tensor_fields` in the namespace of
+/// the struct, which may be another library's:
 /// @code
 ///   struct Output { torch::Tensor logits; torch::Tensor loss; };
 ///   inline auto tensor_fields(const Output& o) {
 ///     return std::tie(o.logits, o.loss);
 ///   }
 /// @endcode
+/// One without tensors returns `std::tie()`.
 template <typename T, typename Visit>
 void for_each_tensor(const T& value, const Visit& visit);
 
@@ -44,16 +47,46 @@ struct HasTensorFields<
     std::void_t<decltype(tensor_fields(std::declval<const T&>()))>>
     : std::true_type {};
 
-/// Whether `for_each_tensor` may find one in a T.
 template <typename T>
 struct TensorWalk;
+/// Whether `for_each_tensor` may find one in a T.
 template <typename T>
 constexpr bool may_hold_tensors = TensorWalk<T>::kMayHold;
+/// Whether a T has no tensor that `for_each_tensor` does not find. False where
+/// nothing is known of T.
+template <typename T>
+constexpr bool shows_all_tensors =
+    TensorWalk<std::remove_cv_t<std::remove_reference_t<T>>>::kShowsAll;
+
+/// A range whose elements hold no tensors, such as a std::string.
+template <typename T, typename = void>
+struct IsPlainRange : std::false_type {};
+template <typename T>
+struct IsPlainRange<T,
+                    std::void_t<typename T::value_type,
+                                decltype(std::declval<const T&>().begin())>>
+    : std::bool_constant<!may_hold_tensors<typename T::value_type> &&
+                         shows_all_tensors<typename T::value_type>> {};
 
 template <typename T>
 struct TensorWalk {
   static constexpr bool kMayHold =
       std::is_base_of_v<at::Tensor, T> || HasTensorFields<T>::value;
+
+  static constexpr bool shows_all() {
+    if constexpr (HasTensorFields<T>::value) {
+      return shows_all_tensors<decltype(tensor_fields(
+          std::declval<const T&>()))>;
+    } else if constexpr (std::is_pointer_v<T>) {
+      return !may_hold_tensors<std::remove_cv_t<std::remove_pointer_t<T>>>;
+    } else {
+      // A tensor has a destructor, so a trivial type has none.
+      return kMayHold || std::is_trivially_copyable_v<T> ||
+             IsPlainRange<T>::value;
+    }
+  }
+  static constexpr bool kShowsAll = shows_all();
+
   template <typename Visit>
   static void walk(const T& value, const Visit& visit) {
     if constexpr (std::is_base_of_v<at::Tensor, T>) {
@@ -81,6 +114,8 @@ void visit_structure(const Visit& visit, const Describe& describe) {
 template <typename Range>
 struct RangeWalk {
   static constexpr bool kMayHold = may_hold_tensors<typename Range::value_type>;
+  static constexpr bool kShowsAll =
+      shows_all_tensors<typename Range::value_type>;
   template <typename Visit>
   static void walk(const Range& range, const Visit& visit) {
     visit_structure(visit,
@@ -121,6 +156,8 @@ std::string show_key(const Key& key) {
 template <typename Map>
 struct MapWalk {
   static constexpr bool kMayHold = may_hold_tensors<typename Map::mapped_type>;
+  static constexpr bool kShowsAll =
+      shows_all_tensors<typename Map::mapped_type>;
   template <typename Visit>
   static void walk(const Map& map, const Visit& visit) {
     visit_structure(visit,
@@ -170,6 +207,7 @@ struct TensorWalk<std::unordered_map<K, V, H, E, A>>
 template <typename T>
 struct TensorWalk<std::optional<T>> {
   static constexpr bool kMayHold = may_hold_tensors<T>;
+  static constexpr bool kShowsAll = shows_all_tensors<T>;
   template <typename Visit>
   static void walk(const std::optional<T>& value, const Visit& visit) {
     visit_structure(visit, [&] { return value ? "a value" : "no value"; });
@@ -182,6 +220,7 @@ struct TensorWalk<std::optional<T>> {
 template <typename Tuple, typename... T>
 struct TupleWalk {
   static constexpr bool kMayHold = (may_hold_tensors<T> || ...);
+  static constexpr bool kShowsAll = (shows_all_tensors<T> && ...);
   template <typename Visit>
   static void walk(const Tuple& tuple, const Visit& visit) {
     std::apply(
@@ -196,6 +235,25 @@ template <typename... T>
 struct TensorWalk<std::tuple<T...>> : TupleWalk<std::tuple<T...>, T...> {};
 template <typename A, typename B>
 struct TensorWalk<std::pair<A, B>> : TupleWalk<std::pair<A, B>, A, B> {};
+
+/// Its other tensors are integers, which no dtype and no gradient concerns. A
+/// visitor that takes packed sequences gets them whole.
+template <>
+struct TensorWalk<torch::nn::utils::rnn::PackedSequence> {
+  static constexpr bool kMayHold = true;
+  static constexpr bool kShowsAll = true;
+  template <typename Visit>
+  static void walk(const torch::nn::utils::rnn::PackedSequence& value,
+                   const Visit& visit) {
+    if constexpr (std::is_invocable_v<
+                      const Visit&,
+                      const torch::nn::utils::rnn::PackedSequence&>) {
+      visit(value);
+    } else {
+      ::ddp::for_each_tensor(value.data(), visit);
+    }
+  }
+};
 
 /// Whether T is a container of tensors that the walk does not enter. Nothing is
 /// known of a struct.

@@ -136,7 +136,8 @@ class DataParallelImpl : public DataParallelBase {
 /// `tensor_fields` (ddp/tensor_walk.h), is split along `dim`, where all must
 /// have one size, and its chunks go to the replicas' devices; forward may
 /// change inputs in place that need no gradient. All other values are the same
-/// for all; tensors in a struct without `tensor_fields` stay where they are.
+/// for all; tensors in a struct without `tensor_fields` stay where they are. A
+/// PackedSequence is an error: pack the sequences in forward.
 /// Inputs from a data loader are best left on the CPU, from where the chunks go
 /// straight to their devices. Results are gathered from the same kinds of
 /// containers, maps by keys that are integers, enums or strings: tensors by

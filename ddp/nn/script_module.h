@@ -84,6 +84,7 @@ std::vector<at::Tensor> tensors_in(const c10::IValue& value);
 template <>
 struct TensorWalk<c10::IValue> {
   static constexpr bool kMayHold = true;
+  static constexpr bool kShowsAll = true;
   template <typename Visit>
   static void walk(const c10::IValue& value, const Visit& visit) {
     for (const auto& tensor : tensors_in(value)) {

@@ -6,6 +6,7 @@
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/pimpl.h>
+#include <torch/nn/utils/rnn.h>
 #include <torch/serialize.h>
 #include <torch/types.h>
 #include <torch/utils.h>
@@ -153,6 +154,21 @@ TEST_CASE("containers whose tensors would not be split are refused", "[dp]") {
   STATIC_REQUIRE_FALSE(HidesTensors<std::map<std::string, Tensor>>::value);
   STATIC_REQUIRE_FALSE(
       HidesTensors<std::vector<std::pair<int, std::array<Tensor, 2>>>>::value);
+}
+
+TEST_CASE("a packed sequence is neither split nor put together", "[dp]") {
+  namespace rnn = torch::nn::utils::rnn;
+  const auto packed = rnn::pack_padded_sequence(torch::ones({3, 3, 1}),
+                                                torch::tensor({3, 2, 1}));
+  const auto refuses = [](const auto& f) {
+    CHECK_THROWS_WITH(f(),
+                      Catch::Contains("but got a PackedSequence; give and"));
+  };
+  refuses([&] {
+    run([](auto&, const rnn::PackedSequence& x) { return x.data(); }, packed);
+  });
+  refuses(
+      [&] { run([&](auto&, const Tensor&) { return packed; }, numbers(3)); });
 }
 
 TEST_CASE("results of all kinds are gathered", "[dp]") {

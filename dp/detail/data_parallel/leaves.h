@@ -5,17 +5,31 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/Exception.h>
+#include <torch/nn/utils/rnn.h>
 
 #include "ddp/tensor_walk.h"
 
 namespace dp::detail {
 
+/// A visitor that keeps tensors. The rows of a packed sequence's data are steps
+/// of all sequences: there is nothing to split or to put together.
+struct LeafVisit {
+  void operator()(const at::Tensor& tensor) const { found.push_back(tensor); }
+  void operator()(const torch::nn::utils::rnn::PackedSequence&) const {
+    TORCH_CHECK(false,
+                "Expected tensors that can be split into rows and put together "
+                "again, but got a PackedSequence; give and return the padded "
+                "sequences and their lengths, and pack them in forward");
+  }
+  std::vector<at::Tensor>& found;
+};
+
 /// The tensors in `value`, as `ddp::for_each_tensor` finds them.
+/// @throws c10::Error for a PackedSequence.
 template <typename T>
 std::vector<at::Tensor> leaves(const T& value) {
   std::vector<at::Tensor> found;
-  ddp::for_each_tensor(
-      value, [&](const at::Tensor& tensor) { found.push_back(tensor); });
+  ddp::for_each_tensor(value, LeafVisit{found});
   return found;
 }
 
@@ -44,17 +58,15 @@ struct PartResult {
 
 template <typename T>
 PartResult result_of(const T& value) {
-  struct Visit {
-    void operator()(const at::Tensor& tensor) const {
-      found.leaves.push_back(tensor);
-    }
+  struct Visit : LeafVisit {
+    using LeafVisit::operator();
     void operator()(const ddp::detail::Structure& part) const {
-      found.structure.push_back(part.text);
+      structure.push_back(part.text);
     }
-    PartResult& found;
+    std::vector<std::string>& structure;
   };
   PartResult found;
-  ddp::for_each_tensor(value, Visit{found});
+  ddp::for_each_tensor(value, Visit{{found.leaves}, found.structure});
   return found;
 }
 
