@@ -16,13 +16,14 @@
 namespace ddp {
 namespace {
 
-constexpr int kJoined = 0;  // what a rank without inputs announces
+// What a rank without inputs announces, with a function for each turn and
+// without.
+constexpr int kJoined = 0;
+constexpr int kIdle = -1;
 constexpr int64_t kManyTurns = 1000;
 
-thread_local int running_joins = 0;  // of this thread
-/// Has made collective steps in a running Join of this thread without being in
-/// it.
-thread_local const char* outsider = nullptr;
+/// Of this thread, those that let ranks go on without inputs.
+thread_local std::vector<Join*> running_joins;
 
 using Joinables = std::vector<std::reference_wrapper<Joinable>>;
 
@@ -60,6 +61,19 @@ std::string describe_join(const Joinables& joinables,
                      : " divided by those with inputs");
 }
 
+void check_function(bool is_there,
+                    const std::string& where,
+                    const std::string& who) {
+  TORCH_CHECK(is_there,
+              "Expected a function for finish() of the Join on ",
+              where,
+              ", because a step of the ",
+              who,
+              " is one of all ranks, but got none; make it finish([&] { ... }) "
+              "with the step of the loop, or put a ZeroRedundancyOptimizer "
+              "without a GradScaler into the Join: Join({*model, optimizer})");
+}
+
 }  // namespace
 
 Join::Join(Joinables joinables, const JoinOptions& options)
@@ -79,9 +93,9 @@ Join::Join(Joinables joinables, const JoinOptions& options)
   for (Joinable& joinable : joinables_) {
     joinable.join_ = this;
   }
-  is_counted_ = !options.throw_on_early_termination();
-  running_joins += is_counted_ ? 1 : 0;
-  outsider = nullptr;
+  if (!options.throw_on_early_termination()) {
+    running_joins.push_back(this);
+  }
 }
 
 Join::~Join() {
@@ -89,7 +103,7 @@ Join::~Join() {
 }
 
 bool Join::is_running() {
-  return running_joins > 0;
+  return !running_joins.empty();
 }
 
 c10::Device Join::device() const {
@@ -153,7 +167,11 @@ void Join::finish(const std::function<void()>& after_turn) {
   if (!group_) {
     return;
   }
-  check_outsider(after_turn != nullptr);
+  if (outsider_ != nullptr) {
+    check_function(after_turn != nullptr,
+                   "rank " + std::to_string(group_->getRank()),
+                   outsider_);
+  }
   is_finishing_ = true;
   const auto finishing =
       c10::make_scope_exit([this] { is_finishing_ = false; });
@@ -162,7 +180,7 @@ void Join::finish(const std::function<void()>& after_turn) {
     if (detail::asks_for_stops()) {
       stop_requested();
     }
-    const auto announced = exchange(kJoined);
+    const auto announced = exchange(after_turn ? kJoined : kIdle);
     const auto turn = turn_of(announced);
     if (turn.live.empty()) {
       break;
@@ -187,19 +205,19 @@ void Join::finish(const std::function<void()>& after_turn) {
   leave();
 }
 
+bool Join::steps_for(const Joinable& who) const {
+  return !options_.throw_on_early_termination() && who.join_ == this;
+}
+
 void Join::step_outside(const char* name) {
-  outsider = running_joins > 0 ? name : nullptr;
+  for (auto* join : running_joins) {
+    check_function(join->idle_.empty(), detail::rank_list(join->idle_), name);
+    join->outsider_ = name;
+  }
 }
 
-void Join::check_outsider(bool has_function) const {
-  TORCH_CHECK(has_function || outsider == nullptr,
-              "Expected the ",
-              outsider,
-              " in the Join, because its step is one of all ranks, but it is "
-              "not there; make it Join({*model, optimizer})");
-}
-
-/// What each rank announces: kJoined, or one more than a joinable's index.
+/// What each rank announces: kJoined, kIdle, or one more than a joinable's
+/// index.
 std::vector<int> Join::exchange(int mine) {
   auto input = at::full({1}, mine, at::kInt).to(device());
   auto output = at::empty({group_->getSize()}, input.options());
@@ -215,9 +233,12 @@ JoinTurn Join::turn_of(const std::vector<int>& announced) {
   JoinTurn turn;
   std::vector<std::string> names;
   bool is_one = true;
+  idle_.clear();
   for (int rank = 0; rank < static_cast<int>(announced.size()); ++rank) {
     names.push_back(name_of(announced[rank]));
-    if (announced[rank] != kJoined) {
+    if (announced[rank] == kIdle) {
+      idle_.push_back(rank);
+    } else if (announced[rank] != kJoined) {
       turn.live.push_back(rank);
       is_one = is_one && announced[rank] == announced[turn.live.front()];
     }
@@ -256,7 +277,7 @@ void Join::check_even(const JoinTurn& turn) const {
 }
 
 std::string Join::name_of(int announced) const {
-  return announced == kJoined ? ""
+  return announced <= kJoined ? ""
                               : joinables_[announced - 1].get().join_name() +
                                     " " + std::to_string(announced);
 }
@@ -268,7 +289,9 @@ void Join::leave() {
     }
   }
   group_.reset();
-  running_joins -= std::exchange(is_counted_, false) ? 1 : 0;
+  running_joins.erase(
+      std::remove(running_joins.begin(), running_joins.end(), this),
+      running_joins.end());
 }
 
 }  // namespace ddp

@@ -166,8 +166,10 @@ class Join {
 
   /// This rank has no inputs left. Returns when no rank has any.
   /// @param after_turn  done after each act of the others in which this rank
-  ///   has taken part; every `.grad` then holds their average.
-  /// @throws c10::Error with throw_on_early_termination when others have some.
+  ///   has taken part; every `.grad` then holds their average. Needed
+  ///   where a step is one of all ranks; see `step_outside`.
+  /// @throws c10::Error with throw_on_early_termination when others have some;
+  ///   without a function where `step_outside` was called.
   void finish(const std::function<void()>& after_turn = {});
 
   const JoinOptions& options() const { return options_; }
@@ -177,8 +179,15 @@ class Join {
   /// lets ranks go on without inputs.
   static bool is_running();
 
-  /// For units that make collective steps and can be joinables, but are in no
-  /// Join: a `finish()` without a function that follows is an error.
+  /// Whether it is one of the joinables, and ranks go on without inputs.
+  bool steps_for(const Joinable& who) const;
+
+  /// For units whose step is one of all ranks and no turn of a Join (a
+  /// ZeroRedundancyOptimizer outside of it, a GradScaler with a process_group):
+  /// called before the collectives of each step. A rank without inputs makes
+  /// such a step in the function that its `finish` gets.
+  /// @throws c10::Error when a rank without inputs has no function; where this
+  ///   rank calls `finish` without one later, that throws.
   static void step_outside(const char* name);
 
   /// For joinables: this rank has inputs, and `who` communicates next.
@@ -194,7 +203,6 @@ class Join {
   std::vector<int> exchange(int mine);
   JoinTurn turn_of(const std::vector<int>& announced);
   void check_even(const JoinTurn& turn) const;
-  void check_outsider(bool has_function) const;
   std::string name_of(int announced) const;
   void leave();
 
@@ -203,7 +211,8 @@ class Join {
   c10::intrusive_ptr<c10d::Backend> group_;  // null when there is nothing to do
   const Joinable* busy_ = nullptr;           // between announce and done
   int last_live_ = 0;
-  bool is_counted_ = false;  // by is_running()
+  std::vector<int> idle_;           // without inputs and function, last known
+  const char* outsider_ = nullptr;  // has called step_outside on this rank
   bool is_finishing_ = false;
 };
 

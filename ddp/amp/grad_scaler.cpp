@@ -86,6 +86,19 @@ void GradScaler::check_averaging(
       "got none; set GradScalerOptions::process_group to all ranks");
 }
 
+void GradScaler::check_out_of_join(
+    const torch::optim::Optimizer& optimizer) const {
+  const auto* joinable = dynamic_cast<const Joinable*>(&optimizer);
+  TORCH_CHECK(
+      joinable == nullptr || join() == nullptr || !join()->steps_for(*joinable),
+      "Expected no ",
+      joinable == nullptr ? "" : joinable->join_name(),
+      " beside the GradScaler in a Join, because ranks without inputs would "
+      "step it with gradients that are still scaled, but got one; make it "
+      "Join({*model, scaler}) and end with "
+      "finish([&] { scaler.step(optimizer); scaler.update(); })");
+}
+
 /// The scale lies where the first loss does.
 void GradScaler::prepare(c10::Device device) {
   if (scale_.defined()) {
@@ -145,6 +158,7 @@ void GradScaler::unscale_(torch::optim::Optimizer& optimizer) {
               "Expected an optimizer that steps after backward() for "
               "GradScaler, but got one that a StepInBackward steps, with "
               "gradients that are still scaled; use one of the two");
+  check_out_of_join(optimizer);
   prepare_in_join(optimizer);
   check_scaled("unscale_()");
   auto& progress = progress_[&optimizer];
@@ -165,6 +179,9 @@ void GradScaler::unscale_(torch::optim::Optimizer& optimizer) {
 at::Tensor GradScaler::agreed(const at::Tensor& found_inf) const {
   if (!group_) {
     return found_inf;
+  }
+  if (group_->getSize() > 1) {
+    Join::step_outside("GradScaler with a process_group");
   }
   std::vector<at::Tensor> shared{found_inf.defined() ? found_inf
                                                      : at::zeros_like(scale_)};

@@ -61,6 +61,9 @@ struct GradScalerState {
 /// For `AutocastGuard` with torch::kHalf. bfloat16 has float's range and needs
 /// none.
 ///
+/// A ZeroRedundancyOptimizer stays out of that Join and steps in the function,
+/// too.
+///
 /// The scale is a tensor where the first scaled one lies. The host waits for
 /// the device only in `step`, once an optimizer, and in what gives a number.
 ///
@@ -106,7 +109,9 @@ class GradScaler : public Joinable {
   ///
   /// @throws c10::Error when it has been called for this optimizer, or the
   ///   optimizer has stepped, since the last `update()`; before the first
-  ///   `scale()`; for a gradient of float16, whose parameter should be float.
+  ///   `scale()`; for a gradient of float16, whose parameter should be float;
+  ///   for an optimizer that is in the scaler's `Join`, whose step a rank
+  ///   without inputs makes with gradients that are still scaled.
   void unscale_(torch::optim::Optimizer& optimizer);
 
   /// Calls `optimizer.step()`, unless a gradient holds inf or NaN.
@@ -172,6 +177,7 @@ class GradScaler : public Joinable {
 
   void check_scaled(const char* call) const;
   void check_averaging(const torch::optim::Optimizer& optimizer) const;
+  void check_out_of_join(const torch::optim::Optimizer& optimizer) const;
   void prepare(c10::Device device);
   void prepare_in_join(const torch::optim::Optimizer& optimizer);
   at::Tensor agreed(const at::Tensor& found_inf) const;

@@ -72,8 +72,14 @@ struct ZeroRedundancyOptimizerOptions {
 /// stepped. Large parameters are sent from where they lie, small ones together.
 ///
 /// In a `Join` it is one of the joinables, `Join({*model, optimizer})`: a rank
-/// without inputs steps with the others. With a `GradScaler` leave it out and
-/// step in `finish`, as `GradScaler` says.
+/// without inputs makes the plain step of its part with the others. What the
+/// loop does around `step()` is not made there: gradients that the loop clips
+/// are not clipped on that rank, and a learning rate that the loop changes
+/// stays that of the rank's last input, so its part of the parameters is
+/// stepped otherwise than the rest. A program with either leaves the optimizer
+/// out of the Join and gives `finish` a function that clips, steps and changes
+/// the rate as the loop does. With a `GradScaler` the optimizer has to be left
+/// out, too.
 ///
 /// Parameters that the model's `params_and_buffers_to_ignore` names are each
 /// rank's own: step them by another optimizer, for this one would broadcast

@@ -11,6 +11,7 @@
 #include "ddp/amp/grad_scaler.h"
 #include "ddp/distributed_data_parallel.h"
 #include "ddp/nn/sync_batch_norm.h"
+#include "ddp/optim/zero_redundancy_optimizer.h"
 #include "test/support/catch.h"
 #include "test/support/fake_backend.h"
 #include "test/support/local_ranks.h"
@@ -532,6 +533,132 @@ TEST_CASE("a scaler that a join does not know is told of it",
   for (const auto& error : errors) {
     CHECK_THAT(error, Contains("Expected the GradScaler in the Join"));
   }
+}
+
+/// A line, its optimizer, sharded or plain, and a scaler.
+struct ScaledShards {
+  ScaledShards(const Group& group, bool is_sharded, GradScalerOptions options)
+      : model(net, Options().process_group(group)),
+        scaler(options.init_scale(64)) {
+    using Groups = ZeroRedundancyOptimizer::Groups;
+    const auto make = [](const Groups& groups) {
+      return std::make_unique<torch::optim::SGD>(
+          groups, torch::optim::SGDOptions(0.01).momentum(0.5));
+    };
+    if (is_sharded) {
+      sharded = new ZeroRedundancyOptimizer(model->parameters(), make, group);
+      optimizer.reset(sharded);
+    } else {
+      optimizer = make(Groups{model->parameters()});
+    }
+  }
+  void backward(double input) {
+    optimizer->zero_grad();
+    scaler.scale(model->forward(input).pow(2).sum()).backward();
+  }
+  void step() {
+    scaler.step(*optimizer);
+    scaler.update();
+  }
+
+  Line net;
+  DistributedDataParallel<LineImpl> model;
+  GradScaler scaler;
+  std::unique_ptr<torch::optim::Optimizer> optimizer;
+  ZeroRedundancyOptimizer* sharded = nullptr;
+};
+
+TEST_CASE("a sharded optimizer steps by a scaler in a join",
+          "[join][grad_scaler][zero]") {
+  const bool agrees = GENERATE(false, true);
+  run_ranks(2, [&](const Group& group) {
+    const auto trained = [&](bool is_sharded) {
+      ScaledShards all(
+          group,
+          is_sharded,
+          GradScalerOptions().process_group(agrees ? group : nullptr));
+      Join join({*all.model, all.scaler});
+      for (int step = 0; step < 3 * group->getRank(); ++step) {
+        all.backward(input_of(group->getRank(), step));
+        all.step();
+      }
+      join.finish([&] { all.step(); });
+      return torch::cat({all.net->a.detach(), all.net->b.detach()});
+    };
+    TORCH_CHECK(trained(true).equal(trained(false)));
+  });
+}
+
+TEST_CASE("a sharded optimizer beside a scaler in a join is refused",
+          "[join][grad_scaler][zero][errors]") {
+  const bool unscales = GENERATE(false, true);
+  const auto errors = try_ranks(2, [&](const Group& group) {
+    ScaledShards all(group, true, {});
+    Join join({*all.model, all.scaler, *all.sharded});
+    all.backward(1);
+    if (unscales) {
+      all.scaler.unscale_(*all.optimizer);
+    }
+    all.step();
+  });
+  for (const auto& error : errors) {
+    CHECK_THAT(error,
+               Contains("Expected no ZeroRedundancyOptimizer beside the "
+                        "GradScaler in a Join"));
+  }
+}
+
+TEST_CASE("a step of all ranks needs a function on those without inputs",
+          "[join][grad_scaler][zero][errors]") {
+  const bool is_sharded = GENERATE(true, false);
+  const int joined = GENERATE(0, 1);
+  std::vector<std::string> errors = try_ranks(3, [&](const Group& group) {
+    ScaledShards all(
+        group,
+        is_sharded,
+        GradScalerOptions().process_group(is_sharded ? nullptr : group));
+    Join join({*all.model, all.scaler});
+    if (group->getRank() != joined) {
+      for (int step = 0; step < 3; ++step) {
+        all.backward(1);
+        all.step();
+      }
+    }
+    join.finish();
+  });
+  REQUIRE(!errors[joined].empty());
+  for (int rank = 0; rank < 3; ++rank) {
+    if (rank != joined) {
+      CHECK_THAT(errors[rank],
+                 Contains("Expected a function for finish() of the Join on "
+                          "rank " +
+                          std::to_string(joined) + ", because a step of the " +
+                          (is_sharded ? "ZeroRedundancyOptimizer"
+                                      : "GradScaler with a process_group") +
+                          " is one of all ranks, but got none"));
+    }
+  }
+}
+
+TEST_CASE("the function of a join need not step each time",
+          "[join][grad_scaler]") {
+  const bool steps = GENERATE(false, true);
+  run_ranks(2, [&](const Group& group) {
+    ScaledShards all(group, false, {});
+    Join join({*all.model, all.scaler});
+    int turns = 0;
+    const auto end_turn = [&] {
+      if (++turns % 2 == 0 && (steps || group->getRank() == 1)) {
+        all.step();
+      }
+    };
+    for (int turn = 0; turn < 4 * group->getRank(); ++turn) {
+      all.scaler.scale(all.model->forward(1).sum()).backward();
+      end_turn();
+    }
+    join.finish(end_turn);
+    TORCH_CHECK(turns == 4);
+  });
 }
 
 TEST_CASE("a join that is left lets go of its models", "[join]") {

@@ -393,8 +393,9 @@ TEST_CASE("a sharded optimizer that a join does not step is told of it",
   CHECK_THAT(errors[0],
              Contains(is_joined ? "Expected no ZeroRedundancyOptimizer in the "
                                   "function that finish() of a Join calls"
-                                : "Expected the ZeroRedundancyOptimizer in "
-                                  "the Join"));
+                                : "Expected a function for finish() of the "
+                                  "Join on rank 0, because a step of the "
+                                  "ZeroRedundancyOptimizer is one of all"));
 }
 
 TEST_CASE("a closure of a sharded optimizer is called once", "[zero][ranks]") {
