@@ -106,6 +106,7 @@ void DistributedDataParallelBase::synchronize(torch::nn::Module& module) {
               ignored_.empty() ? "" : " and is not ignored",
               ", but it has none; it needs no DistributedDataParallel");
   device_ = trained_.front().tensor.device();
+  each_ranks_own_ = std::make_unique<detail::IgnoredParameters>(found.ignored);
   set_precision(found);
   share_group(options_.process_group());
   if (group_) {

@@ -10,6 +10,7 @@
 #include <torch/nn/module.h>
 
 #include "ddp/detail/amp/parameter_casts.h"
+#include "ddp/detail/optim/parameter_groups.h"
 #include "ddp/join.h"
 #include "ddp/options.h"
 #include "ddp/reducer.h"
@@ -134,7 +135,8 @@ class DistributedDataParallelBase : public torch::nn::Module, public Joinable {
   std::shared_ptr<Exchange> exchange_;   // null for the usual one
   std::vector<NamedParameter> trained_;  // when wrapped
   std::vector<NamedParameter> frozen_;
-  std::set<std::string> ignored_;     // names that the ranks do not share
+  std::set<std::string> ignored_;  // names that the ranks do not share
+  std::unique_ptr<detail::IgnoredParameters> each_ranks_own_;
   detail::ParameterCastsPtr casts_;   // null without mixed precision
   std::unique_ptr<Reducer> reducer_;  // null in a world of one
   std::shared_ptr<Pass> pass_;        // shared with the reducer

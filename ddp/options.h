@@ -57,7 +57,8 @@ struct DistributedDataParallelOptions {
   /// `named_parameters()` and `named_buffers()` of the module that is wrapped,
   /// the same names on all ranks. A tensor that has several names is left out
   /// when all of them are here. The optimizer may still have them, each rank's
-  /// steps its own; a checkpoint holds rank 0's.
+  /// steps its own; a `ZeroRedundancyOptimizer` refuses them. A checkpoint
+  /// holds rank 0's.
   TORCH_ARG(std::vector<std::string>, params_and_buffers_to_ignore) = {};
   /// Keep every `.grad` at one address: the same piece of its bucket in every
   /// step. A gradient kept over steps is then overwritten by the next backward;

@@ -117,6 +117,7 @@ void ZeroRedundancyOptimizer::give_out(const Groups& groups) {
   }
   if (group_) {
     detail::verify_across_ranks(*group_, device_of(*group_, all), all);
+    detail::check_shared(all);
   }
   detail::check_parameters(all);
   for (const auto& group : groups) {
@@ -183,10 +184,14 @@ torch::Tensor ZeroRedundancyOptimizer::step(LossClosure closure) {
   return loss;
 }
 
-/// An error of one rank's part would leave the others in the broadcasts.
+/// An error of one rank's part would leave the others in the broadcasts. What
+/// all ranks have alike ends no group.
 void ZeroRedundancyOptimizer::step_with_peers() {
+  if (group_) {
+    detail::check_shared(param_groups_);
+  }
+  detail::check_gradients(pieces_);
   try {
-    detail::check_gradients(pieces_);
     detail::follow_parameters(pieces_);
     copy_options(param_groups_, local_->param_groups());
     const detail::PieceGradients gradients(pieces_, rank());

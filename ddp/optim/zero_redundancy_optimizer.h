@@ -82,8 +82,11 @@ struct ZeroRedundancyOptimizerOptions {
 /// out, too.
 ///
 /// Parameters that the model's `params_and_buffers_to_ignore` names are each
-/// rank's own: step them by another optimizer, for this one would broadcast
-/// them.
+/// rank's own, and refused: step them by another optimizer.
+///
+/// Peak of host memory: `consolidate`, by which `ddp::Checkpoint` saves, holds
+/// the whole state on one rank and one rank's part of it, as bytes, on every
+/// rank; loading a checkpoint holds the whole state on every rank.
 ///
 /// Thread contract: one thread a rank; the constructor, `step`,
 /// `add_param_group` and `consolidate` are collective.
@@ -118,7 +121,8 @@ class ZeroRedundancyOptimizer : public torch::optim::Optimizer,
 
   /// @param options  a process group alone will do.
   /// @throws c10::Error on every rank, with the parameter's place, when the
-  ///   ranks' parameters differ; when there are none, they lie on several
+  ///   ranks' parameters differ, or a wrapper has one among its
+  ///   `params_and_buffers_to_ignore`; when there are none, they lie on several
   ///   devices, the optimizer is LBFGS, which steps all at once, or the
   ///   partition is not for them.
   ZeroRedundancyOptimizer(std::vector<torch::Tensor> parameters,
@@ -131,7 +135,8 @@ class ZeroRedundancyOptimizer : public torch::optim::Optimizer,
   /// Steps this rank's parameters and brings all to all ranks.
   /// @param closure  called once, on every rank.
   /// @throws c10::Error where a rank's part cannot step (Adam with a sparse
-  ///   gradient); in a group of the job the other ranks hear of it at once.
+  ///   gradient); in a group of the job the other ranks hear of it at once. By
+  ///   bucket for a sparse gradient, on every rank alike, which can go on.
   torch::Tensor step(LossClosure closure = nullptr) override;
 
   /// In the place of LibTorch's, on every rank. As the constructor.

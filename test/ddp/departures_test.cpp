@@ -437,6 +437,37 @@ TEST_CASE("a rank's part of a sharded step throws, and the rank stays",
                           " has left because of an exception"));
 }
 
+TEST_CASE("a sharded step that throws on all ranks alike ends no group",
+          "[departures]") {
+  const auto ends = run_rank_processes(2, [&](int rank) {
+    init_process_group(patient());
+    const auto parameter = at::ones({4}, local_device()).requires_grad_();
+    ZeroRedundancyOptimizer optimizer(
+        std::vector<torch::Tensor>{parameter},
+        [](const auto& groups) {
+          return std::make_unique<torch::optim::SGD>(
+              groups, torch::optim::SGDOptions(1));
+        },
+        ZeroRedundancyOptimizerOptions().partition(ZeroPartition::bucket));
+    parameter.mutable_grad() = at::ones({4}, local_device()).to_sparse();
+    std::string error;
+    try {
+      optimizer.step();
+    } catch (const c10::Error& thrown) {
+      error = thrown.what();
+    }
+    TORCH_CHECK(error.find("sparse") != std::string::npos, error);
+    parameter.mutable_grad() = at::ones({4}, local_device());
+    optimizer.step();
+    TORCH_CHECK(
+        parameter.cpu().eq(0).all().item<bool>(), parameter, " on rank ", rank);
+    destroy_process_group();
+  });
+  for (const auto& end : ends) {
+    CHECK(end.error == "");
+  }
+}
+
 TEST_CASE("a rank leaves while others wait for a hook", "[departures]") {
   const bool gives_future = GENERATE(false, true);
   const auto ends = run_rank_processes(3, [&](int rank) {

@@ -1,7 +1,10 @@
 #include "ddp/detail/optim/parameter_groups.h"
 
+#include <mutex>
 #include <set>
 #include <string>
+#include <unordered_set>
+#include <utility>
 
 #include "ddp/detail/state_sync.h"
 
@@ -9,6 +12,17 @@ namespace ddp::detail {
 namespace {
 
 using torch::optim::OptimizerParamGroup;
+
+/// Ranks may be threads of one process.
+struct AllIgnored {
+  std::mutex mutex;
+  std::unordered_multiset<const c10::TensorImpl*> all;
+};
+
+AllIgnored& all_ignored() {
+  static auto* ignored = new AllIgnored;  // used at exit, too
+  return *ignored;
+}
 
 /// Reads as "parameter 3 of group 0 has shape ...".
 std::vector<TensorSpec> describe_groups(
@@ -61,6 +75,45 @@ void check_parameters(const std::vector<OptimizerParamGroup>& groups) {
                 param.sizes(),
                 " comes twice; take the parameters of "
                 "ddp::DistributedDataParallel, which lists shared ones once");
+  }
+}
+
+IgnoredParameters::IgnoredParameters(std::vector<at::Tensor> parameters)
+    : parameters_(std::move(parameters)) {
+  auto& ignored = all_ignored();
+  const std::lock_guard<std::mutex> lock(ignored.mutex);
+  for (const auto& parameter : parameters_) {
+    ignored.all.insert(parameter.unsafeGetTensorImpl());
+  }
+}
+
+IgnoredParameters::~IgnoredParameters() {
+  auto& ignored = all_ignored();
+  const std::lock_guard<std::mutex> lock(ignored.mutex);
+  for (const auto& parameter : parameters_) {
+    ignored.all.erase(ignored.all.find(parameter.unsafeGetTensorImpl()));
+  }
+}
+
+void check_shared(const std::vector<OptimizerParamGroup>& groups) {
+  auto& ignored = all_ignored();
+  const std::lock_guard<std::mutex> lock(ignored.mutex);
+  if (ignored.all.empty()) {
+    return;
+  }
+  for (size_t g = 0; g < groups.size(); ++g) {
+    const auto& params = groups[g].params();
+    for (size_t i = 0; i < params.size(); ++i) {
+      TORCH_CHECK(ignored.all.count(params[i].unsafeGetTensorImpl()) == 0,
+                  "Expected parameters that all ranks share for a "
+                  "ZeroRedundancyOptimizer, but parameter ",
+                  i,
+                  " of group ",
+                  g,
+                  " is among the params_and_buffers_to_ignore of a "
+                  "DistributedDataParallel, so it is each rank's own; step it "
+                  "by another optimizer");
+    }
   }
 }
 

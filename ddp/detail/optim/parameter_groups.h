@@ -26,4 +26,21 @@ void verify_across_ranks(
 void check_parameters(
     const std::vector<torch::optim::OptimizerParamGroup>& groups);
 
+/// Registers the parameters that a wrapper leaves to each rank, while this
+/// object lives. Optimizers that give parameters to all ranks ask
+/// `check_shared`.
+class IgnoredParameters {
+ public:
+  explicit IgnoredParameters(std::vector<at::Tensor> parameters);
+  IgnoredParameters(const IgnoredParameters&) = delete;
+  IgnoredParameters& operator=(const IgnoredParameters&) = delete;
+  ~IgnoredParameters();
+
+ private:
+  std::vector<at::Tensor> parameters_;
+};
+
+/// @throws c10::Error, with the place, for a parameter that a wrapper ignores.
+void check_shared(const std::vector<torch::optim::OptimizerParamGroup>& groups);
+
 }  // namespace ddp::detail

@@ -65,7 +65,17 @@ WrappedModule look_into(torch::nn::Module& module,
   const auto parameters = module.named_parameters();
   const auto buffers = module.named_buffers();
   check_ignored(ignored, parameters, buffers);
-  WrappedModule found{unique(parameters, ignored), unique(buffers, ignored)};
+  WrappedModule found{
+      unique(parameters, ignored), unique(buffers, ignored), {}};
+  std::set<const c10::TensorImpl*> shared;
+  for (const auto& item : found.parameters) {
+    shared.insert(item.tensor.unsafeGetTensorImpl());
+  }
+  for (const auto& item : unique(parameters)) {
+    if (shared.count(item.tensor.unsafeGetTensorImpl()) == 0) {
+      found.ignored.push_back(item.tensor);
+    }
+  }
   const auto sparse = sparse_weights(module);
   for (auto& item : found.parameters) {
     item.sparse = sparse.count(item.tensor.unsafeGetTensorImpl()) > 0;

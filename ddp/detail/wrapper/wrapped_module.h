@@ -17,6 +17,7 @@ namespace ddp::detail {
 struct WrappedModule {
   std::vector<NamedParameter> parameters;
   std::vector<NamedParameter> buffers;
+  std::vector<at::Tensor> ignored;  ///< parameters that they do not share
 };
 
 /// All but what is ignored. Weights of layers that were made with sparse(true)

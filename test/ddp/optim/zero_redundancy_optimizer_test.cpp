@@ -398,6 +398,42 @@ TEST_CASE("a sharded optimizer that a join does not step is told of it",
                                   "ZeroRedundancyOptimizer is one of all"));
 }
 
+TEST_CASE("parameters that ranks do not share are not sharded",
+          "[zero][ranks][errors]") {
+  const bool is_wrapped_first = GENERATE(true, false);
+  const auto errors = try_ranks(2, [&](const Group& group) {
+    torch::nn::Linear net(4, 3);
+    const auto options = DistributedDataParallelOptions().process_group(group);
+    const auto wrap = [&] {
+      return DistributedDataParallel(
+          net,
+          DistributedDataParallelOptions(options).params_and_buffers_to_ignore(
+              {"bias"}));
+    };
+    wrap();  // one that has gone says nothing
+    const auto shard = [&] {
+      return std::make_unique<ZeroRedundancyOptimizer>(
+          net->parameters(), maker("sgd"), group);
+    };
+    if (is_wrapped_first) {
+      const auto model = wrap();
+      const ZeroRedundancyOptimizer shared(
+          Tensors{net->weight}, maker("sgd"), group);
+      shard();
+    } else {
+      const auto optimizer = shard();
+      const auto model = wrap();
+      set_gradients(net->parameters(), 1);
+      optimizer->step();
+    }
+  });
+  for (const auto& error : errors) {
+    CHECK_THAT(error,
+               Contains("parameter 1 of group 0 is among the "
+                        "params_and_buffers_to_ignore"));
+  }
+}
+
 TEST_CASE("a closure of a sharded optimizer is called once", "[zero][ranks]") {
   run_ranks(3, [&](const Group& group) {  // the third rank has no parameter
     const auto params = test::parameters({{2}, {2}});
