@@ -180,6 +180,10 @@ class Exchange {
   /// @throws c10::Error when it does not fit.
   virtual void load_state(std::map<std::string, at::Tensor> state);
 
+  /// The exchanges that this one hands calls on to. The reducer that uses this
+  /// one uses them, too, and no other reducer may.
+  virtual std::vector<Exchange*> inner_exchanges() const { return {}; }
+
  protected:
   /// Whether a reducer uses this exchange. A model without other ranks has no
   /// reducer.

@@ -3,6 +3,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "ddp/exchange.h"
 
@@ -49,6 +50,9 @@ class ForwardingExchange : public Exchange {
   void check_state(
       const std::map<std::string, at::Tensor>& state) const override;
   void load_state(std::map<std::string, at::Tensor> state) override;
+  std::vector<Exchange*> inner_exchanges() const override {
+    return {inner_.get()};
+  }
 
  protected:
   Exchange& inner() const { return *inner_; }

@@ -76,15 +76,18 @@ StepInBackward::StepInBackward(torch::optim::Optimizer& optimizer,
 }
 
 void StepInBackward::step() {
-  // Within another exchange this one is not claimed, but has stepped.
-  const bool has_stepped = std::exchange(has_stepped_, false);
-  if (!has_stepped && !is_claimed()) {
+  if (!is_claimed()) {
     optimizer_.step();
   }
 }
 
 void StepInBackward::start(const GradientBucket& bucket) {
   if (bucket.index == 0) {
+    TORCH_CHECK(is_claimed(),
+                "Expected the exchange around a StepInBackward to have it "
+                "among its inner_exchanges(), because step() must know of the "
+                "model, but it has not; derive it from ForwardingExchange, or "
+                "override inner_exchanges()");
     started_.reset();
     finished_ = 0;
     note_groups();
@@ -141,7 +144,6 @@ void StepInBackward::step_bucket(const GradientBucket& bucket) {
     chosen[group->second].push_back(param);
   }
   detail::with_parameters(optimizer_, chosen, [this] { optimizer_.step(); });
-  has_stepped_ = true;
 }
 
 }  // namespace ddp

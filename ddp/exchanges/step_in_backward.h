@@ -65,8 +65,9 @@ class StepInBackward : public ForwardingExchange {
                  std::shared_ptr<Exchange> inner);
 
   /// Steps the optimizer in a world of one, where a model has no exchange; does
-  /// nothing while a model with other ranks uses this one. Call it once a step:
-  /// not after passes under a `NoSyncGuard`.
+  /// nothing while a model with other ranks uses this one, alone or within
+  /// another exchange. Call it once a step: not after passes under a
+  /// `NoSyncGuard`.
   void step();
 
   void start(const GradientBucket& bucket) override;
@@ -81,7 +82,6 @@ class StepInBackward : public ForwardingExchange {
   std::unordered_map<const c10::TensorImpl*, size_t> group_of_;  // in this pass
   std::optional<GradientBucket> started_;  // last, and not finished
   size_t finished_ = 0;                    // buckets of this pass
-  bool has_stepped_ = false;               // since step()
   detail::SteppedInBackward stepped_;
 };
 

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "ddp/exchange.h"
 
@@ -52,6 +53,9 @@ class SwitchExchange : public Exchange {
   void check_state(
       const std::map<std::string, at::Tensor>& state) const override;
   void load_state(std::map<std::string, at::Tensor> state) override;
+  std::vector<Exchange*> inner_exchanges() const override {
+    return {first_.get(), later_.get()};
+  }
 
   /// Number of reduced passes that `first` still has.
   int64_t passes_left() const { return passes_; }

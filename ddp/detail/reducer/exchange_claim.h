@@ -1,24 +1,36 @@
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "ddp/exchange.h"
 
 namespace ddp::detail {
 
-/// An exchange, held by the one reducer that it serves.
+/// An exchange, with those that it hands calls on to, held by the one reducer
+/// that it serves.
 class ExchangeClaim {
  public:
-  /// @throws c10::Error when another claim holds it.
+  /// @throws c10::Error when another claim holds one of them.
   explicit ExchangeClaim(std::shared_ptr<Exchange> exchange)
       : exchange_(std::move(exchange)) {
-    TORCH_CHECK(!exchange_->is_claimed_.exchange(true),
-                "Expected an exchange of its own for each model, because it "
-                "keeps state between steps, but got one that another model or "
-                "Reducer holds; make one for each");
+    add(*exchange_);
+    const auto taken =
+        std::find_if(held_.begin(), held_.end(), [](Exchange* each) {
+          return each->is_claimed_.exchange(true);
+        });
+    if (taken != held_.end()) {
+      held_.erase(taken, held_.end());
+      release();
+      TORCH_CHECK(false,
+                  "Expected an exchange of its own for each model, because it "
+                  "keeps state between steps, but got one that another model "
+                  "or Reducer holds; make one for each");
+    }
   }
-  ~ExchangeClaim() { exchange_->is_claimed_ = false; }
+  ~ExchangeClaim() { release(); }
   ExchangeClaim(const ExchangeClaim&) = delete;
   ExchangeClaim& operator=(const ExchangeClaim&) = delete;
 
@@ -26,7 +38,24 @@ class ExchangeClaim {
   Exchange& operator*() const { return *exchange_; }
 
  private:
+  /// Each once: a SwitchExchange may have one twice.
+  void add(Exchange& exchange) {
+    if (std::count(held_.begin(), held_.end(), &exchange) > 0) {
+      return;
+    }
+    held_.push_back(&exchange);
+    for (auto* inner : exchange.inner_exchanges()) {
+      add(*inner);
+    }
+  }
+  void release() {
+    for (auto* exchange : held_) {
+      exchange->is_claimed_ = false;
+    }
+  }
+
   std::shared_ptr<Exchange> exchange_;
+  std::vector<Exchange*> held_;
 };
 
 }  // namespace ddp::detail

@@ -5,6 +5,9 @@
 
 #include "ddp/amp/grad_scaler.h"
 #include "ddp/distributed_data_parallel.h"
+#include "ddp/exchanges/all_reduce.h"
+#include "ddp/exchanges/check_finite.h"
+#include "ddp/exchanges/switch_exchange.h"
 #include "ddp/optim/post_local_sgd_optimizer.h"
 #include "ddp/optim/zero_redundancy_optimizer.h"
 #include "ddp/reducer.h"
@@ -28,6 +31,7 @@ using test::make_optimizer;
 using test::numbers;
 using test::run_ranks;
 using test::Tensors;
+using test::try_ranks;
 using torch::Tensor;
 using Options = DistributedDataParallelOptions;
 
@@ -287,6 +291,86 @@ TEST_CASE("with other ranks step() steps nothing", "[exchange][in_backward]") {
     stepper->step();
     TORCH_CHECK(weight.eq(0).all().item<bool>(), weight);
   });
+}
+
+TEST_CASE("with other ranks step() steps nothing within another exchange",
+          "[exchange][in_backward]") {
+  const int kind = GENERATE(0, 1, 2);
+  run_ranks(2, [&](const Group& group) {
+    torch::nn::Linear net(torch::nn::LinearOptions(4, 3).bias(false));
+    torch::optim::SGD optimizer(net->parameters(), 1.0);
+    const auto stepper = std::make_shared<StepInBackward>(optimizer, group);
+    std::shared_ptr<Exchange> outer =
+        std::make_shared<CheckFinite>(stepper, group);
+    if (kind > 0) {
+      const auto later = kind == 1 ? outer : std::make_shared<AllReduce>(group);
+      outer = std::make_shared<SwitchExchange>(stepper, 1, later);
+    }
+    DistributedDataParallel model(
+        net, Options().process_group(group).exchange(outer));
+    const auto pass = [&] {
+      model->forward(torch::full({1, 4}, group->getRank() + 1.0))
+          .sum()
+          .backward();
+      stepper->step();
+    };
+    const auto before = net->weight.detach().clone();
+    {
+      const NoSyncGuard no_sync(*model);
+      pass();
+    }
+    TORCH_CHECK(net->weight.equal(before));
+    pass();
+    TORCH_CHECK(net->weight.allclose(before - 3), net->weight, before);
+  });
+}
+
+TEST_CASE("an exchange within others serves one model at a time",
+          "[exchange][in_backward]") {
+  const auto group = c10::make_intrusive<FakeBackend>(2);
+  const auto one = test::parameters({{3}});
+  const auto two = test::parameters({{3}});
+  const auto inner = std::make_shared<AllReduce>(group);
+  const auto claim = [&](const Tensors& params) {
+    return Reducer(
+        named(params),
+        group,
+        Options().exchange(std::make_shared<CheckFinite>(inner, group)));
+  };
+  {
+    const auto first = claim(one);
+    CHECK_THROWS_WITH(claim(two), Contains("one that another model"));
+    CHECK_THROWS_WITH(Reducer(named(two), group, Options().exchange(inner)),
+                      Contains("one that another model"));
+  }
+  claim(two);
+  Reducer(named(two), group, Options().exchange(inner));
+}
+
+TEST_CASE("an exchange that hides a step in backward is told of it",
+          "[exchange][in_backward][errors]") {
+  struct Hiding : Exchange {
+    explicit Hiding(std::shared_ptr<Exchange> inner)
+        : inner_(std::move(inner)) {}
+    void start(const GradientBucket& bucket) override { inner_->start(bucket); }
+    void finish(const GradientBucket& bucket) override {
+      inner_->finish(bucket);
+    }
+    std::shared_ptr<Exchange> inner_;
+  };
+  const auto errors = try_ranks(2, [](const Group& group) {
+    const auto weight = torch::zeros({3}).requires_grad_();
+    torch::optim::SGD optimizer(Tensors{weight}, 1.0);
+    Reducer reducer(named({weight}),
+                    group,
+                    Options().exchange(std::make_shared<Hiding>(
+                        std::make_shared<StepInBackward>(optimizer, group))));
+    reducer.arm();
+    weight.sum().backward();
+  });
+  for (const auto& error : errors) {
+    CHECK_THAT(error, Contains("among its inner_exchanges()"));
+  }
 }
 
 TEST_CASE("a scaler refuses an optimizer that steps in backward",
