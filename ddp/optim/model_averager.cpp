@@ -152,10 +152,21 @@ void ModelAverager::load(torch::serialize::InputArchive& archive) {
   c10::IValue steps;
   archive.read("steps", steps);
   if (optimizer_) {
+    std::vector<at::Tensor> saved(outer_.size());
     for (size_t i = 0; i < outer_.size(); ++i) {
-      at::Tensor saved;
-      archive.read(outer_key(i), saved);
-      outer_[i].copy_(saved);
+      archive.read(outer_key(i), saved[i]);
+      TORCH_CHECK(saved[i].sizes() == outer_[i].sizes(),
+                  "Expected outer parameter ",
+                  i,
+                  " of a ModelAverager to have shape ",
+                  outer_[i].sizes(),
+                  " in the file, but it has ",
+                  saved[i].sizes(),
+                  "; make the averager over the parameters that it was saved "
+                  "with");
+    }
+    for (size_t i = 0; i < outer_.size(); ++i) {
+      outer_[i].copy_(saved[i]);
     }
     torch::serialize::InputArchive optimizer;
     archive.read("outer_optimizer", optimizer);

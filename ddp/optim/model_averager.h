@@ -144,6 +144,7 @@ class ModelAverager {
   bool has_peers() const;
 
   /// torch::save's and torch::load's: steps, outer parameters and momentum.
+  /// @throws c10::Error for outer parameters of other shapes.
   void save(torch::serialize::OutputArchive& archive) const;
   void load(torch::serialize::InputArchive& archive);
 

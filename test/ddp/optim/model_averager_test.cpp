@@ -267,6 +267,34 @@ TEST_CASE("an optimizer averages in its step", "[averager][optim]") {
   });
 }
 
+TEST_CASE("outer parameters of other shapes are not loaded",
+          "[averager][optim]") {
+  const auto over = [](std::vector<Tensor> parameters) {
+    return ModelAverager(
+        ModelAveragerOptions(2).outer(torch::optim::SGDOptions(0.7)),
+        parameters);
+  };
+  const auto numbers = [](std::vector<int64_t> sizes, double value) {
+    return torch::full(sizes, value).requires_grad_();
+  };
+  std::stringstream file;
+  {
+    torch::serialize::OutputArchive archive;
+    over({numbers({2}, 5), numbers({1}, 7)}).save(archive);
+    archive.save_to(file);
+  }
+  // One number would fill all.
+  auto other = over({numbers({2}, 1), numbers({3}, 1)});
+  torch::serialize::InputArchive archive;
+  archive.load_from(file);
+  CHECK_THROWS_WITH(other.load(archive),
+                    Contains("Expected outer parameter 1 of a ModelAverager to "
+                             "have shape [3] in the file, but it has [1]"));
+  for (const auto& outer : other.outer_parameters()) {
+    CHECK(outer.eq(1).all().item<bool>());
+  }
+}
+
 TEST_CASE("a resumed optimizer averages in the same steps",
           "[averager][optim]") {
   const auto group = c10::make_intrusive<FakeBackend>(2);
