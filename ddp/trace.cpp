@@ -33,7 +33,8 @@ Kind kind_of(const kineto::KinetoEvent& event, const c10::Device& device) {
   if (device.is_cuda() && type == libkineto::ActivityType::CONCURRENT_KERNEL) {
     return starts_with(name, "nccl") ? Kind::communication : Kind::compute;
   }
-  if (starts_with(name, "gloo:all_reduce")) {
+  // gloo:all_reduce, gloo:all_to_all and so on.
+  if (starts_with(name, "gloo:")) {
     return Kind::communication;
   }
   if (device.is_cpu() && starts_with(name, "autograd::engine::evaluate")) {

@@ -62,7 +62,7 @@ struct TraceEvent {
   enum class Kind {
     scope,          ///< that the program named by RECORD_USER_SCOPE
     compute,        ///< a function of a backward pass; of a GPU, a kernel
-    communication,  ///< an all-reduce at work
+    communication,  ///< a collective at work
     other,          ///< an operator, a copy, a call of the CUDA runtime
   };
   Kind kind;

@@ -10,6 +10,8 @@
 #include <nlohmann/json.hpp>
 
 #include "ddp/detail/trace/timeline.h"
+#include "ddp/exchanges/coded_exchange.h"
+#include "ddp/reducer.h"
 #include "test/support/catch.h"
 #include "test/support/local_ranks.h"
 #include "test/support/temporary_folder.h"
@@ -184,6 +186,47 @@ TEST_CASE("the profiler sees scopes and the backward pass", "[trace]") {
           return event.kind == Kind::other && event.name == "aten::mm";
         }) == 3);
   CHECK_THROWS_WITH(profiler.stop(), Catch::Contains("has been stopped"));
+}
+
+TEST_CASE("the profiler sees all of Gloo's collectives", "[trace]") {
+  ::setenv("KINETO_LOG_LEVEL", "5", /*overwrite=*/0);
+  ddp::test::run_ranks(2, [](const ddp::test::Group& group) {
+    const auto weight = torch::ones({64}, torch::requires_grad());
+    Reducer reducer(
+        {{"weight", weight}},
+        group,
+        DistributedDataParallelOptions().exchange(
+            std::make_shared<CodedExchange>(
+                group, std::make_shared<NarrowCode>(torch::kBFloat16))));
+    std::optional<Profiler> profiler;  // one at a time in a process
+    if (group->getRank() == 0) {
+      profiler.emplace(torch::kCPU);
+    }
+    {
+      RECORD_USER_SCOPE("backward");
+      reducer.arm();
+      weight.sum().backward();
+    }
+    if (!profiler) {
+      return;
+    }
+    const auto events = profiler->stop();
+    for (const std::string name : {"gloo:all_to_all", "gloo:all_gather"}) {
+      TORCH_CHECK(std::count_if(events.begin(),
+                                events.end(),
+                                [&](const auto& event) {
+                                  return event.name == name &&
+                                         event.kind == Kind::communication;
+                                }) == 1,
+                  name);
+    }
+    TORCH_CHECK(step_times(events, 1).communication > 0);
+    // What is none of the gradients', the reducer's own.
+    for (const auto& event : events) {
+      TORCH_CHECK(event.kind != Kind::communication ||
+                  event.name.rfind("gloo:", 0) == 0);
+    }
+  });
 }
 
 TEST_CASE("a profiler that goes makes room for the next", "[trace]") {

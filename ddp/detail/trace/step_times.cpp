@@ -21,6 +21,15 @@ TimeSpans all(const std::vector<TraceEvent>& events, TraceEvent::Kind kind) {
   return unite(std::move(spans));
 }
 
+/// Gloo's "gloo:all_reduce", NCCL's "ncclDevKernel_AllReduce_Sum_f32".
+bool is_all_reduce(const TraceEvent& event) {
+  const auto has = [&](const char* text) {
+    return event.name.find(text) != std::string::npos;
+  };
+  return event.kind == TraceEvent::Kind::communication &&
+         (has("all_reduce") || has("AllReduce"));
+}
+
 }  // namespace
 
 TimeSpans scopes(const std::vector<TraceEvent>& events,
@@ -64,8 +73,8 @@ std::vector<AllReduceTime> last_all_reduces(
   const TimeSpan last = backward.back();
   const auto compute = all(events, TraceEvent::Kind::compute);
   for (const auto& event : events) {
-    if (event.kind != TraceEvent::Kind::communication ||
-        event.span.begin < last.begin || event.span.begin >= last.end) {
+    if (!is_all_reduce(event) || event.span.begin < last.begin ||
+        event.span.begin >= last.end) {
       continue;
     }
     const auto hidden = total_length(intersect({event.span}, compute));
