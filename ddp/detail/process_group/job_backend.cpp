@@ -123,12 +123,16 @@ void JobBackend::connect(c10::Device device) {
                  const auto left = record_->first_departure(members_.ranks);
                  return left ? describe(*left, record_->passes()) : "";
                }});
+  const std::lock_guard lock(connected_mutex_);
   connected_.push_back(device);
 }
 
 bool JobBackend::is_connected(c10::Device device) const {
-  return !bound_device_id_ || device == *bound_device_id_ ||
-         std::count(connected_.begin(), connected_.end(), device) > 0;
+  if (!bound_device_id_ || device == *bound_device_id_) {
+    return true;
+  }
+  const std::lock_guard lock(connected_mutex_);
+  return std::count(connected_.begin(), connected_.end(), device) > 0;
 }
 
 c10d::Backend& JobBackend::for_collective(
@@ -144,7 +148,9 @@ c10d::Backend& JobBackend::for_collective(
       ", the device of this rank, but got one on ",
       device.value_or(c10::kCPU),
       ". Move it, or the module, there (tensor.to(ddp::local_device())); "
-      "ddp::ProcessGroupOptions::device chooses another device for the rank");
+      "ddp::ProcessGroupOptions::device chooses another device for the rank. "
+      "The other GPUs of a module on several are connected in the group of its "
+      "DistributedDataParallel alone: use that group");
   if (auto* progress = progress_file()) {
     progress->note_collective();
     if (name_ == "nccl") {

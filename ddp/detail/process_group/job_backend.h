@@ -114,6 +114,7 @@ class JobBackend : public ForwardingBackend {
   std::atomic<uint64_t> started_{0};
   std::atomic<int> reducers_{0};  // made over this group
   std::atomic<State> state_{State::open};
+  mutable std::mutex connected_mutex_;
   std::vector<c10::Device> connected_;  // beside the bound one
   std::mutex mutex_;                    // of what ends the backend
 };
