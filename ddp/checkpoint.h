@@ -44,8 +44,10 @@ enum class CheckpointScope { common, per_rank };
 /// does. The first version, which had one state there, loads as well.
 ///
 /// All tensors in it are CPU tensors; loading moves them to wherever the model
-/// lies. A file of Python's with the same entries loads too, in any format of
-/// torch.save: each value is the one that was saved, or the file is refused.
+/// lies. Peak of host memory: every rank holds the whole file while it loads
+/// one, rank 0 while it saves one. A file of Python's with the same entries
+/// loads too, in any format of torch.save: each value is the one that was
+/// saved, or the file is refused.
 ///
 /// Models, samplers and exchanges are shared; optimizers, scalers, averagers
 /// and variables must outlive the Checkpoint. Not thread-safe.
@@ -55,10 +57,14 @@ enum class CheckpointScope { common, per_rank };
 /// @code
 ///   torch::optim::StepLR scheduler(optimizer, 30, 0.1);
 ///   checkpoint.load("last.pt");
-///   auto& group = optimizer.param_groups()[0];
-///   const double rate = group.options().get_lr();
+///   std::vector<double> rates;
+///   for (auto& group : optimizer.param_groups()) {
+///     rates.push_back(group.options().get_lr());
+///   }
 ///   for (int64_t i = 0; i < checkpoint.epoch(); ++i) scheduler.step();
-///   group.options().set_lr(rate);
+///   for (size_t g = 0; g < rates.size(); ++g) {
+///     optimizer.param_groups()[g].options().set_lr(rates[g]);
+///   }
 /// @endcode
 /// For ReduceLROnPlateauScheduler, which counts by metrics, there is no such
 /// way.

@@ -21,7 +21,9 @@ namespace ddp {
 ///
 /// A rank sends 2(p-1)/p times the code of its gradients, padded to a multiple
 /// of ranks and block in each bucket: half of what an all-reduce of float ones
-/// sends with `NarrowCode`, a quarter and the scales with `QuantizedCode`.
+/// sends with `NarrowCode`, a quarter and the scales with `QuantizedCode`. Half
+/// of it, the all-gathers, is sent in `finish`, one bucket after the other, and
+/// is not hidden behind the backward pass.
 ///
 /// With `QuantizedCode` an element is wrong by at most 1/254 of the sum, over
 /// ranks, of the largest share (gradient / ranks) in its block, and 1/254 of

@@ -232,30 +232,44 @@ TEST_CASE("variables of the program are in a checkpoint", "[checkpoint]") {
 TEST_CASE("a scheduler goes on at its epoch", "[checkpoint]") {
   const TemporaryFolder folder;
   const auto path = folder / "a.pt";
+  // Groups whose rates differ.
+  const auto make = [](const Tensor& weight, const Tensor& bias) {
+    using Group = torch::optim::OptimizerParamGroup;
+    return SGD({Group({weight}),
+                Group({bias}, std::make_unique<torch::optim::SGDOptions>(0.5))},
+               1.0);
+  };
   const auto weight = torch::zeros({3}).requires_grad_();
-  SGD whole(std::vector<Tensor>{weight}, 1.0);
+  const auto bias = torch::zeros({1}).requires_grad_();
+  auto whole = make(weight, bias);
   torch::optim::StepLR whole_schedule(whole, 3, 0.1);
   Checkpoint saved;
   saved.optimizer(whole);
-  SGD resumed(std::vector<Tensor>{weight}, 1.0);
+  auto resumed = make(weight, bias);
   torch::optim::StepLR schedule(resumed, 3, 0.1);
   for (int64_t epoch = 0; epoch < 9; ++epoch) {
     if (epoch == 5) {
       saved.epoch(epoch).save(path);
       Checkpoint checkpoint;
       checkpoint.optimizer(resumed).load(path);
-      auto& options = resumed.param_groups()[0].options();
-      const double rate = options.get_lr();
+      std::vector<double> rates;
+      for (auto& group : resumed.param_groups()) {
+        rates.push_back(group.options().get_lr());
+      }
       for (int64_t i = 0; i < checkpoint.epoch(); ++i) {
         schedule.step();
       }
-      options.set_lr(rate);
+      for (size_t g = 0; g < rates.size(); ++g) {
+        resumed.param_groups()[g].options().set_lr(rates[g]);
+      }
     }
     whole_schedule.step();
     if (epoch >= 5) {
       schedule.step();
-      CHECK(resumed.param_groups()[0].options().get_lr() ==
-            whole.param_groups()[0].options().get_lr());
+      for (size_t g = 0; g < 2; ++g) {
+        CHECK(resumed.param_groups()[g].options().get_lr() ==
+              whole.param_groups()[g].options().get_lr());
+      }
     }
   }
   CHECK(whole.param_groups()[0].options().get_lr() < 0.05);
