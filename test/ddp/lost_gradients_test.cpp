@@ -356,6 +356,28 @@ TEST_CASE("the one before trains again", "[ddp][lost]") {
   });
 }
 
+TEST_CASE("two wrappers of one module train while a parameter is frozen",
+          "[ddp][lost]") {
+  run_ranks(2, [&](const Group& group) {
+    Net net;
+    DistributedDataParallel first(net, over(group));
+    DistributedDataParallel second(net, over(group));
+    const auto train = [&](DistributedDataParallel<NetImpl>& model) {
+      const auto expected = averaged_by_hand(net, group);
+      net->zero_grad();
+      model(input(group)).sum().backward();
+      const auto mean = expected->second->weight.grad();
+      TORCH_CHECK(net->second->weight.grad().allclose(mean));
+    };
+    net->first->bias.requires_grad_(false);
+    train(first);
+    train(second);
+    net->first->bias.requires_grad_(true);
+    expect_average(first, net, group);
+    expect_average(second, net, group);
+  });
+}
+
 TEST_CASE("a wrapper that has gone before backward is an error",
           "[ddp][lost]") {
   run_ranks(2, [&](const Group& group) {

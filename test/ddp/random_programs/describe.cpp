@@ -49,6 +49,10 @@ const Words kActs{"wrap",
                   "evaluate",
                   "step",
                   "freeze",
+                  "load",
+                  "replace",
+                  "convert",
+                  "preset",
                   "join",
                   "outrun",
                   "leave",
@@ -58,6 +62,7 @@ const Words kActs{"wrap",
 const Words kHiccups{
     "no", "in the forward", "in the backward", "no backward", "an inspection"};
 const Words kZeros{"kept", "none", "zero"};
+const Words kFiles{"module", "wrapper", "submodule", "checkpoint"};
 
 template <class Kind>
 const char* word(const Words& words, Kind kind) {
@@ -93,12 +98,15 @@ void describe_train(std::ostream& text, const Act& act) {
   if (act.repeats > 1) {
     text << ", each graph " << act.repeats << " times";
   }
+  if (act.in_threads) {
+    text << " in a thread, backward in another";
+  }
   if (act.hiccup != Act::Hiccup::none) {
     text << ", hiccup of rank " << act.who << ": "
          << word(kHiccups, act.hiccup);
   }
   if (act.is_infinite) {
-    text << ", inf on rank " << act.who;
+    text << ", inf on rank " << act.who << " part " << act.part;
   }
   list(text, "weights", act.weights);
 }
@@ -133,6 +141,21 @@ void add_kinds(std::set<std::string>& kinds, const Act& act) {
   }
 }
 
+bool is_change(Act::Kind kind) {
+  return kind == Act::Kind::load || kind == Act::Kind::replace ||
+         kind == Act::Kind::convert || kind == Act::Kind::preset;
+}
+
+std::string change_of(const Act& act) {
+  std::string change = word(kActs, act.kind);
+  if (act.kind == Act::Kind::load) {
+    change += std::string(" ") + word(kFiles, act.file);
+  } else if (act.kind == Act::Kind::replace) {
+    change += act.on_all() ? " on all ranks" : " on one rank";
+  }
+  return change;
+}
+
 /// Long enough for what changes after some steps, in the first model.
 bool is_long(const Program& program) {
   const auto trains = std::count_if(
@@ -145,6 +168,31 @@ bool is_long(const Program& program) {
 
 }  // namespace
 
+std::set<std::string> changes_of(const Program& program) {
+  std::set<std::string> changes;
+  std::set<std::pair<int, int>> trained;
+  for (const auto& act : program.acts) {
+    if (is_change(act.kind)) {
+      changes.insert(change_of(act));
+    }
+    if (act.in_threads) {
+      changes.insert("train in threads");
+    }
+    if (act.kind == Act::Kind::wrap && act.wrapper == 1) {
+      changes.insert("second wrapper");
+    }
+    if (act.kind == Act::Kind::train) {
+      trained.emplace(act.model, act.wrapper);
+    }
+  }
+  for (int model = 0; model < program.models; ++model) {
+    if (trained.count({model, 0}) > 0 && trained.count({model, 1}) > 0) {
+      changes.insert("both wrappers train");
+    }
+  }
+  return changes;
+}
+
 std::set<std::string> kinds_of(const Program& program) {
   // One rank exchanges nothing, and nothing but matrices has a rank.
   const bool is_plain =
@@ -153,7 +201,8 @@ std::set<std::string> kinds_of(const Program& program) {
     return {std::to_string(program.size) + " ranks"};
   }
   const auto& precision = program.precision;
-  std::set<std::string> kinds{
+  auto kinds = changes_of(program);
+  kinds.merge(std::set<std::string>{
       std::string("unused ") + word(kUnused, program.unused),
       std::string("combine ") + word(kCombines, program.combine),
       std::string("stepper ") + word(kSteppers, program.stepper),
@@ -163,7 +212,10 @@ std::set<std::string> kinds_of(const Program& program) {
       std::string(precision.reduce_dtype() ? "sent as" : "sent"),
       std::string(precision.buffer_dtype() ? "cast buffers" : "buffers"),
       std::to_string(program.size) + " ranks",
-      std::to_string(program.models) + " models"};
+      std::to_string(program.models) + " models"});
+  if (program.scales && program.combine == Combine::low_rank) {
+    kinds.insert("scaled, low rank");
+  }
   for (const auto& part : program.parts) {
     kinds.insert(std::string("part ") + word(kParts, part.kind));
     kinds.insert(std::string("memory") + word(kMemories, part.memory));
@@ -197,7 +249,8 @@ std::string describe(const Program& program) {
 
 std::string describe(const Act& act) {
   std::ostringstream text;
-  text << word(kActs, act.kind) << " model " << act.model;
+  text << word(kActs, act.kind) << " model " << act.model
+       << (act.wrapper == 1 ? ", second wrapper" : "");
   switch (act.kind) {
     case Act::Kind::wrap:
       describe_wrap(text, act);
@@ -222,6 +275,20 @@ std::string describe(const Act& act) {
     case Act::Kind::freeze:
       text << ", part " << act.part;
       break;
+    case Act::Kind::load:
+      text << ", " << word(kFiles, act.file);
+      if (act.file == File::submodule) {
+        text << " " << act.part;
+      } else if (act.file == File::checkpoint) {
+        text << (act.by_wrapper() ? " of the wrapper" : " of the module");
+      }
+      break;
+    case Act::Kind::replace:
+      text << ", rank " << (act.on_all() ? "all" : std::to_string(act.who));
+      break;
+    case Act::Kind::preset:
+      text << (act.is_dense() ? ", dense" : "");
+      break;
     case Act::Kind::miss:
       text << ", rank " << act.who << " part " << act.part;
       break;
@@ -230,6 +297,7 @@ std::string describe(const Act& act) {
       text << ", rank " << act.who;
       break;
     case Act::Kind::regroup:
+    case Act::Kind::convert:
     case Act::Kind::outrun:
     case Act::Kind::leave:
       break;

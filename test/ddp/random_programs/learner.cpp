@@ -8,6 +8,7 @@
 
 #include "ddp/optim/fused.h"
 #include "ddp/optim/zero_redundancy_optimizer.h"
+#include "test/support/dice.h"
 
 namespace ddp::test {
 namespace {
@@ -62,7 +63,7 @@ std::unique_ptr<torch::optim::Optimizer> make_optimizer(
 }  // namespace
 
 Learner::Learner(const Program& program, int rank, const Group& group)
-    : net(program, rank) {
+    : net(program, rank), program_(program), rank_(rank) {
   for (const auto& item : net->named_parameters()) {
     const Tensor& parameter = item.value();
     if (std::any_of(
@@ -97,6 +98,21 @@ void Learner::freeze_or_thaw(size_t part) {
     const auto own = item.key().substr(0, item.key().find_first_of("._"));
     if (own == name && item.key() != name + "_again") {
       item.value().requires_grad_(!item.value().requires_grad());
+    }
+  }
+}
+
+void Learner::preset(size_t act) {
+  Dice dice((program_.seed * 100 + act) * 10 + rank_);
+  for (const auto& parameter : parameters) {
+    const bool is_sparse =
+        !program_.acts[act].is_dense() &&
+        std::none_of(dense_.begin(), dense_.end(), [&](const Tensor& dense) {
+          return dense.is_same(parameter);
+        });
+    const auto grad = torch::full_like(parameter, 12 * (dice.below(4) - 1));
+    if (parameter.requires_grad()) {
+      parameter.mutable_grad() = is_sparse ? grad.to_sparse(1) : grad;
     }
   }
 }

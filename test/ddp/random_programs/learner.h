@@ -23,6 +23,8 @@ class Learner {
   void zero(Zero how);
   /// All parameters of a part.
   void freeze_or_thaw(size_t part);
+  /// Gives each parameter that trains an integer gradient, by act and rank.
+  void preset(size_t act);
   /// A number of this act to compare, for one that is not in the module.
   void note(const std::string& name, const torch::Tensor& value);
 
@@ -33,6 +35,8 @@ class Learner {
   std::vector<std::pair<std::string, torch::Tensor>> notes;
 
  private:
+  const Program& program_;
+  int rank_;
   std::vector<torch::Tensor> dense_;  // those whose gradients are not sparse
 };
 

@@ -50,7 +50,7 @@ void Player::stumble(const Act& act) {
   switch (act.hiccup) {
     case Act::Hiccup::in_forward:
       return expect_error(kSpoiled, [&] {
-        model_->call([](auto& /*net*/) -> Tensor { throw Spoiled(); });
+        model().call([](auto& /*net*/) -> Tensor { throw Spoiled(); });
       });
     case Act::Hiccup::in_backward: {
       const auto loss = forward(act.forwards);
@@ -117,16 +117,16 @@ void Player::fail(const Act& act) {
     const auto key = node->add_post_hook(std::make_unique<ThrowingHook>());
     expect_error(kSpoiled, [&] { loss.backward(); });
     node->del_post_hook(key);
-    expect_error(error, [&] { model_->forward(inputs(0)); });
+    expect_error(error, [&] { model().forward(inputs(0)); });
   } else {
     try {
       loss.backward();  // where it has ended already, the next one tells
     } catch (const c10::Error&) {
     }
   }
-  model_->eval();
-  expect_error(error, [&] { model_->forward(inputs(0)).backward(); });
-  model_->train();
+  model().eval();
+  expect_error(error, [&] { model().forward(inputs(0)).backward(); });
+  model().train();
   learner_.zero(Zero::to_none);
 }
 

@@ -29,4 +29,24 @@ void copy_buffers(const Program& program, const Learners& ranks, int source) {
   }
 }
 
+void copy_file(const Program& program, const Learners& ranks, size_t act) {
+  const torch::NoGradGuard no_grad;
+  const auto source = net_in_file(program, act);
+  const auto& now = program.acts[act];
+  const auto module =
+      now.file == File::submodule ? name_of(now.part) + "." : std::string();
+  for (auto& learner : ranks) {
+    for (auto& item : learner->net->named_parameters()) {
+      if (item.key().rfind(module, 0) == 0) {
+        item.value().copy_(source->named_parameters()[item.key()]);
+      }
+    }
+    for (auto& item : learner->net->named_buffers()) {
+      if (item.key().rfind(module, 0) == 0) {
+        item.value().copy_(source->named_buffers()[item.key()]);
+      }
+    }
+  }
+}
+
 }  // namespace ddp::test

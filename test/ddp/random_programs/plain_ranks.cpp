@@ -27,10 +27,14 @@ PlainRanks::PlainRanks(const Program& program)
     : program_(program),
       ranks_(make_learners(program)),
       scalers_(program.size),
-      reduction_(program, ranks_) {}
+      reduction_(nullptr) {
+  reductions_.emplace_back(program, ranks_);
+  reductions_.emplace_back(program, ranks_);
+}
 
 void PlainRanks::perform(size_t index) {
   const Act& act = program_.acts[index];
+  reduction_ = &reductions_[act.wrapper];
   for (auto& learner : ranks_) {
     learner->notes.clear();
   }
@@ -38,8 +42,8 @@ void PlainRanks::perform(size_t index) {
     case Act::Kind::wrap:
       return wrap(act);
     case Act::Kind::regroup:
-      reduction_.regroup();
-      return bring_together();
+      reduction_->regroup();
+      return bring_together(act.wrapper);
     case Act::Kind::train:
     case Act::Kind::pair:
       return train(index);
@@ -52,6 +56,16 @@ void PlainRanks::perform(size_t index) {
     case Act::Kind::freeze:
       for (auto& learner : ranks_) {
         learner->freeze_or_thaw(act.part);
+      }
+      return;
+    case Act::Kind::load:
+      return copy_file(program_, ranks_, index);
+    case Act::Kind::replace:
+    case Act::Kind::convert:
+      return;
+    case Act::Kind::preset:
+      for (auto& learner : ranks_) {
+        learner->preset(index);
       }
       return;
     case Act::Kind::join:
@@ -67,8 +81,8 @@ void PlainRanks::perform(size_t index) {
 }
 
 void PlainRanks::wrap(const Act& act) {
-  syncs_ = act.syncs;
-  reduction_.wrap();
+  syncs_[act.wrapper] = act.syncs;
+  reduction_->wrap();
   const auto dtype = program_.precision.buffer_dtype();
   for (auto& learner : ranks_) {
     for (auto& item : learner->net->named_buffers()) {
@@ -78,11 +92,11 @@ void PlainRanks::wrap(const Act& act) {
       }
     }
   }
-  bring_together();
+  bring_together(act.wrapper);
 }
 
-void PlainRanks::bring_together() {
-  if (syncs_) {
+void PlainRanks::bring_together(int wrapper) {
+  if (syncs_[wrapper]) {
     copy_parameters(program_, ranks_, 0);
     copy_buffers(program_, ranks_, 0);
   }
@@ -129,9 +143,9 @@ void PlainRanks::train(size_t index) {
   for (size_t i = 0; i < losses[0].size(); ++i) {
     for (int repeat = 1; repeat <= act.repeats; ++repeat) {
       for (int rank = 0; rank < program_.size; ++rank) {
-        reduction_.backward(rank, losses[rank][i], repeat < act.repeats);
+        reduction_->backward(rank, losses[rank][i], repeat < act.repeats);
       }
-      reduction_.reduce(
+      reduction_->reduce(
           act, PlainReduction::Pass(program_.size, true), program_.size);
     }
   }
@@ -146,12 +160,12 @@ void PlainRanks::gather(size_t index) {
       if (act.by_module()) {
         learner.net->compute_plainly(std::nullopt);
         const auto inputs = inputs_of(program_, index, i, rank);
-        reduction_.backward(rank, scaled(rank, learner.net->forward(inputs)));
+        reduction_->backward(rank, scaled(rank, learner.net->forward(inputs)));
         learner.net->compute_plainly(program_.precision.param_dtype());
       } else {
-        reduction_.backward(rank, scaled(rank, forward(index, rank, i)));
+        reduction_->backward(rank, scaled(rank, forward(index, rank, i)));
       }
-      reduction_.keep(rank);
+      reduction_->keep(rank);
     }
   }
 }
@@ -172,18 +186,19 @@ void PlainRanks::evaluate(size_t index) {
 void PlainRanks::make_step(double clip, const std::vector<bool>& who) {
   std::vector<bool> has_found(program_.size);
   for (int rank = 0; rank < program_.size && program_.scales; ++rank) {
-    has_found[rank] = scalers_[rank].unscale(*ranks_[rank]);
+    has_found[rank] = who[rank] && scalers_[rank].unscale(*ranks_[rank]);
   }
   const bool has_any =
       std::find(has_found.begin(), has_found.end(), true) != has_found.end();
   for (int rank = 0; rank < program_.size; ++rank) {
     const bool is_left_out =
         program_.combine == Combine::none ? has_any : has_found[rank];
-    if (who[rank]) {
-      ranks_[rank]->clip(clip);
-      if (!is_left_out) {
-        ranks_[rank]->optimizer->step();
-      }
+    if (!who[rank]) {
+      continue;
+    }
+    ranks_[rank]->clip(clip);
+    if (!is_left_out) {
+      ranks_[rank]->optimizer->step();
     }
     if (program_.scales) {
       scalers_[rank].update(is_left_out);
@@ -213,11 +228,11 @@ void PlainRanks::join(size_t index) {
         if (turn % act.forwards == 0) {
           ranks_[rank]->zero(act.zero);
         }
-        reduction_.backward(rank, scaled(rank, forward(index, rank, turn)));
+        reduction_->backward(rank, scaled(rank, forward(index, rank, turn)));
       }
     }
     const auto count = std::count(live.begin(), live.end(), true);
-    reduction_.reduce(
+    reduction_->reduce(
         act, live, static_cast<double>(act.by_live() ? count : program_.size));
     share_buffers(source);
     if (program_.steps_after_backward() && (turn + 1) % act.forwards == 0) {
@@ -226,8 +241,13 @@ void PlainRanks::join(size_t index) {
           act.steps_joined() ? std::vector<bool>(program_.size, true) : live);
     }
   }
+  end_join(source);
+}
+
+void PlainRanks::end_join(int source) {
   copy_parameters(program_, ranks_, source);
   copy_buffers(program_, ranks_, source);
+  scalers_.assign(scalers_.size(), PlainScaler(scalers_[source]));
 }
 
 /// Until one has no inputs left, or all have done with it.
@@ -236,9 +256,9 @@ void PlainRanks::join_in_part(size_t index) {
   const std::vector<bool> all(program_.size, true);
   for (int turn = 0; turn < act.fewest(); ++turn) {
     for (int rank = 0; rank < program_.size; ++rank) {
-      reduction_.backward(rank, scaled(rank, forward(index, rank, turn)));
+      reduction_->backward(rank, scaled(rank, forward(index, rank, turn)));
     }
-    reduction_.reduce(act, all, program_.size);
+    reduction_->reduce(act, all, program_.size);
     share_buffers(act.kind == Act::Kind::leave ? program_.size - 1 : 0);
     if (program_.steps_after_backward()) {
       make_step(0, all);
@@ -248,17 +268,16 @@ void PlainRanks::join_in_part(size_t index) {
     }
   }
   if (act.kind == Act::Kind::outrun && act.fewest() == act.most()) {
-    copy_parameters(program_, ranks_, program_.size - 1);
-    copy_buffers(program_, ranks_, program_.size - 1);
+    end_join(program_.size - 1);
   }
 }
 
 void PlainRanks::go_wrong(size_t index) {
   for (int rank = 0; rank < program_.size; ++rank) {
-    reduction_.backward(rank, forward(index, rank, 0));
+    reduction_->backward(rank, forward(index, rank, 0));
   }
   share_buffers(0);
-  reduction_.forget_pass();
+  reduction_->forget_pass();
   for (auto& learner : ranks_) {
     learner->zero(Zero::to_none);
   }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <array>
+#include <deque>
 #include <vector>
 
 #include "test/ddp/random_programs/plain_reduction.h"
@@ -20,7 +22,7 @@ class PlainRanks {
   using Tensors = std::vector<torch::Tensor>;
 
   void wrap(const Act& act);
-  void bring_together();
+  void bring_together(int wrapper);
   torch::Tensor forward(size_t act, int rank, int index);
   torch::Tensor scaled(int rank, const torch::Tensor& loss) const;
   void train(size_t act);
@@ -28,6 +30,7 @@ class PlainRanks {
   void gather(size_t act);
   void evaluate(size_t act);
   void make_step(double clip, const std::vector<bool>& who);
+  void end_join(int source);
   void step(const Act& act);
   void join(size_t act);
   void join_in_part(size_t act);
@@ -37,8 +40,9 @@ class PlainRanks {
   const Program& program_;
   Learners ranks_;
   std::vector<PlainScaler> scalers_;
-  PlainReduction reduction_;
-  bool syncs_ = true;  // init_sync
+  std::deque<PlainReduction> reductions_;  // by wrapper
+  PlainReduction* reduction_;              // of the act's
+  std::array<bool, 2> syncs_{true, true};  // init_sync, by wrapper
 };
 
 }  // namespace ddp::test

@@ -1,5 +1,7 @@
 #include "test/ddp/random_programs/player.h"
 
+#include <algorithm>
+#include <future>
 #include <numeric>
 
 #include <torch/autograd.h>
@@ -42,11 +44,9 @@ void Player::perform(size_t index) {
     case Act::Kind::wrap:
       return wrap(act);
     case Act::Kind::regroup:
-      return model_->update_process_group(group_, new_exchange());
+      return model().update_process_group(group_, new_exchange());
     case Act::Kind::train:
-    case Act::Kind::pair:
-      begin_train(index);
-      return end_train();
+      return train(act);
     case Act::Kind::gather:
       return gather(act);
     case Act::Kind::evaluate:
@@ -55,6 +55,14 @@ void Player::perform(size_t index) {
       return step(act);
     case Act::Kind::freeze:
       return learner_.freeze_or_thaw(act.part);
+    case Act::Kind::load:
+      return load(act);
+    case Act::Kind::replace:
+      return replace(act);
+    case Act::Kind::convert:
+      return convert();
+    case Act::Kind::preset:
+      return learner_.preset(index);
     case Act::Kind::join:
       return join(act);
     case Act::Kind::outrun:
@@ -66,17 +74,20 @@ void Player::perform(size_t index) {
       return spoil(act);
     case Act::Kind::fail:
       return fail(act);
+    case Act::Kind::pair:  // of two players
+      break;
   }
 }
 
 std::shared_ptr<Exchange> Player::new_exchange() {
-  return exchange_ = make_exchange(program_, group_, *learner_.optimizer);
+  return wrapper().exchange =
+             make_exchange(program_, group_, *learner_.optimizer);
 }
 
 void Player::wrap(const Act& act) {
-  model_ = nullptr;
-  keeps_memory_ = act.keeps_memory;
-  model_ = DistributedDataParallel<RandomNetImpl>(
+  wrapper() = Wrapper();
+  wrapper().keeps_memory = act.keeps_memory;
+  wrapper().model = DistributedDataParallel<RandomNetImpl>(
       learner_.net,
       DistributedDataParallelOptions()
           .process_group(group_)
@@ -101,7 +112,7 @@ std::vector<Tensor> Player::inputs(int forward) const {
 }
 
 Tensor Player::forward(int index) {
-  auto loss = model_->forward(inputs(index));
+  auto loss = model().forward(inputs(index));
   learner_.note("loss", loss);
   return loss;
 }
@@ -111,9 +122,17 @@ Tensor Player::scaled(const Tensor& loss) {
 }
 
 void Player::weigh(double weight) {
-  if (auto* mean = dynamic_cast<WeightedMean*>(exchange_.get())) {
+  if (auto* mean = dynamic_cast<WeightedMean*>(wrapper().exchange.get())) {
     mean->set_weight(weight);
   }
+}
+
+void Player::train(const Act& act) {
+  const auto run = [&act](const std::function<void()>& half) {
+    act.in_threads ? std::async(std::launch::async, half).get() : half();
+  };
+  run([this] { begin_train(index_); });
+  run([this] { end_train(); });
 }
 
 void Player::begin_train(size_t index) {
@@ -154,7 +173,7 @@ void Player::gather(const Act& act) {
     if (act.by_module()) {
       scaled(learner_.net->forward(inputs(i))).backward();
     } else {
-      const NoSyncGuard no_sync(*model_);
+      const NoSyncGuard no_sync(model());
       scaled(forward(i)).backward();
     }
   }
@@ -163,9 +182,9 @@ void Player::gather(const Act& act) {
 void Player::evaluate(const Act& act) {
   if (act.counts[rank_] > 0) {
     const torch::NoGradGuard no_grad;
-    model_->train(act.in_training());
+    model().train(act.in_training());
     forward(0);
-    model_->train();
+    model().train();
   }
 }
 
@@ -192,7 +211,11 @@ void Player::step(const Act& act) {
   make_step(act.clip);
   check_held();
   held_.clear();
-  if (act.holds() && act.zero == Zero::to_none && !keeps_memory_) {
+  const bool has_views =
+      std::any_of(wrappers_.begin(), wrappers_.end(), [](const Wrapper& each) {
+        return each.keeps_memory;
+      });
+  if (act.holds() && act.zero == Zero::to_none && !has_views) {
     hold();
   }
   learner_.zero(act.zero);
@@ -218,7 +241,7 @@ void Player::check_held() const {
 }
 
 std::vector<std::reference_wrapper<Joinable>> Player::joinables() {
-  std::vector<std::reference_wrapper<Joinable>> all{*model_};
+  std::vector<std::reference_wrapper<Joinable>> all{model()};
   if (scaler_) {
     all.emplace_back(*scaler_);
   }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <utility>
@@ -26,8 +27,19 @@ class Player {
   void end_train();
 
  private:
+  struct Wrapper {
+    std::shared_ptr<Exchange> exchange;
+    DistributedDataParallel<RandomNetImpl> model{nullptr};
+    bool keeps_memory = false;
+  };
+
+  Wrapper& wrapper() { return wrappers_[program_.acts[index_].wrapper]; }
+  DistributedDataParallelImpl<RandomNetImpl>& model() {
+    return *wrapper().model;
+  }
   std::shared_ptr<Exchange> new_exchange();
   void wrap(const Act& act);
+  void train(const Act& act);
   std::vector<torch::Tensor> inputs(int forward) const;
   torch::Tensor forward(int index);
   torch::Tensor scaled(const torch::Tensor& loss);
@@ -42,6 +54,11 @@ class Player {
   std::vector<std::reference_wrapper<Joinable>> joinables();
   void join(const Act& act);
   void join_in_part(const Act& act);
+
+  // In changes.cpp.
+  void load(const Act& act);
+  void replace(const Act& act);
+  void convert();
 
   // In mishaps.cpp.
   void stumble(const Act& act);
@@ -58,9 +75,7 @@ class Player {
   std::vector<torch::Tensor> losses_;  // of a train
   /// Gradients that somebody holds, and their values.
   std::vector<std::pair<torch::Tensor, torch::Tensor>> held_;
-  bool keeps_memory_ = false;
-  std::shared_ptr<Exchange> exchange_;
-  DistributedDataParallel<RandomNetImpl> model_{nullptr};
+  std::array<Wrapper, 2> wrappers_;  // of one module
 };
 
 }  // namespace ddp::test

@@ -83,7 +83,7 @@ std::vector<torch::Tensor> inputs_of(const Program& program,
                                                    : input.to(torch::kDouble));
   }
   if (now.is_infinite && now.who == rank && forward == 0) {
-    inputs[0][0] = std::numeric_limits<double>::infinity();
+    inputs[now.part][0] = std::numeric_limits<double>::infinity();
   }
   return inputs;
 }

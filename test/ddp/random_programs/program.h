@@ -63,6 +63,9 @@ enum class Buffers { own, broadcast, averaged };
 
 enum class Zero { keep, to_none, to_zero };
 
+/// Of what a file is, and what reads it.
+enum class File { module, wrapper, submodule, checkpoint };
+
 /// What all ranks do next. What differs between them is by rank.
 struct Act {
   enum class Kind {
@@ -74,6 +77,10 @@ struct Act {
     evaluate,  ///< without gradients
     step,      ///< of the optimizer, and zero_grad
     freeze,    ///< a part, or thaw it
+    load,      ///< a file into the module
+    replace,   ///< parameters' memory by copies, with set_data
+    convert,   ///< all to double and back
+    preset,    ///< other integers as `.grad` on each rank
     join,      ///< as many inputs as each rank has
     outrun,    ///< a Join that the first rank without inputs ends
     leave,     ///< a Join by an exception on all ranks
@@ -86,10 +93,13 @@ struct Act {
 
   Kind kind = Kind::train;
   int model = 0;
-  int who = 0;                   ///< the rank of miss, fail and the hiccup
-  size_t part = 0;               ///< of freeze and miss
-  int forwards = 1;              ///< of train; of join for each step
-  int repeats = 1;               ///< of train: backwards through one graph
+  int wrapper = 0;           ///< of the model's two
+  int who = 0;               ///< the rank of miss, fail and the hiccup
+  size_t part = 0;           ///< of freeze, load, miss and what is infinite
+  File file = File::module;  ///< of load
+  bool in_threads = false;   ///< train: forwards in one, backwards in another
+  int forwards = 1;          ///< of train; of join for each step
+  int repeats = 1;           ///< of train: backwards through one graph
   Hiccup hiccup = Hiccup::none;  ///< after which `who` trains on
   bool is_infinite = false;      ///< a gradient of `who`
   std::vector<int> counts;       ///< passes or inputs of each rank
@@ -107,6 +117,9 @@ struct Act {
   bool in_training() const { return flag; }   ///< evaluate: as in training
   bool holds() const { return flag; }         ///< step: the gradients
   bool by_live() const { return flag; }       ///< join: what is divided by
+  bool by_wrapper() const { return flag; }    ///< load: the checkpoint's model
+  bool on_all() const { return flag; }        ///< replace: else on `who`
+  bool is_dense() const { return flag; }      ///< preset: also of rows
   bool steps_joined() const { return clip == 0; }  ///< join: all ranks
   int fewest() const;                              ///< of the counts
   int most() const;
@@ -159,6 +172,10 @@ std::vector<torch::Tensor> inputs_of(const Program& program,
                                      size_t act,
                                      int forward,
                                      int rank);
+
+/// What its acts do to the module, the gradients, the wrappers and the threads
+/// between steps, as words.
+std::set<std::string> changes_of(const Program& program);
 
 /// What it has of all that a program may have, as words.
 std::set<std::string> kinds_of(const Program& program);

@@ -139,6 +139,10 @@ Tensor RandomNetImpl::product(size_t part, const Tensor& input) const {
              : product.sum();
 }
 
+RandomNet net_in_file(const Program& program, size_t act) {
+  return RandomNet(program, /*rank=*/4 + static_cast<int>(act % 4));
+}
+
 std::string name_of(size_t part) {
   return "p" + std::to_string(part);
 }

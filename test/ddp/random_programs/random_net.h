@@ -45,6 +45,9 @@ class RandomNetImpl : public torch::nn::Module {
 };
 TORCH_MODULE(RandomNet);
 
+/// A net with a file's values.
+RandomNet net_in_file(const Program& program, size_t act);
+
 /// Of the part's first parameter, or of its module.
 std::string name_of(size_t part);
 /// The part that has a parameter.

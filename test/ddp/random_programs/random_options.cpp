@@ -61,7 +61,7 @@ MixedPrecision random_precision(const Program& program, Dice& dice) {
 
 bool may_scale(Combine combine) {
   return combine != Combine::checked && combine != Combine::quantized &&
-         combine != Combine::low_rank && combine != Combine::in_backward;
+         combine != Combine::in_backward;
 }
 
 void choose_options(Program& program, Dice& dice) {

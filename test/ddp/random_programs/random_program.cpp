@@ -32,6 +32,7 @@ class Author {
     Act act;
     act.kind = kind;
     act.model = model_;
+    act.wrapper = wrapper();
     act.who = dice_.below(program_.size);
     act.weights = weights();
     act.flag = dice_.chance(50);
@@ -57,7 +58,8 @@ class Author {
   }
 
   size_t& frozen() { return frozen_[model_]; }
-  bool& has_trained() { return has_trained_[model_]; }
+  int& wrapper() { return wrapper_[model_]; }
+  bool& has_trained() { return has_trained_[model_][wrapper()]; }
 
   void wrap() {
     if (frozen() != 0) {
@@ -70,6 +72,31 @@ class Author {
     // Ranks of a sharded optimizer have the same parameters.
     act.syncs = program_.is_sharded() || dice_.chance(80);
     has_trained() = false;
+  }
+
+  /// Beside the one that is there.
+  void wrap_again() {
+    wrapper() = 1 - wrapper();
+    wrap();
+    has_two_[model_] = true;
+  }
+
+  /// What has not trained yet has not learnt its static graph.
+  void use(int wrapper) {
+    if (this->wrapper() == wrapper) {
+      return;
+    }
+    if (frozen() != 0 && program_.unused == Unused::fixed) {
+      freeze();
+    }
+    this->wrapper() = wrapper;
+  }
+
+  void train_other() {
+    if (has_two_[model_]) {
+      use(1 - wrapper());
+      train();
+    }
   }
 
   void regroup() {
@@ -98,10 +125,24 @@ class Author {
     }
   }
 
+  /// A matrix for what treats matrices in another way.
+  size_t infinite_part() const {
+    const auto& parts = program_.parts;
+    const auto part =
+        std::find_if(parts.begin(), parts.end(), [](const Part& each) {
+          return each.kind == Part::Kind::matrix && each.size > 0;
+        });
+    return program_.combine == Combine::low_rank && part != parts.end()
+               ? part - parts.begin()
+               : 0;
+  }
+
   void train() {
     auto& act = add(Kind::train);
     act.forwards = 1 + dice_.below(3);
     act.is_infinite = program_.scales && dice_.chance(25);
+    act.part = act.is_infinite ? infinite_part() : 0;
+    act.in_threads = dice_.chance(10);
     // Steps between two backwards change what the second has saved.
     const bool may_part =
         may_keep(program_) && program_.combine != Combine::in_backward;
@@ -114,6 +155,7 @@ class Author {
                                               Act::Hiccup::inspection});
     }
     has_trained() = true;
+    has_scaled_[model_] = true;
     step();
   }
 
@@ -131,9 +173,14 @@ class Author {
     if (program_.models < 2) {
       return;
     }
+    for (model_ = 0; model_ < program_.models; ++model_) {
+      use(0);
+    }
+    model_ = 0;
     add(Kind::pair).forwards = 1 + dice_.below(2);
     for (model_ = 0; model_ < program_.models; ++model_) {
       has_trained() = true;
+      has_scaled_[model_] = true;
       step();
     }
   }
@@ -143,12 +190,39 @@ class Author {
     train();
   }
 
+  void load() {
+    const auto& parts = program_.parts;
+    const auto module =
+        std::find_if(parts.begin(), parts.end(), [](const Part& each) {
+          return each.kind == Part::Kind::rows || each.kind == Part::Kind::norm;
+        });
+    auto& act = add(Kind::load);
+    act.file = dice_.any_of<File>(
+        {File::module, File::wrapper, File::submodule, File::checkpoint});
+    if (act.file == File::submodule && module == parts.end()) {
+      act.file = File::module;
+    } else if (act.file == File::submodule) {
+      act.part = module - parts.begin();
+    }
+    train();
+  }
+
+  void change(Kind kind) {
+    add(kind);
+    train();
+  }
+
+  /// A sharded step would give all ranks one rank's where none has a gradient.
+  void preset() {
+    if (!program_.is_sharded()) {
+      change(Kind::preset);
+    }
+  }
+
   void evaluate() { add(Kind::evaluate).counts = counts(0, 2); }
 
-  /// A scaler without gradients is an error, a static graph needs a first pass.
-  int fewest_inputs() const {
-    return program_.unused == Unused::fixed || program_.scales ? 1 : 0;
-  }
+  /// A static graph needs a first pass.
+  int fewest_inputs() const { return program_.unused == Unused::fixed ? 1 : 0; }
 
   /// A hook of buffers does not know who has inputs.
   bool may_join() const { return program_.buffers != Buffers::averaged; }
@@ -159,10 +233,17 @@ class Author {
     }
     auto& act = add(Kind::join);
     act.counts = counts(fewest_inputs(), 4);
-    // A collective step is that of all ranks, and so is a scale. Momenta that
-    // differ would part what is compared over ranks alone.
+    // A scaler without gradients is an error.
+    if (program_.scales && act.most() == 0) {
+      act.counts[act.who] = 1;
+    }
+    // A collective step is that of all ranks. Momenta that differ would part
+    // what is compared over ranks alone. A scaler that has scaled nothing steps
+    // in a Join alone.
     const bool steps_all =
-        program_.is_sharded() || program_.scales || program_.is_lossy();
+        program_.is_sharded() || program_.is_lossy() ||
+        (program_.scales &&
+         (!has_scaled_[model_] || program_.combine == Combine::none));
     act.clip = !steps_all && dice_.chance(50) ? 1 : 0;
     act.forwards = may_keep(program_) && !program_.is_sharded() &&
                            !act.by_live() && dice_.chance(50)
@@ -218,7 +299,7 @@ class Author {
   }
 
   void add_any() {
-    const int face = dice_.below(100);
+    const int face = dice_.below(122);
     if (face < 34) {
       train();
     } else if (face < 38) {
@@ -243,8 +324,20 @@ class Author {
       miss();
     } else if (face < 96) {
       spoil();
-    } else {
+    } else if (face < 100) {
       fail();
+    } else if (face < 107) {
+      load();
+    } else if (face < 110) {
+      change(Kind::replace);
+    } else if (face < 113) {
+      change(Kind::convert);
+    } else if (face < 116) {
+      preset();
+    } else if (face < 118) {
+      wrap_again();
+    } else {
+      train_other();
     }
   }
 
@@ -253,7 +346,10 @@ class Author {
   int model_ = 0;
   // By model.
   std::array<size_t, 2> frozen_{};
-  std::array<bool, 2> has_trained_{};  // since it was wrapped
+  std::array<int, 2> wrapper_{};
+  std::array<bool, 2> has_two_{};
+  std::array<bool, 2> has_scaled_{};
+  std::array<std::array<bool, 2>, 2> has_trained_{};  // since it was wrapped
 };
 
 }  // namespace
