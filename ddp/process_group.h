@@ -25,7 +25,8 @@ namespace ddp {
 struct ProcessGroupOptions {
   /// "nccl" (one GPU a rank) or "gloo" (CPU). Unset: "nccl" when LibTorch sees
   /// a GPU, else "gloo". A host whose GPUs LibTorch does not see is an error
-  /// then, unless CUDA_VISIBLE_DEVICES hides them all.
+  /// then, unless CUDA_VISIBLE_DEVICES hides them all, or a scheduler denies
+  /// them to the job.
   TORCH_ARG(std::optional<std::string>, backend) = std::nullopt;
   /// The device of this rank. Unset: `cuda:LOCAL_RANK` with NCCL, `cpu` with
   /// Gloo.

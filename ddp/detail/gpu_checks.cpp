@@ -1,11 +1,44 @@
 #include "ddp/detail/gpu_checks.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <memory>
 
+#include "ddp/detail/file_descriptor.h"
+
 namespace ddp::detail {
+namespace {
+
+bool is_denied(const std::string& path) {
+  const FileDescriptor file(
+      ::open(path.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
+  return !file && (errno == EPERM || errno == EACCES);
+}
+
+template <class Predicate>
+int count_files(const std::string& folder, const Predicate& is_counted) {
+  int count = 0;
+  const std::unique_ptr<DIR, int (*)(DIR*)> entries(::opendir(folder.c_str()),
+                                                    ::closedir);
+  while (const dirent* entry = entries ? ::readdir(entries.get()) : nullptr) {
+    count += is_counted(entry->d_name) ? 1 : 0;
+  }
+  return count;
+}
+
+/// CUDA heeds the entries before the first one that names no GPU.
+bool names_a_gpu(std::string_view visible) {
+  const auto begins_with = [visible](std::string_view prefix) {
+    return visible.substr(0, prefix.size()) == prefix;
+  };
+  return begins_with("GPU-") || begins_with("MIG-") ||
+         (!visible.empty() && visible[0] >= '0' && visible[0] <= '9');
+}
+
+}  // namespace
 
 bool is_gpu_file(std::string_view file_name) {
   constexpr std::string_view kPrefix = "nvidia";
@@ -20,21 +53,19 @@ bool is_gpu_file(std::string_view file_name) {
 }
 
 int count_gpu_files(const std::string& folder) {
-  int count = 0;
-  const std::unique_ptr<DIR, int (*)(DIR*)> entries(::opendir(folder.c_str()),
-                                                    ::closedir);
-  while (const dirent* entry = entries ? ::readdir(entries.get()) : nullptr) {
-    count += is_gpu_file(entry->d_name) ? 1 : 0;
-  }
-  return count;
+  return count_files(folder, is_gpu_file);
+}
+
+int count_allowed_gpu_files(const std::string& folder) {
+  return count_files(folder, [&folder](const std::string& name) {
+    return is_gpu_file(name) && !is_denied(folder + "/" + name);
+  });
 }
 
 std::string unseen_gpus_problem(int files,
                                 const char* visible,
                                 const std::string& reason) {
-  const bool is_hidden =
-      visible != nullptr && (*visible == '\0' || *visible == '-');
-  if (files == 0 || is_hidden) {
+  if (files == 0 || (visible != nullptr && !names_a_gpu(visible))) {
     return "";
   }
   return "Expected LibTorch to see a GPU, because this host has " +

@@ -14,12 +14,17 @@ bool is_gpu_file(std::string_view file_name);
 /// GPU, whatever CUDA and LibTorch see of it.
 int count_gpu_files(const std::string& folder = "/dev");
 
+/// Counts those that this process may open: a scheduler denies a job the GPUs
+/// that it has not asked for. May take seconds, as it wakes GPUs.
+int count_allowed_gpu_files(const std::string& folder = "/dev");
+
 /// Why a rank must not train on the CPU although LibTorch sees no GPU, or "".
 /// The host has GPUs, and nobody has hidden them. Pure.
 ///
-/// @param files    as count_gpu_files() counts them
-/// @param visible  CUDA_VISIBLE_DEVICES, or null where it is not set; empty or
-///                 negative hides all GPUs
+/// @param files    as count_allowed_gpu_files() counts them
+/// @param visible  CUDA_VISIBLE_DEVICES, or null where it is not set; all GPUs
+///                 are hidden where its first entry names none (it is empty,
+///                 "-1", Slurm's "NoDevFiles")
 /// @param reason   why LibTorch sees none
 std::string unseen_gpus_problem(int files,
                                 const char* visible,

@@ -11,6 +11,7 @@
 #include "launcher/process/cgroup_path.h"
 #include "launcher/process/signal_names.h"
 #include "test/support/catch.h"
+#include "test/support/child.h"
 #include "test/support/temporary_folder.h"
 
 using Catch::Contains;
@@ -60,6 +61,28 @@ TEST_CASE("GPUs that LibTorch does not see are no reason for the CPU") {
   CHECK(unseen_gpus_problem(0, nullptr, "no driver") == "");
   CHECK(unseen_gpus_problem(4, "", "hidden") == "");
   CHECK(unseen_gpus_problem(4, "-1", "hidden") == "");
+  CHECK(unseen_gpus_problem(4, "NoDevFiles", "hidden") == "");
+  CHECK(unseen_gpus_problem(4, "GPU-8f3a", "") != "");
+  CHECK(unseen_gpus_problem(4, "MIG-8f3a", "") != "");
+}
+
+TEST_CASE("GPUs that a scheduler denies are not counted as allowed") {
+  const ddp::test::TemporaryFolder folder;
+  ::chmod(folder.path().c_str(), 0755);
+  for (const char* name : {"nvidia0", "nvidia1", "nvidia2"}) {
+    std::ofstream(folder / name);
+    ::chmod((folder / name).c_str(), 0666);
+  }
+  ::chmod((folder / "nvidia1").c_str(), 0);
+  const int status = ddp::test::status_of_child([&] {
+    constexpr uid_t kNobody = 65534;
+    if (::geteuid() == 0 && ::seteuid(kNobody) != 0) {
+      ::_exit(100);
+    }
+    ::_exit(ddp::detail::count_allowed_gpu_files(folder.path()));
+  });
+  CHECK(WEXITSTATUS(status) == 2);
+  CHECK(ddp::detail::count_gpu_files(folder.path()) == 3);
 }
 
 TEST_CASE("an nccl.h of another minor version than LibTorch's is refused") {
