@@ -18,6 +18,7 @@
 #include "ddp/detail/process_group/job_reach.h"
 #include "ddp/detail/process_group/last_words.h"
 #include "ddp/detail/process_group/meeting.h"
+#include "ddp/detail/process_group/tcp.h"
 #include "ddp/detail/process_group/uncaught.h"
 
 namespace ddp {
@@ -164,6 +165,7 @@ void init_process_group(const ProcessGroupOptions& options) {
   next->env = options.worker_env() ? *options.worker_env() : WorkerEnv::read();
   next->timeout = options.timeout();
   next->connect_timeout = options.connect_timeout();
+  detail::allow_connections(next->env.world_size);
   next->store = detail::keys_of_job(
       options.store()
           ? options.store()

@@ -66,8 +66,9 @@ struct ProcessGroupOptions {
 /// When a rank leaves early. A rank that stops, returns, throws or is killed
 /// while others still train ends their training, too: each of them gets a
 /// c10::Error that names that rank, how it has left and after how many backward
-/// passes, within ten seconds. Nobody waits for the group's time-out, and an
-/// error that is not caught ends the process.
+/// passes, within ten seconds; where a host goes without closing its
+/// connections (power, network), after a minute. Nobody waits for the group's
+/// time-out, and an error that is not caught ends the process.
 /// - On the CPU the pass that waits for the rank throws.
 /// - With NCCL a pass only queues its collectives. The next one throws, or
 ///   `destroy_process_group()` where there is none. A host that waits for the

@@ -3,7 +3,10 @@
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sched.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <torch/cuda.h>
 #include <torch/types.h>
@@ -31,6 +34,7 @@
 #include "ddp/detail/process_group/tcp.h"
 #include "ddp/detail/wait.h"
 #include "test/support/catch.h"
+#include "test/support/child.h"
 #include "test/support/fake_backend.h"
 #include "test/support/local_ranks.h"
 #include "test/support/no_more_threads.h"
@@ -201,6 +205,71 @@ TEST_CASE("the address of this host on the route to another one",
     }
   }
   ::freeifaddrs(all);
+}
+
+/// An address of this machine that is none of loopback's; "" without any.
+std::string outer_address() {
+  const auto address = detail::local_address_towards("192.0.2.1");
+  return address.rfind("127.", 0) == 0 ? "" : address;
+}
+
+// As 127.0.1.1 does for the host's own name on Debian.
+TEST_CASE("a name that is loopback on its own host alone", "[rendezvous]") {
+  CHECK(detail::local_address_towards("127.0.0.1") == "127.0.0.1");
+  CHECK(detail::local_address_towards("localhost").find("127.") == 0);
+  const auto outer = outer_address();
+  if (outer.empty()) {
+    WARN("skipped: this machine has only loopback addresses");
+    return;
+  }
+  CHECK(detail::local_address_towards("127.0.1.1").rfind("127.", 0) ==
+        std::string::npos);
+  auto reserved = detail::reserve_loopback_port();
+  auto env = read(with(kRank1Of2, "RANK", "0"));
+  env.master_addr = "127.0.1.1";
+  env.master_port = reserved.port;
+  env.host_count = GENERATE(1, 2);
+  INFO(env.host_count << " hosts");
+  const auto store = detail::open_store(env, milliseconds(2000));
+  const auto from_outside =
+      detail::connect_to(outer, reserved.port, std::chrono::seconds(60));
+  CHECK(static_cast<bool>(from_outside) == (env.host_count == 2));
+}
+
+// Half of it is what a switch that restarts may take.
+TEST_CASE("a host counts as gone after a minute of silence", "[rendezvous]") {
+  const detail::FileDescriptor socket(::socket(AF_INET, SOCK_STREAM, 0));
+  detail::keep_alive(socket.get());
+  const auto seconds = [&](int option) {
+    int value = 0;
+    socklen_t size = sizeof(value);
+    ::getsockopt(socket.get(), IPPROTO_TCP, option, &value, &size);
+    return value;
+  };
+  CHECK(seconds(TCP_KEEPIDLE) + seconds(TCP_KEEPCNT) * seconds(TCP_KEEPINTVL) ==
+        60);
+}
+
+TEST_CASE("a large world gets the descriptors it needs", "[rendezvous]") {
+  const auto soft_limit = [] {
+    rlimit limit{};
+    ::getrlimit(RLIMIT_NOFILE, &limit);
+    return limit;
+  };
+  const auto hard = soft_limit().rlim_max;
+  REQUIRE(hard >= 2048);
+  const int status = test::status_of_child([&] {
+    const rlimit low{256, hard};
+    ::setrlimit(RLIMIT_NOFILE, &low);
+    detail::allow_connections(1'000'000'000);
+    const bool is_bound = soft_limit().rlim_cur == hard;
+    ::setrlimit(RLIMIT_NOFILE, &low);
+    detail::allow_connections(64);
+    const bool is_enough = soft_limit().rlim_cur == 2048;
+    detail::allow_connections(1);  // never lower
+    ::_exit(is_bound && is_enough && soft_limit().rlim_cur == 2048 ? 0 : 1);
+  });
+  CHECK(status == 0);
 }
 
 TEST_CASE("nobody hosts the store", "[rendezvous][errors]") {

@@ -23,9 +23,9 @@ namespace ddp::detail {
 
 /// A connection from each rank to rank 0, over which all ranks hear at once who
 /// leaves: rank 0 passes on what it is told, and the kernel closes the
-/// connection of a process that ends, however it ends. A host that goes without
-/// a word is found out within ten seconds. What is heard is noted in the
-/// record. (A child forked without exec holds its parent's connection, too.)
+/// connection of a process that ends, however it ends. A host that is silent
+/// for a minute counts as gone. What is heard is noted in the record. (A child
+/// forked without exec holds its parent's connection, too.)
 ///
 /// One thread of its own, which sleeps until there is news. Not for a step.
 class Lines {

@@ -36,7 +36,10 @@ void check_resolves(const WorkerEnv& env, milliseconds timeout) {
 /// Our own socket instead of the store's: it is closed to other hosts when
 /// MASTER_ADDR is, and a port in use is one line instead of a page.
 int listen_for_store(const WorkerEnv& env) {
-  const Listener listener = listen_at(env.master_addr, env.master_port);
+  const Listener listener =
+      listen_at(env.host_count > 1 ? local_address_towards(env.master_addr)
+                                   : env.master_addr,
+                env.master_port);
   TORCH_CHECK(!listener.port_in_use,
               "Expected rank 0 to listen on MASTER_PORT=",
               env.master_port,

@@ -1,10 +1,13 @@
 #include "ddp/detail/process_group/tcp.h"
 
 #include <fcntl.h>
+#include <ifaddrs.h>
 #include <linux/tcp.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -121,26 +124,47 @@ Problem try_connect(const Socket& socket,
   return error == 0 ? "" : std::strerror(error);
 }
 
+/// "" for what is none.
+std::string numeric_host(const sockaddr* address, socklen_t size) {
+  char text[NI_MAXHOST] = "";
+  return ::getnameinfo(
+             address, size, text, sizeof(text), nullptr, 0, NI_NUMERICHOST) == 0
+             ? text
+             : "";
+}
+
 /// Connecting a datagram socket sends nothing but makes the kernel choose the
-/// local address.
-std::string local_address_towards(const addrinfo& address) {
+/// local address. "" without a route, or where that is loopback's and
+/// `may_be_loopback` is false.
+std::string local_address_towards(const addrinfo& address,
+                                  bool may_be_loopback) {
   const Socket socket(address.ai_family, SOCK_DGRAM);
   sockaddr_storage local{};
+  auto* own = reinterpret_cast<sockaddr*>(&local);
   socklen_t size = sizeof(local);
-  char text[NI_MAXHOST] = "";
   const bool found =
       socket.get() >= 0 &&
       ::connect(socket.get(), address.ai_addr, address.ai_addrlen) == 0 &&
-      ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&local), &size) ==
-          0 &&
-      ::getnameinfo(reinterpret_cast<sockaddr*>(&local),
-                    size,
-                    text,
-                    sizeof(text),
-                    nullptr,
-                    0,
-                    NI_NUMERICHOST) == 0;
-  return found ? text : "";
+      ::getsockname(socket.get(), own, &size) == 0 &&
+      (may_be_loopback || !is_loopback(own));
+  return found ? numeric_host(own, size) : "";
+}
+
+/// IPv4, as addresses of IPv6 may need a scope; "" for none.
+std::string first_outer_address() {
+  ifaddrs* all = nullptr;
+  if (::getifaddrs(&all) != 0) {
+    return "";
+  }
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(all,
+                                                               freeifaddrs);
+  for (const auto* it = all; it != nullptr; it = it->ifa_next) {
+    if ((it->ifa_flags & IFF_UP) != 0 && it->ifa_addr != nullptr &&
+        it->ifa_addr->sa_family == AF_INET && !is_loopback(it->ifa_addr)) {
+      return numeric_host(it->ifa_addr, sizeof(sockaddr_in));
+    }
+  }
+  return "";
 }
 
 milliseconds left_until(Clock::time_point deadline) {
@@ -198,14 +222,18 @@ std::string local_address_towards(const std::string& host) {
   if (host.empty()) {
     return kLoopback;
   }
+  const bool is_this_machine =
+      host == kLoopback || host == "::1" || host == "localhost";
   int error = 0;
   const auto addresses = resolve(host, 9, SOCK_DGRAM, error);
   for (const auto* it = addresses.get(); it != nullptr; it = it->ai_next) {
-    if (auto local = local_address_towards(*it); !local.empty()) {
+    if (auto local = local_address_towards(*it, is_this_machine);
+        !local.empty()) {
       return local;
     }
   }
-  return kLoopback;
+  const std::string outer = is_this_machine ? "" : first_outer_address();
+  return outer.empty() ? kLoopback : outer;
 }
 
 int port_of(int fd) {
@@ -238,9 +266,22 @@ void keep_alive(int fd) {
     ::setsockopt(fd, level, option, &value, sizeof(value));
   };
   set(SOL_SOCKET, SO_KEEPALIVE, 1);
-  set(IPPROTO_TCP, TCP_KEEPIDLE, 3);
-  set(IPPROTO_TCP, TCP_KEEPINTVL, 2);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, 30);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, 10);
   set(IPPROTO_TCP, TCP_KEEPCNT, 3);
+}
+
+void allow_connections(int world_size) {
+  // A rank may have two connections to the store, a line and Gloo's of some
+  // groups with each other rank.
+  constexpr rlim_t kOfProgram = 1024;
+  constexpr rlim_t kOfRank = 16;
+  const rlim_t wanted = kOfProgram + kOfRank * static_cast<rlim_t>(world_size);
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < wanted) {
+    limit.rlim_cur = std::min(limit.rlim_max, wanted);
+    ::setrlimit(RLIMIT_NOFILE, &limit);
+  }
 }
 
 Problem wait_until_resolved(const std::string& host, milliseconds timeout) {

@@ -33,7 +33,10 @@ struct ReservedPort {
 ReservedPort reserve_loopback_port();
 
 /// The numeric address of this machine on the route to `host`; loopback when
-/// that is empty or has no route.
+/// that is empty, 127.0.0.1, ::1 or "localhost". Another name may stand for
+/// loopback on its own host alone, as 127.0.1.1 does on Debian: then, or
+/// without a route, it is the address of the first interface that is up, if
+/// any.
 std::string local_address_towards(const std::string& host);
 
 /// The port that a socket is bound to; 0 for none.
@@ -45,8 +48,13 @@ FileDescriptor connect_to(const std::string& host,
                           int port,
                           std::chrono::milliseconds timeout);
 
-/// Has the kernel find out within ten seconds that a host has gone.
+/// Has the kernel find out within a minute that a host has gone: a switch that
+/// restarts, or a virtual machine that moves, may take half of that.
 void keep_alive(int fd);
+
+/// Raises the soft limit of open files, as far as the hard one allows, to what
+/// a job of so many ranks may need.
+void allow_connections(int world_size);
 
 /// Waits until `host` resolves, at most `timeout`: in a cluster a name may
 /// appear a moment after the worker.
