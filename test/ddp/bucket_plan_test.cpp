@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <random>
 
@@ -134,8 +135,22 @@ TEST_CASE("one dtype is planned as c10d plans it", "[bucket_plan][oracle]") {
 TEST_CASE("a plan becomes numbers and back", "[bucket_plan]") {
   const BucketPlan plan{{3}, {0, 2}, {1}};
   CHECK(to_numbers(plan) == std::vector<int64_t>{7, 0, 5, 3});
-  CHECK(plan_of(to_numbers(plan)) == plan);
-  CHECK(plan_of(std::vector<int64_t>{}).empty());
+  CHECK(plan_of(to_numbers(plan), 4) == plan);
+  CHECK(plan_of(to_numbers(plan), 5) == plan);  // one is never used
+  CHECK(plan_of(std::vector<int64_t>{}, 0).empty());
+}
+
+// As an abort leaves them.
+TEST_CASE("numbers that are no plan", "[bucket_plan]") {
+  using Row = std::pair<std::vector<int64_t>, std::string>;
+  const auto row = GENERATE(values<Row>(
+      {{{7, 0, 5, 8}, "got the index 4"},
+       {{7, -2, 5, 3}, "got the index -1"},
+       {{7, std::numeric_limits<int64_t>::min(), 5, 3}, "got the index -"},
+       {{7, std::numeric_limits<int64_t>::max(), 5, 3}, "got the index 46"},
+       {{7, 0, 0, 3}, "got the index 0 twice"},
+       {{7, 0, 5, 2}, "whose last bucket ends"}}));
+  CHECK_THROWS_WITH(plan_of(row.first, 4), Catch::Contains(row.second));
 }
 
 }  // namespace bucket_plan_test

@@ -43,6 +43,8 @@ std::vector<std::string> all_gather_text(c10d::Backend& group,
        all_gather(group, at::full({1}, length, at::kLong).to(device))) {
     lengths.push_back(peer.item<int64_t>());
   }
+  // An abort ends what the host has waited for, and leaves garbage.
+  check_whole(group, "all-gather");
   const int64_t longest = *std::max_element(lengths.begin(), lengths.end());
   std::vector<std::string> texts(lengths.size());
   if (longest == 0) {
@@ -65,6 +67,7 @@ std::string broadcast_text(c10d::Backend& group,
       at::full({1}, static_cast<int64_t>(text.size()), at::kLong).to(device)};
   wait(group.broadcast(length, options), group, "broadcast");
   const auto size = length[0].item<int64_t>();
+  check_whole(group, "broadcast");
   if (size == 0) {
     return "";
   }

@@ -4,6 +4,8 @@
 #include <map>
 #include <tuple>
 
+#include <c10/util/Exception.h>
+
 namespace ddp::detail {
 namespace {
 
@@ -66,16 +68,29 @@ std::vector<int64_t> to_numbers(const BucketPlan& plan) {
   return numbers;
 }
 
-BucketPlan plan_of(c10::ArrayRef<int64_t> numbers) {
+BucketPlan plan_of(c10::ArrayRef<int64_t> numbers, size_t count) {
   BucketPlan plan;
+  std::vector<bool> has_come(count);
   bool begins = true;
   for (const int64_t number : numbers) {
+    const auto index = static_cast<size_t>(number / 2);
+    TORCH_CHECK(number >= 0 && index < count && !has_come[index],
+                "Expected a bucket plan with each of ",
+                count,
+                " gradients at most once, but got the index ",
+                number / 2,
+                number >= 0 && index < count ? " twice" : "");
+    has_come[index] = true;
     if (begins) {
       plan.emplace_back();
     }
-    plan.back().push_back(static_cast<size_t>(number / 2));
+    plan.back().push_back(index);
     begins = number % 2 == 1;
   }
+  TORCH_CHECK(begins,
+              "Expected a bucket plan whose last bucket ends, but got one of ",
+              numbers.size(),
+              " gradients that goes on");
   return plan;
 }
 

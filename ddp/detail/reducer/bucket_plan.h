@@ -41,6 +41,9 @@ BucketPlan plan_buckets(const std::vector<GradientSpec>& gradients,
 std::vector<int64_t> to_numbers(const BucketPlan& plan);
 
 /// Pure: the plan that these numbers stand for.
-BucketPlan plan_of(c10::ArrayRef<int64_t> numbers);
+/// @param count  of gradients
+/// @throws c10::Error when they stand for none: an index that is not below
+///   `count` or comes twice, or a bucket without a last gradient.
+BucketPlan plan_of(c10::ArrayRef<int64_t> numbers, size_t count);
 
 }  // namespace ddp::detail

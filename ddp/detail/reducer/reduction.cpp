@@ -229,8 +229,11 @@ void Reduction::agree_on_plan() {
       numbers.to(memory_.parameter(0).tensor.device())};
   wait(group_->broadcast(shared), *group_, "broadcast of the bucket plan");
   numbers = shared[0].cpu();
-  memory_.move_to(plan_of({numbers.const_data_ptr<int64_t>(),
-                           static_cast<size_t>(numbers.numel())}));
+  // An abort ends what the host has waited for, and leaves garbage.
+  check_whole(*group_, "broadcast of the bucket plan");
+  memory_.move_to(plan_of(
+      {numbers.const_data_ptr<int64_t>(), static_cast<size_t>(numbers.numel())},
+      memory_.size()));
   is_recording_ = false;
 }
 
