@@ -72,10 +72,10 @@ void flush_stdout() {
 }
 
 [[noreturn]] void record_and_terminate() {
-  flush_stdout();
   if (const auto error = std::current_exception()) {
     record_error(error, c10::get_lazy_backtrace(/*frames_to_skip=*/1)->get());
   }
+  flush_stdout();  // it may block for as long as nobody reads
   terminate_before();
   std::abort();
 }

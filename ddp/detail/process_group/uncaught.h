@@ -16,8 +16,8 @@ std::string describe_error(const std::exception_ptr& error);
 void record_error(const std::exception_ptr& error,
                   const std::string& where) noexcept;
 
-/// Installs a terminate handler, once, from any thread. It flushes stdout and
-/// records the uncaught exception; the handler that was there before runs next.
+/// Installs a terminate handler, once, from any thread. It records the uncaught
+/// exception and flushes stdout; the handler that was there before runs next.
 void hear_uncaught_exceptions();
 
 }  // namespace ddp::detail
