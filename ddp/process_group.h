@@ -33,7 +33,7 @@ struct ProcessGroupOptions {
   TORCH_ARG(std::optional<c10::Device>, device) = std::nullopt;
   /// How long one collective may take before it fails.
   TORCH_ARG(std::chrono::milliseconds, timeout) = std::chrono::minutes(30);
-  /// How long to wait for all ranks to arrive.
+  /// How long to wait for all ranks to arrive, and for NCCL to connect them.
   TORCH_ARG(std::chrono::milliseconds,
             connect_timeout) = std::chrono::minutes(5);
   /// Rank and addresses. Unset: read from the environment.

@@ -103,7 +103,8 @@ c10::intrusive_ptr<JobBackend> make_group(Job& job,
                                                      : make_gloo_backend(spec),
                                                  members,
                                                  job.timeout,
-                                                 job.record);
+                                                 job.record,
+                                                 job.connect_timeout);
     if (group->getBackendName() == "nccl") {
       group->setBoundDeviceId(job.device);
     }

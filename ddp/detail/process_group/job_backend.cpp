@@ -36,11 +36,13 @@ void let_go_elsewhere(c10::intrusive_ptr<c10d::Backend> backend) {
 JobBackend::JobBackend(c10::intrusive_ptr<c10d::Backend> backend,
                        GroupMembers members,
                        std::chrono::milliseconds timeout,
-                       std::shared_ptr<JobRecord> record)
+                       std::shared_ptr<JobRecord> record,
+                       std::chrono::milliseconds connect_timeout)
     : ForwardingBackend(backend),
       members_(std::move(members)),
       name_(backend->getBackendName()),
       record_(std::move(record)),
+      connect_timeout_(connect_timeout),
       timeout_(timeout) {}
 
 std::optional<Departure> JobBackend::missing_for(uint64_t number) const {
@@ -119,7 +121,7 @@ void JobBackend::connect(c10::Device device) {
   if (is_connected(device) || !device.is_cuda()) {
     return;
   }
-  connect_gpu({shared(), device, timeout_, [this] {
+  connect_gpu({shared(), device, connect_timeout_, [this] {
                  const auto left = record_->first_departure(members_.ranks);
                  return left ? describe(*left, record_->passes()) : "";
                }});

@@ -36,10 +36,13 @@ struct GroupMembers {
 class JobBackend : public ForwardingBackend {
  public:
   /// @param timeout  of the backend.
-  JobBackend(c10::intrusive_ptr<c10d::Backend> backend,
-             GroupMembers members,
-             std::chrono::milliseconds timeout,
-             std::shared_ptr<JobRecord> record);
+  /// @param connect_timeout  of `connect`.
+  JobBackend(
+      c10::intrusive_ptr<c10d::Backend> backend,
+      GroupMembers members,
+      std::chrono::milliseconds timeout,
+      std::shared_ptr<JobRecord> record,
+      std::chrono::milliseconds connect_timeout = std::chrono::minutes(5));
 
   const GroupMembers& members() const { return members_; }
   const std::shared_ptr<JobRecord>& record() const { return record_; }
@@ -67,8 +70,8 @@ class JobBackend : public ForwardingBackend {
   /// bound device, as the parts of a module on several GPUs need. Collective:
   /// the devices of one call average with each other. Does nothing for a device
   /// that is connected, or over Gloo.
-  /// @throws c10::Error when the ranks have not connected within the time-out
-  ///   of the group, or a member has left.
+  /// @throws c10::Error when the ranks have not connected within
+  ///   `connect_timeout`, or a member has left.
   void connect(c10::Device device);
   /// Whether collectives take tensors of that device.
   bool is_connected(c10::Device device) const;
@@ -110,6 +113,7 @@ class JobBackend : public ForwardingBackend {
   const GroupMembers members_;
   const std::string name_;
   const std::shared_ptr<JobRecord> record_;
+  const std::chrono::milliseconds connect_timeout_;
   std::atomic<std::chrono::milliseconds> timeout_;
   std::atomic<uint64_t> started_{0};
   std::atomic<int> reducers_{0};  // made over this group
