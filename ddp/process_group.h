@@ -74,8 +74,10 @@ struct ProcessGroupOptions {
 ///   `destroy_process_group()` where there is none. A host that waits for the
 ///   GPU is released half a second after the news: what hangs there is aborted,
 ///   so what was computed since holds garbage. Start again from a checkpoint.
-///   Where NCCL has found a broken connection by itself, LibTorch's watchdog
-///   ends the process a minute later, whoever has caught what.
+///   An error that NCCL finds itself (a broken connection, a collective that
+///   took longer than `timeout`) aborts the group, and the next collective
+///   throws: TORCH_NCCL_ASYNC_ERROR_HANDLING is 2 for this process, unless it
+///   is 0 or 3. With 3, LibTorch's own default, its watchdog ends the process.
 /// - How it is heard of: each rank keeps a connection to rank 0, at a port that
 ///   the kernel chooses, and says there why it leaves: what an exception says
 ///   that nobody has caught, too (by std::set_terminate; the handler before
@@ -94,8 +96,9 @@ void init_process_group(const ProcessGroupOptions& options = {});
 /// not. Ranks whose process has ended are not waited for, nor are workers that
 /// a parameter server has lost. Does nothing when there is no process group.
 ///
-/// What is queued on the GPU ends first when all ranks have come. Where one has
-/// left without its part of it, it is aborted; so it is where main() returns,
+/// What is queued on the GPU ends first when all ranks have come; a collective
+/// may take `ProcessGroupOptions::timeout`. Where a rank has left without its
+/// part of it, or dies meanwhile, it is aborted; so it is where main() returns,
 /// or the program calls exit(), without this call.
 ///
 /// A model or a group that is kept longer does no harm, and no collective: that
@@ -132,7 +135,9 @@ c10::intrusive_ptr<c10d::Backend> process_group();
 ///
 /// @param ranks  ranks of the world, each once; a rank's place in this list is
 ///   its rank in the new group.
-/// @returns the group, or null on a rank that is not in it.
+/// @returns the group, or null on a rank that is not in it. Its `shutdown()`,
+///   called by all its ranks, closes it before the job ends, with its
+///   connections and threads.
 ///
 /// Example:
 /// @code

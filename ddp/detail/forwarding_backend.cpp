@@ -54,98 +54,127 @@ ForwardingBackend::Work ForwardingBackend::endCoalescing() {
   return inner().endCoalescing();
 }
 
+template <class Call>
+ForwardingBackend::Work ForwardingBackend::start(
+    const std::optional<c10::Device>& device, const Call& call) {
+  auto& backend = for_collective(device);
+  try {
+    return call(backend);
+  } catch (...) {
+    not_started();
+    throw;
+  }
+}
+
 ForwardingBackend::Work ForwardingBackend::broadcast(
     Tensors& tensors, const c10d::BroadcastOptions& options) {
-  return for_collective(at::device_of(tensors)).broadcast(tensors, options);
+  return start(at::device_of(tensors), [&](auto& backend) {
+    return backend.broadcast(tensors, options);
+  });
 }
 
 ForwardingBackend::Work ForwardingBackend::allreduce(
     Tensors& tensors, const c10d::AllreduceOptions& options) {
-  return for_collective(at::device_of(tensors)).allreduce(tensors, options);
+  return start(at::device_of(tensors), [&](auto& backend) {
+    return backend.allreduce(tensors, options);
+  });
 }
 
 ForwardingBackend::Work ForwardingBackend::allreduce_sparse(
     Tensors& tensors, const c10d::AllreduceOptions& options) {
-  return for_collective(at::device_of(tensors))
-      .allreduce_sparse(tensors, options);
+  return start(at::device_of(tensors), [&](auto& backend) {
+    return backend.allreduce_sparse(tensors, options);
+  });
 }
 
 ForwardingBackend::Work ForwardingBackend::allreduce_coalesced(
     Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
-  return for_collective(at::device_of(tensors))
-      .allreduce_coalesced(tensors, options);
+  return start(at::device_of(tensors), [&](auto& backend) {
+    return backend.allreduce_coalesced(tensors, options);
+  });
 }
 
 ForwardingBackend::Work ForwardingBackend::reduce(
     Tensors& tensors, const c10d::ReduceOptions& options) {
-  return for_collective(at::device_of(tensors)).reduce(tensors, options);
+  return start(at::device_of(tensors),
+               [&](auto& backend) { return backend.reduce(tensors, options); });
 }
 
 ForwardingBackend::Work ForwardingBackend::allgather(
     TensorLists& outputs,
     Tensors& inputs,
     const c10d::AllgatherOptions& options) {
-  return for_collective(at::device_of(inputs))
-      .allgather(outputs, inputs, options);
+  return start(at::device_of(inputs), [&](auto& backend) {
+    return backend.allgather(outputs, inputs, options);
+  });
 }
 
 ForwardingBackend::Work ForwardingBackend::_allgather_base(
     at::Tensor& output,
     at::Tensor& input,
     const c10d::AllgatherOptions& options) {
-  return for_collective(at::device_of(input))
-      ._allgather_base(output, input, options);
+  return start(at::device_of(input), [&](auto& backend) {
+    return backend._allgather_base(output, input, options);
+  });
 }
 
 ForwardingBackend::Work ForwardingBackend::allgather_coalesced(
     TensorLists& outputs,
     Tensors& inputs,
     const c10d::AllgatherOptions& options) {
-  return for_collective(at::device_of(inputs))
-      .allgather_coalesced(outputs, inputs, options);
+  return start(at::device_of(inputs), [&](auto& backend) {
+    return backend.allgather_coalesced(outputs, inputs, options);
+  });
 }
 
 ForwardingBackend::Work ForwardingBackend::allgather_into_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
-  return for_collective(at::device_of(inputs))
-      .allgather_into_tensor_coalesced(outputs, inputs, options);
+  return start(at::device_of(inputs), [&](auto& backend) {
+    return backend.allgather_into_tensor_coalesced(outputs, inputs, options);
+  });
 }
 
 ForwardingBackend::Work ForwardingBackend::gather(
     TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions& options) {
-  return for_collective(at::device_of(inputs)).gather(outputs, inputs, options);
+  return start(at::device_of(inputs), [&](auto& backend) {
+    return backend.gather(outputs, inputs, options);
+  });
 }
 
 ForwardingBackend::Work ForwardingBackend::scatter(
     Tensors& outputs,
     TensorLists& inputs,
     const c10d::ScatterOptions& options) {
-  return for_collective(at::device_of(outputs))
-      .scatter(outputs, inputs, options);
+  return start(at::device_of(outputs), [&](auto& backend) {
+    return backend.scatter(outputs, inputs, options);
+  });
 }
 
 ForwardingBackend::Work ForwardingBackend::reduce_scatter(
     Tensors& outputs,
     TensorLists& inputs,
     const c10d::ReduceScatterOptions& options) {
-  return for_collective(at::device_of(outputs))
-      .reduce_scatter(outputs, inputs, options);
+  return start(at::device_of(outputs), [&](auto& backend) {
+    return backend.reduce_scatter(outputs, inputs, options);
+  });
 }
 
 ForwardingBackend::Work ForwardingBackend::_reduce_scatter_base(
     at::Tensor& output,
     at::Tensor& input,
     const c10d::ReduceScatterOptions& options) {
-  return for_collective(at::device_of(input))
-      ._reduce_scatter_base(output, input, options);
+  return start(at::device_of(input), [&](auto& backend) {
+    return backend._reduce_scatter_base(output, input, options);
+  });
 }
 
 ForwardingBackend::Work ForwardingBackend::reduce_scatter_tensor_coalesced(
     Tensors& outputs,
     Tensors& inputs,
     const c10d::ReduceScatterOptions& options) {
-  return for_collective(at::device_of(inputs))
-      .reduce_scatter_tensor_coalesced(outputs, inputs, options);
+  return start(at::device_of(inputs), [&](auto& backend) {
+    return backend.reduce_scatter_tensor_coalesced(outputs, inputs, options);
+  });
 }
 
 ForwardingBackend::Work ForwardingBackend::alltoall_base(
@@ -154,19 +183,23 @@ ForwardingBackend::Work ForwardingBackend::alltoall_base(
     std::vector<int64_t>& output_sizes,
     std::vector<int64_t>& input_sizes,
     const c10d::AllToAllOptions& options) {
-  return for_collective(at::device_of(input))
-      .alltoall_base(output, input, output_sizes, input_sizes, options);
+  return start(at::device_of(input), [&](auto& backend) {
+    return backend.alltoall_base(
+        output, input, output_sizes, input_sizes, options);
+  });
 }
 
 ForwardingBackend::Work ForwardingBackend::alltoall(
     Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) {
-  return for_collective(at::device_of(inputs))
-      .alltoall(outputs, inputs, options);
+  return start(at::device_of(inputs), [&](auto& backend) {
+    return backend.alltoall(outputs, inputs, options);
+  });
 }
 
 ForwardingBackend::Work ForwardingBackend::barrier(
     const c10d::BarrierOptions& options) {
-  return for_collective(options.device).barrier(options);
+  return start(options.device,
+               [&](auto& backend) { return backend.barrier(options); });
 }
 
 void ForwardingBackend::monitoredBarrier(const c10d::BarrierOptions& options,

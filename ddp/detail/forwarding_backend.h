@@ -114,6 +114,9 @@ class ForwardingBackend : public c10d::Backend {
       const std::optional<c10::Device>& /*device*/) {
     return inner();
   }
+  /// The collective of the last call of `for_collective` was refused where it
+  /// was handed on to, as that threw.
+  virtual void not_started() {}
   virtual c10d::Backend& for_message() { return inner(); }
 
   const c10::intrusive_ptr<c10d::Backend>& shared() const { return inner_; }
@@ -121,6 +124,9 @@ class ForwardingBackend : public c10d::Backend {
   c10::intrusive_ptr<c10d::Backend> release();
 
  private:
+  template <class Call>
+  Work start(const std::optional<c10::Device>& device, const Call& call);
+
   c10::intrusive_ptr<c10d::Backend> inner_;
 };
 

@@ -5,24 +5,32 @@
 #include <ATen/ops/ones.h>
 #include <c10/core/GradMode.h>
 #include <c10/util/ScopeExit.h>
+#include <fcntl.h>
 #include <poll.h>
+#include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <functional>
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "ddp/collectives.h"
 #include "ddp/detail/file_descriptor.h"
+#include "ddp/detail/forwarding_backend.h"
 #include "ddp/detail/process_group/backends.h"
+#include "ddp/detail/process_group/job_backend.h"
 #include "ddp/detail/process_group/job_record.h"
 #include "ddp/detail/process_group/meeting.h"
 #include "ddp/detail/wait.h"
+#include "ddp/distributed_data_parallel.h"
 #include "ddp/exchanges/all_reduce.h"
 #include "ddp/exchanges/hook_exchange.h"
 #include "ddp/optim/zero_redundancy_optimizer.h"
@@ -30,6 +38,7 @@
 #include "ddp/reducer.h"
 #include "test/support/catch.h"
 #include "test/support/rank_processes.h"
+#include "test/support/temporary_folder.h"
 
 namespace ddp {
 namespace departures_test {
@@ -50,6 +59,8 @@ ProcessGroupOptions patient() {
       .timeout(std::chrono::minutes(10))
       .connect_timeout(std::chrono::minutes(10));
 }
+
+constexpr std::chrono::seconds kPatience{30};
 
 constexpr int kSteps = 6;
 constexpr int kStepsBefore = 2;
@@ -268,10 +279,12 @@ class Bell {
  public:
   void ring() { detail::check(::write(pipe_.write.get(), "", 1), "write"); }
   void wait_for(int rings) {
-    constexpr int kPatience = 30'000;
+    const auto patience = std::chrono::milliseconds(kPatience);
     for (char ring = 0; rings > 0; --rings) {
       pollfd polled{pipe_.read.get(), POLLIN, 0};
-      TORCH_CHECK(::poll(&polled, 1, kPatience) > 0, rings, " did not ring");
+      TORCH_CHECK(::poll(&polled, 1, static_cast<int>(patience.count())) > 0,
+                  rings,
+                  " did not ring");
       detail::check(::read(pipe_.read.get(), &ring, 1), "read");
     }
   }
@@ -555,6 +568,222 @@ TEST_CASE("the program may catch it and go on without the others",
   CHECK(ends[0].error == "");
 }
 
+void send_stderr_to(const std::string& path) {
+  const detail::FileDescriptor file(detail::check(
+      ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600), "open"));
+  detail::check(::dup2(file.get(), STDERR_FILENO), "dup2");
+}
+
+/// Not for long: what another thread does, of which no news comes.
+template <class Condition>
+void wait_until(const std::string& what, const Condition& condition) {
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  while (!condition()) {
+    TORCH_CHECK(std::chrono::steady_clock::now() < deadline, what);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+TEST_CASE("a rank returns from main() while its groups are aborted",
+          "[departures]") {
+  const int group_count = on_gpu(2) ? 2 : 20;
+  for (int round = 0; round < 5; ++round) {
+    INFO("round " << round);
+    const test::TemporaryFolder folder;
+    const auto ends = run_rank_processes(2, [&](int rank) {
+      // Four connections a group, so that aborts take longer than exit().
+      ::setenv("GLOO_SOCKET_IFNAME", "lo,lo,lo,lo", 1);
+      init_process_group(patient());
+      std::vector<c10::intrusive_ptr<c10d::Backend>> groups;
+      for (int i = 0; i < group_count; ++i) {
+        groups.push_back(new_group({0, 1}));
+      }
+      barrier();
+      if (rank == 1) {
+        destroy_process_group();
+        return;
+      }
+      send_stderr_to(folder / "stderr");
+      detail::record_of(*groups[0])->wait_for_departure({1}, kPatience);
+      for (const auto& group : groups) {
+        std::vector<at::Tensor> tensors{at::ones({2}, local_device())};
+        try {
+          group->allreduce(tensors);
+        } catch (const c10::Error&) {
+          continue;  // it is started all the same
+        }
+        TORCH_CHECK(false, "a collective that misses a rank was taken");
+      }
+      wait_until("no group was aborted", [&] {
+        return !detail::job_backend_of(*groups[0])->is_open();
+      });
+      return_from_main();
+    });
+    CHECK(ends[0].signal == 0);
+    CHECK(ends[0].exit_code == 0);
+    CHECK_THAT(test::read_file(folder / "stderr"),
+               !Contains("INTERNAL ASSERT") && !Contains("Could not run"));
+  }
+}
+
+TEST_CASE("a rank that comes late to the end says nothing", "[departures]") {
+  const test::TemporaryFolder folder;
+  const auto ends = run_rank_processes(2, [&](int rank) {
+    init_process_group(patient());
+    barrier();
+    if (rank == 1) {
+      send_stderr_to(folder / "stderr");
+      wait_until("rank 0 has not left", [&] {
+        const auto left = detail::record_of(*process_group())->departure_of(0);
+        return left && left->has_closed;
+      });
+    }
+    destroy_process_group();
+  });
+  CHECK(ends[1].error == "");
+  CHECK(ends[1].exit_code == 0);
+  CHECK(test::read_file(folder / "stderr") == "");
+}
+
+/// A pipe that takes nothing more until it is read.
+detail::Pipe full_pipe() {
+  auto pipe = detail::make_pipe();
+  ::fcntl(pipe.write.get(), F_SETFL, O_NONBLOCK);
+  while (::write(pipe.write.get(), "x", 1) == 1) {
+  }
+  ::fcntl(pipe.write.get(), F_SETFL, 0);
+  return pipe;
+}
+
+TEST_CASE("ranks hear of an exception before its rank flushes stdout",
+          "[departures]") {
+  const auto pipe = full_pipe();
+  const auto ends = run_rank_processes(2, [&](int rank) {
+    init_process_group(patient());
+    barrier();
+    if (rank == 1) {
+      ::dup2(pipe.write.get(), STDOUT_FILENO);
+      std::setvbuf(stdout, nullptr, _IOFBF, BUFSIZ);
+      std::fputs("the last words", stdout);
+      throw_uncaught();
+    }
+    const auto record = detail::record_of(*process_group());
+    const auto left = record->wait_for_departure({1}, kPatience);
+    std::vector<char> read(1 << 16);
+    detail::check(
+        static_cast<int>(::read(pipe.read.get(), read.data(), read.size())),
+        "read");
+    TORCH_CHECK(left, "nothing was heard");
+    TORCH_CHECK(left->text.find("basic_string::at") != std::string::npos,
+                left->text);
+  });
+  CHECK(ends[0].error == "");
+  CHECK(ends[1].signal == SIGABRT);
+}
+
+/// Rings when a collective that the host reads has started.
+class RingingBackend : public detail::ForwardingBackend {
+ public:
+  RingingBackend(const c10::intrusive_ptr<c10d::Backend>& group, Bell& bell)
+      : ForwardingBackend(group), bell_(bell) {}
+
+  Work allgather(TensorLists& outputs,
+                 Tensors& inputs,
+                 const c10d::AllgatherOptions& options) override {
+    return ring(ForwardingBackend::allgather(outputs, inputs, options));
+  }
+  Work broadcast(Tensors& tensors,
+                 const c10d::BroadcastOptions& options) override {
+    return ring(ForwardingBackend::broadcast(tensors, options));
+  }
+
+  bool rings = false;
+
+ private:
+  Work ring(Work work) {
+    if (std::exchange(rings, false)) {
+      bell_.ring();
+    }
+    return work;
+  }
+
+  Bell& bell_;
+};
+
+// On a GPU what is read holds garbage then.
+TEST_CASE("a rank leaves while others read what they have received",
+          "[departures]") {
+  const bool reads_plan = GENERATE(true, false);
+  INFO((reads_plan ? "a plan of buckets" : "texts"));
+  Bell has_begun;
+  const auto ends = run_rank_processes(3, [&](int rank) {
+    init_process_group(patient());
+    const auto group =
+        c10::make_intrusive<RingingBackend>(process_group(), has_begun);
+    Model model(group);
+    if (rank == 1) {
+      has_begun.wait_for(2);
+    } else if (group->rings = true; reads_plan) {
+      model.step();
+      model.value();
+    } else {
+      all_gather_text("from rank " + std::to_string(rank), group);
+    }
+    destroy_process_group();
+  });
+  for (const int rank : {0, 2}) {
+    CHECK(ends[rank].signal == 0);
+    CHECK_THAT(ends[rank].error, Contains("rank 1 has left by"));
+  }
+}
+
+bool has_gpus(int count) {
+  if (!on_gpu(count)) {
+    WARN("skipped: it takes " << count << " GPUs");
+  }
+  return on_gpu(count);
+}
+
+TEST_CASE("a module on the wrong device gets advice on every rank",
+          "[departures]") {
+  if (!has_gpus(2)) {
+    return;
+  }
+  const bool on_cpu = GENERATE(true, false);
+  INFO((on_cpu ? "on the CPU" : "on cuda:0"));
+  const auto ends = run_rank_processes(2, [&](int) {
+    init_process_group(patient());
+    torch::nn::Linear net(2, 2);
+    if (!on_cpu) {
+      net->to(c10::Device(c10::kCUDA, 0));
+    }
+    const DistributedDataParallel model(net);
+  });
+  for (const auto& end : ends) {
+    CHECK_THAT(end.error,
+               Contains("Expected") && Contains("ddp::local_device()"));
+  }
+}
+
+TEST_CASE("ranks connect a second GPU within connect_timeout", "[departures]") {
+  if (!has_gpus(3)) {
+    return;
+  }
+  Bell is_over;
+  const auto ends = run_rank_processes(2, [&](int rank) {
+    init_process_group(patient().connect_timeout(std::chrono::seconds(8)));
+    if (rank == 1) {
+      is_over.wait_for(1);
+      return;
+    }
+    const auto ring_at_end = c10::make_scope_exit([&] { is_over.ring(); });
+    detail::job_backend_of(*process_group())
+        ->connect(c10::Device(c10::kCUDA, 2));
+  });
+  CHECK_THAT(ends[0].error,
+             Contains("NCCL to connect the GPUs of 2 ranks within 8 s"));
+}
+
 TEST_CASE("what is said when the job ends", "[departures]") {
   const auto ends = run_rank_processes(2, [](int rank) {
     init_process_group(patient());
@@ -650,6 +879,54 @@ TEST_CASE("a rank hangs while NCCL connects the others", "[.never_join]") {
   });
   CHECK_THAT(ends[0].error,
              Contains("NCCL to connect the GPUs of 2 ranks within 6 s"));
+}
+
+// With FAKE_GPU_FAULT=error:1:2.
+TEST_CASE("an error that NCCL finds can be caught", "[.nccl_error]") {
+  const auto ends = run_rank_processes(2, [](int) {
+    init_process_group(patient());
+    std::string error = "nothing was thrown";
+    try {
+      for (int i = 0; i < kSteps; ++i) {
+        reduce_tensor(at::ones({64}, local_device())).sum().item<double>();
+      }
+    } catch (const c10::Error& thrown) {
+      error = thrown.what_without_backtrace();
+    }
+    destroy_process_group();
+    TORCH_CHECK(false, error);
+  });
+  for (const auto& end : ends) {
+    CHECK(end.signal == 0);
+  }
+  CHECK_THAT(ends[0].error, Contains("rank 1 has left by"));
+  CHECK_THAT(ends[1].error, Contains("LibTorch has aborted the group"));
+}
+
+/// Two ranks leave with a collective that the stand-in ends as
+/// FAKE_GPU_FAULT=KIND:1:2 says.
+Ends leave_with_fault_queued(std::chrono::milliseconds timeout) {
+  return run_rank_processes(2, [timeout](int) {
+    init_process_group(patient().timeout(timeout));
+    reduce_tensor(at::ones({64}, local_device())).sum().item<double>();
+    reduce_tensor(at::ones({64}, local_device()));
+    destroy_process_group();
+  });
+}
+
+TEST_CASE("a rank dies after its goodbye with work queued", "[.nccl_die]") {
+  const auto ends = leave_with_fault_queued(std::chrono::minutes(10));
+  CHECK(ends[1].signal == SIGKILL);
+  CHECK(ends[0].signal == 0);
+  CHECK_THAT(ends[0].error, Contains("the process of rank 1 has ended"));
+}
+
+TEST_CASE("what is queued last stalls until the time-out", "[.nccl_stall]") {
+  const auto ends = leave_with_fault_queued(std::chrono::seconds(3));
+  for (const auto& end : ends) {
+    CHECK(end.signal == 0);
+    CHECK_THAT(end.error, Contains("a collective failed: "));
+  }
 }
 
 }  // namespace departures_test

@@ -410,6 +410,31 @@ TEST_CASE("a record of who has left", "[departures]") {
   CHECK_FALSE(record.departure_of(0));
 }
 
+TEST_CASE("a rank that dies after its goodbye has vanished", "[departures]") {
+  using How = Departure::How;
+  detail::JobRecord record;
+  auto left = departure(1, How::destroyed, 5);
+  left.started["world"] = 7;
+  CHECK(record.note(left));
+  CHECK_FALSE(record.note(left));
+  auto line_ends = departure(1, How::vanished, -1);
+  line_ends.has_closed = true;
+  CHECK_FALSE(record.is_news(line_ends));
+  CHECK_FALSE(record.note(line_ends));
+  CHECK(record.departure_of(1)->how == How::destroyed);
+  CHECK(record.departure_of(1)->has_closed);
+  line_ends.has_closed = false;
+  CHECK(record.is_news(line_ends));
+  CHECK(record.note(line_ends));
+  CHECK_FALSE(record.note(line_ends));
+  const auto known = record.departure_of(1);
+  CHECK(known->how == How::vanished);
+  CHECK(known->passes == 5);
+  CHECK(detail::misses_collective(*known, "world", 7));
+  CHECK(record.departures() == 1);
+  CHECK(record.wait_for_failure(milliseconds(0))->rank == 1);
+}
+
 TEST_CASE("jobs at one store have keys of their own", "[rendezvous]") {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   const auto job_of = [&](int rank) {
@@ -513,6 +538,49 @@ TEST_CASE("lines do not heed a stranger", "[departures]") {
   CHECK(detail::connect_to(host, port, std::chrono::seconds(60)).get() == -1);
 }
 
+TEST_CASE("lines tell a rank that has closed from one that has died",
+          "[departures]") {
+  using How = Departure::How;
+  c10d::HashStore store;
+  const auto records = make_records(3);
+  std::vector<std::unique_ptr<detail::Lines>> lines;
+  for (const int rank : {0, 2}) {
+    lines.push_back(std::make_unique<detail::Lines>(
+        store, detail::Lines::Place{rank, 3, ""}, records[rank], [] {
+          return false;
+        }));
+  }
+  std::istringstream address(store.get_to_str("lines"));
+  std::string host;
+  int port = 0;
+  address >> host >> port;
+  auto rank_1 = detail::connect_to(host, port, std::chrono::seconds(60));
+  const bool closes = GENERATE(true, false);
+  INFO((closes ? "closes" : "dies"));
+  const std::string text =
+      std::string("hello 1\ngone 1 0 5 0 \n") + (closes ? "closed\n" : "");
+  REQUIRE(::send(rank_1.get(), text.data(), text.size(), 0) ==
+          static_cast<ssize_t>(text.size()));
+  for (const int rank : {0, 2}) {
+    REQUIRE(records[rank]->wait_for_departure({1}, milliseconds(60'000)));
+    CHECK(records[rank]->departure_of(1)->how == How::destroyed);
+  }
+  rank_1.reset();
+  if (!closes) {
+    for (const int rank : {0, 2}) {
+      REQUIRE(records[rank]->wait_for_failure(milliseconds(60'000)));
+      CHECK(records[rank]->departure_of(1)->passes == 5);
+    }
+    return;
+  }
+  const auto deadline = std::chrono::steady_clock::now() + test::kRankPatience;
+  while (!records[0]->departure_of(1)->has_closed) {
+    REQUIRE(std::chrono::steady_clock::now() < deadline);
+    std::this_thread::yield();
+  }
+  CHECK(records[0]->departure_of(1)->how == How::destroyed);
+}
+
 c10::intrusive_ptr<detail::JobBackend> in_job(const Group& group) {
   detail::GroupMembers members{"world", {}};
   for (int rank = 0; rank < group->getSize(); ++rank) {
@@ -561,6 +629,102 @@ TEST_CASE("a group that was closed lets its backend go", "[departures]") {
     TORCH_CHECK(group.use_count() == before);
     TORCH_CHECK(job->getBackendName() == "gloo");
   });
+}
+
+/// A backend whose abort takes as long as the test says.
+class SlowAbort : public test::FakeBackend {
+ public:
+  using FakeBackend::FakeBackend;
+  void abort() override {
+    begun.set_value();
+    ends.get_future().wait_for(test::kRankPatience);
+  }
+  std::promise<void> begun;
+  std::promise<void> ends;
+};
+
+TEST_CASE("departures are passed on while an abort takes long",
+          "[departures]") {
+  const auto backend = c10::make_intrusive<SlowAbort>(/*size=*/3);
+  const auto records = make_records(3);
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  const auto job = c10::make_intrusive<detail::JobBackend>(
+      backend,
+      detail::GroupMembers{"world", {0, 1, 2}},
+      std::chrono::seconds(60),
+      records[0]);
+  std::vector<at::Tensor> tensors{torch::ones({2})};
+  job->allreduce(tensors, c10d::AllreduceOptions());
+  detail::Watch watch;
+  watch.add(job);
+  std::vector<std::unique_ptr<detail::Lines>> lines;
+  for (int rank = 0; rank < 3; ++rank) {
+    lines.push_back(std::make_unique<detail::Lines>(
+        *store, detail::Lines::Place{rank, 3, ""}, records[rank], [&, rank] {
+          return rank == 0 && watch.look(*store);
+        }));
+  }
+  const auto end_abort =
+      c10::make_scope_exit([&] { backend->ends.set_value(); });
+  lines[1]->say(departure(1, Departure::How::destroyed, 4));
+  REQUIRE(backend->begun.get_future().wait_for(test::kRankPatience) ==
+          std::future_status::ready);
+  lines[2]->say(departure(2, Departure::How::threw, 4));
+  CHECK(records[1]->wait_for_departure({2}, test::kRankPatience / 2));
+}
+
+TEST_CASE("a group that is shut down is closed", "[departures]") {
+  run_ranks(2, [](const Group& group) {
+    const auto before = group.use_count();
+    const auto job = in_job(group);
+    barrier(job);
+    job->shutdown();
+    job->shutdown();
+    TORCH_CHECK(!job->is_open() && group.use_count() == before);
+    std::string error;
+    try {
+      barrier(job);
+    } catch (const c10::Error& caught) {
+      error = caught.what_without_backtrace();
+    }
+    TORCH_CHECK(error.find("has been destroyed") != std::string::npos, error);
+  });
+}
+
+TEST_CASE("a collective that the backend refuses is not counted",
+          "[departures]") {
+  run_ranks(2, [](const Group& group) {
+    const auto job = in_job(group);
+    barrier(job);
+    std::vector<at::Tensor> tensors{torch::ones({2}), torch::ones({3})};
+    bool has_thrown = false;
+    try {
+      job->allreduce(tensors, c10d::AllreduceOptions());
+    } catch (const std::exception&) {
+      has_thrown = true;
+    }
+    TORCH_CHECK(has_thrown && job->started() == 1, job->started());
+  });
+}
+
+TEST_CASE("a barrier of a group of GPUs uses the bound one", "[departures]") {
+  struct Asked : test::FakeBackend {
+    using FakeBackend::FakeBackend;
+    c10::intrusive_ptr<c10d::Work> barrier(
+        const c10d::BarrierOptions& options) override {
+      ids.push_back(options.device_ids);
+      return c10::make_intrusive<test::DoneWork>(at::Tensor());
+    }
+    std::vector<std::vector<int64_t>> ids;
+  };
+  const auto asked = c10::make_intrusive<Asked>(/*size=*/2);
+  const auto job = in_job(asked);
+  job->setBoundDeviceId(c10::Device(c10::kCUDA, 3));
+  job->barrier(c10d::BarrierOptions());
+  c10d::BarrierOptions other;
+  other.device_ids = {1};
+  job->barrier(other);
+  CHECK(asked->ids == std::vector<std::vector<int64_t>>{{3}, {1}});
 }
 
 TEST_CASE("an aborted group is let go where no thread can start",

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -23,6 +24,8 @@ struct BackendSpec {
   /// Host whose route tells which network interface Gloo listens on; empty for
   /// this machine alone.
   std::string reach;
+  std::string name;        ///< of the group, for NCCL's log
+  std::vector<int> ranks;  ///< of the world, by their rank in the group
 };
 
 /// Makes a Gloo backend. It listens on GLOO_SOCKET_IFNAME when that is set,
@@ -47,7 +50,10 @@ struct GpuConnection {
 void connect_gpu(const GpuConnection& wanted);
 
 /// Makes an NCCL backend, and connects `spec.device`. It is not bound to that
-/// device: bound backends refuse the others of a module on several GPUs.
+/// device: bound backends refuse the others of a module on several GPUs. After
+/// an error that NCCL finds, it is aborted and the process goes on
+/// (TORCH_NCCL_ASYNC_ERROR_HANDLING=2), unless that variable says something
+/// else than launchers do: 1.
 /// @throws c10::Error when this LibTorch was built without CUDA, and when the
 ///   ranks have not connected in time or do so in vain. NCCL cannot be told to
 ///   stop then: a thread that waits for it is left behind.

@@ -23,6 +23,8 @@ struct Departure {
   std::string text;
   /// By group: the collectives that it has started. Without an entry: unknown.
   std::map<std::string, uint64_t> started;
+  /// It has closed its groups, and rank 0 the store. Not in a line.
+  bool has_closed = false;
 };
 
 /// Pure: a departure as one line without its end, for other ranks. A long text

@@ -79,11 +79,10 @@ class GlooBackend : public c10d::ProcessGroupGloo {
   /// A message that does not come in time ends all that waits for the same
   /// connections. Each device has its own; the tag says which.
   void end_connections() {
-    std::vector<at::Tensor> nothing{at::empty({1}, at::kByte)};
     for (size_t i = 0; i < contexts_.size(); ++i) {
       const auto tag = std::numeric_limits<int>::max() - static_cast<int>(i);
       try {
-        recvAnysource(nothing, tag)->wait(std::chrono::milliseconds(1));
+        recvAnysource(nothing_, tag)->wait(std::chrono::milliseconds(1));
       } catch (const std::exception&) {
         // It has not come.
       }
@@ -100,6 +99,8 @@ class GlooBackend : public c10d::ProcessGroupGloo {
                  [](const auto& work) { return work.defined(); });
     return works;
   }
+
+  std::vector<at::Tensor> nothing_{at::empty({1}, at::kByte)};
 };
 
 }  // namespace

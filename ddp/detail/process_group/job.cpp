@@ -51,7 +51,7 @@ bool look(Job& job, c10d::Store& store) {
 
 bool has_lost_store(const Job& job) {
   const auto host = job.record->departure_of(0);
-  return host && host->how == Departure::How::vanished;
+  return host && (host->how == Departure::How::vanished || host->has_closed);
 }
 
 std::string reach_of(const WorkerEnv& env) {
@@ -93,6 +93,8 @@ c10::intrusive_ptr<JobBackend> make_group(Job& job,
   spec.timeout = job.timeout;
   spec.connect_timeout = job.connect_timeout;
   spec.reach = reach_of(job.env);
+  spec.name = members.name;
+  spec.ranks = ranks;
   spec.in_vain = [&] {
     const auto departure = job.record->first_departure(ranks);
     return departure ? describe(*departure, job.record->passes()) : "";

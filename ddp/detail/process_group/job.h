@@ -53,7 +53,7 @@ c10::intrusive_ptr<JobBackend> make_group(Job& job,
 /// How this rank leaves, if it does so now.
 Departure departure_by(const Job& job, Departure::How how);
 
-/// Whether the store has ended with rank 0: nobody waits there then, and
+/// Whether rank 0 has ended, or closed the store: nobody waits there then, and
 /// LibTorch would log pages.
 bool has_lost_store(const Job& job);
 
@@ -62,8 +62,8 @@ bool has_lost_store(const Job& job);
 /// has not been told yet, one line, or "".
 std::string leave(std::unique_ptr<Job> job) noexcept;
 
-/// The process ends without a call: LibTorch's threads of NCCL use its statics,
-/// which exit() destroys next. Does nothing in a fork of the process.
+/// Ends the threads that use LibTorch, whose statics exit() destroys next: that
+/// of the lines, and NCCL's. Does nothing in a fork of the process.
 void end_threads(const Job& job) noexcept;
 
 /// Tells the others why this process ends.

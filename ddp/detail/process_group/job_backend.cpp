@@ -1,11 +1,11 @@
 #include "ddp/detail/process_group/job_backend.h"
 
 #include <algorithm>
-#include <future>
+#include <functional>
 #include <system_error>
-#include <thread>
 #include <utility>
 
+#include "ddp/detail/background_task.h"
 #include "ddp/detail/job_files/progress_file.h"
 #include "ddp/detail/process_group/backends.h"
 #include "ddp/detail/process_group/last_words.h"
@@ -14,21 +14,46 @@ namespace ddp::detail {
 namespace {
 
 constexpr std::chrono::milliseconds kGoPatience{1'000};
+constexpr std::chrono::milliseconds kAbortPatience{10'000};
 
-/// The destructor of an NCCL backend that was aborted waits for its watchdog,
-/// which may sleep for a minute after an error, and Gloo's for a thread that
-/// may sleep for the time-out of a collective. So does the caller where no
-/// thread can start.
-void let_go_elsewhere(c10::intrusive_ptr<c10d::Backend> backend) {
-  std::packaged_task<void()> task(
-      [last = std::move(backend)]() mutable { last.reset(); });
-  const auto gone = task.get_future();
+/// How long the news of a rank that has left may take, when NCCL has found the
+/// broken connection first.
+constexpr std::chrono::milliseconds kDeparturePatience{2'000};
+
+using Shared = c10::intrusive_ptr<c10d::Backend>;
+
+/// Uses a backend on a thread of its own, which is left behind when that takes
+/// longer than `patience`; in this thread where no other can start. The other
+/// thread also destroys the backend where nobody else holds it: the destructor
+/// of an NCCL backend that was aborted waits for its watchdog, which may sleep
+/// after an error, and Gloo's for a thread that may sleep for the time-out of a
+/// collective. NCCL may take as long for an abort.
+void use_elsewhere(Shared backend,
+                   const std::function<void(c10d::Backend&)>& use,
+                   std::chrono::milliseconds patience) {
+  const auto held = std::make_shared<Shared>(std::move(backend));
+  const auto task = [held, use] {
+    const auto own = std::move(*held);
+    use(*own);
+  };
+  BackgroundTask elsewhere;
   try {
-    std::thread(std::move(task)).detach();
-    gone.wait_for(kGoPatience);
+    elsewhere.start(task);
   } catch (const std::system_error&) {
-    // `gone` is the last that holds the backend, and goes here.
+    task();
+    return;
   }
+  elsewhere.finish(patience);
+}
+
+void abort_elsewhere(Shared backend, std::chrono::milliseconds patience) {
+  use_elsewhere(
+      std::move(backend), [](auto& one) { one.abort(); }, patience);
+}
+
+void let_go_elsewhere(Shared backend) {
+  use_elsewhere(
+      std::move(backend), [](auto&) {}, kGoPatience);
 }
 
 }  // namespace
@@ -90,19 +115,38 @@ bool JobBackend::may_be_working() {
   return is_open() && detail::may_be_working(inner());
 }
 
+c10::intrusive_ptr<c10d::Backend> JobBackend::open_backend() const {
+  const std::lock_guard lock(mutex_);
+  return is_open() ? shared() : nullptr;
+}
+
+bool JobBackend::has_failed() const {
+  const auto backend = name_ == "nccl" ? open_backend() : nullptr;
+  return backend && backend->getError() != c10d::ErrorType::SUCCESS;
+}
+
+std::string JobBackend::failure(const std::string& what) const {
+  const bool is_ours = state_ == State::aborted;
+  const auto departure = record_->wait_for_departure(
+      members_.ranks,
+      is_ours ? std::chrono::milliseconds(0) : kDeparturePatience);
+  if (departure) {
+    return error_of(what, *departure);
+  }
+  return "rank " + std::to_string(getRank()) + ": " + what + " failed: " +
+         (is_ours ? "the program has aborted the group"
+                  : "NCCL has lost a connection, or a collective took longer "
+                    "than the time-out, and LibTorch has aborted the group. "
+                    "What was computed since is garbage: start again from a "
+                    "checkpoint. LibTorch's log above says more");
+}
+
 void JobBackend::check_whole(const std::string& what) const {
-  if (state_ != State::aborted) {
-    return;
+  if (state_ == State::aborted || has_failed()) {
+    const auto error = failure(what);
+    record_->mark_told();
+    TORCH_CHECK(false, error);
   }
-  if (const auto departure = record_->first_departure(members_.ranks)) {
-    fail(what, *departure);
-  }
-  TORCH_CHECK(false,
-              "rank ",
-              getRank(),
-              ": ",
-              what,
-              " failed: the program has aborted the group");
 }
 
 std::string JobBackend::error_of(const std::string& what,
@@ -174,29 +218,69 @@ c10d::Backend& JobBackend::for_message() {
   return inner();
 }
 
+void JobBackend::not_started() {
+  --started_;
+}
+
+JobBackend::Work JobBackend::barrier(const c10d::BarrierOptions& options) {
+  auto bound = options;
+  if (bound_device_id_ && bound.device_ids.empty()) {
+    bound.device_ids = {bound_device_id_->index()};
+  }
+  return ForwardingBackend::barrier(bound);
+}
+
 void JobBackend::abort() {
-  const std::lock_guard lock(mutex_);
-  if (state_ == State::open) {
+  c10::intrusive_ptr<c10d::Backend> backend;
+  {
+    const std::lock_guard lock(mutex_);
+    if (state_ != State::open) {
+      return;
+    }
     state_ = State::aborted;
-    inner().abort();
+    backend = shared();
+  }
+  abort_elsewhere(std::move(backend), kGoPatience);
+}
+
+void JobBackend::shutdown() {
+  close(End::finish);
+}
+
+void JobBackend::wait_until_idle() {
+  // NCCL's shutdown() waits, too, but with a lock that its abort() needs.
+  const auto backend = name_ == "nccl" ? open_backend() : nullptr;
+  if (backend) {
+    backend->waitForPendingWorks();
   }
 }
 
 void JobBackend::close(End end) noexcept {
-  const std::lock_guard lock(mutex_);
-  const auto state = state_.exchange(State::closed);
-  if (state == State::closed) {
-    return;
-  }
+  c10::intrusive_ptr<c10d::Backend> backend;
+  bool finishes = false;
   try {
-    if (state == State::open) {
-      end == End::finish ? inner().shutdown() : inner().abort();
+    if (end == End::finish) {
+      wait_until_idle();
+    }
+    State before = State::closed;
+    {
+      const std::lock_guard lock(mutex_);
+      before = state_.exchange(State::closed);
+      if (before == State::closed) {
+        return;
+      }
+      backend = release();
+    }
+    finishes = before == State::open && end == End::finish;
+    if (finishes) {
+      backend->shutdown();
+    } else if (before == State::open) {
+      abort_elsewhere(backend, kAbortPatience);
     }
   } catch (const std::exception& error) {
     TORCH_WARN("rank ", getRank(), " could not close a group: ", error.what());
   }
-  auto backend = release();
-  if (state == State::aborted || end == End::abort) {
+  if (!finishes) {
     let_go_elsewhere(std::move(backend));
   }
 }

@@ -79,8 +79,12 @@ class JobBackend : public ForwardingBackend {
   bool is_open() const { return state_ == State::open; }
   /// Whether a collective that was started may not have ended.
   bool may_be_working();
-  /// @throws c10::Error that says what failed, and who has left, once the group
-  ///   was aborted.
+  /// Whether LibTorch has aborted the open group after an error that NCCL has
+  /// found.
+  bool has_failed() const;
+  /// One line: that `what` failed because the group was aborted, and why.
+  std::string failure(const std::string& what) const;
+  /// @throws c10::Error with that line once the group was aborted, by whomever.
   void check_whole(const std::string& what) const;
 
   /// One line: what failed because of a departure.
@@ -90,6 +94,9 @@ class JobBackend : public ForwardingBackend {
   [[noreturn]] void fail(const std::string& what,
                          const Departure& departure) const;
 
+  /// Waits until what is queued on a GPU has ended, or the group was aborted.
+  void wait_until_idle();
+
   enum class End { finish, abort };
   /// Ends what was started (waits for it, or aborts it) and lets the backend
   /// go. Throws nothing.
@@ -97,18 +104,26 @@ class JobBackend : public ForwardingBackend {
 
   const std::string getBackendName() const override { return name_; }
   void setTimeout(std::chrono::milliseconds timeout) override;
-  /// Ends what hangs. Collectives throw from then on.
+  /// Ends what hangs. Collectives throw from then on. Waits a second for it, at
+  /// most: NCCL may take as long as a collective may.
   void abort() override;
+  /// Closes this group before the job is left. Collective.
+  void shutdown() override;
+  /// NCCL's barrier uses the bound device, where the options name none.
+  Work barrier(const c10d::BarrierOptions& options) override;
 
  protected:
   c10d::Backend& for_collective(
       const std::optional<c10::Device>& device) override;
+  void not_started() override;
   c10d::Backend& for_message() override;
 
  private:
   enum class State { open, aborted, closed };
 
   std::optional<Departure> missing_for(uint64_t number) const;
+  /// Null unless the group is open.
+  c10::intrusive_ptr<c10d::Backend> open_backend() const;
 
   const GroupMembers members_;
   const std::string name_;
@@ -120,7 +135,7 @@ class JobBackend : public ForwardingBackend {
   std::atomic<State> state_{State::open};
   mutable std::mutex connected_mutex_;
   std::vector<c10::Device> connected_;  // beside the bound one
-  std::mutex mutex_;                    // of what ends the backend
+  mutable std::mutex mutex_;            // of the backend's end
 };
 
 /// `group`, or the one it forwards to, where that is a group of the job; else

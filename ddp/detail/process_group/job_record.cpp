@@ -16,17 +16,44 @@ std::optional<Departure> first_of(const std::vector<Departure>& order,
   return std::nullopt;
 }
 
+template <class Order>
+auto find_rank(Order& order, int rank) {
+  return std::find_if(order.begin(), order.end(), [rank](const auto& one) {
+    return one.rank == rank;
+  });
+}
+
+bool adds_to(const std::vector<Departure>& order,
+             std::vector<Departure>::const_iterator known,
+             const Departure& departure) {
+  return known == order.end() ||
+         (known->how == Departure::How::destroyed &&
+          departure.how == Departure::How::vanished && !departure.has_closed);
+}
+
 }  // namespace
 
 bool JobRecord::note(const Departure& departure) {
   const std::lock_guard lock(mutex_);
-  if (first_of(order_, {departure.rank})) {
-    return false;
+  const auto known = find_rank(order_, departure.rank);
+  const bool is_news = adds_to(order_, known, departure);
+  if (known == order_.end()) {
+    order_.push_back(departure);
+    departures_.store(static_cast<int>(order_.size()),
+                      std::memory_order_release);
+  } else if (is_news) {
+    known->how = departure.how;
+    known->started.clear();
+  } else {
+    known->has_closed = known->has_closed || departure.has_closed;
   }
-  order_.push_back(departure);
-  departures_.store(static_cast<int>(order_.size()), std::memory_order_release);
   changed_.notify_all();
-  return true;
+  return is_news;
+}
+
+bool JobRecord::is_news(const Departure& departure) const {
+  const std::lock_guard lock(mutex_);
+  return adds_to(order_, find_rank(order_, departure.rank), departure);
 }
 
 std::optional<Departure> JobRecord::departure_of(int rank) const {

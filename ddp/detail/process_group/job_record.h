@@ -29,9 +29,13 @@ class JobRecord {
     return passes_.load(std::memory_order_relaxed);
   }
 
-  /// A rank has left. Of each rank the first departure counts; false for
-  /// another one.
+  /// Records that a rank has left. The first departure of each rank counts; a
+  /// rank that was `destroyed` and then `vanished` before it had closed its
+  /// groups has vanished: what it had queued is lost.
+  /// @returns false when the departure says nothing new to the other ranks.
   bool note(const Departure& departure);
+  /// What `note` would return.
+  bool is_news(const Departure& departure) const;
 
   /// How many ranks have left.
   int departures() const noexcept {

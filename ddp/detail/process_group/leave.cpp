@@ -71,6 +71,8 @@ std::string vain_problem(const Job& job) {
     const auto departure = group->missed_by();
     if (departure && !has_told(*group, *departure)) {
       problem = group->error_of("a collective", *departure);
+    } else if (!departure && group->has_failed()) {
+      problem = group->failure("a collective");
     }
   }
   return problem;
@@ -78,7 +80,8 @@ std::string vain_problem(const Job& job) {
 
 /// Whether what this rank has started ends by itself.
 bool can_finish(const JobBackend& group) {
-  return !group.missed_by() && !group.behind() && !group.has_lost_one();
+  return !group.missed_by() && !group.behind() && !group.has_lost_one() &&
+         !group.has_failed();
 }
 
 /// The last group goes first.
@@ -137,6 +140,16 @@ std::string ask_checks(const Job& job, bool all_have_come) {
   return problem;
 }
 
+/// What is queued ends first. Where a rank dies meanwhile, the lines' thread
+/// aborts the group.
+void finish_groups(const Job& job, bool all_have_come) {
+  for (const auto& group : job.watch.groups()) {
+    if (all_have_come && can_finish(*group)) {
+      group->wait_until_idle();
+    }
+  }
+}
+
 /// What the program has not been told.
 std::string problem_of(const Job& job, bool all_have_come) {
   auto problem = vain_problem(job);
@@ -149,7 +162,13 @@ std::string problem_of(const Job& job, bool all_have_come) {
 }  // namespace
 
 void end_threads(const Job& job) noexcept {
-  if (job.backend_name == "nccl" && job.process == ::getpid()) {
+  if (job.process != ::getpid()) {
+    return;
+  }
+  if (job.lines) {
+    job.lines->stop();
+  }
+  if (job.backend_name == "nccl") {
     close_groups(job, /*all_have_come=*/false);
   }
 }
@@ -157,6 +176,7 @@ void end_threads(const Job& job) noexcept {
 std::string leave(std::unique_ptr<Job> job) noexcept {
   try {
     const bool all_have_come = !job->lines || say_goodbye(*job);
+    finish_groups(*job, all_have_come);
     const bool knows = job->record->is_told() || is_failing();
     std::string problem = knows ? "" : problem_of(*job, all_have_come);
     close_groups(*job, all_have_come);

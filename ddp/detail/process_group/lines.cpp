@@ -24,8 +24,9 @@ constexpr milliseconds kLookPause{100};
 constexpr size_t kLongestMessage = size_t{1} << 16;
 
 constexpr const char* kAddress = "lines";
-constexpr const char* kHello = "hello ";  // a rank
-constexpr const char* kGone = "gone ";    // a departure
+constexpr const char* kHello = "hello ";   // a rank
+constexpr const char* kGone = "gone ";     // a departure
+constexpr const char* kClosed = "closed";  // the groups of this rank
 
 std::string gone(const Departure& departure) {
   return kGone + to_line(departure) + "\n";
@@ -76,14 +77,22 @@ Lines::Lines(c10d::Store& store,
 }
 
 Lines::~Lines() {
+  stop();
+  look_ = nullptr;
+  for (const auto& [fd, line] : lines_) {
+    send_text(line.socket, std::string(kClosed) + "\n");
+    ::shutdown(fd, SHUT_RDWR);
+  }
+}
+
+void Lines::stop() {
+  if (!thread_.joinable()) {
+    return;
+  }
   ends_ = true;
   // Closing the pipe would not do: a child may hold it, and the sockets.
   retry_interrupted([this] { return ::write(wake_.write.get(), "", 1); });
   thread_.join();
-  look_ = nullptr;
-  for (const auto& [fd, line] : lines_) {
-    ::shutdown(fd, SHUT_RDWR);
-  }
 }
 
 void Lines::open(c10d::Store& store, const std::string& reach) {
@@ -217,6 +226,10 @@ bool Lines::hear(Line& line, const std::string& message) {
   if (const auto rank = text_after(message, kHello)) {
     return greet(line, number_in(*rank));
   }
+  if (message == kClosed) {
+    line.has_closed = true;
+    return true;
+  }
   const auto text = text_after(message, kGone);
   const auto departure = text ? departure_of_line(*text) : std::nullopt;
   if (!departure || !believe(line, *departure)) {
@@ -256,7 +269,9 @@ void Lines::lose(int fd) {
   departure.how = Departure::How::vanished;
   {
     const std::lock_guard lock(mutex_);
-    departure.rank = lines_.extract(fd).mapped().rank;
+    const auto line = lines_.extract(fd);
+    departure.rank = line.mapped().rank;
+    departure.has_closed = line.mapped().has_closed;
   }
   changed_.notify_all();
   if (departure.rank >= 0) {
@@ -268,7 +283,7 @@ void Lines::lose(int fd) {
 void Lines::spread() {
   std::string text;
   for (const auto& departure : news_) {
-    if (!record_->departure_of(departure.rank)) {
+    if (record_->is_news(departure)) {
       text += gone(departure);
     }
   }

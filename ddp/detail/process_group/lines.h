@@ -58,6 +58,10 @@ class Lines {
   /// nothing in a fork of the process.
   void say(const Departure& departure);
 
+  /// Ends the thread, after what `look` holds; nothing is heard from then on.
+  /// The connections stay: the kernel closes them with the process.
+  void stop();
+
   /// Waits until rank 0 has closed its lines, at most `timeout`. Returns at
   /// once on rank 0.
   void wait_for_rank_0(std::chrono::milliseconds timeout);
@@ -66,7 +70,8 @@ class Lines {
   struct Line {
     FileDescriptor socket;
     std::string unread;
-    int rank = -1;  // until it has said which
+    int rank = -1;            // until it has said which
+    bool has_closed = false;  // its groups
   };
 
   void open(c10d::Store& store, const std::string& reach);

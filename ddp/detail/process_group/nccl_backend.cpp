@@ -2,7 +2,9 @@
 #include <torch/csrc/cuda/nccl.h>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
+#include <cstdlib>
 #include <future>
+#include <string>
 #include <thread>
 
 #include "ddp/detail/gpu_checks.h"
@@ -12,6 +14,19 @@ namespace ddp::detail {
 namespace {
 
 constexpr std::chrono::milliseconds kGlanceAtConnect{50};
+
+/// By default LibTorch's watchdog sleeps for a minute after an error that NCCL
+/// finds, with a lock that the next collective needs, and then ends the
+/// process. It reads these variables when a group is made.
+void let_errors_be_caught() {
+  constexpr const char* kMode = "TORCH_NCCL_ASYNC_ERROR_HANDLING";
+  constexpr const char* kCleanUpOnly = "2";
+  const char* mode = std::getenv(kMode);
+  if (mode == nullptr || std::string(mode) == "1") {  // as launchers set it
+    ::setenv(kMode, kCleanUpOnly, /*overwrite=*/1);
+  }
+  ::setenv("TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC", "1000", /*overwrite=*/0);
+}
 
 }  // namespace
 
@@ -52,8 +67,11 @@ c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const BackendSpec& spec) {
       nccl_header_problem(torch::cuda::nccl::version(), NCCL_MAJOR, NCCL_MINOR);
   TORCH_CHECK(problem.empty(), problem);
   set_current_device(spec.device);
+  let_errors_be_caught();
   auto options = c10d::ProcessGroupNCCL::Options::create();
   options->timeout = spec.timeout;
+  options->group_name = spec.name;
+  options->global_ranks_in_group.assign(spec.ranks.begin(), spec.ranks.end());
   const c10::intrusive_ptr<c10d::Backend> backend =
       c10::make_intrusive<c10d::ProcessGroupNCCL>(
           spec.store, spec.rank, spec.size, std::move(options));

@@ -65,7 +65,9 @@ std::map<std::string, uint64_t> Watch::started() const {
     return started;
   }
   for (const auto& [group, since] : groups_) {
-    started[group->members().name] = group->started();
+    if (!group->has_failed()) {
+      started[group->members().name] = group->started();
+    }
   }
   return started;
 }

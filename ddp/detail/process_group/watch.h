@@ -28,7 +28,8 @@ class Watch {
   /// In the order in which they were added.
   std::vector<c10::intrusive_ptr<JobBackend>> groups() const;
 
-  /// The collectives that this rank has started, by group. Nothing where the
+  /// The collectives that this rank has started, by group, without groups that
+  /// have failed: nobody knows which of theirs have ended. Nothing where the
   /// process ends in the middle of a call of these.
   std::map<std::string, uint64_t> started() const;
 
