@@ -17,12 +17,16 @@ const std::map<std::string, std::string> kSecret{{"DDPRUN_TOKEN", "secret"}};
 /// Ports for two hosts, of the store and to meet.
 class StaticPlace {
  public:
-  Arguments arguments(int rank, const Arguments& more) const {
-    Arguments all{"--nnodes=2",
-                  "--node-rank=" + std::to_string(rank),
-                  "--master-addr=127.0.0.1",
-                  "--master-port=" + std::to_string(store_.port()),
-                  "--rdzv-conf=meeting_port=" + std::to_string(meet_.port())};
+  /// @param settings more of --rdzv-conf, each with a comma before it
+  Arguments arguments(int rank,
+                      const Arguments& more,
+                      const std::string& settings = "") const {
+    Arguments all{
+        "--nnodes=2",
+        "--node-rank=" + std::to_string(rank),
+        "--master-addr=127.0.0.1",
+        "--master-port=" + std::to_string(store_.port()),
+        "--rdzv-conf=meeting_port=" + std::to_string(meet_.port()) + settings};
     all.insert(all.end(), more.begin(), more.end());
     return all;
   }
@@ -104,4 +108,18 @@ TEST_CASE("a dry run of static hosts meets nobody") {
       run_ddprun(place.arguments(1, {"--dry-run", "true"}), kSecret);
   CHECK(result.code() == 0);
   CHECK_THAT(result.out, Contains("WORLD_SIZE=2"));
+}
+
+TEST_CASE("a static host starts nothing where only a store answers") {
+  const StaticPlace place;
+  // As the ddprun of another job, or torchrun's store.
+  const launcher::Fd store = launcher::listen_at(
+      launcher::addresses_of("127.0.0.1", place.store_port()).at(0));
+  REQUIRE(store);
+  const Result result = run_ddprun(
+      place.arguments(1, {"echo", "started"}, ",join_timeout=1"), kSecret);
+  CHECK(result.code() == 1);
+  CHECK(result.out.empty());
+  CHECK_THAT(result.err, Contains("nobody answers at"));
+  CHECK(!result.left_something);
 }
