@@ -21,7 +21,7 @@ constexpr std::chrono::milliseconds kJudging{500};
 
 Coordinator::Coordinator(Options options, Time now)
     : options_(std::move(options)),
-      next_silence_(now + options_.patience.silence()),
+      next_missed_(now + options_.patience.silence()),
       now_(now),
       closing_since_(now),
       gathering_(options_.terms,
@@ -64,11 +64,13 @@ Coordinator::Actions Coordinator::on_message(Connection from,
   return settle(from);
 }
 
-Coordinator::Actions Coordinator::on_closed(Connection connection, Time now) {
+Coordinator::Actions Coordinator::on_closed(Connection connection,
+                                            Time now,
+                                            const std::string& how) {
   advance(now);
   const auto found = hosts_.find(connection);
   if (found != hosts_.end()) {
-    remove(found, Change::vanished);
+    begin_absence(found, how);
   }
   return settle(std::nullopt);
 }
@@ -81,7 +83,7 @@ Coordinator::Actions Coordinator::on_time(Time now) {
 Coordinator::Actions Coordinator::suspend(const std::string& why, Time now) {
   advance(now);
   if (phase_ == Phase::running) {
-    break_world(Change::vanished, why);
+    break_world({Change::vanished, why});
   }
   return settle(std::nullopt);
 }
@@ -100,7 +102,7 @@ Coordinator::Time Coordinator::next_deadline() const {
   if (phase_ == Phase::gathering) {
     consider(gathering_.next_deadline(now_));
   }
-  consider(next_silence_);
+  consider(next_missed_);
   return deadline;
 }
 
@@ -115,15 +117,19 @@ void Coordinator::advance(Time now) {
     judging_since_ += passed;
     for (auto& [connection, host] : hosts_) {
       host.last_heard += passed;
+      if (host.away_since) {
+        *host.away_since += passed;
+      }
     }
   }
   now_ = now;
 }
 
 Coordinator::Actions Coordinator::settle(std::optional<Connection> asker) {
-  remove_silent();
+  remove_missed();
   if (phase_ == Phase::judging &&
-      (tally_.unheard == 0 || now_ - judging_since_ >= kJudging)) {
+      (tally_.unheard == 0 ||
+       (now_ - judging_since_ >= kJudging && !waits_for_silent_host()))) {
     judge_failure();
   }
   form_or_give_up();
@@ -142,10 +148,8 @@ Coordinator::Actions Coordinator::settle(std::optional<Connection> asker) {
   return std::exchange(actions_, {});
 }
 
-void Coordinator::break_world(Change change,
-                              const std::string& host,
-                              Time::duration pause) {
-  broken_ = {change, host};
+void Coordinator::break_world(WorldBroken why, Time::duration pause) {
+  broken_ = std::move(why);
   phase_ = Phase::gathering;
   gathering_ = {
       options_.terms, options_.patience, last_host_count_, now_ + pause};

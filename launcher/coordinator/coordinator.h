@@ -31,7 +31,8 @@ namespace launcher {
 ///
 /// - judging: a world ends by a failure. All its hosts are asked for theirs,
 ///   and when they have answered, or after half a second, the one that arrived
-///   first counts.
+///   first counts. A host that has said nothing since is waited for: if it
+///   vanishes, that has broken the world, and the failure does not count.
 ///
 /// - closing: also by a failure without restarts left, or that its host says is
 ///   final, by too few hosts, or when the coordinator's own host leaves. All
@@ -41,8 +42,12 @@ namespace launcher {
 ///
 /// A generation is formed once and never again, and above all that any host has
 /// seen. A host that stands elsewhere than the coordinator thinks is told so at
-/// each of its messages. Who is silent for too long has vanished, unless it was
-/// this process that slept.
+/// each of its messages.
+///
+/// A host that is silent for Patience::silence() has vanished, unless it was
+/// this process that slept. So has one whose connection has ended, if it does
+/// not come back on another one within two seconds: a ddprun that was killed
+/// does not, one whose connection was cut does so at once, and keeps its place.
 class Coordinator {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -81,7 +86,11 @@ class Coordinator {
 
   Actions on_message(Connection from, const Message& message, Time now);
   /// A connection has ended. Those that were dropped may be told or not.
-  Actions on_closed(Connection connection, Time now);
+  ///
+  /// @param how for people; empty: not known
+  Actions on_closed(Connection connection,
+                    Time now,
+                    const std::string& how = "");
   Actions on_time(Time now);
   /// Breaks the present world, if its hosts still run: they join again for the
   /// next one.
@@ -114,14 +123,18 @@ class Coordinator {
   void welcome(Connection from, const Hello& hello);
   void take(Connection from, const HostState& state);
   void take_of_present(KnownHost& host);
-  void remove(Roster::iterator gone, WorldBroken::Change change);
-  void remove_silent();
+  void begin_absence(Roster::iterator away, const std::string& how);
+  void end_absence(KnownHost& host);
+  Time missed_at(const KnownHost& host) const;
+  void remove(Roster::iterator gone,
+              WorldBroken::Change change,
+              const std::string& how = "");
+  void remove_missed();
   void fail(const KnownHost& host, const HostFailed& failure);
+  bool waits_for_silent_host() const;
   void judge_failure();
 
-  void break_world(WorldBroken::Change change,
-                   const std::string& host,
-                   Time::duration pause = {});
+  void break_world(WorldBroken why, Time::duration pause = {});
   void form_or_give_up();
   void form();
   void close(int exit_code, const std::string& text);
@@ -139,7 +152,7 @@ class Coordinator {
   Roster hosts_;
   std::set<std::string> known_ids_;  // of all hosts that were ever admitted
   Tally tally_;                      // of hosts_
-  Time next_silence_;                // no host is missed before it
+  Time next_missed_;                 // no host is missed before it
   Time now_;
   Time closing_since_;
   Time judging_since_{};

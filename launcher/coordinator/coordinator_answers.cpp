@@ -7,6 +7,9 @@
 namespace launcher {
 
 void Coordinator::answer(Connection connection, const KnownHost& host) {
+  if (host.away_since) {
+    return;
+  }
   const HostState& state = host.state;
   const bool is_its_failure =
       host.hello.id == failed_id_ && state.generation == generation_;

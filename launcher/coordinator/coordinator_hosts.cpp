@@ -4,11 +4,20 @@
 #include "launcher/coordinator/admission.h"
 #include "launcher/coordinator/coordinator.h"
 #include "launcher/error.h"
+#include "launcher/patience_text.h"
 
 // Hosts that come, say something, and go.
 namespace launcher {
 
 using Change = WorldBroken::Change;
+
+namespace {
+
+// For a host whose connection has ended to come back: it begins at once, and a
+// killed one is missed after so long.
+constexpr std::chrono::seconds kReturn{2};
+
+}  // namespace
 
 void Coordinator::welcome(Connection from, const Hello& hello) {
   const bool is_over = phase_ == Phase::closing || phase_ == Phase::done;
@@ -48,11 +57,13 @@ void Coordinator::welcome(Connection from, const Hello& hello) {
         KnownHost{.hello = hello, .last_heard = now_, .arrival = ++arrivals_});
     return;
   }
-  // The end of its old connection has not been seen yet.
-  actions_.push_back(Drop{known->first});
+  if (!known->second.away_since) {
+    // The end of its old connection has not been seen yet.
+    actions_.push_back(Drop{known->first});
+  }
   auto host = hosts_.extract(known);
   host.key() = from;
-  host.mapped().last_heard = now_;
+  end_absence(host.mapped());
   hosts_.insert(std::move(host));
 }
 
@@ -73,7 +84,7 @@ void Coordinator::take(Connection from, const HostState& state) {
     take_of_present(host);
   } else if (phase_ == Phase::running && state.joins &&
              tally_.seated < options_.terms.most_hosts && !has_success_) {
-    break_world(Change::joined, host.hello.host);
+    break_world({Change::joined, host.hello.host});
   }
   tally_ += tally_of(host, generation_);
 }
@@ -96,7 +107,7 @@ void Coordinator::take_of_present(KnownHost& host) {
     host.seat.reset();  // it has lost sight of us after its part was done
   } else if (host.state.joins) {
     // It has lost sight of us for a while, and stopped its workers.
-    break_world(Change::vanished, host.hello.host);
+    break_world({Change::vanished, host.hello.host});
   } else if (host.state.outcome) {
     has_success_ = true;
   }
@@ -125,12 +136,49 @@ void Coordinator::judge_failure() {
   }
   ++restarts_;
   failed_id_ = first.id;
-  break_world(Change::failed, first.host, budget_.spend(now_));
+  break_world({Change::failed, first.host}, budget_.spend(now_));
 }
 
-void Coordinator::remove(Roster::iterator gone, Change change) {
+bool Coordinator::waits_for_silent_host() const {
+  return std::any_of(hosts_.begin(), hosts_.end(), [this](const auto& entry) {
+    const KnownHost& host = entry.second;
+    return entry.first != kOwn && is_unheard(host, generation_) &&
+           (host.away_since || host.last_heard <= judging_since_);
+  });
+}
+
+void Coordinator::begin_absence(Roster::iterator away, const std::string& how) {
+  if (phase_ == Phase::closing || phase_ == Phase::done) {
+    remove(away, Change::vanished);  // it was told that the job is closed
+    return;
+  }
+  KnownHost& host = away->second;
+  tally_ -= tally_of(host, generation_);
+  host.away_since = now_;
+  host.how_lost = "its connection has ended" + (how.empty() ? "" : ": " + how);
+  tally_ += tally_of(host, generation_);
+  next_missed_ = std::min(next_missed_, missed_at(host));
+}
+
+void Coordinator::end_absence(KnownHost& host) {
+  tally_ -= tally_of(host, generation_);
+  host.away_since.reset();
+  host.last_heard = now_;
+  tally_ += tally_of(host, generation_);
+}
+
+Coordinator::Time Coordinator::missed_at(const KnownHost& host) const {
+  const Time silent = host.last_heard + options_.patience.silence();
+  return host.away_since ? std::min(silent, *host.away_since + kReturn)
+                         : silent;
+}
+
+void Coordinator::remove(Roster::iterator gone,
+                         Change change,
+                         const std::string& how) {
   const Connection connection = gone->first;
   const KnownHost host = std::move(gone->second);
+  const WorldBroken lost{change, host.hello.host, how};
   hosts_.erase(gone);
   tally_ -= tally_of(host, generation_);
   if (connection == kOwn) {
@@ -144,32 +192,44 @@ void Coordinator::remove(Roster::iterator gone, Change change) {
     }
   }
   if (host.seat) {
-    lost_.push_back({change, host.hello.host});
+    lost_.push_back(lost);
   }
   if (phase_ == Phase::gathering && host.seat) {
-    broken_ = {change, host.hello.host};  // why it may be hopeless
+    broken_ = lost;  // why it may be hopeless
   }
   if (phase_ == Phase::running && host.seat &&
       !host.has_succeeded_in(generation_)) {
-    break_world(change, host.hello.host);
+    break_world(lost);
+  }
+  if (phase_ == Phase::judging && change == Change::vanished &&
+      is_unheard(host, generation_) && !host.has_succeeded_in(generation_)) {
+    break_world(lost);  // of which the failure that was told may come
   }
 }
 
-void Coordinator::remove_silent() {
-  if (now_ < next_silence_) {
+void Coordinator::remove_missed() {
+  if (now_ < next_missed_) {
     return;
   }
-  next_silence_ = now_ + options_.patience.silence();
+  const auto silence = options_.patience.silence();
+  next_missed_ = now_ + silence;
   for (auto next = hosts_.begin(); next != hosts_.end();) {
     const auto host = next++;
-    if (host->first != kOwn &&
-        now_ - host->second.last_heard >= options_.patience.silence()) {
-      actions_.push_back(Drop{host->first});
-      remove(host, Change::vanished);
-    } else if (host->first != kOwn) {
-      next_silence_ = std::min(
-          next_silence_, host->second.last_heard + options_.patience.silence());
+    if (host->first == kOwn) {
+      continue;
     }
+    const Time missed = missed_at(host->second);
+    if (now_ < missed) {
+      next_missed_ = std::min(next_missed_, missed);
+      continue;
+    }
+    if (!host->second.away_since) {
+      actions_.push_back(Drop{host->first});
+    }
+    remove(host,
+           Change::vanished,
+           host->second.away_since ? host->second.how_lost
+                                   : "silent for " + patience_text(silence));
   }
 }
 

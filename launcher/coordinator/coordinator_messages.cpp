@@ -11,6 +11,7 @@ constexpr size_t kLongestText = 2000;
 // Invalid bytes in a text may have made it longer.
 constexpr size_t kLongestReadText = 4 * kLongestText;
 
+// Of all that a coordinator tells of.
 constexpr const char* kChanges[] = {"joined", "left", "vanished", "failed"};
 
 std::string cut(const std::string& text) {
@@ -83,16 +84,23 @@ WorldFormed formed_of(MessageFields& fields) {
 }
 
 MessageJson to_json(const Broken& broken) {
-  return {{"is", "broken"},
-          {"generation", broken.generation},
-          {"change", kChanges[static_cast<int>(broken.why.change)]},
-          {"host", cut(broken.why.host)}};
+  MessageJson json{{"is", "broken"},
+                   {"generation", broken.generation},
+                   {"change", kChanges[static_cast<int>(broken.why.change)]},
+                   {"host", cut(broken.why.host)}};
+  if (!broken.why.how.empty()) {
+    json["how"] = cut(broken.why.how);
+  }
+  return json;
 }
 
 Broken broken_of(MessageFields& fields) {
   Broken broken{.generation = fields.count("generation"),
                 .why = {WorldBroken::Change::failed,
                         fields.text("host", kLongestReadText)}};
+  if (fields.has("how")) {
+    broken.why.how = fields.text("how", kLongestReadText);
+  }
   const std::string change = fields.text("change");
   for (int index = 0; index < 4; ++index) {
     if (change == kChanges[index]) {

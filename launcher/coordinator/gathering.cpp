@@ -19,7 +19,8 @@ bool has_gone(const WorldBroken& lost) {
 std::string loss_text(const WorldBroken& lost) {
   return "host " + lost.host +
          (lost.change == WorldBroken::Change::left ? " has left"
-                                                   : " has vanished");
+                                                   : " has vanished") +
+         (lost.how.empty() ? "" : " (" + lost.how + ")");
 }
 
 std::string hopeless_text(const WorldBroken& lost, const JobTerms& terms) {
@@ -120,7 +121,7 @@ std::string Gathering::describe(const Roster& hosts,
     text += "; the workers of " +
             names_of(hosts,
                      known - joined,
-                     [](const KnownHost& host) { return !host.state.joins; }) +
+                     [](const KnownHost& host) { return !host.has_joined(); }) +
             " are still to end";
   }
   return text + missing_ranks_text(hosts, terms_) + losses_text(lost) +

@@ -12,7 +12,7 @@ namespace {
 std::vector<KnownHost*> joined_hosts(Roster& hosts) {
   std::vector<KnownHost*> joined;
   for (auto& [connection, host] : hosts) {
-    if (host.state.joins) {
+    if (host.has_joined()) {
       joined.push_back(&host);
     }
   }
@@ -69,7 +69,7 @@ bool is_unheard(const KnownHost& host, int generation) {
 }
 
 Tally tally_of(const KnownHost& host, int generation) {
-  return {.joined = host.state.joins ? 1 : 0,
+  return {.joined = host.has_joined() ? 1 : 0,
           .seated = host.seat ? 1 : 0,
           .succeeded = host.seat && host.has_succeeded_in(generation) ? 1 : 0,
           .unheard = is_unheard(host, generation) ? 1 : 0};
@@ -104,7 +104,7 @@ std::string names_of(const Roster& hosts,
 
 std::string names_of_joined(const Roster& hosts, int count) {
   return names_of(
-      hosts, count, [](const KnownHost& host) { return host.state.joins; });
+      hosts, count, [](const KnownHost& host) { return host.has_joined(); });
 }
 
 int form_world(Roster& hosts, const JobTerms& terms, const World& world) {

@@ -19,6 +19,12 @@ struct KnownHost {
   std::optional<World> seat{};  ///< in the present world, else in the last
   std::chrono::steady_clock::time_point last_heard{};
   int64_t arrival = 0;  ///< its number among all hosts that ever came
+  /// Its connection has ended, and it may come back on another one.
+  std::optional<std::chrono::steady_clock::time_point> away_since{};
+  std::string how_lost{};  ///< that connection
+
+  /// It waits for the next world, and hears of it.
+  bool has_joined() const { return state.joins && !away_since; }
 
   /// It was told of that world, and has seen none since.
   bool is_in(int generation) const { return state.generation == generation; }

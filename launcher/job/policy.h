@@ -47,7 +47,7 @@ namespace launcher {
 ///
 /// - waiting: JobClosed, RendezvousLost or a stop signal -> the end.
 ///   WorldBroken -> WriteReport, Join, joining; after a failure here only if
-///   another host's was first, else the end.
+///   another host's was first or another host has vanished, else the end.
 ///
 /// - draining: OutputDrained, the drain timer or a stop signal -> done.
 ///

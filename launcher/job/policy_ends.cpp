@@ -63,7 +63,9 @@ Actions Policy::end_attempt() {
 Actions Policy::on_waiting_after_failure(const Event& event) {
   return std::visit(
       Overloaded{[this](const WorldBroken& broken) {
-                   if (broken.change != WorldBroken::Change::failed) {
+                   // What happened on another host may be why ours failed.
+                   if (broken.change != WorldBroken::Change::failed &&
+                       broken.change != WorldBroken::Change::vanished) {
                      return end_job(cause_);
                    }
                    cause_ = broken;
@@ -79,8 +81,8 @@ Actions Policy::on_waiting_after_failure(const Event& event) {
       event);
 }
 
-/// Another host's failure that was first is the cause, unless workers hang
-/// here: of that nobody else can tell.
+/// Another host's failure that was first is the cause, or what else has ended
+/// the job there, unless workers hang here: of that nobody else can tell.
 void Policy::hear(const JobClosed& closed) {
   if (phase_ == Phase::draining || phase_ == Phase::done) {
     return;
@@ -89,7 +91,9 @@ void Policy::hear(const JobClosed& closed) {
   const bool is_elsewhere =
       first_ && (first_->rank < world_.first_rank ||
                  first_->rank >= world_.first_rank + options_.worker_count);
-  if (is_elsewhere && std::holds_alternative<WorkerExited>(cause_)) {
+  const bool is_no_failure = !first_ && !closed.text.empty();
+  if ((is_elsewhere || is_no_failure) &&
+      std::holds_alternative<WorkerExited>(cause_)) {
     cause_ = closed;
   }
 }

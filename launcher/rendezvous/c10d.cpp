@@ -127,16 +127,16 @@ void C10dRendezvous::start(const std::vector<SocketAddress>& addresses,
   link_.emplace(
       loop_,
       addresses,
-      Link::Handlers{
-          .on_open = stepping([this](const std::string& address) {
-            return member_->on_connected(address, now());
-          }),
-          .on_message = stepping([this](const Message& message) {
-            return member_->on_message(message, now());
-          }),
-          .on_lost = stepping([this](Member::Loss loss, const std::string&) {
-            return member_->on_closed(loss, now());
-          })});
+      Link::Handlers{.on_open = stepping([this](const std::string& address) {
+                       return member_->on_connected(address, now());
+                     }),
+                     .on_message = stepping([this](const Message& message) {
+                       return member_->on_message(message, now());
+                     }),
+                     .on_lost = stepping(
+                         [this](Member::Loss loss, const std::string& how) {
+                           return member_->on_closed(loss, now(), how);
+                         })});
   member_.emplace(Member::Options{.hello = hello,
                                   .endpoint = text_of(meeting_.endpoint),
                                   .option = meeting_.option,
@@ -151,21 +151,22 @@ void C10dRendezvous::begin_to_host(std::vector<Fd> listeners) {
                                             .token = meeting_.token,
                                             .patience = meeting_.patience},
                        now());
-  guests_.emplace(loop_,
-                  std::move(listeners),
-                  most_guests(meeting_.terms),
-                  kLongestMessage,
-                  Guests::Handlers{
-                      .on_line = reading_messages(stepping(
-                          [this](Guests::Id id, const Message& message) {
-                            return coordinator_->on_message(id, message, now());
-                          })),
-                      .on_closed = stepping([this](Guests::Id id) {
-                        return coordinator_->on_closed(id, now());
-                      }),
-                      .is_known = [this](Guests::Id id) {
-                        return coordinator_->is_known(id);
-                      }});
+  guests_.emplace(
+      loop_,
+      std::move(listeners),
+      most_guests(meeting_.terms),
+      kLongestMessage,
+      Guests::Handlers{
+          .on_line = reading_messages(
+              stepping([this](Guests::Id id, const Message& message) {
+                return coordinator_->on_message(id, message, now());
+              })),
+          .on_closed = stepping([this](Guests::Id id, int error) {
+            return coordinator_->on_closed(id, now(), end_text(error));
+          }),
+          .is_known = [this](Guests::Id id) {
+            return coordinator_->is_known(id);
+          }});
 }
 
 void C10dRendezvous::guard(const std::function<void()>& act) const {

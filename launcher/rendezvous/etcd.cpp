@@ -150,7 +150,7 @@ void EtcdRendezvous::open_doors() {
                 }
               }),
           .on_closed =
-              [this, opening](Guests::Id id) {
+              [this, opening](Guests::Id id, int) {
                 if (guests_ && opening == openings_) {
                   perform(host_->on_guest_closed(id, time_now()));
                 }

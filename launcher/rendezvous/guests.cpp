@@ -95,7 +95,7 @@ void Guests::accept(Door& door) {
           [this, id](const std::vector<std::string>& lines) {
             take(id, lines);
           },
-      .on_closed = [this, id](int) { lose(id); }};
+      .on_closed = [this, id](int error) { lose(id, error); }};
   guests_.emplace(id,
                   Guest{std::make_unique<Connection>(loop_,
                                                      std::move(socket),
@@ -127,15 +127,15 @@ void Guests::take(Id id, const std::vector<std::string>& lines) {
     }
     if (!handlers_.on_line(id, line)) {
       part_with(id);
-      handlers_.on_closed(id);
+      handlers_.on_closed(id, EBADMSG);
     }
   }
 }
 
-void Guests::lose(Id id) {
+void Guests::lose(Id id, int error) {
   const auto guest = guests_.extract(id);
   if (!guest.mapped().is_parting) {
-    handlers_.on_closed(id);
+    handlers_.on_closed(id, error);
   }
 }
 

@@ -27,7 +27,8 @@ class Guests {
     /// With its newline. False: it is none of those that are expected, and
     /// the guest is parted with.
     std::function<bool(Id, const std::string& line)> on_line;
-    std::function<void(Id)> on_closed;
+    /// `error` is errno, or 0 when the other end has closed it.
+    std::function<void(Id, int error)> on_closed;
     /// Whether a guest has shown that it belongs here. Empty: all guests do.
     std::function<bool(Id)> is_known{};
   };
@@ -81,7 +82,7 @@ class Guests {
   void accept(Door& door);
   bool drop_oldest_stranger();
   void take(Id id, const std::vector<std::string>& lines);
-  void lose(Id id);
+  void lose(Id id, int error);
 
   EventLoop& loop_;
   std::vector<Door> doors_;

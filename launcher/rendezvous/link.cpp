@@ -89,7 +89,7 @@ void Link::take(const std::vector<std::string>& lines) {
 }
 
 void Link::lose(int error) {
-  lose(error == ECONNREFUSED ? Member::Loss::refused : Member::Loss::other,
+  lose(error == ECONNREFUSED ? Member::Loss::refused : Member::Loss::cut,
        end_text(error));
 }
 

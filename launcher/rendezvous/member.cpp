@@ -5,8 +5,12 @@
 
 #include "launcher/one_line.h"
 #include "launcher/overloaded.h"
+#include "launcher/patience_text.h"
 
 namespace launcher {
+
+using Change = WorldBroken::Change;
+
 namespace {
 
 Member::Actions operator+(Member::Actions first, Member::Actions second) {
@@ -85,7 +89,7 @@ Member::Actions Member::move_to(const std::string& endpoint, Time now) {
   Actions actions = has_link ? Actions{Disconnect{}} : Actions{};
   if (is_in_world()) {
     actions = std::move(actions) +
-              break_world({WorldBroken::Change::vanished, options_.endpoint});
+              break_world({Change::unreachable, options_.endpoint, how_lost_});
   }
   options_.endpoint = endpoint;
   was_connected_ = false;
@@ -103,13 +107,15 @@ Member::Actions Member::on_connected(const std::string& address, Time now) {
   }
   link_ = Link::greeting;
   was_connected_ = true;
-  last_heard_ = now_;
+  if (!is_in_world()) {
+    last_heard_ = now_;  // a world is not kept by connections alone
+  }
   state_.store.host =
       options_.local_address.empty() ? address : options_.local_address;
   return Actions{sending(options_.hello)} + tell();
 }
 
-Member::Actions Member::on_closed(Loss loss, Time now) {
+Member::Actions Member::on_closed(Loss loss, Time now, const std::string& how) {
   advance(now);
   if (!is_linked() && link_ != Link::connecting) {
     return {};
@@ -121,18 +127,17 @@ Member::Actions Member::on_closed(Loss loss, Time now) {
   if (loss == Loss::stranger) {
     return lose(stranger_text());
   }
+  if (had_been_there) {
+    how_lost_ = how;
+    give_up_ = now_ + options_.patience.silence();
+  }
   if (was_heard_ && loss == Loss::refused) {
-    return lose(
-        "the connection to " + options_.endpoint +
-        ", where the hosts of the job meet, was lost, and nobody listens there "
-        "any more; see the messages of the ddprun on that host");
+    return lose(lost_text() +
+                ", and nobody listens there any more; see the messages of the "
+                "ddprun on that host");
   }
-  if (!had_been_there) {
-    return {};
-  }
-  give_up_ = now_ + options_.patience.silence();
-  return is_in_world()
-             ? break_world({WorldBroken::Change::vanished, options_.endpoint})
+  return had_been_there && is_in_world() && loss != Loss::cut
+             ? break_world({Change::unreachable, options_.endpoint, how})
              : Actions{};
 }
 
@@ -150,8 +155,9 @@ Member::Actions Member::on_message(const Message& message, Time now) {
           [this](const WorldFormed& formed) { return enter(formed); },
           [this](const Broken& broken) {
             return is_in_world() && broken.generation == state_.generation
-                       ? break_world(
-                             {broken.why.change, on_one_line(broken.why.host)})
+                       ? break_world({broken.why.change,
+                                      on_one_line(broken.why.host),
+                                      on_one_line(broken.why.how)})
                        : Actions{};
           },
           [this](const JobClosed& closed) { return end(on_lines(closed)); },
@@ -187,17 +193,26 @@ Member::Actions Member::act_on_time() {
   if (link_ != Link::connected && now_ >= give_up_) {
     return lose(give_up_text());
   }
+  if (is_linked() && is_coordinator_silent()) {
+    return Actions{Disconnect{}} +
+           on_closed(
+               Loss::other,
+               now_,
+               "silent for " + patience_text(options_.patience.silence()));
+  }
   if (is_linked()) {
-    if (now_ - last_heard_ >= options_.patience.silence()) {
-      return Actions{Disconnect{}} + on_closed(Loss::other, now_);
-    }
     return now_ >= next_step_ ? tell() : Actions{};
   }
+  Actions broken =
+      is_in_world() && is_coordinator_silent()
+          ? break_world({Change::unreachable, options_.endpoint, how_lost_})
+          : Actions{};
   if (now_ < next_step_) {
-    return {};
+    return broken;
   }
   const bool is_stuck = link_ == Link::connecting;
-  return (is_stuck ? Actions{Disconnect{}} : Actions{}) + connect();
+  return std::move(broken) + (is_stuck ? Actions{Disconnect{}} : Actions{}) +
+         connect();
 }
 
 /// The coordinator is asked for the latest, and what it answers is told.
@@ -223,7 +238,11 @@ Member::Actions Member::note(const std::string& text) {
 }
 
 Member::Actions Member::lose(const std::string& text) {
-  return end(RendezvousLost{text});
+  Actions broken =
+      is_in_world()
+          ? break_world({Change::unreachable, options_.endpoint, how_lost_})
+          : Actions{};
+  return std::move(broken) + end(RendezvousLost{text});
 }
 
 Member::Actions Member::end(const RendezvousAnswer& answer) {

@@ -16,10 +16,12 @@ namespace launcher {
 /// What one ddprun says to the coordinator of its job, and what it makes of the
 /// answers. Pure: it has no sockets and no clock.
 ///
-/// A connection that ends breaks the world at once: the coordinator takes this
-/// host for lost. It is tried again for as long as a silent host is waited for;
-/// where nobody listens any more, the coordinator is gone, and with it the job.
-/// Whoever listens there without a word of the coordinator's counts for nobody.
+/// A connection that ends is made anew, at once and for as long as a silent
+/// host is waited for; meanwhile the world goes on. It is broken when the
+/// coordinator has been silent for so long, since that has missed this host by
+/// then. Where nobody listens any more, the coordinator is gone, and with it
+/// the job. Whoever listens there without a word of the coordinator's counts
+/// for nobody.
 ///
 /// While this host waits, for others or for their end, a note says so now and
 /// then.
@@ -44,7 +46,8 @@ class Member {
   enum class Loss {
     refused,   ///< the endpoint's host is there, but nobody listens
     stranger,  ///< what came is no message
-    other
+    cut,       ///< it has ended; the coordinator may be there
+    other      ///< it could not be made, or nobody coordinates there any more
   };
 
   explicit Member(Options options);
@@ -61,7 +64,8 @@ class Member {
 
   /// @param address of this host, as it appears in the connection
   Actions on_connected(const std::string& address, Time now);
-  Actions on_closed(Loss loss, Time now);
+  /// @param how for people; empty: not known
+  Actions on_closed(Loss loss, Time now, const std::string& how = "");
   Actions on_message(const Message& message, Time now);
   Actions on_time(Time now);
 
@@ -92,6 +96,8 @@ class Member {
   Actions act_on_time();
   Actions give_news();
   Actions note(const std::string& text);
+  bool is_coordinator_silent() const;
+  std::string lost_text() const;
   std::string give_up_text() const;
   std::string stranger_text() const;
   std::string place() const;
@@ -103,6 +109,7 @@ class Member {
   Link link_ = Link::none;
   bool was_connected_ = false;
   bool was_heard_ = false;
+  std::string how_lost_;    // the last connection to the coordinator
   bool is_broken_ = false;  // the present world, and we were told
   Time now_{};
   Time last_heard_{};

@@ -17,7 +17,8 @@ std::optional<Member::Time> Member::next_deadline() const {
       return std::min({next_step_, silence, give_up_, news});
     case Link::connecting:
     case Link::resting:
-      return std::min({next_step_, give_up_, news});
+      return std::min(
+          {next_step_, give_up_, news, is_in_world() ? silence : give_up_});
     case Link::none:
     case Link::over:
       break;
@@ -50,6 +51,10 @@ Member::Actions Member::tell() {
 
 bool Member::is_linked() const {
   return link_ == Link::greeting || link_ == Link::connected;
+}
+
+bool Member::is_coordinator_silent() const {
+  return now_ - last_heard_ >= options_.patience.silence();
 }
 
 bool Member::is_in_world() const {

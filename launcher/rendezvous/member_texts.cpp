@@ -2,11 +2,15 @@
 
 namespace launcher {
 
+std::string Member::lost_text() const {
+  return "the connection to " + options_.endpoint +
+         ", where the hosts of the job meet, was lost" +
+         (how_lost_.empty() ? "" : " (" + how_lost_ + ")");
+}
+
 std::string Member::give_up_text() const {
   if (was_heard_) {
-    return "the connection to " + options_.endpoint +
-           ", where the hosts of the job meet, was lost; check the network and "
-           "that host";
+    return lost_text() + "; check the network and that host";
   }
   return was_connected_
              ? stranger_text()

@@ -40,9 +40,16 @@ struct WorldFormed {  ///< to join(): start the workers
   World world;
 };
 struct WorldBroken {  ///< the workers must end; join() again for the next world
-  enum class Change { joined, left, vanished, failed };
+  enum class Change {
+    joined,
+    left,
+    vanished,
+    failed,
+    unreachable  ///< the coordinator, for this host
+  };
   Change change;
-  std::string host;  ///< whose
+  std::string host;   ///< whose
+  std::string how{};  ///< "silent for 15 s"; empty: not known
 };
 struct RendezvousLost {  ///< there will be no other answer
   std::string text;      ///< why, and what to do

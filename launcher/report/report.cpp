@@ -63,9 +63,10 @@ Report say_how_it_went(const AttemptResult& result) {
                           128 + signal.number);
           },
           [](const WorldBroken& broken) {
-            return failed("ddprun: host " + broken.host + " " +
-                              text_of(broken.change) + "\n",
-                          kExitFailure);
+            return failed(
+                "ddprun: host " + broken.host + " " + text_of(broken.change) +
+                    (broken.how.empty() ? "" : ": " + broken.how) + "\n",
+                kExitFailure);
           },
           [](const RendezvousLost& lost) {
             return failed("ddprun: " + lost.text + "\n", kExitFailure);
@@ -101,6 +102,7 @@ std::string text_of(WorldBroken::Change change) {
     case WorldBroken::Change::left:
       return "left";
     case WorldBroken::Change::vanished:
+    case WorldBroken::Change::unreachable:
       return "vanished";
     case WorldBroken::Change::failed:
       break;

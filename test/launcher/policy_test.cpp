@@ -277,7 +277,15 @@ TEST_CASE("a last failure waits for the other hosts' news, and what ends it") {
     CHECK(step(policy, kLost) == "Report failure, Drain -> draining");
   }
   SECTION("a connection that is lost") {
-    CHECK(step(policy, kBroken) == end);
+    CHECK(step(policy,
+               WorldBroken{WorldBroken::Change::unreachable, "node3"}) == end);
+  }
+  SECTION("another host that has vanished, of which ours may have failed") {
+    CHECK(step(policy, kBroken) == "Report broken, Join -> joining");
+  }
+  SECTION("an end of the job by another host's loss") {
+    CHECK(step(policy, JobClosed{1, "host b has vanished"}) ==
+          "Report closed, Drain -> draining");
   }
   SECTION("another failure that was first, and costs a restart") {
     CHECK(step(policy, WorldBroken{WorldBroken::Change::failed, "b"}) ==

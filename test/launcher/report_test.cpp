@@ -240,6 +240,9 @@ TEST_CASE("what ends a job beside its workers is one line") {
   const WorldBroken broken{WorldBroken::Change::vanished, "node3"};
   CHECK(text_of(broken) == "ddprun: host node3 vanished\n");
   CHECK(code_of(broken) == 1);
+  CHECK(text_of(WorldBroken{
+            WorldBroken::Change::unreachable, "node3", "silent for 15 s"}) ==
+        "ddprun: host node3 vanished: silent for 15 s\n");
   const TimeIsUp up{std::chrono::milliseconds(1500)};
   CHECK(text_of(up) == "ddprun: stopped, as --time-limit is 1.5 s\n");
   CHECK(code_of(up) == 124);

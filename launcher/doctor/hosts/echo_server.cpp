@@ -41,16 +41,16 @@ EchoServer::EchoServer(EventLoop& loop,
                        Fd listener)
     : id_(std::move(id)),
       port_(port_of(own_end(listener))),
-      guests_(
-          loop,
-          only(std::move(listener)),
-          most,
-          kProbeLine,
-          {.on_line =
-               [this](Guests::Id guest, const std::string& line) {
-                 return this->on_line(guest, line);
-               },
-           .on_closed = [this](Guests::Id guest) { greeted_.erase(guest); }}) {}
+      guests_(loop,
+              only(std::move(listener)),
+              most,
+              kProbeLine,
+              {.on_line =
+                   [this](Guests::Id guest, const std::string& line) {
+                     return this->on_line(guest, line);
+                   },
+               .on_closed = [this](Guests::Id guest,
+                                   int) { greeted_.erase(guest); }}) {}
 
 bool EchoServer::on_line(Guests::Id guest, const std::string& line) {
   const bool is_greeted = greeted_.count(guest) > 0;

@@ -90,7 +90,7 @@ class CoordinatorServer {
                        return on_line(id, line);
                      },
                  .on_closed =
-                     [this](Guests::Id id) {
+                     [this](Guests::Id id, int) {
                        broadcast(coordinator_.on_closed(id, Clock::now()));
                      }}) {
     set_timer();

@@ -4,8 +4,12 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <atomic>
 #include <csignal>
 #include <fstream>
+#include <list>
+#include <stdexcept>
+#include <thread>
 
 #include "launcher/net/address.h"
 #include "launcher/rendezvous/port.h"
@@ -25,9 +29,8 @@ class MeetingPlace {
   explicit MeetingPlace(std::string host = "127.0.0.1")
       : host_(std::move(host)) {}
 
-  std::string text() const {
-    return host_ + ":" + std::to_string(port_.port());
-  }
+  int port() const { return port_.port(); }
+  std::string text() const { return host_ + ":" + std::to_string(port()); }
   Arguments arguments(const std::string& hosts,
                       const Arguments& more,
                       const std::string& settings = "") const {
@@ -43,6 +46,124 @@ class MeetingPlace {
  private:
   std::string host_;
   launcher::PortReservation port_{0};
+};
+
+/// Hands on the bytes of connections to a port of this machine.
+class Proxy {
+ public:
+  explicit Proxy(int port)
+      : to_(launcher::addresses_of("127.0.0.1", port).at(0)),
+        listener_(
+            launcher::listen_at(launcher::addresses_of("127.0.0.1", 0).at(0))) {
+    thread_ = std::thread([this] { run(); });
+  }
+  ~Proxy() {
+    is_over_ = true;
+    thread_.join();
+  }
+  Proxy(const Proxy&) = delete;
+  Proxy& operator=(const Proxy&) = delete;
+
+  std::string text() const {
+    return "127.0.0.1:" +
+           std::to_string(launcher::port_of(launcher::own_end(listener_)));
+  }
+  /// Ends what is open, and goes on with new connections.
+  ///
+  /// @param with_reset as when the network does it, else as when its ends do
+  void cut(bool with_reset) { cut_ = with_reset ? kReset : kClose; }
+  /// Until a line was handed back over so many connections.
+  void await_answers(int count) const {
+    for (int beat = 0; answered_ < count; ++beat) {
+      if (beat == 4'000) {
+        throw std::runtime_error("nothing came back through the proxy");
+      }
+      ::poll(nullptr, 0, 5);
+    }
+  }
+
+ private:
+  enum Cut { kNothing, kReset, kClose };
+  struct Way {
+    launcher::Fd ends[2];  // of the guest, and of the port
+    bool was_answered = false;
+  };
+
+  void run() {
+    while (!is_over_) {
+      const int cut = cut_.exchange(kNothing);
+      for (Way& way : cut == kNothing ? none_ : ways_) {
+        end(way, cut == kReset);
+      }
+      if (cut != kNothing) {
+        ways_.clear();
+      }
+      step();
+    }
+  }
+  void step() {
+    std::vector<pollfd> any{{listener_.get(), POLLIN, 0}};
+    for (const Way& way : ways_) {
+      any.push_back({way.ends[0].get(), POLLIN, 0});
+      any.push_back({way.ends[1].get(), POLLIN, 0});
+    }
+    ::poll(any.data(), any.size(), 5);
+    size_t at = 1;
+    for (auto next = ways_.begin(); next != ways_.end(); at += 2) {
+      const auto way = next++;
+      if ((any[at].revents != 0 && !hand_on(*way, 0)) ||
+          (any[at + 1].revents != 0 && !hand_on(*way, 1))) {
+        ways_.erase(way);
+      }
+    }
+    if (any[0].revents != 0) {
+      accept();
+    }
+  }
+  void accept() {
+    Way way;
+    way.ends[0] = launcher::accept_from(listener_);
+    way.ends[1] = launcher::begin_to_connect(to_);
+    pollfd opens{way.ends[1].get(), POLLOUT, 0};
+    if (way.ends[0] && way.ends[1] && ::poll(&opens, 1, 10'000) == 1) {
+      ways_.push_back(std::move(way));
+    }
+  }
+  bool hand_on(Way& way, int from) {
+    char bytes[4096];
+    const ssize_t size =
+        ::recv(way.ends[from].get(), bytes, sizeof(bytes), MSG_DONTWAIT);
+    if (size <= 0) {
+      return false;
+    }
+    if (from == 1 && !way.was_answered) {
+      way.was_answered = true;
+      ++answered_;
+    }
+    return ::send(way.ends[1 - from].get(),
+                  bytes,
+                  static_cast<size_t>(size),
+                  MSG_NOSIGNAL) == size;
+  }
+  static void end(Way& way, bool with_reset) {
+    const linger at_once{.l_onoff = 1, .l_linger = 0};
+    for (launcher::Fd& end : way.ends) {
+      if (with_reset) {
+        ::setsockopt(
+            end.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+      }
+      end.reset();
+    }
+  }
+
+  launcher::SocketAddress to_;
+  launcher::Fd listener_;
+  std::list<Way> ways_;
+  std::list<Way> none_;
+  std::atomic<int> cut_{kNothing};
+  std::atomic<int> answered_{0};
+  std::atomic<bool> is_over_{false};
+  std::thread thread_;
 };
 
 const std::map<std::string, std::string> kToken{{"DDPRUN_TOKEN", "secret"}};
@@ -429,5 +550,41 @@ TEST_CASE("two jobs in a row with one id: each host runs both") {
     CAPTURE(result.err);
     CHECK(result.code() == 0);
     CHECK_THAT(result.out, Contains("second"));
+  }
+}
+
+TEST_CASE("a connection that is cut and made anew ends no training") {
+  const bool with_reset = GENERATE(true, false);
+  const MeetingPlace place;
+  const ddp::test::TemporaryFolder folder;
+  const auto arguments = [&](const std::string& is_host) {
+    return place.arguments(
+        "2",
+        {"--max-restarts=0",
+         "sh",
+         "-c",
+         "echo ready; while [ ! -e $0 ]; do sleep 0.02; done",
+         folder / "end"},
+        ",is_host=" + is_host);
+  };
+  Proxy proxy(place.port());
+  Arguments through_proxy = arguments("0");
+  through_proxy[3] = "--rdzv-endpoint=" + proxy.text();
+  Ddprun meets(arguments("1"), kToken);
+  Ddprun other(through_proxy, kToken);
+  for (Ddprun* host : {&meets, &other}) {
+    host->await_out("ready");
+  }
+  for (const int answers : {2, 3, 4}) {
+    proxy.cut(with_reset);
+    proxy.await_answers(answers);
+  }
+  std::ofstream(folder / "end") << "now";
+  for (Ddprun* host : {&meets, &other}) {
+    const Result result = host->finish();
+    CAPTURE(result.err);
+    CHECK(result.code() == 0);
+    CHECK(result.err.empty());
+    CHECK(!result.left_something);
   }
 }

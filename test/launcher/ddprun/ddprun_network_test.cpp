@@ -76,7 +76,8 @@ std::string lost_place(const std::string& backend) {
 }
 
 constexpr const char* kLostHost =
-    "host host1 has vanished and the job cannot do without it";
+    "host host1 has vanished (silent for 600 ms) and the job cannot do without "
+    "it";
 
 }  // namespace
 

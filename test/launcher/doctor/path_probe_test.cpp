@@ -78,7 +78,7 @@ struct Other {
                       guests.send(id, answer(line));
                       return true;
                     },
-                .on_closed = [](Guests::Id) {}}) {}
+                .on_closed = [](Guests::Id, int) {}}) {}
 
   std::vector<Fd> listeners() {
     std::vector<Fd> all;

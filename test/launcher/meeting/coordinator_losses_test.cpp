@@ -18,7 +18,8 @@ TEST_CASE("too few hosts after a loss: the lost one is named") {
   const JobClosed closed = job.get().closed().value();
   CHECK_THAT(closed.text,
              Contains("expected at least 3 hosts, but got 2 (a, c) in 10 s; "
-                      "host b has vanished; start ddprun"));
+                      "host b has vanished (its connection has ended: reset); "
+                      "start ddprun"));
 }
 
 TEST_CASE("hosts that vanish and come again cost no restart") {
@@ -53,7 +54,9 @@ TEST_CASE("a fixed number of hosts without restarts ends with the first loss") {
   job.terms.least_hosts = 3;
   job.terms.max_restarts = 0;
   job.run();
-  const auto actions = job.get().on_closed(1, job.now);
+  CHECK(job.cut(1).empty());
+  job.now += 2s;
+  const auto actions = job.get().on_time(job.now);
   REQUIRE(said(actions) == "0 noted, 2 closed 1");
   const auto closed =
       std::get<JobClosed>(std::get<Coordinator::Send>(actions.at(1)).message);
@@ -143,4 +146,116 @@ TEST_CASE("a host that loses sight of us after its success breaks nothing") {
   state.joins = true;
   CHECK(job.say(1, state) == "1 noted");
   CHECK(job.succeed(kOwn, 0) == "0 noted, 1 closed 0");
+}
+
+TEST_CASE("a host whose connection is cut keeps its place if it comes back") {
+  FormingJob job;
+  job.terms.least_hosts = 3;
+  job.terms.max_restarts = 0;
+  job.run();
+  const auto comes_back = [&job](Coordinator::Connection at) {
+    job.states[at] = job.states[1];
+    ++job.states[at].number;
+    return job.say(at, job.hello(1)) + ", " + job.say(at, job.states[at]);
+  };
+  SECTION("at once") {
+    CHECK(job.cut(1).empty());
+    CHECK(job.pass(1999ms).empty());
+    CHECK(comes_back(9) == "9 noted, 9 noted");
+    CHECK(job.pass(2s).empty());
+    CHECK(job.succeed(9, 0) == "9 noted");
+  }
+  SECTION("again and again") {
+    for (Coordinator::Connection at = 1; at != 9;) {
+      CHECK(job.cut(at).empty());
+      CHECK(job.pass(1s).empty());
+      at = at == 1 ? 5 : at + 1;
+      CHECK(comes_back(at) ==
+            std::to_string(at) + " noted, " + std::to_string(at) + " noted");
+      job.work(2, 0);
+    }
+  }
+  SECTION("when this process slept") {
+    CHECK(job.cut(1).empty());
+    job.now += 1h;
+    CHECK(said(job.get().on_time(job.now)).empty());
+    CHECK(comes_back(9) == "9 noted, 9 noted");
+  }
+  SECTION("and is told what it has missed") {
+    CHECK(job.cut(1).empty());
+    CHECK(job.succeed(kOwn, 0) == "0 noted");
+    CHECK(job.succeed(2, 0) == "2 noted");
+    job.states[1].outcome = HostSucceeded{};
+    CHECK(comes_back(9) == "9 noted, 0 noted, 2 closed 0, 9 closed 0");
+  }
+}
+
+TEST_CASE("how a host was lost is told to the others") {
+  FormingJob job;
+  job.run(2);
+  const bool is_cut = GENERATE(true, false);
+  if (is_cut) {
+    job.cut(1);
+  }
+  CHECK(job.pass(is_cut ? 1999ms : 14999ms).empty());
+  job.now += 1ms;
+  const auto actions = job.get().on_time(job.now);
+  const auto& send = std::get<Coordinator::Send>(actions.back());
+  CHECK(std::get<Broken>(send.message).why.how ==
+        (is_cut ? "its connection has ended: reset" : "silent for 15 s"));
+}
+
+TEST_CASE("no world forms with a host whose connection has ended") {
+  FormingJob job;
+  job.patience.last_call = 1s;
+  job.come(kOwn);
+  job.come(1);
+  CHECK(job.cut(1).empty());
+  CHECK(job.come(2) == "2 noted");
+  SECTION("it comes back") {
+    CHECK(job.say(9, job.hello(1)) == "0 formed 0, 2 formed 0, 9 formed 0");
+  }
+  SECTION("it does not") {
+    CHECK(job.pass(2s) == "0 formed 0, 2 formed 0");
+  }
+}
+
+TEST_CASE("a host that is silent while a failure is judged broke the world") {
+  FormingJob job;
+  job.patience.last_call = 5s;
+  job.terms.max_restarts = 0;
+  job.terms.least_hosts = GENERATE(2, 3);
+  job.run();
+  const HostFailed failure{7, {.code = 3}, true};
+  CHECK(job.work(1, 0, failure) == "0 asked, 1 noted, 2 asked");
+  job.next_state(kOwn).heard_end = 0;
+  CHECK(job.work(kOwn, 0) == "0 noted");
+  SECTION("it stays silent") {
+    CHECK(job.pass(10s).empty());
+    job.work(1, 0, failure);
+    const std::string end = job.pass(5s);
+    if (job.terms.least_hosts == 3) {
+      CHECK(end == "drop 2, 0 noted, 1 closed 1");
+      CHECK_THAT(job.get().closed().value().text,
+                 Contains("host c has vanished (silent for 15 s) and the job "
+                          "cannot do without it"));
+      return;
+    }
+    CHECK(end == "drop 2, 0 broken 0: c vanished, 1 broken 0: c vanished");
+    job.join(kOwn);
+    CHECK(job.join(1) == "1 noted");
+    CHECK(job.pass(5s) == "0 formed 1, 1 formed 1");
+  }
+  SECTION("its connection ends, too") {
+    CHECK(job.cut(2).empty());
+    CHECK(job.pass(1999ms).empty());
+    CHECK_THAT(job.pass(1ms),
+               Contains(job.terms.least_hosts == 3 ? "1 closed 1"
+                                                   : "1 broken 0: c vanished"));
+  }
+  SECTION("it only had not answered") {
+    CHECK(job.pass(10s).empty());
+    job.work(1, 0, failure);
+    CHECK(job.work(2, 0) == "0 noted, 1 closed 3, 2 closed 3");
+  }
 }

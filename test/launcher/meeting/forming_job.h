@@ -92,8 +92,15 @@ struct FormingJob {
   std::string say(Coordinator::Connection from, const Message& message) {
     return said(get().on_message(from, message, now));
   }
+  /// Its connection ends, and it comes back on another one or does not.
+  std::string cut(Coordinator::Connection connection) {
+    return said(get().on_closed(connection, now, "reset"));
+  }
+  /// It does not.
   std::string close(Coordinator::Connection connection) {
-    return said(get().on_closed(connection, now));
+    const std::string told = cut(connection);
+    const std::string later = pass(2s);
+    return told + (told.empty() || later.empty() ? "" : ", ") + later;
   }
   std::string pass(std::chrono::milliseconds time) {
     std::string text;

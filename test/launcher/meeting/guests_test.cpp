@@ -40,7 +40,7 @@ struct GuestServer {
                   known.insert(id);
                   return line == "hello\n";
                 },
-            .on_closed = [this](Guests::Id) { ++closed; },
+            .on_closed = [this](Guests::Id, int) { ++closed; },
             .is_known = [this](Guests::Id id) { return known.count(id) > 0; }});
   }
   std::unique_ptr<Connection> come(const std::string& line = "") {

@@ -12,7 +12,7 @@ namespace {
 
 constexpr Member::Loss kIsRefused = Member::Loss::refused;
 constexpr Member::Loss kIsStranger = Member::Loss::stranger;
-constexpr Member::Loss kLinkIsCut = Member::Loss::other;
+constexpr Member::Loss kLinkIsCut = Member::Loss::cut;
 
 std::string told(const HostState& state) {
   return "tell " + std::to_string(state.generation) +
@@ -227,14 +227,16 @@ TEST_CASE("a coordinator that is not there yet is tried again") {
   }
 }
 
-TEST_CASE("a lost connection breaks the world, and is made anew") {
+TEST_CASE("a connection that is cut is made anew, and the world goes on") {
   MemberHost host;
   host.enter();
-  CHECK(host.close(kLinkIsCut) == "BROKEN");
+  CHECK(host.close(kLinkIsCut).empty());
   CHECK(host.pass(0ms) == "connect");
   SECTION("it comes back") {
     CHECK(host.open() == "hello, tell 0");
-    CHECK(host.hear(breaking(0)).empty());
+    CHECK(host.hear(Noted{}).empty());
+    CHECK(host.pass(5s) == "tell 0");
+    CHECK(host.hear(breaking(0)) == "BROKEN");
     CHECK(host.join() == "tell 0 joins");
   }
   SECTION("it comes back when the workers have gone") {
@@ -251,11 +253,37 @@ TEST_CASE("a lost connection breaks the world, and is made anew") {
     CHECK(host.pass(1ms) == "connect");
   }
   SECTION("nobody listens any more") {
-    CHECK(host.close(kIsRefused) == "disconnect, LOST");
+    CHECK(host.close(kIsRefused) == "BROKEN, disconnect, LOST");
   }
   SECTION("nobody answers for as long as a silent host is waited for") {
-    CHECK_THAT(host.pass(15s), Catch::Matchers::EndsWith("disconnect, LOST"));
+    CHECK_THAT(host.pass(15s),
+               Catch::Matchers::EndsWith("BROKEN, disconnect, LOST"));
   }
+}
+
+TEST_CASE("a world ends with the coordinator's silence, whatever the links") {
+  MemberHost host;
+  host.enter();
+  CHECK(host.pass(14s) == "tell 0, tell 0");
+  CHECK(host.close(kLinkIsCut).empty());
+  CHECK(host.pass(0ms) == "connect");
+  SECTION("none is made") {
+    CHECK(host.pass(999ms).empty());
+    CHECK(host.pass(1ms) == "BROKEN");
+  }
+  SECTION("some are, and nobody speaks there") {
+    CHECK(host.open() == "hello, tell 0");
+    CHECK(host.pass(999ms).empty());
+    CHECK(host.pass(1ms) == "disconnect, BROKEN");
+  }
+  CHECK(host.join().empty());
+}
+
+TEST_CASE("a coordinator that is one no more breaks the world at once") {
+  MemberHost host;
+  host.enter();
+  CHECK(host.close(Member::Loss::other) == "BROKEN");
+  CHECK(host.pass(0ms) == "connect");
 }
 
 TEST_CASE("a silent coordinator is a lost connection, unless we slept") {
@@ -299,11 +327,12 @@ TEST_CASE("who takes the connection and says nothing is no coordinator") {
   SECTION("where the coordinator was") {
     host.open();
     host.hear(entering(0));
-    CHECK(host.close(kLinkIsCut) == "BROKEN");
+    CHECK(host.close(kLinkIsCut).empty());
     CHECK(host.pass(0ms) == "connect");
     host.pass(1s);
     CHECK(host.open() == "hello, tell 0");
-    CHECK_THAT(host.pass(14s), Catch::Matchers::EndsWith("disconnect, LOST"));
+    CHECK_THAT(host.pass(14s),
+               Catch::Matchers::EndsWith("BROKEN, disconnect, LOST"));
   }
 }
 
@@ -462,4 +491,21 @@ TEST_CASE("what people read of the network's is one line") {
     CHECK_THAT(std::get<RendezvousLost>(heard(RendezvousLost{text})).text,
                Catch::Matchers::EndsWith(": " + shown));
   }
+}
+
+TEST_CASE("a member says how the coordinator was lost") {
+  MemberHost host;
+  host.enter();
+  const auto broken = [](const Member::Actions& actions) {
+    return std::get<WorldBroken>(std::get<RendezvousAnswer>(actions.at(0)));
+  };
+  host.member.on_closed(kLinkIsCut, host.now, "10.0.0.1: reset");
+  host.pass(0ms);
+  const auto actions =
+      host.member.on_closed(kIsRefused, host.now, "10.0.0.1: refused");
+  CHECK(broken(actions).change == WorldBroken::Change::unreachable);
+  CHECK(broken(actions).how == "10.0.0.1: reset");
+  CHECK_THAT(
+      std::get<RendezvousLost>(std::get<RendezvousAnswer>(actions.back())).text,
+      Contains("was lost (10.0.0.1: reset), and nobody listens"));
 }

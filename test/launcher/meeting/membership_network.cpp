@@ -128,8 +128,9 @@ void MembershipSimulation::take(size_t index, const WorldBroken& broken) {
   Host& host = hosts_[index];
   if (host.waits_for_end) {
     host.waits_for_end = host.has_failed = false;
-    if (broken.change == WorldBroken::Change::failed) {
-      stop_workers(index);  // another's failure counts
+    if (broken.change == WorldBroken::Change::failed ||
+        broken.change == WorldBroken::Change::vanished) {
+      stop_workers(index);  // what happened on another host counts
     } else {
       perform(host, host.member->leave());
       end(index);

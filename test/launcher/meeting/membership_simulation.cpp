@@ -192,7 +192,7 @@ void MembershipSimulation::handle(const Happening& event) {
         host.link.reset();
         perform(host,
                 host.member->on_closed(
-                    coordinator_ ? Member::Loss::other : Member::Loss::refused,
+                    coordinator_ ? Member::Loss::cut : Member::Loss::refused,
                     time_of(host)));
       }
       break;

@@ -62,6 +62,7 @@ std::vector<Message> every_message() {
           WorldFormed{world},
           WorldFormed{limited},
           Broken{4, {WorldBroken::Change::left, "b"}},
+          Broken{4, {WorldBroken::Change::vanished, "b", "silent for 15 s"}},
           alone,
           RendezvousLost{"no"}};
 }

@@ -48,11 +48,12 @@ TEST_CASE("a lost host is named until it is back, and waited for no longer") {
   job.join(kOwn);
   CHECK(wait_of(job, kOwn) ==
         "1 of 3 hosts is here (a); the workers of c are still to end; host b "
-        "has vanished; gives up in 100 s (--rdzv-conf join_timeout)");
+        "has vanished (its connection has ended: reset); gives up in 100 s "
+        "(--rdzv-conf join_timeout)");
   job.join(2);
   CHECK(wait_of(job, kOwn) ==
-        "2 of 3 hosts are here (a, c); host b has vanished; gives up in 100 s "
-        "(--rdzv-conf join_timeout)");
+        "2 of 3 hosts are here (a, c); host b has vanished (its connection "
+        "has ended: reset); gives up in 100 s (--rdzv-conf join_timeout)");
   job.say(2, Goodbye{});
   job.say(1, job.hello(1));
   CHECK(wait_of(job, kOwn) ==
