@@ -1,5 +1,6 @@
 #include "launcher/coordinator/admission.h"
 
+#include <algorithm>
 #include <random>
 
 #include "launcher/error.h"
@@ -71,23 +72,17 @@ std::string difference_of(const JobTerms& expected, const JobTerms& given) {
 }
 
 /// Where each host has the rank that it wants.
-std::string rank_refusal(const Hello& hello,
-                         const JobTerms& terms,
-                         const Roster& hosts) {
+std::string rank_refusal(const Hello& hello, const JobTerms& terms) {
   if (!hello.wanted_rank || *hello.wanted_rank >= terms.most_hosts) {
     return "expected --node-rank below --nnodes (" +
            std::to_string(terms.most_hosts) + "), but got " +
            (hello.wanted_rank ? std::to_string(*hello.wanted_rank) : "none");
   }
-  for (const auto& [connection, host] : hosts) {
-    const Hello& other = host.hello;
-    if (other.wanted_rank == hello.wanted_rank && other.id != hello.id) {
-      return "expected --node-rank " + std::to_string(*hello.wanted_rank) +
-             " of one host, but got it from " + other.host + " and " +
-             hello.host + "; give each host its own";
-    }
-  }
   return "";
+}
+
+std::string with_address(const std::string& host, const std::string& address) {
+  return address.empty() ? host : host + " (" + address + ")";
 }
 
 }  // namespace
@@ -148,8 +143,30 @@ std::string refusal_of(const Hello& hello,
   }
   const std::string difference = difference_of(admission.terms, hello.terms);
   return difference.empty() && admission.terms.ranks_are_fixed
-             ? rank_refusal(hello, admission.terms, hosts)
+             ? rank_refusal(hello, admission.terms)
              : difference;
+}
+
+Roster::iterator holder_of_rank(const Hello& hello,
+                                const JobTerms& terms,
+                                Roster& hosts) {
+  return std::find_if(hosts.begin(), hosts.end(), [&](const auto& entry) {
+    const Hello& other = entry.second.hello;
+    return terms.ranks_are_fixed && other.wanted_rank == hello.wanted_rank &&
+           other.id != hello.id;
+  });
+}
+
+std::string rank_taken_text(const Hello& hello, const KnownHost& holder) {
+  const Hello& other = holder.hello;
+  return "expected --node-rank " +
+         std::to_string(hello.wanted_rank.value_or(0)) +
+         " of one host, but got it from " +
+         with_address(other.host,
+                      other.seen_address.empty() ? holder.state.store.host
+                                                 : other.seen_address) +
+         " and " + with_address(hello.host, hello.seen_address) +
+         "; give each host its own";
 }
 
 }  // namespace launcher

@@ -25,11 +25,21 @@ struct Admission {
   std::chrono::milliseconds keep_alive = Patience().keep_alive;
 };
 
-/// Why a host may not take part, and what to do; empty when it may. Pure.
+/// Why a host may not take part, and what to do; empty when it may, unless
+/// another one has its rank (holder_of_rank()). Pure.
 ///
 /// @param hosts that take part; the one that speaks may be among them
 std::string refusal_of(const Hello& hello,
                        const Admission& admission,
                        const Roster& hosts = {});
+
+/// The other host that has the rank that this one wants, where ranks are fixed;
+/// the end of `hosts`: none.
+Roster::iterator holder_of_rank(const Hello& hello,
+                                const JobTerms& terms,
+                                Roster& hosts);
+
+/// Why it may not have it.
+std::string rank_taken_text(const Hello& hello, const KnownHost& holder);
 
 }  // namespace launcher

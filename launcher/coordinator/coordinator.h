@@ -121,6 +121,7 @@ class Coordinator {
   Actions settle(std::optional<Connection> asker);
 
   void welcome(Connection from, const Hello& hello);
+  bool is_there(Roster::value_type& entry);
   void take(Connection from, const HostState& state);
   void take_of_present(KnownHost& host);
   void begin_absence(Roster::iterator away, const std::string& how);
@@ -140,6 +141,8 @@ class Coordinator {
   void close(int exit_code, const std::string& text);
   void finish_closing();
   void answer(Connection connection, const KnownHost& host);
+  bool is_behind_other_address(Connection connection,
+                               const KnownHost& host) const;
   std::string waits_for(const KnownHost& host) const;
 
   bool is_own_alone() const;

@@ -5,6 +5,18 @@
 
 // What each host is told.
 namespace launcher {
+namespace {
+
+bool is_loopback_text(const std::string& address) {
+  return address == "::1" || address.rfind("127.", 0) == 0;
+}
+
+/// "fe80::1" of "fe80::1%eth0": each host has names of its own.
+std::string without_interface(const std::string& address) {
+  return address.substr(0, address.find('%'));
+}
+
+}  // namespace
 
 void Coordinator::answer(Connection connection, const KnownHost& host) {
   if (host.away_since) {
@@ -16,6 +28,9 @@ void Coordinator::answer(Connection connection, const KnownHost& host) {
   Noted noted{waits_for(host)};
   if (phase_ == Phase::judging && is_unheard(host, generation_)) {
     noted.ends = generation_;
+  }
+  if (is_behind_other_address(connection, host)) {
+    noted.seen_address = host.hello.seen_address;
   }
   Message message = std::move(noted);
   if (phase_ == Phase::done || phase_ == Phase::closing) {
@@ -31,6 +46,19 @@ void Coordinator::answer(Connection connection, const KnownHost& host) {
     message = Broken{state.generation, broken_};
   }
   actions_.push_back(Send{connection, std::move(message)});
+}
+
+/// The others may not reach rank 0's store, as behind NAT.
+bool Coordinator::is_behind_other_address(Connection connection,
+                                          const KnownHost& host) const {
+  const bool is_rank_0 = phase_ == Phase::running && host.seat &&
+                         host.is_in(generation_) && host.seat->host_rank == 0 &&
+                         host.seat->host_count > 1;
+  const std::string& seen = host.hello.seen_address;
+  const std::string& named = host.state.store.host;
+  return is_rank_0 && connection != kOwn && !options_.terms.ranks_are_fixed &&
+         !seen.empty() && !is_loopback_text(seen) && !is_loopback_text(named) &&
+         without_interface(seen) != without_interface(named);
 }
 
 std::string Coordinator::waits_for(const KnownHost& host) const {

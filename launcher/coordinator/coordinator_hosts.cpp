@@ -38,6 +38,15 @@ void Coordinator::welcome(Connection from, const Hello& hello) {
     actions_.push_back(Drop{from});
     return;
   }
+  const auto holder = holder_of_rank(hello, options_.terms, hosts_);
+  if (holder != hosts_.end()) {
+    if (is_there(*holder)) {
+      actions_.push_back(
+          Send{from, RendezvousLost{rank_taken_text(hello, holder->second)}});
+    }
+    actions_.push_back(Drop{from});  // else it tries again
+    return;
+  }
   if (hosts_.count(from) > 0) {
     return;
   }
@@ -65,6 +74,24 @@ void Coordinator::welcome(Connection from, const Hello& hello) {
   host.key() = from;
   end_absence(host.mapped());
   hosts_.insert(std::move(host));
+}
+
+/// Whether a host lives whose rank another one wants, which can be its next
+/// ddprun: known once it has been heard since it was first asked.
+bool Coordinator::is_there(Roster::value_type& entry) {
+  KnownHost& host = entry.second;
+  if (entry.first == kOwn) {
+    return true;
+  }
+  if (!host.contested_since ||
+      now_ - *host.contested_since > options_.patience.silence()) {
+    host.contested_since = now_;
+  }
+  const bool was_heard = host.last_heard > *host.contested_since;
+  if (was_heard) {
+    host.contested_since.reset();
+  }
+  return was_heard;
 }
 
 void Coordinator::take(Connection from, const HostState& state) {

@@ -28,6 +28,9 @@ MessageJson to_json(const Noted& noted) {
   if (noted.ends >= 0) {
     json["ends"] = noted.ends;
   }
+  if (!noted.seen_address.empty()) {
+    json["seen_address"] = noted.seen_address;
+  }
   return json;
 }
 
@@ -38,6 +41,9 @@ Noted noted_of(MessageFields& fields) {
   }
   if (fields.has("ends")) {
     noted.ends = fields.count("ends");
+  }
+  if (fields.has("seen_address")) {
+    noted.seen_address = fields.text("seen_address");
   }
   return noted;
 }

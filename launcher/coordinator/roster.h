@@ -22,6 +22,8 @@ struct KnownHost {
   /// Its connection has ended, and it may come back on another one.
   std::optional<std::chrono::steady_clock::time_point> away_since{};
   std::string how_lost{};  ///< that connection
+  /// Since then another host wants its rank.
+  std::optional<std::chrono::steady_clock::time_point> contested_since{};
 
   /// It waits for the next world, and hears of it.
   bool has_joined() const { return state.joins && !away_since; }

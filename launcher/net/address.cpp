@@ -140,6 +140,28 @@ SocketAddress own_end(const Fd& socket) {
   return address;
 }
 
+SocketAddress other_end(const Fd& socket) {
+  SocketAddress address;
+  address.size = sizeof(address.storage);
+  if (::getpeername(socket.get(),
+                    reinterpret_cast<sockaddr*>(&address.storage),
+                    &address.size) != 0) {
+    return {};
+  }
+  const sockaddr* any = address.get();
+  if (any->sa_family != AF_INET6 || !IN6_IS_ADDR_V4MAPPED(&ip6_of(any))) {
+    return address;
+  }
+  sockaddr_in ip4{};
+  ip4.sin_family = AF_INET;
+  ip4.sin_port = htons(static_cast<uint16_t>(port_of(address)));
+  std::memcpy(&ip4.sin_addr, ip6_of(any).s6_addr + 12, sizeof(ip4.sin_addr));
+  SocketAddress mapped;
+  std::memcpy(&mapped.storage, &ip4, sizeof(ip4));
+  mapped.size = sizeof(ip4);
+  return mapped;
+}
+
 std::vector<SocketAddress> all_own_addresses(int port) {
   auto all = addresses_of("::", port);
   const auto without_ip6 = addresses_of("0.0.0.0", port);

@@ -46,6 +46,10 @@ bool is_same(const SocketAddress& left, const SocketAddress& right);
 /// This end of a connected socket.
 SocketAddress own_end(const Fd& socket);
 
+/// The other end: of an IPv4 address in IPv6 the former; none where the
+/// connection has ended, which has an empty numeric_host().
+SocketAddress other_end(const Fd& socket);
+
 /// The addresses that stand for all of this machine's, to listen at: that of
 /// IPv6, which takes IPv4, too, then that of IPv4 alone.
 std::vector<SocketAddress> all_own_addresses(int port);

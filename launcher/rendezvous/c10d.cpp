@@ -160,7 +160,8 @@ void C10dRendezvous::begin_to_host(std::vector<Fd> listeners) {
           .on_line = reading_messages(
               stepping([this](Guests::Id id, const Message& message) {
                 return coordinator_->on_message(id, message, now());
-              })),
+              }),
+              [this](Guests::Id id) { return guests_->address_there(id); }),
           .on_closed = stepping([this](Guests::Id id, int error) {
             return coordinator_->on_closed(id, now(), end_text(error));
           }),

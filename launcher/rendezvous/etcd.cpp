@@ -148,6 +148,9 @@ void EtcdRendezvous::open_doors() {
                 if (guests_ && opening == openings_) {
                   perform(host_->on_guest_message(id, message, time_now()));
                 }
+              },
+              [this](Guests::Id id) {
+                return guests_ ? guests_->address_there(id) : "";
               }),
           .on_closed =
               [this, opening](Guests::Id id, int) {

@@ -50,6 +50,13 @@ std::string Guests::address_here(Id id) const {
              : numeric_host(own_end(guest->second.connection->socket()));
 }
 
+std::string Guests::address_there(Id id) const {
+  const auto guest = guests_.find(id);
+  return guest == guests_.end()
+             ? ""
+             : numeric_host(other_end(guest->second.connection->socket()));
+}
+
 void Guests::part_with(Id id) {
   const auto guest = guests_.find(id);
   if (guest != guests_.end() && !guest->second.is_parting) {

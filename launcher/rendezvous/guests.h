@@ -57,6 +57,8 @@ class Guests {
 
   /// This end of a guest's connection, without the port; empty: it has gone.
   std::string address_here(Id id) const;
+  /// Its other end.
+  std::string address_there(Id id) const;
 
   /// Sends no more than was sent, and leaves it to the other end to close: to
   /// do it here could lose what is on its way.
@@ -94,11 +96,16 @@ class Guests {
 };
 
 /// Guests::Handlers::on_line of a coordinator.
-template <typename OnMessage>
-auto reading_messages(OnMessage on_message) {
-  return [on_message](Guests::Id id, const std::string& line) {
-    const auto message = decode(line);
+///
+/// @param address_of a guest, as its connection shows it
+template <typename OnMessage, typename AddressOf>
+auto reading_messages(OnMessage on_message, AddressOf address_of) {
+  return [on_message, address_of](Guests::Id id, const std::string& line) {
+    auto message = decode(line);
     if (message) {
+      if (auto* hello = std::get_if<Hello>(&*message)) {
+        hello->seen_address = address_of(id);
+      }
       on_message(id, *message);
     }
     return message.has_value();

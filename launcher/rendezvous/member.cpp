@@ -177,7 +177,24 @@ Member::Actions Member::take(const Noted& noted) {
     state_.heard_end = noted.ends;
   }
   return (is_asked ? tell() : Actions{}) +
-         (has_asked_ ? note(noted.waits_for) : Actions{});
+         (has_asked_ ? note(noted.waits_for) : Actions{}) +
+         warn_of_address(noted.seen_address);
+}
+
+/// @param seen empty: there is nothing to warn of
+Member::Actions Member::warn_of_address(const std::string& seen) {
+  if (seen.empty() || was_warned_ || !options_.local_address.empty()) {
+    return {};
+  }
+  was_warned_ = true;
+  const std::string shown = on_one_line(seen);
+  return {answer_of(RendezvousNote{
+      "host " + options_.hello.host + " has rank 0, and its own address, " +
+      state_.store.host + ", is MASTER_ADDR; its connection to " +
+      options_.endpoint + " comes from " + shown +
+      " there, as behind NAT. If the other hosts do not reach the first "
+      "address, give this host one that they reach, as --local-addr=" +
+      shown})};
 }
 
 Member::Actions Member::on_time(Time now) {

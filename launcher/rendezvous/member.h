@@ -95,6 +95,7 @@ class Member {
   Actions break_world(const WorldBroken& why);
   Actions act_on_time();
   Actions give_news();
+  Actions warn_of_address(const std::string& seen);
   Actions note(const std::string& text);
   bool is_coordinator_silent() const;
   std::string lost_text() const;
@@ -118,7 +119,8 @@ class Member {
                    std::chrono::milliseconds(250)};
   Time give_up_{};  // without a coordinator that answers
   WaitingNews news_;
-  bool has_asked_ = false;  // the coordinator, for the next news
+  bool has_asked_ = false;   // the coordinator, for the next news
+  bool was_warned_ = false;  // of the address
 };
 
 }  // namespace launcher

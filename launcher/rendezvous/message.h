@@ -33,6 +33,9 @@ struct Hello {
   int worker_count = 1;
   std::chrono::milliseconds keep_alive = Patience().keep_alive;
   std::optional<int> wanted_rank;  ///< among the hosts
+  /// Not sent: from where it came, see reading_messages(); empty: from this
+  /// process.
+  std::string seen_address{};
 };
 
 /// From a host: where it stands. Also the sign that it lives.
@@ -57,6 +60,9 @@ struct Noted {
   /// A generation that ends by a failure: whether this host knows of another
   /// one, too, it is to say now; -1: none does.
   int ends = -1;
+  /// Of the host with rank 0: where its connection comes from, if that is not
+  /// the address at which it expects the others.
+  std::string seen_address{};
 };
 
 /// From the coordinator: the world of this generation is no more.

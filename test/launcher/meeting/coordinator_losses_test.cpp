@@ -259,3 +259,34 @@ TEST_CASE("a host that is silent while a failure is judged broke the world") {
     CHECK(job.work(2, 0) == "0 noted, 1 closed 3, 2 closed 3");
   }
 }
+
+TEST_CASE("a host that has rank 0 hears that the others may not reach it") {
+  FormingJob job;
+  const auto seen_at = [&job](const std::string& seen,
+                              const std::string& named) {
+    job.coordinator.reset();
+    job.states.clear();
+    job.start_hosts = 2;
+    Hello first = job.hello(1);
+    first.seen_address = seen;
+    first.wanted_rank = 0;
+    job.say(kOwn, job.hello(kOwn));
+    job.say(1, first);
+    HostState& state = job.next_state(1);
+    state.joins = true;
+    state.store = {named, 1000};
+    job.say(1, state);
+    job.join(kOwn);
+    ++state.number;
+    state.generation = 0;
+    state.joins = false;
+    const auto actions = job.get().on_message(1, state, job.now);
+    return std::get<Noted>(std::get<Coordinator::Send>(actions.at(0)).message)
+        .seen_address;
+  };
+  CHECK(seen_at("10.0.0.7", "172.17.0.2") == "10.0.0.7");
+  CHECK(seen_at("10.0.0.7", "10.0.0.7").empty());
+  CHECK(seen_at("fe80::1%eth0", "fe80::1%ib0").empty());
+  CHECK(seen_at("127.0.0.1", "10.0.0.7").empty());
+  CHECK(seen_at("10.0.0.7", "::1").empty());
+}

@@ -24,10 +24,10 @@ struct GuestServer {
   SocketAddress place;
   std::unique_ptr<Guests> guests;
 
-  explicit GuestServer(size_t most) {
+  explicit GuestServer(size_t most, const std::string& at = "127.0.0.1") {
     test::bound(loop);
     std::vector<Fd> listeners;
-    listeners.push_back(listen_at(addresses_of("127.0.0.1", 0).at(0)));
+    listeners.push_back(listen_at(addresses_of(at, 0).at(0)));
     place = own_end(listeners.front());
     guests = std::make_unique<Guests>(
         loop,
@@ -123,4 +123,17 @@ TEST_CASE("of two that begin to listen at once, one does") {
   run(0);
   other.join();
   CHECK(nobody == 0);
+}
+
+TEST_CASE("a guest's address is that of IPv4, also where it comes over IPv6") {
+  const bool is_mapped = GENERATE(false, true);
+  if (is_mapped && !listen_at(addresses_of("::", 0).at(0))) {
+    WARN("skipped: there is no IPv6");
+    return;
+  }
+  GuestServer server(/*most=*/1, is_mapped ? "::" : "127.0.0.1");
+  server.place = addresses_of("127.0.0.1", port_of(server.place)).at(0);
+  const auto guest = server.come("hello\n");
+  server.await([&] { return server.known.size() == 1; });
+  CHECK(server.guests->address_there(*server.known.begin()) == "127.0.0.1");
 }

@@ -493,6 +493,23 @@ TEST_CASE("what people read of the network's is one line") {
   }
 }
 
+TEST_CASE("rank 0's host says once that others may not reach its address") {
+  const std::string named = GENERATE("", "ib0.host");
+  MemberHost host;
+  host.member = member_of(named);
+  host.enter();
+  const auto said = [&host] {
+    return note_in(
+        host.member.on_message(Noted{.seen_address = "10.0.0.7"}, host.now));
+  };
+  if (named.empty()) {
+    CHECK_THAT(said(),
+               Contains("10.0.0.2, is MASTER_ADDR") &&
+                   Contains("--local-addr=10.0.0.7"));
+  }
+  CHECK(said().empty());
+}
+
 TEST_CASE("a member says how the coordinator was lost") {
   MemberHost host;
   host.enter();

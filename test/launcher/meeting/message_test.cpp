@@ -59,6 +59,7 @@ std::vector<Message> every_message() {
           Noted{},
           Noted{"1 of 2 hosts is here"},
           Noted{"", 4},
+          Noted{.seen_address = "10.0.0.7"},
           WorldFormed{world},
           WorldFormed{limited},
           Broken{4, {WorldBroken::Change::left, "b"}},
