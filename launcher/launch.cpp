@@ -158,9 +158,6 @@ int supervise(const Job& job,
     return status_json(supervisor.status());
   });
   const int code = supervisor.run();
-  if (!rendezvous->is_over()) {
-    rendezvous->leave();  // the policy does not, of a job that is closed
-  }
   while (!rendezvous->is_over()) {
     loop.run_once();
   }

@@ -88,9 +88,7 @@ class Caller {
                   .reads = {coordinator_key_, record_key_}});
         return;
       case EtcdCall::Kind::renew:
-        if (renew(call.leases.coordinator) && renew(call.leases.record)) {
-          answer_.outcome = EtcdAnswer::Outcome::done;
-        }
+        renew(call);
         return;
       case EtcdCall::Kind::wait:
         wait(call.coordinator_revision);
@@ -125,16 +123,25 @@ class Caller {
     return granted.has_value();
   }
 
-  bool renew(int64_t lease) {
-    const auto renewed =
-        ask<GrantedLease>(renew_request(lease), [](const HttpAnswer& there) {
-          return read_lease(there.status, there.body);
-        });
-    if (renewed && renewed->time.count() == 0) {
-      answer_.outcome = EtcdAnswer::Outcome::denied;
-      return false;
+  /// A lease that lives says nothing of the key, which another one may have
+  /// written.
+  void renew(const EtcdCall& call) {
+    bool are_alive = true;
+    for (const int64_t lease : {call.leases.coordinator, call.leases.record}) {
+      const auto renewed =
+          ask<GrantedLease>(renew_request(lease), [](const HttpAnswer& there) {
+            return read_lease(there.status, there.body);
+          });
+      if (!renewed) {
+        return;
+      }
+      are_alive = are_alive && renewed->time.count() > 0;
     }
-    return renewed.has_value();
+    transact({.expected = {{coordinator_key_, call.coordinator_revision}},
+              .reads = {coordinator_key_, record_key_}});
+    if (!are_alive && answer_.outcome == EtcdAnswer::Outcome::done) {
+      answer_.outcome = EtcdAnswer::Outcome::denied;
+    }
   }
 
   void wait(int64_t seen_revision) {

@@ -23,7 +23,7 @@ struct EtcdCall {
     read,      ///< both keys
     campaign,  ///< writes both, if they are as expected
     save,      ///< writes the record, if the coordinator is who it was
-    renew,     ///< the leases
+    renew,     ///< the leases, if the coordinator is who it was
     wait       ///< for the coordinator's key to change, a while
   };
   Kind kind = Kind::read;
@@ -46,14 +46,14 @@ struct EtcdAnswer {
   };
   Outcome outcome = Outcome::unreachable;
   std::string text{};  ///< why, where there is none, and what to do
-  std::optional<EtcdEntry> coordinator{};  ///< of read, and campaign that was
-  std::optional<EtcdEntry> record{};       ///< denied
-  int64_t revision = 0;                    ///< of what was written
-  EtcdLeases leases{};                     ///< of campaign
-  std::string local_address{};             ///< of this host, towards etcd
-  std::string addresses{};  ///< of the coordinator's host: a NameAnswer
-  std::string token{};      ///< for the next call
-  size_t endpoint = 0;      ///< index of the one to be asked next
+  std::optional<EtcdEntry> coordinator{};  ///< of read, and of what was denied
+  std::optional<EtcdEntry> record{};
+  int64_t revision = 0;         ///< of what was written
+  EtcdLeases leases{};          ///< of campaign
+  std::string local_address{};  ///< of this host, towards etcd
+  std::string addresses{};      ///< of the coordinator's host: a NameAnswer
+  std::string token{};          ///< for the next call
+  size_t endpoint = 0;          ///< index of the one to be asked next
 };
 
 /// Longest time that a call takes.

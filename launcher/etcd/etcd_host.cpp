@@ -9,7 +9,7 @@
 namespace launcher {
 namespace {
 
-JobRecord record_of(const Coordinator& coordinator, Succession::Time now) {
+JobRecord record_of(const Coordinator& coordinator, LeaderElection::Time now) {
   const Coordinator::Past past = coordinator.past(now);
   JobRecord record;
   record.generation = past.generation;
@@ -34,17 +34,17 @@ EtcdHost::EtcdHost(Options options)
                .option = "--rdzv-endpoint",
                .local_address = options_.meeting.local_address,
                .patience = options_.meeting.patience}),
-      succession_({.id = options_.hello.id,
-                   .host = options_.hello.host,
-                   .etcd = options_.etcd,
-                   .patience = options_.meeting.patience,
-                   .lease = lease_time(options_.meeting),
-                   .ending = ending_time(options_.meeting)}) {}
+      election_({.id = options_.hello.id,
+                 .host = options_.hello.host,
+                 .etcd = options_.etcd,
+                 .patience = options_.meeting.patience,
+                 .lease = lease_time(options_.meeting),
+                 .ending = options_.meeting.terms.ending}) {}
 
 EtcdHost::Actions EtcdHost::join(int store_port, Time now) {
   return run(now, [this, store_port] {
     perform(member_.join(store_port, now_));
-    perform(succession_.begin(now_));
+    perform(election_.begin(now_));
   });
 }
 
@@ -54,24 +54,34 @@ EtcdHost::Actions EtcdHost::report(const HostOutcome& outcome, Time now) {
 
 EtcdHost::Actions EtcdHost::leave(Time now) {
   return run(now, [this] {
-    if (has_left_) {
-      return;
-    }
-    has_left_ = true;
-    // The others go on: at the next coordinator, who is to miss this host.
-    if (!coordinator_) {
-      perform(member_.leave());
-      place_.reset();
-    } else if (!coordinator_->closed()) {
-      stop_coordinating();
-    }
-    perform(succession_.leave(now_));
+    stop_taking_part();
+    election_.leave();
   });
+}
+
+EtcdHost::Actions EtcdHost::end(Time now) {
+  return run(now, [this] {
+    stop_taking_part();
+    perform(election_.end(now_));
+  });
+}
+
+void EtcdHost::stop_taking_part() {
+  if (std::exchange(has_left_, true)) {
+    return;
+  }
+  // The others go on: at the next coordinator, which is to miss this host.
+  if (!coordinator_) {
+    perform(member_.leave());
+    place_.reset();
+  } else if (!coordinator_->closed()) {
+    stop_coordinating();
+  }
 }
 
 EtcdHost::Actions EtcdHost::on_answer(const EtcdAnswer& answer, Time now) {
   return run(now,
-             [this, &answer] { perform(succession_.on_answer(answer, now_)); });
+             [this, &answer] { perform(election_.on_answer(answer, now_)); });
 }
 
 EtcdHost::Actions EtcdHost::on_time(Time now) {
@@ -82,7 +92,7 @@ EtcdHost::Actions EtcdHost::on_time(Time now) {
     if (coordinator_) {
       perform(coordinator_->on_time(now_));
     }
-    perform(succession_.on_time(now_));
+    perform(election_.on_time(now_));
   });
 }
 
@@ -92,16 +102,13 @@ EtcdHost::Actions EtcdHost::on_connected(const std::string& address, Time now) {
 }
 
 EtcdHost::Actions EtcdHost::on_closed(Member::Loss loss, Time now) {
-  return run(now, [this, loss] {
-    perform(member_.on_closed(loss, now_),
-            loss == Member::Loss::refused ? Source::refusal : Source::self);
-  });
+  return run(now, [this, loss] { perform(member_.on_closed(loss, now_)); });
 }
 
 EtcdHost::Actions EtcdHost::on_message(const Message& message, Time now) {
   return run(now, [this, &message] {
-    succession_.on_heard();
-    perform(member_.on_message(message, now_), Source::message);
+    election_.on_heard();
+    perform(member_.on_message(message, now_), /*is_told=*/true);
   });
 }
 
@@ -127,7 +134,7 @@ EtcdHost::Actions EtcdHost::on_guest_closed(Guest guest, Time now) {
 }
 
 std::optional<EtcdHost::Time> EtcdHost::next_deadline() const {
-  std::optional<Time> next = succession_.next_deadline();
+  std::optional<Time> next = election_.next_deadline();
   const auto consider = [&](std::optional<Time> time) {
     next = time ? std::min(next.value_or(*time), *time) : next;
   };
@@ -146,7 +153,7 @@ EtcdHost::Actions EtcdHost::run(Time now, const Steps::Step& step) {
   return std::exchange(actions_, {});
 }
 
-void EtcdHost::perform(const Member::Actions& actions, Source source) {
+void EtcdHost::perform(const Member::Actions& actions, bool is_told) {
   for (const Member::Action& action : actions) {
     std::visit(Overloaded{[this](const Member::Connect&) { connect(); },
                           [this](const Member::Disconnect&) {
@@ -156,14 +163,14 @@ void EtcdHost::perform(const Member::Actions& actions, Source source) {
                           },
                           [this](const Message& message) { tell(message); },
                           [&](const RendezvousAnswer& answer) {
-                            take(answer, source);
+                            take(answer, is_told);
                           }},
                action);
   }
 }
 
 void EtcdHost::perform(const Coordinator::Actions& actions) {
-  perform(succession_.on_record(record_of(*coordinator_, now_), now_));
+  perform(election_.on_record(record_of(*coordinator_, now_), now_));
   for (const Coordinator::Action& action : actions) {
     if (const auto* drop = std::get_if<Coordinator::Drop>(&action)) {
       held_.erase(drop->connection);
@@ -174,21 +181,19 @@ void EtcdHost::perform(const Coordinator::Actions& actions) {
   }
 }
 
-void EtcdHost::perform(const Succession::Actions& actions) {
-  for (const Succession::Action& action : actions) {
+void EtcdHost::perform(const LeaderElection::Actions& actions) {
+  for (const LeaderElection::Action& action : actions) {
     std::visit([this](const auto& known) { act(known); }, action);
   }
 }
 
 /// What the member answers: of a coordinator's loss nobody else hears.
-void EtcdHost::take(const RendezvousAnswer& answer, Source source) {
-  const bool is_loss = std::holds_alternative<RendezvousLost>(answer) &&
-                       source != Source::message;
+void EtcdHost::take(const RendezvousAnswer& answer, bool is_told) {
+  const bool is_loss =
+      std::holds_alternative<RendezvousLost>(answer) && !is_told;
   if (is_loss) {
     place_.reset();
-    steps_.run([this, source] {
-      perform(succession_.on_lost(source == Source::refusal, now_));
-    });
+    steps_.run([this] { perform(election_.on_lost(now_)); });
     return;
   }
   const bool is_note = std::holds_alternative<RendezvousNote>(answer);
@@ -197,7 +202,7 @@ void EtcdHost::take(const RendezvousAnswer& answer, Source source) {
   }
 }
 
-void EtcdHost::act(const Succession::Follow& follow) {
+void EtcdHost::act(const LeaderElection::Follow& follow) {
   stop_coordinating();
   place_ = follow.place;
   perform(member_.move_to(place_->host + " (" + text_of(place_->endpoint) +
@@ -205,7 +210,7 @@ void EtcdHost::act(const Succession::Follow& follow) {
                           now_));
 }
 
-void EtcdHost::act(const Succession::Host& host) {
+void EtcdHost::act(const LeaderElection::Host& host) {
   const Meeting& meeting = options_.meeting;
   Coordinator::Past past{.generation = host.record.generation,
                          .host_count = host.record.host_count,
@@ -227,7 +232,7 @@ void EtcdHost::act(const Succession::Host& host) {
   perform(member_.move_to(options_.etcd, now_));
 }
 
-void EtcdHost::act(const Succession::Fence&) {
+void EtcdHost::act(const LeaderElection::Fence&) {
   steps_.run([this] {
     if (coordinator_) {
       perform(coordinator_->suspend(options_.etcd, now_));
@@ -235,12 +240,12 @@ void EtcdHost::act(const Succession::Fence&) {
   });
 }
 
-void EtcdHost::act(const Succession::Resign&) {
+void EtcdHost::act(const LeaderElection::Resign&) {
   stop_coordinating();
   perform(member_.on_closed(Member::Loss::other, now_));
 }
 
-void EtcdHost::act(const Succession::Saved&) {
+void EtcdHost::act(const LeaderElection::Saved&) {
   for (const auto& [guest, message] : std::exchange(held_, {})) {
     send(message);
   }
@@ -278,7 +283,7 @@ void EtcdHost::tell(const Message& message) {
 }
 
 void EtcdHost::send(const Coordinator::Send& send) {
-  if (generation_in(send.message) > succession_.saved().generation) {
+  if (generation_in(send.message) > election_.saved().generation) {
     held_.insert_or_assign(send.to, send);
     deliver(
         {send.to, Noted{options_.etcd + " is still to note the next start"}});
@@ -295,7 +300,7 @@ void EtcdHost::deliver(const Coordinator::Send& send) {
   }
   steps_.run([this, message = send.message] {
     if (coordinator_) {
-      perform(member_.on_message(message, now_), Source::message);
+      perform(member_.on_message(message, now_), /*is_told=*/true);
     }
   });
 }

@@ -7,13 +7,14 @@
 #include <vector>
 
 #include "launcher/coordinator/coordinator.h"
-#include "launcher/etcd/succession.h"
+#include "launcher/etcd/leader_election.h"
 #include "launcher/rendezvous/member.h"
 #include "launcher/rendezvous/steps.h"
 
 namespace launcher {
 
-/// One host of a job that meets by etcd: a Member, the Succession that says
+/// One host of a job that meets by etcd: a Member, the LeaderElection that
+/// says
 /// where its coordinator is and, on the host that it has come to, the
 /// Coordinator. Pure, as they are.
 ///
@@ -21,7 +22,7 @@ namespace launcher {
 /// coordinator begins above it, so there are never two groups of one.
 class EtcdHost {
  public:
-  using Time = Succession::Time;
+  using Time = LeaderElection::Time;
   using Guest = Coordinator::Connection;
 
   struct Options {
@@ -58,7 +59,10 @@ class EtcdHost {
 
   Actions join(int store_port, Time now);
   Actions report(const HostOutcome& outcome, Time now);
+  /// Takes no further part; its workers may still run.
   Actions leave(Time now);
+  /// They have ended.
+  Actions end(Time now);
   Actions on_answer(const EtcdAnswer& answer, Time now);
   Actions on_time(Time now);
 
@@ -76,28 +80,27 @@ class EtcdHost {
 
   std::optional<Time> next_deadline() const;
   /// Has left, and nothing is left to be told to etcd.
-  bool is_over() const { return has_left_ && succession_.is_over(); }
+  bool is_over() const { return has_left_ && election_.is_over(); }
   bool is_coordinator() const { return coordinator_.has_value(); }
   /// What etcd has of the job, of a coordinator here.
-  const JobRecord& saved() const { return succession_.saved(); }
+  const JobRecord& saved() const { return election_.saved(); }
   /// Where this host is, for the others: of a coordinator here.
   void set_address(const std::string& address) { address_ = address; }
 
  private:
-  /// What the member said last came of it.
-  enum class Source { self, message, refusal };
-
   Actions run(Time now, const Steps::Step& step);
-  void perform(const Member::Actions& actions, Source source = Source::self);
+  /// @param is_told  the coordinator has said what the member answers
+  void perform(const Member::Actions& actions, bool is_told = false);
   void perform(const Coordinator::Actions& actions);
-  void perform(const Succession::Actions& actions);
-  void take(const RendezvousAnswer& answer, Source source);
+  void perform(const LeaderElection::Actions& actions);
+  void take(const RendezvousAnswer& answer, bool is_told);
+  void stop_taking_part();
   void act(const EtcdCall& call) { actions_.push_back(call); }
-  void act(const Succession::Follow& follow);
-  void act(const Succession::Host& host);
-  void act(const Succession::Fence&);
-  void act(const Succession::Resign&);
-  void act(const Succession::Saved&);
+  void act(const LeaderElection::Follow& follow);
+  void act(const LeaderElection::Host& host);
+  void act(const LeaderElection::Fence&);
+  void act(const LeaderElection::Resign&);
+  void act(const LeaderElection::Saved&);
   void act(const RendezvousAnswer& answer);
   void connect();
   void tell(const Message& message);
@@ -107,7 +110,7 @@ class EtcdHost {
 
   Options options_;
   Member member_;
-  Succession succession_;
+  LeaderElection election_;
   std::optional<Coordinator> coordinator_;
   std::optional<CoordinatorPlace> place_;  // of another host's
   std::string address_;

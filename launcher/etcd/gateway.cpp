@@ -196,11 +196,11 @@ GatewayRequest request_of(const EtcdTransaction& transaction) {
   for (const std::string& key : transaction.reads) {
     reads.push_back(range_of(key));
   }
-  const bool is_read = transaction.expected.empty();
+  const bool always_holds = transaction.expected.empty();
   return {"/v3/kv/txn",
           dump({{"compare", compare},
-                {"success", is_read ? reads : writes},
-                {"failure", is_read ? GatewayJson::array() : reads}})};
+                {"success", writes.empty() ? reads : writes},
+                {"failure", always_holds ? GatewayJson::array() : reads}})};
 }
 
 GatewayRequest watch_request(const std::string& key, int64_t from_revision) {

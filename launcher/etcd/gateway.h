@@ -33,7 +33,8 @@ struct EtcdEntry {
   int64_t revision = 0;
 };
 
-/// Writes when all keys have the revisions that are expected, else reads.
+/// Writes when all keys have the revisions that are expected. Reads where they
+/// have not, and where there is nothing to write.
 struct EtcdTransaction {
   struct Expectation {
     std::string key;
@@ -47,7 +48,7 @@ struct EtcdTransaction {
   std::vector<Expectation> expected{};
   std::vector<Write> writes{};
   std::vector<std::string> removals{};
-  std::vector<std::string> reads{};  ///< at once, where nothing is expected
+  std::vector<std::string> reads{};
 };
 
 GatewayRequest authenticate_request(const std::string& user,

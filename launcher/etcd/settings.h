@@ -22,9 +22,6 @@ struct EtcdSettings {
   std::chrono::milliseconds request_time{5'000};
   /// lease_timeout: of the coordinator's lease; none: see lease_time()
   std::optional<std::chrono::milliseconds> lease{};
-  /// Longest time from the stop of a group's workers to their end:
-  /// --grace-period
-  std::chrono::milliseconds stop_time{30'000};
 };
 
 /// "http://host:port", or https.

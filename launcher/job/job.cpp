@@ -107,7 +107,8 @@ void prepare_meeting(Job& job) {
     };
     meeting.etcd->user = variable("DDPRUN_ETCD_USER");
     meeting.etcd->password = variable("DDPRUN_ETCD_PASSWORD");
-    meeting.etcd->stop_time = job.options.grace_period;
+    meeting.terms.ending =
+        ending_time(meeting.patience, job.options.grace_period);
     require_lease(meeting);
   }
   meeting.token = job_token(meeting.token_file, job.environment);

@@ -274,6 +274,7 @@ void Supervisor::perform(const WriteReport& action) {
 }
 
 void Supervisor::perform(const DrainOutput&) {
+  seams_.rendezvous.end();
   seams_.status.drain();
 }
 

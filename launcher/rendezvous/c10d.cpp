@@ -58,6 +58,7 @@ class C10dRendezvous : public Rendezvous {
       run([this] { perform(member_->leave()); });
     }
   }
+  void end() override {}
   bool is_over() const override { return true; }
 
  private:

@@ -58,6 +58,11 @@ class EtcdRendezvous : public Rendezvous {
       perform(host_->leave(time_now()));
     }
   }
+  void end() override {
+    if (host_) {
+      perform(host_->end(time_now()));
+    }
+  }
   bool is_over() const override { return !host_ || host_->is_over(); }
 
  private:

@@ -44,6 +44,9 @@ struct JobTerms {
   int max_restarts = 0;
   RestartRules restart_rules{};
   bool ranks_are_fixed = false;  ///< of hosts: each has the one it wants
+  /// By etcd: the longest time from a group's end, or its coordinator's, to the
+  /// end of its workers; see ending_time()
+  std::chrono::milliseconds ending{0};
 };
 
 /// How hosts that tell each other of themselves find each other.
@@ -65,17 +68,20 @@ struct Meeting {
   Patience patience{};
 };
 
-/// Time that the end of a group takes at most, by etcd: its hosts miss a
-/// coordinator, their workers stop, and one sign of life is late.
-inline std::chrono::milliseconds ending_time(const Meeting& meeting) {
-  return meeting.etcd.value().stop_time + meeting.patience.silence() +
-         meeting.patience.keep_alive;
+/// Time that the end of a group takes at most: its hosts miss a coordinator,
+/// their workers stop, and one sign of life is late.
+///
+/// @param stop_time  longest time from the stop of workers to their end:
+///   --grace-period
+inline std::chrono::milliseconds ending_time(
+    const Patience& patience, std::chrono::milliseconds stop_time) {
+  return stop_time + patience.silence() + patience.keep_alive;
 }
 
 /// Least time of a coordinator's lease: renewals may be late by two keep-alives
 /// before the group has to end.
 inline std::chrono::milliseconds least_lease_time(const Meeting& meeting) {
-  return ending_time(meeting) + 2 * meeting.patience.keep_alive;
+  return meeting.terms.ending + 2 * meeting.patience.keep_alive;
 }
 
 /// Time of a coordinator's lease, by etcd.

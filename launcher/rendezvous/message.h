@@ -15,7 +15,7 @@
 // so a message that is lost, late or doubled does no harm.
 namespace launcher {
 
-inline constexpr int kMessageVersion = 3;
+inline constexpr int kMessageVersion = 4;
 /// Bytes of an encoded message, its newline included.
 inline constexpr size_t kLongestMessage = 16 * 1024;
 inline constexpr size_t kLongestToken = 1024;

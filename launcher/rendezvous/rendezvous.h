@@ -97,11 +97,15 @@ class Rendezvous {
   /// another attempt.
   virtual void report(const HostOutcome& outcome) = 0;
 
-  /// Takes no further part. No answer.
+  /// Takes no further part; this host's workers may still run. No answer.
   virtual void leave() = 0;
 
-  /// Whether the loop has nothing left to do for it after leave(), or after the
-  /// job is closed. True within a few seconds.
+  /// This host's workers have ended, and it starts no others: after leave(), or
+  /// where the job is closed or lost.
+  virtual void end() = 0;
+
+  /// Whether the loop has nothing left to do for it after end(). True within a
+  /// few seconds.
   virtual bool is_over() const = 0;
 };
 

@@ -49,6 +49,7 @@ class UncoordinatedRendezvous : public Rendezvous {
   }
 
   void leave() override {}
+  void end() override {}
   bool is_over() const override { return true; }
 
  private:

@@ -74,6 +74,8 @@ class FakeJob : public EventSource,
   std::vector<LaunchPlan> plans;
   std::vector<std::string> calls;  ///< of the seams, in order
   std::string text;                ///< all that was written
+  std::optional<int>
+      alive_at_end;  ///< processes, when the rendezvous was ended
   std::chrono::milliseconds elapsed{0};
   int events_handled = 0;
 
@@ -136,6 +138,7 @@ class FakeJob : public EventSource,
     }
   }
   void leave() override { calls.push_back("leave"); }
+  void end() override { alive_at_end = alive() + strays(); }
   bool is_over() const override { return true; }
 
   // WorkerRunner

@@ -23,8 +23,12 @@ using Arguments = Ddprun::Arguments;
 namespace {
 
 std::unique_ptr<Ddprun> start_host(const Arguments& arguments) {
+  // A lease may have to end.
   return std::make_unique<Ddprun>(
-      arguments, std::map<std::string, std::string>{{"DDPRUN_TOKEN", "x"}});
+      arguments,
+      std::map<std::string, std::string>{{"DDPRUN_TOKEN", "x"}},
+      "",
+      std::chrono::seconds(60));
 }
 
 /// The ddprun that listens at a port of this machine.
@@ -47,9 +51,10 @@ using Hosts = std::vector<std::unique_ptr<Ddprun>>;
 
 /// Of a job that goes on with two, and ends then. All have begun.
 Hosts start_three_hosts(const std::string& endpoints) {
-  Arguments arguments =
-      etcd_host_of(endpoints, "1:3", "job", worker_until("2"));
-  arguments.insert(arguments.begin(), "--start-when=3");
+  Arguments arguments = etcd_host_of(
+      endpoints, "1:3", "job", worker_until("2"), ",keep_alive_interval=1");
+  // So that the lease of a coordinator that is killed is short, too.
+  arguments.insert(arguments.begin(), {"--start-when=3", "--grace-period=1"});
   Hosts hosts;
   for (int i = 0; i < 3; ++i) {
     hosts.push_back(start_host(arguments));
@@ -153,6 +158,33 @@ TEST_CASE(
   CAPTURE(result.out, result.err);
   CHECK(result.code() == 0);
   CHECK_THAT(result.err, Contains("the workers stop until it does"));
+}
+
+TEST_CASE("etcd: a coordinator keeps its place until its workers have ended") {
+  if (!is_etcd_there()) {
+    return;
+  }
+  EtcdServer etcd;
+  const ddp::test::TemporaryFolder folder;
+  const std::string file = folder / "order";
+  const auto start = [&](const std::string& program) {
+    return start_host(
+        etcd_host_of(etcd.endpoint(), "1:2", "job", {"sh", "-c", program}));
+  };
+  const auto old =
+      start("trap 'echo stopping; read end; echo ended >> " + file +
+            "; exit 1' TERM; echo up; while :; do sleep 0.1; done");
+  old->await_out("up\n");
+  old->signal(SIGTERM);
+  old->await_out("stopping\n");
+  const auto next = start("echo up >> " + file);
+  next->await_err("or for the end of its lease");
+  old->close_input();
+  old->finish();
+  const Result result = next->finish();
+  CAPTURE(result.err);
+  CHECK(result.code() == 0);
+  CHECK(ddp::test::read_file(file) == "ended\nup\n");
 }
 
 TEST_CASE("etcd: a lease in which no group could end is refused") {

@@ -1,5 +1,6 @@
 #include "launcher/etcd/etcd_host.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <deque>
 #include <functional>
@@ -18,48 +19,51 @@ namespace {
 
 using Duration = std::chrono::milliseconds;
 
-/// etcd with two keys and leases, in memory.
+/// etcd with two keys, in memory. As in etcd a lease lives as long as it is
+/// renewed, whatever its key has become; a key goes with the lease that it was
+/// last written with.
 class FakeEtcd {
  public:
   EtcdAnswer answer(const EtcdCall& call, Duration now) {
     expire(now);
-    EtcdAnswer answer{.outcome = EtcdAnswer::Outcome::denied};
-    const auto read = [&] {
-      answer.coordinator = coordinator_;
-      answer.record = record_;
-      return answer;
-    };
+    EtcdAnswer answer;
     switch (call.kind) {
       case EtcdCall::Kind::wait:
       case EtcdCall::Kind::read:
-        answer.outcome = EtcdAnswer::Outcome::done;
-        return read();
+        return read(EtcdAnswer::Outcome::done);
       case EtcdCall::Kind::campaign:
         if (revision_of(coordinator_) != call.coordinator_revision ||
             revision_of(record_) != call.record_revision) {
-          return read();
+          return read(EtcdAnswer::Outcome::denied);
         }
-        coordinator_ = EtcdEntry{call.coordinator, ++revision_};
-        record_ = EtcdEntry{call.record, revision_};
-        lease_ = answer.leases.coordinator = ++last_lease_;
-        lease_time_ = call.coordinator_time;
-        lease_end_ = now + lease_time_;
+        answer.leases = {grant(call.coordinator_time, now),
+                         grant(call.record_time, now)};
+        ++revision_;
+        coordinator_ = {call.coordinator, answer.leases.coordinator, revision_};
+        record_ = {call.record, answer.leases.record, revision_};
         break;
       case EtcdCall::Kind::save:
         if (revision_of(coordinator_) != call.coordinator_revision) {
-          return read();
+          return read(EtcdAnswer::Outcome::denied);
         }
-        record_ = EtcdEntry{call.record, ++revision_};
+        if (leases_.count(call.leases.record) == 0) {
+          return {.outcome = EtcdAnswer::Outcome::hopeless,
+                  .text = "requested lease not found"};
+        }
+        record_ = {call.record, call.leases.record, ++revision_};
         if (call.gives_up) {
           coordinator_.reset();
         }
         break;
-      case EtcdCall::Kind::renew:
-        if (!coordinator_ || call.leases.coordinator != lease_) {
-          return answer;
+      case EtcdCall::Kind::renew: {
+        const bool are_alive = renew(call.leases.coordinator, now) &&
+                               renew(call.leases.record, now);
+        if (!are_alive ||
+            revision_of(coordinator_) != call.coordinator_revision) {
+          return read(EtcdAnswer::Outcome::denied);
         }
-        lease_end_ = now + lease_time_;
         break;
+      }
     }
     answer.outcome = EtcdAnswer::Outcome::done;
     answer.revision = revision_;
@@ -67,22 +71,56 @@ class FakeEtcd {
   }
 
  private:
-  static int64_t revision_of(const std::optional<EtcdEntry>& entry) {
-    return entry ? entry->revision : 0;
+  struct Key {
+    std::string value;
+    int64_t lease;
+    int64_t revision;
+  };
+  struct Lease {
+    Duration time;
+    Duration end;
+  };
+
+  static int64_t revision_of(const std::optional<Key>& key) {
+    return key ? key->revision : 0;
+  }
+  EtcdAnswer read(EtcdAnswer::Outcome outcome) const {
+    const auto entry_of = [](const std::optional<Key>& key) {
+      return key ? std::optional(EtcdEntry{key->value, key->revision})
+                 : std::nullopt;
+    };
+    return {.outcome = outcome,
+            .coordinator = entry_of(coordinator_),
+            .record = entry_of(record_)};
+  }
+  int64_t grant(Duration time, Duration now) {
+    leases_[++last_lease_] = {time, now + time};
+    return last_lease_;
+  }
+  bool renew(int64_t lease, Duration now) {
+    const auto found = leases_.find(lease);
+    if (found == leases_.end()) {
+      return false;
+    }
+    found->second.end = now + found->second.time;
+    return true;
   }
   void expire(Duration now) {
-    if (now >= lease_end_) {
-      coordinator_.reset();
+    for (auto lease = leases_.begin(); lease != leases_.end();) {
+      lease = now >= lease->second.end ? leases_.erase(lease) : ++lease;
+    }
+    for (std::optional<Key>* key : {&coordinator_, &record_}) {
+      if (*key && leases_.count((*key)->lease) == 0) {
+        key->reset();
+      }
     }
   }
 
-  std::optional<EtcdEntry> coordinator_;
-  std::optional<EtcdEntry> record_;
+  std::optional<Key> coordinator_;
+  std::optional<Key> record_;
+  std::map<int64_t, Lease> leases_;
   int64_t revision_ = 1;
-  int64_t lease_ = 0;
   int64_t last_lease_ = 0;
-  Duration lease_time_{0};
-  Duration lease_end_{0};
 };
 
 /// Hosts, their connections and an etcd, which all get lost. One seed is one
@@ -119,7 +157,6 @@ class EtcdSimulation {
   /// Of one generation of a run.
   struct Group {
     std::map<int, World> seats;
-    size_t coordinator = 0;
     std::set<size_t> running;  // hosts
     Duration time{0};          // that its workers take
     bool is_whole() const {
@@ -164,10 +201,11 @@ class EtcdSimulation {
     meeting.terms = terms_;
     meeting.start_hosts = terms_.most_hosts;
     meeting.patience = {.join = 20s, .last_call = 1s, .keep_alive = 1s};
-    meeting.etcd = EtcdSettings{.stop_time = kStopTime};
+    meeting.terms.ending = ending_time(meeting.patience, kStopTime);
+    meeting.etcd.emplace();
     meeting.etcd->lease = least_lease_time(meeting);
     Hello hello;
-    hello.terms = terms_;
+    hello.terms = meeting.terms;
     hello.id = hello.host = host.id;
     hello.keep_alive = 1s;
     host.host.emplace(EtcdHost::Options{meeting, hello, "etcd"});
@@ -262,7 +300,10 @@ class EtcdSimulation {
       if (host.link != link || host.is_over) {
         return;
       }
-      if (hosts_[peer].is_over || !hosts_[peer].host->is_coordinator()) {
+      // A firewall can refuse a connection, too.
+      const bool is_refused = !is_calm() && one_in(10);
+      if (hosts_[peer].is_over || is_refused ||
+          !hosts_[peer].host->is_coordinator()) {
         host.link.reset();
         perform(index, host.host->on_closed(Member::Loss::refused, time()));
         return;
@@ -354,8 +395,8 @@ class EtcdSimulation {
     std::visit([&](const auto& known) { take(index, known); }, answer);
   }
   static void take(size_t, const RendezvousNote&) {}
-  void take(size_t index, const RendezvousLost&) { leave(index); }
-  void take(size_t index, const JobClosed&) { leave(index); }
+  void take(size_t index, const RendezvousLost&) { end_after_workers(index); }
+  void take(size_t index, const JobClosed&) { end_after_workers(index); }
   void take(size_t index, const WorldBroken&) {
     const int attempt = ++hosts_[index].attempt;
     add(up_to(kStopTime), [this, index, attempt] {
@@ -370,15 +411,12 @@ class EtcdSimulation {
       group->running.erase(index);
     }
   }
-  /// Two coordinators that are there have a group that trains.
   void check_groups() const {
-    std::set<size_t> coordinators;
-    for (const auto& [name, group] : groups_) {
-      if (group.is_whole() && !hosts_[group.coordinator].is_over) {
-        coordinators.insert(group.coordinator);
-      }
-    }
-    if (coordinators.size() > 1) {
+    const auto count =
+        std::count_if(groups_.begin(), groups_.end(), [](const auto& named) {
+          return named.second.is_whole();
+        });
+    if (count > 1) {
       throw std::runtime_error("two groups train at a time");
     }
   }
@@ -402,8 +440,6 @@ class EtcdSimulation {
       throw std::runtime_error("two hosts with one rank");
     }
     stop_workers(index);
-    group.coordinator =
-        hosts_[index].host->is_coordinator() ? index : hosts_[index].peer;
     group.running.insert(index);
     hosts_[index].group = &group;
     check_groups();
@@ -430,9 +466,21 @@ class EtcdSimulation {
   }
 
   void leave(size_t index) {
-    stop_workers(index);
-    perform(index, hosts_[index].host->leave(time()));
-    end_when_over(index);
+    if (!hosts_[index].is_over) {
+      perform(index, hosts_[index].host->leave(time()));
+      end_after_workers(index);
+    }
+  }
+  /// Its workers take their time to end.
+  void end_after_workers(size_t index) {
+    ++hosts_[index].attempt;
+    add(up_to(kStopTime), [this, index] {
+      if (!hosts_[index].is_over) {
+        stop_workers(index);
+        perform(index, hosts_[index].host->end(time()));
+        end_when_over(index);
+      }
+    });
   }
   void end_when_over(size_t index) {
     if (hosts_[index].host->is_over()) {
@@ -492,9 +540,11 @@ class EtcdSimulation {
   /// Its connections to other hosts stay, and others come.
   void cut_off_from_etcd(size_t index) {
     hosts_[index].is_cut_off = true;
-    add(up_to(20s), [this, index] { hosts_[index].is_cut_off = false; });
+    // Sometimes for longer than the job's record is kept.
+    const Duration most = one_in(8) ? Duration(100s) : Duration(20s);
+    add(up_to(most), [this, index] { hosts_[index].is_cut_off = false; });
     if (one_in(2)) {
-      add_host(up_to(10s));
+      add_host(up_to(most / 2));
     }
   }
 

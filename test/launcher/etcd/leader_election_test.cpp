@@ -1,4 +1,4 @@
-#include "launcher/etcd/succession.h"
+#include "launcher/etcd/leader_election.h"
 
 #include <algorithm>
 #include <utility>
@@ -29,14 +29,14 @@ class AwayEtcd {
                .lease = kLease,
                .ending = kEnding}) {}
 
-  Succession& host() { return host_; }
-  Succession::Time now() const { return now_; }
+  LeaderElection& host() { return host_; }
+  LeaderElection::Time now() const { return now_; }
   const std::string& note() const { return note_; }
   const std::string& lost() const { return lost_; }
   int fences() const { return fences_; }
   bool has_resigned() const { return has_resigned_; }
 
-  void take(const Succession::Actions& actions) {
+  void take(const LeaderElection::Actions& actions) {
     for (const auto& action : actions) {
       if (const auto* call = std::get_if<EtcdCall>(&action)) {
         asked_ = *call;
@@ -47,9 +47,9 @@ class AwayEtcd {
           lost_ = lost->text;
         }
       }
-      fences_ += std::holds_alternative<Succession::Fence>(action) ? 1 : 0;
-      has_resigned_ =
-          has_resigned_ || std::holds_alternative<Succession::Resign>(action);
+      fences_ += std::holds_alternative<LeaderElection::Fence>(action) ? 1 : 0;
+      has_resigned_ = has_resigned_ ||
+                      std::holds_alternative<LeaderElection::Resign>(action);
     }
   }
 
@@ -63,7 +63,7 @@ class AwayEtcd {
   /// No call is answered; @return what has passed when the host gave up, or
   /// `most`
   std::chrono::milliseconds stay_away(std::chrono::milliseconds most) {
-    const Succession::Time begin = now_;
+    const LeaderElection::Time begin = now_;
     while (lost_.empty() && now_ - begin < most) {
       if (asked_) {
         now_ += 10ms;
@@ -95,7 +95,7 @@ class AwayEtcd {
   }
 
   /// Until this host coordinates.
-  void take_office() {
+  void lead() {
     take(host_.begin(now_));
     CHECK(answer({.outcome = CallOutcome::done}) == CallKind::read);
     CHECK(answer({.outcome = CallOutcome::done, .revision = 7}) ==
@@ -110,8 +110,8 @@ class AwayEtcd {
   }
 
  private:
-  Succession host_;
-  Succession::Time now_ = Succession::Time() + 1h;
+  LeaderElection host_;
+  LeaderElection::Time now_ = LeaderElection::Time() + 1h;
   std::optional<EtcdCall> asked_;
   std::string note_;
   std::string lost_;
@@ -133,7 +133,7 @@ TEST_CASE("etcd away before the first group: who comes waits join_timeout") {
 TEST_CASE("etcd that is silent from the start: no host is blamed") {
   AwayEtcd etcd;
   etcd.take(etcd.host().begin(etcd.now()));
-  const Succession::Time begin = etcd.now();
+  const LeaderElection::Time begin = etcd.now();
   etcd.stay_silent();
   CHECK(etcd.now() - begin == etcd.kJoin);
   CHECK_THAT(etcd.lost(),
@@ -144,7 +144,7 @@ TEST_CASE("etcd that is silent from the start: no host is blamed") {
 
 TEST_CASE("etcd away while workers run: they end before the lease does") {
   AwayEtcd etcd;
-  etcd.take_office();
+  etcd.lead();
   const auto allowed = etcd.kLease - etcd.kEnding;
   CHECK(etcd.stay_away(allowed - 1s) == allowed - 1s);
   CHECK(etcd.fences() == 0);
@@ -158,7 +158,6 @@ TEST_CASE("etcd away while workers run: they end before the lease does") {
   // Its leases have run out in the meantime.
   CHECK(etcd.next_call() == CallKind::renew);
   etcd.answer({.outcome = CallOutcome::denied});
-  CHECK(etcd.answer({.outcome = CallOutcome::done}) == CallKind::read);
   CHECK(etcd.answer({.outcome = CallOutcome::done, .revision = 9}) ==
         CallKind::campaign);
   CHECK(etcd.host().is_hosting());
@@ -167,7 +166,7 @@ TEST_CASE("etcd away while workers run: they end before the lease does") {
 
 TEST_CASE("a group that was ended begins after a renewal, not before") {
   AwayEtcd etcd;
-  etcd.take_office();
+  etcd.lead();
   etcd.stay_away(etcd.kLease);
   CHECK(etcd.fences() == 1);
   etcd.take(etcd.host().on_record(etcd.next_record(), etcd.now()));
@@ -183,9 +182,9 @@ TEST_CASE("a group that was ended begins after a renewal, not before") {
 
 TEST_CASE("leases are renewed at each keep-alive") {
   AwayEtcd etcd;
-  etcd.take_office();
+  etcd.lead();
   for (int renewals = 0; renewals < 10; ++renewals) {
-    const Succession::Time before = etcd.now();
+    const LeaderElection::Time before = etcd.now();
     REQUIRE(etcd.next_call() == CallKind::renew);
     CHECK(etcd.now() - before == 5s);
     etcd.answer({.outcome = CallOutcome::done});
@@ -195,7 +194,7 @@ TEST_CASE("leases are renewed at each keep-alive") {
 
 TEST_CASE("etcd away while a group forms: it is given up after join_timeout") {
   AwayEtcd etcd;
-  etcd.take_office();
+  etcd.lead();
   CHECK(etcd.stay_away(20s) == 20s);
   const JobRecord next = etcd.next_record();
   etcd.take(etcd.host().on_record(next, etcd.now()));
@@ -228,7 +227,80 @@ TEST_CASE("etcd away when a coordinator is lost: as before the first group") {
   etcd.host().on_heard();
   CHECK(etcd.stay_away(5 * etcd.kJoin) == 5 * etcd.kJoin);
   CHECK(etcd.note() == "");
-  etcd.take(etcd.host().on_lost(/*is_gone=*/true, etcd.now()));
+  etcd.take(etcd.host().on_lost(etcd.now()));
   CHECK(etcd.stay_away(1h) == etcd.kJoin);
   CHECK_THAT(etcd.lost(), Contains("has not answered for 60 s: closed"));
+}
+
+namespace {
+
+/// What etcd has when another host coordinates.
+EtcdAnswer led_by(const std::string& id,
+                  const JobRecord& record,
+                  CallOutcome outcome = CallOutcome::done) {
+  const CoordinatorPlace place{id, "node2", {"10.0.0.2", 7}};
+  return {.outcome = outcome,
+          .coordinator = EtcdEntry{encode(place), 30},
+          .record = EtcdEntry{encode(record), 30}};
+}
+
+JobRecord record_of(const std::string& job) {
+  JobRecord record;
+  record.job = job;
+  record.writer = "other";
+  return record;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "a coordinator that cannot be reached keeps its place for its lease") {
+  AwayEtcd etcd;
+  etcd.take(etcd.host().begin(etcd.now()));
+  const EtcdAnswer other = led_by("other", record_of("run"));
+  etcd.answer(other);
+  REQUIRE(etcd.host().is_following());
+  etcd.host().on_heard();
+  etcd.take(etcd.host().on_lost(etcd.now()));
+  for (int reads = 0; reads < 5; ++reads) {
+    CHECK(etcd.answer(other) == CallKind::read);
+    CHECK(etcd.answer(other) == CallKind::wait);
+  }
+  CHECK(etcd.answer({.outcome = CallOutcome::done, .record = other.record}) ==
+        CallKind::read);
+  CHECK(etcd.next_call() == CallKind::campaign);
+}
+
+TEST_CASE("a renewal tells a coordinator that another one is in its place") {
+  AwayEtcd etcd;
+  etcd.lead();
+  CHECK(etcd.next_call() == CallKind::renew);
+  etcd.answer(led_by("other", record_of("me"), CallOutcome::denied));
+  CHECK(etcd.has_resigned());
+  CHECK(etcd.host().is_following());
+}
+
+TEST_CASE("a coordinator that leaves keeps its place until its workers end") {
+  AwayEtcd etcd;
+  etcd.lead();
+  etcd.host().leave();
+  for (int renewals = 0; renewals < 3; ++renewals) {
+    REQUIRE(etcd.next_call() == CallKind::renew);
+    etcd.answer({.outcome = CallOutcome::done});
+  }
+  CHECK(!etcd.host().is_over());
+  etcd.take(etcd.host().end(etcd.now()));
+  CHECK(etcd.next_call() == CallKind::save);
+  etcd.answer({.outcome = CallOutcome::done});
+  CHECK(etcd.host().is_over());
+}
+
+TEST_CASE("a host that was away for longer than its job's record joins anew") {
+  AwayEtcd etcd;
+  etcd.lead();
+  CHECK(etcd.next_call() == CallKind::renew);
+  etcd.answer(led_by("other", record_of("another run"), CallOutcome::denied));
+  CHECK(etcd.has_resigned());
+  CHECK(etcd.host().is_following());
+  CHECK(etcd.lost() == "");
 }

@@ -17,25 +17,28 @@ namespace launcher {
 /// Which host of a job coordinates it, by etcd, as one of its hosts sees it:
 /// answers and time in, calls out. Pure: it has no sockets and no clock.
 ///
-/// - seeking: reads etcd. Another coordinator is followed; where there is none,
-///   or its host refuses connections, this host campaigns: it writes itself and
-///   the record of the job, if nobody has written either since.
+/// - seeking: reads etcd. Another coordinator is followed. Where etcd has none,
+///   this host campaigns: one transaction writes its place and the job's
+///   record, if nobody has written either since. A place that is there is never
+///   overwritten: a host that cannot reach the coordinator waits for the end of
+///   its lease, since the coordinator's group may still run.
 ///
 /// - following: until the coordinator is lost (on_lost()). Before it has
 ///   answered, etcd is watched for another one.
 ///
-/// - hosting: renews its leases and saves the record. A group runs only under
-///   a lease: while there is time for the group to end before the lease does,
-///   renewals are tried; then comes Fence, and the next group waits for a
-///   renewal, at most for join_timeout. So no two coordinators have a group at
-///   a time. When its leases have run out and nobody took over, it writes
-///   itself again and goes on; else it has been deposed.
+/// - hosting: renews its leases, checks that its place is still its own, and
+///   saves the record. A group runs only under a lease: while there is time for
+///   the group to end before the lease does, renewals are tried; then comes
+///   Fence, and the next group waits for a renewal, at most for join_timeout.
+///   So no two coordinators have a group at a time. When its leases have run
+///   out and nobody took over, it writes itself again and goes on; else it has
+///   been deposed.
 ///
-/// - leaving: saves for the last time, and makes room.
+/// A host that leaves keeps its place until its workers have ended.
 ///
 /// A call ends before the next begins, but for a watch, which the next one
 /// replaces.
-class Succession {
+class LeaderElection {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
@@ -62,19 +65,20 @@ class Succession {
       variant<EtcdCall, Follow, Host, Fence, Resign, Saved, RendezvousAnswer>;
   using Actions = std::vector<Action>;
 
-  explicit Succession(Options options) : options_(std::move(options)) {}
+  explicit LeaderElection(Options options) : options_(std::move(options)) {}
 
   Actions begin(Time now);
   Actions on_answer(const EtcdAnswer& answer, Time now);
   /// The coordinator that is followed has answered.
   void on_heard();
   /// It cannot be reached any more.
-  ///
-  /// @param is_gone its host is there, and it is not
-  Actions on_lost(bool is_gone, Time now);
+  Actions on_lost(Time now);
   /// Of the coordinator here: what is to outlive it.
   Actions on_record(const JobRecord& record, Time now);
-  Actions leave(Time now);
+  /// This host takes no further part; its workers may still run.
+  void leave();
+  /// They have ended: saves for the last time, and makes room.
+  Actions end(Time now);
   Actions on_time(Time now);
 
   std::optional<Time> next_deadline() const;
@@ -87,37 +91,32 @@ class Succession {
   const JobRecord& saved() const { return saved_; }
 
  private:
-  enum class Phase { none, seeking, following, hosting, leaving, over };
+  enum class Phase { none, seeking, following, hosting, over };
   using Outcome = EtcdAnswer::Outcome;
 
-  static Actions both(Actions first, Actions second);
-  Actions seek(Time now);
+  void seek();
   Actions ask(const EtcdCall& call);
   Actions ask_for(EtcdCall::Kind kind);
-  Actions campaign(int64_t coordinator_revision,
-                   int64_t record_revision,
-                   const JobRecord& record);
+  Actions on_trouble(const EtcdAnswer& answer);
+  Actions on_answered(const EtcdCall& call, const EtcdAnswer& answer);
   Actions consider(const EtcdAnswer& answer);
-  Actions check_own(const EtcdAnswer& answer);
-  void take_office(const EtcdAnswer& answer);
-  Actions on_no_answer(EtcdCall::Kind kind, const EtcdAnswer& answer);
-  Actions on_answer_while_seeking(EtcdCall::Kind kind,
-                                  const EtcdAnswer& answer);
-  Actions on_answer_while_following(EtcdCall::Kind kind,
-                                    const EtcdAnswer& answer);
-  Actions on_answer_while_hosting(EtcdCall::Kind kind,
-                                  const EtcdAnswer& answer);
+  Actions consider_own(const EtcdAnswer& answer);
+  Actions campaign(const EtcdAnswer& seen, const JobRecord& record);
+  void become_leader(const EtcdAnswer& answer);
   Actions act();
-  Actions act_in_office();
-  Actions end(const RendezvousAnswer& answer);
+  Actions lose(const std::string& text);
   std::string late_text() const;
   std::string news_text() const;
-  std::chrono::milliseconds renewal() const;
-  bool has_unsaved() const;
-  bool is_under_lease() const;
-  bool must_renew() const { return is_under_lease() && is_fenced_; }
-  Time fence_time() const;
+  Time fence_time() const {
+    return renewed_ + options_.lease - options_.ending;
+  }
+  bool is_watching_lease() const {
+    return phase_ == Phase::hosting && !has_left_ && !is_fenced_;
+  }
+  bool has_unsaved() const { return !(record_ == saved_); }
+  std::optional<Time> unsaved_limit() const;
   bool is_waiting() const;
+  bool is_call_due() const;
 
   Options options_;
   Phase phase_ = Phase::none;
@@ -125,23 +124,24 @@ class Succession {
   std::optional<EtcdCall> asked_;
   Time asked_at_{};
   Time next_try_{};
-  Time give_up_{};  // seeking, or following one that has not answered
+  Time give_up_{};  // while is_waiting()
   WaitingNews news_;
   std::string trouble_;  // with etcd, since the last answer
   bool was_reached_ = false;
   bool was_heard_ = false;  // the coordinator that is followed
+  bool has_left_ = false;
+  bool has_ended_ = false;
 
   std::string job_;       // of the record; empty: not known yet
   int64_t followed_ = 0;  // the revision of the coordinator's key
-  int64_t gone_ = 0;      // of one that is gone for sure
   std::string followed_host_;
   std::string earlier_host_;
 
-  // In office.
+  // Of the coordinator here.
   JobRecord record_;
   JobRecord saved_;
   JobRecord sent_;
-  int64_t office_ = 0;  // the revision of our own key
+  int64_t revision_ = 0;  // of our own key
   EtcdLeases leases_;
   Time next_renewal_{};
   Time renewed_{};          // when the last renewal that came was sent
