@@ -152,7 +152,7 @@ class EtcdSimulation {
 
  private:
   static constexpr Duration kCalm = 8s;
-  static constexpr Duration kStopTime = 500ms;
+  static constexpr Duration kStopTime = 3s;
 
   /// Of one generation of a run.
   struct Group {
@@ -200,7 +200,9 @@ class EtcdSimulation {
     Meeting meeting;
     meeting.terms = terms_;
     meeting.start_hosts = terms_.most_hosts;
-    meeting.patience = {.join = 20s, .last_call = 1s, .keep_alive = 1s};
+    meeting.patience = {.join = 20s,
+                        .last_call = Duration(one_in(2) ? 50 : 1000),
+                        .keep_alive = 1s};
     meeting.terms.ending = ending_time(meeting.patience, kStopTime);
     meeting.etcd.emplace();
     meeting.etcd->lease = least_lease_time(meeting);
