@@ -239,8 +239,8 @@ class Elastic(JobTest):
             first, second = [job.stdout.read() for job in jobs]
             self.assertEqual([job.wait() for job in jobs], [1, 1],
                              first[-2000:] + second)
-        self.assertRegex(first, r"host \S+ has vanished and the job cannot do "
-                         "without it")
+        self.assertRegex(first, r"host \S+ has vanished \(silent for 1500 ms\) and the "
+                         "job cannot do without it")
         self.assertIn(f"the connection to {hosts.address}:29600, where the "
                       "hosts of the job meet, was lost", second)
 

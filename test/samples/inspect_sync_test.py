@@ -14,7 +14,7 @@ PARAMETERS = 32 * 10 + 64 * 289 + 128 * 257 + 10 * 129  # of the small CNN
 # How PyTorch's DistributedSampler shuffles 50 images, which the ranks take in
 # turns; test/parity/sampler.py asks PyTorch itself.
 SHUFFLED = [44, 39, 7, 6, 17, 29, 21, 37, 33, 10, 31, 22]
-FLAGS = 35  # elements that DDP may add for its own use
+FLAGS = 43  # elements that DDP may add for its own use
 NUMBER = r" +(-?\d\.\d{6}e[+-]\d\d)"
 TIME = r" +(\d+\.\d\d)"
 
