@@ -6,6 +6,7 @@
 #include <memory>
 #include <numeric>
 #include <set>
+#include <thread>
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
@@ -100,9 +101,9 @@ c10::Device choose_device(const ProcessGroupOptions& options,
   return device;
 }
 
-std::string run_id() {
-  const char* id = std::getenv(env::kRunId);
-  return id == nullptr ? "none" : id;
+std::string variable(const char* name, const char* otherwise) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? otherwise : value;
 }
 
 /// Chooses backend and device; the reason goes to the peers when it fails, so
@@ -120,8 +121,9 @@ detail::Arrival arrive(const ProcessGroupOptions& options, Job& job) {
 void meet(const ProcessGroupOptions& options, Job& job) {
   const auto& env = job.env;
   const auto mine = arrive(options, job);
+  detail::MonitoredStore store("meeting", job.store, job.joins_in_vain);
   const auto arrivals = detail::exchange_arrivals(
-      *job.store, env.rank, env.world_size, mine, options.connect_timeout());
+      store, env.rank, env.world_size, mine, options.connect_timeout());
   const std::string problem = detail::arrivals_problem(arrivals);
   if (!problem.empty()) {
     // The host of the store stays until all have read the reason.
@@ -129,6 +131,51 @@ void meet(const ProcessGroupOptions& options, Job& job) {
         *job.store, "refused", env.world_size, detail::kLeaveTimeout);
     TORCH_CHECK(false, problem);
   }
+}
+
+std::vector<int> all_ranks(int world_size) {
+  std::vector<int> ranks(static_cast<size_t>(world_size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+void join(const ProcessGroupOptions& options,
+          Job& job,
+          const std::string& ends_file) {
+  job.joins_in_vain = detail::join_vain_check(job, ends_file);
+  job.store = detail::keys_of_job(
+      options.store()
+          ? options.store()
+          : detail::open_store(
+                job.env, options.connect_timeout(), job.joins_in_vain),
+      job.env,
+      variable(env::kRunId, "none"));
+  job.joins_in_vain = detail::join_vain_check(job, ends_file);  // and its store
+  meet(options, job);
+  detail::listen_for_departures(job);
+  detail::set_current_device(job.device);
+  job.world = detail::make_group(
+      job, {detail::kWorldGroup, all_ranks(job.env.world_size)});
+}
+
+/// @throws c10::Error that names the rank that has ended, in place of an error
+///   of the store's connection.
+void explain_failed_join(const Job& job, const std::exception& error) {
+  const auto* of_store = dynamic_cast<const c10::DistError*>(&error);
+  const auto reason = detail::reason_within(
+      of_store ? detail::kReasonPatience : std::chrono::milliseconds(0),
+      job.joins_in_vain);
+  if (!reason.empty() && job.env.rank == 0 && job.env.host_count > 1) {
+    // Ranks on other hosts, which ask once a second, read it in this one's
+    // store.
+    std::this_thread::sleep_for(detail::kReasonPatience);
+  }
+  TORCH_CHECK(of_store == nullptr || reason.empty(),
+              "Expected all ranks to take part, but ",
+              reason,
+              " (",
+              detail::first_line(error.what()),
+              ")");
 }
 
 std::string leave_while_reporting(std::unique_ptr<Job> job) {
@@ -141,12 +188,6 @@ std::string leave_while_reporting(std::unique_ptr<Job> job) {
     progress->retire();
   }
   return problem;
-}
-
-std::vector<int> all_ranks(int world_size) {
-  std::vector<int> ranks(static_cast<size_t>(world_size));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return ranks;
 }
 
 }  // namespace
@@ -166,17 +207,16 @@ void init_process_group(const ProcessGroupOptions& options) {
   next->timeout = options.timeout();
   next->connect_timeout = options.connect_timeout();
   detail::allow_connections(next->env.world_size);
-  next->store = detail::keys_of_job(
-      options.store()
-          ? options.store()
-          : detail::open_store(next->env, options.connect_timeout()),
-      next->env,
-      run_id());
-  meet(options, *next);
-  detail::listen_for_departures(*next);
-  detail::set_current_device(next->device);
-  next->world = detail::make_group(
-      *next, {detail::kWorldGroup, all_ranks(next->env.world_size)});
+  // A program that numbers its ranks itself does not mean the launcher's.
+  const std::string ends_file =
+      options.worker_env() ? "" : variable(env::kEndsFile, "");
+  try {
+    join(options, *next, ends_file);
+  } catch (const std::exception& error) {
+    explain_failed_join(*next, error);
+    throw;
+  }
+  next->joins_in_vain = nullptr;
   job() = next.release();
   end_threads_at_exit();
 }
@@ -249,7 +289,9 @@ c10::intrusive_ptr<c10d::Backend> new_group(const std::vector<int>& ranks) {
 }
 
 c10::intrusive_ptr<c10d::Store> store() {
-  return c10::make_intrusive<c10d::PrefixStore>("user", require_job().store);
+  const Job& job = require_job();
+  return c10::make_intrusive<detail::MonitoredStore>(
+      "user", job.store, detail::vain_check(job.record));
 }
 
 void detail::note_death(int rank) {
@@ -265,6 +307,10 @@ void detail::last_words(const std::string& text) noexcept {
   if (const Job* last = job()) {
     say_last_words(*last, text);
   }
+}
+
+detail::VainCheck detail::job_vain_check() {
+  return vain_check(require_job().record);
 }
 
 std::string detail::job_reach() {

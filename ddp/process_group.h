@@ -85,6 +85,10 @@ struct ProcessGroupOptions {
 ///   record_errors.h). One thread, which sleeps; no step pays for it. Where a
 ///   firewall closes that port, a warning says so, and NCCL's ranks wait for
 ///   the time-out.
+/// - Waits for ranks end by it, too: this call, `new_group` and waits at
+///   `store()`. Before the ranks have met, ddprun says which of its workers
+///   have ended; under another launcher a rank that ends by then is waited for
+///   until `connect_timeout`.
 /// - Not ended by it: sends and receives over NCCL, which have the time-out.
 ///
 /// Source: torch.distributed.init_process_group with init_method "env://".
@@ -147,7 +151,9 @@ c10::intrusive_ptr<c10d::Backend> process_group();
 c10::intrusive_ptr<c10d::Backend> new_group(const std::vector<int>& ranks);
 
 /// The store of the job, for a program's own key-value exchange. Its keys have
-/// a prefix of their own.
+/// a prefix of their own. Once a rank has died, or left because of an
+/// exception, a wait for a key that is not there throws c10::Error with that
+/// rank's name.
 /// @throws c10::Error without a process group.
 c10::intrusive_ptr<c10d::Store> store();
 

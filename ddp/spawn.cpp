@@ -76,6 +76,7 @@ void enter_rank(const detail::LaunchEnvironment& environment) {
   for (const auto& [name, value] : environment) {
     ::setenv(name.c_str(), value.c_str(), /*overwrite=*/1);
   }
+  ::unsetenv(env::kEndsFile);  // its ranks are those of the launcher's workers
   if (is_limited) {
     at::set_num_threads(1);  // OpenMP has read its variable already
   }

@@ -34,6 +34,9 @@ inline constexpr const char* kProgressFile = "DDPRUN_PROGRESS_FILE";
 /// Where a worker reads that it is to save and end; see
 /// detail/job_files/stop_file.h.
 inline constexpr const char* kStopFile = "DDPRUN_STOP_FILE";
+/// Where a worker reads which workers of its host have ended; see
+/// detail/job_files/worker_ends.h.
+inline constexpr const char* kEndsFile = "DDPRUN_ENDS_FILE";
 }  // namespace env
 
 /// Reads one variable: its value, or nullptr when it is not set. `std::getenv`

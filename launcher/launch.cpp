@@ -147,13 +147,14 @@ int supervise(const Job& job,
         "no temporary folder can be written to, so workers have no error file; "
         "give a TMPDIR, or --log-dir=/dev/null if that is as it should be");
   }
-  Supervisor supervisor(job,
-                        {directory.path(), resources.progress.path()},
-                        {.events = events,
-                         .rendezvous = *rendezvous,
-                         .join_steps = &join_steps,
-                         .workers = workers,
-                         .status = status});
+  Supervisor supervisor(
+      job,
+      {directory.path(), resources.progress.path(), resources.status.path()},
+      {.events = events,
+       .rendezvous = *rendezvous,
+       .join_steps = &join_steps,
+       .workers = workers,
+       .status = status});
   const StatusFile status_file(loop, resources.status.path(), [&supervisor] {
     return status_json(supervisor.status());
   });

@@ -70,6 +70,9 @@ constexpr Meaning kVariables[] = {
      "For workers under --hang-timeout: the file to report progress to."},
     {"DDPRUN_STOP_FILE",
      "For workers under --on-preempt: the file that tells those who have made "
-     "it to save and to end."}};
+     "it to save and to end."},
+    {"DDPRUN_ENDS_FILE",
+     "For workers: the file that says which workers of this host have "
+     "ended."}};
 
 }  // namespace launcher

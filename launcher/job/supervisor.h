@@ -29,6 +29,7 @@ class Supervisor {
   struct Folders {
     std::string files;     ///< of the run; each attempt has a folder in it
     std::string progress;  ///< where workers report to; empty: they do not
+    std::string ends{};    ///< where workers hear who has ended; empty: nowhere
   };
 
   Supervisor(const Job& job, Folders folders, const Seams& seams);

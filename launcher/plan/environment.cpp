@@ -27,7 +27,8 @@ const std::string* find_variable(const Environment& environment,
 
 std::vector<std::string> meant_for_this_worker(const Environment& environment) {
   std::vector<std::string> names;
-  for (const char* name : {ddp::env::kProgressFile, ddp::env::kStopFile}) {
+  for (const char* name :
+       {ddp::env::kProgressFile, ddp::env::kStopFile, ddp::env::kEndsFile}) {
     if (environment.count(name) > 0) {
       names.emplace_back(name);
     }

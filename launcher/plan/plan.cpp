@@ -66,6 +66,15 @@ std::string timer_file_of(const Job& job, const Attempt& attempt) {
                    std::to_string(attempt.world.generation);
 }
 
+/// Of the workers of this host, in this attempt. A worker that is alone waits
+/// for none.
+std::string ends_file_of(const Attempt& attempt) {
+  return attempt.ends_folder.empty() || attempt.world.world_size == 1
+             ? ""
+             : attempt.ends_folder + "/ends_" +
+                   std::to_string(attempt.world.generation);
+}
+
 Environment environment_of(const Job& job,
                            const Attempt& attempt,
                            const std::string& timer_file,
@@ -100,6 +109,9 @@ Environment environment_of(const Job& job,
   }
   if (!worker.stop_file.empty()) {
     changes[ddp::env::kStopFile] = worker.stop_file;
+  }
+  if (const auto ends_file = ends_file_of(attempt); !ends_file.empty()) {
+    changes[ddp::env::kEndsFile] = ends_file;
   }
   changes["TORCHELASTIC_SIGNALS_TO_HANDLE"] = signal_list(job.options.signals);
   if (job.gpus) {
@@ -205,6 +217,7 @@ LaunchPlan make_plan(const Job& job, const Attempt& attempt) {
   plan.temporary_folder = attempt.is_kept ? "" : attempt.directory;
   plan.hang_timeout = job.options.hang_timeout;
   plan.timer_file = timer_file_of(job, attempt);
+  plan.ends_file = ends_file_of(attempt);
   plan.has_other_hosts = attempt.world.host_count > 1;
   for (int local_rank = 0; local_rank < job.worker_count; ++local_rank) {
     WorkerSpec worker;

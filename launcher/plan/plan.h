@@ -19,6 +19,8 @@ struct Attempt {
   /// Of the files by which workers and ddprun talk while they run.
   std::string progress_folder{};
   bool is_kept = true;  ///< `directory` outlives the attempt
+  /// Of the file that says which workers have ended; empty: there is none.
+  std::string ends_folder{};
 };
 
 /// One worker process to be.
@@ -58,6 +60,7 @@ struct LaunchPlan {
   LineFilter filtered_err;
   std::optional<std::chrono::milliseconds> hang_timeout;
   std::string timer_file{};      ///< of torchrun's file timer; empty: none
+  std::string ends_file{};       ///< says who has ended; empty: none
   bool has_other_hosts = false;  ///< ranks of the job run elsewhere, too
 };
 

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <thread>
 
+#include "ddp/detail/job_files/worker_ends.h"
 #include "launcher/process/descendants.h"
 #include "launcher/process/error_file.h"
 
@@ -57,6 +58,9 @@ void ProcessRunner::on_exit(Worker& worker) {
   exit.asked_by = worker.asked_by;
   exit.after = std::chrono::duration_cast<std::chrono::milliseconds>(
       std::chrono::steady_clock::now() - started_);
+  if (!ends_file_.empty()) {
+    ddp::detail::add_worker_end(ends_file_, {exit.rank, status->text()});
+  }
   exits_.push_back(exit);
   const WorkerExited event{exit.local_rank, *status};
   if (exec_watch_ != 0) {
@@ -178,6 +182,7 @@ WorkersResult ProcessRunner::finish() {
   forget();
   is_active_ = false;
   context_.cgroup.remove(cgroup_);
+  ::unlink(ends_file_.c_str());
   if (!temporary_folder_.empty()) {
     std::error_code ignored;
     std::filesystem::remove_all(temporary_folder_, ignored);

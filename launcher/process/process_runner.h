@@ -74,6 +74,7 @@ class ProcessRunner : public WorkerRunner {
   int attempts_ = 0;
   std::string cgroup_;            // name of the attempt's
   std::string temporary_folder_;  // of the attempt; empty: it is kept
+  std::string ends_file_;         // says who has ended; empty: none
   bool is_active_ = false;        // from start() to finish()
   std::chrono::steady_clock::time_point started_;
   std::optional<OutOfMemory> memory_;

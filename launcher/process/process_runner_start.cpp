@@ -49,6 +49,7 @@ void ProcessRunner::start_all(LaunchPlan& plan) {
   Pipe errors = make_pipe();
   cgroup_ = "attempt_" + std::to_string(attempts_++);
   temporary_folder_ = plan.temporary_folder;
+  ends_file_ = plan.ends_file;
   const Fd cgroup = context_.cgroup.add(cgroup_);
   memory_.emplace(cgroup ? context_.cgroup.folder(cgroup_)
                          : own_cgroup_folder().value_or(""),

@@ -4,7 +4,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-#include "launcher/status/status_file.h"
+#include <filesystem>
 
 namespace launcher {
 namespace {
@@ -31,9 +31,8 @@ StatusFolder::StatusFolder(const Job& job,
 
 StatusFolder::~StatusFolder() {
   if (is_own_) {
-    // Of a supervisor that was killed.
-    ::unlink((path_ + "/" + std::string(kStatusFileName)).c_str());
-    ::rmdir(path_.c_str());
+    std::error_code ignored;  // files of a supervisor that was killed
+    std::filesystem::remove_all(path_, ignored);
   }
 }
 

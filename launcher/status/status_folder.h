@@ -8,7 +8,8 @@
 
 namespace launcher {
 
-/// Where a job's status file lies: in one of the job's temporary folders,
+/// Where a job's status file lies, and the file that tells its workers which of
+/// them have ended: in one of the job's temporary folders,
 /// which are its owner's, or where it has none in one of its own, which the
 /// destructor removes. Never in a --log-dir, which others may read and which
 /// may lie on a file server.

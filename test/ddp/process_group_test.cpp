@@ -14,6 +14,8 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <functional>
 #include <future>
 #include <map>
 #include <mutex>
@@ -26,11 +28,13 @@
 
 #include "ddp/collectives.h"
 #include "ddp/detail/collectives/text_collectives.h"
+#include "ddp/detail/job_files/worker_ends.h"
 #include "ddp/detail/process_group/backends.h"
 #include "ddp/detail/process_group/batch_threads.h"
 #include "ddp/detail/process_group/farewell.h"
 #include "ddp/detail/process_group/job.h"
 #include "ddp/detail/process_group/meeting.h"
+#include "ddp/detail/process_group/monitored_store.h"
 #include "ddp/detail/process_group/tcp.h"
 #include "ddp/detail/wait.h"
 #include "test/support/catch.h"
@@ -39,6 +43,7 @@
 #include "test/support/local_ranks.h"
 #include "test/support/no_more_threads.h"
 #include "test/support/rank_threads.h"
+#include "test/support/temporary_folder.h"
 
 namespace ddp {
 namespace process_group_test {
@@ -150,6 +155,223 @@ TEST_CASE("a rank that gives up is told to the others", "[rendezvous]") {
       detail::exchange_arrivals(store, 1, 3, {"gloo", ""}, milliseconds(5000));
   peer.join();
   CHECK(detail::arrivals_problem(arrivals) == "rank 0: no GPU here");
+}
+
+using detail::Departure;
+
+Departure departure(int rank, Departure::How how, int64_t passes) {
+  Departure result;
+  result.rank = rank;
+  result.how = how;
+  result.passes = passes;
+  return result;
+}
+
+/// A store that counts what is asked of it.
+class CountingStore : public c10d::PrefixStore {
+ public:
+  CountingStore()
+      : PrefixStore("counted", c10::make_intrusive<c10d::HashStore>()) {}
+
+  using PrefixStore::set;
+  using PrefixStore::wait;
+  void set(const std::string& key, const std::vector<uint8_t>& value) override {
+    ++requests;
+    PrefixStore::set(key, value);
+  }
+  std::vector<uint8_t> get(const std::string& key) override {
+    ++requests;
+    return PrefixStore::get(key);
+  }
+  int64_t add(const std::string& key, int64_t value) override {
+    ++requests;
+    return PrefixStore::add(key, value);
+  }
+  void wait(const std::vector<std::string>& keys,
+            const milliseconds& timeout) override {
+    ++requests;
+    PrefixStore::wait(keys, timeout);
+  }
+  std::vector<std::vector<uint8_t>> multiGet(
+      const std::vector<std::string>& keys) override {
+    ++requests;
+    return PrefixStore::multiGet(keys);
+  }
+
+  std::atomic<int> requests{0};
+};
+
+TEST_CASE("ranks meet by a few requests each", "[rendezvous]") {
+  const int size = GENERATE(1, 2, 9, 40);
+  CountingStore store;
+  std::vector<std::vector<std::string>> texts(static_cast<size_t>(size));
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < size; ++rank) {
+    ranks.emplace_back([&, rank] {
+      texts[static_cast<size_t>(rank)] =
+          detail::exchange_texts(store,
+                                 rank,
+                                 size,
+                                 "text of " + std::to_string(rank),
+                                 milliseconds(60'000));
+    });
+  }
+  std::vector<std::string> expected;
+  for (int rank = 0; rank < size; ++rank) {
+    ranks[static_cast<size_t>(rank)].join();
+    expected.push_back("text of " + std::to_string(rank));
+  }
+  for (const auto& heard : texts) {
+    CHECK(heard == expected);
+  }
+  CHECK(store.requests <= 6 * size);
+}
+
+const std::string kInVain = "Expected all ranks to take part, but ";
+
+/// What `wait` throws, on a thread of its own.
+std::future<std::string> error_of(std::function<void()> wait) {
+  return std::async(std::launch::async, [wait = std::move(wait)] {
+    try {
+      wait();
+    } catch (const c10::Error& error) {
+      return std::string(error.what_without_backtrace());
+    }
+    return std::string("none");
+  });
+}
+
+std::string within_a_minute(std::future<std::string>& error) {
+  if (error.wait_for(std::chrono::seconds(60)) != std::future_status::ready) {
+    std::abort();  // an exception would wait, too
+  }
+  return error.get();
+}
+
+TEST_CASE("a departure ends waits at the store", "[departures]") {
+  const auto keys = c10::make_intrusive<c10d::HashStore>();
+  keys->setTimeout(std::chrono::minutes(10));
+  const auto record = std::make_shared<detail::JobRecord>();
+  const auto store = c10::make_intrusive<detail::MonitoredStore>(
+      "part", keys, detail::vain_check(record));
+  const auto clone = store->clone();
+  using Keys = std::vector<std::string>;
+  std::vector<std::future<std::string>> waits;
+  waits.push_back(error_of([&] { store->get("missing"); }));
+  waits.push_back(error_of([&] { store->wait(Keys{"missing"}); }));
+  waits.push_back(error_of(
+      [&] { clone->wait(Keys{"missing"}, std::chrono::minutes(10)); }));
+  waits.push_back(error_of([&] {
+    detail::exchange_texts(*store, 0, 3, "mine", std::chrono::minutes(10));
+  }));
+  // That a rank leaves by a call is no failure: it has done its part.
+  record->note(departure(1, Departure::How::destroyed, 5));
+  auto comes = error_of([&] { store->get("later"); });
+  store->set("later", std::vector<uint8_t>{1});
+  CHECK(within_a_minute(comes) == "none");
+  record->note(departure(2, Departure::How::vanished, -1));
+  for (auto& wait : waits) {
+    CHECK_THAT(within_a_minute(wait),
+               Catch::Contains(kInVain) &&
+                   Catch::Contains("the process of rank 2 has ended"));
+  }
+  CHECK(store->get("later") == std::vector<uint8_t>{1});
+  CHECK(record->is_told());
+}
+
+TEST_CASE("a wait at the store for a rank that is there has its time-out",
+          "[departures]") {
+  const auto store = c10::make_intrusive<detail::MonitoredStore>(
+      "part", c10::make_intrusive<c10d::HashStore>(), [] { return ""; });
+  for (const int patience : {1, 200}) {
+    CHECK_THROWS_WITH(store->wait({"missing"}, milliseconds(patience)),
+                      !Catch::Contains(kInVain));
+  }
+  store->setTimeout(milliseconds(1));
+  CHECK_THROWS_WITH(store->get("missing"), !Catch::Contains(kInVain));
+}
+
+/// A rank of two that meets the other one.
+struct MeetingRank {
+  detail::Job job;
+
+  MeetingRank(int rank,
+              const c10::intrusive_ptr<c10d::Store>& store,
+              const std::string& ends_file) {
+    job.env.rank = rank;
+    job.env.world_size = 3;
+    job.store = store;
+    job.joins_in_vain = detail::join_vain_check(job, ends_file);
+  }
+
+  void meet() {
+    detail::MonitoredStore store("meeting", job.store, job.joins_in_vain);
+    detail::exchange_arrivals(
+        store, job.env.rank, 3, {"gloo", ""}, std::chrono::minutes(10));
+  }
+};
+
+TEST_CASE("a rank that ended before it came is named at once", "[departures]") {
+  const test::TemporaryFolder folder;
+  const std::string file = folder / "ends";
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  MeetingRank first(0, store, file);
+  MeetingRank of_another_host(2, store, "");
+  auto error = error_of([&] { first.meet(); });
+  auto error_there = error_of([&] { of_another_host.meet(); });
+  detail::add_worker_end(file, {1, "exit code 0"});
+  const std::string expected =
+      kInVain + "the process of rank 1 has ended (exit code 0) while others";
+  CHECK_THAT(within_a_minute(error), Catch::Contains(expected));
+  CHECK_THAT(within_a_minute(error_there), Catch::Contains(expected));
+}
+
+TEST_CASE("Gloo's ranks do not wait for one that has left", "[departures]") {
+  const auto record = std::make_shared<detail::JobRecord>();
+  const auto keys = c10::make_intrusive<c10d::HashStore>();
+  const auto connect = [&](int rank) {
+    detail::BackendSpec spec;
+    spec.in_vain = detail::vain_check(record, {0, 1});
+    spec.store =
+        c10::make_intrusive<detail::MonitoredStore>("gloo", keys, spec.in_vain);
+    spec.rank = rank;
+    spec.size = 2;
+    spec.timeout = spec.connect_timeout = std::chrono::minutes(10);
+    detail::make_gloo_backend(spec);
+  };
+  const int who = GENERATE(0, 1);
+  const bool has_given_its_address = GENERATE(false, true);
+  if (has_given_its_address) {
+    auto first = error_of([&] { connect(0); });
+    auto second = error_of([&] { connect(1); });
+    CHECK(within_a_minute(first) == "none");
+    CHECK(within_a_minute(second) == "none");
+  }
+  auto error = error_of([&] { connect(1 - who); });
+  record->note(departure(who, Departure::How::vanished, -1));
+  CHECK_THAT(within_a_minute(error),
+             Catch::Contains("could not be connected: the process of rank " +
+                             std::to_string(who) + " has ended"));
+}
+
+TEST_CASE("which worker has ended first", "[departures]") {
+  const test::TemporaryFolder folder;
+  const std::string file = folder / "ends";
+  CHECK_FALSE(detail::first_worker_end(file));
+  CHECK_FALSE(detail::first_worker_end(""));
+  for (const std::string text : {"", "1", "1 exit", "1 exit code 0", "x y\n"}) {
+    std::ofstream(file) << text;
+    CAPTURE(text);
+    CHECK_FALSE(detail::first_worker_end(file));  // not whole yet
+  }
+  std::filesystem::remove(file);
+  detail::add_worker_end(file, {12, "SIGKILL"});
+  detail::add_worker_end(file, {3, "exit code 0"});
+  const auto end = detail::first_worker_end(file);
+  REQUIRE(end);
+  CHECK(end->rank == 12);
+  CHECK(end->how == "SIGKILL");
+  detail::add_worker_end(folder / "no" + "/such", {1, "exit code 0"});
 }
 
 TEST_CASE("an address that does not resolve", "[rendezvous][errors]") {
@@ -286,6 +508,11 @@ TEST_CASE("nobody hosts the store", "[rendezvous][errors]") {
   CHECK_THROWS_WITH(
       detail::open_store(env, milliseconds(500)),
       Catch::Contains("rank 1 to reach the store of rank 0 at 127.0.0.1:"));
+  CHECK_THROWS_WITH(
+      detail::open_store(
+          env, std::chrono::hours(1), [] { return "rank 0 has ended"; }),
+      Catch::Contains("rank 1 to reach the store of rank 0 at 127.0.0.1:") &&
+          Catch::Contains(", but rank 0 has ended"));
 }
 
 TEST_CASE("store_barrier lets all go or tells", "[rendezvous]") {
@@ -331,16 +558,6 @@ TEST_CASE("the wait for all ranks can be ended", "[rendezvous]") {
   CHECK(detail::wait_for_departures(store, 2, milliseconds(60'000)) ==
         std::nullopt);
   rank_1.join();
-}
-
-using detail::Departure;
-
-Departure departure(int rank, Departure::How how, int64_t passes) {
-  Departure result;
-  result.rank = rank;
-  result.how = how;
-  result.passes = passes;
-  return result;
 }
 
 TEST_CASE("a departure goes through a line", "[departures]") {
@@ -929,6 +1146,16 @@ TEST_CASE("texts of all ranks", "[collectives]") {
                 "hello");
     TORCH_CHECK(detail::broadcast_text(*group, torch::kCPU, "").empty());
   });
+}
+
+TEST_CASE("whether texts are equal", "[collectives]") {
+  const int odd = GENERATE(-1, 0, 1, 2);
+  for (const std::string text : {"", "a", "a longer text\n"}) {
+    run_ranks(3, [&](const Group& group) {
+      const auto mine = group->getRank() == odd ? text + "b" : text;
+      CHECK(detail::are_texts_equal(*group, c10::kCPU, mine) == (odd < 0));
+    });
+  }
 }
 
 TEST_CASE("alone, there is one text", "[collectives]") {

@@ -37,6 +37,7 @@ TEST_CASE("a job is whole: run id, program, devices that exist") {
 TEST_CASE("a job in a worker of another job has no files of that") {
   const Environment outer{{"DDPRUN_PROGRESS_FILE", "/outer/progress_0_1"},
                           {"DDPRUN_STOP_FILE", "/outer/stop_0_1"},
+                          {"DDPRUN_ENDS_FILE", "/outer/ends_0"},
                           {"DDPRUN_TOKEN", "all hosts know it"},
                           {"DDPRUN_ETCD_USER", "root"},
                           {"DDPRUN_ETCD_PASSWORD", "etcd knows it"},
@@ -47,6 +48,7 @@ TEST_CASE("a job in a worker of another job has no files of that") {
   const Job job = make_job(shell(), HostInfo{}, outer, "unique");
   CHECK(job.withheld == std::vector<std::string>{"DDPRUN_PROGRESS_FILE",
                                                  "DDPRUN_STOP_FILE",
+                                                 "DDPRUN_ENDS_FILE",
                                                  "TORCHELASTIC_TIMER_FILE",
                                                  "DDPRUN_TOKEN",
                                                  "DDPRUN_ETCD_USER",

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <ATen/Functions.h>
+#include <c10/util/hash.h>
 
 #include "ddp/detail/wait.h"
 
@@ -55,6 +56,15 @@ std::vector<std::string> all_gather_text(c10d::Backend& group,
     texts[rank] = to_text(gathered[rank], lengths[rank]);
   }
   return texts;
+}
+
+bool are_texts_equal(c10d::Backend& group,
+                     c10::Device device,
+                     const std::string& mine) {
+  const auto digest = c10::sha1(" " + mine).str();  // none has no digest
+  const auto own = to_bytes(digest, static_cast<int64_t>(digest.size()));
+  const auto gathered = at::stack(all_gather(group, own.to(device))).cpu();
+  return at::equal(gathered, own.expand_as(gathered));
 }
 
 std::string broadcast_text(c10d::Backend& group,

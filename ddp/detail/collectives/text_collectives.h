@@ -17,6 +17,11 @@ std::vector<std::string> all_gather_text(c10d::Backend& group,
                                          c10::Device device,
                                          const std::string& mine);
 
+/// Whether the ranks' texts are equal. Collective; exchanges their SHA-1 alone.
+bool are_texts_equal(c10d::Backend& group,
+                     c10::Device device,
+                     const std::string& mine);
+
 /// The text of rank `from` on every rank. Collective.
 std::string broadcast_text(c10d::Backend& group,
                            c10::Device device,

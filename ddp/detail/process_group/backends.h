@@ -1,12 +1,13 @@
 #pragma once
 
 #include <chrono>
-#include <functional>
 #include <string>
 #include <vector>
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include "ddp/detail/process_group/monitored_store.h"
 
 namespace ddp::detail {
 
@@ -19,8 +20,8 @@ struct BackendSpec {
   std::chrono::milliseconds timeout{0};  ///< of a collective
   /// How long the ranks may take to connect.
   std::chrono::milliseconds connect_timeout = std::chrono::minutes(5);
-  /// Asked while they do: why it is in vain, or "". May be null.
-  std::function<std::string()> in_vain;
+  /// Asked while they do. May be null.
+  VainCheck in_vain;
   /// Host whose route tells which network interface Gloo listens on; empty for
   /// this machine alone.
   std::string reach;
@@ -31,6 +32,8 @@ struct BackendSpec {
 /// Makes a Gloo backend. It listens on GLOO_SOCKET_IFNAME when that is set,
 /// else on the address from which this machine reaches `spec.reach`.
 /// Its `abort` ends collectives that hang, and the connections.
+/// @throws c10::Error when the ranks connect in vain. Gloo cannot be told to
+///   stop then: a thread that waits for it is left behind until its time-out.
 c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const BackendSpec& spec);
 
 /// Whether a collective that this rank has started may not have ended. Gloo
@@ -42,7 +45,7 @@ struct GpuConnection {
   c10::intrusive_ptr<c10d::Backend> backend;
   c10::Device device;
   std::chrono::milliseconds timeout;
-  std::function<std::string()> in_vain;  ///< see `BackendSpec::in_vain`
+  VainCheck in_vain;  ///< see `BackendSpec::in_vain`
 };
 
 /// Connects the GPU. Collective: ranks connect their devices in one order.

@@ -16,6 +16,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include "ddp/detail/process_group/batch_threads.h"
+#include "ddp/detail/process_group/connect_on_thread.h"
 #include "ddp/detail/process_group/tcp.h"
 
 namespace ddp::detail {
@@ -115,10 +116,21 @@ c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const BackendSpec& spec) {
   auto options = c10d::ProcessGroupGloo::Options::create(spec.connect_timeout);
   options->devices = gloo_devices(spec.reach);
   options->threads = static_cast<int>(2 * options->devices.size());
-  auto backend = c10::make_intrusive<GlooBackend>(
-      spec.store, spec.rank, spec.size, options);
-  backend->setTimeout(spec.timeout);
-  return backend;
+  const auto backend = std::make_shared<c10::intrusive_ptr<c10d::Backend>>();
+  connect_on_thread(
+      [backend,
+       options,
+       store = spec.store,
+       rank = spec.rank,
+       size = spec.size] {
+        *backend = c10::make_intrusive<GlooBackend>(store, rank, size, options);
+      },
+      spec.in_vain,
+      std::chrono::milliseconds::max(),  // Gloo has its own
+      "rank " + std::to_string(spec.rank) +
+          ": the ranks could not be connected");
+  (*backend)->setTimeout(spec.timeout);
+  return *backend;
 }
 
 }  // namespace ddp::detail

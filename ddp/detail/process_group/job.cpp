@@ -7,6 +7,7 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "ddp/detail/job_files/error_text.h"
+#include "ddp/detail/job_files/worker_ends.h"
 #include "ddp/detail/process_group/backends.h"
 #include "ddp/detail/process_group/farewell.h"
 #include "ddp/detail/process_group/job_reach.h"
@@ -15,6 +16,13 @@
 
 namespace ddp::detail {
 namespace {
+
+constexpr const char* kWorkerEnd = "worker_end";
+
+std::string describe_end(const WorkerEnd& end) {
+  return "the process of rank " + std::to_string(end.rank) + " has ended (" +
+         end.how + ") while others waited for it; its own output says why";
+}
 
 /// Another thread's: a client waits with a lock held.
 c10::intrusive_ptr<c10d::Store> own_client(
@@ -70,12 +78,61 @@ c10::intrusive_ptr<c10d::Store> keys_of_job(
                                                 std::move(attempt));
 }
 
+VainCheck join_vain_check(const Job& job, const std::string& ends_file) {
+  return [rank = job.env.rank,
+          size = job.env.world_size,
+          store = job.store,
+          others = vain_check(job.record),
+          ends_file]() -> std::string {
+    const auto end =
+        ends_file.empty() ? std::nullopt : first_worker_end(ends_file);
+    std::string text;
+    try {
+      if (end && end->rank != rank && end->rank < size) {
+        text = describe_end(*end);
+        if (store) {
+          store->set(kWorkerEnd, text);  // for ranks on other hosts
+        }
+      }
+      if (text.empty()) {
+        text = others();
+      }
+      if (text.empty() && store && store->check({kWorkerEnd})) {
+        text = store->get_to_str(kWorkerEnd);
+      }
+    } catch (const c10::Error&) {
+      // The store is gone.
+    }
+    return text;
+  };
+}
+
+VainCheck vain_check(std::shared_ptr<JobRecord> record,
+                     std::vector<int> ranks) {
+  return [record = std::move(record), ranks = std::move(ranks)] {
+    const auto departure = record->first_departure(ranks);
+    return departure ? describe(*departure, record->passes()) : "";
+  };
+}
+
+VainCheck vain_check(std::shared_ptr<JobRecord> record) {
+  return [record = std::move(record)]() -> std::string {
+    const auto failure = record->wait_for_failure(std::chrono::milliseconds(0));
+    if (!failure) {
+      return "";
+    }
+    record->mark_told();
+    return describe(*failure, record->passes());
+  };
+}
+
 void listen_for_departures(Job& job) {
   if (job.env.world_size == 1) {
     return;
   }
+  MonitoredStore meeting("lines", job.store, job.joins_in_vain);
   job.lines = std::make_unique<Lines>(
-      *job.store,
+      meeting,
       Lines::Place{job.env.rank, job.env.world_size, reach_of(job.env)},
       job.record,
       [&job, store = own_client(job.store)] { return look(job, *store); });
@@ -86,7 +143,13 @@ c10::intrusive_ptr<JobBackend> make_group(Job& job,
   const auto& ranks = members.ranks;
   const auto place = std::find(ranks.begin(), ranks.end(), job.env.rank);
   BackendSpec spec;
-  spec.store = c10::make_intrusive<c10d::PrefixStore>(members.name, job.store);
+  const VainCheck in_vain = [members_left = vain_check(job.record, ranks),
+                             joins_in_vain = job.joins_in_vain] {
+    const std::string reason = joins_in_vain ? joins_in_vain() : "";
+    return reason.empty() ? members_left() : reason;
+  };
+  spec.store =
+      c10::make_intrusive<MonitoredStore>(members.name, job.store, in_vain);
   spec.rank = static_cast<int>(place - ranks.begin());
   spec.size = static_cast<int>(ranks.size());
   spec.device = job.device;
@@ -95,10 +158,9 @@ c10::intrusive_ptr<JobBackend> make_group(Job& job,
   spec.reach = reach_of(job.env);
   spec.name = members.name;
   spec.ranks = ranks;
-  spec.in_vain = [&] {
-    const auto departure = job.record->first_departure(ranks);
-    return departure ? describe(*departure, job.record->passes()) : "";
-  };
+  if (spec.size > 1) {  // alone, it waits for nobody
+    spec.in_vain = in_vain;
+  }
   try {
     auto group = c10::make_intrusive<JobBackend>(job.backend_name == "nccl"
                                                      ? make_nccl_backend(spec)

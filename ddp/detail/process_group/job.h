@@ -8,6 +8,7 @@
 
 #include "ddp/detail/process_group/job_backend.h"
 #include "ddp/detail/process_group/lines.h"
+#include "ddp/detail/process_group/monitored_store.h"
 #include "ddp/detail/process_group/watch.h"
 #include "ddp/worker_env.h"
 
@@ -27,6 +28,9 @@ struct Job {
   std::chrono::milliseconds connect_timeout{0};
   c10::intrusive_ptr<c10d::Store> store;
   std::shared_ptr<JobRecord> record = std::make_shared<JobRecord>();
+  /// While the ranks join: why it is in vain to wait for them; null from then
+  /// on, when all hear of departures.
+  VainCheck joins_in_vain;
   Watch watch;
   c10::intrusive_ptr<JobBackend> world;
   int group_count = 0;
@@ -40,6 +44,18 @@ c10::intrusive_ptr<c10d::Store> keys_of_job(
     c10::intrusive_ptr<c10d::Store> store,
     const WorkerEnv& env,
     const std::string& run_id);
+
+/// Why it is in vain to wait for the ranks of this job to join: the launcher
+/// says that one has ended, or a rank does that has heard it. Asks the store of
+/// the job where there is one already.
+/// @param ends_file  see detail/job_files/worker_ends.h; "" for none.
+VainCheck join_vain_check(const Job& job, const std::string& ends_file);
+
+/// Why it is in vain to wait for one of these ranks: one has left. Of all ranks
+/// of a job only those that have left otherwise than by
+/// ddp::destroy_process_group().
+VainCheck vain_check(std::shared_ptr<JobRecord> record, std::vector<int> ranks);
+VainCheck vain_check(std::shared_ptr<JobRecord> record);
 
 /// From now on the ranks hear of each other's departures, also of an exception
 /// that nobody catches. Collective.

@@ -14,8 +14,20 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
+constexpr const char* kAllArrived = "arrived/all";
+
 /// How long a name may take to appear.
 constexpr milliseconds kResolvePatience{10'000};
+
+/// Between two questions whether it is in vain to wait for rank 0's store, and
+/// how long one try of LibTorch's to connect with it may take.
+constexpr milliseconds kStoreGlance{500};
+constexpr milliseconds kStoreTry{10'000};
+
+milliseconds time_until(steady_clock::time_point deadline) {
+  return std::chrono::duration_cast<milliseconds>(deadline -
+                                                  steady_clock::now());
+}
 
 std::string address(const WorkerEnv& env) {
   return env.master_addr + ":" + std::to_string(env.master_port);
@@ -53,10 +65,32 @@ int listen_for_store(const WorkerEnv& env) {
   return listener.fd;
 }
 
-void wait_for_store(const WorkerEnv& env, milliseconds timeout) {
-  const Problem problem =
-      wait_until_listening(env.master_addr, env.master_port, timeout);
-  TORCH_CHECK(problem.empty(),
+void check_not_in_vain(const WorkerEnv& env, const VainCheck& why_in_vain) {
+  const std::string reason = why_in_vain ? why_in_vain() : "";
+  TORCH_CHECK(reason.empty(),
+              "Expected rank ",
+              env.rank,
+              " to reach the store of rank 0 at ",
+              address(env),
+              ", but ",
+              reason);
+}
+
+void wait_for_store(const WorkerEnv& env,
+                    milliseconds timeout,
+                    const VainCheck& why_in_vain) {
+  const auto deadline = steady_clock::now() + timeout;
+  Problem problem;
+  for (auto left = timeout; left > milliseconds(0);
+       left = time_until(deadline)) {
+    problem = wait_until_listening(
+        env.master_addr, env.master_port, std::min(left, kStoreGlance));
+    if (problem.empty()) {
+      return;
+    }
+    check_not_in_vain(env, why_in_vain);
+  }
+  TORCH_CHECK(false,
               "Expected rank ",
               env.rank,
               " to reach the store of rank 0 at ",
@@ -69,12 +103,52 @@ void wait_for_store(const WorkerEnv& env, milliseconds timeout) {
               "close the port?");
 }
 
+/// LibTorch's client connects again and again to a server that has ended, so it
+/// gets a short time for each try.
+c10::intrusive_ptr<c10d::Store> connect_with_store(
+    const WorkerEnv& env,
+    c10d::TCPStoreOptions options,
+    milliseconds timeout,
+    const VainCheck& why_in_vain) {
+  const auto deadline = steady_clock::now() + timeout;
+  for (;;) {
+    wait_for_store(
+        env, std::max(time_until(deadline), milliseconds(1)), why_in_vain);
+    options.timeout =
+        std::max(std::min(time_until(deadline), kStoreTry), milliseconds(1));
+    try {
+      auto store =
+          c10::make_intrusive<c10d::TCPStore>(env.master_addr, options);
+      store->setTimeout(timeout);
+      return store;
+    } catch (const c10::Error&) {
+      if (steady_clock::now() >= deadline) {
+        throw;
+      }
+    }
+  }
+}
+
 std::string arrival_key(int rank) {
   return "arrived/" + std::to_string(rank);
 }
 
 std::vector<uint8_t> bytes(const std::string& text) {
   return {text.begin(), text.end()};
+}
+
+/// In one request where the store can.
+std::vector<std::vector<uint8_t>> get_all(
+    c10d::Store& store, const std::vector<std::string>& keys) {
+  if (store.hasExtendedApi()) {
+    return store.multiGet(keys);
+  }
+  std::vector<std::vector<uint8_t>> values;
+  values.reserve(keys.size());
+  for (const auto& key : keys) {
+    values.push_back(store.get(key));
+  }
+  return values;
 }
 
 }  // namespace
@@ -90,7 +164,8 @@ std::string key_prefix(const WorkerEnv& env, const std::string& run_id) {
 }
 
 c10::intrusive_ptr<c10d::Store> open_store(const WorkerEnv& env,
-                                           milliseconds timeout) {
+                                           milliseconds timeout,
+                                           const VainCheck& why_in_vain) {
   if (env.master_addr.empty()) {
     return c10::make_intrusive<c10d::HashStore>();
   }
@@ -99,12 +174,11 @@ c10::intrusive_ptr<c10d::Store> open_store(const WorkerEnv& env,
   options.port = static_cast<std::uint16_t>(env.master_port);
   options.isServer = env.rank == 0 && !env.use_agent_store;
   options.waitWorkers = false;
-  options.timeout = timeout;
-  if (options.isServer) {
-    options.masterListenFd = listen_for_store(env);
-  } else {
-    wait_for_store(env, timeout);
+  if (!options.isServer) {
+    return connect_with_store(env, options, timeout, why_in_vain);
   }
+  options.timeout = timeout;
+  options.masterListenFd = listen_for_store(env);
   return c10::make_intrusive<c10d::TCPStore>(env.master_addr, options);
 }
 
@@ -120,41 +194,51 @@ std::vector<int> missing_ranks(c10d::Store& store,
   return missing;
 }
 
-std::vector<std::string> exchange_texts(
-    c10d::Store& store,
-    int rank,
-    int world_size,
-    const std::string& mine,
-    milliseconds timeout,
-    const std::function<bool(const std::string& text)>& is_last) {
+std::vector<std::string> exchange_texts(c10d::Store& store,
+                                        int rank,
+                                        int world_size,
+                                        const std::string& mine,
+                                        milliseconds timeout,
+                                        bool is_last) {
   store.set(arrival_key(rank), bytes(mine));
-  std::vector<std::string> texts;
-  const auto deadline = steady_clock::now() + timeout;
-  for (int peer = 0; peer < world_size; ++peer) {
-    const auto left = std::chrono::duration_cast<milliseconds>(
-        deadline - steady_clock::now());
-    try {
-      store.wait({arrival_key(peer)}, std::max(left, milliseconds(1)));
-    } catch (const c10::Error& error) {
-      const auto missing = missing_ranks(store, world_size, arrival_key);
-      TORCH_CHECK(false,
-                  "Expected ",
-                  world_size,
-                  " ranks to arrive within ",
-                  timeout.count() / 1000.0,
-                  " s, but ",
-                  missing.size(),
-                  " did not: ",
-                  rank_list(missing),
-                  ". Were they started, with the same WORLD_SIZE, MASTER_ADDR "
-                  "and MASTER_PORT?");
-    }
-    const auto value = store.get(arrival_key(peer));
-    texts.emplace_back(value.begin(), value.end());
-    if (is_last(texts.back())) {
-      break;
-    }
+  if (is_last) {
+    store.set(kAllArrived, std::to_string(rank));
+  } else if (store.add("arrived/count", 1) == world_size) {
+    store.set(kAllArrived, "");
   }
+  try {
+    store.wait({kAllArrived}, timeout);
+  } catch (const WaitInVain&) {
+    throw;
+  } catch (const c10::Error&) {
+    const auto missing = missing_ranks(store, world_size, arrival_key);
+    TORCH_CHECK(false,
+                "Expected ",
+                world_size,
+                " ranks to arrive within ",
+                timeout.count() / 1000.0,
+                " s, but ",
+                missing.size(),
+                " did not: ",
+                rank_list(missing),
+                ". Were they started, with the same WORLD_SIZE, MASTER_ADDR "
+                "and MASTER_PORT?");
+  }
+  std::vector<std::string> texts(static_cast<size_t>(world_size));
+  if (const auto last = store.get_to_str(kAllArrived); !last.empty()) {
+    const int who = std::stoi(last);
+    texts[static_cast<size_t>(who)] = store.get_to_str(arrival_key(who));
+    return texts;
+  }
+  std::vector<std::string> keys;
+  for (int peer = 0; peer < world_size; ++peer) {
+    keys.push_back(arrival_key(peer));
+  }
+  const auto values = get_all(store, keys);
+  std::transform(
+      values.begin(), values.end(), texts.begin(), [](const auto& value) {
+        return std::string(value.begin(), value.end());
+      });
   return texts;
 }
 
@@ -163,20 +247,18 @@ std::vector<Arrival> exchange_arrivals(c10d::Store& store,
                                        int world_size,
                                        const Arrival& mine,
                                        milliseconds timeout) {
-  const auto parse = [](const std::string& text) {
-    const auto split = text.find('\n');
-    return Arrival{text.substr(0, split), text.substr(split + 1)};
-  };
   std::vector<Arrival> arrivals;
   for (const auto& text : exchange_texts(store,
                                          rank,
                                          world_size,
                                          mine.backend + "\n" + mine.error,
                                          timeout,
-                                         [&](const std::string& text) {
-                                           return !parse(text).error.empty();
-                                         })) {
-    arrivals.push_back(parse(text));
+                                         /*is_last=*/!mine.error.empty())) {
+    const auto split = text.find('\n');
+    arrivals.push_back(
+        split == std::string::npos
+            ? Arrival{}
+            : Arrival{text.substr(0, split), text.substr(split + 1)});
   }
   return arrivals;
 }

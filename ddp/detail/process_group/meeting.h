@@ -1,12 +1,12 @@
 #pragma once
 
 #include <chrono>
-#include <functional>
 #include <string>
 #include <vector>
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include "ddp/detail/process_group/monitored_store.h"
 #include "ddp/worker_env.h"
 
 namespace ddp::detail {
@@ -18,10 +18,13 @@ std::string key_prefix(const WorkerEnv& env, const std::string& run_id);
 /// Opens the store that `env` describes: a HashStore without a launcher, else a
 /// TCPStore, hosted by rank 0 unless the launcher hosts one.
 ///
+/// @param why_in_vain  asked while rank 0 is waited for; may be null.
 /// @throws c10::Error with one line when MASTER_ADDR does not resolve, when
-///   rank 0 cannot listen on MASTER_PORT, or when nobody answers in time.
+///   rank 0 cannot listen on MASTER_PORT, or when nobody answers in time or
+///   will ever do so.
 c10::intrusive_ptr<c10d::Store> open_store(const WorkerEnv& env,
-                                           std::chrono::milliseconds timeout);
+                                           std::chrono::milliseconds timeout,
+                                           const VainCheck& why_in_vain = {});
 
 /// The ranks whose key is not in the store.
 /// @throws c10::Error when the store is gone.
@@ -29,18 +32,20 @@ std::vector<int> missing_ranks(c10d::Store& store,
                                int world_size,
                                std::string (*key_of)(int rank));
 
-/// Publishes `mine`, waits for the other ranks and returns what all have said,
-/// by rank. What comes after a text for which `is_last` holds is left out: it
-/// is not waited for.
+/// Publishes `mine`, waits for the other ranks and returns the texts of all, by
+/// rank. A few requests to the store, however many ranks there are, and one
+/// that gets all texts.
 ///
-/// @throws c10::Error that lists the ranks that are missing after `timeout`.
-std::vector<std::string> exchange_texts(
-    c10d::Store& store,
-    int rank,
-    int world_size,
-    const std::string& mine,
-    std::chrono::milliseconds timeout,
-    const std::function<bool(const std::string& text)>& is_last);
+/// @param is_last  the others need not wait for more ranks than this one: they
+///   may get its text alone, and "" for the rest.
+/// @throws WaitInVain in a MonitoredStore; c10::Error that lists the ranks that
+///   are missing after `timeout`.
+std::vector<std::string> exchange_texts(c10d::Store& store,
+                                        int rank,
+                                        int world_size,
+                                        const std::string& mine,
+                                        std::chrono::milliseconds timeout,
+                                        bool is_last = false);
 
 /// What one rank tells the others when it arrives.
 struct Arrival {
@@ -48,7 +53,8 @@ struct Arrival {
   std::string error;    ///< why this rank cannot take part; empty if it can
 };
 
-/// The same for arrivals. A rank that has given up is the last one waited for.
+/// The same for arrivals. A rank that cannot take part is the last one waited
+/// for.
 std::vector<Arrival> exchange_arrivals(c10d::Store& store,
                                        int rank,
                                        int world_size,

@@ -3,17 +3,14 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
 #include <cstdlib>
-#include <future>
 #include <string>
-#include <thread>
 
 #include "ddp/detail/gpu_checks.h"
 #include "ddp/detail/process_group/backends.h"
+#include "ddp/detail/process_group/connect_on_thread.h"
 
 namespace ddp::detail {
 namespace {
-
-constexpr std::chrono::milliseconds kGlanceAtConnect{50};
 
 /// By default LibTorch's watchdog sleeps for a minute after an error that NCCL
 /// finds, with a lock that the next collective needs, and then ends the
@@ -33,33 +30,25 @@ void let_errors_be_caught() {
 /// A rank that is not there keeps NCCL waiting, without an end and without a
 /// way to call it off; so it waits on a thread of its own.
 void connect_gpu(const GpuConnection& wanted) {
-  std::packaged_task<void()> task(
+  const int rank = wanted.backend->getRank();
+  const bool is_connected = connect_on_thread(
       [backend = wanted.backend, device = wanted.device] {
         set_current_device(device);
         backend->eagerConnectSingleDevice(device);
-      });
-  auto connected = task.get_future();
-  std::thread(std::move(task)).detach();
-  const int rank = wanted.backend->getRank();
-  const auto deadline = std::chrono::steady_clock::now() + wanted.timeout;
-  while (connected.wait_for(kGlanceAtConnect) != std::future_status::ready) {
-    const std::string reason = wanted.in_vain ? wanted.in_vain() : "";
-    TORCH_CHECK(reason.empty(),
-                "rank ",
-                rank,
-                ": the ranks' GPUs could not be connected: ",
-                reason);
-    TORCH_CHECK(std::chrono::steady_clock::now() < deadline,
-                "Expected NCCL to connect the GPUs of ",
-                wanted.backend->getSize(),
-                " ranks within ",
-                static_cast<double>(wanted.timeout.count()) / 1000,
-                " s, but on rank ",
-                rank,
-                " it has not. Has a rank ended or hung? NCCL_DEBUG=INFO shows "
-                "what it waits for; NCCL_SOCKET_IFNAME names the network");
-  }
-  connected.get();
+      },
+      wanted.in_vain ? wanted.in_vain : [] { return std::string(); },
+      wanted.timeout,
+      "rank " + std::to_string(rank) +
+          ": the ranks' GPUs could not be connected");
+  TORCH_CHECK(is_connected,
+              "Expected NCCL to connect the GPUs of ",
+              wanted.backend->getSize(),
+              " ranks within ",
+              static_cast<double>(wanted.timeout.count()) / 1000,
+              " s, but on rank ",
+              rank,
+              " it has not. Has a rank ended or hung? NCCL_DEBUG=INFO shows "
+              "what it waits for; NCCL_SOCKET_IFNAME names the network");
 }
 
 c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const BackendSpec& spec) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <numeric>
 
 #include <c10/core/GradMode.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -10,8 +11,10 @@
 #include "ddp/detail/job_files/error_text.h"
 #include "ddp/detail/named_tensors.h"
 #include "ddp/detail/process_group/backends.h"
+#include "ddp/detail/process_group/job_backend.h"
 #include "ddp/detail/process_group/job_reach.h"
 #include "ddp/detail/process_group/meeting.h"
+#include "ddp/detail/process_group/monitored_store.h"
 #include "ddp/process_group.h"
 #include "dp/detail/parameter_server/flat_tensors.h"
 #include "dp/detail/parameter_server/shard_plan.h"
@@ -27,6 +30,7 @@ struct Route {
   Store store;
   std::string reach;
   std::chrono::milliseconds timeout;
+  ddp::detail::VainCheck in_vain;  // null outside of the process's own job
 };
 
 Store base_store(const ParameterServerOptions& options) {
@@ -36,6 +40,11 @@ Store base_store(const ParameterServerOptions& options) {
 std::string reach_of_job(const ParameterServerOptions& options) {
   return options.worker_env() ? ddp::detail::reach_of(*options.worker_env())
                               : ddp::detail::job_reach();
+}
+
+ddp::detail::VainCheck vain_check(const ParameterServerOptions& options) {
+  return options.worker_env() ? ddp::detail::VainCheck()
+                              : ddp::detail::job_vain_check();
 }
 
 /// A part of the store for one session alone.
@@ -72,6 +81,8 @@ int64_t next_session(c10d::Store& store,
     try {
       store.wait({opened_key(number)},
                  std::max(left, std::chrono::milliseconds(1)));
+    } catch (const ddp::detail::WaitInVain&) {
+      throw;
     } catch (const c10::DistNetworkError& error) {
       TORCH_CHECK(false,
                   "Expected rank 0 to open a session of parameter servers, but "
@@ -103,7 +114,23 @@ Group connect(const Route& route, const std::string& name, int rank, int size) {
   spec.timeout = route.timeout;
   spec.connect_timeout = route.timeout;
   spec.reach = route.reach;
+  spec.in_vain = route.in_vain;
   return ddp::detail::make_gloo_backend(spec);
+}
+
+/// In a job its errors name who has left.
+Group connect_all(const Route& route, int rank, int size) {
+  const auto group = connect(route, "all", rank, size);
+  if (!route.in_vain) {
+    return group;
+  }
+  std::vector<int> ranks(static_cast<size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return c10::make_intrusive<ddp::detail::JobBackend>(
+      group,
+      ddp::detail::GroupMembers{"parameter_servers", ranks},
+      route.timeout,
+      ddp::detail::record_of(*ddp::process_group()));
 }
 
 /// Agrees on the options, on the training and on where the servers go on.
@@ -118,8 +145,7 @@ void agree(const Route& route,
       topology.rank,
       topology.world_size,
       claim(options, topology.world_size, role, saved),
-      route.timeout,
-      [](const std::string&) { return false; });
+      route.timeout);
   check(topology, options);
   const std::string problem = claims_problem(claims, topology.servers);
   TORCH_CHECK(problem.empty(), problem);
@@ -153,16 +179,18 @@ void equalize(const Route& route,
               torch::nn::Module& module) {
   auto state = ddp::detail::unique(module.named_parameters());
   const auto buffers = ddp::detail::unique(module.named_buffers());
-  const auto group = connect(route, "all", topology.rank, topology.world_size);
+  const auto group = connect_all(route, topology.rank, topology.world_size);
   ddp::detail::verify_across_ranks(
       *group, c10::kCPU, ddp::detail::describe_all(state, buffers));
   state.insert(state.end(), buffers.begin(), buffers.end());
   take_from_rank_0(*group, ddp::detail::tensors_of(state));
   // A group that goes early would break a slower rank's broadcast.
-  TORCH_CHECK(ddp::detail::store_barrier(
-                  *route.store, "equal", topology.world_size, route.timeout),
-              "Expected all ranks to take rank 0's parameters, but one did "
-              "not. Its own output says why");
+  const bool all_have = ddp::detail::store_barrier(
+      *route.store, "equal", topology.world_size, route.timeout);
+  const std::string reason = all_have || !route.in_vain ? "" : route.in_vain();
+  TORCH_CHECK(all_have,
+              "Expected all ranks to take rank 0's parameters, but ",
+              reason.empty() ? "one did not. Its own output says why" : reason);
 }
 
 std::vector<ddp::NamedParameter> trained_parameters(
@@ -264,7 +292,8 @@ Session join_session(torch::nn::Module& module,
       next_session(*store, topology, options.connect_timeout());
   const Route route{session_store(store, number),
                     reach_of_job(options),
-                    options.connect_timeout()};
+                    options.connect_timeout(),
+                    vain_check(options)};
   try {
     return join(module, options, role, saved, route);
   } catch (...) {

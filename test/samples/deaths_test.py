@@ -1,0 +1,199 @@
+"""Jobs of ddprun one of whose ranks is killed at a random moment of start-up,
+training or end: each ends in time, the survivors name the rank, and its end is
+the job's. Plain, and in a shell that hides the end from ddprun. ctest runs a few;
+for more:
+
+    DDP_BIN=build/release/bin python3 test/samples/deaths_test.py \\
+        --count=100 --seed=1
+"""
+
+import argparse
+import collections
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+
+from jobs import ddprun, environment, program
+
+RANKS = 4
+BOUND = 15  # seconds from the kill to the end of the job
+START_BOUND = 120  # until the rank is there, and for a job that is not harmed
+POLL = 0.002
+
+# What a job runs, and how long it takes undisturbed, in seconds: measured once.
+PROGRAMS = {
+    "minimal": [program("minimal")],
+    "async_sgd": [program("async_sgd"), "--epochs=4"],
+}
+
+Job = collections.namedtuple("Job", "program is_hidden rank moment")
+
+
+class Failure(Exception):
+    pass
+
+
+def command_of(job):
+    command = PROGRAMS[job.program]
+    if job.is_hidden:
+        return ["sh", "-c", " ".join(command) + " || echo has failed"]
+    return command
+
+
+def processes_of(run_id):
+    """Of a job's workers and what they have started: rank and program by pid."""
+    found = {}
+    wanted = f"TORCHELASTIC_RUN_ID={run_id}".encode()
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                variables = file.read().split(b"\0")
+            if wanted in variables:
+                rank = next(int(entry[5:]) for entry in variables
+                            if entry.startswith(b"RANK="))
+                found[int(pid)] = rank, os.readlink(f"/proc/{pid}/exe")
+        except (OSError, StopIteration):  # it has ended, or begins
+            pass
+    return found
+
+
+def end_all(process, run_id):
+    process.kill()
+    for pid in processes_of(run_id):
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+
+def play(job):
+    """Seconds from the kill to the end, or from the start where nothing was
+    left to be killed, and how the job ended."""
+    run_id = "deaths-" + uuid.uuid4().hex
+    with tempfile.TemporaryFile() as out:
+        start = time.monotonic()
+        process = subprocess.Popen(
+            [*ddprun(RANKS, f"--rdzv-id={run_id}"), *command_of(job)],
+            env=environment(), stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+        try:
+            killed = kill_rank(process, job, run_id, start)
+            since = killed or start
+            limit = since + (BOUND if killed else START_BOUND)
+            try:
+                code = process.wait(max(limit - time.monotonic(), 0.01))
+            except subprocess.TimeoutExpired:
+                raise Failure(f"has not ended {BOUND} s after the kill") from None
+            took = time.monotonic() - since
+            left = processes_of(run_id)
+            if left:
+                raise Failure(f"left processes: {left}")
+            out.seek(0)
+            text = out.read().decode(errors="replace")
+            check(job, bool(killed), code, text)
+            return took, bool(killed), code, text
+        except Failure as failure:
+            states = "\n".join(f"{pid}: {entry}" for pid, entry in
+                               processes_of(run_id).items())
+            end_all(process, run_id)
+            process.wait()
+            out.seek(0)
+            text = out.read().decode(errors="replace")
+            raise Failure(f"{failure}\n{states}\n{text}") from None
+
+
+def kill_rank(process, job, run_id, start):
+    """When the rank was killed; None where it had ended before."""
+    path = os.path.realpath(PROGRAMS[job.program][0])
+    was_there = False
+    while process.poll() is None:
+        now = time.monotonic()
+        pids = [pid for pid, entry in processes_of(run_id).items()
+                if entry == (job.rank, path)]
+        if pids and now - start >= job.moment:
+            try:
+                os.kill(pids[0], signal.SIGKILL)
+                return time.monotonic()
+            except ProcessLookupError:
+                return None
+        if was_there and not pids:
+            return None
+        was_there = was_there or bool(pids)
+        if now - start > START_BOUND:
+            raise Failure("the rank has not come")
+        time.sleep(POLL)
+    return None
+
+
+# The shell's word, and that of an exception. Without the shell ddprun ends a
+# survivor that may not have said anything yet.
+FAILED = re.compile(r"\[(\d)\] (?:has failed$|terminate called|.*what\(\))")
+
+
+def check(job, was_killed, code, text):
+    if not was_killed:
+        if code != 0:
+            raise Failure(f"nobody was killed, but it ended with {code}")
+        return
+    expected = {0} if job.is_hidden else {0, 137}
+    if code not in expected:
+        raise Failure(f"ended with {code}, expected one of {sorted(expected)}")
+    failed = {match[1] for match in map(FAILED.match, text.splitlines())
+              if match} - {str(job.rank)}
+    for rank in failed:
+        own = "\n".join(line for line in text.splitlines()
+                        if line.startswith(f"[{rank}] "))
+        if not re.search(rf"\brank {job.rank}\b", own):
+            raise Failure(f"rank {rank} does not name rank {job.rank}")
+
+
+def duration_of(name, is_hidden):
+    """Undisturbed, and that it is so."""
+    job = Job(name, is_hidden, rank=0, moment=START_BOUND)
+    took, was_killed, code, text = play(job)
+    if was_killed or code != 0:
+        raise Failure(f"undisturbed, it ended with {code}:\n{text}")
+    return took
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--count", type=int, default=8)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--program", choices=sorted(PROGRAMS))
+    parser.add_argument("--show", action="store_true", help="what each job says")
+    options = parser.parse_args()
+    draw = random.Random(options.seed)
+    names = [options.program] if options.program else sorted(PROGRAMS)
+    durations = {name: duration_of(name, False) for name in names}
+    failures, longest, killed = 0, 0, 0
+    for number in range(options.count):
+        name = names[number % len(names)]
+        job = Job(name, is_hidden=number // len(names) % 2 == 1,
+                  rank=draw.randrange(RANKS),
+                  moment=draw.uniform(0, durations[name]))
+        try:
+            took, was_killed, code, text = play(job)
+            killed += was_killed
+            longest = max(longest, took) if was_killed else longest
+            print(f"{number}: {job}: "
+                  f"{'ended' if was_killed else 'was over'} after {took:.2f} s "
+                  f"with {code}", flush=True)
+            if options.show:
+                print(text)
+        except Failure as failure:
+            failures += 1
+            print(f"{number}: {job}: {failure}", flush=True)
+    print(f"{options.count} jobs of seed {options.seed}: {killed} ranks killed, "
+          f"at most {longest:.1f} s from the kill to the end, "
+          f"{failures} failures")
+    return failures != 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
