@@ -308,7 +308,9 @@ JobBackend* job_backend_of(c10d::Backend& group) {
 
 void give_up(c10d::Backend& group, const std::string& why) {
   auto* job = job_backend_of(group);
-  if (job != nullptr && job->is_open() && job->record()->departures() == 0) {
+  // A rank that waits for this one in ddp::destroy_process_group() hears, too.
+  if (job != nullptr && job->is_open() &&
+      !job->record()->wait_for_failure(std::chrono::milliseconds(0))) {
     last_words(why);
     job->close(JobBackend::End::abort);
     job->record()->mark_told();
