@@ -1153,7 +1153,8 @@ TEST_CASE("whether texts are equal", "[collectives]") {
   for (const std::string text : {"", "a", "a longer text\n"}) {
     run_ranks(3, [&](const Group& group) {
       const auto mine = group->getRank() == odd ? text + "b" : text;
-      CHECK(detail::are_texts_equal(*group, c10::kCPU, mine) == (odd < 0));
+      TORCH_CHECK(detail::are_texts_equal(*group, c10::kCPU, mine) ==
+                  (odd < 0));
     });
   }
 }

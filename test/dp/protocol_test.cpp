@@ -294,7 +294,7 @@ TEST_CASE("a server's own error is not taken for a worker's death",
             detail::join_session(*net, options, detail::Role::server);
         // Memory for such gradients cannot be had.
         Tensors huge(session.shards[0].size(),
-                     torch::zeros({1}).expand({int64_t{1} << 61}));
+                     torch::zeros({1}).expand({int64_t{1} << 56}));
         detail::Coordinator coordinator(
             detail::asynchronous_updates({"worker 0"}, 0), huge, 1, 4);
         detail::Shard shard(session.shards[0], sgd, nullptr);
