@@ -44,7 +44,8 @@ union Control {
 struct OpenFile {
   int fd = -1;
   bool has_lines = false;
-  bool line_is_torn = false;
+  char last_written = '\n';
+  bool line_is_torn = false;  // its rest was lost
 };
 
 void write_to(int file, std::string_view bytes, Answer& answer) {
@@ -68,8 +69,11 @@ void write_to(OpenFile& file, std::string_view bytes, Answer& answer) {
     file.line_is_torn = newline.error != 0;
   }
   write_to(file.fd, bytes, answer);
-  if (file.has_lines && answer.written > 0) {
-    file.line_is_torn = bytes[answer.written - 1] != '\n';
+  if (answer.written > 0) {
+    file.last_written = bytes[answer.written - 1];
+  }
+  if (answer.error != 0) {
+    file.line_is_torn = file.has_lines && file.last_written != '\n';
   }
 }
 

@@ -265,6 +265,27 @@ TEST_CASE("a console goes on in whole lines once there is room again") {
   CHECK_THAT(losses.summary(), Contains(": 9 bytes of stdout"));
 }
 
+TEST_CASE("a console that is a file gets long output as it is") {
+  const ddp::test::TemporaryFolder folder;
+  const std::string path = folder / "console";
+  EventLoop loop;
+  test::bound(loop);
+  Losses losses;
+  LogWriter logs(loop, losses);
+  const Fd file = open_file(path);
+  Console console(file.get(), loop, losses, logs);
+  std::string expected;
+  for (int line = 0; line < 200; ++line) {
+    const std::string text(1000, static_cast<char>('a' + line % 26));
+    console.write_line("[0] ", text, kNewline);
+    expected += "[0] " + text + "\n";
+  }
+  console.flush();
+  await_drained(loop, logs);
+  CHECK(ddp::test::read_file(path) == expected);
+  CHECK(losses.empty());
+}
+
 TEST_CASE("a console is a file again after its writer was killed") {
   const ddp::test::TemporaryFolder folder;
   const std::string path = folder / "console";
