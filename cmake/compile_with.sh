@@ -7,7 +7,10 @@ other=$2
 shift 2
 for word; do
   shift
-  if [ "$word" = "$other" ]; then
+  # Clang's precompiled headers hold their folder: see compilers.cmake.
+  if [ "$word" = CCACHE_NOHASHDIR=1 ]; then
+    continue
+  elif [ "$word" = "$other" ]; then
     # What CMake and we say to GCC alone is no mistake here; ccache needs a
     # precompiled header without its time.
     set -- "$@" "$compiler" -fpch-instantiate-templates -Wno-unknown-warning-option \

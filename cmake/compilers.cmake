@@ -3,8 +3,14 @@
 # Compiler results are shared between build folders and clones.
 find_program(DDP_CCACHE ccache)
 if(DDP_CCACHE AND NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER)
-  # Precompiled headers hit only when ccache may ignore their time stamps.
+  # Precompiled headers hit only when ccache may ignore their time stamps. Clang
+  # writes its folder into them: a clone shares Clang's with itself alone.
   set(CMAKE_CXX_COMPILER_LAUNCHER
-      "${CMAKE_COMMAND};-E;env;CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime;CCACHE_BASEDIR=${CMAKE_CURRENT_SOURCE_DIR};CCACHE_NOHASHDIR=1;${DDP_CCACHE}"
-      CACHE STRING "")
+      "${CMAKE_COMMAND};-E;env;CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime;CCACHE_BASEDIR=${CMAKE_CURRENT_SOURCE_DIR}"
+  )
+  if(NOT "${CMAKE_CXX_COMPILER} $ENV{CXX}" MATCHES "clang")
+    list(APPEND CMAKE_CXX_COMPILER_LAUNCHER "CCACHE_NOHASHDIR=1")
+  endif()
+  list(APPEND CMAKE_CXX_COMPILER_LAUNCHER "${DDP_CCACHE}")
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${CMAKE_CXX_COMPILER_LAUNCHER}" CACHE STRING "")
 endif()
