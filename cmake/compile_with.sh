@@ -7,10 +7,7 @@ other=$2
 shift 2
 for word; do
   shift
-  # Clang's precompiled headers hold their folder: see compilers.cmake.
-  if [ "$word" = CCACHE_NOHASHDIR=1 ]; then
-    continue
-  elif [ "$word" = "$other" ]; then
+  if [ "$word" = "$other" ]; then
     # What CMake and we say to GCC alone is no mistake here; ccache needs a
     # precompiled header without its time.
     set -- "$@" "$compiler" -fpch-instantiate-templates -Wno-unknown-warning-option \
@@ -18,7 +15,11 @@ for word; do
   else
     set -- "$@" "$word"
   fi
-  # Clang would read the old one where it is to make a new one.
-  case $word in *.gch) rm -f "$word" ;; esac
+  case $word in
+    # Clang would read the old one where it is to make a new one.
+    *.gch) rm -f "$word" ;;
+    # Clang's precompiled headers name their folder: see compilers.cmake.
+    CCACHE_BASEDIR=*) export CCACHE_NAMESPACE="${word#CCACHE_BASEDIR=}" ;;
+  esac
 done
 exec "$@"

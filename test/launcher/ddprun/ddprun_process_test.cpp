@@ -335,7 +335,7 @@ TEST_CASE("workers read who has ended, until all have") {
   }
   const std::string script =
       "wait_for() { until grep -qx \"$1\" $DDPRUN_ENDS_FILE; do sleep 0.02; "
-      "done 2>&-; }; case $RANK in 2) ;; 1) wait_for '2 exit code 0';; "
+      "done 2>/dev/null; }; case $RANK in 2) ;; 1) wait_for '2 exit code 0';; "
       "0) wait_for '1 exit code 0'; cat $DDPRUN_ENDS_FILE;; esac";
   command.insert(command.end(), {"sh", "-c", script});
   Ddprun job(command);
