@@ -6,7 +6,6 @@
 #include <string>
 
 #include "launcher/etcd/gateway.h"
-#include "launcher/etcd/settings.h"
 
 namespace launcher {
 
@@ -48,23 +47,8 @@ struct EtcdAnswer {
   std::string text{};  ///< why, where there is none, and what to do
   std::optional<EtcdEntry> coordinator{};  ///< of read, and of what was denied
   std::optional<EtcdEntry> record{};
-  int64_t revision = 0;         ///< of what was written
-  EtcdLeases leases{};          ///< of campaign
-  std::string local_address{};  ///< of this host, towards etcd
-  std::string addresses{};      ///< of the coordinator's host: a NameAnswer
-  std::string token{};          ///< for the next call
-  size_t endpoint = 0;          ///< index of the one to be asked next
+  int64_t revision = 0;  ///< of what was written
+  EtcdLeases leases{};   ///< of campaign
 };
-
-/// Longest time that a call takes.
-std::chrono::milliseconds limit_of(const EtcdSettings& settings);
-
-/// Does it, and waits for the answer: for a process of its own.
-///
-/// @param last answer, whose endpoint and token are used
-EtcdAnswer call_etcd(const EtcdSettings& settings,
-                     const std::string& run_id,
-                     const EtcdCall& call,
-                     const EtcdAnswer& last = {});
 
 }  // namespace launcher

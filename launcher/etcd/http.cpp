@@ -1,9 +1,15 @@
 #include "launcher/etcd/http.h"
 
+#include <dirent.h>
 #include <dlfcn.h>
+#include <fcntl.h>
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
+#include <map>
+#include <optional>
+#include <set>
 #include <utility>
 
 #include "launcher/etcd/curl_functions.h"
@@ -15,23 +21,7 @@ namespace {
 
 constexpr const char* kCurlNames[] = {
     "libcurl.so.4", "libcurl-gnutls.so.4", "libcurl-nss.so.4"};
-
-/// What has come of an answer.
-struct Body {
-  std::string text{};
-  const std::function<bool(std::string_view)>& is_enough;
-  bool was_enough = false;
-};
-
-size_t take_bytes(char* bytes, size_t size, size_t count, void* user) {
-  Body& body = *static_cast<Body*>(user);
-  body.text.append(bytes, size * count);
-  body.was_enough = body.is_enough && body.is_enough(body.text);
-  // Another number than was given ends the transfer.
-  return body.was_enough || body.text.size() > kLongestGatewayAnswer
-             ? 0
-             : size * count;
-}
+constexpr const char* kTransferTimer = "etcd transfer";
 
 HttpError::Kind kind_of(int code) {
   switch (code) {
@@ -66,6 +56,33 @@ bool is_refusal_of_tls(const EtcdSettings& settings,
          text.find("alert") != std::string::npos;
 }
 
+std::set<int> open_descriptors() {
+  std::set<int> found;
+  const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir("/proc/self/fd"),
+                                                   ::closedir);
+  while (const dirent* entry = folder ? ::readdir(folder.get()) : nullptr) {
+    found.insert(std::atoi(entry->d_name));
+  }
+  if (folder) {
+    found.erase(::dirfd(folder.get()));  // libcurl may get its number
+  }
+  return found;
+}
+
+int keep_from_workers(void*, int fd, int) {
+  ::fcntl(fd, F_SETFD, FD_CLOEXEC);
+  return 0;
+}
+
+/// What libcurl has opened for itself is not for workers, either.
+void keep_new_from_workers(const std::set<int>& before) {
+  for (const int fd : open_descriptors()) {
+    if (before.count(fd) == 0) {
+      keep_from_workers(nullptr, fd, 0);
+    }
+  }
+}
+
 }  // namespace
 
 std::string url_of(const EtcdSettings& settings, const Endpoint& endpoint) {
@@ -80,9 +97,10 @@ std::string etcd_name(const EtcdSettings& settings) {
   return name;
 }
 
-class EtcdHttp::Library {
+/// libcurl, its connections, and the transfer that runs.
+class EtcdHttp::Transfers {
  public:
-  Library() {
+  explicit Transfers(EventLoop& loop) : loop_(loop) {
     for (const char* name : kCurlNames) {
       library_ = library_ != nullptr ? library_ : ::dlopen(name, RTLD_NOW);
       const char* error = library_ != nullptr ? nullptr : ::dlerror();
@@ -90,120 +108,248 @@ class EtcdHttp::Library {
         problem_ = on_one_line(error);
       }
     }
-    if (has("curl_easy_init") && has("curl_easy_setopt") &&
-        has("curl_easy_perform") && has("curl_easy_getinfo")) {
+    const std::set<int> before = open_descriptors();
+    if (has_functions()) {
       call<int>("curl_global_init", curl::kGlobalAll);
-      handle_ = call<curl::Handle>("curl_easy_init");
+      easy_ = call<curl::Handle>("curl_easy_init");
+      multi_ = call<curl::Handle>("curl_multi_init");
     }
-  }
-  ~Library() {
-    if (handle_ != nullptr) {
-      call<void>("curl_easy_cleanup", handle_);
+    if (is_there()) {
+      set_multi(curl::kSocketFunction, curl::WatchSocket(&watch_socket));
+      set_multi(curl::kSocketData, static_cast<void*>(this));
+      set_multi(curl::kTimerFunction, curl::SetTimer(&set_timer));
+      set_multi(curl::kTimerData, static_cast<void*>(this));
     }
+    keep_new_from_workers(before);
   }
-  Library(const Library&) = delete;
-  Library& operator=(const Library&) = delete;
+  ~Transfers() {
+    cancel();
+    if (is_there()) {
+      call<void>("curl_easy_cleanup", easy_);
+      call<int>("curl_multi_cleanup", multi_);
+      call<void>("curl_slist_free_all", addresses_);
+    }
+    for (const auto& [fd, token] : watches_) {
+      loop_.unwatch(token);
+    }
+    loop_.disarm_timer(kTransferTimer);
+  }
+  Transfers(const Transfers&) = delete;
+  Transfers& operator=(const Transfers&) = delete;
 
-  bool is_there() const { return handle_ != nullptr; }
+  bool is_there() const { return easy_ != nullptr && multi_ != nullptr; }
   /// Why it is not, with its name.
   std::string problem() const {
     return problem_.empty() ? "libcurl.so.4 lacks functions" : problem_;
   }
 
+  void set_addresses(const std::string& entry);
+  void start(const EtcdSettings& settings,
+             const std::string& url,
+             const GatewayRequest& request,
+             const std::string& token,
+             std::chrono::milliseconds limit,
+             Handler handler,
+             IsEnough is_enough);
+  void cancel() {
+    if (!handler_) {
+      return;
+    }
+    handler_ = nullptr;
+    if (is_there()) {
+      remove();
+    }
+    loop_.disarm_timer(kTransferTimer);
+  }
+  /// Nothing can be sent: without libcurl.
+  void answer_later(HttpError error, Handler handler) {
+    handler_ = std::move(handler);
+    loop_.arm_timer(kTransferTimer,
+                    std::chrono::milliseconds(0),
+                    [this, error] { std::exchange(handler_, nullptr)(error); });
+  }
+
+ private:
+  using Variadic = int (*)(curl::Handle, int, ...);
+
+  bool has_functions() const {
+    return std::all_of(std::begin(curl::kFunctions),
+                       std::end(curl::kFunctions),
+                       [this](const char* name) {
+                         return library_ != nullptr &&
+                                ::dlsym(library_, name) != nullptr;
+                       });
+  }
   template <typename Result, typename... Arguments>
   Result call(const char* name, Arguments... arguments) const {
     const auto function =
         reinterpret_cast<Result (*)(Arguments...)>(::dlsym(library_, name));
     return function(arguments...);
   }
-
   /// Of a function whose last argument has any type.
-  template <typename Value>
-  void set(int option, Value value) const {
-    variadic("curl_easy_setopt")(handle_, option, value);
-  }
-  template <typename Value>
-  void get(int what, Value* value) const {
-    variadic("curl_easy_getinfo")(handle_, what, value);
-  }
-  int perform() const { return call<int>("curl_easy_perform", handle_); }
-
- private:
-  using Variadic = int (*)(curl::Handle, int, ...);
-
-  bool has(const char* name) const {
-    return library_ != nullptr && ::dlsym(library_, name) != nullptr;
-  }
   Variadic variadic(const char* name) const {
     return reinterpret_cast<Variadic>(::dlsym(library_, name));
   }
+  template <typename Value>
+  void set(int option, Value value) const {
+    variadic("curl_easy_setopt")(easy_, option, value);
+  }
+  template <typename Value>
+  void set_multi(int option, Value value) const {
+    variadic("curl_multi_setopt")(multi_, option, value);
+  }
+  template <typename Value>
+  Value get(int what) const {
+    Value value{};
+    variadic("curl_easy_getinfo")(easy_, what, &value);
+    return value;
+  }
 
+  static size_t take_bytes(char* bytes, size_t size, size_t count, void* user) {
+    Transfers& self = *static_cast<Transfers*>(user);
+    self.body_.append(bytes, size * count);
+    self.was_enough_ = self.is_enough_ && self.is_enough_(self.body_);
+    // Another number than was given ends the transfer.
+    return self.was_enough_ || self.body_.size() > kLongestGatewayAnswer
+               ? 0
+               : size * count;
+  }
+  static int watch_socket(curl::Handle, int fd, int what, void* user, void*) {
+    Transfers& self = *static_cast<Transfers*>(user);
+    const auto watched = self.watches_.find(fd);
+    if (watched != self.watches_.end()) {
+      self.loop_.unwatch(watched->second);
+      self.watches_.erase(watched);
+    }
+    const uint32_t events = ((what & curl::kPollIn) != 0 ? EPOLLIN : 0U) |
+                            ((what & curl::kPollOut) != 0 ? EPOLLOUT : 0U);
+    if (what != curl::kPollRemove && events != 0) {
+      self.watches_[fd] =
+          self.loop_.watch(fd, events, [&self, fd] { self.go_on(fd); });
+    }
+    return 0;
+  }
+  static int set_timer(curl::Handle, long milliseconds, void* user) {
+    Transfers& self = *static_cast<Transfers*>(user);
+    if (milliseconds < 0) {
+      self.loop_.disarm_timer(kTransferTimer);
+    } else {
+      self.loop_.arm_timer(kTransferTimer,
+                           std::chrono::milliseconds(milliseconds),
+                           [&self] { self.go_on(curl::kSocketTimeout); });
+    }
+    return 0;
+  }
+
+  /// @param fd that is ready
+  void go_on(int fd) {
+    int running = 0;
+    call<int>("curl_multi_socket_action", multi_, fd, 0, &running);
+    std::optional<int> code;
+    int left = 0;
+    while (const auto* message = call<const curl::Message*>(
+               "curl_multi_info_read", multi_, &left)) {
+      code = message->is == curl::kDone ? message->data.result : code;
+    }
+    if (code && handler_) {
+      const auto answer = answer_of(*code);
+      remove();
+      std::exchange(handler_, nullptr)(answer);  // it may start the next one
+    }
+  }
+  std::variant<HttpAnswer, HttpError> answer_of(int code) const;
+  void remove() {
+    call<int>("curl_multi_remove_handle", multi_, easy_);
+    set(curl::kHttpHeader, curl::List(nullptr));
+    call<void>("curl_slist_free_all", std::exchange(headers_, nullptr));
+  }
+
+  EventLoop& loop_;
   std::string problem_;
   void* library_ = nullptr;
-  curl::Handle handle_ = nullptr;
+  curl::Handle easy_ = nullptr;
+  curl::Handle multi_ = nullptr;
+  std::map<int, EventLoop::Token> watches_;
+  curl::List addresses_ = nullptr;
+
+  // Of the transfer.
+  Handler handler_;  // empty: none runs
+  IsEnough is_enough_;
+  EtcdSettings settings_;
+  std::string body_;
+  std::string request_;
+  bool was_enough_ = false;
+  curl::List headers_ = nullptr;
+  std::array<char, curl::kErrorSize> error_{};
 };
 
-EtcdHttp::EtcdHttp(const EtcdSettings& settings)
-    : settings_(settings), library_(std::make_unique<Library>()) {}
+void EtcdHttp::Transfers::set_addresses(const std::string& entry) {
+  const curl::List before =
+      std::exchange(addresses_,
+                    entry.empty() ? nullptr
+                                  : call<curl::List>("curl_slist_append",
+                                                     curl::List(nullptr),
+                                                     entry.c_str()));
+  set(curl::kResolve, addresses_);
+  call<void>("curl_slist_free_all", before);
+}
 
-EtcdHttp::~EtcdHttp() = default;
-
-std::variant<HttpAnswer, HttpError> EtcdHttp::post(
-    const Endpoint& endpoint,
-    const GatewayRequest& request,
-    const std::string& token,
-    std::chrono::milliseconds limit,
-    const std::function<bool(std::string_view body)>& is_enough) {
-  const Library& library = *library_;
-  if (!library.is_there()) {
-    return HttpError{HttpError::Kind::no_library,
-                     "cannot load libcurl (" + library.problem() + ")"};
+void EtcdHttp::Transfers::start(const EtcdSettings& settings,
+                                const std::string& url,
+                                const GatewayRequest& request,
+                                const std::string& token,
+                                std::chrono::milliseconds limit,
+                                Handler handler,
+                                IsEnough is_enough) {
+  handler_ = std::move(handler);
+  is_enough_ = std::move(is_enough);
+  settings_ = settings;
+  request_ = request.body;
+  body_.clear();
+  was_enough_ = false;
+  error_ = {};
+  set(curl::kUrl, url.c_str());
+  set(curl::kProxy, "");  // etcd is on this side of any
+  set(curl::kPostFields, request_.c_str());
+  set(curl::kPostFieldSize, static_cast<long>(request_.size()));
+  set(curl::kErrorBuffer, error_.data());
+  set(curl::kNoSignal, 1L);
+  set(curl::kTimeoutMs, static_cast<long>(limit.count()));
+  set(curl::kConnectTimeoutMs,
+      static_cast<long>(std::min(limit, connect_time(settings)).count()));
+  set(curl::kSocketOptionsFunction, curl::SetSocket(&keep_from_workers));
+  set(curl::kWriteFunction, curl::Write(&take_bytes));
+  set(curl::kWriteData, static_cast<void*>(this));
+  for (const auto& [option, file] :
+       {std::pair(curl::kCertificate, &settings_.certificate),
+        std::pair(curl::kKey, &settings_.key),
+        std::pair(curl::kAuthorities, &settings_.authorities)}) {
+    if (!file->empty()) {
+      set(option, file->c_str());
+    }
   }
-  std::array<char, curl::kErrorSize> error{};
-  Body body{.is_enough = is_enough};
-  const std::string url = url_of(settings_, endpoint) + request.path;
-  library.set(curl::kUrl, url.c_str());
-  library.set(curl::kProxy, "");  // etcd is on this side of any
-  library.set(curl::kPostFields, request.body.c_str());
-  library.set(curl::kPostFieldSize, static_cast<long>(request.body.size()));
-  library.set(curl::kErrorBuffer, error.data());
-  library.set(curl::kNoSignal, 1L);
-  library.set(curl::kTimeoutMs, static_cast<long>(limit.count()));
-  library.set(
-      curl::kConnectTimeoutMs,
-      static_cast<long>(std::min(limit, connect_time(settings_)).count()));
-  library.set(curl::kWriteFunction, curl::Write(&take_bytes));
-  library.set(curl::kWriteData, static_cast<void*>(&body));
-  if (!settings_.certificate.empty()) {
-    library.set(curl::kCertificate, settings_.certificate.c_str());
-  }
-  if (!settings_.key.empty()) {
-    library.set(curl::kKey, settings_.key.c_str());
-  }
-  if (!settings_.authorities.empty()) {
-    library.set(curl::kAuthorities, settings_.authorities.c_str());
-  }
-  const std::string authorization = "Authorization: " + token;
-  curl::List headers =
-      library.call<curl::List>("curl_slist_append",
-                               curl::List(nullptr),
-                               "Content-Type: application/json");
+  const auto add_header = [this](const std::string& line) {
+    headers_ = call<curl::List>("curl_slist_append", headers_, line.c_str());
+  };
+  add_header("Content-Type: application/json");
   if (!token.empty()) {
-    headers = library.call<curl::List>(
-        "curl_slist_append", headers, authorization.c_str());
+    add_header("Authorization: " + token);
   }
-  library.set(curl::kHttpHeader, headers);
-  const int code = library.perform();
-  library.set(curl::kHttpHeader, curl::List(nullptr));
-  library.call<void>("curl_slist_free_all", headers);
-  library.set(curl::kErrorBuffer, static_cast<char*>(nullptr));
-  const bool is_ended_watch =
-      is_enough && (body.was_enough || code == curl::kTimedOut);
+  set(curl::kHttpHeader, headers_);
+  // Goes on by the timer that libcurl sets.
+  call<int>("curl_multi_add_handle", multi_, easy_);
+}
+
+std::variant<HttpAnswer, HttpError> EtcdHttp::Transfers::answer_of(
+    int code) const {
+  // A watch in which nothing has changed; the time for connecting ends alike.
+  const bool is_quiet =
+      code == curl::kTimedOut && get<long>(curl::kResponseCode) == 200;
+  const bool is_ended_watch = is_enough_ && (was_enough_ || is_quiet);
   if (code != curl::kOk && !is_ended_watch) {
     const std::string text =
-        error.front() != '\0'
-            ? std::string(error.data())
-            : library.call<const char*>("curl_easy_strerror", code);
+        error_.front() != '\0' ? std::string(error_.data())
+                               : call<const char*>("curl_easy_strerror", code);
     // As who wants TLS answers one who does not begin it.
     const bool may_want_tls = !settings_.has_tls && code == curl::kEmptyReply;
     return HttpError{
@@ -213,13 +359,56 @@ std::variant<HttpAnswer, HttpError> EtcdHttp::post(
             (may_want_tls ? " (as if it wanted --rdzv-conf protocol=https)"
                           : "")};
   }
-  long status = 0;
-  const char* address = nullptr;
-  library.get(curl::kResponseCode, &status);
-  library.get(curl::kLocalAddress, &address);
-  return HttpAnswer{.status = static_cast<int>(status),
-                    .body = std::move(body.text),
+  const char* address = get<const char*>(curl::kLocalAddress);
+  return HttpAnswer{.status = static_cast<int>(get<long>(curl::kResponseCode)),
+                    .body = body_,
                     .local_address = address != nullptr ? address : ""};
+}
+
+EtcdHttp::EtcdHttp(EventLoop& loop, const EtcdSettings& settings)
+    : loop_(loop), settings_(settings) {}
+
+EtcdHttp::~EtcdHttp() = default;
+
+void EtcdHttp::cancel() {
+  if (transfers_) {
+    transfers_->cancel();
+  }
+}
+
+void EtcdHttp::post(const Endpoint& endpoint,
+                    const std::vector<std::string>& addresses,
+                    const GatewayRequest& request,
+                    const std::string& token,
+                    std::chrono::milliseconds limit,
+                    Handler handler,
+                    IsEnough is_enough) {
+  if (!transfers_) {
+    transfers_ = std::make_unique<Transfers>(loop_);
+  }
+  transfers_->cancel();
+  if (!transfers_->is_there()) {
+    transfers_->answer_later(
+        {HttpError::Kind::no_library,
+         "cannot load libcurl (" + transfers_->problem() + ")"},
+        std::move(handler));
+    return;
+  }
+  std::string entry;  // libcurl's "host:port:address,address"
+  for (const std::string& address : addresses) {
+    entry += (entry.empty()
+                  ? endpoint.host + ":" + std::to_string(endpoint.port) + ":"
+                  : ",") +
+             address;
+  }
+  transfers_->set_addresses(entry);
+  transfers_->start(settings_,
+                    url_of(settings_, endpoint) + request.path,
+                    request,
+                    token,
+                    limit,
+                    std::move(handler),
+                    std::move(is_enough));
 }
 
 }  // namespace launcher

@@ -5,9 +5,12 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <variant>
+#include <vector>
 
 #include "launcher/etcd/gateway.h"
 #include "launcher/etcd/settings.h"
+#include "launcher/loop/event_loop.h"
 
 namespace launcher {
 
@@ -24,29 +27,40 @@ struct HttpAnswer {
   std::string local_address{};  ///< of this end of the connection
 };
 
-/// Requests to one etcd, one after the other over one connection to each of its
-/// endpoints, by libcurl, which is loaded here. Every call waits, for a bounded
-/// time: for a process of its own (BackgroundCall).
+/// Requests to one etcd, one at a time, over connections that stay open, by
+/// libcurl on the event loop. libcurl is loaded here, and only here. It starts
+/// no thread: the caller has looked up the addresses.
 class EtcdHttp {
  public:
-  explicit EtcdHttp(const EtcdSettings& settings);
+  using Handler =
+      std::function<void(const std::variant<HttpAnswer, HttpError>&)>;
+  using IsEnough = std::function<bool(std::string_view body)>;
+
+  EtcdHttp(EventLoop& loop, const EtcdSettings& settings);
   ~EtcdHttp();
   EtcdHttp(const EtcdHttp&) = delete;
   EtcdHttp& operator=(const EtcdHttp&) = delete;
 
+  /// Gives up the request before, if it has no answer yet.
+  ///
+  /// @param addresses of the endpoint's host; empty: it is one itself
   /// @param token of a user, or empty
+  /// @param handler is called by the loop; may post the next one
   /// @param is_enough ends the answer early
-  std::variant<HttpAnswer, HttpError> post(
-      const Endpoint& endpoint,
-      const GatewayRequest& request,
-      const std::string& token,
-      std::chrono::milliseconds limit,
-      const std::function<bool(std::string_view body)>& is_enough = {});
+  void post(const Endpoint& endpoint,
+            const std::vector<std::string>& addresses,
+            const GatewayRequest& request,
+            const std::string& token,
+            std::chrono::milliseconds limit,
+            Handler handler,
+            IsEnough is_enough = {});
+  void cancel();
 
  private:
-  class Library;
+  class Transfers;
+  EventLoop& loop_;
   EtcdSettings settings_;
-  std::unique_ptr<Library> library_;
+  std::unique_ptr<Transfers> transfers_;
 };
 
 }  // namespace launcher

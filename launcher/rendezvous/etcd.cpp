@@ -4,13 +4,12 @@
 
 #include "launcher/coordinator/admission.h"
 #include "launcher/error.h"
+#include "launcher/etcd/client.h"
 #include "launcher/etcd/etcd_host.h"
 #include "launcher/names/host_name.h"
-#include "launcher/names/name_answer.h"
 #include "launcher/net/address.h"
 #include "launcher/overloaded.h"
 #include "launcher/rendezvous/doors.h"
-#include "launcher/rendezvous/etcd_calls.h"
 #include "launcher/rendezvous/guests.h"
 #include "launcher/rendezvous/link.h"
 #include "launcher/rendezvous/meeting_place.h"
@@ -38,12 +37,12 @@ class EtcdRendezvous : public Rendezvous {
         settings_(meeting.etcd.value()),
         name_(std::move(host)),
         handler_(std::move(handler)),
-        calls_(loop,
-               settings_,
-               meeting.terms.run_id,
-               [this](const EtcdAnswer& answer) {
-                 perform(host_->on_answer(answer, time_now()));
-               }) {}
+        client_(loop,
+                settings_,
+                meeting.terms.run_id,
+                [this](const EtcdAnswer& answer) {
+                  perform(host_->on_answer(answer, time_now()));
+                }) {}
   ~EtcdRendezvous() override {
     loop_.disarm_timer(kHostTimer);
     loop_.disarm_timer(kDoorTimer);
@@ -85,7 +84,7 @@ class EtcdRendezvous : public Rendezvous {
   EtcdSettings settings_;
   std::string name_;
   Handler handler_;
-  EtcdCalls calls_;
+  EtcdClient client_;
   StorePort port_{0};
 
   std::optional<EtcdHost> host_;
@@ -125,7 +124,7 @@ void EtcdRendezvous::act(EtcdCall call) {
       open_doors();
       call.coordinator = encode(own_place_);
     }
-    calls_.start(call);
+    client_.start(call);
   } catch (const LaunchError& error) {
     handler_(RendezvousLost{error.what()});
   } catch (const std::system_error& error) {
@@ -137,7 +136,7 @@ void EtcdRendezvous::open_doors() {
   if (guests_) {
     return;
   }
-  const std::string host = calls_.own_address(meeting_.local_address);
+  const std::string host = client_.own_address(meeting_.local_address);
   Doors doors = launcher::open_doors(host);
   own_place_.endpoint = doors.endpoint;
   host_->set_address(host);
@@ -176,8 +175,8 @@ void EtcdRendezvous::act(const EtcdHost::CloseDoors&) {
 }
 
 void EtcdRendezvous::act(const EtcdHost::Connect& connect) {
-  const auto addresses = with_port(
-      decode_answer(calls_.last().addresses).addresses, connect.to.port);
+  const auto addresses =
+      with_port(client_.coordinator_addresses(), connect.to.port);
   if (addresses.empty()) {
     perform(host_->on_closed(Member::Loss::other, time_now()));
     return;

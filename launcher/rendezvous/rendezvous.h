@@ -141,8 +141,7 @@ std::unique_ptr<Rendezvous> make_c10d_rendezvous(
     std::function<NameAnswer(const std::string& host)> ask = ask_name_service);
 
 /// As over c10d, but the hosts find their coordinator by etcd
-/// (Meeting::etcd), and another one when its host is lost: see EtcdHost. The
-/// calls of etcd are processes of their own.
+/// (Meeting::etcd), and another one when its host is lost: see EtcdHost.
 std::unique_ptr<Rendezvous> make_etcd_rendezvous(EventLoop& loop,
                                                  const Meeting& meeting,
                                                  const std::string& host,

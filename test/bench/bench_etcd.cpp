@@ -20,11 +20,11 @@
 #include <string>
 #include <vector>
 
-#include "launcher/etcd/call.h"
 #include "launcher/fd.h"
 #include "launcher/loop/event_loop.h"
 #include "launcher/rendezvous/meeting_place.h"
 #include "launcher/rendezvous/rendezvous.h"
+#include "test/launcher/etcd/ask_etcd.h"
 
 using namespace launcher;
 
@@ -129,7 +129,8 @@ class Hosts {
   }
   void wait_for_coordinator() const {
     const Time begin = now();
-    while (!call_etcd(*meeting_.etcd, meeting_.terms.run_id, {}).coordinator) {
+    while (!launcher::test::ask_etcd(*meeting_.etcd, meeting_.terms.run_id)
+                .coordinator) {
       if (now() - begin > kBound) {
         throw std::runtime_error("expected a coordinator within 240 s");
       }

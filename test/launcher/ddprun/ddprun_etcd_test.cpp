@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "launcher/doctor/port_holder.h"
-#include "launcher/etcd/call.h"
 #include "launcher/rendezvous/port.h"
 #include "test/launcher/ddprun/etcd_server.h"
 #include "test/launcher/ddprun/run_ddprun.h"
+#include "test/launcher/etcd/ask_etcd.h"
 #include "test/support/catch.h"
 
 using Catch::Contains;
@@ -289,7 +289,7 @@ TEST_CASE("etcd: doctors meet, and leave no coordinator in etcd") {
   }
   CHECK_THAT(all, Contains("ok       ways: 2 of 2 between the hosts connect"));
   CHECK_THAT(all, Contains("ok       ways: 1 of 1 from "));
-  CHECK(!call_etcd(etcd.settings(), "job-doctor", {}).coordinator);
+  CHECK(!ask_etcd(etcd.settings(), "job-doctor").coordinator);
 }
 
 TEST_CASE("etcd: another member is asked where one does not answer") {

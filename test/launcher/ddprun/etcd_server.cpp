@@ -1,4 +1,5 @@
 #include "test/launcher/ddprun/etcd_server.h"
+#include "test/launcher/etcd/ask_etcd.h"
 
 #include <signal.h>
 #include <sys/wait.h>
@@ -9,7 +10,6 @@
 #include <thread>
 #include <utility>
 
-#include "launcher/etcd/call.h"
 #include "launcher/etcd/record.h"
 #include "test/support/catch.h"
 
@@ -141,7 +141,7 @@ void EtcdServer::exec() {
 void EtcdServer::await() const {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   EtcdAnswer answer;
-  while ((answer = call_etcd(settings(), "nobody's", {})).outcome !=
+  while ((answer = ask_etcd(settings(), "nobody's")).outcome !=
          EtcdAnswer::Outcome::done) {
     if (std::chrono::steady_clock::now() > end) {
       FAIL("etcd does not answer after 20 s: " << answer.text);
@@ -167,7 +167,7 @@ std::string EtcdServer::endpoint() const {
 }
 
 int EtcdServer::coordinators_port(const std::string& job) const {
-  const EtcdAnswer answer = call_etcd(settings(), job, {});
+  const EtcdAnswer answer = ask_etcd(settings(), job);
   REQUIRE(answer.coordinator);
   return decode_place(answer.coordinator->value).value().endpoint.port;
 }

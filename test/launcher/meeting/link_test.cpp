@@ -1,34 +1,15 @@
 #include "launcher/rendezvous/link.h"
 
 #include "test/launcher/bound_loop.h"
+#include "test/launcher/full_listener.h"
 #include "test/support/catch.h"
 
 using namespace launcher;
+using launcher::test::at_free_port;
+using launcher::test::FullListener;
 
 // A member's connection to an endpoint with several addresses.
 namespace {
-
-SocketAddress at_free_port(const std::string& host) {
-  return addresses_of(host, 0).at(0);
-}
-
-/// A listener that takes no more connections: to connect to it takes for ever,
-/// as to an address from which nothing comes back.
-class FullListener {
- public:
-  FullListener() : listener_(listen_at(at_free_port("127.0.0.1"))) {
-    REQUIRE(::listen(listener_.get(), 0) == 0);
-    for (int count = 0; count < 3; ++count) {
-      waiting_.push_back(begin_to_connect(address()));
-    }
-  }
-
-  SocketAddress address() const { return own_end(listener_); }
-
- private:
-  Fd listener_;
-  std::vector<Fd> waiting_;
-};
 
 /// A link that tells where it was opened, or lost.
 struct LinkedHost {
