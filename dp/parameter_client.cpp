@@ -76,6 +76,10 @@ ParameterClient::Impl::Impl(std::shared_ptr<torch::nn::Module> module,
   TORCH_CHECK(module_ != nullptr,
               "Expected a module to train, but got an empty holder");
   session_ = detail::join_session(*module_, options, detail::Role::worker);
+  if (!session_.problem.empty()) {
+    give_up(session_.problem);
+    TORCH_CHECK(false, ended_);
+  }
   for (const auto& shard : session_.shards) {
     parameters_.emplace_back(shard);
     gradients_.emplace_back(shard);

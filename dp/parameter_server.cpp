@@ -60,6 +60,7 @@ ServerReport serve(torch::nn::Module& module,
                                   options.gradients_held());
   std::optional<detail::Shard> shard;
   try {
+    TORCH_CHECK(session.problem.empty(), session.problem);
     shard.emplace(parameters, make_optimizer, options.before_update());
     const int64_t updates =
         session.resume_at.empty() ? 0 : session.resume_at[server];

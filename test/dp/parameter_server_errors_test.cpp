@@ -7,6 +7,7 @@
 #include <optional>
 
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "dp/detail/parameter_server/flat_tensors.h"
 #include "dp/detail/parameter_server/session.h"
@@ -595,6 +596,45 @@ TEST_CASE("a store that is gone is not taken for a rank that is late",
                     Catch::Contains("the store is gone") &&
                         Catch::Contains("Connection reset by peer") &&
                         !Catch::Contains("to arrive within"));
+}
+
+/// As the store of a rank that dies before it is connected with its peer.
+struct PairlessStore : c10d::PrefixStore {
+  using PrefixStore::PrefixStore;
+  void set(const std::string& key, const std::vector<uint8_t>& value) override {
+    TORCH_CHECK(key.find("pair/") == std::string::npos, "killed");
+    PrefixStore::set(key, value);
+  }
+};
+
+TEST_CASE("who is connected hears why others are not",
+          "[parameter_server][errors]") {
+  const int servers = GENERATE(1, 2);
+  // The last worker cannot connect with the first server.
+  const int stranger = servers + 1;
+  const auto work = [&](int rank, Options options) {
+    const auto store = options.store();
+    if (rank == stranger) {
+      options.store(c10::make_intrusive<PairlessStore>("job", store));
+    } else {
+      options.store(c10::make_intrusive<c10d::PrefixStore>("job", store));
+    }
+    auto net = make_net();
+    if (is_server(options)) {
+      serve(*net, sgd, options);
+    } else {
+      ParameterClient client(net, options);
+      step(net, client);
+    }
+  };
+  const auto errors = LocalWorld(servers + 2)
+                          .try_ranks(Options().servers(servers).connect_timeout(
+                                         std::chrono::seconds(2)),
+                                     work);
+  const std::string name = "rank " + std::to_string(stranger);
+  for (int rank = 0; rank < stranger; ++rank) {
+    CHECK_THAT(errors.at(rank), Catch::Contains(name));
+  }
 }
 
 TEST_CASE("modules that differ", "[parameter_server][errors]") {

@@ -19,10 +19,12 @@ constexpr const char* kAllArrived = "arrived/all";
 /// How long a name may take to appear.
 constexpr milliseconds kResolvePatience{10'000};
 
-/// Between two questions whether it is in vain to wait for rank 0's store, and
-/// how long one try of LibTorch's to connect with it may take.
+/// Between two questions whether it is in vain to wait for rank 0's store.
 constexpr milliseconds kStoreGlance{500};
-constexpr milliseconds kStoreTry{10'000};
+/// How long the first try of LibTorch's to connect with it may take; each
+/// further one twice as long as the last.
+constexpr milliseconds kFirstStoreTry{1'000};
+constexpr milliseconds kLongestStoreTry{16'000};
 
 milliseconds time_until(steady_clock::time_point deadline) {
   return std::chrono::duration_cast<milliseconds>(deadline -
@@ -111,11 +113,12 @@ c10::intrusive_ptr<c10d::Store> connect_with_store(
     milliseconds timeout,
     const VainCheck& why_in_vain) {
   const auto deadline = steady_clock::now() + timeout;
-  for (;;) {
+  for (auto patience = kFirstStoreTry;;
+       patience = std::min(2 * patience, kLongestStoreTry)) {
     wait_for_store(
         env, std::max(time_until(deadline), milliseconds(1)), why_in_vain);
     options.timeout =
-        std::max(std::min(time_until(deadline), kStoreTry), milliseconds(1));
+        std::max(std::min(time_until(deadline), patience), milliseconds(1));
     try {
       auto store =
           c10::make_intrusive<c10d::TCPStore>(env.master_addr, options);

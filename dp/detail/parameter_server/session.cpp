@@ -253,17 +253,19 @@ std::unique_ptr<Link> connect_pair(const Topology& topology,
 
 /// Servers take workers in order and workers servers, so no two wait for each
 /// other.
-std::vector<std::unique_ptr<Link>> connect_pairs(
-    const Topology& topology,
-    const Route& route,
-    std::chrono::milliseconds timeout) {
-  std::vector<std::unique_ptr<Link>> links;
+void connect_pairs(const Route& route,
+                   std::chrono::milliseconds timeout,
+                   Session& session) {
+  const auto& topology = session.topology;
   const int peers =
       topology.is_server() ? topology.workers() : topology.servers;
-  for (int peer = 0; peer < peers; ++peer) {
-    links.push_back(connect_pair(topology, route, peer, timeout));
+  try {
+    for (int peer = 0; peer < peers; ++peer) {
+      session.links.push_back(connect_pair(topology, route, peer, timeout));
+    }
+  } catch (const std::exception& error) {
+    session.problem = ddp::detail::text_of(error);
   }
-  return links;
 }
 
 Session join(torch::nn::Module& module,
@@ -276,7 +278,7 @@ Session join(torch::nn::Module& module,
   agree(route, options, role, saved, session);
   equalize(route, session.topology, module);
   make_shards(trained_parameters(module), session.topology.servers, session);
-  session.links = connect_pairs(session.topology, route, options.timeout());
+  connect_pairs(route, options.timeout(), session);
   return session;
 }
 
@@ -294,13 +296,20 @@ Session join_session(torch::nn::Module& module,
                     reach_of_job(options),
                     options.connect_timeout(),
                     vain_check(options)};
-  try {
-    return join(module, options, role, saved, route);
-  } catch (...) {
+  // A rank that comes late waits for the next session instead.
+  const auto close = [&] {
     if (topology.rank == 0) {
-      // A rank that comes late waits for the next session instead.
       store->set(closed_key(number), "");
     }
+  };
+  try {
+    auto session = join(module, options, role, saved, route);
+    if (!session.problem.empty()) {
+      close();
+    }
+    return session;
+  } catch (...) {
+    close();
     throw;
   }
 }

@@ -20,6 +20,9 @@ struct Session {
   Topology topology;
   /// On a worker one for each server, on a server one for each worker.
   std::vector<std::unique_ptr<Link>> links;
+  /// Why the rest of the links is missing, or "": those who are connected are to
+  /// be told of it.
+  std::string problem;
   /// For each server the parameters that it holds: tensors of the module.
   std::vector<std::vector<at::Tensor>> shards;
   std::vector<std::vector<std::string>> names;  ///< theirs
@@ -34,7 +37,8 @@ struct Session {
 ///
 /// @param saved  on a server, what it could go on from.
 /// @throws c10::Error on every rank when they do not agree, or when ranks are
-///   missing after the connect_timeout.
+///   missing after the connect_timeout. Where only links are missing, the
+///   session has a problem instead.
 Session join_session(torch::nn::Module& module,
                      const ParameterServerOptions& options,
                      Role role,

@@ -75,6 +75,9 @@ Learner::Learner(const Program& program, int rank, const Group& group)
     parameters.push_back(parameter);
     if (program.parts[part_of(item.key())].kind != Part::Kind::rows) {
       dense_.push_back(parameter);
+      if (!is_ignored(program, item.key())) {
+        clipped_.push_back(parameter);
+      }
     }
   }
   optimizer = make_optimizer(program.stepper, parameters, group);
@@ -82,7 +85,7 @@ Learner::Learner(const Program& program, int rank, const Group& group)
 
 void Learner::clip(double norm) {
   if (norm > 0) {
-    torch::nn::utils::clip_grad_norm_(dense_, norm);
+    torch::nn::utils::clip_grad_norm_(clipped_, norm);
   }
 }
 

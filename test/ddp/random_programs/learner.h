@@ -38,6 +38,8 @@ class Learner {
   const Program& program_;
   int rank_;
   std::vector<torch::Tensor> dense_;  // those whose gradients are not sparse
+  // Of these, those whose gradients all ranks have alike.
+  std::vector<torch::Tensor> clipped_;
 };
 
 }  // namespace ddp::test

@@ -213,10 +213,14 @@ class Author {
   }
 
   /// A sharded step would give all ranks one rank's where none has a gradient.
+  /// And a momentum that was sparse takes no dense gradient in LibTorch.
   void preset() {
-    if (!program_.is_sharded()) {
-      change(Kind::preset);
+    if (program_.is_sharded()) {
+      return;
     }
+    auto& act = add(Kind::preset);
+    act.flag = act.flag && program_.stepper == Stepper::sgd;
+    train();
   }
 
   void evaluate() { add(Kind::evaluate).counts = counts(0, 2); }
