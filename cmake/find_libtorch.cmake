@@ -35,3 +35,29 @@ if(TARGET torch AND EXISTS "${_ddp_nccl}")
   set_property(TARGET torch APPEND PROPERTY INTERFACE_LINK_OPTIONS
                                             "LINKER:-rpath-link,${_ddp_nccl}")
 endif()
+
+# ddp_cuda_of_libtorch(MAJOR PROBLEM): CUDA's major version of the LibTorch that
+# was found ("none" without CUDA), and why the CUDA Toolkit does not fit it, or
+# "". The libcudart that libc10_cuda.so loads decides; it is
+# libcudart-HASH.so.12 in archives. A LibTorch over a static libcudart names none
+# and is taken to be the toolkit's.
+function(ddp_cuda_of_libtorch major problem)
+  set(${problem} "" PARENT_SCOPE)
+  if(NOT TARGET torch_cuda)
+    set(${major} none PARENT_SCOPE)
+    return()
+  endif()
+  get_target_property(library c10_cuda LOCATION)
+  file(STRINGS "${library}" names REGEX "^libcudart[^/ ]*\\.so\\.[0-9]+")
+  if(NOT names MATCHES "\\.so\\.([0-9]+)")
+    set(${major} "${CUDAToolkit_VERSION_MAJOR}" PARENT_SCOPE)
+    return()
+  endif()
+  set(loaded "${CMAKE_MATCH_1}")
+  set(${major} "${loaded}" PARENT_SCOPE)
+  if(CUDAToolkit_VERSION_MAJOR AND NOT CUDAToolkit_VERSION_MAJOR STREQUAL loaded)
+    set(${problem}
+        "Expected a CUDA Toolkit ${loaded}, because ${library} needs libcudart.so.${loaded}, but got CUDA Toolkit ${CUDAToolkit_VERSION} (${CMAKE_CUDA_COMPILER}): pass -DCMAKE_CUDA_COMPILER=<CUDA Toolkit ${loaded}>/bin/nvcc in an empty build folder, or take a LibTorch for CUDA ${CUDAToolkit_VERSION_MAJOR}."
+        PARENT_SCOPE)
+  endif()
+endfunction()

@@ -19,26 +19,30 @@ PAGE = ROOT / "docs" / "features.md"
 # `ddp/join_test.cpp`: "one case", "another one"
 REFERENCE = re.compile(r'`([\w/]+\.(?:cpp|py))`: ("[^"]+"(?:, "[^"]+")*)')
 TEXT = r'"((?:[^"\\]|\\.)*)"'
-CASE = re.compile(r"\bTEST_CASE\(\s*((?:" + TEXT + r"\s*)+)[,)]")
 # A row without tests begins with one of these.
 REASONS = ("Not there", "Not of C++", "Not of DDP", "Not in PyTorch",
            "Does nothing in PyTorch")
 
+# Without GPUs the tests with the first label skip; those with the second one run
+# on the stand-in (test/fake_gpu).
+GPU_LABELS = {"gpu", "fake_gpu"}
+
 
 @functools.cache
 def jobs():
-    """(command, variables) of each test of the build folder."""
+    """(command, variables, labels) of each test of the build folder."""
     build, *ctest = sys.argv[1:]
     text = subprocess.run(
         [*(ctest or ["ctest"]), "--show-only=json-v1"], cwd=build, check=True,
         capture_output=True, text=True, timeout=60).stdout
     found = []
     for test in json.loads(text)["tests"]:
-        variables = {}
-        for one in test.get("properties", []):
-            if one["name"] == "ENVIRONMENT":
-                variables = dict(entry.split("=", 1) for entry in one["value"])
-        found.append((test.get("command", []), variables))
+        properties = {one["name"]: one["value"]
+                      for one in test.get("properties", [])}
+        variables = dict(entry.split("=", 1)
+                         for entry in properties.get("ENVIRONMENT", []))
+        found.append((test.get("command", []), variables,
+                      set(properties.get("LABELS", []))))
     return found
 
 
@@ -47,31 +51,40 @@ def is_catch_program(file):
             and b"list-test-names-only" in pathlib.Path(file).read_bytes())
 
 
+def listed_cases(text, folder):
+    """(file, name) of each line "NAME\\t@FILE:LINE"; the compiler ran there."""
+    return [(pathlib.Path(folder, found[2]).resolve(), found[1]) for found in
+            re.finditer(r"^(.*)\t@(.+):\d+$", text, re.MULTILINE)]
+
+
 @functools.cache
 def run_cases():
-    """The names of all cases of Catch2 that ctest runs. Hidden ones, and those
-    that a command leaves out, are not among them."""
-    names = set()
-    asked = set()
-    for command, variables in jobs():
+    """The labels of the jobs that run each case of Catch2, by (file, name).
+    Hidden cases, and those that a command leaves out, are not among them."""
+    labels_of = {}
+    listed = {}
+    for command, variables, labels in jobs():
+        if not command or not is_catch_program(command[0]):
+            continue
         # The modes and seeds of one program have the same cases.
         key = (*command, "LD_PRELOAD" in variables)
-        if key in asked or not command or not is_catch_program(command[0]):
-            continue
-        asked.add(key)
-        filters = command[1:] or ["~[.]"]
-        listed = subprocess.run(
-            [command[0], *filters, "--list-test-names-only"], timeout=120,
-            env=os.environ | variables, capture_output=True, text=True)
-        names |= {line.strip() for line in listed.stdout.splitlines()}
-    return names
+        if key not in listed:
+            filters = command[1:] or ["~[.]"]
+            listed[key] = listed_cases(subprocess.run(
+                [command[0], *filters, "--list-test-names-only",
+                 "--verbosity", "high"],
+                timeout=120, env=os.environ | variables,
+                capture_output=True, text=True).stdout, sys.argv[1])
+        for case in listed[key]:
+            labels_of.setdefault(case, set()).update(labels)
+    return labels_of
 
 
 @functools.cache
 def run_modules():
     """The Python files that ctest runs, with those of their folder that they
     import."""
-    files = [pathlib.Path(word) for command, _ in jobs() for word in command
+    files = [pathlib.Path(word) for command, _, _ in jobs() for word in command
              if word.endswith(".py")]
     found = set()
     while files:
@@ -109,9 +122,13 @@ def cases_of(file):
     """The names of a file's tests that ctest runs."""
     if file.suffix == ".py":
         return python_cases(file)
-    names = {"".join(re.findall(TEXT, found[0]))
-             for found in CASE.findall(file.read_text())}
-    return {name for name in names if name in run_cases()}
+    return {name for where, name in run_cases() if where == file.resolve()}
+
+
+def needs_gpu(file, name):
+    """Whether all jobs that run this case need GPUs or the stand-in."""
+    labels = run_cases().get((file.resolve(), name), set())
+    return bool(labels) and labels <= GPU_LABELS
 
 
 def rows(page):
@@ -151,11 +168,35 @@ def problems(page, tests):
     return found
 
 
+def cases_for_gpus(page, tests):
+    """(file, name) of each case on the page that needs GPUs or the stand-in."""
+    return sorted({(name, case) for _, cells in rows(page)
+                   for name, cases in REFERENCE.findall(cells[-1])
+                   for case in re.findall(TEXT, cases)
+                   if needs_gpu(tests / name, case)})
+
+
 class Features(unittest.TestCase):
+    maxDiff = None
+
     def test_every_named_test_exists(self):
         page = PAGE.read_text()
         self.assertGreater(len(list(rows(page))), 100)
         self.assertEqual("", "\n".join(problems(page, ROOT / "test")))
+        on_gpus = cases_for_gpus(page, ROOT / "test")
+        self.assertNotEqual([], on_gpus)
+        print(f"\nWithout GPUs {len(on_gpus)} named cases run on the stand-in "
+              "(test/fake_gpu) alone:")
+        for file, case in on_gpus:
+            print(f'  {file}: "{case}"')
+
+    def test_cases_are_their_files(self):
+        lines = ('a, "b"\t@/x/one_test.cpp:12\nb\t@../two_test.cpp:7\n'
+                 "filters: 2\n")
+        self.assertEqual(
+            [(pathlib.Path("/x/one_test.cpp"), 'a, "b"'),
+             (pathlib.Path("/y/two_test.cpp"), "b")],
+            listed_cases(lines, "/y/build"))
 
     def test_what_is_wrong_is_found(self):
         for row, problem in {
@@ -163,6 +204,9 @@ class Features(unittest.TestCase):
                 "| a | Not there. | b |": "expected a feature",
                 "| a | `ddp/none_test.cpp`: \"b\" |": "got ddp/none_test.cpp",
                 "| a | `ddp/join_test.cpp`: \"b\" |": 'got "b"',
+                # A case of another file of the same program.
+                "| a | `ddp/mean_test.cpp`: \"a world of one joins at once\" |":
+                    'got "a world of one joins at once"',
                 "| a | `parity/passes.py`: \"b\" |": 'got "b"',
                 "| a | `ddp/join_test.cpp` |": "got `ddp/join_test.cpp`",
                 "| a | `ddp/join_test.cpp` \"b\" |": 'got "b"',

@@ -62,37 +62,71 @@ set_tests_properties(
   PROPERTIES FIXTURES_REQUIRED ddp_prefix PASS_REGULAR_EXPRESSION
              "Expected LibTorch .*-DCMAKE_PREFIX_PATH=\"[^\"]*/prefix.<libtorch>\"")
 
-# A LibTorch of the same version, of another CUDA or without one.
+# ddp_add_other_torch_test(NAME FROM EXPECTED LINE ...): a LibTorch of the same
+# version, which these lines of TorchConfig.cmake describe, is refused.
+function(ddp_add_other_torch_test name from expected)
+  set(torch "${CMAKE_CURRENT_BINARY_DIR}/package/${name}")
+  list(JOIN ARGN "\n" lines)
+  file(WRITE "${torch}/TorchConfig.cmake"
+       "set(TORCH_INSTALL_PREFIX \"${torch}\")\n"
+       "add_library(torch INTERFACE IMPORTED)\n${lines}\n")
+  file(WRITE "${torch}/TorchConfigVersion.cmake"
+       "set(PACKAGE_VERSION ${Torch_VERSION})\n"
+       "set(PACKAGE_VERSION_EXACT TRUE)\nset(PACKAGE_VERSION_COMPATIBLE TRUE)\n")
+  add_test(
+    NAME package_${name}
+    COMMAND
+      "${CMAKE_COMMAND}" -S "${CMAKE_CURRENT_SOURCE_DIR}/package" -B
+      "${torch}/build" -G "${CMAKE_GENERATOR}"
+      "-DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER}" -DDDP_FROM=${from}
+      "-DDDP_SOURCE_DIR=${PROJECT_SOURCE_DIR}"
+      "-DCMAKE_PREFIX_PATH=${_ddp_prefix}" "-DTorch_DIR=${torch}")
+  set_tests_properties(
+    package_${name}
+    PROPERTIES FIXTURES_REQUIRED ddp_prefix LABELS package TIMEOUT 1200
+               PASS_REGULAR_EXPRESSION "${expected}")
+endfunction()
+
+# ddp_lines_of_cuda(RESULT LOADED TOOLKIT): of a LibTorch whose libc10_cuda.so
+# needs the libcudart of one version, and finds the CUDA Toolkit of another one.
+function(ddp_lines_of_cuda result loaded toolkit)
+  set(library "${CMAKE_CURRENT_BINARY_DIR}/package/libc10_cuda_${loaded}.so")
+  file(WRITE "${library}" "libcudart-9335f6a2.so.${loaded}\n")
+  set(${result}
+      "add_library(torch_cuda INTERFACE IMPORTED)"
+      "add_library(c10_cuda SHARED IMPORTED)"
+      "set_target_properties(c10_cuda PROPERTIES IMPORTED_LOCATION \"${library}\")"
+      "set(CUDAToolkit_VERSION_MAJOR ${toolkit})"
+      "set(CUDAToolkit_VERSION ${toolkit}.2)"
+      PARENT_SCOPE)
+endfunction()
+
+# Its CUDA is not that of ddp's LibTorch, whatever the toolkit's version is.
+ddp_lines_of_cuda(_ddp_lines 90 "${DDP_CUDA}")
+ddp_add_other_torch_test(
+  other_torch install
+  "Expected the LibTorch that ddp was built with .*: ${DDP_CUDA}[)].*: 90[)]"
+  ${_ddp_lines})
+# The toolkit does not belong to LibTorch.
+ddp_lines_of_cuda(_ddp_lines 90 91)
+set(_ddp_expected
+    "Expected a CUDA Toolkit %, because.*libcudart.so.%, but got CUDA.*Toolkit 91.2")
+string(REPLACE % 90 _ddp_expected_90 "${_ddp_expected}")
+ddp_add_other_torch_test(other_toolkit folder "${_ddp_expected_90}"
+                         ${_ddp_lines})
 if(TARGET torch_cuda)
-  set(_ddp_other_target torch_cpu_alone)
-else()
-  set(_ddp_other_target torch_cuda)
+  ddp_lines_of_cuda(_ddp_lines "${DDP_CUDA}" 91)
+  string(REPLACE % "${DDP_CUDA}" _ddp_expected "${_ddp_expected}")
+  ddp_add_other_torch_test(other_toolkit_of_user install "${_ddp_expected}"
+                           ${_ddp_lines})
+  ddp_add_other_torch_test(
+    torch_without_cuda install
+    "Expected the LibTorch that ddp was built with .*: ${DDP_CUDA}[)].*: none[)]")
 endif()
-set(_ddp_other_torch "${CMAKE_CURRENT_BINARY_DIR}/package/other_torch")
-file(WRITE "${_ddp_other_torch}/TorchConfig.cmake"
-     "set(TORCH_INSTALL_PREFIX \"${_ddp_other_torch}\")\n"
-     "add_library(torch INTERFACE IMPORTED)\n"
-     "add_library(${_ddp_other_target} INTERFACE IMPORTED)\n"
-     "set(CUDAToolkit_VERSION_MAJOR 0)\n")
-file(WRITE "${_ddp_other_torch}/TorchConfigVersion.cmake"
-     "set(PACKAGE_VERSION ${Torch_VERSION})\n"
-     "set(PACKAGE_VERSION_EXACT TRUE)\nset(PACKAGE_VERSION_COMPATIBLE TRUE)\n")
-add_test(
-  NAME package_other_torch
-  COMMAND
-    "${CMAKE_COMMAND}" -S "${CMAKE_CURRENT_SOURCE_DIR}/package" -B
-    "${_ddp_other_torch}/build" -G "${CMAKE_GENERATOR}"
-    "-DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER}" -DDDP_FROM=install
-    "-DCMAKE_PREFIX_PATH=${_ddp_prefix}" "-DTorch_DIR=${_ddp_other_torch}")
-set_tests_properties(
-  package_other_torch
-  PROPERTIES FIXTURES_REQUIRED ddp_prefix PASS_REGULAR_EXPRESSION
-             "Expected the LibTorch that ddp was built with")
 
 set_tests_properties(
   package_prefix package_install package_folder package_fetch
-  package_without_torch package_other_torch
-  PROPERTIES LABELS package TIMEOUT 1200)
+  package_without_torch PROPERTIES LABELS package TIMEOUT 1200)
 set_tests_properties(package_folder PROPERTIES COST 120)
 if(DDP_CCACHE)
   set_property(

@@ -9,12 +9,11 @@
 
 #include "ddp/distributed_data_parallel.h"
 #include "ddp/optim/fused.h"
+#include "test/bench/feature_arms.h"
 #include "test/bench/training_arm.h"
 
 namespace ddp::bench {
 namespace {
-
-using Group = c10::intrusive_ptr<c10d::Backend>;
 
 std::unique_ptr<Arm> our_arm(const Workload& workload,
                              const Group& group,
@@ -97,9 +96,6 @@ std::unique_ptr<Arm> floor_arm(const Workload& workload, const Group& group) {
       });
 }
 
-using Maker =
-    std::function<std::unique_ptr<Arm>(const Workload&, const Group&)>;
-
 Maker plain(const MakeOptimizer& make_optimizer) {
   return [make_optimizer](const Workload& workload, const Group&) {
     return plain_arm(workload, make_optimizer);
@@ -112,11 +108,11 @@ Maker ours(const MakeOptimizer& make_optimizer, bool view = false) {
   };
 }
 
-const std::map<std::string, Maker>& makers() {
+std::map<std::string, Maker> makers() {
   using namespace torch::optim;
   const auto momentum = SGDOptions(kRate).momentum(0.9);
   const AdamWOptions adamw(kRate);
-  static const std::map<std::string, Maker> all{
+  std::map<std::string, Maker> all{
       {"plain", plain(sgd())},
       {"floor", floor_arm},
       {"ours", ours(sgd())},
@@ -127,6 +123,7 @@ const std::map<std::string, Maker>& makers() {
       {"ours_momentum", ours(optimizer<FusedSGD>(momentum))},
       {"plain_adamw", plain(optimizer<AdamW>(adamw))},
       {"ours_adamw", ours(optimizer<FusedAdamW>(adamw))}};
+  all.merge(feature_makers());
   return all;
 }
 
@@ -145,10 +142,10 @@ Workload workload(const std::string& name) {
 std::unique_ptr<Arm> make_arm(const std::string& name,
                               const Workload& workload,
                               const Group& group) {
-  const auto maker = makers().find(name);
-  TORCH_CHECK(maker != makers().end(),
-              "Expected an arm that arms.h names, but got ",
-              name);
+  const auto all = makers();
+  const auto maker = all.find(name);
+  TORCH_CHECK(
+      maker != all.end(), "Expected an arm that arms.h names, but got ", name);
   return maker->second(workload, group);
 }
 

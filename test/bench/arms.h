@@ -33,7 +33,7 @@ class Arm {
 /// FusedSGD) and "c10d" (c10d::Reducer, driven as PyTorch's DDP drives it),
 /// each with LibTorch's SGD but for the one named; "plain_momentum" and
 /// "plain_adamw" with LibTorch's SGD with momentum and AdamW, "ours_momentum"
-/// and "ours_adamw" with the fused ones.
+/// and "ours_adamw" with the fused ones; and those of feature_arms.h.
 /// @throws c10::Error for another name.
 std::unique_ptr<Arm> make_arm(const std::string& name,
                               const Workload& workload,

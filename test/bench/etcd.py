@@ -1,6 +1,5 @@
-"""Hosts that meet by a real etcd on the loopback, each a process that forks one
-more for every call of etcd. All share this machine's cores, so the times are
-those of all hosts together.
+"""Hosts that meet by a real etcd on the loopback, each a process. All share this
+machine's cores, so the times are those of all hosts together.
 """
 
 import argparse

@@ -1,0 +1,172 @@
+#include "test/bench/feature_arms.h"
+
+#include <utility>
+
+#include <torch/nn/modules/batchnorm.h>
+
+#include "ddp/amp/autocast.h"
+#include "ddp/amp/mixed_precision.h"
+#include "ddp/distributed_data_parallel.h"
+#include "ddp/exchanges/cast_exchange.h"
+#include "ddp/exchanges/power_sgd.h"
+#include "ddp/exchanges/step_in_backward.h"
+#include "ddp/nn/checkpoint_activations.h"
+#include "ddp/nn/sync_batch_norm.h"
+#include "ddp/optim/zero_redundancy_optimizer.h"
+#include "test/bench/training_arm.h"
+
+namespace ddp::bench {
+namespace {
+
+/// Keeps the activations of no layer.
+struct CheckpointedChainImpl : ChainImpl {
+  using ChainImpl::ChainImpl;
+
+  torch::Tensor forward(torch::Tensor x) {
+    for (auto& layer : layers) {
+      x = checkpoint_activations(layer, x);
+    }
+    return x;
+  }
+};
+TORCH_MODULE(CheckpointedChain);
+
+/// A norm after each layer.
+template <typename Norm>
+struct NormedChainImpl : ChainImpl {
+  explicit NormedChainImpl(const Workload& workload) : ChainImpl(workload) {
+    for (int64_t i = 0; i < workload.layers; ++i) {
+      norms.push_back(
+          register_module("norm" + std::to_string(i), Norm(workload.width)));
+    }
+  }
+
+  torch::Tensor forward(torch::Tensor x) {
+    for (size_t i = 0; i < layers.size(); ++i) {
+      x = norms[i](layers[i](x));
+    }
+    return x;
+  }
+
+  std::vector<Norm> norms;
+};
+template <typename Norm>
+using NormedChain = torch::nn::ModuleHolder<NormedChainImpl<Norm>>;
+
+/// The wrapper's output, in float for the loss.
+template <typename Net>
+std::unique_ptr<Arm> wrapped_arm(const Workload& workload,
+                                 const Group& group,
+                                 DistributedDataParallelOptions options,
+                                 const MakeOptimizer& make_optimizer = sgd()) {
+  Net net(workload);
+  DistributedDataParallel model(net, options.process_group(group));
+  return training_arm(
+      workload,
+      Chain(std::shared_ptr<ChainImpl>(net.ptr())),
+      [model](const torch::Tensor& x) mutable {
+        return model->forward(x).to(torch::kFloat);
+      },
+      make_optimizer);
+}
+
+std::unique_ptr<Arm> autocast_arm(const Workload& workload,
+                                  const Group& group) {
+  Chain net(workload);
+  DistributedDataParallel model(
+      net, DistributedDataParallelOptions().process_group(group));
+  return training_arm(workload, net, [model](const torch::Tensor& x) mutable {
+    const AutocastGuard guard(torch::kCPU);
+    return model->forward(x).to(torch::kFloat);
+  });
+}
+
+/// The optimizer steps in the backward pass.
+class InBackwardArm : public Arm {
+ public:
+  InBackwardArm(const Workload& workload, const Group& group)
+      : net_(workload),
+        data_(torch::ones({workload.batch, workload.width})),
+        target_(torch::zeros({workload.batch, workload.width})),
+        optimizer_(net_->parameters(), torch::optim::SGDOptions(kRate)),
+        model_(net_,
+               DistributedDataParallelOptions().process_group(group).exchange(
+                   std::make_shared<StepInBackward>(optimizer_, group))) {}
+
+  void step() override {
+    torch::mse_loss(model_->forward(data_), target_).backward();
+    optimizer_.zero_grad();
+  }
+
+ private:
+  Chain net_;
+  torch::Tensor data_, target_;
+  torch::optim::SGD optimizer_;
+  DistributedDataParallel<Chain> model_;
+};
+
+MakeOptimizer sharded_sgd(const Group& group) {
+  return [group](std::vector<torch::Tensor> parameters) {
+    return std::make_unique<ZeroRedundancyOptimizer>(
+        std::move(parameters),
+        [](auto groups) {
+          return std::make_unique<torch::optim::SGD>(
+              groups, torch::optim::SGDOptions(kRate));
+        },
+        ZeroRedundancyOptimizerOptions(group));
+  };
+}
+
+}  // namespace
+
+std::map<std::string, Maker> feature_makers() {
+  using Options = DistributedDataParallelOptions;
+  return {{"mixed_precision",
+           [](const Workload& workload, const Group& group) {
+             return wrapped_arm<Chain>(
+                 workload,
+                 group,
+                 Options().mixed_precision(
+                     MixedPrecision().param_dtype(torch::kBFloat16)));
+           }},
+          {"autocast", autocast_arm},
+          {"checkpointed",
+           [](const Workload& workload, const Group& group) {
+             return wrapped_arm<CheckpointedChain>(workload, group, Options());
+           }},
+          {"batch_norm",
+           [](const Workload& workload, const Group& group) {
+             return wrapped_arm<NormedChain<torch::nn::BatchNorm1d>>(
+                 workload, group, Options());
+           }},
+          {"sync_batch_norm",
+           [](const Workload& workload, const Group& group) {
+             return wrapped_arm<NormedChain<SyncBatchNorm>>(
+                 workload, group, Options());
+           }},
+          {"cast_exchange",
+           [](const Workload& workload, const Group& group) {
+             return wrapped_arm<Chain>(
+                 workload,
+                 group,
+                 Options().exchange(
+                     std::make_shared<CastExchange>(group, torch::kBFloat16)));
+           }},
+          {"power_sgd",
+           [](const Workload& workload, const Group& group) {
+             return wrapped_arm<Chain>(
+                 workload,
+                 group,
+                 Options().exchange(std::make_shared<PowerSGD>(group)));
+           }},
+          {"step_in_backward",
+           [](const Workload& workload, const Group& group) {
+             return std::make_unique<InBackwardArm>(workload, group);
+           }},
+          {"zero", [](const Workload& workload, const Group& group) {
+             return wrapped_arm<Chain>(
+                 workload, group, Options(), sharded_sgd(group));
+           }}};
+}
+
+}  // namespace ddp::bench

@@ -1,0 +1,53 @@
+"""What features of the wrapper cost in a training step: each beside the wrapper
+without it, two ranks, in turns as in steps.py.
+"""
+
+import argparse
+
+from steps import MODELS, Ranks, measure
+from tables import format_ratio, format_time, print_table
+
+TITLES = {
+    "mixed_precision": "`mixed_precision`, param_dtype bfloat16",
+    "autocast": "`AutocastGuard`, bfloat16",
+    "checkpointed": "`checkpoint_activations` of each layer",
+    "sync_batch_norm": "`SyncBatchNorm` after each layer / BatchNorm1d",
+    "cast_exchange": "`CastExchange`, bfloat16",
+    "power_sgd": "`PowerSGD`, rank 1",
+    "step_in_backward": "`StepInBackward`, SGD",
+    "zero": "`ZeroRedundancyOptimizer`, SGD",
+}
+# What a feature is compared to where that is not the plain wrapper.
+WITHOUT = {"sync_batch_norm": "batch_norm"}
+# Steps of a block: some tenths of a second.
+STEPS = {"mlp": 4, "small": 6}
+
+
+def report(model, times):
+    def row(arm):
+        other = WITHOUT.get(arm, "ours")
+        return [TITLES[arm], format_time(times[arm]), format_time(times[other]),
+                format_ratio([a / b for a, b in zip(times[arm], times[other])])]
+
+    print_table(
+        f"A step, {MODELS[model]}: 2 ranks, Gloo on the loopback, "
+        f"{len(times['ours'])} rounds",
+        ["feature", "ms a step", "without it", "ratio"],
+        [row(arm) for arm in TITLES])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--build", required=True, help="folder of the programs")
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--model", choices=MODELS, action="append")
+    arguments = parser.parse_args()
+    for model in arguments.model or MODELS:
+        ranks = Ranks([f"{arguments.build}/bench_steps", model])
+        arms = ["ours", *TITLES, *WITHOUT.values()]
+        report(model, measure({arm: (ranks, arm) for arm in arms},
+                              arguments.rounds, STEPS[model]))
+
+
+if __name__ == "__main__":
+    main()
