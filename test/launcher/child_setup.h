@@ -39,10 +39,12 @@ inline void deny_system_calls(std::initializer_list<int> numbers, int error) {
 
 /// Nothing is mounted at `path` any more, where the rights allow it: root's.
 /// Without them ddprun can make no cgroup anyway.
-inline void hide_mount(const char* path) {
+///
+/// @param options of the empty tmpfs that is there instead
+inline void hide_mount(const char* path, const char* options = nullptr) {
   if (::unshare(CLONE_NEWNS) == 0) {
     ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr);
-    ::mount("none", path, "tmpfs", 0, nullptr);
+    ::mount("none", path, "tmpfs", 0, options);
   }
 }
 
