@@ -515,6 +515,25 @@ TEST_CASE("nobody hosts the store", "[rendezvous][errors]") {
           Catch::Contains(", but rank 0 has ended"));
 }
 
+// As behind a firewall that drops packets: a try to connect never ends.
+TEST_CASE("nothing comes back from rank 0's host", "[rendezvous][errors]") {
+  auto listener = detail::listen_at("127.0.0.1", 0);
+  const detail::FileDescriptor owner(listener.fd);
+  REQUIRE(::listen(owner.get(), 0) == 0);
+  auto env = read(kRank1Of2);
+  env.master_port = detail::port_of(owner.get());
+  std::vector<detail::FileDescriptor> waiting;
+  for (int count = 0; count < 3; ++count) {  // it takes no more connections
+    waiting.push_back(
+        detail::connect_to("127.0.0.1", env.master_port, milliseconds(10)));
+  }
+  auto error = error_of([&] {
+    detail::open_store(
+        env, std::chrono::hours(1), [] { return "rank 0 has ended"; });
+  });
+  CHECK_THAT(within_a_minute(error), Catch::Contains(", but rank 0 has ended"));
+}
+
 TEST_CASE("store_barrier lets all go or tells", "[rendezvous]") {
   c10d::HashStore store;
   std::vector<std::thread> ranks;
