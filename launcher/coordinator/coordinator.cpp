@@ -164,7 +164,7 @@ void Coordinator::form_or_give_up() {
   std::visit(Overloaded{[](const Gathering::Wait&) {},
                         [this](const Gathering::Form&) { form(); },
                         [this](const Gathering::GiveUp& why) {
-                          close(kExitFailure, why.text);
+                          close(kExitFailure, why.text + loopback_hint());
                         }},
              gathering_.judge(hosts_, tally_.joined, lost, now_));
 }

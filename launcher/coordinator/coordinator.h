@@ -68,6 +68,9 @@ class Coordinator {
     JobTerms terms;
     int start_hosts = 1;  ///< that the first world waits for
     std::string token;    ///< empty: none is asked for
+    /// The option that names where the hosts meet, and its value, if no other
+    /// machine reaches that.
+    std::string loopback_place{};
     Patience patience{};
     Past past{};
   };
@@ -144,6 +147,7 @@ class Coordinator {
   bool is_behind_other_address(Connection connection,
                                const KnownHost& host) const;
   std::string waits_for(const KnownHost& host) const;
+  std::string loopback_hint() const;
 
   bool is_own_alone() const;
   bool has_world() const {

@@ -64,7 +64,8 @@ bool Coordinator::is_behind_other_address(Connection connection,
 std::string Coordinator::waits_for(const KnownHost& host) const {
   const bool is_done = host.seat && host.has_succeeded_in(generation_);
   if (phase_ == Phase::gathering && host.state.joins) {
-    return gathering_.describe(hosts_, tally_.joined, lost_, now_);
+    return gathering_.describe(hosts_, tally_.joined, lost_, now_) +
+           loopback_hint();
   }
   if (phase_ == Phase::running && is_done) {
     return wait_for_others_text(
@@ -73,6 +74,13 @@ std::string Coordinator::waits_for(const KnownHost& host) const {
   return phase_ == Phase::running && host.state.joins && !host.seat
              ? wait_for_place_text(has_success_)
              : "";
+}
+
+/// Hosts that have once met do reach each other.
+std::string Coordinator::loopback_hint() const {
+  const bool is_one_missing =
+      generation_ < 0 && static_cast<int>(hosts_.size()) < options_.start_hosts;
+  return is_one_missing ? loopback_text(options_.loopback_place) : "";
 }
 
 }  // namespace launcher

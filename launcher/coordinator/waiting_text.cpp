@@ -31,6 +31,14 @@ std::string wait_for_answer_text(bool was_heard,
                          in_seconds(left) + " (--rdzv-conf join_timeout)";
 }
 
+std::string loopback_text(const std::string& place) {
+  return place.empty()
+             ? ""
+             : "; no other machine reaches " + place +
+                   ", a loopback address: give all hosts this machine's "
+                   "name or address instead";
+}
+
 std::string in_seconds(std::chrono::nanoseconds time) {
   const auto left = std::max(std::chrono::ceil<std::chrono::seconds>(time),
                              std::chrono::seconds(0));

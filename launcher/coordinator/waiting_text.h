@@ -27,6 +27,11 @@ std::string wait_for_place_text(bool has_success);
 /// @param was_heard before
 std::string wait_for_answer_text(bool was_heard, std::chrono::nanoseconds left);
 
+/// Of hosts that are missing where they meet on loopback: why, and what to do.
+///
+/// @param place "--rdzv-endpoint localhost:29400"; empty: not on loopback
+std::string loopback_text(const std::string& place);
+
 /// " in 7 s": not before that time is over.
 std::string in_seconds(std::chrono::nanoseconds time);
 

@@ -147,11 +147,15 @@ void C10dRendezvous::start(const std::vector<SocketAddress>& addresses,
 }
 
 void C10dRendezvous::begin_to_host(std::vector<Fd> listeners) {
-  coordinator_.emplace(Coordinator::Options{.terms = meeting_.terms,
-                                            .start_hosts = meeting_.start_hosts,
-                                            .token = meeting_.token,
-                                            .patience = meeting_.patience},
-                       now());
+  const std::string place = meeting_.option + " " + text_of(meeting_.endpoint);
+  coordinator_.emplace(
+      Coordinator::Options{
+          .terms = meeting_.terms,
+          .start_hosts = meeting_.start_hosts,
+          .token = meeting_.token,
+          .loopback_place = are_on_loopback(listeners) ? place : "",
+          .patience = meeting_.patience},
+      now());
   guests_.emplace(
       loop_,
       std::move(listeners),

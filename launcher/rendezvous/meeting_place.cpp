@@ -97,6 +97,13 @@ std::vector<Fd> listen_at_meeting(const Meeting& meeting,
                          : "endpoint"));
 }
 
+bool are_on_loopback(const std::vector<Fd>& listeners) {
+  return std::all_of(
+      listeners.begin(), listeners.end(), [](const Fd& listener) {
+        return is_loopback(own_end(listener));
+      });
+}
+
 size_t most_guests(const JobTerms& terms) {
   constexpr size_t kStrangers = 64;
   return 2 * static_cast<size_t>(terms.most_hosts) + kStrangers;

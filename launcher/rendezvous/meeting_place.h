@@ -26,6 +26,9 @@ std::vector<SocketAddress> with_port(const std::vector<std::string>& addresses,
 std::vector<Fd> listen_at_meeting(const Meeting& meeting,
                                   const std::vector<SocketAddress>& addresses);
 
+/// No other machine reaches any of these listeners.
+bool are_on_loopback(const std::vector<Fd>& listeners);
+
 /// Connections that its coordinator takes: of all hosts, of those that come
 /// again before they are missed, and of a few strangers.
 size_t most_guests(const JobTerms& terms);

@@ -43,9 +43,11 @@ StatusFile::~StatusFile() {
 
 void StatusFile::write() {
   const std::string next = path_ + ".new";
-  // A disk that is full now may not be so in a second.
-  if (!is_written(next, describe_()) ||
-      std::rename(next.c_str(), path_.c_str()) != 0) {
+  // A disk that is full now may not be so in a second. Until then there is the
+  // last status, or an empty file that says that there is a job.
+  const bool replaces =
+      is_written(next, describe_()) || ::access(path_.c_str(), F_OK) != 0;
+  if (!replaces || std::rename(next.c_str(), path_.c_str()) != 0) {
     ::unlink(next.c_str());
   }
   loop_.arm_timer(kWriteTimer, kInterval, [this] { write(); });

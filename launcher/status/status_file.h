@@ -13,7 +13,8 @@ inline constexpr std::string_view kStatusFileName = "status.json";
 
 /// Keeps a job's status in a file: written at once, and then each second, as a
 /// new file that replaces the old one, so that a reader always gets a whole
-/// one. The folder's lock tells that the job lives (StatusFolder).
+/// one. Where a full disk takes no first one, the file is empty. The folder's
+/// lock tells that the job lives (StatusFolder).
 class StatusFile {
  public:
   /// @param folder of the job's; empty, or not writable: there is no file

@@ -17,12 +17,13 @@ using ListJson = nlohmann::ordered_json;
 std::string notes_on(const StatusAnswers& answers) {
   std::string text;
   for (const StatusAnswers::Silent& silent : answers.silent) {
-    text +=
-        on_one_line((silent.pid != 0 ? "process " + std::to_string(silent.pid)
-                                     : silent.file) +
-                    " does not tell its status: it was stopped, or the kernel "
-                    "holds it") +
-        "\n";
+    text += on_one_line(
+                (silent.pid != 0 ? "process " + std::to_string(silent.pid)
+                                 : silent.file) +
+                " does not tell its status: it was stopped, the kernel holds "
+                "it, or the disk of " +
+                silent.file + " is full") +
+            "\n";
   }
   for (const std::string& file : answers.stale) {
     text += on_one_line("a ddprun that was killed has left " +

@@ -1,5 +1,6 @@
 #include "ddp/process_group.h"
 
+#include <fcntl.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netdb.h>
@@ -8,10 +9,12 @@
 #include <sched.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <torch/cuda.h>
 #include <torch/types.h>
 
 #include <condition_variable>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -19,6 +22,7 @@
 #include <future>
 #include <map>
 #include <mutex>
+#include <set>
 #include <sstream>
 #include <thread>
 
@@ -354,6 +358,38 @@ TEST_CASE("Gloo's ranks do not wait for one that has left", "[departures]") {
                              std::to_string(who) + " has ended"));
 }
 
+TEST_CASE("Gloo's ranks wait connect_timeout for each other, then timeout",
+          "[departures]") {
+  using Backend = c10::intrusive_ptr<c10d::Backend>;
+  const auto keys = c10::make_intrusive<c10d::HashStore>();
+  const auto connect = [&](int rank, milliseconds first, milliseconds later) {
+    detail::BackendSpec spec;
+    spec.in_vain = [] { return ""; };
+    spec.store =
+        c10::make_intrusive<detail::MonitoredStore>("gloo", keys, spec.in_vain);
+    spec.rank = rank;
+    spec.size = 2;
+    spec.connect_timeout = first;
+    spec.timeout = later;
+    return detail::make_gloo_backend(spec);
+  };
+  const milliseconds soon(200);
+  const milliseconds late(20'000);
+  SECTION("to connect") {
+    auto error = error_of([&] { connect(0, soon, std::chrono::minutes(10)); });
+    CHECK(within_a_minute(error) != "none");
+  }
+  SECTION("in a collective") {
+    std::vector<Backend> ranks(2);
+    auto other = error_of([&] { ranks[1] = connect(1, late, soon); });
+    ranks[0] = connect(0, late, soon);
+    REQUIRE(within_a_minute(other) == "none");
+    std::vector<torch::Tensor> tensors{torch::ones({2})};
+    CHECK_THROWS_WITH(ranks[0]->allreduce(tensors)->wait(),
+                      Catch::Contains("200ms"));
+  }
+}
+
 TEST_CASE("which worker has ended first", "[departures]") {
   const test::TemporaryFolder folder;
   const std::string file = folder / "ends";
@@ -472,6 +508,34 @@ TEST_CASE("a host counts as gone after a minute of silence", "[rendezvous]") {
         60);
 }
 
+/// Numbers of this process's descriptors, less the one that reads them.
+std::set<int> open_descriptors() {
+  std::set<int> open;
+  for (const auto& entry :
+       std::filesystem::directory_iterator("/proc/self/fd")) {
+    open.insert(std::stoi(entry.path().filename()));
+  }
+  for (auto fd = open.begin(); fd != open.end();) {
+    fd = ::fcntl(*fd, F_GETFD) < 0 ? open.erase(fd) : std::next(fd);
+  }
+  return open;
+}
+
+TEST_CASE("connections that fail or end leave no descriptor", "[rendezvous]") {
+  const auto nobody = detail::reserve_loopback_port();
+  const detail::FileDescriptor listener(detail::listen_at("127.0.0.1", 0).fd);
+  const int port = detail::port_of(listener.get());
+  const auto patience = std::chrono::seconds(60);
+  const auto before = open_descriptors();
+  for (int count = 0; count < 20; ++count) {
+    CHECK_FALSE(detail::connect_to("127.0.0.1", nobody.port, patience));
+    CHECK(detail::connect_to("127.0.0.1", port, patience));
+    CHECK(detail::wait_until_listening("127.0.0.1", port, patience, [] {
+          }).empty());
+  }
+  CHECK(open_descriptors() == before);
+}
+
 TEST_CASE("a large world gets the descriptors it needs", "[rendezvous]") {
   const auto soft_limit = [] {
     rlimit limit{};
@@ -513,6 +577,25 @@ TEST_CASE("nobody hosts the store", "[rendezvous][errors]") {
           env, std::chrono::hours(1), [] { return "rank 0 has ended"; }),
       Catch::Contains("rank 1 to reach the store of rank 0 at 127.0.0.1:") &&
           Catch::Contains(", but rank 0 has ended"));
+}
+
+// As behind a firewall that drops packets: a try to connect never ends.
+TEST_CASE("nothing comes back from rank 0's host", "[rendezvous][errors]") {
+  auto listener = detail::listen_at("127.0.0.1", 0);
+  const detail::FileDescriptor owner(listener.fd);
+  REQUIRE(::listen(owner.get(), 0) == 0);
+  auto env = read(kRank1Of2);
+  env.master_port = detail::port_of(owner.get());
+  std::vector<detail::FileDescriptor> waiting;
+  for (int count = 0; count < 3; ++count) {  // it takes no more connections
+    waiting.push_back(
+        detail::connect_to("127.0.0.1", env.master_port, milliseconds(10)));
+  }
+  auto error = error_of([&] {
+    detail::open_store(
+        env, std::chrono::hours(1), [] { return "rank 0 has ended"; });
+  });
+  CHECK_THAT(within_a_minute(error), Catch::Contains(", but rank 0 has ended"));
 }
 
 TEST_CASE("store_barrier lets all go or tells", "[rendezvous]") {
@@ -716,6 +799,60 @@ TEST_CASE("ranks hear over lines who leaves", "[departures]") {
       }
     }
   }
+}
+
+TEST_CASE("lines notice a lost host, and no child of a rank has them",
+          "[departures]") {
+  const auto before = open_descriptors();
+  const auto records = make_records(2);
+  const auto lines = connect_all(records);
+  lines[1]->say(departure(1, Departure::How::destroyed, 5));
+  REQUIRE(records[0]->wait_for_departure({1}, milliseconds(60'000)));
+  int sockets = 0;
+  for (const int fd : open_descriptors()) {
+    struct stat status {};
+    if (before.count(fd) > 0 || ::fstat(fd, &status) != 0) {
+      continue;
+    }
+    CHECK((::fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0);
+    if (S_ISSOCK(status.st_mode)) {
+      ++sockets;
+      int is_on = 0;
+      socklen_t size = sizeof(is_on);
+      REQUIRE(::getsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &is_on, &size) == 0);
+      CHECK(is_on == 1);
+    }
+  }
+  CHECK(sockets == 2);
+}
+
+std::atomic<int> broken_pipes{0};
+
+TEST_CASE("lines raise no SIGPIPE", "[departures]") {
+  auto* const old_action = ::signal(SIGPIPE, [](int) { ++broken_pipes; });
+  c10d::HashStore store;
+  const auto records = make_records(2);
+  {
+    detail::Lines line(store, detail::Lines::Place{0, 2, ""}, records[0], [] {
+      return false;
+    });
+    std::istringstream address(store.get_to_str("lines"));
+    std::string host;
+    int port = 0;
+    address >> host >> port;
+    auto rank_1 = detail::connect_to(host, port, std::chrono::seconds(60));
+    const std::string text = "hello 1\ngone 1 0 5 0 \n";
+    REQUIRE(::send(rank_1.get(), text.data(), text.size(), MSG_NOSIGNAL) ==
+            static_cast<ssize_t>(text.size()));
+    REQUIRE(records[0]->wait_for_departure({1}, milliseconds(60'000)));
+    line.stop();  // it does not hear that the other end closes
+    rank_1.reset();
+    for (int count = 0; count < 10; ++count) {
+      line.say(departure(0, Departure::How::destroyed, 5));
+    }
+  }
+  ::signal(SIGPIPE, old_action);
+  CHECK(broken_pipes == 0);
 }
 
 TEST_CASE("lines do not heed a stranger", "[departures]") {

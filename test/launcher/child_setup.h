@@ -2,8 +2,6 @@
 
 #include <grp.h>
 #include <linux/capability.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
@@ -13,36 +11,23 @@
 
 #include <algorithm>
 #include <csignal>
-#include <cstddef>
 #include <initializer_list>
-#include <vector>
+
+#include "test/support/deny_system_calls.h"
 
 // What a test's child does before it becomes ddprun.
 namespace launcher::test {
 
-/// From now on these system calls fail, as in a sandbox.
-inline void deny_system_calls(std::initializer_list<int> numbers, int error) {
-  std::vector<sock_filter> filter{
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr))};
-  for (const int number : numbers) {
-    filter.push_back(BPF_JUMP(
-        BPF_JMP | BPF_JEQ | BPF_K, static_cast<unsigned>(number), 0, 1));
-    filter.push_back(BPF_STMT(
-        BPF_RET | BPF_K, SECCOMP_RET_ERRNO | static_cast<unsigned>(error)));
-  }
-  filter.push_back(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW));
-  const sock_fprog program{static_cast<unsigned short>(filter.size()),
-                           filter.data()};
-  ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-  ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
-}
+using ddp::test::deny_system_calls;
 
 /// Nothing is mounted at `path` any more, where the rights allow it: root's.
 /// Without them ddprun can make no cgroup anyway.
-inline void hide_mount(const char* path) {
+///
+/// @param options of the empty tmpfs that is there instead
+inline void hide_mount(const char* path, const char* options = nullptr) {
   if (::unshare(CLONE_NEWNS) == 0) {
     ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr);
-    ::mount("none", path, "tmpfs", 0, nullptr);
+    ::mount("none", path, "tmpfs", 0, options);
   }
 }
 

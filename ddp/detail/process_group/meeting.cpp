@@ -19,8 +19,6 @@ constexpr const char* kAllArrived = "arrived/all";
 /// How long a name may take to appear.
 constexpr milliseconds kResolvePatience{10'000};
 
-/// Between two questions whether it is in vain to wait for rank 0's store.
-constexpr milliseconds kStoreGlance{500};
 /// How long the first try of LibTorch's to connect with it may take; each
 /// further one twice as long as the last.
 constexpr milliseconds kFirstStoreTry{1'000};
@@ -81,18 +79,11 @@ void check_not_in_vain(const WorkerEnv& env, const VainCheck& why_in_vain) {
 void wait_for_store(const WorkerEnv& env,
                     milliseconds timeout,
                     const VainCheck& why_in_vain) {
-  const auto deadline = steady_clock::now() + timeout;
-  Problem problem;
-  for (auto left = timeout; left > milliseconds(0);
-       left = time_until(deadline)) {
-    problem = wait_until_listening(
-        env.master_addr, env.master_port, std::min(left, kStoreGlance));
-    if (problem.empty()) {
-      return;
-    }
-    check_not_in_vain(env, why_in_vain);
-  }
-  TORCH_CHECK(false,
+  const Problem problem =
+      wait_until_listening(env.master_addr, env.master_port, timeout, [&] {
+        check_not_in_vain(env, why_in_vain);
+      });
+  TORCH_CHECK(problem.empty(),
               "Expected rank ",
               env.rank,
               " to reach the store of rank 0 at ",

@@ -26,6 +26,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr milliseconds kFirstPause{5};
 constexpr milliseconds kLongestPause{250};
+constexpr milliseconds kLongestAttempt{500};
 constexpr int kBacklog = 2048;
 constexpr const char* kLoopback = "127.0.0.1";
 
@@ -294,17 +295,20 @@ Problem wait_until_resolved(const std::string& host, milliseconds timeout) {
 
 Problem wait_until_listening(const std::string& host,
                              int port,
-                             milliseconds timeout) {
+                             milliseconds timeout,
+                             const std::function<void()>& check) {
   return retry(timeout, [&](milliseconds left) -> Problem {
     int error = 0;
     const auto addresses = resolve(host, port, SOCK_STREAM, error);
     Problem problem = error == 0 ? "" : ::gai_strerror(error);
     for (auto* it = addresses.get(); it != nullptr; it = it->ai_next) {
-      problem = try_connect(Socket(it->ai_family), *it, left);
+      problem = try_connect(
+          Socket(it->ai_family), *it, std::min(left, kLongestAttempt));
       if (problem.empty()) {
-        break;
+        return "";
       }
     }
+    check();
     return problem;
   });
 }

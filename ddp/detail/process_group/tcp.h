@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <string>
 
 #include "ddp/detail/file_descriptor.h"
@@ -62,9 +63,11 @@ Problem wait_until_resolved(const std::string& host,
                             std::chrono::milliseconds timeout);
 
 /// Waits until somebody accepts connections at `host`:`port`, at most
-/// `timeout`.
+/// `timeout`. Calls `check` after each attempt that failed, at least once a
+/// second for each address of `host`; an exception of it ends the wait.
 Problem wait_until_listening(const std::string& host,
                              int port,
-                             std::chrono::milliseconds timeout);
+                             std::chrono::milliseconds timeout,
+                             const std::function<void()>& check);
 
 }  // namespace ddp::detail

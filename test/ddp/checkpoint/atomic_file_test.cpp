@@ -2,6 +2,7 @@
 
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,6 +11,7 @@
 
 #include "test/support/catch.h"
 #include "test/support/child.h"
+#include "test/support/deny_system_calls.h"
 #include "test/support/temporary_folder.h"
 #include "test/support/watched_disk.h"
 
@@ -91,6 +93,24 @@ TEST_CASE("A limit of the file size leaves the old file", "[atomic_file]") {
     } catch (const std::exception& error) {
       const std::string text = error.what();
       ::_exit(text.find("File too large") != std::string::npos ? 7 : 8);
+    }
+  });
+  CHECK(WEXITSTATUS(status) == 7);
+  CHECK(read_file(path) == "old");
+  CHECK(folder.size() == 1);
+}
+
+TEST_CASE("What the disk does not take leaves the old file", "[atomic_file]") {
+  const TemporaryFolder folder;
+  const auto path = folder / "a";
+  write_file(path, "old");
+  const int status = status_of_child([&] {
+    ddp::test::deny_system_calls({SYS_fsync}, EIO);
+    try {
+      replace(path);
+    } catch (const std::exception& error) {
+      const std::string text = error.what();
+      ::_exit(text.find("Input/output error") != std::string::npos ? 7 : 8);
     }
   });
   CHECK(WEXITSTATUS(status) == 7);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "launcher/doctor/port_holder.h"
+#include "launcher/etcd/record.h"
 #include "launcher/rendezvous/port.h"
 #include "test/launcher/ddprun/etcd_server.h"
 #include "test/launcher/ddprun/run_ddprun.h"
@@ -307,6 +308,40 @@ TEST_CASE("etcd: another member is asked where one does not answer") {
   members.front()->kill();  // the one that all have found
   ::kill(holder_of(port), SIGKILL);
   two_survivors_of(hosts);
+}
+
+TEST_CASE("etcd: stopped while a job ends, it hears of the end") {
+  if (!is_etcd_there()) {
+    return;
+  }
+  EtcdServer etcd;
+  Arguments all =
+      etcd_host_of(etcd.endpoint(),
+                   "2",
+                   "job",
+                   {"sh", "-c", "echo begins; read end; echo ends"});
+  all.insert(all.begin(), "--health-check=true");
+  const std::unique_ptr<Ddprun> hosts[] = {start_host(all), start_host(all)};
+  for (const auto& host : hosts) {
+    host->await_out("begins\n");
+  }
+  const auto is_closed = [&] {
+    const auto entry = ask_etcd(etcd.settings(), "job").record;
+    return decode_record(entry.value().value).value().closed.has_value();
+  };
+  REQUIRE(!is_closed());
+  etcd.stop();
+  for (const auto& host : hosts) {
+    host->close_input();
+    host->await_out("ends\n");
+  }
+  etcd.go_on();
+  for (const auto& host : hosts) {
+    const Result result = host->finish();
+    CAPTURE(result.err);
+    CHECK(result.code() == 0);
+  }
+  CHECK(is_closed());
 }
 
 TEST_CASE("etcd: lost for good, a job still ends, and cannot start again") {

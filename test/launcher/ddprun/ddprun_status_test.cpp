@@ -2,6 +2,7 @@
 #include <csignal>
 #include <nlohmann/json.hpp>
 
+#include "test/launcher/child_setup.h"
 #include "test/launcher/ddprun/run_ddprun.h"
 #include "test/support/catch.h"
 
@@ -68,4 +69,39 @@ TEST_CASE("--status tells what a job does, wherever its files are") {
   const auto after = run_ddprun({"--status", "night"});
   CHECK(after.code() == 1);
   CHECK_THAT(after.err, Contains("no job \"night\" of yours runs"));
+}
+
+TEST_CASE(
+    "a job whose temporary folder is full goes on, and --status says so") {
+  if (::geteuid() != 0) {
+    WARN("skipped: only root can mount a small disk");
+    return;
+  }
+  const ddp::test::TemporaryFolder small;
+  const auto fill = [&] {
+    hide_mount(small.path().c_str(), "size=64k");
+    const std::string most(1 << 20, 'x');
+    ddp::test::write_file(small / "full", most);
+  };
+  const std::string status = in_shell(ddprun_path()) + " --status";
+  const auto result =
+      run_ddprun({"--max-restarts=1",
+                  "sh",
+                  "-c",
+                  "[ $TORCHELASTIC_RESTART_COUNT = 1 ] || exit 3; "
+                  "stat -c 'size %s' " +
+                      in_shell(small / "full") + "; " + status},
+                 {{"TMPDIR", small.path()}},
+                 "",
+                 {},
+                 fill);
+  CAPTURE(result.out, result.err);
+  CHECK(result.code() == 0);
+  if (result.out.find("size 1048576") != std::string::npos) {
+    WARN("skipped: no small disk could be mounted");
+    return;
+  }
+  CHECK_THAT(result.out,
+             Contains("does not tell its status") &&
+                 Contains("or the disk of " + small.path()));
 }

@@ -94,6 +94,14 @@ void EtcdServer::start() {
   await();
 }
 
+void EtcdServer::stop() const {
+  ::kill(pid_, SIGSTOP);
+}
+
+void EtcdServer::go_on() const {
+  ::kill(pid_, SIGCONT);
+}
+
 std::string EtcdServer::own_peer() const {
   return name_ + "=http://127.0.0.1:" + std::to_string(peer_.port());
 }

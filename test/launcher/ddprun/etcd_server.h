@@ -58,6 +58,9 @@ class EtcdServer {
   void kill();
   /// With what it knew when it was killed.
   void start();
+  /// It answers nobody until go_on().
+  void stop() const;
+  void go_on() const;
 
   /// With TLS as a client of its own certificate.
   EtcdSettings settings() const;

@@ -59,6 +59,7 @@ struct FormingJob {
   JobTerms terms{
       .run_id = "job", .least_hosts = 2, .most_hosts = 3, .max_restarts = 1};
   std::string token{};
+  std::string loopback_place{};
   Patience patience{};
   int start_hosts = 3;
   Coordinator::Time now{Coordinator::Time() + 1h};
@@ -70,6 +71,7 @@ struct FormingJob {
       coordinator.emplace(Coordinator::Options{.terms = terms,
                                                .start_hosts = start_hosts,
                                                .token = token,
+                                               .loopback_place = loopback_place,
                                                .patience = patience},
                           now);
     }

@@ -54,6 +54,11 @@ TEST_CASE("a name that means loopback on its own host is for others, too") {
   CHECK((place == "::" || place == "0.0.0.0"));
 }
 
+TEST_CASE("other machines reach all listeners but those on loopback") {
+  CHECK(are_on_loopback(listen_for("localhost", {"127.0.0.1", "127.0.0.3"})));
+  CHECK_FALSE(are_on_loopback(listen_for("node7", {"127.0.1.1"})));
+}
+
 TEST_CASE("hosts meet at every address of one name, in whatever order") {
   // 203.0.113.0/24 is nobody's.
   CHECK(place_of(

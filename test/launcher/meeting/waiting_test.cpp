@@ -1,5 +1,7 @@
 #include "test/launcher/meeting/forming_job.h"
 
+using Catch::Contains;
+using Catch::EndsWith;
 using namespace launcher;
 using namespace launcher::test;
 
@@ -36,6 +38,34 @@ TEST_CASE("hosts that wait hear who is there, and until when") {
           "2 of 3 hosts are here (a, b); starts without others in 20 s "
           "(--rdzv-conf last_call_timeout)");
   }
+}
+
+TEST_CASE("hosts that meet on loopback hear why others do not come") {
+  FormingJob job;
+  job.terms.least_hosts = 3;
+  job.loopback_place = "--rdzv-endpoint localhost:29400";
+  const std::string hint =
+      "; no other machine reaches --rdzv-endpoint localhost:29400, a loopback "
+      "address: give all hosts this machine's name or address instead";
+  job.come(kOwn);
+  CHECK_THAT(wait_of(job, kOwn), EndsWith("join_timeout)" + hint));
+  const bool gives_up = GENERATE(true, false);
+  if (gives_up) {
+    job.pass(600s);
+    REQUIRE(job.get().closed());
+    CHECK_THAT(job.get().closed()->text, EndsWith("=SECONDS" + hint));
+    return;
+  }
+  // Those of one machine find each other there.
+  job.come(1);
+  job.come(2);
+  for (Coordinator::Connection from = kOwn; from < 3; ++from) {
+    job.work(from, 0);
+  }
+  job.close(1);
+  job.join(kOwn);
+  CHECK_THAT(wait_of(job, kOwn), Contains("are here") || Contains("is here"));
+  CHECK_THAT(wait_of(job, kOwn), !Contains("loopback"));
 }
 
 TEST_CASE("a lost host is named until it is back, and waited for no longer") {
@@ -100,6 +130,6 @@ TEST_CASE("of many hosts the first are named") {
     job.come(from);
   }
   CHECK_THAT(wait_of(job, kOwn),
-             Catch::Contains("12 of 20 hosts are here (a, b, c, d, e, f, g, h "
-                             "and 4 more); starts"));
+             Contains("12 of 20 hosts are here (a, b, c, d, e, f, g, h "
+                      "and 4 more); starts"));
 }

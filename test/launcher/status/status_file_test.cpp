@@ -1,10 +1,12 @@
 #include "launcher/status/status_file.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 
 #include "launcher/status/status_folder.h"
 #include "launcher/status/status_json.h"
@@ -56,6 +58,39 @@ TEST_CASE("a status file is whole, its owner's alone, renewed and removed") {
     CHECK(folder.size() == 1);
   }
   CHECK(folder.size() == 0);
+}
+
+TEST_CASE("what a full disk does not take leaves the last status, or none") {
+  const TemporaryFolder folder;
+  const std::string path = folder / "status.json";
+  EventLoop loop;
+  launcher::test::bound(loop);
+  const auto old_action = ::signal(SIGXFSZ, SIG_IGN);
+  rlimit old_limit{};
+  REQUIRE(::getrlimit(RLIMIT_FSIZE, &old_limit) == 0);
+  const auto let_write = [&](bool may) {
+    const rlimit limit{may ? old_limit.rlim_cur : 0, old_limit.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  };
+  int writes = 0;
+  let_write(false);
+  const StatusFile file(
+      loop, folder.path(), [&] { return std::to_string(++writes) + "\n"; });
+  let_write(true);
+  CHECK(folder.size() == 1);
+  CHECK(read_file(path).empty());
+  while (writes < 2) {
+    loop.run_once();
+  }
+  CHECK(read_file(path) == "2\n");
+  let_write(false);
+  while (writes < 3) {
+    loop.run_once();
+  }
+  let_write(true);
+  CHECK(folder.size() == 1);
+  CHECK(read_file(path) == "2\n");
+  ::signal(SIGXFSZ, old_action);
 }
 
 TEST_CASE("without a folder there is no status file, and no error") {

@@ -61,7 +61,8 @@ TEST_CASE("a report has the jobs, the longest first, and what was noticed") {
   CHECK(text.find("job night on") < text.find("\n\njob day on"));
   CHECK_THAT(text,
              Contains("\nprocess 30 does not tell its status: it was stopped, "
-                      "or the kernel holds it\n") &&
+                      "the kernel holds it, or the disk of "
+                      "/tmp/ddprun_a/status.json is full\n") &&
                  Contains("\na ddprun that was killed has left /tmp/ddprun_b; "
                           "it can be removed\n"));
   const auto json = nlohmann::json::parse(
