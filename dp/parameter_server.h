@@ -104,7 +104,8 @@ struct ParameterServerOptions {
   /// the workers meanwhile that it is still there. So may a transfer of which
   /// each 4 MiB arrive in time.
   TORCH_ARG(std::chrono::milliseconds, timeout) = std::chrono::minutes(30);
-  /// How long to wait for all ranks to arrive.
+  /// How long to wait for all ranks to arrive. Where rank 0 gives up, so do all
+  /// ranks that wait with it.
   TORCH_ARG(std::chrono::milliseconds,
             connect_timeout) = std::chrono::minutes(5);
   /// Rank and world size, with `store`. Unset: those of

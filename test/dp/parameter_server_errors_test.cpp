@@ -6,6 +6,7 @@
 #include <future>
 #include <optional>
 
+#include <c10/util/ScopeExit.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
@@ -559,6 +560,31 @@ TEST_CASE("a join after a failed one", "[parameter_server][errors]") {
   for (const auto& refusal : refusals) {
     CHECK_THAT(refusal, Catch::Contains("ranks to arrive within 0.1 s, but"));
   }
+}
+
+TEST_CASE("a rank hears at once that rank 0 did not join",
+          "[parameter_server][errors]") {
+  // Rank 2 never comes. Rank 1 may be late for some sessions of rank 0's.
+  test::Counter heard;
+  const auto errors =
+      LocalWorld(3).try_ranks(Options(), [&](int rank, Options options) {
+        auto net = make_net();
+        while (rank == 0 && !heard.has(1)) {
+          options.connect_timeout(milliseconds(100));
+          try {
+            serve(*net, sgd, options);
+          } catch (const c10::Error&) {
+            // Ranks are missing.
+          }
+        }
+        if (rank == 1) {
+          const auto notice = c10::make_scope_exit([&] { heard.add(); });
+          ParameterClient client(net, options);
+        }
+      });
+  CHECK_THAT(errors[1],
+             Catch::Contains("but rank 0 did not join: Expected 3 ranks to "
+                             "arrive within 0.1 s, but 1 did not: rank 2"));
 }
 
 TEST_CASE("a worker without its first server", "[parameter_server][errors]") {

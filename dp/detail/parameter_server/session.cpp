@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <numeric>
 
 #include <c10/core/GradMode.h>
@@ -30,7 +31,8 @@ struct Route {
   Store store;
   std::string reach;
   std::chrono::milliseconds timeout;
-  ddp::detail::VainCheck in_vain;  // null outside of the process's own job
+  ddp::detail::VainCheck in_vain;
+  bool is_job;  // of the process's own job
 };
 
 Store base_store(const ParameterServerOptions& options) {
@@ -42,23 +44,31 @@ std::string reach_of_job(const ParameterServerOptions& options) {
                               : ddp::detail::job_reach();
 }
 
-ddp::detail::VainCheck vain_check(const ParameterServerOptions& options) {
-  return options.worker_env() ? ddp::detail::VainCheck()
-                              : ddp::detail::job_vain_check();
-}
-
-/// A part of the store for one session alone.
-Store session_store(const Store& store, int64_t session) {
-  return c10::make_intrusive<c10d::PrefixStore>(
-      "dp/parameter_server/" + std::to_string(session), store);
-}
-
 std::string opened_key(int64_t number) {
   return "dp/parameter_server/opened/" + std::to_string(number);
 }
 
 std::string closed_key(int64_t number) {
   return "dp/parameter_server/closed/" + std::to_string(number);
+}
+
+/// Reasons of the process's own job, and that rank 0 has closed the session.
+ddp::detail::VainCheck vain_check(const ParameterServerOptions& options,
+                                  const Store& store,
+                                  int64_t number) {
+  const auto of_job = options.worker_env() ? ddp::detail::VainCheck()
+                                           : ddp::detail::job_vain_check();
+  return [of_job, store, key = closed_key(number)] {
+    std::string reason = of_job ? of_job() : "";
+    try {
+      if (reason.empty() && store->check({key})) {
+        reason = "rank 0 did not join: " + store->get_to_str(key);
+      }
+    } catch (const c10::Error&) {
+      // The store is gone.
+    }
+    return reason;
+  };
 }
 
 /// The session that rank 0 has opened last, and that this rank has not been in:
@@ -114,14 +124,16 @@ Group connect(const Route& route, const std::string& name, int rank, int size) {
   spec.timeout = route.timeout;
   spec.connect_timeout = route.timeout;
   spec.reach = route.reach;
-  spec.in_vain = route.in_vain;
+  if (route.is_job) {
+    spec.in_vain = route.in_vain;
+  }
   return ddp::detail::make_gloo_backend(spec);
 }
 
 /// In a job its errors name who has left.
 Group connect_all(const Route& route, int rank, int size) {
   const auto group = connect(route, "all", rank, size);
-  if (!route.in_vain) {
+  if (!route.is_job) {
     return group;
   }
   std::vector<int> ranks(static_cast<size_t>(size));
@@ -187,7 +199,7 @@ void equalize(const Route& route,
   // A group that goes early would break a slower rank's broadcast.
   const bool all_have = ddp::detail::store_barrier(
       *route.store, "equal", topology.world_size, route.timeout);
-  const std::string reason = all_have || !route.in_vain ? "" : route.in_vain();
+  const std::string reason = all_have ? "" : route.in_vain();
   TORCH_CHECK(all_have,
               "Expected all ranks to take rank 0's parameters, but ",
               reason.empty() ? "one did not. Its own output says why" : reason);
@@ -292,24 +304,29 @@ Session join_session(torch::nn::Module& module,
   const auto store = base_store(options);
   const int64_t number =
       next_session(*store, topology, options.connect_timeout());
-  const Route route{session_store(store, number),
-                    reach_of_job(options),
-                    options.connect_timeout(),
-                    vain_check(options)};
-  // A rank that comes late waits for the next session instead.
-  const auto close = [&] {
+  const auto in_vain = vain_check(options, store, number);
+  const Route route{
+      c10::make_intrusive<ddp::detail::MonitoredStore>(
+          "dp/parameter_server/" + std::to_string(number), store, in_vain),
+      reach_of_job(options),
+      options.connect_timeout(),
+      in_vain,
+      !options.worker_env()};
+  // A rank that waits in this session hears of it, one that comes late waits
+  // for the next.
+  const auto close = [&](const std::string& reason) {
     if (topology.rank == 0) {
-      store->set(closed_key(number), "");
+      store->set(closed_key(number), reason);
     }
   };
   try {
     auto session = join(module, options, role, saved, route);
     if (!session.problem.empty()) {
-      close();
+      close(session.problem);
     }
     return session;
   } catch (...) {
-    close();
+    close(ddp::detail::text_of(std::current_exception()));
     throw;
   }
 }
