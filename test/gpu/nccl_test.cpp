@@ -10,6 +10,10 @@
 
 #include <c10/cuda/CUDAStream.h>
 
+#include <dlfcn.h>
+
+#include <cstdint>
+
 #include "ddp/collectives.h"
 #include "ddp/detail/collectives/text_collectives.h"
 #include "ddp/detail/forwarding_backend.h"
@@ -19,6 +23,21 @@
 #include "test/support/catch.h"
 #include "test/support/done_work.h"
 #include "test/support/fake_backend.h"
+
+namespace {
+/// In place of LibTorch's version of NCCL, where it is not 0.
+std::uint64_t other_version = 0;
+}  // namespace
+
+/// LibTorch's own function of this name comes behind this program's.
+namespace torch::cuda::nccl {
+std::uint64_t version();
+std::uint64_t version() {
+  const auto real = reinterpret_cast<std::uint64_t (*)()>(
+      ::dlsym(RTLD_NEXT, "_ZN5torch4cuda4nccl7versionEv"));
+  return other_version != 0 ? other_version : real();
+}
+}  // namespace torch::cuda::nccl
 
 // One rank over NCCL: a collective of one is a copy on the device, but work,
 // streams and events are NCCL's.
@@ -74,6 +93,15 @@ TEST_CASE("a GPU that is not there", "[gpu]") {
   CHECK_THROWS_WITH(
       init_process_group(ProcessGroupOptions().backend("nccl").worker_env(env)),
       Catch::Contains("Expected a GPU for LOCAL_RANK="));
+}
+
+TEST_CASE("an nccl.h that is not LibTorch's", "[gpu]") {
+  struct Guard {
+    Guard() { other_version = (2ULL << 32) | (99ULL << 16); }
+    ~Guard() { other_version = 0; }
+  } const guard;
+  CHECK_THROWS_WITH(Job(), Catch::Contains("nccl.h of NCCL 2.99"));
+  CHECK_FALSE(is_initialized());
 }
 
 TEST_CASE("texts and state travel over NCCL", "[gpu]") {

@@ -52,6 +52,23 @@ class Environment(JobTest):
                        MASTER_ADDR="no-such-host.invalid", MASTER_PORT=PORT)
 
 
+class Devices(JobTest):
+    def test_gpu_that_libtorch_does_not_see(self):
+        """A device file is all there is of the GPU."""
+        for wish, code in ({}, 1), ({"CUDA_VISIBLE_DEVICES": ""}, 0):
+            result = run(
+                ["unshare", "-rm", "sh", "-c",
+                 'mount -t tmpfs none /dev && : >/dev/nvidia0 || exit 99; '
+                 'exec "$0"', HELLO], **wish)
+            if result.code == 99 or "unshare: " in result.err:
+                self.skipTest(f"mounting needs rights: {result.err}")
+            self.assertEqual(result.code, code, result.err)
+            if code != 0:
+                self.assert_one_line(
+                    result.err, "Expected LibTorch to see a GPU, because this "
+                    "host has 1")
+
+
 class Model(JobTest):
     def test_mismatch_on_one_rank(self):
         for ranks in 2, 3:
