@@ -141,7 +141,8 @@ using WrapperHolder = torch::nn::ModuleHolder<
 ///   `ddp::destroy_process_group()`; see `ddp::init_process_group`).
 ///
 /// A parameter may be frozen later and thawed again, on all ranks alike; one
-/// that was frozen when it was wrapped needs a new wrapper to train.
+/// that was frozen when it was wrapped needs a new wrapper to train. While it is
+/// frozen its zeros still travel in each pass: wrap anew what stays frozen.
 ///
 /// Wrappers may share parameters and train them in backward passes of their
 /// own, in any order of forwards and passes. Two of them in one backward pass
