@@ -9,6 +9,15 @@
 
 #include "ddp/amp/grad_scaler.h"
 #include "ddp/distributed_data_parallel.h"
+#include "ddp/exchanges/all_reduce.h"
+#include "ddp/exchanges/cast_exchange.h"
+#include "ddp/exchanges/check_finite.h"
+#include "ddp/exchanges/coded_exchange.h"
+#include "ddp/exchanges/desync_guard.h"
+#include "ddp/exchanges/hook_exchange.h"
+#include "ddp/exchanges/power_sgd.h"
+#include "ddp/exchanges/step_in_backward.h"
+#include "ddp/exchanges/switch_exchange.h"
 #include "ddp/exchanges/weighted_mean.h"
 #include "test/support/catch.h"
 #include "test/support/fake_devices.h"
@@ -152,6 +161,122 @@ TEST_CASE("a module on two devices trains as on one") {
               .gradient_as_bucket_view(is_view)
               .first_bucket_cap_mb(cap)
               .bucket_cap_mb(cap));
+  });
+}
+
+struct Way {
+  const char* name;
+  std::function<std::shared_ptr<Exchange>(const Group&,
+                                          torch::optim::Optimizer&)>
+      make;
+  double factor = 1.5;  // of the mean, where rank r has r + 1
+};
+
+const std::vector<Way>& ways() {
+  using Optimizer = torch::optim::Optimizer;
+  static const std::vector<Way> all{
+      {"AllReduce",
+       [](const Group& group, Optimizer&) {
+         return std::make_shared<AllReduce>(group);
+       }},
+      {"CastExchange",
+       [](const Group& group, Optimizer&) {
+         return std::make_shared<CastExchange>(group, torch::kBFloat16);
+       }},
+      {"CheckFinite",
+       [](const Group& group, Optimizer&) {
+         return std::make_shared<CheckFinite>(group);
+       }},
+      {"CodedExchange, narrow",
+       [](const Group& group, Optimizer&) {
+         return std::make_shared<CodedExchange>(
+             group, std::make_shared<NarrowCode>(torch::kBFloat16));
+       }},
+      {"CodedExchange, quantized",
+       [](const Group& group, Optimizer&) {
+         return std::make_shared<CodedExchange>(
+             group, std::make_shared<QuantizedCode>(4));
+       }},
+      {"DesyncGuard",
+       [](const Group& group, Optimizer&) {
+         return std::make_shared<DesyncGuard>(group,
+                                              DesyncGuardOptions().every(1));
+       }},
+      {"HookExchange",
+       [](const Group& group, Optimizer&) {
+         return std::make_shared<HookExchange>(
+             [group](const GradientBucket& bucket) {
+               std::vector<torch::Tensor> tensors{bucket.payload.div_(2)};
+               return group->allreduce(tensors);
+             });
+       }},
+      {"PowerSGD",
+       [](const Group& group, Optimizer&) {
+         return std::make_shared<PowerSGD>(group);
+       }},
+      {"StepInBackward",
+       [](const Group& group, Optimizer& optimizer) {
+         return std::make_shared<StepInBackward>(optimizer, group);
+       }},
+      {"SwitchExchange",
+       [](const Group& group, Optimizer&) {
+         return std::make_shared<SwitchExchange>(
+             std::make_shared<AllReduce>(group),
+             1,
+             std::make_shared<CastExchange>(group, torch::kBFloat16));
+       }},
+      {"WeightedMean",
+       [](const Group& group, Optimizer&) {
+         auto mean = std::make_shared<WeightedMean>(group);
+         mean->set_weight(group->getRank() + 1);
+         return mean;
+       },
+       5.0 / 3},
+  };
+  return all;
+}
+
+// One row of input, so that gradients of matrices have rank one.
+TEST_CASE("an exchange brings gradients of two devices to where they belong") {
+  const auto& way = ways()[GENERATE(range(size_t{0}, ways().size()))];
+  INFO(way.name);
+  run_ranks(2, [&](const Group& real) {
+    const auto group = c10::make_intrusive<FakeDeviceBackend>(real);
+    const int first = 2 * real->getRank();
+    const TwoStages module(fake_device(first), fake_device(first + 1));
+    torch::optim::SGD still(module->parameters(), /*lr=*/0);
+    DistributedDataParallel model(
+        module,
+        DistributedDataParallelOptions().process_group(group).exchange(
+            way.make(group, still)));
+    TwoStages plain(torch::kCPU, torch::kCPU);
+    copy_state(module, plain);
+    for (int64_t step = 0; step < 3; ++step) {
+      const auto row = batch_of(0, step).narrow(0, 0, 1);
+      plain->zero_grad();
+      plain->forward(row).square().sum().backward();
+      model->zero_grad();
+      const auto loss = model->forward(row.to(fake_device(first)));
+      (loss.square().sum() * (real->getRank() + 1.0)).backward();
+      const auto expected = plain->parameters();
+      const auto parameters = module->parameters();
+      for (size_t i = 0; i < parameters.size(); ++i) {
+        const auto& grad = parameters[i].grad();
+        TORCH_CHECK(grad.device() == parameters[i].device());
+        TORCH_CHECK(grad.storage().device() == grad.device());
+        const auto mean = expected[i].grad() * way.factor;
+        const double largest = mean.abs().max().item<float>();
+        TORCH_CHECK(torch::allclose(grad.cpu(), mean, 0, 0.02 * largest),
+                    "step ",
+                    step,
+                    ", parameter ",
+                    i,
+                    ": ",
+                    grad.cpu(),
+                    " instead of ",
+                    mean);
+      }
+    }
   });
 }
 

@@ -7,6 +7,7 @@
 #include <ATen/native/CPUFallback.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/set_native.h>
 #include <ATen/ops/view_native.h>
@@ -82,7 +83,10 @@ at::Tensor copy_from(const at::Tensor& from,
 }
 
 at::Tensor copy_from_and_resize(const at::Tensor& from, const at::Tensor& to) {
-  TORCH_CHECK(from.sizes() == to.sizes(), "no resizing on a fake device");
+  if (from.sizes() != to.sizes()) {
+    const auto fresh = at::empty(from.sizes(), to.options());
+    to.set_(fresh.storage(), 0, fresh.sizes(), fresh.strides());
+  }
   return copy_from(from, to, false);
 }
 
@@ -184,6 +188,27 @@ FakeDeviceBackend::Work FakeDeviceBackend::allgather(
   }
   auto sent = all_on_cpu(inputs);
   return inner().allgather(memory, sent, options);
+}
+
+FakeDeviceBackend::Work FakeDeviceBackend::_allgather_base(
+    at::Tensor& output,
+    at::Tensor& input,
+    const c10d::AllgatherOptions& options) {
+  auto received = on_cpu(output);
+  auto sent = on_cpu(input);
+  return inner()._allgather_base(received, sent, options);
+}
+
+FakeDeviceBackend::Work FakeDeviceBackend::alltoall_base(
+    at::Tensor& output,
+    at::Tensor& input,
+    std::vector<int64_t>& output_sizes,
+    std::vector<int64_t>& input_sizes,
+    const c10d::AllToAllOptions& options) {
+  auto received = on_cpu(output);
+  auto sent = on_cpu(input);
+  return inner().alltoall_base(
+      received, sent, output_sizes, input_sizes, options);
 }
 
 c10::Device fake_device(int index) {

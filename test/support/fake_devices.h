@@ -30,6 +30,14 @@ class FakeDeviceBackend : public detail::ForwardingBackend {
   Work allgather(TensorLists& outputs,
                  Tensors& inputs,
                  const c10d::AllgatherOptions& options) override;
+  Work _allgather_base(at::Tensor& output,
+                       at::Tensor& input,
+                       const c10d::AllgatherOptions& options) override;
+  Work alltoall_base(at::Tensor& output,
+                     at::Tensor& input,
+                     std::vector<int64_t>& output_sizes,
+                     std::vector<int64_t>& input_sizes,
+                     const c10d::AllToAllOptions& options) override;
 };
 
 }  // namespace ddp::test
