@@ -113,7 +113,9 @@ int supervise(const Job& job,
                          .environment = job.environment,
                          .settings = resources.settings,
                          .cpu_count = job.cpu_count,
-                         .post = post});
+                         .post = [&post](const WorkersEvent& event) {
+                           std::visit(post, event);
+                         }});
   events.watch(resources.signals, [&workers] { workers.on_child_ended(); });
   events.watch_for_kill(guardians_end);
   const std::string* own_file =

@@ -5,7 +5,6 @@
 #include <map>
 #include <string>
 
-#include "launcher/cli/values.h"
 #include "launcher/error.h"
 
 namespace launcher {
@@ -100,21 +99,6 @@ Cpus complex_of(const std::vector<Cpu>& cpus, size_t place) {
 }
 
 }  // namespace
-
-const std::vector<std::string>& binding_names() {
-  static const std::vector<std::string> names{
-      "node", "socket", "exclusive", "core-complex"};
-  return names;
-}
-
-Binding parse_binding(std::string_view text) {
-  const std::map<std::string, Binding> bindings{
-      {"node", Binding::node},
-      {"socket", Binding::socket},
-      {"exclusive", Binding::exclusive},
-      {"core-complex", Binding::core_complex}};
-  return bindings.at(parse_choice(text, binding_names()));
-}
 
 std::vector<std::vector<int>> plan_binding(
     Binding binding,

@@ -5,6 +5,7 @@
 #include <functional>
 #include <stdexcept>
 
+#include "launcher/cli/binding.h"
 #include "launcher/cli/command_line.h"
 #include "launcher/cli/host_options.h"
 #include "launcher/cli/output_options.h"

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "launcher/net/endpoint.h"
+
 // The values of command line options: text in, types out. Every function throws
 // std::invalid_argument with "expected ..., but got ...".
 namespace launcher {
@@ -23,12 +25,6 @@ struct WorkerCount {
 struct HostRange {
   int least = 1;
   int most = 1;
-};
-
-/// Where rank 0's store listens, or where hosts meet.
-struct Endpoint {
-  std::string host;
-  int port = 0;  ///< 0: not chosen yet
 };
 
 /// Which of a worker's two streams are meant.

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "launcher/net/endpoint.h"
 #include "launcher/overloaded.h"
-#include "launcher/rendezvous/meeting_place.h"
 
 namespace launcher {
 namespace {

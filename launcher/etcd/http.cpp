@@ -13,8 +13,8 @@
 #include <utility>
 
 #include "launcher/etcd/curl_functions.h"
+#include "launcher/net/endpoint.h"
 #include "launcher/one_line.h"
-#include "launcher/rendezvous/meeting_place.h"
 
 namespace launcher {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "launcher/rendezvous/meeting_place.h"
+#include "launcher/net/endpoint.h"
 
 namespace launcher {
 namespace {

@@ -34,14 +34,9 @@ struct KillWorkers {  ///< those that hang, and their groups
   std::vector<int> local_ranks;
   int number;
 };
-struct KillAll {};  ///< SIGKILL to everything
-struct Sweep {      ///< end children that are no workers
-  enum class How {
-    ask,  ///< SIGTERM, once to each that is in no worker's process group
-    kill  ///< SIGKILL to all
-  };
-  How how;
-};
+struct KillAll {};     ///< SIGKILL to everything
+struct AskStrays {};   ///< SIGTERM to children that are no workers
+struct KillStrays {};  ///< SIGKILL to them
 struct ArmTimer {
   Timer timer;
   std::chrono::milliseconds delay;
@@ -64,7 +59,8 @@ using Action = std::variant<Join,
                             StopWorkers,
                             KillWorkers,
                             KillAll,
-                            Sweep,
+                            AskStrays,
+                            KillStrays,
                             ArmTimer,
                             DisarmTimer,
                             WriteReport,

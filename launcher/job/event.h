@@ -6,27 +6,14 @@
 #include <variant>
 #include <vector>
 
-#include "launcher/process/exit_status.h"
-#include "launcher/progress/hang.h"
+#include "launcher/process/workers_event.h"
 #include "launcher/rendezvous/rendezvous.h"
 
 namespace launcher {
 
-// What can happen to a job, beside the rendezvous' answers.
+// What can happen to a job, beside the rendezvous' answers and what its workers
+// do.
 
-struct WorkerExited {
-  int local_rank;
-  ExitStatus status;
-};
-struct WorkersHang {  ///< they make no progress
-  Hang hang;
-};
-struct StartFailed {  ///< no worker runs: one of them could not be started
-  int exit_code;
-  std::string text;
-};
-struct ChildrenRemain {};  ///< no worker is left, but something they started is
-struct AllAreGone {};      ///< no process of the attempt is left
 struct SignalReceived {
   int number;
 };

@@ -2,11 +2,12 @@
 
 #include <utility>
 
+#include "launcher/binding/binding_plan.h"
 #include "launcher/count_text.h"
 #include "launcher/error.h"
+#include "launcher/net/endpoint.h"
 #include "launcher/plan/devices.h"
 #include "launcher/rendezvous/job_token.h"
-#include "launcher/rendezvous/meeting_place.h"
 
 namespace launcher {
 namespace {

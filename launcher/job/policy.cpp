@@ -199,18 +199,18 @@ Actions Policy::on_signal_while_running(const SignalReceived& signal) {
 
 Actions Policy::on_stopping(const Event& event) {
   return std::visit(
-      Overloaded{
-          [this](const SignalReceived& signal) {
-            return on_signal_while_stopping(signal);
-          },
-          [this](const TimerFired& fired) {
-            return fired.timer == Timer::grace ? kill(cause_) : Actions{};
-          },
-          [](const ChildrenRemain&) { return Actions{Sweep{Sweep::How::ask}}; },
-          [this](const AllAreGone&) {
-            return Actions{DisarmTimer{Timer::grace}} + end_attempt();
-          },
-          [&](const auto&) { return on_while_ending(event); }},
+      Overloaded{[this](const SignalReceived& signal) {
+                   return on_signal_while_stopping(signal);
+                 },
+                 [this](const TimerFired& fired) {
+                   return fired.timer == Timer::grace ? kill(cause_)
+                                                      : Actions{};
+                 },
+                 [](const ChildrenRemain&) { return Actions{AskStrays{}}; },
+                 [this](const AllAreGone&) {
+                   return Actions{DisarmTimer{Timer::grace}} + end_attempt();
+                 },
+                 [&](const auto&) { return on_while_ending(event); }},
       event);
 }
 
@@ -239,9 +239,7 @@ Actions Policy::on_killing(const Event& event) {
           [this](const TimerFired& fired) {
             return fired.timer == Timer::kill ? end_job(cause_) : Actions{};
           },
-          [](const ChildrenRemain&) {
-            return Actions{Sweep{Sweep::How::kill}};
-          },
+          [](const ChildrenRemain&) { return Actions{KillStrays{}}; },
           [this](const AllAreGone&) {
             return Actions{DisarmTimer{Timer::kill}} + end_attempt();
           },

@@ -35,10 +35,10 @@ namespace launcher {
 ///   in running.
 ///
 /// - stopping: a stop signal -> Leave, StopWorkers with it. The second from the
-///   keyboard, or the grace timer -> kill. ChildrenRemain -> Sweep: ask.
+///   keyboard, or the grace timer -> kill. ChildrenRemain -> AskStrays.
 ///   AllAreGone -> end of the attempt.
 ///
-/// - killing: a stop signal -> Leave. ChildrenRemain -> Sweep: kill.
+/// - killing: a stop signal -> Leave. ChildrenRemain -> KillStrays.
 ///   AllAreGone -> end of the attempt. The kill timer -> the end.
 ///
 /// - stopping, killing: WorldBroken -> a failure in that world, or its success,

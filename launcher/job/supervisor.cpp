@@ -238,8 +238,12 @@ void Supervisor::perform(const KillAll&) {
   seams_.workers.kill_all();
 }
 
-void Supervisor::perform(const Sweep& action) {
-  seams_.workers.sweep(action.how);
+void Supervisor::perform(const AskStrays&) {
+  seams_.workers.ask_strays();
+}
+
+void Supervisor::perform(const KillStrays&) {
+  seams_.workers.kill_strays();
 }
 
 void Supervisor::perform(const ArmTimer& action) {

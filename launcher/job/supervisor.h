@@ -56,7 +56,8 @@ class Supervisor {
   void perform(const StopWorkers& action);
   void perform(const KillWorkers& action);
   void perform(const KillAll& action);
-  void perform(const Sweep& action);
+  void perform(const AskStrays&);
+  void perform(const KillStrays&);
   void perform(const ArmTimer& action);
   void perform(const DisarmTimer& action);
   void perform(const WriteReport& action);

@@ -3,9 +3,8 @@
 #include <chrono>
 #include <vector>
 
-#include "launcher/job/policy.h"
 #include "launcher/plan/plan.h"
-#include "launcher/report/report.h"
+#include "launcher/process/workers_result.h"
 #include "launcher/status/worker_state.h"
 
 namespace launcher {
@@ -45,8 +44,11 @@ class WorkerRunner {
   /// process id may be in new use from now on.
   virtual void release(int local_rank) = 0;
 
-  /// Asks children that are no workers to end, or kills them.
-  virtual void sweep(Sweep::How how) = 0;
+  /// Sends SIGTERM to children that are no workers: once to each that is in no
+  /// worker's process group.
+  virtual void ask_strays() = 0;
+  /// SIGKILL to all children that are no workers.
+  virtual void kill_strays() = 0;
 
   /// The workers of the attempt as they are now; empty when there is none.
   virtual std::vector<WorkerState> states() = 0;

@@ -139,19 +139,24 @@ void ProcessRunner::post_what_is_left() {
   if (!is_active_ || has_worker) {
     return;
   }
-  context_.post(has_children() ? Event(ChildrenRemain{}) : Event(AllAreGone{}));
+  context_.post(has_children() ? WorkersEvent(ChildrenRemain{})
+                               : WorkersEvent(AllAreGone{}));
 }
 
-void ProcessRunner::sweep(Sweep::How how) {
+void ProcessRunner::ask_strays() {
   for (const pid_t child : own_children()) {
-    if (has_unreleased(child)) {
-      continue;
-    }
-    if (how == Sweep::How::kill) {
-      signal_child(child, SIGKILL);
-    } else if (!is_in_workers_group(child) && asked_.insert(child).second) {
+    if (!has_unreleased(child) && !is_in_workers_group(child) &&
+        asked_.insert(child).second) {
       signal_child(child, SIGCONT);
       signal_child(child, SIGTERM);
+    }
+  }
+}
+
+void ProcessRunner::kill_strays() {
+  for (const pid_t child : own_children()) {
+    if (!has_unreleased(child)) {
+      signal_child(child, SIGKILL);
     }
   }
 }

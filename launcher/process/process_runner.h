@@ -12,6 +12,7 @@
 #include "launcher/process/stop_request.h"
 #include "launcher/process/worker.h"
 #include "launcher/process/worker_states.h"
+#include "launcher/process/workers_event.h"
 #include "launcher/progress/progress_watch.h"
 #include "launcher/progress/timer_file.h"
 
@@ -28,7 +29,7 @@ class ProcessRunner : public WorkerRunner {
     const Environment& environment;  ///< that the workers inherit
     const OwnSettings& settings;     ///< that they do not inherit
     int cpu_count;                   ///< that they share
-    std::function<void(const Event&)> post;
+    std::function<void(const WorkersEvent&)> post;
   };
 
   explicit ProcessRunner(const Context& context)
@@ -46,7 +47,8 @@ class ProcessRunner : public WorkerRunner {
   void kill(int local_rank, int number) override;
   void kill_all() override;
   void release(int local_rank) override;
-  void sweep(Sweep::How how) override;
+  void ask_strays() override;
+  void kill_strays() override;
   std::vector<WorkerState> states() override {
     return states_of(workers_, exits_, progress_);
   }

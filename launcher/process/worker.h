@@ -10,7 +10,7 @@
 #include "launcher/output/worker_output.h"
 #include "launcher/plan/plan.h"
 #include "launcher/process/process.h"
-#include "launcher/report/report.h"
+#include "launcher/process/workers_result.h"
 
 namespace launcher {
 

@@ -13,6 +13,7 @@
 #include "launcher/rendezvous/meeting_place.h"
 #include "launcher/rendezvous/member.h"
 #include "launcher/rendezvous/port.h"
+#include "launcher/rendezvous/reading_messages.h"
 #include "launcher/rendezvous/steps.h"
 
 namespace launcher {

@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "launcher/cli/values.h"
 #include "launcher/fd.h"
+#include "launcher/net/endpoint.h"
 
 namespace launcher {
 

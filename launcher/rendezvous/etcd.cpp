@@ -14,6 +14,7 @@
 #include "launcher/rendezvous/link.h"
 #include "launcher/rendezvous/meeting_place.h"
 #include "launcher/rendezvous/port.h"
+#include "launcher/rendezvous/reading_messages.h"
 
 namespace launcher {
 namespace {

@@ -12,7 +12,6 @@
 #include "launcher/error.h"
 #include "launcher/fd.h"
 #include "launcher/patience_text.h"
-#include "launcher/rendezvous/message.h"
 
 namespace launcher {
 namespace {

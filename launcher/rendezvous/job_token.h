@@ -7,6 +7,8 @@
 
 namespace launcher {
 
+inline constexpr size_t kLongestToken = 1024;  ///< in bytes
+
 /// The secret that a job's hosts know: the text of `file` (--rdzv-conf
 /// token_file), else the environment's DDPRUN_TOKEN; empty where there is
 /// neither.

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "launcher/health/health_check.h"
+#include "launcher/health/health_verdict.h"
 #include "launcher/loop/event_loop.h"
 #include "launcher/names/name_lookup.h"
 #include "launcher/names/name_question.h"

@@ -51,12 +51,6 @@ Places places_to_listen(const Meeting& meeting,
 
 }  // namespace
 
-std::string text_of(const Endpoint& endpoint) {
-  const bool is_ip6 = endpoint.host.find(':') != std::string::npos;
-  return (is_ip6 ? "[" + endpoint.host + "]" : endpoint.host) + ":" +
-         std::to_string(endpoint.port);
-}
-
 std::vector<SocketAddress> with_port(const std::vector<std::string>& addresses,
                                      int port) {
   std::vector<SocketAddress> all;

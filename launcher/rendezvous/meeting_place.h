@@ -9,9 +9,6 @@
 
 namespace launcher {
 
-/// "host:port", or "[fe80::1]:port".
-std::string text_of(const Endpoint& endpoint);
-
 /// Addresses without a port, with this one.
 std::vector<SocketAddress> with_port(const std::vector<std::string>& addresses,
                                      int port);

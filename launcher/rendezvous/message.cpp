@@ -5,6 +5,7 @@
 
 #include "launcher/coordinator/coordinator_messages.h"
 #include "launcher/overloaded.h"
+#include "launcher/rendezvous/job_token.h"
 #include "launcher/rendezvous/message_fields.h"
 
 namespace launcher {

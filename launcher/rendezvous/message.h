@@ -18,7 +18,6 @@ namespace launcher {
 inline constexpr int kMessageVersion = 4;
 /// Bytes of an encoded message, its newline included.
 inline constexpr size_t kLongestMessage = 16 * 1024;
-inline constexpr size_t kLongestToken = 1024;
 /// Generations, ranks and hosts stay below it.
 inline constexpr int kLargestCount = 1 << 24;
 

@@ -188,13 +188,13 @@ class FakeJob : public EventSource,
     }
     post_what_is_left();
   }
-  void sweep(Sweep::How how) override {
-    const bool asks = how == Sweep::How::ask;
-    calls.push_back(asks ? "ask strays" : "kill strays");
-    if (strays_ > 0 && (asks ? habits.strays_obey : habits.strays_die)) {
-      --strays_;  // each ends for itself
-      post_what_is_left();
-    }
+  void ask_strays() override {
+    calls.push_back("ask strays");
+    lose_stray(habits.strays_obey);
+  }
+  void kill_strays() override {
+    calls.push_back("kill strays");
+    lose_stray(habits.strays_die);
   }
   std::vector<WorkerState> states() override {
     std::vector<WorkerState> states;
@@ -234,6 +234,12 @@ class FakeJob : public EventSource,
   }
 
  private:
+  void lose_stray(bool ends) {
+    if (strays_ > 0 && ends) {
+      --strays_;  // each ends for itself
+      post_what_is_left();
+    }
+  }
   static std::string name_of(Timer timer) {
     return std::to_string(static_cast<int>(timer));
   }

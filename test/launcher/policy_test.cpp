@@ -70,7 +70,7 @@ const Row kTable[] = {
                            {"-",                                  "Tell rank 12, Stop SIGTERM, Arm grace 7000, Kill 2 0 SIGKILL -> stopping",
                                                                                                                        "-",                                              "-",                                             "-",                                        "-",       "-"}},
   {StartFailed{127, "x"},  {"-",                                  "Kill, Arm kill 7000 -> killing",                    "-",                                              "-",                                             "-",                                        "-",       "-"}},
-  {ChildrenRemain{},       {"-",                                  "-",                                                 "Sweep ask",                                      "Sweep kill",                                    "-",                                        "-",       "-"}},
+  {ChildrenRemain{},       {"-",                                  "-",                                                 "AskStrays",                                      "KillStrays",                                    "-",                                        "-",       "-"}},
   {AllAreGone{},           {"-",                                  "-",                                                 "Disarm grace -> waiting",
                                                                                                                                                                          "Disarm kill -> waiting",
                                                                                                                                                                                                                           "-",                                        "-",       "-"}},
@@ -131,7 +131,7 @@ TEST_CASE("success: the last worker's end is awaited to the last process") {
   CHECK(policy.alive() == 1);
   CHECK(step(policy, WorkerExited{2, kSuccess}) ==
         "Stop SIGTERM, Arm grace 7000 -> stopping");
-  CHECK(step(policy, ChildrenRemain{}) == "Sweep ask");
+  CHECK(step(policy, ChildrenRemain{}) == "AskStrays");
   SECTION("which obeys") {
     CHECK(step(policy, AllAreGone{}) ==
           "Disarm grace, Tell success -> waiting");
@@ -139,7 +139,7 @@ TEST_CASE("success: the last worker's end is awaited to the last process") {
   SECTION("which is killed") {
     CHECK(step(policy, TimerFired{Timer::grace}) ==
           "Kill, Arm kill 7000 -> killing");
-    CHECK(step(policy, ChildrenRemain{}) == "Sweep kill");
+    CHECK(step(policy, ChildrenRemain{}) == "KillStrays");
     CHECK(step(policy, AllAreGone{}) == "Disarm kill, Tell success -> waiting");
   }
   CHECK(step(policy, JobClosed{0}) == "Report closed, Drain -> draining");

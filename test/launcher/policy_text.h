@@ -66,9 +66,8 @@ inline std::string text_of(const Action& action) {
             return text + " " + signal_name(kill.number);
           },
           [](const KillAll&) -> std::string { return "Kill"; },
-          [](const Sweep& sweep) -> std::string {
-            return sweep.how == Sweep::How::ask ? "Sweep ask" : "Sweep kill";
-          },
+          [](const AskStrays&) -> std::string { return "AskStrays"; },
+          [](const KillStrays&) -> std::string { return "KillStrays"; },
           [](const ArmTimer& arm) {
             return "Arm " + name_of(arm.timer) + " " +
                    std::to_string(arm.delay.count());

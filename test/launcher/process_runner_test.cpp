@@ -130,7 +130,7 @@ TEST_CASE("the first to fail while others still start is seen first") {
                         .environment = environment,
                         .settings = settings,
                         .cpu_count = 2,
-                        .post = [&](const Event& event) {
+                        .post = [&](const WorkersEvent& event) {
                           if (const auto* exit =
                                   std::get_if<WorkerExited>(&event)) {
                             exits.push_back(*exit);
@@ -193,7 +193,7 @@ TEST_CASE("a worker that is asked again to end is not continued again") {
                         .environment = environment,
                         .settings = settings,
                         .cpu_count = 2,
-                        .post = [&](const Event& event) {
+                        .post = [&](const WorkersEvent& event) {
                           has_exited |=
                               std::holds_alternative<WorkerExited>(event);
                         }});
@@ -247,7 +247,7 @@ TEST_CASE("what a worker that does not end has started ends without it") {
                         .environment = environment,
                         .settings = settings,
                         .cpu_count = 2,
-                        .post = [](const Event&) {}});
+                        .post = [](const WorkersEvent&) {}});
   runner.start(plan);
   life.write.reset();
   REQUIRE(told.line() == "ready");

@@ -1,4 +1,4 @@
-#include "launcher/health/health_check.h"
+#include "launcher/health/health_verdict.h"
 
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-#include "launcher/health/health_check.h"
+#include "launcher/health/health_verdict.h"
 
 #include "launcher/one_line.h"
 #include "launcher/output/last_lines.h"

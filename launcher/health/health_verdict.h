@@ -1,20 +1,13 @@
 #pragma once
 
-#include <chrono>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "launcher/cli/health_check.h"
 #include "launcher/health/command.h"
 
 namespace launcher {
-
-/// --health-check: a command that says whether a host may take part. It runs
-/// before every world, see JoinSteps.
-struct HealthCheck {
-  std::string command;
-  std::chrono::milliseconds limit{60'000};  ///< of its time
-};
 
 /// What to tell of a check.
 struct HealthVerdict {

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <string>
+#include <variant>
+
+#include "launcher/rendezvous/guests.h"
+#include "launcher/rendezvous/message.h"
+
+namespace launcher {
+
+/// Guests::Handlers::on_line of a coordinator.
+///
+/// @param address_of a guest, as its connection shows it
+template <typename OnMessage, typename AddressOf>
+auto reading_messages(OnMessage on_message, AddressOf address_of) {
+  return [on_message, address_of](Guests::Id id, const std::string& line) {
+    auto message = decode(line);
+    if (message) {
+      if (auto* hello = std::get_if<Hello>(&*message)) {
+        hello->seen_address = address_of(id);
+      }
+      on_message(id, *message);
+    }
+    return message.has_value();
+  };
+}
+
+}  // namespace launcher
