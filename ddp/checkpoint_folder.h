@@ -10,8 +10,8 @@
 #include <torch/arg.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include "ddp/base/background_task.h"
 #include "ddp/checkpoint.h"
-#include "ddp/detail/background_task.h"
 
 namespace ddp {
 

@@ -8,9 +8,9 @@
 #include <c10/core/GradMode.h>
 #include <c10/util/Type.h>
 
+#include "ddp/base/job_files/progress_file.h"
 #include "ddp/detail/activations/replay_state.h"
 #include "ddp/detail/amp/precision_of_wrapper.h"
-#include "ddp/detail/job_files/progress_file.h"
 #include "ddp/detail/named_tensors.h"
 #include "ddp/detail/peers.h"
 #include "ddp/detail/state_sync.h"

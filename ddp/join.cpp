@@ -7,9 +7,9 @@
 #include <ATen/Functions.h>
 #include <c10/util/ScopeExit.h>
 
+#include "ddp/base/job_files/stop_file.h"
+#include "ddp/base/text/rank_text.h"
 #include "ddp/detail/collectives/text_collectives.h"
-#include "ddp/detail/job_files/stop_file.h"
-#include "ddp/detail/rank_text.h"
 #include "ddp/detail/wait.h"
 #include "ddp/preemption.h"
 

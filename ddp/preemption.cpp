@@ -1,6 +1,6 @@
 #include "ddp/preemption.h"
 
-#include "ddp/detail/job_files/stop_file.h"
+#include "ddp/base/job_files/stop_file.h"
 #include "ddp/detail/process_group/job_record.h"
 #include "ddp/process_group.h"
 

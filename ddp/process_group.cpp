@@ -10,16 +10,16 @@
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
-#include "ddp/detail/gpu_checks.h"
+#include "ddp/base/gpu_checks.h"
+#include "ddp/base/job_files/progress_file.h"
+#include "ddp/base/net/tcp.h"
 #include "ddp/detail/job_files/error_text.h"
-#include "ddp/detail/job_files/progress_file.h"
 #include "ddp/detail/process_group/backends.h"
 #include "ddp/detail/process_group/farewell.h"
 #include "ddp/detail/process_group/job.h"
 #include "ddp/detail/process_group/job_reach.h"
 #include "ddp/detail/process_group/last_words.h"
 #include "ddp/detail/process_group/meeting.h"
-#include "ddp/detail/process_group/tcp.h"
 #include "ddp/detail/process_group/uncaught.h"
 
 namespace ddp {

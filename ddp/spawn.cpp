@@ -8,10 +8,10 @@
 
 #include <ATen/Parallel.h>
 
-#include "ddp/detail/launch_environment.h"
+#include "ddp/base/cluster/launch_environment.h"
+#include "ddp/base/net/tcp.h"
 #include "ddp/detail/process_group/backends.h"
 #include "ddp/detail/process_group/last_words.h"
-#include "ddp/detail/process_group/tcp.h"
 #include "ddp/detail/spawn/fork_hazards.h"
 #include "ddp/detail/spawn/forked_process.h"
 

@@ -14,7 +14,7 @@
 #include <torch/optim/optimizer.h>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
-#include "ddp/worker_env.h"
+#include "ddp/base/cluster/worker_env.h"
 #include "dp/moved_bytes.h"
 
 namespace dp {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ddp/detail/file_descriptor.h"
+#include "ddp/base/file_descriptor.h"
 
 namespace launcher {
 

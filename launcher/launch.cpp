@@ -3,7 +3,7 @@
 #include <csignal>
 #include <random>
 
-#include "ddp/worker_env.h"
+#include "ddp/base/cluster/worker_env.h"
 #include "launcher/error.h"
 #include "launcher/job/job_events.h"
 #include "launcher/job/supervisor.h"

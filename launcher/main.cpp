@@ -7,7 +7,7 @@
 #include <string_view>
 #include <system_error>
 
-#include "ddp/detail/number.h"
+#include "ddp/base/text/number.h"
 #include "launcher/binding/affinity.h"
 #include "launcher/cli/options.h"
 #include "launcher/doctor/doctor.h"

@@ -4,7 +4,7 @@
 #include <ATen/ops/empty.h>
 #include <c10/util/ScopeExit.h>
 
-#include "ddp/detail/sanitizers.h"
+#include "ddp/base/sanitizers.h"
 
 #ifdef DDP_THREAD_SANITIZER
 #include <sanitizer/tsan_interface.h>

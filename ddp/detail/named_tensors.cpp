@@ -2,7 +2,7 @@
 
 #include <c10/util/Exception.h>
 
-#include "ddp/detail/nearest.h"
+#include "ddp/base/text/nearest.h"
 
 namespace ddp::detail {
 

@@ -1,7 +1,7 @@
 #include "ddp/detail/wait.h"
 
+#include "ddp/base/job_files/progress_file.h"
 #include "ddp/detail/job_files/error_text.h"
-#include "ddp/detail/job_files/progress_file.h"
 #include "ddp/detail/process_group/job_backend.h"
 
 namespace ddp::detail {

@@ -6,9 +6,9 @@
 
 #include <ATen/Functions.h>
 
+#include "ddp/base/text/rank_text.h"
 #include "ddp/detail/collectives/text_collectives.h"
 #include "ddp/detail/peers.h"
-#include "ddp/detail/rank_text.h"
 #include "ddp/detail/state_sync.h"
 #include "ddp/detail/wait.h"
 #include "ddp/exchanges/all_reduce.h"

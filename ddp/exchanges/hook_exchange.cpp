@@ -6,9 +6,9 @@
 #include <memory>
 #include <utility>
 
+#include "ddp/base/job_files/progress_file.h"
 #include "ddp/detail/bucket_text.h"
 #include "ddp/detail/job_files/error_text.h"
-#include "ddp/detail/job_files/progress_file.h"
 #include "ddp/detail/wait.h"
 #include "ddp/process_group.h"
 

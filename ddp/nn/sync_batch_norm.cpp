@@ -5,9 +5,9 @@
 
 #include <c10/util/StringUtil.h>
 
+#include "ddp/base/text/rank_text.h"
 #include "ddp/detail/collectives/text_collectives.h"
 #include "ddp/detail/peers.h"
-#include "ddp/detail/rank_text.h"
 #include "ddp/detail/replica_scope.h"
 #include "ddp/detail/sync_batch_norm/sync_batch_norm_function.h"
 #include "ddp/join.h"

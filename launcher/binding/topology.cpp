@@ -8,8 +8,8 @@
 #include <optional>
 #include <stdexcept>
 
-#include "ddp/detail/cluster/host_list.h"
-#include "ddp/detail/number.h"
+#include "ddp/base/cluster/host_list.h"
+#include "ddp/base/text/number.h"
 #include "launcher/text_file.h"
 
 namespace launcher {

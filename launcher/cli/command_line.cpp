@@ -5,7 +5,7 @@
 #include <cctype>
 #include <stdexcept>
 
-#include "ddp/detail/nearest.h"
+#include "ddp/base/text/nearest.h"
 #include "launcher/cli/abbreviation.h"
 #include "launcher/cli/help_formatter.h"
 #include "launcher/cli/help_text.h"

@@ -6,7 +6,7 @@
 #include <climits>
 #include <stdexcept>
 
-#include "ddp/detail/nearest.h"
+#include "ddp/base/text/nearest.h"
 #include "launcher/cli/values.h"
 
 namespace launcher {

@@ -6,7 +6,7 @@
 #include <optional>
 #include <stdexcept>
 
-#include "ddp/detail/number.h"
+#include "ddp/base/text/number.h"
 #include "launcher/process/signal_names.h"
 
 namespace launcher {

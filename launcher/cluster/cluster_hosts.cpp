@@ -2,7 +2,7 @@
 
 #include <stdexcept>
 
-#include "ddp/detail/cluster/env_integer.h"
+#include "ddp/base/cluster/env_integer.h"
 #include "launcher/count_text.h"
 #include "launcher/error.h"
 

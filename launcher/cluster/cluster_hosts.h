@@ -3,7 +3,7 @@
 #include <optional>
 #include <string>
 
-#include "ddp/detail/cluster/cluster_task.h"
+#include "ddp/base/cluster/cluster_task.h"
 #include "launcher/plan/environment.h"
 
 namespace launcher {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "ddp/detail/rank_text.h"
+#include "ddp/base/text/rank_text.h"
 #include "launcher/coordinator/admission.h"
 #include "launcher/coordinator/waiting_text.h"
 #include "launcher/count_text.h"

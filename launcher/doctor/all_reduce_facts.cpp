@@ -3,7 +3,7 @@
 #include <sstream>
 #include <type_traits>
 
-#include "ddp/detail/number.h"
+#include "ddp/base/text/number.h"
 
 namespace launcher {
 

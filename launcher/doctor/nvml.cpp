@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <memory>
 
-#include "ddp/detail/number.h"
+#include "ddp/base/text/number.h"
 #include "launcher/text_file.h"
 
 namespace launcher {

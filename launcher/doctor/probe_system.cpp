@@ -9,7 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "ddp/detail/number.h"
+#include "ddp/base/text/number.h"
 #include "launcher/process/cgroup_path.h"
 #include "launcher/process/job_cgroup.h"
 #include "launcher/text_file.h"

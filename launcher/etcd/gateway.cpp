@@ -3,7 +3,7 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
-#include "ddp/detail/number.h"
+#include "ddp/base/text/number.h"
 #include "launcher/one_line.h"
 #include "launcher/shortened.h"
 

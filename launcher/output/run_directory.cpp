@@ -11,7 +11,7 @@
 #include <random>
 #include <string_view>
 
-#include "ddp/worker_env.h"
+#include "ddp/base/cluster/worker_env.h"
 #include "launcher/error.h"
 
 namespace launcher {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "ddp/detail/number.h"
+#include "ddp/base/text/number.h"
 #include "launcher/error.h"
 
 namespace launcher {

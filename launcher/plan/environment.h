@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "ddp/worker_env.h"
+#include "ddp/base/cluster/worker_env.h"
 
 namespace launcher {
 

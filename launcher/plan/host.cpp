@@ -8,7 +8,7 @@
 #include <cmath>
 #include <sstream>
 
-#include "ddp/detail/gpu_checks.h"
+#include "ddp/base/gpu_checks.h"
 #include "launcher/binding/affinity.h"
 #include "launcher/process/cgroup_path.h"
 #include "launcher/text_file.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "ddp/detail/launch_environment.h"
+#include "ddp/base/cluster/launch_environment.h"
 #include "launcher/plan/name_template.h"
 #include "launcher/process/signal_names.h"
 

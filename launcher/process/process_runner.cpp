@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <thread>
 
-#include "ddp/detail/job_files/worker_ends.h"
+#include "ddp/base/job_files/worker_ends.h"
 #include "launcher/process/descendants.h"
 #include "launcher/process/error_file.h"
 

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "ddp/detail/job_files/error_file.h"
+#include "ddp/base/job_files/error_file.h"
 #include "launcher/process/signal_names.h"
 
 namespace launcher {

@@ -8,7 +8,7 @@
 namespace launcher {
 
 /// Tells workers that they are to save and to end: by its file (see
-/// ddp/detail/job_files/stop_file.h) who has made it, by the signal who has
+/// ddp/base/job_files/stop_file.h) who has made it, by the signal who has
 /// not.
 ///
 /// @param time that they have

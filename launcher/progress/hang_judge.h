@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "ddp/detail/job_files/progress_text.h"
+#include "ddp/base/job_files/progress_text.h"
 
 namespace launcher {
 

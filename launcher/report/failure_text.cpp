@@ -4,7 +4,7 @@
 #include <csignal>
 #include <cstdio>
 
-#include "ddp/detail/rank_text.h"
+#include "ddp/base/text/rank_text.h"
 #include "launcher/count_text.h"
 #include "launcher/process/error_file.h"
 #include "launcher/process/signal_names.h"

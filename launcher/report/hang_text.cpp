@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "ddp/detail/rank_text.h"
+#include "ddp/base/text/rank_text.h"
 #include "launcher/report/failure_text.h"
 #include "launcher/shortened.h"
 

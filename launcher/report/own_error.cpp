@@ -3,7 +3,7 @@
 #include <optional>
 #include <string_view>
 
-#include "ddp/detail/job_files/error_file.h"
+#include "ddp/base/job_files/error_file.h"
 #include "launcher/process/error_file.h"
 #include "launcher/report/failure_text.h"
 

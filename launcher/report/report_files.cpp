@@ -3,8 +3,8 @@
 #include <system_error>
 #include <utility>
 
-#include "ddp/detail/job_files/error_file.h"
-#include "ddp/worker_env.h"
+#include "ddp/base/cluster/worker_env.h"
+#include "ddp/base/job_files/error_file.h"
 #include "launcher/error.h"
 
 namespace launcher {

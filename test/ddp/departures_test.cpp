@@ -22,8 +22,8 @@
 #include <utility>
 #include <vector>
 
+#include "ddp/base/file_descriptor.h"
 #include "ddp/collectives.h"
-#include "ddp/detail/file_descriptor.h"
 #include "ddp/detail/forwarding_backend.h"
 #include "ddp/detail/process_group/backends.h"
 #include "ddp/detail/process_group/job_backend.h"

@@ -30,16 +30,16 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include "ddp/base/job_files/worker_ends.h"
+#include "ddp/base/net/tcp.h"
 #include "ddp/collectives.h"
 #include "ddp/detail/collectives/text_collectives.h"
-#include "ddp/detail/job_files/worker_ends.h"
 #include "ddp/detail/process_group/backends.h"
 #include "ddp/detail/process_group/batch_threads.h"
 #include "ddp/detail/process_group/farewell.h"
 #include "ddp/detail/process_group/job.h"
 #include "ddp/detail/process_group/meeting.h"
 #include "ddp/detail/process_group/monitored_store.h"
-#include "ddp/detail/process_group/tcp.h"
 #include "ddp/detail/wait.h"
 #include "test/support/catch.h"
 #include "test/support/child.h"

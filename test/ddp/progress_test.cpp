@@ -12,8 +12,8 @@
 
 #include <torch/nn/modules/linear.h>
 
+#include "ddp/base/job_files/progress_text.h"
 #include "ddp/collectives.h"
-#include "ddp/detail/job_files/progress_text.h"
 #include "ddp/distributed_data_parallel.h"
 #include "ddp/process_group.h"
 #include "test/support/catch.h"

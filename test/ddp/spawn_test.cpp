@@ -17,11 +17,11 @@
 #include <iostream>
 #include <thread>
 
+#include "ddp/base/cluster/launch_environment.h"
+#include "ddp/base/file_descriptor.h"
+#include "ddp/base/net/tcp.h"
 #include "ddp/collectives.h"
-#include "ddp/detail/file_descriptor.h"
-#include "ddp/detail/launch_environment.h"
 #include "ddp/detail/process_group/backends.h"
-#include "ddp/detail/process_group/tcp.h"
 #include "ddp/detail/spawn/fork_hazards.h"
 #include "ddp/process_group.h"
 #include "test/support/catch.h"

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "ddp/detail/sanitizers.h"
+#include "ddp/base/sanitizers.h"
 #include "ddp/distributed_data_parallel.h"
 #include "ddp/nn/checkpoint_activations.h"
 #include "ddp/nn/sync_batch_norm.h"

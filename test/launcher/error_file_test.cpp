@@ -1,4 +1,4 @@
-#include "ddp/detail/job_files/error_file.h"
+#include "ddp/base/job_files/error_file.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "ddp/detail/job_files/json_string.h"
+#include "ddp/base/text/json_string.h"
 #include "launcher/process/error_file.h"
 #include "launcher/report/report_files.h"
 #include "test/support/catch.h"

@@ -6,7 +6,7 @@
 #include <csignal>
 #include <fstream>
 
-#include "ddp/detail/gpu_checks.h"
+#include "ddp/base/gpu_checks.h"
 #include "launcher/output/run_directory.h"
 #include "launcher/process/cgroup_path.h"
 #include "launcher/process/signal_names.h"

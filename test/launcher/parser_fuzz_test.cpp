@@ -11,8 +11,8 @@
 #include <set>
 #include <stdexcept>
 
-#include "ddp/detail/cluster/host_list.h"
-#include "ddp/detail/job_files/progress_text.h"
+#include "ddp/base/cluster/host_list.h"
+#include "ddp/base/job_files/progress_text.h"
 #include "launcher/binding/topology.h"
 #include "launcher/cli/options.h"
 #include "launcher/cli/rendezvous_values.h"

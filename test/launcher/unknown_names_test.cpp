@@ -1,4 +1,4 @@
-#include "ddp/detail/nearest.h"
+#include "ddp/base/text/nearest.h"
 #include "launcher/cli/options.h"
 #include "launcher/cli/rendezvous_values.h"
 #include "launcher/error.h"

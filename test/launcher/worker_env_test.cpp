@@ -1,6 +1,6 @@
 #include "ddp/worker_env.h"
 
-#include "ddp/detail/cluster/cluster_task.h"
+#include "ddp/base/cluster/cluster_task.h"
 #include "test/launcher/cluster/cluster_environments.h"
 #include "test/support/catch.h"
 

@@ -4,9 +4,9 @@
 #include <cstdlib>
 #include <deque>
 
-#include "ddp/detail/launch_environment.h"
+#include "ddp/base/cluster/launch_environment.h"
+#include "ddp/base/net/tcp.h"
 #include "ddp/detail/process_group/last_words.h"
-#include "ddp/detail/process_group/tcp.h"
 #include "ddp/detail/spawn/forked_process.h"
 
 namespace ddp::test {

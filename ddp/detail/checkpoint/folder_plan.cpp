@@ -12,7 +12,7 @@
 
 #include <c10/util/Exception.h>
 
-#include "ddp/detail/number.h"
+#include "ddp/base/text/number.h"
 
 namespace ddp::detail {
 namespace {

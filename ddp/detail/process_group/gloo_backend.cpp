@@ -15,9 +15,9 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
+#include "ddp/base/net/tcp.h"
 #include "ddp/detail/process_group/batch_threads.h"
 #include "ddp/detail/process_group/connect_on_thread.h"
-#include "ddp/detail/process_group/tcp.h"
 
 namespace ddp::detail {
 namespace {

@@ -6,8 +6,8 @@
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
+#include "ddp/base/job_files/worker_ends.h"
 #include "ddp/detail/job_files/error_text.h"
-#include "ddp/detail/job_files/worker_ends.h"
 #include "ddp/detail/process_group/backends.h"
 #include "ddp/detail/process_group/farewell.h"
 #include "ddp/detail/process_group/job_reach.h"

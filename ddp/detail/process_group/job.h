@@ -6,11 +6,11 @@
 #include <memory>
 #include <string>
 
+#include "ddp/base/cluster/worker_env.h"
 #include "ddp/detail/process_group/job_backend.h"
 #include "ddp/detail/process_group/lines.h"
 #include "ddp/detail/process_group/monitored_store.h"
 #include "ddp/detail/process_group/watch.h"
-#include "ddp/worker_env.h"
 
 namespace ddp::detail {
 

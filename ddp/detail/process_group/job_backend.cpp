@@ -5,8 +5,8 @@
 #include <system_error>
 #include <utility>
 
-#include "ddp/detail/background_task.h"
-#include "ddp/detail/job_files/progress_file.h"
+#include "ddp/base/background_task.h"
+#include "ddp/base/job_files/progress_file.h"
 #include "ddp/detail/process_group/backends.h"
 #include "ddp/detail/process_group/last_words.h"
 

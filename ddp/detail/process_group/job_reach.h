@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "ddp/worker_env.h"
+#include "ddp/base/cluster/worker_env.h"
 
 namespace ddp::detail {
 

@@ -1,10 +1,10 @@
 #include <algorithm>
 #include <exception>
 
+#include "ddp/base/text/rank_text.h"
 #include "ddp/detail/job_files/error_text.h"
 #include "ddp/detail/process_group/farewell.h"
 #include "ddp/detail/process_group/job.h"
-#include "ddp/detail/rank_text.h"
 
 namespace ddp::detail {
 namespace {

@@ -10,9 +10,9 @@
 #include <system_error>
 #include <utility>
 
-#include "ddp/detail/block_signals.h"
+#include "ddp/base/block_signals.h"
+#include "ddp/base/net/tcp.h"
 #include "ddp/detail/process_group/lock_within.h"
-#include "ddp/detail/process_group/tcp.h"
 
 namespace ddp::detail {
 namespace {

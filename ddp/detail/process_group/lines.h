@@ -15,7 +15,7 @@
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
-#include "ddp/detail/file_descriptor.h"
+#include "ddp/base/file_descriptor.h"
 #include "ddp/detail/process_group/departure.h"
 #include "ddp/detail/process_group/job_record.h"
 

@@ -5,8 +5,8 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
-#include "ddp/detail/process_group/tcp.h"
-#include "ddp/detail/rank_text.h"
+#include "ddp/base/net/tcp.h"
+#include "ddp/base/text/rank_text.h"
 
 namespace ddp::detail {
 namespace {

@@ -6,8 +6,8 @@
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include "ddp/base/cluster/worker_env.h"
 #include "ddp/detail/process_group/monitored_store.h"
-#include "ddp/worker_env.h"
 
 namespace ddp::detail {
 

@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "ddp/detail/gpu_checks.h"
+#include "ddp/base/gpu_checks.h"
 #include "ddp/detail/process_group/backends.h"
 #include "ddp/detail/process_group/connect_on_thread.h"
 

@@ -11,10 +11,10 @@
 #include <c10/util/Exception.h>
 #include <c10/util/Type.h>
 
-#include "ddp/detail/job_files/error_file.h"
+#include "ddp/base/cluster/worker_env.h"
+#include "ddp/base/job_files/error_file.h"
 #include "ddp/detail/job_files/error_text.h"
 #include "ddp/detail/process_group/last_words.h"
-#include "ddp/worker_env.h"
 
 namespace ddp::detail {
 namespace {

@@ -7,7 +7,7 @@
 
 #include <c10/util/hash.h>
 
-#include "ddp/detail/rank_text.h"
+#include "ddp/base/text/rank_text.h"
 
 namespace ddp::detail {
 namespace {

@@ -6,8 +6,8 @@
 #include <c10/util/ScopeExit.h>
 #include <torch/csrc/autograd/graph_task.h>
 
+#include "ddp/base/job_files/progress_file.h"
 #include "ddp/detail/job_files/error_text.h"
-#include "ddp/detail/job_files/progress_file.h"
 #include "ddp/detail/process_group/job_backend.h"
 #include "ddp/detail/reducer/end_of_pass.h"
 #include "ddp/detail/reducer/reduction_options.h"

@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-#include "ddp/detail/file_descriptor.h"
+#include "ddp/base/file_descriptor.h"
 
 namespace ddp::detail {
 

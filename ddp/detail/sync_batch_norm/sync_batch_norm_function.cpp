@@ -7,8 +7,8 @@
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "ddp/base/text/rank_text.h"
 #include "ddp/detail/collectives/text_collectives.h"
-#include "ddp/detail/rank_text.h"
 #include "ddp/detail/wait.h"
 
 namespace ddp::detail {

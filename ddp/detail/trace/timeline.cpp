@@ -2,7 +2,7 @@
 
 #include <cstdio>
 
-#include "ddp/detail/job_files/json_string.h"
+#include "ddp/base/text/json_string.h"
 
 namespace ddp::detail {
 namespace {

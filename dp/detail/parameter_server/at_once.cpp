@@ -5,7 +5,7 @@
 #include <mutex>
 #include <vector>
 
-#include "ddp/detail/block_signals.h"
+#include "ddp/base/block_signals.h"
 
 namespace dp::detail {
 

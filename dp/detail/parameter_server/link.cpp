@@ -8,7 +8,7 @@
 #include <ATen/ops/tensor.h>
 #include <c10/util/Exception.h>
 
-#include "ddp/detail/block_signals.h"
+#include "ddp/base/block_signals.h"
 #include "ddp/detail/job_files/error_text.h"
 #include "dp/detail/thread_error.h"
 

@@ -6,7 +6,7 @@
 
 #include <c10/util/StringUtil.h>
 
-#include "ddp/detail/block_signals.h"
+#include "ddp/base/block_signals.h"
 #include "ddp/detail/job_files/error_text.h"
 #include "dp/detail/parameter_server/interval.h"
 #include "dp/detail/parameter_server/policy/protocol_state.h"

@@ -17,8 +17,8 @@
 #include <optional>
 #include <sstream>
 
+#include "ddp/base/text/number.h"
 #include "ddp/collectives.h"
-#include "ddp/detail/number.h"
 #include "ddp/process_group.h"
 #include "launcher/doctor/allreduce/nccl_versions.h"
 

@@ -8,7 +8,7 @@
 #include <system_error>
 #include <utility>
 
-#include "ddp/detail/number.h"
+#include "ddp/base/text/number.h"
 #include "launcher/doctor/hosts/echo_server.h"
 #include "launcher/doctor/hosts/path_messages.h"
 #include "launcher/doctor/hosts/path_probe.h"

@@ -1,4 +1,4 @@
-#include "ddp/detail/cluster/cluster_task.h"
+#include "ddp/base/cluster/cluster_task.h"
 
 #include <random>
 #include <set>

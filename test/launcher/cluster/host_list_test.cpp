@@ -1,4 +1,4 @@
-#include "ddp/detail/cluster/host_list.h"
+#include "ddp/base/cluster/host_list.h"
 
 #include <random>
 #include <stdexcept>

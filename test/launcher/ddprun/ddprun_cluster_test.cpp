@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <memory>
 
-#include "ddp/detail/cluster/cluster_task.h"
+#include "ddp/base/cluster/cluster_task.h"
 #include "test/launcher/cluster/cluster_environments.h"
 #include "test/launcher/ddprun/run_ddprun.h"
 #include "test/support/catch.h"

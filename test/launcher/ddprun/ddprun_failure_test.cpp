@@ -7,7 +7,7 @@
 #include <csignal>
 #include <nlohmann/json.hpp>
 
-#include "ddp/detail/sanitizers.h"
+#include "ddp/base/sanitizers.h"
 #include "launcher/fd.h"
 #include "test/launcher/child_setup.h"
 #include "test/launcher/ddprun/run_ddprun.h"

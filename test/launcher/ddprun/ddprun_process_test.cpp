@@ -8,7 +8,7 @@
 #include <csignal>
 #include <filesystem>
 
-#include "ddp/detail/sanitizers.h"
+#include "ddp/base/sanitizers.h"
 #include "launcher/fd.h"
 #include "test/launcher/child_setup.h"
 #include "test/launcher/ddprun/run_ddprun.h"

@@ -1,6 +1,6 @@
 #include "launcher/progress/hang_judge.h"
 
-#include "ddp/detail/job_files/progress_file.h"
+#include "ddp/base/job_files/progress_file.h"
 #include "test/support/catch.h"
 #include "test/support/temporary_folder.h"
 

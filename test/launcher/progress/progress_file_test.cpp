@@ -1,11 +1,11 @@
-#include "ddp/detail/job_files/progress_file.h"
+#include "ddp/base/job_files/progress_file.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <utility>
 
-#include "ddp/detail/job_files/progress_text.h"
+#include "ddp/base/job_files/progress_text.h"
 #include "test/support/catch.h"
 #include "test/support/temporary_folder.h"
 

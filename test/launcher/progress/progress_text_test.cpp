@@ -1,4 +1,4 @@
-#include "ddp/detail/job_files/progress_text.h"
+#include "ddp/base/job_files/progress_text.h"
 
 #include "test/support/catch.h"
 

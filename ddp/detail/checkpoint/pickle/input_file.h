@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include "ddp/detail/file_descriptor.h"
+#include "ddp/base/file_descriptor.h"
 
 namespace ddp::detail {
 

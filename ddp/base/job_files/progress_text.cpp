@@ -1,8 +1,8 @@
-#include "ddp/detail/job_files/progress_text.h"
+#include "ddp/base/job_files/progress_text.h"
 
 #include <algorithm>
 
-#include "ddp/detail/number.h"
+#include "ddp/base/text/number.h"
 
 namespace ddp::detail {
 namespace {

@@ -2,10 +2,10 @@
 #include <stdexcept>
 #include <string_view>
 
-#include "ddp/detail/cluster/env_integer.h"
-#include "ddp/detail/cluster/host_list.h"
-#include "ddp/detail/cluster/schedulers.h"
-#include "ddp/detail/number.h"
+#include "ddp/base/cluster/env_integer.h"
+#include "ddp/base/cluster/host_list.h"
+#include "ddp/base/cluster/schedulers.h"
+#include "ddp/base/text/number.h"
 
 namespace ddp::detail {
 namespace {

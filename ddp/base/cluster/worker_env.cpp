@@ -1,11 +1,11 @@
-#include "ddp/worker_env.h"
+#include "ddp/base/cluster/worker_env.h"
 
 #include <cstdlib>
 #include <stdexcept>
 #include <string_view>
 
-#include "ddp/detail/cluster/cluster_task.h"
-#include "ddp/detail/cluster/env_integer.h"
+#include "ddp/base/cluster/cluster_task.h"
+#include "ddp/base/cluster/env_integer.h"
 
 namespace ddp {
 namespace {

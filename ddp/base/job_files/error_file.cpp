@@ -1,4 +1,4 @@
-#include "ddp/detail/job_files/error_file.h"
+#include "ddp/base/job_files/error_file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -9,8 +9,8 @@
 #include <cstdio>
 #include <exception>
 
-#include "ddp/detail/file_descriptor.h"
-#include "ddp/detail/job_files/json_string.h"
+#include "ddp/base/file_descriptor.h"
+#include "ddp/base/text/json_string.h"
 
 namespace ddp::detail {
 namespace {

@@ -1,4 +1,4 @@
-#include "ddp/detail/nearest.h"
+#include "ddp/base/text/nearest.h"
 
 #include <algorithm>
 #include <numeric>

@@ -1,4 +1,4 @@
-#include "ddp/detail/gpu_checks.h"
+#include "ddp/base/gpu_checks.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <memory>
 
-#include "ddp/detail/file_descriptor.h"
+#include "ddp/base/file_descriptor.h"
 
 namespace ddp::detail {
 namespace {

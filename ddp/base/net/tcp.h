@@ -4,7 +4,7 @@
 #include <functional>
 #include <string>
 
-#include "ddp/detail/file_descriptor.h"
+#include "ddp/base/file_descriptor.h"
 
 namespace ddp::detail {
 

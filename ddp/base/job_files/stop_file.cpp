@@ -1,4 +1,4 @@
-#include "ddp/detail/job_files/stop_file.h"
+#include "ddp/base/job_files/stop_file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -6,8 +6,8 @@
 #include <cstdlib>
 #include <utility>
 
-#include "ddp/detail/file_descriptor.h"
-#include "ddp/worker_env.h"
+#include "ddp/base/cluster/worker_env.h"
+#include "ddp/base/file_descriptor.h"
 
 namespace ddp::detail {
 namespace {

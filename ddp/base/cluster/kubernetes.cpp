@@ -1,7 +1,7 @@
 #include <string_view>
 
-#include "ddp/detail/cluster/env_integer.h"
-#include "ddp/detail/cluster/schedulers.h"
+#include "ddp/base/cluster/env_integer.h"
+#include "ddp/base/cluster/schedulers.h"
 
 namespace ddp::detail {
 namespace {

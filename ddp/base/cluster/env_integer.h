@@ -2,7 +2,7 @@
 
 #include <optional>
 
-#include "ddp/worker_env.h"
+#include "ddp/base/cluster/worker_env.h"
 
 // Includes no LibTorch: ddprun uses it too.
 namespace ddp::detail {

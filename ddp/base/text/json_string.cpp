@@ -1,4 +1,4 @@
-#include "ddp/detail/job_files/json_string.h"
+#include "ddp/base/text/json_string.h"
 
 #include <array>
 #include <cstdio>

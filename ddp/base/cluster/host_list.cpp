@@ -1,9 +1,9 @@
-#include "ddp/detail/cluster/host_list.h"
+#include "ddp/base/cluster/host_list.h"
 
 #include <algorithm>
 #include <stdexcept>
 
-#include "ddp/detail/number.h"
+#include "ddp/base/text/number.h"
 
 namespace ddp::detail {
 namespace {

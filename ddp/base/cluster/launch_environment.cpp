@@ -1,4 +1,4 @@
-#include "ddp/detail/launch_environment.h"
+#include "ddp/base/cluster/launch_environment.h"
 
 namespace ddp::detail {
 

@@ -1,9 +1,9 @@
-#include "ddp/detail/cluster/cluster_task.h"
+#include "ddp/base/cluster/cluster_task.h"
 
 #include <cstdint>
 #include <stdexcept>
 
-#include "ddp/detail/cluster/schedulers.h"
+#include "ddp/base/cluster/schedulers.h"
 
 namespace ddp::detail {
 namespace {

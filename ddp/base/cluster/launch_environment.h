@@ -3,7 +3,7 @@
 #include <map>
 #include <string>
 
-#include "ddp/worker_env.h"
+#include "ddp/base/cluster/worker_env.h"
 
 // Includes no LibTorch: ddprun uses it too.
 namespace ddp::detail {

@@ -1,8 +1,8 @@
-#include "ddp/progress.h"
+#include "ddp/base/job_files/progress.h"
 
 #include <algorithm>
 
-#include "ddp/detail/job_files/progress_file.h"
+#include "ddp/base/job_files/progress_file.h"
 
 namespace ddp {
 

@@ -1,8 +1,8 @@
-#include "ddp/detail/background_task.h"
+#include "ddp/base/background_task.h"
 
 #include <utility>
 
-#include "ddp/detail/block_signals.h"
+#include "ddp/base/block_signals.h"
 
 namespace ddp::detail {
 

@@ -1,4 +1,4 @@
-#include "ddp/detail/job_files/progress_file.h"
+#include "ddp/base/job_files/progress_file.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -9,8 +9,8 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "ddp/detail/file_descriptor.h"
-#include "ddp/worker_env.h"
+#include "ddp/base/cluster/worker_env.h"
+#include "ddp/base/file_descriptor.h"
 
 namespace ddp::detail {
 namespace {

@@ -1,4 +1,4 @@
-#include "ddp/detail/process_group/tcp.h"
+#include "ddp/base/net/tcp.h"
 
 #include <fcntl.h>
 #include <ifaddrs.h>

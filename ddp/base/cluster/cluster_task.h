@@ -3,7 +3,7 @@
 #include <optional>
 #include <string>
 
-#include "ddp/worker_env.h"
+#include "ddp/base/cluster/worker_env.h"
 
 // What a cluster's scheduler tells the programs that it starts, whichever it
 // is. Pure. Includes no LibTorch: ddprun and ddp::WorkerEnv both use it.

@@ -1,9 +1,9 @@
-#include "ddp/detail/cluster/env_integer.h"
+#include "ddp/base/cluster/env_integer.h"
 
 #include <stdexcept>
 #include <string>
 
-#include "ddp/detail/number.h"
+#include "ddp/base/text/number.h"
 
 namespace ddp::detail {
 

@@ -1,4 +1,4 @@
-#include "ddp/detail/rank_text.h"
+#include "ddp/base/text/rank_text.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "ddp/detail/job_files/worker_ends.h"
+#include "ddp/base/job_files/worker_ends.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -7,7 +7,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "ddp/detail/file_descriptor.h"
+#include "ddp/base/file_descriptor.h"
 
 namespace ddp::detail {
 

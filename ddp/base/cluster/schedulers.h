@@ -2,7 +2,7 @@
 
 #include <optional>
 
-#include "ddp/detail/cluster/cluster_task.h"
+#include "ddp/base/cluster/cluster_task.h"
 
 // The schedulers one by one: nothing where this one did not start the program.
 // They leave master_port to read_cluster_task() where nobody chose it.

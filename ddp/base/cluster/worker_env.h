@@ -1,0 +1,76 @@
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+// The contract between a launcher and a worker: the names of the environment
+// variables, and how a worker reads them. Includes no LibTorch: ddprun uses it
+// too.
+namespace ddp {
+
+/// Names of the variables that ddprun and torchrun set for every worker.
+namespace env {
+inline constexpr const char* kRank = "RANK";
+inline constexpr const char* kWorldSize = "WORLD_SIZE";
+inline constexpr const char* kLocalRank = "LOCAL_RANK";
+inline constexpr const char* kLocalWorldSize = "LOCAL_WORLD_SIZE";
+inline constexpr const char* kGroupRank = "GROUP_RANK";
+inline constexpr const char* kGroupWorldSize = "GROUP_WORLD_SIZE";
+inline constexpr const char* kRoleName = "ROLE_NAME";
+inline constexpr const char* kRoleRank = "ROLE_RANK";
+inline constexpr const char* kRoleWorldSize = "ROLE_WORLD_SIZE";
+inline constexpr const char* kMasterAddr = "MASTER_ADDR";
+inline constexpr const char* kMasterPort = "MASTER_PORT";
+inline constexpr const char* kRestartCount = "TORCHELASTIC_RESTART_COUNT";
+inline constexpr const char* kMaxRestarts = "TORCHELASTIC_MAX_RESTARTS";
+inline constexpr const char* kRunId = "TORCHELASTIC_RUN_ID";
+inline constexpr const char* kUseAgentStore = "TORCHELASTIC_USE_AGENT_STORE";
+inline constexpr const char* kErrorFile = "TORCHELASTIC_ERROR_FILE";
+inline constexpr const char* kTimerFile = "TORCHELASTIC_TIMER_FILE";
+/// Where a worker says how far it is; see detail/job_files/progress_text.h.
+/// ddprun's own.
+inline constexpr const char* kProgressFile = "DDPRUN_PROGRESS_FILE";
+/// Where a worker reads that it is to save and end; see
+/// detail/job_files/stop_file.h.
+inline constexpr const char* kStopFile = "DDPRUN_STOP_FILE";
+/// Where a worker reads which workers of its host have ended; see
+/// detail/job_files/worker_ends.h.
+inline constexpr const char* kEndsFile = "DDPRUN_ENDS_FILE";
+}  // namespace env
+
+/// Reads one variable: its value, or nullptr when it is not set. `std::getenv`
+/// is one.
+using EnvReader = std::function<const char*(const char* name)>;
+
+/// What a worker knows of its job, by RANK and WORLD_SIZE, or as a task of srun
+/// or mpirun (docs/schedulers.md); else it is the only rank of a world of one.
+struct WorkerEnv {
+  int rank = 0;        ///< in [0, world_size)
+  int world_size = 1;  ///< number of workers on all hosts
+  int local_rank = 0;  ///< rank within this host; chooses the GPU
+  int local_world_size = 1;
+  int host_count = 1;  ///< GROUP_WORLD_SIZE; else 1, or more where it may be
+  int restart_count = 0;
+  std::string master_addr;  ///< empty when nobody launched it
+  int master_port = 0;
+  /// The launcher hosts the store at master_addr:master_port, so rank 0 must
+  /// connect to it as a client like every other rank (torchrun's agent store).
+  bool use_agent_store = false;
+  bool launched = false;  ///< by a launcher, or as a task of a scheduler
+
+  /// Reads and checks the variables.
+  ///
+  /// @throws std::invalid_argument with one line that names the variable, what
+  ///   was expected and what was found, when one is missing, is no integer, or
+  ///   contradicts another (rank >= world size, for instance).
+  ///
+  /// Example:
+  /// @code
+  ///   const auto env = ddp::WorkerEnv::read();  // from the process itself
+  /// @endcode
+  static WorkerEnv read(const EnvReader& reader);
+  static WorkerEnv read();
+};
+
+}  // namespace ddp
