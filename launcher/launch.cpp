@@ -4,7 +4,7 @@
 #include <random>
 
 #include "ddp/base/cluster/worker_env.h"
-#include "launcher/error.h"
+#include "launcher/base/error.h"
 #include "launcher/job/job_events.h"
 #include "launcher/job/supervisor.h"
 #include "launcher/names/host_name.h"

@@ -8,11 +8,11 @@
 #include <system_error>
 
 #include "ddp/base/text/number.h"
+#include "launcher/base/error.h"
 #include "launcher/binding/affinity.h"
 #include "launcher/cli/options.h"
 #include "launcher/doctor/doctor.h"
 #include "launcher/doctor/hosts/path_test.h"
-#include "launcher/error.h"
 #include "launcher/launch.h"
 #include "launcher/plan/host.h"
 #include "launcher/plan/plan.h"

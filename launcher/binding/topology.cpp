@@ -10,7 +10,7 @@
 
 #include "ddp/base/cluster/host_list.h"
 #include "ddp/base/text/number.h"
-#include "launcher/text_file.h"
+#include "launcher/base/text_file.h"
 
 namespace launcher {
 namespace {

@@ -5,7 +5,7 @@
 #include <iterator>
 #include <string_view>
 
-#include "launcher/error.h"
+#include "launcher/base/error.h"
 
 namespace launcher {
 namespace {

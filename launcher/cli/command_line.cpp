@@ -6,11 +6,11 @@
 #include <stdexcept>
 
 #include "ddp/base/text/nearest.h"
+#include "launcher/base/error.h"
 #include "launcher/cli/abbreviation.h"
 #include "launcher/cli/help_formatter.h"
 #include "launcher/cli/help_text.h"
 #include "launcher/cli/values.h"
-#include "launcher/error.h"
 
 namespace launcher {
 namespace {

@@ -7,8 +7,8 @@
 #include <variant>
 #include <vector>
 
+#include "launcher/base/environment.h"
 #include "launcher/cli/man_page.h"
-#include "launcher/plan/environment.h"
 
 namespace launcher {
 

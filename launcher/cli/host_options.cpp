@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
+#include "launcher/base/error.h"
 #include "launcher/cli/etcd_options.h"
 #include "launcher/cli/rendezvous_values.h"
 #include "launcher/cli/setters.h"
-#include "launcher/error.h"
 
 namespace launcher {
 namespace {

@@ -5,6 +5,8 @@
 #include <functional>
 #include <stdexcept>
 
+#include "launcher/base/error.h"
+#include "launcher/base/one_line.h"
 #include "launcher/cli/binding.h"
 #include "launcher/cli/command_line.h"
 #include "launcher/cli/host_options.h"
@@ -14,8 +16,6 @@
 #include "launcher/cli/rendezvous_values.h"
 #include "launcher/cli/restart_values.h"
 #include "launcher/cli/setters.h"
-#include "launcher/error.h"
-#include "launcher/one_line.h"
 
 namespace launcher {
 namespace {

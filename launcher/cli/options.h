@@ -6,13 +6,13 @@
 #include <variant>
 #include <vector>
 
+#include "launcher/base/environment.h"
 #include "launcher/cli/binding.h"
 #include "launcher/cli/command_line.h"
 #include "launcher/cli/health_check.h"
 #include "launcher/cli/values.h"
 #include "launcher/coordinator/restart_budget.h"
 #include "launcher/job/preemption.h"
-#include "launcher/plan/environment.h"
 #include "launcher/rendezvous/meeting.h"
 #include "launcher/status/status_options.h"
 

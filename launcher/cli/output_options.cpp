@@ -1,7 +1,7 @@
 #include "launcher/cli/output_options.h"
 
+#include "launcher/base/error.h"
 #include "launcher/cli/setters.h"
-#include "launcher/error.h"
 
 namespace launcher {
 

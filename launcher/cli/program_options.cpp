@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "launcher/error.h"
+#include "launcher/base/error.h"
 
 namespace launcher {
 

@@ -1,8 +1,8 @@
 #pragma once
 
+#include "launcher/base/error.h"
 #include "launcher/cli/command_line.h"
 #include "launcher/cli/program_options.h"
-#include "launcher/error.h"
 #include "launcher/status/status_options.h"
 
 namespace launcher {

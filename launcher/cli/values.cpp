@@ -7,7 +7,7 @@
 #include <stdexcept>
 
 #include "ddp/base/text/number.h"
-#include "launcher/process/signal_names.h"
+#include "launcher/base/signal_names.h"
 
 namespace launcher {
 namespace {

@@ -3,8 +3,8 @@
 #include <stdexcept>
 
 #include "ddp/base/cluster/env_integer.h"
-#include "launcher/count_text.h"
-#include "launcher/error.h"
+#include "launcher/base/count_text.h"
+#include "launcher/base/error.h"
 
 namespace launcher {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "ddp/base/cluster/cluster_task.h"
-#include "launcher/plan/environment.h"
+#include "launcher/base/environment.h"
 
 namespace launcher {
 

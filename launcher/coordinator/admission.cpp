@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <random>
 
-#include "launcher/error.h"
+#include "launcher/base/error.h"
 
 namespace launcher {
 namespace {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "launcher/error.h"
-#include "launcher/overloaded.h"
+#include "launcher/base/error.h"
+#include "launcher/base/overloaded.h"
 
 namespace launcher {
 namespace {

@@ -1,10 +1,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "launcher/base/error.h"
+#include "launcher/base/patience_text.h"
 #include "launcher/coordinator/admission.h"
 #include "launcher/coordinator/coordinator.h"
-#include "launcher/error.h"
-#include "launcher/patience_text.h"
 
 // Hosts that come, say something, and go.
 namespace launcher {

@@ -3,10 +3,10 @@
 #include <algorithm>
 
 #include "ddp/base/text/rank_text.h"
+#include "launcher/base/count_text.h"
+#include "launcher/base/patience_text.h"
 #include "launcher/coordinator/admission.h"
 #include "launcher/coordinator/waiting_text.h"
-#include "launcher/count_text.h"
-#include "launcher/patience_text.h"
 
 namespace launcher {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <string>
 
+#include "launcher/base/environment.h"
 #include "launcher/doctor/all_reduce_facts.h"
-#include "launcher/plan/environment.h"
 
 namespace launcher {
 

@@ -2,7 +2,7 @@
 #include <map>
 #include <set>
 
-#include "launcher/count_text.h"
+#include "launcher/base/count_text.h"
 #include "launcher/doctor/diagnose.h"
 #include "launcher/doctor/units.h"
 #include "launcher/plan/devices.h"

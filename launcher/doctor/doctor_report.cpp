@@ -2,10 +2,10 @@
 
 #include <nlohmann/json.hpp>
 
+#include "launcher/base/one_line.h"
 #include "launcher/doctor/hosts/diagnose_hosts.h"
 #include "launcher/doctor/topology_table.h"
 #include "launcher/doctor/units.h"
-#include "launcher/one_line.h"
 
 namespace launcher {
 namespace {

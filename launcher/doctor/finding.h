@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "launcher/error.h"
+#include "launcher/base/error.h"
 
 namespace launcher {
 

@@ -13,11 +13,11 @@
 #include <filesystem>
 #include <iterator>
 
-#include "launcher/error.h"
-#include "launcher/fd.h"
+#include "launcher/base/error.h"
+#include "launcher/base/fd.h"
+#include "launcher/base/shortened.h"
 #include "launcher/launch.h"
 #include "launcher/plan/host.h"
-#include "launcher/shortened.h"
 
 namespace launcher {
 namespace {

@@ -4,8 +4,8 @@
 #include <functional>
 #include <string>
 
+#include "launcher/base/environment.h"
 #include "launcher/cli/options.h"
-#include "launcher/plan/environment.h"
 
 namespace launcher {
 

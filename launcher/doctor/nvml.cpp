@@ -8,7 +8,7 @@
 #include <memory>
 
 #include "ddp/base/text/number.h"
-#include "launcher/text_file.h"
+#include "launcher/base/text_file.h"
 
 namespace launcher {
 namespace {

@@ -7,7 +7,7 @@
 #include <sstream>
 #include <vector>
 
-#include "launcher/text_file.h"
+#include "launcher/base/text_file.h"
 
 namespace launcher {
 namespace {

@@ -9,8 +9,8 @@
 #include <cstring>
 #include <memory>
 
+#include "launcher/base/error.h"
 #include "launcher/doctor/port_holder.h"
-#include "launcher/error.h"
 #include "launcher/net/address.h"
 #include "launcher/rendezvous/port.h"
 

@@ -10,9 +10,9 @@
 #include <cstring>
 
 #include "ddp/base/text/number.h"
+#include "launcher/base/text_file.h"
 #include "launcher/process/cgroup_path.h"
 #include "launcher/process/job_cgroup.h"
-#include "launcher/text_file.h"
 
 namespace launcher {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "launcher/doctor/text_table.h"
+#include "launcher/base/text_table.h"
 
 namespace launcher {
 namespace {

@@ -9,11 +9,11 @@
 #include <string>
 #include <vector>
 
+#include "launcher/base/event_loop.h"
 #include "launcher/etcd/gateway.h"
 #include "launcher/etcd/http.h"
 #include "launcher/etcd/settings.h"
 #include "launcher/etcd/troubles.h"
-#include "launcher/loop/event_loop.h"
 #include "launcher/names/name_answer.h"
 #include "launcher/process/background_call.h"
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "launcher/base/overloaded.h"
 #include "launcher/net/endpoint.h"
-#include "launcher/overloaded.h"
 
 namespace launcher {
 namespace {

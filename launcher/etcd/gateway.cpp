@@ -4,8 +4,8 @@
 #include <nlohmann/json.hpp>
 
 #include "ddp/base/text/number.h"
-#include "launcher/one_line.h"
-#include "launcher/shortened.h"
+#include "launcher/base/one_line.h"
+#include "launcher/base/shortened.h"
 
 namespace launcher {
 namespace {

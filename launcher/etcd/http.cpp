@@ -12,9 +12,9 @@
 #include <set>
 #include <utility>
 
+#include "launcher/base/one_line.h"
 #include "launcher/etcd/curl_functions.h"
 #include "launcher/net/endpoint.h"
-#include "launcher/one_line.h"
 
 namespace launcher {
 namespace {

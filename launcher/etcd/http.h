@@ -8,9 +8,9 @@
 #include <variant>
 #include <vector>
 
+#include "launcher/base/event_loop.h"
 #include "launcher/etcd/gateway.h"
 #include "launcher/etcd/settings.h"
-#include "launcher/loop/event_loop.h"
 
 namespace launcher {
 

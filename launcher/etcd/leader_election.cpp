@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "launcher/one_line.h"
-#include "launcher/patience_text.h"
+#include "launcher/base/one_line.h"
+#include "launcher/base/patience_text.h"
 
 namespace launcher {
 namespace {

@@ -4,8 +4,8 @@
 #include <optional>
 #include <string>
 
-#include "launcher/plan/environment.h"
-#include "launcher/process/exit_status.h"
+#include "launcher/base/environment.h"
+#include "launcher/base/exit_status.h"
 #include "launcher/process/own_settings.h"
 
 namespace launcher {

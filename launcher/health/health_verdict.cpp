@@ -1,9 +1,9 @@
 #include "launcher/health/health_verdict.h"
 
-#include "launcher/one_line.h"
-#include "launcher/output/last_lines.h"
-#include "launcher/output/line_splitter.h"
-#include "launcher/patience_text.h"
+#include "launcher/base/last_lines.h"
+#include "launcher/base/line_splitter.h"
+#include "launcher/base/one_line.h"
+#include "launcher/base/patience_text.h"
 
 namespace launcher {
 namespace {

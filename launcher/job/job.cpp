@@ -2,9 +2,9 @@
 
 #include <utility>
 
+#include "launcher/base/count_text.h"
+#include "launcher/base/error.h"
 #include "launcher/binding/binding_plan.h"
-#include "launcher/count_text.h"
-#include "launcher/error.h"
 #include "launcher/net/endpoint.h"
 #include "launcher/plan/devices.h"
 #include "launcher/rendezvous/job_token.h"

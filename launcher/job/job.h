@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "launcher/base/environment.h"
 #include "launcher/cli/options.h"
-#include "launcher/plan/environment.h"
 #include "launcher/plan/host.h"
 #include "launcher/plan/program.h"
 

@@ -4,7 +4,7 @@
 #include <functional>
 #include <map>
 
-#include "launcher/loop/event_loop.h"
+#include "launcher/base/event_loop.h"
 #include "launcher/loop/event_source.h"
 #include "launcher/process/signals.h"
 

@@ -3,7 +3,7 @@
 #include <csignal>
 #include <utility>
 
-#include "launcher/overloaded.h"
+#include "launcher/base/overloaded.h"
 
 namespace launcher {
 namespace {

@@ -2,8 +2,8 @@
 #include <csignal>
 #include <utility>
 
+#include "launcher/base/overloaded.h"
 #include "launcher/job/policy.h"
-#include "launcher/overloaded.h"
 
 // How workers, attempts and the job come to their end, whatever the phase.
 namespace launcher {

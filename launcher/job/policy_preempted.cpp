@@ -1,8 +1,8 @@
 #include <csignal>
 #include <utility>
 
+#include "launcher/base/overloaded.h"
 #include "launcher/job/policy.h"
-#include "launcher/overloaded.h"
 
 // What --on-preempt does: from its signal on the job is to end, but the workers
 // do it.

@@ -9,10 +9,10 @@
 #include <ctime>
 #include <utility>
 
-#include "launcher/count_text.h"
+#include "launcher/base/count_text.h"
+#include "launcher/base/signal_names.h"
 #include "launcher/event_log.h"
 #include "launcher/output/run_directory.h"
-#include "launcher/process/signal_names.h"
 #include "launcher/report/hang_text.h"
 
 namespace launcher {

@@ -3,7 +3,7 @@
 #include <netdb.h>
 #include <sys/socket.h>
 
-#include "launcher/error.h"
+#include "launcher/base/error.h"
 #include "launcher/names/name_answer.h"
 
 namespace launcher {

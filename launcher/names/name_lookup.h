@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "launcher/base/event_loop.h"
 #include "launcher/coordinator/waiting_text.h"
-#include "launcher/loop/event_loop.h"
 #include "launcher/names/name_question.h"
 #include "launcher/process/background_call.h"
 #include "launcher/rendezvous/rendezvous.h"

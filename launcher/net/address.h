@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/fd.h"
+#include "launcher/base/fd.h"
 
 namespace launcher {
 

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "launcher/fd.h"
-#include "launcher/loop/event_loop.h"
+#include "launcher/base/event_loop.h"
+#include "launcher/base/fd.h"
 
 namespace launcher {
 

@@ -4,9 +4,9 @@
 #include <string>
 #include <string_view>
 
-#include "launcher/fd.h"
-#include "launcher/loop/event_loop.h"
-#include "launcher/output/line_splitter.h"
+#include "launcher/base/event_loop.h"
+#include "launcher/base/fd.h"
+#include "launcher/base/line_splitter.h"
 #include "launcher/output/log_writer.h"
 #include "launcher/output/losses.h"
 

@@ -2,8 +2,8 @@
 
 #include <functional>
 
+#include "launcher/base/event_loop.h"
 #include "launcher/job/status.h"
-#include "launcher/loop/event_loop.h"
 #include "launcher/output/consoles.h"
 #include "launcher/output/log.h"
 #include "launcher/output/log_writer.h"

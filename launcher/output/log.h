@@ -4,8 +4,8 @@
 #include <sstream>
 #include <string>
 
+#include "launcher/base/environment.h"
 #include "launcher/output/console.h"
-#include "launcher/plan/environment.h"
 
 namespace launcher {
 

@@ -8,8 +8,8 @@
 #include <string>
 #include <string_view>
 
-#include "launcher/fd.h"
-#include "launcher/loop/event_loop.h"
+#include "launcher/base/event_loop.h"
+#include "launcher/base/fd.h"
 #include "launcher/output/losses.h"
 
 namespace launcher {

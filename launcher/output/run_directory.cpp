@@ -12,7 +12,7 @@
 #include <string_view>
 
 #include "ddp/base/cluster/worker_env.h"
-#include "launcher/error.h"
+#include "launcher/base/error.h"
 
 namespace launcher {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/fd.h"
+#include "launcher/base/fd.h"
 #include "launcher/plan/plan.h"
 
 namespace launcher {

@@ -2,7 +2,7 @@
 
 #include <list>
 
-#include "launcher/loop/event_loop.h"
+#include "launcher/base/event_loop.h"
 #include "launcher/output/worker_stream.h"
 
 namespace launcher {

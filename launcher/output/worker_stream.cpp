@@ -7,7 +7,7 @@
 #include <chrono>
 #include <utility>
 
-#include "launcher/count_text.h"
+#include "launcher/base/count_text.h"
 
 namespace launcher {
 namespace {

@@ -5,12 +5,12 @@
 #include <string>
 #include <vector>
 
-#include "launcher/fd.h"
+#include "launcher/base/fd.h"
+#include "launcher/base/last_lines.h"
+#include "launcher/base/line_splitter.h"
 #include "launcher/output/console.h"
 #include "launcher/output/filtered_log.h"
-#include "launcher/output/last_lines.h"
 #include "launcher/output/line_prefix.h"
-#include "launcher/output/line_splitter.h"
 #include "launcher/output/log_file.h"
 
 namespace launcher {

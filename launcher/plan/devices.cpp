@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "ddp/base/text/number.h"
-#include "launcher/error.h"
+#include "launcher/base/error.h"
 
 namespace launcher {
 namespace {

@@ -9,9 +9,9 @@
 #include <sstream>
 
 #include "ddp/base/gpu_checks.h"
+#include "launcher/base/text_file.h"
 #include "launcher/binding/affinity.h"
 #include "launcher/process/cgroup_path.h"
-#include "launcher/text_file.h"
 
 namespace launcher {
 namespace {

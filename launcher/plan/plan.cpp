@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "ddp/base/cluster/launch_environment.h"
+#include "launcher/base/signal_names.h"
 #include "launcher/plan/name_template.h"
-#include "launcher/process/signal_names.h"
 
 namespace launcher {
 namespace {

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "launcher/base/environment.h"
 #include "launcher/job/job.h"
 #include "launcher/output/line_prefix.h"
-#include "launcher/plan/environment.h"
 #include "launcher/rendezvous/world.h"
 
 namespace launcher {

@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
+#include "launcher/base/environment.h"
 #include "launcher/cli/options.h"
-#include "launcher/plan/environment.h"
 
 namespace launcher {
 

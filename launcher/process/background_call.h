@@ -6,8 +6,8 @@
 #include <optional>
 #include <string>
 
-#include "launcher/fd.h"
-#include "launcher/loop/event_loop.h"
+#include "launcher/base/event_loop.h"
+#include "launcher/base/fd.h"
 
 namespace launcher {
 

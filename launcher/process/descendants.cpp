@@ -15,8 +15,8 @@
 #include <set>
 #include <string>
 
-#include "launcher/fd.h"
-#include "launcher/text_file.h"
+#include "launcher/base/fd.h"
+#include "launcher/base/text_file.h"
 
 namespace launcher {
 namespace {

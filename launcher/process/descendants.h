@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "launcher/process/exit_status.h"
+#include "launcher/base/exit_status.h"
 
 namespace launcher {
 

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "launcher/fd.h"
+#include "launcher/base/fd.h"
 
 namespace launcher {
 namespace {

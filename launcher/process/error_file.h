@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "launcher/process/exit_status.h"
+#include "launcher/base/exit_status.h"
 
 namespace launcher {
 

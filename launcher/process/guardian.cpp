@@ -12,10 +12,10 @@
 #include <string>
 #include <vector>
 
-#include "launcher/error.h"
+#include "launcher/base/error.h"
+#include "launcher/base/signal_names.h"
 #include "launcher/process/descendants.h"
 #include "launcher/process/process_title.h"
-#include "launcher/process/signal_names.h"
 #include "launcher/process/unheard_signal.h"
 
 namespace launcher {

@@ -4,7 +4,7 @@
 #include <functional>
 #include <vector>
 
-#include "launcher/fd.h"
+#include "launcher/base/fd.h"
 #include "launcher/process/job_cgroup.h"
 #include "launcher/process/signals.h"
 

@@ -3,7 +3,7 @@
 #include <optional>
 #include <string>
 
-#include "launcher/fd.h"
+#include "launcher/base/fd.h"
 #include "launcher/process/cgroup_path.h"
 
 namespace launcher {

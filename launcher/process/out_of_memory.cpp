@@ -4,7 +4,7 @@
 #include <sstream>
 #include <utility>
 
-#include "launcher/text_file.h"
+#include "launcher/base/text_file.h"
 
 namespace launcher {
 namespace {

@@ -4,8 +4,8 @@
 
 #include <optional>
 
-#include "launcher/fd.h"
-#include "launcher/process/exit_status.h"
+#include "launcher/base/exit_status.h"
+#include "launcher/base/fd.h"
 #include "launcher/process/own_settings.h"
 #include "launcher/process/start/execution.h"
 

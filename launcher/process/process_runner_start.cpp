@@ -3,7 +3,7 @@
 #include <csignal>
 #include <filesystem>
 
-#include "launcher/error.h"
+#include "launcher/base/error.h"
 #include "launcher/output/run_directory.h"
 #include "launcher/process/process_runner.h"
 #include "launcher/process/start/exec_failure.h"

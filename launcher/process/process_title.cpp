@@ -7,7 +7,7 @@
 #include <cstring>
 #include <sstream>
 
-#include "launcher/text_file.h"
+#include "launcher/base/text_file.h"
 
 namespace launcher {
 

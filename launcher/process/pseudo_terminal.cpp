@@ -10,7 +10,7 @@
 #include <cstring>
 #include <string>
 
-#include "launcher/error.h"
+#include "launcher/base/error.h"
 
 namespace launcher {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <optional>
 
-#include "launcher/fd.h"
+#include "launcher/base/fd.h"
 
 namespace launcher {
 

@@ -6,7 +6,7 @@
 #include <functional>
 #include <vector>
 
-#include "launcher/fd.h"
+#include "launcher/base/fd.h"
 
 namespace launcher {
 

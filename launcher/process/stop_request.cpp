@@ -5,7 +5,7 @@
 #include <string>
 
 #include "ddp/base/job_files/error_file.h"
-#include "launcher/process/signal_names.h"
+#include "launcher/base/signal_names.h"
 
 namespace launcher {
 namespace {

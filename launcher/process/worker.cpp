@@ -7,7 +7,7 @@
 #include <chrono>
 #include <csignal>
 
-#include "launcher/error.h"
+#include "launcher/base/error.h"
 #include "launcher/output/run_directory.h"
 #include "launcher/process/pseudo_terminal.h"
 

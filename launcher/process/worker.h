@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/loop/event_loop.h"
+#include "launcher/base/event_loop.h"
 #include "launcher/output/consoles.h"
 #include "launcher/output/worker_output.h"
 #include "launcher/plan/plan.h"

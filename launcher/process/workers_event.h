@@ -3,7 +3,7 @@
 #include <string>
 #include <variant>
 
-#include "launcher/process/exit_status.h"
+#include "launcher/base/exit_status.h"
 #include "launcher/progress/hang.h"
 
 namespace launcher {

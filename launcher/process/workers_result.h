@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/process/exit_status.h"
+#include "launcher/base/exit_status.h"
 
 namespace launcher {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <cstdlib>
 
-#include "launcher/text_file.h"
+#include "launcher/base/text_file.h"
 
 namespace launcher {
 

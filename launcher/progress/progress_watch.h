@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/loop/event_loop.h"
+#include "launcher/base/event_loop.h"
 #include "launcher/plan/plan.h"
 #include "launcher/progress/hang.h"
 #include "launcher/progress/hang_judge.h"

@@ -15,10 +15,10 @@
 #include <sstream>
 #include <vector>
 
-#include "launcher/fd.h"
+#include "launcher/base/fd.h"
+#include "launcher/base/shortened.h"
+#include "launcher/base/text_file.h"
 #include "launcher/progress/demangled.h"
-#include "launcher/shortened.h"
-#include "launcher/text_file.h"
 
 namespace launcher {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/loop/event_loop.h"
+#include "launcher/base/event_loop.h"
 #include "launcher/process/background_call.h"
 
 namespace launcher {

@@ -4,8 +4,8 @@
 #include <string>
 #include <string_view>
 
-#include "launcher/loop/event_loop.h"
-#include "launcher/output/line_splitter.h"
+#include "launcher/base/event_loop.h"
+#include "launcher/base/line_splitter.h"
 #include "launcher/progress/timer_table.h"
 
 namespace launcher {

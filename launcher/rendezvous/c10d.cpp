@@ -2,11 +2,11 @@
 #include <functional>
 #include <utility>
 
+#include "launcher/base/error.h"
+#include "launcher/base/overloaded.h"
 #include "launcher/coordinator/admission.h"
 #include "launcher/coordinator/coordinator.h"
-#include "launcher/error.h"
 #include "launcher/net/address.h"
-#include "launcher/overloaded.h"
 #include "launcher/rendezvous/endpoint_name.h"
 #include "launcher/rendezvous/guests.h"
 #include "launcher/rendezvous/link.h"

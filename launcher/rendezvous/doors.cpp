@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "launcher/error.h"
+#include "launcher/base/error.h"
 #include "launcher/names/host_name.h"
 #include "launcher/net/address.h"
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/loop/event_loop.h"
+#include "launcher/base/event_loop.h"
 #include "launcher/names/name_lookup.h"
 #include "launcher/names/name_question.h"
 #include "launcher/net/address.h"

@@ -2,13 +2,13 @@
 #include <system_error>
 #include <utility>
 
+#include "launcher/base/error.h"
+#include "launcher/base/overloaded.h"
 #include "launcher/coordinator/admission.h"
-#include "launcher/error.h"
 #include "launcher/etcd/client.h"
 #include "launcher/etcd/etcd_host.h"
 #include "launcher/names/host_name.h"
 #include "launcher/net/address.h"
-#include "launcher/overloaded.h"
 #include "launcher/rendezvous/doors.h"
 #include "launcher/rendezvous/guests.h"
 #include "launcher/rendezvous/link.h"

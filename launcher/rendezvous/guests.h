@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "launcher/fd.h"
-#include "launcher/loop/event_loop.h"
+#include "launcher/base/event_loop.h"
+#include "launcher/base/fd.h"
 #include "launcher/net/connection.h"
 
 namespace launcher {

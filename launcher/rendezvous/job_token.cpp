@@ -9,9 +9,9 @@
 #include <cerrno>
 #include <system_error>
 
-#include "launcher/error.h"
-#include "launcher/fd.h"
-#include "launcher/patience_text.h"
+#include "launcher/base/error.h"
+#include "launcher/base/fd.h"
+#include "launcher/base/patience_text.h"
 
 namespace launcher {
 namespace {

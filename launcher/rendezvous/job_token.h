@@ -3,7 +3,7 @@
 #include <chrono>
 #include <string>
 
-#include "launcher/plan/environment.h"
+#include "launcher/base/environment.h"
 
 namespace launcher {
 

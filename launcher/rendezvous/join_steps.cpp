@@ -3,7 +3,7 @@
 #include <system_error>
 #include <utility>
 
-#include "launcher/error.h"
+#include "launcher/base/error.h"
 
 namespace launcher {
 

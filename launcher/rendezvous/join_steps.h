@@ -4,8 +4,8 @@
 #include <optional>
 #include <string>
 
+#include "launcher/base/event_loop.h"
 #include "launcher/health/health_verdict.h"
-#include "launcher/loop/event_loop.h"
 #include "launcher/names/name_lookup.h"
 #include "launcher/names/name_question.h"
 #include "launcher/process/background_call.h"

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/loop/event_loop.h"
+#include "launcher/base/event_loop.h"
 #include "launcher/net/address.h"
 #include "launcher/net/connection.h"
 #include "launcher/rendezvous/member.h"

@@ -6,7 +6,7 @@
 #include <iterator>
 #include <utility>
 
-#include "launcher/error.h"
+#include "launcher/base/error.h"
 #include "launcher/names/host_name.h"
 
 namespace launcher {

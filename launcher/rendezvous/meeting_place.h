@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/fd.h"
+#include "launcher/base/fd.h"
 #include "launcher/net/address.h"
 #include "launcher/rendezvous/meeting.h"
 

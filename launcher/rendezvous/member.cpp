@@ -3,9 +3,9 @@
 #include <iterator>
 #include <utility>
 
-#include "launcher/one_line.h"
-#include "launcher/overloaded.h"
-#include "launcher/patience_text.h"
+#include "launcher/base/one_line.h"
+#include "launcher/base/overloaded.h"
+#include "launcher/base/patience_text.h"
 
 namespace launcher {
 

@@ -3,8 +3,8 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "launcher/base/overloaded.h"
 #include "launcher/coordinator/coordinator_messages.h"
-#include "launcher/overloaded.h"
 #include "launcher/rendezvous/job_token.h"
 #include "launcher/rendezvous/message_fields.h"
 

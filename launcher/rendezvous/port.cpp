@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "launcher/error.h"
+#include "launcher/base/error.h"
 
 namespace launcher {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <optional>
 
-#include "launcher/fd.h"
+#include "launcher/base/fd.h"
 
 namespace launcher {
 

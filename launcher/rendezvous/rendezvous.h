@@ -6,8 +6,8 @@
 #include <string>
 #include <variant>
 
+#include "launcher/base/exit_status.h"
 #include "launcher/names/name_answer.h"
-#include "launcher/process/exit_status.h"
 #include "launcher/rendezvous/meeting.h"
 #include "launcher/rendezvous/world.h"
 

@@ -1,6 +1,6 @@
 #include <utility>
 
-#include "launcher/error.h"
+#include "launcher/base/error.h"
 #include "launcher/rendezvous/port.h"
 #include "launcher/rendezvous/rendezvous.h"
 

@@ -5,10 +5,10 @@
 #include <cstdio>
 
 #include "ddp/base/text/rank_text.h"
-#include "launcher/count_text.h"
+#include "launcher/base/count_text.h"
+#include "launcher/base/shortened.h"
+#include "launcher/base/signal_names.h"
 #include "launcher/process/error_file.h"
-#include "launcher/process/signal_names.h"
-#include "launcher/shortened.h"
 
 namespace launcher {
 namespace {

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "ddp/base/text/rank_text.h"
+#include "launcher/base/shortened.h"
 #include "launcher/report/failure_text.h"
-#include "launcher/shortened.h"
 
 namespace launcher {
 namespace {

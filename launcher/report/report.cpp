@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "launcher/error.h"
-#include "launcher/overloaded.h"
-#include "launcher/process/signal_names.h"
+#include "launcher/base/error.h"
+#include "launcher/base/overloaded.h"
+#include "launcher/base/signal_names.h"
 #include "launcher/report/failure_text.h"
 #include "launcher/report/hang_text.h"
 #include "launcher/report/own_error.h"

@@ -5,7 +5,7 @@
 
 #include "ddp/base/cluster/worker_env.h"
 #include "ddp/base/job_files/error_file.h"
-#include "launcher/error.h"
+#include "launcher/base/error.h"
 
 namespace launcher {
 namespace {

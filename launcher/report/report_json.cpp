@@ -3,9 +3,9 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "launcher/overloaded.h"
+#include "launcher/base/overloaded.h"
+#include "launcher/base/signal_names.h"
 #include "launcher/process/error_file.h"
-#include "launcher/process/signal_names.h"
 #include "launcher/report/failure_text.h"
 
 namespace launcher {

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "launcher/shortened.h"
+#include "launcher/base/shortened.h"
 
 namespace launcher {
 namespace {

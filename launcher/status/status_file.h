@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "launcher/loop/event_loop.h"
+#include "launcher/base/event_loop.h"
 
 namespace launcher {
 

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
-#include "launcher/process/signal_names.h"
+#include "launcher/base/signal_names.h"
 
 namespace launcher {
 namespace {

@@ -12,10 +12,10 @@
 #include <set>
 #include <utility>
 
+#include "launcher/base/text_file.h"
 #include "launcher/status/status_file.h"
 #include "launcher/status/status_folder.h"
 #include "launcher/status/status_json.h"
-#include "launcher/text_file.h"
 
 namespace launcher {
 namespace {

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/plan/environment.h"
+#include "launcher/base/environment.h"
 #include "launcher/status/status_report.h"
 
 namespace launcher {

@@ -4,8 +4,8 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "launcher/error.h"
-#include "launcher/one_line.h"
+#include "launcher/base/error.h"
+#include "launcher/base/one_line.h"
 #include "launcher/status/status_json.h"
 #include "launcher/status/status_text.h"
 

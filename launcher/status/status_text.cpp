@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <utility>
 
-#include "launcher/count_text.h"
-#include "launcher/doctor/text_table.h"
-#include "launcher/one_line.h"
-#include "launcher/process/signal_names.h"
+#include "launcher/base/count_text.h"
+#include "launcher/base/one_line.h"
+#include "launcher/base/signal_names.h"
+#include "launcher/base/text_table.h"
 
 namespace launcher {
 namespace {

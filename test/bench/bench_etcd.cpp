@@ -20,8 +20,8 @@
 #include <string>
 #include <vector>
 
-#include "launcher/fd.h"
-#include "launcher/loop/event_loop.h"
+#include "launcher/base/event_loop.h"
+#include "launcher/base/fd.h"
 #include "launcher/rendezvous/meeting_place.h"
 #include "launcher/rendezvous/rendezvous.h"
 #include "test/launcher/etcd/ask_etcd.h"

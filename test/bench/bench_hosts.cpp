@@ -19,12 +19,12 @@
 #include <stdexcept>
 #include <vector>
 
+#include "launcher/base/overloaded.h"
+#include "launcher/base/text_file.h"
 #include "launcher/coordinator/admission.h"
-#include "launcher/overloaded.h"
 #include "launcher/rendezvous/link.h"
 #include "launcher/rendezvous/port.h"
 #include "launcher/rendezvous/steps.h"
-#include "launcher/text_file.h"
 
 using namespace launcher;
 

@@ -4,7 +4,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "launcher/loop/event_loop.h"
+#include "launcher/base/event_loop.h"
 #include "test/launcher/meeting/place.h"
 
 namespace launcher::test {

@@ -1,6 +1,6 @@
 #include "launcher/plan/devices.h"
 
-#include "launcher/error.h"
+#include "launcher/base/error.h"
 #include "launcher/plan/plan.h"
 #include "test/support/catch.h"
 

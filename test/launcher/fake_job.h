@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "launcher/base/timers.h"
 #include "launcher/job/supervisor.h"
-#include "launcher/loop/timers.h"
 
 namespace launcher::test {
 

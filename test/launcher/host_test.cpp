@@ -7,9 +7,9 @@
 #include <fstream>
 
 #include "ddp/base/gpu_checks.h"
+#include "launcher/base/signal_names.h"
 #include "launcher/output/run_directory.h"
 #include "launcher/process/cgroup_path.h"
-#include "launcher/process/signal_names.h"
 #include "test/support/catch.h"
 #include "test/support/child.h"
 #include "test/support/temporary_folder.h"

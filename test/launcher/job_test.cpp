@@ -1,6 +1,6 @@
 #include "launcher/job/job.h"
 
-#include "launcher/error.h"
+#include "launcher/base/error.h"
 #include "test/support/catch.h"
 
 using Catch::Contains;

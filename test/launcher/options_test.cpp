@@ -2,7 +2,7 @@
 
 #include <csignal>
 
-#include "launcher/error.h"
+#include "launcher/base/error.h"
 #include "test/support/catch.h"
 
 using Catch::Contains;

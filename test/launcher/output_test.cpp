@@ -12,17 +12,17 @@
 #include <optional>
 #include <random>
 
+#include "launcher/base/last_lines.h"
+#include "launcher/base/line_splitter.h"
+#include "launcher/base/shortened.h"
 #include "launcher/output/console.h"
 #include "launcher/output/filtered_log.h"
-#include "launcher/output/last_lines.h"
 #include "launcher/output/line_prefix.h"
-#include "launcher/output/line_splitter.h"
 #include "launcher/output/log_file.h"
 #include "launcher/output/losses.h"
 #include "launcher/output/worker_output.h"
 #include "launcher/plan/name_template.h"
 #include "launcher/process/pseudo_terminal.h"
-#include "launcher/shortened.h"
 #include "test/launcher/bound_loop.h"
 #include "test/support/catch.h"
 #include "test/support/temporary_folder.h"

@@ -13,11 +13,11 @@
 
 #include "ddp/base/cluster/host_list.h"
 #include "ddp/base/job_files/progress_text.h"
+#include "launcher/base/error.h"
 #include "launcher/binding/topology.h"
 #include "launcher/cli/options.h"
 #include "launcher/cli/rendezvous_values.h"
 #include "launcher/doctor/hosts/path_messages.h"
-#include "launcher/error.h"
 #include "launcher/etcd/call.h"
 #include "launcher/etcd/record.h"
 #include "launcher/process/error_file.h"

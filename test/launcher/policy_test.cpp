@@ -2,7 +2,7 @@
 
 #include <csignal>
 
-#include "launcher/process/signal_names.h"
+#include "launcher/base/signal_names.h"
 #include "test/launcher/policy_text.h"
 #include "test/support/catch.h"
 

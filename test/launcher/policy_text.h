@@ -3,9 +3,9 @@
 #include <csignal>
 #include <string>
 
+#include "launcher/base/overloaded.h"
+#include "launcher/base/signal_names.h"
 #include "launcher/job/policy.h"
-#include "launcher/overloaded.h"
-#include "launcher/process/signal_names.h"
 
 // What a Policy does, as text that tests compare.
 namespace launcher::test {

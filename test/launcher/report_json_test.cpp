@@ -5,7 +5,7 @@
 #include <csignal>
 #include <nlohmann/json.hpp>
 
-#include "launcher/error.h"
+#include "launcher/base/error.h"
 #include "launcher/process/out_of_memory.h"
 #include "launcher/report/report_files.h"
 #include "test/support/catch.h"

@@ -1,10 +1,10 @@
 #include <algorithm>
 #include <csignal>
 
+#include "launcher/base/error.h"
 #include "launcher/cli/options.h"
 #include "launcher/cli/restart_values.h"
 #include "launcher/coordinator/restart_budget.h"
-#include "launcher/error.h"
 #include "test/launcher/fake_job.h"
 #include "test/support/catch.h"
 

@@ -1,4 +1,4 @@
-#include "launcher/text_file.h"
+#include "launcher/base/text_file.h"
 
 #include "test/support/catch.h"
 #include "test/support/temporary_folder.h"

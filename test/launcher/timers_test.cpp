@@ -1,6 +1,6 @@
-#include "launcher/loop/timers.h"
+#include "launcher/base/timers.h"
 
-#include "launcher/loop/event_loop.h"
+#include "launcher/base/event_loop.h"
 #include "test/launcher/bound_loop.h"
 #include "test/support/catch.h"
 

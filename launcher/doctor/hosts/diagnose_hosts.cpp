@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "launcher/count_text.h"
+#include "launcher/base/count_text.h"
 #include "launcher/doctor/units.h"
 
 namespace launcher {

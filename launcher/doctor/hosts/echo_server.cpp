@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "launcher/base/error.h"
 #include "launcher/doctor/hosts/path_probe.h"
-#include "launcher/error.h"
 #include "launcher/net/address.h"
 
 namespace launcher {

@@ -3,7 +3,7 @@
 #include <set>
 #include <string>
 
-#include "launcher/loop/event_loop.h"
+#include "launcher/base/event_loop.h"
 #include "launcher/rendezvous/guests.h"
 
 namespace launcher {

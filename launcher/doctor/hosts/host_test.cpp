@@ -5,11 +5,11 @@
 #include <sstream>
 #include <utility>
 
+#include "launcher/base/overloaded.h"
 #include "launcher/doctor/hosts/path_messages.h"
 #include "launcher/doctor/hosts/path_test.h"
 #include "launcher/doctor/job_output.h"
 #include "launcher/names/host_name.h"
-#include "launcher/overloaded.h"
 #include "launcher/rendezvous/meeting_place.h"
 
 namespace launcher {

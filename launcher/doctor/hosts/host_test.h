@@ -3,9 +3,9 @@
 #include <functional>
 #include <string>
 
+#include "launcher/base/environment.h"
 #include "launcher/cli/options.h"
 #include "launcher/doctor/hosts/hosts_facts.h"
-#include "launcher/plan/environment.h"
 
 namespace launcher {
 

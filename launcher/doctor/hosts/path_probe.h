@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "launcher/base/event_loop.h"
 #include "launcher/doctor/hosts/hosts_facts.h"
 #include "launcher/doctor/hosts/path_messages.h"
-#include "launcher/loop/event_loop.h"
 #include "launcher/net/connection.h"
 
 namespace launcher {

@@ -9,15 +9,15 @@
 #include <utility>
 
 #include "ddp/base/text/number.h"
+#include "launcher/base/error.h"
+#include "launcher/base/event_loop.h"
+#include "launcher/base/overloaded.h"
 #include "launcher/doctor/hosts/echo_server.h"
 #include "launcher/doctor/hosts/path_messages.h"
 #include "launcher/doctor/hosts/path_probe.h"
 #include "launcher/doctor/hosts/path_test_coordinator.h"
-#include "launcher/error.h"
-#include "launcher/loop/event_loop.h"
 #include "launcher/net/address.h"
 #include "launcher/net/connection.h"
-#include "launcher/overloaded.h"
 #include "launcher/rendezvous/guests.h"
 #include "launcher/rendezvous/meeting_place.h"
 

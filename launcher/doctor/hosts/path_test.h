@@ -1,7 +1,7 @@
 #pragma once
 
+#include "launcher/base/environment.h"
 #include "launcher/doctor/hosts/hosts_facts.h"
-#include "launcher/plan/environment.h"
 
 namespace launcher {
 

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "launcher/base/environment.h"
 #include "launcher/binding/affinity.h"
-#include "launcher/plan/environment.h"
 
 namespace launcher {
 

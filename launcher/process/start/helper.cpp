@@ -13,7 +13,7 @@
 #include <memory>
 #include <vector>
 
-#include "launcher/fd.h"
+#include "launcher/base/fd.h"
 
 namespace launcher {
 namespace {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "launcher/plan/environment.h"
+#include "launcher/base/environment.h"
 
 // Environments as schedulers make them: the variables that matter and those
 // that could be mistaken for them.

@@ -6,7 +6,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "launcher/fd.h"
+#include "launcher/base/fd.h"
 #include "test/launcher/ddprun/run_ddprun.h"
 #include "test/support/catch.h"
 

@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "launcher/fd.h"
+#include "launcher/base/fd.h"
 #include "launcher/net/address.h"
 #include "test/launcher/ddprun/run_ddprun.h"
 #include "test/support/catch.h"

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ddp/base/sanitizers.h"
-#include "launcher/fd.h"
+#include "launcher/base/fd.h"
 #include "test/launcher/child_setup.h"
 #include "test/launcher/ddprun/run_ddprun.h"
 #include "test/support/catch.h"

@@ -4,7 +4,7 @@
 #include <functional>
 #include <string>
 
-#include "launcher/fd.h"
+#include "launcher/base/fd.h"
 
 namespace launcher::test {
 

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "launcher/fd.h"
-#include "launcher/process/exit_status.h"
+#include "launcher/base/exit_status.h"
+#include "launcher/base/fd.h"
 #include "test/launcher/meeting/place.h"
 #include "test/support/temporary_folder.h"
 

@@ -2,8 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "launcher/base/count_text.h"
 #include "launcher/cli/options.h"
-#include "launcher/count_text.h"
 #include "launcher/doctor/topology_table.h"
 #include "launcher/doctor/units.h"
 #include "test/launcher/doctor/machines.h"

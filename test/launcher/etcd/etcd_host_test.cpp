@@ -9,7 +9,7 @@
 #include <set>
 #include <stdexcept>
 
-#include "launcher/overloaded.h"
+#include "launcher/base/overloaded.h"
 #include "test/support/catch.h"
 
 using namespace launcher;

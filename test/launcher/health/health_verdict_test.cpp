@@ -4,7 +4,7 @@
 
 #include <csignal>
 
-#include "launcher/overloaded.h"
+#include "launcher/base/overloaded.h"
 #include "launcher/rendezvous/join_steps.h"
 #include "test/launcher/bound_loop.h"
 #include "test/support/catch.h"

@@ -4,8 +4,8 @@
 #include <optional>
 #include <string>
 
+#include "launcher/base/overloaded.h"
 #include "launcher/coordinator/coordinator.h"
-#include "launcher/overloaded.h"
 #include "test/support/catch.h"
 
 namespace launcher::test {

@@ -5,9 +5,9 @@
 
 #include <fstream>
 
+#include "launcher/base/error.h"
+#include "launcher/base/fd.h"
 #include "launcher/cli/options.h"
-#include "launcher/error.h"
-#include "launcher/fd.h"
 #include "test/support/catch.h"
 #include "test/support/temporary_folder.h"
 

@@ -1,6 +1,6 @@
 #include "launcher/rendezvous/meeting_place.h"
 
-#include "launcher/error.h"
+#include "launcher/base/error.h"
 #include "launcher/rendezvous/port.h"
 #include "test/launcher/bound_loop.h"
 #include "test/support/catch.h"

@@ -1,6 +1,6 @@
 #include "launcher/rendezvous/member.h"
 
-#include "launcher/overloaded.h"
+#include "launcher/base/overloaded.h"
 #include "test/support/catch.h"
 
 using Catch::Contains;

@@ -1,4 +1,4 @@
-#include "launcher/overloaded.h"
+#include "launcher/base/overloaded.h"
 #include "test/launcher/meeting/membership_simulation.h"
 
 // What coordinator and members do to each other, in a MembershipSimulation.

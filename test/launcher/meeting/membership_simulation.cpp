@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "launcher/overloaded.h"
+#include "launcher/base/overloaded.h"
 
 namespace launcher::test {
 

@@ -2,8 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "launcher/base/error.h"
 #include "launcher/cli/options.h"
-#include "launcher/error.h"
 #include "test/support/catch.h"
 
 using Catch::Contains;

@@ -1,4 +1,4 @@
-#include "launcher/loop/event_loop.h"
+#include "launcher/base/event_loop.h"
 
 #include <sys/timerfd.h>
 

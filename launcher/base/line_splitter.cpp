@@ -1,4 +1,4 @@
-#include "launcher/output/line_splitter.h"
+#include "launcher/base/line_splitter.h"
 
 namespace launcher {
 

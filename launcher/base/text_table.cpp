@@ -1,4 +1,4 @@
-#include "launcher/doctor/text_table.h"
+#include "launcher/base/text_table.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "launcher/plan/environment.h"
+#include "launcher/base/environment.h"
 
 #include <unistd.h>
 

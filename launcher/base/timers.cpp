@@ -1,4 +1,4 @@
-#include "launcher/loop/timers.h"
+#include "launcher/base/timers.h"
 
 #include <algorithm>
 #include <utility>

@@ -3,7 +3,7 @@
 #include <optional>
 #include <string>
 
-#include "launcher/process/signal_names.h"
+#include "launcher/base/signal_names.h"
 
 namespace launcher {
 

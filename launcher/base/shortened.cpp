@@ -1,6 +1,6 @@
-#include "launcher/shortened.h"
+#include "launcher/base/shortened.h"
 
-#include "launcher/count_text.h"
+#include "launcher/base/count_text.h"
 
 namespace launcher {
 namespace {

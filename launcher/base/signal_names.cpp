@@ -1,4 +1,4 @@
-#include "launcher/process/signal_names.h"
+#include "launcher/base/signal_names.h"
 
 #include <csignal>
 #include <iterator>

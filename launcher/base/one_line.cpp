@@ -1,4 +1,4 @@
-#include "launcher/one_line.h"
+#include "launcher/base/one_line.h"
 
 #include <array>
 #include <cstdio>

@@ -1,4 +1,4 @@
-#include "launcher/patience_text.h"
+#include "launcher/base/patience_text.h"
 
 namespace launcher {
 

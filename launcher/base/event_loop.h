@@ -10,8 +10,8 @@
 #include <string>
 #include <unordered_map>
 
-#include "launcher/fd.h"
-#include "launcher/loop/timers.h"
+#include "launcher/base/fd.h"
+#include "launcher/base/timers.h"
 
 namespace launcher {
 

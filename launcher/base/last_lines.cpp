@@ -1,4 +1,4 @@
-#include "launcher/output/last_lines.h"
+#include "launcher/base/last_lines.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -6,9 +6,9 @@
 
 #include <algorithm>
 
-#include "launcher/fd.h"
-#include "launcher/output/line_splitter.h"
-#include "launcher/shortened.h"
+#include "launcher/base/fd.h"
+#include "launcher/base/line_splitter.h"
+#include "launcher/base/shortened.h"
 
 namespace launcher {
 namespace {
