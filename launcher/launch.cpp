@@ -7,7 +7,7 @@
 #include "launcher/base/error.h"
 #include "launcher/job/job_events.h"
 #include "launcher/job/supervisor.h"
-#include "launcher/names/host_name.h"
+#include "launcher/net/host_name.h"
 #include "launcher/output/console_status.h"
 #include "launcher/output/run_directory.h"
 #include "launcher/process/guardian.h"

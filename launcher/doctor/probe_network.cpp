@@ -12,7 +12,7 @@
 #include "launcher/base/error.h"
 #include "launcher/doctor/port_holder.h"
 #include "launcher/net/address.h"
-#include "launcher/rendezvous/port.h"
+#include "launcher/net/port.h"
 
 namespace launcher {
 namespace {

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "launcher/etcd/record.h"
-#include "launcher/names/host_name.h"
 #include "launcher/net/address.h"
+#include "launcher/net/host_name.h"
 
 namespace launcher {
 namespace {

@@ -14,7 +14,7 @@
 #include "launcher/etcd/http.h"
 #include "launcher/etcd/settings.h"
 #include "launcher/etcd/troubles.h"
-#include "launcher/names/name_answer.h"
+#include "launcher/net/name_answer.h"
 #include "launcher/process/background_call.h"
 
 namespace launcher {

@@ -3,7 +3,7 @@
 #include <functional>
 #include <string>
 
-#include "launcher/names/name_answer.h"
+#include "launcher/net/name_answer.h"
 #include "launcher/rendezvous/meeting.h"
 
 namespace launcher {

@@ -3,7 +3,7 @@
 #include <system_error>
 #include <utility>
 
-#include "launcher/names/host_name.h"
+#include "launcher/net/host_name.h"
 #include "launcher/rendezvous/meeting_place.h"
 
 namespace launcher {

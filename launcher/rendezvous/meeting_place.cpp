@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "launcher/base/error.h"
-#include "launcher/names/host_name.h"
+#include "launcher/net/host_name.h"
 
 namespace launcher {
 namespace {

@@ -3,7 +3,7 @@
 #include <string>
 #include <variant>
 
-#include "launcher/rendezvous/guests.h"
+#include "launcher/net/guests.h"
 #include "launcher/rendezvous/message.h"
 
 namespace launcher {

@@ -7,7 +7,7 @@
 #include <variant>
 
 #include "launcher/base/exit_status.h"
-#include "launcher/names/name_answer.h"
+#include "launcher/net/name_answer.h"
 #include "launcher/rendezvous/meeting.h"
 #include "launcher/rendezvous/world.h"
 

@@ -1,7 +1,7 @@
 #include <utility>
 
 #include "launcher/base/error.h"
-#include "launcher/rendezvous/port.h"
+#include "launcher/net/port.h"
 #include "launcher/rendezvous/rendezvous.h"
 
 namespace launcher {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "launcher/base/event_loop.h"
-#include "launcher/rendezvous/guests.h"
+#include "launcher/net/guests.h"
 
 namespace launcher {
 

@@ -9,7 +9,7 @@
 #include "launcher/doctor/hosts/path_messages.h"
 #include "launcher/doctor/hosts/path_test.h"
 #include "launcher/doctor/job_output.h"
-#include "launcher/names/host_name.h"
+#include "launcher/net/host_name.h"
 #include "launcher/rendezvous/meeting_place.h"
 
 namespace launcher {

@@ -18,7 +18,7 @@
 #include "launcher/doctor/hosts/path_test_coordinator.h"
 #include "launcher/net/address.h"
 #include "launcher/net/connection.h"
-#include "launcher/rendezvous/guests.h"
+#include "launcher/net/guests.h"
 #include "launcher/rendezvous/meeting_place.h"
 
 namespace launcher {

@@ -9,7 +9,7 @@
 
 #include "launcher/doctor/port_holder.h"
 #include "launcher/etcd/record.h"
-#include "launcher/rendezvous/port.h"
+#include "launcher/net/port.h"
 #include "test/launcher/ddprun/etcd_server.h"
 #include "test/launcher/ddprun/run_ddprun.h"
 #include "test/launcher/etcd/ask_etcd.h"

@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "launcher/net/address.h"
-#include "launcher/rendezvous/port.h"
+#include "launcher/net/port.h"
 #include "test/launcher/ddprun/run_ddprun.h"
 #include "test/support/catch.h"
 

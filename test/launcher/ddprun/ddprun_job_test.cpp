@@ -8,7 +8,7 @@
 #include <fstream>
 #include <set>
 
-#include "launcher/rendezvous/port.h"
+#include "launcher/net/port.h"
 #include "test/launcher/ddprun/run_ddprun.h"
 #include "test/support/catch.h"
 #include "test/support/temporary_folder.h"

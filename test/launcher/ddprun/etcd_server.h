@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "launcher/etcd/settings.h"
-#include "launcher/rendezvous/port.h"
+#include "launcher/net/port.h"
 #include "test/launcher/ddprun/run_ddprun.h"
 
 namespace launcher::test {

@@ -1,4 +1,4 @@
-#include "launcher/rendezvous/guests.h"
+#include "launcher/net/guests.h"
 
 #include <array>
 #include <atomic>
@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "launcher/net/address.h"
-#include "launcher/rendezvous/port.h"
+#include "launcher/net/port.h"
 #include "test/launcher/bound_loop.h"
 #include "test/support/catch.h"
 #include "test/support/number_from.h"

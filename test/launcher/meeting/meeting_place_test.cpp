@@ -1,7 +1,7 @@
 #include "launcher/rendezvous/meeting_place.h"
 
 #include "launcher/base/error.h"
-#include "launcher/rendezvous/port.h"
+#include "launcher/net/port.h"
 #include "test/launcher/bound_loop.h"
 #include "test/support/catch.h"
 

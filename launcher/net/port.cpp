@@ -1,4 +1,4 @@
-#include "launcher/rendezvous/port.h"
+#include "launcher/net/port.h"
 
 #include <netinet/in.h>
 #include <sys/socket.h>

@@ -1,10 +1,10 @@
-#include "launcher/names/host_name.h"
+#include "launcher/net/host_name.h"
 
 #include <netdb.h>
 #include <sys/socket.h>
 
 #include "launcher/base/error.h"
-#include "launcher/names/name_answer.h"
+#include "launcher/net/name_answer.h"
 
 namespace launcher {
 

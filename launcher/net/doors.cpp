@@ -1,10 +1,10 @@
-#include "launcher/rendezvous/doors.h"
+#include "launcher/net/doors.h"
 
 #include <utility>
 
 #include "launcher/base/error.h"
-#include "launcher/names/host_name.h"
 #include "launcher/net/address.h"
+#include "launcher/net/host_name.h"
 
 namespace launcher {
 namespace {

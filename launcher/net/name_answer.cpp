@@ -1,4 +1,4 @@
-#include "launcher/names/name_answer.h"
+#include "launcher/net/name_answer.h"
 
 #include <netdb.h>
 #include <sys/socket.h>

@@ -1,4 +1,4 @@
-#include "launcher/rendezvous/guests.h"
+#include "launcher/net/guests.h"
 
 #include <algorithm>
 #include <cerrno>
