@@ -3,8 +3,8 @@
 #include <optional>
 #include <vector>
 
-#include "launcher/binding/topology.h"
 #include "launcher/cli/binding.h"
+#include "launcher/machine/topology.h"
 
 namespace launcher {
 

@@ -1,6 +1,5 @@
 #include "launcher/doctor/doctor.h"
 
-#include "launcher/binding/affinity.h"
 #include "launcher/doctor/all_reduce_run.h"
 #include "launcher/doctor/diagnose.h"
 #include "launcher/doctor/doctor_report.h"
@@ -9,6 +8,7 @@
 #include "launcher/doctor/nvml.h"
 #include "launcher/doctor/probe_network.h"
 #include "launcher/doctor/probe_system.h"
+#include "launcher/machine/affinity.h"
 #include "launcher/net/address.h"
 
 namespace launcher {

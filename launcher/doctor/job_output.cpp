@@ -17,7 +17,7 @@
 #include "launcher/base/fd.h"
 #include "launcher/base/shortened.h"
 #include "launcher/launch.h"
-#include "launcher/plan/host.h"
+#include "launcher/machine/host.h"
 
 namespace launcher {
 namespace {

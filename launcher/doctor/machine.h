@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "launcher/base/environment.h"
-#include "launcher/binding/topology.h"
 #include "launcher/doctor/all_reduce_facts.h"
 #include "launcher/doctor/hosts/hosts_facts.h"
+#include "launcher/machine/topology.h"
 
 // What ddprun --doctor has read of a machine: facts without a judgement, so
 // that any machine can be judged on any other.

@@ -11,8 +11,8 @@
 
 #include "ddp/base/text/number.h"
 #include "launcher/base/text_file.h"
-#include "launcher/process/cgroup_path.h"
-#include "launcher/process/job_cgroup.h"
+#include "launcher/machine/cgroup_path.h"
+#include "launcher/machine/job_cgroup.h"
 
 namespace launcher {
 namespace {

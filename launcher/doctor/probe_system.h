@@ -3,7 +3,7 @@
 #include <string_view>
 
 #include "launcher/doctor/machine.h"
-#include "launcher/plan/host.h"
+#include "launcher/machine/host.h"
 
 namespace launcher {
 

@@ -14,8 +14,8 @@
 #include "launcher/etcd/http.h"
 #include "launcher/etcd/settings.h"
 #include "launcher/etcd/troubles.h"
+#include "launcher/machine/background_call.h"
 #include "launcher/net/name_answer.h"
-#include "launcher/process/background_call.h"
 
 namespace launcher {
 

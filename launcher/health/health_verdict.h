@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "launcher/cli/health_check.h"
-#include "launcher/health/command.h"
+#include "launcher/machine/command.h"
 
 namespace launcher {
 

@@ -6,7 +6,7 @@
 
 #include "launcher/base/event_loop.h"
 #include "launcher/loop/event_source.h"
-#include "launcher/process/signals.h"
+#include "launcher/machine/signals.h"
 
 namespace launcher {
 

@@ -7,8 +7,8 @@
 
 #include "launcher/base/event_loop.h"
 #include "launcher/coordinator/waiting_text.h"
+#include "launcher/machine/background_call.h"
 #include "launcher/names/name_question.h"
-#include "launcher/process/background_call.h"
 #include "launcher/rendezvous/rendezvous.h"
 
 namespace launcher {

@@ -11,7 +11,7 @@
 #include <cstring>
 #include <utility>
 
-#include "launcher/process/start/helper.h"
+#include "launcher/machine/helper.h"
 
 namespace launcher {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "launcher/base/environment.h"
 #include "launcher/cli/options.h"
-#include "launcher/plan/host.h"
+#include "launcher/machine/host.h"
 
 namespace launcher {
 

@@ -14,9 +14,9 @@
 
 #include "launcher/base/error.h"
 #include "launcher/base/signal_names.h"
-#include "launcher/process/descendants.h"
-#include "launcher/process/process_title.h"
-#include "launcher/process/unheard_signal.h"
+#include "launcher/machine/descendants.h"
+#include "launcher/machine/process_title.h"
+#include "launcher/machine/unheard_signal.h"
 
 namespace launcher {
 namespace {

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "launcher/base/fd.h"
-#include "launcher/process/job_cgroup.h"
-#include "launcher/process/signals.h"
+#include "launcher/machine/job_cgroup.h"
+#include "launcher/machine/signals.h"
 
 namespace launcher {
 

@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "ddp/base/job_files/worker_ends.h"
-#include "launcher/process/descendants.h"
+#include "launcher/machine/descendants.h"
 #include "launcher/process/error_file.h"
 
 namespace launcher {

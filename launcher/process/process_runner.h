@@ -7,8 +7,8 @@
 #include <set>
 
 #include "launcher/job/worker_runner.h"
-#include "launcher/process/job_cgroup.h"
-#include "launcher/process/out_of_memory.h"
+#include "launcher/machine/job_cgroup.h"
+#include "launcher/machine/out_of_memory.h"
 #include "launcher/process/stop_request.h"
 #include "launcher/process/worker.h"
 #include "launcher/process/worker_states.h"

@@ -4,9 +4,9 @@
 #include <filesystem>
 
 #include "launcher/base/error.h"
+#include "launcher/machine/exec_failure.h"
 #include "launcher/output/run_directory.h"
 #include "launcher/process/process_runner.h"
-#include "launcher/process/start/exec_failure.h"
 
 // How workers are started, until each has executed its program.
 namespace launcher {

@@ -8,8 +8,8 @@
 #include <csignal>
 
 #include "launcher/base/error.h"
+#include "launcher/machine/pseudo_terminal.h"
 #include "launcher/output/run_directory.h"
-#include "launcher/process/pseudo_terminal.h"
 
 namespace launcher {
 namespace {

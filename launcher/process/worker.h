@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "launcher/base/event_loop.h"
+#include "launcher/machine/process.h"
 #include "launcher/output/consoles.h"
 #include "launcher/output/worker_output.h"
 #include "launcher/plan/plan.h"
-#include "launcher/process/process.h"
 #include "launcher/process/workers_result.h"
 
 namespace launcher {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "launcher/progress/process_state.h"
+#include "launcher/machine/process_state.h"
 
 namespace launcher {
 

@@ -1,6 +1,6 @@
 #include "launcher/progress/hang.h"
 
-#include "launcher/progress/process_state.h"
+#include "launcher/machine/process_state.h"
 #include "launcher/progress/stack.h"
 
 namespace launcher {

@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "launcher/machine/process_state.h"
 #include "launcher/output/run_directory.h"
-#include "launcher/progress/process_state.h"
 #include "launcher/progress/stack.h"
 
 namespace launcher {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "launcher/base/event_loop.h"
-#include "launcher/process/background_call.h"
+#include "launcher/machine/background_call.h"
 
 namespace launcher {
 

@@ -6,9 +6,9 @@
 
 #include "launcher/base/event_loop.h"
 #include "launcher/health/health_verdict.h"
+#include "launcher/machine/background_call.h"
 #include "launcher/names/name_lookup.h"
 #include "launcher/names/name_question.h"
-#include "launcher/process/background_call.h"
 #include "launcher/rendezvous/rendezvous.h"
 
 namespace launcher {

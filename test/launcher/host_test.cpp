@@ -1,4 +1,4 @@
-#include "launcher/plan/host.h"
+#include "launcher/machine/host.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -8,8 +8,8 @@
 
 #include "ddp/base/gpu_checks.h"
 #include "launcher/base/signal_names.h"
+#include "launcher/machine/cgroup_path.h"
 #include "launcher/output/run_directory.h"
-#include "launcher/process/cgroup_path.h"
 #include "test/support/catch.h"
 #include "test/support/child.h"
 #include "test/support/temporary_folder.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <csignal>
 
-#include "launcher/process/start/execution.h"
+#include "launcher/machine/execution.h"
 #include "test/support/catch.h"
 
 using Catch::Contains;

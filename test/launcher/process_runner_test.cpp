@@ -11,8 +11,8 @@
 #include <csignal>
 #include <set>
 
-#include "launcher/process/background_call.h"
-#include "launcher/process/descendants.h"
+#include "launcher/machine/background_call.h"
+#include "launcher/machine/descendants.h"
 #include "test/launcher/bound_loop.h"
 #include "test/launcher/child_setup.h"
 #include "test/support/catch.h"

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "launcher/base/error.h"
-#include "launcher/process/out_of_memory.h"
+#include "launcher/machine/out_of_memory.h"
 #include "launcher/report/report_files.h"
 #include "test/support/catch.h"
 #include "test/support/temporary_folder.h"

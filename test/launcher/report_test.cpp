@@ -2,7 +2,7 @@
 
 #include <csignal>
 
-#include "launcher/process/start/exec_failure.h"
+#include "launcher/machine/exec_failure.h"
 #include "test/support/catch.h"
 
 using Catch::Contains;

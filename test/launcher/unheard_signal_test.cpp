@@ -1,4 +1,4 @@
-#include "launcher/process/unheard_signal.h"
+#include "launcher/machine/unheard_signal.h"
 
 #include <unistd.h>
 

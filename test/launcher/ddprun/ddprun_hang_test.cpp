@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
-#include "launcher/progress/process_state.h"
+#include "launcher/machine/process_state.h"
 #include "launcher/progress/stack.h"
 #include "test/launcher/ddprun/run_ddprun.h"
 #include "test/support/catch.h"

@@ -1,4 +1,4 @@
-#include "launcher/process/job_cgroup.h"
+#include "launcher/machine/job_cgroup.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -1,7 +1,7 @@
-#include "launcher/process/unheard_signal.h"
+#include "launcher/machine/unheard_signal.h"
 
 #include "launcher/base/text_file.h"
-#include "launcher/progress/process_state.h"
+#include "launcher/machine/process_state.h"
 
 namespace launcher {
 int UnheardSignal::look(bool is_pending) {

@@ -1,4 +1,4 @@
-#include "launcher/process/descendants.h"
+#include "launcher/machine/descendants.h"
 
 #include <dirent.h>
 #include <sys/prctl.h>

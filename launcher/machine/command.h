@@ -6,7 +6,7 @@
 
 #include "launcher/base/environment.h"
 #include "launcher/base/exit_status.h"
-#include "launcher/process/own_settings.h"
+#include "launcher/machine/own_settings.h"
 
 namespace launcher {
 

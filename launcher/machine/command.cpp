@@ -1,4 +1,4 @@
-#include "launcher/health/command.h"
+#include "launcher/machine/command.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -9,7 +9,7 @@
 #include <csignal>
 #include <sstream>
 
-#include "launcher/process/process.h"
+#include "launcher/machine/process.h"
 
 namespace launcher {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "launcher/base/fd.h"
-#include "launcher/process/cgroup_path.h"
+#include "launcher/machine/cgroup_path.h"
 
 namespace launcher {
 

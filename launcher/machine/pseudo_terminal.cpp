@@ -1,4 +1,4 @@
-#include "launcher/process/pseudo_terminal.h"
+#include "launcher/machine/pseudo_terminal.h"
 
 #include <fcntl.h>
 #include <stdlib.h>

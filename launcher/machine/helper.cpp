@@ -1,4 +1,4 @@
-#include "launcher/process/start/helper.h"
+#include "launcher/machine/helper.h"
 
 #include <dirent.h>
 #include <sys/prctl.h>

@@ -1,4 +1,4 @@
-#include "launcher/process/process.h"
+#include "launcher/machine/process.h"
 
 #include <linux/sched.h>
 #include <sys/prctl.h>
@@ -10,7 +10,7 @@
 #include <csignal>
 #include <cstdint>
 
-#include "launcher/process/descendants.h"
+#include "launcher/machine/descendants.h"
 
 namespace launcher {
 namespace {

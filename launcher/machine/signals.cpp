@@ -1,4 +1,4 @@
-#include "launcher/process/signals.h"
+#include "launcher/machine/signals.h"
 
 #include <sys/signalfd.h>
 

@@ -1,4 +1,4 @@
-#include "launcher/process/start/execution.h"
+#include "launcher/machine/execution.h"
 
 #include <utility>
 

@@ -1,4 +1,4 @@
-#include "launcher/process/background_call.h"
+#include "launcher/machine/background_call.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -8,7 +8,7 @@
 #include <string_view>
 #include <utility>
 
-#include "launcher/process/start/helper.h"
+#include "launcher/machine/helper.h"
 
 namespace launcher {
 namespace {

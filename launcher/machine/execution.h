@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "launcher/base/environment.h"
-#include "launcher/binding/affinity.h"
+#include "launcher/machine/affinity.h"
 
 namespace launcher {
 

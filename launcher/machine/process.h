@@ -6,8 +6,8 @@
 
 #include "launcher/base/exit_status.h"
 #include "launcher/base/fd.h"
-#include "launcher/process/own_settings.h"
-#include "launcher/process/start/execution.h"
+#include "launcher/machine/execution.h"
+#include "launcher/machine/own_settings.h"
 
 namespace launcher {
 

@@ -1,4 +1,4 @@
-#include "launcher/plan/host.h"
+#include "launcher/machine/host.h"
 
 #include <sys/resource.h>
 #include <unistd.h>
@@ -10,8 +10,8 @@
 
 #include "ddp/base/gpu_checks.h"
 #include "launcher/base/text_file.h"
-#include "launcher/binding/affinity.h"
-#include "launcher/process/cgroup_path.h"
+#include "launcher/machine/affinity.h"
+#include "launcher/machine/cgroup_path.h"
 
 namespace launcher {
 namespace {

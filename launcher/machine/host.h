@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "launcher/binding/topology.h"
+#include "launcher/machine/topology.h"
 
 namespace launcher {
 

@@ -1,4 +1,4 @@
-#include "launcher/binding/affinity.h"
+#include "launcher/machine/affinity.h"
 
 #include <sched.h>
 #include <sys/syscall.h>

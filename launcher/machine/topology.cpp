@@ -1,4 +1,4 @@
-#include "launcher/binding/topology.h"
+#include "launcher/machine/topology.h"
 
 #include <dirent.h>
 

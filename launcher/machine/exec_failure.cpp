@@ -1,4 +1,4 @@
-#include "launcher/process/start/exec_failure.h"
+#include "launcher/machine/exec_failure.h"
 
 #include <cerrno>
 #include <system_error>

@@ -1,4 +1,4 @@
-#include "launcher/process/own_settings.h"
+#include "launcher/machine/own_settings.h"
 
 namespace launcher {
 

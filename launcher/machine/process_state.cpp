@@ -1,4 +1,4 @@
-#include "launcher/progress/process_state.h"
+#include "launcher/machine/process_state.h"
 
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-#include "launcher/process/cgroup_path.h"
+#include "launcher/machine/cgroup_path.h"
 
 #include <iterator>
 #include <sstream>

@@ -1,4 +1,4 @@
-#include "launcher/process/process_title.h"
+#include "launcher/machine/process_title.h"
 
 #include <sys/prctl.h>
 

@@ -1,4 +1,4 @@
-#include "launcher/process/out_of_memory.h"
+#include "launcher/machine/out_of_memory.h"
 
 #include <algorithm>
 #include <sstream>
