@@ -9,12 +9,12 @@
 
 #include "ddp/base/text/number.h"
 #include "launcher/base/error.h"
-#include "launcher/cli/options.h"
 #include "launcher/doctor/doctor.h"
 #include "launcher/doctor/hosts/path_test.h"
 #include "launcher/launch.h"
 #include "launcher/machine/affinity.h"
 #include "launcher/machine/host.h"
+#include "launcher/options/options.h"
 #include "launcher/plan/plan.h"
 #include "launcher/status/status_reader.h"
 #include "launcher/status/status_report.h"

@@ -1,7 +1,7 @@
 // ddprun_man FILE: writes the manual page of ddprun. For the build alone.
 #include <fstream>
 
-#include "launcher/cli/options.h"
+#include "launcher/options/options.h"
 
 int main(int argc, char** argv) {
   if (argc != 2) {

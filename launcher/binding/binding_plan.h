@@ -3,8 +3,8 @@
 #include <optional>
 #include <vector>
 
-#include "launcher/cli/binding.h"
 #include "launcher/machine/topology.h"
+#include "launcher/options/binding.h"
 
 namespace launcher {
 

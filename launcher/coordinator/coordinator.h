@@ -10,7 +10,7 @@
 
 #include "launcher/coordinator/gathering.h"
 #include "launcher/coordinator/roster.h"
-#include "launcher/rendezvous/meeting.h"
+#include "launcher/options/meeting.h"
 #include "launcher/rendezvous/message.h"
 
 namespace launcher {

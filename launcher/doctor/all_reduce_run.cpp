@@ -5,8 +5,8 @@
 #include <chrono>
 #include <filesystem>
 
-#include "launcher/cli/options.h"
 #include "launcher/doctor/job_output.h"
+#include "launcher/options/options.h"
 
 namespace launcher {
 namespace {

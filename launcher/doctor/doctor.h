@@ -3,7 +3,7 @@
 #include <functional>
 #include <string>
 
-#include "launcher/cli/options.h"
+#include "launcher/options/options.h"
 
 namespace launcher {
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "launcher/base/environment.h"
-#include "launcher/cli/options.h"
+#include "launcher/options/options.h"
 
 namespace launcher {
 

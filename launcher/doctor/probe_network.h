@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "launcher/cli/options.h"
 #include "launcher/doctor/machine.h"
+#include "launcher/options/options.h"
 
 namespace launcher {
 

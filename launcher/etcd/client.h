@@ -12,10 +12,10 @@
 #include "launcher/base/event_loop.h"
 #include "launcher/etcd/gateway.h"
 #include "launcher/etcd/http.h"
-#include "launcher/etcd/settings.h"
 #include "launcher/etcd/troubles.h"
 #include "launcher/machine/background_call.h"
 #include "launcher/net/name_answer.h"
+#include "launcher/options/settings.h"
 
 namespace launcher {
 

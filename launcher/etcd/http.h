@@ -10,7 +10,7 @@
 
 #include "launcher/base/event_loop.h"
 #include "launcher/etcd/gateway.h"
-#include "launcher/etcd/settings.h"
+#include "launcher/options/settings.h"
 
 namespace launcher {
 

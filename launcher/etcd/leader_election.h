@@ -9,7 +9,7 @@
 #include "launcher/coordinator/waiting_text.h"
 #include "launcher/etcd/call.h"
 #include "launcher/etcd/record.h"
-#include "launcher/rendezvous/meeting.h"
+#include "launcher/options/meeting.h"
 #include "launcher/rendezvous/rendezvous.h"
 
 namespace launcher {

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "launcher/cli/values.h"
+#include "launcher/options/values.h"
 #include "launcher/rendezvous/rendezvous.h"
 
 // What a job keeps in etcd, as the values of its two keys.

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "launcher/cli/health_check.h"
 #include "launcher/machine/command.h"
+#include "launcher/options/health_check.h"
 
 namespace launcher {
 

@@ -4,11 +4,11 @@
 #include <optional>
 #include <vector>
 
-#include "launcher/coordinator/restart_budget.h"
 #include "launcher/job/actions.h"
 #include "launcher/job/event.h"
-#include "launcher/job/preemption.h"
 #include "launcher/loop/stop_signals.h"
+#include "launcher/options/preemption.h"
+#include "launcher/options/restart_budget.h"
 
 namespace launcher {
 

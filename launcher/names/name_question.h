@@ -4,7 +4,7 @@
 #include <string>
 
 #include "launcher/net/name_answer.h"
-#include "launcher/rendezvous/meeting.h"
+#include "launcher/options/meeting.h"
 
 namespace launcher {
 

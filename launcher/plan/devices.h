@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "launcher/base/environment.h"
-#include "launcher/cli/options.h"
 #include "launcher/machine/host.h"
+#include "launcher/options/options.h"
 
 namespace launcher {
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "launcher/base/environment.h"
-#include "launcher/cli/options.h"
+#include "launcher/options/options.h"
 
 namespace launcher {
 

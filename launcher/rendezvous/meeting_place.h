@@ -5,7 +5,7 @@
 
 #include "launcher/base/fd.h"
 #include "launcher/net/address.h"
-#include "launcher/rendezvous/meeting.h"
+#include "launcher/options/meeting.h"
 
 namespace launcher {
 

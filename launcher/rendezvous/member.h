@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "launcher/coordinator/waiting_text.h"
+#include "launcher/options/meeting.h"
 #include "launcher/rendezvous/backoff.h"
-#include "launcher/rendezvous/meeting.h"
 #include "launcher/rendezvous/message.h"
 
 namespace launcher {

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <variant>
 
-#include "launcher/rendezvous/meeting.h"
+#include "launcher/options/meeting.h"
 #include "launcher/rendezvous/rendezvous.h"
 
 // What the ddpruns of a job and its coordinator say to each other. A host tells

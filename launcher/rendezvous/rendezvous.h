@@ -8,7 +8,7 @@
 
 #include "launcher/base/exit_status.h"
 #include "launcher/net/name_answer.h"
-#include "launcher/rendezvous/meeting.h"
+#include "launcher/options/meeting.h"
 #include "launcher/rendezvous/world.h"
 
 namespace launcher {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "launcher/cli/values.h"
+#include "launcher/options/values.h"
 
 namespace launcher {
 

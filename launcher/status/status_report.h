@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
+#include "launcher/options/status_options.h"
 #include "launcher/status/job_status.h"
-#include "launcher/status/status_options.h"
 
 namespace launcher {
 

@@ -1,6 +1,6 @@
 #include "launcher/base/error.h"
-#include "launcher/cli/abbreviation.h"
-#include "launcher/cli/options.h"
+#include "launcher/options/abbreviation.h"
+#include "launcher/options/options.h"
 #include "test/support/catch.h"
 
 using Catch::Contains;

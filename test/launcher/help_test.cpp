@@ -1,6 +1,6 @@
 #include <sstream>
 
-#include "launcher/cli/options.h"
+#include "launcher/options/options.h"
 #include "test/support/catch.h"
 
 using Catch::Contains;

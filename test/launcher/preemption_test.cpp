@@ -1,7 +1,7 @@
 #include <csignal>
 
-#include "launcher/cli/options.h"
 #include "launcher/job/policy.h"
+#include "launcher/options/options.h"
 #include "test/launcher/fake_job.h"
 #include "test/launcher/policy_text.h"
 #include "test/support/catch.h"

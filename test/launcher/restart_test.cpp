@@ -2,9 +2,9 @@
 #include <csignal>
 
 #include "launcher/base/error.h"
-#include "launcher/cli/options.h"
-#include "launcher/cli/restart_values.h"
-#include "launcher/coordinator/restart_budget.h"
+#include "launcher/options/options.h"
+#include "launcher/options/restart_budget.h"
+#include "launcher/options/restart_values.h"
 #include "test/launcher/fake_job.h"
 #include "test/support/catch.h"
 

@@ -4,8 +4,8 @@
 #include <string>
 
 #include "launcher/base/environment.h"
-#include "launcher/cli/options.h"
 #include "launcher/doctor/hosts/hosts_facts.h"
+#include "launcher/options/options.h"
 
 namespace launcher {
 

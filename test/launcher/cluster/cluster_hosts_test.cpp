@@ -1,7 +1,7 @@
-#include "launcher/cluster/cluster_hosts.h"
+#include "launcher/options/cluster_hosts.h"
 
 #include "launcher/base/error.h"
-#include "launcher/cli/options.h"
+#include "launcher/options/options.h"
 #include "test/launcher/cluster/cluster_environments.h"
 #include "test/support/catch.h"
 

@@ -2,7 +2,7 @@
 #include <cstdio>
 #include <sstream>
 
-#include "launcher/cli/options.h"
+#include "launcher/options/options.h"
 #include "test/support/catch.h"
 #include "test/support/temporary_folder.h"
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "launcher/etcd/settings.h"
 #include "launcher/net/port.h"
+#include "launcher/options/settings.h"
 #include "test/launcher/ddprun/run_ddprun.h"
 
 namespace launcher::test {

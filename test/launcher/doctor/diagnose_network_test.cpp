@@ -1,8 +1,8 @@
-#include "launcher/cli/options.h"
 #include "launcher/doctor/diagnose.h"
 #include "launcher/doctor/port_holder.h"
 #include "launcher/doctor/probe_network.h"
 #include "launcher/doctor/probe_system.h"
+#include "launcher/options/options.h"
 #include "test/launcher/doctor/machines.h"
 #include "test/support/catch.h"
 

@@ -3,9 +3,9 @@
 #include <nlohmann/json.hpp>
 
 #include "launcher/base/count_text.h"
-#include "launcher/cli/options.h"
 #include "launcher/doctor/topology_table.h"
 #include "launcher/doctor/units.h"
+#include "launcher/options/options.h"
 #include "test/launcher/doctor/machines.h"
 #include "test/support/catch.h"
 

@@ -7,7 +7,7 @@
 
 #include "launcher/base/error.h"
 #include "launcher/base/fd.h"
-#include "launcher/cli/options.h"
+#include "launcher/options/options.h"
 #include "test/support/catch.h"
 #include "test/support/temporary_folder.h"
 

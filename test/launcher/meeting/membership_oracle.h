@@ -5,7 +5,7 @@
 #include <set>
 #include <string>
 
-#include "launcher/rendezvous/meeting.h"
+#include "launcher/options/meeting.h"
 #include "launcher/rendezvous/world.h"
 
 namespace launcher::test {

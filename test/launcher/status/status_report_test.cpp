@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "launcher/base/error.h"
-#include "launcher/cli/options.h"
+#include "launcher/options/options.h"
 #include "test/support/catch.h"
 
 using Catch::Contains;

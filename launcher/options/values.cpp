@@ -1,4 +1,4 @@
-#include "launcher/cli/values.h"
+#include "launcher/options/values.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,9 +1,9 @@
-#include "launcher/cli/man_page.h"
+#include "launcher/options/man_page.h"
 
 #include <sstream>
 #include <string_view>
 
-#include "launcher/cli/help_text.h"
+#include "launcher/options/help_text.h"
 
 namespace launcher {
 namespace {

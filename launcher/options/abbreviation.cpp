@@ -1,4 +1,4 @@
-#include "launcher/cli/abbreviation.h"
+#include "launcher/options/abbreviation.h"
 
 #include <algorithm>
 #include <array>

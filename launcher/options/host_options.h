@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "launcher/cli/command_line.h"
-#include "launcher/cli/options.h"
-#include "launcher/cluster/cluster_hosts.h"
+#include "launcher/options/cluster_hosts.h"
+#include "launcher/options/command_line.h"
+#include "launcher/options/options.h"
 
 namespace launcher {
 

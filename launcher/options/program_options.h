@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "launcher/cli/command_line.h"
-#include "launcher/cli/options.h"
+#include "launcher/options/command_line.h"
+#include "launcher/options/options.h"
 
 namespace launcher {
 

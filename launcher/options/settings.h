@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/cli/values.h"
+#include "launcher/options/values.h"
 
 namespace launcher {
 

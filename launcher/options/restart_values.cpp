@@ -1,11 +1,11 @@
-#include "launcher/cli/restart_values.h"
+#include "launcher/options/restart_values.h"
 
 #include <algorithm>
 #include <csignal>
 #include <stdexcept>
 #include <string>
 
-#include "launcher/cli/values.h"
+#include "launcher/options/values.h"
 
 namespace launcher {
 

@@ -1,4 +1,4 @@
-#include "launcher/cli/command_line.h"
+#include "launcher/options/command_line.h"
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -7,10 +7,10 @@
 
 #include "ddp/base/text/nearest.h"
 #include "launcher/base/error.h"
-#include "launcher/cli/abbreviation.h"
-#include "launcher/cli/help_formatter.h"
-#include "launcher/cli/help_text.h"
-#include "launcher/cli/values.h"
+#include "launcher/options/abbreviation.h"
+#include "launcher/options/help_formatter.h"
+#include "launcher/options/help_text.h"
+#include "launcher/options/values.h"
 
 namespace launcher {
 namespace {

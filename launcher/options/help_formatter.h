@@ -4,7 +4,7 @@
 #include <sstream>
 #include <string>
 
-#include "launcher/cli/help_text.h"
+#include "launcher/options/help_text.h"
 
 namespace launcher {
 

@@ -1,11 +1,11 @@
-#include "launcher/cli/host_options.h"
+#include "launcher/options/host_options.h"
 
 #include <algorithm>
 
 #include "launcher/base/error.h"
-#include "launcher/cli/etcd_options.h"
-#include "launcher/cli/rendezvous_values.h"
-#include "launcher/cli/setters.h"
+#include "launcher/options/etcd_options.h"
+#include "launcher/options/rendezvous_values.h"
+#include "launcher/options/setters.h"
 
 namespace launcher {
 namespace {

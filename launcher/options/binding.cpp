@@ -1,8 +1,8 @@
-#include "launcher/cli/binding.h"
+#include "launcher/options/binding.h"
 
 #include <map>
 
-#include "launcher/cli/values.h"
+#include "launcher/options/values.h"
 
 namespace launcher {
 

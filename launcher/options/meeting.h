@@ -5,9 +5,9 @@
 #include <optional>
 #include <string>
 
-#include "launcher/cli/values.h"
-#include "launcher/coordinator/restart_budget.h"
-#include "launcher/etcd/settings.h"
+#include "launcher/options/restart_budget.h"
+#include "launcher/options/settings.h"
+#include "launcher/options/values.h"
 
 namespace launcher {
 

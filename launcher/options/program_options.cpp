@@ -1,4 +1,4 @@
-#include "launcher/cli/program_options.h"
+#include "launcher/options/program_options.h"
 
 #include <utility>
 

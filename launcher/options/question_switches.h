@@ -1,9 +1,9 @@
 #pragma once
 
 #include "launcher/base/error.h"
-#include "launcher/cli/command_line.h"
-#include "launcher/cli/program_options.h"
-#include "launcher/status/status_options.h"
+#include "launcher/options/command_line.h"
+#include "launcher/options/program_options.h"
+#include "launcher/options/status_options.h"
 
 namespace launcher {
 

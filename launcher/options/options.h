@@ -7,14 +7,14 @@
 #include <vector>
 
 #include "launcher/base/environment.h"
-#include "launcher/cli/binding.h"
-#include "launcher/cli/command_line.h"
-#include "launcher/cli/health_check.h"
-#include "launcher/cli/values.h"
-#include "launcher/coordinator/restart_budget.h"
-#include "launcher/job/preemption.h"
-#include "launcher/rendezvous/meeting.h"
-#include "launcher/status/status_options.h"
+#include "launcher/options/binding.h"
+#include "launcher/options/command_line.h"
+#include "launcher/options/health_check.h"
+#include "launcher/options/meeting.h"
+#include "launcher/options/preemption.h"
+#include "launcher/options/restart_budget.h"
+#include "launcher/options/status_options.h"
+#include "launcher/options/values.h"
 
 namespace launcher {
 

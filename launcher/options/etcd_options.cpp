@@ -1,4 +1,4 @@
-#include "launcher/cli/etcd_options.h"
+#include "launcher/options/etcd_options.h"
 
 #include <algorithm>
 

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "launcher/cli/command_line.h"
-#include "launcher/cli/options.h"
+#include "launcher/options/command_line.h"
+#include "launcher/options/options.h"
 
 namespace launcher {
 

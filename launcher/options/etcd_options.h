@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "launcher/cli/values.h"
-#include "launcher/etcd/settings.h"
+#include "launcher/options/settings.h"
+#include "launcher/options/values.h"
 
 namespace launcher {
 

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "launcher/cli/command_line.h"
-#include "launcher/cli/values.h"
+#include "launcher/options/command_line.h"
+#include "launcher/options/values.h"
 
 // How the text of an option becomes a value of a variable.
 namespace launcher {

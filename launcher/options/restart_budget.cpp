@@ -1,4 +1,4 @@
-#include "launcher/coordinator/restart_budget.h"
+#include "launcher/options/restart_budget.h"
 
 #include <algorithm>
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "launcher/base/environment.h"
-#include "launcher/cli/man_page.h"
+#include "launcher/options/man_page.h"
 
 namespace launcher {
 

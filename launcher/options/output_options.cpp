@@ -1,7 +1,7 @@
-#include "launcher/cli/output_options.h"
+#include "launcher/options/output_options.h"
 
 #include "launcher/base/error.h"
-#include "launcher/cli/setters.h"
+#include "launcher/options/setters.h"
 
 namespace launcher {
 

@@ -1,4 +1,4 @@
-#include "launcher/cli/rendezvous_values.h"
+#include "launcher/options/rendezvous_values.h"
 
 #include <algorithm>
 #include <array>
@@ -7,7 +7,7 @@
 #include <stdexcept>
 
 #include "ddp/base/text/nearest.h"
-#include "launcher/cli/values.h"
+#include "launcher/options/values.h"
 
 namespace launcher {
 namespace {

@@ -1,4 +1,4 @@
-#include "launcher/cluster/cluster_hosts.h"
+#include "launcher/options/cluster_hosts.h"
 
 #include <stdexcept>
 

@@ -1,4 +1,4 @@
-#include "launcher/cli/options.h"
+#include "launcher/options/options.h"
 
 #include <chrono>
 #include <csignal>
@@ -7,15 +7,15 @@
 
 #include "launcher/base/error.h"
 #include "launcher/base/one_line.h"
-#include "launcher/cli/binding.h"
-#include "launcher/cli/command_line.h"
-#include "launcher/cli/host_options.h"
-#include "launcher/cli/output_options.h"
-#include "launcher/cli/program_options.h"
-#include "launcher/cli/question_switches.h"
-#include "launcher/cli/rendezvous_values.h"
-#include "launcher/cli/restart_values.h"
-#include "launcher/cli/setters.h"
+#include "launcher/options/binding.h"
+#include "launcher/options/command_line.h"
+#include "launcher/options/host_options.h"
+#include "launcher/options/output_options.h"
+#include "launcher/options/program_options.h"
+#include "launcher/options/question_switches.h"
+#include "launcher/options/rendezvous_values.h"
+#include "launcher/options/restart_values.h"
+#include "launcher/options/setters.h"
 
 namespace launcher {
 namespace {

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "launcher/job/preemption.h"
+#include "launcher/options/preemption.h"
 
 // The values of options about restarts and ends. Every function throws
 // std::invalid_argument with "expected ..., but got ...".
