@@ -7,8 +7,8 @@
 #include <optional>
 #include <string>
 
+#include "launcher/plan/world.h"
 #include "launcher/rendezvous/message.h"
-#include "launcher/rendezvous/world.h"
 
 namespace launcher {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/rendezvous/world.h"
+#include "launcher/plan/world.h"
 
 namespace launcher {
 

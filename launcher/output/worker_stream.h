@@ -10,8 +10,8 @@
 #include "launcher/base/line_splitter.h"
 #include "launcher/output/console.h"
 #include "launcher/output/filtered_log.h"
-#include "launcher/output/line_prefix.h"
 #include "launcher/output/log_file.h"
+#include "launcher/plan/line_prefix.h"
 
 namespace launcher {
 

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "launcher/base/environment.h"
-#include "launcher/job/job.h"
-#include "launcher/output/line_prefix.h"
-#include "launcher/rendezvous/world.h"
+#include "launcher/plan/job.h"
+#include "launcher/plan/line_prefix.h"
+#include "launcher/plan/world.h"
 
 namespace launcher {
 

@@ -5,7 +5,7 @@
 
 #include "launcher/base/overloaded.h"
 #include "launcher/coordinator/coordinator_messages.h"
-#include "launcher/rendezvous/job_token.h"
+#include "launcher/plan/job_token.h"
 #include "launcher/rendezvous/message_fields.h"
 
 namespace launcher {

@@ -9,7 +9,7 @@
 #include "launcher/base/exit_status.h"
 #include "launcher/net/name_answer.h"
 #include "launcher/options/meeting.h"
-#include "launcher/rendezvous/world.h"
+#include "launcher/plan/world.h"
 
 namespace launcher {
 

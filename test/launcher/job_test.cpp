@@ -1,4 +1,4 @@
-#include "launcher/job/job.h"
+#include "launcher/plan/job.h"
 
 #include "launcher/base/error.h"
 #include "test/support/catch.h"

@@ -1,5 +1,5 @@
-#include "launcher/binding/binding_plan.h"
 #include "launcher/options/options.h"
+#include "launcher/plan/binding_plan.h"
 #include "launcher/plan/devices.h"
 #include "launcher/plan/plan.h"
 #include "test/support/catch.h"

@@ -1,7 +1,7 @@
 #include <set>
 
-#include "launcher/binding/binding_plan.h"
 #include "launcher/machine/affinity.h"
+#include "launcher/plan/binding_plan.h"
 #include "test/launcher/ddprun/run_ddprun.h"
 #include "test/support/catch.h"
 

@@ -1,4 +1,4 @@
-#include "launcher/rendezvous/job_token.h"
+#include "launcher/plan/job_token.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "launcher/options/meeting.h"
-#include "launcher/rendezvous/world.h"
+#include "launcher/plan/world.h"
 
 namespace launcher::test {
 

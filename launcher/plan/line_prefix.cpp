@@ -1,4 +1,4 @@
-#include "launcher/output/line_prefix.h"
+#include "launcher/plan/line_prefix.h"
 
 #include <cstdio>
 #include <ctime>

@@ -1,13 +1,13 @@
-#include "launcher/job/job.h"
+#include "launcher/plan/job.h"
 
 #include <utility>
 
 #include "launcher/base/count_text.h"
 #include "launcher/base/error.h"
-#include "launcher/binding/binding_plan.h"
 #include "launcher/net/endpoint.h"
+#include "launcher/plan/binding_plan.h"
 #include "launcher/plan/devices.h"
-#include "launcher/rendezvous/job_token.h"
+#include "launcher/plan/job_token.h"
 
 namespace launcher {
 namespace {

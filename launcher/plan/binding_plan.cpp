@@ -1,4 +1,4 @@
-#include "launcher/binding/binding_plan.h"
+#include "launcher/plan/binding_plan.h"
 
 #include <algorithm>
 #include <iterator>
