@@ -2,8 +2,8 @@
 
 #include <string>
 
-#include "launcher/coordinator/roster.h"
-#include "launcher/rendezvous/message.h"
+#include "launcher/hosts/protocol/message.h"
+#include "launcher/hosts/protocol/roster.h"
 
 namespace launcher {
 

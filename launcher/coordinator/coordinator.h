@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "launcher/coordinator/gathering.h"
-#include "launcher/coordinator/roster.h"
+#include "launcher/hosts/protocol/message.h"
+#include "launcher/hosts/protocol/roster.h"
 #include "launcher/options/meeting.h"
-#include "launcher/rendezvous/message.h"
 
 namespace launcher {
 

@@ -1,7 +1,7 @@
 #include <utility>
 
 #include "launcher/coordinator/coordinator.h"
-#include "launcher/coordinator/waiting_text.h"
+#include "launcher/hosts/protocol/waiting_text.h"
 
 // What each host is told.
 namespace launcher {

@@ -6,7 +6,7 @@
 #include "launcher/base/count_text.h"
 #include "launcher/base/patience_text.h"
 #include "launcher/coordinator/admission.h"
-#include "launcher/coordinator/waiting_text.h"
+#include "launcher/hosts/protocol/waiting_text.h"
 
 namespace launcher {
 namespace {

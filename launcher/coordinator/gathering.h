@@ -6,7 +6,7 @@
 #include <variant>
 #include <vector>
 
-#include "launcher/coordinator/roster.h"
+#include "launcher/hosts/protocol/roster.h"
 
 namespace launcher {
 

@@ -8,8 +8,8 @@
 
 #include "launcher/coordinator/coordinator.h"
 #include "launcher/etcd/leader_election.h"
+#include "launcher/hosts/protocol/steps.h"
 #include "launcher/rendezvous/member.h"
-#include "launcher/rendezvous/steps.h"
 
 namespace launcher {
 

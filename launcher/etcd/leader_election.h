@@ -6,11 +6,11 @@
 #include <variant>
 #include <vector>
 
-#include "launcher/coordinator/waiting_text.h"
 #include "launcher/etcd/call.h"
 #include "launcher/etcd/record.h"
+#include "launcher/hosts/protocol/rendezvous.h"
+#include "launcher/hosts/protocol/waiting_text.h"
 #include "launcher/options/meeting.h"
-#include "launcher/rendezvous/rendezvous.h"
 
 namespace launcher {
 

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "launcher/etcd/gateway.h"
-#include "launcher/rendezvous/message_fields.h"
+#include "launcher/hosts/protocol/message_fields.h"
 
 namespace launcher {
 namespace {

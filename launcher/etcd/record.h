@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "launcher/hosts/protocol/rendezvous.h"
 #include "launcher/options/values.h"
-#include "launcher/rendezvous/rendezvous.h"
 
 // What a job keeps in etcd, as the values of its two keys.
 namespace launcher {

@@ -6,8 +6,8 @@
 #include <variant>
 #include <vector>
 
+#include "launcher/hosts/protocol/rendezvous.h"
 #include "launcher/process/workers_event.h"
-#include "launcher/rendezvous/rendezvous.h"
 
 namespace launcher {
 

@@ -6,15 +6,15 @@
 #include "launcher/base/overloaded.h"
 #include "launcher/coordinator/admission.h"
 #include "launcher/coordinator/coordinator.h"
+#include "launcher/hosts/protocol/meeting_place.h"
+#include "launcher/hosts/protocol/steps.h"
 #include "launcher/net/address.h"
 #include "launcher/net/guests.h"
 #include "launcher/net/port.h"
 #include "launcher/rendezvous/endpoint_name.h"
 #include "launcher/rendezvous/link.h"
-#include "launcher/rendezvous/meeting_place.h"
 #include "launcher/rendezvous/member.h"
 #include "launcher/rendezvous/reading_messages.h"
-#include "launcher/rendezvous/steps.h"
 
 namespace launcher {
 namespace {

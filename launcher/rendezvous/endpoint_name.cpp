@@ -3,8 +3,8 @@
 #include <system_error>
 #include <utility>
 
+#include "launcher/hosts/protocol/meeting_place.h"
 #include "launcher/net/host_name.h"
-#include "launcher/rendezvous/meeting_place.h"
 
 namespace launcher {
 namespace {

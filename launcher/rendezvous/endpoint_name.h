@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "launcher/base/event_loop.h"
+#include "launcher/hosts/protocol/rendezvous.h"
 #include "launcher/machine/background_call.h"
 #include "launcher/names/name_lookup.h"
 #include "launcher/names/name_question.h"
 #include "launcher/net/address.h"
-#include "launcher/rendezvous/rendezvous.h"
 
 namespace launcher {
 

@@ -6,10 +6,10 @@
 #include <variant>
 #include <vector>
 
-#include "launcher/coordinator/waiting_text.h"
+#include "launcher/hosts/protocol/backoff.h"
+#include "launcher/hosts/protocol/message.h"
+#include "launcher/hosts/protocol/waiting_text.h"
 #include "launcher/options/meeting.h"
-#include "launcher/rendezvous/backoff.h"
-#include "launcher/rendezvous/message.h"
 
 namespace launcher {
 

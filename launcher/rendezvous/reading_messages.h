@@ -3,8 +3,8 @@
 #include <string>
 #include <variant>
 
+#include "launcher/hosts/protocol/message.h"
 #include "launcher/net/guests.h"
-#include "launcher/rendezvous/message.h"
 
 namespace launcher {
 

@@ -1,8 +1,8 @@
 #include <utility>
 
 #include "launcher/base/error.h"
+#include "launcher/hosts/protocol/rendezvous.h"
 #include "launcher/net/port.h"
-#include "launcher/rendezvous/rendezvous.h"
 
 namespace launcher {
 namespace {

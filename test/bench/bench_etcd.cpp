@@ -22,8 +22,8 @@
 
 #include "launcher/base/event_loop.h"
 #include "launcher/base/fd.h"
-#include "launcher/rendezvous/meeting_place.h"
-#include "launcher/rendezvous/rendezvous.h"
+#include "launcher/hosts/protocol/meeting_place.h"
+#include "launcher/hosts/protocol/rendezvous.h"
 #include "test/launcher/etcd/ask_etcd.h"
 
 using namespace launcher;

@@ -9,8 +9,8 @@
 #include "launcher/doctor/hosts/path_messages.h"
 #include "launcher/doctor/hosts/path_test.h"
 #include "launcher/doctor/job_output.h"
+#include "launcher/hosts/protocol/meeting_place.h"
 #include "launcher/net/host_name.h"
-#include "launcher/rendezvous/meeting_place.h"
 
 namespace launcher {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "launcher/rendezvous/message_fields.h"
+#include "launcher/hosts/protocol/message_fields.h"
 
 namespace launcher {
 namespace {

@@ -16,10 +16,10 @@
 #include "launcher/doctor/hosts/path_messages.h"
 #include "launcher/doctor/hosts/path_probe.h"
 #include "launcher/doctor/hosts/path_test_coordinator.h"
+#include "launcher/hosts/protocol/meeting_place.h"
 #include "launcher/net/address.h"
 #include "launcher/net/connection.h"
 #include "launcher/net/guests.h"
-#include "launcher/rendezvous/meeting_place.h"
 
 namespace launcher {
 namespace {

@@ -1,6 +1,6 @@
 #include "launcher/doctor/hosts/path_messages.h"
 
-#include "launcher/rendezvous/message.h"
+#include "launcher/hosts/protocol/message.h"
 #include "test/support/catch.h"
 
 using namespace launcher;

@@ -1,9 +1,9 @@
-#include "launcher/rendezvous/message.h"
+#include "launcher/hosts/protocol/message.h"
 
 #include <algorithm>
 #include <map>
 
-#include "launcher/coordinator/seats.h"
+#include "launcher/hosts/protocol/seats.h"
 #include "test/support/catch.h"
 
 using namespace launcher;

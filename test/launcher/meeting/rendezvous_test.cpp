@@ -1,4 +1,4 @@
-#include "launcher/rendezvous/rendezvous.h"
+#include "launcher/hosts/protocol/rendezvous.h"
 
 #include <netdb.h>
 #include <netinet/in.h>

@@ -1,4 +1,4 @@
-#include "launcher/coordinator/waiting_text.h"
+#include "launcher/hosts/protocol/waiting_text.h"
 
 #include <algorithm>
 

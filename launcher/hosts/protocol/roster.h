@@ -7,8 +7,8 @@
 #include <optional>
 #include <string>
 
+#include "launcher/hosts/protocol/message.h"
 #include "launcher/plan/world.h"
-#include "launcher/rendezvous/message.h"
 
 namespace launcher {
 

@@ -1,12 +1,12 @@
-#include "launcher/rendezvous/message.h"
+#include "launcher/hosts/protocol/message.h"
 
 #include <limits>
 #include <nlohmann/json.hpp>
 
 #include "launcher/base/overloaded.h"
-#include "launcher/coordinator/coordinator_messages.h"
+#include "launcher/hosts/protocol/coordinator_messages.h"
+#include "launcher/hosts/protocol/message_fields.h"
 #include "launcher/plan/job_token.h"
-#include "launcher/rendezvous/message_fields.h"
 
 namespace launcher {
 namespace {

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <variant>
 
+#include "launcher/hosts/protocol/rendezvous.h"
 #include "launcher/options/meeting.h"
-#include "launcher/rendezvous/rendezvous.h"
 
 // What the ddpruns of a job and its coordinator say to each other. A host tells
 // its whole state, again and again, and is told in return where the job stands:

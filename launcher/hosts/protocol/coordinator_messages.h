@@ -2,8 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "launcher/rendezvous/message.h"
-#include "launcher/rendezvous/message_fields.h"
+#include "launcher/hosts/protocol/message.h"
+#include "launcher/hosts/protocol/message_fields.h"
 
 // What a coordinator says, as JSON: the parts of encode() and decode().
 namespace launcher {

@@ -1,4 +1,4 @@
-#include "launcher/coordinator/coordinator_messages.h"
+#include "launcher/hosts/protocol/coordinator_messages.h"
 
 #include <algorithm>
 #include <limits>

@@ -1,4 +1,4 @@
-#include "launcher/rendezvous/message_fields.h"
+#include "launcher/hosts/protocol/message_fields.h"
 
 #include <nlohmann/json.hpp>
 

@@ -1,4 +1,4 @@
-#include "launcher/coordinator/seats.h"
+#include "launcher/hosts/protocol/seats.h"
 
 #include <algorithm>
 #include <map>

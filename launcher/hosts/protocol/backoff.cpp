@@ -1,4 +1,4 @@
-#include "launcher/rendezvous/backoff.h"
+#include "launcher/hosts/protocol/backoff.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,9 +1,9 @@
-#include "launcher/coordinator/roster.h"
+#include "launcher/hosts/protocol/roster.h"
 
 #include <algorithm>
 #include <vector>
 
-#include "launcher/coordinator/seats.h"
+#include "launcher/hosts/protocol/seats.h"
 
 namespace launcher {
 namespace {

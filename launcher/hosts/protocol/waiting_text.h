@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "launcher/coordinator/roster.h"
+#include "launcher/hosts/protocol/roster.h"
 
 // What a host waits for while others work, said to people. Between two worlds:
 // Gathering::describe().

@@ -6,7 +6,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
-#include "launcher/rendezvous/message.h"
+#include "launcher/hosts/protocol/message.h"
 
 namespace launcher {
 

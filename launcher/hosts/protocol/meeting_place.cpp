@@ -1,4 +1,4 @@
-#include "launcher/rendezvous/meeting_place.h"
+#include "launcher/hosts/protocol/meeting_place.h"
 
 #include <algorithm>
 #include <cerrno>
