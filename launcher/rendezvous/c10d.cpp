@@ -4,8 +4,8 @@
 
 #include "launcher/base/error.h"
 #include "launcher/base/overloaded.h"
-#include "launcher/coordinator/admission.h"
-#include "launcher/coordinator/coordinator.h"
+#include "launcher/hosts/coordinator/admission.h"
+#include "launcher/hosts/coordinator/coordinator.h"
 #include "launcher/hosts/protocol/meeting_place.h"
 #include "launcher/hosts/protocol/steps.h"
 #include "launcher/net/address.h"

@@ -4,9 +4,9 @@
 
 #include "launcher/base/error.h"
 #include "launcher/base/overloaded.h"
-#include "launcher/coordinator/admission.h"
 #include "launcher/etcd/client.h"
 #include "launcher/etcd/etcd_host.h"
+#include "launcher/hosts/coordinator/admission.h"
 #include "launcher/hosts/protocol/meeting_place.h"
 #include "launcher/net/address.h"
 #include "launcher/net/doors.h"

@@ -21,7 +21,7 @@
 
 #include "launcher/base/overloaded.h"
 #include "launcher/base/text_file.h"
-#include "launcher/coordinator/admission.h"
+#include "launcher/hosts/coordinator/admission.h"
 #include "launcher/hosts/protocol/steps.h"
 #include "launcher/net/port.h"
 #include "launcher/rendezvous/link.h"

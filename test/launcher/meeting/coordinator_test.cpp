@@ -1,4 +1,4 @@
-#include "launcher/coordinator/admission.h"
+#include "launcher/hosts/coordinator/admission.h"
 #include "test/launcher/meeting/forming_job.h"
 
 using Catch::Contains;

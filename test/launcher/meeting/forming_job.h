@@ -5,7 +5,7 @@
 #include <string>
 
 #include "launcher/base/overloaded.h"
-#include "launcher/coordinator/coordinator.h"
+#include "launcher/hosts/coordinator/coordinator.h"
 #include "test/support/catch.h"
 
 namespace launcher::test {

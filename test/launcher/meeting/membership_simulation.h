@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/coordinator/coordinator.h"
+#include "launcher/hosts/coordinator/coordinator.h"
 #include "launcher/rendezvous/member.h"
 #include "test/launcher/meeting/membership_oracle.h"
 

@@ -1,4 +1,4 @@
-#include "launcher/coordinator/admission.h"
+#include "launcher/hosts/coordinator/admission.h"
 
 #include <algorithm>
 #include <random>

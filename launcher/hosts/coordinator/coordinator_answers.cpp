@@ -1,6 +1,6 @@
 #include <utility>
 
-#include "launcher/coordinator/coordinator.h"
+#include "launcher/hosts/coordinator/coordinator.h"
 #include "launcher/hosts/protocol/waiting_text.h"
 
 // What each host is told.

@@ -1,4 +1,4 @@
-#include "launcher/coordinator/coordinator.h"
+#include "launcher/hosts/coordinator/coordinator.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,11 +1,11 @@
-#include "launcher/coordinator/gathering.h"
+#include "launcher/hosts/coordinator/gathering.h"
 
 #include <algorithm>
 
 #include "ddp/base/text/rank_text.h"
 #include "launcher/base/count_text.h"
 #include "launcher/base/patience_text.h"
-#include "launcher/coordinator/admission.h"
+#include "launcher/hosts/coordinator/admission.h"
 #include "launcher/hosts/protocol/waiting_text.h"
 
 namespace launcher {

@@ -8,7 +8,7 @@
 #include <variant>
 #include <vector>
 
-#include "launcher/coordinator/gathering.h"
+#include "launcher/hosts/coordinator/gathering.h"
 #include "launcher/hosts/protocol/message.h"
 #include "launcher/hosts/protocol/roster.h"
 #include "launcher/options/meeting.h"

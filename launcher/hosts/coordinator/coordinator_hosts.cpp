@@ -3,8 +3,8 @@
 
 #include "launcher/base/error.h"
 #include "launcher/base/patience_text.h"
-#include "launcher/coordinator/admission.h"
-#include "launcher/coordinator/coordinator.h"
+#include "launcher/hosts/coordinator/admission.h"
+#include "launcher/hosts/coordinator/coordinator.h"
 
 // Hosts that come, say something, and go.
 namespace launcher {
