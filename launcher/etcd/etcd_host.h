@@ -8,8 +8,8 @@
 
 #include "launcher/etcd/leader_election.h"
 #include "launcher/hosts/coordinator/coordinator.h"
+#include "launcher/hosts/member/member.h"
 #include "launcher/hosts/protocol/steps.h"
-#include "launcher/rendezvous/member.h"
 
 namespace launcher {
 

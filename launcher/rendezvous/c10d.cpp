@@ -6,14 +6,14 @@
 #include "launcher/base/overloaded.h"
 #include "launcher/hosts/coordinator/admission.h"
 #include "launcher/hosts/coordinator/coordinator.h"
+#include "launcher/hosts/member/endpoint_name.h"
+#include "launcher/hosts/member/link.h"
+#include "launcher/hosts/member/member.h"
 #include "launcher/hosts/protocol/meeting_place.h"
 #include "launcher/hosts/protocol/steps.h"
 #include "launcher/net/address.h"
 #include "launcher/net/guests.h"
 #include "launcher/net/port.h"
-#include "launcher/rendezvous/endpoint_name.h"
-#include "launcher/rendezvous/link.h"
-#include "launcher/rendezvous/member.h"
 #include "launcher/rendezvous/reading_messages.h"
 
 namespace launcher {

@@ -7,13 +7,13 @@
 #include "launcher/etcd/client.h"
 #include "launcher/etcd/etcd_host.h"
 #include "launcher/hosts/coordinator/admission.h"
+#include "launcher/hosts/member/link.h"
 #include "launcher/hosts/protocol/meeting_place.h"
 #include "launcher/net/address.h"
 #include "launcher/net/doors.h"
 #include "launcher/net/guests.h"
 #include "launcher/net/host_name.h"
 #include "launcher/net/port.h"
-#include "launcher/rendezvous/link.h"
 #include "launcher/rendezvous/reading_messages.h"
 
 namespace launcher {

@@ -6,10 +6,10 @@
 
 #include "launcher/base/event_loop.h"
 #include "launcher/health/health_verdict.h"
+#include "launcher/hosts/member/name_lookup.h"
+#include "launcher/hosts/member/name_question.h"
 #include "launcher/hosts/protocol/rendezvous.h"
 #include "launcher/machine/background_call.h"
-#include "launcher/names/name_lookup.h"
-#include "launcher/names/name_question.h"
 
 namespace launcher {
 

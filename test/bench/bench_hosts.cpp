@@ -22,9 +22,9 @@
 #include "launcher/base/overloaded.h"
 #include "launcher/base/text_file.h"
 #include "launcher/hosts/coordinator/admission.h"
+#include "launcher/hosts/member/link.h"
 #include "launcher/hosts/protocol/steps.h"
 #include "launcher/net/port.h"
-#include "launcher/rendezvous/link.h"
 
 using namespace launcher;
 

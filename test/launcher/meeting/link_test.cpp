@@ -1,4 +1,4 @@
-#include "launcher/rendezvous/link.h"
+#include "launcher/hosts/member/link.h"
 
 #include "test/launcher/bound_loop.h"
 #include "test/launcher/full_listener.h"

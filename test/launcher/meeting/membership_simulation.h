@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "launcher/hosts/coordinator/coordinator.h"
-#include "launcher/rendezvous/member.h"
+#include "launcher/hosts/member/member.h"
 #include "test/launcher/meeting/membership_oracle.h"
 
 namespace launcher::test {

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "launcher/rendezvous/member.h"
+#include "launcher/hosts/member/member.h"
 
 // A member's times, and what it says of itself.
 namespace launcher {

@@ -1,4 +1,4 @@
-#include "launcher/rendezvous/link.h"
+#include "launcher/hosts/member/link.h"
 
 #include <algorithm>
 #include <cerrno>

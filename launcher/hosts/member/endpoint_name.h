@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "launcher/base/event_loop.h"
+#include "launcher/hosts/member/name_lookup.h"
+#include "launcher/hosts/member/name_question.h"
 #include "launcher/hosts/protocol/rendezvous.h"
 #include "launcher/machine/background_call.h"
-#include "launcher/names/name_lookup.h"
-#include "launcher/names/name_question.h"
 #include "launcher/net/address.h"
 
 namespace launcher {

@@ -1,4 +1,4 @@
-#include "launcher/names/name_lookup.h"
+#include "launcher/hosts/member/name_lookup.h"
 
 #include <algorithm>
 #include <system_error>

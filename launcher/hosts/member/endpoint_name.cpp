@@ -1,4 +1,4 @@
-#include "launcher/rendezvous/endpoint_name.h"
+#include "launcher/hosts/member/endpoint_name.h"
 
 #include <system_error>
 #include <utility>

@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "launcher/base/event_loop.h"
+#include "launcher/hosts/member/member.h"
 #include "launcher/hosts/protocol/message.h"
 #include "launcher/net/address.h"
 #include "launcher/net/connection.h"
-#include "launcher/rendezvous/member.h"
 
 namespace launcher {
 

@@ -1,4 +1,4 @@
-#include "launcher/rendezvous/member.h"
+#include "launcher/hosts/member/member.h"
 
 #include <iterator>
 #include <utility>
