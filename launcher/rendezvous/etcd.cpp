@@ -4,9 +4,9 @@
 
 #include "launcher/base/error.h"
 #include "launcher/base/overloaded.h"
-#include "launcher/etcd/client.h"
-#include "launcher/etcd/etcd_host.h"
 #include "launcher/hosts/coordinator/admission.h"
+#include "launcher/hosts/etcd/client.h"
+#include "launcher/hosts/etcd/etcd_host.h"
 #include "launcher/hosts/member/link.h"
 #include "launcher/hosts/protocol/meeting_place.h"
 #include "launcher/net/address.h"

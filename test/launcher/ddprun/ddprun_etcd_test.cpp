@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "launcher/doctor/port_holder.h"
-#include "launcher/etcd/record.h"
+#include "launcher/hosts/etcd/record.h"
 #include "launcher/net/port.h"
 #include "test/launcher/ddprun/etcd_server.h"
 #include "test/launcher/ddprun/run_ddprun.h"

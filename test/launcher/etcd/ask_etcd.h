@@ -3,7 +3,7 @@
 #include <optional>
 #include <string>
 
-#include "launcher/etcd/client.h"
+#include "launcher/hosts/etcd/client.h"
 
 namespace launcher::test {
 

@@ -1,4 +1,4 @@
-#include "launcher/etcd/client.h"
+#include "launcher/hosts/etcd/client.h"
 
 #include "test/launcher/bound_loop.h"
 #include "test/launcher/etcd/ask_etcd.h"

@@ -1,4 +1,4 @@
-#include "launcher/etcd/etcd_host.h"
+#include "launcher/hosts/etcd/etcd_host.h"
 
 #include <algorithm>
 #include <cstdlib>

@@ -1,9 +1,9 @@
-#include "launcher/etcd/gateway.h"
+#include "launcher/hosts/etcd/gateway.h"
 
 #include <nlohmann/json.hpp>
 
-#include "launcher/etcd/curl_functions.h"
-#include "launcher/etcd/record.h"
+#include "launcher/hosts/etcd/curl_functions.h"
+#include "launcher/hosts/etcd/record.h"
 #include "test/support/catch.h"
 
 #if __has_include(<curl/curl.h>)

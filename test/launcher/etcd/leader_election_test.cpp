@@ -1,4 +1,4 @@
-#include "launcher/etcd/leader_election.h"
+#include "launcher/hosts/etcd/leader_election.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "launcher/etcd/troubles.h"
+#include "launcher/hosts/etcd/troubles.h"
 
 #include "test/support/catch.h"
 

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "launcher/base/event_loop.h"
-#include "launcher/etcd/gateway.h"
-#include "launcher/etcd/http.h"
-#include "launcher/etcd/troubles.h"
+#include "launcher/hosts/etcd/gateway.h"
+#include "launcher/hosts/etcd/http.h"
+#include "launcher/hosts/etcd/troubles.h"
 #include "launcher/machine/background_call.h"
 #include "launcher/net/name_answer.h"
 #include "launcher/options/settings.h"

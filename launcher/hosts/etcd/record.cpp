@@ -1,9 +1,9 @@
-#include "launcher/etcd/record.h"
+#include "launcher/hosts/etcd/record.h"
 
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "launcher/etcd/gateway.h"
+#include "launcher/hosts/etcd/gateway.h"
 #include "launcher/hosts/protocol/message_fields.h"
 
 namespace launcher {

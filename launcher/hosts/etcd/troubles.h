@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "launcher/etcd/call.h"
-#include "launcher/etcd/http.h"
+#include "launcher/hosts/etcd/call.h"
+#include "launcher/hosts/etcd/http.h"
 
 namespace launcher {
 

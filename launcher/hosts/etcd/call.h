@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "launcher/etcd/gateway.h"
+#include "launcher/hosts/etcd/gateway.h"
 
 namespace launcher {
 

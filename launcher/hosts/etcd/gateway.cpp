@@ -1,4 +1,4 @@
-#include "launcher/etcd/gateway.h"
+#include "launcher/hosts/etcd/gateway.h"
 
 #include <array>
 #include <nlohmann/json.hpp>

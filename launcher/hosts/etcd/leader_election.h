@@ -6,8 +6,8 @@
 #include <variant>
 #include <vector>
 
-#include "launcher/etcd/call.h"
-#include "launcher/etcd/record.h"
+#include "launcher/hosts/etcd/call.h"
+#include "launcher/hosts/etcd/record.h"
 #include "launcher/hosts/protocol/rendezvous.h"
 #include "launcher/hosts/protocol/waiting_text.h"
 #include "launcher/options/meeting.h"

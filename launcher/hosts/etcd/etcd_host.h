@@ -6,8 +6,8 @@
 #include <variant>
 #include <vector>
 
-#include "launcher/etcd/leader_election.h"
 #include "launcher/hosts/coordinator/coordinator.h"
+#include "launcher/hosts/etcd/leader_election.h"
 #include "launcher/hosts/member/member.h"
 #include "launcher/hosts/protocol/steps.h"
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "launcher/base/event_loop.h"
-#include "launcher/etcd/gateway.h"
+#include "launcher/hosts/etcd/gateway.h"
 #include "launcher/options/settings.h"
 
 namespace launcher {

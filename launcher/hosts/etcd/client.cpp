@@ -1,11 +1,11 @@
-#include "launcher/etcd/client.h"
+#include "launcher/hosts/etcd/client.h"
 
 #include <netdb.h>
 
 #include <system_error>
 #include <utility>
 
-#include "launcher/etcd/record.h"
+#include "launcher/hosts/etcd/record.h"
 #include "launcher/net/address.h"
 #include "launcher/net/host_name.h"
 

@@ -1,4 +1,4 @@
-#include "launcher/etcd/http.h"
+#include "launcher/hosts/etcd/http.h"
 
 #include <dirent.h>
 #include <dlfcn.h>
@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "launcher/base/one_line.h"
-#include "launcher/etcd/curl_functions.h"
+#include "launcher/hosts/etcd/curl_functions.h"
 #include "launcher/net/endpoint.h"
 
 namespace launcher {
