@@ -5,6 +5,7 @@
 
 #include "ddp/base/cluster/worker_env.h"
 #include "launcher/base/error.h"
+#include "launcher/hosts/join_steps.h"
 #include "launcher/job/job_events.h"
 #include "launcher/job/supervisor.h"
 #include "launcher/machine/own_settings.h"
@@ -14,7 +15,6 @@
 #include "launcher/process/guardian.h"
 #include "launcher/process/process_runner.h"
 #include "launcher/progress/progress_folder.h"
-#include "launcher/rendezvous/join_steps.h"
 #include "launcher/status/status_file.h"
 #include "launcher/status/status_folder.h"
 #include "launcher/status/status_json.h"

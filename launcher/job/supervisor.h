@@ -3,13 +3,13 @@
 #include <chrono>
 #include <string>
 
+#include "launcher/hosts/join_steps.h"
 #include "launcher/hosts/protocol/rendezvous.h"
 #include "launcher/job/policy.h"
 #include "launcher/job/status.h"
 #include "launcher/job/worker_runner.h"
 #include "launcher/loop/event_source.h"
 #include "launcher/plan/plan.h"
-#include "launcher/rendezvous/join_steps.h"
 #include "launcher/status/job_status.h"
 
 namespace launcher {

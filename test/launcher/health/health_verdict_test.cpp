@@ -1,11 +1,11 @@
-#include "launcher/health/health_verdict.h"
+#include "launcher/hosts/health_verdict.h"
 
 #include <unistd.h>
 
 #include <csignal>
 
 #include "launcher/base/overloaded.h"
-#include "launcher/rendezvous/join_steps.h"
+#include "launcher/hosts/join_steps.h"
 #include "test/launcher/bound_loop.h"
 #include "test/support/catch.h"
 #include "test/support/temporary_folder.h"

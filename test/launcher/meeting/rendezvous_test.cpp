@@ -7,10 +7,10 @@
 
 #include <csignal>
 
+#include "launcher/hosts/join_steps.h"
 #include "launcher/machine/background_call.h"
 #include "launcher/net/host_name.h"
 #include "launcher/net/port.h"
-#include "launcher/rendezvous/join_steps.h"
 #include "test/launcher/bound_loop.h"
 #include "test/support/catch.h"
 

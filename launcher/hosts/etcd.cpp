@@ -9,12 +9,12 @@
 #include "launcher/hosts/etcd/etcd_host.h"
 #include "launcher/hosts/member/link.h"
 #include "launcher/hosts/protocol/meeting_place.h"
+#include "launcher/hosts/reading_messages.h"
 #include "launcher/net/address.h"
 #include "launcher/net/doors.h"
 #include "launcher/net/guests.h"
 #include "launcher/net/host_name.h"
 #include "launcher/net/port.h"
-#include "launcher/rendezvous/reading_messages.h"
 
 namespace launcher {
 namespace {

@@ -1,4 +1,4 @@
-#include "launcher/rendezvous/join_steps.h"
+#include "launcher/hosts/join_steps.h"
 
 #include <system_error>
 #include <utility>

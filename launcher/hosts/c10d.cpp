@@ -11,10 +11,10 @@
 #include "launcher/hosts/member/member.h"
 #include "launcher/hosts/protocol/meeting_place.h"
 #include "launcher/hosts/protocol/steps.h"
+#include "launcher/hosts/reading_messages.h"
 #include "launcher/net/address.h"
 #include "launcher/net/guests.h"
 #include "launcher/net/port.h"
-#include "launcher/rendezvous/reading_messages.h"
 
 namespace launcher {
 namespace {

@@ -1,4 +1,4 @@
-#include "launcher/health/health_verdict.h"
+#include "launcher/hosts/health_verdict.h"
 
 #include "launcher/base/last_lines.h"
 #include "launcher/base/line_splitter.h"

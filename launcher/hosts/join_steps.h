@@ -5,7 +5,7 @@
 #include <string>
 
 #include "launcher/base/event_loop.h"
-#include "launcher/health/health_verdict.h"
+#include "launcher/hosts/health_verdict.h"
 #include "launcher/hosts/member/name_lookup.h"
 #include "launcher/hosts/member/name_question.h"
 #include "launcher/hosts/protocol/rendezvous.h"
