@@ -12,8 +12,8 @@
 #include "launcher/base/count_text.h"
 #include "launcher/base/signal_names.h"
 #include "launcher/event_log.h"
-#include "launcher/output/run_directory.h"
 #include "launcher/report/hang_text.h"
+#include "launcher/workers/output/run_directory.h"
 
 namespace launcher {
 namespace {

@@ -4,10 +4,10 @@
 
 #include "launcher/base/event_loop.h"
 #include "launcher/job/status.h"
-#include "launcher/output/consoles.h"
-#include "launcher/output/log.h"
-#include "launcher/output/log_writer.h"
 #include "launcher/report/report_files.h"
+#include "launcher/workers/output/consoles.h"
+#include "launcher/workers/output/log.h"
+#include "launcher/workers/output/log_writer.h"
 
 namespace launcher {
 

@@ -9,7 +9,7 @@
 
 #include "launcher/base/error.h"
 #include "launcher/machine/pseudo_terminal.h"
-#include "launcher/output/run_directory.h"
+#include "launcher/workers/output/run_directory.h"
 
 namespace launcher {
 namespace {

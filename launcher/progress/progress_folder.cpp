@@ -2,7 +2,7 @@
 
 #include <filesystem>
 
-#include "launcher/output/run_directory.h"
+#include "launcher/workers/output/run_directory.h"
 
 namespace launcher {
 

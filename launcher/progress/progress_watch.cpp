@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "launcher/machine/process_state.h"
-#include "launcher/output/run_directory.h"
 #include "launcher/progress/stack.h"
+#include "launcher/workers/output/run_directory.h"
 
 namespace launcher {
 namespace {

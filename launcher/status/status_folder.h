@@ -3,8 +3,8 @@
 #include <string>
 #include <string_view>
 
-#include "launcher/output/run_directory.h"
 #include "launcher/progress/progress_folder.h"
+#include "launcher/workers/output/run_directory.h"
 
 namespace launcher {
 

@@ -9,7 +9,7 @@
 #include "ddp/base/gpu_checks.h"
 #include "launcher/base/signal_names.h"
 #include "launcher/machine/cgroup_path.h"
-#include "launcher/output/run_directory.h"
+#include "launcher/workers/output/run_directory.h"
 #include "test/support/catch.h"
 #include "test/support/child.h"
 #include "test/support/temporary_folder.h"

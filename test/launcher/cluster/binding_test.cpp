@@ -3,7 +3,7 @@
 #include <numeric>
 #include <set>
 
-#include "launcher/output/run_directory.h"
+#include "launcher/workers/output/run_directory.h"
 #include "test/support/catch.h"
 #include "test/support/temporary_folder.h"
 

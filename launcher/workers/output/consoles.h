@@ -2,7 +2,7 @@
 
 #include <optional>
 
-#include "launcher/output/console.h"
+#include "launcher/workers/output/console.h"
 
 namespace launcher {
 

@@ -1,4 +1,4 @@
-#include "launcher/output/log_writer.h"
+#include "launcher/workers/output/log_writer.h"
 
 #include <fcntl.h>
 #include <sys/prctl.h>

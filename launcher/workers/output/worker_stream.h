@@ -8,10 +8,10 @@
 #include "launcher/base/fd.h"
 #include "launcher/base/last_lines.h"
 #include "launcher/base/line_splitter.h"
-#include "launcher/output/console.h"
-#include "launcher/output/filtered_log.h"
-#include "launcher/output/log_file.h"
 #include "launcher/plan/line_prefix.h"
+#include "launcher/workers/output/console.h"
+#include "launcher/workers/output/filtered_log.h"
+#include "launcher/workers/output/log_file.h"
 
 namespace launcher {
 

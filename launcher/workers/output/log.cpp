@@ -1,4 +1,4 @@
-#include "launcher/output/log.h"
+#include "launcher/workers/output/log.h"
 
 #include <spdlog/details/null_mutex.h>
 #include <spdlog/logger.h>

@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
-#include "launcher/output/log_file.h"
 #include "launcher/plan/plan.h"
+#include "launcher/workers/output/log_file.h"
 
 namespace launcher {
 

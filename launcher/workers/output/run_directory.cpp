@@ -1,4 +1,4 @@
-#include "launcher/output/run_directory.h"
+#include "launcher/workers/output/run_directory.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -10,7 +10,7 @@
 
 #include "launcher/base/event_loop.h"
 #include "launcher/base/fd.h"
-#include "launcher/output/losses.h"
+#include "launcher/workers/output/losses.h"
 
 namespace launcher {
 

@@ -1,4 +1,4 @@
-#include "launcher/output/console.h"
+#include "launcher/workers/output/console.h"
 
 #include <fcntl.h>
 #include <poll.h>

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "launcher/base/environment.h"
-#include "launcher/output/console.h"
+#include "launcher/workers/output/console.h"
 
 namespace launcher {
 

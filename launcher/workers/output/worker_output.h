@@ -3,7 +3,7 @@
 #include <list>
 
 #include "launcher/base/event_loop.h"
-#include "launcher/output/worker_stream.h"
+#include "launcher/workers/output/worker_stream.h"
 
 namespace launcher {
 

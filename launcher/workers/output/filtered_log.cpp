@@ -1,10 +1,10 @@
-#include "launcher/output/filtered_log.h"
+#include "launcher/workers/output/filtered_log.h"
 
 #include <algorithm>
 #include <filesystem>
 #include <utility>
 
-#include "launcher/output/run_directory.h"
+#include "launcher/workers/output/run_directory.h"
 
 namespace launcher {
 namespace {

@@ -1,4 +1,4 @@
-#include "launcher/output/worker_stream.h"
+#include "launcher/workers/output/worker_stream.h"
 
 #include <fcntl.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "launcher/output/losses.h"
+#include "launcher/workers/output/losses.h"
 
 #include <system_error>
 #include <utility>

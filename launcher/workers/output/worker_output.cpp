@@ -1,4 +1,4 @@
-#include "launcher/output/worker_output.h"
+#include "launcher/workers/output/worker_output.h"
 
 #include <algorithm>
 

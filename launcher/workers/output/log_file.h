@@ -4,7 +4,7 @@
 #include <string_view>
 #include <utility>
 
-#include "launcher/output/log_writer.h"
+#include "launcher/workers/output/log_writer.h"
 
 namespace launcher {
 

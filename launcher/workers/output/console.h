@@ -7,8 +7,8 @@
 #include "launcher/base/event_loop.h"
 #include "launcher/base/fd.h"
 #include "launcher/base/line_splitter.h"
-#include "launcher/output/log_writer.h"
-#include "launcher/output/losses.h"
+#include "launcher/workers/output/log_writer.h"
+#include "launcher/workers/output/losses.h"
 
 namespace launcher {
 
