@@ -5,7 +5,7 @@
 
 #include "launcher/plan/plan.h"
 #include "launcher/process/workers_result.h"
-#include "launcher/status/worker_state.h"
+#include "launcher/workers/progress/worker_state.h"
 
 namespace launcher {
 

@@ -9,7 +9,7 @@
 
 #include "ddp/base/job_files/worker_ends.h"
 #include "launcher/machine/descendants.h"
-#include "launcher/process/error_file.h"
+#include "launcher/workers/progress/error_file.h"
 
 namespace launcher {
 namespace {

@@ -13,8 +13,8 @@
 #include "launcher/process/worker.h"
 #include "launcher/process/worker_states.h"
 #include "launcher/process/workers_event.h"
-#include "launcher/progress/progress_watch.h"
-#include "launcher/progress/timer_file.h"
+#include "launcher/workers/progress/progress_watch.h"
+#include "launcher/workers/progress/timer_file.h"
 
 namespace launcher {
 

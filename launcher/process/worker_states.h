@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "launcher/process/worker.h"
-#include "launcher/progress/progress_watch.h"
-#include "launcher/status/worker_state.h"
+#include "launcher/workers/progress/progress_watch.h"
+#include "launcher/workers/progress/worker_state.h"
 
 namespace launcher {
 

@@ -4,7 +4,7 @@
 #include <variant>
 
 #include "launcher/base/exit_status.h"
-#include "launcher/progress/hang.h"
+#include "launcher/workers/progress/hang.h"
 
 namespace launcher {
 

@@ -4,8 +4,8 @@
 #include <string_view>
 
 #include "ddp/base/job_files/error_file.h"
-#include "launcher/process/error_file.h"
 #include "launcher/report/failure_text.h"
+#include "launcher/workers/progress/error_file.h"
 
 namespace launcher {
 namespace {

@@ -5,8 +5,8 @@
 
 #include "launcher/base/overloaded.h"
 #include "launcher/base/signal_names.h"
-#include "launcher/process/error_file.h"
 #include "launcher/report/failure_text.h"
+#include "launcher/workers/progress/error_file.h"
 
 namespace launcher {
 namespace {

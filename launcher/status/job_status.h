@@ -9,7 +9,7 @@
 
 #include "launcher/job/policy.h"
 #include "launcher/plan/plan.h"
-#include "launcher/status/worker_state.h"
+#include "launcher/workers/progress/worker_state.h"
 
 namespace launcher {
 

@@ -3,8 +3,8 @@
 #include <string>
 #include <string_view>
 
-#include "launcher/progress/progress_folder.h"
 #include "launcher/workers/output/run_directory.h"
+#include "launcher/workers/progress/progress_folder.h"
 
 namespace launcher {
 

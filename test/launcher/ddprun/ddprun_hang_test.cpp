@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "launcher/machine/process_state.h"
-#include "launcher/progress/stack.h"
+#include "launcher/workers/progress/stack.h"
 #include "test/launcher/ddprun/run_ddprun.h"
 #include "test/support/catch.h"
 #include "test/support/temporary_folder.h"

@@ -1,4 +1,4 @@
-#include "launcher/progress/hang_judge.h"
+#include "launcher/workers/progress/hang_judge.h"
 
 #include "ddp/base/job_files/progress_file.h"
 #include "test/support/catch.h"

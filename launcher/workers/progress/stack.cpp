@@ -1,4 +1,4 @@
-#include "launcher/progress/stack.h"
+#include "launcher/workers/progress/stack.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -18,7 +18,7 @@
 #include "launcher/base/fd.h"
 #include "launcher/base/shortened.h"
 #include "launcher/base/text_file.h"
-#include "launcher/progress/demangled.h"
+#include "launcher/workers/progress/demangled.h"
 
 namespace launcher {
 namespace {

@@ -1,4 +1,4 @@
-#include "launcher/progress/hang_judge.h"
+#include "launcher/workers/progress/hang_judge.h"
 
 #include <algorithm>
 

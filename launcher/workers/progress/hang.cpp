@@ -1,7 +1,7 @@
-#include "launcher/progress/hang.h"
+#include "launcher/workers/progress/hang.h"
 
 #include "launcher/machine/process_state.h"
-#include "launcher/progress/stack.h"
+#include "launcher/workers/progress/stack.h"
 
 namespace launcher {
 

@@ -1,4 +1,4 @@
-#include "launcher/progress/progress_folder.h"
+#include "launcher/workers/progress/progress_folder.h"
 
 #include <filesystem>
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/progress/timer_table.h"
+#include "launcher/workers/progress/timer_table.h"
 
 namespace launcher {
 

@@ -8,10 +8,10 @@
 
 #include "launcher/base/event_loop.h"
 #include "launcher/plan/plan.h"
-#include "launcher/progress/hang.h"
-#include "launcher/progress/hang_judge.h"
-#include "launcher/progress/stacks.h"
-#include "launcher/status/worker_state.h"
+#include "launcher/workers/progress/hang.h"
+#include "launcher/workers/progress/hang_judge.h"
+#include "launcher/workers/progress/stacks.h"
+#include "launcher/workers/progress/worker_state.h"
 
 namespace launcher {
 

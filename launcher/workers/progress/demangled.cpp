@@ -1,4 +1,4 @@
-#include "launcher/progress/demangled.h"
+#include "launcher/workers/progress/demangled.h"
 
 #include <cxxabi.h>
 

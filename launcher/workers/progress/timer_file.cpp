@@ -1,4 +1,4 @@
-#include "launcher/progress/timer_file.h"
+#include "launcher/workers/progress/timer_file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-#include "launcher/progress/progress_watch.h"
+#include "launcher/workers/progress/progress_watch.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "launcher/machine/process_state.h"
-#include "launcher/progress/stack.h"
 #include "launcher/workers/output/run_directory.h"
+#include "launcher/workers/progress/stack.h"
 
 namespace launcher {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "launcher/base/event_loop.h"
 #include "launcher/base/line_splitter.h"
-#include "launcher/progress/timer_table.h"
+#include "launcher/workers/progress/timer_table.h"
 
 namespace launcher {
 

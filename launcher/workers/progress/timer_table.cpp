@@ -1,4 +1,4 @@
-#include "launcher/progress/timer_table.h"
+#include "launcher/workers/progress/timer_table.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>

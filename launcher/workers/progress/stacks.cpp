@@ -1,10 +1,10 @@
-#include "launcher/progress/stacks.h"
+#include "launcher/workers/progress/stacks.h"
 
 #include <algorithm>
 #include <chrono>
 #include <utility>
 
-#include "launcher/progress/stack.h"
+#include "launcher/workers/progress/stack.h"
 
 namespace launcher {
 namespace {
