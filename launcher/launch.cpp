@@ -12,11 +12,11 @@
 #include "launcher/net/host_name.h"
 #include "launcher/output/console_status.h"
 #include "launcher/process/guardian.h"
-#include "launcher/process/process_runner.h"
 #include "launcher/status/status_file.h"
 #include "launcher/status/status_folder.h"
 #include "launcher/status/status_json.h"
 #include "launcher/workers/output/run_directory.h"
+#include "launcher/workers/process_runner.h"
 #include "launcher/workers/progress/progress_folder.h"
 
 namespace launcher {

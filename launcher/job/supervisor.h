@@ -7,10 +7,10 @@
 #include "launcher/hosts/protocol/rendezvous.h"
 #include "launcher/job/policy.h"
 #include "launcher/job/status.h"
-#include "launcher/job/worker_runner.h"
 #include "launcher/loop/event_source.h"
 #include "launcher/plan/plan.h"
 #include "launcher/status/job_status.h"
+#include "launcher/workers/worker_runner.h"
 
 namespace launcher {
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "launcher/job/event.h"
-#include "launcher/process/workers_result.h"
+#include "launcher/workers/workers_result.h"
 
 namespace launcher {
 

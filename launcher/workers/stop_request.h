@@ -3,7 +3,7 @@
 #include <chrono>
 #include <list>
 
-#include "launcher/process/worker.h"
+#include "launcher/workers/worker.h"
 
 namespace launcher {
 

@@ -1,4 +1,4 @@
-#include "launcher/process/process_runner.h"
+#include "launcher/workers/process_runner.h"
 
 #include <unistd.h>
 

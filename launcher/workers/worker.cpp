@@ -1,4 +1,4 @@
-#include "launcher/process/worker.h"
+#include "launcher/workers/worker.h"
 
 #include <sys/ioctl.h>
 #include <unistd.h>

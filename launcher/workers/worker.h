@@ -8,9 +8,9 @@
 #include "launcher/base/event_loop.h"
 #include "launcher/machine/process.h"
 #include "launcher/plan/plan.h"
-#include "launcher/process/workers_result.h"
 #include "launcher/workers/output/consoles.h"
 #include "launcher/workers/output/worker_output.h"
+#include "launcher/workers/workers_result.h"
 
 namespace launcher {
 

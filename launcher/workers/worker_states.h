@@ -4,9 +4,9 @@
 #include <optional>
 #include <vector>
 
-#include "launcher/process/worker.h"
 #include "launcher/workers/progress/progress_watch.h"
 #include "launcher/workers/progress/worker_state.h"
+#include "launcher/workers/worker.h"
 
 namespace launcher {
 

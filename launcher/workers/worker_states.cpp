@@ -1,4 +1,4 @@
-#include "launcher/process/worker_states.h"
+#include "launcher/workers/worker_states.h"
 
 #include <algorithm>
 

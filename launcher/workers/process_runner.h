@@ -6,15 +6,15 @@
 #include <optional>
 #include <set>
 
-#include "launcher/job/worker_runner.h"
 #include "launcher/machine/job_cgroup.h"
 #include "launcher/machine/out_of_memory.h"
-#include "launcher/process/stop_request.h"
-#include "launcher/process/worker.h"
-#include "launcher/process/worker_states.h"
-#include "launcher/process/workers_event.h"
 #include "launcher/workers/progress/progress_watch.h"
 #include "launcher/workers/progress/timer_file.h"
+#include "launcher/workers/stop_request.h"
+#include "launcher/workers/worker.h"
+#include "launcher/workers/worker_runner.h"
+#include "launcher/workers/worker_states.h"
+#include "launcher/workers/workers_event.h"
 
 namespace launcher {
 

@@ -1,4 +1,4 @@
-#include "launcher/process/stop_request.h"
+#include "launcher/workers/stop_request.h"
 
 #include <sys/stat.h>
 

@@ -5,8 +5,8 @@
 
 #include "launcher/base/error.h"
 #include "launcher/machine/exec_failure.h"
-#include "launcher/process/process_runner.h"
 #include "launcher/workers/output/run_directory.h"
+#include "launcher/workers/process_runner.h"
 
 // How workers are started, until each has executed its program.
 namespace launcher {

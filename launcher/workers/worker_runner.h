@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "launcher/plan/plan.h"
-#include "launcher/process/workers_result.h"
 #include "launcher/workers/progress/worker_state.h"
+#include "launcher/workers/workers_result.h"
 
 namespace launcher {
 
