@@ -5,7 +5,7 @@
 
 #include "launcher/hosts/join_steps.h"
 #include "launcher/hosts/protocol/rendezvous.h"
-#include "launcher/job/policy.h"
+#include "launcher/job/policy/policy.h"
 #include "launcher/job/status.h"
 #include "launcher/loop/event_source.h"
 #include "launcher/plan/plan.h"

@@ -2,7 +2,7 @@
 
 #include <chrono>
 
-#include "launcher/job/event.h"
+#include "launcher/job/policy/event.h"
 
 namespace launcher {
 

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "launcher/job/event.h"
+#include "launcher/job/policy/event.h"
 #include "launcher/workers/workers_result.h"
 
 namespace launcher {

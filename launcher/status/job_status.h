@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/job/policy.h"
+#include "launcher/job/policy/policy.h"
 #include "launcher/plan/plan.h"
 #include "launcher/workers/progress/worker_state.h"
 

@@ -16,7 +16,7 @@ inline constexpr size_t kMostStatusBytes = size_t{1} << 20;
 /// - job, host, program: texts; pid of ddprun, supervisor_pid of its other
 ///   process;
 /// - phase: joining, running, preempted, stopping, killing, pausing, waiting,
-///   draining or done, as launcher/job/policy.h says; uptime_seconds;
+///   draining or done, as launcher/job/policy/policy.h says; uptime_seconds;
 /// - attempts that were started; generation, restarts, host_rank, host_count,
 ///   first_rank, world_size and store of the last one; max_restarts, and
 ///   restart_window_seconds that it counts in, or null;

@@ -1,7 +1,7 @@
 #include <csignal>
 #include <utility>
 
-#include "launcher/job/policy.h"
+#include "launcher/job/policy/policy.h"
 #include "test/launcher/policy_text.h"
 #include "test/support/catch.h"
 

@@ -1,4 +1,4 @@
-#include "launcher/job/policy.h"
+#include "launcher/job/policy/policy.h"
 
 #include <csignal>
 

@@ -5,7 +5,7 @@
 
 #include "launcher/base/overloaded.h"
 #include "launcher/base/signal_names.h"
-#include "launcher/job/policy.h"
+#include "launcher/job/policy/policy.h"
 
 // What a Policy does, as text that tests compare.
 namespace launcher::test {

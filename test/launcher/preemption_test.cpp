@@ -1,6 +1,6 @@
 #include <csignal>
 
-#include "launcher/job/policy.h"
+#include "launcher/job/policy/policy.h"
 #include "launcher/options/options.h"
 #include "test/launcher/fake_job.h"
 #include "test/launcher/policy_text.h"

@@ -1,4 +1,4 @@
-#include "launcher/job/actions.h"
+#include "launcher/job/policy/actions.h"
 
 namespace launcher {
 

@@ -2,7 +2,7 @@
 #include <utility>
 
 #include "launcher/base/overloaded.h"
-#include "launcher/job/policy.h"
+#include "launcher/job/policy/policy.h"
 
 // What --on-preempt does: from its signal on the job is to end, but the workers
 // do it.

@@ -1,4 +1,4 @@
-#include "launcher/loop/stop_signals.h"
+#include "launcher/job/policy/stop_signals.h"
 
 #include <algorithm>
 #include <csignal>

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "launcher/base/overloaded.h"
-#include "launcher/job/policy.h"
+#include "launcher/job/policy/policy.h"
 
 // How workers, attempts and the job come to their end, whatever the phase.
 namespace launcher {

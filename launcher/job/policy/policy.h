@@ -4,9 +4,9 @@
 #include <optional>
 #include <vector>
 
-#include "launcher/job/actions.h"
-#include "launcher/job/event.h"
-#include "launcher/loop/stop_signals.h"
+#include "launcher/job/policy/actions.h"
+#include "launcher/job/policy/event.h"
+#include "launcher/job/policy/stop_signals.h"
 #include "launcher/options/preemption.h"
 #include "launcher/options/restart_budget.h"
 

@@ -1,4 +1,4 @@
-#include "launcher/job/event.h"
+#include "launcher/job/policy/event.h"
 
 #include <algorithm>
 

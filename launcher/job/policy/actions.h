@@ -5,7 +5,7 @@
 #include <variant>
 #include <vector>
 
-#include "launcher/job/event.h"
+#include "launcher/job/policy/event.h"
 
 namespace launcher {
 
