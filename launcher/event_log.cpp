@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "launcher/report/hang_text.h"
+#include "launcher/job/report/hang_text.h"
 
 namespace launcher {
 namespace {

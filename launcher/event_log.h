@@ -3,8 +3,8 @@
 #include <chrono>
 #include <string>
 
+#include "launcher/job/report/report.h"
 #include "launcher/plan/plan.h"
-#include "launcher/report/report.h"
 
 // --event-log-handler=console: torchrun's events, each a line of JSON with
 // torchrun's fields. What ddprun does not have is null: ids of workers that

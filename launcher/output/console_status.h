@@ -3,8 +3,8 @@
 #include <functional>
 
 #include "launcher/base/event_loop.h"
+#include "launcher/job/report/report_files.h"
 #include "launcher/job/status.h"
-#include "launcher/report/report_files.h"
 #include "launcher/workers/output/consoles.h"
 #include "launcher/workers/output/log.h"
 #include "launcher/workers/output/log_writer.h"

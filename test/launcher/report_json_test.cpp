@@ -1,4 +1,4 @@
-#include "launcher/report/report_json.h"
+#include "launcher/job/report/report_json.h"
 
 #include <sys/stat.h>
 
@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "launcher/base/error.h"
+#include "launcher/job/report/report_files.h"
 #include "launcher/machine/out_of_memory.h"
-#include "launcher/report/report_files.h"
 #include "test/support/catch.h"
 #include "test/support/temporary_folder.h"
 

@@ -1,4 +1,4 @@
-#include "launcher/report/report.h"
+#include "launcher/job/report/report.h"
 
 #include <csignal>
 

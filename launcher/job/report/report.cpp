@@ -1,14 +1,14 @@
-#include "launcher/report/report.h"
+#include "launcher/job/report/report.h"
 
 #include <algorithm>
 
 #include "launcher/base/error.h"
 #include "launcher/base/overloaded.h"
 #include "launcher/base/signal_names.h"
-#include "launcher/report/failure_text.h"
-#include "launcher/report/hang_text.h"
-#include "launcher/report/own_error.h"
-#include "launcher/report/report_json.h"
+#include "launcher/job/report/failure_text.h"
+#include "launcher/job/report/hang_text.h"
+#include "launcher/job/report/own_error.h"
+#include "launcher/job/report/report_json.h"
 
 namespace launcher {
 namespace {

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "launcher/report/report.h"
-#include "launcher/report/report_json.h"
+#include "launcher/job/report/report.h"
+#include "launcher/job/report/report_json.h"
 
 namespace launcher {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/report/report.h"
+#include "launcher/job/report/report.h"
 
 namespace launcher {
 

@@ -1,4 +1,4 @@
-#include "launcher/report/failure_text.h"
+#include "launcher/job/report/failure_text.h"
 
 #include <algorithm>
 #include <csignal>

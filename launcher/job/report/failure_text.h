@@ -3,7 +3,7 @@
 #include <chrono>
 #include <string>
 
-#include "launcher/report/report.h"
+#include "launcher/job/report/report.h"
 
 // What a report says of an attempt's workers. Pure.
 namespace launcher {

@@ -1,11 +1,11 @@
-#include "launcher/report/report_json.h"
+#include "launcher/job/report/report_json.h"
 
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "launcher/base/overloaded.h"
 #include "launcher/base/signal_names.h"
-#include "launcher/report/failure_text.h"
+#include "launcher/job/report/failure_text.h"
 #include "launcher/workers/progress/error_file.h"
 
 namespace launcher {

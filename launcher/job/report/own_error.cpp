@@ -1,10 +1,10 @@
-#include "launcher/report/own_error.h"
+#include "launcher/job/report/own_error.h"
 
 #include <optional>
 #include <string_view>
 
 #include "ddp/base/job_files/error_file.h"
-#include "launcher/report/failure_text.h"
+#include "launcher/job/report/failure_text.h"
 #include "launcher/workers/progress/error_file.h"
 
 namespace launcher {

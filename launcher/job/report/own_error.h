@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "launcher/report/report.h"
+#include "launcher/job/report/report.h"
 
 namespace launcher {
 

@@ -1,11 +1,11 @@
-#include "launcher/report/hang_text.h"
+#include "launcher/job/report/hang_text.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "ddp/base/text/rank_text.h"
 #include "launcher/base/shortened.h"
-#include "launcher/report/failure_text.h"
+#include "launcher/job/report/failure_text.h"
 
 namespace launcher {
 namespace {
