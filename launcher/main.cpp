@@ -11,13 +11,13 @@
 #include "launcher/base/error.h"
 #include "launcher/doctor/doctor.h"
 #include "launcher/doctor/hosts/path_test.h"
+#include "launcher/job/status/status_reader.h"
+#include "launcher/job/status/status_report.h"
 #include "launcher/launch.h"
 #include "launcher/machine/affinity.h"
 #include "launcher/machine/host.h"
 #include "launcher/options/options.h"
 #include "launcher/plan/plan.h"
-#include "launcher/status/status_reader.h"
-#include "launcher/status/status_report.h"
 
 namespace launcher {
 namespace {

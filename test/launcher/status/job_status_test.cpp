@@ -1,9 +1,9 @@
-#include "launcher/status/job_status.h"
+#include "launcher/job/status/job_status.h"
 
 #include <csignal>
 
-#include "launcher/status/status_json.h"
-#include "launcher/status/status_text.h"
+#include "launcher/job/status/status_json.h"
+#include "launcher/job/status/status_text.h"
 #include "test/launcher/fake_job.h"
 #include "test/support/catch.h"
 

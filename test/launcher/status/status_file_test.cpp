@@ -1,4 +1,4 @@
-#include "launcher/status/status_file.h"
+#include "launcher/job/status/status_file.h"
 
 #include <fcntl.h>
 #include <sys/resource.h>
@@ -8,9 +8,9 @@
 #include <algorithm>
 #include <csignal>
 
-#include "launcher/status/status_folder.h"
-#include "launcher/status/status_json.h"
-#include "launcher/status/status_reader.h"
+#include "launcher/job/status/status_folder.h"
+#include "launcher/job/status/status_json.h"
+#include "launcher/job/status/status_reader.h"
 #include "test/launcher/bound_loop.h"
 #include "test/support/catch.h"
 #include "test/support/temporary_folder.h"

@@ -1,4 +1,4 @@
-#include "launcher/status/status_report.h"
+#include "launcher/job/status/status_report.h"
 
 #include <nlohmann/json.hpp>
 

@@ -1,4 +1,4 @@
-#include "launcher/status/status_file.h"
+#include "launcher/job/status/status_file.h"
 
 #include <fcntl.h>
 #include <unistd.h>

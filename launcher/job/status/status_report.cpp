@@ -1,4 +1,4 @@
-#include "launcher/status/status_report.h"
+#include "launcher/job/status/status_report.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -6,8 +6,8 @@
 
 #include "launcher/base/error.h"
 #include "launcher/base/one_line.h"
-#include "launcher/status/status_json.h"
-#include "launcher/status/status_text.h"
+#include "launcher/job/status/status_json.h"
+#include "launcher/job/status/status_text.h"
 
 namespace launcher {
 namespace {

@@ -1,4 +1,4 @@
-#include "launcher/status/status_folder.h"
+#include "launcher/job/status/status_folder.h"
 
 #include <fcntl.h>
 #include <sys/file.h>

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "launcher/base/environment.h"
-#include "launcher/status/status_report.h"
+#include "launcher/job/status/status_report.h"
 
 namespace launcher {
 

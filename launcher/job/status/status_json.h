@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "launcher/status/job_status.h"
+#include "launcher/job/status/job_status.h"
 
 namespace launcher {
 

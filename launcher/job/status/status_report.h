@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
+#include "launcher/job/status/job_status.h"
 #include "launcher/options/status_options.h"
-#include "launcher/status/job_status.h"
 
 namespace launcher {
 

@@ -1,4 +1,4 @@
-#include "launcher/status/status_json.h"
+#include "launcher/job/status/status_json.h"
 
 #include <csignal>
 #include <limits>

@@ -1,4 +1,4 @@
-#include "launcher/status/status_reader.h"
+#include "launcher/job/status/status_reader.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -13,9 +13,9 @@
 #include <utility>
 
 #include "launcher/base/text_file.h"
-#include "launcher/status/status_file.h"
-#include "launcher/status/status_folder.h"
-#include "launcher/status/status_json.h"
+#include "launcher/job/status/status_file.h"
+#include "launcher/job/status/status_folder.h"
+#include "launcher/job/status/status_json.h"
 
 namespace launcher {
 namespace {

@@ -1,4 +1,4 @@
-#include "launcher/status/status_text.h"
+#include "launcher/job/status/status_text.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "launcher/status/job_status.h"
+#include "launcher/job/status/job_status.h"
 
 #include <utility>
 

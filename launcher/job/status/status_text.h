@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "launcher/status/job_status.h"
+#include "launcher/job/status/job_status.h"
 
 namespace launcher {
 
