@@ -16,7 +16,7 @@
 #include "launcher/base/error.h"
 #include "launcher/base/fd.h"
 #include "launcher/base/shortened.h"
-#include "launcher/launch.h"
+#include "launcher/job/launch.h"
 #include "launcher/machine/host.h"
 
 namespace launcher {

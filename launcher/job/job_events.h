@@ -5,7 +5,7 @@
 #include <map>
 
 #include "launcher/base/event_loop.h"
-#include "launcher/loop/event_source.h"
+#include "launcher/job/event_source.h"
 #include "launcher/machine/signals.h"
 
 namespace launcher {

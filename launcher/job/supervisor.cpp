@@ -11,7 +11,7 @@
 
 #include "launcher/base/count_text.h"
 #include "launcher/base/signal_names.h"
-#include "launcher/event_log.h"
+#include "launcher/job/event_log.h"
 #include "launcher/job/report/hang_text.h"
 #include "launcher/workers/output/run_directory.h"
 

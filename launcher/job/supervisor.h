@@ -5,10 +5,10 @@
 
 #include "launcher/hosts/join_steps.h"
 #include "launcher/hosts/protocol/rendezvous.h"
+#include "launcher/job/event_source.h"
 #include "launcher/job/policy/policy.h"
 #include "launcher/job/status.h"
 #include "launcher/job/status/job_status.h"
-#include "launcher/loop/event_source.h"
 #include "launcher/plan/plan.h"
 #include "launcher/workers/worker_runner.h"
 

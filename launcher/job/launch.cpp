@@ -1,4 +1,4 @@
-#include "launcher/launch.h"
+#include "launcher/job/launch.h"
 
 #include <csignal>
 #include <random>
@@ -6,6 +6,8 @@
 #include "ddp/base/cluster/worker_env.h"
 #include "launcher/base/error.h"
 #include "launcher/hosts/join_steps.h"
+#include "launcher/job/console_status.h"
+#include "launcher/job/guardian.h"
 #include "launcher/job/job_events.h"
 #include "launcher/job/status/status_file.h"
 #include "launcher/job/status/status_folder.h"
@@ -13,8 +15,6 @@
 #include "launcher/job/supervisor.h"
 #include "launcher/machine/own_settings.h"
 #include "launcher/net/host_name.h"
-#include "launcher/output/console_status.h"
-#include "launcher/process/guardian.h"
 #include "launcher/workers/output/run_directory.h"
 #include "launcher/workers/process_runner.h"
 #include "launcher/workers/progress/progress_folder.h"

@@ -1,4 +1,4 @@
-#include "launcher/event_log.h"
+#include "launcher/job/event_log.h"
 
 #include <nlohmann/json.hpp>
 #include <optional>

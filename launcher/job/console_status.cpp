@@ -1,4 +1,4 @@
-#include "launcher/output/console_status.h"
+#include "launcher/job/console_status.h"
 
 #include <utility>
 

@@ -1,4 +1,4 @@
-#include "launcher/process/guardian.h"
+#include "launcher/job/guardian.h"
 
 #include <poll.h>
 #include <sys/wait.h>
