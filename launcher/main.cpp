@@ -10,7 +10,7 @@
 #include "ddp/base/text/number.h"
 #include "launcher/base/error.h"
 #include "launcher/doctor/doctor.h"
-#include "launcher/doctor/hosts/path_test.h"
+#include "launcher/doctor/paths/path_test.h"
 #include "launcher/job/launch.h"
 #include "launcher/job/status/status_reader.h"
 #include "launcher/job/status/status_report.h"

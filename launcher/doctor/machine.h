@@ -7,7 +7,7 @@
 
 #include "launcher/base/environment.h"
 #include "launcher/doctor/all_reduce_facts.h"
-#include "launcher/doctor/hosts/hosts_facts.h"
+#include "launcher/doctor/paths/hosts_facts.h"
 #include "launcher/machine/topology.h"
 
 // What ddprun --doctor has read of a machine: facts without a judgement, so

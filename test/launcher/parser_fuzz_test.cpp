@@ -14,7 +14,7 @@
 #include "ddp/base/cluster/host_list.h"
 #include "ddp/base/job_files/progress_text.h"
 #include "launcher/base/error.h"
-#include "launcher/doctor/hosts/path_messages.h"
+#include "launcher/doctor/paths/path_messages.h"
 #include "launcher/hosts/etcd/call.h"
 #include "launcher/hosts/etcd/record.h"
 #include "launcher/hosts/protocol/message.h"

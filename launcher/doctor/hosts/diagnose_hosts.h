@@ -3,7 +3,7 @@
 #include <string>
 
 #include "launcher/doctor/finding.h"
-#include "launcher/doctor/hosts/hosts_facts.h"
+#include "launcher/doctor/paths/hosts_facts.h"
 
 namespace launcher {
 

@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "launcher/base/overloaded.h"
-#include "launcher/doctor/hosts/path_messages.h"
-#include "launcher/doctor/hosts/path_test.h"
 #include "launcher/doctor/job_output.h"
+#include "launcher/doctor/paths/path_messages.h"
+#include "launcher/doctor/paths/path_test.h"
 #include "launcher/hosts/protocol/meeting_place.h"
 #include "launcher/net/host_name.h"
 

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "launcher/base/environment.h"
-#include "launcher/doctor/hosts/hosts_facts.h"
+#include "launcher/doctor/paths/hosts_facts.h"
 #include "launcher/options/options.h"
 
 namespace launcher {

@@ -1,9 +1,9 @@
-#include "launcher/doctor/hosts/path_probe.h"
+#include "launcher/doctor/paths/path_probe.h"
 
 #include <functional>
 #include <optional>
 
-#include "launcher/doctor/hosts/echo_server.h"
+#include "launcher/doctor/paths/echo_server.h"
 #include "launcher/net/address.h"
 #include "test/launcher/bound_loop.h"
 #include "test/support/catch.h"

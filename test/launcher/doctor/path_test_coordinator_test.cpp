@@ -1,4 +1,4 @@
-#include "launcher/doctor/hosts/path_test_coordinator.h"
+#include "launcher/doctor/paths/path_test_coordinator.h"
 
 #include <set>
 

@@ -7,7 +7,7 @@
 #include <variant>
 #include <vector>
 
-#include "launcher/doctor/hosts/hosts_facts.h"
+#include "launcher/doctor/paths/hosts_facts.h"
 
 // Messages between the workers of the doctor's path test (see path_test.h).
 // Each worker has a connection to rank 0. The same lines, written to stdout,

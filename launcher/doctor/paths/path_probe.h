@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "launcher/base/event_loop.h"
-#include "launcher/doctor/hosts/hosts_facts.h"
-#include "launcher/doctor/hosts/path_messages.h"
+#include "launcher/doctor/paths/hosts_facts.h"
+#include "launcher/doctor/paths/path_messages.h"
 #include "launcher/net/connection.h"
 
 namespace launcher {

@@ -1,4 +1,4 @@
-#include "launcher/doctor/hosts/path_test.h"
+#include "launcher/doctor/paths/path_test.h"
 
 #include <cerrno>
 #include <cstdio>
@@ -12,10 +12,10 @@
 #include "launcher/base/error.h"
 #include "launcher/base/event_loop.h"
 #include "launcher/base/overloaded.h"
-#include "launcher/doctor/hosts/echo_server.h"
-#include "launcher/doctor/hosts/path_messages.h"
-#include "launcher/doctor/hosts/path_probe.h"
-#include "launcher/doctor/hosts/path_test_coordinator.h"
+#include "launcher/doctor/paths/echo_server.h"
+#include "launcher/doctor/paths/path_messages.h"
+#include "launcher/doctor/paths/path_probe.h"
+#include "launcher/doctor/paths/path_test_coordinator.h"
 #include "launcher/hosts/protocol/meeting_place.h"
 #include "launcher/net/address.h"
 #include "launcher/net/connection.h"

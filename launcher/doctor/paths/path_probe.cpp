@@ -1,4 +1,4 @@
-#include "launcher/doctor/hosts/path_probe.h"
+#include "launcher/doctor/paths/path_probe.h"
 
 #include <algorithm>
 #include <cerrno>

@@ -1,4 +1,4 @@
-#include "launcher/doctor/hosts/echo_server.h"
+#include "launcher/doctor/paths/echo_server.h"
 
 #include <cerrno>
 #include <system_error>
@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "launcher/base/error.h"
-#include "launcher/doctor/hosts/path_probe.h"
+#include "launcher/doctor/paths/path_probe.h"
 #include "launcher/net/address.h"
 
 namespace launcher {

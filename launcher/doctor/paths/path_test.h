@@ -1,7 +1,7 @@
 #pragma once
 
 #include "launcher/base/environment.h"
-#include "launcher/doctor/hosts/hosts_facts.h"
+#include "launcher/doctor/paths/hosts_facts.h"
 
 namespace launcher {
 

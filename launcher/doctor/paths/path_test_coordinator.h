@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/doctor/hosts/path_messages.h"
+#include "launcher/doctor/paths/path_messages.h"
 
 namespace launcher {
 

@@ -1,4 +1,4 @@
-#include "launcher/doctor/hosts/hosts_facts.h"
+#include "launcher/doctor/paths/hosts_facts.h"
 
 #include <algorithm>
 #include <map>

@@ -1,4 +1,4 @@
-#include "launcher/doctor/hosts/path_messages.h"
+#include "launcher/doctor/paths/path_messages.h"
 
 #include <nlohmann/json.hpp>
 
