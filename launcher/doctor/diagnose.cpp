@@ -2,7 +2,7 @@
 
 #include <iterator>
 
-#include "launcher/doctor/hosts/diagnose_hosts.h"
+#include "launcher/doctor/diagnose_hosts.h"
 
 namespace launcher {
 

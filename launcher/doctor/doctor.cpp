@@ -3,7 +3,7 @@
 #include "launcher/doctor/all_reduce_run.h"
 #include "launcher/doctor/diagnose.h"
 #include "launcher/doctor/doctor_report.h"
-#include "launcher/doctor/hosts/host_test.h"
+#include "launcher/doctor/host_test.h"
 #include "launcher/doctor/nvml.h"
 #include "launcher/doctor/paths/path_messages.h"
 #include "launcher/doctor/probe_network.h"

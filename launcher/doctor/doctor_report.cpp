@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "launcher/base/one_line.h"
-#include "launcher/doctor/hosts/diagnose_hosts.h"
+#include "launcher/doctor/diagnose_hosts.h"
 #include "launcher/doctor/topology_table.h"
 #include "launcher/doctor/units.h"
 

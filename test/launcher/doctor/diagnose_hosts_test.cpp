@@ -1,4 +1,4 @@
-#include "launcher/doctor/hosts/diagnose_hosts.h"
+#include "launcher/doctor/diagnose_hosts.h"
 
 #include "test/support/catch.h"
 

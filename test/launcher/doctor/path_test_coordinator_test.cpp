@@ -2,7 +2,7 @@
 
 #include <set>
 
-#include "launcher/doctor/hosts/host_test.h"
+#include "launcher/doctor/host_test.h"
 #include "test/support/catch.h"
 
 using namespace launcher;

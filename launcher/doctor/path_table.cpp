@@ -1,7 +1,7 @@
 #include <cstddef>
 
 #include "launcher/base/text_table.h"
-#include "launcher/doctor/hosts/diagnose_hosts.h"
+#include "launcher/doctor/diagnose_hosts.h"
 #include "launcher/doctor/units.h"
 
 namespace launcher {

@@ -1,4 +1,4 @@
-#include "launcher/doctor/hosts/host_test.h"
+#include "launcher/doctor/host_test.h"
 
 #include <algorithm>
 #include <csignal>
