@@ -4,8 +4,8 @@
 
 #include <c10/core/GradMode.h>
 
-#include "ddp/detail/optim/average_parameters.h"
-#include "ddp/detail/state_sync.h"
+#include "ddp/job/average_parameters.h"
+#include "ddp/job/state_sync.h"
 
 namespace ddp {
 

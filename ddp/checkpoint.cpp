@@ -4,7 +4,7 @@
 
 #include "ddp/detail/checkpoint/exchange_entry.h"
 #include "ddp/detail/checkpoint/load_together.h"
-#include "ddp/detail/explain.h"
+#include "ddp/job/explain.h"
 
 namespace ddp {
 

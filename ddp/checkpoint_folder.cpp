@@ -12,7 +12,7 @@
 #include "ddp/detail/checkpoint/folder_plan.h"
 #include "ddp/detail/checkpoint/load_together.h"
 #include "ddp/detail/checkpoint/pickle/torch_file.h"
-#include "ddp/detail/explain.h"
+#include "ddp/job/explain.h"
 
 namespace ddp {
 namespace {

@@ -11,14 +11,14 @@
 #include "ddp/base/job_files/progress_file.h"
 #include "ddp/detail/activations/replay_state.h"
 #include "ddp/detail/amp/precision_of_wrapper.h"
-#include "ddp/detail/named_tensors.h"
-#include "ddp/detail/peers.h"
-#include "ddp/detail/state_sync.h"
 #include "ddp/detail/wrapper/buffer_sync.h"
 #include "ddp/detail/wrapper/wrapped_module.h"
+#include "ddp/job/named_tensors.h"
+#include "ddp/job/peers.h"
+#include "ddp/job/process_group.h"
+#include "ddp/job/state_sync.h"
 #include "ddp/nn/script_module.h"
 #include "ddp/nn/sync_batch_norm.h"
-#include "ddp/process_group.h"
 
 namespace ddp {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "ddp/detail/amp/parameter_casts.h"
 #include "ddp/detail/optim/parameter_groups.h"
-#include "ddp/join.h"
+#include "ddp/job/join.h"
 #include "ddp/options.h"
 #include "ddp/reducer.h"
 

@@ -10,7 +10,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/ArrayRef.h>
 
-#include "ddp/named_parameter.h"
+#include "ddp/job/named_parameter.h"
 
 namespace ddp {
 

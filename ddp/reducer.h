@@ -7,7 +7,7 @@
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
-#include "ddp/named_parameter.h"
+#include "ddp/job/named_parameter.h"
 #include "ddp/options.h"
 
 namespace ddp {

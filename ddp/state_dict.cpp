@@ -9,7 +9,7 @@
 #include "ddp/detail/checkpoint/module_state.h"
 #include "ddp/detail/checkpoint/pickle/python_value.h"
 #include "ddp/detail/checkpoint/pickle/torch_file.h"
-#include "ddp/detail/explain.h"
+#include "ddp/job/explain.h"
 
 namespace ddp {
 namespace {

@@ -10,9 +10,9 @@
 #include <kineto/ActivityType.h>
 #include <torch/csrc/autograd/profiler_kineto.h>
 
-#include "ddp/collectives.h"
 #include "ddp/detail/trace/timeline.h"
-#include "ddp/process_group.h"
+#include "ddp/job/collectives.h"
+#include "ddp/job/process_group.h"
 
 namespace ddp {
 namespace {

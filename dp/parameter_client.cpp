@@ -4,7 +4,7 @@
 #include <mutex>
 #include <utility>
 
-#include "ddp/detail/job_files/error_text.h"
+#include "ddp/job/error_text.h"
 #include "dp/detail/parameter_server/at_once.h"
 #include "dp/detail/parameter_server/conversation.h"
 #include "dp/detail/parameter_server/flat_tensors.h"

@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "ddp/detail/job_files/error_text.h"
-#include "ddp/detail/process_group/farewell.h"
+#include "ddp/job/error_text.h"
+#include "ddp/job/farewell.h"
 #include "dp/detail/parameter_server/coordinator.h"
 #include "dp/detail/parameter_server/serve_workers.h"
 #include "dp/detail/parameter_server/server_file.h"

@@ -12,10 +12,10 @@
 
 #include "ddp/detail/optim/averaging_optimizer.h"
 #include "ddp/detail/optim/stepped_in_backward.h"
-#include "ddp/detail/peers.h"
-#include "ddp/detail/state_sync.h"
 #include "ddp/detail/unscale_gradients.h"
-#include "ddp/detail/wait.h"
+#include "ddp/job/peers.h"
+#include "ddp/job/state_sync.h"
+#include "ddp/job/wait.h"
 
 namespace ddp {
 namespace {

@@ -11,7 +11,7 @@
 #include <torch/optim/optimizer.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
-#include "ddp/join.h"
+#include "ddp/job/join.h"
 
 namespace ddp {
 

@@ -5,7 +5,7 @@
 #include <torch/serialize/archive.h>
 
 #include "ddp/detail/split_indices.h"
-#include "ddp/process_group.h"
+#include "ddp/job/process_group.h"
 
 namespace ddp {
 namespace {

@@ -9,10 +9,10 @@
 #include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
 
-#include "ddp/detail/collectives/gather_rows.h"
-#include "ddp/detail/job_files/error_text.h"
-#include "ddp/detail/peers.h"
 #include "ddp/detail/split_indices.h"
+#include "ddp/job/error_text.h"
+#include "ddp/job/gather_rows.h"
+#include "ddp/job/peers.h"
 
 namespace ddp {
 namespace {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "ddp/detail/bucket_text.h"
-#include "ddp/detail/wait.h"
+#include "ddp/job/wait.h"
 
 namespace ddp {
 

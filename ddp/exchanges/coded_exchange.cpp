@@ -9,7 +9,7 @@
 
 #include "ddp/detail/bucket_text.h"
 #include "ddp/detail/keep_until_read.h"
-#include "ddp/detail/wait.h"
+#include "ddp/job/wait.h"
 
 namespace ddp {
 

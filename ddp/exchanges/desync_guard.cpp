@@ -7,11 +7,11 @@
 #include <ATen/Functions.h>
 
 #include "ddp/base/text/rank_text.h"
-#include "ddp/detail/collectives/text_collectives.h"
-#include "ddp/detail/peers.h"
-#include "ddp/detail/state_sync.h"
-#include "ddp/detail/wait.h"
 #include "ddp/exchanges/all_reduce.h"
+#include "ddp/job/peers.h"
+#include "ddp/job/state_sync.h"
+#include "ddp/job/text_collectives.h"
+#include "ddp/job/wait.h"
 
 namespace ddp {
 namespace {

@@ -8,9 +8,9 @@
 
 #include "ddp/base/job_files/progress_file.h"
 #include "ddp/detail/bucket_text.h"
-#include "ddp/detail/job_files/error_text.h"
-#include "ddp/detail/wait.h"
-#include "ddp/process_group.h"
+#include "ddp/job/error_text.h"
+#include "ddp/job/process_group.h"
+#include "ddp/job/wait.h"
 
 namespace ddp {
 namespace {

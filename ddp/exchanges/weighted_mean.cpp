@@ -6,8 +6,8 @@
 #include <ATen/ops/full.h>
 
 #include "ddp/detail/keep_until_read.h"
-#include "ddp/detail/wait.h"
 #include "ddp/exchanges/all_reduce.h"
+#include "ddp/job/wait.h"
 
 namespace ddp {
 

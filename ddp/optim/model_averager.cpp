@@ -7,8 +7,8 @@
 #include <torch/serialize/input-archive.h>
 #include <torch/serialize/output-archive.h>
 
-#include "ddp/detail/optim/average_parameters.h"
-#include "ddp/detail/peers.h"
+#include "ddp/job/average_parameters.h"
+#include "ddp/job/peers.h"
 
 namespace ddp {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "ddp/detail/optim/owned_parameters.h"
 #include "ddp/detail/optim/pieces.h"
-#include "ddp/join.h"
+#include "ddp/job/join.h"
 
 namespace ddp {
 

@@ -7,8 +7,8 @@
 
 #include "ddp/data/distributed_sampler.h"
 #include "ddp/data/evaluate.h"
-#include "ddp/detail/collectives/rows_spec.h"
 #include "ddp/distributed_data_parallel.h"
+#include "ddp/job/detail/rows_spec.h"
 #include "test/support/catch.h"
 #include "test/support/local_ranks.h"
 

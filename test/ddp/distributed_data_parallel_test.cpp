@@ -14,8 +14,8 @@
 
 #include <sstream>
 
-#include "ddp/detail/state_sync.h"
 #include "ddp/exchanges/cast_exchange.h"
+#include "ddp/job/state_sync.h"
 #include "ddp/traffic.h"
 #include "test/support/catch.h"
 #include "test/support/fake_backend.h"

@@ -28,11 +28,11 @@
 #include <torch/types.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
-#include "ddp/detail/process_group/backends.h"
-#include "ddp/detail/process_group/job_backend.h"
 #include "ddp/distributed_data_parallel.h"
 #include "ddp/exchanges/all_reduce.h"
 #include "ddp/exchanges/forwarding_exchange.h"
+#include "ddp/job/backends.h"
+#include "ddp/job/job_backend.h"
 #include "test/support/catch.h"
 #include "test/support/local_ranks.h"
 

@@ -9,7 +9,7 @@
 #include <sstream>
 #include <stdexcept>
 
-#include "ddp/detail/job_files/error_text.h"
+#include "ddp/job/error_text.h"
 #include "test/ddp/random_programs/plain_ranks.h"
 #include "test/ddp/random_programs/player.h"
 #include "test/ddp/random_programs/program.h"

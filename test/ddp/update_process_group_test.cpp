@@ -8,10 +8,10 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
-#include "ddp/detail/process_group/backends.h"
 #include "ddp/distributed_data_parallel.h"
 #include "ddp/exchanges/all_reduce.h"
 #include "ddp/exchanges/power_sgd.h"
+#include "ddp/job/backends.h"
 #include "test/support/catch.h"
 #include "test/support/fake_backend.h"
 #include "test/support/local_ranks.h"

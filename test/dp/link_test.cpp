@@ -15,7 +15,7 @@
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
-#include "ddp/detail/process_group/backends.h"
+#include "ddp/job/backends.h"
 #include "dp/detail/parameter_server/coordinator.h"
 #include "test/dp/threads.h"
 #include "test/support/catch.h"

@@ -2,7 +2,7 @@
 
 #include <c10/util/Exception.h>
 
-#include "ddp/detail/forwarding_backend.h"
+#include "ddp/job/detail/forwarding_backend.h"
 #include "test/support/done_work.h"
 
 namespace dp::test {

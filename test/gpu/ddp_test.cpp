@@ -16,8 +16,8 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
-#include "ddp/detail/process_group/job_backend.h"
 #include "ddp/distributed_data_parallel.h"
+#include "ddp/job/job_backend.h"
 #include "test/gpu/nccl_ranks.h"
 #include "test/gpu/schedule.h"
 

@@ -15,10 +15,10 @@
 #include <cstdint>
 
 #include "ddp/collectives.h"
-#include "ddp/detail/collectives/text_collectives.h"
-#include "ddp/detail/forwarding_backend.h"
-#include "ddp/detail/state_sync.h"
 #include "ddp/distributed_data_parallel.h"
+#include "ddp/job/detail/forwarding_backend.h"
+#include "ddp/job/state_sync.h"
+#include "ddp/job/text_collectives.h"
 #include "ddp/process_group.h"
 #include "test/support/catch.h"
 #include "test/support/done_work.h"

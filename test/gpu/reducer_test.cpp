@@ -8,9 +8,9 @@
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAStream.h>
 
-#include "ddp/detail/state_sync.h"
 #include "ddp/distributed_data_parallel.h"
 #include "ddp/exchanges/desync_guard.h"
+#include "ddp/job/state_sync.h"
 #include "test/fake_gpu/control.h"
 #include "test/gpu/nccl_ranks.h"
 #include "test/gpu/schedule.h"

@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "ddp/ddp.h"
-#include "ddp/detail/collectives/text_collectives.h"
+#include "ddp/job/text_collectives.h"
 
 namespace {
 

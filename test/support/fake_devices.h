@@ -2,7 +2,7 @@
 
 #include <c10/core/Device.h>
 
-#include "ddp/detail/forwarding_backend.h"
+#include "ddp/job/detail/forwarding_backend.h"
 
 namespace ddp::test {
 

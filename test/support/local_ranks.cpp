@@ -10,7 +10,7 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
-#include "ddp/detail/process_group/batch_threads.h"
+#include "ddp/job/detail/batch_threads.h"
 #include "test/support/rank_threads.h"
 
 namespace ddp::test {

@@ -6,8 +6,8 @@
 
 #include "ddp/base/cluster/launch_environment.h"
 #include "ddp/base/net/tcp.h"
-#include "ddp/detail/process_group/last_words.h"
-#include "ddp/detail/spawn/forked_process.h"
+#include "ddp/job/detail/forked_process.h"
+#include "ddp/job/detail/last_words.h"
 
 namespace ddp::test {
 namespace {

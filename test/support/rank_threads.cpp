@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <thread>
 
-#include "ddp/detail/job_files/error_text.h"
+#include "ddp/job/error_text.h"
 
 namespace ddp::test {
 namespace {

@@ -7,7 +7,7 @@
 #include "ddp/detail/checkpoint/pickle/dict_reader.h"
 #include "ddp/detail/checkpoint/pickle/python_value.h"
 #include "ddp/detail/checkpoint/rng_state.h"
-#include "ddp/detail/explain.h"
+#include "ddp/job/explain.h"
 
 namespace ddp::detail {
 namespace {

@@ -1,6 +1,6 @@
 #include "ddp/detail/checkpoint/load_together.h"
 
-#include "ddp/detail/explain.h"
+#include "ddp/job/explain.h"
 
 namespace ddp::detail {
 

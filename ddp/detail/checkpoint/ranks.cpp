@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "ddp/detail/collectives/text_collectives.h"
-#include "ddp/detail/peers.h"
+#include "ddp/job/peers.h"
+#include "ddp/job/text_collectives.h"
 
 namespace ddp::detail {
 

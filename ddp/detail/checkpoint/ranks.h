@@ -8,7 +8,7 @@
 #include <c10/util/Exception.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
-#include "ddp/detail/job_files/error_text.h"
+#include "ddp/job/error_text.h"
 
 namespace ddp::detail {
 

@@ -10,7 +10,7 @@
 
 #include "ddp/detail/checkpoint/pickle/dict_reader.h"
 #include "ddp/detail/checkpoint/pickle/python_value.h"
-#include "ddp/detail/process_group/backends.h"
+#include "ddp/job/backends.h"
 
 namespace ddp::detail {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "ddp/detail/collectives/text_collectives.h"
+#include "ddp/job/text_collectives.h"
 
 namespace ddp::detail {
 namespace {

@@ -8,7 +8,7 @@
 #include <torch/csrc/utils/tensor_flatten.h>
 
 #include "ddp/detail/piece_of.h"
-#include "ddp/detail/wait.h"
+#include "ddp/job/wait.h"
 
 namespace ddp::detail {
 namespace {

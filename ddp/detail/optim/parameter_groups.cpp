@@ -6,7 +6,7 @@
 #include <unordered_set>
 #include <utility>
 
-#include "ddp/detail/state_sync.h"
+#include "ddp/job/state_sync.h"
 
 namespace ddp::detail {
 namespace {

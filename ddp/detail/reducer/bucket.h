@@ -7,7 +7,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "ddp/detail/reducer/scaled_copy.h"
-#include "ddp/named_parameter.h"
+#include "ddp/job/named_parameter.h"
 
 namespace ddp::detail {
 

@@ -8,7 +8,7 @@
 #include <torch/csrc/autograd/function_hook.h>
 
 #include "ddp/detail/autograd_nodes.h"
-#include "ddp/named_parameter.h"
+#include "ddp/job/named_parameter.h"
 
 namespace ddp::detail {
 

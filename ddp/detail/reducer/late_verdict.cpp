@@ -1,6 +1,6 @@
 #include "ddp/detail/reducer/late_verdict.h"
 
-#include "ddp/detail/process_group/job_backend.h"
+#include "ddp/job/job_backend.h"
 
 namespace ddp::detail {
 namespace {

@@ -7,10 +7,10 @@
 #include <torch/csrc/autograd/graph_task.h>
 
 #include "ddp/base/job_files/progress_file.h"
-#include "ddp/detail/job_files/error_text.h"
-#include "ddp/detail/process_group/job_backend.h"
 #include "ddp/detail/reducer/end_of_pass.h"
 #include "ddp/detail/reducer/reduction_options.h"
+#include "ddp/job/error_text.h"
+#include "ddp/job/job_backend.h"
 
 namespace ddp::detail {
 namespace {

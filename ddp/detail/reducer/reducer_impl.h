@@ -13,7 +13,7 @@
 #include "ddp/detail/reducer/grad_hooks.h"
 #include "ddp/detail/reducer/reduction.h"
 #include "ddp/detail/wrapper/local_watch.h"
-#include "ddp/named_parameter.h"
+#include "ddp/job/named_parameter.h"
 #include "ddp/options.h"
 
 namespace ddp::detail {

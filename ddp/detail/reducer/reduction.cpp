@@ -5,11 +5,11 @@
 
 #include <ATen/ops/zeros.h>
 
-#include "ddp/detail/process_group/job_backend.h"
 #include "ddp/detail/reducer/graph_changes.h"
 #include "ddp/detail/reducer/reduction_options.h"
-#include "ddp/detail/wait.h"
 #include "ddp/exchanges/all_reduce.h"
+#include "ddp/job/job_backend.h"
+#include "ddp/job/wait.h"
 
 namespace ddp::detail {
 

@@ -18,7 +18,7 @@
 #include "ddp/detail/reducer/unused/missing_policy.h"
 #include "ddp/detail/reducer/unused/unreached.h"
 #include "ddp/detail/reducer/update_watch.h"
-#include "ddp/named_parameter.h"
+#include "ddp/job/named_parameter.h"
 #include "ddp/options.h"
 
 namespace ddp::detail {

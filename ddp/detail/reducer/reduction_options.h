@@ -9,7 +9,7 @@
 #include "ddp/detail/reducer/gradient_buckets.h"
 #include "ddp/detail/reducer/unused/missing_policy.h"
 #include "ddp/exchange.h"
-#include "ddp/named_parameter.h"
+#include "ddp/job/named_parameter.h"
 #include "ddp/options.h"
 
 // What a user's options and exchange ask of a reduction. All throw c10::Error

@@ -10,7 +10,7 @@
 
 #include "ddp/detail/reducer/late_reads.h"
 #include "ddp/detail/reducer/pass_account.h"
-#include "ddp/detail/stop_vote.h"
+#include "ddp/job/stop_vote.h"
 
 namespace ddp::detail {
 

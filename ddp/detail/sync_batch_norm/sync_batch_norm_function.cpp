@@ -8,8 +8,8 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "ddp/base/text/rank_text.h"
-#include "ddp/detail/collectives/text_collectives.h"
-#include "ddp/detail/wait.h"
+#include "ddp/job/text_collectives.h"
+#include "ddp/job/wait.h"
 
 namespace ddp::detail {
 namespace {

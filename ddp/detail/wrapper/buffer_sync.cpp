@@ -4,8 +4,8 @@
 #include <utility>
 #include <vector>
 
-#include "ddp/detail/named_tensors.h"
-#include "ddp/detail/state_sync.h"
+#include "ddp/job/named_tensors.h"
+#include "ddp/job/state_sync.h"
 
 namespace ddp::detail {
 namespace {

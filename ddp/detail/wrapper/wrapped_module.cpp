@@ -4,8 +4,8 @@
 
 #include <torch/nn/modules/embedding.h>
 
-#include "ddp/detail/named_tensors.h"
-#include "ddp/detail/process_group/job_backend.h"
+#include "ddp/job/job_backend.h"
+#include "ddp/job/named_tensors.h"
 
 namespace ddp::detail {
 namespace {

@@ -8,8 +8,8 @@
 #include <torch/nn/module.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
-#include "ddp/detail/state_sync.h"
-#include "ddp/named_parameter.h"
+#include "ddp/job/named_parameter.h"
+#include "ddp/job/state_sync.h"
 
 namespace ddp::detail {
 

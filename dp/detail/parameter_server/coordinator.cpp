@@ -5,7 +5,7 @@
 
 #include <c10/util/Exception.h>
 
-#include "ddp/detail/job_files/error_text.h"
+#include "ddp/job/error_text.h"
 #include "dp/detail/parameter_server/message.h"
 
 namespace dp::detail {

@@ -9,7 +9,7 @@
 #include <c10/util/Exception.h>
 
 #include "ddp/base/block_signals.h"
-#include "ddp/detail/job_files/error_text.h"
+#include "ddp/job/error_text.h"
 #include "dp/detail/thread_error.h"
 
 namespace dp::detail {

@@ -7,7 +7,7 @@
 #include <c10/util/StringUtil.h>
 
 #include "ddp/base/block_signals.h"
-#include "ddp/detail/job_files/error_text.h"
+#include "ddp/job/error_text.h"
 #include "dp/detail/parameter_server/interval.h"
 #include "dp/detail/parameter_server/policy/protocol_state.h"
 #include "dp/detail/thread_error.h"

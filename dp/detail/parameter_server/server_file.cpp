@@ -13,8 +13,8 @@
 #include "ddp/detail/checkpoint/pickle/dict_reader.h"
 #include "ddp/detail/checkpoint/pickle/python_value.h"
 #include "ddp/detail/checkpoint/pickle/torch_file.h"
-#include "ddp/detail/explain.h"
-#include "ddp/detail/job_files/error_text.h"
+#include "ddp/job/error_text.h"
+#include "ddp/job/explain.h"
 
 namespace dp::detail {
 namespace {

@@ -8,15 +8,15 @@
 #include <c10/core/GradMode.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
-#include "ddp/detail/explain.h"
-#include "ddp/detail/job_files/error_text.h"
-#include "ddp/detail/named_tensors.h"
-#include "ddp/detail/process_group/backends.h"
-#include "ddp/detail/process_group/job_backend.h"
-#include "ddp/detail/process_group/job_reach.h"
-#include "ddp/detail/process_group/meeting.h"
-#include "ddp/detail/process_group/monitored_store.h"
-#include "ddp/process_group.h"
+#include "ddp/job/backends.h"
+#include "ddp/job/error_text.h"
+#include "ddp/job/explain.h"
+#include "ddp/job/job_backend.h"
+#include "ddp/job/job_reach.h"
+#include "ddp/job/meeting.h"
+#include "ddp/job/monitored_store.h"
+#include "ddp/job/named_tensors.h"
+#include "ddp/job/process_group.h"
 #include "dp/detail/parameter_server/flat_tensors.h"
 #include "dp/detail/parameter_server/shard_plan.h"
 

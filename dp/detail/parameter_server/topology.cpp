@@ -1,6 +1,6 @@
 #include "dp/detail/parameter_server/topology.h"
 
-#include "ddp/process_group.h"
+#include "ddp/job/process_group.h"
 
 namespace dp::detail {
 

@@ -18,8 +18,8 @@
 #include <sstream>
 
 #include "ddp/base/text/number.h"
-#include "ddp/collectives.h"
-#include "ddp/process_group.h"
+#include "ddp/job/collectives.h"
+#include "ddp/job/process_group.h"
 #include "launcher/doctor/allreduce/nccl_versions.h"
 
 namespace launcher {

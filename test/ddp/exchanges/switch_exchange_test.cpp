@@ -7,13 +7,13 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
-#include "ddp/detail/process_group/backends.h"
 #include "ddp/distributed_data_parallel.h"
 #include "ddp/exchanges/all_reduce.h"
 #include "ddp/exchanges/coded_exchange.h"
 #include "ddp/exchanges/gradient_code.h"
 #include "ddp/exchanges/power_sgd.h"
 #include "ddp/exchanges/weighted_mean.h"
+#include "ddp/job/backends.h"
 #include "ddp/join.h"
 #include "test/support/catch.h"
 #include "test/support/fake_backend.h"

@@ -15,11 +15,11 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
-#include "ddp/detail/process_group/backends.h"
 #include "ddp/distributed_data_parallel.h"
 #include "ddp/exchanges/all_reduce.h"
 #include "ddp/exchanges/no_exchange.h"
 #include "ddp/exchanges/switch_exchange.h"
+#include "ddp/job/backends.h"
 #include "ddp/optim/fused.h"
 #include "ddp/optim/post_local_sgd_optimizer.h"
 #include "ddp/traffic.h"

@@ -4,7 +4,7 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
 
-#include "ddp/detail/job_files/error_text.h"
+#include "ddp/job/error_text.h"
 #include "ddp/join.h"
 #include "test/ddp/random_programs/player.h"
 

@@ -2,7 +2,7 @@
 
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
-#include "ddp/detail/process_group/backends.h"
+#include "ddp/job/backends.h"
 #include "test/support/catch.h"
 #include "test/support/rank_threads.h"
 

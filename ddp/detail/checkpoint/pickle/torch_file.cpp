@@ -12,7 +12,7 @@
 #include "ddp/detail/checkpoint/pickle/legacy_file.h"
 #include "ddp/detail/checkpoint/pickle/unpickler.h"
 #include "ddp/detail/checkpoint/pickle/zip_reader.h"
-#include "ddp/detail/explain.h"
+#include "ddp/job/explain.h"
 
 namespace ddp::detail {
 namespace {

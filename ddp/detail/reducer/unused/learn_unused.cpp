@@ -4,7 +4,7 @@
 
 #include <ATen/ops/ones.h>
 
-#include "ddp/detail/wait.h"
+#include "ddp/job/wait.h"
 
 namespace ddp::detail {
 namespace {

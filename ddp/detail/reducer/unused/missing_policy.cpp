@@ -8,9 +8,9 @@
 #include <ATen/ops/ones.h>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
-#include "ddp/detail/collectives/text_collectives.h"
 #include "ddp/detail/reducer/late_verdict.h"
-#include "ddp/detail/wait.h"
+#include "ddp/job/text_collectives.h"
+#include "ddp/job/wait.h"
 
 namespace ddp::detail {
 namespace {

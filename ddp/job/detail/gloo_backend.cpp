@@ -1,0 +1,136 @@
+#include "ddp/job/backends.h"
+
+#include <algorithm>
+#include <csignal>
+#include <cstdlib>
+#include <exception>
+#include <iterator>
+#include <limits>
+#include <memory>
+#include <sstream>
+#include <stdexcept>
+#include <vector>
+
+#include <ATen/ops/empty.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+
+#include "ddp/base/net/tcp.h"
+#include "ddp/job/detail/batch_threads.h"
+#include "ddp/job/detail/connect_on_thread.h"
+
+namespace ddp::detail {
+namespace {
+
+using GlooDevice = std::shared_ptr<::gloo::transport::Device>;
+
+std::vector<GlooDevice> gloo_devices(const std::string& reach) {
+  const BatchThreadsGuard each_device_has_a_thread;
+  std::vector<GlooDevice> devices;
+  if (const char* names = std::getenv("GLOO_SOCKET_IFNAME");
+      names != nullptr && *names != '\0') {
+    std::istringstream list(names);
+    for (std::string name; std::getline(list, name, ',');) {
+      devices.push_back(c10d::ProcessGroupGloo::createDeviceForInterface(name));
+    }
+    return devices;
+  }
+  devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(
+      local_address_towards(reach)));
+  return devices;
+}
+
+/// Gloo writes to sockets whose other end may be gone; the signal's default
+/// would end the program without a word instead of by an exception.
+void ignore_broken_pipes() {
+  struct sigaction current {};
+  ::sigaction(SIGPIPE, nullptr, &current);
+  if (current.sa_handler == SIG_DFL) {
+    ::signal(SIGPIPE, SIG_IGN);
+  }
+}
+
+/// A work ends from within alone.
+class Ender : public c10d::Work {
+ public:
+  static void end(c10d::Work& work, const std::exception_ptr& error) {
+    (work.*&Ender::finish)(error);
+  }
+};
+
+/// ProcessGroupGloo cannot be told to stop.
+class GlooBackend : public c10d::ProcessGroupGloo {
+ public:
+  using ProcessGroupGloo::ProcessGroupGloo;
+
+  void abort() override {
+    end_connections();
+    // One that was sending when its connection ended is forgotten by Gloo: its
+    // thread sleeps on until the time-out, but nobody waits for it.
+    const auto error =
+        std::make_exception_ptr(std::runtime_error("the group was aborted"));
+    for (const auto& work : running()) {
+      Ender::end(*work, error);
+    }
+  }
+
+  bool is_working() { return !running().empty(); }
+
+ private:
+  /// A message that does not come in time ends all that waits for the same
+  /// connections. Each device has its own; the tag says which.
+  void end_connections() {
+    for (size_t i = 0; i < contexts_.size(); ++i) {
+      const auto tag = std::numeric_limits<int>::max() - static_cast<int>(i);
+      try {
+        recvAnysource(nothing_, tag)->wait(std::chrono::milliseconds(1));
+      } catch (const std::exception&) {
+        // It has not come.
+      }
+    }
+  }
+
+  std::vector<c10::intrusive_ptr<c10d::Work>> running() {
+    const std::lock_guard lock(workMutex_);
+    std::vector<c10::intrusive_ptr<c10d::Work>> works(workQueue_.begin(),
+                                                      workQueue_.end());
+    std::copy_if(workInProgress_.begin(),
+                 workInProgress_.end(),
+                 std::back_inserter(works),
+                 [](const auto& work) { return work.defined(); });
+    return works;
+  }
+
+  std::vector<at::Tensor> nothing_{at::empty({1}, at::kByte)};
+};
+
+}  // namespace
+
+bool may_be_working(c10d::Backend& backend) {
+  auto* gloo = dynamic_cast<GlooBackend*>(&backend);
+  return gloo == nullptr || gloo->is_working();
+}
+
+c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const BackendSpec& spec) {
+  ignore_broken_pipes();
+  auto options = c10d::ProcessGroupGloo::Options::create(spec.connect_timeout);
+  options->devices = gloo_devices(spec.reach);
+  options->threads = static_cast<int>(2 * options->devices.size());
+  const auto backend = std::make_shared<c10::intrusive_ptr<c10d::Backend>>();
+  connect_on_thread(
+      [backend,
+       options,
+       store = spec.store,
+       rank = spec.rank,
+       size = spec.size] {
+        *backend = c10::make_intrusive<GlooBackend>(store, rank, size, options);
+      },
+      spec.in_vain,
+      std::chrono::milliseconds::max(),  // Gloo has its own
+      "rank " + std::to_string(spec.rank) +
+          ": the ranks could not be connected");
+  (*backend)->setTimeout(spec.timeout);
+  return *backend;
+}
+
+}  // namespace ddp::detail

@@ -1,0 +1,198 @@
+#include <algorithm>
+#include <exception>
+
+#include "ddp/base/text/rank_text.h"
+#include "ddp/job/detail/job.h"
+#include "ddp/job/error_text.h"
+#include "ddp/job/farewell.h"
+
+namespace ddp::detail {
+namespace {
+
+using std::chrono::milliseconds;
+
+/// How long what the others have started may take to be heard of, when they
+/// have left already.
+constexpr milliseconds kHearPatience{2'000};
+
+/// Whether an exception makes this rank leave.
+bool is_failing() {
+  return std::current_exception() || std::uncaught_exceptions() > 0;
+}
+
+Departure departure_now(const Job& job) {
+  auto departure = departure_by(
+      job, is_failing() ? Departure::How::threw : Departure::How::destroyed);
+  if (const auto error = std::current_exception()) {
+    departure.text = text_of(error);
+  }
+  return departure;
+}
+
+/// True when all have come.
+bool say_goodbye(const Job& job) {
+  job.lines->say(departure_now(job));
+  if (has_lost_store(job)) {
+    return false;
+  }
+  try {
+    note_departure(*job.store, job.env.rank, job.env.world_size);
+  } catch (const std::exception&) {
+    return false;  // the store is gone, and rank 0 with it
+  }
+  const auto missing =
+      wait_for_departures(*job.store, job.env.world_size, kLeaveTimeout);
+  if (job.env.rank == 0 && missing && !missing->empty()) {
+    TORCH_WARN(
+        "Expected all ranks to come to ddp::destroy_process_group() "
+        "within ",
+        kLeaveTimeout.count() / 1000,
+        " s of each other, but ",
+        missing->size(),
+        " did not: ",
+        rank_list(*missing));
+  }
+  if (job.backend_name == "nccl") {
+    job.record->wait_for_departures(job.env.world_size - 1, kHearPatience);
+  }
+  return missing && missing->empty();
+}
+
+/// Gloo's collectives throw by themselves where a process has ended.
+bool has_told(const JobBackend& group, const Departure& departure) {
+  return departure.how == Departure::How::vanished &&
+         group.getBackendName() == "gloo";
+}
+
+/// What the program has not been told of collectives that miss a rank.
+std::string vain_problem(const Job& job) {
+  std::string problem;
+  for (const auto& group : job.watch.groups()) {
+    const auto departure = group->missed_by();
+    if (departure && !has_told(*group, *departure)) {
+      problem = group->error_of("a collective", *departure);
+    } else if (!departure && group->has_failed()) {
+      problem = group->failure("a collective");
+    }
+  }
+  return problem;
+}
+
+/// Whether what this rank has started ends by itself.
+bool can_finish(const JobBackend& group) {
+  return !group.missed_by() && !group.behind() && !group.has_lost_one() &&
+         !group.has_failed();
+}
+
+/// The last group goes first.
+void close_groups(const Job& job, bool all_have_come) {
+  const auto groups = job.watch.groups();
+  for (auto it = groups.rbegin(); it != groups.rend(); ++it) {
+    auto& group = **it;
+    group.close(all_have_come && can_finish(group) ? JobBackend::End::finish
+                                                   : JobBackend::End::abort);
+  }
+}
+
+std::string early_problem(const Job& job) {
+  for (const auto& group : job.watch.groups()) {
+    if (const auto other = group->behind()) {
+      return "rank " + std::to_string(job.env.rank) +
+             " has left while another rank went on: " +
+             describe(*other, job.record->passes());
+    }
+  }
+  return "";
+}
+
+/// The same. Waits for those that wait over Gloo: they throw, and say so, when
+/// this one has closed.
+std::string early_problem(const Job& job, milliseconds patience) {
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  for (int heard = 0; heard < job.env.world_size - 1;) {
+    const auto left = std::chrono::duration_cast<milliseconds>(
+        deadline - std::chrono::steady_clock::now());
+    if (left <= milliseconds(0)) {
+      break;
+    }
+    job.record->wait_for_departures(heard + 1, left);
+    heard = job.record->departures();
+    if (auto problem = early_problem(job); !problem.empty()) {
+      return problem;
+    }
+  }
+  return early_problem(job);
+}
+
+/// What is queued ends where all have come and miss nothing; else it may.
+std::string ask_checks(const Job& job, bool all_have_come) {
+  const auto groups = job.watch.groups();
+  const bool ends =
+      all_have_come &&
+      std::all_of(groups.begin(), groups.end(), [](const auto& group) {
+        return can_finish(*group);
+      });
+  std::string problem;
+  for (const auto& answer :
+       job.record->ask_checks(ends ? milliseconds::max() : kHearPatience)) {
+    problem += (problem.empty() ? "" : "; ") + answer;
+  }
+  return problem;
+}
+
+/// What is queued ends first. Where a rank dies meanwhile, the lines' thread
+/// aborts the group.
+void finish_groups(const Job& job, bool all_have_come) {
+  for (const auto& group : job.watch.groups()) {
+    if (all_have_come && can_finish(*group)) {
+      group->wait_until_idle();
+    }
+  }
+}
+
+/// What the program has not been told.
+std::string problem_of(const Job& job, bool all_have_come) {
+  auto problem = vain_problem(job);
+  if (problem.empty()) {
+    problem = early_problem(job);
+  }
+  return problem.empty() ? ask_checks(job, all_have_come) : problem;
+}
+
+}  // namespace
+
+void end_threads(const Job& job) noexcept {
+  if (job.process != ::getpid()) {
+    return;
+  }
+  if (job.lines) {
+    job.lines->stop();
+  }
+  if (job.backend_name == "nccl") {
+    close_groups(job, /*all_have_come=*/false);
+  }
+}
+
+std::string leave(std::unique_ptr<Job> job) noexcept {
+  try {
+    const bool all_have_come = !job->lines || say_goodbye(*job);
+    finish_groups(*job, all_have_come);
+    const bool knows = job->record->is_told() || is_failing();
+    std::string problem = knows ? "" : problem_of(*job, all_have_come);
+    close_groups(*job, all_have_come);
+    if (problem.empty() && !knows && !all_have_come) {
+      problem = early_problem(*job, kHearPatience);
+    }
+    job->world.reset();
+    job->store.reset();
+    if (job->lines && all_have_come) {
+      // Rank 0 has closed the store: a next job does not find it.
+      job->lines->wait_for_rank_0(kLeaveTimeout);
+    }
+    return problem;
+  } catch (...) {
+    return text_of(std::current_exception());
+  }
+}
+
+}  // namespace ddp::detail

@@ -1,0 +1,92 @@
+#include <c10/cuda/CUDAFunctions.h>
+#include <torch/csrc/cuda/nccl.h>
+#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
+
+#include <cstdlib>
+#include <string>
+
+#include "ddp/base/gpu_checks.h"
+#include "ddp/job/backends.h"
+#include "ddp/job/detail/connect_on_thread.h"
+
+namespace ddp::detail {
+namespace {
+
+/// By default LibTorch's watchdog sleeps for a minute after an error that NCCL
+/// finds, with a lock that the next collective needs, and then ends the
+/// process. It reads these variables when a group is made.
+void let_errors_be_caught() {
+  constexpr const char* kMode = "TORCH_NCCL_ASYNC_ERROR_HANDLING";
+  constexpr const char* kCleanUpOnly = "2";
+  const char* mode = std::getenv(kMode);
+  if (mode == nullptr || std::string(mode) == "1") {  // as launchers set it
+    ::setenv(kMode, kCleanUpOnly, /*overwrite=*/1);
+  }
+  ::setenv("TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC", "1000", /*overwrite=*/0);
+}
+
+}  // namespace
+
+/// A rank that is not there keeps NCCL waiting, without an end and without a
+/// way to call it off; so it waits on a thread of its own.
+void connect_gpu(const GpuConnection& wanted) {
+  const int rank = wanted.backend->getRank();
+  const bool is_connected = connect_on_thread(
+      [backend = wanted.backend, device = wanted.device] {
+        set_current_device(device);
+        backend->eagerConnectSingleDevice(device);
+      },
+      wanted.in_vain ? wanted.in_vain : [] { return std::string(); },
+      wanted.timeout,
+      "rank " + std::to_string(rank) +
+          ": the ranks' GPUs could not be connected");
+  TORCH_CHECK(is_connected,
+              "Expected NCCL to connect the GPUs of ",
+              wanted.backend->getSize(),
+              " ranks within ",
+              static_cast<double>(wanted.timeout.count()) / 1000,
+              " s, but on rank ",
+              rank,
+              " it has not. Has a rank ended or hung? NCCL_DEBUG=INFO shows "
+              "what it waits for; NCCL_SOCKET_IFNAME names the network");
+}
+
+c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const BackendSpec& spec) {
+  const std::string problem =
+      nccl_header_problem(torch::cuda::nccl::version(), NCCL_MAJOR, NCCL_MINOR);
+  TORCH_CHECK(problem.empty(), problem);
+  set_current_device(spec.device);
+  let_errors_be_caught();
+  auto options = c10d::ProcessGroupNCCL::Options::create();
+  options->timeout = spec.timeout;
+  options->group_name = spec.name;
+  options->global_ranks_in_group.assign(spec.ranks.begin(), spec.ranks.end());
+  const c10::intrusive_ptr<c10d::Backend> backend =
+      c10::make_intrusive<c10d::ProcessGroupNCCL>(
+          spec.store, spec.rank, spec.size, std::move(options));
+  // Connecting now turns a bad device or network into an error of the set-up
+  // instead of one of the first step.
+  connect_gpu({backend, spec.device, spec.connect_timeout, spec.in_vain});
+  return backend;
+}
+
+int nccl_device_count() {
+  return c10::cuda::device_count();
+}
+
+std::string no_nccl_device_reason() {
+  try {
+    c10::cuda::device_count_ensure_non_zero();
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
+  }
+  return "";
+}
+
+void set_current_device(c10::Device device) {
+  if (device.is_cuda()) {
+    c10::cuda::set_device(device.index());
+  }
+}
+
+}  // namespace ddp::detail

@@ -1,0 +1,107 @@
+#include "ddp/job/detail/uncaught.h"
+
+#include <cxxabi.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <system_error>
+
+#include <c10/util/Backtrace.h>
+#include <c10/util/Exception.h>
+#include <c10/util/Type.h>
+
+#include "ddp/base/cluster/worker_env.h"
+#include "ddp/base/job_files/error_file.h"
+#include "ddp/job/detail/last_words.h"
+#include "ddp/job/error_text.h"
+
+namespace ddp::detail {
+namespace {
+
+std::terminate_handler terminate_before = nullptr;
+
+std::string type_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (...) {
+    const std::type_info* type = abi::__cxa_current_exception_type();
+    return type != nullptr ? c10::demangle(type->name()) : "unknown";
+  }
+}
+
+/// A c10::Error knows by itself where it comes from.
+std::string callstack_of(const std::exception_ptr& error,
+                         const std::string& where) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const c10::Error& caught) {
+    return caught.what();
+  } catch (...) {
+    const std::string text = text_of(error);
+    return where.empty() ? text : text + "\n" + where;
+  }
+}
+
+void write_for_launcher(const std::exception_ptr& error,
+                        const std::string& where) {
+  const char* file = std::getenv(env::kErrorFile);
+  if (file == nullptr || *file == '\0') {
+    return;
+  }
+  ErrorRecord record;
+  record.message = describe_error(error);
+  record.callstack = callstack_of(error, where);
+  record.time = std::time(nullptr);
+  if (const int problem = write_error_file(file, to_json(record))) {
+    std::fprintf(stderr,
+                 "ddp: %s=%s cannot be written (%s)\n",
+                 env::kErrorFile,
+                 file,
+                 std::generic_category().message(problem).c_str());
+  }
+}
+
+/// abort() drops what stdout still holds, which is all of it where a launcher
+/// reads it by a pipe. A thread that has ended may hold its lock.
+void flush_stdout() {
+  if (::ftrylockfile(stdout) == 0) {
+    std::fflush(stdout);
+    ::funlockfile(stdout);
+  }
+}
+
+[[noreturn]] void record_and_terminate() {
+  if (const auto error = std::current_exception()) {
+    record_error(error, c10::get_lazy_backtrace(/*frames_to_skip=*/1)->get());
+  }
+  flush_stdout();  // it may block for as long as nobody reads
+  terminate_before();
+  std::abort();
+}
+
+}  // namespace
+
+std::string describe_error(const std::exception_ptr& error) {
+  return type_of(error) + ": " + text_of(error);
+}
+
+void record_error(const std::exception_ptr& error,
+                  const std::string& where) noexcept {
+  try {
+    last_words(text_of(error));
+    write_for_launcher(error, where);
+  } catch (...) {
+    // No memory: the process ends without a word.
+  }
+}
+
+void hear_uncaught_exceptions() {
+  static const bool once = [] {
+    terminate_before = std::set_terminate(record_and_terminate);
+    return true;
+  }();
+  static_cast<void>(once);
+}
+
+}  // namespace ddp::detail

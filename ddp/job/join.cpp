@@ -1,0 +1,297 @@
+#include "ddp/job/join.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include <ATen/Functions.h>
+#include <c10/util/ScopeExit.h>
+
+#include "ddp/base/job_files/stop_file.h"
+#include "ddp/base/text/rank_text.h"
+#include "ddp/job/preemption.h"
+#include "ddp/job/text_collectives.h"
+#include "ddp/job/wait.h"
+
+namespace ddp {
+namespace {
+
+// What a rank without inputs announces, with a function for each turn and
+// without.
+constexpr int kJoined = 0;
+constexpr int kIdle = -1;
+constexpr int64_t kManyTurns = 1000;
+
+/// Of this thread, those that let ranks go on without inputs.
+thread_local std::vector<Join*> running_joins;
+
+using Joinables = std::vector<std::reference_wrapper<Joinable>>;
+
+/// The first joinable that has a group; null where none has.
+const Joinable* first_with_group(const Joinables& joinables) {
+  const auto found = std::find_if(
+      joinables.begin(), joinables.end(), [](const Joinable& joinable) {
+        return joinable.join_group() != nullptr;
+      });
+  return found == joinables.end() ? nullptr : &found->get();
+}
+
+/// What must be equal on all ranks, or why this one cannot join.
+std::string describe_join(const Joinables& joinables,
+                          const JoinOptions& options) {
+  std::string text;
+  const Joinable& first = *first_with_group(joinables);
+  for (const Joinable& joinable : joinables) {
+    const auto group = joinable.join_group();
+    if (group && group != first.join_group()) {
+      return joinable.join_name() + " with another group than " +
+             first.join_name();
+    }
+    const auto refusal = joinable.refuses_join(options);
+    if (!options.throw_on_early_termination() && !refusal.empty()) {
+      return joinable.join_name() + " that " + refusal;
+    }
+    text += (text.empty() ? "" : " and ") + joinable.join_name();
+  }
+  if (options.throw_on_early_termination()) {
+    text += " that throw on early termination";
+  }
+  return text + (options.divide_by_initial_world_size()
+                     ? " divided by all ranks"
+                     : " divided by those with inputs");
+}
+
+void check_function(bool is_there,
+                    const std::string& where,
+                    const std::string& who) {
+  TORCH_CHECK(is_there,
+              "Expected a function for finish() of the Join on ",
+              where,
+              ", because a step of the ",
+              who,
+              " is one of all ranks, but got none; make it finish([&] { ... }) "
+              "with the step of the loop, or put a ZeroRedundancyOptimizer "
+              "without a GradScaler into the Join: Join({*model, optimizer})");
+}
+
+}  // namespace
+
+Join::Join(Joinables joinables, const JoinOptions& options)
+    : joinables_(std::move(joinables)), options_(options) {
+  TORCH_CHECK(!joinables_.empty(),
+              "Expected Join to get at least one model or optimizer, but got "
+              "none");
+  if (const auto* first = first_with_group(joinables_)) {
+    group_ = first->join_group();
+  }
+  if (!options.enable() || !group_ || group_->getSize() == 1) {
+    group_.reset();
+    return;
+  }
+  last_live_ = group_->getSize() - 1;
+  verify();
+  for (Joinable& joinable : joinables_) {
+    joinable.join_ = this;
+  }
+  if (!options.throw_on_early_termination()) {
+    running_joins.push_back(this);
+  }
+}
+
+Join::~Join() {
+  leave();
+}
+
+bool Join::is_running() {
+  return !running_joins.empty();
+}
+
+c10::Device Join::device() const {
+  return first_with_group(joinables_)->join_device();
+}
+
+/// Every rank says what it has, also when that is wrong, so that none waits.
+void Join::verify() const {
+  std::string mine = describe_join(joinables_, options_);
+  bool is_good = true;
+  for (const Joinable& joinable : joinables_) {
+    if (joinable.join_ != nullptr) {
+      mine = joinable.join_name() + " that is in another Join";
+    }
+  }
+  const auto all = detail::all_gather_text(*group_, device(), mine);
+  for (const auto& other : all) {
+    is_good = is_good && other == all.front() &&
+              other.find(" divided by ") != std::string::npos;
+  }
+  TORCH_CHECK(
+      is_good,
+      "Expected all ranks to join with the same models and options, and "
+      "such as can join, but got",
+      detail::names_by_rank(all));
+}
+
+JoinTurn Join::announce(const Joinable& who) {
+  TORCH_CHECK(busy_ == nullptr || busy_ == &who,
+              "Expected ",
+              busy_->join_name(),
+              " to end its turn before ",
+              who.join_name(),
+              " begins one in a Join; call backward() for each model alone");
+  TORCH_CHECK(!is_finishing_,
+              "Expected no ",
+              who.join_name(),
+              " in the function that finish() of a Join calls, because the "
+              "Join makes its turns, but got one; leave it out of the "
+              "function, or out of the Join");
+  int index = 1;
+  for (const Joinable& joinable : joinables_) {
+    if (&joinable == &who) {
+      break;
+    }
+    ++index;
+  }
+  const auto turn = turn_of(exchange(index));
+  check_even(turn);
+  busy_ = &who;
+  return turn;
+}
+
+void Join::done(const Joinable& who) {
+  if (busy_ == &who) {
+    busy_ = nullptr;
+  }
+}
+
+void Join::finish(const std::function<void()>& after_turn) {
+  if (!group_) {
+    return;
+  }
+  if (outsider_ != nullptr) {
+    check_function(after_turn != nullptr,
+                   "rank " + std::to_string(group_->getRank()),
+                   outsider_);
+  }
+  is_finishing_ = true;
+  const auto finishing =
+      c10::make_scope_exit([this] { is_finishing_ = false; });
+  for (int64_t turns = 0;; ++turns) {
+    // Of a stop that this rank alone is told of the others hear by its votes.
+    if (detail::asks_for_stops()) {
+      stop_requested();
+    }
+    const auto announced = exchange(after_turn ? kJoined : kIdle);
+    const auto turn = turn_of(announced);
+    if (turn.live.empty()) {
+      break;
+    }
+    check_even(turn);
+    if (turns == kManyTurns) {
+      TORCH_WARN("rank ",
+                 group_->getRank(),
+                 " has at least ",
+                 kManyTurns,
+                 " inputs less than others, for which it only waits");
+    }
+    const int index = announced[turn.last_live()] - 1;
+    joinables_[index].get().take_part(turn);
+    if (after_turn) {
+      after_turn();
+    }
+  }
+  for (Joinable& joinable : joinables_) {
+    joinable.end_join(last_live_);
+  }
+  leave();
+}
+
+bool Join::steps_for(const Joinable& who) const {
+  return !options_.throw_on_early_termination() && who.join_ == this;
+}
+
+void Join::step_outside(const char* name) {
+  for (auto* join : running_joins) {
+    check_function(join->idle_.empty(), detail::rank_list(join->idle_), name);
+    join->outsider_ = name;
+  }
+}
+
+/// What each rank announces: kJoined, kIdle, or one more than a joinable's
+/// index.
+std::vector<int> Join::exchange(int mine) {
+  auto input = at::full({1}, mine, at::kInt).to(device());
+  auto output = at::empty({group_->getSize()}, input.options());
+  detail::wait(group_->_allgather_base(output, input),
+               *group_,
+               "all-gather of who has inputs left");
+  const auto host = output.cpu();
+  const int* begin = host.const_data_ptr<int>();
+  return {begin, begin + host.numel()};
+}
+
+JoinTurn Join::turn_of(const std::vector<int>& announced) {
+  JoinTurn turn;
+  std::vector<std::string> names;
+  bool is_one = true;
+  idle_.clear();
+  for (int rank = 0; rank < static_cast<int>(announced.size()); ++rank) {
+    names.push_back(name_of(announced[rank]));
+    if (announced[rank] == kIdle) {
+      idle_.push_back(rank);
+    } else if (announced[rank] != kJoined) {
+      turn.live.push_back(rank);
+      is_one = is_one && announced[rank] == announced[turn.live.front()];
+    }
+  }
+  TORCH_CHECK(is_one,
+              "Expected ranks in a Join to do the same next, but got",
+              detail::names_by_rank(names));
+  turn.divisor = static_cast<int>(options_.divide_by_initial_world_size()
+                                      ? announced.size()
+                                      : std::max<size_t>(1, turn.live.size()));
+  if (!turn.live.empty()) {
+    last_live_ = turn.last_live();
+  }
+  return turn;
+}
+
+void Join::check_even(const JoinTurn& turn) const {
+  if (!options_.throw_on_early_termination() ||
+      static_cast<int>(turn.live.size()) == group_->getSize()) {
+    return;
+  }
+  std::vector<int> all(group_->getSize());
+  std::iota(all.begin(), all.end(), 0);
+  std::vector<int> without;
+  std::set_difference(all.begin(),
+                      all.end(),
+                      turn.live.begin(),
+                      turn.live.end(),
+                      std::back_inserter(without));
+  TORCH_CHECK(false,
+              "Expected all ranks to have the same number of inputs, but ",
+              detail::rank_list(without),
+              " had none left while ",
+              detail::rank_list(turn.live),
+              " had");
+}
+
+std::string Join::name_of(int announced) const {
+  return announced <= kJoined ? ""
+                              : joinables_[announced - 1].get().join_name() +
+                                    " " + std::to_string(announced);
+}
+
+void Join::leave() {
+  for (Joinable& joinable : joinables_) {
+    if (joinable.join_ == this) {
+      joinable.join_ = nullptr;
+    }
+  }
+  group_.reset();
+  running_joins.erase(
+      std::remove(running_joins.begin(), running_joins.end(), this),
+      running_joins.end());
+}
+
+}  // namespace ddp

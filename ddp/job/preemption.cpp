@@ -1,0 +1,22 @@
+#include "ddp/job/preemption.h"
+
+#include "ddp/base/job_files/stop_file.h"
+#include "ddp/job/detail/job_record.h"
+#include "ddp/job/process_group.h"
+
+namespace ddp {
+
+bool stop_requested() {
+  auto* file = detail::stop_file();
+  const bool is_told = file != nullptr && file->says_stop();
+  if (world_size() == 1) {
+    return is_told;
+  }
+  const auto record = detail::record_of(*process_group());
+  if (is_told) {
+    record->stop_vote().say();
+  }
+  return record->stop_vote().is_agreed();
+}
+
+}  // namespace ddp

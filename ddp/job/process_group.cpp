@@ -1,0 +1,320 @@
+#include "ddp/job/process_group.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <exception>
+#include <memory>
+#include <numeric>
+#include <set>
+#include <thread>
+
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+
+#include "ddp/base/gpu_checks.h"
+#include "ddp/base/job_files/progress_file.h"
+#include "ddp/base/net/tcp.h"
+#include "ddp/job/backends.h"
+#include "ddp/job/detail/job.h"
+#include "ddp/job/detail/last_words.h"
+#include "ddp/job/detail/uncaught.h"
+#include "ddp/job/error_text.h"
+#include "ddp/job/farewell.h"
+#include "ddp/job/job_reach.h"
+#include "ddp/job/meeting.h"
+
+namespace ddp {
+namespace {
+
+using detail::Job;
+
+/// Never destroyed at exit: the other ranks hear when the process has ended.
+Job*& job() {
+  static Job* instance = nullptr;
+  return instance;
+}
+
+/// After what LibTorch registers by its first group, so before it.
+void end_threads_at_exit() {
+  static const bool once = [] {
+    return std::atexit([] {
+             if (job() != nullptr) {
+               detail::end_threads(*job());
+             }
+           }) == 0;
+  }();
+  static_cast<void>(once);
+}
+
+Job& require_job() {
+  TORCH_CHECK(job() != nullptr,
+              "Expected a process group, but there is none; call "
+              "ddp::init_process_group() first");
+  return *job();
+}
+
+std::string choose_backend(const ProcessGroupOptions& options) {
+  if (!options.backend()) {
+    if (detail::nccl_device_count() > 0) {
+      return "nccl";
+    }
+    const std::string problem =
+        detail::unseen_gpus_problem(detail::count_allowed_gpu_files(),
+                                    std::getenv("CUDA_VISIBLE_DEVICES"),
+                                    detail::no_nccl_device_reason());
+    TORCH_CHECK(problem.empty(), problem);
+    return "gloo";
+  }
+  const std::string& name = *options.backend();
+  TORCH_CHECK(name == "nccl" || name == "gloo",
+              "Expected backend \"nccl\" or \"gloo\", but got \"",
+              name,
+              "\"");
+  return name;
+}
+
+c10::Device choose_device(const ProcessGroupOptions& options,
+                          const std::string& backend,
+                          int local_rank) {
+  if (backend == "gloo") {
+    return options.device().value_or(c10::Device(c10::kCPU));
+  }
+  const int count = detail::nccl_device_count();
+  TORCH_CHECK(
+      count > 0,
+      "Expected a GPU for backend \"nccl\", but LibTorch sees none; use "
+      "backend \"gloo\", or check the driver and CUDA_VISIBLE_DEVICES");
+  const auto device = options.device().value_or(
+      c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(local_rank)));
+  TORCH_CHECK(device.is_cuda(),
+              "Expected a CUDA device for backend \"nccl\", but got ",
+              device);
+  TORCH_CHECK(device.index() >= 0 && device.index() < count,
+              "Expected a GPU for LOCAL_RANK=",
+              local_rank,
+              ", but this host shows ",
+              count,
+              " to it; start at most ",
+              count,
+              " workers here (ddprun --nproc-per-node=",
+              count,
+              "), or use backend \"gloo\"");
+  return device;
+}
+
+std::string variable(const char* name, const char* otherwise) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? otherwise : value;
+}
+
+/// Chooses backend and device; the reason goes to the peers when it fails, so
+/// that they need not wait for this rank.
+detail::Arrival arrive(const ProcessGroupOptions& options, Job& job) {
+  try {
+    job.backend_name = choose_backend(options);
+    job.device = choose_device(options, job.backend_name, job.env.local_rank);
+    return {job.backend_name, ""};
+  } catch (const c10::Error& error) {
+    return {job.backend_name, error.what_without_backtrace()};
+  }
+}
+
+void meet(const ProcessGroupOptions& options, Job& job) {
+  const auto& env = job.env;
+  const auto mine = arrive(options, job);
+  detail::MonitoredStore store("meeting", job.store, job.joins_in_vain);
+  const auto arrivals = detail::exchange_arrivals(
+      store, env.rank, env.world_size, mine, options.connect_timeout());
+  const std::string problem = detail::arrivals_problem(arrivals);
+  if (!problem.empty()) {
+    // The host of the store stays until all have read the reason.
+    detail::store_barrier(
+        *job.store, "refused", env.world_size, detail::kLeaveTimeout);
+    TORCH_CHECK(false, problem);
+  }
+}
+
+std::vector<int> all_ranks(int world_size) {
+  std::vector<int> ranks(static_cast<size_t>(world_size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+void join(const ProcessGroupOptions& options,
+          Job& job,
+          const std::string& ends_file) {
+  job.joins_in_vain = detail::join_vain_check(job, ends_file);
+  job.store = detail::keys_of_job(
+      options.store()
+          ? options.store()
+          : detail::open_store(
+                job.env, options.connect_timeout(), job.joins_in_vain),
+      job.env,
+      variable(env::kRunId, "none"));
+  job.joins_in_vain = detail::join_vain_check(job, ends_file);  // and its store
+  meet(options, job);
+  detail::listen_for_departures(job);
+  detail::set_current_device(job.device);
+  job.world = detail::make_group(
+      job, {detail::kWorldGroup, all_ranks(job.env.world_size)});
+}
+
+/// @throws c10::Error that names the rank that has ended, in place of an error
+///   of the store's connection.
+void explain_failed_join(const Job& job, const std::exception& error) {
+  const auto* of_store = dynamic_cast<const c10::DistError*>(&error);
+  const auto reason = detail::reason_within(
+      of_store ? detail::kReasonPatience : std::chrono::milliseconds(0),
+      job.joins_in_vain);
+  if (!reason.empty() && job.env.rank == 0 && job.env.host_count > 1) {
+    // Ranks on other hosts, which ask once a second, read it in this one's
+    // store.
+    std::this_thread::sleep_for(detail::kReasonPatience);
+  }
+  TORCH_CHECK(of_store == nullptr || reason.empty(),
+              "Expected all ranks to take part, but ",
+              reason,
+              " (",
+              detail::first_line(error.what()),
+              ")");
+}
+
+std::string leave_while_reporting(std::unique_ptr<Job> job) {
+  std::string problem;
+  {
+    const detail::WaitsForRanks waits("destroy_process_group");
+    problem = detail::leave(std::move(job));
+  }
+  if (auto* progress = detail::progress_file()) {
+    progress->retire();
+  }
+  return problem;
+}
+
+}  // namespace
+
+void init_process_group(const ProcessGroupOptions& options) {
+  TORCH_CHECK(job() == nullptr,
+              "Expected no process group yet, but there is one; call "
+              "ddp::destroy_process_group() before a second "
+              "ddp::init_process_group()");
+  detail::hear_uncaught_exceptions();
+  if (auto* progress = detail::progress_file()) {
+    progress->begin();
+  }
+  const detail::WaitsForRanks waits("init_process_group");
+  auto next = std::make_unique<Job>();
+  next->env = options.worker_env() ? *options.worker_env() : WorkerEnv::read();
+  next->timeout = options.timeout();
+  next->connect_timeout = options.connect_timeout();
+  detail::allow_connections(next->env.world_size);
+  // A program that numbers its ranks itself does not mean the launcher's.
+  const std::string ends_file =
+      options.worker_env() ? "" : variable(env::kEndsFile, "");
+  try {
+    join(options, *next, ends_file);
+  } catch (const std::exception& error) {
+    explain_failed_join(*next, error);
+    throw;
+  }
+  next->joins_in_vain = nullptr;
+  job() = next.release();
+  end_threads_at_exit();
+}
+
+void destroy_process_group() {
+  std::unique_ptr<Job> last(std::exchange(job(), nullptr));
+  if (!last) {
+    return;
+  }
+  const std::string problem = leave_while_reporting(std::move(last));
+  TORCH_CHECK(problem.empty() || std::uncaught_exceptions() > 0, problem);
+}
+
+bool is_initialized() {
+  return job() != nullptr;
+}
+
+int rank() {
+  return job() ? job()->env.rank : 0;
+}
+
+int world_size() {
+  return job() ? job()->env.world_size : 1;
+}
+
+int local_rank() {
+  return job() ? job()->env.local_rank : 0;
+}
+
+c10::Device local_device() {
+  if (job() != nullptr) {
+    return job()->device;
+  }
+  return detail::nccl_device_count() > 0 ? c10::Device(c10::kCUDA, 0)
+                                         : c10::Device(c10::kCPU);
+}
+
+c10::intrusive_ptr<c10d::Backend> process_group() {
+  return require_job().world;
+}
+
+c10::intrusive_ptr<c10d::Backend> new_group(const std::vector<int>& ranks) {
+  Job& job = require_job();
+  const std::set<int> unique(ranks.begin(), ranks.end());
+  TORCH_CHECK(
+      !ranks.empty() && unique.size() == ranks.size() && *unique.begin() >= 0 &&
+          *unique.rbegin() < world_size(),
+      "Expected distinct ranks from 0 to ",
+      world_size() - 1,
+      ", but got ",
+      c10::IntArrayRef(std::vector<int64_t>(ranks.begin(), ranks.end())));
+  // Every rank counts every group, members or not: the names stay equal.
+  const std::string name = "group_" + std::to_string(job.group_count++);
+  const auto place = std::find(ranks.begin(), ranks.end(), rank());
+  if (place == ranks.end()) {
+    return nullptr;
+  }
+  try {
+    return detail::make_group(job, {name, ranks});
+  } catch (const std::exception& error) {
+    TORCH_CHECK(!detail::has_lost_store(job),
+                "Expected the store of the job for a new group, but it has "
+                "ended with rank 0 (",
+                detail::first_line(error.what()),
+                "). Leave by ddp::destroy_process_group() and meet in another "
+                "job, over a store that lives on "
+                "(ddp::ProcessGroupOptions::store)");
+    throw;
+  }
+}
+
+c10::intrusive_ptr<c10d::Store> store() {
+  const Job& job = require_job();
+  return c10::make_intrusive<detail::MonitoredStore>(
+      "user", job.store, detail::vain_check(job.record));
+}
+
+void detail::note_death(int rank) {
+  const Job& job = require_job();
+  try {
+    note_departure(*job.store, rank, job.env.world_size);
+  } catch (const std::exception&) {
+    // The store is gone, and rank 0 with it: nobody waits.
+  }
+}
+
+void detail::last_words(const std::string& text) noexcept {
+  if (const Job* last = job()) {
+    say_last_words(*last, text);
+  }
+}
+
+detail::VainCheck detail::job_vain_check() {
+  return vain_check(require_job().record);
+}
+
+std::string detail::job_reach() {
+  return reach_of(require_job().env);
+}
+
+}  // namespace ddp
