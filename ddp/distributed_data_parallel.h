@@ -11,7 +11,7 @@
 #include "ddp/detail/wrapper/any_forward.h"
 #include "ddp/distributed_data_parallel_base.h"
 #include "ddp/options.h"
-#include "ddp/tensor_walk.h"
+#include "ddp/tensors/tensor_walk.h"
 
 namespace ddp {
 
@@ -141,8 +141,8 @@ using WrapperHolder = torch::nn::ModuleHolder<
 ///   `ddp::destroy_process_group()`; see `ddp::init_process_group`).
 ///
 /// A parameter may be frozen later and thawed again, on all ranks alike; one
-/// that was frozen when it was wrapped needs a new wrapper to train. While it is
-/// frozen its zeros still travel in each pass: wrap anew what stays frozen.
+/// that was frozen when it was wrapped needs a new wrapper to train. While it
+/// is frozen its zeros still travel in each pass: wrap anew what stays frozen.
 ///
 /// Wrappers may share parameters and train them in backward passes of their
 /// own, in any order of forwards and passes. Two of them in one backward pass

@@ -9,11 +9,11 @@
 
 #include <torch/nn/module.h>
 
-#include "ddp/detail/amp/parameter_casts.h"
-#include "ddp/detail/optim/parameter_groups.h"
 #include "ddp/job/join.h"
 #include "ddp/options.h"
 #include "ddp/reducer.h"
+#include "ddp/tensors/parameter_casts.h"
+#include "ddp/tensors/parameter_groups.h"
 
 namespace ddp {
 

@@ -1,6 +1,6 @@
 #include "ddp/exchange.h"
 
-#include "ddp/detail/piece_of.h"
+#include "ddp/tensors/piece_of.h"
 
 namespace ddp {
 

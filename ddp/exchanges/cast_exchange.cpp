@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "ddp/detail/keep_until_read.h"
 #include "ddp/exchanges/all_reduce.h"
+#include "ddp/tensors/keep_until_read.h"
 
 namespace ddp {
 CastExchange::CastExchange(c10::intrusive_ptr<c10d::Backend> group,

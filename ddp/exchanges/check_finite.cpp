@@ -7,10 +7,10 @@
 #include <ATen/Functions.h>
 
 #include "ddp/base/text/rank_text.h"
-#include "ddp/detail/join_stream.h"
 #include "ddp/exchanges/all_reduce.h"
 #include "ddp/job/text_collectives.h"
 #include "ddp/job/wait.h"
+#include "ddp/tensors/join_stream.h"
 
 namespace ddp {
 namespace {

@@ -8,8 +8,8 @@
 #include <ATen/ops/view_as_real.h>
 
 #include "ddp/detail/bucket_text.h"
-#include "ddp/detail/keep_until_read.h"
 #include "ddp/job/wait.h"
+#include "ddp/tensors/keep_until_read.h"
 
 namespace ddp {
 

@@ -15,8 +15,8 @@
 
 #include "ddp/detail/bucket_text.h"
 #include "ddp/detail/exchanges/power_sgd_options.h"
-#include "ddp/detail/keep_until_read.h"
 #include "ddp/job/wait.h"
+#include "ddp/tensors/keep_until_read.h"
 
 namespace ddp {
 namespace {

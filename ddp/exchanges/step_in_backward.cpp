@@ -7,9 +7,9 @@
 #include <torch/optim/lbfgs.h>
 
 #include "ddp/detail/optim/averaging_optimizer.h"
-#include "ddp/detail/optim/with_parameters.h"
 #include "ddp/exchanges/all_reduce.h"
 #include "ddp/optim/zero_redundancy_optimizer.h"
+#include "ddp/tensors/with_parameters.h"
 
 namespace ddp {
 namespace {

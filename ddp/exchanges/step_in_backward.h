@@ -8,8 +8,8 @@
 #include <torch/optim/optimizer.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
-#include "ddp/detail/optim/stepped_in_backward.h"
 #include "ddp/exchanges/forwarding_exchange.h"
+#include "ddp/tensors/stepped_in_backward.h"
 
 namespace ddp {
 

@@ -5,9 +5,9 @@
 
 #include <ATen/ops/full.h>
 
-#include "ddp/detail/keep_until_read.h"
 #include "ddp/exchanges/all_reduce.h"
 #include "ddp/job/wait.h"
+#include "ddp/tensors/keep_until_read.h"
 
 namespace ddp {
 

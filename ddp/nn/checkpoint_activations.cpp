@@ -13,7 +13,7 @@
 #include "ddp/detail/activations/draw_watch.h"
 #include "ddp/detail/activations/replay_state.h"
 #include "ddp/detail/activations/segment_graph.h"
-#include "ddp/detail/replica_scope.h"
+#include "ddp/tensors/replica_scope.h"
 
 namespace ddp::detail {
 namespace {

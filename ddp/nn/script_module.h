@@ -8,7 +8,7 @@
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 
-#include "ddp/tensor_walk.h"
+#include "ddp/tensors/tensor_walk.h"
 
 namespace ddp {
 

@@ -6,11 +6,11 @@
 #include <c10/util/StringUtil.h>
 
 #include "ddp/base/text/rank_text.h"
-#include "ddp/detail/replica_scope.h"
 #include "ddp/detail/sync_batch_norm/sync_batch_norm_function.h"
 #include "ddp/job/join.h"
 #include "ddp/job/peers.h"
 #include "ddp/job/text_collectives.h"
+#include "ddp/tensors/replica_scope.h"
 
 namespace ddp {
 

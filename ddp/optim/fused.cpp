@@ -16,7 +16,7 @@
 #include <c10/core/GradMode.h>
 #include <c10/util/ScopeExit.h>
 
-#include "ddp/detail/optim/with_parameters.h"
+#include "ddp/tensors/with_parameters.h"
 
 namespace ddp {
 namespace {

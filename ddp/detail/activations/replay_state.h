@@ -11,8 +11,8 @@
 #include <c10/core/ScalarType.h>
 
 #include "ddp/amp/autocast.h"
-#include "ddp/detail/amp/parameter_casts.h"
-#include "ddp/detail/generator_states.h"
+#include "ddp/tensors/generator_states.h"
+#include "ddp/tensors/parameter_casts.h"
 
 namespace ddp::detail {
 

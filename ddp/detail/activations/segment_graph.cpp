@@ -12,7 +12,7 @@
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/variable.h>
 
-#include "ddp/detail/autograd_nodes.h"
+#include "ddp/tensors/autograd_nodes.h"
 
 namespace ddp::detail {
 namespace {

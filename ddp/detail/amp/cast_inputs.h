@@ -7,7 +7,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>
 
-#include "ddp/tensor_walk.h"
+#include "ddp/tensors/tensor_walk.h"
 
 namespace ddp::detail {
 

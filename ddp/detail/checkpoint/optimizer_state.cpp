@@ -5,9 +5,9 @@
 #include <ATen/Functions.h>
 
 #include "ddp/detail/checkpoint/lbfgs_state.h"
-#include "ddp/detail/checkpoint/optimizer_fields.h"
 #include "ddp/detail/checkpoint/pickle/dict_reader.h"
 #include "ddp/detail/checkpoint/pickle/python_value.h"
+#include "ddp/tensors/optimizer_fields.h"
 
 namespace ddp::detail {
 namespace {

@@ -7,8 +7,8 @@
 #include <c10/core/GradMode.h>
 #include <torch/csrc/utils/tensor_flatten.h>
 
-#include "ddp/detail/piece_of.h"
 #include "ddp/job/wait.h"
+#include "ddp/tensors/piece_of.h"
 
 namespace ddp::detail {
 namespace {

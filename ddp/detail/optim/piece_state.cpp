@@ -8,7 +8,7 @@
 #include <c10/core/GradMode.h>
 #include <c10/util/Type.h>
 
-#include "ddp/detail/checkpoint/optimizer_fields.h"
+#include "ddp/tensors/optimizer_fields.h"
 
 namespace ddp::detail {
 namespace {

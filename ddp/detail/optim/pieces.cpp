@@ -9,7 +9,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include "ddp/detail/optim/share_out.h"
-#include "ddp/detail/piece_of.h"
+#include "ddp/tensors/piece_of.h"
 
 namespace ddp::detail {
 namespace {

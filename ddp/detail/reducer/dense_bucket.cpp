@@ -6,9 +6,9 @@
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/GradMode.h>
 
-#include "ddp/detail/join_stream.h"
-#include "ddp/detail/piece_of.h"
 #include "ddp/detail/reducer/bucket.h"
+#include "ddp/tensors/join_stream.h"
+#include "ddp/tensors/piece_of.h"
 
 namespace ddp::detail {
 namespace {

@@ -7,8 +7,8 @@
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/function_hook.h>
 
-#include "ddp/detail/autograd_nodes.h"
 #include "ddp/job/named_parameter.h"
+#include "ddp/tensors/autograd_nodes.h"
 
 namespace ddp::detail {
 

@@ -6,7 +6,7 @@
 #include <c10/core/Stream.h>
 #include <torch/csrc/autograd/edge.h>
 
-#include "ddp/detail/autograd_nodes.h"
+#include "ddp/tensors/autograd_nodes.h"
 #include "dp/detail/data_parallel/replica.h"
 #include "dp/detail/data_parallel/traffic_counters.h"
 

@@ -7,7 +7,7 @@
 #include <c10/util/Exception.h>
 #include <torch/nn/utils/rnn.h>
 
-#include "ddp/tensor_walk.h"
+#include "ddp/tensors/tensor_walk.h"
 
 namespace dp::detail {
 

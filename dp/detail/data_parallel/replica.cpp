@@ -11,9 +11,9 @@
 #include <torch/csrc/autograd/variable.h>
 #include <torch/utils.h>
 
-#include "ddp/detail/generator_states.h"
-#include "ddp/detail/piece_of.h"
 #include "ddp/job/explain.h"
+#include "ddp/tensors/generator_states.h"
+#include "ddp/tensors/piece_of.h"
 
 namespace dp::detail {
 namespace {

@@ -16,7 +16,7 @@
 #include <c10/util/StringUtil.h>
 #include <c10/util/thread_name.h>
 
-#include "ddp/detail/replica_scope.h"
+#include "ddp/tensors/replica_scope.h"
 #include "dp/detail/data_parallel/carried_state.h"
 #include "dp/detail/data_parallel/replica_error.h"
 #include "dp/detail/thread_error.h"

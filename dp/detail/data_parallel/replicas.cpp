@@ -5,8 +5,8 @@
 #include <torch/csrc/autograd/grad_mode.h>
 #include <torch/utils.h>
 
-#include "ddp/detail/amp/parameter_casts.h"
-#include "ddp/detail/piece_of.h"
+#include "ddp/tensors/parameter_casts.h"
+#include "ddp/tensors/piece_of.h"
 #include "dp/detail/data_parallel/gpu.h"
 
 namespace dp::detail {

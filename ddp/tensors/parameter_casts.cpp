@@ -1,4 +1,4 @@
-#include "ddp/detail/amp/parameter_casts.h"
+#include "ddp/tensors/parameter_casts.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "ddp/detail/optim/parameter_groups.h"
+#include "ddp/tensors/parameter_groups.h"
 
 #include <mutex>
 #include <set>

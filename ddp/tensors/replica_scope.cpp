@@ -1,4 +1,4 @@
-#include "ddp/detail/replica_scope.h"
+#include "ddp/tensors/replica_scope.h"
 
 namespace ddp::detail {
 namespace {

@@ -1,4 +1,4 @@
-#include "ddp/detail/generator_states.h"
+#include "ddp/tensors/generator_states.h"
 
 #include <algorithm>
 #include <mutex>

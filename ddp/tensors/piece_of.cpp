@@ -1,4 +1,4 @@
-#include "ddp/detail/piece_of.h"
+#include "ddp/tensors/piece_of.h"
 
 #include <ATen/ops/empty.h>
 #include <c10/util/DimVector.h>

@@ -1,4 +1,4 @@
-#include "ddp/detail/split_indices.h"
+#include "ddp/tensors/split_indices.h"
 
 #include <algorithm>
 #include <numeric>

@@ -1,4 +1,4 @@
-#include "ddp/detail/optim/stepped_in_backward.h"
+#include "ddp/tensors/stepped_in_backward.h"
 
 #include <mutex>
 #include <unordered_set>
