@@ -10,11 +10,11 @@
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
 
-#include "ddp/detail/optim/averaging_optimizer.h"
 #include "ddp/detail/unscale_gradients.h"
 #include "ddp/job/peers.h"
 #include "ddp/job/state_sync.h"
 #include "ddp/job/wait.h"
+#include "ddp/optim/averaging_optimizer.h"
 #include "ddp/tensors/stepped_in_backward.h"
 
 namespace ddp {

@@ -6,8 +6,8 @@
 #include <c10/util/ScopeExit.h>
 #include <torch/optim/lbfgs.h>
 
-#include "ddp/detail/optim/averaging_optimizer.h"
 #include "ddp/exchanges/all_reduce.h"
+#include "ddp/optim/averaging_optimizer.h"
 #include "ddp/optim/zero_redundancy_optimizer.h"
 #include "ddp/tensors/with_parameters.h"
 

@@ -4,7 +4,7 @@
 #include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
 
-#include "ddp/detail/optim/fused_batches.h"
+#include "ddp/optim/detail/fused_batches.h"
 
 namespace ddp {
 

@@ -8,7 +8,7 @@
 #include <torch/optim/optimizer.h>
 #include <torch/serialize/archive.h>
 
-#include "ddp/detail/optim/averaging_optimizer.h"
+#include "ddp/optim/averaging_optimizer.h"
 
 namespace ddp {
 

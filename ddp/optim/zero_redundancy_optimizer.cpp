@@ -10,12 +10,12 @@
 #include <torch/optim/lbfgs.h>
 #include <torch/serialize/archive.h>
 
-#include "ddp/detail/optim/piece_state.h"
 #include "ddp/job/error_text.h"
 #include "ddp/job/job_backend.h"
 #include "ddp/job/peers.h"
 #include "ddp/job/process_group.h"
 #include "ddp/job/text_collectives.h"
+#include "ddp/optim/detail/piece_state.h"
 #include "ddp/tensors/parameter_groups.h"
 
 namespace ddp {

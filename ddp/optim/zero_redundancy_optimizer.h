@@ -10,9 +10,9 @@
 #include <torch/optim/optimizer.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
-#include "ddp/detail/optim/owned_parameters.h"
-#include "ddp/detail/optim/pieces.h"
 #include "ddp/job/join.h"
+#include "ddp/optim/detail/owned_parameters.h"
+#include "ddp/optim/detail/pieces.h"
 
 namespace ddp {
 

@@ -10,7 +10,7 @@
 #include "ddp/detail/checkpoint/optimizer_state.h"
 #include "ddp/detail/checkpoint/pickle/dict_reader.h"
 #include "ddp/detail/checkpoint/pickle/python_value.h"
-#include "ddp/detail/optim/averaging_optimizer.h"
+#include "ddp/optim/averaging_optimizer.h"
 #include "ddp/optim/zero_redundancy_optimizer.h"
 
 namespace ddp::detail {

@@ -5,8 +5,8 @@
 #include <torch/nn/utils/clip_grad.h>
 #include <torch/serialize.h>
 
-#include "ddp/detail/optim/share_out.h"
 #include "ddp/distributed_data_parallel.h"
+#include "ddp/optim/detail/share_out.h"
 #include "ddp/optim/zero_redundancy_optimizer.h"
 #include "ddp/traffic.h"
 #include "test/ddp/optim/optimizers.h"

@@ -13,9 +13,9 @@
 
 #include "ddp/amp/grad_scaler.h"
 #include "ddp/checkpoint.h"
-#include "ddp/detail/optim/share_out.h"
 #include "ddp/distributed_data_parallel.h"
 #include "ddp/join.h"
+#include "ddp/optim/detail/share_out.h"
 #include "ddp/traffic.h"
 #include "test/ddp/amp/scaled_toy.h"
 #include "test/ddp/optim/optimizers.h"

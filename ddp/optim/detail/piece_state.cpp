@@ -1,4 +1,4 @@
-#include "ddp/detail/optim/piece_state.h"
+#include "ddp/optim/detail/piece_state.h"
 
 #include <typeinfo>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "ddp/detail/optim/share_out.h"
+#include "ddp/optim/detail/share_out.h"
 
 #include <algorithm>
 #include <numeric>

@@ -1,4 +1,4 @@
-#include "ddp/detail/optim/fused_batches.h"
+#include "ddp/optim/detail/fused_batches.h"
 
 #include <algorithm>
 

@@ -4,7 +4,7 @@
 
 #include <torch/optim/optimizer.h>
 
-#include "ddp/detail/optim/pieces.h"
+#include "ddp/optim/detail/pieces.h"
 
 namespace ddp::detail {
 

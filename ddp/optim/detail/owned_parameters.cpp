@@ -1,4 +1,4 @@
-#include "ddp/detail/optim/owned_parameters.h"
+#include "ddp/optim/detail/owned_parameters.h"
 
 #include <algorithm>
 #include <string>

@@ -6,7 +6,7 @@
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
-#include "ddp/detail/optim/pieces.h"
+#include "ddp/optim/detail/pieces.h"
 
 namespace ddp::detail {
 

@@ -1,4 +1,4 @@
-#include "ddp/detail/optim/averaging_optimizer.h"
+#include "ddp/optim/averaging_optimizer.h"
 
 #include <utility>
 

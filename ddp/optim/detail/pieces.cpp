@@ -1,4 +1,4 @@
-#include "ddp/detail/optim/pieces.h"
+#include "ddp/optim/detail/pieces.h"
 
 #include <algorithm>
 #include <utility>
@@ -8,7 +8,7 @@
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/variable.h>
 
-#include "ddp/detail/optim/share_out.h"
+#include "ddp/optim/detail/share_out.h"
 #include "ddp/tensors/piece_of.h"
 
 namespace ddp::detail {
