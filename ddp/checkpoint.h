@@ -15,7 +15,7 @@
 #include "ddp/data/distributed_sampler.h"
 #include "ddp/detail/checkpoint/checkpoint_file.h"
 #include "ddp/detail/checkpoint/variable_entry.h"
-#include "ddp/exchange.h"
+#include "ddp/exchanges/exchange.h"
 #include "ddp/optim/model_averager.h"
 #include "ddp/state_dict.h"
 

@@ -9,7 +9,7 @@
 
 #include "ddp/amp/mixed_precision.h"
 #include "ddp/buffer_hook.h"
-#include "ddp/exchange.h"
+#include "ddp/exchanges/exchange.h"
 
 namespace ddp {
 

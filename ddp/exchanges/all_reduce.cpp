@@ -4,7 +4,7 @@
 #include <cmath>
 #include <utility>
 
-#include "ddp/detail/bucket_text.h"
+#include "ddp/exchanges/detail/bucket_text.h"
 #include "ddp/job/wait.h"
 
 namespace ddp {

@@ -7,7 +7,7 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/view_as_real.h>
 
-#include "ddp/detail/bucket_text.h"
+#include "ddp/exchanges/detail/bucket_text.h"
 #include "ddp/job/wait.h"
 #include "ddp/tensors/keep_until_read.h"
 

@@ -7,7 +7,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
-#include "ddp/exchange.h"
+#include "ddp/exchanges/exchange.h"
 #include "ddp/exchanges/gradient_code.h"
 
 namespace ddp {

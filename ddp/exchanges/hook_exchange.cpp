@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "ddp/base/job_files/progress_file.h"
-#include "ddp/detail/bucket_text.h"
+#include "ddp/exchanges/detail/bucket_text.h"
 #include "ddp/job/error_text.h"
 #include "ddp/job/process_group.h"
 #include "ddp/job/wait.h"

@@ -13,8 +13,8 @@
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros_like.h>
 
-#include "ddp/detail/bucket_text.h"
-#include "ddp/detail/exchanges/power_sgd_options.h"
+#include "ddp/exchanges/detail/bucket_text.h"
+#include "ddp/exchanges/detail/power_sgd_options.h"
 #include "ddp/job/wait.h"
 #include "ddp/tensors/keep_until_read.h"
 

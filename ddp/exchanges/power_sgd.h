@@ -11,9 +11,9 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
-#include "ddp/detail/exchanges/low_rank.h"
-#include "ddp/detail/exchanges/seed_draws.h"
-#include "ddp/exchange.h"
+#include "ddp/exchanges/detail/low_rank.h"
+#include "ddp/exchanges/detail/seed_draws.h"
+#include "ddp/exchanges/exchange.h"
 
 namespace ddp {
 

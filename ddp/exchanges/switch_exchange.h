@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "ddp/exchange.h"
+#include "ddp/exchanges/exchange.h"
 
 namespace ddp {
 

@@ -7,7 +7,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "ddp/amp/mixed_precision.h"
-#include "ddp/exchange.h"
+#include "ddp/exchanges/exchange.h"
 
 namespace ddp::detail {
 

@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "ddp/detail/checkpoint/checkpoint_entry.h"
-#include "ddp/exchange.h"
+#include "ddp/exchanges/exchange.h"
 
 namespace ddp::detail {
 

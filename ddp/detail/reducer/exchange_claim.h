@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "ddp/exchange.h"
+#include "ddp/exchanges/exchange.h"
 
 namespace ddp::detail {
 

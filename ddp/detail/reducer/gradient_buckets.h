@@ -8,7 +8,7 @@
 #include "ddp/detail/reducer/bucket.h"
 #include "ddp/detail/reducer/bucket_plan.h"
 #include "ddp/detail/reducer/scaled_copy.h"
-#include "ddp/exchange.h"
+#include "ddp/exchanges/exchange.h"
 
 namespace ddp::detail {
 

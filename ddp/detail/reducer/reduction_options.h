@@ -8,7 +8,7 @@
 #include "ddp/detail/reducer/bucket_plan.h"
 #include "ddp/detail/reducer/gradient_buckets.h"
 #include "ddp/detail/reducer/unused/missing_policy.h"
-#include "ddp/exchange.h"
+#include "ddp/exchanges/exchange.h"
 #include "ddp/job/named_parameter.h"
 #include "ddp/options.h"
 

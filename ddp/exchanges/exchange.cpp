@@ -1,4 +1,4 @@
-#include "ddp/exchange.h"
+#include "ddp/exchanges/exchange.h"
 
 #include "ddp/tensors/piece_of.h"
 

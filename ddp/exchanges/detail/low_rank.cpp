@@ -1,4 +1,4 @@
-#include "ddp/detail/exchanges/low_rank.h"
+#include "ddp/exchanges/detail/low_rank.h"
 
 #include <algorithm>
 #include <limits>

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "ddp/exchange.h"
+#include "ddp/exchanges/exchange.h"
 
 namespace ddp::detail {
 

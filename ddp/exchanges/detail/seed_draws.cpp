@@ -1,4 +1,4 @@
-#include "ddp/detail/exchanges/seed_draws.h"
+#include "ddp/exchanges/detail/seed_draws.h"
 
 namespace ddp::detail {
 

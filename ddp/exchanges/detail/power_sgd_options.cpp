@@ -1,4 +1,4 @@
-#include "ddp/detail/exchanges/power_sgd_options.h"
+#include "ddp/exchanges/detail/power_sgd_options.h"
 
 #include <cmath>
 

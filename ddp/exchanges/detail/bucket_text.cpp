@@ -1,4 +1,4 @@
-#include "ddp/detail/bucket_text.h"
+#include "ddp/exchanges/detail/bucket_text.h"
 
 #include <algorithm>
 
