@@ -10,7 +10,7 @@
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
 
-#include "ddp/detail/unscale_gradients.h"
+#include "ddp/amp/detail/unscale_gradients.h"
 #include "ddp/job/peers.h"
 #include "ddp/job/state_sync.h"
 #include "ddp/job/wait.h"

@@ -1,4 +1,4 @@
-#include "ddp/detail/unscale_gradients.h"
+#include "ddp/amp/detail/unscale_gradients.h"
 
 #include <algorithm>
 #include <unordered_set>
