@@ -10,7 +10,7 @@
 #include "ddp/detail/amp/cast_inputs.h"
 #include "ddp/detail/wrapper/any_forward.h"
 #include "ddp/distributed_data_parallel_base.h"
-#include "ddp/options.h"
+#include "ddp/reduce/options.h"
 #include "ddp/tensors/tensor_walk.h"
 
 namespace ddp {

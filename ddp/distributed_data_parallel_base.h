@@ -10,8 +10,8 @@
 #include <torch/nn/module.h>
 
 #include "ddp/job/join.h"
-#include "ddp/options.h"
-#include "ddp/reducer.h"
+#include "ddp/reduce/options.h"
+#include "ddp/reduce/reducer.h"
 #include "ddp/tensors/parameter_casts.h"
 #include "ddp/tensors/parameter_groups.h"
 

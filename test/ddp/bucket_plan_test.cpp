@@ -1,4 +1,4 @@
-#include "ddp/detail/reducer/bucket_plan.h"
+#include "ddp/reduce/bucket_plan.h"
 
 #include <ATen/ops/empty.h>
 

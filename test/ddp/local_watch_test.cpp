@@ -1,4 +1,4 @@
-#include "ddp/detail/wrapper/local_watch.h"
+#include "ddp/reduce/detail/local_watch.h"
 
 #include <functional>
 

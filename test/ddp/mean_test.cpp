@@ -3,12 +3,12 @@
 #include <ATen/ops/embedding.h>
 #include <torch/types.h>
 
-#include "ddp/detail/reducer/verdict.h"
 #include "ddp/exchanges/all_reduce.h"
 #include "ddp/exchanges/cast_exchange.h"
 #include "ddp/exchanges/no_exchange.h"
 #include "ddp/exchanges/power_sgd.h"
 #include "ddp/exchanges/weighted_mean.h"
+#include "ddp/reduce/detail/verdict.h"
 #include "ddp/traffic.h"
 #include "test/support/catch.h"
 #include "test/support/fake_backend.h"

@@ -5,8 +5,8 @@
 #include <torch/optim/sgd.h>
 #include <torch/types.h>
 
-#include "ddp/detail/reducer/bucket_plan.h"
-#include "ddp/detail/reducer/verdict.h"
+#include "ddp/reduce/bucket_plan.h"
+#include "ddp/reduce/detail/verdict.h"
 #include "test/support/catch.h"
 #include "test/support/fake_backend.h"
 #include "test/support/local_ranks.h"

@@ -3,7 +3,7 @@
 #include <torch/autograd.h>
 #include <torch/types.h>
 
-#include "ddp/detail/reducer/graph_record.h"
+#include "ddp/reduce/detail/graph_record.h"
 #include "ddp/reducer.h"
 #include "ddp/traffic.h"
 #include "test/support/catch.h"

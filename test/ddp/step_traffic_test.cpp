@@ -6,11 +6,11 @@
 #include <torch/optim/adam.h>
 #include <torch/types.h>
 
-#include "ddp/detail/reducer/verdict.h"
 #include "ddp/distributed_data_parallel.h"
 #include "ddp/join.h"
 #include "ddp/nn/sync_batch_norm.h"
 #include "ddp/optim/zero_redundancy_optimizer.h"
+#include "ddp/reduce/detail/verdict.h"
 #include "ddp/traffic.h"
 #include "test/support/catch.h"
 #include "test/support/local_ranks.h"

@@ -1,9 +1,9 @@
-#include "ddp/detail/reducer/verdict.h"
+#include "ddp/reduce/detail/verdict.h"
 
 #include <torch/types.h>
 
-#include "ddp/detail/reducer/pass_account.h"
-#include "ddp/detail/reducer/update_watch.h"
+#include "ddp/reduce/detail/pass_account.h"
+#include "ddp/reduce/detail/update_watch.h"
 #include "test/support/catch.h"
 
 namespace ddp::detail {

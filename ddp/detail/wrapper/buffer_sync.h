@@ -7,7 +7,7 @@
 #include <torch/nn/module.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
-#include "ddp/buffer_hook.h"
+#include "ddp/reduce/buffer_hook.h"
 
 namespace ddp::detail {
 

@@ -5,7 +5,7 @@
 
 #include <c10/util/strides.h>
 
-#include "ddp/detail/reducer/bucket_plan.h"
+#include "ddp/reduce/bucket_plan.h"
 
 namespace dp::detail {
 namespace {

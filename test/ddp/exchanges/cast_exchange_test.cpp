@@ -3,8 +3,8 @@
 #include <ATen/ops/embedding.h>
 #include <torch/types.h>
 
-#include "ddp/detail/reducer/verdict.h"
 #include "ddp/exchanges/all_reduce.h"
+#include "ddp/reduce/detail/verdict.h"
 #include "ddp/reducer.h"
 #include "ddp/traffic.h"
 #include "test/support/catch.h"

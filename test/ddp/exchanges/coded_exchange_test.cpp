@@ -4,7 +4,7 @@
 
 #include <torch/types.h>
 
-#include "ddp/detail/reducer/verdict.h"
+#include "ddp/reduce/detail/verdict.h"
 #include "ddp/traffic.h"
 #include "test/support/catch.h"
 #include "test/support/fake_backend.h"

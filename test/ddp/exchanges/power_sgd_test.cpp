@@ -6,9 +6,9 @@
 #include <ATen/ops/linalg_qr.h>
 #include <torch/types.h>
 
-#include "ddp/detail/reducer/verdict.h"
 #include "ddp/exchanges/detail/low_rank.h"
 #include "ddp/exchanges/detail/seed_draws.h"
+#include "ddp/reduce/detail/verdict.h"
 #include "ddp/traffic.h"
 #include "test/support/catch.h"
 #include "test/support/fake_backend.h"

@@ -1,0 +1,191 @@
+#include <algorithm>
+#include <utility>
+
+#include <ATen/ops/_foreach_copy.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/GradMode.h>
+
+#include "ddp/reduce/detail/bucket.h"
+#include "ddp/tensors/join_stream.h"
+#include "ddp/tensors/piece_of.h"
+
+namespace ddp::detail {
+namespace {
+
+void check_gradient(const Slot& slot, const at::Tensor& grad) {
+  TORCH_CHECK(
+      grad.layout() == c10::kStrided,
+      "Expected a dense gradient for parameter ",
+      slot.parameter.name,
+      ", but got a sparse one; make its layer a torch::nn::Embedding or "
+      "EmbeddingBag with sparse(true), which are known to have such");
+  if (grad.dtype() != slot.content.dtype()) {
+    refuse_dtype(slot.parameter, slot.content.scalar_type(), grad);
+  }
+}
+
+/// Copies each gradient when it comes: it is still in the cache.
+class HostBucket : public DenseBucket {
+ public:
+  using DenseBucket::DenseBucket;
+
+  bool take(Slot& slot, const ScaledCopy& copy) override {
+    at::Tensor& grad = slot.parameter.tensor.mutable_grad();
+    if (grad.defined()) {
+      check_gradient(slot, grad);
+      copy.scaled(slot.content, grad);
+    } else {
+      slot.content.zero_();
+    }
+    if (slot.state == GradState::arrived) {
+      grad = slot.content;
+    }
+    return count_down();
+  }
+};
+
+/// Copies when all have come: one kernel for the whole bucket beats a launch
+/// for each gradient.
+class DeviceBucket : public DenseBucket {
+ public:
+  DeviceBucket(std::vector<Slot*> slots, const DenseLayout& layout)
+      : DenseBucket(std::move(slots), layout),
+        stream_(current_stream(payload().device())) {}
+
+  /// The allocator knows who still reads a gradient that was let go
+  /// (record_stream); references on the host do not tell.
+  void begin() override {
+    const auto is_kept = [](const Slot* slot) {
+      return slot->parameter.tensor.grad().is_same(slot->content);
+    };
+    if (std::none_of(members().begin(), members().end(), is_kept)) {
+      swap_memory();
+      stream_ = current_stream(stream_.device());
+    }
+  }
+
+  bool take(Slot& /*slot*/, const ScaledCopy& copy) override {
+    join_streams();
+    const bool is_full = count_down();
+    if (is_full) {
+      copy_all(copy);
+    }
+    return is_full;
+  }
+
+ private:
+  /// Gradients may come on several streams; the last one copies them all.
+  void join_streams() {
+    join_stream(stream_);
+    stream_ = current_stream(stream_.device());
+  }
+
+  void copy_all(const ScaledCopy& copy) {
+    std::vector<at::Tensor> contents;
+    std::vector<at::Tensor> grads;
+    for (Slot* slot : members()) {
+      at::Tensor& grad = slot->parameter.tensor.mutable_grad();
+      if (!grad.defined()) {
+        slot->content.zero_();
+      } else if (!grad.is_same(slot->content)) {
+        check_gradient(*slot, grad);
+        contents.push_back(slot->content);
+        grads.push_back(grad);
+      }
+      if (slot->state == GradState::arrived) {
+        grad = slot->content;
+      }
+    }
+    if (!contents.empty()) {
+      at::_foreach_copy_(contents, grads);
+    }
+    payload().mul_(copy.factor());
+  }
+
+  // Of the gradient that came last, or that the memory is from: what that one
+  // still has to do may be to write there.
+  c10::Stream stream_;
+};
+
+int64_t numel_of(const std::vector<Slot*>& members) {
+  int64_t numel = 0;
+  for (const Slot* slot : members) {
+    numel += slot->parameter.tensor.numel();
+  }
+  return numel;
+}
+
+at::Tensor memory_for(const std::vector<Slot*>& members,
+                      const DenseLayout& layout) {
+  const int64_t numel = numel_of(members) + layout.spare_numel;
+  const int64_t multiple = layout.multiple_of;
+  const at::Tensor& like = members.front()->parameter.tensor;
+  return at::zeros(
+      {(numel + multiple - 1) / multiple * multiple},
+      like.options().dtype(gradient_dtype(like)).requires_grad(false));
+}
+
+}  // namespace
+
+DenseBucket::DenseBucket(std::vector<Slot*> slots, const DenseLayout& layout)
+    : Bucket(std::move(slots)), flat_(memory_for(members(), layout)) {
+  int64_t offset = 0;
+  for (Slot* slot : members()) {
+    const at::Tensor& param = slot->parameter.tensor;
+    slot->content = gradient_piece(flat_, offset, param);
+    offset += param.numel();
+  }
+  if (layout.spare_numel > 0) {
+    const int64_t begin = flat_.numel() - layout.spare_numel;
+    spare_ = piece_of(flat_, begin, {layout.spare_numel}, {1});
+  }
+  if (const int64_t size = flat_.numel() - layout.spare_numel - offset;
+      size > 0) {
+    padding_ = piece_of(flat_, offset, {size}, {1});
+  }
+  owners_ = flat_.storage().use_count();
+}
+
+void DenseBucket::swap_memory() {
+  // The allocator takes the current device's memory: another one where the
+  // gradients of a module on several GPUs arrive.
+  const c10::DeviceGuard guard(flat_.device());
+  auto* storage = flat_.storage().unsafeGetStorageImpl();
+  // The old memory first, so that the new is the same one where it may be.
+  storage->set_data_ptr_noswap(
+      at::DataPtr(nullptr, storage->data_ptr().device()));
+  storage->set_data_ptr_noswap(
+      storage->allocator()->allocate(storage->nbytes()));
+  if (padding_.defined()) {
+    padding_.zero_();
+  }
+}
+
+void DenseBucket::move_in(Slot& slot, const at::Tensor& content) {
+  const c10::NoGradGuard no_grad;
+  slot.content.copy_(content);
+  at::Tensor& grad = slot.parameter.tensor.mutable_grad();
+  if (grad.is_same(content)) {
+    grad = slot.content;
+  }
+}
+
+bool DenseBucket::is_lent() const {
+  const auto has_holder = [](const Slot* slot) {
+    return slot->content.use_count() > 1 &&
+           !slot->parameter.tensor.grad().is_same(slot->content);
+  };
+  return flat_.storage().use_count() > owners_ ||
+         std::any_of(members().begin(), members().end(), has_holder);
+}
+
+std::unique_ptr<DenseBucket> make_dense_bucket(std::vector<Slot*> members,
+                                               const DenseLayout& layout) {
+  if (members.front()->parameter.tensor.is_cpu()) {
+    return std::make_unique<HostBucket>(std::move(members), layout);
+  }
+  return std::make_unique<DeviceBucket>(std::move(members), layout);
+}
+
+}  // namespace ddp::detail

@@ -1,0 +1,216 @@
+#include "ddp/reduce/detail/gradient_buckets.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include <ATen/ops/clone.h>
+#include <ATen/ops/zeros.h>
+
+namespace ddp::detail {
+namespace {
+
+std::vector<Slot> slots_of(std::vector<NamedParameter> parameters) {
+  std::vector<Slot> slots(parameters.size());
+  for (size_t i = 0; i < slots.size(); ++i) {
+    slots[i].parameter = std::move(parameters[i]);
+  }
+  return slots;
+}
+
+}  // namespace
+
+GradientBuckets::GradientBuckets(std::vector<NamedParameter> parameters,
+                                 const BucketCaps& caps,
+                                 const BucketLayout& layout)
+    : slots_(slots_of(std::move(parameters))), caps_(caps), layout_(layout) {
+  std::vector<size_t> reverse(slots_.size());
+  std::iota(reverse.rbegin(), reverse.rend(), size_t{0});
+  plan_ = plan_for(reverse);
+  build();
+}
+
+std::vector<at::Tensor> GradientBuckets::tensors() const {
+  std::vector<at::Tensor> tensors;
+  tensors.reserve(slots_.size());
+  for (const auto& slot : slots_) {
+    tensors.push_back(slot.parameter.tensor);
+  }
+  return tensors;
+}
+
+BucketPlan GradientBuckets::plan_for(const std::vector<size_t>& order) const {
+  std::vector<GradientSpec> specs;
+  specs.reserve(slots_.size());
+  for (const auto& slot : slots_) {
+    const at::Tensor& param = slot.parameter.tensor;
+    specs.push_back({param.numel(),
+                     gradient_dtype(param),
+                     param.device(),
+                     slot.parameter.sparse});
+  }
+  return plan_buckets(specs, order, caps_);
+}
+
+GradientBucket GradientBuckets::bucket(size_t index) const {
+  const Bucket& bucket = *buckets_[index];
+  return {index, buckets_.size(), bucket.payload(), bucket.parameters()};
+}
+
+void GradientBuckets::build() {
+  std::vector<std::unique_ptr<Bucket>> buckets;
+  spare_ = at::Tensor();
+  for (auto& slot : slots_) {
+    slot.bucket.reset();
+  }
+  for (size_t i = 0; i < plan_.size(); ++i) {
+    for (const size_t index : plan_[i]) {
+      slots_[index].bucket = i;
+    }
+    buckets.push_back(make_bucket(i));
+  }
+  spare_rides_ = spare_.defined();
+  if (!spare_rides_) {
+    const at::Tensor& like = slots_.front().parameter.tensor;
+    spare_ =
+        at::zeros({layout_.spare_numel}, like.options().requires_grad(false));
+  }
+  buckets_ = std::move(buckets);
+}
+
+/// Its spare elements, where it has some, become those of all.
+std::unique_ptr<Bucket> GradientBuckets::make_bucket(size_t index) {
+  std::vector<Slot*> members;
+  for (const size_t member : plan_[index]) {
+    members.push_back(&slots_[member]);
+  }
+  if (members.front()->parameter.sparse) {
+    return make_sparse_bucket(*members.front());
+  }
+  const bool has_spare = index + 1 == plan_.size() && layout_.spare_rides;
+  auto bucket = make_dense_bucket(
+      std::move(members),
+      {layout_.multiple_of, has_spare ? layout_.spare_numel : 0});
+  if (has_spare) {
+    spare_ = bucket->spare();
+  }
+  return bucket;
+}
+
+void GradientBuckets::move_to(BucketPlan plan) {
+  if (plan == plan_) {
+    return;
+  }
+  plan_ = std::move(plan);
+  std::vector<at::Tensor> contents;
+  contents.reserve(slots_.size());
+  for (const auto& slot : slots_) {
+    contents.push_back(slot.content);
+  }
+  build();
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    Slot& slot = slots_[i];
+    if (slot.bucket) {
+      buckets_[*slot.bucket]->move_in(slot, contents[i]);
+    } else {
+      slot.content.reset();
+    }
+  }
+  for (const auto& bucket : buckets_) {
+    bucket->fill();
+  }
+}
+
+void GradientBuckets::begin(bool keeps_memory) {
+  if (keeps_memory) {
+    return;
+  }
+  for (size_t i = 0; i < buckets_.size(); ++i) {
+    if (buckets_[i]->is_lent()) {
+      renew(i);
+    } else {
+      buckets_[i]->begin();
+    }
+  }
+}
+
+/// What `.grad` still holds goes along.
+void GradientBuckets::renew(size_t index) {
+  std::vector<at::Tensor> contents;
+  for (const size_t member : plan_[index]) {
+    contents.push_back(slots_[member].content);
+  }
+  buckets_[index] = make_bucket(index);
+  for (size_t i = 0; i < contents.size(); ++i) {
+    Slot& slot = slots_[plan_[index][i]];
+    if (slot.parameter.tensor.grad().is_same(contents[i])) {
+      buckets_[index]->move_in(slot, contents[i]);
+    }
+  }
+}
+
+bool GradientBuckets::add(size_t index) {
+  Slot& slot = slots_[index];
+  TORCH_CHECK(slot.state != GradState::absent,
+              "Expected parameter ",
+              slot.parameter.name,
+              " to train until backward() has returned, because it did in the "
+              "forward, but it was frozen in between");
+  TORCH_CHECK(slot.state == GradState::expected,
+              "Expected one gradient for parameter ",
+              slot.parameter.name,
+              " in a backward pass, but got a second one. Use "
+              "ddp::checkpoint_activations, or static_graph(true) where "
+              "backward passes of your own inside the pass share parameters; "
+              "else sum the losses and call backward() once");
+  slot.state = GradState::arrived;
+  return buckets_[slot.bucket.value()]->take(slot, copy_);
+}
+
+std::vector<size_t> GradientBuckets::expected() const {
+  std::vector<size_t> result;
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    if (expects(i)) {
+      result.push_back(i);
+    }
+  }
+  return result;
+}
+
+void GradientBuckets::add_absent(size_t index) {
+  Slot& slot = slots_[index];
+  if (!slot.bucket) {
+    return;
+  }
+  slot.state = GradState::absent;
+  at::Tensor& grad = slot.parameter.tensor.mutable_grad();
+  if (grad.defined() && grad.is_same(slot.content)) {
+    grad = grad.clone();
+  }
+  buckets_[*slot.bucket]->take(slot, copy_);
+}
+
+void GradientBuckets::hand_out_all_but(const std::vector<size_t>& kept) const {
+  auto next_kept = kept.begin();
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    if (next_kept != kept.end() && *next_kept == i) {
+      ++next_kept;
+      continue;
+    }
+    if (slots_[i].bucket) {
+      slots_[i].parameter.tensor.mutable_grad() = slots_[i].content;
+    }
+  }
+}
+
+void GradientBuckets::reset() {
+  for (auto& slot : slots_) {
+    slot.state = GradState::expected;
+    slot.accumulated = false;
+  }
+  for (const auto& bucket : buckets_) {
+    bucket->reset();
+  }
+}
+
+}  // namespace ddp::detail

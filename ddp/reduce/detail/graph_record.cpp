@@ -1,0 +1,53 @@
+#include "ddp/reduce/detail/graph_record.h"
+
+#include <algorithm>
+
+namespace ddp::detail {
+
+GraphRecord::GraphRecord(size_t parameters)
+    : expected_(parameters), came_(parameters) {}
+
+bool GraphRecord::add(size_t index) {
+  ++came_[index];
+  if (is_known_) {
+    return came_[index] == expected_[index];
+  }
+  last_.push_back(index);
+  return false;
+}
+
+std::vector<size_t> GraphRecord::learn() {
+  std::vector<size_t> order;
+  std::vector<int64_t> seen(came_.size());
+  for (const size_t index : last_) {
+    if (++seen[index] == came_[index]) {
+      order.push_back(index);
+    }
+  }
+  for (size_t i = 0; i < came_.size(); ++i) {
+    if (came_[i] == 0) {
+      unused_.push_back(i);
+    }
+  }
+  expected_ = came_;
+  is_known_ = true;
+  last_ = {};
+  return order;
+}
+
+std::vector<GraphRecord::Change> GraphRecord::changes() const {
+  std::vector<Change> result;
+  for (size_t i = 0; i < came_.size(); ++i) {
+    if (came_[i] != expected_[i]) {
+      result.push_back({i, expected_[i], came_[i]});
+    }
+  }
+  return result;
+}
+
+void GraphRecord::reset() {
+  std::fill(came_.begin(), came_.end(), 0);
+  last_.clear();
+}
+
+}  // namespace ddp::detail
