@@ -9,7 +9,6 @@
 #include <c10/util/Type.h>
 
 #include "ddp/base/job_files/progress_file.h"
-#include "ddp/detail/activations/replay_state.h"
 #include "ddp/detail/amp/precision_of_wrapper.h"
 #include "ddp/detail/wrapper/buffer_sync.h"
 #include "ddp/detail/wrapper/wrapped_module.h"
@@ -17,6 +16,7 @@
 #include "ddp/job/peers.h"
 #include "ddp/job/process_group.h"
 #include "ddp/job/state_sync.h"
+#include "ddp/nn/replay_state.h"
 #include "ddp/nn/script_module.h"
 #include "ddp/nn/sync_batch_norm.h"
 

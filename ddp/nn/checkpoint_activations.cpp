@@ -10,9 +10,9 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/nn/module.h>
 
-#include "ddp/detail/activations/draw_watch.h"
-#include "ddp/detail/activations/replay_state.h"
-#include "ddp/detail/activations/segment_graph.h"
+#include "ddp/nn/detail/draw_watch.h"
+#include "ddp/nn/detail/segment_graph.h"
+#include "ddp/nn/replay_state.h"
 #include "ddp/tensors/replica_scope.h"
 
 namespace ddp::detail {

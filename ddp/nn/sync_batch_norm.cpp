@@ -6,10 +6,10 @@
 #include <c10/util/StringUtil.h>
 
 #include "ddp/base/text/rank_text.h"
-#include "ddp/detail/sync_batch_norm/sync_batch_norm_function.h"
 #include "ddp/job/join.h"
 #include "ddp/job/peers.h"
 #include "ddp/job/text_collectives.h"
+#include "ddp/nn/detail/sync_batch_norm_function.h"
 #include "ddp/tensors/replica_scope.h"
 
 namespace ddp {

@@ -1,4 +1,4 @@
-#include "ddp/detail/activations/draw_watch.h"
+#include "ddp/nn/detail/draw_watch.h"
 
 #include <algorithm>
 #include <memory>

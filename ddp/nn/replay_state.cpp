@@ -1,4 +1,4 @@
-#include "ddp/detail/activations/replay_state.h"
+#include "ddp/nn/replay_state.h"
 
 #include <algorithm>
 #include <mutex>

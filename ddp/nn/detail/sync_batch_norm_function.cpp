@@ -1,4 +1,4 @@
-#include "ddp/detail/sync_batch_norm/sync_batch_norm_function.h"
+#include "ddp/nn/detail/sync_batch_norm_function.h"
 
 #include <optional>
 #include <vector>

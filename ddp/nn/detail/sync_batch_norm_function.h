@@ -5,7 +5,7 @@
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
-#include "ddp/detail/sync_batch_norm/batch_norm_math.h"
+#include "ddp/nn/detail/batch_norm_math.h"
 
 namespace ddp::detail {
 

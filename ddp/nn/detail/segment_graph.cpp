@@ -1,4 +1,4 @@
-#include "ddp/detail/activations/segment_graph.h"
+#include "ddp/nn/detail/segment_graph.h"
 
 #include <limits>
 #include <map>

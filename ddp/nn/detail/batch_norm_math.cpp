@@ -1,4 +1,4 @@
-#include "ddp/detail/sync_batch_norm/batch_norm_math.h"
+#include "ddp/nn/detail/batch_norm_math.h"
 
 #include <tuple>
 #include <vector>
