@@ -9,7 +9,6 @@
 #include "ddp/checkpoint_folder.h"
 #include "ddp/data/distributed_sampler.h"
 #include "ddp/data/evaluate.h"
-#include "ddp/distributed_data_parallel.h"
 #include "ddp/exchanges/all_reduce.h"
 #include "ddp/exchanges/cast_exchange.h"
 #include "ddp/exchanges/check_finite.h"
@@ -41,3 +40,4 @@
 #include "ddp/reduce/buffer_hook.h"
 #include "ddp/state_dict.h"
 #include "ddp/trace.h"
+#include "ddp/wrap/distributed_data_parallel.h"

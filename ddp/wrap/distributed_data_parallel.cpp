@@ -1,4 +1,4 @@
-#include "ddp/distributed_data_parallel.h"
+#include "ddp/wrap/distributed_data_parallel.h"
 
 #include <functional>
 #include <optional>
@@ -9,9 +9,6 @@
 #include <c10/util/Type.h>
 
 #include "ddp/base/job_files/progress_file.h"
-#include "ddp/detail/amp/precision_of_wrapper.h"
-#include "ddp/detail/wrapper/buffer_sync.h"
-#include "ddp/detail/wrapper/wrapped_module.h"
 #include "ddp/job/named_tensors.h"
 #include "ddp/job/peers.h"
 #include "ddp/job/process_group.h"
@@ -19,6 +16,9 @@
 #include "ddp/nn/replay_state.h"
 #include "ddp/nn/script_module.h"
 #include "ddp/nn/sync_batch_norm.h"
+#include "ddp/wrap/detail/buffer_sync.h"
+#include "ddp/wrap/detail/precision_of_wrapper.h"
+#include "ddp/wrap/detail/wrapped_module.h"
 
 namespace ddp {
 namespace {

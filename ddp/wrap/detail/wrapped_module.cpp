@@ -1,4 +1,4 @@
-#include "ddp/detail/wrapper/wrapped_module.h"
+#include "ddp/wrap/detail/wrapped_module.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "ddp/detail/amp/precision_of_wrapper.h"
+#include "ddp/wrap/detail/precision_of_wrapper.h"
 
 #include <optional>
 #include <utility>

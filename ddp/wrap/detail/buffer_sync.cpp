@@ -1,4 +1,4 @@
-#include "ddp/detail/wrapper/buffer_sync.h"
+#include "ddp/wrap/detail/buffer_sync.h"
 
 #include <memory>
 #include <utility>
