@@ -11,8 +11,8 @@
 #include <torch/nn/module.h>
 
 #include "ddp/checkpoint.h"
+#include "ddp/checkpoint/detail/folder_plan.h"
 #include "ddp/checkpoint_folder.h"
-#include "ddp/detail/checkpoint/folder_plan.h"
 #include "ddp/optim/zero_redundancy_optimizer.h"
 #include "test/ddp/random_resumes/training.h"
 #include "test/support/catch.h"

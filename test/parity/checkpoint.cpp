@@ -18,7 +18,7 @@
 
 #include "ddp/amp/grad_scaler.h"
 #include "ddp/checkpoint.h"
-#include "ddp/detail/checkpoint/pickle/torch_file.h"
+#include "ddp/checkpoint/pickle/torch_file.h"
 #include "ddp/distributed_data_parallel.h"
 #include "ddp/nn/script_module.h"
 #include "test/parity/parity.h"

@@ -11,8 +11,8 @@
 #include <torch/nn.h>
 #include <torch/optim/sgd.h>
 
-#include "ddp/detail/checkpoint/pickle/python_value.h"
-#include "ddp/detail/checkpoint/pickle/torch_file.h"
+#include "ddp/checkpoint/pickle/python_value.h"
+#include "ddp/checkpoint/pickle/torch_file.h"
 #include "ddp/state_dict.h"
 #include "dp/dp.h"
 #include "test/parity/parity.h"

@@ -5,7 +5,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 
-#include "ddp/detail/checkpoint/pickle/python_value.h"
+#include "ddp/checkpoint/pickle/python_value.h"
 
 namespace ddp::test {
 

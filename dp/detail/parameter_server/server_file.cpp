@@ -8,11 +8,11 @@
 #include <system_error>
 #include <utility>
 
-#include "ddp/detail/checkpoint/module_state.h"
-#include "ddp/detail/checkpoint/optimizer_state.h"
-#include "ddp/detail/checkpoint/pickle/dict_reader.h"
-#include "ddp/detail/checkpoint/pickle/python_value.h"
-#include "ddp/detail/checkpoint/pickle/torch_file.h"
+#include "ddp/checkpoint/module_state.h"
+#include "ddp/checkpoint/optimizer_state.h"
+#include "ddp/checkpoint/pickle/dict_reader.h"
+#include "ddp/checkpoint/pickle/python_value.h"
+#include "ddp/checkpoint/pickle/torch_file.h"
 #include "ddp/job/error_text.h"
 #include "ddp/job/explain.h"
 

@@ -6,7 +6,7 @@
 
 #include <ATen/core/ivalue.h>
 
-#include "ddp/state_dict.h"
+#include "ddp/checkpoint/state_dict.h"
 #include "dp/detail/parameter_server/resume.h"
 #include "dp/detail/parameter_server/shard.h"
 

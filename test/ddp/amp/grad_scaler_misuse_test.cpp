@@ -5,8 +5,8 @@
 
 #include "ddp/amp/grad_scaler.h"
 #include "ddp/checkpoint.h"
-#include "ddp/detail/checkpoint/pickle/python_value.h"
-#include "ddp/detail/checkpoint/pickle/torch_file.h"
+#include "ddp/checkpoint/pickle/python_value.h"
+#include "ddp/checkpoint/pickle/torch_file.h"
 #include "test/ddp/amp/scaled_toy.h"
 #include "test/support/catch.h"
 #include "test/support/temporary_folder.h"

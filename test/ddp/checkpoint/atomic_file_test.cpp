@@ -1,4 +1,4 @@
-#include "ddp/detail/checkpoint/atomic_file.h"
+#include "ddp/checkpoint/pickle/atomic_file.h"
 
 #include <sys/resource.h>
 #include <sys/stat.h>

@@ -9,7 +9,7 @@
 #include <torch/types.h>
 
 #include "ddp/checkpoint.h"
-#include "ddp/detail/checkpoint/pickle/torch_file.h"
+#include "ddp/checkpoint/pickle/torch_file.h"
 #include "ddp/distributed_data_parallel.h"
 #include "ddp/exchanges/all_reduce.h"
 #include "ddp/exchanges/no_exchange.h"

@@ -5,7 +5,7 @@
 
 #include <torch/nn.h>
 
-#include "ddp/detail/checkpoint/folder_plan.h"
+#include "ddp/checkpoint/detail/folder_plan.h"
 #include "test/support/catch.h"
 #include "test/support/local_ranks.h"
 #include "test/support/temporary_folder.h"

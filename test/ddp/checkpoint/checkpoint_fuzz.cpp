@@ -20,10 +20,10 @@
 #include <torch/optim/lbfgs.h>
 
 #include "ddp/checkpoint.h"
-#include "ddp/detail/checkpoint/pickle/pickler.h"
-#include "ddp/detail/checkpoint/pickle/python_value.h"
-#include "ddp/detail/checkpoint/pickle/torch_file.h"
-#include "ddp/detail/checkpoint/pickle/unpickler.h"
+#include "ddp/checkpoint/pickle/pickler.h"
+#include "ddp/checkpoint/pickle/python_value.h"
+#include "ddp/checkpoint/pickle/torch_file.h"
+#include "ddp/checkpoint/pickle/unpickler.h"
 #include "test/support/damage.h"
 #include "test/support/pickles.h"
 #include "test/support/same_value.h"

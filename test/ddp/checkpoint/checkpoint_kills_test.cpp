@@ -6,8 +6,8 @@
 
 #include <torch/nn.h>
 
+#include "ddp/checkpoint/detail/folder_plan.h"
 #include "ddp/checkpoint_folder.h"
-#include "ddp/detail/checkpoint/folder_plan.h"
 #include "test/support/catch.h"
 #include "test/support/child.h"
 #include "test/support/temporary_folder.h"

@@ -8,9 +8,9 @@
 #include <torch/optim.h>
 #include <torch/serialize.h>
 
-#include "ddp/detail/checkpoint/module_state.h"
-#include "ddp/detail/checkpoint/pickle/python_value.h"
-#include "ddp/detail/checkpoint/pickle/torch_file.h"
+#include "ddp/checkpoint/module_state.h"
+#include "ddp/checkpoint/pickle/python_value.h"
+#include "ddp/checkpoint/pickle/torch_file.h"
 #include "ddp/distributed_data_parallel.h"
 #include "test/support/catch.h"
 #include "test/support/local_ranks.h"

@@ -3,11 +3,11 @@
 
 #include <ATen/Functions.h>
 
-#include "ddp/detail/checkpoint/pickle/dict_reader.h"
-#include "ddp/detail/checkpoint/pickle/nesting.h"
-#include "ddp/detail/checkpoint/pickle/pickler.h"
-#include "ddp/detail/checkpoint/pickle/python_value.h"
-#include "ddp/detail/checkpoint/pickle/unpickler.h"
+#include "ddp/checkpoint/pickle/dict_reader.h"
+#include "ddp/checkpoint/pickle/nesting.h"
+#include "ddp/checkpoint/pickle/pickler.h"
+#include "ddp/checkpoint/pickle/python_value.h"
+#include "ddp/checkpoint/pickle/unpickler.h"
 #include "test/support/catch.h"
 #include "test/support/pickles.h"
 #include "test/support/same_value.h"

@@ -1,4 +1,4 @@
-#include "ddp/detail/checkpoint/pickle/torch_file.h"
+#include "ddp/checkpoint/pickle/torch_file.h"
 
 #include <sys/stat.h>
 

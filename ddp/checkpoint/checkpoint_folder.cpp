@@ -1,0 +1,209 @@
+#include "ddp/checkpoint/checkpoint_folder.h"
+
+#include <dirent.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <sstream>
+#include <utility>
+
+#include "ddp/checkpoint/detail/folder_plan.h"
+#include "ddp/checkpoint/detail/load_together.h"
+#include "ddp/checkpoint/pickle/torch_file.h"
+#include "ddp/job/explain.h"
+
+namespace ddp {
+namespace {
+
+constexpr const char* kBusy = "busy";
+
+struct CloseFolder {
+  void operator()(DIR* folder) const { ::closedir(folder); }
+};
+
+/// The names in a folder; none when it is not there.
+std::vector<std::string> names_in(const std::string& folder) {
+  const std::unique_ptr<DIR, CloseFolder> opened(::opendir(folder.c_str()));
+  TORCH_CHECK(opened || errno == ENOENT,
+              "Cannot read ",
+              folder,
+              ": ",
+              std::strerror(errno));
+  std::vector<std::string> names;
+  while (opened) {
+    const auto* entry = ::readdir(opened.get());
+    if (entry == nullptr) {
+      break;
+    }
+    names.emplace_back(entry->d_name);
+  }
+  return names;
+}
+
+std::string in_lines(const std::vector<std::string>& texts) {
+  std::string lines;
+  for (const auto& text : texts) {
+    lines += text + '\n';
+  }
+  return lines;
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::istringstream stream(text);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(stream, line);) {
+    lines.push_back(line);
+  }
+  return lines;
+}
+
+/// Removes what is not needed; that it cannot is no reason to stop.
+void remove_files(const std::string& folder,
+                  const std::vector<std::string>& names,
+                  detail::Disk& disk) {
+  for (const auto& name : names) {
+    const int error = disk.remove(folder + "/" + name);
+    if (error != 0 && error != ENOENT) {
+      TORCH_WARN("Cannot remove ",
+                 folder,
+                 "/",
+                 name,
+                 ", which is not needed any more: ",
+                 std::strerror(error));
+    }
+  }
+}
+
+}  // namespace
+
+CheckpointFolder::CheckpointFolder(std::string folder,
+                                   const CheckpointFolderOptions& options)
+    : CheckpointFolder(
+          std::move(folder), options, detail::AtomicFile::real_disk()) {}
+
+CheckpointFolder::CheckpointFolder(std::string folder,
+                                   const CheckpointFolderOptions& options,
+                                   detail::Disk& disk)
+    : folder_(std::move(folder)), options_(options), disk_(disk) {
+  TORCH_CHECK(options_.keep_last() >= 1,
+              "Expected keep_last of at least 1, but got 0");
+}
+
+CheckpointFolder::~CheckpointFolder() {
+  try {
+    finish_write();
+  } catch (const std::exception& error) {
+    TORCH_WARN(error.what());
+  }
+}
+
+void CheckpointFolder::finish_write() {
+  if (!writer_.is_started()) {
+    return;
+  }
+  TORCH_CHECK(writer_.finish(options_.timeout()),
+              "Expected ",
+              written_,
+              " to be on the disk within ",
+              options_.timeout().count(),
+              " ms, but it is still being written; give "
+              "CheckpointFolderOptions::timeout more, or see why the disk is "
+              "slow");
+  unsound_.clear();  // replaced or removed
+}
+
+bool CheckpointFolder::save(const Checkpoint& checkpoint) {
+  group_ = checkpoint.group_;
+  const detail::Ranks ranks(group_);
+  if (!options_.wait_when_busy() &&
+      ranks.gather(writer_.is_idle() ? "" : kBusy)[0] == kBusy) {
+    return false;
+  }
+  if (options_.in_background()) {
+    wait();
+  }
+  const auto value = detail::collect(checkpoint.parts_, ranks);
+  ranks.together([&] {
+    if (ranks.rank() == 0) {
+      write(checkpoint.step(), value);
+    }
+  });
+  return true;
+}
+
+void CheckpointFolder::write(int64_t step,
+                             const std::function<c10::IValue()>& value) {
+  const auto name = detail::checkpoint_name(step);
+  const auto path = folder_ + "/" + name;
+  auto work = detail::explain("Cannot save " + path, [&] {
+    // Else opening the file says what is wrong.
+    ::mkdir(folder_.c_str(), 0777);
+    auto plan = detail::plan_save(
+        names_in(folder_), unsound_, step, options_.keep_last());
+    auto pickled =
+        detail::pickle(value(),
+                       options_.in_background() ? detail::Storages::copied
+                                                : detail::Storages::shared);
+    return [folder = folder_,
+            &disk = disk_,
+            path,
+            plan = std::move(plan),
+            pickled = std::move(pickled)] {
+      remove_files(folder, plan.before, disk);
+      detail::write_torch_file(path, pickled, disk);
+      remove_files(folder, plan.after, disk);
+    };
+  });
+  written_ = path;
+  if (options_.in_background()) {
+    writer_.start(std::move(work));
+  } else {
+    work();
+    unsound_.clear();
+  }
+}
+
+bool CheckpointFolder::load(Checkpoint& checkpoint) {
+  group_ = checkpoint.group_;
+  if (options_.in_background()) {
+    wait();
+  }
+  const detail::Ranks ranks(group_);
+  std::string mine;
+  ranks.together([&] {
+    if (ranks.rank() == 0) {
+      mine = in_lines(detail::checkpoints_in(names_in(folder_)));
+    }
+  });
+  const auto names = lines_of(ranks.gather(mine)[0]);
+  std::string errors;
+  for (const auto& name : names) {
+    const auto path = folder_ + "/" + name;
+    detail::TorchFile file;
+    const auto error = detail::read_together(path, ranks, file);
+    if (!error.empty()) {
+      unsound_.insert(name);
+      errors += (errors.empty() ? "" : "; ") + error;
+      continue;
+    }
+    detail::take_together(path, file, checkpoint.parts_, ranks);
+    if (!errors.empty() && ranks.rank() == 0) {
+      TORCH_WARN(
+          "Loaded ", path, ", since what is newer is not sound: ", errors);
+    }
+    return true;
+  }
+  if (!names.empty()) {
+    ranks.fail("Expected a sound checkpoint in " + folder_ +
+               ", but none is: " + errors);
+  }
+  return false;
+}
+
+void CheckpointFolder::wait() {
+  detail::Ranks(group_).together([this] { finish_write(); });
+}
+
+}  // namespace ddp

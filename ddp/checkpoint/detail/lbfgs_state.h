@@ -1,0 +1,17 @@
+#pragma once
+
+#include <ATen/core/ivalue.h>
+#include <torch/optim/lbfgs.h>
+
+#include "ddp/checkpoint/optimizer_state.h"
+
+namespace ddp::detail {
+
+/// `optimizer_to_value` and `read_optimizer` of LBFGS, whose state is one for
+/// all parameters, as flat vectors: under the first one, as in Python.
+/// @throws c10::Error as these.
+c10::IValue lbfgs_to_value(const torch::optim::LBFGS& optimizer);
+OptimizerUpdate read_lbfgs(const torch::optim::LBFGS& optimizer,
+                           const c10::IValue& value);
+
+}  // namespace ddp::detail

@@ -1,0 +1,40 @@
+#include "ddp/checkpoint/detail/load_together.h"
+
+#include "ddp/job/explain.h"
+
+namespace ddp::detail {
+
+std::string read_together(const std::string& path,
+                          const Ranks& ranks,
+                          TorchFile& file) {
+  const auto error =
+      ranks.first_of(ranks.try_together([&] { file = read_torch_file(path); }));
+  if (!error.empty()) {
+    return error;
+  }
+  const auto ids = ranks.gather(file.content_id);
+  for (size_t rank = 1; rank < ids.size(); ++rank) {
+    if (ids[rank] != ids[0]) {
+      return "Cannot load " + path + ": rank 0 and rank " +
+             std::to_string(rank) +
+             " see different files there; put it on a file system that all "
+             "ranks share, or copy rank 0's file to every host";
+    }
+  }
+  return "";
+}
+
+void take_together(const std::string& path,
+                   const TorchFile& file,
+                   CheckpointParts& parts,
+                   const Ranks& ranks) {
+  CheckpointUpdate update;
+  ranks.together([&] {
+    update = explain("Cannot load " + path, [&] {
+      return check(file.value, parts, ranks.rank(), ranks.size());
+    });
+  });
+  parts.take(update);
+}
+
+}  // namespace ddp::detail
