@@ -9,9 +9,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "ddp/detail/trace/timeline.h"
 #include "ddp/exchanges/coded_exchange.h"
 #include "ddp/reducer.h"
+#include "ddp/trace/detail/timeline.h"
 #include "test/support/catch.h"
 #include "test/support/local_ranks.h"
 #include "test/support/temporary_folder.h"

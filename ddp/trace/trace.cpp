@@ -1,4 +1,4 @@
-#include "ddp/trace.h"
+#include "ddp/trace/trace.h"
 
 #include <algorithm>
 #include <fstream>
@@ -10,9 +10,9 @@
 #include <kineto/ActivityType.h>
 #include <torch/csrc/autograd/profiler_kineto.h>
 
-#include "ddp/detail/trace/timeline.h"
 #include "ddp/job/collectives.h"
 #include "ddp/job/process_group.h"
+#include "ddp/trace/detail/timeline.h"
 
 namespace ddp {
 namespace {

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "ddp/trace.h"
+#include "ddp/trace/trace.h"
 
 namespace ddp::detail {
 

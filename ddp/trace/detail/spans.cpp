@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "ddp/trace.h"
+#include "ddp/trace/trace.h"
 
 namespace ddp {
 

@@ -1,4 +1,4 @@
-#include "ddp/detail/trace/timeline.h"
+#include "ddp/trace/detail/timeline.h"
 
 #include <cstdio>
 
