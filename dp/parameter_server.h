@@ -15,7 +15,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "ddp/base/cluster/worker_env.h"
-#include "dp/moved_bytes.h"
+#include "dp/base/moved_bytes.h"
 
 namespace dp {
 

@@ -17,9 +17,9 @@
 #include <c10/util/thread_name.h>
 
 #include "ddp/tensors/replica_scope.h"
+#include "dp/base/thread_error.h"
 #include "dp/detail/data_parallel/carried_state.h"
 #include "dp/detail/data_parallel/replica_error.h"
-#include "dp/detail/thread_error.h"
 
 namespace dp::detail {
 

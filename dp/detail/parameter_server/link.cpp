@@ -10,7 +10,7 @@
 
 #include "ddp/base/block_signals.h"
 #include "ddp/job/error_text.h"
-#include "dp/detail/thread_error.h"
+#include "dp/base/thread_error.h"
 
 namespace dp::detail {
 namespace {

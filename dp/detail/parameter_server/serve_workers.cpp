@@ -8,9 +8,9 @@
 
 #include "ddp/base/block_signals.h"
 #include "ddp/job/error_text.h"
+#include "dp/base/thread_error.h"
 #include "dp/detail/parameter_server/interval.h"
 #include "dp/detail/parameter_server/policy/protocol_state.h"
-#include "dp/detail/thread_error.h"
 
 namespace dp::detail {
 namespace {
