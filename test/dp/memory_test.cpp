@@ -8,8 +8,8 @@
 
 #include <mutex>
 
-#include "dp/detail/data_parallel/reduce_backward.h"
-#include "dp/detail/data_parallel/replicas.h"
+#include "dp/data_parallel/detail/reduce_backward.h"
+#include "dp/data_parallel/detail/replicas.h"
 #include "dp/dp.h"
 #include "test/dp/nets.h"
 #include "test/dp/peak_meter.h"

@@ -18,7 +18,7 @@
 #include <set>
 #include <thread>
 
-#include "dp/detail/data_parallel/replica_threads.h"
+#include "dp/data_parallel/detail/replica_threads.h"
 #include "dp/dp.h"
 #include "test/dp/nets.h"
 #include "test/dp/threads.h"

@@ -7,8 +7,8 @@
 #include <numeric>
 
 #include "dp/aggregate.h"
-#include "dp/detail/data_parallel/devices.h"
-#include "dp/detail/data_parallel/scatter.h"
+#include "dp/data_parallel/detail/devices.h"
+#include "dp/data_parallel/detail/scatter.h"
 #include "test/support/catch.h"
 
 namespace dp {

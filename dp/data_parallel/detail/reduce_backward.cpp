@@ -1,4 +1,4 @@
-#include "dp/detail/data_parallel/reduce_backward.h"
+#include "dp/data_parallel/detail/reduce_backward.h"
 
 #include <limits>
 #include <utility>
@@ -7,7 +7,7 @@
 #include <c10/core/GradMode.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
-#include "dp/detail/data_parallel/scatter.h"
+#include "dp/data_parallel/detail/scatter.h"
 
 namespace dp::detail {
 namespace {

@@ -1,11 +1,11 @@
-#include "dp/detail/data_parallel/gradient_path.h"
+#include "dp/data_parallel/detail/gradient_path.h"
 
 #include <utility>
 
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/autograd/variable.h>
 
-#include "dp/detail/data_parallel/reduce_backward.h"
+#include "dp/data_parallel/detail/reduce_backward.h"
 
 namespace dp::detail {
 namespace {

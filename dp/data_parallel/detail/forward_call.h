@@ -9,7 +9,7 @@
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
 
-#include "dp/detail/data_parallel/leaves.h"
+#include "dp/data_parallel/detail/leaves.h"
 
 namespace dp::detail {
 

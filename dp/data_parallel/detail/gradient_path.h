@@ -7,8 +7,8 @@
 #include <torch/csrc/autograd/edge.h>
 
 #include "ddp/tensors/autograd_nodes.h"
-#include "dp/detail/data_parallel/replica.h"
-#include "dp/detail/data_parallel/traffic_counters.h"
+#include "dp/data_parallel/detail/replica.h"
+#include "dp/data_parallel/detail/traffic_counters.h"
 
 namespace dp::detail {
 

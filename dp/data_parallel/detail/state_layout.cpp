@@ -1,4 +1,4 @@
-#include "dp/detail/data_parallel/state_layout.h"
+#include "dp/data_parallel/detail/state_layout.h"
 
 #include <numeric>
 #include <unordered_map>

@@ -1,5 +1,5 @@
 // For a LibTorch without CUDA.
-#include "dp/detail/data_parallel/gpu.h"
+#include "dp/data_parallel/detail/gpu.h"
 
 namespace dp::detail {
 

@@ -1,4 +1,4 @@
-#include "dp/detail/data_parallel/split.h"
+#include "dp/data_parallel/detail/split.h"
 
 #include <algorithm>
 #include <cmath>

@@ -6,7 +6,7 @@
 #include <torch/csrc/autograd/edge.h>
 #include <torch/csrc/autograd/function.h>
 
-#include "dp/detail/data_parallel/traffic_counters.h"
+#include "dp/data_parallel/detail/traffic_counters.h"
 
 namespace dp::detail {
 

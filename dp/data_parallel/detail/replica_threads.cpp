@@ -1,4 +1,4 @@
-#include "dp/detail/data_parallel/replica_threads.h"
+#include "dp/data_parallel/detail/replica_threads.h"
 
 #include <unistd.h>
 
@@ -18,8 +18,8 @@
 
 #include "ddp/tensors/replica_scope.h"
 #include "dp/base/thread_error.h"
-#include "dp/detail/data_parallel/carried_state.h"
-#include "dp/detail/data_parallel/replica_error.h"
+#include "dp/data_parallel/detail/carried_state.h"
+#include "dp/data_parallel/detail/replica_error.h"
 
 namespace dp::detail {
 

@@ -1,4 +1,4 @@
-#include "dp/detail/data_parallel/leaves.h"
+#include "dp/data_parallel/detail/leaves.h"
 
 namespace dp::detail {
 namespace {

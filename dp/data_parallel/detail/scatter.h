@@ -6,7 +6,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 
-#include "dp/detail/data_parallel/split.h"
+#include "dp/data_parallel/detail/split.h"
 
 namespace dp::detail {
 

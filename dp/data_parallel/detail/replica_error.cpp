@@ -1,4 +1,4 @@
-#include "dp/detail/data_parallel/replica_error.h"
+#include "dp/data_parallel/detail/replica_error.h"
 
 #include <c10/util/Exception.h>
 

@@ -4,9 +4,9 @@
 #include <optional>
 #include <vector>
 
-#include "dp/detail/data_parallel/gradient_path.h"
-#include "dp/detail/data_parallel/replica.h"
-#include "dp/detail/data_parallel/traffic_counters.h"
+#include "dp/data_parallel/detail/gradient_path.h"
+#include "dp/data_parallel/detail/replica.h"
+#include "dp/data_parallel/detail/traffic_counters.h"
 
 namespace dp::detail {
 

@@ -1,4 +1,4 @@
-#include "dp/detail/data_parallel/replica.h"
+#include "dp/data_parallel/detail/replica.h"
 
 #include <algorithm>
 #include <typeinfo>

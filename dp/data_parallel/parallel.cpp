@@ -1,10 +1,10 @@
-#include "dp/parallel.h"
+#include "dp/data_parallel/parallel.h"
 
-#include "dp/aggregate.h"
-#include "dp/detail/data_parallel/devices.h"
-#include "dp/detail/data_parallel/replica_threads.h"
-#include "dp/detail/data_parallel/replicas.h"
-#include "dp/detail/data_parallel/scatter.h"
+#include "dp/data_parallel/aggregate.h"
+#include "dp/data_parallel/detail/devices.h"
+#include "dp/data_parallel/detail/replica_threads.h"
+#include "dp/data_parallel/detail/replicas.h"
+#include "dp/data_parallel/detail/scatter.h"
 
 namespace dp::detail {
 namespace {

@@ -1,4 +1,4 @@
-#include "dp/aggregate.h"
+#include "dp/data_parallel/aggregate.h"
 
 #include <algorithm>
 #include <numeric>

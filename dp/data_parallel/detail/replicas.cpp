@@ -1,4 +1,4 @@
-#include "dp/detail/data_parallel/replicas.h"
+#include "dp/data_parallel/detail/replicas.h"
 
 #include <ATen/ops/_foreach_copy.h>
 #include <ATen/ops/empty.h>
@@ -7,7 +7,7 @@
 
 #include "ddp/tensors/parameter_casts.h"
 #include "ddp/tensors/piece_of.h"
-#include "dp/detail/data_parallel/gpu.h"
+#include "dp/data_parallel/detail/gpu.h"
 
 namespace dp::detail {
 namespace {

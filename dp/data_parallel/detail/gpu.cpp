@@ -1,4 +1,4 @@
-#include "dp/detail/data_parallel/gpu.h"
+#include "dp/data_parallel/detail/gpu.h"
 
 #include <algorithm>
 #include <iterator>

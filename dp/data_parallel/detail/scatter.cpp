@@ -1,4 +1,4 @@
-#include "dp/detail/data_parallel/scatter.h"
+#include "dp/data_parallel/detail/scatter.h"
 
 #include <algorithm>
 #include <iterator>

@@ -1,15 +1,15 @@
-#include "dp/data_parallel.h"
+#include "dp/data_parallel/data_parallel.h"
 
 #include <atomic>
 
 #include <c10/core/DeviceGuard.h>
 #include <c10/util/Exception.h>
 
-#include "dp/detail/data_parallel/devices.h"
-#include "dp/detail/data_parallel/gpu.h"
-#include "dp/detail/data_parallel/replica_threads.h"
-#include "dp/detail/data_parallel/replicas.h"
-#include "dp/detail/data_parallel/scatter.h"
+#include "dp/data_parallel/detail/devices.h"
+#include "dp/data_parallel/detail/gpu.h"
+#include "dp/data_parallel/detail/replica_threads.h"
+#include "dp/data_parallel/detail/replicas.h"
+#include "dp/data_parallel/detail/scatter.h"
 
 namespace dp {
 

@@ -6,7 +6,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "dp/detail/data_parallel/devices.h"
+#include "dp/data_parallel/detail/devices.h"
 
 namespace dp::detail {
 

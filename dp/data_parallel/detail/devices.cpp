@@ -1,4 +1,4 @@
-#include "dp/detail/data_parallel/devices.h"
+#include "dp/data_parallel/detail/devices.h"
 
 #include <algorithm>
 

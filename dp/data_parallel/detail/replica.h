@@ -9,7 +9,7 @@
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
 
-#include "dp/detail/data_parallel/state_layout.h"
+#include "dp/data_parallel/detail/state_layout.h"
 
 namespace dp::detail {
 

@@ -1,4 +1,4 @@
-#include "dp/detail/data_parallel/carried_state.h"
+#include "dp/data_parallel/detail/carried_state.h"
 
 #include <ATen/autocast_mode.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
