@@ -7,4 +7,4 @@
 #include "dp/data_parallel/options.h"
 #include "dp/data_parallel/parallel.h"
 #include "dp/data_parallel/traffic.h"
-#include "dp/parameter_server.h"
+#include "dp/servers/parameter_server.h"

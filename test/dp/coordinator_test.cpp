@@ -1,12 +1,12 @@
 // Waits that are ended by an event: who is not woken would wait for an hour.
-#include "dp/detail/parameter_server/coordinator.h"
+#include "dp/servers/detail/coordinator.h"
 
 #include <torch/optim/sgd.h>
 
 #include <future>
 #include <thread>
 
-#include "dp/detail/parameter_server/message.h"
+#include "dp/servers/detail/message.h"
 #include "test/dp/peak_meter.h"
 #include "test/dp/threads.h"
 #include "test/support/catch.h"

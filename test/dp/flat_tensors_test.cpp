@@ -1,10 +1,10 @@
-#include "dp/detail/parameter_server/flat_tensors.h"
+#include "dp/servers/detail/flat_tensors.h"
 
 #include <torch/optim/adam.h>
 #include <torch/types.h>
 
-#include "dp/detail/parameter_server/gradients.h"
-#include "dp/detail/parameter_server/shard.h"
+#include "dp/servers/detail/gradients.h"
+#include "dp/servers/detail/shard.h"
 #include "test/support/catch.h"
 
 namespace dp::detail {

@@ -1,4 +1,4 @@
-#include "dp/detail/parameter_server/link.h"
+#include "dp/servers/detail/link.h"
 
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -16,7 +16,7 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include "ddp/job/backends.h"
-#include "dp/detail/parameter_server/coordinator.h"
+#include "dp/servers/detail/coordinator.h"
 #include "test/dp/threads.h"
 #include "test/support/catch.h"
 #include "test/support/temporary_folder.h"

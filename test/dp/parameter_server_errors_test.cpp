@@ -10,9 +10,9 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
-#include "dp/detail/parameter_server/flat_tensors.h"
-#include "dp/detail/parameter_server/session.h"
 #include "dp/parameter_server.h"
+#include "dp/servers/detail/flat_tensors.h"
+#include "dp/servers/detail/session.h"
 #include "test/dp/local_world.h"
 #include "test/dp/threads.h"
 #include "test/support/catch.h"

@@ -17,10 +17,10 @@
 #include <numeric>
 
 #include "ddp/distributed_data_parallel.h"
-#include "dp/detail/parameter_server/conversation.h"
-#include "dp/detail/parameter_server/flat_tensors.h"
-#include "dp/detail/parameter_server/serve_workers.h"
-#include "dp/detail/parameter_server/session.h"
+#include "dp/servers/detail/conversation.h"
+#include "dp/servers/detail/flat_tensors.h"
+#include "dp/servers/detail/serve_workers.h"
+#include "dp/servers/detail/session.h"
 #include "test/dp/local_world.h"
 #include "test/dp/rank_order_backend.h"
 #include "test/support/catch.h"

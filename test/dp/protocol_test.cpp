@@ -7,13 +7,13 @@
 #include <csignal>
 #include <random>
 
-#include "dp/detail/parameter_server/at_once.h"
-#include "dp/detail/parameter_server/conversation.h"
-#include "dp/detail/parameter_server/flat_tensors.h"
-#include "dp/detail/parameter_server/policy/protocol_state.h"
-#include "dp/detail/parameter_server/serve_workers.h"
-#include "dp/detail/parameter_server/session.h"
 #include "dp/parameter_server.h"
+#include "dp/servers/detail/at_once.h"
+#include "dp/servers/detail/conversation.h"
+#include "dp/servers/detail/flat_tensors.h"
+#include "dp/servers/detail/protocol_state.h"
+#include "dp/servers/detail/serve_workers.h"
+#include "dp/servers/detail/session.h"
 #include "test/dp/local_world.h"
 #include "test/support/catch.h"
 

@@ -4,8 +4,8 @@
 
 #include <cstdio>
 
-#include "dp/detail/parameter_server/resume.h"
 #include "dp/parameter_server.h"
+#include "dp/servers/detail/resume.h"
 #include "test/dp/local_world.h"
 #include "test/support/catch.h"
 #include "test/support/temporary_folder.h"

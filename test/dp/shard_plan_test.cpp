@@ -1,4 +1,4 @@
-#include "dp/detail/parameter_server/shard_plan.h"
+#include "dp/servers/detail/shard_plan.h"
 
 #include <algorithm>
 #include <numeric>

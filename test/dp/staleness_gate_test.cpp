@@ -1,4 +1,4 @@
-#include "dp/detail/parameter_server/policy/staleness_gate.h"
+#include "dp/servers/detail/staleness_gate.h"
 
 #include <algorithm>
 #include <random>

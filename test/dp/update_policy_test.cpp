@@ -1,4 +1,4 @@
-#include "dp/detail/parameter_server/policy/update_policy.h"
+#include "dp/servers/detail/update_policy.h"
 
 #include "test/support/catch.h"
 

@@ -1,0 +1,334 @@
+#include "dp/servers/detail/session.h"
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <numeric>
+
+#include <c10/core/GradMode.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+
+#include "ddp/job/backends.h"
+#include "ddp/job/error_text.h"
+#include "ddp/job/explain.h"
+#include "ddp/job/job_backend.h"
+#include "ddp/job/job_reach.h"
+#include "ddp/job/meeting.h"
+#include "ddp/job/monitored_store.h"
+#include "ddp/job/named_tensors.h"
+#include "ddp/job/process_group.h"
+#include "dp/servers/detail/flat_tensors.h"
+#include "dp/servers/detail/shard_plan.h"
+
+namespace dp::detail {
+namespace {
+
+using Group = c10::intrusive_ptr<c10d::Backend>;
+using Store = c10::intrusive_ptr<c10d::Store>;
+
+/// The way to the other ranks of a session.
+struct Route {
+  Store store;
+  std::string reach;
+  std::chrono::milliseconds timeout;
+  ddp::detail::VainCheck in_vain;
+  bool is_job;  // of the process's own job
+};
+
+Store base_store(const ParameterServerOptions& options) {
+  return options.worker_env() ? options.store() : ddp::store();
+}
+
+std::string reach_of_job(const ParameterServerOptions& options) {
+  return options.worker_env() ? ddp::detail::reach_of(*options.worker_env())
+                              : ddp::detail::job_reach();
+}
+
+std::string opened_key(int64_t number) {
+  return "dp/parameter_server/opened/" + std::to_string(number);
+}
+
+std::string closed_key(int64_t number) {
+  return "dp/parameter_server/closed/" + std::to_string(number);
+}
+
+/// Reasons of the process's own job, and that rank 0 has closed the session.
+ddp::detail::VainCheck vain_check(const ParameterServerOptions& options,
+                                  const Store& store,
+                                  int64_t number) {
+  const auto of_job = options.worker_env() ? ddp::detail::VainCheck()
+                                           : ddp::detail::job_vain_check();
+  return [of_job, store, key = closed_key(number)] {
+    std::string reason = of_job ? of_job() : "";
+    try {
+      if (reason.empty() && store->check({key})) {
+        reason = "rank 0 did not join: " + store->get_to_str(key);
+      }
+    } catch (const c10::Error&) {
+      // The store is gone.
+    }
+    return reason;
+  };
+}
+
+/// The session that rank 0 has opened last, and that this rank has not been in:
+/// a rank that has failed to join comes to the next one. Waits for it.
+int64_t next_session(c10d::Store& store,
+                     const Topology& topology,
+                     std::chrono::milliseconds timeout) {
+  const std::string own_key =
+      "dp/parameter_server/last/" + std::to_string(topology.rank);
+  if (topology.rank == 0) {
+    const int64_t number = store.add(own_key, 1);
+    store.set(opened_key(number), "");
+    return number;
+  }
+  const int64_t last = store.add(own_key, 0);
+  const auto end = std::chrono::steady_clock::now() + timeout;
+  for (int64_t number = last + 1;; ++number) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+        end - std::chrono::steady_clock::now());
+    try {
+      store.wait({opened_key(number)},
+                 std::max(left, std::chrono::milliseconds(1)));
+    } catch (const ddp::detail::WaitInVain&) {
+      throw;
+    } catch (const c10::DistNetworkError& error) {
+      TORCH_CHECK(false,
+                  "Expected rank 0 to open a session of parameter servers, but "
+                  "the store is gone, which rank 0 or the launcher hosts; its "
+                  "own output says why (",
+                  ddp::detail::text_of(error),
+                  ")");
+    } catch (const c10::Error&) {
+      TORCH_CHECK(false,
+                  "Expected ",
+                  topology.world_size,
+                  " ranks to arrive within ",
+                  static_cast<double>(timeout.count()) / 1000.0,
+                  " s, but rank 0 did not; its own output says why");
+    }
+    if (!store.check({closed_key(number)}) &&
+        !store.check({opened_key(number + 1)})) {
+      store.add(own_key, number - last);
+      return number;
+    }
+  }
+}
+
+Group connect(const Route& route, const std::string& name, int rank, int size) {
+  ddp::detail::BackendSpec spec;
+  spec.store = c10::make_intrusive<c10d::PrefixStore>(name, route.store);
+  spec.rank = rank;
+  spec.size = size;
+  spec.timeout = route.timeout;
+  spec.connect_timeout = route.timeout;
+  spec.reach = route.reach;
+  if (route.is_job) {
+    spec.in_vain = route.in_vain;
+  }
+  return ddp::detail::make_gloo_backend(spec);
+}
+
+/// In a job its errors name who has left.
+Group connect_all(const Route& route, int rank, int size) {
+  const auto group = connect(route, "all", rank, size);
+  if (!route.is_job) {
+    return group;
+  }
+  std::vector<int> ranks(static_cast<size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return c10::make_intrusive<ddp::detail::JobBackend>(
+      group,
+      ddp::detail::GroupMembers{"parameter_servers", ranks},
+      route.timeout,
+      ddp::detail::record_of(*ddp::process_group()));
+}
+
+/// Agrees on the options, on the training and on where the servers go on.
+void agree(const Route& route,
+           const ParameterServerOptions& options,
+           Role role,
+           const SavedStates& saved,
+           Session& session) {
+  const auto& topology = session.topology;
+  const auto claims = ddp::detail::exchange_texts(
+      *route.store,
+      topology.rank,
+      topology.world_size,
+      claim(options, topology.world_size, role, saved),
+      route.timeout);
+  check(topology, options);
+  const std::string problem = claims_problem(claims, topology.servers);
+  TORCH_CHECK(problem.empty(), problem);
+  auto plan =
+      plan_resume(claims_saved(claims, topology.servers), options.mode());
+  TORCH_CHECK(plan.problem.empty(), plan.problem);
+  session.resume_at = std::move(plan.updates);
+  session.run = plan.run;
+}
+
+/// By way of the CPU: ranks may have different devices.
+void take_from_rank_0(c10d::Backend& group,
+                      const std::vector<at::Tensor>& tensors) {
+  const c10::NoGradGuard no_grad;
+  const FlatTensors copies(tensors);
+  if (group.getRank() == 0) {
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      copies.pieces()[i].copy_(tensors[i]);
+    }
+  }
+  ddp::detail::broadcast_from(0, group, {copies.flat()});
+  if (group.getRank() != 0) {
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      at::Tensor(tensors[i]).copy_(copies.pieces()[i]);
+    }
+  }
+}
+
+void equalize(const Route& route,
+              const Topology& topology,
+              torch::nn::Module& module) {
+  auto state = ddp::detail::unique(module.named_parameters());
+  const auto buffers = ddp::detail::unique(module.named_buffers());
+  const auto group = connect_all(route, topology.rank, topology.world_size);
+  ddp::detail::verify_across_ranks(
+      *group, c10::kCPU, ddp::detail::describe_all(state, buffers));
+  state.insert(state.end(), buffers.begin(), buffers.end());
+  take_from_rank_0(*group, ddp::detail::tensors_of(state));
+  // A group that goes early would break a slower rank's broadcast.
+  const bool all_have = ddp::detail::store_barrier(
+      *route.store, "equal", topology.world_size, route.timeout);
+  const std::string reason = all_have ? "" : route.in_vain();
+  TORCH_CHECK(all_have,
+              "Expected all ranks to take rank 0's parameters, but ",
+              reason.empty() ? "one did not. Its own output says why" : reason);
+}
+
+std::vector<ddp::NamedParameter> trained_parameters(
+    const torch::nn::Module& module) {
+  auto trained = ddp::detail::unique(module.named_parameters());
+  trained.erase(std::remove_if(trained.begin(),
+                               trained.end(),
+                               [](const auto& item) {
+                                 return !item.tensor.requires_grad();
+                               }),
+                trained.end());
+  return trained;
+}
+
+void make_shards(const std::vector<ddp::NamedParameter>& trained,
+                 int servers,
+                 Session& session) {
+  TORCH_CHECK(trained.size() >= static_cast<size_t>(servers),
+              "Expected at most as many servers as parameters that require a "
+              "gradient, but got ",
+              servers,
+              " for ",
+              trained.size(),
+              trained.size() == 1 ? " parameter" : " parameters");
+  std::vector<int64_t> bytes;
+  for (const auto& parameter : trained) {
+    bytes.push_back(static_cast<int64_t>(parameter.tensor.nbytes()));
+  }
+  for (const auto& members : plan_shards(bytes, static_cast<size_t>(servers))) {
+    auto& tensors = session.shards.emplace_back();
+    auto& names = session.names.emplace_back();
+    for (const size_t member : members) {
+      tensors.push_back(trained[member].tensor);
+      names.push_back(trained[member].name);
+    }
+  }
+}
+
+std::unique_ptr<Link> connect_pair(const Topology& topology,
+                                   const Route& route,
+                                   int peer,
+                                   std::chrono::milliseconds timeout) {
+  const int server = topology.is_server() ? topology.rank : peer;
+  const int worker = topology.is_server() ? peer : topology.worker();
+  const std::string peer_name = topology.is_server()
+                                    ? worker_name(peer, topology.servers)
+                                    : server_name(peer);
+  return std::make_unique<Link>(
+      ddp::detail::explain("cannot connect with " + peer_name,
+                           [&] {
+                             return connect(route,
+                                            "pair/" + std::to_string(server) +
+                                                "/" + std::to_string(worker),
+                                            topology.is_server() ? 0 : 1,
+                                            2);
+                           }),
+      peer_name,
+      timeout);
+}
+
+/// Servers take workers in order and workers servers, so no two wait for each
+/// other.
+void connect_pairs(const Route& route,
+                   std::chrono::milliseconds timeout,
+                   Session& session) {
+  const auto& topology = session.topology;
+  const int peers =
+      topology.is_server() ? topology.workers() : topology.servers;
+  try {
+    for (int peer = 0; peer < peers; ++peer) {
+      session.links.push_back(connect_pair(topology, route, peer, timeout));
+    }
+  } catch (const std::exception& error) {
+    session.problem = ddp::detail::text_of(error);
+  }
+}
+
+Session join(torch::nn::Module& module,
+             const ParameterServerOptions& options,
+             Role role,
+             const SavedStates& saved,
+             const Route& route) {
+  Session session;
+  session.topology = topology_of(options);
+  agree(route, options, role, saved, session);
+  equalize(route, session.topology, module);
+  make_shards(trained_parameters(module), session.topology.servers, session);
+  connect_pairs(route, options.timeout(), session);
+  return session;
+}
+
+}  // namespace
+
+Session join_session(torch::nn::Module& module,
+                     const ParameterServerOptions& options,
+                     Role role,
+                     const SavedStates& saved) {
+  const auto topology = topology_of(options);
+  const auto store = base_store(options);
+  const int64_t number =
+      next_session(*store, topology, options.connect_timeout());
+  const auto in_vain = vain_check(options, store, number);
+  const Route route{
+      c10::make_intrusive<ddp::detail::MonitoredStore>(
+          "dp/parameter_server/" + std::to_string(number), store, in_vain),
+      reach_of_job(options),
+      options.connect_timeout(),
+      in_vain,
+      !options.worker_env()};
+  // A rank that waits in this session hears of it, one that comes late waits
+  // for the next.
+  const auto close = [&](const std::string& reason) {
+    if (topology.rank == 0) {
+      store->set(closed_key(number), reason);
+    }
+  };
+  try {
+    auto session = join(module, options, role, saved, route);
+    if (!session.problem.empty()) {
+      close(session.problem);
+    }
+    return session;
+  } catch (...) {
+    close(ddp::detail::text_of(std::current_exception()));
+    throw;
+  }
+}
+
+}  // namespace dp::detail
