@@ -1,5 +1,5 @@
 # Install and export: find_package(ddp CONFIG) gives ddp::ddp, ddp::dp and
-# ddp::worker_env.
+# ddp::base.
 include(CMakePackageConfigHelpers)
 include(public_headers)
 set(_ddp_package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/ddp")
@@ -13,7 +13,7 @@ if(DDP_BUILD_LIBRARY)
     install(FILES "${PROJECT_SOURCE_DIR}/${header}"
             DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/${_ddp_folder}")
   endforeach()
-  install(TARGETS ddp ddp_dp ddp_worker_env EXPORT ddp_targets)
+  install(TARGETS ddp ddp_dp ddp_base EXPORT ddp_targets)
   install(EXPORT ddp_targets NAMESPACE ddp:: FILE ddp_targets.cmake
           DESTINATION "${_ddp_package_dir}")
 

@@ -1,9 +1,29 @@
-# ddp_public_headers(RESULT): those of ddp/ and dp/, by their paths in the
-# repository. What is in detail/ is not for users.
+# ddp_public_headers(RESULT): the headers for users, by their paths in the
+# repository: those of ddp/ and dp/, which forward to the rooms that hold the code,
+# and those of the rooms amp, data, exchanges, nn and optim.
 function(ddp_public_headers result)
-  file(GLOB_RECURSE found RELATIVE "${PROJECT_SOURCE_DIR}" CONFIGURE_DEPENDS
-       "${PROJECT_SOURCE_DIR}/ddp/*.h" "${PROJECT_SOURCE_DIR}/dp/*.h")
-  list(FILTER found EXCLUDE REGEX "^d?dp/detail/")
+  set(patterns "${PROJECT_SOURCE_DIR}/ddp/*.h" "${PROJECT_SOURCE_DIR}/dp/*.h")
+  foreach(room IN ITEMS amp data exchanges nn optim)
+    list(APPEND patterns "${PROJECT_SOURCE_DIR}/ddp/${room}/*.h")
+  endforeach()
+  file(GLOB found RELATIVE "${PROJECT_SOURCE_DIR}" CONFIGURE_DEPENDS ${patterns})
+  # Other rooms of ours read these, users do not.
+  list(REMOVE_ITEM found ddp/exchanges/exchange.h ddp/nn/replay_state.h
+       ddp/optim/averaging_optimizer.h)
+  set(${result} "${found}" PARENT_SCOPE)
+endfunction()
+
+# ddp_manual_headers(RESULT HEADER ...): these, and for each that forwards the one
+# that it forwards to, which has the comments.
+function(ddp_manual_headers result)
+  set(found)
+  foreach(header IN LISTS ARGN)
+    file(STRINGS "${PROJECT_SOURCE_DIR}/${header}" lines)
+    if("${lines}" MATCHES "^#pragma once;+#include \"([^\"]+)\"[^;]*$")
+      set(header "${CMAKE_MATCH_1}")
+    endif()
+    list(APPEND found "${header}")
+  endforeach()
   set(${result} "${found}" PARENT_SCOPE)
 endfunction()
 

@@ -59,7 +59,8 @@ if(Python3_FOUND)
   set(_ddp_examples "${CMAKE_CURRENT_BINARY_DIR}/headers/examples.cpp")
   file(GLOB _ddp_pages RELATIVE "${PROJECT_SOURCE_DIR}" CONFIGURE_DEPENDS
        "${PROJECT_SOURCE_DIR}/docs/*.md")
-  set(_ddp_sources_of_examples ${_ddp_headers} ${_ddp_pages})
+  ddp_manual_headers(_ddp_manual ${_ddp_headers})
+  set(_ddp_sources_of_examples ${_ddp_manual} ${_ddp_pages})
   list(TRANSFORM _ddp_sources_of_examples PREPEND "${PROJECT_SOURCE_DIR}/"
        OUTPUT_VARIABLE _ddp_files_of_examples)
   add_custom_command(
