@@ -162,7 +162,7 @@ class EtcdHttp::Transfers {
     loop_.disarm_timer(kTransferTimer);
   }
   /// Nothing can be sent: without libcurl.
-  void answer_later(HttpError error, Handler handler) {
+  void answer_later(const HttpError& error, Handler handler) {
     handler_ = std::move(handler);
     loop_.arm_timer(kTransferTimer,
                     std::chrono::milliseconds(0),
