@@ -13,6 +13,7 @@
 #include <torch/cuda.h>
 #include <torch/types.h>
 
+#include <array>
 #include <condition_variable>
 #include <csignal>
 #include <cstdlib>
@@ -333,6 +334,8 @@ TEST_CASE("a rank that ended before it came is named at once", "[departures]") {
 TEST_CASE("Gloo's ranks do not wait for one that has left", "[departures]") {
   const auto record = std::make_shared<detail::JobRecord>();
   const auto keys = c10::make_intrusive<c10d::HashStore>();
+  // One that goes early would break the other's connection.
+  std::array<c10::intrusive_ptr<c10d::Backend>, 2> backends;
   const auto connect = [&](int rank) {
     detail::BackendSpec spec;
     spec.in_vain = detail::vain_check(record, {0, 1});
@@ -341,7 +344,7 @@ TEST_CASE("Gloo's ranks do not wait for one that has left", "[departures]") {
     spec.rank = rank;
     spec.size = 2;
     spec.timeout = spec.connect_timeout = std::chrono::minutes(10);
-    detail::make_gloo_backend(spec);
+    backends.at(rank) = detail::make_gloo_backend(spec);
   };
   const int who = GENERATE(0, 1);
   const bool has_given_its_address = GENERATE(false, true);
@@ -350,6 +353,7 @@ TEST_CASE("Gloo's ranks do not wait for one that has left", "[departures]") {
     auto second = error_of([&] { connect(1); });
     CHECK(within_a_minute(first) == "none");
     CHECK(within_a_minute(second) == "none");
+    backends = {};
   }
   auto error = error_of([&] { connect(1 - who); });
   record->note(departure(who, Departure::How::vanished, -1));
