@@ -8,6 +8,7 @@
 
 #include "ddp/reduce/detail/bucket.h"
 #include "ddp/tensors/join_stream.h"
+#include "ddp/tensors/keep_until_read.h"
 #include "ddp/tensors/piece_of.h"
 
 namespace ddp::detail {
@@ -77,8 +78,10 @@ class DeviceBucket : public DenseBucket {
  private:
   /// Gradients may come on several streams; the last one copies them all.
   void join_streams() {
+    const auto current = current_stream(stream_.device());
+    has_several_ = has_several_ || current != stream_;
     join_stream(stream_);
-    stream_ = current_stream(stream_.device());
+    stream_ = current;
   }
 
   void copy_all(const ScaledCopy& copy) {
@@ -100,12 +103,17 @@ class DeviceBucket : public DenseBucket {
     if (!contents.empty()) {
       at::_foreach_copy_(contents, grads);
     }
+    if (has_several_) {
+      // Nobody else may have them now, and their own streams go on.
+      std::for_each(grads.begin(), grads.end(), keep_until_read);
+    }
     payload().mul_(copy.factor());
   }
 
   // Of the gradient that came last, or that the memory is from: what that one
   // still has to do may be to write there.
   c10::Stream stream_;
+  bool has_several_ = false;  // streams, at some time
 };
 
 int64_t numel_of(const std::vector<Slot*>& members) {

@@ -7,6 +7,8 @@
 #include <ATen/ops/clone.h>
 #include <ATen/ops/zeros.h>
 
+#include "ddp/tensors/join_stream.h"
+
 namespace ddp::detail {
 namespace {
 
@@ -60,6 +62,7 @@ GradientBucket GradientBuckets::bucket(size_t index) const {
 void GradientBuckets::build() {
   std::vector<std::unique_ptr<Bucket>> buckets;
   spare_ = at::Tensor();
+  spare_stream_.reset();
   for (auto& slot : slots_) {
     slot.bucket.reset();
   }
@@ -74,8 +77,17 @@ void GradientBuckets::build() {
     const at::Tensor& like = slots_.front().parameter.tensor;
     spare_ =
         at::zeros({layout_.spare_numel}, like.options().requires_grad(false));
+    if (!spare_.is_cpu()) {
+      spare_stream_ = current_stream(spare_.device());
+    }
   }
   buckets_ = std::move(buckets);
+}
+
+void GradientBuckets::join_spare() const {
+  if (spare_stream_) {
+    join_stream(*spare_stream_);
+  }
 }
 
 /// Its spare elements, where it has some, become those of all.

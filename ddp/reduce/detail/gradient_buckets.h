@@ -1,9 +1,11 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Stream.h>
 
 #include "ddp/exchanges/exchange.h"
 #include "ddp/reduce/bucket_plan.h"
@@ -56,6 +58,9 @@ class GradientBuckets {
   /// where that is dense and the layout lets them ride; else memory of their
   /// own. Other memory after `move_to` and `begin`.
   const at::Tensor& spare() const { return spare_; }
+  /// What the current stream does next with the spare elements comes after
+  /// what their memory's stream has to do by now.
+  void join_spare() const;
   bool spare_rides() const { return spare_rides_; }
 
   /// What gradients are multiplied by on their way in.
@@ -117,6 +122,7 @@ class GradientBuckets {
   BucketPlan plan_;
   std::vector<std::unique_ptr<Bucket>> buckets_;
   at::Tensor spare_;
+  std::optional<c10::Stream> spare_stream_;  // on a GPU, where none rides
   bool spare_rides_ = false;
   ScaledCopy copy_;
 };

@@ -102,6 +102,7 @@ class RefuseMissing : public Agreement {
   bool expects_all() const override { return true; }
 
   void note(const PassAccount& mine) override {
+    buckets().join_spare();
     verdict().write(buckets().spare(), mine.stamp(), mine.has_failed());
   }
 
