@@ -173,15 +173,16 @@ void GradScaler::unscale_(torch::optim::Optimizer& optimizer) {
   const auto factor = scale_.to(c10::kDouble).reciprocal().to(c10::kFloat);
   const auto found_inf = detail::unscale_gradients(optimizer, factor);
   progress.stage = Stage::unscaled;
-  progress.found_inf = agreed(found_inf);
+  progress.found_inf = agreed(found_inf, optimizer);
 }
 
-at::Tensor GradScaler::agreed(const at::Tensor& found_inf) const {
+at::Tensor GradScaler::agreed(const at::Tensor& found_inf,
+                              const torch::optim::Optimizer& optimizer) const {
   if (!group_) {
     return found_inf;
   }
   if (group_->getSize() > 1) {
-    Join::step_outside("GradScaler with a process_group");
+    Join::step_outside("GradScaler with a process_group", &optimizer);
   }
   std::vector<at::Tensor> shared{found_inf.defined() ? found_inf
                                                      : at::zeros_like(scale_)};

@@ -180,7 +180,8 @@ class GradScaler : public Joinable {
   void check_out_of_join(const torch::optim::Optimizer& optimizer) const;
   void prepare(c10::Device device);
   void prepare_in_join(const torch::optim::Optimizer& optimizer);
-  at::Tensor agreed(const at::Tensor& found_inf) const;
+  at::Tensor agreed(const at::Tensor& found_inf,
+                    const torch::optim::Optimizer& optimizer) const;
 
   bool enabled_;
   double growth_factor_;

@@ -209,9 +209,18 @@ bool Join::steps_for(const Joinable& who) const {
   return !options_.throw_on_early_termination() && who.join_ == this;
 }
 
-void Join::step_outside(const char* name) {
+void Join::step_outside(const char* name, const void* unit) {
   for (auto* join : running_joins) {
     check_function(join->idle_.empty(), detail::rank_list(join->idle_), name);
+    auto& turns_before = join->stepped_[{name, unit}];
+    TORCH_CHECK(join->turns_ > turns_before,
+                "Expected a backward pass that is reduced before each step of "
+                "the ",
+                name,
+                " in a Join, because a rank without inputs makes its step "
+                "after such a pass, but got none; use a NoExchange instead of "
+                "a NoSyncGuard, or no Join");
+    turns_before = join->turns_;
     join->outsider_ = name;
   }
 }
@@ -234,6 +243,7 @@ JoinTurn Join::turn_of(const std::vector<int>& announced) {
   std::vector<std::string> names;
   bool is_one = true;
   idle_.clear();
+  ++turns_;
   for (int rank = 0; rank < static_cast<int>(announced.size()); ++rank) {
     names.push_back(name_of(announced[rank]));
     if (announced[rank] == kIdle) {

@@ -1,8 +1,11 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <c10/core/Device.h>
@@ -128,8 +131,10 @@ struct JoinOptions {
 ///     scaler.update();
 ///   });
 /// @endcode
-/// The gradients of a rank without inputs are scaled like all others, so
-/// `optimizer.step()` alone would put the scale into its momentum.
+/// Caution: the gradients of a rank without inputs are scaled like all others.
+/// A Join does not see which optimizer the function steps, so a function that
+/// calls `optimizer.step()` without the scaler is no error: the rank steps by
+/// scaled gradients, and its momentum stays wrong after the Join.
 ///
 /// Not shadowed are collectives of one's own in the loop, and a `SyncBatchNorm`
 /// in training mode, which is an error unless throw_on_early_termination is
@@ -183,12 +188,13 @@ class Join {
   bool steps_for(const Joinable& who) const;
 
   /// For units whose step is one of all ranks and no turn of a Join (a
-  /// ZeroRedundancyOptimizer outside of it, a GradScaler with a process_group):
-  /// called before the collectives of each step. A rank without inputs makes
-  /// such a step in the function that its `finish` gets.
-  /// @throws c10::Error when a rank without inputs has no function; where this
-  ///   rank calls `finish` without one later, that throws.
-  static void step_outside(const char* name);
+  /// ZeroRedundancyOptimizer outside of it, a GradScaler with a process_group,
+  /// a ModelAverager): called before each step of `unit`. A rank without inputs
+  /// makes such a step in the function that its `finish` gets.
+  /// @throws c10::Error when a rank without inputs has no function, and when no
+  ///   backward pass was reduced since the previous step of `unit`; where this
+  ///   rank calls `finish` without a function later, that throws.
+  static void step_outside(const char* name, const void* unit);
 
   /// For joinables: this rank has inputs, and `who` communicates next.
   /// Collective.
@@ -211,6 +217,9 @@ class Join {
   c10::intrusive_ptr<c10d::Backend> group_;  // null when there is nothing to do
   const Joinable* busy_ = nullptr;           // between announce and done
   int last_live_ = 0;
+  int64_t turns_ = 0;
+  /// By name and unit: turns before its last step_outside.
+  std::map<std::pair<std::string, const void*>, int64_t> stepped_;
   std::vector<int> idle_;           // without inputs and function, last known
   const char* outsider_ = nullptr;  // has called step_outside on this rank
   bool is_finishing_ = false;

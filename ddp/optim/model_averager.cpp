@@ -8,6 +8,7 @@
 #include <torch/serialize/output-archive.h>
 
 #include "ddp/job/average_parameters.h"
+#include "ddp/job/join.h"
 #include "ddp/job/peers.h"
 
 namespace ddp {
@@ -78,6 +79,9 @@ ModelAverager::ModelAverager(ModelAveragerOptions options,
 
 bool ModelAverager::average_parameters(
     const std::vector<at::Tensor>& parameters) {
+  if (has_peers()) {
+    Join::step_outside("ModelAverager", this);
+  }
   const int64_t step = steps_++;
   int64_t counted = step;
   if (optimizer_) {

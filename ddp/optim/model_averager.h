@@ -80,6 +80,10 @@ struct ModelAveragerOptions {
 /// between ranks here; without the group a rank that skips a step alone also
 /// skips the collectives of a `PostLocalSGDOptimizer`.
 ///
+/// In a `Join` every pass must be reduced, by a `NoExchange` for example, and
+/// `finish` gets a function that makes the optimizer's step and calls
+/// `average_parameters`.
+///
 /// Between two averagings the ranks' parameters differ, so save a checkpoint
 /// after a call that returned true. The state of the program's optimizer stays
 /// each rank's own.
@@ -124,8 +128,9 @@ class ModelAverager {
   /// Call it after each step of the optimizer, on every rank. Returns whether
   /// the parameters that require a gradient have been averaged, in place: an
   /// all-reduce for each dtype and device, and then the outer step.
-  /// @throws c10::Error when a rank has left, or the outer optimizer was made
-  ///   for other parameters.
+  /// @throws c10::Error when a rank has left, when the outer optimizer was made
+  ///   for other parameters, and in a `Join` when the last pass was not reduced
+  ///   or a rank without inputs has no function.
   bool average_parameters(const std::vector<at::Tensor>& parameters);
 
   /// Number of calls so far.

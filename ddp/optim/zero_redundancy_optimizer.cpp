@@ -175,7 +175,7 @@ torch::Tensor ZeroRedundancyOptimizer::step(LossClosure closure) {
   if (join() != nullptr) {
     join()->announce(*this);
   } else if (group_) {
-    Join::step_outside("ZeroRedundancyOptimizer");
+    Join::step_outside("ZeroRedundancyOptimizer", this);
   }
   step_with_peers();
   if (join() != nullptr) {
