@@ -2,11 +2,13 @@
 // their CUDA code, whose kernels are then decoded: fill_, zero_, copy_, mul_
 // and _foreach_copy_, which move what the reducer moves, are among them.
 #include <ATen/ATen.h>
+#include <ATen/cuda/EmptyTensor.h>
 #include <c10/util/Exception.h>
 #include <torch/library.h>
 
 #include "test/fake_gpu/ops/batch_norm.h"
 #include "test/fake_gpu/ops/deferred.h"
+#include "test/fake_gpu/ops/freed_memory.h"
 #include "test/fake_gpu/ops/lstm_cell.h"
 
 namespace fake_gpu {
@@ -79,6 +81,18 @@ std::vector<at::Tensor> foreach_norm(at::TensorList tensors,
   return norms;
 }
 
+/// LibTorch's own, by which a program's first memory is allocated.
+at::Tensor empty(at::IntArrayRef sizes,
+                 std::optional<at::ScalarType> dtype,
+                 std::optional<at::Layout> layout,
+                 std::optional<at::Device> device,
+                 std::optional<bool> pin_memory,
+                 std::optional<at::MemoryFormat> format) {
+  fill_freed_memory();
+  return at::detail::empty_cuda(
+      sizes, dtype, layout, device, pin_memory, format);
+}
+
 /// LibTorch warns of a kernel that takes another's place; here it is meant.
 class Silence : public c10::WarningHandler {
   void process(const c10::Warning&) override {}
@@ -95,6 +109,7 @@ class Silence : public c10::WarningHandler {
   for (const char* name : kOperators) {
     library->impl(name, torch::CppFunction::makeFromBoxedFunction<&deferred>());
   }
+  library->impl("empty.memory_format", empty);
   library->impl("_foreach_norm.Scalar", foreach_norm);
   library->impl("native_dropout", dropout);
   library->impl("batch_norm_stats", batch_norm_stats);
