@@ -6,9 +6,15 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include <ATen/cuda/CUDAEvent.h>
+#include <c10/core/StreamGuard.h>
 #include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAStream.h>
 
+#include <deque>
+#include <functional>
 #include <future>
+#include <numeric>
 
 #include "dp/dp.h"
 #include "test/dp/nets.h"
@@ -112,6 +118,32 @@ TEST_CASE("two models over the same GPUs in two threads", "[gpu]") {
   CHECK(test::get_in_time(second, "the second thread") == 0);
 }
 
+// In mode lazy nothing runs that a forward does not need: what waits in a
+// stream of the pool would run if a broadcast were queued behind it.
+TEST_CASE("broadcasts share no stream with the program", "[gpu][stand-in]") {
+  REQUIRE(has_two_gpus());
+  constexpr int kStreamsOfPool = 32;
+  fake_gpu::schedule(fake_gpu::Mode::lazy, 1);
+  torch::nn::Linear net(3, 1);
+  net->to(gpu(0));
+  DataParallel model(net, on_two_gpus());
+  const auto x = torch::ones({4, 3}, gpu(0));
+  std::vector<Tensor> kept;
+  std::deque<at::cuda::CUDAEvent> queued;
+  for (int i = 0; i < 2 * kStreamsOfPool; ++i) {
+    const auto device = gpu(i % 2);
+    const auto stream =
+        c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device.index());
+    const c10::StreamGuard guard(stream.unwrap());
+    kept.push_back(torch::ones({1}, device));
+    queued.emplace_back().record(stream);
+  }
+  CHECK(close(model->forward(x), net->forward(x)));
+  for (const auto& event : queued) {
+    CHECK(!event.query());
+  }
+}
+
 TEST_CASE("a replaced submodule without tensors over GPUs", "[gpu]") {
   if (!has_two_gpus()) {
     return;
@@ -163,18 +195,57 @@ TEST_CASE("a GPU without a number is the current one", "[gpu]") {
   CHECK(model->forward(torch::ones({2, 3})).device() == gpu(last));
 }
 
-int64_t peak_bytes(int device) {
+/// Bytes of blocks that are in use, or that a stream may still use.
+c10::CachingAllocator::Stat active_bytes(int device) {
   return c10::cuda::CUDACachingAllocator::getDeviceStats(
              static_cast<c10::DeviceIndex>(device))
-      .allocated_bytes[0]
-      .peak;
+      .active_bytes[0];
 }
 
-int64_t current_bytes(int device) {
-  return c10::cuda::CUDACachingAllocator::getDeviceStats(
-             static_cast<c10::DeviceIndex>(device))
-      .allocated_bytes[0]
-      .current;
+/// By how much `work` makes them grow at its peak.
+int64_t growth(int device, const std::function<void()>& work) {
+  synchronize_all();
+  c10::cuda::CUDACachingAllocator::emptyCache();
+  c10::cuda::CUDACachingAllocator::resetPeakStats(
+      static_cast<c10::DeviceIndex>(device));
+  const auto before = active_bytes(device).current;
+  work();
+  return active_bytes(device).peak - before;
+}
+
+TEST_CASE("gradients of replicas do not pile up on the first GPU", "[gpu]") {
+  if (!has_two_gpus()) {
+    return;
+  }
+  constexpr int64_t kCount = 16;
+  constexpr int64_t kBytes = 4 << 20;
+  struct LayersImpl : torch::nn::Cloneable<LayersImpl> {
+    LayersImpl() { reset(); }
+    void reset() override {
+      for (int64_t i = 0; i < kCount; ++i) {
+        register_parameter("p" + std::to_string(i), torch::ones({kBytes / 4}));
+      }
+    }
+    Tensor forward(const Tensor& x) {
+      auto sum = x;
+      for (const auto& parameter : parameters_.values()) {
+        sum = sum + parameter.sum();
+      }
+      return sum;
+    }
+  };
+  std::vector<int64_t> ids(std::min<size_t>(torch::cuda::device_count(), 3));
+  std::iota(ids.begin(), ids.end(), 0);
+  const auto net = std::make_shared<LayersImpl>();
+  net->to(gpu(0));
+  DataParallel model(net, DataParallelOptions().device_ids(ids));
+  const auto x = torch::ones({static_cast<int64_t>(ids.size()), 1}, gpu(0));
+  const auto loss = model->forward(x).sum();
+  // The gradients, and for some of them parts that are being added up.
+  CHECK(growth(0, [&] { loss.backward(); }) < (kCount + 8) * kBytes);
+  for (const auto& parameter : net->parameters()) {
+    CHECK(parameter.grad().eq(1.0 * ids.size()).all().item<bool>());
+  }
 }
 
 TEST_CASE("large parameters are not held twice", "[gpu]") {
@@ -195,15 +266,6 @@ TEST_CASE("large parameters are not held twice", "[gpu]") {
   const auto net = std::make_shared<TableImpl>();
   net->to(gpu(0));
   const auto options = on_two_gpus();
-  const auto growth = [](int device, const std::function<void()>& work) {
-    synchronize_all();
-    c10::cuda::CUDACachingAllocator::emptyCache();
-    c10::cuda::CUDACachingAllocator::resetPeakStats(
-        static_cast<c10::DeviceIndex>(device));
-    const auto before = current_bytes(device);
-    work();
-    return peak_bytes(device) - before;
-  };
   std::optional<DataParallel<TableImpl>> model;
   CHECK(growth(1, [&] { model.emplace(net, options); }) < kTable + kMiB);
   const torch::NoGradGuard no_grad;

@@ -19,6 +19,7 @@
 #include "ddp/job/detail/forwarding_backend.h"
 #include "ddp/job/state_sync.h"
 #include "ddp/job/text_collectives.h"
+#include "ddp/job/wait.h"
 #include "ddp/process_group.h"
 #include "test/support/catch.h"
 #include "test/support/done_work.h"
@@ -67,6 +68,18 @@ TEST_CASE("one rank over NCCL", "[gpu]") {
   const auto mean = reduce_tensor(torch::full({3}, 2.5, local_device()));
   CHECK(mean.is_cuda());
   CHECK(mean.cpu().equal(torch::full({3}, 2.5)));
+}
+
+// NCCL's own wait only makes a stream wait, and says nothing of an abort.
+TEST_CASE("a wait for what was queued before an abort is an error", "[gpu]") {
+  const Job job;
+  const auto group = process_group();
+  std::vector<torch::Tensor> tensors{torch::ones({3}, local_device())};
+  const auto work = group->allreduce(tensors);
+  group->abort();
+  CHECK_THROWS_WITH(
+      detail::wait(work, *group, "the sum"),
+      Catch::Contains("the sum failed: the program has aborted the group"));
 }
 
 // NCCL's backend does not heed the device of the options.
