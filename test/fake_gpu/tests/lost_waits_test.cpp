@@ -284,6 +284,12 @@ bool is_known_redundant(uint64_t n, bool find_unused) {
   return find_unused && n == kStarts + kFinishes;
 }
 
+/// The memory of the used map can hold the map of the step before, which is the
+/// same: the loss of NCCL's wait for its copy shows in some runs alone.
+bool is_seen_by_chance(uint64_t n, bool find_unused) {
+  return find_unused && n == 2 * kParameters + 1;
+}
+
 TEST_CASE("losing any wait of a step is caught, or it was redundant",
           "[lost_waits]") {
   const bool as_view = GENERATE(false, true);
@@ -297,19 +303,20 @@ TEST_CASE("losing any wait of a step is caught, or it was redundant",
   int caught = 0;
   for (size_t i = 0; i < losses.size(); ++i) {
     const Loss& loss = losses[i];
+    const bool by_chance = is_seen_by_chance(i + 1, find_unused);
     const bool redundant =
         !loss.needed || is_known_redundant(i + 1, find_unused);
     table << "wait " << i + 1 << (loss.caught ? ": caught" : ": not caught")
           << (redundant ? ", redundant" : "") << '\n';
-    caught += loss.caught ? 1 : 0;
+    caught += loss.caught && !by_chance ? 1 : 0;
     INFO(table.str());
-    CHECK((loss.caught || redundant));
+    CHECK((loss.caught || redundant || by_chance));
   }
   INFO(table.str());
   CHECK(losses.size() == 2 * kParameters + (find_unused ? 2 : 0));
-  // Of the buckets those of NCCL's stream and the last one of the caller's; of
-  // the used map both.
-  CHECK(caught == kParameters + 1 + (find_unused ? 1 : 0));
+  // Of the buckets those of NCCL's stream, and of the caller's stream the last
+  // one: that of the last bucket or of the used map.
+  CHECK(caught == kParameters + 1);
 }
 
 }  // namespace lost_waits_test
