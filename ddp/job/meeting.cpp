@@ -19,8 +19,8 @@ constexpr const char* kAllArrived = "arrived/all";
 /// How long a name may take to appear.
 constexpr milliseconds kResolvePatience{10'000};
 
-/// How long the first try of LibTorch's to connect with it may take; each
-/// further one twice as long as the last.
+/// How long LibTorch's first try to connect with rank 0's store may take. Each
+/// further try may take twice as long as the one before, up to the longest.
 constexpr milliseconds kFirstStoreTry{1'000};
 constexpr milliseconds kLongestStoreTry{16'000};
 

@@ -1,9 +1,9 @@
 #include "ddp/job/detail/connect_on_thread.h"
 
-#include <future>
 #include <system_error>
-#include <thread>
 #include <utility>
+
+#include "ddp/base/background_task.h"
 
 namespace ddp::detail {
 namespace {
@@ -20,11 +20,21 @@ bool connect_on_thread(std::function<void()> connect,
     connect();
     return true;
   }
-  std::packaged_task<void()> task(std::move(connect));
-  auto connected = task.get_future();
-  std::thread(std::move(task)).detach();
+  BackgroundTask task;  // once it is left behind, `connect` owns what it uses
+  task.start(std::move(connect));
+  const auto is_connected = [&] {
+    try {
+      return task.finish(kConnectGlance);
+    } catch (const std::system_error&) {
+      throw;  // this rank's own
+    } catch (const std::exception&) {
+      const auto reason = reason_within(kReasonPatience, why_in_vain);
+      TORCH_CHECK(reason.empty(), problem, ": ", reason);
+      throw;
+    }
+  };
   const auto start = std::chrono::steady_clock::now();
-  while (connected.wait_for(kConnectGlance) != std::future_status::ready) {
+  while (!is_connected()) {
     const std::string reason = why_in_vain();
     TORCH_CHECK(reason.empty(), problem, ": ", reason);
     const auto waited = std::chrono::steady_clock::now() - start;
@@ -32,15 +42,6 @@ bool connect_on_thread(std::function<void()> connect,
         timeout) {
       return false;
     }
-  }
-  try {
-    connected.get();
-  } catch (const std::system_error&) {
-    throw;  // this rank's own
-  } catch (const std::exception&) {
-    const auto reason = reason_within(kReasonPatience, why_in_vain);
-    TORCH_CHECK(reason.empty(), problem, ": ", reason);
-    throw;
   }
   return true;
 }
