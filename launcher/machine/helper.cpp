@@ -1,19 +1,14 @@
 #include "launcher/machine/helper.h"
 
-#include <dirent.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <csignal>
-#include <cstdlib>
-#include <memory>
-#include <vector>
 
 #include "launcher/base/fd.h"
+#include "launcher/machine/open_descriptors.h"
 
 namespace launcher {
 namespace {
@@ -22,27 +17,6 @@ namespace {
 #ifndef SYS_close_range
 #define SYS_close_range 436
 #endif
-
-/// What is open, where close_range() is not there: before Linux 5.9, and in
-/// sandboxes.
-std::vector<int> open_descriptors() {
-  std::vector<int> found;
-  const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir("/proc/self/fd"),
-                                                   ::closedir);
-  while (const dirent* entry = folder ? ::readdir(folder.get()) : nullptr) {
-    found.push_back(std::atoi(entry->d_name));
-  }
-  if (!folder) {
-    rlimit limit{};
-    ::getrlimit(RLIMIT_NOFILE, &limit);
-    for (int fd = 0; fd < static_cast<int>(std::min<rlim_t>(limit.rlim_cur,
-                                                            rlim_t{1} << 16));
-         ++fd) {
-      found.push_back(fd);
-    }
-  }
-  return found;
-}
 
 bool close_range(unsigned first, unsigned last) {
   return first > last || ::syscall(SYS_close_range, first, last, 0U) == 0;
@@ -54,6 +28,7 @@ void close_all_but(int kept) {
       close_range(number + 1, ~0U)) {
     return;
   }
+  // It is not there before Linux 5.9, and in sandboxes.
   for (const int fd : open_descriptors()) {
     if (fd > STDERR_FILENO && fd != kept) {
       ::close(fd);

@@ -1,19 +1,17 @@
 #include "launcher/hosts/etcd/http.h"
 
-#include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <map>
 #include <optional>
-#include <set>
 #include <utility>
 
 #include "launcher/base/one_line.h"
 #include "launcher/hosts/etcd/curl_functions.h"
+#include "launcher/machine/open_descriptors.h"
 #include "launcher/net/endpoint.h"
 
 namespace launcher {
@@ -56,28 +54,15 @@ bool is_refusal_of_tls(const EtcdSettings& settings,
          text.find("alert") != std::string::npos;
 }
 
-std::set<int> open_descriptors() {
-  std::set<int> found;
-  const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir("/proc/self/fd"),
-                                                   ::closedir);
-  while (const dirent* entry = folder ? ::readdir(folder.get()) : nullptr) {
-    found.insert(std::atoi(entry->d_name));
-  }
-  if (folder) {
-    found.erase(::dirfd(folder.get()));  // libcurl may get its number
-  }
-  return found;
-}
-
 int keep_from_workers(void*, int fd, int) {
   ::fcntl(fd, F_SETFD, FD_CLOEXEC);
   return 0;
 }
 
 /// What libcurl has opened for itself is not for workers, either.
-void keep_new_from_workers(const std::set<int>& before) {
+void keep_new_from_workers(const std::vector<int>& before) {
   for (const int fd : open_descriptors()) {
-    if (before.count(fd) == 0) {
+    if (std::find(before.begin(), before.end(), fd) == before.end()) {
       keep_from_workers(nullptr, fd, 0);
     }
   }
@@ -100,7 +85,9 @@ std::string etcd_name(const EtcdSettings& settings) {
 /// libcurl, its connections, and the transfer that runs.
 class EtcdHttp::Transfers {
  public:
-  explicit Transfers(EventLoop& loop) : loop_(loop) {
+  /// @param settings live as long as this
+  Transfers(EventLoop& loop, const EtcdSettings& settings)
+      : loop_(loop), settings_(settings) {
     for (const char* name : kCurlNames) {
       library_ = library_ != nullptr ? library_ : ::dlopen(name, RTLD_NOW);
       const char* error = library_ != nullptr ? nullptr : ::dlerror();
@@ -108,7 +95,7 @@ class EtcdHttp::Transfers {
         problem_ = on_one_line(error);
       }
     }
-    const std::set<int> before = open_descriptors();
+    const std::vector<int> before = open_descriptors();
     if (has_functions()) {
       call<int>("curl_global_init", curl::kGlobalAll);
       easy_ = call<curl::Handle>("curl_easy_init");
@@ -119,6 +106,7 @@ class EtcdHttp::Transfers {
       set_multi(curl::kSocketData, static_cast<void*>(this));
       set_multi(curl::kTimerFunction, curl::SetTimer(&set_timer));
       set_multi(curl::kTimerData, static_cast<void*>(this));
+      set_what_stays();
     }
     keep_new_from_workers(before);
   }
@@ -144,8 +132,7 @@ class EtcdHttp::Transfers {
   }
 
   void set_addresses(const std::string& entry);
-  void start(const EtcdSettings& settings,
-             const std::string& url,
+  void start(const std::string& url,
              const GatewayRequest& request,
              const std::string& token,
              std::chrono::milliseconds limit,
@@ -190,6 +177,7 @@ class EtcdHttp::Transfers {
   Variadic variadic(const char* name) const {
     return reinterpret_cast<Variadic>(::dlsym(library_, name));
   }
+  void set_what_stays();
   template <typename Value>
   void set(int option, Value value) const {
     variadic("curl_easy_setopt")(easy_, option, value);
@@ -265,6 +253,7 @@ class EtcdHttp::Transfers {
   }
 
   EventLoop& loop_;
+  const EtcdSettings& settings_;
   std::string problem_;
   void* library_ = nullptr;
   curl::Handle easy_ = nullptr;
@@ -275,13 +264,30 @@ class EtcdHttp::Transfers {
   // Of the transfer.
   Handler handler_;  // empty: none runs
   IsEnough is_enough_;
-  EtcdSettings settings_;
   std::string body_;
   std::string request_;
   bool was_enough_ = false;
   curl::List headers_ = nullptr;
   std::array<char, curl::kErrorSize> error_{};
 };
+
+/// Options that all transfers have: a handle of libcurl keeps them.
+void EtcdHttp::Transfers::set_what_stays() {
+  set(curl::kProxy, "");  // etcd is on this side of any
+  set(curl::kErrorBuffer, error_.data());
+  set(curl::kNoSignal, 1L);
+  set(curl::kSocketOptionsFunction, curl::SetSocket(&keep_from_workers));
+  set(curl::kWriteFunction, curl::Write(&take_bytes));
+  set(curl::kWriteData, static_cast<void*>(this));
+  for (const auto& [option, file] :
+       {std::pair(curl::kCertificate, &settings_.certificate),
+        std::pair(curl::kKey, &settings_.key),
+        std::pair(curl::kAuthorities, &settings_.authorities)}) {
+    if (!file->empty()) {
+      set(option, file->c_str());
+    }
+  }
+}
 
 void EtcdHttp::Transfers::set_addresses(const std::string& entry) {
   const curl::List before =
@@ -294,8 +300,7 @@ void EtcdHttp::Transfers::set_addresses(const std::string& entry) {
   call<void>("curl_slist_free_all", before);
 }
 
-void EtcdHttp::Transfers::start(const EtcdSettings& settings,
-                                const std::string& url,
+void EtcdHttp::Transfers::start(const std::string& url,
                                 const GatewayRequest& request,
                                 const std::string& token,
                                 std::chrono::milliseconds limit,
@@ -303,31 +308,16 @@ void EtcdHttp::Transfers::start(const EtcdSettings& settings,
                                 IsEnough is_enough) {
   handler_ = std::move(handler);
   is_enough_ = std::move(is_enough);
-  settings_ = settings;
   request_ = request.body;
   body_.clear();
   was_enough_ = false;
   error_ = {};
   set(curl::kUrl, url.c_str());
-  set(curl::kProxy, "");  // etcd is on this side of any
   set(curl::kPostFields, request_.c_str());
   set(curl::kPostFieldSize, static_cast<long>(request_.size()));
-  set(curl::kErrorBuffer, error_.data());
-  set(curl::kNoSignal, 1L);
   set(curl::kTimeoutMs, static_cast<long>(limit.count()));
   set(curl::kConnectTimeoutMs,
-      static_cast<long>(std::min(limit, connect_time(settings)).count()));
-  set(curl::kSocketOptionsFunction, curl::SetSocket(&keep_from_workers));
-  set(curl::kWriteFunction, curl::Write(&take_bytes));
-  set(curl::kWriteData, static_cast<void*>(this));
-  for (const auto& [option, file] :
-       {std::pair(curl::kCertificate, &settings_.certificate),
-        std::pair(curl::kKey, &settings_.key),
-        std::pair(curl::kAuthorities, &settings_.authorities)}) {
-    if (!file->empty()) {
-      set(option, file->c_str());
-    }
-  }
+      static_cast<long>(std::min(limit, connect_time(settings_)).count()));
   const auto add_header = [this](const std::string& line) {
     headers_ = call<curl::List>("curl_slist_append", headers_, line.c_str());
   };
@@ -384,7 +374,7 @@ void EtcdHttp::post(const Endpoint& endpoint,
                     Handler handler,
                     IsEnough is_enough) {
   if (!transfers_) {
-    transfers_ = std::make_unique<Transfers>(loop_);
+    transfers_ = std::make_unique<Transfers>(loop_, settings_);
   }
   transfers_->cancel();
   if (!transfers_->is_there()) {
@@ -402,8 +392,7 @@ void EtcdHttp::post(const Endpoint& endpoint,
              address;
   }
   transfers_->set_addresses(entry);
-  transfers_->start(settings_,
-                    url_of(settings_, endpoint) + request.path,
+  transfers_->start(url_of(settings_, endpoint) + request.path,
                     request,
                     token,
                     limit,
