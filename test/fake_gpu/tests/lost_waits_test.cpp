@@ -284,39 +284,62 @@ bool is_known_redundant(uint64_t n, bool find_unused) {
   return find_unused && n == kStarts + kFinishes;
 }
 
-/// The memory of the used map can hold the map of the step before, which is the
-/// same: the loss of NCCL's wait for its copy shows in some runs alone.
-bool is_seen_by_chance(uint64_t n, bool find_unused) {
-  return find_unused && n == 2 * kParameters + 1;
+bool is_redundant(const Loss& loss, uint64_t n, bool find_unused) {
+  return !loss.needed || is_known_redundant(n, find_unused);
+}
+
+/// Repeats the experiment, with new groups and streams, until it has caught the
+/// loss of each wait that is needed. One experiment in eight or so does not
+/// catch that of NCCL's wait for the used map, under any of its schedules.
+std::vector<Loss> losses_of_experiments(
+    const DistributedDataParallelOptions& options) {
+  constexpr int kExperiments = 8;
+  std::vector<Loss> all;
+  for (int i = 0; i < kExperiments; ++i) {
+    const auto losses = losses_with(options);
+    all.resize(std::max(all.size(), losses.size()));
+    bool are_caught = true;
+    for (size_t n = 0; n < losses.size(); ++n) {
+      all[n].exists |= losses[n].exists;
+      all[n].caught |= losses[n].caught;
+      all[n].needed |= losses[n].needed;
+      are_caught &=
+          all[n].caught ||
+          is_redundant(all[n], n + 1, options.find_unused_parameters());
+    }
+    if (are_caught) {
+      break;
+    }
+  }
+  return all;
 }
 
 TEST_CASE("losing any wait of a step is caught, or it was redundant",
           "[lost_waits]") {
   const bool as_view = GENERATE(false, true);
   const bool find_unused = GENERATE(false, true);
-  const auto losses = losses_with(DistributedDataParallelOptions()
-                                      .bucket_cap_mb(0.003)
-                                      .first_bucket_cap_mb(0.003)
-                                      .gradient_as_bucket_view(as_view)
-                                      .find_unused_parameters(find_unused));
+  const auto losses =
+      losses_of_experiments(DistributedDataParallelOptions()
+                                .bucket_cap_mb(0.003)
+                                .first_bucket_cap_mb(0.003)
+                                .gradient_as_bucket_view(as_view)
+                                .find_unused_parameters(find_unused));
   std::ostringstream table;
   int caught = 0;
   for (size_t i = 0; i < losses.size(); ++i) {
     const Loss& loss = losses[i];
-    const bool by_chance = is_seen_by_chance(i + 1, find_unused);
-    const bool redundant =
-        !loss.needed || is_known_redundant(i + 1, find_unused);
+    const bool redundant = is_redundant(loss, i + 1, find_unused);
     table << "wait " << i + 1 << (loss.caught ? ": caught" : ": not caught")
           << (redundant ? ", redundant" : "") << '\n';
-    caught += loss.caught && !by_chance ? 1 : 0;
+    caught += loss.caught ? 1 : 0;
     INFO(table.str());
-    CHECK((loss.caught || redundant || by_chance));
+    CHECK((loss.caught || redundant));
   }
   INFO(table.str());
   CHECK(losses.size() == 2 * kParameters + (find_unused ? 2 : 0));
-  // Of the buckets those of NCCL's stream, and of the caller's stream the last
-  // one: that of the last bucket or of the used map.
-  CHECK(caught == kParameters + 1);
+  // Of the buckets those of NCCL's stream and the last one of the caller's; of
+  // the used map both.
+  CHECK(caught == kParameters + 1 + (find_unused ? 1 : 0));
 }
 
 }  // namespace lost_waits_test
