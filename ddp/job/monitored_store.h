@@ -10,30 +10,30 @@
 
 namespace ddp::detail {
 
-/// Says why a wait for other ranks is in vain, one line, or "" while it is not.
+/// Returns why a wait for other ranks cannot succeed, in one line, or "" while
+/// it can.
 using VainCheck = std::function<std::string()>;
 
-/// Asks `why_in_vain` until it has a reason, at most for `patience`: a
-/// connection breaks before the news of why.
+/// Calls `why_in_vain` until it returns a reason, for `patience` at most. A
+/// connection to a lost rank breaks before the news of the loss arrives.
 std::string reason_within(std::chrono::milliseconds patience,
                           const VainCheck& why_in_vain);
 
-/// How long an error of a connection waits for that news.
+/// How long the error of a connection is held back for that news.
 constexpr std::chrono::milliseconds kReasonPatience{2'000};
 
-/// Thrown by a wait that is in vain.
+/// Thrown by a wait that cannot succeed.
 struct WaitInVain : c10::Error {
   using c10::Error::Error;
 };
 
-/// A part of a store in which nobody waits for the keys of a rank that is gone:
-/// where a key is missing, waits ask `why_in_vain` now and then (after 50 ms,
-/// later once a second), and throw WaitInVain once it has a reason. They ask
-/// it, too, when the store itself is gone. A key that is there is got, whoever
-/// has left.
+/// A part of a store whose waits end when a rank is lost. A wait for a missing
+/// key calls `why_in_vain` after 50 ms and later once a second, and throws
+/// WaitInVain as soon as a reason is returned. A wait whose store is gone does
+/// the same. A key that exists is returned even if a rank has left.
 ///
-/// Thread contract: that of the store; `why_in_vain` is asked by the thread
-/// that waits.
+/// Thread contract: as the wrapped store. The waiting thread calls
+/// `why_in_vain`.
 class MonitoredStore : public c10d::PrefixStore {
  public:
   MonitoredStore(std::string prefix,
@@ -55,8 +55,8 @@ class MonitoredStore : public c10d::PrefixStore {
   VainCheck why_in_vain_;
 };
 
-/// Why it is in vain to wait for all ranks of the job of
-/// `ddp::init_process_group`: one has died, or left because of an exception.
+/// Returns the check for all ranks of the job of `ddp::init_process_group`: its
+/// reason is a rank that has died, or left because of an exception.
 /// @throws c10::Error without a process group.
 VainCheck job_vain_check();
 

@@ -47,7 +47,7 @@ class WorkerRunner {
   /// Sends SIGTERM to children that are no workers: once to each that is in no
   /// worker's process group.
   virtual void ask_strays() = 0;
-  /// SIGKILL to all children that are no workers.
+  /// Sends SIGKILL to all children that are no workers.
   virtual void kill_strays() = 0;
 
   /// The workers of the attempt as they are now; empty when there is none.

@@ -8,7 +8,7 @@
 
 namespace launcher {
 
-// What can happen to the workers of an attempt.
+// Events of an attempt's workers.
 
 struct WorkerExited {
   int local_rank;

@@ -8,15 +8,15 @@
 
 namespace ddp::detail {
 
-/// Runs `connect`, which cannot be called off, on a thread of its own, and
-/// waits for its end. Once the wait is in vain the thread is left behind, with
-/// what `connect` owns. Without a `why_in_vain` it runs on this thread.
+/// Runs `connect`, which cannot be cancelled, on a thread of its own and waits
+/// for it. If `why_in_vain` returns a reason meanwhile, the thread is abandoned
+/// together with the captures of `connect`. Without a `why_in_vain`, `connect`
+/// runs on the calling thread.
 ///
-/// @returns false when it has not ended within `timeout`; the thread is left
-///   behind then, too.
-/// @throws c10::Error with `problem` and the reason when the wait is in vain;
-///   else what `connect` throws, a reason that is heard of soon after it
-///   instead.
+/// @returns false if `connect` has not returned within `timeout`; the thread is
+///   abandoned.
+/// @throws c10::Error with `problem` and the reason of `why_in_vain`; otherwise
+///   the exception of `connect`, unless a reason arrives soon after it.
 bool connect_on_thread(std::function<void()> connect,
                        const VainCheck& why_in_vain,
                        std::chrono::milliseconds timeout,

@@ -58,8 +58,8 @@ class GradientBuckets {
   /// where that is dense and the layout lets them ride; else memory of their
   /// own. Other memory after `move_to` and `begin`.
   const at::Tensor& spare() const { return spare_; }
-  /// What the current stream does next with the spare elements comes after
-  /// what their memory's stream has to do by now.
+  /// Orders the current stream after the work on the spare elements that the
+  /// stream of their memory has queued so far.
   void join_spare() const;
   bool spare_rides() const { return spare_rides_; }
 

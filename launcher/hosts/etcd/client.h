@@ -19,8 +19,8 @@
 
 namespace launcher {
 
-/// Calls of etcd that leave the loop free: one at a time, each with an answer
-/// in bounded time.
+/// Sends requests to etcd without blocking the event loop, one call at a time.
+/// Each call gets an answer within a bounded time.
 class EtcdClient {
  public:
   using Handler = std::function<void(const EtcdAnswer&)>;
@@ -33,11 +33,12 @@ class EtcdClient {
   EtcdClient(const EtcdClient&) = delete;
   EtcdClient& operator=(const EtcdClient&) = delete;
 
-  /// Gives up the one before, if it has no answer yet. The handler is called by
-  /// the loop.
+  /// Starts a call, and cancels the previous call if it has no answer yet. The
+  /// event loop calls the handler.
   void start(const EtcdCall& call);
 
-  /// Of the host of the coordinator that was read last, as its name was then.
+  /// Addresses of the coordinator's host, from the latest answer with a
+  /// coordinator.
   const std::vector<std::string>& coordinator_addresses() const {
     return coordinator_addresses_;
   }

@@ -27,9 +27,9 @@ struct HttpAnswer {
   std::string local_address{};  ///< of this end of the connection
 };
 
-/// Requests to one etcd, one at a time, over connections that stay open, by
-/// libcurl on the event loop. libcurl is loaded here, and only here. It starts
-/// no thread: the caller has looked up the addresses.
+/// Sends HTTP requests to etcd, one at a time, by libcurl on the event loop.
+/// Connections stay open between requests. This class alone loads libcurl. The
+/// caller resolves host names, so libcurl starts no thread.
 class EtcdHttp {
  public:
   using Handler =
@@ -41,7 +41,7 @@ class EtcdHttp {
   EtcdHttp(const EtcdHttp&) = delete;
   EtcdHttp& operator=(const EtcdHttp&) = delete;
 
-  /// Gives up the request before, if it has no answer yet.
+  /// Sends a request, and cancels the previous one if it has no answer yet.
   ///
   /// @param addresses of the endpoint's host; empty: it is one itself
   /// @param token of a user, or empty
