@@ -70,6 +70,28 @@ JobBackend::JobBackend(c10::intrusive_ptr<c10d::Backend> backend,
       connect_timeout_(connect_timeout),
       timeout_(timeout) {}
 
+std::shared_ptr<const AveragedPass> JobBackend::begin_pass(
+    const AveragedPass& pass) {
+  const std::lock_guard lock(pass_mutex_);
+  auto running = pass_.lock();
+  if (!running) {
+    running = std::make_shared<const AveragedPass>(pass);
+    pass_ = running;
+    return running;
+  }
+  const bool is_other_thread = running->thread && pass.thread &&
+                               *running->thread != *pass.thread &&
+                               running->graph_task != pass.graph_task;
+  TORCH_CHECK(!is_other_thread,
+              "Expected one thread to make the backward passes of all models "
+              "over group ",
+              members_.name,
+              ", but got a pass while that of another thread is averaged: the "
+              "gradients of two models could be added up; give each thread a "
+              "group of its own (ddp::new_group)");
+  return running;
+}
+
 std::optional<Departure> JobBackend::missing_for(uint64_t number) const {
   if (record_->departures() == 0) {
     return std::nullopt;

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "ddp/job/detail/forwarding_backend.h"
@@ -21,6 +22,13 @@ inline constexpr const char* kWorldGroup = "world";
 struct GroupMembers {
   std::string name;        ///< one word, the same on all of them
   std::vector<int> ranks;  ///< of the world, by their rank in the group
+};
+
+/// A backward pass whose gradients a reducer averages over a group.
+struct AveragedPass {
+  /// The thread of the forward; none where a backward pass has called it.
+  std::optional<std::thread::id> thread;
+  int graph_task = -1;  ///< autograd's; -1 for a pass without gradients
 };
 
 /// A group of the job: a backend that knows who has left. It counts the
@@ -53,6 +61,12 @@ class JobBackend : public ForwardingBackend {
   /// The number of a reducer that is made over this group: as many were made
   /// before it.
   int number_reducer() noexcept { return reducers_++; }
+
+  /// A reducer begins to average a pass; it ends when the result goes. Models
+  /// may share a backward pass of one thread.
+  /// @throws c10::Error when another thread's pass has not ended: the order in
+  ///   which the buckets of both meet the other ranks' is left to chance.
+  std::shared_ptr<const AveragedPass> begin_pass(const AveragedPass& pass);
 
   /// A member without which the last collective that was started cannot end;
   /// nothing when there is none.
@@ -136,6 +150,8 @@ class JobBackend : public ForwardingBackend {
   mutable std::mutex connected_mutex_;
   std::vector<c10::Device> connected_;  // beside the bound one
   mutable std::mutex mutex_;            // of the backend's end
+  std::mutex pass_mutex_;
+  std::weak_ptr<const AveragedPass> pass_;  // the first of those that run
 };
 
 /// `group`, or the one it forwards to, where that is a group of the job; else

@@ -156,11 +156,12 @@ using WrapperHolder = torch::nn::ModuleHolder<
 /// Tensor to Tensor). Then `to()` of what it is in throws, and the gradients of
 /// the layers around it are each rank's own.
 ///
-/// Thread contract: one thread a group. Two threads that train two models over
-/// one group mix gradients, because its collectives meet in the order of the
-/// calls; where the last collectives of two passes meet, all ranks throw. A
-/// second thread takes a group of its own (`ddp::new_group`). Models of one
-/// thread make their passes in one order on all ranks.
+/// Thread contract: one thread a group, because its collectives meet in the
+/// order of the calls. A second thread takes a group of its own
+/// (`ddp::new_group`). Models of one thread make their passes in one order on
+/// all ranks. In a group of the job, overlapping passes of two threads are an
+/// error on all ranks, and so are passes of two models whose last collectives
+/// meet.
 ///
 /// Example:
 /// @code

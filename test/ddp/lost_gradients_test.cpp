@@ -2,9 +2,11 @@
 // what a program does to parameters, wrappers and outputs between steps.
 #include <chrono>
 #include <deque>
+#include <functional>
 #include <future>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <sstream>
@@ -441,19 +443,37 @@ Group in_job(const Group& group) {
       std::make_shared<detail::JobRecord>());
 }
 
-/// Tells when all buckets of a pass have been started.
-class Announced : public ForwardingExchange {
+/// Calls a function after each bucket that it has started.
+class Watched : public ForwardingExchange {
  public:
   using ForwardingExchange::ForwardingExchange;
 
   void start(const GradientBucket& bucket) override {
     inner().start(bucket);
-    if (bucket.is_last() && started) {
-      std::exchange(started, nullptr)->set_value();
+    if (on_start) {
+      on_start(bucket);
     }
   }
 
-  std::promise<void>* started = nullptr;
+  std::function<void(const GradientBucket&)> on_start;
+};
+
+/// Threads wait until one has opened it.
+class Gate {
+ public:
+  void open() {
+    std::call_once(once_, [this] { promise_.set_value(); });
+  }
+  void wait() {
+    TORCH_CHECK(future_.wait_for(std::chrono::minutes(1)) ==
+                    std::future_status::ready,
+                "nobody has opened the gate");
+  }
+
+ private:
+  std::once_flag once_;
+  std::promise<void> promise_;
+  std::shared_future<void> future_ = promise_.get_future().share();
 };
 
 std::string error_of(const std::function<void()>& pass) {
@@ -465,48 +485,73 @@ std::string error_of(const std::function<void()>& pass) {
   return "";
 }
 
-/// Two models of equal shape, each with a group.
+/// Two models of equal shape, each with a group and two buckets.
 struct Models {
   Models(const Group& a, const Group& b) {
     for (const auto& group : {a, b}) {
       exchanges.push_back(
-          std::make_shared<Announced>(std::make_shared<AllReduce>(group)));
+          std::make_shared<Watched>(std::make_shared<AllReduce>(group)));
       nets.emplace_back();
-      models.emplace_back(nets.back(), over(group).exchange(exchanges.back()));
+      models.emplace_back(nets.back(),
+                          over(group)
+                              .exchange(exchanges.back())
+                              .first_bucket_cap_mb(1e-6)
+                              .bucket_cap_mb(1e-6));
     }
   }
 
-  std::vector<std::shared_ptr<Announced>> exchanges;
+  void pass(size_t index, const Tensor& x) { models[index](x).sum().backward(); }
+
+  std::vector<std::shared_ptr<Watched>> exchanges;
   std::vector<Net> nets;
   std::vector<DistributedDataParallel<NetImpl>> models;
 };
 
-/// What a pass of each threw, the first model's first. The buckets of `first`
-/// are started before those of the other, which one more thread makes.
+/// What a pass of each threw, the first model's first. The model `first` starts
+/// a bucket, one more thread a bucket of the other model, then `first` all
+/// others of its own, then the other thread.
 std::vector<std::string> passes_in_threads(Models& models,
                                            size_t first,
                                            const Tensor& x) {
   std::vector<std::string> errors(2);
-  const auto pass = [&](size_t index) {
-    errors[index] = error_of([&] { models.models[index](x).sum().backward(); });
-  };
-  std::promise<void> started;
-  models.exchanges[first]->started = &started;
-  std::thread other([&, future = started.get_future()] {
-    if (future.wait_for(std::chrono::minutes(1)) == std::future_status::ready) {
-      pass(1 - first);
-    } else {
-      errors[1 - first] = "no bucket was started";
+  Gate one_began;
+  Gate other_began;
+  Gate one_started_all;
+  models.exchanges[first]->on_start = [&](const GradientBucket& bucket) {
+    if (bucket.index == 0) {
+      one_began.open();
+      other_began.wait();
     }
+    if (bucket.is_last()) {
+      one_started_all.open();
+    }
+  };
+  models.exchanges[1 - first]->on_start = [&](const GradientBucket& bucket) {
+    TORCH_CHECK(bucket.count > 1, "buckets cannot cross");
+    if (bucket.index == 0) {
+      other_began.open();
+      one_started_all.wait();
+    }
+  };
+  std::thread other([&] {
+    errors[1 - first] = error_of([&] {
+      one_began.wait();
+      models.pass(1 - first, x);
+    });
+    other_began.open();
   });
-  pass(first);
+  errors[first] = error_of([&] { models.pass(first, x); });
+  one_began.open();
+  one_started_all.open();
   other.join();
+  for (auto& exchange : models.exchanges) {
+    exchange->on_start = nullptr;
+  }
   return errors;
 }
 
 TEST_CASE("passes of two models that meet in a group are an error",
           "[ddp][lost]") {
-  const bool in_threads = GENERATE(false, true);
   const auto errors = try_ranks(2, [&](const Group& plain) {
     const auto group = in_job(plain);
     Models models(group, group);
@@ -515,14 +560,9 @@ TEST_CASE("passes of two models that meet in a group are an error",
       expect_average(models.models[1], models.nets[1], group);
     }
     const size_t first = group->getRank();
-    std::vector<std::string> thrown(2);
-    if (in_threads) {
-      thrown = passes_in_threads(models, first, input(group));
-    } else {
-      for (const size_t index : {first, 1 - first}) {
-        thrown[index] = error_of(
-            [&] { models.models[index](input(group)).sum().backward(); });
-      }
+    std::vector<std::string> thrown;
+    for (const size_t index : {first, 1 - first}) {
+      thrown.push_back(error_of([&] { models.pass(index, input(group)); }));
     }
     for (const auto& error : thrown) {
       TORCH_CHECK(error.find("another model's") != std::string::npos,
@@ -530,6 +570,25 @@ TEST_CASE("passes of two models that meet in a group are an error",
                   error);
     }
     TORCH_CHECK(false, thrown[0]);
+  });
+  for (const auto& error : errors) {
+    CHECK_THAT(error, Contains("give each thread a group of its own"));
+  }
+}
+
+TEST_CASE("two threads whose passes overlap in a group are an error",
+          "[ddp][lost]") {
+  const auto errors = try_ranks(2, [&](const Group& plain) {
+    const auto group = in_job(plain);
+    Models models(group, group);
+    for (int step = 0; step < 2; ++step) {
+      expect_average(models.models[0], models.nets[0], group);
+      expect_average(models.models[1], models.nets[1], group);
+    }
+    const size_t first = group->getRank();
+    const auto thrown = passes_in_threads(models, first, input(group));
+    TORCH_CHECK(!thrown[first].empty(), "the first pass has ended in silence");
+    TORCH_CHECK(false, thrown[1 - first]);
   });
   for (const auto& error : errors) {
     CHECK_THAT(error, Contains("give each thread a group of its own"));

@@ -46,6 +46,10 @@ void ReducerImpl::arm() {
     end_left_pass();
   }
   hooks_->hang();
+  forward_thread_.reset();
+  if (!in_backward_pass()) {
+    forward_thread_ = std::this_thread::get_id();
+  }
   is_hung_ = false;  // not for what the forward does
   phase_ = Phase::armed;
   stays_armed_ = false;
@@ -113,6 +117,8 @@ void ReducerImpl::shadow_pass(int ranks) {
   const std::lock_guard lock(mutex_);
   check_sound();
   check_not_left();
+  forward_thread_ = std::this_thread::get_id();
+  begin_over_group(-1);
   record_->note_pass();
   reduction_->begin_shadow(ranks);
   close();
@@ -138,6 +144,7 @@ void ReducerImpl::change_group(c10::intrusive_ptr<c10d::Backend> group,
   if (is_open()) {
     phase_ = Phase::idle;
     stays_armed_ = false;
+    averaged_pass_.reset();
   }
   broken_.clear();
   record_ = record_of(*group);
@@ -202,6 +209,7 @@ void ReducerImpl::watch_end() {
     return;
   }
   has_output_ = false;
+  end_task_ = torch::autograd::get_current_graph_task_id();
   unreached_.clear();
   end_ = at_end_of_pass([self = shared_from_this()](bool is_nested) {
     return self->on_end(is_nested);
@@ -277,8 +285,17 @@ void ReducerImpl::begin() {
   }
 }
 
+/// The other ranks wait for the pass that another thread keeps from this one.
+void ReducerImpl::begin_over_group(int graph_task) {
+  if (auto* job = job_backend_of(*group_)) {
+    averaged_pass_ = or_give_up(
+        [&] { return job->begin_pass({forward_thread_, graph_task}); });
+  }
+}
+
 void ReducerImpl::open() {
   check_sound();
+  begin_over_group(end_task_);
   if (c10::GradMode::is_enabled()) {
     TORCH_WARN_ONCE(
         "backward() with create_graph: gradients of gradients are not averaged "
@@ -335,6 +352,7 @@ void ReducerImpl::close() {
 
 void ReducerImpl::reset() {
   reduction_->reset();
+  averaged_pass_.reset();
   is_hung_ = false;
   phase_ = stays_armed_ ? Phase::armed : Phase::idle;
 }

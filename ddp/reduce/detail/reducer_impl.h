@@ -4,7 +4,9 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -18,6 +20,7 @@
 
 namespace ddp::detail {
 
+struct AveragedPass;
 class JobRecord;
 
 /// What `Reducer` does; see there. Says when things happen in a backward pass;
@@ -76,6 +79,7 @@ class ReducerImpl : public std::enable_shared_from_this<ReducerImpl> {
   void watch_end();
   void look_ahead();
   void begin();
+  void begin_over_group(int graph_task);
   void open();
   bool on_end(bool is_nested);
   void on_grad_ready(size_t index);
@@ -90,6 +94,10 @@ class ReducerImpl : public std::enable_shared_from_this<ReducerImpl> {
   Phase phase_ = Phase::idle;
   bool stays_armed_ = false;  // a pass with create_graph has been here
   std::weak_ptr<void> end_;   // lives while a pass will call on_end
+  int end_task_ = -1;         // the graph task whose end that is
+  // Of the last forward; none where a backward pass has called it.
+  std::optional<std::thread::id> forward_thread_;
+  std::shared_ptr<const AveragedPass> averaged_pass_;
   bool has_output_ = false;  // the pass whose end that is has met a watched one
   std::vector<size_t> unreached_;  // by that pass, where it has met one
   std::function<void()> on_pass_;
