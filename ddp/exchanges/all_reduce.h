@@ -43,7 +43,7 @@ class AllReduce : public Exchange {
                      const AllReduceOptions& options = {});
 
   double scale(int ranks) const override;
-  int fewest_ranks() const override { return group_->getSize(); }
+  int min_group_size() const override { return group_->getSize(); }
   bool sums_every_element() const override;
   std::string refuses_sparse() const override;
   void start(const GradientBucket& bucket) override;

@@ -1,6 +1,6 @@
 #include "ddp/exchanges/exchange.h"
 
-#include "ddp/tensors/piece_of.h"
+#include "ddp/tensors/alias_without_view.h"
 
 namespace ddp {
 
@@ -30,12 +30,12 @@ bool Exchange::sums_every_element() const {
   return false;
 }
 
-int Exchange::fewest_ranks() const {
+int Exchange::min_group_size() const {
   return 0;
 }
 
-bool Exchange::makes_ranks_equal(int ranks) const {
-  return fewest_ranks() == 0 || fewest_ranks() >= ranks;
+bool Exchange::is_replica_consistent(int ranks) const {
+  return min_group_size() == 0 || min_group_size() >= ranks;
 }
 
 std::string Exchange::refuses_sparse() const {

@@ -146,13 +146,13 @@ class Exchange {
   /// 0: of all that the reducer has, or of any number. One among fewer cannot
   /// know how many of these have inputs left: a `Join` that divides by them
   /// refuses it.
-  virtual int fewest_ranks() const;
+  virtual int min_group_size() const;
 
   /// Whether ranks that step alike change their parameters alike: `finish`
   /// leaves the same on all ranks, or in parts that they put together. The
   /// reducer then tells a rank that has left out a step, on the CPU. True
-  /// unless `fewest_ranks` are fewer. The answer stays.
-  virtual bool makes_ranks_equal(int ranks) const;
+  /// unless `min_group_size` are fewer. The answer stays.
+  virtual bool is_replica_consistent(int ranks) const;
 
   /// Why this exchange takes no sparse payloads, as a part of an error that
   /// goes on with the parameter's name; empty when it takes them. Asked once.

@@ -25,12 +25,12 @@ bool ForwardingExchange::sums_every_element() const {
   return inner_->sums_every_element();
 }
 
-int ForwardingExchange::fewest_ranks() const {
-  return inner_->fewest_ranks();
+int ForwardingExchange::min_group_size() const {
+  return inner_->min_group_size();
 }
 
-bool ForwardingExchange::makes_ranks_equal(int ranks) const {
-  return inner_->makes_ranks_equal(ranks);
+bool ForwardingExchange::is_replica_consistent(int ranks) const {
+  return inner_->is_replica_consistent(ranks);
 }
 
 std::string ForwardingExchange::refuses_sparse() const {

@@ -40,8 +40,8 @@ class ForwardingExchange : public Exchange {
   double scale(int ranks) const override;
   int64_t multiple_of(int ranks) const override;
   bool sums_every_element() const override;
-  int fewest_ranks() const override;
-  bool makes_ranks_equal(int ranks) const override;
+  int min_group_size() const override;
+  bool is_replica_consistent(int ranks) const override;
   std::string refuses_sparse() const override;
   void start(const GradientBucket& bucket) override;
   void finish(const GradientBucket& bucket) override;

@@ -71,7 +71,7 @@ class HookExchange : public Exchange {
 
   double scale(int ranks) const override;
   /// A function may leave a rank its own: nobody compares the ranks' steps.
-  bool makes_ranks_equal(int /*ranks*/) const override { return false; }
+  bool is_replica_consistent(int /*ranks*/) const override { return false; }
   std::string refuses_sparse() const override;
   void start(const GradientBucket& bucket) override;
   /// @throws c10::Error that names the bucket and its parameters when the

@@ -97,7 +97,7 @@ class PowerSGD : public Exchange {
                     const PowerSGDOptions& options = {});
 
   double scale(int ranks) const override;
-  int fewest_ranks() const override { return group_->getSize(); }
+  int min_group_size() const override { return group_->getSize(); }
   /// @throws c10::Error on all ranks when their options differ, in the first
   ///   pass.
   void start(const GradientBucket& bucket) override;

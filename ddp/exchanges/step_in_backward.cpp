@@ -17,12 +17,12 @@ namespace {
 /// The gradients that a bucket's parameters are stepped with, in the place of
 /// those that they have: a rank that has not used a parameter has another one,
 /// and a sparse one arrives at the end of the pass.
-class LentGradients {
+class AliasedGradients {
  public:
-  LentGradients() = default;
-  LentGradients(const LentGradients&) = delete;
-  LentGradients& operator=(const LentGradients&) = delete;
-  ~LentGradients() {
+  AliasedGradients() = default;
+  AliasedGradients(const AliasedGradients&) = delete;
+  AliasedGradients& operator=(const AliasedGradients&) = delete;
+  ~AliasedGradients() {
     for (auto& [param, own] : lent_) {
       param.mutable_grad() = own;
     }
@@ -126,7 +126,7 @@ void StepInBackward::finish_and_step(const GradientBucket& bucket) {
 }
 
 void StepInBackward::step_bucket(const GradientBucket& bucket) {
-  LentGradients lent;
+  AliasedGradients lent;
   std::vector<at::Tensor> pieces;  // made where they are needed
   detail::GroupParameters chosen(optimizer_.param_groups().size());
   for (size_t i = 0; i < bucket.parameters.size(); ++i) {

@@ -48,14 +48,15 @@ int64_t SwitchExchange::multiple_of(int ranks) const {
   return std::lcm(first_->multiple_of(ranks), later_->multiple_of(ranks));
 }
 
-int SwitchExchange::fewest_ranks() const {
-  const int first = first_->fewest_ranks();
-  const int later = later_->fewest_ranks();
+int SwitchExchange::min_group_size() const {
+  const int first = first_->min_group_size();
+  const int later = later_->min_group_size();
   return first == 0 || later == 0 ? first + later : std::min(first, later);
 }
 
-bool SwitchExchange::makes_ranks_equal(int ranks) const {
-  return first_->makes_ranks_equal(ranks) && later_->makes_ranks_equal(ranks);
+bool SwitchExchange::is_replica_consistent(int ranks) const {
+  return first_->is_replica_consistent(ranks) &&
+         later_->is_replica_consistent(ranks);
 }
 
 std::string SwitchExchange::refuses_sparse() const {

@@ -42,8 +42,8 @@ class SwitchExchange : public Exchange {
   int64_t multiple_of(int ranks) const override;
   /// Either may be over some of the ranks alone.
   bool sums_every_element() const override { return false; }
-  int fewest_ranks() const override;
-  bool makes_ranks_equal(int ranks) const override;
+  int min_group_size() const override;
+  bool is_replica_consistent(int ranks) const override;
   std::string refuses_sparse() const override;
   void start(const GradientBucket& bucket) override;
   void finish(const GradientBucket& bucket) override;

@@ -49,7 +49,7 @@ class WeightedMean : public ForwardingExchange {
   double scale(int ranks) const override;
   bool sums_every_element() const override { return false; }
   /// The weights say how many.
-  int fewest_ranks() const override { return 0; }
+  int min_group_size() const override { return 0; }
   void start(const GradientBucket& bucket) override;
   void finish(const GradientBucket& bucket) override;
   void abandon() noexcept override;

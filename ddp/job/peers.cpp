@@ -2,7 +2,7 @@
 
 #include <cstdlib>
 
-#include "ddp/job/job_backend.h"
+#include "ddp/job/monitored_backend.h"
 #include "ddp/job/process_group.h"
 
 namespace ddp::detail {
@@ -29,7 +29,7 @@ c10::intrusive_ptr<c10d::Backend> known_peers(
 }
 
 c10::Device device_for(const c10d::Backend& group, c10::Device wanted) {
-  if (const auto* job = job_backend_of(group);
+  if (const auto* job = monitored_backend_of(group);
       job != nullptr && job->getBoundDeviceId()) {
     return job->is_connected(wanted) ? wanted : *job->getBoundDeviceId();
   }

@@ -1,7 +1,7 @@
 #include "ddp/job/preemption.h"
 
 #include "ddp/base/job_files/stop_file.h"
-#include "ddp/job/detail/job_record.h"
+#include "ddp/job/detail/peer_state.h"
 #include "ddp/job/process_group.h"
 
 namespace ddp {
@@ -12,7 +12,7 @@ bool stop_requested() {
   if (world_size() == 1) {
     return is_told;
   }
-  const auto record = detail::record_of(*process_group());
+  const auto record = detail::peer_state_of(*process_group());
   if (is_told) {
     record->stop_vote().say();
   }

@@ -14,12 +14,12 @@
 #include "ddp/base/job_files/progress_file.h"
 #include "ddp/base/net/tcp.h"
 #include "ddp/job/backends.h"
+#include "ddp/job/detail/fatal_error.h"
 #include "ddp/job/detail/job.h"
-#include "ddp/job/detail/last_words.h"
 #include "ddp/job/detail/uncaught.h"
 #include "ddp/job/error_text.h"
-#include "ddp/job/farewell.h"
-#include "ddp/job/job_reach.h"
+#include "ddp/job/interface_hint.h"
+#include "ddp/job/leave_barrier.h"
 #include "ddp/job/meeting.h"
 
 namespace ddp {
@@ -197,7 +197,7 @@ void init_process_group(const ProcessGroupOptions& options) {
               "Expected no process group yet, but there is one; call "
               "ddp::destroy_process_group() before a second "
               "ddp::init_process_group()");
-  detail::hear_uncaught_exceptions();
+  detail::install_terminate_handler();
   if (auto* progress = detail::progress_file()) {
     progress->begin();
   }
@@ -294,7 +294,7 @@ c10::intrusive_ptr<c10d::Store> store() {
       "user", job.store, detail::vain_check(job.record));
 }
 
-void detail::note_death(int rank) {
+void detail::report_death(int rank) {
   const Job& job = require_job();
   try {
     note_departure(*job.store, rank, job.env.world_size);
@@ -303,9 +303,9 @@ void detail::note_death(int rank) {
   }
 }
 
-void detail::last_words(const std::string& text) noexcept {
+void detail::report_fatal_error(const std::string& text) noexcept {
   if (const Job* last = job()) {
-    say_last_words(*last, text);
+    announce_fatal_error(*last, text);
   }
 }
 
@@ -313,8 +313,8 @@ detail::VainCheck detail::job_vain_check() {
   return vain_check(require_job().record);
 }
 
-std::string detail::job_reach() {
-  return reach_of(require_job().env);
+std::string detail::interface_hint() {
+  return interface_hint_of(require_job().env);
 }
 
 }  // namespace ddp

@@ -11,9 +11,9 @@
 #include "ddp/base/cluster/launch_environment.h"
 #include "ddp/base/net/tcp.h"
 #include "ddp/job/backends.h"
+#include "ddp/job/detail/fatal_error.h"
 #include "ddp/job/detail/fork_hazards.h"
 #include "ddp/job/detail/forked_process.h"
-#include "ddp/job/detail/last_words.h"
 
 namespace ddp {
 namespace {
@@ -134,7 +134,7 @@ void SpawnContext::State::start(const std::function<void(int)>& function,
             function(rank);
             return 0;
           },
-          &detail::last_words);
+          &detail::report_fatal_error);
     } catch (const std::system_error& error) {
       TORCH_CHECK(false,
                   "Cannot start rank ",

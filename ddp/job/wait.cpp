@@ -2,7 +2,7 @@
 
 #include "ddp/base/job_files/progress_file.h"
 #include "ddp/job/error_text.h"
-#include "ddp/job/job_backend.h"
+#include "ddp/job/monitored_backend.h"
 
 namespace ddp::detail {
 namespace {
@@ -16,7 +16,7 @@ bool is_timeout(const std::string& error) {
          error.find("imeout") != std::string::npos;
 }
 
-std::optional<Departure> cause_of(const JobBackend* job, bool timed_out) {
+std::optional<Departure> cause_of(const MonitoredBackend* job, bool timed_out) {
   if (job == nullptr) {
     return std::nullopt;
   }
@@ -25,7 +25,7 @@ std::optional<Departure> cause_of(const JobBackend* job, bool timed_out) {
       timed_out ? std::chrono::milliseconds(0) : kNewsPatience);
 }
 
-std::string timeout_error(const JobBackend* job, const std::string& why) {
+std::string timeout_error(const MonitoredBackend* job, const std::string& why) {
   const std::string limit =
       job == nullptr
           ? ""
@@ -41,7 +41,7 @@ std::string timeout_error(const JobBackend* job, const std::string& why) {
 [[noreturn]] void fail(const c10d::Backend& group,
                        const std::string& what,
                        const std::string& why) {
-  const auto* job = job_backend_of(group);
+  const auto* job = monitored_backend_of(group);
   const bool timed_out = is_timeout(why);
   if (const auto departure = cause_of(job, timed_out)) {
     job->fail(what, *departure);
@@ -79,13 +79,13 @@ void wait(const c10::intrusive_ptr<c10d::Work>& work,
 }
 
 void check_whole(const c10d::Backend& group, const std::string& what) {
-  if (const auto* job = job_backend_of(group)) {
+  if (const auto* job = monitored_backend_of(group)) {
     job->check_whole(what);
   }
 }
 
 void check_nobody_left(const c10d::Backend& group, const std::string& what) {
-  const auto* job = job_backend_of(group);
+  const auto* job = monitored_backend_of(group);
   if (const auto departure = cause_of(job, /*timed_out=*/false)) {
     job->fail(what, *departure);
   }

@@ -11,7 +11,7 @@
 #include <torch/serialize/archive.h>
 
 #include "ddp/job/error_text.h"
-#include "ddp/job/job_backend.h"
+#include "ddp/job/monitored_backend.h"
 #include "ddp/job/peers.h"
 #include "ddp/job/process_group.h"
 #include "ddp/job/text_collectives.h"
@@ -194,11 +194,12 @@ void ZeroRedundancyOptimizer::step_with_peers() {
   try {
     detail::follow_parameters(pieces_);
     copy_options(param_groups_, local_->param_groups());
-    const detail::PieceGradients gradients(pieces_, rank());
+    const detail::ShardGradients gradients(pieces_, rank());
     local_->step();
   } catch (...) {
     if (group_) {
-      detail::give_up(*group_, detail::text_of(std::current_exception()));
+      detail::abort_and_announce(*group_,
+                                 detail::text_of(std::current_exception()));
     }
     throw;
   }

@@ -194,8 +194,8 @@ class ZeroRedundancyOptimizer : public torch::optim::Optimizer,
   Factory make_;
   c10::intrusive_ptr<c10d::Backend> group_;  // null in a world of one
   ZeroPartition partition_;
-  std::vector<std::vector<int>> owners_;            // by group
-  std::vector<std::vector<detail::Piece>> pieces_;  // by group
+  std::vector<std::vector<int>> owners_;                     // by group
+  std::vector<std::vector<detail::ParameterShard>> pieces_;  // by group
   std::vector<int64_t> elements_;  // that each rank has been given
   std::vector<detail::OwnedParameters> messages_;
   std::unique_ptr<torch::optim::Optimizer> local_;

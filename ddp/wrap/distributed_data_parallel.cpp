@@ -274,7 +274,7 @@ void DistributedDataParallelBase::end_join(int source) {
 
 std::string DistributedDataParallelBase::refuses_join(
     const JoinOptions& options) const {
-  const int among = exchange_ ? exchange_->fewest_ranks() : 0;
+  const int among = exchange_ ? exchange_->min_group_size() : 0;
   if (!options.divide_by_initial_world_size() && among > 1 &&
       among < group_->getSize()) {
     return c10::str("exchanges gradients among ",

@@ -5,11 +5,11 @@
 #include <utility>
 
 #include "ddp/job/error_text.h"
-#include "dp/servers/detail/at_once.h"
 #include "dp/servers/detail/conversation.h"
 #include "dp/servers/detail/flat_tensors.h"
 #include "dp/servers/detail/gradients.h"
 #include "dp/servers/detail/link.h"
+#include "dp/servers/detail/run_in_threads.h"
 #include "dp/servers/detail/session.h"
 #include "dp/servers/detail/shard.h"
 #include "dp/servers/parameter_server.h"
@@ -44,11 +44,12 @@ class ParameterClient::Impl {
   /// Runs what talks to servers. An error ends the client.
   template <class Talk>
   void talk(const Talk& run);
-  void give_up(const std::string& reason);
+  void abort_and_announce(const std::string& reason);
   using OnWait = detail::OnWait;
   /// Runs `talk_to(server, on_wait)` for all servers at once; throws what
   /// failed first.
-  void at_once(const std::function<void(size_t, const OnWait&)>& talk_to);
+  void run_in_threads(
+      const std::function<void(size_t, const OnWait&)>& talk_to);
   /// Asks a server for parameters and receives them.
   /// @param on_wait  called when the answer takes longer.
   void request(Op op, size_t server, const OnWait& on_wait);
@@ -77,7 +78,7 @@ ParameterClient::Impl::Impl(std::shared_ptr<torch::nn::Module> module,
               "Expected a module to train, but got an empty holder");
   session_ = detail::join_session(*module_, options, detail::Role::worker);
   if (!session_.problem.empty()) {
-    give_up(session_.problem);
+    abort_and_announce(session_.problem);
     TORCH_CHECK(false, ended_);
   }
   for (const auto& shard : session_.shards) {
@@ -90,7 +91,7 @@ ParameterClient::Impl::Impl(std::shared_ptr<torch::nn::Module> module,
 void ParameterClient::Impl::pull() {
   talk([&] {
     if (is_synchronous_) {
-      at_once([&](size_t server, const OnWait& on_wait) {
+      run_in_threads([&](size_t server, const OnWait& on_wait) {
         request(Op::pull, server, on_wait);
       });
     } else {
@@ -121,7 +122,7 @@ void ParameterClient::Impl::push(double loss) {
         detail::copy_gradients(session_.shards[server], gradients_[server]));
   }
   talk([&] {
-    at_once([&](size_t server, const OnWait& on_wait) {
+    run_in_threads([&](size_t server, const OnWait& on_wait) {
       detail::send_gradients(
           link(server),
           server,
@@ -143,7 +144,7 @@ void ParameterClient::Impl::finish() {
     for (const auto& link : session_.links) {
       link->send({.op = Op::leave});
     }
-    at_once([&](size_t server, const OnWait&) {
+    run_in_threads([&](size_t server, const OnWait&) {
       // A server that has answered listens no more.
       request(Op::last, server, [] {});
     });
@@ -162,12 +163,12 @@ void ParameterClient::Impl::talk(const Talk& run) {
   try {
     run();
   } catch (const std::exception& error) {
-    give_up(ddp::detail::text_of(error));
+    abort_and_announce(ddp::detail::text_of(error));
     throw;
   }
 }
 
-void ParameterClient::Impl::give_up(const std::string& reason) {
+void ParameterClient::Impl::abort_and_announce(const std::string& reason) {
   ended_ = reason.empty() ? "an error without a text" : reason;
   const auto name =
       detail::worker_name(topology().worker(), topology().servers);
@@ -185,7 +186,7 @@ void ParameterClient::Impl::give_up(const std::string& reason) {
   session_.links.clear();
 }
 
-void ParameterClient::Impl::at_once(
+void ParameterClient::Impl::run_in_threads(
     const std::function<void(size_t, const OnWait&)>& talk_to) {
   std::mutex mutex;  // guards what follows, and the links of those done
   std::vector<size_t> done;
@@ -195,7 +196,7 @@ void ParameterClient::Impl::at_once(
       link(server).send({.op = Op::wait});
     }
   };
-  detail::at_once(session_.links.size(), [&](size_t server) {
+  detail::run_in_threads(session_.links.size(), [&](size_t server) {
     talk_to(server, on_wait);
     const std::lock_guard lock(mutex);
     done.push_back(server);

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "ddp/job/error_text.h"
-#include "ddp/job/farewell.h"
+#include "ddp/job/leave_barrier.h"
 #include "dp/servers/detail/coordinator.h"
 #include "dp/servers/detail/serve_workers.h"
 #include "dp/servers/detail/server_file.h"
@@ -28,7 +28,7 @@ std::unique_ptr<detail::UpdatePolicy> make_policy(
 void note_deaths(const detail::Topology& topology,
                  const std::vector<int>& lost) {
   for (const int worker : lost) {
-    ddp::detail::note_death(topology.servers + worker);
+    ddp::detail::report_death(topology.servers + worker);
   }
 }
 
@@ -45,7 +45,7 @@ ServerReport serve(torch::nn::Module& module,
                    const ParameterServerOptions& options) {
   detail::ServerFile file(options.checkpoint(),
                           detail::topology_of(options).rank);
-  auto saved = options.resume() ? file.read() : detail::SavedStates();
+  auto saved = options.resume() ? file.read() : detail::ResumePoints();
   if (saved.updates.empty()) {
     saved.run = detail::new_run();
   }

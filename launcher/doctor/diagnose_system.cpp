@@ -75,7 +75,7 @@ uint64_t files_of_rank0(const JobShape& job) {
                   static_cast<uint64_t>(job.hosts);
 }
 
-/// See OwnSettings: as many as the hard limit allows, five a worker.
+/// See CallerSettings: as many as the hard limit allows, five a worker.
 uint64_t files_of_ddprun(const JobShape& job) {
   return 32 + 5 * static_cast<uint64_t>(job.workers);
 }

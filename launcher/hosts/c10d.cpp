@@ -6,14 +6,14 @@
 #include "launcher/base/overloaded.h"
 #include "launcher/hosts/coordinator/admission.h"
 #include "launcher/hosts/coordinator/coordinator.h"
+#include "launcher/hosts/member/coordinator_connection.h"
 #include "launcher/hosts/member/endpoint_name.h"
-#include "launcher/hosts/member/link.h"
-#include "launcher/hosts/member/member.h"
+#include "launcher/hosts/member/rendezvous_client.h"
 #include "launcher/hosts/protocol/meeting_place.h"
-#include "launcher/hosts/protocol/steps.h"
+#include "launcher/hosts/protocol/task_queue.h"
 #include "launcher/hosts/reading_messages.h"
 #include "launcher/net/address.h"
-#include "launcher/net/guests.h"
+#include "launcher/net/line_server.h"
 #include "launcher/net/port.h"
 
 namespace launcher {
@@ -27,8 +27,8 @@ Time now() {
   return std::chrono::steady_clock::now();
 }
 
-/// The sockets and the clock of a Member and, on the endpoint's host, of the
-/// Coordinator.
+/// The sockets and the clock of a RendezvousClient and, on the endpoint's host,
+/// of the Coordinator.
 class C10dRendezvous : public Rendezvous {
  public:
   C10dRendezvous(EventLoop& loop,
@@ -70,7 +70,7 @@ class C10dRendezvous : public Rendezvous {
 
   /// What is thrown is the end.
   void guard(const std::function<void()>& act) const;
-  void run(Steps::Step step);
+  void run(TaskQueue::Step step);
   /// A handler whose step performs what `decide` says of its arguments.
   template <typename Decide>
   auto stepping(Decide decide) {
@@ -78,7 +78,7 @@ class C10dRendezvous : public Rendezvous {
       run([this, decide, news...] { perform(decide(news...)); });
     };
   }
-  void perform(const Member::Actions& actions);
+  void perform(const RendezvousClient::Actions& actions);
   void perform(const Coordinator::Actions& actions);
   void tell_coordinator(const Message& message);
   void connect();
@@ -93,14 +93,14 @@ class C10dRendezvous : public Rendezvous {
   StorePort port_;
   int store_port_ = 0;
 
-  std::optional<Member> member_;
-  std::optional<Link> link_;
+  std::optional<RendezvousClient> member_;
+  std::optional<CoordinatorConnection> link_;
 
   // Where this process has them, it speaks to itself, not over the link.
   std::optional<Coordinator> coordinator_;
-  std::optional<Guests> guests_;
+  std::optional<LineServer> guests_;
 
-  Steps steps_;
+  TaskQueue steps_;
 };
 
 void C10dRendezvous::join(const HostOffer& offer) {
@@ -126,24 +126,25 @@ void C10dRendezvous::start(const std::vector<SocketAddress>& addresses,
   if (!listeners.empty()) {
     begin_to_host(std::move(listeners));
   }
-  link_.emplace(
-      loop_,
-      addresses,
-      Link::Handlers{.on_open = stepping([this](const std::string& address) {
-                       return member_->on_connected(address, now());
-                     }),
-                     .on_message = stepping([this](const Message& message) {
-                       return member_->on_message(message, now());
-                     }),
-                     .on_lost = stepping(
-                         [this](Member::Loss loss, const std::string& how) {
-                           return member_->on_closed(loss, now(), how);
-                         })});
-  member_.emplace(Member::Options{.hello = hello,
-                                  .endpoint = text_of(meeting_.endpoint),
-                                  .option = meeting_.option,
-                                  .local_address = meeting_.local_address,
-                                  .patience = meeting_.patience});
+  link_.emplace(loop_,
+                addresses,
+                CoordinatorConnection::Handlers{
+                    .on_open = stepping([this](const std::string& address) {
+                      return member_->on_connected(address, now());
+                    }),
+                    .on_message = stepping([this](const Message& message) {
+                      return member_->on_message(message, now());
+                    }),
+                    .on_lost = stepping([this](RendezvousClient::Loss loss,
+                                               const std::string& how) {
+                      return member_->on_closed(loss, now(), how);
+                    })});
+  member_.emplace(
+      RendezvousClient::Options{.hello = hello,
+                                .endpoint = text_of(meeting_.endpoint),
+                                .option = meeting_.option,
+                                .local_address = meeting_.local_address,
+                                .patience = meeting_.patience});
   run([this] { perform(member_->join(store_port_, now())); });
 }
 
@@ -162,16 +163,16 @@ void C10dRendezvous::begin_to_host(std::vector<Fd> listeners) {
       std::move(listeners),
       most_guests(meeting_.terms),
       kLongestMessage,
-      Guests::Handlers{
+      LineServer::Handlers{
           .on_line = reading_messages(
-              stepping([this](Guests::Id id, const Message& message) {
+              stepping([this](LineServer::Id id, const Message& message) {
                 return coordinator_->on_message(id, message, now());
               }),
-              [this](Guests::Id id) { return guests_->address_there(id); }),
-          .on_closed = stepping([this](Guests::Id id, int error) {
+              [this](LineServer::Id id) { return guests_->address_there(id); }),
+          .on_closed = stepping([this](LineServer::Id id, int error) {
             return coordinator_->on_closed(id, now(), end_text(error));
           }),
-          .is_known = [this](Guests::Id id) {
+          .is_known = [this](LineServer::Id id) {
             return coordinator_->is_known(id);
           }});
 }
@@ -184,18 +185,18 @@ void C10dRendezvous::guard(const std::function<void()>& act) const {
   }
 }
 
-void C10dRendezvous::run(Steps::Step step) {
+void C10dRendezvous::run(TaskQueue::Step step) {
   if (steps_.run(std::move(step))) {
     set_timer();
   }
 }
 
-void C10dRendezvous::perform(const Member::Actions& actions) {
-  for (const Member::Action& action : actions) {
+void C10dRendezvous::perform(const RendezvousClient::Actions& actions) {
+  for (const RendezvousClient::Action& action : actions) {
     std::visit(
         Overloaded{
-            [this](const Member::Connect&) { connect(); },
-            [this](const Member::Disconnect&) { link_->hang_up(); },
+            [this](const RendezvousClient::Connect&) { connect(); },
+            [this](const RendezvousClient::Disconnect&) { link_->hang_up(); },
             [this](const Message& message) { tell_coordinator(message); },
             [this](const RendezvousAnswer& answer) { handler_(answer); }},
         action);
@@ -205,7 +206,7 @@ void C10dRendezvous::perform(const Member::Actions& actions) {
 void C10dRendezvous::perform(const Coordinator::Actions& actions) {
   for (const Coordinator::Action& action : actions) {
     if (const auto* drop = std::get_if<Coordinator::Drop>(&action)) {
-      guests_->part_with(drop->connection);
+      guests_->close_after_flush(drop->connection);
       continue;
     }
     const auto& send = std::get<Coordinator::Send>(action);
@@ -276,9 +277,9 @@ void C10dRendezvous::on_time() {
     return;
   }
   run([this] { perform(coordinator_->on_time(now())); });
-  guests_->remove_strangers(
+  guests_->drop_idle(
       now() - meeting_.patience.silence(),
-      [this](Guests::Id id) { return coordinator_->is_known(id); });
+      [this](LineServer::Id id) { return coordinator_->is_known(id); });
 }
 
 }  // namespace

@@ -6,14 +6,14 @@
 #include "launcher/base/overloaded.h"
 #include "launcher/hosts/coordinator/admission.h"
 #include "launcher/hosts/etcd/client.h"
-#include "launcher/hosts/etcd/etcd_host.h"
-#include "launcher/hosts/member/link.h"
+#include "launcher/hosts/etcd/etcd_agent.h"
+#include "launcher/hosts/member/coordinator_connection.h"
 #include "launcher/hosts/protocol/meeting_place.h"
 #include "launcher/hosts/reading_messages.h"
 #include "launcher/net/address.h"
-#include "launcher/net/doors.h"
-#include "launcher/net/guests.h"
 #include "launcher/net/host_name.h"
+#include "launcher/net/line_server.h"
+#include "launcher/net/listeners.h"
 #include "launcher/net/port.h"
 
 namespace launcher {
@@ -22,11 +22,11 @@ namespace {
 constexpr const char* kHostTimer = "etcd rendezvous";
 constexpr const char* kDoorTimer = "doors of a former coordinator";
 
-EtcdHost::Time time_now() {
+EtcdAgent::Time time_now() {
   return std::chrono::steady_clock::now();
 }
 
-/// The sockets, the clock and the calls of an EtcdHost.
+/// The sockets, the clock and the calls of an EtcdAgent.
 class EtcdRendezvous : public Rendezvous {
  public:
   EtcdRendezvous(EventLoop& loop,
@@ -66,17 +66,17 @@ class EtcdRendezvous : public Rendezvous {
   bool is_over() const override { return !host_ || host_->is_over(); }
 
  private:
-  void perform(const EtcdHost::Actions& actions);
+  void perform(const EtcdAgent::Actions& actions);
   void act(EtcdCall call);
-  void act(const EtcdHost::Connect& connect);
-  void act(const EtcdHost::HangUp&);
-  void act(const EtcdHost::Tell& tell);
-  void act(const EtcdHost::CloseDoors&);
+  void act(const EtcdAgent::Connect& connect);
+  void act(const EtcdAgent::HangUp&);
+  void act(const EtcdAgent::Tell& tell);
+  void act(const EtcdAgent::CloseListeners&);
   void act(const Coordinator::Send& send);
   void act(const Coordinator::Drop& drop);
   void act(const RendezvousAnswer& answer) { handler_(answer); }
 
-  void open_doors();
+  void listen_on_free_port();
   void set_timer();
   void on_time();
 
@@ -88,12 +88,12 @@ class EtcdRendezvous : public Rendezvous {
   EtcdClient client_;
   StorePort port_{0};
 
-  std::optional<EtcdHost> host_;
+  std::optional<EtcdAgent> host_;
   CoordinatorPlace own_place_;
   int openings_ = 0;
-  std::unique_ptr<Guests> guests_;
-  std::unique_ptr<Guests> former_guests_;  // may be at work just now
-  std::optional<Link> link_;
+  std::unique_ptr<LineServer> guests_;
+  std::unique_ptr<LineServer> former_guests_;  // may be at work just now
+  std::optional<CoordinatorConnection> link_;
   Endpoint link_end_;
 };
 
@@ -103,7 +103,7 @@ void EtcdRendezvous::join(const HostOffer& offer) {
     if (!host_) {
       const Hello hello = hello_of(meeting_, name_, offer);
       own_place_ = {.id = hello.id, .host = name_};
-      host_.emplace(EtcdHost::Options{
+      host_.emplace(EtcdAgent::Options{
           .meeting = meeting_, .hello = hello, .etcd = etcd_name(settings_)});
     }
     perform(host_->join(store_port, time_now()));
@@ -112,8 +112,8 @@ void EtcdRendezvous::join(const HostOffer& offer) {
   }
 }
 
-void EtcdRendezvous::perform(const EtcdHost::Actions& actions) {
-  for (const EtcdHost::Action& action : actions) {
+void EtcdRendezvous::perform(const EtcdAgent::Actions& actions) {
+  for (const EtcdAgent::Action& action : actions) {
     std::visit([this](const auto& known) { act(known); }, action);
   }
   set_timer();
@@ -122,7 +122,7 @@ void EtcdRendezvous::perform(const EtcdHost::Actions& actions) {
 void EtcdRendezvous::act(EtcdCall call) {
   try {
     if (call.kind == EtcdCall::Kind::campaign) {
-      open_doors();
+      listen_on_free_port();
       call.coordinator = encode(own_place_);
     }
     client_.start(call);
@@ -133,40 +133,41 @@ void EtcdRendezvous::act(EtcdCall call) {
   }
 }
 
-void EtcdRendezvous::open_doors() {
+void EtcdRendezvous::listen_on_free_port() {
   if (guests_) {
     return;
   }
   const std::string host = client_.own_address(meeting_.local_address);
-  Doors doors = launcher::open_doors(host);
+  Listeners doors = launcher::listen_on_free_port(host);
   own_place_.endpoint = doors.endpoint;
   host_->set_address(host);
   const int opening = ++openings_;
-  guests_ = std::make_unique<Guests>(
+  guests_ = std::make_unique<LineServer>(
       loop_,
       std::move(doors.listeners),
       most_guests(meeting_.terms),
       kLongestMessage,
-      Guests::Handlers{
+      LineServer::Handlers{
           .on_line = reading_messages(
-              [this, opening](Guests::Id id, const Message& message) {
+              [this, opening](LineServer::Id id, const Message& message) {
                 if (guests_ && opening == openings_) {
                   perform(host_->on_guest_message(id, message, time_now()));
                 }
               },
-              [this](Guests::Id id) {
+              [this](LineServer::Id id) {
                 return guests_ ? guests_->address_there(id) : "";
               }),
           .on_closed =
-              [this, opening](Guests::Id id, int) {
+              [this, opening](LineServer::Id id, int) {
                 if (guests_ && opening == openings_) {
                   perform(host_->on_guest_closed(id, time_now()));
                 }
               },
-          .is_known = [this](Guests::Id id) { return host_->is_known(id); }});
+          .is_known =
+              [this](LineServer::Id id) { return host_->is_known(id); }});
 }
 
-void EtcdRendezvous::act(const EtcdHost::CloseDoors&) {
+void EtcdRendezvous::act(const EtcdAgent::CloseListeners&) {
   if (guests_) {
     former_guests_ = std::move(guests_);
     loop_.arm_timer(kDoorTimer, std::chrono::milliseconds(0), [this] {
@@ -175,11 +176,11 @@ void EtcdRendezvous::act(const EtcdHost::CloseDoors&) {
   }
 }
 
-void EtcdRendezvous::act(const EtcdHost::Connect& connect) {
+void EtcdRendezvous::act(const EtcdAgent::Connect& connect) {
   const auto addresses =
       with_port(client_.coordinator_addresses(), connect.to.port);
   if (addresses.empty()) {
-    perform(host_->on_closed(Member::Loss::other, time_now()));
+    perform(host_->on_closed(RendezvousClient::Loss::other, time_now()));
     return;
   }
   const bool is_the_same = link_ && connect.to.host == link_end_.host &&
@@ -192,28 +193,29 @@ void EtcdRendezvous::act(const EtcdHost::Connect& connect) {
   link_.emplace(
       loop_,
       addresses,
-      Link::Handlers{.on_open =
-                         [this](const std::string& address) {
-                           perform(host_->on_connected(address, time_now()));
-                         },
-                     .on_message =
-                         [this](const Message& message) {
-                           perform(host_->on_message(message, time_now()));
-                         },
-                     .on_lost =
-                         [this](Member::Loss loss, const std::string&) {
-                           perform(host_->on_closed(loss, time_now()));
-                         }});
+      CoordinatorConnection::Handlers{
+          .on_open =
+              [this](const std::string& address) {
+                perform(host_->on_connected(address, time_now()));
+              },
+          .on_message =
+              [this](const Message& message) {
+                perform(host_->on_message(message, time_now()));
+              },
+          .on_lost =
+              [this](RendezvousClient::Loss loss, const std::string&) {
+                perform(host_->on_closed(loss, time_now()));
+              }});
   link_->connect();
 }
 
-void EtcdRendezvous::act(const EtcdHost::HangUp&) {
+void EtcdRendezvous::act(const EtcdAgent::HangUp&) {
   if (link_) {
     link_->hang_up();
   }
 }
 
-void EtcdRendezvous::act(const EtcdHost::Tell& tell) {
+void EtcdRendezvous::act(const EtcdAgent::Tell& tell) {
   if (link_) {
     link_->send(tell.message);
   }
@@ -227,7 +229,7 @@ void EtcdRendezvous::act(const Coordinator::Send& send) {
 
 void EtcdRendezvous::act(const Coordinator::Drop& drop) {
   if (guests_) {
-    guests_->part_with(drop.connection);
+    guests_->close_after_flush(drop.connection);
   }
 }
 
@@ -238,9 +240,9 @@ void EtcdRendezvous::set_timer() {
 void EtcdRendezvous::on_time() {
   perform(host_->on_time(time_now()));
   if (guests_) {
-    guests_->remove_strangers(
+    guests_->drop_idle(
         time_now() - meeting_.patience.silence(),
-        [this](Guests::Id id) { return host_->is_known(id); });
+        [this](LineServer::Id id) { return host_->is_known(id); });
   }
 }
 

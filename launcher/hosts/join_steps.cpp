@@ -10,7 +10,7 @@ namespace launcher {
 JoinSteps::JoinSteps(EventLoop& loop,
                      Options options,
                      const Environment& environment,
-                     const OwnSettings& settings,
+                     const CallerSettings& settings,
                      Rendezvous::Handler handler)
     : loop_(loop),
       options_(std::move(options)),

@@ -31,7 +31,7 @@ class JoinSteps {
   JoinSteps(EventLoop& loop,
             Options options,
             const Environment& environment,
-            const OwnSettings& settings,
+            const CallerSettings& settings,
             Rendezvous::Handler handler);
   JoinSteps(const JoinSteps&) = delete;
   JoinSteps& operator=(const JoinSteps&) = delete;
@@ -51,7 +51,7 @@ class JoinSteps {
   EventLoop& loop_;
   Options options_;
   const Environment& environment_;
-  const OwnSettings& settings_;
+  const CallerSettings& settings_;
   Rendezvous::Handler handler_;
   std::function<void()> join_;
   std::optional<BackgroundCall> check_;

@@ -4,16 +4,16 @@
 #include <variant>
 
 #include "launcher/hosts/protocol/message.h"
-#include "launcher/net/guests.h"
+#include "launcher/net/line_server.h"
 
 namespace launcher {
 
-/// Guests::Handlers::on_line of a coordinator.
+/// LineServer::Handlers::on_line of a coordinator.
 ///
 /// @param address_of a guest, as its connection shows it
 template <typename OnMessage, typename AddressOf>
 auto reading_messages(OnMessage on_message, AddressOf address_of) {
-  return [on_message, address_of](Guests::Id id, const std::string& line) {
+  return [on_message, address_of](LineServer::Id id, const std::string& line) {
     auto message = decode(line);
     if (message) {
       if (auto* hello = std::get_if<Hello>(&*message)) {

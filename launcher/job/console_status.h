@@ -21,8 +21,8 @@ class ConsoleStatus : public Status {
     Consoles& consoles;
     const LogWriter& logs;
     Log& log;
-    const Losses& losses;  ///< told before the end
-    ReportFiles& files;    ///< beside the console
+    const DroppedOutput& losses;  ///< told before the end
+    ReportFiles& files;           ///< beside the console
     std::function<void()> on_drained;
   };
 

@@ -15,8 +15,8 @@
 #include "launcher/base/error.h"
 #include "launcher/base/signal_names.h"
 #include "launcher/machine/descendants.h"
+#include "launcher/machine/pending_signal.h"
 #include "launcher/machine/process_title.h"
-#include "launcher/machine/unheard_signal.h"
 
 namespace launcher {
 namespace {
@@ -37,11 +37,11 @@ bool await_signal(const SignalScope& signals,
 }
 
 /// The supervisor, as its parent sees it.
-class Supervised {
+class SupervisorProcess {
  public:
-  Supervised(pid_t pid,
-             const std::vector<int>& stops,
-             std::chrono::milliseconds grace_period)
+  SupervisorProcess(pid_t pid,
+                    const std::vector<int>& stops,
+                    std::chrono::milliseconds grace_period)
       : pid_(pid), stops_(stops), grace_period_(grace_period) {}
 
   pid_t pid() const { return pid_; }
@@ -126,7 +126,7 @@ class Supervised {
   const std::vector<int>& stops_;
   std::chrono::milliseconds grace_period_;
   std::optional<ExitStatus> end_;
-  UnheardSignal stop_;
+  PendingSignal stop_;
   Clock::time_point next_look_;
   bool is_asked_again_ = false;      // by another signal, after the first
   std::optional<int> passed_on_at_;  // the look at which the workers were told
@@ -135,7 +135,7 @@ class Supervised {
   bool is_given_up_ = false;
 };
 
-void guard(Supervised& supervisor, const SignalScope& signals) {
+void guard(SupervisorProcess& supervisor, const SignalScope& signals) {
   while (!supervisor.end() && !supervisor.is_given_up()) {
     await_signal(signals, supervisor.next_look());
     signals.read([&](int number, pid_t) { supervisor.take(number); });
@@ -183,11 +183,11 @@ void end_what_is_left(const JobCgroup& cgroup,
   } while (await_signal(signals, deadline));
 }
 
-std::string name_of(const Supervised& supervisor) {
+std::string name_of(const SupervisorProcess& supervisor) {
   return "its supervisor, process " + std::to_string(supervisor.pid()) + ", ";
 }
 
-std::string unheard_text(const Supervised& supervisor) {
+std::string unheard_text(const SupervisorProcess& supervisor) {
   return name_of(supervisor) + "did not take " +
          signal_name(supervisor.unheard()) +
          ": it was stopped, or the kernel held it (a file server that does "
@@ -221,7 +221,7 @@ int run_guarded(const SignalScope& signals,
     return supervise(lifeline.read);
   }
   lifeline.read.reset();
-  Supervised supervised(supervisor, stops, grace_period);
+  SupervisorProcess supervised(supervisor, stops, grace_period);
   guard(supervised, signals);
   end_what_is_left(cgroup, signals, earlier);
   if (supervised.is_given_up()) {

@@ -13,7 +13,7 @@
 #include "launcher/job/status/status_folder.h"
 #include "launcher/job/status/status_json.h"
 #include "launcher/job/supervisor.h"
-#include "launcher/machine/own_settings.h"
+#include "launcher/machine/caller_settings.h"
 #include "launcher/net/host_name.h"
 #include "launcher/workers/output/run_directory.h"
 #include "launcher/workers/process_runner.h"
@@ -66,7 +66,7 @@ std::vector<int> signals_for(const Job& job) {
 /// What the job holds as long as it runs.
 struct JobResources {
   SignalScope signals;
-  OwnSettings settings;
+  CallerSettings settings;
   RunDirectory directory;
   ProgressFolder progress;
   StatusFolder status;
@@ -84,7 +84,7 @@ int supervise(const Job& job,
               const JobResources& resources,
               const Fd& guardians_end) {
   EventLoop loop;
-  Losses losses;
+  DroppedOutput losses;
   LogWriter logs(loop, losses);
   Consoles consoles(loop, losses, logs);
   Log log(consoles.err(), job.environment);

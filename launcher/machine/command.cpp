@@ -57,7 +57,7 @@ std::optional<ExitStatus> await_end(const Process& process,
 
 CommandEnd run_command(const std::string& command,
                        const Environment& environment,
-                       const OwnSettings& settings,
+                       const CallerSettings& settings,
                        std::chrono::milliseconds limit) {
   const Fd input(check(::open("/dev/null", O_RDONLY | O_CLOEXEC), "/dev/null"));
   Pipe pipe = make_pipe();

@@ -6,7 +6,7 @@
 
 #include "launcher/base/environment.h"
 #include "launcher/base/exit_status.h"
-#include "launcher/machine/own_settings.h"
+#include "launcher/machine/caller_settings.h"
 
 namespace launcher {
 
@@ -24,7 +24,7 @@ struct CommandEnd {
 /// @throws std::system_error when it cannot be started
 CommandEnd run_command(const std::string& command,
                        const Environment& environment,
-                       const OwnSettings& settings,
+                       const CallerSettings& settings,
                        std::chrono::milliseconds limit);
 
 /// As text, as one process hands it to another.

@@ -6,15 +6,15 @@
 
 #include "launcher/base/exit_status.h"
 #include "launcher/base/fd.h"
+#include "launcher/machine/caller_settings.h"
 #include "launcher/machine/execution.h"
-#include "launcher/machine/own_settings.h"
 
 namespace launcher {
 
 /// What a worker process is made of. The descriptors stay the caller's.
 struct ProcessSpec {
   const Execution* execution = nullptr;
-  const OwnSettings* settings = nullptr;  ///< that it does not inherit
+  const CallerSettings* settings = nullptr;  ///< that it does not inherit
   int stdin_fd = -1;
   int stdout_fd = -1;
   int stderr_fd = -1;

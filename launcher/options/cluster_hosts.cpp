@@ -14,12 +14,12 @@ using ddp::detail::ClusterTask;
 constexpr const char* kWayOut =
     "--no-cluster leaves the scheduler's variables unread";
 
-bool is_complete(const HostWords& said) {
+bool is_complete(const GivenHosts& said) {
   return said.host_count && said.host_rank && said.master_addr;
 }
 
 /// An indexed Job knows neither the number of its pods nor their addresses.
-std::string add_index(HostWords& said, const ClusterTask& task) {
+std::string add_index(GivenHosts& said, const ClusterTask& task) {
   if (said.host_rank || said.host_count.value_or(1) == 1) {
     return "";
   }
@@ -56,7 +56,8 @@ void add_stated_master(ClusterTask& task, const ddp::EnvReader& reader) {
 
 }  // namespace
 
-std::string add_cluster_hosts(HostWords& said, const Environment& environment) {
+std::string add_cluster_hosts(GivenHosts& said,
+                              const Environment& environment) {
   // A worker of another launcher has inherited what the scheduler told that.
   const bool is_worker =
       find_variable(environment, ddp::env::kRunId) != nullptr;
@@ -75,7 +76,7 @@ std::string add_cluster_hosts(HostWords& said, const Environment& environment) {
   }
 }
 
-std::string add_cluster_hosts(HostWords& said, const ClusterTask& task) {
+std::string add_cluster_hosts(GivenHosts& said, const ClusterTask& task) {
   if (task.count == 0) {
     return add_index(said, task);
   }

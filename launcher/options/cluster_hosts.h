@@ -10,7 +10,7 @@ namespace launcher {
 
 /// What somebody has said of the hosts of a job: the command line, PET_
 /// variables, a scheduler.
-struct HostWords {
+struct GivenHosts {
   std::optional<int> host_count;
   std::optional<int> host_rank;
   std::optional<std::string> master_addr;
@@ -25,10 +25,10 @@ struct HostWords {
 /// @returns one line for the user that tells what was added; empty: nothing
 /// @throws UsageError when the scheduler has started several ddpruns on a host,
 ///   or its variables cannot be read
-std::string add_cluster_hosts(HostWords& said, const Environment& environment);
+std::string add_cluster_hosts(GivenHosts& said, const Environment& environment);
 
 /// The same, of a task that has been read. Pure.
-std::string add_cluster_hosts(HostWords& said,
+std::string add_cluster_hosts(GivenHosts& said,
                               const ddp::detail::ClusterTask& task);
 
 }  // namespace launcher

@@ -127,7 +127,7 @@ void HostOptions::take_settings(
 
 void HostOptions::resolve(LaunchOptions& options,
                           const Environment& environment) const {
-  HostWords all = words();
+  GivenHosts all = words();
   if (!standalone_ && !no_cluster_) {
     options.cluster_note = add_cluster_hosts(all, environment);
   }
@@ -150,8 +150,8 @@ void HostOptions::resolve(LaunchOptions& options,
 }
 
 /// What the options say, whichever of torchrun's ways was taken.
-HostWords HostOptions::words() const {
-  HostWords words = said_;
+GivenHosts HostOptions::words() const {
+  GivenHosts words = said_;
   if (hosts_) {
     words.host_count = hosts_->most;
   }
@@ -169,7 +169,7 @@ bool HostOptions::do_meet(const HostRange& hosts) const {
          hosts.most > 1;
 }
 
-void HostOptions::check(const HostRange& hosts, const HostWords& all) const {
+void HostOptions::check(const HostRange& hosts, const GivenHosts& all) const {
   const std::string most = std::to_string(hosts.most);
   const std::string range = std::to_string(hosts.least) + ":" + most;
   if (all.host_rank.value_or(0) >= hosts.most) {
@@ -208,7 +208,7 @@ void HostOptions::check(const HostRange& hosts, const HostWords& all) const {
 
 /// What it has of all backends.
 Meeting HostOptions::meeting(const HostRange& hosts,
-                             const HostWords& all) const {
+                             const GivenHosts& all) const {
   Meeting meeting;
   meeting.terms.least_hosts = hosts.least;
   meeting.terms.most_hosts = hosts.most;
@@ -221,7 +221,7 @@ Meeting HostOptions::meeting(const HostRange& hosts,
 }
 
 Meeting HostOptions::static_meeting(const Endpoint& master,
-                                    const HostWords& all) const {
+                                    const GivenHosts& all) const {
   const int count = all.host_count.value_or(1);
   Meeting result = meeting({count, count}, all);
   result.terms.ranks_are_fixed = true;
@@ -235,7 +235,7 @@ Meeting HostOptions::static_meeting(const Endpoint& master,
 }
 
 Meeting HostOptions::c10d_meeting(const HostRange& hosts,
-                                  const HostWords& all) const {
+                                  const GivenHosts& all) const {
   // A scheduler's first host is as good as one that the user names; the
   // --master-addr of static hosts is not meant.
   const bool is_told = !said_.master_addr && all.master_addr;
@@ -259,7 +259,7 @@ Meeting HostOptions::c10d_meeting(const HostRange& hosts,
 
 /// etcd serves many jobs, so each needs a name there.
 Meeting HostOptions::etcd_meeting(const HostRange& hosts,
-                                  const HostWords& all) const {
+                                  const GivenHosts& all) const {
   if (endpoints_.empty()) {
     throw UsageError(
         "--rdzv-endpoint: expected the HOST:PORT of etcd, but got none; give "
@@ -278,7 +278,7 @@ Meeting HostOptions::etcd_meeting(const HostRange& hosts,
   return result;
 }
 
-Endpoint HostOptions::master(const HostWords& words) const {
+Endpoint HostOptions::master(const GivenHosts& words) const {
   const bool one_host = words.host_count.value_or(1) == 1;
   if (standalone_) {
     return {"127.0.0.1", 0};

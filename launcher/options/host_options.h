@@ -34,16 +34,16 @@ class HostOptions {
  private:
   void bind_meeting(CommandLine& line);
   void take_settings(const std::map<std::string, std::string>& settings);
-  HostWords words() const;
-  void check(const HostRange& hosts, const HostWords& all) const;
+  GivenHosts words() const;
+  void check(const HostRange& hosts, const GivenHosts& all) const;
   bool do_meet(const HostRange& hosts) const;
-  Endpoint master(const HostWords& words) const;
-  Meeting meeting(const HostRange& hosts, const HostWords& all) const;
-  Meeting c10d_meeting(const HostRange& hosts, const HostWords& all) const;
-  Meeting etcd_meeting(const HostRange& hosts, const HostWords& all) const;
-  Meeting static_meeting(const Endpoint& master, const HostWords& all) const;
+  Endpoint master(const GivenHosts& words) const;
+  Meeting meeting(const HostRange& hosts, const GivenHosts& all) const;
+  Meeting c10d_meeting(const HostRange& hosts, const GivenHosts& all) const;
+  Meeting etcd_meeting(const HostRange& hosts, const GivenHosts& all) const;
+  Meeting static_meeting(const Endpoint& master, const GivenHosts& all) const;
 
-  HostWords said_;  // but for the number of hosts
+  GivenHosts said_;  // but for the number of hosts
   std::optional<HostRange> hosts_;
   std::vector<Endpoint> endpoints_;
   std::string backend_;
@@ -51,7 +51,7 @@ class HostOptions {
   std::optional<int> start_hosts_;
   std::optional<bool> is_host_;
   std::optional<int> meeting_port_;  // 0: static hosts do not meet
-  Patience patience_;
+  RendezvousTimeouts patience_;
   std::map<std::string, std::string> settings_;
   std::vector<std::string> unknown_settings_;
   bool standalone_ = false;

@@ -13,7 +13,7 @@ namespace launcher {
 
 /// How long hosts wait for each other. The defaults and the names in
 /// --rdzv-conf are torchrun's.
-struct Patience {
+struct RendezvousTimeouts {
   /// join_timeout: for enough hosts, and for the coordinator to be there
   std::chrono::milliseconds join{600'000};
   /// last_call_timeout: for more hosts, once there are enough
@@ -65,7 +65,7 @@ struct Meeting {
   std::string role;
   std::string token;       ///< that the job's hosts know; empty: none
   std::string token_file;  ///< that holds it; empty: see job_token()
-  Patience patience{};
+  RendezvousTimeouts patience{};
 };
 
 /// Time that the end of a group takes at most: its hosts miss a coordinator,
@@ -74,7 +74,7 @@ struct Meeting {
 /// @param stop_time  longest time from the stop of workers to their end:
 ///   --grace-period
 inline std::chrono::milliseconds ending_time(
-    const Patience& patience, std::chrono::milliseconds stop_time) {
+    const RendezvousTimeouts& patience, std::chrono::milliseconds stop_time) {
   return stop_time + patience.silence() + patience.keep_alive;
 }
 

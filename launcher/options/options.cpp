@@ -12,7 +12,7 @@
 #include "launcher/options/host_options.h"
 #include "launcher/options/output_options.h"
 #include "launcher/options/program_options.h"
-#include "launcher/options/question_switches.h"
+#include "launcher/options/query_flags.h"
 #include "launcher/options/rendezvous_values.h"
 #include "launcher/options/restart_values.h"
 #include "launcher/options/setters.h"
@@ -199,7 +199,7 @@ struct BoundLine {
   HostOptions hosts;
   ProgramOptions program;
   Strictness strictness;
-  QuestionSwitches question;
+  QueryFlags question;
   CommandLine line;
 
   BoundLine() {

@@ -34,7 +34,7 @@ struct LaunchOptions {
   int host_rank = 0;
   Endpoint master{"127.0.0.1", 0};  ///< port 0: ddprun chooses a free one
   std::optional<Meeting> meeting;   ///< of several hosts that do
-  Patience patience;                ///< of several hosts
+  RendezvousTimeouts patience;      ///< of several hosts
   std::optional<std::vector<std::string>> gpus;
   std::optional<Binding> numa_binding;
   int max_restarts = 0;

@@ -27,7 +27,7 @@ class ProcessRunner : public WorkerRunner {
     LogWriter& logs;
     const JobCgroup& cgroup;
     const Environment& environment;  ///< that the workers inherit
-    const OwnSettings& settings;     ///< that they do not inherit
+    const CallerSettings& settings;  ///< that they do not inherit
     int cpu_count;                   ///< that they share
     std::function<void(const WorkersEvent&)> post;
   };

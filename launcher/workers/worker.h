@@ -28,7 +28,7 @@ struct Worker {
 /// What the workers of an attempt share.
 struct WorkerContext {
   const InheritedVariables& inherited;
-  const OwnSettings& settings;  ///< that they do not inherit
+  const CallerSettings& settings;  ///< that they do not inherit
   Consoles& consoles;
   LogWriter& logs;
   WorkerOutput& output;

@@ -22,8 +22,8 @@
 #include "launcher/base/overloaded.h"
 #include "launcher/base/text_file.h"
 #include "launcher/hosts/coordinator/admission.h"
-#include "launcher/hosts/member/link.h"
-#include "launcher/hosts/protocol/steps.h"
+#include "launcher/hosts/member/coordinator_connection.h"
+#include "launcher/hosts/protocol/task_queue.h"
 #include "launcher/net/port.h"
 
 using namespace launcher;

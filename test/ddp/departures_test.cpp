@@ -29,9 +29,9 @@
 #include "ddp/exchanges/hook_exchange.h"
 #include "ddp/job/backends.h"
 #include "ddp/job/detail/forwarding_backend.h"
-#include "ddp/job/detail/job_record.h"
-#include "ddp/job/job_backend.h"
+#include "ddp/job/detail/peer_state.h"
 #include "ddp/job/meeting.h"
+#include "ddp/job/monitored_backend.h"
 #include "ddp/job/wait.h"
 #include "ddp/optim/zero_redundancy_optimizer.h"
 #include "ddp/process_group.h"
@@ -520,7 +520,7 @@ TEST_CASE("a host that waits for the GPU is released", "[departures]") {
       if (rank == 1 && i == kStepsBefore) {
         break;
       }
-      detail::record_of(*group)->note_pass();
+      detail::peer_state_of(*group)->note_pass();
       reduce_tensor(at::ones({64}, local_device())).sum().item<double>();
     }
     destroy_process_group();
@@ -604,7 +604,7 @@ TEST_CASE("a rank returns from main() while its groups are aborted",
         return;
       }
       send_stderr_to(folder / "stderr");
-      detail::record_of(*groups[0])->wait_for_departure({1}, kPatience);
+      detail::peer_state_of(*groups[0])->wait_for_departure({1}, kPatience);
       for (const auto& group : groups) {
         std::vector<at::Tensor> tensors{at::ones({2}, local_device())};
         try {
@@ -615,7 +615,7 @@ TEST_CASE("a rank returns from main() while its groups are aborted",
         TORCH_CHECK(false, "a collective that misses a rank was taken");
       }
       wait_until("no group was aborted", [&] {
-        return !detail::job_backend_of(*groups[0])->is_open();
+        return !detail::monitored_backend_of(*groups[0])->is_open();
       });
       return_from_main();
     });
@@ -634,7 +634,8 @@ TEST_CASE("a rank that comes late to the end says nothing", "[departures]") {
     if (rank == 1) {
       send_stderr_to(folder / "stderr");
       wait_until("rank 0 has not left", [&] {
-        const auto left = detail::record_of(*process_group())->departure_of(0);
+        const auto left =
+            detail::peer_state_of(*process_group())->departure_of(0);
         return left && left->has_closed;
       });
     }
@@ -667,7 +668,7 @@ TEST_CASE("ranks hear of an exception before its rank flushes stdout",
       std::fputs("the last words", stdout);
       throw_uncaught();
     }
-    const auto record = detail::record_of(*process_group());
+    const auto record = detail::peer_state_of(*process_group());
     const auto left = record->wait_for_departure({1}, kPatience);
     std::vector<char> read(1 << 16);
     detail::check(
@@ -777,7 +778,7 @@ TEST_CASE("ranks connect a second GPU within connect_timeout", "[departures]") {
       return;
     }
     const auto ring_at_end = c10::make_scope_exit([&] { is_over.ring(); });
-    detail::job_backend_of(*process_group())
+    detail::monitored_backend_of(*process_group())
         ->connect(c10::Device(c10::kCUDA, 2));
   });
   CHECK_THAT(ends[0].error,
@@ -787,7 +788,7 @@ TEST_CASE("ranks connect a second GPU within connect_timeout", "[departures]") {
 TEST_CASE("what is said when the job ends", "[departures]") {
   const auto ends = run_rank_processes(2, [](int rank) {
     init_process_group(patient());
-    const auto record = detail::record_of(*process_group());
+    const auto record = detail::peer_state_of(*process_group());
     const auto removed = record->add_check([](auto) { return "removed"; });
     record->add_check([](auto) { return ""; });
     record->add_check([rank](auto) { return rank == 0 ? "a verdict" : ""; });

@@ -1,4 +1,4 @@
-#include "ddp/reduce/detail/local_watch.h"
+#include "ddp/reduce/detail/unsynced_training_warning.h"
 
 #include <functional>
 
@@ -16,13 +16,13 @@ namespace ddp {
 namespace local_watch_test {
 
 using Catch::Contains;
-using detail::LocalWatch;
+using detail::UnsyncedTrainingWarning;
 
-constexpr int kSteps = LocalWatch::kSteps;
+constexpr int kSteps = UnsyncedTrainingWarning::kSteps;
 
 TEST_CASE("steps between local passes are counted by one parameter",
           "[local]") {
-  LocalWatch watch;
+  UnsyncedTrainingWarning watch;
   size_t mark = 7;
   const auto pass = [&](size_t changes) {
     mark += changes;

@@ -34,7 +34,7 @@
 #include "ddp/exchanges/all_reduce.h"
 #include "ddp/exchanges/forwarding_exchange.h"
 #include "ddp/job/backends.h"
-#include "ddp/job/job_backend.h"
+#include "ddp/job/monitored_backend.h"
 #include "test/support/catch.h"
 #include "test/support/local_ranks.h"
 
@@ -436,11 +436,11 @@ Group in_job(const Group& group) {
   for (int rank = 0; rank < group->getSize(); ++rank) {
     members.ranks.push_back(rank);
   }
-  return c10::make_intrusive<detail::JobBackend>(
+  return c10::make_intrusive<detail::MonitoredBackend>(
       group,
       members,
       std::chrono::seconds(60),
-      std::make_shared<detail::JobRecord>());
+      std::make_shared<detail::PeerState>());
 }
 
 /// Calls a function after each bucket that it has started.
@@ -465,9 +465,9 @@ class Gate {
     std::call_once(once_, [this] { promise_.set_value(); });
   }
   void wait() {
-    TORCH_CHECK(future_.wait_for(std::chrono::minutes(1)) ==
-                    std::future_status::ready,
-                "nobody has opened the gate");
+    TORCH_CHECK(
+        future_.wait_for(std::chrono::minutes(1)) == std::future_status::ready,
+        "nobody has opened the gate");
   }
 
  private:
@@ -500,7 +500,9 @@ struct Models {
     }
   }
 
-  void pass(size_t index, const Tensor& x) { models[index](x).sum().backward(); }
+  void pass(size_t index, const Tensor& x) {
+    models[index](x).sum().backward();
+  }
 
   std::vector<std::shared_ptr<Watched>> exchanges;
   std::vector<Net> nets;

@@ -37,7 +37,7 @@
 #include "ddp/job/backends.h"
 #include "ddp/job/detail/batch_threads.h"
 #include "ddp/job/detail/job.h"
-#include "ddp/job/farewell.h"
+#include "ddp/job/leave_barrier.h"
 #include "ddp/job/meeting.h"
 #include "ddp/job/monitored_store.h"
 #include "ddp/job/text_collectives.h"
@@ -256,7 +256,7 @@ std::string within_a_minute(std::future<std::string>& error) {
 TEST_CASE("a departure ends waits at the store", "[departures]") {
   const auto keys = c10::make_intrusive<c10d::HashStore>();
   keys->setTimeout(std::chrono::minutes(10));
-  const auto record = std::make_shared<detail::JobRecord>();
+  const auto record = std::make_shared<detail::PeerState>();
   const auto store = c10::make_intrusive<detail::MonitoredStore>(
       "part", keys, detail::vain_check(record));
   const auto clone = store->clone();
@@ -332,7 +332,7 @@ TEST_CASE("a rank that ended before it came is named at once", "[departures]") {
 }
 
 TEST_CASE("Gloo's ranks do not wait for one that has left", "[departures]") {
-  const auto record = std::make_shared<detail::JobRecord>();
+  const auto record = std::make_shared<detail::PeerState>();
   const auto keys = c10::make_intrusive<c10d::HashStore>();
   // One that goes early would break the other's connection.
   std::array<c10::intrusive_ptr<c10d::Backend>, 2> backends;
@@ -641,7 +641,7 @@ TEST_CASE("nobody waits for a rank that is gone", "[rendezvous]") {
 TEST_CASE("the wait for all ranks can be ended", "[rendezvous]") {
   c10d::HashStore store;
   detail::note_departure(store, 0, 2);
-  std::thread rank_1([&] { detail::end_farewell(store); });
+  std::thread rank_1([&] { detail::end_leave_barrier(store); });
   CHECK(detail::wait_for_departures(store, 2, milliseconds(60'000)) ==
         std::nullopt);
   rank_1.join();
@@ -693,7 +693,7 @@ TEST_CASE("which collectives a rank misses that has left", "[departures]") {
 }
 
 TEST_CASE("a record of who has left", "[departures]") {
-  detail::JobRecord record;
+  detail::PeerState record;
   record.note_pass();
   record.note_pass();
   CHECK(record.passes() == 2);
@@ -716,7 +716,7 @@ TEST_CASE("a record of who has left", "[departures]") {
 
 TEST_CASE("a rank that dies after its goodbye has vanished", "[departures]") {
   using How = Departure::How;
-  detail::JobRecord record;
+  detail::PeerState record;
   auto left = departure(1, How::destroyed, 5);
   left.started["world"] = 7;
   CHECK(record.note(left));
@@ -752,27 +752,27 @@ TEST_CASE("jobs at one store have keys of their own", "[rendezvous]") {
   CHECK_FALSE(job_of(1)->check({"key"}));
 }
 
-using Records = std::vector<std::shared_ptr<detail::JobRecord>>;
+using Records = std::vector<std::shared_ptr<detail::PeerState>>;
 
 Records make_records(int count) {
   Records records;
   for (int i = 0; i < count; ++i) {
-    records.push_back(std::make_shared<detail::JobRecord>());
+    records.push_back(std::make_shared<detail::PeerState>());
   }
   return records;
 }
 
 /// The lines of all ranks, in one process.
-std::vector<std::unique_ptr<detail::Lines>> connect_all(
+std::vector<std::unique_ptr<detail::PeerMonitor>> connect_all(
     const Records& records) {
   c10d::HashStore store;
-  std::vector<std::unique_ptr<detail::Lines>> lines;
+  std::vector<std::unique_ptr<detail::PeerMonitor>> lines;
   for (const auto& record : records) {
-    lines.push_back(std::make_unique<detail::Lines>(
+    lines.push_back(std::make_unique<detail::PeerMonitor>(
         store,
-        detail::Lines::Place{static_cast<int>(lines.size()),
-                             static_cast<int>(records.size()),
-                             ""},
+        detail::PeerMonitor::Place{static_cast<int>(lines.size()),
+                                   static_cast<int>(records.size()),
+                                   ""},
         record,
         [] { return false; }));
   }
@@ -837,9 +837,10 @@ TEST_CASE("lines raise no SIGPIPE", "[departures]") {
   c10d::HashStore store;
   const auto records = make_records(2);
   {
-    detail::Lines line(store, detail::Lines::Place{0, 2, ""}, records[0], [] {
-      return false;
-    });
+    detail::PeerMonitor line(
+        store, detail::PeerMonitor::Place{0, 2, ""}, records[0], [] {
+          return false;
+        });
     std::istringstream address(store.get_to_str("lines"));
     std::string host;
     int port = 0;
@@ -863,8 +864,8 @@ TEST_CASE("lines do not heed a stranger", "[departures]") {
   c10d::HashStore store;
   const auto records = make_records(2);
   const auto line_of = [&](int rank) {
-    return std::make_unique<detail::Lines>(
-        store, detail::Lines::Place{rank, 2, ""}, records[rank], [] {
+    return std::make_unique<detail::PeerMonitor>(
+        store, detail::PeerMonitor::Place{rank, 2, ""}, records[rank], [] {
           return false;
         });
   };
@@ -901,10 +902,10 @@ TEST_CASE("lines tell a rank that has closed from one that has died",
   using How = Departure::How;
   c10d::HashStore store;
   const auto records = make_records(3);
-  std::vector<std::unique_ptr<detail::Lines>> lines;
+  std::vector<std::unique_ptr<detail::PeerMonitor>> lines;
   for (const int rank : {0, 2}) {
-    lines.push_back(std::make_unique<detail::Lines>(
-        store, detail::Lines::Place{rank, 3, ""}, records[rank], [] {
+    lines.push_back(std::make_unique<detail::PeerMonitor>(
+        store, detail::PeerMonitor::Place{rank, 3, ""}, records[rank], [] {
           return false;
         }));
   }
@@ -939,23 +940,23 @@ TEST_CASE("lines tell a rank that has closed from one that has died",
   CHECK(records[0]->departure_of(1)->how == How::destroyed);
 }
 
-c10::intrusive_ptr<detail::JobBackend> in_job(const Group& group) {
+c10::intrusive_ptr<detail::MonitoredBackend> in_job(const Group& group) {
   detail::GroupMembers members{"world", {}};
   for (int rank = 0; rank < group->getSize(); ++rank) {
     members.ranks.push_back(rank);
   }
-  return c10::make_intrusive<detail::JobBackend>(
+  return c10::make_intrusive<detail::MonitoredBackend>(
       group,
       members,
       std::chrono::seconds(60),
-      std::make_shared<detail::JobRecord>());
+      std::make_shared<detail::PeerState>());
 }
 
 TEST_CASE("a collective that a rank has left throws at once", "[departures]") {
   run_ranks(2, [](const Group& group) {
     const auto job = in_job(group);
-    TORCH_CHECK(detail::record_of(*job) == job->record());
-    TORCH_CHECK(detail::record_of(*group)->departures() == 0);
+    TORCH_CHECK(detail::peer_state_of(*job) == job->record());
+    TORCH_CHECK(detail::peer_state_of(*group)->departures() == 0);
     barrier(job);
     TORCH_CHECK(job->started() == 1 && !job->missed_by());
     auto left = departure(1 - job->getRank(), Departure::How::destroyed, 4);
@@ -982,8 +983,8 @@ TEST_CASE("a group that was closed lets its backend go", "[departures]") {
     const auto job = in_job(group);
     barrier(job);
     TORCH_CHECK(group.use_count() == before + 1);
-    job->close(detail::JobBackend::End::finish);
-    job->close(detail::JobBackend::End::abort);
+    job->close(detail::MonitoredBackend::End::finish);
+    job->close(detail::MonitoredBackend::End::abort);
     TORCH_CHECK(group.use_count() == before);
     TORCH_CHECK(job->getBackendName() == "gloo");
   });
@@ -1006,21 +1007,22 @@ TEST_CASE("departures are passed on while an abort takes long",
   const auto backend = c10::make_intrusive<SlowAbort>(/*size=*/3);
   const auto records = make_records(3);
   const auto store = c10::make_intrusive<c10d::HashStore>();
-  const auto job = c10::make_intrusive<detail::JobBackend>(
+  const auto job = c10::make_intrusive<detail::MonitoredBackend>(
       backend,
       detail::GroupMembers{"world", {0, 1, 2}},
       std::chrono::seconds(60),
       records[0]);
   std::vector<at::Tensor> tensors{torch::ones({2})};
   job->allreduce(tensors, c10d::AllreduceOptions());
-  detail::Watch watch;
+  detail::StuckGroupAborter watch;
   watch.add(job);
-  std::vector<std::unique_ptr<detail::Lines>> lines;
+  std::vector<std::unique_ptr<detail::PeerMonitor>> lines;
   for (int rank = 0; rank < 3; ++rank) {
-    lines.push_back(std::make_unique<detail::Lines>(
-        *store, detail::Lines::Place{rank, 3, ""}, records[rank], [&, rank] {
-          return rank == 0 && watch.look(*store);
-        }));
+    lines.push_back(std::make_unique<detail::PeerMonitor>(
+        *store,
+        detail::PeerMonitor::Place{rank, 3, ""},
+        records[rank],
+        [&, rank] { return rank == 0 && watch.look(*store); }));
   }
   const auto end_abort =
       c10::make_scope_exit([&] { backend->ends.set_value(); });
@@ -1090,7 +1092,7 @@ TEST_CASE("an aborted group is let go where no thread can start",
   const auto backend = c10::make_intrusive<test::FakeBackend>(1);
   const auto job = in_job(backend);
   const test::NoMoreThreads none;
-  job->close(detail::JobBackend::End::abort);
+  job->close(detail::MonitoredBackend::End::abort);
   CHECK(backend.use_count() == 1);
 }
 
@@ -1117,7 +1119,7 @@ TEST_CASE("a group that the program aborts says so", "[departures]") {
     TORCH_CHECK(
         error.find("the program has aborted the group") != std::string::npos,
         error);
-    job->close(detail::JobBackend::End::finish);
+    job->close(detail::MonitoredBackend::End::finish);
   });
 }
 

@@ -429,27 +429,27 @@ TEST_CASE("calls in the wrong order", "[parameter_server][errors]") {
 
 TEST_CASE("ranks that do not fit", "[parameter_server][errors]") {
   using detail::claim;
-  using detail::claims_problem;
+  using detail::handshake_problem;
   using detail::Role;
   const Options one;
-  CHECK(claims_problem(
+  CHECK(handshake_problem(
             {claim(one, 2, Role::server), claim(one, 2, Role::worker)}, 1)
             .empty());
-  CHECK_THAT(claims_problem({claim(one, 2, Role::server),
-                             claim(Options().servers(2), 2, Role::worker)},
-                            1),
+  CHECK_THAT(handshake_problem({claim(one, 2, Role::server),
+                                claim(Options().servers(2), 2, Role::worker)},
+                               1),
              Catch::Contains("rank 0 has servers(1), mode(synchronous), "
                              "timeout(1800000 ms) in a world of 2, and rank 1 "
                              "has servers(2)"));
   CHECK_THAT(
-      claims_problem(
+      handshake_problem(
           {claim(Options().mode(UpdateMode::asynchronous), 2, Role::server),
            claim(Options().mode(UpdateMode::asynchronous).staleness_bound(9),
                  2,
                  Role::worker)},
           1),
       Catch::Contains("staleness_bound(9)"));
-  CHECK_THAT(claims_problem(
+  CHECK_THAT(handshake_problem(
                  {claim(one, 2, Role::server),
                   claim(Options().timeout(milliseconds(9)), 2, Role::worker)},
                  1),
@@ -459,23 +459,23 @@ TEST_CASE("ranks that do not fit", "[parameter_server][errors]") {
   for (auto other : {Options(two).gradients_held(9),
                      Options(two).checkpoint("a").checkpoint_every(9),
                      Options(two).checkpoint("a").resume(true)}) {
-    CHECK_THAT(claims_problem({claim(two, 3, Role::server),
-                               claim(other, 3, Role::server),
-                               claim(two, 3, Role::worker)},
-                              2),
+    CHECK_THAT(handshake_problem({claim(two, 3, Role::server),
+                                  claim(other, 3, Role::server),
+                                  claim(two, 3, Role::worker)},
+                                 2),
                Catch::Contains("on all servers, but rank 0 has "
                                "gradients_held(4), checkpoint_every(0), "
                                "resume(false), and rank 1 has gradients_held"));
-    CHECK(claims_problem({claim(two, 3, Role::server),
-                          claim(two, 3, Role::server),
-                          claim(other, 3, Role::worker)},
-                         2)
+    CHECK(handshake_problem({claim(two, 3, Role::server),
+                             claim(two, 3, Role::server),
+                             claim(other, 3, Role::worker)},
+                            2)
               .empty());
   }
-  CHECK_THAT(claims_problem({claim(one, 3, Role::server),
-                             claim(one, 3, Role::server),
-                             claim(one, 3, Role::worker)},
-                            1),
+  CHECK_THAT(handshake_problem({claim(one, 3, Role::server),
+                                claim(one, 3, Role::server),
+                                claim(one, 3, Role::worker)},
+                               1),
              Catch::Contains("Expected a ParameterClient on rank 1, but got "
                              "serve()"));
 }

@@ -8,10 +8,10 @@
 #include <random>
 
 #include "dp/parameter_server.h"
-#include "dp/servers/detail/at_once.h"
 #include "dp/servers/detail/conversation.h"
 #include "dp/servers/detail/flat_tensors.h"
 #include "dp/servers/detail/protocol_state.h"
+#include "dp/servers/detail/run_in_threads.h"
 #include "dp/servers/detail/serve_workers.h"
 #include "dp/servers/detail/session.h"
 #include "test/dp/local_world.h"

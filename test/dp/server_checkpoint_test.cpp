@@ -5,7 +5,7 @@
 #include <cstdio>
 
 #include "dp/parameter_server.h"
-#include "dp/servers/detail/resume.h"
+#include "dp/servers/detail/resume_points.h"
 #include "test/dp/local_world.h"
 #include "test/support/catch.h"
 #include "test/support/temporary_folder.h"
@@ -14,7 +14,7 @@ namespace dp {
 namespace server_checkpoint_test {
 
 using detail::plan_resume;
-using detail::SavedStates;
+using detail::ResumePoints;
 using test::LocalWorld;
 using Options = ParameterServerOptions;
 using Tensors = std::vector<torch::Tensor>;
@@ -25,7 +25,7 @@ constexpr auto kAsynchronous = UpdateMode::asynchronous;
 
 TEST_CASE("servers go on from the newest update that all have",
           "[server_checkpoint]") {
-  const auto plan = [](const std::vector<SavedStates>& servers) {
+  const auto plan = [](const std::vector<ResumePoints>& servers) {
     return plan_resume(servers, kSynchronous);
   };
   CHECK(plan({{}, {}}).updates.empty());
@@ -54,7 +54,7 @@ TEST_CASE("servers go on from the newest update that all have",
 }
 
 TEST_CASE("what a server has saved is said in a line", "[server_checkpoint]") {
-  for (const auto& saved : std::vector<SavedStates>{
+  for (const auto& saved : std::vector<ResumePoints>{
            {}, {{3}, "", 7}, {{8, 0}}, {{}, "Cannot load it: why"}}) {
     const auto back = detail::read_saved(detail::write_saved(saved));
     CHECK(back.updates == saved.updates);

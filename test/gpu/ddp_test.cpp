@@ -17,7 +17,7 @@
 #include <c10/cuda/CUDAStream.h>
 
 #include "ddp/distributed_data_parallel.h"
-#include "ddp/job/job_backend.h"
+#include "ddp/job/monitored_backend.h"
 #include "test/gpu/nccl_ranks.h"
 #include "test/gpu/schedule.h"
 
@@ -314,10 +314,10 @@ TEST_CASE("ranks over NCCL stop after the same pass, however late one hears",
   INFO(any_schedule());
   std::vector<int> last(static_cast<size_t>(size));
   run_nccl_ranks(size, [&](const NcclRank& rank) {
-    auto record = std::make_shared<detail::JobRecord>();
+    auto record = std::make_shared<detail::PeerState>();
     std::vector<int> all(static_cast<size_t>(size));
     std::iota(all.begin(), all.end(), 0);
-    const auto job = c10::make_intrusive<detail::JobBackend>(
+    const auto job = c10::make_intrusive<detail::MonitoredBackend>(
         rank.group,
         detail::GroupMembers{detail::kWorldGroup, all},
         std::chrono::minutes(1),

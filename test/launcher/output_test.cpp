@@ -19,9 +19,9 @@
 #include "launcher/plan/line_prefix.h"
 #include "launcher/plan/name_template.h"
 #include "launcher/workers/output/console.h"
+#include "launcher/workers/output/dropped_output.h"
 #include "launcher/workers/output/filtered_log.h"
 #include "launcher/workers/output/log_file.h"
-#include "launcher/workers/output/losses.h"
 #include "launcher/workers/output/worker_output.h"
 #include "test/launcher/bound_loop.h"
 #include "test/support/catch.h"
@@ -121,7 +121,7 @@ TEST_CASE("a console that nobody reads holds back, then gives all") {
   EventLoop loop;
   test::bound(loop);
   Pipe pipe = make_pipe();
-  Losses losses;
+  DroppedOutput losses;
   LogWriter logs(loop, losses);
   Console console(pipe.write.get(), loop, losses, logs);
   std::string expected;
@@ -148,7 +148,7 @@ TEST_CASE("a console whose reader is gone drops what comes") {
   EventLoop loop;
   test::bound(loop);
   Pipe pipe = make_pipe();
-  Losses losses;
+  DroppedOutput losses;
   LogWriter logs(loop, losses);
   Console console(pipe.write.get(), loop, losses, logs);
   pipe.read.reset();
@@ -161,7 +161,7 @@ TEST_CASE("a console whose reader is gone drops what comes") {
 
 TEST_CASE("what a full device does not take is noted, the first time told") {
   EventLoop loop;
-  Losses losses;
+  DroppedOutput losses;
   Lines told;
   losses.tell_by(
       [&](const std::string& line) { told.emplace_back(line, kNewline); });
@@ -242,7 +242,7 @@ TEST_CASE("a console goes on in whole lines once there is room again") {
   const std::string path = folder / "console";
   EventLoop loop;
   test::bound(loop);
-  Losses losses;
+  DroppedOutput losses;
   LogWriter logs(loop, losses);
   const FileSizeLimit limit(10);
   const Fd file(
@@ -270,7 +270,7 @@ TEST_CASE("a console that is a file gets long output as it is") {
   const std::string path = folder / "console";
   EventLoop loop;
   test::bound(loop);
-  Losses losses;
+  DroppedOutput losses;
   LogWriter logs(loop, losses);
   const Fd file = open_file(path);
   Console console(file.get(), loop, losses, logs);
@@ -291,7 +291,7 @@ TEST_CASE("a console is a file again after its writer was killed") {
   const std::string path = folder / "console";
   EventLoop loop;
   test::bound(loop);
-  Losses losses;
+  DroppedOutput losses;
   LogWriter logs(loop, losses);
   const Fd file = open_file(path);
   const std::string log = folder / "log";
@@ -321,7 +321,7 @@ TEST_CASE("a log file takes what it can, and what it cannot is noted") {
   const std::string path = folder / "log";
   EventLoop loop;
   test::bound(loop);
-  Losses losses;
+  DroppedOutput losses;
   LogWriter logs(loop, losses);
   const FileSizeLimit limit(4);
   LogFile log(
@@ -344,7 +344,7 @@ TEST_CASE("log files are written in order, whole, and closed") {
   const ddp::test::TemporaryFolder folder;
   EventLoop loop;
   test::bound(loop);
-  Losses losses;
+  DroppedOutput losses;
   LogWriter logs(loop, losses);
   std::vector<LogFile> files;
   std::vector<std::string> expected(3);
@@ -379,7 +379,7 @@ TEST_CASE("a console that nobody reads does not hold up a stream with a file") {
   EventLoop loop;
   test::bound(loop);
   Pipe out = make_pipe();
-  Losses losses;
+  DroppedOutput losses;
   LogWriter logs(loop, losses);
   Console console(out.write.get(), loop, losses, logs);
   const auto rounds = loop.watch_rounds([&console] { console.flush(); });
@@ -428,7 +428,7 @@ TEST_CASE("lines that a filtered log has no room for are not read") {
   const std::string path = folder / "filtered_stdout.log";
   EventLoop loop;
   test::bound(loop);
-  Losses losses;
+  DroppedOutput losses;
   LogWriter logs(loop, losses);
   FilteredLog filtered(LogFile(open_file(path), path, logs), {"x"});
   Pipe worker = make_pipe();
@@ -463,7 +463,7 @@ TEST_CASE("lines that a filtered log has no room for are not read") {
 }
 
 TEST_CASE("of many losses a few are named") {
-  Losses losses;
+  DroppedOutput losses;
   for (const char* place : {"e", "d", "c", "b", "a"}) {
     losses.add(place, 2, ENOSPC);
   }
@@ -471,14 +471,14 @@ TEST_CASE("of many losses a few are named") {
   CHECK(losses.summary() ==
         "output was lost, so this is no success: 2 bytes of a, 2 bytes of b, 2 "
         "bytes of c and of 2 other files");
-  Losses small;
+  DroppedOutput small;
   for (const char* place : {"d", "c", "b", "a"}) {
     small.add(place, 1, ENOSPC);
   }
   CHECK_THAT(small.summary(),
              Contains("1 byte of a, ") && Contains(" and of 1 other file") &&
                  !Contains("files"));
-  Losses unknown;
+  DroppedOutput unknown;
   unknown.add("x", 0, EDQUOT);
   CHECK_THAT(unknown.summary(), Contains(": the end of x"));
 }
@@ -487,7 +487,7 @@ TEST_CASE("a congested console stops the reading, not the loop") {
   EventLoop loop;
   test::bound(loop);
   Pipe out = make_pipe();
-  Losses losses;
+  DroppedOutput losses;
   LogWriter logs(loop, losses);
   Console console(out.write.get(), loop, losses, logs);
   WorkerOutput output(loop);
@@ -543,7 +543,7 @@ TEST_CASE("a congested console stops the reading, not the loop") {
 TEST_CASE("one prefix a line, however late its end comes") {
   EventLoop loop;
   Pipe out = make_pipe();
-  Losses losses;
+  DroppedOutput losses;
   LogWriter logs(loop, losses);
   Console console(out.write.get(), loop, losses, logs);
   Pipe worker = make_pipe();

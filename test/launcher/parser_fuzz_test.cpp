@@ -16,7 +16,7 @@
 #include "launcher/base/error.h"
 #include "launcher/doctor/paths/path_messages.h"
 #include "launcher/hosts/etcd/call.h"
-#include "launcher/hosts/etcd/record.h"
+#include "launcher/hosts/etcd/job_state.h"
 #include "launcher/hosts/protocol/message.h"
 #include "launcher/job/status/status_json.h"
 #include "launcher/job/status/status_text.h"
@@ -483,9 +483,9 @@ TEST_CASE("damaged answers of etcd") {
         if (const auto bytes = from_base64(text)) {
           expect(to_base64(*bytes).size() <= text.size() + 2, "few digits");
         }
-        if (const auto record = decode_record(text)) {
+        if (const auto record = decode_job_state(text)) {
           expect(record->generation >= -1 && record->restarts >= 0, "counts");
-          expect(decode_record(encode(*record)) == record, "the same again");
+          expect(decode_job_state(encode(*record)) == record, "the same again");
         }
         if (const auto place = decode_place(text)) {
           expect(place->endpoint.port > 0, "a port");

@@ -116,11 +116,11 @@ TEST_CASE("the first to fail while others still start is seen first") {
   plan.workers.push_back(last);
 
   EventLoop loop;
-  Losses losses;
+  DroppedOutput losses;
   LogWriter logs(loop, losses);
   Consoles consoles(loop, losses, logs);
   const JobCgroup no_cgroup(std::nullopt);
-  const OwnSettings settings;
+  const CallerSettings settings;
   const Environment environment = current_environment();
   std::vector<WorkerExited> exits;
   ProcessRunner runner({.loop = loop,
@@ -179,11 +179,11 @@ TEST_CASE("a worker that is asked again to end is not continued again") {
   plan.workers.push_back(worker);
 
   EventLoop loop;
-  Losses losses;
+  DroppedOutput losses;
   LogWriter logs(loop, losses);
   Consoles consoles(loop, losses, logs);
   const JobCgroup no_cgroup(std::nullopt);
-  const OwnSettings settings;
+  const CallerSettings settings;
   const Environment environment = current_environment();
   bool has_exited = false;
   ProcessRunner runner({.loop = loop,
@@ -234,11 +234,11 @@ TEST_CASE("what a worker that does not end has started ends without it") {
   plan.workers.push_back(worker);
 
   EventLoop loop;
-  Losses losses;
+  DroppedOutput losses;
   LogWriter logs(loop, losses);
   Consoles consoles(loop, losses, logs);
   const JobCgroup no_cgroup(std::nullopt);
-  const OwnSettings settings;
+  const CallerSettings settings;
   const Environment environment = current_environment();
   ProcessRunner runner({.loop = loop,
                         .consoles = consoles,

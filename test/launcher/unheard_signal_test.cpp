@@ -1,4 +1,4 @@
-#include "launcher/machine/unheard_signal.h"
+#include "launcher/machine/pending_signal.h"
 
 #include <unistd.h>
 
@@ -9,7 +9,7 @@
 using namespace launcher;
 
 TEST_CASE("a signal is unheard as long as it is pending") {
-  UnheardSignal signal;
+  PendingSignal signal;
   CHECK(!signal.is_open());
   signal.hand_over(SIGTERM);
   CHECK(signal.is_open());

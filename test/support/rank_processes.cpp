@@ -6,8 +6,8 @@
 
 #include "ddp/base/cluster/launch_environment.h"
 #include "ddp/base/net/tcp.h"
+#include "ddp/job/detail/fatal_error.h"
 #include "ddp/job/detail/forked_process.h"
-#include "ddp/job/detail/last_words.h"
 
 namespace ddp::test {
 namespace {
@@ -52,7 +52,7 @@ std::vector<RankEnd> run_rank_processes(
           body(rank);
           return 0;
         },
-        &detail::last_words);  // as ddp::spawn does
+        &detail::report_fatal_error);  // as ddp::spawn does
   }
   std::vector<RankEnd> ends(static_cast<size_t>(size));
   const auto deadline = steady_clock::now() + patience;

@@ -22,7 +22,7 @@ unsigned limit_seconds() {
                           : kLimitSeconds;
 }
 
-void give_up(int) {
+void abort_and_announce(int) {
   constexpr char kText[] = "a test has not ended within its time limit\n";
   [[maybe_unused]] const auto written =
       ::write(STDERR_FILENO, kText, sizeof(kText) - 1);
@@ -37,7 +37,7 @@ class TimeLimit : public Listener {
 
   void testCaseStarting(const Catch::TestCaseInfo& test) override {
     Listener::testCaseStarting(test);
-    std::signal(SIGALRM, give_up);
+    std::signal(SIGALRM, abort_and_announce);
     ::alarm(limit_seconds());
   }
 

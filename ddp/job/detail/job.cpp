@@ -8,10 +8,10 @@
 
 #include "ddp/base/job_files/worker_ends.h"
 #include "ddp/job/backends.h"
-#include "ddp/job/detail/last_words.h"
+#include "ddp/job/detail/fatal_error.h"
 #include "ddp/job/error_text.h"
-#include "ddp/job/farewell.h"
-#include "ddp/job/job_reach.h"
+#include "ddp/job/interface_hint.h"
+#include "ddp/job/leave_barrier.h"
 #include "ddp/job/meeting.h"
 
 namespace ddp::detail {
@@ -47,7 +47,7 @@ bool is_the_last(const Job& job) {
 bool look(Job& job, c10d::Store& store) {
   try {
     if (is_the_last(job) && !has_lost_store(job)) {
-      end_farewell(store);
+      end_leave_barrier(store);
     }
   } catch (const std::exception&) {
     // The store is gone: nobody waits.
@@ -62,7 +62,7 @@ bool has_lost_store(const Job& job) {
   return host && (host->how == Departure::How::vanished || host->has_closed);
 }
 
-std::string reach_of(const WorkerEnv& env) {
+std::string interface_hint_of(const WorkerEnv& env) {
   return env.host_count > 1 ? env.master_addr : "";
 }
 
@@ -107,7 +107,7 @@ VainCheck join_vain_check(const Job& job, const std::string& ends_file) {
   };
 }
 
-VainCheck vain_check(std::shared_ptr<JobRecord> record,
+VainCheck vain_check(std::shared_ptr<PeerState> record,
                      std::vector<int> ranks) {
   return [record = std::move(record), ranks = std::move(ranks)] {
     const auto departure = record->first_departure(ranks);
@@ -115,7 +115,7 @@ VainCheck vain_check(std::shared_ptr<JobRecord> record,
   };
 }
 
-VainCheck vain_check(std::shared_ptr<JobRecord> record) {
+VainCheck vain_check(std::shared_ptr<PeerState> record) {
   return [record = std::move(record)]() -> std::string {
     const auto failure = record->wait_for_failure(std::chrono::milliseconds(0));
     if (!failure) {
@@ -131,15 +131,16 @@ void listen_for_departures(Job& job) {
     return;
   }
   MonitoredStore meeting("lines", job.store, job.joins_in_vain);
-  job.lines = std::make_unique<Lines>(
+  job.lines = std::make_unique<PeerMonitor>(
       meeting,
-      Lines::Place{job.env.rank, job.env.world_size, reach_of(job.env)},
+      PeerMonitor::Place{
+          job.env.rank, job.env.world_size, interface_hint_of(job.env)},
       job.record,
       [&job, store = own_client(job.store)] { return look(job, *store); });
 }
 
-c10::intrusive_ptr<JobBackend> make_group(Job& job,
-                                          const GroupMembers& members) {
+c10::intrusive_ptr<MonitoredBackend> make_group(Job& job,
+                                                const GroupMembers& members) {
   const auto& ranks = members.ranks;
   const auto place = std::find(ranks.begin(), ranks.end(), job.env.rank);
   BackendSpec spec;
@@ -155,27 +156,27 @@ c10::intrusive_ptr<JobBackend> make_group(Job& job,
   spec.device = job.device;
   spec.timeout = job.timeout;
   spec.connect_timeout = job.connect_timeout;
-  spec.reach = reach_of(job.env);
+  spec.reach = interface_hint_of(job.env);
   spec.name = members.name;
   spec.ranks = ranks;
   if (spec.size > 1) {  // alone, it waits for nobody
     spec.in_vain = in_vain;
   }
   try {
-    auto group = c10::make_intrusive<JobBackend>(job.backend_name == "nccl"
-                                                     ? make_nccl_backend(spec)
-                                                     : make_gloo_backend(spec),
-                                                 members,
-                                                 job.timeout,
-                                                 job.record,
-                                                 job.connect_timeout);
+    auto group = c10::make_intrusive<MonitoredBackend>(
+        job.backend_name == "nccl" ? make_nccl_backend(spec)
+                                   : make_gloo_backend(spec),
+        members,
+        job.timeout,
+        job.record,
+        job.connect_timeout);
     if (group->getBackendName() == "nccl") {
       group->setBoundDeviceId(job.device);
     }
     job.watch.add(group);
     return group;
   } catch (...) {
-    say_last_words(job, text_of(std::current_exception()));
+    announce_fatal_error(job, text_of(std::current_exception()));
     throw;
   }
 }
@@ -189,7 +190,7 @@ Departure departure_by(const Job& job, Departure::How how) {
   return departure;
 }
 
-void say_last_words(const Job& job, const std::string& text) noexcept {
+void announce_fatal_error(const Job& job, const std::string& text) noexcept {
   if (!job.lines) {
     return;
   }

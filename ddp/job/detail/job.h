@@ -7,9 +7,9 @@
 #include <string>
 
 #include "ddp/base/cluster/worker_env.h"
-#include "ddp/job/detail/lines.h"
-#include "ddp/job/detail/watch.h"
-#include "ddp/job/job_backend.h"
+#include "ddp/job/detail/peer_monitor.h"
+#include "ddp/job/detail/stuck_group_aborter.h"
+#include "ddp/job/monitored_backend.h"
 #include "ddp/job/monitored_store.h"
 
 namespace ddp::detail {
@@ -27,15 +27,15 @@ struct Job {
   std::chrono::milliseconds timeout{0};
   std::chrono::milliseconds connect_timeout{0};
   c10::intrusive_ptr<c10d::Store> store;
-  std::shared_ptr<JobRecord> record = std::make_shared<JobRecord>();
+  std::shared_ptr<PeerState> record = std::make_shared<PeerState>();
   /// While the ranks join: why it is in vain to wait for them; null from then
   /// on, when all hear of departures.
   VainCheck joins_in_vain;
-  Watch watch;
-  c10::intrusive_ptr<JobBackend> world;
+  StuckGroupAborter watch;
+  c10::intrusive_ptr<MonitoredBackend> world;
   int group_count = 0;
-  std::unique_ptr<Lines> lines;  // with one rank null; last: its thread goes
-                                 // before what it uses
+  std::unique_ptr<PeerMonitor> lines;  // with one rank null; last: its thread
+                                       // goes before what it uses
 };
 
 /// Gives this job keys of its own in a store that may have seen others.
@@ -54,8 +54,8 @@ VainCheck join_vain_check(const Job& job, const std::string& ends_file);
 /// Why it is in vain to wait for one of these ranks: one has left. Of all ranks
 /// of a job only those that have left otherwise than by
 /// ddp::destroy_process_group().
-VainCheck vain_check(std::shared_ptr<JobRecord> record, std::vector<int> ranks);
-VainCheck vain_check(std::shared_ptr<JobRecord> record);
+VainCheck vain_check(std::shared_ptr<PeerState> record, std::vector<int> ranks);
+VainCheck vain_check(std::shared_ptr<PeerState> record);
 
 /// From now on the ranks hear of each other's departures, also of an exception
 /// that nobody catches. Collective.
@@ -63,8 +63,8 @@ void listen_for_departures(Job& job);
 
 /// Makes a group that is closed when the job is left. Collective over its
 /// members.
-c10::intrusive_ptr<JobBackend> make_group(Job& job,
-                                          const GroupMembers& members);
+c10::intrusive_ptr<MonitoredBackend> make_group(Job& job,
+                                                const GroupMembers& members);
 
 /// How this rank leaves, if it does so now.
 Departure departure_by(const Job& job, Departure::How how);
@@ -83,6 +83,6 @@ std::string leave(std::unique_ptr<Job> job) noexcept;
 void end_threads(const Job& job) noexcept;
 
 /// Tells the others why this process ends.
-void say_last_words(const Job& job, const std::string& text) noexcept;
+void announce_fatal_error(const Job& job, const std::string& text) noexcept;
 
 }  // namespace ddp::detail

@@ -4,7 +4,7 @@
 #include "ddp/base/text/rank_text.h"
 #include "ddp/job/detail/job.h"
 #include "ddp/job/error_text.h"
-#include "ddp/job/farewell.h"
+#include "ddp/job/leave_barrier.h"
 
 namespace ddp::detail {
 namespace {
@@ -59,7 +59,7 @@ bool say_goodbye(const Job& job) {
 }
 
 /// Gloo's collectives throw by themselves where a process has ended.
-bool has_told(const JobBackend& group, const Departure& departure) {
+bool has_told(const MonitoredBackend& group, const Departure& departure) {
   return departure.how == Departure::How::vanished &&
          group.getBackendName() == "gloo";
 }
@@ -79,7 +79,7 @@ std::string vain_problem(const Job& job) {
 }
 
 /// Whether what this rank has started ends by itself.
-bool can_finish(const JobBackend& group) {
+bool can_finish(const MonitoredBackend& group) {
   return !group.missed_by() && !group.behind() && !group.has_lost_one() &&
          !group.has_failed();
 }
@@ -89,8 +89,9 @@ void close_groups(const Job& job, bool all_have_come) {
   const auto groups = job.watch.groups();
   for (auto it = groups.rbegin(); it != groups.rend(); ++it) {
     auto& group = **it;
-    group.close(all_have_come && can_finish(group) ? JobBackend::End::finish
-                                                   : JobBackend::End::abort);
+    group.close(all_have_come && can_finish(group)
+                    ? MonitoredBackend::End::finish
+                    : MonitoredBackend::End::abort);
   }
 }
 

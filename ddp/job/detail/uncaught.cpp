@@ -13,7 +13,7 @@
 
 #include "ddp/base/cluster/worker_env.h"
 #include "ddp/base/job_files/error_file.h"
-#include "ddp/job/detail/last_words.h"
+#include "ddp/job/detail/fatal_error.h"
 #include "ddp/job/error_text.h"
 
 namespace ddp::detail {
@@ -89,14 +89,14 @@ std::string describe_error(const std::exception_ptr& error) {
 void record_error(const std::exception_ptr& error,
                   const std::string& where) noexcept {
   try {
-    last_words(text_of(error));
+    report_fatal_error(text_of(error));
     write_for_launcher(error, where);
   } catch (...) {
     // No memory: the process ends without a word.
   }
 }
 
-void hear_uncaught_exceptions() {
+void install_terminate_handler() {
   static const bool once = [] {
     terminate_before = std::set_terminate(record_and_terminate);
     return true;

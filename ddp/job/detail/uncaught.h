@@ -18,6 +18,6 @@ void record_error(const std::exception_ptr& error,
 
 /// Installs a terminate handler, once, from any thread. It records the uncaught
 /// exception and flushes stdout; the handler that was there before runs next.
-void hear_uncaught_exceptions();
+void install_terminate_handler();
 
 }  // namespace ddp::detail

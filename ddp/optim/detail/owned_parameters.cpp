@@ -8,7 +8,7 @@
 #include <torch/csrc/utils/tensor_flatten.h>
 
 #include "ddp/job/wait.h"
-#include "ddp/tensors/piece_of.h"
+#include "ddp/tensors/alias_without_view.h"
 
 namespace ddp::detail {
 namespace {
@@ -24,7 +24,7 @@ bool goes_alone(const at::Tensor& param) {
 at::Tensor message_of(const OwnedParameters& message, bool is_owner) {
   const at::Tensor& first = message.params.front();
   if (goes_alone(first)) {
-    return piece_of(
+    return alias_without_view(
         first.variable_data(), first.storage_offset(), {first.numel()}, {1});
   }
   if (is_owner) {
@@ -51,7 +51,7 @@ void take_out(const at::Tensor& flat, const OwnedParameters& message) {
 
 }  // namespace
 
-void add_pieces(const std::vector<Piece>& pieces,
+void add_pieces(const std::vector<ParameterShard>& pieces,
                 std::vector<OwnedParameters>& messages) {
   for (const auto& piece : pieces) {
     const auto takes = [&](const OwnedParameters& message) {

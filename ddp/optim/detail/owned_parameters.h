@@ -19,7 +19,7 @@ struct OwnedParameters {
 
 /// Adds pieces to the messages. The same messages on all ranks, if they give
 /// the same.
-void add_pieces(const std::vector<Piece>& pieces,
+void add_pieces(const std::vector<ParameterShard>& pieces,
                 std::vector<OwnedParameters>& messages);
 
 /// Gives all ranks the owners' values, all messages at once. Collective. Does

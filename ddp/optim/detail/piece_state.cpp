@@ -55,7 +55,7 @@ void check_elementwise(const Optimizer& optimizer) {
       "; split it by ZeroPartition::parameter");
 }
 
-void check_state(const Piece& piece,
+void check_state(const ParameterShard& piece,
                  const Optimizer& kind,
                  const OptimizerParamState& whole) {
   if (is_whole(piece)) {
@@ -75,7 +75,7 @@ void check_state(const Piece& piece,
 }
 
 std::unique_ptr<OptimizerParamState> cut_state(
-    const Piece& piece,
+    const ParameterShard& piece,
     const Optimizer& kind,
     const OptimizerParamState& whole) {
   auto state = whole.clone();
@@ -93,7 +93,7 @@ std::unique_ptr<OptimizerParamState> cut_state(
   return state;
 }
 
-void join_state(const Piece& piece,
+void join_state(const ParameterShard& piece,
                 const Optimizer& kind,
                 std::unique_ptr<OptimizerParamState> part,
                 std::unique_ptr<OptimizerParamState>& whole) {

@@ -16,19 +16,19 @@ void check_elementwise(const torch::optim::Optimizer& optimizer);
 /// Throws when the parameter is cut and its state has a tensor of another
 /// shape.
 /// @param kind  any optimizer of that kind; of a cut parameter elementwise.
-void check_state(const Piece& piece,
+void check_state(const ParameterShard& piece,
                  const torch::optim::Optimizer& kind,
                  const torch::optim::OptimizerParamState& whole);
 
 /// A copy of what the piece has of its parameter's state.
 std::unique_ptr<torch::optim::OptimizerParamState> cut_state(
-    const Piece& piece,
+    const ParameterShard& piece,
     const torch::optim::Optimizer& kind,
     const torch::optim::OptimizerParamState& whole);
 
 /// Puts a piece's state into its place in that of the parameter, which the
 /// first piece makes.
-void join_state(const Piece& piece,
+void join_state(const ParameterShard& piece,
                 const torch::optim::Optimizer& kind,
                 std::unique_ptr<torch::optim::OptimizerParamState> part,
                 std::unique_ptr<torch::optim::OptimizerParamState>& whole);

@@ -8,20 +8,22 @@
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/variable.h>
 
-#include "ddp/optim/detail/share_out.h"
-#include "ddp/tensors/piece_of.h"
+#include "ddp/optim/detail/partition.h"
+#include "ddp/tensors/alias_without_view.h"
 
 namespace ddp::detail {
 namespace {
 
-Piece cut_piece(const at::Tensor& param, size_t index, const Run& run) {
+ParameterShard cut_piece(const at::Tensor& param,
+                         size_t index,
+                         const Run& run) {
   auto part = run_of(param.variable_data(), run.first, run.numel);
   torch::autograd::impl::set_version_counter(
       part, torch::autograd::impl::version_counter(param));
   return {param, index, run.first, run.rank, std::move(part)};
 }
 
-bool lies_in_place(const Piece& piece) {
+bool lies_in_place(const ParameterShard& piece) {
   return piece.part.is_alias_of(piece.param) &&
          piece.part.storage_offset() ==
              piece.param.storage_offset() + piece.first;
@@ -29,26 +31,26 @@ bool lies_in_place(const Piece& piece) {
 
 }  // namespace
 
-bool is_whole(const Piece& piece) {
+bool is_whole(const ParameterShard& piece) {
   return piece.part.is_same(piece.param);
 }
 
-std::vector<Piece> whole_pieces(const std::vector<at::Tensor>& params,
-                                std::vector<int64_t>& elements) {
+std::vector<ParameterShard> whole_pieces(const std::vector<at::Tensor>& params,
+                                         std::vector<int64_t>& elements) {
   std::vector<int64_t> sizes;
   for (const auto& param : params) {
     sizes.push_back(param.numel());
   }
-  const auto owners = owners_of(sizes, elements);
-  std::vector<Piece> pieces;
+  const auto owners = partition_whole(sizes, elements);
+  std::vector<ParameterShard> pieces;
   for (size_t i = 0; i < params.size(); ++i) {
     pieces.push_back({params[i], i, 0, owners[i], params[i]});
   }
   return pieces;
 }
 
-std::vector<Piece> even_pieces(const std::vector<at::Tensor>& params,
-                               std::vector<int64_t>& elements) {
+std::vector<ParameterShard> even_pieces(const std::vector<at::Tensor>& params,
+                                        std::vector<int64_t>& elements) {
   struct DtypeBucket {
     c10::ScalarType dtype;
     std::vector<size_t> params;
@@ -74,9 +76,9 @@ std::vector<Piece> even_pieces(const std::vector<at::Tensor>& params,
     found->params.push_back(i);
     found->sizes.push_back(params[i].numel());
   }
-  std::vector<Piece> pieces;
+  std::vector<ParameterShard> pieces;
   for (const auto& bucket : buckets) {
-    for (const auto& run : cut_evenly(bucket.sizes, elements)) {
+    for (const auto& run : partition_evenly(bucket.sizes, elements)) {
       const size_t index = bucket.params[run.tensor];
       pieces.push_back(cut_piece(params[index], index, run));
     }
@@ -84,7 +86,7 @@ std::vector<Piece> even_pieces(const std::vector<at::Tensor>& params,
   return pieces;
 }
 
-std::vector<int> first_owners(const std::vector<Piece>& pieces) {
+std::vector<int> first_owners(const std::vector<ParameterShard>& pieces) {
   std::vector<int> owners;
   for (const auto& piece : pieces) {
     owners.resize(std::max(owners.size(), piece.index + 1));
@@ -96,7 +98,8 @@ std::vector<int> first_owners(const std::vector<Piece>& pieces) {
 }
 
 at::Tensor run_of(const at::Tensor& dense, int64_t first, int64_t numel) {
-  return piece_of(dense, dense.storage_offset() + first, {numel}, {1});
+  return alias_without_view(
+      dense, dense.storage_offset() + first, {numel}, {1});
 }
 
 at::Tensor laid_as(const at::Tensor& tensor, const at::Tensor& param) {
@@ -106,7 +109,7 @@ at::Tensor laid_as(const at::Tensor& tensor, const at::Tensor& param) {
                  : at::empty_like(param, tensor.options()).copy_(tensor);
 }
 
-void follow_parameters(const std::vector<std::vector<Piece>>& groups) {
+void follow_parameters(const std::vector<std::vector<ParameterShard>>& groups) {
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
   for (size_t g = 0; g < groups.size(); ++g) {
     for (const auto& piece : groups[g]) {
@@ -137,7 +140,7 @@ void follow_parameters(const std::vector<std::vector<Piece>>& groups) {
   }
 }
 
-void check_gradients(const std::vector<std::vector<Piece>>& groups) {
+void check_gradients(const std::vector<std::vector<ParameterShard>>& groups) {
   for (size_t g = 0; g < groups.size(); ++g) {
     for (const auto& piece : groups[g]) {
       TORCH_CHECK(is_whole(piece) || !piece.param.grad().defined() ||
@@ -152,8 +155,8 @@ void check_gradients(const std::vector<std::vector<Piece>>& groups) {
   }
 }
 
-PieceGradients::PieceGradients(const std::vector<std::vector<Piece>>& groups,
-                               int rank) {
+ShardGradients::ShardGradients(
+    const std::vector<std::vector<ParameterShard>>& groups, int rank) {
   const c10::NoGradGuard no_grad;
   for (const auto& pieces : groups) {
     for (const auto& piece : pieces) {
@@ -168,7 +171,7 @@ PieceGradients::PieceGradients(const std::vector<std::vector<Piece>>& groups,
   }
 }
 
-PieceGradients::~PieceGradients() {
+ShardGradients::~ShardGradients() {
   for (auto& part : parts_) {
     part.mutable_grad().reset();
   }

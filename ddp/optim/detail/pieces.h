@@ -10,7 +10,7 @@
 namespace ddp::detail {
 
 /// What one rank's optimizer steps of a parameter.
-struct Piece {
+struct ParameterShard {
   at::Tensor param;
   size_t index;   ///< of the parameter in its group
   int64_t first;  ///< element, in the order in which they lie in memory
@@ -21,20 +21,20 @@ struct Piece {
 };
 
 /// All of the parameter, as itself.
-bool is_whole(const Piece& piece);
+bool is_whole(const ParameterShard& piece);
 
-/// Gives whole parameters to ranks, by `owners_of`.
+/// Gives whole parameters to ranks, by `partition_whole`.
 /// @param elements  what each rank has already; is added to.
-std::vector<Piece> whole_pieces(const std::vector<at::Tensor>& params,
-                                std::vector<int64_t>& elements);
+std::vector<ParameterShard> whole_pieces(const std::vector<at::Tensor>& params,
+                                         std::vector<int64_t>& elements);
 
-/// Cuts the parameters of each dtype by `cut_evenly`.
+/// Cuts the parameters of each dtype by `partition_evenly`.
 /// @throws c10::Error for a parameter with gaps in its memory.
-std::vector<Piece> even_pieces(const std::vector<at::Tensor>& params,
-                               std::vector<int64_t>& elements);
+std::vector<ParameterShard> even_pieces(const std::vector<at::Tensor>& params,
+                                        std::vector<int64_t>& elements);
 
 /// The rank of each parameter's first element.
-std::vector<int> first_owners(const std::vector<Piece>& pieces);
+std::vector<int> first_owners(const std::vector<ParameterShard>& pieces);
 
 /// The memory of such a run.
 at::Tensor run_of(const at::Tensor& dense, int64_t first, int64_t numel);
@@ -45,20 +45,21 @@ at::Tensor laid_as(const at::Tensor& tensor, const at::Tensor& param);
 
 /// Lets the parts follow parameters that have other memory than before.
 /// @throws c10::Error for one of another dtype, device or size.
-void follow_parameters(const std::vector<std::vector<Piece>>& groups);
+void follow_parameters(const std::vector<std::vector<ParameterShard>>& groups);
 
 /// Throws for a gradient that cannot be cut, with its place. The same on every
 /// rank, where the gradients are.
-void check_gradients(const std::vector<std::vector<Piece>>& groups);
+void check_gradients(const std::vector<std::vector<ParameterShard>>& groups);
 
 /// While it lives, a rank's parts have their pieces of the gradients. Nothing
 /// holds these afterwards: DistributedDataParallel sees whether somebody does.
-class PieceGradients {
+class ShardGradients {
  public:
-  PieceGradients(const std::vector<std::vector<Piece>>& groups, int rank);
-  ~PieceGradients();
-  PieceGradients(const PieceGradients&) = delete;
-  PieceGradients& operator=(const PieceGradients&) = delete;
+  ShardGradients(const std::vector<std::vector<ParameterShard>>& groups,
+                 int rank);
+  ~ShardGradients();
+  ShardGradients(const ShardGradients&) = delete;
+  ShardGradients& operator=(const ShardGradients&) = delete;
 
  private:
   std::vector<at::Tensor> parts_;

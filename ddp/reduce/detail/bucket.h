@@ -62,7 +62,7 @@ class Bucket {
 
   /// Whether somebody still holds a gradient that `.grad` has let go, or an
   /// alias of one: the next pass would overwrite it.
-  virtual bool is_lent() const = 0;
+  virtual bool is_aliased() const = 0;
 
   /// A pass begins. Gives back memory that only work on other streams may still
   /// read, for such as has been let go.
@@ -102,7 +102,7 @@ class DenseBucket : public Bucket {
 
   void move_in(Slot& slot, const at::Tensor& content) override;
   const at::Tensor& payload() const override { return flat_; }
-  bool is_lent() const override;
+  bool is_aliased() const override;
 
   /// The last elements of the payload, which belong to no gradient; undefined
   /// where the bucket has none.

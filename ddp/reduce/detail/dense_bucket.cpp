@@ -7,9 +7,9 @@
 #include <c10/core/GradMode.h>
 
 #include "ddp/reduce/detail/bucket.h"
+#include "ddp/tensors/alias_without_view.h"
 #include "ddp/tensors/join_stream.h"
 #include "ddp/tensors/keep_until_read.h"
-#include "ddp/tensors/piece_of.h"
 
 namespace ddp::detail {
 namespace {
@@ -146,11 +146,11 @@ DenseBucket::DenseBucket(std::vector<Slot*> slots, const DenseLayout& layout)
   }
   if (layout.spare_numel > 0) {
     const int64_t begin = flat_.numel() - layout.spare_numel;
-    spare_ = piece_of(flat_, begin, {layout.spare_numel}, {1});
+    spare_ = alias_without_view(flat_, begin, {layout.spare_numel}, {1});
   }
   if (const int64_t size = flat_.numel() - layout.spare_numel - offset;
       size > 0) {
-    padding_ = piece_of(flat_, offset, {size}, {1});
+    padding_ = alias_without_view(flat_, offset, {size}, {1});
   }
   owners_ = flat_.storage().use_count();
 }
@@ -179,7 +179,7 @@ void DenseBucket::move_in(Slot& slot, const at::Tensor& content) {
   }
 }
 
-bool DenseBucket::is_lent() const {
+bool DenseBucket::is_aliased() const {
   const auto has_holder = [](const Slot* slot) {
     return slot->content.use_count() > 1 &&
            !slot->parameter.tensor.grad().is_same(slot->content);

@@ -138,7 +138,7 @@ void GradientBuckets::begin(bool keeps_memory) {
     return;
   }
   for (size_t i = 0; i < buckets_.size(); ++i) {
-    if (buckets_[i]->is_lent()) {
+    if (buckets_[i]->is_aliased()) {
       renew(i);
     } else {
       buckets_[i]->begin();
@@ -189,7 +189,7 @@ std::vector<size_t> GradientBuckets::expected() const {
   return result;
 }
 
-void GradientBuckets::add_absent(size_t index) {
+void GradientBuckets::fill_missing(size_t index) {
   Slot& slot = slots_[index];
   if (!slot.bucket) {
     return;

@@ -83,7 +83,7 @@ class GradientBuckets {
   bool expects(size_t index) const {
     return has_bucket(index) && slots_[index].state == GradState::expected;
   }
-  /// Whether `add_absent` has filled its place.
+  /// Whether `fill_missing` has filled its place.
   bool is_absent(size_t index) const {
     return slots_[index].state == GradState::absent;
   }
@@ -93,7 +93,7 @@ class GradientBuckets {
 
   /// Fills the place of a gradient that does not come with what `.grad` holds,
   /// or zeros. `.grad` stays as it is.
-  void add_absent(size_t index);
+  void fill_missing(size_t index);
 
   /// Makes `plan` the plan and moves the gradients, all of which have come. One
   /// that it leaves out costs no memory; it is never expected or handed out.

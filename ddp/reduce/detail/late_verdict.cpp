@@ -1,6 +1,6 @@
 #include "ddp/reduce/detail/late_verdict.h"
 
-#include "ddp/job/job_backend.h"
+#include "ddp/job/monitored_backend.h"
 
 namespace ddp::detail {
 namespace {
@@ -8,7 +8,7 @@ namespace {
 /// A rank that throws may be known a moment after its verdict.
 constexpr std::chrono::milliseconds kThrowPatience{2'000};
 
-std::string who_left(const JobRecord* record) {
+std::string who_left(const PeerState* record) {
   const auto failure = record == nullptr
                            ? std::nullopt
                            : record->wait_for_failure(kThrowPatience);
@@ -18,14 +18,14 @@ std::string who_left(const JobRecord* record) {
 
 /// That of the job, where all its ranks make the passes.
 std::shared_ptr<StopVote> vote_of(const c10d::Backend& group) {
-  const auto* job = job_backend_of(group);
+  const auto* job = monitored_backend_of(group);
   if (job == nullptr || job->members().name != kWorldGroup) {
     return std::make_shared<StopVote>();
   }
   return {job->record(), &job->record()->stop_vote()};
 }
 
-std::string disagreement(const std::string& when, const JobRecord* record) {
+std::string disagreement(const std::string& when, const PeerState* record) {
   return "Expected all ranks to agree on a backward pass before " + when +
          ", but one of them missed a gradient there, threw an exception or "
          "trains other parameters" +
@@ -36,11 +36,11 @@ std::string disagreement(const std::string& when, const JobRecord* record) {
 
 std::string problem_of(const Verdict& verdict,
                        const std::string& when,
-                       const JobRecord* record) {
+                       const PeerState* record) {
   return verdict.is_crossed() ? crossed_error() : disagreement(when, record);
 }
 
-std::string unfinished(const JobRecord* record) {
+std::string unfinished(const PeerState* record) {
   return "Expected the last backward pass to have ended on the GPU before "
          "ddp::destroy_process_group(), but another rank is gone" +
          who_left(record) +
@@ -54,10 +54,10 @@ LateVerdict::LateVerdict(const c10d::Backend& group,
                          const at::TensorOptions& elements)
     : state_(
           std::make_shared<State>(State{Verdict(elements, vote_of(group))})) {
-  if (job_backend_of(group) == nullptr || elements.device().is_cpu()) {
+  if (monitored_backend_of(group) == nullptr || elements.device().is_cpu()) {
     return;
   }
-  record_ = record_of(group);
+  record_ = peer_state_of(group);
   check_ = record_->add_check([state = state_, record = record_.get()](
                                   auto patience) -> std::string {
     const bool is_known = state->verdict.wait(patience);

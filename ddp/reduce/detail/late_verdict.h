@@ -9,7 +9,7 @@
 
 namespace ddp::detail {
 
-class JobRecord;
+class PeerState;
 
 /// A verdict that is not forgotten where it comes late, as on a GPU: what it
 /// says of the last passes is asked for by `ddp::destroy_process_group()` at
@@ -43,7 +43,7 @@ class LateVerdict {
   };
 
   std::shared_ptr<State> state_;
-  std::shared_ptr<JobRecord> record_;  // null without a job
+  std::shared_ptr<PeerState> record_;  // null without a job
   size_t check_ = 0;
 };
 

@@ -8,7 +8,7 @@
 
 #include "ddp/base/job_files/progress_file.h"
 #include "ddp/job/error_text.h"
-#include "ddp/job/job_backend.h"
+#include "ddp/job/monitored_backend.h"
 #include "ddp/reduce/detail/end_of_pass.h"
 #include "ddp/reduce/detail/reduction_options.h"
 
@@ -30,7 +30,7 @@ ReducerImpl::ReducerImpl(std::vector<NamedParameter> parameters,
       options_(options),
       reduction_(std::make_unique<Reduction>(
           checked_leaves(std::move(parameters)), group_, options)),
-      record_(record_of(*group_)) {
+      record_(peer_state_of(*group_)) {
   options_.exchange(nullptr);
   hooks_ = std::make_unique<GradHooks>(
       reduction_->parameters(), [this](size_t index) { on_grad_ready(index); });
@@ -147,7 +147,7 @@ void ReducerImpl::change_group(c10::intrusive_ptr<c10d::Backend> group,
     averaged_pass_.reset();
   }
   broken_.clear();
-  record_ = record_of(*group);
+  record_ = peer_state_of(*group);
   reduction_ = std::move(next);
   group_ = std::move(group);
 }
@@ -272,7 +272,7 @@ auto ReducerImpl::or_give_up(const Work& work) {
   } catch (...) {
     broken_ = left_error();
     reduction_->abandon();
-    give_up(*group_, text_of(std::current_exception()));
+    abort_and_announce(*group_, text_of(std::current_exception()));
     throw;
   }
 }
@@ -287,9 +287,10 @@ void ReducerImpl::begin() {
 
 /// The other ranks wait for the pass that another thread keeps from this one.
 void ReducerImpl::begin_over_group(int graph_task) {
-  if (auto* job = job_backend_of(*group_)) {
-    averaged_pass_ = or_give_up(
-        [&] { return job->begin_pass({forward_thread_, graph_task}); });
+  if (auto* job = monitored_backend_of(*group_)) {
+    averaged_pass_ = or_give_up([&] {
+      return job->begin_pass({forward_thread_, graph_task});
+    });
   }
 }
 

@@ -14,14 +14,14 @@
 
 #include "ddp/job/named_parameter.h"
 #include "ddp/reduce/detail/grad_hooks.h"
-#include "ddp/reduce/detail/local_watch.h"
 #include "ddp/reduce/detail/reduction.h"
+#include "ddp/reduce/detail/unsynced_training_warning.h"
 #include "ddp/reduce/options.h"
 
 namespace ddp::detail {
 
 struct AveragedPass;
-class JobRecord;
+class PeerState;
 
 /// What `Reducer` does; see there. Says when things happen in a backward pass;
 /// what happens is `Reduction`'s.
@@ -102,9 +102,9 @@ class ReducerImpl : public std::enable_shared_from_this<ReducerImpl> {
   std::vector<size_t> unreached_;  // by that pass, where it has met one
   std::function<void()> on_pass_;
   std::function<int()> mean_over_;
-  LocalWatch local_watch_;
+  UnsyncedTrainingWarning local_watch_;
   std::string broken_;  // why no pass can follow
-  std::shared_ptr<JobRecord> record_;
+  std::shared_ptr<PeerState> record_;
   // Shared with the hooks of outputs, which outlive this.
   std::shared_ptr<std::atomic<bool>> is_released_ =
       std::make_shared<std::atomic<bool>>(false);

@@ -6,7 +6,7 @@
 #include <ATen/ops/zeros.h>
 
 #include "ddp/exchanges/all_reduce.h"
-#include "ddp/job/job_backend.h"
+#include "ddp/job/monitored_backend.h"
 #include "ddp/job/wait.h"
 #include "ddp/reduce/detail/graph_changes.h"
 #include "ddp/reduce/detail/reduction_options.h"
@@ -32,7 +32,7 @@ Reduction::Reduction(std::vector<NamedParameter> parameters,
                      ? std::make_unique<Unreached>(memory_.size())
                      : nullptr),
       updates_(compared()) {
-  if (auto* job = job_backend_of(*group_)) {
+  if (auto* job = monitored_backend_of(*group_)) {
     account_.reducer = job->number_reducer();
   }
 }
@@ -135,7 +135,7 @@ void Reduction::add_frozen() {
   frozen.erase(std::remove_if(frozen.begin(), frozen.end(), trains),
                frozen.end());
   for (const size_t index : frozen) {
-    memory_.add_absent(index);
+    memory_.fill_missing(index);
   }
 }
 
@@ -146,7 +146,7 @@ void Reduction::add_unused() {
       if (!parameter(index).requires_grad()) {
         account_.frozen.push_back(index);
       }
-      memory_.add_absent(index);
+      memory_.fill_missing(index);
     }
   }
 }
@@ -175,7 +175,7 @@ void Reduction::compare_graph() {
 void Reduction::leave_out(size_t index) {
   const bool trains = memory_.parameter(index).tensor.requires_grad();
   (trains ? account_.missing : account_.frozen).push_back(index);
-  memory_.add_absent(index);
+  memory_.fill_missing(index);
 }
 
 /// Whether a bucket waited for nothing else.

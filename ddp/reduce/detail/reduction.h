@@ -92,7 +92,7 @@ class Reduction {
  private:
   /// Parameters that change alike on ranks that step alike.
   std::vector<at::Tensor> compared() const {
-    return exchange_->makes_ranks_equal(group_->getSize())
+    return exchange_->is_replica_consistent(group_->getSize())
                ? tensors()
                : std::vector<at::Tensor>();
   }

@@ -47,7 +47,7 @@ class SparseBucket : public Bucket {
 
   const at::Tensor& payload() const override { return slot_.content; }
 
-  bool is_lent() const override { return false; }  // new memory in each pass
+  bool is_aliased() const override { return false; }  // new memory in each pass
 
   void reset() override {
     Bucket::reset();

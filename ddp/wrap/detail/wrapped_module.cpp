@@ -4,7 +4,7 @@
 
 #include <torch/nn/modules/embedding.h>
 
-#include "ddp/job/job_backend.h"
+#include "ddp/job/monitored_backend.h"
 #include "ddp/job/named_tensors.h"
 
 namespace ddp::detail {
@@ -51,7 +51,7 @@ std::string device_problem(const c10::Device& own,
 }
 
 /// Connects the GPUs of a module on several.
-void connect_devices(JobBackend& group,
+void connect_devices(MonitoredBackend& group,
                      const std::vector<at::Tensor>& tensors) {
   for (const auto& members : by_dtype_and_device(tensors)) {
     group.connect(members.front().device());
@@ -94,7 +94,7 @@ void bring_together(c10d::Backend& group,
   const auto buffers = tensors_of(mine.buffers);
   auto tensors = parameters;
   tensors.insert(tensors.end(), buffers.begin(), buffers.end());
-  auto* job = job_backend_of(group);
+  auto* job = monitored_backend_of(group);
   const auto own = job == nullptr ? std::nullopt : job->getBoundDeviceId();
   number_devices(specs, tensors, own);
   specs.insert(specs.begin(), options.begin(), options.end());

@@ -12,8 +12,8 @@
 #include <torch/utils.h>
 
 #include "ddp/job/explain.h"
+#include "ddp/tensors/alias_without_view.h"
 #include "ddp/tensors/generator_states.h"
-#include "ddp/tensors/piece_of.h"
 
 namespace dp::detail {
 namespace {
@@ -121,7 +121,8 @@ at::Tensor make_flat(const FlatSpec& spec,
                      c10::Device device) {
   if (spec.slots.size() == 1 && members.size() == 1 &&
       can_be_flat(members[0]->tensor, layout.slots[spec.slots[0]], device)) {
-    return ddp::detail::piece_of(members[0]->tensor, 0, {spec.numel}, {1});
+    return ddp::detail::alias_without_view(
+        members[0]->tensor, 0, {spec.numel}, {1});
   }
   return at::empty({spec.numel}, at::TensorOptions(device).dtype(spec.dtype));
 }
@@ -137,7 +138,7 @@ void move_in(Replica& replica, const StateLayout& layout) {
     const auto memory = make_flat(spec, layout, in_flat[flat], replica.device);
     for (const size_t slot : spec.slots) {
       const auto& place = layout.slots[slot];
-      replica.pieces[slot] = ddp::detail::piece_of(
+      replica.pieces[slot] = ddp::detail::alias_without_view(
           memory, place.offset, place.sizes, place.strides);
     }
     for (auto* member : in_flat[flat]) {

@@ -5,8 +5,8 @@
 #include <torch/csrc/autograd/grad_mode.h>
 #include <torch/utils.h>
 
+#include "ddp/tensors/alias_without_view.h"
 #include "ddp/tensors/parameter_casts.h"
-#include "ddp/tensors/piece_of.h"
 #include "dp/data_parallel/detail/gpu.h"
 
 namespace dp::detail {
@@ -37,7 +37,7 @@ bool is_flat(const Slot& slot) {
 at::Tensor stage(const StateLayout& layout, const FlatSpec& flat) {
   if (flat.slots.size() == 1 && is_flat(layout.slots[flat.slots.front()])) {
     const auto& source = layout.slots[flat.slots.front()].source;
-    return ddp::detail::piece_of(
+    return ddp::detail::alias_without_view(
         source, source.storage_offset(), {flat.numel}, {1});
   }
   const auto staged = at::empty(
@@ -47,8 +47,8 @@ at::Tensor stage(const StateLayout& layout, const FlatSpec& flat) {
   for (const size_t member : flat.slots) {
     const auto& slot = layout.slots[member];
     from.push_back(slot.source);
-    to.push_back(
-        ddp::detail::piece_of(staged, slot.offset, slot.sizes, slot.strides));
+    to.push_back(ddp::detail::alias_without_view(
+        staged, slot.offset, slot.sizes, slot.strides));
   }
   at::_foreach_copy_(to, from);
   return staged;

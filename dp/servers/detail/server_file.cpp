@@ -69,8 +69,8 @@ void ServerFile::write(const std::vector<std::string>& names,
   last_ = Last::newest;
 }
 
-SavedStates ServerFile::read() {
-  SavedStates saved;
+ResumePoints ServerFile::read() {
+  ResumePoints saved;
   for (const auto& path : {path_, before(path_)}) {
     try {
       if (is_there(path)) {

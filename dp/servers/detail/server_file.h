@@ -7,7 +7,7 @@
 #include <ATen/core/ivalue.h>
 
 #include "ddp/checkpoint/state_dict.h"
-#include "dp/servers/detail/resume.h"
+#include "dp/servers/detail/resume_points.h"
 #include "dp/servers/detail/shard.h"
 
 namespace dp::detail {
@@ -31,7 +31,7 @@ class ServerFile {
 
   /// Reads the files that are there. A newest file that is damaged is left
   /// aside where there is one before.
-  SavedStates read();
+  ResumePoints read();
   /// Puts in place what `read` found of that update.
   /// @throws c10::Error when it does not fit; changes nothing then.
   void restore(int64_t updates,

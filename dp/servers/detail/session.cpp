@@ -11,9 +11,9 @@
 #include "ddp/job/backends.h"
 #include "ddp/job/error_text.h"
 #include "ddp/job/explain.h"
-#include "ddp/job/job_backend.h"
-#include "ddp/job/job_reach.h"
+#include "ddp/job/interface_hint.h"
 #include "ddp/job/meeting.h"
+#include "ddp/job/monitored_backend.h"
 #include "ddp/job/monitored_store.h"
 #include "ddp/job/named_tensors.h"
 #include "ddp/job/process_group.h"
@@ -40,8 +40,9 @@ Store base_store(const ParameterServerOptions& options) {
 }
 
 std::string reach_of_job(const ParameterServerOptions& options) {
-  return options.worker_env() ? ddp::detail::reach_of(*options.worker_env())
-                              : ddp::detail::job_reach();
+  return options.worker_env()
+             ? ddp::detail::interface_hint_of(*options.worker_env())
+             : ddp::detail::interface_hint();
 }
 
 std::string opened_key(int64_t number) {
@@ -138,18 +139,18 @@ Group connect_all(const Route& route, int rank, int size) {
   }
   std::vector<int> ranks(static_cast<size_t>(size));
   std::iota(ranks.begin(), ranks.end(), 0);
-  return c10::make_intrusive<ddp::detail::JobBackend>(
+  return c10::make_intrusive<ddp::detail::MonitoredBackend>(
       group,
       ddp::detail::GroupMembers{"parameter_servers", ranks},
       route.timeout,
-      ddp::detail::record_of(*ddp::process_group()));
+      ddp::detail::peer_state_of(*ddp::process_group()));
 }
 
 /// Agrees on the options, on the training and on where the servers go on.
 void agree(const Route& route,
            const ParameterServerOptions& options,
            Role role,
-           const SavedStates& saved,
+           const ResumePoints& saved,
            Session& session) {
   const auto& topology = session.topology;
   const auto claims = ddp::detail::exchange_texts(
@@ -159,10 +160,10 @@ void agree(const Route& route,
       claim(options, topology.world_size, role, saved),
       route.timeout);
   check(topology, options);
-  const std::string problem = claims_problem(claims, topology.servers);
+  const std::string problem = handshake_problem(claims, topology.servers);
   TORCH_CHECK(problem.empty(), problem);
   auto plan =
-      plan_resume(claims_saved(claims, topology.servers), options.mode());
+      plan_resume(resume_points_of(claims, topology.servers), options.mode());
   TORCH_CHECK(plan.problem.empty(), plan.problem);
   session.resume_at = std::move(plan.updates);
   session.run = plan.run;
@@ -283,7 +284,7 @@ void connect_pairs(const Route& route,
 Session join(torch::nn::Module& module,
              const ParameterServerOptions& options,
              Role role,
-             const SavedStates& saved,
+             const ResumePoints& saved,
              const Route& route) {
   Session session;
   session.topology = topology_of(options);
@@ -299,7 +300,7 @@ Session join(torch::nn::Module& module,
 Session join_session(torch::nn::Module& module,
                      const ParameterServerOptions& options,
                      Role role,
-                     const SavedStates& saved) {
+                     const ResumePoints& saved) {
   const auto topology = topology_of(options);
   const auto store = base_store(options);
   const int64_t number =

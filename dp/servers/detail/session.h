@@ -7,9 +7,9 @@
 
 #include <torch/nn/module.h>
 
-#include "dp/servers/detail/claims.h"
+#include "dp/servers/detail/handshake.h"
 #include "dp/servers/detail/link.h"
-#include "dp/servers/detail/resume.h"
+#include "dp/servers/detail/resume_points.h"
 #include "dp/servers/detail/topology.h"
 #include "dp/servers/parameter_server.h"
 
@@ -42,6 +42,6 @@ struct Session {
 Session join_session(torch::nn::Module& module,
                      const ParameterServerOptions& options,
                      Role role,
-                     const SavedStates& saved = {});
+                     const ResumePoints& saved = {});
 
 }  // namespace dp::detail

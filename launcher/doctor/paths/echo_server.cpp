@@ -46,13 +46,13 @@ EchoServer::EchoServer(EventLoop& loop,
               most,
               kProbeLine,
               {.on_line =
-                   [this](Guests::Id guest, const std::string& line) {
+                   [this](LineServer::Id guest, const std::string& line) {
                      return this->on_line(guest, line);
                    },
-               .on_closed = [this](Guests::Id guest,
+               .on_closed = [this](LineServer::Id guest,
                                    int) { greeted_.erase(guest); }}) {}
 
-bool EchoServer::on_line(Guests::Id guest, const std::string& line) {
+bool EchoServer::on_line(LineServer::Id guest, const std::string& line) {
   const bool is_greeted = greeted_.count(guest) > 0;
   if (!is_greeted && line != id_ + "\n") {
     return false;

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "launcher/base/event_loop.h"
-#include "launcher/net/guests.h"
+#include "launcher/net/line_server.h"
 
 namespace launcher {
 
@@ -21,12 +21,12 @@ class EchoServer {
 
  private:
   EchoServer(EventLoop& loop, std::string id, size_t most, Fd listener);
-  bool on_line(Guests::Id guest, const std::string& line);
+  bool on_line(LineServer::Id guest, const std::string& line);
 
   std::string id_;
   int port_;
-  std::set<Guests::Id> greeted_;
-  Guests guests_;
+  std::set<LineServer::Id> greeted_;
+  LineServer guests_;
 };
 
 }  // namespace launcher

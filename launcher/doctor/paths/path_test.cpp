@@ -19,7 +19,7 @@
 #include "launcher/hosts/protocol/meeting_place.h"
 #include "launcher/net/address.h"
 #include "launcher/net/connection.h"
-#include "launcher/net/guests.h"
+#include "launcher/net/line_server.h"
 
 namespace launcher {
 namespace {
@@ -86,11 +86,11 @@ class CoordinatorServer {
                 2 * static_cast<size_t>(host_count) + kSpareConnections,
                 kLongestPathMessage,
                 {.on_line =
-                     [this](Guests::Id id, const std::string& line) {
+                     [this](LineServer::Id id, const std::string& line) {
                        return on_line(id, line);
                      },
                  .on_closed =
-                     [this](Guests::Id id, int) {
+                     [this](LineServer::Id id, int) {
                        broadcast(coordinator_.on_closed(id, Clock::now()));
                      }}) {
     set_timer();
@@ -106,7 +106,7 @@ class CoordinatorServer {
   std::vector<PathMessage> results() const { return coordinator_.results(); }
 
  private:
-  bool on_line(Guests::Id id, const std::string& line) {
+  bool on_line(LineServer::Id id, const std::string& line) {
     const auto message = decode_path(line);
     if (!message) {
       return false;
@@ -126,7 +126,7 @@ class CoordinatorServer {
     if (coordinator_.is_done() && !end_) {
       end_ = Clock::now() + kPartingTime;
       for (const auto& [connection, rank] : coordinator_.ranks()) {
-        guests_.part_with(connection);
+        guests_.close_after_flush(connection);
       }
     }
     set_timer();
@@ -143,7 +143,7 @@ class CoordinatorServer {
 
   EventLoop& loop_;
   PathTestCoordinator coordinator_;
-  Guests guests_;
+  LineServer guests_;
   std::optional<Clock::time_point> end_;
 };
 

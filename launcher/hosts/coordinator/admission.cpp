@@ -124,7 +124,7 @@ Hello hello_of(const Meeting& meeting,
 
 std::string refusal_of(const Hello& hello,
                        const Admission& admission,
-                       const Roster& hosts) {
+                       const HostTable& hosts) {
   if (hello.version != kMessageVersion) {
     return "expected messages of version " + std::to_string(kMessageVersion) +
            ", but got version " + std::to_string(hello.version) +
@@ -156,9 +156,9 @@ std::string refusal_of(const Hello& hello,
              : difference;
 }
 
-Roster::iterator holder_of_rank(const Hello& hello,
-                                const JobTerms& terms,
-                                Roster& hosts) {
+HostTable::iterator holder_of_rank(const Hello& hello,
+                                   const JobTerms& terms,
+                                   HostTable& hosts) {
   return std::find_if(hosts.begin(), hosts.end(), [&](const auto& entry) {
     const Hello& other = entry.second.hello;
     return terms.ranks_are_fixed && other.wanted_rank == hello.wanted_rank &&

@@ -2,8 +2,8 @@
 
 #include <string>
 
+#include "launcher/hosts/protocol/host_table.h"
 #include "launcher/hosts/protocol/message.h"
-#include "launcher/hosts/protocol/roster.h"
 
 namespace launcher {
 
@@ -22,7 +22,7 @@ Hello hello_of(const Meeting& meeting,
 struct Admission {
   JobTerms terms;
   std::string token;  ///< empty: none is asked for
-  std::chrono::milliseconds keep_alive = Patience().keep_alive;
+  std::chrono::milliseconds keep_alive = RendezvousTimeouts().keep_alive;
 };
 
 /// Why a host may not take part, and what to do; empty when it may, unless
@@ -31,13 +31,13 @@ struct Admission {
 /// @param hosts that take part; the one that speaks may be among them
 std::string refusal_of(const Hello& hello,
                        const Admission& admission,
-                       const Roster& hosts = {});
+                       const HostTable& hosts = {});
 
 /// The other host that has the rank that this one wants, where ranks are fixed;
 /// the end of `hosts`: none.
-Roster::iterator holder_of_rank(const Hello& hello,
-                                const JobTerms& terms,
-                                Roster& hosts);
+HostTable::iterator holder_of_rank(const Hello& hello,
+                                   const JobTerms& terms,
+                                   HostTable& hosts);
 
 /// Why it may not have it.
 std::string rank_taken_text(const Hello& hello, const KnownHost& holder);

@@ -178,7 +178,7 @@ void Coordinator::form() {
   generation_ = form_world(hosts_, options_.terms, world);
   has_lost_ = true;
   phase_ = Phase::running;
-  tally_ = tally_of(hosts_, generation_);
+  tally_ = counts_of(hosts_, generation_);
   last_host_count_ = tally_.seated;
   failed_id_.clear();
   first_failure_.reset();

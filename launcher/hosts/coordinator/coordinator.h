@@ -9,15 +9,15 @@
 #include <vector>
 
 #include "launcher/hosts/coordinator/gathering.h"
+#include "launcher/hosts/protocol/host_table.h"
 #include "launcher/hosts/protocol/message.h"
-#include "launcher/hosts/protocol/roster.h"
 #include "launcher/options/meeting.h"
 
 namespace launcher {
 
 /// Forms the worlds of one job from the hosts that are connected to it, and
 /// breaks them: messages and time in, messages out. Pure: it has no sockets and
-/// no clock. Its counterpart on every host is a Member.
+/// no clock. Its counterpart on every host is a RendezvousClient.
 ///
 /// - gathering: for a world of as many hosts as the last one had (the first
 ///   time: start_hosts), or of those there are (Gathering). Hosts above
@@ -44,15 +44,16 @@ namespace launcher {
 /// seen. A host that stands elsewhere than the coordinator thinks is told so at
 /// each of its messages.
 ///
-/// A host that is silent for Patience::silence() has vanished, unless it was
-/// this process that slept. So has one whose connection has ended, if it does
-/// not come back on another one within two seconds: a ddprun that was killed
-/// does not, one whose connection was cut does so at once, and keeps its place.
+/// A host that is silent for RendezvousTimeouts::silence() has vanished, unless
+/// it was this process that slept. So has one whose connection has ended, if it
+/// does not come back on another one within two seconds: a ddprun that was
+/// killed does not, one whose connection was cut does so at once, and keeps its
+/// place.
 class Coordinator {
  public:
   using Time = std::chrono::steady_clock::time_point;
   using Connection = uint64_t;
-  /// Of the Member in this process.
+  /// Of the RendezvousClient in this process.
   static constexpr Connection kOwn = 0;
 
   /// What of a job another coordinator can go on with.
@@ -71,7 +72,7 @@ class Coordinator {
     /// The option that names where the hosts meet, and its value, if no other
     /// machine reaches that.
     std::string loopback_place{};
-    Patience patience{};
+    RendezvousTimeouts patience{};
     Past past{};
   };
 
@@ -124,13 +125,13 @@ class Coordinator {
   Actions settle(std::optional<Connection> asker);
 
   void welcome(Connection from, const Hello& hello);
-  bool is_there(Roster::value_type& entry);
+  bool is_there(HostTable::value_type& entry);
   void take(Connection from, const HostState& state);
   void take_of_present(KnownHost& host);
-  void begin_absence(Roster::iterator away, const std::string& how);
+  void begin_absence(HostTable::iterator away, const std::string& how);
   void end_absence(KnownHost& host);
   Time missed_at(const KnownHost& host) const;
-  void remove(Roster::iterator gone,
+  void remove(HostTable::iterator gone,
               WorldBroken::Change change,
               const std::string& how = "");
   void remove_missed();
@@ -156,9 +157,9 @@ class Coordinator {
 
   Options options_;
   Phase phase_ = Phase::gathering;
-  Roster hosts_;
+  HostTable hosts_;
   std::set<std::string> known_ids_;  // of all hosts that were ever admitted
-  Tally tally_;                      // of hosts_
+  HostCounts tally_;                 // of hosts_
   Time next_missed_;                 // no host is missed before it
   Time now_;
   Time closing_since_;

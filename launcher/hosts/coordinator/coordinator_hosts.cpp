@@ -78,7 +78,7 @@ void Coordinator::welcome(Connection from, const Hello& hello) {
 
 /// Whether a host lives whose rank another one wants, which can be its next
 /// ddprun: known once it has been heard since it was first asked.
-bool Coordinator::is_there(Roster::value_type& entry) {
+bool Coordinator::is_there(HostTable::value_type& entry) {
   KnownHost& host = entry.second;
   if (entry.first == kOwn) {
     return true;
@@ -105,7 +105,7 @@ void Coordinator::take(Connection from, const HostState& state) {
   if (state.number <= host.state.number) {
     return;
   }
-  tally_ -= tally_of(host, generation_);
+  tally_ -= counts_of(host, generation_);
   host.state = state;
   if (has_world() && host.seat) {
     take_of_present(host);
@@ -113,7 +113,7 @@ void Coordinator::take(Connection from, const HostState& state) {
              tally_.seated < options_.terms.most_hosts && !has_success_) {
     break_world({Change::joined, host.hello.host});
   }
-  tally_ += tally_of(host, generation_);
+  tally_ += counts_of(host, generation_);
 }
 
 void Coordinator::take_of_present(KnownHost& host) {
@@ -174,24 +174,25 @@ bool Coordinator::waits_for_silent_host() const {
   });
 }
 
-void Coordinator::begin_absence(Roster::iterator away, const std::string& how) {
+void Coordinator::begin_absence(HostTable::iterator away,
+                                const std::string& how) {
   if (phase_ == Phase::closing || phase_ == Phase::done) {
     remove(away, Change::vanished);  // it was told that the job is closed
     return;
   }
   KnownHost& host = away->second;
-  tally_ -= tally_of(host, generation_);
+  tally_ -= counts_of(host, generation_);
   host.away_since = now_;
   host.how_lost = "its connection has ended" + (how.empty() ? "" : ": " + how);
-  tally_ += tally_of(host, generation_);
+  tally_ += counts_of(host, generation_);
   next_missed_ = std::min(next_missed_, missed_at(host));
 }
 
 void Coordinator::end_absence(KnownHost& host) {
-  tally_ -= tally_of(host, generation_);
+  tally_ -= counts_of(host, generation_);
   host.away_since.reset();
   host.last_heard = now_;
-  tally_ += tally_of(host, generation_);
+  tally_ += counts_of(host, generation_);
 }
 
 Coordinator::Time Coordinator::missed_at(const KnownHost& host) const {
@@ -200,14 +201,14 @@ Coordinator::Time Coordinator::missed_at(const KnownHost& host) const {
                          : silent;
 }
 
-void Coordinator::remove(Roster::iterator gone,
+void Coordinator::remove(HostTable::iterator gone,
                          Change change,
                          const std::string& how) {
   const Connection connection = gone->first;
   const KnownHost host = std::move(gone->second);
   const WorldBroken lost{change, host.hello.host, how};
   hosts_.erase(gone);
-  tally_ -= tally_of(host, generation_);
+  tally_ -= counts_of(host, generation_);
   if (connection == kOwn) {
     if (phase_ == Phase::judging) {
       judge_failure();

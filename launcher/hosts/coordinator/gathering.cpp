@@ -28,11 +28,11 @@ std::string hopeless_text(const WorldBroken& lost, const JobTerms& terms) {
          host_range(terms) + "); see that host's own messages";
 }
 
-std::string too_few_text(const Roster& hosts,
+std::string too_few_text(const HostTable& hosts,
                          int count,
                          const WorldBroken* lost,
                          const JobTerms& terms,
-                         const Patience& patience) {
+                         const RendezvousTimeouts& patience) {
   return "expected at least " + count_text(terms.least_hosts, "host") +
          ", but got " + std::to_string(count) +
          (count > 0 ? " (" + names_of_joined(hosts, count) + ")" : "") +
@@ -42,7 +42,7 @@ std::string too_few_text(const Roster& hosts,
          "join_timeout=SECONDS";
 }
 
-std::string missing_ranks_text(const Roster& hosts, const JobTerms& terms) {
+std::string missing_ranks_text(const HostTable& hosts, const JobTerms& terms) {
   if (!terms.ranks_are_fixed) {
     return "";
   }
@@ -74,7 +74,7 @@ std::string losses_text(const std::vector<WorldBroken>& lost) {
 }  // namespace
 
 Gathering::Gathering(const JobTerms& terms,
-                     const Patience& patience,
+                     const RendezvousTimeouts& patience,
                      int awaited_hosts,
                      Time begin)
     : terms_(terms),
@@ -82,7 +82,7 @@ Gathering::Gathering(const JobTerms& terms,
       awaited_hosts_(awaited_hosts),
       since_(begin) {}
 
-Gathering::Verdict Gathering::judge(const Roster& hosts,
+Gathering::Verdict Gathering::judge(const HostTable& hosts,
                                     int joined,
                                     const WorldBroken* lost,
                                     Time now) {
@@ -106,7 +106,7 @@ Gathering::Verdict Gathering::judge(const Roster& hosts,
   return is_late || (are_all_here && is_called) ? Verdict(Form{}) : Wait{};
 }
 
-std::string Gathering::describe(const Roster& hosts,
+std::string Gathering::describe(const HostTable& hosts,
                                 int joined,
                                 const std::vector<WorldBroken>& lost,
                                 Time now) const {
@@ -166,7 +166,7 @@ Gathering::Time Gathering::next_deadline(Time now) const {
   return called > now ? std::min(called, last) : last;
 }
 
-bool Gathering::is_hopeless(const Roster& hosts,
+bool Gathering::is_hopeless(const HostTable& hosts,
                             const WorldBroken* lost) const {
   // Where restarts are allowed, somebody may start a lost host again.
   return lost != nullptr && terms_.least_hosts == terms_.most_hosts &&

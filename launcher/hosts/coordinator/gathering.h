@@ -6,7 +6,7 @@
 #include <variant>
 #include <vector>
 
-#include "launcher/hosts/protocol/roster.h"
+#include "launcher/hosts/protocol/host_table.h"
 
 namespace launcher {
 
@@ -30,14 +30,14 @@ class Gathering {
 
   /// @param awaited_hosts of so many a world forms without a last call
   Gathering(const JobTerms& terms,
-            const Patience& patience,
+            const RendezvousTimeouts& patience,
             int awaited_hosts,
             Time begin);
 
   /// @param joined how many of the hosts have
   /// @param lost by what the last world ended, or who left since; nullptr:
   ///   there was none
-  Verdict judge(const Roster& hosts,
+  Verdict judge(const HostTable& hosts,
                 int joined,
                 const WorldBroken* lost,
                 Time now);
@@ -46,7 +46,7 @@ class Gathering {
   ///
   /// @param joined how many of the hosts have
   /// @param lost hosts of the last world that have gone since
-  std::string describe(const Roster& hosts,
+  std::string describe(const HostTable& hosts,
                        int joined,
                        const std::vector<WorldBroken>& lost,
                        Time now) const;
@@ -58,11 +58,11 @@ class Gathering {
   Time next_deadline(Time now) const;
 
  private:
-  bool is_hopeless(const Roster& hosts, const WorldBroken* lost) const;
+  bool is_hopeless(const HostTable& hosts, const WorldBroken* lost) const;
   std::string end_text(int joined, int known, Time now) const;
 
   JobTerms terms_;
-  Patience patience_;
+  RendezvousTimeouts patience_;
   int awaited_hosts_;
   Time since_;
   std::optional<Time> enough_since_;

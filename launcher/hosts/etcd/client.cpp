@@ -5,7 +5,7 @@
 #include <system_error>
 #include <utility>
 
-#include "launcher/hosts/etcd/record.h"
+#include "launcher/hosts/etcd/job_state.h"
 #include "launcher/net/address.h"
 #include "launcher/net/host_name.h"
 

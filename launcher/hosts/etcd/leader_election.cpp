@@ -34,13 +34,13 @@ struct KnownState {
   explicit KnownState(const EtcdAnswer& answer)
       : place(answer.coordinator ? decode_place(answer.coordinator->value)
                                  : std::nullopt),
-        record(answer.record ? decode_record(answer.record->value)
+        record(answer.record ? decode_job_state(answer.record->value)
                              : std::nullopt),
         is_valid(answer.coordinator.has_value() == place.has_value() &&
                  answer.record.has_value() == record.has_value()) {}
 
   std::optional<CoordinatorPlace> place;
-  std::optional<JobRecord> record;
+  std::optional<EtcdJobState> record;
   bool is_valid;
 };
 
@@ -157,13 +157,13 @@ LeaderElection::Actions LeaderElection::on_lost(Time now) {
   return ask_for(EtcdCall::Kind::read);
 }
 
-LeaderElection::Actions LeaderElection::on_record(const JobRecord& record,
+LeaderElection::Actions LeaderElection::on_record(const EtcdJobState& record,
                                                   Time now) {
   now_ = now;
   if (phase_ != Phase::hosting || has_left_) {
     return {};
   }
-  JobRecord next = record;
+  EtcdJobState next = record;
   next.job = saved_.job;
   next.writer = options_.id;
   next.host = options_.host;
@@ -307,7 +307,7 @@ LeaderElection::Actions LeaderElection::consider(const EtcdAnswer& answer) {
   phase_ = Phase::seeking;
   // Where there is no record, or one that has ended, another run begins: its
   // generations begin anew.
-  JobRecord next;
+  EtcdJobState next;
   next.job = options_.id;
   if (record && !record->closed) {
     next = *record;
@@ -336,7 +336,7 @@ LeaderElection::Actions LeaderElection::consider_own(const EtcdAnswer& answer) {
 }
 
 LeaderElection::Actions LeaderElection::campaign(const EtcdAnswer& seen,
-                                                 const JobRecord& record) {
+                                                 const EtcdJobState& record) {
   const EtcdSeconds lease = std::chrono::ceil<EtcdSeconds>(options_.lease);
   sent_ = record;
   sent_.writer = options_.id;

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "launcher/hosts/etcd/call.h"
-#include "launcher/hosts/etcd/record.h"
+#include "launcher/hosts/etcd/job_state.h"
 #include "launcher/hosts/protocol/rendezvous.h"
 #include "launcher/hosts/protocol/waiting_text.h"
 #include "launcher/options/meeting.h"
@@ -46,7 +46,7 @@ class LeaderElection {
     std::string id;    ///< of this ddprun
     std::string host;  ///< its name, for people
     std::string etcd;  ///< "etcd at host:port", for people
-    Patience patience{};
+    RendezvousTimeouts patience{};
     std::chrono::milliseconds lease{80'000};   ///< see lease_time()
     std::chrono::milliseconds ending{50'000};  ///< see ending_time()
   };
@@ -55,7 +55,7 @@ class LeaderElection {
     CoordinatorPlace place;
   };
   struct Host {
-    JobRecord record;
+    EtcdJobState record;
     std::string earlier;  ///< host that coordinated before; empty: none
   };
   struct Fence {};   ///< the group must end: the lease may not be renewed
@@ -74,7 +74,7 @@ class LeaderElection {
   /// It cannot be reached any more.
   Actions on_lost(Time now);
   /// Of the coordinator here: what is to outlive it.
-  Actions on_record(const JobRecord& record, Time now);
+  Actions on_record(const EtcdJobState& record, Time now);
   /// This host takes no further part; its workers may still run.
   void leave();
   /// They have ended: saves for the last time, and makes room.
@@ -88,7 +88,7 @@ class LeaderElection {
   /// Nothing is left to be done in etcd.
   bool is_over() const { return phase_ == Phase::over; }
   /// What etcd has of the coordinator here.
-  const JobRecord& saved() const { return saved_; }
+  const EtcdJobState& saved() const { return saved_; }
 
  private:
   enum class Phase { none, seeking, following, hosting, over };
@@ -101,7 +101,7 @@ class LeaderElection {
   Actions on_answered(const EtcdCall& call, const EtcdAnswer& answer);
   Actions consider(const EtcdAnswer& answer);
   Actions consider_own(const EtcdAnswer& answer);
-  Actions campaign(const EtcdAnswer& seen, const JobRecord& record);
+  Actions campaign(const EtcdAnswer& seen, const EtcdJobState& record);
   void become_leader(const EtcdAnswer& answer);
   Actions act();
   Actions lose(const std::string& text);
@@ -138,9 +138,9 @@ class LeaderElection {
   std::string earlier_host_;
 
   // Of the coordinator here.
-  JobRecord record_;
-  JobRecord saved_;
-  JobRecord sent_;
+  EtcdJobState record_;
+  EtcdJobState saved_;
+  EtcdJobState sent_;
   int64_t revision_ = 0;  // of our own key
   EtcdLeases leases_;
   Time next_renewal_{};

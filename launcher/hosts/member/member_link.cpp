@@ -1,12 +1,12 @@
 #include <algorithm>
 #include <utility>
 
-#include "launcher/hosts/member/member.h"
+#include "launcher/hosts/member/rendezvous_client.h"
 
 // A member's times, and what it says of itself.
 namespace launcher {
 
-std::optional<Member::Time> Member::next_deadline() const {
+std::optional<RendezvousClient::Time> RendezvousClient::next_deadline() const {
   const Time silence = last_heard_ + options_.patience.silence();
   const Time news =
       has_asked_ ? Time::max() : news_.due().value_or(Time::max());
@@ -26,7 +26,7 @@ std::optional<Member::Time> Member::next_deadline() const {
   return std::nullopt;
 }
 
-void Member::advance(Time now) {
+void RendezvousClient::advance(Time now) {
   now = std::max(now, now_);
   const auto passed = now - now_;
   if (passed > 2 * options_.patience.keep_alive) {
@@ -37,27 +37,27 @@ void Member::advance(Time now) {
   now_ = now;
 }
 
-Member::Actions Member::connect() {
+RendezvousClient::Actions RendezvousClient::connect() {
   link_ = Link::connecting;
   next_step_ = now_ + options_.patience.keep_alive;
   return {Connect{}};
 }
 
-Member::Actions Member::tell() {
+RendezvousClient::Actions RendezvousClient::tell() {
   ++state_.number;
   next_step_ = now_ + options_.patience.keep_alive;
   return {Action(std::in_place_type<Message>, state_)};
 }
 
-bool Member::is_linked() const {
+bool RendezvousClient::is_linked() const {
   return link_ == Link::greeting || link_ == Link::connected;
 }
 
-bool Member::is_coordinator_silent() const {
+bool RendezvousClient::is_coordinator_silent() const {
   return now_ - last_heard_ >= options_.patience.silence();
 }
 
-bool Member::is_in_world() const {
+bool RendezvousClient::is_in_world() const {
   return state_.generation >= 0 && !state_.joins && !is_broken_;
 }
 

@@ -1,14 +1,14 @@
-#include "launcher/hosts/member/member.h"
+#include "launcher/hosts/member/rendezvous_client.h"
 
 namespace launcher {
 
-std::string Member::lost_text() const {
+std::string RendezvousClient::lost_text() const {
   return "the connection to " + options_.endpoint +
          ", where the hosts of the job meet, was lost" +
          (how_lost_.empty() ? "" : " (" + how_lost_ + ")");
 }
 
-std::string Member::give_up_text() const {
+std::string RendezvousClient::give_up_text() const {
   if (was_heard_) {
     return lost_text() + "; check the network and that host";
   }
@@ -23,13 +23,13 @@ std::string Member::give_up_text() const {
                         : "");
 }
 
-std::string Member::stranger_text() const {
+std::string RendezvousClient::stranger_text() const {
   return "who listens at " + place() +
          " does not speak as the ddprun of a job with hosts that meet; check "
          "that its port is in no other program's use, or give another one";
 }
 
-std::string Member::place() const {
+std::string RendezvousClient::place() const {
   return options_.option + " " + options_.endpoint;
 }
 

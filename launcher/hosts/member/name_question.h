@@ -13,7 +13,7 @@ struct NameQuestion {
   std::string host;
   std::string option;      ///< that names it
   bool is_awaited = true;  ///< see judge()
-  Patience patience{};
+  RendezvousTimeouts patience{};
   std::function<NameAnswer(const std::string& host)> ask = ask_name_service;
 };
 

@@ -30,7 +30,7 @@ struct Hello {
   std::string host;  ///< its name, for people
   std::string role;
   int worker_count = 1;
-  std::chrono::milliseconds keep_alive = Patience().keep_alive;
+  std::chrono::milliseconds keep_alive = RendezvousTimeouts().keep_alive;
   std::optional<int> wanted_rank;  ///< among the hosts
   /// Not sent: from where it came, see reading_messages(); empty: from this
   /// process.

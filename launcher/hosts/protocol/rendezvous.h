@@ -124,7 +124,8 @@ std::unique_ptr<Rendezvous> make_uncoordinated_rendezvous(
 
 /// Hosts that agree on their ranks by messages, through a coordinator in the
 /// ddprun of the endpoint's host: the first one there that finds the port free.
-/// See Coordinator for what it does and Member for what the others say to it.
+/// See Coordinator for what it does and RendezvousClient for what the others
+/// say to it.
 ///
 /// MASTER_ADDR is the address of rank 0's host in its connection to the
 /// coordinator (on the endpoint's host, as the user has named it); MASTER_PORT
@@ -141,7 +142,7 @@ std::unique_ptr<Rendezvous> make_c10d_rendezvous(
     std::function<NameAnswer(const std::string& host)> ask = ask_name_service);
 
 /// As over c10d, but the hosts find their coordinator by etcd
-/// (Meeting::etcd), and another one when its host is lost: see EtcdHost.
+/// (Meeting::etcd), and another one when its host is lost: see EtcdAgent.
 std::unique_ptr<Rendezvous> make_etcd_rendezvous(EventLoop& loop,
                                                  const Meeting& meeting,
                                                  const std::string& host,

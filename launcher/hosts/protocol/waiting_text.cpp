@@ -4,7 +4,7 @@
 
 namespace launcher {
 
-std::string wait_for_others_text(const Roster& hosts,
+std::string wait_for_others_text(const HostTable& hosts,
                                  int count,
                                  int generation) {
   return "its workers have succeeded; those of " +

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "launcher/hosts/protocol/roster.h"
+#include "launcher/hosts/protocol/host_table.h"
 
 // What a host waits for while others work, said to people. Between two worlds:
 // Gathering::describe().
@@ -13,7 +13,7 @@ namespace launcher {
 /// Of a host whose workers have succeeded.
 ///
 /// @param count of how many others they have not
-std::string wait_for_others_text(const Roster& hosts,
+std::string wait_for_others_text(const HostTable& hosts,
                                  int count,
                                  int generation);
 

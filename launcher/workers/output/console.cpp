@@ -18,7 +18,10 @@ constexpr std::string_view kEraseRestOfLine = "\x1b[K";
 
 }  // namespace
 
-Console::Console(int fd, EventLoop& loop, Losses& losses, LogWriter& logs)
+Console::Console(int fd,
+                 EventLoop& loop,
+                 DroppedOutput& losses,
+                 LogWriter& logs)
     : fd_(fd), loop_(loop), losses_(losses), logs_(logs) {
   struct stat status {};
   if (::fstat(fd, &status) != 0) {

@@ -7,8 +7,8 @@
 #include "launcher/base/event_loop.h"
 #include "launcher/base/fd.h"
 #include "launcher/base/line_splitter.h"
+#include "launcher/workers/output/dropped_output.h"
 #include "launcher/workers/output/log_writer.h"
-#include "launcher/workers/output/losses.h"
 
 namespace launcher {
 
@@ -27,7 +27,7 @@ class Console {
   /// @param losses must outlive this object
   /// @param logs writes to it where it is a regular file; must outlive this
   ///   object
-  Console(int fd, EventLoop& loop, Losses& losses, LogWriter& logs);
+  Console(int fd, EventLoop& loop, DroppedOutput& losses, LogWriter& logs);
   ~Console();
   Console(const Console&) = delete;
   Console& operator=(const Console&) = delete;
@@ -65,7 +65,7 @@ class Console {
 
   int fd_;
   EventLoop& loop_;
-  Losses& losses_;
+  DroppedOutput& losses_;
   LogWriter& logs_;
   EventLoop::Token waiting_ = 0;
   Fd reopened_;

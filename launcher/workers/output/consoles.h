@@ -13,7 +13,7 @@ class Consoles {
  public:
   /// @param losses notes what cannot be written; must outlive this object
   /// @param logs writes where they are regular files; must outlive this object
-  Consoles(EventLoop& loop, Losses& losses, LogWriter& logs)
+  Consoles(EventLoop& loop, DroppedOutput& losses, LogWriter& logs)
       : loop_(loop),
         losses_(losses),
         out_(1, loop, losses, logs),
@@ -29,7 +29,7 @@ class Consoles {
 
   Console& out() { return out_; }
   Console& err() { return err_ ? *err_ : out_; }
-  Losses& losses() { return losses_; }
+  DroppedOutput& losses() { return losses_; }
 
   void flush() {
     out_.flush();
@@ -39,7 +39,7 @@ class Consoles {
 
  private:
   EventLoop& loop_;
-  Losses& losses_;
+  DroppedOutput& losses_;
   EventLoop::Token rounds_ = 0;
   Console out_;
   std::optional<Console> err_;

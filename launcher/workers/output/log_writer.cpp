@@ -121,7 +121,7 @@ void write_to(OpenFile& file, std::string_view bytes, Answer& answer) {
 
 }  // namespace
 
-LogWriter::LogWriter(EventLoop& loop, Losses& losses)
+LogWriter::LogWriter(EventLoop& loop, DroppedOutput& losses)
     : loop_(loop), losses_(losses) {}
 
 LogWriter::~LogWriter() {

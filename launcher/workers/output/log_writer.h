@@ -10,7 +10,7 @@
 
 #include "launcher/base/event_loop.h"
 #include "launcher/base/fd.h"
-#include "launcher/workers/output/losses.h"
+#include "launcher/workers/output/dropped_output.h"
 
 namespace launcher {
 
@@ -25,7 +25,7 @@ class LogWriter {
   using File = uint32_t;
 
   /// @param losses must outlive this object
-  LogWriter(EventLoop& loop, Losses& losses);
+  LogWriter(EventLoop& loop, DroppedOutput& losses);
   /// Gives up what is not written yet.
   ~LogWriter();
   LogWriter(const LogWriter&) = delete;
@@ -70,7 +70,7 @@ class LogWriter {
   void give_up();
 
   EventLoop& loop_;
-  Losses& losses_;
+  DroppedOutput& losses_;
   pid_t pid_ = 0;  // 0: there is no process
   Fd socket_;
   EventLoop::Token watch_ = 0;

@@ -6,7 +6,7 @@
 #include <torch/serialize.h>
 
 #include "ddp/distributed_data_parallel.h"
-#include "ddp/optim/detail/share_out.h"
+#include "ddp/optim/detail/partition.h"
 #include "ddp/optim/zero_redundancy_optimizer.h"
 #include "ddp/traffic.h"
 #include "test/ddp/optim/optimizers.h"
@@ -68,7 +68,7 @@ TEST_CASE("a bucket is cut into equal runs that begin at a loop's", "[zero]") {
     elements[r] = had[r];
   }
   const auto before = elements;
-  const auto runs = detail::cut_evenly(sizes, elements);
+  const auto runs = detail::partition_evenly(sizes, elements);
   Elements given(ranks);
   Elements next(sizes.size());
   for (const auto& run : runs) {

@@ -15,7 +15,7 @@
 #include "ddp/checkpoint.h"
 #include "ddp/distributed_data_parallel.h"
 #include "ddp/join.h"
-#include "ddp/optim/detail/share_out.h"
+#include "ddp/optim/detail/partition.h"
 #include "ddp/traffic.h"
 #include "test/ddp/amp/scaled_toy.h"
 #include "test/ddp/optim/optimizers.h"
@@ -57,14 +57,14 @@ Tensors mixed() {
 TEST_CASE("parameters are given to ranks by size, the largest first",
           "[zero]") {
   Elements elements(3);
-  CHECK(detail::owners_of({5, 9, 5, 1, 4, 9}, elements) ==
+  CHECK(detail::partition_whole({5, 9, 5, 1, 4, 9}, elements) ==
         Owners{2, 0, 2, 1, 0, 1});
   CHECK(elements == Elements{13, 10, 10});
   // The next group goes on from there.
-  CHECK(detail::owners_of({2, 2}, elements) == Owners{1, 2});
-  CHECK(detail::owners_of({}, elements).empty());
+  CHECK(detail::partition_whole({2, 2}, elements) == Owners{1, 2});
+  CHECK(detail::partition_whole({}, elements).empty());
   Elements alone(1);
-  CHECK(detail::owners_of({3, 4}, alone) == Owners{0, 0});
+  CHECK(detail::partition_whole({3, 4}, alone) == Owners{0, 0});
 }
 
 TEST_CASE("a sharded optimizer equals the same one alone, bit for bit",

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "launcher/doctor/port_holder.h"
-#include "launcher/hosts/etcd/record.h"
+#include "launcher/hosts/etcd/job_state.h"
 #include "launcher/net/port.h"
 #include "test/launcher/ddprun/etcd_server.h"
 #include "test/launcher/ddprun/run_ddprun.h"
@@ -327,7 +327,7 @@ TEST_CASE("etcd: stopped while a job ends, it hears of the end") {
   }
   const auto is_closed = [&] {
     const auto entry = ask_etcd(etcd.settings(), "job").record;
-    return decode_record(entry.value().value).value().closed.has_value();
+    return decode_job_state(entry.value().value).value().closed.has_value();
   };
   REQUIRE(!is_closed());
   etcd.stop();

@@ -10,7 +10,7 @@
 #include <thread>
 #include <utility>
 
-#include "launcher/hosts/etcd/record.h"
+#include "launcher/hosts/etcd/job_state.h"
 #include "test/support/catch.h"
 
 namespace launcher::test {

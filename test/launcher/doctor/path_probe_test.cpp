@@ -74,11 +74,11 @@ struct Other {
                8,
                kProbeLine,
                {.on_line =
-                    [this, answer](Guests::Id id, const std::string& line) {
+                    [this, answer](LineServer::Id id, const std::string& line) {
                       guests.send(id, answer(line));
                       return true;
                     },
-                .on_closed = [](Guests::Id, int) {}}) {}
+                .on_closed = [](LineServer::Id, int) {}}) {}
 
   std::vector<Fd> listeners() {
     std::vector<Fd> all;
@@ -88,7 +88,7 @@ struct Other {
   }
 
   int port = 0;
-  Guests guests;
+  LineServer guests;
 };
 
 }  // namespace

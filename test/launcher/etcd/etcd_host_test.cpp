@@ -1,4 +1,4 @@
-#include "launcher/hosts/etcd/etcd_host.h"
+#include "launcher/hosts/etcd/etcd_agent.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -167,7 +167,7 @@ class EtcdSimulation {
 
   struct SimulatedHost {
     std::string id;
-    std::optional<EtcdHost> host;
+    std::optional<EtcdAgent> host;
     int attempt = 0;
     int call = 0;
     size_t peer = 0;  // whom its link goes to
@@ -186,7 +186,7 @@ class EtcdSimulation {
   Duration up_to(Duration most) {
     return Duration(between(0, static_cast<int>(most.count())));
   }
-  EtcdHost::Time time() const { return EtcdHost::Time() + 1h + elapsed_; }
+  EtcdAgent::Time time() const { return EtcdAgent::Time() + 1h + elapsed_; }
   bool is_calm() const { return elapsed_ >= kCalm; }
 
   void add(Duration delay, std::function<void()> what) {
@@ -210,7 +210,7 @@ class EtcdSimulation {
     hello.terms = meeting.terms;
     hello.id = hello.host = host.id;
     hello.keep_alive = 1s;
-    host.host.emplace(EtcdHost::Options{meeting, hello, "etcd"});
+    host.host.emplace(EtcdAgent::Options{meeting, hello, "etcd"});
     host.host->set_address(host.id);
     add(at, [this, index] { join(index); });
   }
@@ -256,7 +256,7 @@ class EtcdSimulation {
     }
   }
 
-  void perform(size_t index, const EtcdHost::Actions& actions) {
+  void perform(size_t index, const EtcdAgent::Actions& actions) {
     for (const auto& action : actions) {
       std::visit([&](const auto& known) { act(index, known); }, action);
     }
@@ -291,7 +291,7 @@ class EtcdSimulation {
         });
   }
 
-  void act(size_t index, const EtcdHost::Connect& connect) {
+  void act(size_t index, const EtcdAgent::Connect& connect) {
     SimulatedHost& host = hosts_[index];
     const size_t peer = static_cast<size_t>(connect.to.port) - 1;
     const uint64_t link = ++last_link_;
@@ -307,7 +307,8 @@ class EtcdSimulation {
       if (hosts_[peer].is_over || is_refused ||
           !hosts_[peer].host->is_coordinator()) {
         host.link.reset();
-        perform(index, host.host->on_closed(Member::Loss::refused, time()));
+        perform(index,
+                host.host->on_closed(RendezvousClient::Loss::refused, time()));
         return;
       }
       guests_[link] = index;
@@ -315,7 +316,7 @@ class EtcdSimulation {
     });
   }
 
-  void act(size_t index, const EtcdHost::HangUp&) {
+  void act(size_t index, const EtcdAgent::HangUp&) {
     cut(index, /*tells_host=*/false);
   }
 
@@ -335,13 +336,14 @@ class EtcdSimulation {
       add(up_to(20ms), [this, index] {
         if (!hosts_[index].is_over && !hosts_[index].link) {
           perform(index,
-                  hosts_[index].host->on_closed(Member::Loss::other, time()));
+                  hosts_[index].host->on_closed(RendezvousClient::Loss::other,
+                                                time()));
         }
       });
     }
   }
 
-  void act(size_t index, const EtcdHost::Tell& tell) {
+  void act(size_t index, const EtcdAgent::Tell& tell) {
     const auto link = hosts_[index].link;
     if (link) {
       add(20ms,
@@ -385,7 +387,7 @@ class EtcdSimulation {
     }
   }
 
-  void act(size_t index, const EtcdHost::CloseDoors&) {
+  void act(size_t index, const EtcdAgent::CloseListeners&) {
     for (size_t other = 0; other < hosts_.size(); ++other) {
       if (hosts_[other].link && hosts_[other].peer == index) {
         cut(other, /*tells_host=*/true);
@@ -495,7 +497,7 @@ class EtcdSimulation {
   void end(size_t index) {
     stop_workers(index);
     hosts_[index].is_over = true;
-    act(index, EtcdHost::CloseDoors{});
+    act(index, EtcdAgent::CloseListeners{});
     cut(index, /*tells_host=*/false);
   }
 

@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "launcher/hosts/etcd/curl_functions.h"
-#include "launcher/hosts/etcd/record.h"
+#include "launcher/hosts/etcd/job_state.h"
 #include "test/support/catch.h"
 
 #if __has_include(<curl/curl.h>)
@@ -145,7 +145,7 @@ TEST_CASE("errors of etcd's gateway: who can do something about them") {
 }
 
 TEST_CASE("what a job keeps in etcd, both ways") {
-  JobRecord record;
+  EtcdJobState record;
   record.job = "a";
   record.writer = "b";
   record.generation = 4;
@@ -153,7 +153,7 @@ TEST_CASE("what a job keeps in etcd, both ways") {
   record.restarts = 1;
   record.restart_ages = {std::chrono::milliseconds(70)};
   record.closed = JobClosed{3, "rank 0 failed"};
-  const auto same = decode_record(encode(record));
+  const auto same = decode_job_state(encode(record));
   REQUIRE(same);
   CHECK(*same == record);
   CHECK(same->restart_ages == record.restart_ages);

@@ -103,8 +103,8 @@ class AwayEtcd {
     REQUIRE(host_.is_hosting());
   }
 
-  JobRecord next_record() const {
-    JobRecord record = host_.saved();
+  EtcdJobState next_record() const {
+    EtcdJobState record = host_.saved();
     ++record.generation;
     return record;
   }
@@ -196,7 +196,7 @@ TEST_CASE("etcd away while a group forms: it is given up after join_timeout") {
   AwayEtcd etcd;
   etcd.lead();
   CHECK(etcd.stay_away(20s) == 20s);
-  const JobRecord next = etcd.next_record();
+  const EtcdJobState next = etcd.next_record();
   etcd.take(etcd.host().on_record(next, etcd.now()));
   const bool comes_back = GENERATE(false, true);
   if (comes_back) {
@@ -218,7 +218,7 @@ TEST_CASE("etcd away when a coordinator is lost: as before the first group") {
   AwayEtcd etcd;
   etcd.take(etcd.host().begin(etcd.now()));
   const CoordinatorPlace place{"other", "node2", {"10.0.0.2", 7}};
-  JobRecord record;
+  EtcdJobState record;
   record.job = "run";
   etcd.answer({.outcome = CallOutcome::done,
                .coordinator = EtcdEntry{encode(place), 3},
@@ -236,7 +236,7 @@ namespace {
 
 /// What etcd has when another host coordinates.
 EtcdAnswer led_by(const std::string& id,
-                  const JobRecord& record,
+                  const EtcdJobState& record,
                   CallOutcome outcome = CallOutcome::done) {
   const CoordinatorPlace place{id, "node2", {"10.0.0.2", 7}};
   return {.outcome = outcome,
@@ -244,8 +244,8 @@ EtcdAnswer led_by(const std::string& id,
           .record = EtcdEntry{encode(record), 30}};
 }
 
-JobRecord record_of(const std::string& job) {
-  JobRecord record;
+EtcdJobState record_of(const std::string& job) {
+  EtcdJobState record;
   record.job = job;
   record.writer = "other";
   return record;

@@ -53,7 +53,7 @@ struct CheckedHost {
   EventLoop loop;
   std::string story;
   Environment environment{{"PATH", "/usr/bin:/bin"}};
-  OwnSettings settings;
+  CallerSettings settings;
   JoinSteps steps;
 
   explicit CheckedHost(HealthCheck check)

@@ -282,7 +282,7 @@ TEST_CASE("whom a job does not know is refused with what to do") {
   hello.token = "secret";
   hello.keep_alive = 2s;
   CHECK(refusal_of(hello, admission).empty());
-  Roster others;
+  HostTable others;
   others[1].hello.id = "other";
   others[1].hello.host = "b";
   others[1].hello.worker_count = kLargestCount - 8;

@@ -60,7 +60,7 @@ struct FormingJob {
       .run_id = "job", .least_hosts = 2, .most_hosts = 3, .max_restarts = 1};
   std::string token{};
   std::string loopback_place{};
-  Patience patience{};
+  RendezvousTimeouts patience{};
   int start_hosts = 3;
   Coordinator::Time now{Coordinator::Time() + 1h};
   std::optional<Coordinator> coordinator{};

@@ -1,4 +1,4 @@
-#include "launcher/net/guests.h"
+#include "launcher/net/line_server.h"
 
 #include <array>
 #include <atomic>
@@ -19,29 +19,30 @@ namespace {
 /// A coordinator's guests: one that has said "hello" is known.
 struct GuestServer {
   EventLoop loop;
-  std::set<Guests::Id> known;
+  std::set<LineServer::Id> known;
   int closed = 0;
   SocketAddress place;
-  std::unique_ptr<Guests> guests;
+  std::unique_ptr<LineServer> guests;
 
   explicit GuestServer(size_t most, const std::string& at = "127.0.0.1") {
     test::bound(loop);
     std::vector<Fd> listeners;
     listeners.push_back(listen_at(addresses_of(at, 0).at(0)));
     place = own_end(listeners.front());
-    guests = std::make_unique<Guests>(
+    guests = std::make_unique<LineServer>(
         loop,
         std::move(listeners),
         most,
         /*longest_line=*/64,
-        Guests::Handlers{
+        LineServer::Handlers{
             .on_line =
-                [this](Guests::Id id, const std::string& line) {
+                [this](LineServer::Id id, const std::string& line) {
                   known.insert(id);
                   return line == "hello\n";
                 },
-            .on_closed = [this](Guests::Id, int) { ++closed; },
-            .is_known = [this](Guests::Id id) { return known.count(id) > 0; }});
+            .on_closed = [this](LineServer::Id, int) { ++closed; },
+            .is_known =
+                [this](LineServer::Id id) { return known.count(id) > 0; }});
   }
   std::unique_ptr<Connection> come(const std::string& line = "") {
     auto connection =

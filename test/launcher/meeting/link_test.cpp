@@ -1,4 +1,4 @@
-#include "launcher/hosts/member/link.h"
+#include "launcher/hosts/member/coordinator_connection.h"
 
 #include "test/launcher/bound_loop.h"
 #include "test/launcher/full_listener.h"
@@ -15,7 +15,7 @@ namespace {
 struct LinkedHost {
   EventLoop loop;
   std::string text;
-  Link link;
+  CoordinatorConnection link;
 
   explicit LinkedHost(std::vector<SocketAddress> addresses)
       : link(loop,
@@ -23,8 +23,9 @@ struct LinkedHost {
              {.on_open = [this](const std::string& at) { add("open " + at); },
               .on_message = [this](const Message&) { add("message"); },
               .on_lost =
-                  [this](Member::Loss loss, const std::string& how) {
-                    add((loss == Member::Loss::refused ? "refused " : "lost ") +
+                  [this](RendezvousClient::Loss loss, const std::string& how) {
+                    add((loss == RendezvousClient::Loss::refused ? "refused "
+                                                                 : "lost ") +
                         how.substr(0, how.find(':')));
                   }}) {
     test::bound(loop);

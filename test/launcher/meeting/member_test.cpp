@@ -1,4 +1,4 @@
-#include "launcher/hosts/member/member.h"
+#include "launcher/hosts/member/rendezvous_client.h"
 
 #include "launcher/base/overloaded.h"
 #include "test/support/catch.h"
@@ -10,9 +10,9 @@ using std::chrono::nanoseconds;
 
 namespace {
 
-constexpr Member::Loss kIsRefused = Member::Loss::refused;
-constexpr Member::Loss kIsStranger = Member::Loss::stranger;
-constexpr Member::Loss kLinkIsCut = Member::Loss::cut;
+constexpr RendezvousClient::Loss kIsRefused = RendezvousClient::Loss::refused;
+constexpr RendezvousClient::Loss kIsStranger = RendezvousClient::Loss::stranger;
+constexpr RendezvousClient::Loss kLinkIsCut = RendezvousClient::Loss::cut;
 
 std::string told(const HostState& state) {
   return "tell " + std::to_string(state.generation) +
@@ -22,26 +22,29 @@ std::string told(const HostState& state) {
                                                                : " succeeded");
 }
 
-std::string done_by(const Member::Action& action) {
+std::string done_by(const RendezvousClient::Action& action) {
   return std::visit(
-      Overloaded{
-          [](const Member::Connect&) -> std::string { return "connect"; },
-          [](const Member::Disconnect&) -> std::string { return "disconnect"; },
-          [](const Message& message) -> std::string {
-            const auto* state = std::get_if<HostState>(&message);
-            return state != nullptr                         ? told(*state)
-                   : std::holds_alternative<Hello>(message) ? "hello"
-                                                            : "goodbye";
-          },
-          [](const RendezvousAnswer& answer) -> std::string {
-            constexpr const char* kNames[] = {
-                "FORMED", "BROKEN", "LOST", "CLOSED", "NOTE"};
-            return kNames[answer.index()];
-          }},
+      Overloaded{[](const RendezvousClient::Connect&) -> std::string {
+                   return "connect";
+                 },
+                 [](const RendezvousClient::Disconnect&) -> std::string {
+                   return "disconnect";
+                 },
+                 [](const Message& message) -> std::string {
+                   const auto* state = std::get_if<HostState>(&message);
+                   return state != nullptr ? told(*state)
+                          : std::holds_alternative<Hello>(message) ? "hello"
+                                                                   : "goodbye";
+                 },
+                 [](const RendezvousAnswer& answer) -> std::string {
+                   constexpr const char* kNames[] = {
+                       "FORMED", "BROKEN", "LOST", "CLOSED", "NOTE"};
+                   return kNames[answer.index()];
+                 }},
       action);
 }
 
-std::string done_by(const Member::Actions& actions) {
+std::string done_by(const RendezvousClient::Actions& actions) {
   std::string text;
   for (const auto& action : actions) {
     text += (text.empty() ? "" : ", ") + done_by(action);
@@ -57,21 +60,21 @@ Broken breaking(int generation) {
   return {generation, {WorldBroken::Change::failed, "b"}};
 }
 
-Member member_of(const std::string& local_address = "") {
-  Member::Options options;
+RendezvousClient member_of(const std::string& local_address = "") {
+  RendezvousClient::Options options;
   options.endpoint = "a:1";
   options.local_address = local_address;
-  return Member(options);
+  return RendezvousClient(options);
 }
 
 /// A member and its clock.
 struct MemberHost {
-  Member::Time now = Member::Time() + 1h;
-  Member member = member_of();
+  RendezvousClient::Time now = RendezvousClient::Time() + 1h;
+  RendezvousClient member = member_of();
 
   std::string join() { return done_by(member.join(1000, now)); }
   std::string open() { return done_by(member.on_connected("10.0.0.2", now)); }
-  std::string close(Member::Loss loss) {
+  std::string close(RendezvousClient::Loss loss) {
     return done_by(member.on_closed(loss, now));
   }
   std::string hear(const Message& message) {
@@ -282,7 +285,7 @@ TEST_CASE("a world ends with the coordinator's silence, whatever the links") {
 TEST_CASE("a coordinator that is one no more breaks the world at once") {
   MemberHost host;
   host.enter();
-  CHECK(host.close(Member::Loss::other) == "BROKEN");
+  CHECK(host.close(RendezvousClient::Loss::other) == "BROKEN");
   CHECK(host.pass(0ms) == "connect");
 }
 
@@ -314,7 +317,7 @@ TEST_CASE("who takes the connection and says nothing is no coordinator") {
       host.pass(16s);
     }
     CHECK(!host.member.next_deadline());
-    CHECK(host.now - (Member::Time() + 1h) < 600s + 32s);
+    CHECK(host.now - (RendezvousClient::Time() + 1h) < 600s + 32s);
   }
   SECTION("and closes it at once") {
     for (const auto pause : {5ms, 10ms, 20ms, 40ms, 80ms, 160ms, 250ms}) {
@@ -338,8 +341,8 @@ TEST_CASE("who takes the connection and says nothing is no coordinator") {
 
 TEST_CASE("the address of a store is the connection's, or the user's") {
   for (const std::string named : {"", "ib0.host"}) {
-    Member member = member_of(named);
-    const auto now = Member::Time() + 1h;
+    RendezvousClient member = member_of(named);
+    const auto now = RendezvousClient::Time() + 1h;
     member.join(4711, now);
     const auto actions = member.on_connected("10.0.0.2", now);
     REQUIRE(actions.size() == 2);
@@ -352,7 +355,7 @@ TEST_CASE("the address of a store is the connection's, or the user's") {
 TEST_CASE("what a member says when it gives up names the endpoint") {
   MemberHost host;
   host.join();
-  const auto lost_text = [](const Member::Actions& actions) {
+  const auto lost_text = [](const RendezvousClient::Actions& actions) {
     return std::get<RendezvousLost>(std::get<RendezvousAnswer>(actions.back()))
         .text;
   };
@@ -373,7 +376,7 @@ TEST_CASE("what a member says when it gives up names the endpoint") {
     host.close(kLinkIsCut);
     host.now += 5s;
     host.member.on_time(host.now);
-    Member::Actions last;
+    RendezvousClient::Actions last;
     while (host.member.next_deadline()) {
       host.now = std::max(host.now, *host.member.next_deadline());
       last = host.member.on_time(host.now);
@@ -393,7 +396,7 @@ TEST_CASE("what a member says when it gives up names the endpoint") {
 namespace {
 
 /// The note among what a member does; empty: none.
-std::string note_in(const Member::Actions& actions) {
+std::string note_in(const RendezvousClient::Actions& actions) {
   for (const auto& action : actions) {
     if (const auto* answer = std::get_if<RendezvousAnswer>(&action)) {
       if (const auto* note = std::get_if<RendezvousNote>(answer)) {
@@ -513,7 +516,7 @@ TEST_CASE("rank 0's host says once that others may not reach its address") {
 TEST_CASE("a member says how the coordinator was lost") {
   MemberHost host;
   host.enter();
-  const auto broken = [](const Member::Actions& actions) {
+  const auto broken = [](const RendezvousClient::Actions& actions) {
     return std::get<WorldBroken>(std::get<RendezvousAnswer>(actions.at(0)));
   };
   host.member.on_closed(kLinkIsCut, host.now, "10.0.0.1: reset");

@@ -18,13 +18,14 @@ void MembershipSimulation::close_ends(size_t index, bool here, bool there) {
   }
 }
 
-void MembershipSimulation::perform(Host& host, const Member::Actions& actions) {
+void MembershipSimulation::perform(Host& host,
+                                   const RendezvousClient::Actions& actions) {
   const size_t index = index_of(host);
   for (const auto& action : actions) {
     std::visit(
         Overloaded{
-            [&](const Member::Connect&) { connect(index); },
-            [&](const Member::Disconnect&) {
+            [&](const RendezvousClient::Connect&) { connect(index); },
+            [&](const RendezvousClient::Disconnect&) {
               if (hosts_[index].link &&
                   *hosts_[index].link != Coordinator::kOwn) {
                 close_ends(index, /*here=*/false, /*there=*/true);

@@ -50,7 +50,7 @@ void MembershipSimulation::run() {
   }
 }
 
-Patience MembershipSimulation::short_patience() {
+RendezvousTimeouts MembershipSimulation::short_patience() {
   return {.join = 10s, .last_call = 2s, .keep_alive = 1s};
 }
 
@@ -99,7 +99,7 @@ void MembershipSimulation::start_host(Duration at) {
   } else if (one_in(3)) {
     hello.wanted_rank = between(0, 3);
   }
-  host.member.emplace(Member::Options{
+  host.member.emplace(RendezvousClient::Options{
       .hello = hello, .endpoint = "e:1", .patience = short_patience()});
   hosts_.push_back(std::move(host));
   add({.at = at, .kind = Kind::start, .host = hosts_.size() - 1});
@@ -191,9 +191,10 @@ void MembershipSimulation::handle(const Happening& event) {
       if (is_linked) {
         host.link.reset();
         perform(host,
-                host.member->on_closed(
-                    coordinator_ ? Member::Loss::cut : Member::Loss::refused,
-                    time_of(host)));
+                host.member->on_closed(coordinator_
+                                           ? RendezvousClient::Loss::cut
+                                           : RendezvousClient::Loss::refused,
+                                       time_of(host)));
       }
       break;
     case Kind::workers_end:

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "launcher/hosts/coordinator/coordinator.h"
-#include "launcher/hosts/member/member.h"
+#include "launcher/hosts/member/rendezvous_client.h"
 #include "test/launcher/meeting/membership_oracle.h"
 
 namespace launcher::test {
@@ -35,7 +35,7 @@ class MembershipSimulation {
   static constexpr Duration kEnd = 120s;
   static constexpr int kMostEvents = 20'000;
 
-  static Patience short_patience();
+  static RendezvousTimeouts short_patience();
 
   enum class Kind {
     start,  // a host's ddprun
@@ -64,7 +64,7 @@ class MembershipSimulation {
     }
   };
   struct Host {
-    std::optional<Member> member;
+    std::optional<RendezvousClient> member;
     std::string id;
     int workers = 1;
     Duration clock{0};  // how far it is ahead
@@ -110,7 +110,7 @@ class MembershipSimulation {
     return static_cast<int>(index) % terms_.most_hosts;
   }
 
-  void perform(Host& host, const Member::Actions& actions);
+  void perform(Host& host, const RendezvousClient::Actions& actions);
   void perform(const Coordinator::Actions& actions);
   void connect(size_t index);
   void close_ends(size_t index, bool here, bool there);

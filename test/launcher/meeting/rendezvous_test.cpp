@@ -186,7 +186,7 @@ struct NamedHost {
   Answers answers;
   NameQuestion question{.host = "node0", .option = "--master-addr"};
   Environment environment;
-  OwnSettings settings;
+  CallerSettings settings;
   std::optional<JoinSteps> steps;
   int joins = 0;
 

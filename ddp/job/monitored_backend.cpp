@@ -1,0 +1,349 @@
+#include "ddp/job/monitored_backend.h"
+
+#include <algorithm>
+#include <functional>
+#include <system_error>
+#include <utility>
+
+#include "ddp/base/background_task.h"
+#include "ddp/base/job_files/progress_file.h"
+#include "ddp/job/backends.h"
+#include "ddp/job/detail/fatal_error.h"
+
+namespace ddp::detail {
+namespace {
+
+constexpr std::chrono::milliseconds kGoPatience{1'000};
+constexpr std::chrono::milliseconds kAbortPatience{10'000};
+
+/// How long the news of a rank that has left may take, when NCCL has found the
+/// broken connection first.
+constexpr std::chrono::milliseconds kDeparturePatience{2'000};
+
+using Shared = c10::intrusive_ptr<c10d::Backend>;
+
+/// Uses a backend on a thread of its own, which is left behind when that takes
+/// longer than `patience`; in this thread where no other can start. The other
+/// thread also destroys the backend where nobody else holds it: the destructor
+/// of an NCCL backend that was aborted waits for its watchdog, which may sleep
+/// after an error, and Gloo's for a thread that may sleep for the time-out of a
+/// collective. NCCL may take as long for an abort.
+void use_elsewhere(Shared backend,
+                   const std::function<void(c10d::Backend&)>& use,
+                   std::chrono::milliseconds patience) {
+  const auto held = std::make_shared<Shared>(std::move(backend));
+  const auto task = [held, use] {
+    const auto own = std::move(*held);
+    use(*own);
+  };
+  BackgroundTask elsewhere;
+  try {
+    elsewhere.start(task);
+  } catch (const std::system_error&) {
+    task();
+    return;
+  }
+  elsewhere.finish(patience);
+}
+
+void abort_elsewhere(Shared backend, std::chrono::milliseconds patience) {
+  use_elsewhere(
+      std::move(backend), [](auto& one) { one.abort(); }, patience);
+}
+
+void let_go_elsewhere(Shared backend) {
+  use_elsewhere(
+      std::move(backend), [](auto&) {}, kGoPatience);
+}
+
+}  // namespace
+
+MonitoredBackend::MonitoredBackend(c10::intrusive_ptr<c10d::Backend> backend,
+                                   GroupMembers members,
+                                   std::chrono::milliseconds timeout,
+                                   std::shared_ptr<PeerState> record,
+                                   std::chrono::milliseconds connect_timeout)
+    : ForwardingBackend(backend),
+      members_(std::move(members)),
+      name_(backend->getBackendName()),
+      record_(std::move(record)),
+      connect_timeout_(connect_timeout),
+      timeout_(timeout) {}
+
+std::shared_ptr<const AveragedPass> MonitoredBackend::begin_pass(
+    const AveragedPass& pass) {
+  const std::lock_guard lock(pass_mutex_);
+  auto running = pass_.lock();
+  if (!running) {
+    running = std::make_shared<const AveragedPass>(pass);
+    pass_ = running;
+    return running;
+  }
+  const bool is_other_thread = running->thread && pass.thread &&
+                               *running->thread != *pass.thread &&
+                               running->graph_task != pass.graph_task;
+  TORCH_CHECK(!is_other_thread,
+              "Expected one thread to make the backward passes of all models "
+              "over group ",
+              members_.name,
+              ", but got a pass while that of another thread is averaged: the "
+              "gradients of two models could be added up; give each thread a "
+              "group of its own (ddp::new_group)");
+  return running;
+}
+
+std::optional<Departure> MonitoredBackend::missing_for(uint64_t number) const {
+  if (record_->departures() == 0) {
+    return std::nullopt;
+  }
+  const auto first = record_->first_departure(members_.ranks);
+  if (first && misses_collective(*first, members_.name, number)) {
+    return first;
+  }
+  for (const int rank : members_.ranks) {
+    const auto departure = record_->departure_of(rank);
+    if (departure && misses_collective(*departure, members_.name, number)) {
+      return departure;
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<Departure> MonitoredBackend::missed_by() const {
+  const uint64_t number = started_;
+  return number == 0 ? std::nullopt : missing_for(number);
+}
+
+std::optional<Departure> MonitoredBackend::behind() const {
+  for (const int rank : members_.ranks) {
+    const auto departure = record_->departure_of(rank);
+    if (departure && started_more(*departure, members_.name, started_)) {
+      return departure;
+    }
+  }
+  return std::nullopt;
+}
+
+bool MonitoredBackend::has_lost_one() const {
+  return std::any_of(
+      members_.ranks.begin(), members_.ranks.end(), [this](int rank) {
+        const auto departure = record_->departure_of(rank);
+        return departure && departure->how != Departure::How::destroyed;
+      });
+}
+
+bool MonitoredBackend::may_be_working() {
+  const std::lock_guard lock(mutex_);
+  return is_open() && detail::may_be_working(inner());
+}
+
+c10::intrusive_ptr<c10d::Backend> MonitoredBackend::open_backend() const {
+  const std::lock_guard lock(mutex_);
+  return is_open() ? shared() : nullptr;
+}
+
+bool MonitoredBackend::has_failed() const {
+  const auto backend = name_ == "nccl" ? open_backend() : nullptr;
+  return backend && backend->getError() != c10d::ErrorType::SUCCESS;
+}
+
+std::string MonitoredBackend::failure(const std::string& what) const {
+  const bool is_ours = state_ == State::aborted;
+  const auto departure = record_->wait_for_departure(
+      members_.ranks,
+      is_ours ? std::chrono::milliseconds(0) : kDeparturePatience);
+  if (departure) {
+    return error_of(what, *departure);
+  }
+  return "rank " + std::to_string(getRank()) + ": " + what + " failed: " +
+         (is_ours ? "the program has aborted the group"
+                  : "NCCL has lost a connection, or a collective took longer "
+                    "than the time-out, and LibTorch has aborted the group. "
+                    "What was computed since is garbage: start again from a "
+                    "checkpoint. LibTorch's log above says more");
+}
+
+void MonitoredBackend::check_whole(const std::string& what) const {
+  if (state_ == State::aborted || has_failed()) {
+    const auto error = failure(what);
+    record_->mark_told();
+    TORCH_CHECK(false, error);
+  }
+}
+
+std::string MonitoredBackend::error_of(const std::string& what,
+                                       const Departure& departure) const {
+  return "rank " + std::to_string(getRank()) + ": " + what +
+         " failed: " + describe(departure, record_->passes());
+}
+
+void MonitoredBackend::fail(const std::string& what,
+                            const Departure& departure) const {
+  record_->mark_told();
+  TORCH_CHECK(false, error_of(what, departure));
+}
+
+void MonitoredBackend::connect(c10::Device device) {
+  if (is_connected(device) || !device.is_cuda()) {
+    return;
+  }
+  connect_gpu({shared(), device, connect_timeout_, [this] {
+                 const auto left = record_->first_departure(members_.ranks);
+                 return left ? describe(*left, record_->passes()) : "";
+               }});
+  const std::lock_guard lock(connected_mutex_);
+  connected_.push_back(device);
+}
+
+bool MonitoredBackend::is_connected(c10::Device device) const {
+  if (!bound_device_id_ || device == *bound_device_id_) {
+    return true;
+  }
+  const std::lock_guard lock(connected_mutex_);
+  return std::count(connected_.begin(), connected_.end(), device) > 0;
+}
+
+c10d::Backend& MonitoredBackend::for_collective(
+    const std::optional<c10::Device>& device) {
+  auto& backend = inner();
+  check_whole("a collective");
+  TORCH_CHECK(
+      !device || is_connected(*device),
+      "rank ",
+      getRank(),
+      ": Expected a tensor on ",
+      bound_device_id_.value_or(c10::kCPU),
+      ", the device of this rank, but got one on ",
+      device.value_or(c10::kCPU),
+      ". Move it, or the module, there (tensor.to(ddp::local_device())); "
+      "ddp::ProcessGroupOptions::device chooses another device for the rank. "
+      "The other GPUs of a module on several are connected in the group of its "
+      "DistributedDataParallel alone: use that group");
+  if (auto* progress = progress_file()) {
+    progress->note_collective();
+    if (name_ == "nccl") {
+      progress->wait_on_device();
+    }
+  }
+  // One that is refused counts, too: who has left is told that it was called.
+  if (const auto departure = missing_for(++started_)) {
+    fail("a collective", *departure);
+  }
+  return backend;
+}
+
+c10d::Backend& MonitoredBackend::for_message() {
+  check_whole("a message");
+  if (auto* progress = progress_file()) {
+    progress->beat();
+  }
+  return inner();
+}
+
+void MonitoredBackend::not_started() {
+  --started_;
+}
+
+MonitoredBackend::Work MonitoredBackend::barrier(
+    const c10d::BarrierOptions& options) {
+  auto bound = options;
+  if (bound_device_id_ && bound.device_ids.empty()) {
+    bound.device_ids = {bound_device_id_->index()};
+  }
+  return ForwardingBackend::barrier(bound);
+}
+
+void MonitoredBackend::abort() {
+  c10::intrusive_ptr<c10d::Backend> backend;
+  {
+    const std::lock_guard lock(mutex_);
+    if (state_ != State::open) {
+      return;
+    }
+    state_ = State::aborted;
+    backend = shared();
+  }
+  abort_elsewhere(std::move(backend), kGoPatience);
+}
+
+void MonitoredBackend::shutdown() {
+  close(End::finish);
+}
+
+void MonitoredBackend::wait_until_idle() {
+  // NCCL's shutdown() waits, too, but with a lock that its abort() needs.
+  const auto backend = name_ == "nccl" ? open_backend() : nullptr;
+  if (backend) {
+    backend->waitForPendingWorks();
+  }
+}
+
+void MonitoredBackend::close(End end) noexcept {
+  c10::intrusive_ptr<c10d::Backend> backend;
+  bool finishes = false;
+  try {
+    if (end == End::finish) {
+      wait_until_idle();
+    }
+    State before = State::closed;
+    {
+      const std::lock_guard lock(mutex_);
+      before = state_.exchange(State::closed);
+      if (before == State::closed) {
+        return;
+      }
+      backend = release();
+    }
+    finishes = before == State::open && end == End::finish;
+    if (finishes) {
+      backend->shutdown();
+    } else if (before == State::open) {
+      abort_elsewhere(backend, kAbortPatience);
+    }
+  } catch (const std::exception& error) {
+    TORCH_WARN("rank ", getRank(), " could not close a group: ", error.what());
+  }
+  if (!finishes) {
+    let_go_elsewhere(std::move(backend));
+  }
+}
+
+void MonitoredBackend::setTimeout(std::chrono::milliseconds timeout) {
+  timeout_ = timeout;
+  ForwardingBackend::setTimeout(timeout);
+}
+
+const MonitoredBackend* monitored_backend_of(const c10d::Backend& group) {
+  const auto* backend = &group;
+  while (const auto* forwards =
+             dynamic_cast<const ForwardingBackend*>(backend)) {
+    if (const auto* job = dynamic_cast<const MonitoredBackend*>(forwards)) {
+      return job;
+    }
+    backend = forwards->forwards_to();
+  }
+  return nullptr;
+}
+
+MonitoredBackend* monitored_backend_of(c10d::Backend& group) {
+  return const_cast<MonitoredBackend*>(
+      monitored_backend_of(std::as_const(group)));
+}
+
+void abort_and_announce(c10d::Backend& group, const std::string& why) {
+  auto* job = monitored_backend_of(group);
+  // A rank that waits for this one in ddp::destroy_process_group() hears, too.
+  if (job != nullptr && job->is_open() &&
+      !job->record()->wait_for_failure(std::chrono::milliseconds(0))) {
+    report_fatal_error(why);
+    job->close(MonitoredBackend::End::abort);
+    job->record()->mark_told();
+  }
+}
+
+std::shared_ptr<PeerState> peer_state_of(const c10d::Backend& group) {
+  const auto* job = monitored_backend_of(group);
+  return job != nullptr ? job->record() : std::make_shared<PeerState>();
+}
+
+}  // namespace ddp::detail

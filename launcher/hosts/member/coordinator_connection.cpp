@@ -1,0 +1,110 @@
+#include "launcher/hosts/member/coordinator_connection.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+namespace launcher {
+namespace {
+
+bool has_address(const std::vector<SocketAddress>& all,
+                 const SocketAddress& one) {
+  return std::any_of(all.begin(), all.end(), [&](const SocketAddress& other) {
+    return is_same(one, other);
+  });
+}
+
+bool are_same(const std::vector<SocketAddress>& left,
+              const std::vector<SocketAddress>& right) {
+  return left.size() == right.size() &&
+         std::all_of(left.begin(), left.end(), [&](const SocketAddress& one) {
+           return has_address(right, one);
+         });
+}
+
+}  // namespace
+
+CoordinatorConnection::CoordinatorConnection(
+    EventLoop& loop, std::vector<SocketAddress> addresses, Handlers handlers)
+    : loop_(loop),
+      addresses_(std::move(addresses)),
+      handlers_(std::move(handlers)) {}
+
+void CoordinatorConnection::connect() {
+  Fd socket = begin_to_connect(addresses_[next_address_]);
+  if (!socket) {
+    lose(errno);
+    return;
+  }
+  connection_ = std::make_unique<Connection>(
+      loop_,
+      std::move(socket),
+      Connection::State::connecting,
+      kLongestMessage,
+      Connection::Handlers{
+          .on_open = [this] { open(); },
+          .on_lines =
+              [this](const std::vector<std::string>& lines) { take(lines); },
+          .on_closed = [this](int error) { lose(error); }});
+}
+
+void CoordinatorConnection::use(std::vector<SocketAddress> addresses) {
+  if (!is_found_ && !addresses.empty() && !are_same(addresses, addresses_)) {
+    addresses_ = std::move(addresses);
+    next_address_ = 0;
+  }
+}
+
+void CoordinatorConnection::send(const Message& message) {
+  if (connection_) {
+    connection_->send(encode(message));
+  }
+}
+
+void CoordinatorConnection::hang_up() {
+  if (connection_) {
+    connection_->finish();
+    connection_.reset();
+    turn_to_next_address();
+  }
+}
+
+void CoordinatorConnection::open() {
+  handlers_.on_open(numeric_host(own_end(connection_->socket())));
+}
+
+void CoordinatorConnection::take(const std::vector<std::string>& lines) {
+  for (const std::string& line : lines) {
+    if (!connection_) {
+      return;
+    }
+    if (const auto message = decode(line)) {
+      is_found_ = true;
+      handlers_.on_message(*message);
+    } else {
+      lose(RendezvousClient::Loss::stranger, "no message of ddprun");
+    }
+  }
+}
+
+void CoordinatorConnection::lose(int error) {
+  lose(error == ECONNREFUSED ? RendezvousClient::Loss::refused
+                             : RendezvousClient::Loss::cut,
+       end_text(error));
+}
+
+void CoordinatorConnection::lose(RendezvousClient::Loss loss,
+                                 const std::string& how) {
+  connection_.reset();
+  const std::string host = numeric_host(addresses_[next_address_]);
+  turn_to_next_address();
+  handlers_.on_lost(loss, host + ": " + how);
+}
+
+void CoordinatorConnection::turn_to_next_address() {
+  if (!is_found_) {
+    next_address_ = (next_address_ + 1) % addresses_.size();
+  }
+}
+
+}  // namespace launcher
