@@ -46,16 +46,17 @@ std::string text_of(const std::optional<T>& value) {
 
 }  // namespace
 
-/// What a backward pass needs of the wrapper, which may be destroyed in it.
+/// State of a backward pass, kept alive by the reducer. The wrapper may be
+/// destroyed while a pass runs.
 struct DistributedDataParallelBase::Pass {
-  DistributedDataParallelBase* wrapper;  // null when it has been
+  DistributedDataParallelBase* wrapper;  // null after its destruction
   c10::intrusive_ptr<c10d::Backend> group;
   std::function<void(int source, c10d::Backend& group)> sync_buffers;
   int buffer_source = 0;
 
   Join* join() const { return wrapper ? wrapper->join() : nullptr; }
 
-  /// Returns over how many ranks it averages.
+  /// Returns the number of ranks over which the pass averages.
   int begin() {
     buffer_source = 0;
     if (join() == nullptr || join()->options().throw_on_early_termination()) {
@@ -133,7 +134,8 @@ void DistributedDataParallelBase::make_reducer() {
   reducer_->on_pass([pass = pass_] { pass->end(); });
 }
 
-/// The sizes of buckets are rank 0's where it plans.
+/// Bucket sizes are compared only with find_unused_parameters. Otherwise rank 0
+/// plans the buckets for all ranks.
 std::vector<detail::TensorSpec> DistributedDataParallelBase::compared_options(
     const std::shared_ptr<Exchange>& exchange) const {
   std::vector<detail::TensorSpec> specs;
@@ -167,8 +169,8 @@ std::vector<detail::TensorSpec> DistributedDataParallelBase::compared_options(
   return specs;
 }
 
-/// The collectives are those of the constructor, so that a rank that is new may
-/// wrap its module meanwhile.
+/// Calls the same collectives as the constructor, because new ranks construct
+/// their wrapper at the same time.
 void DistributedDataParallelBase::update_process_group(
     const c10::intrusive_ptr<c10d::Backend>& group,
     std::shared_ptr<Exchange> exchange) {
@@ -202,7 +204,7 @@ void DistributedDataParallelBase::update_process_group(
   }
 }
 
-/// Layers that communicate do so with the wrapper's ranks.
+/// Passes the group to the SyncBatchNorm layers that have none of their own.
 void DistributedDataParallelBase::share_group(
     const c10::intrusive_ptr<c10d::Backend>& group) {
   for (const auto& layer : inner_->modules()) {
@@ -262,7 +264,8 @@ void DistributedDataParallelBase::take_part(const JoinTurn& turn) {
   reducer_->shadow_pass(turn.divisor);
 }
 
-/// Parameters that were frozen, too: the source may have changed them.
+/// Broadcasts frozen parameters, too, because rank `source` may have changed
+/// them.
 void DistributedDataParallelBase::end_join(int source) {
   for (const auto& tensors :
        {inner_->named_parameters(), inner_->named_buffers()}) {

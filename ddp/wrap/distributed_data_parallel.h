@@ -15,7 +15,7 @@
 
 namespace ddp {
 
-/// The module behind `DistributedDataParallel`; see there.
+/// Implementation of `DistributedDataParallel` for modules of type `M`.
 template <typename M>
 class DistributedDataParallelImpl : public DistributedDataParallelBase {
  public:
@@ -34,20 +34,24 @@ class DistributedDataParallelImpl : public DistributedDataParallelBase {
       const DistributedDataParallelOptions& options = {})
       : DistributedDataParallelImpl(holder.ptr(), options) {}
 
-  /// Runs the module's own `forward` with these arguments and returns what it
-  /// returns. Unless gradients are off or a `NoSyncGuard` lives, the backward
-  /// pass of the result averages the gradients, if it accumulates any.
+  /// Runs the module's own `forward` with these arguments and returns its
+  /// result. The backward pass of the result averages the gradients if it
+  /// accumulates any, unless gradient recording is off or a `NoSyncGuard` of
+  /// this model exists.
   ///
-  /// The wrapper must see the tensors of the result: those of
-  /// `for_each_tensor`. A struct lists its tensors in a function
-  /// `tensor_fields` beside it (ddp/tensor_walk.h); without one a forward that
-  /// returns it does not compile.
+  /// The wrapper must see every tensor of the result, as `for_each_tensor`
+  /// visits them. For a struct, define a function `tensor_fields` in the
+  /// struct's namespace (ddp/tensor_walk.h). A forward that returns a struct
+  /// without this function does not compile.
   ///
-  /// Communicates nothing: a rank may evaluate alone.
+  /// Does not communicate: a rank may evaluate alone. Exception: inside a
+  /// `Join` with throw_on_early_termination, a forward with gradient recording
+  /// exchanges one number.
   ///
-  /// @throws c10::Error when a parameter trains that was frozen when the module
-  ///   was wrapped, when a parameter's shape, strides, dtype or device is no
-  ///   longer that of the wrap, or when the ranks have parted; see `Reducer`.
+  /// @throws c10::Error if a parameter requires a gradient that was frozen when
+  ///   the module was wrapped, if a parameter's shape, strides, dtype or device
+  ///   has changed since the wrap, if it runs inside `checkpoint_activations`,
+  ///   or if the ranks are no longer in step; see `Reducer`.
   template <typename... Args>
   auto forward(Args&&... args) {
     return watched(
@@ -57,9 +61,10 @@ class DistributedDataParallelImpl : public DistributedDataParallelBase {
         std::forward<Args>(args)...);
   }
 
-  /// The same by another name than `forward`: a member function of the module,
-  /// or anything that takes the module first. Of several calls before one
-  /// `backward()` that one averages.
+  /// Like `forward`, but runs another function: a member function of the
+  /// module, or any callable whose first parameter is the module. Several calls
+  /// may precede one `backward()`; that pass averages the gradients of all of
+  /// them.
   ///
   /// Example:
   /// @code
@@ -77,10 +82,10 @@ class DistributedDataParallelImpl : public DistributedDataParallelBase {
         std::forward<Args>(args)...);
   }
 
-  /// The wrapped module: for checkpoints (its keys have no "module." prefix),
-  /// and for a forward and backward on this rank alone. Where that is all that
-  /// trains it, rank 0 warns after 25 steps of the optimizer, unless they are
-  /// made while a `NoSyncGuard` lives.
+  /// The wrapped module. Use it for checkpoints (its keys have no "module."
+  /// prefix), and for a forward and backward pass on this rank alone. If a
+  /// model is trained only in this way, rank 0 warns after 25 optimizer steps.
+  /// Constructing a `NoSyncGuard` disables the warning.
   const std::shared_ptr<M>& module() const { return module_; }
 
  private:
@@ -106,7 +111,7 @@ class DistributedDataParallelImpl : public DistributedDataParallelBase {
 
 namespace detail {
 
-/// @tparam M  a module or its holder.
+/// @tparam M  a module type or its holder type.
 template <typename M, typename Module = typename ContainedModule<M>::type>
 using WrapperHolder = torch::nn::ModuleHolder<
     AnyForward<DistributedDataParallelImpl<Module>,
@@ -114,54 +119,60 @@ using WrapperHolder = torch::nn::ModuleHolder<
 
 }  // namespace detail
 
-/// Wraps a module so that its replicas on all ranks train as one on the union
-/// of their batches: every `.grad` is the mean over ranks when `backward()`
-/// returns, and with the same optimizer on every rank the parameters stay equal
-/// bit for bit.
+/// Wraps a module so that its replicas on all ranks train like one model on the
+/// union of their batches. When `backward()` returns, every `.grad` holds the
+/// mean over ranks. With the same optimizer on every rank the parameters stay
+/// equal bit for bit.
 ///
-/// The constructor is collective. It checks that the ranks' modules agree and
-/// gives them rank 0's parameters and buffers. It takes a module holder or a
-/// `std::shared_ptr` to a module of any type with any `forward`; as a type
-/// `DistributedDataParallel<Net>` and `DistributedDataParallel<NetImpl>` both
-/// wrap a `Net`. The optimizer takes `model->parameters()`. A world of one
-/// needs no branch: the wrapper then costs nothing.
+/// The constructor is collective. It verifies that the ranks' modules agree and
+/// copies rank 0's parameters and buffers to all ranks. It accepts a module
+/// holder or a `std::shared_ptr` to a module of any type with any `forward`. As
+/// types, `DistributedDataParallel<Net>` and `DistributedDataParallel<NetImpl>`
+/// both wrap a `Net`. Construct the optimizer with `model->parameters()`. A
+/// world of one needs no special case: the wrapper then has no cost.
 ///
-/// The loss is to be the mean over a rank's batch, and batches of one size, for
-/// the mean over ranks to be the mean over the whole batch.
+/// The mean over ranks equals the mean over the whole batch if the loss is a
+/// mean over the rank's batch and all ranks use the same batch size.
 ///
-/// The parameters may lie on several devices (model parallel): every rank then
-/// has devices of its own and divides the module over them as the others do.
-/// GPUs of such a module compute on their default streams.
+/// The parameters may lie on several devices (model parallel). Every rank then
+/// needs its own set of devices, and all ranks must divide the module over
+/// their devices in the same way. The GPUs of a model-parallel module compute
+/// on their default streams.
 ///
-/// @throws c10::Error on every rank when names, shapes, strides, dtypes,
+/// @throws c10::Error on every rank if names, shapes, strides, dtypes,
 ///   requires_grad or the division over devices of the parameters or buffers
-///   differ between ranks, or options that have to be equal, naming the first;
-///   `backward()` throws on every rank when a parameter got no gradient on one,
-///   and when a rank has left (on a GPU by the next pass, or by
-///   `ddp::destroy_process_group()`; see `ddp::init_process_group`).
+///   differ between ranks, or if options differ that must be equal; the message
+///   names the first difference. `backward()` throws on every rank if a
+///   parameter got no gradient on one rank, or if a rank has left the job. On a
+///   GPU the error comes from the next pass at the latest, or from
+///   `ddp::destroy_process_group()`; see `ddp::init_process_group`.
 ///
-/// A parameter may be frozen later and thawed again, on all ranks alike; one
-/// that was frozen when it was wrapped needs a new wrapper to train. While it
-/// is frozen its zeros still travel in each pass: wrap anew what stays frozen.
+/// A parameter may be frozen later and unfrozen again, in the same way on all
+/// ranks. A parameter that was frozen when its module was wrapped cannot be
+/// trained until the module is wrapped again. Parameters that are frozen after
+/// the wrap are still communicated as zeros in each pass: wrap the module again
+/// if they stay frozen.
 ///
-/// Wrappers may share parameters and train them in backward passes of their
-/// own, in any order of forwards and passes. Two of them in one backward pass
-/// are an error, and so is a wrapper that is destroyed before `backward()` of
-/// its outputs.
+/// Several wrappers may share parameters and train them in separate backward
+/// passes, with any order of forwards and passes. Two wrappers that share
+/// parameters in one backward pass are an error. Destroying a wrapper before
+/// `backward()` of its outputs is an error, too.
 ///
-/// GPUs: wrap under the stream under which you train.
+/// GPUs: wrap the module under the CUDA stream that is current during training.
 ///
-/// It goes wherever a module does: into a torch::nn::AnyModule or Sequential
-/// too, where the module's forward has one signature (Sequential's counts as
-/// Tensor to Tensor). Then `to()` of what it is in throws, and the gradients of
-/// the layers around it are each rank's own.
+/// The wrapper is a module and can be used as one, also inside a
+/// torch::nn::AnyModule or Sequential if the module's forward has exactly one
+/// signature (Sequential's counts as Tensor to Tensor). `to()` of the
+/// surrounding module then throws, and the gradients of the surrounding layers
+/// are not averaged.
 ///
-/// Thread contract: one thread a group, because its collectives meet in the
-/// order of the calls. A second thread takes a group of its own
-/// (`ddp::new_group`). Models of one thread make their passes in one order on
-/// all ranks. In a group of the job, overlapping passes of two threads are an
-/// error on all ranks, and so are passes of two models whose last collectives
-/// meet.
+/// Thread contract: use each group from one thread only, because collectives of
+/// a group are paired in the order of the calls. A second thread needs a group
+/// of its own (`ddp::new_group`). Models that are trained by one thread must
+/// run their passes in the same order on all ranks. For groups of the job,
+/// overlapping passes of two threads throw on all ranks. Passes of two
+/// different models throw on all ranks, too, if their final collectives are
+/// paired with each other.
 ///
 /// Example:
 /// @code
@@ -185,14 +196,14 @@ class DistributedDataParallel : public detail::WrapperHolder<M> {
       DistributedDataParallelImpl<typename detail::ContainedModule<M>::type>;
   using Holder::Holder;
 
-  // Those of the holder give one with a forward for AnyModule alone, which
-  // knows no default arguments.
+  // AnyForward declares a non-template forward for AnyModule, which has no
+  // default arguments. These operators give access to the wrapper's template.
   Impl* operator->() { return this->get(); }
   const Impl* operator->() const { return this->get(); }
   Impl& operator*() { return *this->get(); }
   const Impl& operator*() const { return *this->get(); }
 
-  /// The same as `forward`.
+  /// Same as `forward`.
   template <typename... Args>
   auto operator()(Args&&... args) {
     return (*this)->forward(std::forward<Args>(args)...);
@@ -213,12 +224,13 @@ DistributedDataParallel(std::shared_ptr<M>,
                         const DistributedDataParallelOptions&)
     -> DistributedDataParallel<M>;
 
-/// While it lives, backward passes of this model's forwards accumulate
-/// gradients on each rank alone. The first pass after it averages what has
-/// gathered, so gradient accumulation over k batches costs one communication
+/// Disables gradient averaging for a model while the guard exists. Backward
+/// passes of forwards that ran inside the guard accumulate gradients locally.
+/// The first pass of a forward after the guard averages the accumulated
+/// gradients, so gradient accumulation over k batches needs one communication
 /// instead of k.
 ///
-/// The forward must be inside. Guards nest.
+/// The forward must run inside the guard. Guards can be nested.
 ///
 /// Example:
 /// @code

@@ -22,41 +22,44 @@ struct TensorSpec;
 struct WrappedModule;
 }  // namespace detail
 
-/// What `DistributedDataParallel` does for any type of module.
+/// Part of `DistributedDataParallel` that does not depend on the module's type.
+/// Create it through `DistributedDataParallel`.
 class DistributedDataParallelBase : public torch::nn::Module, public Joinable {
  public:
   ~DistributedDataParallelBase() override;
 
-  /// True while a `NoSyncGuard` of this model lives.
+  /// Returns true while a `NoSyncGuard` of this model exists.
   bool is_sync_paused() const { return pauses_ > 0; }
 
-  /// The ranks that train together; null for a world of one.
+  /// The group over which gradients are averaged; null in a world of one.
   const c10::intrusive_ptr<c10d::Backend>& process_group() const {
     return group_;
   }
 
-  /// Trains with the ranks of another group from here on, as if the module were
-  /// wrapped again with this group and the same options: the modules are
-  /// compared and, unless init_sync is off, get the parameters and buffers of
-  /// the new group's rank 0; buckets are planned anew. What has the wrapper (a
-  /// container, an optimizer, a guard) keeps it, and a backward pass of a
-  /// forward before averages over the new ranks.
+  /// Continues training with the ranks of another group, as if the module were
+  /// wrapped again with this group and the same options. The ranks compare
+  /// their modules and, unless init_sync is off, copy the parameters and
+  /// buffers of the new group's rank 0. The buckets are planned again. Objects
+  /// that refer to the wrapper (a container, an optimizer, a guard) stay valid.
+  /// The backward pass of an earlier forward averages over the new ranks.
   ///
-  /// Collective over the new group alone, between backward passes. A rank that
-  /// is not in it does not call this; one that is new wraps its module with
-  /// that group meanwhile. Works also when a pass has failed or ranks of the
-  /// group before have gone. Gradients and optimizers stay each rank's own, and
-  /// so do other objects that were given a group (a `SyncBatchNorm`, a sharded
-  /// optimizer). A `SyncBatchNorm` without one of its own gets the new one.
+  /// Collective over the new group only; call it between backward passes. Ranks
+  /// outside the new group do not call it. A rank that has no wrapper yet wraps
+  /// its module with the new group at the same time. The call also works after
+  /// a failed pass, or after ranks of the old group have left. Gradients and
+  /// optimizer states stay local to each rank. Other objects that were given a
+  /// group (a `SyncBatchNorm`, a sharded optimizer) keep their group. A
+  /// `SyncBatchNorm` without a group of its own uses the new one.
   ///
-  /// @param group  null: all ranks. This rank alone: nothing is exchanged.
-  /// @param exchange  over the new group, needed where the model was wrapped
-  ///   with one. It begins with what it holds, such as a
-  ///   `PowerSGD::load_state()` of the one before.
-  /// @throws c10::Error on every rank of the new group, each of which trains on
-  ///   as before, when the modules or options differ, or when on one of them a
-  ///   pass is being reduced, a `Join` has the model or the exchange is
-  ///   missing.
+  /// @param group  null: all ranks. A group of this rank alone: gradients are
+  ///   not exchanged.
+  /// @param exchange  an exchange over the new group; required if the model was
+  ///   wrapped with one. It starts from its own state, for example from
+  ///   `PowerSGD::load_state()` with the state of the old exchange.
+  /// @throws c10::Error on every rank of the new group if the modules or
+  ///   options differ, if on one rank a pass is being reduced or a `Join`
+  ///   contains the model, or if the exchange is missing or is the old one.
+  ///   After the error every rank continues with its old group.
   ///
   /// Example:
   /// @code
@@ -69,28 +72,29 @@ class DistributedDataParallelBase : public torch::nn::Module, public Joinable {
   void update_process_group(const c10::intrusive_ptr<c10d::Backend>& group,
                             std::shared_ptr<Exchange> exchange = nullptr);
 
-  /// Moving or converting a wrapped module would part its gradients from their
-  /// buckets. @throws c10::Error always: convert the module, then wrap it.
+  /// Always throws: converting a wrapped module would separate its gradients
+  /// from their buckets. Convert the module first, then wrap it.
+  /// @throws c10::Error always.
   void to(torch::Device device,
           torch::Dtype dtype,
           bool non_blocking = false) override;
   void to(torch::Dtype dtype, bool non_blocking = false) override;
   void to(torch::Device device, bool non_blocking = false) override;
 
-  /// torch::save and torch::load of the wrapper are those of the module, so
-  /// that the file loads into the plain module and the other way round. All
-  /// ranks are to load the same values; give torch::load the rank's device.
+  /// Saves or loads the wrapped module (torch::save, torch::load). The files
+  /// are interchangeable with files of the plain module. All ranks must load
+  /// the same values; pass the rank's device to torch::load.
   void save(torch::serialize::OutputArchive& archive) const override;
   void load(torch::serialize::InputArchive& archive) override;
 
   void pretty_print(std::ostream& stream) const override;
 
-  /// Each parameter once, also one that several submodules share: what an
-  /// optimizer is to have. LibTorch's own lists such a one several times, and
-  /// SGD then steps it as often.
+  /// Returns each parameter once, for the optimizer. LibTorch's `parameters()`
+  /// lists a parameter that several submodules share several times, and SGD
+  /// would step it as many times.
   std::vector<torch::Tensor> parameters(bool recurse = true) const;
 
-  /// For `Join`.
+  /// Interface of `Joinable`, called by `Join`.
   std::string join_name() const override { return "DistributedDataParallel"; }
   c10::intrusive_ptr<c10d::Backend> join_group() const override {
     return group_;
@@ -104,7 +108,8 @@ class DistributedDataParallelBase : public torch::nn::Module, public Joinable {
   explicit DistributedDataParallelBase(
       const DistributedDataParallelOptions& options);
 
-  /// Verifies, broadcasts and hooks. `module` is registered already.
+  /// Verifies that the ranks' modules agree, broadcasts the state and creates
+  /// the reducer. `module` must be registered as a submodule already.
   void synchronize(torch::nn::Module& module);
   void before_forward();
   void watch(const torch::Tensor& output);
@@ -112,7 +117,8 @@ class DistributedDataParallelBase : public torch::nn::Module, public Joinable {
   std::optional<c10::ScalarType> input_dtype() const {
     return options_.mixed_precision().param_dtype();
   }
-  /// For a forward; null where parameters are used as they are.
+  /// Activates the low-precision parameters for one forward; returns null if
+  /// the parameters are used in their own dtype.
   std::unique_ptr<detail::CastScope> cast_parameters() const;
 
  private:
@@ -132,17 +138,17 @@ class DistributedDataParallelBase : public torch::nn::Module, public Joinable {
   DistributedDataParallelOptions options_;
   c10::intrusive_ptr<c10d::Backend> group_;
   torch::nn::Module* inner_ = nullptr;
-  std::shared_ptr<Exchange> exchange_;   // null for the usual one
-  std::vector<NamedParameter> trained_;  // when wrapped
+  std::shared_ptr<Exchange> exchange_;   // null: AllReduce
+  std::vector<NamedParameter> trained_;  // trainable at the wrap
   std::vector<NamedParameter> frozen_;
-  std::set<std::string> ignored_;  // names that the ranks do not share
+  std::set<std::string> ignored_;  // names of local tensors
   std::unique_ptr<detail::IgnoredParameters> each_ranks_own_;
-  detail::ParameterCastsPtr casts_;   // null without mixed precision
+  detail::ParameterCastsPtr casts_;   // null without param_dtype
   std::unique_ptr<Reducer> reducer_;  // null in a world of one
   std::shared_ptr<Pass> pass_;        // shared with the reducer
-  c10::Device device_ = c10::kCPU;    // of the first gradient
+  c10::Device device_ = c10::kCPU;    // of the first trained parameter
   int pauses_ = 0;
-  bool reduces_ = false;  // the forward that runs now
+  bool reduces_ = false;  // the current forward is reduced
 };
 
 }  // namespace ddp

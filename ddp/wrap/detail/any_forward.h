@@ -15,7 +15,7 @@ struct AnyModuleHolder;
 
 namespace ddp::detail {
 
-/// `R(Args...)` of a member function; void where it has another type.
+/// `R(Args...)` of a member function; void for any other type.
 template <typename Member>
 struct FunctionOf {
   using type = void;
@@ -29,8 +29,8 @@ struct FunctionOf<R (M::*)(Args...) const> {
   using type = R(Args...);
 };
 
-/// The type of a module's `forward` as a function; void where it is overloaded
-/// or a template, so that it has no one type.
+/// The type of a module's `forward` as a function type; void if `forward` is
+/// overloaded or a template.
 template <typename M, typename = void>
 struct ForwardSignature {
   using type = void;
@@ -38,13 +38,13 @@ struct ForwardSignature {
 template <typename M>
 struct ForwardSignature<M, std::void_t<decltype(&M::forward)>>
     : FunctionOf<decltype(&M::forward)> {};
-/// A template, by default of this type.
+/// Sequential's `forward` is a template with this default type.
 template <>
 struct ForwardSignature<torch::nn::SequentialImpl> {
   using type = at::Tensor(at::Tensor);
 };
 
-/// The module type of a holder (`TORCH_MODULE`); a module's own.
+/// The module type of a holder (`TORCH_MODULE`), or `M` itself for a module.
 template <typename M, typename = void>
 struct ContainedModule {
   using type = M;
@@ -58,7 +58,8 @@ struct ForwardDefaults;
 
 }  // namespace ddp::detail
 
-/// LibTorch tells the default arguments of a `forward` to this template alone.
+/// Gives access to the default arguments of a module's `forward`. LibTorch
+/// declares this template a friend of Module.
 template <>
 struct torch::nn::AnyModuleHolder<ddp::detail::ForwardDefaults> {
   static bool has(Module& module) { return module._forward_has_default_args(); }
@@ -73,9 +74,9 @@ struct torch::nn::AnyModuleHolder<ddp::detail::ForwardDefaults> {
 
 namespace ddp::detail {
 
-/// A wrapper whose `forward` takes anything, with the one `forward` of its
-/// module in front: torch::nn::AnyModule, and so torch::nn::Sequential, take no
-/// template. The wrapper itself where the module's has no one type.
+/// Adds to a wrapper a `forward` with the signature of the wrapped module's
+/// `forward`, because torch::nn::AnyModule and torch::nn::Sequential do not
+/// accept a template. Without a unique signature this is the wrapper itself.
 template <typename Wrapper, typename Signature>
 class AnyForward : public Wrapper {
  public:
@@ -91,7 +92,7 @@ class AnyForward<Wrapper, R(Args...)> : public Wrapper {
     return Wrapper::forward(std::forward<Args>(args)...);
   }
 
-  // Those of the module, for AnyModule.
+  // AnyModule reads the default arguments of the wrapped module here.
   bool _forward_has_default_args() override {
     return Defaults::has(*this->module());
   }

@@ -10,7 +10,7 @@
 namespace ddp::detail {
 namespace {
 
-/// The modules that have some, and what comes before the names of these.
+/// The modules that have buffers, each with the prefix of its buffers' names.
 using Owners =
     std::vector<std::pair<std::string, std::shared_ptr<torch::nn::Module>>>;
 
@@ -36,7 +36,8 @@ std::vector<NamedParameter> buffers_of(const Owners& owners,
   return unique(all, ignored);
 }
 
-/// A data tensor has its own version counter.
+/// Detached aliases with their own version counters, so that a hook's in-place
+/// changes do not invalidate autograd graphs.
 NamedBuffers data_of(const std::vector<NamedParameter>& buffers) {
   NamedBuffers data;
   for (const auto& buffer : buffers) {

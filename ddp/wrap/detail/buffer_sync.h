@@ -11,9 +11,11 @@
 
 namespace ddp::detail {
 
-/// Has `hook` change the module's buffers, or, without one, copies those of a
-/// rank to all. The buffers are those that each of its modules has when this is
-/// called, but for the ignored. Empty where the module has none.
+/// Returns a function that synchronizes the module's buffers over a group: it
+/// calls `hook`, or, without a hook, copies the buffers of rank `source` to all
+/// ranks. The list of modules with buffers is fixed by this call; the returned
+/// function reads their current buffers, without the ignored ones. Returns an
+/// empty function if the module has no buffers.
 std::function<void(int source, c10d::Backend& group)> buffer_sync(
     torch::nn::Module& module,
     const std::set<std::string>& ignored,

@@ -11,9 +11,10 @@
 
 namespace ddp::detail {
 
-/// An argument of a forward: the caller's, or a copy whose floating tensors
-/// have another dtype.
-/// @tparam Arg  as deduced for a forwarding reference.
+/// An argument of a forward: either the caller's object, or a copy whose
+/// floating-point tensors are converted to another dtype. Arguments that cannot
+/// hold tensors or cannot be copied stay as they are.
+/// @tparam Arg  the type deduced for a forwarding reference.
 template <typename Arg>
 class CastInput {
  public:
@@ -25,7 +26,7 @@ class CastInput {
         copy_.emplace(argument);
         for_each_tensor(*copy_, [&](const at::Tensor& tensor) {
           if (tensor.defined() && tensor.is_floating_point()) {
-            // Of a copy that is not const.
+            // Safe: `copy_` is not const.
             const_cast<at::Tensor&>(tensor) = tensor.to(*dtype);
           }
         });
@@ -52,7 +53,8 @@ class CastInput {
   std::conditional_t<kIsCast, std::optional<Value>, None> copy_;
 };
 
-/// `function(args...)`, with floating tensors in the dtype, where there is one.
+/// Returns `function(args...)`, called with floating-point tensors converted to
+/// `dtype` if it is set.
 template <typename Function, typename... Args>
 decltype(auto) with_inputs_as(
     [[maybe_unused]] std::optional<c10::ScalarType> dtype,

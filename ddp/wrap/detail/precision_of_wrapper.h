@@ -11,17 +11,20 @@
 
 namespace ddp::detail {
 
-/// The exchange of a wrapper with this precision: the user's own, or null for
-/// the usual one, where gradients travel as they are.
-/// @param group  null where there is nobody to exchange with.
-/// @throws c10::Error when a dtype is not one to compute in, or when both
-///   `own` and a reduce_dtype say how gradients travel.
+/// Returns the exchange of a wrapper: the user's `own` one if it is set, a
+/// `CastExchange` if the precision sets reduce_dtype or param_dtype, else null
+/// (gradients are exchanged in their own dtype).
+/// @param group  null if this rank has no peers; the function then adds no
+///   exchange.
+/// @throws c10::Error if a dtype of the precision is not kBFloat16, kHalf,
+///   kFloat or kDouble, or if both `own` and reduce_dtype are set.
 std::shared_ptr<Exchange> exchange_in(
     const MixedPrecision& precision,
     std::shared_ptr<Exchange> own,
     const c10::intrusive_ptr<c10d::Backend>& group);
 
-/// Converts the floating ones, in place.
+/// Converts the floating-point buffers to `buffer_dtype` in place, if it is
+/// set.
 void cast_buffers(const MixedPrecision& precision,
                   const std::vector<at::Tensor>& buffers);
 

@@ -25,7 +25,8 @@ std::set<const c10::TensorImpl*> sparse_weights(torch::nn::Module& module) {
   return weights;
 }
 
-/// Why NCCL cannot average a module whose tensors lie there; "" where it can.
+/// Returns an error message if NCCL cannot average a module with tensors on
+/// these devices, else "".
 std::string device_problem(const c10::Device& own,
                            const std::vector<NamedParameter>& parameters) {
   const auto is_own = [&](const auto& item) {
@@ -50,7 +51,7 @@ std::string device_problem(const c10::Device& own,
               : "");
 }
 
-/// Connects the GPUs of a module on several.
+/// Creates the group's communicators for all devices of the module.
 void connect_devices(MonitoredBackend& group,
                      const std::vector<at::Tensor>& tensors) {
   for (const auto& members : by_dtype_and_device(tensors)) {

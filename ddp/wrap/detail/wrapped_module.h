@@ -13,25 +13,26 @@
 
 namespace ddp::detail {
 
-/// What the ranks share of a module, by its names.
+/// The named tensors of a module, split into shared and rank-local ones.
 struct WrappedModule {
   std::vector<NamedParameter> parameters;
   std::vector<NamedParameter> buffers;
-  std::vector<at::Tensor> ignored;  ///< parameters that they do not share
+  std::vector<at::Tensor> ignored;  ///< parameters that stay local to each rank
 };
 
-/// All but what is ignored. Weights of layers that were made with sparse(true)
-/// are sparse.
-/// @throws c10::Error for an ignored name that is of nothing.
+/// Lists the module's parameters and buffers without the ignored ones. Weights
+/// of Embedding and EmbeddingBag layers with sparse(true) are marked as sparse.
+/// @throws c10::Error if an ignored name matches no parameter and no buffer.
 WrappedModule look_into(torch::nn::Module& module,
                         const std::set<std::string>& ignored);
 
-/// Checks that the ranks' modules agree, and gives them rank 0's parameters and
-/// buffers if `copies`. Collective.
-/// @param options  that must be equal on all ranks; compared before the
-/// modules.
-/// @param refusal  why this rank cannot go on; "" where it can.
-/// @throws c10::Error on every rank when modules differ or a rank refuses.
+/// Verifies that the ranks' modules agree and, if `copies`, broadcasts rank 0's
+/// parameters and buffers. Collective.
+/// @param options  options that must be equal on all ranks; compared before the
+///   modules.
+/// @param refusal  the reason why this rank cannot continue, or "".
+/// @throws c10::Error on every rank if modules or options differ, if a
+///   parameter is on a device that NCCL cannot use, or if a rank refuses.
 void bring_together(c10d::Backend& group,
                     c10::Device device,
                     const WrappedModule& mine,
