@@ -17,7 +17,7 @@ void average_flat(c10d::Backend& group,
   for (const auto& tensor : tensors) {
     pieces.push_back(tensor.reshape({-1}));
   }
-  // Divided first: a sum of half numbers may overflow.
+  // Divides first, because a sum of half-precision values may overflow.
   std::vector<at::Tensor> flat{at::cat(pieces).div_(group.getSize())};
   detail::wait(group.allreduce(flat), group, what);
   int64_t offset = 0;

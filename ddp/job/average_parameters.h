@@ -8,13 +8,15 @@
 
 namespace ddp::detail {
 
-/// Those that require a gradient.
+/// Returns the tensors that require a gradient.
 std::vector<at::Tensor> trained_of(const std::vector<at::Tensor>& parameters);
 
-/// Makes the tensors their means over ranks, in place: an all-reduce for each
-/// dtype and device. Collective.
+/// Replaces the tensors by their means over the ranks, in place, with one
+/// all-reduce per dtype and device. Collective.
 ///
-/// @param what  for errors, as "average of parameters"
+/// @param what  name of the operation for errors, such as "average of
+///   parameters".
+/// @throws c10::Error if a rank has left or the group's time-out is over.
 void average_over_ranks(c10d::Backend& group,
                         const std::vector<at::Tensor>& tensors,
                         const std::string& what = "average of parameters");

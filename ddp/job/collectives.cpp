@@ -47,7 +47,7 @@ void barrier(const Group& group) {
   c10d::BarrierOptions options;
   options.device = local_device();
   if (options.device->is_cuda()) {
-    options.device_ids = {options.device->index()};  // NCCL heeds only these
+    options.device_ids = {options.device->index()};  // NCCL uses only these
   }
   detail::wait(ranks->barrier(options), *ranks, "barrier");
 }

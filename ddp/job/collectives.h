@@ -13,22 +13,25 @@ namespace ddp {
 /// How `reduce_tensor` combines the ranks' values.
 enum class Reduction { mean, sum, min, max };
 
-/// Waits until every rank of `group` has called it.
+/// Waits until every rank of `group` has called it. Collective.
 ///
-/// @param group  null for all ranks. Without a process group it returns at
-///   once.
-/// @throws c10::Error when a rank has left or the group's time-out is over.
+/// @param group  null: all ranks. Without a process group it returns at once.
+/// @throws c10::Error if a rank has left or the group's time-out is over.
 void barrier(const c10::intrusive_ptr<c10d::Backend>& group = nullptr);
 
-/// Combines a tensor over all ranks and returns the result, the same on every
-/// rank; `tensor` itself is not changed. For metrics: a loss, counts of hits.
+/// Combines a tensor over all ranks and returns the result, which is equal on
+/// all ranks; `tensor` itself is not changed. For metrics: a loss, counts of
+/// hits. Collective.
 ///
-/// @param tensor  any shape and device, the same shape and dtype on all ranks;
+/// @param tensor  any shape and device; the same shape and dtype on all ranks;
 ///   floating point or complex for `Reduction::mean`.
-/// @returns a new tensor of the same shape, dtype and device, without history.
-/// @throws c10::Error for the mean of integers, or when a rank has left.
+/// @param group  null: all ranks.
+/// @returns a new tensor of the same shape, dtype and device, without autograd
+///   history.
+/// @throws c10::Error if the tensor is undefined, for the mean of integers, if
+///   a rank has left or the group's time-out is over.
 ///
-/// Collective. Example:
+/// Example:
 /// @code
 ///   auto loss = ddp::reduce_tensor(batch_loss.detach()).item<double>();
 ///   auto hits = ddp::reduce_tensor(local_hits, ddp::Reduction::sum);
@@ -38,17 +41,19 @@ at::Tensor reduce_tensor(
     Reduction reduction = Reduction::mean,
     const c10::intrusive_ptr<c10d::Backend>& group = nullptr);
 
-/// Gives every rank the tensor of one.
+/// Broadcasts the tensor of one rank to all ranks. Collective.
 ///
-/// @param tensor  any dense tensor on rank `from`. Of the other ranks' only the
-///   device is looked at, where the result goes; they may give an undefined
-///   one, for the CPU or with NCCL the rank's GPU.
+/// @param tensor  on rank `from` any dense tensor. On the other ranks only its
+///   device matters: it becomes the device of the result. An undefined tensor
+///   selects the CPU, or with NCCL the rank's GPU.
 /// @param from  a rank of the group.
-/// @returns a new tensor, without history.
-/// @throws c10::Error when `from` is no rank, on every rank when its tensor is
-///   undefined or not dense, or when a rank has left.
+/// @param group  null: all ranks.
+/// @returns a new tensor without autograd history.
+/// @throws c10::Error if `from` is not a rank of the group; on every rank if
+///   the tensor of `from` is undefined or not dense; if a rank has left or the
+///   group's time-out is over.
 ///
-/// Collective. Example:
+/// Example:
 /// @code
 ///   auto order = ddp::broadcast(torch::randperm(count));  // rank 0's
 /// @endcode
@@ -56,17 +61,20 @@ at::Tensor broadcast(const at::Tensor& tensor,
                      int from = 0,
                      const c10::intrusive_ptr<c10d::Backend>& group = nullptr);
 
-/// Gives every rank the tensors of all ranks, by rank.
+/// Gathers the tensors of all ranks on every rank, by rank. Collective. Every
+/// rank sends as many bytes as the rank with the largest tensor.
 ///
-/// @param tensor  dense, of one dtype on all ranks and of the same sizes but
-///   for the first: ranks may have different numbers of rows, and none. An
-///   undefined one is no rows.
-/// @returns new tensors, without history, on the device of `tensor`; undefined
-///   ones when every rank gave such.
-/// @throws c10::Error on every rank when the tensors do not fit together, with
-///   the ranks, or when a rank has left.
+/// @param tensor  dense; the same dtype on all ranks, and the same sizes except
+///   for the first: the number of rows may differ between ranks and may be
+///   zero. An undefined tensor counts as zero rows.
+/// @param group  null: all ranks.
+/// @returns new tensors without autograd history, on the device of `tensor`;
+///   they are undefined if the tensors of all ranks are.
+/// @throws c10::Error on every rank if the tensors do not fit together (the
+///   message names the ranks); if a rank has left or the group's time-out is
+///   over.
 ///
-/// Collective. All send as many bytes as the one with most. Example:
+/// Example:
 /// @code
 ///   auto scores = torch::cat(ddp::all_gather(my_scores));
 /// @endcode
@@ -74,19 +82,21 @@ std::vector<at::Tensor> all_gather(
     const at::Tensor& tensor,
     const c10::intrusive_ptr<c10d::Backend>& group = nullptr);
 
-/// The same for rank `to` of the group alone; the others get an empty vector.
+/// As `all_gather`, but only rank `to` of the group gets the tensors. The other
+/// ranks get an empty vector.
+/// @throws c10::Error also if `to` is not a rank of the group.
 std::vector<at::Tensor> gather(
     const at::Tensor& tensor,
     int to = 0,
     const c10::intrusive_ptr<c10d::Backend>& group = nullptr);
 
-/// Gives every rank the texts of all ranks, by rank. For logs, and for what has
-/// no tensor's shape. The texts may differ in length; world size 1 gives back
-/// `mine` alone.
+/// Gathers the texts of all ranks on every rank, by rank. For logs, and for
+/// data without a tensor form. The texts may differ in length. A world of one
+/// gets `mine` only. Collective.
 ///
-/// @throws c10::Error when a rank has left or the group's time-out is over.
+/// @throws c10::Error if a rank has left or the group's time-out is over.
 ///
-/// Collective. Example:
+/// Example:
 /// @code
 ///   const auto hosts = ddp::all_gather_text(host_name);
 ///   std::cout << "rank 1 runs on " << hosts.at(1) << "\n";
@@ -95,13 +105,13 @@ std::vector<std::string> all_gather_text(
     const std::string& mine,
     const c10::intrusive_ptr<c10d::Backend>& group = nullptr);
 
-/// Seeds LibTorch's generators of every device with `seed + rank()`, so that
-/// dropout and augmentation differ between ranks and repeat between runs.
+/// Seeds LibTorch's generators of all devices with `seed + rank()`, so that
+/// dropout and augmentation differ between ranks and are the same in every run.
 ///
-/// Parameters need not be initialised equally: DistributedDataParallel takes
-/// them from rank 0.
+/// Parameters need no equal initialisation: DistributedDataParallel copies them
+/// from rank 0.
 ///
-/// @returns a new CPU generator with the same seed, for a program's own use.
+/// @returns a new CPU generator with the same seed, for the program's own use.
 at::Generator seed_everything(uint64_t seed);
 
 }  // namespace ddp

@@ -7,14 +7,14 @@
 
 namespace ddp::detail {
 
-/// What an exception says, without a backtrace.
+/// Returns the text of an exception, without a backtrace.
 inline std::string text_of(const std::exception& error) {
   const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
   return of_torch != nullptr ? of_torch->what_without_backtrace()
                              : error.what();
 }
 
-/// The same of any; it is not null.
+/// As above, for any exception; `error` must not be null.
 inline std::string text_of(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);

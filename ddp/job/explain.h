@@ -9,8 +9,8 @@
 
 namespace ddp::detail {
 
-/// Runs `work`. Any error becomes a c10::Error that says what was attempted
-/// before it says the reason: "Cannot load a.pt: No such file or directory".
+/// Runs `work` and returns its result. Any error becomes a c10::Error of the
+/// attempt and the reason: "Cannot load a.pt: No such file or directory".
 template <class Work>
 auto explain(const std::string& attempt, const Work& work) {
   try {

@@ -16,7 +16,8 @@ namespace {
 
 using Tensors = std::vector<at::Tensor>;
 
-/// Where the result goes, and what travels where the backend takes that.
+/// Device of the result. It is also the device of the transfer if the backend
+/// supports it.
 c10::Device target_of(const c10d::Backend& group, const at::Tensor& mine) {
   return mine.defined() ? mine.device() : device_for(group, c10::kCPU);
 }
@@ -54,7 +55,7 @@ int64_t largest_of(const std::vector<RowsSpec>& ranks) {
   return largest;
 }
 
-/// Every rank's bytes, where this one gets them.
+/// Exchanges the bytes; the result is empty on a rank that receives nothing.
 Tensors exchange(c10d::Backend& group,
                  const RowsToGather& rows,
                  const at::Tensor& mine) {

@@ -9,30 +9,32 @@
 
 namespace ddp::detail {
 
-/// What to gather.
+/// Parameters of `gather_rows`.
 struct RowsToGather {
-  std::string what;          ///< is done, for errors
+  std::string what;          ///< name of the operation, for errors
   at::Tensor mine;           ///< dense, or undefined for no rows
-  std::string failure = "";  ///< why this rank has none: all ranks throw it
-  std::optional<int> to = std::nullopt;  ///< the one rank that gets all
+  std::string failure = "";  ///< error of this rank; all ranks throw it
+  std::optional<int> to = std::nullopt;  ///< the only receiver
 };
 
-/// Every rank's tensor, by rank, on the device of this one's; nothing on a rank
-/// that gets none. A rank without a tensor has one of no rows there; undefined
-/// where no rank has one. New tensors, without history. Collective.
+/// Gathers the tensors of all ranks, by rank, on the device of this rank's
+/// tensor. Returns an empty vector on a rank that receives nothing. A rank
+/// without a tensor contributes a tensor with zero rows; the results are
+/// undefined tensors if no rank has one. The results are new tensors without
+/// autograd history. Collective.
 ///
 /// @param group  null for a world of one.
-/// @throws c10::Error, the same on every rank, when the tensors do not fit
+/// @throws c10::Error, the same on every rank, if the tensors do not fit
 ///   together or a rank has failed.
 std::vector<at::Tensor> gather_rows(
     const c10::intrusive_ptr<c10d::Backend>& group, const RowsToGather& rows);
 
-/// Rank `from`'s tensor, on the device of this rank's. New, without history.
-/// Collective.
+/// Broadcasts the tensor of rank `from`. The result lies on the device of this
+/// rank's tensor; it is a new tensor without autograd history. Collective.
 ///
 /// @param mine  may be undefined on the other ranks.
-/// @throws c10::Error, the same on every rank, when that of `from` is undefined
-///   or not dense.
+/// @throws c10::Error, the same on every rank, if the tensor of `from` is
+///   undefined or not dense.
 at::Tensor broadcast_rows(const c10::intrusive_ptr<c10d::Backend>& group,
                           const at::Tensor& mine,
                           int from);

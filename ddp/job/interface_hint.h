@@ -6,12 +6,11 @@
 
 namespace ddp::detail {
 
-/// Pure: the host whose route tells which network interface the Gloo groups of
-/// a job listen on (`BackendSpec::reach`); empty when all ranks are on this
-/// machine.
+/// Pure: the host whose route selects the network interface of a job's Gloo
+/// groups (`BackendSpec::reach`); empty if all ranks are on this machine.
 std::string interface_hint_of(const WorkerEnv& env);
 
-/// The same for the job of `ddp::init_process_group`.
+/// As above, for the job of `ddp::init_process_group`.
 /// @throws c10::Error without a process group.
 std::string interface_hint();
 

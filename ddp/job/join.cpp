@@ -16,18 +16,18 @@
 namespace ddp {
 namespace {
 
-// What a rank without inputs announces, with a function for each turn and
-// without.
+// Announcements of a rank without inputs: with and without a function for each
+// turn.
 constexpr int kJoined = 0;
 constexpr int kIdle = -1;
 constexpr int64_t kManyTurns = 1000;
 
-/// Of this thread, those that let ranks go on without inputs.
+/// Joins of this thread that let ranks continue without inputs.
 thread_local std::vector<Join*> running_joins;
 
 using Joinables = std::vector<std::reference_wrapper<Joinable>>;
 
-/// The first joinable that has a group; null where none has.
+/// Returns the first joinable that has a group, or null.
 const Joinable* first_with_group(const Joinables& joinables) {
   const auto found = std::find_if(
       joinables.begin(), joinables.end(), [](const Joinable& joinable) {
@@ -36,7 +36,8 @@ const Joinable* first_with_group(const Joinables& joinables) {
   return found == joinables.end() ? nullptr : &found->get();
 }
 
-/// What must be equal on all ranks, or why this one cannot join.
+/// Returns the text that must be equal on all ranks, or the reason why this
+/// rank cannot join.
 std::string describe_join(const Joinables& joinables,
                           const JoinOptions& options) {
   std::string text;
@@ -110,7 +111,8 @@ c10::Device Join::device() const {
   return first_with_group(joinables_)->join_device();
 }
 
-/// Every rank says what it has, also when that is wrong, so that none waits.
+/// Exchanges the descriptions, also on a rank that cannot join, so that no rank
+/// waits.
 void Join::verify() const {
   std::string mine = describe_join(joinables_, options_);
   bool is_good = true;
@@ -176,7 +178,8 @@ void Join::finish(const std::function<void()>& after_turn) {
   const auto finishing =
       c10::make_scope_exit([this] { is_finishing_ = false; });
   for (int64_t turns = 0;; ++turns) {
-    // Of a stop that this rank alone is told of the others hear by its votes.
+    // A stop request that only this rank has read reaches the others by its
+    // votes.
     if (detail::asks_for_stops()) {
       stop_requested();
     }
@@ -225,8 +228,8 @@ void Join::step_outside(const char* name, const void* unit) {
   }
 }
 
-/// What each rank announces: kJoined, kIdle, or one more than a joinable's
-/// index.
+/// Exchanges the announcements of all ranks: kJoined, kIdle, or the index of a
+/// joinable plus one.
 std::vector<int> Join::exchange(int mine) {
   auto input = at::full({1}, mine, at::kInt).to(device());
   auto output = at::empty({group_->getSize()}, input.options());

@@ -17,20 +17,19 @@ namespace ddp {
 class Join;
 struct JoinOptions;
 
-/// One collective act of the ranks that still have inputs: a backward pass of a
-/// model, a step of an optimizer that is sharded.
+/// One collective step of the ranks that still have inputs: a backward pass of
+/// a model, or a step of a sharded optimizer.
 struct JoinTurn {
   std::vector<int> live;  ///< ranks that still have inputs, ascending
-  int divisor = 1;        ///< how many ranks a mean is over
+  int divisor = 1;        ///< number of ranks in a mean
   int last_live() const { return live.back(); }
 };
 
-/// What communicates once a step and can do so for a rank that has no input
-/// left. `DistributedDataParallel` is one.
+/// An object that communicates once per step and can do so on behalf of a rank
+/// that has no inputs left, such as `DistributedDataParallel`.
 ///
-/// Before each of its acts that communicates, where `join()` is not null, a
-/// Joinable calls `join()->announce(*this)`, and `join()->done(*this)` after
-/// it.
+/// If `join()` is not null, a Joinable calls `join()->announce(*this)` before
+/// each of its communicating steps, and `join()->done(*this)` after it.
 ///
 /// Example, a sum that the ranks make in each step:
 /// @code
@@ -61,30 +60,31 @@ class Joinable {
  public:
   virtual ~Joinable() = default;
 
-  /// "DistributedDataParallel", for errors.
+  /// Name for errors, such as "DistributedDataParallel".
   virtual std::string join_name() const = 0;
 
-  /// The ranks. Null: those of the first joinable of the Join that has a group;
-  /// a world of one where none has.
+  /// The ranks. Null: the group of the first joinable of the Join that has a
+  /// group; a world of one if there is none.
   virtual c10::intrusive_ptr<c10d::Backend> join_group() const = 0;
 
-  /// Where the group takes tensors.
+  /// Device for tensors of the group's collectives.
   virtual c10::Device join_device() const = 0;
 
-  /// Why it cannot do without an input as the options want, "" when it can.
+  /// Returns why this object cannot join with these options, or "".
   virtual std::string refuses_join(const JoinOptions& /*options*/) const {
     return "";
   }
 
-  /// Makes the collectives of one act with the ranks that have announced it.
+  /// Executes the collectives of one step together with the ranks that
+  /// announced it. Called on ranks without inputs.
   virtual void take_part(const JoinTurn& turn) = 0;
 
-  /// No rank has inputs left. Takes the state of rank `source`, which has been
-  /// there to the end. `join()` is still set.
+  /// Takes over the state of rank `source`, which had inputs until the end.
+  /// Called when no rank has inputs left; `join()` is still set.
   virtual void end_join(int source) = 0;
 
  protected:
-  /// The Join that this is in, null for none.
+  /// The Join that contains this object, or null.
   Join* join() const { return join_; }
 
  private:
@@ -94,35 +94,37 @@ class Joinable {
 
 /// Options of `Join`; the defaults are PyTorch's.
 struct JoinOptions {
-  /// Gradients are divided by the number of all ranks; false: by the number of
-  /// those that still have inputs. The first gives every input of an epoch the
-  /// same weight. The second is refused for an exchange among some of the ranks
-  /// (`SwitchExchange`), none of which knows how many of those have inputs; a
-  /// `WeightedMean` among them does.
+  /// True: divide gradients by the number of all ranks, so that every input of
+  /// an epoch has the same weight. False: divide by the number of ranks that
+  /// still have inputs. False is refused for an exchange among some of the
+  /// ranks (`SwitchExchange`), because these ranks do not know how many of them
+  /// have inputs; use a `WeightedMean` there.
   TORCH_ARG(bool, divide_by_initial_world_size) = true;
-  /// The first rank without inputs ends the loop on all: each gets an error
-  /// that names it, the others in their next forward.
+  /// The first rank without inputs ends the loop on all ranks. Each rank gets
+  /// an error that names this rank; the other ranks get the error in their next
+  /// forward.
   TORCH_ARG(bool, throw_on_early_termination) = false;
-  /// False: no more than if there were no Join.
+  /// False: the Join has no effect.
   TORCH_ARG(bool, enable) = true;
 };
 
-/// Lets ranks train on different numbers of inputs. A rank that has none left
-/// takes part in what the others do, with gradients of zero, until they have
-/// none either; then all have the parameters and buffers of the rank that was
-/// there to the end.
+/// Lets ranks train on different numbers of inputs. A rank without inputs takes
+/// part in the collectives of the others with zero gradients, until no rank has
+/// inputs. Then all ranks copy the parameters and buffers of the rank that had
+/// inputs until the end.
 ///
-/// The constructor and `finish` are collective. In between each backward pass
-/// that is reduced begins with an exchange of one number, for which a GPU's
-/// host waits. Forwards, passes under a `NoSyncGuard` and evaluation cost
-/// nothing; ranks may differ in them. Buffers are broadcast from the highest
-/// rank that has inputs.
+/// The constructor and `finish` are collective. In between, each reduced
+/// backward pass begins with an all-gather of one number, and the host waits
+/// for it, also on a GPU. Forwards, passes under a `NoSyncGuard` and evaluation
+/// cost nothing; ranks may differ in them. Buffers are broadcast from the
+/// highest rank that has inputs.
 ///
-/// The optimizer of a rank without inputs does not step, so its momentum
-/// differs afterwards. `finish` takes what is to be done after each pass, by
-/// which it stays equal on all ranks, too.
+/// The optimizer of a rank without inputs does not step, so its momentum would
+/// differ afterwards. Pass the step to `finish`, which runs it after each pass,
+/// to keep the optimizer equal on all ranks.
 ///
-/// A `GradScaler` belongs into the Join, too, and `finish` then steps by it:
+/// A `GradScaler` must be part of the Join, and the function of `finish` then
+/// steps through it:
 /// @code
 ///   ddp::Join join({*model, scaler});
 ///   ...
@@ -132,21 +134,21 @@ struct JoinOptions {
 ///   });
 /// @endcode
 /// Caution: the gradients of a rank without inputs are scaled like all others.
-/// A Join does not see which optimizer the function steps, so a function that
-/// calls `optimizer.step()` without the scaler is no error: the rank steps by
+/// A Join cannot see which optimizer the function steps. A function that calls
+/// `optimizer.step()` without the scaler is not detected: the rank steps with
 /// scaled gradients, and its momentum stays wrong after the Join.
 ///
-/// Not shadowed are collectives of one's own in the loop, and a `SyncBatchNorm`
-/// in training mode, which is an error unless throw_on_early_termination is
-/// set. Of several
-/// models each has a backward() of its own.
+/// A Join does not shadow the program's own collectives in the loop, nor a
+/// `SyncBatchNorm` in training mode; the latter is an error unless
+/// throw_on_early_termination is set. With several models, each model needs its
+/// own backward().
 ///
-/// @throws c10::Error on every rank when what the ranks give differs, when a
-///   joinable is in another Join, has another group than the first or refuses,
-///   or when ranks announce different ones.
+/// @throws c10::Error on every rank if the ranks pass different joinables or
+///   options, if a joinable is in another Join, has another group than the
+///   first one or refuses to join, or if ranks announce different joinables.
 ///
-/// The joinables must outlive it. Without `finish` (an exception) it leaves
-/// them and communicates nothing.
+/// The joinables must outlive the Join. If the Join is destroyed without
+/// `finish` (an exception), it releases them and does not communicate.
 ///
 /// Example:
 /// @code
@@ -162,45 +164,48 @@ struct JoinOptions {
 /// Source: torch.distributed.algorithms.Join.
 class Join {
  public:
-  /// @param joinables  in the same order on all ranks.
+  /// @param joinables  in the same order on all ranks; at least one.
   explicit Join(std::vector<std::reference_wrapper<Joinable>> joinables,
                 const JoinOptions& options = {});
   ~Join();
   Join(const Join&) = delete;
   Join& operator=(const Join&) = delete;
 
-  /// This rank has no inputs left. Returns when no rank has any.
-  /// @param after_turn  done after each act of the others in which this rank
-  ///   has taken part; every `.grad` then holds their average. Needed
-  ///   where a step is one of all ranks; see `step_outside`.
-  /// @throws c10::Error with throw_on_early_termination when others have some;
-  ///   without a function where `step_outside` was called.
+  /// Takes part in the steps of the other ranks until no rank has inputs left.
+  /// Collective; call it when this rank has no more inputs.
+  /// @param after_turn  called after each step of the other ranks in which this
+  ///   rank has taken part; every `.grad` then holds their average. Required if
+  ///   an optimizer step is collective; see `step_outside`.
+  /// @throws c10::Error with throw_on_early_termination if other ranks have
+  ///   inputs; without a function if `step_outside` was called.
   void finish(const std::function<void()>& after_turn = {});
 
   const JoinOptions& options() const { return options_; }
-  /// The ranks of this Join; null where there are no others, or after it.
+  /// The ranks of this Join; null if there are no other ranks, or after
+  /// `finish`.
   const c10::intrusive_ptr<c10d::Backend>& group() const { return group_; }
-  /// Whether this thread is between the constructor and the end of a Join that
-  /// lets ranks go on without inputs.
+  /// Returns true if this thread is inside a Join (between its constructor and
+  /// its end) that lets ranks continue without inputs.
   static bool is_running();
 
-  /// Whether it is one of the joinables, and ranks go on without inputs.
+  /// Returns true if `who` is one of the joinables and ranks continue without
+  /// inputs.
   bool steps_for(const Joinable& who) const;
 
-  /// For units whose step is one of all ranks and no turn of a Join (a
-  /// ZeroRedundancyOptimizer outside of it, a GradScaler with a process_group,
-  /// a ModelAverager): called before each step of `unit`. A rank without inputs
-  /// makes such a step in the function that its `finish` gets.
-  /// @throws c10::Error when a rank without inputs has no function, and when no
-  ///   backward pass was reduced since the previous step of `unit`; where this
-  ///   rank calls `finish` without a function later, that throws.
+  /// Called before each step of `unit` by objects whose step is collective but
+  /// is not a step of a Join (a ZeroRedundancyOptimizer outside of the Join, a
+  /// GradScaler with a process_group, a ModelAverager). A rank without inputs
+  /// makes this step in the function that its `finish` gets.
+  /// @throws c10::Error if a rank without inputs has no function, or if no
+  ///   backward pass was reduced since the previous step of `unit`. If this
+  ///   rank later calls `finish` without a function, `finish` throws.
   static void step_outside(const char* name, const void* unit);
 
-  /// For joinables: this rank has inputs, and `who` communicates next.
-  /// Collective.
+  /// For joinables: announces that this rank has inputs and that `who`
+  /// communicates next. Collective.
   JoinTurn announce(const Joinable& who);
 
-  /// For joinables: what was announced has ended.
+  /// For joinables: the announced step has ended.
   void done(const Joinable& who);
 
  private:
@@ -214,14 +219,14 @@ class Join {
 
   std::vector<std::reference_wrapper<Joinable>> joinables_;
   JoinOptions options_;
-  c10::intrusive_ptr<c10d::Backend> group_;  // null when there is nothing to do
+  c10::intrusive_ptr<c10d::Backend> group_;  // null if inactive
   const Joinable* busy_ = nullptr;           // between announce and done
   int last_live_ = 0;
   int64_t turns_ = 0;
-  /// By name and unit: turns before its last step_outside.
+  /// Number of turns before the last step_outside, by name and unit.
   std::map<std::pair<std::string, const void*>, int64_t> stepped_;
-  std::vector<int> idle_;           // without inputs and function, last known
-  const char* outsider_ = nullptr;  // has called step_outside on this rank
+  std::vector<int> idle_;  // last known ranks without inputs and function
+  const char* outsider_ = nullptr;  // last caller of step_outside on this rank
   bool is_finishing_ = false;
 };
 

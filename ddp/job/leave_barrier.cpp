@@ -14,7 +14,7 @@ using std::chrono::milliseconds;
 constexpr const char* kCount = "leave/count";
 constexpr const char* kAll = "leave/all";
 
-/// The value of kAll when somebody has ended the wait.
+/// Value of kAll after end_leave_barrier().
 const std::vector<uint8_t> kEnded{0};
 
 std::string key_of(int rank) {
@@ -23,12 +23,12 @@ std::string key_of(int rank) {
 
 enum class Farewell { all_left, ended, too_late };
 
-/// @throws c10::Error when the store is gone.
+/// @throws c10::Error if the store is gone.
 Farewell wait_for_all(c10d::Store& store, milliseconds patience) {
   try {
     store.wait({kAll}, patience);
   } catch (const c10::Error&) {
-    // Too late, or the store is gone.
+    // Time-out, or the store is gone.
   }
   if (!store.check({kAll})) {
     return Farewell::too_late;

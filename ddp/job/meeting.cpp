@@ -16,11 +16,11 @@ using std::chrono::steady_clock;
 
 constexpr const char* kAllArrived = "arrived/all";
 
-/// How long a name may take to appear.
+/// Time limit for resolving a host name.
 constexpr milliseconds kResolvePatience{10'000};
 
-/// How long LibTorch's first try to connect with rank 0's store may take. Each
-/// further try may take twice as long as the one before, up to the longest.
+/// Time limit of LibTorch's first attempt to connect to rank 0's store. The
+/// limit doubles with each attempt, up to kLongestStoreTry.
 constexpr milliseconds kFirstStoreTry{1'000};
 constexpr milliseconds kLongestStoreTry{16'000};
 
@@ -45,8 +45,9 @@ void check_resolves(const WorkerEnv& env, milliseconds timeout) {
               "host 127.0.0.1");
 }
 
-/// Our own socket instead of the store's: it is closed to other hosts when
-/// MASTER_ADDR is, and a port in use is one line instead of a page.
+/// Listens with a socket of our own instead of the store's. Other hosts cannot
+/// reach it if MASTER_ADDR is local, and a port in use gives one line instead
+/// of many.
 int listen_for_store(const WorkerEnv& env) {
   const Listener listener =
       listen_at(env.host_count > 1 ? local_address_towards(env.master_addr)
@@ -96,8 +97,8 @@ void wait_for_store(const WorkerEnv& env,
               "close the port?");
 }
 
-/// LibTorch's client connects again and again to a server that has ended, so it
-/// gets a short time for each try.
+/// Connects with a short time limit per attempt, because LibTorch's client
+/// retries again and again to connect to a server that has ended.
 c10::intrusive_ptr<c10d::Store> connect_with_store(
     const WorkerEnv& env,
     c10d::TCPStoreOptions options,
@@ -131,7 +132,7 @@ std::vector<uint8_t> bytes(const std::string& text) {
   return {text.begin(), text.end()};
 }
 
-/// In one request where the store can.
+/// Reads all values, in one request if the store supports it.
 std::vector<std::vector<uint8_t>> get_all(
     c10d::Store& store, const std::vector<std::string>& keys) {
   if (store.hasExtendedApi()) {
@@ -149,7 +150,7 @@ std::vector<std::vector<uint8_t>> get_all(
 
 std::string key_prefix(const WorkerEnv& env, const std::string& run_id) {
   std::string prefix = "ddp/" + run_id;
-  // torchrun's agents count restarts each for itself, so on many hosts the
+  // Every torchrun agent counts restarts on its own, so on several hosts the
   // count may differ between ranks of one attempt.
   if (!env.use_agent_store || env.host_count == 1) {
     prefix += "/attempt_" + std::to_string(env.restart_count);

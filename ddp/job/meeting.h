@@ -11,35 +11,35 @@
 
 namespace ddp::detail {
 
-/// The prefix of this job's keys: it keeps apart two jobs that meet at one
-/// store, and the attempts of one job.
+/// Returns the key prefix of a job. It separates jobs that share a store, and
+/// the restart attempts of one job.
 std::string key_prefix(const WorkerEnv& env, const std::string& run_id);
 
 /// Opens the store that `env` describes: a HashStore without a launcher, else a
-/// TCPStore, hosted by rank 0 unless the launcher hosts one.
+/// TCPStore. Rank 0 hosts the TCPStore unless the launcher does.
 ///
-/// @param why_in_vain  asked while rank 0 is waited for; may be null.
-/// @throws c10::Error with one line when MASTER_ADDR does not resolve, when
-///   rank 0 cannot listen on MASTER_PORT, or when nobody answers in time or
-///   will ever do so.
+/// @param why_in_vain  called while this rank waits for rank 0; may be null.
+/// @throws c10::Error of one line if MASTER_ADDR does not resolve, if rank 0
+///   cannot listen on MASTER_PORT, or if rank 0 does not answer within
+///   `timeout` or `why_in_vain` gives a reason.
 c10::intrusive_ptr<c10d::Store> open_store(const WorkerEnv& env,
                                            std::chrono::milliseconds timeout,
                                            const VainCheck& why_in_vain = {});
 
-/// The ranks whose key is not in the store.
-/// @throws c10::Error when the store is gone.
+/// Returns the ranks without a key in the store.
+/// @throws c10::Error if the store is gone.
 std::vector<int> missing_ranks(c10d::Store& store,
                                int world_size,
                                std::string (*key_of)(int rank));
 
-/// Publishes `mine`, waits for the other ranks and returns the texts of all, by
-/// rank. A few requests to the store, however many ranks there are, and one
-/// that gets all texts.
+/// Publishes `mine`, waits for the other ranks and returns the texts of all
+/// ranks, by rank. Uses a constant number of store requests; one of them reads
+/// all texts.
 ///
-/// @param is_last  the others need not wait for more ranks than this one: they
-///   may get its text alone, and "" for the rest.
-/// @throws WaitInVain in a MonitoredStore; c10::Error that lists the ranks that
-///   are missing after `timeout`.
+/// @param is_last  ends the wait of all ranks: they may return this rank's text
+///   only, and "" for the other ranks.
+/// @throws WaitInVain in a MonitoredStore; c10::Error that lists the missing
+///   ranks after `timeout`.
 std::vector<std::string> exchange_texts(c10d::Store& store,
                                         int rank,
                                         int world_size,
@@ -47,26 +47,25 @@ std::vector<std::string> exchange_texts(c10d::Store& store,
                                         std::chrono::milliseconds timeout,
                                         bool is_last = false);
 
-/// What one rank tells the others when it arrives.
+/// Announcement of a rank that joins the job.
 struct Arrival {
   std::string backend;  ///< "nccl" or "gloo"
-  std::string error;    ///< why this rank cannot take part; empty if it can
+  std::string error;    ///< why this rank cannot take part, or ""
 };
 
-/// The same for arrivals. A rank that cannot take part is the last one waited
-/// for.
+/// Calls `exchange_texts` for arrivals. A rank with an error ends the wait of
+/// all ranks.
 std::vector<Arrival> exchange_arrivals(c10d::Store& store,
                                        int rank,
                                        int world_size,
                                        const Arrival& mine,
                                        std::chrono::milliseconds timeout);
 
-/// Pure: one line that says why these arrivals make no job, or "" when they
-/// agree.
+/// Pure: returns why these arrivals cannot form a job, one line, or "".
 std::string arrivals_problem(const std::vector<Arrival>& arrivals);
 
 /// Waits until every rank has called this with the same `name`, at most
-/// `timeout`. Returns false on time-out or when the store is gone.
+/// `timeout`. Returns false on time-out or if the store is gone.
 bool store_barrier(c10d::Store& store,
                    const std::string& name,
                    int world_size,

@@ -16,18 +16,19 @@ namespace {
 constexpr std::chrono::milliseconds kGoPatience{1'000};
 constexpr std::chrono::milliseconds kAbortPatience{10'000};
 
-/// How long the news of a rank that has left may take, when NCCL has found the
-/// broken connection first.
+/// Time limit for the report of a departure if NCCL has found the broken
+/// connection first.
 constexpr std::chrono::milliseconds kDeparturePatience{2'000};
 
 using Shared = c10::intrusive_ptr<c10d::Backend>;
 
-/// Uses a backend on a thread of its own, which is left behind when that takes
-/// longer than `patience`; in this thread where no other can start. The other
-/// thread also destroys the backend where nobody else holds it: the destructor
-/// of an NCCL backend that was aborted waits for its watchdog, which may sleep
-/// after an error, and Gloo's for a thread that may sleep for the time-out of a
-/// collective. NCCL may take as long for an abort.
+/// Calls `use` on a separate thread and abandons the thread if the call takes
+/// longer than `patience`. If no thread can start, calls `use` on this thread.
+/// The separate thread also destroys the backend if it holds the last
+/// reference. Reason: the destructor of an aborted NCCL backend waits for its
+/// watchdog, which may sleep after an error; Gloo's destructor waits for a
+/// thread that may sleep for the time-out of a collective; an NCCL abort may
+/// take as long.
 void use_elsewhere(Shared backend,
                    const std::function<void(c10d::Backend&)>& use,
                    std::chrono::milliseconds patience) {
@@ -225,7 +226,8 @@ c10d::Backend& MonitoredBackend::for_collective(
       progress->wait_on_device();
     }
   }
-  // One that is refused counts, too: who has left is told that it was called.
+  // A refused collective counts, too: the departure report of this rank has the
+  // count, so a rank that left early sees that it missed a collective.
   if (const auto departure = missing_for(++started_)) {
     fail("a collective", *departure);
   }
@@ -271,7 +273,7 @@ void MonitoredBackend::shutdown() {
 }
 
 void MonitoredBackend::wait_until_idle() {
-  // NCCL's shutdown() waits, too, but with a lock that its abort() needs.
+  // NCCL's shutdown() waits, too, but holds a lock that its abort() needs.
   const auto backend = name_ == "nccl" ? open_backend() : nullptr;
   if (backend) {
     backend->waitForPendingWorks();
@@ -332,7 +334,8 @@ MonitoredBackend* monitored_backend_of(c10d::Backend& group) {
 
 void abort_and_announce(c10d::Backend& group, const std::string& why) {
   auto* job = monitored_backend_of(group);
-  // A rank that waits for this one in ddp::destroy_process_group() hears, too.
+  // A departed rank may be waiting in ddp::destroy_process_group(); the report
+  // reaches it, too.
   if (job != nullptr && job->is_open() &&
       !job->record()->wait_for_failure(std::chrono::milliseconds(0))) {
     report_fatal_error(why);

@@ -18,33 +18,33 @@ namespace ddp::detail {
 /// The name of the group of all ranks.
 inline constexpr const char* kWorldGroup = "world";
 
-/// Which ranks of the job form a group.
+/// The ranks of a group of the job.
 struct GroupMembers {
-  std::string name;        ///< one word, the same on all of them
-  std::vector<int> ranks;  ///< of the world, by their rank in the group
+  std::string name;        ///< one word, the same on all members
+  std::vector<int> ranks;  ///< world rank of each group rank
 };
 
 /// A backward pass whose gradients a reducer averages over a group.
 struct AveragedPass {
-  /// The thread of the forward; none where a backward pass has called it.
+  /// Thread of the forward; std::nullopt if the forward ran in a backward pass.
   std::optional<std::thread::id> thread;
-  int graph_task = -1;  ///< autograd's; -1 for a pass without gradients
+  int graph_task = -1;  ///< autograd's id; -1 for a pass without gradients
 };
 
-/// A group of the job: a backend that knows who has left. It counts the
-/// collectives that this rank starts, so it can tell which ones a rank that has
-/// left will never join: those throw at once. With a bound device
-/// (`setBoundDeviceId`), tensors of a device that was not connected are
-/// refused: NCCL would wait for ranks that do not come.
+/// A group of the job: a backend that knows which ranks have left. It counts
+/// the collectives that this rank starts. A collective that a departed rank
+/// will never join throws at once. With a bound device (`setBoundDeviceId`),
+/// tensors on a device that was not connected are refused, because NCCL would
+/// wait for ranks without limit.
 ///
-/// A model may hold it longer than the job lives: `close` lets the backend go,
-/// with its connections and its store.
+/// A model may keep the group longer than the job exists: `close` releases the
+/// inner backend with its connections and its store.
 ///
-/// Thread contract: that of a backend; `abort` comes from any thread.
+/// Thread contract: as for any backend; `abort` may be called from any thread.
 class MonitoredBackend : public ForwardingBackend {
  public:
-  /// @param timeout  of the backend.
-  /// @param connect_timeout  of `connect`.
+  /// @param timeout  time-out of the backend's collectives.
+  /// @param connect_timeout  time limit of `connect`.
   MonitoredBackend(
       c10::intrusive_ptr<c10d::Backend> backend,
       GroupMembers members,
@@ -55,75 +55,77 @@ class MonitoredBackend : public ForwardingBackend {
   const GroupMembers& members() const { return members_; }
   const std::shared_ptr<PeerState>& record() const { return record_; }
   std::chrono::milliseconds timeout() const { return timeout_; }
-  /// Collectives that this rank has started.
+  /// Number of collectives that this rank has started.
   uint64_t started() const { return started_; }
 
-  /// The number of a reducer that is made over this group: as many were made
-  /// before it.
+  /// Returns the number of a new reducer over this group, counted from 0.
   int number_reducer() noexcept { return reducers_++; }
 
-  /// A reducer begins to average a pass; it ends when the result goes. Models
-  /// may share a backward pass of one thread.
-  /// @throws c10::Error when another thread's pass has not ended: the order in
-  ///   which the buckets of both meet the other ranks' is left to chance.
+  /// Registers a reduced backward pass. The pass ends when the returned object
+  /// is destroyed. Several models may share a backward pass of one thread.
+  /// @throws c10::Error if a pass of another thread has not ended: the buckets
+  ///   of two passes would be paired across ranks in a random order.
   std::shared_ptr<const AveragedPass> begin_pass(const AveragedPass& pass);
 
-  /// A member without which the last collective that was started cannot end;
-  /// nothing when there is none.
+  /// Returns a departed member without which the last started collective cannot
+  /// complete, or std::nullopt.
   std::optional<Departure> missed_by() const;
 
-  /// A member that has left and had started more collectives than this rank
-  /// has.
+  /// Returns a departed member that had started more collectives than this
+  /// rank, or std::nullopt.
   std::optional<Departure> behind() const;
 
-  /// Whether a member has left in another way than by a call: its part of the
-  /// last collectives may be missing.
+  /// Returns true if a member has left in any way other than by a call; its
+  /// part of the last collectives may be missing.
   bool has_lost_one() const;
 
-  /// Connects the GPU `device` of this rank with the other members', beside the
-  /// bound device, as the parts of a module on several GPUs need. Collective:
-  /// the devices of one call average with each other. Does nothing for a device
-  /// that is connected, or over Gloo.
-  /// @throws c10::Error when the ranks have not connected within
-  ///   `connect_timeout`, or a member has left.
+  /// Connects the GPU `device` of this rank with the other members' GPUs, in
+  /// addition to the bound device, for a module on several GPUs. Collective:
+  /// the devices of one call average with each other. Does nothing if the
+  /// device is connected already, or over Gloo.
+  /// @throws c10::Error if the ranks have not connected within
+  ///   `connect_timeout`, or if a member has left.
   void connect(c10::Device device);
-  /// Whether collectives take tensors of that device.
+  /// Returns true if collectives accept tensors on this device.
   bool is_connected(c10::Device device) const;
 
   bool is_open() const { return state_ == State::open; }
-  /// Whether a collective that was started may not have ended.
+  /// Returns true if a started collective may not have completed.
   bool may_be_working();
-  /// Whether LibTorch has aborted the open group after an error that NCCL has
-  /// found.
+  /// Returns true if LibTorch has aborted the open group after an error that
+  /// NCCL found. Always false over Gloo.
   bool has_failed() const;
-  /// One line: that `what` failed because the group was aborted, and why.
+  /// Returns one line: `what` failed because the group was aborted, and why.
   std::string failure(const std::string& what) const;
-  /// @throws c10::Error with that line once the group was aborted, by whomever.
+  /// @throws c10::Error with the line of `failure` if the group was aborted, by
+  ///   this program or by LibTorch.
   void check_whole(const std::string& what) const;
 
-  /// One line: what failed because of a departure.
+  /// Returns one line: `what` failed because of the departure.
   std::string error_of(const std::string& what,
                        const Departure& departure) const;
-  /// @throws c10::Error with that line, and notes that the program was told.
+  /// Throws the line of `error_of` and records that the program has seen the
+  /// error.
+  /// @throws c10::Error always.
   [[noreturn]] void fail(const std::string& what,
                          const Departure& departure) const;
 
-  /// Waits until what is queued on a GPU has ended, or the group was aborted.
+  /// Waits until queued GPU work has completed or the group was aborted.
   void wait_until_idle();
 
   enum class End { finish, abort };
-  /// Ends what was started (waits for it, or aborts it) and lets the backend
-  /// go. Throws nothing.
+  /// Completes the started work (waits for it, or aborts it) and releases the
+  /// backend. Never throws.
   void close(End end) noexcept;
 
   const std::string getBackendName() const override { return name_; }
   void setTimeout(std::chrono::milliseconds timeout) override;
-  /// Ends what hangs. Collectives throw from then on. Waits a second for it, at
-  /// most: NCCL may take as long as a collective may.
+  /// Ends blocked collectives; further collectives throw. Waits at most one
+  /// second, because NCCL's abort may take as long as a collective.
   void abort() override;
   /// Closes this group before the job is left. Collective.
   void shutdown() override;
-  /// NCCL's barrier uses the bound device, where the options name none.
+  /// For NCCL, uses the bound device if the options name none.
   Work barrier(const c10d::BarrierOptions& options) override;
 
  protected:
@@ -136,7 +138,7 @@ class MonitoredBackend : public ForwardingBackend {
   enum class State { open, aborted, closed };
 
   std::optional<Departure> missing_for(uint64_t number) const;
-  /// Null unless the group is open.
+  /// Returns null unless the group is open.
   c10::intrusive_ptr<c10d::Backend> open_backend() const;
 
   const GroupMembers members_;
@@ -145,24 +147,25 @@ class MonitoredBackend : public ForwardingBackend {
   const std::chrono::milliseconds connect_timeout_;
   std::atomic<std::chrono::milliseconds> timeout_;
   std::atomic<uint64_t> started_{0};
-  std::atomic<int> reducers_{0};  // made over this group
+  std::atomic<int> reducers_{0};  // reducers made over this group
   std::atomic<State> state_{State::open};
   mutable std::mutex connected_mutex_;
-  std::vector<c10::Device> connected_;  // beside the bound one
-  mutable std::mutex mutex_;            // of the backend's end
+  std::vector<c10::Device> connected_;  // besides the bound device
+  mutable std::mutex mutex_;            // guards the end of the backend
   std::mutex pass_mutex_;
-  std::weak_ptr<const AveragedPass> pass_;  // the first of those that run
+  std::weak_ptr<const AveragedPass> pass_;  // the first of the running passes
 };
 
-/// `group`, or the one it forwards to, where that is a group of the job; else
-/// null.
+/// Returns `group` as a group of the job, or the group of the job that it
+/// forwards to; null for any other group.
 const MonitoredBackend* monitored_backend_of(const c10d::Backend& group);
 MonitoredBackend* monitored_backend_of(c10d::Backend& group);
 
-/// This rank cannot do what the other ranks of `group` wait for: they hear that
-/// it has left the job, and why. Over Gloo a closed connection ends their wait.
-/// Does nothing in a group that is none of the job's, or where one of its ranks
-/// has left, of which they hear.
+/// Closes `group` because this rank cannot do the work that other ranks wait
+/// for, and reports to them that this rank has left the job, with the reason.
+/// Over Gloo the closed connections end their wait. Does nothing if `group` is
+/// not a group of the job, is no longer open, or if a failed rank was reported
+/// already.
 void abort_and_announce(c10d::Backend& group, const std::string& why);
 
 }  // namespace ddp::detail

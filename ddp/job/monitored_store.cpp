@@ -66,7 +66,7 @@ void MonitoredStore::wait(const std::vector<std::string>& keys,
   const auto start = steady_clock::now();
   const auto deadline =
       timeout == kNoTimeout ? steady_clock::time_point::max() : start + timeout;
-  // A wait of LibTorch's that is over writes two lines of warning.
+  // Polls, because LibTorch's own wait prints two lines on a time-out.
   auto pause = kFirstCheckPause;
   auto glance = kFirstGlance;
   auto next_glance = start + glance;
@@ -80,7 +80,7 @@ void MonitoredStore::wait(const std::vector<std::string>& keys,
       next_glance = now + glance;
     }
     if (now >= deadline) {
-      PrefixStore::wait(keys, milliseconds(1));  // throws the store's own error
+      PrefixStore::wait(keys, milliseconds(1));  // throws the time-out
       return;
     }
     std::this_thread::sleep_until(std::min(now + pause, deadline));
@@ -88,7 +88,7 @@ void MonitoredStore::wait(const std::vector<std::string>& keys,
   }
 }
 
-/// @throws WaitInVain or the store's own error where it is gone.
+/// @throws WaitInVain, or the store's own error, if the store is gone.
 bool MonitoredStore::has(const std::vector<std::string>& keys) {
   try {
     return PrefixStore::check(keys);

@@ -15,11 +15,11 @@ namespace ddp::detail {
 using VainCheck = std::function<std::string()>;
 
 /// Calls `why_in_vain` until it returns a reason, for `patience` at most. A
-/// connection to a lost rank breaks before the news of the loss arrives.
+/// connection to a lost rank breaks before the report of the loss arrives.
 std::string reason_within(std::chrono::milliseconds patience,
                           const VainCheck& why_in_vain);
 
-/// How long the error of a connection is held back for that news.
+/// Time limit for this report, before a connection error is thrown.
 constexpr std::chrono::milliseconds kReasonPatience{2'000};
 
 /// Thrown by a wait that cannot succeed.
@@ -29,8 +29,8 @@ struct WaitInVain : c10::Error {
 
 /// A part of a store whose waits end when a rank is lost. A wait for a missing
 /// key calls `why_in_vain` after 50 ms and later once a second, and throws
-/// WaitInVain as soon as a reason is returned. A wait whose store is gone does
-/// the same. A key that exists is returned even if a rank has left.
+/// WaitInVain as soon as a reason is returned. A wait does the same if its
+/// store is gone. A key that exists is returned even if a rank has left.
 ///
 /// Thread contract: as the wrapped store. The waiting thread calls
 /// `why_in_vain`.

@@ -6,11 +6,12 @@
 
 namespace ddp {
 
-/// A parameter and the name that errors call it by.
+/// A parameter and its name in error messages.
 struct NamedParameter {
   std::string name;
   at::Tensor tensor;
-  /// Its gradients are sparse tensors, as of an Embedding with sparse(true).
+  /// True if its gradients are sparse tensors, as for an Embedding with
+  /// sparse(true).
   bool sparse = false;
 };
 

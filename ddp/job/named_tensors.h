@@ -13,20 +13,21 @@ namespace ddp::detail {
 
 using NamedTensors = torch::OrderedDict<std::string, at::Tensor>;
 
-/// The defined tensors of `tensors`, but for those names. One that is
-/// registered twice (shared weights) appears once, by its first name left.
+/// Returns the defined tensors without the ignored names. A tensor with several
+/// names (shared weights) appears once, with its first name that is not
+/// ignored.
 std::vector<NamedParameter> unique(const NamedTensors& tensors,
                                    const std::set<std::string>& ignored = {});
 
-/// Throws a c10::Error for the first name that is of neither a parameter nor a
-/// buffer, with the one that was probably meant.
+/// Checks that each name belongs to a parameter or a buffer.
+/// @throws c10::Error for the first unknown name; suggests a similar name.
 void check_ignored(const std::set<std::string>& names,
                    const NamedTensors& parameters,
                    const NamedTensors& buffers);
 
 std::vector<at::Tensor> tensors_of(const std::vector<NamedParameter>& named);
 
-/// What must be equal on all ranks, for `verify_across_ranks`.
+/// Describes the tensors for `verify_across_ranks`.
 std::vector<TensorSpec> describe_all(
     const std::vector<NamedParameter>& parameters,
     const std::vector<NamedParameter>& buffers);

@@ -5,20 +5,21 @@
 
 namespace ddp::detail {
 
-/// The group that was asked for, or, where that is null, all ranks. Null where
-/// this rank is alone in it.
+/// Returns `asked`, or the group of all ranks if `asked` is null. Returns null
+/// if the group has one rank or if there is no group.
 c10::intrusive_ptr<c10d::Backend> peers(
     const c10::intrusive_ptr<c10d::Backend>& asked);
 
-/// As `peers`, for a unit that trains something else without the other ranks.
-/// @param who  the unit, for the error: "SyncBatchNorm".
-/// @throws c10::Error when no group was asked for, `init_process_group` has not
-///   been called and WORLD_SIZE says that there are other ranks.
+/// Like `peers`, for objects that would silently train without the other ranks.
+/// @param who  name of the object for the error: "SyncBatchNorm".
+/// @throws c10::Error if `asked` is null, `init_process_group` has not been
+///   called and WORLD_SIZE is greater than 1.
 c10::intrusive_ptr<c10d::Backend> known_peers(
     const c10::intrusive_ptr<c10d::Backend>& asked, const char* who);
 
-/// Where a backend takes tensors: `wanted`, or, over NCCL, the GPU of this rank
-/// where `wanted` is none or was not connected.
+/// Returns the device for tensors of a collective: `wanted` if the backend
+/// supports it, else the GPU of this rank (NCCL, if `wanted` is no GPU or a GPU
+/// that was not connected).
 c10::Device device_for(const c10d::Backend& group, c10::Device wanted);
 
 }  // namespace ddp::detail

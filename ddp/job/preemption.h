@@ -2,30 +2,32 @@
 
 namespace ddp {
 
-/// Whether the training is to save and to end now, because the machine will be
-/// taken from it: for `ddprun --on-preempt SIGNAL[:seconds]`, which turns that
-/// signal of a scheduler into this answer. True on all ranks after the same
-/// backward pass, so that what they save is one checkpoint, also where only one
-/// host gets the signal.
+/// Returns true if the training must save and end now, because the machine will
+/// be taken away. For `ddprun --on-preempt SIGNAL[:seconds]`, which turns this
+/// signal of a scheduler into the answer. It becomes true on all ranks after
+/// the same backward pass, so that all ranks save the same checkpoint, even if
+/// only one host gets the signal.
 ///
-/// Ask once a step, on every rank, after `backward()`. The first call tells
-/// ddprun that this program asks; one that never does gets the signal as it is.
-/// So ask once before what takes long at the start.
+/// Call it once per step, on every rank, after `backward()`. The first call
+/// informs ddprun that this program polls; a program that never calls it gets
+/// the signal itself. So make one call before any slow start-up work.
 ///
-/// Costs a stat() of a file, or, without such a ddprun, nothing. The ranks
-/// agree by elements that ride with the gradients of a reduced pass of a
-/// `DistributedDataParallel` (or `Reducer`) over `ddp::process_group()`: in the
-/// first pass in which all know of the signal, mostly the second after it. So
-/// no step communicates more, and none waits for the GPU before the signal has
-/// come; then each does. A program whose ranks share no such pass never hears
-/// of it here: its ranks agree by a collective of their own on what they read
-/// (detail/job_files/stop_file.h).
+/// Cost: a stat() of a file; without this ddprun option nothing. The ranks
+/// agree by elements that are added to the gradients of a reduced pass of a
+/// `DistributedDataParallel` (or `Reducer`) over `ddp::process_group()`. They
+/// agree in the first pass in which all ranks know of the signal, mostly the
+/// second pass after it. No step makes additional collectives. Steps before the
+/// signal do not wait for the GPU; steps after it do. If the ranks of a program
+/// share no reduced pass, this function never returns true: these ranks must
+/// agree on their stop files by a collective of their own
+/// (base/job_files/stop_file.h).
 ///
-/// In a `Join` a rank without inputs takes part in this, also when it alone is
-/// told. Those with inputs leave the loop after the same pass; then all call
-/// `Join::finish` as ever, and after it have the same answer.
+/// In a `Join`, a rank without inputs takes part, also if it alone gets the
+/// signal. The ranks with inputs leave the loop after the same pass. Then all
+/// ranks call `Join::finish` as usual and get the same answer after it.
 ///
-/// One rank, or none of a job: what its file says, else false.
+/// In a world of one, or without a process group: returns the answer of the
+/// stop file, or false without one.
 ///
 /// Example:
 /// @code

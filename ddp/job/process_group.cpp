@@ -27,13 +27,14 @@ namespace {
 
 using detail::Job;
 
-/// Never destroyed at exit: the other ranks hear when the process has ended.
+/// Never destroyed at exit: the other ranks see the end of the process instead.
 Job*& job() {
   static Job* instance = nullptr;
   return instance;
 }
 
-/// After what LibTorch registers by its first group, so before it.
+/// Registers after LibTorch's first group has registered its own exit
+/// functions, so that this one runs before them.
 void end_threads_at_exit() {
   static const bool once = [] {
     return std::atexit([] {
@@ -106,8 +107,8 @@ std::string variable(const char* name, const char* otherwise) {
   return value == nullptr ? otherwise : value;
 }
 
-/// Chooses backend and device; the reason goes to the peers when it fails, so
-/// that they need not wait for this rank.
+/// Chooses backend and device. On failure returns the error for the other
+/// ranks, so that they do not wait for this rank.
 detail::Arrival arrive(const ProcessGroupOptions& options, Job& job) {
   try {
     job.backend_name = choose_backend(options);
@@ -126,7 +127,7 @@ void meet(const ProcessGroupOptions& options, Job& job) {
       store, env.rank, env.world_size, mine, options.connect_timeout());
   const std::string problem = detail::arrivals_problem(arrivals);
   if (!problem.empty()) {
-    // The host of the store stays until all have read the reason.
+    // The host of the store waits until all ranks have read the reason.
     detail::store_barrier(
         *job.store, "refused", env.world_size, detail::kLeaveTimeout);
     TORCH_CHECK(false, problem);
@@ -150,7 +151,8 @@ void join(const ProcessGroupOptions& options,
                 job.env, options.connect_timeout(), job.joins_in_vain),
       job.env,
       variable(env::kRunId, "none"));
-  job.joins_in_vain = detail::join_vain_check(job, ends_file);  // and its store
+  // Now with the store.
+  job.joins_in_vain = detail::join_vain_check(job, ends_file);
   meet(options, job);
   detail::listen_for_departures(job);
   detail::set_current_device(job.device);
@@ -158,7 +160,7 @@ void join(const ProcessGroupOptions& options,
       job, {detail::kWorldGroup, all_ranks(job.env.world_size)});
 }
 
-/// @throws c10::Error that names the rank that has ended, in place of an error
+/// @throws c10::Error that names the rank that has ended, instead of an error
 ///   of the store's connection.
 void explain_failed_join(const Job& job, const std::exception& error) {
   const auto* of_store = dynamic_cast<const c10::DistError*>(&error);
@@ -166,8 +168,8 @@ void explain_failed_join(const Job& job, const std::exception& error) {
       of_store ? detail::kReasonPatience : std::chrono::milliseconds(0),
       job.joins_in_vain);
   if (!reason.empty() && job.env.rank == 0 && job.env.host_count > 1) {
-    // Ranks on other hosts, which ask once a second, read it in this one's
-    // store.
+    // Ranks on other hosts poll once a second and read the reason from this
+    // rank's store.
     std::this_thread::sleep_for(detail::kReasonPatience);
   }
   TORCH_CHECK(of_store == nullptr || reason.empty(),
@@ -207,7 +209,7 @@ void init_process_group(const ProcessGroupOptions& options) {
   next->timeout = options.timeout();
   next->connect_timeout = options.connect_timeout();
   detail::allow_connections(next->env.world_size);
-  // A program that numbers its ranks itself does not mean the launcher's.
+  // If the program numbers its own ranks, the launcher's file does not apply.
   const std::string ends_file =
       options.worker_env() ? "" : variable(env::kEndsFile, "");
   try {
@@ -268,7 +270,7 @@ c10::intrusive_ptr<c10d::Backend> new_group(const std::vector<int>& ranks) {
       world_size() - 1,
       ", but got ",
       c10::IntArrayRef(std::vector<int64_t>(ranks.begin(), ranks.end())));
-  // Every rank counts every group, members or not: the names stay equal.
+  // Every rank counts every group, so that the names are equal on all ranks.
   const std::string name = "group_" + std::to_string(job.group_count++);
   const auto place = std::find(ranks.begin(), ranks.end(), rank());
   if (place == ranks.end()) {
@@ -299,7 +301,7 @@ void detail::report_death(int rank) {
   try {
     note_departure(*job.store, rank, job.env.world_size);
   } catch (const std::exception&) {
-    // The store is gone, and rank 0 with it: nobody waits.
+    // The store is gone, and rank 0 with it: no rank waits there.
   }
 }
 

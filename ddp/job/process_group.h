@@ -14,7 +14,7 @@
 
 namespace ddp {
 
-/// Options of `init_process_group`. All of them may be left out.
+/// Options of `init_process_group`; all of them are optional.
 ///
 /// Example:
 /// @code
@@ -23,98 +23,106 @@ namespace ddp {
 ///                               .timeout(std::chrono::minutes(5)));
 /// @endcode
 struct ProcessGroupOptions {
-  /// "nccl" (one GPU a rank) or "gloo" (CPU). Unset: "nccl" when LibTorch sees
-  /// a GPU, else "gloo". A host whose GPUs LibTorch does not see is an error
-  /// then, unless CUDA_VISIBLE_DEVICES hides them all, or a scheduler denies
-  /// them to the job.
+  /// "nccl" (one GPU per rank) or "gloo" (CPU). Unset: "nccl" if LibTorch sees
+  /// a GPU, else "gloo". If unset and the host has GPUs that LibTorch does not
+  /// see, `init_process_group` throws, unless CUDA_VISIBLE_DEVICES hides all of
+  /// them or a scheduler denies the job access to them.
   TORCH_ARG(std::optional<std::string>, backend) = std::nullopt;
   /// The device of this rank. Unset: `cuda:LOCAL_RANK` with NCCL, `cpu` with
   /// Gloo.
   TORCH_ARG(std::optional<c10::Device>, device) = std::nullopt;
-  /// How long one collective may take before it fails.
+  /// Time limit of one collective.
   TORCH_ARG(std::chrono::milliseconds, timeout) = std::chrono::minutes(30);
-  /// How long to wait for all ranks to arrive, and for NCCL to connect them.
+  /// Time limit for the arrival of all ranks, and for connecting them.
   TORCH_ARG(std::chrono::milliseconds,
             connect_timeout) = std::chrono::minutes(5);
   /// Rank and addresses. Unset: read from the environment.
   TORCH_ARG(std::optional<WorkerEnv>, worker_env) = std::nullopt;
-  /// The store through which ranks find each other. Null: a TCPStore at
-  /// MASTER_ADDR:MASTER_PORT (hosted by rank 0, or by torchrun's agent).
+  /// The store for the rendezvous of the ranks. Null: a TCPStore at
+  /// MASTER_ADDR:MASTER_PORT (hosted by rank 0 or by torchrun's agent).
   TORCH_ARG(c10::intrusive_ptr<c10d::Store>, store) = nullptr;
 };
 
-/// Joins the job that the environment describes (RANK, WORLD_SIZE, LOCAL_RANK,
-/// MASTER_ADDR, MASTER_PORT, as ddprun and torchrun set them; else what srun or
-/// mpirun set) and makes its process group. With none of them the world has one
-/// rank, and every call of this header works.
+/// Joins the job that the environment describes and creates its process group.
+/// The environment variables are RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and
+/// MASTER_PORT, as ddprun and torchrun set them; otherwise the variables of
+/// srun or mpirun. With none of them the world has one rank, and every function
+/// of this header works.
 ///
-/// Collective: returns once all ranks have arrived. With NCCL the rank's GPU
+/// Collective: returns once all ranks have joined. With NCCL the rank's GPU
 /// becomes the current device.
 ///
-/// @throws std::invalid_argument when the environment is incomplete or
-///   contradicts itself; c10::Error when MASTER_ADDR does not resolve, the port
-///   is taken, ranks are missing after `connect_timeout` (the message lists
-///   them), or the ranks chose different backends.
+/// @throws std::invalid_argument if the environment is incomplete or
+///   contradicts itself; c10::Error if there is a process group already,
+///   MASTER_ADDR does not resolve, the port is in use, ranks are missing after
+///   `connect_timeout` (the message lists them), or the ranks chose different
+///   backends.
 ///
-/// Call from one thread, before any other call of this header. With Gloo a
-/// SIGPIPE that has its default action is ignored from then on, as in Python:
-/// a peer that dies is an exception, not the silent end of this process.
+/// Thread contract: call from one thread, before any other function of this
+/// header. With Gloo, SIGPIPE is ignored from then on if it had its default
+/// action, as in Python: the death of a peer becomes an exception instead of a
+/// silent end of this process.
 ///
-/// A job may follow another in one process, also at the same address. Its rank
-/// 0 then listens again on MASTER_PORT: let go of what `ddp::store()` gave.
+/// A process may run several jobs one after another, also at the same address.
+/// Rank 0 of the next job listens on MASTER_PORT again, so release all stores
+/// returned by `ddp::store()` first.
 ///
-/// When a rank leaves early. A rank that stops, returns, throws or is killed
-/// while others still train ends their training, too: each of them gets a
-/// c10::Error that names that rank, how it has left and after how many backward
-/// passes, within ten seconds; where a host goes without closing its
-/// connections (power, network), after a minute. Nobody waits for the group's
-/// time-out, and an error that is not caught ends the process.
-/// - On the CPU the pass that waits for the rank throws.
-/// - With NCCL a pass only queues its collectives. The next one throws, or
-///   `destroy_process_group()` where there is none. A host that waits for the
-///   GPU is released half a second after the news: what hangs there is aborted,
-///   so what was computed since holds garbage. Start again from a checkpoint.
-///   An error that NCCL finds itself (a broken connection, a collective that
-///   took longer than `timeout`) aborts the group, and the next collective
-///   throws: TORCH_NCCL_ASYNC_ERROR_HANDLING is 2 for this process, unless it
-///   is 0 or 3. With 3, LibTorch's own default, its watchdog ends the process.
-/// - How it is heard of: each rank keeps a connection to rank 0, at a port that
-///   the kernel chooses, and says there why it leaves: what an exception says
-///   that nobody has caught, too (by std::set_terminate; the handler before
-///   comes next), which also goes into the launcher's error file (see
-///   record_errors.h). One thread, which sleeps; no step pays for it. Where a
-///   firewall closes that port, a warning says so, and NCCL's ranks wait for
-///   the time-out.
-/// - Waits for ranks end by it, too: this call, `new_group` and waits at
-///   `store()`. Before the ranks have met, ddprun says which of its workers
-///   have ended; under another launcher a rank that ends by then is waited for
-///   until `connect_timeout`.
-/// - Not ended by it: sends and receives over NCCL, which have the time-out.
+/// Early departures: if a rank stops, returns, throws or is killed while other
+/// ranks still train, their training ends, too. Each of them gets a c10::Error
+/// within ten seconds that names the departed rank, how it left and after how
+/// many backward passes. If a host disappears without closing its connections
+/// (power, network), this takes a minute. No rank waits for the group's
+/// time-out, and an uncaught error ends the process.
+/// - CPU: the pass that waits for the departed rank throws.
+/// - NCCL: a pass only queues its collectives. The next pass throws, or
+///   `destroy_process_group()` if there is none. A host thread that waits for
+///   the GPU is released half a second after the report by aborting the blocked
+///   collectives. Results computed since then are garbage: start again from a
+///   checkpoint. An error that NCCL finds itself (a broken connection, a
+///   collective that took longer than `timeout`) aborts the group, and the next
+///   collective throws. For this purpose TORCH_NCCL_ASYNC_ERROR_HANDLING is set
+///   to 2 in this process, unless it is 0 or 3. With 3, LibTorch's own default,
+///   its watchdog ends the process.
+/// - Mechanism: every rank keeps a TCP connection to rank 0, at a port chosen
+///   by the kernel. A rank that exits reports the reason there. For an uncaught
+///   exception a terminate handler reports its text and also writes it to the
+///   launcher's error file (see record_errors.h); the previous handler runs
+///   next. The mechanism needs one sleeping thread and adds no cost to a step.
+///   If a firewall closes the port, a warning is printed, and NCCL ranks wait
+///   for the time-out.
+/// - Waits for ranks in this call, in `new_group` and at `store()` end in the
+///   same way. Before the ranks have joined, ddprun reports ended workers;
+///   under another launcher, a rank that ends before it has joined is waited
+///   for until `connect_timeout`.
+/// - Exception: NCCL sends and receives are not ended; they have their
+///   time-out.
 ///
 /// Source: torch.distributed.init_process_group with init_method "env://".
 void init_process_group(const ProcessGroupOptions& options = {});
 
-/// Leaves the job, closes its groups, those of `new_group` too, and its store.
-/// Waits, at most ten seconds, until all ranks have come here, so that rank 0
-/// does not take the store from under the others; it warns of ranks that have
-/// not. Ranks whose process has ended are not waited for, nor are workers that
-/// a parameter server has lost. Does nothing when there is no process group.
+/// Leaves the job and closes its groups, including those of `new_group`, and
+/// its store. Waits at most ten seconds until all ranks have called it, so that
+/// rank 0 does not close the store while others use it; rank 0 warns of missing
+/// ranks. Does not wait for ranks with an ended process, nor for workers that a
+/// parameter server has lost. Does nothing without a process group.
 ///
-/// What is queued on the GPU ends first when all ranks have come; a collective
-/// may take `ProcessGroupOptions::timeout`. Where a rank has left without its
-/// part of it, or dies meanwhile, it is aborted; so it is where main() returns,
-/// or the program calls exit(), without this call.
+/// If all ranks have called it, queued GPU work completes first; a collective
+/// may take up to `ProcessGroupOptions::timeout`. If a rank left without
+/// finishing its part of the queued work, or dies meanwhile, the work is
+/// aborted. The same happens if main() returns or the program calls exit()
+/// without this call.
 ///
-/// A model or a group that is kept longer does no harm, and no collective: that
-/// is a c10::Error then.
+/// Models and groups may outlive this call. Collectives on them throw
+/// c10::Error.
 ///
-/// @throws c10::Error, after it has left, when a rank has left early (this one,
-///   too, where another has started collectives that it has not) or a gradient
-///   was missing in a last backward pass on a GPU, and no call has thrown that
-///   before; not while an exception is on its way, nor in a handler of one.
+/// @throws c10::Error after leaving, if no call has reported the error before:
+///   if a rank left early (this rank counts as early if another rank has
+///   started collectives that this rank has not), or if a parameter got no
+///   gradient in the last backward pass on a GPU. Does not throw during stack
+///   unwinding or inside a catch handler.
 void destroy_process_group();
 
-/// True between `init_process_group` and `destroy_process_group`.
+/// Returns true between `init_process_group` and `destroy_process_group`.
 bool is_initialized();
 
 /// Rank of this process in [0, world_size()); 0 without a process group.
@@ -123,25 +131,28 @@ int rank();
 int world_size();
 /// Rank within this host; 0 without a process group.
 int local_rank();
-/// The device of this rank: what the options said, else `cuda:LOCAL_RANK` with
-/// NCCL and `cpu` with Gloo. Without a process group: the first GPU, or the
-/// CPU.
+/// The device of this rank: the device of the options, else `cuda:LOCAL_RANK`
+/// with NCCL and `cpu` with Gloo. Without a process group: the first GPU, or
+/// the CPU.
 c10::Device local_device();
 
-/// The process group of all ranks: a proxy of the backend, which knows who has
-/// left. Its name, its collectives and its options are the backend's; its type
-/// is not.
+/// The process group of all ranks. The object wraps the backend and tracks
+/// departed ranks. Its name, collectives and options are those of the backend,
+/// but its C++ type is not.
 /// @throws c10::Error without a process group.
 c10::intrusive_ptr<c10d::Backend> process_group();
 
-/// Makes a process group of some ranks. Collective: every rank calls it, with
-/// the same list, in the same order of calls.
+/// Creates a process group of some ranks. Collective: every rank of the world
+/// calls it with the same list, and all ranks make these calls in the same
+/// order.
 ///
-/// @param ranks  ranks of the world, each once; a rank's place in this list is
-///   its rank in the new group.
-/// @returns the group, or null on a rank that is not in it. Its `shutdown()`,
-///   called by all its ranks, closes it before the job ends, with its
-///   connections and threads.
+/// @param ranks  distinct ranks of the world; the position in the list is the
+///   rank in the new group.
+/// @returns the group, or null on a rank that is not a member. Its
+///   `shutdown()`, called by all members, closes the group with its connections
+///   and threads before the job ends.
+/// @throws c10::Error without a process group, if the list is empty or invalid,
+///   or if the members cannot connect.
 ///
 /// Example:
 /// @code
@@ -150,10 +161,9 @@ c10::intrusive_ptr<c10d::Backend> process_group();
 /// @endcode
 c10::intrusive_ptr<c10d::Backend> new_group(const std::vector<int>& ranks);
 
-/// The store of the job, for a program's own key-value exchange. Its keys have
-/// a prefix of their own. Once a rank has died, or left because of an
-/// exception, a wait for a key that is not there throws c10::Error with that
-/// rank's name.
+/// The store of the job, for key-value exchange of the program; its keys have
+/// their own prefix. Once a rank has died or left because of an exception,
+/// waiting for a missing key throws c10::Error that names this rank.
 /// @throws c10::Error without a process group.
 c10::intrusive_ptr<c10d::Store> store();
 

@@ -4,24 +4,24 @@
 
 namespace ddp {
 
-/// Runs the body of a program's main function and returns its exit code. When
-/// an exception leaves it, this returns 1, as a Python program does, after
-/// - the other ranks have been told what it says,
-/// - it has been written to stderr, and
-/// - into the file that TORCHELASTIC_ERROR_FILE names, for the report of the
-///   launcher. ddprun and torchrun give each worker such a file.
+/// Runs the body of a program's main function and returns its exit code. If an
+/// exception leaves the body, returns 1, as a Python program does, after it has
+/// - reported the exception to the other ranks,
+/// - written it to stderr, and
+/// - written it to the file named by TORCHELASTIC_ERROR_FILE, for the
+///   launcher's report. ddprun and torchrun set this variable for each worker.
 ///
-/// Destructors of the body have run by then.
+/// The destructors of the body have run by then.
 ///
-/// A program does well without it: from `init_process_group()` on, what nobody
-/// catches is recorded in the same file before it ends the process
-/// (std::terminate, SIGABRT). This adds the errors from before, and an exit
-/// code that stands for an error, not for a crash.
+/// Programs can do without this function: from `init_process_group()` on, an
+/// uncaught exception is recorded in the same file before it ends the process
+/// (std::terminate, SIGABRT). This function adds errors from before that call,
+/// and an exit code that indicates an error instead of a crash.
 ///
-/// The file is in torchrun's format: `{"message": {"message":
+/// The file has torchrun's format: `{"message": {"message":
 /// "std::runtime_error: no data", "extraInfo": {"py_callstack": ...,
-/// "timestamp": "<seconds>"}}}`, at most 64 KiB, replaced in one step. Where
-/// the variable is not set there is none.
+/// "timestamp": "<seconds>"}}}`, at most 64 KiB, replaced atomically. If the
+/// variable is not set, no file is written.
 ///
 /// Example:
 /// @code

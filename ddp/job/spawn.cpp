@@ -23,9 +23,10 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kKillPatience{10'000};
 constexpr milliseconds kCountPatience{60'000};
-constexpr int kMostDevices = 255;  // an exit code
+constexpr int kMostDevices = 255;  // fits into an exit code
 
-/// Bounds a wait; nothing is added to the limit, so the longest one fits.
+/// Bounds a wait. Adds nothing to the limit, so the longest limit cannot
+/// overflow.
 class Timer {
  public:
   explicit Timer(std::optional<milliseconds> limit) : limit_(limit) {}
@@ -42,8 +43,8 @@ class Timer {
   Clock::time_point start_ = Clock::now();
 };
 
-/// Asked in a child: once CUDA was asked anything, it no longer works after a
-/// fork.
+/// Counts the GPUs in a child process, because CUDA does not work after a fork
+/// once it was used.
 int count_gpus() {
   std::deque<detail::ForkedProcess> asked;
   asked.emplace_back(
@@ -76,7 +77,7 @@ void enter_rank(const detail::LaunchEnvironment& environment) {
   for (const auto& [name, value] : environment) {
     ::setenv(name.c_str(), value.c_str(), /*overwrite=*/1);
   }
-  ::unsetenv(env::kEndsFile);  // its ranks are those of the launcher's workers
+  ::unsetenv(env::kEndsFile);  // the launcher's ranks are not these
   if (is_limited) {
     at::set_num_threads(1);  // OpenMP has read its variable already
   }
@@ -117,7 +118,7 @@ struct SpawnContext::State {
 };
 
 SpawnContext::State::~State() {
-  signal_all(SIGKILL);  // all at once; then each is waited for
+  signal_all(SIGKILL);  // signal all of them first, then wait for each
 }
 
 void SpawnContext::State::start(const std::function<void(int)>& function,
@@ -126,10 +127,11 @@ void SpawnContext::State::start(const std::function<void(int)>& function,
     const auto environment = detail::launch_environment(
         detail::local_worker(rank, count, port.port, "spawn"), std::getenv);
     try {
-      // The other ranks are to name what this one threw.
+      // Reports the exception to the other ranks, which name it in their
+      // errors.
       ranks.emplace_back(
           [&] {
-            port.socket = {};  // rank 0 is to listen there
+            port.socket = {};  // rank 0 listens on this port
             enter_rank(environment);
             function(rank);
             return 0;
@@ -160,7 +162,7 @@ void SpawnContext::State::signal_all(int number) const {
   }
 }
 
-/// Waits for the end of a rank and notes all that have failed.
+/// Waits for the end of a rank and records all failures.
 bool SpawnContext::State::wait(const Timer& timer) {
   if (!detail::wait_for_any(ranks, timer.left())) {
     return !timer.is_over();
@@ -184,7 +186,7 @@ bool SpawnContext::State::wait(const Timer& timer) {
       failure.exception = end->exception->text;
       failure.time = end->exception->time;
       failure.exit_code = 1;
-      failure.signal = 0;  // one may have come before it had ended
+      failure.signal = 0;  // a signal may have ended it after its exception
     }
     failures.push_back(std::move(failure));
   }
@@ -232,7 +234,7 @@ bool SpawnContext::join(std::optional<milliseconds> timeout) {
     return true;
   }
   state.stop();
-  // The others, whose peer is gone, failed later.
+  // Other ranks fail later, because their peer is gone.
   throw SpawnError(*std::min_element(
       state.failures.begin(),
       state.failures.end(),

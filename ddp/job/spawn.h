@@ -16,29 +16,30 @@ namespace ddp {
 
 /// Options of `spawn`.
 struct SpawnOptions {
-  /// When a rank has failed, the others get SIGTERM, and after this time
-  /// SIGKILL.
+  /// If a rank fails, the others get SIGTERM, and after this time SIGKILL.
   TORCH_ARG(std::chrono::milliseconds, grace_period) = std::chrono::seconds(30);
 };
 
-/// How a rank failed: it threw, exited with a code other than 0, or a signal
-/// ended it.
+/// The failure of a rank: it threw, exited with a code other than 0, or was
+/// ended by a signal.
 struct RankFailure {
   int rank = 0;
   pid_t pid = 0;
-  int exit_code = 0;  ///< 1 when it threw; 0 when a signal ended it
-  int signal = 0;     ///< 0: it ended by itself
-  /// Text of the exception that left the function; unset when none did.
+  int exit_code = 0;  ///< 1 if it threw; 0 if a signal ended it
+  int signal = 0;     ///< 0 if no signal ended it
+  /// Text of the exception that left the function, or std::nullopt.
   std::optional<std::string> exception;
-  /// When it threw; of another end the last time it was seen running.
+  /// Time of the exception; for other failures the last time at which the rank
+  /// was seen running.
   std::chrono::steady_clock::time_point time;
 };
 
-/// Pure: one line, "rank 1 was ended by signal 11 (Segmentation fault)", and
-/// for an exception its text.
+/// Pure: describes the failure in one line, "rank 1 was ended by signal 11
+/// (Segmentation fault)". For an exception, the line contains its text.
 std::string describe(const RankFailure& failure);
 
-/// What `spawn` throws when a rank has failed. `what()` is `describe`.
+/// Thrown by `spawn` if a rank has failed. Its `what()` is
+/// `describe(failure())`.
 class SpawnError : public c10::Error {
  public:
   explicit SpawnError(RankFailure failure);
@@ -50,29 +51,30 @@ class SpawnError : public c10::Error {
   RankFailure failure_;
 };
 
-/// Runs `function(local_rank)` in `nprocs` processes of this host, waits for
-/// them, and throws the first error of any. For a program that is to start its
-/// own ranks; `ddprun` does more (restarts, many hosts, output by rank).
+/// Runs `function(local_rank)` in `nprocs` processes on this host and waits for
+/// them. For programs that start their own ranks; `ddprun` offers more
+/// (restarts, many hosts, output by rank).
 ///
 /// Every rank is a fork of this process with the environment that torchrun
-/// would give it (RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, a free
-/// MASTER_PORT, ...), so that `ddp::init_process_group()` joins them. With more
-/// than one rank and no OMP_NUM_THREADS each computes with one thread. SIGTERM
-/// has its default action. The rest is as here at the moment of the fork: what
-/// `function` captures are copies, and what it changes is not seen here.
+/// would set (RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, a free MASTER_PORT,
+/// ...), so that `ddp::init_process_group()` connects the ranks. With more than
+/// one rank and without OMP_NUM_THREADS each rank computes with one thread.
+/// SIGTERM has its default action. All other state is copied at the fork:
+/// changes that `function` makes, also to its captures, are not visible in this
+/// process.
 ///
 /// When the function returns or throws, the rank flushes its streams and ends
-/// at once: no destructor of a static object and no atexit function runs, since
-/// these are this process's. When one fails, the others are stopped; no rank
-/// outlives this process (SIGKILL comes with its end), and none is left when
-/// this function is done.
+/// at once. Destructors of static objects and atexit functions do not run
+/// there, because they belong to this process. If a rank fails, the others are
+/// stopped. No rank outlives this process (the kernel sends SIGKILL at its
+/// end), and no rank is left when this function returns.
 ///
-/// @param nprocs  unset: one for each GPU, or 1 without a GPU.
-/// @throws SpawnError for the rank that failed first. c10::Error when `nprocs`
-///   is below 1, no process can be made, or this process cannot be forked:
-///   it has several threads (those of OpenMP, CUDA and Gloo do not survive a
-///   fork, so call this before the first tensor operation), has opened a GPU,
-///   or ignores SIGCHLD.
+/// @param nprocs  std::nullopt: one process per GPU, or 1 without a GPU.
+/// @throws SpawnError for the rank that failed first. c10::Error if `nprocs` is
+///   below 1, if no process can be created, or if this process cannot be
+///   forked: it has several threads (threads of OpenMP, CUDA and Gloo do not
+///   survive a fork, so call this before the first tensor operation), has
+///   opened a GPU, or ignores SIGCHLD.
 ///
 /// Example:
 /// @code
@@ -90,10 +92,11 @@ void spawn(const std::function<void(int local_rank)>& function,
            std::optional<int> nprocs = std::nullopt,
            const SpawnOptions& options = {});
 
-/// Ranks that `spawn` would wait for, to do something else meanwhile.
+/// Ranks of `spawn` without the wait, so that the caller can do other work.
 ///
-/// Thread contract: one thread at a time. The kernel ties the ranks' lives to
-/// the thread that made them, so this must not end before `join`.
+/// Thread contract: one thread at a time. The kernel binds the lives of the
+/// ranks to the thread that created them, so this thread must not end before
+/// `join`.
 ///
 /// Example:
 /// @code
@@ -102,20 +105,23 @@ void spawn(const std::function<void(int local_rank)>& function,
 /// @endcode
 class SpawnContext {
  public:
-  /// Starts the ranks; parameters and errors as `spawn`.
+  /// Starts the ranks; parameters and errors as for `spawn`.
   explicit SpawnContext(const std::function<void(int local_rank)>& function,
                         std::optional<int> nprocs = std::nullopt,
                         const SpawnOptions& options = {});
-  /// Ends ranks that still run, by SIGKILL.
+  /// Ends the ranks that still run with SIGKILL.
   ~SpawnContext();
   SpawnContext(SpawnContext&&) noexcept;
   SpawnContext& operator=(SpawnContext&&) noexcept;
 
-  /// Waits until all ranks are done, at most `timeout`. True when they are.
-  /// @throws SpawnError when one has failed, once the others are stopped.
+  /// Waits until all ranks have ended, at most `timeout`. Returns true if they
+  /// have.
+  /// @throws SpawnError if a rank has failed, after the other ranks were
+  ///   stopped.
   bool join(std::optional<std::chrono::milliseconds> timeout = std::nullopt);
 
-  /// By rank; the numbers of ranks that have ended may be in new use.
+  /// Process ids by rank. The kernel may reuse the pids of ranks that have
+  /// ended.
   std::vector<pid_t> pids() const;
 
  private:

@@ -16,7 +16,7 @@ namespace ddp::detail {
 namespace {
 
 constexpr const char* kOption = "option";
-constexpr char kRefusal = '\t';  // no tensor is of an empty kind
+constexpr char kRefusal = '\t';  // no spec's text begins with a tab
 
 template <typename T>
 std::string to_text(const T& value) {
@@ -205,7 +205,7 @@ void verify_across_ranks(c10d::Backend& group,
                          const std::string& refusal) {
   const auto own =
       refusal.empty() ? write_specs(mine) : std::string(1, kRefusal) + refusal;
-  // Mostly all are equal: then what differs is not asked for.
+  // Usually all are equal; then the full texts are not exchanged.
   if (are_texts_equal(group, device, own) && refusal.empty()) {
     return;
   }
@@ -237,7 +237,7 @@ void broadcast_from(int source,
   std::vector<at::Tensor> data;
   data.reserve(tensors.size());
   for (const auto& tensor : tensors) {
-    // A data tensor has its own version counter.
+    // An alias with its own version counter.
     data.push_back(tensor.variable_data());
   }
   for (const auto& members : by_dtype_and_device(data)) {

@@ -9,22 +9,22 @@
 
 namespace ddp::detail {
 
-/// What must be equal on all ranks for a parameter or buffer.
+/// Properties of a parameter, buffer or option that must be equal on all ranks.
 struct TensorSpec {
   std::string name;
-  /// "parameter", "sparse parameter", "buffer", or "option", which is no
-  /// tensor.
+  /// "parameter", "sparse parameter", "buffer", or "option" (which has no
+  /// tensor).
   std::string kind;
   std::string shape;
   std::string strides;
   std::string dtype;
   std::string requires_grad;
-  /// Which of the module's devices it lies on, "number 1" for that of the first
-  /// tensor, and whether that is the rank's own; empty where ranks may differ
-  /// in that.
+  /// Index of the tensor's device within the module ("number 1" for the device
+  /// of the first tensor), and whether it is the rank's own device. Empty if
+  /// ranks may differ in it.
   std::string device;
-  /// A digest of its values, or an option's value; empty where they are not
-  /// compared.
+  /// Digest of the tensor's values, or the value of an option. Empty if values
+  /// are not compared.
   std::string values;
 };
 
@@ -32,44 +32,51 @@ TensorSpec describe(const std::string& name,
                     const std::string& kind,
                     const at::Tensor& tensor);
 
-/// An option whose value, one line, must be equal on all ranks, too.
+/// Describes an option whose value (one line) must be equal on all ranks.
 TensorSpec describe_option(const std::string& name, const std::string& value);
 
-/// Notes the devices in `specs`, which describe `tensors`. Tensors that share a
-/// device on one rank must do so on all, or the ranks' messages would differ.
-/// @param own  of this rank in the group, over NCCL.
+/// Fills in the devices of `specs`, which describe `tensors`. Tensors that
+/// share a device on one rank must share a device on all ranks, because the
+/// messages to broadcast are formed per device.
+/// @param own  this rank's device in the group, with NCCL.
 void number_devices(std::vector<TensorSpec>& specs,
                     const std::vector<at::Tensor>& tensors,
                     const std::optional<c10::Device>& own = std::nullopt);
 
-/// Pure: one line that names the first difference between rank 0's module and
-/// another's, or "" when all are equal. `ranks[r]` is the module of rank r.
+/// Pure: returns one line with the first difference between the module of rank
+/// 0 and another rank's, or "" if all are equal. `ranks[r]` is the module of
+/// rank r.
 std::string first_mismatch(const std::vector<std::vector<TensorSpec>>& ranks);
 
-/// Pure: the same between most ranks and the first that differs from them.
+/// Pure: as `first_mismatch`, between the most common module and the first rank
+/// that differs from it.
 std::string odd_one_out(const std::vector<std::vector<TensorSpec>>& ranks);
 
-/// For `all_gather_text`.
+/// Converts specs to text and back, for `all_gather_text`.
 std::string write_specs(const std::vector<TensorSpec>& specs);
 std::vector<TensorSpec> read_specs(const std::string& text);
 
-/// Throws the same c10::Error on every rank when the ranks' modules differ, or
-/// when one has a reason of its own not to go on, one line. Collective.
+/// Checks that the modules of all ranks agree. Collective.
+/// @param refusal  this rank's own reason to stop, one line, or "".
+/// @throws c10::Error, the same on every rank, if modules differ or a rank
+///   refuses.
 void verify_across_ranks(c10d::Backend& group,
                          c10::Device device,
                          const std::vector<TensorSpec>& mine,
                          const std::string& refusal = "");
 
-/// Pure: those of one dtype and device together, in the order of their first.
-/// So groups pair across ranks, whose devices may have other numbers.
+/// Pure: groups the tensors by dtype and device, in the order of their first
+/// members. The groups of different ranks correspond, although device indices
+/// may differ between ranks.
 std::vector<std::vector<at::Tensor>> by_dtype_and_device(
     const std::vector<at::Tensor>& tensors);
 
-/// Copies rank `source`'s values into the other ranks' tensors, a few large
-/// messages for many tensors of one dtype and device. Collective. Works under
-/// no_grad rules and does not count as a modification for autograd, so that a
-/// graph that was recorded before stays valid.
-/// @param message_bytes  at which a message is full.
+/// Copies the values of rank `source` into the other ranks' tensors, with few
+/// large messages per dtype and device. Collective. Runs without gradient
+/// recording and does not count as a modification for autograd, so that
+/// recorded graphs stay valid.
+/// @param message_bytes  maximum size of a message, approximately.
+/// @throws c10::Error if a rank has left or the group's time-out is over.
 void broadcast_from(int source,
                     c10d::Backend& group,
                     const std::vector<at::Tensor>& tensors,

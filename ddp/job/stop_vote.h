@@ -4,17 +4,17 @@
 
 namespace ddp::detail {
 
-/// How the ranks of a job agree on the pass after which they stop: each that
-/// knows of the stop says so in its passes, each that hears it from another
-/// says it, too, and the first pass in which all have said it is the last.
-/// Any thread.
+/// Agreement of a job's ranks on the pass after which they stop. Each rank that
+/// knows of the stop request votes for it in its passes. A rank that receives
+/// a vote votes, too. The ranks stop after the first pass in which all
+/// have voted. Thread-safe.
 class StopVote {
  public:
-  /// From now on this rank says so.
+  /// From now on this rank votes to stop.
   void say() noexcept { says_ = true; }
   bool says() const noexcept { return says_; }
 
-  /// What a pass has told: whether any rank has said it, and whether all have.
+  /// Records the result of a pass: whether any rank and whether all have voted.
   void hear(bool any, bool all) noexcept {
     if (any) {
       says_ = true;

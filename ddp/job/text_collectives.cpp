@@ -44,7 +44,7 @@ std::vector<std::string> all_gather_text(c10d::Backend& group,
        all_gather(group, at::full({1}, length, at::kLong).to(device))) {
     lengths.push_back(peer.item<int64_t>());
   }
-  // An abort ends what the host has waited for, and leaves garbage.
+  // An abort ends the host's wait without an error and leaves garbage.
   check_whole(group, "all-gather");
   const int64_t longest = *std::max_element(lengths.begin(), lengths.end());
   std::vector<std::string> texts(lengths.size());
@@ -61,7 +61,7 @@ std::vector<std::string> all_gather_text(c10d::Backend& group,
 bool are_texts_equal(c10d::Backend& group,
                      c10::Device device,
                      const std::string& mine) {
-  const auto digest = c10::sha1(" " + mine).str();  // none has no digest
+  const auto digest = c10::sha1(" " + mine).str();  // sha1("") is empty
   const auto own = to_bytes(digest, static_cast<int64_t>(digest.size()));
   const auto gathered = at::stack(all_gather(group, own.to(device))).cpu();
   return at::equal(gathered, own.expand_as(gathered));

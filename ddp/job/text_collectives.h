@@ -8,21 +8,22 @@
 
 namespace ddp::detail {
 
-/// Gives every rank the texts of all ranks, by rank. Collective. The texts may
-/// differ in length.
+/// Gathers the texts of all ranks on every rank, by rank. The texts may differ
+/// in length. Collective.
 ///
-/// @param device  where the backend takes tensors: the CPU for Gloo, the rank's
-///   GPU for NCCL.
+/// @param device  a device that the backend supports: the CPU for Gloo, the
+///   rank's GPU for NCCL.
 std::vector<std::string> all_gather_text(c10d::Backend& group,
                                          c10::Device device,
                                          const std::string& mine);
 
-/// Whether the ranks' texts are equal. Collective; exchanges their SHA-1 alone.
+/// Returns true if the texts of all ranks are equal. Exchanges only their SHA-1
+/// digests. Collective.
 bool are_texts_equal(c10d::Backend& group,
                      c10::Device device,
                      const std::string& mine);
 
-/// The text of rank `from` on every rank. Collective.
+/// Returns the text of rank `from` on every rank. Collective.
 std::string broadcast_text(c10d::Backend& group,
                            c10::Device device,
                            const std::string& text,

@@ -91,7 +91,7 @@ int64_t tcp_bytes_sent() {
   while (const dirent* entry = files ? ::readdir(files.get()) : nullptr) {
     tcp_info info{};
     socklen_t size = sizeof(info);
-    // Fails for what is no TCP socket.
+    // Fails for descriptors that are not TCP sockets.
     if (::getsockopt(
             std::atoi(entry->d_name), IPPROTO_TCP, TCP_INFO, &info, &size) ==
         0) {

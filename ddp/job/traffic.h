@@ -10,24 +10,24 @@
 
 namespace ddp {
 
-/// Bytes of the tensors that one rank has given to its backend. What the
-/// backend sends for them is up to it: a ring all-reduce over p ranks sends
-/// 2(p-1)/p of them from each.
+/// Bytes of the tensors that one rank has given to its backend. The bytes on
+/// the wire depend on the algorithm: a ring all-reduce over p ranks sends
+/// 2(p-1)/p of them from each rank.
 struct Traffic {
   int64_t all_reduce = 0;
   int64_t broadcast = 0;
   int64_t all_gather = 0;      ///< this rank's part
   int64_t reduce_scatter = 0;  ///< all parts
-  int64_t all_to_all = 0;      ///< all parts, this rank's own among them
-  int64_t sent = 0;            ///< to one rank by `send`
+  int64_t all_to_all = 0;      ///< all parts, including this rank's own
+  int64_t sent = 0;            ///< to single ranks, by `send`
 };
 
-/// Another backend, with what goes through it counted: all-reduces, broadcasts,
-/// all-gathers, reduce-scatters, all-to-alls and messages; the rest is handed
-/// on uncounted. A drop-in wherever a backend is asked for.
+/// Forwards to another backend and counts the bytes of all-reduces, broadcasts,
+/// all-gathers, reduce-scatters, all-to-alls and messages. Other collectives
+/// are forwarded without counting. Can replace any backend.
 ///
-/// Thread contract: as that of the other backend; the counts may be taken on
-/// any thread.
+/// Thread contract: as for the inner backend; `take` may be called from any
+/// thread.
 ///
 /// Example:
 /// @code
@@ -42,7 +42,7 @@ class CountingBackend : public detail::ForwardingBackend {
  public:
   using ForwardingBackend::ForwardingBackend;
 
-  /// What has been counted since the last call, and begins anew.
+  /// Returns the bytes since the last call and resets the counts.
   Traffic take();
 
   Work allreduce(Tensors& tensors,
@@ -75,12 +75,12 @@ class CountingBackend : public detail::ForwardingBackend {
   Traffic traffic_;
 };
 
-/// Bytes that the kernel has sent from this process's open TCP connections
-/// since they were made, as TCP_INFO counts them, each once: what messages
-/// really cost, with everything that a library puts around them. NCCL goes
-/// other ways than sockets within a host.
+/// Returns the bytes that the kernel has sent over the open TCP connections of
+/// this process since they were opened, without retransmissions (TCP_INFO).
+/// This is the real cost of messages, including the protocol overhead of
+/// libraries. NCCL uses other transports than sockets within a host.
 ///
-/// Needs Linux 4.19; counts nothing on an older one.
+/// Needs Linux 4.19; returns 0 on an older kernel.
 int64_t tcp_bytes_sent();
 
 }  // namespace ddp

@@ -7,10 +7,10 @@
 namespace ddp::detail {
 namespace {
 
-/// A connection breaks before the news of why.
+/// The connection to a rank breaks before the report of its departure arrives.
 constexpr std::chrono::milliseconds kNewsPatience{2'000};
 
-/// Backends have no type for it.
+/// Compares the text, because backends have no exception type for time-outs.
 bool is_timeout(const std::string& error) {
   return error.find("imed out") != std::string::npos ||
          error.find("imeout") != std::string::npos;

@@ -5,7 +5,8 @@
 namespace ddp::detail {
 namespace {
 
-/// Of the thread that calls. False where a sandbox forbids it.
+/// Sets the policy of the calling thread; returns false if a sandbox forbids
+/// it.
 bool set_policy(int policy) {
   const sched_param no_priority{};
   return ::sched_setscheduler(0, policy, &no_priority) == 0;

@@ -2,17 +2,20 @@
 
 namespace ddp::detail {
 
-/// Threads that are made in its scope take no core away from a thread that runs
-/// when something wakes them: they are the kernel's SCHED_BATCH, which changes
-/// neither how long they may run nor that they start at once on an idle core.
+/// Gives threads that are created in this scope the kernel's policy
+/// SCHED_BATCH, so that they do not preempt a running thread when they wake up.
+/// The policy changes neither their share of the CPU nor an immediate start on
+/// an idle core.
 ///
-/// For the thread that watches Gloo's sockets. A rank that writes to a socket
-/// holds the lock of its connection; where ranks outnumber the cores the thread
-/// of the peer, which the write wakes, runs in its place, and its own finds the
-/// lock taken and asks again until the rank has run on.
+/// Used for the thread that polls Gloo's sockets. A rank that writes to a
+/// socket holds the lock of its connection. If there are more ranks than cores,
+/// the write would let the peer's polling thread preempt the writer, and the
+/// writer's own polling thread would find the lock taken and poll until the
+/// writer runs again.
 ///
-/// Does nothing for a thread that has another policy than the default. For the
-/// thread that makes it; afterwards that has its policy back.
+/// Does nothing if the calling thread has a policy other than the default.
+/// Affects only the calling thread and threads that it creates; the destructor
+/// restores the policy of the calling thread.
 class BatchThreadsGuard {
  public:
   BatchThreadsGuard();

@@ -20,13 +20,13 @@ bool connect_on_thread(std::function<void()> connect,
     connect();
     return true;
   }
-  BackgroundTask task;  // once it is left behind, `connect` owns what it uses
+  BackgroundTask task;  // may be abandoned: `connect` owns its captures
   task.start(std::move(connect));
   const auto is_connected = [&] {
     try {
       return task.finish(kConnectGlance);
     } catch (const std::system_error&) {
-      throw;  // this rank's own
+      throw;  // an error of this rank itself
     } catch (const std::exception&) {
       const auto reason = reason_within(kReasonPatience, why_in_vain);
       TORCH_CHECK(reason.empty(), problem, ": ", reason);

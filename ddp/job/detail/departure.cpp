@@ -8,7 +8,8 @@ namespace {
 
 constexpr size_t kLongestText = 1000;
 
-/// A line is read by machines, and its end is a message's.
+/// Shortens the text and replaces its line ends, because a line end separates
+/// two messages.
 std::string on_one_line(std::string text) {
   if (text.size() > kLongestText) {
     text.resize(kLongestText);
@@ -65,7 +66,7 @@ std::optional<Departure> departure_of_line(const std::string& line) {
     return std::nullopt;
   }
   departure.how = static_cast<Departure::How>(how);
-  in.get();  // the space
+  in.get();  // skip the space
   std::getline(in, departure.text);
   return departure;
 }

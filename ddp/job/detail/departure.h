@@ -7,47 +7,49 @@
 
 namespace ddp::detail {
 
-/// How a rank has left its job.
+/// How and when a rank has left its job.
 struct Departure {
   enum class How {
     destroyed,  ///< by ddp::destroy_process_group()
     threw,      ///< because of an exception
-    vanished    ///< its process has ended, and nobody knows why
+    vanished    ///< its process ended without a reported reason
   };
 
-  int rank = 0;  ///< of the world
+  int rank = 0;  ///< rank in the world
   How how = How::destroyed;
-  /// Backward passes that it has begun; -1 of a rank that has vanished.
+  /// Backward passes that the rank has begun; -1 if it vanished.
   int64_t passes = -1;
-  /// What it threw, one line; may be empty.
+  /// Text of its exception, one line; may be empty.
   std::string text;
-  /// By group: the collectives that it has started. Without an entry: unknown.
+  /// Number of started collectives by group name. No entry: unknown.
   std::map<std::string, uint64_t> started;
-  /// It has closed its groups, and rank 0 the store. Not in a line.
+  /// True once the rank has closed its groups, and on rank 0 also the store.
+  /// Not part of the text form.
   bool has_closed = false;
 };
 
-/// Pure: a departure as one line without its end, for other ranks. A long text
-/// is cut.
+/// Pure: the departure as one line for the other ranks, without the line end. A
+/// text of more than 1000 characters is cut.
 std::string to_line(const Departure& departure);
 
-/// Pure: nothing when the line is none.
+/// Pure: parses `to_line`; returns std::nullopt for any other text.
 std::optional<Departure> departure_of_line(const std::string& line);
 
-/// Pure: whether a rank that has left so does not take part in the `number`th
-/// collective of a group, counted from 1.
+/// Pure: returns true if a rank with this departure will not take part in the
+/// `number`th collective of the group (counted from 1), or if its count is
+/// unknown.
 bool misses_collective(const Departure& departure,
                        const std::string& group,
                        uint64_t number);
 
-/// Pure: whether a rank that has left so had started more than `number`
-/// collectives of a group.
+/// Pure: returns true if a rank with this departure is known to have started
+/// more than `number` collectives of the group.
 bool started_more(const Departure& departure,
                   const std::string& group,
                   uint64_t number);
 
 /// Pure: "rank 1 has left by ddp::destroy_process_group() after 37 backward
-/// passes; this rank has begun 38". `passes` are this rank's own.
+/// passes; this rank has begun 38". `passes` counts the passes of this rank.
 std::string describe(const Departure& departure, int64_t passes);
 
 }  // namespace ddp::detail

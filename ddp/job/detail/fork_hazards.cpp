@@ -43,7 +43,7 @@ int count_threads() {
   return static_cast<int>(entries_of(kThreads).size());
 }
 
-// pthread_join returns before the kernel has removed the thread.
+// Waits, because pthread_join returns before the kernel removes the thread.
 int count_lasting_threads() {
   int count = count_threads();
   for (auto waited = milliseconds(0); count > 1 && waited < kLeavePatience;

@@ -5,19 +5,20 @@
 
 namespace ddp::detail {
 
-/// What makes a fork() of this process unusable for LibTorch.
+/// Properties of this process that make it unusable for LibTorch after a
+/// fork().
 struct ForkHazards {
   int threads = 1;
-  /// What its file descriptors lead to, as /proc/self/fd has it.
+  /// Targets of the open file descriptors, as listed in /proc/self/fd.
   std::vector<std::string> open_files;
   bool ignores_children = false;  ///< SIGCHLD is ignored
 };
 
-/// Looks at this process. A thread that has been joined may need a moment to
-/// go; it is waited for, at most 100 ms.
+/// Inspects this process. Waits at most 100 ms for the kernel to remove threads
+/// that have been joined.
 ForkHazards find_fork_hazards();
 
-/// Pure: why a process must not be forked, and what to do, or "".
+/// Pure: returns why the process must not be forked and how to avoid it, or "".
 std::string fork_problem(const ForkHazards& hazards);
 
 }  // namespace ddp::detail

@@ -27,12 +27,13 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kKillPatience{10'000};
 
-// Kernel headers may be older than the kernel.
+// Kernel headers may be older than the running kernel.
 #ifndef SYS_pidfd_open
 #define SYS_pidfd_open 434
 #endif
 
-/// A child that cannot be watched must not run on.
+/// Opens a pidfd. Kills the child on failure, because it could not be waited
+/// for.
 int open_pidfd(pid_t pid) {
   const int fd = static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
   if (fd < 0) {
@@ -55,7 +56,7 @@ void write_all(int fd, const char* data, size_t size) {
   while (size > 0) {
     const ssize_t written = ::write(fd, data, size);
     if (written <= 0) {
-      return;  // out of memory; the exit code still says that it failed
+      return;  // out of memory; the exit code still reports the failure
     }
     data += written;
     size -= static_cast<size_t>(written);
@@ -82,7 +83,7 @@ std::optional<ProcessEnd::Exception> read_report(int fd) {
   return report;
 }
 
-/// The steady clock counts alike in all processes of a machine.
+/// The child's steady clock is the same as the parent's.
 int run(const std::function<int()>& body,
         ForkedProcess::Tell tell,
         int report) {
@@ -98,8 +99,8 @@ int run(const std::function<int()>& body,
   }
 }
 
-/// While it lives, signals wait: none may reach a child before that has given
-/// up this program's handlers.
+/// Blocks all signals in its scope. No signal may reach the child before it has
+/// dropped this program's handlers.
 class SignalsWait {
  public:
   SignalsWait() {
@@ -131,7 +132,7 @@ class SignalsWait {
 pid_t fork_child(const std::function<int()>& body,
                  ForkedProcess::Tell tell,
                  int report) {
-  flush_streams();  // or the child would print it, too
+  flush_streams();  // else the child would print the buffered text again
   const pid_t parent = ::getpid();
   pid_t pid = -1;
   {
@@ -141,7 +142,7 @@ pid_t fork_child(const std::function<int()>& body,
       wait.terminate_by_default();
       ::prctl(PR_SET_PDEATHSIG, SIGKILL);
       if (::getppid() != parent) {
-        ::_exit(1);  // it died before the line above
+        ::_exit(1);  // the parent died before the prctl
       }
     }
   }

@@ -21,27 +21,28 @@ struct ProcessEnd {
   };
 
   int exit_code = 0;
-  int signal = 0;  ///< 0: it exited
+  int signal = 0;  ///< 0 if the child exited
   std::optional<Exception> exception;
 };
 
-/// A child made by fork() that runs a function and ends with it: none of this
-/// program's destructors and atexit functions run there.
+/// A child made by fork() that runs a function and then ends. Destructors of
+/// static objects and atexit functions of the program do not run in the child.
 ///
-/// SIGTERM has its default action in the child, and SIGKILL comes to it when
-/// the thread that made it ends.
+/// In the child SIGTERM has its default action. The child gets SIGKILL when the
+/// thread that created it ends.
 class ForkedProcess {
  public:
   using Tell = void (*)(const std::string& text) noexcept;
 
-  /// @param body  its result is the exit code; an exception is reported by
-  ///   `reap` and makes it 1.
-  /// @param tell  gets its text once it is noted: what others do about it comes
-  ///   later, by the clock, too.
-  /// @throws std::system_error when no process can be made.
+  /// @param body  its result is the child's exit code. An exception makes the
+  ///   exit code 1, and `reap` reports it.
+  /// @param tell  called in the child with the exception's text, after its time
+  ///   was recorded, so that failures it causes in other processes have a later
+  ///   time.
+  /// @throws std::system_error if no process can be created.
   explicit ForkedProcess(const std::function<int()>& body, Tell tell = nullptr);
-  /// SIGKILL unless it has been reaped; waits for the end, but not forever: the
-  /// kernel may hold a process that waits for a device.
+  /// Sends SIGKILL unless the child has been reaped, and waits for its end, at
+  /// most ten seconds: the kernel may hold a process that waits for a device.
   ~ForkedProcess();
   ForkedProcess(const ForkedProcess&) = delete;
   ForkedProcess& operator=(const ForkedProcess&) = delete;
@@ -50,23 +51,24 @@ class ForkedProcess {
   bool is_reaped() const { return is_reaped_; }
   void signal(int number) const;
 
-  /// How it ended; nothing while it runs. Once it has told the end, the pid is
-  /// free for another process.
-  /// @throws c10::Error when another part of the program has waited for it.
+  /// Returns how the child ended, or std::nullopt while it runs. After a result
+  /// the kernel may reuse the pid.
+  /// @throws c10::Error if another part of the program has waited for the
+  ///   child.
   std::optional<ProcessEnd> reap();
 
  private:
   friend bool wait_for_any(const std::deque<ForkedProcess>& processes,
                            std::chrono::milliseconds timeout);
 
-  FileDescriptor report_;  // memory that the child shares
+  FileDescriptor report_;  // memory file shared with the child
   pid_t pid_;
-  FileDescriptor pidfd_;  // readable when the child has ended
+  FileDescriptor pidfd_;  // readable once the child has ended
   bool is_reaped_ = false;
 };
 
-/// Waits until a process that has not been reaped has ended. False when
-/// `timeout` was over first, or earlier: a signal may end the wait.
+/// Waits until a child that has not been reaped ends. Returns false after
+/// `timeout`, or earlier if a signal interrupts the wait.
 bool wait_for_any(const std::deque<ForkedProcess>& processes,
                   std::chrono::milliseconds timeout);
 

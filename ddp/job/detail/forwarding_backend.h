@@ -10,8 +10,8 @@
 
 namespace ddp::detail {
 
-/// Another backend's collectives and messages, handed on as they are: the base
-/// of a backend that counts, reorders or changes some of them.
+/// Forwards all collectives and messages to another backend. Base class of
+/// backends that count, reorder or change some of them.
 ///
 /// Example:
 /// @code
@@ -33,7 +33,7 @@ class ForwardingBackend : public c10d::Backend {
 
   explicit ForwardingBackend(c10::intrusive_ptr<c10d::Backend> inner);
 
-  /// The other backend; null when it was released.
+  /// The inner backend; null after `release`.
   const c10d::Backend* forwards_to() const { return inner_.get(); }
 
   const std::string getBackendName() const override;
@@ -105,22 +105,25 @@ class ForwardingBackend : public c10d::Backend {
   Work recvAnysource(Tensors& tensors, int tag) override;
 
  protected:
-  /// @throws c10::Error when it was released.
+  /// @throws c10::Error if the inner backend was released.
   c10d::Backend& inner() const;
 
-  /// Where a collective, a message is handed on to. Called once for each.
-  /// @param device  of its tensors, where it has any.
+  /// Returns the backend that executes the next collective. Called once for
+  /// each collective.
+  /// @param device  device of the collective's tensors, if it has any.
   virtual c10d::Backend& for_collective(
       const std::optional<c10::Device>& /*device*/) {
     return inner();
   }
-  /// The collective of the last call of `for_collective` was refused where it
-  /// was handed on to, as that threw.
+  /// Called if the backend of the last `for_collective` call threw instead of
+  /// starting the collective.
   virtual void not_started() {}
+  /// Returns the backend that executes the next message. Called once for each
+  /// message.
   virtual c10d::Backend& for_message() { return inner(); }
 
   const c10::intrusive_ptr<c10d::Backend>& shared() const { return inner_; }
-  /// Gives the other backend away.
+  /// Gives up the inner backend and returns it.
   c10::intrusive_ptr<c10d::Backend> release();
 
  private:

@@ -40,8 +40,9 @@ std::vector<GlooDevice> gloo_devices(const std::string& reach) {
   return devices;
 }
 
-/// Gloo writes to sockets whose other end may be gone; the signal's default
-/// would end the program without a word instead of by an exception.
+/// Ignores SIGPIPE if it has its default action. Gloo writes to sockets that
+/// the peer may have closed; the default action would end the program silently
+/// instead of by an exception.
 void ignore_broken_pipes() {
   struct sigaction current {};
   ::sigaction(SIGPIPE, nullptr, &current);
@@ -50,7 +51,7 @@ void ignore_broken_pipes() {
   }
 }
 
-/// A work ends from within alone.
+/// Accesses the protected `finish` of a work, to end it from outside.
 class Ender : public c10d::Work {
  public:
   static void end(c10d::Work& work, const std::exception_ptr& error) {
@@ -58,15 +59,15 @@ class Ender : public c10d::Work {
   }
 };
 
-/// ProcessGroupGloo cannot be told to stop.
+/// Adds an abort to ProcessGroupGloo, which has none.
 class GlooBackend : public c10d::ProcessGroupGloo {
  public:
   using ProcessGroupGloo::ProcessGroupGloo;
 
   void abort() override {
     end_connections();
-    // One that was sending when its connection ended is forgotten by Gloo: its
-    // thread sleeps on until the time-out, but nobody waits for it.
+    // Gloo forgets a work that was sending when its connection ended. Its
+    // thread sleeps until the time-out, but the waiting callers return now.
     const auto error =
         std::make_exception_ptr(std::runtime_error("the group was aborted"));
     for (const auto& work : running()) {
@@ -77,15 +78,16 @@ class GlooBackend : public c10d::ProcessGroupGloo {
   bool is_working() { return !running().empty(); }
 
  private:
-  /// A message that does not come in time ends all that waits for the same
-  /// connections. Each device has its own; the tag says which.
+  /// Closes the connections: if a receive times out, Gloo closes all
+  /// connections of its context. Each device has its own context, which the tag
+  /// selects.
   void end_connections() {
     for (size_t i = 0; i < contexts_.size(); ++i) {
       const auto tag = std::numeric_limits<int>::max() - static_cast<int>(i);
       try {
         recvAnysource(nothing_, tag)->wait(std::chrono::milliseconds(1));
       } catch (const std::exception&) {
-        // It has not come.
+        // Expected: the message does not arrive.
       }
     }
   }
@@ -126,7 +128,7 @@ c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const BackendSpec& spec) {
         *backend = c10::make_intrusive<GlooBackend>(store, rank, size, options);
       },
       spec.in_vain,
-      std::chrono::milliseconds::max(),  // Gloo has its own
+      std::chrono::milliseconds::max(),  // Gloo has its own time-out
       "rank " + std::to_string(spec.rank) +
           ": the ranks could not be connected");
   (*backend)->setTimeout(spec.timeout);

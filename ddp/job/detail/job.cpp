@@ -24,17 +24,19 @@ std::string describe_end(const WorkerEnd& end) {
          end.how + ") while others waited for it; its own output says why";
 }
 
-/// Another thread's: a client waits with a lock held.
+/// Returns a store client for another thread: a client holds a lock while it
+/// waits.
 c10::intrusive_ptr<c10d::Store> own_client(
     const c10::intrusive_ptr<c10d::Store>& store) {
   try {
     return store->clone();
   } catch (const c10::Error&) {
-    return store;  // a user's, of a kind that cannot be cloned
+    return store;  // a user's store that cannot be cloned
   }
 }
 
-/// Who waits for the others need not when they are gone, one without coming.
+/// Returns true if all other ranks have left, and at least one of them without
+/// the leave barrier: the barrier cannot complete then.
 bool is_the_last(const Job& job) {
   const auto departures = job.record->all_departures();
   return static_cast<int>(departures.size()) == job.env.world_size - 1 &&
@@ -43,14 +45,14 @@ bool is_the_last(const Job& job) {
          });
 }
 
-/// On the thread of the lines.
+/// Callback of the peer monitor, called on its thread.
 bool look(Job& job, c10d::Store& store) {
   try {
     if (is_the_last(job) && !has_lost_store(job)) {
       end_leave_barrier(store);
     }
   } catch (const std::exception&) {
-    // The store is gone: nobody waits.
+    // The store is gone, so no rank waits in it.
   }
   return job.watch.look(store);
 }
@@ -72,7 +74,7 @@ c10::intrusive_ptr<c10d::Store> keys_of_job(
     const std::string& run_id) {
   auto attempt = c10::make_intrusive<c10d::PrefixStore>(key_prefix(env, run_id),
                                                         std::move(store));
-  // Each rank comes once to each job, so its number is the same on all.
+  // Each rank joins each job once, so the number is the same on all ranks.
   const int64_t number = attempt->add("jobs/" + std::to_string(env.rank), 1);
   return c10::make_intrusive<c10d::PrefixStore>("job_" + std::to_string(number),
                                                 std::move(attempt));
@@ -159,7 +161,7 @@ c10::intrusive_ptr<MonitoredBackend> make_group(Job& job,
   spec.reach = interface_hint_of(job.env);
   spec.name = members.name;
   spec.ranks = ranks;
-  if (spec.size > 1) {  // alone, it waits for nobody
+  if (spec.size > 1) {  // a single rank has no peers to wait for
     spec.in_vain = in_vain;
   }
   try {
@@ -199,7 +201,7 @@ void announce_fatal_error(const Job& job, const std::string& text) noexcept {
     departure.text = text;
     job.lines->say(departure);
   } catch (...) {
-    // No memory: the process ends without a word.
+    // Out of memory: the process ends without a report.
   }
 }
 

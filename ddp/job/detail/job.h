@@ -14,10 +14,10 @@
 
 namespace ddp::detail {
 
-/// How long a rank that leaves waits for the others.
+/// Time limit of the leave barrier.
 constexpr std::chrono::milliseconds kLeaveTimeout{10'000};
 
-/// What lies between `ddp::init_process_group` and
+/// State of a job, from `ddp::init_process_group` to
 /// `ddp::destroy_process_group`.
 struct Job {
   pid_t process = ::getpid();
@@ -28,61 +28,65 @@ struct Job {
   std::chrono::milliseconds connect_timeout{0};
   c10::intrusive_ptr<c10d::Store> store;
   std::shared_ptr<PeerState> record = std::make_shared<PeerState>();
-  /// While the ranks join: why it is in vain to wait for them; null from then
-  /// on, when all hear of departures.
+  /// Returns why waiting for the ranks is in vain while they join. Null
+  /// afterwards, when the peer monitor reports departures.
   VainCheck joins_in_vain;
   StuckGroupAborter watch;
   c10::intrusive_ptr<MonitoredBackend> world;
   int group_count = 0;
-  std::unique_ptr<PeerMonitor> lines;  // with one rank null; last: its thread
-                                       // goes before what it uses
+  /// Null in a world of one. The last member, so that its thread ends before
+  /// the members that it uses are destroyed.
+  std::unique_ptr<PeerMonitor> lines;
 };
 
-/// Gives this job keys of its own in a store that may have seen others.
-/// @throws c10::Error when the store is gone.
+/// Returns a view of the store with keys of this job only; the store may have
+/// served earlier jobs.
+/// @throws c10::Error if the store is gone.
 c10::intrusive_ptr<c10d::Store> keys_of_job(
     c10::intrusive_ptr<c10d::Store> store,
     const WorkerEnv& env,
     const std::string& run_id);
 
-/// Why it is in vain to wait for the ranks of this job to join: the launcher
-/// says that one has ended, or a rank does that has heard it. Asks the store of
-/// the job where there is one already.
-/// @param ends_file  see detail/job_files/worker_ends.h; "" for none.
+/// Returns a check that gives the reason why waiting for the ranks of this job
+/// to join is in vain: the launcher reports that a rank's process has ended, or
+/// another rank has published such an end in the store. Reads the store if the
+/// job has one already.
+/// @param ends_file  see base/job_files/worker_ends.h; "" for none.
 VainCheck join_vain_check(const Job& job, const std::string& ends_file);
 
-/// Why it is in vain to wait for one of these ranks: one has left. Of all ranks
-/// of a job only those that have left otherwise than by
-/// ddp::destroy_process_group().
+/// Returns a check that gives the reason why waiting for one of these ranks is
+/// in vain: a rank has left. The overload for all ranks of a job ignores
+/// departures by ddp::destroy_process_group().
 VainCheck vain_check(std::shared_ptr<PeerState> record, std::vector<int> ranks);
 VainCheck vain_check(std::shared_ptr<PeerState> record);
 
-/// From now on the ranks hear of each other's departures, also of an exception
-/// that nobody catches. Collective.
+/// Starts the peer monitor: from now on the ranks see each other's departures,
+/// including uncaught exceptions. Does nothing in a world of one. Collective.
 void listen_for_departures(Job& job);
 
-/// Makes a group that is closed when the job is left. Collective over its
-/// members.
+/// Creates a group, which is closed when the job is left. Collective over the
+/// members of the group.
 c10::intrusive_ptr<MonitoredBackend> make_group(Job& job,
                                                 const GroupMembers& members);
 
-/// How this rank leaves, if it does so now.
+/// The departure of this rank if it left now.
 Departure departure_by(const Job& job, Departure::How how);
 
-/// Whether rank 0 has ended, or closed the store: nobody waits there then, and
-/// LibTorch would log pages.
+/// Returns true if rank 0 has ended or has closed the store. Waiting at the
+/// store is pointless then, and LibTorch would log many lines.
 bool has_lost_store(const Job& job);
 
-/// Says goodbye, waits for the others, lets what is queued on the GPU end where
-/// it can, and closes everything. Returns what has gone wrong that the program
-/// has not been told yet, one line, or "".
+/// Reports the departure, waits for the other ranks, lets queued GPU work
+/// complete if it can, and closes everything. Returns an error of one line that
+/// the program has not seen yet, or "".
 std::string leave(std::unique_ptr<Job> job) noexcept;
 
-/// Ends the threads that use LibTorch, whose statics exit() destroys next: that
-/// of the lines, and NCCL's. Does nothing in a fork of the process.
+/// Stops the threads that use LibTorch (the peer monitor's and NCCL's), because
+/// exit() destroys LibTorch's static objects next. Does nothing in a forked
+/// child.
 void end_threads(const Job& job) noexcept;
 
-/// Tells the others why this process ends.
+/// Reports to the other ranks why this process ends.
 void announce_fatal_error(const Job& job, const std::string& text) noexcept;
 
 }  // namespace ddp::detail

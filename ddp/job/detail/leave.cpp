@@ -11,11 +11,11 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// How long what the others have started may take to be heard of, when they
-/// have left already.
+/// Time limit for reports of other ranks' departures, with the collectives that
+/// they have started.
 constexpr milliseconds kHearPatience{2'000};
 
-/// Whether an exception makes this rank leave.
+/// Returns true if this rank leaves because of an exception.
 bool is_failing() {
   return std::current_exception() || std::uncaught_exceptions() > 0;
 }
@@ -29,7 +29,8 @@ Departure departure_now(const Job& job) {
   return departure;
 }
 
-/// True when all have come.
+/// Reports the departure and waits at the leave barrier. Returns true if all
+/// ranks arrived.
 bool say_goodbye(const Job& job) {
   job.lines->say(departure_now(job));
   if (has_lost_store(job)) {
@@ -58,13 +59,14 @@ bool say_goodbye(const Job& job) {
   return missing && missing->empty();
 }
 
-/// Gloo's collectives throw by themselves where a process has ended.
+/// Gloo's collectives throw on their own if a peer's process has ended.
 bool has_told(const MonitoredBackend& group, const Departure& departure) {
   return departure.how == Departure::How::vanished &&
          group.getBackendName() == "gloo";
 }
 
-/// What the program has not been told of collectives that miss a rank.
+/// Returns an error for collectives that miss a rank, unless the program has
+/// had one.
 std::string vain_problem(const Job& job) {
   std::string problem;
   for (const auto& group : job.watch.groups()) {
@@ -78,13 +80,13 @@ std::string vain_problem(const Job& job) {
   return problem;
 }
 
-/// Whether what this rank has started ends by itself.
+/// Returns true if all collectives that this rank has started can complete.
 bool can_finish(const MonitoredBackend& group) {
   return !group.missed_by() && !group.behind() && !group.has_lost_one() &&
          !group.has_failed();
 }
 
-/// The last group goes first.
+/// Closes the groups in the reverse order of their creation.
 void close_groups(const Job& job, bool all_have_come) {
   const auto groups = job.watch.groups();
   for (auto it = groups.rbegin(); it != groups.rend(); ++it) {
@@ -106,8 +108,8 @@ std::string early_problem(const Job& job) {
   return "";
 }
 
-/// The same. Waits for those that wait over Gloo: they throw, and say so, when
-/// this one has closed.
+/// As above, but waits up to `patience`: Gloo peers blocked on this rank throw,
+/// and report it, once this rank has closed its groups.
 std::string early_problem(const Job& job, milliseconds patience) {
   const auto deadline = std::chrono::steady_clock::now() + patience;
   for (int heard = 0; heard < job.env.world_size - 1;) {
@@ -125,7 +127,8 @@ std::string early_problem(const Job& job, milliseconds patience) {
   return early_problem(job);
 }
 
-/// What is queued ends where all have come and miss nothing; else it may.
+/// Runs the checks. They may wait without limit if all queued work can
+/// complete, else for kHearPatience.
 std::string ask_checks(const Job& job, bool all_have_come) {
   const auto groups = job.watch.groups();
   const bool ends =
@@ -141,8 +144,8 @@ std::string ask_checks(const Job& job, bool all_have_come) {
   return problem;
 }
 
-/// What is queued ends first. Where a rank dies meanwhile, the lines' thread
-/// aborts the group.
+/// Waits for queued work that can complete. If a rank dies meanwhile, the peer
+/// monitor's thread aborts the group.
 void finish_groups(const Job& job, bool all_have_come) {
   for (const auto& group : job.watch.groups()) {
     if (all_have_come && can_finish(*group)) {
@@ -151,7 +154,7 @@ void finish_groups(const Job& job, bool all_have_come) {
   }
 }
 
-/// What the program has not been told.
+/// Returns the error that the program has not seen yet, or "".
 std::string problem_of(const Job& job, bool all_have_come) {
   auto problem = vain_problem(job);
   if (problem.empty()) {
@@ -187,7 +190,7 @@ std::string leave(std::unique_ptr<Job> job) noexcept {
     job->world.reset();
     job->store.reset();
     if (job->lines && all_have_come) {
-      // Rank 0 has closed the store: a next job does not find it.
+      // Rank 0 has closed its store then, so the next job cannot connect to it.
       job->lines->wait_for_rank_0(kLeaveTimeout);
     }
     return problem;

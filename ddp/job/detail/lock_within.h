@@ -6,9 +6,10 @@
 
 namespace ddp::detail {
 
-/// Takes a lock that another thread may never give back, as it has ended the
-/// process while it held it; waits for it one second at most. Not for a step.
-/// (ThreadSanitizer does not see what std::timed_mutex does.)
+/// Locks `mutex` within one second; the returned lock is empty on failure. Used
+/// at exit, where a terminated thread may still hold the mutex. Do not use on
+/// the training path. Polls, because ThreadSanitizer does not support
+/// std::timed_mutex.
 inline std::unique_lock<std::mutex> lock_within_a_second(std::mutex& mutex) {
   std::unique_lock lock(mutex, std::try_to_lock);
   for (int i = 0; !lock && i < 1'000; ++i) {

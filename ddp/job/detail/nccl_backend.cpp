@@ -12,14 +12,15 @@
 namespace ddp::detail {
 namespace {
 
-/// By default LibTorch's watchdog sleeps for a minute after an error that NCCL
-/// finds, with a lock that the next collective needs, and then ends the
-/// process. It reads these variables when a group is made.
+/// Makes NCCL errors catchable. By default LibTorch's watchdog sleeps for a
+/// minute after an NCCL error, holding a lock that the next collective needs,
+/// and then ends the process. LibTorch reads these variables when a group is
+/// created.
 void let_errors_be_caught() {
   constexpr const char* kMode = "TORCH_NCCL_ASYNC_ERROR_HANDLING";
   constexpr const char* kCleanUpOnly = "2";
   const char* mode = std::getenv(kMode);
-  if (mode == nullptr || std::string(mode) == "1") {  // as launchers set it
+  if (mode == nullptr || std::string(mode) == "1") {  // 1: set by launchers
     ::setenv(kMode, kCleanUpOnly, /*overwrite=*/1);
   }
   ::setenv("TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC", "1000", /*overwrite=*/0);
@@ -27,8 +28,8 @@ void let_errors_be_caught() {
 
 }  // namespace
 
-/// A rank that is not there keeps NCCL waiting, without an end and without a
-/// way to call it off; so it waits on a thread of its own.
+/// Connects on a separate thread: NCCL waits for a missing rank without limit,
+/// and the wait cannot be cancelled.
 void connect_gpu(const GpuConnection& wanted) {
   const int rank = wanted.backend->getRank();
   const bool is_connected = connect_on_thread(
@@ -64,8 +65,8 @@ c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const BackendSpec& spec) {
   const c10::intrusive_ptr<c10d::Backend> backend =
       c10::make_intrusive<c10d::ProcessGroupNCCL>(
           spec.store, spec.rank, spec.size, std::move(options));
-  // Connecting now turns a bad device or network into an error of the set-up
-  // instead of one of the first step.
+  // Connecting now reports a bad device or network during set-up instead of in
+  // the first step.
   connect_gpu({backend, spec.device, spec.connect_timeout, spec.in_vain});
   return backend;
 }

@@ -24,21 +24,22 @@ constexpr milliseconds kLookPause{100};
 constexpr size_t kLongestMessage = size_t{1} << 16;
 
 constexpr const char* kAddress = "lines";
-constexpr const char* kHello = "hello ";   // a rank
-constexpr const char* kGone = "gone ";     // a departure
-constexpr const char* kClosed = "closed";  // the groups of this rank
+constexpr const char* kHello = "hello ";   // + rank
+constexpr const char* kGone = "gone ";     // + departure
+constexpr const char* kClosed = "closed";  // the sender has closed its groups
 
 std::string gone(const Departure& departure) {
   return kGone + to_line(departure) + "\n";
 }
 
-/// Messages are small: what does not fit into the socket's memory is lost, with
-/// a peer that reads nothing.
+/// Sends without blocking. Messages are small; if the socket's buffer is full,
+/// the peer does not read, and the message is dropped.
 void send_text(const FileDescriptor& socket, const std::string& text) {
   ::send(socket.get(), text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-/// What follows `kind`; nothing for a message of another kind.
+/// Returns the text after `kind`, or std::nullopt for a message of another
+/// kind.
 std::optional<std::string> text_after(const std::string& message,
                                       const std::string& kind) {
   return message.rfind(kind, 0) == 0
@@ -90,7 +91,8 @@ void PeerMonitor::stop() {
     return;
   }
   ends_ = true;
-  // Closing the pipe would not do: a child may hold it, and the sockets.
+  // Writes instead of closing the pipe: a forked child may hold its write end
+  // open, so closing it would not wake the thread.
   retry_interrupted([this] { return ::write(wake_.write.get(), "", 1); });
   thread_.join();
 }
@@ -99,7 +101,7 @@ void PeerMonitor::open(c10d::Store& store, const std::string& reach) {
   if (rank_ == 0) {
     const auto host = local_address_towards(reach);
     listener_.reset(listen_at(host, 0).fd);
-    // Who connects may be gone before he is accepted.
+    // A peer may be gone again before accept; accept must not block then.
     ::fcntl(listener_.get(), F_SETFL, O_NONBLOCK);
     const int port = port_of(listener_.get());
     store.set(kAddress, host + " " + std::to_string(port));
@@ -130,7 +132,7 @@ void PeerMonitor::say(const Departure& departure) {
   }
   const auto lock = lock_within_a_second(mutex_);
   if (!lock) {
-    return;  // the thread that holds it has ended in the middle
+    return;  // a thread that has ended holds the mutex
   }
   said_ = gone(departure);
   for (const auto& [fd, line] : lines_) {
@@ -202,7 +204,8 @@ void PeerMonitor::add(FileDescriptor socket, int rank) {
   line.rank = rank;
 }
 
-/// False when the other end has gone, or is none of ours.
+/// Returns false if the peer has closed the connection or is no rank of the
+/// job.
 bool PeerMonitor::read(Line& line) {
   char piece[4096];
   const auto size = retry_interrupted([&] {
@@ -239,7 +242,7 @@ bool PeerMonitor::hear(Line& line, const std::string& message) {
   return true;
 }
 
-/// It is told what was said before it came.
+/// Sends the new peer all departures that were reported before it connected.
 bool PeerMonitor::greet(Line& line, int rank) {
   if (rank_ != 0 || line.rank >= 0 || rank <= 0 || rank >= world_size_ ||
       !greeted_.insert(rank).second) {
@@ -258,7 +261,7 @@ bool PeerMonitor::greet(Line& line, int rank) {
   return true;
 }
 
-/// Rank 0 speaks for all, the others each for itself.
+/// Rank 0 may report any departure; other ranks may report only their own.
 bool PeerMonitor::believe(const Line& line, const Departure& departure) const {
   return departure.rank >= 0 && departure.rank < world_size_ &&
          (rank_ > 0 || departure.rank == line.rank);
@@ -275,11 +278,12 @@ void PeerMonitor::lose(int fd) {
   }
   changed_.notify_all();
   if (departure.rank >= 0) {
-    news_.push_back(departure);  // of no account when it has said why
+    news_.push_back(departure);  // ignored if the rank reported its reason
   }
 }
 
-/// First to the others: this rank may end as soon as it knows.
+/// Forwards first and records afterwards: this process may end as soon as its
+/// own threads see the departure.
 void PeerMonitor::spread() {
   std::string text;
   for (const auto& departure : news_) {

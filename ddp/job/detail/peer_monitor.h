@@ -21,17 +21,19 @@
 
 namespace ddp::detail {
 
-/// A connection from each rank to rank 0, over which all ranks hear at once who
-/// leaves: rank 0 passes on what it is told, and the kernel closes the
-/// connection of a process that ends, however it ends. A host that is silent
-/// for a minute counts as gone. What is heard is noted in the record. (A child
-/// forked without exec holds its parent's connection, too.)
+/// Reports departures of ranks to all ranks, over a TCP connection from each
+/// rank to rank 0. Rank 0 forwards every report. If a process ends in any way,
+/// the kernel closes its connection, which counts as a departure. A host that
+/// is silent for a minute counts as gone. Departures are recorded in
+/// `PeerState`. A child that was forked without exec keeps its parent's
+/// connection open.
 ///
-/// One thread of its own, which sleeps until there is news. Not for a step.
+/// Uses one thread, which sleeps until a message arrives. Not for the training
+/// path.
 class PeerMonitor {
  public:
-  /// Called on the thread of its own after each departure, then now and then
-  /// while it returns true.
+  /// Called on the monitor's thread after each departure, and then about every
+  /// 100 ms while it returns true.
   using Look = std::function<bool()>;
 
   struct Place {
@@ -40,38 +42,38 @@ class PeerMonitor {
     std::string reach;  ///< see `BackendSpec::reach`
   };
 
-  /// Rank 0 listens on its address towards `reach`, until all have connected,
-  /// and says in the store where. Where a connection cannot be made, a warning
-  /// says so, and nothing is heard over it.
-  /// @throws c10::Error when the store is gone, or no thread can start.
+  /// Connects this rank. Rank 0 listens on its address towards `reach` until
+  /// all ranks have connected, and publishes the address in the store. If a
+  /// rank cannot connect, it warns and receives no reports.
+  /// @throws c10::Error if the store is gone or the thread cannot start.
   PeerMonitor(c10d::Store& store,
               const Place& place,
               std::shared_ptr<PeerState> record,
               Look look);
-  /// Closes the connections, after what `look` holds: the other ranks hear that
-  /// this one has ended.
+  /// Stops the thread, destroys `look` and closes the connections, so that the
+  /// other ranks see the end of this rank.
   ~PeerMonitor();
   PeerMonitor(const PeerMonitor&) = delete;
   PeerMonitor& operator=(const PeerMonitor&) = delete;
 
-  /// Tells the others that this rank leaves. Waits for nobody; any thread. Does
-  /// nothing in a fork of the process.
+  /// Reports the departure of this rank to the others. Does not wait for them.
+  /// Thread-safe. Does nothing in a forked child.
   void say(const Departure& departure);
 
-  /// Ends the thread, after what `look` holds; nothing is heard from then on.
-  /// The connections stay: the kernel closes them with the process.
+  /// Stops the thread after the running call of `look`; no reports are received
+  /// afterwards. The connections stay open until the process ends.
   void stop();
 
-  /// Waits until rank 0 has closed its lines, at most `timeout`. Returns at
-  /// once on rank 0.
+  /// Waits until rank 0 has closed its connections, at most `timeout`. Returns
+  /// at once on rank 0.
   void wait_for_rank_0(std::chrono::milliseconds timeout);
 
  private:
   struct Line {
     FileDescriptor socket;
     std::string unread;
-    int rank = -1;            // until it has said which
-    bool has_closed = false;  // its groups
+    int rank = -1;            // -1 until the hello message
+    bool has_closed = false;  // it has closed its groups
   };
 
   void open(c10d::Store& store, const std::string& reach);
@@ -91,14 +93,14 @@ class PeerMonitor {
   const pid_t process_;
   const std::shared_ptr<PeerState> record_;
   Look look_;
-  FileDescriptor listener_;  // of rank 0
+  FileDescriptor listener_;  // rank 0 only
   Pipe wake_ = make_pipe();
-  std::mutex mutex_;  // of lines_, which one thread alone changes
+  std::mutex mutex_;  // guards lines_; the thread alone writes
   std::condition_variable changed_;
-  std::map<int, Line> lines_;    // by descriptor
-  std::string said_;             // by this rank; also under the mutex
-  std::set<int> greeted_;        // ranks that have connected to this one
-  std::vector<Departure> news_;  // not passed on yet
+  std::map<int, Line> lines_;    // by file descriptor
+  std::string said_;             // report of this rank; guarded by mutex_
+  std::set<int> greeted_;        // ranks that have connected to rank 0
+  std::vector<Departure> news_;  // not forwarded yet
   std::atomic<bool> ends_{false};
   std::thread thread_;
 };

@@ -19,70 +19,75 @@
 
 namespace ddp::detail {
 
-/// What a rank knows of its job: how far it has come, and who has left. Shared
-/// by all groups of the job. Any thread; nothing here communicates.
+/// State of a job as seen by this rank: its own progress and the departures of
+/// other ranks. All groups of the job share it. Thread-safe; does not
+/// communicate.
 class PeerState {
  public:
-  /// This rank begins a backward pass that is reduced.
+  /// Counts a reduced backward pass that this rank begins.
   void note_pass() noexcept { passes_.fetch_add(1, std::memory_order_relaxed); }
   int64_t passes() const noexcept {
     return passes_.load(std::memory_order_relaxed);
   }
 
-  /// Records that a rank has left. The first departure of each rank counts; a
-  /// rank that was `destroyed` and then `vanished` before it had closed its
-  /// groups has vanished: what it had queued is lost.
-  /// @returns false when the departure says nothing new to the other ranks.
+  /// Records that a rank has left. Only the first departure of a rank counts,
+  /// with one exception: if a rank first left by a call (`destroyed`) and then
+  /// `vanished` before it had closed its groups, it counts as vanished, because
+  /// its queued work is lost.
+  /// @returns true if the other ranks must be informed of the departure.
   bool note(const Departure& departure);
-  /// What `note` would return.
+  /// Returns the result of `note` without recording anything.
   bool is_news(const Departure& departure) const;
 
-  /// How many ranks have left.
+  /// Number of ranks that have left.
   int departures() const noexcept {
     return departures_.load(std::memory_order_acquire);
   }
 
-  /// How a rank has left, if it has.
+  /// Returns the departure of `rank`, or std::nullopt.
   std::optional<Departure> departure_of(int rank) const;
 
-  /// All of them, in the order in which they were heard of.
+  /// Returns all departures in the order in which they were received.
   std::vector<Departure> all_departures() const;
 
-  /// Who has left first, of these ranks.
+  /// Returns the earliest departure of one of these ranks, or std::nullopt.
   std::optional<Departure> first_departure(const std::vector<int>& ranks) const;
 
-  /// The same; waits for one, at most `timeout`.
+  /// Like `first_departure`, but waits for a departure, at most `timeout`.
   std::optional<Departure> wait_for_departure(
       const std::vector<int>& ranks, std::chrono::milliseconds timeout) const;
 
-  /// Who has left first, but by ddp::destroy_process_group(); waits for one, at
-  /// most `timeout`.
+  /// Returns the first departure other than by ddp::destroy_process_group();
+  /// waits for one, at most `timeout`.
   std::optional<Departure> wait_for_failure(
       std::chrono::milliseconds timeout) const;
 
-  /// Waits until so many ranks have left, at most `timeout`.
+  /// Waits until `count` ranks have left, at most `timeout`.
   void wait_for_departures(int count, std::chrono::milliseconds timeout) const;
 
-  /// The program was told by an exception that a rank has left.
+  /// Records that an exception has reported a departure to the program.
   void mark_told() noexcept { is_told_ = true; }
   bool is_told() const noexcept { return is_told_; }
 
-  /// Of this rank; the passes over the group of all ranks tell it.
+  /// The stop vote of this rank; passes over the group of all ranks exchange
+  /// it.
   StopVote& stop_vote() noexcept { return stop_vote_; }
 
-  /// "" when all is well, else one line, an error. It may wait for the GPU as
-  /// long as it is told.
+  /// Returns "" or an error of one line. May wait for the GPU, at most
+  /// `patience`.
   using Check = std::function<std::string(std::chrono::milliseconds patience)>;
 
-  /// Has `ddp::destroy_process_group()` ask `check`, on its thread, before the
-  /// groups are closed. What the check says is thrown when the job has been
-  /// left. It must not communicate. It is not asked where a collective misses a
-  /// rank that has left: that is the error then. It owns what it uses, unless
-  /// it is removed before that goes.
+  /// Registers a check that `ddp::destroy_process_group()` calls on its own
+  /// thread before it closes the groups. The error of a check is thrown once
+  /// the job has been left. The check must not communicate. It is skipped if a
+  /// collective misses a rank that has left, because that is the error in this
+  /// case. The check must own its captures, or be removed before they are
+  /// destroyed.
+  /// @returns the id for `remove_check`.
   size_t add_check(Check check);
   void remove_check(size_t id);
-  /// Asks all checks, in the order in which they were added, and forgets them.
-  /// Returns what they have said, without what was "".
+  /// Runs all checks in the order of their registration and removes them.
+  /// Returns their errors, without empty ones.
   std::vector<std::string> ask_checks(std::chrono::milliseconds patience);
 
  private:
@@ -92,14 +97,14 @@ class PeerState {
   StopVote stop_vote_;
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
-  std::vector<Departure> order_;  // of departures
+  std::vector<Departure> order_;  // in the order of arrival
   std::map<size_t, Check> checks_;
   size_t next_check_ = 0;
 };
 
-/// The record of the job that `group` belongs to, also when other backends
-/// forward to it. A group that the user made has an empty one, a new one for
-/// each call. Never null. Ask once, not in every step.
+/// Returns the `PeerState` of the job that `group` belongs to, also through
+/// forwarding backends. For any other group, returns a new, empty object. Never
+/// null. Too slow for the training path: keep the result.
 std::shared_ptr<PeerState> peer_state_of(const c10d::Backend& group);
 
 }  // namespace ddp::detail

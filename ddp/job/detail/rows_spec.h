@@ -8,16 +8,17 @@
 
 namespace ddp::detail {
 
-/// What a rank brings to a gather, told to all before anything is sent.
+/// Describes the tensor that a rank contributes to a gather. The ranks exchange
+/// the descriptions before any data.
 struct RowsSpec {
-  std::string failure;  ///< why it brings nothing, one line; "" when it does
+  std::string failure;  ///< why the rank has no data, one line; else ""
   bool has_tensor = false;
   c10::ScalarType dtype = c10::kFloat;
   std::vector<int64_t> sizes;
 
-  /// In the first dimension, 1 where there is none; 0 without a tensor.
+  /// Size of the first dimension; 1 for a scalar, 0 without a tensor.
   int64_t rows() const;
-  /// Of all rows.
+  /// Bytes of the whole tensor.
   int64_t bytes() const;
 };
 
@@ -26,19 +27,20 @@ RowsSpec rows_spec(const at::Tensor& tensor);
 std::string to_text(const RowsSpec& spec);
 RowsSpec rows_spec_of(const std::string& text);
 
-/// Pure: why what the ranks bring does not fit together, "" when it does: one
-/// dtype and the same sizes but for the first. A rank without a tensor fits.
+/// Pure: returns why the ranks' tensors cannot be gathered, or "". They must
+/// have the same dtype and the same sizes except for the first. A rank may have
+/// no tensor.
 std::string gather_error(const std::vector<RowsSpec>& ranks);
 
-/// Pure: a rank without a tensor has one of no rows, as the others', if there
-/// is one.
+/// Pure: gives each rank without a tensor an empty tensor (zero rows) like
+/// those of the other ranks, if any rank has a tensor.
 std::vector<RowsSpec> without_gaps(std::vector<RowsSpec> ranks);
 
-/// The bytes of the rows on a device, padded with zeros to `size`. As bytes any
-/// dtype travels; backends know some only.
+/// Returns the tensor's bytes on `device`, padded with zeros to `size`.
+/// Gathering bytes supports every dtype; backends support only some.
 at::Tensor to_bytes(const at::Tensor& tensor, int64_t size, c10::Device device);
 
-/// The tensor of these bytes, in their memory.
+/// Returns a tensor that shares the memory of `bytes`.
 at::Tensor tensor_of(const at::Tensor& bytes, const RowsSpec& spec);
 
 }  // namespace ddp::detail

@@ -21,10 +21,12 @@ void abort(MonitoredBackend& group) {
   }
 }
 
-/// A rank that has left by a call keeps its connections until all have, or is
-/// told that they never will. Those of a process that has ended are closed, of
-/// which Gloo tells whoever waits for that process, but not those that wait for
-/// one that was told.
+/// Ends a wait for a departed rank. A rank that left by a call or an exception
+/// keeps its connections, so the group is aborted, and the leave barrier is
+/// ended to release that rank. The connections of a dead process are closed.
+/// Gloo reports this to ranks that wait for the dead process, but not to ranks
+/// that wait for a third rank that got such an error; so the group is aborted
+/// only if it still has running work.
 void end_vain_wait(MonitoredBackend& group,
                    const Departure& departure,
                    c10d::Store& store) {
@@ -37,7 +39,7 @@ void end_vain_wait(MonitoredBackend& group,
       end_leave_barrier(store);
     }
   } catch (const std::exception&) {
-    // The store is gone, and rank 0 with it: nobody waits.
+    // The store is gone, and rank 0 with it: no rank waits there.
   }
 }
 

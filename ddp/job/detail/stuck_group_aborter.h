@@ -15,28 +15,29 @@
 
 namespace ddp::detail {
 
-/// The groups of a job, and what is done to those that wait in vain: for a
-/// collective that a rank which has left did not start. They are aborted, which
-/// ends what hangs, also on the GPU. A rank that has left and still waits for
-/// the others is told not to.
+/// Keeps the groups of a job and aborts groups that wait in vain, that is, for
+/// a collective that a departed rank never started. The abort ends blocked
+/// collectives, also on the GPU. Also ends the leave barrier for a departed
+/// rank that still waits for the others.
 ///
-/// Any thread.
+/// Thread-safe.
 class StuckGroupAborter {
  public:
   void add(c10::intrusive_ptr<MonitoredBackend> group);
 
-  /// In the order in which they were added.
+  /// Returns the groups in the order of `add`.
   std::vector<c10::intrusive_ptr<MonitoredBackend>> groups() const;
 
-  /// The collectives that this rank has started, by group, without groups that
-  /// have failed: nobody knows which of theirs have ended. Nothing where the
-  /// process ends in the middle of a call of these.
+  /// Returns the number of collectives that this rank has started, by group
+  /// name. Leaves out groups that NCCL has reported as failed, because it is
+  /// unknown which of their collectives have completed. Returns an empty map if
+  /// the mutex is not free within a second (the process is ending).
   std::map<std::string, uint64_t> started() const;
 
-  /// Looks for groups that wait in vain, and ends the wait of those that have
-  /// for half a second: what a peer has sent before it left may be on its way.
-  /// @param store  of the job, this thread's own.
-  /// @returns true while there is a group that could come to wait.
+  /// Aborts groups that have waited in vain for half a second. The delay gives
+  /// messages that a peer sent before it left time to arrive.
+  /// @param store  the store of the job; a client for this thread only.
+  /// @returns true while a group is open, so that it could get stuck.
   bool look(c10d::Store& store);
 
  private:

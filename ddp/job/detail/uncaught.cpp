@@ -30,7 +30,7 @@ std::string type_of(const std::exception_ptr& error) {
   }
 }
 
-/// A c10::Error knows by itself where it comes from.
+/// Returns the text with a call stack; a c10::Error carries its own.
 std::string callstack_of(const std::exception_ptr& error,
                          const std::string& where) {
   try {
@@ -62,8 +62,9 @@ void write_for_launcher(const std::exception_ptr& error,
   }
 }
 
-/// abort() drops what stdout still holds, which is all of it where a launcher
-/// reads it by a pipe. A thread that has ended may hold its lock.
+/// Flushes stdout, because abort() drops buffered output (all of it if a
+/// launcher reads a pipe). Skips the flush if a terminated thread holds the
+/// lock.
 void flush_stdout() {
   if (::ftrylockfile(stdout) == 0) {
     std::fflush(stdout);
@@ -75,7 +76,7 @@ void flush_stdout() {
   if (const auto error = std::current_exception()) {
     record_error(error, c10::get_lazy_backtrace(/*frames_to_skip=*/1)->get());
   }
-  flush_stdout();  // it may block for as long as nobody reads
+  flush_stdout();  // may block while the pipe is full
   terminate_before();
   std::abort();
 }
@@ -92,7 +93,7 @@ void record_error(const std::exception_ptr& error,
     report_fatal_error(text_of(error));
     write_for_launcher(error, where);
   } catch (...) {
-    // No memory: the process ends without a word.
+    // Out of memory: the process ends without a report.
   }
 }
 
