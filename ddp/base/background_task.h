@@ -7,26 +7,28 @@
 
 namespace ddp::detail {
 
-/// Runs a function on a thread of its own, one at a time. Not thread-safe.
+/// Runs one function at a time on a separate thread. Not thread-safe.
 class BackgroundTask {
  public:
   BackgroundTask() = default;
   BackgroundTask(const BackgroundTask&) = delete;
   BackgroundTask& operator=(const BackgroundTask&) = delete;
-  /// Leaves behind a thread that still runs; what it uses must live on.
+  /// Abandons a thread that still runs; the objects that it uses must stay
+  /// alive.
   ~BackgroundTask();
 
-  /// Must be idle. The thread blocks all signals.
+  /// Starts `work` on a new thread, which blocks all signals. Requires
+  /// is_idle().
   void start(std::function<void()> work);
 
   /// True from `start` until `finish` has returned or thrown.
   bool is_started() const { return done_.valid(); }
-  /// True when the work has ended, or none was started.
+  /// Returns true if the work has ended or none was started.
   bool is_idle() const;
 
-  /// Waits until the work has ended. False when that takes longer than
-  /// `patience`.
-  /// @throws what the work threw, once.
+  /// Waits until the work has ended, at most `patience`. Returns false on
+  /// time-out.
+  /// @throws the exception of the work, once.
   bool finish(std::chrono::milliseconds patience);
 
  private:

@@ -4,7 +4,8 @@
 
 namespace ddp::detail {
 
-/// Of a thread of ours: the program's signals are its other threads'.
+/// Blocks all signals for the calling thread, for threads of this library:
+/// signals of the program must run on the program's own threads.
 inline void block_signals() {
   sigset_t all;
   ::sigfillset(&all);

@@ -11,7 +11,7 @@
 // Includes no LibTorch: ddprun uses it too.
 namespace ddp::detail {
 
-/// Sole owner of a file descriptor. Closes it when destroyed.
+/// Owns a file descriptor and closes it on destruction.
 class FileDescriptor {
  public:
   FileDescriptor() = default;
@@ -38,7 +38,8 @@ class FileDescriptor {
   int fd_ = -1;
 };
 
-/// @throws std::system_error with `what` and errno when `result` is -1.
+/// Returns `result`.
+/// @throws std::system_error with `what` and errno if `result` is negative.
 inline int check(int result, const std::string& what) {
   if (result < 0) {
     throw std::system_error(errno, std::generic_category(), what);
@@ -52,15 +53,14 @@ struct Pipe {
   FileDescriptor write;
 };
 
-/// @throws std::system_error when there are too many open files.
+/// @throws std::system_error if too many files are open.
 inline Pipe make_pipe() {
   int ends[2];
   check(::pipe2(ends, O_CLOEXEC), "pipe");
   return {FileDescriptor(ends[0]), FileDescriptor(ends[1])};
 }
 
-/// Calls a function that returns -1 and sets errno again while a signal
-/// interrupts it.
+/// Repeats a call that returns -1 and sets errno while signals interrupt it.
 template <typename Call>
 auto retry_interrupted(Call call) {
   auto result = call();

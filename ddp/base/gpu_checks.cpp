@@ -29,7 +29,8 @@ int count_files(const std::string& folder, const Predicate& is_counted) {
   return count;
 }
 
-/// CUDA heeds the entries before the first one that names no GPU.
+/// Checks only the first entry: CUDA ignores all entries from the first one
+/// that is no GPU.
 bool names_a_gpu(std::string_view visible) {
   const auto begins_with = [visible](std::string_view prefix) {
     return visible.substr(0, prefix.size()) == prefix;

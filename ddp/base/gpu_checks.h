@@ -6,37 +6,38 @@
 
 namespace ddp::detail {
 
-/// The name is that of a GPU's device file: "nvidia0" is, "nvidiactl" is not.
-/// Pure.
+/// Pure: returns true for the name of a GPU's device file: "nvidia0" is one,
+/// "nvidiactl" is not.
 bool is_gpu_file(std::string_view file_name);
 
-/// Counts the device files of GPUs. NVIDIA's kernel driver makes one for each
-/// GPU, whatever CUDA and LibTorch see of it.
+/// Counts the device files of GPUs. NVIDIA's kernel driver creates one per GPU,
+/// even if CUDA and LibTorch do not see the GPU.
 int count_gpu_files(const std::string& folder = "/dev");
 
-/// Counts those that this process may open: a scheduler denies a job the GPUs
-/// that it has not asked for. May take seconds, as it wakes GPUs.
+/// Counts the device files that this process may open: a scheduler denies a job
+/// access to GPUs that it has not requested. May take seconds, because it wakes
+/// GPUs.
 int count_allowed_gpu_files(const std::string& folder = "/dev");
 
-/// Why a rank must not train on the CPU although LibTorch sees no GPU, or "".
-/// The host has GPUs, and nobody has hidden them. Pure.
+/// Pure: returns an error if training on the CPU is probably a mistake, or "".
+/// The error is that the host has GPUs that LibTorch does not see although
+/// CUDA_VISIBLE_DEVICES does not hide them.
 ///
-/// @param files    as count_allowed_gpu_files() counts them
-/// @param visible  CUDA_VISIBLE_DEVICES, or null where it is not set; all GPUs
-///                 are hidden where its first entry names none (it is empty,
-///                 "-1", Slurm's "NoDevFiles")
-/// @param reason   why LibTorch sees none
+/// @param files  result of count_allowed_gpu_files().
+/// @param visible  CUDA_VISIBLE_DEVICES, or null if it is not set. All GPUs are
+///   hidden if its first entry is no GPU (empty, "-1", Slurm's "NoDevFiles").
+/// @param reason  why LibTorch sees no GPU.
 std::string unseen_gpus_problem(int files,
                                 const char* visible,
                                 const std::string& reason);
 
-/// Why ProcessGroupNCCL cannot be used with the nccl.h that ddp was compiled
-/// with, or "". LibTorch's code writes a struct whose memory ddp's code
-/// allocates, and NCCL's minor versions change its size. Pure.
+/// Pure: returns why ProcessGroupNCCL cannot be used with the nccl.h that ddp
+/// was compiled with, or "". LibTorch's code writes a struct that ddp's code
+/// allocates, and its size differs between NCCL's minor versions.
 ///
-/// @param built  torch::cuda::nccl::version(): the version LibTorch was built
-/// with
-/// @param major,minor  of ddp's nccl.h
+/// @param built  torch::cuda::nccl::version(): the version that LibTorch was
+///   built with.
+/// @param major,minor  version of ddp's nccl.h.
 std::string nccl_header_problem(uint64_t built, int major, int minor);
 
 }  // namespace ddp::detail

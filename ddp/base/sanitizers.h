@@ -1,7 +1,7 @@
 #pragma once
 
-/// DDP_ADDRESS_SANITIZER and DDP_THREAD_SANITIZER: defined where this file is
-/// compiled with that sanitizer, by GCC or Clang.
+/// DDP_ADDRESS_SANITIZER and DDP_THREAD_SANITIZER are defined if this file is
+/// compiled with the sanitizer, by GCC or Clang.
 #if defined(__SANITIZE_ADDRESS__)
 #define DDP_ADDRESS_SANITIZER
 #elif defined(__has_feature)

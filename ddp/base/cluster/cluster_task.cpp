@@ -61,7 +61,7 @@ std::optional<ClusterTask> read_pod(const EnvReader& reader) {
 int port_of_job(const std::string& job_id) {
   constexpr uint32_t kFirst = 15000;
   constexpr uint32_t kEnd = 29500;
-  // FNV-1a: the same with every compiler, unlike std::hash.
+  // FNV-1a is the same with every compiler, unlike std::hash.
   uint32_t hash = 2166136261U;
   for (const char c : job_id) {
     hash = (hash ^ static_cast<unsigned char>(c)) * 16777619U;

@@ -7,19 +7,19 @@
 // Includes no LibTorch: ddprun uses it too.
 namespace ddp::detail {
 
-/// More ranks than these nobody has.
+/// Upper bound of ranks in a job.
 inline constexpr int kMostRanks = 1 << 24;
 
-/// The integer that a variable holds; nothing when it is not set.
+/// Returns the integer value of a variable, or std::nullopt if it is not set.
 ///
-/// @throws std::invalid_argument that names it and the range when it holds
-///   anything else
+/// @throws std::invalid_argument that names the variable and the range for any
+///   other value.
 std::optional<int> env_integer(const EnvReader& reader,
                                const char* name,
                                int least,
                                int most);
 
-/// The same, where it must be set.
+/// As above, but @throws std::invalid_argument also if the variable is not set.
 int require_env_integer(const EnvReader& reader,
                         const char* name,
                         int least,

@@ -9,7 +9,7 @@ namespace ddp::detail {
 namespace {
 
 constexpr size_t kLongestName = 255;
-constexpr size_t kMostDigits = 9;  // an int holds them
+constexpr size_t kMostDigits = 9;  // fit into an int
 
 bool is_digit(char c) {
   return c >= '0' && c <= '9';
@@ -20,8 +20,8 @@ bool is_of_host_name(char c) {
          c == '-' || c == '.' || c == '_';
 }
 
-/// Reads a text from its begin to its end; what it does not find is an error
-/// that shows the text.
+/// Parses a text from left to right. A parse error is an exception that shows
+/// the text.
 class ListReader {
  public:
   ListReader(std::string_view text, const char* expected)
@@ -51,7 +51,7 @@ class ListReader {
     return text_.substr(begin, at_ - begin);
   }
 
-  /// With its leading zeros.
+  /// Reads digits, including leading zeros.
   std::string_view digits() {
     const std::string_view text = take_while(is_digit);
     require(!text.empty() && text.size() <= kMostDigits);
@@ -80,7 +80,7 @@ class ListReader {
   size_t at_ = 0;
 };
 
-/// Of what digits() has read.
+/// Converts the result of digits().
 int to_int(std::string_view digits) {
   return parse_number<int>(digits).value();
 }
@@ -90,7 +90,7 @@ std::string padded(int value, size_t width) {
   return std::string(width - std::min(width, text.size()), '0') + text;
 }
 
-/// What stands between [ and ]: "1-3,07".
+/// Reads the text between [ and ]: "1-3,07".
 std::vector<std::string> read_numbers(ListReader& reader) {
   std::vector<std::string> numbers;
   do {
@@ -109,7 +109,7 @@ std::vector<std::string> read_numbers(ListReader& reader) {
   return numbers;
 }
 
-/// Each name with each end.
+/// Returns each name joined with each end.
 std::vector<std::string> joined_with(const std::vector<std::string>& names,
                                      const std::vector<std::string>& ends) {
   std::vector<std::string> result;
@@ -122,7 +122,7 @@ std::vector<std::string> joined_with(const std::vector<std::string>& names,
   return result;
 }
 
-/// One item: "gpu-[01-02]x[0-1]".
+/// Reads one item: "gpu-[01-02]x[0-1]".
 std::vector<std::string> read_names(ListReader& reader) {
   std::vector<std::string> names{""};
   while (!reader.at_end() && !reader.next_is(',')) {

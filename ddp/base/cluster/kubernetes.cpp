@@ -11,8 +11,8 @@ bool is_set(const EnvReader& reader, const char* name) {
   return text != nullptr && *text != '\0';
 }
 
-/// RANK and WORLD_SIZE are a pod's own, not those that a launcher gives its
-/// workers.
+/// Returns true if RANK and WORLD_SIZE count pods, instead of workers of a
+/// launcher.
 bool counts_pods(const EnvReader& reader) {
   return is_set(reader, "KUBERNETES_SERVICE_HOST") &&
          is_set(reader, env::kRank) && is_set(reader, env::kWorldSize) &&
@@ -28,7 +28,8 @@ ClusterTask kubeflow_task(const EnvReader& reader) {
   task.host_rank = task.rank;
   task.host_count = task.count;
   task.master_addr = reader(env::kMasterAddr);
-  // Some versions tell the master so; the others could not come to it there.
+  // Some versions set "localhost" on the master; other pods cannot reach the
+  // master at this name.
   if (task.master_addr == "localhost" && is_set(reader, "HOSTNAME")) {
     task.master_addr = reader("HOSTNAME");
   }

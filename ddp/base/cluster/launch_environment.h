@@ -11,8 +11,8 @@ namespace ddp::detail {
 /// Variables by name.
 using LaunchEnvironment = std::map<std::string, std::string>;
 
-/// What whoever starts a worker tells it of its job: what `WorkerEnv` reads,
-/// and what torchrun sets besides.
+/// A worker as its launcher describes it: the input of `WorkerEnv`, and the
+/// other values that torchrun sets.
 struct LaunchedWorker {
   int rank = 0;
   int world_size = 1;
@@ -28,17 +28,18 @@ struct LaunchedWorker {
   std::string run_id;
 };
 
-/// A worker of a job of this host alone, with the store at `port`.
+/// Returns a worker of a job on this host only, with the store at `port`.
 LaunchedWorker local_worker(int local_rank,
                             int workers,
                             int port,
                             const std::string& run_id);
 
-/// Pure: the variables that torchrun sets for this worker, which hosts the
-/// store itself if it is rank 0.
+/// Pure: returns the variables that torchrun sets for this worker. Rank 0 hosts
+/// the store itself.
 ///
-/// @param caller  the environment that the worker has otherwise: like torchrun,
-///   OMP_NUM_THREADS becomes 1 for more than one rank a host, unless it is set.
+/// @param caller  the other variables of the worker. OMP_NUM_THREADS becomes 1
+///   for more than one rank per host, as with torchrun, unless it is set
+///   already.
 LaunchEnvironment launch_environment(const LaunchedWorker& worker,
                                      const EnvReader& caller);
 

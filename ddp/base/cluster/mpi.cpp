@@ -7,16 +7,17 @@
 namespace ddp::detail {
 namespace {
 
-/// mpirun does not say on which hosts its tasks are. That a host has as many as
-/// this one is right where there is one a host, or one host.
+/// Computes host numbers, because mpirun does not report the hosts of its
+/// tasks. Assumes that all hosts have as many tasks as this one; this is
+/// correct for one task per host and for a single host.
 void guess_hosts(ClusterTask& task) {
   task.host_count = (task.count + task.local_count - 1) / task.local_count;
   task.host_rank = std::min(task.rank / task.local_count, task.host_count - 1);
 }
 
-/// mpirun's own host, in "1.0;tcp://10.0.0.1,192.168.0.1:4000;tcp6://[fd00::1,
-/// fd00::2]:4000", where either may be missing. Rank 0 is on it, unless mpirun
-/// was told to leave it out.
+/// Returns mpirun's own host from "1.0;tcp://10.0.0.1,192.168.0.1:4000;
+/// tcp6://[fd00::1,fd00::2]:4000"; either part may be missing. Rank 0 runs on
+/// this host unless mpirun was told to leave it out.
 std::string host_of_uri(std::string_view uri) {
   constexpr std::string_view kVersion4 = "tcp://";
   constexpr std::string_view kVersion6 = "tcp6://[";
@@ -31,7 +32,7 @@ std::string host_of_uri(std::string_view uri) {
       rest.substr(0, rest.find_first_of(is_version6 ? ",]" : ",:")));
 }
 
-/// The variables in which an MPI tells a task its place.
+/// Names of the variables with the ranks of a task.
 struct PlaceNames {
   const char* rank;
   const char* count;
@@ -72,7 +73,7 @@ std::optional<ClusterTask> open_mpi_task(const EnvReader& reader) {
               .local_rank = "OMPI_COMM_WORLD_LOCAL_RANK",
               .local_count = "OMPI_COMM_WORLD_LOCAL_SIZE",
               .job = "PMIX_NAMESPACE"});
-  const char* uri = reader("OMPI_MCA_orte_hnp_uri");  // up to version 4
+  const char* uri = reader("OMPI_MCA_orte_hnp_uri");  // up to Open MPI 4
   if (task.master_addr.empty() && uri != nullptr) {
     task.master_addr = host_of_uri(uri);
   }
@@ -80,7 +81,7 @@ std::optional<ClusterTask> open_mpi_task(const EnvReader& reader) {
 }
 
 std::optional<ClusterTask> hydra_task(const EnvReader& reader) {
-  // Slurm's own PMI sets PMI_RANK, too, and knows more by its own names.
+  // Slurm's own PMI sets PMI_RANK, too, but slurm_task() reads more.
   if (reader("PMI_RANK") == nullptr || reader("MPI_LOCALRANKID") == nullptr) {
     return std::nullopt;
   }
@@ -94,7 +95,7 @@ std::optional<ClusterTask> hydra_task(const EnvReader& reader) {
               .count = "PMI_SIZE",
               .local_rank = "MPI_LOCALRANKID",
               .local_count = "MPI_LOCALNRANKS",
-              .job = "SLURM_JOB_ID"});  // Hydra has no number of its own
+              .job = "SLURM_JOB_ID"});  // Hydra has no job id
   return task;
 }
 

@@ -4,24 +4,27 @@
 
 #include "ddp/base/cluster/cluster_task.h"
 
-// The schedulers one by one: nothing where this one did not start the program.
-// They leave master_port to read_cluster_task() where nobody chose it.
+// One function per scheduler; it returns std::nullopt if this scheduler did not
+// start the program. If no port is set, the functions leave master_port to
+// read_cluster_task().
 namespace ddp::detail {
 
-/// A task of `srun`: SLURM_PROCID and a step's number.
+/// Reads a task of `srun`: SLURM_PROCID and a step number.
 std::optional<ClusterTask> slurm_task(const EnvReader& reader);
 
-/// First host of the Slurm allocation that mpirun runs in; empty: it does not.
+/// Returns the first host of the Slurm allocation that mpirun runs in, or ""
+/// without an allocation.
 std::string first_host_of_allocation(const EnvReader& reader);
 
-/// A task of Open MPI's mpirun (prterun): OMPI_COMM_WORLD_*.
+/// Reads a task of Open MPI's mpirun (prterun): OMPI_COMM_WORLD_*.
 std::optional<ClusterTask> open_mpi_task(const EnvReader& reader);
 
-/// A task of Hydra, the mpirun of MPICH and Intel MPI: PMI_* and MPI_LOCAL*.
+/// Reads a task of Hydra, the mpirun of MPICH and Intel MPI: PMI_* and
+/// MPI_LOCAL*.
 std::optional<ClusterTask> hydra_task(const EnvReader& reader);
 
-/// A pod: of Kubeflow's PyTorchJob, whose RANK and WORLD_SIZE count pods, or of
-/// an indexed Job (a JobSet), which says its index alone.
+/// Reads a pod of Kubeflow's PyTorchJob, whose RANK and WORLD_SIZE count pods,
+/// or a pod of an indexed Job (a JobSet), which has only its index.
 std::optional<ClusterTask> pod_task(const EnvReader& reader);
 
 }  // namespace ddp::detail

@@ -10,8 +10,8 @@
 namespace ddp::detail {
 namespace {
 
-/// Batch scripts and the shells of allocations have no step's number, or one of
-/// the highest.
+/// Returns false for batch scripts and shells of allocations: they have no step
+/// number or one of Slurm's special, highest numbers.
 bool is_task_of_a_step(const EnvReader& reader) {
   constexpr uint32_t kFirstSpecial = 0xfffffff0U;
   const char* step = reader("SLURM_STEP_ID");
@@ -22,7 +22,7 @@ bool is_task_of_a_step(const EnvReader& reader) {
   return number && *number < kFirstSpecial;
 }
 
-/// `expand` of a variable's text, with an error that names the variable.
+/// Calls `expand` on the value of a variable; errors name the variable.
 template <typename Expand>
 auto expanded(const char* name, const char* text, const Expand& expand) {
   try {
@@ -53,7 +53,7 @@ std::string text_of(const EnvReader& reader, const char* name) {
 }
 
 void place_among_hosts(const EnvReader& reader, ClusterTask& task) {
-  // Not SLURM_LAUNCH_NODE_IPADDR: that is where srun runs, maybe a login node.
+  // Not SLURM_LAUNCH_NODE_IPADDR: srun may run on a login node.
   const auto hosts =
       require_expanded(reader, "SLURM_STEP_NODELIST", expand_host_list);
   const auto counts =

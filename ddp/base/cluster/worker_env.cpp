@@ -37,8 +37,9 @@ bool is_loopback(std::string_view host) {
   return host.substr(0, 4) == "127." || host == "localhost" || host == "::1";
 }
 
-/// Ranks that were set by hand may be on several hosts without saying so, and
-/// would not meet there if they listened on loopback.
+/// Estimates the number of hosts. Ranks with variables set by hand may run on
+/// several hosts without GROUP_WORLD_SIZE; they could not connect if rank 0
+/// listened on loopback only.
 int guess_host_count(const EnvReader& reader, const WorkerEnv& result) {
   if (is_loopback(result.master_addr)) {
     return 1;
@@ -48,7 +49,7 @@ int guess_host_count(const EnvReader& reader, const WorkerEnv& result) {
   return (result.world_size + local - 1) / local;
 }
 
-/// RANK and its companions, as ddprun and torchrun set them.
+/// Reads RANK and the related variables, as ddprun and torchrun set them.
 WorkerEnv env_of_launcher(const EnvReader& reader) {
   WorkerEnv result;
   result.launched = true;
@@ -64,7 +65,7 @@ WorkerEnv env_of_launcher(const EnvReader& reader) {
   result.local_world_size =
       env_integer(reader, env::kLocalWorldSize, 1, kMostRanks)
           .value_or(result.world_size);
-  // Without LOCAL_RANK one host is assumed, as torch.distributed examples do.
+  // Without LOCAL_RANK, assumes one host, as torch.distributed examples do.
   result.local_rank = env_integer(reader, env::kLocalRank, 0, kMostRanks)
                           .value_or(result.rank % result.local_world_size);
   result.restart_count =
@@ -80,7 +81,7 @@ WorkerEnv env_of_launcher(const EnvReader& reader) {
   return result;
 }
 
-/// The scheduler has given this task one GPU, and others to the others.
+/// Returns true if the scheduler has given this task exactly one visible GPU.
 bool has_own_gpu(const EnvReader& reader) {
   const char* visible = reader("CUDA_VISIBLE_DEVICES");
   return visible != nullptr && *visible != '\0' && *visible != '-' &&
@@ -99,7 +100,8 @@ void check_world_size(const EnvReader& reader,
   }
 }
 
-/// A task of srun or mpirun. MASTER_ADDR and MASTER_PORT may be set besides.
+/// Reads a task of srun or mpirun. MASTER_ADDR and MASTER_PORT override its
+/// values.
 WorkerEnv env_of_task(const EnvReader& reader,
                       const detail::ClusterTask& task) {
   check_world_size(reader, task);
@@ -107,7 +109,7 @@ WorkerEnv env_of_task(const EnvReader& reader,
   result.launched = true;
   result.rank = task.rank;
   result.world_size = task.count;
-  // As with torchrun's --virtual-local-rank.
+  // Like torchrun's --virtual-local-rank.
   result.local_rank = has_own_gpu(reader) ? 0 : task.local_rank;
   result.local_world_size = task.local_count;
   result.host_count = task.host_count;

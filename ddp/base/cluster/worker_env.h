@@ -28,42 +28,42 @@ inline constexpr const char* kRunId = "TORCHELASTIC_RUN_ID";
 inline constexpr const char* kUseAgentStore = "TORCHELASTIC_USE_AGENT_STORE";
 inline constexpr const char* kErrorFile = "TORCHELASTIC_ERROR_FILE";
 inline constexpr const char* kTimerFile = "TORCHELASTIC_TIMER_FILE";
-/// Where a worker says how far it is; see detail/job_files/progress_text.h.
-/// ddprun's own.
+/// The worker writes its progress here; see base/job_files/progress_text.h. Set
+/// by ddprun only.
 inline constexpr const char* kProgressFile = "DDPRUN_PROGRESS_FILE";
-/// Where a worker reads that it is to save and end; see
-/// detail/job_files/stop_file.h.
+/// The worker reads a stop request here; see base/job_files/stop_file.h.
 inline constexpr const char* kStopFile = "DDPRUN_STOP_FILE";
-/// Where a worker reads which workers of its host have ended; see
-/// detail/job_files/worker_ends.h.
+/// The worker reads here which workers of its host have ended; see
+/// base/job_files/worker_ends.h.
 inline constexpr const char* kEndsFile = "DDPRUN_ENDS_FILE";
 }  // namespace env
 
-/// Reads one variable: its value, or nullptr when it is not set. `std::getenv`
-/// is one.
+/// Reads one variable: returns its value, or nullptr if it is not set. Example:
+/// `std::getenv`.
 using EnvReader = std::function<const char*(const char* name)>;
 
-/// What a worker knows of its job, by RANK and WORLD_SIZE, or as a task of srun
-/// or mpirun (docs/schedulers.md); else it is the only rank of a world of one.
+/// Job information of a worker: from RANK and WORLD_SIZE, or from srun or
+/// mpirun (docs/schedulers.md). Without any of them the worker is the only rank
+/// of a world of one.
 struct WorkerEnv {
   int rank = 0;        ///< in [0, world_size)
   int world_size = 1;  ///< number of workers on all hosts
-  int local_rank = 0;  ///< rank within this host; chooses the GPU
+  int local_rank = 0;  ///< rank within this host; selects the GPU
   int local_world_size = 1;
-  int host_count = 1;  ///< GROUP_WORLD_SIZE; else 1, or more where it may be
+  int host_count = 1;  ///< GROUP_WORLD_SIZE, or an estimate
   int restart_count = 0;
-  std::string master_addr;  ///< empty when nobody launched it
+  std::string master_addr;  ///< empty without a launcher
   int master_port = 0;
   /// The launcher hosts the store at master_addr:master_port, so rank 0 must
   /// connect to it as a client like every other rank (torchrun's agent store).
   bool use_agent_store = false;
-  bool launched = false;  ///< by a launcher, or as a task of a scheduler
+  bool launched = false;  ///< started by a launcher or a scheduler
 
   /// Reads and checks the variables.
   ///
-  /// @throws std::invalid_argument with one line that names the variable, what
-  ///   was expected and what was found, when one is missing, is no integer, or
-  ///   contradicts another (rank >= world size, for instance).
+  /// @throws std::invalid_argument with one line that names the variable, the
+  ///   expected and the actual value, if a variable is missing, is no integer,
+  ///   or contradicts another one (rank >= world size, for example).
   ///
   /// Example:
   /// @code

@@ -15,18 +15,19 @@
 namespace ddp::detail {
 namespace {
 
-// Together with the names around them less than kMostErrorFileBytes.
+// Together with the JSON around them less than kMostErrorFileBytes.
 constexpr size_t kMostMessageBytes = 16 * 1024;
 constexpr size_t kMostCallstackBytes = 40 * 1024;
 
-/// Of this process and call alone: two threads may fail at once.
+/// Returns a name unique to this process and call: two threads may fail at
+/// once.
 std::string temporary_for(const std::string& path) {
   static std::atomic<int> count{0};
   return path + "." + std::to_string(::getpid()) + "." +
          std::to_string(count++) + ".tmp";
 }
 
-/// 0 or errno.
+/// Returns 0 or errno.
 int write_all(int fd, std::string_view bytes) {
   while (!bytes.empty()) {
     const auto written = retry_interrupted(

@@ -5,22 +5,23 @@
 #include <string>
 #include <string_view>
 
-// The file that TORCHELASTIC_ERROR_FILE names: what ended a process, for the
-// launcher that started it. Includes no LibTorch: ddprun writes one, too.
+// The file named by TORCHELASTIC_ERROR_FILE: the error that ended a process,
+// for the launcher that started it. Includes no LibTorch: ddprun writes one,
+// too.
 namespace ddp::detail {
 
-/// Bytes of an error file of ours, at most.
+/// Maximum size of an error file that this library writes, in bytes.
 inline constexpr size_t kMostErrorFileBytes = 64 * 1024;
 
-/// What an error file says.
+/// Contents of an error file.
 struct ErrorRecord {
   std::string message;           ///< "ValueError: no data"
-  std::string callstack;         ///< or what else tells where it came from
+  std::string callstack;         ///< or other text with its origin
   int64_t time = 0;              ///< seconds since 1970
-  std::optional<int> exit_code;  ///< negative: a signal. Launchers know it
+  std::optional<int> exit_code;  ///< negative: a signal; set by launchers
 };
 
-/// Pure: the record in torchrun's format. Long texts are cut.
+/// Pure: converts the record to torchrun's format. Long texts are cut.
 ///
 /// Example:
 /// @code
@@ -29,11 +30,12 @@ struct ErrorRecord {
 /// @endcode
 std::string to_json(const ErrorRecord& record);
 
-/// Replaces an error file in one step: who reads it finds all of it, or the old
-/// one. Where something is that is no regular file (a link, a FIFO, a folder),
-/// nothing is written; a device, as /dev/null, takes it silently.
+/// Replaces an error file atomically: a reader finds the old or the new file.
+/// If `path` is not a regular file (a link, a FIFO, a folder), nothing is
+/// written and EEXIST is returned. A character device such as /dev/null counts
+/// as success.
 ///
-/// @returns 0, or the errno of what failed
+/// @returns 0, or the errno of the failure.
 int write_error_file(const std::string& path, std::string_view json) noexcept;
 
 }  // namespace ddp::detail

@@ -3,23 +3,23 @@
 #include <chrono>
 #include <string_view>
 
-// What a rank tells `ddprun --hang-timeout SECONDS`, which ends a group in
-// which a rank makes no progress for so long, names that rank, and starts all
-// again as after any failure. Includes no LibTorch.
+// Progress reports of a rank for `ddprun --hang-timeout SECONDS`. If a rank
+// makes no progress for this time, ddprun names the rank, ends the group and
+// restarts it as after any failure. Includes no LibTorch.
 namespace ddp {
 
-/// Tells that this rank makes progress: for a loop that takes long and calls
-/// nothing of ddp. A usual training needs no call: each collective, each
-/// forward of a `DistributedDataParallel` and each backward pass that ends is a
-/// report; five times the limit is allowed from `init_process_group()` to the
-/// end of the first step, any time after `destroy_process_group()`. A rank that
-/// waits for others is not the one that hangs.
+/// Reports progress of this rank. Call it in long loops that call no function
+/// of ddp. Usual training needs no call: each collective, each forward of a
+/// `DistributedDataParallel` and each completed backward pass is a report. From
+/// `init_process_group()` to the end of the first step five times the limit is
+/// allowed, and after `destroy_process_group()` there is no limit. A rank that
+/// waits for other ranks does not count as hung.
 ///
-/// A few nanoseconds: it writes into memory that ddprun reads. Without
-/// `ddprun --hang-timeout` it does nothing. Any thread.
+/// Takes a few nanoseconds: it writes to memory shared with ddprun. Does
+/// nothing without `ddprun --hang-timeout`. Thread-safe.
 ///
-/// @param what for people: the report of a hang shows the last one; at most 63
-///   bytes of printable ASCII are kept. Empty: keeps the one before
+/// @param what  text for the report of a hang, which shows the last one; at
+///   most 63 bytes of printable ASCII are kept. Empty: keeps the previous text.
 ///
 /// Example:
 /// @code
@@ -30,15 +30,15 @@ namespace ddp {
 /// @endcode
 void report_progress(std::string_view what = {});
 
-/// While it lives this rank may take longer: for an evaluation or a save that
-/// reports nothing. It needs a bound all the same, that is what finds a hang in
-/// it. The end of the scope is a report.
+/// Raises the limit of this rank in its scope, for an evaluation or a save that
+/// reports no progress. The limit must be finite, so that a hang inside the
+/// scope is found. The end of the scope is a progress report.
 ///
-/// On one host it is enough that the rank that works has one. With several
-/// hosts all ranks need one that wait for it: ranks that wait get twice the
-/// limit there, because one host does not see the reports of another.
+/// On one host it is enough if the working rank has a guard. On several hosts
+/// the ranks that wait for it need a guard, too: a waiting rank has twice the
+/// limit there, because a host does not see the reports of another host.
 ///
-/// Scopes may be nested; the inner one counts. One thread.
+/// Scopes can be nested; the innermost one applies. Use it from one thread.
 ///
 /// Example:
 /// @code
@@ -50,9 +50,9 @@ void report_progress(std::string_view what = {});
 /// @endcode
 class QuietGuard {
  public:
-  /// @param limit at least one second; replaces --hang-timeout where it is
-  ///   longer
-  /// @param what as in report_progress()
+  /// @param limit  at least one second; replaces --hang-timeout if it is
+  ///   longer.
+  /// @param what  as for report_progress().
   explicit QuietGuard(std::chrono::seconds limit, std::string_view what = {});
   ~QuietGuard();
   QuietGuard(const QuietGuard&) = delete;

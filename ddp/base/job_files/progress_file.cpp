@@ -15,7 +15,7 @@
 namespace ddp::detail {
 namespace {
 
-// The columns. "beat" means nothing to ddprun, but that it has changed.
+// The columns. ddprun uses "beat" only to see that the file has changed.
 constexpr std::string_view kLine =
     "pid=0000000000 beat=0000000000 pass=0000000000000000 "
     "collectives=0000000000000000 waits=0 limit=5x                          "
@@ -38,10 +38,10 @@ constexpr size_t kLimit = value_of("limit=");
 constexpr size_t kText = kLimit + kLimitWidth + 1;
 static_assert(kText + kTextWidth < kLine.size());
 
-// ddprun takes no longer limits.
+// ddprun accepts no longer limits.
 constexpr std::chrono::seconds kLongest{366 * 24 * 3600};
 
-/// The line is read by another process at any time.
+/// Atomic, because ddprun may read the line at any time.
 void store(char* place, char value) noexcept {
   __atomic_store_n(place, value, __ATOMIC_RELAXED);
 }
@@ -64,7 +64,7 @@ ProgressFile::ProgressFile(const std::string& path) {
   }
   line_ = static_cast<char*>(memory);
   put(kPid, kShortNumber, static_cast<uint64_t>(::getpid()));
-  // Where a process may be looked at by its ancestors alone, by ddprun too.
+  // Allows ddprun to inspect this process if ptrace is limited to ancestors.
   ::prctl(PR_SET_PTRACER, ::getppid(), 0, 0, 0);
 }
 

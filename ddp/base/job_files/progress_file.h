@@ -9,12 +9,12 @@
 
 namespace ddp::detail {
 
-/// The file of progress_text.h as this process writes it: a line of fixed
-/// columns in mapped memory, so that a report is a few stores. Any thread; two
-/// at once may leave a number that is neither's, until the next report.
+/// Writes the file of progress_text.h: a line with fixed columns in mapped
+/// memory, so that a report is a few stores. Thread-safe, except that two
+/// simultaneous reports may leave a mixed number until the next report.
 class ProgressFile {
  public:
-  /// Opens and maps what is at `path`. Where that cannot be, calls do nothing.
+  /// Opens and maps the file at `path`. On failure, all calls do nothing.
   explicit ProgressFile(const std::string& path);
   ~ProgressFile();
   ProgressFile(const ProgressFile&) = delete;
@@ -22,26 +22,26 @@ class ProgressFile {
 
   bool is_open() const { return line_ != nullptr; }
 
-  /// Makes any change: this is progress.
+  /// Changes the file, which reports progress.
   void beat() noexcept;
-  /// A collective has begun.
+  /// Counts a collective that has begun.
   void note_collective() noexcept;
-  /// This thread begins, or ends, to wait for other ranks.
+  /// Records whether this thread waits for other ranks.
   void set_waits(bool waits) noexcept;
-  /// From now on this rank may wait for others whenever its device does: the
-  /// host does not see for what.
+  /// From now on `waits` stays set, because device work may wait for other
+  /// ranks at any time without the host seeing it.
   void wait_on_device() noexcept;
-  /// A step begins. From the second one on --hang-timeout is the limit.
+  /// Counts a step. From the second step on the limit is --hang-timeout.
   void note_forward() noexcept;
-  /// A backward pass has ended, and so has the first step.
+  /// Counts a completed backward pass, which also ends the first step.
   void note_pass() noexcept;
-  /// For people.
+  /// Sets the text for the report of a hang.
   void set_text(std::string_view text) noexcept;
-  /// Until the next call; 0: what --hang-timeout says.
+  /// Sets the limit until the next call; 0: --hang-timeout.
   void set_limit(std::chrono::seconds limit) noexcept;
   std::chrono::seconds limit() const noexcept { return limit_.load(); }
-  /// The job has been left, so that nothing more is to be expected; or another
-  /// one begins.
+  /// `retire` removes the limit after the job was left; `begin` restores it for
+  /// the next job.
   void retire() noexcept;
   void begin() noexcept;
 
@@ -60,14 +60,14 @@ class ProgressFile {
   std::atomic<std::chrono::seconds> limit_{std::chrono::seconds(0)};
 };
 
-/// The one that DDPRUN_PROGRESS_FILE names; null where there is none. Opened by
-/// the first call, which is the first report.
+/// Returns the file named by DDPRUN_PROGRESS_FILE, or null without one. The
+/// first call opens the file, which is the first report.
 ProgressFile* progress_file() noexcept;
 
-/// Scope: this thread waits for other ranks.
+/// In its scope this thread waits for other ranks.
 class WaitsForRanks {
  public:
-  /// @param for_what must outlive this
+  /// @param for_what  must outlive the guard.
   explicit WaitsForRanks(std::string_view for_what) noexcept;
   ~WaitsForRanks();
   WaitsForRanks(const WaitsForRanks&) = delete;

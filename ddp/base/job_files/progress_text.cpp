@@ -12,7 +12,7 @@ constexpr int64_t kMostTimes = 1000;
 constexpr int64_t kMostSeconds = 366 * 24 * 3600;
 constexpr size_t kMostShownBytes = 200;
 
-/// Digits alone, at most `most`.
+/// Parses a number of digits only, at most `most`.
 std::optional<int64_t> number_of(std::string_view text, int64_t most) {
   const auto number = parse_number<int64_t>(text);
   return number && *number >= 0 && *number <= most ? number : std::nullopt;
@@ -35,7 +35,7 @@ std::optional<Progress::Limit> limit_of(std::string_view text) {
   return limit;
 }
 
-/// False for a word that is for people.
+/// Parses one word; returns false for a word to show to the user.
 bool take_word(std::string_view word, Progress& progress) {
   const size_t equals = word.find('=');
   if (equals == std::string_view::npos) {
@@ -60,7 +60,7 @@ bool take_word(std::string_view word, Progress& progress) {
     return take_number(progress.collectives, kMost);
   }
   if (name == "beat") {
-    return true;  // it is there to change
+    return true;  // only its change matters
   }
   if (name == "waits") {
     return take_number(progress.waits, 1);

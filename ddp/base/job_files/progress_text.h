@@ -8,9 +8,9 @@
 #include <string>
 #include <string_view>
 
-// What a worker writes into the file that DDPRUN_PROGRESS_FILE names, so that
-// `ddprun --hang-timeout` sees that it does not hang. Includes no LibTorch:
-// ddprun reads it.
+// Format of the file named by DDPRUN_PROGRESS_FILE. A worker writes it to show
+// `ddprun --hang-timeout` that it does not hang. Includes no LibTorch: ddprun
+// reads it.
 //
 // Any change of the file is progress: of its text, or of its time (`touch`). So
 // any program can report:
@@ -18,48 +18,48 @@
 //   echo "step 12" > "$DDPRUN_PROGRESS_FILE"
 //   open(os.environ["DDPRUN_PROGRESS_FILE"], "w").write("step 12")
 //
-// It is one line of at most 4,096 bytes. These words mean something, all others
-// are shown to people when the worker hangs:
+// The file has one line of at most 4,096 bytes. The following words have a
+// meaning; all other words are shown to the user if the worker hangs:
 //
-// - limit=600      until the next change it may take 600 seconds, for an
-//                  evaluation or a save; less than --hang-timeout has no effect
-// - limit=3x       three times --hang-timeout
-// - collectives=7  how many collectives it has begun: who has begun fewer than
-//                  the others is who they wait for
-// - waits=1        the last of them may wait for the others
-// - pass=12        backward passes that it has ended
-// - beat=9         nothing: a number that a program may count up to report
-// - pid=123        of the process that writes, where that is not the worker
-//                  itself but a child of it
+// - limit=600      the next change may take 600 seconds, for an evaluation or a
+//                  save; less than --hang-timeout has no effect
+// - limit=3x       the next change may take three times --hang-timeout
+// - collectives=7  number of collectives that the rank has begun; a rank with
+//                  fewer than the others is the rank that they wait for
+// - waits=1        the last collective may wait for other ranks
+// - pass=12        number of completed backward passes
+// - beat=9         no meaning: a number that a program may count up to report
+// - pid=123        process that writes the file, if it is a child of the worker
 //
 // A worker that has not written yet is not judged. The first report is mostly
-// that of the start, so the second may take five times --hang-timeout.
+// the one of the start, so the second report may take five times
+// --hang-timeout.
 namespace ddp::detail {
 
 inline constexpr size_t kMostProgressBytes = 4096;
 
-/// What a progress file says.
+/// Contents of a progress file.
 struct Progress {
-  /// Of the time until the next report; nothing: --hang-timeout.
+  /// Limit of the time until the next report.
   struct Limit {
     std::optional<std::chrono::milliseconds> time;
-    int times = 1;  ///< of --hang-timeout, where there is no time
+    int times = 1;  ///< factor of --hang-timeout if time is unset
   };
 
-  pid_t pid = 0;  ///< 0: the worker's own
+  pid_t pid = 0;  ///< 0: the worker itself
   std::optional<int64_t> passes;
   std::optional<int64_t> collectives;
   bool waits = false;
   std::optional<Limit> limit;
-  std::string text;  ///< the other words
+  std::string text;  ///< all other words
 };
 
-/// Pure. What cannot be read as said above belongs to the other words; bytes
-/// that are no printable ASCII become "?".
+/// Pure: parses a progress file. Words that do not match the format become part
+/// of `text`; bytes that are not printable ASCII become "?".
 Progress parse_progress(std::string_view line);
 
-/// "step 12", "step 12, after backward pass 12, in collective 345"; "" when it
-/// says nothing.
+/// Returns "step 12", "step 12, after backward pass 12, in collective 345", or
+/// "" for an empty progress.
 std::string describe(const Progress& progress);
 
 }  // namespace ddp::detail

@@ -33,7 +33,7 @@ bool StopFile::says_stop() noexcept {
 
 StopFile* stop_file() noexcept {
   has_asked_for_stops = true;
-  // Never destroyed: other threads may ask while the program ends.
+  // Never destroyed: other threads may poll while the program ends.
   static StopFile* const file = []() -> StopFile* {
     const char* path = std::getenv(env::kStopFile);
     return path == nullptr || *path == '\0' ? nullptr : new StopFile(path);

@@ -3,16 +3,16 @@
 #include <atomic>
 #include <string>
 
-// The file that DDPRUN_STOP_FILE names: by it `ddprun --on-preempt` tells a
-// worker that it is to save and to end. Includes no LibTorch.
+// The file named by DDPRUN_STOP_FILE: `ddprun --on-preempt` uses it to request
+// that a worker saves and ends. Includes no LibTorch.
 //
-// A worker that wants to be told makes the file, empty, when it starts; who has
-// not made it gets the signal itself. When the signal comes, ddprun puts
-// another file in its place, in one step, with one line:
+// A worker that wants such requests creates the file, empty, when it starts; a
+// worker without the file gets the signal itself. When the signal arrives,
+// ddprun atomically replaces the file by one with this line:
 //
 //   signal=SIGUSR1 seconds=60
 //
-// So any program asks whether there is something in the file:
+// So any program can check whether the file is empty:
 //
 //   : >> "$DDPRUN_STOP_FILE"                  # at the start
 //   if [ -s "$DDPRUN_STOP_FILE" ]; then ...   # once a step
@@ -20,19 +20,20 @@
 //   open(os.environ["DDPRUN_STOP_FILE"], "a").close()
 //   if os.path.getsize(os.environ["DDPRUN_STOP_FILE"]) > 0: ...
 //
-// Each worker has a file of its own, and one on another host may never be told.
-// Ranks that are to stop at the same step agree on it: ddp::stop_requested()
+// Each worker has its own file. Workers on other hosts may get no request, so
+// ranks that must stop at the same step have to agree, as ddp::stop_requested()
 // does.
 namespace ddp::detail {
 
-/// The file as this process reads it.
+/// The stop file of this process.
 class StopFile {
  public:
-  /// Makes the file: from now on this process is told. Where that cannot be, it
-  /// never is.
+  /// Creates the file, so that ddprun sends requests to this process. If the
+  /// file cannot be created, no request arrives.
   explicit StopFile(std::string path);
 
-  /// One stat(), until it says so for the first time. Any thread.
+  /// Returns true once the file contains a request. Costs one stat() until
+  /// then. Thread-safe.
   bool says_stop() noexcept;
 
  private:
@@ -40,11 +41,11 @@ class StopFile {
   std::atomic<bool> has_said_it_{false};
 };
 
-/// The one that DDPRUN_STOP_FILE names; null where there is none. Made by the
-/// first call.
+/// Returns the file named by DDPRUN_STOP_FILE, or null without one. The first
+/// call creates the file.
 StopFile* stop_file() noexcept;
 
-/// Whether this process has asked for it. Any thread.
+/// Returns true if this process has called stop_file(). Thread-safe.
 bool asks_for_stops() noexcept;
 
 }  // namespace ddp::detail

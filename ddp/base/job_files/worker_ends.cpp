@@ -21,7 +21,7 @@ void add_worker_end(const std::string& path, const WorkerEnd& end) noexcept {
     retry_interrupted(
         [&] { return ::write(file.get(), line.data(), line.size()); });
   } catch (const std::exception&) {
-    // No memory.
+    // Out of memory: the end is not recorded.
   }
 }
 
@@ -31,7 +31,7 @@ std::optional<WorkerEnd> first_worker_end(const std::string& path) {
   std::getline(file, line);
   WorkerEnd end;
   std::istringstream text(line);
-  // At the end of the file the line may not be whole yet.
+  // At the end of the file the line may be incomplete.
   if (file.eof() || !(text >> end.rank >> std::ws) ||
       !std::getline(text, end.how)) {
     return std::nullopt;

@@ -98,7 +98,7 @@ Listener listen_everywhere(int port) {
   if (result.fd >= 0 || result.port_in_use) {
     return result;
   }
-  sockaddr_in v4{};  // a machine without IPv6
+  sockaddr_in v4{};  // for a machine without IPv6
   v4.sin_family = AF_INET;
   v4.sin_addr.s_addr = htonl(INADDR_ANY);
   v4.sin_port = htons(static_cast<uint16_t>(port));
@@ -125,7 +125,7 @@ Problem try_connect(const Socket& socket,
   return error == 0 ? "" : std::strerror(error);
 }
 
-/// "" for what is none.
+/// Returns the numeric address, or "" on failure.
 std::string numeric_host(const sockaddr* address, socklen_t size) {
   char text[NI_MAXHOST] = "";
   return ::getnameinfo(
@@ -134,9 +134,9 @@ std::string numeric_host(const sockaddr* address, socklen_t size) {
              : "";
 }
 
-/// Connecting a datagram socket sends nothing but makes the kernel choose the
-/// local address. "" without a route, or where that is loopback's and
-/// `may_be_loopback` is false.
+/// Connects a datagram socket, which sends nothing but makes the kernel choose
+/// the local address. Returns "" without a route, or if the address is loopback
+/// and `may_be_loopback` is false.
 std::string local_address_towards(const addrinfo& address,
                                   bool may_be_loopback) {
   const Socket socket(address.ai_family, SOCK_DGRAM);
@@ -151,7 +151,7 @@ std::string local_address_towards(const addrinfo& address,
   return found ? numeric_host(own, size) : "";
 }
 
-/// IPv4, as addresses of IPv6 may need a scope; "" for none.
+/// IPv4 only, because IPv6 addresses may need a scope; "" if there is none.
 std::string first_outer_address() {
   ifaddrs* all = nullptr;
   if (::getifaddrs(&all) != 0) {
@@ -174,7 +174,7 @@ milliseconds left_until(Clock::time_point deadline) {
       std::chrono::duration_cast<milliseconds>(deadline - Clock::now()));
 }
 
-/// Calls `attempt` until it has no problem or `timeout` is over.
+/// Calls `attempt` until it succeeds or `timeout` is over.
 template <typename Attempt>
 Problem retry(milliseconds timeout, const Attempt& attempt) {
   const auto deadline = Clock::now() + timeout;
@@ -273,8 +273,8 @@ void keep_alive(int fd) {
 }
 
 void allow_connections(int world_size) {
-  // A rank may have two connections to the store, a line and Gloo's of some
-  // groups with each other rank.
+  // A rank may have two connections to the store, one of its peer monitor, and
+  // Gloo's connections to every other rank for several groups.
   constexpr rlim_t kOfProgram = 1024;
   constexpr rlim_t kOfRank = 16;
   const rlim_t wanted = kOfProgram + kOfRank * static_cast<rlim_t>(world_size);

@@ -8,13 +8,12 @@
 
 namespace ddp::detail {
 
-/// What went wrong with an address, in words of the system ("Connection
-/// refused"), or "" when all is well.
+/// A system error text for an address ("Connection refused"), or "" on success.
 using Problem = std::string;
 
-/// A listening socket at `port` of the address that `host` resolves to when
-/// that is a loopback address (nobody outside reaches it then), else of every
-/// address of this machine. The caller owns `fd`.
+/// A listening socket. If `host` resolves to a loopback address, it listens
+/// there only, so that other hosts cannot reach it; otherwise on all addresses
+/// of this machine. The caller owns `fd`.
 struct Listener {
   int fd = -1;
   Problem problem;
@@ -22,10 +21,10 @@ struct Listener {
 };
 Listener listen_at(const std::string& host, int port);
 
-/// A free port of 127.0.0.1, kept while `socket` is open for a server that is
-/// to listen on it. The socket is bound with SO_REUSEADDR and does not listen:
-/// Linux lets another one with SO_REUSEADDR bind the port by its number, but
-/// gives it to nobody who asks for any free one.
+/// A free port of 127.0.0.1, reserved while `socket` is open, for a server that
+/// will listen on it. The socket is bound with SO_REUSEADDR and does not
+/// listen. Linux lets another socket with SO_REUSEADDR bind the port
+/// explicitly, but does not assign it to a socket that requests any free port.
 struct ReservedPort {
   FileDescriptor socket;
   int port = 0;
@@ -33,38 +32,39 @@ struct ReservedPort {
 };
 ReservedPort reserve_loopback_port();
 
-/// The numeric address of this machine on the route to `host`; loopback when
-/// that is empty, 127.0.0.1, ::1 or "localhost". Another name may stand for
-/// loopback on its own host alone, as 127.0.1.1 does on Debian: then, or
-/// without a route, it is the address of the first interface that is up, if
-/// any.
+/// Returns the numeric address of this machine on the route to `host`. Returns
+/// loopback if `host` is empty, 127.0.0.1, ::1 or "localhost". Any other name
+/// may resolve to loopback on its own host, such as 127.0.1.1 on Debian. In
+/// this case, or without a route, returns the address of the first interface
+/// that is up, or loopback if there is none.
 std::string local_address_towards(const std::string& host);
 
-/// The port that a socket is bound to; 0 for none.
+/// Returns the port that a socket is bound to, or 0.
 int port_of(int fd);
 
-/// A connection; without one, after `timeout` at the latest, an empty
-/// descriptor.
+/// Connects to a server. Returns an empty descriptor on failure. Each address
+/// of `host` is tried for at most `timeout`.
 FileDescriptor connect_to(const std::string& host,
                           int port,
                           std::chrono::milliseconds timeout);
 
-/// Has the kernel find out within a minute that a host has gone: a switch that
-/// restarts, or a virtual machine that moves, may take half of that.
+/// Makes the kernel detect within a minute that a host is gone. Shorter limits
+/// would be wrong: the restart of a switch or the migration of a virtual
+/// machine may take half a minute.
 void keep_alive(int fd);
 
-/// Raises the soft limit of open files, as far as the hard one allows, to what
-/// a job of so many ranks may need.
+/// Raises the soft limit of open files to the needs of a job with this number
+/// of ranks, at most to the hard limit.
 void allow_connections(int world_size);
 
 /// Waits until `host` resolves, at most `timeout`: in a cluster a name may
-/// appear a moment after the worker.
+/// appear shortly after the worker has started.
 Problem wait_until_resolved(const std::string& host,
                             std::chrono::milliseconds timeout);
 
-/// Waits until somebody accepts connections at `host`:`port`, at most
-/// `timeout`. Calls `check` after each attempt that failed, at least once a
-/// second for each address of `host`; an exception of it ends the wait.
+/// Waits until a server accepts connections at `host`:`port`, at most
+/// `timeout`. Calls `check` after each failed attempt, at least once a second
+/// for each address of `host`; an exception of `check` ends the wait.
 Problem wait_until_listening(const std::string& host,
                              int port,
                              std::chrono::milliseconds timeout,

@@ -22,13 +22,13 @@ size_t size_by_first_byte(unsigned first) {
   return first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
 }
 
-/// Longer than it need be, half of a pair of UTF-16, or beyond Unicode.
+/// Overlong encodings, UTF-16 surrogates, and values beyond Unicode.
 bool is_forbidden(unsigned first, unsigned second) {
   return (first == 0xe0 && second < 0xa0) || (first == 0xed && second > 0x9f) ||
          (first == 0xf0 && second < 0x90) || (first == 0xf4 && second > 0x8f);
 }
 
-/// Bytes of the character that a text begins with; 0 when it is no UTF-8.
+/// Size in bytes of the first character of a text; 0 if it is not UTF-8.
 size_t character_size(std::string_view text) {
   const size_t size = size_by_first_byte(byte_of(text, 0));
   if (size == 0 || size > text.size()) {
@@ -60,7 +60,7 @@ std::string escaped(std::string_view character) {
 
 std::string json_string(std::string_view text, size_t most) {
   std::string result = "\"";
-  size_t end_of_short = 1;  // where "..." still fits
+  size_t end_of_short = 1;  // position where "..." still fits
   while (!text.empty()) {
     const size_t size = character_size(text);
     result += size == 0 ? "\xef\xbf\xbd" : escaped(text.substr(0, size));

@@ -6,11 +6,11 @@
 // Includes no LibTorch: ddprun uses it too.
 namespace ddp::detail {
 
-/// A text as a string of JSON, with its quotes. UTF-8 stays as it is; a byte
-/// that is none becomes U+FFFD, since readers refuse it.
+/// Converts a text to a JSON string with its quotes. UTF-8 stays unchanged. A
+/// byte that is not UTF-8 becomes U+FFFD, because JSON readers reject it.
 ///
-/// @param most bytes of the result beside the quotes; of a longer text the
-///   beginning and "..." are kept, in whole characters
+/// @param most  maximum size in bytes without the quotes. A longer text is cut
+///   at a whole character and ends with "...".
 std::string json_string(std::string_view text,
                         size_t most = std::string_view::npos);
 

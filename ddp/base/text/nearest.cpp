@@ -6,7 +6,7 @@
 namespace ddp::detail {
 
 size_t edit_distance(std::string_view first, std::string_view second) {
-  // Of the letters of `first` so far to each beginning of `second`.
+  // Distances of the prefix of `first` to each prefix of `second`.
   std::vector<size_t> row(second.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});
   for (size_t done = 0; done < first.size(); ++done) {
@@ -22,7 +22,7 @@ size_t edit_distance(std::string_view first, std::string_view second) {
 
 std::string nearest(std::string_view text,
                     const std::vector<std::string>& known) {
-  constexpr size_t kLongestName = 100;  // of ours; the text may be anything
+  constexpr size_t kLongestName = 100;  // longer than any known name
   std::string best;
   size_t least = text.size() / 3 + 1;
   if (text.empty() || text.size() > kLongestName) {

@@ -6,12 +6,13 @@
 
 namespace ddp::detail {
 
-/// Letters to insert, drop or replace until one text is the other. Pure.
+/// Pure: the number of characters to insert, delete or replace to turn one text
+/// into the other.
 size_t edit_distance(std::string_view first, std::string_view second);
 
-/// Which of the known names was probably meant: one that begins with the text,
-/// else the one of the least distance, if that is at most a third of the text.
-/// Empty when there is none. Pure.
+/// Pure: returns the known name that was probably meant: a name that begins
+/// with the text, else the name with the smallest edit distance, if the
+/// distance is at most a third of the text. Returns "" if there is none.
 ///
 /// Example:
 /// @code
@@ -20,9 +21,9 @@ size_t edit_distance(std::string_view first, std::string_view second);
 std::string nearest(std::string_view text,
                     const std::vector<std::string>& known);
 
-/// " (did you mean NAME?)", or nothing.
+/// Returns " (did you mean NAME?)", or "" without a probable name.
 ///
-/// @param prefix before the name, such as "--"
+/// @param prefix  printed before the name, such as "--".
 std::string did_you_mean(std::string_view text,
                          const std::vector<std::string>& known,
                          const std::string& prefix = "");

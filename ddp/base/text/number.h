@@ -8,10 +8,11 @@
 // Includes no LibTorch: ddprun uses it too.
 namespace ddp::detail {
 
-/// The number that the whole text is: decimal, without a plus sign or spaces.
-/// Nothing for any other text, and for what T does not hold.
+/// Returns the number if the whole text is a decimal number without a plus sign
+/// or spaces. Returns std::nullopt for any other text and for values that T
+/// cannot hold.
 ///
-/// @param base at most one, of an integer
+/// @param base  optional base of an integer, at most one argument.
 template <typename T, typename... Base>
 std::optional<T> parse_number(std::string_view text, Base... base) {
   T value{};

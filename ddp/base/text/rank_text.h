@@ -6,15 +6,15 @@
 // Ranks in messages. Includes no LibTorch: ddprun uses it too.
 namespace ddp::detail {
 
-/// "rank 4", or "ranks 0-2, 7".
+/// Returns "rank 4", or "ranks 0-2, 7".
 std::string rank_list(std::vector<int> ranks);
 
-/// What each rank names, for one line: " on ranks 0, 2: a, b; on rank 3: c;".
-/// A text that several ranks have is said once, of a long one the first names
-/// and how many there are beside.
+/// Lists names by rank, in one line: " on ranks 0, 2: a, b; on rank 3: c;". A
+/// text that several ranks have appears once. Of a long list, the text has the
+/// first 12 names and the number of further names.
 ///
-/// @param lists names separated by ", ", one text a rank; an empty one is left
-///   out
+/// @param lists  one text per rank, with names separated by ", "; empty texts
+///   are left out.
 std::string names_by_rank(const std::vector<std::string>& lists);
 
 }  // namespace ddp::detail
