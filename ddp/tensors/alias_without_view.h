@@ -4,8 +4,8 @@
 
 namespace ddp::detail {
 
-/// Shares memory with `flat` without being a view of it: `zero_grad()` may
-/// detach it in place, which autograd forbids for views.
+/// Returns a tensor that shares memory with `flat` without being a view of it.
+/// `zero_grad()` may detach it in place, which autograd forbids for views.
 ///
 /// @param offset  in elements of the storage.
 at::Tensor alias_without_view(const at::Tensor& flat,
@@ -13,9 +13,9 @@ at::Tensor alias_without_view(const at::Tensor& flat,
                               at::IntArrayRef sizes,
                               at::IntArrayRef strides);
 
-/// The piece for a gradient of `param`, in the layout that autograd gives it:
-/// the parameter's where that is dense (channels_last stays so), else
-/// contiguous.
+/// Returns the part of `flat` for a gradient of `param`, in the layout that
+/// autograd uses: the parameter's strides if they are dense (channels_last is
+/// kept), else contiguous.
 at::Tensor gradient_piece(const at::Tensor& flat,
                           int64_t offset,
                           const at::Tensor& param);

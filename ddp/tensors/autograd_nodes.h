@@ -10,8 +10,8 @@
 
 namespace ddp::detail {
 
-/// What autograd owns a node of its graph by: std::shared_ptr in LibTorch 2.11,
-/// c10::intrusive_ptr in 2.15. What an Edge holds decides.
+/// Owning pointer of a node in the autograd graph: std::shared_ptr in LibTorch
+/// 2.11, c10::intrusive_ptr in 2.15. Chosen by the type of Edge::function.
 template <typename T>
 using NodePtrTo =
     std::conditional_t<std::is_same_v<decltype(torch::autograd::Edge::function),
@@ -20,7 +20,7 @@ using NodePtrTo =
                        c10::intrusive_ptr<T>>;
 using NodePtr = NodePtrTo<torch::autograd::Node>;
 
-/// Makes a node of type T that can be put into an Edge.
+/// Creates a node of type T that can be stored in an Edge.
 template <typename T, typename... Args>
 NodePtrTo<T> make_node(Args&&... args) {
   if constexpr (std::is_same_v<NodePtrTo<T>, std::shared_ptr<T>>) {

@@ -7,22 +7,22 @@
 
 namespace ddp::detail {
 
-/// States of the default random generators of some devices.
+/// Saved states of the default random generators of some devices.
 class GeneratorStates {
  public:
-  /// The states now.
-  /// @param devices  each once
+  /// Saves the current states.
+  /// @param devices  distinct devices.
   explicit GeneratorStates(const std::vector<c10::Device>& devices);
 
-  /// Puts the generators into these states.
+  /// Restores the generators to the saved states.
   void restore() const;
 
-  /// Forgets the generators that still are in the state noted here.
+  /// Drops the generators whose current state equals the saved one.
   void forget_unchanged();
 
   void forget(c10::Device device);
 
-  /// Whether all generators are in these states.
+  /// Returns true if all generators are in their saved states.
   bool are_current() const;
 
   std::vector<c10::Device> devices() const;

@@ -33,8 +33,8 @@ void after_fork_or_join() {}
 
 void in_intraop_threads(int64_t tasks,
                         const std::function<void(int64_t)>& work) {
-  // An element for each task. at::parallel_for would need this file's OpenMP
-  // to be LibTorch's; a loop over a tensor runs inside LibTorch.
+  // One element per task. at::parallel_for would require that this file uses
+  // the same OpenMP as LibTorch; a loop over a tensor runs inside LibTorch.
   const auto elements = at::empty({tasks}, at::kByte);
   const auto* first = static_cast<const char*>(elements.const_data_ptr());
   auto iterator = at::TensorIterator::borrowing_nullary_op(elements);

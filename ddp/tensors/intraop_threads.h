@@ -5,13 +5,14 @@
 
 namespace ddp::detail {
 
-/// Calls `work` with 0 to `tasks - 1`, shared out among LibTorch's intra-op
-/// threads; the caller takes the first ones. It has them all where there are no
-/// more threads, or inside of a parallel region. Within `work` an operator uses
-/// one thread. Throws what `work` throws.
+/// Calls `work` with 0 to `tasks - 1` on LibTorch's intra-op threads; the
+/// calling thread executes the first tasks. It executes all of them if there
+/// are no other threads, or inside a parallel region. Operators that `work`
+/// calls use one thread.
+/// @throws the exceptions of `work`.
 ///
-/// Thread-local modes of the caller (grad mode, guards of dispatch) are not
-/// those of the other threads.
+/// The other threads do not inherit thread-local modes of the caller (grad
+/// mode, dispatch guards).
 void in_intraop_threads(int64_t tasks,
                         const std::function<void(int64_t)>& work);
 

@@ -6,13 +6,13 @@
 
 namespace ddp::detail {
 
-/// Of that device.
+/// Returns the current stream of `device`.
 inline c10::Stream current_stream(c10::Device device) {
   return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
 }
 
-/// What the current stream of that device does next comes after what `other`
-/// has to do by now. For buckets that fill on several streams.
+/// Makes the current stream of the device wait for all work that is queued on
+/// `other` now. For buckets that are filled on several streams.
 inline void join_stream(c10::Stream other) {
   const auto current = current_stream(other.device());
   if (current != other) {

@@ -5,9 +5,10 @@
 
 namespace ddp::detail {
 
-/// Keeps the memory of a tensor that another stream may have made until what
-/// the caller's stream has been given so far has read it. For what an exchange
-/// makes in `start` and lets go in `finish`.
+/// Keeps a tensor's memory allocated until all work that is queued on the
+/// current stream now has completed. For tensors that another stream may have
+/// allocated: an exchange creates them in `start` and releases them in
+/// `finish`.
 inline void keep_until_read(const at::Tensor& tensor) {
   if (!tensor.is_cpu()) {
     const c10::impl::VirtualGuardImpl guard(tensor.device().type());

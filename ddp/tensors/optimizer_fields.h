@@ -8,10 +8,10 @@
 #include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
 
-// What LibTorch's optimizers keep, under the names that Python's optimizers
-// give it. A visitor is called with (name, reference) for each option, and with
-// (name, reference, needed) for each tensor of a parameter's state, where
-// `needed` says whether the optimizer cannot step without it.
+// Fields of LibTorch's optimizers, with the names of Python's optimizers. A
+// visitor is called with (name, reference) for each option, and with (name,
+// reference, needed) for each tensor of a parameter's state. `needed` is true
+// if the optimizer cannot step without the tensor.
 namespace ddp::detail {
 
 template <class Visitor>
@@ -109,7 +109,8 @@ void visit_state(torch::optim::AdagradParamState& state,
 }
 
 /// The types of one optimizer. `decoupled` is Python's option
-/// `decoupled_weight_decay`, by which alone AdamW's state differs from Adam's.
+/// `decoupled_weight_decay`, the only difference between the states of AdamW
+/// and Adam.
 template <class OptionsType, class StateType, bool kDecoupled = false>
 struct OptimizerKind {
   using Options = OptionsType;
@@ -120,8 +121,8 @@ struct OptimizerKind {
   const char* name;
 };
 
-/// Calls `work` with the OptimizerKind of an optimizer.
-/// @throws c10::Error for an optimizer that is none of these five.
+/// Calls `work` with the OptimizerKind of an optimizer and returns its result.
+/// @throws c10::Error for any other optimizer than these five.
 template <class Work>
 auto with_kind(const torch::optim::Optimizer& optimizer, const Work& work) {
   using namespace torch::optim;

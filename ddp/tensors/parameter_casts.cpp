@@ -11,12 +11,13 @@
 namespace ddp::detail {
 namespace {
 
-// Above autograd and autocast; LibTorch keeps it for libraries outside of it.
+// A key above autograd and autocast, which LibTorch reserves for other
+// libraries.
 constexpr auto kOperatorKey = c10::DispatchKey::DeferredInit;
 
 thread_local CastScope* innermost = nullptr;
 
-/// What to() does, but that its backward takes sparse gradients, too.
+/// Like to(), but its backward accepts sparse gradients, too.
 struct Cast : torch::autograd::Function<Cast> {
   static at::Tensor forward(torch::autograd::AutogradContext* context,
                             const at::Tensor& tensor,
@@ -34,7 +35,8 @@ struct Cast : torch::autograd::Function<Cast> {
   }
 };
 
-/// In place where it is one of the parameters, or a list that has some.
+/// Replaces the value by its copy if it is one of the parameters, or a list
+/// that contains some.
 void replace(c10::IValue& value) {
   if (value.isTensor()) {
     if (const auto* copy = CastScope::copy_of(value.toTensor())) {
@@ -59,7 +61,8 @@ bool is_written(const c10::Argument& argument) {
   return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
 }
 
-/// What an operator calls in turn has been given copies already.
+/// Calls the operator with copies. Operators that it calls in turn are not
+/// redirected again, because their arguments are copies already.
 void call_with_copies(const c10::OperatorHandle& op,
                       c10::DispatchKeySet /*keys*/,
                       torch::jit::Stack* stack) {
@@ -74,7 +77,8 @@ void call_with_copies(const c10::OperatorHandle& op,
   op.callBoxed(stack);
 }
 
-/// For the process, once it has casts: it costs a walk over all operators.
+/// Installs the fallback once per process, when it first needs casts: it costs
+/// a walk over all operators.
 void hook_operators() {
   static const auto hooked = [] {
     auto library = std::make_unique<torch::Library>(
@@ -117,7 +121,8 @@ std::vector<ParameterCastsPtr> CastScope::active() {
                               : std::vector<ParameterCastsPtr>();
 }
 
-/// With a graph also where nothing is recorded now: what comes later may be.
+/// The copy has a graph even if gradients are not recorded now: later operators
+/// may record.
 const at::Tensor* CastScope::copy_of(const at::Tensor& tensor) {
   if (innermost == nullptr || !tensor.defined()) {
     return nullptr;

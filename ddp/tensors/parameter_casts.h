@@ -11,11 +11,11 @@
 
 namespace ddp::detail {
 
-/// Parameters that operators are to be given in another dtype.
+/// Parameters that operators receive in another dtype.
 class ParameterCasts {
  public:
-  /// @param parameters  of which those are meant that are floating and of
-  ///   another dtype; they must live as long.
+  /// @param parameters  only floating-point parameters of another dtype are
+  ///   cast; they must outlive this object.
   ParameterCasts(const std::vector<at::Tensor>& parameters,
                  c10::ScalarType dtype);
 
@@ -29,22 +29,23 @@ class ParameterCasts {
 
 using ParameterCastsPtr = std::shared_ptr<const ParameterCasts>;
 
-/// While it lives, each operator that this thread calls is given a copy of each
-/// of the parameters in its place, unless it writes to it. A parameter is
-/// copied once, and once more when it has changed; gradients go back through
-/// the copy. Of several scopes only the innermost counts.
+/// In its scope, each operator that this thread calls receives a copy of each
+/// parameter in the other dtype, unless the operator writes to the parameter. A
+/// parameter is copied once, and again after it has changed. Gradients flow
+/// back through the copy. Of nested scopes only the innermost applies.
 class CastScope {
  public:
-  /// @param casts  not empty; of a parameter that several have, the last.
+  /// @param casts  not empty; if several contain a parameter, the last one
+  ///   applies.
   explicit CastScope(std::vector<ParameterCastsPtr> casts);
   ~CastScope();
   CastScope(const CastScope&) = delete;
   CastScope& operator=(const CastScope&) = delete;
 
-  /// Of this thread's innermost scope; empty without one.
+  /// Returns the casts of this thread's innermost scope; empty without a scope.
   static std::vector<ParameterCastsPtr> active();
 
-  /// The copy where this thread has a scope and the tensor is one of its
+  /// Returns the copy if this thread has a scope and the tensor is one of its
   /// parameters, else null.
   static const at::Tensor* copy_of(const at::Tensor& tensor);
 

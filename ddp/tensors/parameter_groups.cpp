@@ -13,7 +13,7 @@ namespace {
 
 using torch::optim::OptimizerParamGroup;
 
-/// Ranks may be threads of one process.
+/// Guarded by a mutex, because ranks may be threads of one process.
 struct AllIgnored {
   std::mutex mutex;
   std::unordered_multiset<const c10::TensorImpl*> all;
@@ -24,7 +24,8 @@ AllIgnored& all_ignored() {
   return *ignored;
 }
 
-/// Reads as "parameter 3 of group 0 has shape ...".
+/// Describes the parameters; errors read "parameter 3 of group 0 has shape
+/// ...".
 std::vector<TensorSpec> describe_groups(
     const std::vector<OptimizerParamGroup>& groups) {
   std::vector<TensorSpec> specs;

@@ -9,25 +9,26 @@
 
 namespace ddp::detail {
 
-/// Those of all groups.
+/// Returns the parameters of all groups.
 std::vector<at::Tensor> parameters_of(
     const std::vector<torch::optim::OptimizerParamGroup>& groups);
 
-/// Throws the same c10::Error on every rank, with the place of a parameter,
-/// when the ranks' groups differ. Collective.
-/// @param device  where the backend takes tensors.
+/// Checks that the parameter groups of all ranks agree. Collective.
+/// @param device  a device that the backend supports.
+/// @throws c10::Error, the same on every rank, with the place of a parameter,
+///   if the groups differ.
 void verify_across_ranks(
     c10d::Backend& group,
     c10::Device device,
     const std::vector<torch::optim::OptimizerParamGroup>& groups);
 
-/// @throws c10::Error when there is no parameter, when one comes twice, or when
-///   they lie on several devices.
+/// @throws c10::Error if there is no parameter, if a parameter occurs twice, or
+///   if the parameters lie on several devices.
 void check_parameters(
     const std::vector<torch::optim::OptimizerParamGroup>& groups);
 
-/// Registers the parameters that a wrapper leaves to each rank, while this
-/// object lives. Optimizers that give parameters to all ranks ask
+/// Registers, while this object exists, the parameters that a wrapper leaves
+/// local to each rank. Optimizers that broadcast parameters call
 /// `check_shared`.
 class IgnoredParameters {
  public:
@@ -40,7 +41,8 @@ class IgnoredParameters {
   std::vector<at::Tensor> parameters_;
 };
 
-/// @throws c10::Error, with the place, for a parameter that a wrapper ignores.
+/// @throws c10::Error, with the place, if a wrapper ignores one of the
+///   parameters.
 void check_shared(const std::vector<torch::optim::OptimizerParamGroup>& groups);
 
 }  // namespace ddp::detail

@@ -2,9 +2,9 @@
 
 namespace ddp::detail {
 
-/// While it lives, this thread runs the forward of one of several replicas that
-/// this process has of a module, as the threads of dp::DataParallel do. The
-/// others run at the same time and share the CPU's random generator and the
+/// In its scope, this thread runs the forward of one of several replicas of a
+/// module in this process, as the threads of dp::DataParallel do. The other
+/// replicas run at the same time and share the CPU's random generator and the
 /// process groups.
 class ReplicaScope {
  public:
@@ -13,7 +13,7 @@ class ReplicaScope {
   ReplicaScope(const ReplicaScope&) = delete;
   ReplicaScope& operator=(const ReplicaScope&) = delete;
 
-  /// Whether one lives on this thread.
+  /// Returns true if this thread is inside a scope.
   static bool is_entered();
 };
 

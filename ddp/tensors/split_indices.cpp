@@ -15,7 +15,7 @@ std::vector<size_t> order(const Split& split, int64_t epoch) {
     std::iota(indices.begin(), indices.end(), size_t{0});
     return indices;
   }
-  // Wraps like Python's manual_seed takes negative seeds.
+  // Unsigned overflow wraps, as Python's manual_seed does for negative seeds.
   const auto generator =
       at::detail::createCPUGenerator(split.seed + static_cast<uint64_t>(epoch));
   const auto permutation =
@@ -27,13 +27,13 @@ std::vector<size_t> order(const Split& split, int64_t epoch) {
   return indices;
 }
 
-/// Places that are not done.
+/// Number of places that are not done.
 size_t left(const Split& split, const Done& done) {
   return split.dataset_size - done.first - done.ahead.size();
 }
 
-/// The places of some of those that are not done, given by their numbers among
-/// these in ascending order.
+/// Converts numbers of open places (places that are not done, counted from 0)
+/// to places. The numbers must be ascending.
 class Places {
  public:
   explicit Places(const Done& done) : done_(done) {}
@@ -87,11 +87,11 @@ Done done_after(const Split& split,
                 const std::vector<size_t>& counts) {
   const size_t ranks = split.num_replicas;
   const size_t end = left(split, before);
-  size_t first = end;  // the first number that is not done
+  size_t first = end;  // the smallest number that is not done
   for (size_t rank = 0; rank < ranks; ++rank) {
     first = std::min(first, rank + counts[rank] * ranks);
   }
-  std::vector<size_t> numbers;  // done behind it
+  std::vector<size_t> numbers;  // done numbers above it
   for (size_t rank = 0; rank < ranks; ++rank) {
     const size_t share = end > rank ? (end - rank + ranks - 1) / ranks : 0;
     const size_t from = first > rank ? (first - rank + ranks - 1) / ranks : 0;

@@ -6,9 +6,9 @@
 
 namespace ddp::detail {
 
-/// How a dataset is split over ranks, without anything left open.
+/// Complete description of the split of a dataset over ranks.
 struct Split {
-  /// What becomes of the examples that do not divide evenly.
+  /// Treatment of examples that do not divide evenly.
   enum class Tail {
     pad,    ///< repeat indices from the start
     drop,   ///< leave them out
@@ -23,26 +23,26 @@ struct Split {
   Tail tail = Tail::pad;
 };
 
-/// What has been done of an epoch, as places in its order, which is the same
-/// for any number of ranks.
+/// The part of an epoch that is done, as places in the epoch's order. The order
+/// does not depend on the number of ranks.
 struct Done {
-  size_t first = 0;           ///< all places before this one
-  std::vector<size_t> ahead;  ///< and these behind it, ascending
+  size_t first = 0;           ///< all places below this one are done
+  std::vector<size_t> ahead;  ///< further places that are done, ascending
 };
 
-/// Number of indices of this rank in what is left of an epoch.
+/// Returns the number of this rank's indices in the rest of an epoch.
 size_t split_size(const Split& split, const Done& done = {});
 
-/// The indices of this rank in what is left of an epoch, each in
-/// [0, dataset_size). Rank r takes every num_replicas-th place that is not done
-/// from the r-th on.
+/// Returns this rank's indices in the rest of an epoch, each in [0,
+/// dataset_size). Rank r gets every num_replicas-th open place, starting with
+/// the r-th.
 std::vector<size_t> split_indices(const Split& split,
                                   int64_t epoch,
                                   const Done& done = {});
 
-/// What is done when each rank has done the first `counts[rank]` of its
-/// `split_indices(split, epoch, before)`. Repeats of a padded tail are no
-/// places.
+/// Returns the part that is done after each rank has done the first
+/// `counts[rank]` of its `split_indices(split, epoch, before)`. Repeated
+/// indices of a padded tail do not count.
 Done done_after(const Split& split,
                 const Done& before,
                 const std::vector<size_t>& counts);

@@ -6,7 +6,7 @@
 namespace ddp::detail {
 namespace {
 
-/// Ranks may be threads of one process.
+/// Guarded by a mutex, because ranks may be threads of one process.
 struct SteppedOptimizers {
   std::mutex mutex;
   std::unordered_multiset<const torch::optim::Optimizer*> all;

@@ -4,8 +4,8 @@
 
 namespace ddp::detail {
 
-/// Registers an optimizer that a `StepInBackward` steps, while this object
-/// lives. Units that come too late for such a step ask `contains`.
+/// Registers, while this object exists, an optimizer that a `StepInBackward`
+/// steps. Objects that would act too late for this step call `contains`.
 class SteppedInBackward {
  public:
   explicit SteppedInBackward(const torch::optim::Optimizer& optimizer);

@@ -19,21 +19,22 @@
 
 namespace ddp {
 
-/// Calls `visit(tensor)` for every tensor in `value`: a tensor; a vector,
-/// array, tuple, pair, map or optional of such; the data of a PackedSequence; a
-/// struct that lists its tensors. Nothing is found in any other type; other
-/// containers of tensors (std::deque, std::set, std::variant) do not compile.
-/// An unordered_map is visited in the order of its keys, which need a `<`.
+/// Calls `visit(tensor)` for every tensor in `value`. `value` may be a tensor;
+/// a vector, array, tuple, pair, map or optional of supported types; a
+/// PackedSequence (only its data); or a struct that lists its tensors. Values
+/// of other types contain no visible tensors. Other containers of tensors
+/// (std::deque, std::set, std::variant) do not compile. An unordered_map is
+/// visited in the order of its keys, which need a `<`.
 ///
-/// A struct lists its tensors by a function `tensor_fields` in the namespace of
-/// the struct, which may be another library's:
+/// A struct lists its tensors in a function `tensor_fields` in the namespace of
+/// the struct. This also works for structs of other libraries:
 /// @code
 ///   struct Output { torch::Tensor logits; torch::Tensor loss; };
 ///   inline auto tensor_fields(const Output& o) {
 ///     return std::tie(o.logits, o.loss);
 ///   }
 /// @endcode
-/// One without tensors returns `std::tie()`.
+/// For a struct without tensors the function returns `std::tie()`.
 template <typename T, typename Visit>
 void for_each_tensor(const T& value, const Visit& visit);
 
@@ -49,16 +50,16 @@ struct HasTensorFields<
 
 template <typename T>
 struct TensorWalk;
-/// Whether `for_each_tensor` may find one in a T.
+/// True if `for_each_tensor` may find a tensor in a T.
 template <typename T>
 constexpr bool may_hold_tensors = TensorWalk<T>::kMayHold;
-/// Whether a T has no tensor that `for_each_tensor` does not find. False where
-/// nothing is known of T.
+/// True if a T contains no tensor that `for_each_tensor` misses. False if the
+/// type is unknown.
 template <typename T>
 constexpr bool shows_all_tensors =
     TensorWalk<std::remove_cv_t<std::remove_reference_t<T>>>::kShowsAll;
 
-/// A range whose elements hold no tensors, such as a std::string.
+/// True for a range whose elements contain no tensors, such as a std::string.
 template <typename T, typename = void>
 struct IsPlainRange : std::false_type {};
 template <typename T>
@@ -80,7 +81,7 @@ struct TensorWalk {
     } else if constexpr (std::is_pointer_v<T>) {
       return !may_hold_tensors<std::remove_cv_t<std::remove_pointer_t<T>>>;
     } else {
-      // A tensor has a destructor, so a trivial type has none.
+      // A tensor has a non-trivial destructor, so a trivial type contains none.
       return kMayHold || std::is_trivially_copyable_v<T> ||
              IsPlainRange<T>::value;
     }
@@ -97,9 +98,9 @@ struct TensorWalk {
   }
 };
 
-/// A part of a value's structure that may differ between values of one type:
-/// "2 elements", "a value". A visitor that takes it, too, gets it before the
-/// tensors that it is about.
+/// Part of a value's structure that may differ between values of one type: "2
+/// elements", "a value". A visitor that accepts a Structure receives it before
+/// the tensors that it describes.
 struct Structure {
   std::string text;
 };
@@ -134,7 +135,7 @@ struct TensorWalk<std::array<T, N>> : RangeWalk<std::array<T, N>> {};
 template <typename Key>
 constexpr bool is_string_key =
     std::is_convertible_v<const Key&, std::string_view>;
-/// Whether equal texts of `show_key` are equal keys.
+/// True if different keys have different texts of `show_key`.
 template <typename Key>
 constexpr bool has_key_text =
     is_string_key<Key> || std::is_integral_v<Key> || std::is_enum_v<Key>;
@@ -182,7 +183,8 @@ struct MapWalk {
 template <typename K, typename V, typename C, typename A>
 struct TensorWalk<std::map<K, V, C, A>> : MapWalk<std::map<K, V, C, A>> {};
 
-/// Copies of one map, and maps with the same keys, may list them otherwise.
+/// Visits the items in the order of their keys, because equal unordered maps
+/// may iterate in different orders.
 template <typename K, typename V, typename H, typename E, typename A>
 struct TensorWalk<std::unordered_map<K, V, H, E, A>>
     : MapWalk<std::unordered_map<K, V, H, E, A>> {
@@ -236,8 +238,9 @@ struct TensorWalk<std::tuple<T...>> : TupleWalk<std::tuple<T...>, T...> {};
 template <typename A, typename B>
 struct TensorWalk<std::pair<A, B>> : TupleWalk<std::pair<A, B>, A, B> {};
 
-/// Its other tensors are integers, which no dtype and no gradient concerns. A
-/// visitor that takes packed sequences gets them whole.
+/// Visits only the data, because the other tensors are integers, which need no
+/// dtype or gradient. A visitor that accepts a PackedSequence receives the
+/// whole object.
 template <>
 struct TensorWalk<torch::nn::utils::rnn::PackedSequence> {
   static constexpr bool kMayHold = true;
@@ -255,8 +258,8 @@ struct TensorWalk<torch::nn::utils::rnn::PackedSequence> {
   }
 };
 
-/// Whether T is a container of tensors that the walk does not enter. Nothing is
-/// known of a struct.
+/// True if T is a container of tensors that the walk does not enter. False for
+/// structs, whose contents are unknown.
 template <typename T, typename = void>
 struct HidesTensors : std::false_type {};
 template <typename T>

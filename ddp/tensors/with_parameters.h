@@ -8,12 +8,12 @@
 
 namespace ddp::detail {
 
-/// Parameters of each of an optimizer's groups.
+/// The parameters of each group of an optimizer.
 using GroupParameters = std::vector<std::vector<at::Tensor>>;
 
-/// Calls `work` while the optimizer's groups hold these parameters alone, so
-/// that its step steps no others: LibTorch's optimizers find the state by the
-/// parameter, and the options by the group.
+/// Calls `work` while the optimizer's groups hold only these parameters, so
+/// that its step updates no others. LibTorch's optimizers find the state by the
+/// parameter and the options by the group.
 template <class Work>
 void with_parameters(torch::optim::Optimizer& optimizer,
                      GroupParameters& parameters,
