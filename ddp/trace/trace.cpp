@@ -33,7 +33,7 @@ Kind kind_of(const kineto::KinetoEvent& event, const c10::Device& device) {
   if (device.is_cuda() && type == libkineto::ActivityType::CONCURRENT_KERNEL) {
     return starts_with(name, "nccl") ? Kind::communication : Kind::compute;
   }
-  // gloo:all_reduce, gloo:all_to_all and so on.
+  // For example gloo:all_reduce and gloo:all_to_all.
   if (starts_with(name, "gloo:")) {
     return Kind::communication;
   }
@@ -64,7 +64,7 @@ std::set<ActivityType> activities(const c10::Device& device) {
              : std::set<ActivityType>{ActivityType::CPU};
 }
 
-// On all ranks the same: the first begin of an event.
+// Returns the earliest begin of all events of all ranks.
 int64_t common_origin(const std::vector<TraceEvent>& events,
                       const c10::intrusive_ptr<c10d::Backend>& group) {
   int64_t first = std::numeric_limits<int64_t>::max();

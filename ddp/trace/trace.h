@@ -8,9 +8,9 @@
 #include <c10/util/intrusive_ptr.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
-// Where the time of a training step goes: LibTorch's profiler around some
-// steps, what of the communication is hidden behind computing, and a timeline
-// of all ranks for a trace viewer.
+// Timing of training steps: LibTorch's profiler around some steps, the part of
+// the communication that is hidden behind computation, and a timeline of all
+// ranks for a trace viewer.
 //
 // Example:
 // @code
@@ -36,8 +36,7 @@
 // @endcode
 namespace ddp {
 
-/// A piece of time from `begin` up to `end`, in nanoseconds of the host's
-/// clock.
+/// The time from `begin` up to `end`, in nanoseconds of the host's clock.
 struct TimeSpan {
   int64_t begin;
   int64_t end;
@@ -45,55 +44,57 @@ struct TimeSpan {
   int64_t length() const { return end - begin; }
 };
 
-/// Pieces of time that do not touch each other, in order.
+/// Disjoint spans that do not touch each other, in ascending order.
 using TimeSpans = std::vector<TimeSpan>;
 
-/// Pure: the time that is in at least one of `spans`; empty ones are left out.
+/// Pure: returns the union of `spans`; empty spans are left out.
 TimeSpans unite(std::vector<TimeSpan> spans);
 
-/// Pure: the time that is in both.
+/// Pure: returns the intersection.
 TimeSpans intersect(const TimeSpans& a, const TimeSpans& b);
 
-/// Pure: nanoseconds.
+/// Pure: returns the total length in nanoseconds.
 int64_t total_length(const TimeSpans& spans);
 
-/// What the profiler saw.
+/// One event of the profiler.
 struct TraceEvent {
   enum class Kind {
-    scope,          ///< that the program named by RECORD_USER_SCOPE
-    compute,        ///< a function of a backward pass; of a GPU, a kernel
-    communication,  ///< a collective at work
-    other,          ///< an operator, a copy, a call of the CUDA runtime
+    scope,          ///< scope named by RECORD_USER_SCOPE
+    compute,        ///< backward function (CPU) or kernel (GPU)
+    communication,  ///< a running collective
+    other,          ///< operator, copy or CUDA runtime call
   };
   Kind kind;
   std::string name;
   TimeSpan span;
-  int64_t elements = 0;  ///< of an all-reduce, where the profiler knows
-  int64_t track = 0;     ///< its row in a timeline: a thread, a GPU's stream
+  int64_t elements = 0;  ///< of an all-reduce; 0 if unknown
+  int64_t track = 0;     ///< row in a timeline: a thread or a GPU stream
 };
 
-/// LibTorch's profiler (Kineto), which Python knows as torch.profiler: runs
-/// from its construction to `stop`. One at a time in a process.
+/// LibTorch's profiler (Kineto), known in Python as torch.profiler. Runs from
+/// its construction to `stop`. A process can run one profiler at a time.
 ///
-/// Where LibTorch has CUDA and the machine has no GPU, it complains on standard
-/// error; the environment variable KINETO_LOG_LEVEL=5, set before, keeps it
-/// from that.
+/// If LibTorch has CUDA and the machine has no GPU, Kineto prints warnings to
+/// standard error; the environment variable KINETO_LOG_LEVEL=5, set before,
+/// suppresses them.
 ///
-/// Thread contract: made and stopped by the thread that runs the steps; what
-/// autograd's threads do for them is seen.
+/// Thread contract: the thread that runs the steps creates and stops the
+/// profiler; the profiler also records the work of autograd's threads for these
+/// steps.
 class Profiler {
  public:
-  /// Starts. Of `local_device()`, the first form; with a GPU its kernels are
-  /// seen, too, and they are what counts as computing.
+  /// Starts the profiler. The first form uses `local_device()`. On a GPU,
+  /// kernels are recorded, too, and count as computation.
   Profiler();
   explicit Profiler(c10::Device device);
-  /// Stops, if it still runs.
+  /// Stops the profiler if it still runs.
   ~Profiler();
   Profiler(const Profiler&) = delete;
   Profiler& operator=(const Profiler&) = delete;
 
-  /// Stops, and returns what was seen, in no order.
-  /// @throws c10::Error when it has been stopped before.
+  /// Stops the profiler and returns the recorded events, in no particular
+  /// order.
+  /// @throws c10::Error if the profiler was stopped before.
   std::vector<TraceEvent> stop();
 
  private:
@@ -101,9 +102,9 @@ class Profiler {
   bool is_running_ = true;
 };
 
-/// Where the time of a step goes, in milliseconds. `forward`, `backward` and
-/// `optimizer` are whole scopes; the rest is inside the backward pass:
-/// communication = hidden + exposed, and hidden is what happens while the rank
+/// Times of a step, in milliseconds. `forward`, `backward` and `optimizer` are
+/// whole scopes; the other values cover only the backward pass. communication =
+/// hidden + exposed; `hidden` is the communication during which the rank
 /// computes.
 struct StepTimes {
   double forward;
@@ -115,40 +116,39 @@ struct StepTimes {
   double optimizer;
 };
 
-/// Pure: the means over `steps` steps of one rank, from the scopes named
-/// "forward", "backward" and "optimizer" and what is in them. A GPU works
-/// later than it is asked to: synchronize it before such a scope ends.
+/// Pure: returns the means over `steps` steps of one rank, from the scopes
+/// named "forward", "backward" and "optimizer" and the events in them. A GPU
+/// executes work asynchronously: synchronize it before the end of each scope.
 StepTimes step_times(const std::vector<TraceEvent>& events, int64_t steps);
 
-/// Pure: when the scopes of this name ran.
+/// Pure: returns the spans of the scopes with this name.
 TimeSpans scopes(const std::vector<TraceEvent>& events,
                  const std::string& name);
 
-/// One all-reduce, in milliseconds since its backward pass began.
+/// One all-reduce, in milliseconds since the start of its backward pass.
 struct AllReduceTime {
   double begin;
   double end;
-  double hidden;  ///< as a part of its time, 0 to 1
+  double hidden;  ///< hidden fraction of its time, 0 to 1
   int64_t elements;
 };
 
-/// Pure: the all-reduces of the last scope "backward", in the order in which
-/// they began.
+/// Pure: returns the all-reduces of the last scope "backward", ordered by their
+/// begin.
 std::vector<AllReduceTime> last_all_reduces(
     const std::vector<TraceEvent>& events);
 
-/// Writes the events of all ranks to a file that chrome://tracing and
-/// ui.perfetto.dev open (Chrome's trace event format): a process "rank 0",
-/// "rank 1", ... for each rank, with a row for each of its tracks. Ranks of one
-/// host have one clock; those of several are as far off as their clocks.
+/// Writes the events of all ranks to a file for chrome://tracing and
+/// ui.perfetto.dev (Chrome's trace event format). Each rank is a process "rank
+/// 0", "rank 1", ..., with a row for each of its tracks. Ranks of one host
+/// share a clock; between hosts, the times are off by the difference of the
+/// clocks. Collective.
 ///
 /// @param file  written by rank 0.
-/// @param group  null for all ranks. Without a process group, this process is
-///   rank 0.
-/// @throws c10::Error on rank 0 when the file cannot be written, or when a
-///   rank has left.
-///
-/// Collective.
+/// @param group  null: all ranks. Without a process group, this process is rank
+///   0.
+/// @throws c10::Error on rank 0 if the file cannot be written; on every rank if
+///   a rank has left.
 void save_timeline(const std::string& file,
                    const std::vector<TraceEvent>& events,
                    const c10::intrusive_ptr<c10d::Backend>& group = nullptr);

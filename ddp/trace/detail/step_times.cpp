@@ -21,7 +21,8 @@ TimeSpans all(const std::vector<TraceEvent>& events, TraceEvent::Kind kind) {
   return unite(std::move(spans));
 }
 
-/// Gloo's "gloo:all_reduce", NCCL's "ncclDevKernel_AllReduce_Sum_f32".
+/// True for Gloo's "gloo:all_reduce" and NCCL's
+/// "ncclDevKernel_AllReduce_Sum_f32".
 bool is_all_reduce(const TraceEvent& event) {
   const auto has = [&](const char* text) {
     return event.name.find(text) != std::string::npos;

@@ -7,13 +7,13 @@
 namespace ddp::detail {
 namespace {
 
-// Of a rank: a viewer shows it as a process.
+// Returns metadata of a rank, which a viewer shows as a process.
 std::string process(const char* what, int rank, const std::string& arguments) {
   return R"({"ph":"M","name":")" + std::string(what) + R"(","pid":)" +
          std::to_string(rank) + R"(,"tid":0,"args":{)" + arguments + "}}";
 }
 
-// Microseconds, to the nanosecond.
+// Formats microseconds with three decimals.
 std::string microseconds(int64_t nanoseconds) {
   char text[32];
   std::snprintf(text,

@@ -7,16 +7,16 @@
 
 namespace ddp::detail {
 
-/// Pure: one rank's events as items of a trace in Chrome's JSON format, with
-/// commas between them: its name, then a complete event ("X") each.
+/// Pure: returns one rank's events as items of Chrome's JSON trace format,
+/// separated by commas: the rank's name, then one complete event ("X") each.
 ///
-/// @param origin  what the times are counted from, in nanoseconds: a viewer's
-///   numbers hold no more than some hours to the nanosecond.
+/// @param origin  time that becomes 0, in nanoseconds. Needed because a
+///   viewer's numbers keep nanosecond precision only for some hours.
 std::string timeline_items(const std::vector<TraceEvent>& events,
                            int rank,
                            int64_t origin);
 
-/// Pure: the items of all ranks as a whole trace.
+/// Pure: joins the items of all ranks into a complete trace.
 std::string timeline(const std::vector<std::string>& items);
 
 }  // namespace ddp::detail
