@@ -13,7 +13,7 @@ namespace {
 using detail::Done;
 using detail::Split;
 
-/// Without what lies behind the end of the dataset.
+/// Drops places beyond the end of the dataset.
 Done fitting(const Done& done, size_t dataset_size) {
   Done result{std::min(done.first, dataset_size), {}};
   for (const size_t place : done.ahead) {
@@ -57,15 +57,15 @@ struct DistributedSampler::Shared {
   Split split;
   Phase phase = Phase::fresh;
 
-  // The next pass.
+  // State of the next pass.
   int64_t epoch = 0;
-  Done start;  // something only after load_state
+  Done start;  // not empty only after load_state
 
-  // The running pass.
+  // State of the running pass.
   std::vector<size_t> indices;
   int64_t running_epoch = 0;
-  Done done;         // before it began
-  size_t drawn = 0;  // of the indices
+  Done done;         // before the pass began
+  size_t drawn = 0;  // number of drawn indices
 
   void begin() {
     done = fitting(start, split.dataset_size);
@@ -230,8 +230,9 @@ void DistributedSampler::load(torch::serialize::InputArchive& archive) {
     archive.read(key, value);
     return value;
   };
+  // Older files have no "ahead".
   c10::IValue ahead;
-  const bool has_ahead = archive.try_read("ahead", ahead);  // files had none
+  const bool has_ahead = archive.try_read("ahead", ahead);
   load_state({read("epoch").toInt(),
               read("position").toInt(),
               read("dataset_size").toInt(),

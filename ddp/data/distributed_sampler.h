@@ -26,51 +26,51 @@ struct DistributedSamplerOptions {
   TORCH_ARG(std::optional<int64_t>, rank) = std::nullopt;
   /// Draw a new order every epoch, from `seed + epoch`. False: 0, 1, 2, ...
   TORCH_ARG(bool, shuffle) = true;
-  /// Must be the same on all ranks.
+  /// Must be equal on all ranks.
   TORCH_ARG(uint64_t, seed) = 0;
   /// Leave out the tail that does not divide evenly, instead of padding.
   TORCH_ARG(bool, drop_last) = false;
-  /// Repeat indices from the start until every rank has equally many. False,
-  /// for exact evaluation: every index exactly once over all ranks, so that
-  /// ranks differ in size by at most one. Training needs equal sizes, since
-  /// every rank must take the same number of steps.
+  /// Repeat indices from the start until every rank has the same number. False:
+  /// use every index exactly once over all ranks, for exact evaluation; the
+  /// ranks' sizes then differ by at most one. Training needs equal sizes,
+  /// because every rank must make the same number of steps.
   TORCH_ARG(bool, padding) = true;
 };
 
-/// Where a sampler is in its dataset: what a checkpoint keeps.
+/// Position of a sampler in its dataset, for a checkpoint.
 struct SamplerState {
-  /// Epoch of the running pass; between passes, of the next one.
+  /// Epoch of the running pass; between passes, the epoch of the next one.
   int64_t epoch = 0;
-  /// Places of the epoch's order that are done, without a gap; 0 between
+  /// Number of leading places of the epoch's order that are done; 0 between
   /// passes.
   int64_t position = 0;
   int64_t dataset_size = 0;
   uint64_t seed = 0;
   bool shuffle = true;
-  /// Places behind `position` that are done too, ascending: where ranks have
-  /// not done equally many.
+  /// Places above `position` that are done as well, ascending. Not empty if the
+  /// ranks have done different numbers of examples.
   std::vector<int64_t> ahead;
 };
 
-/// How far one rank is in its pass.
+/// Progress of one rank in its pass.
 struct SamplerProgress {
   size_t rank = 0;
-  /// Indices done since the pass began in this program.
+  /// Indices done since this process began the pass.
   size_t done = 0;
-  /// False before the first pass, and after the end of one.
+  /// False before the first pass and after the end of a pass.
   bool in_pass = false;
 };
 
-/// Splits a dataset over the ranks for `torch::data` loaders, index for index
-/// as Python's torch.utils.data.DistributedSampler: a permutation drawn from
-/// `seed + epoch`, padded or cut to a multiple of the ranks, of which rank r
-/// takes every `num_replicas`-th index from r on.
+/// Splits a dataset over the ranks for `torch::data` loaders. Gives the same
+/// indices as Python's torch.utils.data.DistributedSampler: a permutation drawn
+/// from `seed + epoch`, padded or cut to a multiple of the ranks; rank r gets
+/// every `num_replicas`-th index, starting with the r-th.
 ///
-/// A handle: copies share one state, so `set_epoch` on the caller's copy is
-/// seen by the loader that took another copy by value.
+/// The sampler is a handle: copies share one state. A `set_epoch` on the
+/// caller's copy also affects the loader's copy.
 ///
-/// Not thread-safe. A data loader touches it only from the thread that iterates
-/// the loader, also when it has worker threads.
+/// Not thread-safe. A data loader uses the sampler only from the thread that
+/// iterates over the loader, even if the loader has worker threads.
 ///
 /// Example:
 /// @code
@@ -86,58 +86,66 @@ struct SamplerProgress {
 class DistributedSampler : public torch::data::samplers::Sampler<> {
  public:
   /// @param dataset_size  number of examples; 0 is allowed.
-  /// @throws c10::ValueError when the rank does not lie in [0, num_replicas),
-  ///   num_replicas is below 1, or drop_last meets padding(false).
+  /// @throws c10::ValueError if the rank is not in [0, num_replicas),
+  ///   num_replicas is below 1, or drop_last is combined with padding(false).
   explicit DistributedSampler(size_t dataset_size,
                               const DistributedSamplerOptions& options = {});
 
-  /// Starts a pass over this rank's indices, as Python's `iter(sampler)`. A
+  /// Starts a pass over this rank's indices, like Python's `iter(sampler)`. A
   /// data loader calls it at the start of every loop.
   ///
-  /// After `load_state` (and no `set_epoch` to another epoch) the first pass
-  /// begins where the restored one stood.
+  /// After `load_state`, the first pass continues at the restored position,
+  /// unless `set_epoch` has selected another epoch.
   ///
-  /// @param new_size  a new size of the dataset.
+  /// @param new_size  optional new size of the dataset.
   void reset(std::optional<size_t> new_size = std::nullopt) override;
 
-  /// Up to `batch_size` further indices, or nothing at the end of the pass.
+  /// Returns up to `batch_size` further indices, or std::nullopt at the end of
+  /// the pass. Starts a pass if none was started.
   std::optional<std::vector<size_t>> next(size_t batch_size) override;
 
-  /// Sets the epoch that the order is drawn from; takes effect when the next
-  /// pass starts, as in Python.
+  /// Sets the epoch of the next pass. Takes effect when the next pass starts,
+  /// as in Python.
   void set_epoch(int64_t epoch);
-  /// The epoch that the next pass is drawn from.
+  /// Returns the epoch of the next pass.
   int64_t epoch() const;
 
-  /// Number of indices in one pass of this rank (Python's `len(sampler)`).
+  /// Returns the number of indices in a full pass of this rank
+  /// (`len(sampler)`).
   size_t size() const;
-  /// Indices this rank has drawn in the running pass, also before it was
-  /// restored, if the number of ranks was the same; 0 between passes.
+  /// Returns the number of indices that this rank has drawn in the running
+  /// pass; 0 between passes. Includes the indices before a restore if the
+  /// number of ranks is unchanged.
   size_t position() const;
 
-  /// Where the sampler is, if all ranks have done as many as this one. A loader
-  /// with worker threads draws ahead of the training: give the number of
-  /// examples this rank has really trained on.
+  /// Returns the sampler's position, assuming that all ranks have done as many
+  /// indices as this one. A loader with worker threads draws ahead of the
+  /// training: pass the number of examples that this rank has trained on as
+  /// `trained`.
   SamplerState state() const;
   SamplerState state(size_t trained) const;
 
-  /// The same from what each rank has done, whatever that is; `Checkpoint`
-  /// gathers it. A rank that is not given counts as this one.
+  /// Returns the progress of this rank, for `state`.
+  /// @param trained  as for `state(trained)`; std::nullopt: all drawn indices.
   SamplerProgress progress(std::optional<size_t> trained = std::nullopt) const;
+  /// Returns the sampler's position from the progress of each rank, which may
+  /// differ; `Checkpoint` gathers it. A rank without an entry counts like the
+  /// first entry.
+  /// @param by_rank  not empty.
   SamplerState state(const std::vector<SamplerProgress>& by_rank) const;
 
-  /// Goes to a saved place, also when the number of ranks has changed since:
-  /// what is left of the epoch is then split over those that are there. So in
-  /// one epoch each example comes once, but for those that `padding` repeats or
-  /// `drop_last` leaves out at its end.
+  /// Continues at a saved position. The number of ranks may have changed: the
+  /// rest of the epoch is split over the current ranks. Each example is used
+  /// once per epoch, except for indices that `padding` repeats or `drop_last`
+  /// leaves out at its end.
   ///
-  /// @throws c10::ValueError, and changes nothing, when the place lies in the
-  ///   middle of a pass over another dataset or another order, or is none.
+  /// @throws c10::ValueError, without a change, if the position is invalid or
+  ///   lies within a pass over another dataset or in another order.
   void load_state(const SamplerState& state);
-  /// Throws as `load_state` would, and changes nothing.
+  /// Throws as `load_state` would, without a change.
   void check_state(const SamplerState& state) const;
 
-  /// `state()` and `load_state()` in LibTorch's own archives.
+  /// Save and load the state in LibTorch's archives.
   void save(torch::serialize::OutputArchive& archive) const override;
   void load(torch::serialize::InputArchive& archive) override;
 

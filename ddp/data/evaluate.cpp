@@ -20,7 +20,7 @@ namespace {
 using Group = c10::intrusive_ptr<c10d::Backend>;
 using Results = std::function<at::Tensor(const std::vector<size_t>& indices)>;
 
-/// This rank's place in the evaluation.
+/// Returns this rank's part of the evaluation.
 detail::Split split_of(size_t count, const Group& ranks) {
   detail::Split split;
   split.dataset_size = count;
@@ -31,7 +31,8 @@ detail::Split split_of(size_t count, const Group& ranks) {
   return split;
 }
 
-/// "" where there is a row for each; none at all may be undefined.
+/// Returns "" if the tensor has one row per sample; zero rows may be an
+/// undefined tensor.
 std::string row_error(const at::Tensor& rows, size_t expected) {
   const bool has_rows = rows.defined() && rows.dim() > 0;
   const size_t got = has_rows ? static_cast<size_t>(rows.size(0)) : 0;
@@ -59,7 +60,8 @@ at::Tensor compute(const std::vector<size_t>& mine,
   return batches.empty() ? at::Tensor() : at::cat(batches);
 }
 
-/// @param parts  of each rank; row i of rank r is sample r + i p.
+/// Restores the order of the samples.
+/// @param parts  rows by rank; row i of rank r belongs to sample r + i p.
 at::Tensor interleave(const std::vector<at::Tensor>& parts, size_t count) {
   if (!parts.front().defined()) {
     return at::empty({0});
@@ -74,7 +76,8 @@ at::Tensor interleave(const std::vector<at::Tensor>& parts, size_t count) {
   return all;
 }
 
-/// Every rank throws where one gives another number of rows, or has failed.
+/// Gathers the rows. All ranks throw if a rank has a wrong number of rows or
+/// has failed.
 at::Tensor gather_samples(const Group& ranks,
                           const detail::Split& split,
                           const at::Tensor& mine,
@@ -112,7 +115,7 @@ at::Tensor evaluate(size_t count,
     gather_samples(
         ranks, split, mine, detail::first_line(detail::text_of(thrown)));
   } catch (const std::exception&) {
-    // What the other ranks throw; this one says more.
+    // The other ranks throw this one; the own exception says more.
   }
   std::rethrow_exception(thrown);
 }

@@ -10,27 +10,27 @@
 
 namespace ddp {
 
-/// Computes something for each sample of a data set, each once on one of the
-/// ranks, and gives every rank all of it in the order of the samples: so any
-/// metric is exact and the same on every rank, whatever the number of ranks and
-/// of samples.
+/// Computes a result for each sample of a dataset and gathers the results on
+/// every rank, in the order of the samples. Each sample is computed once, on
+/// one of the ranks. So any metric is exact and equal on every rank, for any
+/// number of ranks and samples. Collective.
 ///
-/// @param count       number of samples; may be smaller than the number of
-///   ranks.
-/// @param batch_size  samples of one rank at a time.
-/// @param results     is given the indices of some samples, and returns a dense
-///   tensor with a row for each, in their order. Called with gradient recording
-///   off, as often as this rank has batches; so it must not communicate (the
-///   forward of `DistributedDataParallel` does not).
+/// @param count  number of samples; may be smaller than the number of ranks.
+/// @param batch_size  number of samples per call of `results`; positive.
+/// @param results  function that gets the indices of some samples and returns a
+///   dense tensor with one row per sample, in the same order. It runs without
+///   gradient recording. The number of calls differs between ranks, so it must
+///   not communicate (the forward of `DistributedDataParallel` does not).
+/// @param group  null: all ranks.
 /// @returns a tensor with `count` rows, on the device of the results; on a rank
-///   without samples on the CPU, or with NCCL on its GPU.
-/// @throws what `results` throws; then c10::Error on the other ranks, with this
-///   rank and its reason. c10::Error on every rank when the rows do not fit
-///   together, or when a rank has left.
+///   without samples on the CPU, or with NCCL on the rank's GPU.
+/// @throws the exception of `results` on its own rank; the other ranks throw
+///   c10::Error with this rank and its reason. c10::Error on every rank if the
+///   rows do not fit together, or if a rank has left.
 ///
-/// The model is to be in evaluation mode. Collective; at its end all results
-/// are gathered. A sampler with padding, as for training, counts some samples
-/// twice.
+/// Switch the model to evaluation mode first. All results are gathered at the
+/// end. Do not use a sampler with padding, as for training: it counts some
+/// samples twice.
 ///
 /// Example:
 /// @code
@@ -50,9 +50,9 @@ at::Tensor evaluate(
         results,
     const c10::intrusive_ptr<c10d::Backend>& group = nullptr);
 
-/// The same of a data set of torch::data that can be asked for any batch.
+/// As above, for a torch::data dataset with random access.
 ///
-/// @param results  is given what `dataset.get_batch` returns.
+/// @param results  function that gets the result of `dataset.get_batch`.
 ///
 /// Example:
 /// @code
@@ -79,17 +79,17 @@ at::Tensor evaluate(Dataset&& dataset,
       group);
 }
 
-/// Puts together what ranks have computed of their samples by loops of their
-/// own: rank r gives the rows of samples r, r + p, r + 2 p, ... of p ranks, as
+/// Gathers results that the ranks have computed in their own loops. Of p ranks,
+/// rank r passes the rows of the samples r, r + p, r + 2 p, ..., as
 /// `DistributedSampler` with shuffle(false) and padding(false) draws them.
-/// Every rank gets the rows of all, in the order of the samples.
-///
-/// @param rows   dense; may be undefined on a rank without samples.
-/// @param count  number of samples of the data set.
-/// @throws c10::Error on every rank when one gives another number of rows, or
-///   rows that do not fit.
-///
+/// Every rank gets the rows of all samples, in the order of the samples.
 /// Collective.
+///
+/// @param rows  dense; may be undefined on a rank without samples.
+/// @param count  number of samples of the dataset.
+/// @param group  null: all ranks.
+/// @throws c10::Error on every rank if a rank passes a wrong number of rows, or
+///   if the rows do not fit together.
 at::Tensor all_gather_samples(
     const at::Tensor& rows,
     size_t count,
