@@ -22,12 +22,13 @@ double AllReduce::scale(int ranks) const {
   return share(ranks) / rest();
 }
 
-/// The reducer's ranks, or those of them that have inputs, may be more.
+/// Returns the factor of a mean (1 for a sum). The reducer may have more ranks
+/// than the group, and fewer ranks may have inputs.
 double AllReduce::share(int ranks) const {
   return options_.mean() ? 1.0 / std::min(ranks, group_->getSize()) : 1;
 }
 
-/// What is left to multiply the sum by; of a mean over fewer ranks, too.
+/// Returns the factor to apply after the sum.
 double AllReduce::rest() const {
   const auto& predivide = options_.predivide();
   return predivide ? share(group_->getSize()) * *predivide : 1;

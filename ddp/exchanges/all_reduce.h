@@ -13,32 +13,33 @@ namespace ddp {
 
 /// Options of `AllReduce`.
 ///
-/// Example, the sum of gradients, for a loss that is a mean over all ranks'
-/// samples already:
+/// Example: the sum of gradients, for a loss that is already a mean over the
+/// samples of all ranks.
 /// @code
 ///   auto exchange = std::make_shared<ddp::AllReduce>(
 ///       ddp::process_group(), ddp::AllReduceOptions().mean(false));
 /// @endcode
 struct AllReduceOptions {
-  /// False: the sum over ranks.
+  /// True for the mean over ranks, false for the sum.
   TORCH_ARG(bool, mean) = true;
-  /// What gradients are divided by before they are added up. Null: by all that
-  /// they are to be divided by, which is free. In half precision a sum of
-  /// undivided gradients may be inf, and small ones divided by many ranks are
-  /// zero; about the square root of the number of ranks keeps clear of both.
-  /// The rest is divided out of the sum: one more pass over the gradients, and
-  /// an all-reduce of a few elements for what rides with them else.
+  /// Divisor of the gradients before they are summed. std::nullopt applies the
+  /// whole division before the sum, which costs nothing. In half precision a
+  /// sum of undivided gradients may become inf, and small gradients divided by
+  /// many ranks become zero; about the square root of the number of ranks
+  /// avoids both. The remaining factor is applied to the sum. This costs one
+  /// more pass over the gradients and, for the reports of missing gradients, an
+  /// all-reduce of a few elements. Must be positive.
   TORCH_ARG(std::optional<double>, predivide) = std::nullopt;
 };
 
-/// The mean over ranks by an all-reduce for each bucket: what
-/// `DistributedDataParallel` does unless it is told otherwise. Sparse gradients
-/// are added up row by row, over Gloo; NCCL has no all-reduce for them.
+/// Averages gradients over ranks with one all-reduce for each bucket. The
+/// default exchange of `DistributedDataParallel`. Sparse gradients are summed
+/// row by row over Gloo; NCCL has no all-reduce for them.
 class AllReduce : public Exchange {
  public:
-  /// @param group  the ranks; those of the reducer, or some of them in a
-  ///   `SwitchExchange`: then the mean is over these.
-  /// @throws c10::Error when predivide is not positive.
+  /// @param group  the ranks of the reducer or, within a `SwitchExchange`, a
+  ///   subset of them; the mean is over the ranks of this group.
+  /// @throws c10::Error if `predivide` is not positive.
   explicit AllReduce(c10::intrusive_ptr<c10d::Backend> group,
                      const AllReduceOptions& options = {});
 
@@ -47,7 +48,7 @@ class AllReduce : public Exchange {
   bool sums_every_element() const override;
   std::string refuses_sparse() const override;
   void start(const GradientBucket& bucket) override;
-  /// @throws c10::Error that names the bucket when a rank has left.
+  /// @throws c10::Error that names the bucket if a rank has left.
   void finish(const GradientBucket& bucket) override;
   void abandon() noexcept override { works_.clear(); }
 

@@ -10,21 +10,22 @@
 
 namespace ddp {
 
-/// Gradients that travel in another dtype than their parameters have: each
-/// bucket is converted, given to another exchange, and converted back. With
-/// torch::kBFloat16 or torch::kHalf float gradients send half the bytes, and
-/// are rounded once before they are added up in that dtype; with torch::kFloat
-/// those of a bfloat16 network are added up in float. What PyTorch calls
-/// bf16_compress_hook, fp16_compress_hook, their wrappers, and the reduce_dtype
-/// of its mixed precision.
+/// Sends gradients in another dtype than their parameters have: converts each
+/// bucket, passes it to an inner exchange and converts the result back. With
+/// torch::kBFloat16 or torch::kHalf float gradients need half the bytes; they
+/// are rounded once and then summed in that dtype. With torch::kFloat the
+/// gradients of a bfloat16 network are summed in float. Corresponds to
+/// PyTorch's bf16_compress_hook, fp16_compress_hook and their wrappers, and to
+/// the reduce_dtype of its mixed precision.
 ///
-/// Gradients are divided by the number of ranks before they are converted. In
-/// kHalf what is then above 65504 becomes inf, on all ranks: leave that to a
-/// `GradScaler`, or take kBFloat16, which has float's range. A bucket that is
-/// sparse, complex or of the dtype already goes to the other exchange as it is.
+/// Gradients are divided by the number of ranks before the conversion. In
+/// kHalf, values above 65504 become inf on all ranks: use a `GradScaler`, or
+/// kBFloat16, which has the range of float. A bucket that is sparse, complex or
+/// already of this dtype is passed on unchanged.
 ///
-/// Costs memory for the converted buckets, from `start` to `finish`, and an
-/// all-reduce of a few elements a pass for what rides with the gradients else.
+/// Costs memory for the converted buckets between `start` and `finish`, and one
+/// all-reduce of a few elements per pass for the reports of missing gradients,
+/// which cannot use the converted bucket.
 ///
 /// Example:
 /// @code
@@ -36,11 +37,12 @@ namespace ddp {
 /// @endcode
 class CastExchange : public ForwardingExchange {
  public:
-  /// By an all-reduce over the group.
+  /// Converts buckets for an `AllReduce` over the group.
+  /// @throws c10::Error as the constructor below.
   CastExchange(c10::intrusive_ptr<c10d::Backend> group, c10::ScalarType dtype);
-  /// @param inner  what the converted buckets are given to.
+  /// @param inner  exchange of the converted buckets.
   /// @param dtype  torch::kBFloat16, kHalf, kFloat or kDouble.
-  /// @throws c10::Error for another dtype.
+  /// @throws c10::Error for another dtype, or if `inner` is null.
   CastExchange(std::shared_ptr<Exchange> inner, c10::ScalarType dtype);
 
   bool sums_every_element() const override { return false; }
@@ -49,7 +51,7 @@ class CastExchange : public ForwardingExchange {
 
  private:
   c10::ScalarType dtype_;
-  std::vector<at::Tensor> wires_;  // by bucket, where it is converted
+  std::vector<at::Tensor> wires_;  // by bucket; undefined if not converted
 };
 
 }  // namespace ddp

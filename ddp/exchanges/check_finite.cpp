@@ -26,8 +26,8 @@ CheckFinite::CheckFinite(std::shared_ptr<Exchange> inner,
                          c10::intrusive_ptr<c10d::Backend> group)
     : ForwardingExchange(std::move(inner)), group_(std::move(group)) {}
 
-/// The largest absolute value of each gradient is NaN or inf where one of its
-/// elements is. The host looks at the end of the pass.
+/// Computes the largest absolute value of each gradient, which is NaN or inf if
+/// an element is. The host reads it at the end of the pass.
 void CheckFinite::start(const GradientBucket& bucket) {
   if (bucket.index == 0) {
     found_.assign(bucket.count, {});
@@ -82,7 +82,7 @@ void CheckFinite::finish(const GradientBucket& bucket) {
       " look at the loss and the inputs there; with float16 use a GradScaler");
 }
 
-/// "weight (NaN), bias (inf)"
+/// Returns this rank's bad gradients as text: "weight (NaN), bias (inf)".
 std::string CheckFinite::findings() const {
   std::string text;
   for (const auto& [names, largest, stream] : found_) {

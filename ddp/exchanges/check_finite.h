@@ -13,16 +13,16 @@
 
 namespace ddp {
 
-/// Looks for NaN and inf in each bucket before another exchange sends it: after
-/// it, every rank has them, and none knows whose they were. The pass in which a
-/// rank finds some throws on every rank, naming the ranks and their parameters;
-/// the training is to end, or to start again from a checkpoint.
+/// Checks each bucket for NaN and inf before an inner exchange sends it; after
+/// the exchange all ranks have the values and the origin is unknown. If a rank
+/// finds any, the pass throws on every rank and names the ranks and their
+/// parameters. End the training, or restart it from a checkpoint.
 ///
-/// For finding out, not for every day: costs a look at every gradient and an
-/// all-reduce of one number a pass, for which a GPU's host waits. Not with a
-/// `GradScaler`, whose inf are meant. Around a `CastExchange` it sees the
-/// values before they are converted, so it does not find what overflows on the
-/// wire.
+/// A diagnostic tool: it reads every gradient once more and adds an all-reduce
+/// of one number per pass, for which the host waits on a GPU. Do not combine it
+/// with a `GradScaler`, which produces inf on purpose. Around a `CastExchange`
+/// it sees the values before their conversion, so it does not find an overflow
+/// in the narrow dtype.
 ///
 /// Example:
 /// @code
@@ -33,30 +33,31 @@ namespace ddp {
 /// @endcode
 class CheckFinite : public ForwardingExchange {
  public:
-  /// Over an all-reduce.
+  /// Checks the gradients of an `AllReduce` over the group.
   explicit CheckFinite(c10::intrusive_ptr<c10d::Backend> group);
-  /// @param inner  what sends the buckets.
+  /// @param inner  exchange of the buckets.
   /// @param group  its ranks.
+  /// @throws c10::Error if `inner` is null.
   CheckFinite(std::shared_ptr<Exchange> inner,
               c10::intrusive_ptr<c10d::Backend> group);
 
   void start(const GradientBucket& bucket) override;
-  /// @throws c10::Error on every rank when one has found something.
+  /// @throws c10::Error on every rank if any rank has found NaN or inf.
   void finish(const GradientBucket& bucket) override;
   void abandon() noexcept override;
 
  private:
   struct Found {
-    std::vector<std::string> names;     // of the gradients that have elements
-    at::Tensor largest;                 // absolute values, by gradient
-    std::optional<c10::Stream> stream;  // that computes them
+    std::vector<std::string> names;  // of gradients with at least one element
+    at::Tensor largest;              // absolute value of each gradient
+    std::optional<c10::Stream> stream;  // computes `largest`
   };
 
   std::string findings() const;
 
   c10::intrusive_ptr<c10d::Backend> group_;
   std::vector<Found> found_;     // by bucket
-  std::vector<at::Tensor> any_;  // one element: whether a rank has found some
+  std::vector<at::Tensor> any_;  // one element: number of bad gradients
   c10::intrusive_ptr<c10d::Work> work_;
 };
 

@@ -20,7 +20,7 @@ CodedExchange::CodedExchange(c10::intrusive_ptr<c10d::Backend> group,
               "Expected a code for the gradients, but got none");
 }
 
-/// The reducer's ranks, or those of them that have inputs, may be more.
+/// The reducer may have more ranks than the group, and fewer may have inputs.
 double CodedExchange::scale(int ranks) const {
   return 1.0 / std::min(ranks, group_->getSize());
 }
@@ -58,7 +58,8 @@ void CodedExchange::finish(const GradientBucket& given) {
   auto mine =
       code_->encode(code_->decode(bucket.received).sum(0, /*keepdim=*/true));
   detail::keep_until_read(bucket.received);
-  detail::keep_until_read(bucket.sent);  // this stream waits for its reader
+  // The all-to-all read `sent`, and this stream has waited for it.
+  detail::keep_until_read(bucket.sent);
   auto all = at::empty({group_->getSize(), mine.size(1)}, mine.options());
   detail::wait(
       group_->_allgather_base(all, mine), *group_, "all-gather of " + name);

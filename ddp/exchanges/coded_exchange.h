@@ -12,27 +12,29 @@
 
 namespace ddp {
 
-/// The mean of gradients that travel in fewer bytes and are added up in float:
-/// each rank sends every other one its code of a part of the bucket
-/// (all-to-all), adds up the part that is its own, and sends the code of the
-/// sum to all (all-gather). So a gradient is coded twice, however many ranks
-/// there are; an all-reduce of narrow numbers (`CastExchange`) rounds at each
-/// addition. All ranks decode the same bytes: results are equal bit for bit.
+/// Averages gradients that are sent in an encoding of fewer bytes and summed in
+/// float. Each rank sends to every other rank the encoding of one part of the
+/// bucket (all-to-all), sums its own part, and sends the encoding of the sum to
+/// all ranks (all-gather). A gradient is thus encoded twice, independent of the
+/// number of ranks, whereas an all-reduce of narrow numbers (`CastExchange`)
+/// rounds at each addition. All ranks decode the same bytes, so the results are
+/// equal bit for bit.
 ///
-/// A rank sends 2(p-1)/p times the code of its gradients, padded to a multiple
-/// of ranks and block in each bucket: half of what an all-reduce of float ones
-/// sends with `NarrowCode`, a quarter and the scales with `QuantizedCode`. Half
-/// of it, the all-gathers, is sent in `finish`, one bucket after the other, and
-/// is not hidden behind the backward pass.
+/// A rank sends 2(p-1)/p times the encoding of its gradients; each bucket is
+/// padded to a multiple of ranks times block. With `NarrowCode` this is half of
+/// the bytes of a float all-reduce, with `QuantizedCode` a quarter plus the
+/// scales. The all-gathers, half of the traffic, run in `finish`, one bucket
+/// after the other, and do not overlap with the backward pass.
 ///
-/// With `QuantizedCode` an element is wrong by at most 1/254 of the sum, over
-/// ranks, of the largest share (gradient / ranks) in its block, and 1/254 of
-/// the largest mean in its block.
+/// With `QuantizedCode` the error of an element is at most 1/254 of the sum,
+/// over ranks, of the largest share (gradient / ranks) in its block, plus 1/254
+/// of the largest mean in its block.
 ///
-/// Complex gradients are coded as pairs of real ones. What is not finite in a
-/// gradient is not finite in the result, on all ranks.
+/// Complex gradients are encoded as pairs of real numbers. Elements that are
+/// not finite on one rank are not finite in the result on all ranks. Sparse
+/// gradients are not supported.
 ///
-/// Example, 8 bits, then bfloat16:
+/// Example: 8 bits, then bfloat16.
 /// @code
 ///   auto group = ddp::process_group();
 ///   auto bytes = std::make_shared<ddp::CodedExchange>(
@@ -44,7 +46,7 @@ namespace ddp {
 /// @endcode
 class CodedExchange : public Exchange {
  public:
-  /// @throws c10::Error when there is no code.
+  /// @throws c10::Error if `code` is null.
   CodedExchange(c10::intrusive_ptr<c10d::Backend> group,
                 std::shared_ptr<const GradientCode> code);
 
@@ -57,12 +59,13 @@ class CodedExchange : public Exchange {
 
  private:
   struct Bucket {
-    at::Tensor sent;      // a row for each rank
-    at::Tensor received;  // a row from each rank
+    at::Tensor sent;      // one row for each rank
+    at::Tensor received;  // one row from each rank
     c10::intrusive_ptr<c10d::Work> work;
   };
 
-  /// The payload's numbers, a row for the part of each rank.
+  /// Returns the numbers of the payload as a matrix; row r is the part of rank
+  /// r.
   at::Tensor parts(const at::Tensor& payload) const;
 
   c10::intrusive_ptr<c10d::Backend> group_;

@@ -16,7 +16,8 @@
 namespace ddp {
 namespace {
 
-/// An integer that any order of adding up gives.
+/// Digest of a tensor's bits: an integer sum, independent of the order of
+/// addition.
 int64_t sum_of_bits(const at::Tensor& tensor) {
   auto flat = tensor.detach().contiguous();
   if (flat.is_complex()) {
@@ -29,7 +30,8 @@ int64_t sum_of_bits(const at::Tensor& tensor) {
   return flat.view(word).sum(at::kLong).item<int64_t>();
 }
 
-/// Its parameters, then the bucket: what differs there follows from them.
+/// Describes the parameters first and then the bucket: a difference in a
+/// parameter also changes the bucket, and the first difference is reported.
 std::vector<detail::TensorSpec> describe_bucket(const GradientBucket& bucket,
                                                 bool with_values) {
   std::vector<detail::TensorSpec> specs;

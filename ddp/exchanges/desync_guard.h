@@ -14,27 +14,30 @@ namespace ddp {
 
 /// Options of `DesyncGuard`.
 struct DesyncGuardOptions {
-  /// Passes from one comparison to the next. The first one is compared.
+  /// Number of passes between comparisons. The first pass is compared. Must be
+  /// positive.
   TORCH_ARG(int64_t, every) = 100;
-  /// Whether the values of the parameters are compared, too: all ranks are to
-  /// have the same, bit for bit, before a step.
+  /// Whether the values of the parameters are compared too: before a step they
+  /// must be equal bit for bit on all ranks.
   TORCH_ARG(bool, values) = true;
-  /// A group of the same ranks for the comparison alone (`ddp::new_group`).
-  /// With one the number of collectives that each rank has started in the
-  /// model's group is compared, too, so that one too many is found before it
-  /// pairs with another.
+  /// A group of the same ranks that is used only for the comparison
+  /// (`ddp::new_group`). With a channel, the number of collectives that each
+  /// rank has started in the model's group is compared too. An additional
+  /// collective on one rank is then found before it pairs with another
+  /// collective.
   TORCH_ARG(c10::intrusive_ptr<c10d::Backend>, channel) = nullptr;
 };
 
-/// Compares, every so many passes, what the ranks are about to combine: the
-/// plan of the buckets, name, shape, strides and dtype of each parameter, its
-/// values, the collectives so far. Ranks that have parted get an error before
-/// their data mix, each the same one, which names the rank that differs from
-/// most and the parameter.
+/// Compares, every few passes, the data that the ranks are about to combine:
+/// the plan of the buckets; name, shape, strides and dtype of each parameter;
+/// its values; the number of collectives so far. If ranks differ, all ranks get
+/// the same error before their data mix. The error names the rank that differs
+/// from the majority, and the parameter.
 ///
-/// For finding out: a comparison is an all-gather of two numbers a bucket, and
-/// a pass over the parameters for their values; the ranks wait for each other.
-/// Passes between cost nothing. Values are compared by the sum of their bits.
+/// A diagnostic tool: a comparison costs one all-gather of two numbers per
+/// bucket and one pass over the parameters for their values, and the ranks wait
+/// for each other. The passes between comparisons cost nothing. Values are
+/// compared by the sum of their bits.
 ///
 /// Example:
 /// @code
@@ -45,17 +48,18 @@ struct DesyncGuardOptions {
 /// @endcode
 class DesyncGuard : public ForwardingExchange {
  public:
-  /// Over an all-reduce.
+  /// Guards an `AllReduce` over the group.
+  /// @throws c10::Error if `every` is not positive.
   explicit DesyncGuard(c10::intrusive_ptr<c10d::Backend> group,
                        const DesyncGuardOptions& options = {});
-  /// @param inner  what sends the buckets.
+  /// @param inner  exchange of the buckets.
   /// @param group  its ranks.
-  /// @throws c10::Error when `every` is not positive.
+  /// @throws c10::Error if `every` is not positive or `inner` is null.
   DesyncGuard(std::shared_ptr<Exchange> inner,
               c10::intrusive_ptr<c10d::Backend> group,
               const DesyncGuardOptions& options = {});
 
-  /// @throws c10::Error on every rank when the ranks have parted.
+  /// @throws c10::Error on every rank if the ranks differ.
   void start(const GradientBucket& bucket) override;
 
  private:

@@ -9,14 +9,15 @@
 
 namespace ddp {
 
-/// An exchange that adds to another one (times it, checks its input): hands on
-/// all its calls. Override those in which something is added, and call the
-/// inner one there.
+/// Forwards all calls to an inner exchange. Base class of exchanges that add to
+/// another exchange (timing, checks): override the calls that need the
+/// addition, and call the inner exchange there.
 ///
-/// One that changes what the inner one's result means, as a conversion or a
-/// division does, also overrides `sums_every_element` to say false.
+/// A class that changes the meaning of the inner exchange's result (a
+/// conversion, a division) must also override `sums_every_element` to return
+/// false.
 ///
-/// Example, the time until a pass has been exchanged:
+/// Example: measures the time until a pass has been exchanged.
 /// @code
 ///   class Timed : public ddp::ForwardingExchange {
 ///    public:
@@ -31,9 +32,10 @@ namespace ddp {
 /// @endcode
 class ForwardingExchange : public Exchange {
  public:
-  /// @param inner  what the calls are handed on to.
-  /// @param what   it is for, in the error: "the gradients".
-  /// @throws c10::Error for null.
+  /// @param inner  receives the calls.
+  /// @param what   the purpose of `inner` in the error message: "the
+  ///   gradients".
+  /// @throws c10::Error if `inner` is null.
   explicit ForwardingExchange(std::shared_ptr<Exchange> inner,
                               const char* what = "the gradients");
 

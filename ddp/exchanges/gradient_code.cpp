@@ -38,7 +38,7 @@ QuantizedCode::QuantizedCode(int64_t block) : block_(block) {
 
 at::Tensor QuantizedCode::encode(const at::Tensor& rows) const {
   const auto blocks = rows.view({rows.size(0), -1, block_});
-  // A block of zeros needs one, too, and 1 / scale must be finite.
+  // A block of zeros needs a scale too, and 1 / scale must be finite.
   const auto scales = blocks.abs()
                           .amax(2, /*keepdim=*/true)
                           .div_(kLargest)

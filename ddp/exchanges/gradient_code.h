@@ -6,10 +6,10 @@
 
 namespace ddp {
 
-/// How numbers are written in fewer bytes: what `CodedExchange` sends. Two pure
-/// functions, the same on all ranks.
+/// Encoding of numbers in fewer bytes, for `CodedExchange`. `encode` and
+/// `decode` must be pure functions and the same on all ranks.
 ///
-/// Example, the sign alone, a byte each:
+/// Example: only the sign, one byte for each number.
 /// @code
 ///   class SignCode : public ddp::GradientCode {
 ///    public:
@@ -28,19 +28,22 @@ class GradientCode {
  public:
   virtual ~GradientCode() = default;
 
-  /// Rows that are coded have a multiple of this many numbers.
+  /// Returns the block length: rows to encode have a multiple of this many
+  /// numbers. Must be positive.
   virtual int64_t block() const = 0;
 
+  /// Encodes each row by itself.
   /// @param rows  float, two dimensions.
-  /// @returns bytes (torch::kByte): for each row its code, of one length that
-  ///   the number of columns decides.
+  /// @returns a torch::kByte matrix with one row for each row; its width
+  ///   depends only on the number of columns of `rows`.
   virtual at::Tensor encode(const at::Tensor& rows) const = 0;
 
-  /// The rows, in float, of what `encode` has made, or of some of its rows.
+  /// Decodes some or all rows of a result of `encode`.
+  /// @returns the rows in float.
   virtual at::Tensor decode(const at::Tensor& code) const = 0;
 };
 
-/// Each number rounded to another dtype: two bytes.
+/// Rounds each number to another dtype of two bytes.
 ///
 /// Example:
 /// @code
@@ -51,7 +54,7 @@ class GradientCode {
 class NarrowCode : public GradientCode {
  public:
   /// @param dtype  torch::kBFloat16 or torch::kHalf.
-  /// @throws c10::Error for another one.
+  /// @throws c10::Error for another dtype.
   explicit NarrowCode(at::ScalarType dtype);
 
   int64_t block() const override { return 1; }
@@ -62,10 +65,10 @@ class NarrowCode : public GradientCode {
   at::ScalarType dtype_;
 };
 
-/// Each number as an integer from -127 to 127, and for each block the scale
-/// that they are multiplied by: one byte, and four for a block. A number is
-/// wrong by at most 1/254 of the largest one of its block, and zero is exact. A
-/// block that holds inf or NaN becomes NaN.
+/// Stores each number as an integer from -127 to 127, and one float scale for
+/// each block: one byte for a number and four bytes for a block. The error of a
+/// number is at most 1/254 of the largest absolute value in its block, and zero
+/// is exact. A block that contains inf or NaN becomes NaN.
 ///
 /// Example:
 /// @code
@@ -74,9 +77,9 @@ class NarrowCode : public GradientCode {
 /// @endcode
 class QuantizedCode : public GradientCode {
  public:
-  /// @param block  numbers that share a scale, a multiple of 4: the fewer, the
-  ///   more exact and the more bytes.
-  /// @throws c10::Error for another one.
+  /// @param block  count of numbers that share a scale, a positive multiple of
+  ///   4. A smaller block is more exact and needs more bytes.
+  /// @throws c10::Error for another block length.
   explicit QuantizedCode(int64_t block = 256);
 
   int64_t block() const override { return block_; }

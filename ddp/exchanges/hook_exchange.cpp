@@ -32,7 +32,8 @@ void wait_for_hook(const std::string& what, const Action& action) {
   }
 }
 
-/// The future of a collective may never end where its group was aborted.
+/// Waits for the future, and throws if the job's group is aborted meanwhile:
+/// the future of an aborted collective may never complete.
 void wait_for(c10::ivalue::Future& future, const std::string& what) {
   const auto promise = std::make_shared<std::promise<void>>();
   future.addCallback([promise](const auto&) { promise->set_value(); },
@@ -46,7 +47,8 @@ void wait_for(c10::ivalue::Future& future, const std::string& what) {
   future.waitAndThrow();
 }
 
-/// Waits, and takes the result where that is not the payload.
+/// Waits for the result of a hook, and copies its tensor into the payload
+/// unless it is the payload.
 class Taker {
  public:
   explicit Taker(const GradientBucket& bucket) : bucket_(bucket) {}

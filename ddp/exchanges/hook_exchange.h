@@ -13,13 +13,13 @@
 
 namespace ddp {
 
-/// A function as exchange: what PyTorch's register_comm_hook takes. It is
-/// called once for each bucket of each pass, when the bucket is full, and
-/// returns at once with what the end of the pass waits for. As in PyTorch it
-/// gets gradients that nothing has divided; what state it keeps, it captures.
+/// Adapts a function to an exchange, like PyTorch's register_comm_hook. The
+/// hook is called once for each bucket of each pass, when the bucket is full.
+/// It returns at once; the end of the pass waits for its result. As in PyTorch
+/// the gradients have not been divided. A hook keeps its state in its captures.
 ///
-/// Example, an all-reduce that counts its buckets, then the same with something
-/// done when it has ended:
+/// Example: an all-reduce that counts its buckets, then an all-reduce whose
+/// result is processed further.
 /// @code
 ///   auto buckets = std::make_shared<int64_t>(0);
 ///   auto group = ddp::process_group();
@@ -46,37 +46,41 @@ namespace ddp {
 ///       net, ddp::DistributedDataParallelOptions().exchange(exchange));
 /// @endcode
 ///
-/// What a future calls must hold no process group: it is let go on the group's
-/// own thread, which ends the process where that was the last reference.
+/// A callback of a future must not hold a process group: it is destroyed on the
+/// group's own thread, which ends the process if it holds the last reference.
 ///
-/// Unlike a class over `Exchange` it has nothing to do at the end of the pass
-/// but to wait; what `Exchange` says of order, threads and streams holds for
-/// it. All ranks are to give one that makes the same calls. Sparse payloads
-/// come to it, too.
+/// At the end of the pass this class only waits for the results; derive from
+/// `Exchange` to do other work there. The rules of `Exchange` about order,
+/// threads and streams apply. All ranks must use hooks that make the same
+/// calls. Hooks receive sparse payloads too.
 class HookExchange : public Exchange {
  public:
   using Future = c10::intrusive_ptr<c10::ivalue::Future>;
   using Work = c10::intrusive_ptr<c10d::Work>;
-  /// One of three:
+  /// Result of a hook, one of three:
   /// - a work, after which the payload holds the result;
-  /// - a future of a tensor, or of a list of one as `Work::getFuture` gives;
-  /// - a tensor, which is the result, or is it when the stream has made it.
-  /// A tensor that is not the payload is copied into it, and must have its
-  /// sizes, dtype, device and layout.
+  /// - a future of a tensor, or of a list with one tensor as `Work::getFuture`
+  ///   returns it;
+  /// - a tensor that holds the result, or will hold it once the current stream
+  ///   has computed it.
+  ///
+  /// A tensor other than the payload is copied into the payload, and must have
+  /// its sizes, dtype, device and layout.
   using Result = std::variant<Work, Future, at::Tensor>;
   using Hook = std::function<Result(const GradientBucket&)>;
 
-  /// @throws c10::Error when the function is empty.
+  /// @throws c10::Error if the function is empty.
   explicit HookExchange(Hook hook);
 
   double scale(int ranks) const override;
-  /// A function may leave a rank its own: nobody compares the ranks' steps.
+  /// Returns false: a hook may leave different results on the ranks, so the
+  /// reducer does not compare their steps.
   bool is_replica_consistent(int /*ranks*/) const override { return false; }
   std::string refuses_sparse() const override;
   void start(const GradientBucket& bucket) override;
-  /// @throws c10::Error that names the bucket and its parameters when the
-  ///   result is null, is not like the payload, or has failed; where a rank has
-  ///   left the job, that one. The ranks end the pass together.
+  /// @throws c10::Error that names the bucket and its parameters if the result
+  ///   is null, does not match the payload, or failed. If a rank has left the
+  ///   job, the error names that rank. The ranks end the pass together.
   void finish(const GradientBucket& bucket) override;
   void abandon() noexcept override { results_.clear(); }
 

@@ -6,15 +6,16 @@
 
 namespace ddp {
 
-/// Each rank keeps its own gradients, undivided: for training that brings the
-/// ranks together elsewhere, and to see what communication costs. PyTorch's
-/// noop_hook. The ranks still tell each other of a missing gradient, by an
-/// all-reduce of a few elements a pass, so each pass waits for the slowest
-/// rank. Under a `NoSyncGuard` it does not.
+/// Leaves each rank its own gradients, undivided. For training that
+/// synchronises the ranks in another way, and for measuring the cost of
+/// communication. Corresponds to PyTorch's noop_hook. The ranks still report
+/// missing gradients to each other with an all-reduce of a few elements per
+/// pass, so each pass waits for the slowest rank; under a `NoSyncGuard` it does
+/// not.
 ///
-/// Parameters part from the first step on. With a `GradScaler` give it the
-/// group (`GradScalerOptions::process_group`), so that all ranks leave out the
-/// same steps.
+/// The parameters of the ranks differ from the first step on. A `GradScaler`
+/// needs the group (`GradScalerOptions::process_group`), so that all ranks skip
+/// the same steps.
 ///
 /// Example:
 /// @code

@@ -51,8 +51,8 @@ PowerSGD::PowerSGD(c10::intrusive_ptr<c10d::Backend> group,
       options_(detail::checked(options)),
       draws_(options.seed()) {}
 
-/// All is divided by the group's size in the end. The reducer's ranks may be
-/// more, or fewer have inputs.
+/// `finish` divides by the size of the group. The reducer may have more ranks
+/// than the group, and fewer may have inputs.
 double PowerSGD::scale(int ranks) const {
   const int size = group_->getSize();
   return static_cast<double>(size) / std::min(ranks, size);
@@ -150,7 +150,7 @@ void PowerSGD::make_qs(Bucket& bucket) {
       factor.q = bucket.qs.narrow(0, offset, shape.q_numel())
                      .view({1, shape.columns, shape.rank});
       offset += shape.q_numel();
-      // On the CPU, so that all ranks draw the same.
+      // Drawn on the CPU, so that all ranks draw the same numbers.
       factor.q.copy_(
           resumes
               ? find_in_state(loaded_, factor.name + kQ, factor.q.sizes())
@@ -199,9 +199,9 @@ void PowerSGD::finish(const GradientBucket& given) {
   bucket.gradients.clear();
 }
 
-/// Where a rank had inf or NaN the gradient becomes NaN on all ranks, and error
-/// and factor stay as they were. Else they would stay NaN for ever. The
-/// decision is made on the device.
+/// If any rank has inf or NaN, sets the gradient to NaN on all ranks and keeps
+/// the error and the factor of the previous pass, which would otherwise stay
+/// NaN for ever. The decision is made on the device.
 void PowerSGD::take_product(Factor& factor,
                             const at::Tensor& q_before,
                             const at::Tensor& gradient) {
@@ -223,7 +223,7 @@ void PowerSGD::take_product(Factor& factor,
   factor.is_bad.reset();
 }
 
-/// Of what is not compressed each gradient and its place in what is sent.
+/// Returns each uncompressed gradient with its slice of `sent`.
 std::vector<std::pair<at::Tensor, at::Tensor>> PowerSGD::plain_pieces(
     const Bucket& bucket) {
   std::vector<std::pair<at::Tensor, at::Tensor>> pieces;
@@ -240,7 +240,7 @@ std::vector<std::pair<at::Tensor, at::Tensor>> PowerSGD::plain_pieces(
 
 std::map<std::string, at::Tensor> PowerSGD::state() const {
   if (!loaded_.empty()) {
-    return loaded_;  // no pass has taken it yet
+    return loaded_;  // not yet consumed by a pass
   }
   std::map<std::string, at::Tensor> state;
   state[kDraws] = at::scalar_tensor(draws_.count(), at::kLong);
@@ -267,7 +267,7 @@ void PowerSGD::load_state(std::map<std::string, at::Tensor> state) {
   buckets_.clear();
   loaded_ = std::move(state);
   if (draws == 0) {
-    loaded_.clear();  // saved before the first pass
+    loaded_.clear();  // the state was saved before the first pass
   }
   draws_ = detail::SeedDraws(options_.seed());
   while (draws_.count() < draws) {

@@ -17,7 +17,7 @@
 
 namespace ddp {
 
-/// Options of `PowerSGD`; the defaults are PyTorch's. The same on all ranks.
+/// Options of `PowerSGD`, the same on all ranks. The defaults are PyTorch's.
 ///
 /// Example:
 /// @code
@@ -25,32 +25,34 @@ namespace ddp {
 ///       ddp::process_group(), ddp::PowerSGDOptions().rank(2));
 /// @endcode
 struct PowerSGDOptions {
-  /// Of the matrices that are sent, from 1: the higher, the more exact and the
-  /// more bytes. 1 to 4 is usual, 32 for some language models.
+  /// Rank of the matrices that are sent, at least 1. A higher rank is more
+  /// exact and needs more bytes. Usual are 1 to 4, for some language models 32.
   TORCH_ARG(int64_t, rank) = 1;
-  /// Only a gradient that becomes smaller by more than this factor is
-  /// compressed; positive. Vectors are sent as they are.
+  /// A gradient is compressed only if it becomes smaller by more than this
+  /// factor. Must be positive. Vectors are sent uncompressed.
   TORCH_ARG(double, min_compression_rate) = 2;
-  /// What a step has lost is added to the next step's gradient. Without it
-  /// training mostly suffers. Costs memory as large as the compressed
-  /// gradients.
+  /// Whether the compression error of a step is added to the next step's
+  /// gradient. Without it training mostly suffers. Costs memory as large as the
+  /// compressed gradients.
   TORCH_ARG(bool, error_feedback) = true;
-  /// Begin with the factor of the step before, not with random numbers: the
-  /// steps then come closer to the best matrix of that rank.
+  /// Whether a step begins with the factor of the previous step instead of
+  /// random numbers, so that the steps converge to the best matrix of that
+  /// rank.
   TORCH_ARG(bool, warm_start) = true;
-  /// Added to the norms of columns, where the rank is 1 or 2; 1e-8, say, for
-  /// gradients that are nearly zero. Those that are zero need none.
+  /// Added to the norms of columns if the rank is 1 or 2, or the gradients are
+  /// in half precision; for example 1e-8 for gradients that are nearly zero.
+  /// Columns that are exactly zero need no epsilon. Must not be negative.
   TORCH_ARG(double, orthogonalization_epsilon) = 0;
-  /// Of the random numbers. PyTorch's with the same seed.
+  /// Seed of the random numbers, which equal PyTorch's with the same seed.
   TORCH_ARG(uint32_t, seed) = 0;
 };
 
-/// Elements that `PowerSGD` has been given and has sent, over all passes.
+/// Numbers of elements before and after compression, over all passes.
 struct PowerSGDStatistics {
   int64_t numel_before = 0;
   int64_t numel_after = 0;
 
-  /// 0 before the first pass.
+  /// Returns numel_before / numel_after; 0 before the first pass.
   double compression_rate() const {
     return numel_after == 0 ? 0
                             : static_cast<double>(numel_before) /
@@ -58,23 +60,23 @@ struct PowerSGDStatistics {
   }
 };
 
-/// The mean of gradients, compressed: of a matrix M with n rows and m columns
-/// the ranks exchange P (n x rank) and Q (m x rank), and take P Q^T for its
-/// mean. What that leaves out on a rank is added to its next gradient. All
-/// other gradients are averaged as they are. PyTorch's powerSGD_hook, number
-/// for number.
+/// Averages gradients in compressed form: of a matrix M with n rows and m
+/// columns the ranks exchange the factors P (n x rank) and Q (m x rank), and
+/// use P Q^T as its mean. The compression error of a rank is added to its next
+/// gradient. All other gradients are averaged uncompressed. The results equal
+/// PyTorch's powerSGD_hook number for number.
 ///
-/// A rank sends in a step 2(p-1)/p times the vectors and, for each matrix,
-/// (n + m) rank elements. The second half of the exchange, from P to Q, is done
-/// at the end of the pass; so it pays where the network is much slower than the
-/// computation. The first steps of a training want exact gradients:
-/// `SwitchExchange` gives them (PyTorch: start_powerSGD_iter).
+/// In a step a rank sends 2(p-1)/p times the vectors and (n + m) rank elements
+/// for each matrix. The second half of the exchange, from P to Q, runs at the
+/// end of the pass, so this exchange is worthwhile if the network is much
+/// slower than the computation. The first steps of a training need exact
+/// gradients: use a `SwitchExchange` (PyTorch: start_powerSGD_iter).
 ///
-/// A gradient with inf or NaN on any rank becomes NaN on all of them, and the
-/// errors and factors of its parameter stay as they were: a `GradScaler` skips
-/// the step and the training goes on. Errors are kept in the units of their
-/// pass's scale; a change of the scale by 2 weighs the error of one pass by 2
-/// or 1/2.
+/// A gradient with inf or NaN on any rank becomes NaN on all ranks, and the
+/// error and factors of its parameter keep their values: a `GradScaler` skips
+/// the step and the training goes on. Errors are stored multiplied by the loss
+/// scale of their pass; if the loss scale changes by a factor of 2, the error
+/// of one pass gets the weight 2 or 1/2.
 ///
 /// Source: Vogels et al., "PowerSGD: Practical Low-Rank Gradient Compression
 /// for Distributed Optimization", NeurIPS 2019.
@@ -92,47 +94,49 @@ struct PowerSGDStatistics {
 /// @endcode
 class PowerSGD : public Exchange {
  public:
-  /// @throws c10::Error when an option makes no sense.
+  /// @throws c10::Error if an option is out of range.
   explicit PowerSGD(c10::intrusive_ptr<c10d::Backend> group,
                     const PowerSGDOptions& options = {});
 
   double scale(int ranks) const override;
   int min_group_size() const override { return group_->getSize(); }
-  /// @throws c10::Error on all ranks when their options differ, in the first
-  ///   pass.
+  /// @throws c10::Error on all ranks, in the first pass, if the ranks' options
+  ///   differ. Also if a loaded state lacks an entry for a parameter.
   void start(const GradientBucket& bucket) override;
   void finish(const GradientBucket& bucket) override;
   void abandon() noexcept override;
 
+  /// Returns the numbers of elements since construction.
   PowerSGDStatistics statistics() const { return statistics_; }
 
-  /// What a resumed training continues from: errors and factors by their
-  /// parameters' names, and the random numbers that were drawn. Errors are this
-  /// rank's own, so each rank saves its state.
+  /// Returns the state for a resumed training: errors and factors by the names
+  /// of their parameters, and the number of random draws. The errors belong to
+  /// this rank, so each rank saves its own state.
   std::map<std::string, at::Tensor> state() const override;
-  /// Between two passes, on all ranks. Errors and factors are taken when their
-  /// buckets come.
-  /// @throws c10::Error when it does not hold the number of draws, or, in the
-  ///   pass, what a parameter needs.
+  /// @throws c10::Error if the number of draws is missing.
   void check_state(
       const std::map<std::string, at::Tensor>& state) const override;
+  /// Continues from a state that `state` returned. Call it between two passes,
+  /// on all ranks. Errors and factors are restored in the next pass, which
+  /// throws if an entry for a parameter is missing or has other sizes.
+  /// @throws c10::Error if the number of draws is missing.
   void load_state(std::map<std::string, at::Tensor> state) override;
 
  private:
   struct Factor {
     std::string name;   // of the parameter
-    at::Tensor matrix;  // [1, n, m]; the gradient's memory where it can be
-    at::Tensor p;       // [1, n, rank], a part of sent
-    at::Tensor q;       // [1, m, rank], a part of qs
-    at::Tensor error;   // [1, n, m]; undefined without feedback
-    at::Tensor is_bad;  // one bool, in finish: inf or NaN on a rank
+    at::Tensor matrix;  // [1, n, m]; aliases the gradient if possible
+    at::Tensor p;       // [1, n, rank], a view of `sent`
+    at::Tensor q;       // [1, m, rank], a view of `qs`
+    at::Tensor error;   // [1, n, m]; undefined without error feedback
+    at::Tensor is_bad;  // one bool, in finish: a rank has inf or NaN
   };
   struct Bucket {
     bool is_planned = false;
     detail::LowRankLayout layout;
     std::vector<Factor> factors;
-    std::vector<at::Tensor> gradients;  // pieces of the payload
-    at::Tensor sent;  // gradients that are not compressed, then all P
+    std::vector<at::Tensor> gradients;  // views of the payload
+    at::Tensor sent;                    // uncompressed gradients, then all P
     at::Tensor qs;
     c10::intrusive_ptr<c10d::Work> work;
   };

@@ -14,9 +14,10 @@
 namespace ddp {
 namespace {
 
-/// The gradients that a bucket's parameters are stepped with, in the place of
-/// those that they have: a rank that has not used a parameter has another one,
-/// and a sparse one arrives at the end of the pass.
+/// Replaces the `.grad` of parameters by the bucket's gradients during a step,
+/// and restores it afterwards. Needed for a parameter that this rank has not
+/// used, and for a sparse gradient, which is only stored at the end of the
+/// pass.
 class AliasedGradients {
  public:
   AliasedGradients() = default;
@@ -41,8 +42,8 @@ bool holds_its_piece(const at::Tensor& param, const at::Tensor& payload) {
   return grad.defined() && !payload.is_sparse() && grad.is_alias_of(payload);
 }
 
-/// What kind of optimizer it is, for the error; null for one that steps each
-/// parameter by itself.
+/// Returns the kind of the optimizer, for the error message; null if it steps
+/// each parameter independently.
 const char* steps_all_at_once(const torch::optim::Optimizer& optimizer) {
   if (dynamic_cast<const torch::optim::LBFGS*>(&optimizer) != nullptr) {
     return "LBFGS";
@@ -93,8 +94,8 @@ void StepInBackward::start(const GradientBucket& bucket) {
     note_groups();
   }
   inner().start(bucket);
-  // The one before is likely to have come by now, and is stepped while this one
-  // travels.
+  // The previous bucket has probably arrived by now; step it while this bucket
+  // is being exchanged.
   if (const auto before = std::exchange(started_, bucket)) {
     finish_and_step(*before);
   }
@@ -108,7 +109,7 @@ void StepInBackward::finish(const GradientBucket& bucket) {
   finish_and_step(bucket);
 }
 
-/// Groups may come and change between passes.
+/// Called in every pass, since param groups may change between passes.
 void StepInBackward::note_groups() {
   group_of_.clear();
   const auto& groups = optimizer_.param_groups();
@@ -127,7 +128,7 @@ void StepInBackward::finish_and_step(const GradientBucket& bucket) {
 
 void StepInBackward::step_bucket(const GradientBucket& bucket) {
   AliasedGradients lent;
-  std::vector<at::Tensor> pieces;  // made where they are needed
+  std::vector<at::Tensor> pieces;  // created on demand
   detail::GroupParameters chosen(optimizer_.param_groups().size());
   for (size_t i = 0; i < bucket.parameters.size(); ++i) {
     const at::Tensor& param = bucket.parameters[i].tensor;

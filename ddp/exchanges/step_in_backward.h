@@ -13,30 +13,31 @@
 
 namespace ddp {
 
-/// The optimizer's step inside `backward()`, a bucket at a time: while the
-/// gradients of one bucket are on their way, the parameters of the one before
-/// are stepped, with gradients and parameters still in the cache. What remains
-/// after the pass is the last bucket's. What PyTorch calls an optimizer in
-/// backward, or hook-then-optimizer.
+/// Runs the optimizer's step inside `backward()`, one bucket at a time: while
+/// one bucket is being exchanged, the parameters of the previous bucket are
+/// stepped, with gradients and parameters still in the cache. Only the last
+/// bucket is stepped after the pass. Corresponds to PyTorch's "optimizer in
+/// backward" or "hook then optimizer".
 ///
-/// The parameters end up the same bit for bit as by a step after `backward()`,
-/// with any optimizer that steps each parameter by itself: all of LibTorch's
-/// but LBFGS, and the fused ones. Param groups, schedulers and checkpoints are
-/// those of the optimizer. Passes under a `NoSyncGuard` step nothing.
+/// The parameters are equal bit for bit to a step after `backward()` for any
+/// optimizer that steps each parameter independently: all optimizers of
+/// LibTorch except LBFGS, and the fused ones. Param groups, schedulers and
+/// checkpoints of the optimizer work as usual. Passes under a `NoSyncGuard`
+/// step nothing.
 ///
-/// Clipping after `backward()` has no effect here, because the parameters have
-/// stepped; no error can say so. `GradScaler::step` with this optimizer is an
-/// error. Step after `backward()` for both.
+/// Gradient clipping after `backward()` has no effect, because the parameters
+/// have been stepped; this cannot be detected. `GradScaler::step` with this
+/// optimizer throws. For both, step after `backward()` instead.
 ///
-/// Beside a step after the pass:
+/// Differences to a step after the pass:
 /// - A parameter that no rank has used (`find_unused_parameters`, on demand or
-///   always) is stepped with the mean of what the ranks' `.grad` still hold.
-///   After `zero_grad()` that is zero, and momentum and weight decay go on.
-/// - A frozen parameter stays as it is, whatever its `.grad` holds.
-/// - A pass that ends with an error may have stepped.
+///   always) is stepped with the mean of the ranks' remaining `.grad`. After
+///   `zero_grad()` that mean is zero, and momentum and weight decay go on.
+/// - A frozen parameter keeps its value, whatever its `.grad` holds.
+/// - A pass that throws may have stepped some parameters.
 ///
-/// Threads: as any exchange, so the optimizer is stepped on autograd's threads,
-/// one at a time; leave it alone while a pass runs.
+/// Threads: as for any exchange, the optimizer is stepped on autograd's
+/// threads, one at a time. Do not use the optimizer while a pass runs.
 ///
 /// Example:
 /// @code
@@ -53,23 +54,27 @@ namespace ddp {
 /// @endcode
 class StepInBackward : public ForwardingExchange {
  public:
-  /// By an all-reduce over the group, or null in a world of one.
-  /// @param optimizer  of the wrapped module's parameters; must outlive the
-  ///   model. Parameters that it does not have are not stepped.
+  /// Steps after an all-reduce over the group.
+  /// @param optimizer  must outlive the model. Parameters that it does not
+  ///   contain are not stepped.
+  /// @param group  the ranks; null in a world of one.
   /// @throws c10::Error for LBFGS, a ZeroRedundancyOptimizer and a
-  ///   PostLocalSGDOptimizer, whose step is that of all parameters at once.
+  ///   PostLocalSGDOptimizer, which step all parameters together.
   StepInBackward(torch::optim::Optimizer& optimizer,
                  c10::intrusive_ptr<c10d::Backend> group);
-  /// @param inner  how the gradients are exchanged.
+  /// @param inner  exchange of the gradients.
+  /// @throws c10::Error as above, or if `inner` is null.
   StepInBackward(torch::optim::Optimizer& optimizer,
                  std::shared_ptr<Exchange> inner);
 
-  /// Steps the optimizer in a world of one, where a model has no exchange; does
-  /// nothing while a model with other ranks uses this one, alone or within
-  /// another exchange. Call it once a step: not after passes under a
+  /// Steps the optimizer in a world of one, in which a model has no exchange.
+  /// Does nothing while a model with other ranks uses this exchange, alone or
+  /// within another exchange. Call it once per step: not after passes under a
   /// `NoSyncGuard`.
   void step();
 
+  /// @throws c10::Error if the exchange around this one does not list it in its
+  ///   inner_exchanges().
   void start(const GradientBucket& bucket) override;
   void finish(const GradientBucket& bucket) override;
 
@@ -79,9 +84,10 @@ class StepInBackward : public ForwardingExchange {
   void step_bucket(const GradientBucket& bucket);
 
   torch::optim::Optimizer& optimizer_;
-  std::unordered_map<const c10::TensorImpl*, size_t> group_of_;  // in this pass
-  std::optional<GradientBucket> started_;  // last, and not finished
-  size_t finished_ = 0;                    // buckets of this pass
+  std::unordered_map<const c10::TensorImpl*, size_t>
+      group_of_;                           // param group, this pass
+  std::optional<GradientBucket> started_;  // last started, not yet finished
+  size_t finished_ = 0;                    // number of buckets in this pass
   detail::SteppedInBackward stepped_;
 };
 

@@ -13,7 +13,7 @@ constexpr const char* kPasses = "passes_left";
 constexpr const char* kFirst = "first.";
 constexpr const char* kLater = "later.";
 
-/// The entries with a prefix, without it.
+/// Returns the entries whose names start with `prefix`, without the prefix.
 std::map<std::string, at::Tensor> part_of_state(
     const std::map<std::string, at::Tensor>& state, const std::string& prefix) {
   std::map<std::string, at::Tensor> part;

@@ -10,13 +10,13 @@
 
 namespace ddp {
 
-/// One exchange for the first backward passes, another one from then on: for
-/// compressions that would harm the beginning of a training, and for local SGD,
-/// which averages gradients at first and parameters later.
+/// Uses one exchange for the first backward passes and another one afterwards.
+/// For compressions that would harm the beginning of a training, and for local
+/// SGD, which averages gradients at first and parameters later.
 ///
-/// Example, PowerSGD after 1,000 steps (PyTorch's start_powerSGD_iter), and
-/// post-local SGD (its post_localSGD_hook) within hosts or, with `NoExchange`,
-/// within ranks:
+/// Example: PowerSGD after 1,000 steps (PyTorch's start_powerSGD_iter), and
+/// post-local SGD (PyTorch's post_localSGD_hook) within hosts or, with
+/// `NoExchange`, within ranks.
 /// @code
 ///   auto all = ddp::process_group();
 ///   auto compressed = std::make_shared<ddp::SwitchExchange>(
@@ -30,17 +30,19 @@ namespace ddp {
 /// @endcode
 class SwitchExchange : public Exchange {
  public:
-  /// @param passes  reduced backward passes that `first` has; `passes_left()`
-  ///   of the interrupted training where one is resumed without `Checkpoint`.
-  ///   The same on all ranks.
-  /// @throws c10::Error when one is missing or passes is negative.
+  /// @param first   exchange of the first passes.
+  /// @param passes  number of reduced backward passes for `first`, the same on
+  ///   all ranks. To resume a training without `Checkpoint`, pass its
+  ///   `passes_left()`.
+  /// @param later   exchange of all later passes.
+  /// @throws c10::Error if an exchange is null or `passes` is negative.
   SwitchExchange(std::shared_ptr<Exchange> first,
                  int64_t passes,
                  std::shared_ptr<Exchange> later);
 
   double scale(int ranks) const override;
   int64_t multiple_of(int ranks) const override;
-  /// Either may be over some of the ranks alone.
+  /// Returns false: each of the exchanges may cover only some of the ranks.
   bool sums_every_element() const override { return false; }
   int min_group_size() const override;
   bool is_replica_consistent(int ranks) const override;
@@ -48,7 +50,7 @@ class SwitchExchange : public Exchange {
   void start(const GradientBucket& bucket) override;
   void finish(const GradientBucket& bucket) override;
   void abandon() noexcept override;
-  /// The passes left, and the states of both exchanges.
+  /// Returns the number of passes left and the states of both exchanges.
   std::map<std::string, at::Tensor> state() const override;
   void check_state(
       const std::map<std::string, at::Tensor>& state) const override;
@@ -57,7 +59,7 @@ class SwitchExchange : public Exchange {
     return {first_.get(), later_.get()};
   }
 
-  /// Number of reduced passes that `first` still has.
+  /// Returns the number of reduced passes that `first` will still exchange.
   int64_t passes_left() const { return passes_; }
 
  private:
@@ -65,7 +67,7 @@ class SwitchExchange : public Exchange {
 
   std::shared_ptr<Exchange> first_;
   std::shared_ptr<Exchange> later_;
-  int64_t passes_;  // left
+  int64_t passes_;  // left for `first_`
 };
 
 }  // namespace ddp

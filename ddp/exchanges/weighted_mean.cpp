@@ -28,7 +28,7 @@ void WeightedMean::set_weight(double weight) {
   weight_ = weight;
 }
 
-/// Over how many ranks the mean is, the weights say.
+/// Ignores the number of ranks: the weights determine how many contribute.
 double WeightedMean::scale(int /*ranks*/) const {
   return weight_ * inner().scale(group_->getSize());
 }
@@ -57,7 +57,8 @@ void WeightedMean::finish(const GradientBucket& bucket) {
   bucket.payload.div_(mean_weight_on(bucket.payload.device()));
 }
 
-/// A copy for each further device of the module, made once a pass.
+/// Returns the mean weight on this device. Copies it once per pass for each
+/// further device of the module.
 const at::Tensor& WeightedMean::mean_weight_on(c10::Device device) {
   for (const auto& weight : mean_weights_) {
     if (weight.device() == device) {

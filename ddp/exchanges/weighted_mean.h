@@ -11,16 +11,17 @@
 
 namespace ddp {
 
-/// The mean of gradients by weights that each rank gives for each step: the sum
+/// Averages gradients with weights that each rank sets for each step: the sum
 /// of weight times gradient, divided by the sum of weights. For batches of
-/// unequal size: where the loss is a mean over a rank's own tokens and the
-/// weight is their number, the result is the gradient of the mean over all
-/// ranks' tokens.
+/// unequal size: if the loss is a mean over a rank's own tokens and the weight
+/// is their number, the result is the gradient of the mean over the tokens of
+/// all ranks.
 ///
-/// The weighing costs nothing, it is done as gradients go into their buckets;
-/// the division is one more pass over them. The weights travel in an all-reduce
-/// of one number beside the first bucket. Where all weights are zero, so are
-/// the gradients. A rank that has no input left (`Join`) sets 0.
+/// The weighting costs nothing, since it is applied while gradients are copied
+/// into their buckets; the division is one more pass over them. The weights are
+/// summed by an all-reduce of one number beside the first bucket. If all
+/// weights are zero, the gradients are zero. A rank without inputs left
+/// (`Join`) sets 0.
 ///
 /// Example:
 /// @code
@@ -34,21 +35,25 @@ namespace ddp {
 /// @endcode
 class WeightedMean : public ForwardingExchange {
  public:
-  /// By all-reduces over the group.
+  /// Sums the weighted gradients with an `AllReduce` over the group.
   explicit WeightedMean(c10::intrusive_ptr<c10d::Backend> group);
-  /// @param inner  what averages the weighted gradients, without weights of its
-  ///   own: a `CastExchange`, say. One that keeps a part of them for a later
-  ///   step (`PowerSGD`) keeps it with the weight of this one.
+  /// @param inner  averages the weighted gradients and has no weights of its
+  ///   own, for example a `CastExchange`. An exchange that keeps a part of the
+  ///   gradients for a later step (`PowerSGD`) keeps it multiplied by the
+  ///   weight of this step.
+  /// @param group  its ranks.
+  /// @throws c10::Error if `inner` is null.
   WeightedMean(std::shared_ptr<Exchange> inner,
                c10::intrusive_ptr<c10d::Backend> group);
 
-  /// This rank's weight, for passes that begin from now on; 1 until it is set.
-  /// @throws c10::Error for one that is negative or not finite.
+  /// Sets this rank's weight for passes that begin from now on. The initial
+  /// weight is 1.
+  /// @throws c10::Error if the weight is negative or not finite.
   void set_weight(double weight);
 
   double scale(int ranks) const override;
   bool sums_every_element() const override { return false; }
-  /// The weights say how many.
+  /// Returns 0: the weights determine how many ranks contribute.
   int min_group_size() const override { return 0; }
   void start(const GradientBucket& bucket) override;
   void finish(const GradientBucket& bucket) override;
@@ -59,8 +64,8 @@ class WeightedMean : public ForwardingExchange {
 
   c10::intrusive_ptr<c10d::Backend> group_;
   double weight_ = 1;
-  at::Tensor mean_weight_;  // of all ranks, from the first finish on
-  std::vector<at::Tensor> mean_weights_;  // the same, one a device
+  at::Tensor mean_weight_;  // over ranks, after `finish` of bucket 0
+  std::vector<at::Tensor> mean_weights_;  // one copy per device
   c10::intrusive_ptr<c10d::Work> work_;
 };
 

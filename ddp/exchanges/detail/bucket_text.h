@@ -6,11 +6,11 @@
 
 namespace ddp::detail {
 
-/// "gradient bucket 1 of 2", counted from 1.
+/// Returns text for error messages: "gradient bucket 1 of 2", counted from 1.
 std::string bucket_text(const GradientBucket& bucket);
 
-/// The same with the parameters: "gradient bucket 1 of 2 (last.weight,
-/// last.bias and 3 more)".
+/// Returns the same text with the names of up to three parameters: "gradient
+/// bucket 1 of 2 (last.weight, last.bias and 3 more)".
 std::string bucket_text_with_names(const GradientBucket& bucket);
 
 }  // namespace ddp::detail

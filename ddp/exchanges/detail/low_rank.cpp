@@ -23,8 +23,9 @@ bool pays(const LowRankShape& shape, double min_compression_rate) {
          static_cast<double>(shape.rows * shape.columns);
 }
 
-/// Relative to what a column was: what is left of one that depends on those
-/// before it is rounding, and would point anywhere.
+/// Returns the relative threshold below which the remainder of a column counts
+/// as zero. If a column depends linearly on the columns before it, its
+/// remainder is rounding noise with an arbitrary direction.
 double rounding_of(at::ScalarType dtype) {
   constexpr double kMargin = 16;
   switch (dtype) {
@@ -81,7 +82,7 @@ LowRankLayout low_rank_layout(const std::vector<at::Tensor>& gradients,
     }
     layout.p_numel += shape.p_numel();
     layout.q_numel += shape.q_numel();
-    // Behind the last one of its shape.
+    // Inserted behind the last factor of the same shape.
     const auto same =
         std::find_if(layout.factors.rbegin(),
                      layout.factors.rend(),

@@ -4,14 +4,14 @@
 
 namespace ddp::detail {
 
-/// The options as they are. @throws c10::Error for what PowerSGD cannot work
-/// with.
+/// Returns the options unchanged.
+/// @throws c10::Error if an option is out of range.
 const PowerSGDOptions& checked(const PowerSGDOptions& options);
 
-/// Throws on every rank where one has others: ranks that send other sizes would
-/// wait for ever, or add up what does not belong together. Collective.
+/// Throws on every rank if the ranks' options differ: collectives of unequal
+/// sizes would block for ever or add unrelated elements. Collective.
 ///
-/// @param device  where the backend takes tensors.
+/// @param device  a device whose tensors the backend accepts.
 void expect_same_options(c10d::Backend& group,
                          c10::Device device,
                          const PowerSGDOptions& options);

@@ -5,7 +5,7 @@
 
 namespace ddp::detail {
 
-/// Seeds below 1e9, one after the other: numpy's
+/// Draws a sequence of seeds below 1e9. Equals numpy's
 /// RandomState(seed).randint(1'000'000'000), with which PyTorch's PowerSGD
 /// seeds the random matrices of its steps.
 class SeedDraws {
@@ -14,7 +14,7 @@ class SeedDraws {
 
   uint32_t next();
 
-  /// Those so far.
+  /// Returns the number of seeds drawn so far.
   int64_t count() const { return count_; }
 
  private:
