@@ -6,13 +6,15 @@
 
 namespace ddp::detail {
 
-/// Base of every `PostLocalSGDOptimizer`: gives the units that handle any
-/// optimizer access to its averager.
+/// Base of every `PostLocalSGDOptimizer`. Gives code that handles any optimizer
+/// access to its averager.
 class AveragingOptimizer {
  public:
+  /// @throws c10::Error if `averager` is null.
   explicit AveragingOptimizer(std::shared_ptr<ModelAverager> averager);
   virtual ~AveragingOptimizer() = default;
 
+  /// Returns the averager; never null.
   const std::shared_ptr<ModelAverager>& averager() const { return averager_; }
 
  private:

@@ -34,7 +34,7 @@ using torch::optim::Optimizer;
 using torch::optim::SGDOptions;
 using torch::optim::SGDParamState;
 
-/// Null where the parameter has none yet.
+/// Returns the parameter's state, or null if there is none yet.
 template <class State>
 State* find_state(Optimizer& optimizer, const at::Tensor& param) {
   const auto found = optimizer.state().find(param.unsafeGetTensorImpl());
@@ -43,8 +43,8 @@ State* find_state(Optimizer& optimizer, const at::Tensor& param) {
              : static_cast<State*>(found->second.get());
 }
 
-/// Puts a parameter into its batch, with its state one step on. False where
-/// the kernel does not take its state.
+/// Adds a parameter to its batch and, for Adam, increments the step in its
+/// state. Returns false if the kernel does not support the layout of its state.
 bool add_to_batch(Optimizer& optimizer,
                   FusedBatches& batches,
                   const SGDOptions& options,
@@ -61,7 +61,7 @@ bool add_to_batch(Optimizer& optimizer,
   auto& batch = batches.of(param, state == nullptr ? kFirst : kFirst + 1);
   if (state == nullptr) {
     auto made = std::make_unique<SGDParamState>();
-    made->momentum_buffer(at::empty_like(param));  // the first step fills it
+    made->momentum_buffer(at::empty_like(param));  // filled by the first step
     state = made.get();
     optimizer.state()[param.unsafeGetTensorImpl()] = std::move(made);
   }
@@ -131,7 +131,8 @@ bool add_to_batch(Optimizer& optimizer,
   return add_adam<AdamWParamState>(optimizer, batches, options, param);
 }
 
-/// The kernels want a step for each parameter; a batch's are the same.
+/// Runs an Adam kernel. The kernels need a step tensor for each parameter; all
+/// parameters of a batch have the same step.
 template <class Kernel, class Options>
 void call_adam(const Kernel& kernel,
                const FusedBatch& batch,
@@ -168,7 +169,7 @@ void call_kernel(const FusedBatch& batch, const AdamWOptions& options) {
             options);
 }
 
-/// Steps what the kernels take, and returns the rest.
+/// Steps the parameters that the kernels support, and returns the others.
 template <class Options>
 detail::GroupParameters step_fused(Optimizer& optimizer,
                                    FusedBatches& batches) {
@@ -191,7 +192,7 @@ detail::GroupParameters step_fused(Optimizer& optimizer,
     for (auto& batch : batches) {
       for (const auto& param : batch.params) {
         batch.grads.push_back(param.grad());
-        param.unsafeGetTensorImpl()->bump_version();  // the kernels do not
+        param.unsafeGetTensorImpl()->bump_version();  // kernels do not
       }
       const c10::OptionalDeviceGuard device(batch.device);
       call_kernel(batch, options);
@@ -201,7 +202,8 @@ detail::GroupParameters step_fused(Optimizer& optimizer,
   return rest;
 }
 
-/// `step_rest` steps what the optimizer's groups hold, as LibTorch does.
+/// Makes a step: fused kernels first, then `step_rest`, which steps the
+/// remaining parameters with LibTorch's optimizer.
 template <class Options, class StepRest>
 at::Tensor fused_step(Optimizer& optimizer,
                       FusedBatches& batches,

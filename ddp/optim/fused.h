@@ -8,32 +8,34 @@
 
 namespace ddp {
 
-/// torch::optim::SGD, Adam and AdamW whose step is one call of LibTorch's fused
-/// kernels (`at::_fused_sgd_` and so on) for many parameters, where LibTorch's
-/// own makes up to ten operators for each. On a GPU that is a few launches; on
-/// the CPU each value is read and written once, and small parameters are shared
-/// out among LibTorch's threads, a call each. Python's `fused=True`.
+/// torch::optim::SGD, Adam and AdamW with a faster step: one call of LibTorch's
+/// fused kernels (`at::_fused_sgd_` and so on) steps many parameters, whereas
+/// LibTorch's own step calls up to ten operators for each parameter. On a GPU a
+/// step needs only a few kernel launches. On the CPU each value is read and
+/// written once, and small parameters are distributed over LibTorch's threads
+/// with one call per thread. Corresponds to Python's `fused=True`.
 ///
-/// They are LibTorch's optimizers in all else: constructors, options, param
-/// groups, state, `torch::save`, `ddp::Checkpoint`, schedulers. A file of one
-/// loads in the other, in the middle of a training too.
+/// In all other respects these are LibTorch's optimizers: constructors,
+/// options, param groups, state, `torch::save`, `ddp::Checkpoint`, schedulers.
+/// A file of the fused optimizer loads into the plain one and vice versa, also
+/// in the middle of a training.
 ///
-/// The results are LibTorch's up to rounding: a kernel rounds once where
+/// The results equal LibTorch's up to rounding: a kernel rounds once where
 /// several operators round several times.
 ///
-/// What the kernels do not take is stepped by LibTorch's own optimizer, in the
-/// same call: sparse gradients (SGD; Adam refuses them, as LibTorch's does),
+/// `step` uses LibTorch's own optimizer for parameters that the kernels do not
+/// support: sparse gradients (SGD; Adam throws for them, as LibTorch's does),
 /// complex parameters, gradients or state of another dtype or memory layout
 /// than the parameter, memory with gaps, devices other than CPU and CUDA, and
 /// on the CPU parameters of float16 and bfloat16. Parameters without a gradient
-/// are left out.
+/// are skipped.
 ///
 /// A step counts as a modification for autograd: a backward pass through a
-/// graph that needs the values from before it throws. (LibTorch's SGD writes
-/// past that, and such a pass gives wrong gradients.)
+/// graph that needs the values from before the step throws. (LibTorch's SGD
+/// bypasses this check, and such a pass computes wrong gradients.)
 ///
-/// With `ddp::GradScaler` as any other: it divides the gradients by the scale
-/// where it looks for inf and NaN.
+/// `ddp::GradScaler` works as with any other optimizer: it divides the
+/// gradients by the scale while it checks them for inf and NaN.
 ///
 /// Thread contract: one thread.
 ///
@@ -45,13 +47,16 @@ namespace ddp {
 class FusedSGD : public torch::optim::SGD {
  public:
   using SGD::SGD;
+  /// Steps all parameters that have a gradient.
+  /// @param closure  if given, called first, with gradient recording enabled.
+  /// @returns the closure's loss; undefined without a closure.
   torch::Tensor step(LossClosure closure = nullptr) override;
 
  private:
   detail::FusedBatches batches_;
 };
 
-/// See `FusedSGD`.
+/// Fused Adam; see `FusedSGD`.
 class FusedAdam : public torch::optim::Adam {
  public:
   using Adam::Adam;
@@ -61,7 +66,7 @@ class FusedAdam : public torch::optim::Adam {
   detail::FusedBatches batches_;
 };
 
-/// See `FusedSGD`.
+/// Fused AdamW; see `FusedSGD`.
 class FusedAdamW : public torch::optim::AdamW {
  public:
   using AdamW::AdamW;

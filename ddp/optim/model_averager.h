@@ -14,15 +14,16 @@
 
 namespace ddp {
 
-/// A group of ranks and how often its ranks average their parameters.
+/// A group of ranks, and the period in which they average their parameters.
 struct AveragingLevel {
+  /// Number of steps between two averagings; positive.
   int64_t period;
-  /// This rank's group. Null: all ranks.
+  /// This rank's group; null for all ranks.
   c10::intrusive_ptr<c10d::Backend> process_group = nullptr;
 };
 
-/// Which step the periods of a `ModelAverager` are counted from. With warm-up 5
-/// and period 4 the steps that average are, counted from 0:
+/// Step from which the periods of a `ModelAverager` are counted. The comments
+/// give the averaging steps, counted from 0, for warm-up 5 and period 4.
 enum class AveragingOrigin {
   warmup_end,  ///< 5, 9, 13, ...: PyTorch's PeriodicModelAverager
   first_step,  ///< 8, 12, 16, ...: PyTorch's HierarchicalModelAverager
@@ -30,7 +31,8 @@ enum class AveragingOrigin {
 
 /// Options of `ModelAverager`; the same on all ranks.
 ///
-/// Example, local SGD, and groups of 8 ranks of which all 16 average seldom:
+/// Example: local SGD, and two groups of 8 ranks that average often, while all
+/// 16 ranks average seldom.
 /// @code
 ///   auto lower = ddp::new_group({0, 1, 2, 3, 4, 5, 6, 7});
 ///   auto upper = ddp::new_group({8, 9, 10, 11, 12, 13, 14, 15});
@@ -41,55 +43,63 @@ enum class AveragingOrigin {
 ///           .origin(ddp::AveragingOrigin::first_step);
 /// @endcode
 struct ModelAveragerOptions {
-  /// @param period  steps from one averaging to the next; positive.
+  /// @param period  number of steps between two averagings; positive.
   ModelAveragerOptions(  // NOLINT
       int64_t period,
       c10::intrusive_ptr<c10d::Backend> process_group = nullptr)
       : levels_{{period, std::move(process_group)}} {}
-  /// @param levels  the shortest period first; each group contains the groups
-  ///   of the levels before it.
+  /// @param levels  in ascending order of their periods; the group of a level
+  ///   contains the groups of the levels before it.
   ModelAveragerOptions(std::vector<AveragingLevel> levels)  // NOLINT
       : levels_(std::move(levels)) {}
 
-  /// Of the levels whose period ends with a step, the last one averages.
+  /// The averaging levels. If the periods of several levels end with a step,
+  /// only the last of these levels averages.
   TORCH_ARG(std::vector<AveragingLevel>, levels);
-  /// Steps before the first averaging, in which gradients are averaged.
+  /// Number of steps before the first averaging, in which the program averages
+  /// gradients. Not negative.
   TORCH_ARG(int64_t, warmup_steps) = 0;
+  /// The step from which periods are counted.
   TORCH_ARG(AveragingOrigin, origin) = AveragingOrigin::warmup_end;
-  /// DiLoCo: an outer SGD that steps whenever the last level averages. Its
-  /// gradient is the mean change of the parameters since its previous step. A
-  /// round is then `period` steps long and ends after the steps period - 1,
-  /// 2 period - 1, ..., counted from 0; warmup_steps must be 0. The paper's
-  /// values: torch::optim::SGDOptions(0.7).momentum(0.9).nesterov(true).
+  /// Options of the outer optimizer of DiLoCo: an SGD that steps whenever the
+  /// last level averages. Its gradient is the mean change of the parameters
+  /// since its previous step. A round is then `period` steps long and ends
+  /// after the steps period - 1, 2 period - 1, ..., counted from 0;
+  /// warmup_steps must be 0. The paper uses
+  /// torch::optim::SGDOptions(0.7).momentum(0.9).nesterov(true). std::nullopt
+  /// for no outer optimizer.
   TORCH_ARG(std::optional<torch::optim::SGDOptions>, outer) = std::nullopt;
 };
 
-/// Averages the ranks' parameters every few steps of the optimizer, instead of
-/// their gradients in each step: local SGD, hierarchical SGD and DiLoCo. A
-/// `PostLocalSGDOptimizer` calls it in its step.
+/// Averages the ranks' parameters every few optimizer steps, instead of their
+/// gradients in each step: local SGD, hierarchical SGD and DiLoCo. Call
+/// `average_parameters` after each step, or use a `PostLocalSGDOptimizer`,
+/// whose step calls it.
 ///
 /// The parameters must be equal on all ranks at first
-/// (`DistributedDataParallel` sees to that), and the ranks train with their own
-/// gradients in between: best under a `NoSyncGuard`, where a pass communicates
-/// nothing and no rank waits for a slower one. `NoExchange`, also within a
-/// `SwitchExchange`, still makes an all-reduce of a few bytes over the
-/// wrapper's ranks in each pass. Gradients of one host's ranks are averaged by
-/// a wrapper over `process_group(ranks_of_this_host)`.
+/// (`DistributedDataParallel` ensures this). Between two averagings each rank
+/// trains with its own gradients, preferably under a `NoSyncGuard`: a pass then
+/// does not communicate and no rank waits for a slower one. `NoExchange`, also
+/// within a `SwitchExchange`, still makes an all-reduce of a few bytes over the
+/// wrapper's ranks in each pass. To average the gradients of one host's ranks,
+/// use a wrapper over `process_group(ranks_of_this_host)`.
 ///
-/// With a `GradScaler` set `GradScalerOptions::process_group`. Gradients differ
-/// between ranks here; without the group a rank that skips a step alone also
-/// skips the collectives of a `PostLocalSGDOptimizer`.
+/// With a `GradScaler` set `GradScalerOptions::process_group`. The gradients
+/// differ between ranks here; without the group a rank that skips a step alone
+/// also skips the collectives of a `PostLocalSGDOptimizer`.
 ///
-/// In a `Join` every pass must be reduced, by a `NoExchange` for example, and
-/// `finish` gets a function that makes the optimizer's step and calls
+/// In a `Join` every pass must be reduced, for example by a `NoExchange`, and
+/// `finish` needs a function that makes the optimizer's step and calls
 /// `average_parameters`.
 ///
 /// Between two averagings the ranks' parameters differ, so save a checkpoint
-/// after a call that returned true. The state of the program's optimizer stays
-/// each rank's own.
+/// after a call that returned true. The state of the program's optimizer is
+/// never averaged and stays different on each rank.
 ///
-/// Example, post-local SGD: gradients are averaged in 100 steps; from then on
-/// each rank trains alone, and every 4 steps the parameters are averaged:
+/// Thread contract: one thread.
+///
+/// Example: post-local SGD. Gradients are averaged in 100 steps; afterwards
+/// each rank trains alone, and the parameters are averaged every 4 steps.
 /// @code
 ///   ddp::ModelAverager averager(
 ///       ddp::ModelAveragerOptions(4).warmup_steps(100));
@@ -102,7 +112,7 @@ struct ModelAveragerOptions {
 ///     averager.average_parameters(model->parameters());
 ///   }
 /// @endcode
-/// Example, DiLoCo with rounds of 500 steps:
+/// Example: DiLoCo with rounds of 500 steps.
 /// @code
 ///   ddp::ModelAverager outer(
 ///       ddp::ModelAveragerOptions(500).outer(
@@ -116,40 +126,45 @@ struct ModelAveragerOptions {
 /// 2023.
 class ModelAverager {
  public:
-  /// @param parameters  for an outer optimizer: those that will be averaged,
-  ///   before the first step. It keeps a copy of each that requires a gradient
-  ///   and a momentum of the same size.
-  /// @throws c10::Error when there is no level, the periods are not positive
-  ///   and ascending, a group has fewer ranks than the one before, warmup_steps
-  ///   is negative, or the outer optimizer has a warm-up or no parameters.
+  /// @param parameters  only for an outer optimizer: the parameters that will
+  ///   be averaged, before the first step. The averager keeps a copy of each
+  ///   parameter that requires a gradient, and a momentum of the same size.
+  /// @throws c10::Error if there is no level, the periods are not positive and
+  ///   ascending, a group has fewer ranks than the group before it,
+  ///   warmup_steps is negative, or the outer optimizer has a warm-up or no
+  ///   parameters.
   explicit ModelAverager(ModelAveragerOptions options,
                          const std::vector<at::Tensor>& parameters = {});
 
-  /// Call it after each step of the optimizer, on every rank. Returns whether
-  /// the parameters that require a gradient have been averaged, in place: an
-  /// all-reduce for each dtype and device, and then the outer step.
-  /// @throws c10::Error when a rank has left, when the outer optimizer was made
-  ///   for other parameters, and in a `Join` when the last pass was not reduced
-  ///   or a rank without inputs has no function.
+  /// Counts a step and averages the parameters if a period ends: one all-reduce
+  /// for each dtype and device, then the outer step. Call it after each step of
+  /// the optimizer, on every rank. Collective if it averages.
+  /// @returns true if the parameters that require a gradient have been
+  ///   averaged, in place.
+  /// @throws c10::Error if a rank has left, if the outer optimizer was made for
+  ///   other parameters, and in a `Join` if the last pass was not reduced or a
+  ///   rank without inputs has no function.
   bool average_parameters(const std::vector<at::Tensor>& parameters);
 
-  /// Number of calls so far.
+  /// Returns the number of calls of `average_parameters` so far.
   int64_t steps() const { return steps_; }
-  /// Continues after so many calls, where a training is resumed.
-  /// @throws c10::Error when it is negative.
+  /// Sets the number of calls, to resume a training.
+  /// @throws c10::Error if it is negative.
   void set_steps(int64_t steps);
 
-  /// Parameters at the beginning of the round, in the order of those that
-  /// require a gradient. Empty without an outer optimizer.
+  /// Returns the parameters at the beginning of the round, in the order of the
+  /// parameters that require a gradient. Empty without an outer optimizer.
   const std::vector<at::Tensor>& outer_parameters() const { return outer_; }
-  /// Null without an outer optimizer.
+  /// Returns the outer optimizer; null if there is none.
   torch::optim::SGD* outer_optimizer() const { return optimizer_.get(); }
 
-  /// Whether a level has other ranks than this one.
+  /// Returns true if any level has other ranks than this one.
   bool has_peers() const;
 
-  /// torch::save's and torch::load's: steps, outer parameters and momentum.
-  /// @throws c10::Error for outer parameters of other shapes.
+  /// Saves and loads the number of steps, the outer parameters and their
+  /// momentum, for torch::save and torch::load.
+  /// @throws c10::Error if the file lacks these entries or has outer parameters
+  ///   of other shapes.
   void save(torch::serialize::OutputArchive& archive) const;
   void load(torch::serialize::InputArchive& archive);
 

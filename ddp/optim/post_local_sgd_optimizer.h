@@ -12,19 +12,20 @@
 
 namespace ddp {
 
-/// An optimizer that calls a `ModelAverager` after each of its steps:
-/// post-local SGD with one call, PyTorch's PostLocalSGDOptimizer. Schedulers,
-/// `GradScaler` and `Checkpoint` take it as the optimizer itself.
+/// An optimizer that calls a `ModelAverager` after each of its steps. Makes
+/// post-local SGD a single call, like PyTorch's PostLocalSGDOptimizer.
+/// Schedulers, `GradScaler` and `Checkpoint` handle it like the plain
+/// optimizer.
 ///
 /// torch::save, torch::load and `Checkpoint` include the averager's state, so a
-/// resumed training averages in the same steps. A file of the optimizer alone
-/// loads with a warning, and the averager starts at step 0.
+/// resumed training averages in the same steps. A file of the plain optimizer
+/// loads with a warning, and the averager then starts at step 0.
 ///
-/// With a `GradScaler` set `GradScalerOptions::process_group`; the scaler's
-/// `step` refuses the optimizer without it.
+/// With a `GradScaler` set `GradScalerOptions::process_group`; without it the
+/// scaler's `step` throws for this optimizer.
 ///
 /// @tparam Optimizer  torch::optim::SGD, ddp::FusedAdamW, ... with any
-///   constructor. Its parameters are the averager's.
+///   constructor. The averager averages the optimizer's parameters.
 ///
 /// Example:
 /// @code
@@ -41,14 +42,17 @@ template <typename Optimizer>
 class PostLocalSGDOptimizer : public Optimizer,
                               public detail::AveragingOptimizer {
  public:
-  /// @param arguments  of the optimizer.
+  /// @param averager   must not be null.
+  /// @param arguments  constructor arguments of `Optimizer`.
+  /// @throws c10::Error if `averager` is null.
   template <typename... Arguments>
   explicit PostLocalSGDOptimizer(std::shared_ptr<ModelAverager> averager,
                                  Arguments&&... arguments)
       : Optimizer(std::forward<Arguments>(arguments)...),
         AveragingOptimizer(std::move(averager)) {}
 
-  /// Steps, then calls the averager. Collective where the averager averages.
+  /// Steps the optimizer, then calls `ModelAverager::average_parameters`.
+  /// Collective in the steps in which the averager averages.
   at::Tensor step(typename torch::optim::Optimizer::LossClosure closure =
                       nullptr) override {
     auto loss = Optimizer::step(std::move(closure));
@@ -61,6 +65,7 @@ class PostLocalSGDOptimizer : public Optimizer,
     return loss;
   }
 
+  /// Saves the state of the optimizer and of the averager.
   void save(torch::serialize::OutputArchive& archive) const override {
     Optimizer::save(archive);
     torch::serialize::OutputArchive nested;
@@ -68,6 +73,8 @@ class PostLocalSGDOptimizer : public Optimizer,
     archive.write(kAverager, nested);
   }
 
+  /// Loads both states. Without an averager's state in the archive, warns and
+  /// starts the averager at step 0.
   void load(torch::serialize::InputArchive& archive) override {
     Optimizer::load(archive);
     torch::serialize::InputArchive nested;

@@ -24,7 +24,7 @@ namespace {
 using torch::optim::Optimizer;
 using torch::optim::OptimizerParamGroup;
 
-/// Where the ranks' texts go from.
+/// Returns the device of the text collectives.
 c10::Device device_of(const c10d::Backend& group,
                       const std::vector<OptimizerParamGroup>& groups) {
   if (group.getBackendName() != "nccl") {
@@ -108,8 +108,9 @@ int ZeroRedundancyOptimizer::size() const {
   return group_ ? group_->getSize() : 1;
 }
 
-/// Each rank asks the same of the same parameters, so what throws after the
-/// comparison throws on all ranks.
+/// Assigns the parameters of new groups to ranks. All ranks make the same
+/// checks of the same parameters, so a check after the comparison throws on all
+/// ranks.
 void ZeroRedundancyOptimizer::give_out(const Groups& groups) {
   auto all = param_groups_;
   for (const auto& group : groups) {
@@ -184,8 +185,9 @@ torch::Tensor ZeroRedundancyOptimizer::step(LossClosure closure) {
   return loss;
 }
 
-/// An error of one rank's part would leave the others in the broadcasts. What
-/// all ranks have alike ends no group.
+/// Steps this rank's part and broadcasts. An error in one rank's part aborts
+/// the group, since the other ranks would wait in the broadcasts. The checks
+/// before it fail alike on all ranks and leave the group usable.
 void ZeroRedundancyOptimizer::step_with_peers() {
   if (group_) {
     detail::check_shared(param_groups_);
@@ -225,7 +227,7 @@ std::unique_ptr<Optimizer> ZeroRedundancyOptimizer::consolidate(int to) const {
   check_groups();
   auto whole = rank() == to ? make_whole() : nullptr;
   if (whole) {
-    whole->state().clear();  // Adagrad's constructor makes some
+    whole->state().clear();  // Adagrad's constructor creates state
   }
   for (int owner = 0; owner < size(); ++owner) {
     auto bytes = owner == rank() ? bytes_of(*local_) : "";
@@ -292,8 +294,8 @@ void ZeroRedundancyOptimizer::take(const Optimizer& whole) {
       }
     }
   }
-  // A state's tensors are known to its kind of optimizer alone, which copies
-  // and moves them so.
+  // Copies the state through its serialized form, because only the optimizer
+  // class knows which tensors its state has and how to move them to the device.
   auto local = make_(part_of(param_groups_, 0, rank()));
   const auto device = messages_.front().params.front().device();
   set_from_bytes(*local, bytes_of(*part), device);

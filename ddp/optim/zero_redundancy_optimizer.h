@@ -16,17 +16,18 @@
 
 namespace ddp {
 
-/// How a ZeroRedundancyOptimizer splits the state over p ranks.
+/// The way in which a ZeroRedundancyOptimizer splits the state over p ranks.
 enum class ZeroPartition {
-  /// Whole parameters, by size, the largest first, each to the rank that has
-  /// least, as PyTorch does. For any optimizer that steps each parameter by
-  /// itself. One that is larger than the rest together leaves a rank with more.
+  /// Assigns whole parameters, the largest first, each to the rank with the
+  /// fewest elements so far, as PyTorch does. For any optimizer that steps each
+  /// parameter independently. If one parameter is larger than all others
+  /// together, its rank has more than 1/p of the state.
   parameter,
-  /// The parameters of a group and dtype lie end to end, and each rank has a
-  /// run of them: 1/p of all elements, up to 63 more, whatever the parameters'
-  /// sizes. For SGD, Adam, AdamW, RMSprop, Adagrad, and fused ones, which step
-  /// each element by itself; for dense gradients, and parameters without gaps
-  /// in their memory.
+  /// Places the parameters of a group and dtype end to end and assigns each
+  /// rank a contiguous range: 1/p of all elements, up to 63 more, whatever the
+  /// parameters' sizes. For SGD, Adam, AdamW, RMSprop, Adagrad and the fused
+  /// optimizers, which step each element independently. Requires dense
+  /// gradients, and parameters without gaps in their memory.
   bucket,
 };
 
@@ -47,48 +48,50 @@ struct ZeroRedundancyOptimizerOptions {
       c10::intrusive_ptr<c10d::Backend> process_group = nullptr)
       : process_group_(std::move(process_group)) {}
 
-  /// Null: all ranks.
+  /// The ranks; null for all ranks.
   TORCH_ARG(c10::intrusive_ptr<c10d::Backend>, process_group);
+  /// The way in which the state is split.
   TORCH_ARG(ZeroPartition, partition) = ZeroPartition::parameter;
 };
 
-/// An optimizer whose state is split over the ranks: each steps its part of the
-/// parameters and broadcasts them, so with p ranks the state of Adam costs each
-/// of them 1/p of the memory. PyTorch's ZeroRedundancyOptimizer, ZeRO's first
-/// stage.
+/// An optimizer whose state is split over the ranks: each rank steps its part
+/// of the parameters and broadcasts it. With p ranks the state of Adam costs
+/// each rank 1/p of the memory. Corresponds to PyTorch's
+/// ZeroRedundancyOptimizer, the first stage of ZeRO.
 ///
-/// The parameters end up the same bit for bit as by the optimizer alone on all
-/// of them; cut by bucket, on the CPU with one intra-op thread (`ddprun` sets
-/// OMP_NUM_THREADS=1), for how LibTorch rounds there depends on where its
-/// threads divide a tensor.
+/// The parameters are equal bit for bit to a step of the plain optimizer over
+/// all of them. With ZeroPartition::bucket on the CPU this needs one intra-op
+/// thread (`ddprun` sets OMP_NUM_THREADS=1), because LibTorch's rounding there
+/// depends on where its threads divide a tensor.
 ///
-/// The gradients must be the same on all ranks, as those of
-/// `DistributedDataParallel` are. So what looks at all of them is right as it
-/// is, on `parameters()` or `param_groups()`, which hold all parameters:
-/// `clip_grad_norm_`, `GradScaler`, zero_grad(). Set options there, too
-/// (schedulers do); the next step has them.
+/// The gradients must be the same on all ranks, as `DistributedDataParallel`
+/// makes them. Functions over all gradients therefore work unchanged on
+/// `parameters()` or `param_groups()`, which hold all parameters:
+/// `clip_grad_norm_`, `GradScaler`, zero_grad(). Set options in
+/// `param_groups()` too, as schedulers do; the next step uses them.
 ///
-/// A step sends the bytes of the parameters once, by broadcasts of those that
-/// stepped. Large parameters are sent from where they lie, small ones together.
+/// A step sends the bytes of the parameters once, by broadcasts of the stepped
+/// parameters. Large parameters are sent from their own memory, small ones
+/// together in one message.
 ///
-/// In a `Join` it is one of the joinables, `Join({*model, optimizer})`: a rank
-/// without inputs makes the plain step of its part with the others. What the
-/// loop does around `step()` is not made there: gradients that the loop clips
-/// are not clipped on that rank, and a learning rate that the loop changes
-/// stays that of the rank's last input, so its part of the parameters is
-/// stepped otherwise than the rest. A program with either leaves the optimizer
-/// out of the Join and gives `finish` a function that clips, steps and changes
-/// the rate as the loop does. With a `GradScaler` the optimizer has to be left
-/// out, too.
+/// In a `Join` the optimizer is one of the joinables,
+/// `Join({*model, optimizer})`: a rank without inputs makes the plain step of
+/// its part with the other ranks. That rank does not repeat other work of the
+/// loop around `step()`: it does not clip gradients, and its learning rate
+/// stays that of its last input, so its part of the parameters is stepped
+/// differently from the rest. A program that clips or changes the learning rate
+/// leaves the optimizer out of the Join and gives `finish` a function that
+/// clips, steps and changes the rate as the loop does. With a `GradScaler` the
+/// optimizer has to be left out, too.
 ///
-/// Parameters that the model's `params_and_buffers_to_ignore` names are each
-/// rank's own, and refused: step them by another optimizer.
+/// Parameters named in the model's `params_and_buffers_to_ignore` differ
+/// between the ranks and are refused: step them with another optimizer.
 ///
-/// Peak of host memory: `consolidate`, by which `ddp::Checkpoint` saves, holds
-/// the whole state on one rank and one rank's part of it, as bytes, on every
-/// rank; loading a checkpoint holds the whole state on every rank.
+/// Peak of host memory: `consolidate`, which `ddp::Checkpoint` calls to save,
+/// holds the whole state on one rank and one rank's part of it, as bytes, on
+/// every rank. Loading a checkpoint holds the whole state on every rank.
 ///
-/// Thread contract: one thread a rank; the constructor, `step`,
+/// Thread contract: one thread per rank; the constructor, `step`,
 /// `add_param_group` and `consolidate` are collective.
 ///
 /// Example:
@@ -113,18 +116,19 @@ class ZeroRedundancyOptimizer : public torch::optim::Optimizer,
                                 public Joinable {
  public:
   using Groups = std::vector<torch::optim::OptimizerParamGroup>;
-  /// Makes the optimizer over some of the parameters, always of one kind and
-  /// with the same defaults. As many groups as given to the constructor; some
-  /// may be empty.
+  /// Creates the optimizer over some of the parameters, always of one class and
+  /// with the same defaults. Gets as many groups as the constructor; some may
+  /// be empty.
   using Factory =
       std::function<std::unique_ptr<torch::optim::Optimizer>(const Groups&)>;
 
-  /// @param options  a process group alone will do.
-  /// @throws c10::Error on every rank, with the parameter's place, when the
-  ///   ranks' parameters differ, or a wrapper has one among its
-  ///   `params_and_buffers_to_ignore`; when there are none, they lie on several
-  ///   devices, the optimizer is LBFGS, which steps all at once, or the
-  ///   partition is not for them.
+  /// @param options  converts from a process group.
+  /// @throws c10::Error on every rank, with the parameter's group and index, if
+  ///   the ranks' parameters differ or a wrapper lists one of them in its
+  ///   `params_and_buffers_to_ignore`. Also if there are no parameters, they
+  ///   lie on several devices, the optimizer is LBFGS (which steps all
+  ///   parameters together) or the partition does not support the optimizer or
+  ///   the parameters.
   ZeroRedundancyOptimizer(std::vector<torch::Tensor> parameters,
                           Factory make,
                           const ZeroRedundancyOptimizerOptions& options = {});
@@ -132,55 +136,65 @@ class ZeroRedundancyOptimizer : public torch::optim::Optimizer,
                           Factory make,
                           const ZeroRedundancyOptimizerOptions& options = {});
 
-  /// Steps this rank's parameters and brings all to all ranks.
+  /// Steps this rank's part and broadcasts the stepped parameters to all ranks.
+  /// Collective.
   /// @param closure  called once, on every rank.
-  /// @throws c10::Error where a rank's part cannot step (Adam with a sparse
-  ///   gradient); in a group of the job the other ranks hear of it at once. By
-  ///   bucket for a sparse gradient, on every rank alike, which can go on.
+  /// @returns the closure's loss; undefined without a closure.
+  /// @throws c10::Error if a rank's part cannot step (Adam with a sparse
+  ///   gradient); a group of the job is then aborted, so that the other ranks
+  ///   fail at once. With ZeroPartition::bucket a sparse gradient throws on
+  ///   every rank, and the group stays usable.
   torch::Tensor step(LossClosure closure = nullptr) override;
 
-  /// In the place of LibTorch's, on every rank. As the constructor.
+  /// Adds a group. Replaces LibTorch's function of this name; call it on every
+  /// rank. Throws as the constructor.
   void add_param_group(const torch::optim::OptimizerParamGroup& group);
 
-  /// The optimizer over all parameters with the whole state and the options,
-  /// on rank `to`; null on the others. To save, by `torch::save` or otherwise:
-  /// it is of the kind that the factory makes, a copy, its state on the CPU.
-  /// @throws c10::Error when the optimizer's `save` does not write its state.
+  /// Gathers the whole state. Collective.
+  /// @param to  the rank that gets the result.
+  /// @returns an optimizer over all parameters with the whole state and the
+  ///   options on rank `to`, null on the other ranks. It is a copy of the class
+  ///   that the factory makes, with its state on the CPU; save it, for example
+  ///   with `torch::save`.
+  /// @throws c10::Error if `to` is no rank of the group, or the optimizer's
+  ///   `save` does not write its state.
   std::unique_ptr<torch::optim::Optimizer> consolidate(int to = 0) const;
 
-  /// An optimizer over all parameters without state: `torch::load` into it,
-  /// then give it to `take`.
+  /// Creates an optimizer over all parameters, without state. To load a saved
+  /// state, `torch::load` into it and pass it to `take`.
   std::unique_ptr<torch::optim::Optimizer> make_whole() const;
 
-  /// Takes options and this rank's part of the state from an optimizer over all
-  /// parameters, of whatever number of ranks it was saved by. Every rank gives
-  /// the same. Not collective.
-  /// @throws c10::Error when it has other groups, is of another kind, or by
-  ///   bucket when a state has another shape than its parameter.
+  /// Copies the options and this rank's part of the state from an optimizer
+  /// over all parameters, which any number of ranks may have saved. Pass the
+  /// same optimizer on every rank. Not collective.
+  /// @throws c10::Error if it has other groups or is of another class, or with
+  ///   ZeroPartition::bucket if a state has another shape than its parameter.
   void take(const torch::optim::Optimizer& whole);
 
-  /// That of this rank's part. Its `state()` is what this rank keeps; that of
-  /// this object is empty. By bucket its parameters are tensors of one
-  /// dimension over the memory of what it steps.
+  /// Returns the optimizer of this rank's part. Its `state()` is the state that
+  /// this rank keeps; the `state()` of this object is empty. With
+  /// ZeroPartition::bucket its parameters are one-dimensional tensors over the
+  /// memory that it steps.
   const torch::optim::Optimizer& local() const { return *local_; }
 
-  /// The rank that steps each parameter of each group; by bucket, its first
-  /// element.
+  /// Returns the rank that steps each parameter of each group; with
+  /// ZeroPartition::bucket, the rank that steps its first element.
   const std::vector<std::vector<int>>& owners() const { return owners_; }
 
-  /// A part of the state would be lost. @throws c10::Error always: save what
-  /// `consolidate` gives, load what `take` gets.
+  /// Unsupported, since only a part of the state would be saved or loaded.
+  /// @throws c10::Error always: save the result of `consolidate`, load by
+  ///   `take`.
   void save(torch::serialize::OutputArchive& archive) const override;
   void load(torch::serialize::InputArchive& archive) override;
 
-  /// For `Join`.
+  /// The functions of `Joinable`.
   std::string join_name() const override { return "ZeroRedundancyOptimizer"; }
   c10::intrusive_ptr<c10d::Backend> join_group() const override {
     return group_;
   }
   c10::Device join_device() const override;
   void take_part(const JoinTurn& /*turn*/) override { step_with_peers(); }
-  /// All ranks have stepped each time.
+  /// Does nothing: all ranks have made every step.
   void end_join(int /*source*/) override {}
 
  private:
@@ -196,7 +210,7 @@ class ZeroRedundancyOptimizer : public torch::optim::Optimizer,
   ZeroPartition partition_;
   std::vector<std::vector<int>> owners_;                     // by group
   std::vector<std::vector<detail::ParameterShard>> pieces_;  // by group
-  std::vector<int64_t> elements_;  // that each rank has been given
+  std::vector<int64_t> elements_;  // number assigned to each rank
   std::vector<detail::OwnedParameters> messages_;
   std::unique_ptr<torch::optim::Optimizer> local_;
 };

@@ -11,11 +11,12 @@
 namespace ddp::detail {
 namespace {
 
-/// What the call for one more parameter takes, in elements.
+/// Cost of one more parameter in a call, in elements.
 constexpr int64_t kElementsOfCall = 1024;
 
-/// On the CPU half types stay with LibTorch's operators: its SGD kernel leaves
-/// such parameters as they are.
+/// Returns true if a fused kernel supports the parameter's dtype and device. On
+/// the CPU half types use LibTorch's operators: the fused SGD kernel leaves
+/// half parameters unchanged.
 bool has_kernel(const at::Tensor& param) {
   const auto dtype = param.scalar_type();
   const bool is_wide = dtype == c10::kFloat || dtype == c10::kDouble;
@@ -24,7 +25,7 @@ bool has_kernel(const at::Tensor& param) {
          (param.is_cuda() && (is_wide || is_half));
 }
 
-/// LibTorch's operators take one thread for such.
+/// Returns true if LibTorch's operators use a single thread for the parameter.
 bool is_small(const at::Tensor& param) {
   return param.is_cpu() && param.numel() < at::internal::GRAIN_SIZE;
 }

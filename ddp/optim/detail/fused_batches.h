@@ -12,13 +12,13 @@
 
 namespace ddp::detail {
 
-/// Parameters that one call of a fused kernel steps, with what it needs of
-/// each.
+/// Parameters that one call of a fused kernel steps, with their gradients and
+/// states.
 struct FusedBatch {
   c10::Device device;
   c10::ScalarType dtype;
-  int64_t step;   ///< that this is for them
-  bool is_small;  ///< each too small to be shared out among threads
+  int64_t step;   ///< number of this step for all of them
+  bool is_small;  ///< each too small for several threads
   std::vector<at::Tensor> params;
   std::vector<at::Tensor> grads;
   std::array<std::vector<at::Tensor>, 3> states;
@@ -32,30 +32,31 @@ struct FusedPart {
   std::array<at::TensorList, 3> states;
 };
 
-/// Pure: where to cut a list of parameters, so that as many parts take about as
-/// long as each other. The first is 0, the last the length of the list; a part
-/// may be empty.
+/// Returns the points at which to cut a list of parameters into `parts` parts
+/// of about equal run time. The first point is 0, the last is the length of the
+/// list; a part may be empty. Pure.
 std::vector<size_t> cut_points(const std::vector<at::Tensor>& params,
                                int64_t parts);
 
-/// Calls `step_part` for parts that together are the batch. Those of small
-/// parameters are one for each of LibTorch's intra-op threads: the kernels on
-/// the CPU take all threads for each parameter, which costs more than to step
-/// a small one. Below autograd.
+/// Calls `step_part` for parts that together make the batch. A batch of small
+/// parameters has one part for each of LibTorch's intra-op threads: the CPU
+/// kernels use all threads for each parameter, and for a small parameter this
+/// costs more than its step. The calls run below autograd.
 void step_parts(const FusedBatch& batch,
                 const std::function<void(const FusedPart&)>& step_part);
 
-/// The batches of an optimizer's step. The lists keep their memory from step to
-/// step, but no tensor: a gradient that zero_grad() lets go must be free.
+/// The batches of an optimizer's step. The lists keep their capacity from step
+/// to step, but no tensors: a gradient released by zero_grad() must be freed.
 class FusedBatches {
  public:
-  /// The batch that takes `param`; in a step most ask for the same one.
+  /// Returns the batch for `param`; in a step most parameters share one batch.
   FusedBatch& of(const at::Tensor& param, int64_t step);
 
-  /// Those that have been asked for since `clear`.
+  /// The batches in use since `clear`.
   FusedBatch* begin() { return batches_.data(); }
   FusedBatch* end() { return batches_.data() + count_; }
 
+  /// Removes all tensors; keeps the capacity.
   void clear();
 
  private:
@@ -63,12 +64,12 @@ class FusedBatches {
   size_t count_ = 0;
 };
 
-/// Whether the kernels step such a parameter with such a gradient. They walk
-/// through the memory of both, whatever the strides.
+/// Returns true if the fused kernels support this parameter with this gradient.
+/// The kernels walk through the memory of both and ignore the strides.
 bool is_fusible(const at::Tensor& param, const at::Tensor& grad);
 
-/// Whether `other` (a gradient, a state) has the parameter's device, dtype and
-/// place in memory for each element.
+/// Returns true if `other` (a gradient, a state) has the parameter's device and
+/// dtype, and the same memory order of elements.
 bool lies_as(const at::Tensor& other, const at::Tensor& param);
 
 }  // namespace ddp::detail

@@ -13,14 +13,16 @@
 namespace ddp::detail {
 namespace {
 
-// From here on a copy into a message costs more than another message.
+// From this size on, copying into a shared message costs more than a message of
+// its own.
 constexpr size_t kLargeBytes = size_t{1} << 20;
 
 bool goes_alone(const at::Tensor& param) {
   return param.nbytes() >= kLargeBytes && param.is_non_overlapping_and_dense();
 }
 
-/// What travels: the memory of one that goes alone, or a copy of several.
+/// Returns the tensor to broadcast: the memory of a large parameter, or a copy
+/// of several small ones.
 at::Tensor message_of(const OwnedParameters& message, bool is_owner) {
   const at::Tensor& first = message.params.front();
   if (goes_alone(first)) {
@@ -44,7 +46,7 @@ void take_out(const at::Tensor& flat, const OwnedParameters& message) {
   const auto pieces =
       torch::utils::unflatten_dense_tensors(flat, message.params);
   for (size_t i = 0; i < pieces.size(); ++i) {
-    // A data tensor has its own version counter.
+    // variable_data() has its own version counter, so autograd sees no change.
     message.params[i].variable_data().copy_(pieces[i]);
   }
 }

@@ -10,20 +10,20 @@
 
 namespace ddp::detail {
 
-/// Pieces of parameters that go from their owner to the other ranks in one
-/// message: of one dtype and device, a large one or small ones.
+/// Parts of parameters that their owner sends to the other ranks in one
+/// message: one large part, or several small ones of one dtype and device.
 struct OwnedParameters {
   int owner;
   std::vector<at::Tensor> params;
 };
 
-/// Adds pieces to the messages. The same messages on all ranks, if they give
-/// the same.
+/// Adds parts to the messages. Equal arguments give equal messages on all
+/// ranks.
 void add_pieces(const std::vector<ParameterShard>& pieces,
                 std::vector<OwnedParameters>& messages);
 
-/// Gives all ranks the owners' values, all messages at once. Collective. Does
-/// not count as a modification for autograd.
+/// Copies the owners' values to all ranks, with all messages in flight at once.
+/// Collective. Does not count as a modification for autograd.
 void broadcast_from_owners(c10d::Backend& group,
                            const std::vector<OwnedParameters>& messages);
 

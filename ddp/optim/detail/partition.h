@@ -6,35 +6,36 @@
 
 namespace ddp::detail {
 
-/// Pure: gives tensors of these sizes to ranks, the largest first, each to the
-/// rank that has least, the lower one of equals. PyTorch's
-/// ZeroRedundancyOptimizer gives out a group's parameters so.
-/// @param elements  what each rank has already; is added to.
-/// @returns the rank of each.
+/// Assigns tensors of these sizes to ranks, the largest first, each to the rank
+/// with the fewest elements (the lowest such rank). Equals the assignment of a
+/// group's parameters in PyTorch's ZeroRedundancyOptimizer. Pure.
+/// @param elements  number of elements each rank has already; increased.
+/// @returns the rank of each tensor.
 std::vector<int> partition_whole(const std::vector<int64_t>& sizes,
                                  std::vector<int64_t>& elements);
 
-/// A run of a tensor's elements, in the order in which they lie in memory, and
-/// the rank that has it.
+/// A run of a tensor's elements, in memory order, and the rank that owns it.
 struct Run {
-  size_t tensor;  ///< its place among the tensors
+  size_t tensor;  ///< index of the tensor
   int64_t first;
   int64_t numel;
   int rank;
 };
 
-/// A run begins at a multiple of this in its tensor, and ends there or with the
-/// tensor. LibTorch's loops on the CPU take this many elements at a time or a
-/// divisor of it, and round those that are left over otherwise: so an element
-/// is not left over in a run that is not in the whole tensor.
+/// A run begins at a multiple of this number in its tensor, and ends at a
+/// multiple or at the tensor's end. LibTorch's CPU loops process this many
+/// elements (or a divisor of it) at a time and round the remaining elements
+/// differently. Because of the alignment, a remaining element of a run is also
+/// a remaining element of the whole tensor, so the split does not change its
+/// rounding.
 constexpr int64_t kRunElements = 64;
 
-/// Pure: lays tensors of these sizes end to end and cuts them into a run a
-/// rank, so that all ranks have equally many elements in the end, up to
-/// `kRunElements - 1` more. Each element is in one run; a tensor without
-/// elements has one of none.
-/// @param elements  what each rank has already; is added to.
-/// @returns by tensor and place in it.
+/// Places tensors of these sizes end to end and cuts them into one run per
+/// rank, so that all ranks end up with equal numbers of elements, up to
+/// `kRunElements - 1` more. Each element is in exactly one run; a tensor
+/// without elements has one empty run. Pure.
+/// @param elements  number of elements each rank has already; increased.
+/// @returns the runs, ordered by tensor and by position in it.
 std::vector<Run> partition_evenly(const std::vector<int64_t>& sizes,
                                   std::vector<int64_t>& elements);
 

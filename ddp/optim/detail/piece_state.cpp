@@ -16,7 +16,7 @@ namespace {
 using torch::optim::Optimizer;
 using torch::optim::OptimizerParamState;
 
-/// Visits a state for its tensors.
+/// Visitor that collects the tensors of a state.
 struct StateTensors {
   void operator()(const char* /*name*/, int64_t& /*value*/) {}
   void operator()(const char* /*name*/, at::Tensor& tensor, bool /*needed*/) {
@@ -25,7 +25,8 @@ struct StateTensors {
   std::vector<at::Tensor*> tensors;
 };
 
-/// In the same order for each state of a kind; some may be undefined.
+/// Returns the tensors of a state, in the same order for each state of one
+/// optimizer class; some may be undefined.
 std::vector<at::Tensor*> state_tensors(const Optimizer& kind,
                                        OptimizerParamState& state) {
   StateTensors list;

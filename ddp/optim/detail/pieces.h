@@ -9,50 +9,54 @@
 
 namespace ddp::detail {
 
-/// What one rank's optimizer steps of a parameter.
+/// The part of a parameter that one rank's optimizer steps.
 struct ParameterShard {
   at::Tensor param;
   size_t index;   ///< of the parameter in its group
-  int64_t first;  ///< element, in the order in which they lie in memory
+  int64_t first;  ///< first element, in memory order
   int owner;
-  /// The parameter itself, or a tensor of one dimension over a run of its
+  /// The parameter itself, or a one-dimensional tensor over a run of its
   /// memory. Shares the parameter's version counter.
   at::Tensor part;
 };
 
-/// All of the parameter, as itself.
+/// Returns true if the shard is the whole parameter.
 bool is_whole(const ParameterShard& piece);
 
-/// Gives whole parameters to ranks, by `partition_whole`.
-/// @param elements  what each rank has already; is added to.
+/// Assigns whole parameters to ranks by `partition_whole`.
+/// @param elements  number of elements each rank has already; increased.
 std::vector<ParameterShard> whole_pieces(const std::vector<at::Tensor>& params,
                                          std::vector<int64_t>& elements);
 
 /// Cuts the parameters of each dtype by `partition_evenly`.
+/// @param elements  number of elements each rank has already; increased.
 /// @throws c10::Error for a parameter with gaps in its memory.
 std::vector<ParameterShard> even_pieces(const std::vector<at::Tensor>& params,
                                         std::vector<int64_t>& elements);
 
-/// The rank of each parameter's first element.
+/// Returns the owner of each parameter's first element.
 std::vector<int> first_owners(const std::vector<ParameterShard>& pieces);
 
-/// The memory of such a run.
+/// Returns a one-dimensional tensor over `numel` elements of the memory of
+/// `dense`, from element `first` in memory order.
 at::Tensor run_of(const at::Tensor& dense, int64_t first, int64_t numel);
 
-/// `tensor`, or a copy of it, with the elements in the order in which they lie
-/// in the parameter's memory. Of the same sizes.
+/// Returns `tensor`, or a copy of it, with its elements in the memory order of
+/// `param`. Both have the same sizes.
 at::Tensor laid_as(const at::Tensor& tensor, const at::Tensor& param);
 
-/// Lets the parts follow parameters that have other memory than before.
-/// @throws c10::Error for one of another dtype, device or size.
+/// Updates the parts of parameters whose memory has changed.
+/// @throws c10::Error for a parameter whose dtype, device or size has changed.
 void follow_parameters(const std::vector<std::vector<ParameterShard>>& groups);
 
-/// Throws for a gradient that cannot be cut, with its place. The same on every
-/// rank, where the gradients are.
+/// @throws c10::Error, with the parameter's group and index, for a sparse
+///   gradient of a cut parameter. Throws alike on every rank if the gradients
+///   are the same.
 void check_gradients(const std::vector<std::vector<ParameterShard>>& groups);
 
-/// While it lives, a rank's parts have their pieces of the gradients. Nothing
-/// holds these afterwards: DistributedDataParallel sees whether somebody does.
+/// Sets the gradients of a rank's parts during its lifetime. The destructor
+/// releases them, because DistributedDataParallel detects references to its
+/// gradients.
 class ShardGradients {
  public:
   ShardGradients(const std::vector<std::vector<ParameterShard>>& groups,
