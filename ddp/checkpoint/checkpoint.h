@@ -21,15 +21,16 @@
 
 namespace ddp {
 
-/// Whose value of a variable a `Checkpoint` keeps.
+/// Selects the ranks whose values of a variable a `Checkpoint` saves: rank 0's
+/// value for all ranks, or each rank's own value.
 enum class CheckpointScope { common, per_rank };
 
-/// What it takes to go on with a training that was interrupted: it is bound to
-/// the model, the optimizer and the like once, and then saved and loaded as
-/// often as one likes. Several models, optimizers, samplers and scalers each
-/// have a name.
+/// Saves and restores an interrupted training. Bind the model, the optimizer
+/// and so on once; then save and load as often as needed. Several models,
+/// optimizers, samplers and scalers each have a name.
 ///
-/// A file holds, as Python's `torch.load(path)` with its defaults gives it:
+/// A file contains, as Python's `torch.load(path)` returns it with its
+/// defaults:
 /// @verbatim
 ///   {'model': state dict,          # keys as PyTorch's, no "module." prefix
 ///    'optimizer': {'state': ..., 'param_groups': ...},  # Python's layout
@@ -39,21 +40,22 @@ enum class CheckpointScope { common, per_rank };
 ///    'rng': [{'cpu': ..., 'cuda': [...]}, ...],         # by rank
 ///    'format_version': 2}
 /// @endverbatim
-/// and whatever was added, each under its name. 'cuda' are the states of the
-/// process's GPUs, those that a model lies on first; it is empty where none
-/// does. The first version, which had one state there, loads as well.
+/// and each added entry under its name. 'cuda' are the random states of the
+/// process's GPUs; the GPUs of the models come first. It is empty if no model
+/// is on a GPU. The first version of the format had a single state there and
+/// loads as well.
 ///
-/// All tensors in it are CPU tensors; loading moves them to wherever the model
-/// lies. Peak of host memory: every rank holds the whole file while it loads
-/// one, rank 0 while it saves one. A file of Python's with the same entries
-/// loads too, in any format of torch.save: each value is the one that was
-/// saved, or the file is refused.
+/// All tensors in the file are CPU tensors; loading copies them to the device
+/// of the model. Peak of host memory: every rank holds the whole file while it
+/// loads, rank 0 while it saves. A file from Python with the same entries loads
+/// too, in any format of torch.save: either each value equals the saved one, or
+/// the load throws.
 ///
 /// Models, samplers and exchanges are shared; optimizers, scalers, averagers
 /// and variables must outlive the Checkpoint. Not thread-safe.
 ///
-/// LibTorch's learning rate schedulers have no state to read. A new scheduler
-/// counts the epochs again, and the optimizer keeps the loaded rate:
+/// LibTorch's learning rate schedulers have no readable state. To resume, a new
+/// scheduler counts the epochs again, and the optimizer keeps the loaded rate:
 /// @code
 ///   torch::optim::StepLR scheduler(optimizer, 30, 0.1);
 ///   checkpoint.load("last.pt");
@@ -66,8 +68,7 @@ enum class CheckpointScope { common, per_rank };
 ///     optimizer.param_groups()[g].options().set_lr(rates[g]);
 ///   }
 /// @endcode
-/// For ReduceLROnPlateauScheduler, which counts by metrics, there is no such
-/// way.
+/// This does not work for ReduceLROnPlateauScheduler, which depends on metrics.
 ///
 /// Example:
 /// @code
@@ -92,22 +93,24 @@ enum class CheckpointScope { common, per_rank };
 /// @endcode
 class Checkpoint {
  public:
-  /// Of nothing yet.
+  /// Creates a checkpoint without entries.
   Checkpoint() = default;
 
+  /// Creates a checkpoint of a model with the name "model".
   /// @param model  the plain module, or a wrapper such as
   ///   DistributedDataParallel: the file is the same.
+  /// @throws c10::Error if `model` is null.
   explicit Checkpoint(std::shared_ptr<torch::nn::Module> model);
   template <class Impl>
   explicit Checkpoint(const torch::nn::ModuleHolder<Impl>& model)
       : Checkpoint(std::shared_ptr<torch::nn::Module>(model.ptr())) {}
 
-  /// Keeps a model, an optimizer, a sampler or a scaler under a name of its
-  /// own, which is also its key in the file. What the functions below and the
-  /// constructor keep has the name in the file above.
+  /// Adds a model, an optimizer, a sampler or a scaler under a name, which is
+  /// also its key in the file. The constructor and the functions below use the
+  /// names of the file format above.
   ///
-  /// @throws c10::Error for a name that is empty, taken, or "epoch", "step",
-  ///   "rng" or "format_version".
+  /// @throws c10::Error if the name is empty, already used, or "epoch", "step",
+  ///   "rng" or "format_version", or if the module is null.
   Checkpoint& add(std::string name, std::shared_ptr<torch::nn::Module> module);
   template <class Impl>
   Checkpoint& add(std::string name,
@@ -118,18 +121,22 @@ class Checkpoint {
   Checkpoint& add(std::string name, torch::optim::Optimizer& optimizer);
   Checkpoint& add(std::string name, DistributedSampler sampler);
   Checkpoint& add(std::string name, GradScaler& scaler);
-  /// Steps of an averager, and its outer parameters and momentum. That of a
-  /// `PostLocalSGDOptimizer` is part of the optimizer's entry.
+  /// Adds an averager: its number of steps, and its outer parameters and
+  /// momentum. Do not add the averager of a `PostLocalSGDOptimizer`, which is
+  /// part of the optimizer's entry.
   Checkpoint& add(std::string name, ModelAverager& averager);
-  /// The state of each rank's exchange: what `PowerSGD` has left out, the
-  /// passes that a `SwitchExchange` has left. Ranks of another number than
-  /// those that saved take the state of their rank modulo that number.
+  /// Adds the state of each rank's exchange, for example the errors of
+  /// `PowerSGD` or the passes left of a `SwitchExchange`. If another number of
+  /// ranks loads the file, each rank gets the state of its rank modulo the
+  /// number of saved states.
+  /// @throws c10::Error as above, or if `exchange` is null.
   Checkpoint& add(std::string name, std::shared_ptr<Exchange> exchange);
-  /// A variable of the program, which must outlive the Checkpoint: `load`
-  /// assigns it. A tensor that is defined keeps its device, and must have the
-  /// saved shape and dtype.
+  /// Adds a variable of the program, which must outlive the Checkpoint; `load`
+  /// assigns it. A defined tensor keeps its device, and must have the saved
+  /// shape and dtype.
   /// @param scope  `per_rank` saves and loads each rank's own value, for the
-  ///   same number of ranks; `common` saves rank 0's and loads it everywhere.
+  ///   same number of ranks; `common` saves rank 0's value and loads it on all
+  ///   ranks.
   Checkpoint& add(const std::string& name,
                   bool& variable,
                   CheckpointScope scope = CheckpointScope::common);
@@ -146,48 +153,54 @@ class Checkpoint {
                   torch::Tensor& variable,
                   CheckpointScope scope = CheckpointScope::common);
 
-  /// LibTorch's SGD, Adam, AdamW, RMSprop, Adagrad or LBFGS, a fused one, or a
-  /// ZeroRedundancyOptimizer of one of these but LBFGS: the file is the same.
-  /// Of a PostLocalSGDOptimizer the averager's "step" is in it, too, as PyTorch
-  /// has it.
+  /// Sets the optimizer: LibTorch's SGD, Adam, AdamW, RMSprop, Adagrad or
+  /// LBFGS, a fused one, or a ZeroRedundancyOptimizer of any of these except
+  /// LBFGS. The file is the same for all of them. For a PostLocalSGDOptimizer
+  /// it also contains the averager's "step", as PyTorch's does.
   Checkpoint& optimizer(torch::optim::Optimizer& optimizer);
-  /// The sampler of the training set, for resuming in the middle of an epoch.
+  /// Sets the sampler of the training set, to resume in the middle of an epoch.
   Checkpoint& sampler(DistributedSampler sampler);
-  /// Save after its `update()`. A scaler that is not enabled loads nothing.
+  /// Sets the scaler. Save after its `update()`. A disabled scaler ignores the
+  /// file.
   Checkpoint& scaler(GradScaler& scaler);
-  /// The ranks that save and load together. Null: all ranks.
+  /// Sets the ranks that save and load together; null for all ranks.
   Checkpoint& process_group(c10::intrusive_ptr<c10d::Backend> group);
 
-  /// The epoch to go on with.
+  /// Sets the epoch to continue with. `load` sets it too.
   Checkpoint& epoch(int64_t epoch);
+  /// Returns the epoch to continue with.
   int64_t epoch() const { return parts_.epoch; }
-  /// The number of steps taken.
+  /// Sets the number of steps made. `load` sets it too.
   Checkpoint& step(int64_t step);
+  /// Returns the number of steps made.
   int64_t step() const { return parts_.step; }
-  /// Number of examples that this rank has trained on in the running pass of
-  /// this program. Needed only to save in the middle of an epoch with a data
-  /// loader that has worker threads, whose sampler is ahead of the training.
-  /// Unset: as many as the sampler has given out.
+  /// Sets the number of examples that this rank has trained on in the current
+  /// pass of the sampler in this program. Needed only to save in the middle of
+  /// an epoch with a data loader that has worker threads, whose sampler is
+  /// ahead of the training. std::nullopt: the number of examples that the
+  /// sampler has returned.
   Checkpoint& trained(std::optional<size_t> examples);
 
-  /// Rank 0 writes the file, in one step: a crash, kill or full disk at any
-  /// point leaves the previous file, whole. The random states are of all ranks.
+  /// Saves all entries; rank 0 writes the file. The file is replaced
+  /// atomically: after a crash, a kill or a full disk at any point the previous
+  /// file is still complete. The random states of all ranks are saved.
   ///
   /// Collective: returns when the file is on the disk.
-  /// @throws c10::Error on every rank, with rank 0's reason.
+  /// @throws c10::Error on every rank, with the reason of the first rank that
+  ///   failed.
   void save(const std::string& path) const;
 
-  /// Every rank reads the file and puts what it holds into the models, the
-  /// optimizers, the samplers, the scalers, the rank's random generators,
-  /// `epoch()` and `step()`. The file must hold what was given to the
-  /// Checkpoint, and may hold more; a bare state dict holds the model of the
-  /// constructor alone. The random states are left as they are when the file
-  /// has none that `save` wrote, or those of another number of ranks.
+  /// Reads the file on every rank and restores the models, the optimizers, the
+  /// samplers, the scalers, the rank's random generators, `epoch()` and
+  /// `step()`. The file must have all entries of the Checkpoint, and may have
+  /// more. A bare state dict restores only the model of the constructor. The
+  /// random states keep their values if the file has none that `save` wrote, or
+  /// has them for another number of ranks.
   ///
-  /// Collective: all ranks load the same, or none does anything.
-  /// @throws c10::Error on every rank when one of them finds the file missing,
-  ///   cut off, damaged or an entry not fitting, whose name the error says, or
-  ///   when ranks see different files; nothing is changed then.
+  /// Collective: all ranks load the same content, or no rank changes anything.
+  /// @throws c10::Error on every rank if any rank finds the file missing,
+  ///   truncated, damaged or an entry that does not fit (the error names it),
+  ///   or if ranks see different files. Nothing is changed then.
   void load(const std::string& path);
 
  private:

@@ -23,7 +23,7 @@ struct CloseFolder {
   void operator()(DIR* folder) const { ::closedir(folder); }
 };
 
-/// The names in a folder; none when it is not there.
+/// Returns the names in a folder; empty if the folder does not exist.
 std::vector<std::string> names_in(const std::string& folder) {
   const std::unique_ptr<DIR, CloseFolder> opened(::opendir(folder.c_str()));
   TORCH_CHECK(opened || errno == ENOENT,
@@ -59,7 +59,7 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-/// Removes what is not needed; that it cannot is no reason to stop.
+/// Removes obsolete files. A failure only causes a warning.
 void remove_files(const std::string& folder,
                   const std::vector<std::string>& names,
                   detail::Disk& disk) {
@@ -111,7 +111,7 @@ void CheckpointFolder::finish_write() {
               " ms, but it is still being written; give "
               "CheckpointFolderOptions::timeout more, or see why the disk is "
               "slow");
-  unsound_.clear();  // replaced or removed
+  unsound_.clear();  // now replaced or removed
 }
 
 bool CheckpointFolder::save(const Checkpoint& checkpoint) {
@@ -138,7 +138,7 @@ void CheckpointFolder::write(int64_t step,
   const auto name = detail::checkpoint_name(step);
   const auto path = folder_ + "/" + name;
   auto work = detail::explain("Cannot save " + path, [&] {
-    // Else opening the file says what is wrong.
+    // An error is ignored here: opening the file then fails with its reason.
     ::mkdir(folder_.c_str(), 0777);
     auto plan = detail::plan_save(
         names_in(folder_), unsound_, step, options_.keep_last());

@@ -28,27 +28,27 @@ class Disk;
 ///       ddp::CheckpointFolderOptions().keep_last(5).in_background(true));
 /// @endcode
 struct CheckpointFolderOptions {
-  /// How many checkpoints are kept; at least 1. The disk holds one more while
-  /// one is saved.
+  /// Number of checkpoints to keep; at least 1. During a save the disk holds
+  /// one more.
   TORCH_ARG(size_t, keep_last) = 3;
-  /// `save` copies all that it saves to host memory and returns; a thread of
-  /// rank 0 writes it while the training goes on.
+  /// Whether `save` only copies the data to host memory and returns, while a
+  /// thread of rank 0 writes the file and the training goes on.
   TORCH_ARG(bool, in_background) = false;
-  /// What `save` does while the one before is still written: wait for it, or,
-  /// with false, save nothing and return false.
+  /// Behaviour of `save` while the previous checkpoint is still being written:
+  /// true waits for it, false saves nothing and returns false.
   TORCH_ARG(bool, wait_when_busy) = true;
-  /// How long to wait for what is written in the background.
+  /// Maximum time to wait for a background write.
   TORCH_ARG(std::chrono::milliseconds, timeout) = std::chrono::minutes(10);
 };
 
-/// A folder that keeps the last checkpoints of a training, a file for each step
-/// that one was saved at (step-000000120.pt), and loads the newest sound one.
+/// Keeps the last checkpoints of a training in a folder, one file per saved
+/// step (step-000000120.pt), and loads the newest valid checkpoint.
 ///
-/// Only rank 0 writes there; every rank reads. One training at a time writes to
-/// a folder.
+/// Only rank 0 writes to the folder; every rank reads. Only one training at a
+/// time may write to a folder.
 ///
-/// Thread contract: one thread a rank; `save`, `load` and `wait` are
-/// collective, over the ranks of the Checkpoint.
+/// Thread contract: one thread per rank; `save`, `load` and `wait` are
+/// collective over the ranks of the Checkpoint.
 ///
 /// Example:
 /// @code
@@ -64,45 +64,47 @@ struct CheckpointFolderOptions {
 /// @endcode
 class CheckpointFolder {
  public:
-  /// @param folder  the first `save` makes it, in a folder that is there.
+  /// @param folder  created by the first `save` if its parent folder exists.
+  /// @throws c10::Error if `keep_last` is 0.
   explicit CheckpointFolder(std::string folder,
                             const CheckpointFolderOptions& options = {});
-  /// For tests: writes by `disk`, which must outlive this.
+  /// For tests: writes with `disk`, which must outlive this object.
   CheckpointFolder(std::string folder,
                    const CheckpointFolderOptions& options,
                    detail::Disk& disk);
   CheckpointFolder(const CheckpointFolder&) = delete;
   CheckpointFolder& operator=(const CheckpointFolder&) = delete;
-  /// Waits on rank 0, at most `timeout`, for what is written; of an error it
-  /// warns.
+  /// Waits on rank 0, at most `timeout`, for a background write, and prints an
+  /// error as a warning.
   ~CheckpointFolder();
 
-  /// Saves under the checkpoint's `step()`, as `Checkpoint::save`, then removes
-  /// the oldest beyond `keep_last`. A failure or a kill at any point leaves the
-  /// others as they were. What `load` found to be unsound is removed, too, and
-  /// does not count.
+  /// Saves under the checkpoint's `step()` like `Checkpoint::save`, then
+  /// removes the oldest checkpoints beyond `keep_last`. A failure or a kill at
+  /// any point leaves the other checkpoints unchanged. Checkpoints that `load`
+  /// found to be invalid are removed too, and do not count.
   ///
-  /// In the background, what fails while it is written is thrown by the next
-  /// `save`, `load` or `wait`.
+  /// An error of a background write is thrown by the next `save`, `load` or
+  /// `wait`.
   ///
-  /// @returns false when nothing was saved, since one was still being written.
-  /// @throws c10::Error on every rank: as `Checkpoint::save`; when the folder
-  ///   has a checkpoint of a later step, which would be loaded instead; when
-  ///   the one before is not on the disk after `timeout`.
+  /// @returns false if nothing was saved, because the previous checkpoint was
+  ///   still being written.
+  /// @throws c10::Error on every rank: as `Checkpoint::save`; if the folder has
+  ///   a checkpoint of a later step, which `load` would prefer; if the previous
+  ///   checkpoint is not on the disk after `timeout`.
   bool save(const Checkpoint& checkpoint);
 
-  /// Loads the newest checkpoint that is sound on every rank. Those that are
-  /// not (cut off, damaged, unreadable on a rank) are passed over, and rank 0
-  /// warns of them once.
+  /// Loads the newest checkpoint that is valid on every rank. Skips invalid
+  /// checkpoints (truncated, damaged, unreadable on a rank); rank 0 then prints
+  /// one warning.
   ///
-  /// @returns false when rank 0 sees no checkpoint there; nothing is changed
-  ///   then.
-  /// @throws c10::Error on every rank when there are some, but none is sound,
-  ///   and when the newest sound one does not fit, as `Checkpoint::load`.
+  /// @returns false if rank 0 finds no checkpoint in the folder; nothing is
+  ///   changed then.
+  /// @throws c10::Error on every rank if there are checkpoints but none is
+  ///   valid, and if the newest valid one does not fit, as `Checkpoint::load`.
   bool load(Checkpoint& checkpoint);
 
-  /// Waits, at most `timeout`, until what was saved is on the disk.
-  /// @throws c10::Error on every rank when it is not, with the reason.
+  /// Waits, at most `timeout`, until the saved checkpoint is on the disk.
+  /// @throws c10::Error on every rank, with the reason, if it is not.
   void wait();
 
  private:
@@ -112,9 +114,9 @@ class CheckpointFolder {
   std::string folder_;
   CheckpointFolderOptions options_;
   detail::Disk& disk_;
-  c10::intrusive_ptr<c10d::Backend> group_;  // of the last save
-  std::set<std::string> unsound_;            // that load has found
-  std::string written_;                      // what is written, for errors
+  c10::intrusive_ptr<c10d::Backend> group_;  // of the last save or load
+  std::set<std::string> unsound_;  // names of files that load found invalid
+  std::string written_;            // path of the last write, for errors
   detail::BackgroundTask writer_;
 };
 

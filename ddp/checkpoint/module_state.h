@@ -6,29 +6,29 @@
 
 namespace ddp::detail {
 
-/// A state dict as the dict that is written to a file, and back.
+/// Converts a state dict to the dict that is written to a file, and back.
 ///
-/// @throws c10::Error when the value is no dict of tensors.
+/// @throws c10::Error if the value is no dict of tensors.
 c10::IValue to_value(const StateDict& tensors);
 StateDict to_state_dict(const c10::IValue& value);
 
-/// The state dict in what a file holds: the value itself, or what lies in it
-/// under a usual name.
+/// Returns the state dict in the content of a file: the value itself, or its
+/// entry "model", "state_dict" or "model_state_dict", recursively.
 c10::IValue find_state_dict(const c10::IValue& value);
 
-/// The same tensors under the module's names, and the names of one side alone.
+/// Tensors under the module's names, and the names that only one side has.
 struct MatchedState {
   StateDict tensors;
   IncompatibleKeys keys;
 };
 
-/// Finds the module's names for the tensors.
+/// Maps the names of the tensors to the module's names.
 /// @throws c10::Error as `load_state_dict`; changes nothing.
 MatchedState match(const torch::nn::Module& module,
                    const StateDict& tensors,
                    const LoadStateDictOptions& options = {});
 
-/// Copies tensors that `match` gave into the module.
+/// Copies tensors that `match` returned into the module.
 void copy_into(torch::nn::Module& module, const StateDict& matched);
 
 }  // namespace ddp::detail

@@ -16,17 +16,18 @@ using c10::IValue;
 using torch::optim::Optimizer;
 using Betas = std::tuple<double, double>;
 
-// Python's option that tells AdamW from Adam, and the one that only it has.
+// Python's option that distinguishes AdamW from Adam, and an option that
+// LibTorch lacks.
 constexpr const char* kDecoupled = "decoupled_weight_decay";
 constexpr const char* kMaximize = "maximize";
-// Python counts steps in float32, which is exact up to here.
+// Python stores steps as float32, which is exact up to this number.
 constexpr int64_t kFloatSteps = int64_t{1} << 24;
 
 std::string bracket(int64_t index) {
   return "[" + std::to_string(index) + "]";
 }
 
-/// A visitor that puts what it sees into a dict.
+/// Visitor that writes the visited fields into a dict.
 struct FieldWriter {
   c10::Dict<IValue, IValue> dict = new_dict().toGenericDict();
 
@@ -46,7 +47,7 @@ struct FieldWriter {
   }
 };
 
-/// A visitor that sets what it sees from a dict.
+/// Visitor that sets the visited fields from a dict.
 struct FieldReader {
   const DictReader& dict;
   at::Tensor param;
@@ -129,7 +130,7 @@ auto read_options(Kind kind, const DictReader& group) {
   return options;
 }
 
-/// Null when the optimizer had no state for the parameter.
+/// Returns null if the optimizer had no state for the parameter.
 template <class Kind>
 std::unique_ptr<typename Kind::State> read_state(
     Kind /*kind*/,
@@ -170,7 +171,7 @@ void read_group(Kind kind,
                 describe(ids[p]));
     const auto found = states.find(ids[p]);
     if (found == states.end()) {
-      // LibTorch's Adagrad makes its states when it is constructed.
+      // LibTorch's Adagrad creates its states in its constructor.
       TORCH_CHECK(!Kind::kStateFromStart,
                   "its optimizer has no state for parameter ",
                   p);

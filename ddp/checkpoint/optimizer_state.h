@@ -9,9 +9,9 @@
 
 namespace ddp::detail {
 
-/// What Python's `optimizer.state_dict()` of the same optimizer gives:
-/// {'state': {0: {'momentum_buffer': ...}}, 'param_groups': [{'lr': ...,
-/// 'params': [0, 1]}]}.
+/// Returns the value of Python's `optimizer.state_dict()` for the same
+/// optimizer: {'state': {0: {'momentum_buffer': ...}}, 'param_groups': [{'lr':
+/// ..., 'params': [0, 1]}]}.
 ///
 /// @throws c10::Error for an optimizer other than LibTorch's SGD, Adam, AdamW,
 ///   RMSprop, Adagrad and LBFGS.
@@ -25,15 +25,16 @@ struct OptimizerUpdate {
       states;
 };
 
-/// Reads what `optimizer_to_value` or Python's optimizer made. Changes nothing.
-/// Tensors are moved to their parameter's device and dtype, as Python does.
+/// Reads a value of `optimizer_to_value` or of Python's optimizer. Changes
+/// nothing. Tensors are converted to their parameter's device and dtype, as
+/// Python does.
 ///
-/// @throws c10::Error when it is the state of another kind of optimizer, has
-///   other groups or shapes, or asks for what LibTorch's lacks (maximize).
+/// @throws c10::Error if it is the state of another class of optimizer, has
+///   other groups or shapes, or needs an option that LibTorch lacks (maximize).
 OptimizerUpdate read_optimizer(const torch::optim::Optimizer& optimizer,
                                const c10::IValue& value);
 
-/// Puts it in place of what the optimizer holds.
+/// Replaces the optimizer's options and states by the update.
 void apply(OptimizerUpdate update, torch::optim::Optimizer& optimizer);
 
 }  // namespace ddp::detail

@@ -19,7 +19,7 @@ using torch::nn::Module;
 constexpr const char* kWrapped = "module";
 const std::string kWrappedPrefix = "module.";
 
-/// The module inside of wrappers.
+/// Returns the innermost module within wrappers.
 const Module& unwrap(const Module& module) {
   const auto children = module.named_children();
   const bool wraps = children.size() == 1 && children[0].key() == kWrapped &&
@@ -45,7 +45,8 @@ void collect(const Module& module,
   }
 }
 
-/// How many wrappers all names lie in: "module.module.fc.weight" in two.
+/// Returns the number of wrapper prefixes that all names have: 2 for
+/// "module.module.fc.weight".
 size_t wrappers_around(const StateDict& tensors) {
   size_t count = tensors.is_empty() ? 0 : std::numeric_limits<size_t>::max();
   for (const auto& item : tensors) {
@@ -61,7 +62,7 @@ size_t wrappers_around(const StateDict& tensors) {
   return count;
 }
 
-/// The tensors under the names that they have `count` wrappers further in.
+/// Removes `count` wrapper prefixes from all names.
 StateDict without_wrappers(const StateDict& tensors, size_t count) {
   StateDict result;
   for (const auto& item : tensors) {
@@ -91,7 +92,7 @@ IncompatibleKeys keys_of_one_side(const StateDict& expected,
   return keys;
 }
 
-/// What is wrong, one phrase each.
+/// Returns one phrase for each difference.
 std::vector<std::string> differences(const StateDict& expected,
                                      const StateDict& given,
                                      bool is_strict) {

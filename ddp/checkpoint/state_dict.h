@@ -9,39 +9,40 @@
 
 namespace ddp {
 
-/// Tensors by name, in the order of the module; as Python's state dict.
+/// Tensors by name, in the order of the module, like Python's state dict.
 using StateDict = torch::OrderedDict<std::string, torch::Tensor>;
 
-/// The parameters and buffers of a module under the names that Python's
+/// Returns the parameters and buffers of a module under the names that Python's
 /// `state_dict()` of the same module has ("fc1.weight", "bn1.running_mean").
-/// The tensors share the module's memory and have no history.
+/// The tensors share the module's memory and have no autograd history.
 ///
-/// A wrapper (one child named "module" and nothing of its own, such as
-/// `DistributedDataParallel`) is seen through, so that its file loads in the
-/// plain module and the other way round.
+/// A wrapper (one child named "module" and no parameters or buffers of its own,
+/// such as `DistributedDataParallel`) is skipped, so its file loads into the
+/// plain module and vice versa.
 StateDict state_dict(const torch::nn::Module& module);
 
 /// Options of `load_state_dict`.
 struct LoadStateDictOptions {
-  /// False: names that only one side has are left alone and returned, for a net
-  /// that continues with another head.
+  /// If false, names that only one side has are ignored and returned, for
+  /// example for a net that continues with another head.
   TORCH_ARG(bool, strict) = true;
 };
 
-/// Names that only one side had, in its order; none where `strict`.
+/// Names that only one side has, in its order; empty if `strict`.
 struct IncompatibleKeys {
-  std::vector<std::string> missing;     ///< the module's
-  std::vector<std::string> unexpected;  ///< of the tensors
+  std::vector<std::string> missing;     ///< only in the module
+  std::vector<std::string> unexpected;  ///< only in the tensors
 };
 
-/// Copies `tensors` into the module's parameters and buffers, onto whatever
-/// device they are. A floating-point tensor is converted to the dtype of the
-/// module's. Names that all begin with "module.", once or more often, as
-/// Python's wrappers save them, are read without it.
+/// Copies `tensors` into the module's parameters and buffers, on their current
+/// devices. A floating-point tensor is converted to the dtype of the module's
+/// tensor. If all names begin with "module." (once or several times), as
+/// Python's wrappers save them, this prefix is ignored.
 ///
-/// @throws c10::Error when a shape or dtype does not fit or, where `strict`, a
-///   name is missing or not the module's; it lists all of them, and the module
-///   is unchanged.
+/// @returns the names that only one side has.
+/// @throws c10::Error if a shape or dtype does not fit or, if `strict`, a name
+///   is missing or unknown to the module. The error lists all differences, and
+///   the module is unchanged.
 ///
 /// Example:
 /// @code
@@ -53,14 +54,14 @@ IncompatibleKeys load_state_dict(torch::nn::Module& module,
                                  const StateDict& tensors,
                                  const LoadStateDictOptions& options = {});
 
-/// Writes the module's state dict. Python reads it by
+/// Writes the module's state dict to a file. Python reads it with
 /// `model.load_state_dict(torch.load(path))`.
 ///
-/// The file appears in one step: a crash or a full disk at any point leaves the
-/// previous file, whole. No ranks are involved; for training under ddprun see
-/// `ddp::Checkpoint`.
+/// The file is replaced atomically: after a crash or a full disk at any point
+/// the previous file is still complete. Not collective; for training under
+/// ddprun see `ddp::Checkpoint`.
 ///
-/// @throws c10::Error that names the file and what failed.
+/// @throws c10::Error that names the file and the failed operation.
 ///
 /// Example:
 /// @code
@@ -70,13 +71,16 @@ IncompatibleKeys load_state_dict(torch::nn::Module& module,
 void save_state_dict(const torch::nn::Module& module, const std::string& path);
 
 /// Loads a state dict that `save_state_dict`, a `Checkpoint` or Python's
-/// `torch.save(model.state_dict(), path)` wrote, in any format and pickle
-/// protocol from 2 on. It may also be the entry "model", "state_dict" or
-/// "model_state_dict" of a dict. Nothing in the file is run.
+/// `torch.save(model.state_dict(), path)` wrote, in any format of torch.save
+/// with pickle protocol 2 or later. The state dict may also be the entry
+/// "model", "state_dict" or "model_state_dict" of a dict. No code in the file
+/// is executed.
 ///
-/// @throws c10::Error that names the file when it is cut off, damaged, not such
-///   a file, holds what is no dense tensor (sparse, quantized, of a class of
-///   its own), or does not fit the module, which is then unchanged.
+/// @returns the names that only one side has.
+/// @throws c10::Error that names the file if it is truncated, damaged, of
+///   another format, contains a tensor that is not dense (sparse, quantized, of
+///   a user-defined class), or does not fit the module. The module is then
+///   unchanged.
 IncompatibleKeys load_state_dict(torch::nn::Module& module,
                                  const std::string& path,
                                  const LoadStateDictOptions& options = {});

@@ -40,7 +40,7 @@ class ModuleEntry : public CheckpointEntry {
   std::shared_ptr<torch::nn::Module> module_;
 };
 
-/// std::function copies what it holds.
+/// In a shared_ptr, because std::function requires copyable captures.
 std::shared_ptr<OptimizerUpdate> shared_update(const Optimizer& optimizer,
                                                const IValue& saved) {
   return std::make_shared<OptimizerUpdate>(read_optimizer(optimizer, saved));
@@ -64,7 +64,7 @@ class OptimizerEntry : public CheckpointEntry {
   Optimizer& optimizer_;
 };
 
-/// The optimizer's dict with the averager's entries in it, as PyTorch's
+/// The optimizer's dict with the averager's entries added, as in PyTorch's
 /// PostLocalSGDOptimizer.state_dict().
 class AveragingOptimizerEntry : public CheckpointEntry {
  public:
@@ -114,8 +114,8 @@ class AveragerEntry : public CheckpointEntry {
   ModelAverager& averager_;
 };
 
-/// The whole state comes together on rank 0, and every rank takes its part of
-/// it.
+/// Saves the whole state, gathered on rank 0; when loading, each rank keeps its
+/// part of the whole state.
 class ShardedOptimizerEntry : public CheckpointEntry {
  public:
   explicit ShardedOptimizerEntry(ZeroRedundancyOptimizer& optimizer)
@@ -189,7 +189,7 @@ class SamplerEntry : public CheckpointEntry {
   }
   static std::vector<int64_t> places_in(const DictReader& dict) {
     std::vector<int64_t> places;
-    if (dict.has("ahead")) {  // which the first version had not
+    if (dict.has("ahead")) {  // missing in format version 1
       for (const auto& place : dict.list("ahead")) {
         TORCH_CHECK(place.isInt(),
                     "expected ints as its sampler[\"ahead\"], but got ",
@@ -203,7 +203,7 @@ class SamplerEntry : public CheckpointEntry {
   DistributedSampler sampler_;
 };
 
-/// With Python's names. Of a scaler that is not enabled the dict is empty.
+/// State with Python's names; an empty dict for a disabled scaler.
 class ScalerEntry : public CheckpointEntry {
  public:
   explicit ScalerEntry(GradScaler& scaler) : scaler_(scaler) {}

@@ -16,13 +16,13 @@
 
 namespace ddp::detail {
 
-/// The rank that loads, and the number of ranks.
+/// A rank and the number of ranks.
 struct RankOf {
   size_t rank = 0;
   size_t size = 1;
 };
 
-/// What a checkpoint keeps under one name.
+/// One named entry of a checkpoint.
 class CheckpointEntry {
  public:
   using MakeValue = std::function<c10::IValue()>;
@@ -30,25 +30,29 @@ class CheckpointEntry {
 
   virtual ~CheckpointEntry() = default;
 
-  /// Collective. Returns what makes the value that is written; rank 0 calls it,
-  /// before anything is trained on. Tensors in it share memory with the entry.
+  /// Gathers the entry from all ranks. Collective. Returns a function that
+  /// builds the value to write; only rank 0 calls it, before the training goes
+  /// on. Tensors in the value share memory with the entry.
   ///
-  /// @param trained  as of `Checkpoint::trained`.
+  /// @param trained  see `Checkpoint::trained`.
   virtual MakeValue collect(const Ranks& ranks,
                             std::optional<size_t> trained) const = 0;
 
-  /// Checks what was read from a file; changes nothing. Returns what puts it in
-  /// place.
-  /// @throws c10::Error when it does not fit.
+  /// Validates a loaded value without changing anything, and returns a function
+  /// that applies it.
+  /// @throws c10::Error if the value does not fit.
   virtual Apply check(const c10::IValue& saved, RankOf place) const = 0;
 
-  /// False: it takes nothing from a file, which need not have it.
+  /// Returns false if the entry ignores the file, which then need not contain
+  /// it.
   virtual bool loads() const { return true; }
 
-  /// Its module, if it is one.
+  /// Returns the entry's module; null if it is no module entry.
   virtual const torch::nn::Module* module() const { return nullptr; }
 };
 
+/// Creates the entry of an object. A module is shared; the optimizer, the
+/// scaler and the averager must outlive the entry.
 std::shared_ptr<CheckpointEntry> entry_of(
     std::shared_ptr<torch::nn::Module> module);
 std::shared_ptr<CheckpointEntry> entry_of(torch::optim::Optimizer& optimizer);

@@ -36,8 +36,8 @@ auto* find_in(Entries& entries, const std::string& name) {
   return found == entries.end() ? nullptr : &*found;
 }
 
-/// The GPUs that keep a random state: those of the modules first. None when the
-/// modules lie on the CPU.
+/// Returns the GPUs whose random states are saved, with the modules' GPUs
+/// first. Empty if all modules are on the CPU.
 std::vector<c10::Device> gpus_of_parts(const CheckpointParts& parts) {
   std::vector<const torch::nn::Module*> modules;
   for (const auto& [name, entry] : parts.entries) {
@@ -52,8 +52,9 @@ std::optional<int64_t> optional_integer(const DictReader& saved,
                               : std::nullopt;
 }
 
-/// This rank's random states. Python programs keep theirs under this name, too,
-/// in forms of their own.
+/// Returns this rank's random states. std::nullopt if there are none, they are
+/// for another number of ranks, or a Python program saved other data under this
+/// name.
 std::optional<IValue> find_rng(const DictReader& saved,
                                size_t rank,
                                size_t world_size) {
@@ -130,7 +131,7 @@ CheckpointUpdate check(const IValue& file,
                        const CheckpointParts& parts,
                        size_t rank,
                        size_t world_size) {
-  // Not every file with a model is a dict of entries.
+  // A file with a model need not be a dict of entries.
   const auto is_model = [](const auto& named) {
     return named.first == kModel && named.second->module() != nullptr;
   };

@@ -15,36 +15,36 @@
 
 namespace ddp::detail {
 
-/// What a file makes of the parts; not in place yet.
+/// A validated file, ready to be applied to the parts.
 struct CheckpointUpdate {
   std::vector<std::function<void()>> apply;  ///< to be called in this order
   std::optional<int64_t> epoch;
   std::optional<int64_t> step;
 };
 
-/// What a checkpoint is taken of.
+/// The entries and counters of a checkpoint.
 struct CheckpointParts {
   std::vector<std::pair<std::string, std::shared_ptr<CheckpointEntry>>> entries;
   int64_t epoch = 0;
   int64_t step = 0;
-  std::optional<size_t> trained;  ///< as of `Checkpoint::trained`
+  std::optional<size_t> trained;  ///< see `Checkpoint::trained`
 
-  /// @throws c10::Error for a name that is empty or taken.
+  /// @throws c10::Error for a name that is empty, reserved or used.
   void add(std::string name, std::shared_ptr<CheckpointEntry> entry);
-  /// The same, in place of what has that name.
+  /// Adds an entry, or replaces the entry of this name.
   void set(const std::string& name, std::shared_ptr<CheckpointEntry> entry);
 
-  /// Puts it in place.
+  /// Applies an update that `check` returned.
   void take(const CheckpointUpdate& update);
 };
 
-/// Collective. Returns what makes the value that rank 0 writes; the others'
-/// is not to be called.
+/// Gathers all entries. Collective. Returns a function that builds the value to
+/// write; only rank 0 may call it.
 std::function<c10::IValue()> collect(const CheckpointParts& parts,
                                      const Ranks& ranks);
 
-/// Checks a file's value against the parts; changes nothing.
-/// @throws c10::Error that says which entry is wrong, and how.
+/// Validates the content of a file against the parts; changes nothing.
+/// @throws c10::Error that names the wrong entry and the reason.
 CheckpointUpdate check(const c10::IValue& file,
                        const CheckpointParts& parts,
                        size_t rank,

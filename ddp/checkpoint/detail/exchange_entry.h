@@ -7,8 +7,10 @@
 
 namespace ddp::detail {
 
-/// A list with each rank's `Exchange::state()`, a dict of tensors. Ranks of
-/// another number take the state of their rank modulo the number of states.
+/// Creates the entry of an exchange: a list with each rank's
+/// `Exchange::state()`, a dict of tensors. If the number of ranks changes, a
+/// rank loads the state of its rank modulo the number of states.
+/// @throws c10::Error if `exchange` is null.
 std::shared_ptr<CheckpointEntry> entry_of(std::shared_ptr<Exchange> exchange);
 
 }  // namespace ddp::detail

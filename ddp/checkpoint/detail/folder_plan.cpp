@@ -21,7 +21,8 @@ constexpr std::string_view kStart = "step-";
 constexpr std::string_view kExtension = ".pt";
 constexpr std::string_view kTemporary = ".tmp";
 
-/// The step of a checkpoint of this name. Each has one name alone.
+/// Returns the step of a checkpoint with this name; std::nullopt for other
+/// names. Each step has exactly one name.
 std::optional<int64_t> step_of(std::string_view file) {
   if (file.size() <= kStart.size() + kExtension.size()) {
     return std::nullopt;

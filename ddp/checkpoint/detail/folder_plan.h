@@ -8,22 +8,22 @@
 
 namespace ddp::detail {
 
-/// The name of a step's checkpoint in its folder: "step-000000120.pt".
+/// Returns the name of a step's checkpoint in its folder: "step-000000120.pt".
 std::string checkpoint_name(int64_t step);
 
-/// Those of a folder's files that are checkpoints, the latest step first.
+/// Returns the checkpoints among a folder's files, the latest step first.
 std::vector<std::string> checkpoints_in(const std::vector<std::string>& files);
 
-/// What to remove when a checkpoint is saved.
+/// Files to remove when a checkpoint is saved.
 struct SavePlan {
-  std::vector<std::string> before;  ///< what saves that were killed left behind
-  std::vector<std::string> after;   ///< what is not kept once it is saved
+  std::vector<std::string> before;  ///< temporary files of killed saves
+  std::vector<std::string> after;   ///< checkpoints not kept after the save
 };
 
-/// @param files  in the folder.
-/// @param unsound  checkpoints that could not be read; they are not kept.
-/// @throws c10::Error when a sound one has a later step: it would be the one
-///   that is loaded.
+/// @param files    names in the folder.
+/// @param unsound  names of checkpoints that could not be read; not kept.
+/// @throws c10::Error if a valid checkpoint has a later step, because `load`
+///   would prefer it.
 SavePlan plan_save(const std::vector<std::string>& files,
                    const std::set<std::string>& unsound,
                    int64_t step,

@@ -16,7 +16,7 @@ using torch::optim::LBFGS;
 using torch::optim::LBFGSOptions;
 using torch::optim::LBFGSParamState;
 
-// A step makes a list of that length, and crashes where that is 0.
+// A step allocates a list of this length, and crashes for length 0.
 constexpr int64_t kLongestHistory = int64_t{1} << 20;
 
 IValue list_of(const std::deque<at::Tensor>& tensors) {
@@ -27,7 +27,7 @@ IValue list_of(const std::deque<at::Tensor>& tensors) {
   return list;
 }
 
-/// Without `al`, which each step makes anew.
+/// `al` is omitted, since each step computes it anew.
 IValue state_to_value(const LBFGSParamState& state) {
   auto dict = new_dict().toGenericDict();
   dict.insert("func_evals", state.func_evals());
@@ -89,7 +89,7 @@ std::unique_ptr<LBFGSOptions> read_options(const DictReader& group) {
   return options;
 }
 
-/// Reads the state's tensors, of the number of elements that they must have.
+/// Reads the state's tensors and checks their numbers of elements.
 class TensorReader {
  public:
   TensorReader(const DictReader& dict, const at::Tensor& param)
@@ -117,7 +117,8 @@ class TensorReader {
   }
 
  private:
-  /// On the parameters' device and of their dtype, as in Python.
+  /// Converts a tensor to the device and dtype of the parameters, as Python
+  /// does.
   at::Tensor fitting(const IValue& value,
                      const char* name,
                      int64_t size) const {
@@ -153,7 +154,7 @@ std::unique_ptr<LBFGSParamState> read_state(
   auto state = std::make_unique<LBFGSParamState>();
   state->func_evals(saved.integer("func_evals"));
   state->n_iter(saved.integer("n_iter"));
-  // A first step that found nothing to do leaves no more than that.
+  // If the first step ended without an update, only these two entries exist.
   if (!saved.has_value("d")) {
     TORCH_CHECK(state->n_iter() == 0,
                 "it has no optimizer[\"state\"][0][\"d\"]");
@@ -165,7 +166,7 @@ std::unique_ptr<LBFGSParamState> read_state(
   state->prev_loss(saved.number("prev_loss"));
   state->d(read.one("d", size));
   state->prev_flat_grad(read.one("prev_flat_grad", size));
-  const auto diagonal = saved.get("H_diag");  // 1 at first, in Python
+  const auto diagonal = saved.get("H_diag");  // Python's initial value is 1
   state->H_diag(
       diagonal.isInt() || diagonal.isDouble()
           ? at::scalar_tensor(diagonal.toScalar(), params.front().options())

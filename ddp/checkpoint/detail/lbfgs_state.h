@@ -7,9 +7,10 @@
 
 namespace ddp::detail {
 
-/// `optimizer_to_value` and `read_optimizer` of LBFGS, whose state is one for
-/// all parameters, as flat vectors: under the first one, as in Python.
-/// @throws c10::Error as these.
+/// `optimizer_to_value` and `read_optimizer` for LBFGS. It has one state for
+/// all parameters, as flat vectors, stored under the first parameter as in
+/// Python.
+/// @throws c10::Error as `read_optimizer`.
 c10::IValue lbfgs_to_value(const torch::optim::LBFGS& optimizer);
 OptimizerUpdate read_lbfgs(const torch::optim::LBFGS& optimizer,
                            const c10::IValue& value);

@@ -8,15 +8,15 @@
 
 namespace ddp::detail {
 
-/// Collective. Every rank reads the file. Returns why it is not the same sound
-/// one on all ranks, or "".
+/// Reads the file on every rank. Collective. Returns the reason if it is not
+/// the same valid file on all ranks, otherwise "".
 std::string read_together(const std::string& path,
                           const Ranks& ranks,
                           TorchFile& file);
 
-/// Collective. Puts what was read in place on all ranks.
-/// @throws c10::Error on all ranks, and changes nothing, when it does not fit
-///   on one of them.
+/// Applies the file on all ranks. Collective.
+/// @throws c10::Error on all ranks, without any change, if the file does not
+///   fit on one of them.
 void take_together(const std::string& path,
                    const TorchFile& file,
                    CheckpointParts& parts,

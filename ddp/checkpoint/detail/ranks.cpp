@@ -54,7 +54,7 @@ void Ranks::fail(const std::string& error) const {
   try {
     gather("");
   } catch (const std::exception&) {
-    // The slower rank is gone itself; the error to report is ours.
+    // The slower rank has ended; report this rank's error.
   }
   TORCH_CHECK(false, error);
 }

@@ -12,24 +12,24 @@
 
 namespace ddp::detail {
 
-/// The ranks that save and load together; one alone without a process group.
-/// All functions but `rank` and `size` are collective.
+/// The ranks that save and load together; a single rank without a process
+/// group. All functions except `rank` and `size` are collective.
 class Ranks {
  public:
-  /// @param group  null: the job's, where there is one.
+  /// @param group  null for the job's group, or a single rank without a job.
   explicit Ranks(const c10::intrusive_ptr<c10d::Backend>& group);
 
   size_t rank() const;
   size_t size() const;
 
-  /// The texts of all ranks, by rank.
+  /// Returns the texts of all ranks, indexed by rank.
   std::vector<std::string> gather(const std::string& mine) const;
 
-  /// The same on rank 0, nothing on the others. For large texts: no rank but
-  /// rank 0 holds more than one at a time.
+  /// Returns the texts of all ranks on rank 0, and an empty list on the other
+  /// ranks. For large texts: only rank 0 holds more than one text at a time.
   std::vector<std::string> gather_on_first(const std::string& mine) const;
 
-  /// Runs `work` here; what it threw on each rank, "" for nothing.
+  /// Runs `work` on this rank. Returns the error of each rank, "" for success.
   template <class Work>
   std::vector<std::string> try_together(const Work& work) const {
     std::string mine;
@@ -41,7 +41,7 @@ class Ranks {
     return gather(mine);
   }
 
-  /// The same, but when it throws on any rank, throws on all of them.
+  /// Runs `work` on this rank. Throws on all ranks if it threw on any rank.
   template <class Work>
   void together(const Work& work) const {
     const auto error = first_of(try_together(work));
@@ -50,11 +50,12 @@ class Ranks {
     }
   }
 
-  /// The first error that is not "", and its rank.
+  /// Returns the first error that is not "", with its rank.
   std::string first_of(const std::vector<std::string>& errors) const;
 
-  /// Throws on all ranks. A rank that throws may end its process at once, and
-  /// would break the last exchange of a slower one: so all finish it first.
+  /// Throws on all ranks. A rank that throws may end its process at once, which
+  /// would break the last collective of a slower rank; therefore all ranks meet
+  /// in a collective before they throw.
   [[noreturn]] void fail(const std::string& error) const;
 
  private:

@@ -18,7 +18,7 @@ namespace {
 constexpr const char* kCpu = "cpu";
 constexpr const char* kCuda = "cuda";
 constexpr const char* kNotOurs = "its random state is not one of this LibTorch";
-// LibTorch's for a GPU: a seed and an offset.
+// Size of LibTorch's state of a GPU generator: a seed and an offset.
 constexpr size_t kGpuStateSize = 2 * sizeof(uint64_t);
 
 at::Tensor get(at::Generator generator) {
@@ -53,7 +53,7 @@ void check_size(const at::Tensor& saved, const at::Tensor& mine) {
               kNotOurs);
 }
 
-/// The first version of the format kept that of one GPU, or None.
+/// Returns the GPU states. Format version 1 has the state of one GPU, or None.
 std::vector<c10::IValue> gpu_states(const DictReader& saved) {
   if (!saved.has_value(kCuda)) {
     return {};
@@ -81,7 +81,7 @@ std::vector<c10::Device> gpus_of(
   for (const auto index : own) {
     gpus.emplace_back(c10::kCUDA, index);
   }
-  // A replica of a DataParallel draws on a GPU that no parameter lies on.
+  // A replica of a DataParallel may draw on a GPU without parameters.
   const int count = own.empty() ? 0 : nccl_device_count();
   for (int index = 0; index < count; ++index) {
     if (own.count(static_cast<c10::DeviceIndex>(index)) == 0) {

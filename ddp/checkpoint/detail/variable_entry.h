@@ -11,12 +11,13 @@
 
 namespace ddp::detail {
 
-/// A variable of the program, which outlives the checkpoint.
+/// A variable of the program; must outlive the checkpoint.
 using CheckpointVariable =
     std::variant<bool*, int64_t*, double*, std::string*, at::Tensor*>;
 
-/// @param name  the entry's, for errors.
-/// @param is_per_rank  each rank's value is saved, not rank 0's alone.
+/// Creates the entry of a variable.
+/// @param name         the entry's name, for errors.
+/// @param is_per_rank  saves each rank's value instead of only rank 0's.
 std::shared_ptr<CheckpointEntry> entry_of(std::string name,
                                           CheckpointVariable variable,
                                           bool is_per_rank);

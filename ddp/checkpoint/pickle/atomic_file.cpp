@@ -20,8 +20,9 @@ namespace {
 constexpr const char* kInTheWay =
     " is there already and is not a regular file; remove it";
 
-/// The file that PATH is or, when it is a symbolic link, points to. (Not by
-/// std::filesystem: LibTorch's wheel exports parts of another compiler's.)
+/// Returns the target of a symbolic link, or PATH itself. (Does not use
+/// std::filesystem, since LibTorch's wheel exports parts of another
+/// compiler's.)
 std::string resolve(const std::string& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) {
@@ -53,7 +54,7 @@ bool same_file(int fd, const std::string& path) {
          by_fd.st_ino == by_path.st_ino && by_fd.st_dev == by_path.st_dev;
 }
 
-/// Whoever writes the file holds this lock. Some file systems have none.
+/// Locks the file for writing. File systems without locks are accepted.
 void lock_file(int fd) {
   TORCH_CHECK(::flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK,
               "another process is writing it");
@@ -76,7 +77,7 @@ int Disk::write(int fd, const void* data, size_t size) {
 }
 
 int Disk::sync(int fd) {
-  // Some file systems cannot sync a folder, and need not.
+  // Some file systems cannot sync a folder, and do not need it.
   return ::fsync(fd) == 0 || errno == EINVAL ? 0 : errno;
 }
 
@@ -113,7 +114,7 @@ void AtomicFile::open_temporary() {
   }
 }
 
-/// False when there is a file of that name, which is left as it is.
+/// Returns false, without a change, if there is already a file of that name.
 bool AtomicFile::create_temporary() {
   FileDescriptor created(
       ::open(temporary_.c_str(),
@@ -124,7 +125,7 @@ bool AtomicFile::create_temporary() {
     return false;
   }
   lock_file(created.get());
-  // Between our open and our lock another writer may have removed it.
+  // Another writer may have removed the file between open and lock.
   if (!same_file(created.get(), temporary_)) {
     return false;
   }
@@ -132,8 +133,8 @@ bool AtomicFile::create_temporary() {
   return true;
 }
 
-/// Removes what a crash left behind. Under its lock: else it might be the file
-/// that another writer has just made.
+/// Removes a temporary file that a crash left behind. Locks it first: it might
+/// be a file that another writer has just created.
 void AtomicFile::remove_temporary() {
   const FileDescriptor found(::open(
       temporary_.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));

@@ -10,9 +10,9 @@
 
 namespace ddp::detail {
 
-/// The calls by which a file is replaced, in this order, and one that removes
-/// it. Each returns 0, or the errno of what failed. A test replaces them by
-/// ones that fail or die.
+/// The system calls that replace a file, in this order, and one that removes
+/// it. Each returns 0 or the errno of the failure. Tests override them with
+/// calls that fail or end the process.
 class Disk {
  public:
   virtual ~Disk() = default;
@@ -22,17 +22,17 @@ class Disk {
   virtual int remove(const std::string& path);
 };
 
-/// Replaces a file in one step: whoever reads, now or after a crash at any
-/// point, finds the old content or the new one, whole. The content goes into
-/// PATH.tmp beside it, is synced to the disk, and takes the file's name by a
-/// rename, which is synced too. A symbolic link is followed, and a file that
-/// was there keeps its permissions.
+/// Replaces a file atomically: a reader, now or after a crash at any point,
+/// finds either the complete old or the complete new content. The content is
+/// written to PATH.tmp in the same folder, synced to the disk and renamed to
+/// the file's name; the rename is synced too. A symbolic link is followed, and
+/// an existing file keeps its permissions.
 ///
-/// PATH.tmp is always a new file: one that a crash left behind is removed, and
-/// a link that somebody laid there is not followed. It is locked while it is
-/// written, so that of two processes that write the same file one fails instead
-/// of mixing their bytes, and only its owner reads it where the file is
-/// replaced.
+/// PATH.tmp is always a new file: a file left behind by a crash is removed, and
+/// a symbolic link of that name is not followed. PATH.tmp is locked while it is
+/// written: if two processes write the same file, one of them fails instead of
+/// mixing their bytes. While an existing file is being replaced, only the owner
+/// can read PATH.tmp.
 ///
 /// Example:
 /// @code
@@ -42,23 +42,25 @@ class Disk {
 /// @endcode
 class AtomicFile {
  public:
-  /// @throws c10::Error when PATH.tmp cannot be made or another process writes
-  ///   it, or PATH is there and no regular file.
+  /// @throws c10::Error if PATH.tmp cannot be created or another process writes
+  ///   it, or PATH exists and is no regular file.
   explicit AtomicFile(const std::string& path, Disk& disk = real_disk());
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
+  /// Removes PATH.tmp unless `commit` has renamed it.
   ~AtomicFile();
 
-  /// Appends. Does not throw: after the first failure it does nothing, and
-  /// `commit` throws. (LibTorch's zip writer cannot be stopped by an exception:
-  /// its destructor would write again, and end the program.)
+  /// Appends bytes. Does not throw: after the first failure it does nothing,
+  /// and `commit` throws. (LibTorch's zip writer cannot handle an exception:
+  /// its destructor would write again and end the program.)
   void write(const void* data, size_t size) noexcept;
 
-  /// Puts the new content in place of the old.
-  /// @throws c10::Error with the first failure; the old content is then still
-  ///   there, except when only the last step, syncing the folder, failed.
+  /// Replaces the old content by the new content.
+  /// @throws c10::Error with the first failure. The old content is then still
+  ///   there, unless only the last step, syncing the folder, failed.
   void commit();
 
+  /// Returns the disk that makes the real system calls.
   static Disk& real_disk();
 
  private:
@@ -70,7 +72,7 @@ class AtomicFile {
   Disk& disk_;
   std::string path_;
   std::string temporary_;
-  std::optional<mode_t> mode_;  // of the file that is replaced
+  std::optional<mode_t> mode_;  // of the replaced file
   FileDescriptor file_;
   int write_error_ = 0;
 };

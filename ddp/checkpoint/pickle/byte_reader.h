@@ -13,8 +13,8 @@ inline constexpr const char* kCutOff =
 inline constexpr const char* kBigEndian =
     "it was written on a big-endian machine";
 
-/// Takes off what is at the front of bytes that it does not own. Numbers are
-/// little endian. Whoever asks for more than there is throws c10::Error.
+/// Reads from the front of bytes that it does not own. Numbers are little
+/// endian. Throws c10::Error if fewer bytes are left than requested.
 class ByteReader {
  public:
   explicit ByteReader(std::string_view bytes) : rest_(bytes) {}
@@ -35,7 +35,7 @@ class ByteReader {
     return value;
   }
 
-  /// Up to the end of the line, which is taken, too.
+  /// Reads a line and its end; returns it without the end.
   std::string_view line() {
     const auto end = rest_.find('\n');
     TORCH_CHECK(end != std::string_view::npos, kCutOff);

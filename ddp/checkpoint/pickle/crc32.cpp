@@ -36,7 +36,7 @@ static_assert(std::endian::native == std::endian::little);
 uint32_t crc32(const void* data, size_t size) {
   const auto* bytes = static_cast<const uint8_t*>(data);
   uint32_t crc = 0xFFFFFFFFU;
-  // Eight bytes a step: a table lookup for each, independent of each other.
+  // Eight bytes per step, with eight independent table lookups.
   for (; size >= kSlices; size -= kSlices, bytes += kSlices) {
     uint64_t word = 0;
     std::memcpy(&word, bytes, sizeof(word));

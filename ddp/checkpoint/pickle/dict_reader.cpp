@@ -19,7 +19,8 @@ c10::Dict<c10::IValue, c10::IValue> require_dict(const c10::IValue& value,
   return value.toGenericDict();
 }
 
-/// A tensor of one number as what it holds; all else as it is.
+/// Converts a tensor with one number to that number; returns other values as
+/// they are.
 c10::IValue unpack(const c10::IValue& value) {
   if (!value.isTensor() || value.toTensor().numel() != 1) {
     return value;
@@ -34,7 +35,8 @@ c10::IValue unpack(const c10::IValue& value) {
   return scalar.isFloatingPoint() ? c10::IValue(scalar.toDouble()) : value;
 }
 
-/// A float that has the value of an int64; neither inf nor NaN has.
+/// Returns true if the float has an integral value in the range of int64; false
+/// for inf and NaN.
 bool is_whole(double value) {
   constexpr double kLimit = 0x1p63;
   return value >= -kLimit && value < kLimit && value == std::floor(value);

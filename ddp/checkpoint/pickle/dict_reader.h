@@ -10,27 +10,29 @@
 
 namespace ddp::detail {
 
-/// Reads the entries of a dict that came from a file. Each getter throws
-/// c10::Error that names the entry when it is missing or of another kind.
+/// Reads the entries of a dict from a file. Each getter throws c10::Error with
+/// the entry's name if the entry is missing or of another type.
 class DictReader {
  public:
-  /// @param where  the dict's own place, for messages: "optimizer".
+  /// @param where  path of the dict in the file, for messages: "optimizer".
+  /// @throws c10::Error if `value` is no dict.
   DictReader(const c10::IValue& value, std::string where);
 
   bool has(const std::string& key) const;
-  /// None and missing are the same.
+  /// Returns false if the entry is missing or None.
   bool has_value(const std::string& key) const;
 
   c10::IValue get(const std::string& key) const;
-  /// An int, a float of the same value, or a tensor of one element that holds
-  /// either.
+  /// Reads an int, a float with an integral value, or a tensor with one element
+  /// of either.
   int64_t integer(const std::string& key) const;
-  /// A float or int, or a tensor of one element.
+  /// Reads a float or int, or a tensor with one element of either.
   double number(const std::string& key) const;
-  /// A list or tuple of such.
+  /// Reads a list or tuple of numbers.
   std::vector<double> numbers(const std::string& key) const;
   bool boolean(const std::string& key) const;
   at::Tensor tensor(const std::string& key) const;
+  /// Reads a list or tuple.
   std::vector<c10::IValue> list(const std::string& key) const;
   DictReader dict(const std::string& key) const;
 

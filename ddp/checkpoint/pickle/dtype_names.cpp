@@ -7,7 +7,7 @@ std::string last_part(const std::string& dotted) {
   return dotted.substr(dotted.rfind('.') + 1);
 }
 
-/// Python will get no more storage classes: they end with the quantized dtypes.
+/// Python adds no more storage classes: the last ones are for quantized dtypes.
 bool has_storage_class(at::ScalarType dtype) {
   return dtype <= at::ScalarType::QUInt2x4 &&
          dtype != at::ScalarType::ComplexHalf;

@@ -7,15 +7,16 @@
 
 namespace ddp::detail {
 
-/// The dtype of a Python storage class ("torch.FloatStorage",
-/// "torch.storage.UntypedStorage"); none for an unknown one.
+/// Returns the dtype of a Python storage class ("torch.FloatStorage",
+/// "torch.storage.UntypedStorage"); std::nullopt for an unknown class.
 std::optional<at::ScalarType> dtype_of_storage(const std::string& dotted);
 
-/// The dtype of a Python name ("torch.float8_e4m3fn"); none for an unknown one.
+/// Returns the dtype of a Python name ("torch.float8_e4m3fn"); std::nullopt for
+/// an unknown name.
 std::optional<at::ScalarType> dtype_of_name(const std::string& dotted);
 
-/// The name of the storage class in the module torch that Python has for a
-/// dtype; none for the newer dtypes, whose tensors lie in an UntypedStorage.
+/// Returns the name of a dtype's storage class in Python's module torch;
+/// std::nullopt for the newer dtypes, whose tensors are in an UntypedStorage.
 std::optional<std::string> storage_class(at::ScalarType dtype);
 
 }  // namespace ddp::detail

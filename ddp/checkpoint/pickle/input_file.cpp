@@ -28,7 +28,7 @@ void InputFile::read(uint64_t offset, void* out, uint64_t size) const {
       return ::pread(file_.get(), bytes, size, static_cast<off_t>(offset));
     });
     TORCH_CHECK(count >= 0, std::strerror(errno));
-    TORCH_CHECK(count > 0, kCutOff);  // it became shorter
+    TORCH_CHECK(count > 0, kCutOff);  // truncated meanwhile
     offset += static_cast<uint64_t>(count);
     bytes += count;
     size -= static_cast<uint64_t>(count);
@@ -36,7 +36,7 @@ void InputFile::read(uint64_t offset, void* out, uint64_t size) const {
 }
 
 std::string InputFile::read(uint64_t offset, uint64_t size) const {
-  // Not before the size is known to be in the file: it may be any number.
+  // Checked before the allocation, since `size` may be any number.
   TORCH_CHECK(size <= size_, kCutOff);
   std::string bytes(size, '\0');
   read(offset, bytes.data(), size);

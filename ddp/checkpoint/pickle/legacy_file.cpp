@@ -17,10 +17,10 @@ namespace {
 constexpr std::string_view kMagic = "\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19";
 constexpr int64_t kLegacyVersion = 1001;
 
-/// The memory of the storages that a pickle names, filled later.
+/// The storages that the pickle names; their bytes follow later in the file.
 class StoragesToCome {
  public:
-  /// @param size  of what all of them lie in.
+  /// @param size  maximum number of bytes of all storages together.
   explicit StoragesToCome(uint64_t size) : left_(static_cast<int64_t>(size)) {}
 
   at::Tensor add(const std::string& key, int64_t count, int64_t element_size) {
@@ -34,7 +34,7 @@ class StoragesToCome {
     return bytes;
   }
 
-  /// Takes one storage off the front: its number of elements and its bytes.
+  /// Reads the next storage of the file: its number of elements and its bytes.
   void fill(const std::string& key, ByteReader& file) {
     const auto found = storages_.find(key);
     TORCH_CHECK(found != storages_.end() &&
@@ -66,7 +66,7 @@ c10::IValue unpickle_plain(ByteReader& file) {
   });
 }
 
-/// What stands before the value: magic number, version, the machine.
+/// Reads the header before the value: magic number, version, machine.
 void read_head(ByteReader& file) {
   const auto magic = content_of(unpickle_plain(file));
   TORCH_CHECK(magic.isString() && magic.toStringView() == kMagic, kCutOff);

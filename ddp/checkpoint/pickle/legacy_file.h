@@ -6,12 +6,13 @@
 
 namespace ddp::detail {
 
-/// Reads the format that torch.save wrote before PyTorch 1.6, and still does
-/// with `_use_new_zipfile_serialization=False`: pickles one after another, then
-/// the storages. It has no check sums: of damage to a storage nobody can tell.
+/// Reads the format of torch.save before PyTorch 1.6, which is still available
+/// with `_use_new_zipfile_serialization=False`: several pickles, then the
+/// storages. The format has no check sums, so damage to a storage cannot be
+/// detected.
 ///
-/// @param file  all of it. Storages are copied out of it.
-/// @throws c10::Error that says what is wrong, and nothing else.
+/// @param file  the whole file. Storages are copied out of it.
+/// @throws c10::Error with only the reason.
 c10::IValue read_legacy_file(std::string_view file);
 
 }  // namespace ddp::detail

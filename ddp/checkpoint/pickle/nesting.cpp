@@ -16,7 +16,7 @@ bool is_container(const c10::IValue& value) {
 void Nesting::hold(const c10::IValue& container,
                    const std::vector<c10::IValue>& items) {
   if (!is_container(container)) {
-    return;  // a Python object, which drops them
+    return;  // a python_object, which drops its items
   }
   TORCH_CHECK(items.size() <= left_, kDamagedPickle);
   left_ -= items.size();

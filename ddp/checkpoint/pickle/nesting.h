@@ -8,29 +8,31 @@
 
 namespace ddp::detail {
 
-/// Watches over the containers that a pickle fills. What it gives is at most
-/// `kMaxDepth` deep and holds no cycle, so that it can be walked, and freed, by
-/// recursion; and filling it takes no longer than reading the file.
+/// Limits the containers that a pickle fills. The result is at most `kMaxDepth`
+/// levels deep and has no cycles, so that recursive functions can walk and free
+/// it. The number of items is limited too, so that filling takes no longer than
+/// reading the file.
 ///
-/// A container that another one holds may not be filled any more: Python
-/// finishes each before it goes on, unless one contains itself.
+/// A container that is already an item of another container may not be filled
+/// any more: Python completes each container first, unless one contains itself.
 class Nesting {
  public:
-  /// As deep as Python's recursion limit lets it save.
+  /// The depth to which Python's recursion limit lets it save.
   static constexpr int kMaxDepth = 1000;
 
-  /// @param max_items  how many items all containers may hold together.
+  /// @param max_items  maximum number of items of all containers together.
   explicit Nesting(size_t max_items) : left_(max_items) {}
 
-  /// `container` is filled with `items`: a list, a tuple, or a dict with its
-  /// keys and values in turn.
-  /// @throws c10::Error when it is too deep, too much, or filled too late.
+  /// Registers that `container` gets `items`: for a list or a tuple its
+  /// elements, for a dict its keys and values alternately.
+  /// @throws c10::Error if it is too deep, has too many items, or is filled too
+  ///   late.
   void hold(const c10::IValue& container,
             const std::vector<c10::IValue>& items);
 
  private:
   struct Node {
-    c10::IValue container;  // keeps the address from being used again
+    c10::IValue container;  // owned, so that its address is not reused
     int depth = 1;
     bool is_held = false;
   };

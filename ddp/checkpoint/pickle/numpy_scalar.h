@@ -7,12 +7,12 @@
 
 namespace ddp::detail {
 
-/// A scalar of numpy as Python's int, float, complex or bool of the same value;
-/// None for a kind that none of them can hold.
+/// Converts a numpy scalar to Python's int, float, complex or bool with the
+/// same value. Returns None if none of these types can hold it.
 ///
-/// @param dtype  byte order and code, "<i8".
-/// @param bytes  its memory.
-/// @throws c10::Error when there are too many or too few bytes.
+/// @param dtype  byte order and type code, "<i8".
+/// @param bytes  memory of the scalar.
+/// @throws c10::Error if the number of bytes does not match the dtype.
 c10::IValue numpy_scalar(const std::string& dtype, std::string_view bytes);
 
 }  // namespace ddp::detail

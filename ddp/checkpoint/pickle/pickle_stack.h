@@ -9,8 +9,8 @@ namespace ddp::detail {
 
 inline constexpr const char* kDamagedPickle = "its pickle is damaged";
 
-/// The stack of a pickle machine. What lies below the last mark cannot be
-/// reached: whoever tries throws c10::Error.
+/// The stack of a pickle machine. Values below the last mark are inaccessible;
+/// an access throws c10::Error.
 class PickleStack {
  public:
   void push(c10::IValue value) { values_.push_back(std::move(value)); }
@@ -24,7 +24,7 @@ class PickleStack {
 
   c10::IValue pop() { return std::move(pop_last(1)[0]); }
 
-  /// The last `count` values, oldest first.
+  /// Removes and returns the last `count` values, oldest first.
   std::vector<c10::IValue> pop_last(size_t count) {
     TORCH_CHECK(depth() >= count, kDamagedPickle);
     const auto first = values_.end() - static_cast<std::ptrdiff_t>(count);
@@ -33,7 +33,7 @@ class PickleStack {
     return items;
   }
 
-  /// The values above the last mark, and takes the mark away.
+  /// Removes the last mark and the values above it, and returns the values.
   std::vector<c10::IValue> pop_to_mark() {
     TORCH_CHECK(!marks_.empty(), kDamagedPickle);
     auto items = pop_last(depth());

@@ -134,7 +134,7 @@ class Pickler {
     write_tuple(std::vector<IValue>(sizes.begin(), sizes.end()));
   }
 
-  /// See rebuild_tensor.h.
+  /// Writes the call that rebuild_tensor.h describes.
   void write_tensor(const at::Tensor& tensor) {
     check_dense(tensor, place_);
     const auto dtype = tensor.scalar_type();
@@ -186,7 +186,8 @@ class Pickler {
     op(Op::BINPERSID);
   }
 
-  /// A storage of a GPU is fetched once, so that tensors go on sharing it.
+  /// Returns the number of a storage. A GPU storage is copied to the CPU only
+  /// once, so that tensors continue to share it.
   size_t number_of(const c10::Storage& storage) {
     const auto [found, is_new] =
         numbers_.emplace(storage.unsafeGetStorageImpl(), storages_.size());
@@ -216,9 +217,9 @@ class Pickler {
 
   Storages kind_;
   std::string bytes_;
-  std::string place_;  // of the value that is written, for errors
+  std::string place_;  // path of the current value, for errors
   std::vector<at::Tensor> storages_;
-  std::vector<c10::Storage> sources_;  // keeps the keys of the map in use
+  std::vector<c10::Storage> sources_;  // keeps the keys of numbers_ valid
   std::unordered_map<const c10::StorageImpl*, size_t> numbers_;
 };
 

@@ -15,10 +15,11 @@ using c10::IValue;
 using Arguments = std::vector<IValue>;
 
 constexpr const char* kNumpyDtype = "numpy.dtype";
-// Of numpy's scalars the longest has 32; more need not be kept.
+// The longest numpy scalar has 32 bytes; longer contents are not kept.
 constexpr size_t kMaxBytes = 64;
 
-/// dict(), dict({...}), dict([(key, value), ...]). None for other arguments.
+/// Handles dict(), dict({...}) and dict([(key, value), ...]). Returns None for
+/// other arguments.
 IValue make_dict(const Arguments& arguments, Nesting& nesting) {
   if (arguments.empty()) {
     return new_dict();
@@ -43,7 +44,7 @@ IValue make_dict(const Arguments& arguments, Nesting& nesting) {
   return dict;
 }
 
-/// The first argument, (factory), makes missing values and is not kept.
+/// Ignores the first argument, the factory of missing values.
 IValue make_defaultdict(const Arguments& arguments, Nesting& /*nesting*/) {
   return arguments.size() > 1 ? IValue() : new_dict();
 }
@@ -60,7 +61,8 @@ IValue make_complex(const Arguments& arguments, Nesting& /*nesting*/) {
   return c10::complex<double>(arguments[0].toDouble(), arguments[1].toDouble());
 }
 
-/// _codecs.encode(text, 'latin1'): protocol 2 saves bytes so, a byte a letter.
+/// _codecs.encode(text, 'latin1'): protocol 2 saves bytes in this form, one
+/// letter for each byte.
 IValue encode(const Arguments& arguments, Nesting& /*nesting*/) {
   if (arguments.empty() || !arguments[0].isString() ||
       arguments[0].toStringRef().size() > kMaxBytes) {
@@ -86,7 +88,7 @@ IValue make_numpy_dtype(const Arguments& arguments, Nesting& /*nesting*/) {
   return python_object(kNumpyDtype, arguments[0]);
 }
 
-/// scalar(dtype, bytes); Python 2's bytes are a str.
+/// scalar(dtype, bytes); the bytes are a str if Python 2 wrote the file.
 IValue make_numpy_scalar(const Arguments& arguments, Nesting& /*nesting*/) {
   TORCH_CHECK(arguments.size() == 2, kDamagedPickle);
   const auto dtype = content_of(arguments[0]);
@@ -132,7 +134,8 @@ bool is_rebuild_from_type(const std::string& name) {
          name == "torch.tensor._rebuild_from_type";
 }
 
-/// Of a class of the user's, the elements may mean something else.
+/// Returns false for user-defined classes, whose elements may have another
+/// meaning.
 bool is_plain_tensor(const std::string& type) {
   return type == "torch.Tensor" || type == "torch.nn.parameter.Parameter" ||
          type == "torch.nn.parameter.Buffer";
@@ -145,7 +148,7 @@ IValue call_python(const IValue& function,
                    Nesting& nesting) {
   const auto name = name_of(function);
   if (is_rebuild_from_type(name)) {
-    // (function, type, its arguments, attributes): a tensor with attributes.
+    // (function, type, arguments, attributes): a tensor with attributes.
     TORCH_CHECK(arguments.size() >= 3 && arguments[1].isCapsule() &&
                     arguments[2].isTuple() &&
                     !is_rebuild_from_type(name_of(arguments[0])),
@@ -166,7 +169,7 @@ IValue call_python(const IValue& function,
 
 void set_state(const IValue& object, const IValue& state) {
   TORCH_CHECK(object.isGenericDict() || object.isCapsule(), kDamagedPickle);
-  // (version, byte order, ...)
+  // The state is (version, byte order, ...).
   if (name_of(object) == kNumpyDtype && content_of(object).isString()) {
     TORCH_CHECK(state.isTuple() && state.toTupleRef().elements().size() > 1 &&
                     state.toTupleRef().elements()[1].isString(),

@@ -18,7 +18,8 @@ struct PythonObject : torch::CustomClassHolder {
   IValue content;
 };
 
-/// Null when the value is no `python_object`: nothing else here makes capsules.
+/// Returns null if the value is no `python_object`; only `python_object`
+/// creates capsules.
 c10::intrusive_ptr<PythonObject> as_object(const IValue& value) {
   return value.isCapsule() ? c10::static_intrusive_pointer_cast<PythonObject>(
                                  value.toCapsule())
@@ -27,7 +28,7 @@ c10::intrusive_ptr<PythonObject> as_object(const IValue& value) {
 
 const std::string kOtherKey = "(a key that is no int, float, bool or str)";
 
-/// A NaN equals nothing, so c10::Dict would make room for it for ever.
+/// Excludes NaN: it equals no key, so c10::Dict would never find a slot for it.
 bool is_key(const IValue& value) {
   return value.isInt() || value.isBool() ||
          (value.isDouble() && !std::isnan(value.toDouble())) ||

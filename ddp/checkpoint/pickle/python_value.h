@@ -8,41 +8,42 @@
 
 namespace ddp::detail {
 
-/// A Python class, function or instance that is not rebuilt here: its name is
-/// known, and of some what they hold: a storage's bytes, as a tensor; those of
-/// a `bytes` or of a large int, as a string.
+/// Creates a placeholder of a Python class, function or instance that is not
+/// rebuilt. It has a name and for some types a content: a tensor with a
+/// storage's bytes; a string with the bytes of a `bytes` object or of a large
+/// int.
 c10::IValue python_object(std::string name, c10::IValue content = {});
 
-/// The dotted name of a `python_object`; empty for any other value.
+/// Returns the dotted name of a `python_object`; empty for any other value.
 std::string name_of(const c10::IValue& value);
 
-/// What a `python_object` holds; None for any other value.
+/// Returns the content of a `python_object`; None for any other value.
 c10::IValue content_of(const c10::IValue& value);
 
-/// Replaces what a `python_object` holds, wherever it is referred to.
+/// Replaces the content of a `python_object` for all its references.
 void set_content(const c10::IValue& object, c10::IValue content);
 
-/// An empty dict or list that takes values of any kind, as Python's do.
+/// Returns an empty dict or list for values of any type, as in Python.
 c10::IValue new_dict();
 c10::IValue new_list();
 
-/// The int of a pickle's LONG1, little endian; beyond 64 bits a
-/// `python_object`.
+/// Returns the int of a pickle's LONG1 or LONG4, little endian; a
+/// `python_object` if it has more than 64 bits.
 c10::IValue python_int(std::string_view bytes);
 
-/// Adds to a list, or keys and values in turn to a dict. A `python_object` may
-/// stand for either; its items are dropped. Items of a dict whose keys are no
-/// int, float, bool or str become one `python_object` under a name that says
-/// so.
+/// Appends items to a list, or inserts alternating keys and values into a dict.
+/// For a `python_object` as container the items are dropped. Dict items whose
+/// keys are not int, float, bool or str become a single `python_object` under a
+/// name that describes them.
 ///
-/// @throws c10::Error when `container` is something else.
+/// @throws c10::Error if `container` has another type.
 void append_items(const c10::IValue& container,
                   const std::vector<c10::IValue>& items);
 void set_items(const c10::IValue& container,
                const std::vector<c10::IValue>& items);
 
-/// What a value is, for error messages: "a dict", "a tensor", "None", "a Python
-/// object of argparse.Namespace".
+/// Returns the type of a value for error messages: "a dict", "a tensor",
+/// "None", "a Python object of argparse.Namespace".
 std::string describe(const c10::IValue& value);
 
 }  // namespace ddp::detail

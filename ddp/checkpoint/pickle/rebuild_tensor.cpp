@@ -13,7 +13,7 @@ namespace ddp::detail {
 namespace {
 
 constexpr const char* kNoTensor = "it describes a tensor wrongly";
-// A tensor of more cannot be computed with.
+// Maximum number of dimensions that LibTorch's operators support.
 constexpr size_t kMaxDimensions = 64;
 
 std::vector<int64_t> integers(const c10::IValue& value) {
@@ -33,7 +33,8 @@ std::vector<int64_t> integers(const c10::IValue& value) {
   return result;
 }
 
-/// Bytes from the start of the storage to the end of the last element.
+/// Returns the number of bytes from the start of the storage to the end of the
+/// last element.
 int64_t reach(int64_t offset,
               at::IntArrayRef sizes,
               at::IntArrayRef strides,
@@ -57,8 +58,8 @@ int64_t reach(int64_t offset,
   return last;
 }
 
-/// {'conj': True}, {'neg': True} or both: the storage holds the conjugates or
-/// the negatives of the tensor's elements.
+/// Sets the bits of {'conj': True}, {'neg': True} or both: the storage then
+/// holds the conjugates or the negatives of the tensor's elements.
 void set_metadata(const at::Tensor& tensor, const c10::IValue& metadata) {
   TORCH_CHECK(metadata.isGenericDict(), kNoTensor);
   for (const auto& item : metadata.toGenericDict()) {
@@ -104,7 +105,7 @@ at::Tensor make_tensor(const std::vector<c10::IValue>& arguments,
 }  // namespace
 
 at::Tensor rebuild_tensor_v2(const std::vector<c10::IValue>& arguments) {
-  // In the oldest files without the last two.
+  // The oldest files omit requires_grad and hooks.
   TORCH_CHECK(arguments.size() >= 4 && arguments.size() <= 7, kNoTensor);
   return make_tensor(arguments,
                      dtype_of_storage(name_of(arguments[0])),

@@ -7,16 +7,19 @@
 
 namespace ddp::detail {
 
-/// What Python's torch._utils._rebuild_tensor_v2 makes of its arguments:
-/// (storage, offset, sizes, strides, requires_grad, hooks[, metadata]). The
-/// storage is a `python_object` of its class that holds its bytes; the metadata
-/// say which of the conjugate and the negative bit are set.
+/// Returns the result of Python's torch._utils._rebuild_tensor_v2 for its
+/// arguments: (storage, offset, sizes, strides, requires_grad, hooks[,
+/// metadata]). The storage is a `python_object` with the storage class as its
+/// name and the bytes as its content; the metadata tell whether the conjugate
+/// and the negative bit are set.
 ///
-/// @throws c10::Error when the arguments are none, or reach beyond the storage.
+/// @throws c10::Error if the arguments are invalid or exceed the storage.
 at::Tensor rebuild_tensor_v2(const std::vector<c10::IValue>& arguments);
 
-/// The same for _rebuild_tensor_v3, by which Python saves its newer dtypes:
-/// (storage, offset, sizes, strides, requires_grad, hooks, dtype[, metadata]).
+/// Returns the result of _rebuild_tensor_v3, which Python uses for its newer
+/// dtypes: (storage, offset, sizes, strides, requires_grad, hooks, dtype[,
+/// metadata]).
+/// @throws c10::Error as above, or if the dtype is unknown.
 at::Tensor rebuild_tensor_v3(const std::vector<c10::IValue>& arguments);
 
 }  // namespace ddp::detail

@@ -15,8 +15,9 @@ bool is_text(const c10::IValue& value, const char* text) {
 
 }  // namespace
 
-/// ("storage", class, key, location, count); before PyTorch 1.6 with a sixth
-/// part, None, and ("module", class, file, source) for a module's class.
+/// Ids are ("storage", class, key, location, count). Before PyTorch 1.6 they
+/// have a sixth part, None, and ("module", class, file, source) is the class of
+/// a module.
 c10::IValue StorageTable::find(const c10::IValue& id) {
   TORCH_CHECK(id.isTuple(), kDamagedPickle);
   const auto parts = id.toTupleRef().elements().vec();

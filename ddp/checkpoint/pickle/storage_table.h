@@ -9,20 +9,20 @@
 
 namespace ddp::detail {
 
-/// Gives the bytes of one storage, `count` elements of `element_size` bytes, as
-/// a uint8 tensor that owns them.
+/// Reads one storage, `count` elements of `element_size` bytes, into a uint8
+/// tensor that owns its memory.
 using StorageReader = std::function<at::Tensor(
     const std::string& key, int64_t count, int64_t element_size)>;
 
-/// The storages that a pickle refers to. Each is read once, so that tensors
-/// that share a storage in the file share it here.
+/// The storages that a pickle refers to. Each is read once, so tensors that
+/// share a storage in the file share it in memory.
 class StorageTable {
  public:
   explicit StorageTable(const StorageReader& reader) : reader_(reader) {}
 
-  /// What a persistent id stands for: a `python_object` of the storage's class
-  /// that holds its bytes, or a class.
-  /// @throws c10::Error when torch.save writes no such id.
+  /// Resolves a persistent id to a `python_object`: a storage, with the class
+  /// as its name and the bytes as its content, or a class.
+  /// @throws c10::Error if torch.save does not write ids of this form.
   c10::IValue find(const c10::IValue& id);
 
  private:

@@ -42,7 +42,8 @@ std::string_view text(const at::Tensor& bytes) {
           static_cast<size_t>(bytes.numel())};
 }
 
-/// Reads the records of an archive and keeps a check sum of all it has read.
+/// Reads the records of an archive and computes a check sum of all read
+/// records.
 class Archive {
  public:
   explicit Archive(InputFile file) : zip_(std::move(file)) {}

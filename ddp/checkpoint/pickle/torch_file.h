@@ -9,28 +9,31 @@
 
 namespace ddp::detail {
 
-/// What a file holds.
+/// The content of a file.
 struct TorchFile {
   c10::IValue value;
-  /// The same for the same contents; a check sum of all that was read.
+  /// Equal for equal contents: a check sum of all bytes that were read.
   std::string content_id;
 };
 
-/// Reads a file that Python's torch.save or `write_torch_file` wrote. Tensors
-/// lie on the CPU, wherever they were when they were saved, and share storages
-/// as they did then. See `unpickle` for what Python's objects become.
+/// Reads a file that Python's torch.save or `write_torch_file` wrote. The
+/// tensors are on the CPU, whatever their original device, and share storages
+/// as they did when they were saved. See `unpickle` for the conversion of
+/// Python objects.
 ///
-/// Whatever the file is, it takes little more memory than its size (twice, in
-/// the format before PyTorch 1.6), and returns or throws in bounded time.
+/// For any file content, this function needs little more memory than the file's
+/// size (twice the size in the format before PyTorch 1.6), and returns or
+/// throws in bounded time.
 ///
-/// @throws c10::Error that names the file, and what is wrong with it.
+/// @throws c10::Error that names the file and the reason.
 TorchFile read_torch_file(const std::string& path);
 
-/// Writes a value that `pickle` takes, or has taken, so that Python's
-/// torch.load reads it with its defaults, in one step (see `AtomicFile`).
+/// Writes a value that `pickle` supports, or its result, so that Python's
+/// torch.load reads it with its defaults. Replaces the file atomically (see
+/// `AtomicFile`).
 ///
-/// @throws c10::Error that names the file and what failed; the file is then as
-///   it was before.
+/// @throws c10::Error that names the file and the failed operation; the file is
+///   then unchanged.
 void write_torch_file(const std::string& path,
                       const c10::IValue& value,
                       Disk& disk = AtomicFile::real_disk());

@@ -19,11 +19,12 @@ namespace {
 using c10::IValue;
 using Op = torch::jit::PickleOpCode;
 
-constexpr Op kByteArray = static_cast<Op>('\x96');  // of protocol 5
+constexpr Op kByteArray = static_cast<Op>('\x96');  // opcode of protocol 5
 
 constexpr int kOldestProtocol = 2;  // torch.save's default
 constexpr int kNewestProtocol = 5;
-// Many references to one long name would take more memory than the file.
+// Limits memory: many references to one long name would need more than the
+// file's size.
 constexpr size_t kMaxName = 1000;
 
 class Unpickler {
@@ -99,7 +100,8 @@ class Unpickler {
     }
   }
 
-  /// No case of a switch: LibTorch's list of opcodes lacks it.
+  /// Separate from the switch, because LibTorch's enum of opcodes lacks this
+  /// one.
   bool push_byte_array(Op op) {
     if (op != kByteArray) {
       return false;
@@ -118,7 +120,7 @@ class Unpickler {
         return push(new_dict());
       case Op::EMPTY_SET:
         return push(python_object("set"));
-      case Op::FRAME:  // says how much to read ahead
+      case Op::FRAME:  // only a hint for reading ahead
         bytes_.number<uint64_t>();
         return true;
       default:
@@ -211,7 +213,7 @@ class Unpickler {
     }
   }
 
-  /// Fills the container that lies below its new items.
+  /// Fills the container below its new items on the stack.
   template <class Put>
   bool fill(const Put& put, const std::vector<IValue>& items) {
     nesting_.hold(stack_.top(), items);
@@ -225,7 +227,7 @@ class Unpickler {
     return result;
   }
 
-  /// A class stands for its instances, too.
+  /// An instance is represented by its class.
   static const IValue& instance(const IValue& type) {
     TORCH_CHECK(type.isCapsule(), kDamagedPickle);
     return type;
@@ -247,7 +249,7 @@ class Unpickler {
     return found->second;
   }
 
-  /// Bytes behind their number, which is of type T.
+  /// Reads a byte count of type T, then as many bytes.
   template <class T>
   std::string_view take() {
     return bytes_.bytes(bytes_.number<T>());

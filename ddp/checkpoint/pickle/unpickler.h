@@ -7,22 +7,24 @@
 
 namespace ddp::detail {
 
-/// Reads a pickle that torch.save wrote (protocols 2 to 5) without running
-/// anything, and takes it off the front of `bytes`.
+/// Reads a pickle that torch.save wrote (protocols 2 to 5) from the front of
+/// `bytes`, without executing any code.
 ///
-/// None, bool, int, float, complex, str, tuple, list, dict and its kin, scalars
-/// of numpy, and dense tensors become the IValues of these kinds. Any other
-/// Python object becomes an opaque one (python_value.h), so that a model loads
-/// from a file that also holds, say, the program's arguments; no value becomes
-/// another one. Tensors that share a storage in the file share it here.
+/// None, bool, int, float, complex, str, tuple, list, dict and its subclasses,
+/// scalars of numpy, and dense tensors become IValues of the same type. Any
+/// other Python object becomes an opaque placeholder (python_value.h), so that
+/// a model loads from a file that also contains, for example, the program's
+/// arguments. No value changes into another value. Tensors that share a storage
+/// in the file share it in memory.
 ///
-/// Whatever the bytes are: the result holds no cycle and is no deeper than
-/// `Nesting` says, and memory and time are a multiple of their number at most.
+/// For any input, the result has no cycles and is at most as deep as `Nesting`
+/// allows, and memory and time are at most proportional to the size of the
+/// input.
 ///
-/// LibTorch's own torch::jit::Unpickler refuses a module's state_dict (its
-/// `_metadata`) and trusts the file's counts.
+/// Used instead of LibTorch's torch::jit::Unpickler, which rejects a module's
+/// state_dict (its `_metadata`) and trusts the counts in the file.
 ///
-/// @throws c10::Error that says what is wrong with the pickle.
+/// @throws c10::Error with the reason if the pickle is invalid.
 c10::IValue unpickle(ByteReader& bytes, const StorageReader& reader);
 
 }  // namespace ddp::detail

@@ -35,7 +35,7 @@ T get(std::string_view bytes, size_t offset) {
   return ByteReader(bytes.substr(offset)).number<T>();
 }
 
-/// The data of the ZIP64 extra field; empty when there is none.
+/// Returns the data of the ZIP64 extra field; empty if there is none.
 std::string_view zip64_field(std::string_view extra) {
   ByteReader fields(extra);
   while (fields.rest().size() >= 4) {
@@ -48,14 +48,16 @@ std::string_view zip64_field(std::string_view extra) {
   return {};
 }
 
-/// A field of 32 bits that says "too large" is continued in the ZIP64 field.
+/// Returns a 32-bit field, or its 64-bit value from the ZIP64 field if it is at
+/// its maximum.
 uint64_t widen(uint32_t value, ByteReader& zip64) {
   return value == std::numeric_limits<uint32_t>::max()
              ? zip64.number<uint64_t>()
              : value;
 }
 
-/// torch.save puts all records in one folder named after the file.
+/// Removes the first folder of the name: torch.save puts all records into one
+/// folder, which is named after the file.
 std::string without_archive_folder(std::string_view name) {
   const auto slash = name.find('/');
   return std::string(slash == std::string_view::npos ? name
@@ -101,8 +103,9 @@ ZipReader::Record ZipReader::read(const std::string& name) const {
   return record;
 }
 
-/// The local header repeats the name; without check sums it alone shows that
-/// the data are this record's.
+/// Returns the offset of the record's data. Compares the name in the local
+/// header: without check sums only the name shows that the data belong to this
+/// record.
 uint64_t ZipReader::data_offset(const Entry& entry) const {
   const auto header =
       file_.read(entry.header_offset, kLocalHeaderSize + entry.name.size());
@@ -119,7 +122,7 @@ ZipReader::Directory ZipReader::find_directory() const {
       std::min(size, kEnd64LocatorSize + kEndSize + kMaxComment);
   const std::string tail = file_.read(size - tail_size, tail_size);
   TORCH_CHECK(tail_size >= kEndSize, kCutOff);
-  // The end record is the last thing in the file, but for its own comment.
+  // The end record is at the end of the file, followed only by its own comment.
   size_t end = tail_size - kEndSize;
   while (get<uint32_t>(tail, end) != kEnd ||
          end + kEndSize + get<uint16_t>(tail, end + 20) != tail_size) {

@@ -12,32 +12,33 @@
 namespace ddp::detail {
 
 /// Reads the zip files that torch.save writes (records stored, not compressed),
-/// and verifies them: whatever is cut off or altered throws c10::Error that
-/// says what is wrong, and nothing else. The caller adds the file's name.
+/// and verifies them: truncated or altered data throws c10::Error with only the
+/// reason. The caller adds the file's name.
 ///
 /// A file whose records have no check sums at all
-/// (torch.serialization.set_crc32_options(False)) is read without.
+/// (torch.serialization.set_crc32_options(False)) is read without verifying
+/// them.
 class ZipReader {
  public:
   struct Record {
     at::Tensor bytes;  ///< of dtype uint8; owns its memory
-    uint32_t crc = 0;  ///< their check sum
+    uint32_t crc = 0;  ///< check sum of the bytes
   };
 
-  /// Reads the table of contents. Records must not overlap, so that to read
-  /// each once takes no more memory than the file is long.
+  /// Reads the table of contents. Throws if records overlap, so that reading
+  /// each record once needs no more memory than the size of the file.
   explicit ZipReader(InputFile file);
 
-  /// True when there is a record of this name (without the archive's own first
-  /// folder: "data.pkl", "data/0").
+  /// Returns true if there is a record of this name. Names do not include the
+  /// archive's top-level folder: "data.pkl", "data/0".
   bool has(const std::string& name) const;
 
-  /// A record, its check sum verified.
+  /// Reads a record and verifies its check sum.
   Record read(const std::string& name) const;
 
  private:
   struct Entry {
-    std::string name;  ///< with the archive's folder
+    std::string name;  ///< including the archive's folder
     uint64_t header_offset = 0;
     uint64_t size = 0;
     uint32_t crc = 0;
