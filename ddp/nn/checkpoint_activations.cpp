@@ -24,7 +24,7 @@ using torch::autograd::variable_list;
 
 constexpr const char* kRecipe = "recipe";
 
-/// What it takes to compute a segment once more.
+/// Data for the second forward of a segment.
 struct Recipe : torch::CustomClassHolder {
   explicit Recipe(const Tensors& near) : state(near) {}
 
@@ -32,14 +32,14 @@ struct Recipe : torch::CustomClassHolder {
   ReplayState state;
   Tensors buffers;
   size_t inputs = 0;
-  std::vector<std::string> outputs;  // of what kind each was
+  std::vector<std::string> outputs;  // dtype and shape of each
 };
 
 std::string kind_of(const Tensor& tensor) {
   return c10::str(tensor.scalar_type(), tensor.sizes());
 }
 
-/// The segment's graph begins here.
+/// Detaches the tensors; the segment's graph begins here.
 Tensors apart(const Tensors& tensors) {
   Tensors result;
   for (const auto& tensor : tensors) {
@@ -68,7 +68,8 @@ void check_unchanged(const Tensors& inputs,
               " in place; let it change a copy");
 }
 
-/// An output that is no result of the segment gets a graph of its own, too.
+/// Runs the segment. An output that the segment only passes on becomes a view,
+/// so that it is a node of the segment's graph too.
 Tensors run(const Recipe& recipe,
             const Tensors& inputs,
             const GraphMoment& since) {
@@ -86,8 +87,9 @@ Tensors run(const Recipe& recipe,
   return outputs;
 }
 
-/// Replicas draw from the CPU's one generator in no certain order, so what the
-/// segment has drawn does not follow from the state that was noted.
+/// Runs the first forward. Replicas draw from the CPU's common generator in an
+/// undefined order, so the recorded state does not determine the numbers that a
+/// segment draws.
 Tensors run_first(Recipe& recipe,
                   const Tensors& inputs,
                   const GraphMoment& since) {
@@ -110,7 +112,8 @@ bool contains(const Tensors& ends, const Tensor& one) {
   });
 }
 
-/// One that has been frozen since gets no gradient, as without checkpointing.
+/// A parameter that has been frozen since the first forward gets no gradient,
+/// as without checkpointing.
 void check_ends(const Tensors& now, const Tensors& before) {
   for (const auto& end : before) {
     TORCH_CHECK(!end.requires_grad() || contains(now, end),
@@ -123,7 +126,7 @@ void check_ends(const Tensors& now, const Tensors& before) {
   }
 }
 
-/// Its outputs, computed a second time.
+/// Computes the outputs a second time and compares them with the first forward.
 Tensors run_again(const Recipe& recipe,
                   const Tensors& inputs,
                   const Tensors& ends,
@@ -162,8 +165,8 @@ Tensors run_again(const Recipe& recipe,
   return outputs;
 }
 
-/// Gives the buffers back what they hold now. Past their versions: what the
-/// graph has saved of them is not read again.
+/// Restores the buffers' current values at scope exit. Bypasses their version
+/// counters: the graph does not read its saved buffers again.
 auto keep(const Tensors& buffers) {
   Tensors before;
   for (const auto& buffer : buffers) {
@@ -176,8 +179,8 @@ auto keep(const Tensors& buffers) {
   });
 }
 
-/// Where the segment's graph ends are inputs, too, so that the gradients of
-/// parameters come in the outer pass.
+/// The ends of the segment's graph are inputs too, so that the outer pass
+/// accumulates the gradients of parameters.
 struct RunAgain : torch::autograd::Function<RunAgain> {
   static variable_list forward(AutogradContext* context,
                                const c10::intrusive_ptr<Recipe>& recipe,
@@ -228,7 +231,7 @@ struct RunAgain : torch::autograd::Function<RunAgain> {
       }
     }
     auto result = gradients_at_ends(roots, slopes, since, wanted);
-    result.insert(result.begin(), 2, Tensor());  // of what is no tensor
+    result.insert(result.begin(), 2, Tensor());  // recipe and outputs
     return result;
   }
 };
@@ -241,7 +244,7 @@ Tensors checkpoint_segment(Segment segment,
   if (!c10::GradMode::is_enabled()) {
     return segment(inputs);
   }
-  std::vector<size_t> places;  // of the inputs that are defined
+  std::vector<size_t> places;  // indices of the defined inputs
   Tensors given;
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (inputs[i].defined()) {
@@ -269,7 +272,8 @@ Tensors checkpoint_segment(Segment segment,
     recipe->buffers = module->buffers();
   }
 
-  // With a graph, which tells what is used; then it goes.
+  // Computed with a graph, to find the tensors in use; the graph is then
+  // dropped.
   const GraphMoment since;
   const auto versions = versions_of(inputs);
   const auto own = apart(given);

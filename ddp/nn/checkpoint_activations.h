@@ -18,12 +18,13 @@ using Tensors = std::vector<at::Tensor>;
 
 using Segment = std::function<Tensors(const Tensors&)>;
 
-/// See `checkpoint_activations`. @param module  that `segment` runs, or null.
+/// Implements `checkpoint_activations`.
+/// @param module  the module that `segment` runs, or null.
 Tensors checkpoint_segment(Segment segment,
                            const Tensors& inputs,
                            const torch::nn::Module* module);
 
-/// What a segment may return, as a list.
+/// Converts the result of a segment to a list of tensors and back.
 template <typename Result>
 struct SegmentResult {
   static_assert(std::is_base_of_v<at::Tensor, Result>,
@@ -75,33 +76,34 @@ const torch::nn::Module* module_of(const Function& function) {
 
 }  // namespace detail
 
-/// Runs a part of a network so that its activations are not kept for the
-/// backward pass, which computes them once more: memory for the inputs of the
-/// part instead of for all it computes, for a second forward. What PyTorch
-/// calls activation checkpointing.
+/// Runs a part of a network without keeping its activations for the backward
+/// pass, which computes them again. The part needs memory only for its inputs
+/// instead of all intermediate results, at the cost of a second forward.
+/// Corresponds to PyTorch's activation checkpointing.
 ///
-/// Gradients are those of `function(inputs...)`. Each parameter's comes once in
-/// a backward pass, summed over all its uses, so a part may be called several
-/// times, share weights with others and contain further checkpointed parts,
-/// under `DistributedDataParallel`, too, where it needs no option, and in the
-/// replicas of a `dp::DataParallel`: call this inside the wrapped module's
-/// forward.
+/// The gradients equal those of `function(inputs...)`. Each parameter gets its
+/// gradient once in a backward pass, summed over all its uses. A part may
+/// therefore be called several times, share weights with others and contain
+/// further checkpointed parts. This works under `DistributedDataParallel`
+/// without any option, and in the replicas of a `dp::DataParallel`: call this
+/// function inside the wrapped module's forward.
 ///
 /// The second forward draws the same random numbers from the default generators
-/// (dropout) and computes in the same autocast. Generators that the first one
-/// did not draw from are left alone. On the CPU those draws count that
-/// LibTorch's operators make on the calling thread; an operator of your own
-/// that draws there is to have the tag `nondeterministic_seeded`. Of a module
-/// that is given as such it leaves the buffers as they are; in a function's
-/// batch norm it counts the batch twice.
+/// (dropout) and computes under the same autocast. It does not change
+/// generators that the first forward did not draw from. On the CPU, draws are
+/// detected if LibTorch's operators make them on the calling thread; a custom
+/// operator that draws there needs the tag `nondeterministic_seeded`. If
+/// `function` is a module holder, the second forward restores the module's
+/// buffers; a batch norm inside another function counts the batch twice.
 ///
-/// A part that draws from the CPU's generator has to be the only one that draws
-/// there while it runs, both times. Where another thread does, such as a data
-/// loader's, the backward pass throws; give that thread a generator of its own.
-/// Replicas of a `dp::DataParallel` share the generator, so there such a part
-/// is an error at once. Of all backward passes in a process one at a time runs
-/// such a part: it must not wait for another thread's part, as a collective in
-/// it would where ranks are threads.
+/// A part that draws from the CPU's generator must be the only user of this
+/// generator while it runs, in both forwards. If another thread draws
+/// meanwhile, for example a data loader's, the backward pass throws; give that
+/// thread a generator of its own. Replicas of a `dp::DataParallel` share the
+/// generator, so such a part throws there in the first forward. Only one
+/// backward pass in a process at a time runs such a part: the part must not
+/// wait for another thread's part, as a collective in it would if ranks are
+/// threads.
 ///
 /// Example:
 /// @code
@@ -119,20 +121,21 @@ const torch::nn::Module* module_of(const Function& function) {
 ///   };
 /// @endcode
 ///
-/// @param function  a module holder, or what can be called with the inputs and
-///   copied. It returns a tensor, or a vector or tuple of such, and lives until
-///   the graph goes: what it refers to has to live until the backward pass. It
-///   is to depend on nothing that changes until then, and to leave its inputs
-///   as they are. Parameters and other tensors that it refers to get their
-///   gradients as its inputs do; but where one that has a history changes in
-///   between, only an input is told. Runs on the calling thread, and the second
-///   time on the one of the backward pass.
-/// @param inputs  tensors, also undefined ones.
-/// @throws c10::Error when the function changes an input in place. The backward
-///   pass throws when the second forward has other outputs or no longer uses
-///   what the first has used, when an input or a parameter has changed in
-///   between, when another thread has drawn from the CPU's generator as said
-///   above, and where it is to be differentiated itself (create_graph).
+/// @param function  a module holder, or a copyable object that can be called
+///   with the inputs. Returns a tensor, or a vector or tuple of tensors. It
+///   lives as long as the graph, and objects that it refers to must live until
+///   the backward pass. It must not depend on state that changes until then,
+///   and must not change its inputs. Parameters and other tensors that it
+///   refers to get their gradients like the inputs; but if a tensor with
+///   history is changed between the two forwards, this is only detected for an
+///   input. Runs on the calling thread, and the second time on the thread of
+///   the backward pass.
+/// @param inputs  tensors, may be undefined.
+/// @throws c10::Error if the function changes an input in place. The backward
+///   pass throws if the second forward has other outputs or no longer uses a
+///   tensor that the first one used, if an input or a parameter was changed in
+///   between, if another thread has drawn from the CPU's generator (see above),
+///   and with create_graph.
 ///
 /// Source: Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016.
 template <typename Function, typename... Inputs>

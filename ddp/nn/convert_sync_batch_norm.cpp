@@ -20,7 +20,7 @@ namespace nn = torch::nn;
 using Group = c10::intrusive_ptr<c10d::Backend>;
 using NewLayer = std::shared_ptr<SyncBatchNormImpl>;
 
-/// Null for another module.
+/// Returns a new layer for a batch norm, null for any other module.
 NewLayer layer_for(const nn::Module& module, const Group& group) {
   if (const auto* layer = module.as<nn::BatchNorm1dImpl>()) {
     return std::make_shared<SyncBatchNormImpl>(*layer, group);
@@ -39,10 +39,10 @@ bool is_container(const nn::Module& module) {
          module.as<nn::ModuleDictImpl>();
 }
 
-/// A layer in its parent.
+/// The position of a layer in its parent, and the new layer.
 struct Place {
   nn::Module* parent;
-  std::ptrdiff_t index;  // among the children
+  std::ptrdiff_t index;  // of the child
   std::string name;
   NewLayer layer;
 
@@ -58,7 +58,7 @@ struct Place {
   }
 };
 
-/// Everything is found before anything changes.
+/// Finds all layers before anything is changed.
 class Search {
  public:
   explicit Search(Group group) : group_(std::move(group)) {}
@@ -83,7 +83,7 @@ class Search {
   std::vector<Place> places;
 
  private:
-  /// One that is in several places stays one.
+  /// Returns one new layer for a layer that occurs in several places.
   NewLayer replacement(const nn::Module& module) {
     const auto known = layers_.find(&module);
     if (known != layers_.end()) {
@@ -96,8 +96,8 @@ class Search {
     return layer;
   }
 
-  /// Held by its parent and by the list of children that is walked along; who
-  /// holds it besides goes on to call it.
+  /// The parent and the list of children hold one reference each. Any other
+  /// holder would continue to call the old layer.
   static void check_replaceable(const nn::Module& parent,
                                 const std::shared_ptr<nn::Module>& layer,
                                 const std::string& name) {

@@ -16,7 +16,7 @@ std::recursive_mutex& cpu_generator_mutex() {
   return mutex;
 }
 
-/// The CPU, and the GPUs of these tensors.
+/// Returns the CPU and the GPUs of these tensors.
 std::vector<c10::Device> devices_near(const std::vector<at::Tensor>& near) {
   std::vector<c10::Device> devices{c10::kCPU};
   for (const auto& tensor : near) {
@@ -29,7 +29,7 @@ std::vector<c10::Device> devices_near(const std::vector<at::Tensor>& near) {
   return devices;
 }
 
-/// With copies of its own.
+/// Enters a scope with new copies of the cast parameters.
 void enter(const std::vector<ParameterCastsPtr>& casts,
            std::optional<CastScope>& scope) {
   if (!casts.empty()) {
@@ -74,7 +74,7 @@ ReplayState::Scope::Scope(const ReplayState& state) {
 
 ReplayState::Scope::~Scope() {
   while (!guards_.empty()) {
-    guards_.pop_back();  // the last one first
+    guards_.pop_back();  // in reverse order
   }
 }
 

@@ -16,40 +16,43 @@
 
 namespace ddp::detail {
 
-/// What a computation depends on beside its arguments and its parameters: the
-/// default generators, autocast and the dtype that parameters are cast to.
+/// State that a computation depends on besides its arguments and parameters:
+/// the default generators, autocast, and the dtype that parameters are cast to.
 class ReplayState {
  public:
-  /// As it is now.
-  /// @param near  tensors on the devices whose generators may be asked; the
-  ///   CPU's always is.
+  /// Records the current state.
+  /// @param near  the generators of these tensors' GPUs are recorded, and
+  ///   always the CPU's.
   explicit ReplayState(const std::vector<at::Tensor>& near);
 
-  /// After the first computation: forgets the generators that it has not drawn
-  /// from. A replay leaves them alone, since another thread may draw from them.
-  /// @param has_drawn_on_cpu  the state alone does not tell: another thread may
-  ///   have changed it.
+  /// Call after the first computation: forgets the generators that it has not
+  /// drawn from. A replay leaves these alone, since another thread may draw
+  /// from them.
+  /// @param has_drawn_on_cpu  whether the computation drew from the CPU's
+  ///   generator. A changed state is no proof, since another thread may have
+  ///   changed it.
   void forget_unused_generators(bool has_drawn_on_cpu);
 
-  /// Whether a replay draws from the CPU's generator.
+  /// Returns true if a replay draws from the CPU's generator.
   bool draws_on_cpu() const { return cpu_after_.has_value(); }
 
-  /// After the replay: whether the CPU's generator is where the first
-  /// computation left it. If not, another thread has drawn from it during one
-  /// of them.
+  /// Call after the replay. Returns true if the CPU's generator is in the same
+  /// state as after the first computation. Otherwise another thread has drawn
+  /// from it during one of the two computations.
   bool has_drawn_the_same() const {
     return !cpu_after_ || cpu_after_->are_current();
   }
 
-  /// While it lives, autocast and casts are those; then what they were before.
-  /// Narrow copies of parameters are not shared with what is outside.
+  /// Sets the recorded autocast and casts during its lifetime, and restores the
+  /// previous ones. Narrow copies of parameters are not shared with code
+  /// outside.
   class Scope;
 
-  /// While it lives, the generators are in the noted states; then in those that
-  /// they had before. One replay at a time draws from the CPU's generator,
-  /// which the threads of a backward pass over several GPUs share: another
-  /// thread's waits. A replay within a replay, of a part that computes
-  /// gradients itself, does not.
+  /// Sets the generators to the recorded states during its lifetime, and
+  /// restores their previous states. Only one replay at a time draws from the
+  /// CPU's generator, which the threads of a backward pass over several GPUs
+  /// share; a replay on another thread waits. A replay within a replay (of a
+  /// part that computes gradients itself) does not wait.
   class Draws;
 
  private:
@@ -60,7 +63,7 @@ class ReplayState {
   };
 
   GeneratorStates generators_;
-  /// After the first computation, where that has drawn.
+  /// State after the first computation, if it has drawn on the CPU.
   std::optional<GeneratorStates> cpu_after_;
   std::vector<Autocast> autocasts_;
   std::vector<ParameterCastsPtr> casts_ = CastScope::active();
@@ -90,8 +93,8 @@ class ReplayState::Draws {
   GeneratorStates before_;
 };
 
-/// While it lives, a segment's own computation runs on this thread: casts of
-/// parameters are made for it alone, since they are a part of its graph.
+/// Marks that this thread computes a segment, during its lifetime. Casts of
+/// parameters are made for the segment alone, since they are part of its graph.
 class SegmentScope {
  public:
   SegmentScope();
@@ -99,7 +102,7 @@ class SegmentScope {
   SegmentScope(const SegmentScope&) = delete;
   SegmentScope& operator=(const SegmentScope&) = delete;
 
-  /// Whether one lives on this thread.
+  /// Returns true if an object of this class lives on this thread.
   static bool is_entered();
 
  private:

@@ -5,12 +5,13 @@
 namespace ddp {
 namespace {
 
-/// A submodule of the script: names, and whose tensors they are.
+/// A submodule of the script; holds its name and its tensors.
 struct ScriptPart : torch::nn::Module {
   ScriptPart() : torch::nn::Module("ScriptModule") {}
 };
 
-/// Names with dots are LibTorch's for submodules, so these are made, too.
+/// Registers tensors and submodules. Submodules are needed because LibTorch
+/// reserves names with dots for the tensors of submodules.
 void adopt(torch::nn::Module& module, const torch::jit::Module& script) {
   for (const auto& item : script.named_parameters(/*recurse=*/false)) {
     module.register_parameter(

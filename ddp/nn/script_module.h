@@ -12,26 +12,28 @@
 
 namespace ddp {
 
-/// The module behind `ScriptModule`; see there.
+/// Implementation of `ScriptModule`.
 class ScriptModuleImpl : public torch::nn::Module {
  public:
+  /// Registers the script's parameters, buffers and submodules.
   explicit ScriptModuleImpl(torch::jit::Module script);
 
-  /// The script's own `forward`.
+  /// Calls the script's `forward`.
   c10::IValue forward(std::vector<c10::IValue> inputs,
                       const torch::jit::Kwargs& kwargs = {});
-  /// The same of arguments that can be an IValue: tensors, numbers, ...
+  /// Calls `forward` with arguments that convert to an IValue: tensors,
+  /// numbers, ...
   template <typename... Args>
   c10::IValue forward(const Args&... inputs) {
     return forward(std::vector<c10::IValue>{c10::IValue(inputs)...});
   }
 
-  /// The module itself: for its other methods, its attributes, and to save it
-  /// for a program that only infers.
+  /// Returns the TorchScript module: for its other methods, its attributes, and
+  /// to save it for inference.
   const torch::jit::Module& script() const { return script_; }
   torch::jit::Module& script() { return script_; }
 
-  /// Also the script's and its submodules'.
+  /// Sets the mode of this module, of the script and of its submodules.
   void train(bool on = true) override;
 
   void pretty_print(std::ostream& stream) const override;
@@ -40,19 +42,19 @@ class ScriptModuleImpl : public torch::nn::Module {
   torch::jit::Module script_;
 };
 
-/// A TorchScript module as a module of LibTorch, so that it goes wherever one
-/// does: into `DistributedDataParallel`, a `Checkpoint`, an optimizer. Its
+/// Adapts a TorchScript module to a module of LibTorch, so that it can be used
+/// in `DistributedDataParallel`, a `Checkpoint` or an optimizer. Its
 /// parameters, buffers and submodules are the script's own tensors under the
-/// script's names, those that it has when it is given here; a model written in
-/// Python, `torch.jit.script(net).save("net.pt")`, is then trained in C++, and
-/// `torch.load` of a checkpoint fits `net` again.
+/// script's names, as they exist at construction. A model written in Python and
+/// saved by `torch.jit.script(net).save("net.pt")` can thus be trained in C++,
+/// and `net` can load the checkpoint with `torch.load`.
 ///
-/// What forward returns is an IValue: `.toTensor()`, `.toTuple()`. Tensors are
-/// found in it wherever they lie, as for `for_each_tensor`.
+/// forward returns an IValue: use `.toTensor()` or `.toTuple()`.
+/// `for_each_tensor` finds tensors at any depth in it.
 ///
-/// The wrapper's `mixed_precision` with a param_dtype is refused: what the
-/// script's compiler differentiates by itself reads parameters as they are. It
-/// has an autocast of its own.
+/// The wrapper's `mixed_precision` with a param_dtype is refused, because code
+/// that TorchScript's compiler differentiates reads parameters in their own
+/// dtype. TorchScript has its own autocast.
 ///
 /// Example:
 /// @code
@@ -70,7 +72,8 @@ class ScriptModule : public torch::nn::ModuleHolder<ScriptModuleImpl> {
   using torch::nn::ModuleHolder<ScriptModuleImpl>::ModuleHolder;
   using Impl = ScriptModuleImpl;
 
-  /// The same as `forward`; that of the holder knows no overloads.
+  /// Calls `forward`. Replaces the operator of ModuleHolder, which does not
+  /// support overloads.
   template <typename... Args>
   c10::IValue operator()(Args&&... args) {
     return (*this)->forward(std::forward<Args>(args)...);
@@ -79,6 +82,7 @@ class ScriptModule : public torch::nn::ModuleHolder<ScriptModuleImpl> {
 
 namespace detail {
 
+/// Returns the tensors in tuples, lists, dict values and objects, at any depth.
 std::vector<at::Tensor> tensors_in(const c10::IValue& value);
 
 template <>

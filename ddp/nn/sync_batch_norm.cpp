@@ -79,7 +79,7 @@ void SyncBatchNormImpl::follow_process_group(const Group& group) {
   }
 }
 
-/// Once: what the size of every later message rests on.
+/// Compares the layers once: the size of all later messages depends on them.
 void SyncBatchNormImpl::agree(c10d::Backend& group, const Tensor& input) {
   if (has_agreed_) {
     return;
@@ -114,7 +114,8 @@ std::string SyncBatchNormImpl::problem_of(const Tensor& input) const {
                          input.device());
 }
 
-/// Of the batch in the running statistics, as in torch::nn::BatchNorm.
+/// Returns the weight of the batch in the running statistics, as in
+/// torch::nn::BatchNorm.
 double SyncBatchNormImpl::next_factor() const {
   return options.momentum() ? *options.momentum()
                             : 1.0 / (num_batches_tracked.item<double>() + 1);

@@ -12,19 +12,21 @@
 
 namespace ddp {
 
-/// The module behind `SyncBatchNorm`; see there.
+/// Implementation of `SyncBatchNorm`.
 class SyncBatchNormImpl
     : public torch::nn::BatchNormImplBase<0, SyncBatchNormImpl> {
  public:
   using Group = c10::intrusive_ptr<c10d::Backend>;
 
-  /// @param options  torch::nn::BatchNorm's; a number of channels will do.
-  /// @param group  the ranks; null for the wrapper's, or without a
-  ///   DistributedDataParallel `ddp::process_group()`.
+  /// @param options  as torch::nn::BatchNorm; converts from a number of
+  ///   channels.
+  /// @param group    the ranks; null for the wrapper's group, or without a
+  ///   DistributedDataParallel for `ddp::process_group()`.
+  /// @throws c10::Error if there is no channel.
   explicit SyncBatchNormImpl(const torch::nn::BatchNormOptions& options,
                              Group group = nullptr);
 
-  /// In the place of `layer`: the same options, tensors and mode.
+  /// Replaces `layer`: takes its options, tensors and mode.
   template <size_t D, typename Derived>
   SyncBatchNormImpl(const torch::nn::BatchNormImplBase<D, Derived>& layer,
                     Group group)
@@ -37,15 +39,16 @@ class SyncBatchNormImpl
     train(layer.is_training());
   }
 
+  /// Normalises the input; see `SyncBatchNorm` for collectives and errors.
   /// @param input  (batch, channels, ...), of a floating-point type.
   torch::Tensor forward(const torch::Tensor& input);
 
-  /// Exchanges statistics in this group from the next forward on, for instance
-  /// when ranks have gone; null for all, `ddp::process_group()`. Between two
-  /// steps, on all its ranks.
+  /// Sets the group that exchanges statistics from the next forward on, for
+  /// example after ranks have left; null for all ranks, `ddp::process_group()`.
+  /// Call it between two steps, on all ranks of the group.
   void set_process_group(Group group);
-  /// For `DistributedDataParallel`: the group of the wrapper, where none was
-  /// given to this layer.
+  /// Sets the wrapper's group, unless the program has given this layer a group.
+  /// Called by `DistributedDataParallel`.
   void follow_process_group(const Group& group);
 
   void pretty_print(std::ostream& stream) const override;
@@ -70,38 +73,40 @@ class SyncBatchNormImpl
   bool has_agreed_ = false;
 };
 
-/// A batch norm whose statistics are those of the batches of all ranks
-/// together, for batches that are small on each rank: what
-/// torch.nn.SyncBatchNorm is. For inputs of two dimensions and more, on the CPU
-/// too. Batches may be of different sizes, also empty on some ranks.
+/// A batch norm over the batches of all ranks together, for batches that are
+/// small on each rank. Corresponds to torch.nn.SyncBatchNorm. For inputs of two
+/// or more dimensions, also on the CPU. Batches may have different sizes and
+/// may be empty on some ranks.
 ///
-/// In training mode `forward` is collective, under no_grad too, and so is the
-/// backward pass where the input needs a gradient: every rank makes both, in
-/// the same order. Each costs one exchange of two numbers a channel, for which
-/// the ranks wait. In evaluation, in a world of one and without a process group
-/// it is torch::nn::BatchNorm, whose tensors and names it has: a checkpoint of
-/// one loads into the other.
+/// In training mode `forward` is collective, also under no_grad, and so is the
+/// backward pass if the input needs a gradient: every rank must run both, in
+/// the same order. Each of them costs one exchange of two numbers per channel,
+/// for which the ranks wait. In evaluation mode, in a world of one and without
+/// a process group it computes the same as torch::nn::BatchNorm. It has the
+/// same tensors and names, so checkpoints of the two load into each other.
 ///
 /// float16 and bfloat16 inputs have statistics in float.
 ///
-/// A `DistributedDataParallel` gives its group to layers that have none of
-/// their own, also by `update_process_group`.
+/// A `DistributedDataParallel` sets its group in layers that have no group of
+/// their own, also in `update_process_group`.
 ///
-/// Under `DistributedDataParallel` gradients of weight and bias are averaged
-/// like all others. Where ranks may use different parameters
+/// Under `DistributedDataParallel` the gradients of weight and bias are
+/// averaged like all others. If ranks may use different parameters
 /// (find_unused_parameters), give these layers a group of their own
-/// (`ddp::new_group`): gradients then start on their way at different places of
-/// the ranks' passes.
+/// (`ddp::new_group`): the exchange of gradients then starts at different
+/// points of the ranks' passes.
 ///
-/// @throws c10::Error on every rank when the layers of the ranks differ (first
-///   forward), when an input has another number of channels or type on one of
-///   them, naming it, and when there is one value a channel on all ranks
-///   together. On a GPU, where looking would stall the host, an input that does
-///   not fit throws on its own rank; its part is left out on the others. No
-///   error makes other ranks wait. Also by a backward pass with create_graph.
+/// @throws c10::Error on every rank if the layers of the ranks differ (first
+///   forward). On the CPU also on every rank if an input has another number of
+///   channels or type on any rank (the error names the rank), and if all ranks
+///   together have only one value per channel. On a GPU, where this check would
+///   stall the host, an input that does not fit throws on its own rank, and the
+///   other ranks ignore it. No error makes other ranks wait. Also throws in a
+///   backward pass with create_graph, and in training mode within a `Join` or
+///   in a replica of a `dp::DataParallel` if the group has several ranks.
 ///
-/// A batch that is empty on every rank leaves the running statistics as they
-/// are; on GPUs do not give one.
+/// A batch that is empty on every rank does not change the running statistics;
+/// on GPUs it is not supported.
 ///
 /// Example:
 /// @code
@@ -113,20 +118,21 @@ class SyncBatchNormImpl
 /// Source: torch.nn.SyncBatchNorm.
 TORCH_MODULE(SyncBatchNorm);
 
-/// Puts a `SyncBatchNorm` into the place of each torch::nn::BatchNorm1d, 2d and
-/// 3d in `module`, at any depth, before it is wrapped. Names, tensors and the
-/// mode of each layer stay, so optimizers and checkpoints need not know.
+/// Replaces each torch::nn::BatchNorm1d, 2d and 3d in `module`, at any depth,
+/// by a `SyncBatchNorm`. Call it before the module is wrapped. Names, tensors
+/// and the mode of each layer are kept, so optimizers and checkpoints remain
+/// valid.
 ///
-/// Replaces what torch::nn::Sequential, ModuleList and ModuleDict hold, and
-/// children that their parent finds by name. A layer that a class holds as a
-/// member of its type cannot be replaced from outside: that is an error, which
-/// names the layer. Declare the member as `ddp::SyncBatchNorm` instead; it
-/// serves alone, too.
+/// Replaces layers in torch::nn::Sequential, ModuleList and ModuleDict, and
+/// children that their parent accesses by name. A layer in a data member of a
+/// class cannot be replaced from outside: the function then throws and names
+/// the layer. Declare the member as `ddp::SyncBatchNorm` instead, which also
+/// works in a single process.
 ///
-/// @param group  the ranks; null for all.
-/// @returns how many layers it has replaced.
-/// @throws c10::Error when `module` is such a layer itself, or holds one as a
-///   member; then nothing has changed.
+/// @param group  the ranks; null for all ranks.
+/// @returns the number of replaced layers.
+/// @throws c10::Error if `module` is a batch norm itself, or a class has one as
+///   a data member. Nothing is changed then.
 ///
 /// Example:
 /// @code

@@ -10,7 +10,7 @@ namespace {
 
 using at::Tensor;
 
-/// By operators: the spread is the variance.
+/// Uses LibTorch's operators; the spread in a row is the variance.
 class OperatorMath : public BatchNormMath {
  public:
   Tensor row_of(const Tensor& input, double /*eps*/) const override {
@@ -31,7 +31,7 @@ class OperatorMath : public BatchNormMath {
   BatchStatistics combine(const Tensor& rows,
                           const RunningStatistics& running,
                           double eps) const override {
-    // A few numbers a channel, of which differences are squared.
+    // In double: few numbers per channel, and differences of means are squared.
     const auto exact = rows.to(at::kDouble);
     const int64_t channels = rows.size(1) / 2;
     const auto counts = exact.narrow(1, 2 * channels, 1);
@@ -56,7 +56,7 @@ class OperatorMath : public BatchNormMath {
                    const Tensor& bias,
                    const BatchStatistics& statistics,
                    double eps) const override {
-    // The evaluation of LibTorch's own layer, which wants a variance.
+    // Uses the evaluation of LibTorch's own layer, which needs a variance.
     const auto var = statistics.invstd.pow(-2).sub(eps);
     return std::get<0>(at::native_batch_norm(input,
                                              in_statistics_type(weight),
@@ -110,7 +110,7 @@ class OperatorMath : public BatchNormMath {
     return static_cast<double>(input.numel() / input.size(1));
   }
 
-  /// In dimension 1, so that it goes with `input`.
+  /// Moves the values to dimension 1, so that they broadcast with `input`.
   static Tensor channelwise(const Tensor& values, const Tensor& input) {
     std::vector<int64_t> shape(input.dim(), 1);
     shape[1] = -1;
@@ -130,7 +130,8 @@ class OperatorMath : public BatchNormMath {
   }
 };
 
-/// LibTorch's kernels: the spread is 1 / sqrt(variance + eps).
+/// Uses LibTorch's CUDA kernels; the spread in a row is 1 / sqrt(variance +
+/// eps).
 class KernelMath : public BatchNormMath {
  public:
   Tensor row_of(const Tensor& input, double eps) const override {
@@ -142,9 +143,10 @@ class KernelMath : public BatchNormMath {
     return at::cat({mean, invstd, count});
   }
 
-  /// The kernel that combines divides by the counts that it has added up so
-  /// far. One next to zero spares the host to look for empty rows, which stalls
-  /// it; added to another it is lost.
+  /// The count is almost zero instead of zero, because the combining kernel
+  /// divides by the sum of the counts so far. Otherwise the host would have to
+  /// search for empty rows, which stalls it. Added to any real count, it
+  /// vanishes by rounding.
   Tensor row_of_none(int64_t channels,
                      const at::TensorOptions& options,
                      bool /*is_wrong*/) const override {
@@ -159,7 +161,8 @@ class KernelMath : public BatchNormMath {
                           double eps) const override {
     const int64_t channels = rows.size(1) / 2;
     const auto counts = rows.select(1, 2 * channels).contiguous();
-    // The kernel's dtype is that of the running ones: not half.
+    // The kernel uses the dtype of the running statistics, which must not be
+    // half.
     const auto type = rows.scalar_type();
     const bool tracks = running.mean.defined();
     const auto running_mean = tracks ? running.mean.to(type) : Tensor();

@@ -18,8 +18,9 @@ bool is_on_cpu(const c10::IValue& output) {
          output.toTensor().is_cpu();
 }
 
-/// "train(ing)" is false in evaluation mode; attention on the CPU is marked,
-/// but takes no other dropout than 0.
+/// Returns true if the argument disables dropout: "train" or "training" in
+/// evaluation mode, or a dropout of 0. (Attention on the CPU is marked as
+/// drawing, but supports only a dropout of 0.)
 bool turns_draws_off(const std::string& argument, const c10::IValue& value) {
   return ((argument == "train" || argument == "training") && value.isBool() &&
           !value.toBool()) ||
@@ -30,7 +31,7 @@ bool may_draw(const at::RecordFunction& call) {
   const auto name = call.operator_name();
   const auto schema =
       name ? c10::Dispatcher::singleton().findSchema(*name) : std::nullopt;
-  // Of what consists of other operators, these are seen themselves.
+  // The parts of a composite operator are observed themselves.
   if (!schema || !schema->hasTag(at::Tag::nondeterministic_seeded) ||
       schema->hasKernelForDispatchKey(
           c10::DispatchKey::CompositeImplicitAutograd)) {
@@ -48,7 +49,7 @@ bool may_draw(const at::RecordFunction& call) {
 
 struct Mark : at::ObserverContext {};
 
-/// Inputs are there at the start alone, outputs at the end.
+/// Inputs are only available at the start of a call, outputs only at its end.
 std::unique_ptr<at::ObserverContext> mark_draw(const at::RecordFunction& call) {
   return may_draw(call) ? std::make_unique<Mark>() : nullptr;
 }

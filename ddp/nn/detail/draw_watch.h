@@ -6,9 +6,10 @@
 
 namespace ddp::detail {
 
-/// While it lives, counts the operators on this thread that draw random numbers
-/// on the CPU: those that LibTorch marks as `nondeterministic_seeded`, but for
-/// those that consist of others, and those whose arguments turn dropout off.
+/// Counts, during its lifetime, the operators on this thread that draw random
+/// numbers on the CPU: operators that LibTorch marks as
+/// `nondeterministic_seeded`, except composite operators and calls whose
+/// arguments disable dropout.
 class DrawWatch {
  public:
   DrawWatch();
@@ -16,6 +17,7 @@ class DrawWatch {
   DrawWatch(const DrawWatch&) = delete;
   DrawWatch& operator=(const DrawWatch&) = delete;
 
+  /// Returns the number of draws since construction.
   int64_t count() const;
 
  private:

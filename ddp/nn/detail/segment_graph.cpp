@@ -24,7 +24,7 @@ using torch::autograd::Node;
 using torch::autograd::variable_list;
 using Tensors = std::vector<Tensor>;
 
-/// A leaf, or an input of a node.
+/// Identifies an end: a leaf, or an input of a node.
 using Place = std::pair<const void*, uint32_t>;
 
 Place place_of(const Tensor& end) {
@@ -34,7 +34,7 @@ Place place_of(const Tensor& end) {
   return {end.grad_fn().get(), static_cast<uint32_t>(end.output_nr())};
 }
 
-/// The leaf that the edge leads to; null when it leads to another node.
+/// Returns the leaf that the edge leads to; null if it leads to another node.
 const Tensor* leaf_at(const Edge& edge) {
   const auto* node = dynamic_cast<AccumulateGrad*>(edge.function.get());
   return node == nullptr ? nullptr : &node->variable;
@@ -92,7 +92,7 @@ Tensor end_at(const Edge& edge) {
   return stand_in;
 }
 
-/// Stands in a graph where an end was. The engine adds up what comes.
+/// Replaces an end in the graph. The engine sums the gradients that reach it.
 struct Sink : Node {
   variable_list apply(variable_list&& gradients) override {
     gradient = std::move(gradients[0]);
@@ -107,7 +107,8 @@ GraphMoment::GraphMoment()
     : thread_(at::RecordFunction::currentThreadId()),
       sequence_(at::sequence_number::peek()) {}
 
-/// A node with the largest number has been given it, to be the first to run.
+/// The largest sequence number is assigned explicitly, to nodes that must run
+/// first.
 bool GraphMoment::has(const Node& node) const {
   constexpr auto kGiven = std::numeric_limits<uint64_t>::max();
   return node.thread_id() == thread_ && node.sequence_nr() >= sequence_ &&

@@ -8,13 +8,13 @@
 
 namespace ddp::detail {
 
-/// A moment of this thread: what it has put into graphs since then.
+/// A point in time of this thread, to recognise autograd nodes created later.
 class GraphMoment {
  public:
-  /// Now.
+  /// Records the current point in time.
   GraphMoment();
 
-  /// Whether the node is of this thread, and not older.
+  /// Returns true if this thread created the node after the recorded point.
   bool has(const torch::autograd::Node& node) const;
 
  private:
@@ -22,23 +22,24 @@ class GraphMoment {
   uint64_t sequence_;
 };
 
-/// Where the graph of `outputs` that was made since then ends, each once: the
-/// leaves that it accumulates into, and, for a tensor with a history that came
-/// in from outside, a tensor without values that stands for it: of its sizes
-/// and kind, with its place in the older graph.
-/// @param outputs  made since then, where they need a gradient.
+/// Returns the ends of the graph of `outputs` that was created after `since`,
+/// each once: the leaves that it accumulates into and, for each tensor with
+/// history from outside, a placeholder tensor without values. The placeholder
+/// has the sizes and options of that tensor, and its gradient edge in the older
+/// graph.
+/// @param outputs  created after `since` if they need a gradient.
 std::vector<at::Tensor> ends_of(const std::vector<at::Tensor>& outputs,
                                 const GraphMoment& since);
 
-/// Whether two ends are the same leaf, or the same place.
+/// Returns true if both ends are the same leaf, or the same input of a node.
 bool are_same_end(const at::Tensor& a, const at::Tensor& b);
 
-/// Runs a backward pass that leaves nothing behind: no `.grad` changes, no hook
-/// of a leaf is called, and older graphs stay as they are.
-/// @param outputs  with a graph that nobody else uses; it is spent.
-/// @param since  before it was made.
-/// @param ends  whose gradients are asked for; others get none.
-/// @return the gradient of each end, undefined where none comes.
+/// Runs a backward pass without side effects: it changes no `.grad`, calls no
+/// hooks of leaves and leaves older graphs unchanged.
+/// @param outputs  have a graph without other users, which is consumed.
+/// @param since    a point before the graph was created.
+/// @param ends     ends whose gradients are needed; other ends get none.
+/// @return the gradient of each end, undefined if none reaches it.
 std::vector<at::Tensor> gradients_at_ends(
     const std::vector<at::Tensor>& outputs,
     const std::vector<at::Tensor>& gradients,

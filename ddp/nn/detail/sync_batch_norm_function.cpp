@@ -20,12 +20,12 @@ using torch::autograd::variable_list;
 
 constexpr const char* kGroup = "group";
 
-/// Channels last stays so.
+/// Returns the tensor contiguous in its memory format: channels last is kept.
 Tensor dense(const Tensor& tensor) {
   return tensor.contiguous(tensor.suggest_memory_format());
 }
 
-/// The rows of all ranks, in their order.
+/// Returns the rows of all ranks, ordered by rank.
 Tensor gather(c10d::Backend& group, Tensor row) {
   auto rows = at::empty({group.getSize() * row.numel()}, row.options());
   wait(group._allgather_base(rows, row),
@@ -34,7 +34,8 @@ Tensor gather(c10d::Backend& group, Tensor row) {
   return rows.view({group.getSize(), -1});
 }
 
-/// All ranks have seen the mark of one, so all ask.
+/// Collective: all ranks have seen the invalid count, so all call this
+/// function.
 [[noreturn]] void throw_problems(const SyncBatchNormCall& call) {
   const auto problems = all_gather_text(*call.group, c10::kCPU, call.problem);
   TORCH_CHECK(false,
@@ -45,7 +46,8 @@ Tensor gather(c10d::Backend& group, Tensor row) {
               " channels in dimension 1, of one floating-point type");
 }
 
-/// On the CPU, where looking costs nothing. False when no rank has a value.
+/// Checks the counts of all ranks. Only for the CPU, where reading them is
+/// cheap. Returns false if no rank has a value.
 bool check_counts(const Tensor& counts, const SyncBatchNormCall& call) {
   if (counts.eq(BatchNormMath::kWrong).any().item<bool>()) {
     throw_problems(call);

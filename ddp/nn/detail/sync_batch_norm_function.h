@@ -9,23 +9,24 @@
 
 namespace ddp::detail {
 
-/// What a forward of a `SyncBatchNorm` is made with.
+/// Arguments of one forward of a `SyncBatchNorm`.
 struct SyncBatchNormCall {
   c10::intrusive_ptr<c10d::Backend> group;
-  at::Tensor weight;  ///< undefined for none; so is the bias
+  at::Tensor weight;  ///< may be undefined, as the bias
   at::Tensor bias;
   RunningStatistics running;
   double eps = 0;
   int64_t channels = 0;
-  c10::ScalarType type = c10::kFloat;  ///< of what ranks exchange
-  /// Why this rank cannot take part, one line; "" when it can.
+  c10::ScalarType type = c10::kFloat;  ///< dtype of exchanged data
+  /// Reason why this rank's input is invalid, one line; "" if it is valid.
   std::string problem;
 };
 
-/// The batch norm of `input` over the ranks' batches. Collective, and so is its
-/// backward pass where the input needs a gradient.
-/// @throws c10::Error when this rank or, on the CPU, another one has a problem,
-///   or when there is one value a channel: on the CPU the same on every rank.
+/// Computes the batch norm of `input` over the ranks' batches. Collective, and
+/// so is its backward pass if the input needs a gradient.
+/// @throws c10::Error if this rank has a problem. On the CPU also, alike on
+///   every rank, if another rank has a problem or all ranks together have only
+///   one value per channel.
 at::Tensor sync_batch_norm(const at::Tensor& input,
                            const SyncBatchNormCall& call);
 
