@@ -8,46 +8,46 @@
 
 namespace ddp {
 
-/// Options of `AutocastGuard`; the defaults are those of Python's
-/// torch.autocast.
+/// Options of `AutocastGuard`; the defaults equal Python's torch.autocast.
 struct AutocastOptions {
-  /// torch::kHalf or torch::kBFloat16. Unset: what the device type has by
-  /// default (CUDA kHalf, CPU kBFloat16), or what the guard around this one
-  /// gave it.
+  /// torch::kHalf or torch::kBFloat16. std::nullopt: the dtype of the enclosing
+  /// guard, or the default of the device type (CUDA kHalf, CPU kBFloat16).
   TORCH_ARG(std::optional<c10::ScalarType>, dtype) = std::nullopt;
-  /// False: a region that computes in its tensors' own dtypes, inside one that
-  /// does not. What the outer one has made narrow is to be converted by hand.
+  /// If false, operators compute in the dtypes of their tensors, inside a
+  /// region that does not. Convert narrow results of the outer region by hand.
   TORCH_ARG(bool, enabled) = true;
-  /// Keep the narrow copy of a parameter until the outermost guard goes, so
-  /// that a forward that uses it twice converts it once. Unset: as outside.
-  /// Of what is computed from a parameter no copy is kept: torch::nn::Linear
-  /// transposes its weight and converts that in each forward, torch::linear(x,
-  /// weight, bias) keeps one.
+  /// Whether the narrow copy of a parameter is kept until the outermost guard
+  /// is destroyed, so that a forward that uses it twice converts it once.
+  /// std::nullopt: as in the enclosing region. Copies are only kept of
+  /// parameters, not of results computed from them: torch::nn::Linear
+  /// transposes its weight and converts the result in each forward,
+  /// torch::linear(x, weight, bias) keeps a copy.
   TORCH_ARG(std::optional<bool>, cache_enabled) = std::nullopt;
 };
 
-/// While it lives, operators on tensors of one device type choose their dtype:
-/// products and convolutions compute in the narrow one, what needs its range
-/// (losses, sums, norms) in float. Parameters stay float, and so do their
-/// gradients: the network needs no change, nor do its optimizer, its
-/// checkpoints or `DistributedDataParallel`. Python's torch.autocast, with
-/// LibTorch's own lists of operators.
+/// Enables autocast for operators on tensors of one device type during its
+/// lifetime: products and convolutions compute in the narrow dtype, operators
+/// that need a larger range (losses, sums, norms) in float. Parameters and
+/// their gradients stay float, so the network, its optimizer, its checkpoints
+/// and `DistributedDataParallel` need no change. Corresponds to Python's
+/// torch.autocast, with LibTorch's own lists of operators.
 ///
-/// The forward and the loss belong inside. The backward pass does not need it:
-/// each operator's backward computes in the dtype that its forward had. The
-/// optimizer's step belongs outside: a narrow copy of a parameter that is kept
-/// (`AutocastOptions::cache_enabled`) would not notice it. With kHalf use a
-/// `GradScaler`, or small gradients become zero.
+/// Put the forward and the loss inside. The backward pass does not need the
+/// guard: each operator's backward computes in the dtype of its forward. Put
+/// the optimizer's step outside: a kept narrow copy of a parameter
+/// (`AutocastOptions::cache_enabled`) would not see the step. With kHalf use a
+/// `GradScaler`, because small gradients become zero otherwise.
 ///
-/// Guards nest, also for different device types and dtypes; each gives back
-/// what it found, and the outermost one drops the narrow copies.
+/// Guards nest, also for different device types and dtypes. Each guard restores
+/// the previous state, and the outermost one drops the narrow copies.
 ///
-/// Thread contract: on or off, the dtype, the nesting and whether copies are
-/// kept belong to the thread, as with NoGradGuard: a thread that is started
-/// inside does not have them and needs a guard of its own. `dp::DataParallel`
-/// carries them to its replicas, autograd to its threads. The copies themselves
-/// are the process's, behind a lock; when one thread drops them the others make
-/// new ones. A guard goes on the thread that made it, the last one first.
+/// Thread contract: the state of autocast, the dtype, the nesting and the
+/// setting for copies belong to the thread, as with NoGradGuard. A thread that
+/// is started inside does not inherit them and needs a guard of its own.
+/// `dp::DataParallel` passes them to its replicas, autograd to its threads. The
+/// copies themselves belong to the process and are protected by a lock; if one
+/// thread drops them, the others make new ones. Destroy a guard on the thread
+/// that created it, in reverse order of creation.
 ///
 /// Example:
 /// @code
@@ -62,8 +62,8 @@ struct AutocastOptions {
 /// Source: torch/amp/autocast_mode.py of PyTorch 2.11.
 class AutocastGuard {
  public:
-  /// @param device_type  whose operators choose: torch::kCUDA, torch::kCPU or
-  ///   another one of LibTorch's autocast; `device.type()` of a device.
+  /// @param device_type  of the tensors: torch::kCUDA, torch::kCPU or another
+  ///   type with autocast in LibTorch; `device.type()` of a device.
   /// @throws c10::Error for a device type without autocast, or a dtype that is
   ///   neither kHalf nor kBFloat16.
   explicit AutocastGuard(c10::DeviceType device_type,
@@ -74,7 +74,7 @@ class AutocastGuard {
 
  private:
   c10::DeviceType device_type_;
-  // What was before.
+  // Previous state, which the destructor restores.
   c10::ScalarType dtype_;
   bool enabled_;
   bool cache_enabled_;

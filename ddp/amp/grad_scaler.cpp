@@ -99,7 +99,7 @@ void GradScaler::check_out_of_join(
       "finish([&] { scaler.step(optimizer); scaler.update(); })");
 }
 
-/// The scale lies where the first loss does.
+/// Creates the scale on the device of the first loss.
 void GradScaler::prepare(c10::Device device) {
   if (scale_.defined()) {
     return;
@@ -109,7 +109,8 @@ void GradScaler::prepare(c10::Device device) {
   growth_tracker_ = at::full({}, first_tracker_, options.dtype(c10::kInt));
 }
 
-/// A rank without any input has scaled nothing, but has the others' gradients.
+/// Creates the scale on a rank without any input: it has scaled no loss, but
+/// has the gradients of the other ranks.
 void GradScaler::prepare_in_join(const torch::optim::Optimizer& optimizer) {
   if (join() == nullptr) {
     return;
@@ -169,7 +170,7 @@ void GradScaler::unscale_(torch::optim::Optimizer& optimizer) {
               "Expected unscale_() before step(), but this optimizer has "
               "stepped since the last update(); call update() after the step");
   const c10::NoGradGuard no_grad;
-  // The reciprocal of a float may lie beside the nearest one.
+  // In double: a float reciprocal may differ from the nearest float.
   const auto factor = scale_.to(c10::kDouble).reciprocal().to(c10::kFloat);
   const auto found_inf = detail::unscale_gradients(optimizer, factor);
   progress.stage = Stage::unscaled;
@@ -284,8 +285,8 @@ void GradScaler::set_backoff_factor(double factor) {
   backoff_factor_ = checked_backoff(factor);
 }
 
-/// LibTorch's scale grows at the interval, not beyond: the count must not be
-/// there already.
+/// LibTorch's scale grows when the count equals the interval, not beyond it, so
+/// the count must stay below.
 void GradScaler::set_growth_interval(int64_t interval) {
   growth_interval_ = checked_interval(interval);
   first_tracker_ = std::min(first_tracker_, interval - 1);

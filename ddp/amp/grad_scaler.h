@@ -23,57 +23,59 @@ namespace ddp {
 ///       ddp::GradScalerOptions().init_scale(1024).enabled(uses_half));
 /// @endcode
 struct GradScalerOptions {
-  /// The scale to begin with; positive.
+  /// Initial scale; positive.
   TORCH_ARG(double, init_scale) = 65536;
-  /// What it is multiplied by after `growth_interval` steps; above 1.
+  /// Factor of the scale after `growth_interval` successful steps; above 1.
   TORCH_ARG(double, growth_factor) = 2;
-  /// The same after a step that was left out; between 0 and 1.
+  /// Factor of the scale after a skipped step; between 0 and 1.
   TORCH_ARG(double, backoff_factor) = 0.5;
-  /// Steps in a row, none of them left out, after which it grows; at least 1.
+  /// Number of consecutive steps without a skipped one before the scale grows;
+  /// at least 1.
   TORCH_ARG(int64_t, growth_interval) = 2000;
-  /// False: the scaler passes everything on as it is, so that one training loop
-  /// serves with and without it.
+  /// If false, the scaler passes tensors and steps on unchanged, so that one
+  /// training loop works with and without it.
   TORCH_ARG(bool, enabled) = true;
-  /// The ranks that leave out a step together, when one of them has inf or NaN.
-  /// Null, as with `DistributedDataParallel`: each decides by its own
-  /// gradients, which are the same on all ranks. Needed where they are not: an
-  /// optimizer that steps a part of the parameters on each rank, layers that
-  /// only some ranks have. `unscale_` is then collective, one all-reduce of one
-  /// number where the scale lies, also on a rank that has no gradients.
+  /// Ranks that skip a step together if any of them has inf or NaN. Null, as
+  /// with `DistributedDataParallel`: each rank decides by its own gradients,
+  /// which are the same on all ranks. Needed if gradients differ between ranks:
+  /// for an optimizer that steps a part of the parameters on each rank, or
+  /// layers that only some ranks have. `unscale_` is then collective: one
+  /// all-reduce of one number on the device of the scale, also on a rank
+  /// without gradients.
   TORCH_ARG(c10::intrusive_ptr<c10d::Backend>, process_group) = nullptr;
 };
 
-/// What a checkpoint keeps of a `GradScaler`: the entries of Python's
+/// State of a `GradScaler` in a checkpoint: the entries of Python's
 /// `scaler.state_dict()`.
 struct GradScalerState {
   double scale = 65536;
   double growth_factor = 2;
   double backoff_factor = 0.5;
   int64_t growth_interval = 2000;
-  int64_t growth_tracker = 0;  ///< steps since the scale has changed
+  int64_t growth_tracker = 0;  ///< good steps since the last change
 };
 
-/// Keeps gradients of half precision from becoming zero: the loss is multiplied
-/// by a large scale, and the gradients divided by it before the optimizer's
-/// step. A step whose gradients hold inf or NaN is left out, and the scale goes
-/// down; when none has for a while, it goes up. Python's torch.amp.GradScaler.
+/// Prevents gradients of half precision from becoming zero: multiplies the loss
+/// by a large scale, and divides the gradients by it before the optimizer's
+/// step. A step whose gradients contain inf or NaN is skipped, and the scale is
+/// reduced; after a number of steps without inf or NaN it grows. Corresponds to
+/// Python's torch.amp.GradScaler.
 ///
-/// For `AutocastGuard` with torch::kHalf. bfloat16 has float's range and needs
-/// none.
+/// Use it for `AutocastGuard` with torch::kHalf. bfloat16 has the range of
+/// float and needs no scaler.
 ///
-/// A ZeroRedundancyOptimizer stays out of that Join and steps in the function,
-/// too.
+/// The scale is a tensor on the device of the first scaled tensor. The host
+/// waits for the device only in `step`, once per optimizer, and in functions
+/// that return a number of the scale's state.
 ///
-/// The scale is a tensor where the first scaled one lies. The host waits for
-/// the device only in `step`, once an optimizer, and in what gives a number.
+/// In a `Join` the scaler is one of the joinables, and `finish` steps with it:
+/// `join.finish([&] { scaler.step(optimizer); scaler.update(); })`. Without
+/// this function a rank without inputs misses updates of the scale; at the end
+/// of the Join all ranks copy the scale of a rank that had inputs to the end. A
+/// rank that never had an input may step, too. Leave a ZeroRedundancyOptimizer
+/// out of this Join and step it in the function.
 ///
-/// In a `Join` the scaler is one of the joinables, and `finish` steps by it:
-/// `join.finish([&] { scaler.step(optimizer); scaler.update(); })`. Without the
-/// function a rank without inputs misses updates of the scale; at the end of
-/// the Join all ranks then take the scale of the rank that was there to the
-/// end. A rank that has had no input at all may step, too.
-///
-/// Thread contract: one thread. The optimizers must outlive the iteration.
+/// Thread contract: one thread. Each optimizer must outlive the iteration.
 ///
 /// Example:
 /// @code
@@ -91,51 +93,59 @@ struct GradScalerState {
 /// Source: torch/amp/grad_scaler.py of PyTorch 2.11.
 class GradScaler : public Joinable {
  public:
-  /// @throws c10::Error when a factor, the scale or the interval is not what
-  ///   `GradScalerOptions` says.
+  /// @throws c10::Error if a factor, the scale or the interval is out of the
+  ///   range in `GradScalerOptions`.
   explicit GradScaler(const GradScalerOptions& options = {});
   GradScaler(const GradScaler&) = delete;
   GradScaler& operator=(const GradScaler&) = delete;
 
-  /// The output (a loss) times the scale; several, each on its own device.
-  /// @throws c10::Error while a `Join` runs that this scaler is not in.
+  /// Returns the output (a loss) times the scale; a list may contain outputs on
+  /// different devices.
+  /// @throws c10::Error for an undefined output, or while a `Join` runs that
+  ///   does not contain this scaler.
   at::Tensor scale(const at::Tensor& output);
   std::vector<at::Tensor> scale(const std::vector<at::Tensor>& outputs);
 
   /// Divides the gradients of the optimizer's parameters by the scale, in
-  /// place, and notes whether one holds inf or NaN. For what looks at gradients
-  /// before the step, such as clipping; else `step` does it. Once all gradients
-  /// of the step are there.
+  /// place, and records whether any of them contains inf or NaN. Call it only
+  /// if other code needs the gradients before the step, for example clipping;
+  /// otherwise `step` does it. Call it when all gradients of the step have been
+  /// computed.
   ///
-  /// @throws c10::Error when it has been called for this optimizer, or the
+  /// @throws c10::Error if it was already called for this optimizer, or the
   ///   optimizer has stepped, since the last `update()`; before the first
-  ///   `scale()`; for a gradient of float16, whose parameter should be float;
-  ///   for an optimizer that is in the scaler's `Join`, whose step a rank
-  ///   without inputs makes with gradients that are still scaled.
+  ///   `scale()`; for a gradient of float16 (keep parameters in float); for an
+  ///   optimizer that a `StepInBackward` steps; for an optimizer in the
+  ///   scaler's `Join`, because a rank without inputs would step it with
+  ///   gradients that are still scaled.
   void unscale_(torch::optim::Optimizer& optimizer);
 
-  /// Calls `optimizer.step()`, unless a gradient holds inf or NaN.
-  /// @returns whether it did: a learning rate's schedule counts these.
-  /// @throws c10::Error when the optimizer has stepped since the last
-  ///   `update()`, when none of its parameters has a gradient and no
-  ///   `process_group` is set, or when the optimizer averages parameters over
-  ///   ranks (`PostLocalSGDOptimizer`) and no `process_group` is set; and as
+  /// Calls `optimizer.step()` unless a gradient contains inf or NaN.
+  /// @returns true if the optimizer stepped; count only these steps for a
+  ///   learning rate schedule.
+  /// @throws c10::Error if the optimizer has stepped since the last `update()`;
+  ///   if none of its parameters has a gradient and no `process_group` is set;
+  ///   if the optimizer averages parameters over several ranks
+  ///   (`PostLocalSGDOptimizer`) and no `process_group` is set; and as
   ///   `unscale_`.
   bool step(torch::optim::Optimizer& optimizer);
 
-  /// Ends the iteration, after the steps of all optimizers: the scale goes down
-  /// if one of them was left out, else it may go up.
-  /// @throws c10::Error when no optimizer has stepped since the last one.
+  /// Ends the iteration, after the steps of all optimizers: reduces the scale
+  /// if any step was skipped, otherwise increases it after `growth_interval`
+  /// successful steps.
+  /// @throws c10::Error if no gradients were checked (by `step` or `unscale_`)
+  ///   since the last update.
   void update();
 
   /// Ends the iteration with a new scale; a tensor is copied.
-  /// @param new_scale  positive; as a tensor, one number of floating point that
-  ///   requires no gradient, and whose value is not looked at.
-  /// @throws c10::Error before the first `scale()`, or for another value.
+  /// @param new_scale  positive; a tensor must have one floating-point number
+  ///   and require no gradient, and its value is not checked.
+  /// @throws c10::Error before the first `scale()`, or for an invalid value.
   void update(double new_scale);
   void update(const at::Tensor& new_scale);
 
-  /// The scale now; 1 where the scaler is not enabled. Waits for the device.
+  /// Returns the current scale; 1 if the scaler is disabled. Waits for the
+  /// device.
   double get_scale() const;
 
   double get_growth_factor() const { return growth_factor_; }
@@ -144,21 +154,24 @@ class GradScaler : public Joinable {
   /// @throws c10::Error as the constructor.
   void set_growth_factor(double factor);
   void set_backoff_factor(double factor);
-  /// One that is over already lets the scale grow after the next good step.
+  /// Sets the interval. If it has already passed since the last change, the
+  /// scale grows after the next successful step.
+  /// @throws c10::Error as the constructor.
   void set_growth_interval(int64_t interval);
   bool is_enabled() const { return enabled_; }
 
-  /// What to save, after an `update()`; nothing where the scaler is not
-  /// enabled. `ddp::Checkpoint::scaler` does both. Waits for the device.
+  /// Returns the state to save, after an `update()`; std::nullopt if the scaler
+  /// is disabled. `ddp::Checkpoint::scaler` saves and loads it. Waits for the
+  /// device.
   std::optional<GradScalerState> state_dict() const;
-  /// Goes on from there. Does nothing where the scaler is not enabled.
-  /// @throws c10::Error, and changes nothing, for the nothing of a scaler that
-  ///   was not enabled, or for numbers that the constructor does not take.
+  /// Continues from a saved state. Does nothing if the scaler is disabled.
+  /// @throws c10::Error, without any change, for std::nullopt (the state of a
+  ///   disabled scaler), or for numbers that the constructor does not accept.
   void load_state_dict(const std::optional<GradScalerState>& state);
-  /// Throws as `load_state_dict` would, and changes nothing.
+  /// Throws if `load_state_dict` would throw, and changes nothing.
   void check_state_dict(const std::optional<GradScalerState>& state) const;
 
-  /// For `Join`.
+  /// The functions of `Joinable`.
   std::string join_name() const override;
   c10::intrusive_ptr<c10d::Backend> join_group() const override {
     return group_;
@@ -169,10 +182,10 @@ class GradScaler : public Joinable {
 
  private:
   enum class Stage { ready, unscaled, stepped };
-  /// Of an optimizer, since the last update.
+  /// State of an optimizer since the last update.
   struct Progress {
     Stage stage = Stage::ready;
-    at::Tensor found_inf;  // undefined where no gradient was looked at
+    at::Tensor found_inf;  // undefined if no gradient was checked
   };
 
   void check_scaled(const char* call) const;
@@ -188,7 +201,7 @@ class GradScaler : public Joinable {
   double backoff_factor_;
   int64_t growth_interval_;
   c10::intrusive_ptr<c10d::Backend> group_;
-  double first_scale_;  // until there is a tensor
+  double first_scale_;  // used until scale_ is defined
   int64_t first_tracker_ = 0;
   at::Tensor scale_;
   at::Tensor growth_tracker_;

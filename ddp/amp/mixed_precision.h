@@ -7,26 +7,26 @@
 
 namespace ddp {
 
-/// What `DistributedDataParallelOptions::mixed_precision` takes: the dtypes in
-/// which a forward through the wrapper computes and its gradients are averaged.
-/// Each is torch::kBFloat16, kHalf, kFloat or kDouble, or unset: as it is.
-/// Integers, bools and complex numbers stay in any case, and so do the ignored
-/// (`params_and_buffers_to_ignore`).
+/// Dtypes for `DistributedDataParallelOptions::mixed_precision`: a forward
+/// through the wrapper computes in them, and its gradients are averaged in
+/// them. Each is torch::kBFloat16, kHalf, kFloat or kDouble, or std::nullopt
+/// for no conversion. Integers, bools and complex numbers are never converted,
+/// and neither are ignored tensors (`params_and_buffers_to_ignore`).
 ///
-/// Parameters themselves never change: operators of the forward are given
-/// copies, one a parameter and forward, which the backward pass uses and whose
-/// gradients come back in the parameter's dtype. So optimizers, checkpoints,
-/// accumulated gradients, `module()` and layers that share a parameter see it
-/// as it was wrapped, at any time, also under a NoGradGuard and after an
-/// exception. What PyTorch's wrapper does with `mixed_precision`, which
-/// exchanges the parameters' data until the end of the backward pass instead.
+/// The parameters themselves never change: operators of the forward get copies,
+/// one for each parameter and forward. The backward pass uses the copies and
+/// returns their gradients in the parameter's dtype. Optimizers, checkpoints,
+/// accumulated gradients, `module()` and layers that share a parameter
+/// therefore see the parameter in its own dtype at any time, also under a
+/// NoGradGuard and after an exception. PyTorch's wrapper with `mixed_precision`
+/// instead replaces the parameters' data until the end of the backward pass.
 ///
-/// What is not given to an operator is not seen: a forward that asks
-/// `weight.dtype()` is told the parameter's own, one that reads its memory
-/// (`data_ptr()`, `accessor`, `data()`) reads that, and what it saves in an
-/// autograd function of its own comes back so in the backward. An operator that
-/// writes to a parameter gets the parameter. Products in a narrow dtype and
-/// sums in float, without a cast of inputs and buffers, are `AutocastGuard`'s.
+/// Only arguments of operators are converted: `weight.dtype()` in a forward
+/// returns the parameter's own dtype, direct access to its memory
+/// (`data_ptr()`, `accessor`, `data()`) reads the parameter itself, and so does
+/// the backward of a custom autograd function that saved it. An operator that
+/// writes to a parameter gets the parameter. For products in a narrow dtype and
+/// sums in float, without a cast of inputs and buffers, use `AutocastGuard`.
 ///
 /// With kHalf use a `GradScaler`.
 ///
@@ -41,16 +41,16 @@ namespace ddp {
 ///   auto loss = torch::nll_loss(model(data).to(torch::kFloat), target);
 /// @endcode
 struct MixedPrecision {
-  /// Of parameters in a forward, and of the floating tensors among its
-  /// arguments, also in vectors, arrays, tuples, pairs, maps, optionals and
-  /// structs with `tensor_fields`. Outputs are what they come as.
+  /// Dtype of parameters in a forward, and of the floating-point tensors among
+  /// its arguments, also in vectors, arrays, tuples, pairs, maps, optionals and
+  /// structs with `tensor_fields`. Outputs are not converted.
   TORCH_ARG(std::optional<c10::ScalarType>, param_dtype) = std::nullopt;
-  /// In which gradients travel and are added up (`CastExchange`); unset:
-  /// param_dtype. With an `exchange` of your own leave it unset: that one
-  /// decides.
+  /// Dtype in which gradients are sent and summed (`CastExchange`);
+  /// std::nullopt for param_dtype. Leave it unset together with an `exchange`
+  /// of your own, which decides this dtype itself.
   TORCH_ARG(std::optional<c10::ScalarType>, reduce_dtype) = std::nullopt;
-  /// Of buffers, which are converted when the module is wrapped and stay so. On
-  /// the CPU a batch norm wants them in param_dtype.
+  /// Dtype of buffers, which are converted permanently when the module is
+  /// wrapped. On the CPU a batch norm needs them in param_dtype.
   TORCH_ARG(std::optional<c10::ScalarType>, buffer_dtype) = std::nullopt;
 };
 

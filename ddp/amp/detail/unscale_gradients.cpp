@@ -11,7 +11,7 @@
 namespace ddp::detail {
 namespace {
 
-/// Of one device and dtype: what LibTorch unscales by one call.
+/// Gradients of one device and dtype, which LibTorch unscales in one call.
 using AlikeGradients = std::vector<at::Tensor>;
 
 void add_gradient(std::vector<AlikeGradients>& lists,
@@ -54,7 +54,8 @@ std::vector<AlikeGradients> gradients_of(
   return lists;
 }
 
-/// A copy to the host that nobody waits for would be read too early.
+/// Copies to another device. A copy to the host blocks: otherwise the host
+/// would read it too early.
 at::Tensor moved(const at::Tensor& tensor, c10::Device device) {
   return tensor.to(device, tensor.scalar_type(), !device.is_cpu());
 }

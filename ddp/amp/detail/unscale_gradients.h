@@ -5,13 +5,14 @@
 
 namespace ddp::detail {
 
-/// Multiplies the gradients of an optimizer's parameters by `factor`, in place;
-/// of sparse ones the values; of a tied parameter, which the optimizer may list
-/// several times, once. Waits for no device.
+/// Multiplies the gradients of an optimizer's parameters by `factor`, in place:
+/// for a sparse gradient its values, and for a tied parameter, which the
+/// optimizer may list several times, only once. Waits for a device only if the
+/// factor or a result must be copied to the host.
 ///
 /// @param factor  one float, on any device.
-/// @returns one float on that device, above 0 when a gradient held inf or NaN;
-///   undefined when no parameter has a gradient.
+/// @returns one float on that device, above 0 if a gradient contained inf or
+///   NaN; undefined if no parameter has a gradient.
 /// @throws c10::Error for a gradient of float16; nothing is changed then.
 at::Tensor unscale_gradients(const torch::optim::Optimizer& optimizer,
                              const at::Tensor& factor);
