@@ -14,8 +14,9 @@
 namespace launcher {
 namespace {
 
-/// Where workers outnumber the CPUs, what follows each one's end would keep
-/// those from a CPU that have yet to handle their signal.
+/// Pauses for 1 ms if there are more workers than CPUs. Otherwise ddprun's
+/// handling of the first exits would compete for CPUs with workers that have
+/// yet to handle their signal.
 void let_hear(int workers, int cpu_count) {
   if (workers > cpu_count) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -28,7 +29,8 @@ ProcessRunner::~ProcessRunner() {
   forget();
 }
 
-/// Of a process that has ended, or is none of ours, nothing follows.
+/// Ignores timers of processes that have ended or that do not belong to a
+/// worker's session.
 void ProcessRunner::on_timer(const TimerTable::Expired& timer) {
   const pid_t session = ::getsid(timer.pid);
   const auto worker = std::find_if(
@@ -72,7 +74,7 @@ void ProcessRunner::on_exit(Worker& worker) {
 
 void ProcessRunner::signal_all(int number, Purpose purpose) {
   if (purpose == Purpose::end) {
-    end_start();  // from now on it is no matter who has come how far
+    end_start();  // start order and progress no longer matter
     progress_.reset();
   } else if (progress_ && number == SIGSTOP) {
     progress_->pause();
@@ -84,9 +86,10 @@ void ProcessRunner::signal_all(int number, Purpose purpose) {
     const bool lives =
         !worker.process.is_reaped() && !worker.process.peek().has_value();
     if (purpose == Purpose::end && worker.asked_by == 0) {
-      // Who is stopped hears nothing. Before the first signal alone: after it a
-      // worker may be traced on its way out (as LeakSanitizer does), and
-      // SIGCONT undoes the stop that its tracer waits for.
+      // A stopped process does not handle signals. Send SIGCONT only before the
+      // first signal: a worker that is ending may be traced (as by
+      // LeakSanitizer), and SIGCONT would undo the stop that its tracer waits
+      // for.
       worker.process.signal_group(SIGCONT);
     }
     if (lives && purpose == Purpose::end) {
@@ -116,8 +119,8 @@ void ProcessRunner::kill_all() {
 
 void ProcessRunner::release(int local_rank) {
   worker_of(local_rank).process.reap();
-  // Orphans that ended behind this worker were left for now, and no other
-  // SIGCHLD will come for them.
+  // Orphans that ended after this worker have not been reaped yet, and no
+  // further SIGCHLD will announce them.
   on_child_ended();
 }
 

@@ -18,7 +18,7 @@
 
 namespace launcher {
 
-/// Runs workers as processes of this host.
+/// Runs the workers of an attempt as processes of this host.
 class ProcessRunner : public WorkerRunner {
  public:
   struct Context {
@@ -26,15 +26,15 @@ class ProcessRunner : public WorkerRunner {
     Consoles& consoles;
     LogWriter& logs;
     const JobCgroup& cgroup;
-    const Environment& environment;  ///< that the workers inherit
-    const CallerSettings& settings;  ///< that they do not inherit
-    int cpu_count;                   ///< that they share
+    const Environment& environment;  ///< variables that workers inherit
+    const CallerSettings& settings;  ///< caller's settings, restored in workers
+    int cpu_count;                   ///< CPUs that the workers share
     std::function<void(const WorkersEvent&)> post;
   };
 
   explicit ProcessRunner(const Context& context)
       : context_(context), inherited_(context.environment) {}
-  /// Kills what still lives; does not wait for it.
+  /// Sends SIGKILL to the remaining workers without waiting for them.
   ~ProcessRunner() override;
   ProcessRunner(const ProcessRunner&) = delete;
   ProcessRunner& operator=(const ProcessRunner&) = delete;
@@ -54,7 +54,7 @@ class ProcessRunner : public WorkerRunner {
   }
   WorkersResult finish() override;
 
-  /// To be called when SIGCHLD came.
+  /// Handles SIGCHLD. The owner calls this function for every SIGCHLD.
   void on_child_ended();
 
  private:
@@ -74,21 +74,22 @@ class ProcessRunner : public WorkerRunner {
   Context context_;
   InheritedVariables inherited_;
   int attempts_ = 0;
-  std::string cgroup_;            // name of the attempt's
-  std::string temporary_folder_;  // of the attempt; empty: it is kept
-  std::string ends_file_;         // says who has ended; empty: none
-  bool is_active_ = false;        // from start() to finish()
+  std::string cgroup_;  // name of this attempt's cgroup
+  // Folder of this attempt to remove; empty: none.
+  std::string temporary_folder_;
+  std::string ends_file_;   // file that records worker exits; empty: none
+  bool is_active_ = false;  // true from start() to finish()
   std::chrono::steady_clock::time_point started_;
   std::optional<OutOfMemory> memory_;
-  FilteredLogs filtered_;  // before the output that writes to them
+  FilteredLogs filtered_;  // declared before output_, which writes to it
   std::optional<WorkerOutput> output_;
   std::list<Worker> workers_;
-  std::optional<ProgressWatch> progress_;  // until they are to end
+  std::optional<ProgressWatch> progress_;  // until workers are asked to end
   std::optional<TimerFile> timers_;
   std::vector<WorkerExit> exits_;
-  std::set<pid_t> asked_;  // children that are no workers, to end
-  // Until every worker has executed its program: the pipe that tells, and the
-  // ends of those that were faster.
+  std::set<pid_t> asked_;  // children other than workers, asked to end
+  // State until every worker has executed its program: the error pipe, and
+  // exits that arrived before the other workers had executed theirs.
   std::string path_;
   Fd exec_errors_;
   EventLoop::Token exec_watch_ = 0;

@@ -8,11 +8,11 @@
 #include "launcher/workers/output/run_directory.h"
 #include "launcher/workers/process_runner.h"
 
-// How workers are started, until each has executed its program.
+// Part of ProcessRunner: starting workers, until each has executed its program.
 namespace launcher {
 namespace {
 
-/// Mostly one.
+/// Creates the attempt folder of every worker; usually all workers share one.
 void make_attempt_folders(const LaunchPlan& plan) {
   std::string made;
   for (const WorkerSpec& worker : plan.workers) {
@@ -78,8 +78,8 @@ void ProcessRunner::start_all(LaunchPlan& plan) {
         [this](const TimerTable::Expired& timer) { on_timer(timer); });
   }
   make_attempt_folders(plan);
-  // All before the first fork, after which the kernel copies each page that is
-  // written to.
+  // Prepare all workers before the first fork: after a fork, the kernel copies
+  // each page that is written to.
   std::vector<PreparedWorker> prepared;
   prepared.reserve(plan.workers.size());
   for (WorkerSpec& spec : plan.workers) {
@@ -88,8 +88,8 @@ void ProcessRunner::start_all(LaunchPlan& plan) {
   for (PreparedWorker& worker : prepared) {
     start_one(worker, shared);
   }
-  // It may take its time: the file of a program can lie on a server that does
-  // not answer.
+  // Do not block on the pipe: exec may take long if the program's file lies on
+  // a file server that does not answer.
   exec_errors_ = std::move(errors.read);
   exec_watch_ = context_.loop.watch(
       exec_errors_.get(), EPOLLIN, [this] { on_exec_result(); });
@@ -102,8 +102,8 @@ void ProcessRunner::start_one(PreparedWorker& prepared,
   if (progress_) {
     progress_->watch(worker.spec.local_rank, worker.process.pid());
   }
-  // At once: the order of the ends is that in which the kernel sees them
-  // (where there are no pidfds, those that end together come by rank).
+  // Watch each process immediately, so that exits arrive in the kernel's order.
+  // Without pidfds, simultaneous exits are ordered by rank.
   if (worker.process.pidfd() >= 0) {
     worker.exit_watch = context_.loop.watch(
         worker.process.pidfd(), EPOLLIN, [this, &worker] { on_exit(worker); });

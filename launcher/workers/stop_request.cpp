@@ -10,7 +10,8 @@
 namespace launcher {
 namespace {
 
-/// Replaced in one step; not where something else than a file has been made.
+/// Replaces the file atomically. Returns false if the path is not a regular
+/// file.
 bool tell(const std::string& file, const std::string& line) {
   struct stat status {};
   return ::lstat(file.c_str(), &status) == 0 && S_ISREG(status.st_mode) &&

@@ -7,12 +7,12 @@
 
 namespace launcher {
 
-/// Tells workers that they are to save and to end: by its file (see
-/// ddp/base/job_files/stop_file.h) who has made it, by the signal who has
-/// not.
+/// Requests that workers save their state and exit. A worker that has created
+/// its stop file (see ddp/base/job_files/stop_file.h) receives the request in
+/// that file; every other worker receives the signal.
 ///
-/// @param time that they have
-/// @returns how many were told by their files
+/// @param time until the workers must have exited
+/// @returns number of workers that received the request in their stop file
 int request_stop(std::list<Worker>& workers,
                  int number,
                  std::chrono::milliseconds time);

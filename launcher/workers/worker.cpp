@@ -16,7 +16,8 @@ namespace {
 
 constexpr const char* kErrorLog = "stderr.log";
 
-/// Where a line with its prefix just fits into ddprun's own terminal.
+/// Returns the terminal size at which a line plus its prefix just fits into
+/// ddprun's own terminal.
 winsize size_for(const WorkerSpec& spec) {
   const bool has_prefix = spec.to_console.out || spec.to_console.err;
   return terminal_size(
@@ -26,11 +27,12 @@ winsize size_for(const WorkerSpec& spec) {
 
 /// A worker's stdout or stderr.
 struct WorkerEnd {
-  Fd worker;  // none: it has ddprun's own
+  Fd worker;  // none: inherits ddprun's own
   const WorkerStream* stream = nullptr;
 };
 
-/// As a shell would give it, where the worker's lines are only shown.
+/// Returns whether the worker gets a pseudo-terminal. In automatic mode it does
+/// if its lines are only shown on a terminal, as if a shell had started it.
 bool sees_terminal(const WorkerSpec& spec,
                    const Console* console,
                    bool has_file) {
@@ -46,7 +48,7 @@ Pipe make_terminal_or_pipe(const WorkerSpec& spec) {
     if (spec.output == Output::pty) {
       throw;
     }
-    return make_pipe();  // nobody has asked for a terminal
+    return make_pipe();  // a terminal is optional here
   }
 }
 
@@ -69,7 +71,7 @@ WorkerEnd make_end(const WorkerSpec& spec,
   if (spec.output == Output::inherit && is_shown && !has_file) {
     return {};
   }
-  // The worker writes it by itself, so that no other can hold it up.
+  // The worker writes to the file directly, so no reader can block it.
   if (has_file && !is_shown && targets.filtered == nullptr &&
       spec.output != Output::pty) {
     return {.worker = std::move(file)};
@@ -138,7 +140,7 @@ void signal_worker(const Worker& worker, int number) {
     const winsize size = size_for(worker.spec);
     for (const WorkerStream* stream : {worker.output, worker.errors}) {
       if (stream != nullptr) {
-        ::ioctl(stream->fd(), TIOCSWINSZ, &size);  // fails where it is a pipe
+        ::ioctl(stream->fd(), TIOCSWINSZ, &size);  // fails for a pipe
       }
     }
   }

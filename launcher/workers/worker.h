@@ -18,68 +18,71 @@ namespace launcher {
 struct Worker {
   WorkerSpec spec;
   Process process;
-  const WorkerStream* output;       ///< its stdout; nullptr: ddprun reads none
-  const WorkerStream* errors;       ///< its stderr; the same
+  /// Its stdout; nullptr if ddprun does not read it.
+  const WorkerStream* output;
+  /// Its stderr; nullptr if ddprun does not read it.
+  const WorkerStream* errors;
   int asked_by = 0;                 ///< signal that asked it to end, or 0
-  EventLoop::Token exit_watch = 0;  ///< of its pidfd
-  bool has_exited = false;          ///< and WorkerExited has been posted
+  EventLoop::Token exit_watch = 0;  ///< watch of its pidfd
+  bool has_exited = false;          ///< true once its exit is recorded
 };
 
-/// What the workers of an attempt share.
+/// State shared by all workers of an attempt.
 struct WorkerContext {
   const InheritedVariables& inherited;
-  const CallerSettings& settings;  ///< that they do not inherit
+  const CallerSettings& settings;  ///< caller's settings, restored in workers
   Consoles& consoles;
   LogWriter& logs;
   WorkerOutput& output;
   FilteredLogs& filtered;
-  int null_fd;    ///< /dev/null, to be read
-  int cgroup_fd;  ///< -1: none
-  int error_fd;   ///< gets an ExecFailure if a program cannot be executed
+  int null_fd;    ///< /dev/null, open for reading
+  int cgroup_fd;  ///< cgroup of the attempt; -1: none
+  int error_fd;   ///< receives an ExecFailure if a program cannot be executed
 };
 
-/// A worker that only its process is missing of.
+/// Everything of a worker except its process: folder, log files and pipes.
 struct PreparedWorker {
   WorkerSpec spec;
   std::unique_ptr<const Execution> execution;
-  Fd out;  ///< its stdout, and
+  Fd out;  ///< its stdout; none: ddprun's own
   Fd err;  ///< its stderr; none: ddprun's own
   const WorkerStream* output;
   const WorkerStream* errors;
 };
 
-/// Makes a worker's folder in that of its attempt, its log files and its pipes.
+/// Creates a worker's folder inside the attempt's folder, its log files and its
+/// pipes.
 ///
 /// @param path of the program
-/// @throws LaunchError when a file cannot be made, std::system_error when the
-///   system is at a limit
+/// @throws LaunchError if a file cannot be created
+/// @throws std::system_error if a system limit is reached
 PreparedWorker prepare_worker(const std::string& path,
                               WorkerSpec spec,
                               const WorkerContext& context);
 
-/// Makes its process.
+/// Starts the worker's process.
 ///
-/// stdin goes to one worker; the others have /dev/null, since two readers of
-/// one stream get parts of it each.
+/// Only one worker inherits stdin. The others read from /dev/null, because two
+/// readers of one stream would each receive only parts of it.
 ///
-/// @throws std::system_error when the system is at a limit
+/// @throws std::system_error if a system limit is reached
 Worker start_worker(PreparedWorker& worker, const WorkerContext& context);
 
-/// To it and its group. Of SIGWINCH its pseudo-terminals, if it has any, have
-/// the size of ddprun's own terminal by then.
+/// Sends a signal to the worker and its process group. Before SIGWINCH, resizes
+/// the worker's pseudo-terminals, if any, to fit ddprun's own terminal.
 void signal_worker(const Worker& worker, int number);
 
-/// The last lines of its stderr, as far as ddprun has seen them or they are in
-/// a file.
+/// Returns the last lines of the worker's stderr, as far as ddprun has read
+/// them or they are in the log file.
 std::vector<std::string> last_error_lines(const Worker& worker);
 
-/// Of one that is still there, at the end.
+/// Describes a worker that SIGKILL did not end, for the report.
 Survivor survivor_of(const Worker& worker);
 
-/// What the error pipe says: the first failure, or nothing when its end has
-/// come, since every worker has executed its program.
+/// Reads the error pipe and returns the first failure. Returns std::nullopt at
+/// end of file: every worker has executed its program.
 ///
-/// @param errors read end, whose other ends are the workers'
+/// @param errors read end of the pipe; the workers hold its write ends
 std::optional<ExecFailure> read_exec_failure(const Fd& errors);
 
 }  // namespace launcher

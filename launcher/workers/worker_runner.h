@@ -9,52 +9,57 @@
 
 namespace launcher {
 
-/// The workers of one attempt, as the supervisor sees them. An interface, so
-/// that tests can do without processes; ProcessRunner is the real one.
+/// Runs the workers of one attempt. Interface between the supervisor and the
+/// processes; ProcessRunner is the production implementation, and tests replace
+/// it by one without processes.
 ///
-/// What happens to the workers comes as events, in the order in which it
-/// happened: StartFailed, WorkersHang, WorkerExited and, once the last worker
-/// has been released, ChildrenRemain or AllAreGone whenever something may have
-/// changed.
+/// Posts events in the order in which they happened: StartFailed, WorkersHang
+/// and WorkerExited. After the last worker has been released, posts
+/// ChildrenRemain or AllAreGone whenever the set of remaining processes may
+/// have changed.
 class WorkerRunner {
  public:
   virtual ~WorkerRunner() = default;
 
-  /// Starts all workers of the plan or, when one cannot be started, none:
-  /// StartFailed.
+  /// Starts all workers of the plan. If one cannot be started, starts none and
+  /// posts StartFailed.
   virtual void start(LaunchPlan plan) = 0;
 
-  /// Tells the workers to save and to end within `time`: those who ask for it
-  /// by their files, all others by the signal. Returns how many have asked.
+  /// Requests that the workers save their state and exit within `time`. A
+  /// worker with a stop file receives the request in the file; every other
+  /// worker receives the signal. Returns the number of workers with a stop
+  /// file.
   virtual int request_stop(int number, std::chrono::milliseconds time) = 0;
 
   enum class Purpose { pass_on, end };
-  /// Signals every worker and its process group, or what is left of the group.
-  /// Whom ddprun asked to end is noted for the report, and continued if it was
-  /// stopped.
+  /// Signals every worker and its process group, or the rest of the group if
+  /// the worker has ended. With Purpose::end, records for the report that
+  /// ddprun asked the workers to end, and continues stopped workers.
   virtual void signal_all(int number, Purpose purpose) = 0;
 
-  /// Signals one worker and its group, which is to end now.
+  /// Sends a signal that ends one worker and its process group now.
   virtual void kill(int local_rank, int number) = 0;
 
-  /// SIGKILL to all, and to what hides from signal_all() where it can be found.
+  /// Sends SIGKILL to all workers and, as far as they can be found, to
+  /// processes that signal_all() does not reach.
   virtual void kill_all() = 0;
 
-  /// To be called when the WorkerExited of this worker has been handled; its
-  /// process id may be in new use from now on.
+  /// Reaps a worker. To be called after the worker's WorkerExited has been
+  /// handled. The kernel may reuse its process id afterwards.
   virtual void release(int local_rank) = 0;
 
-  /// Sends SIGTERM to children that are no workers: once to each that is in no
-  /// worker's process group.
+  /// Sends SIGTERM to children that are neither workers nor in a worker's
+  /// process group, once to each.
   virtual void ask_strays() = 0;
-  /// Sends SIGKILL to all children that are no workers.
+  /// Sends SIGKILL to all children that are not workers.
   virtual void kill_strays() = 0;
 
-  /// The workers of the attempt as they are now; empty when there is none.
+  /// Returns the current state of the attempt's workers; empty without an
+  /// attempt.
   virtual std::vector<WorkerState> states() = 0;
 
-  /// Ends the attempt: passes on the rest of the output and forgets the
-  /// workers. Empty when there was no attempt.
+  /// Ends the attempt: forwards the remaining output, forgets the workers and
+  /// returns their results. The result is empty if there was no attempt.
   virtual WorkersResult finish() = 0;
 };
 

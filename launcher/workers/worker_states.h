@@ -10,9 +10,9 @@
 
 namespace launcher {
 
-/// The workers as they are now.
+/// Returns the current state of the workers, of at most kMostWorkerStates.
 ///
-/// @param exits of those that have ended
+/// @param exits of the workers that have ended
 std::vector<WorkerState> states_of(const std::list<Worker>& workers,
                                    const std::vector<WorkerExit>& exits,
                                    std::optional<ProgressWatch>& progress);

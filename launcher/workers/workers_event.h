@@ -14,14 +14,14 @@ struct WorkerExited {
   int local_rank;
   ExitStatus status;
 };
-struct WorkersHang {  ///< they make no progress
+struct WorkersHang {  ///< some workers make no progress
   Hang hang;
 };
-struct StartFailed {  ///< no worker runs: one of them could not be started
+struct StartFailed {  ///< a worker could not be started; none runs
   int exit_code;
   std::string text;
 };
-struct ChildrenRemain {};  ///< no worker is left, but something they started is
+struct ChildrenRemain {};  ///< all workers ended; child processes remain
 struct AllAreGone {};      ///< no process of the attempt is left
 
 using WorkersEvent = std::

@@ -17,25 +17,27 @@ struct WorkerExit {
   int local_rank = 0;
   pid_t pid = 0;
   ExitStatus status;
-  std::chrono::milliseconds after{0};   ///< since the attempt's start
-  int asked_by = 0;                     ///< signal ddprun had sent it, or 0
-  std::vector<std::string> last_lines;  ///< of its stderr
+  std::chrono::milliseconds after{0};  ///< time since the attempt's start
+  int asked_by = 0;                    ///< signal that ddprun had sent it, or 0
+  std::vector<std::string> last_lines;  ///< end of its stderr
   std::string error;                    ///< text of its error file
 };
 
-/// A worker that even SIGKILL did not end in time.
+/// A worker that SIGKILL did not end in time.
 struct Survivor {
   int rank = 0;
   pid_t pid = 0;
-  bool is_forbidden = false;  ///< another user's: the kernel refuses signals
+  /// The kernel refuses signals: another user's process.
+  bool is_forbidden = false;
 };
 
-/// What the workers of an attempt came to.
+/// Result of an attempt.
 struct WorkersResult {
-  std::vector<WorkerExit> exits;  ///< in the order in which the kernel had them
+  /// In the order in which the kernel reported them.
+  std::vector<WorkerExit> exits;
   std::vector<Survivor> survivors;
   int64_t oom_kills = 0;   ///< see OutOfMemory
-  std::string oom_cgroup;  ///< that has counted them
+  std::string oom_cgroup;  ///< cgroup that counted them
 };
 
 }  // namespace launcher

@@ -34,8 +34,8 @@ Console::Console(int fd,
   } else if (S_ISREG(status.st_mode)) {
     kind_ = Kind::file;
   } else if (S_ISFIFO(status.st_mode) || is_terminal_) {
-    // O_NONBLOCK belongs to the open file, which the shell and others share:
-    // take one of our own.
+    // O_NONBLOCK applies to the open file description, which the shell and
+    // other processes share. Open a description of our own.
     const std::string path = "/proc/self/fd/" + std::to_string(fd);
     reopened_.reset(
         ::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
@@ -88,7 +88,7 @@ ssize_t Console::write_some(std::string_view text) {
     case Kind::socket:
       return ::send(fd_, text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
     case Kind::may_block: {
-      // So much fits without blocking when poll says that there is room.
+      // A write of PIPE_BUF bytes does not block if poll() reports room.
       pollfd room{fd_, POLLOUT, 0};
       if (::poll(&room, 1, 0) == 0) {
         errno = EAGAIN;
@@ -98,7 +98,7 @@ ssize_t Console::write_some(std::string_view text) {
       return ::write(fd_, text.data(), text.size());
     }
     case Kind::file:
-      // A write to a file server may block, and no poll says so.
+      // A write to a file server may block, and poll() does not predict it.
       if (!logs_.is_open(file_)) {
         file_ = logs_.open(Fd(check(::fcntl(fd_, F_DUPFD_CLOEXEC, 3), "fcntl")),
                            name(),

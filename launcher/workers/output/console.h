@@ -12,45 +12,49 @@
 
 namespace launcher {
 
-/// ddprun's own stdout or stderr: whole lines go in, and out as fast as the
-/// reader takes them. Never blocks: a reader that sleeps (a pager, a stopped
-/// terminal) or a file on a server that does not answer holds up the workers'
-/// output but no signal and no death.
+/// ddprun's own stdout or stderr. Buffers whole lines and writes them as fast
+/// as the reader accepts them. Never blocks: a sleeping reader (a pager, a
+/// stopped terminal) or a file on a server that does not answer delays the
+/// workers' output, but not the handling of signals and worker exits.
 ///
-/// A reader that is gone (`| head`, a closed terminal) is no reason to end a
-/// job: what comes after is dropped. What cannot be written for another reason
-/// is dropped and noted as a loss, and the next lines are tried again. Belongs
-/// to the thread of its event loop.
+/// If the reader is gone (`| head`, a closed terminal), the job continues and
+/// later output is dropped silently. Output that cannot be written for another
+/// reason is dropped and recorded as lost; the next lines are tried again.
+///
+/// Not thread-safe: use from the event loop's thread only.
 class Console {
  public:
   /// @param fd 1 or 2; stays open
-  /// @param losses must outlive this object
-  /// @param logs writes to it where it is a regular file; must outlive this
+  /// @param losses records lost output; must outlive this object
+  /// @param logs writes the output if `fd` is a regular file; must outlive this
   ///   object
   Console(int fd, EventLoop& loop, DroppedOutput& losses, LogWriter& logs);
   ~Console();
   Console(const Console&) = delete;
   Console& operator=(const Console&) = delete;
 
-  /// Adds a line of a worker. On a terminal a carriage_return line stays the
-  /// current line, as progress bars want it; everywhere else it is whole.
+  /// Adds a line of a worker. On a terminal, a line that ends with
+  /// LineEnd::carriage_return stays the current line, as for progress bars. On
+  /// any other output, every line ends with a newline.
   void write_line(std::string_view prefix, std::string_view line, LineEnd end);
 
-  /// Adds text as it is.
+  /// Adds text unchanged.
   void write(std::string_view text);
 
-  /// Writes what can be written at once; the rest follows by itself.
+  /// Writes as much as possible without blocking. The event loop writes the
+  /// rest later.
   void flush();
 
   bool is_terminal() const { return is_terminal_; }
-  /// Everything has been written or dropped.
+  /// Returns whether all output has been written or dropped.
   bool is_drained() const;
-  /// So much is waiting that nothing more should be read for it.
+  /// Returns whether so much output is queued that workers should not be read.
   bool is_congested() const;
-  /// And its reader has taken nothing for kStallTime.
+  /// Returns whether the console is congested and its reader has accepted
+  /// nothing for kStallTime.
   bool is_stalled() const;
   static constexpr std::chrono::milliseconds kStallTime{1'000};
-  /// Both write to the same file, pipe or terminal.
+  /// Returns whether both write to the same file, pipe or terminal.
   bool is_same_file(const Console& other) const;
 
  private:
@@ -72,7 +76,7 @@ class Console {
   LogWriter::File file_ = 0;  // 0: not opened yet
   Kind kind_ = Kind::direct;
   bool is_terminal_ = false;
-  bool line_is_open_ = false;  // the terminal's cursor is in a progress bar
+  bool line_is_open_ = false;  // the cursor is in a progress bar
   bool line_is_torn_ = false;  // the rest of a line was dropped
   char last_written_ = '\n';
   std::string buffer_;

@@ -6,13 +6,13 @@
 
 namespace launcher {
 
-/// ddprun's stdout and stderr; one and the same when both go to one file, so
-/// that their lines cannot tear each other. What was written during a round of
-/// the event loop goes out at its end.
+/// ddprun's stdout and stderr. Both are one Console if they go to the same
+/// file, so that lines are not interleaved. Output written during a round of
+/// the event loop is flushed at the end of the round.
 class Consoles {
  public:
-  /// @param losses notes what cannot be written; must outlive this object
-  /// @param logs writes where they are regular files; must outlive this object
+  /// @param losses records lost output; must outlive this object
+  /// @param logs writes to regular files; must outlive this object
   Consoles(EventLoop& loop, DroppedOutput& losses, LogWriter& logs)
       : loop_(loop),
         losses_(losses),

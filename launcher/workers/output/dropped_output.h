@@ -7,24 +7,27 @@
 
 namespace launcher {
 
-/// Output that could not be written: the disk is full, a file may not grow, or
-/// it is /dev/full. The job goes on, and so do the attempts to write, since
-/// room may come back; but a job that lost output is no success.
+/// Counts output that could not be written, for example because the disk is
+/// full, a file size limit is reached or the file is /dev/full. The job
+/// continues and later writes are tried, because space may become available. A
+/// job that lost output does not count as successful.
 class DroppedOutput {
  public:
   using Teller = std::function<void(const std::string& line)>;
 
-  /// From now on `tell` gets one line about the first loss.
+  /// Registers a callback that receives one line about the first loss.
   void tell_by(Teller tell) { tell_ = std::move(tell); }
 
-  /// @param place what was written to: "stdout", the path of a log
-  /// @param bytes how many were lost; 0 when that is not known
-  /// @param error errno of the attempt
+  /// Records lost output and, at the first loss, calls the registered callback.
+  ///
+  /// @param place destination of the output: "stdout", or the path of a log
+  /// @param bytes number of lost bytes; 0 if unknown
+  /// @param error errno of the failed write
   void add(const std::string& place, size_t bytes, int error);
 
   bool empty() const { return bytes_.empty(); }
 
-  /// One line for the end; empty when nothing was lost.
+  /// Returns one line for the final report; empty if no output was lost.
   std::string summary() const;
 
  private:

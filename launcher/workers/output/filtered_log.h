@@ -10,17 +10,18 @@
 
 namespace launcher {
 
-/// filtered_stdout.log or filtered_stderr.log: whole lines of several workers,
-/// each with its prefix, that hold one of some texts.
+/// Writes filtered_stdout.log or filtered_stderr.log: the whole lines of
+/// several workers that contain one of the given texts, each with its prefix.
 class FilteredLog {
  public:
-  /// @param texts of which a line holds at least one; they are no patterns
+  /// @param texts a line must contain at least one of them; plain substrings,
+  ///   not patterns
   FilteredLog(LogFile file, std::vector<std::string> texts);
 
-  /// Writes the line if it holds one of the texts.
+  /// Writes the line if it contains one of the texts.
   void take(std::string_view prefix, std::string_view line);
 
-  /// No more comes.
+  /// Closes the file after the pending writes.
   void finish() { file_.finish(); }
   bool is_congested() const { return file_.is_congested(); }
 
@@ -29,19 +30,19 @@ class FilteredLog {
   std::vector<std::string> texts_;
 };
 
-/// The two of an attempt, where they are asked for.
+/// The two filtered logs of an attempt, if requested.
 struct FilteredLogs {
   std::optional<FilteredLog> out;
   std::optional<FilteredLog> err;
 
-  /// Finishes those that are there.
+  /// Finishes the logs that exist.
   void finish();
 };
 
-/// Makes the files that the plan names, with their folder.
+/// Creates the files that the plan names, and their folder.
 ///
-/// @param writer must outlive them
-/// @throws LaunchError when one cannot be made
+/// @param writer must outlive the result
+/// @throws LaunchError if a file cannot be created
 FilteredLogs make_filtered_logs(const LaunchPlan& plan, LogWriter& writer);
 
 }  // namespace launcher

@@ -9,9 +9,9 @@
 
 namespace launcher {
 
-/// ddprun's own messages: "ddprun: text" on its stderr, in order with the
-/// workers' lines. LOGLEVEL (INFO, WARNING, ...) chooses how many, as with
-/// torchrun; WARNING when it is not set. The only unit that knows the logging
+/// Writes ddprun's own messages as "ddprun: text" to its stderr, in order with
+/// the workers' lines. As with torchrun, LOGLEVEL (INFO, WARNING, ...) sets the
+/// lowest level shown; the default is WARNING. Only this unit uses the logging
 /// library.
 ///
 /// Example:

@@ -8,8 +8,8 @@
 
 namespace launcher {
 
-/// A log file of ddprun's, as its LogWriter writes it: gets the bytes as they
-/// are.
+/// A log file of ddprun, written through a LogWriter. Bytes are written
+/// unchanged.
 class LogFile {
  public:
   /// @param path of the file, for messages
@@ -19,7 +19,7 @@ class LogFile {
         number_(writer.open(std::move(file), std::move(path))) {}
 
   void write(std::string_view bytes) { writer_->write(number_, bytes); }
-  /// No more comes.
+  /// Closes the file after the pending writes.
   void finish() { writer_->close(number_); }
   bool is_congested() const { return writer_->is_congested(); }
 

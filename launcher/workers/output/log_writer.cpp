@@ -19,23 +19,23 @@ namespace {
 constexpr size_t kMostOfRequest = 32 * 1024;
 constexpr size_t kCongestedQueueBytes = 1024 * 1024;
 
-/// Before the bytes of a request. A request with a descriptor opens a file.
+/// Precedes the bytes of a request. A request with a descriptor opens a file.
 struct Header {
   LogWriter::File file;
   uint32_t size;  // of the bytes
   uint32_t closes;
-  uint32_t has_lines;  // of a request with a descriptor
+  uint32_t has_lines;  // only in a request with a descriptor
 };
 
 struct Answer {
   LogWriter::File file;
   uint32_t size;     // of the request's bytes
-  uint32_t written;  // of them
+  uint32_t written;  // bytes written
   uint32_t closes;
   int error;  // errno; 0: none
 };
 
-/// Room for a descriptor beside a message.
+/// Buffer for the descriptor in a message's control data.
 union Control {
   cmsghdr header;
   std::array<char, CMSG_SPACE(sizeof(int))> space;
@@ -45,7 +45,7 @@ struct OpenFile {
   int fd = -1;
   bool has_lines = false;
   char last_written = '\n';
-  bool line_is_torn = false;  // its rest was lost
+  bool line_is_torn = false;  // the rest of a line was lost
 };
 
 void write_to(int file, std::string_view bytes, Answer& answer) {
@@ -77,7 +77,7 @@ void write_to(OpenFile& file, std::string_view bytes, Answer& answer) {
   }
 }
 
-/// The writer's process: until its parent's end of the socket is closed.
+/// Main loop of the writer process; ends when the parent closes its socket.
 [[noreturn]] void serve(const Fd& socket) {
   ::prctl(PR_SET_NAME, "ddp-logs");
   std::map<LogWriter::File, OpenFile> files;
@@ -102,12 +102,12 @@ void write_to(OpenFile& file, std::string_view bytes, Answer& answer) {
       std::memcpy(&opened.fd, CMSG_DATA(first), sizeof(int));
       opened.has_lines = header.has_lines != 0;
     }
-    // The files of a process that was killed are unknown here: -1.
+    // For a file opened in an earlier writer process that was killed: fd is -1.
     OpenFile& file = files[header.file];
     Answer answer{header.file, header.size, 0, header.closes, 0};
     write_to(file, std::string_view(bytes.data(), header.size), answer);
     if (header.closes != 0) {
-      // File servers tell only now what they could not keep.
+      // Some file servers report failed writes only on close().
       if (::close(file.fd) != 0) {
         answer.error = errno;
       }
@@ -129,7 +129,8 @@ LogWriter::~LogWriter() {
   if (pid_ != 0) {
     ::kill(pid_, SIGKILL);
     if (is_drained()) {
-      reap_helper(pid_);  // else it may wait where SIGKILL does not reach it
+      // Otherwise the wait could block: I/O may defer SIGKILL.
+      reap_helper(pid_);
     }
   }
 }
@@ -184,7 +185,7 @@ void LogWriter::close(File file) {
 }
 
 void LogWriter::push(Request request) {
-  if (!socket_) {  // the process was killed
+  if (!socket_) {  // the writer process was killed
     losses_.add(paths_[request.file], request.bytes.size(), EPIPE);
     return;
   }
@@ -225,7 +226,7 @@ void LogWriter::send_more() {
       if (errno == EAGAIN && !awaits_room_) {
         watch(/*for_room=*/true);
       }
-      return;  // its end comes by the watch
+      return;  // the watch reports the end of the process
     }
     requests_.pop_front();
   }
@@ -255,7 +256,7 @@ void LogWriter::read_answer() {
   }
 }
 
-/// The process was killed.
+/// Handles the death of the writer process.
 void LogWriter::give_up() {
   loop_.unwatch(std::exchange(watch_, 0));
   awaits_room_ = false;

@@ -14,43 +14,46 @@
 
 namespace launcher {
 
-/// Writes log files in a process of its own, since a write to a file server
-/// that does not answer blocks: then that process waits, and ddprun goes on
-/// hearing of deaths and signals. Bytes that cannot be written are lost, and
-/// noted; the next bytes are tried again.
+/// Writes log files in a separate process. A write to a file server that does
+/// not answer then blocks only that process, and ddprun still handles worker
+/// exits and signals. Bytes that cannot be written are lost and recorded; later
+/// bytes are tried again.
 ///
-/// Belongs to the thread of its event loop.
+/// Not thread-safe: use from the event loop's thread only.
 class LogWriter {
  public:
   using File = uint32_t;
 
-  /// @param losses must outlive this object
+  /// @param losses records lost output; must outlive this object
   LogWriter(EventLoop& loop, DroppedOutput& losses);
-  /// Gives up what is not written yet.
+  /// Discards the bytes that are not written yet.
   ~LogWriter();
   LogWriter(const LogWriter&) = delete;
   LogWriter& operator=(const LogWriter&) = delete;
 
-  /// What a file holds.
+  /// Kind of content of a file.
   enum class Content {
     bytes,
-    lines,  ///< after a loss a new line begins
+    lines,  ///< start a new line after a loss
   };
 
-  /// Takes a file to write to.
+  /// Takes ownership of a file to write to. Starts the writer process if
+  /// necessary.
   ///
   /// @param path of the file, for messages
-  /// @throws std::system_error when no process can be made
+  /// @throws std::system_error if the process cannot be created
   File open(Fd file, std::string path, Content content = Content::bytes);
-  /// False once the writing process has been killed: the file is lost.
+  /// Returns whether the file is open. Files are lost if the writer process is
+  /// killed.
   bool is_open(File file) const { return file >= oldest_file_; }
   void write(File file, std::string_view bytes);
-  /// Closes the file, after what is to be written to it.
+  /// Closes the file after the pending writes.
   void close(File file);
 
-  /// So much is waiting that nothing more should be read for it.
+  /// Returns whether so much output is queued that workers should not be read.
   bool is_congested() const;
-  /// Everything is written or lost, and every file that was closed here is.
+  /// Returns whether all bytes are written or lost and all closed files are
+  /// closed on disk.
   bool is_drained() const { return answers_awaited_ == 0; }
 
  private:
@@ -71,14 +74,14 @@ class LogWriter {
 
   EventLoop& loop_;
   DroppedOutput& losses_;
-  pid_t pid_ = 0;  // 0: there is no process
+  pid_t pid_ = 0;  // 0: no process
   Fd socket_;
   EventLoop::Token watch_ = 0;
   bool awaits_room_ = false;
   std::deque<Request> requests_;  // not sent yet
   size_t waiting_bytes_ = 0;
   size_t answers_awaited_ = 0;
-  File oldest_file_ = 1;  // of this writing process
+  File oldest_file_ = 1;  // first file of the current process
   File last_file_ = 0;
   std::map<File, std::string> paths_;
 };

@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// torchrun's name for "no files".
+// torchrun's value for "no log files".
 constexpr const char* kNoFiles = "/dev/null";
 constexpr const char* kTemporaryName = "ddprun_XXXXXX";
 
@@ -40,9 +40,11 @@ bool is_number(const std::string& text) {
   });
 }
 
-/// In a job in a job the inner ddprun may be killed with the rest: what it
-/// cannot remove then goes with the outer one's folder. An error file that
-/// somebody else has chosen may lie anywhere.
+/// Returns the folder of the outer worker if ddprun itself runs as a worker of
+/// another ddprun job. If the inner ddprun is killed with the outer job and
+/// cannot remove its own files, they are removed with the outer folder. Returns
+/// std::nullopt if TORCHELASTIC_ERROR_FILE is not a path that ddprun created:
+/// an error file of another origin may lie anywhere.
 std::optional<fs::path> outer_folder(const Job& job) {
   const std::string* file =
       find_variable(job.environment, ddp::env::kErrorFile);
@@ -58,7 +60,7 @@ std::optional<fs::path> outer_folder(const Job& job) {
   return is_ours ? std::optional(folder) : std::nullopt;
 }
 
-/// Where temporary files may go, the best first.
+/// Candidate parents for temporary files, in order of preference.
 std::vector<fs::path> temporary_places(const Job& job,
                                        const std::vector<std::string>& others) {
   std::vector<fs::path> places;
@@ -67,7 +69,7 @@ std::vector<fs::path> temporary_places(const Job& job,
   }
   const std::string* chosen = find_variable(job.environment, "TMPDIR");
   if (chosen != nullptr && !chosen->empty()) {
-    std::error_code error;  // it is relative, and the working folder is gone
+    std::error_code error;  // set for a relative path without a working folder
     const fs::path path = fs::absolute(*chosen, error);
     if (!error) {
       places.push_back(path);
@@ -92,13 +94,15 @@ std::string log_folder_pattern(const Job& job) {
   return path / (job.run_id + "_XXXXXX");
 }
 
-/// Of a folder with files of these rights: who reads them can enter it.
+/// Returns the mode of a folder with files of mode `files`: everybody who may
+/// read the files may enter the folder.
 mode_t folder_mode(mode_t files) {
   constexpr mode_t kRead = 0444;
   return 0700 | files | ((files & kRead) >> 2);
 }
 
-/// Keeps the bit that gives what is made in a folder to the folder's group.
+/// Sets the folder's mode and keeps its setgid bit, with which new files belong
+/// to the folder's group.
 void set_folder_mode(const std::string& path, mode_t files) {
   struct stat status {};
   if (::stat(path.c_str(), &status) == 0) {
@@ -106,14 +110,15 @@ void set_folder_mode(const std::string& path, mode_t files) {
   }
 }
 
-/// Nothing, and errno, where it cannot be made.
+/// Returns std::nullopt and sets errno if the folder cannot be created.
 std::optional<std::string> make_unique_folder(std::string pattern) {
   return ::mkdtemp(pattern.data()) != nullptr ? std::optional(pattern)
                                               : std::nullopt;
 }
 
-/// With the rights that umask, the folder's group and its access list give:
-/// mkdtemp() would make it its owner's alone, and chmod() undo the latter two.
+/// Creates the log folder with the permissions that umask, the setgid bit and
+/// the access control list of its parent give. mkdtemp() would use mode 0700,
+/// and chmod() would undo the setgid bit and the list.
 std::string make_log_folder(const Job& job) {
   constexpr std::string_view kLetters =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
@@ -133,7 +138,7 @@ std::string make_log_folder(const Job& job) {
   refuse(parent, errno);
 }
 
-/// A folder that may be there, but no link to one.
+/// Creates a folder, which may exist already. Refuses a symbolic link.
 void make_own_folder(const std::string& path, std::optional<mode_t> mode) {
   if (::mkdir(path.c_str(), 0777) == 0) {
     if (mode) {
@@ -198,9 +203,9 @@ RunDirectory::RunDirectory(const Job& job,
 
 RunDirectory::~RunDirectory() {
   if (is_kept_) {
-    ::rmdir(path_.c_str());  // where no worker was started it is empty
+    ::rmdir(path_.c_str());  // removes the folder if no worker was started
   } else if (!path_.empty() && ::rmdir(path_.c_str()) != 0) {
-    std::error_code ignored;  // an empty one goes without a file that is open
+    std::error_code ignored;  // not needed if rmdir() removed an empty folder
     fs::remove_all(path_, ignored);
   }
 }
@@ -212,7 +217,7 @@ void make_directories(const std::string& path) {
     if (::mkdir(partial.c_str(), 0777) == 0) {
       continue;
     }
-    // Where nothing may be written, mkdir() says so also of what exists.
+    // On a read-only file system mkdir() fails also for existing folders.
     const int error = errno;
     struct stat status {};
     if (::stat(partial.c_str(), &status) != 0) {
@@ -226,7 +231,7 @@ void make_directories(const std::string& path) {
 
 void make_attempt_folder(const std::string& path, std::optional<mode_t> mode) {
   make_directories(
-      fs::path(path).parent_path());  // somebody may have tidied up
+      fs::path(path).parent_path());  // may have been removed in the meantime
   make_own_folder(path, mode);
 }
 

@@ -11,29 +11,29 @@
 
 namespace launcher {
 
-/// The folder of one job's files:
-/// `<log dir>/<run id>_<random>/attempt_<n>/<local rank>/{stdout.log,
-/// stderr.log,error.json}`, and beside the ranks' folders of an attempt
-/// filtered_stdout.log and filtered_stderr.log where they are asked for.
+/// Creates the folder of one job's files: `<log dir>/<run
+/// id>_<random>/attempt_<n>/<local rank>/{stdout.log, stderr.log,error.json}`,
+/// and in the attempt's folder filtered_stdout.log and filtered_stderr.log if
+/// requested.
 ///
-/// In a --log-dir everything has the rights that the caller's umask gives, so
-/// that whoever collects logs can read them; umask 077 keeps them private. In a
-/// folder with the bit of its group (chmod g+s) it belongs to that group.
-/// --log-mode gives other rights, whatever umask says and wherever the logs
-/// lie. Files that are there are not written to, and no link below the
-/// --log-dir is followed.
+/// With --log-dir, all files get the permissions that the caller's umask gives,
+/// so that log collectors can read them; umask 077 keeps them private. In a
+/// folder with the setgid bit (chmod g+s), files belong to the folder's group.
+/// --log-mode sets other permissions, regardless of umask and with or without
+/// --log-dir. Existing files are never written to, and symbolic links below
+/// --log-dir are not followed.
 ///
-/// Without --log-dir the folder is its owner's alone. It lies in the folder of
-/// the worker that ddprun itself is, or where Python's programs put such files:
-/// the first of $TMPDIR, /tmp and /var/tmp that can be written to, else
-/// /dev/shm. It is removed by the destructor, unless --redirects or --tee ask
-/// for files to be kept there; an empty folder always is. Where none can be
-/// written to and no file is asked for, there is no folder: workers then have
-/// no error file.
+/// Without --log-dir, the folder has mode 0700. If ddprun itself runs as a
+/// worker, the folder is created in that worker's folder. Otherwise it is
+/// created as Python's tempfile does: in the first writable folder of $TMPDIR,
+/// /tmp, /var/tmp and /dev/shm. The destructor removes the folder unless
+/// --redirects or --tee ask for files; an empty folder is always removed. If no
+/// place is writable and no files are requested, there is no folder and workers
+/// have no error file.
 class RunDirectory {
  public:
-  /// @param places to try after the environment's own
-  /// @throws LaunchError when a folder that is needed cannot be made
+  /// @param places to try after the folders named by the environment
+  /// @throws LaunchError if a required folder cannot be created
   explicit RunDirectory(const Job& job,
                         const std::vector<std::string>& places = {
                             "/tmp", "/var/tmp", "/dev/shm"});
@@ -41,7 +41,7 @@ class RunDirectory {
   RunDirectory(const RunDirectory&) = delete;
   RunDirectory& operator=(const RunDirectory&) = delete;
 
-  /// Empty when there is none.
+  /// Path of the folder; empty if there is none.
   const std::string& path() const { return path_; }
   bool is_kept() const { return is_kept_; }
 
@@ -50,44 +50,47 @@ class RunDirectory {
   bool is_kept_ = false;
 };
 
-/// Makes a folder that is its owner's alone, beside other temporary files: see
-/// RunDirectory. Empty where none can be made.
+/// Creates a folder of mode 0700 in the first usable place for temporary files;
+/// see RunDirectory. Returns "" if none can be created.
 ///
-/// @throws LaunchError where none can be made and it is needed
+/// @throws LaunchError if none can be created and `is_needed`
 std::string make_temporary_folder(const Job& job,
                                   bool is_needed,
                                   const std::vector<std::string>& places = {
                                       "/tmp", "/var/tmp", "/dev/shm"});
 
-/// Whether the files of a job outlive it: see RunDirectory.
+/// Returns whether the files of a job are kept after it; see RunDirectory.
 bool keeps_files(const Job& job);
 
-/// What path() would be, with XXXXXX for the random part: for --dry-run.
+/// Returns the value of RunDirectory::path() with XXXXXX for the random part,
+/// for --dry-run.
 std::string run_directory_pattern(const Job& job);
-/// And what make_temporary_folder() would make.
+/// Returns the path of make_temporary_folder() with XXXXXX for the random part,
+/// for --dry-run.
 std::string temporary_folder_pattern(const Job& job);
 
-/// Makes a folder, with its parents.
+/// Creates a folder and its parents.
 ///
-/// @throws LaunchError when it cannot be made
+/// @throws LaunchError if a folder cannot be created
 void make_directories(const std::string& path);
 
-/// Makes the folder of an attempt, which a worker may have made, with its
-/// parents. A link in its place is refused: a worker of an earlier attempt may
-/// have laid it there.
+/// Creates the folder of an attempt and its parents. The folder may exist,
+/// because a worker may have created it. A symbolic link is refused: a worker
+/// of an earlier attempt may have placed it.
 ///
-/// @param mode of the files to be in it; none: umask says
-/// @throws LaunchError when it cannot be made
+/// @param mode of the files in the folder; std::nullopt: umask decides
+/// @throws LaunchError if the folder cannot be created
 void make_attempt_folder(const std::string& path, std::optional<mode_t> mode);
 
-/// Makes a worker's folder in that of its attempt, which is there. As above.
+/// Creates a worker's folder inside the existing folder of its attempt.
+/// Parameters and errors as for make_attempt_folder().
 void make_worker_folder(const std::string& path,
                         std::optional<mode_t> mode = {});
 
-/// Makes a log file; it must not exist.
+/// Creates a log file, which must not exist.
 ///
-/// @param mode its rights; none: umask says
-/// @throws LaunchError when it cannot be made
+/// @param mode permissions of the file; std::nullopt: umask decides
+/// @throws LaunchError if the file cannot be created
 Fd create_log(const std::string& path, std::optional<mode_t> mode = {});
 
 }  // namespace launcher

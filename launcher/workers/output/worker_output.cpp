@@ -9,7 +9,7 @@ constexpr const char* kStallTimer = "stalled console";
 
 }  // namespace
 
-// A console has room again only after a round in which it was written to.
+// Resume after each round: a console gets room only by a write during a round.
 WorkerOutput::WorkerOutput(EventLoop& loop)
     : loop_(loop), rounds_(loop.watch_rounds([this] { resume(); })) {}
 
@@ -44,8 +44,8 @@ void WorkerOutput::read(Source& source) {
     source.stream.finish();
   } else if (source.stream.is_held_up()) {
     stop(source);
-    // A round must follow when the console has stalled, also when nothing else
-    // happens.
+    // Force a round of the event loop when the console counts as stalled, even
+    // if no other event arrives.
     loop_.arm_timer(kStallTimer, Console::kStallTime, [] {});
   }
 }

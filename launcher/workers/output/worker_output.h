@@ -7,8 +7,8 @@
 
 namespace launcher {
 
-/// The streams of all workers of one attempt: reads them when they have
-/// something, and stops reading while what they go to is congested.
+/// Reads the streams of all workers of one attempt as data arrives. Pauses a
+/// stream while its console or log file is congested.
 class WorkerOutput {
  public:
   explicit WorkerOutput(EventLoop& loop);
@@ -16,19 +16,21 @@ class WorkerOutput {
   WorkerOutput(const WorkerOutput&) = delete;
   WorkerOutput& operator=(const WorkerOutput&) = delete;
 
-  /// Starts to read a stream. The reference stays valid.
+  /// Starts reading a stream. The reference stays valid for this object's
+  /// lifetime.
   const WorkerStream& add(Fd pipe, StreamTargets targets);
 
-  /// No worker is left: passes on what is still in the pipes and closes them.
+  /// Forwards the data that is still in the pipes and closes them. To be called
+  /// when no worker is left.
   void finish();
 
-  /// A worker may wait in a write for somebody to read.
+  /// Returns whether a stream is paused, so that a worker may block in a write.
   bool is_held_up() const;
 
  private:
   struct Source {
     WorkerStream stream;
-    EventLoop::Token token = 0;  // 0: paused or at its end
+    EventLoop::Token token = 0;  // 0: paused or ended
     bool has_ended = false;
   };
 

@@ -12,7 +12,7 @@
 namespace launcher {
 namespace {
 
-// More than the kernel keeps of a pipe, where nobody has raised its limits.
+// More than a pipe holds by default, in pieces of 64 KiB.
 constexpr int kMostLastPieces = 32;
 
 LineSplitter::Returns returns_for(const Console* console) {
@@ -45,7 +45,7 @@ WorkerStream::State WorkerStream::read_some() {
   return pipe_ && !read_piece() && errno != EAGAIN ? State::ended : State::open;
 }
 
-/// False and errno (0 at the end) when there was nothing.
+/// Returns false and sets errno if no data was read; errno is 0 at end of file.
 bool WorkerStream::read_piece() {
   static thread_local std::array<char, 64 * 1024> buffer;
   errno = 0;

@@ -15,18 +15,19 @@
 
 namespace launcher {
 
-/// Where a worker's stdout or stderr goes.
+/// Destinations of a worker's stdout or stderr.
 struct StreamTargets {
-  Console* console = nullptr;       ///< nullptr: not shown
-  LinePrefix prefix;                ///< on the console and in a filtered log
-  std::optional<LogFile> file;      ///< none: not stored; no prefix there
+  Console* console = nullptr;  ///< nullptr: not shown
+  LinePrefix prefix;           ///< for the console and the filtered log
+  /// Log file without prefixes; none: no log file.
+  std::optional<LogFile> file;
   FilteredLog* filtered = nullptr;  ///< nullptr: none
-  std::string file_path{};          ///< of `file`, for people
-  bool keeps_last_lines = false;    ///< for a report
+  std::string file_path{};          ///< path of `file`, for messages
+  bool keeps_last_lines = false;    ///< keeps last_lines() for the report
 };
 
-/// The read end of one worker's stdout or stderr. Passive: somebody else says
-/// when to read.
+/// Read end of one worker's stdout or stderr. Passive: the owner decides when
+/// to read.
 class WorkerStream {
  public:
   enum class State { open, ended };
@@ -35,19 +36,20 @@ class WorkerStream {
   WorkerStream(Fd pipe, StreamTargets targets);
 
   int fd() const { return pipe_.get(); }
-  /// So much is waiting to be written that nothing more should be read. A
-  /// console that nobody reads (Console::is_stalled) does not hold up a stream
-  /// that has a file: lines are then in the file alone, and one line says so.
+  /// Returns whether so much output is queued that the stream should not be
+  /// read. A stalled console (Console::is_stalled) does not hold up a stream
+  /// with a log file: lines then go to the file only, and a single line on the
+  /// console reports the gap.
   bool is_held_up() const;
 
-  /// Passes on one piece of what is there.
+  /// Reads and forwards one piece of the available data.
   State read_some();
 
-  /// Passes on what is there now and the unfinished last line, then closes the
-  /// pipe, even when somebody still holds its other end and writes.
+  /// Forwards the data that is available now and the unfinished last line, then
+  /// closes the pipe, even if another process still holds the write end.
   void finish();
 
-  /// The last lines that came, for a report.
+  /// Returns the last lines of the stream, for the report.
   std::vector<std::string> last_lines() const { return last_lines_.get(); }
 
  private:

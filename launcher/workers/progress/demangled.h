@@ -5,7 +5,7 @@
 
 namespace launcher {
 
-/// Pure: a text with the C++ names in it as their program has them.
+/// Returns the text with its mangled C++ names demangled. Pure function.
 std::string demangled(std::string_view text);
 
 }  // namespace launcher

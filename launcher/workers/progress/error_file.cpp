@@ -14,8 +14,8 @@ namespace {
 
 using ErrorJson = nlohmann::ordered_json;
 
-/// Discarded when it is no JSON. What is nested too deep to be copied and
-/// written by recursion is left out.
+/// Returns a discarded value if the text is not JSON. Drops values that are
+/// nested too deeply to be copied and written by recursion.
 ErrorJson parsed(std::string_view json) {
   constexpr int kMostDepth = 100;
   const auto is_shallow = [](int depth, auto, const ErrorJson&) {
@@ -60,8 +60,8 @@ std::optional<std::string> handed_on(std::string_view json,
 
 std::string read_error_file(const std::string& path) {
   constexpr off_t kMostBytes = 1 << 20;
-  // A worker may have left anything there: opening a FIFO would wait for its
-  // writer, and a link may lead anywhere.
+  // A worker may have created any file type here: opening a FIFO would block,
+  // and a symbolic link may lead anywhere.
   const Fd file(::open(
       path.c_str(), O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_NOCTTY | O_CLOEXEC));
   struct stat status {};

@@ -11,38 +11,39 @@
 
 namespace launcher {
 
-/// A worker that makes no progress, and that no other is to blame for.
+/// A worker that HangJudge finds hung, or whose file timer has expired.
 struct HungWorker {
   int rank = 0;
   int local_rank = 0;
-  pid_t pid = 0;  ///< the process that hangs: the worker, or a child of it
-  std::chrono::milliseconds quiet{0};  ///< since its last report, or its start
-  std::chrono::milliseconds limit{0};  ///< that it had
+  pid_t pid = 0;  ///< process that hangs: the worker or its child
+  /// Time since its last report or its start.
+  std::chrono::milliseconds quiet{0};
+  std::chrono::milliseconds limit{0};  ///< limit that it exceeded
   bool has_reported = false;
-  std::string last_report{};  ///< for people; may be empty
-  bool is_stopped = false;    ///< by a signal
-  std::string stack{};        ///< or what else is known; empty: nothing
-  std::string advice{};       ///< how to get a stack, where none was found
+  std::string last_report{};  ///< for messages; may be empty
+  bool is_stopped = false;    ///< stopped by a signal
+  std::string stack{};        ///< stack or kernel function; empty: unknown
+  std::string advice{};       ///< how to enable stacks, if none was found
 };
 
-/// What another worker has said last.
+/// Last report of a worker that does not hang.
 struct RankReport {
   int rank;
   bool has_reported;
-  std::string last;  ///< for people; may be empty
+  std::string last;  ///< for messages; may be empty
 };
 
-/// Workers that hang.
+/// Workers that hang, for the report.
 struct Hang {
-  std::string timer{};  ///< of torchrun's file timer, that has expired; else ""
-  std::vector<HungWorker> workers{};     ///< at least one
-  std::vector<RankReport> others{};      ///< that run
-  std::chrono::milliseconds timeout{0};  ///< --hang-timeout; 0: of a timer
-  int signal = SIGKILL;                  ///< that ends them
+  std::string timer{};  ///< name of the expired file timer; "": none
+  std::vector<HungWorker> workers{};     ///< hung workers, at least one
+  std::vector<RankReport> others{};      ///< running workers that do not hang
+  std::chrono::milliseconds timeout{0};  ///< --hang-timeout; 0 for a file timer
+  int signal = SIGKILL;                  ///< signal that ends the hung workers
 };
 
-/// Of a worker with a timer that has expired: what the kernel tells of its
-/// process is looked up.
+/// Describes a worker whose timer has expired. Reads the state of the process
+/// from the kernel.
 Hang hang_of(const TimerTable::Expired& timer, int rank, int local_rank);
 
 }  // namespace launcher

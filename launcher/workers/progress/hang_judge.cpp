@@ -5,8 +5,8 @@
 namespace launcher {
 namespace {
 
-// The first report tells of the start; what follows compiles, reads and warms
-// up.
+// The first report marks the start. Until the second report, programs compile,
+// read data and warm up.
 constexpr int kTimesToSecondReport = 5;
 constexpr int kTimesForOtherHosts = 2;
 
@@ -70,7 +70,7 @@ HangJudge::Milliseconds HangJudge::interval() const {
 }
 
 void HangJudge::forgive_absence(Time now) {
-  // A busy host may keep ddprun from looking for a while, each time.
+  // Shorter gaps are normal on a busy host and do not count as an absence.
   constexpr Milliseconds kLeastAbsence{1'000};
   const auto absence = now - last_look_;
   if (absence > std::max(limit_ / 2, kLeastAbsence)) {
@@ -150,7 +150,7 @@ std::vector<const HangJudge::Worker*> HangJudge::hung(Time now) const {
   return are_all ? hung_of_waiting(all) : std::vector<const Worker*>();
 }
 
-/// @param all workers that have reported
+/// @param all running workers that have reported
 std::vector<const HangJudge::Worker*> HangJudge::hung_of_waiting(
     const std::vector<const Worker*>& all) const {
   if (all.empty()) {

@@ -10,48 +10,53 @@
 
 namespace launcher {
 
-/// What was seen of a worker's progress file, and of its process.
+/// State of a worker's progress file and of its process at one reading.
 struct ProgressReading {
   std::string text;
-  int64_t stamp = 0;        ///< of its last change, whatever the unit
-  bool is_stopped = false;  ///< the process is, by SIGSTOP or the like
+  int64_t stamp = 0;        ///< time of the file's last change, in any unit
+  bool is_stopped = false;  ///< the process is stopped, as by SIGSTOP
 };
 
-/// Says from the reports of one attempt's workers which of them hang. Pure: it
-/// is told what was read, and when.
+/// Decides from the reports of one attempt's workers which of them hang. Pure:
+/// the caller passes the readings and the time.
 ///
-/// A worker is overdue when its report has not changed for the limit, or for
-/// the longer one that the report asks for. Who is overdue hangs, except who
-/// may wait for somebody else: its report says so (`waits=1`), or it has begun
-/// more collectives than another worker.
+/// A worker that has reported is overdue if its report has not changed for the
+/// limit, or for a longer limit that the report asks for. Until its second
+/// report the limit is five times as long. An overdue worker is hung unless it
+/// may be waiting for another rank: its report says so (`waits=1`), or it has
+/// begun more collectives than another worker.
 ///
-/// - A stopped process that is overdue hangs, whatever it waits for.
-/// - As long as one worker is not overdue, those that may wait are let: it may
-///   be the one that they wait for, in a long evaluation.
-/// - When all are overdue and all may wait, those hang that have never
-///   reported; else those that have begun the fewest collectives; where these
-///   are all, all hang. With ranks on other hosts, who may be those that are
-///   waited for and whose own ddprun sees it first, this takes twice the limit.
+/// - An overdue worker whose process is stopped is hung, even if it may be
+///   waiting.
+/// - While one worker is not overdue, the workers that may be waiting are not
+///   hung: they may be waiting for that worker, for example during a long
+///   evaluation.
+/// - If all workers are overdue and all may be waiting, the workers that have
+///   never reported are hung. If all have reported, the workers with the fewest
+///   begun collectives are hung, which may be all of them. With ranks on other
+///   hosts this takes twice the limit, because the awaited rank may be on
+///   another host, whose ddprun then detects the hang first.
 ///
-/// A long time in which nobody has looked (ddprun was stopped, too) does not
-/// count.
+/// A long time without a call of judge() (for example because ddprun itself was
+/// stopped) does not count.
 class HangJudge {
  public:
   using Time = std::chrono::steady_clock::time_point;
   using Milliseconds = std::chrono::milliseconds;
 
-  /// @param has_other_hosts  ranks of the job run elsewhere, too
+  /// @param has_other_hosts whether ranks of the job run on other hosts, too
   HangJudge(Milliseconds limit, size_t workers, bool has_other_hosts, Time now);
 
-  /// What is there before a worker has reported.
+  /// Sets the reading before the worker's first report.
   void expect(size_t worker, const ProgressReading& first);
-  /// What has been read now. To be called for each worker, then judge().
+  /// Records the current reading of a worker. To be called for each worker
+  /// before judge().
   void note(size_t worker, const ProgressReading& reading, Time now);
-  /// The worker has ended.
+  /// Records that the worker has ended.
   void forget(size_t worker);
 
-  /// The workers were stopped on purpose, and run again: all have their whole
-  /// time.
+  /// Restarts the time of all workers, after they were stopped on purpose and
+  /// continued.
   void start_anew(Time now);
 
   struct Verdict {
@@ -59,7 +64,7 @@ class HangJudge {
     Milliseconds quiet;
     Milliseconds limit;
   };
-  /// Who hangs; mostly nobody.
+  /// Returns the workers that hang; usually none.
   std::vector<Verdict> judge(Time now);
 
   const ddp::detail::Progress& progress_of(size_t worker) const {
@@ -69,12 +74,12 @@ class HangJudge {
     return workers_[worker].reports > 0;
   }
   bool is_watched(size_t worker) const { return !workers_[worker].has_ended; }
-  /// Since its last report, or since it was started.
+  /// Returns the time since the worker's last report, or since its start.
   Milliseconds quiet_of(size_t worker, Time now) const {
     return quiet_of(workers_[worker], now);
   }
 
-  /// How often to look: a small part of the limit.
+  /// Returns the recommended time between readings: a small part of the limit.
   Milliseconds interval() const;
 
  private:
@@ -82,7 +87,7 @@ class HangJudge {
     ProgressReading reading;
     ddp::detail::Progress progress;
     int reports = 0;
-    Time since;  // of the last report
+    Time since;  // time of the last report
     bool has_ended = false;
   };
 

@@ -6,23 +6,23 @@
 
 namespace launcher {
 
-/// The folder of the files that workers report to, and are told by, while they
-/// run: its owner's,
-/// beside other temporary files (see RunDirectory), and never in a --log-dir,
-/// which may lie on a file server: a worker writes to it in each step. Removed
-/// with all that is in it by the destructor.
+/// Creates the folder of the files through which workers report progress and
+/// receive stop requests. It has mode 0700 and lies beside other temporary
+/// files (see RunDirectory), never in a --log-dir, which may lie on a file
+/// server: a worker writes to it in each step. The destructor removes the
+/// folder and its contents.
 class ProgressFolder {
  public:
-  /// Makes one where the job needs it: for --hang-timeout, --on-preempt and
-  /// torchrun's file timer.
+  /// Creates the folder if the job needs it: for --hang-timeout, --on-preempt
+  /// and torchrun's file timer.
   ///
-  /// @throws LaunchError when it cannot be made
+  /// @throws LaunchError if it cannot be created
   explicit ProgressFolder(const Job& job);
   ~ProgressFolder();
   ProgressFolder(const ProgressFolder&) = delete;
   ProgressFolder& operator=(const ProgressFolder&) = delete;
 
-  /// Empty when there is none.
+  /// Path of the folder; empty if there is none.
   const std::string& path() const { return path_; }
 
  private:

@@ -16,7 +16,8 @@ namespace {
 
 constexpr const char* kLookTimer = "progress";
 
-/// Nothing where no regular file is: a worker may leave anything there.
+/// Returns std::nullopt if the path is not a regular file: a worker may have
+/// created any file type there.
 std::optional<ProgressReading> read_progress(const std::string& path) {
   const Fd file(::open(
       path.c_str(), O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_NOCTTY | O_CLOEXEC));
@@ -89,7 +90,7 @@ void ProgressWatch::pause() {
 
 void ProgressWatch::resume() {
   if (stacks_) {
-    return;  // it is decided
+    return;  // a hang has been found
   }
   judge_.start_anew(std::chrono::steady_clock::now());
   look_later();

@@ -15,18 +15,19 @@
 
 namespace launcher {
 
-/// Reads the progress files of an attempt's workers from time to time, and
-/// tells when the HangJudge finds that some of them hang; once, with what can
-/// be found out in ten seconds of where they are, and then looks no more.
+/// Reads the progress files of an attempt's workers periodically. When
+/// HangJudge finds hung workers, collects their stacks for at most ten seconds,
+/// calls the handler once and stops reading.
 class ProgressWatch {
  public:
   using Handler = std::function<void(const Hang&)>;
 
-  /// Makes the files, empty: to be called before the workers are started.
+  /// Creates the empty progress files. To be constructed before the workers
+  /// start.
   ///
-  /// @param is_held_up tells whether a worker may wait in a write for somebody
-  ///   to read it: that time does not count
-  /// @throws LaunchError when they cannot be made
+  /// @param is_held_up returns whether a worker may be blocked in a write to
+  ///   ddprun; that time does not count
+  /// @throws LaunchError if a file cannot be created
   ProgressWatch(EventLoop& loop,
                 const LaunchPlan& plan,
                 std::function<bool()> is_held_up,
@@ -36,15 +37,15 @@ class ProgressWatch {
   ProgressWatch(const ProgressWatch&) = delete;
   ProgressWatch& operator=(const ProgressWatch&) = delete;
 
-  /// A worker was started.
+  /// Sets the process id of a started worker.
   void watch(int local_rank, pid_t pid);
-  /// It has ended.
+  /// Records that a worker has ended.
   void forget(int local_rank);
 
-  /// What a worker has reported by now.
+  /// Reads and returns the current progress of a worker.
   WorkerState::Progress progress_of(int local_rank);
 
-  /// The workers are stopped on purpose, or run again.
+  /// Stops and restarts the readings while the workers are stopped on purpose.
   void pause();
   void resume();
 
@@ -72,7 +73,7 @@ class ProgressWatch {
   std::chrono::milliseconds timeout_;
   std::vector<Watched> workers_;  // by local rank
   HangJudge judge_;
-  Hang hang_;  // while its stacks are looked at
+  Hang hang_;  // hang whose stacks are being collected
   std::optional<Stacks> stacks_;
 };
 

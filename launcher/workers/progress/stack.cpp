@@ -60,7 +60,7 @@ bool runs_python(pid_t pid) {
   ::_exit(127);
 }
 
-/// What a command writes; empty where it fails or takes too long.
+/// Returns the output of a command; empty if it fails or exceeds `patience`.
 std::string output_of(const std::vector<std::string>& command,
                       milliseconds patience) {
   Pipe pipe = make_pipe();
@@ -111,7 +111,7 @@ std::string stack_by_gdb(pid_t pid, milliseconds patience) {
                                   "set auto-load off",
                                   "-iex",
                                   "set debuginfod enabled off",
-                                  "-iex",  // a name is demangled below
+                                  "-iex",  // demangled() does it below
                                   "set demangle-style none",
                                   "-p",
                                   std::to_string(pid),

@@ -5,23 +5,24 @@
 #include <string>
 #include <string_view>
 
-// Where a process is that does nothing.
+// Location of a process that makes no progress.
 namespace launcher {
 
-/// What /proc says: "in the kernel: futex_wait_queue, system call 202";
-/// empty where it says nothing.
+/// Returns the kernel function and system call of a process from /proc: "in the
+/// kernel: futex_wait_queue, system call 202". Empty if unknown.
 std::string kernel_place(pid_t pid);
 
-/// The stacks of a process' threads: of a Python program by py-spy, else by
-/// gdb; empty where neither is installed or may trace the process. Waits for
-/// the tools: to be called in a process of its own, with which they end.
+/// Returns the stacks of a process's threads: by py-spy for a Python program,
+/// otherwise or if py-spy fails by gdb. Empty if neither tool is installed or
+/// may trace the process. Blocks until the tools finish or ten seconds have
+/// passed. To be called in a separate process; the tools end with it.
 std::string stack_of(pid_t pid);
 
-/// Says how to get stacks, where stack_of() has found none.
+/// Explains how to enable stacks if stack_of() found none.
 std::string stack_advice();
 
-/// Of what gdb writes the threads and their frames, at most some of each, with
-/// C++ names demangled: gdb would demangle all of LibTorch's.
+/// Extracts the threads and frames from gdb's output, shortened, with C++ names
+/// demangled. gdb itself would demangle all names of LibTorch.
 std::string frames_of_gdb(std::string_view output);
 
 }  // namespace launcher

@@ -11,7 +11,8 @@ namespace {
 
 constexpr const char* kPatienceTimer = "stacks";
 constexpr std::chrono::milliseconds kStackPatience{10'000};
-// gdb reads much of a large program; the others mostly wait for the first.
+// Enough: gdb reads much data of a large program, and hung workers mostly wait
+// for the first one.
 constexpr size_t kMostCalls = 4;
 
 }  // namespace
@@ -44,7 +45,8 @@ Stacks::~Stacks() {
 
 void Stacks::end() {
   loop_.disarm_timer(kPatienceTimer);
-  const Handler handler = std::move(handler_);  // it may destroy this object
+  // The handler may destroy this object.
+  const Handler handler = std::move(handler_);
   const std::vector<std::string> texts = std::move(texts_);
   handler(texts);
 }

@@ -12,12 +12,12 @@
 
 namespace launcher {
 
-/// Asks for the stacks of some processes, in processes of their own and all at
-/// once; gives up after ten seconds.
+/// Collects the stacks of several processes concurrently, each in a separate
+/// process. Gives up after ten seconds.
 class Stacks {
  public:
-  /// Gets a text for each process, in their order; empty where there is none.
-  /// May destroy this object.
+  /// Receives one text per process, in order; empty if there is no stack. May
+  /// destroy this object.
   using Handler = std::function<void(const std::vector<std::string>&)>;
 
   Stacks(EventLoop& loop, const std::vector<pid_t>& processes, Handler handler);

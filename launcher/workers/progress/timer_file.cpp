@@ -20,7 +20,7 @@ double wall_seconds() {
       .count();
 }
 
-/// As torchrun does, but nothing is removed that is no FIFO.
+/// Replaces an existing FIFO, as torchrun does, but removes no other file type.
 void make_fifo(const std::string& path) {
   struct stat status {};
   if (::lstat(path.c_str(), &status) == 0 && S_ISFIFO(status.st_mode)) {
@@ -39,7 +39,7 @@ void make_fifo(const std::string& path) {
 TimerFile::TimerFile(EventLoop& loop, std::string path, Handler handler)
     : loop_(loop), path_(std::move(path)), handler_(std::move(handler)) {
   make_fifo(path_);
-  // With a write end of our own it never ends.
+  // Opened for writing, too: the FIFO then never reaches end of file.
   fifo_ = Fd(
       check(::open(path_.c_str(), O_RDWR | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC),
             path_));

@@ -10,18 +10,20 @@
 
 namespace launcher {
 
-/// torchrun's file timer: a FIFO (TORCHELASTIC_TIMER_FILE) into which processes
-/// write when they want to be ended unless they are done in time.
+/// torchrun's file timer: a FIFO (TORCHELASTIC_TIMER_FILE) to which processes
+/// write deadlines. A process that does not clear its timer before the deadline
+/// is ended.
 class TimerFile {
  public:
   using Handler = std::function<void(const TimerTable::Expired&)>;
 
-  /// Makes the FIFO; one that is there is replaced.
+  /// Creates the FIFO and replaces an existing FIFO.
   ///
-  /// @param handler is called for each process with a timer that has expired
-  /// @throws LaunchError when it cannot be made, or something else is there
+  /// @param handler is called for each process with an expired timer
+  /// @throws LaunchError if the FIFO cannot be created, or if the path is
+  ///   another file type
   TimerFile(EventLoop& loop, std::string path, Handler handler);
-  /// Removes it.
+  /// Removes the FIFO.
   ~TimerFile();
   TimerFile(const TimerFile&) = delete;
   TimerFile& operator=(const TimerFile&) = delete;

@@ -8,7 +8,7 @@ namespace {
 
 using TimerJson = nlohmann::json;
 
-// Of all processes; a real one has one or two.
+// Limit for all processes; a real process has one or two.
 constexpr size_t kMostTimers = 100'000;
 constexpr double kMostSeconds = 10.0 * 366 * 24 * 3600;
 
@@ -48,7 +48,8 @@ void TimerTable::take(const TimerRequest& request, Time now, double wall_time) {
   if (timers_.size() >= kMostTimers && timers_.count(key) == 0) {
     return;
   }
-  // A clock that is set later does no harm.
+  // Convert to the steady clock, so that later changes of the wall clock do no
+  // harm.
   const double seconds =
       std::clamp(request.expiration - wall_time, 0.0, kMostSeconds);
   const auto delay = std::chrono::duration_cast<Time::duration>(

@@ -12,39 +12,41 @@
 
 namespace launcher {
 
-/// A line that torch's FileTimerClient writes: a process sets a timer of a name
-/// of its own, or ends it.
+/// A request of torch's FileTimerClient: a process sets or clears a named
+/// timer.
 struct TimerRequest {
   pid_t pid = 0;
   std::string scope;
-  double expiration = 0;  ///< seconds since 1970; below 0: the timer ends
-  int signal = 0;         ///< for the process when it expires; 0 or less: none
+  double expiration = 0;  ///< seconds since 1970; below 0: clears the timer
+  int signal = 0;         ///< sent on expiry; 0 or less: none
 };
 
-/// Of `{"version": 1, "pid": 7, "scope_id": "a", "expiration_time": 12.5,
-/// "signal": 9}`; nothing when it is something else.
+/// Parses `{"version": 1, "pid": 7, "scope_id": "a", "expiration_time": 12.5,
+/// "signal": 9}`. Returns std::nullopt for any other text.
 std::optional<TimerRequest> parse_timer_request(std::string_view line);
 
-/// The timers of an attempt's processes. Pure: it is told the time.
+/// Timers of an attempt's processes. Pure: the caller passes the time.
 class TimerTable {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  /// @param wall_time seconds since 1970, as the request counts
+  /// Applies a request.
+  ///
+  /// @param wall_time seconds since 1970, the clock of the request
   void take(const TimerRequest& request, Time now, double wall_time);
 
-  /// A timer that nobody has ended in time.
+  /// A timer that was not cleared before its deadline.
   struct Expired {
     pid_t pid;
     std::string scope;
     int signal;
-    std::chrono::milliseconds after;  ///< it was set
+    std::chrono::milliseconds after;  ///< time since the timer was set
   };
-  /// Of each process with such timers the first one with a signal, else the
-  /// first; all timers of these processes are forgotten.
+  /// Removes and returns expired timers, one per process: the first with a
+  /// signal, otherwise the first. All timers of these processes are removed.
   std::vector<Expired> take_expired(Time now);
 
-  /// When the next one expires.
+  /// Returns the earliest deadline; std::nullopt without timers.
   std::optional<Time> next() const;
 
  private:

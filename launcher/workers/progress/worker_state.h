@@ -10,28 +10,29 @@
 
 namespace launcher {
 
-/// One worker of an attempt, as it is now.
+/// Current state of one worker of an attempt.
 struct WorkerState {
-  /// What it has reported (--hang-timeout).
+  /// Last progress report (with --hang-timeout).
   struct Progress {
     bool has_reported = false;
-    std::string last{};                  ///< for people; may be empty
-    std::chrono::milliseconds quiet{0};  ///< since then, or since its start
+    std::string last{};  ///< for messages; may be empty
+    /// Time since that report or the start.
+    std::chrono::milliseconds quiet{0};
   };
 
   int rank = 0;
   int local_rank = 0;
   pid_t pid = 0;
-  std::optional<ExitStatus> end{};  ///< nothing: it is there
+  std::optional<ExitStatus> end{};  ///< exit status; std::nullopt: running
   int asked_by = 0;                 ///< signal that asked it to end, or 0
-  bool is_stopped = false;          ///< by a signal
+  bool is_stopped = false;          ///< stopped by a signal
   std::optional<Progress> progress{};
 };
 
-/// How many of a host's workers are told of.
+/// Maximum number of workers per host in the job status.
 inline constexpr size_t kMostWorkerStates = 1024;
 
-/// "running", "stopped", "ending" or "ended": one word, for programs.
+/// Returns "running", "stopped", "ending" or "ended": one word, for programs.
 std::string state_name(const WorkerState& worker);
 
 }  // namespace launcher
