@@ -30,7 +30,7 @@ void ConsoleStatus::write_events(const std::string& lines) {
 }
 
 void ConsoleStatus::drain() {
-  context_.files.finish();  // may have something to tell
+  context_.files.finish();  // may log a warning
   if (!check_drained()) {
     rounds_ = context_.loop.watch_rounds([this] { check_drained(); });
   }

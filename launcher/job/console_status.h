@@ -11,9 +11,9 @@
 
 namespace launcher {
 
-/// ddprun's words on its stderr, in order with the workers' lines. They are
-/// written at once, since no round of the event loop may follow for long.
-/// Reports go to files, too.
+/// Writes ddprun's messages to its stderr, in order with the workers' lines.
+/// Flushes every message immediately, because the next round of the event loop
+/// may be far away. Reports also go to files.
 class ConsoleStatus : public Status {
  public:
   struct Context {
@@ -21,8 +21,8 @@ class ConsoleStatus : public Status {
     Consoles& consoles;
     const LogWriter& logs;
     Log& log;
-    const DroppedOutput& losses;  ///< told before the end
-    ReportFiles& files;           ///< beside the console
+    const DroppedOutput& losses;  ///< lost output, reported before the end
+    ReportFiles& files;           ///< receive the reports, too
     std::function<void()> on_drained;
   };
 

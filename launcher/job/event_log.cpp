@@ -10,18 +10,18 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// What differs from event to event.
+/// Fields that differ between events.
 struct EventRecord {
   const char* state;
   const char* source;
   Json rank = nullptr;       // of a worker
   Json worker_id = nullptr;  // its process id, as text
   Json raw_error = nullptr;
-  Json details = Json::object();  // added to those that all have
+  Json details = Json::object();  // added to the common fields
   std::chrono::seconds run_time{0};
 };
 
-// Python's json.dumps escapes what is not ASCII, too.
+// Escapes non-ASCII characters, like Python's json.dumps.
 std::string json_text(const Json& json) {
   return json.dump(-1, ' ', true, Json::error_handler_t::replace);
 }
@@ -53,7 +53,7 @@ std::string line_of(const Job& job,
          "\n";
 }
 
-/// torchrun has each in a list.
+/// Returns one worker's details. torchrun writes each field as a list.
 Json details_of(const World& world, int local_rank, Json exit_code, Json pid) {
   const RoleRanks role =
       world.role.value_or(RoleRanks{world.first_rank, world.world_size});

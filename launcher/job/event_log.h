@@ -6,16 +6,18 @@
 #include "launcher/job/report/report.h"
 #include "launcher/plan/plan.h"
 
-// --event-log-handler=console: torchrun's events, each a line of JSON with
-// torchrun's fields. What ddprun does not have is null: ids of workers that
-// have just been started, the rendezvous' name, durations. Pure.
+// Events of torchrun for --event-log-handler=console, one line of JSON each,
+// with torchrun's fields. Fields that ddprun does not have are null: ids of
+// workers that have just been started, the rendezvous' name, durations. Pure
+// functions.
 namespace launcher {
 
-/// START, of each worker.
+/// Returns a START event for each worker.
 std::string events_of_start(const Job& job, const World& world);
 
-/// SUCCEEDED, FAILED or TERMINATED (stopped by ddprun) of each worker of the
-/// last attempt, then SUCCEEDED or FAILED of ddprun, here as torchrun's agent.
+/// Returns an event for each worker of the last attempt: SUCCEEDED, FAILED or
+/// TERMINATED (stopped by ddprun). Then returns SUCCEEDED or FAILED for ddprun,
+/// which takes the place of torchrun's agent.
 ///
 /// @param run_time of all attempts
 std::string events_of_end(const Job& job,

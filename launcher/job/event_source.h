@@ -6,19 +6,21 @@
 
 namespace launcher {
 
-/// The one place where ddprun waits, and its timers. An interface, so that
-/// tests can do without a clock; JobEvents is the real one.
+/// Source of events and timers; the only place where the supervisor blocks. An
+/// interface, so that tests can run without a clock; JobEvents is the
+/// production implementation.
 class EventSource {
  public:
   virtual ~EventSource() = default;
 
-  /// Waits for the next event. Events come in the order in which they happened.
+  /// Blocks until the next event. Events are returned in the order in which
+  /// they happened.
   virtual Event next() = 0;
 
-  /// The present time.
+  /// Returns the current time.
   virtual std::chrono::steady_clock::time_point now() const = 0;
 
-  /// A TimerFired after `delay`. A timer that is armed again starts anew.
+  /// Delivers a TimerFired after `delay`. Arming an armed timer restarts it.
   virtual void arm(Timer timer, std::chrono::milliseconds delay) = 0;
   virtual void disarm(Timer timer) = 0;
 };

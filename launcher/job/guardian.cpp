@@ -23,7 +23,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// False when none came until the deadline.
+/// Blocks until a signal is readable. Returns false if the deadline passes
+/// first.
 bool await_signal(const SignalScope& signals,
                   std::optional<Clock::time_point> deadline = {}) {
   using namespace std::chrono;
@@ -36,7 +37,7 @@ bool await_signal(const SignalScope& signals,
              [&] { return ::poll(&ready, 1, deadline ? left_ms() : -1); }) > 0;
 }
 
-/// The supervisor, as its parent sees it.
+/// The guardian's handle of the supervisor process.
 class SupervisorProcess {
  public:
   SupervisorProcess(pid_t pid,
@@ -47,8 +48,8 @@ class SupervisorProcess {
   pid_t pid() const { return pid_; }
   const std::optional<ExitStatus>& end() const { return end_; }
 
-  /// When look() is to be called: while a signal that asks to end is on its
-  /// way.
+  /// Returns the time of the next call of look(); std::nullopt unless the
+  /// supervisor has a pending stop signal.
   std::optional<Clock::time_point> next_look() const {
     return stop_.is_open() ? std::optional(next_look_) : std::nullopt;
   }
@@ -59,14 +60,16 @@ class SupervisorProcess {
     }
     if (number == SIGCHLD) {
       reap();
-    } else if (number != SIGCONT) {  // it was told below
+    } else if (number != SIGCONT) {  // hand_on() has already sent SIGCONT
       hand_on(number);
     }
   }
 
-  /// Sends the signal to the workers where the supervisor has not taken it for
-  /// a time; kills it when they have had theirs, and then gives it up: what the
-  /// kernel holds may not even end by SIGKILL.
+  /// Checks whether the supervisor has handled the last stop signal. If it has
+  /// not for five seconds, sends the signal to the workers. Kills the
+  /// supervisor after the workers have ended, their grace period is over, or
+  /// another stop signal has arrived. Gives up five seconds later: a process
+  /// that the kernel holds may survive even SIGKILL.
   void look() {
     constexpr int kPatience = 5;
     next_look_ = Clock::now() + kBetweenLooks;
@@ -92,7 +95,8 @@ class SupervisorProcess {
     }
   }
 
-  /// The signal for which it was killed; 0 where it was not.
+  /// Returns the ignored stop signal after which the supervisor was killed; 0
+  /// if it was not killed.
   int unheard() const { return unheard_; }
   bool is_given_up() const { return is_given_up_; }
 
@@ -113,7 +117,8 @@ class SupervisorProcess {
     }
   }
 
-  /// Reaps who else has ended on the way, too: helpers, as their shell would.
+  /// Reaps the supervisor if it has ended, and other ended children such as
+  /// helpers.
   void reap() {
     reap_children([this](pid_t child) { return child == pid_; });
     end_ = peek_child(pid_);
@@ -128,9 +133,10 @@ class SupervisorProcess {
   std::optional<ExitStatus> end_;
   PendingSignal stop_;
   Clock::time_point next_look_;
-  bool is_asked_again_ = false;      // by another signal, after the first
-  std::optional<int> passed_on_at_;  // the look at which the workers were told
-  std::optional<int> killed_at_;     // the look at which it was killed
+  bool is_asked_again_ = false;  // by another stop signal after the first
+  // Check at which the workers were signalled.
+  std::optional<int> passed_on_at_;
+  std::optional<int> killed_at_;  // the check at which it was killed
   int unheard_ = 0;
   bool is_given_up_ = false;
 };
@@ -150,8 +156,8 @@ std::vector<pid_t> children_now() {
   return has_children() ? own_children() : std::vector<pid_t>();
 }
 
-/// New children, if they are not in our session: a worker has one of its own,
-/// and nobody can come back from there.
+/// Returns new children that are not in our session. Workers have sessions of
+/// their own, and a process cannot return to an earlier session.
 std::vector<pid_t> children_of_job(const std::vector<pid_t>& earlier) {
   std::vector<pid_t> children = children_now();
   std::erase_if(children, [&](pid_t pid) {
@@ -161,8 +167,9 @@ std::vector<pid_t> children_of_job(const std::vector<pid_t>& earlier) {
   return children;
 }
 
-/// Nothing, unless the supervisor was killed. Some of it may be beyond SIGKILL,
-/// held by a driver: waits for a time.
+/// Kills the job's processes that a killed supervisor has left. Does nothing if
+/// there are none. Waits at most five seconds, because a driver may keep a
+/// process from ending even after SIGKILL.
 void end_what_is_left(const JobCgroup& cgroup,
                       const SignalScope& signals,
                       const std::vector<pid_t>& earlier) {
@@ -225,7 +232,7 @@ int run_guarded(const SignalScope& signals,
   guard(supervised, signals);
   end_what_is_left(cgroup, signals, earlier);
   if (supervised.is_given_up()) {
-    // Who removes the job's files might be held where it is.
+    // Skip the removal of the job's files: it might block like the supervisor.
     std::fprintf(stderr, "ddprun: %s\n", unheard_text(supervised).c_str());
     ::_exit(128 + supervised.unheard());
   }

@@ -10,36 +10,38 @@
 
 namespace launcher {
 
-/// Runs a job in a process of its own, the supervisor, a child of this one,
-/// which becomes its guardian. `kill -9` of either leaves the other, which ends
+/// Runs a job in a child process, the supervisor, and turns this process into
+/// its guardian. If either process is killed by `kill -9`, the other one ends
 /// the job:
 ///
-/// - The guardian is the process that the user sees. It hands on every signal,
-///   stops and continues as its shell says, and ends as the supervisor does.
-///   What the supervisor leaves behind when it is killed becomes the guardian's
-///   children, however it hides, and gets SIGKILL.
-///   To a supervisor that does not take a signal of `stops` for five seconds
-///   (the kernel holds it in a write to a file server that does not answer) the
-///   guardian gives up hope: it sends the signal to the workers itself, and
-///   kills the supervisor, and with it the job, when they have ended, after
-///   the grace period, or at another such signal.
-/// - The supervisor is told of the guardian's end by the end of a pipe. It has
-///   a session and a name of its own, so that `pkill -9 ddprun` or a kill of
-///   the process group meets one of the two.
+/// - The guardian is the process that the user sees. It forwards every signal,
+///   stops and continues with its shell's job control, and exits with the
+///   supervisor's status. If the supervisor is killed, its remaining
+///   descendants become the guardian's children, even if they had detached
+///   themselves, and get SIGKILL. If the supervisor does not handle a signal of
+///   `stops` for five seconds (for example because the kernel blocks it in a
+///   write to a file server that does not answer), the guardian sends the
+///   signal to the workers itself. It kills the supervisor, and with it the
+///   job, when the workers have ended, after the grace period, or at another
+///   signal of `stops`.
+/// - The supervisor detects the guardian's death by the end of a pipe. It has
+///   its own session and process name, so that `pkill -9 ddprun` or a kill of
+///   the process group reaches only one of the two.
 ///
-/// Children that this process has already (a shell that became ddprun started
-/// them) stay the guardian's and live on.
+/// Children that this process already has (started by a shell that executed
+/// ddprun) stay with the guardian and are not killed.
 ///
-/// Returns in both processes, with the exit code that both are to end with, so
-/// that what the caller cleans up is cleaned up by the one that is left. It may
-/// find nothing left to clean up.
+/// Returns in both processes, with the exit code that both must end with, so
+/// that the surviving process runs the caller's cleanup. The cleanup must
+/// accept that the other process may have done it already.
 ///
 /// @param stops signals that ask the job to end
-/// @param grace_period that the workers have to end after one
-/// @param supervise runs the job in the supervisor; its descriptor is readable
-///   once the guardian has died. What it throws is thrown there
-/// @throws LaunchError when no process can be made, or when the supervisor has
-///   been killed, with what is known of why
+/// @param grace_period time for the workers to end after a stop signal
+/// @param supervise runs the job in the supervisor; its descriptor becomes
+///   readable when the guardian has died. Exceptions propagate in the
+///   supervisor
+/// @throws LaunchError if no process can be created, or if the supervisor was
+///   killed, with the known reason
 int run_guarded(const SignalScope& signals,
                 const JobCgroup& cgroup,
                 const std::vector<int>& stops,

@@ -56,8 +56,8 @@ void JobEvents::watch(const SignalScope& signals,
       });
 }
 
-/// One that was sent to all processes of a cgroup comes to the guardian, which
-/// hands it on, and to this process, too.
+/// Returns whether a signal is a duplicate: a signal to all processes of a
+/// cgroup reaches this process directly and, forwarded, from the guardian.
 bool JobEvents::is_copy(int number, bool is_handed_on) {
   constexpr std::chrono::seconds kOfOneSender{3};
   const auto [last, is_first] = signals_.try_emplace(number);

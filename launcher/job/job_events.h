@@ -10,7 +10,7 @@
 
 namespace launcher {
 
-/// The events of a job as the event loop finds them.
+/// Delivers a job's events from the event loop.
 class JobEvents : public EventSource {
  public:
   explicit JobEvents(EventLoop& loop) : loop_(loop) {}
@@ -18,15 +18,15 @@ class JobEvents : public EventSource {
   JobEvents(const JobEvents&) = delete;
   JobEvents& operator=(const JobEvents&) = delete;
 
-  /// Adds an event behind those that are waiting.
+  /// Appends an event to the queue.
   void post(const Event& event);
 
-  /// Makes events of signals. SIGCHLD is none: `on_child` is called for it.
+  /// Turns signals into events. For SIGCHLD, calls `on_child` instead.
   void watch(const SignalScope& signals, std::function<void()> on_child);
 
-  /// Makes a SIGKILL that came to this program's other process an event.
+  /// Turns the death of the guardian into a SignalReceived with SIGKILL.
   ///
-  /// @param others_end is readable once that process has died
+  /// @param others_end becomes readable when the guardian has died
   void watch_for_kill(const Fd& others_end);
 
   Event next() override;

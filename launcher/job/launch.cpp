@@ -63,7 +63,7 @@ std::vector<int> signals_for(const Job& job) {
   return signals;
 }
 
-/// What the job holds as long as it runs.
+/// Resources that the job holds while it runs.
 struct JobResources {
   SignalScope signals;
   CallerSettings settings;
@@ -79,7 +79,8 @@ struct JobResources {
         status(job, directory, progress) {}
 };
 
-/// The loop with all that hangs on it.
+/// Runs the job in the supervisor: creates the event loop and all objects that
+/// use it.
 int supervise(const Job& job,
               const JobResources& resources,
               const Fd& guardians_end) {
@@ -102,7 +103,9 @@ int supervise(const Job& job,
                        resources.settings,
                        [&](const RendezvousAnswer& known) {
                          if (std::holds_alternative<RendezvousLost>(known)) {
-                           rendezvous->leave();  // the policy counts it as left
+                           // The policy already counts this host as having
+                           // left.
+                           rendezvous->leave();
                          }
                          answer(known);
                        });
@@ -164,7 +167,7 @@ int supervise(const Job& job,
   while (!rendezvous->is_over()) {
     loop.run_once();
   }
-  // A second stop signal ends ddprun before all is written.
+  // A second stop signal ends ddprun before all output is written.
   const bool has_lost = !losses.empty() || !logs.is_drained();
   return code == 0 && has_lost ? kExitFailure : code;
 }

@@ -4,17 +4,17 @@
 
 namespace launcher {
 
-/// Runs a job to its end with all that belongs to it: its port, its folder, its
-/// cgroup. Forks, and returns in both processes (see run_guarded()).
+/// Runs a job to its end and manages its port, folders and cgroup. Forks, and
+/// returns in both processes (see run_guarded()).
 ///
 /// @returns the exit code of ddprun
-/// @throws LaunchError when it cannot be started
+/// @throws LaunchError if the job cannot be started
 int launch(const Job& job);
 
-/// What launch() would start, as text (--dry-run).
+/// Describes the processes that launch() would start (--dry-run).
 std::string dry_run(const Job& job);
 
-/// A name that no other job has.
+/// Returns a run id that no other job has.
 std::string make_run_id();
 
 }  // namespace launcher

@@ -6,21 +6,21 @@
 
 namespace launcher {
 
-/// What ddprun tells its user. An interface, so that tests can read it;
-/// ConsoleStatus is the real one.
+/// Receives ddprun's messages for the user. An interface, so that tests can
+/// read the messages; ConsoleStatus is the production implementation.
 class Status {
  public:
   virtual ~Status() = default;
 
   virtual void info(const std::string& text) = 0;
   virtual void warn(const std::string& text) = 0;
-  /// An attempt is over.
+  /// Writes the report of a finished attempt.
   virtual void write_report(const Report& report) = 0;
-  /// Events as JSON: whole lines.
+  /// Writes events as JSON: whole lines.
   virtual void write_events(const std::string& lines) = 0;
 
-  /// The job is over. Asks for an OutputDrained event when everything has been
-  /// written.
+  /// Writes the remaining output of a finished job and then requests an
+  /// OutputDrained event.
   virtual void drain() = 0;
 };
 

@@ -40,12 +40,13 @@ std::string seconds_text(std::chrono::milliseconds time) {
   return std::string(text.begin(), end) + " s";
 }
 
-/// And not only those within a time.
+/// Returns whether the restart limit applies to the whole job, not to a time
+/// window.
 bool limits_all_restarts(const Job& job) {
   return !job.options.restart_rules.window;
 }
 
-/// Until the last worker's end.
+/// Returns the time until the last worker's exit.
 std::chrono::milliseconds time_of(const WorkersResult& workers) {
   std::chrono::milliseconds time{0};
   for (const WorkerExit& exit : workers.exits) {

@@ -14,22 +14,23 @@
 
 namespace launcher {
 
-/// Runs a job: gives each event to the Policy and does what it says. Decides
-/// nothing itself, and touches the machine only through interfaces.
+/// Runs a job: passes each event to the Policy and performs the returned
+/// actions. Makes no decisions itself, and accesses the machine only through
+/// interfaces.
 class Supervisor {
  public:
   struct Seams {
     EventSource& events;
     Rendezvous& rendezvous;
-    JoinSteps* join_steps = nullptr;  ///< before each join; nullptr: none
+    JoinSteps* join_steps = nullptr;  ///< runs before each join; nullptr: none
     WorkerRunner& workers;
     Status& status;
   };
 
   struct Folders {
-    std::string files;     ///< of the run; each attempt has a folder in it
-    std::string progress;  ///< where workers report to; empty: they do not
-    std::string ends{};    ///< where workers hear who has ended; empty: nowhere
+    std::string files;     ///< of the run; has a subfolder per attempt
+    std::string progress;  ///< of the progress files; empty: none
+    std::string ends{};    ///< of the file of worker exits; empty: none
   };
 
   Supervisor(const Job& job, Folders folders, const Seams& seams);
@@ -39,7 +40,8 @@ class Supervisor {
 
   Policy::Phase phase() const { return policy_.phase(); }
 
-  /// What it does now, for `ddprun --status`. To be called between events.
+  /// Returns the current status, for `ddprun --status`. To be called between
+  /// events.
   JobStatus status() const;
 
  private:
@@ -70,7 +72,7 @@ class Supervisor {
   World world_;  // of the last attempt
   int attempts_ = 0;
   std::chrono::steady_clock::time_point started_;
-  std::string logs_;  // its folder, where files are kept
+  std::string logs_;  // folder of the kept log files, if any
   std::chrono::milliseconds run_time_{0};
   int exit_code_ = 0;
 };

@@ -9,34 +9,33 @@
 
 namespace launcher {
 
-// What is to be done about an event.
+// Actions that the Policy requests in response to an event.
 
 struct Join {};
 struct Leave {};
-struct TellOutcome {  ///< to the other hosts
+struct TellOutcome {  ///< tell the other hosts
   HostOutcome outcome;
 };
 struct StartWorkers {
   World world;
 };
-struct PassOn {  ///< a signal, to all workers and their groups
+struct PassOn {  ///< forward a signal to all workers and groups
   int number;
 };
-struct RequestStop {  ///< by the files of those who ask, by the signal of
-                      ///< others
+struct RequestStop {  ///< ask by stop file, else by the signal
   int number;
-  std::chrono::milliseconds time;  ///< that they have
+  std::chrono::milliseconds time;  ///< until the workers must have exited
 };
-struct StopWorkers {  ///< signal them and their groups: they are to end
+struct StopWorkers {  ///< signal workers and groups so that they end
   int number;
 };
-struct KillWorkers {  ///< those that hang, and their groups
+struct KillWorkers {  ///< signal hung workers and their groups
   std::vector<int> local_ranks;
   int number;
 };
-struct KillAll {};     ///< SIGKILL to everything
-struct AskStrays {};   ///< SIGTERM to children that are no workers
-struct KillStrays {};  ///< SIGKILL to them
+struct KillAll {};     ///< SIGKILL to all processes of the job
+struct AskStrays {};   ///< SIGTERM to children that are not workers
+struct KillStrays {};  ///< SIGKILL to children that are not workers
 struct ArmTimer {
   Timer timer;
   std::chrono::milliseconds delay;
@@ -44,9 +43,9 @@ struct ArmTimer {
 struct DisarmTimer {
   Timer timer;
 };
-struct WriteReport {  ///< the attempt is over: say how it went
+struct WriteReport {  ///< report the attempt that has ended
   Cause cause;
-  std::optional<FirstFailure> first{};  ///< of all hosts' workers, if known
+  std::optional<FirstFailure> first{};  ///< first failure on any host, if known
 };
 struct DrainOutput {};
 
@@ -67,7 +66,7 @@ using Action = std::variant<Join,
                             DrainOutput>;
 using Actions = std::vector<Action>;
 
-/// One after the other.
+/// Concatenates two lists of actions.
 Actions operator+(Actions first, const Actions& second);
 
 }  // namespace launcher

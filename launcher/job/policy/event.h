@@ -11,24 +11,24 @@
 
 namespace launcher {
 
-// What can happen to a job, beside the rendezvous' answers and what its workers
-// do.
+// Events of a job, in addition to the rendezvous' answers and the workers'
+// events.
 
 struct SignalReceived {
   int number;
 };
 enum class Timer {
-  grace,    ///< of workers that were asked to end
-  kill,     ///< of processes that got SIGKILL
-  drain,    ///< of ddprun's own output
-  restart,  ///< until the next attempt
-  limit,    ///< of the job's run time
-  preempt,  ///< of workers that are to save and to end by themselves
+  grace,    ///< workers were asked to end
+  kill,     ///< processes got SIGKILL
+  drain,    ///< ddprun's own output is being written
+  restart,  ///< delay before the next attempt
+  limit,    ///< maximum run time of the job
+  preempt,  ///< workers save and end by themselves
 };
 struct TimerFired {
   Timer timer;
 };
-struct OutputDrained {};  ///< all that ddprun had to write has been written
+struct OutputDrained {};  ///< all output of ddprun has been written
 
 using Event = std::variant<WorldFormed,
                            WorldBroken,
@@ -44,18 +44,18 @@ using Event = std::variant<WorldFormed,
                            TimerFired,
                            OutputDrained>;
 
-/// The job has run for as long as --time-limit allows.
+/// The job's run time has reached --time-limit.
 struct TimeIsUp {
   std::chrono::milliseconds limit;
 };
-/// All workers have ended with exit code 0 after a stop signal, and
-/// --clean-stop makes this a success.
+/// All workers exited with code 0 after a stop signal, and --clean-stop counts
+/// this as success.
 struct StoppedCleanly {
-  int number;  ///< of the signal
+  int number;  ///< number of the signal
 };
 
-/// Why an attempt, or the job, ends: the event that decided it. Nothing when
-/// all workers succeeded.
+/// Event that ended an attempt or the job; std::monostate if all workers
+/// succeeded.
 using Cause = std::variant<std::monostate,
                            WorkerExited,
                            StartFailed,
@@ -67,14 +67,16 @@ using Cause = std::variant<std::monostate,
                            StoppedCleanly,
                            WorkersHang>;
 
-/// How the worker ended whose failure is the cause; nothing when something
-/// else is. Those that hang end as ddprun ends them.
+/// Returns the exit status of the failed worker if its failure is the cause;
+/// std::nullopt for other causes. Hung workers count as ended by ddprun's
+/// signal.
 std::optional<ExitStatus> failure_of(const Cause& cause);
 
-/// A worker's failure with one of these exit codes.
+/// Returns whether the cause is a worker's failure with one of these exit
+/// codes.
 bool is_final(const Cause& cause, const std::vector<int>& codes);
 
-/// The cause is a hang, of this worker or of this one and others.
+/// Returns whether the cause is a hang that includes this worker.
 bool is_hung(const Cause& cause, int local_rank);
 
 }  // namespace launcher

@@ -98,7 +98,8 @@ Actions Policy::on_time_is_up() {
       return leave() + stop(cause, SIGTERM);
     case Phase::stopping:
     case Phase::killing:
-      // What has decided the attempt decides the job, unless it was to go on.
+      // The cause of the attempt's end becomes the cause of the job's end,
+      // unless another attempt was to follow.
       if (std::holds_alternative<WorldBroken>(cause_)) {
         cause_ = cause;
       }
@@ -167,7 +168,8 @@ Actions Policy::on_exit_while_running(const WorkerExited& exit) {
     return tell_failure(world_.first_rank + exit.local_rank, exit) +
            stop(exit, SIGTERM);
   }
-  // What finished workers left may run while others do; then it has its grace.
+  // Processes left by finished workers may run until the last worker has ended.
+  // Then they get the grace period.
   return alive_ == 0 ? stop({}, SIGTERM) : Actions{};
 }
 
@@ -182,14 +184,14 @@ Actions Policy::end_hung(const WorkersHang& hangs) {
   for (const HungWorker& worker : hangs.hang.workers) {
     local_ranks.push_back(worker.local_rank);
   }
-  // They have had their time; the others have their grace.
+  // Hung workers get no grace period; the others do.
   return stop(hangs, SIGTERM) +
          Actions{KillWorkers{std::move(local_ranks), hangs.hang.signal}};
 }
 
 Actions Policy::on_signal_while_running(const SignalReceived& signal) {
   if (!stop_signals_.take(signal.number)) {
-    // A process that leads its session does not stop for SIGTSTP.
+    // A session leader ignores SIGTSTP, because its process group is orphaned.
     return {PassOn{signal.number == SIGTSTP ? SIGSTOP : signal.number}};
   }
   return leave() + (stop_signals_.are_impatient()
@@ -228,27 +230,29 @@ Actions Policy::on_signal_while_stopping(const SignalReceived& signal) {
 
 Actions Policy::on_killing(const Event& event) {
   return std::visit(
-      Overloaded{
-          [this](const SignalReceived& signal) {
-            return stop_signals_.take(signal.number)
-                       ? leave()
-                       : forbid_restart(signal) +
-                             pass_on_while_ending(signal.number);
-          },
-          // What even SIGKILL does not end is reported, and not started again.
-          [this](const TimerFired& fired) {
-            return fired.timer == Timer::kill ? end_job(cause_) : Actions{};
-          },
-          [](const ChildrenRemain&) { return Actions{KillStrays{}}; },
-          [this](const AllAreGone&) {
-            return Actions{DisarmTimer{Timer::kill}} + end_attempt();
-          },
-          [&](const auto&) { return on_while_ending(event); }},
+      Overloaded{[this](const SignalReceived& signal) {
+                   return stop_signals_.take(signal.number)
+                              ? leave()
+                              : forbid_restart(signal) +
+                                    pass_on_while_ending(signal.number);
+                 },
+                 // Processes that survive SIGKILL are reported, and no restart
+                 // follows.
+                 [this](const TimerFired& fired) {
+                   return fired.timer == Timer::kill ? end_job(cause_)
+                                                     : Actions{};
+                 },
+                 [](const ChildrenRemain&) { return Actions{KillStrays{}}; },
+                 [this](const AllAreGone&) {
+                   return Actions{DisarmTimer{Timer::kill}} + end_attempt();
+                 },
+                 [&](const auto&) { return on_while_ending(event); }},
       event);
 }
 
 Actions Policy::on_while_ending(const Event& event) {
-  // A broken world alone ends no job, and success is of the whole job.
+  // Later news may replace these causes: a broken world does not end the job,
+  // and success depends on all hosts.
   const bool may_be_decided = std::holds_alternative<std::monostate>(cause_) ||
                               std::holds_alternative<WorldBroken>(cause_);
   const auto decide = [&](const Cause& end) {
@@ -262,7 +266,8 @@ Actions Policy::on_while_ending(const Event& event) {
                    return Actions{};
                  },
                  [this](const WorldBroken& broken) {
-                   // It broke before the failure, which then does not count.
+                   // The world broke before the failure or success, which then
+                   // does not count.
                    const bool failed = failure_of(cause_).has_value();
                    const bool succeeded =
                        std::holds_alternative<std::monostate>(cause_);

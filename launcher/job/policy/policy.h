@@ -12,8 +12,9 @@
 
 namespace launcher {
 
-/// The supervisor's decisions as a state machine: events in, actions out, no
-/// process touched. An event that a phase does not name changes nothing.
+/// State machine that makes the supervisor's decisions: maps events to actions
+/// and does not touch processes. Events that are not listed for a phase change
+/// nothing.
 ///
 /// - joining: WorldFormed -> StartWorkers, running. A stop signal,
 ///   RendezvousLost or JobClosed -> the end.
@@ -21,96 +22,102 @@ namespace launcher {
 /// - pausing: the restart timer -> Join, joining. A stop signal, RendezvousLost
 ///   or JobClosed -> the end.
 ///
-/// - running: the last worker succeeds -> stop what they left. A worker fails
-///   -> TellOutcome, stop. Workers hang -> TellOutcome, stop, KillWorkers. A
-///   stop signal -> Leave, stop with it. WorldBroken, RendezvousLost or
-///   JobClosed -> stop. StartFailed -> kill.
+/// - running: the last worker succeeds -> stop the processes it left. A worker
+///   fails -> TellOutcome, stop. Workers hang -> TellOutcome, stop,
+///   KillWorkers. A stop signal -> Leave, stop with that signal. WorldBroken,
+///   RendezvousLost or JobClosed -> stop. StartFailed -> kill.
 ///
 /// - running: the signal of --on-preempt -> RequestStop and the preempt timer,
 ///   preempted.
 ///
-/// - preempted: the last worker succeeds -> stop what they left; ends, after
-///   another one has failed -> Leave, stop. The preempt timer, WorldBroken ->
-///   Leave, stop. Workers hang -> Leave, stop, KillWorkers. All other events as
-///   in running.
+/// - preempted: the last worker succeeds -> stop the processes it left; the
+///   last worker ends after another one has failed -> Leave, stop. The preempt
+///   timer, WorldBroken -> Leave, stop. Workers hang -> Leave, stop,
+///   KillWorkers. All other events as in running.
 ///
-/// - stopping: a stop signal -> Leave, StopWorkers with it. The second from the
-///   keyboard, or the grace timer -> kill. ChildrenRemain -> AskStrays.
-///   AllAreGone -> end of the attempt.
+/// - stopping: a stop signal -> Leave, StopWorkers with that signal. The second
+///   stop signal from the keyboard, or the grace timer -> kill. ChildrenRemain
+///   -> AskStrays. AllAreGone -> end of the attempt.
 ///
-/// - killing: a stop signal -> Leave. ChildrenRemain -> KillStrays.
-///   AllAreGone -> end of the attempt. The kill timer -> the end.
+/// - killing: a stop signal -> Leave. ChildrenRemain -> KillStrays. AllAreGone
+///   -> end of the attempt. The kill timer -> the end.
 ///
-/// - stopping, killing: WorldBroken -> a failure in that world, or its success,
-///   does not count: end of the attempt as for a broken world. JobClosed by
-///   another host's failure that was first -> it is the cause.
+/// - stopping, killing: WorldBroken -> a failure or success in that world does
+///   not count: end of the attempt as for a broken world. JobClosed because of
+///   an earlier failure on another host -> that failure is the cause.
 ///
 /// - waiting: JobClosed, RendezvousLost or a stop signal -> the end.
-///   WorldBroken -> WriteReport, Join, joining; after a failure here only if
-///   another host's was first or another host has vanished, else the end.
+///   WorldBroken -> WriteReport, Join, joining; after a failure on this host
+///   only if another host's failure was earlier or another host has vanished,
+///   else the end.
 ///
 /// - draining: OutputDrained, the drain timer or a stop signal -> done.
 ///
-/// - stopping, killing: the signal of --on-preempt -> Leave, unless all
-///   workers had succeeded. joining, pausing: it -> the end.
+/// - stopping, killing: the signal of --on-preempt -> Leave, unless all workers
+///   had succeeded. joining, pausing: the signal of --on-preempt -> the end.
 ///
-/// - everywhere before draining: the limit timer -> without workers, the end;
+/// - all phases before draining: the limit timer -> without workers, the end;
 ///   with workers, Leave and, while they run, stop.
 ///
-/// In these, stop is StopWorkers (SIGTERM if no signal is named) and the grace
-/// timer, stopping. Kill is KillAll and the kill timer, killing. The end is
-/// Leave, WriteReport and DrainOutput, draining. At the end of an attempt, a
-/// failure with restarts left -> WriteReport and the restart timer, pausing, or
-/// without a delay Join, joining; a broken world -> WriteReport, Join, joining;
-/// success of all workers -> TellOutcome, waiting; a failure with several hosts
-/// -> waiting, for whose was first; else the end.
+/// Terms: "stop" is StopWorkers (SIGTERM if no signal is named), the grace
+/// timer and phase stopping. "Kill" is KillAll, the kill timer and phase
+/// killing. "The end" is Leave, WriteReport, DrainOutput and phase draining. At
+/// the "end of the attempt": a failure with restarts left -> WriteReport and
+/// the restart timer, pausing, or without a delay Join, joining; a broken world
+/// -> WriteReport, Join, joining; success of all workers -> TellOutcome,
+/// waiting; a failure with several hosts -> waiting, to learn which host failed
+/// first; otherwise the end.
 ///
-/// After Leave, RendezvousLost and JobClosed there is no other attempt. Signals
-/// that are no stop signals (SIGUSR1, SIGALRM) are passed on while there are
-/// workers. SIGTSTP, from Ctrl-Z, stops workers that run, and SIGCONT continues
-/// them; neither touches workers that are to end. SIGKILL, of whose coming the
-/// guardian's end tells, is a stop signal that allows no grace.
+/// No attempt follows Leave, RendezvousLost or JobClosed. Signals that are not
+/// stop signals (SIGUSR1, SIGALRM) are forwarded while there are workers.
+/// SIGTSTP (from Ctrl-Z) stops running workers, and SIGCONT continues them;
+/// neither is forwarded to workers that were asked to end. SIGKILL stands for
+/// the death of the guardian and is a stop signal without a grace period.
 class Policy {
  public:
   enum class Phase {
     joining,   ///< until the hosts have formed a world
     running,   ///< the workers run
-    stopping,  ///< they were asked to end and have a grace period
-    killing,   ///< they got SIGKILL
-    waiting,   ///< ours are done; for the other hosts, or their news
+    stopping,  ///< workers were asked to end; grace period
+    killing,   ///< workers got SIGKILL
+    waiting,   ///< for other hosts; own workers have ended
     draining,  ///< ddprun's own output is written
     done,
     pausing,   ///< until the next attempt, after a failure
-    preempted  ///< the workers were asked to save and to end in time
+    preempted  ///< workers were asked to save and exit in time
   };
 
   struct Options {
     int worker_count = 1;
     int max_restarts = 0;
     RestartRules restart_rules{};
-    std::vector<int> final_codes{};  ///< that no restart follows
+    std::vector<int> final_codes{};  ///< exit codes that forbid a restart
     std::chrono::milliseconds grace_period{30'000};
     std::vector<int> stop_signals;
     std::optional<std::chrono::milliseconds> time_limit{};
     std::optional<Preemption> on_preempt{};
-    /// After a stop signal, workers that all end with exit code 0 in time are a
-    /// success. Without it the signal is the cause, whatever they do.
+    /// Counts a job as successful if after a stop signal all workers exit with
+    /// code 0 in time. Without it the signal is the cause, whatever the exit
+    /// codes.
     bool stops_cleanly = false;
   };
   using Time = RestartBudget::Time;
 
   explicit Policy(Options options);
 
-  /// What a job begins with; the phase is joining.
+  /// Returns the first actions of a job; the phase is joining.
   Actions begin() const;
 
-  /// @param now of the event, for restarts within a time; any steady clock
+  /// Returns the actions for an event.
+  ///
+  /// @param now time of the event, for restarts within a time window; any
+  ///   steady clock
   Actions on(const Event& event, Time now = {});
 
   Phase phase() const { return phase_; }
-  /// Workers of this attempt that have not exited.
+  /// Number of workers of this attempt that have not exited.
   int alive() const { return alive_; }
-  /// Whether the job goes on after this signal, by `Options::on_preempt`.
+  /// Returns whether `Options::on_preempt` handles this signal.
   bool is_preemption(const SignalReceived& signal) const;
 
  private:
@@ -124,9 +131,9 @@ class Policy {
   Actions on_waiting_after_failure(const Event& event);
   Actions on_draining(const Event& event);
   Actions on_time_is_up();
-  /// What joining, pausing and waiting share.
+  /// Handles events common to joining, pausing and waiting.
   Actions on_without_workers(const Event& event);
-  /// What stopping and killing share.
+  /// Handles events common to stopping and killing.
   Actions on_while_ending(const Event& event);
   Actions on_exit_while_running(const WorkerExited& exit);
   Actions on_hang(const WorkersHang& hangs);
@@ -154,12 +161,12 @@ class Policy {
   Phase phase_ = Phase::joining;
   World world_;
   Cause cause_;
-  std::optional<FirstFailure> first_;  // of all hosts, once that is known
+  std::optional<FirstFailure> first_;  // first failure on any host, if known
   int alive_ = 0;
   bool is_member_ = true;      // of the rendezvous: may join again
-  bool has_failure_ = false;   // of any worker of this attempt
-  Time started_;               // this attempt
-  bool starts_again_ = false;  // after the failure that was told
+  bool has_failure_ = false;   // a worker of this attempt failed
+  Time started_;               // start of this attempt
+  bool starts_again_ = false;  // a restart follows the reported failure
   Time now_;
   StopSignals stop_signals_;
 };

@@ -5,14 +5,15 @@
 #include "launcher/base/overloaded.h"
 #include "launcher/job/policy/policy.h"
 
-// How workers, attempts and the job come to their end, whatever the phase.
+// Part of Policy: the end of workers, attempts and the job, in any phase.
 namespace launcher {
 namespace {
 
-// A process that is killed can need a while: a GPU driver gives memory back.
+// A killed process may need some time to end: a GPU driver frees memory.
 constexpr std::chrono::milliseconds kLeastTimeToDie{5'000};
 constexpr std::chrono::milliseconds kMostTimeToDie{30'000};
-// The reader may take its time, but not for ever once ddprun was asked to end.
+// A slow reader of the output may delay the end, but only briefly after ddprun
+// was asked to end.
 constexpr std::chrono::milliseconds kTimeToDrain{1'000};
 
 }  // namespace
@@ -24,7 +25,8 @@ Actions Policy::stop(const Cause& cause, int number) {
 }
 
 Actions Policy::pass_on_while_ending(int number) {
-  // Who is to end is not stopped on the way, and was continued already.
+  // Workers that were asked to end are not stopped; stopped ones were
+  // continued.
   const bool is_job_control = number == SIGTSTP || number == SIGCONT;
   return is_job_control ? Actions{} : Actions{PassOn{number}};
 }
@@ -63,7 +65,8 @@ Actions Policy::end_attempt() {
 Actions Policy::on_waiting_after_failure(const Event& event) {
   return std::visit(
       Overloaded{[this](const WorldBroken& broken) {
-                   // What happened on another host may be why ours failed.
+                   // The event on the other host may have caused the failure
+                   // here.
                    if (broken.change != WorldBroken::Change::failed &&
                        broken.change != WorldBroken::Change::vanished) {
                      return end_job(cause_);
@@ -81,8 +84,9 @@ Actions Policy::on_waiting_after_failure(const Event& event) {
       event);
 }
 
-/// Another host's failure that was first is the cause, or what else has ended
-/// the job there, unless workers hang here: of that nobody else can tell.
+/// Replaces a worker failure as the cause by an earlier failure on another
+/// host, or by the reason why the job was closed there. Keeps a hang on this
+/// host: only this host can describe it.
 void Policy::hear(const JobClosed& closed) {
   if (phase_ == Phase::draining || phase_ == Phase::done) {
     return;
@@ -129,16 +133,17 @@ Actions Policy::leave() {
   return std::exchange(is_member_, false) ? Actions{Leave{}} : Actions{};
 }
 
-/// Whether a restart follows is decided here: the others hear of it, too.
+/// Decides whether a restart follows and tells the other hosts.
 Actions Policy::tell_failure(int rank, const Cause& cause) {
   starts_again_ = !is_final(cause, options_.final_codes) && may_restart();
   return {TellOutcome{HostFailed{rank, *failure_of(cause), !starts_again_}}};
 }
 
 bool Policy::may_restart() const {
-  // The hosts' budget was counted when the world was formed, before we heard of
-  // it: what is free for us is free for all.
-  // In milliseconds, of which "never" is too many to be nanoseconds.
+  // With several hosts, restart_after counts from the time at which the
+  // coordinator formed the world. started_ is later, so a restart that is
+  // allowed here is allowed for all hosts. Compares milliseconds, because the
+  // value for "never" does not fit into nanoseconds.
   const auto passed =
       std::chrono::floor<std::chrono::milliseconds>(now_ - started_);
   return world_.restart_after ? passed >= *world_.restart_after

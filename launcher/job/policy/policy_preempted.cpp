@@ -4,8 +4,8 @@
 #include "launcher/base/overloaded.h"
 #include "launcher/job/policy/policy.h"
 
-// What --on-preempt does: from its signal on the job is to end, but the workers
-// do it.
+// Part of Policy: --on-preempt. After its signal the job ends, but the workers
+// exit by themselves.
 namespace launcher {
 
 bool Policy::is_preemption(const SignalReceived& signal) const {
@@ -41,7 +41,7 @@ Actions Policy::on_preempted(const Event& event) {
           [&](const TimerFired& fired) {
             return fired.timer == Timer::preempt ? end_by_signal() : Actions{};
           },
-          // There is no time for another attempt.
+          // No time is left for another attempt.
           [&](const WorldBroken&) { return end_by_signal(); },
           [this](const RendezvousLost& lost) { return stop(lost, SIGTERM); },
           [this](const JobClosed& closed) { return stop(closed, SIGTERM); },
@@ -49,12 +49,12 @@ Actions Policy::on_preempted(const Event& event) {
       event);
 }
 
-/// The others keep their time: they may be about to end in the same way, with
+/// Lets the other workers run: they may be about to end in the same way, with
 /// an exit code of the program's choice.
 Actions Policy::on_exit_while_preempted(const WorkerExited& exit) {
   --alive_;
   if (!exit.status.is_success() && !std::exchange(has_failure_, true)) {
-    // Who has not asked for a file has got the signal itself.
+    // Workers without a stop file received the signal itself.
     const SignalReceived preemption{options_.on_preempt->signal};
     cause_ = exit.status.signal == preemption.number ? Cause(preemption)
                                                      : Cause(exit);
@@ -65,7 +65,8 @@ Actions Policy::on_exit_while_preempted(const WorkerExited& exit) {
   return (has_failure_ ? leave() : Actions{}) + stop(cause_, SIGTERM);
 }
 
-/// What is being ended is not followed by another attempt; a success stays one.
+/// Forbids a restart after an attempt that is ending; a success remains a
+/// success.
 Actions Policy::forbid_restart(const SignalReceived& signal) {
   if (!is_preemption(signal) ||
       std::holds_alternative<std::monostate>(cause_)) {

@@ -4,19 +4,21 @@
 
 namespace launcher {
 
-/// The signals that ask ddprun to end, and how often one has. SIGKILL is one:
-/// it came to the guardian.
+/// Counts the signals that ask ddprun to end. SIGKILL, which stands for the
+/// guardian's death, is one of them.
 class StopSignals {
  public:
   explicit StopSignals(std::vector<int> numbers);
 
-  /// Counts a signal. False, and not counted, when it is no stop signal.
+  /// Counts a stop signal. Returns false, without counting, for any other
+  /// signal.
   bool take(int number);
 
   bool have_come() const { return count_ > 0; }
 
-  /// Two came from the keyboard, or SIGKILL: whoever sits there wants no grace.
-  /// A terminal that closes sends several others by itself.
+  /// Returns whether the workers get no grace period: after two signals from
+  /// the keyboard (SIGINT, SIGQUIT), or SIGKILL. Other stop signals do not
+  /// count, because a closing terminal sends several of them by itself.
   bool are_impatient() const { return keyboard_count_ > 1 || has_killed_; }
 
  private:

@@ -72,7 +72,8 @@ std::string ending_of(const WorkerExit& exit) {
   return text;
 }
 
-/// The end of what a worker wrote that has failed after the first.
+/// Returns the last stderr lines of a worker that failed after the first
+/// failure.
 std::string last_words_of(const WorkerExit& exit) {
   constexpr size_t kMostLines = 3;
   std::string text;
@@ -88,7 +89,7 @@ std::string last_words_of(const WorkerExit& exit) {
   return text;
 }
 
-/// Workers that ended alike.
+/// Workers that ended in the same way.
 struct Alike {
   std::string ending;
   std::vector<const WorkerExit*> exits;

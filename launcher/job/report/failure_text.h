@@ -5,32 +5,34 @@
 
 #include "launcher/job/report/report.h"
 
-// What a report says of an attempt's workers. Pure.
+// Report texts about an attempt's workers. Pure functions.
 namespace launcher {
 
-/// The worker whose failure is the cause; null when something else is.
+/// Returns the failed worker if its failure is the cause; nullptr for other
+/// causes.
 const WorkerExit* first_failure(const AttemptResult& result);
 
-/// "rank 1 failed first: exit code 3".
+/// Returns "rank 1 failed first: exit code 3".
 std::string describe_failure(const WorkerExit& exit);
 
-/// All that is known of that worker, in lines.
+/// Returns all details of the failed worker, in lines.
 std::string cause_text(const AttemptResult& result, const WorkerExit& cause);
 
-/// How the workers ended beside `cause`, those alike in one line; empty when
-/// there are none. nullptr: it was no worker's failure.
+/// Describes how the workers other than `cause` ended; groups equal endings in
+/// one line. Empty if there are no other workers. Pass nullptr if the cause is
+/// no worker's failure.
 std::string others_text(const AttemptResult& result, const WorkerExit* cause);
 
-/// ", attempt 2 of 4"; empty where there are no restarts.
+/// Returns ", attempt 2 of 4"; empty if restarts are not enabled.
 std::string attempt_text(const AttemptResult& result);
 
-/// The last lines that a worker wrote to stderr; empty when it wrote none.
+/// Returns the last lines of a worker's stderr; empty if there are none.
 std::string stderr_text(const WorkerExit& exit);
 
-/// Each line of it after "    | ".
+/// Prepends "    | " to each line.
 std::string indented(const std::string& text);
 
-/// "1.5 s".
+/// Formats a time as "1.5 s".
 std::string elapsed(std::chrono::milliseconds time);
 
 }  // namespace launcher

@@ -37,7 +37,8 @@ std::string place_of(const HungWorker& worker, const Hang& hang) {
   return worker.advice.empty() ? text : text + "  " + worker.advice + "\n";
 }
 
-/// Ranks that have said the same share a line.
+/// Returns the last reports of the other ranks; ranks with equal reports share
+/// a line.
 std::string reports_of_others(const Hang& hang) {
   std::vector<std::pair<std::string, std::vector<int>>> groups;
   for (const RankReport& other : hang.others) {

@@ -10,7 +10,8 @@
 namespace launcher {
 namespace {
 
-/// Without "ddprun: ", which stands before each line on a console.
+/// Returns the first line without "ddprun: ", which starts each line on a
+/// console.
 std::string first_line_of(const Report& report) {
   constexpr std::string_view kOwnName = "ddprun: ";
   const std::string line = report.text.substr(0, report.text.find('\n'));

@@ -30,7 +30,8 @@ Report failed(const std::string& text, int exit_code) {
   return report;
 }
 
-/// Of this host's workers only if one failed by itself, too.
+/// Describes the end by another host. Lists this host's workers only if one of
+/// them also failed by itself.
 Report closed_report(const AttemptResult& result, const JobClosed& closed) {
   if (closed.exit_code == 0) {
     return failed("", 0);

@@ -9,37 +9,36 @@
 
 namespace launcher {
 
-/// What is known of an attempt when it is over.
+/// Result of an attempt, as far as it is known at its end.
 struct AttemptResult {
   std::string host;
-  std::string logs;  ///< folder of its files; empty: they are not kept
+  std::string logs;  ///< folder of its kept files; empty: none
   WorkersResult workers;
   Cause cause;
-  std::optional<FirstFailure> first{};  ///< of all hosts' workers, if known
+  std::optional<FirstFailure> first{};  ///< first failure on any host, if known
   int restarts = 0;                     ///< before this attempt
   int max_restarts = 0;
-  bool is_final = false;  ///< the first failure's exit code, by --final-codes
+  bool is_final = false;  ///< the first failure matches --final-codes
   int worker_count = 1;
-  int gpu_count = 0;  ///< that the workers saw; 0: none, or not known
-  int64_t time = 0;   ///< of its end, seconds since 1970
+  int gpu_count = 0;  ///< visible to the workers; 0: none or unknown
+  int64_t time = 0;   ///< end of the attempt, seconds since 1970
 };
 
 struct Report {
-  std::string text;  ///< empty when all is well
+  std::string text;  ///< empty on success
   int exit_code = 0;
-  std::string error;  ///< for ddprun's own error file; empty when all is well
-  std::string json;   ///< of the attempt: see report_json.h
+  std::string error;  ///< for ddprun's error file; empty on success
+  std::string json;   ///< of the attempt, see report_json.h
 };
 
-/// Says how an attempt went, from what decided it. Pure.
+/// Describes the result of an attempt from its cause. Pure function.
 ///
-/// The exit code is that of the worker that failed first, or 128 + its signal,
-/// or 128 + the signal that ended ddprun or those that hung; 124 after
-/// --time-limit; 0 where a stop was clean (torchrun: 1) and --clean-stop was
-/// given.
+/// Exit codes: the code of the worker that failed first, or 128 + its signal;
+/// 128 + the signal that ended ddprun or the hung workers; 124 after
+/// --time-limit; 0 for a clean stop with --clean-stop (torchrun: 1).
 Report make_report(const AttemptResult& result);
 
-/// "joined", "left", "vanished" or "failed".
+/// Returns "joined", "left", "vanished" or "failed".
 std::string text_of(WorldBroken::Change change);
 
 }  // namespace launcher

@@ -43,7 +43,7 @@ void ReportFiles::add(const Report& report) {
     attempts_.erase(attempts_.begin() + 1);
   }
   attempts_.push_back(report.json);
-  write_json(std::nullopt);  // the end tells what cannot be written
+  write_json(std::nullopt);  // finish() reports write errors
 }
 
 void ReportFiles::finish() {

@@ -10,7 +10,7 @@
 
 namespace launcher {
 
-/// The files that a job's reports go to, beside the console.
+/// Writes a job's reports to files, in addition to the console.
 class ReportFiles {
  public:
   struct Places {
@@ -19,19 +19,19 @@ class ReportFiles {
   };
   using Teller = std::function<void(const std::string& line)>;
 
-  /// Writes the JSON of a job that runs, so that a place where nothing can be
-  /// written is seen before a training has gone by.
+  /// Writes the JSON of a running job, so that an unwritable path is detected
+  /// before the training runs.
   ///
-  /// @param warn gets a line about what cannot be written later
-  /// @throws LaunchError when the JSON cannot be written
+  /// @param warn receives a line about each later write error
+  /// @throws LaunchError if the JSON cannot be written
   ReportFiles(Places places, JobFacts facts, Teller warn);
 
-  /// An attempt is over. The JSON has it from now on; of very many the first
-  /// and the last ones.
+  /// Adds the report of a finished attempt to the JSON. With very many
+  /// attempts, keeps the first and the last ones.
   void add(const Report& report);
 
-  /// The job is over, as the last report says: a failure goes into the error
-  /// file, in place of what was there.
+  /// Writes the final state, taken from the last report. A failure replaces the
+  /// contents of the error file.
   void finish();
 
  private:

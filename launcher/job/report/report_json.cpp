@@ -13,7 +13,7 @@ namespace {
 
 using ReportJson = nlohmann::ordered_json;
 
-/// null for an empty text.
+/// Returns null for an empty text.
 ReportJson text_or_null(const std::string& text) {
   return text.empty() ? ReportJson() : ReportJson(text);
 }
@@ -59,7 +59,7 @@ ReportJson cause_json(const Cause& cause) {
   return std::visit(
       Overloaded{
           [](const std::monostate&) { return ReportJson(); },
-          // The rank is that of a worker, so the caller adds it.
+          // The caller adds the rank of the worker.
           [](const WorkerExited&) {
             return ReportJson{{"kind", "worker_failed"}};
           },
@@ -135,7 +135,7 @@ ReportJson worker_json(const WorkerExit& exit,
   return worker;
 }
 
-/// Workers write what they like; JSON is UTF-8.
+/// Replaces invalid UTF-8: workers may write any bytes.
 std::string dumped(const ReportJson& json, int indent) {
   return json.dump(indent, ' ', false, ReportJson::error_handler_t::replace);
 }

@@ -8,45 +8,46 @@
 
 namespace launcher {
 
-/// What a job's JSON says beside its attempts.
+/// Fields of a job's JSON that do not belong to an attempt.
 struct JobFacts {
   std::string run_id;
   std::string host;
   std::vector<std::string> program;  ///< with its arguments
 };
 
-/// An attempt as an object of JSON, for programs: what decided it, and every
-/// worker's end in the order in which the kernel had them. Pure.
+/// Returns an attempt as a JSON object, for programs: its cause, and the exits
+/// of all workers in the kernel's order. Pure function.
 ///
-/// - `number`: 1 for the first start, one more with each restart; `logs`: the
-///   folder of its files, or null where they are not kept
-/// - `exit_code`: ddprun's, if this attempt is the last one
-/// - `cause`: null when all is well, else `kind` (worker_failed, start_failed,
+/// - `number`: 1 for the first start, plus one for each restart; `logs`: the
+///   folder of its files, or null if they are not kept
+/// - `exit_code`: exit code of ddprun if this attempt is the last one
+/// - `cause`: null on success, else `kind` (worker_failed, start_failed,
 ///   signal, host_joined, host_left, host_vanished, host_failed,
 ///   rendezvous_lost, other_host_failed, time_is_up, stopped_cleanly, hang) and
-///   what belongs to it: `rank`, `is_final` (an exit code of --final-codes),
-///   `signal`, `host`, `text`, `limit_seconds`; where the job of several hosts
-///   ends by a worker's failure `first`: `rank` and `host` of the one that the
-///   coordinator was told of first; of a hang `timeout_seconds`, `timer` (of
-///   torchrun's file, or null), `hung`: of each worker that hangs `rank`,
+///   its fields: `rank`, `is_final` (an exit code of --final-codes), `signal`,
+///   `host`, `text`, `limit_seconds`. If a worker's failure ends a job of
+///   several hosts, `first` holds `rank` and `host` of the failure that was
+///   reported to the coordinator first. A hang has `timeout_seconds`, `timer`
+///   (torchrun's file timer, or null), `hung` (for each hung worker `rank`,
 ///   `local_rank`, `pid`, `quiet_seconds`, `limit_seconds`, `last_report`
-///   (null: none), `is_stopped`, `stack` (null: not known), and `others`:
-///   `rank` and `last_report` of those that ran
-/// - `out_of_memory_kills`: processes that the kernel has killed in this time
-///   for want of memory, in `out_of_memory_cgroup`
-/// - `workers`: of each `rank`, `local_rank`, `pid`, `after_seconds` from its
-///   start, `exit_code` or `signal` (the other is null), and its `part`:
-///   first_failure, hung, followed (a failure after it), stopped (by ddprun,
-///   with `stopped_by`), succeeded. Those that failed by themselves have
-///   `stderr`, their last lines, and `error`, the message of their error file
-/// - `survivors`: `rank` and `pid` of those that SIGKILL has not ended
+///   (null: none), `is_stopped`, `stack` (null: unknown)), and `others` (`rank`
+///   and `last_report` of the other running workers)
+/// - `out_of_memory_kills`: number of processes that the kernel killed during
+///   the attempt because memory was full, in `out_of_memory_cgroup`
+/// - `workers`: for each worker `rank`, `local_rank`, `pid`, `after_seconds`
+///   since its start, `exit_code` or `signal` (the other is null), and its
+///   `part`: first_failure, hung, followed (a later failure), stopped (by
+///   ddprun, with `stopped_by`), succeeded. Workers that failed by themselves
+///   have `stderr` (last lines) and `error` (message of their error file)
+/// - `survivors`: `rank` and `pid` of workers that SIGKILL did not end
 std::string attempt_json(const AttemptResult& result, int exit_code);
 
-/// All attempts as one JSON document: `version` 1, the facts, `state` (running
-/// or ended), `exit_code` (null while it runs), `attempts`. Pure.
+/// Returns all attempts as one JSON document: `version` 1, the facts, `state`
+/// (running or ended), `exit_code` (null while the job runs), `attempts`. Pure
+/// function.
 ///
-/// @param attempts what attempt_json() gave
-/// @param exit_code of the job, when it has ended
+/// @param attempts results of attempt_json()
+/// @param exit_code of the job, if it has ended
 std::string job_json(const JobFacts& facts,
                      const std::vector<std::string>& attempts,
                      std::optional<int> exit_code);

@@ -13,32 +13,33 @@
 
 namespace launcher {
 
-/// What a ddprun is doing: what `ddprun --status` tells.
+/// Current status of a job, as shown by `ddprun --status`.
 struct JobStatus {
-  std::string job;  ///< its id
+  std::string job;  ///< run id
   std::string host;
   std::string program;
-  pid_t pid = 0;         ///< that the user has started
-  pid_t supervisor = 0;  ///< its other process
-  std::string phase;     ///< "running": see phase_name()
+  pid_t pid = 0;         ///< process that the user started
+  pid_t supervisor = 0;  ///< ddprun's second process
+  std::string phase;     ///< "running", ...: see phase_name()
   std::chrono::milliseconds uptime{0};
-  int attempts = 0;  ///< that have been started; 0: what follows means nothing
+  int attempts = 0;  ///< started attempts; if 0, the next fields are unset
   int generation = 0;
   int restarts = 0;
   int max_restarts = 0;
-  /// That max_restarts counts in; nothing: the whole job.
+  /// Time window of max_restarts; std::nullopt: the whole job.
   std::optional<std::chrono::milliseconds> restart_window{};
   int host_rank = 0;
   int host_count = 1;
   int first_rank = 0;
   int world_size = 0;
-  std::string store;  ///< of rank 0, "host:port"
-  std::string logs;   ///< folder of the attempt's; empty: none are kept
+  std::string store;  ///< store of rank 0, "host:port"
+  std::string logs;   ///< folder of the attempt; empty: not kept
   int worker_count = 0;
-  std::vector<WorkerState> workers;  ///< of this host: see kMostWorkerStates
+  /// Of this host, at most kMostWorkerStates.
+  std::vector<WorkerState> workers;
 };
 
-/// What is known of a job at one moment.
+/// State of a job at one moment.
 struct JobMoment {
   const Job& job;
   Policy::Phase phase;
@@ -51,10 +52,11 @@ struct JobMoment {
   pid_t supervisor;
 };
 
-/// Pure. Texts of workers and of the user are cut to a length that has bounds.
+/// Builds the status. Truncates texts of workers and of the user to a bounded
+/// length. Pure function.
 JobStatus job_status(JobMoment moment);
 
-/// One word, for programs.
+/// Returns the phase as one word, for programs.
 std::string phase_name(Policy::Phase phase);
 
 }  // namespace launcher

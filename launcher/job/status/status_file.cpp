@@ -43,8 +43,9 @@ StatusFile::~StatusFile() {
 
 void StatusFile::write() {
   const std::string next = path_ + ".new";
-  // A disk that is full now may not be so in a second. Until then there is the
-  // last status, or an empty file that says that there is a job.
+  // On a full disk, keep the last status and try again in a second. Without a
+  // last status, install the incomplete file: an empty file shows that the job
+  // exists.
   const bool replaces =
       is_written(next, describe_()) || ::access(path_.c_str(), F_OK) != 0;
   if (!replaces || std::rename(next.c_str(), path_.c_str()) != 0) {

@@ -8,17 +8,17 @@
 
 namespace launcher {
 
-/// Name of a job's status file, in a folder of the job's.
+/// Name of a job's status file in the job's folder.
 inline constexpr std::string_view kStatusFileName = "status.json";
 
-/// Keeps a job's status in a file: written at once, and then each second, as a
-/// new file that replaces the old one, so that a reader always gets a whole
-/// one. Where a full disk takes no first one, the file is empty. The folder's
-/// lock tells that the job lives (StatusFolder).
+/// Keeps a job's status in a file: writes it immediately and then every second.
+/// Each write replaces the file atomically, so that a reader always gets a
+/// complete status. If the disk is full at the first write, the file is empty.
+/// The lock of the folder shows that the job is alive (StatusFolder).
 class StatusFile {
  public:
-  /// @param folder of the job's; empty, or not writable: there is no file
-  /// @param describe gives the file's text
+  /// @param folder of the job; if empty or not writable, there is no file
+  /// @param describe returns the file's text
   StatusFile(EventLoop& loop,
              const std::string& folder,
              std::function<std::string()> describe);
@@ -32,7 +32,7 @@ class StatusFile {
 
   EventLoop& loop_;
   std::function<std::string()> describe_;
-  std::string path_;  // empty: there is no file
+  std::string path_;  // empty: no file
 };
 
 }  // namespace launcher

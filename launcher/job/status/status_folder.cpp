@@ -31,7 +31,7 @@ StatusFolder::StatusFolder(const Job& job,
 
 StatusFolder::~StatusFolder() {
   if (is_own_) {
-    std::error_code ignored;  // files of a supervisor that was killed
+    std::error_code ignored;  // removes files of a killed supervisor, too
     std::filesystem::remove_all(path_, ignored);
   }
 }

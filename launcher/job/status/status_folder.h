@@ -8,15 +8,15 @@
 
 namespace launcher {
 
-/// Where a job's status file lies, and the file that tells its workers which of
-/// them have ended: in one of the job's temporary folders,
-/// which are its owner's, or where it has none in one of its own, which the
-/// destructor removes. Never in a --log-dir, which others may read and which
-/// may lie on a file server.
+/// Chooses the folder of a job's status file and of the file that lists the
+/// ended workers for the running ones. Uses one of the job's temporary folders,
+/// which have mode 0700. If the job has none, creates a folder, which the
+/// destructor removes. Never uses a --log-dir, which other users may read and
+/// which may lie on a file server.
 ///
-/// The folder is locked (flock) while one of ddprun's processes lives, so that
-/// a reader, and systemd-tmpfiles, can tell the folder of a job that runs from
-/// one that a killed ddprun has left.
+/// Holds a lock (flock) on the folder while one of ddprun's processes is alive,
+/// so that readers and systemd-tmpfiles can distinguish the folder of a running
+/// job from the folder of a killed ddprun.
 class StatusFolder {
  public:
   StatusFolder(const Job& job,
@@ -26,7 +26,7 @@ class StatusFolder {
   StatusFolder(const StatusFolder&) = delete;
   StatusFolder& operator=(const StatusFolder&) = delete;
 
-  /// Empty where none can be written to.
+  /// Path of the folder; empty if no place is writable.
   const std::string& path() const { return path_; }
 
  private:
@@ -35,14 +35,14 @@ class StatusFolder {
   Fd lock_;
 };
 
-/// Opens a folder and locks it, until the descriptor and its copies are closed.
-/// None where that cannot be.
+/// Opens and locks a folder. The lock lasts until the descriptor and its copies
+/// are closed. Returns an empty Fd if the folder cannot be opened or locked.
 Fd lock_folder(const std::string& path);
 
-/// Whether a process holds the lock of lock_folder().
+/// Returns whether a process holds the lock of lock_folder().
 bool is_locked(const std::string& path);
 
-/// Whether a folder of temporary files is a job's, by its name.
+/// Returns whether the name of a temporary folder is that of a job's folder.
 bool is_job_folder(std::string_view name);
 
 }  // namespace launcher

@@ -29,7 +29,7 @@ StatusJson name_or_null(const std::string& text) {
   return text.empty() ? StatusJson() : StatusJson(text);
 }
 
-/// None of those that no int holds, whose conversion is not defined.
+/// Converts a count to int. Throws for values outside int's range.
 int count_of(const StatusJson& number) {
   const auto value = number.is_number_integer() ? number.get<int64_t>() : -1;
   if (value < 0 || value > std::numeric_limits<int>::max()) {
@@ -46,7 +46,8 @@ StatusJson signal_json(int number) {
   return number == 0 ? StatusJson() : StatusJson(signal_name(number));
 }
 
-/// Some signals have a number for a name.
+/// Returns the number of a signal; searches by signal_name(), because signals
+/// without a name are called "signal 40".
 int signal_of(const StatusJson& json) {
   for (int number = 1; number <= SIGRTMAX; ++number) {
     if (json == signal_name(number)) {
@@ -159,7 +160,7 @@ std::string status_json(const JobStatus& status) {
       {"logs", name_or_null(status.logs)},
       {"worker_count", status.worker_count},
       {"ranks", std::move(ranks)}};
-  // A path may be no UTF-8.
+  // Paths may contain invalid UTF-8.
   return json.dump(-1, ' ', false, StatusJson::error_handler_t::replace) + "\n";
 }
 

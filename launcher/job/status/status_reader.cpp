@@ -20,7 +20,7 @@
 namespace launcher {
 namespace {
 
-// The file is written each second.
+// Older files are not being renewed; a live job writes its file every second.
 constexpr time_t kOldestSeconds = 10;
 
 std::vector<std::string> entries_of(const std::string& folder) {
@@ -37,7 +37,7 @@ std::string file_in(const std::string& folder) {
   return folder + "/" + std::string(kStatusFileName);
 }
 
-/// In the folders that each ddprun holds open.
+/// Adds the status files in folders that running ddprun processes hold open.
 void add_files_of_processes(std::vector<std::string>& files) {
   for (const std::string& pid : entries_of("/proc")) {
     const std::string process = "/proc/" + pid;
@@ -62,7 +62,7 @@ struct StatusText {
   time_t written;
 };
 
-/// Nothing where the job has ended meanwhile.
+/// Returns std::nullopt if the job has ended in the meantime.
 std::optional<StatusText> read_status(const std::string& path) {
   const Fd file(
       ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC));
@@ -92,7 +92,8 @@ std::vector<std::string> find_status_files(const Environment& environment) {
       }
     }
   }
-  // A folder stays the same while its file is replaced.
+  // Identify duplicates by their folder: the file itself is replaced every
+  // second.
   std::vector<std::string> files;
   std::set<std::pair<dev_t, ino_t>> seen;
   for (const std::string& path : found) {

@@ -8,12 +8,12 @@
 
 namespace launcher {
 
-/// The status files of this user's jobs on this machine: of every ddprun that
-/// runs, wherever its folder is, and in the places of temporary files, where
-/// killed ones have left theirs.
+/// Finds the status files of this user's jobs on this machine: in the folders
+/// that running ddprun processes hold open, and in the standard places for
+/// temporary files, where killed ddprun processes have left theirs.
 std::vector<std::string> find_status_files(const Environment& environment);
 
-/// Reads all of them.
+/// Reads the status files and sorts them by the state of their job.
 StatusAnswers read_statuses(const std::vector<std::string>& files);
 
 }  // namespace launcher

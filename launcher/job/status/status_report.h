@@ -8,26 +8,27 @@
 
 namespace launcher {
 
-/// What the status files of jobs say.
+/// Contents of the status files found.
 struct StatusAnswers {
   struct Silent {
     std::string file;
-    pid_t pid = 0;  ///< the supervisor; 0: not known
+    pid_t pid = 0;  ///< the supervisor; 0: unknown
   };
 
   std::vector<JobStatus> jobs;
-  std::vector<Silent> silent;  ///< jobs that live and do not renew their file
-  std::vector<std::string> stale;  ///< files of a ddprun that was killed
+  std::vector<Silent> silent;      ///< live jobs that do not renew their file
+  std::vector<std::string> stale;  ///< files of killed ddprun processes
 };
 
-/// Whether `job` is its id or one of its processes; all are where it is empty.
-/// Pure.
+/// Returns whether `job` is the job's run id or one of its process ids, or is
+/// empty. Pure function.
 bool is_asked_for(const JobStatus& status, const std::string& job);
 
-/// What `ddprun --status` prints. With --json an object with `jobs` (see
-/// status_json.h), `silent` (file and pid) and `stale` (files). Pure.
+/// Returns the output of `ddprun --status`. With --json an object with `jobs`
+/// (see status_json.h), `silent` (file and pid) and `stale` (files). Pure
+/// function.
 ///
-/// @throws LaunchError where the job that is asked for is not among them
+/// @throws LaunchError if the requested job is not among them
 std::string status_report(const StatusAnswers& answers,
                           const StatusOptions& options);
 

@@ -87,7 +87,8 @@ std::string progress_text(const WorkerState& worker) {
   return (last.empty() ? "" : last + ", ") + quiet + " ago";
 }
 
-/// What is shown, of most interest first where not all is.
+/// Returns the workers to show. If not all fit, the most interesting come
+/// first.
 std::vector<WorkerState> shown_of(const JobStatus& status) {
   std::vector<WorkerState> workers = status.workers;
   if (workers.size() <= kMostLines) {

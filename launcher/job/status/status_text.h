@@ -6,13 +6,13 @@
 
 namespace launcher {
 
-/// The status for people, less than a screen: a line on the job, where its
-/// files are, and a line for each worker. Of many workers the first twenty:
-/// those that do not run, then those that have reported nothing for longest.
-/// Pure.
+/// Returns the status for people, less than a screen: a line for the job, its
+/// folders, and a line for each worker. Shows at most twenty workers: first
+/// those that are not running, then by the time since their last report. Pure
+/// function.
 std::string status_text(const JobStatus& status);
 
-/// "2.5 s", "3 min 20 s", "2 h 5 min", "3 d 4 h".
+/// Formats a time: "2.5 s", "3 min 20 s", "2 h 5 min", "3 d 4 h".
 std::string duration_text(std::chrono::milliseconds time);
 
 }  // namespace launcher
