@@ -17,7 +17,7 @@ constexpr size_t kBitsOfWord = sizeof(unsigned long) * CHAR_BIT;
 
 std::vector<int> usable_cpus() {
   std::vector<int> cpus;
-  // Twice as many until the kernel's mask fits.
+  // Double the size until the kernel's mask fits.
   for (int most = CPU_SETSIZE; most <= (1 << 20) && cpus.empty(); most *= 2) {
     cpu_set_t* set = CPU_ALLOC(most);
     const size_t size = CPU_ALLOC_SIZE(most);
@@ -48,9 +48,9 @@ int CpuSet::bind() const {
   if (bits_.empty()) {
     return 0;
   }
-  // A caller's numactl may have asked for other memory. Where a sandbox forbids
-  // to say so, it mostly is near anyway.
-  constexpr int kPreferred = 1;  // with no nodes: the local one
+  // Override a memory policy set by the caller's numactl. Errors are ignored:
+  // if a sandbox forbids the call, memory is mostly local anyway.
+  constexpr int kPreferred = 1;  // without nodes: the local node
   ::syscall(SYS_set_mempolicy, kPreferred, nullptr, 0);
   const long result = ::syscall(SYS_sched_setaffinity,
                                 0,

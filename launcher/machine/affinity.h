@@ -4,23 +4,25 @@
 
 namespace launcher {
 
-/// The CPUs that this process may run on, by id; never empty.
+/// Returns the ids of the CPUs that this process may run on; never empty.
 std::vector<int> usable_cpus();
 
-/// CPUs for a process. Made before a fork, for the child to bind itself.
+/// Set of CPUs for a child process. Created before a fork, so that the child
+/// can bind itself.
 class CpuSet {
  public:
-  /// @param cpus empty: bind() changes nothing
+  /// @param cpus if empty, bind() changes nothing
   explicit CpuSet(const std::vector<int>& cpus);
 
-  /// The calling thread, and what it starts, runs on these CPUs alone, with
-  /// memory of the NUMA node that it runs on. Async-signal-safe.
+  /// Binds the calling thread, and processes and threads that it starts, to
+  /// these CPUs, with memory from the NUMA node on which each runs.
+  /// Async-signal-safe.
   ///
   /// @returns 0, or an errno
   int bind() const;
 
  private:
-  std::vector<unsigned long> bits_;  // as the kernel has them
+  std::vector<unsigned long> bits_;  // in the kernel's format
 };
 
 }  // namespace launcher

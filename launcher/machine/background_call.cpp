@@ -13,7 +13,7 @@
 namespace launcher {
 namespace {
 
-/// False when the other end is closed.
+/// Returns false if the other end is closed.
 bool write_all(const Fd& result, std::string_view text) {
   while (!text.empty()) {
     const ssize_t written = ::write(result.get(), text.data(), text.size());
@@ -27,7 +27,8 @@ bool write_all(const Fd& result, std::string_view text) {
 
 [[noreturn]] void call_and_exit(const std::function<std::string()>& call,
                                 const Fd& result) {
-  // Nothing of what the parent would clean up may be unwound here.
+  // Exit without unwinding: destructors must not clean up the parent's
+  // resources.
   try {
     ::_exit(write_all(result, call()) ? 0 : 1);
   } catch (...) {
@@ -74,7 +75,8 @@ void BackgroundCall::read() {
   const std::optional<std::string> result =
       reap_helper(std::exchange(pid_, 0)) ? std::optional(std::move(text_))
                                           : std::nullopt;
-  const Handler handler = std::move(handler_);  // it may destroy this object
+  // The handler may destroy this object.
+  const Handler handler = std::move(handler_);
   handler(result);
 }
 

@@ -11,9 +11,10 @@
 
 namespace launcher {
 
-/// A call that may block for long and knows no time-out (a name service that
-/// does not answer), in a child process: ddprun has one thread, which waits for
-/// everything. See fork_helper().
+/// Runs a function in a child process and delivers its result through the event
+/// loop. For calls that may block for long without a time-out (a name service
+/// that does not answer): ddprun has a single thread, which must not block. See
+/// fork_helper().
 ///
 /// Example:
 /// @code
@@ -22,16 +23,16 @@ namespace launcher {
 /// @endcode
 class BackgroundCall {
  public:
-  /// Gets what the call returned; nothing when it threw or was killed.
+  /// Receives the result; std::nullopt if the call threw or was killed.
   using Handler = std::function<void(const std::optional<std::string>& result)>;
 
-  /// @param call runs in the child: what it changes is lost
+  /// @param call runs in the child; its side effects on memory are lost
   /// @param handler is called by the loop; may destroy this object
-  /// @throws std::system_error when no process can be made
+  /// @throws std::system_error if no process can be created
   BackgroundCall(EventLoop& loop,
                  const std::function<std::string()>& call,
                  Handler handler);
-  /// Gives up a call that has not returned.
+  /// Kills the child if the call has not returned.
   ~BackgroundCall();
   BackgroundCall(const BackgroundCall&) = delete;
   BackgroundCall& operator=(const BackgroundCall&) = delete;

@@ -8,17 +8,17 @@
 
 namespace launcher {
 
-/// What ddprun has otherwise than its caller left it, while this lives. Every
-/// worker gets the caller's back.
+/// Process settings that ddprun changes for itself during this object's
+/// lifetime. restore() gives workers the caller's values.
 ///
-/// - SIGCHLD has its default action: where it is ignored, the kernel forgets a
-///   child before anybody has asked how it ended.
-/// - SIGPIPE and SIGXFSZ are ignored: a reader that is gone and a file that is
-///   too large are errors of write().
-/// - As many files may be open as the hard limit allows: each worker takes five
-///   of them, and many systems give 1,024.
-/// - umask takes no rights from the owner of what is made: it is ddprun, which
-///   has to write there.
+/// - SIGCHLD has its default action: if it were ignored, the kernel would
+///   discard the exit status of children.
+/// - SIGPIPE and SIGXFSZ are ignored: a closed reader and a file size limit
+///   become errors of write().
+/// - RLIMIT_NOFILE is raised to the hard limit: each worker needs five
+///   descriptors, and many systems have a soft limit of 1,024.
+/// - umask keeps the owner's permissions, because ddprun must write to the
+///   files and folders that it creates.
 class CallerSettings {
  public:
   CallerSettings();
@@ -26,7 +26,8 @@ class CallerSettings {
   CallerSettings(const CallerSettings&) = delete;
   CallerSettings& operator=(const CallerSettings&) = delete;
 
-  /// The caller's again. Async-signal-safe, for a child before its exec.
+  /// Restores the caller's values. Async-signal-safe, for a child before its
+  /// exec.
   void restore() const;
 
  private:

@@ -19,7 +19,7 @@ struct Mount {
   std::string point;
 };
 
-/// Whether a comma-separated list has the word.
+/// Returns whether a comma-separated list contains the word.
 bool has_word(const std::string& list, std::string_view word) {
   std::istringstream words(list);
   for (std::string each; std::getline(words, each, ',');) {
@@ -30,7 +30,7 @@ bool has_word(const std::string& list, std::string_view word) {
   return false;
 }
 
-/// By the fields behind the dash: type source options.
+/// Checks the fields after the dash: type source options.
 bool is_mount_of(const std::vector<std::string>& words,
                  std::string_view controller) {
   if (words.size() < 3) {
@@ -59,7 +59,7 @@ std::optional<Mount> find_mount(std::string_view mountinfo,
   return std::nullopt;
 }
 
-// Fields: number:controllers:path, 0 and none for version 2
+// Fields: number:controllers:path; version 2 has number 0 and no controllers
 std::optional<std::string> find_membership(std::string_view membership,
                                            std::string_view controller) {
   std::istringstream lines{std::string(membership)};
@@ -89,7 +89,7 @@ std::optional<std::string> cgroup_folder(std::string_view mountinfo,
     return std::nullopt;
   }
   if (mount->root != "/") {
-    // A container sees a part of the hierarchy.
+    // A container sees only a part of the hierarchy.
     if (path->rfind(mount->root, 0) != 0) {
       return std::nullopt;
     }

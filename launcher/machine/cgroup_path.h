@@ -6,12 +6,14 @@
 
 namespace launcher {
 
-/// Folder of this process's own cgroup in the version 2 hierarchy, or in that
-/// of a controller of version 1 ("memory"); nothing when that hierarchy is not
-/// mounted, or not where this process is.
+/// Returns the folder of this process's own cgroup: in the version 2 hierarchy,
+/// or in the version 1 hierarchy of `controller` ("memory"). Returns
+/// std::nullopt if that hierarchy is not mounted or does not show this
+/// process's cgroup.
 std::optional<std::string> own_cgroup_folder(std::string_view controller = "");
 
-/// The same, from the texts of /proc/self/mountinfo and /proc/self/cgroup.
+/// Same as own_cgroup_folder(), from the texts of /proc/self/mountinfo and
+/// /proc/self/cgroup.
 std::optional<std::string> cgroup_folder(std::string_view mountinfo,
                                          std::string_view membership,
                                          std::string_view controller = "");

@@ -17,7 +17,7 @@ namespace {
 constexpr size_t kMostKept = 64 * 1024;
 constexpr int kNoStatus = -1;
 
-/// False when there is nothing now, or nothing any more.
+/// Returns false if no data is available now, or at end of file.
 bool read_piece(const Fd& pipe, std::string& text) {
   std::array<char, 4096> piece;
   const ssize_t size = retry_interrupted(
@@ -29,13 +29,15 @@ bool read_piece(const Fd& pipe, std::string& text) {
   return size > 0;
 }
 
-/// Until the process has ended, which what it has left behind may outlive.
+/// Waits for the end of the process, which its descendants may outlive with the
+/// pipe open. Returns std::nullopt after the limit.
 std::optional<ExitStatus> await_end(const Process& process,
                                     const Fd& pipe,
                                     std::chrono::milliseconds limit,
                                     std::string& output) {
   using Clock = std::chrono::steady_clock;
-  constexpr std::chrono::milliseconds kLook{50};  // where there is no pidfd
+  // Poll interval without a pidfd.
+  constexpr std::chrono::milliseconds kLook{50};
   const auto end = Clock::now() + limit;
   std::optional<ExitStatus> status;
   for (bool is_open = true; !(status = process.peek());) {

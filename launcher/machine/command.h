@@ -10,26 +10,26 @@
 
 namespace launcher {
 
-/// How a command of the shell ended.
+/// Result of a shell command.
 struct CommandEnd {
-  std::optional<ExitStatus> status;  ///< nothing: it ran past its limit
-  std::string output;  ///< the end of its stdout and stderr, as they came
+  std::optional<ExitStatus> status;  ///< std::nullopt: exceeded its limit
+  std::string output;                ///< end of its stdout and stderr, in order
 };
 
-/// Runs `sh -c command` and waits for its end, at most for `limit`; then it and
-/// its process group get SIGKILL. stdin is /dev/null. For a process that has
-/// nothing else to do: see BackgroundCall.
+/// Runs `sh -c command` and blocks until it has ended. After `limit`, sends
+/// SIGKILL to the command and its process group. stdin is /dev/null. To be
+/// called in a process without other duties, see BackgroundCall.
 ///
-/// @param settings that it does not inherit
-/// @throws std::system_error when it cannot be started
+/// @param settings caller's settings, restored in the command
+/// @throws std::system_error if the command cannot be started
 CommandEnd run_command(const std::string& command,
                        const Environment& environment,
                        const CallerSettings& settings,
                        std::chrono::milliseconds limit);
 
-/// As text, as one process hands it to another.
+/// Encodes a result as text, to be sent to another process.
 std::string encode(const CommandEnd& end);
-/// Nothing for what is no such text.
+/// Decodes the text of encode(); returns std::nullopt for any other text.
 std::optional<CommandEnd> decode_command_end(const std::string& text);
 
 }  // namespace launcher

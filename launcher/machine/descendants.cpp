@@ -34,12 +34,12 @@ std::vector<pid_t> all_processes() {
   return result;
 }
 
-/// 0 where it has gone.
+/// Returns the parent's pid; 0 if the process is gone.
 pid_t parent_of(pid_t pid, bool may_have_ended = true) {
   const std::string stat = read_text("/proc/" + std::to_string(pid) + "/stat");
-  // The program's name, in brackets, may hold anything.
+  // The program's name, in brackets, may contain any characters.
   const size_t name_end = stat.rfind(") ");
-  constexpr size_t kState = 4;  // ") S "
+  constexpr size_t kState = 4;  // length of ") S "
   const bool is_there =
       name_end != std::string::npos && name_end + kState < stat.size();
   return is_there && (may_have_ended || stat[name_end + 2] != 'Z')
@@ -72,7 +72,8 @@ bool is_child(pid_t pid) {
                   WEXITED | WNOHANG | WNOWAIT) == 0;
 }
 
-/// Its number is mostly a little above our own.
+/// Finds one child by trying pids. A child's pid is usually slightly above our
+/// own.
 std::vector<pid_t> find_child() {
   constexpr pid_t kMostPid = 4 << 20;  // the kernel's PID_MAX_LIMIT
   pid_t pid = ::getpid();
@@ -105,7 +106,8 @@ std::vector<pid_t> own_children() {
 }
 
 void kill_descendants(pid_t ancestor) {
-  // Until nobody is new: one may have been starting another.
+  // Repeat until no new process appears: a process may fork before it is
+  // killed.
   std::set<pid_t> killed;
   for (bool is_new = true; is_new;) {
     is_new = false;

@@ -10,35 +10,37 @@
 
 namespace launcher {
 
-/// Makes orphans of our descendants our own children, so that a daemon that a
-/// worker started cannot get away.
+/// Makes this process the parent of orphaned descendants, so that daemons
+/// started by workers stay under its control.
 void become_subreaper();
 
-/// The children of this process, those too that have ended and are not reaped.
-/// Looks at every process in /proc: for the end of a job. Where /proc shows
-/// none of them (it is not mounted, or hides them), it tries the numbers that
-/// there may be, and finds one.
+/// Returns the children of this process, including ended ones that are not
+/// reaped. Reads every process in /proc, so it is meant for the end of a job.
+/// If /proc is not mounted or hides the children, tries all possible pids and
+/// returns one child.
 std::vector<pid_t> own_children();
 
-/// SIGKILL to all that a process has started, and to what these have. For one
-/// that SIGKILL does not end: nobody else becomes their parent.
+/// Sends SIGKILL to all descendants of a process. Needed for a process that
+/// SIGKILL does not end: its children then do not become children of this
+/// process.
 void kill_descendants(pid_t ancestor);
 
-/// The children of a process that lead sessions of their own and have not
-/// ended: a supervisor's workers.
+/// Returns the running children of a process that lead their own sessions: the
+/// workers of a supervisor.
 std::vector<pid_t> session_leaders_of(pid_t parent);
 
-/// This process has children.
+/// Returns whether this process has children.
 bool has_children();
 
-/// How a child ended; nothing while it lives. Its pid stays reserved.
+/// Returns how a child ended; std::nullopt while it runs. Does not reap: the
+/// pid stays reserved.
 std::optional<ExitStatus> peek_child(pid_t child);
 
-/// Reaps children that have ended, but stops at one for which `is_kept` says
-/// so: its owner reaps it.
+/// Reaps children that have ended. Stops at the first one for which `is_kept`
+/// returns true: its owner reaps it.
 void reap_children(const std::function<bool(pid_t)>& is_kept);
 
-/// SIGKILL (or another signal) to a child, with its group where it leads one.
+/// Sends a signal to a child, or to its process group if the child leads one.
 void signal_child(pid_t child, int number);
 
 }  // namespace launcher

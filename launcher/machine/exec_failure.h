@@ -6,13 +6,16 @@
 
 namespace launcher {
 
-/// Says why a program that was found could not be executed after all, and what
-/// to do. Pure.
+/// Explains why an existing program could not be executed, and what to do. Pure
+/// function.
 ///
 /// @param error errno of execve()
 LaunchError exec_failure(const std::string& path, int error);
 
-/// The same where a worker could not be bound to its CPUs.
+/// Explains why a worker could not be bound to its CPUs, and what to do. Pure
+/// function.
+///
+/// @param error errno of CpuSet::bind()
 LaunchError binding_failure(int error);
 
 }  // namespace launcher

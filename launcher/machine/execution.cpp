@@ -28,7 +28,7 @@ std::vector<char*> InheritedVariables::except(
   result.reserve(texts_.size() + changes.size() + 1);
   for (const auto& [name, text] : texts_) {
     if (changes.count(name) == 0) {
-      // execve() does not write to them.
+      // execve() does not modify the strings.
       result.push_back(const_cast<char*>(text.c_str()));
     }
   }

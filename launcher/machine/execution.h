@@ -9,27 +9,28 @@
 
 namespace launcher {
 
-/// Runs scripts.
+/// Interpreter for scripts.
 inline constexpr const char* kShell = "/bin/sh";
 
-/// Variables as execve() takes them, for all processes that inherit them.
+/// Environment variables in the format of execve(), shared by all processes
+/// that inherit them.
 class InheritedVariables {
  public:
   explicit InheritedVariables(const Environment& environment);
 
-  /// "NAME=value" of those that `changes` does not set. They live as long as
-  /// this.
+  /// Returns "NAME=value" for the variables that `changes` does not set. The
+  /// pointers are valid for this object's lifetime.
   std::vector<char*> except(const Environment& changes) const;
 
  private:
   std::map<std::string, std::string> texts_;  // by name
 };
 
-/// All that a child needs of memory to become its program. To be made before
-/// the fork: the child may make async-signal-safe calls alone.
+/// Memory that a child needs to execute its program. Created before the fork:
+/// the child may make only async-signal-safe calls.
 class Execution {
  public:
-  /// @param inherited must outlive this
+  /// @param inherited must outlive this object
   Execution(std::string path,
             std::vector<std::string> argv,
             const InheritedVariables& inherited,
@@ -40,7 +41,7 @@ class Execution {
 
   const char* path() const { return path_.c_str(); }
   char* const* argv() const { return argv_.data(); }
-  /// Of /bin/sh, for a script that names no interpreter.
+  /// Arguments for /bin/sh, for a script without an interpreter line.
   char* const* script_argv() const { return script_argv_.data(); }
   char* const* environment() const { return environment_.data(); }
   const CpuSet& cpus() const { return cpus_; }
@@ -49,8 +50,8 @@ class Execution {
   std::string path_;
   std::vector<std::string> argv_texts_;
   std::vector<std::string> changed_texts_;
-  std::vector<char*> argv_;         // into the texts, with a nullptr at the end
-  std::vector<char*> script_argv_;  // so, too
+  std::vector<char*> argv_;         // pointers into the texts, then nullptr
+  std::vector<char*> script_argv_;  // pointers into the texts, then nullptr
   std::vector<char*> environment_;
   CpuSet cpus_;
 };

@@ -28,7 +28,7 @@ void close_all_but(int kept) {
       close_range(number + 1, ~0U)) {
     return;
   }
-  // It is not there before Linux 5.9, and in sandboxes.
+  // close_range() is missing before Linux 5.9 and in some sandboxes.
   for (const int fd : open_descriptors()) {
     if (fd > STDERR_FILENO && fd != kept) {
       ::close(fd);
@@ -40,14 +40,14 @@ void close_all_but(int kept) {
 
 pid_t fork_helper(int kept) {
   const pid_t parent = ::getpid();
-  // A fork whose end sends no signal.
+  // Fork without an exit signal.
   const auto pid = static_cast<pid_t>(
       check(static_cast<int>(::syscall(SYS_clone, 0UL, 0UL, 0UL, 0UL, 0UL)),
             "cannot start a process"));
   if (pid == 0) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != parent) {
-      ::_exit(1);  // ddprun died before the line above
+      ::_exit(1);  // ddprun died before prctl()
     }
     close_all_but(kept);
   }

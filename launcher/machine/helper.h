@@ -4,19 +4,20 @@
 
 namespace launcher {
 
-/// Forks a helper of ddprun, a process that runs code of ddprun's own. It ends
-/// with its parent, and keeps only stdin, stdout, stderr and one descriptor
-/// open: a copy of a listener or of a connection would keep it alive. Its end
-/// sends no SIGCHLD, and wait(-1) does not see it: reap_helper() reaps it.
+/// Forks a helper process that runs code of ddprun. The kernel kills it when
+/// its parent ends. Only stdin, stdout, stderr and one descriptor stay open: a
+/// copy of a listener or of a connection would keep it alive. The helper has no
+/// exit signal: its end sends no SIGCHLD, wait(-1) does not see it, and
+/// reap_helper() reaps it.
 ///
 /// @param kept descriptor that the helper keeps
-/// @returns 0 in the helper
-/// @throws std::system_error when no process can be made
+/// @returns 0 in the helper; the helper's pid in the parent
+/// @throws std::system_error if no process can be created
 pid_t fork_helper(int kept);
 
-/// Waits for a helper's end.
+/// Blocks until a helper has ended.
 ///
-/// @returns whether it ended by itself, with exit code 0
+/// @returns whether it exited with code 0
 bool reap_helper(pid_t helper);
 
 }  // namespace launcher

@@ -17,12 +17,12 @@ namespace launcher {
 namespace {
 
 bool is_in_background() {
-  // None where stdin is no terminal, or that of another session.
+  // Negative if stdin is not this session's terminal.
   const pid_t foreground = ::tcgetpgrp(STDIN_FILENO);
   return foreground >= 0 && foreground != ::getpgrp();
 }
 
-// Every ancestor's quota binds.
+// The quotas of all ancestors apply.
 int cpus_of_cgroup2(int most) {
   std::string folder = own_cgroup_folder().value_or("");
   while (folder.size() > 1) {
@@ -32,7 +32,7 @@ int cpus_of_cgroup2(int most) {
   return most;
 }
 
-// Version 1, as containers see it: their own cgroup is the root of the mount.
+// Version 1 as seen in a container: its own cgroup is the root of the mount.
 int cpus_of_cgroup1(int most) {
   const std::string folder = "/sys/fs/cgroup/cpu";
   return cpus_of_quota(read_text(folder + "/cpu.cfs_quota_us") + " " +
@@ -47,7 +47,7 @@ int cpus_of_quota(std::string_view cpu_max, int fallback) {
   double quota = 0;
   double period = 0;
   if (!(stream >> quota >> period) || quota <= 0 || period <= 0) {
-    return fallback;  // "max", -1, or no such file
+    return fallback;  // "max", -1, or a missing file
   }
   return std::max(
       1,

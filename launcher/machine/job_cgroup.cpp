@@ -12,8 +12,8 @@ namespace {
 
 constexpr int kMostNames = 100;
 
-/// With those that nested jobs left in it. Files of a cgroup cannot be removed;
-/// its folder goes when it is empty.
+/// Removes a cgroup and the cgroups that nested jobs left in it. Files of a
+/// cgroup cannot be removed; rmdir() succeeds when the cgroup has no processes.
 void remove_cgroup(const std::string& path) {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(path, error)) {
@@ -30,8 +30,8 @@ JobCgroup::JobCgroup(const std::optional<std::string>& parent) {
   if (!parent) {
     return;
   }
-  // A ddprun that was killed, or one of another pid namespace, may have left
-  // or have a cgroup of this name.
+  // The name may exist already: of a killed ddprun, or of a ddprun in another
+  // pid namespace.
   const std::string name = *parent + "/ddprun." + std::to_string(::getpid());
   std::string path = name;
   for (int number = 1; ::mkdir(path.c_str(), 0700) != 0; ++number) {

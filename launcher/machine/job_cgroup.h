@@ -8,36 +8,37 @@
 
 namespace launcher {
 
-/// A cgroup of the job's own, so that one write kills all its processes,
-/// however they hide. Made where the kernel (Linux 5.14) and the rights allow
-/// it; elsewhere it does nothing, and ddprun finds the processes by itself.
+/// A cgroup for the job, so that a single write kills all its processes, even
+/// detached ones. Created if the kernel (Linux 5.14) and the permissions allow
+/// it. Otherwise all functions do nothing, and ddprun finds the processes by
+/// itself.
 class JobCgroup {
  public:
-  /// @param parent folder of the cgroup to make it in; nothing: make none
+  /// @param parent folder of the parent cgroup; std::nullopt: create none
   explicit JobCgroup(
       const std::optional<std::string>& parent = own_cgroup_folder());
   ~JobCgroup();
   JobCgroup(const JobCgroup&) = delete;
   JobCgroup& operator=(const JobCgroup&) = delete;
 
-  /// The folder of a new cgroup in it, to start processes in; none when there
-  /// is no cgroup. One for each attempt: Linux 6.18 kills whatever is started
-  /// in one that has been killed once.
+  /// Creates a child cgroup and returns its folder, to start processes in; an
+  /// empty Fd without a cgroup. Each attempt needs a new one: Linux 6.18 kills
+  /// every process that is started in a cgroup that has been killed once.
   Fd add(const std::string& name) const;
 
-  /// Where add() makes them; empty when there is no cgroup.
+  /// Returns the folder that add() creates; empty without a cgroup.
   std::string folder(const std::string& name) const {
     return path_.empty() ? "" : path_ + "/" + name;
   }
 
-  /// Removes what add() has made, where no process is in it any more.
+  /// Removes a cgroup that add() has created, if no process is left in it.
   void remove(const std::string& name) const;
 
-  /// SIGKILL to every process in the cgroup and below.
+  /// Sends SIGKILL to every process in the cgroup and its children.
   void kill() const;
 
  private:
-  std::string path_;  // empty: there is none
+  std::string path_;  // empty: no cgroup
 };
 
 }  // namespace launcher

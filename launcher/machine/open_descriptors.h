@@ -4,8 +4,8 @@
 
 namespace launcher {
 
-/// The file descriptors that this process has open. Where /proc is not there:
-/// all numbers that it may have, up to 65,536.
+/// Returns the open file descriptors of this process. Without /proc, returns
+/// all possible numbers, up to 65,536.
 std::vector<int> open_descriptors();
 
 }  // namespace launcher

@@ -7,26 +7,27 @@
 
 namespace launcher {
 
-/// How many processes the kernel has killed for want of memory, by the text of
-/// a cgroup's memory.events, which has those of its descendants, too, or of a
-/// version 1 cgroup's memory.oom_control; nothing when it does not say.
+/// Returns the number of processes that the kernel killed because memory was
+/// full. Parses the text of a cgroup's memory.events, which includes its
+/// descendants, or of a version 1 cgroup's memory.oom_control. Returns
+/// std::nullopt if the text has no count.
 std::optional<int64_t> oom_kills_of(std::string_view memory_events);
 
-/// Counts those of a cgroup from now on. Where the cgroup itself does not count
-/// them, since nobody has given it the memory controller, the nearest one above
-/// it does, which may hold other processes as well. Where version 1 has that
-/// controller, none of these does.
+/// Counts the out-of-memory kills of a cgroup since construction. If the cgroup
+/// has no counter because it lacks the memory controller, uses its nearest
+/// ancestor with a counter, which may include other processes. If no version 2
+/// cgroup has a counter, uses the version 1 memory controller.
 class OutOfMemory {
  public:
-  /// @param cgroup folder of one of version 2; empty: there is none
-  /// @param version_1 folder of the memory controller's of version 1, in which
-  ///   the same processes are; empty: there is none
+  /// @param cgroup folder of a version 2 cgroup; empty: none
+  /// @param version_1 folder of the same processes in the version 1 memory
+  ///   controller; empty: none
   OutOfMemory(std::string cgroup, std::string version_1);
 
-  /// 0 when nobody counts.
+  /// Returns the number of kills; 0 without a counter.
   int64_t kills() const;
 
-  /// The folder of the cgroup that counts; empty: there is none.
+  /// Folder of the cgroup that counts; empty: none.
   const std::string& cgroup() const { return cgroup_; }
 
  private:

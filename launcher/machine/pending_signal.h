@@ -7,13 +7,13 @@
 
 namespace launcher {
 
-/// A signal that was handed to a process which reads its signals from a
-/// descriptor, until it has read it. While the kernel holds the process (in a
-/// write to a file server that does not answer) or it is stopped, the signal
-/// stays pending, however long: that tells it from one that is merely at work.
+/// A signal sent to a process that reads its signals from a descriptor, until
+/// the process has read it. While the kernel blocks the process (in a write to
+/// a file server that does not answer) or the process is stopped, the signal
+/// stays pending. This distinguishes a blocked process from a busy one.
 ///
-/// It is looked at once a second, and looks are counted, not time: while the
-/// machine sleeps nobody could have read it.
+/// The owner checks once a second. Time is measured by the number of checks, so
+/// that time during which the machine sleeps does not count.
 class PendingSignal {
  public:
   void hand_over(int number) {
@@ -21,11 +21,13 @@ class PendingSignal {
     looks_ = 0;
   }
 
-  /// There is something to look for.
+  /// Returns whether a signal may be pending.
   bool is_open() const { return number_ != 0; }
   int number() const { return number_; }
 
-  /// @returns how many looks in a row have found it pending
+  /// Records one check.
+  ///
+  /// @returns number of consecutive checks in which the signal was pending
   int look(bool is_pending);
 
  private:
@@ -33,10 +35,11 @@ class PendingSignal {
   int looks_ = 0;
 };
 
-/// The signal waits for the process, by the text of its /proc/PID/status.
+/// Returns whether the signal is pending, from the text of /proc/PID/status.
 bool is_pending(const std::string& status, int number);
 
-/// The same of a process; false where /proc does not show it.
+/// Returns whether the signal is pending for a process; false if /proc does not
+/// show the process.
 bool is_pending(pid_t pid, int number);
 
 }  // namespace launcher

@@ -37,12 +37,12 @@ struct CloneArguments {  // struct clone_args of Linux 5.7
   ::_exit(127);
 }
 
-/// Its calls are async-signal-safe, as fork_into() asks for.
+/// Makes only async-signal-safe calls, as fork_into() requires.
 [[noreturn]] void run_child(const ProcessSpec& spec, pid_t parent) {
   const Execution& execution = *spec.execution;
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) {
-    ::_exit(127);  // ddprun died before the line above
+    ::_exit(127);  // ddprun died before prctl()
   }
   ::setsid();
   spec.settings->restore();
@@ -52,12 +52,13 @@ struct CloneArguments {  // struct clone_args of Linux 5.7
   if (const int error = execution.cpus().bind()) {
     report_failure(spec, error, true);
   }
-  // They are open, and so are all below them.
+  // Descriptors 0 to 2 are always open, so the other ones are above 2 and no
+  // dup2() overwrites the source of a later one.
   ::dup2(spec.stdin_fd, STDIN_FILENO);
   ::dup2(spec.stdout_fd, STDOUT_FILENO);
   ::dup2(spec.stderr_fd, STDERR_FILENO);
-  // The path has a slash, so PATH is not searched; a script without #! runs by
-  // /bin/sh as in a shell.
+  // The path contains a slash, so PATH is not searched. A script without #! is
+  // run by /bin/sh, as in a shell.
   ::execve(execution.path(), execution.argv(), execution.environment());
   if (errno == ENOEXEC) {
     ::execve(kShell, execution.script_argv(), execution.environment());
@@ -65,11 +66,12 @@ struct CloneArguments {  // struct clone_args of Linux 5.7
   report_failure(spec, errno);
 }
 
-/// Forks straight into a cgroup: moving a process there later takes the kernel
-/// 15 ms. glibc does not know of this fork, so the child may make
-/// async-signal-safe calls alone.
+/// Forks directly into a cgroup: moving a process later takes the kernel 15 ms.
+/// glibc does not know about this fork, so the child may make only
+/// async-signal-safe calls.
 ///
-/// @returns -1 where the kernel or a sandbox does not offer it
+/// @returns the pid, 0 in the child, or -1 if the kernel or a sandbox does not
+///   support it
 pid_t fork_into(int cgroup_fd) {
   CloneArguments arguments{};
   arguments.flags = CLONE_INTO_CGROUP;
@@ -91,7 +93,8 @@ pid_t start(const ProcessSpec& spec) {
   return check(pid, "cannot start a process");
 }
 
-/// None where a sandbox forbids it.
+/// Returns an empty Fd if the kernel or a sandbox does not support pidfds.
+/// Kills the process and throws std::system_error if no descriptor is left.
 Fd open_pidfd(pid_t pid) {
   Fd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
   if (!pidfd && (errno == EMFILE || errno == ENFILE)) {
@@ -128,7 +131,7 @@ void Process::signal_group(int number) const {
                               &info,
                               WEXITED | WNOHANG | WNOWAIT) == 0;
   if (is_ours && ::kill(-pid_, number) != 0 && !is_reaped_) {
-    ::kill(pid_, number);  // it has not come to its setsid() yet
+    ::kill(pid_, number);  // the child has not called setsid() yet
   }
 }
 

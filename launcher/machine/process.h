@@ -11,56 +11,60 @@
 
 namespace launcher {
 
-/// What a worker process is made of. The descriptors stay the caller's.
+/// Arguments for starting a worker process. The caller keeps the descriptors.
 struct ProcessSpec {
   const Execution* execution = nullptr;
-  const CallerSettings* settings = nullptr;  ///< that it does not inherit
+  /// Caller's settings, restored in the child.
+  const CallerSettings* settings = nullptr;
   int stdin_fd = -1;
   int stdout_fd = -1;
   int stderr_fd = -1;
-  int error_fd = -1;   ///< closed on exec; gets an ExecFailure if exec fails
-  int cgroup_fd = -1;  ///< folder of the cgroup to start in; -1: ours
+  int error_fd = -1;   ///< close-on-exec; receives an ExecFailure
+  int cgroup_fd = -1;  ///< folder of its cgroup; -1: ddprun's cgroup
 };
 
-/// What comes through the error pipe when a program could not be started.
+/// Message in the error pipe if a program could not be started.
 struct ExecFailure {
   int error;        ///< errno
-  bool of_binding;  ///< to its CPUs; else of exec
+  bool of_binding;  ///< CPU binding failed; else exec
 };
 
-/// A child process that leads its own session and process group, and that the
-/// kernel kills when ddprun dies. Passive; whoever owns it must reap() it.
+/// A child process that leads its own session and process group. The kernel
+/// kills it when ddprun dies. Passive; the owner must call reap().
 class Process {
  public:
   /// Starts the program. To be called from the main thread, which must live as
   /// long as ddprun: the kernel ties the child's life to the thread.
   ///
-  /// Signals are as a shell would give them: none blocked, default handlers,
-  /// but what ddprun's caller ignored is still ignored. Limits are the
-  /// caller's.
+  /// As from a shell, the program starts with no blocked signals and default
+  /// handlers; signals that ddprun's caller ignored stay ignored. Resource
+  /// limits are the caller's.
   ///
-  /// @throws std::system_error when no process can be made; a program that
-  ///   cannot be executed shows on error_fd
+  /// @throws std::system_error if no process can be created. If the program
+  ///   cannot be executed, the error is written to error_fd instead
   explicit Process(const ProcessSpec& spec);
 
   pid_t pid() const { return pid_; }
-  /// Readable when the process has ended; -1 where a sandbox or an old kernel
-  /// does not give it, and only SIGCHLD and peek() tell.
+  /// Descriptor that becomes readable when the process has ended; -1 if the
+  /// kernel or a sandbox does not support pidfds. Then only SIGCHLD and peek()
+  /// report the end.
   int pidfd() const { return pidfd_.get(); }
 
-  /// How the process ended; nothing while it lives. Its pid stays reserved.
+  /// Returns how the process ended; std::nullopt while it runs. Its pid stays
+  /// reserved.
   std::optional<ExitStatus> peek() const;
 
-  /// Frees the pid of a process that has ended. Waits when it has not.
+  /// Frees the pid of the process. Blocks until the process has ended.
   void reap();
   bool is_reaped() const { return is_reaped_; }
 
-  /// Signals the process and its group, or what is left of the group. Never
-  /// reaches a stranger: the group's number cannot be in new use while one of
-  /// our children is in it.
+  /// Signals the process and its group, or the rest of the group. Never signals
+  /// an unrelated process: the group's id cannot be reused while one of our
+  /// children is in it.
   void signal_group(int number) const;
 
-  /// SIGKILL to its group; before its end, to all that it has started, too.
+  /// Sends SIGKILL to its group and, unless it is reaped, to all its
+  /// descendants.
   void kill_all() const;
 
  private:

@@ -10,7 +10,7 @@
 namespace launcher {
 
 char state_in_stat(std::string_view stat) {
-  // The program's name, in brackets, may hold anything.
+  // The program's name, in brackets, may contain any characters.
   const size_t name_end = stat.rfind(") ");
   return name_end != std::string_view::npos && name_end + 2 < stat.size()
              ? stat[name_end + 2]

@@ -7,21 +7,23 @@
 
 namespace launcher {
 
-/// The letter in the text of /proc/PID/stat: 'R' runs, 'T' is stopped by a
-/// signal; 0 when it cannot be read.
+/// Returns the state letter in the text of /proc/PID/stat: 'R' running, 'T'
+/// stopped by a signal; 0 if the text is invalid.
 char state_in_stat(std::string_view stat);
 
-/// The process is stopped by a signal; false where /proc does not say.
+/// Returns whether the process is stopped by a signal; false if /proc does not
+/// show the process.
 bool is_stopped(pid_t pid);
 
-/// A signal is in a mask of the text of /proc/PID/status: in "SigCgt:" of
-/// those that the process catches. False where there is no such mask.
+/// Returns whether a signal is in a mask of the text of /proc/PID/status;
+/// "SigCgt:" is the mask of the signals that the process catches. Returns false
+/// if there is no such mask.
 bool names_signal(const std::string& status,
                   const std::string& mask,
                   int number);
 
-/// The process that reports for a worker: `named`, where that is a child of the
-/// worker's session, else the worker itself.
+/// Returns the process that reports for a worker: `named` if it is in the
+/// worker's session, otherwise the worker itself.
 pid_t reporter_of(pid_t worker, pid_t named);
 
 }  // namespace launcher

@@ -13,8 +13,8 @@ namespace launcher {
 
 void set_process_title(const std::string& title) {
   ::prctl(PR_SET_NAME, title.c_str());
-  // "pid (name) state ...": fields 48 and 49 say where the arguments lie. The
-  // name may hold anything, also ")".
+  // "pid (name) state ...": fields 48 and 49 hold the address range of the
+  // arguments. The name may contain any characters, including ")".
   const std::string stat = read_text("/proc/self/stat");
   std::istringstream fields(stat.substr(stat.rfind(')') + 1));
   constexpr int kFirst = 3;

@@ -4,8 +4,8 @@
 
 namespace launcher {
 
-/// The name and the command line of this process as tools show them (ps, top,
-/// pkill): both become `title`, cut where the old ones were shorter.
+/// Sets the name and the command line that tools (ps, top, pkill) show for this
+/// process. Each is truncated to the space of the old one.
 void set_process_title(const std::string& title);
 
 }  // namespace launcher

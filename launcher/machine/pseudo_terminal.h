@@ -9,20 +9,21 @@
 
 namespace launcher {
 
-/// The size of the terminal that this process has as stdout, stderr or stdin;
-/// nothing when none of them is one.
+/// Returns the size of the terminal that is this process's stdout, stderr or
+/// stdin; std::nullopt if none of them is a terminal.
 std::optional<winsize> own_terminal_size();
 
-/// The size of a terminal whose lines are shown behind a prefix in one of
-/// another size; 24 lines of 80 columns where that is not known. Pure.
+/// Returns the size of a pseudo-terminal whose lines are shown after a prefix
+/// in the terminal `own`. Without `own`, returns 24 lines of 80 columns. Pure
+/// function.
 winsize terminal_size(const std::optional<winsize>& own, size_t prefix_columns);
 
-/// A pseudo-terminal for output: bytes come out as they are written into
-/// `write`. It becomes nobody's controlling terminal, so no key pressed
-/// elsewhere sends a signal through it. Once all hold of `write` is let go,
-/// reading fails with EIO.
+/// Creates a pseudo-terminal for output: bytes written to `write` are read from
+/// `read` unchanged. It is not a controlling terminal, so no key press sends a
+/// signal through it. When all copies of `write` are closed, reading fails with
+/// EIO.
 ///
-/// @throws LaunchError when the system has none to give
+/// @throws LaunchError if the system cannot provide one
 Pipe make_pseudo_terminal(const winsize& size);
 
 }  // namespace launcher

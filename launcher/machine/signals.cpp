@@ -41,7 +41,8 @@ void SignalScope::read(
 }
 
 std::vector<int> signals_of_programs() {
-  // Not SIGPROF and SIGVTALRM, the timers of whoever profiles ddprun itself.
+  // Excludes SIGPROF and SIGVTALRM: profilers of ddprun itself use their
+  // timers.
   std::vector<int> signals{
       SIGUSR1, SIGUSR2, SIGALRM, SIGXCPU, SIGIO, SIGPWR, SIGSTKFLT};
   for (int number = SIGRTMIN; number <= SIGRTMAX; ++number) {

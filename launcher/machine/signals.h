@@ -10,25 +10,25 @@
 
 namespace launcher {
 
-/// While it lives, signals to ddprun arrive as data on a file descriptor: no
-/// handler runs and none is lost. The destructor restores what was before.
+/// Delivers signals to ddprun as data on a file descriptor: no handler runs and
+/// no signal is lost. The destructor restores the previous signal mask.
 ///
 /// A signal that was ignored when ddprun was started (nohup, a background job
-/// of a script) stays ignored, for the workers too.
+/// of a script) stays ignored, also in the workers.
 class SignalScope {
  public:
-  /// @param signals those to receive; SIGCHLD comes with them
+  /// @param signals to receive; SIGCHLD is always included
   explicit SignalScope(const std::vector<int>& signals);
   ~SignalScope();
   SignalScope(const SignalScope&) = delete;
   SignalScope& operator=(const SignalScope&) = delete;
 
-  /// Readable when a signal is there. A child has the same descriptor, and
-  /// reads its own signals from it.
+  /// Descriptor that is readable when a signal is pending. A child inherits the
+  /// descriptor and reads its own signals from it.
   int fd() const { return fd_.get(); }
 
-  /// Calls `handle` with each signal that is there, and the process that sent
-  /// it (0: the kernel).
+  /// Calls `handle` for each pending signal, with the process that sent it (0:
+  /// the kernel).
   void read(const std::function<void(int number, pid_t sender)>& handle) const;
 
  private:
@@ -36,12 +36,13 @@ class SignalScope {
   Fd fd_;
 };
 
-/// Signals that end a program but ask for nothing that ddprun knows: SIGUSR1,
-/// SIGALRM, SIGXCPU, real-time signals... They are for the workers.
+/// Returns the signals that end a program by default and have no meaning for
+/// ddprun: SIGUSR1, SIGALRM, SIGXCPU, real-time signals... They are meant for
+/// the workers.
 std::vector<int> signals_of_programs();
 
-/// Stops this process as Ctrl-Z does. Returns when it is continued; at once
-/// where no shell could continue it.
+/// Stops this process as Ctrl-Z does. Returns when it is continued; immediately
+/// if there is no shell that could continue it.
 void stop_as_by_keyboard();
 
 }  // namespace launcher

@@ -33,7 +33,7 @@ int first_in(const std::string& path, int fallback) {
   return list.empty() ? fallback : list.front();
 }
 
-/// Caches are numbered, not in the order of their levels.
+/// Finds the last cache: index numbers are not ordered by cache level.
 int last_cache_of(const std::string& cpu_folder) {
   constexpr int kMostCaches = 16;
   int highest = 0;
@@ -64,7 +64,8 @@ std::map<int, int> nodes_by_cpu(const std::string& folder) {
   return nodes;
 }
 
-/// The driver's folder has one for each GPU, named after its place on the bus.
+/// Returns the nodes in PCI order. The driver's folder has a subfolder per GPU,
+/// named after its PCI address.
 std::vector<int> nodes_of_gpus(const std::string& root) {
   std::vector<std::string> places;
   const std::string folder = root + "/proc/driver/nvidia/gpus";
@@ -109,7 +110,7 @@ Topology read_topology(const std::vector<int>& cpus, const std::string& root) {
 std::vector<int> parse_cpu_list(std::string_view text) {
   std::vector<int> cpus;
   try {
-    // What Slurm writes between brackets.
+    // Same syntax as Slurm's host lists between brackets.
     for (const std::string& cpu :
          ddp::detail::expand_host_list("[" + std::string(text) + "]")) {
       cpus.push_back(std::stoi(cpu));

@@ -6,38 +6,37 @@
 
 namespace launcher {
 
-/// A CPU, as the kernel counts them, and what it shares with others. Two CPUs
-/// have the same core (socket, ...) where these numbers are the same.
+/// A CPU with the kernel's number, and the resources that it shares. Two CPUs
+/// share a core (cache, node, socket) if these numbers are equal.
 struct Cpu {
   int id = 0;
-  int core = 0;  ///< the first of the hardware threads of a core
-  int cache =
-      0;  ///< the first of those that share the last cache: a core complex
-  int node = 0;  ///< NUMA node
+  int core = 0;   ///< first hardware thread of its core
+  int cache = 0;  ///< first CPU that shares its last-level cache
+  int node = 0;   ///< NUMA node
   int socket = 0;
 };
 
-/// The CPUs that this process may use, and where GPUs are. Data, so that
-/// workers can be bound on any machine.
+/// CPUs that this process may use, and NUMA nodes of the GPUs. Plain data, so
+/// that binding can be planned for any machine.
 struct Topology {
-  std::vector<Cpu> cpus;  ///< by id
-  std::vector<int>
-      gpu_nodes;  ///< NUMA node by GPU, in PCI order; -1: not known
+  std::vector<Cpu> cpus;       ///< by id
+  std::vector<int> gpu_nodes;  ///< NUMA node by GPU, in PCI order; -1: unknown
 };
 
-/// Reads the machine. What /sys does not say (another kernel, a sandbox) counts
-/// as not shared for cores and as shared by all for the rest.
+/// Reads the machine's topology. If /sys lacks information (another kernel, a
+/// sandbox), cores count as not shared, and caches, nodes and sockets as shared
+/// by all CPUs.
 ///
-/// @param cpus those that may be used, by id
-/// @param root before /sys and /proc: for tests
+/// @param cpus ids of the usable CPUs
+/// @param root prefix of /sys and /proc, for tests
 Topology read_topology(const std::vector<int>& cpus,
                        const std::string& root = "");
 
-/// The kernel's lists of CPUs: "0-3,8" is 0, 1, 2, 3, 8. Empty for any other
-/// text.
+/// Parses the kernel's CPU list format: "0-3,8" is 0, 1, 2, 3, 8. Returns an
+/// empty list for any other text.
 std::vector<int> parse_cpu_list(std::string_view text);
 
-/// The other way round.
+/// Formats a CPU list in the kernel's format.
 std::string cpu_list(const std::vector<int>& cpus);
 
 }  // namespace launcher
