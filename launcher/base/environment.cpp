@@ -12,7 +12,7 @@ Environment current_environment() {
     const std::string_view text(*entry);
     const size_t equals = text.find('=');
     if (equals != std::string_view::npos) {
-      // The first of two equal names wins, as in getenv.
+      // The first of two equal names wins, as in getenv().
       result.emplace(text.substr(0, equals), text.substr(equals + 1));
     }
   }
@@ -33,7 +33,8 @@ std::vector<std::string> meant_for_this_worker(const Environment& environment) {
       names.emplace_back(name);
     }
   }
-  // A user may name it, too, but not to a worker.
+  // Without a run id, this process is no worker: then the user set the
+  // variable.
   if (environment.count(ddp::env::kRunId) > 0 &&
       environment.count(ddp::env::kTimerFile) > 0) {
     names.emplace_back(ddp::env::kTimerFile);

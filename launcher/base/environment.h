@@ -8,23 +8,23 @@
 
 namespace launcher {
 
-/// Environment variables by name. ddprun never changes its own environment:
-/// what a worker gets is data until the moment of its start.
+/// Environment variables by name. ddprun never changes its own environment: a
+/// worker's environment is plain data until the worker starts.
 using Environment = std::map<std::string, std::string>;
 
-/// The environment ddprun was started with.
+/// Returns the environment that ddprun was started with.
 Environment current_environment();
 
-/// Value of `name`, or nullptr when it is not set.
+/// Returns the value of `name`; nullptr if it is not set.
 const std::string* find_variable(const Environment& environment,
                                  const std::string& name);
 
-/// Names of those variables that whoever started this process as a worker has
-/// set for it alone: files of ddprun's, and torchrun's FIFO for timers. A job
-/// in this worker has its own, or none.
+/// Returns the names of variables that a launcher set for this process alone,
+/// as its worker: ddprun's files and torchrun's FIFO for timers. A job started
+/// by this worker must not inherit them; it has its own values or none.
 std::vector<std::string> meant_for_this_worker(const Environment& environment);
 
-/// Reads it by name. It must outlive the reader.
+/// Returns a reader of the environment, which must outlive the reader.
 ddp::EnvReader reader_of(const Environment& environment);
 
 }  // namespace launcher

@@ -7,17 +7,17 @@
 
 namespace launcher {
 
-/// Exit codes of ddprun itself. A job that ran ends with the code of the worker
-/// that failed first, or 128 + signal.
+/// Exit codes of ddprun itself. A job that ran ends with the exit code of the
+/// worker that failed first, or 128 + its signal.
 inline constexpr int kExitFailure = 1;
 inline constexpr int kExitUsage = 2;
-inline constexpr int kExitTimeIsUp = 124;       ///< as timeout(1) says
-inline constexpr int kExitNotExecutable = 126;  ///< as shells say
+inline constexpr int kExitTimeIsUp = 124;       ///< as timeout(1)
+inline constexpr int kExitNotExecutable = 126;  ///< as in shells
 inline constexpr int kExitNotFound = 127;
 
-/// What ends ddprun before or outside of a worker's own failure: one line for
-/// the user (expected, got, what to do) and the exit code. What it quotes may
-/// hold anything, and is shown on one line.
+/// Error that ends ddprun without a worker's failure. Holds one line for the
+/// user (expected, got, what to do) and the exit code. Control characters in
+/// the message are escaped, so that quoted text stays on one line.
 class LaunchError : public std::runtime_error {
  public:
   LaunchError(int exit_code, const std::string& what)
@@ -29,7 +29,7 @@ class LaunchError : public std::runtime_error {
   int exit_code_;
 };
 
-/// LaunchError of a wrong command line.
+/// LaunchError for a wrong command line.
 class UsageError : public LaunchError {
  public:
   explicit UsageError(const std::string& what)

@@ -93,10 +93,11 @@ void EventLoop::run_once() {
   for (int index = 0; index < count; ++index) {
     const Token token =
         events[index].data.u64;  // a copy: epoll_event is packed
-    // A handler may have ended this watch.
+    // An earlier handler may have ended this watch.
     const auto found = watches_.find(token);
     if (found != watches_.end()) {
-      const Handler handler = found->second.handler;  // it may end itself
+      // A copy: the handler may end its own watch.
+      const Handler handler = found->second.handler;
       handler();
     }
   }
@@ -104,7 +105,7 @@ void EventLoop::run_once() {
     const Handler handler = next->second;
     const Token token = next->first;
     handler();
-    next = round_handlers_.upper_bound(token);  // it may end any watch
+    next = round_handlers_.upper_bound(token);  // the handler may end any watch
   }
 }
 

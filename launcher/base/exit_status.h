@@ -13,11 +13,11 @@ struct ExitStatus {
   int signal = 0;  ///< 0: it exited by itself
 
   bool is_success() const { return code == 0 && signal == 0; }
-  /// The exit code a shell would show: 128 + signal.
+  /// Returns the exit code that a shell would show: 128 + signal.
   int shell_code() const { return signal != 0 ? 128 + signal : code; }
-  /// As torchrun and Python count: -signal.
+  /// Returns the exit code in the convention of torchrun and Python: -signal.
   int error_code() const { return signal != 0 ? -signal : code; }
-  /// "exit code 3" or "SIGSEGV".
+  /// Returns "exit code 3" or "SIGSEGV".
   std::string text() const {
     return signal != 0 ? signal_name(signal)
                        : "exit code " + std::to_string(code);

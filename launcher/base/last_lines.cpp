@@ -21,7 +21,8 @@ bool starts_with(std::string_view text, std::string_view start) {
   return text.substr(0, start.size()) == start;
 }
 
-/// "frame #3: f() + 0x1f (0x7f... in libc10.so)", after "[rank0]: " in Python.
+/// Matches "frame #3: f() + 0x1f (0x7f... in libc10.so)"; in Python programs,
+/// "[rank0]: " comes first.
 bool is_frame(std::string_view line) {
   if (starts_with(line, "[rank")) {
     const size_t end = line.find("]: ");
@@ -39,7 +40,7 @@ bool is_frame(std::string_view line) {
 }  // namespace
 
 void LastLines::add(std::string_view line) {
-  // An empty line ends a backtrace.
+  // Also drops the empty lines after a backtrace.
   is_in_backtrace_ = is_frame(line) || (is_in_backtrace_ && line.empty());
   if (is_in_backtrace_) {
     return;

@@ -7,9 +7,9 @@
 
 namespace launcher {
 
-/// The last lines of a stream, for the report of a failure. The frames of a
-/// backtrace ("frame #3: ..."), as an uncaught c10::Error prints dozens after
-/// its message, are left out, and long lines are shortened.
+/// Keeps the last lines of a stream, for the report of a failure. Drops the
+/// frames of a backtrace ("frame #3: ..."), of which an uncaught c10::Error
+/// prints dozens after its message, and shortens long lines.
 class LastLines {
  public:
   void add(std::string_view line);
@@ -21,7 +21,7 @@ class LastLines {
   bool is_in_backtrace_ = false;
 };
 
-/// The last lines of a file; none where it cannot be read.
+/// Returns the last lines of a file; empty if the file cannot be read.
 std::vector<std::string> last_lines_of_file(const std::string& path);
 
 }  // namespace launcher

@@ -6,15 +6,15 @@
 
 namespace launcher {
 
-/// What ended a line.
+/// How a line ended.
 enum class LineEnd {
   newline,
-  carriage_return,  ///< a progress bar's step; only where it is asked for
-  cut,              ///< the stream's end, or the line was too long
+  carriage_return,  ///< step of a progress bar; only with Returns::end_lines
+  cut,              ///< end of the stream, or the line was too long
 };
 
-/// Cuts a stream of bytes into whole lines, whatever pieces it arrives in.
-/// Pure: no file descriptors.
+/// Splits a stream of bytes into lines, independent of the pieces in which it
+/// arrives. Pure: uses no file descriptors.
 class LineSplitter {
  public:
   using Consumer = std::function<void(std::string_view line, LineEnd end)>;
@@ -22,25 +22,25 @@ class LineSplitter {
   enum class Returns { in_text, end_lines };
 
   /// @param returns whether a carriage return ends a line (for a terminal)
-  /// @param longest bytes after which a line without an end is cut
+  /// @param longest number of bytes after which a line is cut
   explicit LineSplitter(Returns returns = Returns::in_text,
                         size_t longest = 256 * 1024);
 
-  /// Takes the next bytes; gives each line that they complete to `consume`,
-  /// without its end.
+  /// Processes the next bytes. Passes each completed line to `consume`, without
+  /// its line ending.
   void feed(std::string_view bytes, const Consumer& consume);
 
-  /// The stream has ended: gives what is left, if anything.
+  /// Passes the rest of the stream to `consume`, if any.
   void finish(const Consumer& consume);
 
  private:
   void end_line(std::string_view rest, LineEnd end, const Consumer& consume);
   void keep(std::string_view rest, const Consumer& consume);
 
-  std::string_view ends_;  // the characters that end a line
+  std::string_view ends_;  // characters that end a line
   size_t longest_;
   std::string partial_;
-  // partial_ was followed by a carriage return; the next byte tells whether it
+  // A carriage return followed partial_; the next byte decides whether it
   // belongs to a newline.
   bool returned_ = false;
 };

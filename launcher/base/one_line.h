@@ -5,8 +5,8 @@
 
 namespace launcher {
 
-/// A text that quotes what somebody gave, on one line: control characters as
-/// \n, \t or \x1b.
+/// Returns the text on one line: control characters become \n, \t or \x1b. For
+/// messages that quote foreign text.
 std::string on_one_line(std::string_view text);
 
 }  // namespace launcher

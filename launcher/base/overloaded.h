@@ -2,7 +2,7 @@
 
 namespace launcher {
 
-/// Lambdas as one visitor of a std::variant, one for each alternative.
+/// Combines lambdas, one per alternative, into a visitor of a std::variant.
 template <typename... Cases>
 struct Overloaded : Cases... {
   using Cases::operator()...;

@@ -5,8 +5,8 @@
 
 namespace launcher {
 
-/// How long something is waited for, for people: "60 s", or "500 ms" where it
-/// is no whole number of seconds.
+/// Formats a time-out: "60 s", or "500 ms" if it is not a whole number of
+/// seconds.
 std::string patience_text(std::chrono::milliseconds time);
 
 }  // namespace launcher

@@ -9,8 +9,8 @@ bool continues_character(char c) {
   return (static_cast<unsigned char>(c) & 0xc0) == 0x80;
 }
 
-/// The last beginning of a character at or before `at`. Bytes that are no UTF-8
-/// are cut anywhere.
+/// Returns the last start of a character at or before `at`. Text that is not
+/// UTF-8 is cut anywhere.
 size_t character_at(std::string_view text, size_t at) {
   constexpr size_t kMostContinuations = 3;
   if (at >= text.size()) {
@@ -26,7 +26,7 @@ size_t character_at(std::string_view text, size_t at) {
 
 constexpr size_t kShortWord = 40;
 
-/// Where the word that `at` is in begins.
+/// Returns the start of the word that contains `at`, if the word is short.
 size_t word_before(std::string_view text, size_t at) {
   const size_t space = text.rfind(' ', at);
   return space != std::string_view::npos && at - space < kShortWord
@@ -34,7 +34,7 @@ size_t word_before(std::string_view text, size_t at) {
              : character_at(text, at);
 }
 
-/// Where the next word begins.
+/// Returns the start of the next word, if it is near.
 size_t word_after(std::string_view text, size_t at) {
   const size_t space = text.find(' ', at);
   return space != std::string_view::npos && space - at < kShortWord

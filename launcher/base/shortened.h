@@ -6,9 +6,9 @@
 
 namespace launcher {
 
-/// A text of about `most` bytes: of a longer one the beginning, how much was
-/// left out, and the end, where advice mostly stands. Words stay whole where
-/// they are short, characters of UTF-8 always.
+/// Shortens a text to about `most` bytes. Keeps the beginning and the end,
+/// which often holds advice, and states between them how many bytes are left
+/// out. Does not cut short words, and never cuts UTF-8 characters.
 std::string shortened(std::string_view text, size_t most);
 
 }  // namespace launcher

@@ -11,7 +11,7 @@ struct Name {
   std::string_view name;
 };
 
-// Not sigabbrev_np(): it needs glibc 2.32.
+// sigabbrev_np() would need glibc 2.32.
 constexpr Name kNames[] = {
     {SIGHUP, "SIGHUP"},       {SIGINT, "SIGINT"},       {SIGQUIT, "SIGQUIT"},
     {SIGILL, "SIGILL"},       {SIGTRAP, "SIGTRAP"},     {SIGABRT, "SIGABRT"},

@@ -22,7 +22,7 @@ std::string read_text(const std::string& path, size_t most) {
       break;
     }
     if (size < 0) {
-      return "";  // as of a process that has just gone
+      return "";  // as for a process that has just ended
     }
     text.append(piece.data(), static_cast<size_t>(size));
   }

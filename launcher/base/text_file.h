@@ -6,8 +6,8 @@
 
 namespace launcher {
 
-/// Text of a file of /proc or /sys, or its first `most` bytes; empty when it
-/// cannot be read.
+/// Returns the text of a file of /proc or /sys, or its first `most` bytes;
+/// empty if the file cannot be read.
 std::string read_text(const std::string& path,
                       size_t most = std::numeric_limits<size_t>::max());
 

@@ -5,7 +5,7 @@
 
 namespace launcher {
 
-/// Rows of one length as lines, their columns aligned to the left.
+/// Formats rows of equal length as lines with left-aligned columns.
 std::string text_table(const std::vector<std::vector<std::string>>& rows);
 
 }  // namespace launcher

@@ -37,7 +37,7 @@ std::optional<Timers::Time> Timers::next_deadline() const {
 void Timers::run_due(Time now) {
   const uint64_t last = last_number_;
   for (;;) {
-    // Looked up again each time: the handler may have changed the list.
+    // Search again each time: the handler may have changed the list.
     const auto due =
         std::find_if(timers_.begin(), timers_.end(), [&](const Timer& timer) {
           return timer.deadline <= now && timer.number <= last;

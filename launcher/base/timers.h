@@ -9,8 +9,8 @@
 
 namespace launcher {
 
-/// Several timers, each known by its name and due once, at its deadline. Pure
-/// bookkeeping: it owns no clock, and is told the time.
+/// Timers with names; each fires once, at its deadline. Pure: has no clock, the
+/// caller passes the time.
 ///
 /// Example:
 /// @code
@@ -24,21 +24,21 @@ class Timers {
   using Time = Clock::time_point;
   using Handler = std::function<void()>;
 
-  /// Sets a timer; one of this name that is already set is replaced.
+  /// Arms a timer and replaces an armed timer of the same name.
   void arm(const std::string& name, Time deadline, Handler handler);
 
-  /// Forgets a timer. Does nothing when there is none of this name.
+  /// Removes a timer. Does nothing if there is none of this name.
   void disarm(const std::string& name);
 
   bool is_armed(const std::string& name) const;
 
-  /// The earliest deadline; nothing when no timer is set.
+  /// Returns the earliest deadline; std::nullopt if no timer is armed.
   std::optional<Time> next_deadline() const;
 
-  /// Calls the handlers of all timers that are due at `now`: in the order of
-  /// their deadlines, those of one deadline in the order in which they were
-  /// set. A handler may set and forget timers; what it sets is called by a
-  /// later run_due(), however early it is due.
+  /// Calls the handlers of all timers that are due at `now`, ordered by
+  /// deadline, and by the order of arm() for equal deadlines. A handler may arm
+  /// and disarm timers; a later run_due() calls the timers that it arms, even
+  /// if they are due.
   void run_due(Time now);
 
  private:
