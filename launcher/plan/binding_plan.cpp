@@ -12,7 +12,7 @@ namespace {
 
 using Cpus = std::vector<int>;
 
-/// CPUs by one of the things that they share.
+/// Groups CPU ids by one of the shared resources.
 std::map<int, Cpus> grouped(const std::vector<Cpu>& cpus, int Cpu::*key) {
   std::map<int, Cpus> groups;
   for (const Cpu& cpu : cpus) {
@@ -40,7 +40,7 @@ Cpus ids_of(const std::vector<Cpu>& cpus) {
   return ids;
 }
 
-/// A node with CPUs that may be used, for each worker.
+/// Returns a NUMA node with usable CPUs for each worker.
 std::vector<int> nodes_of_workers(
     const Topology& topology,
     const std::vector<std::optional<int>>& gpu_nodes) {
@@ -59,7 +59,8 @@ std::vector<int> nodes_of_workers(
   return nodes;
 }
 
-/// The cores of a node in equal parts; the first workers get what is left over.
+/// Divides the cores of a node evenly; the first workers get the remaining
+/// cores.
 Cpus share_of_cores(const std::vector<Cpu>& cpus,
                     size_t place,
                     size_t workers) {
@@ -85,7 +86,8 @@ Cpus share_of_cores(const std::vector<Cpu>& cpus,
   return result;
 }
 
-/// The complexes in turn, those with the most CPUs first.
+/// Assigns the core complexes in turn, starting with the complexes that have
+/// most CPUs.
 Cpus complex_of(const std::vector<Cpu>& cpus, size_t place) {
   std::vector<Cpus> complexes;
   for (const auto& [cache, members] : grouped(cpus, &Cpu::cache)) {
@@ -105,7 +107,7 @@ std::vector<std::vector<int>> plan_binding(
     const Topology& topology,
     const std::vector<std::optional<int>>& gpu_nodes) {
   const auto nodes = nodes_of_workers(topology, gpu_nodes);
-  std::map<int, size_t> placed;  // workers so far, by node
+  std::map<int, size_t> placed;  // number of workers so far, by node
   std::vector<Cpus> result;
   for (const int node : nodes) {
     const auto cpus = those_of(topology.cpus, &Cpu::node, node);

@@ -8,15 +8,16 @@
 
 namespace launcher {
 
-/// The CPUs of each worker, by local rank. Pure.
+/// Chooses the CPUs of each worker, by local rank. Pure function.
 ///
-/// A worker's NUMA node is that of its GPU. Without GPUs the workers spread
-/// over the nodes in order and evenly: four on two nodes are two on each.
+/// A worker's NUMA node is the node of its GPU. Without GPUs, the workers are
+/// distributed over the nodes in order and evenly: four workers on two nodes
+/// are two per node.
 ///
-/// @param topology with one CPU at least
-/// @param gpu_nodes a node for each worker, or nothing where none is known
-/// @throws LaunchError when a node has fewer cores than workers that each want
-///   some for themselves
+/// @param topology with at least one CPU
+/// @param gpu_nodes node of each worker's GPU; std::nullopt if unknown
+/// @throws LaunchError if a node has fewer cores than workers that need
+///   exclusive cores
 std::vector<std::vector<int>> plan_binding(
     Binding binding,
     const Topology& topology,

@@ -10,7 +10,7 @@ namespace {
 
 constexpr const char* kVisibleDevices = "CUDA_VISIBLE_DEVICES";
 
-/// Nothing for a UUID such as GPU-5e3... or MIG-...
+/// Returns std::nullopt for a UUID such as GPU-5e3... or MIG-...
 std::optional<int> to_index(const std::string& id) {
   return ddp::detail::parse_number<int>(id);
 }

@@ -10,49 +10,51 @@
 
 namespace launcher {
 
-/// The GPUs that a process started from here can use, named as in
-/// CUDA_VISIBLE_DEVICES: all of the host's when that variable is not set, else
-/// those it names, up to the first -1 as CUDA reads it.
+/// Returns the GPUs that a process started by ddprun can use, named as in
+/// CUDA_VISIBLE_DEVICES. Without that variable these are all GPUs of the host;
+/// otherwise the listed GPUs up to the first -1, as in CUDA.
 ///
-/// @throws LaunchError when the variable names a GPU the host does not have, or
-///   one twice
+/// @throws LaunchError if the variable names a GPU that the host does not have,
+///   or names a GPU twice
 std::vector<std::string> visible_gpus(const HostInfo& host,
                                       const Environment& environment);
 
-/// CUDA_VISIBLE_DEVICES for the workers; nothing when they inherit it.
+/// Returns CUDA_VISIBLE_DEVICES for the workers; std::nullopt if they inherit
+/// the variable.
 ///
-/// @throws UsageError when --gpus names one that is not visible from here
+/// @throws UsageError if --gpus names a GPU that is not visible to ddprun
 std::optional<std::string> chosen_gpus(const LaunchOptions& options,
                                        const HostInfo& host,
                                        const Environment& environment);
 
-/// How many GPUs the workers will see; 0 also when that is not known.
+/// Returns the number of GPUs visible to the workers; 0 if there are none or
+/// the number is unknown.
 int count_gpus_for_workers(const LaunchOptions& options,
                            const HostInfo& host,
                            const Environment& environment);
 
-/// --virtual-local-rank: the one GPU of each worker, by local rank. They are
-/// those of --gpus, else of CUDA_VISIBLE_DEVICES, else the host's; where
-/// nothing is known of GPUs they are numbered by local rank, as in torchrun.
+/// Returns the GPU of each worker by local rank, for --virtual-local-rank: from
+/// --gpus, else from CUDA_VISIBLE_DEVICES, else the host's GPUs. If no GPUs are
+/// known, numbers them by local rank, as torchrun does.
 ///
-/// @throws UsageError when there are fewer than workers
+/// @throws UsageError if there are fewer GPUs than workers
 std::vector<std::string> gpus_by_worker(const LaunchOptions& options,
                                         const HostInfo& host,
                                         const Environment& environment,
                                         int worker_count);
 
-/// The NUMA node of each worker's GPU, by local rank, where both are known.
-/// GPUs count in the order of the PCI bus, as with CUDA_DEVICE_ORDER=PCI_BUS_ID
-/// or GPUs that are all alike.
+/// Returns the NUMA node of each worker's GPU by local rank; std::nullopt if
+/// the GPU or its node is unknown. Assumes GPU numbers in PCI bus order, as
+/// with CUDA_DEVICE_ORDER=PCI_BUS_ID or with identical GPUs.
 std::vector<std::optional<int>> gpu_nodes_of_workers(
     const LaunchOptions& options,
     const HostInfo& host,
     const Environment& environment,
     int worker_count);
 
-/// How many workers to start on this host.
+/// Returns the number of workers to start on this host.
 ///
-/// @throws UsageError when it is to be the number of GPUs and there is none
+/// @throws UsageError if one worker per GPU is requested and there is no GPU
 int choose_worker_count(const LaunchOptions& options,
                         const HostInfo& host,
                         const Environment& environment);

@@ -41,8 +41,9 @@ void require_countable(const LaunchOptions& options, int worker_count) {
   }
 }
 
-/// Hosts that do not hear of each other's failures: a part of the ranks would
-/// start again and meet the rest in the middle of their run.
+/// Disables restarts for static hosts without a coordinator. They do not learn
+/// of each other's failures: the ranks of one host would restart and join the
+/// others in the middle of their run.
 void refuse_restarts_of_uncoordinated_hosts(Job& job) {
   if (job.options.host_count > 1 && !job.options.meeting &&
       job.options.max_restarts > 0) {
@@ -54,8 +55,8 @@ void refuse_restarts_of_uncoordinated_hosts(Job& job) {
   }
 }
 
-/// Each host is a connection where they meet; others would wait for a place
-/// without a word.
+/// Warns if the coordinator may run out of file descriptors: each host needs a
+/// connection, and further hosts would wait silently.
 void warn_of_few_files(Job& job, uint64_t most_files) {
   constexpr uint64_t kOwnFiles = 128;
   constexpr uint64_t kFilesOfWorker = 8;
@@ -76,7 +77,7 @@ void warn_of_few_files(Job& job, uint64_t most_files) {
   }
 }
 
-/// A group must be able to end within its coordinator's lease.
+/// A group of processes must be able to end within its coordinator's lease.
 void require_lease(const Meeting& meeting) {
   const auto seconds = [](std::chrono::milliseconds time) {
     return std::to_string(
@@ -123,8 +124,8 @@ void prepare_meeting(Job& job) {
   }
 }
 
-/// They are for ddprun alone: what a worker has in its environment can come
-/// into the records of an experiment and into crash dumps.
+/// Secrets are for ddprun only: a worker's environment may be copied to
+/// experiment records and crash dumps.
 void withhold_secrets(Job& job) {
   for (const char* name :
        {"DDPRUN_TOKEN", "DDPRUN_ETCD_USER", "DDPRUN_ETCD_PASSWORD"}) {
@@ -141,7 +142,7 @@ Job make_job(LaunchOptions options,
              const Environment& environment,
              const std::string& unique_run_id) {
   Job job;
-  // CUDA would silently show fewer GPUs than CUDA_VISIBLE_DEVICES names.
+  // Check the variable: CUDA silently ignores GPUs that do not exist.
   visible_gpus(host, environment);
   job.worker_count = choose_worker_count(options, host, environment);
   require_countable(options, job.worker_count);
@@ -166,15 +167,15 @@ Job make_job(LaunchOptions options,
   }
   job.host_name = host.name;
   job.cpu_count = host.cpu_count;
-  // Several hosts must agree on it, so it cannot be made up on each.
+  // Several hosts must have the same run id, so it cannot be random.
   job.run_id = !options.run_id.empty()   ? options.run_id
                : options.host_count == 1 ? unique_run_id
                                          : "none";
   job.warnings = options.warnings;
   job.options = std::move(options);
   if (host.is_in_background) {
-    // A worker has a session of its own: no SIGTTIN would keep it from taking
-    // what the user writes to the shell.
+    // Workers have their own sessions, so no SIGTTIN would stop them from
+    // reading the input that is meant for the shell.
     job.options.stdin_rank.reset();
   }
   refuse_restarts_of_uncoordinated_hosts(job);

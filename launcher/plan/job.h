@@ -11,31 +11,34 @@
 
 namespace launcher {
 
-/// The command line together with what the machine said: nothing is left open.
+/// The command line completed with the machine's properties: all values are
+/// decided.
 struct Job {
   LaunchOptions options;
   Program program;
-  Environment environment;            ///< ddprun's own that the workers inherit
-  std::vector<std::string> withheld;  ///< names of those that they do not
+  Environment environment;  ///< variables that the workers inherit
+  /// Names of variables that workers do not inherit.
+  std::vector<std::string> withheld;
   std::string host_name;
-  int cpu_count = 1;                ///< that this process may use
+  int cpu_count = 1;                ///< CPUs that this process may use
   int worker_count = 1;             ///< on this host
   std::optional<std::string> gpus;  ///< CUDA_VISIBLE_DEVICES of the workers
-  std::vector<std::string> gpu_of_worker;  ///< or of each; empty: they share
-  int gpu_count = 0;                   ///< that they see; 0: none, or not known
+  /// GPU of each worker; empty: shared
+  std::vector<std::string> gpu_of_worker;
+  int gpu_count = 0;  ///< visible to workers; 0: none or unknown
   std::vector<std::vector<int>> cpus;  ///< by local rank; empty: not bound
   std::string run_id;
-  std::vector<std::string> warnings;  ///< what the user should know before
+  std::vector<std::string> warnings;  ///< shown to the user before the start
 };
 
-/// Puts a job together.
+/// Creates a job from the command line.
 ///
-/// Several hosts that do not meet cannot agree on a restart, so there is none:
-/// max_restarts becomes 0, with a warning. Those that do get the rest of
-/// their Meeting, its token by job_token().
+/// Static hosts without a coordinator cannot agree on a restart, so
+/// max_restarts becomes 0, with a warning. For hosts with a coordinator,
+/// completes their Meeting; its token is the result of job_token().
 ///
-/// @throws LaunchError for what the machine cannot do: GPUs it does not have, a
-///   program it does not find, more ranks than can be counted
+/// @throws LaunchError if the machine cannot run the job: missing GPUs, a
+///   program that is not found, or more ranks than an int can count
 Job make_job(LaunchOptions options,
              const HostInfo& host,
              const Environment& environment,

@@ -24,7 +24,8 @@ UsageError wrong_token_file(const std::string& path, const std::string& got) {
       "; make one by `openssl rand -hex 16`, the same on all hosts");
 }
 
-/// Whether there is something to read, or the end.
+/// Waits until the file is readable or at its end. Returns false at the
+/// deadline.
 bool comes(const Fd& file, std::chrono::steady_clock::time_point deadline) {
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(
       deadline - std::chrono::steady_clock::now());
@@ -35,8 +36,8 @@ bool comes(const Fd& file, std::chrono::steady_clock::time_point deadline) {
          }) > 0;
 }
 
-/// A little more than a token may have. Of a pipe that nobody fills, too, the
-/// end comes in time.
+/// Returns the beginning of the file, a little more than the longest token.
+/// Throws if a pipe has not ended within `patience`.
 std::string beginning_of(const std::string& path,
                          std::chrono::milliseconds patience) {
   const auto deadline = std::chrono::steady_clock::now() + patience;

@@ -9,15 +9,14 @@ namespace launcher {
 
 inline constexpr size_t kLongestToken = 1024;  ///< in bytes
 
-/// The secret that a job's hosts know: the text of `file` (--rdzv-conf
-/// token_file), else the environment's DDPRUN_TOKEN; empty where there is
-/// neither.
+/// Returns the secret shared by a job's hosts: the text of `file` (--rdzv-conf
+/// token_file), else the environment's DDPRUN_TOKEN; empty if neither is given.
 ///
-/// The file holds one line of printable ASCII, as `openssl rand -hex 16` writes
-/// it; spaces and newlines around it do not count. It may be a pipe that ends
-/// within `patience`.
+/// The file holds one line of printable ASCII, as written by `openssl rand -hex
+/// 16`; surrounding spaces and newlines are ignored. The file may be a pipe
+/// that ends within `patience`.
 ///
-/// @throws LaunchError for a file that cannot be read, or holds something else
+/// @throws LaunchError if the file cannot be read or has other contents
 std::string job_token(
     const std::string& file,
     const Environment& environment,

@@ -8,20 +8,20 @@
 
 namespace launcher {
 
-/// What stands before each line of a worker: a template of what is known of the
-/// worker and, as `${time}`, of the time at which the line came.
+/// Prefix of each line of a worker: a template with properties of the worker
+/// and with `${time}`, the time at which the line arrived.
 class LinePrefix {
  public:
   using Time = std::chrono::system_clock::time_point;
 
-  /// No prefix.
+  /// Creates an empty prefix.
   LinePrefix() : LinePrefix("") {}
 
-  /// @param values all names but `time`
+  /// @param values of all names except `time`
   explicit LinePrefix(std::string_view pattern,
                       NameTemplate::Values values = {});
 
-  /// The prefix of a line that came at `time`.
+  /// Returns the prefix of a line that arrived at `time`.
   std::string at(Time time) const;
 
  private:
@@ -31,7 +31,8 @@ class LinePrefix {
   std::string text_;  // of a template without the time
 };
 
-/// "2026-11-22T04:05:06.789+01:00", in the time zone of this process (TZ).
+/// Returns "2026-11-22T04:05:06.789+01:00", in the time zone of this process
+/// (TZ).
 std::string time_text(LinePrefix::Time time);
 
 }  // namespace launcher

@@ -13,7 +13,7 @@ bool continues_name(char c) {
   return begins_name(c) || (c >= '0' && c <= '9');
 }
 
-/// The name that the text begins with; empty when it begins with none.
+/// Returns the name at the beginning of the text; empty if there is none.
 std::string_view leading_name(std::string_view text) {
   if (text.empty() || !begins_name(text.front())) {
     return {};

@@ -8,10 +8,10 @@
 
 namespace launcher {
 
-/// A text with names in it, as Python's string.Template has them and torchrun
-/// fills them in by safe_substitute: `$name` and `${name}` stand for a value,
-/// `$$` for a `$`. A name that has no value, and every other `$`, stays as it
-/// is. Values are not looked at again.
+/// A text with placeholders in the syntax of Python's string.Template, filled
+/// like safe_substitute() in torchrun: `$name` and `${name}` stand for a value,
+/// `$$` for a `$`. A name without a value, and every other `$`, stays
+/// unchanged. Placeholders in values are not replaced.
 ///
 /// Example:
 /// @code
@@ -24,15 +24,15 @@ class NameTemplate {
 
   explicit NameTemplate(std::string_view pattern);
 
-  /// The template has this name in it.
+  /// Returns whether the template contains this name.
   bool has(std::string_view name) const;
 
   std::string filled(const Values& values) const;
 
  private:
   struct Piece {
-    std::string text;  ///< as it stands in the pattern
-    std::string name;  ///< empty: the text itself is meant
+    std::string text;  ///< as in the pattern
+    std::string name;  ///< empty: plain text
   };
 
   void add_text(std::string_view text);

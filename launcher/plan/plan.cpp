@@ -20,7 +20,7 @@ std::string replaced(std::string text,
   return text;
 }
 
-/// The pattern of an --env-rank.
+/// Fills in the placeholders of an --env-rank pattern.
 std::string with_numbers(std::string pattern,
                          const World& world,
                          const WorkerSpec& worker) {
@@ -44,7 +44,7 @@ std::string signal_list(const std::vector<int>& signals) {
   return text;
 }
 
-/// A file of one worker, of this attempt alone.
+/// Returns the path of a file for one worker and this attempt.
 std::string talk_file(const char* name,
                       const Attempt& attempt,
                       int local_rank) {
@@ -53,7 +53,8 @@ std::string talk_file(const char* name,
          std::to_string(local_rank);
 }
 
-/// torchrun's, where it is enabled; one of ours where it has no name.
+/// Returns the FIFO of torchrun's file timer if it is enabled. Without a name
+/// from the user, it is a file in the progress folder.
 std::string timer_file_of(const Job& job, const Attempt& attempt) {
   if (!has_file_timer(job)) {
     return "";
@@ -66,8 +67,8 @@ std::string timer_file_of(const Job& job, const Attempt& attempt) {
                    std::to_string(attempt.world.generation);
 }
 
-/// Of the workers of this host, in this attempt. A worker that is alone waits
-/// for none.
+/// Returns the path of the file that lists ended workers of this host and
+/// attempt. Empty for a single worker, which waits for no other rank.
 std::string ends_file_of(const Attempt& attempt) {
   return attempt.ends_folder.empty() || attempt.world.world_size == 1
              ? ""
@@ -127,7 +128,7 @@ Environment environment_of(const Job& job,
   return changes;
 }
 
-/// All but the program's name have the local rank filled in.
+/// Fills in the local rank in all arguments except the program's name.
 std::vector<std::string> argv_of(const Program& program, int local_rank) {
   std::vector<std::string> argv = program.argv;
   for (size_t index = 1; index < argv.size(); ++index) {
@@ -137,7 +138,8 @@ std::vector<std::string> argv_of(const Program& program, int local_rank) {
   return argv;
 }
 
-/// The option's, or torchrun's variable, or the rank.
+/// Returns the pattern of the option, else of torchrun's variable, else the
+/// rank.
 std::string prefix_pattern(const Job& job) {
   if (job.options.line_prefix) {
     return *job.options.line_prefix;
@@ -191,7 +193,8 @@ std::string quoted(const std::string& text) {
   return plain ? text : "'" + replaced(text, "'", "'\\''") + "'";
 }
 
-/// As in torchrun, only lines of ranks whose stream has --tee are chosen from.
+/// Returns the filter if a worker's stream uses it. As in torchrun, the filter
+/// applies only to streams of ranks with --tee.
 LineFilter if_used(const LaunchPlan& plan,
                    bool StreamSet::*stream,
                    const LineFilter& filter) {

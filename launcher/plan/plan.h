@@ -12,78 +12,79 @@
 
 namespace launcher {
 
-/// What differs between the first start of the workers and a restart.
+/// Values that differ between the first start of the workers and a restart.
 struct Attempt {
   World world;
-  std::string directory;  ///< of this attempt's files; empty: there are none
-  /// Of the files by which workers and ddprun talk while they run.
+  std::string directory;  ///< of this attempt's files; empty: none
+  /// Folder of the files through which workers and ddprun communicate.
   std::string progress_folder{};
-  bool is_kept = true;  ///< `directory` outlives the attempt
-  /// Of the file that says which workers have ended; empty: there is none.
+  bool is_kept = true;  ///< `directory` is kept after the attempt
+  /// Folder of the file that lists ended workers; empty: none.
   std::string ends_folder{};
 };
 
-/// One worker process to be.
+/// Description of a worker process.
 struct WorkerSpec {
   int rank = 0;
   int local_rank = 0;
   std::vector<std::string> argv;
-  Environment environment;    ///< what ddprun sets, beside what is inherited
-  std::vector<int> cpus;      ///< that it may run on; empty: as ddprun
-  LinePrefix prefix;          ///< before each of its lines
-  std::string directory;      ///< of its files; empty: it has none
+  Environment environment;    ///< variables added to the inherited ones
+  std::vector<int> cpus;      ///< CPUs to run on; empty: ddprun's
+  LinePrefix prefix;          ///< prefix of each of its lines
+  std::string directory;      ///< of its files; empty: none
   std::string error_file;     ///< empty: none
-  std::string progress_file;  ///< that it reports to; empty: none
-  std::string stop_file;      ///< that tells it to end; empty: none
+  std::string progress_file;  ///< for its progress reports; empty: none
+  std::string stop_file;      ///< for its stop request; empty: none
   Output output = Output::automatic;
-  bool has_stdin = false;  ///< ddprun's
+  bool has_stdin = false;  ///< inherits ddprun's stdin
   StreamSet to_file;
-  std::optional<mode_t> file_mode;  ///< none: umask says
+  std::optional<mode_t> file_mode;  ///< std::nullopt: umask decides
   StreamSet to_console;
-  StreamSet to_filtered;  ///< the lines that a filter lets through
+  StreamSet to_filtered;  ///< streams that are filtered
 };
 
-/// A file of an attempt for those lines of its workers that hold one of some
+/// A file for those lines of an attempt's workers that contain one of the
 /// texts.
 struct LineFilter {
-  std::string path;  ///< empty: there is none
+  std::string path;  ///< empty: none
   std::vector<std::string> texts;
-  std::optional<mode_t> file_mode;  ///< none: umask says
+  std::optional<mode_t> file_mode;  ///< std::nullopt: umask decides
 };
 
 struct LaunchPlan {
   std::string path;  ///< of the program
   std::vector<WorkerSpec> workers;
-  std::string temporary_folder;       ///< of the attempt; empty: it outlives it
-  std::vector<std::string> withheld;  ///< variables of the caller's
+  std::string temporary_folder;  ///< to remove after the attempt; empty: none
+  std::vector<std::string> withheld;  ///< variables that are not inherited
   LineFilter filtered_out;
   LineFilter filtered_err;
   std::optional<std::chrono::milliseconds> hang_timeout;
-  std::string timer_file{};      ///< of torchrun's file timer; empty: none
-  std::string ends_file{};       ///< says who has ended; empty: none
+  std::string timer_file{};      ///< torchrun's file timer; empty: none
+  std::string ends_file{};       ///< list of ended workers; empty: none
   bool has_other_hosts = false;  ///< ranks of the job run elsewhere, too
 };
 
-/// Every worker's rank, command and environment. Pure: touches nothing.
+/// Plans every worker's rank, command and environment. Pure function.
 ///
 /// RANK is the world's first rank + local rank. The variables are torchrun's;
-/// TORCHELASTIC_USE_AGENT_STORE is False, because rank 0 hosts the
-/// store and ddprun has none. OMP_NUM_THREADS is set to 1 only when it is unset
-/// and there are several workers. In the program's arguments `$local_rank` and
-/// `${local_rank}` stand for the number and `$$` for a dollar. Where each
-/// worker has a GPU of its own (--virtual-local-rank), LOCAL_RANK is 0 and
-/// CUDA_VISIBLE_DEVICES names that one.
+/// TORCHELASTIC_USE_AGENT_STORE is False, because rank 0 hosts the store and
+/// ddprun has none. OMP_NUM_THREADS is set to 1 only if it is unset and there
+/// are several workers. In the program's arguments, `$local_rank` and
+/// `${local_rank}` stand for the number and `$$` for a dollar sign. If each
+/// worker has its own GPU (--virtual-local-rank), LOCAL_RANK is 0 and
+/// CUDA_VISIBLE_DEVICES names that GPU.
 LaunchPlan make_plan(const Job& job, const Attempt& attempt);
 
-/// torchrun's file timer is asked for: TORCHELASTIC_ENABLE_FILE_TIMER is 1.
+/// Returns whether torchrun's file timer is enabled:
+/// TORCHELASTIC_ENABLE_FILE_TIMER is 1.
 bool has_file_timer(const Job& job);
 
-/// The folder of an attempt, in the folder of the run: one for each world, so
-/// that none is written a second time. Empty where the run has none.
+/// Returns the folder of an attempt in the folder of the run. Each world has
+/// its own, so that no folder is used twice. Empty if the run has no folder.
 std::string attempt_directory(const std::string& run_directory,
                               const World& world);
 
-/// The plan as text: for every worker a command that a shell could run.
+/// Returns the plan as text: for every worker a shell command.
 std::string describe(const LaunchPlan& plan);
 
 }  // namespace launcher

@@ -32,7 +32,7 @@ FileState look_at(const std::string& path) {
                         " is none; make it one with chmod +x, or name another");
 }
 
-// A name with a slash is a path; others are looked up in PATH.
+// A name with a slash is a path; other names are searched in PATH.
 std::string find_executable(const std::string& name,
                             const Environment& environment) {
   if (name.find('/') != std::string::npos) {
@@ -121,7 +121,7 @@ Program find_program(const LaunchOptions& options,
                           "check the path");
   }
   if (name.front() == '-') {
-    arguments.front() = "./" + name;  // else it is an option of Python's
+    arguments.front() = "./" + name;  // else Python would parse it as an option
   }
   return python(std::move(arguments), environment);
 }

@@ -8,18 +8,18 @@
 
 namespace launcher {
 
-/// What every worker runs.
+/// The program that every worker runs.
 struct Program {
   std::string path;               ///< of the file to execute
   std::vector<std::string> argv;  ///< argv[0] as the user wrote it
 };
 
-/// Finds the program of the command line as execvp would, in the caller's PATH.
-/// Python is $PYTHON_EXEC, else python3, and gets -u so that its lines come at
-/// once.
+/// Finds the program of the command line as execvp() would, in the caller's
+/// PATH. Python is $PYTHON_EXEC, else python3, and gets -u, so that its output
+/// is not buffered. Called before any worker starts.
 ///
-/// @throws LaunchError with kExitNotFound when there is no such file, with
-///   kExitNotExecutable when it may not be executed: before any worker starts
+/// @throws LaunchError with kExitNotFound if the file does not exist, with
+///   kExitNotExecutable if the file may not be executed
 Program find_program(const LaunchOptions& options,
                      const Environment& environment);
 
