@@ -28,7 +28,7 @@ AllReduceFacts parse_all_reduce(std::string_view text) {
     } else if (name == "backend") {
       facts.backend = value;
     } else if (name == "error" && facts.error.empty()) {
-      facts.error = value;  // those of other ranks follow from the first
+      facts.error = value;  // errors of other ranks follow from the first
     }
     take("cuda", facts.cuda);
     take("nccl", facts.nccl);

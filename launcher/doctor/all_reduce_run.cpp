@@ -32,7 +32,7 @@ AllReduceFacts run_all_reduce(int worker_count,
                      "--grace-period=" + std::to_string(kGraceSeconds),
                      facts.path},
                     {});
-  // The job keeps its limit by itself: this one is for a ddprun that hangs.
+  // The job has its own time limit; this limit is for a ddprun that hangs.
   const JobOutput output =
       run_job(std::get<LaunchOptions>(parsed),
               without_own_options(environment),

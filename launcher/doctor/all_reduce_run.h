@@ -7,9 +7,10 @@
 
 namespace launcher {
 
-/// Starts ddprun-allreduce, which lies beside this program, as a job of so many
-/// workers of this host, by a ddprun of its own, and waits for its end: two
-/// minutes at most. To be called from the main thread.
+/// Runs ddprun-allreduce, which lies in the same folder as this program, as a
+/// job with `worker_count` workers on this host, under its own ddprun. Blocks
+/// until the job has ended, about two minutes at most. To be called from the
+/// main thread.
 AllReduceFacts run_all_reduce(int worker_count, const Environment& environment);
 
 }  // namespace launcher

@@ -5,31 +5,33 @@
 
 namespace launcher {
 
-/// Judges a machine for a job. Pure: a finding for each thing that was looked
-/// at, in the order in which they are to be read.
+/// Judges a machine for a job. Returns a finding for each check, in reading
+/// order. Pure function.
 Findings diagnose(const MachineFacts& machine, const JobShape& job);
 
-/// Its parts. Devices: GPUs, the driver, CUDA_VISIBLE_DEVICES, links and NUMA
-/// nodes against the number of workers.
+/// Judges devices: GPUs, the driver, CUDA_VISIBLE_DEVICES, links, and NUMA
+/// nodes compared with the number of workers. Part of diagnose().
 Findings diagnose_gpus(const MachineFacts& machine, const JobShape& job);
-/// Names, ports, and the interfaces that Gloo and NCCL take.
+/// Judges names, ports, and the interfaces that Gloo and NCCL use. Part of
+/// diagnose().
 Findings diagnose_network(const MachineFacts& machine, const JobShape& job);
-/// CPUs, memory, limits, the folder for temporary files.
+/// Judges CPUs, memory, limits and the folder for temporary files. Part of
+/// diagnose().
 Findings diagnose_system(const MachineFacts& machine, const JobShape& job);
-/// LibTorch, CUDA and NCCL against the driver, and the all-reduce.
+/// Judges LibTorch, CUDA and NCCL against the driver, and the all-reduce. Part
+/// of diagnose().
 Findings diagnose_libraries(const MachineFacts& machine, const JobShape& job);
 
-/// How many GPUs a program sees here, by CUDA_VISIBLE_DEVICES; 0 where that
-/// names one that is not there.
+/// Returns the number of GPUs that CUDA_VISIBLE_DEVICES makes visible to a
+/// program; 0 if it names a GPU that does not exist.
 int visible_gpu_count(const MachineFacts& machine);
 
-/// How many workers a job has that does not say so: one for each GPU that can
-/// be seen, else two.
+/// Returns the default number of workers: one for each visible GPU, else two.
 int usual_worker_count(const MachineFacts& machine);
 
-/// The interfaces that NCCL would use: those that NCCL_SOCKET_IFNAME lets
-/// through, else InfiniBand's, else all but docker's, loopback and virbr's,
-/// else one of these. By name.
+/// Returns the names of the interfaces that NCCL would use: those that
+/// NCCL_SOCKET_IFNAME allows; else InfiniBand interfaces; else all except
+/// Docker's, loopback and virbr interfaces; else one of the latter.
 std::vector<std::string> nccl_interfaces(const MachineFacts& machine);
 
 }  // namespace launcher

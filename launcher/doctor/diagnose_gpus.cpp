@@ -18,14 +18,14 @@ int gpu_count_of(const GpuFacts& facts) {
                             : static_cast<int>(facts.gpus.size());
 }
 
-/// @throws LaunchError as visible_gpus() of devices.h
+/// @throws LaunchError like visible_gpus() of devices.h
 std::vector<std::string> gpus_seen(const MachineFacts& machine) {
   HostInfo host;
   host.gpu_count = gpu_count_of(machine.gpu);
   return visible_gpus(host, machine.environment);
 }
 
-/// "4 NVIDIA H200 of 141 GiB and 1 NVIDIA T4 of 15 GiB".
+/// Describes GPUs as "4 NVIDIA H200 of 141 GiB and 1 NVIDIA T4 of 15 GiB".
 std::string kinds_text(const std::vector<Gpu>& gpus) {
   std::vector<std::pair<std::string, int>> kinds;
   for (const Gpu& gpu : gpus) {
@@ -73,7 +73,8 @@ Finding diagnose_devices(const GpuFacts& facts) {
   return all_well(subject, "none: ranks run on CPUs, over Gloo");
 }
 
-/// What an entry such as GPU-5e3 names, of a UUID it is the beginning.
+/// Returns false if an entry such as GPU-5e3, the beginning of a UUID, matches
+/// no GPU.
 bool names_some(const std::string& id, const std::vector<Gpu>& gpus) {
   return id.rfind("GPU-", 0) != 0 ||
          std::any_of(gpus.begin(), gpus.end(), [&](const Gpu& gpu) {
@@ -116,7 +117,8 @@ Finding diagnose_visible(const MachineFacts& machine,
   }
 }
 
-/// CUDA numbers the fastest GPU first, everyone else goes by the bus.
+/// Returns whether CUDA may number the GPUs differently from other tools: CUDA
+/// puts the fastest GPU first, other tools use the PCI order.
 bool are_numbers_doubtful(const MachineFacts& machine) {
   std::set<std::string> names;
   for (const Gpu& gpu : machine.gpu.gpus) {
@@ -137,10 +139,11 @@ Finding diagnose_workers(int workers, int gpus) {
   return all_well("workers", text);
 }
 
-/// Pairs of GPUs that NVLink joins, by their number of links.
+/// Reports how many pairs of GPUs have NVLinks, by the number of links.
 Finding diagnose_links(const GpuFacts& facts) {
   std::map<int, int> pairs_by_links;
-  std::vector<int> links(facts.links.size());  // of each GPU, to all
+  // Per GPU: number of links to all others.
+  std::vector<int> links(facts.links.size());
   for (size_t from = 0; from < facts.links.size(); ++from) {
     for (size_t to = 0; to < facts.links.size(); ++to) {
       if (from != to) {

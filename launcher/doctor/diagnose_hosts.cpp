@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kMostNames = 8;
 constexpr size_t kMostFaults = 16;
-// Of the median: less is worth a look.
+// Fraction of the median bandwidth; slower paths are reported.
 constexpr double kSlow = 0.25;
 
 using HostNames = std::vector<std::string>;
@@ -39,7 +39,7 @@ HostNames missing_ranks(const HostsFacts& facts) {
   return missing;
 }
 
-/// One finding for each --node-rank that several hosts were given.
+/// Adds a finding for each --node-rank that is given to several hosts.
 void add_equal_ranks(const HostsFacts& facts,
                      const HostNames& names,
                      Findings& findings) {
@@ -81,7 +81,7 @@ Finding diagnose_presence(const HostsFacts& facts) {
                  "report says what keeps it away");
 }
 
-/// What it is about, and what to do.
+/// Returns a short description of a fault, and its likely cause with a fix.
 std::pair<std::string, std::string> explain(const PathFacts& way,
                                             const std::string& from,
                                             const std::string& to) {
@@ -190,7 +190,7 @@ void add_slow_paths(const HostsFacts& facts,
   }
 }
 
-/// "0.1 ms", or "0.1 to 0.4 ms": of those that are positive.
+/// Formats the range of positive values: "0.1 ms", or "0.1 to 0.4 ms".
 template <typename Text>
 std::string range_text(const std::vector<double>& values, Text text) {
   const auto [least, most] = std::minmax_element(values.begin(), values.end());

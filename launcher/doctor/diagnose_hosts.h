@@ -7,15 +7,15 @@
 
 namespace launcher {
 
-/// Judges hosts and the paths between them. Pure.
+/// Judges the hosts and the paths between them. Pure function.
 Findings diagnose_hosts(const HostsFacts& facts);
 
-/// Row by row, what each host has of a connection to each other one: the round
-/// trip and the bandwidth, or what is wrong; with a legend. Empty where not all
-/// is known, and for one host or more than 24.
+/// Returns a table of the connections between all hosts: the round trip and the
+/// bandwidth, or the fault; with a legend. Empty if measurements are missing,
+/// for a single host, and for more than 24 hosts.
 std::string path_table(const HostsFacts& facts);
 
-/// "refused", "timed out": one word or two for a fault.
+/// Returns a fault in one or two words: "refused", "timed out".
 std::string fault_text(PathFault fault);
 
 }  // namespace launcher

@@ -83,8 +83,8 @@ Finding diagnose_endpoint(const NameFacts& endpoint, const JobShape& job) {
                   text + (is_own ? " is this host" : " is another host"));
 }
 
-/// What the name service says of addresses. Nothing in a job asks for it, but
-/// much that people use beside one does.
+/// Checks the reverse names of addresses. Jobs do not need them, but many other
+/// tools do.
 Findings diagnose_reverse_names(const NetworkFacts& network) {
   Findings findings;
   const HostAddress* known = nullptr;
@@ -191,8 +191,9 @@ Finding diagnose_gloo(const MachineFacts& machine, const JobShape& job) {
   return all_well("Gloo", "over " + *setting + " (" + kGloo + ")");
 }
 
-/// The syntax of NCCL_SOCKET_IFNAME and of NCCL's own defaults: ^ what is not
-/// meant, = whole names, else beginnings.
+/// Matches names by the syntax of NCCL_SOCKET_IFNAME and of NCCL's defaults: ^
+/// excludes the names that follow, = matches whole names, otherwise prefixes
+/// match.
 std::vector<std::string> interfaces_matching(const NetworkFacts& network,
                                              std::string pattern) {
   const bool is_negated = pattern.rfind('^', 0) == 0;

@@ -19,7 +19,7 @@ Finding diagnose_cpus(const SystemFacts& system, const JobShape& job) {
              : all_well("CPUs", text);
 }
 
-/// What a worker of LibTorch takes before it holds anything of its own.
+/// Memory that a worker with LibTorch uses before it allocates any data.
 constexpr int64_t kLeastMemory = int64_t{512} << 20;
 
 Finding diagnose_memory(const SystemFacts& system, const JobShape& job) {
@@ -40,7 +40,7 @@ Finding diagnose_memory(const SystemFacts& system, const JobShape& job) {
   return all_well("memory", text);
 }
 
-/// NVIDIA advises 1 GiB for a container; this is as much for 8 GPUs.
+/// NVIDIA recommends 1 GiB for a container; this value is equal for 8 GPUs.
 constexpr int64_t kSharedMemoryOfWorker = int64_t{128} << 20;
 
 Finding diagnose_shared_memory(const MachineFacts& machine,
@@ -68,14 +68,16 @@ Finding diagnose_shared_memory(const MachineFacts& machine,
              : all_well(subject, text);
 }
 
-/// Rank 0 has the most: the store, the lines and Gloo to each rank, beside what
-/// a program opens.
+/// Returns the number of descriptors that rank 0 needs, more than any other
+/// rank: for the store, the PeerMonitor's connections and Gloo, per rank, and
+/// for the program's own files.
 uint64_t files_of_rank0(const JobShape& job) {
   return 64 + 4 * static_cast<uint64_t>(job.workers) *
                   static_cast<uint64_t>(job.hosts);
 }
 
-/// See CallerSettings: as many as the hard limit allows, five a worker.
+/// Returns the number of descriptors that ddprun needs, five per worker. ddprun
+/// raises its limit to the hard limit, see CallerSettings.
 uint64_t files_of_ddprun(const JobShape& job) {
   return 32 + 5 * static_cast<uint64_t>(job.workers);
 }

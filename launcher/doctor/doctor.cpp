@@ -14,7 +14,7 @@
 namespace launcher {
 namespace {
 
-/// --gpus stands for the variable, as it does in a job.
+/// Sets CUDA_VISIBLE_DEVICES to the GPUs of --gpus, as for a job.
 void show_gpus(const std::vector<std::string>& ids, Environment& environment) {
   std::string& visible = environment["CUDA_VISIBLE_DEVICES"];
   visible.clear();
@@ -39,7 +39,7 @@ std::optional<int> host_rank_of(const LaunchOptions& options) {
                          : std::optional(options.host_rank);
 }
 
-/// The address that the user gave this host for its ranks; empty: none.
+/// Returns the address that the user chose for this host's ranks; empty: none.
 std::string told_address(const Meeting& meeting, const MachineFacts& machine) {
   const auto own = addresses_of(meeting.local_address, 0);
   if (!meeting.local_address.empty() && !own.empty()) {
@@ -71,7 +71,7 @@ std::optional<HostsFacts> look_at_hosts(
   const Meeting& meeting = *options.meeting;
   if (!meeting.etcd &&
       addresses_of(meeting.endpoint.host, meeting.endpoint.port).empty()) {
-    return std::nullopt;  // which is a finding of its own
+    return std::nullopt;  // diagnose_network() reports this fault
   }
   return test_hosts(options,
                     {.name = machine.network.host.name,
@@ -99,7 +99,7 @@ Diagnosis examine(const DoctorOptions& options,
   const JobShape job{.workers = worker_count_of(options.job, machine),
                      .hosts = options.job.host_count,
                      .host_rank = host_rank_of(options.job)};
-  // First, as the others wait for this host.
+  // First, because the other hosts wait for this one.
   machine.hosts = look_at_hosts(options.job, machine, tell);
   machine.all_reduce = run_all_reduce(job.workers, machine.environment);
   const Findings findings = diagnose(machine, job);

@@ -9,14 +9,14 @@ namespace launcher {
 
 struct Diagnosis {
   std::string text;  ///< for stdout
-  int exit_code;     ///< of ddprun: 1 where a job would fail
+  int exit_code;     ///< of ddprun: 1 if a job would fail
 };
 
-/// ddprun --doctor: looks at this machine and judges it for the job that the
-/// options describe; with several hosts, also the ways between them, and waits
-/// for the others. To be called from the main thread.
+/// Implements ddprun --doctor: checks whether this machine is fit for the job
+/// of the options. With several hosts, waits for the other hosts and tests the
+/// paths between them. To be called from the main thread.
 ///
-/// @param tell what it waits for, for people
+/// @param tell receives messages for the user while it waits
 Diagnosis examine(const DoctorOptions& options,
                   const Environment& environment,
                   const std::function<void(const std::string&)>& tell);

@@ -149,7 +149,7 @@ std::string doctor_json(const MachineFacts& machine, const Findings& findings) {
       {"nccl", given_or_null(run.nccl > 0, nccl_text(run.nccl))},
       {"all_reduce", all_reduce_json(run)},
       {"hosts", hosts_json(machine.hosts)}};
-  // A name of the machine's need not be UTF-8.
+  // Names from the machine may contain invalid UTF-8.
   return document.dump(
              2, ' ', false, nlohmann::json::error_handler_t::replace) +
          "\n";

@@ -10,16 +10,16 @@ namespace launcher {
 
 enum class Severity {
   ok,
-  warning,  ///< a job may run, worse than it could
+  warning,  ///< a job may run, with lower performance
   error,    ///< a job would fail
 };
 
-/// A thing that was looked at.
+/// Result of one check.
 struct Finding {
   Severity severity = Severity::ok;
   std::string subject;  ///< "GPUs", "shared memory"
-  std::string text;     ///< what is there, or what is wrong
-  std::string fix;      ///< what to do; empty where all is well
+  std::string text;     ///< state, or problem
+  std::string fix;      ///< advice; empty if all is well
 };
 
 using Findings = std::vector<Finding>;
@@ -37,10 +37,11 @@ inline Finding failing(std::string subject, std::string text, std::string fix) {
   return {Severity::error, std::move(subject), std::move(text), std::move(fix)};
 }
 
-/// An error that ddprun would end with: the fix is what follows its last "; ".
+/// Converts an error message of ddprun: the text after its last "; " is the
+/// fix.
 Finding failing(std::string subject, const std::string& error_text);
 
-/// ddprun's exit code: 1 where there is an error.
+/// Returns ddprun's exit code: 1 if there is an error.
 int exit_code_of(const Findings& findings);
 
 }  // namespace launcher

@@ -19,14 +19,15 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kMostWait{120'000};
 constexpr milliseconds kGrace{5'000};
-/// More than the test and the end of its job take.
+/// Upper bound for the test and the end of its job.
 constexpr milliseconds kTestTime{200'000};
 
 milliseconds wait_for_hosts(const Meeting& meeting) {
   return std::min(meeting.patience.join, kMostWait);
 }
 
-/// The user's meeting, in which also too few hosts are tested.
+/// Returns the user's Meeting, changed so that the test also runs if hosts are
+/// missing.
 Meeting test_meeting(Meeting meeting) {
   const milliseconds wait = wait_for_hosts(meeting);
   if (meeting.terms.least_hosts > 1) {
@@ -35,7 +36,7 @@ Meeting test_meeting(Meeting meeting) {
   meeting.patience.join = wait;
   meeting.terms.least_hosts = 1;
   meeting.start_hosts = meeting.terms.most_hosts;
-  // Ranks that are fixed would have to be there all.
+  // Fixed ranks would require all hosts.
   meeting.terms.ranks_are_fixed = false;
   meeting.store.reset();
   return meeting;
@@ -65,14 +66,14 @@ LaunchOptions test_job(const LaunchOptions& options, const MetHost& host) {
   return job;
 }
 
-/// A line of a ddprun without its "ddprun: ".
+/// Removes "ddprun: " from the beginning of a line.
 std::string without_name(const std::string& line) {
   const std::string name = "ddprun: ";
   return line.rfind(name, 0) == 0 ? line.substr(name.size()) : line;
 }
 
-/// Collects the messages of a worker. A PathHello begins again: the workers
-/// were started again.
+/// Collects the messages of a worker. A PathHello starts over: the workers were
+/// restarted.
 class Collector {
  public:
   void operator()(const PathHello& hello) {

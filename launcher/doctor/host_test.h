@@ -9,21 +9,21 @@
 
 namespace launcher {
 
-/// Starts the path test (run_path_test()) as a job of one worker a host: this
-/// host's ddprun meets those of the others where the user's job would, under a
-/// --rdzv-id of its own, so that no doctor takes a place in a job. Hosts that
-/// do not come are waited for for two minutes at most. Ends within six minutes.
+/// Runs the path test (run_path_test()) as a job with one worker per host. This
+/// host's ddprun joins the other hosts at the place of the user's job, with a
+/// separate --rdzv-id, so that the test does not join a real job. Waits at most
+/// two minutes for missing hosts. Ends within six minutes.
 ///
-/// @param options  the user's job; of several hosts that meet
-/// @param host     this host; without an address: that of its connection
-/// @param tell     gets the messages of the job's ddprun, for people
+/// @param options the user's job, of several hosts with a coordinator
+/// @param host this host; an empty address means the address of its connection
+/// @param tell receives the messages of the job's ddprun, for the user
 HostsFacts test_hosts(const LaunchOptions& options,
                       const MetHost& host,
                       const Environment& environment,
                       const std::function<void(const std::string&)>& tell);
 
-/// What a worker of the path test wrote. Pure. HostsFacts::error is set where
-/// the worker wrote no whole result and gave a reason.
+/// Parses the output of a worker of the path test. If the output is incomplete
+/// and contains a reason, sets HostsFacts::error. Pure function.
 HostsFacts parse_path_test(const std::string& out);
 
 }  // namespace launcher

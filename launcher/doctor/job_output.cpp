@@ -27,12 +27,12 @@ using Clock = std::chrono::steady_clock;
 constexpr size_t kMostOutput = 64 << 20;
 constexpr size_t kMostErrors = 1 << 20;
 
-/// The child's part: never returns.
+/// Runs the job in the child process.
 [[noreturn]] void become_job(const LaunchOptions& options,
                              const Environment& environment,
                              const Pipe& out,
                              const Pipe& err) {
-  // The doctor's end is the job's: its ddprun stops the workers.
+  // If the doctor dies, end the job: SIGTERM makes its ddprun stop the workers.
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   const Fd input(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   ::dup2(input.get(), STDIN_FILENO);
@@ -48,7 +48,7 @@ constexpr size_t kMostErrors = 1 << 20;
   ::_exit(code);
 }
 
-/// Reads one stream of the job.
+/// Reads one output stream of the job.
 class Stream {
  public:
   Stream(Fd fd, size_t most) : fd_(std::move(fd)), most_(most) {}
@@ -74,7 +74,8 @@ class Stream {
   std::string text_;
 };
 
-/// Calls `on_line` with the whole lines from `begin`, and returns their end.
+/// Calls `on_line` for each whole line after `begin`, and returns the end of
+/// the last one.
 size_t hand_on(const std::string& text,
                size_t begin,
                const std::function<void(const std::string&)>& on_line) {
@@ -112,7 +113,8 @@ JobOutput run_job(
     const auto left =
         std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now());
     if (left.count() <= 0) {
-      ::kill(child, SIGKILL);  // its supervisor ends the workers
+      // The supervisor of the child then ends the workers.
+      ::kill(child, SIGKILL);
       break;
     }
     std::array<pollfd, 2> ready{pollfd{out.fd(), POLLIN, 0},

@@ -13,7 +13,7 @@
 namespace launcher {
 namespace {
 
-// What we use of nvml.h, which comes with the CUDA Toolkit: it is stable.
+// Parts of nvml.h from the CUDA Toolkit; its ABI is stable.
 using Device = void*;
 using Return = int;  // 0: success
 
@@ -29,7 +29,7 @@ struct Memory {
 
 constexpr unsigned kMostLinks = 18;
 
-/// The functions that are there; a driver may be older than some.
+/// Functions of the library; an older driver may lack some of them.
 class Nvml {
  public:
   explicit Nvml(void* library) : library_(library) {}
@@ -116,8 +116,8 @@ Gpu read_gpu(const Nvml& nvml, Device device) {
 
 constexpr const char* kNvSwitch = "switch";
 
-/// Where the NVLinks of a GPU go to: the PCI names of other GPUs, or a switch,
-/// behind which all are.
+/// Returns the peers of a GPU's NVLinks: PCI names of other GPUs, or kNvSwitch
+/// for a switch, which connects all GPUs.
 std::vector<std::string> ends_of_nvlinks(const Nvml& nvml, Device device) {
   constexpr int kSwitch = 2;
   std::vector<std::string> ends;
@@ -225,7 +225,7 @@ GpuFacts probe_gpus(int device_files) {
   Nvml nvml(library.get());
   const Return result = nvml.initialize();
   if (result != 0) {
-    // The library may lie where there is no GPU: in an image.
+    // The library may exist without a GPU, as in a container image.
     facts.nvml_error = device_files > 0 ? nvml.error_text(result) : "";
     return facts;
   }

@@ -4,10 +4,10 @@
 
 namespace launcher {
 
-/// Asks the driver's library (NVML), which is loaded for this call, and /sys.
-/// Needs no CUDA, and sets none up.
+/// Reads GPU facts from the driver's library (NVML), which is loaded for this
+/// call, and from /sys. Does not need or initialize CUDA.
 ///
-/// @param device_files as HostInfo counts them
+/// @param device_files number of GPUs, as in HostInfo
 GpuFacts probe_gpus(int device_files);
 
 }  // namespace launcher

@@ -6,12 +6,12 @@
 
 namespace launcher {
 
-/// The process that listens on a TCP port of this host: "nginx (pid 77)"; empty
-/// where none does, or it is another user's.
+/// Returns the process that listens on a TCP port of this host: "nginx (pid
+/// 77)". Empty if there is none, or if the process belongs to another user.
 std::string port_holder(int port);
 
-/// The inode of the socket that listens on a port, in the text of
-/// /proc/net/tcp or tcp6. Pure.
+/// Returns the inode of the socket that listens on a port, from the text of
+/// /proc/net/tcp or tcp6. Returns std::nullopt if there is none. Pure function.
 std::optional<std::string> listening_inode(std::string_view table, int port);
 
 }  // namespace launcher

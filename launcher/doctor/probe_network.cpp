@@ -58,7 +58,7 @@ std::vector<NetworkInterface> read_interfaces() {
   return all;
 }
 
-/// The name service again, for its word on what is wrong.
+/// Resolves the name again, for the resolver's error message.
 std::string name_error(const std::string& name) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
@@ -70,7 +70,7 @@ std::string name_error(const std::string& name) {
   return error == 0 ? "no address" : ::gai_strerror(error);
 }
 
-/// The other way round: whose address it is.
+/// Looks up the reverse name of the address.
 void look_back(const SocketAddress& address, HostAddress& facts) {
   std::array<char, NI_MAXHOST> name{};
   if (::getnameinfo(address.get(),
@@ -117,8 +117,8 @@ PortFacts look_at(const MeetingPoint::Port& port) {
   return facts;
 }
 
-/// A datagram socket that is connected sends nothing, and has an address of the
-/// interface that it would send by.
+/// Returns the interface of the route to `target`: connecting a datagram socket
+/// sends no packet, but gives the socket the address of its outgoing interface.
 std::string interface_towards(const SocketAddress& target,
                               const std::vector<NetworkInterface>& interfaces) {
   const Fd socket(
@@ -145,7 +145,8 @@ MeetingPoint meeting_point(const LaunchOptions& options) {
                               {{options.master.port, "--master-port"}}};
   }
   const Meeting& meeting = *options.meeting;
-  // Who listens at etcd's port is etcd.
+  // This host does not listen on a port: the endpoint is etcd's or another
+  // host's.
   if (meeting.is_host == false || meeting.etcd) {
     return {meeting.endpoint.host, {}};
   }
@@ -167,7 +168,7 @@ NetworkFacts probe_network(const std::string& host_name,
   if (!point.host) {
     return facts;
   }
-  constexpr int kAnyPort = 9;  // nothing is sent
+  constexpr int kAnyPort = 9;  // no packet is sent
   const auto found = addresses_of(*point.host, kAnyPort);
   facts.endpoint = look_up(*point.host, found);
   if (!found.empty()) {

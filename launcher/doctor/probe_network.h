@@ -9,7 +9,7 @@
 
 namespace launcher {
 
-/// Where a job of this command line would meet.
+/// Endpoint where the hosts of a command line's job would connect.
 struct MeetingPoint {
   struct Port {
     int number;
@@ -17,23 +17,25 @@ struct MeetingPoint {
     bool may_be_met = false;  ///< see PortFacts
   };
 
-  std::optional<std::string> host;  ///< none: ddprun chooses, on this host
-  /// On that host; none where another host than this one is to listen, which
-  /// may already do so on the same machine.
+  /// std::nullopt: ddprun chooses an address of this host.
+  std::optional<std::string> host;
+  /// Ports that this host would listen on; empty if only another process
+  /// listens, which may already do so on the same machine.
   std::vector<Port> ports;
 };
 
-/// Pure.
+/// Returns the meeting point of a command line. Pure function.
 MeetingPoint meeting_point(const LaunchOptions& options);
 
-/// Asks the kernel and the name service, which may take its time.
+/// Reads network facts from the kernel and the name service. May block for
+/// long.
 ///
 /// @param host_name of this machine
 NetworkFacts probe_network(const std::string& host_name,
                            const MeetingPoint& point);
 
-/// The first address of the interface of that name that is no IPv6 link's, else
-/// empty. Pure.
+/// Returns the first address of the named interface that is not IPv6
+/// link-local; empty if there is none. Pure function.
 std::string address_of_interface(const NetworkFacts& network,
                                  const std::string& name);
 

@@ -48,7 +48,7 @@ void read_memory(SystemFacts& facts) {
   const std::string text = read_text("/proc/meminfo");
   facts.memory_bytes = meminfo_bytes(text, "MemTotal");
   facts.free_memory_bytes = meminfo_bytes(text, "MemAvailable");
-  // Every ancestor's limit binds.
+  // The limits of all ancestors apply.
   std::string folder = own_cgroup_folder().value_or("");
   while (folder.size() > 1) {
     limit_memory(facts,
@@ -62,7 +62,7 @@ void read_memory(SystemFacts& facts) {
                bytes_in(old + "usage_in_bytes"));
 }
 
-/// Empty where a file can be made.
+/// Returns why no file can be created; empty if it is possible.
 std::string error_of_writing(const std::string& folder) {
   std::string path = folder + "/ddprun.XXXXXX";
   const int file = ::mkstemp(path.data());

@@ -7,12 +7,12 @@
 
 namespace launcher {
 
-/// Reads limits and sizes. Makes and removes a cgroup and a file, to see
-/// whether it may.
+/// Reads limits and sizes. Creates and removes a cgroup and a file, to test the
+/// permissions.
 SystemFacts probe_system(const HostInfo& host, const Environment& environment);
 
-/// Bytes of a line "MemAvailable:   2048 kB" in the text of /proc/meminfo; 0
-/// where there is none. Pure.
+/// Returns the bytes of a line "MemAvailable:   2048 kB" in the text of
+/// /proc/meminfo; 0 if there is none. Pure function.
 int64_t meminfo_bytes(std::string_view text, std::string_view name);
 
 }  // namespace launcher

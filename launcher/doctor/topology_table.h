@@ -6,11 +6,11 @@
 
 namespace launcher {
 
-/// "NV18", "PIX", "SYS": as `nvidia-smi topo -m` writes them.
+/// Returns "NV18", "PIX" or "SYS", as `nvidia-smi topo -m` does.
 std::string link_text(const GpuLink& link);
 
-/// The GPUs, what lies between them, and the CPUs and the NUMA node near each,
-/// as `nvidia-smi topo -m` shows them, with a legend; empty without GPUs.
+/// Formats the GPUs, the links between them, and the nearest CPUs and NUMA node
+/// of each, like `nvidia-smi topo -m`, with a legend. Empty without GPUs.
 std::string topology_table(const GpuFacts& facts);
 
 }  // namespace launcher

@@ -1,6 +1,7 @@
-// Times an all-reduce over the ranks of a job, checks its sums, and writes what
-// it knows of LibTorch, a line "NAME VALUE" each. ddprun --doctor starts it; by
-// hand, also over several hosts, with the size in MiB [256 on GPUs, else 16]:
+// Times an all-reduce over the ranks of a job, checks its sums, and writes the
+// results and the versions of LibTorch's libraries as lines "NAME VALUE".
+// ddprun --doctor starts it. Can be run by hand, also over several hosts, with
+// the size in MiB (default: 256 on GPUs, else 16):
 //
 //   ddprun --nproc-per-node=8 ddprun-allreduce 64
 #include <ATen/detail/CUDAHooksInterface.h>
@@ -25,7 +26,7 @@
 namespace launcher {
 namespace {
 
-// A rank that is not there would else keep the others for half an hour.
+// A missing rank would otherwise block the others for half an hour.
 constexpr std::chrono::minutes kPatience{1};
 
 bool is_first() {
@@ -33,7 +34,7 @@ bool is_first() {
   return rank == nullptr || std::string(rank) == "0";
 }
 
-/// One write a text: the ranks share a stream.
+/// Writes the text at once: the ranks share a stream.
 void write(const std::ostringstream& text) {
   std::cout << text.str() << std::flush;
 }
@@ -49,7 +50,8 @@ void write_versions() {
   write(text);
 }
 
-/// Seconds of one all-reduce of what all ranks have, until the sums are there.
+/// Returns the seconds of one all-reduce over all ranks, including the wait for
+/// the result.
 double timed_all_reduce(torch::Tensor& tensor) {
   using Clock = std::chrono::steady_clock;
   tensor.fill_(ddp::rank() + 1);
@@ -76,7 +78,7 @@ void check_sums(const torch::Tensor& tensor) {
 }
 
 void all_reduce(std::optional<int64_t> mebibytes) {
-  constexpr int kWarmUps = 2;  // connections are made by the first
+  constexpr int kWarmUps = 2;  // the first run opens connections
   std::array<double, 5> seconds{};
   const auto device = ddp::local_device();
   const int64_t bytes = mebibytes.value_or(device.is_cuda() ? 256 : 16) << 20;
@@ -98,12 +100,12 @@ void all_reduce(std::optional<int64_t> mebibytes) {
   }
 }
 
-/// The first line: what follows is a stack.
+/// Returns the first line of an error message, without the stack.
 std::string first_line_of(const std::string& text) {
   return text.substr(0, text.find('\n'));
 }
 
-/// Of the command line; nothing where there is none.
+/// Returns the size from the command line; std::nullopt without an argument.
 std::optional<int64_t> size_in(int argc, char** argv) {
   if (argc < 2) {
     return std::nullopt;

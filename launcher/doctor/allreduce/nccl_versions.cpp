@@ -12,7 +12,7 @@ NcclVersions nccl_versions() {
   versions.built =
       static_cast<int>((built >> 32) * 10000 + ((built >> 16) & 0xffff) * 100 +
                        (built & 0xffff));
-  // LibTorch has loaded it; we are not linked to it.
+  // LibTorch has loaded NCCL; this program does not link it.
   const auto get = reinterpret_cast<decltype(&::ncclGetVersion)>(
       ::dlsym(RTLD_DEFAULT, "ncclGetVersion"));
   if (get == nullptr || get(&versions.loaded) != ncclSuccess) {

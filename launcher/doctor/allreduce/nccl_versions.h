@@ -2,7 +2,8 @@
 
 namespace launcher {
 
-/// As NCCL numbers them (22809 is 2.28.9); 0 where LibTorch has no CUDA.
+/// Versions of NCCL in its own format (22809 is 2.28.9); 0 if LibTorch has no
+/// CUDA.
 struct NcclVersions {
   int loaded = 0;
   int built = 0;

@@ -8,13 +8,13 @@
 
 namespace launcher {
 
-/// Listens at a free port for PathProbes: answers a first line that is its id
-/// with the id, and each further line with an empty one. Drops a connection
-/// whose first line is another one.
+/// Listens on a free port for PathProbes. If the first line of a connection is
+/// the server's id, answers with the id, and answers each further line with an
+/// empty line. Drops connections with any other first line.
 class EchoServer {
  public:
-  /// @param most connections at a time
-  /// @throws LaunchError when it cannot listen
+  /// @param most maximum number of simultaneous connections
+  /// @throws LaunchError if it cannot listen
   EchoServer(EventLoop& loop, std::string id, size_t most);
 
   int port() const { return port_; }

@@ -15,7 +15,7 @@ constexpr int64_t kMostNanoseconds = int64_t{1} << 40;
 constexpr int64_t kMostBytesPerSecond = int64_t{1} << 50;
 constexpr double kNano = 1e9;
 
-/// Cut so that the escapes of JSON leave it within kLongestName.
+/// Cut the name so that it fits into kLongestName with JSON's escapes.
 std::string shortened_name(const std::string& name) {
   return name.substr(0, MessageFields::kLongestName / 4);
 }
@@ -80,7 +80,7 @@ PathJson to_path_json(const PathFailure& failure) {
           {"text", failure.text.substr(0, kLongestPathText / 4)}};
 }
 
-/// Calls `read` with the fields of each item. False where one is wrong.
+/// Calls `read` with the fields of each item. Returns false if one is invalid.
 template <typename Read>
 bool read_items(const PathJson& json, const char* name, Read read) {
   const auto items = json.find(name);

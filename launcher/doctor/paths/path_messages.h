@@ -14,16 +14,16 @@
 // are the worker's result for the doctor that started it.
 namespace launcher {
 
-/// Most bytes of an encoded message, its newline included.
+/// Maximum size of an encoded message, including its newline.
 inline constexpr size_t kLongestPathMessage = 256 * 1024;
-/// Most hosts of a path test: a message holds a list of them.
+/// Maximum number of hosts of a path test: a message holds a list of them.
 inline constexpr int kMostProbedHosts = 256;
 
 /// A worker of the test and its EchoServer.
 struct PathPeer {
   MetHost host;    ///< rank 0 may leave out the address
   std::string id;  ///< of its EchoServer
-  int port = 0;    ///< of its EchoServer; 0: the worker did not come
+  int port = 0;    ///< of its EchoServer; 0: worker is missing
 };
 
 /// To rank 0: opens a connection.
@@ -37,7 +37,7 @@ struct PathPeers {
   std::vector<PathPeer> peers;
 };
 
-/// To rank 0: what a worker measured in a round.
+/// To rank 0: measurements of a worker in a round.
 struct PathReport {
   int rank = 0;
   int round = 0;
@@ -51,10 +51,10 @@ struct PathRound {
 
 /// From rank 0: the test is over.
 struct PathEnd {
-  std::vector<std::string> lost;  ///< names of hosts that fell silent
+  std::vector<std::string> lost;  ///< names of hosts that became silent
 };
 
-/// To the doctor alone: why the worker could not take part, and what to do.
+/// To the doctor only: why the worker could not take part, and what to do.
 struct PathFailure {
   std::string text;
 };
@@ -62,11 +62,11 @@ struct PathFailure {
 using PathMessage = std::
     variant<PathHello, PathPeers, PathReport, PathRound, PathEnd, PathFailure>;
 
-/// A line of JSON with its newline.
+/// Encodes a message as a line of JSON with its newline.
 std::string encode_path(const PathMessage& message);
 
-/// Returns nothing for a line that encode_path() does not make. Never throws;
-/// every number and length is bounded.
+/// Decodes a line; returns std::nullopt for a line that encode_path() does not
+/// create. Never throws; every number and length is bounded.
 std::optional<PathMessage> decode_path(std::string_view line);
 
 }  // namespace launcher

@@ -11,12 +11,12 @@ namespace launcher {
 namespace {
 
 constexpr int kPings = 5;
-// Less than a Connection keeps.
+// Less than a Connection buffers.
 constexpr int64_t kLinesUnderWay = 12;
 
 constexpr std::chrono::milliseconds kProbeLimit{5'000};
 
-/// Each probe has one of its own.
+/// Returns a timer name that no other probe has.
 std::string next_timer() {
   static uint64_t count = 0;
   return "path probe " + std::to_string(++count);
@@ -64,7 +64,7 @@ void PathProbe::begin() {
   errno = EADDRNOTAVAIL;
   Fd socket = addresses.empty() ? Fd() : begin_to_connect(addresses.front());
   if (!socket) {
-    // Later, as every other end.
+    // Deferred to the event loop, like every other end of a probe.
     loop_.arm_timer(timer_,
                     std::chrono::milliseconds(0),
                     [this, error = errno] { end_by_error(error); });

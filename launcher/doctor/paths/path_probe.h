@@ -20,11 +20,13 @@ inline constexpr size_t kProbeLine = 64 * 1024;
 /// id, times a few short messages, then sends long ones.
 class PathProbe {
  public:
-  /// Once, by the loop. May destroy the probe.
+  /// Called once, by the loop. May destroy the probe.
   using OnDone = std::function<void(const PathFacts&)>;
 
   /// @param number of the peer: PathFacts::to
-  /// @param limit  time after which the probe ends with what it knows
+  /// @param target the peer and its EchoServer
+  /// @param bytes to send in long lines
+  /// @param limit time after which the probe ends with its measurements so far
   PathProbe(EventLoop& loop,
             int number,
             PathPeer target,
@@ -56,7 +58,7 @@ class PathProbe {
   OnDone on_done_;
   std::string timer_;
   Stage stage_ = Stage::connecting;
-  Clock::time_point since_;  // of the present ping, or of the first long line
+  Clock::time_point since_;  // of the current ping, or of the first long line
   int pings_ = 0;
   Clock::duration round_trip_ = Clock::duration::max();
   int64_t sent_ = 0;
@@ -64,7 +66,7 @@ class PathProbe {
   std::unique_ptr<Connection> connection_;
 };
 
-/// The probes of one round, all at the same time.
+/// Runs the probes of one round concurrently.
 class PathProbes {
  public:
   /// Called once by the loop, when all probes have ended. Must not destroy the
@@ -72,7 +74,7 @@ class PathProbes {
   using OnDone = std::function<void(const std::vector<PathFacts>&)>;
 
   /// @param targets numbers of peers; at least one
-  /// @param bytes   to send to each
+  /// @param bytes to send to each
   PathProbes(EventLoop& loop,
              const std::vector<PathPeer>& peers,
              const std::vector<int>& targets,

@@ -26,8 +26,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// More than a packet of any network, so that a path that loses long packets
-// shows.
+// More than a packet of any network, so that the test detects a path that loses
+// long packets.
 constexpr int64_t kReachBytes = 256 * 1024;
 constexpr int64_t kMeasuredBytes = 16 * 1024 * 1024;
 constexpr size_t kSpareConnections = 64;
@@ -75,7 +75,7 @@ std::vector<Fd> listen_for_workers(const Endpoint& master) {
   return listeners;
 }
 
-/// Rank 0's sockets and clock around a PathTestCoordinator.
+/// Sockets and clock of rank 0's PathTestCoordinator.
 class CoordinatorServer {
  public:
   CoordinatorServer(EventLoop& loop, const Endpoint& master, int host_count)
@@ -99,7 +99,8 @@ class CoordinatorServer {
   CoordinatorServer(const CoordinatorServer&) = delete;
   CoordinatorServer& operator=(const CoordinatorServer&) = delete;
 
-  /// All workers know that the test is over, or had time to hear it.
+  /// Returns whether the test is over and all workers have closed their
+  /// connections, or the time for that has passed.
   bool is_over() const {
     return end_ && (guests_.count() == 0 || Clock::now() >= *end_);
   }
@@ -147,7 +148,7 @@ class CoordinatorServer {
   std::optional<Clock::time_point> end_;
 };
 
-/// A worker with its connection to rank 0.
+/// A worker of the path test and its connection to rank 0.
 class PathTest {
  public:
   PathTest(MetHost host, int rank, int host_count, Endpoint master)
@@ -209,7 +210,8 @@ class PathTest {
     loop_.disarm_timer(kTryTimer);
     is_connected_ = true;
     MetHost& host = hello_.peer.host;
-    // Rank 0 is connected to itself by loopback, which leads others nowhere.
+    // Rank 0 uses a loopback connection, whose address is useless to other
+    // hosts.
     if (host.address.empty() && hello_.rank != 0) {
       host.address = numeric_host(own_end(connection_->socket()));
     }
@@ -351,7 +353,7 @@ class PathTest {
   Endpoint master_;
   PathHello hello_;
   EchoServer server_;
-  std::optional<CoordinatorServer> coordinator_;  // rank 0's
+  std::optional<CoordinatorServer> coordinator_;  // on rank 0 only
   std::vector<SocketAddress> addresses_;          // of rank 0
   size_t next_address_ = 0;
   Clock::time_point try_until_;
@@ -360,7 +362,8 @@ class PathTest {
   std::vector<PathPeer> peers_;
   std::map<int, PathFacts> paths_;  // by target
   std::unique_ptr<PathProbes> probes_;
-  std::unique_ptr<PathProbes> former_probes_;  // may be at work just now
+  // Probes of the previous round, one of which may be on the call stack.
+  std::unique_ptr<PathProbes> former_probes_;
   PathEnd end_;
   bool is_over_ = false;
   std::string failure_;

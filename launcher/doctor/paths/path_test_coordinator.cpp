@@ -116,7 +116,7 @@ void PathTestCoordinator::lose(Connection connection) {
   ranks_.erase(connection);
   awaited_.erase(rank);
   if (phase_ == Phase::gathering) {
-    peer = PathPeer();  // it may come again
+    peer = PathPeer();  // the worker may connect again
   } else if (phase_ == Phase::rounds) {
     lost_.push_back(peer.host.name);
   }

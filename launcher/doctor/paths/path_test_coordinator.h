@@ -11,23 +11,25 @@
 
 namespace launcher {
 
-/// Rank 0's part of the path test: waits for every worker's hello, then starts
-/// round after round. Pure: it has no sockets and no clock.
+/// Rank 0's part of the path test: waits for every worker's hello, then runs
+/// round after round. Pure: uses no sockets and no clock.
 ///
-/// In round 0 every host connects to every other one, all at the same time. In
-/// round r each sends more to the r-th host after it, so that no host has two
-/// senders: N - 1 rounds measure all paths of N hosts. A worker that does not
-/// answer in time is lost, and the others go on.
+/// In round 0 every host connects to every other host, all at the same time. In
+/// round r each host sends more data to the r-th host after it, so that no host
+/// has two senders: N - 1 rounds measure all paths of N hosts. A worker that
+/// does not answer in time is lost, and the others continue.
 class PathTestCoordinator {
  public:
   using Time = std::chrono::steady_clock::time_point;
   using Connection = uint64_t;
-  /// For every worker that said hello and is not lost.
+  /// Messages for every worker that said hello and is not lost.
   using Broadcasts = std::vector<PathMessage>;
 
   PathTestCoordinator(int host_count, Time now);
 
-  /// @param here rank 0's end of that connection, an address
+  /// Handles a message of a worker.
+  ///
+  /// @param here address of rank 0's end of that connection
   Broadcasts on_message(Connection from,
                         const std::string& here,
                         const PathMessage& message,
@@ -37,10 +39,11 @@ class PathTestCoordinator {
 
   Time next_deadline() const { return deadline_; }
   bool is_done() const { return phase_ == Phase::done; }
-  /// Connections of the workers that said hello and are not lost.
+  /// Connections of the workers that said hello and are not lost, with their
+  /// ranks.
   const std::map<Connection, int>& ranks() const { return ranks_; }
 
-  /// The whole result: PathPeers, a PathReport for each rank, PathEnd.
+  /// Returns the whole result: PathPeers, a PathReport for each rank, PathEnd.
   std::vector<PathMessage> results() const;
 
   /// Time for every worker to say hello.
@@ -67,7 +70,7 @@ class PathTestCoordinator {
   Time begin_;
   Time deadline_;
   std::vector<PathPeer> peers_;  // by rank
-  std::string own_address_;      // rank 0's, as others reach it
+  std::string own_address_;      // rank 0's, as used by other hosts
   std::map<Connection, int> ranks_;
   int round_ = 0;
   std::set<int> awaited_;                        // ranks, in a round
