@@ -10,7 +10,7 @@
 namespace launcher {
 namespace {
 
-/// torchrun 2.11's options, and its own --help.
+/// Options of torchrun 2.11, including its --help.
 constexpr std::array<std::string_view, 31> kTorchrunOptions{
     "help",
     "nnodes",
@@ -47,7 +47,7 @@ constexpr std::array<std::string_view, 31> kTorchrunOptions{
 
 using Meanings = std::vector<const OptionSpelling*>;
 
-/// What an argument is, and so what the next one is.
+/// Kind of an argument, which determines the kind of the next one.
 enum class ArgumentKind { alone, before_its_value, of_program };
 
 bool is_torchruns(const OptionSpelling* option) {
@@ -56,7 +56,7 @@ bool is_torchruns(const OptionSpelling* option) {
                    option->name) != kTorchrunOptions.end();
 }
 
-/// The options that a name, whole or cut short, can stand for.
+/// Returns the options that a complete or abbreviated name can stand for.
 Meanings meanings_of(std::string name,
                      const std::vector<OptionSpelling>& options) {
   std::replace(name.begin(), name.end(), '_', '-');
@@ -103,7 +103,7 @@ ArgumentKind write_out_long(std::string& argument,
              : ArgumentKind::alone;
 }
 
-/// "-m", "-r" before its value, "-r3", "-mr3".
+/// Classifies short options: "-m", "-r" before its value, "-r3", "-mr3".
 ArgumentKind kind_of_short(const std::string& argument,
                            const std::vector<OptionSpelling>& options) {
   for (size_t at = 1; at < argument.size(); ++at) {

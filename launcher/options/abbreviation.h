@@ -5,22 +5,23 @@
 
 namespace launcher {
 
-/// How an option is written.
+/// Spelling of an option.
 struct OptionSpelling {
   std::string name;        ///< without its dashes: "nproc-per-node"
-  std::string short_name;  ///< "r" of -r; empty: there is none
-  bool has_value = false;  ///< else it is a switch
+  std::string short_name;  ///< "r" of -r; empty: none
+  bool has_value = false;  ///< false: a switch
 };
 
-/// Writes out the options that are cut short (`--nproc=2`), in either spelling,
-/// as Python's argparse takes them. What follows the first argument that is no
-/// option belongs to the program and stays as it is. Pure.
+/// Expands abbreviated options (`--nproc=2`), in either spelling, like Python's
+/// argparse. All arguments from the first that is not an option belong to the
+/// program and stay unchanged. Pure function.
 ///
-/// A name that could be several options is torchrun's, if it is that of one of
-/// torchrun's: so options of our own make no command line of torchrun's
-/// ambiguous.
+/// If an abbreviation fits several options and exactly one of them is
+/// torchrun's, it stands for torchrun's option. So ddprun's own options do not
+/// make a torchrun command line ambiguous.
 ///
-/// @throws UsageError with the candidates when a name could be several options
+/// @throws UsageError with the candidates if an abbreviation fits several
+///   options
 ///
 /// Example:
 /// @code

@@ -8,16 +8,16 @@ namespace launcher {
 
 /// --numa-binding: the CPUs that a worker may run on.
 enum class Binding {
-  node,          ///< all of the worker's NUMA node
-  socket,        ///< all of that node's socket
-  exclusive,     ///< whole cores of that node that no other worker gets
-  core_complex,  ///< one set of that node's CPUs that share the last cache
+  node,          ///< all CPUs of the worker's NUMA node
+  socket,        ///< all CPUs of that node's socket
+  exclusive,     ///< whole cores of that node, not shared
+  core_complex,  ///< CPUs of that node with a common last cache
 };
 
-/// The names that parse_binding() takes.
+/// Returns the names that parse_binding() accepts.
 const std::vector<std::string>& binding_names();
 
-/// "node", "socket", "exclusive" or "core-complex".
+/// Parses "node", "socket", "exclusive" or "core-complex".
 ///
 /// @throws std::invalid_argument "expected ..., but got ..."
 Binding parse_binding(std::string_view text);

@@ -18,7 +18,8 @@ bool is_complete(const GivenHosts& said) {
   return said.host_count && said.host_rank && said.master_addr;
 }
 
-/// An indexed Job knows neither the number of its pods nor their addresses.
+/// Adds only the rank: an indexed Job knows neither the number of its pods nor
+/// their addresses.
 std::string add_index(GivenHosts& said, const ClusterTask& task) {
   if (said.host_rank || said.host_count.value_or(1) == 1) {
     return "";
@@ -41,7 +42,8 @@ void require_one_task_a_host(const ClusterTask& task) {
       kWayOut + ")");
 }
 
-/// What a scheduler does not tell is where a program without ddprun finds it.
+/// Adds the master address from the environment if the scheduler does not
+/// provide it, as for a program without ddprun.
 void add_stated_master(ClusterTask& task, const ddp::EnvReader& reader) {
   const char* address = reader(ddp::env::kMasterAddr);
   if (task.count == 0 || !task.master_addr.empty() || address == nullptr ||
@@ -58,7 +60,8 @@ void add_stated_master(ClusterTask& task, const ddp::EnvReader& reader) {
 
 std::string add_cluster_hosts(GivenHosts& said,
                               const Environment& environment) {
-  // A worker of another launcher has inherited what the scheduler told that.
+  // A worker of another launcher inherits the scheduler's variables, which are
+  // meant for that launcher.
   const bool is_worker =
       find_variable(environment, ddp::env::kRunId) != nullptr;
   if (is_worker || is_complete(said) || said.host_count == 1) {

@@ -8,26 +8,26 @@
 
 namespace launcher {
 
-/// What somebody has said of the hosts of a job: the command line, PET_
-/// variables, a scheduler.
+/// Properties of a job's hosts as given by the command line, PET_ variables or
+/// a scheduler.
 struct GivenHosts {
   std::optional<int> host_count;
   std::optional<int> host_rank;
   std::optional<std::string> master_addr;
   std::optional<int> master_port;
-  std::string run_id;  ///< empty: nothing said
+  std::string run_id;  ///< empty: not given
 };
 
-/// Adds to `said` what a scheduler says (Slurm, MPI, Kubernetes) and the user
-/// does not. Nothing is added where the user has said how many hosts there are
-/// and means others than the scheduler's, nor in a job of another job.
+/// Adds the values of a scheduler (Slurm, MPI, Kubernetes) that the user has
+/// not given. Adds nothing if the user gave a number of hosts other than the
+/// scheduler's, or if ddprun itself runs as a worker of another job.
 ///
-/// @returns one line for the user that tells what was added; empty: nothing
-/// @throws UsageError when the scheduler has started several ddpruns on a host,
-///   or its variables cannot be read
+/// @returns one line for the user that names the added values; empty: none
+/// @throws UsageError if the scheduler has started several ddpruns on a host,
+///   or its variables cannot be parsed
 std::string add_cluster_hosts(GivenHosts& said, const Environment& environment);
 
-/// The same, of a task that has been read. Pure.
+/// As above, for a task that has already been read. Pure function.
 std::string add_cluster_hosts(GivenHosts& said,
                               const ddp::detail::ClusterTask& task);
 

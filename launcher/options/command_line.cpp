@@ -15,14 +15,14 @@
 namespace launcher {
 namespace {
 
-/// What written_out() leaves of them.
+/// Returns the spellings that remain after written_out().
 std::string spellings(const OptionSpelling& option) {
   return (option.short_name.empty() ? "" : "-" + option.short_name + ",") +
          "--" + option.name;
 }
 
-/// The parsing library takes the next argument for the value of "--name=". No
-/// argument holds a NUL, so one can stand for the empty value.
+/// CLI11 takes the next argument as the value of "--name=". No argument
+/// contains a NUL, so a NUL can mark the empty value.
 constexpr char kEmptyValue = '\0';
 
 std::vector<std::string> with_empty_values_marked(
@@ -52,18 +52,18 @@ std::string variable(const std::string& name) {
 }  // namespace
 
 struct CommandLine::Impl {
-  /// An option, and its default, which an environment variable gives.
+  /// An option, and the setter of its default from an environment variable.
   struct Entry {
     OptionSpelling spelling;
     std::string variable;
     CommandLine::Setter set_default;
     std::function<CLI::Option*(CLI::App&)> add_to;
-    CLI::Option* given = nullptr;  ///< nothing where it cannot have been
+    CLI::Option* given = nullptr;  ///< nullptr if not on the command line
   };
 
   std::vector<OptionSpelling> options{{"help", "h"}, {"version", ""}};
   std::vector<Entry> entries;
-  std::string group;  // of the next options
+  std::string group;  // of the options added next
 
   void add(const OptionSpelling& spelling,
            const Setter& set_default,
@@ -88,7 +88,7 @@ struct CommandLine::Impl {
     const bool is_short = !spelling.short_name.empty();
     const auto take = [checked, is_short](const std::string& given) {
       const std::string text = without_mark(given);
-      // Python's argparse takes -r=3 for -r3.
+      // Python's argparse accepts -r=3 for -r3.
       checked(is_short && text.rfind('=', 0) == 0 ? text.substr(1) : text);
     };
     add(spelling, checked, [=, title = group](CLI::App& app) {
@@ -100,8 +100,8 @@ struct CommandLine::Impl {
     });
   }
 
-  /// Those that may be among the arguments: the parsing library takes long to
-  /// compare each with all before it.
+  /// Adds only the options that may be among the arguments: CLI11 compares each
+  /// option with all previous ones, which takes long.
   void add_given(CLI::App& app, const std::vector<std::string>& arguments) {
     for (Entry& entry : entries) {
       const std::string& name = entry.spelling.name;
@@ -124,7 +124,7 @@ struct CommandLine::Impl {
     add_questions(app);
   }
 
-  /// --help and --version, which come last.
+  /// Adds --help and --version, which come last.
   void add_questions(CLI::App& app) const {
     app.set_help_flag("-h,--help", "Prints this and ends")->group(group);
     app.set_version_flag(
@@ -141,7 +141,7 @@ struct CommandLine::Impl {
     return with_single_gaps(app.help());
   }
 
-  /// The parsing library would ask getenv().
+  /// Applies defaults from `environment`, because CLI11 would call getenv().
   void take_defaults(const Environment& environment) const {
     for (const Entry& entry : entries) {
       const std::string* text = find_variable(environment, entry.variable);
@@ -211,10 +211,11 @@ std::variant<std::vector<std::string>, Information> CommandLine::parse(
   arguments = with_empty_values_marked(
       written_out(std::move(arguments), impl_->options));
   CLI::App app;
-  app.set_help_flag();  // its own comes last
+  app.set_help_flag();  // add_questions() adds it last
   app.prefix_command();
   impl_->add_given(app, arguments);
-  std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants a vector
+  // CLI11 expects a reversed vector
+  std::reverse(arguments.begin(), arguments.end());
   try {
     app.parse(arguments);
     impl_->take_defaults(environment);
@@ -223,7 +224,7 @@ std::variant<std::vector<std::string>, Information> CommandLine::parse(
   } catch (const CLI::CallForVersion& version) {
     return Information{std::string(version.what()) + "\n"};
   } catch (const std::invalid_argument&) {
-    // CLI11 lets it through without saying which one.
+    // CLI11 does not name the option in this exception.
     throw UsageError(
         "expected no value, 0, 1, true or false for a switch such as "
         "--standalone, but got something else");

@@ -12,18 +12,19 @@
 
 namespace launcher {
 
-/// --help or --version: text for stdout, and nothing to launch.
+/// Text of --help or --version for stdout; nothing is launched.
 struct Information {
   std::string text;
 };
 
-/// A command line in torchrun's manner: options in both spellings (--a-b and
-/// --a_b), written whole or cut short, with a default from the environment
-/// variable PET_A_B, then a program with its own arguments. The only unit that
-/// knows the parsing library, but for the form of its help.
+/// A command line in torchrun's style: options in both spellings (--a-b and
+/// --a_b), complete or abbreviated, with a default from the environment
+/// variable PET_A_B, then a program with its own arguments. Apart from the help
+/// formatter, only this unit uses the parsing library.
 class CommandLine {
  public:
-  /// Takes the text of a value; throws std::invalid_argument when it is wrong.
+  /// Receives the text of a value; throws std::invalid_argument if it is
+  /// invalid.
   using Setter = std::function<void(const std::string&)>;
 
   CommandLine();
@@ -31,32 +32,32 @@ class CommandLine {
   CommandLine(const CommandLine&) = delete;
   CommandLine& operator=(const CommandLine&) = delete;
 
-  /// The options that follow stand under this title in --help.
+  /// Starts a group: options added next appear under this title in --help.
   void group(const std::string& title);
 
-  /// An option with a value, of which the last one wins. A wrong one becomes a
-  /// UsageError that names the option.
+  /// Adds an option with a value. If it is repeated, the last value wins. An
+  /// invalid value becomes a UsageError that names the option.
   void value(const std::string& name,
              const std::string& type,
              const std::string& help,
              const Setter& set,
              const std::string& short_name = "");
 
-  /// An option that can be given several times: `add` gets each value.
+  /// Adds an option that may be repeated: `add` receives each value.
   void values(const std::string& name,
               const std::string& type,
               const std::string& help,
               const Setter& add);
 
-  /// An option without a value; `set` is called when it is on. Its variable is
-  /// an integer, as torchrun reads it: 0 is off.
+  /// Adds an option without a value; `set` is called if it is on. Its variable
+  /// is an integer, as in torchrun: 0 is off.
   void toggle(const std::string& name,
               const std::string& help,
               const std::function<void()>& set,
               const std::string& short_name = "");
 
-  /// Calls the setters. What it returns is the program and its arguments: all
-  /// from the first argument on that is no option of ours.
+  /// Parses the arguments and calls the setters. Returns the program and its
+  /// arguments: all arguments from the first that is not an option of ddprun.
   ///
   /// @param arguments without the program's name
   /// @param environment with the defaults of options that are not given
@@ -64,15 +65,16 @@ class CommandLine {
   std::variant<std::vector<std::string>, Information> parse(
       std::vector<std::string> arguments, const Environment& environment);
 
-  /// All options, in the order of --help: instead of parse().
+  /// Returns all options in the order of --help. Use instead of parse().
   std::vector<OptionGroup> describe();
 
-  /// A line for each variable PET_... that belongs to no option, with the one
-  /// that was probably meant.
+  /// Returns a line for each variable PET_... that belongs to no option, with
+  /// the most similar option.
   std::vector<std::string> unknown_variables(
       const Environment& environment) const;
 
-  /// " (did you mean --NAME?)" for what is no option, or nothing.
+  /// Returns " (did you mean --NAME?)" for an unknown option; empty if no
+  /// option is similar.
   std::string suggestion_for(const std::string& argument) const;
 
  private:

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kEtcdPort = 2379;
 
-/// By the name that etcd-v2 has for it, or the one that etcd has.
+/// Returns a setting by its etcd-v2 name or its etcd name.
 std::string setting_of(const std::map<std::string, std::string>& settings,
                        const char* name,
                        const char* other_name) {
@@ -36,7 +36,7 @@ EtcdSettings etcd_settings(const std::map<std::string, std::string>& settings,
     endpoint.port = endpoint.port == 0 ? kEtcdPort : endpoint.port;
   }
   const std::string protocol = setting_of(settings, "protocol", "protocol");
-  // The name of a protocol may be in capitals.
+  // The value is http or https in any case of letters, so its length decides.
   etcd.has_tls = protocol.size() == std::string("https").size();
   etcd.certificate = setting_of(settings, "ssl_cert", "cert");
   etcd.key = setting_of(settings, "ssl_cert_key", "key");

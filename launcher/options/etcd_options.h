@@ -9,14 +9,15 @@
 
 namespace launcher {
 
-/// "etcd" and "etcd-v2", which are one here: torchrun's two clients.
+/// Returns true for "etcd" and "etcd-v2", torchrun's two clients, which are the
+/// same here.
 bool is_etcd(const std::string& backend);
 
-/// What --rdzv-conf says of etcd, with torchrun's keys.
+/// Returns the etcd settings of --rdzv-conf, with torchrun's keys.
 ///
 /// @param settings see parse_settings(), checked
-/// @param endpoints port 0: etcd's own
-/// @throws UsageError when they contradict each other
+/// @param endpoints port 0: etcd's default port
+/// @throws UsageError if the settings contradict each other
 EtcdSettings etcd_settings(const std::map<std::string, std::string>& settings,
                            const std::vector<Endpoint>& endpoints);
 

@@ -5,11 +5,11 @@
 
 namespace launcher {
 
-/// --health-check: a command that says whether a host may take part. It runs
+/// --health-check: a command that decides whether a host may take part. It runs
 /// before every world, see JoinSteps.
 struct HealthCheck {
   std::string command;
-  std::chrono::milliseconds limit{60'000};  ///< of its time
+  std::chrono::milliseconds limit{60'000};  ///< time limit of the command
 };
 
 }  // namespace launcher

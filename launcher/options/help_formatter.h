@@ -8,7 +8,7 @@
 
 namespace launcher {
 
-/// ddprun --help in lines of 80 columns.
+/// Formats ddprun --help in lines of 80 columns.
 class HelpFormatter : public CLI::Formatter {
  public:
   HelpFormatter() { column_width(kNameColumns); }
@@ -44,7 +44,7 @@ class HelpFormatter : public CLI::Formatter {
   static constexpr size_t kNameColumns = 32;
 };
 
-/// The library leaves two lines between groups.
+/// Removes the second empty line that CLI11 leaves between groups.
 inline std::string with_single_gaps(std::string text) {
   for (size_t at; (at = text.find("\n\n\n")) != std::string::npos;) {
     text.erase(at, 1);

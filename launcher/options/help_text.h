@@ -1,6 +1,6 @@
 #pragma once
 
-// The words of ddprun --help around its options.
+// Texts of ddprun --help around its options.
 namespace launcher {
 
 constexpr const char* kDescription =
@@ -38,13 +38,13 @@ constexpr const char* kFooter =
     "LOGLEVEL (INFO, WARNING, ERROR) chooses ddprun's own messages, "
     "PYTHON_EXEC\nthe Python of programs that end in .py.";
 
-/// A name and what it means.
+/// A name and its meaning.
 struct Meaning {
   const char* name;
   const char* text;
 };
 
-/// Of ddprun's exit codes: error.h has those of its own.
+/// ddprun's exit codes; error.h defines the constants.
 constexpr Meaning kExitCodes[] = {
     {"0", "All workers ended with 0."},
     {"1",
@@ -57,7 +57,7 @@ constexpr Meaning kExitCodes[] = {
     {"128 + N", "Signal N ended the worker that failed first, or the job."},
     {"any other", "That of the worker that failed first."}};
 
-/// Variables that no option stands for. Those that workers get are torchrun's.
+/// Variables without an option. Workers also get torchrun's variables.
 constexpr Meaning kVariables[] = {
     {"LOGLEVEL",
      "Least of ddprun's own messages: INFO, WARNING, ERROR [WARNING]."},

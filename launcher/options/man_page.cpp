@@ -8,8 +8,8 @@
 namespace launcher {
 namespace {
 
-/// Text as roff shows it: no command at the start of a line, no hyphen for a
-/// minus.
+/// Escapes text for roff: no command at the start of a line, "-" as a minus
+/// sign.
 std::string plain(std::string_view text) {
   std::string roff;
   bool begins_line = true;
@@ -23,7 +23,7 @@ std::string plain(std::string_view text) {
   return roff;
 }
 
-/// Without the lines that a terminal's width has made.
+/// Joins the lines that were wrapped for a terminal.
 std::string flowing(std::string text) {
   for (char& c : text) {
     c = c == '\n' ? ' ' : c;

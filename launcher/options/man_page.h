@@ -5,10 +5,10 @@
 
 namespace launcher {
 
-/// An option as people read of it.
+/// Documentation of an option.
 struct OptionText {
   std::string names;  ///< "-r, --redirects"
-  std::string type;   ///< of its value; empty: it has none
+  std::string type;   ///< type of its value; empty: none
   std::string help;
 };
 
@@ -18,7 +18,7 @@ struct OptionGroup {
   std::vector<OptionText> options;
 };
 
-/// The manual page ddprun(1), in roff. Pure.
+/// Returns the manual page ddprun(1), in roff. Pure function.
 std::string man_page(const std::vector<OptionGroup>& groups);
 
 }  // namespace launcher

@@ -171,7 +171,8 @@ void bind_torchrun_only(CommandLine& line, LaunchOptions& options) {
   line.toggle("use-env", "LOCAL_RANK says the rank, as it always does", [] {});
 }
 
-/// What nobody knows: a misspelling, which torchrun takes in silence.
+/// --strict and the handling of unknown names: torchrun silently accepts
+/// misspelt ones.
 struct Strictness {
   bool is_strict = false;
 
@@ -193,7 +194,7 @@ struct Strictness {
   }
 };
 
-/// A command line and what its values go to.
+/// A command line and the objects that receive its values.
 struct BoundLine {
   LaunchOptions options;
   HostOptions hosts;

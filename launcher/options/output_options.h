@@ -5,12 +5,12 @@
 
 namespace launcher {
 
-/// The options about what workers read and write, and where it is kept.
+/// Adds the options about the workers' input, output and log files.
 ///
 /// @param line must not outlive `options`
 void bind_output(CommandLine& line, LaunchOptions& options);
 
-/// @throws UsageError for --tee beside --output=inherit
+/// @throws UsageError for --tee together with --output=inherit
 void check_output(const LaunchOptions& options);
 
 }  // namespace launcher

@@ -4,11 +4,11 @@
 
 namespace launcher {
 
-/// --on-preempt: a signal that says that the machine will be taken from the
-/// job.
+/// --on-preempt: a signal that announces that the machine will be taken from
+/// the job.
 struct Preemption {
   int signal = 0;
-  /// That the workers have to save and to end, before SIGTERM.
+  /// Time for the workers to save and exit, before SIGTERM.
   std::chrono::milliseconds time{30'000};
 };
 

@@ -8,15 +8,18 @@
 
 namespace launcher {
 
-/// The switches that say how PROGRAM is started.
+/// Switches that choose how PROGRAM is started.
 class ProgramOptions {
  public:
+  /// Adds the switches to the command line.
+  ///
   /// @param line must not outlive this object
   void bind(CommandLine& line);
 
-  /// --run-path wins over the other two, as in torchrun.
+  /// Returns the chosen kind. --run-path wins over the other two, as in
+  /// torchrun.
   ///
-  /// @throws UsageError for --module beside --no-python
+  /// @throws UsageError for --module together with --no-python
   ProgramKind kind() const;
 
  private:
@@ -25,10 +28,10 @@ class ProgramOptions {
   bool run_path_ = false;
 };
 
-/// The program and its arguments, of what is left of a command line when its
-/// options have been read.
+/// Returns the program and its arguments from the rest of a command line after
+/// its options.
 ///
-/// @throws UsageError when there is none, or an option that is none of ours
+/// @throws UsageError if there is no program, or for an unknown option
 std::vector<std::string> program_of(std::vector<std::string> rest,
                                     const CommandLine& line);
 

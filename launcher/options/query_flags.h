@@ -7,12 +7,14 @@
 
 namespace launcher {
 
-/// --doctor, --status and their --json: questions, by which nothing is started.
+/// --doctor, --status and their --json: queries that do not start a job.
 struct QueryFlags {
   bool is_doctor = false;
   bool is_status = false;
   bool as_json = false;
 
+  /// Adds the flags to the command line.
+  ///
   /// @param line must not outlive this object
   void bind(CommandLine& line) {
     line.toggle(
@@ -31,7 +33,7 @@ struct QueryFlags {
         "json", "--doctor and --status write JSON", [this] { as_json = true; });
   }
 
-  /// @throws UsageError for --json alone, and for two questions
+  /// @throws UsageError for --json without a query, and for both queries
   void check() const {
     if (as_json && !is_doctor && !is_status) {
       throw UsageError(
@@ -45,8 +47,10 @@ struct QueryFlags {
     }
   }
 
-  /// @param rest what follows the options: nothing, a job, or a job and --json
-  /// @throws UsageError for anything else
+  /// Returns the options of --status.
+  ///
+  /// @param rest arguments after the options: none, a job, or a job and --json
+  /// @throws UsageError for any other arguments
   StatusOptions status_of(std::vector<std::string> rest,
                           const CommandLine& line) const {
     StatusOptions status{{}, as_json};

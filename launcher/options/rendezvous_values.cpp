@@ -19,7 +19,7 @@ struct Setting {
   SettingKind kind;
 };
 
-/// Our own, and what torchrun 2.11's rendezvous backends read.
+/// Keys of ddprun, and keys that torchrun 2.11's rendezvous backends read.
 constexpr std::array<Setting, 23> kSettings{{
     {"token_file", SettingKind::text},
     {"meeting_port", SettingKind::port},
@@ -53,7 +53,7 @@ std::string_view stripped(std::string_view text) {
   return text.substr(0, text.find_last_not_of(kSpaces) + 1);
 }
 
-/// Without quotes around all of it, which no shell has taken away.
+/// Removes quotes around the whole text, which a shell would have removed.
 std::string_view unquoted(std::string_view text) {
   const bool is_quoted = text.size() > 1 && text.front() == text.back() &&
                          (text.front() == '\'' || text.front() == '"');

@@ -5,26 +5,26 @@
 #include <string_view>
 #include <vector>
 
-// The values of options about how hosts meet. Every function throws
-// std::invalid_argument with "expected ..., but got ...".
+// Values of the rendezvous options. Every function throws std::invalid_argument
+// with "expected ..., but got ...".
 namespace launcher {
 
-/// The names that --rdzv-backend takes.
+/// Returns the names that --rdzv-backend accepts.
 const std::vector<std::string>& backend_names();
 
-/// --rdzv-conf: "key=value,...", or nothing at all. Spaces around keys and
-/// values do not count, nor quotes around all of it, which a file of YAML
-/// keeps; of a key that comes twice the last value does.
+/// Parses --rdzv-conf: "key=value,...", or an empty text. Ignores spaces around
+/// keys and values, and quotes around the whole text, as from a YAML file. If a
+/// key is repeated, the last value wins.
 std::map<std::string, std::string> parse_settings(std::string_view text);
 
-/// Checks the values of those settings that somebody reads.
+/// Checks the values of the known settings.
 ///
-/// @returns a line for each of the others, with the name that was probably
-///   meant
+/// @returns a line for each unknown setting, with the most similar known one
 std::vector<std::string> check_settings(
     const std::map<std::string, std::string>& settings);
 
-/// --local-addr: the name or address of a host, without a port; or nothing.
+/// Parses --local-addr: the name or address of a host, without a port, or an
+/// empty text.
 std::string parse_host(std::string_view text);
 
 }  // namespace launcher

@@ -23,7 +23,7 @@ bool RestartBudget::allows(int restarts, Time now) const {
 }
 
 std::chrono::milliseconds RestartBudget::spend(Time now) {
-  // Doubling ends at the longest delay, so it cannot overflow.
+  // The delay stops doubling at the longest delay, so it cannot overflow.
   std::chrono::milliseconds delay = rules_.first_delay;
   for (int spent = counted(now); spent > 0 && delay < rules_.longest_delay;
        --spent) {

@@ -7,39 +7,41 @@
 
 namespace launcher {
 
-/// Which restarts count, and how long they wait; beside --max-restarts.
+/// Rules for counting and delaying restarts, in addition to --max-restarts.
 struct RestartRules {
-  /// --restart-window: only the restarts of this last time count.
+  /// --restart-window: only restarts within this last time count.
   std::optional<std::chrono::milliseconds> window{};
-  /// --restart-delay: before the first restart; each that follows doubles it.
+  /// --restart-delay: before the first restart; doubles with each further
+  /// restart.
   std::chrono::milliseconds first_delay{0};
   std::chrono::milliseconds longest_delay{0};
 };
 
-/// Counts restarts. Pure: the time is told.
+/// Counts restarts. Pure: the caller passes the time.
 class RestartBudget {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  /// @param most restarts, of all or of those in the window
+  /// @param most maximum number of restarts, in total or within the window
   RestartBudget(int most, const RestartRules& rules)
       : most_(most), rules_(rules) {}
 
-  /// From when on a failure may be followed by a restart, if none comes before;
-  /// nothing: never.
+  /// Returns the earliest time at which a failure may be followed by a restart,
+  /// if no other restart happens before; std::nullopt: never.
   ///
-  /// @param restarts of the job so far, as the rendezvous counts them
+  /// @param restarts number of restarts of the job so far, as counted by the
+  ///   rendezvous
   std::optional<Time> next_allowed(int restarts, Time now) const;
 
-  /// A failure may be followed by a restart now.
+  /// Returns whether a failure may be followed by a restart now.
   bool allows(int restarts, Time now) const;
 
-  /// Notes a restart, and says how long to wait before it. What has left the
-  /// window no longer makes the delay longer.
+  /// Records a restart and returns the delay before it. Restarts that have left
+  /// the window no longer increase the delay.
   std::chrono::milliseconds spend(Time now);
 
-  /// How long ago the restarts were that still matter, for another budget to
-  /// go on with.
+  /// Returns the ages of the recorded restarts, with which resume() continues
+  /// in another budget.
   std::vector<std::chrono::milliseconds> ages(Time now) const;
   void resume(const std::vector<std::chrono::milliseconds>& ages, Time now);
 

@@ -6,22 +6,22 @@
 
 #include "launcher/options/preemption.h"
 
-// The values of options about restarts and ends. Every function throws
-// std::invalid_argument with "expected ..., but got ...".
+// Values of the options about restarts and the end of a job. Every function
+// throws std::invalid_argument with "expected ..., but got ...".
 namespace launcher {
 
-/// How long to wait before the first restart, and at most before any.
+/// Delay before the first restart, and longest delay before any.
 struct RestartDelays {
   std::chrono::milliseconds first{0};
   std::chrono::milliseconds longest{0};
 };
 
-/// --restart-delay: "2" or "2:60", seconds before the first restart and at
-/// most.
+/// Parses --restart-delay: "2" or "2:60", seconds before the first restart and
+/// the maximum.
 RestartDelays parse_restart_delays(std::string_view text);
-/// Exit codes from 1 to 255, separated by commas.
+/// Parses exit codes from 1 to 255, separated by commas.
 std::vector<int> parse_exit_codes(std::string_view text);
-/// --on-preempt: "USR1" or "SIGUSR1:60", a signal and seconds.
+/// Parses --on-preempt: "USR1" or "SIGUSR1:60", a signal and seconds.
 Preemption parse_preemption(std::string_view text);
 
 }  // namespace launcher

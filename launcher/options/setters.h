@@ -7,17 +7,17 @@
 #include "launcher/options/command_line.h"
 #include "launcher/options/values.h"
 
-// How the text of an option becomes a value of a variable.
+// Conversions from the text of an option to the value of a variable.
 namespace launcher {
 
-/// Puts what `parse` makes of the text into `target`, which must outlive the
-/// command line.
+/// Returns a setter that stores the result of `parse` in `target`, which must
+/// outlive the command line.
 template <typename T, typename Parse>
 CommandLine::Setter into(T& target, Parse parse) {
   return [&target, parse](const std::string& text) { target = parse(text); };
 }
 
-/// The type of a value that is one of these: "a|b".
+/// Returns the type text of a value with these choices: "a|b".
 inline std::string one_of(const std::vector<std::string>& choices) {
   std::string type;
   for (const std::string& choice : choices) {

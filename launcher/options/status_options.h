@@ -4,9 +4,9 @@
 
 namespace launcher {
 
-/// --status: the status of jobs that run is read, and nothing is started.
+/// --status: reads the status of running jobs, and starts nothing.
 struct StatusOptions {
-  std::string job;       ///< its id, or ddprun's process; empty: all
+  std::string job;       ///< run id or a process id of ddprun; empty: all
   bool as_json = false;  ///< --json
 };
 

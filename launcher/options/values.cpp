@@ -32,7 +32,7 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
   return parts;
 }
 
-/// From 0 to a year.
+/// Parses seconds from 0 to a year.
 std::optional<double> to_seconds(std::string_view text) {
   constexpr double kYear = 365.0 * 24 * 3600;
   const auto seconds = parse_number<double>(text);
