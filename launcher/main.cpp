@@ -22,8 +22,8 @@
 namespace launcher {
 namespace {
 
-/// A program may be started without stdin, stdout or stderr; what is opened
-/// next must not become one of them.
+/// Opens missing standard streams. A program may be started without stdin,
+/// stdout or stderr; files opened later must not get their descriptors.
 void open_standard_streams() {
   for (int fd = ::open("/dev/null", O_RDWR); fd >= 0; fd = ::dup(fd)) {
     if (fd > STDERR_FILENO) {
@@ -48,7 +48,7 @@ void warn(const std::vector<std::string>& warnings) {
   }
 }
 
-/// argv of a worker of the doctor's: see test_hosts().
+/// Returns whether ddprun runs as a worker of the doctor, see test_hosts().
 bool is_path_test(int argc, char** argv) {
   return argc == 5 && std::string_view(argv[1]) == kPathTestArgument;
 }

@@ -1,4 +1,4 @@
-// ddprun_man FILE: writes the manual page of ddprun. For the build alone.
+// ddprun_man FILE: writes the manual page of ddprun. Used only by the build.
 #include <fstream>
 
 #include "launcher/options/options.h"
