@@ -1,4 +1,4 @@
-"""docs/features.md names tests that ctest runs: each row has some, or says why not.
+"""docs/features.md names tests that ctest runs: each row names tests, or a reason.
 
 usage: features_test.py BUILD [CTEST]   (a build folder with its tests built)
 """
@@ -19,18 +19,18 @@ PAGE = ROOT / "docs" / "features.md"
 # `ddp/join_test.cpp`: "one case", "another one"
 REFERENCE = re.compile(r'`([\w/]+\.(?:cpp|py))`: ("[^"]+"(?:, "[^"]+")*)')
 TEXT = r'"((?:[^"\\]|\\.)*)"'
-# A row without tests begins with one of these.
+# A row without tests begins with one of these reasons.
 REASONS = ("Not there", "Not of C++", "Not of DDP", "Not in PyTorch",
            "Does nothing in PyTorch")
 
-# Without GPUs the tests with the first label skip; those with the second one run
-# on the stand-in (test/fake_gpu).
+# Without GPUs, tests with the first label skip, and tests with the second one
+# run on the stand-in (test/fake_gpu).
 GPU_LABELS = {"gpu", "fake_gpu"}
 
 
 @functools.cache
 def jobs():
-    """(command, variables, labels) of each test of the build folder."""
+    """Returns (command, variables, labels) of each test of the build folder."""
     build, *ctest = sys.argv[1:]
     text = subprocess.run(
         [*(ctest or ["ctest"]), "--show-only=json-v1"], cwd=build, check=True,
@@ -52,15 +52,16 @@ def is_catch_program(file):
 
 
 def listed_cases(text, folder):
-    """(file, name) of each line "NAME\\t@FILE:LINE"; the compiler ran there."""
+    """Returns (file, name) of each line "NAME\\t@FILE:LINE"; paths are relative to the
+    compiler's folder."""
     return [(pathlib.Path(folder, found[2]).resolve(), found[1]) for found in
             re.finditer(r"^(.*)\t@(.+):\d+$", text, re.MULTILINE)]
 
 
 @functools.cache
 def run_cases():
-    """The labels of the jobs that run each case of Catch2, by (file, name).
-    Hidden cases, and those that a command leaves out, are not among them."""
+    """Returns the labels of the jobs that run each case of Catch2, by (file, name).
+    Omits hidden cases, and cases that a command leaves out."""
     labels_of = {}
     listed = {}
     for command, variables, labels in jobs():
@@ -82,8 +83,8 @@ def run_cases():
 
 @functools.cache
 def run_modules():
-    """The Python files that ctest runs, with those of their folder that they
-    import."""
+    """Returns the Python files that ctest runs, and the files of their folders that
+    they import."""
     files = [pathlib.Path(word) for command, _, _ in jobs() for word in command
              if word.endswith(".py")]
     found = set()
@@ -103,8 +104,8 @@ def run_modules():
 
 
 def python_cases(file):
-    """Methods of test cases, keys of tables of cases, functions that check, and
-    the whole of a program."""
+    """Returns methods of test cases, keys of tables of cases, functions that check,
+    and main, for a whole program."""
     names = set()
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.FunctionDef):
@@ -119,20 +120,20 @@ def python_cases(file):
 
 @functools.cache
 def cases_of(file):
-    """The names of a file's tests that ctest runs."""
+    """Returns the names of a file's tests that ctest runs."""
     if file.suffix == ".py":
         return python_cases(file)
     return {name for where, name in run_cases() if where == file.resolve()}
 
 
 def needs_gpu(file, name):
-    """Whether all jobs that run this case need GPUs or the stand-in."""
+    """Returns whether all jobs that run this case need GPUs or the stand-in."""
     labels = run_cases().get((file.resolve(), name), set())
     return bool(labels) and labels <= GPU_LABELS
 
 
 def rows(page):
-    """(line, what is tested, by what) of each row of each table."""
+    """Returns (line, feature, tests) of each row of each table."""
     for number, line in enumerate(page.splitlines(), 1):
         if not line.startswith("|") or line.startswith("|---"):
             continue
@@ -142,7 +143,7 @@ def rows(page):
 
 
 def problems(page, tests):
-    """What is wrong with the page, by lines; the tests lie in that folder."""
+    """Returns the page's errors by line; `tests` is the folder of the tests."""
     found = []
     for number, cells in rows(page):
         def say(problem):
@@ -151,7 +152,8 @@ def problems(page, tests):
         if len(cells) != 2 or not all(cells):
             say(f"expected a feature and its tests or a reason, got {cells}")
             continue
-        # What looks like a test and is not read as one would not be checked.
+        # Text that looks like a test but is not parsed as one would not be
+        # checked.
         for rest in re.findall(r'`[^`]*\.(?:cpp|py)`|"[^"]*"?',
                                REFERENCE.sub("", cells[1])):
             say(f'expected `FILE`: "CASE", "CASE", got {rest}')
@@ -169,7 +171,7 @@ def problems(page, tests):
 
 
 def cases_for_gpus(page, tests):
-    """(file, name) of each case on the page that needs GPUs or the stand-in."""
+    """Returns (file, name) of each case on the page that needs GPUs or the stand-in."""
     return sorted({(name, case) for _, cells in rows(page)
                    for name, cases in REFERENCE.findall(cells[-1])
                    for case in re.findall(TEXT, cases)

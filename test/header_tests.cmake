@@ -1,11 +1,12 @@
-# Each public header compiles alone, as C++17, without our flags and definitions:
-# the build is the test. Nearly all of the time goes into a few headers of LibTorch,
-# so what has one of these behind it gets it precompiled: it can hide nothing that
-# the header lacks.
+# Each public header compiles alone, as C++17, without this project's flags and
+# definitions: the build is the test. A few headers of LibTorch take nearly all
+# of the time, so they are precompiled for headers that include them. This
+# cannot hide an include that such a header lacks.
 include(public_headers)
 ddp_public_headers(_ddp_headers)
 
-# Headers of LibTorch that include <torch/nn/module.h> or <ATen/ATen.h> first of all.
+# Headers of LibTorch that include <torch/nn/module.h> or <ATen/ATen.h> first of
+# all.
 set(_ddp_module "^#include <torch/(nn/(module[.]h|modules/)|optim/(adam|sgd))")
 set(_ddp_aten
     "^#include <(ATen/ATen[.]h|torch/types[.]h|torch/data/|torch/csrc/distributed/c10d/(Backend|Work)[.]hpp)"
@@ -52,8 +53,8 @@ foreach(header IN LISTS _ddp_headers)
   endif()
 endforeach()
 
-# The examples in their comments and in docs/, beside what has the same headers of
-# LibTorch.
+# The examples in the headers' comments and in docs/, compiled with the headers
+# that use the same headers of LibTorch.
 find_package(Python3 COMPONENTS Interpreter QUIET)
 if(Python3_FOUND)
   set(_ddp_examples "${CMAKE_CURRENT_BINARY_DIR}/headers/examples.cpp")
@@ -71,7 +72,7 @@ if(Python3_FOUND)
     WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}"
     DEPENDS examples/take_examples.py ${_ddp_files_of_examples}
     VERBATIM)
-  # What an example gets it need not use.
+  # An example need not use all of its arguments.
   set_source_files_properties("${_ddp_examples}" PROPERTIES COMPILE_OPTIONS
                                                             -Wno-unused-variable)
   list(APPEND _ddp_module_tests "${_ddp_examples}")

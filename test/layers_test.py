@@ -1,11 +1,11 @@
-"""Which folder may include which: the order stands in docs/architecture.md.
+"""Which folder may include which: docs/architecture.md defines the order.
 
 usage: layers_test.py          checks the repository, prints its rooms and arrows
        layers_test.py --graph  also prints each arrow
 
 A room is a folder with sources. A folder `detail` is part of the room that holds
 it. The page lists the rooms from the lowest to the highest; a room includes only
-rooms that stand above it in the list, that is, lower ones.
+lower rooms, which stand above it in the list.
 """
 
 import collections
@@ -17,15 +17,15 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "architecture.md"
-# What each tree may include: whole trees, or rooms with all below them.
+# The folders that each tree may include: whole trees, or rooms with all folders below them.
 TREES = {"ddp": ["ddp"], "dp": ["ddp", "dp"], "launcher": ["ddp/base", "launcher"]}
-# A program of its own, with LibTorch, that ddprun only starts.
+# A separate program with LibTorch, which ddprun only starts.
 PROGRAMS_OVER_DDP = ["launcher/doctor/allreduce"]
 INCLUDE = re.compile(r'^\s*#\s*include\s+[<"]((?:ddp|dp|launcher)/[^">]+)[">]', re.M)
 
 
 def listed_rooms(page):
-    """The rooms of the page's list, from the lowest to the highest."""
+    """Returns the rooms of the page's list, from the lowest to the highest."""
     block = re.search(r"```text\n(ddp/base.*?)```", page, re.S)
     if not block:
         raise SystemExit(f"Expected a list of rooms, from ddp/base on, in {PAGE}")
@@ -33,7 +33,7 @@ def listed_rooms(page):
 
 
 def sources():
-    """{file: its text} of ddp, dp and launcher."""
+    """Returns {file: text} of ddp, dp and launcher."""
     found = {}
     for tree in TREES:
         for folder, _, names in os.walk(ROOT / tree):
@@ -54,14 +54,14 @@ def is_within(file, folder):
 
 
 def is_forwarding(text):
-    """Nothing but an include."""
+    """Returns whether the file is nothing but an include."""
     lines = [line for line in text.splitlines() if line.strip()]
     return (len(lines) == 2 and lines[0] == "#pragma once"
             and INCLUDE.match(lines[1]) is not None)
 
 
 def arrows_of(files):
-    """{(room, room): [(file, included file)]}"""
+    """Returns {(room, room): [(file, included file)]}."""
     arrows = collections.defaultdict(list)
     for file, text in files.items():
         if is_forwarding(text):
@@ -73,7 +73,7 @@ def arrows_of(files):
 
 
 def circles_of(arrows):
-    """Rooms that include each other, directly or by way of others."""
+    """Returns rooms that include each other, directly or through other rooms."""
     targets = collections.defaultdict(set)
     for a, b in arrows:
         targets[a].add(b)
@@ -91,7 +91,7 @@ def circles_of(arrows):
 
 
 def problems(files, rooms):
-    """What is wrong, a line each."""
+    """Returns the errors, one line each."""
     found = []
     place = {room: number for number, room in enumerate(rooms)}
     used = {room_of(file) for file, text in files.items()

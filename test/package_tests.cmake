@@ -1,15 +1,15 @@
-# The package as its users see it: each test configures and builds test/package
-# from nothing, in one of the ways to take ddp. Without optimization, and in
-# batches: what is looked for is in headers, flags and links.
+# The package from a user's view: each test configures and builds test/package
+# from nothing, in one of the ways to use ddp. Without optimization and in
+# batches, because the errors to find are in headers, flags and links.
 set(_ddp_prefix "${CMAKE_CURRENT_BINARY_DIR}/package/prefix")
 set(_ddp_consumer_options
     -DCMAKE_BUILD_TYPE=
     "-DTorch_DIR=${Torch_DIR}" "-DDDP_HEADERS_DIR=${DDP_HEADERS_DIR}"
     "-DDDP_SOURCE_DIR=${PROJECT_SOURCE_DIR}"
-    # The other core is for the tests beside them.
+    # Other tests run beside it and use the other core.
     -DCMAKE_JOB_POOLS=one=1 -DCMAKE_JOB_POOL_COMPILE=one)
 
-# The sources are compiled by the other compiler, where it is there.
+# The sources are compiled by the other compiler, if it is installed.
 find_program(DDP_CLANG clang++)
 set(_ddp_other_compiler "${CMAKE_CXX_COMPILER}")
 if(DDP_CLANG AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
@@ -40,7 +40,7 @@ set_tests_properties(package_install PROPERTIES FIXTURES_REQUIRED ddp_prefix)
 ddp_add_package_test(folder "${_ddp_other_compiler}" -DDDP_UNITY_BUILD=ON
                      -DCMAKE_UNITY_BUILD_BATCH_SIZE=0)
 
-# FetchContent adds the same folder: that it configures is enough.
+# FetchContent adds the same folder, so it only has to configure.
 add_test(
   NAME package_fetch
   COMMAND
@@ -49,7 +49,7 @@ add_test(
     ${_ddp_consumer_options} "-DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER}"
     -DDDP_FROM=fetch)
 
-# Who has no LibTorch is told how to name it beside ddp.
+# Without LibTorch the error says how to pass its path in addition to ddp's.
 add_test(
   NAME package_without_torch
   COMMAND
@@ -62,8 +62,8 @@ set_tests_properties(
   PROPERTIES FIXTURES_REQUIRED ddp_prefix PASS_REGULAR_EXPRESSION
              "Expected LibTorch .*-DCMAKE_PREFIX_PATH=\"[^\"]*/prefix.<libtorch>\"")
 
-# ddp_add_other_torch_test(NAME FROM EXPECTED LINE ...): a LibTorch of the same
-# version, which these lines of TorchConfig.cmake describe, is refused.
+# ddp_add_other_torch_test(NAME FROM EXPECTED LINE ...): ddp must refuse a
+# LibTorch of the same version that these lines of TorchConfig.cmake describe.
 function(ddp_add_other_torch_test name from expected)
   set(torch "${CMAKE_CURRENT_BINARY_DIR}/package/${name}")
   list(JOIN ARGN "\n" lines)
@@ -87,8 +87,9 @@ function(ddp_add_other_torch_test name from expected)
                PASS_REGULAR_EXPRESSION "${expected}")
 endfunction()
 
-# ddp_lines_of_cuda(RESULT LOADED TOOLKIT): of a LibTorch whose libc10_cuda.so
-# needs the libcudart of one version, and finds the CUDA Toolkit of another one.
+# ddp_lines_of_cuda(RESULT LOADED TOOLKIT): the lines of a LibTorch whose
+# libc10_cuda.so needs one version of libcudart, but that finds another version
+# of the CUDA Toolkit.
 function(ddp_lines_of_cuda result loaded toolkit)
   set(library "${CMAKE_CURRENT_BINARY_DIR}/package/libc10_cuda_${loaded}.so")
   file(WRITE "${library}" "libcudart-9335f6a2.so.${loaded}\n")
@@ -101,7 +102,7 @@ function(ddp_lines_of_cuda result loaded toolkit)
       PARENT_SCOPE)
 endfunction()
 
-# Its CUDA is not that of ddp's LibTorch, whatever the toolkit's version is.
+# Its CUDA differs from that of ddp's LibTorch, for any version of the toolkit.
 ddp_lines_of_cuda(_ddp_lines 90 "${DDP_CUDA}")
 ddp_add_other_torch_test(
   other_torch install

@@ -136,11 +136,11 @@ TEST_CASE("a plan becomes numbers and back", "[bucket_plan]") {
   const BucketPlan plan{{3}, {0, 2}, {1}};
   CHECK(to_numbers(plan) == std::vector<int64_t>{7, 0, 5, 3});
   CHECK(plan_of(to_numbers(plan), 4) == plan);
-  CHECK(plan_of(to_numbers(plan), 5) == plan);  // one is never used
+  CHECK(plan_of(to_numbers(plan), 5) == plan);  // gradient 4 is never used
   CHECK(plan_of(std::vector<int64_t>{}, 0).empty());
 }
 
-// As an abort leaves them.
+// An aborted collective leaves numbers like these.
 TEST_CASE("numbers that are no plan", "[bucket_plan]") {
   using Row = std::pair<std::vector<int64_t>, std::string>;
   const auto row = GENERATE(values<Row>(

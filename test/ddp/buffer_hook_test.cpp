@@ -1,4 +1,4 @@
-// Buffers that ranks combine otherwise than by taking rank 0's.
+// Buffers that ranks combine by a hook, instead of copying rank 0's.
 #include <torch/nn/module.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/pimpl.h>
@@ -20,7 +20,7 @@ using test::try_ranks;
 using torch::Tensor;
 using Options = DistributedDataParallelOptions;
 
-/// Sees `x` and multiplies by what it has seen.
+/// Multiplies its input by a weight and by a buffer, `seen`.
 struct SeeImpl : torch::nn::Module {
   SeeImpl() {
     weight = register_parameter("weight", torch::ones({2}));
@@ -44,7 +44,8 @@ TEST_CASE("statistics of batch norms are averaged over ranks",
     double mean = 0;
     double variance = 1;
     for (int step = 1; step <= 3; ++step) {
-      // Of -x and x: mean 0, and x + 1: unbiased variance 2 x^2.
+      // Both columns hold x (1 - x) and x (1 + x): mean x, unbiased variance 2
+      // x^4.
       const double x = group->getRank() + step;
       const auto data = torch::tensor({{1 - x, 1 - x}, {1 + x, 1 + x}});
       model(data.to(torch::kFloat) * x).sum().backward();
@@ -75,7 +76,7 @@ TEST_CASE("all kinds of buffers are averaged", "[ddp][buffers]") {
         net, Options().process_group(group).buffer_hook(average_buffers));
     net->seen.fill_(rank + 1);
     net->named_buffers(false)["own"].set_data(
-        torch::full({1}, 60000.0, torch::kHalf));  // three are no half number
+        torch::full({1}, 60000.0, torch::kHalf));  // 3 of them overflow half
     net->count.fill_(7 + rank);
     net->wide.fill_(c10::complex<double>(rank, 3.0 * rank));
     model(1).backward();
@@ -114,7 +115,7 @@ TEST_CASE("a hook has the buffers that ranks share, once a pass",
       model(1);
     }
     TORCH_CHECK(calls.empty() && net->seen.equal(torch::ones({2})));
-    // Two graphs that have the buffer, which the first pass changes.
+    // Both graphs use the buffer; the first backward pass changes it.
     const auto first = model(1);
     const auto second = model(1);
     first.backward();

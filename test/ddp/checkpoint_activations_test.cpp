@@ -42,10 +42,10 @@ using torch::nn::Sequential;
 using torch::nn::Tanh;
 using Options = DistributedDataParallelOptions;
 
-/// How the parts of a network are called.
+/// How NetImpl checkpoints its parts.
 enum class How { plain, once, twice, nested };
 
-/// An input layer, a block that is used three times, an output layer.
+/// An input layer, a block that is used three times, and an output layer.
 struct NetImpl : torch::nn::Module {
   explicit NetImpl(How how) : how_(how) {
     in = register_module("in", Linear(5, 6));
@@ -90,7 +90,8 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-/// A part with two uses of a weight adds those up first, in another order.
+/// Relative and absolute tolerance. A nested part with two uses of a weight
+/// sums their gradients first, so the order of additions differs.
 double tolerance_of(How how) {
   return how == How::nested ? 1e-5 : 0;
 }
@@ -155,7 +156,7 @@ TEST_CASE("activations are freed and made again", "[checkpoint_activations]") {
     const auto token = std::make_shared<char>();
     activation = token;
     auto y = x * 2;
-    // Lives as long as the graph of y.
+    // The hook lives as long as the graph of y.
     y.register_hook([token](const Tensor&) {});
     return y.exp();
   };
@@ -237,7 +238,9 @@ TEST_CASE("tensors with a history need not be inputs",
     x.mutable_grad().reset();
     w.mutable_grad().reset();
     Tensor outer, own;
-    // By its thread's count it comes after what is checkpointed.
+    // Autograd orders nodes by the sequence numbers of their threads. The other
+    // thread counts up to `later`, so its nodes count as newer than the
+    // checkpoint's.
     const auto later = at::sequence_number::peek() + 1000;
     const auto make = [&] {
       do {
@@ -249,7 +252,7 @@ TEST_CASE("tensors with a history need not be inputs",
     const auto part = [outer, own](const Tensor& z) {
       return std::vector<Tensor>{z * outer + own.sin(), own};
     };
-    for (int pass = 0; pass < 2; ++pass) {  // the older graph stays whole
+    for (int pass = 0; pass < 2; ++pass) {  // keeps the older graph
       const auto y =
           is_checkpointed ? checkpoint_activations(part, x) : part(x);
       (y[0].sum() + (y[1] * y[0]).sum()).backward({}, /*retain_graph=*/true);
@@ -283,7 +286,8 @@ void draw_in_thread(std::vector<Tensor>& drawn) {
 
 TEST_CASE("a part that draws nothing leaves the generators alone",
           "[checkpoint_activations]") {
-  // Meanwhile another thread draws: a data loader's.
+  // Another thread, for example a data loader's, draws random numbers during
+  // the second forward, or during both.
   const bool draws_in_forward = GENERATE(false, true);
   int forwards = 0;
   std::vector<Tensor> drawn;
@@ -307,7 +311,7 @@ TEST_CASE("a part that draws nothing leaves the generators alone",
 
 TEST_CASE("a thread that draws while a part draws is told of",
           "[checkpoint_activations]") {
-  const int when = GENERATE(1, 2);  // in which forward
+  const int when = GENERATE(1, 2);  // the forward during which the thread draws
   int forwards = 0;
   std::vector<Tensor> drawn;
   const auto x = torch::ones({1000}).requires_grad_();
@@ -340,7 +344,7 @@ TEST_CASE("a part that draws may compute gradients through another",
   auto backward = std::async(std::launch::async, [&] { y.sum().backward(); });
   if (backward.wait_for(test::kRankPatience) != std::future_status::ready) {
     std::fputs("the backward pass waits for itself\n", stderr);
-    std::abort();  // its thread cannot be stopped
+    std::abort();  // the blocked thread cannot be stopped
   }
   backward.get();
   CHECK(torch::equal(x.grad(), y));
@@ -369,8 +373,8 @@ TEST_CASE("backward passes of two threads draw again one after the other",
 
 TEST_CASE("the second forward computes in the autocast of the first",
           "[checkpoint_activations]") {
-  const bool outside = GENERATE(false, true);  // in a guard, too
-  // A narrow copy that is kept adds up its gradients in bfloat16.
+  const bool outside = GENERATE(false, true);  // autocast during backward()
+  // A cached narrow copy of a weight accumulates its gradients in bfloat16.
   const bool keeps = GENERATE(false, true);
   Net net(How::twice), plain(How::plain);
   const auto x = random(1, {4, 5});
@@ -379,7 +383,7 @@ TEST_CASE("the second forward computes in the autocast of the first",
     const AutocastGuard autocast(torch::kCPU,
                                  AutocastOptions().cache_enabled(keeps));
     Net once = module;
-    // Of this weight a copy may be kept outside of the parts.
+    // The cache may hold a copy of this weight from outside of the parts.
     const auto narrow =
         torch::linear(torch::tanh(once->in(x)), once->block->parameters()[0]);
     CHECK(narrow.scalar_type() == torch::kBFloat16);
@@ -423,7 +427,7 @@ TEST_CASE("parameters frozen and thawed around a checkpoint",
   a.requires_grad_(false);
   b.requires_grad_();
   y.sum().backward();
-  // As without a checkpoint.
+  // The same results as without a checkpoint.
   CHECK(!a.grad().defined());
   CHECK(!b.grad().defined());
   CHECK(torch::allclose(x.grad(), a * b.detach()));

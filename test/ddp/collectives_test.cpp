@@ -22,14 +22,14 @@ using test::try_ranks;
 using torch::Tensor;
 using Tensors = std::vector<Tensor>;
 
-/// Not all of them are known to Gloo.
+/// Dtypes under test. Gloo does not support all of them.
 const std::vector<torch::Dtype> kDtypes{torch::kFloat,
                                         torch::kBFloat16,
                                         torch::kBool,
                                         torch::kShort,
                                         torch::kComplexFloat};
 
-/// Different on each rank, in any dtype.
+/// Values that differ between ranks, in any dtype.
 Tensor values(int rank, at::IntArrayRef sizes, torch::Dtype dtype) {
   const auto numel = c10::multiply_integers(sizes);
   return torch::arange(rank, rank + numel).remainder(7).view(sizes).to(dtype);
@@ -59,7 +59,8 @@ TEST_CASE("a tensor of one rank goes to all", "[collectives]") {
                       got.data_ptr() != mine.data_ptr());
         }
       }
-      // Not contiguous, with history; the others' is not looked at.
+      // A non-contiguous tensor with a grad history. The tensors of other ranks
+      // are ignored.
       const auto x = torch::arange(6.0).view({2, 3}).requires_grad_();
       const auto mine = group->getRank() == from ? (x * 2).t() : torch::ones(9);
       check_same(broadcast(mine, from, group), (x.detach() * 2).t());
@@ -87,7 +88,8 @@ TEST_CASE("what cannot be broadcast", "[collectives][errors]") {
   CHECK_THROWS_WITH(broadcast(Tensor()), Contains("got an undefined one"));
 }
 
-/// Rank r's number of rows, of all the same when it does not matter.
+/// Number of rows on `rank`: equal on all ranks (kind 0), ascending (1),
+/// descending (2) or zero (3).
 int64_t rows_of(int rank, int kind) {
   return kind == 0 ? 2 : kind == 1 ? rank : kind == 2 ? 3 - rank : 0;
 }
@@ -122,7 +124,7 @@ TEST_CASE("a gather of numbers, and of nothing", "[collectives]") {
     for (int peer = 0; peer < size; ++peer) {
       check_same(numbers[peer], torch::tensor(peer + 0.5));
     }
-    // The last rank alone has a tensor.
+    // Only the last rank has a tensor.
     const bool has_some = rank == size - 1;
     const auto rows =
         all_gather(has_some ? torch::ones({2, 3}) : Tensor(), group);
@@ -132,7 +134,7 @@ TEST_CASE("a gather of numbers, and of nothing", "[collectives]") {
     for (const auto& none : all_gather(Tensor(), group)) {
       TORCH_CHECK(!none.defined());
     }
-    // The input stays as it is, and is no part of the result.
+    // The input stays unchanged, and the result does not alias it.
     const auto mine = torch::ones({2});
     all_gather(mine, group)[rank].zero_();
     check_same(mine, torch::ones({2}));
@@ -196,7 +198,7 @@ TEST_CASE("what ranks tell each other of their rows", "[collectives]") {
         "rank 1: two\nlines; rank 3: two\nlines");
 }
 
-/// Samples 0, 1, 2, ... as tensors of one number.
+/// A dataset of the samples 0, 1, 2, ..., each a tensor of one number.
 struct Numbers
     : torch::data::datasets::BatchDataset<Numbers, std::vector<int64_t>> {
   explicit Numbers(size_t count) : count(count) {}
@@ -231,7 +233,7 @@ TEST_CASE("every sample is evaluated once, in the order of all",
     }
     const auto all = torch::arange(static_cast<double>(count), torch::kDouble);
     check_same(got, torch::stack({all, all * all}, 1));
-    // By a loop of one's own, over the same samples.
+    // The same samples, with a hand-written loop.
     DistributedSampler sampler(count,
                                DistributedSamplerOptions()
                                    .num_replicas(size)

@@ -1,6 +1,6 @@
-// Ranks that leave while others still train. Each is a process of its own,
-// forked: a program in which no earlier test has started threads. Over Gloo,
-// and over NCCL where there is a GPU or a stand-in for one.
+// Ranks that leave while others still train. Each rank is a forked process, so
+// this is a separate program, in which no earlier test has started threads.
+// Runs over Gloo, and over NCCL if there is a GPU or a stand-in for one.
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <c10/core/GradMode.h>
@@ -51,7 +51,7 @@ bool on_gpu(int size) {
   return detail::nccl_device_count() >= size;
 }
 
-/// So long that a test which waits for its end fails.
+/// Options with time-outs so long that a test that waits for one of them fails.
 ProcessGroupOptions patient() {
   const int size = std::atoi(std::getenv("WORLD_SIZE"));
   return ProcessGroupOptions()
@@ -65,7 +65,7 @@ constexpr std::chrono::seconds kPatience{30};
 constexpr int kSteps = 6;
 constexpr int kStepsBefore = 2;
 
-/// Two parameters and their training. On a GPU a step only queues.
+/// Two parameters and their training. On a GPU a step is only queued.
 class Model {
  public:
   explicit Model(const c10::intrusive_ptr<c10d::Backend>& group,
@@ -74,7 +74,7 @@ class Model {
                  group,
                  options) {}
 
-  /// One backward pass and a step of the optimizer.
+  /// Runs one backward pass and an optimizer step.
   void step() {
     pass(/*with_other=*/true);
     const c10::NoGradGuard no_grad;
@@ -83,7 +83,7 @@ class Model {
     }
   }
 
-  /// Waits for the GPU.
+  /// Returns the sum of the used parameter. Blocks until the GPU has finished.
   double value() const { return used_.sum().item<double>(); }
 
   void pass(bool with_other) {
@@ -108,7 +108,7 @@ class Model {
 
 using Act = std::function<void(Model& model)>;
 
-/// All ranks train; after two steps `who` does something else.
+/// Trains on all ranks. After two steps rank `who` runs `act` instead.
 void train(int rank, int who, const Act& act) {
   init_process_group(patient());
   Model model(process_group());
@@ -132,13 +132,13 @@ void return_from_main() {
   std::exit(0);
 }
 
-/// What a rank does instead of a third step, and what comes of it.
+/// The action that replaces a rank's third step, and its expected results.
 struct Row {
   std::string name;
   Act act;
-  std::string others_say;  ///< beside the rank
+  std::string others_say;  ///< expected in the other ranks' errors
   std::string it_says;
-  int signal = 0;  ///< its end
+  int signal = 0;  ///< that ends the rank
 };
 
 const std::string kEnded = "has ended without ddp::destroy_process_group()";
@@ -175,7 +175,7 @@ using Ends = std::vector<RankEnd>;
 
 void check_that_all_hear(const Row& row, int size, int who) {
   INFO("rank " << who << " of " << size << " " << row.name);
-  // A GPU's host may be some passes ahead.
+  // On a GPU the host may be some passes ahead.
   const std::string mine = on_gpu(size)
                                ? "this rank has begun "
                                : "this rank has begun 3 backward passes";
@@ -261,7 +261,7 @@ TEST_CASE("a rank runs a pass more, and all ranks say so", "[departures]") {
   }
 }
 
-/// All-reduces, but throws in the third pass.
+/// An all-reduce that throws in the third pass.
 class ThrowingStart : public AllReduce {
  public:
   using AllReduce::AllReduce;
@@ -274,7 +274,8 @@ class ThrowingStart : public AllReduce {
   int passes_ = 0;
 };
 
-/// Ranks that have something to say to one that waits for it.
+/// Counting semaphore between processes: ring() posts, wait_for() waits for
+/// several rings.
 class Bell {
  public:
   void ring() { detail::check(::write(pipe_.write.get(), "", 1), "write"); }
@@ -315,7 +316,7 @@ TEST_CASE("a rank dies, while one that lives on does not begin",
     has_begun.ring();
     const auto ring_at_end = c10::make_scope_exit([&] { has_heard.ring(); });
     detail::wait(work, *group, "an all-reduce");
-    tensors[0].sum().item<double>();  // until a GPU has ended it
+    tensors[0].sum().item<double>();  // blocks until a GPU has finished
     barrier();
   });
   CHECK(ends[who].signal == SIGKILL);
@@ -326,7 +327,7 @@ TEST_CASE("a rank dies, while one that lives on does not begin",
   }
 }
 
-/// Ends the process when a part of a tensor has come.
+/// Ends the process after a part of the tensor has arrived.
 void die_in_the_middle_of(const at::Tensor& comes) {
   if (comes.is_cpu()) {
     const auto* first = static_cast<volatile float*>(comes.data_ptr());
@@ -336,7 +337,8 @@ void die_in_the_middle_of(const at::Tensor& comes) {
   ::raise(SIGKILL);
 }
 
-// Gloo forgets what it has begun to send.
+// Gloo loses track of a send that has begun: its thread would sleep until the
+// time-out.
 TEST_CASE("a rank dies, while another one sends it a tensor", "[departures]") {
   constexpr int64_t kMoreThanSocketsHold = 16'000'000;
   const bool as_future = GENERATE(false, true);
@@ -362,7 +364,7 @@ TEST_CASE("a rank dies, while another one sends it a tensor", "[departures]") {
     std::string error = "none";
     try {
       exchange.finish(bucket);
-      tensors[0].sum().item<double>();  // until a GPU has ended it
+      tensors[0].sum().item<double>();  // blocks until a GPU has finished
       barrier();
     } catch (const c10::Error& thrown) {
       error = thrown.what();
@@ -437,7 +439,7 @@ TEST_CASE("a rank's part of a sharded step throws, and the rank stays",
         });
     try {
       optimizer.step();
-      destroy_process_group();  // on a GPU the step itself waits for nobody
+      destroy_process_group();  // a GPU's step does not wait for peers
     } catch (const c10::Error&) {
       rank == who ? bell.wait_for(kSize - 1) : bell.ring();
       throw;
@@ -574,7 +576,8 @@ void send_stderr_to(const std::string& path) {
   detail::check(::dup2(file.get(), STDERR_FILENO), "dup2");
 }
 
-/// Not for long: what another thread does, of which no news comes.
+/// Polls until `condition` holds, at most kPatience. For changes that another
+/// thread makes without a notification.
 template <class Condition>
 void wait_until(const std::string& what, const Condition& condition) {
   const auto deadline = std::chrono::steady_clock::now() + kPatience;
@@ -591,7 +594,7 @@ TEST_CASE("a rank returns from main() while its groups are aborted",
     INFO("round " << round);
     const test::TemporaryFolder folder;
     const auto ends = run_rank_processes(2, [&](int rank) {
-      // Four connections a group, so that aborts take longer than exit().
+      // Four connections per group make aborts take longer than exit().
       ::setenv("GLOO_SOCKET_IFNAME", "lo,lo,lo,lo", 1);
       init_process_group(patient());
       std::vector<c10::intrusive_ptr<c10d::Backend>> groups;
@@ -610,7 +613,7 @@ TEST_CASE("a rank returns from main() while its groups are aborted",
         try {
           group->allreduce(tensors);
         } catch (const c10::Error&) {
-          continue;  // it is started all the same
+          continue;  // the call throws, but counts as started
         }
         TORCH_CHECK(false, "a collective that misses a rank was taken");
       }
@@ -646,7 +649,7 @@ TEST_CASE("a rank that comes late to the end says nothing", "[departures]") {
   CHECK(test::read_file(folder / "stderr") == "");
 }
 
-/// A pipe that takes nothing more until it is read.
+/// Returns a pipe whose writes block until it is read.
 detail::Pipe full_pipe() {
   auto pipe = detail::make_pipe();
   ::fcntl(pipe.write.get(), F_SETFL, O_NONBLOCK);
@@ -682,7 +685,8 @@ TEST_CASE("ranks hear of an exception before its rank flushes stdout",
   CHECK(ends[1].signal == SIGABRT);
 }
 
-/// Rings when a collective that the host reads has started.
+/// Rings `bell` once after it has started the next all-gather or broadcast,
+/// whose result the host reads.
 class RingingBackend : public detail::ForwardingBackend {
  public:
   RingingBackend(const c10::intrusive_ptr<c10d::Backend>& group, Bell& bell)
@@ -711,7 +715,7 @@ class RingingBackend : public detail::ForwardingBackend {
   Bell& bell_;
 };
 
-// On a GPU what is read holds garbage then.
+// On a GPU the received data is garbage in this case.
 TEST_CASE("a rank leaves while others read what they have received",
           "[departures]") {
   const bool reads_plan = GENERATE(true, false);
@@ -843,7 +847,7 @@ TEST_CASE("job after job on a store that stays", "[departures]") {
       TORCH_CHECK(sum.eq(3).all().item<bool>(), sum);
       destroy_process_group();
     }
-    store->add("done", 1);  // rank 0 keeps it until all are done
+    store->add("done", 1);  // rank 0 hosts the store until all are done
     while (rank == 0 && store->add("done", 0) < 2) {
       ::usleep(10'000);
     }
@@ -853,8 +857,8 @@ TEST_CASE("job after job on a store that stays", "[departures]") {
   }
 }
 
-// With FAKE_GPU_FAULT=never_join:1, by which rank 1 does not get beyond NCCL's
-// set-up; SIGALRM ends it there.
+// Needs FAKE_GPU_FAULT=never_join:1: rank 1 never completes NCCL's set-up,
+// until SIGALRM ends it.
 TEST_CASE("a rank dies while NCCL connects the others", "[.never_join]") {
   const auto ends = run_rank_processes(3, [](int rank) {
     if (rank == 1) {
@@ -882,7 +886,7 @@ TEST_CASE("a rank hangs while NCCL connects the others", "[.never_join]") {
              Contains("NCCL to connect the GPUs of 2 ranks within 6 s"));
 }
 
-// With FAKE_GPU_FAULT=error:1:2.
+// Needs FAKE_GPU_FAULT=error:1:2.
 TEST_CASE("an error that NCCL finds can be caught", "[.nccl_error]") {
   const auto ends = run_rank_processes(2, [](int) {
     init_process_group(patient());
@@ -904,8 +908,8 @@ TEST_CASE("an error that NCCL finds can be caught", "[.nccl_error]") {
   CHECK_THAT(ends[1].error, Contains("LibTorch has aborted the group"));
 }
 
-/// Two ranks leave with a collective that the stand-in ends as
-/// FAKE_GPU_FAULT=KIND:1:2 says.
+/// Two ranks leave while a collective is queued. FAKE_GPU_FAULT=KIND:1:2 tells
+/// the stand-in for NCCL how this collective ends.
 Ends leave_with_fault_queued(std::chrono::milliseconds timeout) {
   return run_rank_processes(2, [timeout](int) {
     init_process_group(patient().timeout(timeout));

@@ -130,7 +130,8 @@ TEST_CASE("batch-norm statistics follow rank 0 when asked", "[ddp]") {
     torch::nn::BatchNorm1d norm(2);
     DistributedDataParallel model(norm,
                                   over(group).broadcast_buffers(broadcast));
-    // Batches with the mean rank + 1: running mean 0.1 * (rank + 1) after one.
+    // The batch has the mean rank + 1, so the running mean after one batch is
+    // 0.1 * (rank + 1).
     const double mean = group->getRank() + 1.0;
     const auto batch = torch::tensor({{mean - 1, mean}, {mean + 1, mean}});
     auto loss = model->forward(batch).sum();
@@ -218,7 +219,7 @@ TEST_CASE("frozen and shared parameters", "[ddp]") {
     DistributedDataParallel model(tied, over(group));
     const auto input = torch::full({1, 3}, group->getRank() + 1.0);
     model->forward(input).sum().backward();
-    // Of sum(W W x): for W of ones and x = c, each entry has 3 c + 3 c.
+    // Gradient of sum(W W x): for W of ones and x = c, each entry is 3 c + 3 c.
     TORCH_CHECK(tied->decoder.grad().allclose(torch::full({3, 3}, 9.0)),
                 tied->decoder.grad());
     TORCH_CHECK(tied->encoder.is_same(tied->decoder));
@@ -295,7 +296,7 @@ TEST_CASE("for_each_tensor finds every tensor", "[ddp]") {
   CHECK(count(std::tuple(t,
                          std::pair(t, std::array<torch::Tensor, 2>{t, t}),
                          std::unordered_map<int, torch::Tensor>{{1, t}})) == 5);
-  // In the order of the keys, whatever the order in which they were put in.
+  // The walk follows the order of the keys, not the order of insertion.
   std::unordered_map<int, torch::Tensor> map;
   for (int i = 99; i >= 0; --i) {
     map[i] = torch::tensor(i);
@@ -306,7 +307,8 @@ TEST_CASE("for_each_tensor finds every tensor", "[ddp]") {
   });
 }
 
-/// The error that every one of `size` ranks must report.
+/// Runs `f` on `size` ranks and returns their error, which has to be the same
+/// on every rank.
 std::string common_error(int size, const std::function<void(const Group&)>& f) {
   const auto errors = try_ranks(size, f);
   for (const auto& error : errors) {
@@ -404,7 +406,7 @@ TEST_CASE("options that differ are refused on all ranks, with the name",
              }),
              Catch::Contains("option exchange is unset on rank 0, but a "
                              "ddp::CastExchange on rank 1"));
-  // Ranks differ in these as they like.
+  // These options may differ between ranks.
   run_ranks(2, [](const Group& group) {
     auto options = over(group);
     options.gradient_as_bucket_view(group->getRank() == 1);

@@ -35,7 +35,7 @@ Indices pass(DistributedSampler& sampler) {
   return drain(sampler);
 }
 
-/// Python's own steps, with lists.
+/// The steps of PyTorch's DistributedSampler, with lists.
 Indices python_sequential(size_t size, size_t world, size_t rank, bool drop) {
   Indices all(size);
   for (size_t i = 0; i < size; ++i) {
@@ -210,7 +210,8 @@ TEST_CASE("Between passes a sampler is at the start of the next", "[sampler]") {
   CHECK(sampler.state().epoch == 1);
   CHECK(sampler.state().position == 0);
 
-  // All drawn, but the end not seen yet: nothing of this pass is left.
+  // All examples are drawn, but the end of the pass is not seen yet: a restored
+  // sampler has nothing left of this pass.
   sampler.reset();
   sampler.next(sampler.size());
   DistributedSampler restored(9, options(0, 2));
@@ -224,12 +225,12 @@ TEST_CASE("A place is what was trained on, not what was drawn ahead",
   DistributedSampler sampler(20, options(0, 2));
   const auto whole = pass(sampler);
   sampler.reset();
-  drain(sampler);  // a loader with workers has drawn all
+  drain(sampler);  // as a loader with workers does
   DistributedSampler restored(20, options(0, 2));
   restored.load_state(sampler.state(/*trained=*/4));
   restored.reset();
   CHECK(drain(restored) == Indices(whole.begin() + 4, whole.end()));
-  // Counted from where the pass began in this program.
+  // `trained` counts from the restored place, where this program's pass began.
   CHECK(restored.state(/*trained=*/2).position == 12);
 }
 
@@ -267,10 +268,10 @@ TEST_CASE("What is done is counted place by place", "[sampler]") {
   CHECK(after({}, {2, 2, 2}) == std::pair(size_t{6}, Indices{}));
   CHECK(after({}, {3, 1, 2}) == std::pair(size_t{4}, Indices{5, 6}));
   CHECK(after({}, {0, 2, 0}) == std::pair(size_t{0}, Indices{1, 4}));
-  // Rank 0 has one more; repeats of the others are nobody's.
+  // Rank 0 has one more place. Repeats on the other ranks do not count.
   CHECK(after({}, {4, 4, 4}) == std::pair(size_t{10}, Indices{}));
   CHECK(after({}, {3, 4, 3}) == std::pair(size_t{9}, Indices{}));
-  // What is left are the places 4, 7, 8, 9.
+  // The places 4, 7, 8 and 9 are left.
   const Done before{4, {5, 6}};
   CHECK(ddp::detail::split_size(split, before) == 2);
   CHECK(after(before, {1, 0, 0}) == std::pair(size_t{7}, Indices{}));
@@ -287,13 +288,13 @@ TEST_CASE("Each example comes once, however the number of ranks changes",
   for (int schedule = 0; schedule < 300; ++schedule) {
     const size_t size = below(60);
     const bool in_lockstep = schedule % 2 == 0;
-    const int tail = schedule % 3;  // pad, leave out, uneven
+    const int tail = schedule % 3;  // 0: pad, 1: drop, 2: uneven
     CAPTURE(schedule, size, in_lockstep, tail);
     ddp::SamplerState state;
     state.epoch = 3;
     std::vector<size_t> times(size);
     size_t world = 0;
-    size_t most = 0;  // that it has been
+    size_t most = 0;  // largest world so far
     size_t repeats = 0;
     bool is_over = false;
     while (!is_over) {
@@ -329,7 +330,8 @@ TEST_CASE("Each example comes once, however the number of ranks changes",
     }
     const auto seen = size - static_cast<size_t>(std::count(
                                  times.begin(), times.end(), size_t{0}));
-    // Where ranks differ, one may repeat while another has examples left.
+    // If ranks draw different numbers of examples, padding may repeat one on a
+    // rank while another rank has examples left.
     if (in_lockstep || tail != 0) {
       CHECK(repeats <= (tail == 0 ? most - 1 : 0));
     }
@@ -348,7 +350,7 @@ TEST_CASE("A place of ranks that have not done equally many is exact",
   const auto state = first.state({first.progress(), second.progress()});
   CHECK(state.position == 5);
   CHECK(state.ahead == std::vector<int64_t>{6, 8});
-  // What a rank has really trained on, too.
+  // progress(3) counts the examples trained on, instead of those drawn.
   CHECK(first.state({first.progress(3), second.progress()}).ahead.empty());
 
   std::stringstream file;

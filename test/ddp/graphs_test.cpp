@@ -1,5 +1,5 @@
-// Forwards and backward passes that are not one of each: several forwards,
-// several outputs, outputs that nobody uses, parameters that are used twice,
+// Steps with more than one forward or backward pass: several forwards, several
+// outputs, outputs that are not used, parameters that are used twice, and
 // passes inside passes.
 #include <torch/autograd.h>
 #include <torch/nn/module.h>
@@ -40,7 +40,7 @@ void expect(const Tensor& tensor, double value) {
               tensor);
 }
 
-/// a x and b x, of parameters of one element each.
+/// Returns a x and b x; both parameters have one element.
 struct ForkImpl : torch::nn::Module {
   ForkImpl() {
     a = register_parameter("a", number(1));
@@ -51,7 +51,7 @@ struct ForkImpl : torch::nn::Module {
 };
 TORCH_MODULE(Fork);
 
-/// y = weight * x, with statistics as a batch norm's.
+/// y = norm(x)^3, with the running statistics of a batch norm.
 struct NormImpl : torch::nn::Module {
   NormImpl() {
     norm = register_module(
@@ -70,7 +70,7 @@ Tensor batch(const Group& group, int64_t step) {
   return torch::randn({4, 2}, generator, torch::kDouble);
 }
 
-/// The gradients of `loss` without a wrapper, averaged over ranks.
+/// Returns the gradients of `loss` without a wrapper, averaged over ranks.
 std::vector<Tensor> mean_gradients(const Group& group,
                                    const Tensor& loss,
                                    const std::vector<Tensor>& parameters) {
@@ -83,8 +83,8 @@ std::vector<Tensor> mean_gradients(const Group& group,
   return gradients;
 }
 
-// Between the passes rank 0's statistics are sent, which must not count as a
-// change of what the second graph has saved.
+// Between the passes rank 0 broadcasts its statistics. This must not count as a
+// change of tensors that the second graph has saved.
 TEST_CASE("two forwards, then their two backwards, with batch norm",
           "[graphs]") {
   const bool training = GENERATE(true, false);
@@ -157,7 +157,7 @@ TEST_CASE("an output that nobody uses", "[graphs]") {
     for (int step = 1; step <= 4; ++step) {
       net->zero_grad();
       const auto [a, b] = model(number(step * group->getRank()));
-      // On odd steps rank 1 alone uses the second output.
+      // On odd steps only rank 1 uses the second output.
       if (step % 2 == 1 && group->getRank() == 1) {
         (a + 3 * b).backward();
       } else {
@@ -174,7 +174,7 @@ TEST_CASE("an output that nobody uses", "[graphs]") {
 }
 
 TEST_CASE("forwards whose outputs are all ignored", "[graphs]") {
-  const int ignores = GENERATE(0, 1, 2);  // rank, or all
+  const int ignores = GENERATE(0, 1, 2);  // a rank, or 2: both
   run_ranks(2, [&](const Group& group) {
     Norm net;
     DistributedDataParallel model(net, over(group));
@@ -195,7 +195,7 @@ TEST_CASE("forwards whose outputs are all ignored", "[graphs]") {
   });
 }
 
-/// y = a (a x): the parameter under two names, used twice.
+/// y = a (a x) + other. Parameter a has two names and is used twice.
 struct TwiceImpl : torch::nn::Module {
   TwiceImpl() {
     first = register_parameter("first", number(2));
@@ -227,7 +227,7 @@ TEST_CASE("a parameter used twice, in one forward and in two", "[graphs]") {
   });
 }
 
-/// A pass inside the pass, through other parameters of the model and through a
+/// The inner pass runs through other parameters of the model, without or with a
 /// forward of the wrapper.
 TEST_CASE("a backward pass inside a backward pass", "[graphs]") {
   const bool own_forward = GENERATE(false, true);

@@ -27,7 +27,7 @@ using test::try_ranks;
 using torch::Tensor;
 using Options = DistributedDataParallelOptions;
 
-/// a * x + b, and a buffer that counts its forwards.
+/// a * x + b, and a buffer that counts the forwards.
 struct LineImpl : torch::nn::Module {
   LineImpl() {
     a = register_parameter("a", torch::ones({1}, torch::kDouble));
@@ -55,17 +55,17 @@ void expect(const Tensor& tensor, double expected, const std::string& what) {
               tensor);
 }
 
-/// Inputs of each rank: rank r has `counts[r]`, in step s the input below.
+/// Input of `rank` in `step`. Rank r has `counts[r]` inputs.
 double input_of(int rank, int step) {
   return 1 + rank + 4 * step;
 }
 
 struct Result {
   double a = 1, b = 1;
-  int last = 0;  // the highest rank of the last step
+  int last = 0;  // highest rank of the last step
 };
 
-/// What SGD with this rate makes of a line in the order of steps.
+/// Returns the line that SGD with this rate produces, step by step.
 Result simulate(const std::vector<int>& counts, bool by_all, double rate) {
   Result result;
   const auto size = static_cast<int>(counts.size());
@@ -107,7 +107,7 @@ TEST_CASE("ranks that joined have left out no step", "[join]") {
       optimizer.zero_grad();
       join.finish();
     };
-    train(group->getRank() == 0 ? 2 : 0);  // two passes for a step
+    train(group->getRank() == 0 ? 2 : 0);  // two passes for one step
     train(1);
   });
 }
@@ -128,7 +128,7 @@ TEST_CASE("ranks train on different numbers of inputs", "[join]") {
                                       .find_unused_parameters(finds_unused));
     torch::optim::SGD optimizer(model->parameters(),
                                 torch::optim::SGDOptions(0.125).momentum(0.0));
-    // Twice: an epoch after a joined one is one as any other.
+    // Two epochs: an epoch after a joined one behaves as any other.
     double start_a = 1;
     double start_b = 1;
     for (int epoch = 0; epoch < 2; ++epoch) {
@@ -191,13 +191,13 @@ TEST_CASE("what is not reduced costs nothing in a join", "[join]") {
     DistributedDataParallel model(net, Options().process_group(group));
     Join join({*model});
     for (int step = 0; step < rank; ++step) {
-      {  // as often as it likes
+      {  // any number of passes
         const NoSyncGuard no_sync(*model);
         for (int i = 0; i <= step; ++i) {
           model->forward(1).sum().backward();
         }
       }
-      model->forward(2);  // no backward
+      model->forward(2);  // without a backward pass
       const torch::NoGradGuard no_grad;
       model->forward(3);
     }
@@ -270,7 +270,7 @@ TEST_CASE("even inputs end no join early", "[join]") {
   });
 }
 
-/// Counts its acts on all ranks.
+/// Counts its act() calls over all ranks.
 class Counter : public Joinable {
  public:
   Counter(Group group, std::string name)
@@ -325,7 +325,7 @@ TEST_CASE("several joinables take turns as they like", "[join]") {
       }
     }
     join.finish();
-    // Ranks 1 and 2 act 3 times in two steps, then rank 2 alone.
+    // Rank 1 calls act() 3 times in its two steps, rank 2 6 times in its four.
     TORCH_CHECK(counter.total == 3 + 6, counter.total);
     TORCH_CHECK(counter.last_source == 2, counter.last_source);
     TORCH_CHECK(counter.last_turn.live == std::vector<int>{2});
@@ -443,7 +443,7 @@ TEST_CASE("two models in one backward pass are refused in a join",
   }
 }
 
-/// Trains on some inputs, and says what the rank has then.
+/// Trains on a number of inputs and returns the rank's state.
 class ScaledLine {
  public:
   explicit ScaledLine(const Group& group)
@@ -503,7 +503,8 @@ TEST_CASE("ranks have one scale after a join", "[join][grad_scaler]") {
     }
     TORCH_CHECK(line.scaler().get_scale() > 64);
     TORCH_CHECK(line.scaler().state_dict()->growth_tracker == 18 % 4);
-    // Without the function momentum stays each rank's own.
+    // Without a function for finish(), a joined rank takes no optimizer steps,
+    // so its momentum differs from the other rank's.
     for (int step = 0; step < 5 && steps_joined; ++step) {
       line.train(step);
     }
@@ -535,7 +536,7 @@ TEST_CASE("a scaler that a join does not know is told of it",
   }
 }
 
-/// A line, its optimizer, sharded or plain, and a scaler.
+/// A line, its optimizer (sharded or plain), and a scaler.
 struct ScaledShards {
   ScaledShards(const Group& group, bool is_sharded, GradScalerOptions options)
       : model(net, Options().process_group(group)),

@@ -54,7 +54,7 @@ TEST_CASE("a parameter's mark changes with it", "[local]") {
   const auto parameter = torch::ones({rows, 5}, dtype).t();
   const auto mark = detail::mark_of(parameter);
   CHECK(detail::mark_of(parameter) == mark);
-  parameter.data().mul_(0.5);  // as LibTorch's SGD, past the version
+  parameter.data().mul_(0.5);  // as LibTorch's SGD: same version
   const auto halved = detail::mark_of(parameter);
   CHECK(halved != mark);
   parameter.mul_(1);
@@ -63,14 +63,15 @@ TEST_CASE("a parameter's mark changes with it", "[local]") {
   CHECK_NOTHROW(detail::mark_of(torch::ones({3}).expand({2, 3})));
 }
 
-/// A wrapped layer on `rank` of two, and what is warned of its training.
+/// A wrapped layer on `rank` of two ranks, and the warnings of its training.
 struct Training {
   explicit Training(int rank = 0)
       : model(net,
               DistributedDataParallelOptions().process_group(
                   c10::make_intrusive<test::FakeBackend>(2, rank))) {}
 
-  /// `pass`, then a step, often enough.
+  /// Repeats `pass` and an optimizer step often enough, and returns the
+  /// warnings.
   std::vector<std::string> warned_of(const std::function<void()>& pass) {
     const test::Warnings warnings;
     for (int step = 0; step < 2 * kSteps; ++step) {

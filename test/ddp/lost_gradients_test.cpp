@@ -1,5 +1,5 @@
-// Gradients that a wrapper could fail to average without anybody noticing:
-// what a program does to parameters, wrappers and outputs between steps.
+// Gradients that a wrapper could silently fail to average: changes that a
+// program makes to parameters, wrappers and outputs between steps.
 #include <chrono>
 #include <deque>
 #include <functional>
@@ -83,7 +83,8 @@ void load(torch::nn::Module& module, const std::vector<char>& file) {
   module.load(archive);
 }
 
-/// A copy of `net` whose gradients are the means over ranks, made by hand.
+/// Returns a copy of `net` whose gradients are the means over ranks, computed
+/// without a wrapper.
 Net averaged_by_hand(const Net& net, const Group& group) {
   Net mine;
   const torch::NoGradGuard no_grad;
@@ -100,7 +101,7 @@ Net averaged_by_hand(const Net& net, const Group& group) {
   return mine;
 }
 
-/// One pass of the wrapper brings the mean over ranks.
+/// Checks that one pass of the wrapper averages the gradients over ranks.
 void expect_average(DistributedDataParallel<NetImpl>& model,
                     Net net,
                     const Group& group) {
@@ -197,7 +198,7 @@ TEST_CASE("a module that is converted after it was wrapped is refused",
   }
 }
 
-/// Two modules with one trunk.
+/// Two modules that share a trunk.
 struct Pair {
   Linear trunk{2, 3};
   struct HeadImpl : torch::nn::Module {
@@ -233,7 +234,8 @@ TEST_CASE("two wrappers that share parameters, in turns", "[ddp][lost]") {
   });
 }
 
-/// Of the trunk, per pass of one wrapper: the mean over two ranks.
+/// Returns the trunk's gradient after one pass of the wrapper: the mean over
+/// two ranks.
 Tensor trunk_mean(const Pair::HeadImpl& module) {
   return module.head->weight.detach()
       .t()
@@ -334,7 +336,7 @@ TEST_CASE("a new wrapper works while the one before lives", "[ddp][lost]") {
       TORCH_CHECK(has_thrown);
       throws = false;
     } else {
-      old(input(group));  // its backward pass never comes
+      old(input(group));  // no backward pass follows
     }
     DistributedDataParallel model(net, over(group));
     for (int step = 0; step < 3; ++step) {
@@ -443,7 +445,7 @@ Group in_job(const Group& group) {
       std::make_shared<detail::PeerState>());
 }
 
-/// Calls a function after each bucket that it has started.
+/// Calls a function after it has started a bucket.
 class Watched : public ForwardingExchange {
  public:
   using ForwardingExchange::ForwardingExchange;
@@ -458,7 +460,7 @@ class Watched : public ForwardingExchange {
   std::function<void(const GradientBucket&)> on_start;
 };
 
-/// Threads wait until one has opened it.
+/// Blocks threads until a thread opens it.
 class Gate {
  public:
   void open() {
@@ -509,9 +511,11 @@ struct Models {
   std::vector<DistributedDataParallel<NetImpl>> models;
 };
 
-/// What a pass of each threw, the first model's first. The model `first` starts
-/// a bucket, one more thread a bucket of the other model, then `first` all
-/// others of its own, then the other thread.
+/// Returns the errors of one pass of each model, the first model's first.
+///
+/// Order of events: the model `first` starts a bucket; on a second thread the
+/// other model starts a bucket; `first` starts all its other buckets; the other
+/// model goes on.
 std::vector<std::string> passes_in_threads(Models& models,
                                            size_t first,
                                            const Tensor& x) {
@@ -607,7 +611,7 @@ TEST_CASE("two threads train over a group each", "[ddp][lost]") {
     spec.timeout = std::chrono::minutes(1);
     const auto second = in_job(detail::make_gloo_backend(spec));
     Models models(in_job(plain), second);
-    for (size_t i = 0; i < 2; ++i) {  // the plans of the buckets
+    for (size_t i = 0; i < 2; ++i) {  // agrees on the bucket plans
       expect_average(models.models[i], models.nets[i], plain);
     }
     for (int step = 0; step < 3; ++step) {
@@ -641,7 +645,7 @@ TEST_CASE("of two models in a pass one misses a gradient", "[ddp][lost]") {
               .sum();
         };
         const auto all = [&] { return second(input(group)).sum(); };
-        // A pass meets first what was computed last.
+        // A backward pass visits the newest part of the graph first.
         const auto early = ends_first ? all() : part();
         const auto late = ends_first ? part() : all();
         (early + late).backward();
@@ -659,7 +663,7 @@ TEST_CASE("of two models in a pass one misses a gradient", "[ddp][lost]") {
 
 using torch::nn::utils::rnn::PackedSequence;
 
-/// A layer of packed sequences: each step by itself, or recurrent.
+/// A layer for packed sequences: a linear layer per step, or a recurrent one.
 struct PackedNetImpl : torch::nn::Module {
   explicit PackedNetImpl(bool is_recurrent) {
     if (is_recurrent) {
@@ -679,7 +683,7 @@ struct PackedNetImpl : torch::nn::Module {
 };
 TORCH_MODULE(PackedNet);
 
-/// Two sequences of 3 and 2 steps, of small integers.
+/// Two packed sequences of 3 and 2 steps, with small integers.
 PackedSequence sequences(int rank, int pass) {
   const auto padded = torch::arange(12).view({3, 2, 2}).add(rank + 4 * pass);
   return torch::nn::utils::rnn::pack_padded_sequence(
@@ -695,7 +699,7 @@ TEST_CASE("two forwards of packed sequences, then their two backwards",
   const bool is_recurrent = GENERATE(false, true);
   const bool is_narrow = GENERATE(false, true);
   if (is_recurrent && is_narrow) {
-    return;  // weights of a recurrent layer stay as they are
+    return;  // recurrent weights are not cast
   }
   run_ranks(2, [&](const Group& group) {
     PackedNet net(is_recurrent);

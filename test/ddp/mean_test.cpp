@@ -72,7 +72,7 @@ TEST_CASE("a mean over some of the ranks", "[exchange][mean]") {
     auto weight = leaf({8, 10});
     Reducer reducer({{"weight", weight}}, group, Options().exchange(all[kind]));
     reducer.mean_over([] { return 2; });
-    // What ranks without inputs give is zero, and so is their weight.
+    // Ranks without inputs contribute zeros, and their weight is zero.
     const int rank = group->getRank();
     if (kind == 3) {
       dynamic_cast<WeightedMean&>(*all[kind]).set_weight(rank < 2 ? 1 : 0);
@@ -155,7 +155,7 @@ TEST_CASE("a mean of ranks with a weight each", "[exchange][mean]") {
     for (int step = 1; step <= 4; ++step) {
       a.mutable_grad().reset();
       b.mutable_grad().reset();
-      // Rank 0 has no tokens in step 2, no rank has any in step 3.
+      // Rank 0 has no tokens in step 2; no rank has any in step 3.
       const auto tokens = [step](int of) {
         return step == 3 || (step == 2 && of == 0) ? 0.0 : of * 10.0 + step;
       };

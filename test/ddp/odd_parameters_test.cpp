@@ -1,4 +1,4 @@
-// Parameters of no elements, and gradients of another dtype than their
+// Parameters without elements, and gradients with another dtype than their
 // parameter.
 #include <torch/optim/sgd.h>
 #include <torch/types.h>
@@ -31,7 +31,7 @@ using torch::Tensor;
 using Options = DistributedDataParallelOptions;
 using MakeExchange = std::shared_ptr<Exchange> (*)(const Group&);
 
-/// One of no elements among others, and one that is its dtype's only one.
+/// One empty parameter among others, and one that is the only one of its dtype.
 TEST_CASE("parameters without elements", "[reducer][odd]") {
   const int size = GENERATE(1, 2, 3);
   const bool as_view = GENERATE(false, true);
@@ -112,7 +112,7 @@ TEST_CASE("gradients of half parameters add up in float", "[reducer][odd]") {
                         .first_bucket_cap_mb(apart ? 1e-6 : 1)
                         .bucket_cap_mb(apart ? 1e-6 : 25));
     TORCH_CHECK(reducer.plan().size() == (apart ? 2 : 1));
-    // Each share has eight bits, their mean does not.
+    // Each rank's gradient fits in eight bits; their mean does not.
     const auto share = [](int rank) { return 1 + rank / 128.0; };
     double mean = 0;
     for (int rank = 0; rank < size; ++rank) {

@@ -1,5 +1,5 @@
-// Which backward passes are the ranks' common ones, and what happens when ranks
-// make different ones.
+// Which backward passes count as common to all ranks, and the errors if ranks
+// make different passes.
 #include <torch/autograd.h>
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
@@ -32,7 +32,7 @@ Options over(const Group& group) {
   return Options().process_group(group);
 }
 
-/// y = a * x + b, of parameters of one element each.
+/// y = a * x + b; both parameters have one element.
 struct LineImpl : torch::nn::Module {
   LineImpl() {
     a = register_parameter("a", torch::ones({1}, torch::kDouble));
@@ -119,7 +119,7 @@ TEST_CASE("a forward's arming goes with the next pass that it brings",
         auto x = number(2).requires_grad_();
         torch::autograd::grad({model(x)}, {x});
         net->zero_grad();
-        model->module()->forward(x).backward();  // on this rank
+        model->module()->forward(x).backward();  // a local pass
         expect(net->a.grad(), 2);
         expect(net->b.grad(), 1);
       }
@@ -160,13 +160,13 @@ TEST_CASE("one rank alone may ask for gradients that are not accumulated",
   });
 }
 
-// loss = y^2 + x (dy/dx)^2 with y = a x + b and x = rank + 1: its gradients are
-// 2 y x + 2 a x and 2 y. y is 2 and 3.
+// loss = y^2 + x (dy/dx)^2 with y = a x + b and x = rank + 1. Its gradients are
+// 2 y x + 2 a x and 2 y; y is 2 on rank 0 and 3 on rank 1.
 TEST_CASE("a gradient penalty", "[passes]") {
   const bool apart = GENERATE(false, true);
   run_ranks(2, [&](const Group& group) {
     Line net;
-    // The penalty alone has nothing of b.
+    // The penalty alone has no gradient for b.
     DistributedDataParallel model(net,
                                   over(group).find_unused_parameters(apart));
     for (int step = 0; step < 3; ++step) {
@@ -241,7 +241,7 @@ TEST_CASE("a rank that leaves out a step is noticed by all", "[passes]") {
       if (step != 3 || group->getRank() != 2) {
         optimizer.step();
       }
-      // Where an error is caught, the next forward says it again.
+      // If the program catches the error, the next forward throws it again.
     }
   });
   for (const auto& error : errors) {
@@ -384,7 +384,7 @@ TEST_CASE("a forward under a NoSyncGuard takes back what was armed",
   CHECK(backend->take_calls().empty());
 }
 
-/// Adds up its inputs in a buffer, in training mode.
+/// Adds its inputs to a buffer, in training mode only.
 struct CounterImpl : torch::nn::Module {
   CounterImpl() {
     weight = register_parameter("weight", torch::ones({1}, torch::kDouble));
@@ -414,7 +414,7 @@ TEST_CASE("a rank may evaluate alone, with buffers", "[passes]") {
       auto loss = model(number(x));
       expect(net->seen, step - 1 + x);
       loss.backward();
-      expect(net->seen, step);  // rank 0's
+      expect(net->seen, step);  // rank 0's buffer
       if (group->getRank() == evaluates) {
         set_training(false);
         for (int batch = 0; batch < 3; ++batch) {

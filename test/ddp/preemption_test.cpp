@@ -1,4 +1,4 @@
-// Each rank is a process of its own, forked: the file is opened once a process.
+// Each rank is a forked process, because a process opens its stop file once.
 #include "ddp/preemption.h"
 
 #include <unistd.h>
@@ -27,14 +27,15 @@ namespace preemption_test {
 using test::TemporaryFolder;
 using Options = DistributedDataParallelOptions;
 
-/// In a rank's process, where Catch2's checks would not be seen.
+/// Throws unless `is_so`. A rank's process cannot report Catch2's checks.
 void expect(bool is_so, const std::string& what) {
   if (!is_so) {
     throw std::runtime_error("expected " + what);
   }
 }
 
-/// Runs ranks with a stop file each; `tell` is what ddprun does to this rank's.
+/// Runs ranks with a stop file each. `tell` writes this rank's file, as ddprun
+/// does.
 void run_with_files(
     int size,
     const std::function<void(int rank, const std::function<void()>& tell)>&
@@ -54,8 +55,8 @@ void run_with_files(
   }
 }
 
-/// The pass after which this rank is to stop, where it is told after `told`
-/// (or never, where that is below 0).
+/// Returns the pass after which this rank stops. The stop file is written after
+/// pass `told`, or never if `told` is negative.
 template <typename Model>
 int64_t stops_after(Model& model,
                     int rank,
@@ -87,7 +88,8 @@ TEST_CASE("all ranks stop after the same pass, whoever is told",
         Options().find_unused_parameters(finds_unused));
     const int64_t told = tells_all || rank == size - 1 ? 3 : -1;
     const int64_t last = stops_after(model, rank, told, tell);
-    // What one says in pass 4 all have heard and say in pass 5.
+    // A request that one rank sends in pass 4 is known to all ranks afterwards;
+    // all ranks send it in pass 5 and stop.
     const int64_t expected = size == 1 ? 3 : tells_all ? 4 : 5;
     expect(last == expected,
            "the end after another pass than " + std::to_string(last));
@@ -95,10 +97,10 @@ TEST_CASE("all ranks stop after the same pass, whoever is told",
   });
 }
 
-/// Trains a rank with `count` inputs in a Join. Of all its passes, with and
-/// without an input, the one after which it is told is `told`.
+/// Trains a rank with `count` inputs in a Join. The stop file is written after
+/// pass `told`, which counts passes with and without an input.
 ///
-/// @return with how many inputs this rank has trained
+/// @return the number of inputs on which this rank has trained
 template <typename Model>
 int64_t trains_joined(Model& model,
                       int64_t count,
@@ -141,7 +143,8 @@ TEST_CASE("ranks with and without inputs stop after the same pass",
     const int64_t trained = trains_joined(
         model, kCounts[rank], rank == told_rank ? told : -1, tell);
     expect(stop_requested(), "a stop that all know of after the Join");
-    // Who is told says it in the next pass, and all in the one after it.
+    // The told rank sends the request in the next pass, and all ranks in the
+    // pass after it.
     const int64_t expected = std::min(kCounts[rank], told + 2);
     expect(trained == expected,
            std::to_string(expected) + " inputs, but got " +
@@ -211,7 +214,7 @@ TEST_CASE("a stop file says it once something is in it", "[preemption]") {
   CHECK(!file.says_stop());
   test::write_file(path, "x");
   CHECK(file.says_stop());
-  detail::StopFile second(path);  // keeps what is there
+  detail::StopFile second(path);  // keeps the file's content
   CHECK(second.says_stop());
   ::unlink(path.c_str());
   CHECK(file.says_stop());

@@ -98,7 +98,7 @@ TEST_CASE("a launcher's variables", "[worker_env]") {
   CHECK_FALSE(env.use_agent_store);
   CHECK(read(with(kRank1Of2, "TORCHELASTIC_USE_AGENT_STORE", "True"))
             .use_agent_store);
-  // Kubernetes-like: no LOCAL_RANK, two workers a host.
+  // As on Kubernetes: no LOCAL_RANK, two workers per host.
   env = read({{"RANK", "3"},
               {"WORLD_SIZE", "4"},
               {"LOCAL_WORLD_SIZE", "2"},
@@ -130,7 +130,7 @@ TEST_CASE("keys of jobs and attempts are apart", "[rendezvous]") {
   CHECK(detail::key_prefix(env, "job") == "ddp/job/attempt_2");
   env.use_agent_store = true;
   CHECK(detail::key_prefix(env, "job") == "ddp/job/attempt_2");
-  env.host_count = 2;  // torchrun's agents count restarts each for itself
+  env.host_count = 2;  // torchrun's agents count independently
   CHECK(detail::key_prefix(env, "job") == "ddp/job");
 }
 
@@ -172,7 +172,7 @@ Departure departure(int rank, Departure::How how, int64_t passes) {
   return result;
 }
 
-/// A store that counts what is asked of it.
+/// A store that counts its calls.
 class CountingStore : public c10d::PrefixStore {
  public:
   CountingStore()
@@ -234,7 +234,7 @@ TEST_CASE("ranks meet by a few requests each", "[rendezvous]") {
 
 const std::string kInVain = "Expected all ranks to take part, but ";
 
-/// What `wait` throws, on a thread of its own.
+/// Runs `wait` on a separate thread and returns its error, or "none".
 std::future<std::string> error_of(std::function<void()> wait) {
   return std::async(std::launch::async, [wait = std::move(wait)] {
     try {
@@ -248,7 +248,7 @@ std::future<std::string> error_of(std::function<void()> wait) {
 
 std::string within_a_minute(std::future<std::string>& error) {
   if (error.wait_for(std::chrono::seconds(60)) != std::future_status::ready) {
-    std::abort();  // an exception would wait, too
+    std::abort();  // an exception would block, too
   }
   return error.get();
 }
@@ -269,7 +269,7 @@ TEST_CASE("a departure ends waits at the store", "[departures]") {
   waits.push_back(error_of([&] {
     detail::exchange_texts(*store, 0, 3, "mine", std::chrono::minutes(10));
   }));
-  // That a rank leaves by a call is no failure: it has done its part.
+  // A rank that leaves by a call is no failure: it has done its part.
   record->note(departure(1, Departure::How::destroyed, 5));
   auto comes = error_of([&] { store->get("later"); });
   store->set("later", std::vector<uint8_t>{1});
@@ -296,7 +296,7 @@ TEST_CASE("a wait at the store for a rank that is there has its time-out",
   CHECK_THROWS_WITH(store->get("missing"), !Catch::Contains(kInVain));
 }
 
-/// A rank of two that meets the other one.
+/// One of three ranks, which exchanges arrivals with the others.
 struct MeetingRank {
   detail::Job job;
 
@@ -334,7 +334,8 @@ TEST_CASE("a rank that ended before it came is named at once", "[departures]") {
 TEST_CASE("Gloo's ranks do not wait for one that has left", "[departures]") {
   const auto record = std::make_shared<detail::PeerState>();
   const auto keys = c10::make_intrusive<c10d::HashStore>();
-  // One that goes early would break the other's connection.
+  // Keeps both backends: a backend that is destroyed early would break the
+  // other's connection.
   std::array<c10::intrusive_ptr<c10d::Backend>, 2> backends;
   const auto connect = [&](int rank) {
     detail::BackendSpec spec;
@@ -402,7 +403,7 @@ TEST_CASE("which worker has ended first", "[departures]") {
   for (const std::string text : {"", "1", "1 exit", "1 exit code 0", "x y\n"}) {
     std::ofstream(file) << text;
     CAPTURE(text);
-    CHECK_FALSE(detail::first_worker_end(file));  // not whole yet
+    CHECK_FALSE(detail::first_worker_end(file));  // the line is incomplete
   }
   std::filesystem::remove(file);
   detail::add_worker_end(file, {12, "SIGKILL"});
@@ -433,7 +434,7 @@ TEST_CASE("a port in use", "[rendezvous][errors]") {
                     Catch::Contains("port is in use"));
 }
 
-// In a job of several hosts it is what the others are told to connect to.
+// In a job of several hosts the other hosts connect to this address.
 TEST_CASE("the address of this host on the route to another one",
           "[rendezvous]") {
   const auto is_loopback = [](const std::string& address) {
@@ -457,8 +458,9 @@ TEST_CASE("the address of this host on the route to another one",
             nullptr,
             0,
             NI_NUMERICHOST) == 0;
-    // Nobody listens there. The kernel may choose another one of the same
-    // network, and none that IPv6 still tests.
+    // Nobody listens at these addresses. The kernel may choose another address
+    // of the same network, but no IPv6 address whose uniqueness is still being
+    // tested.
     if (is_usable && (family == AF_INET || is_loopback(text))) {
       CAPTURE(text);
       const auto local = detail::local_address_towards(text);
@@ -469,13 +471,13 @@ TEST_CASE("the address of this host on the route to another one",
   ::freeifaddrs(all);
 }
 
-/// An address of this machine that is none of loopback's; "" without any.
+/// Returns a non-loopback address of this machine, or "" without any.
 std::string outer_address() {
   const auto address = detail::local_address_towards("192.0.2.1");
   return address.rfind("127.", 0) == 0 ? "" : address;
 }
 
-// As 127.0.1.1 does for the host's own name on Debian.
+// As with 127.0.1.1, which Debian assigns to the host's own name.
 TEST_CASE("a name that is loopback on its own host alone", "[rendezvous]") {
   CHECK(detail::local_address_towards("127.0.0.1") == "127.0.0.1");
   CHECK(detail::local_address_towards("localhost").find("127.") == 0);
@@ -498,7 +500,7 @@ TEST_CASE("a name that is loopback on its own host alone", "[rendezvous]") {
   CHECK(static_cast<bool>(from_outside) == (env.host_count == 2));
 }
 
-// Half of it is what a switch that restarts may take.
+// A switch that restarts may take half of this time.
 TEST_CASE("a host counts as gone after a minute of silence", "[rendezvous]") {
   const detail::FileDescriptor socket(::socket(AF_INET, SOCK_STREAM, 0));
   detail::keep_alive(socket.get());
@@ -512,7 +514,8 @@ TEST_CASE("a host counts as gone after a minute of silence", "[rendezvous]") {
         60);
 }
 
-/// Numbers of this process's descriptors, less the one that reads them.
+/// Returns the file descriptors of this process, without the one that lists
+/// them.
 std::set<int> open_descriptors() {
   std::set<int> open;
   for (const auto& entry :
@@ -556,7 +559,7 @@ TEST_CASE("a large world gets the descriptors it needs", "[rendezvous]") {
     ::setrlimit(RLIMIT_NOFILE, &low);
     detail::allow_connections(64);
     const bool is_enough = soft_limit().rlim_cur == 2048;
-    detail::allow_connections(1);  // never lower
+    detail::allow_connections(1);  // never lowers the limit
     ::_exit(is_bound && is_enough && soft_limit().rlim_cur == 2048 ? 0 : 1);
   });
   CHECK(status == 0);
@@ -583,7 +586,7 @@ TEST_CASE("nobody hosts the store", "[rendezvous][errors]") {
           Catch::Contains(", but rank 0 has ended"));
 }
 
-// As behind a firewall that drops packets: a try to connect never ends.
+// As behind a firewall that drops packets: a connection attempt never ends.
 TEST_CASE("nothing comes back from rank 0's host", "[rendezvous][errors]") {
   auto listener = detail::listen_at("127.0.0.1", 0);
   const detail::FileDescriptor owner(listener.fd);
@@ -591,7 +594,7 @@ TEST_CASE("nothing comes back from rank 0's host", "[rendezvous][errors]") {
   auto env = read(kRank1Of2);
   env.master_port = detail::port_of(owner.get());
   std::vector<detail::FileDescriptor> waiting;
-  for (int count = 0; count < 3; ++count) {  // it takes no more connections
+  for (int count = 0; count < 3; ++count) {  // fills the accept queue
     waiting.push_back(
         detail::connect_to("127.0.0.1", env.master_port, milliseconds(10)));
   }
@@ -626,7 +629,7 @@ TEST_CASE("nobody waits for a rank that is gone", "[rendezvous]") {
   };
   CHECK(missing(1) == Ranks{0, 1, 2});
   detail::note_departure(store, 2, 3);
-  detail::note_departure(store, 2, 3);  // by another one, too
+  detail::note_departure(store, 2, 3);  // reported by another rank
   detail::note_departure(store, 2, 3);
   CHECK(missing(1) == Ranks{0, 1});
   std::thread rank_1([&] {
@@ -762,7 +765,7 @@ Records make_records(int count) {
   return records;
 }
 
-/// The lines of all ranks, in one process.
+/// The peer monitors of all ranks, in one process.
 std::vector<std::unique_ptr<detail::PeerMonitor>> connect_all(
     const Records& records) {
   c10d::HashStore store;
@@ -850,7 +853,7 @@ TEST_CASE("lines raise no SIGPIPE", "[departures]") {
     REQUIRE(::send(rank_1.get(), text.data(), text.size(), MSG_NOSIGNAL) ==
             static_cast<ssize_t>(text.size()));
     REQUIRE(records[0]->wait_for_departure({1}, milliseconds(60'000)));
-    line.stop();  // it does not hear that the other end closes
+    line.stop();  // stops reading, so it misses the peer's close
     rank_1.reset();
     for (int count = 0; count < 10; ++count) {
       line.say(departure(0, Departure::How::destroyed, 5));
@@ -887,13 +890,13 @@ TEST_CASE("lines do not heed a stranger", "[departures]") {
     CHECK(::recv(stranger.get(), &end, 1, 0) <= 0);
   }
   auto rank_1 = line_of(1);
-  // Who says why it has left is not gone without a word.
+  // A rank that reports its departure does not count as vanished.
   rank_1->say(departure(1, Departure::How::destroyed, 5));
   rank_1.reset();
   const auto heard = records[0]->wait_for_departure({1}, milliseconds(60'000));
   REQUIRE(heard);
   CHECK(heard->passes == 5);
-  // All have connected: nobody listens any more.
+  // All ranks have connected, so rank 0 has stopped listening.
   CHECK(detail::connect_to(host, port, std::chrono::seconds(60)).get() == -1);
 }
 
@@ -962,7 +965,7 @@ TEST_CASE("a collective that a rank has left throws at once", "[departures]") {
     auto left = departure(1 - job->getRank(), Departure::How::destroyed, 4);
     left.started["world"] = 2;
     job->record()->note(left);
-    barrier(job);  // it has taken part in this one
+    barrier(job);  // the departed rank took part in this one
     std::string error;
     try {
       barrier(job);
@@ -990,7 +993,7 @@ TEST_CASE("a group that was closed lets its backend go", "[departures]") {
   });
 }
 
-/// A backend whose abort takes as long as the test says.
+/// A backend with an abort() that lasts until the test ends it.
 class SlowAbort : public test::FakeBackend {
  public:
   using FakeBackend::FakeBackend;
@@ -1190,7 +1193,7 @@ TEST_CASE("a world of one", "[process_group]") {
   CHECK_FALSE(is_initialized());
 }
 
-/// Those of this process by their ids, each with its policy.
+/// Returns the scheduling policy of each thread of this process, by thread id.
 std::map<int, int> policies_of_threads() {
   std::map<int, int> policies;
   for (const auto& thread :
@@ -1220,7 +1223,8 @@ TEST_CASE("Gloo's thread takes no core away, who made it may",
 
 TEST_CASE("a thread of the user's policy keeps it", "[process_group]") {
   std::vector<int> policies;
-  // A thread of its own: not everywhere is there a way back from SCHED_IDLE.
+  // A separate thread, because some systems do not let a thread leave
+  // SCHED_IDLE.
   std::thread([&] {
     const sched_param no_priority{};
     ::sched_setscheduler(0, SCHED_IDLE, &no_priority);

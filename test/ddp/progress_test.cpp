@@ -1,5 +1,5 @@
-// What a rank reports for `ddprun --hang-timeout`. Each rank is a process of
-// its own, forked: the file is opened once a process.
+// The progress that a rank reports for `ddprun --hang-timeout`. Each rank is a
+// forked process, because a process opens its progress file once.
 #include "ddp/progress.h"
 
 #include <unistd.h>
@@ -27,14 +27,15 @@ using detail::parse_progress;
 using detail::Progress;
 using test::TemporaryFolder;
 
-/// In a rank's process, where Catch2's checks would not be seen.
+/// Throws unless `is_so`. A rank's process cannot report Catch2's checks.
 void expect(bool is_so, const std::string& what) {
   if (!is_so) {
     throw std::runtime_error("expected " + what);
   }
 }
 
-/// Each rank with a file, which `body` can read at any time.
+/// Runs ranks with a progress file each. `body` can read its rank's file at any
+/// time.
 void run_with_files(
     int size,
     const std::function<void(int rank, const std::function<Progress()>& now)>&
@@ -85,7 +86,7 @@ TEST_CASE("who waits in a collective says so", "[progress]") {
       barrier();
       expect(now().text == "barrier", "the last collective's name");
     } else {
-      // The other one's file is beside this one's.
+      // The file of rank 0 is beside this rank's file.
       std::string path = std::getenv("DDPRUN_PROGRESS_FILE");
       path.back() = '0';
       const auto patience =

@@ -1,5 +1,5 @@
-// Training programs of which a seed decides everything, on ranks beside plain
-// modules on one thread. More of them by hand:
+// Random training programs, each determined by a seed. Runs them on ranks and
+// compares with plain modules on one thread. To run more of them:
 //   DDP_TEST_SECONDS=0 DDP_PROGRAMS=10000 DDP_PROGRAMS_SEED=100
 //   random_programs_test
 #include <deque>
@@ -24,10 +24,10 @@ namespace random_programs_test {
 using test::Group;
 using test::Program;
 
-/// What each rank has of the act's model after each act.
+/// Values of the act's models, indexed by act and rank.
 using Expected = std::vector<std::vector<test::NamedValues>>;
 
-/// The models that an act is of.
+/// Returns the models that an act uses.
 std::vector<int> models_of(const test::Act& act) {
   return act.kind == test::Act::Kind::pair ? std::vector<int>{0, 1}
                                            : std::vector<int>{act.model};
@@ -57,7 +57,7 @@ Expected predict(const Program& program) {
   return expected;
 }
 
-/// One rank's models.
+/// The models of one rank.
 class Players {
  public:
   Players(const Program& program, const Group& group) : program_(program) {
@@ -91,7 +91,7 @@ class Players {
   std::deque<test::Player> models_;
 };
 
-/// "act 3, train ...: Expected p1 to be ..."
+/// Returns "act 3, train ...: Expected p1 to be ...".
 std::string at_act(const Program& program,
                    size_t act,
                    const std::string& wrong) {
@@ -99,7 +99,8 @@ std::string at_act(const Program& program,
          ": " + wrong;
 }
 
-/// Returns what was not as expected, by rank.
+/// Runs the program on its ranks. Returns all differences from `expected`, by
+/// rank.
 std::string play(const Program& program, const Expected& expected) {
   Expected got(program.acts.size(),
                std::vector<test::NamedValues>(program.size));
@@ -144,7 +145,7 @@ std::string run(const Program& program) {
   }
 }
 
-/// Together they have every kind of part, option and act.
+/// Together these programs have every kind of part, option and act.
 const std::vector<uint64_t> kUsual{3045,
                                    4109,
                                    1002,
@@ -172,7 +173,8 @@ std::vector<uint64_t> seeds() {
   return count == 0 ? kUsual : seeds;
 }
 
-/// "312 x load wrapper": the programs that have each change, a line each.
+/// Returns a line per change, "312 x load wrapper": the number of programs that
+/// have this change.
 std::string counted_changes(const std::vector<uint64_t>& seeds) {
   std::map<std::string, int> counts;
   for (const uint64_t seed : seeds) {

@@ -1,7 +1,7 @@
-// Trainings of which a seed decides everything, that are interrupted: each part
+// Random trainings that are interrupted, each determined by a seed. Each part
 // has its own number of ranks and its own way to keep the optimizer's state,
-// and goes on from a checkpoint of the part before. What comes out is that of
-// one optimizer that was never interrupted. More of them by hand:
+// and resumes from a checkpoint of the previous part. The result has to be that
+// of one optimizer that was never interrupted. To run more of them:
 //   DDP_TEST_SECONDS=0 DDP_RESUMES=10000 DDP_PROGRAMS_SEED=100
 //   random_programs_test "random trainings*"
 #include <algorithm>
@@ -32,7 +32,8 @@ using torch::optim::OptimizerParamGroup;
 using Holder = Training::Holder;
 using Part = Training::Part;
 
-/// With values that a checkpoint has to replace, unless it is the first part's.
+/// The trained module. Later parts start from other values, which the
+/// checkpoint has to replace.
 struct NetImpl : torch::nn::Module {
   NetImpl(const Training& training, bool is_first) {
     for (size_t i = 0; i < training.parameters.size(); ++i) {
@@ -48,8 +49,7 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-/// The groups that come before steps from `begin` to `end`, which it leaves
-/// out.
+/// Returns the parameter groups that join in the steps [begin, end).
 Groups groups_between(const Training& training,
                       const Tensors& parameters,
                       size_t begin,
@@ -70,14 +70,16 @@ Groups groups_between(const Training& training,
   return groups;
 }
 
-/// Those of an optimizer that is made for a step: the first ones are there.
+/// Returns the groups of an optimizer that is made before `step`. Groups of
+/// step 0 always belong to it.
 Groups first_groups(const Training& training,
                     const Tensors& parameters,
                     size_t step) {
   return groups_between(training, parameters, 0, std::max<size_t>(step, 1));
 }
 
-/// Those that it does not have yet.
+/// Returns the groups that join at `step`, unless first_groups() already has
+/// them.
 Groups next_groups(const Training& training,
                    const Tensors& parameters,
                    size_t step) {
@@ -116,8 +118,8 @@ void set_rate(const Training& training, Optimizer& optimizer, size_t step) {
 constexpr double kFirstScale = 1024;
 constexpr int64_t kGrowthInterval = 2;
 
-/// What one optimizer, never interrupted, makes of the parameters; and the
-/// scale in the end.
+/// Returns the parameters and the final scale of one optimizer that is never
+/// interrupted.
 std::pair<Tensors, double> predict(const Training& training) {
   Net net(training, /*is_first=*/true);
   const auto optimizer = test::make_optimizer(
@@ -212,7 +214,8 @@ class Player {
   CheckpointFolder folder_;
 };
 
-/// Fused kernels round otherwise.
+/// Compares with the expected values: bit for bit, or within a tolerance if a
+/// part used fused kernels, which round differently.
 void check_equal(const Training& training,
                  const Player& player,
                  const std::pair<Tensors, double>& expected,
@@ -235,14 +238,15 @@ void check_equal(const Training& training,
   }
 }
 
-/// Whether the newest can be lost: there is another one, of the same groups.
+/// Returns whether the newest checkpoint can be lost: an earlier one with the
+/// same parameter groups exists.
 bool can_lose(const Training& training, size_t newest) {
   return newest > 1 &&
          std::count(
              training.groups.begin(), training.groups.end(), newest - 1) == 0;
 }
 
-/// Returns what went wrong.
+/// Returns the differences from the uninterrupted training.
 std::string play(const Training& training) {
   const auto expected = predict(training);
   const test::TemporaryFolder folder;

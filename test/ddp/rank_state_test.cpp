@@ -1,4 +1,4 @@
-// What ranks keep for themselves of a wrapped module.
+// Parameters and buffers of a wrapped module that each rank keeps for itself.
 #include <torch/nn/module.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/pimpl.h>
@@ -33,8 +33,8 @@ void expect(const Tensor& tensor, double value) {
               tensor);
 }
 
-/// A part that differs between ranks in its very shape, beside one that does
-/// not. Its gradients are x, the buffers count what they have seen.
+/// A part with a size that can differ between ranks. Its gradients are x, and
+/// its buffer sums its inputs.
 struct PartImpl : torch::nn::Module {
   explicit PartImpl(int64_t size) {
     weight = register_parameter("weight", full({size}, 1));
@@ -85,7 +85,7 @@ TEST_CASE("what is ignored stays each rank's own", "[ddp][ignored]") {
     const double mean = (size + 1) / 2.0;
     for (int step = 1; step <= 3; ++step) {
       model(full({1}, rank + 1)).backward();
-      // What the ranks had before was the mean already.
+      // Gradients add up. The sum before this pass was a mean already.
       expect(net->shared->weight.grad(), step * mean);
       expect(net->own->weight.grad(), step * (rank + 1));
       expect(net->shared->seen, 20 + step);

@@ -1,5 +1,5 @@
-// What ends a rank is told its launcher by its error file. Each rank is a
-// process of its own, forked.
+// The error file tells the launcher why a rank ended. Each rank is a forked
+// process.
 #include "ddp/record_errors.h"
 
 #include <sys/stat.h>
@@ -36,7 +36,7 @@ class NoData : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Ranks with an error file each, in a process group.
+/// Runs ranks in a process group, with an error file each.
 std::vector<RankEnd> run_with_error_files(
     int size,
     const TemporaryFolder& folder,
@@ -128,7 +128,7 @@ TEST_CASE("without an error file, or with none that can be written",
   CHECK(folder.size() == 1);
   struct stat status {};
   REQUIRE(::lstat(fifo.c_str(), &status) == 0);
-  CHECK(S_ISFIFO(status.st_mode));  // and no file in its place
+  CHECK(S_ISFIFO(status.st_mode));  // no file has replaced it
 }
 
 }  // namespace record_errors_test

@@ -1,5 +1,5 @@
-// What can happen to a reducer, in each of its phases: idle, armed, recording
-// (the first pass), reducing.
+// Events in each phase of a reducer: idle, armed, recording (the first pass)
+// and reducing.
 #include <torch/autograd.h>
 #include <torch/types.h>
 
@@ -16,7 +16,7 @@ using Calls = std::vector<std::string>;
 
 const Calls kPass{"start 0", "start 1", "finish 0", "finish 1"};
 
-/// Two parameters, each with a bucket, and what the exchange was told.
+/// Two parameters with a bucket each, and an exchange that records its calls.
 struct Fixture {
   torch::Tensor a = torch::ones({2}).requires_grad_();
   torch::Tensor b = torch::ones({3}).requires_grad_();
@@ -31,14 +31,15 @@ struct Fixture {
 
   torch::Tensor loss() const { return a.sum() * b.sum(); }
 
-  /// One pass, so that the next one is not the recording one.
+  /// Runs the recording pass, so that the next pass is a reducing one.
   void record() {
     reducer.arm();
     loss().backward();
     REQUIRE(exchange->take_calls() == kPass);
   }
 
-  /// A pass in which `b`'s gradient calls this; what the exchange was told.
+  /// Runs a pass that calls `action` when `b`'s gradient is computed. Returns
+  /// the exchange's calls.
   Calls pass_with(std::function<void()> action) {
     const auto middle = b * 1.0;
     middle.register_hook([&](const torch::Tensor&) { action(); });
@@ -70,7 +71,7 @@ TEST_CASE("arm in each phase", "[reducer][phases]") {
   }
   SECTION("in a pass: a forward inside it, as checkpointing makes") {
     CHECK(f.pass_with([&] { f.reducer.arm(); }) == kPass);
-    f.loss().backward();  // the pass has ended, and with it what was armed
+    f.loss().backward();  // the pass has ended and disarmed the reducer
     CHECK(f.exchange->take_calls().empty());
   }
   SECTION("in a pass that an exception has left") {
@@ -113,8 +114,8 @@ TEST_CASE("a gradient in each phase", "[reducer][phases]") {
   SECTION("reducing: a full bucket starts") {
     f.record();
     Calls seen;
-    // The parameter whose gradient comes last: by then the other's bucket has
-    // started.
+    // The parameter with the last gradient. The other parameter's bucket has
+    // started by then.
     const auto& last = f.reducer.plan().back()[0] == 0 ? f.a : f.b;
     last.register_hook(
         [&](const torch::Tensor&) { seen = f.exchange->take_calls(); });

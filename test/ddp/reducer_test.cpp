@@ -41,7 +41,8 @@ TEST_CASE("the gradient is the mean over ranks", "[reducer]") {
       a.mutable_grad() = torch::Tensor();
       b.mutable_grad() = torch::Tensor();
       reducer.arm();
-      // d/da = step * (rank + 1), so the mean is step * (p + 1) / 2.
+      // d/da = step * (rank + 1), so the mean over p ranks is step * (p + 1) /
+      // 2.
       const double slope = step * (group->getRank() + 1.0);
       auto loss = slope * a.sum() + 2 * slope * b.sum();
       reducer.watch(loss);
@@ -63,7 +64,7 @@ TEST_CASE("a backward pass that nobody announced stays local", "[reducer]") {
     reducer.arm();
     auto loss = slope * a.sum();
     reducer.watch(loss);
-    loss.backward();  // averages what has gathered: 2 * slope
+    loss.backward();  // averages the sum: 2 * slope
     TORCH_CHECK(a.grad().allclose(torch::full({3}, 3.0)), a.grad());
   });
 }
@@ -86,13 +87,13 @@ TEST_CASE("two forwards, then their two backwards", "[reducer]") {
   });
 }
 
-/// Runs a backward pass of its own inside its backward, as reentrant activation
+/// Runs a backward pass inside its backward function, as reentrant activation
 /// checkpointing does.
 struct Checkpointed : torch::autograd::Function<Checkpointed> {
   static torch::Tensor forward(torch::autograd::AutogradContext* ctx,
                                const torch::Tensor& x,
                                std::shared_ptr<torch::Tensor> weight) {
-    // Not an input: the weight's gradient comes in the inner pass alone.
+    // Not an input, so only the inner pass computes the weight's gradient.
     ctx->save_for_backward({x});
     ctx->saved_data["weight"] = *weight;
     return x * weight->detach();
@@ -151,7 +152,7 @@ TEST_CASE("a pass that begins in a nested one ends with the outer one",
       reducer.arm();
       const auto output = body * 1.0;
       reducer.watch(output);
-      // What comes after the output is met before it on the way back.
+      // The backward pass visits operations after the output before the output.
       torch::Tensor loss = output * slope;
       if (nested == Nested::in_a_hook) {
         loss = loss * 3;
@@ -276,7 +277,7 @@ TEST_CASE("a gradient that somebody holds is not overwritten", "[reducer]") {
       if (step == 1 && hold != Hold::nothing) {
         held = hold == Hold::handle ? a.grad() : a.grad().detach();
       }
-      // New memory once, in the second step, where something was held.
+      // If the gradient is held, it gets new memory once, in the second step.
       const bool moved = step == 2 && hold != Hold::nothing;
       TORCH_CHECK(step == 1 || moved != (memory == a.grad().const_data_ptr()));
       memory = a.grad().const_data_ptr();
@@ -299,7 +300,7 @@ TEST_CASE("only the bucket of a held gradient gets new memory", "[reducer]") {
     std::vector<const void*> memory(3);
     double expected = 0;
     for (int step = 1; step <= 4; ++step) {
-      if (step == 3) {  // the plan is settled after the first
+      if (step == 3) {  // the plan is final after step 1
         held = leaves[1].grad();
         leaves[1].mutable_grad().reset();
       }
@@ -343,7 +344,7 @@ TEST_CASE("an unused gradient stays as it is", "[reducer]") {
     const double slope = 0.1 * (group->getRank() + 1);
     run(slope * (used.sum() + once.sum()));
     const auto before = once.grad().clone();
-    run(slope * used.sum());  // thirds do not add up to a whole
+    run(slope * used.sum());  // sums of thirds are inexact
     TORCH_CHECK(once.grad().equal(before), once.grad());
     TORCH_CHECK(used.grad().allclose(torch::full({3}, 0.4)), used.grad());
   });
@@ -451,7 +452,7 @@ TEST_CASE("buckets are launched in order and rebuilt once by arrival",
   CHECK(reducer.plan() == detail::BucketPlan{{3}, {2}, {1}, {0}});
   const auto step = [&] {
     reducer.arm();
-    // Backward meets p[2] first, then 0, 3, 1.
+    // The backward pass visits p[2] first, then p[0], p[3] and p[1].
     auto x = p[1].sum();
     x = x * p[3].sum();
     x = x * p[0].sum();
@@ -464,7 +465,7 @@ TEST_CASE("buckets are launched in order and rebuilt once by arrival",
     }
     return calls;
   };
-  // The last bucket has more elements: the verdict.
+  // The last bucket also has the verdict's elements.
   const auto rebuilt =
       c10::str("allreduce 12; allreduce 10; allreduce 13; allreduce ",
                11 + detail::Verdict::kNumel,
@@ -503,8 +504,8 @@ TEST_CASE("a bucket is launched while the backward pass still runs",
 TEST_CASE("every pass adds up in the same order, the first one too",
           "[reducer]") {
   const bool as_view = GENERATE(false, true);
-  // With three ranks a sum depends on its place in the ring, and so in the
-  // bucket.
+  // With three ranks the rounding of a sum depends on its place in the ring,
+  // and thereby in the bucket.
   run_ranks(3, [&](const Group& group) {
     const auto generator = at::detail::createCPUGenerator(group->getRank());
     std::vector<torch::Tensor> p, slopes;
@@ -595,7 +596,8 @@ TEST_CASE("a pass that fails before its first gradient may be tried again",
   });
 }
 
-// After the first gradient, after the second, or when the other ranks have all.
+// After the first gradient, after the second, or after the other ranks have all
+// gradients.
 TEST_CASE("an exception that leaves a pass reaches all ranks, also caught",
           "[reducer][errors]") {
   const bool finds_unused = GENERATE(false, true);
@@ -620,7 +622,7 @@ TEST_CASE("an exception that leaves a pass reaches all ranks, also caught",
     while (passes[rank] < 6) {
       try {
         reducer.arm();
-        // Their gradients come in this order.
+        // Gradients are computed in this order.
         auto loss = leaves[3] * leaves[2] * leaves[1] * leaves[0];
         loss = loss.sum();
         reducer.watch(loss);
@@ -659,7 +661,7 @@ TEST_CASE("a peer that leaves ends the others' wait", "[reducer][errors]") {
     CHECK_THAT(errors[rank],
                Catch::Contains("rank " + std::to_string(rank)) &&
                    Catch::Contains("another rank has left"));
-    // In the first pass it may be the broadcast before that.
+    // In the first pass the broadcast before the all-reduce may fail instead.
     CHECK_THAT(errors[rank],
                Catch::Contains(at_once ? " failed"
                                        : "all-reduce of gradient bucket 1 of "

@@ -45,7 +45,7 @@ torch::jit::Module layer(const std::string& name,
   return module;
 }
 
-/// first, tanh, last; counts its forwards in training.
+/// A script: first, tanh, last. Its buffer counts the forwards in training.
 ScriptModule scripted(int64_t seed = 0) {
   torch::jit::Module module("Net");
   module.register_attribute("training", c10::BoolType::get(), true);
@@ -99,11 +99,11 @@ TEST_CASE("a script's tensors have the script's names", "[script]") {
   CHECK(output.scalar_type() == torch::kFloat);
 }
 
-// More steps than the script's compiler takes to look at it.
+// More steps than the script's compiler needs to profile and optimize it.
 TEST_CASE("a script trains on ranks as the plain module", "[script]") {
   const int size = GENERATE(1, 2, 3);
   run_ranks(size, [&](const Group& group) {
-    auto net = scripted(10 * group->getRank());  // rank 0's are everyone's
+    auto net = scripted(10 * group->getRank());  // rank 0's values win
     DistributedDataParallel model(net, Options().process_group(group));
     torch::optim::SGD optimizer(model->parameters(), 0.125);
     std::vector<Tensor> plain;
@@ -145,7 +145,7 @@ TEST_CASE("the tensors of a script's results are found", "[script]") {
   CHECK(found[1].allclose(found[0] + 1));
   CHECK(found[2].allclose(found[0] + 2));
 
-  // So the second of two passes is reduced, too.
+  // The tensors are found, so the second of two passes is reduced, too.
   run_ranks(2, [](const Group& group) {
     auto net = scripted();
     DistributedDataParallel model(
@@ -182,7 +182,7 @@ TEST_CASE("a script is saved and loaded as any module", "[script]") {
   const auto x = numbers({2, 3}, 1);
   CHECK(loaded(x).toTensor().equal(net(x).toTensor()));
 
-  // The trained script, for a program that only infers.
+  // Saves the trained script for a program that only runs inference.
   std::stringstream file;
   DistributedDataParallel model(net);
   torch::optim::SGD optimizer(model->parameters(), 0.125);

@@ -1,5 +1,6 @@
-// Modules whose parameters lie on several devices, as model parallel ones do,
-// under DistributedDataParallel. The devices are fakes: a program of its own.
+// Modules with parameters on several devices, as in model parallelism, under
+// DistributedDataParallel. The devices are fakes, so this is a separate
+// program.
 #include <limits>
 
 #include <torch/nn/module.h>
@@ -35,8 +36,8 @@ using test::try_ranks;
 
 constexpr int64_t kBatch = 6;
 
-/// Linear(inputs, outputs), born on its device: Module::to() refuses fakes. The
-/// buffer counts forwards.
+/// Linear(inputs, outputs), created on its device because Module::to() refuses
+/// fake devices. The buffer counts forwards.
 struct LayerImpl : torch::nn::Module {
   LayerImpl(int64_t inputs, int64_t outputs, torch::Device device)
       : weight(register_parameter(
@@ -55,8 +56,8 @@ struct LayerImpl : torch::nn::Module {
 };
 TORCH_MODULE(Layer);
 
-/// Two layers on the first device, two on the second. The last one can be left
-/// out.
+/// Two layers on the first device and two on the second. The last layer can be
+/// left out.
 struct TwoStagesImpl : torch::nn::Module {
   TwoStagesImpl(torch::Device front, torch::Device back)
       : first(register_module("first", Layer(5, 8, front))),
@@ -74,7 +75,7 @@ struct TwoStagesImpl : torch::nn::Module {
 };
 TORCH_MODULE(TwoStages);
 
-/// Different on each rank.
+/// Returns a batch that differs between ranks and steps.
 torch::Tensor batch_of(int64_t rank, int64_t step) {
   const auto place = torch::arange(kBatch * 5, torch::kFloat32).view({-1, 5});
   return torch::sin(place * (1.0 + static_cast<double>(rank)) +
@@ -92,8 +93,8 @@ void copy_state(const TwoStages& from, const TwoStages& to) {
   copy(from->buffers(), to->buffers());
 }
 
-/// What the ranks' gradients must be: the mean of what plain modules on the CPU
-/// compute from each rank's batch.
+/// Returns the expected gradients: the mean of the gradients that plain modules
+/// on the CPU compute from each rank's batch.
 std::vector<torch::Tensor> mean_gradients(const TwoStages& like,
                                           int64_t ranks,
                                           int64_t step) {
@@ -123,7 +124,7 @@ void train(const Group& real,
            torch::Device back,
            DistributedDataParallelOptions options) {
   const auto group = c10::make_intrusive<FakeDeviceBackend>(real);
-  const TwoStages module(front, back);  // random: others on each rank
+  const TwoStages module(front, back);  // random, differs between ranks
   DistributedDataParallel model(module, options.process_group(group));
   torch::optim::SGD optimizer(model->parameters(), 0.1);
   for (int64_t step = 0; step < 4; ++step) {
@@ -169,7 +170,7 @@ struct Way {
   std::function<std::shared_ptr<Exchange>(const Group&,
                                           torch::optim::Optimizer&)>
       make;
-  double factor = 1.5;  // of the mean, where rank r has r + 1
+  double factor = 1.5;  // mean of the ranks' factors rank + 1
 };
 
 const std::vector<Way>& ways() {
@@ -236,7 +237,7 @@ const std::vector<Way>& ways() {
   return all;
 }
 
-// One row of input, so that gradients of matrices have rank one.
+// The input has one row, so that gradients of matrices have rank one.
 TEST_CASE("an exchange brings gradients of two devices to where they belong") {
   const auto& way = ways()[GENERATE(range(size_t{0}, ways().size()))];
   INFO(way.name);
@@ -290,7 +291,7 @@ TEST_CASE("weights count on each of two devices") {
         module,
         DistributedDataParallelOptions().process_group(group).exchange(mean));
     for (int64_t step = 0; step < 2; ++step) {
-      // Rank 0's gradients alone: those of a world of one.
+      // Only rank 0's gradients count: those of a world of one rank.
       mean->set_weight(real->getRank() == 0 ? 3 : 0);
       const auto expected = mean_gradients(module, 1, step);
       model->zero_grad();

@@ -24,7 +24,8 @@ Options over(const Group& group) {
   return Options().process_group(group);
 }
 
-/// Words, their mean, a linear layer: the table's gradient is sparse if asked.
+/// An embedding bag (mean of words) and a linear layer. The table's gradient is
+/// sparse if `sparse`.
 struct BagImpl : torch::nn::Module {
   BagImpl(int64_t words, bool sparse)
       : table(torch::nn::EmbeddingBagOptions(words, 4).sparse(sparse)),
@@ -43,7 +44,7 @@ struct BagImpl : torch::nn::Module {
 };
 TORCH_MODULE(Bag);
 
-/// Each rank reads words of its own, rank 0 one word twice.
+/// Each rank reads words of its own; rank 0 reads one word twice.
 torch::Tensor words_of(int rank) {
   return torch::tensor({{int64_t{0}, int64_t{0}, int64_t{1} + rank},
                         {int64_t{2}, int64_t{3} + rank, int64_t{2}}});
@@ -62,7 +63,8 @@ TEST_CASE("a sparse layer trains as the dense one does", "[sparse]") {
     torch::optim::SGD dense_sgd(dense->parameters(), 0.5);
     const auto words = words_of(group->getRank());
     for (int step = 0; step < 4; ++step) {
-      // The table goes back to no gradient, the linear layer to zero.
+      // The table's gradient becomes undefined, the linear layer's becomes
+      // zero.
       sparse_sgd.zero_grad(/*set_to_none=*/true);
       dense_sgd.zero_grad();
       sparse_model->forward(words).square().sum().backward();
@@ -98,7 +100,7 @@ TEST_CASE("a sparse gradient is the mean over ranks, row by row", "[sparse]") {
       table.mutable_grad() = torch::Tensor();
       dense.mutable_grad() = torch::Tensor();
       reducer.arm();
-      // Row 7 of all ranks, row `rank` of this one.
+      // Row 7 on all ranks, and row `rank` on this rank.
       const auto rows = torch::tensor({int64_t{7}, int64_t{rank}});
       auto loss = step * (rank + 1) *
                       torch::embedding(table, rows, -1, false, true).sum() +

@@ -1,6 +1,6 @@
-// The tests fork: a program of their own, in which no earlier test has started
-// threads. A rank cannot use Catch2's macros, so it throws, and spawn brings
-// that back.
+// The tests fork, so this is a separate program, in which no earlier test has
+// started threads. A rank cannot use Catch2's macros: it throws, and spawn()
+// rethrows the exception here.
 #include "ddp/spawn.h"
 
 #include <ATen/Parallel.h>
@@ -35,7 +35,7 @@ using detail::make_pipe;
 using detail::Pipe;
 using std::chrono::milliseconds;
 
-/// Memory that this process and its ranks see alike.
+/// Memory that this process shares with its ranks.
 template <typename T>
 class Shared {
  public:
@@ -59,7 +59,8 @@ void write_letter(const Pipe& pipe, char letter) {
   TORCH_CHECK(::write(pipe.write.get(), &letter, 1) == 1);
 }
 
-/// The next letter; nothing once nobody can write. Throws when none comes.
+/// Reads the next letter. Returns std::nullopt after all writers have closed
+/// the pipe; throws if no letter comes within a minute.
 std::optional<char> read_letter(const Pipe& pipe) {
   pollfd ready{pipe.read.get(), POLLIN, 0};
   TORCH_CHECK(::poll(&ready, 1, 60'000) == 1, "no letter");
@@ -76,7 +77,8 @@ size_t open_files() {
   return detail::find_fork_hazards().open_files.size();
 }
 
-/// Catches what spawn throws, and sees that nothing is left of it.
+/// Returns the failure that spawn() throws. Checks that no child process and no
+/// open file is left.
 template <typename Function>
 RankFailure failure_of(Function function,
                        int nprocs,
@@ -102,7 +104,7 @@ RankFailure failure_of(Function function,
   }
 }
 
-/// The sum of 1 .. n over n ranks, by an all-reduce.
+/// Checks an all-reduce that adds 1 .. n over n ranks.
 void add_up(int local_rank) {
   init_process_group(ProcessGroupOptions().backend("gloo"));
   const int64_t n = world_size();
@@ -130,11 +132,12 @@ TEST_CASE("ranks form a process group") {
 
 TEST_CASE("without a number of processes there is one for each device") {
   const Shared<std::atomic<int>> count, gpus;
-  // In a child: a CUDA that was asked anything does not survive a fork.
+  // In a child process, because CUDA does not survive a fork after its first
+  // use.
   spawn([&](int /*local_rank*/) { *gpus = detail::nccl_device_count(); }, 1);
   spawn([&](int /*local_rank*/) {
     *count += 1;
-    // Asked by another process before, CUDA still answers.
+    // CUDA still works here after another process has used it.
     init_process_group();
     TORCH_CHECK(world_size() == 1 || local_device().is_cuda());
     destroy_process_group();
@@ -153,7 +156,7 @@ TEST_CASE("a program that has computed with one thread can spawn") {
         add_up(local_rank);
       },
       2);
-  // What ranks change is not seen here.
+  // Changes in the ranks' memory do not reach this process.
   CHECK(at::equal(weight.grad(), at::ones({4})));
 }
 
@@ -181,7 +184,8 @@ TEST_CASE("the environment is torchrun's") {
   CHECK(env.master_addr == "127.0.0.1");
   CHECK(env.master_port == 1234);
   CHECK_FALSE(env.use_agent_store);
-  // All that its manual lists, and what its agent sets besides.
+  // All variables that torchrun's manual lists, and the others that its agent
+  // sets.
   CHECK(variables ==
         detail::LaunchEnvironment{{"LOCAL_RANK", "2"},
                                   {"RANK", "2"},
@@ -281,7 +285,7 @@ TEST_CASE("a rank that ends without a word is named") {
   CHECK(describe(failure) == "rank 1 was ended by signal 9 (Killed)");
 
   failure = rank_1([] {
-    ::signal(SIGABRT, SIG_DFL);  // Catch2 handles it
+    ::signal(SIGABRT, SIG_DFL);  // removes Catch2's handler
     std::abort();
   });
   CHECK(describe(failure) == "rank 1 was ended by signal 6 (Aborted)");
@@ -399,7 +403,7 @@ TEST_CASE("a context that goes takes its ranks with it") {
     SpawnContext ranks([](int) { sleep_forever(); }, 2);
     const auto pids = ranks.pids();
     ::kill(pids[1], SIGKILL);
-    for (int i = 0; i < 2; ++i) {  // the second time, too
+    for (int i = 0; i < 2; ++i) {  // the second call throws, too
       try {
         ranks.join();
         FAIL();

@@ -1,5 +1,5 @@
-// static_graph: the first pass counts how often each gradient comes; later ones
-// wait for as many, and for none of what had none.
+// static_graph: the first pass counts how often each gradient comes. Later
+// passes wait for as many, and do not wait for parameters that had none.
 #include <torch/autograd.h>
 #include <torch/types.h>
 
@@ -62,7 +62,7 @@ TEST_CASE("a graph is learnt in the first pass and compared in the others",
   }
 }
 
-// Slope: d/dw of s w w x is 2 s w x; of x it is s w w.
+// For the loss s w w x the gradient of w is 2 s w x, and that of x is s w w.
 TEST_CASE("a gradient may come twice in a pass", "[static_graph]") {
   const bool as_view = GENERATE(false, true);
   const bool tiny_buckets = GENERATE(false, true);
@@ -114,7 +114,7 @@ TEST_CASE("what the first pass leaves out is not waited for",
   });
 }
 
-/// Another rank, which uses all of three parameters.
+/// A peer that uses all three parameters.
 struct OthersUseAll : FakeBackend {
   using FakeBackend::FakeBackend;
   c10::intrusive_ptr<c10d::Work> allreduce(
@@ -168,7 +168,7 @@ TEST_CASE("what no rank has used is never sent", "[static_graph]") {
   });
 }
 
-// In the ranks' first pass rank 1 is without inputs.
+// In the first pass of the other ranks, rank 1 has no inputs.
 TEST_CASE("a rank that comes late uses what all have left out",
           "[static_graph][errors]") {
   const bool uses_more = GENERATE(false, true);
@@ -225,9 +225,9 @@ TEST_CASE("buckets of unused parameters start at once, passes cost the same",
   };
   pass();
   exchange->take_calls();
-  // What has no gradient here is the last of the plan.
+  // `unused` has no gradient on this rank, so the plan ends with it.
   CHECK(reducer.plan() == std::vector<std::vector<size_t>>{{1}, {0}, {2}});
-  CHECK(pass() == 1);  // the verdict, of an exchange that does not carry it
+  CHECK(pass() == 1);  // the verdict: this exchange does not carry it
   CHECK(seen == std::vector<std::string>{"start 0"});
   CHECK(exchange->take_calls() ==
         std::vector<std::string>{

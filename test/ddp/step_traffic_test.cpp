@@ -1,5 +1,5 @@
-// Bytes that a rank gives to its backend in each step, against what its tensors
-// say.
+// Compares the bytes that a rank passes to its backend in each step with the
+// sizes of its tensors.
 #include <torch/nn/module.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/pimpl.h>
@@ -41,7 +41,7 @@ void expect(const Traffic& bytes, const Traffic& expected, const char* when) {
               values(bytes));
 }
 
-/// 7 x 5 weights and 7 biases, and a buffer of 11.
+/// 7 x 5 weights, 7 biases, and a buffer of 11 elements.
 struct NetImpl : torch::nn::Module {
   NetImpl() {
     register_module("layer", layer);
@@ -53,7 +53,7 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-/// A rank whose wrapper's bytes are counted.
+/// A rank, and a backend that counts its wrapper's bytes.
 struct Rank {
   explicit Rank(const Group& group)
       : counted(c10::make_intrusive<CountingBackend>(group)),
@@ -68,7 +68,8 @@ struct Rank {
 constexpr int64_t kParameters = 7 * 5 + 7;
 constexpr int64_t kBuffers = 11;
 
-/// Of a pass: the gradients, and what rides with them.
+/// Returns the bytes of a pass: the gradients with the verdict, and the
+/// buffers.
 Traffic pass_bytes() {
   Traffic bytes;
   bytes.all_reduce = (kParameters + detail::Verdict::kNumel) * kFloat;
@@ -80,7 +81,7 @@ TEST_CASE("a rank without inputs sends what a pass sends", "[traffic][join]") {
   const bool by_all = GENERATE(false, true);
   run_ranks(3, [&](const Group& group) {
     Rank rank(group);
-    rank.pass();  // the ranks have a plan
+    rank.pass();  // the ranks agree on a plan
     rank.counted->take();
     rank.pass();
     expect(rank.counted->take(), pass_bytes(), "a pass");
@@ -108,7 +109,7 @@ TEST_CASE("k passes of which one is reduced send what one sends",
   const int k = GENERATE(1, 3, 4);
   run_ranks(2, [k](const Group& group) {
     Rank rank(group);
-    rank.pass();  // the ranks have a plan
+    rank.pass();  // the ranks agree on a plan
     for (int step = 0; step < 2; ++step) {
       rank.net->zero_grad();
       rank.counted->take();
@@ -139,11 +140,11 @@ TEST_CASE("a SyncBatchNorm sends a row of its channels each way",
     const auto input = [&] {
       return torch::ones({2 + group->getRank(), channels, 4}, dtype);
     };
-    norm->forward(input());  // the layers are compared
+    norm->forward(input());  // compares the layers
     counted->take();
     const auto trained = input().requires_grad_();
     const auto output = norm->forward(trained);
-    Traffic forward;  // mean, spread, and one count
+    Traffic forward;  // mean, variance, and one count
     forward.all_gather =
         2 * bytes + static_cast<int64_t>(torch::elementSize(dtype));
     expect(counted->take(), forward, "forward");
@@ -152,7 +153,7 @@ TEST_CASE("a SyncBatchNorm sends a row of its channels each way",
     backward.all_reduce = 2 * bytes;
     expect(counted->take(), backward, "backward");
 
-    norm->forward(input()).sum().backward();  // of the weight alone
+    norm->forward(input()).sum().backward();  // gradient of the weight only
     expect(counted->take(), forward, "a first layer");
     norm->eval();
     norm->forward(trained).sum().backward();
@@ -174,7 +175,7 @@ TEST_CASE("a step with a ZeroRedundancyOptimizer sends each parameter twice",
       optimizer.zero_grad();
       rank.counted->take();
       rank.pass();
-      if (step > 0) {  // the first one plans
+      if (step > 0) {  // the first step makes the plan
         expect(rank.counted->take(), pass_bytes(), "a pass");
       }
       rank.counted->take();
@@ -185,7 +186,8 @@ TEST_CASE("a step with a ZeroRedundancyOptimizer sends each parameter twice",
     }
     rank.counted->take();
     optimizer.consolidate();
-    // The owner's first and second moments and their counts, as text.
+    // The owner's first and second moments and their counts, as serialized
+    // text.
     TORCH_CHECK(rank.counted->take().broadcast >= 2 * kParameters * kFloat);
   });
 }

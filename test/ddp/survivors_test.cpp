@@ -1,5 +1,5 @@
-// Other ranks for a wrapped module where each rank is a process, also after one
-// has died.
+// Changes the ranks of a wrapped module when each rank is a process, also after
+// a rank has died.
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
@@ -32,12 +32,12 @@ using Model = DistributedDataParallel<torch::nn::SequentialImpl>;
 
 constexpr int kRanks = 3;
 
-/// The limit is for the slowest machine.
+/// Runs ranks for at most a minute, a limit for the slowest machine.
 std::vector<RankEnd> run_ranks(const std::function<void(int rank)>& body) {
   return test::run_rank_processes(kRanks, body, std::chrono::minutes(1));
 }
 
-/// So long that a test which waits for its end fails.
+/// Options with time-outs so long that a test that waits for one of them fails.
 ProcessGroupOptions patient() {
   return ProcessGroupOptions()
       .backend("gloo")
@@ -45,7 +45,7 @@ ProcessGroupOptions patient() {
       .connect_timeout(std::chrono::minutes(10));
 }
 
-/// Several buckets.
+/// Options with several buckets.
 DistributedDataParallelOptions over(const Group& group) {
   return DistributedDataParallelOptions()
       .process_group(group)
@@ -59,7 +59,7 @@ Sequential make_net() {
   return net;
 }
 
-/// Of each step the gradients, then the parameters.
+/// Returns the gradients of each step, then the parameters.
 std::vector<Tensor> train(Model& model, int rank, int steps) {
   torch::optim::SGD optimizer(model->parameters(), 0.1);
   const auto x = torch::arange(12, torch::kDouble).reshape({3, 4}) + rank;
@@ -78,9 +78,10 @@ std::vector<Tensor> train(Model& model, int rank, int steps) {
   return seen;
 }
 
-/// The model in another group, beside a wrapper that is made over it.
+/// Moves the model to another group and compares its training with that of a
+/// new wrapper over this group.
 void expect_as_new(Model& model, const Group& group, int rank) {
-  {  // as of ranks that a step has parted
+  {  // makes the ranks' parameters differ
     const torch::NoGradGuard no_grad;
     model->parameters()[0].add_(rank);
   }
@@ -110,7 +111,8 @@ void expect_whole(const std::vector<RankEnd>& ends,
   }
 }
 
-/// Trains on all ranks until one of them dies, of which the others hear.
+/// Trains on all ranks until rank `dead` dies. Checks that the other ranks
+/// report it.
 void train_until_death(Model& model, int rank, int dead) {
   train(model, rank, 2);
   if (rank == dead) {
@@ -141,7 +143,7 @@ TEST_CASE("a rank stays out for a while", "[survivors]") {
 }
 
 TEST_CASE("survivors train on in a group of their job", "[survivors]") {
-  constexpr int kDead = 1;  // rank 0 has the job's store
+  constexpr int kDead = 1;  // not rank 0, the job's store host
   const auto ends = run_ranks([](int rank) {
     init_process_group(patient());
     Model model(make_net(), over(process_group()));

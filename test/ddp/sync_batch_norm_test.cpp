@@ -34,13 +34,13 @@ using torch::Tensor;
 using torch::nn::BatchNormOptions;
 namespace nn = torch::nn;
 
-/// Numbers that differ everywhere, the same on all ranks.
+/// Returns distinct numbers, the same on all ranks.
 Tensor numbers(at::IntArrayRef sizes, double seed, torch::Dtype dtype) {
   const auto places = torch::arange(c10::multiply_integers(sizes), at::kDouble);
   return ((places * 0.7 + seed).sin() * 3 + seed).view(sizes).to(dtype);
 }
 
-/// The plain layer in any number of dimensions, with values that matter.
+/// Gives the layer's weight and bias values that matter, if it has them.
 template <typename Norm>
 void fill(Norm& norm) {
   const torch::NoGradGuard no_grad;
@@ -70,7 +70,8 @@ Tensor grad_or_zeros(const Tensor& tensor) {
   return tensor.grad().defined() ? tensor.grad() : torch::zeros_like(tensor);
 }
 
-/// Rows of each rank: first[r] to first[r + 1].
+/// Returns the first row of each rank: rank r has the rows first[r] to first[r
+/// + 1].
 std::vector<int64_t> split(const std::vector<int64_t>& rows) {
   std::vector<int64_t> first{0};
   for (const auto count : rows) {
@@ -79,7 +80,8 @@ std::vector<int64_t> split(const std::vector<int64_t>& rows) {
   return first;
 }
 
-/// Three steps of a rank beside a plain layer over the batches of all ranks.
+/// Compares three steps of a rank with a plain layer over the batches of all
+/// ranks.
 template <typename Plain>
 void compare(const Group& group,
              const std::vector<int64_t>& rows,
@@ -178,11 +180,12 @@ TEST_CASE("narrow inputs have statistics in float", "[syncbn]") {
                              BatchNormOptions(4),
                              dtype,
                              dtype == torch::kHalf ? 8e-3 : 6e-2);
-    // 256 and 257 are one number in bfloat16, and their mean is 256.
+    // The ranks' means 250, 252 and 254 are exact in bfloat16, so their mean
+    // has to be exactly 252.
     SyncBatchNorm norm(BatchNormOptions(1).momentum(1), group);
     norm->forward(torch::full({64, 1}, 250.0 + 2 * group->getRank(), dtype));
     TORCH_CHECK(norm->running_mean.item<double>() == 252, norm->running_mean);
-    norm->to(dtype);  // buffers too
+    norm->to(dtype);  // also the buffers
     norm->forward(torch::full({64, 1}, 2.0 * group->getRank(), dtype));
     TORCH_CHECK(norm->running_mean.item<double>() == 2, norm->running_mean);
     TORCH_CHECK(norm->running_mean.scalar_type() == dtype);
@@ -192,7 +195,8 @@ TEST_CASE("narrow inputs have statistics in float", "[syncbn]") {
 TEST_CASE("a mean far from zero costs no accuracy", "[syncbn]") {
   run_ranks(2, [](const Group& group) {
     SyncBatchNorm norm(BatchNormOptions(1).momentum(1), group);
-    // 10000 -+ 1 on one rank, 10002 -+ 1 on the other: a variance of 2.
+    // The inputs are 10000 -+ 1 on one rank and 10002 -+ 1 on the other: their
+    // variance is 2.
     const auto signs = torch::tensor({-1.0f, 1.0f}).repeat({512}).view({-1, 1});
     const auto input = signs + 10000 + 2 * group->getRank();
     const auto output = norm->forward(input);
@@ -238,7 +242,7 @@ TEST_CASE("a layer has the ranks of its wrapper", "[syncbn]") {
     model->update_process_group(c10::make_intrusive<FakeBackend>(1));
     TORCH_CHECK(mean_of() == rank + 1);
 
-    // A group of its own stays.
+    // A layer that was given its group keeps it.
     SyncBatchNorm own(momentum, group);
     own->follow_process_group(c10::make_intrusive<FakeBackend>(1));
     own->forward(input);
@@ -281,7 +285,7 @@ TEST_CASE("evaluation is each rank's own", "[syncbn]") {
     plain->running_var.copy_(ours->running_var);
     ours->eval();
     plain->eval();
-    if (group->getRank() == 1) {  // rank 0 would be waited for
+    if (group->getRank() == 1) {  // a collective would wait for rank 0
       TORCH_CHECK(ours->forward(input).equal(plain->forward(input)));
     }
     SyncBatchNorm none(BatchNormOptions(4).track_running_stats(false), group);

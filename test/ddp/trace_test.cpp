@@ -24,7 +24,7 @@ namespace trace_test {
 
 constexpr int64_t kMs = 1'000'000;
 
-// Begin, end, begin, end, ...
+// Returns begin, end, begin, end, ...
 std::vector<int64_t> flat(const TimeSpans& spans) {
   std::vector<int64_t> result;
   for (const TimeSpan& span : spans) {
@@ -41,7 +41,7 @@ TraceEvent event(Kind kind,
   return {kind, name, {begin * kMs, end * kMs}, elements};
 }
 
-// Two steps: compute in [10, 16) and [110, 118), of 6 and 8 ms.
+// Two steps, with compute in [10, 16) and [110, 118): 6 and 8 ms.
 const std::vector<TraceEvent> kTwoSteps{
     event(Kind::scope, "forward", 0, 10),
     event(Kind::scope, "backward", 10, 20),
@@ -50,7 +50,7 @@ const std::vector<TraceEvent> kTwoSteps{
     event(Kind::communication, "all_reduce", 12, 15, 7),
     event(Kind::communication, "all_reduce", 14, 19, 5),
     event(Kind::scope, "optimizer", 20, 21),
-    // What a rank does alone counts nowhere.
+    // Work of one rank outside of a step does not count.
     event(Kind::scope, "backward alone", 50, 56),
     event(Kind::compute, "f", 50, 56),
     event(Kind::scope, "forward", 100, 106),
@@ -80,8 +80,8 @@ TEST_CASE("where the time of a step goes", "[trace]") {
   CHECK(times.forward == Approx(8));
   CHECK(times.backward == Approx(12));
   CHECK(times.compute == Approx(7));
-  // [12, 19) and [111, 113), [116, 120); hidden [12, 16), [111, 113) and
-  // [116, 118).
+  // Communication in [12, 19), [111, 113) and [116, 120). Hidden: [12, 16),
+  // [111, 113) and [116, 118).
   CHECK(times.communication == Approx(6.5));
   CHECK(times.hidden == Approx(4));
   CHECK(times.exposed == Approx(2.5));
@@ -105,7 +105,7 @@ TEST_CASE("the all-reduces of the last step", "[trace]") {
   CHECK(last_all_reduces({}).empty());
 }
 
-// Events by their name and rank.
+// Returns the events of a trace by name and rank.
 std::map<std::string, json> by_name(const json& trace) {
   std::map<std::string, json> result;
   for (const auto& event : trace.at("traceEvents")) {
@@ -118,7 +118,7 @@ std::map<std::string, json> by_name(const json& trace) {
 TEST_CASE("the ranks' events become one timeline", "[trace]") {
   TraceEvent a = event(Kind::compute, "a", 2, 5);
   a.track = 7;
-  a.span.begin += 1;  // a nanosecond
+  a.span.begin += 1;  // one nanosecond
   const auto b =
       event(Kind::communication, "b \"<x, y>\"\n\\ \u00e9", 3, 4, 12);
   const auto trace = json::parse(
@@ -198,7 +198,7 @@ TEST_CASE("the profiler sees all of Gloo's collectives", "[trace]") {
         DistributedDataParallelOptions().exchange(
             std::make_shared<CodedExchange>(
                 group, std::make_shared<NarrowCode>(torch::kBFloat16))));
-    std::optional<Profiler> profiler;  // one at a time in a process
+    std::optional<Profiler> profiler;  // one per process
     if (group->getRank() == 0) {
       profiler.emplace(torch::kCPU);
     }
@@ -221,7 +221,8 @@ TEST_CASE("the profiler sees all of Gloo's collectives", "[trace]") {
                   name);
     }
     TORCH_CHECK(step_times(events, 1).communication > 0);
-    // What is none of the gradients', the reducer's own.
+    // All communication is Gloo's, also the reducer's own, which has no
+    // gradients.
     for (const auto& event : events) {
       TORCH_CHECK(event.kind != Kind::communication ||
                   event.name.rfind("gloo:", 0) == 0);

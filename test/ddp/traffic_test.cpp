@@ -81,7 +81,7 @@ TEST_CASE("the kernel counts what sockets send", "[traffic]") {
     std::vector<torch::Tensor> data{torch::zeros({100'000})};
     group->allreduce(data, {})->wait();
     std::vector<torch::Tensor> done{torch::zeros({1})};
-    group->allreduce(done, {})->wait();  // connections are open until here
+    group->allreduce(done, {})->wait();  // keeps connections open
     if (group->getRank() == 0) {
       TORCH_CHECK(ddp::tcp_bytes_sent() - before >= 400'000);
     }

@@ -1,5 +1,5 @@
-// find_unused_parameters: what the graph of a pass does not reach is not waited
-// for, so that buckets travel while the pass runs.
+// find_unused_parameters: the reducer does not wait for parameters that the
+// graph of a pass does not reach, so buckets are exchanged while the pass runs.
 #include <torch/types.h>
 
 #include "ddp/reducer.h"
@@ -28,13 +28,13 @@ using Options = DistributedDataParallelOptions;
 const Options kUnused =
     Options().find_unused_parameters(true).first_bucket_cap_mb(1e-6);
 
-/// A bucket for each parameter, the last one first.
+/// A bucket for each parameter, the last parameter first.
 Options tiny() {
   return Options(kUnused).bucket_cap_mb(1e-6);
 }
 
 TEST_CASE("buckets start without what a pass does not reach", "[unreached]") {
-  const bool is_shared = GENERATE(false, true);  // the unused one's bucket
+  const bool is_shared = GENERATE(false, true);  // with `early`'s bucket
   const auto exchange = std::make_shared<test::FakeExchange>();
   auto unused = leaf({2}), early = leaf({3}), late = leaf({4});
   auto options = tiny().exchange(exchange);
@@ -58,13 +58,14 @@ TEST_CASE("buckets start without what a pass does not reach", "[unreached]") {
   };
   const Calls ahead =
       is_shared ? Calls{"start 0"} : Calls{"start 0", "start 1"};
-  CHECK(pass(false).empty());  // the first pass learns
+  CHECK(pass(false).empty());  // the first pass records
   CHECK(pass(false) == ahead);
   CHECK(pass(true) == ahead);
   CHECK(pass(false) == ahead);
 }
 
-// Frozen, of a pass of this rank alone, or only on other ranks.
+// Such parameters are frozen, used only by a local pass of this rank, or used
+// only on other ranks.
 TEST_CASE("what a pass does not reach has its share all the same",
           "[unreached]") {
   const bool as_view = GENERATE(false, true);
@@ -106,7 +107,7 @@ TEST_CASE("gradients of passes inside the pass are waited for", "[unreached]") {
         each->mutable_grad().reset();
       }
       const double slope = pass * group->getRank();
-      // The last one's gradient comes first.
+      // The gradient of `last` comes first.
       test::backward(reducer, (slope * (nested(x * 1, w) + last)).sum());
       TORCH_CHECK(all_equal(w.grad(), pass), w.grad());
       TORCH_CHECK(all_equal(x.grad(), 2 * pass), x.grad());
@@ -123,7 +124,7 @@ TEST_CASE("one that no pass before has had is an error with its name",
     for (int pass = 0; pass < 4; ++pass) {
       const bool is_odd = pass == 2 && group->getRank() == 1;
       const auto y = is_odd ? nested(x * 1, w) : x * 1;
-      test::backward(reducer, (y + last).sum());  // the last one's comes first
+      test::backward(reducer, (y + last).sum());  // `last`'s comes first
     }
   });
   for (const auto& error : errors) {

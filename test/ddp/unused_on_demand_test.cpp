@@ -1,5 +1,6 @@
-// find_unused_on_demand: a pass that misses gradients is settled by the used
-// map, as with find_unused_parameters; the others cost nothing more.
+// find_unused_on_demand: a pass that misses gradients finds the unused
+// parameters by the used map, as find_unused_parameters does. All other passes
+// cost nothing more.
 #include <torch/types.h>
 
 #include "ddp/reducer.h"
@@ -30,12 +31,12 @@ struct Side {
       leaves.push_back(test::leaf({size}));
       named.push_back({c10::str("p", named.size()), leaves.back()});
     }
-    // 400 bytes, so that there are several buckets.
+    // Caps of 400 bytes make several buckets.
     reducer = std::make_unique<Reducer>(
         named, group, options.first_bucket_cap_mb(4e-4).bucket_cap_mb(4e-4));
   }
 
-  /// The gradients of those in `used` come, the last one first.
+  /// Runs a pass in which the leaves `used` get gradients, the last one first.
   void pass(const std::vector<Tensor>& slopes,
             const std::vector<size_t>& used) const {
     Tensor loss;
@@ -50,7 +51,7 @@ struct Side {
   std::unique_ptr<Reducer> reducer;
 };
 
-/// Collects what is warned of on this thread.
+/// Collects the warnings of this thread.
 class Warnings : public c10::WarningHandler {
  public:
   Warnings() : before_(c10::WarningUtils::get_warning_handler()) {
@@ -67,7 +68,8 @@ class Warnings : public c10::WarningHandler {
   c10::WarningHandler* before_;
 };
 
-/// In some passes all, in others a few, on each rank others.
+/// Returns the leaves used in a pass: in every third pass all, else a few,
+/// which differ between ranks.
 std::vector<size_t> some(int64_t pass, size_t count, at::Generator generator) {
   const auto draws = torch::rand({static_cast<int64_t>(count)}, generator);
   std::vector<size_t> used;
@@ -83,8 +85,8 @@ bool same(const Tensor& a, const Tensor& b) {
   return a.defined() ? b.defined() && torch::equal(a, b) : !b.defined();
 }
 
-// With three ranks or more a sum depends on its place in the bucket: gradients
-// come in the order in which both sides have planned.
+// With three or more ranks the rounding of a sum depends on its place in the
+// bucket. Gradients come in the order in which both sides have planned.
 TEST_CASE("on demand equals find_unused_parameters, bit for bit",
           "[unused_on_demand]") {
   const int size = GENERATE(1, 2, 3, 4);
@@ -110,7 +112,7 @@ TEST_CASE("on demand equals find_unused_parameters, bit for bit",
                     i,
                     " of pass ",
                     pass);
-        if (pass % 4 != 1) {  // else they add up
+        if (pass % 4 != 1) {  // else gradients add up
           ours.leaves[i].mutable_grad().reset();
           theirs.leaves[i].mutable_grad().reset();
         }
@@ -131,7 +133,7 @@ TEST_CASE("the first pass may miss some, others on each rank",
       slopes.push_back(torch::full(leaf.sizes(), size * (rank + 1)));
     }
     for (int pass = 0; pass < 3; ++pass) {
-      // Each rank has one of its own, all have the last.
+      // Each rank uses one leaf of its own, and all ranks use the last leaf.
       side.pass(slopes, {static_cast<size_t>(rank), 5});
       for (int i = 0; i < 6; ++i) {
         const auto& grad = side.leaves[i].grad();

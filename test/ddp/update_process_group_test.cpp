@@ -1,4 +1,4 @@
-// Other ranks for a module that is wrapped already.
+// Changes the ranks of a module that is already wrapped.
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/functional.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -31,8 +31,7 @@ using Model = DistributedDataParallel<torch::nn::SequentialImpl>;
 using Options = DistributedDataParallelOptions;
 using Store = c10::intrusive_ptr<c10d::Store>;
 
-/// The group of those of `ranks`, null for the others. Its ranks have their
-/// order.
+/// Returns a group of `ranks`, in their order; null on the other ranks.
 Group part_of(const Group& all,
               const std::vector<int>& ranks,
               const Store& store,
@@ -54,7 +53,8 @@ Store make_store() {
   return c10::make_intrusive<c10d::HashStore>();
 }
 
-/// A net whose parts fill several buckets, other values on each rank.
+/// Returns a net whose parameters fill several buckets, with values that differ
+/// between ranks.
 Sequential net_of(int rank) {
   Sequential net(Linear(4, 8),
                  torch::nn::BatchNorm1d(8),
@@ -79,7 +79,8 @@ Tensor input_of(int rank, int step) {
          (rank + 1 + 10 * step);
 }
 
-/// Of each step the gradients, then parameters and buffers at the end.
+/// Returns the gradients of each step, then the parameters and buffers after
+/// the last step.
 std::vector<Tensor> train(Model& model,
                           torch::optim::Optimizer& optimizer,
                           int rank,
@@ -114,7 +115,7 @@ Sequential copy_of(const Sequential& net) {
       std::dynamic_pointer_cast<torch::nn::SequentialImpl>(net->clone()));
 }
 
-/// Which of the ways to train.
+/// Returns the options of one of six ways to train.
 Options of_kind(int kind, const Group& group) {
   auto options = small_buckets(group);
   if (kind == 1) {
@@ -133,7 +134,7 @@ Options of_kind(int kind, const Group& group) {
 
 TEST_CASE("another group is a new wrapper, bit for bit", "[ddp][group]") {
   const int kind = GENERATE(0, 1, 2, 3, 4, 5);
-  // Another rank 0 and other numbers, too.
+  // The second group has another rank 0 and other rank numbers.
   const auto ranks = GENERATE(std::vector<int>{0, 1}, std::vector<int>{2, 1});
   const auto store = make_store();
   run_ranks(3, [&](const Group& group) {
@@ -144,7 +145,7 @@ TEST_CASE("another group is a new wrapper, bit for bit", "[ddp][group]") {
     torch::optim::SGD steps(model->parameters(), 0.01);
     train(model, steps, rank, 3);
     if (part) {
-      {  // as of ranks that have trained apart
+      {  // makes the ranks' parameters differ
         const torch::NoGradGuard no_grad;
         net->parameters()[0].add_(rank);
       }
@@ -157,7 +158,7 @@ TEST_CASE("another group is a new wrapper, bit for bit", "[ddp][group]") {
       expect_same(train(model, steps, rank, 3),
                   train(fresh, fresh_steps, rank, 3));
     }
-    group->barrier()->wait();  // before the part goes
+    group->barrier()->wait();  // keeps the part until all are done
   });
 }
 
@@ -176,7 +177,8 @@ TEST_CASE("a group grows by a rank that wraps meanwhile", "[ddp][group]") {
     } else {
       model = std::make_unique<Model>(net, small_buckets(group));
     }
-    // A line in the bias of the last layer: the mean of 2 (rank + 1).
+    // The loss is linear in the last layer's bias. Its slopes 2 (rank + 1) have
+    // the mean 4, and the batch has 3 rows.
     (*model)->zero_grad();
     ((*model)(input_of(0, 0)).sum() * 2 * (rank + 1)).backward();
     TORCH_CHECK(net->parameters().back().grad().equal(
@@ -193,7 +195,7 @@ TEST_CASE("a group grows by a rank that wraps meanwhile", "[ddp][group]") {
   });
 }
 
-/// y = weight * x + bias, of ones.
+/// y = weight * x + bias; both start as one.
 struct LineImpl : torch::nn::Module {
   LineImpl() {
     weight = register_parameter("weight", torch::ones({1}, torch::kDouble));
@@ -240,7 +242,7 @@ TEST_CASE("what was before another group goes on in it", "[ddp][group]") {
     model(rank + 1.0).backward();
     line->zero_grad();
     if (part) {
-      // Two forwards, of which no backward has been made.
+      // Two forwards without a backward pass.
       const auto first = model(rank + 1.0);
       const auto second = model(2.0 * (rank + 1));
       {
@@ -252,7 +254,7 @@ TEST_CASE("what was before another group goes on in it", "[ddp][group]") {
       expect(line->weight.grad(), 1.5 + 15);
       second.backward();
       expect(line->weight.grad(), 1.5 + 15 + 3);
-      // A layer that is frozen meanwhile, and thawed in the new group.
+      // The bias is frozen in the old group and thawed in the new one.
       line->bias.requires_grad_(false);
       model->update_process_group(part);
       line->zero_grad();
@@ -284,7 +286,7 @@ TEST_CASE("a gradient of this rank alone is averaged by the next group",
       model->update_process_group(part);
       model->call([](LineImpl& net) { return net.bias * 1; }).backward();
       expect(line->bias.grad(), 2);
-      expect(line->weight.grad(), 2.5);  // which the pass did not bring
+      expect(line->weight.grad(), 2.5);  // not in this pass
     }
     group->barrier()->wait();
   });
@@ -327,7 +329,7 @@ TEST_CASE("a pass that an exception has left ends with its group",
   const auto next = c10::make_intrusive<FakeBackend>(3);
   Line line;
   DistributedDataParallel model(line, small_buckets(old));
-  model(1.0).backward();  // so that buckets start as they fill
+  model(1.0).backward();  // buckets now start as they fill
   auto output = model->call([&](LineImpl& net) {
     auto other = net.weight * 1;
     other.register_hook(

@@ -16,7 +16,7 @@ struct Says {
   bool failed = false;
 };
 
-/// Whether ranks that say this agree, by what each of them reads.
+/// Returns whether the ranks agree. Every rank has to read the same result.
 bool agree(const std::vector<Says>& ranks, at::ScalarType type) {
   auto sums = torch::zeros({Verdict::kNumel}, type);
   std::deque<Verdict> verdicts;
@@ -197,7 +197,7 @@ TEST_CASE("stamps of passes", "[verdict]") {
       account.frozen = {i, i + 1};
       stamps.insert(account.stamp().bits);
     }
-    CHECK(stamps.size() >= 200);  // one in 32,768 may be another's
+    CHECK(stamps.size() >= 200);  // one in 32,768 collides by chance
   }
 }
 

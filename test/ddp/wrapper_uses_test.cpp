@@ -1,5 +1,5 @@
-// The wrapper in containers, several of them, by other entry points, and again
-// after a failure.
+// The wrapper in containers, several wrappers, other entry points, and a new
+// wrapper after a failure.
 #include <sstream>
 
 #include <torch/nn/module.h>
@@ -52,7 +52,7 @@ void expect(const Tensor& tensor, double value) {
               tensor);
 }
 
-/// y = weight * x, the weight being 1.
+/// y = weight * x, with the weight 1.
 Linear line() {
   Linear linear(torch::nn::LinearOptions(1, 1).bias(false));
   linear->to(torch::kDouble);
@@ -83,7 +83,8 @@ TEST_CASE("a wrapper in a Sequential averages its own gradients",
     const double x = group->getRank() + 1;
     for (int step = 0; step < 3; ++step) {
       net->zero_grad();
-      // d/dw of 2^(w x) / ln 2, where 2^x is divided out.
+      // The incoming gradient divides d/dw of 2^(w x) by 2^x ln 2, so that the
+      // gradient is x.
       net->forward(number(x)).backward(number(std::exp2(-x) / std::log(2)));
       expect(inner->weight.grad(), mean_input(group));
       expect(before->weight.grad(), x);
@@ -131,7 +132,7 @@ TEST_CASE("default arguments are the module's", "[ddp][containers]") {
   CHECK_THROWS_WITH(any.forward(), Contains("at least 1 argument"));
   CHECK_THROWS_WITH(any.forward(1.5), Contains("to be of type"));
 
-  // Of LibTorch's own; its results are a tuple.
+  // A layer of LibTorch that returns a tuple.
   DistributedDataParallel lstm(torch::nn::LSTM(2, 3),
                                over(c10::make_intrusive<FakeBackend>(2)));
   using State = std::tuple<Tensor, Tensor>;
@@ -165,7 +166,7 @@ TEST_CASE("forwards of no one type are wrapped, too", "[ddp][containers]") {
   CHECK(many(2.0).item<float>() == 2);
   CHECK(many(torch::ones({1, 1})).item<float>() == 1);
   CHECK(many(std::vector<int>{3}).item<float>() == 3);
-  // Which AnyModule itself does not take.
+  // AnyModule itself does not accept a forward that returns a reference.
   DistributedDataParallel one(std::make_shared<ConstImpl>(), over(backend));
   CHECK(AnyModule(one).forward(torch::ones({1, 1})).item<float>() == 1);
 }
@@ -186,14 +187,14 @@ TEST_CASE("a container's file and conversions go through the wrapper",
   for (const auto& parameter : other->parameters()) {
     expect(parameter, 7);
   }
-  Sequential plain(line(), line());  // the wrapper leaves no trace in it
+  Sequential plain(line(), line());  // keys are those without a wrapper
   file.seekg(0);
   torch::load(plain, file);
   expect(plain->parameters()[1], 7);
   CHECK_THROWS_WITH(net->to(torch::kFloat), Contains("then wrap it"));
 }
 
-/// Two halves with a name each.
+/// Two layers with separate entry points.
 struct CoderImpl : torch::nn::Module {
   CoderImpl()
       : encoder(register_module("encoder", line())),
@@ -227,7 +228,7 @@ TEST_CASE("a forward by another name is averaged", "[ddp][call]") {
   });
 }
 
-/// A member of a program's class, whose type has to be spelled.
+/// A class with the wrapper as a member, whose type has to be written out.
 struct Trainer {
   DistributedDataParallel<Coder> model{nullptr};
 };
@@ -243,7 +244,7 @@ TEST_CASE("a wrapper's type may name the holder", "[ddp][containers]") {
     trainer.model = DistributedDataParallel<Coder>(net, over(group));
     DistributedDataParallel<Linear> other(line(), over(group));
     torch::optim::SGD optimizer(trainer.model->parameters(), 0.25);
-    double weight = 1;  // of encoder and decoder
+    double weight = 1;  // of the encoder and the decoder
     for (int step = 0; step < 2; ++step) {
       optimizer.zero_grad();
       trainer.model(number(group->getRank() + 1)).backward();
@@ -313,7 +314,7 @@ TEST_CASE("several models take turns", "[ddp][models]") {
   });
 }
 
-/// Fails in one of several ways, on all ranks.
+/// Fails in one of several ways, on all ranks. Way 3 does not fail.
 void fail(int way, Coder net, const Options& options, int rank) {
   const auto x = number(rank + 1);
   if (way == 0) {
@@ -324,16 +325,16 @@ void fail(int way, Coder net, const Options& options, int rank) {
   }
   DistributedDataParallel model(net, options);
   model(x).backward();
-  if (way == 1) {  // no gradient of the decoder
+  if (way == 1) {  // no gradient for the decoder
     model->call(&CoderImpl::encode, x).backward();
   }
-  if (way == 2) {  // in the middle of the pass, when a bucket has been started
+  if (way == 2) {  // in mid-pass, after a bucket's start
     const auto code = model->call(&CoderImpl::encode, x);
     code.register_hook(
         [](const Tensor&) -> Tensor { TORCH_CHECK(false, "out of memory"); });
     net->decode(code).backward();
   }
-  net->decoder->weight.data().add_(rank);  // ranks that have parted
+  net->decoder->weight.data().add_(rank);  // makes ranks differ
   model(x).backward();
 }
 

@@ -1,4 +1,5 @@
-// Waits that are ended by an event: who is not woken would wait for an hour.
+// Waits that an event has to end. A waiter that is not woken would block for an
+// hour.
 #include "dp/servers/detail/coordinator.h"
 
 #include <torch/optim/sgd.h>
@@ -17,7 +18,7 @@ namespace coordinator_test {
 using Policy = std::unique_ptr<UpdatePolicy>;
 using Act = std::function<void(Coordinator&)>;
 
-// Who is not woken looks again after its patience.
+// A waiter that is not woken checks its condition again after this time.
 constexpr std::chrono::hours kPatience{1};
 
 Policy synchronous() {
@@ -57,7 +58,7 @@ void ask_and_take(Coordinator& coordinator, int worker) {
   take(worker)(coordinator);
 }
 
-/// Makes updates as long as it lives.
+/// Makes updates on a thread during its lifetime.
 struct Updating {
   explicit Updating(Coordinator& coordinator)
       : coordinator_(coordinator), thread_([&] { coordinator_.run(); }) {}
@@ -73,8 +74,8 @@ struct Updating {
   std::thread thread_;
 };
 
-/// Starts `wait` in another thread, does `act`, which must end the wait.
-/// Many times, since `act` may come first.
+/// Starts `wait` in another thread and runs `act`, which must end the wait.
+/// Repeats this, because `act` may run first.
 void check_woken(const std::function<Policy()>& make_policy,
                  const Act& before,
                  const Act& wait,
@@ -163,7 +164,7 @@ TEST_CASE("the end of the job wakes all who wait", "[coordinator]") {
 }
 
 TEST_CASE("room for gradients wakes who waits for it", "[coordinator]") {
-  // Worker 1 is ahead of its turn, and there is room for one.
+  // Worker 1 is ahead of its turn, and there is memory for one such gradient.
   const auto hold = [](int worker) {
     return [worker](Coordinator& coordinator) {
       TORCH_CHECK(coordinator.memory_for(worker, kPatience));
@@ -191,7 +192,7 @@ TEST_CASE("room for gradients wakes who waits for it", "[coordinator]") {
   }
 }
 
-/// Bytes that a coordinator takes at most for a training of some steps.
+/// Returns the peak memory of a coordinator in a short training, in gradients.
 int64_t peak_of(Policy policy, int workers, bool in_order) {
   constexpr int64_t kSize = 1 << 16;
   const auto parameter = at::zeros({kSize});
@@ -203,7 +204,7 @@ int64_t peak_of(Policy policy, int workers, bool in_order) {
     for (int worker = 0; worker < workers; ++worker) {
       ask_and_take(coordinator, worker);
     }
-    if (!in_order) {  // the last comes first
+    if (!in_order) {  // the last worker first
       push(coordinator, workers - 1);
     }
     for (int worker = 0; worker < workers - (in_order ? 0 : 1); ++worker) {
@@ -218,7 +219,7 @@ int64_t peak_of(Policy policy, int workers, bool in_order) {
 TEST_CASE("a server's memory does not grow with the workers", "[coordinator]") {
   const int workers = GENERATE(2, 16);
   const std::vector<std::string> names(static_cast<size_t>(workers));
-  // The sum and one to add; another that is ahead of its turn.
+  // The sum and a gradient to add; a third gradient that is ahead of its turn.
   CHECK(peak_of(synchronous_updates(names), workers, true) == 2);
   CHECK(peak_of(synchronous_updates(names), workers, false) ==
         std::min(workers, 3));

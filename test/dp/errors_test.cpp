@@ -1,5 +1,5 @@
-// Bad input and errors in replicas: one clear error each, and the wrapper works
-// on where it can.
+// Bad input and errors in replicas: each is one clear error, and the wrapper
+// works afterwards if possible.
 #include <torch/cuda.h>
 #include <torch/nn/cloneable.h>
 #include <torch/nn/module.h>
@@ -24,7 +24,7 @@ using test::lambda;
 using test::on_cpus;
 using torch::Tensor;
 
-/// The text of the c10::Error that `f` throws.
+/// Returns the text of the c10::Error that `f` throws.
 template <typename F>
 std::string error_of(F f) {
   try {
@@ -35,7 +35,8 @@ std::string error_of(F f) {
   return "no error";
 }
 
-/// Fails on the replica whose part begins with its number.
+/// Calls `fail` with the replica's number, which is the first value of its
+/// part.
 struct FailingImpl : torch::nn::Cloneable<FailingImpl> {
   explicit FailingImpl(std::function<void(int64_t)> fail)
       : fail(std::move(fail)) {
@@ -68,7 +69,7 @@ TEST_CASE("an error in one replica", "[dp]") {
       fails = true;
       CHECK(error_of([&] { model->forward(replica_numbers()); }) ==
             "too hot (replica 2 of 3 on cpu)");
-      CHECK(finished == 2);  // the others were waited for
+      CHECK(finished == 2);  // the other replicas ran to the end
       fails = false;
       net->zero_grad();
       model->forward(replica_numbers()).sum().backward();
@@ -79,7 +80,7 @@ TEST_CASE("an error in one replica", "[dp]") {
 }
 
 TEST_CASE("the first of several errors is reported", "[dp]") {
-  // Replica 1 fails when replica 2 has.
+  // Replica 1 fails after replica 2.
   test::Counter failed;
   const auto net = std::make_shared<FailingImpl>([&](int64_t replica) {
     if (replica == 2) {
@@ -130,7 +131,7 @@ struct TwoImpl : torch::nn::Cloneable<TwoImpl> {
 };
 
 TEST_CASE("a module that is not on the first device", "[dp]") {
-  // The meta device is another one that every machine has.
+  // The meta device is a second device that exists on every machine.
   const auto apart = std::make_shared<TwoImpl>(torch::kMeta);
   const std::string expected =
       "Expected the module to have its parameters and buffers on cpu, the "
@@ -198,7 +199,7 @@ TEST_CASE("modules that cannot be replicated", "[dp]") {
       Catch::Contains("NoCloneImpl (derive it from torch::nn::Cloneable, or "
                       "give DataParallelOptions().make_replica()): clone() has "
                       "not been implemented"));
-  // Its clone() is that of its base.
+  // DerivedImpl's clone() is that of its base class.
   struct DerivedImpl : torch::nn::LinearImpl {
     using LinearImpl::LinearImpl;
   };
@@ -256,7 +257,7 @@ TEST_CASE("sparse buffers", "[dp]") {
 
 enum class Head : char { a = 7, b = 8 };
 
-/// The error of gathering what `f(replica)` returns.
+/// Returns the error of gathering the results of `f(replica)`.
 template <typename F>
 std::string gather_error(F f) {
   const auto net = lambda(
@@ -304,7 +305,7 @@ TEST_CASE("results that cannot be gathered", "[dp]") {
         }) ==
         "Expected replicas to return results alike, but got key \"a\" first "
         "and key \"b\" from part 1");
-  // A text for each key is what tells them apart; others do not compile.
+  // Keys are distinguished by their text. Keys without a text do not compile.
   STATIC_REQUIRE_FALSE(ddp::detail::has_key_text<double>);
   STATIC_REQUIRE_FALSE(ddp::detail::has_key_text<std::pair<int, int>>);
   CHECK(gather_error([&](int64_t i) {

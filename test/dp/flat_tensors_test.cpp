@@ -28,7 +28,7 @@ TEST_CASE("tensors of any dtype share one flat tensor", "[flat_tensors]") {
               std::max<size_t>(tensor.element_size(), 1) ==
           0);
   }
-  // What one flat tensor says, another with the same bytes says.
+  // Another FlatTensors with the same bytes has the same values.
   const FlatTensors other(like);
   for (const auto& tensor : tensors.pieces()) {
     torch::Tensor(tensor).fill_(1);
@@ -60,7 +60,7 @@ TEST_CASE("a shard's pieces train like parameters of their own",
   shard.step(sum.gradients(), {});
   FlatTensors seen(parameters);
   torch::Tensor(seen.flat()).copy_(shard.flat());
-  // Adam's first step is the learning rate, against the gradient.
+  // Adam's first step equals the learning rate, against the gradient.
   CHECK(seen.pieces()[0].allclose(weight - 0.5));
   shard.copy_to(parameters);
   CHECK(seen.pieces()[0].equal(weight));
@@ -76,7 +76,7 @@ torch::Tensor rows_of(std::initializer_list<int64_t> rows, int64_t columns) {
 
 TEST_CASE("sums of gradients that some terms lack", "[flat_tensors]") {
   const std::vector<torch::Tensor> like{torch::zeros({6, 3})};
-  // By worker: rows, a dense gradient, or none.
+  // By worker: rows (r), a dense gradient (d) or none (n).
   const auto kinds = GENERATE(
       as<std::string>(), "rrr", "drd", "rdr", "nrd", "nnr", "rnr", "nnn", "r");
   GradientSum sum;
@@ -93,11 +93,11 @@ TEST_CASE("sums of gradients that some terms lack", "[flat_tensors]") {
     }
     like[0].mutable_grad() = gradient;
     const FlatTensors memory(like);
-    torch::Tensor(memory.flat()).fill_(0xff);  // of another gradient
+    torch::Tensor(memory.flat()).fill_(0xff);  // bytes of an earlier gradient
     const auto presence = copy_gradients(like, memory);
     CHECK(presence == Presence{kind != 'n'});
     sum.add(memory, presence, share);
-    if (++row > 1) {  // the memory of later terms is not the sum's
+    if (++row > 1) {  // the sum keeps only the first memory
       torch::Tensor(memory.flat()).fill_(0xff);
     }
   }

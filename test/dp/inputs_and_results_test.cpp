@@ -1,4 +1,4 @@
-// What goes into forward and what comes out of it.
+// Arguments and results of forward.
 #include <torch/cuda.h>
 #include <torch/nn/module.h>
 #include <torch/nn/modules/activation.h>
@@ -41,7 +41,8 @@ auto tensor_fields(const Batch& batch) {
   return std::tie(batch.images, batch.labels, batch.more);
 }
 
-/// Shared by all replicas: no tensor of its own to split.
+/// An argument that all replicas share, because it has no tensor_fields to
+/// split.
 struct Whole {
   Tensor value;
 };
@@ -112,7 +113,7 @@ TEST_CASE("an input may be changed in place", "[dp]") {
     auto x = torch::ones({6, 2});
     model->forward(x).sum().backward();
     CHECK(net->linear->weight.grad().equal(torch::full({1, 2}, 6.0)));
-    // The caller's, as in the plain module.
+    // The caller's tensor changes, as with the plain module.
     CHECK(x.detach().equal((net->linear->weight + 1).expand({6, 2})));
   }
 }
@@ -211,7 +212,7 @@ TEST_CASE("results of all kinds are gathered", "[dp]") {
         return std::tuple(t.size(0), std::pair(t * 2, std::optional(t * 3)));
       },
       x);
-  CHECK(number == 2);  // replica 0's
+  CHECK(number == 2);  // replica 0's result
   CHECK(pair.first.equal(x * 2));
   CHECK(pair.second->equal(x * 3));
   const auto batch = run(
@@ -236,7 +237,7 @@ TEST_CASE("scalars become a vector, with a warning", "[dp]") {
              Catch::Contains("Was asked to gather along dimension 0, but all "
                              "input tensors were scalars; will instead "
                              "unsqueeze and return a vector."));
-  // One part of several devices is gathered, too.
+  // A scalar from only one of several devices becomes a vector, too.
   CHECK(run([](auto&, const Tensor& t) { return t.sum(); }, numbers(1)).dim() ==
         1);
 }
@@ -247,7 +248,7 @@ TEST_CASE("calls one after the other warn once", "[dp]") {
   const auto net = lambda([](auto&, const Tensor& x) { return x.sum(); });
   const auto x = torch::ones({4, 3});
   data_parallel(net, x, test::cpus(2));
-  warnings.clear();  // of the first call in this process
+  warnings.clear();  // warnings of the process's first call
   data_parallel(net, x, test::cpus(2));
   CHECK(warnings.texts().empty());
 }
@@ -322,7 +323,7 @@ TEST_CASE("without a GPU the default is the plain module", "[dp]") {
   if (torch::cuda::is_available()) {
     return;
   }
-  // It need not even be cloneable.
+  // The module need not be cloneable.
   struct PlainImpl : torch::nn::Module {
     Tensor forward(const Tensor& t) { return t.sum(); }
   };
@@ -335,7 +336,7 @@ TEST_CASE("without a GPU the default is the plain module", "[dp]") {
   CHECK(data_parallel(torch::nn::Identity(), numbers(4)).equal(numbers(4)));
 }
 
-/// As the manual of DataParallel has it.
+/// The example in the documentation of DataParallel.
 struct ParallelLayerImpl : DataParallelImpl<torch::nn::LinearImpl> {
   using DataParallelImpl::DataParallelImpl;
   Tensor forward(Tensor x) { return DataParallelImpl::forward(std::move(x)); }
@@ -373,7 +374,7 @@ TEST_CASE("a wrapper prints and saves what it wraps", "[dp]") {
   torch::nn::Linear loaded(3, 2);
   torch::load(loaded, file);
   CHECK(loaded->weight.equal(net->weight));
-  // And the other way round, into replicas that exist.
+  // In the other direction, into existing replicas.
   std::stringstream back;
   {
     const torch::NoGradGuard no_grad;

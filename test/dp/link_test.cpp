@@ -133,7 +133,7 @@ TEST_CASE("a peer that goes is an error of the wait", "[link][errors]") {
                     Catch::Contains("the peer is gone: "));
 }
 
-/// For another process, too.
+/// Returns a Gloo backend whose peer may be another process.
 c10::intrusive_ptr<c10d::Backend> connect_by(const std::string& file,
                                              int rank) {
   ddp::detail::BackendSpec spec;
@@ -144,10 +144,10 @@ c10::intrusive_ptr<c10d::Backend> connect_by(const std::string& file,
   return ddp::detail::make_gloo_backend(spec);
 }
 
-// More than the kernel takes on behalf of who reads nothing.
+// More bytes than the kernel buffers for a peer that does not read.
 constexpr int64_t kMuch = int64_t{64} << 20;
 
-// A process of its own, by the test below: it asks for a payload, and stops.
+// Runs in a process of the test below: requests a payload and stops itself.
 TEST_CASE("a peer that stops while it is sent to", "[.peer]") {
   const auto group = connect_by(std::getenv("LINK_TEST_FILE"), 1);
   std::vector<c10::intrusive_ptr<c10d::Work>> works;

@@ -13,17 +13,18 @@
 
 namespace dp::test {
 
-/// Ranks that are threads of this process, over one HashStore. Nothing waits
-/// longer than a minute, unless a test says so, and no thread may be left.
+/// Ranks that are threads of this process, with a common HashStore. No wait
+/// lasts longer than a minute, unless the test sets other time-outs, and no
+/// thread may remain.
 class LocalWorld {
  public:
   explicit LocalWorld(int size)
       : size_(size), store_(c10::make_intrusive<c10d::HashStore>()) {}
 
-  /// Runs `body(rank, options)` on each rank, with options that lead to this
-  /// world. Returns what each rank threw, "" for nothing.
+  /// Runs `body(rank, options)` on each rank, with options for this world.
+  /// Returns each rank's error, "" for none.
   ///
-  /// @throws std::runtime_error when threads are left.
+  /// @throws std::runtime_error if threads remain.
   std::vector<std::string> try_ranks(
       const ParameterServerOptions& options,
       const std::function<void(int, const ParameterServerOptions&)>& body) {
@@ -36,7 +37,7 @@ class LocalWorld {
     return errors;
   }
 
-  /// The same, but throws the first error of any rank.
+  /// Like try_ranks(), but throws the first rank's error.
   void run_ranks(
       const ParameterServerOptions& options,
       const std::function<void(int, const ParameterServerOptions&)>& body) {

@@ -1,4 +1,4 @@
-// What replicas cost in memory beside themselves.
+// Memory that replicas need beside their own state.
 #include <torch/nn/module.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
@@ -24,7 +24,7 @@ using torch::Tensor;
 
 constexpr int64_t kMiB = 1 << 20;
 
-/// So many tensors of so many MiB.
+/// Has `count` tensors of `size` MiB each.
 struct LargeImpl : torch::nn::Module {
   LargeImpl(int64_t count, int64_t size) {
     for (int64_t i = 0; i < count; ++i) {
@@ -43,13 +43,13 @@ TEST_CASE("a replica is not there twice while it is made", "[dp]") {
   const auto options = on_cpus(2).make_replica([count = count, size = size] {
     return std::make_shared<LargeImpl>(count, size);
   });
-  // And one flat tensor.
+  // One flat tensor in addition.
   const int64_t most = state + 21 * kMiB;
   const PeakMeter meter;
   DataParallel model(net, options);
   CHECK(meter.peak() >= state);
   CHECK(meter.peak() <= most);
-  // Nor are the old replicas when they are made anew.
+  // The old replicas do not stay in memory while new ones are made.
   const PeakMeter again;
   model->remake_replicas();
   CHECK(again.peak() <= 21 * kMiB);
@@ -84,11 +84,11 @@ TEST_CASE("a large tensor is sent without a copy beside it", "[dp]") {
   CHECK(net->table.grad()[1].equal(torch::full({8}, 2.0)));
   CHECK(net->table.grad()[5].equal(torch::ones({8})));
   CHECK(net->bias.grad().equal(torch::full({8}, 3.0)));
-  // The gradient.
+  // Only the gradient.
   CHECK(meter.peak() < (32 + 1) * kMiB);
 }
 
-/// Names of autograd's nodes, or of operators, in the order in which they run.
+/// Names of autograd's nodes or of operators, in the order in which they run.
 class CallLog {
  public:
   explicit CallLog(at::RecordScope scope)
@@ -127,7 +127,8 @@ TEST_CASE("gradients are added up while others are computed", "[dp]") {
   }
   DataParallel model(net, on_cpus(2));
   const auto x = torch::ones({2, 8});
-  // Nodes of the replicas' threads have higher numbers at every step.
+  // The sequence numbers of nodes from the replicas' threads grow with each
+  // step.
   for (int step = 0; step < 20; ++step) {
     model->forward(x).sum().backward();
   }
@@ -149,7 +150,7 @@ TEST_CASE("gradients are added up while others are computed", "[dp]") {
 
 TEST_CASE("gradients of other devices are added up in the first one's copy",
           "[dp]") {
-  // A copy to the meta device takes no memory, but is one.
+  // A copy to the meta device uses no memory, but counts as a copy.
   const bool crosses = GENERATE(true, false);
   const auto source = torch::empty({4}, crosses ? torch::kMeta : torch::kCPU);
   const auto node = std::make_shared<detail::ReduceBackward>(
@@ -176,11 +177,12 @@ TEST_CASE("gradients of other devices are added up in the first one's copy",
     CHECK(result.device() == source.device());
     CHECK((crosses || result.equal(torch::full({4}, 6.0))));
   }
-  // A gradient that lies on the device already may be another's, too.
+  // A gradient that is on the device already may be shared, so it must not
+  // change.
   const std::string first = crosses ? "aten::add_" : "aten::add";
   CHECK(additions == std::vector<std::string>{first, "aten::add_"});
   CHECK(grads[0].equal(torch::ones({4})));
-  // Of a gradient that is differentiated in its turn nothing may change.
+  // A gradient that is itself differentiated must not change.
   grads[0].requires_grad_();
   CHECK(sum(grads).requires_grad());
 }

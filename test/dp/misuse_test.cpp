@@ -1,4 +1,5 @@
-// Calls that the replicas' threads cannot serve: an error each, never a hang.
+// Calls that the replicas' threads cannot serve. Each is an error and never
+// blocks.
 #include <torch/nn/modules/linear.h>
 #include <torch/types.h>
 #include <torch/utils.h>
@@ -47,7 +48,7 @@ TEST_CASE("a forward in the module's own forward", "[dp]") {
                         Catch::Contains("(replica 0 of 2 on cpu)"));
   again = nullptr;
   CHECK(close(model->forward(x), net->forward(x)));
-  // A wrapper within the replica of another one has replicas of its own.
+  // A wrapper inside a replica of another wrapper has its own replicas.
   const auto inner = test::clone(net);
   DataParallel outer(lambda([&](auto&, const Tensor& part) {
                        return data_parallel(inner, part, test::cpus(2));
@@ -72,7 +73,7 @@ TEST_CASE("within a wrapper that computes in another dtype", "[dp]") {
   CHECK(forward(1).scalar_type() == torch::kBFloat16);
 }
 
-/// Uses the first of two parameters.
+/// Uses the first of its two parameters.
 struct HalfUsedImpl : torch::nn::Cloneable<HalfUsedImpl> {
   HalfUsedImpl() { reset(); }
   void reset() override {
@@ -114,7 +115,7 @@ TEST_CASE("a batch norm over ranks in replicas", "[dp]") {
   CHECK(close(model->forward(x), norm->forward(x)));
 }
 
-/// Whether a part of a network draws random numbers, and the part.
+/// Whether a part of a network draws random numbers, and this part.
 using DrawingPart = std::pair<bool, std::function<Tensor(const Tensor&)>>;
 
 Tensor attention(const Tensor& x, double dropout) {
@@ -149,7 +150,7 @@ TEST_CASE("replicas that draw on the CPU what they compute again", "[dp]") {
       {true, [](const Tensor& z) { return z * torch::rand_like(z); }},
       {true, [](const Tensor& z) { return torch::rrelu(z, 0.1, 0.3, true); }},
       {true, [](const Tensor& z) { return attention(z, 0.5); }},
-      // LibTorch marks their operators all the same.
+      // LibTorch marks these operators as random, although they draw nothing.
       {false, [](const Tensor& z) { return torch::dropout(z, 0, true); }},
       {false, [](const Tensor& z) { return torch::dropout(z, 0.5, false); }},
       {false, [](const Tensor& z) { return torch::rrelu(z, 0.1, 0.3, false); }},
@@ -160,15 +161,14 @@ TEST_CASE("replicas that draw on the CPU what they compute again", "[dp]") {
   const auto net = lambda([&, part = part](auto& self, const Tensor& x) {
     auto y = ddp::checkpoint_activations(
         [&](const Tensor& z) {
-          // A draw of another thread, whose time is its own, falls in this
-          // part.
+          // Another thread may draw during this part.
           if (others_draw) {
             std::thread([] { torch::rand({1}); }).join();
           }
           return part(self.linear(z));
         },
         x);
-    // Other replicas draw while this one is in its checkpointed part.
+    // Other replicas draw here while this one is in its checkpointed part.
     return torch::dropout(y, 0.5, true);
   });
   DataParallel model(net, on_cpus(4));
@@ -182,7 +182,7 @@ TEST_CASE("replicas that draw on the CPU what they compute again", "[dp]") {
       CHECK_NOTHROW(model->forward(x).sum().backward());
     }
   }
-  // One device is the module alone.
+  // With one device the forward is that of the module.
   others_draw = false;
   DataParallel one(net, on_cpus(1));
   CHECK_NOTHROW(one->forward(x).sum().backward());
@@ -231,8 +231,8 @@ TEST_CASE("one device may be shared as the module may", "[dp]") {
   CHECK(test::get_in_time(other, "the other forward").equal(output));
 }
 
-/// Exit status of a child that runs `f`, which returns the status; fails when
-/// it does not end.
+/// Returns the exit status of a child that runs `f`, which returns the status.
+/// Fails if the child does not end.
 template <typename F>
 int status_in_child(const F& f) {
   const pid_t child = ::fork();
@@ -266,7 +266,7 @@ TEST_CASE("a process that was forked", "[dp]") {
         const bool is_clear =
             what.find("which was forked from it and has no threads") !=
             std::string::npos;
-        model.reset();  // waits for no thread
+        model.reset();  // does not wait for a thread
         return is_clear ? 0 : 2;
       }
     });
@@ -276,7 +276,7 @@ TEST_CASE("a process that was forked", "[dp]") {
 #ifndef DDP_THREAD_SANITIZER
   SECTION("before any forward") {
     const int status = status_in_child([&] {
-      at::set_num_threads(1);  // OpenMP's threads have not been forked, either
+      at::set_num_threads(1);  // OpenMP's threads are not forked
       const bool is_right = close((*model)->forward(x), expected);
       model.reset();
       return is_right ? 0 : 1;

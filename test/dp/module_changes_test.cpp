@@ -1,5 +1,5 @@
-// A module that changes after it was wrapped: the replicas compute what it does
-// now, or an error says why not.
+// A module that changes after it was wrapped: the replicas compute its current
+// function, or an error gives the reason.
 #include <torch/nn/cloneable.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -18,7 +18,7 @@ using test::close;
 using test::on_cpus;
 using torch::Tensor;
 
-/// A layer without tensors before one with them.
+/// A layer without tensors before one with tensors.
 struct DroppingImpl : torch::nn::Cloneable<DroppingImpl> {
   explicit DroppingImpl(double p) : p(p) { reset(); }
   void reset() override {
@@ -44,7 +44,7 @@ TEST_CASE("a replaced submodule without tensors", "[dp]") {
     net->replace(rate);
   }
   CHECK(close(model->forward(x), net->forward(x)));
-  // And the modes of the new one.
+  // Replicas also follow the new submodule's mode.
   net->drop->eval();
   CHECK(close(model->forward(x), net->fc(x)));
 }
@@ -67,7 +67,7 @@ TEST_CASE("submodules that are added", "[dp]") {
   }
 }
 
-/// Two layers, one after the other.
+/// Two layers in sequence.
 struct PairImpl : torch::nn::Cloneable<PairImpl> {
   PairImpl() { reset(); }
   void reset() override {

@@ -23,8 +23,8 @@ inline DataParallelOptions on_cpus(size_t count) {
   return DataParallelOptions().devices(cpus(count));
 }
 
-/// A module made of a function of one tensor: `forward(x, args...)` returns
-/// `function(*this, x, args...)`, with one Linear to use.
+/// A module with one Linear and a function: `forward(x, args...)` returns
+/// `function(*this, x, args...)`.
 template <typename Function>
 struct LambdaImpl : torch::nn::Cloneable<LambdaImpl<Function>> {
   LambdaImpl(Function f, int64_t in, int64_t out)
@@ -48,7 +48,7 @@ auto lambda(Function function, int64_t in = 3, int64_t out = 2) {
   return std::make_shared<LambdaImpl<Function>>(std::move(function), in, out);
 }
 
-/// Images [n, 1, 8, 8] to 5 scores.
+/// Maps images [n, 1, 8, 8] to 5 scores.
 struct NetImpl : torch::nn::Cloneable<NetImpl> {
   NetImpl() { reset(); }
   void reset() override {
@@ -77,7 +77,7 @@ inline bool close(const torch::Tensor& a,
   return a.sizes() == b.sizes() && a.allclose(b, relative, absolute);
 }
 
-/// Names of the parameters and buffers that differ.
+/// Returns the names of the parameters and buffers that differ.
 inline std::vector<std::string> differences(const torch::nn::Module& a,
                                             const torch::nn::Module& b,
                                             double relative = 1e-4,

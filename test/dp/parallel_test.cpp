@@ -1,4 +1,4 @@
-// The parts of DataParallel by themselves, and wrappers as modules.
+// The separate functions of DataParallel, and wrappers as modules.
 #include "dp/parallel.h"
 
 #include <torch/nn/modules/container/sequential.h>
@@ -73,7 +73,7 @@ TEST_CASE("replicate, apply and gather train as the whole", "[dp][parallel]") {
   const auto parts = GENERATE(1, 2, 3);
   const auto net = std::make_shared<NetImpl>();
   const auto other = clone(net);
-  net->norm->eval();  // else each part has statistics of its own
+  net->norm->eval();  // in training, statistics differ
   other->norm->eval();
   torch::optim::SGD steps(net->parameters(), 0.1);
   torch::optim::SGD other_steps(other->parameters(), 0.1);
@@ -111,7 +111,7 @@ TEST_CASE("modules are applied at once, with the caller's state",
     const auto until =
         std::chrono::steady_clock::now() + std::chrono::seconds(60);
     while (inside < 2 && std::chrono::steady_clock::now() < until) {
-      std::this_thread::yield();  // for the other part
+      std::this_thread::yield();  // waits for the other part
     }
     TORCH_CHECK(inside == 2, "the other part has not come");
     TORCH_CHECK(!torch::GradMode::is_enabled());
@@ -169,7 +169,7 @@ TEST_CASE("a clone of a wrapper wraps a copy", "[dp][clone]") {
   copy->module()->eval();
   const auto x = torch::randn({4, 1, 8, 8});
   const auto expected = model(x);
-  CHECK(expected.size(0) == 2);  // its aggregate is a sum
+  CHECK(expected.size(0) == 2);  // the sum of its parts
   CHECK(close(copy->forward(x), expected));
   {
     const torch::NoGradGuard no_grad;

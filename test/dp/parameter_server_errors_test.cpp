@@ -30,7 +30,7 @@ std::unique_ptr<torch::optim::Optimizer> sgd(const Tensors& parameters) {
   return std::make_unique<torch::optim::SGD>(parameters, 0.1);
 }
 
-/// Two parameters, so that two servers have one each.
+/// Returns a net with two parameters, one for each of two servers.
 torch::nn::Linear make_net() {
   return torch::nn::Linear(4, 3);
 }
@@ -42,7 +42,7 @@ void step(torch::nn::Linear& net, ParameterClient& client) {
   client.push();
 }
 
-/// Serves on the servers and works on the others.
+/// Runs serve() on the servers and `work` on the workers.
 template <class Work>
 std::vector<std::string> try_job(int world,
                                  const Options& options,
@@ -89,7 +89,7 @@ TEST_CASE("synchronous: a worker that dies ends the job everywhere",
   }
 }
 
-// A row of ones twice: each gradient is 2, and SGD's rate is 0.1.
+// The input has two rows of ones: each gradient is 2, and SGD's rate is 0.1.
 TEST_CASE("synchronous: a worker that dies after its last push is not missed",
           "[parameter_server][errors]") {
   constexpr int kSteps = 3;
@@ -120,29 +120,29 @@ TEST_CASE("asynchronous: the others finish when a worker dies",
   const int servers = GENERATE(1, 2);
   const int64_t bound = GENERATE(0, 4);
   LocalWorld world(servers + 3);
-  const auto errors = world.try_ranks(
-      Options()
-          .servers(servers)
-          .mode(UpdateMode::asynchronous)
-          .staleness_bound(bound),
-      [&](int rank, const Options& options) {
-        auto net = make_net();
-        if (is_server(options)) {
-          const auto report = serve(*net, sgd, options);
-          TORCH_CHECK(report.lost == std::vector<int>{1});
-          TORCH_CHECK(report.updates == 20 + 20 + 5);
-          return;
-        }
-        ParameterClient client(net, options);
-        for (int i = 0; i < 20; ++i) {
-          if (client.worker() == 1 && i == 5) {
-            client.pull();  // others may wait for what comes of it
-            TORCH_CHECK(false, "out of memory");
-          }
-          step(net, client);
-        }
-        client.finish();
-      });
+  const auto errors =
+      world.try_ranks(Options()
+                          .servers(servers)
+                          .mode(UpdateMode::asynchronous)
+                          .staleness_bound(bound),
+                      [&](int rank, const Options& options) {
+                        auto net = make_net();
+                        if (is_server(options)) {
+                          const auto report = serve(*net, sgd, options);
+                          TORCH_CHECK(report.lost == std::vector<int>{1});
+                          TORCH_CHECK(report.updates == 20 + 20 + 5);
+                          return;
+                        }
+                        ParameterClient client(net, options);
+                        for (int i = 0; i < 20; ++i) {
+                          if (client.worker() == 1 && i == 5) {
+                            client.pull();  // others may wait for its push
+                            TORCH_CHECK(false, "out of memory");
+                          }
+                          step(net, client);
+                        }
+                        client.finish();
+                      });
   for (int rank = 0; rank < servers + 3; ++rank) {
     CHECK(errors[rank] == (rank == servers + 1 ? "out of memory" : ""));
   }
@@ -197,7 +197,7 @@ TEST_CASE("a server that dies ends the job everywhere",
       Options().servers(2).mode(mode), [&](int rank, const Options& options) {
         auto net = make_net();
         if (rank == dead) {
-          // It answers one pull of each worker and is no more.
+          // Answers one pull of each worker and then ends.
           auto session =
               detail::join_session(*net, options, detail::Role::server);
           const detail::FlatTensors parameters(session.shards[rank]);
@@ -322,7 +322,7 @@ TEST_CASE("a silent worker counts as gone", "[parameter_server][errors]") {
           return;
         }
         ParameterClient client(net, options);
-        // It says nothing as long as the job lasts.
+        // Sends nothing until the job has ended.
         TORCH_CHECK(end.wait_for(test::kPatience) == std::future_status::ready,
                     "the job has not ended");
         step(net, client);
@@ -360,7 +360,7 @@ TEST_CASE("a worker that computes for long hears why the job has ended",
         client.pull();
         if (client.worker() == 1) {
           told.wait_for(1);
-          // The server does not go before this worker has come.
+          // The server waits for this worker before it ends.
           TORCH_CHECK(
               end.wait_for(milliseconds(50)) == std::future_status::timeout,
               "the server has gone");
@@ -376,7 +376,7 @@ TEST_CASE("a worker that computes for long hears why the job has ended",
   check_each(errors, "an update failed: the gradient is not finite");
 }
 
-/// A worker by hand says something to a server; what the server throws.
+/// Returns the error of a server to which a worker sends `message`.
 std::string serve_who_says(const detail::Message& message) {
   return LocalWorld(2).try_ranks(Options(), [&](int, const Options& options) {
     auto net = make_net();
@@ -528,7 +528,7 @@ TEST_CASE("a rank that does not come", "[parameter_server][errors]") {
 }
 
 TEST_CASE("a join after a failed one", "[parameter_server][errors]") {
-  // Rank 2 comes when the others have given up.
+  // Rank 2 arrives after the others have given up.
   test::Counter given_up;
   LocalWorld world(3);
   const auto train = [](torch::nn::Linear& net, const Options& options) {
@@ -564,7 +564,7 @@ TEST_CASE("a join after a failed one", "[parameter_server][errors]") {
 
 TEST_CASE("a rank hears at once that rank 0 did not join",
           "[parameter_server][errors]") {
-  // Rank 2 never comes. Rank 1 may be late for some sessions of rank 0's.
+  // Rank 2 never arrives. Rank 1 may be too late for some sessions of rank 0.
   test::Counter heard;
   const auto errors =
       LocalWorld(3).try_ranks(Options(), [&](int rank, Options options) {
@@ -601,7 +601,7 @@ TEST_CASE("a worker without its first server", "[parameter_server][errors]") {
                              "rank 0 did not"));
 }
 
-/// As the store of a rank 0 that dies while another rank waits.
+/// Acts like the store of a rank 0 that dies while another rank waits.
 struct DyingStore : c10d::HashStore {
   using HashStore::wait;
   void wait(const std::vector<std::string>& /*keys*/,
@@ -624,7 +624,7 @@ TEST_CASE("a store that is gone is not taken for a rank that is late",
                         !Catch::Contains("to arrive within"));
 }
 
-/// As the store of a rank that dies before it is connected with its peer.
+/// Acts like the store of a rank that dies before it connects to its peer.
 struct PairlessStore : c10d::PrefixStore {
   using PrefixStore::PrefixStore;
   void set(const std::string& key, const std::vector<uint8_t>& value) override {
@@ -636,7 +636,7 @@ struct PairlessStore : c10d::PrefixStore {
 TEST_CASE("who is connected hears why others are not",
           "[parameter_server][errors]") {
   const int servers = GENERATE(1, 2);
-  // The last worker cannot connect with the first server.
+  // The last worker cannot connect to the first server.
   const int stranger = servers + 1;
   const auto work = [&](int rank, Options options) {
     const auto store = options.store();

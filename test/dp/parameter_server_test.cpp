@@ -60,7 +60,7 @@ torch::Tensor loss_of(torch::nn::Sequential& net, int step, int worker) {
   return net->forward(random(1000 * (step + 1) + worker, {4, 6})).pow(2).mean();
 }
 
-/// One worker's part of a training: its own batches.
+/// Trains one worker with its own batches.
 void train(torch::nn::Sequential& net, ParameterClient& client, int steps) {
   for (int step = 0; step < steps; ++step) {
     client.pull();
@@ -79,8 +79,8 @@ Tensors copies(const torch::nn::Module& module) {
   return result;
 }
 
-/// Parameters after the same training by DistributedDataParallel over the
-/// backend that `wrap` makes of Gloo's.
+/// Returns the parameters after the same training with DistributedDataParallel.
+/// `wrap` returns its backend, given Gloo's.
 using Wrap = std::function<ddp::test::Group(const ddp::test::Group&)>;
 Tensors train_by_ddp(int ranks,
                      int steps,
@@ -107,7 +107,7 @@ Tensors train_by_ddp(int ranks,
   return result;
 }
 
-/// Of all parameters together.
+/// Returns the relative difference of all parameters together.
 double relative_difference(const Tensors& a, const Tensors& b) {
   double difference = 0, size = 0;
   for (size_t i = 0; i < a.size(); ++i) {
@@ -129,8 +129,8 @@ TEST_CASE("synchronous training is DistributedDataParallel's",
   const int servers = GENERATE(1, 2);
   constexpr int kSteps = 20;
   const OptimizerFactory make_optimizer = use_adam ? adam : sgd;
-  // Gloo's ring begins each piece of a bucket at another rank, so it adds more
-  // than two gradients up in another order than a server.
+  // Gloo's ring starts each piece of a bucket at a different rank, so it adds
+  // more than two gradients in another order than a server.
   const auto in_rank_order =
       train_by_ddp(workers, kSteps, make_optimizer, [](const auto& group) {
         return c10::make_intrusive<test::RankOrderBackend>(group);
@@ -138,7 +138,7 @@ TEST_CASE("synchronous training is DistributedDataParallel's",
   const auto by_gloo = train_by_ddp(
       workers, kSteps, make_optimizer, [](const auto& group) { return group; });
   LocalWorld world(servers + workers);
-  // With room for one, workers must come in their order.
+  // With room for one gradient per server, workers have to push in their order.
   const int held = workers == 3 ? servers : 4;
   world.run_ranks(
       Options().servers(servers).gradients_held(held),
@@ -232,7 +232,7 @@ TEST_CASE("asynchronous: staleness keeps its bound, all end alike",
     for (int worker = 1; worker < kWorkers; ++worker) {
       CHECK(last[servers + worker][i].equal(last[servers][i]));
     }
-    // A server has what it held.
+    // A server's module has the parameters that it held.
     CHECK(std::any_of(last.begin(), last.begin() + servers, [&](auto& held) {
       return held[i].equal(last[servers][i]);
     }));
@@ -241,7 +241,8 @@ TEST_CASE("asynchronous: staleness keeps its bound, all end alike",
 
 TEST_CASE("asynchronous: workers that pull again do not wait for each other",
           "[parameter_server]") {
-  // With this bound one takes from a server only when no other holds something.
+  // With this bound a server gives parameters to a worker only if no other
+  // worker holds any.
   constexpr int kServers = 2;
   constexpr int kWorkers = 2;
   constexpr int kSteps = 10;
@@ -291,7 +292,7 @@ TEST_CASE("what moves is what the formula says", "[parameter_server]") {
     all.sent += moved[server].sent;
     all.received += moved[server].received;
   }
-  // finish() is one more time the parameters.
+  // finish() sends the parameters once more.
   CHECK(all.sent == kWorkers * (kSteps + 1) * bytes);
   CHECK(all.received == kWorkers * kSteps * bytes);
   for (int worker = 0; worker < kWorkers; ++worker) {
@@ -341,8 +342,8 @@ TEST_CASE("any dtype; shared, frozen, unused parameters; buffers",
               *net,
               [&](const Tensors& parameters) {
                 held = parameters.size();
-                // Decay would show that a parameter without gradient is
-                // stepped.
+                // Weight decay would reveal a step for a parameter without
+                // gradient.
                 return std::make_unique<torch::optim::SGD>(
                     parameters, torch::optim::SGDOptions(1).weight_decay(1));
               },
@@ -403,7 +404,7 @@ TEST_CASE("a gradient that is no more counts as zero", "[parameter_server]") {
       client.push();
     }
     client.finish();
-    // The mean of 2 and 2, then that of 0 and 2.
+    // The mean of 2 and 2, then the mean of 0 and 2.
     TORCH_CHECK(net->weight.eq(-3).all().item<bool>(), net->weight);
   });
 }
@@ -494,8 +495,8 @@ TEST_CASE("servers can be used again", "[parameter_server]") {
   });
 }
 
-/// Two parameters, so that two servers have one each, of more than sockets
-/// hold.
+/// Two parameters, one for each of two servers, each larger than the sockets'
+/// buffers.
 struct LargeImpl : torch::nn::Module {
   LargeImpl() {
     constexpr int64_t kSize = 3'000'000;  // 12 MB
@@ -527,8 +528,9 @@ TEST_CASE("the last parameters arrive whole, however large",
   }
 }
 
-/// Tells a server that this worker has left, and waits for the last parameters.
-/// `on_wait` is called for each message that says that they take longer.
+/// Requests the last parameters from a server that this worker has left, and
+/// waits for them. Calls `on_wait` for each message that announces a longer
+/// wait.
 template <typename OnWait>
 void take_last_parameters(detail::Link& server,
                           const Tensors& shard,
@@ -537,8 +539,8 @@ void take_last_parameters(detail::Link& server,
       server, 0, detail::Op::last, detail::FlatTensors(shard).flat(), on_wait);
 }
 
-/// As `serve`, asynchronous with a bound of 1, but says every millisecond that
-/// it is still there: as many times as `serve` does in hours.
+/// Like `serve`, asynchronous with a bound of 1, but sends a wait message every
+/// millisecond: as many as `serve` sends in hours.
 ServerReport serve_impatiently(torch::nn::Module& module,
                                const Options& options) {
   auto session = detail::join_session(module, options, detail::Role::server);
@@ -575,8 +577,8 @@ TEST_CASE("a finish that waits for long is no silence", "[parameter_server]") {
           TORCH_CHECK(report.lost.empty());
           TORCH_CHECK(report.updates == kSteps);
         } else if (rank == servers) {
-          // A worker that has left at once and counts how often it is told to
-          // wait.
+          // A worker that leaves at once and counts the wait messages that it
+          // receives.
           const auto session =
               detail::join_session(*net, options, detail::Role::worker);
           const auto& links = session.links;
@@ -592,7 +594,7 @@ TEST_CASE("a finish that waits for long is no silence", "[parameter_server]") {
             });
           }
         } else if (rank == servers + 1) {
-          // One that computes for many of the server's patiences.
+          // A worker that computes for longer than many wait messages take.
           ParameterClient client(net, options);
           for (int step = 0; step < kSteps; ++step) {
             train(net, client, 1);
@@ -607,7 +609,7 @@ TEST_CASE("a finish that waits for long is no silence", "[parameter_server]") {
       });
 }
 
-/// A server by hand: joins, and hands its one worker to `talk`.
+/// Acts as a server: joins, and passes its only worker to `talk`.
 template <typename Talk>
 void serve_by_hand(torch::nn::Module& module,
                    const Options& options,
@@ -645,7 +647,7 @@ TEST_CASE("synchronous: a worker takes from all servers at once",
     }
     serve_by_hand(*net, options, [&](auto&, auto expect, auto give) {
       expect(detail::Op::pull);
-      if (rank == 0) {  // says nothing before the other's have arrived
+      if (rank == 0) {  // waits for server 1's parameters
         given.wait_for(1);
       }
       give();
@@ -673,7 +675,7 @@ TEST_CASE("synchronous: a wait for one server is no silence to another",
                   detail::FlatTensors(session.shards[rank]).flat());
     };
     TORCH_CHECK(worker.receive().op == detail::Op::pull);
-    if (rank == 0) {  // until the other server has heard of it
+    if (rank == 0) {  // until the other server knows
       while (!waits.has(1)) {
         worker.send({.op = detail::Op::wait});
       }
@@ -703,7 +705,7 @@ TEST_CASE("asynchronous: a wait for one server is no silence to another",
           client.finish();
           return;
         }
-        // The first answer of server 0 takes long.
+        // Server 0 takes long for its first answer.
         serve_by_hand(*net, options, [&](auto& worker, auto expect, auto give) {
           for (int i = 0; rank == 1 && i < kWaits; ++i) {
             expect(detail::Op::wait);

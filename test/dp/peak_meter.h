@@ -9,8 +9,8 @@
 
 namespace dp::test {
 
-/// The most CPU memory that was held at once, more than when it was made, on
-/// this thread and on those that take over its state.
+/// Measures the peak of CPU memory above its value at construction, on this
+/// thread and on threads that take over its state.
 class PeakMeter {
  public:
   PeakMeter() : meter_(std::make_shared<Meter>()), guard_(kind(), meter_) {}

@@ -1,4 +1,4 @@
-// Workers by hand that do not do as a ParameterClient does.
+// Workers that do not follow the protocol of ParameterClient.
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
 #include <torch/types.h>
@@ -41,7 +41,7 @@ void train(torch::nn::Linear& net, ParameterClient& client, int steps) {
   }
 }
 
-/// A worker that sends what it likes to one server.
+/// A worker that sends arbitrary messages to one server.
 class HandMadeWorker {
  public:
   HandMadeWorker(torch::nn::Module& module, const Options& options)
@@ -50,7 +50,7 @@ class HandMadeWorker {
 
   detail::Link& link() { return *session_.links[0]; }
 
-  /// Sends the message and takes the answer that is due.
+  /// Sends the message and receives the answer to it, if there is one.
   void say(
       Op op, const detail::OnWait& on_wait = [] {}) {
     if (op == Op::push) {
@@ -172,7 +172,7 @@ TEST_CASE("random messages harm nobody else", "[protocol][errors]") {
   for (unsigned seed = 0; seed < 60; ++seed) {
     INFO("seed " << seed);
     const auto mode = seed % 2 == 0 ? kAsynchronous : kSynchronous;
-    // Each is for one rank's thread, until all have ended.
+    // Each variable is used by one rank's thread, until all ranks have ended.
     bool has_finished = false;
     std::vector<int> lost;
     const auto errors = LocalWorld(3).try_ranks(
@@ -201,13 +201,13 @@ TEST_CASE("random messages harm nobody else", "[protocol][errors]") {
     if (is_well) {
       CHECK(lost.empty() == has_finished);
     }
-    for (const int rank : {0, 1}) {  // they hear whose fault it was
+    for (const int rank : {0, 1}) {  // the errors name worker 1
       CHECK_THAT(errors[rank], Catch::Contains(is_well ? "" : "worker 1"));
     }
   }
 }
 
-/// More than sockets hold.
+/// More bytes than the sockets' buffers hold.
 constexpr int64_t kMany = 8 << 20;
 
 TEST_CASE("asynchronous: workers that stop reading stop nobody else",
@@ -216,7 +216,7 @@ TEST_CASE("asynchronous: workers that stop reading stop nobody else",
   test::Counter pulled;
   test::Counter stalled;
   test::Counter finished;
-  // No stalled worker is given up before the test is over.
+  // The time-out exceeds the test, so that no stalled worker is dropped.
   const auto options = Options()
                            .mode(kAsynchronous)
                            .staleness_bound(1'000'000)
@@ -231,7 +231,7 @@ TEST_CASE("asynchronous: workers that stop reading stop nobody else",
       ParameterClient client(net, own);
       for (int step = 0; step < 4; ++step) {
         client.pull();
-        // Each stalled worker takes other parameters than those before it.
+        // Each stalled worker gets newer parameters than the workers before it.
         pulled.add();
         stalled.wait_for(std::min(step + 1, kStalled));
         client.push();
@@ -292,7 +292,7 @@ TEST_CASE("a server's own error is not taken for a worker's death",
         }
         auto session =
             detail::join_session(*net, options, detail::Role::server);
-        // Memory for such gradients cannot be had.
+        // Memory for gradients of this size cannot be allocated.
         Tensors huge(session.shards[0].size(),
                      torch::zeros({1}).expand({int64_t{1} << 56}));
         detail::Coordinator coordinator(

@@ -1,6 +1,7 @@
-// Training programs of which a seed decides everything, with replicas beside
-// the plain module on whole batches. All values are multiples of a power of two
-// that double holds exactly, so the order of sums plays no part. More by hand:
+// Random training programs, each determined by a seed, on replicas and on the
+// plain module with whole batches. All values are multiples of a power of two
+// that double represents exactly, so the order of sums does not matter. To run
+// more of them:
 //   DDP_TEST_SECONDS=0 DDP_PROGRAMS=10000 DDP_PROGRAMS_SEED=100
 //   dp_test "random programs*"
 #include <algorithm>
@@ -40,14 +41,14 @@ Tensor numbers(Dice& dice, at::IntArrayRef sizes, int limit) {
 enum class Kind { weight, product, tied, branch, rows, frozen, kept };
 constexpr int kKinds = 7;
 
-/// A part of the module: what it adds to each row's result.
+/// A part of the module, which adds a term to each row's result.
 struct Part {
   Kind kind = Kind::weight;
   bool is_sparse = false;
   bool is_float = false;
 };
 
-/// A submodule, so that parts come and go.
+/// A submodule, so that a program can replace parts.
 struct PartImpl : torch::nn::Cloneable<PartImpl> {
   explicit PartImpl(const Part& part) : part(part) { reset(); }
 
@@ -125,7 +126,7 @@ struct NetImpl : torch::nn::Cloneable<NetImpl> {
 };
 TORCH_MODULE(Net);
 
-/// The plain module, or the one with replicas, and its optimizer.
+/// The plain module or the module with replicas, and its optimizer.
 struct Side {
   Side(const std::vector<Part>& parts, double momentum)
       : net(parts), optimizer(net->parameters(), options(momentum)) {}
@@ -165,7 +166,8 @@ std::string difference(Side& got, Side& wanted) {
   return "";
 }
 
-/// Plays one program and returns what went wrong; `told` is what it did.
+/// Plays one program and returns the first difference; told() describes its
+/// acts.
 class Game {
  public:
   explicit Game(uint64_t seed) : dice_(seed) {
@@ -223,7 +225,8 @@ class Game {
     }
   }
 
-  /// Of both, with an input of their own each; the inputs' gradients are equal.
+  /// Runs a forward on both sides, each with a copy of the input. Results and
+  /// gradients of the inputs have to be equal.
   void forward(bool spoils) {
     const int rows = dice_.chance(10) ? 0 : dice_.below(9) + 1;
     auto x = numbers(dice_, {rows, kFeatures}, 3);
@@ -337,7 +340,8 @@ class Game {
     }
   }
 
-  /// What is to be computed once more needs the replicas as they were.
+  /// Returns whether a backward pass has to come first: recomputed activations
+  /// need the replicas unchanged.
   bool must_wait() const {
     const auto& parts = ours_->net->parts;
     return !ours_->losses.empty() &&
@@ -366,7 +370,7 @@ class Game {
     });
   }
 
-  /// Values, past the optimizer.
+  /// Changes values without the optimizer.
   void change() {
     const auto part = dice_.below(static_cast<int>(ours_->net->modules.size()));
     const bool by_data = dice_.chance(50);
@@ -382,12 +386,12 @@ class Game {
     });
   }
 
-  /// A part by a new one of its kind; the optimizer, too, is new then.
+  /// Replaces a part by a new one of its kind, and resets the optimizer.
   void replace() {
     const auto part = dice_.below(static_cast<int>(ours_->net->modules.size()));
     const auto& all = ours_->net->modules;
     if (std::count(all.begin(), all.end(), all[part]) > 1) {
-      return;  // clones would tie what has been untied
+      return;  // clones would tie untied parts again
     }
     told_ << "\nreplace " << part;
     both([&](Side& side) {
@@ -395,7 +399,7 @@ class Game {
       module = std::make_shared<PartImpl>(module->part);
       side.net->replace_module("part" + std::to_string(part), module);
       side.optimizer.param_groups()[0].params() = side.net->parameters();
-      side.optimizer.state().clear();  // is found by addresses, old ones too
+      side.optimizer.state().clear();  // keyed by addresses, maybe reused
     });
   }
 

@@ -7,13 +7,13 @@
 
 namespace dp::test {
 
-/// Another backend, but for all-reduces: these add up in the order of the
-/// ranks, wherever an element lies in its bucket.
+/// Forwards to another backend, except for all-reduces, which add in rank
+/// order, independent of an element's place in its bucket.
 class RankOrderBackend : public ddp::detail::ForwardingBackend {
  public:
   using ForwardingBackend::ForwardingBackend;
 
-  /// Done when it returns.
+  /// Blocks until the all-reduce is complete.
   Work allreduce(Tensors& tensors,
                  const c10d::AllreduceOptions& options) override {
     TORCH_CHECK(options.reduceOp == c10d::ReduceOp::SUM);

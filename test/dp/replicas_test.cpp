@@ -1,4 +1,4 @@
-// Replicas and threads that are kept from step to step.
+// Replicas and threads that persist from step to step.
 #include <torch/nn/cloneable.h>
 #include <torch/nn/module.h>
 #include <torch/nn/modules/batchnorm.h>
@@ -34,7 +34,7 @@ using test::Net;
 using test::on_cpus;
 using torch::Tensor;
 
-/// Counts how often it was made anew, as each clone() does.
+/// Counts its resets; each clone() causes one.
 struct CountedImpl : torch::nn::Cloneable<CountedImpl> {
   explicit CountedImpl(int* resets) : resets(resets) { reset(); }
   void reset() override {
@@ -110,7 +110,7 @@ TEST_CASE("replicas follow what becomes of the module", "[dp]") {
   x = x.to(torch::kDouble);
   check();
   CHECK(resets == 3);
-  net->fc->to(torch::kDouble);  // nothing new
+  net->fc->to(torch::kDouble);  // changes nothing
   check();
   CHECK(resets == 3);
   net->fc = net->replace_module("fc", torch::nn::Linear(3, 3));
@@ -217,7 +217,8 @@ TEST_CASE("modules without clone() are made by make_replica", "[dp]") {
 }
 
 TEST_CASE("replicas see the caller's modes", "[dp]") {
-  // 1: grad mode, 2: inference mode, 4: autocast, 8: bfloat16, 16: its cache
+  // 1: grad mode, 2: inference mode, 4: autocast, 8: bfloat16, 16: autocast
+  // cache
   const auto net = lambda([](auto&, const Tensor& x) {
     const bool bfloat16 =
         at::autocast::get_autocast_dtype(at::kCPU) == at::kBFloat16;
@@ -290,7 +291,8 @@ TEST_CASE("inference mode first, training after it", "[dp]") {
 }
 
 TEST_CASE("replicas compute at the same time, each on its thread", "[dp]") {
-  // Each waits for the others: alone it would wait in vain.
+  // Each replica waits for the others, and fails if they do not run
+  // concurrently.
   test::Counter arrived;
   std::mutex mutex;
   std::set<std::thread::id> threads;
@@ -332,7 +334,7 @@ TEST_CASE("threads end with the wrapper", "[dp]") {
   torch::nn::Linear net(3, 1);
   for (int i = 0; i < 3; ++i) {
     DataParallel model(net, on_cpus(4));
-    CHECK(test::no_threads(name));  // not before they are used
+    CHECK(test::no_threads(name));  // not before the first forward
     for (int step = 0; step < 3; ++step) {
       model->forward(torch::ones({8, 3}));
       CHECK(test::count_threads(name) == 4);
@@ -364,8 +366,8 @@ TEST_CASE("every replica runs, and the first error is thrown", "[dp]") {
   }
 }
 
-/// Counts allocations of CPU memory on this thread and on those that take over
-/// its state.
+/// Counts allocations of CPU memory on this thread and on threads that take
+/// over its state.
 class AllocationCounter : public c10::MemoryReportingInfoBase {
  public:
   void reportMemoryUsage(
@@ -408,7 +410,8 @@ int64_t bytes(const std::vector<Tensor>& tensors) {
   return sum;
 }
 
-/// How many tensors LibTorch copies and clones while it lives, on any thread.
+/// Counts the tensors that LibTorch copies and clones on any thread during its
+/// lifetime.
 class CopyCounter {
  public:
   CopyCounter()
@@ -435,7 +438,7 @@ class CopyCounter {
   at::CallbackHandle handle_;
 };
 
-/// State of several types; its forward does nothing.
+/// State of several dtypes. Its forward does nothing.
 struct StateImpl : torch::nn::Cloneable<StateImpl> {
   StateImpl() { reset(); }
   void reset() override {
@@ -457,7 +460,7 @@ TEST_CASE("a step copies parameters and buffers in few pieces to each device",
   model->forward(x);
   model->reset_traffic();
   const int64_t state = 4 * 4 * 7 + 8 + 8 * 5 + 2 * 3;
-  // The floats go together, the three others as they are.
+  // The floats are copied together, the three other tensors one by one.
   const int64_t floats = 4;
   const int64_t pieces = 4;
   const auto extra = static_cast<int64_t>(count) - 1;

@@ -81,15 +81,15 @@ struct Job {
   std::string path;
   int64_t every = 0;
   bool resume = false;
-  int64_t until = 0;  ///< update that ends it
-  double value = 1;   ///< that its parameters begin with
-  int64_t first = 0;  ///< update that it is to begin with
-  /// Updates after which the last worker dies, before its next push; -1: none.
+  int64_t until = 0;  ///< update that ends the job
+  double value = 1;   ///< initial parameter value
+  int64_t first = 0;  ///< expected first update
+  /// Updates after which the last worker dies, before its next push; -1: never.
   int64_t last_alive = -1;
 };
 
-/// What the ranks threw; `trained` is what a worker has in the end. Gradients
-/// differ by worker and step.
+/// Returns the ranks' errors and sets `trained` to a worker's last parameters.
+/// Gradients differ between workers and steps.
 std::vector<std::string> run(const Job& job, Tensors& trained) {
   const int workers = job.mode == kSynchronous ? 2 : 1;
   return LocalWorld(job.servers + workers)
@@ -159,13 +159,12 @@ TEST_CASE("servers go on as if they had not ended", "[server_checkpoint]") {
   job.until = 9;
   const auto undisturbed = run_well(job);
   job.path = folder / "ps.pt";
-  job.resume = true;  // there is nothing yet
+  job.resume = true;  // there is no checkpoint yet
   job.every = 3;
   job.until = 7;
   run_well(job);
   CHECK(folder.size() == static_cast<size_t>(2 * servers));
-  // Neither the parameters with which it begins count nor what came after the
-  // checkpoint.
+  // Neither the initial parameters nor updates after the checkpoint matter.
   job.value = 5;
   job.first = 6;
   job.until = 9;
@@ -184,7 +183,7 @@ TEST_CASE("a job that lost a worker goes on from the servers' checkpoint",
   const auto undisturbed = run_well(job);
   job.path = folder / "ps.pt";
   job.every = 3;
-  job.last_alive = 7;  // one more than the newest checkpoint has
+  job.last_alive = 7;  // one update after the newest checkpoint
   const auto errors = errors_of(job);
   const std::string dead = c10::str("worker ", mode == kSynchronous ? 1 : 0);
   for (size_t rank = 0; rank < errors.size(); ++rank) {
@@ -271,9 +270,9 @@ TEST_CASE("servers do not go on from different trainings",
     first.push_back(ddp::test::read_file(file));
   }
   job.until = 5;
-  run_well(job);              // begins afresh
-  CHECK(folder.size() == 2);  // nothing is left of the first training
-  // A kill before server 1 has written its first file.
+  run_well(job);              // starts a new training
+  CHECK(folder.size() == 2);  // without files of the first training
+  // As after a kill before server 1 has written its first file.
   for (size_t i = 0; i < files.size(); ++i) {
     ddp::test::write_file(files[i], first[i]);
   }
@@ -296,7 +295,7 @@ TEST_CASE("a damaged file does not take the place of the sound one before",
   ddp::test::write_file(newest, "no file");
   job.resume = true;
   job.first = 4;
-  run_well(job);  // writes that of update 6 again
+  run_well(job);  // writes the file of update 6 again
   CHECK(ddp::test::read_file(newest + ".before") == sound);
   job.first = 6;
   job.until = 8;

@@ -15,7 +15,7 @@ TEST_CASE("the largest first, to the server with the least", "[shard_plan]") {
   CHECK(plan_shards({4, 3, 2, 1}, 1) == Shards{{0, 1, 2, 3}});
   CHECK(plan_shards({4, 3, 2, 1}, 2) == Shards{{0, 3}, {1, 2}});
   CHECK(plan_shards({1, 100, 1, 1}, 2) == Shards{{1}, {0, 2, 3}});
-  // Equal ones go round; so do those without elements.
+  // Equal sizes are distributed in turn, also parameters without elements.
   CHECK(plan_shards({8, 8, 8, 8, 8}, 2) == Shards{{0, 2, 4}, {1, 3}});
   CHECK(plan_shards({0, 0, 0}, 3) == Shards{{0}, {1}, {2}});
 }

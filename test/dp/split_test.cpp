@@ -1,4 +1,4 @@
-// What is decided without a module: rows, chunks, aggregates, devices.
+// Functions that need no module: rows, chunks, aggregates, devices.
 #include <torch/autograd.h>
 #include <torch/cuda.h>
 #include <torch/types.h>
@@ -57,7 +57,8 @@ TEST_CASE("weighted shares", "[dp]") {
   CHECK(split_rows(8, by_weight({0, 1, 1})) == Rows{0, 4, 4});
   CHECK(split_rows(0, by_weight({1, 2})) == Rows{0, 0});
   CHECK(split_rows(5, by_weight({1e-300, 1e300})) == Rows{0, 5});
-  // For any weights: all rows are given out, each share to the nearest row.
+  // For any weights all rows are distributed, and each share is rounded to a
+  // nearest row.
   const std::vector<double> weights{0.3, 1.7, 2.0, 0.01, 5.5};
   const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
   for (int64_t rows = 0; rows < 500; ++rows) {
@@ -135,7 +136,7 @@ TEST_CASE("devices without rows take no part", "[dp]") {
   CHECK(replicas(scatter(rows(6), cpus(4), evenly(4), 0)) == List{0, 1, 2});
   CHECK(replicas(scatter(rows(3), cpus(3), by_size({0, 1, 2}), 0)) ==
         List{1, 2});
-  // Nothing to split: once, with what there is.
+  // Without rows to split, one replica gets the input.
   const auto none = scatter(rows(0), cpus(4), evenly(4), 0);
   REQUIRE(replicas(none) == List{0});
   CHECK(none[0].tensors[0].sizes() == at::IntArrayRef{0, 3});
@@ -152,7 +153,7 @@ TEST_CASE("another dimension", "[dp]") {
     CHECK(parts[i].tensors[0].equal(
         tensor.narrow(1, static_cast<int64_t>(2 * i), 2)));
   }
-  // Negative ones count from the end of each tensor.
+  // Negative dimensions count from the end of each tensor.
   const auto mixed =
       scatter({torch::ones({4, 6}), torch::ones({6})}, cpus(2), evenly(2), -1);
   CHECK(mixed[1].tensors[0].sizes() == at::IntArrayRef{4, 3});
@@ -172,7 +173,7 @@ TEST_CASE("what cannot be split", "[dp]") {
       Catch::Contains("Expected tensors of one size in dimension 0, to be "
                       "split alike, but got one of size [8, 3] and one of size "
                       "[2];"));
-  // Both would give two chunks.
+  // Both tensors would give two chunks.
   CHECK_THROWS_WITH(
       scatter({torch::ones({8}), torch::ones({6})}, cpus(2), evenly(2), 0),
       Catch::Contains("but got one of size [8] and one of size [6];") &&
@@ -236,7 +237,7 @@ TEST_CASE("what cannot be aggregated", "[dp]") {
       Catch::Contains("floating point"));
 }
 
-/// Two GPUs, as far as the rules are concerned, the second of which is current.
+/// Describes two GPUs to the functions under test; the second is current.
 detail::DevicesOfType two_gpus(c10::DeviceType type) {
   return {type == c10::kCPU ? 1 : type == c10::kCUDA ? 2 : 0, 1};
 }
@@ -253,7 +254,7 @@ TEST_CASE("devices", "[dp]") {
   CHECK(resolve_devices({}, two_gpus) == Devices{gpu_0, gpu_1});
   CHECK(resolve_devices({}, no_gpu).empty());
   CHECK(resolve_devices({gpu_1, gpu_0}, two_gpus) == Devices{gpu_1, gpu_0});
-  // Without a number it is the current one.
+  // A device without an index is the current one.
   CHECK(resolve_devices({c10::Device(c10::kCUDA)}, two_gpus) == Devices{gpu_1});
   CHECK(resolve_devices(
             {c10::Device(c10::kCPU, 0), gpu_1, c10::Device(c10::kCPU)},

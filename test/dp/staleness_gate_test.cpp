@@ -75,7 +75,7 @@ TEST_CASE("a worker that dies holds up nobody", "[staleness_gate]") {
   CHECK_FALSE(update_after_push(gate, 1));
   gate.drop(0);
   CHECK(gate.next_update());
-  // What it had pushed before is still applied.
+  // A push before the death is still applied.
   StalenessGate other(1);
   take(other, 0);
   other.push(0);
@@ -111,9 +111,9 @@ TEST_CASE("of the gradients that wait, the stalest come first",
   CHECK(gate.next_update()->worker == 1);
 }
 
-/// Workers that go round over several servers as ParameterClient does: they ask
-/// in the order of the servers and push to all at once. Each call of `advance`
-/// lets a worker do one thing, if it can.
+/// Workers that use several servers as ParameterClient does: they request
+/// parameters in the order of the servers and push to all servers together.
+/// Each call of `advance` makes a worker do one action, if possible.
 class Simulation {
  public:
   Simulation(int servers, int workers, int64_t bound, int rounds)
@@ -190,7 +190,8 @@ class Simulation {
   void apply() {
     for (size_t server = 0; server < servers_.size(); ++server) {
       while (const auto update = servers_[server].next_update()) {
-        // Asked 160,000 times: an assertion each would take the test's time.
+        // A plain check, because 160,000 Catch2 assertions would dominate the
+        // test's time.
         if (update->staleness < 0 || update->staleness > bound_) {
           FAIL("staleness " << update->staleness << ", bound " << bound_);
         }
@@ -207,8 +208,9 @@ class Simulation {
   int64_t stalest_ = 0;
 };
 
-/// Lets workers go on in a random order, some much slower than others, until
-/// none has anything to do. Fails when none can go on before that.
+/// Advances workers in a random order, some much slower than others, until no
+/// worker has anything left to do. Fails if all workers are blocked before
+/// that.
 void run_randomly(Simulation& simulation,
                   int workers,
                   std::mt19937_64& random,
@@ -251,7 +253,7 @@ TEST_CASE("any interleaving goes on and keeps the bound",
     }
     stalest = std::max(stalest, simulation.stalest());
   }
-  // The bound is used, not avoided.
+  // The largest staleness reaches the bound.
   CHECK(stalest == (workers == 1 ? 0 : bound));
 }
 

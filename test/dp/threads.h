@@ -18,11 +18,12 @@
 
 namespace dp::test {
 
-/// Far longer than anything that a test waits for. Ends before the patience
-/// with the ranks does, and so with an error that says where.
+/// Far longer than any wait of a test. Shorter than the time-out for ranks, so
+/// that the error names the wait.
 constexpr auto kPatience = ddp::test::kRankPatience / 2;
 
-/// Threads of this process whose name begins like this.
+/// Returns the number of this process's threads whose name starts with
+/// `prefix`.
 inline int count_threads(const std::string& prefix) {
   glob_t found{};
   ::glob("/proc/self/task/*/comm", 0, nullptr, &found);
@@ -36,13 +37,14 @@ inline int count_threads(const std::string& prefix) {
   return count;
 }
 
-/// All but those of LibTorch's that last as long as the process.
+/// Returns the number of threads without LibTorch's, which last as long as the
+/// process.
 inline int count_own_threads() {
   return count_threads("") - count_threads("pt_autograd");
 }
 
-/// True once the condition holds. The kernel lists a thread for an instant
-/// after it was joined, so this looks again, until the patience is over.
+/// Returns whether the condition becomes true before kPatience is over. Polls,
+/// because the kernel still lists a thread for an instant after its join.
 template <typename Condition>
 bool eventually(const Condition& condition) {
   const auto end = std::chrono::steady_clock::now() + kPatience;
@@ -55,14 +57,14 @@ bool eventually(const Condition& condition) {
   return true;
 }
 
-/// True once there are no threads with such a name any more.
+/// Returns whether all threads with such a name end in time.
 inline bool no_threads(const std::string& prefix) {
   return eventually([&] { return count_threads(prefix) == 0; });
 }
 
-/// What the future gives. One that is not ready in time ends the program with
-/// what was waited for, since its thread cannot be stopped; Catch2 then names
-/// the test.
+/// Returns the future's value. Aborts the program and prints `what` if the
+/// value is not ready in time, since the thread cannot be stopped; Catch2 then
+/// names the test.
 template <typename T>
 T get_in_time(std::future<T>& future, const char* what) {
   if (future.wait_for(kPatience) != std::future_status::ready) {
@@ -75,7 +77,7 @@ T get_in_time(std::future<T>& future, const char* what) {
   return future.get();
 }
 
-/// A number that threads add to and wait for.
+/// A counter that threads increment and wait for.
 class Counter {
  public:
   void add() {
@@ -84,14 +86,14 @@ class Counter {
     changed_.notify_all();
   }
 
-  /// True once the count is at least that.
+  /// Returns whether the count is at least `count`.
   bool has(int count) {
     const std::lock_guard lock(mutex_);
     return count_ >= count;
   }
 
-  /// Waits until the count is at least that.
-  /// @throws c10::Error when it is not in time.
+  /// Blocks until the count is at least `count`.
+  /// @throws c10::Error if kPatience is over.
   void wait_for(int count) {
     std::unique_lock lock(mutex_);
     TORCH_CHECK(
@@ -103,8 +105,8 @@ class Counter {
         " when the patience was over");
   }
 
-  /// Adds one and waits until `size` threads have, the first time, the second
-  /// time, and so on.
+  /// Adds one and blocks until `size` threads have done so. Works as a barrier
+  /// that can be reused.
   void meet(int size) {
     int round = 0;
     {

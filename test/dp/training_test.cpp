@@ -1,4 +1,4 @@
-// A step over replicas is a step of the plain module on the whole batch.
+// A step over replicas equals a step of the plain module on the whole batch.
 #include <sstream>
 
 #include <torch/autograd.h>
@@ -53,7 +53,7 @@ TEST_CASE("50 steps equal those of the plain module", "[dp]") {
   torch::manual_seed(1);
   Net plain;
   plain->to(torch::kDouble);
-  plain->norm->eval();  // one set of statistics for any split
+  plain->norm->eval();  // same statistics for any split
   plain->norm->running_mean.normal_(0, 0.1);
   plain->norm->running_var.uniform_(0.5, 1.5);
   const auto net = clone(plain.ptr());
@@ -87,8 +87,8 @@ TEST_CASE("batch norm in training has the statistics of each part", "[dp]") {
     const auto images = torch::randn({8, 1, 8, 8}, torch::kDouble);
     const auto labels = torch::randint(5, {8});
     one->zero_grad();
-    // Each part by the plain module, whose running statistics only the first
-    // part may change.
+    // Runs each part on the plain module. Only the first part may change its
+    // running statistics.
     const auto chunks = images.chunk(3);
     std::vector<Tensor> outputs{plain(chunks[0])};
     const auto mean = plain->norm->running_mean.clone();
@@ -96,7 +96,7 @@ TEST_CASE("batch norm in training has the statistics of each part", "[dp]") {
     const auto count = plain->norm->num_batches_tracked.clone();
     outputs.push_back(plain(chunks[1]));
     outputs.push_back(plain(chunks[2]));
-    // data(): autograd is not to take it for a change of what it saved.
+    // data() hides the change from autograd, which has saved these tensors.
     plain->norm->running_mean.data().copy_(mean);
     plain->norm->running_var.data().copy_(var);
     plain->norm->num_batches_tracked.data().copy_(count);
@@ -176,7 +176,7 @@ TEST_CASE("the gradient can be differentiated", "[dp]") {
   DataParallel model(net, on_cpus(3));
   torch::optim::SGD one(plain->parameters(), 1e-3);
   torch::optim::SGD many(model->parameters(), 1e-3);
-  // A gradient penalty, and the square of the gradient of the parameters.
+  // A gradient penalty, and the squared gradient of the parameters.
   const auto train = [](auto& module, auto& optimizer, const Tensor& data) {
     optimizer.zero_grad();
     const auto x = data.clone().requires_grad_();
@@ -217,7 +217,7 @@ TEST_CASE("two forwards before one backward", "[dp]") {
     CHECK(
         close(net->named_parameters()[item.key()].grad(), item.value().grad()));
   }
-  // In training, too, and with an evaluation in between.
+  // Also in training mode, with an evaluation in between.
   model->train();
   const auto loss = model->forward(real).pow(2).sum();
   {
@@ -230,7 +230,7 @@ TEST_CASE("two forwards before one backward", "[dp]") {
 TEST_CASE("a change before the backward is an error as it is for the module",
           "[dp]") {
   torch::nn::Sequential net(torch::nn::Linear(3, 3), torch::nn::Linear(3, 1));
-  // The clone alone computes: the module's own tensors are not in the graph.
+  // Only the clone computes, so the module's own tensors are not in the graph.
   DataParallel model(net, on_cpus(2).chunk_sizes({0, 4}));
   const auto loss = model->forward(torch::ones({4, 3})).sum();
   {
@@ -241,7 +241,7 @@ TEST_CASE("a change before the backward is an error as it is for the module",
   CHECK_THROWS_WITH(
       loss.backward(),
       Catch::Contains("has been modified by an inplace operation"));
-  // Nothing has changed since this one.
+  // Nothing changes after this forward.
   const auto other = model->forward(torch::ones({4, 3})).sum();
   model->forward(torch::ones({4, 3}));
   other.backward();
@@ -280,7 +280,7 @@ TEST_CASE("parameters that are not used by all replicas", "[dp]") {
   CHECK(grad("a").item<float>() == -1);
   CHECK(grad("b").item<float>() == 7);
   CHECK_FALSE(grad("c").defined());
-  // A gradient that came from a replica alone is zeroed and detached as usual.
+  // A gradient from a replica alone can be zeroed and detached as usual.
   torch::optim::SGD optimizer(model->parameters(), 0.1);
   optimizer.step();
   optimizer.zero_grad(/*set_to_none=*/false);
@@ -368,7 +368,7 @@ TEST_CASE("parts that replicas compute again", "[dp]") {
 }
 
 TEST_CASE("sparse and dense gradients of one parameter", "[dp]") {
-  // Those of replicas 0 and 2 are dense.
+  // Gradients of replicas 0 and 2 are dense.
   struct WordsImpl : torch::nn::Cloneable<WordsImpl> {
     WordsImpl() { reset(); }
     void reset() override {
@@ -423,7 +423,7 @@ TEST_CASE("shared parameters stay shared in effect", "[dp]") {
     CHECK(close(net->encoder.grad(), w.grad()));
     optimizer.step();
   }
-  // A copy for each device, not one for each name.
+  // One copy per device, not per name.
   model->reset_traffic();
   model->forward(input);
   CHECK(model->traffic()[1].state_bytes == 9 * 4);
@@ -453,7 +453,7 @@ TEST_CASE("the mean of losses is the loss of the whole batch", "[dp]") {
   CHECK(close(net->linear->weight.grad(), gradient));
 }
 
-/// Parameters of several types and layouts.
+/// Parameters of several dtypes and layouts.
 struct MixedImpl : torch::nn::Cloneable<MixedImpl> {
   MixedImpl() { reset(); }
   void reset() override {
@@ -471,7 +471,7 @@ struct MixedImpl : torch::nn::Cloneable<MixedImpl> {
     steps = register_buffer("steps", torch::tensor(7));
   }
   Tensor forward(const Tensor& x) {
-    // A replica's lies in memory as the module's does.
+    // A replica's parameter has the module's strides.
     TORCH_CHECK(turned.strides() == at::IntArrayRef({1, 3}));
     const auto y = torch::linear(x, single).sum(1) + steps;
     return y * twice.sum() * scalar * half.to(torch::kFloat) *
@@ -500,7 +500,8 @@ TEST_CASE("parameters of several types and layouts", "[dp]") {
 }
 
 TEST_CASE("gradients that share memory are added up apart", "[dp]") {
-  // a and b get one and the same tensor as their gradient, c an expanded one.
+  // Parameters a and b get the same tensor as their gradient, c gets an
+  // expanded one.
   struct SumImpl : torch::nn::Cloneable<SumImpl> {
     SumImpl() { reset(); }
     void reset() override {
@@ -554,7 +555,7 @@ TEST_CASE("a forward that takes gradients by itself", "[dp]") {
 }
 
 TEST_CASE("many small parameters", "[dp]") {
-  // More than go in one group.
+  // More parameters than one group holds.
   torch::nn::Sequential plain;
   for (int i = 0; i < 100; ++i) {
     plain->push_back(torch::nn::Linear(2, 2));
@@ -596,7 +597,7 @@ TEST_CASE("data_parallel is a forward and no more", "[dp]") {
   CHECK(close(data_parallel(net.ptr(), images, cpus(3), torch::kCPU, 0),
               expected));
   CHECK(close(data_parallel(net, images, cpus(1)), expected));
-  // It leaves what the first replica did to buffers in the module.
+  // The first replica's changes of buffers remain in the module.
   net->train();
   const auto plain = clone(net.ptr());
   plain->forward(images.slice(0, 0, 3));

@@ -53,7 +53,7 @@ TEST_CASE("synchronous: a round is one push of each", "[update_policy]") {
     policy->push(2);
     CHECK_FALSE(next_step(*policy));
     CHECK_FALSE(policy->may_take(2));
-    CHECK(policy->may_take(0));  // again the same parameters
+    CHECK(policy->may_take(0));  // the same parameters again
     policy->push(1);
     CHECK_FALSE(next_step(*policy));
     policy->push(0);

@@ -9,8 +9,8 @@
 
 namespace launcher::test {
 
-/// From now on the loop waits for 20 s at most: then run_once() throws an error
-/// that names the place of this call.
+/// Limits the loop's waiting to 20 s. After this time run_once() throws an
+/// error with the source location of this call.
 inline void bound(EventLoop& loop, Place place = Place::current()) {
   loop.arm_timer("bound of the test", std::chrono::seconds(20), [place] {
     throw std::runtime_error(std::string(place.file) + ":" +

@@ -15,15 +15,15 @@
 
 #include "test/support/deny_system_calls.h"
 
-// What a test's child does before it becomes ddprun.
+// Functions that a test's child calls before it executes ddprun.
 namespace launcher::test {
 
 using ddp::test::deny_system_calls;
 
-/// Nothing is mounted at `path` any more, where the rights allow it: root's.
-/// Without them ddprun can make no cgroup anyway.
+/// Hides the mount at `path` behind an empty tmpfs. Does nothing without root's
+/// rights, but then ddprun cannot create a cgroup anyway.
 ///
-/// @param options of the empty tmpfs that is there instead
+/// @param options mount options of the tmpfs
 inline void hide_mount(const char* path, const char* options = nullptr) {
   if (::unshare(CLONE_NEWNS) == 0) {
     ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr);
@@ -35,7 +35,7 @@ inline void hide_cgroups() {
   hide_mount("/sys/fs/cgroup");
 }
 
-/// The soft limit only.
+/// Lowers the soft limit of a resource.
 inline void limit(int resource, rlim_t most) {
   rlimit limits{};
   ::getrlimit(resource, &limits);
@@ -49,8 +49,8 @@ inline void ignore_signals(std::initializer_list<int> numbers) {
   }
 }
 
-/// Root becomes a user without rights over others' processes, who still finds
-/// the files of the test: they may lie where only root looks.
+/// Changes root to a user without rights over other users' processes. Keeps the
+/// right to read all files, since the test's files may lie in folders of root.
 inline void become_nobody() {
   constexpr unsigned kNobody = 65534;
   ::prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0);

@@ -24,7 +24,7 @@ LaunchOptions options_of(Words arguments, const Environment& environment = {}) {
       parse_options(std::move(arguments), environment));
 }
 
-/// The one line that a user would see, or "" when there is no error.
+/// Returns the error line for the user, or "" without an error.
 std::string refusal_of(Words arguments, const Environment& environment = {}) {
   try {
     parse_options(std::move(arguments), environment);
@@ -52,12 +52,12 @@ TEST_CASE("options cut short are written out, up to the program") {
   CHECK(out({"--", "--nproc"}) == Words{"--", "--nproc"});
   CHECK(out({"-", "--nproc"}) == Words{"-", "--nproc"});
   CHECK(out({"", "--nproc"}) == Words{"", "--nproc"});
-  // What short options take is no program.
+  // The value of a short option is not the program.
   CHECK(out({"-r", "3", "--nproc=1", "p"}).at(2) == "--nproc-per-node=1");
   CHECK(out({"-r3", "--nproc=1", "p"}).at(1) == "--nproc-per-node=1");
   CHECK(out({"-mr", "3", "--nproc=1", "p"}).at(2) == "--nproc-per-node=1");
   CHECK(out({"-m", "p", "--nproc=1"}).at(2) == "--nproc=1");
-  // What is no option ends them; it is refused later.
+  // An unknown option ends the options; it is refused later.
   CHECK(out({"--bogus", "--nproc=1"}) == Words{"--bogus", "--nproc=1"});
   CHECK(out({"-x", "--nproc=1"}) == Words{"-x", "--nproc=1"});
   CHECK(out({"--=1", "--nproc=1"}) == Words{"--=1", "--nproc=1"});
@@ -116,7 +116,7 @@ TEST_CASE("switches in the environment are integers, as torchrun has them") {
           "PET_STANDALONE: expected 0 or 1, but got \"" + std::string(wrong) +
               "\"");
   }
-  // Given on the command line, its variable is not read.
+  // The variable of an option on the command line is not read.
   CHECK(options_of({"--dry-run", "p"}, {{"PET_DRY_RUN", "true"}}).dry_run);
 }
 

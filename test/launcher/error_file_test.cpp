@@ -80,8 +80,8 @@ TEST_CASE("a text becomes a string of JSON that every reader takes") {
   CHECK(read("a\xff"
              "b") == "a" + bad + "b");
   CHECK(read("\xe2\x82") == bad + bad);            // cut short
-  CHECK(read("\xc0\xaf") == bad + bad);            // too long a form
-  CHECK(read("\xed\xa0\x80") == bad + bad + bad);  // half of a pair
+  CHECK(read("\xc0\xaf") == bad + bad);            // overlong encoding
+  CHECK(read("\xed\xa0\x80") == bad + bad + bad);  // half of a surrogate pair
   CHECK(read("\xf4\x90\x80\x80").size() == 4 * bad.size());
   std::string all;
   for (int byte = 0; byte < 256; ++byte) {
@@ -144,7 +144,7 @@ TEST_CASE("an error file is replaced, what is no file is left alone") {
   REQUIRE(::stat("/dev/null", &status) == 0);
   CHECK(S_ISCHR(status.st_mode));
   CHECK(read_file(file) == "second");
-  CHECK(folder.size() == 3);  // nothing temporary
+  CHECK(folder.size() == 3);  // no temporary file
 }
 
 TEST_CASE("an error file is handed on with how its worker ended") {
@@ -211,7 +211,7 @@ TEST_CASE("whatever an error file says, it is read, and handed on as JSON") {
 
 namespace {
 
-/// A worker of the second host that has failed, and one that has followed.
+/// A failed worker of the second host, and one that ended after it.
 AttemptResult failed_attempt() {
   WorkerExit first;
   first.rank = 5;
@@ -239,7 +239,7 @@ TEST_CASE("what ddprun says itself: its first worker's error, or its report") {
   CHECK(said["extraInfo"]["timestamp"] == "1700000000");
   CHECK_THAT(said["extraInfo"]["py_callstack"].get<std::string>(),
              Contains("rank 4"));
-  result.workers.exits[0].error = "{";  // malformed: as if there were none
+  result.workers.exits[0].error = "{";  // malformed: ignored
   CHECK(error()["message"]["message"] == said["message"]);
   result.workers.exits[0].error = R"({"message":{"message":"MyError: x"}})";
   said = error()["message"];

@@ -12,7 +12,7 @@ using nlohmann::json;
 
 namespace {
 
-/// The lines of JSON in a text.
+/// Parses each line of a text as JSON.
 std::vector<json> events_in(const std::string& text) {
   std::vector<json> events;
   std::istringstream stream(text);
@@ -24,7 +24,7 @@ std::vector<json> events_in(const std::string& text) {
   return events;
 }
 
-/// "WORKER 1 FAILED" of each event.
+/// Returns "WORKER 1 FAILED" for each event.
 std::vector<std::string> summary_of(const std::vector<json>& events) {
   std::vector<std::string> result;
   for (const json& event : events) {
@@ -59,7 +59,7 @@ TEST_CASE("events have torchrun's fields") {
   exit.pid = 77;
   exit.status.signal = 11;
   exit.error =
-      "{\"message\": \"caf\xc3\xa9 \xff\"}";  // the last byte is no UTF-8
+      "{\"message\": \"caf\xc3\xa9 \xff\"}";  // last byte: invalid UTF-8
   AttemptResult result;
   result.workers.exits = {exit};
   result.workers.survivors = {{.rank = 12, .pid = 78}};

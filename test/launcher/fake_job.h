@@ -15,32 +15,32 @@ namespace launcher::test {
 
 using namespace std::chrono_literals;
 
-/// A host, its processes, its clock and its rendezvous, all in memory: what a
-/// Supervisor needs to run a job in no time.
+/// A host with its processes, clock and rendezvous in memory, with which a
+/// Supervisor runs a job without waiting.
 ///
-/// When nothing is left to happen, the next step of the test's script is
-/// taken; when there is none, the clock jumps to the next timer. A job that
-/// waits for nothing is an error, and so is one of too many events.
+/// If no event is left, the next step of the test's script runs. After the last
+/// step the clock jumps to the next timer. A job without events and timers is
+/// an error, and so are too many events.
 class FakeJob : public EventSource,
                 public Rendezvous,
                 public WorkerRunner,
                 public Status {
  public:
-  /// How the processes of an attempt behave.
+  /// Behaviour of an attempt's processes.
   struct Habits {
     bool dies_of_stop_signals = true;
     bool dies_of_kill = true;
-    int strays = 0;           ///< daemons that the workers have started
-    bool strays_obey = true;  ///< when they are asked to end
-    bool strays_die = true;   ///< when they get SIGKILL
+    int strays = 0;           ///< daemons started by the workers
+    bool strays_obey = true;  ///< end when asked
+    bool strays_die = true;   ///< end by SIGKILL
     bool can_start = true;
-    std::set<int> who_asks{};  ///< local ranks, to be told by a file
+    std::set<int> who_asks{};  ///< local ranks with a stop file
   };
 
   Habits habits;
-  bool answers_joins = true;  ///< by itself, as a rendezvous of one host
+  bool answers_joins = true;  ///< like a rendezvous of one host
   bool answers_success = true;
-  bool has_reader = true;  ///< of ddprun's output
+  bool has_reader = true;  ///< for ddprun's output
   Job job;
 
   FakeJob(int workers, int max_restarts) {
@@ -52,7 +52,7 @@ class FakeJob : public EventSource,
     job.host_name = "node7";
   }
 
-  /// Runs the job, each step when nothing else is left to happen.
+  /// Runs the job. Each step of `script` runs when no other event is left.
   int run(std::vector<std::function<void()>> script) {
     script_ = {script.begin(), script.end()};
     Supervisor supervisor(job,
@@ -70,16 +70,16 @@ class FakeJob : public EventSource,
   Policy::Phase phase() const { return supervisor_->phase(); }
   JobStatus job_status() const { return supervisor_->status(); }
 
-  // What happened.
+  // Results of the job.
   std::vector<LaunchPlan> plans;
-  std::vector<std::string> calls;  ///< of the seams, in order
-  std::string text;                ///< all that was written
+  std::vector<std::string> calls;  ///< calls of the interfaces, in order
+  std::string text;                ///< all written text
   std::optional<int>
-      alive_at_end;  ///< processes, when the rendezvous was ended
+      alive_at_end;  ///< processes at the end() of the rendezvous
   std::chrono::milliseconds elapsed{0};
   int events_handled = 0;
 
-  // What a test lets happen.
+  // Events that a test causes.
   void post(const Event& event) { events_.push_back(event); }
   void exit(int local_rank, ExitStatus status) {
     if (alive_.erase(local_rank) > 0) {
@@ -94,7 +94,7 @@ class FakeJob : public EventSource,
   int alive() const { return static_cast<int>(alive_.size()); }
   int strays() const { return strays_; }
 
-  // EventSource
+  // Implements EventSource.
   Event next() override {
     constexpr int kMostEvents = 10'000;
     if (++events_handled > kMostEvents) {
@@ -117,7 +117,7 @@ class FakeJob : public EventSource,
   }
   void disarm(Timer timer) override { timers_.disarm(name_of(timer)); }
 
-  // Rendezvous
+  // Implements Rendezvous.
   void join(const HostOffer& offer) override {
     calls.push_back("join");
     if (answers_joins) {
@@ -141,7 +141,7 @@ class FakeJob : public EventSource,
   void end() override { alive_at_end = alive() + strays(); }
   bool is_over() const override { return true; }
 
-  // WorkerRunner
+  // Implements WorkerRunner.
   void start(LaunchPlan plan) override {
     calls.push_back("start");
     plans.push_back(plan);
@@ -221,7 +221,7 @@ class FakeJob : public EventSource,
   }
   int survivors = 0;
 
-  // Status
+  // Implements Status.
   void info(const std::string&) override {}
   void warn(const std::string& line) override { text += line + "\n"; }
   void write_report(const Report& report) override { text += report.text; }
@@ -236,7 +236,7 @@ class FakeJob : public EventSource,
  private:
   void lose_stray(bool ends) {
     if (strays_ > 0 && ends) {
-      --strays_;  // each ends for itself
+      --strays_;  // one at a time
       post_what_is_left();
     }
   }

@@ -14,8 +14,8 @@ inline SocketAddress at_free_port(const std::string& host) {
   return addresses_of(host, 0).at(0);
 }
 
-/// A listener that takes no more connections: connecting to it never ends, as
-/// to an address from which nothing comes back.
+/// A listener with a full queue: a connection attempt never ends, as to an
+/// address that does not answer.
 class FullListener {
  public:
   FullListener() : listener_(listen_at(at_free_port("127.0.0.1"))) {

@@ -175,7 +175,7 @@ mode_t rights_of(const std::string& path) {
   return status.st_mode & 0777;
 }
 
-/// The process' umask for as long as this lives.
+/// Sets the umask of the process in a scope.
 class UmaskGuard {
  public:
   explicit UmaskGuard(mode_t mask) : old_(::umask(mask)) {}
@@ -219,7 +219,7 @@ TEST_CASE("logs in a folder of a group belong to the group") {
   const ddp::test::TemporaryFolder folder;
   const std::string shared = folder / "shared";
   REQUIRE(::mkdir(shared.c_str(), 0700) == 0);
-  // Only root may give it to a group that is not its own.
+  // Only root may give the folder to a foreign group.
   const gid_t group = ::geteuid() == 0 ? 4711 : ::getegid();
   REQUIRE(::chown(shared.c_str(), static_cast<uid_t>(-1), group) == 0);
   REQUIRE(::chmod(shared.c_str(), 02770) == 0);

@@ -140,7 +140,7 @@ TEST_CASE(
   CHECK_THROWS_WITH(make_job(options, HostInfo{}, {}, "unique"),
                     Contains("/nowhere/token cannot be read"));
   options.meeting->token_file.clear();
-  // The one static host that listens warns for all.
+  // The static host that listens prints the warning for all hosts.
   options.meeting->store.emplace();
   options.meeting->wanted_rank = 1;
   CHECK(make_job(options, HostInfo{}, {}, "unique").warnings.empty());

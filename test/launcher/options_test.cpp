@@ -22,7 +22,7 @@ LaunchOptions parse(Arguments arguments, const Environment& environment = {}) {
       parse_options(std::move(arguments), environment));
 }
 
-/// One line that a user would see, or "" when there is no error.
+/// Returns the error line for the user, or "" without an error.
 std::string error_of(Arguments arguments, const Environment& environment = {}) {
   try {
     parse_options(std::move(arguments), environment);
@@ -233,7 +233,7 @@ TEST_CASE("hosts that meet: torchrun's c10d command line") {
   CHECK(
       parse({"--nnodes=2:20", "--rdzv-backend=c10d", "--rdzv-endpoint=h", "p"})
           .meeting->terms.most_hosts == 20);
-  // One host meets nobody.
+  // A single host needs no rendezvous.
   CHECK(!parse({"--rdzv-backend=c10d", "p"}).meeting);
 }
 
@@ -268,7 +268,7 @@ TEST_CASE("variables of a rank") {
 }
 
 TEST_CASE("an empty value is a value, and takes no other argument's place") {
-  // As of a variable that is not set: --rdzv-id=$UNSET.
+  // As with a variable that is not set: --rdzv-id=$UNSET.
   const auto options = parse({"--rdzv-id=",
                               "--role=",
                               "--log-dir=",
@@ -307,7 +307,7 @@ TEST_CASE("PET_ variables are defaults that the command line beats") {
   CHECK(parse({"--master-port=1234", "p"}, variables).master.port == 1234);
   CHECK(parse({"p"}, variables).dry_run);
   CHECK(!parse({"p"}).dry_run);
-  CHECK(parse({"p"}, variables).role == "default");  // empty: as not set
+  CHECK(parse({"p"}, variables).role == "default");  // empty: as if not set
   CHECK(parse({"p"}, variables).rank_variables.size() == 1);
   const auto given = parse({"--env-rank", "B=given", "p"}, variables);
   REQUIRE(given.rank_variables.size() == 1);
@@ -389,7 +389,7 @@ TEST_CASE("every wrong value is one line that names the option") {
        "--node-rank: expected a rank below --nnodes (2), but got 2"},
       {{"--node-rank=-1", "p"}, "--node-rank: expected an integer"},
       {{"--master-port=65536", "p"}, "--master-port: expected an integer"},
-      {{"--rdzv-endpoint=a:b:c:99999", "p"}, ""},  // an IPv6 address, it seems
+      {{"--rdzv-endpoint=a:b:c:99999", "p"}, ""},  // parsed as an IPv6 address
       {{"--rdzv-endpoint=host:99999", "p"}, "--rdzv-endpoint: expected host"},
       {{"--rdzv-endpoint=[::1", "p"}, "--rdzv-endpoint: expected host"},
       {{"--rdzv-endpoint=:1", "p"}, "--rdzv-endpoint: expected host"},

@@ -34,7 +34,7 @@ namespace {
 
 using Lines = std::vector<std::pair<std::string, LineEnd>>;
 
-/// What a splitter makes of pieces of bytes.
+/// Returns the lines that a LineSplitter makes of pieces of text.
 Lines split(const std::vector<std::string>& pieces,
             LineSplitter::Returns returns = LineSplitter::Returns::in_text,
             size_t longest = 1000) {
@@ -129,7 +129,7 @@ TEST_CASE("a console that nobody reads holds back, then gives all") {
     const std::string text = "line " + std::to_string(line);
     console.write_line("[3] ", text, kNewline);
     expected += "[3] " + text + "\n";
-    console.flush();  // returns, although the pipe is full
+    console.flush();  // does not block on the full pipe
   }
   CHECK(!console.is_drained());
   CHECK(::fcntl(pipe.read.get(), F_SETFL, O_NONBLOCK) == 0);
@@ -139,7 +139,7 @@ TEST_CASE("a console that nobody reads holds back, then gives all") {
     text += read_all(pipe.read);
   }
   CHECK(text == expected);
-  // The caller's own descriptor is as it was.
+  // The flags of the caller's own descriptor are unchanged.
   CHECK((::fcntl(pipe.write.get(), F_GETFL) & O_NONBLOCK) == 0);
 }
 
@@ -183,7 +183,7 @@ TEST_CASE("what a full device does not take is noted, the first time told") {
 
 namespace {
 
-/// Files may not grow beyond so many bytes for as long as this lives.
+/// Limits the size of files in a scope.
 class FileSizeLimit {
  public:
   explicit FileSizeLimit(rlim_t bytes) {
@@ -220,7 +220,7 @@ void await_drained(EventLoop& loop, const LogWriter& logs) {
   }
 }
 
-/// Signals the children of this process.
+/// Sends a signal to the child processes of this process.
 void signal_helpers(int number) {
   const auto self = std::to_string(::getpid());
   std::ifstream children("/proc/self/task/" + self + "/children");
@@ -229,7 +229,7 @@ void signal_helpers(int number) {
   }
 }
 
-/// Somebody else may write to it.
+/// Returns whether another descriptor may write to the file.
 bool is_open_for_writing(const std::string& path) {
   const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   return ::fcntl(file.get(), F_SETLEASE, F_RDLCK) != 0;
@@ -258,7 +258,7 @@ TEST_CASE("a console goes on in whole lines once there is room again") {
   write("second");
   write("third");
   CHECK(ddp::test::read_file(path) == "first\nseco");
-  REQUIRE(::truncate(path.c_str(), 3) == 0);  // there is room again
+  REQUIRE(::truncate(path.c_str(), 3) == 0);  // makes room again
   write("4");
   write("5");
   CHECK(ddp::test::read_file(path) == "fir\n4\n5\n");
@@ -309,7 +309,7 @@ TEST_CASE("a console is a file again after its writer was killed") {
   }
   write("after");
   CHECK(ddp::test::read_file(path) == "before\nafter\n");
-  // Another one has the file's number, and none of its bytes.
+  // Another file now has this descriptor's number. It must not get these bytes.
   lost.write("lost");
   await_drained(loop, logs);
   CHECK(ddp::test::read_file(log).empty());
@@ -332,7 +332,7 @@ TEST_CASE("a log file takes what it can, and what it cannot is noted") {
   log.write("gh");
   await_drained(loop, logs);
   CHECK(ddp::test::read_file(path) == "abcd");
-  REQUIRE(::truncate(path.c_str(), 0) == 0);  // there is room again
+  REQUIRE(::truncate(path.c_str(), 0) == 0);  // makes room again
   log.write("ij");
   log.finish();
   await_drained(loop, logs);
@@ -408,7 +408,7 @@ TEST_CASE("a console that nobody reads does not hold up a stream with a file") {
     loop.run_once();
   }
   CHECK(ddp::test::read_file(path).size() == written);
-  // The reader is back.
+  // The reader reads again.
   CHECK(::fcntl(out.read.get(), F_SETFL, O_NONBLOCK) == 0);
   std::string text;
   while (!console.is_drained()) {
@@ -435,7 +435,7 @@ TEST_CASE("lines that a filtered log has no room for are not read") {
   WorkerOutput output(loop);
   output.add(std::move(worker.read),
              {.prefix = LinePrefix("[0] "), .file = {}, .filtered = &filtered});
-  // The writer's process takes nothing for now.
+  // The writer process is stopped, so it reads nothing.
   signal_helpers(SIGSTOP);
   CHECK(::fcntl(worker.write.get(), F_SETFL, O_NONBLOCK) == 0);
   const std::string line = std::string(999, 'x') + "\n";
@@ -509,7 +509,7 @@ TEST_CASE("a congested console stops the reading, not the loop") {
     console.flush();
   }
   CHECK(written > 1000);
-  // Now the worker's pipe fills up: it waits, and nothing is thrown away.
+  // The worker's pipe fills up: the worker blocks, and no output is dropped.
   size_t unread = 0;
   for (int round = 0; round < 30; ++round) {
     ssize_t size = 0;
@@ -586,7 +586,7 @@ TEST_CASE("names in a template get their values, all else stays as it is") {
 
 namespace {
 
-/// The time zone of this process for as long as this lives.
+/// Sets the time zone of this process in a scope.
 class TimeZone {
  public:
   explicit TimeZone(const char* name) {
@@ -636,7 +636,7 @@ TEST_CASE("a shortened text has its beginning and its end, in whole letters") {
   CHECK(shortened("abcdefghi", 8) == "abcdef [... 1 byte ...] hi");
   CHECK(shortened("one two three four five six seven eight", 30) ==
         "one two three four [... 16 bytes ...] eight");
-  // Each letter takes two bytes.
+  // Each letter has two bytes.
   std::string text;
   for (int letter = 0; letter < 20; ++letter) {
     text += "\u00e4";
@@ -647,7 +647,7 @@ TEST_CASE("a shortened text has its beginning and its end, in whole letters") {
     CHECK(std::count(cut.begin(), cut.end(), '\xc3') ==
           std::count(cut.begin(), cut.end(), '\xa4'));
   }
-  // What is no UTF-8 is cut, too.
+  // Invalid UTF-8 is shortened, too.
   CHECK(shortened(std::string(100, '\x80'), 6).size() < 30);
 }
 

@@ -1,10 +1,10 @@
-// What reads a text from a person, a file or the network, given damaged ones: a
-// value, or an error of one line. Sanitizers see the rest. More of them by
-// hand:
+// Feeds damaged texts to the parsers of input from users, files and the
+// network. Each returns a value or throws a one-line error; sanitizers find the
+// rest. To run more of them:
 //   DDP_TEST_SECONDS=0 DDP_FUZZ_INPUTS=1000000 DDP_FUZZ_SEED=2
 //   launcher_test "damaged *"
-// A tenth as many of what takes longest. Half of the time goes
-// without ASAN_OPTIONS=malloc_context_size=0:quarantine_size_mb=1.
+// The slowest parsers get a tenth of the inputs.
+// ASAN_OPTIONS=malloc_context_size=0:quarantine_size_mb=1 halves the time.
 #include <algorithm>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -47,11 +47,11 @@ void expect_one_line(const std::string& error) {
          "an error of one line, but got \"" + error + "\"");
 }
 
-/// A whole command line takes longer than most values.
+/// A command line takes longer to parse than most values.
 enum class Cost { small, large };
 
-/// Gives `read` damaged copies of `texts`. It may throw what people are told:
-/// std::invalid_argument or a UsageError.
+/// Passes damaged copies of `texts` to `read`, which may throw errors for
+/// users: std::invalid_argument or UsageError.
 void damage_and_read(const std::vector<std::string>& texts,
                      const std::vector<std::string>& words,
                      const std::function<void(const std::string&)>& read,
@@ -82,7 +82,7 @@ void damage_and_read(const std::vector<std::string>& texts,
            << ": " << error.what());
     }
   }
-  CHECK(refused < count);  // or nothing was read at all
+  CHECK(refused < count);  // else all inputs were refused
 }
 
 const std::vector<std::string> kNumbers{"-1",
@@ -101,7 +101,7 @@ std::vector<std::string> and_numbers(std::vector<std::string> words) {
   return words;
 }
 
-/// Arguments and variables cannot hold a NUL, so it ends them here.
+/// Separator: arguments and variables cannot contain NUL.
 constexpr char kEnd = '\0';
 
 std::vector<std::string> pieces_of(const std::string& text) {

@@ -30,7 +30,7 @@ launcher::Attempt attempt_of(launcher::World world) {
   return {world, attempt_directory("/logs", world)};
 }
 
-/// The only host, before any restart.
+/// Returns the attempt of a single host before any restart.
 launcher::Attempt attempt_of_one_host(int workers) {
   return attempt_of({.world_size = workers});
 }
@@ -41,8 +41,8 @@ TEST_CASE("every worker gets torchrun's environment") {
   Job job = job_of(3);
   job.options.max_restarts = 4;
   job.options.role = "trainer";
-  // The first host has four workers, this one three: generation 5 came after
-  // two failures.
+  // The first host has four workers, this one has three. Generation 5 began
+  // after two failures.
   const auto plan = make_plan(job,
                               attempt_of({.generation = 5,
                                           .restarts = 2,
@@ -211,7 +211,7 @@ TEST_CASE("redirect hides, tee shows and stores, the filter hides") {
   CHECK(second.to_console.out);
   CHECK(!plan.workers[2].to_console.out);
   CHECK(!plan.workers[2].to_console.err);
-  // One stream of a worker hidden, the other one shown and stored.
+  // One stream of a worker is hidden, the other one is shown and stored.
   job.options.redirects = launcher::parse_stream_map("0:2,1:0,2:3");
   job.options.tee = launcher::parse_stream_map("0:1,1:2,2:3");
   job.options.shown_ranks.reset();
@@ -261,7 +261,7 @@ TEST_CASE("the prefix is the rank, or torchrun's template") {
   CHECK(prefix() == "[12] ");
   std::string& variable =
       job.environment["TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"];
-  CHECK(prefix() == "[12] ");  // empty is none, as with torchrun
+  CHECK(prefix() == "[12] ");  // empty: as if not set, as in torchrun
   variable = "[${role_name}-${local_rank}:${rank}]: ";
   CHECK(prefix() == "[default-0:12]: ");
   job.host_name = "node7";
@@ -287,7 +287,7 @@ TEST_CASE("the workers of a host have a file that says who has ended") {
   attempt.world.generation = 5;
   CHECK(file_of(0) == "/tmp/ddprun_1/ends_5");
   CHECK(file_of(1) == "/tmp/ddprun_1/ends_5");
-  attempt.world.world_size = 1;  // it waits for nobody
+  attempt.world.world_size = 1;  // a single rank waits for no other
   CHECK(file_of(0).empty());
 }
 

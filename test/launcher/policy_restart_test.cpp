@@ -196,7 +196,7 @@ TEST_CASE("a stop is clean when all workers end with 0 in time, if asked for") {
 
 namespace {
 
-/// Whether the failure that `actions` tell of is the last one.
+/// Returns whether `actions` report a final failure.
 bool tells_final(const Actions& actions) {
   return std::get<HostFailed>(std::get<TellOutcome>(actions.at(0)).outcome)
       .is_final;
@@ -243,7 +243,7 @@ TEST_CASE("of hosts with one budget none counts for itself, or pauses") {
     const auto told =
         policy.on(WorkerExited{0, kFailure}, Policy::Time(100s + 59'999ms));
     CHECK(tells_final(told));
-    // It is decided, however long the workers take to end.
+    // The decision stays, however long the workers take to end.
     policy.on(TimerFired{Timer::grace}, Policy::Time(200s));
     CHECK(step(policy, AllAreGone{}) == "Disarm kill -> waiting");
   }

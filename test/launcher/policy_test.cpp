@@ -20,7 +20,8 @@ Policy policy_of(int workers, int max_restarts = 0) {
                  .stop_signals = {SIGTERM, SIGINT, SIGHUP, SIGQUIT}});
 }
 
-/// A policy of three workers in a phase: stopping and killing by a failure.
+/// Returns a policy of three workers in a phase. A failure leads to the phases
+/// stopping and killing.
 Policy policy_in(Phase phase, int max_restarts = 0) {
   Policy policy = policy_of(3, max_restarts);
   if (phase == Phase::joining) {
@@ -188,7 +189,7 @@ TEST_CASE("a process that is killed has some seconds, whatever the grace") {
 TEST_CASE("stopping: only a second signal from the keyboard is impatient") {
   Policy policy = policy_in(Phase::running);
   step(policy, SignalReceived{SIGHUP});
-  // A terminal that closes and its shell both send one.
+  // A closing terminal and its shell send one SIGHUP each.
   CHECK(step(policy, SignalReceived{SIGHUP}) == "Stop SIGHUP");
   CHECK(step(policy, SignalReceived{SIGTERM}) == "Stop SIGTERM");
   CHECK(step(policy, SignalReceived{SIGINT}) == "Stop SIGINT");
@@ -218,7 +219,7 @@ TEST_CASE("a failure is restarted as often as allowed") {
 
 namespace {
 
-/// The job's end, with that of rank `rank` as its cause.
+/// Returns the end of the job, caused by rank `rank`.
 JobClosed closed_by(int rank) {
   JobClosed closed{9, "a rank failed"};
   closed.first = FirstFailure{rank, "b"};

@@ -7,7 +7,7 @@
 #include "launcher/base/signal_names.h"
 #include "launcher/job/policy/policy.h"
 
-// What a Policy does, as text that tests compare.
+// The actions of a Policy, as text that tests compare.
 namespace launcher::test {
 
 inline constexpr ExitStatus kSuccess{};
@@ -96,7 +96,7 @@ inline std::string text_of(Policy::Phase phase) {
   return kNames[static_cast<int>(phase)];
 }
 
-/// "action, action -> phase"; "-" when the event changed nothing.
+/// Returns "action, action -> phase", or "-" if the event changes nothing.
 inline std::string step(Policy& policy, const Event& event) {
   const Policy::Phase before = policy.phase();
   std::string text;
@@ -109,7 +109,7 @@ inline std::string step(Policy& policy, const Event& event) {
   return text.empty() ? "-" : text;
 }
 
-/// This host's ranks are 10, 11, 12.
+/// This host's ranks are 10, 11 and 12.
 inline WorldFormed world_of(int generation, int restarts) {
   return {{.generation = generation,
            .restarts = restarts,

@@ -26,7 +26,7 @@ Policy::Options options_of(int signal) {
           .on_preempt = Preemption{signal, 60s}};
 }
 
-/// Two workers that were asked to save and to end.
+/// Returns a policy with two workers that were asked to save and end.
 Policy preempted() {
   Policy policy(options_of(SIGUSR1));
   policy.on(world_of(0, 0));
@@ -58,7 +58,7 @@ TEST_CASE("who fails while others save takes no time from them") {
   CHECK(step(policy, WorkerExited{1, status}) == "-");
   CHECK(policy.phase() == Phase::preempted);
   CHECK(step(policy, WorkerExited{0, kSuccess}) == kStop);
-  // Who has died of the signal itself has not failed.
+  // A worker that the signal itself ended has not failed.
   CHECK(step(policy, AllAreGone{}) ==
         (status.signal == SIGUSR1
              ? kEndBySignal
@@ -192,7 +192,7 @@ TEST_CASE("a stop signal may be that of a pre-emption, as Slurm's SIGTERM") {
   policy.on(world_of(0, 0));
   CHECK(step(policy, SignalReceived{SIGTERM}) ==
         "Request SIGTERM, Arm preempt 60000 -> preempted");
-  // It comes to a step's processes one by one, and twice before SIGKILL.
+  // SIGTERM reaches a step's processes one by one, and twice before SIGKILL.
   CHECK(step(policy, SignalReceived{SIGTERM}) == "-");
   CHECK(step(policy, SignalReceived{SIGINT}) ==
         "Leave, Stop SIGINT, Arm grace 7000 -> stopping");

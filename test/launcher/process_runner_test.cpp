@@ -25,7 +25,7 @@ namespace {
 
 std::function<void()> before_fork;
 
-/// From now on before_fork, while it is set, is called before each fork of this
+/// Installs a handler that calls before_fork, if set, before each fork of this
 /// process.
 void call_before_forks() {
   static const int added = ::pthread_atfork(
@@ -47,7 +47,7 @@ void await(int fd, const std::string& what) {
   }
 }
 
-/// A worker that says its process id into a pipe, and then fails.
+/// A worker that writes its process id into a named pipe and then fails.
 struct Dying {
   explicit Dying(std::string pipe) : path(std::move(pipe)) {
     REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
@@ -63,7 +63,8 @@ struct Dying {
     return worker;
   }
 
-  /// It waits for a reader until then.
+  /// Reads the id, for which the worker waits, and blocks until the worker
+  /// ends.
   void let_die() const {
     const Fd pipe(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
     await(pipe.get(), "the start of a worker");
@@ -77,7 +78,7 @@ struct Dying {
   std::string path;
 };
 
-/// What a worker writes into a pipe with a name, line by line.
+/// Reads the lines that a worker writes into a named pipe.
 class Told {
  public:
   explicit Told(const std::string& path) {
@@ -168,7 +169,7 @@ TEST_CASE("a worker that is asked again to end is not continued again") {
   plan.path = "/bin/sh";
   WorkerSpec worker;
   worker.directory = folder / "logs";
-  // A shell answers when what it waits for has ended, too.
+  // A shell handles a signal only after the command that it waits for.
   worker.argv = {"sh",
                  "-c",
                  "exec 3>" + (folder / "told") +

@@ -31,7 +31,7 @@ WorkerExit ending(int rank, ExitStatus status, int asked_by = 0) {
   return exit;
 }
 
-/// Rank 5 has failed, 6 has followed, 7 was stopped, 4 was done by then.
+/// Rank 5 failed, 6 ended after it, 7 was stopped, and 4 had succeeded before.
 AttemptResult attempt_with_a_failure() {
   AttemptResult result;
   result.workers.exits = {ending(4, {}),
@@ -137,7 +137,7 @@ TEST_CASE("the report says where files are, and that memory was full") {
   CHECK_THAT(text,
              Contains("    rank 6 (pid 1006): SIGABRT, after the first "
                       "failure\n        | 2\n        | 3\n        | 4\n"));
-  // What was a guess is known now.
+  // The number of kills makes the guess about memory superfluous.
   result.workers.exits[1].status = {.signal = SIGKILL};
   result.cause = WorkerExited{1, {.signal = SIGKILL}};
   CHECK_THAT(make_report(result).text, !Contains("often the kernel"));

@@ -29,7 +29,7 @@ AttemptResult result_of(std::vector<WorkerExit> exits, Cause cause = {}) {
   return result;
 }
 
-/// The cause is this worker's end.
+/// Returns this worker's end as the cause.
 Cause failure_of(const WorkerExit& exit) {
   return WorkerExited{exit.local_rank, exit.status};
 }
@@ -267,7 +267,7 @@ TEST_CASE("a host whose failure followed another's reports both") {
         "  the other workers:\n"
         "    rank 5 (pid 1005): exit code 3, after the first failure\n"
         "    rank 4 (pid 1004): exit code 0\n");
-  // Who was only stopped is not told of.
+  // Workers that were only stopped are not listed.
   CHECK(
       make_report(result_of({exit_of(5, {.signal = SIGTERM}, SIGTERM)}, closed))
           .text == "ddprun: rank 1 on host node6 failed: exit code 9\n");

@@ -18,7 +18,7 @@ RestartBudget::Time moment(std::chrono::milliseconds time) {
   return RestartBudget::Time(time);
 }
 
-/// A job of one worker whose first attempts end badly, each at once.
+/// A job of one worker whose first attempts fail immediately.
 class FailingJob : public FakeJob {
  public:
   FailingJob(int failures, int max_restarts)
@@ -71,7 +71,7 @@ TEST_CASE("delays double up to a bound, and forget what left the window") {
   CHECK(budget.spend(moment(2s)) == 8s);
   CHECK(budget.spend(moment(3s)) == 9s);
   CHECK(budget.spend(moment(4s)) == 9s);
-  CHECK(budget.spend(moment(103s)) == 4s);  // after that of 4 s
+  CHECK(budget.spend(moment(103s)) == 4s);  // after the restart at 4 s
   CHECK(budget.spend(moment(300s)) == 2s);
 
   RestartBudget unbounded(1 << 30, {.first_delay = 1ms, .longest_delay = 24h});

@@ -18,7 +18,7 @@ TEST_CASE("success: joined, started, tidied up, reported, written") {
   CHECK(code == 0);
   CHECK(job.calls == Calls{"join", "start", "end 15", "succeeded", "drain"});
   CHECK(job.text.empty());
-  CHECK(job.elapsed == 0s);  // no timer was waited for
+  CHECK(job.elapsed == 0s);  // did not wait for a timer
 }
 
 TEST_CASE("a failure stops the others; the exit code is its own") {
@@ -115,7 +115,7 @@ TEST_CASE("those whom even SIGKILL does not end are named, and left") {
   FakeJob job(2, /*max_restarts=*/3);
   job.habits = {.dies_of_stop_signals = false, .dies_of_kill = false};
   CHECK(job.run({[&] { job.exit(0, {.code = 5}); }}) == 5);
-  CHECK(job.elapsed == 14s);  // the grace period, then as long for SIGKILL
+  CHECK(job.elapsed == 14s);  // grace period, then as long for SIGKILL
   CHECK(job.survivors == 1);
   CHECK_THAT(job.text,
              Contains("rank 1 (pid 1001): still there after SIGKILL"));
@@ -308,7 +308,7 @@ TEST_CASE("the output is awaited, but not for ever once asked to end") {
 
 namespace {
 
-/// Brings a job of two workers to a phase, step by step.
+/// Returns the steps that bring a job of two workers to a phase.
 std::vector<std::function<void()>> way_to(Phase phase, FakeJob& job) {
   const auto succeed = [&job](int local_rank) {
     return [&job, local_rank] { job.exit(local_rank, {}); };
@@ -345,7 +345,7 @@ std::vector<std::function<void()>> way_to(Phase phase, FakeJob& job) {
   return {};
 }
 
-/// All that can happen to a job; StartFailed only answers a start.
+/// All events of a job except StartFailed, which only answers a start.
 const std::vector<Event> kEvents = {
     WorldFormed{{.generation = 8, .restarts = 1, .world_size = 2}},
     WorldBroken{WorldBroken::Change::left, "b"},
@@ -373,8 +373,8 @@ const std::vector<Event> kEvents = {
 
 void let_happen(const Event& event, FakeJob& job) {
   if (const auto* exit = std::get_if<WorkerExited>(&event)) {
-    job.exit(exit->local_rank, exit->status);  // where it still lives
-    job.post(TimerFired{Timer::drain});        // so that something happens
+    job.exit(exit->local_rank, exit->status);  // if it is alive
+    job.post(TimerFired{Timer::drain});        // causes an event in any case
   } else {
     job.post(event);
   }
@@ -401,7 +401,7 @@ TEST_CASE(
         reached = job.phase();
         let_happen(event, job);
       });
-      // Then the world is kind: everybody obeys and answers.
+      // From now on all processes end when asked, and the rendezvous answers.
       script.push_back([&] {
         job.habits = {};
         job.answers_joins = job.answers_success = job.has_reader = true;

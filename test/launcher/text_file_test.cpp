@@ -12,6 +12,6 @@ TEST_CASE("the text of a file, or none where it cannot be read") {
   CHECK(read_text(folder / "long") == text);
   CHECK(read_text(folder / "long", 5'000) == text.substr(0, 5'000));
   CHECK(read_text(folder / "none") == "");
-  // As in /proc of a process that has gone in between: open() does, read() not.
+  // As with a process in /proc that ends meanwhile: open() works, read() fails.
   CHECK(read_text(folder.path()) == "");
 }

@@ -12,7 +12,7 @@ namespace {
 
 constexpr Timers::Time kStart{100s};
 
-/// Timers that note their names when they are due.
+/// Timers that record their names when they are due.
 struct NotingTimers {
   Timers timers;
   Names due;
@@ -80,7 +80,8 @@ TEST_CASE("a handler may set and disarm timers") {
   timers.arm("first", kStart, [&] {
     due.push_back("first");
     timers.disarm("second");
-    // Due at once, but not before those who were here: no endless loop.
+    // Due immediately, but only after the earlier timers, so that there is no
+    // endless loop.
     timers.arm("first", kStart, [&] { due.push_back("first again"); });
   });
   timers.arm("second", kStart, [&] { due.push_back("second"); });
@@ -108,7 +109,7 @@ TEST_CASE("the loop wakes for each of its timers") {
     ++rounds;
   }
   CHECK(due == Names{"first", "second"});
-  CHECK(rounds <= 2);  // nothing else woke it
+  CHECK(rounds <= 2);  // no other wake-up
   CHECK(rounds_ended == rounds);
   loop.unwatch(token);
   loop.arm_timer("last", 0ms, [] {});

@@ -88,7 +88,7 @@ TEST_CASE("--rdzv-conf: the values of torchrun's keys are checked") {
   CHECK(parse_settings("  ").empty());
   CHECK(parse_settings("a=1, b = x=y ,a=2") ==
         Settings{{"a", "2"}, {"b", "x=y"}});
-  // As PyTorch's own tests write it, without a shell that took the quotes.
+  // As in PyTorch's own tests, which pass the quotes without a shell.
   CHECK(parse_settings("'join_timeout=5,timeout=6'") ==
         Settings{{"join_timeout", "5"}, {"timeout", "6"}});
   CHECK(parse_settings(" \" a=1\" ") == Settings{{"a", "1"}});

@@ -35,7 +35,7 @@ TEST_CASE("a program without a launcher is a rank of srun or mpirun",
   CHECK(mpi.rank == 2);
   CHECK(mpi.world_size == 4);
   CHECK(mpi.master_addr == "127.0.0.1");
-  // One task, a batch script, an indexed Job: nobody to meet.
+  // One task, a batch script, an indexed Job: no rendezvous is needed.
   for (const Variables& alone : {launcher::test::hydra_task(0, 1, 1),
                                  sbatch_script(),
                                  interactive_step(),
@@ -70,7 +70,7 @@ TEST_CASE("what is set beside a scheduler's variables",
   CHECK(master.master_addr == "h");
   CHECK(master.master_port == 4000);
   CHECK(worker_in(with(srun_five_tasks(1), {{"WORLD_SIZE", "5"}})).rank == 1);
-  // Each task sees its own GPU only, as with srun --gpus-per-task=1.
+  // Each task sees only its own GPU, as with srun --gpus-per-task=1.
   const auto own =
       worker_in(with(srun_five_tasks(1), {{"CUDA_VISIBLE_DEVICES", "3"}}));
   CHECK(own.local_rank == 0);

@@ -1,5 +1,6 @@
-// Trains y = 3 x with the installed headers and libraries alone. Not all of
-// torch/torch.h, which takes longer to compile than the rest of it.
+// Trains y = 3 x with only the installed headers and libraries. Does not
+// include torch/torch.h, because all of it takes longer to compile than the
+// rest.
 #include <ddp/ddp.h>
 #include <dp/dp.h>
 #include <torch/nn/modules/linear.h>
@@ -9,7 +10,7 @@
 #include <cmath>
 #include <cstdio>
 
-// LibTorch 2.11 asks for C++17, 2.15 for C++20; nothing of ours asks for more.
+// LibTorch 2.11 requires C++17, 2.15 requires C++20; ddp requires no more.
 constexpr bool kHasStandard =
     TORCH_VERSION_MINOR > 11 ? __cplusplus <= 202002L : __cplusplus == 201703L;
 

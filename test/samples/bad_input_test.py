@@ -1,5 +1,5 @@
-"""Bad input ends every rank with one clear line, a non-zero exit code, and
-nothing left running (jobs.py waits for every process)."""
+"""Bad input ends every rank with one clear line and a non-zero exit code. No
+process is left running (jobs.py waits for every process)."""
 
 import os
 import unittest
@@ -8,7 +8,7 @@ from jobs import JobTest, ddprun, program, run, run_each
 
 TRAIN = program("train")
 HELLO = program("hello")
-PORT = "1"  # what is wrong is found before anybody would listen there
+PORT = "1"  # the error comes before a listener is needed
 
 
 class Hello(JobTest):
@@ -54,7 +54,7 @@ class Environment(JobTest):
 
 class Devices(JobTest):
     def test_gpu_that_libtorch_does_not_see(self):
-        """A device file is all there is of the GPU."""
+        """Only the device file of the GPU exists."""
         for wish, code in ({}, 1), ({"CUDA_VISIBLE_DEVICES": ""}, 0):
             result = run(
                 ["unshare", "-rm", "sh", "-c",
@@ -83,7 +83,7 @@ class Model(JobTest):
 
 
 class Checkpoint(JobTest):
-    whole = None  # one checkpoint, for all tests
+    whole = None  # one checkpoint for all tests
 
     def setUp(self):
         super().setUp()
@@ -105,7 +105,7 @@ class Checkpoint(JobTest):
         self.assert_one_line(result.err, "checkpoint.pt")
 
     def check(self, *flags):
-        """Both ways to read it fail on every rank and leave it as it is."""
+        """Both ways to read it fail on every rank and leave the file unchanged."""
         with open(self.file, "rb") as file:
             before = file.read()
         for result in run_each(2, [*self.train, "--resume", *flags]):
@@ -143,7 +143,7 @@ class Checkpoint(JobTest):
 
 
 class CommandLine(JobTest):
-    """One error of each kind: train_options_test and datasets_test have all."""
+    """One error of each kind; train_options_test and datasets_test have all."""
 
     def test_usage(self):
         result = run([TRAIN, "--epochs=0"])

@@ -175,7 +175,8 @@ TEST_CASE("of replicas the first one's memory counts, and what is gathered",
   model->forward(rows);
   memory.reset();
   model->forward(rows);
-  // One part alone is the result. The wrapper takes some bytes itself.
+  // A single part is the result without a gather. The wrapper needs a few
+  // bytes.
   const int64_t expected = 1000 * first + (first < 6 ? 6000 : 0);
   CHECK(memory.peak() >= expected);
   CHECK(memory.peak() < expected + 500);
@@ -185,7 +186,7 @@ TEST_CASE("a meter has a peak for each owner", "[memory_meter]") {
   MemoryMeter meter(2);
   using Bytes = std::vector<int64_t>;
   const MemoryMeter::Scope scope(meter, 0);
-  take(10);  // not yet counted
+  take(10);  // not counted before start()
   meter.start();
   take(300);
   take(20);

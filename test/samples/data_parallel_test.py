@@ -1,6 +1,6 @@
 """dp::DataParallel in whole programs: dp_train learns the same on any number of
-replicas; loss_in_module and uneven_split leave the gradients as they are; all
-with the traffic that arithmetic tells."""
+replicas; loss_in_module and uneven_split do not change the gradients; the traffic
+of all three equals its closed form."""
 
 import math
 import os
@@ -15,8 +15,8 @@ DP_TRAIN = program("dp_train")
 LOSS_IN_MODULE = program("loss_in_module")
 UNEVEN_SPLIT = program("uneven_split")
 TRAIN_IMAGES, TEST_IMAGES = 1442, 355
-# Of the small CNN for 8x8 images: float32 of conv1, conv2, fc1 and fc2, with
-# their biases.
+# The small CNN for 8x8 images: float32 weights and biases of conv1, conv2, fc1
+# and fc2.
 PARAMETER_BYTES = 4 * (32 * 1 * 9 + 32 + 64 * 32 * 9 + 64 +
                        (64 * 2 * 2) * 128 + 128 + 128 * 10 + 10)
 IMAGE_BYTES, SCORE_BYTES = 8 * 8 * 4, 10 * 4
@@ -27,7 +27,7 @@ def devices(replicas):
 
 
 def chunks(rows, replicas):
-    """As Tensor.chunk splits, 0 for those that get none."""
+    """Chunk sizes of Tensor.chunk, with 0 for replicas without a chunk."""
     each = math.ceil(rows / replicas)
     return [max(0, min(each, rows - i * each)) for i in range(replicas)]
 
@@ -96,7 +96,7 @@ class DpTrain(JobTest):
 
 class Parameters(JobTest):
     def model(self, replicas, *flags):
-        """What Python's torch.load gives of the checkpoint."""
+        """Returns the checkpoint's model, read by Python's torch.load."""
         folder = os.path.join(self.folder, str(replicas))
         self.succeed([DP_TRAIN, devices(replicas), "--checkpoint", folder,
                       "--epochs=2", *flags])
@@ -130,7 +130,7 @@ class Checkpoint(JobTest):
             self.assertEqual(tested.score(), trained.score())
 
     def test_resume(self):
-        """A training that was killed goes on as if it had not been."""
+        """A killed training resumes as if it had not been interrupted."""
         file = os.path.join(self.folder, "checkpoint.pt")
         command = [DP_TRAIN, devices(2), "--no-dropout", "--epochs=3",
                    "--checkpoint", self.folder, "--resume"]
@@ -166,7 +166,7 @@ class LossInModule(JobTest):
             (cells,) = result.find(name + 3 * r" +(\S+)")
             return [float(cell) for cell in cells]
 
-        # Whole outputs against one number of each replica.
+        # Whole outputs, against one number per replica.
         outputs = 4 * classes * pixels * others
         numbers = 4 * (replicas - 1)
         self.assertEqual(row("outputs to the first device, bytes"),
@@ -188,8 +188,8 @@ class LossInModule(JobTest):
             result.err.count("will instead unsqueeze and return a vector"),
             1 if replicas > 1 else 0)
 
-        # Scores and their logarithms, of all rows or of its own; beside them
-        # the features of its own rows.
+        # Scores and their logarithms, of all rows or only of the replica's own,
+        # and the features of its own rows.
         features = 4 * 16 * pixels * rows[0]
         for memory, scored in zip(row("first device, memory of forward, bytes"),
                                   (batch, rows[0], rows[0])):
@@ -242,7 +242,7 @@ class UnevenSplit(JobTest):
                          [4 * 3 * 32 * 32 * images for images in away])
         self.assertEqual(row("outputs received"),
                          [4 * 10 * images for images in away])
-        # Each other replica that has images gets the parameters.
+        # Each other replica with images gets the parameters.
         copies = [self.PARAMETER_BYTES * sum(map(bool, rows[1:]))
                   for rows in (even, expected)]
         self.assertEqual(row("parameters sent"), copies)
@@ -269,7 +269,7 @@ class UnevenSplit(JobTest):
         self.check(3, 12, [4, 0, 8], "--chunk-sizes=4,0,8")
 
     def test_bad_sizes(self):
-        """split_test has the others."""
+        """split_test has the other cases."""
         for flags, code, pattern in (
                 (["--chunk-sizes=10,10,10"], 1,
                  "batch of 30 rows for chunk_sizes .*, but got 64"),
@@ -292,7 +292,7 @@ class BadInput(JobTest):
     def test_devices(self):
         for names, pattern in (("gpu", "--devices, but got gpu"),
                                ("cuda:1000", "GPUs below .* cuda:1000"),
-                               # Where there is none it is the first error.
+                               # Without a GPU this is the first error.
                                ("0,0", "cuda:0 twice|GPUs below 0 .* 0")):
             self.check([DP_TRAIN, f"--devices={names}"], 1, pattern)
 

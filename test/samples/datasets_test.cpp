@@ -32,7 +32,7 @@ Bytes counting(size_t count, int from = 0) {
   return bytes;
 }
 
-// Two training and one test image of 2x3.
+// Writes two training images and one test image of 2x3 pixels.
 void write_mnist(const fs::path& folder) {
   write(folder / "train-images-idx3-ubyte", idx(3, {2, 2, 3}, counting(12)));
   write(folder / "train-labels-idx1-ubyte", idx(1, {2}, {7, 3}));
@@ -47,7 +47,7 @@ Bytes cifar_record(uint8_t label, int from) {
   return record;
 }
 
-// One record in each file: classes 0 to 4 to train on, 9 to test.
+// Writes one record per file: classes 0 to 4 for training, 9 for testing.
 void write_cifar(const fs::path& folder) {
   for (uint8_t part = 1; part <= 5; ++part) {
     write(folder / ("data_batch_" + std::to_string(part) + ".bin"),
@@ -98,7 +98,7 @@ TEST_CASE("the shipped digits: 1,797 images, a fifth of each class to test") {
   const auto test = digits.test.labels().bincount({}, 10);
   CHECK(torch::equal(test, (train + test).div(5, "floor")));
 
-  // The first line of the file is a zero, the first of its class.
+  // The file's first line is a zero, so it is the first of its class.
   CHECK(digits.train.labels()[0].item<int64_t>() == 0);
   CHECK(values(digits.train.pixels()[0][0][0]) ==
         std::vector<int64_t>{0, 0, 5, 13, 9, 1, 0, 0});
@@ -275,7 +275,8 @@ TEST_CASE("CIFAR-10 in its binary version") {
   CHECK(cifar.train.pixels().sizes() == torch::IntArrayRef({5, 3, 32, 32}));
   CHECK(values(cifar.train.labels()) == std::vector<int64_t>{0, 1, 2, 3, 4});
   CHECK(values(cifar.test.labels()) == std::vector<int64_t>{9});
-  // Red, then green, then blue, row by row; the bytes count up, modulo 256.
+  // Red, green and blue follow each other, row by row. The bytes count up
+  // modulo 256.
   const auto first = cifar.train.pixels()[0];
   for (const auto& at : std::vector<std::vector<int64_t>>{
            {0, 0, 0}, {0, 1, 0}, {1, 0, 0}, {2, 31, 31}}) {

@@ -1,7 +1,7 @@
-"""Jobs of ddprun one of whose ranks is killed at a random moment of start-up,
-training or end: each ends in time, the survivors name the rank, and its end is
-the job's. Plain, and in a shell that hides the end from ddprun. ctest runs a few;
-for more:
+"""ddprun jobs in which one rank is killed at a random moment of start-up, training
+or end. Each job ends in time with the rank's exit code, and the survivors name the
+rank. Plain, and in a shell that hides the end from ddprun. ctest runs a few; to
+run more:
 
     DDP_BIN=build/release/bin python3 test/samples/deaths_test.py \\
         --count=100 --seed=1
@@ -23,10 +23,10 @@ from jobs import ddprun, environment, program
 
 RANKS = 4
 BOUND = 15  # seconds from the kill to the end of the job
-START_BOUND = 120  # until the rank is there, and for a job that is not harmed
+START_BOUND = 120  # until the rank starts; for a whole undisturbed job
 POLL = 0.002
 
-# What a job runs. How long it takes undisturbed is measured once.
+# Commands of the jobs. Their undisturbed duration is measured once.
 PROGRAMS = {
     "minimal": [program("minimal")],
     "async_sgd": [program("async_sgd"), "--epochs=4"],
@@ -47,7 +47,7 @@ def command_of(job):
 
 
 def processes_of(run_id):
-    """Of a job's workers and what they have started: rank and program by pid."""
+    """Returns (rank, program) by pid, for a job's workers and their children."""
     found = {}
     wanted = f"TORCHELASTIC_RUN_ID={run_id}".encode()
     for pid in filter(str.isdigit, os.listdir("/proc")):
@@ -58,7 +58,7 @@ def processes_of(run_id):
                 rank = next(int(entry[5:]) for entry in variables
                             if entry.startswith(b"RANK="))
                 found[int(pid)] = rank, os.readlink(f"/proc/{pid}/exe")
-        except (OSError, StopIteration):  # it has ended, or begins
+        except (OSError, StopIteration):  # the process has ended, or begins
             pass
     return found
 
@@ -73,10 +73,10 @@ def end_all(process, run_id):
 
 
 def play(job, undisturbed=None):
-    """Seconds from the kill to the end, or from the start where nothing was
-    left to be killed, and how the job ended.
+    """Runs a job. Returns the seconds from the kill to the end (from the start if
+    no process was left to kill), whether it was killed, its code and its output.
 
-    undisturbed: what it prints where nobody is killed."""
+    undisturbed: output of the job without a kill."""
     run_id = "deaths-" + uuid.uuid4().hex
     with tempfile.TemporaryFile() as out:
         start = time.monotonic()
@@ -110,7 +110,7 @@ def play(job, undisturbed=None):
 
 
 def kill_rank(process, job, run_id, start):
-    """When the rank was killed; None where it had ended before."""
+    """Returns the time of the kill; None if the rank had ended before."""
     path = os.path.realpath(PROGRAMS[job.program][0])
     was_there = False
     while process.poll() is None:
@@ -132,8 +132,8 @@ def kill_rank(process, job, run_id, start):
     return None
 
 
-# The shell's word, and that of an exception. Without the shell ddprun ends a
-# survivor that may not have said anything yet.
+# Messages of the shell and of an exception. Without the shell ddprun may end a
+# survivor before its message.
 FAILED = re.compile(r"\[(\d)\] (?:has failed$|terminate called|.*what\(\))")
 
 
@@ -144,7 +144,7 @@ def check(job, was_killed, code, text, undisturbed):
         return
     if job.is_hidden and code != 0:
         raise Failure(f"ended with {code}, expected 0 of the shells")
-    # The signal may come when the rank has begun to exit: all work is done then.
+    # The signal may arrive when the rank has begun to exit, after all its work.
     was_done = len(text.splitlines()) == len(undisturbed.splitlines())
     if not job.is_hidden and code != 137 and not (code == 0 and was_done):
         raise Failure(f"ended with {code}, expected 137 of the killed rank")
@@ -158,7 +158,7 @@ def check(job, was_killed, code, text, undisturbed):
 
 
 def undisturbed_run(name):
-    """How long it takes, and what it prints."""
+    """Returns duration and output."""
     took, was_killed, code, text = play(
         Job(name, is_hidden=False, rank=0, moment=START_BOUND))
     if was_killed or code != 0:

@@ -123,7 +123,7 @@ TEST_CASE("memory belongs to the scope that allocated it", "[dp_vs_ddp]") {
       c = torch::empty({7}, torch::kUInt8);
     }
     CHECK(meter.live() == std::vector<int64_t>{40, 407});
-    b = torch::Tensor();  // in another scope than it was allocated in
+    b = torch::Tensor();  // in another scope than its allocation
     CHECK(meter.live() == std::vector<int64_t>{40, 7});
     meter.move(c, 0);
     meter.move(unseen, 0);

@@ -1,5 +1,5 @@
-"""dp_vs_ddp counts what DataParallel and DistributedDataParallel send and hold:
-closed forms of the model's size, the batch and the number of devices."""
+"""dp_vs_ddp counts the bytes that DataParallel and DistributedDataParallel send and
+hold: closed forms of model size, batch size and number of devices."""
 
 import csv
 import os
@@ -9,11 +9,11 @@ from jobs import JobTest, program, run
 
 PROGRAM = program("dp_vs_ddp")
 PIXELS, CLASSES, FLOAT = 64, 10, 4
-AROUND_MESSAGES = 4096  # bytes a rank and step
+AROUND_MESSAGES = 4096  # bytes per rank and step
 
 
 def mlp_sizes(width):
-    """Elements of each parameter."""
+    """Returns the number of elements of each parameter."""
     return [PIXELS * width, width, width * width, width, width * CLASSES,
             CLASSES]
 
@@ -24,7 +24,7 @@ CNN_SIZES = [32 * 9, 32, 64 * 32 * 9, 64, 256 * 128, 128, 128 * CLASSES,
 
 class DpVsDdp(JobTest):
     def measure(self, replicas, *flags):
-        """What is printed, and the rows of each way."""
+        """Returns the result, and the rows of each way."""
         file = os.path.join(self.folder, "costs.csv")
         result = self.succeed([PROGRAM, f"--replicas={replicas}", "--no-cuda",
                                "--steps=3", f"--csv={file}", *flags])
@@ -60,7 +60,7 @@ class DpVsDdp(JobTest):
 
     def check_ddp(self, result, rows, sizes):
         ranks, parameters = len(rows), sum(sizes) * FLOAT
-        given = parameters + 43 * FLOAT  # what the ranks agree on
+        given = parameters + 43 * FLOAT  # with the ranks' verdict
         for row in rows:
             self.assertEqual(row["all_reduce"], given)
             self.assertAlmostEqual(row["sent"], 2 * (ranks - 1) / ranks * given,
@@ -68,7 +68,8 @@ class DpVsDdp(JobTest):
             self.assertEqual(row["received"], row["sent"])
             for kind in "state", "inputs", "outputs", "gradients":
                 self.assertEqual(row[kind], 0)
-        # At the start the parameters, then the plan of their buckets.
+        # At the start DDP broadcasts the parameters, then the plan of their
+        # buckets.
         self.assertEqual(
             result.find(r"DDP broadcasts (\d+) bytes at the start, (\d+) a "
                         r"step"),
@@ -131,7 +132,8 @@ class DpVsDdp(JobTest):
             with self.subTest(replicas=replicas):
                 rows, _ = self.check(replicas, mlp_sizes(width), chunks,
                                      "--model=mlp", f"--width={width}")
-                # Both hidden layers' outputs; all else is views or freed.
+                # Outputs of both hidden layers; all other tensors are views or
+                # freed.
                 self.assertEqual([row["memory_activations"] for row in rows],
                                  [2 * chunk * width * FLOAT
                                   for chunk in chunks])

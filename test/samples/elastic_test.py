@@ -1,9 +1,9 @@
-"""A training on two hosts with two ranks each loses a host, goes on from its
-checkpoint on the other one, takes the host in again when it returns, and is at
-each step what an undisturbed training is.
+"""A training on two hosts with two ranks each loses a host, resumes from its
+checkpoint on the other host, and accepts the first host again when it returns. Each
+step equals that of an undisturbed training.
 
-Where namespaces can be made, a host is lost by its cable first, so that the
-other one hears nothing of its end; elsewhere, over the loopback, its connections
+If namespaces can be created, the host is lost by cutting its cable, so that the
+other host does not notice its end; otherwise, over the loopback, its connections
 break."""
 
 import collections
@@ -29,17 +29,17 @@ BATCH = 64
 STEPS = 11  # in one epoch
 EPOCHS = 9
 TOTAL = STEPS * EPOCHS
-LOST_AT, BACK_AT = 16, 36  # steps, of which each fourth has a checkpoint
-KEEP_ALIVE = os.environ.get("DDP_KEEP_ALIVE", "0.5")  # seconds; 5 by default
+LOST_AT, BACK_AT = 16, 36  # steps; every fourth has a checkpoint
+KEEP_ALIVE = os.environ.get("DDP_KEEP_ALIVE", "0.5")  # seconds; default: 5
 MOST_POINTS = 0.5  # between two accuracies
 MOST_LOSS = 1e-3  # between two losses of one step; rounding makes 1e-6
 RUN_ID = f"elastic_test_{os.getpid()}"
 
 
 def split(images):
-    """Two files for `train`, which tests with every fifth image of a class. The
-    first has STEPS whole batches to train on, so that any number of ranks makes
-    the same steps; the second has all other images to test with."""
+    """Returns the images of two files for `train`, which tests with every fifth image
+    of a class. The first file has STEPS whole training batches, so that any number of
+    ranks makes the same steps; the second has all other images, for testing."""
     seen = collections.Counter()
     first, rest, learned = [], [], 0
     for image in images:
@@ -59,7 +59,7 @@ def power_off(process):
 
 
 class Loopback:
-    """Both hosts are this one."""
+    """Both hosts are this machine."""
     address = "127.0.0.1"
 
     def start(self, test, host, command, **more):
@@ -91,8 +91,8 @@ class Cables:
 
 
 class World:
-    """What one group of workers printed: their number, where they began, and
-    what they then did step by step."""
+    """Output of one group of workers: its size, its first step, and the losses of
+    its steps."""
 
     def __init__(self, text):
         self.size = int(re.match(r"(\d+) ranks over", text)[1])
@@ -128,15 +128,15 @@ class Elastic(JobTest):
         return os.path.join(self.folder, name)
 
     def train(self, checkpoint):
-        # Without dropout, which each rank draws for itself, other numbers of
-        # ranks differ by rounding alone.
+        # Dropout would differ between ranks. Without it, other numbers of ranks
+        # only change the rounding.
         return [program("train"), "--no-cuda", "--no-dropout", "--log-every=1",
                 f"--batch-size={BATCH}", f"--epochs={EPOCHS}", "--data",
                 self.path("learned"), "--checkpoint", self.path(checkpoint),
                 "--checkpoint-every=4", "--resume"]
 
     def accuracy(self, checkpoint):
-        """In percent, of images that were not trained on."""
+        """Returns the accuracy in percent, on images not used for training."""
         correct, count = self.succeed(
             [program("train"), "--no-cuda", "--mode=test", "--data",
              self.path("others"), "--checkpoint", self.path(checkpoint)]).score()
@@ -145,7 +145,7 @@ class Elastic(JobTest):
 
     def start_host(self, hosts, number, port):
         command = [
-            # A host that is lost leaves its folder.
+            # A lost host leaves its temporary folder.
             "env", "DDPRUN_TOKEN=secret", f"TMPDIR={self.path('temporary')}",
             *ddprun(2, "--nnodes=1:2", "--rdzv-backend=c10d",
                     f"--rdzv-endpoint={hosts.address}:{port}",
@@ -158,7 +158,7 @@ class Elastic(JobTest):
         return process
 
     def disturbed(self, hosts, port):
-        """What rank 0 prints."""
+        """Returns rank 0's output."""
         first = self.start_host(hosts, 0, port)
         second = self.start_host(hosts, 1, port)
         out = read_until(first, "4 ranks over")
@@ -166,7 +166,7 @@ class Elastic(JobTest):
         hosts.lose(1, second)
         out += read_until(first, "2 ranks over")
         out += read_until(first, "checkpoint saved", f" {BACK_AT} steps")
-        # It waits for the host, and is ended by SIGKILL when that has come.
+        # The stopped rank waits for the host, whose arrival ends it by SIGKILL.
         os.kill(pid_of_rank(0, RUN_ID), signal.SIGSTOP)
         hosts.mend(1)
         second = self.start_host(hosts, 1, port)
@@ -177,15 +177,15 @@ class Elastic(JobTest):
         return out
 
     def check(self, out, whole):
-        """Each world goes on where the last one saved, and each step of it is
-        that of the undisturbed training."""
+        """Each world resumes at the last save, and each of its steps equals that of
+        the undisturbed training."""
         (expected,) = worlds(whole.out)
         self.assertEqual(sorted(expected.losses), list(range(1, TOTAL + 1)))
         found = worlds(out)
         self.assertEqual([world.size for world in found][-3:], [4, 2, 4], out)
         saved, most = 0, 0
         for world in found:
-            # It may have saved once more than it could say.
+            # The world may have saved once more without printing it.
             self.assertIn(world.begin, range(saved, most + 1), out)
             self.assertEqual(
                 list(world.losses),
@@ -214,8 +214,8 @@ class Elastic(JobTest):
             MOST_POINTS)
 
     def test_a_cut_cable_ends_two_static_hosts(self):
-        """No rank hears of it, and a collective's time-out is half an hour: each
-        ddprun misses the other host, and names it."""
+        """No rank notices the cut, and the collectives' time-out is half an hour, but
+        each ddprun detects the loss of the other host and names it."""
         if not HAS_NETWORKS:
             self.skipTest("no rights for namespaces")
         switch = cut.Switch(2)

@@ -23,7 +23,7 @@ TEST_CASE("a set is evaluated batch by batch, as it is loaded") {
         CHECK(batch.device().is_cpu());
         CHECK_FALSE(torch::GradMode::is_enabled());
         sizes.push_back(batch.size(0));
-        return torch::zeros({batch.size(0), 5});  // class 0, and unsure
+        return torch::zeros({batch.size(0), 5});  // class 0, equal scores
       });
   CHECK(sizes == std::vector<int64_t>{4, 4, 2});
   CHECK(score.count == 10);

@@ -7,12 +7,12 @@
 
 namespace samples::test {
 
-/// Writes a file of these bytes.
+/// Writes a file with these bytes.
 void write(const std::filesystem::path& file,
            const std::vector<uint8_t>& bytes);
 void write(const std::filesystem::path& file, const std::string& text);
 
-/// Packs a file as gzip does: FILE becomes FILE.gz.
+/// Compresses a file like gzip: FILE becomes FILE.gz.
 void gzip(const std::filesystem::path& file);
 
 }  // namespace samples::test

@@ -1,13 +1,13 @@
-"""ddprun --hang-timeout and a real training, one of whose ranks is stopped in a
-collective: it is named, and the group starts again and finishes."""
+"""ddprun --hang-timeout with a real training. One rank is stopped in a collective:
+ddprun names it, and the group restarts and finishes."""
 
 import os
 import unittest
 
 from jobs import JobTest, ddprun, program
 
-# What rank 1 does once, in the middle of its first training. ddprun makes one $
-# of two.
+# Rank 1 stops itself once, in the middle of its first training. ddprun replaces
+# $$ by $.
 STOPS = r"""
 if [ $RANK$TORCHELASTIC_RESTART_COUNT = 10 ]; then
   ( until grep -q 'pass=0*[2-9]' $DDPRUN_PROGRESS_FILE; do sleep 0.01; done
@@ -17,14 +17,15 @@ exec "$0" --epochs=1 --no-cuda
 """
 
 
-# Of a rank: the collective that it has begun last.
+# Last report of a rank, with the last collective that it has begun.
 REPORT = (r'.*: last report "all-reduce of gradient bucket 1 of 1, '
           r'after backward pass \d+, .*collective')
 
 
 class Hang(JobTest):
     def test_a_stopped_rank_is_named_and_the_group_finishes(self):
-        # The real one reads LibTorch's symbols for as long as it may.
+        # The real gdb may read LibTorch's symbols for as long as it is allowed
+        # to run.
         gdb = os.path.join(self.folder, "gdb")
         os.symlink("/bin/false", gdb)
         result = self.succeed(

@@ -1,5 +1,5 @@
-"""inspect_sync shows what DDP does: the sampler's split, gradients that become
-the mean of the ranks' own, all-reduces beside the backward pass."""
+"""inspect_sync shows the work of DDP: the sampler's split, gradients that become the
+mean of the ranks' gradients, and all-reduces during the backward pass."""
 
 import json
 import os
@@ -11,8 +11,8 @@ INSPECT = program("inspect_sync")
 SMALL = ["--no-cuda", "--image-shape=1,8,8", "--images=50", "--batch-size=12",
          "--steps=2"]
 PARAMETERS = 32 * 10 + 64 * 289 + 128 * 257 + 10 * 129  # of the small CNN
-# How PyTorch's DistributedSampler shuffles 50 images, which the ranks take in
-# turns; test/parity/sampler.py asks PyTorch itself.
+# Order in which PyTorch's DistributedSampler shuffles 50 images; the ranks take
+# them in turn. test/parity/sampler.py compares with PyTorch itself.
 SHUFFLED = [44, 39, 7, 6, 17, 29, 21, 37, 33, 10, 31, 22]
 FLAGS = 43  # elements that DDP may add for its own use
 NUMBER = r" +(-?\d\.\d{6}e[+-]\d\d)"
@@ -24,8 +24,8 @@ class Inspect(JobTest):
         return self.succeed([*ddprun(ranks), INSPECT, *SMALL, *flags])
 
     def gradients(self, result):
-        """By parameter, one row a rank: norm alone and synchronised, first
-        element alone and synchronised."""
+        """By parameter, one row per rank: norm before and after synchronization, first
+        element before and after synchronization."""
         table = {}
         for name, rank, *numbers in result.find(r"(\S+) +(\d+)" + 4 * NUMBER):
             rows = table.setdefault(name, [])
@@ -129,10 +129,12 @@ class Inspect(JobTest):
                           if begin <= span[0] < end]
                 self.assertEqual(2 * len(inside), len(reductions[rank]))
                 self.assertGreater(len(inside), 1)
-            # In a row of their own, beside that of the backward pass.
+            # The all-reduces are in a row of their own, not in that of the
+            # backward pass.
             threads = {thread for _, _, thread in reductions[rank]}
             self.assertNotIn(passes[0][2], threads)
-        # On the ranks' common clock, none ends before the other's has begun.
+        # On the ranks' common clock each all-reduce overlaps that of the other
+        # rank.
         for (begin, end, _), (other_begin, other_end, _) in zip(*reductions):
             self.assertLess(begin, other_end)
             self.assertLess(other_begin, end)

@@ -1,5 +1,5 @@
-"""Starts the samples, alone, under a launcher or rank by rank, and reads what
-they print. The folder of the built programs is in DDP_BIN."""
+"""Starts samples alone, under a launcher or rank by rank, and reads their output.
+DDP_BIN is the folder of the built programs."""
 
 import contextlib
 import os
@@ -11,7 +11,7 @@ import threading
 import unittest
 
 BIN = os.environ["DDP_BIN"]
-TIMEOUT = 240  # seconds; bounds a job that hangs, more than ten times any
+TIMEOUT = 240  # seconds, for a job that hangs: ten times any duration
 JOB_VARIABLES = re.compile(
     r"RANK|WORLD_SIZE|LOCAL_\w+|GROUP_\w+|ROLE_\w+|MASTER_\w+|PET_\w+"
     r"|TORCHELASTIC_\w+|OMP_NUM_THREADS")
@@ -22,8 +22,8 @@ def program(name):
 
 
 def environment(**more):
-    """This one without what a launcher sets. One thread a rank: sums are then
-    formed in one order, whoever starts the ranks."""
+    """Returns this environment without a launcher's variables. One thread per rank:
+    sums then have the same order under every launcher."""
     kept = {name: value for name, value in os.environ.items()
             if not JOB_VARIABLES.fullmatch(name)}
     return {**kept, "OMP_NUM_THREADS": "1", **more}
@@ -32,13 +32,13 @@ def environment(**more):
 class Result:
     def __init__(self, code, out, err):
         self.code = code
-        # ddprun puts "[rank] " before a line.
+        # ddprun prefixes each line with "[rank] ".
         self.lines = [re.sub(r"^\[\d+\] ", "", line)
                       for line in out.splitlines()]
         self.out, self.err = out, err
 
     def find(self, pattern):
-        """The groups of each line that the pattern matches as a whole."""
+        """Returns the groups of each line that matches the whole pattern."""
         found = [re.fullmatch(pattern, line) for line in self.lines]
         return [match.groups() for match in found if match]
 
@@ -46,11 +46,11 @@ class Result:
         return self.find(r"(epoch \S+ step \S+): loss (\S+)")
 
     def hashes(self):
-        """By rank."""
+        """Returns the parameters' hash by rank."""
         return dict(self.find(r"rank (\d+): parameters ([0-9a-f]{16})"))
 
     def score(self):
-        """Correct and all test images."""
+        """Returns the numbers of correct and of all test images."""
         (score,) = self.find(
             r"test accuracy \S+ % \((\d+) of (\d+)\), "
             r"\d+ (?:rank|replica)s?, \S+ s")
@@ -69,8 +69,8 @@ def ddprun(ranks, *flags):
 
 @contextlib.contextmanager
 def deadline(processes, what):
-    """Around what waits for the processes: when it takes too long, they are
-    killed, which ends the wait, and the test fails by `what`."""
+    """Limits the time of waits for the processes. If it is over, the processes are
+    killed, which ends the wait, and the test fails with `what`."""
     is_over = threading.Event()
 
     def end():
@@ -90,7 +90,7 @@ def deadline(processes, what):
 
 
 def read_until(process, text, more=""):
-    """What a process prints up to a line with both texts, with that line."""
+    """Returns a process's output up to and including a line with both texts."""
     lines = []
     with deadline([process], f"waiting for '{text}' and '{more}'"):
         for line in process.stdout:
@@ -102,7 +102,7 @@ def read_until(process, text, more=""):
 
 
 def pid_of_rank(rank, run_id):
-    """The worker of a job, by what its launcher told it."""
+    """Returns a worker of a job, found by its launcher's variables."""
     wanted = {f"RANK={rank}".encode(),
               f"TORCHELASTIC_RUN_ID={run_id}".encode()}
     for pid in filter(str.isdigit, os.listdir("/proc")):
@@ -110,15 +110,15 @@ def pid_of_rank(rank, run_id):
             with open(f"/proc/{pid}/environ", "rb") as file:
                 if wanted <= set(file.read().split(b"\0")):
                     return int(pid)
-        except OSError:  # gone, or another user's
+        except OSError:  # ended, or another user's
             pass
     raise AssertionError(f"no rank {rank} of job {run_id}")
 
 
 @contextlib.contextmanager
 def reserved_port():
-    """A port that nobody else is given: bound, but without a listener, so that
-    one who also sets SO_REUSEADDR, as c10d's store does, can listen on it."""
+    """Reserves a port: bound, but without a listener, so that only a program that sets
+    SO_REUSEADDR, too, such as c10d's store, can listen on it."""
     with socket.socket() as holder:
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         holder.bind(("127.0.0.1", 0))
@@ -127,8 +127,8 @@ def reserved_port():
 
 @contextlib.contextmanager
 def each_rank(ranks, command):
-    """Every rank as a process of its own, with no launcher to stop it. None is
-    left at the end."""
+    """Starts every rank as a separate process without a launcher to stop it, and kills
+    all ranks at the end."""
     with reserved_port() as port:
         processes = [
             subprocess.Popen(
@@ -149,7 +149,7 @@ def each_rank(ranks, command):
 
 
 def collect(processes):
-    """The results of processes that end by themselves."""
+    """Returns the results of processes that end by themselves."""
     with deadline(processes, f"{processes[0].args} on {len(processes)} ranks"):
         outputs = [process.communicate() for process in processes]
     return [Result(process.returncode, *output)
@@ -168,7 +168,7 @@ class JobTest(unittest.TestCase):
         self.folder = holder.name
 
     def start(self, command, **more):
-        """A job that is at work: what it prints is in its `stdout`."""
+        """Starts a job. Its output is in its `stdout`."""
         process = subprocess.Popen(command, env=environment(), text=True,
                                    stdout=subprocess.PIPE, **more)
         self.addCleanup(process.kill)
@@ -181,6 +181,6 @@ class JobTest(unittest.TestCase):
         return result
 
     def assert_one_line(self, text, pattern):
-        """`text` is one line, and the pattern is found in it."""
+        """Checks that `text` is one line and contains the pattern."""
         self.assertRegex(text, pattern)
         self.assertEqual(text.count("\n"), 1, text)

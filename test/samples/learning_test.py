@@ -25,7 +25,7 @@ def idx(sizes, values):
 
 class Learning(JobTest):
     def hash_of(self, result, ranks):
-        """The parameters', equal on all ranks."""
+        """Returns the hash of the parameters, which is equal on all ranks."""
         hashes = result.hashes()
         self.assertEqual(sorted(hashes), [str(rank) for rank in range(ranks)])
         self.assertEqual(len(set(hashes.values())), 1, hashes)
@@ -42,14 +42,15 @@ class Digits(Learning):
             correct, count = result.score()
             self.assertEqual(count, 355)
             self.assertGreaterEqual(correct / count, 0.97)
-            self.assertNotIn("\r", result.out)  # where there is no terminal
+            self.assertNotIn("\r", result.out)  # without a terminal
             found.add(self.hash_of(result, ranks))
-        # Dropout differs between the ranks, so no two numbers of ranks agree.
+        # Dropout differs between ranks, so different numbers of ranks never
+        # agree.
         self.assertEqual(len(found), 4)
 
 
 class TwoRanks(Learning):
-    """One training, which other jobs are compared with."""
+    """One training with which other jobs are compared."""
     FLAGS = [TRAIN, "--print-hash", "--epochs=2", "--log-every=1"]
 
     @classmethod
@@ -70,7 +71,7 @@ class TwoRanks(Learning):
         self.assertEqual(theirs.losses(), self.trained.losses())
 
     def test_seed(self):
-        """The same one gives the same parameters: see test_torchrun."""
+        """Equal seeds give equal parameters: see test_torchrun."""
         other = self.succeed([*ddprun(2), *self.FLAGS, "--seed=1"])
         self.assertNotEqual(self.hash_of(other, 2),
                             self.hash_of(self.trained, 2))
@@ -94,17 +95,18 @@ class MixedPrecision(Learning):
         result = self.train("--amp=bf16", "--epochs=5")
         correct, count = result.score()
         self.assertGreaterEqual(correct / count, 0.95)
-        self.assertEqual(len(result.losses()), 5 * 23)  # and no scale
+        self.assertEqual(len(result.losses()), 5 * 23)  # without a scale
 
     def test_fp16(self):
-        """Few images: a CPU's convolutions are slow in it."""
+        """Uses few images, because a CPU's fp16 convolutions are slow."""
         result = self.train("--amp=fp16", "--epochs=2", "--dataset=synthetic",
                             "--model=cnn", "--image-shape=1,8,8",
                             "--images=64", "--batch-size=16")
         scales = [float(scale) for _, scale in result.find(
             r"epoch \S+ step \S+: loss (\S+), scale (\S+)")]
         self.assertEqual(len(scales), 2 * 4)
-        # Fewer steps than make it grow: it stays, or a step was left out.
+        # Too few steps for the scale to grow: it stays, or halves after a
+        # skipped step.
         for before, after in zip([65536.0] + scales, scales):
             self.assertIn(after, (before, before / 2))
 

@@ -58,7 +58,7 @@ Net make_net() {
   return Net();
 }
 
-/// What a plain module has after the same training on whole batches.
+/// Returns a plain module after the same training on whole batches.
 Net train_plainly(int64_t rows) {
   Net net = make_net();
   const auto optimizer = adam(net->parameters());
@@ -70,7 +70,7 @@ Net train_plainly(int64_t rows) {
   return net;
 }
 
-/// The replicas after a training on chunks of those batches.
+/// Returns the replicas after a training on chunks of these batches.
 template <class View>
 std::vector<std::shared_ptr<torch::nn::Module>> train(
     View& view,
@@ -153,8 +153,8 @@ TEST_CASE("what each replica moves", "[local_views]") {
   train(ranks, reduced, rows);
   int64_t sent = 0, received = 0;
   for (const auto& moved : ranks.moved()) {
-    // 2 (n - 1) / n, but for the elements of five parameters that do not divide
-    // evenly.
+    // 2 (n - 1) / n, except for elements of five parameters that n does not
+    // divide.
     const double share = 2.0 * (count - 1) / count * gradients * kSteps;
     CHECK(moved.sent == Approx(share).margin(kSteps * 5 * 8 * 2 * count));
     CHECK(moved.received == Approx(share).margin(kSteps * 5 * 8 * 2 * count));

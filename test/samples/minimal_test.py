@@ -1,5 +1,5 @@
-"""minimal learns its spirals, alone and on several ranks, and README shows it
-as it is."""
+"""minimal learns its spirals, alone and on several ranks, and README shows its
+source unchanged."""
 
 import os
 import re

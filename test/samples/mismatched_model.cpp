@@ -1,5 +1,5 @@
-// Rank 1's model has one more output than the others'. Every rank must learn
-// it, with the parameter's name.
+// Rank 1's model has one more output than the other models. Every rank must
+// report it, with the parameter's name.
 #include <ddp/ddp.h>
 #include <torch/nn/modules/linear.h>
 

@@ -1,4 +1,4 @@
-"""model_parallel: two stages compute what the undivided network does, on one
+"""model_parallel: two stages compute the same as the undivided network, on one
 rank and under DistributedDataParallel."""
 
 import csv
@@ -39,7 +39,7 @@ class ModelParallel(JobTest):
                 self.assertEqual([row[:2] for row in passes],
                                  [("1", "100"), ("2", "75"), ("4", "62"),
                                   ("8", "56")])
-                # Without micro-batches no stage works beside the other.
+                # Without micro-batches the stages never work at the same time.
                 self.assertEqual(passes[0][2], "0")
                 losses = result.find(r"step (\d+): loss (\S+)")
                 self.assertEqual([step for step, _ in losses],
@@ -49,7 +49,7 @@ class ModelParallel(JobTest):
                     self.check_traffic(result)
 
     def check_traffic(self, result):
-        """Of three ranks."""
+        """Checks the traffic of three ranks."""
         first = 64 * 64 + 64 + 2 * (64 * 64 + 64)
         second = 2 * (64 * 64 + 64) + 64 * 10 + 10
         self.assertIn(f"stage 1 on cpu: {first} parameters; stage 2 on cpu: "

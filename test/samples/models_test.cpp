@@ -159,7 +159,7 @@ TEST_CASE("crop_and_flip cuts every image out of itself") {
     }
     REQUIRE(found == 1);
   }
-  CHECK(seen.size() > 40);  // of the 50 that there are
+  CHECK(seen.size() > 40);  // of 50 in all
 
   torch::manual_seed(3);
   CHECK(torch::equal(

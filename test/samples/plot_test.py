@@ -1,6 +1,6 @@
-"""scripts/plot draws the files that samples write. What it computes and what it
-tells matplotlib to draw are tested everywhere; the pictures, which matplotlib
-makes of that, where matplotlib is: ./scripts/test installs it."""
+"""scripts/plot draws the files that samples write. Its computations and its calls
+of matplotlib are tested everywhere; the pictures only if matplotlib is installed,
+for example by ./scripts/test."""
 
 import functools
 import importlib.util
@@ -38,7 +38,7 @@ def python_with_matplotlib():
 class PlotTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        # matplotlib looks at all fonts where it has kept no list of them.
+        # Without a cached list of fonts matplotlib scans all fonts.
         settings = tempfile.TemporaryDirectory()
         cls.addClassCleanup(settings.cleanup)
         cls.settings = settings.name
@@ -98,7 +98,7 @@ class Numbers(PlotTest):
 
 
 class Axes:
-    """Keeps what a drawing calls, by name."""
+    """Records the calls of a drawing, by name."""
 
     def __init__(self):
         self.calls = {}
@@ -112,7 +112,7 @@ class Axes:
 
 
 class Plt:
-    """matplotlib.pyplot's part that the drawings use."""
+    """The part of matplotlib.pyplot that the drawings use."""
 
     def subplots(self, *shape, **options):
         self.left, self.right = Axes(), Axes()
@@ -121,7 +121,7 @@ class Plt:
 
 class Drawings(PlotTest):
     def bars(self, axes):
-        """The places, heights and labels of each call."""
+        """Returns the places, heights and labels of each call."""
         return [(places, heights, options.get("label"))
                 for (places, heights), options in axes.calls["bar"]]
 

@@ -1,5 +1,5 @@
-"""A training that was killed after a checkpoint and goes on is, bit for bit,
-the one that was not disturbed."""
+"""A training that is killed after a checkpoint and resumes equals the undisturbed
+training, bit for bit."""
 
 import os
 import random
@@ -22,10 +22,10 @@ class Resume(JobTest):
     def setUpClass(cls):
         holder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(holder.cleanup)
-        cls.finished = holder.name  # the checkpoint of two ranks, at their end
+        cls.finished = holder.name  # final checkpoint of two ranks
 
     def train(self, every=None, epochs=EPOCHS, folder=None):
-        """With checkpoints and resuming where `every` is given."""
+        """Adds checkpoints and --resume if `every` is given."""
         command = [program("train"), f"--epochs={epochs}", "--log-every=1",
                    "--print-hash"]
         if every:
@@ -34,8 +34,8 @@ class Resume(JobTest):
         return command
 
     def undisturbed(self, ranks):
-        """The same whoever asks, so trained once. Two ranks leave a checkpoint:
-        that this changes nothing is seen with other numbers of ranks."""
+        """Returns the undisturbed training, which runs once per number of ranks. Two
+        ranks write a checkpoint; the other numbers show that it changes nothing."""
         if ranks not in self.wholes:
             flags = {"every": 100, "folder": self.finished} if ranks == 2 else {}
             self.wholes[ranks] = self.succeed(
@@ -43,7 +43,7 @@ class Resume(JobTest):
         return self.wholes[ranks]
 
     def check_equal(self, first, second, whole):
-        """What was logged before the kill, and the end after it."""
+        """Compares the log before the kill, and the end after it."""
         losses = dict(whole.losses())
         steps = max(int(title.split("/")[-1]) for title in losses)
         self.assertEqual(len(losses), EPOCHS * steps)
@@ -59,7 +59,7 @@ class Resume(JobTest):
         process = self.start([*launcher, *self.train(every)])
         before = read_until(process, "checkpoint saved", f" {steps} steps")
         process.send_signal(signal.SIGKILL)
-        # At the end of the stream, no worker is left that could write.
+        # At the end of the stream no worker is left that could write.
         with deadline([process], "the workers' end after their launcher's"):
             before += process.stdout.read()
             process.wait()
@@ -94,14 +94,14 @@ class Resume(JobTest):
         with deadline([process], "the end of the job that was restarted"):
             after = process.stdout.read()
             self.assertEqual(process.wait(), 0, after)
-        # Both runs of the workers are in what follows the kill.
+        # The output after the kill has both runs of the workers.
         cut = after.index("resumed from")
         self.check_equal(Result(0, before + after[:cut], ""),
                          Result(0, after[cut:], ""), whole)
 
     def check_preempted(self, ranks, hosts):
-        """Each of the hosts' launchers has its flags; the last one alone gets
-        the signal, at a random step."""
+        """Each host's launcher has its flags. Only the last launcher gets the signal,
+        at a random step."""
         whole = self.undisturbed(ranks)
         total = len(whole.losses())
         epoch, step = random.randint(1, 2), random.randint(1, total // EPOCHS)

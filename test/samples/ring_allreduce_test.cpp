@@ -12,8 +12,8 @@ using ddp::test::run_ranks;
 
 namespace ring_allreduce_test {
 
-// Rank r has (r + 1) * (i + 1) at place i: the sum over p ranks is
-// p(p + 1)/2 * (i + 1), exactly so in float32, too.
+// Rank r has (r + 1) * (i + 1) at place i. The sum over p ranks is p(p + 1)/2 *
+// (i + 1), which float32 represents exactly.
 torch::Tensor ramp(int64_t numel, int64_t factor, torch::ScalarType dtype) {
   return (torch::arange(1, numel + 1) * factor).to(dtype);
 }
@@ -33,7 +33,7 @@ TEST_CASE("the ring sends 2(p - 1)/p of the data", "[ring]") {
     }
   }
   CHECK(ring_elements_sent(60, 1, 0) == 0);
-  // 7 = 3 + 2 + 2: rank 0 is spared chunks 1 and 2, rank 1 chunks 2 and 0.
+  // 7 = 3 + 2 + 2: rank 0 does not send chunks 1 and 2, rank 1 not 2 and 0.
   CHECK(ring_elements_sent(7, 3, 0) == 14 - 2 - 2);
   CHECK(ring_elements_sent(7, 3, 1) == 14 - 2 - 3);
   CHECK(ring_elements_sent(7, 3, 2) == 14 - 3 - 2);

@@ -1,5 +1,5 @@
-"""ring_allreduce counts what it sends: the ring 2(p-1)/p of the data, the naive
-way p-1 times the data."""
+"""ring_allreduce counts the bytes that it sends: the ring sends 2(p-1)/p of the data,
+the naive way p-1 times the data."""
 
 import csv
 import os
@@ -8,7 +8,7 @@ import unittest
 from jobs import JobTest, ddprun, program, run
 
 RING = program("ring_allreduce")
-AROUND_MESSAGES = 4096  # bytes for a job of five ranks: far below the data
+AROUND_MESSAGES = 4096  # bytes of a job of five ranks, far below the data
 
 
 class Ring(JobTest):
@@ -17,8 +17,8 @@ class Ring(JobTest):
                              f"--elements={elements}", *flags])
 
     def sent(self, result, algorithm):
-        """Bytes sent and due, by rank. What the kernel sent from the rank's
-        sockets is that, and what Gloo puts around its messages."""
+        """Returns the sent and the expected bytes, by rank. The kernel's count for the
+        rank's sockets also has Gloo's overhead per message."""
         found = [tuple(map(int, numbers)) for numbers in result.find(
             algorithm + r": rank (\d+) sent (\d+) bytes, formula (\d+), \S+ "
             r"of the data; by its sockets (\d+)")]
@@ -33,7 +33,7 @@ class Ring(JobTest):
         result = self.measure(ranks, elements, *flags)
         ring = self.sent(result, "ring")
         self.assertEqual(len(ring), ranks)
-        # No rank is spared more than two chunks, and the sum is exact.
+        # No rank omits more than two chunks, and the sum is exact.
         chunk = -(-elements // ranks)
         for bytes, due in ring:
             self.assertEqual(bytes, due)

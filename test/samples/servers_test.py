@@ -1,6 +1,6 @@
-"""Parameter servers: sync_sgd is DistributedDataParallel's training, async_sgd
-learns with a bounded staleness and without workers that die, a server that dies
-ends the job, and two_views are one training."""
+"""Parameter servers: sync_sgd equals DistributedDataParallel's training, async_sgd
+learns with a bounded staleness and after workers die, a dead server ends the job,
+and both views of two_views are the same training."""
 
 import csv
 import os
@@ -13,8 +13,8 @@ SYNC = program("sync_sgd")
 ASYNC = program("async_sgd")
 TWO_VIEWS = program("two_views")
 TRAIN_IMAGES, TEST_IMAGES = 1442, 355
-# Of the small CNN for 8x8 images: float32 of conv1, conv2, fc1 and fc2, with
-# their biases.
+# The small CNN for 8x8 images: float32 weights and biases of conv1, conv2, fc1
+# and fc2.
 PARAMETER_BYTES = 4 * (32 * 1 * 9 + 32 + 64 * 32 * 9 + 64 +
                        (64 * 2 * 2) * 128 + 128 + 128 * 10 + 10)
 
@@ -57,7 +57,7 @@ class SyncSgd(Servers):
         if workers <= 2:
             self.assertEqual(float(difference), 0)
             self.assertEqual(*scores)
-        else:  # three gradients are added up in another order
+        else:  # other order of three gradients
             self.assertLess(float(difference), 1e-6)
         return result, [float(row["loss"]) for row in rows]
 
@@ -91,7 +91,7 @@ class AsyncSgd(Servers):
             result, r"worker \d+: test accuracy \S+ % \((\d+) of (\d+)\), .*",
             at_least)
         self.assertEqual(len(scores), workers)
-        self.assertEqual(len(set(scores)), 1)  # all end with one network
+        self.assertEqual(len(set(scores)), 1)  # all end with the same network
         of_each = steps(workers, epochs)
         stalest = result.find(
             r"server \d: (\d+) updates, at most (\d+) updates stale, .*")
@@ -121,7 +121,7 @@ class AsyncSgd(Servers):
 
     def test_slow_worker(self):
         result = self.check(1, 3, 5, "--slow-worker=60")
-        # The others run into the bound.
+        # The other workers reach the bound.
         self.assertTrue(result.find(r"staleness +5: +[1-9].*"))
 
 
@@ -133,7 +133,7 @@ class Deaths(Servers):
             results = collect(processes)
         self.assertEqual([result.code for result in results], [0, 0, -9, 0])
         self.assertIn("server 0: worker 1 died", results[0].lines)
-        # Nor did the servers wait for it at the end.
+        # The servers did not wait for the worker at the end, either.
         self.assertNotIn("destroy_process_group", results[0].err)
         for rank in 1, 3:
             self.accuracies(

@@ -1,4 +1,4 @@
-"""spawn starts its own ranks, and says which of them failed."""
+"""spawn starts its own ranks, and names the rank that failed."""
 
 import unittest
 

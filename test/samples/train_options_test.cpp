@@ -23,7 +23,7 @@ TrainOptions accept(const std::vector<const char*>& words) {
   return std::get<TrainOptions>(parsed);
 }
 
-// The error's text: one line, with exit code 2.
+// Returns the error's text. Checks that it is one line, with exit code 2.
 std::string refuse(const std::vector<const char*>& words) {
   const auto parsed = parse(words);
   const auto* exit = std::get_if<EarlyExit>(&parsed);

@@ -70,12 +70,12 @@ TEST_CASE("a stage's error reaches the caller, and the next batch works",
   weight.set_data(torch::ones({8, 9}));
   CHECK_THROWS_WITH(network.forward(torch::ones({2, 4})), Contains("mat1"));
   weight.set_data(right);
-  // Of the first stage, which has four inputs.
+  // The error of the first stage, which has four inputs.
   CHECK_THROWS_WITH(network.forward(torch::ones({2, 5})), Contains("mat1"));
   CHECK(network.forward(torch::ones({2, 4})).size(0) == 2);
 }
 
-// Sees the scopes of all threads begin.
+// Observes the beginning of user scopes on all threads.
 class Scopes {
  public:
   Scopes() {
@@ -89,7 +89,7 @@ class Scopes {
   bool overlapped() const { return overlapped_; }
 
  private:
-  // The second stage's first work waits for the first stage's second.
+  // The second stage's first scope waits for the first stage's second scope.
   static std::unique_ptr<at::ObserverContext> begin(
       const at::RecordFunction& function) {
     auto& scopes = *seen_;

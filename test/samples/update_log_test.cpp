@@ -22,7 +22,7 @@ TEST_CASE("losses as bars", "[update_log]") {
                                 "\n"
                                 "updates     3 to     5: loss 5.0000 " +
                                 bar(33) + "\n");
-  const auto rows = log.loss_bars(100);  // no more rows than updates
+  const auto rows = log.loss_bars(100);  // at most one row per update
   CHECK(std::count(rows.begin(), rows.end(), '\n') == 5);
 }
 

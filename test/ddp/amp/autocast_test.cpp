@@ -15,7 +15,7 @@ using torch::Tensor;
 
 constexpr auto kDevice = torch::kCPU;
 
-/// What the thread computes a product in.
+/// Returns the dtype in which this thread computes a matrix product.
 torch::Dtype product_dtype() {
   return torch::mm(torch::ones({2, 3}), torch::ones({3, 2})).scalar_type();
 }
@@ -37,7 +37,7 @@ struct Setting {
 TEST_CASE("products compute in the narrow dtype, sums in float", "[autocast]") {
   const auto dtype = GENERATE(torch::kBFloat16, torch::kHalf);
   auto weight = torch::full({2, 3}, 0.1f).requires_grad_();
-  const auto input = torch::full({4, 3}, 1.0f + 1.0f / 4096);  // 1 if narrow
+  const auto input = torch::full({4, 3}, 1.0f + 1.0f / 4096);  // rounds to 1
   Tensor output;
   Tensor loss;
   {
@@ -52,7 +52,7 @@ TEST_CASE("products compute in the narrow dtype, sums in float", "[autocast]") {
   CHECK(
       output.to(torch::kFloat)
           .allclose(torch::full({4, 2}, 3 * narrow[0][0].item<float>()), 1e-2));
-  loss.backward();  // outside
+  loss.backward();  // outside of the guard
   CHECK(weight.grad().scalar_type() == torch::kFloat);
   // d(mean of y^2)/dw = sum of y / 4 * x.
   CHECK(weight.grad().allclose(torch::full({2, 3}, 0.3f), 1e-2));
@@ -84,7 +84,7 @@ TEST_CASE("each guard gives back what it found", "[autocast]") {
   const Setting outside;
   try {
     const AutocastGuard cuda(torch::kCUDA);
-    CHECK(Setting() == outside);  // another device type's
+    CHECK(Setting() == outside);  // a guard of another device type
     const AutocastGuard no_cache(kDevice,
                                  AutocastOptions().cache_enabled(false));
     const Setting inside;

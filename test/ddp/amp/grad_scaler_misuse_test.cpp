@@ -11,7 +11,7 @@
 #include "test/support/catch.h"
 #include "test/support/temporary_folder.h"
 
-// A scaler that is used as it cannot be, and what a checkpoint keeps of one.
+// Misuse of a scaler, and a scaler's state in a checkpoint.
 namespace ddp {
 namespace grad_scaler_misuse_test {
 
@@ -76,7 +76,7 @@ TEST_CASE("calls in another order", "[grad_scaler][errors]") {
   CHECK(toy.holds(-1));
   scaler.update();
   CHECK_THROWS_WITH(scaler.update(), Contains("step() or unscale_() before"));
-  CHECK(toy.train(scaler, 1));  // none of it did harm
+  CHECK(toy.train(scaler, 1));  // none of the errors did harm
 }
 
 TEST_CASE("gradients that cannot be unscaled", "[grad_scaler][errors]") {
@@ -134,7 +134,7 @@ TEST_CASE("a checkpoint keeps a scaler", "[grad_scaler][checkpoint]") {
   CHECK(restored.get_growth_interval() == 3);
   CHECK(restored.state_dict()->growth_tracker == 1);
 
-  Checkpoint(net).load(folder / "a.pt");  // may leave it out
+  Checkpoint(net).load(folder / "a.pt");  // a load may leave it out
   GradScaler off(Options().enabled(false));
   Checkpoint(net).scaler(off).load(folder / "a.pt");
   CHECK(off.get_scale() == 1);

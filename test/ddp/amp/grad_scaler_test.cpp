@@ -45,7 +45,7 @@ TEST_CASE("the scale grows after good steps and backs off after a bad one",
   CHECK(train(3) == 32);
   CHECK(train(1) == 32);
   CHECK(train(1) == 32);
-  CHECK(train(kInf) == 8);  // and it counts from the beginning
+  CHECK(train(kInf) == 8);  // counts from the beginning
   CHECK(train(1) == 8);
   CHECK(train(-kInf) == 2);
   CHECK(train(kNan) == 0.5);
@@ -74,7 +74,7 @@ TEST_CASE("gradients are divided by the scale, once", "[grad_scaler]") {
   CHECK(toy.weight.grad().eq(3000).all().item<bool>());
   scaler.unscale_(toy.optimizer);
   CHECK(toy.weight.grad().allclose(torch::full({3}, 3.0), 1e-6));
-  toy.weight.mutable_grad().fill_(2);  // clipped
+  toy.weight.mutable_grad().fill_(2);  // as clipping does
   CHECK(scaler.step(toy.optimizer));
   CHECK(toy.holds(-2));
 }
@@ -108,7 +108,7 @@ TEST_CASE("each optimizer steps by its own gradients, the scale by all",
   CHECK(scaler.get_scale() == 4);
   CHECK(good.holds(-1));
   CHECK(bad.holds(0));
-  CHECK(good.train(scaler, 1));  // the other one need not take part
+  CHECK(good.train(scaler, 1));  // `bad` need not take part
   CHECK(scaler.get_scale() == 4);
 }
 
@@ -168,7 +168,7 @@ TEST_CASE("a new scale ends the iteration", "[grad_scaler]") {
   if (as_tensor) {
     auto scale = torch::full({1}, 3.0, torch::kDouble);
     scaler.update(scale);
-    scale.fill_(9);  // it was copied
+    scale.fill_(9);  // the tensor was copied
   } else {
     scaler.update(3.0);
   }
@@ -286,7 +286,7 @@ TEST_CASE("a rank with inf makes every rank skip the step",
       scaler.update();
       TORCH_CHECK(stepped == (bad_rank < 0), "step ", step);
       TORCH_CHECK(net->weight.equal(before) == !stepped, "step ", step);
-      // 2 good ones, then (bad, 3 good) again and again.
+      // Two good steps, then repeatedly a bad one and three good ones.
       scale *= bad_rank >= 0 ? 0.5 : step % 4 == 1 && step > 1 ? 2 : 1;
       TORCH_CHECK(scaler.get_scale() == scale, "step ", step, ": ", scale);
     }

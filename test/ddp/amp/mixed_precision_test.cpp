@@ -41,7 +41,7 @@ Options precise(const MixedPrecision& precision, const Group& group = nullptr) {
   return Options().mixed_precision(precision).process_group(group);
 }
 
-/// Numbers that bfloat16 has to round.
+/// Returns numbers that bfloat16 has to round.
 Tensor numbers(at::IntArrayRef sizes, int64_t seed) {
   const auto generator = at::detail::createCPUGenerator(seed);
   return torch::randn(sizes, generator, kFloat);
@@ -69,7 +69,7 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-/// The same numbers, converted as a whole: what a forward is to compute.
+/// Returns a copy of the net in `dtype`, which computes the expected forward.
 Net converted(const Net& net, torch::Dtype dtype) {
   const torch::NoGradGuard no_grad;
   Net copy;
@@ -113,7 +113,8 @@ TEST_CASE("a forward computes in param_dtype, gradients are the parameters'",
       expected.to(kFloat).pow(2).sum().backward();
       const auto gradients = plain->parameters();
       for (size_t i = 0; i < gradients.size(); ++i) {
-        // In a ring of three a sum's order depends on its place.
+        // In a ring of three ranks the order of additions depends on an
+        // element's place.
         std::vector<Tensor> mean{gradients[i].grad().to(kFloat) / size};
         if (size > 1) {
           mean[0] = mean[0].to(adds_up_in_float ? kFloat : dtype);
@@ -149,7 +150,7 @@ TEST_CASE("sparse gradients come back in the parameter's dtype", "[mixed]") {
   });
 }
 
-/// Its input gets no gradient.
+/// A function that returns no gradient for its input.
 struct NoGradient : torch::autograd::Function<NoGradient> {
   static Tensor forward(torch::autograd::AutogradContext* /*context*/,
                         const Tensor& x) {
@@ -191,7 +192,7 @@ struct OddImpl : torch::nn::Module {
     mine = register_buffer("mine", torch::ones({2}));
     steps = register_buffer("steps", torch::ones({2}, torch::kLong));
   }
-  /// What operators see.
+  /// Returns the dtypes that operators see.
   std::vector<torch::Dtype> forward() {
     std::vector<torch::Dtype> dtypes;
     for (const auto& tensor : {weight, ignored, count, scale, mine, steps}) {
@@ -219,7 +220,7 @@ TEST_CASE("what is ignored and what is no floating number stays", "[mixed]") {
   CHECK(odd->named_buffers()["scale"].is_same(odd->scale));
 }
 
-/// Returns `what` of its one parameter, which it also has under other names.
+/// Applies `use` to its one parameter, which a second member holds, too.
 struct UserImpl : torch::nn::Module {
   using Use = std::function<Tensor(const Tensor&)>;
   explicit UserImpl(Use use) : use(std::move(use)) {
@@ -233,8 +234,8 @@ struct UserImpl : torch::nn::Module {
 };
 TORCH_MODULE(User);
 
-/// Of a parameter: what a function of it is under the wrapper, and what it is
-/// of the converted parameter, with both gradients.
+/// Checks that `use` of a parameter has the same output and gradient under the
+/// wrapper as `use` of the converted parameter.
 void expect_as_converted(const UserImpl::Use& use) {
   User user(use);
   DistributedDataParallel model(user, precise(narrow()));
@@ -402,7 +403,7 @@ TEST_CASE("floating inputs are converted wherever they lie", "[mixed]") {
                                             converts ? kNarrow : torch::kDouble,
                                             kFloat,
                                             torch::kBool});
-  CHECK(batch.data.scalar_type() == kFloat);  // the caller's stay
+  CHECK(batch.data.scalar_type() == kFloat);  // the caller's tensors stay
   CHECK(batch.more.at("a")[0].scalar_type() == kFloat);
   CHECK(in_place.defined() == converts);
 
@@ -416,7 +417,7 @@ TEST_CASE("floating inputs are converted wherever they lie", "[mixed]") {
 TEST_CASE("passes of all kinds with mixed precision", "[mixed]") {
   const bool finds_unused = GENERATE(false, true);
   run_ranks(2, [&](const Group& group) {
-    // Exact in bfloat16, so that the mean is a closed form.
+    // All values are exact in bfloat16, so the mean has a closed form.
     torch::nn::Linear used(torch::nn::LinearOptions(2, 1).bias(false));
     torch::nn::Linear maybe(torch::nn::LinearOptions(2, 1).bias(false));
     torch::nn::Sequential net(used, maybe);
@@ -475,7 +476,7 @@ struct CheckpointedNetImpl : torch::nn::Module {
     const auto part = [this](const Tensor& y) {
       return torch::tanh(block(y)) * block->weight.sum();
     };
-    // Its parameter has a copy already, which is not the checkpointed part's.
+    // The parameter gets a copy here, which the checkpointed part does not use.
     const auto before = block->weight.sum();
     x = is_checkpointed ? checkpoint_activations(part, x) : part(x);
     return x * before;
@@ -500,7 +501,8 @@ TEST_CASE("a checkpointed part is computed again in param_dtype", "[mixed]") {
     }
   }
   for (size_t i = 0; i < gradients[0].size(); ++i) {
-    // A sum of two shares is rounded once more where they come apart.
+    // With a checkpoint the two shares of a gradient arrive separately, and
+    // their sum is rounded once more.
     CHECK(is_near(gradients[1][i], gradients[0][i], /*exactly=*/false));
     CHECK_FALSE(gradients[1][i].eq(0).all().item<bool>());
   }
@@ -531,7 +533,7 @@ TEST_CASE("a file holds the parameters as they are", "[mixed]") {
   torch::nn::Linear net(3, 4);
   fill(*net);
   DistributedDataParallel model(net, precise(narrow()));
-  const auto output = model(numbers({5, 3}, 1));  // before its backward pass
+  const auto output = model(numbers({5, 3}, 1));  // no backward pass yet
   torch::nn::Linear loaded(3, 4);
   SECTION("of LibTorch") {
     std::stringstream file;

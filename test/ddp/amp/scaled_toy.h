@@ -13,7 +13,7 @@ namespace ddp::test {
 constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-/// One parameter, whose gradient is what the test says.
+/// One parameter, with a gradient that the test chooses.
 struct Toy {
   explicit Toy(torch::Dtype dtype = torch::kFloat)
       : weight(torch::zeros({3}, dtype).requires_grad_()) {}
@@ -29,7 +29,7 @@ struct Toy {
     backward(scaler, slope);
     return scaler.step(optimizer);
   }
-  /// The same and the end of the iteration.
+  /// Runs step() and ends the iteration.
   bool train(GradScaler& scaler, double slope) {
     const bool stepped = step(scaler, slope);
     scaler.update();
@@ -41,7 +41,7 @@ struct Toy {
   torch::optim::SGD optimizer{std::vector<torch::Tensor>{weight}, 1.0};
 };
 
-/// Numbers that a test reaches soon.
+/// Returns a small scale and growth interval, so that tests reach changes soon.
 inline GradScalerOptions small_scaler() {
   return GradScalerOptions().init_scale(8).growth_interval(3);
 }

@@ -26,7 +26,7 @@ using ddp::test::TemporaryFolder;
 using ddp::test::WatchedDisk;
 using ddp::test::write_file;
 
-// write, write, sync, rename, sync of the folder
+// Disk steps: write, write, sync, rename, sync of the folder.
 constexpr int kSteps = 5;
 constexpr int kRename = 3;
 
@@ -74,7 +74,7 @@ TEST_CASE("A kill at any step leaves the old file or the new one",
   });
   CHECK(WIFSIGNALED(status));
   CHECK(read_file(path) == (last > kRename ? "new content" : "old"));
-  // What the kill left behind is in nobody's way, and goes.
+  // Files left by the kill do not disturb the next save, which removes them.
   replace(path);
   CHECK(read_file(path) == "new content");
   CHECK(folder.size() == 1);
@@ -194,7 +194,7 @@ TEST_CASE("What lies at the temporary name is never written to",
   refuses();
   REQUIRE(::mkdir(temporary.c_str(), 0700) == 0);
   refuses();
-  // Another name of a file.
+  // A hard link to a file.
   REQUIRE(::link((folder / "target").c_str(), temporary.c_str()) == 0);
   replace(path);
   CHECK(read_file(path) == "new content");

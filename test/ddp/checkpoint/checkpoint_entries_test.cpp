@@ -1,4 +1,4 @@
-// What a checkpoint keeps beside models, optimizers, samplers and scalers:
+// Checkpoint entries besides models, optimizers, samplers and scalers:
 // averagers, exchanges and the program's own variables.
 #include <memory>
 #include <string>
@@ -53,7 +53,7 @@ std::shared_ptr<Exchange> make_exchange(Kind kind, const Group& group) {
   return nullptr;
 }
 
-/// The averager calls come from the optimizer's step, or after it.
+/// A training that calls the averager in the optimizer's step, or after it.
 struct Training {
   Training(Kind kind, const Group& group)
       : rank(group->getRank()),
@@ -111,7 +111,7 @@ TEST_CASE("what averages and what compresses goes on bit for bit",
   const auto kind =
       GENERATE(Kind::post_local, Kind::averager, Kind::diloco, Kind::power_sgd);
   const bool is_early = GENERATE(true, false);  // before the switch
-  // After a step in which all ranks have the same parameters.
+  // After these steps all ranks have the same parameters.
   const int64_t saved_after = kind == Kind::diloco ? 3 : is_early ? 4 : 6;
   const TemporaryFolder folder;
   const auto path = folder / "a.pt";
@@ -150,7 +150,7 @@ TEST_CASE("a file without an averager's steps begins with step 0",
   Checkpoint().optimizer(averaged).save(path);
   const auto file = detail::read_torch_file(path).value.toGenericDict();
   CHECK(file.at("optimizer").toGenericDict().at("step").toInt() == 9);
-  Checkpoint().optimizer(plain).load(path);  // and back
+  Checkpoint().optimizer(plain).load(path);  // and back to a plain one
 }
 
 struct Variables {
@@ -232,7 +232,7 @@ TEST_CASE("variables of the program are in a checkpoint", "[checkpoint]") {
 TEST_CASE("a scheduler goes on at its epoch", "[checkpoint]") {
   const TemporaryFolder folder;
   const auto path = folder / "a.pt";
-  // Groups whose rates differ.
+  // Parameter groups with different rates.
   const auto make = [](const Tensor& weight, const Tensor& bias) {
     using Group = torch::optim::OptimizerParamGroup;
     return SGD({Group({weight}),

@@ -26,7 +26,7 @@ using ddp::test::WatchedDisk;
 using ddp::test::write_file;
 using Names = std::vector<std::string>;
 
-/// A model whose weights are the number of its steps.
+/// A model with weights that equal its step.
 struct Training {
   Training() : checkpoint(net) { set(0); }
   explicit Training(const Group& group) : Training() {
@@ -38,7 +38,7 @@ struct Training {
     net->weight.fill_(static_cast<double>(step));
     checkpoint.step(step);
   }
-  /// The step, when the weights are of the same; else -1.
+  /// Returns the step, or -1 if the weights differ from it.
   int64_t step() const {
     const bool is_whole = net->weight.eq(checkpoint.step()).all().item<bool>();
     return is_whole ? checkpoint.step() : -1;
@@ -65,7 +65,7 @@ void cut_off(const std::string& path) {
   write_file(path, read_file(path).substr(0, 100));
 }
 
-/// The step that is loaded; 0 when there is nothing.
+/// Returns the loaded step, 0 if the folder has no checkpoint.
 int64_t loaded_step(const std::string& folder) {
   Training training;
   CheckpointFolder(folder).load(training.checkpoint);
@@ -118,7 +118,7 @@ TEST_CASE("A folder keeps the last checkpoints and loads the newest",
   CHECK_FALSE(folder.load(training.checkpoint));
   save_steps(folder, training, {1, 5, 9, 10});
   CHECK(loaded_step(path) == 10);
-  save_steps(folder, training, {10});  // the same step again
+  save_steps(folder, training, {10});  // saves the same step again
   const Names expected{path + "/step-000000009.pt",
                        path + "/step-000000010.pt"};
   CHECK(ddp::test::files_in(path) == expected);
@@ -149,7 +149,7 @@ TEST_CASE("The newest sound checkpoint is loaded", "[checkpoint_folder]") {
       Contains("Loaded " + file_of(folder, 1)) &&
           Contains("Cannot load " + file_of(folder, 3) + ": it is cut off") &&
           Contains("Cannot load " + file_of(folder, 2)));
-  // What is damaged is in nobody's way, and does not count.
+  // Damaged files do not disturb a save and are not counted.
   save_steps(checkpoints, resumed, {2});
   CHECK(ddp::test::files_in(folder.path()) ==
         Names{file_of(folder, 1), file_of(folder, 2)});
@@ -189,7 +189,7 @@ TEST_CASE("A sound checkpoint that does not fit is no reason to go back",
 
 TEST_CASE("All ranks load the same checkpoint of a folder",
           "[checkpoint_folder]") {
-  // Each rank sees its own folder, as on hosts without a common disk.
+  // Each rank has its own folder, as on hosts without a shared disk.
   const std::vector<TemporaryFolder> folders(3);
   const auto load = [&](const Group& group) {
     Training training(group);
@@ -198,12 +198,13 @@ TEST_CASE("All ranks load the same checkpoint of a folder",
     return std::pair(found, training.step());
   };
   for (const auto& folder : folders) {
-    torch::manual_seed(3);  // the same contents
+    torch::manual_seed(3);  // same contents on all ranks
     Training training;
     CheckpointFolder checkpoints(folder.path());
     save_steps(checkpoints, training, {1, 2, 3, 4});
   }
-  // On a rank each: damaged, not there, other contents.
+  // Each rank lacks another file: step 4 is damaged on rank 1, step 3 is
+  // missing on rank 2, and later step 2 has other contents on rank 1.
   cut_off(file_of(folders[1], 4));
   std::remove(file_of(folders[2], 3).c_str());
   ddp::test::run_ranks(3, [&](const Group& group) {
@@ -252,7 +253,7 @@ TEST_CASE("Ranks save to a folder together", "[checkpoint_folder]") {
   }
 }
 
-/// A gate that a disk's steps wait at.
+/// A gate that blocks a disk's steps until the test opens it.
 class Gate {
  public:
   void open() {
@@ -260,7 +261,7 @@ class Gate {
     is_open_ = true;
     opened_.notify_all();
   }
-  /// 0, or ETIMEDOUT where nobody opens it.
+  /// Returns 0, or ETIMEDOUT if the gate stays closed.
   int pass() {
     std::unique_lock lock(mutex_);
     return opened_.wait_for(
@@ -288,7 +289,7 @@ TEST_CASE("The training goes on while a checkpoint is written",
   CheckpointFolder checkpoints(
       folder.path(), in_background().wait_when_busy(false), disk);
   save_steps(checkpoints, training, {1});
-  training.set(2);  // what is written does not see it
+  training.set(2);  // not in the checkpoint being written
   CHECK_FALSE(checkpoints.save(training.checkpoint));
   gate.open();
   checkpoints.wait();
@@ -304,7 +305,7 @@ TEST_CASE("A save waits for the one before", "[checkpoint_folder]") {
   {
     CheckpointFolder checkpoints(folder.path(), in_background().keep_last(1));
     save_steps(checkpoints, training, {1, 2, 3, 4, 5});
-  }  // waits, too
+  }  // the destructor waits, too
   CHECK(ddp::test::files_in(folder.path()) == Names{file_of(folder, 5)});
   CHECK(loaded_step(folder.path()) == 5);
 }
@@ -330,7 +331,7 @@ TEST_CASE("What fails in the background is told by the next call",
   CHECK_THROWS_WITH(checkpoints.load(training.checkpoint), Contains(error));
   fail();
   CHECK_THROWS_WITH(checkpoints.wait(), Contains(error));
-  checkpoints.wait();  // told once
+  checkpoints.wait();  // reported once
   CHECK(loaded_step(folder.path()) == 1);
   is_full = false;
   save_steps(checkpoints, training, {2});
@@ -369,7 +370,7 @@ TEST_CASE("Waiting for a disk ends", "[checkpoint_folder]") {
       checkpoints.wait();
       is_written = true;
     } catch (const c10::Error&) {
-      // Not yet.
+      // Still being written.
     }
   }
   REQUIRE(is_written);

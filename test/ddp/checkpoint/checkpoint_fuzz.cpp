@@ -1,9 +1,9 @@
 // Damages files and pickles of torch.save at random and reads them:
 //   checkpoint_fuzz [COUNT [SEED]]
-// and loads checkpoints whose values are replaced at random into a training.
-// Each is refused with one clear line, or gives the value that was saved where
-// check sums protect it. Fails on any other exception and on any other value;
-// sanitizers see the rest.
+// Also loads checkpoints with values that are replaced at random into a
+// training. Each input is refused with a one-line error, or yields the saved
+// value if check sums protect it. Fails on any other exception and on any other
+// value; sanitizers find the rest.
 #include <sys/resource.h>
 
 #include <chrono>
@@ -32,7 +32,7 @@
 namespace {
 
 using namespace ddp::test;
-/// What lengths and numbers of a file are replaced by.
+/// Returns replacements for lengths and numbers in a file.
 const std::vector<std::string>& numbers() {
   static const std::vector<std::string> all{raw(UINT32_MAX),
                                             raw(INT32_MAX),
@@ -44,7 +44,7 @@ const std::vector<std::string>& numbers() {
   return all;
 }
 
-/// Reads all of a value: sanitizers see what lies outside of its memory.
+/// Reads all memory of a value, so that sanitizers find invalid memory.
 size_t walk(const c10::IValue& value) {
   size_t sum = 1;
   if (value.isTensor()) {
@@ -53,7 +53,7 @@ size_t walk(const c10::IValue& value) {
     for (size_t i = 0; i < tensor.storage().nbytes(); ++i) {
       sum += bytes[i];
     }
-    // A tensor without strides may have any number of elements.
+    // A tensor with strides of 0 may have any number of elements.
     if (tensor.numel() < 1000) {
       sum += tensor.clone().nbytes();
     }
@@ -75,7 +75,7 @@ size_t walk(const c10::IValue& value) {
   return sum;
 }
 
-/// What a checkpoint holds.
+/// Returns the contents of a checkpoint.
 c10::IValue checkpoint() {
   auto model = ddp::detail::new_dict();
   model.toGenericDict().insert("fc.weight", at::arange(12.0F).view({3, 4}));
@@ -96,7 +96,7 @@ c10::IValue checkpoint() {
   return result;
 }
 
-/// Every opcode and every call that the reader knows.
+/// Returns pickles with every opcode and every call that the reader supports.
 std::vector<std::string> pickles() {
   using namespace std::string_literals;
   const auto ordered = global("collections", "OrderedDict");
@@ -144,7 +144,8 @@ struct Outcome {
   size_t refused = 0;
 };
 
-/// Runs `work`; an error must be of one line. Counts what happened.
+/// Runs `work` and counts its outcome. Returns false if an error is not one
+/// clear line.
 bool expect_one_line(const std::function<void()>& work, Outcome& outcome) {
   try {
     work();
@@ -157,7 +158,7 @@ bool expect_one_line(const std::function<void()>& work, Outcome& outcome) {
   return true;
 }
 
-/// @throws std::logic_error when a value is not the one that was saved.
+/// @throws std::logic_error if the value differs from the saved one.
 void read_file_of(const std::string& path, const c10::IValue* saved) {
   const auto value = ddp::detail::read_torch_file(path).value;
   walk(value);
@@ -175,7 +176,7 @@ void read_pickle(const std::string& pickle) {
       }));
 }
 
-/// Something else than what a checkpoint has in some place.
+/// Returns a value that a checkpoint does not have in its place.
 c10::IValue other_value(Random& random) {
   const std::vector<c10::IValue> all{c10::IValue(),
                                      int64_t{-1},
@@ -227,7 +228,7 @@ void replace_one(const c10::IValue& value, Random& random) {
   }
 }
 
-/// A training with what a checkpoint can hold, and one step of it.
+/// A training with the objects that a checkpoint can hold, after two steps.
 struct Training {
   Training() {
     checkpoint.add("lbfgs", lbfgs).add("adam", adam).add("sampler", sampler);
@@ -259,7 +260,8 @@ struct Training {
   ddp::Checkpoint checkpoint{net};
 };
 
-/// Loads a checkpoint with other values; what it has taken must train.
+/// Loads a checkpoint with other values. The training has to work with all
+/// values that it accepts.
 void load_other_values(const std::string& path, Random& random) {
   Training training;
   training.checkpoint.save(path);
@@ -272,7 +274,7 @@ void load_other_values(const std::string& path, Random& random) {
   training.step();
 }
 
-/// False when a training breaks by what it has loaded, or an error is unclear.
+/// Returns false if a loaded value breaks the training, or an error is unclear.
 bool load_other_values(const std::string& path, size_t count, size_t seed) {
   Random random(seed);
   Outcome outcome;
@@ -363,6 +365,6 @@ int main(int argc, char** argv) {
       outcome.read,
       longest * 1e3,
       usage.ru_maxrss / 1024);
-  // LibTorch alone takes up to 350 MB; sanitizers keep what was freed.
+  // LibTorch alone uses up to 350 MB. Sanitizers keep freed memory.
   return usage.ru_maxrss / 1024 < 2000 ? 0 : 1;
 }

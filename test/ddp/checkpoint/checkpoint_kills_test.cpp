@@ -1,4 +1,4 @@
-// What a folder of checkpoints holds after a save that did not end.
+// Contents of a checkpoint folder after an interrupted save.
 #include <array>
 #include <cerrno>
 #include <csignal>
@@ -27,7 +27,7 @@ using ddp::test::write_file;
 constexpr int64_t kOlder = 2;
 constexpr int64_t kNewest = 3;
 
-/// Does not wait for the disk.
+/// A disk that does not wait for writes to reach it.
 class QuickDisk : public ddp::detail::Disk {
  public:
   int sync(int /*fd*/) override { return 0; }
@@ -37,7 +37,7 @@ CheckpointFolderOptions keep_two() {
   return CheckpointFolderOptions().keep_last(2);
 }
 
-/// A module of the value `step`.
+/// Returns a module with weights that equal `step`.
 torch::nn::Linear net_of(int64_t step) {
   torch::nn::Linear net(2, 2);
   torch::NoGradGuard no_grad;
@@ -55,7 +55,7 @@ void save(const std::string& folder, int64_t step) {
   save(folder, step, disk);
 }
 
-/// The step of the checkpoint that is loaded, -1 when it is not whole.
+/// Returns the step of the loaded checkpoint, -1 if it is not complete.
 int64_t load(const std::string& folder) {
   const auto net = net_of(0);
   Checkpoint checkpoint(net);
@@ -64,8 +64,7 @@ int64_t load(const std::string& folder) {
   return is_whole ? checkpoint.step() : -1;
 }
 
-/// Saves by a disk that calls `at(step)` before each step. Returns the number
-/// of steps of a whole save.
+/// Returns the number of disk steps of a complete save.
 int steps_of_a_save() {
   const TemporaryFolder folder;
   for (const int64_t step : {1, 2}) {
@@ -76,7 +75,8 @@ int steps_of_a_save() {
   return disk.steps();
 }
 
-/// The folder before a save: two checkpoints, and what a kill has left.
+/// Fills the folder as before a save: two checkpoints and a file that a kill
+/// has left.
 void prepare(const TemporaryFolder& folder) {
   for (const int64_t step : {int64_t{1}, kOlder}) {
     save(folder.path(), step);
@@ -84,7 +84,7 @@ void prepare(const TemporaryFolder& folder) {
   write_file(folder / "step-000000002.pt.tmp", "cut off");
 }
 
-/// Whatever has happened, the next save leaves two checkpoints alone.
+/// Checks that the next save succeeds and leaves only two checkpoints.
 void check_next_save(const TemporaryFolder& folder) {
   save(folder.path(), kNewest + 1);
   CHECK(load(folder.path()) == kNewest + 1);
@@ -107,7 +107,7 @@ TEST_CASE("A save that is killed at any step leaves the older checkpoints",
     });
     CHECK(WIFSIGNALED(status));
     const auto found = load(folder.path());
-    CHECK(found >= last);  // from some step on, the new one
+    CHECK(found >= last);  // the new one after some step
     last = found;
     check_next_save(folder);
   }
@@ -123,7 +123,7 @@ TEST_CASE("A disk that fails at any step leaves the older checkpoints",
     CAPTURE(bad, error);
     const TemporaryFolder folder;
     prepare(folder);
-    const ddp::test::Warnings warnings;  // of what cannot be removed
+    const ddp::test::Warnings warnings;  // of files that remain
     WatchedDisk disk([&](int step) { return step == bad ? error : 0; });
     bool is_told = false;
     try {
@@ -133,7 +133,8 @@ TEST_CASE("A disk that fails at any step leaves the older checkpoints",
     }
     CHECK(is_told + warnings.texts().size() == 1);
     const auto found = load(folder.path());
-    // Only the last step, syncing the folder, fails when all is there.
+    // If the save throws, the newest checkpoint is complete only if the last
+    // step, syncing the folder, failed.
     CHECK((found == kNewest || (found == kOlder && is_told)));
     check_next_save(folder);
   }
@@ -160,7 +161,7 @@ TEST_CASE("A newest checkpoint that is damaged anywhere is passed over",
     }
     write_file(path, damaged);
     const auto found = load(folder.path());
-    // What no check sum covers (padding) harms nothing.
+    // Damage to bytes without a check sum (padding) is harmless.
     CHECK((found == kOlder || (found == kNewest && i % 2 == 1)));
     passed_over += found == kOlder ? 1 : 0;
   }

@@ -51,7 +51,7 @@ MakeOptimizer make(const Options& options) {
   };
 }
 
-/// Every optimizer that can be kept, with all of its state in use.
+/// All optimizers that a checkpoint supports, with all of their state in use.
 const std::vector<MakeOptimizer>& optimizers() {
   using namespace torch::optim;
   static const std::vector<MakeOptimizer> all{
@@ -72,7 +72,7 @@ MakeOptimizer sgd() {
   return make<torch::optim::SGD>(torch::optim::SGDOptions(0.1).momentum(0.9));
 }
 
-/// One training with everything that a checkpoint keeps.
+/// A training with everything that a checkpoint keeps.
 struct Training {
   explicit Training(const MakeOptimizer& make_optimizer = sgd())
       : optimizer(make_optimizer(net)), checkpoint(net) {
@@ -93,7 +93,7 @@ struct Training {
     checkpoint.step(checkpoint.step() + steps);
   }
 
-  /// All parameters and buffers in one vector.
+  /// Returns all parameters and buffers in one vector.
   torch::Tensor state() const {
     std::vector<torch::Tensor> flat;
     for (const auto& item : ddp::state_dict(*net)) {
@@ -228,7 +228,7 @@ TEST_CASE("A checkpoint of another optimizer or model changes nothing",
                 "[8, 4], but the parameter has [8]");
 }
 
-/// Two models with an optimizer each, as of a generator and its critic.
+/// Two models with an optimizer each, like a generator and its critic.
 struct Pair {
   Pair() {
     checkpoint.add("generator", generator)
@@ -292,7 +292,7 @@ TEST_CASE("Several models and optimizers lie in one checkpoint",
   second.run();
   CHECK(torch::equal(first.state(), second.state()));
 
-  // Each of them alone, too.
+  // Each entry can also be loaded alone.
   const auto file = ddp::detail::read_torch_file(path).value.toGenericDict();
   CHECK(file.at("critic").toGenericDict().contains("weight"));
   torch::nn::Linear critic(3, 1);
@@ -385,8 +385,8 @@ TEST_CASE("A state of LBFGS that does not fit is refused", "[checkpoint]") {
   CHECK_THAT(damaged("n_iter", "3"), Contains("expected an int"));
 }
 
-/// Of the first version: one model, one optimizer, of a GPU one random state,
-/// of a sampler no places that its ranks were ahead of each other.
+/// Returns a file of format version 1: one model, one optimizer, one random
+/// state for a GPU, and no `ahead` places of a sampler.
 c10::IValue first_version_of(const Training& training, bool has_gpu) {
   const auto integer = [](int64_t value) { return c10::IValue(value); };
   const auto dict =
@@ -460,7 +460,7 @@ TEST_CASE("A file of the first version goes on bit for bit", "[checkpoint]") {
   second.run(3);
   CHECK(torch::equal(first.state(), second.state()));
 
-  // Of a version to come nothing is known.
+  // A newer format version is refused.
   file.toGenericDict().insert_or_assign("format_version", int64_t{3});
   ddp::detail::write_torch_file(folder / "third.pt", file);
   CHECK_THAT(load_error(second, folder / "third.pt"),
@@ -487,23 +487,23 @@ TEST_CASE("Parameter groups keep their own options", "[checkpoint]") {
   const auto& groups = second.optimizer->param_groups();
   CHECK(groups[0].options().get_lr() == 0.5);
   CHECK(groups[1].options().get_lr() == 0.25);
-  CHECK(second.optimizer->state().size() == 2);  // those with momentum
+  CHECK(second.optimizer->state().size() == 2);  // only the group with momentum
 }
 
 TEST_CASE("A place counts what was trained on", "[checkpoint]") {
   const TemporaryFolder folder;
   Training training;
-  training.run(5);  // the sampler gave out 10
+  training.run(5);  // the sampler returned 10
   training.checkpoint.trained(6).save(folder / "a.pt");
   Training resumed;
   resumed.checkpoint.load(folder / "a.pt");
   resumed.sampler.reset();
   CHECK(resumed.sampler.position() == 6);
-  // Two more in this program.
+  // Two more examples in this program.
   resumed.checkpoint.trained(2).save(folder / "a.pt");
   training.checkpoint.load(folder / "a.pt");
   training.sampler.reset();
-  CHECK(training.sampler.position() == 6);  // no more than were given out
+  CHECK(training.sampler.position() == 6);  // at most those drawn
   training.sampler.next(4);
   training.checkpoint.trained(2).save(folder / "a.pt");
   resumed.checkpoint.load(folder / "a.pt");
@@ -606,7 +606,7 @@ TEST_CASE("What was given to the checkpoint must be in the file",
   Checkpoint(training.net).optimizer(*training.optimizer).save(path);
   CHECK_THAT(load_error(training, path),
              Contains(R"(it has no checkpoint["sampler"])"));
-  Checkpoint(training.net).load(path);  // more in the file is no harm
+  Checkpoint(training.net).load(path);  // extra entries are allowed
 }
 
 TEST_CASE("A damaged checkpoint leaves the training as it is", "[checkpoint]") {
@@ -667,7 +667,7 @@ TEST_CASE("Ranks save once and load the same", "[checkpoint]") {
   const auto file = ddp::detail::read_torch_file(path).value.toGenericDict();
   CHECK(file.at("rng").toListRef().size() == static_cast<size_t>(world));
   CHECK(folder.size() == 1);
-  // Another number of ranks takes all but the random states.
+  // Another number of ranks loads everything except the random states.
   torch::manual_seed(5);
   const auto expected = torch::randn({3});
   torch::manual_seed(5);

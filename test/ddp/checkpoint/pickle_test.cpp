@@ -36,7 +36,7 @@ using ddp::test::tuple;
 
 constexpr int kDeepest = ddp::detail::Nesting::kMaxDepth;
 
-/// Storages count up from 0 in bytes.
+/// Reads a pickle. The bytes of each storage count up from 0.
 c10::IValue read(const std::string& pickle) {
   ddp::detail::ByteReader bytes(pickle);
   return ddp::detail::unpickle(
@@ -136,7 +136,7 @@ TEST_CASE("Values are nested as deep as Python nests them", "[pickle]") {
              Contains("deeper than"));
   CHECK_THAT(error_of(repeat("}K\x01", depth) + "}" + repeat("s", depth)),
              Contains("deeper than"));
-  // Each list knows only a younger one, which is known by its memo alone.
+  // Each list contains only a younger one, which only its memo identifies.
   std::string chain = "](]q\x01";
   for (int i = 0; i < kDeepest; ++i) {
     chain +=
@@ -160,7 +160,7 @@ TEST_CASE("No value contains itself", "[pickle]") {
                       "ah\x02"s
                       "a"),
              Contains(expected));
-  // Twice the same is no cycle.
+  // The same value twice is no cycle.
   CHECK(value_of("](]q\x01h\x01"s
                  "e")
             .toListRef()
@@ -180,14 +180,14 @@ TEST_CASE("Kinds of dicts", "[pickle]") {
                    items) == 1);
   CHECK(integer_of(call(global("collections", "Counter"),
                         {dict({pickled("a"), "K\x02"})})) == 2);
-  // Python 2's OrderedDict.
+  // OrderedDict of Python 2.
   CHECK(integer_of(call(global("collections", "OrderedDict"),
                         {"](](U\x01"s
                          "aK\x03"s
                          "ee"})) == 3);
   CHECK(describe(value_of(call(global("collections", "Counter"), {"K\x01"}))) ==
         "a Python object of collections.Counter");
-  // Attributes.
+  // A dict with attributes.
   CHECK(integer_of("}" + items + "}(" + pickled("_metadata") + "}ub") == 1);
 }
 
@@ -201,13 +201,13 @@ TEST_CASE("No item of a dict is lost in silence", "[pickle]") {
     CHECK(result.at("a").toInt() == 2);
     CHECK(result.at("(a key that is no int, float, bool or str)").isCapsule());
   }
-  // c10::Dict would take no end of memory for these.
+  // c10::Dict would use unlimited memory for these keys.
   const auto many = value_of("}(" + repeat(nan + "N", 1000) + "u");
   CHECK(many.toGenericDict().size() == 1);
 }
 
 TEST_CASE("A dict is not made of more than the file holds", "[pickle]") {
-  // One list of pairs, made into a dict again and again.
+  // One list of pairs, from which a dict is made repeatedly.
   const auto pairs = "](" + repeat("K\x01K\x02\x86", 1000) + "eq\x01";
   const auto again = "(" + global("collections", "OrderedDict") + "h\x01\x85Rt";
   CHECK_THAT(error_of("(" + pairs + repeat(again, 1000) + "t"),
@@ -302,7 +302,7 @@ TEST_CASE("A tensor lies within its storage", "[pickle]") {
   CHECK_THAT(error_with(0, pickled(1)), Contains("tensor wrongly"));
   CHECK_THAT(error_with(2, tuple({repeat("K\x01", 65)})),
              Contains("a tensor of 65 dimensions"));
-  // Without strides any number of elements fits.
+  // With strides of 0 any number of elements fits.
   auto endless = tensor_arguments("FloatStorage", 4);
   endless[2] = tuple({big, big});
   endless[3] = tuple({pickled(0), pickled(0)});
@@ -336,7 +336,7 @@ TEST_CASE("A tensor of the user's class is none of ours", "[pickle]") {
   CHECK(describe(value_of(of_type(global("mine", "ScaledTensor")))) ==
         "a Python object of mine.ScaledTensor");
   CHECK_THAT(error_of(tensor("FloatStorage", 4) + "}b"), Contains("damaged"));
-  // One in the other, as deep as one likes.
+  // Nested calls of any depth.
   std::string nested = ")";
   for (int i = 0; i < 2 * kDeepest; ++i) {
     nested = global("torch._tensor", "_rebuild_from_type_v2") +

@@ -35,7 +35,7 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-/// As DistributedDataParallel registers what it wraps.
+/// Registers a module as DistributedDataParallel does.
 struct Wrapper : torch::nn::Module {
   explicit Wrapper(const Net& net) { register_module("module", net.ptr()); }
 };
@@ -85,8 +85,8 @@ class DeadlyDisk : public ddp::detail::Disk {
   int left_;
 };
 
-/// Writes `value` in a child that is killed at a write; true when it got
-/// through.
+/// Writes `value` in a child process that is killed after `writes` writes.
+/// Returns whether the child completed the file.
 bool survives(const std::string& path, const c10::IValue& value, int writes) {
   const pid_t child = ::fork();
   if (child == 0) {
@@ -164,7 +164,7 @@ TEST_CASE("A wrapper's file and the plain module's are the same",
   ddp::load_state_dict(*plain, path);
   CHECK(all_are(*plain, 3));
 
-  // Python's DDP writes the prefix.
+  // PyTorch's DDP writes this prefix.
   auto prefixed = ddp::StateDict();
   for (const auto& item : ddp::state_dict(*net)) {
     prefixed.insert("module." + item.key(), item.value());
@@ -187,7 +187,7 @@ TEST_CASE("Wrappers around the saved and the loaded module need not agree",
       register_module("relu", torch::nn::ReLU());
     }
   };
-  // As Python names them: each wrapper adds "module.".
+  // PyTorch's names: each wrapper adds "module.".
   const auto saved_within = [](const std::string& wrappers) {
     Net net;
     fill(*net, 3);
@@ -206,7 +206,7 @@ TEST_CASE("Wrappers around the saved and the loaded module need not agree",
     ddp::load_state_dict(twice, saved_within(wrappers));
     CHECK(all_are(twice, 3));
   }
-  // Not a wrapper: it has another child.
+  // Not a wrapper: the child has another name.
   WithoutParameters other{Net()};
   ddp::load_state_dict(other, saved_within("module."));
   ddp::load_state_dict(other, saved_within("module.module."));
@@ -255,7 +255,7 @@ TEST_CASE("Tensors of every kind come back", "[state_dict]") {
     CHECK(same_bits(loaded, tensor));
     CHECK_FALSE(loaded.requires_grad());
   }
-  // "float" and "narrow" share their memory, "double" has its own.
+  // "float" and "narrow" share their memory; "double" has its own.
   read.at("float").toTensor()[0][1][0] = 100;
   CHECK(read.at("narrow").toTensor()[0][0][0].item<float>() == 100);
   CHECK(read.at("double").toTensor()[0][1][0].item<double>() == 4);
@@ -335,7 +335,7 @@ TEST_CASE("Names of one side alone are left where that is asked for",
   CHECK(keys.unexpected == std::vector<std::string>{"head.weight"});
   CHECK(net->fc->weight.eq(5).all().item<bool>());
   CHECK(ddp::state_dict(*net).front().value().eq(2).all().item<bool>());
-  // A shape that differs is an error all the same.
+  // A shape that differs is an error even then.
   tensors.front().value() = torch::ones({1, 1, 1});
   CHECK_THROWS_WITH(ddp::load_state_dict(*net, tensors, lenient),
                     Contains("expected shape"));
@@ -413,7 +413,7 @@ TEST_CASE("No altered byte goes unnoticed", "[state_dict]") {
   const size_t data = whole.find(
       std::string(reinterpret_cast<const char*>(weight.data()), size));
   REQUIRE(data != std::string::npos);
-  int missed = 0;  // damage to the weight itself
+  int missed = 0;  // undetected damage to the weight
   int altered = 0;
   for (size_t i = 0; i < whole.size(); ++i) {
     for (const int flip : {1 << i % 8, 0xFF}) {

@@ -34,7 +34,7 @@ std::string load_error(const std::string& path) {
   return "";
 }
 
-/// A file of one tensor, [0, 1, 2, 3].
+/// Returns the records of a file with one tensor, [0, 1, 2, 3].
 Records four_floats() {
   const auto data = raw(0.0F) + raw(1.0F) + raw(2.0F) + raw(3.0F);
   return {{"data.pkl", pickle_of(tensor("FloatStorage", 4))},
@@ -42,7 +42,7 @@ Records four_floats() {
           {"data/0", data}};
 }
 
-/// Where a record stands in the zip's table of contents.
+/// Returns the position of a record in the zip's central directory.
 size_t central_header(const std::string& zip, const std::string& name) {
   const auto at = zip.rfind("archive/" + name);
   REQUIRE(at != std::string::npos);
@@ -56,7 +56,7 @@ TEST_CASE("A file without check sums is read", "[torch_file]") {
   auto bytes = zip_of(four_floats(), /*check_sums=*/false);
   write_file(path, bytes);
   CHECK(at::equal(read_torch_file(path).value.toTensor(), at::arange(4.0F)));
-  // One that has some, has all.
+  // If some records have check sums, all records need one.
   bytes = zip_of(four_floats());
   bytes.replace(central_header(bytes, "data/0") + 16, 4, raw(uint32_t{0}));
   write_file(path, bytes);
@@ -83,7 +83,7 @@ TEST_CASE("Records that overlap are refused", "[torch_file]") {
   const auto whole = zip_of(records);
   write_file(path, whole);
   CHECK(load_error(path).empty());
-  // "data/1" shall lie where "data/0" does, or begin within it.
+  // Makes "data/1" begin at "data/0", or within it.
   const auto first = central_header(whole, "data/0");
   const auto second = central_header(whole, "data/1");
   for (const uint32_t shift : {0U, 32U}) {

@@ -58,7 +58,7 @@ TEST_CASE("each rank's share is rounded once, then added up",
     for (int step = 1; step <= 3; ++step) {
       fine.mutable_grad().reset();
       plain.mutable_grad().reset();
-      const double share = 1.0 + 1.0 / 4096;  // 1 in either dtype
+      const double share = 1.0 + 1.0 / 4096;  // rounds to 1 in both dtypes
       const double slope = size * step * (group->getRank() + 1.0);
       backward(reducer, fine.sum() * size * share + plain.sum() * slope);
       TORCH_CHECK(fine.grad().eq(size).all().item<bool>(), fine.grad());
@@ -74,7 +74,7 @@ TEST_CASE("narrow gradients may be added up in float", "[exchange][cast]") {
   run_ranks(size, [&](const Group& group) {
     auto weight = leaf({7}, torch::kBFloat16);
     Reducer reducer({{"w", weight}}, group, through(group, torch::kFloat));
-    // In bfloat16 256 + 1 is 256 again.
+    // In bfloat16 256 + 1 is 256.
     const double share = group->getRank() == 0 ? 256 : 1;
     backward(reducer, (weight * (share * size)).sum());
     const auto sum = torch::full({1}, 255.0 + size).to(torch::kBFloat16);
@@ -157,7 +157,7 @@ TEST_CASE("the inner exchange is asked and gets converted buckets",
   CHECK(asked.scale(2) == 6);
   CHECK(asked.multiple_of(2) == 8);
   CHECK(asked.refuses_sparse() == "no rows");
-  CHECK(!asked.sums_every_element());  // of rounded ones
+  CHECK(!asked.sums_every_element());  // the sums are rounded
 
   auto weight = leaf({2, 5});
   Reducer reducer({{"w", weight}},

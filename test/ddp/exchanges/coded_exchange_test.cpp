@@ -40,7 +40,7 @@ Options coded(const Group& group, Code code) {
       std::make_shared<CodedExchange>(group, std::move(code)));
 }
 
-/// Any numbers, others for each seed.
+/// Returns arbitrary numbers that depend on the seed.
 Tensor numbers(int64_t count, double seed) {
   const auto indices = torch::arange(count, torch::kDouble);
   return (indices * indices * (0.37 + seed) + seed)
@@ -103,7 +103,7 @@ TEST_CASE("an 8-bit mean is as exact as it is said to be",
         mean += gradient(rank) / size;
         bound += largest(gradient(rank)) / size / 254;
       }
-      // What is coded second has the first error in it.
+      // The second quantization includes the error of the first.
       bound += (largest(mean) + bound) / 254;
       const auto error = (weight.grad() - mean).abs().view({-1, block});
       TORCH_CHECK(error.le(bound * 1.001).all().item<bool>());
@@ -160,7 +160,7 @@ TEST_CASE("small numbers are not lost in a narrow sum", "[exchange][coded]") {
   run_ranks(size, [&](const Group& group) {
     auto weight = leaf({8});
     Reducer reducer({{"w", weight}}, group, coded(group, narrow()));
-    // 256 + 1 + 1 + 1: each addition alone would be rounded away in bfloat16.
+    // 256 + 1 + 1 + 1: in bfloat16 each single addition would be rounded away.
     const double share = group->getRank() == 0 ? 256 : 1;
     backward(reducer, weight.sum() * (share * size));
     const auto sum = torch::full({8}, 259.0).to(torch::kBFloat16);
@@ -183,8 +183,8 @@ TEST_CASE("a code's bytes are what is sent", "[exchange][coded]") {
     counted->take();
     backward(reducer, weight.sum());
     const auto bytes = counted->take();
-    // Of 4 bytes a number; the all-to-all sends (p-1)/p of it, as does the
-    // all-gather: together 2(p-1)/p, as an all-reduce of that many bytes.
+    // A number has 4 bytes. The all-to-all and the all-gather each send (p-1)/p
+    // of the code, together 2(p-1)/p, like an all-reduce of the same size.
     const int64_t code =
         is_narrow ? 4 * numel / 2 : 4 * numel / 4 + 4 * numel / 256;
     TORCH_CHECK(bytes.all_to_all == code, bytes.all_to_all);

@@ -1,4 +1,4 @@
-// The exchanges that look at what ranks are about to combine.
+// Exchanges that check gradients before ranks combine them.
 #include <limits>
 #include <random>
 
@@ -139,7 +139,7 @@ TEST_CASE("rows that are not finite are found, too", "[exchange][checks]") {
   }
 }
 
-// Ranks that have parted ----------------------------------------------------
+// Ranks that differ ---------------------------------------------------------
 
 TEST_CASE("training in step passes the guard", "[exchange][checks][desync]") {
   run_ranks(3, [](const Group& group) {
@@ -194,7 +194,7 @@ TEST_CASE("a value that differs is found at the next comparison",
   }
 }
 
-/// A backend of which a rank has started so many collectives.
+/// A backend on which the rank has started `count` collectives.
 class Started : public FakeBackend {
  public:
   Started(int size, uint64_t count) : FakeBackend(size), count_(count) {}
@@ -206,8 +206,7 @@ class Started : public FakeBackend {
 
 enum class Flaw { none, shape, order, dtype, name, value, layout, collectives };
 
-/// The buckets of a model of which a seed decides everything, as one rank has
-/// them.
+/// One rank's buckets of a model, determined by a seed.
 class Program {
  public:
   Program(uint64_t seed, Flaw flaw) : random_(seed) {
@@ -227,7 +226,7 @@ class Program {
     spoil(flaw, place);
   }
 
-  /// Passes, and after each a step that is the same on all ranks.
+  /// Runs the passes, each followed by a step that is the same on all ranks.
   void run(Exchange& guard) {
     for (int pass = 0; pass < passes; ++pass) {
       start(guard, 0, {parameters_.data(), split_});
@@ -289,11 +288,11 @@ class Program {
   size_t split_ = 1;
 };
 
-/// The seed decides the flaw: every eighth program has none.
+/// The seed selects the flaw. Every eighth program has none.
 constexpr uint64_t kFlaws = 8;
 
-/// Of three ranks one has a flaw, or none.
-/// @param every  seeds from one to the next.
+/// Runs programs on three ranks, of which at most one has a flaw.
+/// @param every  distance from one seed to the next.
 void run_programs(uint64_t first, uint64_t count, uint64_t every = 1) {
   run_ranks(3, [&](const Group& group) {
     for (uint64_t i = 0; i < count; ++i) {
@@ -328,7 +327,7 @@ void run_programs(uint64_t first, uint64_t count, uint64_t every = 1) {
   });
 }
 
-// More of them by hand: DDP_PROGRAMS and DDP_PROGRAMS_SEED.
+// DDP_PROGRAMS and DDP_PROGRAMS_SEED select more programs.
 TEST_CASE("every rank names the one that is wrong, and its parameter",
           "[exchange][checks][desync]") {
   run_programs(test::number_from("DDP_PROGRAMS_SEED", 0),

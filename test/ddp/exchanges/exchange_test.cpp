@@ -31,7 +31,7 @@ double gauss(int n) {
   return n * (n + 1) / 2.0;
 }
 
-/// Every gradient fills a bucket.
+/// Returns options with which every gradient fills a bucket.
 Options small_buckets(std::shared_ptr<Exchange> exchange) {
   return Options()
       .exchange(std::move(exchange))
@@ -45,7 +45,7 @@ void backward(Reducer& reducer, const torch::Tensor& loss) {
   loss.backward();
 }
 
-/// The example of the header.
+/// The example in exchange.h.
 class Bf16Wire : public Exchange {
  public:
   explicit Bf16Wire(Group group) : group_(std::move(group)) {}
@@ -70,7 +70,7 @@ class Bf16Wire : public Exchange {
   std::vector<c10::intrusive_ptr<c10d::Work>> works_;
 };
 
-/// A reduce-scatter, then an all-gather; needs equal parts.
+/// A reduce-scatter, then an all-gather. Requires equal parts.
 class ScatterGather : public Exchange {
  public:
   explicit ScatterGather(Group group) : group_(std::move(group)) {}
@@ -112,7 +112,7 @@ TEST_CASE("buckets start as they fill and finish at the end", "[exchange]") {
   CHECK(before_late.empty());
   CHECK(step() == Calls{"start 1", "finish 0", "finish 1"});
   CHECK(before_late == Calls{"start 0"});
-  // Of the reducer itself: the plan, once, and each pass's verdict.
+  // Collectives of the reducer itself: the plan once, and a verdict per pass.
   Calls collectives;
   for (const auto& call : backend->take_calls()) {
     collectives.push_back(c10::str(call.name, " ", call.numel));
@@ -170,7 +170,7 @@ TEST_CASE("gradients travel as bfloat16", "[exchange]") {
       b.mutable_grad().reset();
       const double slope = group->getRank() + 1.0;
       backward(reducer, (a * fine).sum() * size + step * slope * b.sum());
-      // Each rank's share of `a` is rounded to 1 before it is added up.
+      // Each rank's share of `a` is rounded to 1 before the sum.
       TORCH_CHECK(a.grad().eq(size).all().item<bool>(), a.grad());
       const auto mean = torch::full({2, 5}, step * gauss(size) / size);
       TORCH_CHECK(b.grad().allclose(mean, 1e-2), b.grad());
@@ -234,7 +234,7 @@ TEST_CASE("the scale is asked in each pass", "[exchange]") {
   }
 }
 
-/// Loses whatever is small, so it must not be asked to carry a verdict.
+/// Loses small values, so the reducer must not let it carry a verdict.
 class Lossy : public AllReduce {
  public:
   using AllReduce::AllReduce;
@@ -338,7 +338,7 @@ TEST_CASE("what an exchange does not take is said at once",
                     Contains("multiple_of") && Contains("got 0"));
 }
 
-/// All-reduces, but for the call that throws.
+/// An all-reduce with one call that throws.
 class Throwing : public AllReduce {
  public:
   Throwing(Group group, bool in_start, int pass)

@@ -56,7 +56,7 @@ TEST_CASE("a hook's work, future or tensor is the gradient",
           return sum(group, bucket.payload);
         case 1:
           return sum(group, bucket.payload)->getFuture();
-        case 2:  // of other memory
+        case 2:  // a tensor in other memory
           return sum(group, bucket.payload.clone())
               ->getFuture()
               ->then(
@@ -78,7 +78,7 @@ TEST_CASE("a hook's work, future or tensor is the gradient",
       a.mutable_grad().reset();
       b.mutable_grad().reset();
       backward(reducer, step * (group->getRank() + 1.0) * (a.sum() + b.sum()));
-      // As with PyTorch's hooks nothing divides.
+      // As with PyTorch's hooks, the exchange does not divide.
       TORCH_CHECK(all_equal(a.grad(), step * gauss(size)), a.grad());
       TORCH_CHECK(all_equal(b.grad(), step * gauss(size)), b.grad());
       TORCH_CHECK(*calls == 2 * step, *calls);
@@ -143,7 +143,7 @@ TEST_CASE("a hook gets sparse gradients, too", "[exchange][hook][sparse]") {
   });
 }
 
-/// What a pass with such a hook says, over a backend without peers.
+/// Returns the error of a pass with this hook, over a backend without peers.
 std::string error_of(HookExchange::Hook hook) {
   auto weight = leaf({2, 3});
   auto bias = leaf({4});

@@ -34,14 +34,14 @@ PowerSGDOptions of_rank(int64_t rank) {
   return PowerSGDOptions().rank(rank).min_compression_rate(1);
 }
 
-/// Any matrix, another one for each seed; of full rank.
+/// Returns an arbitrary matrix of full rank that depends on the seed.
 Tensor matrix(at::IntArrayRef sizes, double seed) {
   const auto indices =
       torch::arange(c10::multiply_integers(sizes), torch::kDouble);
   return (indices * indices * (0.37 + seed) + seed).sin().view(sizes);
 }
 
-/// One weight, whose gradient is what it is given.
+/// A weight with a gradient that the test chooses.
 struct Trained {
   Trained(const Group& group,
           at::IntArrayRef sizes,
@@ -139,7 +139,7 @@ TEST_CASE("with a warm start a gradient that stays is found",
     for (int step = 0; step < 300; ++step) {
       result = trained.step(mine);
     }
-    // The best matrix of rank 2 leaves the other singular values.
+    // The best approximation of rank 2 leaves the other singular values.
     const auto values = torch::linalg_svdvals(mean);
     const double best = values.slice(0, 2).norm().item<double>();
     const double left = (mean - result).norm().item<double>();
@@ -147,8 +147,8 @@ TEST_CASE("with a warm start a gradient that stays is found",
   });
 }
 
-/// A matrix, a convolution in channels_last, a bias, a scalar, a matrix that is
-/// too small, an empty one and a complex one.
+/// A matrix, a convolution in channels_last, a bias, a scalar, a matrix too
+/// small to compress, an empty and a complex parameter.
 struct Mixed {
   Mixed(const Group& group, const Options& options)
       : reducer(make(), group, options) {}
@@ -282,7 +282,7 @@ TEST_CASE("a state goes on where it was saved", "[exchange][powersgd]") {
       return matrix({8, 10}, step + group->getRank());
     };
     Trained whole(group, {8, 10}, options);
-    auto state = whole.exchange->state();  // of no pass
+    auto state = whole.exchange->state();  // before any pass
     auto resumed =
         std::make_unique<Trained>(group, torch::IntArrayRef{8, 10}, options);
     resumed->exchange->load_state(state);
@@ -348,7 +348,7 @@ TEST_CASE("one inf makes one gradient NaN", "[exchange][powersgd]") {
       if (step == 3) {
         gradient[4][5] = group->getRank() == 1 ? bad : 1;
         TORCH_CHECK(hurt.step(gradient).isnan().all().item<bool>());
-        if (!is_warm) {  // draws as many random numbers
+        if (!is_warm) {  // as many random draws
           whole.exchange->load_state([&] {
             auto state = whole.exchange->state();
             state["draws"] += 1;

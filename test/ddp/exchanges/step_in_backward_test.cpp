@@ -43,7 +43,7 @@ std::vector<NamedParameter> named(const Tensors& params) {
   return result;
 }
 
-/// Three linear layers, one of them used twice.
+/// Three linear layers; the first is used twice.
 Tensor loss_of(const Tensors& params, int seed) {
   auto x = numbers({3, 4}, seed);
   for (const size_t i : {0, 1, 0, 2}) {
@@ -56,7 +56,7 @@ Tensors layers() {
   return test::parameters({{4, 4}, {4}, {4, 4}, {4}, {4, 4}, {4}});
 }
 
-/// Buckets of a layer or less.
+/// Returns options with buckets of one layer or less.
 Options small_buckets() {
   return Options().bucket_cap_mb(5e-5).first_bucket_cap_mb(5e-5);
 }
@@ -107,7 +107,7 @@ TEST_CASE("a bucket is stepped while the next one travels",
   const auto before = copies(params);
   torch::optim::SGD optimizer(params, 1.0);
   const auto inner = std::make_shared<FakeExchange>();
-  std::vector<size_t> stepped;  // parameters that have changed, by call
+  std::vector<size_t> stepped;  // changed parameters, by call
   const auto count = [&](const GradientBucket&) {
     stepped.push_back(0);
     for (size_t i = 0; i < params.size(); ++i) {
@@ -123,7 +123,7 @@ TEST_CASE("a bucket is stepped while the next one travels",
     reducer.arm();
     loss_of(params, 1).backward();
   };
-  pass();  // plans
+  pass();  // makes the plan
   const size_t buckets = reducer.plan().size();
   REQUIRE(buckets > 2);
   inner->take_calls();
@@ -197,7 +197,7 @@ TEST_CASE("a parameter that a rank has not used is stepped as on the others",
       params[2].mutable_grad() = torch::full({3}, group->getRank() + 1.0);
     }
     const double stale_mean = stays_stale ? (size + 1) / 2.0 : 0;
-    // Parameter 1 is used by rank 0 alone, parameter 2 by none.
+    // Only rank 0 uses parameter 1; no rank uses parameter 2.
     auto loss = params[0].sum();
     if (group->getRank() == 0) {
       loss = loss + size * params[1].sum();

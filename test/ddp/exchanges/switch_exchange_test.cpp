@@ -73,7 +73,8 @@ TEST_CASE("exchanges take turns", "[exchange][switch]") {
   CHECK_THROWS_WITH(SwitchExchange(nullptr, 1, later), Contains("got one"));
 }
 
-/// The ranks of this one's half, who meet at a store that all have.
+/// Returns a group of the ranks of this rank's half, which connect through a
+/// common store.
 Group half_of(const Group& group,
               const c10::intrusive_ptr<c10d::Store>& store) {
   detail::BackendSpec spec;
@@ -85,7 +86,7 @@ Group half_of(const Group& group,
   return detail::make_gloo_backend(spec);
 }
 
-/// Each averages equal numbers as they are.
+/// Returns an exchange that averages equal numbers exactly.
 std::shared_ptr<Exchange> mean_over(const Group& group, int kind) {
   switch (kind) {
     case 0:
@@ -120,11 +121,11 @@ TEST_CASE("gradients are averaged by all ranks, then by some",
       TORCH_CHECK(weight.grad().allclose(torch::full({8, 6}, step * mean)),
                   weight.grad());
     }
-    group->barrier()->wait();  // before the halves go
+    group->barrier()->wait();  // before the halves end
   });
 }
 
-/// A line, whose gradient is its input.
+/// A linear function; its gradient is its input.
 struct SlopeImpl : torch::nn::Module {
   SlopeImpl() {
     weight = register_parameter("weight", torch::ones({3}, torch::kDouble));
@@ -140,7 +141,8 @@ std::shared_ptr<Exchange> later_among_half(
       std::make_shared<AllReduce>(group), 0, later);
 }
 
-// Each half has ranks without inputs at other times, the upper one both.
+// In each half ranks run out of inputs at different times; in the upper half
+// both ranks do.
 TEST_CASE("a half whose ranks have no inputs left divides by all its ranks",
           "[exchange][switch][join]") {
   const std::vector<int> counts{1, 3, 2, 1};
@@ -175,7 +177,7 @@ TEST_CASE("a half whose ranks have no inputs left divides by all its ranks",
     }
     join.finish(check);
     TORCH_CHECK(step == 3, step);
-    group->barrier()->wait();  // before the halves go
+    group->barrier()->wait();  // before the halves end
   });
 }
 
@@ -204,7 +206,7 @@ TEST_CASE(
       weighted->set_weight(0);
     }
     join.finish();
-    group->barrier()->wait();  // before the halves go
+    group->barrier()->wait();  // before the halves end
   });
   for (const auto& error : errors) {
     CHECK_THAT(error,

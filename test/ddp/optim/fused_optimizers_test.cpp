@@ -35,7 +35,7 @@ using torch::optim::SGDOptions;
 
 constexpr int kSteps = 12;
 
-/// Of several sizes, layouts and dtypes; the kernels take all of them.
+/// Parameters of several sizes, layouts and dtypes that the kernels support.
 Tensors fusible() {
   auto all = test::parameters({{1}, {7, 5}, {64, 33}, {0}, {3, 1, 130}});
   all.push_back(test::numbers({4, 3, 5, 5}, 20)
@@ -109,10 +109,11 @@ struct StepCalls {
   std::map<std::string, int> of_operator;
 };
 
-/// Whom RecordFunction's callbacks, which are plain functions, tell.
+/// Receives the calls from RecordFunction's callbacks, which are plain
+/// functions.
 StepCalls* heard_calls = nullptr;
 
-/// How often a step calls each operator, on all threads.
+/// Returns how often a step calls each operator, on all threads.
 std::map<std::string, int> operators_of_step(Optimizer& optimizer) {
   StepCalls calls;
   heard_calls = &calls;
@@ -128,7 +129,7 @@ std::map<std::string, int> operators_of_step(Optimizer& optimizer) {
   return std::move(calls.of_operator);
 }
 
-/// While it lives, LibTorch's operators have so many threads.
+/// Sets the number of LibTorch's intra-op threads in a scope.
 class IntraopThreads {
  public:
   explicit IntraopThreads(int threads) { at::set_num_threads(threads); }
@@ -190,7 +191,7 @@ TEST_CASE("small parameters are cut into parts that take alike", "[fused]") {
   CHECK(cut_points(uneven, 4).back() == 5);
 }
 
-/// One that the kernels do not take, among one that they do.
+/// Returns a parameter that the kernels do not support.
 Tensor unfit(const std::string& why) {
   const auto values = test::numbers({6, 4}, 3);
   if (why == "gaps") {
@@ -397,7 +398,7 @@ TEST_CASE("a scaled step of a fused optimizer is that of its gradients",
     CAPTURE(kind, step);
     REQUIRE(scaler.step(*scaled) == is_good);
     scaler.update();
-    REQUIRE(equal(got, expected));  // and no step was counted
+    REQUIRE(equal(got, expected));  // no step was counted
   }
 }
 

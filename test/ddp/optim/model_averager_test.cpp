@@ -1,5 +1,5 @@
-// Ranks that bring their parameters together every few steps, by levels, by an
-// outer optimizer and in the optimizer's own step.
+// Ranks that average their parameters every few steps: by levels, by an outer
+// optimizer, and in the optimizer's own step.
 #include "ddp/optim/model_averager.h"
 
 #include <optional>
@@ -56,7 +56,7 @@ void expect(const Tensor& tensor, double value, const std::string& where) {
               tensor);
 }
 
-/// That of the rank's half.
+/// Returns a group of the ranks of this rank's half.
 Group half_of(const Group& all, const c10::intrusive_ptr<c10d::Store>& store) {
   detail::BackendSpec spec;
   spec.size = all->getSize() / 2;
@@ -118,8 +118,8 @@ TEST_CASE("post-local SGD averages gradients, then parameters",
                                              warmup,
                                              std::make_shared<NoExchange>())));
     ModelAverager averager(Every(2, group).warmup_steps(warmup));
-    double all = 0;    // where the ranks have met
-    double since = 0;  // what this rank has added
+    double all = 0;    // common value of the ranks
+    double since = 0;  // added by this rank since
     for (int64_t step = 0; step < 7; ++step) {
       weight.mutable_grad().reset();
       const double slope = group->getRank() + 1.0;
@@ -184,7 +184,7 @@ TEST_CASE("groups average often, all ranks seldom", "[averager]") {
     ModelAverager averager(options);
     auto weight = leaf(0);
     auto frozen = torch::full({1}, rank);
-    // The ranks' weights, of which each rank knows its own alone.
+    // The weights of all ranks. Each rank's model has only its own.
     std::vector<double> all(4, 0);
     for (int64_t step = 0; step < 14; ++step) {
       for (int each = 0; each < 4; ++each) {
@@ -208,8 +208,8 @@ TEST_CASE("groups average often, all ranks seldom", "[averager]") {
     }
     ModelAverager resumed(options);
     resumed.set_steps(averager.steps());
-    TORCH_CHECK(resumed.average_parameters({weight}));   // 14
-    TORCH_CHECK(!resumed.average_parameters({weight}));  // 15
+    TORCH_CHECK(resumed.average_parameters({weight}));   // step 14
+    TORCH_CHECK(!resumed.average_parameters({weight}));  // step 15
     group->barrier()->wait();
   });
 }
@@ -284,7 +284,7 @@ TEST_CASE("outer parameters of other shapes are not loaded",
     over({numbers({2}, 5), numbers({1}, 7)}).save(archive);
     archive.save_to(file);
   }
-  // One number would fill all.
+  // A single number would be broadcast to all elements.
   auto other = over({numbers({2}, 1), numbers({3}, 1)});
   torch::serialize::InputArchive archive;
   archive.load_from(file);
@@ -318,9 +318,9 @@ TEST_CASE("a resumed optimizer averages in the same steps",
   CHECK(second->averager()->steps() == 4);
   CHECK(second->state().size() == 1);
   group->take_calls();
-  second->step();  // the fifth
+  second->step();  // the fifth step
   CHECK(group->take_calls().empty());
-  second->step();  // three after the first behind the warm-up
+  second->step();  // three steps after the first average
   CHECK(group->take_calls().size() == 1);
 
   // A file of the optimizer alone.
@@ -335,7 +335,7 @@ TEST_CASE("a resumed optimizer averages in the same steps",
                     Contains("an averager for PostLocalSGDOptimizer"));
 }
 
-/// The inner steps of a rank: towards another goal than the others'.
+/// An inner step, towards a goal that differs between ranks.
 void inner_step(double& weight, int rank) {
   weight -= 0.05 * (rank + 1) * (weight - 3 * rank);
 }
@@ -392,7 +392,7 @@ TEST_CASE("a round of a mean is that of local SGD", "[averager][diloco]") {
             std::vector<Tensor>{a}),
         std::vector<Tensor>{a},
         0.1);
-    // The first averaging behind a warm-up of two steps is in the third.
+    // After a warm-up of two steps the first average is in the third step.
     PostLocalSGDOptimizer<torch::optim::SGD> periods(
         std::make_shared<ModelAverager>(Every(3, group).warmup_steps(2)),
         std::vector<Tensor>{b},
@@ -409,8 +409,8 @@ TEST_CASE("a round of a mean is that of local SGD", "[averager][diloco]") {
   });
 }
 
-/// What each of two ranks threw that average after every second step in a Join.
-/// Rank 1 has two inputs more.
+/// Returns the errors of two ranks that average after every second step in a
+/// Join. Rank 1 has two more inputs.
 std::vector<std::string> average_in_join(bool is_reduced, bool has_function) {
   return test::try_ranks(2, [&](const Group& group) {
     torch::nn::Linear net(2, 1);

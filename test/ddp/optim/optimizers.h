@@ -28,7 +28,7 @@ std::unique_ptr<Optimizer> made(const Groups& groups, const Options& options) {
   return std::make_unique<Kind>(groups, options);
 }
 
-/// An optimizer by its name, with options of its own.
+/// Returns an optimizer by its name, with options of its own.
 inline std::unique_ptr<Optimizer> make_optimizer(const std::string& kind,
                                                  const Groups& groups) {
   using namespace torch::optim;
@@ -53,7 +53,8 @@ inline std::unique_ptr<Optimizer> make_optimizer(const std::string& kind,
   return made<Adagrad>(groups, AdagradOptions(0.01).lr_decay(0.1));
 }
 
-/// Normal numbers that depend on `seed` alone; many are the same ones again.
+/// Returns normal random numbers that depend only on `seed`. They repeat after
+/// 997 elements.
 inline torch::Tensor numbers(at::IntArrayRef sizes, uint64_t seed) {
   constexpr int64_t kOwn = 997;
   const int64_t numel = c10::multiply_integers(sizes);
@@ -65,7 +66,7 @@ inline torch::Tensor numbers(at::IntArrayRef sizes, uint64_t seed) {
   return all.view(sizes);
 }
 
-/// Parameters of these shapes, the same each time.
+/// Returns parameters of these shapes, the same ones in each call.
 inline Tensors parameters(const std::vector<std::vector<int64_t>>& shapes) {
   Tensors all;
   for (size_t i = 0; i < shapes.size(); ++i) {
@@ -74,7 +75,7 @@ inline Tensors parameters(const std::vector<std::vector<int64_t>>& shapes) {
   return all;
 }
 
-/// Copies that are leaves of the same layout.
+/// Returns copies that are leaves of the same layout.
 inline Tensors copies(const Tensors& tensors) {
   Tensors all;
   for (const auto& tensor : tensors) {
@@ -86,8 +87,8 @@ inline Tensors copies(const Tensors& tensors) {
   return all;
 }
 
-/// Gradients of a step, the same each time. Parameter 2 has none in the first
-/// and in each fourth step.
+/// Sets the gradients of a step, the same ones in each call. Parameter 2 has
+/// none in the first and in every fourth step.
 inline void set_gradients(const Tensors& params, int step) {
   for (size_t i = 0; i < params.size(); ++i) {
     params[i].mutable_grad().reset();
@@ -100,7 +101,7 @@ inline void set_gradients(const Tensors& params, int step) {
   }
 }
 
-/// Steps `from` to `to` with the gradients of each.
+/// Runs the steps [from, to) with their gradients.
 inline void train(Optimizer& optimizer,
                   const Tensors& params,
                   int from,
@@ -111,7 +112,7 @@ inline void train(Optimizer& optimizer,
   }
 }
 
-/// What the optimizer alone makes of the parameters in so many steps.
+/// Returns the parameters after `steps` steps of the optimizer alone.
 inline Tensors trained_alone(Tensors params,
                              const std::string& kind,
                              int steps) {

@@ -43,8 +43,8 @@ ZeroRedundancyOptimizer sharded(
           ZeroRedundancyOptimizerOptions(group).partition(partition)};
 }
 
-/// Of one large, one in memory of other order, one empty, and two dtypes; with
-/// sizes that no loop of LibTorch divides.
+/// Parameters with one large, one in another memory order, one empty, and two
+/// dtypes. LibTorch's vector loops divide none of the sizes.
 Tensors mixed() {
   auto all = test::parameters({{7}, {3, 5}, {2}, {61, 67}, {0}, {11, 2}});
   all.push_back(test::numbers({301}, 50).to(torch::kDouble).requires_grad_());
@@ -89,7 +89,7 @@ TEST_CASE("a bucket is cut into equal runs that begin at a loop's", "[zero]") {
   }
   std::vector<bool> is_there(sizes.size());
   for (const auto& run : runs) {
-    is_there[run.tensor] = true;  // one without elements, too
+    is_there[run.tensor] = true;  // also an empty tensor
   }
   CHECK(is_there == std::vector<bool>(sizes.size(), true));
 }
@@ -148,7 +148,7 @@ TEST_CASE("by bucket each rank keeps 1/p of the state, whatever the sizes",
         test::parameters({{33}, {70, 30}, large, {1}, {5}, {999}, {4096}});
     int64_t total = 0;
     for (const auto& param : params) {
-      total += 3 * param.nbytes();  // that many tensors has amsgrad
+      total += 3 * param.nbytes();  // amsgrad's tensors
     }
     const int64_t more = 3 * 4 * (kMore + 1);
     for (const auto partition :
@@ -178,7 +178,7 @@ TEST_CASE("a state goes from either partition into the other",
       GENERATE(std::pair(ZeroPartition::bucket, ZeroPartition::parameter),
                std::pair(ZeroPartition::parameter, ZeroPartition::bucket),
                std::pair(ZeroPartition::bucket, ZeroPartition::bucket));
-  const auto from = before;  // structured bindings are not captured in C++17
+  const auto from = before;  // C++17 cannot capture structured bindings
   const auto to = after;
   const auto kind = GENERATE(as<std::string>(), "sgd", "adamw", "adagrad");
   std::string file;
@@ -197,7 +197,7 @@ TEST_CASE("a state goes from either partition into the other",
   const auto start = copies(reference);
   const auto alone = make_optimizer(kind, Groups{reference});
   std::istringstream bytes(file);
-  torch::load(*alone, bytes);  // a plain one takes it, too
+  torch::load(*alone, bytes);  // a plain optimizer loads it, too
   auto undisturbed = mixed();
   const auto first = make_optimizer(kind, Groups{undisturbed});
   train(*first, undisturbed, 0, 3);
@@ -247,7 +247,7 @@ TEST_CASE("by bucket it trains under DistributedDataParallel as one alone",
           TORCH_CHECK(norm > 0.5);
           return loss;
         });
-        if (step == 2) {  // the parameters get other memory
+        if (step == 2) {  // gives the parameters other memory
           for (auto& param : net->parameters()) {
             param.set_data(param.detach().clone());
           }
@@ -289,7 +289,7 @@ TEST_CASE("groups by bucket keep their options", "[zero][ranks]") {
   });
 }
 
-/// Has no state that is known.
+/// An optimizer with an unknown kind of state.
 class Other : public Optimizer {
  public:
   explicit Other(const Groups& groups)

@@ -47,7 +47,8 @@ ZeroRedundancyOptimizer::Factory maker(const std::string& kind) {
   return [kind](const Groups& groups) { return make_optimizer(kind, groups); };
 }
 
-/// Of several sizes, one large enough to travel alone, two dtypes.
+/// Parameters of several sizes and two dtypes, one large enough for a message
+/// of its own.
 Tensors mixed() {
   auto all = test::parameters({{7}, {3, 5}, {2}, {600, 500}, {0}, {11, 2}});
   all.push_back(test::numbers({9}, 50).to(torch::kDouble).requires_grad_());
@@ -60,7 +61,7 @@ TEST_CASE("parameters are given to ranks by size, the largest first",
   CHECK(detail::partition_whole({5, 9, 5, 1, 4, 9}, elements) ==
         Owners{2, 0, 2, 1, 0, 1});
   CHECK(elements == Elements{13, 10, 10});
-  // The next group goes on from there.
+  // The next group continues from these counts.
   CHECK(detail::partition_whole({2, 2}, elements) == Owners{1, 2});
   CHECK(detail::partition_whole({}, elements).empty());
   Elements alone(1);
@@ -182,7 +183,7 @@ TEST_CASE("the whole state comes together on any rank", "[zero][ranks]") {
       const auto before = trained_alone(mixed(), kind, 3);
       const c10::NoGradGuard no_grad;
       for (size_t i = 0; i < params.size(); ++i) {
-        params[i].copy_(before[i]);  // whole steps these
+        params[i].copy_(before[i]);  // `whole` steps these
       }
       train(*whole, params, 3, 4);
       TORCH_CHECK(equal(params, reference));
@@ -210,7 +211,7 @@ TEST_CASE("a state of another number of ranks is taken", "[zero][ranks]") {
   const auto start = copies(reference);
   const auto alone = make_optimizer(kind, Groups{reference});
   std::istringstream bytes(file);
-  torch::load(*alone, bytes);  // a plain one takes it, too
+  torch::load(*alone, bytes);  // a plain optimizer loads it, too
   train(*alone, reference, 3, 6);
   run_ranks(after, [&](const Group& group) {
     const auto params = copies(start);
@@ -233,7 +234,7 @@ TEST_CASE("a checkpoint holds the whole state, for any number of ranks",
   const int after = GENERATE(2, 1, 3);
   const test::TemporaryFolder folder;
   const auto path = folder.path() + "/last.pt";
-  // By bucket each rank's run begins or ends within the weight.
+  // By bucket, each rank's range begins or ends within the weight.
   const auto make = [] { return torch::nn::Linear(70, 3); };
   const auto step = [](torch::nn::Linear& net, Optimizer& optimizer, int seed) {
     net->weight.mutable_grad() = test::numbers({3, 70}, seed);
@@ -386,7 +387,8 @@ TEST_CASE("a sharded optimizer that a join does not step is told of it",
       model->forward(torch::ones({2, 4})).sum().backward();
       optimizer.step();
     }
-    // Not among the joinables and no function; among them and in the function.
+    // Either the optimizer is neither joined nor in the function, or it is
+    // both.
     join.finish(is_joined ? std::function<void()>([&] { optimizer.step(); })
                           : std::function<void()>());
   });
@@ -410,7 +412,7 @@ TEST_CASE("parameters that ranks do not share are not sharded",
           DistributedDataParallelOptions(options).params_and_buffers_to_ignore(
               {"bias"}));
     };
-    wrap();  // one that has gone says nothing
+    wrap();  // a destroyed wrapper is ignored
     const auto shard = [&] {
       return std::make_unique<ZeroRedundancyOptimizer>(
           net->parameters(), maker("sgd"), group);
@@ -435,7 +437,7 @@ TEST_CASE("parameters that ranks do not share are not sharded",
 }
 
 TEST_CASE("a closure of a sharded optimizer is called once", "[zero][ranks]") {
-  run_ranks(3, [&](const Group& group) {  // the third rank has no parameter
+  run_ranks(3, [&](const Group& group) {  // rank 2 has no parameter
     const auto params = test::parameters({{2}, {2}});
     ZeroRedundancyOptimizer optimizer(params, maker("sgd"), group);
     int calls = 0;

@@ -1,4 +1,4 @@
-// What a program does to its module between steps.
+// Changes that a program makes to its module between steps.
 #include <sstream>
 
 #include <torch/serialize.h>
@@ -46,7 +46,7 @@ std::vector<torch::Dtype> dtypes_of(const torch::nn::Module& module) {
   return dtypes;
 }
 
-/// By rank 0, for all.
+/// Saves `source` on rank 0 and loads the file on all ranks.
 void load_checkpoint(const std::string& name,
                      const Group& group,
                      const RandomNet& source,

@@ -156,7 +156,8 @@ std::string change_of(const Act& act) {
   return change;
 }
 
-/// Long enough for what changes after some steps, in the first model.
+/// Returns whether the first model trains often enough for effects that need
+/// several steps.
 bool is_long(const Program& program) {
   const auto trains = std::count_if(
       program.acts.begin(), program.acts.end(), [](const Act& act) {
@@ -194,7 +195,8 @@ std::set<std::string> changes_of(const Program& program) {
 }
 
 std::set<std::string> kinds_of(const Program& program) {
-  // One rank exchanges nothing, and nothing but matrices has a rank.
+  // One rank exchanges nothing, and a low-rank exchange compresses only
+  // matrices.
   const bool is_plain =
       program.combine == Combine::low_rank && !program.has(Part::Kind::matrix);
   if (program.size == 1 || !is_long(program) || is_plain) {

@@ -12,24 +12,27 @@
 
 namespace ddp::test {
 
-/// A module and its optimizer, of one rank.
+/// The module and the optimizer of one rank.
 class Learner {
  public:
-  /// @param group  null: a sharded optimizer is to be a plain one.
+  /// @param group  group of a sharded optimizer; null: uses a plain optimizer
+  ///     instead.
   Learner(const Program& program, int rank, const Group& group = nullptr);
 
-  /// The gradients that are not sparse, to a norm; 0: leaves them.
+  /// Clips the gradients to a total norm, except for sparse gradients and
+  /// ignored parameters. 0: does nothing.
   void clip(double norm);
   void zero(Zero how);
-  /// All parameters of a part.
+  /// Freezes or thaws all parameters of a part.
   void freeze_or_thaw(size_t part);
-  /// Gives each parameter that trains an integer gradient, by act and rank.
+  /// Gives each parameter that requires gradients an integer gradient, which
+  /// depends on act and rank.
   void preset(size_t act);
-  /// A number of this act to compare, for one that is not in the module.
+  /// Records a number of this act for the comparison that is not in the module.
   void note(const std::string& name, const torch::Tensor& value);
 
   RandomNet net;
-  /// Each once, also a tied one.
+  /// Each parameter once, also a tied one.
   std::vector<torch::Tensor> parameters;
   std::unique_ptr<torch::optim::Optimizer> optimizer;
   std::vector<std::pair<std::string, torch::Tensor>> notes;
@@ -37,8 +40,9 @@ class Learner {
  private:
   const Program& program_;
   int rank_;
-  std::vector<torch::Tensor> dense_;  // those whose gradients are not sparse
-  // Of these, those whose gradients all ranks have alike.
+  std::vector<torch::Tensor> dense_;  // with dense gradients
+  // The dense parameters that the wrapper does not ignore: their gradients are
+  // the same on all ranks.
   std::vector<torch::Tensor> clipped_;
 };
 

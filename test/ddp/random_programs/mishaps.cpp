@@ -1,4 +1,4 @@
-// What goes wrong on purpose.
+// Deliberate failures.
 #include <stdexcept>
 
 #include <torch/csrc/autograd/function.h>
@@ -19,7 +19,7 @@ struct Spoiled : std::runtime_error {
   Spoiled() : std::runtime_error(kSpoiled) {}
 };
 
-/// Throws when a parameter's gradient has come.
+/// Throws after a parameter's gradient has been accumulated.
 struct ThrowingHook : torch::autograd::FunctionPostHook {
   torch::autograd::variable_list operator()(
       const torch::autograd::variable_list&,
@@ -45,7 +45,7 @@ void expect_error(const std::string& text, const Work& work) {
 
 }  // namespace
 
-/// What comes before anything is averaged is this rank's own.
+/// Runs a failure of this rank only, before any gradient is averaged.
 void Player::stumble(const Act& act) {
   switch (act.hiccup) {
     case Act::Hiccup::in_forward:
@@ -120,7 +120,7 @@ void Player::fail(const Act& act) {
     expect_error(error, [&] { model().forward(inputs(0)); });
   } else {
     try {
-      loss.backward();  // where it has ended already, the next one tells
+      loss.backward();  // may end; then the next pass throws
     } catch (const c10::Error&) {
     }
   }

@@ -4,10 +4,10 @@
 
 namespace ddp::test {
 
-/// Of one rank to all; the ignored stay.
+/// Copies the values of rank `source` to all ranks, except ignored ones.
 void copy_parameters(const Program& program, const Learners& ranks, int source);
 void copy_buffers(const Program& program, const Learners& ranks, int source);
-/// A file's to all, also the ignored.
+/// Copies a file's values to all ranks, also ignored ones.
 void copy_file(const Program& program, const Learners& ranks, size_t act);
 
 }  // namespace ddp::test

@@ -182,7 +182,8 @@ void PlainRanks::evaluate(size_t index) {
   }
 }
 
-/// Of the ranks that do; a scale is that of all.
+/// Makes the optimizer step on the ranks `who`. With Combine::none all ranks
+/// skip the step if one of them has a gradient that is not finite.
 void PlainRanks::make_step(double clip, const std::vector<bool>& who) {
   std::vector<bool> has_found(program_.size);
   for (int rank = 0; rank < program_.size && program_.scales; ++rank) {
@@ -250,7 +251,8 @@ void PlainRanks::end_join(int source) {
   scalers_.assign(scalers_.size(), PlainScaler(scalers_[source]));
 }
 
-/// Until one has no inputs left, or all have done with it.
+/// Trains until a rank has no inputs left. Ends the Join normally if all ranks
+/// have equally many inputs and do not leave.
 void PlainRanks::join_in_part(size_t index) {
   const Act& act = program_.acts[index];
   const std::vector<bool> all(program_.size, true);

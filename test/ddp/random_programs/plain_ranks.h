@@ -9,8 +9,8 @@
 
 namespace ddp::test {
 
-/// What a program comes to without DistributedDataParallel: plain modules on
-/// one thread, whose gradients are averaged by hand.
+/// Computes a program's results without DistributedDataParallel: on plain
+/// modules in one thread, with explicit averages of gradients.
 class PlainRanks {
  public:
   explicit PlainRanks(const Program& program);
@@ -41,7 +41,7 @@ class PlainRanks {
   Learners ranks_;
   std::vector<PlainScaler> scalers_;
   std::deque<PlainReduction> reductions_;  // by wrapper
-  PlainReduction* reduction_;              // of the act's
+  PlainReduction* reduction_;              // that of the act's wrapper
   std::array<bool, 2> syncs_{true, true};  // init_sync, by wrapper
 };
 

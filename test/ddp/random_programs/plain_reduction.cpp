@@ -7,7 +7,8 @@ namespace {
 
 using torch::Tensor;
 
-/// What a rank without weights has: its share in the mean or sum.
+/// Returns the rank's weight in the mean or sum: 1 unless gradients are
+/// weighted.
 double weight_of(const Program& program, const Act& act, int rank) {
   const bool is_weighed =
       act.kind == Act::Kind::train || act.kind == Act::Kind::pair;
@@ -69,7 +70,6 @@ void PlainReduction::keep(int rank) {
   accumulated_[rank].insert(arrived_[rank].begin(), arrived_[rank].end());
 }
 
-/// Its gradients have been exchanged.
 void PlainReduction::forget_pass() {
   ++passes_;
   forget();
@@ -97,7 +97,7 @@ void PlainReduction::reduce(const Act& act, const Pass& live, double divisor) {
   }
 }
 
-/// Who has no inputs has no gradients.
+/// Drops the gradients of ranks without inputs.
 void PlainReduction::let_go(const Pass& live) {
   for (int rank = 0; rank < program_.size; ++rank) {
     if (!live[rank]) {
@@ -109,7 +109,7 @@ void PlainReduction::let_go(const Pass& live) {
   }
 }
 
-/// Rows have sparse ones.
+/// Returns `values` in the parameter's dtype; sparse for an embedding.
 Tensor PlainReduction::gradient_of(size_t index, const Tensor& values) const {
   const auto grad = values.to(ranks_[0]->parameters[index].dtype());
   const bool is_sparse =
@@ -153,7 +153,8 @@ void PlainReduction::reduce_one(const Act& act,
   if (program_.unused != Unused::fixed || is_in_graph(index)) {
     stepped_[index] = mean;
   }
-  // A static graph's passes are alike, but that a rank may have no inputs.
+  // All passes of a static graph reduce the same parameters, although a rank
+  // may have no inputs.
   if (!is_used && !is_in_graph(index)) {
     return;
   }
@@ -167,7 +168,8 @@ void PlainReduction::reduce_one(const Act& act,
   }
 }
 
-/// In a static graph, which every pass has.
+/// Returns whether the parameter is in the static graph, which all passes
+/// share.
 bool PlainReduction::is_in_graph(size_t parameter) const {
   const auto part = part_of(names_[parameter]);
   for (int rank = 0; rank < program_.size; ++rank) {
@@ -179,7 +181,8 @@ bool PlainReduction::is_in_graph(size_t parameter) const {
   return false;
 }
 
-/// Also with what the pass has left as it was.
+/// Makes the optimizer step with the means, also of parameters whose gradients
+/// the pass has left unchanged.
 void PlainReduction::step_in_backward() {
   for (const auto& learner : ranks_) {
     std::vector<Tensor> kept;

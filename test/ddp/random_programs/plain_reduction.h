@@ -10,28 +10,31 @@
 
 namespace ddp::test {
 
-/// All ranks, on one thread.
+/// The learners of all ranks, on one thread.
 using Learners = std::vector<std::unique_ptr<Learner>>;
 
-/// What a wrapper does with the gradients of a program's ranks, by hand.
+/// Computes how a wrapper changes the gradients of a program's ranks.
 class PlainReduction {
  public:
-  using Pass = std::vector<bool>;  // ranks that have inputs
+  using Pass = std::vector<bool>;  // whether each rank has inputs
 
   PlainReduction(const Program& program, const Learners& ranks);
 
-  /// The parameters as they are now.
+  /// Registers the parameters that require gradients now.
   void wrap();
-  /// Exchanges anew.
+  /// Starts with a new exchange.
   void regroup() { passes_ = 0; }
-  /// Of one rank; notes what gets a gradient.
+  /// Runs a backward pass of one rank and records which parameters get a
+  /// gradient.
   void backward(int rank, const torch::Tensor& loss, bool keeps_graph = false);
-  /// That was of this rank alone, and is averaged with the next ones.
+  /// Marks the gradients of the rank's last backward as local: the next pass
+  /// averages them, too.
   void keep(int rank);
-  /// What the ranks' last backwards have brought, and steps where that is done
-  /// in backward.
+  /// Reduces the gradients of the ranks' last backward passes. Also makes the
+  /// optimizer step if the program does so in backward.
   void reduce(const Act& act, const Pass& live, double divisor);
-  /// One that has thrown for what it was to reduce, and all before.
+  /// Ends a pass, also one that has thrown, and forgets the local gradients
+  /// before it.
   void forget_pass();
 
  private:
@@ -49,10 +52,11 @@ class PlainReduction {
 
   const Program& program_;
   const Learners& ranks_;
-  std::vector<std::string> names_;  // of parameters
+  std::vector<std::string> names_;  // of the parameters
   std::set<size_t> shared_;         // parameters that are reduced
-  int passes_ = 0;                  // of this exchange
-  // By rank: those that got a gradient in this pass, in passes alone.
+  int passes_ = 0;                  // passes of this exchange
+  // By rank: parameters with a gradient from the last backward, and from local
+  // passes.
   std::vector<std::set<size_t>> arrived_, accumulated_;
   std::map<size_t, torch::Tensor> stepped_;  // means, by parameter
 };

@@ -4,14 +4,15 @@
 
 namespace ddp::test {
 
-/// What a GradScaler of one rank does, by hand.
+/// Reference implementation of one rank's GradScaler.
 struct PlainScaler {
   double scale = kFirstScale;
   int good_steps = 0;
 
-  /// Divides the gradients by the scale. @returns whether one is not finite.
+  /// Divides the gradients by the scale.
+  /// @returns whether a gradient is not finite.
   bool unscale(const Learner& learner) const;
-  /// After a step that was left out, or not.
+  /// Updates the scale after a step that was made or left out.
   void update(bool is_left_out);
 };
 

@@ -74,7 +74,7 @@ void Player::perform(size_t index) {
       return spoil(act);
     case Act::Kind::fail:
       return fail(act);
-    case Act::Kind::pair:  // of two players
+    case Act::Kind::pair:  // runs on two players
       break;
   }
 }

@@ -13,8 +13,8 @@
 
 namespace ddp::test {
 
-/// One rank of a program, with DistributedDataParallel. Throws what is not as
-/// expected.
+/// Runs a program with DistributedDataParallel on one rank. Throws if an act
+/// does not have its expected result.
 class Player {
  public:
   Player(const Program& program, const Group& group);
@@ -22,7 +22,7 @@ class Player {
   void perform(size_t index);
   const Learner& learner() const { return learner_; }
 
-  /// The two halves of a train.
+  /// The two halves of a `train` act.
   void begin_train(size_t index);
   void end_train();
 
@@ -50,7 +50,7 @@ class Player {
   void step(const Act& act);
   void hold();
   void check_held() const;
-  /// Of a Join.
+  /// Returns the arguments of a Join.
   std::vector<std::reference_wrapper<Joinable>> joinables();
   void join(const Act& act);
   void join_in_part(const Act& act);
@@ -72,10 +72,10 @@ class Player {
   size_t index_ = 0;
   Learner learner_;
   std::unique_ptr<GradScaler> scaler_;
-  std::vector<torch::Tensor> losses_;  // of a train
-  /// Gradients that somebody holds, and their values.
+  std::vector<torch::Tensor> losses_;  // of a `train` act
+  /// Gradients that the test keeps, and their values.
   std::vector<std::pair<torch::Tensor, torch::Tensor>> held_;
-  std::array<Wrapper, 2> wrappers_;  // of one module
+  std::array<Wrapper, 2> wrappers_;  // both wrap the same module
 };
 
 }  // namespace ddp::test

@@ -19,8 +19,8 @@ bool is_used(const Program& program, size_t part, Dice& dice, int rank) {
   return dice.chance(60);
 }
 
-/// Of a batch of two, what is in their middle, how far from it they are, and
-/// what the loss multiplies each by.
+/// Returns the two inputs of a batch, which lie around a middle, and the loss's
+/// factor for each.
 std::vector<int64_t> norm_numbers(Dice& dice) {
   const int64_t distance = 1 + dice.below(2);
   const int64_t middle = dice.below(4);

@@ -11,20 +11,20 @@
 
 namespace ddp::test {
 
-/// A parameter, or two, and what a forward does with it.
+/// One or two parameters, and their use in a forward.
 struct Part {
   enum class Kind {
     plain,
-    branch,   ///< which a rank may leave out, as `Unused` allows
+    branch,   ///< a rank may leave it out, as `Unused` allows
     tied,     ///< under two names, used twice
-    product,  ///< with another one
-    matrix,   ///< whose gradients have rank one
+    product,  ///< multiplied by a second parameter
+    matrix,   ///< gradients have rank one
     rows,     ///< an embedding with sparse gradients
-    norm,     ///< of a batch
+    norm,     ///< a batch norm
     frozen,   ///< when it is wrapped
     ignored   ///< by the wrapper
   };
-  enum class Memory { kept, checkpointed, nested };  ///< activations
+  enum class Memory { kept, checkpointed, nested };  ///< of activations
   Kind kind = Kind::plain;
   torch::Dtype dtype = torch::kFloat;
   int64_t size = 1;
@@ -46,7 +46,7 @@ enum class Combine {
   switched,  ///< from the mean to the sum
   weights,
   none,
-  in_backward  ///< the mean, and the optimizer's step
+  in_backward  ///< mean and optimizer step
 };
 
 enum class Stepper {
@@ -63,84 +63,85 @@ enum class Buffers { own, broadcast, averaged };
 
 enum class Zero { keep, to_none, to_zero };
 
-/// Of what a file is, and what reads it.
+/// The object that loads the file.
 enum class File { module, wrapper, submodule, checkpoint };
 
-/// What all ranks do next. What differs between them is by rank.
+/// An act of all ranks. Fields that differ between ranks are indexed by rank.
 struct Act {
   enum class Kind {
-    wrap,      ///< the module, anew
+    wrap,      ///< wraps the module again
     regroup,   ///< update_process_group
-    train,     ///< one backward for some forwards
-    pair,      ///< train both models, one inside the other
-    gather,    ///< passes of each rank alone
-    evaluate,  ///< without gradients
-    step,      ///< of the optimizer, and zero_grad
-    freeze,    ///< a part, or thaw it
-    load,      ///< a file into the module
-    replace,   ///< parameters' memory by copies, with set_data
+    train,     ///< some forwards, then one backward
+    pair,      ///< trains both models, one inside the other
+    gather,    ///< local passes of each rank
+    evaluate,  ///< forwards without gradients
+    step,      ///< optimizer step and zero_grad
+    freeze,    ///< freezes or thaws a part
+    load,      ///< loads a file into the module
+    replace,   ///< copies parameters' memory, with set_data
     convert,   ///< all to double and back
-    preset,    ///< other integers as `.grad` on each rank
-    join,      ///< as many inputs as each rank has
+    preset,    ///< sets `.grad` to integers that differ between ranks
+    join,      ///< a Join with a number of inputs per rank
     outrun,    ///< a Join that the first rank without inputs ends
-    leave,     ///< a Join by an exception on all ranks
-    miss,      ///< a rank leaves out a part that it must not
-    spoil,     ///< a rank's gradient is not finite, and that is looked for
+    leave,     ///< a Join that an exception ends on all ranks
+    miss,      ///< a rank leaves out a part without permission
+    spoil,     ///< a rank's gradient is not finite; a check finds it
     fail       ///< an exception leaves a rank's backward
   };
-  /// What `who` does before its backward, alone.
+  /// A local event on rank `who` before its backward.
   enum class Hiccup { none, in_forward, in_backward, no_backward, inspection };
 
   Kind kind = Kind::train;
   int model = 0;
-  int wrapper = 0;           ///< of the model's two
-  int who = 0;               ///< the rank of miss, fail and the hiccup
-  size_t part = 0;           ///< of freeze, load, miss and what is infinite
+  int wrapper = 0;           ///< 0 or 1, of the model's wrappers
+  int who = 0;               ///< rank of miss, fail and hiccup
+  size_t part = 0;           ///< of freeze, load, miss and is_infinite
   File file = File::module;  ///< of load
-  bool in_threads = false;   ///< train: forwards in one, backwards in another
-  int forwards = 1;          ///< of train; of join for each step
+  bool in_threads = false;   ///< train: forwards and backwards in two threads
+  int forwards = 1;          ///< of train; of join: per step
   int repeats = 1;           ///< of train: backwards through one graph
-  Hiccup hiccup = Hiccup::none;  ///< after which `who` trains on
-  bool is_infinite = false;      ///< a gradient of `who`
+  Hiccup hiccup = Hiccup::none;  ///< after it `who` trains on
+  bool is_infinite = false;      ///< for a gradient of `who`
   std::vector<int> counts;       ///< passes or inputs of each rank
   std::vector<double> weights;   ///< of each rank
-  bool flag = false;             ///< see the functions
+  bool flag = false;             ///< meaning: see the functions
   Zero zero = Zero::to_none;     ///< of step
-  double clip = 0;               ///< the largest norm, 0: any
+  double clip = 0;               ///< largest norm, 0: no limit
   double bucket_cap_mb = 25;     ///< of wrap
   double first_cap_mb = 1;       ///< of wrap
   bool keeps_memory = false;     ///< gradient_as_bucket_view
   bool syncs = true;             ///< init_sync
 
-  bool is_apart() const { return clip > 0; }  ///< train: a backward a forward
-  bool by_module() const { return flag; }     ///< gather: without a guard
-  bool in_training() const { return flag; }   ///< evaluate: as in training
-  bool holds() const { return flag; }         ///< step: the gradients
-  bool by_live() const { return flag; }       ///< join: what is divided by
-  bool by_wrapper() const { return flag; }    ///< load: the checkpoint's model
-  bool on_all() const { return flag; }        ///< replace: else on `who`
-  bool is_dense() const { return flag; }      ///< preset: also of rows
-  bool steps_joined() const { return clip == 0; }  ///< join: all ranks
-  int fewest() const;                              ///< of the counts
+  bool is_apart() const { return clip > 0; }       ///< train: one backward each
+  bool by_module() const { return flag; }          ///< gather: no guard
+  bool in_training() const { return flag; }        ///< evaluate: in training
+  bool holds() const { return flag; }              ///< step: holds gradients
+  bool by_live() const { return flag; }            ///< join: by live ranks
+  bool by_wrapper() const { return flag; }         ///< load: into wrapper
+  bool on_all() const { return flag; }             ///< replace, not only `who`
+  bool is_dense() const { return flag; }           ///< preset: also rows
+  bool steps_joined() const { return clip == 0; }  ///< join: on all ranks
+  int fewest() const;                              ///< of `counts`
   int most() const;
 };
 
-/// A module, options and a training of which a seed decides everything. All
-/// gradients are integers, and so are their means.
+/// A module, options and a training, determined by a seed. All gradients and
+/// their means are integers.
 struct Program {
   uint64_t seed = 0;
   int size = 1;
-  int models = 1;  ///< alike, and with one group
+  int models = 1;  ///< equal, in the same group
   std::vector<Part> parts;
   Unused unused = Unused::refused;
   Combine combine = Combine::mean;
   Stepper stepper = Stepper::sgd;
   Buffers buffers = Buffers::broadcast;
   MixedPrecision precision;
-  bool scales = false;  ///< with a GradScaler
+  bool scales = false;  ///< uses a GradScaler
   std::vector<Act> acts;
 
-  /// Not in backward: in a world of one nothing is exchanged.
+  /// Returns whether the step comes after backward. A world of one rank
+  /// exchanges nothing, so it never steps in backward.
   bool steps_after_backward() const {
     return combine != Combine::in_backward || size == 1;
   }
@@ -150,34 +151,35 @@ struct Program {
   }
   bool is_adam() const { return stepper >= Stepper::adam; }
   bool has(Part::Kind kind) const;
-  /// Gradients come near the mean, equal on all ranks.
+  /// Returns whether gradients only approximate the mean. They are equal on all
+  /// ranks.
   bool is_lossy() const {
     return combine == Combine::quantized || combine == Combine::low_rank;
   }
   bool travels_narrow() const;
 };
 
-/// The scale of the losses at first.
+/// Initial scale of the losses.
 constexpr double kFirstScale = 4;
-/// Steps after which it doubles.
+/// Number of steps after which the scale doubles.
 constexpr int kGoodSteps = 3;
-/// The exchange of `Combine::switched` changes after so many passes.
+/// Number of passes before the exchange of `Combine::switched` changes.
 constexpr int kPassesOfFirst = 2;
 
 Program random_program(uint64_t seed);
 
-/// What rank `rank` gives to a forward of an act: for each part its factors, or
-/// rows; undefined where it leaves the part out.
+/// Returns the inputs of rank `rank` in a forward of an act: factors or row
+/// indices for each part; undefined if the rank leaves the part out.
 std::vector<torch::Tensor> inputs_of(const Program& program,
                                      size_t act,
                                      int forward,
                                      int rank);
 
-/// What its acts do to the module, the gradients, the wrappers and the threads
-/// between steps, as words.
+/// Returns the changes that a program's acts make to the module, the gradients,
+/// the wrappers and the threads between steps, as words.
 std::set<std::string> changes_of(const Program& program);
 
-/// What it has of all that a program may have, as words.
+/// Returns the kinds of parts, options and acts of a program, as words.
 std::set<std::string> kinds_of(const Program& program);
 
 std::string describe(const Program& program);

@@ -10,7 +10,7 @@
 
 namespace ddp::test {
 
-/// How a program's ranks combine gradients: null for the usual way.
+/// Returns the exchange of a program's ranks; null for the default exchange.
 std::shared_ptr<Exchange> make_exchange(const Program& program,
                                         const Group& group,
                                         torch::optim::Optimizer& optimizer);

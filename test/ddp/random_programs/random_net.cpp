@@ -11,7 +11,8 @@ namespace {
 
 using torch::Tensor;
 
-/// A batch of two, and what each is multiplied by.
+/// Normalizes a batch of two numbers, multiplies each by its factor, and
+/// returns the sum.
 Tensor normed(torch::nn::BatchNorm1d& norm, const Tensor& input) {
   const auto numbers = input.to(torch::kFloat);
   return (norm->forward(numbers.slice(0, 0, 2).view({2, 1})).view({2}) *
@@ -99,8 +100,8 @@ Tensor RandomNetImpl::cast(size_t part, const Tensor& parameter) const {
 Tensor RandomNetImpl::term(size_t part, const Tensor& input) {
   switch (parts_[part].kind) {
     case Part::Kind::rows:
-      // Not by the module, which has but its own parameter. No gradient comes
-      // sparse through the backward of to().
+      // Calls the function, because the module knows only its own parameter. A
+      // gradient that passes the backward of to() is not sparse.
       return torch::embedding(cast(part, tables_[part]->weight),
                               input,
                               /*padding_idx=*/-1,
@@ -133,7 +134,7 @@ Tensor RandomNetImpl::product(size_t part, const Tensor& input) const {
   if (kind == Part::Kind::product) {
     return (product * cast(part, factors_[part])).sum();
   }
-  // Twice one half: two gradients for one parameter.
+  // Two halves, so that one parameter gets two gradients.
   return kind == Part::Kind::tied
              ? product.sum() / 2 + (weight.to(torch::kDouble) * x).sum() / 2
              : product.sum();

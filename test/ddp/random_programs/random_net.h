@@ -18,12 +18,12 @@ class RandomNetImpl : public torch::nn::Module {
  public:
   RandomNetImpl(const Program& program, int rank);
 
-  /// The sum of all parts, twelve times: by whatever number of ranks it is
-  /// divided, an integer stays one. In training it counts into buffers.
+  /// Returns twelve times the sum of all parts, so that a division by any
+  /// number of ranks gives integers. In training it also updates the buffers.
   torch::Tensor forward(const std::vector<torch::Tensor>& inputs);
 
-  /// For who is no wrapper: what the next forwards compute with instead of the
-  /// parameters that are not ignored, and no activation is computed twice.
+  /// For a module without a wrapper: the next forwards cast all parameters
+  /// except ignored ones to `dtype`, and compute no activation twice.
   void compute_plainly(std::optional<torch::Dtype> dtype);
 
  private:
@@ -45,15 +45,15 @@ class RandomNetImpl : public torch::nn::Module {
 };
 TORCH_MODULE(RandomNet);
 
-/// A net with a file's values.
+/// Returns a net with a file's values.
 RandomNet net_in_file(const Program& program, size_t act);
 
-/// Of the part's first parameter, or of its module.
+/// Returns the name of the part's first parameter, or of its module.
 std::string name_of(size_t part);
-/// The part that has a parameter.
+/// Returns the part of a parameter.
 size_t part_of(const std::string& parameter);
 
-/// Parameters and buffers that stay a rank's own.
+/// Returns the parameters and buffers that the wrapper ignores.
 std::vector<std::string> ignored_names(const Program& program);
 bool is_ignored(const Program& program, const std::string& name);
 

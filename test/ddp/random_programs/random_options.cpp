@@ -32,7 +32,7 @@ Stepper random_stepper(const Program& program, Dice& dice) {
   if (!program.is_lossy()) {
     all.insert(all.end(), {Stepper::adam, Stepper::fused_adam});
   }
-  // These want gradients that are equal on all ranks.
+  // Sharded optimizers require gradients that are equal on all ranks.
   if (program.combine != Combine::none &&
       program.combine != Combine::in_backward) {
     all.push_back(Stepper::sharded_momentum);
@@ -46,7 +46,7 @@ Stepper random_stepper(const Program& program, Dice& dice) {
 MixedPrecision random_precision(const Program& program, Dice& dice) {
   using Dtype = std::optional<torch::Dtype>;
   MixedPrecision precision;
-  // What is scaled may be too large for half.
+  // Scaled gradients may be too large for half.
   const Dtype small = program.scales ? kNarrow : torch::kHalf;
   precision.param_dtype(
       dice.any_of<Dtype>({std::nullopt, kNarrow, small, torch::kDouble}));
@@ -77,26 +77,27 @@ void choose_options(Program& program, Dice& dice) {
   }
   program.buffers = dice.any_of<Buffers>(
       {Buffers::own, Buffers::broadcast, Buffers::broadcast});
-  // A mean of two is exact.
+  // A mean of two values is exact.
   if (program.size <= 2 && !program.precision.buffer_dtype() &&
       dice.chance(20)) {
     program.buffers = Buffers::averaged;
   }
 }
 
-/// What the options do not take becomes a branch.
+/// Returns whether the options do not support a kind of part. A branch replaces
+/// it.
 bool is_refused(const Program& program, Part::Kind kind) {
   switch (kind) {
-    case Part::Kind::product:  // whose gradients are no integers
+    case Part::Kind::product:  // gradients are no integers
       return program.size > 2 || program.is_lossy() ||
              program.travels_narrow() || program.combine == Combine::weights;
     case Part::Kind::rows:
       return program.is_adam() || program.is_lossy() ||
              program.combine == Combine::coded;
-    case Part::Kind::norm:  // its buffers are float
+    case Part::Kind::norm:  // buffers are float
       return program.precision.param_dtype() ||
              program.precision.buffer_dtype();
-    case Part::Kind::ignored:  // and differ between ranks
+    case Part::Kind::ignored:  // differs between ranks
       return program.is_sharded();
     default:
       return false;

@@ -5,10 +5,10 @@
 
 namespace ddp::test {
 
-/// All of a program but for what is done.
+/// Returns a program with everything except its acts.
 Program random_options(uint64_t seed, Dice& dice);
 
-/// Whether gradients may be divided twice.
+/// Returns whether gradients stay exact if they are divided twice.
 bool may_keep(const Program& program);
 
 }  // namespace ddp::test

@@ -9,7 +9,7 @@ namespace {
 
 using Kind = Act::Kind;
 
-/// All of what a program draws, in order.
+/// Draws all parts of a program, in order.
 class Author {
  public:
   explicit Author(uint64_t seed)
@@ -40,7 +40,7 @@ class Author {
     return program_.acts.back();
   }
 
-  /// Sums by which twelve can be divided.
+  /// Returns weights with a sum that divides twelve.
   std::vector<double> weights() {
     std::vector<double> all = std::vector<std::vector<double>>{
         {1}, {1, 3}, {0, 1, 2}, {1, 3, 0, 2}}[program_.size - 1];
@@ -69,19 +69,20 @@ class Author {
     act.bucket_cap_mb = dice_.any_of<double>({25, 1e-5, 1e-4});
     act.first_cap_mb = dice_.any_of<double>({1, act.bucket_cap_mb});
     act.keeps_memory = dice_.chance(50);
-    // Ranks of a sharded optimizer have the same parameters.
+    // Ranks of a sharded optimizer have to start with equal parameters.
     act.syncs = program_.is_sharded() || dice_.chance(80);
     has_trained() = false;
   }
 
-  /// Beside the one that is there.
+  /// Wraps the module a second time; the first wrapper stays.
   void wrap_again() {
     wrapper() = 1 - wrapper();
     wrap();
     has_two_[model_] = true;
   }
 
-  /// What has not trained yet has not learnt its static graph.
+  /// Selects a wrapper. If it has not trained, it has not recorded its static
+  /// graph, so no part may be frozen.
   void use(int wrapper) {
     if (this->wrapper() == wrapper) {
       return;
@@ -100,7 +101,8 @@ class Author {
   }
 
   void regroup() {
-    // A static graph is learnt anew, and with it what never trains.
+    // A new group records the static graph again. A part that is frozen then
+    // would never train.
     if (frozen() != 0 && program_.unused == Unused::fixed) {
       freeze();
     }
@@ -108,7 +110,8 @@ class Author {
     has_trained() = false;
   }
 
-  /// One part at a time; 0 is none.
+  /// Freezes a part, or thaws the frozen one. Only one part is frozen at a
+  /// time; 0 means none.
   void freeze() {
     if (frozen() != 0) {
       add(Kind::freeze).part = std::exchange(frozen(), 0);
@@ -117,7 +120,8 @@ class Author {
     const auto part = static_cast<size_t>(
         dice_.below(static_cast<int>(program_.parts.size())));
     const auto kind = program_.parts[part].kind;
-    // A static graph leaves out for good what nobody has used at first.
+    // A static graph permanently leaves out parameters that no rank uses in the
+    // first pass.
     if (part != 0 && kind != Part::Kind::frozen &&
         (program_.unused != Unused::fixed || has_trained())) {
       frozen() = part;
@@ -125,7 +129,7 @@ class Author {
     }
   }
 
-  /// A matrix for what treats matrices in another way.
+  /// Returns a matrix if the exchange compresses matrices, else part 0.
   size_t infinite_part() const {
     const auto& parts = program_.parts;
     const auto part =
@@ -143,7 +147,8 @@ class Author {
     act.is_infinite = program_.scales && dice_.chance(25);
     act.part = act.is_infinite ? infinite_part() : 0;
     act.in_threads = dice_.chance(10);
-    // Steps between two backwards change what the second has saved.
+    // Steps between two backward passes change tensors that the second pass has
+    // saved.
     const bool may_part =
         may_keep(program_) && program_.combine != Combine::in_backward;
     act.clip = may_part && dice_.chance(30) ? 1 : 0;
@@ -212,8 +217,10 @@ class Author {
     train();
   }
 
-  /// A sharded step would give all ranks one rank's where none has a gradient.
-  /// And a momentum that was sparse takes no dense gradient in LibTorch.
+  /// Not with a sharded optimizer: its step would give all ranks the result of
+  /// one rank for parameters that no rank averages. Dense gradients of rows
+  /// only without momentum: LibTorch's sparse momentum accepts no dense
+  /// gradient.
   void preset() {
     if (program_.is_sharded()) {
       return;
@@ -228,7 +235,7 @@ class Author {
   /// A static graph needs a first pass.
   int fewest_inputs() const { return program_.unused == Unused::fixed ? 1 : 0; }
 
-  /// A hook of buffers does not know who has inputs.
+  /// A buffer hook does not know which ranks have inputs.
   bool may_join() const { return program_.buffers != Buffers::averaged; }
 
   void join() {
@@ -241,9 +248,9 @@ class Author {
     if (program_.scales && act.most() == 0) {
       act.counts[act.who] = 1;
     }
-    // A collective step is that of all ranks. Momenta that differ would part
-    // what is compared over ranks alone. A scaler that has scaled nothing steps
-    // in a Join alone.
+    // All ranks have to make a step that is a collective. Lossy gradients are
+    // only compared between ranks, so their momenta must not differ. A scaler
+    // that has not scaled a loss makes steps only inside a Join.
     const bool steps_all =
         program_.is_sharded() || program_.is_lossy() ||
         (program_.scales &&
@@ -270,7 +277,8 @@ class Author {
     has_trained() = has_trained() || act.fewest() > 0;
   }
 
-  /// What has failed may have stepped in backward.
+  /// Returns whether acts may fail. With steps in backward a failed pass may
+  /// already have stepped.
   bool may_fail() const {
     return program_.size > 1 && program_.combine != Combine::in_backward;
   }
@@ -348,12 +356,12 @@ class Author {
   Dice dice_;
   Program program_;
   int model_ = 0;
-  // By model.
+  // Indexed by model.
   std::array<size_t, 2> frozen_{};
   std::array<int, 2> wrapper_{};
   std::array<bool, 2> has_two_{};
   std::array<bool, 2> has_scaled_{};
-  std::array<std::array<bool, 2>, 2> has_trained_{};  // since it was wrapped
+  std::array<std::array<bool, 2>, 2> has_trained_{};  // since wrap()
 };
 
 }  // namespace

@@ -10,8 +10,9 @@ namespace {
 
 using torch::Tensor;
 
-/// Of all ranks' gradients: the largest is two hundred or scaled, and the
-/// largest share and the largest mean may each be wrong by one in 254 of it.
+/// Tolerance for lossy gradients: the largest gradient of all ranks is 200, or
+/// a scaled multiple. The largest share and the largest mean may each be wrong
+/// by 1/254 of it.
 constexpr double kLargest = 200;
 constexpr double kFarOff = 1.6;
 
@@ -28,7 +29,8 @@ bool is_note(const std::string& name) {
   return name.rfind("note", 0) == 0;
 }
 
-/// One that is not finite may have become NaN as a whole.
+/// Returns whether `got` is within the tolerance. An expected gradient with an
+/// element that is not finite may be NaN in all elements.
 bool is_near(const Tensor& expected, const Tensor& got) {
   if (!expected.defined() || !got.defined()) {
     return expected.defined() == got.defined();
@@ -103,7 +105,7 @@ std::string first_far_off(const NamedValues& expected, const NamedValues& got) {
     const bool is_fine = is_gradient(name) ? is_near(tensor, got[i].second)
                          : name.rfind("buffer", 0) == 0
                              ? is_same(tensor, got[i].second)
-                             : true;  // of a training along other ways
+                             : true;  // lossy training differs
     if (!is_fine) {
       return text_of(name, tensor, got[i].second);
     }
@@ -116,7 +118,7 @@ std::string first_parting(const std::vector<NamedValues>& expected,
   for (size_t rank = 1; rank < expected.size(); ++rank) {
     for (size_t i = 0; i < expected[0].size(); ++i) {
       if (is_note(expected[0][i].first)) {
-        break;  // of which some ranks have more
+        break;  // some ranks have more
       }
       if (is_same(expected[0][i].second, expected[rank][i].second) &&
           !is_same(got[0][i].second, got[rank][i].second)) {

@@ -10,25 +10,27 @@
 
 namespace ddp::test {
 
-/// A tensor's name and its values; undefined for a gradient that is not there.
+/// A tensor's name and its values; undefined for a missing gradient.
 using NamedValues = std::vector<std::pair<std::string, at::Tensor>>;
 
-/// Copies of all that a rank has: parameters, gradients, buffers, and what it
-/// has noted.
+/// Returns copies of all tensors of a rank: parameters, gradients, buffers and
+/// notes.
 NamedValues values_of(const Learner& learner);
 
-/// Also NaN.
+/// Returns whether dtypes, sizes and values are equal. NaN equals NaN.
 bool is_same(const at::Tensor& left, const at::Tensor& right);
 
-/// The name of the first that differs and both values, "" for none.
+/// Returns the name of the first tensor that differs, with both values; "" if
+/// all are equal.
 std::string first_difference(const NamedValues& expected,
                              const NamedValues& got);
 
-/// The same, of gradients that may be wrong by a part of the largest one, and
-/// of buffers.
+/// As first_difference(), but gradients may differ by a part of the largest
+/// one, and only gradients and buffers are compared.
 std::string first_far_off(const NamedValues& expected, const NamedValues& got);
 
-/// By rank: what is expected to be equal on all ranks and is not.
+/// Returns the first tensor that differs between ranks although it is expected
+/// to be equal on them; "" if there is none.
 std::string first_parting(const std::vector<NamedValues>& expected,
                           const std::vector<NamedValues>& got);
 

@@ -75,7 +75,8 @@ Training random_training(uint64_t seed) {
   training.groups = {0};
   const size_t steps = dice.below(10) + 2;
   for (int more = dice.below(3); more > 0; --more) {
-    // LibTorch's Adagrad has states for what its constructor gets alone.
+    // LibTorch's Adagrad creates states only for the parameters of its
+    // constructor.
     const bool comes_late = training.kind != kAdagrad && dice.chance(50);
     training.groups.push_back(comes_late ? dice.below(steps) : 0);
   }

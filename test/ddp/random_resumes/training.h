@@ -12,7 +12,7 @@
 
 namespace ddp::test {
 
-/// A training that is interrupted, of which a seed decides everything.
+/// A training that is interrupted, determined by a seed.
 struct Training {
   struct Parameter {
     std::vector<int64_t> sizes;
@@ -23,26 +23,26 @@ struct Training {
   struct Step {
     std::vector<bool> missing;  // gradients, by parameter
     bool overflows = false;
-    double rate = 0;  // that group 0 has from now on; 0: as before
+    double rate = 0;  // of group 0 from this step on; 0: as before
   };
 
-  /// Who keeps the optimizer's state.
+  /// The optimizer that keeps the state.
   enum class Holder { plain, fused, zero_parameter, zero_bucket };
 
-  /// Has a program, ranks and objects of its own.
+  /// A part of the training, with a program, ranks and objects of its own.
   struct Part {
     int ranks = 1;
     Holder holder = Holder::plain;
-    size_t end = 1;  // steps of all parts so far
+    size_t end = 1;  // steps of all parts up to this one
     bool in_background = false;
-    bool loses_newest = false;  // checkpoint, after its end
+    bool loses_newest = false;  // checkpoint, after the part
   };
 
   uint64_t seed = 0;
   size_t kind = 0;  // of the optimizer
   bool is_scaled = false;
   std::vector<Parameter> parameters;
-  std::vector<size_t> groups;  // the step before which each comes
+  std::vector<size_t> groups;  // step before which each group joins
   std::vector<Step> steps;
   std::vector<Part> parts;
 };

@@ -18,15 +18,16 @@ using GpuNodes = std::vector<std::optional<int>>;
 
 namespace {
 
-/// A machine as its /sys tells it: lists of CPUs.
+/// A machine as described in /sys, as lists of CPUs.
 struct Machine {
   CpuLists cores;
-  CpuLists complexes;  ///< that share the last cache
+  CpuLists complexes;  ///< share the last-level cache
   CpuLists nodes;
   CpuLists sockets;
 };
 
-/// Two sockets, a node each, eight cores with two threads, one cache.
+/// Two sockets, each with one NUMA node, one cache and eight cores with two
+/// threads.
 Machine xeon() {
   Machine machine{{},
                   {"0-7,16-23", "8-15,24-31"},
@@ -39,7 +40,8 @@ Machine xeon() {
   return machine;
 }
 
-/// Two sockets of two nodes of two complexes of three cores, without threads.
+/// Two sockets with two NUMA nodes each, two core complexes per node, three
+/// cores per complex, one thread per core.
 Machine epyc() {
   Machine machine{
       {},
@@ -71,7 +73,7 @@ void write_sys_file(const std::string& path, const std::string& text) {
   ddp::test::write_file(path, text + "\n");
 }
 
-/// The folders of /sys that a kernel would show.
+/// Writes the folders of /sys that a kernel would show.
 void write_sys(const std::string& root, const Machine& machine) {
   const std::string system = root + "/sys/devices/system";
   const auto for_each_cpu = [&](const CpuLists& lists, const auto& write) {
@@ -86,7 +88,7 @@ void write_sys(const std::string& root, const Machine& machine) {
     write_sys_file(folder + "/cache/index1/level", "1");
     write_sys_file(folder + "/cache/index1/shared_cpu_list", list);
   });
-  // The order of the caches is no order of their levels.
+  // The index of a cache does not follow its level.
   for_each_cpu(machine.complexes, [](auto folder, size_t, auto list) {
     write_sys_file(folder + "/cache/index0/level", "3");
     write_sys_file(folder + "/cache/index0/shared_cpu_list", list);
@@ -113,7 +115,7 @@ Topology topology_of(const Machine& machine, const std::vector<int>& cpus) {
   return launcher::read_topology(cpus, folder.path());
 }
 
-/// Read once: a file a CPU and more.
+/// Cached, because it is read from at least one file per CPU.
 const Topology& topology_of_xeon() {
   static const Topology topology = topology_of(xeon(), all_cpus_of(xeon()));
   return topology;
@@ -208,7 +210,7 @@ TEST_CASE("exclusive: whole cores in equal parts", "[binding]") {
   const Topology& two = topology_of_xeon();
   CHECK(bound(Binding::exclusive, two, 4) ==
         CpuLists{"0-3,16-19", "4-7,20-23", "8-11,24-27", "12-15,28-31"});
-  // What is left over goes to the first of each node.
+  // The first workers of each node get the remaining cores.
   CHECK(bound(Binding::exclusive, two, 6) == CpuLists{"0-2,16-18",
                                                       "3-5,19-21",
                                                       "6-7,22-23",
@@ -225,7 +227,7 @@ TEST_CASE("core-complex: the caches of a node in turn", "[binding]") {
   CHECK(bound(Binding::core_complex, four, 8) == epyc().complexes);
   CHECK(bound(Binding::core_complex, four, GpuNodes(3, 1)) ==
         CpuLists{"6-8", "9-11", "6-8"});
-  // The largest first, of what may be used.
+  // The largest of the available complexes comes first.
   const Topology part = topology_of(epyc(), {0, 3, 4, 5});
   CHECK(bound(Binding::core_complex, part, 2) == CpuLists{"3-5", "0"});
 }
@@ -236,7 +238,7 @@ TEST_CASE("a worker is near its GPU", "[binding]") {
         CpuLists{"8-15,24-31", "0-7,16-23"});
   CHECK(bound(Binding::exclusive, two, GpuNodes{1, 1, 0}) ==
         CpuLists{"8-11,24-27", "12-15,28-31", "0-7,16-23"});
-  // Of one GPU the node is not known, of another it has no CPUs for us.
+  // Unknown node of a GPU, and a GPU whose node has no available CPUs.
   CHECK(bound(Binding::node, two, GpuNodes{1, std::nullopt}) ==
         CpuLists{"8-15,24-31", "8-15,24-31"});
   CHECK(bound(Binding::node, topology_of(xeon(), {0, 1}), GpuNodes{1}) ==
@@ -244,7 +246,8 @@ TEST_CASE("a worker is near its GPU", "[binding]") {
 }
 
 TEST_CASE("CPUs that ddprun may not use are nobody's", "[binding]") {
-  // As taskset or a cgroup's cpuset leave them: three cores, one of them half.
+  // As with taskset or a cgroup's cpuset: three cores, one with a single
+  // thread.
   const Topology part = topology_of(xeon(), {1, 2, 17, 9, 25});
   CHECK(bound(Binding::node, part, 2) == CpuLists{"1-2,17", "9,25"});
   CHECK(bound(Binding::exclusive, part, 3) == CpuLists{"1,17", "2", "9,25"});

@@ -2,8 +2,8 @@
 
 #include "launcher/base/environment.h"
 
-// Environments as schedulers make them: the variables that matter and those
-// that could be mistaken for them.
+// Environments that schedulers create: the relevant variables, and others that
+// could be mistaken for them.
 namespace launcher::test {
 
 using Variables = Environment;
@@ -22,7 +22,7 @@ inline Variables without(Variables variables, const std::string& name) {
 }
 
 /// A task of `srun` with one task on each of `hosts` hosts (node1, node2, ...).
-/// The job has a host and tasks more than the step; srun runs on a login node.
+/// The job has one more host and task than the step; srun runs on a login node.
 inline Variables srun_task_a_host(int rank, int hosts) {
   const std::string count = std::to_string(hosts);
   return {{"SLURM_JOB_ID", "1234"},
@@ -45,7 +45,7 @@ inline Variables srun_task_a_host(int rank, int hosts) {
           {"SLURM_SRUN_COMM_HOST", "10.0.0.99"}};
 }
 
-/// Rank `rank` of `srun -n 5` on three hosts: two tasks, two tasks, one.
+/// Rank `rank` of `srun -n 5` on three hosts with two, two and one tasks.
 inline Variables srun_five_tasks(int rank) {
   return with(srun_task_a_host(rank, 3),
               {{"SLURM_LOCALID", std::to_string(rank % 2)},
@@ -55,7 +55,7 @@ inline Variables srun_five_tasks(int rank) {
                {"SLURM_STEP_TASKS_PER_NODE", "2(x2),1"}});
 }
 
-/// The first host's batch script of an allocation of four hosts.
+/// The batch script on the first host of an allocation of four hosts.
 inline Variables sbatch_script() {
   return {{"SLURM_JOB_ID", "1234"},
           {"SLURM_PROCID", "0"},
@@ -77,7 +77,7 @@ inline Variables salloc_shell() {
           {"SLURM_TASKS_PER_NODE", "1(x4)"}};
 }
 
-/// The shell of `salloc` where it is a step of its own on the first host.
+/// The shell of `salloc` if it runs as a separate step on the first host.
 inline Variables interactive_step() {
   return with(salloc_shell(),
               {{"SLURM_PROCID", "0"},
@@ -91,7 +91,8 @@ inline Variables interactive_step() {
                {"SLURM_PTY_PORT", "39933"}});
 }
 
-/// Rank `rank` of Open MPI's mpirun with `per_host` tasks a host, of `count`.
+/// Rank `rank` of Open MPI's mpirun with `count` tasks, `per_host` on each
+/// host.
 inline Variables open_mpi_task(int rank, int count, int per_host) {
   return {
       {"OMPI_COMM_WORLD_RANK", std::to_string(rank)},
@@ -105,7 +106,7 @@ inline Variables open_mpi_task(int rank, int count, int per_host) {
       {"PMIX_RANK", std::to_string(rank)}};
 }
 
-/// The same of MPICH's mpiexec.
+/// As open_mpi_task(), but of MPICH's mpiexec.
 inline Variables hydra_task(int rank, int count, int per_host) {
   return {{"PMI_RANK", std::to_string(rank)},
           {"PMI_SIZE", std::to_string(count)},

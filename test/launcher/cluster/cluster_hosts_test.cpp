@@ -19,7 +19,7 @@ LaunchOptions options_in(const Variables& variables, Words words = {}) {
       launcher::parse_options(std::move(words), variables));
 }
 
-/// The one line of a wrong command, or "".
+/// Returns the error line of a command line, or "".
 std::string cluster_error(const Variables& variables, Words words = {}) {
   try {
     options_in(variables, std::move(words));
@@ -85,7 +85,7 @@ TEST_CASE("where mpirun does not say who has rank 0, MASTER_ADDR does",
   CHECK_THAT(cluster_error(with(task, {{"MASTER_PORT", "x"}})),
              Contains("MASTER_PORT"));
   CHECK(options_in(task, {"--master-addr=other"}).master.host == "other");
-  // Nobody else is asked where it is told.
+  // If the scheduler gives the address, MASTER_ADDR is not read.
   const auto told = with(srun_task_a_host(1, 2), {{"MASTER_ADDR", "h"}});
   CHECK(options_in(told).master.host != "h");
 }
@@ -109,7 +109,7 @@ TEST_CASE("where no scheduler has started ddprun, it is one host",
   check_is_one_host(options_in(interactive_step()));
   check_is_one_host(options_in(srun_task_a_host(0, 1)));
   check_is_one_host(options_in(open_mpi_task(0, 1, 1)));
-  // A job in a worker of another job.
+  // A job inside a worker of another job.
   check_is_one_host(options_in(
       with(srun_task_a_host(1, 2), {{"TORCHELASTIC_RUN_ID", "outer"}})));
 }
@@ -124,7 +124,7 @@ TEST_CASE("hosts meet at the scheduler's first one", "[cluster]") {
   CHECK(told.meeting->terms.most_hosts == 3);
   CHECK(told.meeting->wanted_rank == 1);
 
-  // torchrun's usual line.
+  // The usual command line of torchrun.
   const auto named = options_in(
       variables,
       {"--nnodes=3", "--rdzv-backend=c10d", "--rdzv-endpoint=ib1:7000"});
@@ -133,7 +133,8 @@ TEST_CASE("hosts meet at the scheduler's first one", "[cluster]") {
   CHECK(named.meeting->endpoint.port == 7000);
   CHECK(named.meeting->wanted_rank == 1);
 
-  // A range is not the scheduler's hosts, and --master-addr is for static ones.
+  // A range of hosts does not match the scheduler's, and --master-addr is for
+  // static hosts.
   const auto option = GENERATE("--nnodes=1:4", "--master-addr=ib1");
   CHECK_THAT(cluster_error(variables, {"--rdzv-backend=c10d", option}),
              Contains("--rdzv-endpoint: expected the host where"));
@@ -147,7 +148,7 @@ TEST_CASE("what the user says beats the scheduler", "[cluster]") {
   check_is_one_host(options_in(variables, {"--nnodes=1"}));
   check_is_one_host(options_in(with(variables, {{"PET_NNODES", "1"}})));
 
-  // Value by value, as long as the hosts are the same.
+  // Options replace single values as long as the hosts stay the same.
   const auto port = options_in(variables, {"--master-port=7000"});
   CHECK(port.master.host == "node1");
   CHECK(port.master.port == 7000);
@@ -163,7 +164,7 @@ TEST_CASE("what the user says beats the scheduler", "[cluster]") {
   CHECK(options_in(variables, {"--rdzv-id=mine"}).run_id == "mine");
   CHECK(options_in(with(variables, {{"PET_NODE_RANK", "0"}})).host_rank == 0);
 
-  // Other hosts than Slurm's: nothing of it fits.
+  // With other hosts than Slurm's, none of Slurm's values apply.
   const auto others =
       options_in(variables, {"--nnodes=2", "--master-addr=other"});
   CHECK(others.host_count == 2);
@@ -190,7 +191,7 @@ TEST_CASE("one ddprun for each GPU is a mistake, told in one line",
   CHECK_THAT(cluster_error(hydra_task(1, 4, 4)), Contains("mpiexec -ppn 1"));
   CHECK_THAT(cluster_error(srun_five_tasks(3), {"--master-addr=h"}),
              Contains("expected one ddprun a host"));
-  // Jobs of their own, beside each other.
+  // Separate jobs side by side.
   CHECK(cluster_error(srun_five_tasks(3), {"--standalone"}).empty());
   CHECK(cluster_error(srun_five_tasks(3), {"--no-cluster"}).empty());
   CHECK(cluster_error(srun_five_tasks(3), {"--nnodes=1"}).empty());

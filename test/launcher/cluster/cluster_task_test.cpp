@@ -26,7 +26,7 @@ TEST_CASE("no scheduler, no task", "[cluster]") {
   CHECK(!task_in(sbatch_script()));
   CHECK(!task_in(salloc_shell()));
   CHECK(!task_in(interactive_step()));
-  // A batch script whose step has a number of its own.
+  // A batch script in a step with a number of its own.
   CHECK(!task_in(with(sbatch_script(), {{"SLURM_STEP_ID", "4294967291"}})));
   CHECK(!task_in(with(sbatch_script(), {{"SLURM_STEP_ID", ""}})));
   CHECK(!task_in(with(sbatch_script(), {{"SLURM_STEP_ID", "batch"}})));
@@ -91,11 +91,11 @@ TEST_CASE("mpirun comes before the srun that has started its daemons",
   REQUIRE(task);
   CHECK(task->scheduler == "Open MPI");
   CHECK(task->rank == 5);
-  // The allocation's first host, which is not where mpirun was called.
+  // The first host of the allocation, which differs from mpirun's host.
   CHECK(task->master_addr == "node0");
   CHECK(task_in(with(srun_task_a_host(1, 2), hydra_task(1, 8, 4)))->scheduler ==
         "MPICH");
-  // Slurm's own PMI is a task of Slurm's.
+  // A task of Slurm's own PMI is a Slurm task.
   CHECK(task_in(with(srun_task_a_host(1, 2),
                      {{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}}))
             ->scheduler == "Slurm");
@@ -149,7 +149,7 @@ TEST_CASE("Kubernetes: pods are hosts", "[cluster]") {
   CHECK(task->count == 3);
   CHECK(task->master_addr == "job-master-0");
   CHECK(task->master_port == 23456);
-  // What the others cannot reach is no address to tell them.
+  // An address that other pods cannot reach is not used.
   CHECK(task_in(with(kubeflow_pod(0, 3), {{"MASTER_ADDR", "localhost"}}))
             ->master_addr == "job-master-0");
   // A launcher's worker in a pod.
@@ -233,7 +233,7 @@ TEST_CASE("ports of jobs", "[cluster]") {
     CHECK((port >= 15000 && port < 29500));
     ports.insert(port);
   }
-  CHECK(ports.size() >= 97);  // 100 of 14,500 at random: 0.3 meet
-  // The same in each process, whoever compiled it.
+  CHECK(ports.size() >= 97);  // of 14,500 random ports, 0.3 pairs collide
+  // The port is the same in each process, independent of its compiler.
   CHECK(port_of_job("1234.0") == 27347);
 }

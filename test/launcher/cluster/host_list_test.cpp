@@ -18,7 +18,8 @@ std::string number_text(int value, size_t width) {
   return std::string(width - std::min(width, text.size()), '0') + text;
 }
 
-/// The short form of prefix + numbers of one width: runs become ranges.
+/// Returns the short form of prefix + numbers of one width, with ranges for
+/// consecutive numbers.
 std::string compressed(const std::string& prefix,
                        const std::vector<int>& numbers,
                        size_t width) {
@@ -37,7 +38,7 @@ std::string compressed(const std::string& prefix,
   return text + "]";
 }
 
-/// What a list is worth: its hosts, or the one line of its error.
+/// Returns the error line of a list, or "" if it is valid.
 std::string host_list_error(const std::string& text) {
   try {
     expand_host_list(text);
@@ -64,7 +65,7 @@ TEST_CASE("Slurm's lists of hosts", "[cluster]") {
               "gpu-01x1",
               "gpu-02x0",
               "gpu-02x1"});
-  // Zeros in front are kept, and a number may grow beyond them.
+  // Leading zeros are kept, and a number may have more digits than they give.
   CHECK(expand_host_list("n[008-011]") ==
         Hosts{"n008", "n009", "n010", "n011"});
   CHECK(expand_host_list("n[9-11]") == Hosts{"n9", "n10", "n11"});
@@ -130,7 +131,7 @@ TEST_CASE("a list of hosts has bounds", "[cluster]") {
   }
   const std::string long_name(256, 'a');
   CHECK(expand_host_list(long_name.substr(1)).size() == 1);
-  // Of a long text the error shows the beginning.
+  // The error shows only the beginning of a long text.
   CHECK(host_list_error(long_name).size() < 200);
 }
 

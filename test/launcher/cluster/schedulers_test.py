@@ -1,5 +1,5 @@
-"""Real Slurm, Open MPI and MPICH start ddprun, and programs without it, on two
-hosts that are network namespaces. Each is skipped where it is not installed
+"""Starts ddprun, and programs without it, with the real Slurm, Open MPI and MPICH
+on two hosts that are network namespaces. Skips a scheduler that is not installed
 (Debian: slurmctld, slurmd and slurm-client; openmpi-bin; mpich).
 
     python3 schedulers_test.py --ddprun DDPRUN [--all-reduce DDPRUN_ALLREDUCE]
@@ -24,7 +24,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "stress"))
 import sandbox  # noqa: E402
 
 SKIPPED = 77
-TIMEOUT = 120  # seconds; more than ten times any
+TIMEOUT = 120  # seconds; more than ten times any run
 NODES = {"node0": "10.209.0.1", "node1": "10.209.0.2"}
 SHOW = ("echo worker $RANK $WORLD_SIZE $GROUP_RANK $GROUP_WORLD_SIZE "
         "$MASTER_ADDR $TORCHELASTIC_RUN_ID $MASTER_PORT")
@@ -32,14 +32,14 @@ SETTINGS = argparse.Namespace()
 
 
 def found(*programs):
-    """Their paths, or nothing: also those of /usr/sbin."""
+    """Returns the programs' paths, also in /usr/sbin; None if one is missing."""
     paths = [shutil.which(name, path=os.environ["PATH"] + ":/usr/sbin")
              for name in programs]
     return paths if all(paths) else None
 
 
 class Hosts:
-    """node0 is this network namespace, node1 one beside it."""
+    """node0 is this network namespace, node1 a second one."""
 
     def __init__(self):
         self.folder = tempfile.mkdtemp(prefix="ddp-schedulers-", dir="/tmp")
@@ -64,7 +64,7 @@ class Hosts:
                  "dev", "v1"],
                 [*self.enter_node1, "ip", "link", "set", "v1", "up"]):
             subprocess.run(command, check=True)
-        # In the place of ssh: HOST COMMAND...
+        # Replaces ssh: HOST COMMAND...
         self.agent = self.write(
             "agent", "#!/bin/sh\nwhile [ \"${1#-}\" != \"$1\" ]; do shift; done\n"
             "host=$1; shift\n[ $host = node0 ] && exec sh -c \"$*\"\n"
@@ -94,7 +94,7 @@ Result = collections.namedtuple("Result", "code out err")
 
 
 def run(command, **variables):
-    """In a session of its own, which is killed where it hangs."""
+    """Runs a command in a session of its own, and kills it if it hangs."""
     process = subprocess.Popen(
         command, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, start_new_session=True,
@@ -109,14 +109,14 @@ def run(command, **variables):
 
 
 class Scheduler:
-    """What every scheduler has to bring about; `task_a_host` and `tasks` are
-    command lines that start one task on each of two hosts, and three in all."""
+    """Tests for every scheduler. `task_a_host` and `tasks` return command lines that
+    start one task on each of two hosts, and three tasks in all."""
 
     hosts = None
     variables = {}
 
     def of_workers(self, result, count):
-        """Group rank, address of rank 0 and job by rank."""
+        """Returns group rank, address of rank 0 and job, by rank."""
         self.assertEqual(result.code, 0, result)
         lines = re.findall(r"\[(\d+)\] worker (.*)$", result.out, re.M)
         self.assertEqual(sorted(int(rank) for rank, _ in lines),
@@ -165,7 +165,7 @@ class Scheduler:
     def test_a_program_without_ddprun_finds_its_rank(self):
         if not SETTINGS.all_reduce:
             self.skipTest("there is no program with LibTorch")
-        # Where a scheduler does not tell who has rank 0.
+        # MASTER_ADDR is for schedulers that do not give the host of rank 0.
         result = run(self.tasks([SETTINGS.all_reduce, "1"]),
                      **{"MASTER_ADDR": "node0", **self.variables})
         self.assertEqual(result.code, 0, result)
@@ -270,7 +270,7 @@ class OpenMpiTest(Scheduler, unittest.TestCase):
 
 @unittest.skipUnless(found("mpirun.mpich"), "MPICH is not installed")
 class MpichTest(Scheduler, unittest.TestCase):
-    # MPICH says neither where rank 0 is nor a job's number.
+    # MPICH gives neither the host of rank 0 nor a number of the job.
     variables = {"MASTER_ADDR": "node0"}
 
     def mpirun(self, hosts, count, *command):
@@ -284,7 +284,7 @@ class MpichTest(Scheduler, unittest.TestCase):
         return self.mpirun("node0:2,node1:1", 3, *command)
 
     def too_many_tasks(self, command):
-        # As many on each: a host knows its own number alone.
+        # The same number on each host, because a host knows only its own.
         return self.mpirun("node0:2,node1:2", 4, *command)
 
 

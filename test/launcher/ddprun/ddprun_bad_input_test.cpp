@@ -15,7 +15,8 @@ using namespace launcher::test;
 
 namespace {
 
-/// Every wrong input: one line, a code, and nothing was started.
+/// Checks that wrong input gives one line and an exit code, and starts no
+/// process.
 void check_refused(const Ddprun::Arguments& arguments,
                    int code,
                    const std::string& text,

@@ -16,7 +16,7 @@ namespace {
 const Ddprun::Arguments kSayCpus{
     "sh", "-c", "sed -n 's/^Cpus_allowed_list:\t//p' /proc/self/status"};
 
-/// The CPUs that the workers of a job of `workers` say they have.
+/// Returns the CPUs that the workers of a job of `workers` report.
 std::vector<std::string> cpus_of_workers(
     const Ddprun::Arguments& options,
     int workers,
@@ -24,7 +24,7 @@ std::vector<std::string> cpus_of_workers(
   Ddprun::Arguments arguments = options;
   arguments.push_back("--nproc-per-node=" + std::to_string(workers));
   arguments.insert(arguments.end(), kSayCpus.begin(), kSayCpus.end());
-  // GPUs, if there are any, would draw the workers to them.
+  // Hides GPUs, since workers are bound to CPUs near their GPU.
   const auto result =
       run_ddprun(arguments, {{"CUDA_VISIBLE_DEVICES", ""}}, "", {}, in_child);
   CHECK(result.code() == 0);
@@ -46,7 +46,8 @@ TEST_CASE("workers run on the CPUs that --numa-binding gives them") {
   for (const launcher::Cpu& cpu : topology.cpus) {
     cores.insert(cpu.core);
   }
-  // As many as fit on any machine: exclusive asks for a core for each.
+  // The number that fits on any machine, since exclusive needs a core per
+  // worker.
   const int workers = cores.size() > 1 ? 2 : 1;
   const std::vector<std::optional<int>> no_gpus(static_cast<size_t>(workers));
   for (const char* name : {"node", "socket", "exclusive", "core-complex"}) {

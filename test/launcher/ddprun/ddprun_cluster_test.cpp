@@ -11,7 +11,7 @@ using namespace launcher::test;
 
 namespace {
 
-/// Two hosts that are both this one.
+/// Returns a task of a job on two hosts, both of which are this machine.
 Variables srun_task_here(int rank) {
   return with(srun_task_a_host(rank, 2),
               {{"SLURM_STEP_NODELIST", "127.0.0.[1-2]"}});

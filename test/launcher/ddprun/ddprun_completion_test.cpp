@@ -10,7 +10,7 @@ namespace {
 
 using Replies = std::vector<std::string>;
 
-/// What bash completes for the last of these words, sorted.
+/// Returns bash's completions of the last word, sorted.
 Replies completed(const std::string& words) {
   const ddp::test::TemporaryFolder folder;
   ddp::test::write_file(folder / "ask",

@@ -8,7 +8,7 @@
 using Catch::Contains;
 using namespace launcher::test;
 
-// The doctors of several hosts.
+// Tests `ddprun --doctor` on several hosts.
 namespace {
 
 using Variables = std::map<std::string, std::string>;
@@ -21,7 +21,7 @@ Ddprun::Arguments doctor(int rank, const std::string& address) {
           "--master-addr=" + address};
 }
 
-/// On hosts with a cable between them.
+/// Examines two hosts that are connected by a cable.
 std::pair<Result, Result> examine_two(const Networks& networks,
                                       const Variables& of_second) {
   Ddprun second(doctor(1, Networks::address(0)),
@@ -63,7 +63,7 @@ TEST_CASE("the doctors name the host that the other cannot connect to") {
     WARN("skipped: " << networks.error());
     return;
   }
-  // Where host0 would look for host1 is host0 itself.
+  // At the address of host1, host0 finds itself.
   const auto [first, second] =
       examine_two(networks, {{"GLOO_SOCKET_IFNAME", "lo"}});
   CAPTURE(first.out, first.err, second.out, second.err);
@@ -105,7 +105,7 @@ TEST_CASE("a doctor is refused as a host of its job would be") {
   CHECK(stranger.code() == 1);
   CHECK_THAT(stranger.out,
              Contains("error    hosts: ") && Contains("DDPRUN_TOKEN"));
-  // The same one with the right token is let in.
+  // The same command line with the right token is accepted.
   const Result second = run_ddprun(arguments, {{"DDPRUN_TOKEN", "x"}});
   CHECK_THAT(second.out, Contains("ok       hosts: 2 of 2 met at "));
   CHECK_THAT(first.finish().out, Contains("ok       ways: 2 of 2 between"));

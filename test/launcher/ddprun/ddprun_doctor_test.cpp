@@ -28,8 +28,8 @@ constexpr const char* kGoodTest =
     "echo bytes 1048576\n"
     "echo seconds 0.001\n";
 
-/// A ddprun in a folder of its own, with a ddprun-allreduce beside it that is a
-/// script: what the doctor starts.
+/// A folder with a copy of ddprun, and a script in the place of
+/// ddprun-allreduce, which the doctor starts.
 class DoctorsFolder {
  public:
   explicit DoctorsFolder(const std::string& test_program = kGoodTest) {
@@ -41,13 +41,13 @@ class DoctorsFolder {
     }
   }
 
-  /// @param files soft limit of open files; 0: as it is
+  /// @param files soft limit of open files; 0: unchanged
   Result examine(const Ddprun::Arguments& options,
                  const Variables& variables = {},
                  rlim_t files = 0,
                  Bound bound = {}) const {
     const auto exec = [&] {
-      // As on a host without GPUs and without settings.
+      // As on a host without GPUs and settings.
       for (const char* name : {"CUDA_VISIBLE_DEVICES",
                                "GLOO_SOCKET_IFNAME",
                                "NCCL_SOCKET_IFNAME"}) {
@@ -79,7 +79,7 @@ class DoctorsFolder {
   std::string ddprun_ = folder_ / "ddprun";
 };
 
-/// The line about a subject, without a line's end.
+/// Returns the line about a subject, without its line end.
 std::string line_about(const std::string& subject, const Result& result) {
   const size_t at = result.out.find(" " + subject + ": ");
   CAPTURE(result.out, result.err);

@@ -20,11 +20,11 @@ using namespace launcher;
 using namespace launcher::test;
 using Arguments = Ddprun::Arguments;
 
-// Hosts that meet by an etcd of the test's own, over loopback.
+// Hosts that meet through an etcd that the test starts, over loopback.
 namespace {
 
 std::unique_ptr<Ddprun> start_host(const Arguments& arguments) {
-  // A lease may have to end.
+  // Allows for the expiry of a lease.
   return std::make_unique<Ddprun>(
       arguments,
       std::map<std::string, std::string>{{"DDPRUN_TOKEN", "x"}},
@@ -32,7 +32,7 @@ std::unique_ptr<Ddprun> start_host(const Arguments& arguments) {
       std::chrono::seconds(60));
 }
 
-/// The ddprun that listens at a port of this machine.
+/// Returns the process id of the ddprun that listens at a port of this machine.
 pid_t holder_of(int port) {
   const std::string text = port_holder(port);
   const size_t at = text.find("(pid ");
@@ -40,7 +40,7 @@ pid_t holder_of(int port) {
   return std::atoi(text.c_str() + at + 5);
 }
 
-/// Shows its world, and ends when it is one of `size`.
+/// Prints the size of its world, and ends if it is `size`.
 Arguments worker_until(const std::string& size) {
   return {"sh",
           "-c",
@@ -50,11 +50,12 @@ Arguments worker_until(const std::string& size) {
 
 using Hosts = std::vector<std::unique_ptr<Ddprun>>;
 
-/// Of a job that goes on with two, and ends then. All have begun.
+/// Starts three hosts of a job that goes on with two and then ends. Returns
+/// after the workers of all three have begun.
 Hosts start_three_hosts(const std::string& endpoints) {
   Arguments arguments = etcd_host_of(
       endpoints, "1:3", "job", worker_until("2"), ",keep_alive_interval=1");
-  // So that the lease of a coordinator that is killed is short, too.
+  // Shortens the lease of a coordinator that is killed.
   arguments.insert(arguments.begin(), {"--start-when=3", "--grace-period=1"});
   Hosts hosts;
   for (int i = 0; i < 3; ++i) {
@@ -66,7 +67,7 @@ Hosts start_three_hosts(const std::string& endpoints) {
   return hosts;
 }
 
-/// Of three, of which one has been killed.
+/// Returns the results of the two hosts that were not killed, and checks them.
 std::vector<Result> two_survivors_of(const Hosts& hosts) {
   std::vector<Result> survivors;
   for (const auto& host : hosts) {
@@ -94,7 +95,7 @@ TEST_CASE("etcd: hosts meet, also when it is killed and started again") {
   const auto start = [&](const std::string& job) {
     return start_host(etcd_host_of(etcd.endpoint(), "2", job, program));
   };
-  // Two jobs at one etcd, at once.
+  // Two jobs use one etcd at the same time.
   const std::unique_ptr<Ddprun> hosts[] = {
       start("a"), start("b"), start("a"), start("b")};
   for (const auto& host : hosts) {
@@ -123,7 +124,7 @@ TEST_CASE("etcd: the job goes on when its coordinator's host is lost") {
   }
   EtcdServer etcd;
   const Hosts hosts = start_three_hosts(etcd.endpoint());
-  // etcd is away for a while, which nobody notices.
+  // A short outage of etcd has no effect.
   etcd.kill();
   etcd.start();
   ::kill(holder_of(etcd.coordinators_port("job")), SIGKILL);
@@ -267,7 +268,7 @@ TEST_CASE("etcd: doctors meet, and leave no coordinator in etcd") {
     return;
   }
   EtcdServer etcd;
-  // Without the all-reduce of each host, which has its own tests.
+  // Skips the all-reduce of each host, which other tests cover.
   const ddp::test::TemporaryFolder folder;
   ddp::test::write_file(folder / "libc10.so", "");
   const auto start = [&] {
@@ -305,7 +306,7 @@ TEST_CASE("etcd: another member is asked where one does not answer") {
   }
   const Hosts hosts = start_three_hosts(endpoints);
   const int port = members.back()->coordinators_port("job");
-  members.front()->kill();  // the one that all have found
+  members.front()->kill();  // all members have found this one
   ::kill(holder_of(port), SIGKILL);
   two_survivors_of(hosts);
 }
@@ -357,7 +358,7 @@ TEST_CASE("etcd: lost for good, a job still ends, and cannot start again") {
         "2",
         job,
         {"sh", "-c", "echo rank $RANK of $WORLD_SIZE; read end; " + program},
-        ",join_timeout=3");  // in which two hosts meet on any machine
+        ",join_timeout=3");  // long enough for two hosts to meet
     all.insert(all.begin(), "--max-restarts=" + restarts);
     return start_host(all);
   };
@@ -393,7 +394,7 @@ TEST_CASE("etcd: lost for good, a job still ends, and cannot start again") {
     CHECK_THAT(result.err, Contains("has not answered for"));
     CHECK(!result.left_something);
   });
-  // What ended the job is said, and not that etcd hears nothing of it.
+  // The error names the end of the job, and not the lost connection to etcd.
   all_of(is_over, [](Ddprun& host) {
     const Result result = host.finish();
     CAPTURE(result.err);

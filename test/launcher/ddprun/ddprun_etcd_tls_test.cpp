@@ -10,7 +10,7 @@ using Catch::Contains;
 using namespace launcher;
 using namespace launcher::test;
 
-// An etcd that wants TLS, a certificate of its clients, and a password.
+// An etcd that requires TLS, client certificates and a password.
 namespace {
 
 using Variables = std::map<std::string, std::string>;
@@ -68,8 +68,8 @@ TEST_CASE("etcd: hosts meet over TLS, each with a certificate and a password") {
                    variables_with(password));
     CAPTURE(result.err);
     CHECK(result.code() == 1);
-    // Who is turned away by TLS may first see a connection that has ended, and
-    // on a busy machine has time to say that it tries again.
+    // A client that TLS refuses may first see a closed connection. On a busy
+    // machine it may print that it retries. So only the last line counts.
     REQUIRE(result.err.size() > 1);
     return result.err.substr(result.err.rfind('\n', result.err.size() - 2) + 1);
   };
@@ -96,13 +96,13 @@ TEST_CASE("etcd: hosts meet over TLS, each with a certificate and a password") {
   CHECK_THAT(
       error_of(etcd.endpoint(), tls_settings("/no/such/file", client), "right"),
       Contains("/no/such/file"));
-  // etcd's gateway would take the name for the user's.
+  // etcd's gateway would use this name as the user's.
   CHECK_THAT(
       error_of(etcd.endpoint(),
                tls_settings(authority.file(), authority.certify("/CN=root")),
                "right"),
       Contains("CommonName") && Contains("without a common name"));
-  // Time for one answer, however busy the machine is.
+  // Enough time for one answer on a busy machine.
   CHECK_THAT(error_of(etcd.endpoint(), ",join_timeout=2", "right"),
              Contains("protocol=https"));
 }

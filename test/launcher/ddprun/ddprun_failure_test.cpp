@@ -50,7 +50,7 @@ TEST_CASE("a worker killed by a signal: 128 + its number") {
 }
 
 TEST_CASE("those who ignore the end of a failed job are killed") {
-  // Rank 0 fails when its stdin ends, the others are ready by then.
+  // Rank 0 fails when its stdin ends; the other ranks are ready by then.
   Ddprun job({"--nproc-per-node=3",
               "--grace-period=0.1",
               "sh",
@@ -103,7 +103,7 @@ TEST_CASE("other signals are passed on and the job goes on") {
   }
   job.signal(SIGTERM);
   job.await_out("signal " + std::to_string(SIGTERM), 2);
-  // Impatience: twice from the keyboard.
+  // A second signal from the keyboard ends the job at once.
   job.signal(SIGINT);
   job.await_err("SIGINT came");
   job.await_out("signal " + std::to_string(SIGINT), 2);
@@ -141,7 +141,7 @@ TEST_CASE("the first failure is the kernel's first, however late it is seen") {
   for (const int rank : {2, 0, 1}) {
     const pid_t pid = job.number_after("[" + std::to_string(rank) + "] pid ");
     const Fd process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
-    // Opened for both directions it does not wait for a reader.
+    // O_RDWR opens the pipe without waiting for a reader.
     const Fd go(
         ::open((folder.path() + "/go" + std::to_string(rank)).c_str(), O_RDWR));
     REQUIRE(::write(go.get(), "\n", 1) == 1);
@@ -202,8 +202,8 @@ TEST_CASE("what workers leave behind does not outlive the job") {
 }
 
 TEST_CASE("a dead child of a worker does not hold up the end") {
-  // The child dies first; its parent becomes another program, which does not
-  // wait for it: both come to ddprun at once when that one ends.
+  // The child ends first. Its parent becomes another program, which does not
+  // wait for it, so ddprun gets both when the parent ends.
   const auto result = run_ddprun({"sh", "-c", "true & exec sleep 0.2"});
   CHECK(result.code() == 0);
   CHECK(!result.left_something);
@@ -243,7 +243,8 @@ TEST_CASE("an error goes up through launchers, with how its worker ended") {
   };
   const auto result = run({resource("write_error_file")});
   CHECK(result.code() == 1);
-  // Of the inner ddprun, whose line goes through the outer one, and of that.
+  // Both the inner ddprun, whose lines the outer one passes on, and the outer
+  // ddprun report it.
   CHECK_THAT(
       result.err,
       Contains("\n[0]   its error file:\n[0]     | ValueError: bad loss\n") &&
@@ -311,7 +312,7 @@ namespace {
 
 [[maybe_unused]] std::map<std::string, std::string> slow_system(
     const std::string& what) {
-  // A path in LD_PRELOAD ends at a space, one in LD_LIBRARY_PATH does not.
+  // A path in LD_PRELOAD ends at a space; one in LD_LIBRARY_PATH does not.
   return {{"LD_PRELOAD", "slow_system.so"},
           {"LD_LIBRARY_PATH", DDP_TEST_RESOURCES_DIR},
           {"SLOW", what}};
@@ -363,7 +364,7 @@ TEST_CASE("a job whose logs lie where nothing answers hears of a death") {
              slow_system("logs"));
   job.await_err("writing\n");
   job.await_err("rank 1 failed first: exit code 9");
-  job.signal(SIGTERM);  // or it would wait for its logs
+  job.signal(SIGTERM);  // else the job waits for its logs
   const auto result = job.finish();
   CHECK(result.status.code == 9);
   CHECK(!result.left_something);
@@ -392,7 +393,7 @@ TEST_CASE(
              });
   job.await_err("writing\n");
   job.await_err("rank 1 failed first: exit code 9");
-  job.signal(SIGTERM);  // or it would wait for its stdout
+  job.signal(SIGTERM);  // else the job waits for its stdout
   const auto result = job.finish();
   CHECK(result.status.code == 9);
   CHECK(!result.left_something);

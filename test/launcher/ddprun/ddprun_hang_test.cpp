@@ -225,7 +225,7 @@ TEST_CASE("torchrun's file timer: the user's file, and only where enabled") {
 }
 
 TEST_CASE("Ctrl-Z stops the workers, which do not hang then") {
-  // In a process group of its own, as a shell with job control starts it.
+  // Runs in a process group of its own, as a shell with job control starts it.
   Ddprun job({"--hang-timeout=1", resource("hang"), "never"}, {}, "", {}, [] {
     ::setpgid(0, 0);
   });

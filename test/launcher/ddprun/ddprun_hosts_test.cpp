@@ -20,10 +20,10 @@ using Catch::Contains;
 using namespace launcher::test;
 using Arguments = Ddprun::Arguments;
 
-// Several hosts that meet: each is a ddprun of this machine, over loopback.
+// Several hosts that meet: each is a ddprun on this machine, over loopback.
 namespace {
 
-/// A port where nobody else listens, and how a host finds it.
+/// A free port, and the endpoint at which hosts find it.
 class MeetingPlace {
  public:
   explicit MeetingPlace(std::string host = "127.0.0.1")
@@ -48,7 +48,7 @@ class MeetingPlace {
   launcher::PortReservation port_{0};
 };
 
-/// Hands on the bytes of connections to a port of this machine.
+/// Forwards connections to a port of this machine.
 class Proxy {
  public:
   explicit Proxy(int port)
@@ -68,11 +68,12 @@ class Proxy {
     return "127.0.0.1:" +
            std::to_string(launcher::port_of(launcher::own_end(listener_)));
   }
-  /// Ends what is open, and goes on with new connections.
+  /// Ends all open connections and accepts new ones.
   ///
-  /// @param with_reset as when the network does it, else as when its ends do
+  /// @param with_reset resets connections, as a network failure does; else
+  ///     closes them, as their ends do
   void cut(bool with_reset) { cut_ = with_reset ? kReset : kClose; }
-  /// Until a line was handed back over so many connections.
+  /// Blocks until `count` connections have carried an answer.
   void await_answers(int count) const {
     for (int beat = 0; answered_ < count; ++beat) {
       if (beat == 4'000) {
@@ -85,7 +86,7 @@ class Proxy {
  private:
   enum Cut { kNothing, kReset, kClose };
   struct Way {
-    launcher::Fd ends[2];  // of the guest, and of the port
+    launcher::Fd ends[2];  // guest's end, port's end
     bool was_answered = false;
   };
 
@@ -168,7 +169,7 @@ class Proxy {
 
 const std::map<std::string, std::string> kToken{{"DDPRUN_TOKEN", "secret"}};
 
-/// A worker that shows its world and waits for a signal.
+/// Returns a worker that prints the size of its world and waits for a signal.
 Arguments waiting_worker() {
   return {"sh",
           "-c",
@@ -241,7 +242,7 @@ TEST_CASE("hosts meet over IPv6, and by a name") {
   }
   const MeetingPlace place(host);
   const Arguments program{resource("print_env"), "MASTER_ADDR"};
-  // The same secret, told in two ways.
+  // The same secret from a file and from the variable.
   const ddp::test::TemporaryFolder folder;
   std::ofstream(folder / "token") << "secret\n";
   Ddprun first(place.arguments("2", program), kToken);
@@ -264,7 +265,7 @@ TEST_CASE("a failure on one host starts the workers of all again") {
       place.arguments("2", {"--max-restarts=1", resource("fail_until"), "1"});
   Ddprun first(arguments, kToken);
   Ddprun second(arguments, kToken);
-  // The first worker that fails may end the other one before it says a word.
+  // The first worker that fails may end the other one before its first output.
   bool was_first_attempt = false;
   for (const Result& result : {first.finish(), second.finish()}) {
     CAPTURE(result.out, result.err);
@@ -292,7 +293,7 @@ TEST_CASE("the last failure ends the job on all hosts with its code") {
                  ? 1
                  : 0;
   }
-  CHECK(named == 1);  // the other host shows the worker itself
+  CHECK(named == 1);  // the other host shows its own worker
 }
 
 TEST_CASE("a final exit code ends the job on all hosts, without a restart") {
@@ -326,7 +327,8 @@ TEST_CASE("hosts share one budget of restarts within a time") {
        "--restart-window=0.2",
        "sh",
        "-c",
-       // Ranks 1 and 0 fail in turn, too late for the restart before to count.
+       // Ranks 1 and 0 fail in turn. The earlier restart no longer counts by
+       // then.
        "n=$TORCHELASTIC_RESTART_COUNT; sleep 0.3; "
        "[ $n = 2 ] && exit 0; [ $RANK = $((1 - n)) ] && exit 5; "
        "exec sleep 1000"});
@@ -533,8 +535,8 @@ TEST_CASE("two jobs in a row with one id: each host runs both") {
         place.arguments("2", {"sh", "-c", line}, ",is_host=" + is_host),
         kToken);
   };
-  // More than a pipe holds: nobody reads it, so the first job's ddprun at the
-  // endpoint is still there when the other host begins with the second job.
+  // The output is larger than a pipe and is not read, so the first job's ddprun
+  // at the endpoint still runs when the other host begins with the second job.
   const auto first = start(
       "1", "head -c 500000 /dev/zero | tr '\\0' x | fold -w 100; echo end");
   const auto other_first = start("0", "echo first");

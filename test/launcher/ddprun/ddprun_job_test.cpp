@@ -184,7 +184,7 @@ TEST_CASE("rank 0 can listen on the port that ddprun keeps for it") {
   const auto result = run_ddprun({resource("listen_on_master_port")});
   CHECK(result.code() == 0);
   CHECK(result.out == "[0] reached\n");
-  // Or on the one that its user has chosen.
+  // Also at the port that the user has chosen.
   const launcher::PortReservation free(0);
   const std::string port = std::to_string(free.port());
   const auto chosen =
@@ -226,7 +226,7 @@ TEST_CASE("programs by name, by path, and as Python") {
   std::ofstream(no_shebang) << "echo by sh\n";
   fs::permissions(no_shebang, fs::perms::owner_all);
   CHECK(run_ddprun({no_shebang}).out == "[0] by sh\n");
-  // Whatever it is called.
+  // The file's name does not matter.
   const std::string odd = folder.path() + "/odd";
   std::ofstream(odd) << "import sys\nprint('by python')\nsys.exit(0)\n";
   CHECK(run_ddprun({"--run-path", odd}).out == "[0] by python\n");
@@ -331,8 +331,8 @@ TEST_CASE("a link in the place of an attempt's folder is refused") {
 }
 
 TEST_CASE("no temporary folder can be written to: the job runs") {
-  // Everything that could be one is read only, as the root of a pod. The
-  // program may lie below one of them, so a descriptor keeps it.
+  // All possible temporary folders are read-only, like the root of a pod. The
+  // program may lie below one of them, so a descriptor keeps it open.
   const std::string as_in_a_pod =
       "exec 9<\"$0\"; for place in /tmp /var/tmp /dev/shm; do "
       "mount -t tmpfs -o ro none $place || exit 99; done; "
@@ -391,7 +391,8 @@ TEST_CASE("no files are left when none were asked for") {
       run_ddprun({resource("exit_with"), "3", "0"}, {{"TMPDIR", folder.path()}})
           .code() == 3);
   CHECK(entries_of(folder.path()).empty());
-  // Asked for without a place: kept, and said where.
+  // Requested without a folder: the logs are kept, and ddprun prints their
+  // place.
   const auto kept =
       run_ddprun({"-r", "1", "echo", "x"}, {{"TMPDIR", folder.path()}});
   CHECK_THAT(kept.err, Contains("logs are in " + folder.path()));

@@ -10,10 +10,10 @@
 using Catch::Contains;
 using namespace launcher::test;
 
-// Hosts that lose each other, each with a network of its own.
+// Hosts that lose each other, each in a network namespace of its own.
 namespace {
 
-/// A job of two hosts, whose workers wait for a signal.
+/// A job of two hosts whose workers wait for a signal.
 class TwoHosts {
  public:
   TwoHosts(const Networks& networks, const std::string& backend) {
@@ -46,7 +46,7 @@ class TwoHosts {
   TwoHosts(const TwoHosts&) = delete;
   TwoHosts& operator=(const TwoHosts&) = delete;
 
-  /// Both processes of its ddprun.
+  /// Signals both processes of a host's ddprun.
   void signal(int host, int number) {
     ::kill(hosts_[host]->number_after("supervisor "), number);
     hosts_[host]->signal(number);
@@ -55,7 +55,8 @@ class TwoHosts {
     stopped_ = host;
     signal(host, SIGSTOP);
   }
-  /// Also where the test has failed: who is stopped hears of no end.
+  /// Continues a stopped host, also after a failed test: a stopped process does
+  /// not notice the end of the test.
   void go_on() {
     if (stopped_) {
       signal(*stopped_, SIGCONT);
@@ -68,7 +69,7 @@ class TwoHosts {
   std::optional<int> stopped_;
 };
 
-/// How host 1 names the other one, with which it has lost its only connection.
+/// Returns the text by which host 1 names the host of its only connection.
 std::string lost_place(const std::string& backend) {
   return "the connection to " + Networks::address(0) +
          (backend == "c10d" ? ":29400" : ":29600") +

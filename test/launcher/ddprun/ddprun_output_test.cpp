@@ -19,7 +19,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// What spam_output of a rank writes as its line `index`.
+/// Returns line `index` of the output of spam_output on a rank.
 std::string spam_line(int rank, int index) {
   return std::to_string(index) +
          std::string(index % 61, static_cast<char>('a' + rank % 26));
@@ -44,7 +44,7 @@ void check_spam(const Result& result, int ranks, int lines) {
 }  // namespace
 
 TEST_CASE("lines of several ranks are never torn, lost or out of order") {
-  // So many lines take seconds where a sanitizer watches and others compute.
+  // With a sanitizer on a busy machine this many lines take seconds.
   const auto result =
       run_ddprun({"--nproc-per-node=4", resource("spam_output"), "100000", "0"},
                  {},
@@ -61,7 +61,7 @@ TEST_CASE("the output of a worker that dies is not lost") {
 }
 
 TEST_CASE("a reader that sleeps stops no death from being noticed") {
-  // Nobody reads stdout: rank 0 and ddprun have nowhere to write to.
+  // stdout is not read, so rank 0 and ddprun block on it.
   Ddprun job({"--nproc-per-node=2",
               "sh",
               "-c",
@@ -69,7 +69,7 @@ TEST_CASE("a reader that sleeps stops no death from being noticed") {
                   in_shell(resource("spam_output")) +
                   " 1000000 0; else exit 9; fi"});
   job.await_err("rank 1 failed (exit code 9)");
-  const auto result = job.finish();  // now it is read
+  const auto result = job.finish();  // reads the output
   CHECK(result.code() == 9);
   CHECK(!result.left_something);
   const auto lines = result.lines_of("[0] ");
@@ -247,11 +247,11 @@ TEST_CASE("on a terminal a program that throws has shown all it wrote") {
     return std::string(text.data(), size > 0 ? static_cast<size_t>(size) : 0);
   };
   CHECK(run({}) == "[0] epoch 1\n[0] epoch 2\n[0] epoch 3\n");
-  CHECK(run({"--output=lines"}).empty());  // stdio keeps it in its buffer
+  CHECK(run({"--output=lines"}).empty());  // stdio buffers the output
 }
 
 TEST_CASE("a reader that sleeps is no hang of a worker") {
-  // Rank 0 waits for somebody to read, while rank 1 has its say.
+  // Rank 0 blocks because its output is not read; rank 1 writes.
   Ddprun job({"--nproc-per-node=2",
               "--hang-timeout=1",
               "sh",
@@ -260,7 +260,7 @@ TEST_CASE("a reader that sleeps is no hang of a worker") {
               "for i in 1 2 3; do echo $i > $DDPRUN_PROGRESS_FILE; sleep 0.2; "
               "done; head -c 3000000 /dev/zero | tr '\\0' x"});
   job.await_err("said");
-  const auto result = job.finish();  // now it is read
+  const auto result = job.finish();  // reads the output
   CHECK(result.code() == 0);
   CHECK(result.err == "[1] said\n");
   CHECK(std::count(result.out.begin(), result.out.end(), 'x') == 3000000);

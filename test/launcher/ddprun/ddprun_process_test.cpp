@@ -1,4 +1,4 @@
-// What becomes of processes: ddprun's own two, and those that workers start.
+// The ends of processes: ddprun's own two, and those that workers start.
 #include <poll.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -24,16 +24,17 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// Its workers show the process that started them, then become `command`.
+/// Returns a worker that prints its supervisor's id and then becomes `command`.
 Ddprun::Arguments showing_supervisor(const std::string& command) {
   return {"sh", "-c", "echo supervisor $PPID; exec " + command};
 }
 
-/// A process that the test's child starts before it becomes ddprun, as a shell
-/// that starts a monitor in the background and then `exec ddprun`.
+/// A process that the test's child starts before it becomes ddprun, like a
+/// shell that starts a monitor in the background and then runs `exec ddprun`.
 class Helper {
  public:
-  /// To be called in the child. The helper has nothing open but its own pipes.
+  /// Starts the helper. Called in the child; the helper's only open files are
+  /// its pipes.
   void start(bool in_own_session) {
     if (::fork() != 0) {
       return;
@@ -48,7 +49,8 @@ class Helper {
     ::_exit(::read(0, &byte, 1) == 0 ? 0 : 1);
   }
 
-  /// It ends when this object does, unless somebody ends it before.
+  /// Returns whether the helper still runs. It ends with this object, unless
+  /// another process ends it before.
   bool lives() {
     sign_.write.reset();
     pollfd end{sign_.read.get(), POLLIN, 0};
@@ -144,7 +146,7 @@ TEST_CASE("kill -9 of both of ddprun's processes ends the workers") {
              {},
              "",
              {},
-             hide_cgroups);  // nobody would remove it
+             hide_cgroups);  // a leftover cgroup would remain
   job.await_out("ready");
   job.signal(SIGSTOP);
   job.await_state(job.pid(), 'T');
@@ -311,7 +313,7 @@ TEST_CASE("a worker that has become another user's is named") {
   const std::string program = folder.path() + "/become_root";
   Ddprun job({"--grace-period=0.1", program}, {}, "", {}, [&] {
     hide_cgroups();
-    hide_mount(folder.path().c_str());  // the one behind it may forbid setuid
+    hide_mount(folder.path().c_str());  // a nosuid mount would forbid setuid
     std::filesystem::copy_file(resource("become_root"), program);
     ::chmod(program.c_str(), 04755);
     become_nobody();

@@ -56,7 +56,7 @@ TEST_CASE("what an attempt leaves goes before the next one") {
                   "-c",
                   "[ $TORCHELASTIC_RESTART_COUNT = 4 ] || exit 1; "
                   "ls ${TORCHELASTIC_ERROR_FILE%/attempt_*} | grep attempt; "
-                  // Where a job has a cgroup, each attempt has one in it.
+                  // If a job has a cgroup, each attempt has a cgroup in it.
                   "own=$(sed -n s/^0:://p /proc/self/cgroup); "
                   "case $own in */ddprun.*/attempt_*) "
                   "ls -d /sys/fs/cgroup${own%/attempt_*}/attempt_* "

@@ -1,4 +1,4 @@
-// What ddprun does with signals: that it gets, and that its workers get.
+// Signals that ddprun receives, and signals that it sends to its workers.
 #include <unistd.h>
 
 #include <csignal>
@@ -64,7 +64,7 @@ TEST_CASE("a stopped worker hears that it is to end") {
   job.await_out("\n");
   job.await_state(job.number_after("pid "), 'T');
   job.signal(SIGTERM);
-  const auto result = job.finish();  // within less than the grace period
+  const auto result = job.finish();  // before the grace period is over
   CHECK(result.code() == 128 + SIGTERM);
   CHECK_THAT(result.err, !Contains("SIGKILL"));
 }

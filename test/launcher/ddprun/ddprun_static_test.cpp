@@ -9,15 +9,16 @@ using Catch::Contains;
 using namespace launcher::test;
 using Arguments = Ddprun::Arguments;
 
-// Static hosts, whose ranks the user names: each is a ddprun of this machine.
+// Static hosts with ranks that the user sets: each is a ddprun on this machine.
 namespace {
 
 const std::map<std::string, std::string> kSecret{{"DDPRUN_TOKEN", "secret"}};
 
-/// Ports for two hosts, of the store and to meet.
+/// Two ports: for the store and for the rendezvous.
 class StaticPlace {
  public:
-  /// @param settings more of --rdzv-conf, each with a comma before it
+  /// @param settings additional settings of --rdzv-conf, each with a comma
+  ///     before it
   Arguments arguments(int rank,
                       const Arguments& more,
                       const std::string& settings = "") const {
@@ -112,7 +113,7 @@ TEST_CASE("a dry run of static hosts meets nobody") {
 
 TEST_CASE("a static host starts nothing where only a store answers") {
   const StaticPlace place;
-  // As the ddprun of another job, or torchrun's store.
+  // Like the ddprun of another job, or torchrun's store.
   const launcher::Fd store = launcher::listen_at(
       launcher::addresses_of("127.0.0.1", place.store_port()).at(0));
   REQUIRE(store);

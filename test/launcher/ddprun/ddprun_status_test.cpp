@@ -36,7 +36,7 @@ TEST_CASE("--status tells what a job does, wherever its files are") {
   arguments.insert(arguments.end(),
                    {"sh",
                     "-c",
-                    // $$$$ is the shell's $$.
+                    // $$$$ becomes the shell's $$.
                     "echo step 7 > $DDPRUN_PROGRESS_FILE; "
                     "[ $RANK = 1 ] && exit 0; echo pid=$$$$; "
                     "kill -STOP $$$$; read line"});

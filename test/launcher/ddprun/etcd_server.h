@@ -12,7 +12,7 @@
 
 namespace launcher::test {
 
-/// False, and says so, where etcd is not installed.
+/// Returns whether etcd is installed. Prints a warning if it is not.
 bool is_etcd_there();
 
 /// Files of a certificate and its key.
@@ -21,13 +21,13 @@ struct Certificate {
   std::string key;
 };
 
-/// Certificates for tests, made by the openssl command.
+/// Creates certificates for tests with the openssl command.
 class Authority {
  public:
   Authority();
 
   const std::string& file() const { return own_.file; }
-  /// @param subject "/CN=etcd"
+  /// @param subject for example "/CN=etcd"
   /// @param host name of a server; empty: of a client
   Certificate certify(const std::string& subject, const std::string& host = "");
 
@@ -37,11 +37,11 @@ class Authority {
   int certified_ = 0;
 };
 
-/// A real etcd on loopback, which goes with this object.
+/// A real etcd on loopback, which ends with this object.
 class EtcdServer {
  public:
-  /// With TLS, if these are given: as what it shows itself, and whose clients
-  /// it lets in.
+  /// If set, the server uses TLS with its own certificate, and accepts clients
+  /// with certificates of the authority.
   struct Tls {
     Certificate own;
     std::string authority;
@@ -52,22 +52,24 @@ class EtcdServer {
   EtcdServer(const EtcdServer&) = delete;
   EtcdServer& operator=(const EtcdServer&) = delete;
 
-  /// Of several that are one etcd, all answering.
+  /// Starts a cluster of several members, and returns once all of them answer.
   static std::vector<std::unique_ptr<EtcdServer>> cluster(int size);
 
   void kill();
-  /// With what it knew when it was killed.
+  /// Starts the server again with the data that it had when it was killed.
   void start();
-  /// It answers nobody until go_on().
+  /// Stops all answers until go_on().
   void stop() const;
   void go_on() const;
 
-  /// With TLS as a client of its own certificate.
+  /// Returns the settings of a client. With TLS the client uses the server's
+  /// certificate.
   EtcdSettings settings() const;
-  /// With TLS by the name that `Tls::own` is to have.
+  /// Returns the server's endpoint. With TLS its host is the name in
+  /// `Tls::own`.
   std::string endpoint() const;
 
-  /// Of the job's coordinator.
+  /// Returns the port of the job's coordinator.
   int coordinators_port(const std::string& job) const;
   void run_etcdctl(const std::string& command) const;
 
@@ -86,9 +88,10 @@ class EtcdServer {
   pid_t pid_ = -1;
 };
 
-/// The command line of a host of a job that meets by etcd.
+/// Returns the command line of a host whose job meets through etcd.
 ///
-/// @param settings more of --rdzv-conf, each with a comma before it
+/// @param settings additional settings of --rdzv-conf, each with a comma before
+///     it
 Ddprun::Arguments etcd_host_of(const std::string& endpoint,
                                const std::string& hosts,
                                const std::string& job,

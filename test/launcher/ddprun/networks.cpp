@@ -21,7 +21,7 @@ namespace {
 
 Fd make_network() {
   Fd network;
-  // A namespace is a thread's.
+  // A namespace belongs to a thread.
   std::thread([&] {
     if (::unshare(CLONE_NEWNET) == 0) {
       network.reset(::open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC));
@@ -30,7 +30,7 @@ Fd make_network() {
   return network;
 }
 
-/// As a path that other processes can open.
+/// Returns a path that other processes can open.
 std::string path_of(const Fd& network) {
   return "/proc/" + std::to_string(::getpid()) + "/fd/" +
          std::to_string(network.get());
@@ -106,8 +106,8 @@ std::function<void()> enter_silence(const std::string& folder) {
         ::mount(file.c_str(), "/etc/resolv.conf", "", MS_BIND, nullptr) != 0) {
       ::_exit(97);
     }
-    // It stays open: without a reader the kernel would say that nobody is
-    // there.
+    // The socket stays open. Without a reader the kernel would report that the
+    // port is closed.
     const int server = ::socket(AF_INET, SOCK_DGRAM, 0);
     ifreq loopback{};
     std::strcpy(loopback.ifr_name, "lo");

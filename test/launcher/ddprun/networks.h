@@ -9,23 +9,25 @@
 namespace launcher::test {
 
 /// Two hosts with a cable between them: network namespaces of this machine,
-/// which the kernel removes with the last process in them. Nothing reaches
-/// them from outside.
+/// which the kernel removes with their last process. They are unreachable from
+/// outside.
 class Networks {
  public:
   Networks();
 
-  /// Why they could not be made: rights or the program `ip` are missing.
+  /// Reason if the networks could not be created: missing rights, or no program
+  /// `ip`.
   const std::string& error() const { return error_; }
 
   /// 10.77.0.1 and 10.77.0.2.
   static std::string address(int host) {
     return "10.77.0." + std::to_string(host + 1);
   }
-  /// What a child does to be on that host, named "host0" or "host1".
+  /// Returns a function with which a child moves to the host named "host0" or
+  /// "host1".
   std::function<void()> enter(int host) const;
 
-  /// From now on all that one sends the other is lost in silence.
+  /// Silently drops all packets between the hosts from now on.
   void cut() const;
 
  private:
@@ -35,11 +37,11 @@ class Networks {
   std::string error_;
 };
 
-/// What a child does to have a name server that never answers, whatever it
-/// asks; in a network of its own, with the loopback alone.
+/// Returns a function with which a child gets a name server that never answers,
+/// in a network of its own that has only the loopback.
 ///
-/// @param folder for a file, which must last as long as the child
-/// @returns nothing where that cannot be made: only root may
+/// @param folder for a file, which must exist as long as the child
+/// @returns an empty function if this is not possible: it needs root
 std::function<void()> enter_silence(const std::string& folder);
 
 }  // namespace launcher::test

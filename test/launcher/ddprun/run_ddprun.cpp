@@ -15,7 +15,7 @@
 namespace launcher::test {
 namespace {
 
-// For what is left of a job once ddprun has ended: it should be nothing.
+// Time for leftovers of a job to disappear after ddprun has ended.
 constexpr int kTimeToDieMs = 20'000;
 
 std::string tail_of(const std::string& text) {
@@ -97,7 +97,8 @@ Ddprun::Ddprun(const Arguments& arguments,
     ::dup2(out.write.get(), 1);
     ::dup2(err.write.get(), 2);
     ::fcntl(life.write.get(), F_SETFD, 0);  // inherited by the whole job
-    // A shell ignores them in what it starts in the background.
+    // A shell ignores these signals in processes that it starts in the
+    // background.
     ::signal(SIGINT, SIG_DFL);
     ::signal(SIGQUIT, SIG_DFL);
     if (in_child) {
@@ -137,7 +138,7 @@ void Ddprun::wait_for(std::span<pollfd> any, const std::string& what) const {
       "; stderr ends with: " + tail_of(err_.text));
 }
 
-/// False at the end of the stream.
+/// Returns false at the end of the stream.
 bool Ddprun::read_some(Stream& stream) const {
   char buffer[64 * 1024];
   pollfd ready[] = {{stream.fd.get(), POLLIN, 0}};
@@ -176,7 +177,7 @@ void Ddprun::signal(int number) const {
   ::kill(pid_, number);
 }
 
-// There is no event for it: looks again each millisecond.
+// Polls every millisecond, because a change of state causes no event.
 void Ddprun::await_state(pid_t pid, char state) const {
   const std::string path = "/proc/" + std::to_string(pid) + "/stat";
   for (;;) {
@@ -223,7 +224,7 @@ Result Ddprun::finish() {
 }
 
 bool Ddprun::left_files() const {
-  // The one of ddprun's processes that is left still removes them.
+  // ddprun's other process may still be removing them.
   const Fd changes(::inotify_init1(IN_CLOEXEC));
   check(
       ::inotify_add_watch(changes.get(), temporary_.path().c_str(), IN_DELETE),

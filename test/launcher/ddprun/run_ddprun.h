@@ -17,31 +17,31 @@
 
 namespace launcher::test {
 
-/// Path of a child program of test/resources.
+/// Returns the path of a child program of test/resources.
 std::string resource(const std::string& name);
 
-/// Path of ddprun, for a job in a job.
+/// Returns the path of ddprun, for a job inside a job.
 std::string ddprun_path();
 
-/// A path as one word of a command line for sh, whatever folder the clone is
-/// in.
+/// Quotes a path as one word of a command line for sh, for any folder of the
+/// clone.
 std::string in_shell(const std::string& path);
 
-/// How a ddprun that a test started ended.
+/// The result of a ddprun that a test started.
 struct Result {
   ExitStatus status;
   std::string out;
   std::string err;
-  bool left_something = false;  ///< a process of the job outlived it
+  bool left_something = false;  ///< a process outlived ddprun
 
   int code() const { return status.shell_code(); }
-  /// Lines of `out` that start with the prefix, without it.
+  /// Returns the lines of `out` that start with the prefix, without it.
   std::vector<std::string> lines_of(const std::string& prefix) const;
 };
 
-/// How long a run of ddprun may take, and whose it is. Normal is a fraction of
-/// a second; the bound is below the grace period of 30 s, whose passing
-/// unnoticed would be a defect.
+/// The longest duration of a run of ddprun, and the test's source location. A
+/// run takes a fraction of a second. The bound is below the grace period of 30
+/// s, so that an unwanted grace period is an error.
 struct Bound {
   Bound(std::chrono::seconds bound_time = std::chrono::seconds(20),
         Place bound_place = Place::current())
@@ -53,15 +53,15 @@ struct Bound {
 
 /// The real ddprun as a child of the test.
 ///
-/// Every process of the job inherits the write end of a pipe: when it has
-/// ended, nobody is left. All waiting is for such events, and bounded: a run
-/// that takes too long throws an error that names its place in the test.
+/// Every process of the job inherits the write end of a pipe, whose end shows
+/// that no process is left. All waits are for events, and bounded: a run that
+/// takes too long throws an error with its source location in the test.
 class Ddprun {
  public:
   using Arguments = std::vector<std::string>;
 
-  /// @param in_child what the test's child does before it becomes ddprun; see
-  ///   child_setup.h
+  /// @param in_child is called in the child before it executes ddprun; see
+  ///     child_setup.h
   explicit Ddprun(const Arguments& arguments,
                   const std::map<std::string, std::string>& variables = {},
                   const std::string& input = "",
@@ -77,24 +77,24 @@ class Ddprun {
   void await_out(const std::string& text, int count = 1);
   void await_err(const std::string& text, int count = 1);
 
-  /// The number after `text` in what stdout has shown.
+  /// Returns the number after `text` in the output so far.
   int number_after(const std::string& text) const;
 
   void signal(int number) const;
 
-  /// Waits until a process of the job is in a state of /proc/PID/stat: 'T' when
-  /// it is stopped.
+  /// Waits until a process of the job is in a state of /proc/PID/stat, for
+  /// example 'T', stopped.
   void await_state(pid_t pid, char state) const;
 
-  /// stdin of the first worker ends; finish() does it too.
+  /// Ends stdin of the first worker. finish() does so, too.
   void close_input() { in_.reset(); }
   void close_out() { out_.fd.reset(); }
 
-  /// Waits for the end of ddprun, then of everything it started.
+  /// Waits for the end of ddprun, then of all processes that it started.
   Result finish();
 
-  /// Call it after finish(): true when the job's temporary files stay. TMPDIR
-  /// is a folder of the test's own.
+  /// Returns whether temporary files of the job are left. Call it after
+  /// finish(). TMPDIR is a folder of the test.
   bool left_files() const;
 
  private:
@@ -105,7 +105,7 @@ class Ddprun {
 
   void await(Stream& stream, const std::string& text, int count) const;
   bool read_some(Stream& stream) const;
-  /// Waits for one of them until the bound of the run.
+  /// Waits for one of the descriptors until the bound of the run.
   void wait_for(std::span<pollfd> any, const std::string& what) const;
 
   Bound bound_;

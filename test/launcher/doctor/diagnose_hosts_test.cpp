@@ -7,7 +7,7 @@ using namespace launcher;
 
 namespace {
 
-/// All paths are well: node0 to node2, of three.
+/// Returns the facts of three hosts, node0 to node2, with good paths.
 HostsFacts three_hosts() {
   HostsFacts facts{.place = "node0:29600",
                    .least_hosts = 3,
@@ -41,7 +41,7 @@ PathFacts& path(HostsFacts& facts, int from, int to) {
   return facts.paths.front();
 }
 
-/// The only one that is no good news.
+/// Returns the only finding that is a warning or an error.
 Finding only_bad(const HostsFacts& facts) {
   Finding bad;
   int count = 0;
@@ -79,7 +79,7 @@ TEST_CASE("a host that does not reach another is named with the direction") {
         "node1 cannot connect to node2 at 10.0.0.2: timed out, though node2 "
         "connects to node1");
   CHECK_THAT(finding.fix, Contains("a firewall drops it"));
-  CHECK(diagnose_hosts(facts).size() == 2);  // no line says that all is well
+  CHECK(diagnose_hosts(facts).size() == 2);  // no finding that all is well
 }
 
 TEST_CASE("each fault of a path has its own advice") {

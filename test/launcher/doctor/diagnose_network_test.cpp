@@ -14,7 +14,7 @@ namespace {
 
 struct Said {
   Severity severity = Severity::ok;
-  std::string text;  // with what to do
+  std::string text;  // with the advice
 };
 
 Said said_of(const std::string& subject,
@@ -170,7 +170,7 @@ TEST_CASE("the interfaces that NCCL takes") {
       {"^docker", {"lo", "eth0"}},
       {"^=lo,docker0", {"eth0"}},
       {"lo,eth", {"lo", "eth0"}},
-      {"eth1", {}}};  // it is down
+      {"eth1", {}}};  // eth1 is down
   for (const auto& [setting, names] : cases) {
     CAPTURE(setting);
     machine.environment["NCCL_SOCKET_IFNAME"] = setting;

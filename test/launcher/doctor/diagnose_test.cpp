@@ -10,7 +10,7 @@ using namespace launcher::test;
 
 namespace {
 
-/// What the doctor says of a subject, as a line.
+/// Returns the doctor's finding about a subject, as a line.
 std::string line_about(const std::string& subject,
                        const MachineFacts& machine,
                        const JobShape& job = {.workers = 4}) {

@@ -2,13 +2,13 @@
 
 #include "launcher/doctor/machine.h"
 
-// Machines to judge, by hand.
+// Facts about machines for the diagnosis.
 namespace launcher::test {
 
 inline constexpr int64_t kMebi = int64_t{1} << 20;
 inline constexpr int64_t kGibi = int64_t{1} << 30;
 
-/// Nothing is wrong with it: no GPU, 64 CPUs on two NUMA nodes, 128 GiB.
+/// A machine without faults: no GPU, 64 CPUs on two NUMA nodes, 128 GiB.
 inline MachineFacts sound_machine() {
   MachineFacts machine;
   machine.network.host = {"node7", "", {{"10.0.0.7", true, false}}};
@@ -40,7 +40,7 @@ inline MachineFacts sound_machine() {
   return machine;
 }
 
-/// The same with 8 GPUs on two nodes, behind an NVSwitch.
+/// A machine without faults and with 8 GPUs on two nodes, behind an NVSwitch.
 inline MachineFacts gpu_machine() {
   MachineFacts machine = sound_machine();
   GpuFacts& gpu = machine.gpu;

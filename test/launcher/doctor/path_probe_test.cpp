@@ -38,7 +38,7 @@ class Tried {
     CHECK(found_->to == 1);
     return *found_;
   }
-  /// When that is so.
+  /// Ends the probe once `is_time` returns true.
   PathFacts end_when(const std::function<bool()>& is_time) {
     run_until(is_time);
     CHECK(!found_);
@@ -65,7 +65,7 @@ PathFacts probe(EventLoop& loop,
   return Tried(loop, id, port, place).end();
 }
 
-/// A server that is none of the doctors': `answer` says what to each line.
+/// A server that is no doctor's: `answer` returns its answer to each line.
 struct Other {
   Other(EventLoop& loop,
         const std::function<std::string(const std::string&)>& answer)
@@ -142,7 +142,7 @@ TEST_CASE("a probe of a path that is slow has seen some of it") {
     return ++long_lines < 4 ? "\n" : "";
   });
   Tried tried(loop, "me", other.port, Place::current());
-  // So many are under way at a time, and each answer lets one more go.
+  // Twelve lines are under way at a time, and each answer releases one more.
   const PathFacts facts = tried.end_when([&] { return long_lines == 12 + 3; });
   CHECK(facts.fault == PathFault::none);
   CHECK(facts.bytes_per_second > 0);

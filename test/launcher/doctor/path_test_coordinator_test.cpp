@@ -12,7 +12,7 @@ namespace {
 
 using PathConnection = PathTestCoordinator::Connection;
 
-/// A coordinator, and workers that are not there: connection 10 + rank each.
+/// A coordinator and simulated workers, rank r on connection 10 + r.
 class Workers {
  public:
   explicit Workers(int count) : coordinator_(count, now_), count_(count) {}
@@ -40,7 +40,8 @@ class Workers {
     now_ += time;
     keep(coordinator_.on_time(now_));
   }
-  /// The report of a rank: each path connects, and is measured as the round.
+  /// Sends the report of a rank: each path connects, with figures that depend
+  /// on the round.
   void report(int rank, const std::vector<int>& targets) {
     PathReport report{rank, round, {}};
     for (const int to : targets) {
@@ -51,7 +52,7 @@ class Workers {
     }
     say(connection_of(rank), report);
   }
-  /// Every rank but `silent` reports what it is to measure.
+  /// Reports for every rank except `silent` the paths of this round.
   void report_all(int silent = -1) {
     const int here = round;
     for (int rank = 0; rank < count_; ++rank) {
@@ -113,7 +114,7 @@ TEST_CASE("workers try all paths at once, then one each in rounds") {
   CHECK(workers.round == 0);
   REQUIRE(workers.peers.size() == 3);
   CHECK(workers.peers[1].id == "id of node1");
-  CHECK(workers.peers[0].host.address.empty());  // each knows its own way there
+  CHECK(workers.peers[0].host.address.empty());  // each uses its own path to it
   for (const int next : {1, 2}) {
     workers.report_all();
     CHECK(workers.round == next);
@@ -131,7 +132,7 @@ TEST_CASE("workers try all paths at once, then one each in rounds") {
   for (const PathFacts& path : facts.paths) {
     CHECK(path.fault == PathFault::none);
     CHECK(path.round_trip_seconds == 1);  // of round 0
-    CHECK(path.bytes_per_second > 100);   // of a later one
+    CHECK(path.bytes_per_second > 100);   // of a later round
   }
 }
 
@@ -229,7 +230,7 @@ TEST_CASE("the output of a path test") {
   REQUIRE(facts.paths.size() == 1);
   CHECK(facts.paths[0].from == 1);
   CHECK(facts.paths[0].fault == PathFault::refused);
-  // Workers that are started again begin again.
+  // Workers that are restarted begin again.
   CHECK(parse_path_test(whole + whole).paths.size() == 1);
   CHECK(parse_path_test(hello + peers).hosts.empty());
   CHECK(parse_path_test(hello + encode_path(PathFailure{"no way"})).error ==

@@ -7,7 +7,7 @@
 
 namespace launcher::test {
 
-/// The answer to one call; waits for it.
+/// Makes one call and waits for its answer.
 inline EtcdAnswer ask_etcd(EventLoop& loop,
                            const EtcdSettings& settings,
                            const std::string& run_id,
@@ -22,7 +22,7 @@ inline EtcdAnswer ask_etcd(EventLoop& loop,
   return *answer;
 }
 
-/// What etcd has of a job.
+/// Returns etcd's data of a job.
 inline EtcdAnswer ask_etcd(const EtcdSettings& settings,
                            const std::string& run_id) {
   EventLoop loop;

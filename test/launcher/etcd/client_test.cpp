@@ -23,14 +23,14 @@ TEST_CASE("etcd client: no member takes connections") {
   const EtcdSettings settings{
       .endpoints = {endpoint_of(first), endpoint_of(second)},
       .request_time = kRequestTime};
-  // A watch, too, has not seen that nothing changed.
+  // A watch without a connection must not report that nothing has changed.
   const auto kind = GENERATE(EtcdCall::Kind::read, EtcdCall::Kind::wait);
   EventLoop loop;
   test::bound(loop);
   const EtcdAnswer answer =
       test::ask_etcd(loop, settings, "job", {.kind = kind});
   if (answer.outcome == EtcdAnswer::Outcome::hopeless) {
-    CHECK_THAT(answer.text, Catch::Contains("libcurl"));  // none on this host
+    CHECK_THAT(answer.text, Catch::Contains("libcurl"));  // not on this host
     return;
   }
   CHECK(answer.outcome == EtcdAnswer::Outcome::unreachable);

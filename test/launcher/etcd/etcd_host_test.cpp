@@ -19,9 +19,9 @@ namespace {
 
 using Duration = std::chrono::milliseconds;
 
-/// etcd with two keys, in memory. As in etcd a lease lives as long as it is
-/// renewed, whatever its key has become; a key goes with the lease that it was
-/// last written with.
+/// An etcd with two keys, in memory. As in etcd, a lease lives as long as it is
+/// renewed, independent of its key. A key expires with the lease of its last
+/// write.
 class FakeEtcd {
  public:
   EtcdAnswer answer(const EtcdCall& call, Duration now) {
@@ -123,8 +123,8 @@ class FakeEtcd {
   int64_t last_lease_ = 0;
 };
 
-/// Hosts, their connections and an etcd, which all get lost. One seed is one
-/// schedule.
+/// Simulates hosts, their connections and an etcd, all of which can fail. One
+/// seed determines one schedule.
 class EtcdSimulation {
  public:
   explicit EtcdSimulation(uint64_t seed) : random_(seed) {
@@ -154,11 +154,11 @@ class EtcdSimulation {
   static constexpr Duration kCalm = 8s;
   static constexpr Duration kStopTime = 3s;
 
-  /// Of one generation of a run.
+  /// The workers of one generation of a run.
   struct Group {
     std::map<int, World> seats;
     std::set<size_t> running;  // hosts
-    Duration time{0};          // that its workers take
+    Duration time{0};          // duration of its workers
     bool is_whole() const {
       return !seats.empty() && static_cast<int>(running.size()) ==
                                    seats.begin()->second.host_count;
@@ -170,10 +170,10 @@ class EtcdSimulation {
     std::optional<EtcdAgent> host;
     int attempt = 0;
     int call = 0;
-    size_t peer = 0;  // whom its link goes to
+    size_t peer = 0;  // other end of the link
     std::optional<uint64_t> link;
-    Group* group = nullptr;  // that its workers run in
-    std::string run;         // of those with one id, by its coordinator
+    Group* group = nullptr;  // of its workers
+    std::string run;         // tells runs with one id apart, by coordinator
     bool is_over = false;
     bool is_cut_off = false;  // from etcd
   };
@@ -302,7 +302,7 @@ class EtcdSimulation {
       if (host.link != link || host.is_over) {
         return;
       }
-      // A firewall can refuse a connection, too.
+      // A firewall may refuse a connection, too.
       const bool is_refused = !is_calm() && one_in(10);
       if (hosts_[peer].is_over || is_refused ||
           !hosts_[peer].host->is_coordinator()) {
@@ -320,7 +320,8 @@ class EtcdSimulation {
     cut(index, /*tells_host=*/false);
   }
 
-  /// A host's connection ends, and its coordinator hears of it.
+  /// Ends a host's connection. The coordinator is notified, and the host if
+  /// `tells_host`.
   void cut(size_t index, bool tells_host) {
     const auto link = std::exchange(hosts_[index].link, std::nullopt);
     if (!link) {
@@ -475,7 +476,7 @@ class EtcdSimulation {
       end_after_workers(index);
     }
   }
-  /// Its workers take their time to end.
+  /// Ends a host after its workers, which take some time.
   void end_after_workers(size_t index) {
     ++hosts_[index].attempt;
     add(up_to(kStopTime), [this, index] {
@@ -508,7 +509,7 @@ class EtcdSimulation {
     const auto index =
         static_cast<size_t>(between(0, static_cast<int>(hosts_.size()) - 1));
     switch (between(0, 4)) {
-      case 0:  // killed; perhaps somebody starts it again
+      case 0:  // killed; may be started again
         end(index);
         if (one_in(2)) {
           add_host(up_to(2s));
@@ -541,10 +542,11 @@ class EtcdSimulation {
     }
     return index;
   }
-  /// Its connections to other hosts stay, and others come.
+  /// Cuts a host off from etcd. Its connections to other hosts stay, and new
+  /// ones are possible.
   void cut_off_from_etcd(size_t index) {
     hosts_[index].is_cut_off = true;
-    // Sometimes for longer than the job's record is kept.
+    // Sometimes longer than etcd keeps the job's record.
     const Duration most = one_in(8) ? Duration(100s) : Duration(20s);
     add(up_to(most), [this, index] { hosts_[index].is_cut_off = false; });
     if (one_in(2)) {

@@ -14,7 +14,7 @@ namespace {
 using CallOutcome = EtcdAnswer::Outcome;
 using CallKind = EtcdCall::Kind;
 
-/// A host, and an etcd that is away or as the test says.
+/// A host, and an etcd that is unreachable or answers as the test says.
 class AwayEtcd {
  public:
   static constexpr std::chrono::seconds kJoin{60};
@@ -60,8 +60,8 @@ class AwayEtcd {
     return kind;
   }
 
-  /// No call is answered; @return what has passed when the host gave up, or
-  /// `most`
+  /// Answers no call.
+  /// @return the time until the host gave up, at most `most`
   std::chrono::milliseconds stay_away(std::chrono::milliseconds most) {
     const LeaderElection::Time begin = now_;
     while (lost_.empty() && now_ - begin < most) {
@@ -77,7 +77,7 @@ class AwayEtcd {
     return std::chrono::duration_cast<std::chrono::milliseconds>(now_ - begin);
   }
 
-  /// It takes what is asked, and says nothing, until the host gives up.
+  /// Accepts calls without an answer until the host gives up.
   void stay_silent() {
     while (lost_.empty()) {
       now_ = host_.next_deadline().value();
@@ -85,7 +85,7 @@ class AwayEtcd {
     }
   }
 
-  /// What is asked next, once it is time for it.
+  /// Returns the kind of the next call, after advancing the clock to it.
   CallKind next_call() {
     while (!asked_) {
       now_ = std::max(now_, host_.next_deadline().value());
@@ -94,7 +94,7 @@ class AwayEtcd {
     return asked_->kind;
   }
 
-  /// Until this host coordinates.
+  /// Makes this host the coordinator.
   void lead() {
     take(host_.begin(now_));
     CHECK(answer({.outcome = CallOutcome::done}) == CallKind::read);
@@ -155,7 +155,7 @@ TEST_CASE("etcd away while workers run: they end before the lease does") {
   CHECK(etcd.fences() == 1);
   CHECK(etcd.host().is_hosting());
   CHECK_THAT(etcd.note(), Contains("the workers stop until it does"));
-  // Its leases have run out in the meantime.
+  // The leases have expired in the meantime.
   CHECK(etcd.next_call() == CallKind::renew);
   etcd.answer({.outcome = CallOutcome::denied});
   CHECK(etcd.answer({.outcome = CallOutcome::done, .revision = 9}) ==
@@ -234,7 +234,7 @@ TEST_CASE("etcd away when a coordinator is lost: as before the first group") {
 
 namespace {
 
-/// What etcd has when another host coordinates.
+/// Returns etcd's answer while another host coordinates.
 EtcdAnswer led_by(const std::string& id,
                   const EtcdJobState& record,
                   CallOutcome outcome = CallOutcome::done) {

@@ -15,10 +15,11 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// A pipe that processes hold, to see when the last of them has ended.
+/// A pipe that processes hold open, to detect the end of the last one.
 class Life {
  public:
-  /// A line of a shell that makes it and all it starts hold the pipe.
+  /// Returns a shell command after which the shell and its children hold the
+  /// pipe.
   std::string hold() const {
     return "exec 9> /proc/" + std::to_string(::getpid()) + "/fd/" +
            std::to_string(pipe_.write.get()) + "; echo held >&9";
@@ -48,7 +49,7 @@ class Life {
   bool is_over_ = false;
 };
 
-/// A host that is checked, and all that it says and asks for.
+/// A host with a health check, and its notes and outcome.
 struct CheckedHost {
   EventLoop loop;
   std::string story;

@@ -4,7 +4,7 @@ using Catch::Contains;
 using namespace launcher;
 using namespace launcher::test;
 
-// What a coordinator does when it loses hosts.
+// A coordinator that loses hosts.
 
 TEST_CASE("too few hosts after a loss: the lost one is named") {
   FormingJob job;

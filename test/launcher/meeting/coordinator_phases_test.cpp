@@ -10,7 +10,8 @@ namespace {
 
 enum class JobStage { gathering, running, broken, closing, done };
 
-/// a and b are there, and c where the world runs or has run.
+/// Returns a job in a stage. Hosts a and b have joined, and from `running` on
+/// also c.
 FormingJob job_in(JobStage stage) {
   FormingJob job;
   if (stage == JobStage::gathering) {
@@ -64,7 +65,7 @@ HostState stating(int generation,
 
 }  // namespace
 
-// b speaks; in done it is no longer known.
+// Host b sends the message. In stage `done` the coordinator no longer knows b.
 TEST_CASE("every message in every phase") {
   const FormingJob names;
   const std::vector<CoordinatorRow> table = {

@@ -103,7 +103,7 @@ TEST_CASE("a failure costs one restart, whoever else fails of it") {
   for (const Coordinator::Connection from : {kOwn, 1ul, 2ul}) {
     job.work(from, 1);
   }
-  // The only one is spent.
+  // The only restart is used up.
   CHECK(job.fail(2, 1, {7, {.code = 9}}) == "0 noted, 1 closed 9, 2 closed 9");
   CHECK(job.close(1).empty());
   CHECK(job.close(2) == "0 closed 9");
@@ -151,7 +151,7 @@ TEST_CASE("a host on a new connection is the same host") {
   CHECK(job.close(1).empty());
   job.states[9] = job.states[1];
   CHECK(job.work(9, 0) == "9 noted");
-  // It stopped its workers when the connection ended.
+  // Host b stopped its workers when the connection ended.
   CHECK(job.join(9) ==
         "0 broken 0: b vanished, 2 broken 0: b vanished, 9 noted");
 }
@@ -216,7 +216,8 @@ TEST_CASE("a rank that two static hosts want is refused to the second") {
   Hello second = job.hello(2);
   second.wanted_rank = 1;
   second.seen_address = "10.0.0.7";
-  // It can be the first one's next ddprun, until that is heard again.
+  // The second host may be the next ddprun of the first one, until the first
+  // one sends a message again.
   CHECK(job.say(2, second) == "drop 2");
   job.pass(1s);
   CHECK(job.say(3, second) == "drop 3");
@@ -228,9 +229,9 @@ TEST_CASE("a rank that two static hosts want is refused to the second") {
             .text ==
         "expected --node-rank 1 of one host, but got it from b (host-b) and c "
         "(10.0.0.7); give each host its own");
-  // The first one itself may have lost its connection.
+  // The first host may have lost its connection.
   CHECK(job.say(7, job.hello(1)) == "drop 1, 7 noted");
-  // There is no doubt about the coordinator's host.
+  // The rank of the coordinator's own host is certain.
   second.wanted_rank = 0;
   CHECK(job.say(8, second) == "8 refused, drop 8");
 }

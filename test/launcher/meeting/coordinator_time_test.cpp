@@ -3,7 +3,7 @@
 using namespace launcher;
 using namespace launcher::test;
 
-// What a coordinator does when time passes, and when it asks to be called.
+// A coordinator's actions when time passes, and its deadlines.
 
 TEST_CASE("a silent host has vanished, unless this process slept") {
   FormingJob job;
@@ -146,7 +146,7 @@ TEST_CASE("a failure is judged when all have said whether they have one") {
   job.run();
   CHECK(job.work(1, 0, HostFailed{7, {.code = 3}}) ==
         "0 asked, 1 noted, 2 asked");
-  CHECK(job.work(kOwn, 0) == "0 asked");  // it has not heard of it
+  CHECK(job.work(kOwn, 0) == "0 asked");  // it does not know the failure yet
   SECTION("they have said so, or failed") {
     job.next_state(kOwn).heard_end = 0;
     CHECK(job.work(kOwn, 0) == "0 noted");
@@ -161,7 +161,7 @@ TEST_CASE("a failure is judged when all have said whether they have one") {
   SECTION("or half a second is over") {
     CHECK(job.get().next_deadline() == job.now + 500ms);
     CHECK(job.pass(499ms).empty());
-    CHECK(job.work(2, 0) == "2 asked");  // it was on its way before
+    CHECK(job.work(2, 0) == "2 asked");  // sent before the question
     CHECK(job.pass(1ms) == "0 noted, 1 closed 3, 2 closed 3");
   }
   SECTION("unless this process slept") {

@@ -39,7 +39,7 @@ inline std::string said(const Message& message) {
       message);
 }
 
-/// "1 noted, 2 formed 0, drop 3".
+/// Returns the actions as text: "1 noted, 2 formed 0, drop 3".
 inline std::string said(const Coordinator::Actions& actions) {
   std::string text;
   for (const auto& action : actions) {
@@ -54,7 +54,7 @@ inline std::string said(const Coordinator::Actions& actions) {
   return text;
 }
 
-/// A job whose host "a" coordinates, over connection 0; "b" has 1, "c" 2.
+/// A job whose coordinator is host "a" on connection 0. "b" is on 1, "c" on 2.
 struct FormingJob {
   JobTerms terms{
       .run_id = "job", .least_hosts = 2, .most_hosts = 3, .max_restarts = 1};
@@ -94,11 +94,11 @@ struct FormingJob {
   std::string say(Coordinator::Connection from, const Message& message) {
     return said(get().on_message(from, message, now));
   }
-  /// Its connection ends, and it comes back on another one or does not.
+  /// Ends a connection. The host may come back on another one.
   std::string cut(Coordinator::Connection connection) {
     return said(get().on_closed(connection, now, "reset"));
   }
-  /// It does not.
+  /// Ends a connection of a host that does not come back in time.
   std::string close(Coordinator::Connection connection) {
     const std::string told = cut(connection);
     const std::string later = pass(2s);
@@ -138,7 +138,8 @@ struct FormingJob {
     state.outcome = outcome;
     return say(from, state);
   }
-  /// Whoever is asked for failures has none.
+  /// Reports a failure. All hosts that are asked for failures answer that they
+  /// have none.
   std::string fail(Coordinator::Connection from,
                    int generation,
                    const HostFailed& failure = {7, {.code = 3}}) {
@@ -163,7 +164,7 @@ struct FormingJob {
     return work(from, generation, HostSucceeded{});
   }
 
-  /// Runs with a, b and c, or with a and b alone.
+  /// Runs a world with a, b and c, or with a and b.
   void run(int hosts = 3) {
     start_hosts = hosts;
     const auto end = static_cast<Coordinator::Connection>(hosts);

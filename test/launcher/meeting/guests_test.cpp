@@ -13,10 +13,11 @@
 
 using namespace launcher;
 
-// Connections to a process that others speak to.
+// Connections of clients to a line server.
 namespace {
 
-/// A coordinator's guests: one that has said "hello" is known.
+/// A coordinator's line server. A client that has sent a line is known; it
+/// stays if the line is "hello".
 struct GuestServer {
   EventLoop loop;
   std::set<LineServer::Id> known;
@@ -92,8 +93,8 @@ TEST_CASE("what a guest does not read is not kept without end") {
   CHECK(server.guests->count() == 0);
 }
 
-// Linux refuses both in one of some ten thousand rounds; more of them by hand:
-// DDP_LISTEN_ROUNDS.
+// Linux refuses both sockets in about one of ten thousand rounds.
+// DDP_LISTEN_ROUNDS selects more rounds.
 TEST_CASE("of two that begin to listen at once, one does") {
   const auto rounds =
       static_cast<int>(ddp::test::number_from("DDP_LISTEN_ROUNDS", 2'000));

@@ -8,10 +8,10 @@ using namespace launcher;
 using launcher::test::at_free_port;
 using launcher::test::FullListener;
 
-// A member's connection to an endpoint with several addresses.
+// A client's connection to an endpoint with several addresses.
 namespace {
 
-/// A link that tells where it was opened, or lost.
+/// Records where a connection was opened or lost.
 struct LinkedHost {
   EventLoop loop;
   std::string text;
@@ -72,7 +72,7 @@ TEST_CASE("addresses take turns until one answers, which then stays") {
   CHECK(host.next() == "refused 127.0.0.4");
   host.link.connect();
   host.next();
-  // It takes the connection and says nothing.
+  // The listener accepts the connection, but sends nothing.
   host.link.hang_up();
   host.link.connect();
   host.next();

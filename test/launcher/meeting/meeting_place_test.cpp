@@ -10,7 +10,8 @@ using namespace launcher;
 
 namespace {
 
-/// At a free port of each address, where the endpoint's host is `host`.
+/// Listens at a free port of each address, for an endpoint with the host
+/// `host`.
 std::vector<Fd> listen_for(const std::string& host,
                            const std::vector<std::string>& addresses,
                            std::optional<bool> is_host = {}) {
@@ -41,7 +42,7 @@ TEST_CASE("hosts meet at the chosen address alone") {
 }
 
 TEST_CASE("whose address it is not does not host, unless it is told to") {
-  // 203.0.113.0/24 is nobody's.
+  // 203.0.113.0/24 belongs to no machine.
   CHECK(place_of(listen_for("there", {"203.0.113.9"})) == "none");
   CHECK(place_of(listen_for("127.0.0.1", {"127.0.0.1"}, false)) == "none");
   const auto all = GENERATE("203.0.113.9", "its-public-name");
@@ -60,7 +61,7 @@ TEST_CASE("other machines reach all listeners but those on loopback") {
 }
 
 TEST_CASE("hosts meet at every address of one name, in whatever order") {
-  // 203.0.113.0/24 is nobody's.
+  // 203.0.113.0/24 belongs to no machine.
   CHECK(place_of(
             listen_for("name",
                        {"203.0.113.9", "127.0.0.3", "127.0.0.1", "127.0.0.2"},

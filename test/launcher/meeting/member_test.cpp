@@ -67,7 +67,7 @@ RendezvousClient member_of(const std::string& local_address = "") {
   return RendezvousClient(options);
 }
 
-/// A member and its clock.
+/// A rendezvous client and its clock.
 struct MemberHost {
   RendezvousClient::Time now = RendezvousClient::Time() + 1h;
   RendezvousClient member = member_of();
@@ -83,7 +83,7 @@ struct MemberHost {
   std::string report(const HostOutcome& outcome) {
     return done_by(member.report(outcome, now));
   }
-  /// Everything that time alone brings.
+  /// Advances the clock and returns all actions that follow from time alone.
   std::string pass(std::chrono::milliseconds time) {
     std::string text;
     const auto end = now + time;
@@ -96,7 +96,7 @@ struct MemberHost {
     return text;
   }
 
-  /// In the world of generation 0.
+  /// Brings the client into the world of generation 0.
   void enter() {
     CHECK(join() == "connect");
     CHECK(open() == "hello, tell -1 joins");
@@ -177,7 +177,7 @@ TEST_CASE("a job of two worlds, as a member sees it") {
   MemberHost host;
   host.enter();
   CHECK(host.report(HostFailed{3, {.code = 1}}) == "tell 0 failed");
-  // The failure is told until the next world, in case it was lost.
+  // The client repeats the failure until the next world, in case it was lost.
   CHECK(host.join() == "tell 0 joins failed");
   CHECK(host.hear(entering(0)).empty());
   CHECK(host.hear(entering(1)) == "tell 1, FORMED");
@@ -311,7 +311,7 @@ TEST_CASE("who takes the connection and says nothing is no coordinator") {
     CHECK(host.pass(1250ms) == "disconnect, connect");
     for (int round = 0; round < 100 && host.member.next_deadline(); ++round) {
       host.open();
-      // A socket that is connected to itself.
+      // As with a socket that is connected to itself.
       CHECK(host.hear(Hello{}).empty());
       CHECK(host.hear(HostState{}).empty());
       host.pass(16s);
@@ -395,7 +395,7 @@ TEST_CASE("what a member says when it gives up names the endpoint") {
 
 namespace {
 
-/// The note among what a member does; empty: none.
+/// Returns the note among the client's actions, or "".
 std::string note_in(const RendezvousClient::Actions& actions) {
   for (const auto& action : actions) {
     if (const auto* answer = std::get_if<RendezvousAnswer>(&action)) {
@@ -416,7 +416,8 @@ TEST_CASE("a host that waits asks what for, and says so now and then") {
   host.hear(Noted{"a"});
   std::string said;
   for (int beat = 1; beat <= 90; ++beat) {
-    // Only the answer to a question is news; the latest is asked for.
+    // Only the answer to a question gives a new note. The client asks for the
+    // latest one.
     host.pass(5s);
     const auto text = note_in(host.member.on_message(
         Noted{"beat " + std::to_string(beat)}, host.now));

@@ -1,7 +1,7 @@
 #include "launcher/base/overloaded.h"
 #include "test/launcher/meeting/membership_simulation.h"
 
-// What coordinator and members do to each other, in a MembershipSimulation.
+// Messages between coordinator and clients in a MembershipSimulation.
 namespace launcher::test {
 
 void MembershipSimulation::close_ends(size_t index, bool here, bool there) {
@@ -86,7 +86,8 @@ void MembershipSimulation::send(Kind kind,
                                 size_t index,
                                 Connection connection,
                                 const Message& message) {
-  // Nothing is lost in a process, nor after a Hello within a connection.
+  // Messages inside a process and messages after a Hello in a connection are
+  // not lost.
   const bool is_own = connection == Coordinator::kOwn;
   if (silent_.count(connection) > 0) {
     return;
@@ -131,7 +132,7 @@ void MembershipSimulation::take(size_t index, const WorldBroken& broken) {
     host.waits_for_end = host.has_failed = false;
     if (broken.change == WorldBroken::Change::failed ||
         broken.change == WorldBroken::Change::vanished) {
-      stop_workers(index);  // what happened on another host counts
+      stop_workers(index);  // a failure on another host counts
     } else {
       perform(host, host.member->leave());
       end(index);

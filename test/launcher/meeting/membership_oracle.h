@@ -10,20 +10,20 @@
 
 namespace launcher::test {
 
-/// What must hold in every job, however its hosts come and go: no two groups of
-/// one generation, no rank that nobody has or two have, one end of the job, and
-/// success only of all.
+/// Checks the invariants of a job, for any order in which hosts join and leave:
+/// one group per generation, each rank assigned to exactly one host, one end of
+/// the job, and success only if all hosts succeed.
 ///
-/// @throws std::runtime_error, from all calls, when it does not hold
+/// @throws std::runtime_error from all calls if an invariant is violated
 class MembershipOracle {
  public:
   explicit MembershipOracle(const JobTerms& terms) : terms_(terms) {}
 
-  /// The coordinator has told a host of a world.
+  /// The coordinator has sent a world to a host.
   void on_told(const World& world);
-  /// It has told all that it had to tell.
+  /// The coordinator has sent the world to all hosts.
   void on_all_told();
-  /// A host has been told so. Its number is `host`.
+  /// Host number `host` has received the world and entered it.
   void on_entered(size_t host,
                   const World& world,
                   int worker_count,
@@ -32,16 +32,16 @@ class MembershipOracle {
   void on_closed(int exit_code);
 
  private:
-  /// What was told of one generation, by host rank.
+  /// Worlds sent for one generation, by host rank.
   struct Group {
     std::map<int, World> seats;
-    std::map<int, size_t> hosts;  // that entered
+    std::map<int, size_t> hosts;  // hosts that entered
     std::set<size_t> succeeded;
   };
 
   JobTerms terms_;
   std::map<int, Group> groups_;
-  std::optional<int> untold_;  // the generation that is being told
+  std::optional<int> untold_;  // generation that is being sent
   std::optional<int> exit_code_;
 };
 

@@ -29,7 +29,7 @@ MembershipSimulation::MembershipSimulation(uint64_t seed) : random_(seed) {
       time());
   const int count = terms_.most_hosts + between(-1, 1);
   for (int index = 0; index < std::max(count, 1); ++index) {
-    // The coordinator's own host is there from the beginning.
+    // The coordinator's own host starts first.
     start_host(index == 0 ? 0ms : up_to(index % 2 == 0 ? 6s : 1s));
   }
   for (int troubles = between(0, 3); troubles > 0; --troubles) {
@@ -221,7 +221,7 @@ void MembershipSimulation::make_trouble() {
       static_cast<size_t>(between(0, static_cast<int>(hosts_.size()) - 1));
   Host& host = hosts_[victim];
   switch (between(0, 5)) {
-    case 0:  // killed; perhaps somebody starts it again
+    case 0:  // killed; may be started again
       if (victim != 0 || one_in(4)) {
         end(victim);
         if (one_in(2)) {
@@ -241,7 +241,7 @@ void MembershipSimulation::make_trouble() {
     case 3:
       coordinator_clock_ += up_to(30s);
       break;
-    case 4:  // a connection is cut, and one end or both hear of it
+    case 4:  // a connection is cut; one end or both are notified
       if (host.link && *host.link != Coordinator::kOwn) {
         const int ends = between(1, 3);
         close_ends(victim, (ends & 1) != 0, (ends & 2) != 0);
@@ -309,7 +309,7 @@ void MembershipSimulation::go_on(size_t index) {
     host.waits_for_end = true;
     return;
   }
-  if (host.has_failed && starts_no_more(host)) {  // it is asked to end
+  if (host.has_failed && starts_no_more(host)) {  // asked to end
     perform(host, host.member->leave());
     end(index);
     return;

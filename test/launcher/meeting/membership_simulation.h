@@ -15,14 +15,14 @@ namespace launcher::test {
 
 using namespace std::chrono_literals;
 
-/// A coordinator and hosts in memory, with a network that loses, delays,
-/// doubles and overtakes, clocks that jump, and hosts that die, leave and come.
-/// One seed is one schedule.
+/// Simulates a coordinator and hosts in memory. The network loses, delays,
+/// duplicates and reorders messages, clocks jump, and hosts die, leave and
+/// join. One seed determines one schedule.
 class MembershipSimulation {
  public:
   explicit MembershipSimulation(uint64_t seed);
 
-  /// @throws std::runtime_error where something is wrong
+  /// @throws std::runtime_error if an invariant is violated
   void run();
 
  private:
@@ -30,7 +30,7 @@ class MembershipSimulation {
   using Duration = std::chrono::milliseconds;
   using Connection = Coordinator::Connection;
 
-  // From here on nothing is lost, and nobody dies.
+  // From this time on no message is lost, and no host dies.
   static constexpr Duration kCalm = 6s;
   static constexpr Duration kEnd = 120s;
   static constexpr int kMostEvents = 20'000;
@@ -41,9 +41,9 @@ class MembershipSimulation {
     start,  // a host's ddprun
     to_coordinator,
     to_host,
-    opened,        // a connection, for the host
-    closed_there,  // for the coordinator
-    closed_here,   // for the host
+    opened,        // a connection, at the host
+    closed_there,  // at the coordinator
+    closed_here,   // at the host
     workers_end,
     workers_gone,
     trouble,
@@ -67,7 +67,7 @@ class MembershipSimulation {
     std::optional<RendezvousClient> member;
     std::string id;
     int workers = 1;
-    Duration clock{0};  // how far it is ahead
+    Duration clock{0};  // its lead over real time
     std::optional<Connection> link;
     int generation = -1;
     int restarts = 0;
@@ -91,13 +91,13 @@ class MembershipSimulation {
 
   void add(Happening happening);
   void add_later(Duration delay, Happening happening);
-  /// The next event or timer; false when there is none.
+  /// Handles the next event or timer. Returns false if there is none.
   bool step();
   void handle(const Happening& event);
   void make_trouble();
 
   void start_host(Duration at);
-  /// A host's ddprun is no more.
+  /// Ends a host's ddprun.
   void end(size_t index);
   void end_coordinator();
   void end_workers(size_t index);
@@ -105,7 +105,8 @@ class MembershipSimulation {
   bool starts_no_more(const Host& host) const;
   void go_on(size_t index);
   size_t index_of(const Host& host) const;
-  /// Of a static host; one that is started again has that of an earlier one.
+  /// Returns the rank of a static host. A restarted host has the rank of an
+  /// earlier one.
   int fixed_rank(size_t index) const {
     return static_cast<int>(index) % terms_.most_hosts;
   }

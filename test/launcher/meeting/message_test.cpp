@@ -121,7 +121,7 @@ TEST_CASE("what is no message is nothing") {
 TEST_CASE("every field is asked for, of its type and in its bounds") {
   for (const Message& message : every_message()) {
     const std::string line = encode(message);
-    // Each value in turn becomes what no field can be.
+    // Replaces each value in turn by values that no field accepts.
     for (size_t at = line.find("\":"); at != std::string::npos;
          at = line.find("\":", at + 1)) {
       const size_t end = line.find_first_of(",}", at);

@@ -2,7 +2,7 @@
 
 namespace launcher::test {
 
-/// A line of a test, to be a default argument that says who calls:
+/// A line of a test. As a default argument it gives the caller's position, like
 /// std::source_location, which Clang 14 does not have.
 ///
 ///     void wait(Place place = Place::current());

@@ -21,7 +21,8 @@ using namespace launcher;
 
 namespace {
 
-/// A socket as a server's: reusable address, bound, not listening yet.
+/// Returns a socket like a server's: reusable address, bound, not listening
+/// yet.
 Fd bind_to(int port, int reuse = 1) {
   Fd result(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   ::setsockopt(result.get(), SOL_SOCKET, SO_REUSEADDR, &reuse, sizeof(reuse));
@@ -45,14 +46,14 @@ int port_of(const Fd& bound) {
   return ntohs(address.sin_port);
 }
 
-/// A rendezvous' answers, as they came.
+/// Collects a rendezvous' answers in order.
 struct Answers {
   std::vector<RendezvousAnswer> all;
 
   Rendezvous::Handler handler() {
     return [this](const RendezvousAnswer& answer) { all.push_back(answer); };
   }
-  /// The only answer since the last call.
+  /// Returns the only answer since the last call.
   template <typename Expected>
   Expected take() {
     REQUIRE(all.size() == 1);
@@ -78,7 +79,7 @@ TEST_CASE("a reserved port goes to a store and to nobody else") {
   const Fd store = bind_to(reservation.port());
   REQUIRE(store);
   CHECK(::listen(store.get(), 1) == 0);
-  // Now that somebody listens there, it is in use.
+  // With a listener the port is in use.
   CHECK_THROWS_WITH(
       PortReservation(reservation.port()),
       Contains("port " + std::to_string(reservation.port()) + " is in use") &&
@@ -176,11 +177,12 @@ TEST_CASE("host names that do not resolve are an error now") {
 
 namespace {
 
-// Each answer costs a fork, which takes a tenth of a second under a sanitizer
-// on a machine that is at work.
+// Each answer needs a fork, which takes a tenth of a second with a sanitizer on
+// a busy machine.
 constexpr std::chrono::milliseconds kTimeForAnswers{1'000};
 
-/// A host that looks up --master-addr's name, and its name service `ask`.
+/// A host that looks up the name in --master-addr, with `ask` as its name
+/// service.
 struct NamedHost {
   EventLoop loop;
   Answers answers;
@@ -359,7 +361,7 @@ TEST_CASE("a host whose name turns out to be its own lets the others come") {
   meeting.endpoint = {"node0", port.port()};
   meeting.terms = {.run_id = "job", .least_hosts = 1, .most_hosts = 2};
   meeting.patience.between_lookups = std::chrono::milliseconds(1);
-  // Nobody connects to a group: that fails at once.
+  // A connection to a multicast address fails at once.
   bool is_own = false;
   Answers answers;
   const auto rendezvous = make_c10d_rendezvous(

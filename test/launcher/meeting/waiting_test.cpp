@@ -5,11 +5,11 @@ using Catch::EndsWith;
 using namespace launcher;
 using namespace launcher::test;
 
-// What a coordinator tells the hosts that wait.
+// Messages of a coordinator to waiting hosts.
 
 namespace {
 
-/// What `from` waits for, as it hears at its next sign of life.
+/// Returns what `from` waits for, from the answer to its next message.
 std::string wait_of(FormingJob& job, Coordinator::Connection from) {
   for (const auto& action :
        job.get().on_message(from, HostState(job.next_state(from)), job.now)) {
@@ -56,7 +56,7 @@ TEST_CASE("hosts that meet on loopback hear why others do not come") {
     CHECK_THAT(job.get().closed()->text, EndsWith("=SECONDS" + hint));
     return;
   }
-  // Those of one machine find each other there.
+  // Hosts of one machine find each other on loopback.
   job.come(1);
   job.come(2);
   for (Coordinator::Connection from = kOwn; from < 3; ++from) {

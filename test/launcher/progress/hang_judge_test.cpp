@@ -13,7 +13,7 @@ using Time = HangJudge::Time;
 
 namespace {
 
-/// Workers with a limit of 10 s, looked at each half a second.
+/// Workers with a limit of 10 s, checked every half second.
 class Watch {
  public:
   explicit Watch(size_t workers, bool has_other_hosts = false)
@@ -27,18 +27,19 @@ class Watch {
     readings_[worker].text = text;
     ++readings_[worker].stamp;
   }
-  /// Of two reports, so that the limit is that of --hang-timeout.
+  /// Sends two reports, after which the limit is that of --hang-timeout.
   void report_twice(size_t worker, const std::string& text) {
     report(worker, "start");
     look();
     report(worker, text);
     look();
   }
-  /// As a store into mapped memory, which leaves the file's time as it is.
+  /// Simulates a store into mapped memory, which does not change the file's
+  /// time.
   void store(size_t worker, const std::string& text) {
     readings_[worker].text = text;
   }
-  /// Something was in the file before the worker started.
+  /// Simulates a file that had content before the worker started.
   void find(size_t worker, const std::string& text) {
     readings_[worker] = {.text = text, .stamp = 7};
     judge_.expect(worker, readings_[worker]);
@@ -46,7 +47,7 @@ class Watch {
   void stop(size_t worker) { readings_[worker].is_stopped = true; }
   void end(size_t worker) { judge_.forget(worker); }
 
-  /// Who hangs now.
+  /// Returns the workers that hang now.
   std::vector<size_t> look() {
     std::vector<size_t> hung;
     for (size_t worker = 0; worker < readings_.size(); ++worker) {
@@ -60,7 +61,8 @@ class Watch {
     return hung;
   }
 
-  /// Lets time go by until somebody hangs; nobody if it is over before.
+  /// Advances time until a worker hangs. Returns no worker if the time is over
+  /// before.
   std::vector<size_t> wait(std::chrono::seconds time) {
     const Time end = now_ + time;
     while (now_ < end) {
@@ -74,7 +76,7 @@ class Watch {
   }
 
   void start_anew() { judge_.start_anew(now_); }
-  /// ddprun itself is stopped.
+  /// Simulates a suspended ddprun.
   void be_away(std::chrono::seconds time) { now_ += time; }
 
   double seconds() const {
@@ -179,7 +181,7 @@ TEST_CASE("hangs: who waits in a collective is not to blame") {
 }
 
 TEST_CASE("hangs: who is ahead may wait, though it does not say so") {
-  // On a GPU the host waits wherever it first needs a result.
+  // On a GPU the host waits at the first place where it needs a result.
   Watch watch(3);
   watch.report_twice(0, "collectives=9 waits=0");
   watch.report_twice(1, "collectives=7 waits=0");

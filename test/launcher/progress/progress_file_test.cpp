@@ -29,7 +29,7 @@ TEST_CASE("a progress file of the library's is a line that ddprun reads") {
   CHECK(now().passes == 0);
   CHECK(!now().waits);
   CHECK(now().text.empty());
-  // Until a backward pass has ended.
+  // Until the first backward pass has ended.
   CHECK(now().limit->times == 5);
 
   file.note_collective();
@@ -53,7 +53,7 @@ TEST_CASE("a progress file of the library's is a line that ddprun reads") {
   file.set_limit(100h * 24 * 365);
   CHECK(now().limit->time == 24h * 366);
   file.retire();
-  file.set_limit(1s);  // a guard that is still there ends
+  file.set_limit(1s);  // a remaining guard ends
   CHECK(now().limit->time == 24h * 366);
   file.begin();
   CHECK(now().limit->time == 1s);

@@ -73,7 +73,7 @@ TEST_CASE("timers expire, end and are set anew") {
   timers.take(end_of(3, "a"), start, kWall);
   timers.take(end_of(3, "never set"), start, kWall);
   CHECK(timers.next() == start + 10s);
-  timers.take(timer(1, "a", 15), start + 1s, kWall);  // the wall went back
+  timers.take(timer(1, "a", 15), start + 1s, kWall);  // wall clock set back
   CHECK(timers.take_expired(start + 15s).empty());
   const auto expired = timers.take_expired(start + 16s);
   REQUIRE(expired.size() == 1);

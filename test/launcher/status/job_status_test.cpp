@@ -22,7 +22,7 @@ WorkerState worker_with(int rank, std::optional<ExitStatus> end = {}) {
   return worker;
 }
 
-/// Two hosts, of which this is the second, in its third attempt.
+/// Returns the status of the second of two hosts, in its third attempt.
 JobStatus some_status() {
   JobStatus status;
   status.job = "night";

@@ -52,7 +52,7 @@ TEST_CASE("a status file is whole, its owner's alone, renewed and removed") {
       loop.run_once();
     }
     CHECK(read_file(path) == "2\n");
-    char first = 0;  // a reader keeps the file that it has opened
+    char first = 0;  // an open file keeps its content
     CHECK(::pread(before.get(), &first, 1, 0) == 1);
     CHECK(first == '1');
     CHECK(folder.size() == 1);

@@ -1,4 +1,4 @@
-"""Hosts with networks of their own, and cables to one switch that can be cut."""
+"""Hosts with networks of their own, connected by cables to a switch. Cables can be cut."""
 
 import os
 import signal
@@ -45,9 +45,9 @@ class Switch:
         self._do(command, self.enter(host))
 
     def cut(self, host, way):
-        if way == "silence":  # nothing passes, and no end hears of it
+        if way == "silence":  # no packets pass, without an error
             self._do(f"ip link set port{host} nomaster")
-        elif way == "half":  # it hears others, who do not hear it
+        elif way == "half":  # it only receives
             for other in range(len(self.networks)):
                 if other != host:
                     self.inside(host, f"ip neigh replace {self.address(other)} "
@@ -62,7 +62,7 @@ class Switch:
             self.inside(host, "ss -K dst 10.77.0.0/24 2>/dev/null")
 
     def lose(self, host, percent):
-        """So many of its packets, both ways, each by chance."""
+        """Drops this share of its packets at random, in both directions."""
         self.inside(host, "nft add table inet loss")
         for way, name in ("input", "iifname"), ("output", "oifname"):
             self.inside(host, f"nft add chain inet loss {way} "
@@ -81,6 +81,6 @@ class Switch:
     def close(self):
         for host, network in enumerate(self.networks):
             os.close(network)
-            # Where it has not gone with its network yet.
+            # The port may still exist after its network.
             self._do(f"ip link delete port{host} 2>/dev/null || true")
         self._do("ip link delete switch")

@@ -1,5 +1,5 @@
-"""What can happen to a job, and what must follow. A fault is a function of the
-Run: it does what it is named after and returns what each host may end with."""
+"""Faults of a job and their expected results. A fault is a function of the Run: it
+causes the fault and returns the exit codes that each host may end with."""
 
 import os
 import shutil
@@ -14,34 +14,34 @@ DEADLY = (signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGTERM)
 
 
 class Run:
-    """A job, when the fault comes, and what is known of it then."""
+    """A job at the time of its fault, and its expected results."""
 
     def __init__(self, job, stage, random):
         self.job, self.case, self.box = job, job.case, job.box
         self.stage, self.random = stage, random
-        # It had all its workers, and nothing else happens.
+        # True if all workers have started and no other event is going on.
         self.is_settled = stage == "running"
 
     def restarts_left(self):
         return self.case.restarts - (self.stage == "restarting")
 
     def any_worker(self):
-        """Nothing where none has told of itself."""
+        """Returns None if no worker has started."""
         self.job.read()
         workers = self.job.workers()
         return self.random.choice(sorted(workers.values())) if workers else None
 
     def alike(self, *codes):
-        """All hosts end with the same of these codes."""
+        """All hosts end with the same one of these codes."""
         extra = () if self.is_settled else (0,)
         return {host.number: {*codes, *extra} for host in self.job.hosts}
 
     def without(self, host, *codes):
-        """It ends with one of these; the others by what they can do."""
+        """`host` ends with one of these codes; the others go on if they can."""
         if not self.is_settled:
             codes = (*codes, 0)
         if self.stage == "restarting":
-            codes = (*codes, 137)  # that of the worker that failed first
+            codes = (*codes, 137)  # the code of the worker that failed first
         can_go_on = self.case.elastic and host.number != 0
         others = {0} if can_go_on else {1}
         if not self.is_settled:
@@ -65,7 +65,7 @@ def _worker_ends(run, number, code):
         codes = {0} if left > 0 else {code}
     else:
         codes = {code} if left == 0 else {0}
-    # Who is killed while all are stopped anyway is no new failure.
+    # A worker that is killed while all workers are stopped is no new failure.
     return run.alike(*codes, *([0] if run.stage == "restarting" else []))
 
 
@@ -77,7 +77,7 @@ def kill_worker(run):
 
 
 def worker_fails(run):
-    """With an error file, which the report quotes."""
+    """The worker writes an error file, which the report quotes."""
     if not run.is_settled:
         return kill_worker(run)
     expected = _worker_ends(run, signal.SIGUSR1, 3)
@@ -86,7 +86,7 @@ def worker_fails(run):
 
 
 def two_hosts_fail(run):
-    """One worker each, within the time of a message: one counts, for all."""
+    """One worker of each host fails, almost at once: one failure counts for all."""
     hosts = run.random.sample(run.job.hosts, 2)
     numbers = run.random.sample((signal.SIGKILL, signal.SIGSEGV,
                                  signal.SIGABRT), 2)
@@ -108,7 +108,7 @@ def worker_ends_early(run):
 
 
 def stopped_worker(run):
-    """Who is stopped hears nothing of the end, which comes all the same."""
+    """A stopped worker does not react to the end of the job, which comes anyway."""
     run.job.wait(lambda: run.job.ready() > 0, 5)
     worker = run.any_worker()
     if worker is None:
@@ -131,7 +131,7 @@ def kill_grandchild(run):
 
 
 def signal_host(run):
-    """A stop signal to ddprun, once or twice."""
+    """Sends a stop signal to ddprun, once or twice."""
     host, number = run.any_host(), run.random.choice(STOP_SIGNALS)
     for _ in range(run.random.choice((1, 2))):
         host.signal(number)
@@ -151,7 +151,7 @@ def kill_supervisor(run):
 def kill_guardian(run):
     host = run.any_host()
     if host.supervisor() is None:
-        run.dead = host  # nobody may be there yet to remove its files
+        run.dead = host  # no process may be left to remove its files
     host.signal(signal.SIGKILL)
     return run.without(host, -9)
 
@@ -171,7 +171,7 @@ def power_off(run):
 
 
 def pause_supervisor(run):
-    """For less time than the others wait."""
+    """The pause is shorter than the time that the others wait."""
     host = run.any_host()
     supervisor = host.supervisor()
     if supervisor:
@@ -182,7 +182,7 @@ def pause_supervisor(run):
 
 
 def frozen_worker(run):
-    """Not even SIGKILL ends it: the job ends in time and names it."""
+    """SIGKILL does not end the worker: the job ends in time and names it."""
     if not run.is_settled or not run.box.freezer:
         return kill_worker(run)
     host = run.any_host()
@@ -195,7 +195,7 @@ def frozen_worker(run):
 
 
 def out_of_memory(run):
-    """The kernel kills the worker that takes all there is."""
+    """The kernel kills the worker that uses all memory."""
     if not run.case.has_little_memory:
         return kill_worker(run)
     kill(run.any_worker(), signal.SIGALRM)
@@ -209,7 +209,7 @@ def crash_loop(run):
 
 
 def port_taken(run):
-    """By another program, before the hosts are there."""
+    """Another program uses the port before the hosts start."""
     with socket.socket() as stranger:
         stranger.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         stranger.bind(("127.0.0.1", PORT))
@@ -221,7 +221,7 @@ def port_taken(run):
 
 
 def _second_job(run, change):
-    """Another host comes with options of its own and is refused."""
+    """Starts another host with other options, which is refused."""
     host = run.job.start([change.get(option.split("=")[0], option)
                           for option in run.case.arguments(1, "127.0.0.1")])
     run.job.wait(lambda: host.status() is not None)
@@ -237,19 +237,19 @@ def other_size(run):
 
 
 def taken_rank(run):
-    """A second host wants the rank of the first."""
+    """A second host requests the rank of the first."""
     run.words = "of one host, but got it from"
     return _second_job(run, {})
 
 
 def another_job(run):
-    """On the same host; both end well."""
+    """A second job runs on the same host; both succeed."""
     run.job.start(Case(workers=2).arguments(0, "127.0.0.1"))
     return run.alike(0)
 
 
 def late_host(run):
-    """It waits for a place until the job is over."""
+    """A host waits for a place until the job is over."""
     host = run.job.start(run.case.arguments(len(run.job.hosts), "127.0.0.1"))
     run.job.wait(lambda: host.supervisor() is not None, 5)
     run.box.wait(lambda: False, run.random.uniform(0, 0.2))
@@ -257,7 +257,7 @@ def late_host(run):
 
 
 def come_and_go(run):
-    """Hosts of an elastic job leave, die and come; the first one stays."""
+    """Hosts of an elastic job leave, die and join; the first one stays."""
     expected = {0: {0}}
     there = list(run.job.hosts[1:])
     for host in there:
@@ -277,21 +277,21 @@ def come_and_go(run):
             worlds = run.job.ready()
             host = run.job.start(
                 run.case.arguments(len(run.job.hosts), "127.0.0.1"))
-            # From then on it hears signals and removes its files.
+            # From now on the host handles signals and removes its files.
             run.job.wait(lambda: host.supervisor() or host.status() is not None)
             there.append(host)
             expected[host.number] = {0}
             run.job.wait(lambda: run.job.ready() > worlds, 10)
         run.box.wait(lambda: False, run.random.uniform(0, 0.1))
-    # A host that comes while the last one's loss is settled gets its place.
+    # A host that joins while a loss is handled gets the place of the lost host.
     worlds = run.job.ready()
     run.job.wait(lambda: run.job.ready() > worlds, 0.7)
     return expected
 
 
 def partition(run):
-    """One host's cable is cut, for a moment or for good; or it loses its
-    connections, its speed or, with the cable, its current."""
+    """One host's cable is cut, for a moment or for good; or the host loses its
+    connections, its speed, or both its cable and its power."""
     host = run.random.choice(run.job.hosts)
     way = run.random.choice(("silence", "half", "down", "slow", "reset",
                              "power"))
@@ -308,12 +308,12 @@ def partition(run):
         return run.alike(0) if run.case.elastic or run.case.restarts else (
             run.alike(1))
     if run.random.random() < 0.5:
-        # Less than half the time after which a silent host is missed.
+        # Less than half the time after which a silent host counts as vanished.
         run.box.wait(lambda: False, run.random.uniform(0, 0.4))
         run.switch.heal(host.number, way)
         run.told += ", healed"
         return run.alike(0)
-    # Who can still speak to the first host goes on with it, if that will do.
+    # Hosts that still reach the first host go on with it, if they are enough.
     stay = {0} if host.number == 0 else {
         entry.number for entry in run.job.hosts if entry is not host}
     return {entry.number: {0} if run.case.elastic and entry.number in stay
@@ -321,18 +321,19 @@ def partition(run):
 
 
 def lost_packets(run):
-    """Of one host's cable, for the rest of the job."""
+    """One host's cable loses packets, for the rest of the job."""
     host, percent = run.any_host(), run.random.choice((1, 10))
     run.told = f"{percent} % of host {host.number}'s"
     run.switch.lose(host.number, percent)
     run.box.wait(lambda: False, run.random.uniform(0.1, 1))
-    # One in ten may cost all beats of the time after which a host is missed.
+    # A loss of 10 % may drop all messages in the time after which a host counts
+    # as vanished.
     return run.alike(0) if percent == 1 else run.alike(0, 1)
 
 
 STAGES = ("before", "rendezvous", "starting", "running", "restarting", "ending")
 
-# By name: the fault, at which stages it comes, and what it needs of the job.
+# By name: the function, the stages of the fault, and its requirements.
 FAULTS = {
     "a worker dies": (kill_worker, STAGES, {}),
     "a worker fails": (worker_fails, STAGES, {}),
@@ -368,5 +369,5 @@ FAULTS = {
     "lost packets": (lost_packets, ("rendezvous", "starting", "running"),
                      {"hosts": (2, 3), "cables": True}),
 }
-if not shutil.which("nft"):  # which loses them
+if not shutil.which("nft"):  # needed to drop packets
     del FAULTS["lost packets"]

@@ -7,7 +7,7 @@ import os
 import sandbox as machine
 
 WORKER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "worker.sh")
-BOUND = 30  # seconds that no job may take; most take a fraction of one
+BOUND = 30  # seconds; most jobs take a fraction of one
 PORT = 29400
 
 Event = collections.namedtuple(
@@ -16,7 +16,7 @@ Event = collections.namedtuple(
 
 @dataclasses.dataclass
 class Case:
-    """What is drawn of a job, but for its fault."""
+    """The randomly chosen properties of a job, except for its fault."""
     hosts: int = 1
     workers: int = 1
     restarts: int = 0
@@ -50,7 +50,7 @@ class Host:
         self.box, self.pid, self.number, self.folder = box, pid, number, folder
 
     def supervisor(self):
-        """Nothing before it is there, and after its end."""
+        """Returns None before the supervisor starts and after its end."""
         for child in machine.children(self.pid):
             try:
                 with open(f"/proc/{child}/comm") as file:
@@ -61,7 +61,7 @@ class Host:
         return None
 
     def status(self):
-        """Negative after a signal; nothing while it runs."""
+        """Returns a negative number after a signal, None while ddprun runs."""
         return self.box.statuses.get(self.pid)
 
     def text(self):
@@ -76,8 +76,8 @@ class Host:
 
 
 class Job:
-    """Its workers tell what they do through a pipe, whose end is the end of all
-    of its processes, and wait until another is closed."""
+    """Its workers report through a pipe, whose end is the end of all of the job's
+    processes, and wait until another pipe is closed."""
 
     def __init__(self, box, case, ddprun, number, address="127.0.0.1",
                  setups=()):
@@ -93,7 +93,7 @@ class Job:
         self._wait, self._go = os.pipe()
 
     def start(self, arguments=None):
-        """Another host."""
+        """Starts another host."""
         number = len(self.hosts)
         folder = f"{self.folder}/{number}"
         os.makedirs(folder)
@@ -138,8 +138,8 @@ class Job:
         return all(host.status() is not None for host in self.hosts)
 
     def worlds(self):
-        """The ranks of each world by what they tell: {(restarts, port, size):
-        {what: [rank]}}, the last one last."""
+        """Returns the ranks of each world by their reports: {(restarts, port,
+        size): {what: [rank]}}, with the last world last."""
         worlds = {}
         for event in self.events:
             told = worlds.setdefault(
@@ -148,12 +148,12 @@ class Job:
         return worlds
 
     def ready(self):
-        """How many worlds have had all their workers."""
+        """Returns the number of worlds in which all workers were ready."""
         return sum(len(set(told.get("ready", []))) == size
                    for (_, _, size), told in self.worlds().items())
 
     def workers(self, host=None):
-        """The processes of the last world, by rank; of one host, if given."""
+        """Returns the processes of the last world by rank; of one host, if given."""
         found = {}
         for event in self.events:
             if host is None or event.supervisor == host.supervisor():
@@ -161,7 +161,7 @@ class Job:
         return found
 
     def release(self):
-        """Workers that are there, or come, end."""
+        """Lets present and future workers end."""
         if self._go is not None:
             os.close(self._go)
             self._go = None

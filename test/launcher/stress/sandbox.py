@@ -1,5 +1,5 @@
-"""A machine of its own for jobs: namespaces in which whatever is there that was
-not there before is what a job has left."""
+"""An isolated machine for jobs: namespaces in which all leftovers of a job can be
+found, because nothing else is in them."""
 
 import ctypes
 import os
@@ -21,8 +21,8 @@ def system(call, *arguments):
 
 
 def enter():
-    """Becomes a process of a new machine, once. False where the rights for that
-    are missing."""
+    """Moves this program into namespaces, once. Returns False without the rights
+    for that."""
     if os.environ.pop("DDP_STRESS_INSIDE", ""):
         return True
     command = ["unshare", "--net", "--ipc", "--uts", "--mount", "--pid",
@@ -45,7 +45,7 @@ def _is_mounted(kind, where, *options):
 
 
 class Sandbox:
-    """Its folder is empty, as are its /dev/shm and its cgroups."""
+    """Has an empty folder, /dev/shm and cgroup."""
 
     def __init__(self):
         # Not in TMPDIR, which may be in the /dev/shm that is hidden below.
@@ -58,7 +58,7 @@ class Sandbox:
         _is_mounted("tmpfs", "/dev/shm")
         self.cgroups = None
         if _is_mounted("cgroup2", f"{base}/cgroup2"):
-            # Beside other machines that see the same hierarchy.
+            # Other machines may see the same hierarchy.
             self.cgroups = tempfile.mkdtemp(prefix="stress.",
                                             dir=f"{base}/cgroup2")
             own = f"{self.cgroups}/own"
@@ -76,7 +76,7 @@ class Sandbox:
 
     @staticmethod
     def _small_memory(base):
-        """A cgroup that has 64 MiB; nothing where there is no version 1 of it."""
+        """Makes a cgroup of 64 MiB. Returns None without cgroups of version 1."""
         if not _is_mounted("cgroup", f"{base}/memory", "-o", "memory"):
             return None
         folder = tempfile.mkdtemp(prefix="stress.", dir=f"{base}/memory")
@@ -87,13 +87,14 @@ class Sandbox:
         return folder
 
     def spawn(self, argv, files, setup=None):
-        """Starts a program whose descriptors are `files` and no others."""
-        # One that comes before the program must not be this interpreter's.
+        """Starts a program with only the descriptors in `files`."""
+        # A signal before the exec must not reach this interpreter's handlers.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         pid = os.fork()
         if pid == 0:
             try:
-                # A shell ignores them in what it starts in the background.
+                # A shell ignores these signals in processes that it starts in
+                # the background.
                 for number in STOP_SIGNALS:
                     signal.signal(number, signal.SIG_DFL)
                 signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -112,7 +113,7 @@ class Sandbox:
         return pid
 
     def reap(self):
-        """Keeps how processes ended: orphans become this one's children."""
+        """Records the exit status of ended children, which include all orphans."""
         try:
             while True:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -123,7 +124,7 @@ class Sandbox:
             pass
 
     def wait(self, holds, seconds):
-        """Whether it did within the time."""
+        """Returns whether `holds` became true within the time."""
         end = time.monotonic() + seconds
         while not holds():
             if time.monotonic() > end:
@@ -138,7 +139,7 @@ class Sandbox:
                 if name.isdigit() and int(name) != os.getpid()]
 
     def left(self):
-        """What is there besides this process, in words."""
+        """Describes everything that is there besides this process."""
         found = [f"process {pid} {_command(pid)}" for pid in self.processes()]
         found += [f"file {self.temporary}/{name}"
                   for name in os.listdir(self.temporary)]
@@ -158,7 +159,7 @@ class Sandbox:
         return found
 
     def clear(self):
-        """So that what one job left is not the next one's."""
+        """Removes leftovers of a job before the next one."""
         self.thaw()
         for pid in self.processes():
             try:
@@ -173,7 +174,7 @@ class Sandbox:
                             "d", "-delete"])
 
     def hide_cgroups(self):
-        """In a child: from now on it can make none."""
+        """Called in a child, which can then create no cgroups."""
         if not self.cgroups:
             return
         system("unshare", CLONE_NEWNS)
@@ -183,12 +184,12 @@ class Sandbox:
                     system("umount2", line.split()[4].encode(), MNT_DETACH)
 
     def limit_memory(self):
-        """In a child: of it and of all that it starts."""
+        """Called in a child: limits its memory and that of its children."""
         with open(f"{self.memory}/cgroup.procs", "w") as file:
             file.write(str(os.getpid()))
 
     def freeze(self, pid):
-        """Until thaw() not even SIGKILL ends it, as if a driver held it."""
+        """Until thaw() not even SIGKILL ends the process, as if a driver held it."""
         self._write_freezer("tasks", pid)
         self._write_freezer("freezer.state", "FROZEN")
 
@@ -245,8 +246,7 @@ def kill(pid, number):
 
 
 def power_off(pid):
-    """A process and all it has started, at once, as when a host loses its
-    current."""
+    """Kills a process and all its descendants together, as a power failure does."""
     stopped = []
     while True:
         alive = [each for each in (pid, *descendants(pid))

@@ -1,12 +1,14 @@
-"""Faults at every stage of random jobs of ddprun. After each nothing is left of
-the job, and the exit codes and what ddprun says are those of the fault.
+"""Injects faults at every stage of random ddprun jobs.
+
+After each fault nothing is left of the job, and the exit codes and messages of
+ddprun match the fault.
 
     python3 stress.py --ddprun build/launcher/bin/ddprun --seed 1 --count 1000
 
-Needs root, or namespaces for users, and util-linux and iproute2: each process of
-it is a machine of its own. Packets are lost where nftables is there, memory is full
-where cgroups of version 1 limit it. A failure names the case, by which it comes
-again: --seed 1 --only 17.
+Needs root, or user namespaces, and util-linux and iproute2: each run isolates
+itself as a machine of its own. Losing packets needs nftables, and filling memory
+needs cgroups of version 1. A failure names the case, which can be repeated:
+--seed 1 --only 17.
 """
 
 import argparse
@@ -53,8 +55,8 @@ def draw(box, rng, name):
 
 
 def bring_to(run, stage):
-    """Starts the hosts and waits until the job is where the fault is to come;
-    the last of several hosts starts after a fault of the rendezvous."""
+    """Starts the hosts and waits for the stage of the fault. In the rendezvous the
+    last of several hosts starts after the fault."""
     job, hosts = run.job, run.case.hosts
     late = 1 if stage == "rendezvous" and hosts > 1 else 0
     for _ in range(hosts - late):
@@ -77,11 +79,11 @@ def bring_to(run, stage):
 
 
 def explains(code, text):
-    """Whether what ddprun has said fits its exit code."""
+    """Returns whether ddprun's output fits its exit code."""
     if code == 0:
         return True
     if code == -signal.SIGKILL or code < 0:
-        return True  # it could not say anything
+        return True  # no output was possible
     if code > 128:
         return signal.Signals(code - 128).name in text
     if code == 3:
@@ -114,8 +116,7 @@ def check_ends(run, expected):
 
 
 def check_worlds(run):
-    """No rank is there twice in one world, and a job that succeeds has had all
-    of its last world's."""
+    """Checks that no rank occurs twice in one world, and none exceeds its size."""
     for world, told in run.job.worlds().items():
         for what, ranks in told.items():
             if len(set(ranks)) != len(ranks) or max(ranks) >= world[2]:
@@ -123,16 +124,16 @@ def check_worlds(run):
 
 
 def check_left(run, patience):
-    """Seconds until nothing was left."""
+    """Returns the seconds until no process was left."""
     begin = time.monotonic()
     if not run.box.wait(lambda: not run.box.processes(), patience):
         raise Wrong(f"after {patience} s there is "
                     + "; ".join(run.box.left()))
     seconds = time.monotonic() - begin
     left = run.box.left()
-    if run.thaws:  # it cannot be removed while a process is in it
+    if run.thaws:  # a process is still in it
         left = [what for what in left if what.split()[0] != "cgroup"]
-    if run.dead:  # files of a host that was killed stay
+    if run.dead:  # files of a killed host stay
         left = [what for what in left if what.split()[0] not in
                 ("file", "cgroup")]
     if left:
@@ -141,7 +142,7 @@ def check_left(run, patience):
 
 
 def run_case(box, options, number):
-    """The faults take turns; all else is drawn."""
+    """Takes the faults in turn; all other properties are random."""
     rng = random.Random(f"{options.seed}.{number}")
     names = [name for name in faults.FAULTS
              if options.fault is None or options.fault in name]
@@ -168,7 +169,8 @@ def run_case(box, options, number):
         if rng.random() < 0.5:
             worlds = job.ready()
             job.wait(lambda: job.ready() > worlds or job.is_over(), 0.3)
-        # Workers that end now would be in time for a job that is to fail.
+        # Workers that end now would make a job succeed that is expected to
+        # fail.
         job.wait(lambda: all(host.status() is not None
                              or 0 in expected[host.number]
                              for host in job.hosts), 10)

@@ -1,9 +1,9 @@
-# A worker of a stress job. It tells what it does on descriptor 8, which all
-# processes of the job hold, and ends with 0 when descriptor 9 does. Its
-# arguments are its habits; SIGUSR1 makes it fail, SIGUSR2 end early, SIGALRM take
-# memory without end.
+# A worker of a stress job. It reports on descriptor 8, which all processes of
+# the job hold, and ends with 0 when descriptor 9 is closed. Its arguments are
+# habits. SIGUSR1 makes it fail, SIGUSR2 makes it end early, and SIGALRM makes
+# it fill the memory.
 tell() { echo "$1 $RANK $WORLD_SIZE $TORCHELASTIC_RESTART_COUNT $$ $PPID $GROUP_RANK $MASTER_PORT" >&8; }
-# For ever, deaf to SIGTERM, holding stdout.
+# Runs forever, ignores SIGTERM and holds stdout.
 linger() { (trap '' TERM INT HUP QUIT; exec "$@" sleep 1000) & }
 
 trap 'echo "{\"message\": \"it was told to\"}" >"$TORCHELASTIC_ERROR_FILE"; exit 3' USR1
