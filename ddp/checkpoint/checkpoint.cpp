@@ -122,7 +122,7 @@ Checkpoint& Checkpoint::trained(std::optional<size_t> examples) {
 void Checkpoint::save(const std::string& path) const {
   const detail::Ranks ranks(group_);
   const auto value = detail::collect(parts_, ranks);
-  ranks.together([&] {
+  ranks.run_on_all([&] {
     if (ranks.rank() == 0) {
       detail::write_torch_file(path,
                                detail::explain("Cannot save " + path, value));
@@ -137,7 +137,7 @@ void Checkpoint::load(const std::string& path) {
   if (!error.empty()) {
     ranks.fail(error);
   }
-  detail::take_together(path, file, parts_, ranks);
+  detail::apply_on_all_ranks(path, file, parts_, ranks);
 }
 
 }  // namespace ddp

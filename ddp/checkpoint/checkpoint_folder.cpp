@@ -125,7 +125,7 @@ bool CheckpointFolder::save(const Checkpoint& checkpoint) {
     wait();
   }
   const auto value = detail::collect(checkpoint.parts_, ranks);
-  ranks.together([&] {
+  ranks.run_on_all([&] {
     if (ranks.rank() == 0) {
       write(checkpoint.step(), value);
     }
@@ -172,7 +172,7 @@ bool CheckpointFolder::load(Checkpoint& checkpoint) {
   }
   const detail::Ranks ranks(group_);
   std::string mine;
-  ranks.together([&] {
+  ranks.run_on_all([&] {
     if (ranks.rank() == 0) {
       mine = in_lines(detail::checkpoints_in(names_in(folder_)));
     }
@@ -188,7 +188,7 @@ bool CheckpointFolder::load(Checkpoint& checkpoint) {
       errors += (errors.empty() ? "" : "; ") + error;
       continue;
     }
-    detail::take_together(path, file, checkpoint.parts_, ranks);
+    detail::apply_on_all_ranks(path, file, checkpoint.parts_, ranks);
     if (!errors.empty() && ranks.rank() == 0) {
       TORCH_WARN(
           "Loaded ", path, ", since what is newer is not sound: ", errors);
@@ -203,7 +203,7 @@ bool CheckpointFolder::load(Checkpoint& checkpoint) {
 }
 
 void CheckpointFolder::wait() {
-  detail::Ranks(group_).together([this] { finish_write(); });
+  detail::Ranks(group_).run_on_all([this] { finish_write(); });
 }
 
 }  // namespace ddp

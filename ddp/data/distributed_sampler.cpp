@@ -10,12 +10,12 @@
 namespace ddp {
 namespace {
 
-using detail::Done;
+using detail::EpochProgress;
 using detail::Split;
 
 /// Drops places beyond the end of the dataset.
-Done fitting(const Done& done, size_t dataset_size) {
-  Done result{std::min(done.first, dataset_size), {}};
+EpochProgress fitting(const EpochProgress& done, size_t dataset_size) {
+  EpochProgress result{std::min(done.first, dataset_size), {}};
   for (const size_t place : done.ahead) {
     if (place < dataset_size) {
       result.ahead.push_back(place);
@@ -59,13 +59,13 @@ struct DistributedSampler::Shared {
 
   // State of the next pass.
   int64_t epoch = 0;
-  Done start;  // not empty only after load_state
+  EpochProgress start;  // not empty only after load_state
 
   // State of the running pass.
   std::vector<size_t> indices;
   int64_t running_epoch = 0;
-  Done done;         // before the pass began
-  size_t drawn = 0;  // number of drawn indices
+  EpochProgress done;  // before the pass began
+  size_t drawn = 0;    // number of drawn indices
 
   void begin() {
     done = fitting(start, split.dataset_size);
@@ -76,7 +76,7 @@ struct DistributedSampler::Shared {
     phase = Phase::running;
   }
 
-  SamplerState at(int64_t at_epoch, const Done& places) const {
+  SamplerState at(int64_t at_epoch, const EpochProgress& places) const {
     return {at_epoch,
             static_cast<int64_t>(places.first),
             static_cast<int64_t>(split.dataset_size),

@@ -110,7 +110,7 @@ void DesyncGuard::compare(const GradientBucket& bucket) const {
   auto& channel = options_.channel() ? *options_.channel() : *group_;
   const auto device = detail::device_for(channel, bucket.payload.device());
   const auto mine =
-      detail::write_specs(describe_bucket(bucket, options_.values()));
+      detail::specs_to_text(describe_bucket(bucket, options_.values()));
   const auto hash = static_cast<int64_t>(std::hash<std::string>()(mine));
   const auto started =
       options_.channel()
@@ -122,9 +122,9 @@ void DesyncGuard::compare(const GradientBucket& bucket) const {
   }
   std::vector<std::vector<detail::TensorSpec>> ranks;
   for (const auto& text : detail::all_gather_text(channel, device, mine)) {
-    ranks.push_back(detail::read_specs(text));
+    ranks.push_back(detail::specs_from_text(text));
   }
-  const auto mismatch = detail::odd_one_out(ranks);
+  const auto mismatch = detail::majority_mismatch(ranks);
   TORCH_CHECK(mismatch.empty(),
               "Expected all ranks to combine the same gradients, but ",
               mismatch,

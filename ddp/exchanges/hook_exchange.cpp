@@ -15,12 +15,12 @@
 namespace ddp {
 namespace {
 
-constexpr std::chrono::milliseconds kLookPause{100};
+constexpr std::chrono::milliseconds kPollInterval{100};
 
 template <typename Action>
 void wait_for_hook(const std::string& what, const Action& action) {
   try {
-    const detail::WaitsForRanks waits(what);
+    const detail::RankWaitScope waits(what);
     action();
   } catch (...) {
     const auto why =
@@ -39,7 +39,7 @@ void wait_for(c10::ivalue::Future& future, const std::string& what) {
   future.addCallback([promise](const auto&) { promise->set_value(); },
                      /*uses_future=*/false);
   const auto ended = promise->get_future();
-  while (ended.wait_for(kLookPause) == std::future_status::timeout) {
+  while (ended.wait_for(kPollInterval) == std::future_status::timeout) {
     if (is_initialized()) {
       detail::check_whole(*process_group(), what);
     }
@@ -49,9 +49,9 @@ void wait_for(c10::ivalue::Future& future, const std::string& what) {
 
 /// Waits for the result of a hook, and copies its tensor into the payload
 /// unless it is the payload.
-class Taker {
+class HookResultReader {
  public:
-  explicit Taker(const GradientBucket& bucket) : bucket_(bucket) {}
+  explicit HookResultReader(const GradientBucket& bucket) : bucket_(bucket) {}
 
   void operator()(const HookExchange::Work& work) const {
     const auto what = name("work");
@@ -140,7 +140,7 @@ void HookExchange::start(const GradientBucket& bucket) {
 
 void HookExchange::finish(const GradientBucket& bucket) {
   const auto result = std::exchange(results_[bucket.index], Work());
-  std::visit(Taker(bucket), result);
+  std::visit(HookResultReader(bucket), result);
 }
 
 }  // namespace ddp

@@ -188,7 +188,7 @@ void PowerSGD::finish(const GradientBucket& given) {
   const int64_t begin = bucket.qs.storage_offset();
   for (size_t i = 0; i < bucket.factors.size(); ++i) {
     auto& factor = bucket.factors[i];
-    take_product(
+    store_product(
         factor,
         qs_before.narrow(0, factor.q.storage_offset() - begin, factor.q.numel())
             .view(factor.q.sizes()),
@@ -202,9 +202,9 @@ void PowerSGD::finish(const GradientBucket& given) {
 /// If any rank has inf or NaN, sets the gradient to NaN on all ranks and keeps
 /// the error and the factor of the previous pass, which would otherwise stay
 /// NaN for ever. The decision is made on the device.
-void PowerSGD::take_product(Factor& factor,
-                            const at::Tensor& q_before,
-                            const at::Tensor& gradient) {
+void PowerSGD::store_product(Factor& factor,
+                             const at::Tensor& q_before,
+                             const at::Tensor& gradient) {
   factor.is_bad.logical_or_(factor.q.isfinite().all().logical_not());
   factor.p.masked_fill_(factor.is_bad,
                         std::numeric_limits<double>::quiet_NaN());

@@ -146,9 +146,9 @@ class PowerSGD : public Exchange {
   void make_qs(Bucket& bucket);
   static std::vector<std::pair<at::Tensor, at::Tensor>> plain_pieces(
       const Bucket& bucket);
-  static void take_product(Factor& factor,
-                           const at::Tensor& q_before,
-                           const at::Tensor& gradient);
+  static void store_product(Factor& factor,
+                            const at::Tensor& q_before,
+                            const at::Tensor& gradient);
 
   c10::intrusive_ptr<c10d::Backend> group_;
   PowerSGDOptions options_;

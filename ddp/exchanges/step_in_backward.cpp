@@ -91,7 +91,7 @@ void StepInBackward::start(const GradientBucket& bucket) {
                 "override inner_exchanges()");
     started_.reset();
     finished_ = 0;
-    note_groups();
+    index_param_groups();
   }
   inner().start(bucket);
   // The previous bucket has probably arrived by now; step it while this bucket
@@ -110,7 +110,7 @@ void StepInBackward::finish(const GradientBucket& bucket) {
 }
 
 /// Called in every pass, since param groups may change between passes.
-void StepInBackward::note_groups() {
+void StepInBackward::index_param_groups() {
   group_of_.clear();
   const auto& groups = optimizer_.param_groups();
   for (size_t g = 0; g < groups.size(); ++g) {

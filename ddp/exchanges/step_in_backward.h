@@ -79,7 +79,7 @@ class StepInBackward : public ForwardingExchange {
   void finish(const GradientBucket& bucket) override;
 
  private:
-  void note_groups();
+  void index_param_groups();
   void finish_and_step(const GradientBucket& bucket);
   void step_bucket(const GradientBucket& bucket);
 

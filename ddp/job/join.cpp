@@ -180,7 +180,7 @@ void Join::finish(const std::function<void()>& after_turn) {
   for (int64_t turns = 0;; ++turns) {
     // A stop request that only this rank has read reaches the others by its
     // votes.
-    if (detail::asks_for_stops()) {
+    if (detail::has_polled_stop_file()) {
       stop_requested();
     }
     const auto announced = exchange(after_turn ? kJoined : kIdle);

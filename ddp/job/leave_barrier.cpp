@@ -21,19 +21,19 @@ std::string key_of(int rank) {
   return "leave/rank/" + std::to_string(rank);
 }
 
-enum class Farewell { all_left, ended, too_late };
+enum class LeaveResult { all_left, ended, too_late };
 
 /// @throws c10::Error if the store is gone.
-Farewell wait_for_all(c10d::Store& store, milliseconds patience) {
+LeaveResult wait_for_all(c10d::Store& store, milliseconds patience) {
   try {
     store.wait({kAll}, patience);
   } catch (const c10::Error&) {
     // Time-out, or the store is gone.
   }
   if (!store.check({kAll})) {
-    return Farewell::too_late;
+    return LeaveResult::too_late;
   }
-  return store.get(kAll) == kEnded ? Farewell::ended : Farewell::all_left;
+  return store.get(kAll) == kEnded ? LeaveResult::ended : LeaveResult::all_left;
 }
 
 }  // namespace
@@ -49,9 +49,9 @@ std::optional<std::vector<int>> wait_for_departures(
     c10d::Store& store, int world_size, milliseconds timeout) noexcept {
   try {
     switch (wait_for_all(store, timeout)) {
-      case Farewell::all_left:
+      case LeaveResult::all_left:
         return std::vector<int>{};
-      case Farewell::ended:
+      case LeaveResult::ended:
         return std::nullopt;
       default:
         return missing_ranks(store, world_size, key_of);

@@ -29,7 +29,7 @@ using Shared = c10::intrusive_ptr<c10d::Backend>;
 /// watchdog, which may sleep after an error; Gloo's destructor waits for a
 /// thread that may sleep for the time-out of a collective; an NCCL abort may
 /// take as long.
-void use_elsewhere(Shared backend,
+void use_on_thread(Shared backend,
                    const std::function<void(c10d::Backend&)>& use,
                    std::chrono::milliseconds patience) {
   const auto held = std::make_shared<Shared>(std::move(backend));
@@ -47,13 +47,13 @@ void use_elsewhere(Shared backend,
   elsewhere.finish(patience);
 }
 
-void abort_elsewhere(Shared backend, std::chrono::milliseconds patience) {
-  use_elsewhere(
+void abort_on_thread(Shared backend, std::chrono::milliseconds patience) {
+  use_on_thread(
       std::move(backend), [](auto& one) { one.abort(); }, patience);
 }
 
-void let_go_elsewhere(Shared backend) {
-  use_elsewhere(
+void release_on_thread(Shared backend) {
+  use_on_thread(
       std::move(backend), [](auto&) {}, kGoPatience);
 }
 
@@ -110,7 +110,7 @@ std::optional<Departure> MonitoredBackend::missing_for(uint64_t number) const {
   return std::nullopt;
 }
 
-std::optional<Departure> MonitoredBackend::missed_by() const {
+std::optional<Departure> MonitoredBackend::departed_member() const {
   const uint64_t number = started_;
   return number == 0 ? std::nullopt : missing_for(number);
 }
@@ -125,7 +125,7 @@ std::optional<Departure> MonitoredBackend::behind() const {
   return std::nullopt;
 }
 
-bool MonitoredBackend::has_lost_one() const {
+bool MonitoredBackend::has_failed_member() const {
   return std::any_of(
       members_.ranks.begin(), members_.ranks.end(), [this](int rank) {
         const auto departure = record_->departure_of(rank);
@@ -265,7 +265,7 @@ void MonitoredBackend::abort() {
     state_ = State::aborted;
     backend = shared();
   }
-  abort_elsewhere(std::move(backend), kGoPatience);
+  abort_on_thread(std::move(backend), kGoPatience);
 }
 
 void MonitoredBackend::shutdown() {
@@ -300,13 +300,13 @@ void MonitoredBackend::close(End end) noexcept {
     if (finishes) {
       backend->shutdown();
     } else if (before == State::open) {
-      abort_elsewhere(backend, kAbortPatience);
+      abort_on_thread(backend, kAbortPatience);
     }
   } catch (const std::exception& error) {
     TORCH_WARN("rank ", getRank(), " could not close a group: ", error.what());
   }
   if (!finishes) {
-    let_go_elsewhere(std::move(backend));
+    release_on_thread(std::move(backend));
   }
 }
 

@@ -69,7 +69,7 @@ class MonitoredBackend : public ForwardingBackend {
 
   /// Returns a departed member without which the last started collective cannot
   /// complete, or std::nullopt.
-  std::optional<Departure> missed_by() const;
+  std::optional<Departure> departed_member() const;
 
   /// Returns a departed member that had started more collectives than this
   /// rank, or std::nullopt.
@@ -77,7 +77,7 @@ class MonitoredBackend : public ForwardingBackend {
 
   /// Returns true if a member has left in any way other than by a call; its
   /// part of the last collectives may be missing.
-  bool has_lost_one() const;
+  bool has_failed_member() const;
 
   /// Connects the GPU `device` of this rank with the other members' GPUs, in
   /// addition to the bound device, for a module on several GPUs. Collective:

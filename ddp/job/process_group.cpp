@@ -154,7 +154,7 @@ void join(const ProcessGroupOptions& options,
   // Now with the store.
   job.joins_in_vain = detail::join_vain_check(job, ends_file);
   meet(options, job);
-  detail::listen_for_departures(job);
+  detail::start_peer_monitor(job);
   detail::set_current_device(job.device);
   job.world = detail::make_group(
       job, {detail::kWorldGroup, all_ranks(job.env.world_size)});
@@ -183,7 +183,7 @@ void explain_failed_join(const Job& job, const std::exception& error) {
 std::string leave_while_reporting(std::unique_ptr<Job> job) {
   std::string problem;
   {
-    const detail::WaitsForRanks waits("destroy_process_group");
+    const detail::RankWaitScope waits("destroy_process_group");
     problem = detail::leave(std::move(job));
   }
   if (auto* progress = detail::progress_file()) {
@@ -203,7 +203,7 @@ void init_process_group(const ProcessGroupOptions& options) {
   if (auto* progress = detail::progress_file()) {
     progress->begin();
   }
-  const detail::WaitsForRanks waits("init_process_group");
+  const detail::RankWaitScope waits("init_process_group");
   auto next = std::make_unique<Job>();
   next->env = options.worker_env() ? *options.worker_env() : WorkerEnv::read();
   next->timeout = options.timeout();

@@ -151,11 +151,12 @@ std::string first_mismatch(const std::vector<std::vector<TensorSpec>>& ranks) {
   return "";
 }
 
-std::string odd_one_out(const std::vector<std::vector<TensorSpec>>& ranks) {
+std::string majority_mismatch(
+    const std::vector<std::vector<TensorSpec>>& ranks) {
   std::vector<std::string> texts;
   texts.reserve(ranks.size());
   for (const auto& specs : ranks) {
-    texts.push_back(write_specs(specs));
+    texts.push_back(specs_to_text(specs));
   }
   const auto fewer = [&](const std::string& a, const std::string& b) {
     return std::count(texts.begin(), texts.end(), a) <
@@ -171,7 +172,7 @@ std::string odd_one_out(const std::vector<std::vector<TensorSpec>>& ranks) {
              : mismatch_of(ranks, most - texts.begin(), odd - texts.begin());
 }
 
-std::string write_specs(const std::vector<TensorSpec>& specs) {
+std::string specs_to_text(const std::vector<TensorSpec>& specs) {
   std::ostringstream text;
   for (const auto& spec : specs) {
     text << spec.kind << '\t' << spec.name;
@@ -183,7 +184,7 @@ std::string write_specs(const std::vector<TensorSpec>& specs) {
   return text.str();
 }
 
-std::vector<TensorSpec> read_specs(const std::string& text) {
+std::vector<TensorSpec> specs_from_text(const std::string& text) {
   std::vector<TensorSpec> specs;
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
@@ -203,8 +204,8 @@ void verify_across_ranks(c10d::Backend& group,
                          c10::Device device,
                          const std::vector<TensorSpec>& mine,
                          const std::string& refusal) {
-  const auto own =
-      refusal.empty() ? write_specs(mine) : std::string(1, kRefusal) + refusal;
+  const auto own = refusal.empty() ? specs_to_text(mine)
+                                   : std::string(1, kRefusal) + refusal;
   // Usually all are equal; then the full texts are not exchanged.
   if (are_texts_equal(group, device, own) && refusal.empty()) {
     return;
@@ -218,7 +219,7 @@ void verify_across_ranks(c10d::Backend& group,
                 " (on rank ",
                 rank,
                 ")");
-    ranks.push_back(read_specs(text));
+    ranks.push_back(specs_from_text(text));
   }
   const std::string mismatch = first_mismatch(ranks);
   TORCH_CHECK(mismatch.empty(),

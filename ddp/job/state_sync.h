@@ -50,11 +50,12 @@ std::string first_mismatch(const std::vector<std::vector<TensorSpec>>& ranks);
 
 /// Pure: as `first_mismatch`, between the most common module and the first rank
 /// that differs from it.
-std::string odd_one_out(const std::vector<std::vector<TensorSpec>>& ranks);
+std::string majority_mismatch(
+    const std::vector<std::vector<TensorSpec>>& ranks);
 
 /// Converts specs to text and back, for `all_gather_text`.
-std::string write_specs(const std::vector<TensorSpec>& specs);
-std::vector<TensorSpec> read_specs(const std::string& text);
+std::string specs_to_text(const std::vector<TensorSpec>& specs);
+std::vector<TensorSpec> specs_from_text(const std::string& text);
 
 /// Checks that the modules of all ranks agree. Collective.
 /// @param refusal  this rank's own reason to stop, one line, or "".

@@ -69,7 +69,7 @@ void wait(const c10::intrusive_ptr<c10d::Work>& work,
           const c10d::Backend& group,
           const std::string& what) {
   try {
-    const WaitsForRanks waits(what);
+    const RankWaitScope waits(what);
     work->wait();
   } catch (const std::exception& error) {
     fail(group, what, text_of(error));

@@ -10,7 +10,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/nn/module.h>
 
-#include "ddp/nn/detail/draw_watch.h"
+#include "ddp/nn/detail/draw_counter.h"
 #include "ddp/nn/detail/segment_graph.h"
 #include "ddp/nn/replay_state.h"
 #include "ddp/tensors/replica_scope.h"
@@ -25,8 +25,8 @@ using torch::autograd::variable_list;
 constexpr const char* kRecipe = "recipe";
 
 /// Data for the second forward of a segment.
-struct Recipe : torch::CustomClassHolder {
-  explicit Recipe(const Tensors& near) : state(near) {}
+struct SegmentRecord : torch::CustomClassHolder {
+  explicit SegmentRecord(const Tensors& near) : state(near) {}
 
   Segment segment;
   ReplayState state;
@@ -70,7 +70,7 @@ void check_unchanged(const Tensors& inputs,
 
 /// Runs the segment. An output that the segment only passes on becomes a view,
 /// so that it is a node of the segment's graph too.
-Tensors run(const Recipe& recipe,
+Tensors run(const SegmentRecord& recipe,
             const Tensors& inputs,
             const GraphMoment& since) {
   const SegmentScope scope;
@@ -90,10 +90,10 @@ Tensors run(const Recipe& recipe,
 /// Runs the first forward. Replicas draw from the CPU's common generator in an
 /// undefined order, so the recorded state does not determine the numbers that a
 /// segment draws.
-Tensors run_first(Recipe& recipe,
+Tensors run_first(SegmentRecord& recipe,
                   const Tensors& inputs,
                   const GraphMoment& since) {
-  const DrawWatch watch;
+  const DrawCounter watch;
   auto outputs = run(recipe, inputs, since);
   recipe.state.forget_unused_generators(watch.count() > 0);
   TORCH_CHECK(
@@ -127,7 +127,7 @@ void check_ends(const Tensors& now, const Tensors& before) {
 }
 
 /// Computes the outputs a second time and compares them with the first forward.
-Tensors run_again(const Recipe& recipe,
+Tensors run_again(const SegmentRecord& recipe,
                   const Tensors& inputs,
                   const Tensors& ends,
                   const GraphMoment& since) {
@@ -183,7 +183,7 @@ auto keep(const Tensors& buffers) {
 /// accumulates the gradients of parameters.
 struct RunAgain : torch::autograd::Function<RunAgain> {
   static variable_list forward(AutogradContext* context,
-                               const c10::intrusive_ptr<Recipe>& recipe,
+                               const c10::intrusive_ptr<SegmentRecord>& recipe,
                                const std::shared_ptr<const Tensors>& outputs,
                                at::TensorList inputs,
                                at::TensorList ends) {
@@ -211,7 +211,7 @@ struct RunAgain : torch::autograd::Function<RunAgain> {
                 "checkpoint_activations, whose gradients have no graph of "
                 "their own; call the function itself there");
     const auto capsule = context->saved_data[kRecipe].toCapsule();
-    const auto& recipe = static_cast<const Recipe&>(*capsule);
+    const auto& recipe = static_cast<const SegmentRecord&>(*capsule);
     const auto saved = context->get_saved_variables();
     const auto inputs = apart({saved.begin(), saved.begin() + recipe.inputs});
     const Tensors ends(saved.begin() + recipe.inputs, saved.end());
@@ -257,7 +257,7 @@ Tensors checkpoint_segment(Segment segment,
     const auto parameters = module->parameters();
     near.insert(near.end(), parameters.begin(), parameters.end());
   }
-  const auto recipe = c10::make_intrusive<Recipe>(near);
+  const auto recipe = c10::make_intrusive<SegmentRecord>(near);
   recipe->segment = [segment = std::move(segment),
                      count = inputs.size(),
                      places](const Tensors& defined) {

@@ -24,7 +24,7 @@ namespace {
 using detail::FusedBatch;
 using detail::FusedBatches;
 using detail::FusedPart;
-using detail::lies_as;
+using detail::has_same_layout;
 using detail::step_parts;
 using torch::optim::AdamOptions;
 using torch::optim::AdamParamState;
@@ -55,7 +55,7 @@ bool add_to_batch(Optimizer& optimizer,
     return true;
   }
   auto* state = find_state<SGDParamState>(optimizer, param);
-  if (state != nullptr && !lies_as(state->momentum_buffer(), param)) {
+  if (state != nullptr && !has_same_layout(state->momentum_buffer(), param)) {
     return false;
   }
   auto& batch = batches.of(param, state == nullptr ? kFirst : kFirst + 1);
@@ -101,9 +101,9 @@ bool add_adam(Optimizer& optimizer,
     state = made.get();
     optimizer.state()[param.unsafeGetTensorImpl()] = std::move(made);
   }
-  if (!lies_as(state->exp_avg(), param) ||
-      !lies_as(state->exp_avg_sq(), param) ||
-      (options.amsgrad() && !lies_as(state->max_exp_avg_sq(), param))) {
+  if (!has_same_layout(state->exp_avg(), param) ||
+      !has_same_layout(state->exp_avg_sq(), param) ||
+      (options.amsgrad() && !has_same_layout(state->max_exp_avg_sq(), param))) {
     return false;
   }
   state->step(state->step() + 1);

@@ -83,8 +83,8 @@ ZeroRedundancyOptimizer::ZeroRedundancyOptimizer(
                                  "ZeroRedundancyOptimizer")),
       partition_(options.partition()),
       elements_(size()) {
-  give_out(groups);
-  local_ = make_(part_of(groups, 0, rank()));
+  assign_parameters(groups);
+  local_ = make_(groups_of_rank(groups, 0, rank()));
   TORCH_CHECK(
       local_ != nullptr &&
           dynamic_cast<torch::optim::LBFGS*>(local_.get()) == nullptr,
@@ -111,7 +111,7 @@ int ZeroRedundancyOptimizer::size() const {
 /// Assigns the parameters of new groups to ranks. All ranks make the same
 /// checks of the same parameters, so a check after the comparison throws on all
 /// ranks.
-void ZeroRedundancyOptimizer::give_out(const Groups& groups) {
+void ZeroRedundancyOptimizer::assign_parameters(const Groups& groups) {
   auto all = param_groups_;
   for (const auto& group : groups) {
     all.push_back(group);
@@ -130,7 +130,7 @@ void ZeroRedundancyOptimizer::give_out(const Groups& groups) {
   }
 }
 
-ZeroRedundancyOptimizer::Groups ZeroRedundancyOptimizer::part_of(
+ZeroRedundancyOptimizer::Groups ZeroRedundancyOptimizer::groups_of_rank(
     const Groups& groups, size_t first, int rank) const {
   Groups part;
   for (size_t g = 0; g < groups.size(); ++g) {
@@ -149,9 +149,9 @@ ZeroRedundancyOptimizer::Groups ZeroRedundancyOptimizer::part_of(
 void ZeroRedundancyOptimizer::add_param_group(
     const OptimizerParamGroup& group) {
   check_groups();
-  give_out({group});
+  assign_parameters({group});
   local_->add_param_group(
-      part_of({group}, param_groups_.size(), rank()).front());
+      groups_of_rank({group}, param_groups_.size(), rank()).front());
   Optimizer::add_param_group(group);
 }
 
@@ -194,7 +194,7 @@ void ZeroRedundancyOptimizer::step_with_peers() {
   }
   detail::check_gradients(pieces_);
   try {
-    detail::follow_parameters(pieces_);
+    detail::update_shards(pieces_);
     copy_options(param_groups_, local_->param_groups());
     const detail::ShardGradients gradients(pieces_, rank());
     local_->step();
@@ -236,7 +236,7 @@ std::unique_ptr<Optimizer> ZeroRedundancyOptimizer::consolidate(int to) const {
           *group_, device_of(*group_, param_groups_), bytes, owner);
     }
     if (whole) {
-      const auto part = make_(part_of(param_groups_, 0, owner));
+      const auto part = make_(groups_of_rank(param_groups_, 0, owner));
       set_from_bytes(*part, bytes, c10::kCPU);
       for (const auto& group : pieces_) {
         for (const auto& piece : group) {
@@ -279,7 +279,7 @@ void ZeroRedundancyOptimizer::take(const Optimizer& whole) {
                 ", but got ",
                 groups[g].params().size());
   }
-  const auto part = make_(part_of(param_groups_, 0, rank()));
+  const auto part = make_(groups_of_rank(param_groups_, 0, rank()));
   for (size_t g = 0; g < groups.size(); ++g) {
     for (const auto& piece : pieces_[g]) {
       const auto found =
@@ -296,7 +296,7 @@ void ZeroRedundancyOptimizer::take(const Optimizer& whole) {
   }
   // Copies the state through its serialized form, because only the optimizer
   // class knows which tensors its state has and how to move them to the device.
-  auto local = make_(part_of(param_groups_, 0, rank()));
+  auto local = make_(groups_of_rank(param_groups_, 0, rank()));
   const auto device = messages_.front().params.front().device();
   set_from_bytes(*local, bytes_of(*part), device);
   copy_options(groups, param_groups_);

@@ -201,8 +201,8 @@ class ZeroRedundancyOptimizer : public torch::optim::Optimizer,
   void step_with_peers();
   int rank() const;
   int size() const;
-  void give_out(const Groups& groups);
-  Groups part_of(const Groups& groups, size_t first, int rank) const;
+  void assign_parameters(const Groups& groups);
+  Groups groups_of_rank(const Groups& groups, size_t first, int rank) const;
   void check_groups() const;
 
   Factory make_;

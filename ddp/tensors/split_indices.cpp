@@ -28,15 +28,15 @@ std::vector<size_t> order(const Split& split, int64_t epoch) {
 }
 
 /// Number of places that are not done.
-size_t left(const Split& split, const Done& done) {
+size_t left(const Split& split, const EpochProgress& done) {
   return split.dataset_size - done.first - done.ahead.size();
 }
 
 /// Converts numbers of open places (places that are not done, counted from 0)
 /// to places. The numbers must be ascending.
-class Places {
+class OpenPlaces {
  public:
-  explicit Places(const Done& done) : done_(done) {}
+  explicit OpenPlaces(const EpochProgress& done) : done_(done) {}
 
   size_t next(size_t number) {
     while (skipped_ < done_.ahead.size() &&
@@ -47,13 +47,13 @@ class Places {
   }
 
  private:
-  const Done& done_;
+  const EpochProgress& done_;
   size_t skipped_ = 0;
 };
 
 }  // namespace
 
-size_t split_size(const Split& split, const Done& done) {
+size_t split_size(const Split& split, const EpochProgress& done) {
   const size_t even = left(split, done) / split.num_replicas;
   const size_t rest = left(split, done) % split.num_replicas;
   switch (split.tail) {
@@ -69,10 +69,10 @@ size_t split_size(const Split& split, const Done& done) {
 
 std::vector<size_t> split_indices(const Split& split,
                                   int64_t epoch,
-                                  const Done& done) {
+                                  const EpochProgress& done) {
   const auto all = order(split, epoch);
   const size_t end = left(split, done);
-  Places places(done);
+  OpenPlaces places(done);
   std::vector<size_t> mine(split_size(split, done));
   for (size_t i = 0; i < mine.size(); ++i) {
     const size_t number = split.rank + i * split.num_replicas;
@@ -82,9 +82,9 @@ std::vector<size_t> split_indices(const Split& split,
   return mine;
 }
 
-Done done_after(const Split& split,
-                const Done& before,
-                const std::vector<size_t>& counts) {
+EpochProgress done_after(const Split& split,
+                         const EpochProgress& before,
+                         const std::vector<size_t>& counts) {
   const size_t ranks = split.num_replicas;
   const size_t end = left(split, before);
   size_t first = end;  // the smallest number that is not done
@@ -100,8 +100,8 @@ Done done_after(const Split& split,
     }
   }
   std::sort(numbers.begin(), numbers.end());
-  Places places(before);
-  Done done;
+  OpenPlaces places(before);
+  EpochProgress done;
   done.first = first < end ? places.next(first) : split.dataset_size;
   for (const size_t number : numbers) {
     done.ahead.push_back(places.next(number));

@@ -25,26 +25,26 @@ struct Split {
 
 /// The part of an epoch that is done, as places in the epoch's order. The order
 /// does not depend on the number of ranks.
-struct Done {
+struct EpochProgress {
   size_t first = 0;           ///< all places below this one are done
   std::vector<size_t> ahead;  ///< further places that are done, ascending
 };
 
 /// Returns the number of this rank's indices in the rest of an epoch.
-size_t split_size(const Split& split, const Done& done = {});
+size_t split_size(const Split& split, const EpochProgress& done = {});
 
 /// Returns this rank's indices in the rest of an epoch, each in [0,
 /// dataset_size). Rank r gets every num_replicas-th open place, starting with
 /// the r-th.
 std::vector<size_t> split_indices(const Split& split,
                                   int64_t epoch,
-                                  const Done& done = {});
+                                  const EpochProgress& done = {});
 
 /// Returns the part that is done after each rank has done the first
 /// `counts[rank]` of its `split_indices(split, epoch, before)`. Repeated
 /// indices of a padded tail do not count.
-Done done_after(const Split& split,
-                const Done& before,
-                const std::vector<size_t>& counts);
+EpochProgress done_after(const Split& split,
+                         const EpochProgress& before,
+                         const std::vector<size_t>& counts);
 
 }  // namespace ddp::detail

@@ -97,7 +97,7 @@ DistributedDataParallelBase::DistributedDataParallelBase(
 
 void DistributedDataParallelBase::synchronize(torch::nn::Module& module) {
   inner_ = &module;
-  const auto found = detail::look_into(module, ignored_);
+  const auto found = detail::list_tensors(module, ignored_);
   for (const auto& item : found.parameters) {
     (item.tensor.requires_grad() ? trained_ : frozen_).push_back(item);
   }
@@ -107,15 +107,16 @@ void DistributedDataParallelBase::synchronize(torch::nn::Module& module) {
               ignored_.empty() ? "" : " and is not ignored",
               ", but it has none; it needs no DistributedDataParallel");
   device_ = trained_.front().tensor.device();
-  each_ranks_own_ = std::make_unique<detail::IgnoredParameters>(found.ignored);
+  ignored_parameters_ =
+      std::make_unique<detail::IgnoredParameters>(found.ignored);
   set_precision(found);
   share_group(options_.process_group());
   if (group_) {
-    detail::bring_together(*group_,
-                           device_,
-                           found,
-                           compared_options(options_.exchange()),
-                           options_.init_sync());
+    detail::verify_and_broadcast(*group_,
+                                 device_,
+                                 found,
+                                 compared_options(options_.exchange()),
+                                 options_.init_sync());
     make_reducer();
   }
 }
@@ -178,14 +179,14 @@ void DistributedDataParallelBase::update_process_group(
   const auto next = detail::peers(group);
   TORCH_CHECK(next || refusal.empty(), refusal);
   if (next) {
-    detail::bring_together(*next,
-                           device_,
-                           detail::look_into(*inner_, ignored_),
-                           compared_options(exchange),
-                           options_.init_sync(),
-                           refusal);
+    detail::verify_and_broadcast(*next,
+                                 device_,
+                                 detail::list_tensors(*inner_, ignored_),
+                                 compared_options(exchange),
+                                 options_.init_sync(),
+                                 refusal);
   }
-  exchange = detail::exchange_in(
+  exchange = detail::choose_exchange(
       options_.mixed_precision(), std::move(exchange), next);
   if (next && reducer_) {
     reducer_->change_group(next, exchange);
@@ -240,7 +241,7 @@ std::string DistributedDataParallelBase::refuses_group(
 void DistributedDataParallelBase::set_precision(
     const detail::WrappedModule& found) {
   const auto& precision = options_.mixed_precision();
-  exchange_ = detail::exchange_in(precision, options_.exchange(), group_);
+  exchange_ = detail::choose_exchange(precision, options_.exchange(), group_);
   if (precision.param_dtype()) {
     check_no_script(*inner_);
     casts_ = std::make_shared<detail::ParameterCasts>(

@@ -142,7 +142,7 @@ class DistributedDataParallelBase : public torch::nn::Module, public Joinable {
   std::vector<NamedParameter> trained_;  // trainable at the wrap
   std::vector<NamedParameter> frozen_;
   std::set<std::string> ignored_;  // names of local tensors
-  std::unique_ptr<detail::IgnoredParameters> each_ranks_own_;
+  std::unique_ptr<detail::IgnoredParameters> ignored_parameters_;
   detail::ParameterCastsPtr casts_;   // null without param_dtype
   std::unique_ptr<Reducer> reducer_;  // null in a world of one
   std::shared_ptr<Pass> pass_;        // shared with the reducer

@@ -25,7 +25,7 @@ const std::string* find_variable(const Environment& environment,
   return found == environment.end() ? nullptr : &found->second;
 }
 
-std::vector<std::string> meant_for_this_worker(const Environment& environment) {
+std::vector<std::string> worker_only_variables(const Environment& environment) {
   std::vector<std::string> names;
   for (const char* name :
        {ddp::env::kProgressFile, ddp::env::kStopFile, ddp::env::kEndsFile}) {

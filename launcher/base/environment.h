@@ -22,7 +22,7 @@ const std::string* find_variable(const Environment& environment,
 /// Returns the names of variables that a launcher set for this process alone,
 /// as its worker: ddprun's files and torchrun's FIFO for timers. A job started
 /// by this worker must not inherit them; it has its own values or none.
-std::vector<std::string> meant_for_this_worker(const Environment& environment);
+std::vector<std::string> worker_only_variables(const Environment& environment);
 
 /// Returns a reader of the environment, which must outlive the reader.
 ddp::EnvReader reader_of(const Environment& environment);

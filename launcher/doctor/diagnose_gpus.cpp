@@ -75,7 +75,7 @@ Finding diagnose_devices(const GpuFacts& facts) {
 
 /// Returns false if an entry such as GPU-5e3, the beginning of a UUID, matches
 /// no GPU.
-bool names_some(const std::string& id, const std::vector<Gpu>& gpus) {
+bool matches_gpu(const std::string& id, const std::vector<Gpu>& gpus) {
   return id.rfind("GPU-", 0) != 0 ||
          std::any_of(gpus.begin(), gpus.end(), [&](const Gpu& gpu) {
            return gpu.uuid.rfind(id, 0) == 0;
@@ -96,7 +96,7 @@ Finding diagnose_visible(const MachineFacts& machine,
   try {
     const auto ids = gpus_seen(machine);
     for (const std::string& id : ids) {
-      if (!facts.gpus.empty() && !names_some(id, facts.gpus)) {
+      if (!facts.gpus.empty() && !matches_gpu(id, facts.gpus)) {
         return failing(
             kVisible,
             setting + " names " + id + ", which no GPU of this host is",

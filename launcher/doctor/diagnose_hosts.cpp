@@ -29,7 +29,7 @@ HostNames missing_ranks(const HostsFacts& facts) {
   HostNames missing;
   for (int rank = 0; facts.ranks_are_fixed && rank < facts.most_hosts; ++rank) {
     const bool is_here = std::any_of(
-        facts.hosts.begin(), facts.hosts.end(), [&](const MetHost& host) {
+        facts.hosts.begin(), facts.hosts.end(), [&](const TestedHost& host) {
           return host.rank == rank;
         });
     if (!is_here) {

@@ -161,7 +161,7 @@ Finding diagnose_gloo(const MachineFacts& machine, const JobShape& job) {
   const NetworkFacts& network = machine.network;
   const std::string* setting = find_variable(machine.environment, kGloo);
   if (setting == nullptr || setting->empty()) {
-    const std::string& way = network.way_to_endpoint;
+    const std::string& way = network.route_interface;
     return all_well("Gloo",
                     job.hosts == 1 ? "over loopback, as all ranks are here"
                     : way.empty()

@@ -40,7 +40,7 @@ std::optional<int> host_rank_of(const LaunchOptions& options) {
 }
 
 /// Returns the address that the user chose for this host's ranks; empty: none.
-std::string told_address(const Meeting& meeting, const MachineFacts& machine) {
+std::string user_address(const Meeting& meeting, const MachineFacts& machine) {
   const auto own = addresses_of(meeting.local_address, 0);
   if (!meeting.local_address.empty() && !own.empty()) {
     return numeric_host(own.front());
@@ -75,7 +75,7 @@ std::optional<HostsFacts> look_at_hosts(
   }
   return test_hosts(options,
                     {.name = machine.network.host.name,
-                     .address = told_address(meeting, machine),
+                     .address = user_address(meeting, machine),
                      .rank = meeting.wanted_rank},
                     machine.environment,
                     tell);
@@ -94,7 +94,7 @@ Diagnosis examine(const DoctorOptions& options,
     show_gpus(*options.job.gpus, machine.environment);
   }
   machine.gpu = probe_gpus(host.gpu_count);
-  machine.network = probe_network(host.name, meeting_point(options.job));
+  machine.network = probe_network(host.name, rendezvous_endpoint(options.job));
   machine.system = probe_system(host, environment);
   const JobShape job{.workers = worker_count_of(options.job, machine),
                      .hosts = options.job.host_count,

@@ -104,7 +104,7 @@ DoctorJson hosts_json(const std::optional<HostsFacts>& facts) {
     return {};
   }
   DoctorJson hosts = DoctorJson::array();
-  for (const MetHost& host : facts->hosts) {
+  for (const TestedHost& host : facts->hosts) {
     hosts.push_back(
         {{"name", host.name},
          {"address", host.address},

@@ -42,7 +42,7 @@ Meeting test_meeting(Meeting meeting) {
   return meeting;
 }
 
-LaunchOptions test_job(const LaunchOptions& options, const MetHost& host) {
+LaunchOptions test_job(const LaunchOptions& options, const TestedHost& host) {
   LaunchOptions job;
   job.worker_count = WorkerCount{};
   job.host_count = options.host_count;
@@ -140,7 +140,7 @@ HostsFacts parse_path_test(const std::string& out) {
 }
 
 HostsFacts test_hosts(const LaunchOptions& options,
-                      const MetHost& host,
+                      const TestedHost& host,
                       const Environment& environment,
                       const std::function<void(const std::string&)>& tell) {
   const Meeting& meeting = *options.meeting;

@@ -18,7 +18,7 @@ namespace launcher {
 /// @param host this host; an empty address means the address of its connection
 /// @param tell receives the messages of the job's ddprun, for the user
 HostsFacts test_hosts(const LaunchOptions& options,
-                      const MetHost& host,
+                      const TestedHost& host,
                       const Environment& environment,
                       const std::function<void(const std::string&)>& tell);
 

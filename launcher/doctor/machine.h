@@ -80,7 +80,7 @@ struct NetworkFacts {
   std::optional<NameFacts> endpoint;  ///< where the job's ranks would connect
   std::vector<PortFacts> ports;       ///< if the endpoint is this host
   std::vector<NetworkInterface> interfaces;
-  std::string way_to_endpoint;  ///< interface name; empty: unknown
+  std::string route_interface;  ///< interface name; empty: unknown
 };
 
 struct SystemFacts {

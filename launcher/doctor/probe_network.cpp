@@ -71,7 +71,7 @@ std::string name_error(const std::string& name) {
 }
 
 /// Looks up the reverse name of the address.
-void look_back(const SocketAddress& address, HostAddress& facts) {
+void reverse_lookup(const SocketAddress& address, HostAddress& facts) {
   std::array<char, NI_MAXHOST> name{};
   if (::getnameinfo(address.get(),
                     address.size,
@@ -100,12 +100,12 @@ NameFacts look_up(const std::string& name,
   if (found.empty()) {
     facts.error = name_error(name);
   } else if (!is_loopback(found.front())) {
-    look_back(found.front(), facts.addresses.front());
+    reverse_lookup(found.front(), facts.addresses.front());
   }
   return facts;
 }
 
-PortFacts look_at(const MeetingPoint::Port& port) {
+PortFacts look_at(const RendezvousEndpoint::Port& port) {
   PortFacts facts{port.number, port.option, "", "", port.may_be_met};
   try {
     PortReservation{port.number};
@@ -137,12 +137,12 @@ std::string interface_towards(const SocketAddress& target,
 
 }  // namespace
 
-MeetingPoint meeting_point(const LaunchOptions& options) {
+RendezvousEndpoint rendezvous_endpoint(const LaunchOptions& options) {
   if (!options.meeting) {
     return options.master.port == 0
-               ? MeetingPoint{}
-               : MeetingPoint{options.master.host,
-                              {{options.master.port, "--master-port"}}};
+               ? RendezvousEndpoint{}
+               : RendezvousEndpoint{options.master.host,
+                                    {{options.master.port, "--master-port"}}};
   }
   const Meeting& meeting = *options.meeting;
   // This host does not listen on a port: the endpoint is etcd's or another
@@ -150,7 +150,7 @@ MeetingPoint meeting_point(const LaunchOptions& options) {
   if (meeting.is_host == false || meeting.etcd) {
     return {meeting.endpoint.host, {}};
   }
-  MeetingPoint point{
+  RendezvousEndpoint point{
       meeting.endpoint.host,
       {{meeting.endpoint.port, meeting.option, !meeting.is_host.has_value()}}};
   if (meeting.store) {
@@ -161,7 +161,7 @@ MeetingPoint meeting_point(const LaunchOptions& options) {
 }
 
 NetworkFacts probe_network(const std::string& host_name,
-                           const MeetingPoint& point) {
+                           const RendezvousEndpoint& point) {
   NetworkFacts facts;
   facts.interfaces = read_interfaces();
   facts.host = look_up(host_name, addresses_of(host_name, 0));
@@ -172,10 +172,10 @@ NetworkFacts probe_network(const std::string& host_name,
   const auto found = addresses_of(*point.host, kAnyPort);
   facts.endpoint = look_up(*point.host, found);
   if (!found.empty()) {
-    facts.way_to_endpoint = interface_towards(found.front(), facts.interfaces);
+    facts.route_interface = interface_towards(found.front(), facts.interfaces);
   }
   if (std::any_of(found.begin(), found.end(), is_own)) {
-    for (const MeetingPoint::Port& port : point.ports) {
+    for (const RendezvousEndpoint::Port& port : point.ports) {
       facts.ports.push_back(look_at(port));
     }
   }

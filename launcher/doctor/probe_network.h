@@ -10,7 +10,7 @@
 namespace launcher {
 
 /// Endpoint where the hosts of a command line's job would connect.
-struct MeetingPoint {
+struct RendezvousEndpoint {
   struct Port {
     int number;
     std::string option;
@@ -25,14 +25,14 @@ struct MeetingPoint {
 };
 
 /// Returns the meeting point of a command line. Pure function.
-MeetingPoint meeting_point(const LaunchOptions& options);
+RendezvousEndpoint rendezvous_endpoint(const LaunchOptions& options);
 
 /// Reads network facts from the kernel and the name service. May block for
 /// long.
 ///
 /// @param host_name of this machine
 NetworkFacts probe_network(const std::string& host_name,
-                           const MeetingPoint& point);
+                           const RendezvousEndpoint& point);
 
 /// Returns the first address of the named interface that is not IPv6
 /// link-local; empty if there is none. Pure function.

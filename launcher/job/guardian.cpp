@@ -170,9 +170,9 @@ std::vector<pid_t> children_of_job(const std::vector<pid_t>& earlier) {
 /// Kills the job's processes that a killed supervisor has left. Does nothing if
 /// there are none. Waits at most five seconds, because a driver may keep a
 /// process from ending even after SIGKILL.
-void end_what_is_left(const JobCgroup& cgroup,
-                      const SignalScope& signals,
-                      const std::vector<pid_t>& earlier) {
+void kill_remaining_processes(const JobCgroup& cgroup,
+                              const SignalScope& signals,
+                              const std::vector<pid_t>& earlier) {
   constexpr std::chrono::seconds kPatience(5);
   const auto deadline = Clock::now() + kPatience;
   do {
@@ -230,7 +230,7 @@ int run_guarded(const SignalScope& signals,
   lifeline.read.reset();
   SupervisorProcess supervised(supervisor, stops, grace_period);
   guard(supervised, signals);
-  end_what_is_left(cgroup, signals, earlier);
+  kill_remaining_processes(cgroup, signals, earlier);
   if (supervised.is_given_up()) {
     // Skip the removal of the job's files: it might block like the supervisor.
     std::fprintf(stderr, "ddprun: %s\n", unheard_text(supervised).c_str());

@@ -239,8 +239,8 @@ void Supervisor::perform(const KillAll&) {
   seams_.workers.kill_all();
 }
 
-void Supervisor::perform(const AskStrays&) {
-  seams_.workers.ask_strays();
+void Supervisor::perform(const TerminateStrays&) {
+  seams_.workers.terminate_strays();
 }
 
 void Supervisor::perform(const KillStrays&) {

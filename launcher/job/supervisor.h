@@ -58,7 +58,7 @@ class Supervisor {
   void perform(const StopWorkers& action);
   void perform(const KillWorkers& action);
   void perform(const KillAll& action);
-  void perform(const AskStrays&);
+  void perform(const TerminateStrays&);
   void perform(const KillStrays&);
   void perform(const ArmTimer& action);
   void perform(const DisarmTimer& action);

@@ -124,7 +124,7 @@ ArgumentKind kind_of_short(const std::string& argument,
 
 }  // namespace
 
-std::vector<std::string> written_out(
+std::vector<std::string> expand_abbreviations(
     std::vector<std::string> arguments,
     const std::vector<OptionSpelling>& options) {
   for (size_t index = 0; index < arguments.size(); ++index) {

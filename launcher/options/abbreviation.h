@@ -25,10 +25,11 @@ struct OptionSpelling {
 ///
 /// Example:
 /// @code
-///   written_out({"--redirect", "3", "./train", "--redirect"}, options);
+///   expand_abbreviations({"--redirect", "3", "./train", "--redirect"},
+///   options);
 ///   // {"--redirects", "3", "./train", "--redirect"}
 /// @endcode
-std::vector<std::string> written_out(
+std::vector<std::string> expand_abbreviations(
     std::vector<std::string> arguments,
     const std::vector<OptionSpelling>& options);
 

@@ -15,7 +15,7 @@
 namespace launcher {
 namespace {
 
-/// Returns the spellings that remain after written_out().
+/// Returns the spellings that remain after expand_abbreviations().
 std::string spellings(const OptionSpelling& option) {
   return (option.short_name.empty() ? "" : "-" + option.short_name + ",") +
          "--" + option.name;
@@ -209,7 +209,7 @@ void CommandLine::toggle(const std::string& name,
 std::variant<std::vector<std::string>, Information> CommandLine::parse(
     std::vector<std::string> arguments, const Environment& environment) {
   arguments = with_empty_values_marked(
-      written_out(std::move(arguments), impl_->options));
+      expand_abbreviations(std::move(arguments), impl_->options));
   CLI::App app;
   app.set_help_flag();  // add_questions() adds it last
   app.prefix_command();

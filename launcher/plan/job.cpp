@@ -161,7 +161,7 @@ Job make_job(LaunchOptions options,
   }
   job.program = find_program(options, environment);
   job.environment = environment;
-  job.withheld = meant_for_this_worker(environment);
+  job.withheld = worker_only_variables(environment);
   for (const std::string& name : job.withheld) {
     job.environment.erase(name);
   }

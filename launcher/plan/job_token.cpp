@@ -38,8 +38,8 @@ bool comes(const Fd& file, std::chrono::steady_clock::time_point deadline) {
 
 /// Returns the beginning of the file, a little more than the longest token.
 /// Throws if a pipe has not ended within `patience`.
-std::string beginning_of(const std::string& path,
-                         std::chrono::milliseconds patience) {
+std::string read_beginning(const std::string& path,
+                           std::chrono::milliseconds patience) {
   const auto deadline = std::chrono::steady_clock::now() + patience;
   const Fd file(
       ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
@@ -67,7 +67,7 @@ std::string beginning_of(const std::string& path,
 std::string token_in(const std::string& path,
                      std::chrono::milliseconds patience) {
   constexpr const char* kSpaces = " \t\r\n";
-  std::string text = beginning_of(path, patience);
+  std::string text = read_beginning(path, patience);
   text.erase(text.find_last_not_of(kSpaces) + 1);
   text.erase(0, std::min(text.find_first_not_of(kSpaces), text.size()));
   if (text.empty()) {

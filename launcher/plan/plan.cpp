@@ -45,9 +45,9 @@ std::string signal_list(const std::vector<int>& signals) {
 }
 
 /// Returns the path of a file for one worker and this attempt.
-std::string talk_file(const char* name,
-                      const Attempt& attempt,
-                      int local_rank) {
+std::string worker_file(const char* name,
+                        const Attempt& attempt,
+                        int local_rank) {
   return attempt.progress_folder + "/" + name + "_" +
          std::to_string(attempt.world.generation) + "_" +
          std::to_string(local_rank);
@@ -55,7 +55,7 @@ std::string talk_file(const char* name,
 
 /// Returns the FIFO of torchrun's file timer if it is enabled. Without a name
 /// from the user, it is a file in the progress folder.
-std::string timer_file_of(const Job& job, const Attempt& attempt) {
+std::string timer_fifo(const Job& job, const Attempt& attempt) {
   if (!has_file_timer(job)) {
     return "";
   }
@@ -219,7 +219,7 @@ LaunchPlan make_plan(const Job& job, const Attempt& attempt) {
   plan.withheld = job.withheld;
   plan.temporary_folder = attempt.is_kept ? "" : attempt.directory;
   plan.hang_timeout = job.options.hang_timeout;
-  plan.timer_file = timer_file_of(job, attempt);
+  plan.timer_file = timer_fifo(job, attempt);
   plan.ends_file = ends_file_of(attempt);
   plan.has_other_hosts = attempt.world.host_count > 1;
   for (int local_rank = 0; local_rank < job.worker_count; ++local_rank) {
@@ -231,10 +231,10 @@ LaunchPlan make_plan(const Job& job, const Attempt& attempt) {
       worker.error_file = worker.directory + "/error.json";
     }
     if (plan.hang_timeout) {
-      worker.progress_file = talk_file("progress", attempt, local_rank);
+      worker.progress_file = worker_file("progress", attempt, local_rank);
     }
     if (job.options.on_preempt) {
-      worker.stop_file = talk_file("stop", attempt, local_rank);
+      worker.stop_file = worker_file("stop", attempt, local_rank);
     }
     worker.environment = environment_of(job, attempt, plan.timer_file, worker);
     worker.prefix = prefix_of(job, worker);

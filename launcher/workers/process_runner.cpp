@@ -17,7 +17,7 @@ namespace {
 /// Pauses for 1 ms if there are more workers than CPUs. Otherwise ddprun's
 /// handling of the first exits would compete for CPUs with workers that have
 /// yet to handle their signal.
-void let_hear(int workers, int cpu_count) {
+void yield_to_signalled_workers(int workers, int cpu_count) {
   if (workers > cpu_count) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
@@ -99,7 +99,7 @@ void ProcessRunner::signal_all(int number, Purpose purpose) {
     signal_worker(worker, number);
   }
   if (number != SIGKILL) {
-    let_hear(newly_asked, context_.cpu_count);
+    yield_to_signalled_workers(newly_asked, context_.cpu_count);
   }
 }
 
@@ -146,7 +146,7 @@ void ProcessRunner::post_what_is_left() {
                                : WorkersEvent(AllAreGone{}));
 }
 
-void ProcessRunner::ask_strays() {
+void ProcessRunner::terminate_strays() {
   for (const pid_t child : own_children()) {
     if (!has_unreleased(child) && !is_in_workers_group(child) &&
         asked_.insert(child).second) {

@@ -47,7 +47,7 @@ class ProcessRunner : public WorkerRunner {
   void kill(int local_rank, int number) override;
   void kill_all() override;
   void release(int local_rank) override;
-  void ask_strays() override;
+  void terminate_strays() override;
   void kill_strays() override;
   std::vector<WorkerState> states() override {
     return states_of(workers_, exits_, progress_);

@@ -50,7 +50,7 @@ class WorkerRunner {
 
   /// Sends SIGTERM to children that are neither workers nor in a worker's
   /// process group, once to each.
-  virtual void ask_strays() = 0;
+  virtual void terminate_strays() = 0;
   /// Sends SIGKILL to all children that are not workers.
   virtual void kill_strays() = 0;
 

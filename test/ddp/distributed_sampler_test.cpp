@@ -255,12 +255,12 @@ TEST_CASE("A place carries over to another number of ranks", "[sampler]") {
 }
 
 TEST_CASE("What is done is counted place by place", "[sampler]") {
-  using ddp::detail::Done;
   using ddp::detail::done_after;
+  using ddp::detail::EpochProgress;
   ddp::detail::Split split;
   split.dataset_size = 10;
   split.num_replicas = 3;
-  const auto after = [&](const Done& before, const Indices& counts) {
+  const auto after = [&](const EpochProgress& before, const Indices& counts) {
     const auto done = done_after(split, before, counts);
     return std::pair(done.first, done.ahead);
   };
@@ -272,7 +272,7 @@ TEST_CASE("What is done is counted place by place", "[sampler]") {
   CHECK(after({}, {4, 4, 4}) == std::pair(size_t{10}, Indices{}));
   CHECK(after({}, {3, 4, 3}) == std::pair(size_t{9}, Indices{}));
   // The places 4, 7, 8 and 9 are left.
-  const Done before{4, {5, 6}};
+  const EpochProgress before{4, {5, 6}};
   CHECK(ddp::detail::split_size(split, before) == 2);
   CHECK(after(before, {1, 0, 0}) == std::pair(size_t{7}, Indices{}));
   CHECK(after(before, {0, 1, 1}) == std::pair(size_t{4}, Indices{5, 6, 7, 8}));

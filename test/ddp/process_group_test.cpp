@@ -961,7 +961,7 @@ TEST_CASE("a collective that a rank has left throws at once", "[departures]") {
     TORCH_CHECK(detail::peer_state_of(*job) == job->record());
     TORCH_CHECK(detail::peer_state_of(*group)->departures() == 0);
     barrier(job);
-    TORCH_CHECK(job->started() == 1 && !job->missed_by());
+    TORCH_CHECK(job->started() == 1 && !job->departed_member());
     auto left = departure(1 - job->getRank(), Departure::How::destroyed, 4);
     left.started["world"] = 2;
     job->record()->note(left);

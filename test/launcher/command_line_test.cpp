@@ -39,7 +39,7 @@ std::string refusal_of(Words arguments, const Environment& environment = {}) {
 
 TEST_CASE("options cut short are written out, up to the program") {
   const auto out = [](const Words& words) {
-    return written_out(words, kOptions);
+    return expand_abbreviations(words, kOptions);
   };
   CHECK(out({"--nproc=2", "p"}) == Words{"--nproc-per-node=2", "p"});
   CHECK(out({"--nproc", "2", "p"}) == Words{"--nproc-per-node", "2", "p"});
@@ -65,17 +65,18 @@ TEST_CASE("options cut short are written out, up to the program") {
 
 TEST_CASE("an option cut too short is an error that lists what it could be") {
   CHECK_THROWS_WITH(
-      written_out({"--log=x", "p"}, kOptions),
+      expand_abbreviations({"--log=x", "p"}, kOptions),
       "--log: expected the name of one option, but it could be --log-dir, "
       "--logs-specs; write more of it");
-  CHECK_THROWS_WITH(written_out({"--dry", "p"}, kOptions),
+  CHECK_THROWS_WITH(expand_abbreviations({"--dry", "p"}, kOptions),
                     Contains("--dry-run, --dry-cleaning"));
-  CHECK_NOTHROW(written_out({"p", "--dry"}, kOptions));
+  CHECK_NOTHROW(expand_abbreviations({"p", "--dry"}, kOptions));
 }
 
 TEST_CASE("our own options make none of torchrun's ambiguous") {
-  CHECK(written_out({"--re=3"}, kOptions) == Words{"--redirects=3"});
-  CHECK(written_out({"--res=3"}, kOptions) == Words{"--restart-delay=3"});
+  CHECK(expand_abbreviations({"--re=3"}, kOptions) == Words{"--redirects=3"});
+  CHECK(expand_abbreviations({"--res=3"}, kOptions) ==
+        Words{"--restart-delay=3"});
 }
 
 TEST_CASE("a command line of abbreviations") {

@@ -188,7 +188,7 @@ class FakeJob : public EventSource,
     }
     post_what_is_left();
   }
-  void ask_strays() override {
+  void terminate_strays() override {
     calls.push_back("ask strays");
     lose_stray(habits.strays_obey);
   }

@@ -424,7 +424,7 @@ TEST_CASE("damaged requests for a timer") {
           TimerTable table;
           const TimerTable::Time now{};
           table.take(*request, now, 10.0);
-          table.take_expired(now);
+          table.remove_expired(now);
         }
       });
 }

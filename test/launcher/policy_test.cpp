@@ -71,7 +71,7 @@ const Row kTable[] = {
                            {"-",                                  "Tell rank 12, Stop SIGTERM, Arm grace 7000, Kill 2 0 SIGKILL -> stopping",
                                                                                                                        "-",                                              "-",                                             "-",                                        "-",       "-"}},
   {StartFailed{127, "x"},  {"-",                                  "Kill, Arm kill 7000 -> killing",                    "-",                                              "-",                                             "-",                                        "-",       "-"}},
-  {ChildrenRemain{},       {"-",                                  "-",                                                 "AskStrays",                                      "KillStrays",                                    "-",                                        "-",       "-"}},
+  {ChildrenRemain{},       {"-",                                  "-",                                                 "TerminateStrays",                                      "KillStrays",                                    "-",                                        "-",       "-"}},
   {AllAreGone{},           {"-",                                  "-",                                                 "Disarm grace -> waiting",
                                                                                                                                                                          "Disarm kill -> waiting",
                                                                                                                                                                                                                           "-",                                        "-",       "-"}},
@@ -132,7 +132,7 @@ TEST_CASE("success: the last worker's end is awaited to the last process") {
   CHECK(policy.alive() == 1);
   CHECK(step(policy, WorkerExited{2, kSuccess}) ==
         "Stop SIGTERM, Arm grace 7000 -> stopping");
-  CHECK(step(policy, ChildrenRemain{}) == "AskStrays");
+  CHECK(step(policy, ChildrenRemain{}) == "TerminateStrays");
   SECTION("which obeys") {
     CHECK(step(policy, AllAreGone{}) ==
           "Disarm grace, Tell success -> waiting");

@@ -66,7 +66,9 @@ inline std::string text_of(const Action& action) {
             return text + " " + signal_name(kill.number);
           },
           [](const KillAll&) -> std::string { return "Kill"; },
-          [](const AskStrays&) -> std::string { return "AskStrays"; },
+          [](const TerminateStrays&) -> std::string {
+            return "TerminateStrays";
+          },
           [](const KillStrays&) -> std::string { return "KillStrays"; },
           [](const ArmTimer& arm) {
             return "Arm " + name_of(arm.timer) + " " +

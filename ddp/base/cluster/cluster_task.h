@@ -22,10 +22,10 @@ struct ClusterTask {
   int local_count = 1;
   int host_rank = 0;
   int host_count = 1;
-  std::string master_addr;  ///< host of task 0; empty: unknown
-  int master_port = 0;      ///< from job_id, equal on all hosts
-  std::string master_hint;  ///< advice if master_addr is unknown
-  std::string one_a_host;   ///< command that starts one task per host
+  std::string master_addr;           ///< host of task 0; empty: unknown
+  int master_port = 0;               ///< from job_id, equal on all hosts
+  std::string master_hint;           ///< advice if master_addr is unknown
+  std::string one_per_host_command;  ///< command that starts one task per host
 };
 
 /// Reads the variables of Open MPI, of MPICH and Intel MPI, of Slurm and of

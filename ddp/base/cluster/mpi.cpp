@@ -64,7 +64,7 @@ std::optional<ClusterTask> open_mpi_task(const EnvReader& reader) {
   }
   ClusterTask task;
   task.scheduler = "Open MPI";
-  task.one_a_host = "mpirun --map-by ppr:1:node";
+  task.one_per_host_command = "mpirun --map-by ppr:1:node";
   task.master_hint = "mpirun -x MASTER_ADDR=HOST";
   read_place(task,
              reader,
@@ -87,7 +87,7 @@ std::optional<ClusterTask> hydra_task(const EnvReader& reader) {
   }
   ClusterTask task;
   task.scheduler = "MPICH";
-  task.one_a_host = "mpiexec -ppn 1";
+  task.one_per_host_command = "mpiexec -ppn 1";
   task.master_hint = "mpiexec -genv MASTER_ADDR HOST";
   read_place(task,
              reader,

@@ -80,7 +80,7 @@ std::optional<ClusterTask> slurm_task(const EnvReader& reader) {
   }
   ClusterTask task;
   task.scheduler = "Slurm";
-  task.one_a_host = "srun --ntasks-per-node=1";
+  task.one_per_host_command = "srun --ntasks-per-node=1";
   task.job_id =
       text_of(reader, "SLURM_JOB_ID") + "." + text_of(reader, "SLURM_STEP_ID");
   task.rank = require_env_integer(reader, "SLURM_PROCID", 0, kMostRanks);

@@ -177,14 +177,14 @@ ProgressFile* progress_file() noexcept {
   return file;
 }
 
-WaitsForRanks::WaitsForRanks(std::string_view for_what) noexcept {
+RankWaitScope::RankWaitScope(std::string_view for_what) noexcept {
   if (auto* file = progress_file()) {
     file->set_text(for_what);
     file->set_waits(true);
   }
 }
 
-WaitsForRanks::~WaitsForRanks() {
+RankWaitScope::~RankWaitScope() {
   if (auto* file = progress_file()) {
     file->set_waits(false);
   }

@@ -65,13 +65,13 @@ class ProgressFile {
 ProgressFile* progress_file() noexcept;
 
 /// In its scope this thread waits for other ranks.
-class WaitsForRanks {
+class RankWaitScope {
  public:
   /// @param for_what  must outlive the guard.
-  explicit WaitsForRanks(std::string_view for_what) noexcept;
-  ~WaitsForRanks();
-  WaitsForRanks(const WaitsForRanks&) = delete;
-  WaitsForRanks& operator=(const WaitsForRanks&) = delete;
+  explicit RankWaitScope(std::string_view for_what) noexcept;
+  ~RankWaitScope();
+  RankWaitScope(const RankWaitScope&) = delete;
+  RankWaitScope& operator=(const RankWaitScope&) = delete;
 };
 
 }  // namespace ddp::detail

@@ -41,7 +41,7 @@ StopFile* stop_file() noexcept {
   return file;
 }
 
-bool asks_for_stops() noexcept {
+bool has_polled_stop_file() noexcept {
   return has_asked_for_stops;
 }
 

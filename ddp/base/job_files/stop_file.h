@@ -46,6 +46,6 @@ class StopFile {
 StopFile* stop_file() noexcept;
 
 /// Returns true if this process has called stop_file(). Thread-safe.
-bool asks_for_stops() noexcept;
+bool has_polled_stop_file() noexcept;
 
 }  // namespace ddp::detail

@@ -28,7 +28,7 @@ class ModuleEntry : public CheckpointEntry {
                     std::optional<size_t> /*trained*/) const override {
     return [module = module_] { return to_value(state_dict(*module)); };
   }
-  Apply check(const IValue& saved, RankOf /*place*/) const override {
+  Apply check(const IValue& saved, RankInfo /*place*/) const override {
     return [module = module_,
             tensors = match(*module_, to_state_dict(saved)).tensors] {
       copy_into(*module, tensors);
@@ -54,7 +54,7 @@ class OptimizerEntry : public CheckpointEntry {
                     std::optional<size_t> /*trained*/) const override {
     return [this] { return optimizer_to_value(optimizer_); };
   }
-  Apply check(const IValue& saved, RankOf /*place*/) const override {
+  Apply check(const IValue& saved, RankInfo /*place*/) const override {
     return [this, update = shared_update(optimizer_, saved)] {
       apply(std::move(*update), optimizer_);
     };
@@ -80,7 +80,7 @@ class AveragingOptimizerEntry : public CheckpointEntry {
       return dict;
     };
   }
-  Apply check(const IValue& saved, RankOf /*place*/) const override {
+  Apply check(const IValue& saved, RankInfo /*place*/) const override {
     return [this,
             update = shared_update(optimizer_, saved),
             apply_averager = read_averager(*averager_, saved)] {
@@ -106,7 +106,7 @@ class AveragerEntry : public CheckpointEntry {
       return dict;
     };
   }
-  Apply check(const IValue& saved, RankOf /*place*/) const override {
+  Apply check(const IValue& saved, RankInfo /*place*/) const override {
     return read_averager(averager_, saved);
   }
 
@@ -127,7 +127,7 @@ class ShardedOptimizerEntry : public CheckpointEntry {
       return optimizer_to_value(*whole);
     };
   }
-  Apply check(const IValue& saved, RankOf /*place*/) const override {
+  Apply check(const IValue& saved, RankInfo /*place*/) const override {
     const std::shared_ptr<Optimizer> whole = optimizer_.make_whole();
     return [this, whole, update = shared_update(*whole, saved)] {
       apply(std::move(*update), *whole);
@@ -165,7 +165,7 @@ class SamplerEntry : public CheckpointEntry {
       return dict;
     };
   }
-  Apply check(const IValue& saved, RankOf /*place*/) const override {
+  Apply check(const IValue& saved, RankInfo /*place*/) const override {
     const DictReader dict(saved, "sampler");
     const SamplerState state{dict.integer("epoch"),
                              dict.integer("position"),
@@ -222,7 +222,7 @@ class ScalerEntry : public CheckpointEntry {
       return dict;
     };
   }
-  Apply check(const IValue& saved, RankOf /*place*/) const override {
+  Apply check(const IValue& saved, RankInfo /*place*/) const override {
     const DictReader dict(saved, "scaler");
     std::optional<GradScalerState> state;
     if (!dict.entries().empty()) {

@@ -17,7 +17,7 @@
 namespace ddp::detail {
 
 /// A rank and the number of ranks.
-struct RankOf {
+struct RankInfo {
   size_t rank = 0;
   size_t size = 1;
 };
@@ -41,7 +41,7 @@ class CheckpointEntry {
   /// Validates a loaded value without changing anything, and returns a function
   /// that applies it.
   /// @throws c10::Error if the value does not fit.
-  virtual Apply check(const c10::IValue& saved, RankOf place) const = 0;
+  virtual Apply check(const c10::IValue& saved, RankInfo place) const = 0;
 
   /// Returns false if the entry ignores the file, which then need not contain
   /// it.

@@ -50,7 +50,7 @@ class ExchangeEntry : public CheckpointEntry {
     };
   }
 
-  Apply check(const IValue& saved, RankOf place) const override {
+  Apply check(const IValue& saved, RankInfo place) const override {
     TORCH_CHECK(saved.isList() && !saved.toListRef().empty(),
                 "expected a list of the ranks' states of an exchange, but got ",
                 describe(saved));

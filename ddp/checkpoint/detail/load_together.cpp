@@ -8,7 +8,7 @@ std::string read_together(const std::string& path,
                           const Ranks& ranks,
                           TorchFile& file) {
   const auto error =
-      ranks.first_of(ranks.try_together([&] { file = read_torch_file(path); }));
+      ranks.first_of(ranks.try_on_all([&] { file = read_torch_file(path); }));
   if (!error.empty()) {
     return error;
   }
@@ -24,12 +24,12 @@ std::string read_together(const std::string& path,
   return "";
 }
 
-void take_together(const std::string& path,
-                   const TorchFile& file,
-                   CheckpointParts& parts,
-                   const Ranks& ranks) {
+void apply_on_all_ranks(const std::string& path,
+                        const TorchFile& file,
+                        CheckpointParts& parts,
+                        const Ranks& ranks) {
   CheckpointUpdate update;
-  ranks.together([&] {
+  ranks.run_on_all([&] {
     update = explain("Cannot load " + path, [&] {
       return check(file.value, parts, ranks.rank(), ranks.size());
     });

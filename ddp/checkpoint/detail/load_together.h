@@ -17,9 +17,9 @@ std::string read_together(const std::string& path,
 /// Applies the file on all ranks. Collective.
 /// @throws c10::Error on all ranks, without any change, if the file does not
 ///   fit on one of them.
-void take_together(const std::string& path,
-                   const TorchFile& file,
-                   CheckpointParts& parts,
-                   const Ranks& ranks);
+void apply_on_all_ranks(const std::string& path,
+                        const TorchFile& file,
+                        CheckpointParts& parts,
+                        const Ranks& ranks);
 
 }  // namespace ddp::detail

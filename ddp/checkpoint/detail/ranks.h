@@ -31,7 +31,7 @@ class Ranks {
 
   /// Runs `work` on this rank. Returns the error of each rank, "" for success.
   template <class Work>
-  std::vector<std::string> try_together(const Work& work) const {
+  std::vector<std::string> try_on_all(const Work& work) const {
     std::string mine;
     try {
       work();
@@ -43,8 +43,8 @@ class Ranks {
 
   /// Runs `work` on this rank. Throws on all ranks if it threw on any rank.
   template <class Work>
-  void together(const Work& work) const {
-    const auto error = first_of(try_together(work));
+  void run_on_all(const Work& work) const {
+    const auto error = first_of(try_on_all(work));
     if (!error.empty()) {
       fail(error);
     }

@@ -114,7 +114,7 @@ class VariableEntry : public CheckpointEntry {
     };
   }
 
-  Apply check(const IValue& saved, RankOf place) const override {
+  Apply check(const IValue& saved, RankInfo place) const override {
     const auto value = is_per_rank_ ? value_of_rank(saved, place) : saved;
     auto dict = new_dict().toGenericDict();
     dict.insert(name_, value);
@@ -125,7 +125,7 @@ class VariableEntry : public CheckpointEntry {
   }
 
  private:
-  IValue value_of_rank(const IValue& saved, RankOf place) const {
+  IValue value_of_rank(const IValue& saved, RankInfo place) const {
     TORCH_CHECK(saved.isList() && saved.toListRef().size() == place.size,
                 "expected a list with the values of ",
                 place.size,

@@ -18,10 +18,10 @@ constexpr std::string_view kMagic = "\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19";
 constexpr int64_t kLegacyVersion = 1001;
 
 /// The storages that the pickle names; their bytes follow later in the file.
-class StoragesToCome {
+class PendingStorages {
  public:
   /// @param size  maximum number of bytes of all storages together.
-  explicit StoragesToCome(uint64_t size) : left_(static_cast<int64_t>(size)) {}
+  explicit PendingStorages(uint64_t size) : left_(static_cast<int64_t>(size)) {}
 
   at::Tensor add(const std::string& key, int64_t count, int64_t element_size) {
     int64_t size = 0;
@@ -81,7 +81,7 @@ void read_head(ByteReader& file) {
 c10::IValue read_legacy_file(std::string_view bytes) {
   ByteReader file(bytes);
   read_head(file);
-  StoragesToCome storages(file.rest().size());
+  PendingStorages storages(file.rest().size());
   auto value = unpickle(
       file,
       [&storages](const std::string& key, int64_t count, int64_t element_size) {

@@ -128,7 +128,7 @@ VainCheck vain_check(std::shared_ptr<PeerState> record) {
   };
 }
 
-void listen_for_departures(Job& job) {
+void start_peer_monitor(Job& job) {
   if (job.env.world_size == 1) {
     return;
   }

@@ -62,7 +62,7 @@ VainCheck vain_check(std::shared_ptr<PeerState> record);
 
 /// Starts the peer monitor: from now on the ranks see each other's departures,
 /// including uncaught exceptions. Does nothing in a world of one. Collective.
-void listen_for_departures(Job& job);
+void start_peer_monitor(Job& job);
 
 /// Creates a group, which is closed when the job is left. Collective over the
 /// members of the group.

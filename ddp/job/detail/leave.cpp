@@ -31,7 +31,7 @@ Departure departure_now(const Job& job) {
 
 /// Reports the departure and waits at the leave barrier. Returns true if all
 /// ranks arrived.
-bool say_goodbye(const Job& job) {
+bool enter_leave_barrier(const Job& job) {
   job.lines->say(departure_now(job));
   if (has_lost_store(job)) {
     return false;
@@ -60,7 +60,8 @@ bool say_goodbye(const Job& job) {
 }
 
 /// Gloo's collectives throw on their own if a peer's process has ended.
-bool has_told(const MonitoredBackend& group, const Departure& departure) {
+bool is_reported_by_gloo(const MonitoredBackend& group,
+                         const Departure& departure) {
   return departure.how == Departure::How::vanished &&
          group.getBackendName() == "gloo";
 }
@@ -70,8 +71,8 @@ bool has_told(const MonitoredBackend& group, const Departure& departure) {
 std::string vain_problem(const Job& job) {
   std::string problem;
   for (const auto& group : job.watch.groups()) {
-    const auto departure = group->missed_by();
-    if (departure && !has_told(*group, *departure)) {
+    const auto departure = group->departed_member();
+    if (departure && !is_reported_by_gloo(*group, *departure)) {
       problem = group->error_of("a collective", *departure);
     } else if (!departure && group->has_failed()) {
       problem = group->failure("a collective");
@@ -82,8 +83,8 @@ std::string vain_problem(const Job& job) {
 
 /// Returns true if all collectives that this rank has started can complete.
 bool can_finish(const MonitoredBackend& group) {
-  return !group.missed_by() && !group.behind() && !group.has_lost_one() &&
-         !group.has_failed();
+  return !group.departed_member() && !group.behind() &&
+         !group.has_failed_member() && !group.has_failed();
 }
 
 /// Closes the groups in the reverse order of their creation.
@@ -129,7 +130,7 @@ std::string early_problem(const Job& job, milliseconds patience) {
 
 /// Runs the checks. They may wait without limit if all queued work can
 /// complete, else for kHearPatience.
-std::string ask_checks(const Job& job, bool all_have_come) {
+std::string run_checks(const Job& job, bool all_have_come) {
   const auto groups = job.watch.groups();
   const bool ends =
       all_have_come &&
@@ -138,7 +139,7 @@ std::string ask_checks(const Job& job, bool all_have_come) {
       });
   std::string problem;
   for (const auto& answer :
-       job.record->ask_checks(ends ? milliseconds::max() : kHearPatience)) {
+       job.record->run_checks(ends ? milliseconds::max() : kHearPatience)) {
     problem += (problem.empty() ? "" : "; ") + answer;
   }
   return problem;
@@ -160,7 +161,7 @@ std::string problem_of(const Job& job, bool all_have_come) {
   if (problem.empty()) {
     problem = early_problem(job);
   }
-  return problem.empty() ? ask_checks(job, all_have_come) : problem;
+  return problem.empty() ? run_checks(job, all_have_come) : problem;
 }
 
 }  // namespace
@@ -179,7 +180,7 @@ void end_threads(const Job& job) noexcept {
 
 std::string leave(std::unique_ptr<Job> job) noexcept {
   try {
-    const bool all_have_come = !job->lines || say_goodbye(*job);
+    const bool all_have_come = !job->lines || enter_leave_barrier(*job);
     finish_groups(*job, all_have_come);
     const bool knows = job->record->is_told() || is_failing();
     std::string problem = knows ? "" : problem_of(*job, all_have_come);

@@ -20,7 +20,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kConnectPatience{10'000};
-constexpr milliseconds kLookPause{100};
+constexpr milliseconds kPollInterval{100};
 constexpr size_t kLongestMessage = size_t{1} << 16;
 
 constexpr const char* kAddress = "lines";
@@ -170,7 +170,7 @@ void PeerMonitor::wait_for_news(bool looks) {
   }
   ::poll(polled.data(),
          polled.size(),
-         looks ? static_cast<int>(kLookPause.count()) : -1);
+         looks ? static_cast<int>(kPollInterval.count()) : -1);
   if (ends_) {
     return;
   }
@@ -192,7 +192,7 @@ void PeerMonitor::accept_one() {
     add(std::move(socket), -1);
   } else if (errno == EMFILE || errno == ENFILE) {
     pollfd pause{wake_.read.get(), POLLIN, 0};
-    ::poll(&pause, 1, static_cast<int>(kLookPause.count()));
+    ::poll(&pause, 1, static_cast<int>(kPollInterval.count()));
   }
 }
 

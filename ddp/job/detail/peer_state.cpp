@@ -110,7 +110,7 @@ void PeerState::remove_check(size_t id) {
   checks_.erase(id);
 }
 
-std::vector<std::string> PeerState::ask_checks(
+std::vector<std::string> PeerState::run_checks(
     std::chrono::milliseconds patience) {
   std::map<size_t, Check> checks;
   {

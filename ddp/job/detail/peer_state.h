@@ -88,7 +88,7 @@ class PeerState {
   void remove_check(size_t id);
   /// Runs all checks in the order of their registration and removes them.
   /// Returns their errors, without empty ones.
-  std::vector<std::string> ask_checks(std::chrono::milliseconds patience);
+  std::vector<std::string> run_checks(std::chrono::milliseconds patience);
 
  private:
   std::atomic<int64_t> passes_{0};

@@ -92,7 +92,7 @@ StuckGroupAborter::Vain StuckGroupAborter::in_vain(bool& is_any_open) {
       continue;
     }
     is_any_open = true;
-    const auto departure = group->missed_by();
+    const auto departure = group->departed_member();
     if (!departure) {
       since.reset();
     } else if (!since) {

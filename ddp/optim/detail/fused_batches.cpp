@@ -115,7 +115,7 @@ void FusedBatches::clear() {
   count_ = 0;
 }
 
-bool lies_as(const at::Tensor& other, const at::Tensor& param) {
+bool has_same_layout(const at::Tensor& other, const at::Tensor& param) {
   return other.defined() && other.layout() == c10::kStrided &&
          other.scalar_type() == param.scalar_type() &&
          other.device() == param.device() &&
@@ -126,7 +126,7 @@ bool lies_as(const at::Tensor& other, const at::Tensor& param) {
 
 bool is_fusible(const at::Tensor& param, const at::Tensor& grad) {
   return has_kernel(param) && param.layout() == c10::kStrided &&
-         param.is_non_overlapping_and_dense() && lies_as(grad, param);
+         param.is_non_overlapping_and_dense() && has_same_layout(grad, param);
 }
 
 }  // namespace ddp::detail

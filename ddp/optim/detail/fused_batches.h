@@ -70,6 +70,6 @@ bool is_fusible(const at::Tensor& param, const at::Tensor& grad);
 
 /// Returns true if `other` (a gradient, a state) has the parameter's device and
 /// dtype, and the same memory order of elements.
-bool lies_as(const at::Tensor& other, const at::Tensor& param);
+bool has_same_layout(const at::Tensor& other, const at::Tensor& param);
 
 }  // namespace ddp::detail

@@ -17,7 +17,7 @@ namespace {
 // its own.
 constexpr size_t kLargeBytes = size_t{1} << 20;
 
-bool goes_alone(const at::Tensor& param) {
+bool is_large(const at::Tensor& param) {
   return param.nbytes() >= kLargeBytes && param.is_non_overlapping_and_dense();
 }
 
@@ -25,7 +25,7 @@ bool goes_alone(const at::Tensor& param) {
 /// of several small ones.
 at::Tensor message_of(const OwnedParameters& message, bool is_owner) {
   const at::Tensor& first = message.params.front();
-  if (goes_alone(first)) {
+  if (is_large(first)) {
     return alias_without_view(
         first.variable_data(), first.storage_offset(), {first.numel()}, {1});
   }
@@ -39,8 +39,8 @@ at::Tensor message_of(const OwnedParameters& message, bool is_owner) {
   return at::empty({numel}, first.options().requires_grad(false));
 }
 
-void take_out(const at::Tensor& flat, const OwnedParameters& message) {
-  if (goes_alone(message.params.front())) {
+void unpack_message(const at::Tensor& flat, const OwnedParameters& message) {
+  if (is_large(message.params.front())) {
     return;
   }
   const auto pieces =
@@ -58,11 +58,11 @@ void add_pieces(const std::vector<ParameterShard>& pieces,
   for (const auto& piece : pieces) {
     const auto takes = [&](const OwnedParameters& message) {
       const at::Tensor& first = message.params.front();
-      return message.owner == piece.owner && !goes_alone(first) &&
+      return message.owner == piece.owner && !is_large(first) &&
              first.scalar_type() == piece.part.scalar_type();
     };
     const auto found = std::find_if(messages.begin(), messages.end(), takes);
-    if (goes_alone(piece.part) || found == messages.end()) {
+    if (is_large(piece.part) || found == messages.end()) {
       messages.push_back({piece.owner, {piece.part}});
     } else {
       found->params.push_back(piece.part);
@@ -88,7 +88,7 @@ void broadcast_from_owners(c10d::Backend& group,
          "broadcast of what rank " + std::to_string(messages[i].owner) +
              " has stepped");
     if (messages[i].owner != group.getRank()) {
-      take_out(flat[i], messages[i]);
+      unpack_message(flat[i], messages[i]);
     }
   }
 }

@@ -86,9 +86,10 @@ std::unique_ptr<OptimizerParamState> cut_state(
   const c10::NoGradGuard no_grad;
   for (auto* tensor : state_tensors(kind, *state)) {
     if (tensor->defined()) {
-      *tensor =
-          run_of(laid_as(*tensor, piece.param), piece.first, piece.part.numel())
-              .clone();
+      *tensor = flat_range(in_layout_of(*tensor, piece.param),
+                           piece.first,
+                           piece.part.numel())
+                    .clone();
     }
   }
   return state;
@@ -115,7 +116,7 @@ void join_state(const ParameterShard& piece,
   const auto tensors = state_tensors(kind, *whole);
   for (size_t i = 0; i < parts.size(); ++i) {
     if (parts[i]->defined() && tensors[i]->defined()) {
-      run_of(*tensors[i], piece.first, piece.part.numel()).copy_(*parts[i]);
+      flat_range(*tensors[i], piece.first, piece.part.numel()).copy_(*parts[i]);
     }
   }
 }

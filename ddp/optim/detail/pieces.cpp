@@ -17,7 +17,7 @@ namespace {
 ParameterShard cut_piece(const at::Tensor& param,
                          size_t index,
                          const Run& run) {
-  auto part = run_of(param.variable_data(), run.first, run.numel);
+  auto part = flat_range(param.variable_data(), run.first, run.numel);
   torch::autograd::impl::set_version_counter(
       part, torch::autograd::impl::version_counter(param));
   return {param, index, run.first, run.rank, std::move(part)};
@@ -97,19 +97,19 @@ std::vector<int> first_owners(const std::vector<ParameterShard>& pieces) {
   return owners;
 }
 
-at::Tensor run_of(const at::Tensor& dense, int64_t first, int64_t numel) {
+at::Tensor flat_range(const at::Tensor& dense, int64_t first, int64_t numel) {
   return alias_without_view(
       dense, dense.storage_offset() + first, {numel}, {1});
 }
 
-at::Tensor laid_as(const at::Tensor& tensor, const at::Tensor& param) {
+at::Tensor in_layout_of(const at::Tensor& tensor, const at::Tensor& param) {
   const bool is_laid = (tensor.is_contiguous() && param.is_contiguous()) ||
                        tensor.strides().equals(param.strides());
   return is_laid ? tensor
                  : at::empty_like(param, tensor.options()).copy_(tensor);
 }
 
-void follow_parameters(const std::vector<std::vector<ParameterShard>>& groups) {
+void update_shards(const std::vector<std::vector<ParameterShard>>& groups) {
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
   for (size_t g = 0; g < groups.size(); ++g) {
     for (const auto& piece : groups[g]) {
@@ -165,8 +165,10 @@ ShardGradients::ShardGradients(
         continue;
       }
       parts_.push_back(piece.part);
-      parts_.back().mutable_grad() = run_of(
-          laid_as(grad.detach(), piece.param), piece.first, piece.part.numel());
+      parts_.back().mutable_grad() =
+          flat_range(in_layout_of(grad.detach(), piece.param),
+                     piece.first,
+                     piece.part.numel());
     }
   }
 }

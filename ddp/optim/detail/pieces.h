@@ -39,15 +39,15 @@ std::vector<int> first_owners(const std::vector<ParameterShard>& pieces);
 
 /// Returns a one-dimensional tensor over `numel` elements of the memory of
 /// `dense`, from element `first` in memory order.
-at::Tensor run_of(const at::Tensor& dense, int64_t first, int64_t numel);
+at::Tensor flat_range(const at::Tensor& dense, int64_t first, int64_t numel);
 
 /// Returns `tensor`, or a copy of it, with its elements in the memory order of
 /// `param`. Both have the same sizes.
-at::Tensor laid_as(const at::Tensor& tensor, const at::Tensor& param);
+at::Tensor in_layout_of(const at::Tensor& tensor, const at::Tensor& param);
 
 /// Updates the parts of parameters whose memory has changed.
 /// @throws c10::Error for a parameter whose dtype, device or size has changed.
-void follow_parameters(const std::vector<std::vector<ParameterShard>>& groups);
+void update_shards(const std::vector<std::vector<ParameterShard>>& groups);
 
 /// @throws c10::Error, with the parameter's group and index, for a sparse
 ///   gradient of a cut parameter. Throws alike on every rank if the gradients

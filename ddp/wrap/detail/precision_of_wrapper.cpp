@@ -20,7 +20,7 @@ void check_precision(const char* option, std::optional<c10::ScalarType> dtype) {
 
 }  // namespace
 
-std::shared_ptr<Exchange> exchange_in(
+std::shared_ptr<Exchange> choose_exchange(
     const MixedPrecision& precision,
     std::shared_ptr<Exchange> own,
     const c10::intrusive_ptr<c10d::Backend>& group) {

@@ -18,7 +18,7 @@ namespace ddp::detail {
 ///   exchange.
 /// @throws c10::Error if a dtype of the precision is not kBFloat16, kHalf,
 ///   kFloat or kDouble, or if both `own` and reduce_dtype are set.
-std::shared_ptr<Exchange> exchange_in(
+std::shared_ptr<Exchange> choose_exchange(
     const MixedPrecision& precision,
     std::shared_ptr<Exchange> own,
     const c10::intrusive_ptr<c10d::Backend>& group);

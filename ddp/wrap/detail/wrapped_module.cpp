@@ -61,8 +61,8 @@ void connect_devices(MonitoredBackend& group,
 
 }  // namespace
 
-WrappedModule look_into(torch::nn::Module& module,
-                        const std::set<std::string>& ignored) {
+WrappedModule list_tensors(torch::nn::Module& module,
+                           const std::set<std::string>& ignored) {
   const auto parameters = module.named_parameters();
   const auto buffers = module.named_buffers();
   check_ignored(ignored, parameters, buffers);
@@ -84,12 +84,12 @@ WrappedModule look_into(torch::nn::Module& module,
   return found;
 }
 
-void bring_together(c10d::Backend& group,
-                    c10::Device device,
-                    const WrappedModule& mine,
-                    const std::vector<TensorSpec>& options,
-                    bool copies,
-                    const std::string& refusal) {
+void verify_and_broadcast(c10d::Backend& group,
+                          c10::Device device,
+                          const WrappedModule& mine,
+                          const std::vector<TensorSpec>& options,
+                          bool copies,
+                          const std::string& refusal) {
   auto specs = describe_all(mine.parameters, mine.buffers);
   const auto parameters = tensors_of(mine.parameters);
   const auto buffers = tensors_of(mine.buffers);

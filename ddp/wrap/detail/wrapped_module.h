@@ -23,8 +23,8 @@ struct WrappedModule {
 /// Lists the module's parameters and buffers without the ignored ones. Weights
 /// of Embedding and EmbeddingBag layers with sparse(true) are marked as sparse.
 /// @throws c10::Error if an ignored name matches no parameter and no buffer.
-WrappedModule look_into(torch::nn::Module& module,
-                        const std::set<std::string>& ignored);
+WrappedModule list_tensors(torch::nn::Module& module,
+                           const std::set<std::string>& ignored);
 
 /// Verifies that the ranks' modules agree and, if `copies`, broadcasts rank 0's
 /// parameters and buffers. Collective.
@@ -33,11 +33,11 @@ WrappedModule look_into(torch::nn::Module& module,
 /// @param refusal  the reason why this rank cannot continue, or "".
 /// @throws c10::Error on every rank if modules or options differ, if a
 ///   parameter is on a device that NCCL cannot use, or if a rank refuses.
-void bring_together(c10d::Backend& group,
-                    c10::Device device,
-                    const WrappedModule& mine,
-                    const std::vector<TensorSpec>& options,
-                    bool copies,
-                    const std::string& refusal = "");
+void verify_and_broadcast(c10d::Backend& group,
+                          c10::Device device,
+                          const WrappedModule& mine,
+                          const std::vector<TensorSpec>& options,
+                          bool copies,
+                          const std::string& refusal = "");
 
 }  // namespace ddp::detail

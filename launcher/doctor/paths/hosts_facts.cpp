@@ -14,7 +14,7 @@ PathFacts merged(const PathFacts& before, PathFacts after) {
 
 std::vector<std::string> names_of_hosts(const HostsFacts& facts) {
   std::map<std::string, int> count;
-  for (const MetHost& host : facts.hosts) {
+  for (const TestedHost& host : facts.hosts) {
     ++count[host.name];
   }
   std::vector<std::string> names;

@@ -36,7 +36,7 @@ struct PathFacts {
 PathFacts merged(const PathFacts& before, PathFacts after);
 
 /// A host that takes part in the test.
-struct MetHost {
+struct TestedHost {
   std::string name;
   std::string address;        ///< address for the other hosts' connections
   std::optional<int> rank{};  ///< --node-rank, if the user gave one
@@ -50,7 +50,7 @@ struct HostsFacts {
   int waited_seconds = 0;  ///< wait for missing hosts; 0: all joined
   std::string left_out{};  ///< why there was no test; empty: there was one
   std::string error{};     ///< why the test failed here; empty: it ran
-  std::vector<MetHost> hosts{};
+  std::vector<TestedHost> hosts{};
   int own = 0;           ///< number of this host
   bool has_all = false;  ///< `paths` is complete; else own paths only
   /// Hosts that became silent during the test.

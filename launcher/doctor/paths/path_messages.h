@@ -21,9 +21,9 @@ inline constexpr int kMostProbedHosts = 256;
 
 /// A worker of the test and its EchoServer.
 struct PathPeer {
-  MetHost host;    ///< rank 0 may leave out the address
-  std::string id;  ///< of its EchoServer
-  int port = 0;    ///< of its EchoServer; 0: worker is missing
+  TestedHost host;  ///< rank 0 may leave out the address
+  std::string id;   ///< of its EchoServer
+  int port = 0;     ///< of its EchoServer; 0: worker is missing
 };
 
 /// To rank 0: opens a connection.

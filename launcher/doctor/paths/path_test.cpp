@@ -151,7 +151,7 @@ class CoordinatorServer {
 /// A worker of the path test and its connection to rank 0.
 class PathTest {
  public:
-  PathTest(MetHost host, int rank, int host_count, Endpoint master)
+  PathTest(TestedHost host, int rank, int host_count, Endpoint master)
       : master_(std::move(master)),
         hello_{rank, {std::move(host), random_id(), 0}},
         server_(loop_,
@@ -209,7 +209,7 @@ class PathTest {
   void say_hello() {
     loop_.disarm_timer(kTryTimer);
     is_connected_ = true;
-    MetHost& host = hello_.peer.host;
+    TestedHost& host = hello_.peer.host;
     // Rank 0 uses a loopback connection, whose address is useless to other
     // hosts.
     if (host.address.empty() && hello_.rank != 0) {
@@ -385,7 +385,7 @@ int number_of(const Environment& environment, const char* name) {
 
 }  // namespace
 
-int run_path_test(const MetHost& host, const Environment& environment) {
+int run_path_test(const TestedHost& host, const Environment& environment) {
   try {
     const std::string* master = find_variable(environment, "MASTER_ADDR");
     PathTest(host,

@@ -21,6 +21,6 @@ inline constexpr const char* kPathTestArgument = "--path-test";
 ///   to rank 0
 /// @returns the exit code; 0 also if the test failed, so that the job's other
 ///   workers continue
-int run_path_test(const MetHost& host, const Environment& environment);
+int run_path_test(const TestedHost& host, const Environment& environment);
 
 }  // namespace launcher

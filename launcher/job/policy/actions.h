@@ -33,9 +33,9 @@ struct KillWorkers {  ///< signal hung workers and their groups
   std::vector<int> local_ranks;
   int number;
 };
-struct KillAll {};     ///< SIGKILL to all processes of the job
-struct AskStrays {};   ///< SIGTERM to children that are not workers
-struct KillStrays {};  ///< SIGKILL to children that are not workers
+struct KillAll {};          ///< SIGKILL to all processes of the job
+struct TerminateStrays {};  ///< SIGTERM to children that are not workers
+struct KillStrays {};       ///< SIGKILL to children that are not workers
 struct ArmTimer {
   Timer timer;
   std::chrono::milliseconds delay;
@@ -58,7 +58,7 @@ using Action = std::variant<Join,
                             StopWorkers,
                             KillWorkers,
                             KillAll,
-                            AskStrays,
+                            TerminateStrays,
                             KillStrays,
                             ArmTimer,
                             DisarmTimer,

@@ -194,25 +194,25 @@ Actions Policy::on_signal_while_running(const SignalReceived& signal) {
     // A session leader ignores SIGTSTP, because its process group is orphaned.
     return {PassOn{signal.number == SIGTSTP ? SIGSTOP : signal.number}};
   }
-  return leave() + (stop_signals_.are_impatient()
+  return leave() + (stop_signals_.allow_no_grace()
                         ? kill(signal)
                         : stop(signal, signal.number));
 }
 
 Actions Policy::on_stopping(const Event& event) {
   return std::visit(
-      Overloaded{[this](const SignalReceived& signal) {
-                   return on_signal_while_stopping(signal);
-                 },
-                 [this](const TimerFired& fired) {
-                   return fired.timer == Timer::grace ? kill(cause_)
-                                                      : Actions{};
-                 },
-                 [](const ChildrenRemain&) { return Actions{AskStrays{}}; },
-                 [this](const AllAreGone&) {
-                   return Actions{DisarmTimer{Timer::grace}} + end_attempt();
-                 },
-                 [&](const auto&) { return on_while_ending(event); }},
+      Overloaded{
+          [this](const SignalReceived& signal) {
+            return on_signal_while_stopping(signal);
+          },
+          [this](const TimerFired& fired) {
+            return fired.timer == Timer::grace ? kill(cause_) : Actions{};
+          },
+          [](const ChildrenRemain&) { return Actions{TerminateStrays{}}; },
+          [this](const AllAreGone&) {
+            return Actions{DisarmTimer{Timer::grace}} + end_attempt();
+          },
+          [&](const auto&) { return on_while_ending(event); }},
       event);
 }
 
@@ -223,7 +223,7 @@ Actions Policy::on_signal_while_stopping(const SignalReceived& signal) {
   if (std::holds_alternative<WorldBroken>(cause_)) {
     cause_ = signal;
   }
-  return leave() + (stop_signals_.are_impatient()
+  return leave() + (stop_signals_.allow_no_grace()
                         ? Actions{DisarmTimer{Timer::grace}} + kill(cause_)
                         : Actions{StopWorkers{signal.number}});
 }

@@ -37,7 +37,7 @@ namespace launcher {
 ///
 /// - stopping: a stop signal -> Leave, StopWorkers with that signal. The second
 ///   stop signal from the keyboard, or the grace timer -> kill. ChildrenRemain
-///   -> AskStrays. AllAreGone -> end of the attempt.
+///   -> TerminateStrays. AllAreGone -> end of the attempt.
 ///
 /// - killing: a stop signal -> Leave. ChildrenRemain -> KillStrays. AllAreGone
 ///   -> end of the attempt. The kill timer -> the end.

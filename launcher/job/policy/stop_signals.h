@@ -19,7 +19,7 @@ class StopSignals {
   /// Returns whether the workers get no grace period: after two signals from
   /// the keyboard (SIGINT, SIGQUIT), or SIGKILL. Other stop signals do not
   /// count, because a closing terminal sends several of them by itself.
-  bool are_impatient() const { return keyboard_count_ > 1 || has_killed_; }
+  bool allow_no_grace() const { return keyboard_count_ > 1 || has_killed_; }
 
  private:
   std::vector<int> numbers_;

@@ -74,7 +74,7 @@ std::string ending_of(const WorkerExit& exit) {
 
 /// Returns the last stderr lines of a worker that failed after the first
 /// failure.
-std::string last_words_of(const WorkerExit& exit) {
+std::string last_stderr_lines(const WorkerExit& exit) {
   constexpr size_t kMostLines = 3;
   std::string text;
   if (exit.asked_by != 0 || exit.status.is_success()) {
@@ -108,7 +108,7 @@ struct Alike {
     for (const WorkerExit* exit : exits) {
       text += "    rank " + std::to_string(exit->rank) + " (pid " +
               std::to_string(exit->pid) + "): " + ending + "\n" +
-              last_words_of(*exit);
+              last_stderr_lines(*exit);
     }
     return text;
   }

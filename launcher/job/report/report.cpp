@@ -48,7 +48,7 @@ Report closed_report(const AttemptResult& result, const JobClosed& closed) {
                 closed.exit_code);
 }
 
-Report say_how_it_went(const AttemptResult& result) {
+Report describe_result(const AttemptResult& result) {
   return std::visit(
       Overloaded{
           [](const std::monostate&) { return Report{}; },
@@ -112,7 +112,7 @@ std::string text_of(WorldBroken::Change change) {
 }
 
 Report make_report(const AttemptResult& result) {
-  Report report = say_how_it_went(result);
+  Report report = describe_result(result);
   report.error = own_error(result, report);
   report.json = attempt_json(result, report.exit_code);
   return report;

@@ -13,7 +13,7 @@ namespace launcher {
 namespace {
 
 // More than a pipe holds by default, in pieces of 64 KiB.
-constexpr int kMostLastPieces = 32;
+constexpr int kMaxFinalPieces = 32;
 
 LineSplitter::Returns returns_for(const Console* console) {
   return console != nullptr && console->is_terminal()
@@ -101,7 +101,7 @@ void WorkerStream::show_what_is_missing(const std::string& prefix) {
 }
 
 void WorkerStream::finish() {
-  for (int piece = 0; pipe_ && piece < kMostLastPieces && read_piece();
+  for (int piece = 0; pipe_ && piece < kMaxFinalPieces && read_piece();
        ++piece) {
   }
   pipe_.reset();

@@ -133,7 +133,7 @@ void ProgressWatch::examine(const std::vector<HangJudge::Verdict>& verdicts) {
     hang_.workers.push_back(hung_worker(verdict));
     processes.push_back(hang_.workers.back().pid);
   }
-  hang_.others = others_than(hang_.workers);
+  hang_.others = reports_except(hang_.workers);
   hang_.timeout = timeout_;
   stacks_.emplace(
       loop_, processes, [this](const std::vector<std::string>& stacks) {
@@ -167,7 +167,7 @@ HungWorker ProgressWatch::hung_worker(const HangJudge::Verdict& verdict) const {
   return hung;
 }
 
-std::vector<RankReport> ProgressWatch::others_than(
+std::vector<RankReport> ProgressWatch::reports_except(
     const std::vector<HungWorker>& hung) const {
   std::vector<RankReport> others;
   for (size_t index = 0; index < workers_.size(); ++index) {

@@ -63,7 +63,7 @@ class ProgressWatch {
   void examine(const std::vector<HangJudge::Verdict>& verdicts);
   void tell(const std::vector<std::string>& stacks);
   HungWorker hung_worker(const HangJudge::Verdict& verdict) const;
-  std::vector<RankReport> others_than(
+  std::vector<RankReport> reports_except(
       const std::vector<HungWorker>& hung) const;
   pid_t reporter(size_t worker) const;
 

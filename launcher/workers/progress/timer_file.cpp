@@ -75,7 +75,7 @@ void TimerFile::arm() {
 }
 
 void TimerFile::look() {
-  const auto expired = timers_.take_expired(std::chrono::steady_clock::now());
+  const auto expired = timers_.remove_expired(std::chrono::steady_clock::now());
   arm();
   for (const TimerTable::Expired& timer : expired) {
     handler_(timer);

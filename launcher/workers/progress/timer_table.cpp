@@ -57,7 +57,7 @@ void TimerTable::take(const TimerRequest& request, Time now, double wall_time) {
   timers_[key] = {now + delay, now, request.signal};
 }
 
-std::vector<TimerTable::Expired> TimerTable::take_expired(Time now) {
+std::vector<TimerTable::Expired> TimerTable::remove_expired(Time now) {
   std::map<pid_t, std::pair<Entry, std::string>> chosen;
   for (const auto& [key, entry] : timers_) {
     if (entry.deadline > now) {

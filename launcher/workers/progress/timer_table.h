@@ -44,7 +44,7 @@ class TimerTable {
   };
   /// Removes and returns expired timers, one per process: the first with a
   /// signal, otherwise the first. All timers of these processes are removed.
-  std::vector<Expired> take_expired(Time now);
+  std::vector<Expired> remove_expired(Time now);
 
   /// Returns the earliest deadline; std::nullopt without timers.
   std::optional<Time> next() const;

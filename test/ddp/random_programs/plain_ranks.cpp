@@ -43,7 +43,7 @@ void PlainRanks::perform(size_t index) {
       return wrap(act);
     case Act::Kind::regroup:
       reduction_->regroup();
-      return bring_together(act.wrapper);
+      return verify_and_broadcast(act.wrapper);
     case Act::Kind::train:
     case Act::Kind::pair:
       return train(index);
@@ -92,10 +92,10 @@ void PlainRanks::wrap(const Act& act) {
       }
     }
   }
-  bring_together(act.wrapper);
+  verify_and_broadcast(act.wrapper);
 }
 
-void PlainRanks::bring_together(int wrapper) {
+void PlainRanks::verify_and_broadcast(int wrapper) {
   if (syncs_[wrapper]) {
     copy_parameters(program_, ranks_, 0);
     copy_buffers(program_, ranks_, 0);

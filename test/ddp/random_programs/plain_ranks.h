@@ -22,7 +22,7 @@ class PlainRanks {
   using Tensors = std::vector<torch::Tensor>;
 
   void wrap(const Act& act);
-  void bring_together(int wrapper);
+  void verify_and_broadcast(int wrapper);
   torch::Tensor forward(size_t act, int rank, int index);
   torch::Tensor scaled(int rank, const torch::Tensor& loss) const;
   void train(size_t act);

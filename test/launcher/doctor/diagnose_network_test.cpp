@@ -143,7 +143,7 @@ TEST_CASE("Gloo's interface") {
   MachineFacts machine = sound_machine();
   std::string& setting = machine.environment["GLOO_SOCKET_IFNAME"];
   CHECK_THAT(said_of("Gloo", machine).text, Contains("over loopback"));
-  machine.network.way_to_endpoint = "eth0";
+  machine.network.route_interface = "eth0";
   CHECK_THAT(said_of("Gloo", machine, kTwoHosts).text, Contains("over eth0"));
   setting = "eth0";
   CHECK(said_of("Gloo", machine, kTwoHosts).severity == Severity::ok);
@@ -196,7 +196,7 @@ TEST_CASE("the interfaces that NCCL takes") {
 TEST_CASE("where a command line's job would meet") {
   const auto point_of = [](std::vector<std::string> arguments) {
     arguments.emplace_back("--doctor");
-    return meeting_point(
+    return rendezvous_endpoint(
         std::get<DoctorOptions>(parse_options(std::move(arguments), {})).job);
   };
   CHECK(!point_of({}).host);

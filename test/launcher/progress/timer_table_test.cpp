@@ -74,8 +74,8 @@ TEST_CASE("timers expire, end and are set anew") {
   timers.take(end_of(3, "never set"), start, kWall);
   CHECK(timers.next() == start + 10s);
   timers.take(timer(1, "a", 15), start + 1s, kWall);  // wall clock set back
-  CHECK(timers.take_expired(start + 15s).empty());
-  const auto expired = timers.take_expired(start + 16s);
+  CHECK(timers.remove_expired(start + 15s).empty());
+  const auto expired = timers.remove_expired(start + 16s);
   REQUIRE(expired.size() == 1);
   CHECK(expired[0].pid == 1);
   CHECK(expired[0].scope == "a");
@@ -91,7 +91,7 @@ TEST_CASE("of a process with several the first one with a signal counts") {
   timers.take(timer(1, "2 early", 2, SIGABRT), {}, kWall);
   timers.take(timer(1, "3 mute", 1, 0), {}, kWall);
   timers.take(timer(1, "future", 100), {}, kWall);
-  const auto expired = timers.take_expired(Time{} + 5s);
+  const auto expired = timers.remove_expired(Time{} + 5s);
   REQUIRE(expired.size() == 1);
   CHECK(expired[0].scope == "2 early");
   CHECK(expired[0].signal == SIGABRT);
@@ -102,8 +102,8 @@ TEST_CASE("timers in the past and beyond all time") {
   TimerTable timers;
   timers.take(timer(1, "past", -50), {}, kWall);
   timers.take(timer(2, "never", 1e300), {}, kWall);
-  CHECK(timers.take_expired({}).size() == 1);
-  CHECK(timers.take_expired(Time{} + 24h * 365).empty());
+  CHECK(timers.remove_expired({}).size() == 1);
+  CHECK(timers.remove_expired(Time{} + 24h * 365).empty());
 }
 
 TEST_CASE("there is an end to how many timers are kept") {

@@ -1,4 +1,4 @@
-#include "ddp/nn/detail/draw_watch.h"
+#include "ddp/nn/detail/draw_counter.h"
 
 #include <algorithm>
 #include <memory>
@@ -63,7 +63,7 @@ void count_draw(const at::RecordFunction& call, at::ObserverContext* mark) {
 
 }  // namespace
 
-DrawWatch::DrawWatch()
+DrawCounter::DrawCounter()
     : before_(draws_on_cpu),
       handle_(at::addThreadLocalCallback(
           at::RecordFunctionCallback(&mark_draw, &count_draw)
@@ -71,11 +71,11 @@ DrawWatch::DrawWatch()
               .needsOutputs(true)
               .scopes({at::RecordScope::FUNCTION}))) {}
 
-DrawWatch::~DrawWatch() {
+DrawCounter::~DrawCounter() {
   at::removeCallback(handle_);
 }
 
-int64_t DrawWatch::count() const {
+int64_t DrawCounter::count() const {
   return draws_on_cpu - before_;
 }
 

@@ -10,12 +10,12 @@ namespace ddp::detail {
 /// numbers on the CPU: operators that LibTorch marks as
 /// `nondeterministic_seeded`, except composite operators and calls whose
 /// arguments disable dropout.
-class DrawWatch {
+class DrawCounter {
  public:
-  DrawWatch();
-  ~DrawWatch();
-  DrawWatch(const DrawWatch&) = delete;
-  DrawWatch& operator=(const DrawWatch&) = delete;
+  DrawCounter();
+  ~DrawCounter();
+  DrawCounter(const DrawCounter&) = delete;
+  DrawCounter& operator=(const DrawCounter&) = delete;
 
   /// Returns the number of draws since construction.
   int64_t count() const;
