@@ -1,8 +1,10 @@
-# ddp_compile_quickly(): for a folder of programs whose time is LibTorch's and the
-# compiler's. Not optimized, and by DDP_QUICK_COMPILER where that is set: Clang takes
-# a third of GCC's time, and its objects link with GCC's. With sanitizers everything
-# has one compiler and one level, and one precompiled header serves all. Linked by
-# the quickest linker there is: GNU's takes a second for each program with LibTorch.
+# ddp_compile_quickly(): sets fast compilation for a folder of programs that
+# spend their time in LibTorch. Disables optimisation and uses
+# DDP_QUICK_COMPILER if it is set: Clang takes a third of GCC's time, and its
+# objects can be linked with GCC's. With sanitizers all targets use one compiler
+# and one optimisation level, so that they share one precompiled header. Links
+# with the fastest available linker: GNU ld takes a second for each program with
+# LibTorch.
 set(DDP_QUICK_COMPILER "" CACHE STRING
     "Compiles tests and samples instead of CMAKE_CXX_COMPILER")
 
@@ -18,7 +20,7 @@ endforeach()
 macro(ddp_compile_quickly)
   add_link_options(${DDP_QUICK_LINKER})
   if(DDP_SANITIZE)
-    # A report then names a test's functions without their lines.
+    # Sanitizer reports then name a test's functions without line numbers.
     add_compile_options(-g0)
   else()
     add_compile_options($<$<CONFIG:Release>:-O0>)

@@ -1,6 +1,7 @@
-# Every dependency: what the user has, else the distribution's, else a pinned
-# version by FetchContent. DDP_HEADERS_DIR names a folder of header packages
-# for a machine without network (./scripts/pack-headers fills one).
+# Finds every dependency: the user's installation, otherwise the distribution's,
+# otherwise a pinned version by FetchContent. DDP_HEADERS_DIR names a folder of
+# header packages for a machine without network (./scripts/pack-headers fills
+# one).
 set(DDP_HEADERS_DIR "" CACHE PATH "Folder with include/{CLI,spdlog,fmt,catch2,gloo,nlohmann}")
 set(DDP_TORCH_VERSION 2.11)
 find_package(Threads REQUIRED)
@@ -10,9 +11,9 @@ include(find_cuda_toolkit)
 include(find_header_package)
 
 if(DDP_BUILD_LIBRARY)
-  # This project compiles no kernel. LibTorch's package asks a GPU for its
-  # architecture where this is unset, and there may be none. A project that adds
-  # this one may have kernels, so its choice is left alone.
+  # This project compiles no kernels. If TORCH_CUDA_ARCH_LIST is unset,
+  # LibTorch's package queries a GPU for its architecture, and there may be no
+  # GPU. A parent project may compile kernels, so its setting is not changed.
   if(PROJECT_IS_TOP_LEVEL
      AND NOT DEFINED TORCH_CUDA_ARCH_LIST
      AND NOT DEFINED ENV{TORCH_CUDA_ARCH_LIST})
@@ -27,7 +28,8 @@ if(DDP_BUILD_LIBRARY)
         "-DCMAKE_PREFIX_PATH=<libtorch>.")
   endif()
   message(STATUS "LibTorch: ${TORCH_INSTALL_PREFIX}")
-  # A project that adds ours as a folder links these targets from outside of it.
+  # Make the imported targets global: a parent project that adds this one by
+  # add_subdirectory() links them from another folder.
   get_property(_ddp_imported DIRECTORY PROPERTY IMPORTED_TARGETS)
   foreach(_ddp_target IN LISTS _ddp_imported)
     set_target_properties(${_ddp_target} PROPERTIES IMPORTED_GLOBAL TRUE)
@@ -36,7 +38,7 @@ if(DDP_BUILD_LIBRARY)
   if(_ddp_problem)
     message(FATAL_ERROR "${_ddp_problem}")
   endif()
-  # A CPU-only LibTorch has no such target.
+  # A CPU-only LibTorch does not have this target.
   if(TARGET torch_cuda)
     set(DDP_WITH_NCCL ON)
     include(find_nccl_header)

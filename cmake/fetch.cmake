@@ -1,5 +1,5 @@
-# ddp_fetch(NAME URL SHA256 [option ...]): what FetchContent downloads lies in
-# the cache folder that all clones share.
+# ddp_fetch(NAME URL SHA256 [option ...]): downloads with FetchContent into the
+# cache folder that all clones share.
 include(FetchContent)
 if(POLICY CMP0135)
   cmake_policy(SET CMP0135 NEW)

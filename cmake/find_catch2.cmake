@@ -1,5 +1,5 @@
-# ddp_catch2: Catch2 2 or 3 behind one target and one include,
-# "test/support/catch.h". Version 2 is a header, version 3 a library.
+# ddp_catch2: one target and one include, "test/support/catch.h", for Catch2 2
+# (a header) and Catch2 3 (a library).
 add_library(ddp_catch2 INTERFACE)
 ddp_header_package(ddp_catch2_headers catch2/catch.hpp)
 if(NOT TARGET ddp_catch2_headers)

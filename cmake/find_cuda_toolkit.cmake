@@ -1,9 +1,10 @@
-# Says where the CUDA Toolkit is before find_package(Torch) asks: LibTorch's
-# package enables CUDA by itself. The machine's own, else the one that
-# ./scripts/setup made of pip's packages. Installed: consumers need it too. So it
-# sets no cache variable but DDP_NVCC: the cache belongs to the consumer.
+# Finds the CUDA Toolkit before find_package(Torch), because LibTorch's package
+# enables CUDA by itself. Uses the machine's toolkit, otherwise the one that
+# ./scripts/setup created from pip packages. This file is installed, because
+# consumers need it too. It therefore sets no cache variable except DDP_NVCC:
+# the cache belongs to the consumer.
 
-# Where ./scripts/setup puts what it downloads.
+# Folder of the downloads of ./scripts/setup.
 if(DEFINED ENV{XDG_CACHE_HOME})
   set(DDP_CACHE_DIR "$ENV{XDG_CACHE_HOME}/ddp-libtorch")
 else()
@@ -20,7 +21,7 @@ else()
 endif()
 
 if(DDP_NVCC)
-  # nvcc may be a link from a folder such as /usr/local/bin.
+  # nvcc may be a symbolic link in a folder such as /usr/local/bin.
   set(_ddp_nvcc "${DDP_NVCC}")
   get_filename_component(_ddp_cuda_root "${_ddp_nvcc}/../.." ABSOLUTE)
   if(NOT EXISTS "${_ddp_cuda_root}/include/cuda_runtime.h")

@@ -1,11 +1,13 @@
-# ddp_gloo_headers: the wheel of LibTorch has Gloo's code but not its headers.
+# ddp_gloo_headers: Gloo's headers. The wheel of LibTorch contains Gloo's code
+# but not its headers.
 ddp_header_package(ddp_gloo_headers gloo/context.h)
 if(NOT TARGET ddp_gloo_headers)
   if(NOT CMAKE_DISABLE_FIND_PACKAGE_Gloo)
     find_path(GLOO_INCLUDE_DIR gloo/context.h HINTS ${TORCH_INCLUDE_DIRS})
   endif()
   if(NOT GLOO_INCLUDE_DIR)
-    # The commit that LibTorch 2.11 was built with. SOURCE_SUBDIR: not built.
+    # The commit with which LibTorch 2.11 was built. SOURCE_SUBDIR prevents
+    # building.
     ddp_fetch(
       gloo_headers
       https://github.com/pytorch/gloo/archive/54cbae0d3a67fa890b4c3d9ee162b7860315e341.tar.gz

@@ -1,5 +1,5 @@
-# ddp_header_package(TARGET HEADER): makes TARGET from DDP_HEADERS_DIR when that
-# folder has HEADER.
+# ddp_header_package(TARGET HEADER): creates TARGET from DDP_HEADERS_DIR if that
+# folder contains HEADER.
 function(ddp_header_package target header)
   if(DDP_HEADERS_DIR AND EXISTS "${DDP_HEADERS_DIR}/include/${header}")
     add_library(${target} INTERFACE IMPORTED GLOBAL)

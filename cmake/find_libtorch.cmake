@@ -1,12 +1,13 @@
-# Finds Torch, version DDP_TORCH_VERSION or newer: by Torch_DIR or
-# CMAKE_PREFIX_PATH, else the torch that python3 imports, else the one that
-# ./scripts/setup installed. Sets Torch_FOUND. Installed: consumers need it too.
+# Finds Torch, version DDP_TORCH_VERSION or newer, by Torch_DIR or
+# CMAKE_PREFIX_PATH, otherwise the torch that python3 imports, otherwise the one
+# that ./scripts/setup installed. Sets Torch_FOUND. This file is installed,
+# because consumers need it too.
 if(NOT Torch_FOUND)
   find_package(Torch ${DDP_TORCH_VERSION} QUIET)
 endif()
 
 set(_ddp_pythons python3)
-# Without this mark its installation was interrupted.
+# Without this mark the installation was interrupted.
 file(GLOB _ddp_marks "${DDP_CACHE_DIR}/venv/.torch-*")
 if(_ddp_marks)
   list(APPEND _ddp_pythons "${DDP_CACHE_DIR}/venv/bin/python3")
@@ -28,19 +29,21 @@ foreach(_ddp_python IN LISTS _ddp_pythons)
   endif()
 endforeach()
 
-# The linker looks for LibTorch's NCCL where the CUDA Toolkit lies, too, and may
-# take an older one there. What runs finds the wheel's own by itself.
+# The linker also searches for LibTorch's NCCL in the folder of the CUDA Toolkit
+# and may find an older version there. At run time programs find the NCCL of the
+# wheel.
 set(_ddp_nccl "${TORCH_INSTALL_PREFIX}/../nvidia/nccl/lib")
 if(TARGET torch AND EXISTS "${_ddp_nccl}")
   set_property(TARGET torch APPEND PROPERTY INTERFACE_LINK_OPTIONS
                                             "LINKER:-rpath-link,${_ddp_nccl}")
 endif()
 
-# ddp_cuda_of_libtorch(MAJOR PROBLEM): CUDA's major version of the LibTorch that
-# was found ("none" without CUDA), and why the CUDA Toolkit does not fit it, or
-# "". The libcudart that libc10_cuda.so loads decides; it is
-# libcudart-HASH.so.12 in archives. A LibTorch over a static libcudart names none
-# and is taken to be the toolkit's.
+# ddp_cuda_of_libtorch(MAJOR PROBLEM): sets MAJOR to CUDA's major version of the
+# LibTorch that was found ("none" without CUDA), and PROBLEM to the reason why
+# the CUDA Toolkit does not match, or to "". The version is that of the
+# libcudart that libc10_cuda.so loads; in archives its name is
+# libcudart-HASH.so.12. A LibTorch with a static libcudart names none and is
+# assumed to match the toolkit.
 function(ddp_cuda_of_libtorch major problem)
   set(${problem} "" PARENT_SCOPE)
   if(NOT TARGET torch_cuda)

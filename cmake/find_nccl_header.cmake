@@ -1,5 +1,5 @@
-# ddp_nccl_headers: nccl.h of the package beside LibTorch's wheel, which is the
-# version LibTorch was built with, else of the machine.
+# ddp_nccl_headers: nccl.h of the package beside LibTorch's wheel, which has the
+# version with which LibTorch was built; otherwise the machine's nccl.h.
 find_path(DDP_NCCL_INCLUDE_DIR nccl.h
           HINTS "${TORCH_INSTALL_PREFIX}/../nvidia/nccl/include" ENV NCCL_HOME
                 "${CUDA_TOOLKIT_ROOT_DIR}"

@@ -1,6 +1,6 @@
 ddp_header_package(spdlog::spdlog_header_only spdlog/spdlog.h)
 if(TARGET spdlog::spdlog_header_only)
-  # Debian's spdlog takes fmt from its own package.
+  # Debian's spdlog uses fmt of a separate package.
   if(EXISTS "${DDP_HEADERS_DIR}/include/fmt/format.h")
     target_compile_definitions(spdlog::spdlog_header_only
                                INTERFACE SPDLOG_FMT_EXTERNAL FMT_HEADER_ONLY)

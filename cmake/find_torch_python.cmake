@@ -1,6 +1,6 @@
-# DDP_TORCH_PYTHON: the Python whose torch is the LibTorch we build against, for
-# tests that compare with PyTorch itself; else any Python that has a torch and
-# numpy; empty when there is none.
+# DDP_TORCH_PYTHON: the Python whose torch is the LibTorch of this build, for
+# tests that compare with PyTorch itself; otherwise any Python with torch and
+# numpy; empty if there is none.
 set(DDP_TORCH_PYTHON "" CACHE FILEPATH "Python that imports torch")
 
 foreach(python IN ITEMS python3 "${DDP_CACHE_DIR}/venv/bin/python3")

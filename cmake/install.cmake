@@ -1,11 +1,11 @@
-# Install and export: find_package(ddp CONFIG) gives ddp::ddp, ddp::dp and
-# ddp::base.
+# Installs and exports ddp::ddp, ddp::dp and ddp::base for find_package(ddp
+# CONFIG).
 include(CMakePackageConfigHelpers)
 include(public_headers)
 set(_ddp_package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/ddp")
 
 if(DDP_BUILD_LIBRARY)
-  # Public headers, and those of detail/ that they include.
+  # Public headers, and the internal headers that they include.
   ddp_public_headers(_ddp_public_headers)
   ddp_headers_behind(_ddp_installed_headers ${_ddp_public_headers})
   foreach(header IN LISTS _ddp_installed_headers)

@@ -1,12 +1,13 @@
-# What a target that uses LibTorch needs here (flags, definitions, include
-# folders), and precompiled headers, built once a build folder. GCC accepts one
-# only where every flag and definition is the same: give such a target no options
-# of its own.
+# Flags, definitions and include folders of targets that use LibTorch, and
+# precompiled headers, built once per build folder. GCC accepts a precompiled
+# header only if every flag and definition is the same: give such a target no
+# options of its own.
 #   ddp_use_torch_pch(TARGET)
 #
-# What a header defines inline and uses of templates, GCC instantiates anew in each
-# file that has it, precompiled or not. So no torch/torch.h here, nor in tests and
-# samples: with it an empty file takes as long as with these headers a small test.
+# GCC instantiates inline functions and templates of a header anew in each file
+# that includes it, precompiled or not. Therefore torch/torch.h is not included
+# here, in tests or in samples: an empty file with torch/torch.h takes as long
+# to compile as a small test with these headers.
 add_library(ddp_torch_private INTERFACE)
 target_include_directories(ddp_torch_private INTERFACE "${PROJECT_SOURCE_DIR}")
 target_link_libraries(ddp_torch_private INTERFACE torch ddp_gloo_headers
@@ -31,7 +32,8 @@ set(_ddp_torch_headers
     <torch/optim/sgd.h>
     <torch/utils.h>)
 
-# ddp_add_torch_pch(NAME): with the options of this folder.
+# ddp_add_torch_pch(NAME): builds a precompiled header with the options of this
+# folder.
 function(ddp_add_torch_pch name)
   if(NOT DDP_PRECOMPILED_HEADER)
     return()

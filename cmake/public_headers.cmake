@@ -1,20 +1,20 @@
-# ddp_public_headers(RESULT): the headers for users, by their paths in the
-# repository: those of ddp/ and dp/, which forward to the rooms that hold the code,
-# and those of the rooms amp, data, exchanges, nn and optim.
+# ddp_public_headers(RESULT): the public headers, by their paths in the
+# repository: the headers in ddp/ and dp/, which forward to the folders with the
+# code, and the headers in ddp/{amp,data,exchanges,nn,optim}.
 function(ddp_public_headers result)
   set(patterns "${PROJECT_SOURCE_DIR}/ddp/*.h" "${PROJECT_SOURCE_DIR}/dp/*.h")
   foreach(room IN ITEMS amp data exchanges nn optim)
     list(APPEND patterns "${PROJECT_SOURCE_DIR}/ddp/${room}/*.h")
   endforeach()
   file(GLOB found RELATIVE "${PROJECT_SOURCE_DIR}" CONFIGURE_DEPENDS ${patterns})
-  # Other rooms of ours read these, users do not.
+  # Headers for other folders of the project, not for users.
   list(REMOVE_ITEM found ddp/exchanges/exchange.h ddp/nn/replay_state.h
        ddp/optim/averaging_optimizer.h)
   set(${result} "${found}" PARENT_SCOPE)
 endfunction()
 
-# ddp_manual_headers(RESULT HEADER ...): these, and for each that forwards the one
-# that it forwards to, which has the comments.
+# ddp_manual_headers(RESULT HEADER ...): the given headers, with each forwarding
+# header replaced by its target, which contains the comments.
 function(ddp_manual_headers result)
   set(found)
   foreach(header IN LISTS ARGN)
@@ -27,9 +27,9 @@ function(ddp_manual_headers result)
   set(${result} "${found}" PARENT_SCOPE)
 endfunction()
 
-# ddp_headers_behind(RESULT HEADER ...): these headers of ours and all of ours that
-# they include, by their paths in the repository. CMake runs again when one of
-# them changes.
+# ddp_headers_behind(RESULT HEADER ...): the given headers and all headers of
+# the project that they include, by their paths in the repository. CMake runs
+# again if one of them changes.
 function(ddp_headers_behind result)
   set(waiting ${ARGN})
   set(found)

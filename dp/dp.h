@@ -1,6 +1,6 @@
 #pragma once
 
-// Everything of ddp::dp.
+// Includes all public headers of ddp::dp.
 #include "dp/base/moved_bytes.h"
 #include "dp/data_parallel/aggregate.h"
 #include "dp/data_parallel/data_parallel.h"

@@ -1,9 +1,10 @@
-// Trains an image classifier in one process, on all GPUs or on the devices that
-// one names. What one learns: the wrapper is all that differs from a training
-// on one device. The optimizer and the checkpoint see the network itself, so
-// the plain network loads the file, and `train` does. The bytes between the
-// first device and each replica are printed at the end, those of tests
-// included.
+// Trains an image classifier in one process, on all GPUs or on the given
+// devices.
+//
+// Purpose: shows that only the wrapper differs from a training on one device.
+// The optimizer and the checkpoint use the network itself, so the plain network
+// and `train` can load the file. The bytes transferred between the first device
+// and each replica, including those of tests, are printed at the end.
 //
 //   dp_train
 //   dp_train --devices cuda:0,cuda:1 --dataset cifar10 --data DIR
@@ -62,7 +63,8 @@ std::shared_ptr<Classifier> make_network(const Options& options,
   return network;
 }
 
-// Our networks have no clone(), so the wrapper is told how to make another.
+// The samples' networks have no clone(), so the wrapper is given a function
+// that makes another network.
 ReplicatedClassifier wrap(const std::shared_ptr<Classifier>& network,
                           const Options& options,
                           const Dataset& dataset) {
@@ -76,7 +78,7 @@ ReplicatedClassifier wrap(const std::shared_ptr<Classifier>& network,
       }));
 }
 
-// A training that can be gone on with after each epoch.
+// A training that can be resumed after each epoch.
 class Training {
  public:
   Training(const Options& options,
@@ -84,7 +86,7 @@ class Training {
            ReplicatedClassifier model,
            Report& report);
 
-  /// Trains what is left of the epochs and returns the last test's score.
+  /// Trains the remaining epochs and returns the score of the last test.
   Score run();
 
  private:
@@ -188,7 +190,7 @@ torch::Tensor Training::train_batch(const torch::data::Example<>& batch) {
   const bool augments = options_.data.kind == DatasetKind::cifar10;
   const auto images = augments ? crop_and_flip(batch.data) : batch.data;
   optimizer_.zero_grad();
-  // Each replica gets its part of the images; the scores come back together.
+  // Each replica processes its part of the images; the scores are gathered.
   const auto scores = model_->forward(images);
   const auto loss =
       torch::cross_entropy_loss(scores, batch.target.to(scores.device()));
@@ -211,7 +213,8 @@ void run(const Options& options) {
     ddp::load_state_dict(*network, checkpoint_file(options));
   }
   auto model = wrap(network, options, dataset);
-  // The training begins at one place of the generator, whatever drew before.
+  // The training starts from a fixed state of the generator, independent of
+  // earlier random draws.
   torch::manual_seed(options.seed);
 
   Report report;

@@ -1,5 +1,5 @@
-// The smallest job: every rank says where it is, and the ranks add up their
-// numbers once. Exits with 1 when the sum is wrong.
+// The smallest job: every rank prints its rank and device, and the ranks sum
+// their numbers once. Exits with 1 if the sum is wrong.
 //
 //   ddprun --nproc-per-node=4 hello
 #include <ddp/ddp.h>
@@ -33,7 +33,7 @@ void hello() {
               sum.max().item<int64_t>(),
               ".");
 
-  // One write a line: the ranks share a terminal.
+  // One write per line, because the ranks share a terminal.
   std::ostringstream line;
   line << "hello from rank " << rank << " of " << world << " (local rank "
        << ddp::local_rank() << ", " << device << ", "

@@ -1,5 +1,5 @@
-// The smallest whole training: LibTorch, ddp/ddp.h and a closed form to learn,
-// nothing of the other samples. One process, or as many as one likes:
+// The smallest complete training: LibTorch, ddp/ddp.h and a synthetic data set,
+// independent of the other samples. Runs on one process or on several:
 //
 //   minimal
 //   ddprun --nproc-per-node=4 minimal
@@ -13,8 +13,8 @@
 
 constexpr int64_t epochs = 20;
 
-// Points on two spirals, one turned by half a circle against the other. Which
-// of the two is a point on?
+// Points on two spirals, one rotated by 180 degrees against the other. The
+// label is the spiral of the point.
 struct Spirals : torch::data::datasets::Dataset<Spirals> {
   torch::data::Example<> get(size_t index) override {
     const auto spiral = static_cast<int64_t>(index % 2);
@@ -42,7 +42,7 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-// The last batch's loss, as the mean of all ranks.
+// Prints the loss of the last batch, averaged over all ranks.
 void report(int64_t epoch, const torch::Tensor& loss) {
   const auto mean = ddp::reduce_tensor(loss).item<double>();
   if (ddp::rank() == 0) {
@@ -51,7 +51,7 @@ void report(int64_t epoch, const torch::Tensor& loss) {
 }
 
 int main() {
-  ddp::init_process_group();  // NCCL where the rank has a GPU, else Gloo
+  ddp::init_process_group();  // NCCL if the rank has a GPU, else Gloo
   const torch::Device device = ddp::local_device();
   ddp::seed_everything(0);
 

@@ -1,8 +1,9 @@
-// Ranks without a launcher: one program that starts its own. What one learns:
-// ddp::spawn runs a function in processes of this host, each with a rank and
-// all that init_process_group needs; it returns when all are done, and throws
-// what the first of them threw. Here they fit a line, each to points of its
-// own.
+// Ranks without a launcher: the program starts its own ranks.
+//
+// Purpose: shows ddp::spawn, which runs a function in several processes of this
+// host. Each process has a rank and all settings that init_process_group needs.
+// ddp::spawn returns when all processes have finished and rethrows the first
+// exception. Here the ranks fit a line, each rank to points of its own.
 //
 //   spawn --ranks=4
 //   spawn --ranks=3 --fail-rank=2
@@ -29,7 +30,7 @@ struct Options {
   samples::DeviceOptions device;
 };
 
-// Returns the slope of the line that all ranks' points lie on.
+// Returns the slope of the line through all ranks' points.
 double fit_line() {
   const auto device = ddp::local_device();
   torch::nn::Linear line(1, 1);
@@ -45,7 +46,7 @@ double fit_line() {
   return line->weight.item<double>();
 }
 
-// What every rank does; `options` is its own copy.
+// Runs one rank; `options` is the rank's own copy.
 void run_rank(const Options& options, int local_rank) {
   samples::init_process_group(options.device);
   ddp::seed_everything(0);
@@ -54,7 +55,7 @@ void run_rank(const Options& options, int local_rank) {
               local_rank,
               " says so");
   const double slope = fit_line();
-  // One write a line: the ranks share the terminal.
+  // One write per line, because the ranks share the terminal.
   std::cout << samples::format(
       "rank %d of %d, process %d of parent %d: slope %.4f\n",
       ddp::rank(),

@@ -1,5 +1,5 @@
-// Trains an image classifier on as many ranks as the launcher starts, from one
-// on. What makes it distributed are the calls into ddp::.
+// Trains an image classifier on the ranks that the launcher starts; also runs
+// on a single rank. The calls into ddp:: make the training distributed.
 //
 //   train
 //   ddprun --nproc-per-node=4 train
@@ -27,7 +27,7 @@ namespace {
 using namespace samples;
 namespace fs = std::filesystem;
 
-// Images of this rank in one step.
+// Returns the number of images of this rank in one step.
 int64_t share(const Recipe& recipe) {
   const int64_t world = ddp::world_size();
   return (recipe.batch_size + world - 1) / world;
@@ -49,14 +49,14 @@ fs::path checkpoint_file(const CheckpointOptions& options) {
   return fs::path(options.folder) / "checkpoint.pt";
 }
 
-// Which dtype products and convolutions compute in.
+// Returns the options that select the dtype of products and convolutions.
 ddp::AutocastOptions autocast_for(Precision precision) {
   return ddp::AutocastOptions()
       .enabled(precision != Precision::full)
       .dtype(precision == Precision::fp16 ? torch::kHalf : torch::kBFloat16);
 }
 
-// A training that can be interrupted and gone on with, in mid-epoch too.
+// A training that can be interrupted and resumed, also within an epoch.
 class Training {
  public:
   Training(const TrainOptions& options,
@@ -64,8 +64,8 @@ class Training {
            ParallelClassifier model,
            Report& report);
 
-  /// Trains what is left of the epochs and returns the last test's score;
-  /// nothing where it has saved and stopped before the end.
+  /// Trains the remaining epochs and returns the score of the last test, or
+  /// std::nullopt if the training has saved a checkpoint and stopped early.
   std::optional<Score> run();
 
  private:
@@ -85,7 +85,7 @@ class Training {
   ParallelClassifier model_;
   Report& report_;
   torch::optim::SGD optimizer_;
-  ddp::GradScaler scaler_;  // for fp16 alone
+  ddp::GradScaler scaler_;  // for fp16 only
   ddp::DistributedSampler sampler_;
   ddp::Checkpoint checkpoint_;
 };
@@ -115,7 +115,7 @@ Training::Training(const TrainOptions& options,
 }
 
 std::optional<Score> Training::run() {
-  is_to_stop();  // ddprun is told that this program asks
+  is_to_stop();  // registers this program's interest with ddprun
   if (options_.checkpoint.resume) {
     resume();
   }
@@ -139,7 +139,8 @@ std::optional<Score> Training::run() {
 
 void Training::resume() {
   const auto file = checkpoint_file(options_.checkpoint);
-  // The ranks must decide alike; load() then tells which one lacks the file.
+  // The ranks must take the same decision. load() then reports a rank that
+  // lacks the file.
   const auto seen = torch::tensor(int64_t{fs::exists(file)});
   if (ddp::reduce_tensor(seen, ddp::Reduction::max).item<int64_t>() == 0) {
     report_.nothing_to_resume(file);
@@ -158,14 +159,15 @@ void Training::save(int64_t next_epoch) {
   report_.saved(file, next_epoch, checkpoint_.step());
 }
 
-// Whether the machine will be taken away (ddprun --on-preempt). All ranks hear
-// the same. Who saves nothing does not ask, and gets the signal.
+// Returns true if the machine is about to be preempted (ddprun --on-preempt);
+// the answer is the same on all ranks. A program without checkpoints does not
+// ask, so ddprun sends it the signal.
 bool Training::is_to_stop() const {
   return !options_.checkpoint.folder.empty() && ddp::stop_requested();
 }
 
-// Returns the mean loss of the images that this program trained on; nothing
-// where it has stopped before the end.
+// Returns the mean loss of the images on which this program trained, or
+// std::nullopt if the training stopped early.
 std::optional<double> Training::train_epoch(int64_t epoch) {
   const int64_t every = options_.checkpoint.every;
   auto loader = torch::data::make_data_loader(
@@ -184,7 +186,7 @@ std::optional<double> Training::train_epoch(int64_t epoch) {
     checkpoint_.step(checkpoint_.step() + 1);
     report_step(here, loss);
     if (here.step == here.steps) {
-      continue;  // the end of the epoch has a checkpoint of its own
+      continue;  // the end of the epoch saves its own checkpoint
     }
     if (is_to_stop()) {
       return std::nullopt;
@@ -209,8 +211,8 @@ torch::Tensor Training::train_batch(const torch::data::Example<>& batch) {
     loss = torch::cross_entropy_loss(model_->forward(images.to(device)),
                                      batch.target.to(device));
   }
-  scaler_.scale(loss).backward();  // every .grad is the mean over the ranks now
-  scaler_.step(optimizer_);        // unless one of them is inf or NaN
+  scaler_.scale(loss).backward();  // every .grad is now the mean over the ranks
+  scaler_.step(optimizer_);        // skips the step if a gradient is inf or NaN
   scaler_.update();
   return loss.detach();
 }
@@ -243,7 +245,7 @@ void run(const TrainOptions& options) {
     remove_dropout(*network);
   }
   if (options.mode == Mode::test && ddp::rank() == 0) {
-    // The wrapper gives the others the parameters of rank 0.
+    // The wrapper broadcasts the parameters of rank 0 to the other ranks.
     ddp::load_state_dict(*network, checkpoint_file(options.checkpoint));
   }
   network->to(ddp::local_device());
@@ -256,7 +258,7 @@ void run(const TrainOptions& options) {
           ? evaluate(model, dataset.test, share(options.recipe))
           : Training(options, dataset, model, report).run();
   if (options.report.print_hash) {
-    // One write a line: the ranks share the terminal.
+    // One write per line, because the ranks share the terminal.
     std::cout << format("rank %d: parameters %016lx\n",
                         ddp::rank(),
                         parameter_hash(*network))

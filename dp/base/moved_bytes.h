@@ -4,8 +4,8 @@
 
 namespace dp {
 
-/// Bytes of gradients, parameters and buffers that one device or process has
-/// moved. What goes with them on a wire (headers, padding) is not counted.
+/// Payload bytes (gradients, parameters and buffers) that one device or process
+/// has sent and received. Headers and padding on the wire are not counted.
 struct MovedBytes {
   int64_t sent = 0;
   int64_t received = 0;

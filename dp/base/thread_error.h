@@ -5,8 +5,9 @@
 
 namespace dp::detail {
 
-/// Why a thread is missing, and what to do.
-/// @param whose  such as "replica 1 of 3".
+/// Returns the error text for a thread that could not be started, with advice
+/// on the limits to check.
+/// @param whose  owner of the thread, for example "replica 1 of 3".
 inline std::string thread_error(const std::string& whose,
                                 const std::system_error& error) {
   return "Expected to start a thread for " + whose + ", but got \"" +

@@ -9,16 +9,19 @@
 
 namespace dp {
 
-/// What the replicas returned in one place of their results.
+/// The tensors that the replicas returned at one position of their results, for
+/// example in the second element of a tuple.
 struct Parts {
-  std::vector<torch::Tensor> tensors;  ///< by replica, on the output device
-  /// Rows of the first input tensor that each replica worked on; 0 without one.
+  /// One per replica, on the output device.
+  std::vector<torch::Tensor> tensors;
+  /// Number of rows of the first input tensor that each replica processed. 0 if
+  /// the inputs contain no tensor.
   std::vector<int64_t> samples;
   int64_t dim = 0;  ///< `DataParallelOptions::dim`
 };
 
-/// Makes the one tensor that the wrapper returns of the replicas' tensors.
-/// Autograd sees what it does.
+/// Combines the replicas' tensors into the single tensor that the wrapper
+/// returns. Its operations are recorded by autograd.
 ///
 /// Example:
 /// @code
@@ -29,19 +32,21 @@ struct Parts {
 /// @endcode
 using Aggregate = std::function<torch::Tensor(const Parts& parts)>;
 
-/// Joins the parts along `parts.dim`: the rows come out in the order in which
-/// they went in. Scalars become a vector with one element a replica, with a
-/// warning, as in PyTorch.
-/// @throws c10::Error when sizes other than that of `dim` differ.
+/// Concatenates the parts along `parts.dim`. The rows of the result have the
+/// order of the input rows. Scalars become a vector with one element per
+/// replica, and a warning is logged, as in PyTorch.
+/// @throws c10::Error if the sizes differ in a dimension other than `dim`, or
+///   if the tensors have no dimension `dim`.
 torch::Tensor concatenate(const Parts& parts);
 
-/// Adds up the parts.
-/// @throws c10::Error when their sizes differ.
+/// Returns the sum of the parts.
+/// @throws c10::Error if their sizes differ.
 torch::Tensor sum(const Parts& parts);
 
-/// The mean of the parts, weighted by their samples: of mean losses of the
-/// parts it is the mean loss of the whole batch, however that was split.
-/// @throws c10::Error when their sizes differ, and for integers.
+/// Returns the mean of the parts, weighted by the number of their samples. If
+/// each part is the mean loss of its rows, the result is the mean loss of the
+/// whole batch, however the batch was split.
+/// @throws c10::Error if the sizes differ, or if the dtype is integral.
 torch::Tensor mean(const Parts& parts);
 
 }  // namespace dp

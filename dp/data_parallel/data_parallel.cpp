@@ -27,7 +27,7 @@ struct DataParallelState {
   TrafficCounters traffic;
   ReplicaThreads threads;
   std::shared_ptr<torch::nn::Module> module;
-  std::unique_ptr<Replicas> replicas;  // null without devices
+  std::unique_ptr<Replicas> replicas;  // null if there are no devices
   std::atomic<bool> is_busy{false};
 };
 
@@ -37,8 +37,8 @@ namespace {
 
 using detail::DataParallelState;
 
-/// While it lives, the replicas are its owner's. They are one set, so a forward
-/// within a forward, or beside one, would take them away from it.
+/// Claims the replicas for one forward while it exists. There is only one set
+/// of replicas, so a nested or concurrent forward would overwrite them.
 class Turn {
  public:
   explicit Turn(DataParallelState& state) : state_(state) {
@@ -59,7 +59,7 @@ class Turn {
   Turn& operator=(const Turn&) = delete;
 
  private:
-  /// The module itself is called: whether it may be at once, is its matter.
+  /// The module is called directly; concurrent calls are up to the module.
   bool is_shared() const { return state_.devices.size() < 2; }
 
   DataParallelState& state_;
@@ -119,7 +119,8 @@ std::vector<size_t> replicas_of(const std::vector<Part>& parts) {
   return replicas;
 }
 
-/// The parts of the batch, whose replicas are brought up to date.
+/// Returns the parts of the batch, after updating the replicas that compute
+/// them.
 std::vector<Part> split(DataParallelState& state, ForwardCall& call) {
   const auto inputs = call.inputs();
   if (!state.replicas) {
@@ -175,7 +176,8 @@ torch::Tensor aggregated(DataParallelState& state,
   return state.options.aggregate()(result);
 }
 
-/// Makes each tensor of the first part's result the aggregate of all parts'.
+/// Replaces each tensor of the first part's result by the aggregate over all
+/// parts.
 void gather(DataParallelState& state,
             const std::vector<Part>& parts,
             ForwardCall& call) {

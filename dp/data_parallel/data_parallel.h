@@ -21,28 +21,34 @@ namespace detail {
 struct DataParallelState;
 }  // namespace detail
 
-/// What `DataParallel` does for any type of module.
+/// Implements the part of `DataParallel` that does not depend on the type of
+/// the module.
 class DataParallelBase : public torch::nn::Module {
  public:
   ~DataParallelBase() override;
 
-  /// The replicas' devices, each with its number. Empty when the wrapper just
-  /// calls the module, because there is no GPU.
+  /// Returns the devices of the replicas, each with its index. Empty if there
+  /// is no GPU: the wrapper then calls the module directly.
   const std::vector<torch::Device>& devices() const;
-  /// Where results lie; the CPU when there is no device.
+  /// Returns the device of the results. This is the CPU if `devices()` is empty
+  /// and no output device was set.
   torch::Device output_device() const;
 
-  /// What was sent between the first device and each replica, by replica.
+  /// Returns the bytes sent between the first device and each replica, one
+  /// entry per replica.
   std::vector<ReplicaTraffic> traffic() const;
   void reset_traffic();
 
-  /// Clones the module anew. Call it after changing what is no parameter,
-  /// buffer or training mode: a dropout probability, a counter, an option.
-  /// Replicas keep such values from the time when they were cloned.
+  /// Recreates all replicas from the module. Call this function after a change
+  /// to a value that is not a parameter, buffer or training mode, for example a
+  /// dropout probability, a counter or an option. A replica keeps the values
+  /// that the module had when the replica was cloned.
+  /// @throws c10::Error if a forward is running, or if the module cannot be
+  ///   cloned.
   void remake_replicas();
 
-  /// torch::save and torch::load of the wrapper are those of the module, so
-  /// that the file loads into the plain module and the other way round.
+  /// Saves and loads the wrapped module without a prefix. Files of the wrapper
+  /// and of the plain module are therefore interchangeable.
   void save(torch::serialize::OutputArchive& archive) const override;
   void load(torch::serialize::InputArchive& archive) override;
 
@@ -52,22 +58,22 @@ class DataParallelBase : public torch::nn::Module {
   const DataParallelOptions& options() const;
   void check_clone(const std::optional<torch::Device>& device) const;
 
-  /// Registers the module and makes the replicas.
+  /// Registers the module and creates the replicas.
   DataParallelBase(std::shared_ptr<torch::nn::Module> module,
                    DataParallelOptions options);
 
-  /// Runs a batch: splits it, runs the replicas at once and gathers what they
-  /// return in the result of the first part. Throws what the first of them
-  /// threw.
+  /// Splits the batch, runs the replicas concurrently and gathers their results
+  /// into the result of the first part. Rethrows the exception of the first
+  /// failed replica.
   void run(detail::ForwardCall& call);
-  /// The same without gathering.
+  /// Same as `run`, without gathering the results.
   void run_each(detail::ForwardCall& call);
 
  private:
   std::unique_ptr<detail::DataParallelState> state_;
 };
 
-/// The module behind `DataParallel`; see there.
+/// Implementation class of `DataParallel`; see there.
 template <typename M>
 class DataParallelImpl : public DataParallelBase {
  public:
@@ -80,8 +86,8 @@ class DataParallelImpl : public DataParallelBase {
                             DataParallelOptions options = {})
       : DataParallelImpl(holder.ptr(), std::move(options)) {}
 
-  /// Splits the arguments, runs the replicas' `forward` and gathers what they
-  /// return; with no device or one the module's own.
+  /// Splits the arguments, runs the replicas' `forward` and gathers their
+  /// results. With no device or one device, calls the module's own `forward`.
   template <typename... Args>
   auto forward(Args&&... args) {
     Call<Args...> call(std::forward<Args>(args)...);
@@ -89,8 +95,8 @@ class DataParallelImpl : public DataParallelBase {
     return call.take_first();
   }
 
-  /// The same without gathering: what each replica returned, on its device, for
-  /// an aggregation of your own.
+  /// Same as `forward`, without gathering: returns the result of each replica,
+  /// on the replica's device, for a custom aggregation.
   template <typename... Args>
   auto forward_each(Args&&... args) {
     Call<Args...> call(std::forward<Args>(args)...);
@@ -98,10 +104,10 @@ class DataParallelImpl : public DataParallelBase {
     return call.take_each();
   }
 
-  /// A wrapper with the same options around a copy of the module, on the same
-  /// devices.
-  /// @throws c10::Error when the module has no `clone()` of its own type, or
-  ///   when it is to be elsewhere than on the first device.
+  /// Returns a wrapper with the same options and devices around a clone of the
+  /// module.
+  /// @throws c10::Error if the module's `clone()` does not return the module's
+  ///   own type, or if `device` is not the first device.
   std::shared_ptr<torch::nn::Module> clone(
       const std::optional<torch::Device>& device =
           std::nullopt) const override {
@@ -113,8 +119,8 @@ class DataParallelImpl : public DataParallelBase {
     return std::make_shared<DataParallelImpl>(std::move(copy), options());
   }
 
-  /// The wrapped module: for checkpoints (its keys have no "module." prefix),
-  /// and for a forward on the first device alone.
+  /// Returns the wrapped module, for checkpoints (its keys have no "module."
+  /// prefix) and for a forward on the first device alone.
   const std::shared_ptr<M>& module() const { return module_; }
 
  private:
@@ -125,67 +131,74 @@ class DataParallelImpl : public DataParallelBase {
 };
 
 /// Runs a module's forward on several devices of this process: splits the
-/// batch, gives each device's replica its part, and gathers the results. The
-/// backward pass adds the replicas' gradients to the module's, and the
-/// optimizer trains `model->parameters()`, which are the module's own. A step
-/// is that of the plain module on the whole batch (batch norm apart, see
-/// below).
+/// batch, runs one part on each device's replica and gathers the results. The
+/// backward pass adds the replicas' gradients to the module's gradients. The
+/// optimizer trains `model->parameters()`, which are the module's own
+/// parameters. A training step is equivalent to a step of the plain module on
+/// the whole batch, except for batch norm (see below).
 ///
-/// Arguments of `forward` are copied for each replica; every tensor in them, in
-/// vectors, arrays, tuples, pairs, maps, optionals and structs with
-/// `tensor_fields` (ddp/tensor_walk.h), is split along `dim`, where all must
-/// have one size, and its chunks go to the replicas' devices; forward may
-/// change inputs in place that need no gradient. All other values are the same
-/// for all; tensors in a struct without `tensor_fields` stay where they are. A
-/// PackedSequence is an error: pack the sequences in forward.
-/// Inputs from a data loader are best left on the CPU, from where the chunks go
-/// straight to their devices. Results are gathered from the same kinds of
-/// containers, maps by keys that are integers, enums or strings: tensors by
-/// `DataParallelOptions::aggregate`, other values are replica 0's. With fewer
-/// rows than devices the first devices compute; with no row or no tensor at all
-/// the first one alone. With one device the module is called directly.
+/// Inputs: the arguments of `forward` are copied for each replica. All tensors
+/// in the arguments, including those in vectors, arrays, tuples, pairs, maps,
+/// optionals and structs with `tensor_fields` (ddp/tensor_walk.h), are split
+/// along `dim`. They must all have the same size in `dim`. The chunks are moved
+/// to the replicas' devices. `forward` may modify inputs in place if they need
+/// no gradient. All other values are the same for all replicas. Tensors in a
+/// struct without `tensor_fields` stay on their device. A PackedSequence is an
+/// error: pack the sequences in `forward`. Keep inputs from a data loader on
+/// the CPU, because the chunks are then copied directly to their devices.
 ///
-/// Replica 0 is the module itself, so what its forward does to buffers stays:
-/// batch norm trains on the statistics of the first device's part, as in
-/// PyTorch. The other replicas are clones that are kept; before each forward
-/// they get the module's parameters, buffers and training modes, and when it
-/// has other submodules or tensors than before, they are cloned anew. What a
-/// module holds besides, they keep from the time they were cloned, see
-/// `remake_replicas()`; what their forward changes is lost. But what a clone
-/// shares with its module (an object behind a pointer, a tensor that is not
-/// registered) is one for all replicas, and their threads use it at the same
-/// time: leave it as it is in forward, or lock it. A module needs a `clone()`
-/// (torch::nn::Cloneable) or `make_replica`; LibTorch's default random
-/// generators are after a clone as they were before it.
+/// Results: tensors are gathered by `DataParallelOptions::aggregate` from the
+/// same kinds of containers. Maps need keys that are integers, enums or
+/// strings. All other values are taken from replica 0. If the batch has fewer
+/// rows than there are devices, only the first devices compute. If there is no
+/// row or no tensor, only the first device computes. With one device the module
+/// is called directly.
 ///
-/// Replicas compute at once, each on a thread that is kept, with the caller's
-/// grad mode, autocast, current streams and its device as the current one. The
-/// `mixed_precision` of a ddp::DistributedDataParallel around them is an error,
-/// and so is a forward of a ddp::SyncBatchNorm in them in a world of several
-/// ranks. Random numbers of replicas on the CPU come from LibTorch's one CPU
-/// generator in no certain order; a part within ddp::checkpoint_activations may
-/// draw none there. They share out the caller's intra-op threads.
-/// The backward pass runs where autograd runs it: in one thread a GPU, in the
-/// caller's for the CPU. The first device copies the replicas' gradients to
-/// itself and adds them up, parameter by parameter; each copy makes the current
-/// streams of both GPUs wait for each other, as in torch::nn::parallel.
+/// Replicas: replica 0 is the module itself, so changes that its forward makes
+/// to buffers persist. Batch norm therefore trains on the statistics of the
+/// first device's part, as in PyTorch. The other replicas are persistent
+/// clones. Before each forward they receive the module's parameters, buffers
+/// and training modes. If the module has other submodules or tensors than
+/// before, all clones are recreated. All other members of a replica keep the
+/// values from the time of the clone (see `remake_replicas()`), and changes
+/// that the replica's forward makes are lost. However, an object that a clone
+/// shares with its module (an object behind a pointer, or a tensor that is not
+/// registered) is shared by all replicas, and their threads use it
+/// concurrently: do not modify it in `forward`, or guard it with a lock. The
+/// module needs a `clone()` (torch::nn::Cloneable) or `make_replica`. Cloning
+/// restores the states of LibTorch's default random generators.
 ///
-/// Nothing watches the copies between GPUs, which LibTorch makes, by NCCL or
-/// without: a GPU that hangs makes the program hang. Under ddprun
-/// DistributedDataParallel has a time-out for that.
+/// Threads and streams: the replicas run concurrently, each on a persistent
+/// thread with the caller's grad mode, autocast state and current streams, and
+/// with the replica's device as the current device. A forward within a
+/// ddp::DistributedDataParallel with `mixed_precision` is an error. So is a
+/// ddp::SyncBatchNorm in the replicas if the world has several ranks. CPU
+/// replicas draw random numbers from LibTorch's single CPU generator in an
+/// unspecified order; a part of a CPU replica within
+/// ddp::checkpoint_activations must not draw random numbers. CPU replicas split
+/// the caller's intra-op threads among themselves. Autograd runs the backward
+/// pass on one thread per GPU, and on the calling thread for the CPU. The first
+/// device copies the replicas' gradients to itself and adds them, parameter by
+/// parameter. Each copy makes the current streams of both GPUs wait for each
+/// other, as in torch::nn::parallel.
 ///
-/// The process has one device 0 that holds gathered results, all gradients and
-/// the optimizer, and one host; `ddp::DistributedDataParallel` has neither
-/// limit and is the better choice for a training of any length.
+/// Limits: LibTorch copies between GPUs, with or without NCCL, and no time-out
+/// monitors these copies. A GPU that hangs makes the program hang.
+/// DistributedDataParallel under ddprun has a time-out for this case. One
+/// device (device 0 of the process) holds the gathered results, all gradients
+/// and the optimizer, and all devices are in one host.
+/// `ddp::DistributedDataParallel` has neither limit and is the better choice
+/// for long trainings.
 ///
-/// Large results burden that device. A forward that takes the targets, too, and
-/// returns its mean loss leaves them where they are: with `aggregate(dp::mean)`
-/// the result is the mean loss of the batch, in whatever parts it was split
-/// (samples/experiments/replicas/loss_in_module.cpp).
+/// Large results use memory and bandwidth of the first device. To avoid this,
+/// pass the targets to `forward` and return its mean loss. With
+/// `aggregate(dp::mean)` the result is then the mean loss of the batch, however
+/// the batch was split (samples/experiments/replicas/loss_in_module.cpp).
 ///
-/// `forward` is a template, as that of torch::nn::Sequential, which is why the
-/// wrapper, too, goes into no Sequential and no AnyModule: these need the types
-/// of arguments and result. A class that says them goes into both:
+/// `forward` is a template, as in torch::nn::Sequential. A Sequential or
+/// AnyModule needs the types of arguments and result, so it cannot contain the
+/// wrapper directly. A derived class that declares the types can be used in
+/// both:
 /// @code
 ///   struct ParallelNetImpl : dp::DataParallelImpl<NetImpl> {
 ///     using DataParallelImpl::DataParallelImpl;
@@ -197,21 +210,21 @@ class DataParallelImpl : public DataParallelBase {
 ///   torch::nn::Sequential model(ParallelNet(net), torch::nn::Linear(5, 2));
 /// @endcode
 ///
-/// Wrappers do not nest: a replica's inner wrapper would want the devices that
-/// the outer one has. Wrap the whole once.
+/// Wrappers cannot be nested, because the inner wrapper of a replica would use
+/// the devices of the outer one. Wrap the outermost module once.
 ///
-/// @throws c10::Error when devices are not there or named twice, when the
-///   module cannot be cloned, is not on the first device or has a wrapper
-///   inside while there are two devices or more, when inputs do not
-///   split alike and results do not fit together. An error in a replica waits
-///   for the others and is then thrown on, that of the first replica, with
-///   "(replica 1 of 2 on cuda:1)" added; replicas count from 0. The next
-///   forward works.
+/// @throws c10::Error if a device does not exist or is named twice; if the
+///   module is not on the first device; with two devices or more, if the module
+///   cannot be cloned or contains a wrapper; if inputs cannot be split equally;
+///   or if results cannot be combined. If a replica throws, the other replicas
+///   finish first. Then the exception of the first failed replica is rethrown
+///   with, for example, "(replica 1 of 2 on cuda:1)" added; replicas count from
+///   0. The next forward works.
 ///
-/// Thread contract: one thread a model; with two devices or more a forward
-/// while another runs, in a second thread or in the module's own forward, is an
-/// error. So is one in a process that was forked after the first forward: the
-/// replicas' threads are not in it.
+/// Thread contract: one thread per model. With two devices or more, a forward
+/// during another forward (from a second thread or from the module's own
+/// forward) is an error. A forward in a process that was forked after the first
+/// forward is also an error, because the replicas' threads do not exist there.
 ///
 /// Example:
 /// @code
@@ -248,14 +261,14 @@ DataParallel(std::shared_ptr<M>) -> DataParallel<M>;
 template <typename M>
 DataParallel(std::shared_ptr<M>, const DataParallelOptions&) -> DataParallel<M>;
 
-/// One forward of a module on several devices, for a call here and there: the
-/// replicas live as long as it takes. In a loop `DataParallel` is faster, since
-/// it keeps them.
+/// Runs a single forward of a module on several devices. The replicas exist
+/// only during the call. In a loop `DataParallel` is faster, because it keeps
+/// its replicas.
 ///
-/// Takes what torch::nn::parallel::data_parallel takes. Other than that it
-/// runs on any devices, calls the module when there is no GPU, expects the
-/// module on the first device instead of copying it there, keeps its buffers
-/// (batch norm), and can be differentiated twice.
+/// Has the parameters of torch::nn::parallel::data_parallel. Differences: runs
+/// on any devices, calls the module directly if there is no GPU, expects the
+/// module on the first device instead of copying the module there, keeps
+/// changes to the module's buffers (batch norm), and supports double backward.
 ///
 /// Example:
 /// @code

@@ -26,8 +26,8 @@ namespace dp {
 ///                                   .aggregate(dp::mean));
 /// @endcode
 struct DataParallelOptions {
-  /// The GPUs with these numbers: short for `devices`.
-  /// @throws c10::Error for a number that no GPU can have.
+  /// Sets `devices` to the GPUs with these indices.
+  /// @throws c10::Error if an index is out of range for a GPU.
   DataParallelOptions& device_ids(const std::vector<int64_t>& ids) {
     constexpr int64_t kLast = std::numeric_limits<c10::DeviceIndex>::max();
     devices_.clear();
@@ -41,29 +41,32 @@ struct DataParallelOptions {
     }
     return *this;
   }
-  /// One replica on each. The module lies on the first one and is itself the
-  /// replica there. GPUs must differ; the CPU may stand here several times and
-  /// beside GPUs. A GPU without a number is the current one. Empty: all GPUs;
-  /// without a GPU the wrapper just calls the module.
+  /// Devices of the replicas, one replica per entry. The module must be on the
+  /// first device and is itself the replica there. GPUs must differ. The CPU
+  /// may occur several times and together with GPUs. A GPU without an index is
+  /// the current GPU. Empty: all GPUs; if there is no GPU, the wrapper calls
+  /// the module directly.
   TORCH_ARG(std::vector<torch::Device>, devices) = {};
-  /// Where the result lies. Unset: the first device.
+  /// Device of the result. Unset: the first device.
   TORCH_ARG(std::optional<torch::Device>, output_device) = std::nullopt;
-  /// The dimension along which inputs are split and results concatenated;
-  /// negative ones count from the end.
+  /// Dimension along which inputs are split and results are concatenated.
+  /// Negative values count from the end.
   TORCH_ARG(int64_t, dim) = 0;
-  /// Rows for each device, when they are to be uneven: the first device also
-  /// holds the results and the optimizer, so it may take less. Every batch must
-  /// have just as many rows. A device with 0 rows does not take part.
+  /// Number of rows for each device, for an uneven split. The first device also
+  /// holds the results and the optimizer and may need fewer rows. The size of
+  /// every batch must be the sum of these numbers. A device with 0 rows does
+  /// not compute.
   TORCH_ARG(std::vector<int64_t>, chunk_sizes) = {};
-  /// The same as shares, for batches of any size: {1, 2} gives the second
-  /// device twice the rows of the first, to the nearest row.
+  /// Relative shares of the rows for each device, for batches of any size. {1,
+  /// 2} gives the second device twice as many rows as the first, rounded to
+  /// whole rows. Cannot be combined with `chunk_sizes`.
   TORCH_ARG(std::vector<double>, chunk_weights) = {};
-  /// How the replicas' tensors become one: `concatenate`, `sum`, `mean` or a
-  /// function of yours.
+  /// Combines the replicas' tensors into one: `concatenate`, `sum`, `mean` or a
+  /// custom function.
   TORCH_ARG(Aggregate, aggregate) = concatenate;
-  /// Makes a module of the same type and structure as the wrapped one, for a
-  /// module that has no `clone()`. Its parameters and buffers get the wrapped
-  /// one's values.
+  /// Creates a module of the same type and structure as the wrapped module, for
+  /// modules without `clone()`. Parameters and buffers of the new module
+  /// receive the values of the wrapped module.
   TORCH_ARG(std::function<std::shared_ptr<torch::nn::Module>()>,
             make_replica) = nullptr;
 };

@@ -15,21 +15,21 @@
 
 #include "dp/data_parallel/detail/leaves.h"
 
-// The parts of `DataParallel` by themselves, for a forward that does something
-// else between them; torch.nn.parallel has the same four. Each call begins
-// anew: in a loop `DataParallel` is faster, since it keeps its replicas and
-// their threads.
+// The steps of `DataParallel` as separate functions, for a forward with custom
+// code between the steps. torch.nn.parallel has the same four functions. Every
+// call creates its replicas and threads anew; in a loop `DataParallel` is
+// faster, because it keeps them.
 namespace dp {
 
 namespace detail {
 
-/// The chunks of the tensors by part; see `dp::scatter`.
+/// Returns the chunks of the tensors, one list per part; see `dp::scatter`.
 std::vector<std::vector<torch::Tensor>> scatter_tensors(
     const std::vector<torch::Tensor>& tensors,
     const std::vector<torch::Device>& devices,
     int64_t dim);
 
-/// What comes of the parts' tensors, by place.
+/// Gathers the parts' tensors on `target`. Returns one tensor per position.
 std::vector<torch::Tensor> gather_tensors(const std::vector<PartResult>& parts,
                                           torch::Device target,
                                           int64_t dim);
@@ -38,11 +38,11 @@ std::vector<std::shared_ptr<torch::nn::Module>> replicate_module(
     const std::shared_ptr<torch::nn::Module>& module,
     const std::vector<torch::Device>& devices);
 
-/// Runs `job(i)` for each device, all at once.
+/// Runs `job(i)` for each device concurrently.
 void run_on(const std::vector<torch::Device>& devices,
             const std::function<void(size_t part)>& job);
 
-/// Of the first tensor in a part's arguments; the CPU where there is none.
+/// Returns the device of the first defined tensor, or the CPU if there is none.
 torch::Device device_of(const std::vector<torch::Tensor>& tensors);
 
 void check_parts(size_t modules, size_t inputs, size_t devices);
@@ -52,7 +52,8 @@ struct IsTuple : std::false_type {};
 template <typename... T>
 struct IsTuple<std::tuple<T...>> : std::true_type {};
 
-/// A tuple is the arguments, anything else the one argument.
+/// Calls `module.forward`. A tuple is unpacked into several arguments; any
+/// other value is the only argument.
 template <typename Module, typename Input>
 auto forward_with(Module& module, const Input& input) {
   if constexpr (IsTuple<Input>::value) {
@@ -67,12 +68,15 @@ auto forward_with(Module& module, const Input& input) {
 }  // namespace detail
 
 /// Splits every tensor in `inputs` along `dim` and moves the chunks to the
-/// devices: a copy of `inputs` for each device that gets rows. What holds a
-/// tensor and what is not split is said at `DataParallel`. Differentiable.
+/// devices. Returns a copy of `inputs` for each device that receives rows.
+/// `DataParallel` documents the supported containers and the values that are
+/// not split. Differentiable.
 ///
-/// @returns fewer than there are devices where there are fewer rows, one where
-///   there is no tensor. The first device's is the first.
-/// @throws c10::Error when tensors differ in their rows or have no `dim`.
+/// @returns the parts, that of the first device first. There are fewer parts
+///   than devices if there are fewer rows, and one part if there is no tensor.
+/// @throws c10::Error if tensors differ in their number of rows or have no
+///   dimension `dim`, or if a device does not exist or is named twice (except
+///   the CPU).
 ///
 /// Example:
 /// @code
@@ -94,12 +98,12 @@ std::vector<T> scatter(const T& inputs,
   return parts;
 }
 
-/// Puts together on `target` what parts of a batch gave: every tensor in them
-/// along `dim`, scalars as a vector; other values are the first part's.
-/// Differentiable.
+/// Gathers the results of the parts of a batch on `target`. Every tensor is
+/// concatenated along `dim`; scalars become a vector. All other values are
+/// taken from the first part. Differentiable.
 ///
-/// @throws c10::Error when there is no part, when parts are not alike, and when
-///   sizes other than that of `dim` differ.
+/// @throws c10::Error if there is no part, if the parts have different
+///   structures, or if sizes differ in a dimension other than `dim`.
 ///
 /// Source: torch.nn.parallel.gather.
 template <typename T>
@@ -116,16 +120,18 @@ T gather(std::vector<T> parts, torch::Device target, int64_t dim = 0) {
   return std::move(parts.front());
 }
 
-/// One module for each device: the module itself for the first, on which it
-/// must lie, clones for the others. A backward pass through them adds their
-/// gradients to the module's. Their values are those of now, so make them anew
-/// after a step of the optimizer. The module must have a `clone()`.
+/// Returns one module for each device. The first is the module itself, which
+/// must be on the first device; the others are clones. A backward pass through
+/// the clones adds their gradients to the module's gradients. The clones have
+/// the values at the time of the call: replicate again after each optimizer
+/// step. The module must have a `clone()`.
 ///
-/// In torch.nn.parallel the first is a copy, too, whose buffers are the
-/// module's; here nothing of it is lost.
+/// In torch.nn.parallel the first replica is a copy that shares the module's
+/// buffers. Here it is the module itself, so no change to it is lost.
 ///
-/// @throws c10::Error when a device is not there or named twice (but the CPU),
-///   or when the module cannot be cloned or lies elsewhere.
+/// @throws c10::Error if a device does not exist or is named twice (except the
+///   CPU), if the module cannot be cloned, or if the module is on another
+///   device.
 ///
 /// Source: torch.nn.parallel.replicate.
 template <typename M>
@@ -141,7 +147,7 @@ std::vector<std::shared_ptr<M>> replicate(
   return replicas;
 }
 
-/// The same of a holder.
+/// Same as above, for a module holder.
 template <typename M>
 std::vector<torch::nn::ModuleHolder<M>> replicate(
     const torch::nn::ModuleHolder<M>& module,
@@ -150,18 +156,21 @@ std::vector<torch::nn::ModuleHolder<M>> replicate(
   return {replicas.begin(), replicas.end()};
 }
 
-/// Calls each module's forward with its input, all at once, each on a thread
-/// with the caller's grad mode, autocast and streams, and its device as the
-/// current one. An input that is a tuple is several arguments.
+/// Calls the forward of each module with its input, concurrently. Each forward
+/// runs on its own thread with the caller's grad mode, autocast state and
+/// streams, and with the module's device as the current device. An input that
+/// is a tuple is unpacked into several arguments.
 ///
-/// @param modules  holders or pointers; they may be one and the same, where its
-///   forward may run twice at once.
-/// @param devices  one for each module, or more; none: those of the inputs.
-/// @returns what each has returned, where it lies.
-/// @throws c10::Error when the numbers do not fit. An error in a forward waits
-///   for the others and is then thrown on, that of the first module.
+/// @param modules  holders or pointers. They may refer to the same module if
+///   its forward may run twice concurrently.
+/// @param devices  at least one for each module. Empty: the devices of the
+///   inputs.
+/// @returns the result of each module, on the device on which it was computed.
+/// @throws c10::Error if the numbers of modules, inputs and devices do not
+///   match. If a forward throws, the other forwards finish first; then the
+///   exception of the first failed module is rethrown.
 ///
-/// Example, a forward of all four:
+/// Example, a forward with all four functions:
 /// @code
 ///   std::vector<torch::Device> devices(2, torch::kCPU);
 ///   auto parts = dp::scatter(images, devices);

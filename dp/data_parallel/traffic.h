@@ -6,12 +6,12 @@
 
 namespace dp {
 
-/// Bytes that went between the first device and one replica since the wrapper
-/// was made or `reset_traffic()` called.
+/// Bytes transferred between the first device and one replica since the wrapper
+/// was created or since the last `reset_traffic()`.
 ///
-/// Of two replicas on one device, which share its memory, it says what would
-/// have to be sent between two devices. Gradients of inputs and outputs, which
-/// are as large as those, are not counted.
+/// For two replicas on one device, which share its memory, the numbers are the
+/// bytes that would be sent between two devices. Gradients of inputs and
+/// outputs are not counted; they are as large as the inputs and outputs.
 struct ReplicaTraffic {
   torch::Device device;
   int64_t state_bytes = 0;     ///< parameters and buffers, to the replica

@@ -20,7 +20,8 @@ using detail::Op;
 
 namespace {
 
-/// For telling servers that the job has ended: they may be gone, too.
+/// Time limit for reporting the end of the job to the servers, which may have
+/// exited too.
 constexpr std::chrono::milliseconds kTimeToSend{1'000};
 
 }  // namespace
@@ -41,19 +42,19 @@ class ParameterClient::Impl {
   const MovedBytes& moved() const { return moved_; }
 
  private:
-  /// Runs what talks to servers. An error ends the client.
+  /// Runs communication with the servers. An exception ends the client.
   template <class Talk>
   void talk(const Talk& run);
   void abort_and_announce(const std::string& reason);
   using OnWait = detail::OnWait;
-  /// Runs `talk_to(server, on_wait)` for all servers at once; throws what
-  /// failed first.
+  /// Runs `talk_to(server, on_wait)` for all servers concurrently. Rethrows the
+  /// first exception.
   void run_in_threads(
       const std::function<void(size_t, const OnWait&)>& talk_to);
-  /// Asks a server for parameters and receives them.
-  /// @param on_wait  called when the answer takes longer.
+  /// Requests parameters from a server and receives them.
   void request(Op op, size_t server, const OnWait& on_wait);
-  /// Tells the servers but one that this worker waits for that one.
+  /// Sends a sign of life to all servers except `busy`, on which this worker
+  /// waits.
   void show_life(size_t busy);
   void copy_to_module();
   detail::Link& link(size_t server) { return *session_.links[server]; }
@@ -61,12 +62,11 @@ class ParameterClient::Impl {
   std::shared_ptr<torch::nn::Module> module_;
   bool is_synchronous_;
   detail::Session session_;
-  // By server:
-  std::vector<detail::FlatTensors> parameters_;  // as received
-  std::vector<detail::FlatTensors> gradients_;   // as sent
-  std::vector<int64_t> versions_;
+  std::vector<detail::FlatTensors> parameters_;  // as received, by server
+  std::vector<detail::FlatTensors> gradients_;   // as sent, by server
+  std::vector<int64_t> versions_;                // by server
   bool has_pulled_ = false;
-  std::string ended_;  // why, when it has
+  std::string ended_;  // reason of the end; empty while the client works
   MovedBytes moved_;
 };
 
@@ -95,14 +95,15 @@ void ParameterClient::Impl::pull() {
         request(Op::pull, server, on_wait);
       });
     } else {
-      // What it still holds at a later server could stop those who hold what it
-      // waits for at an earlier one.
+      // Drop first: parameters that this worker still holds at a later server
+      // could block workers for which it waits at an earlier server.
       if (has_pulled_) {
         for (const auto& link : session_.links) {
           link->send({.op = Op::drop});
         }
       }
-      // One order for all workers, or servers could wait for each other.
+      // All workers ask the servers in the same order; otherwise they could
+      // deadlock.
       for (size_t server = 0; server < session_.links.size(); ++server) {
         request(Op::pull, server, [&] { show_life(server); });
       }
@@ -139,13 +140,13 @@ void ParameterClient::Impl::push(double loss) {
 
 void ParameterClient::Impl::finish() {
   talk([&] {
-    // First all: what this worker holds at one server may stop another worker
-    // that the others wait for.
+    // Leave all servers first: parameters that this worker holds at one server
+    // may block a worker for which the other servers wait.
     for (const auto& link : session_.links) {
       link->send({.op = Op::leave});
     }
     run_in_threads([&](size_t server, const OnWait&) {
-      // A server that has answered listens no more.
+      // A server that has answered this request receives no further messages.
       request(Op::last, server, [] {});
     });
   });
@@ -180,7 +181,7 @@ void ParameterClient::Impl::abort_and_announce(const std::string& reason) {
       link->post({.op = Op::failure, .text = name + ": " + reason});
       link->flush(kTimeToSend);
     } catch (const c10::Error&) {
-      // It is gone itself.
+      // The server has exited itself.
     }
   }
   session_.links.clear();
@@ -188,7 +189,7 @@ void ParameterClient::Impl::abort_and_announce(const std::string& reason) {
 
 void ParameterClient::Impl::run_in_threads(
     const std::function<void(size_t, const OnWait&)>& talk_to) {
-  std::mutex mutex;  // guards what follows, and the links of those done
+  std::mutex mutex;  // guards `done` and the links of the servers in it
   std::vector<size_t> done;
   const OnWait on_wait = [&] {
     const std::lock_guard lock(mutex);

@@ -24,7 +24,8 @@ std::unique_ptr<detail::UpdatePolicy> make_policy(
                                             options.staleness_bound());
 }
 
-/// Lost workers do not come to the end of the job.
+/// Reports the lost workers to the leave barrier of the job, so that no rank
+/// waits for them.
 void note_deaths(const detail::Topology& topology,
                  const std::vector<int>& lost) {
   for (const int worker : lost) {
@@ -76,7 +77,7 @@ ServerReport serve(torch::nn::Module& module,
   } catch (const std::exception& error) {
     coordinator.fail(ddp::detail::text_of(error));
   }
-  // A few messages before a worker gives up on this server.
+  // The server sends several signs of life within a worker's time-out.
   detail::serve_workers(
       session.links, coordinator, /*patience=*/options.timeout() / 4);
   if (shard) {

@@ -19,36 +19,39 @@
 
 namespace dp {
 
-/// When gradients become an update of the parameters.
+/// Specifies when gradients are applied to the parameters.
 enum class UpdateMode {
-  /// One update a round: the mean of one push of every worker. The same
-  /// training as DistributedDataParallel's over the workers.
+  /// One update per round, with the mean of one push of every worker.
+  /// Equivalent to DistributedDataParallel over the workers.
   synchronous,
-  /// Each push is an update of its own as soon as it comes. Nobody waits for a
-  /// slow worker until the bound on the staleness is reached.
+  /// Each push is applied as an update of its own on arrival. Workers wait for
+  /// a slow worker only if the staleness bound is reached.
   asynchronous,
 };
 
-/// One update, as its server sees it.
+/// One update of the parameters on one server.
 struct Update {
-  int64_t number = 0;  ///< updates of these parameters before this one
-  /// Whose gradients: the worker that pushed; with several (synchronous), the
+  int64_t number = 0;  ///< number of earlier updates of these parameters
+  /// The worker that pushed the gradients; if several did (synchronous), the
   /// first.
   int worker = 0;
-  /// Updates since that worker pulled the parameters. 0 when synchronous.
+  /// Number of updates since that worker pulled the parameters. 0 if
+  /// synchronous.
   int64_t staleness = 0;
-  /// What `push` was given; the workers' mean when synchronous. NaN: nothing.
+  /// The loss that was passed to `push`; the workers' mean if synchronous. NaN:
+  /// none was passed.
   double loss = 0;
 };
 
-/// Makes the optimizer of a server. It gets the server's own copies of the
-/// parameters that it holds: CPU leaves in the order of the module.
+/// Creates the optimizer of a server. `parameters` are the server's own copies
+/// of the parameters in its shard: CPU leaves in the order of the module.
 using OptimizerFactory = std::function<std::unique_ptr<torch::optim::Optimizer>(
     std::vector<torch::Tensor> parameters)>;
 
-/// Called on a server before each of its updates, with the gradients in place:
-/// for learning rates, clipping, a record of the training. Called in the thread
-/// that called `serve`. An exception of the hook ends the job, on every rank.
+/// Hook that a server calls before each update, with the gradients in place,
+/// for example to set learning rates, clip gradients or log the training. Runs
+/// in the thread that called `serve`. An exception of the hook ends the job on
+/// every rank.
 using UpdateHook =
     std::function<void(const Update& update, torch::optim::Optimizer&)>;
 
@@ -64,106 +67,111 @@ using UpdateHook =
 ///                            .staleness_bound(8);
 /// @endcode
 struct ParameterServerOptions {
-  /// Ranks 0 to servers - 1 serve, the others work. The parameters are spread
-  /// over the servers by their bytes. Each stays whole: one that is larger than
-  /// a fair share makes its server the busiest.
+  /// Number of servers. Ranks 0 to servers - 1 serve; the others are workers.
+  /// The parameters are distributed over the servers by size in bytes. A
+  /// parameter is never split: a parameter larger than a fair share makes its
+  /// server the busiest.
   TORCH_ARG(int, servers) = 1;
   TORCH_ARG(UpdateMode, mode) = UpdateMode::synchronous;
-  /// Asynchronous only: how many other updates may come between a worker's
-  /// pull and the update by its push. It holds for every update of every
-  /// server. 0 lets one worker compute at a time; n workers run freely from
-  /// about 2n on.
+  /// Asynchronous only: largest number of other updates between a worker's pull
+  /// and the update by its push. The bound holds for every update of every
+  /// server. With 0 only one worker computes at a time. From about 2n on, n
+  /// workers never wait.
   TORCH_ARG(int64_t, staleness_bound) = 4;
-  /// On servers: called before each update.
+  /// Servers only: called before each update.
   TORCH_ARG(UpdateHook, before_update) = nullptr;
-  /// On servers: how many workers' gradients one holds at once, beside the sum
-  /// of those that make an update; the others wait until it has room for
-  /// theirs. A server's memory does not grow with the workers: these, the sum,
-  /// the parameters, what the optimizer keeps and, asynchronous, 4 MiB for each
-  /// worker that is receiving parameters.
+  /// Servers only: number of workers' gradients that a server holds at a time,
+  /// in addition to the sum of an update's gradients. Other workers wait until
+  /// the server has room for their gradients. A server's memory therefore does
+  /// not grow with the number of workers. It consists of these gradients, the
+  /// sum, the parameters, the optimizer's state and, if asynchronous, 4 MiB for
+  /// each worker that is receiving parameters.
   TORCH_ARG(int, gradients_held) = 4;
-  /// On servers: a file for the parameters and the state of the optimizer
-  /// (LibTorch's, or a fused one). Each server appends a dot and its number,
-  /// and keeps the file before as PATH.NUMBER.before. Python's torch.load reads
-  /// them: {'model': ..., 'optimizer': ..., 'step': updates, 'run': number of
-  /// the training}. The first checkpoint of a training that begins afresh
-  /// replaces the files of another one.
+  /// Servers only: path of the checkpoint with the parameters and the state of
+  /// the optimizer (LibTorch's, or a fused one). Each server appends a dot and
+  /// its number and keeps the previous file as PATH.NUMBER.before. Python's
+  /// torch.load reads the files: {'model': ..., 'optimizer': ..., 'step':
+  /// updates, 'run': number of the training}. The first checkpoint of a new
+  /// training replaces the files of another training.
   TORCH_ARG(std::string, checkpoint) = "";
-  /// On servers: write it after so many updates, while the workers wait. 0:
-  /// never.
+  /// Servers only: number of updates between checkpoints. Workers wait during
+  /// the write. 0: no checkpoints.
   TORCH_ARG(int64_t, checkpoint_every) = 0;
-  /// On servers: go on from these files; where there are none, from the start.
-  /// Files of different trainings on the servers are an error.
-  /// Synchronous servers take the newest update that all have. Updates count
-  /// from there, so after its first pull a worker's `version()` says how many
-  /// steps the training has made.
+  /// Servers only: resumes from these files, or starts from the beginning if
+  /// there are none. It is an error if the servers' files belong to different
+  /// trainings. Synchronous servers resume from the newest update that all of
+  /// them have saved. Updates are counted from that number, so after its first
+  /// pull a worker's `version()` is the number of steps of the whole training.
   TORCH_ARG(bool, resume) = false;
-  /// How long the other side may be silent before it counts as gone. For a
-  /// server that is a worker's computation between two calls of its client. A
-  /// hook, a step or a checkpoint of a server may take longer: the server tells
-  /// the workers meanwhile that it is still there. So may a transfer of which
-  /// each 4 MiB arrive in time.
+  /// Time after which a silent peer counts as lost. A server's limit applies to
+  /// a worker's computation between two calls of its client. A hook, step or
+  /// checkpoint of a server may take longer, because the server sends signs of
+  /// life to the workers meanwhile. A transfer may also take longer if each 4
+  /// MiB of it arrive within the time-out.
   TORCH_ARG(std::chrono::milliseconds, timeout) = std::chrono::minutes(30);
-  /// How long to wait for all ranks to arrive. Where rank 0 gives up, so do all
-  /// ranks that wait with it.
+  /// Time limit for the arrival of all ranks. If rank 0 gives up, all ranks
+  /// that wait with it give up as well.
   TORCH_ARG(std::chrono::milliseconds,
             connect_timeout) = std::chrono::minutes(5);
-  /// Rank and world size, with `store`. Unset: those of
+  /// Rank and world size, for use with `store`. Unset: those of
   /// `ddp::init_process_group`.
   TORCH_ARG(std::optional<ddp::WorkerEnv>, worker_env) = std::nullopt;
-  /// The store through which the ranks find each other, with `worker_env`.
-  /// Null: `ddp::store()`.
+  /// The store through which the ranks find each other, for use with
+  /// `worker_env`. Null: `ddp::store()`.
   TORCH_ARG(c10::intrusive_ptr<c10d::Store>, store) = nullptr;
 };
 
-/// True when this rank is one of the servers.
-/// @throws c10::Error when the world has no room for that many servers and a
-///   worker.
+/// Returns true if this rank is one of the servers.
+/// @throws c10::Error if the world is too small for the servers and one worker,
+///   or if an option is invalid.
 bool is_server(const ParameterServerOptions& options = {});
 
-/// What a server has done.
+/// Result of a server.
 struct ServerReport {
-  int64_t updates = 0;  ///< with those before a checkpoint that it went on from
-  /// `staleness[k]`: how many updates were k updates stale.
+  /// Including the updates before the checkpoint from which it resumed.
+  int64_t updates = 0;
+  /// `staleness[k]`: number of updates with a staleness of k.
   std::vector<int64_t> staleness;
-  /// Workers (from 0) that died, in the order in which they did.
+  /// Workers (from 0) that were lost, in the order of their loss.
   std::vector<int> lost;
   MovedBytes moved;
 };
 
-/// Serves on this rank until every worker has finished: holds a part of the
-/// parameters, averages or applies the gradients that workers push, steps the
-/// optimizer and hands the parameters out. The parameters and buffers of
-/// `module` on rank 0 are those that all begin with.
+/// Runs a parameter server on this rank until every worker has finished. The
+/// server holds a shard of the parameters, averages or applies the gradients
+/// that workers push, steps the optimizer and sends the parameters to the
+/// workers. All ranks start with the parameters and buffers of `module` on rank
+/// 0.
 ///
-/// Afterwards, also when it throws for what has happened in the training, the
-/// parameters that this server held are in `module` as its updates have left
-/// them; the others are as they were. A worker that has finished has them all.
+/// Afterwards, `module` contains the updated parameters of this server's shard;
+/// all other parameters are unchanged. This also holds if an error during the
+/// training makes the function throw. A worker that has finished has all
+/// parameters.
 ///
-/// Only parameters that require a gradient when this is called are trained.
-/// Frozen ones and buffers are sent once, at the start; from then on each
-/// worker's batch-norm statistics are its own. A parameter registered twice is
-/// one. A parameter for which no worker of an update has a gradient is left as
-/// it is by that update; where some have one, the others count as zero, as in
-/// DistributedDataParallel with find_unused_parameters.
+/// Only parameters that require a gradient at the time of this call are
+/// trained. Frozen parameters and buffers are sent once, at the start. From
+/// then on each worker's batch-norm statistics are its own. A parameter that is
+/// registered twice counts once. An update skips a parameter for which none of
+/// its workers has a gradient. If only some workers have a gradient, the others
+/// count as zero, as in DistributedDataParallel with find_unused_parameters.
 ///
-/// Workers send over Gloo, whatever the process group uses; modules may be on
-/// GPUs.
+/// Workers and servers communicate over Gloo, independent of the backend of the
+/// process group. Modules may be on GPUs.
 ///
-/// @param module  built as on the workers: same names, shapes, dtypes.
+/// @param module  has the same names, shapes and dtypes as on the workers.
 /// @param make_optimizer  called once.
-/// @returns what happened. Lost workers are no error when asynchronous, nor
-///   when synchronous after their last push.
+/// @returns the report of this server. A lost worker is not an error if
+///   asynchronous, or if synchronous and the worker had made its last push.
 ///
-/// @throws c10::Error on every rank when the ranks' options or modules differ;
-///   when the push of a worker that is gone is missed (synchronous); when all
-///   workers are gone and had not called finish(); when a worker lost another
-///   server; when the optimizer or the hook throws. The workers get the same
-///   reason: a server stays until each has heard it or was silent for the
-///   timeout.
+/// @throws c10::Error on every rank if the options or modules of the ranks
+///   differ; if a lost worker's push is missing (synchronous); if all workers
+///   are lost without having called finish(); if a worker has lost another
+///   server; or if the optimizer or the hook throws. The workers receive the
+///   same reason. A server remains until each worker has received the reason or
+///   was silent for the time-out.
 ///
-/// Collective: the other ranks call `serve` or make a `ParameterClient`. May be
-/// called again after it returned on all of them.
+/// Collective: the other ranks call `serve` or construct a `ParameterClient`.
+/// May be called again after it has returned on all ranks.
 ///
 /// Example:
 /// @code
@@ -191,18 +199,21 @@ ServerReport serve(torch::nn::Module& module,
                    const OptimizerFactory& make_optimizer,
                    const ParameterServerOptions& options = {});
 
-/// A worker's side of `serve`; see there.
+/// The worker's side of `serve`; see there.
 ///
-/// A client that goes without `finish`, because of an exception for instance,
-/// closes its connections, so the servers know at once.
+/// If a client is destroyed without `finish`, for example because of an
+/// exception, its connections are closed and the servers detect the loss at
+/// once.
 ///
-/// Every call but the constructor throws c10::Error when the job has ended:
-/// a server is gone, or says why it ended. The other servers are told.
+/// Every member function that communicates throws c10::Error if the job has
+/// ended: a server is lost, or has reported why it ended. The client then
+/// reports the reason to the other servers.
 ///
 /// Thread contract: one thread.
 class ParameterClient {
  public:
-  /// Collective, as `serve`. `module` gets rank 0's parameters and buffers.
+  /// Collective, as `serve`. Copies rank 0's parameters and buffers to
+  /// `module`.
   ///
   /// @throws c10::Error as `serve`.
   explicit ParameterClient(std::shared_ptr<torch::nn::Module> module,
@@ -216,37 +227,39 @@ class ParameterClient {
   ParameterClient(const ParameterClient&) = delete;
   ParameterClient& operator=(const ParameterClient&) = delete;
 
-  /// Copies the servers' parameters into the module. Synchronous: waits for the
-  /// update that contains this worker's last push. Asynchronous: waits while
-  /// more workers compute than the bound lets; call it when the gradients of
-  /// these parameters come next, since others may wait for them. Parts of the
-  /// parameters may then contain later updates than `version()` says.
+  /// Copies the servers' parameters to the module. Synchronous: blocks until
+  /// the update that contains this worker's last push. Asynchronous: blocks
+  /// while more workers compute than the staleness bound allows. Call `pull`
+  /// only when the gradients of these parameters are computed next, because
+  /// other workers may wait for them. If asynchronous, parts of the parameters
+  /// may contain later updates than `version()` reports.
   void pull();
 
-  /// Sends the module's gradients, sparse ones as dense ones. Returns when the
-  /// servers have received them; an error of the update comes with the next
-  /// call. Waits while a server has no room for them (`gradients_held`). The
-  /// `.grad`s stay as they are: zero them before the next backward pass.
+  /// Sends the module's gradients; sparse gradients are sent as dense ones.
+  /// Returns when the servers have received them. An error of the update is
+  /// thrown by the next call. Blocks while a server has no room for the
+  /// gradients (`gradients_held`). Leaves the `.grad`s unchanged: zero them
+  /// before the next backward pass.
   ///
-  /// @param loss  for the servers' `Update`; nothing is computed with it.
-  /// @throws c10::Error when the parameters were not pulled since the last
-  ///   push.
+  /// @param loss  value for `Update::loss` on the servers; not used otherwise.
+  /// @throws c10::Error if the parameters were not pulled since the last push.
   void push(double loss = std::numeric_limits<double>::quiet_NaN());
 
-  /// Says that this worker pushes no more, waits until all workers have said
-  /// so or are lost, and takes the last parameters: the same on every worker.
-  /// The client can do no more afterwards.
+  /// Announces that this worker makes no further push, blocks until all workers
+  /// have finished or are lost, and copies the final parameters to the module.
+  /// They are the same on every worker. Afterwards `pull`, `push` and `finish`
+  /// throw.
   void finish();
 
-  /// This worker's number in [0, workers()): for a sampler, for instance.
+  /// Returns this worker's number in [0, workers()), for example for a sampler.
   int worker() const;
-  /// Workers at the start.
+  /// Returns the number of workers at the start.
   int workers() const;
-  /// Updates that the parameters contain which were pulled last; of the server
-  /// that had made the fewest.
+  /// Returns the number of updates that the last pulled parameters contain: the
+  /// smallest number over the servers.
   int64_t version() const;
-  /// Payload to and from all servers. A parameter without a gradient travels,
-  /// too.
+  /// Returns the payload bytes to and from all servers. Space for parameters
+  /// without a gradient is sent, too.
   MovedBytes moved() const;
 
  private:

@@ -5,7 +5,8 @@
 
 namespace samples {
 
-// One rank's row and zeros of the others add up to that row.
+// Each rank fills its own row; a sum over the ranks gathers the rows, because
+// all other rows are zero.
 torch::Tensor gather(const torch::Tensor& mine) {
   auto sizes = mine.sizes().vec();
   sizes.insert(sizes.begin(), ddp::world_size());

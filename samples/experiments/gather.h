@@ -4,9 +4,10 @@
 
 namespace samples {
 
-/// Every rank's tensor, on the CPU: [world_size, ...], row r from rank r.
+/// Gathers one tensor per rank. Returns [world_size, ...] on the CPU, with the
+/// tensor of rank r in row r.
 ///
-/// @param mine  numbers of the same shape and dtype on all ranks.
+/// @param mine  this rank's tensor; same shape and dtype on all ranks.
 ///
 /// Collective.
 torch::Tensor gather(const torch::Tensor& mine);

@@ -7,12 +7,13 @@
 
 namespace samples {
 
-/// Copies of the gradients of a module's parameters, in their order.
-/// @throws c10::Error that names a parameter without one.
+/// Returns copies of the gradients of a module's parameters, in parameter
+/// order.
+/// @throws c10::Error that names the first parameter without a gradient.
 std::vector<torch::Tensor> copy_gradients(const torch::nn::Module& module);
 
-/// Pure: the greatest difference of an element, as a share of the greatest
-/// element of `expected`. NaN where there is one.
+/// Returns the greatest elementwise difference, relative to the greatest
+/// element of `expected`. NaN if a value is NaN. Pure.
 double relative_difference(const std::vector<torch::Tensor>& values,
                            const std::vector<torch::Tensor>& expected);
 

@@ -5,18 +5,18 @@
 
 namespace samples {
 
-/// The middle half of some numbers.
+/// Median and quartiles of some numbers.
 struct Spread {
-  double low;  ///< a quarter is below
+  double low;  ///< first quartile
   double median;
-  double high;  ///< a quarter is above
+  double high;  ///< third quartile
 };
 
-/// Pure: quartiles, between two numbers linearly (the default of NumPy).
-/// @throws c10::Error when there is no number.
+/// Returns the quartiles, interpolated linearly (the default of NumPy). Pure.
+/// @throws c10::Error if `numbers` is empty.
 Spread spread(std::vector<double> numbers);
 
-/// "12.3 [11.9, 13.0]", with so many decimals.
+/// Returns, for example, "12.3 [11.9, 13.0]", with `decimals` decimals.
 std::string to_text(const Spread& spread, int decimals);
 
 }  // namespace samples

@@ -18,7 +18,7 @@ torch::Tensor crop_and_flip(const torch::Tensor& images, int64_t padding) {
   const auto mirrored = torch::rand({count, 1}) < 0.5;
   columns = torch::where(mirrored, columns.flip({1}), columns);
 
-  // Index tensors around a slice: their dimensions come first.
+  // Index tensors on both sides of a slice: their dimensions become the first.
   const auto image = torch::arange(count).view({-1, 1, 1});
   return padded.index({image, Slice(), rows.unsqueeze(2), columns.unsqueeze(1)})
       .permute({0, 3, 1, 2})

@@ -4,10 +4,10 @@
 
 namespace samples {
 
-/// CIFAR-10's usual augmentation: every image is cut out of itself with a
-/// margin of `padding` zeros at a random place, and mirrored half of the time.
-/// Draws from LibTorch's CPU generator, so that a checkpoint's RNG state covers
-/// it.
+/// Applies the usual augmentation for CIFAR-10: pads every image with `padding`
+/// zeros on each side, crops the original size at a random position, and
+/// mirrors half of the images. Draws from LibTorch's CPU generator, so the RNG
+/// state in a checkpoint covers the augmentation.
 ///
 /// @param images  [n, channels, height, width] on the CPU
 /// @returns a new tensor of the same shape and dtype.

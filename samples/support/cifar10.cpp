@@ -13,7 +13,8 @@ constexpr int64_t kCifarSide = 32;
 constexpr int64_t kCifarPixels = 3 * kCifarSide * kCifarSide;
 constexpr int64_t kCifarRecord = 1 + kCifarPixels;
 constexpr int64_t kCifarClasses = 10;
-// The usual means and deviations of the training set, for pixels of 0 to 255.
+// The usual means and standard deviations of the training set, scaled to pixel
+// values of 0 to 255.
 const Normalization kCifarNormalization{
     {0.4914 * 255, 0.4822 * 255, 0.4465 * 255},
     {0.2470 * 255, 0.2435 * 255, 0.2616 * 255}};

@@ -24,7 +24,7 @@ struct IsOptional : std::false_type {};
 template <typename T>
 struct IsOptional<std::optional<T>> : std::true_type {};
 
-// An error's text, or nothing, as CLI11's validators say it.
+// Returns an error text, or "", as CLI11 expects of validators.
 std::string check_name(const std::vector<std::string>& names,
                        const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end()

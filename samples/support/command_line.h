@@ -14,18 +14,18 @@ class Option;
 
 namespace samples {
 
-/// The program is to print this and to exit: help, or what is wrong.
+/// Text to print before the program exits: help, or an error.
 struct EarlyExit {
   int code;
   std::string text;
 
-  /// Prints help on standard output, an error on standard error; returns the
+  /// Prints help to standard output, or an error to standard error. Returns the
   /// code.
   int print() const;
 };
 
-/// A sample's command line. CLI11, which takes long to compile, is in its .cpp
-/// alone.
+/// The command line of a sample. Only the .cpp file includes CLI11, which is
+/// slow to compile.
 ///
 /// Example:
 /// @code
@@ -35,7 +35,7 @@ struct EarlyExit {
 /// @endcode
 class CommandLine {
  public:
-  /// What an option may be. Bounds are those of each number of a list.
+  /// Restrictions of an option's values. Bounds apply to each number of a list.
   class Option {
    public:
     explicit Option(CLI::Option& option) : option_(option) {}
@@ -58,13 +58,13 @@ class CommandLine {
   CommandLine(const CommandLine&) = delete;
   CommandLine& operator=(const CommandLine&) = delete;
 
-  /// An option for `target`: a bool is a flag; else a number or a text, also in
-  /// a std::optional, or a list of them, with commas. What `target` holds is
-  /// the default that the help shows.
+  /// Adds an option that sets `target`. A bool is a flag. Other targets are a
+  /// number or a text, a std::optional of them, or a comma-separated list. The
+  /// initial value of `target` is the default that the help shows.
   template <typename T>
   Option add(const std::string& flag, T& target, const std::string& help);
 
-  /// An option that takes one of the names.
+  /// Adds an option whose value is one of the names of `kinds`.
   template <typename Target, typename Kind>
   Option choose(const std::string& flag,
                 Target& target,
@@ -81,13 +81,13 @@ class CommandLine {
         help);
   }
 
-  /// Reads the options: nothing when the program is to run.
+  /// Parses the options. Returns std::nullopt if the program shall run.
   std::optional<EarlyExit> parse(int argc, const char* const* argv);
 
-  /// What is wrong with the command line: one line and code 2.
+  /// Returns an error about the command line: one line, with exit code 2.
   EarlyExit refuse(const std::string& what) const;
 
-  /// `parse`, then `run_program`.
+  /// Calls `parse`, then `run_program`.
   int run(int argc, const char* const* argv, const std::function<void()>& body);
 
  private:
@@ -99,9 +99,9 @@ class CommandLine {
   std::unique_ptr<CLI::App> app_;
 };
 
-/// Runs `body` and turns an exception into one line on standard error,
-/// "NAME (rank R): what happened", and exit code 1. The body leaves the process
-/// group itself: after an error the others are told by this process's end.
+/// Runs `body` and turns an exception into one line on standard error, "NAME
+/// (rank R): MESSAGE", and exit code 1. `body` itself destroys the process
+/// group; after an error the other ranks detect the exit of this process.
 int run_program(const std::string& name, const std::function<void()>& body);
 
 }  // namespace samples

@@ -20,7 +20,7 @@ std::string render(const Progress& progress, int width) {
   std::snprintf(loss, sizeof loss, "%.4f", progress.loss);
   const std::string counts = std::to_string(progress.done) + "/" +
                              std::to_string(progress.total) + "  loss " + loss;
-  // Two brackets, three spaces, and the last column stays free.
+  // Reserve two brackets, three spaces and the last column, which stays free.
   const int room = width - static_cast<int>(progress.title.size()) -
                    static_cast<int>(counts.size()) - 5;
   const int length = std::clamp(room, 0, kLongestBar);

@@ -7,16 +7,16 @@
 
 namespace samples {
 
-/// How far a pass over the data has come.
+/// Progress of a pass over the data.
 struct Progress {
-  std::string title;  ///< "epoch 3/20"
+  std::string title;  ///< for example "epoch 3/20"
   int64_t done;
   int64_t total;
   double loss;
 };
 
-/// One line for a terminal, at most `width` columns wide: title, bar, steps,
-/// loss.
+/// Returns one line for a terminal, at most `width` columns wide: title, bar,
+/// steps, loss.
 std::string render(const Progress& progress, int width);
 
 /// Prints lines and, on a terminal, a bar below them.
@@ -29,19 +29,19 @@ std::string render(const Progress& progress, int width);
 /// @endcode
 class Console {
  public:
-  /// @param width  columns of the terminal; 0: no terminal, lines alone.
+  /// @param width  columns of the terminal; 0: no terminal, print lines only.
   Console(std::ostream& out, int width);
   ~Console();
   Console(const Console&) = delete;
   Console& operator=(const Console&) = delete;
 
-  /// Prints a whole line at once and flushes it.
+  /// Prints a line with one write and flushes it.
   void line(const std::string& text);
 
-  /// True when the bar is due to be drawn again: on a terminal, ten times a
+  /// Returns true if the bar should be redrawn: on a terminal, ten times a
   /// second.
   bool wants_progress() const;
-  /// Draws the bar in place of the last one.
+  /// Draws the bar over the previous one.
   void show(const Progress& progress);
 
  private:
@@ -53,7 +53,8 @@ class Console {
   std::chrono::steady_clock::time_point next_{};
 };
 
-/// Columns of the terminal behind standard output, or 0 when it is none.
+/// Returns the number of columns of the terminal on standard output, or 0 if it
+/// is not a terminal.
 int stdout_width();
 
 }  // namespace samples

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::string_view kCuda = "cuda:";
 
-// The number of a whole text, if it is one.
+// Parses a text that consists of a number, or returns std::nullopt.
 std::optional<int> parse_number(std::string_view text) {
   int number = 0;
   const char* const end = text.data() + text.size();
@@ -22,7 +22,7 @@ std::optional<int> parse_number(std::string_view text) {
   return is_number ? std::optional<int>(number) : std::nullopt;
 }
 
-// The GPU of --gpus that belongs to this rank.
+// Returns the GPU of --gpus for this rank.
 int choose_gpu(const std::vector<int>& gpus,
                const ddp::WorkerEnv& env,
                int gpu_count) {

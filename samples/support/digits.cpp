@@ -18,7 +18,8 @@ constexpr int64_t kDigitSide = 8;
 constexpr int64_t kDigitPixels = kDigitSide * kDigitSide;
 constexpr int64_t kDigitClasses = 10;
 constexpr int64_t kTestEvery = 5;
-// Of all pixels of the file: 4.884 and 6.017 in its units of 0 to 16.
+// Mean and standard deviation of all pixels of the file, in its units of 0 to
+// 16.
 const Normalization kDigitNormalization{{4.884}, {6.017}};
 
 struct Table {
@@ -26,7 +27,7 @@ struct Table {
   std::vector<int64_t> labels;
 };
 
-// The numbers of one line: 64 pixels, then the label.
+// Returns the numbers of one line: 64 pixels, then the label.
 std::vector<int64_t> parse_line(std::string_view line) {
   std::vector<int64_t> values;
   const char* at = line.data();

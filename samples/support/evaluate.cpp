@@ -11,8 +11,9 @@ namespace {
 
 using Forward = std::function<at::Tensor(const at::Tensor&)>;
 
-// Sum of the losses and number of hits over the images of a sampler. Scores
-// come on the device, images go to `forward` as they are loaded.
+// Returns the sum of the losses and the number of correct predictions over the
+// images of a sampler. Images are passed to `forward` in the form in which they
+// were loaded; `forward` returns the scores on `device`.
 torch::Tensor add_up(const Images& images,
                      const ddp::DistributedSampler& sampler,
                      int64_t batch_size,
@@ -42,7 +43,7 @@ Score evaluate(ParallelClassifier& model,
                const Images& images,
                int64_t batch_size) {
   const auto count = static_cast<int64_t>(*images.size());
-  // A rank without an image would miss the model's collectives.
+  // A rank without images would not take part in the model's collectives.
   TORCH_CHECK(count >= ddp::world_size(),
               "Expected an image to test for each of ",
               ddp::world_size(),

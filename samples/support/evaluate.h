@@ -13,9 +13,9 @@ namespace samples {
 /// A classifier on all ranks.
 using ParallelClassifier = ddp::DistributedDataParallel<Classifier>;
 
-/// How well images were classified, over all ranks.
+/// Result of classifying images, over all ranks.
 struct Score {
-  double loss;  ///< mean cross entropy of an image
+  double loss;  ///< mean cross entropy per image
   int64_t correct;
   int64_t count;
 
@@ -24,27 +24,29 @@ struct Score {
   }
 };
 
-/// Classifies every image once, on one of the ranks, and adds up. The model is
-/// in evaluation mode afterwards.
+/// Classifies every image once, on one of the ranks, and sums the results over
+/// the ranks. Leaves the model in evaluation mode.
 ///
-/// @param batch_size  images of one rank at a time
-/// @returns the same on every rank.
-/// @throws c10::Error when there are fewer images than ranks.
+/// @param batch_size  images per rank and step
+/// @returns the same score on every rank.
+/// @throws c10::Error if there are fewer images than ranks.
 ///
 /// Collective.
 Score evaluate(ParallelClassifier& model,
                const Images& images,
                int64_t batch_size);
 
-/// The same on this rank alone, of a plain classifier. Not collective.
+/// Same as `evaluate`, for a plain classifier on this rank only. Not
+/// collective.
 Score evaluate_here(Classifier& model,
                     const Images& images,
                     int64_t batch_size);
 
-/// The same of any model.
+/// Same as above, for any model.
 ///
-/// @param device   where the scores are wanted
-/// @param forward  scores of a batch as it was loaded, in evaluation mode
+/// @param device  device of the scores
+/// @param forward  computes the scores of a batch in the form in which it was
+///   loaded, in evaluation mode
 Score evaluate_here(
     const Images& images,
     int64_t batch_size,

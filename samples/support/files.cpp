@@ -31,7 +31,7 @@ void check_is_file(const std::filesystem::path& path) {
 
 std::vector<uint8_t> read_file(const std::filesystem::path& path) {
   check_is_file(path);
-  // zlib hands a file that is not gzip through unchanged.
+  // zlib returns the content of a file that is not gzip unchanged.
   const std::unique_ptr<gzFile_s, decltype(&gzclose)> file(
       gzopen(path.c_str(), "rb"), &gzclose);
   TORCH_CHECK(file, "Cannot open ", path.string(), ": ", std::strerror(errno));

@@ -7,11 +7,10 @@
 
 namespace samples {
 
-/// Reads a whole file. A gzip file is unpacked when the samples were built with
-/// zlib.
+/// Reads a whole file. Unpacks a gzip file if the samples were built with zlib.
 ///
-/// @throws c10::Error when the file cannot be read, is a damaged gzip file, or
-///   is a gzip file and there is no zlib.
+/// @throws c10::Error if the file cannot be read, is a damaged gzip file, or is
+///   a gzip file and the samples were built without zlib.
 ///
 /// Example:
 /// @code
@@ -19,10 +18,11 @@ namespace samples {
 /// @endcode
 std::vector<uint8_t> read_file(const std::filesystem::path& path);
 
-/// The first of `names` that `folder` has.
+/// Returns the path of the first of `names` that exists in `folder`.
 ///
-/// @param what  the data set's name, for the error
-/// @throws c10::Error when the folder does not exist or has none of them.
+/// @param what  name of the data set, for the error
+/// @throws c10::Error if the folder does not exist or contains none of the
+///   names.
 std::filesystem::path find_in_folder(const std::filesystem::path& folder,
                                      const std::vector<std::string>& names,
                                      const std::string& what);

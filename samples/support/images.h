@@ -11,8 +11,8 @@
 
 namespace samples {
 
-/// The mean and the standard deviation of each channel, in units of a pixel's
-/// stored value.
+/// Mean and standard deviation of each channel, in units of a pixel's stored
+/// value.
 struct Normalization {
   std::vector<double> mean;
   std::vector<double> deviation;
@@ -39,16 +39,17 @@ class Images
  public:
   /// @param pixels  uint8, [count, channels, height, width]
   /// @param labels  int64, [count]
-  /// @throws c10::Error when a shape or a dtype is another.
+  /// @throws c10::Error if a shape or a dtype differs.
   Images(torch::Tensor pixels,
          torch::Tensor labels,
          Normalization normalization);
 
-  /// The images at `indices`: float32 [n, channels, height, width], int64 [n].
+  /// Returns the images at `indices`: float32 [n, channels, height, width], and
+  /// their labels: int64 [n].
   torch::data::Example<> get_batch(c10::ArrayRef<size_t> indices) override;
   std::optional<size_t> size() const override;
 
-  /// The images at `indices` as another set.
+  /// Returns a set with the images at `indices`.
   Images select(const std::vector<int64_t>& indices) const;
 
   ImageShape shape() const;
@@ -62,7 +63,7 @@ class Images
   torch::Tensor deviation_;  // [channels, 1, 1]
 };
 
-/// A data set as a program uses it.
+/// A data set with its training and test images.
 struct Dataset {
   std::string name;
   Images train;

@@ -11,7 +11,8 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kMnistClasses = 10;
 constexpr int64_t kUnsignedByte = 0x08;
-// The usual mean and deviation, 0.1307 and 0.3081, for pixels of 0 to 255.
+// The usual mean 0.1307 and standard deviation 0.3081, scaled to pixel values
+// of 0 to 255.
 const Normalization kMnistNormalization{{0.1307 * 255}, {0.3081 * 255}};
 
 int64_t big_endian(const uint8_t* bytes) {
@@ -78,7 +79,7 @@ torch::Tensor read_idx(const fs::path& file, int64_t dimensions) {
   int64_t values = 1;
   for (int64_t i = 0; i < dimensions; ++i) {
     shape.push_back(big_endian(bytes.data() + 4 + 4 * i));
-    // No product of sizes that the file can have comes near an overflow.
+    // Limit the product to prevent an overflow; a valid product is far smaller.
     values = std::min(values * shape.back(), int64_t{1} << 31);
   }
   TORCH_CHECK(size == header + values,

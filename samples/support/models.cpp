@@ -9,7 +9,8 @@ namespace {
 
 constexpr int64_t kSmallest = 6;
 
-// Two unpadded convolutions of 3x3 take 4 from a side, the pooling halves it.
+// Two unpadded 3x3 convolutions reduce each side by 4, and the pooling halves
+// it.
 int64_t features(const ImageShape& shape) {
   TORCH_CHECK(shape.height >= kSmallest && shape.width >= kSmallest,
               "Expected images of at least ",

@@ -14,21 +14,21 @@
 namespace samples {
 
 /// A module that scores images: float32 [n, channels, height, width] in,
-/// unnormalised scores [n, classes] out. One type for the training loop,
-/// whichever network it trains.
+/// unnormalised scores [n, classes] out. The training loop uses this type for
+/// every network.
 class Classifier : public torch::nn::Module {
  public:
   virtual torch::Tensor forward(const torch::Tensor& images) = 0;
 };
 
-/// The network of PyTorch's MNIST example, for images of any size of at least
-/// 6x6: two convolutions of 3x3, a max pooling, two linear layers, dropout.
-/// The parameters have the example's names.
+/// The network of PyTorch's MNIST example, for images of at least 6x6 pixels:
+/// two 3x3 convolutions, max pooling, two linear layers, dropout. The
+/// parameters have the names of the example.
 ///
 /// Source: pytorch/examples, mnist/main.py.
 class SmallCnn : public Classifier {
  public:
-  /// @throws c10::Error for images below 6x6.
+  /// @throws c10::Error for images smaller than 6x6.
   SmallCnn(const ImageShape& shape, int64_t classes);
 
   torch::Tensor forward(const torch::Tensor& images) override;
@@ -39,10 +39,10 @@ class SmallCnn : public Classifier {
   torch::nn::Linear fc1_, fc2_;
 };
 
-/// ResNet-18 for small images: as He et al. have it for ImageNet, but with a
-/// first convolution of 3x3 and stride 1 and without the first pooling, as is
-/// usual for CIFAR-10. Parameters and buffers have torchvision's names and
-/// initial distributions.
+/// ResNet-18 for small images: the network of He et al. for ImageNet, but with
+/// a first convolution of 3x3 and stride 1, and without the first pooling, as
+/// is usual for CIFAR-10. Parameters and buffers have the names and the initial
+/// distributions of torchvision.
 ///
 /// Source: He et al., "Deep Residual Learning for Image Recognition", CVPR
 /// 2016; torchvision.models.resnet18.
@@ -59,12 +59,13 @@ class ResNet18 : public Classifier {
   torch::nn::Linear fc_;
 };
 
-/// The network that the options name, for this data set, with parameters drawn
-/// from LibTorch's generator.
+/// Creates the selected network for this data set, with parameters drawn from
+/// LibTorch's generator.
 std::shared_ptr<Classifier> make_model(ModelKind kind, const Dataset& dataset);
 
-/// From now on the network drops nothing out: its random numbers differ with
-/// the number of ranks or replicas, and nothing else does.
+/// Sets the dropout probability of the network to 0. The random numbers of
+/// dropout depend on the number of ranks or replicas; without dropout, the
+/// training does not.
 void remove_dropout(Classifier& network);
 
 }  // namespace samples

@@ -6,8 +6,9 @@
 
 namespace samples {
 
-/// FNV-1a, 64 bits, over the bytes of all parameters in registration order:
-/// equal on two ranks when their parameters are equal bit for bit.
+/// Returns the 64-bit FNV-1a hash of the bytes of all parameters in
+/// registration order. Equal on two ranks if their parameters are bitwise
+/// equal.
 uint64_t parameter_hash(const torch::nn::Module& module);
 
 }  // namespace samples

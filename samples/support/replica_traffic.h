@@ -7,13 +7,14 @@
 
 namespace samples {
 
-/// Pure: what went between the first device and all others together; its
-/// `device` is the first one. Replica 0's own inputs and outputs, which stay
-/// on that device, are not in it.
+/// Returns the traffic between the first device and all others together;
+/// `device` is the first device. Replica 0's own inputs and outputs, which stay
+/// on the first device, are not included. Pure.
 dp::ReplicaTraffic sum_of_others(
     const std::vector<dp::ReplicaTraffic>& traffic);
 
-/// Pure: a table in bytes, one line a replica; nothing without replicas.
+/// Returns a table in bytes, one line per replica, or "" without replicas.
+/// Pure.
 std::string to_table(const std::vector<dp::ReplicaTraffic>& traffic);
 
 }  // namespace samples

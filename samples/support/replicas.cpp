@@ -6,7 +6,7 @@ Score evaluate_here(ReplicatedClassifier& model,
                     const Images& images,
                     int64_t batch_size) {
   model->eval();
-  // Each device gets its share of a batch straight from the loader.
+  // The wrapper copies each chunk of the loaded batch directly to its device.
   return evaluate_here(
       images,
       batch_size,

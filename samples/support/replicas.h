@@ -11,10 +11,10 @@ namespace samples {
 /// A classifier with replicas in this process.
 using ReplicatedClassifier = dp::DataParallel<Classifier>;
 
-/// How well it classifies images. Not collective. The model is in evaluation
-/// mode afterwards.
+/// Evaluates the model on images. Not collective. Leaves the model in
+/// evaluation mode.
 ///
-/// @param batch_size  images of all replicas at a time
+/// @param batch_size  images per step, over all replicas
 Score evaluate_here(ReplicatedClassifier& model,
                     const Images& images,
                     int64_t batch_size);

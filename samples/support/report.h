@@ -11,37 +11,38 @@
 
 namespace samples {
 
-/// What a training program says, in one place: rank 0 prints it on standard
-/// output, the others keep silent. Not collective.
+/// Progress reports of a training program. Rank 0 prints them on standard
+/// output; the other ranks print nothing. Not collective.
 class Report {
  public:
   Report();
 
-  /// What is trained on what. `where` says who computes, and how much of a
-  /// step: "2 ranks over gloo, 32 images a rank and step".
+  /// Prints the data set and `where`, which describes the devices and a step:
+  /// "2 ranks over gloo, 32 images a rank and step".
   void begin(const Dataset& dataset, const std::string& where);
-  /// `scale` is that of a gradient scaler, if there is one.
+  /// `scale` is the factor of a gradient scaler, if there is one.
   void step(const Place& place,
             double loss,
             std::optional<double> scale = std::nullopt);
-  /// Draws the bar. Only when `wants_progress()`: a loss costs a wait for the
-  /// device.
+  /// Draws the bar. Call only if `wants_progress()` returns true, because
+  /// reading the loss synchronises with the device.
   void progress(const Place& place, double loss);
   bool wants_progress() const { return console_.wants_progress(); }
   void epoch(const Place& place,
              double loss,
              const Score& test,
              const Stopwatch& time);
-  /// The last line: what the test images say. `workers` are those who trained:
-  /// "2 ranks".
+  /// Prints the last line: the test score. `workers` names the devices or ranks
+  /// that trained, for example "2 ranks".
   void end(const Score& test,
            const std::string& workers,
            const Stopwatch& time);
 
-  /// `epochs` that are complete and all `steps`, from the first on.
+  /// Prints that a checkpoint was saved, after `epochs` complete epochs and
+  /// `steps` steps since the start of the training.
   void saved(const std::string& file, int64_t epochs, int64_t steps);
   void resumed(const std::string& file, int64_t epochs, int64_t steps);
-  /// It was asked to, and has saved.
+  /// Prints that the training stopped on request, after saving a checkpoint.
   void stopped(int64_t steps);
   void nothing_to_resume(const std::string& file);
 

@@ -16,7 +16,7 @@ torch::nn::Conv2d convolution(int64_t in,
                                .bias(false));
 }
 
-// Two convolutions and a way around them.
+// Two convolutions with a shortcut connection.
 class BasicBlockImpl : public torch::nn::Module {
  public:
   BasicBlockImpl(int64_t in, int64_t out, int64_t stride)

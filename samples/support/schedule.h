@@ -15,19 +15,22 @@ struct Place {
   int64_t steps;
 };
 
-/// Where a training is in epoch `epoch`, counted from 0, of `epochs`. The step
-/// is the one whose `batch_size` images the sampler gave out last.
+/// Returns the position of a training in epoch `epoch`, counted from 0, of
+/// `epochs`. The step is the one whose `batch_size` images the sampler returned
+/// last.
 Place place_of(const ddp::DistributedSampler& sampler,
                int64_t epoch,
                int64_t epochs,
                int64_t batch_size);
 
-/// Cosine decay: from `peak` at step 0 to nearly 0 at the last of `steps`.
+/// Returns the learning rate of cosine decay: `peak` at step 0, nearly 0 at the
+/// last of `steps`.
 ///
 /// Source: Loshchilov and Hutter, "SGDR", ICLR 2017, without restarts.
 double cosine_learning_rate(double peak, int64_t step, int64_t steps);
 
-/// Gives all parameters the rate of a step, counted from 0: cosine decay.
+/// Sets the learning rate of all parameters for a step, counted from 0, with
+/// cosine decay.
 void set_learning_rate(torch::optim::Optimizer& optimizer,
                        double peak,
                        int64_t step,

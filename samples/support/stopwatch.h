@@ -4,7 +4,7 @@
 
 namespace samples {
 
-/// The time since it was made.
+/// Measures the time since construction.
 class Stopwatch {
  public:
   double seconds() const {

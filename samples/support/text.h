@@ -13,7 +13,7 @@ namespace samples {
 /// @endcode
 [[gnu::format(printf, 1, 2)]] std::string format(const char* pattern, ...);
 
-/// "1 rank", "2 ranks"
+/// Returns, for example, "1 rank" or "2 ranks".
 std::string count_of(int64_t count, const std::string& what);
 
 }  // namespace samples

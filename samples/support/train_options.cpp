@@ -18,7 +18,8 @@ const std::map<std::string, Precision> kPrecisions{{"none", Precision::full},
                                                    {"bf16", Precision::bf16},
                                                    {"fp16", Precision::fp16}};
 
-// What the command line says before the data set's recipe fills the gaps.
+// Values of the command line, before the data set's recipe fills in the missing
+// ones.
 struct Given {
   TrainOptions options;
   std::optional<ModelKind> model;
@@ -111,7 +112,7 @@ void add_steps(CommandLine& line, TrainOptions& options) {
            "Every rank prints a hash of its parameters at the end");
 }
 
-// What no single option can tell: an error's text, or nothing.
+// Returns an error about a combination of options, or "".
 std::string find_error(const Given& given) {
   const auto& options = given.options;
   const bool is_synthetic = options.data.kind == DatasetKind::synthetic;

@@ -17,39 +17,40 @@ enum class DatasetKind { digits, mnist, cifar10, synthetic };
 enum class ModelKind { small_cnn, resnet18 };
 enum class Precision { full, bf16, fp16 };
 
-/// What is trained and how hard. The default of each data set is in
-/// `recipe_for`.
+/// Network and hyperparameters of a training. `recipe_for` has the defaults of
+/// each data set.
 struct Recipe {
   ModelKind model;
   int64_t epochs;
-  /// Images in one step, over all ranks or replicas. Each takes its share, so
-  /// that their number changes neither the steps nor the learning rate.
+  /// Images in one step, over all ranks or replicas. Each rank or replica
+  /// processes its share, so their number changes neither the number of steps
+  /// nor the learning rate.
   int64_t batch_size;
   double learning_rate;
 };
 
-/// Which images.
+/// Selection of the images.
 struct DataOptions {
   DatasetKind kind = DatasetKind::digits;
   std::string folder;       ///< empty: the digits that came with the program
-  ImageShape shape;         ///< of synthetic images
+  ImageShape shape;         ///< shape of synthetic images
   int64_t images = 50'000;  ///< number of synthetic images
 };
 
-/// When the training is saved, and where.
+/// Frequency and folder of checkpoints.
 struct CheckpointOptions {
-  std::string folder;  ///< empty: nowhere
-  int64_t every = 0;   ///< steps between two checkpoints; 0: an epoch
+  std::string folder;  ///< empty: no checkpoints
+  int64_t every = 0;   ///< steps between two checkpoints; 0: one per epoch
   bool resume = false;
 };
 
-/// What is printed.
+/// Selection of the output.
 struct ReportOptions {
   int64_t log_every = 0;  ///< steps between two lines with the loss; 0: none
   bool print_hash = false;
 };
 
-/// All that the command line of `train` says.
+/// All options of the command line of `train`.
 struct TrainOptions {
   Mode mode = Mode::train;
   Recipe recipe;
@@ -57,12 +58,13 @@ struct TrainOptions {
   bool no_dropout = false;
   DataOptions data;
   DeviceOptions device;
-  Precision precision = Precision::full;  ///< of products and convolutions
+  /// Dtype of products and convolutions.
+  Precision precision = Precision::full;
   CheckpointOptions checkpoint;
   ReportOptions report;
 };
 
-/// The defaults for a data set.
+/// Returns the defaults for a data set.
 Recipe recipe_for(DatasetKind kind);
 
 /// Reads and checks the command line.
@@ -74,9 +76,10 @@ Recipe recipe_for(DatasetKind kind);
 std::variant<TrainOptions, EarlyExit> parse_train_options(
     int argc, const char* const* argv);
 
-/// The same for a program of one process, whose name and further options are in
-/// `line`. Without what is for ranks and single steps: TrainOptions::device,
-/// TrainOptions::precision, TrainOptions::report and CheckpointOptions::every.
+/// Same as above, for a single-process program, whose name and further options
+/// are in `line`. Omits the options for ranks and single steps:
+/// TrainOptions::device, TrainOptions::precision, TrainOptions::report and
+/// CheckpointOptions::every.
 std::variant<TrainOptions, EarlyExit> parse_train_options(
     CommandLine& line, int argc, const char* const* argv);
 

@@ -1,7 +1,7 @@
-# Sourced by the scripts: the steps of a run, how each ended and what it took.
+# Sourced by the scripts: records the steps of a run, their results and times.
 
-# Sets CPU_SECONDS: those of the processes that have ended below this shell, which
-# fields 16 and 17 of its stat file count in ticks.
+# Sets CPU_SECONDS to the CPU time of this shell's finished child processes,
+# which fields 16 and 17 of its stat file count in ticks.
 count_cpu_seconds() {
   local stat
   read -r stat </proc/self/stat
@@ -9,7 +9,7 @@ count_cpu_seconds() {
   CPU_SECONDS="$(((stat[13] + stat[14]) / $(getconf CLK_TCK)))"
 }
 
-# timed NAME COMMAND ...: runs a step and records its exit status and its seconds.
+# timed NAME COMMAND ...: runs a step and records its exit status and duration.
 timed() {
   local name="$1" start="$SECONDS" cpu status=0
   shift
@@ -22,12 +22,13 @@ timed() {
   return "$status"
 }
 
-# not_run NAME: records a step that could not begin.
+# not_run NAME: records a step that could not start.
 not_run() {
   printf -- '- 0 0 %s\n' "$1" >>"$DDP_STEPS"
 }
 
-# Prints a line for each step, below a failed "PRESET: tests" its failed tests.
+# Prints a line for each step. Below a failed "PRESET: tests" prints its failed
+# tests.
 print_steps() {
   [ -s "$DDP_STEPS" ] || return 0
   say "the steps (./scripts/times shows the slowest files and tests)"
@@ -54,7 +55,8 @@ print_steps() {
   fi
 }
 
-# From here on steps and downloads are recorded, and the table comes at the end.
+# Starts to record steps and downloads. The table is printed when the script
+# exits.
 start_clock() {
   DDP_STEPS="$(mktemp)"
   DDP_DOWNLOADS="$(mktemp)"

@@ -1,6 +1,6 @@
-# Sourced by the scripts: where things are, and how they speak.
+# Sourced by the scripts: paths, output and other common functions.
 
-# What is downloaded is shared by all clones.
+# Downloads are shared by all clones.
 DDP_CACHE="${XDG_CACHE_HOME:-$HOME/.cache}/ddp-libtorch"
 DDP_VENV="$DDP_CACHE/venv"
 
@@ -10,7 +10,8 @@ die() {
   exit 1
 }
 
-# A compiler at work on LibTorch's headers takes up to 2.5 GB.
+# Prints the number of parallel build jobs. One compiler process needs up to 2.5
+# GB for LibTorch's headers.
 build_jobs() {
   local cores memory
   cores="$(nproc)"
@@ -19,7 +20,8 @@ build_jobs() {
   printf '%s\n' "$((memory < 1 ? 1 : memory < cores ? memory : cores))"
 }
 
-# Packages need root; elsewhere sudo, which must not ask.
+# Runs a command as root, with sudo if necessary; sudo must not ask for a
+# password.
 as_root() {
   if [ "$(id -u)" -eq 0 ]; then
     "$@"
@@ -30,7 +32,7 @@ as_root() {
   fi
 }
 
-# Runs a command while no other clone runs one under the same lock.
+# Runs a command under a lock that all clones share.
 with_lock() {
   local lock="$DDP_CACHE/$1.lock"
   shift
@@ -41,8 +43,8 @@ with_lock() {
   ) 9>"$lock"
 }
 
-# downloading COMMAND ...: runs it; its seconds go into the file that
-# ./scripts/test counts downloads in.
+# downloading COMMAND ...: runs a download and adds its duration in seconds to
+# the file in which ./scripts/test counts downloads.
 downloading() {
   local start="$SECONDS" status=0
   "$@" || status=$?
@@ -51,8 +53,8 @@ downloading() {
   return "$status"
 }
 
-# The C++ files of the project, those that are new, too; a tarball has no git, and git
-# names files that are deleted, too.
+# Prints the C++ files of the project, including new files. Uses find if there
+# is no git (in a tarball). Omits deleted files, which git still lists.
 sources() {
   local file
   { git ls-files --cached --others --exclude-standard '*.cpp' '*.h' 2>/dev/null ||

@@ -1,7 +1,7 @@
-# Sourced by try: a LibTorch without CUDA, which PyPI has for macOS alone. Its
-# headers and CMake files are put beside the CPU libraries of the Linux wheel of
-# the same version and commit: compiling and linking see what a build without
-# CUDA has, and no library of CUDA is named.
+# Sourced by try: creates a LibTorch without CUDA. PyPI has such a wheel for
+# macOS only. The script combines its headers and CMake files with the CPU
+# libraries of the Linux wheel of the same version and commit. Compiler and
+# linker then see a build without CUDA, and no CUDA library is named.
 
 DDP_CPU_ROOT="$DDP_CACHE/torch-cpu-$TORCH_VERSION"
 DDP_CPU_LIBTORCH="$DDP_CPU_ROOT/torch"
@@ -34,9 +34,9 @@ install_cpu_libtorch() {
   for library in "$linux"/lib/{libc10.so,libtorch_cpu.so,libgomp*}; do
     [ ! -e "$library" ] || ln -s "$library" "$partial/torch/lib/"
   done
-  # libtorch_cpu.so, too, looks for libraries beside its wheel.
+  # libtorch_cpu.so also searches for libraries beside its wheel.
   ln -s "$linux/../nvidia" "$partial/nvidia"
-  # The wheel's own needs libtorch_cuda.so.
+  # The libtorch.so of the wheel needs libtorch_cuda.so, so build another one.
   "${CXX:-c++}" -shared -x c++ /dev/null -o "$partial/torch/lib/libtorch.so" \
     -Wl,-soname,libtorch.so -Wl,--no-as-needed \
     -L"$linux/lib" -ltorch_cpu -lc10

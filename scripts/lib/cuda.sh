@@ -1,8 +1,8 @@
-# Sourced by setup: the CUDA Toolkit of the machine, else of pip's packages.
-# LibTorch's CMake package asks for nvcc although nothing of ours is compiled
-# by it.
+# Sourced by setup: finds the machine's CUDA Toolkit, or installs one from pip
+# packages. LibTorch's CMake package requires nvcc, although this project
+# compiles no file with it.
 
-CUDA_VERSION=13.0.2 # what torch 2.11.0 names; its [nvcc,...] extras fit together
+CUDA_VERSION=13.0.2 # required by torch 2.11.0; its [nvcc,...] extras match
 DDP_CUDA="$DDP_CACHE/cuda"
 
 own_nvcc() {
@@ -10,8 +10,9 @@ own_nvcc() {
     command -v "${CUDACXX:-nvcc}"
 }
 
-# pip's packages lack lib64 and the unversioned names of libraries, and the
-# headers of the libraries that LibTorch brings lie beside it.
+# pip's packages lack lib64, the unversioned names of libraries, and the headers
+# of the libraries that are part of LibTorch's wheel. Creates links for all of
+# them.
 link_toolkit() {
   local root="$1" beside_torch="$2" file name
   mkdir "$root/lib64"
@@ -38,7 +39,7 @@ install_pip_toolkit() {
     --no-cache-dir --target "$partial/site" \
     "cuda-toolkit[nvcc,nvvm,crt,cccl,cudart]==$CUDA_VERSION"
   link_toolkit "$partial/site/nvidia/cu13" "$beside_torch"
-  # Moved when all of it is there.
+  # Move the folder only when it is complete.
   rm -rf "$DDP_CUDA"
   mv "$partial/site/nvidia/cu13" "$DDP_CUDA"
   rm -rf "$partial"

@@ -1,8 +1,8 @@
-# Sourced by setup: LibTorch of the user's, else of the PyPI wheel.
+# Sourced by setup: finds the user's LibTorch, or installs the PyPI wheel.
 
 TORCH_VERSION=2.11.0
 
-# True when the folder holds LibTorch 2.11 or newer.
+# Succeeds if the folder contains LibTorch 2.11 or newer.
 is_libtorch() {
   local version
   version="$(sed -n 's/^set(PACKAGE_VERSION "\([0-9.]*\).*/\1/p' \
@@ -11,13 +11,13 @@ is_libtorch() {
     [ "$(printf '2.11\n%s\n' "$version" | sort -V | head -n 1)" = 2.11 ]
 }
 
-# The folder of the torch package that a Python would import.
+# Prints the folder of the torch package that a Python would import.
 torch_of_python() {
   "$1" -c 'import importlib.util as u, os; s = u.find_spec("torch")
 print(os.path.dirname(s.origin)) if s and s.origin else None' 2>/dev/null
 }
 
-# Prints the folder of the user's own LibTorch, found as CMake will find it.
+# Prints the folder of the user's own LibTorch, with the search order of CMake.
 own_libtorch() {
   local folder
   local -a folders=()
@@ -36,8 +36,9 @@ own_libtorch() {
   return 1
 }
 
-# install_wheels VENV REQUIREMENT ...: downloads first, so that it is counted. What
-# torch.compile alone needs, a seventh of all bytes, is left out.
+# install_wheels VENV REQUIREMENT ...: downloads first, so that the download
+# time is counted, then installs. Omits the packages that only torch.compile
+# needs, a seventh of all bytes.
 install_wheels() {
   local venv="$1" wheels="$1/wheels"
   shift
@@ -49,8 +50,9 @@ install_wheels() {
   rm -rf "$wheels"
 }
 
-# make_byte_code VENV: of what tests and benchmarks import. For all of it it takes
-# half a minute, and without it each import two seconds more.
+# make_byte_code VENV: compiles the modules that tests and benchmarks import.
+# Compiling all modules would take half a minute; without byte code, each import
+# takes two seconds longer.
 make_byte_code() {
   env -u PYTHONDONTWRITEBYTECODE CUDA_VISIBLE_DEVICES= "$1/bin/python3" -c '
 import torch, torch.distributed.run, torch.nn.parallel, torch.utils.checkpoint
@@ -67,7 +69,7 @@ install_venv() {
     return
   fi
   say "LibTorch: installing the wheel torch==$TORCH_VERSION into $DDP_VENV (about 5 GB)"
-  # Without the mark whatever is there is half an installation.
+  # Without the mark the installation is incomplete.
   rm -rf "$DDP_VENV"
   python3 -m venv "$DDP_VENV"
   install_wheels "$DDP_VENV" "torch==$TORCH_VERSION" numpy
@@ -75,8 +77,9 @@ install_venv() {
   touch "$done_mark"
 }
 
-# For the pictures of plot_test, into our own environment: a Python of the user's
-# is left as it is, and so is who does not test.
+# Installs matplotlib for the pictures of plot_test into the project's own
+# environment. A user's own Python is not modified, and only test runs install
+# it.
 install_matplotlib() {
   local python="$DDP_VENV/bin/python3"
   if [ -x "$python" ] && ! "$python" -c 'import matplotlib' 2>/dev/null; then
@@ -87,7 +90,7 @@ install_matplotlib() {
   fi
 }
 
-# Sets LIBTORCH to the folder of the one that will be used.
+# Sets LIBTORCH to the folder of the LibTorch to use.
 install_libtorch() {
   if LIBTORCH="$(own_libtorch)"; then
     say "LibTorch: yours, in $LIBTORCH"

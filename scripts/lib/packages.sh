@@ -1,9 +1,9 @@
-# Sourced by the scripts: Debian's and Ubuntu's packages.
+# Sourced by the scripts: installs packages of Debian and Ubuntu.
 
 DDP_PACKAGES=(g++ cmake ninja-build ccache python3 python3-venv catch2
   libspdlog-dev libcli11-dev libgloo-dev nlohmann-json3-dev zlib1g-dev)
 
-# missing_packages PACKAGE ...: prints those that are not installed.
+# missing_packages PACKAGE ...: prints the packages that are not installed.
 missing_packages() {
   local package
   for package in "$@"; do
@@ -12,7 +12,8 @@ missing_packages() {
   done
 }
 
-# install_packages [PACKAGE ...]: those that all else needs unless given.
+# install_packages [PACKAGE ...]: installs the given packages. Default: the
+# packages that every build needs.
 install_packages() {
   [ $# -gt 0 ] || set -- "${DDP_PACKAGES[@]}"
   if ! command -v apt-get >/dev/null; then
@@ -33,33 +34,35 @@ install_packages() {
   "${install[@]}" "${missing[@]}" >/dev/null
 }
 
-# Clang as compiler, of any version that knows C++20, and its linker.
+# Installs Clang, of any version that supports C++20, and its linker.
 install_clang() {
   { command -v clang++ && command -v ld.lld; } >/dev/null || install_packages clang lld
   command -v clang++ >/dev/null || die "expected clang++ on PATH, but it is not there: install Clang 14 or newer"
 }
 
-# etcd, which some tests of the launcher start; without it they say so and pass.
+# Installs etcd, which some tests of the launcher start. Without etcd these
+# tests print a message and pass.
 install_etcd() {
   { command -v etcd && command -v etcdctl; } >/dev/null || install_packages etcd-server etcd-client
 }
 
-# nft, by which packets are lost in a test of the launcher; without it that one
-# fault is left out.
+# Installs nft, with which a test of the launcher drops packets. Without nft the
+# test omits this fault.
 install_nft() {
   command -v nft >/dev/null || install_packages nftables
 }
 
-# Slurm, Open MPI and MPICH, under which ddprun_schedulers_test starts jobs; without
-# them it leaves these out.
+# Installs Slurm, Open MPI and MPICH, under which ddprun_schedulers_test starts
+# jobs. The test omits schedulers that are missing.
 install_schedulers() {
   { command -v slurmctld && command -v slurmd && command -v srun &&
     command -v mpirun.openmpi && command -v mpirun.mpich; } >/dev/null ||
     install_packages slurmctld slurmd slurm-client openmpi-bin mpich
 }
 
-# tool_of_llvm NAME: installs clang-format or clang-tidy where it is missing and
-# prints its command. Version 14: another one formats and finds otherwise.
+# tool_of_llvm NAME: installs clang-format or clang-tidy if it is missing and
+# prints its command. Requires version 14, because the results of other versions
+# differ.
 tool_of_llvm() {
   command -v "$1-14" >/dev/null || install_packages "$1-14" >&2
   command -v "$1-14" || die "expected $1-14 on PATH, but it is not there: install it"

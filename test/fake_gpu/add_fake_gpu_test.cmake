@@ -2,8 +2,9 @@
 #                       [MODES lazy priority] [SEEDS 1] [DEVICES 2]
 #                       [ENVIRONMENT name=value ...] [TIMEOUT 480]
 #                       [COST 0])
-# runs a program over the stand-in for the GPU: a test NAME.mode.seed for each
-# mode and seed, labelled fake_gpu. Nothing where the stand-in is not built.
+# Runs a program over the stand-in for the GPU: adds a test NAME.mode.seed for
+# each mode and seed, with the label fake_gpu. Does nothing if the stand-in is
+# not built.
 function(ddp_add_fake_gpu_test)
   cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME;DEVICES;TIMEOUT;COST"
                         "COMMAND;MODES;SEEDS;ENVIRONMENT")
@@ -22,7 +23,8 @@ function(ddp_add_fake_gpu_test)
     endif()
   endforeach()
   list(POP_FRONT arg_COMMAND program)
-  # Built with a test that is asked for alone. What users run does not need it.
+  # Makes a single test program also build the stand-in. Installed programs do
+  # not need it.
   if(TARGET ${program})
     get_target_property(of_program ${program} SOURCE_DIR)
     if(of_program MATCHES "^${PROJECT_SOURCE_DIR}/test/")
@@ -30,7 +32,8 @@ function(ddp_add_fake_gpu_test)
     endif()
   endif()
   set(folder "${PROJECT_BINARY_DIR}/fake_gpu")
-  # A path in LD_PRELOAD ends at a space, one in LD_LIBRARY_PATH does not.
+  # Use LD_LIBRARY_PATH for the folder, because a path with a space is not
+  # possible in LD_PRELOAD.
   set(libraries "libcudart.so.13:libcuda.so.1:libnccl.so.2")
   foreach(mode IN LISTS arg_MODES)
     foreach(seed IN LISTS arg_SEEDS)

@@ -4,35 +4,35 @@
 
 #include <cstdint>
 
-/// What a test may ask of the stand-in for the GPU, and tell it.
+/// Interface of tests to the stand-in for the GPU.
 ///
-/// A header alone, which finds the stand-in at run time: a program that uses it
-/// also runs on a real GPU, where active() is false, the counts are zero and
-/// the other calls do nothing.
+/// Header-only: finds the stand-in at run time. A program that uses the header
+/// also runs on a real GPU. There active() returns false, all counts are zero
+/// and the other calls do nothing.
 namespace fake_gpu {
 
-/// What the process asked of CUDA and NCCL.
+/// Numbers of the process's calls of CUDA and NCCL.
 struct Counts {
-  // The host waited for the device.
+  // Waits of the host for the device.
   uint64_t device_synchronizes = 0;
   uint64_t stream_synchronizes = 0;
   uint64_t event_synchronizes = 0;
-  uint64_t blocking_copies = 0;  // counted as copies, too
+  uint64_t blocking_copies = 0;  // also counted as copies
 
   uint64_t event_records = 0;
   uint64_t event_queries = 0;
-  uint64_t event_waits = 0;  // a stream was told to wait for an event
+  uint64_t event_waits = 0;  // waits of a stream for an event
 
   uint64_t kernels = 0;    // launches
-  uint64_t operators = 0;  // LibTorch's CPU code in place of its kernels
+  uint64_t operators = 0;  // operators that ran LibTorch's CPU code
 
   uint64_t copies_to_device = 0;
   uint64_t copies_to_host = 0;
-  uint64_t copies_on_device = 0;  // and from device to device
+  uint64_t copies_on_device = 0;  // including copies between devices
   uint64_t copies_on_host = 0;
   uint64_t memsets = 0;
 
-  uint64_t allocations = 0;  // cudaMalloc, not each tensor
+  uint64_t allocations = 0;  // calls of cudaMalloc, not tensors
   uint64_t frees = 0;
   uint64_t pinned_allocations = 0;
 
@@ -44,7 +44,8 @@ struct Counts {
   uint64_t all_to_alls = 0;
   uint64_t sends = 0;
   uint64_t receives = 0;
-  uint64_t aborted_collectives = 0;  // unfinished when they were aborted
+  // Unfinished collectives of aborted communicators.
+  uint64_t aborted_collectives = 0;
 
   uint64_t host_synchronizes() const {
     return device_synchronizes + stream_synchronizes + event_synchronizes +
@@ -56,13 +57,13 @@ struct Counts {
   }
 };
 
-/// When what was queued runs.
+/// Time at which queued operations run.
 enum class Mode {
-  eager,    // at once, the streams in random order
-  lazy,     // when something waits for it, and only what that needs
-  mixed,    // as lazy, and now and then an operation nobody asked for
-  priority  // while something waits, the runnable stream of highest priority;
-            // priorities are random and change
+  eager,  // immediately, the streams in random order
+  lazy,   // only operations needed by a wait, when the wait occurs
+  mixed,  // as lazy, and sometimes an operation that no wait needs
+  // During a wait, the runnable stream of highest priority; random priorities.
+  priority
 };
 
 namespace detail {
@@ -72,12 +73,13 @@ Function* find(const char* name) {
 }
 }  // namespace detail
 
-/// Whether the program runs over the stand-in.
+/// Returns true if the program runs over the stand-in.
 inline bool active() {
   return ::dlsym(RTLD_DEFAULT, "fake_gpu_counts") != nullptr;
 }
 
-/// Of this process, since its start or the last reset_counts().
+/// Returns the counts of this process since its start or the last
+/// reset_counts().
 inline Counts counts() {
   Counts result;
   if (const auto read = detail::find<void(Counts*)>("fake_gpu_counts")) {
@@ -92,7 +94,7 @@ inline void reset_counts() {
   }
 }
 
-/// Takes another mode and seed than the environment's, from now on.
+/// Replaces the mode and seed of the environment from now on.
 inline void schedule(Mode mode, uint64_t seed) {
   using Schedule = void(int, uint64_t);
   if (const auto set = detail::find<Schedule>("fake_gpu_schedule")) {
@@ -100,25 +102,25 @@ inline void schedule(Mode mode, uint64_t seed) {
   }
 }
 
-/// The `n`th cudaStreamWaitEvent from now on does nothing, of the streams of
-/// each device, as each rank has one; 0: all work. Forgets what was lost
-/// before.
+/// Makes the `n`th cudaStreamWaitEvent from now on do nothing, counted
+/// separately for each device, because each rank has one. 0: loses no wait.
+/// Clears the record of lost waits.
 inline void lose_wait(uint64_t n) {
   if (const auto lose = detail::find<void(uint64_t)>("fake_gpu_lose_wait")) {
     lose(n);
   }
 }
 
-/// What became of a wait that was lost.
+/// Effect of a lost wait.
 enum class LostWait {
-  none,     // none was lost
-  reached,  // the event had happened already: nothing was lost
-  covered,  // before anything else, the stream was told to wait for the same
-            // event or a later one of the same stream: nothing was lost
-  missing   // nothing took its place
+  none,     // no wait was lost
+  reached,  // the event had already happened: no effect
+  // A wait for the same or a later event of that stream came next: no effect.
+  covered,
+  missing  // no other wait replaced the lost one
 };
 
-/// Of the wait that lose_wait() lost on a device.
+/// Returns the effect of the wait that lose_wait() lost on a device.
 inline LostWait lost_wait(int device) {
   const auto read = detail::find<int(int)>("fake_gpu_lost_wait");
   return read == nullptr ? LostWait::none : static_cast<LostWait>(read(device));

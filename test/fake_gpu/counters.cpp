@@ -54,7 +54,8 @@ struct Counters {
   Counts counts;
 };
 
-/// As one object of JSON on one line, so that processes can share a file.
+/// Appends the counts as one JSON object in one line, so that several processes
+/// can share a file.
 void append_counts(const std::string& path, const Counts& counts) {
   std::string line = "{\"pid\": " + std::to_string(::getpid());
   for (const NamedCounter& item : kCounters) {

@@ -4,12 +4,12 @@
 
 namespace fake_gpu {
 
-/// Adds one: `count(&Counts::kernels)`. Any thread.
+/// Increments a counter, for example `count(&Counts::kernels)`. Any thread.
 void count(uint64_t Counts::*what);
 
 }  // namespace fake_gpu
 
-// What control.h looks for by name.
+// Functions that control.h finds by name.
 extern "C" {
 void fake_gpu_counts(fake_gpu::Counts* result);
 void fake_gpu_reset_counts();

@@ -4,14 +4,15 @@
 
 namespace fake_gpu {
 
-/// A line on stderr, after the stand-in's name and the process.
+/// Prints a line on stderr, prefixed by the stand-in's name and the process id.
 void say(const std::string& text);
 
-/// say(), then abort(): something the stand-in cannot do, or must not let pass.
+/// Calls say(), then abort(), for unsupported operations and for errors of the
+/// program.
 [[noreturn]] void fail(const std::string& text);
 
-/// Whether FAKE_GPU_TRACE asks for a line for each operation. Ask before
-/// putting a line together.
+/// Returns true if FAKE_GPU_TRACE requests a line for each operation. Check
+/// before composing a line.
 bool tracing();
 
 }  // namespace fake_gpu

@@ -95,7 +95,8 @@ Fault fault_of(const std::string& name, std::string_view text) {
   return fault;
 }
 
-/// CUDA_VISIBLE_DEVICES hides devices; which ones does not matter here.
+/// Returns the number of devices that CUDA_VISIBLE_DEVICES leaves visible. Only
+/// the number matters here.
 int visible_devices(const Environment& environment, int devices) {
   const char* visible = environment("CUDA_VISIBLE_DEVICES");
   if (visible == nullptr) {

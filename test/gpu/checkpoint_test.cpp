@@ -15,7 +15,7 @@ namespace checkpoint_test {
 
 const torch::Device kGpu(torch::kCUDA, 0);
 
-/// A model with momentum, three steps into its training.
+/// A model and an optimizer with momentum, after three training steps.
 struct Training {
   explicit Training(torch::Device device) : checkpoint(net) {
     net->to(device);
@@ -33,7 +33,7 @@ struct Training {
   Checkpoint checkpoint;
 };
 
-/// The CPU and all GPUs.
+/// Returns the CPU and all GPUs.
 std::vector<torch::Device> all_devices() {
   std::vector<torch::Device> devices{torch::kCPU};
   for (c10::DeviceIndex i = 0; i < torch::cuda::device_count(); ++i) {
@@ -54,7 +54,7 @@ TEST_CASE("a checkpoint moves between devices", "[gpu]") {
   const auto to = devices[GENERATE_COPY(range(size_t{0}, devices.size()))];
   INFO("from " << from << " to " << to);
   Training first(from);
-  // Of the CPU, which every checkpoint keeps.
+  // The CPU generator, which every checkpoint saves.
   torch::manual_seed(7);
   first.checkpoint.save(folder / "a.pt");
   const auto expected = torch::randn({5});
@@ -96,7 +96,7 @@ TEST_CASE("a checkpoint keeps the random states of all GPUs", "[gpu]") {
   if (device.is_cpu()) {
     return;
   }
-  // Replicas of a DataParallel draw on GPUs that no parameter lies on.
+  // Replicas of a DataParallel draw random numbers on GPUs without parameters.
   const auto drawn = [] {
     std::vector<torch::Tensor> all;
     for (int gpu = 0; gpu < torch::cuda::device_count(); ++gpu) {

@@ -14,7 +14,7 @@
 #include "test/gpu/schedule.h"
 #include "test/support/catch.h"
 
-// Other models and inputs than data_parallel_test.cpp, over GPUs alone.
+// Tests other models and inputs than data_parallel_test.cpp, on GPUs only.
 namespace dp {
 namespace data_parallel_models_test {
 
@@ -24,7 +24,7 @@ using test::differences;
 using torch::Tensor;
 using Names = std::vector<std::string>;
 
-/// Words of a text, what each of them weighs, and a value for all rows.
+/// Words of a text, a weight for each word, and a value for all rows.
 struct Text {
   Tensor words;
   std::vector<Tensor> weights;
@@ -119,7 +119,7 @@ TEST_CASE("a struct goes through a model over GPUs", "[gpu]") {
   CHECK(differences(*plain, *net, 1e-3, 1e-5) == Names());
 }
 
-/// Returns its loss, so that the results stay where they are.
+/// A module that returns its loss, so that the outputs stay on their devices.
 struct JudgeImpl : torch::nn::Cloneable<JudgeImpl> {
   JudgeImpl() { reset(); }
   void reset() override {
@@ -149,7 +149,7 @@ TEST_CASE("the loss inside the module is the mean over GPUs", "[gpu]") {
       DataParallelOptions().devices(devices).chunk_sizes(rows).aggregate(mean));
   const int64_t all = 4 * static_cast<int64_t>(devices.size()) - 2;
   const auto loss = [&](auto& module) {
-    // From the host, as a data loader gives them.
+    // The inputs are on the host, as from a data loader.
     const auto x = torch::randn({all, 6});
     const auto labels = torch::randint(3, {all}, torch::kLong);
     if constexpr (std::is_same_v<std::decay_t<decltype(module)>, Judge>) {

@@ -23,7 +23,7 @@
 #include "test/gpu/schedule.h"
 #include "test/support/catch.h"
 
-// What replicas on several GPUs have to do with each other, and what not.
+// Tests the synchronisation of streams between replicas on several GPUs.
 namespace dp {
 namespace data_parallel_streams_test {
 
@@ -118,8 +118,8 @@ TEST_CASE("two models over the same GPUs in two threads", "[gpu]") {
   CHECK(test::get_in_time(second, "the second thread") == 0);
 }
 
-// In mode lazy nothing runs that a forward does not need: what waits in a
-// stream of the pool would run if a broadcast were queued behind it.
+// In mode lazy only operations that the forward needs run. If a broadcast were
+// queued in a stream of the pool, the operations before it would run, too.
 TEST_CASE("broadcasts share no stream with the program", "[gpu][stand-in]") {
   REQUIRE(has_two_gpus());
   constexpr int kStreamsOfPool = 32;
@@ -195,14 +195,15 @@ TEST_CASE("a GPU without a number is the current one", "[gpu]") {
   CHECK(model->forward(torch::ones({2, 3})).device() == gpu(last));
 }
 
-/// Bytes of blocks that are in use, or that a stream may still use.
+/// Returns the bytes of blocks that are in use or may still be used by a
+/// stream.
 c10::CachingAllocator::Stat active_bytes(int device) {
   return c10::cuda::CUDACachingAllocator::getDeviceStats(
              static_cast<c10::DeviceIndex>(device))
       .active_bytes[0];
 }
 
-/// By how much `work` makes them grow at its peak.
+/// Returns the growth of the active bytes at the peak of `work`.
 int64_t growth(int device, const std::function<void()>& work) {
   synchronize_all();
   c10::cuda::CUDACachingAllocator::emptyCache();
@@ -241,7 +242,7 @@ TEST_CASE("gradients of replicas do not pile up on the first GPU", "[gpu]") {
   DataParallel model(net, DataParallelOptions().device_ids(ids));
   const auto x = torch::ones({static_cast<int64_t>(ids.size()), 1}, gpu(0));
   const auto loss = model->forward(x).sum();
-  // The gradients, and for some of them parts that are being added up.
+  // The gradients, and partial sums of some of them.
   CHECK(growth(0, [&] { loss.backward(); }) < (kCount + 8) * kBytes);
   for (const auto& parameter : net->parameters()) {
     CHECK(parameter.grad().eq(1.0 * ids.size()).all().item<bool>());
@@ -270,7 +271,7 @@ TEST_CASE("large parameters are not held twice", "[gpu]") {
   CHECK(growth(1, [&] { model.emplace(net, options); }) < kTable + kMiB);
   const torch::NoGradGuard no_grad;
   const auto x = torch::ones({2, 1});
-  // On the first GPU a product, and nothing to send.
+  // On the first GPU: a product, and no memory for sending.
   CHECK(growth(0, [&] { (*model)->forward(x); }) < kTable + kMiB);
 }
 

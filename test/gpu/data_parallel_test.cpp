@@ -23,8 +23,9 @@
 #include "test/dp/threads.h"
 #include "test/support/catch.h"
 
-// On every GPU there is. With one GPU the other replicas are on the CPU: values
-// and gradients cross devices as they do between GPUs, NCCL apart.
+// Tests DataParallel on all GPUs. With one GPU the other replicas are on the
+// CPU: values and gradients are copied between devices as between GPUs, but
+// without NCCL.
 namespace dp {
 namespace data_parallel_test {
 
@@ -47,7 +48,7 @@ Devices all_gpus() {
   return result;
 }
 
-/// The lists of devices that a test runs on.
+/// Returns the lists of devices on which a test runs.
 std::vector<Devices> device_lists() {
   std::vector<Devices> lists{
       {kGpu}, {kGpu, torch::kCPU}, {torch::kCPU, kGpu, torch::kCPU}};
@@ -104,7 +105,7 @@ TEST_CASE("training on streams of the user's", "[gpu]") {
   const auto net = clone(plain.ptr());
   torch::cuda::synchronize();
   {
-    // The last one is entered first, so that the first is current in the end.
+    // Enter the last device first, so that the first one is current in the end.
     std::vector<std::unique_ptr<c10::StreamGuard>> guards;
     for (auto device = devices.rbegin(); device != devices.rend(); ++device) {
       if (device->is_cuda()) {
@@ -205,7 +206,7 @@ TEST_CASE("the gradient can be differentiated on devices", "[gpu]") {
   }
 }
 
-/// Parameters of many types, and one that only later replicas use.
+/// Parameters of many dtypes, and one that only later replicas use.
 struct MixedImpl : torch::nn::Cloneable<MixedImpl> {
   MixedImpl() { reset(); }
   void reset() override {
@@ -237,7 +238,7 @@ TEST_CASE("state of any type crosses devices, and gradients come back",
   const auto rows = static_cast<int64_t>(devices.size());
   const auto x = torch::rand({rows, 3}, devices[0]);
   x[0].neg_();
-  // The plain module, row for row.
+  // The plain module, row by row.
   std::vector<Tensor> outputs;
   for (const auto& row : x.split(1)) {
     outputs.push_back(plain->forward(row));
@@ -258,7 +259,7 @@ TEST_CASE("state of any type crosses devices, and gradients come back",
       CHECK(close(grad, item.value().grad(), 1e-2, 1e-3));
     }
   }
-  // A gradient that other devices alone gave is like any other.
+  // A gradient that comes only from other devices behaves like any other.
   torch::optim::SGD(model->parameters(), 0.1).zero_grad(false);
 }
 
@@ -309,7 +310,7 @@ TEST_CASE("results lie where they are asked for", "[gpu]") {
   net->to(devices[0]);
   Devices targets = all_gpus();
   targets.emplace_back(torch::kCPU);
-  const auto x = torch::randn({7, 3});  // inputs may lie anywhere
+  const auto x = torch::randn({7, 3});  // inputs may be on any device
   for (const auto target : targets) {
     DataParallel model(
         net, DataParallelOptions().devices(devices).output_device(target));
@@ -342,7 +343,8 @@ TEST_CASE("the default is all GPUs", "[gpu]") {
 TEST_CASE("one GPU is the module alone", "[gpu]") {
   torch::nn::Linear net(3, 1);
   net->to(kGpu);
-  // Not zero: what a replica's thread started has its name, as OpenMP's do.
+  // The count is not zero: threads that a replica's thread has started, such as
+  // OpenMP's, inherit its name.
   const int before = test::count_threads("dp_replica_");
   DataParallel model(net, DataParallelOptions().device_ids({0}));
   const auto x = torch::ones({4, 3});
@@ -402,8 +404,8 @@ TEST_CASE("steps do not eat up memory", "[gpu]") {
     for (const auto gpu : all_gpus()) {
       torch::cuda::synchronize(gpu.index());
     }
-    // Blocks that went to another stream are free once the allocator has
-    // looked.
+    // The allocator must process its events before blocks used by another
+    // stream count as free.
     c10::cuda::CUDACachingAllocator::emptyCache();
     int64_t bytes = 0;
     for (const auto gpu : all_gpus()) {
@@ -417,12 +419,13 @@ TEST_CASE("steps do not eat up memory", "[gpu]") {
   for (int step = 0; step < 10; ++step) {
     model->forward(images).sum().backward();
     optimizer.step();
-    // A gradient may be a piece of a larger tensor, or not: that depends on
-    // which device's came first.
+    // A gradient may or may not be a piece of a larger tensor: this depends on
+    // the device whose gradient came first.
     optimizer.zero_grad();
     after.push_back(used());
   }
-  // Autograd's threads let go of the last tensors after backward() returned.
+  // Autograd's threads may release their last tensors after backward() has
+  // returned.
   const auto level = *std::min_element(after.begin() + 2, after.begin() + 5);
   CHECK(test::eventually([&] { return used() <= level; }));
 }

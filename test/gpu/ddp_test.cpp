@@ -21,7 +21,8 @@
 #include "test/gpu/nccl_ranks.h"
 #include "test/gpu/schedule.h"
 
-// DistributedDataParallel over NCCL, a thread and a GPU a rank.
+// Tests DistributedDataParallel over NCCL, with one thread and one GPU per
+// rank.
 namespace ddp {
 namespace ddp_test {
 
@@ -34,7 +35,8 @@ using torch::Tensor;
 using Options = DistributedDataParallelOptions;
 
 torch::nn::Sequential make_net(uint64_t seed) {
-  // Not manual_seed(): ranks share LibTorch's generators.
+  // Uses its own generator instead of manual_seed(), because the ranks share
+  // LibTorch's generators.
   auto generator = at::detail::createCPUGenerator(seed);
   torch::nn::Sequential net(torch::nn::Linear(6, 16),
                             torch::nn::Tanh(),
@@ -48,13 +50,13 @@ torch::nn::Sequential make_net(uint64_t seed) {
   return net;
 }
 
-/// The rows of all ranks, on the CPU.
+/// Returns the rows of all ranks, on the CPU.
 Tensor batch_of(int step, int ranks) {
   return torch::rand({4 * ranks, 6},
                      at::detail::createCPUGenerator(100 + step));
 }
 
-/// This rank's rows, on its GPU.
+/// Returns this rank's rows, on its GPU.
 Tensor part_of(const Tensor& batch, const NcclRank& rank) {
   return batch.slice(0, 4 * rank.rank, 4 * rank.rank + 4).to(rank.device);
 }
@@ -68,7 +70,8 @@ void expect_same_state(const NcclRank& rank,
   }
 }
 
-/// What `call` throws, "" for nothing. Returns when all ranks have tried.
+/// Returns the error text of `call`, or "". Returns after all ranks have called
+/// it.
 template <typename Call>
 std::string error_of(const NcclRank& rank, const Call& call) {
   std::string error;
@@ -92,7 +95,7 @@ TEST_CASE("ranks over NCCL train as the plain module on all rows", "[gpu]") {
     auto plain = make_net(0);
     auto net = make_net(rank.rank);
     net->to(rank.device);
-    // A stream of the user's: what comes before it must have been waited for.
+    // A stream of the user: the pass must wait for earlier work on it.
     const c10::StreamGuard guard(c10::cuda::getStreamFromPool().unwrap());
     DistributedDataParallel model(net,
                                   Options()
@@ -158,7 +161,8 @@ TEST_CASE("gradients gather over NCCL until the guard has gone", "[gpu]") {
   });
 }
 
-/// Parameters a, b, c of one type; what it computes of them is up to the call.
+/// Parameters a, b, c of one dtype. The arguments of forward select the
+/// computation.
 struct ThreeImpl : torch::nn::Module {
   explicit ThreeImpl(torch::Dtype type = torch::kFloat) {
     a = register_parameter("a", torch::ones({7}, type));
@@ -188,7 +192,7 @@ TEST_CASE("what no rank uses keeps its gradient", "[gpu]") {
         net, Options().process_group(rank.group).find_unused_parameters(true));
     for (int step = 1; step <= 3; ++step) {
       net->zero_grad();
-      // b on rank 0 alone, c on none.
+      // Uses b on rank 0 only, and c on no rank.
       model->forward(step * (rank.rank + 1.0), rank.rank == 0, false)
           .backward();
       rank.expect_close(
@@ -233,7 +237,7 @@ TEST_CASE("buffers come from rank 0 in each step", "[gpu]") {
     torch::nn::BatchNorm1d norm(3);
     norm->to(rank.device);
     DistributedDataParallel model(norm, Options().process_group(rank.group));
-    torch::nn::BatchNorm1d first(3);  // what rank 0 sees
+    torch::nn::BatchNorm1d first(3);  // plain layer with the batches of rank 0
     for (int step = 0; step < 3; ++step) {
       const auto rows = [&](int of) {
         return torch::rand({4, 3}, at::detail::createCPUGenerator(step)) + of;
@@ -330,7 +334,8 @@ TEST_CASE("ranks over NCCL stop after the same pass, however late one hears",
     int step = 0;
     while (!vote.is_agreed()) {
       rank.expect(++step < 40, "never heard of the stop");
-      // The host of the one that is told comes late, and waits for its GPU.
+      // The rank that receives the stop request is delayed, and waits for its
+      // GPU.
       if (step == (rank.rank == 0 ? 3 : 8)) {
         rank.meet();
       }
@@ -339,7 +344,8 @@ TEST_CASE("ranks over NCCL stop after the same pass, however late one hears",
         vote.say();
       }
       if (rank.rank == 0 || step % 10 == 0) {
-        torch::cuda::synchronize(rank.device.index());  // as to print the loss
+        // As a program that prints the loss.
+        torch::cuda::synchronize(rank.device.index());
       }
     }
     last[static_cast<size_t>(rank.rank)] = step;

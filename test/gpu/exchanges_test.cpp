@@ -23,10 +23,10 @@
 #include "test/gpu/nccl_ranks.h"
 #include "test/gpu/schedule.h"
 
-// Exchanges over NCCL whose buckets fill on several streams, none of which is
-// that of the caller, and each of which goes on with other work at once: what
-// an exchange does not wait for, or lets go too early, is wrong in some
-// schedule of the stand-in.
+// Tests exchanges over NCCL whose buckets are filled on several streams, none
+// of which is the caller's stream, and each of which continues with other work
+// at once. If an exchange misses a wait or releases memory too early, some
+// schedule of the stand-in gives wrong values.
 namespace ddp {
 namespace exchanges_test {
 
@@ -41,8 +41,8 @@ using Options = DistributedDataParallelOptions;
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
-/// Small integers, so that narrow types have them exactly. Four equal ones one
-/// after the other, and of rank one as matrices.
+/// Returns small integers, which narrow dtypes represent exactly. Each value
+/// occurs four times in a row, and the matrix has rank one.
 Tensor pattern(int64_t index) {
   const auto rows = torch::arange(1 + index, 9 + index).remainder(5).sub(2);
   const auto columns =
@@ -56,7 +56,7 @@ void wait_for(CUDAStream stream, CUDAStream other) {
   so_far.block(stream.unwrap());
 }
 
-/// Parameters that are buckets of their own, each used on a stream of its own.
+/// Parameters with one bucket each, each used on its own stream.
 class Streams {
  public:
   static constexpr int64_t kCount = 4;
@@ -69,7 +69,7 @@ class Streams {
           c10::cuda::getStreamFromPool(false, rank.device.index()));
       const c10::StreamGuard guard(streams_.back().unwrap());
       parameters_.push_back(torch::ones({8, 12}, rank.device).requires_grad_());
-      // Autograd accumulates on the stream where a leaf was first used.
+      // Autograd accumulates on the stream on which a leaf was first used.
       uses_.push_back(parameters_.back() * 1);
       named_.push_back({"w" + std::to_string(i), parameters_.back()});
     }
@@ -87,13 +87,13 @@ class Streams {
   const std::vector<Tensor>& parameters() const { return parameters_; }
   CUDAStream caller() const { return caller_; }
 
-  /// A pass in which the gradient of parameter i is factors[i].
+  /// Runs a pass in which the gradient of parameter i is factors[i].
   void pass(const std::vector<Tensor>& factors) {
     const c10::StreamGuard guard(caller_.unwrap());
     reducer_->arm();
     std::vector<Tensor> losses;
     for (int64_t i = 0; i < kCount; ++i) {
-      wait_for(streams_[i], caller_);  // for what it has done to parameters
+      wait_for(streams_[i], caller_);  // waits for changes of the parameters
       const c10::StreamGuard side(streams_[i].unwrap());
       parameters_[i].mutable_grad() = Tensor();
       losses.push_back((parameters_[i] * factors[i].to(rank_.device)).sum());
@@ -105,7 +105,7 @@ class Streams {
     }
   }
 
-  /// Of what the caller's stream has computed.
+  /// Returns copies on the host of tensors computed on the caller's stream.
   std::vector<Tensor> on_host(const std::vector<Tensor>& tensors) const {
     const c10::StreamGuard guard(caller_.unwrap());
     std::vector<Tensor> result;
@@ -125,7 +125,7 @@ class Streams {
   }
 
  private:
-  /// Writes into whatever memory a stream can have by now.
+  /// Overwrites all memory that is free for a stream.
   void go_on(CUDAStream stream) {
     const c10::StreamGuard guard(stream.unwrap());
     std::vector<Tensor> blocks;
@@ -168,7 +168,7 @@ void expect_all_close(const NcclRank& rank,
 struct Way {
   const char* name;
   Make make;
-  double factor;  // of the mean, where rank r has r + 1
+  double factor;  // expected factor of the result if rank r contributes r + 1
 };
 
 std::shared_ptr<WeightedMean> weighted(const NcclRank& rank) {
@@ -265,7 +265,7 @@ TEST_CASE("an exchange waits for the streams of its buckets", "[gpu]") {
   });
 }
 
-// 97 elements and 7 of padding, in whatever memory the pass before has left.
+// 97 elements and 7 of padding, in memory with the values of the previous pass.
 TEST_CASE("a code's last block ends with zeros in each pass", "[gpu]") {
   if (!has_gpus(2)) {
     return;
@@ -280,7 +280,7 @@ TEST_CASE("a code's last block ends with zeros in each pass", "[gpu]") {
       }
       return blocks;
     };
-    auto first = some_nans();  // of lower addresses than the bucket
+    auto first = some_nans();  // at lower addresses than the bucket
     const auto a = torch::ones({97}, options).requires_grad_();
     Reducer reducer({{"a", a}},
                     rank.group,
@@ -305,13 +305,14 @@ TEST_CASE("an optimizer steps in backward on the streams of the buckets",
   if (!has_gpus(2)) {
     return;
   }
-  // One of each kind: none, a code, two exchanges a bucket, two in each other.
+  // One exchange of each kind: none, a code, two exchanges per bucket, two
+  // nested.
   const auto& way = ways()[GENERATE(as<size_t>(), 0, 4, 7, 10)];
   INFO(way.name);
   INFO(any_schedule());
   run_nccl_ranks(2, [&](const NcclRank& rank) {
-    // The optimizer, which the exchange steps, has the parameters, which the
-    // streams make.
+    // Circular dependency: the exchange needs the optimizer, and the optimizer
+    // needs the parameters that `streams` creates.
     torch::optim::SGD optimizer(std::vector<Tensor>{torch::ones({1})},
                                 torch::optim::SGDOptions(0.25).momentum(0.5));
     Streams streams(
@@ -335,7 +336,7 @@ TEST_CASE("an optimizer steps in backward on the streams of the buckets",
   });
 }
 
-/// Of any rank.
+/// Returns a matrix of unrestricted rank.
 Tensor matrix(int64_t index, double seed) {
   const auto places = torch::arange(8 * 12, torch::kDouble) + index;
   return (places * places * (0.37 + seed) + seed)

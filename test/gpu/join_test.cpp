@@ -10,7 +10,8 @@
 #include "test/gpu/schedule.h"
 #include "test/support/catch.h"
 
-// Ranks with different numbers of inputs, with a thread and a GPU a rank.
+// Tests ranks with different numbers of inputs, with one thread and one GPU per
+// rank.
 namespace ddp {
 namespace gpu_join_test {
 
@@ -60,11 +61,12 @@ TEST_CASE("GPUs train on different numbers of inputs", "[gpu]") {
         expected -= 0.125 * sum / (by_all || step < 2 ? 2 : 1);
       }
       rank.expect_close(net->weight, torch::full({3}, expected), "the weight");
-      // Rank 1 has seen 2 to 6 in each epoch.
+      // Rank 1 has processed the inputs 2 to 6 in each epoch.
       rank.expect_close(
           net->seen, torch::full({1}, 20.0 * (epoch + 1)), "the buffer");
     }
-    for (int step = 0; step < 6; ++step) {  // until late verdicts have come
+    // Until all pass outcomes have arrived.
+    for (int step = 0; step < 6; ++step) {
       optimizer.zero_grad();
       model->forward(torch::full({1}, 1.0 + rank.rank, rank.device))
           .sum()

@@ -1,6 +1,6 @@
-// Runs the tests where there is a GPU or the stand-in for one, else skips them.
-// A test tagged [stand-in] asks for what only the stand-in can tell or promise,
-// one tagged [real] for what it has not got.
+// Runs the tests if there is a GPU or the stand-in for one, otherwise skips
+// them. A test with the tag [stand-in] needs properties of the stand-in; a test
+// with the tag [real] needs properties that the stand-in does not have.
 #include <torch/cuda.h>
 
 #include <cstdio>
@@ -13,12 +13,11 @@
 
 namespace {
 
-/// Of all tests that ran. A program whose tests all asked for more GPUs than
-/// there are has checked nothing, and says so.
+/// True if a test has run its checks. If all tests of a program need more GPUs
+/// than there are, the program has checked nothing and reports this.
 bool has_checked = false;
 
-/// Every test begins with the schedule of the environment, whatever the one
-/// before has chosen.
+/// Resets the schedule to that of the environment before each test.
 class GpuTests : public ddp::test::Listener {
  public:
   using ddp::test::Listener::Listener;
@@ -47,8 +46,8 @@ class GpuTests : public ddp::test::Listener {
   }
 };
 
-// A dead collective is to end its rank soon, and ranks that are threads would
-// race in LibTorch's one flight recorder.
+// A failed collective shall end its rank quickly. LibTorch's flight recorder is
+// disabled: there is one per process, and ranks in threads would race in it.
 void prepare_nccl() {
   ::setenv("TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC", "100", 0);
   ::setenv("TORCH_FR_BUFFER_SIZE", "0", 0);
@@ -66,7 +65,7 @@ int main(int argc, char** argv) {
   }
   const int code = ddp::test::run_tests(
       argc, argv, fake_gpu::active() ? "~[real]" : "~[stand-in]");
-  // A list of the tests checks nothing either, and is what was asked for.
+  // A list of the tests also checks nothing, but was requested.
   const bool lists =
       argc > 1 && std::string(argv[argc - 1]).rfind("--list", 0) == 0;
   if (code == 0 && !has_checked && !lists) {

@@ -83,7 +83,7 @@ std::vector<std::string> try_nccl_ranks(
       rank.group = detail::make_nccl_backend(spec);
       backends.add(rank.group);
       body(rank);
-      meeting.arrive_and_wait();  // nobody shuts down under the others
+      meeting.arrive_and_wait();  // no rank shuts down while others still run
       rank.group->shutdown();
     } catch (...) {
       backends.abort();

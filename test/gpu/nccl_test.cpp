@@ -26,11 +26,11 @@
 #include "test/support/fake_backend.h"
 
 namespace {
-/// In place of LibTorch's version of NCCL, where it is not 0.
+/// Replaces LibTorch's version of NCCL if it is not 0.
 std::uint64_t other_version = 0;
 }  // namespace
 
-/// LibTorch's own function of this name comes behind this program's.
+/// Overrides LibTorch's own function of this name.
 namespace torch::cuda::nccl {
 std::uint64_t version();
 std::uint64_t version() {
@@ -40,12 +40,12 @@ std::uint64_t version() {
 }
 }  // namespace torch::cuda::nccl
 
-// One rank over NCCL: a collective of one is a copy on the device, but work,
-// streams and events are NCCL's.
+// Tests with one rank over NCCL. A collective of one rank is a copy on the
+// device, but work, streams and events are those of NCCL.
 namespace ddp {
 namespace nccl_test {
 
-/// The job of one test.
+/// The process group of one test.
 class Job {
  public:
   Job() {
@@ -70,7 +70,7 @@ TEST_CASE("one rank over NCCL", "[gpu]") {
   CHECK(mean.cpu().equal(torch::full({3}, 2.5)));
 }
 
-// NCCL's own wait only makes a stream wait, and says nothing of an abort.
+// NCCL's own wait only makes a stream wait and does not report an abort.
 TEST_CASE("a wait for what was queued before an abort is an error", "[gpu]") {
   const Job job;
   const auto group = process_group();
@@ -82,7 +82,7 @@ TEST_CASE("a wait for what was queued before an abort is an error", "[gpu]") {
       Catch::Contains("the sum failed: the program has aborted the group"));
 }
 
-// NCCL's backend does not heed the device of the options.
+// NCCL's backend ignores the device of the options.
 TEST_CASE("a barrier uses the GPU of its rank", "[gpu]") {
   struct Asked : detail::ForwardingBackend {
     using ForwardingBackend::ForwardingBackend;
@@ -93,7 +93,7 @@ TEST_CASE("a barrier uses the GPU of its rank", "[gpu]") {
     std::vector<int64_t> ids;
   };
   const Job job;
-  // A backend of two, so that a barrier is made.
+  // Two ranks, so that a barrier is called.
   const auto asked = c10::make_intrusive<Asked>(
       c10::make_intrusive<test::FakeBackend>(/*size=*/2));
   barrier(asked);
@@ -140,7 +140,7 @@ TEST_CASE("the reducer on a stream of the user's", "[gpu]") {
                   DistributedDataParallelOptions()
                       .gradient_as_bucket_view(as_view)
                       .first_bucket_cap_mb(0.001));
-  torch::cuda::synchronize();  // the leaves were made on the default stream
+  torch::cuda::synchronize();  // the leaves were created on the default stream
   const c10::StreamGuard guard(c10::cuda::getStreamFromPool().unwrap());
   torch::optim::SGD optimizer({a, b, c}, 0.5);
   for (int step = 1; step <= 5; ++step) {

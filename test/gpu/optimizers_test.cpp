@@ -13,7 +13,7 @@
 #include "test/gpu/nccl_ranks.h"
 #include "test/gpu/schedule.h"
 
-// Optimizers over NCCL, against LibTorch's on the CPU and all rows.
+// Compares optimizers over NCCL to LibTorch's on the CPU with all rows.
 namespace ddp {
 namespace gpu_optimizers_test {
 

@@ -17,7 +17,8 @@
 #include "test/gpu/schedule.h"
 #include "test/gpu/small_integers.h"
 
-// The gradient scaler on GPUs, and over NCCL with a thread and a GPU a rank.
+// Tests the gradient scaler on GPUs, and over NCCL with one thread and one GPU
+// per rank.
 namespace ddp {
 namespace precision_test {
 
@@ -86,7 +87,7 @@ TEST_CASE("autocast over NCCL trains as float where nothing is rounded",
     auto plain = make();
     auto net = make();
     net->to(rank.device);
-    // A stream of the user's, and the copies of another step on it.
+    // A stream of the user, with the copies of another step on it.
     const c10::StreamGuard guard(c10::cuda::getStreamFromPool().unwrap());
     DistributedDataParallel model(net,
                                   DistributedDataParallelOptions()

@@ -16,8 +16,8 @@
 #include "test/gpu/nccl_ranks.h"
 #include "test/gpu/schedule.h"
 
-// What a reducer does on a GPU that it need not do on the CPU: learn of a
-// peer's failure without waiting, mind streams, and never stall the host.
+// Tests the reducer's behaviour that is specific to GPUs: detecting a peer's
+// failure without blocking, synchronising streams, and never stalling the host.
 namespace ddp {
 namespace reducer_test {
 
@@ -58,8 +58,8 @@ std::shared_ptr<Exchange> guard_of(const NcclRank& rank) {
                                        DesyncGuardOptions().every(1));
 }
 
-/// Six passes of two ranks, in the third of which rank 1 misses a gradient. All
-/// that was queued has run before the next pass. Returns what each pass threw.
+/// Runs six passes of two ranks; in the third, rank 1 misses a gradient. All
+/// queued work runs before the next pass. Returns the error text of each pass.
 std::vector<std::vector<std::string>> passes_with_one_miss(
     bool hold_gradients) {
   std::vector<std::vector<std::string>> errors(2);
@@ -88,7 +88,7 @@ TEST_CASE("after a missing gradient no rank makes another pass",
           "[gpu][stand-in]") {
   REQUIRE(has_gpus(2));
   INFO(any_schedule());
-  // Held gradients need new buckets, which must not lose the verdict.
+  // Held gradients need new buckets, which must not lose the pass outcome.
   const bool hold_gradients = GENERATE(false, true);
   const auto errors = passes_with_one_miss(hold_gradients);
   for (int pass = 0; pass < 2; ++pass) {
@@ -104,7 +104,7 @@ TEST_CASE("after a missing gradient no rank makes another pass",
   }
 }
 
-// The verdict of each pass is looked at, however late.
+// The outcome of each pass is checked, however late it arrives.
 TEST_CASE("ranks that freeze different parameters are noticed on a GPU",
           "[gpu][stand-in]") {
   REQUIRE(has_gpus(2));
@@ -132,13 +132,14 @@ TEST_CASE("ranks that freeze different parameters are noticed on a GPU",
   CHECK(noticed == std::vector<int>{4, 4});
 }
 
-// On a GPU by a DesyncGuard alone.
+// On a GPU only a DesyncGuard detects this.
 TEST_CASE("ranks that do not step alike are noticed on a GPU",
           "[gpu][stand-in]") {
   REQUIRE(has_gpus(2));
   INFO(any_schedule());
   const bool finds_unused = GENERATE(false, true);
-  const bool extra = GENERATE(false, true);  // a pass, or a step left out
+  // An additional pass, or an omitted step.
+  const bool extra = GENERATE(false, true);
   std::vector<int> passes(2);
   std::vector<std::string> errors(2);
   run_nccl_ranks(2, [&](const NcclRank& rank) {
@@ -195,14 +196,16 @@ TEST_CASE("ranks that step alike are left alone on a GPU", "[gpu][stand-in]") {
         optimizer.step();
         net->zero_grad();
       }
-      if ((pass + rank.rank) % 3 == 0) {  // each knows when it knows
+      // Ranks read the outcomes at different times.
+      if ((pass + rank.rank) % 3 == 0) {
         torch::cuda::synchronize(rank.device.index());
       }
     }
   });
 }
 
-// One rank's parameters get other memory, whose values all ranks then have.
+// One rank's parameters are moved to other memory; all ranks then use its
+// values.
 TEST_CASE("a parameter on a GPU may get other memory between steps",
           "[gpu][stand-in]") {
   REQUIRE(has_gpus(2));
@@ -266,8 +269,8 @@ TEST_CASE("a step with find_unused_parameters does not stall the host",
   CHECK(stalls == 0);
 }
 
-// The copy has not run yet when the next pass begins, and nobody on the host
-// holds the gradient any more.
+// The copy has not run when the next pass begins, and the host holds no
+// reference to the gradient.
 TEST_CASE("a gradient that another stream still copies keeps its values",
           "[gpu][stand-in]") {
   REQUIRE(has_gpus(2));
@@ -309,7 +312,7 @@ TEST_CASE("a bucket waits for the streams of all its gradients",
     torch::cuda::synchronize(rank.device.index());
     const auto first = c10::cuda::getStreamFromPool();
     const auto second = c10::cuda::getStreamFromPool();
-    // Autograd accumulates on the stream where a leaf was first used.
+    // Autograd accumulates on the stream on which a leaf was first used.
     Tensor keep_a;
     Tensor keep_b;
     {

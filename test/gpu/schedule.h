@@ -8,9 +8,9 @@
 
 namespace ddp::test {
 
-/// Over the stand-in a test that calls this runs once for each of some
-/// schedules of what was queued, on a real GPU once. Returns the schedule's
-/// name, for an INFO.
+/// Repeats the calling test over the stand-in once for each of several
+/// schedules. On a real GPU the test runs once. Returns the name of the
+/// schedule, for an INFO.
 inline std::string any_schedule() {
   using fake_gpu::Mode;
   struct Schedule {

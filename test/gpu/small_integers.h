@@ -5,7 +5,8 @@
 
 #include "test/gpu/nccl_ranks.h"
 
-// Values that the narrow types have exactly, and so their sums.
+// Returns integers that the narrow dtypes represent exactly, as well as their
+// sums.
 namespace ddp::test {
 
 inline torch::Tensor small_integers(at::IntArrayRef sizes,
@@ -27,7 +28,7 @@ inline void fill_with_small_integers(torch::nn::Module& module) {
   }
 }
 
-/// A rank's part of 8 rows, on its GPU: one of 2 ranks.
+/// Returns the 4 rows of one of 2 ranks, of 8 rows, on the rank's GPU.
 inline torch::Tensor half_of(const torch::Tensor& all, const NcclRank& rank) {
   return all.slice(0, 4 * rank.rank, 4 * rank.rank + 4).to(rank.device);
 }

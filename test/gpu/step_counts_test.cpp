@@ -13,8 +13,9 @@
 #include "test/gpu/schedule.h"
 #include "test/support/catch.h"
 
-// What a step asks of the GPU beyond the plain module's step, to the last
-// launch. A larger number is a regression; a smaller one is to be written down.
+// Checks the exact number of GPU operations of a step beyond those of the plain
+// module's step. A larger number is a regression. If a number becomes smaller,
+// adapt the test.
 namespace step_counts_test {
 
 using fake_gpu::Counts;
@@ -42,8 +43,8 @@ Net make_net(Device device) {
   return net;
 }
 
-/// What the process does in `kSteps` steps of all that `meet` here, after a few
-/// that set things up.
+/// Returns the counts of the process in `kSteps` steps of all ranks that call
+/// `meet`, after some warm-up steps.
 template <typename Model, typename Meet>
 Counts counts_of(Model& model, Device device, const Meet& meet) {
   torch::optim::SGD optimizer(model->parameters(), 0.01);
@@ -71,7 +72,8 @@ Counts counts_of(Model& model, Device device, const Meet& meet) {
   const auto counts = fake_gpu::counts();
   meet();
   synchronize();
-  meet();  // no rank's next collective is what the others wait for here
+  // No rank may start its next collective while another one synchronises.
+  meet();
   return counts;
 }
 
@@ -92,7 +94,7 @@ using test::NcclRank;
 using test::run_nccl_ranks;
 using Options = DistributedDataParallelOptions;
 
-/// One bucket a layer.
+/// Returns options with one bucket per layer.
 Options a_bucket_a_layer(const NcclRank& rank) {
   const double cap = (32 * 32 + 32) * 4 / 1024. / 1024;
   return Options()
@@ -127,21 +129,21 @@ TEST_CASE("what a step over NCCL asks of the GPU", "[gpu][stand-in]") {
   CHECK(plain.event_waits == 0);
   CHECK(copies(plain) == 0);
 
-  const uint64_t passes = 2 * kSteps;  // of two ranks
+  const uint64_t passes = 2 * kSteps;  // of both ranks
   const uint64_t buckets = passes * kLayers;
   const uint64_t used_maps = finds_unused ? passes : 0;
   CHECK(wrapped.all_reduces == buckets + used_maps);
   CHECK(wrapped.nccl_calls() == wrapped.all_reduces);
-  // NCCL's stream waits for the gradients, the caller's for NCCL.
+  // NCCL's stream waits for the gradients, and the caller's stream for NCCL.
   CHECK(wrapped.event_waits == 2 * wrapped.all_reduces);
-  // One gathers the gradients, one divides them.
+  // One kernel gathers the gradients, one divides them.
   CHECK(wrapped.kernels == plain.kernels + 2 * buckets);
   CHECK(wrapped.operators == plain.operators);
   CHECK(wrapped.allocations == 0);
   CHECK(wrapped.pinned_allocations == 0);
   CHECK(wrapped.host_synchronizes() == 0);
-  // What this rank says of the pass goes in, on the device, as does its used
-  // map; what all say comes out.
+  // Per pass: a copy of this rank's status to the device, a copy of its used
+  // map, and a copy of all ranks' status to the host.
   CHECK(wrapped.copies_on_device == passes + used_maps);
   CHECK(wrapped.copies_to_host == passes);
   CHECK(copies(wrapped) == wrapped.copies_on_device + wrapped.copies_to_host);
@@ -176,27 +178,30 @@ TEST_CASE("what a step over devices asks of the GPUs", "[gpu][stand-in]") {
   CHECK(wrapped.host_synchronizes() == 0);
   const uint64_t replicas = kSteps * static_cast<uint64_t>(count);
   const uint64_t others = replicas - kSteps;
-  // The parameters, in one broadcast of all devices.
+  // The parameters, in one broadcast to all devices.
   CHECK(wrapped.broadcasts == replicas);
   CHECK(wrapped.nccl_calls() == wrapped.broadcasts);
-  // Of each other replica its rows, its results and each gradient, one of them
-  // by way of a temporary, as the stand-in's devices cannot access each other.
+  // For each other replica: its rows, its results and each gradient. One of
+  // these copies uses a temporary, because the stand-in's devices cannot access
+  // each other.
   constexpr uint64_t kGradients = 2 * kLayers;
   CHECK(copies(wrapped) == wrapped.copies_on_device);
   CHECK(wrapped.copies_on_device == (kGradients + 3) * others);
-  // A copy between GPUs makes the streams of both wait for each other, a
-  // broadcast those of each GPU twice. Autograd makes the first GPU wait for
-  // each gradient and each replica for that of its results.
+  // A copy between GPUs makes the streams of both wait for each other; a
+  // broadcast makes the streams of each GPU wait twice. Autograd makes the
+  // first GPU wait for each gradient, and each replica for the gradient of its
+  // results.
   CHECK(wrapped.event_waits == 2 * wrapped.copies_on_device +
                                    (kGradients + 1) * others + 2 * replicas);
-  // And one for what a copy has used, when autograd's threads let go of it.
+  // Further events are recorded when autograd's threads release the operands of
+  // a copy.
   CHECK(wrapped.event_records >= wrapped.event_waits);
   CHECK(wrapped.event_records <= wrapped.event_waits + 3 * others);
   CHECK(wrapped.allocations == 0);
   CHECK(wrapped.pinned_allocations == 0);
   CHECK(wrapped.kernels == plain.kernels + replicas);
-  // Each other replica's passes, with the adding up of its gradients; the
-  // results are put together once a step.
+  // Each other replica's passes, with the sums of its gradients. The results
+  // are concatenated once per step.
   CHECK(wrapped.operators ==
         plain.operators + (kGradients + 23) * others + kSteps);
 }

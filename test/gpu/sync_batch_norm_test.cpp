@@ -8,8 +8,8 @@
 #include "test/gpu/schedule.h"
 #include "test/support/catch.h"
 
-// LibTorch's kernels of a batch norm over ranks, with a thread and a GPU a
-// rank.
+// Tests LibTorch's kernels of a batch norm over ranks, with one thread and one
+// GPU per rank.
 namespace ddp {
 namespace gpu_sync_batch_norm_test {
 
@@ -25,7 +25,8 @@ Tensor numbers(at::IntArrayRef sizes, double seed) {
   return ((places * 0.7 + seed).sin() * 3 + seed).view(sizes);
 }
 
-/// Steps beside a plain layer on the CPU, over the batches of both ranks.
+/// Compares training steps to a plain layer on the CPU with the batches of both
+/// ranks.
 void compare(const NcclRank& rank,
              const std::vector<int64_t>& rows,
              const BatchNormOptions& options) {
@@ -91,7 +92,7 @@ TEST_CASE("a SyncBatchNorm never waits for the GPU", "[gpu][stand-in]") {
       const auto input = torch::ones({rows, 4}, rank.device).requires_grad_();
       norm->forward(input).sum().backward();
     };
-    train(2);  // the layers are compared
+    train(2);  // compares the layers
     rank.meet();
     fake_gpu::reset_counts();
     rank.meet();

@@ -1,8 +1,8 @@
 // Two NCCL ranks train together and check each other.
-//   gpu_two_ranks [SCENARIO]     train unless given; see the end of this file
-// Without RANK this program starts itself twice by ddprun: on two GPUs where
-// there are two, else twice on one GPU, which NCCL takes for two hosts that
-// talk over sockets.
+//   gpu_two_ranks [SCENARIO]     default: train; see the end of this file
+// Without RANK this program starts itself twice by ddprun: on two GPUs if there
+// are two, otherwise twice on one GPU, which NCCL treats as two hosts connected
+// by sockets.
 #include <torch/cuda.h>
 #include <torch/nn/module.h>
 #include <torch/nn/modules/activation.h>
@@ -32,8 +32,9 @@ void expect(bool condition, const std::string& what) {
   TORCH_CHECK(condition, "rank ", ddp::rank(), ": ", what);
 }
 
-/// NCCL refuses two ranks of one host on one GPU: give each a host name of its
-/// own and allow only sockets between them.
+/// Returns an environment for two ranks on one GPU. NCCL refuses two ranks of
+/// one host on one GPU, so each gets its own host name, and only sockets are
+/// allowed between them.
 std::vector<std::string> one_gpu_environment() {
   return {"NCCL_HOSTID=fakehost{rank}",
           "NCCL_NET=Socket",
@@ -89,7 +90,7 @@ torch::nn::Sequential make_net(int64_t seed) {
                                torch::nn::Linear(4 * 36, 3));
 }
 
-/// The mean of both ranks' gradients, worked out on this rank alone.
+/// Returns the mean of both ranks' gradients, computed on this rank alone.
 std::vector<torch::Tensor> expected_gradients(torch::nn::Sequential net,
                                               int step) {
   net->zero_grad();
@@ -141,7 +142,7 @@ void check_collectives() {
   ddp::barrier();
 }
 
-/// "" when `action` throws no c10::Error.
+/// Returns the text of the c10::Error that `action` throws, or "".
 template <class Action>
 std::string error_of(const Action& action) {
   try {
@@ -174,8 +175,9 @@ void check_missing_gradient() {
       "the rank that missed the gradient says so; got: " + error);
 }
 
-/// The rank that missed nothing hears of it here at the latest: its gradients
-/// were incomplete, too.
+/// Checks the end of the job after a missed gradient: the rank that missed no
+/// gradient receives the error here at the latest, because its gradients were
+/// incomplete, too.
 void check_end_after_missing_gradient() {
   const bool is_to_hear = ddp::rank() == 0;
   const auto error = error_of([] { ddp::destroy_process_group(); });
@@ -183,8 +185,8 @@ void check_end_after_missing_gradient() {
          "the end of the job tells rank 0, and no other; got: " + error);
 }
 
-/// Begins a job on the GPU of this rank, or with a `shift` on another one. All
-/// jobs of the process have one address.
+/// Starts a job on the GPU of this rank; `shift` selects another GPU. All jobs
+/// of the process have one address.
 void join(int shift = 0) {
   const int gpus = static_cast<int>(torch::cuda::device_count());
   const auto index = static_cast<c10::DeviceIndex>(
@@ -205,7 +207,7 @@ void train() {
   check_end_after_missing_gradient();
 }
 
-/// A linear layer whose gradient is known: the mean over ranks of its input.
+/// A linear layer with a known gradient: the mean over the ranks of its input.
 struct Known {
   explicit Known(bool as_view = false) {
     net->to(ddp::local_device());
@@ -229,8 +231,8 @@ struct Known {
   std::unique_ptr<ddp::DistributedDataParallel<torch::nn::LinearImpl>> model;
 };
 
-/// Job after job in one process, each second one on the other GPU. Each model
-/// outlives its job.
+/// Runs several jobs in one process, every second one on the other GPU. Each
+/// model outlives its job.
 void life_cycle() {
   std::unique_ptr<Known> known;
   for (int job = 0; job < 3; ++job) {
@@ -253,8 +255,8 @@ void life_cycle() {
          "a model without its job computes nothing");
 }
 
-/// A model's last pass is still queued when the job ends. Over the stand-in,
-/// which runs nothing early.
+/// Ends jobs while a model's last pass is still queued. For the stand-in, which
+/// runs no work early.
 void leave_queued() {
   for (int job = 0; job < 5; ++job) {
     join();
@@ -281,7 +283,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "unknown scenario: %s\n", scenario.c_str());
     return 2;
   }
-  // A dead collective is to end its rank soon.
+  // A failed collective shall end its rank quickly.
   ::setenv("TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC", "100", 0);
   try {
     if (std::getenv("RANK") == nullptr) {

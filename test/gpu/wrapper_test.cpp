@@ -17,8 +17,8 @@
 #include "test/gpu/schedule.h"
 #include "test/gpu/small_integers.h"
 
-// Options of the wrapper that do something else on a GPU than on the CPU, or
-// copy what streams may still write, over NCCL.
+// Tests, over NCCL, options of the wrapper that behave differently on a GPU or
+// copy memory that streams may still write.
 namespace ddp {
 namespace wrapper_test {
 
@@ -97,7 +97,7 @@ struct ThreeImpl : torch::nn::Module {
 };
 TORCH_MODULE(Three);
 
-// Which parameters a pass uses is known to its rank alone until the map comes.
+// Until the used map arrives, a rank knows only its own used parameters.
 TEST_CASE("parameters that ranks leave out over NCCL", "[gpu]") {
   enum class By { always, demand, graph };
   const auto by = GENERATE(By::always, By::demand, By::graph);
@@ -116,7 +116,7 @@ TEST_CASE("parameters that ranks leave out over NCCL", "[gpu]") {
     const auto parameters = net->named_parameters();
     for (int pass = 1; pass <= 5; ++pass) {
       net->zero_grad();
-      // Rank 1 has some; without a static graph in every other pass.
+      // Rank 1 uses some; without a static graph only in every other pass.
       const bool is_used = by == By::graph || pass % 2 == 1;
       model->forward(2.0 * pass * (rank.rank + 1), is_used && rank.rank == 1)
           .backward();
@@ -134,7 +134,7 @@ TEST_CASE("parameters that ranks leave out over NCCL", "[gpu]") {
   });
 }
 
-/// A number that the GPU's generator decides, and its next state.
+/// Draws a number from the GPU's generator and advances its state.
 double draw(c10::Device device) {
   auto generator = at::globalContext().defaultGenerator(device);
   const std::scoped_lock lock(generator.mutex());
@@ -165,7 +165,8 @@ TEST_CASE("a part that is computed again draws as it did on its GPU", "[gpu]") {
         };
         return checkpoint_activations(part, x.requires_grad_()).sum();
       });
-      draw(rank.device);  // by somebody else, between the two
+      // A draw by other code between forward and recomputation.
+      draw(rank.device);
       loss.backward();
       rank.expect(drawn.size() == 2 && drawn[0] == drawn[1], "another draw");
       rank.expect_close(

@@ -5,7 +5,7 @@
 
 namespace ddp::test {
 
-/// Runs `work` in a child process and returns how that ended, as waitpid.
+/// Runs `work` in a child process and returns its status, as from waitpid.
 template <class Work>
 int status_of_child(const Work& work) {
   const pid_t child = ::fork();

@@ -10,7 +10,8 @@
 
 namespace ddp::test {
 
-/// From now on these system calls of this process fail, as in a sandbox.
+/// Makes these system calls of this process fail with `error` from now on, as
+/// in a sandbox.
 inline void deny_system_calls(std::initializer_list<int> numbers, int error) {
   std::vector<sock_filter> filter{
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr))};

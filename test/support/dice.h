@@ -6,7 +6,7 @@
 
 namespace ddp::test {
 
-/// Numbers that a seed decides.
+/// Random numbers determined by a seed.
 class Dice {
  public:
   explicit Dice(uint64_t seed) : random_(seed) {}

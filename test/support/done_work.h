@@ -8,7 +8,7 @@
 
 namespace ddp::test {
 
-/// Work that was done when it was asked for.
+/// Work that is already complete at construction.
 class DoneWork : public c10d::Work {
  public:
   explicit DoneWork(at::Tensor result) : result_(std::move(result)) {}

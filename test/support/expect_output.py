@@ -1,6 +1,6 @@
-"""Runs a command and fails unless it exits with an expected code and its output has
-an expected text. ctest's PASS_REGULAR_EXPRESSION alone passes a program that
-crashes after its line.
+"""Runs a command. Fails unless it exits with an expected code and its output
+contains an expected text. ctest's PASS_REGULAR_EXPRESSION alone would also
+pass a program that crashes after printing its line.
 
 usage: expect_output.py [--codes 0,1] [--never REGEX] REGEX COMMAND [ARGUMENT ...]
 """

@@ -9,8 +9,8 @@
 
 namespace ddp::test {
 
-/// A backend without peers: records what it is asked for, leaves the data as it
-/// is, and has every work done at once.
+/// A backend without peers: records its calls, leaves the data unchanged, and
+/// returns completed work.
 class FakeBackend : public c10d::Backend {
  public:
   struct Call {

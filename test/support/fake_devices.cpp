@@ -24,7 +24,7 @@ constexpr auto kType = c10::DeviceType::PrivateUse1;
 using Guard = c10::impl::FakeGuardImpl<kType>;
 static_assert(kFakeDevices == c10::impl::kFakeGuardImplMaxDevices);
 
-/// Memory of the current device.
+/// Allocates memory of the current device.
 class Allocator : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t size) override {
@@ -66,7 +66,7 @@ at::Tensor empty_strided(at::IntArrayRef sizes,
       sizes, strides, &allocator(), kKeys, c10::dtype_or_default(dtype));
 }
 
-/// The same memory as a CPU tensor.
+/// Returns a CPU tensor over the same memory.
 at::Tensor on_cpu(const at::Tensor& tensor) {
   return tensor.is_cpu() ? tensor
                          : at::from_blob(tensor.data_ptr(),
@@ -128,7 +128,7 @@ struct Hooks : at::PrivateUse1HooksInterface {
   }
 };
 
-/// Without the hooks autograd takes the streams of a CUDA build's GPU.
+/// Without the hooks, autograd would use the GPU streams of a CUDA build.
 [[maybe_unused]] const bool kIsRegistered = [] {
   static Hooks hooks;
   c10::SetAllocator(kType, &allocator());

@@ -6,19 +6,20 @@
 
 namespace ddp::test {
 
-/// Devices in the memory of this process, so that tests of modules on several
-/// devices need no GPU: autograd has a thread for each, tensors of one do not
-/// mix with another's, and every operation computes on the CPU.
+/// Fake devices in the memory of this process, so that tests of modules on
+/// several devices need no GPU. Autograd has a thread for each device, tensors
+/// of different devices cannot be mixed, and every operation is computed on the
+/// CPU.
 ///
-/// In a program of its own: they are there from the start, as LibTorch's
-/// "private use" devices.
+/// Use them in a separate test program: they are registered at its start, as
+/// LibTorch's "private use" devices.
 constexpr int kFakeDevices = 8;
 
-/// Device `index`, below kFakeDevices.
+/// Returns device `index`, which must be below kFakeDevices.
 c10::Device fake_device(int index);
 
-/// Another backend's collectives for tensors of fake devices: it gets the same
-/// memory as CPU tensors.
+/// Adapts a backend to tensors of fake devices: passes the same memory as CPU
+/// tensors.
 class FakeDeviceBackend : public detail::ForwardingBackend {
  public:
   using ForwardingBackend::ForwardingBackend;

@@ -9,8 +9,8 @@
 
 namespace ddp::test {
 
-/// Records the calls it gets, "start 0" and so on, and does what it is told in
-/// each. Leaves the data as it is.
+/// Records its calls, "start 0" and so on, and runs `on_start` and `on_finish`.
+/// Leaves the data unchanged.
 class FakeExchange : public Exchange {
  public:
   using Action = std::function<void(const GradientBucket&)>;

@@ -4,10 +4,10 @@
 
 #include "ddp/reducer.h"
 
-// What tests of exchanges have in common.
+// Functions shared by tests of exchanges.
 namespace ddp::test {
 
-/// 1 + 2 + ... + n.
+/// Returns 1 + 2 + ... + n.
 inline double gauss(int n) {
   return n * (n + 1) / 2.0;
 }
@@ -17,7 +17,7 @@ inline torch::Tensor leaf(at::IntArrayRef sizes,
   return torch::ones(sizes, dtype).requires_grad_();
 }
 
-/// A backward pass that is reduced.
+/// Runs a backward pass with gradient reduction.
 inline void backward(Reducer& reducer, const torch::Tensor& loss) {
   reducer.arm();
   reducer.watch(loss);

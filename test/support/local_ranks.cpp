@@ -16,16 +16,16 @@
 namespace ddp::test {
 namespace {
 
-/// Of a collective. Ends before the patience with the ranks does, and so with
-/// an error that says where.
+/// Time-out of a collective. Shorter than the time limit of the ranks, so that
+/// the collective fails first with an error that names its place.
 constexpr auto kTimeout = kRankPatience / 2;
 
-/// LibTorch's flight recorder is one for the whole process and guards part of
-/// its state with no lock, so ranks that are threads would race in it.
+/// Disables LibTorch's flight recorder. There is one per process, and a part of
+/// its state has no lock, so ranks in threads would race in it.
 const bool kNoFlightRecorder = ::setenv("TORCH_FR_BUFFER_SIZE", "0", 1) == 0;
 
-/// Where ranks wait for each other without their backend; a rank that failed
-/// is no longer waited for.
+/// A barrier of the ranks without their backends. Ranks that have failed are
+/// not waited for.
 class Meeting {
  public:
   explicit Meeting(int size) : size_(size) {}
@@ -60,7 +60,7 @@ class Meeting {
   int round_ = 0;
 };
 
-/// What the ranks of one run have in common.
+/// The shared state of the ranks of one run.
 struct Ranks {
   explicit Ranks(int size) : meeting(size) {
     const detail::BatchThreadsGuard as_in_a_job;
@@ -69,10 +69,10 @@ struct Ranks {
 
   c10::intrusive_ptr<c10d::HashStore> store =
       c10::make_intrusive<c10d::HashStore>();
-  /// One thread watches the sockets of all ranks. With one each, as processes
-  /// have, the tests took a third more of the CPU: a Gloo thread that finds a
-  /// connection in use by its rank asks again at once, and so without an end
-  /// while the rank has no core.
+  /// One thread polls the sockets of all ranks. With one thread per rank, as in
+  /// processes, the tests used a third more CPU time: a Gloo thread that finds
+  /// a connection locked by its rank retries at once, and repeats this while
+  /// the rank has no core.
   std::shared_ptr<::gloo::transport::Device> device;
   Meeting meeting;
 };
@@ -91,9 +91,9 @@ void run_rank(int rank,
   Meeting& meeting = ranks.meeting;
   auto leaves = c10::make_scope_exit([&] { meeting.leave(); });
   const Group group = make_group(ranks, rank, size);
-  meeting.arrive_and_wait();  // all have connected
+  meeting.arrive_and_wait();  // all ranks have connected
   body(group);
-  // A backend that goes early breaks a slower rank's last collective.
+  // Destroying a backend early breaks a slower rank's last collective.
   meeting.arrive_and_wait();
   leaves.release();
 }
@@ -103,7 +103,7 @@ void run_rank(int rank,
 std::vector<std::string> try_ranks(
     int size, const std::function<void(const Group& group)>& body) {
   TORCH_CHECK(kNoFlightRecorder);
-  // Gloo writes to sockets whose other end may be gone.
+  // Gloo may write to sockets that the peer has closed.
   ::signal(SIGPIPE, SIG_IGN);
   Ranks ranks(size);
   return try_rank_threads(size,

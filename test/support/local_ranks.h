@@ -11,13 +11,13 @@ namespace ddp::test {
 using Group = c10::intrusive_ptr<c10d::Backend>;
 
 /// Runs `body(group)` once on each of `size` ranks: threads of this process
-/// with a Gloo backend each, over one HashStore. Returns what each rank threw,
-/// "" for nothing. A rank that throws gives up its backend at once, as a
-/// process that dies would.
+/// with one Gloo backend each, over one HashStore. Returns the error text of
+/// each rank, or "". The backend of a rank that throws is destroyed at once, as
+/// if its process had died.
 std::vector<std::string> try_ranks(
     int size, const std::function<void(const Group& group)>& body);
 
-/// The same, but throws the first error of any rank.
+/// Same as above, but throws the first error of any rank.
 void run_ranks(int size, const std::function<void(const Group& group)>& body);
 
 }  // namespace ddp::test

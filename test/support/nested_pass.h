@@ -26,8 +26,8 @@ struct NestedPass : torch::autograd::Function<NestedPass> {
   }
 };
 
-/// weight * x, of which the weight's gradient comes in a pass of its own inside
-/// the pass, as in PyTorch's reentrant checkpoint.
+/// Returns weight * x. The weight's gradient is computed in a nested backward
+/// pass, as in PyTorch's reentrant checkpoint.
 inline torch::Tensor nested(const torch::Tensor& x,
                             const torch::Tensor& weight) {
   return NestedPass::apply(x, std::make_shared<torch::Tensor>(weight));

@@ -6,7 +6,8 @@
 
 namespace ddp::test {
 
-/// While it lives, no new thread has room for its stack.
+/// Prevents the start of new threads while it exists, because they find no
+/// memory for their stacks.
 class NoMoreThreads {
  public:
   NoMoreThreads() {

@@ -5,8 +5,8 @@
 
 namespace ddp::test {
 
-/// What an environment variable asks for, as a number; `usual` where it is not
-/// set.
+/// Returns the value of an environment variable as a number, or `usual` if it
+/// is not set.
 inline uint64_t number_from(const char* variable, uint64_t usual) {
   const char* asked = std::getenv(variable);
   return asked != nullptr ? std::strtoull(asked, nullptr, 10) : usual;

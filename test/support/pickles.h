@@ -7,11 +7,11 @@
 
 #include <caffe2/serialize/inline_container.h>
 
-// Parts of pickles, in the order in which Python writes them, and files around
-// them.
+// Parts of pickles, in the order in which Python writes them, and complete
+// files.
 namespace ddp::test {
 
-/// The bytes of a number, little endian.
+/// Returns the bytes of a number, little endian.
 template <class T>
 std::string raw(T value) {
   return {reinterpret_cast<const char*>(&value), sizeof(value)};
@@ -67,7 +67,8 @@ inline std::string storage(const std::string& type,
          "Q";
 }
 
-/// The arguments of _rebuild_tensor_v2 for a vector of all of storage "0".
+/// Returns the arguments of _rebuild_tensor_v2 for a vector of the whole
+/// storage "0".
 inline std::vector<std::string> tensor_arguments(const std::string& type,
                                                  int32_t count) {
   return {storage(type, "0", count),
@@ -85,7 +86,7 @@ inline std::string tensor(const std::string& type, int32_t count) {
 
 using Records = std::vector<std::pair<std::string, std::string>>;
 
-/// A file of torch.save.
+/// Returns a file in the format of torch.save.
 inline std::string zip_of(const Records& records, bool check_sums = true) {
   std::string bytes;
   caffe2::serialize::PyTorchStreamWriter archive(
@@ -101,7 +102,7 @@ inline std::string zip_of(const Records& records, bool check_sums = true) {
   return bytes;
 }
 
-/// The same in the format before PyTorch 1.6, of one storage.
+/// Returns a file in the format before PyTorch 1.6, with one storage.
 inline std::string legacy_file(const std::string& value,
                                const std::string& key,
                                int64_t count,

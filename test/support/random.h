@@ -7,13 +7,14 @@
 
 namespace ddp::test {
 
-/// Normally distributed, the same for a seed. Ranks are threads: a generator of
-/// one's own instead of the global one.
+/// Returns normally distributed numbers that depend only on the seed. Uses its
+/// own generator, because ranks in threads share the global one.
 inline at::Tensor random(int64_t seed, at::IntArrayRef sizes) {
   return at::randn(sizes, at::detail::createCPUGenerator(seed));
 }
 
-/// Gives each parameter the next seed's numbers, `scale` times.
+/// Fills the parameters with random numbers times `scale`, each with the next
+/// seed.
 inline void fill(torch::nn::Module& module, int64_t seed, double scale = 0.1) {
   const c10::NoGradGuard no_grad;
   for (auto& parameter : module.parameters()) {

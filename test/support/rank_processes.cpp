@@ -15,7 +15,8 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-/// Catch2's report of a signal is no rank's, nor is the tests' time limit.
+/// Restores the default actions of signals: ranks must not inherit Catch2's
+/// signal reports or the tests' time limit.
 void restore_signals() {
   for (const int number :
        {SIGABRT, SIGALRM, SIGFPE, SIGILL, SIGINT, SIGSEGV, SIGTERM}) {
@@ -47,12 +48,12 @@ std::vector<RankEnd> run_rank_processes(
   for (int rank = 0; rank < size; ++rank) {
     processes.emplace_back(
         [&, rank] {
-          reserved.socket = {};  // rank 0 is to listen there
+          reserved.socket = {};  // frees the port, on which rank 0 will listen
           enter(rank, size, reserved.port);
           body(rank);
           return 0;
         },
-        &detail::report_fatal_error);  // as ddp::spawn does
+        &detail::report_fatal_error);  // as in ddp::spawn
   }
   std::vector<RankEnd> ends(static_cast<size_t>(size));
   const auto deadline = steady_clock::now() + patience;

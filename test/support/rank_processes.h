@@ -7,19 +7,19 @@
 
 namespace ddp::test {
 
-/// How the process of a rank ended.
+/// The end of a rank's process.
 struct RankEnd {
-  std::string error;  ///< what left its function; "" for nothing
+  std::string error;  ///< text of the exception that left its function, or ""
   int exit_code = 0;
-  int signal = 0;  ///< 0: it exited
+  int signal = 0;  ///< signal that killed the process, or 0
 };
 
 /// Forks a process for each rank, with the variables of a launcher, runs
-/// `body(rank)` in it and waits for all. None is stopped because another one
-/// has failed. Ranks that still run when `patience` is over are killed, with
+/// `body(rank)` in it and waits for all processes. A failure of one does not
+/// stop the others. Ranks that still run after `patience` are killed, with
 /// "still ran" as their error.
 ///
-/// The program must have no threads yet.
+/// The program must not have threads yet.
 std::vector<RankEnd> run_rank_processes(
     int size,
     const std::function<void(int rank)>& body,

@@ -22,7 +22,7 @@ std::string error_of(const std::function<void(int)>& body, int rank) {
   }
 }
 
-/// Which ranks still run.
+/// Records which ranks still run.
 class Running {
  public:
   explicit Running(int size) : runs_(size, true) {}
@@ -33,7 +33,7 @@ class Running {
     changed_.notify_all();
   }
 
-  /// The ranks that still run after `patience`, as text.
+  /// Returns the ranks that still run after `patience`, as text.
   std::string after(std::chrono::milliseconds patience) {
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, patience, [this] { return names().empty(); });

@@ -12,10 +12,11 @@ namespace {
 
 using ddp::test::Listener;
 
-/// Below the time-outs of ctest, which name only the program.
+/// Below the time-outs of ctest, which name only the program and not the test.
 constexpr unsigned kLimitSeconds = 280;
 
-/// DDP_TEST_SECONDS is another one, for long runs by hand; 0: none.
+/// Returns the time limit. DDP_TEST_SECONDS sets another one, for long manual
+/// runs; 0: no limit.
 unsigned limit_seconds() {
   const char* asked = std::getenv("DDP_TEST_SECONDS");
   return asked != nullptr ? static_cast<unsigned>(std::atoi(asked))
@@ -29,8 +30,8 @@ void abort_and_announce(int) {
   std::abort();
 }
 
-// A timer of the process and no thread: tests fork, which a thread would
-// forbid, and a forked process does not inherit it.
+// Uses a timer of the process instead of a thread: tests fork, which threads
+// would make unsafe, and a forked process does not inherit the timer.
 class TimeLimit : public Listener {
  public:
   using Listener::Listener;

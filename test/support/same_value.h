@@ -9,8 +9,8 @@
 
 namespace ddp::test {
 
-/// True when two tensors are alike in all that a file keeps, and their storages
-/// bit for bit.
+/// Returns true if two tensors have equal values in all properties that a file
+/// stores, and bitwise equal storages.
 inline bool same_bits(const at::Tensor& a, const at::Tensor& b) {
   const auto size = a.storage().nbytes();
   return a.scalar_type() == b.scalar_type() && a.sizes() == b.sizes() &&
@@ -22,7 +22,7 @@ inline bool same_bits(const at::Tensor& a, const at::Tensor& b) {
           std::memcmp(a.storage().data(), b.storage().data(), size) == 0);
 }
 
-/// The same for a tree of values; dicts in the same order.
+/// Same as above, for a tree of values. Dicts must have the same order.
 inline bool same_value(const c10::IValue& a, const c10::IValue& b) {
   const auto all_same = [](const auto& x, const auto& y) {
     bool same = x.size() == y.size();

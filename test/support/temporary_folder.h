@@ -13,7 +13,7 @@
 
 namespace ddp::test {
 
-/// The paths of a folder's files, sorted.
+/// Returns the paths of a folder's files, sorted.
 inline std::vector<std::string> files_in(const std::string& folder) {
   glob_t found{};
   ::glob((folder + "/*").c_str(), 0, nullptr, &found);
@@ -23,8 +23,9 @@ inline std::vector<std::string> files_in(const std::string& folder) {
   return paths;
 }
 
-/// A new folder that goes with this object. (Without std::filesystem: the wheel
-/// of LibTorch exports parts of another compiler's, and remove_all crashes.)
+/// A new folder that is removed with this object. (Does not use
+/// std::filesystem: the wheel of LibTorch exports parts of another compiler's
+/// version, and remove_all crashes.)
 class TemporaryFolder {
  public:
   TemporaryFolder() {
@@ -50,7 +51,7 @@ class TemporaryFolder {
     return path_ + "/" + name;
   }
 
-  /// Number of files in it.
+  /// Returns the number of files in the folder.
   size_t size() const { return files_in(path_).size(); }
 
  private:

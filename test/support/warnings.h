@@ -7,7 +7,7 @@
 
 namespace ddp::test {
 
-/// Collects the warnings of this thread while it lives.
+/// Collects the warnings of this thread while it exists.
 class Warnings : public c10::WarningHandler {
  public:
   Warnings() : guard_(this) { c10::WarningUtils::set_warnAlways(true); }

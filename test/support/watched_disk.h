@@ -7,8 +7,9 @@
 
 namespace ddp::test {
 
-/// Calls a function before each step, with its number. Where that gives no 0,
-/// the step fails with that errno.
+/// Calls a function before each file operation, with the number of the
+/// operation. If the function returns a value other than 0, the operation fails
+/// with that errno.
 template <class BeforeStep>
 class WatchedDisk : public detail::Disk {
  public:

@@ -10,16 +10,16 @@
 
 namespace dp::detail {
 
-/// What the calling thread has set and a replica's thread must have, too: grad
-/// mode, autocast, profiler and the like, and its current stream of each
+/// Thread-local state of the calling thread that a replica's thread must adopt:
+/// grad mode, autocast, profiler and similar, and the current stream of each
 /// device.
 class CarriedState {
  public:
-  /// Of the calling thread.
+  /// Captures the state of the calling thread.
   explicit CarriedState(const std::vector<c10::Device>& devices);
 
-  /// Sets it in the calling thread while it lives, with the device of that
-  /// place in the list as the current one.
+  /// Applies the state to the calling thread while the guard exists. The device
+  /// at index `device` of the list becomes the current device.
   class Guard {
    public:
     Guard(const CarriedState& state, size_t device);
@@ -36,7 +36,7 @@ class CarriedState {
  private:
   at::ThreadLocalState state_;
   bool autocast_cache_;
-  std::vector<std::optional<c10::Stream>> streams_;  // none for the CPU
+  std::vector<std::optional<c10::Stream>> streams_;  // std::nullopt for the CPU
 };
 
 }  // namespace dp::detail

@@ -10,44 +10,45 @@
 
 namespace dp::detail {
 
-/// The devices of a type that LibTorch sees.
+/// Number of devices of one type that LibTorch sees, and the current one.
 struct DevicesOfType {
   int64_t count = 0;
-  c10::DeviceIndex current = 0;  ///< this thread's
+  c10::DeviceIndex current = 0;  ///< current device of this thread
 };
 using LookUpDevices = std::function<DevicesOfType(c10::DeviceType type)>;
 
-/// Asks LibTorch. The CPU is one device; a type without support counts 0.
+/// Queries LibTorch. The CPU counts as one device. A type without support has a
+/// count of 0.
 DevicesOfType look_up_devices(c10::DeviceType type);
 
-/// Pure, but for what `look_up` says: the devices asked for, each with its
-/// number; all GPUs when none is asked for.
+/// Returns the requested devices, each with its index. If none is requested,
+/// returns all GPUs. Pure except for `look_up`.
 ///
-/// @throws c10::Error when one is not there, and when one other than the CPU
-///   is named twice.
+/// @throws c10::Error if a device does not exist, or if a device other than the
+///   CPU is named twice.
 std::vector<c10::Device> resolve_devices(std::vector<c10::Device> asked,
                                          const LookUpDevices& look_up);
 
-/// Pure, but for what `look_up` says: the device, with its number; one without
-/// is the current one.
-/// @throws c10::Error when it is not there.
+/// Returns the device with its index. A device without an index is the current
+/// one. Pure except for `look_up`.
+/// @throws c10::Error if the device does not exist.
 c10::Device resolve_device(c10::Device asked, const LookUpDevices& look_up);
 
-/// The same for where results lie: the device asked for, else the first of
-/// `devices`, else the CPU.
+/// Returns the device of the results: the requested device, otherwise the first
+/// of `devices`, otherwise the CPU. Throws as `resolve_device`.
 c10::Device resolve_output_device(std::optional<c10::Device> asked,
                                   const std::vector<c10::Device>& devices,
                                   const LookUpDevices& look_up);
 
-/// What makes one GPU slower or smaller than another.
+/// Properties that make one GPU slower or smaller than another.
 struct GpuCapacity {
   c10::Device device;
   int64_t memory_bytes = 0;
   int64_t multiprocessors = 0;
 };
 
-/// Pure: a warning when a GPU has less than 75 % of the memory or of the
-/// multiprocessors of another.
+/// Returns a warning if a GPU has less than 75 % of the memory or of the
+/// multiprocessors of another GPU, otherwise std::nullopt. Pure.
 ///
 /// Source: _check_balance of torch/nn/parallel/data_parallel.py.
 std::optional<std::string> warn_of_imbalance(

@@ -13,24 +13,24 @@
 
 namespace dp::detail {
 
-/// One call of `DataParallel::forward` for who does not know its types: the
-/// arguments of all parts of the batch and what the replicas return for them.
-/// Parts are numbered from 0.
+/// Type-erased call of `DataParallel::forward`: holds the arguments of all
+/// parts of the batch and the results of the replicas. Parts are numbered from
+/// 0.
 class ForwardCall {
  public:
   virtual ~ForwardCall() = default;
 
-  /// The tensors among the arguments.
+  /// Returns the tensors in the arguments.
   virtual std::vector<at::Tensor> inputs() const = 0;
-  /// Makes the arguments of each part: copies, with its chunks in the places of
-  /// the `inputs`.
+  /// Creates the arguments of each part: copies in which the part's chunks
+  /// replace the `inputs`.
   virtual void split(const std::vector<std::vector<at::Tensor>>& chunks) = 0;
-  /// Calls the replica's forward with the arguments of a part and keeps what it
-  /// returns. Parts may run at once.
+  /// Calls the replica's forward with the arguments of a part and stores the
+  /// result. Different parts may run concurrently.
   virtual void run(size_t part, torch::nn::Module& replica) = 0;
-  /// Once all parts have run: what each returned.
+  /// Returns the result of each part. Call after all parts have run.
   virtual std::vector<PartResult> results() = 0;
-  /// Makes these the tensors of what the first part returned.
+  /// Replaces the tensors in the first part's result by `leaves`.
   virtual void gather(const std::vector<at::Tensor>& leaves) = 0;
 };
 
@@ -48,7 +48,7 @@ struct ForwardResult<
       std::declval<Args>()...))>;
 };
 
-/// A call of `M::forward` with copies of arguments of these types.
+/// A call of `M::forward` with copies of arguments of the types `Args`.
 template <typename M, typename... Args>
 class TypedForwardCall final : public ForwardCall {
   using Forward = ForwardResult<M, void, Args...>;
@@ -82,7 +82,7 @@ class TypedForwardCall final : public ForwardCall {
   }
 
   std::vector<PartResult> results() override {
-    of_parts_.clear();  // their memory serves what is gathered
+    of_parts_.clear();  // frees memory for gathering
     std::vector<PartResult> parts;
     for (const auto& result : results_) {
       parts.push_back(result_of(*result));
@@ -94,7 +94,7 @@ class TypedForwardCall final : public ForwardCall {
     replace_leaves(*results_.front(), leaves);
   }
 
-  /// What the first part returned.
+  /// Moves out the result of the first part.
   Result take_first() { return std::move(*results_.front()); }
 
   std::vector<Result> take_each() {

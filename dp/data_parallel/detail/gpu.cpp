@@ -17,9 +17,9 @@ bool is_on_gpu(const at::Tensor& tensor) {
   return tensor.is_cuda();
 }
 
-/// A stream of the GPU on which nothing but broadcasts is queued: of high
-/// priority, since a program takes the others, also this one's after 32 of
-/// them.
+/// Returns the stream of the GPU that is reserved for broadcasts. The stream
+/// comes from the high-priority pool. The program usually takes streams from
+/// the normal pool, which reuses its streams after 32 requests.
 c10::Stream broadcast_stream(c10::DeviceIndex device) {
   static std::map<c10::DeviceIndex, c10::Stream> streams;
   const auto known = streams.find(device);
@@ -32,7 +32,8 @@ c10::Stream broadcast_stream(c10::DeviceIndex device) {
                    .first->second;
 }
 
-/// Each of the streams waits for the other of its GPU.
+/// Makes each of `streams` wait for the stream at the same position of
+/// `others`.
 void follow(const std::vector<c10::Stream>& streams,
             const std::vector<c10::Stream>& others) {
   for (size_t i = 0; i < streams.size(); ++i) {
@@ -48,7 +49,7 @@ void send(Broadcast broadcast) {
       is_on_gpu(from) ? std::stable_partition(to.begin(), to.end(), is_on_gpu)
                       : to.begin();
   if (first_other != to.begin()) {
-    // As bytes: NCCL knows neither complex numbers nor short integers.
+    // Sent as bytes, because NCCL supports neither complex numbers nor int16.
     std::vector<at::Tensor> bytes;
     std::transform(
         to.begin(),
@@ -64,10 +65,11 @@ void send(Broadcast broadcast) {
 
 }  // namespace
 
-// A broadcast is a launch on each GPU, and each waits for the others. Another
-// thread's copy between GPUs makes their current streams wait for each other,
-// and would do so between two launches: hence streams of their own. The lock
-// is for their order, and for LibTorch's communicators, which have none.
+// A broadcast launches a kernel on each GPU, and each kernel waits for the
+// others. A copy between GPUs by another thread makes their current streams
+// wait for each other, possibly between two of these launches, which would be a
+// deadlock. Broadcasts therefore run on streams of their own. The lock orders
+// the broadcasts, and protects LibTorch's communicators, which have no lock.
 void broadcast(c10::Device from,
                const std::vector<c10::Device>& to,
                size_t count,

@@ -10,23 +10,24 @@
 
 namespace dp::detail {
 
-/// One contiguous tensor, and tensors as large as it on other devices, or in
-/// other memory of the CPU, into all of which it is copied.
+/// A contiguous source tensor and its destinations: tensors of the same size on
+/// other devices, or in other CPU memory.
 struct Broadcast {
   at::Tensor from;
   std::vector<at::Tensor> to;
 };
 
-/// Makes `count` broadcasts from a device to others, one after the other.
-/// `make(i)` returns the one numbered i; what it computes runs on the stream
-/// that sends it. Between GPUs LibTorch chooses NCCL or copies. Any thread.
-/// @param from,to  the devices of all the broadcasts' tensors
+/// Runs `count` broadcasts from a device to others, in order. `make(i)` returns
+/// broadcast i; its operations run on the stream that sends the broadcast.
+/// Between GPUs LibTorch chooses NCCL or copies. May be called from any thread.
+/// @param from  device of the source tensors of all broadcasts
+/// @param to  devices of the destination tensors of all broadcasts
 void broadcast(c10::Device from,
                const std::vector<c10::Device>& to,
                size_t count,
                const std::function<Broadcast(size_t i)>& make);
 
-/// Capacities of the GPUs among `devices`.
+/// Returns the capacities of the GPUs in `devices`.
 std::vector<GpuCapacity> gpu_capacities(
     const std::vector<c10::Device>& devices);
 

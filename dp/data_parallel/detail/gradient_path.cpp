@@ -13,7 +13,8 @@ namespace {
 namespace ag = torch::autograd;
 using ddp::detail::NodePtr;
 
-/// Where the gradient of a parameter goes; nowhere when it needs none.
+/// Returns the edge that receives the gradient of a parameter, or an invalid
+/// edge if the parameter needs no gradient.
 ag::Edge end_of(const at::Tensor& source) {
   return source.requires_grad() ? ag::impl::gradient_edge(source) : ag::Edge();
 }
@@ -25,7 +26,8 @@ std::optional<c10::Stream> current_stream(c10::Device device) {
                                    .getStream(device));
 }
 
-/// Whether others than the replicas' tensors hold the node that it goes to.
+/// Returns true if a graph outside of the replicas' tensors holds the tensor's
+/// gradient function.
 bool is_in_graph(const at::Tensor& tensor, const std::vector<Replica>& all) {
   const auto& node = tensor.grad_fn();
   if (!node) {

@@ -12,32 +12,35 @@
 
 namespace dp::detail {
 
-/// Makes the replicas' parameters the outcome of a differentiable copy of the
-/// module's: a backward pass adds the replicas' gradients to that of the
-/// module's own forward. Each parameter has a node of its own (ReduceBackward),
-/// so the graph leads to the parameters that a forward has used and to no
-/// other. A parameter that needs no gradient gets none.
+/// Connects the replicas' parameters to the module's parameters in the autograd
+/// graph, as the outputs of a differentiable copy. A backward pass adds the
+/// replicas' gradients to the gradients of the module's own forward. Each
+/// parameter has its own node (ReduceBackward), so the graph contains only the
+/// parameters that a forward has used. A parameter that needs no gradient has
+/// no node.
 ///
-/// The nodes belong to no one forward: they serve until `leads_to` is false.
+/// The nodes are independent of a particular forward. They are reused until
+/// `leads_to` returns false.
 class GradientPath {
  public:
   GradientPath(const StateLayout& layout,
                const std::vector<Replica>& replicas,
                const TrafficCounters& traffic);
 
-  /// Whether the path still ends at the module's parameters that need
-  /// gradients, on the current stream.
+  /// Returns true if the path still ends at the module's parameters that need
+  /// gradients, and was made for the current stream.
   bool leads_to(const StateLayout& layout) const;
 
-  /// Puts the members of a replica at its beginning. A member that is frozen by
-  /// now stays on an older path as long as a graph leads there, which needs it.
-  /// @param all  of the module.
+  /// Connects the members of a replica to the path. A member whose parameter
+  /// has been frozen stays on an older path as long as a graph uses that path.
+  /// @param all  all replicas of the module
   void connect(const Replica& replica, const std::vector<Replica>& all) const;
 
  private:
-  std::vector<torch::autograd::Edge> ends_;  // by slot; none where no gradient
-  std::vector<ddp::detail::NodePtr> nodes_;  // by slot; null where no gradient
-  std::optional<c10::Stream> stream_;        // of the module's device
+  // By slot; invalid without gradient.
+  std::vector<torch::autograd::Edge> ends_;
+  std::vector<ddp::detail::NodePtr> nodes_;  // by slot; null without gradient
+  std::optional<c10::Stream> stream_;        // current, of the module's device
 };
 
 }  // namespace dp::detail

@@ -27,7 +27,8 @@ std::vector<std::vector<at::Tensor>> leaves_by_place(
   std::vector<std::vector<at::Tensor>> places(first.leaves.size());
   for (size_t part = 0; part < parts.size(); ++part) {
     const auto& [leaves, structure] = parts[part];
-    // One that differs comes before the numbers of those after it do.
+    // Compare the structures element by element: a mismatch is reported before
+    // any difference in the elements after it.
     for (size_t i = 0; i < first.structure.size(); ++i) {
       expect_alike(first.structure[i], structure.at(i), part);
     }

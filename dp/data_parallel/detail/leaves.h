@@ -11,8 +11,9 @@
 
 namespace dp::detail {
 
-/// A visitor that keeps tensors. The rows of a packed sequence's data are steps
-/// of all sequences: there is nothing to split or to put together.
+/// A visitor that collects tensors. It refuses a PackedSequence: the rows of
+/// its data are time steps of all sequences and cannot be split or
+/// concatenated.
 struct LeafVisit {
   void operator()(const at::Tensor& tensor) const { found.push_back(tensor); }
   void operator()(const torch::nn::utils::rnn::PackedSequence&) const {
@@ -24,7 +25,7 @@ struct LeafVisit {
   std::vector<at::Tensor>& found;
 };
 
-/// The tensors in `value`, as `ddp::for_each_tensor` finds them.
+/// Returns the tensors in `value`, in the order of `ddp::for_each_tensor`.
 /// @throws c10::Error for a PackedSequence.
 template <typename T>
 std::vector<at::Tensor> leaves(const T& value) {
@@ -33,12 +34,13 @@ std::vector<at::Tensor> leaves(const T& value) {
   return found;
 }
 
-/// Puts other tensors in the places of those that `leaves` gave.
+/// Replaces the tensors in `value`, in the order of `leaves`, by `tensors`.
+/// @throws c10::Error if `tensor_fields` of a struct returns copies.
 template <typename T>
 void replace_leaves(T& value, const std::vector<at::Tensor>& tensors) {
   size_t next = 0;
   ddp::for_each_tensor(value, [&](const at::Tensor& tensor) {
-    // `value` is ours and not const.
+    // `value` is not const, so the cast is valid.
     const_cast<at::Tensor&>(tensor) = tensors[next++];
   });
   next = 0;
@@ -49,10 +51,10 @@ void replace_leaves(T& value, const std::vector<at::Tensor>& tensors) {
   });
 }
 
-/// What one part of a batch returned.
+/// The result of one part of a batch.
 struct PartResult {
   std::vector<at::Tensor> leaves;
-  /// Sizes of its containers, keys of its maps and the like.
+  /// Sizes of containers, keys of maps and similar properties of the result.
   std::vector<std::string> structure;
 };
 
@@ -70,9 +72,9 @@ PartResult result_of(const T& value) {
   return found;
 }
 
-/// For each leaf of the results, at least one, that of every part. A leaf that
-/// is undefined is so in all parts.
-/// @throws c10::Error when the results are not alike.
+/// Returns, for each leaf of the results, the tensors of all parts. A leaf that
+/// is undefined must be undefined in all parts. `parts` must not be empty.
+/// @throws c10::Error if the results have different structures.
 std::vector<std::vector<at::Tensor>> leaves_by_place(
     const std::vector<PartResult>& parts);
 

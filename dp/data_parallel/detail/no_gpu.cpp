@@ -1,4 +1,4 @@
-// For a LibTorch without CUDA.
+// Stub for a LibTorch without CUDA.
 #include "dp/data_parallel/detail/gpu.h"
 
 namespace dp::detail {

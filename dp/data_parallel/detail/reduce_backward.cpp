@@ -12,17 +12,19 @@
 namespace dp::detail {
 namespace {
 
-/// The node runs before every other node that is ready, as autograd's own
-/// accumulation does: its inputs' memory then serves the next gradients.
+/// Maximum priority: the node runs before every other ready node, as autograd's
+/// own gradient accumulation does. The memory of its inputs is then free for
+/// the next gradients.
 constexpr uint64_t kFirst = std::numeric_limits<uint64_t>::max();
 
 bool is_dense(const at::Tensor& grad) {
   return grad.layout() == c10::kStrided;
 }
 
-/// Copies `grad` to `device` where it lies on another one. The copy runs on
-/// this thread's current stream of the gradient's own device, which may be
-/// another stream than the one that its memory belongs to.
+/// Copies `grad` to `device` if it is on another one. The copy runs on this
+/// thread's current stream of the gradient's own device. This stream may differ
+/// from the stream on which the gradient's memory was allocated, hence
+/// record_stream.
 at::Tensor fetch(const at::Tensor& grad, c10::Device device) {
   const auto from = grad.device();
   if (from != device && !from.is_cpu() && is_dense(grad)) {
@@ -46,7 +48,7 @@ ReduceBackward::ReduceBackward(const at::Tensor& source,
 torch::autograd::variable_list ReduceBackward::apply(
     torch::autograd::variable_list&& grads) {
   at::Tensor sum;
-  bool is_own = false;  // nobody else has the memory of the sum
+  bool is_own = false;  // no other tensor shares the sum's memory
   for (size_t replica = 1; replica < grads.size(); ++replica) {
     const auto grad = std::move(grads[replica]);
     if (!grad.defined()) {

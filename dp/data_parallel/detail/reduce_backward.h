@@ -10,12 +10,12 @@
 
 namespace dp::detail {
 
-/// Adds up the gradients of one parameter over all replicas but replica 0, in
+/// Adds the gradients of one parameter over all replicas except replica 0, in
 /// the order of the replicas, and passes the sum on to `end`.
 ///
-/// Input k is the gradient of replica k. Nothing leads to input 0: it makes
-/// autograd run the node on the device of the module. The output is undefined
-/// where no replica has a gradient. Differentiable (create_graph).
+/// Input k is the gradient of replica k. Input 0 is never connected; its
+/// metadata makes autograd run the node on the device of the module. The output
+/// is undefined if no replica has a gradient. Differentiable (create_graph).
 ///
 /// Source: ReduceAdd of torch/nn/parallel/data_parallel.h.
 class ReduceBackward : public torch::autograd::Node {

@@ -68,13 +68,13 @@ void expect_structure(const torch::nn::Module& module,
               copy.modules.size() - 1);
 }
 
-/// Each tensor of the replica once, with the slot that it has.
+/// Returns each tensor of the replica once, with its slot.
 std::vector<Replica::Member> members_of(const torch::nn::Module& module,
                                         const StateLayout& layout,
                                         const ModuleState& copy,
                                         KnownTensors& known) {
   std::vector<Replica::Member> members;
-  std::unordered_map<const c10::TensorImpl*, size_t> own;  // to their slot
+  std::unordered_map<const c10::TensorImpl*, size_t> own;  // to slot
   for (size_t i = 0; i < copy.tensors.size(); ++i) {
     const auto* tensor = copy.tensors[i].unsafeGetTensorImpl();
     const size_t slot = layout.slot_of[i];
@@ -104,8 +104,9 @@ std::vector<Replica::Member> members_of(const torch::nn::Module& module,
   return members;
 }
 
-/// Whether the tensor lies in memory as its slot is to lie in a flat tensor of
-/// its own, and nothing else does.
+/// Returns true if the tensor already has the memory layout of its slot and is
+/// the only user of its storage, so that the storage can serve as a flat
+/// tensor.
 bool can_be_flat(const at::Tensor& tensor,
                  const Slot& slot,
                  c10::Device device) {
@@ -142,7 +143,8 @@ void move_in(Replica& replica, const StateLayout& layout) {
           memory, place.offset, place.sizes, place.strides);
     }
     for (auto* member : in_flat[flat]) {
-      // Its gradient goes the way that the path of gradients lays.
+      // GradientPath connects the gradient, so the tensor is no leaf that
+      // requires one.
       member->tensor.unsafeGetTensorImpl()->set_requires_grad(false);
       member->tensor.set_data(replica.pieces[member->slot]);
     }
@@ -171,10 +173,11 @@ Replica make_replica(const StateLayout& layout,
                      c10::Device device,
                      const MakeModule& make,
                      KnownTensors& known) {
-  // A first forward may run in inference mode, a later one with gradients.
+  // The first forward may run in inference mode, and a later one with
+  // gradients.
   const c10::InferenceMode no_inference(false);
   const torch::NoGradGuard no_grad;
-  // clone() runs reset(), which draws values that nobody sees.
+  // clone() runs reset(), which draws random values that are overwritten.
   const ddp::detail::GeneratorStates random(generators_near(device));
   const auto restore = c10::make_scope_exit([&random] { random.restore(); });
   const auto& module = *layout.modules.front();

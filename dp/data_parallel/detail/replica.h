@@ -16,10 +16,11 @@ namespace dp::detail {
 using KnownTensors = std::unordered_set<const c10::TensorImpl*>;
 using MakeModule = std::function<std::shared_ptr<torch::nn::Module>()>;
 
-/// A copy of the module that is kept. Its parameters and buffers lie in flat
-/// tensors of ours, so that they are filled by few copies.
+/// A persistent copy of the module. Its parameters and buffers are stored in
+/// flat tensors, so that few copies update them.
 struct Replica {
-  /// A parameter or buffer of the replica, once for each tensor.
+  /// A parameter or buffer of the replica. A tensor registered several times
+  /// occurs once.
   struct Member {
     at::Tensor tensor;
     size_t slot;
@@ -28,39 +29,44 @@ struct Replica {
   size_t index;  ///< in the list of devices
   c10::Device device;
   std::shared_ptr<torch::nn::Module> module;
-  Modules submodules;  ///< of the layout's modules
+  Modules submodules;  ///< in the order of the layout's modules
   std::vector<Member> members;
-  std::vector<at::Tensor> flats;   ///< by FlatSpec
-  std::vector<at::Tensor> pieces;  ///< by slot, memory of the flats; writing
-                                   ///< to them leaves the members' versions
-  std::vector<uint32_t> versions;  ///< of the sources, by slot, as last seen
+  std::vector<at::Tensor> flats;  ///< by FlatSpec
+  /// By slot, aliases of the flats' memory; a write to a piece does not change
+  /// the version counters of the members.
+  std::vector<at::Tensor> pieces;
+  /// Version counters of the sources, by slot, at the last update.
+  std::vector<uint32_t> versions;
 };
 
-/// Clones the module of the layout, or takes what `make` gives, and moves its
-/// parameters and buffers into memory on `device`, one flat tensor after the
-/// other, so that they are there twice only by parts. Values are not copied
-/// yet. Default random generators stay as they are, whatever the clone draws.
+/// Clones the module of the layout, or calls `make` if it is set. Moves
+/// parameters and buffers into flat tensors on `device`, one flat tensor at a
+/// time, so that only one part of the state exists twice at any time. Does not
+/// copy the module's values. Restores the default random generators after the
+/// clone.
 ///
-/// @param known  tensors of the module and of other replicas; grows by its own.
-/// @throws c10::Error when the module cannot be cloned, and when what came of
-///   it is of another type, has other parameters, buffers or submodules, one of
-///   the known tensors, or one tensor where the module has two.
+/// @param known  tensors of the module and of the other replicas. The new
+///   replica's tensors are added.
+/// @throws c10::Error if the module cannot be cloned, or if the new module has
+///   another type, other parameters, buffers or submodules, one of the known
+///   tensors, or one tensor where the module has two.
 Replica make_replica(const StateLayout& layout,
                      size_t index,
                      c10::Device device,
                      const MakeModule& make,
                      KnownTensors& known);
 
-/// Gives members their memory back when something has moved them elsewhere, as
-/// flatten_parameters() of RNNs does.
+/// Restores the memory of members that were moved elsewhere, for example by
+/// flatten_parameters() of RNNs.
 void claim_memory(Replica& replica);
 
-/// Sets the version of each member whose source has another version than last
-/// time, so that autograd sees a change where it would see one in the module,
-/// and none where it would not.
+/// Increments the version counter of each member whose source has changed since
+/// the last call. Autograd then detects a modification exactly where it would
+/// detect one in the module.
 void follow_versions(Replica& replica, const StateLayout& layout);
 
-/// Puts each submodule into training or evaluation mode as the module's is.
+/// Sets each submodule to the training or evaluation mode of the module's
+/// submodule.
 void follow_modes(const Replica& replica, const StateLayout& layout);
 
 }  // namespace dp::detail

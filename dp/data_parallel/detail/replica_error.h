@@ -5,8 +5,8 @@
 
 namespace dp::detail {
 
-/// Throws `error` on, with `where` added to its text. A c10::Error keeps its
-/// type; any other exception is nested in a c10::Error.
+/// Rethrows `error` with `where` added to its text. A c10::Error keeps its
+/// type. Any other exception is nested in a c10::Error.
 [[noreturn]] void rethrow_from(const std::exception_ptr& error,
                                const std::string& where);
 

@@ -36,7 +36,7 @@ class ReplicaThreads::Thread {
     thread_.join();
   }
 
-  /// Null ends the thread.
+  /// Starts a job. A null job ends the thread.
   void start(std::function<void()> job) {
     {
       const std::lock_guard lock(mutex_);
@@ -46,7 +46,7 @@ class ReplicaThreads::Thread {
     changed_.notify_all();
   }
 
-  /// Waits for the job and returns what it threw.
+  /// Blocks until the job has finished and returns its exception, or null.
   std::exception_ptr finish() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return !busy_; });
@@ -81,7 +81,7 @@ class ReplicaThreads::Thread {
   std::function<void()> job_;
   std::exception_ptr error_;
   bool busy_ = false;
-  std::thread thread_;  // last: it uses the others
+  std::thread thread_;  // last member, because the thread uses the others
 };
 
 ReplicaThreads::ReplicaThreads(std::vector<c10::Device> devices)
@@ -96,7 +96,8 @@ ReplicaThreads::ReplicaThreads(std::vector<c10::Device> devices)
 ReplicaThreads::~ReplicaThreads() {
   if (!is_own_process()) {
     for (auto& thread : threads_) {
-      // There is nothing to join, and to wait would be for ever.
+      // The threads do not exist in this process, and a join would block
+      // forever.
       static_cast<void>(thread.release());
     }
   }
@@ -159,9 +160,10 @@ void ReplicaThreads::start() {
   }
 }
 
-// With the caller's number of intra-op threads each, replicas on the CPU would
-// get in each other's way. The number is a thread's own, but setting it also
-// sets the one that new threads start with: the caller puts that back.
+// If every CPU replica used the caller's number of intra-op threads, the
+// replicas would oversubscribe the cores. The number is a thread's own setting,
+// but setting it also sets the default of new threads. The caller therefore
+// restores its own number afterwards.
 void ReplicaThreads::share_out_intraop_threads() {
   const int all = at::get_num_threads();
   const int share = std::max(1, all / static_cast<int>(on_cpu_.size()));
@@ -169,7 +171,7 @@ void ReplicaThreads::share_out_intraop_threads() {
     return;
   }
   run_and_wait(on_cpu_, [share](size_t) {
-    at::get_num_threads();  // starts with the default, which must be over
+    at::get_num_threads();  // initialises the thread with the default first
     at::set_num_threads(share);
   });
   at::set_num_threads(all);
@@ -178,7 +180,7 @@ void ReplicaThreads::share_out_intraop_threads() {
 
 std::vector<std::exception_ptr> ReplicaThreads::run_and_wait(
     const std::vector<size_t>& replicas, const Job& job) {
-  // Nothing may throw between the first start and the last finish.
+  // No statement may throw between the first start and the last finish.
   std::vector<std::exception_ptr> errors(replicas.size());
   for (const size_t replica : replicas) {
     threads_[replica]->start([&job, replica] { job(replica); });

@@ -11,30 +11,32 @@
 
 namespace dp::detail {
 
-/// Threads that are kept, one a replica, and run forwards together: with the
-/// replica's device, the caller's state (see `CarriedState`) and, for replicas
-/// on the CPU, their share of the caller's intra-op threads. They start when
-/// they are first used, and do not live on in a process that is forked.
+/// Persistent threads, one per replica, that run forwards concurrently. Each
+/// thread has the replica's device, the caller's state (see `CarriedState`)
+/// and, for replicas on the CPU, a share of the caller's intra-op threads. The
+/// threads start at the first use and do not exist in a forked process.
 ///
 /// Thread contract: one caller at a time.
 class ReplicaThreads {
  public:
   using Job = std::function<void(size_t replica)>;
 
-  /// @param devices  of the replicas
+  /// @param devices  one per replica
   explicit ReplicaThreads(std::vector<c10::Device> devices);
-  /// Ends the threads and waits for them. In a forked process there are none.
+  /// Ends and joins the threads. Does not wait in a forked process, because the
+  /// threads do not exist there.
   ~ReplicaThreads();
   ReplicaThreads(const ReplicaThreads&) = delete;
   ReplicaThreads& operator=(const ReplicaThreads&) = delete;
 
-  /// @throws c10::Error in a process that was forked after they were started.
+  /// @throws c10::Error in a process that was forked after the threads were
+  ///   started.
   void expect_own_process() const;
 
-  /// Runs `job(i)` for each replica i of `replicas`, all at once, and waits for
-  /// all of them. Throws what the first of them threw, with "(replica i of n on
-  /// DEVICE)" added.
-  /// @throws c10::Error when a thread cannot be started; nothing has run then.
+  /// Runs `job(i)` for each replica i of `replicas` concurrently and blocks
+  /// until all have finished. Rethrows the exception of the first failed
+  /// replica, with "(replica i of n on DEVICE)" added.
+  /// @throws c10::Error if a thread cannot be started; no job has run then.
   void run(const std::vector<size_t>& replicas, const Job& job);
 
  private:
@@ -43,15 +45,15 @@ class ReplicaThreads {
   bool is_own_process() const;
   void start();
   void share_out_intraop_threads();
-  /// What each threw, null for nothing.
+  /// Returns the exception of each replica, or null.
   std::vector<std::exception_ptr> run_and_wait(
       const std::vector<size_t>& replicas, const Job& job);
 
   std::vector<c10::Device> devices_;
-  std::vector<size_t> on_cpu_;                    // replicas
-  std::vector<std::unique_ptr<Thread>> threads_;  // none before the first run
-  pid_t process_ = 0;                             // that started them
-  int intraop_share_ = 0;  // what the threads have; 0: not set yet
+  std::vector<size_t> on_cpu_;                    // replicas on the CPU
+  std::vector<std::unique_ptr<Thread>> threads_;  // empty before the first run
+  pid_t process_ = 0;                             // that started the threads
+  int intraop_share_ = 0;  // per CPU replica; 0: not set yet
 };
 
 }  // namespace dp::detail

@@ -12,7 +12,9 @@
 namespace dp::detail {
 namespace {
 
-/// Operators know the module's own parameters, not the replicas'.
+/// Parameter casts are registered for the module's own parameters, not for the
+/// replicas'.
+/// @throws c10::Error if a cast of one of the module's tensors is active.
 void expect_no_casts(const ModuleState& state) {
   for (const auto& casts : ddp::detail::CastScope::active()) {
     for (const auto& tensor : state.tensors) {
@@ -26,14 +28,15 @@ void expect_no_casts(const ModuleState& state) {
   }
 }
 
-/// Whether the module's tensor lies in memory as its copy is to.
+/// Returns true if the module's tensor has the memory layout of its slot.
 bool is_flat(const Slot& slot) {
   return slot.source.strides() == slot.strides && !slot.source.is_conj() &&
          !slot.source.is_neg();
 }
 
-/// The module's tensors of one flat, side by side: in memory of their own, but
-/// where there is only one, which may be large.
+/// Returns the module's tensors of one flat tensor side by side. A single
+/// tensor, which may be large, is returned as an alias of its own memory;
+/// several tensors are copied into new memory.
 at::Tensor stage(const StateLayout& layout, const FlatSpec& flat) {
   if (flat.slots.size() == 1 && is_flat(layout.slots[flat.slots.front()])) {
     const auto& source = layout.slots[flat.slots.front()].source;
@@ -80,7 +83,7 @@ void Replicas::make(const ModuleState& state) {
   auto layout = lay_out(state, devices_.front());
   path_.reset();
   copies_.clear();
-  layout_ = {};  // fits no module
+  layout_ = {};  // matches no module
   KnownTensors known;
   for (const auto& slot : layout.slots) {
     known.insert(slot.source.unsafeGetTensorImpl());
@@ -97,7 +100,7 @@ void Replicas::refresh(const std::vector<size_t>& members) {
   const auto state = read_state(module_);
   expect_on_device(state, devices_.front());
   if (devices_.size() < 2) {
-    return;  // nothing is kept, so threads may share it as they may the module
+    return;  // No replicas are kept, so concurrent calls are up to the module.
   }
   expect_no_casts(state);
   if (!fits(layout_, state)) {
@@ -139,7 +142,7 @@ void Replicas::connect_gradients(const std::vector<Replica*>& copies) {
     return;
   }
   if (!path_ || !path_->leads_to(layout_)) {
-    path_.reset();  // or the accumulators would be those of the old streams
+    path_.reset();  // otherwise the accumulators would keep the old streams
     path_.emplace(layout_, copies_, traffic_);
   }
   for (const auto* copy : copies) {

@@ -10,30 +10,33 @@
 
 namespace dp::detail {
 
-/// The module and its kept copies, one a device. Replica 0 is the module.
+/// The module and its persistent copies, one per device. Replica 0 is the
+/// module.
 class Replicas {
  public:
-  /// @throws c10::Error as `make_replica` does, and when the module's tensors
-  ///   are not on the first device.
+  /// @throws c10::Error as `make_replica`, and if the module's tensors are not
+  ///   on the first device.
   Replicas(std::shared_ptr<torch::nn::Module> module,
            std::vector<c10::Device> devices,
            MakeModule make,
            TrafficCounters traffic);
 
-  /// Brings replicas up to date with the module for one forward: values of
-  /// parameters and buffers, modes, and which way gradients go. Makes all
-  /// copies anew when the module has got other submodules or tensors.
-  /// @throws c10::Error within a scope that casts the module's parameters.
+  /// Updates replicas from the module for one forward: values of parameters and
+  /// buffers, training modes, and gradient paths. Recreates all copies if the
+  /// module has other submodules or tensors than before.
+  /// @throws c10::Error within a scope that casts the module's parameters, and
+  ///   as the constructor.
   void refresh(const std::vector<size_t>& members);
 
-  /// Makes all copies anew. The old ones are gone before, so that both need not
-  /// be there at once; after an error the next `refresh` tries again.
+  /// Recreates all copies. The old copies are destroyed first, so that both
+  /// sets need not fit into memory. After an error the next `refresh` tries
+  /// again.
   void remake();
 
   torch::nn::Module& operator[](size_t replica);
 
-  /// All of them, which outlive this; their gradients then still find the
-  /// module's.
+  /// Returns all replicas. They may outlive this object; their gradients are
+  /// still added to the module's.
   std::vector<std::shared_ptr<torch::nn::Module>> modules() const;
 
  private:

@@ -10,7 +10,7 @@
 namespace dp::detail {
 namespace {
 
-/// RowCounts of each device.
+/// Number of rows of each device.
 using RowCounts = std::vector<int64_t>;
 
 constexpr const char* kForAll =
@@ -29,7 +29,8 @@ int64_t count_rows(const at::Tensor& tensor, int64_t dim) {
   return tensor.size(c10::maybe_wrap_dim(dim, rank));
 }
 
-/// The rows of all tensors that are defined; none without such.
+/// Returns the number of rows, which all defined tensors must share, or
+/// std::nullopt if no tensor is defined.
 std::optional<int64_t> count_rows(const std::vector<at::Tensor>& tensors,
                                   int64_t dim) {
   const at::Tensor* first = nullptr;
@@ -67,7 +68,8 @@ std::vector<at::Tensor> chunks_of(const at::Tensor& tensor,
   auto chunks = tensor.split_with_sizes(sizes, dim);
   for (auto& chunk : chunks) {
     if (!chunk.requires_grad()) {
-      // For autograd no view of the whole, so a forward may change it in place.
+      // Detached from the whole batch, so that forward may modify the chunk in
+      // place.
       chunk = chunk.detach();
     }
   }
@@ -106,7 +108,7 @@ std::vector<Part> scatter(const std::vector<at::Tensor>& tensors,
 }
 
 at::Tensor to_device(const at::Tensor& tensor, c10::Device device) {
-  // A copy to the CPU must have happened when it is read there.
+  // The CPU may read the copy at once, so a copy to the CPU is blocking.
   return tensor.defined() ? tensor.to(device, /*non_blocking=*/!device.is_cpu())
                           : tensor;
 }

@@ -10,29 +10,30 @@
 
 namespace dp::detail {
 
-/// What one replica works on.
+/// The chunks that one replica processes.
 struct Part {
   size_t replica = 0;
   int64_t samples = 0;              ///< rows of the first tensor
-  std::vector<at::Tensor> tensors;  ///< its chunks, on its device
+  std::vector<at::Tensor> tensors;  ///< chunks on the replica's device
 };
 
 /// Splits tensors along `dim` and moves the chunks to the devices. A device
-/// that gets no row has no part. Without rows or tensors at all the first
-/// device gets everything there is. Undefined tensors go to every part as they
-/// are. Differentiable, twice too.
+/// without rows has no part. If there are no rows or no tensors, the first
+/// device receives all tensors. Undefined tensors are passed to every part
+/// unchanged. Twice differentiable.
 ///
-/// @throws c10::Error when a tensor has no dimension `dim`, when sizes of the
-///   rule do not add up, and when tensors differ in their rows.
+/// @throws c10::Error if a tensor has no dimension `dim`, if the sizes of the
+///   rule do not add up to the number of rows, or if tensors differ in their
+///   number of rows.
 std::vector<Part> scatter(const std::vector<at::Tensor>& tensors,
                           const std::vector<c10::Device>& devices,
                           const SplitRule& rule,
                           int64_t dim);
 
-/// `tensor` on `device`; does not wait for a copy to a GPU.
+/// Returns `tensor` on `device`. Does not block for a copy to a GPU.
 at::Tensor to_device(const at::Tensor& tensor, c10::Device device);
 
-/// Bytes of data; none of an undefined tensor.
+/// Returns the number of bytes of the data; 0 for an undefined tensor.
 int64_t bytes_of(const at::Tensor& tensor);
 int64_t bytes_of(const std::vector<at::Tensor>& tensors);
 

@@ -50,8 +50,8 @@ std::vector<int64_t> split_evenly(int64_t rows, size_t devices) {
   return result;
 }
 
-/// Hamilton's method: everyone's share rounded down, then one row more for the
-/// largest remainders.
+/// Hamilton's method: rounds every share down, then adds one row for each of
+/// the largest remainders.
 std::vector<int64_t> split_by_weight(int64_t rows,
                                      const std::vector<double>& weights) {
   const double total = std::accumulate(weights.begin(), weights.end(), 0.0);

@@ -5,25 +5,29 @@
 
 namespace dp::detail {
 
-/// How rows are shared out among devices.
+/// Rule for distributing rows over devices.
 struct SplitRule {
   size_t devices = 1;
-  std::vector<int64_t> sizes;   ///< rows of each; empty: not given
-  std::vector<double> weights;  ///< shares of each; empty: equal
+  std::vector<int64_t> sizes;   ///< rows per device; empty: not given
+  std::vector<double> weights;  ///< relative shares; empty: equal shares
 };
 
-/// Pure: checks that a rule fits the devices.
-/// @throws c10::Error when sizes and weights are both given, when there is not
-///   one for each device, when one is negative, or when all are 0.
+/// Checks that a rule is valid for its number of devices. Pure.
+/// @throws c10::Error if both sizes and weights are given, if their number is
+///   not the number of devices, if one is negative or not finite, or if all are
+///   0.
 void check(const SplitRule& rule);
 
-/// Pure: rows of each device, 0 for one that does not take part.
+/// Returns the number of rows of each device, 0 for a device that does not
+/// compute. Pure.
 ///
-/// Equal shares are those of `Tensor::chunk`: all as large as the first, what
-/// is left for the last. Weighted ones are rounded so that they add up, to the
-/// first of the largest remainders.
+/// Equal shares follow `Tensor::chunk`: all shares are as large as the first,
+/// and the remaining rows go to the last device with rows. Weighted shares are
+/// rounded so that they add up to `rows`: the shares with the largest
+/// remainders are rounded up, in the order of the devices if remainders are
+/// equal.
 ///
-/// @throws c10::Error when given sizes do not add up to `rows`.
+/// @throws c10::Error if the given sizes do not add up to `rows`.
 std::vector<int64_t> split_rows(int64_t rows, const SplitRule& rule);
 
 }  // namespace dp::detail

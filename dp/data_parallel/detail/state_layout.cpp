@@ -10,8 +10,9 @@
 namespace dp::detail {
 namespace {
 
-/// Bytes that are worth a copy between devices: far more than it costs to begin
-/// one, little beside the memory of a device.
+/// Number of bytes sent together. The transfer takes far longer than the start
+/// of a copy between devices, and the memory is small compared to that of a
+/// device.
 constexpr int64_t kBytesSentTogether = 16 << 20;
 
 c10::DimVector dense_strides(const at::Tensor& tensor) {
@@ -41,8 +42,9 @@ bool is_unchanged(const Slot& slot, const at::Tensor& tensor) {
          tensor.sizes() == slot.sizes && dense_strides(tensor) == slot.strides;
 }
 
-/// A tensor of `kBytesSentTogether` bytes is alone in its flat one, since to
-/// send it together with others takes memory for all of them.
+/// A tensor of at least `kBytesSentTogether` bytes is alone in its flat tensor,
+/// because sending it together with others needs staging memory for all of
+/// them.
 void place_slots(StateLayout& layout) {
   std::vector<ddp::detail::GradientSpec> specs;
   for (const auto& slot : layout.slots) {

@@ -7,8 +7,8 @@
 
 namespace dp::detail {
 
-/// What `ReplicaTraffic` tells, by replica. Gradients are counted by autograd's
-/// threads, possibly when the wrapper is gone.
+/// Counters behind `ReplicaTraffic`, for one replica. Autograd's threads count
+/// the gradients, possibly after the wrapper has been destroyed.
 struct TrafficCounter {
   std::atomic<int64_t> state{0};
   std::atomic<int64_t> inputs{0};

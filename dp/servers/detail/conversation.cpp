@@ -10,7 +10,7 @@
 namespace dp::detail {
 namespace {
 
-/// The next answer of a server that is none to wait.
+/// Receives messages until one is not Op::wait and checks its operation.
 Message answer_of(Link& link,
                   size_t server,
                   Op expected,
@@ -38,7 +38,8 @@ int64_t request_parameters(Link& link,
                            const at::Tensor& parameters,
                            const OnWait& on_wait) {
   link.send({.op = op});
-  // The pieces of one server may take longer than another one's time-out.
+  // Receiving the pieces of one server may take longer than another server's
+  // time-out.
   Interval sign_of_life(link.timeout() / 4);
   int64_t version = 0, begin = 0;
   do {
@@ -58,8 +59,8 @@ void send_gradients(Link& link,
                     const Message& push,
                     const at::Tensor& gradients,
                     const OnWait& on_wait) {
-  // Not flushed before the answer: the server says that it is still there while
-  // it has no memory for the gradients.
+  // Receive the answer before the flush, because the server sends signs of life
+  // while it has no memory for the gradients.
   link.post(push, gradients);
   answer_of(link, server, Op::received, on_wait);
   link.flush();

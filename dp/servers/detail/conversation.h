@@ -9,13 +9,14 @@
 
 namespace dp::detail {
 
-/// Called when an answer takes long.
+/// Called repeatedly while an answer is outstanding.
 using OnWait = std::function<void()>;
 
-// The requests of a worker to one server. Each throws c10::Error when the
-// server is gone or reports why it has ended, which the link then notes.
+// Requests of a worker to one server. Each throws c10::Error if the server is
+// lost or reports why it has ended. The link records a reported end
+// (`note_end`).
 
-/// Asks for parameters and receives them into `parameters`.
+/// Requests parameters and receives them into `parameters`.
 /// @param op  Op::pull or Op::last.
 /// @returns the version of the parameters.
 int64_t request_parameters(Link& link,

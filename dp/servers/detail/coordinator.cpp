@@ -127,7 +127,7 @@ std::optional<int64_t> Coordinator::take(int worker, milliseconds patience) {
   }
   policy_->take(worker);
   report_.moved.sent += shard_->bytes();
-  changed_.notify_all();  // the next in the queue may go
+  changed_.notify_all();  // the next worker in the queue may proceed
   return report_.updates;
 }
 
@@ -137,7 +137,8 @@ std::optional<at::Tensor> Coordinator::piece(int64_t begin,
   const auto piece =
       flat.narrow(0, begin, std::min(kPieceBytes, flat.numel() - begin));
   Lock lock(mutex_);
-  // No update comes before this worker has pushed, or after all have left.
+  // Synchronous updates wait for this worker's push, and no update follows
+  // after all workers have left.
   if (policy_->keeps_still() || policy_->is_over()) {
     return piece;
   }
@@ -241,7 +242,8 @@ bool Coordinator::may_hold(int worker) const {
       ahead += policy_->is_first(static_cast<int>(i)) ? 0 : 1;
     }
   }
-  // Of the memory for those ahead of their turn one is kept free for the first.
+  // Workers ahead of their turn may not use the last memory; it is reserved for
+  // the worker whose turn is next.
   return held < gradients_held_ &&
          (policy_->is_first(worker) || ahead + 1 < gradients_held_);
 }

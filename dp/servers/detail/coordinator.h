@@ -18,93 +18,103 @@
 
 namespace dp::detail {
 
-/// Thrown to those who wait when the job has ended.
+/// Thrown by calls that wait, if the job has ended.
 struct JobEnded : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Where the threads of a server meet: one for each worker, and one that makes
-/// the updates. A lock guards the policy and the memory; sums, steps and
-/// `after_update` run without it. Once the job has ended (`fail`, or the policy
-/// says so), calls that wait throw JobEnded and the others do nothing.
+/// Shared state of a server's threads: one thread per worker, and one that
+/// makes the updates. A lock guards the policy and the memory. Sums, steps and
+/// `after_update` run without the lock. Once the job has ended (by `fail` or by
+/// the policy), calls that wait throw JobEnded and all others do nothing.
 ///
-/// Its memory does not grow with the workers: so many gradients and their sum.
+/// The memory does not grow with the number of workers: it consists of
+/// `gradients_held` sets of gradients and their sum.
 ///
-/// Thread contract: any thread, each worker's calls from one; `run` and
-/// `make_updates` from one.
+/// Thread contract: any thread may call. All calls for one worker come from one
+/// thread; `run` and `make_updates` are called from one thread.
 class Coordinator {
  public:
-  /// @param parameters  of which the gradients are.
-  /// @param gradients_held  at once, beside their sum.
+  /// @param parameters  parameters whose gradients are pushed.
+  /// @param gradients_held  number of workers' gradients held at a time, in
+  ///   addition to their sum.
   Coordinator(std::unique_ptr<UpdatePolicy> policy,
               const std::vector<at::Tensor>& parameters,
               int workers,
               int gradients_held);
 
-  /// Gives it what it serves, which must live as long. To be called, or `fail`,
-  /// before anything else.
-  /// @param updates  that the shard has had before.
-  /// @param after_update  is called with the updates that it has had then.
+  /// Sets the shard to serve, which must outlive the calls of this object. Call
+  /// `serve` or `fail` before any other function.
+  /// @param updates  number of updates that the shard already contains.
+  /// @param after_update  called after each update with the number of updates
+  ///   that the shard contains then.
   using AfterUpdate = std::function<void(int64_t updates)>;
   void serve(Shard& shard,
              int64_t updates = 0,
              AfterUpdate after_update = nullptr);
 
-  /// Makes updates until `close`, or until the job has ended.
+  /// Makes updates until `close` is called or the job has ended.
   void run();
-  /// Makes the updates that are due. The parameters are not handed out
-  /// meanwhile. An exception of an update ends the job.
+  /// Makes all updates that are due. Parameters are not sent meanwhile. An
+  /// exception of an update ends the job.
   void make_updates();
-  /// No worker has a thread any more.
+  /// Makes `run` return once its work is done. Call when all worker threads
+  /// have finished.
   void close();
 
   const std::vector<at::Tensor>& parameters() const { return parameters_; }
-  /// Bytes of the parameters in all pieces.
+  /// Size of the flat parameters in bytes, with padding.
   int64_t flat_bytes() const { return shard_->flat().numel(); }
 
-  /// Waits for memory for the gradients of a worker, which until `push` is the
-  /// caller's to fill. None when there still is none after `patience`. The
-  /// worker whose gradients the others wait for always gets some.
+  /// Waits for memory for the gradients of a worker. The caller fills the
+  /// memory until it calls `push`. Returns std::nullopt if no memory is free
+  /// after `patience`. The worker for whose gradients the others wait is always
+  /// served.
   std::optional<at::Tensor> memory_for(int worker,
                                        std::chrono::milliseconds patience);
   void push(int worker, const Presence& presence, double loss);
-  /// The worker pushes nothing for what it took last: the others do not wait
-  /// for it.
+  /// The worker makes no push for the parameters that it took last; other
+  /// workers do not wait for it.
   void drop(int worker);
 
-  /// Says that the worker wants parameters.
+  /// Queues the worker for parameters.
   void ask(int worker);
-  /// Waits until it may have them; none when it still may not after `patience`.
-  /// @returns their version.
+  /// Waits until the worker may take parameters.
+  /// @returns their version, or std::nullopt if the worker may not take them
+  ///   after `patience`.
   std::optional<int64_t> take(int worker, std::chrono::milliseconds patience);
-  /// Bytes of the parameters from `begin` on, kPieceBytes at most, for a worker
-  /// that has taken them. Asynchronous: a copy of what they are now, so that a
-  /// worker that is slow to receive holds up nobody; later pieces may contain
-  /// later updates. None while an update is made, after `patience`.
+  /// Returns at most kPieceBytes bytes of the parameters from `begin` on, for a
+  /// worker that has taken them. Asynchronous: returns a copy of the current
+  /// values, so that a slow receiver delays no update; later pieces may contain
+  /// later updates. Returns std::nullopt if an update is still running after
+  /// `patience`.
   std::optional<at::Tensor> piece(int64_t begin,
                                   std::chrono::milliseconds patience);
 
-  /// The worker pushes no more.
+  /// The worker makes no further push.
   void leave(int worker);
-  /// As `take`, for the last parameters: waits until no worker is there.
+  /// As `take`, for the final parameters: waits until all workers have left or
+  /// are lost.
   std::optional<int64_t> take_last(std::chrono::milliseconds patience);
 
-  /// The worker is gone.
+  /// The worker is lost.
   void lose(int worker, const std::string& reason);
-  /// Ends the job. The reason may be "": then nobody has said why.
+  /// Ends the job. An empty reason means that a rank failed without giving a
+  /// reason.
   void fail(const std::string& reason);
 
-  /// Why the job has ended early; empty when it has not.
+  /// Returns why the job has ended early, or "" if it has not.
   std::string failure() const;
   ServerReport report() const;
 
  private:
   using Lock = std::unique_lock<std::mutex>;
 
-  /// What one worker has of this server's memory.
+  /// State of one worker on this server.
   struct Place {
-    std::optional<FlatTensors> gradients;  // from `memory_for` until added up
-    bool has_pushed = false;               // they have come
+    // From `memory_for` until they are added.
+    std::optional<FlatTensors> gradients;
+    bool has_pushed = false;  // the gradients have arrived
     Presence presence;
     double loss = 0;
   };
@@ -127,11 +137,11 @@ class Coordinator {
   Shard* shard_ = nullptr;
   AfterUpdate after_update_;
   std::vector<Place> places_;       // by worker
-  std::vector<FlatTensors> spare_;  // memory for gradients
-  GradientSum sum_;                 // of the thread that makes updates
-  double loss_ = 0;                 // sum of those in the sum
-  bool has_work_ = false;           // there may be updates to make
-  bool is_updating_ = false;        // without the lock
+  std::vector<FlatTensors> spare_;  // unused memory for gradients
+  GradientSum sum_;                 // used by the update thread only
+  double loss_ = 0;                 // sum of the losses of the terms in `sum_`
+  bool has_work_ = false;           // updates may be due
+  bool is_updating_ = false;        // an update runs without the lock
   bool is_closed_ = false;
   mutable std::mutex mutex_;
   std::condition_variable changed_;

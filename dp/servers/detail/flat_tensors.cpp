@@ -7,7 +7,7 @@
 namespace dp::detail {
 namespace {
 
-/// Of a cache line; every dtype's alignment divides it.
+/// Size of a cache line in bytes. A multiple of every dtype's alignment.
 constexpr int64_t kAlignment = 64;
 
 int64_t aligned(int64_t bytes) {

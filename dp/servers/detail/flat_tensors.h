@@ -7,19 +7,20 @@
 
 namespace dp::detail {
 
-/// Tensors of any dtypes, the pieces, in one flat tensor of CPU memory, so that
-/// one message carries them all.
+/// Tensors of any dtypes (pieces) in one flat tensor in CPU memory, so that one
+/// message can carry them all.
 class FlatTensors {
  public:
-  /// Zeros of the shapes and dtypes of `like`, contiguous.
+  /// Creates contiguous zeros with the shapes and dtypes of `like`.
   explicit FlatTensors(const std::vector<at::Tensor>& like);
 
-  /// uint8, one dimension. Starts of pieces are aligned.
+  /// The memory of all pieces: uint8, one dimension. Pieces start at aligned
+  /// offsets.
   const at::Tensor& flat() const { return flat_; }
-  /// They share the flat tensor's memory but are no views of it to autograd: an
-  /// optimizer may step them.
+  /// Pieces share the flat tensor's memory, but autograd does not treat them as
+  /// views, so an optimizer may update them.
   const std::vector<at::Tensor>& pieces() const { return pieces_; }
-  /// Bytes of the pieces, without what aligns them.
+  /// Size of the pieces in bytes, without padding.
   int64_t bytes() const { return bytes_; }
 
  private:

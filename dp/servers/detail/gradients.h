@@ -11,29 +11,30 @@
 
 namespace dp::detail {
 
-/// By parameter: 1 where there is a gradient, else 0.
+/// For each parameter 1 if it has a gradient, otherwise 0.
 using Presence = std::vector<int64_t>;
 
-/// Why `presence` describes no gradients of so many parameters; "" when it
-/// does. Pure.
+/// Returns why `presence` is invalid for `parameters` parameters, or "" if it
+/// is valid. Pure.
 std::string presence_problem(const Presence& presence, size_t parameters);
 
-/// Copies the `.grad`s of parameters into `memory`, sparse ones as dense ones.
-/// Leaves the memory of a parameter without a gradient as it is.
+/// Copies the `.grad`s of parameters to `memory`; sparse gradients become
+/// dense. Leaves the memory of a parameter without a gradient unchanged.
 Presence copy_gradients(const std::vector<at::Tensor>& parameters,
                         const FlatTensors& memory);
 
-/// Adds gradients up, in the order in which they are given.
+/// Sums gradients, in the order of the calls of `add`.
 class GradientSum {
  public:
-  /// Scales the gradients of `term` in place. The first term's memory becomes
-  /// the sum's.
+  /// Adds `term` * `share`. Scales the gradients of `term` in place. The memory
+  /// of the first term becomes the memory of the sum.
   void add(const FlatTensors& term, const Presence& presence, double share);
 
   bool is_empty() const { return !memory_; }
-  /// Undefined where no term had a gradient. They share the sum's memory.
+  /// Returns the sums, which share this object's memory. The sum of a parameter
+  /// is undefined if no term had a gradient.
   std::vector<at::Tensor> gradients() const;
-  /// Gives back the memory of the first term.
+  /// Empties the sum and returns its memory, that of the first term.
   FlatTensors clear();
 
  private:

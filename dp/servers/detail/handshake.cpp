@@ -8,7 +8,7 @@ namespace {
 constexpr const char* kServes = "serve()";
 constexpr const char* kWorks = "a ParameterClient";
 
-// Lines of a claim.
+// Line numbers in a claim.
 constexpr int kOptions = 0;
 constexpr int kRole = 1;
 constexpr int kServerOptions = 2;

@@ -10,15 +10,16 @@ namespace dp::detail {
 
 enum class Role { server, worker };
 
-/// What a rank says of itself when it comes, and why what the ranks said makes
-/// no job: one line, or "". Pure.
+/// Returns the text with which a rank joins a session: its options, its role
+/// and its resume points. Pure.
 std::string claim(const ParameterServerOptions& options,
                   int world_size,
                   Role role,
                   const ResumePoints& saved = {});
+/// Returns why the ranks' claims form no valid session: one line, or "". Pure.
 std::string handshake_problem(const std::vector<std::string>& claims,
                               int servers);
-/// What the servers said that they could go on from.
+/// Returns the resume points in the servers' claims. Pure.
 std::vector<ResumePoints> resume_points_of(
     const std::vector<std::string>& claims, int servers);
 

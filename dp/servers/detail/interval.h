@@ -4,13 +4,13 @@
 
 namespace dp::detail {
 
-/// Tells when the next sign of life is due.
+/// Periodic timer for signs of life.
 class Interval {
  public:
   explicit Interval(std::chrono::milliseconds length) : length_(length) {}
 
-  /// True once the length has passed since construction, or since this was
-  /// true.
+  /// Returns true if `length` has passed since construction or since the last
+  /// call that returned true.
   bool has_passed() {
     const auto now = std::chrono::steady_clock::now();
     if (now - start_ < length_) {

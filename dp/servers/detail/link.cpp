@@ -23,7 +23,7 @@ constexpr auto kForEver = std::chrono::hours(24 * 365);
 
 constexpr const char* kGivenUp = "the connection was given up";
 
-/// Of a connection that has ended.
+/// Returns true if a send on an ended connection has completed.
 bool was_sent(const c10::intrusive_ptr<c10d::Work>& work) {
   try {
     return work->wait(milliseconds(1));
@@ -32,7 +32,8 @@ bool was_sent(const c10::intrusive_ptr<c10d::Work>& work) {
   }
 }
 
-/// Gloo puts the place in its sources before an error.
+/// Removes the source location with which Gloo prefixes its errors, and all
+/// lines after the first.
 std::string reason(const std::string& text) {
   const std::string line = text.substr(0, text.find('\n'));
   const auto place = line.find("] ");
@@ -59,8 +60,9 @@ Link::~Link() {
   waits_.join();
 }
 
-// Gloo tells those that receive of the end of a connection, and forgets those
-// that have begun to send: they would wait for their whole time-out.
+// Gloo reports the end of a connection to pending receives but not to pending
+// sends, which would wait for their whole time-out. A guard thread therefore
+// waits on a receive and aborts the sends.
 void Link::start_guard() {
   std::vector<at::Tensor> tensors{nothing_};
   guarded([&] {
@@ -203,8 +205,8 @@ void Link::finish_send(const Work& work, milliseconds timeout) {
   forget(sending_, work);
   const std::lock_guard lock(mutex_);
   if (!is_done && !is_aborted_) {
-    // The peer may have had it before it went. Else there is nobody to wait
-    // for.
+    // The peer may have received the message before it exited. Otherwise
+    // waiting is useless.
     is_done = was_sent(work);
     TORCH_CHECK(is_done, lost_);
   }

@@ -15,25 +15,25 @@
 
 namespace dp::detail {
 
-/// Thrown by a `Link` whose peer is gone or does not keep to the protocol.
+/// Thrown by a `Link` if its peer is lost or violates the protocol.
 struct LinkError : c10::Error {
   using c10::Error::Error;
 };
 
-/// A connection between a server and a worker: a group of two ranks, so that a
-/// rank that dies breaks no other connection.
+/// A connection between a server and a worker. Each connection is a process
+/// group of two ranks, so that the exit of one rank breaks no other connection.
 ///
-/// Every call throws LinkError, "PEER is gone: why", when the peer has closed
-/// the connection or is silent for too long; `receive` also when it sends what
-/// is no message.
+/// Every call throws LinkError, "PEER is gone: why", if the peer has closed the
+/// connection or is silent for longer than the time-out. `receive` also throws
+/// LinkError if the peer sends an invalid message.
 ///
-/// Thread contract: one thread, but `abort` from any. A thread of its own waits
-/// for the end of the connection.
+/// Thread contract: one thread; `abort` may be called from any thread. The link
+/// runs a thread of its own, which waits for the end of the connection.
 class Link {
  public:
-  /// @param group  of this rank and the peer
-  /// @param peer  what errors call the other side
-  /// @throws c10::Error where no thread can start.
+  /// @param group  consists of this rank and the peer
+  /// @param peer  name of the peer in errors
+  /// @throws c10::Error if the thread cannot be started.
   Link(c10::intrusive_ptr<c10d::Backend> group,
        std::string peer,
        std::chrono::milliseconds timeout);
@@ -41,11 +41,11 @@ class Link {
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
 
-  /// Starts to send a message, and a payload of memory after it if one is
-  /// given and not empty. The payload, one-dimensional, must stay as it is
+  /// Starts to send a message, followed by a payload of bytes if one is given
+  /// and not empty. The payload must be one-dimensional and stay unchanged
   /// until `flush`.
   void post(const Message& message, const at::Tensor& payload = at::Tensor());
-  /// Waits until all that was posted is sent.
+  /// Blocks until all posted messages are sent.
   void flush(std::chrono::milliseconds timeout);
   void flush() { flush(timeout_); }
   void send(const Message& message, const at::Tensor& payload = at::Tensor()) {
@@ -54,20 +54,22 @@ class Link {
   }
 
   Message receive();
-  /// Fills `payload` with the one that follows the last message, or a piece of
-  /// it with the next piece.
+  /// Receives the payload that follows the last message into `payload`. For a
+  /// payload in several pieces, each call receives the next piece.
   void receive_payload(const at::Tensor& payload);
 
-  /// Throws: the peer has sent what it should not, such as "parameters".
+  /// Throws LinkError because the peer has violated the protocol.
+  /// @param what  received content, for example "parameters".
   [[noreturn]] void refuse(const std::string& what) const;
 
-  /// The peer has said why it has ended: it need not be told.
+  /// Records that the peer has reported why it ended, so that no report need be
+  /// sent to it.
   void note_end() { has_ended_ = true; }
   bool has_ended() const { return has_ended_; }
 
   std::chrono::milliseconds timeout() const { return timeout_; }
 
-  /// Ends a call that waits, and all later ones, with an error.
+  /// Makes a blocked call and all later calls throw LinkError.
   void abort();
 
  private:
@@ -89,13 +91,13 @@ class Link {
   std::chrono::milliseconds timeout_;
   std::vector<Work> posted_;
   bool has_ended_ = false;
-  at::Tensor nothing_;  // what nobody sends
-  Work guard_;          // receives it
-  std::mutex mutex_;    // guards what follows
+  at::Tensor nothing_;  // buffer of the guard's receive; never filled
+  Work guard_;          // pending receive that fails when the connection ends
+  std::mutex mutex_;    // guards the members below
   std::vector<Work> sending_;
   std::vector<Work> receiving_;
   bool is_aborted_ = false;
-  std::string lost_;  // why the connection has ended; empty while it is there
+  std::string lost_;  // why the connection has ended; empty while it is open
   std::thread waits_;
 };
 

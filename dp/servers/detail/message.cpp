@@ -12,7 +12,8 @@ namespace {
 
 /// "ddp" and the version of the protocol.
 constexpr int64_t kProtocol = 0x64647000 + 4;
-/// protocol, op, version, bits of the loss, bytes of the text, numbers.
+/// Numbers in a header: protocol, op, version, bits of the loss, bytes of the
+/// text, count of the numbers.
 constexpr int64_t kHeaderNumbers = 6;
 
 int64_t bytes_sent(const std::string& text) {

@@ -6,13 +6,14 @@
 
 namespace dp::detail {
 
-/// The messages that one worker may send next. A worker pulls, then pushes or
-/// drops, and so on; it leaves once, and asks for the last parameters after
-/// that. Pure.
+/// State machine of the messages that one worker may send: the worker
+/// alternates between `pull` and `push` or `drop`, sends `leave` once, and then
+/// requests the last parameters.
 class ProtocolState {
  public:
-  /// Notes a message of the worker.
-  /// @returns why it is out of turn, "" when it is not. Nothing is noted then.
+  /// Checks a message of the worker and advances the state.
+  /// @returns why the message is out of order, or "" if it is in order. The
+  ///   state does not change on an error.
   std::string accept(Op op);
 
  private:

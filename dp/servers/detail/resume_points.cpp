@@ -32,7 +32,7 @@ std::string all_saved(const std::vector<ResumePoints>& servers) {
 int64_t new_run() {
   std::random_device random;
   const auto high = static_cast<uint64_t>(random()) << 32U;
-  // Not negative.
+  // Shifted by one bit, so that the number is not negative.
   return static_cast<int64_t>((high | random()) >> 1U);
 }
 

@@ -9,30 +9,35 @@
 
 namespace dp::detail {
 
-/// Which states of its parameters a server could go on from.
+/// Saved states of its parameters from which a server can resume.
 struct ResumePoints {
-  std::vector<int64_t> updates;  ///< made before each; the newest first
-  std::string problem = "";      ///< why they cannot be read, if they cannot
-  /// The training that made the states; a new number where there are none.
+  /// Number of updates in each state; newest first.
+  std::vector<int64_t> updates;
+  std::string problem = "";  ///< why no state could be read, or ""
+  /// Number of the training that wrote the states; a new number if there are
+  /// none.
   int64_t run = 0;
 };
 
-/// A number for a training that no other one has.
+/// Returns a random number that identifies a training.
 int64_t new_run();
 
-/// As one line, and back.
+/// Convert resume points to one line of text and back.
 std::string write_saved(const ResumePoints& saved);
 ResumePoints read_saved(const std::string& line);
 
-/// Where each server goes on: empty for the start.
+/// The states from which the servers resume. Empty: all start from the
+/// beginning.
 struct ResumePlan {
   std::vector<int64_t> updates;  ///< by server
-  std::string problem = "";      ///< why they cannot; one line
-  int64_t run = 0;               ///< the training that it is
+  /// Why the servers cannot resume, in one line, or "".
+  std::string problem = "";
+  int64_t run = 0;  ///< number of the training
 };
 
-/// Pure. All states must be of one training. Synchronous servers go on from the
-/// newest update that all have saved, the others each from its newest.
+/// Chooses the states from which the servers resume. All states must belong to
+/// one training. Synchronous servers resume from the newest update that all
+/// have saved; asynchronous servers each resume from their newest update. Pure.
 ResumePlan plan_resume(const std::vector<ResumePoints>& servers,
                        UpdateMode mode);
 

@@ -21,7 +21,7 @@ void run_in_threads(size_t count, const std::function<void(size_t)>& task) {
     }
   };
   {
-    std::vector<std::future<void>> others;  // wait when they go
+    std::vector<std::future<void>> others;  // their destructors wait
     for (size_t index = 1; index < count; ++index) {
       others.push_back(std::async(std::launch::async, [&run, index] {
         ddp::detail::block_signals();

@@ -5,9 +5,9 @@
 
 namespace dp::detail {
 
-/// Runs task(0) to task(count - 1), each in a thread of its own but for the
-/// first, which runs here. Waits for all of them, then throws what failed
-/// first.
+/// Runs task(0) to task(count - 1) concurrently: task(0) on the calling thread,
+/// every other task on a thread of its own. Blocks until all have finished,
+/// then rethrows the first exception.
 void run_in_threads(size_t count, const std::function<void(size_t)>& task);
 
 }  // namespace dp::detail

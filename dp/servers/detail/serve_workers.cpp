@@ -17,8 +17,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// What `attempt` gives once it gives something. Tells the worker each time it
-/// gives nothing that the server is still there.
+/// Calls `attempt` until it returns a value and returns that value. Sends the
+/// worker a sign of life after each call that returned std::nullopt.
 template <class Attempt>
 auto wait_for(Link& link, const Attempt& attempt) {
   auto result = attempt();
@@ -28,7 +28,9 @@ auto wait_for(Link& link, const Attempt& attempt) {
   return *result;
 }
 
-/// @param take  gives the version of the parameters, or nothing yet.
+/// Sends all pieces of the parameters to the worker.
+/// @param take  returns the version of the parameters, or std::nullopt if they
+///   are not available yet.
 template <class Take>
 void send_parameters(Link& link,
                      Coordinator& coordinator,
@@ -67,7 +69,8 @@ void receive_gradients(Link& link,
   link.send({.op = Op::received});
 }
 
-/// Until the worker has finished.
+/// Serves a worker's requests until the worker has finished or reports a
+/// failure.
 void converse(Link& link,
               Coordinator& coordinator,
               int worker,
@@ -111,7 +114,8 @@ void converse(Link& link,
   }
 }
 
-/// Why the worker is gone; "" when it has finished or heard how the job ended.
+/// Serves a worker. Returns why the worker is lost, or "" if it has finished or
+/// has been told how the job ended.
 std::string serve_while_here(Link& link,
                              Coordinator& coordinator,
                              int worker,
@@ -124,7 +128,7 @@ std::string serve_while_here(Link& link,
       throw;
     } catch (const JobEnded&) {
     } catch (const std::exception& error) {
-      // The server's own error, such as no memory.
+      // An error of the server itself, for example out of memory.
       coordinator.fail(ddp::detail::text_of(error));
     }
     link.send({.op = Op::failure, .text = coordinator.failure()});
@@ -141,7 +145,7 @@ void serve_worker(std::unique_ptr<Link>& link,
   const std::string reason =
       serve_while_here(*link, coordinator, worker, patience);
   if (!reason.empty()) {
-    link.reset();  // if it lives, it hears of it at once
+    link.reset();  // a worker that is still alive detects this at once
     coordinator.lose(worker, reason);
   }
 }
@@ -172,7 +176,7 @@ void serve_workers(std::vector<std::unique_ptr<Link>>& links,
         c10::str("worker ", threads.size(), " of ", links.size()), error));
   }
   coordinator.run();
-  // Without a thread they are told here why the job has ended.
+  // Workers without a thread are informed here why the job has ended.
   for (size_t i = threads.size(); i < links.size(); ++i) {
     serve_one(i);
   }

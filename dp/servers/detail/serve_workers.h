@@ -9,13 +9,12 @@
 
 namespace dp::detail {
 
-/// A server's side of the conversations, a thread a worker, while the calling
-/// thread makes the updates. Returns when every worker has finished, has heard
-/// why the job has ended, or is gone.
+/// Serves all workers, with one thread per worker, while the calling thread
+/// makes the updates. Returns when every worker has finished, has been told why
+/// the job ended, or is lost.
 ///
-/// @param links  by worker. That of a worker that is gone is closed.
-/// @param patience  how long a worker waits for an answer before it is told
-///   that the server is still there.
+/// @param links  by worker. The link of a lost worker is closed.
+/// @param patience  interval at which a waiting worker receives a sign of life.
 void serve_workers(std::vector<std::unique_ptr<Link>>& links,
                    Coordinator& coordinator,
                    std::chrono::milliseconds patience);

@@ -54,8 +54,8 @@ void ServerFile::write(const std::vector<std::string>& names,
   value.insert("step", updates);
   value.insert("run", run);
   ddp::detail::write_torch_file(path_ + ".new", value);
-  // Neither a damaged file nor one of another training may become the one
-  // before.
+  // Do not keep a damaged file, or a file of another training, as the previous
+  // checkpoint.
   if (last_ == Last::newest) {
     rename_file(path_, before(path_));
   } else if (last_ == Last::nowhere && is_there(before(path_))) {

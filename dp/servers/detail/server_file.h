@@ -12,28 +12,34 @@
 
 namespace dp::detail {
 
-/// The file in which a server keeps its parameters and what its optimizer knows
-/// of them: {'model': {name: tensor}, 'optimizer': ..., 'step': updates, 'run':
-/// number of the training}, as Python's torch.load gives it. The file of the
-/// checkpoint before is kept beside it, since servers that are killed have not
-/// all written the same one. Files of another training are not kept.
+/// Checkpoint file of one server, with the parameters of its shard and the
+/// state of its optimizer. Python's torch.load reads the file as {'model':
+/// {name: tensor}, 'optimizer': ..., 'step': updates, 'run': number of the
+/// training}. The previous checkpoint is kept beside it, because servers that
+/// are killed may not all have written the same checkpoint. Files of another
+/// training are not kept.
 class ServerFile {
  public:
-  /// @param path  of all servers; each has its number behind it.
+  /// @param path  common path of all servers; a dot and the server's number are
+  ///   appended.
   ServerFile(const std::string& path, int server);
 
-  /// @param names  of the parameters of the shard.
-  /// @throws c10::Error that names the file; those that were there still are.
+  /// Writes a checkpoint.
+  /// @param names  names of the shard's parameters.
+  /// @throws c10::Error that names the file. Existing files remain then.
   void write(const std::vector<std::string>& names,
              const Shard& shard,
              int64_t updates,
              int64_t run);
 
-  /// Reads the files that are there. A newest file that is damaged is left
-  /// aside where there is one before.
+  /// Reads the existing files. If the newest file is damaged, the previous one
+  /// is used.
+  /// @returns the resume points found; `problem` is set if no file could be
+  ///   read.
   ResumePoints read();
-  /// Puts in place what `read` found of that update.
-  /// @throws c10::Error when it does not fit; changes nothing then.
+  /// Loads the state after `updates` updates, found by `read`, into the shard.
+  /// @throws c10::Error if the state does not match the shard, which is
+  ///   unchanged then.
   void restore(int64_t updates,
                const std::vector<std::string>& names,
                Shard& shard);
@@ -48,8 +54,8 @@ class ServerFile {
   State read_file(const std::string& path) const;
 
   std::string path_;
-  std::vector<State> states_;  // the newest first
-  /// Where the last state that this training is sure of lies.
+  std::vector<State> states_;  // found by `read`; newest first
+  /// Position of the last state known to belong to this training.
   enum class Last { nowhere, newest, before };
   Last last_ = Last::nowhere;
   bool is_newest_read_ = false;

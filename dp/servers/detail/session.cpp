@@ -26,13 +26,13 @@ namespace {
 using Group = c10::intrusive_ptr<c10d::Backend>;
 using Store = c10::intrusive_ptr<c10d::Store>;
 
-/// The way to the other ranks of a session.
+/// Settings for connections to the other ranks of a session.
 struct Route {
   Store store;
   std::string reach;
   std::chrono::milliseconds timeout;
   ddp::detail::VainCheck in_vain;
-  bool is_job;  // of the process's own job
+  bool is_job;  // the session uses the process group of this process
 };
 
 Store base_store(const ParameterServerOptions& options) {
@@ -53,7 +53,8 @@ std::string closed_key(int64_t number) {
   return "dp/parameter_server/closed/" + std::to_string(number);
 }
 
-/// Reasons of the process's own job, and that rank 0 has closed the session.
+/// Returns a check for reasons to stop waiting: a failure in the job of this
+/// process's group, or that rank 0 has closed the session.
 ddp::detail::VainCheck vain_check(const ParameterServerOptions& options,
                                   const Store& store,
                                   int64_t number) {
@@ -72,8 +73,9 @@ ddp::detail::VainCheck vain_check(const ParameterServerOptions& options,
   };
 }
 
-/// The session that rank 0 has opened last, and that this rank has not been in:
-/// a rank that has failed to join comes to the next one. Waits for it.
+/// Waits for the session that rank 0 opened last and that this rank has not
+/// joined yet, and returns its number. A rank that failed to join one session
+/// joins the next one.
 int64_t next_session(c10d::Store& store,
                      const Topology& topology,
                      std::chrono::milliseconds timeout) {
@@ -131,7 +133,8 @@ Group connect(const Route& route, const std::string& name, int rank, int size) {
   return ddp::detail::make_gloo_backend(spec);
 }
 
-/// In a job its errors name who has left.
+/// Connects all ranks. In the job of this process's group, errors name the
+/// ranks that have left.
 Group connect_all(const Route& route, int rank, int size) {
   const auto group = connect(route, "all", rank, size);
   if (!route.is_job) {
@@ -146,7 +149,8 @@ Group connect_all(const Route& route, int rank, int size) {
       ddp::detail::peer_state_of(*ddp::process_group()));
 }
 
-/// Agrees on the options, on the training and on where the servers go on.
+/// Agrees with the other ranks on the options, the training and the states from
+/// which the servers resume.
 void agree(const Route& route,
            const ParameterServerOptions& options,
            Role role,
@@ -169,7 +173,8 @@ void agree(const Route& route,
   session.run = plan.run;
 }
 
-/// By way of the CPU: ranks may have different devices.
+/// Copies rank 0's tensors to the other ranks. The broadcast uses CPU memory,
+/// because the ranks may have different devices.
 void take_from_rank_0(c10d::Backend& group,
                       const std::vector<at::Tensor>& tensors) {
   const c10::NoGradGuard no_grad;
@@ -197,7 +202,7 @@ void equalize(const Route& route,
       *group, c10::kCPU, ddp::detail::describe_all(state, buffers));
   state.insert(state.end(), buffers.begin(), buffers.end());
   take_from_rank_0(*group, ddp::detail::tensors_of(state));
-  // A group that goes early would break a slower rank's broadcast.
+  // Destroying the group early would break the broadcast of a slower rank.
   const bool all_have = ddp::detail::store_barrier(
       *route.store, "equal", topology.world_size, route.timeout);
   const std::string reason = all_have ? "" : route.in_vain();
@@ -264,8 +269,8 @@ std::unique_ptr<Link> connect_pair(const Topology& topology,
       timeout);
 }
 
-/// Servers take workers in order and workers servers, so no two wait for each
-/// other.
+/// Connects the pairs. Servers connect to workers, and workers to servers, in
+/// ascending order, so that no two ranks wait for each other.
 void connect_pairs(const Route& route,
                    std::chrono::milliseconds timeout,
                    Session& session) {
@@ -313,8 +318,8 @@ Session join_session(torch::nn::Module& module,
       options.connect_timeout(),
       in_vain,
       !options.worker_env()};
-  // A rank that waits in this session hears of it, one that comes late waits
-  // for the next.
+  // Ranks that wait in this session see that it is closed; a rank that arrives
+  // later waits for the next session.
   const auto close = [&](const std::string& reason) {
     if (topology.rank == 0) {
       store->set(closed_key(number), reason);

@@ -15,30 +15,33 @@
 
 namespace dp::detail {
 
-/// What a rank has once all have met.
+/// A rank's state after all ranks have joined.
 struct Session {
   Topology topology;
-  /// On a worker one for each server, on a server one for each worker.
+  /// One link per server on a worker, one per worker on a server.
   std::vector<std::unique_ptr<Link>> links;
-  /// Why the rest of the links is missing, or "": those who are connected are
-  /// to be told of it.
+  /// Why further links are missing, or "". The caller reports the problem to
+  /// the connected peers.
   std::string problem;
-  /// For each server the parameters that it holds: tensors of the module.
+  /// Parameters in each server's shard: tensors of the module.
   std::vector<std::vector<at::Tensor>> shards;
-  std::vector<std::vector<std::string>> names;  ///< theirs
-  /// By server the update to go on from; empty for the start.
+  /// Names of the shards' parameters.
+  std::vector<std::vector<std::string>> names;
+  /// For each server the update from which it resumes; empty: from the
+  /// beginning.
   std::vector<int64_t> resume_at;
   int64_t run = 0;  ///< number of the training, the same on all ranks
 };
 
-/// Meets the other ranks: agrees on the options, checks that the modules are
-/// alike, gives them rank 0's parameters and buffers and connects workers with
-/// servers. Collective. After an error on any rank all ranks may try again.
+/// Joins a session with the other ranks: agrees on the options, checks that the
+/// modules have the same parameters and buffers, copies rank 0's parameters and
+/// buffers, and connects workers with servers. Collective. After an error on
+/// any rank, all ranks may try again.
 ///
-/// @param saved  on a server, what it could go on from.
-/// @throws c10::Error on every rank when they do not agree, or when ranks are
-///   missing after the connect_timeout. Where only links are missing, the
-///   session has a problem instead.
+/// @param saved  on a server: states from which it can resume.
+/// @throws c10::Error on every rank if the ranks do not agree, or if ranks are
+///   missing after `connect_timeout`. If only links are missing, `problem` is
+///   set instead.
 Session join_session(torch::nn::Module& module,
                      const ParameterServerOptions& options,
                      Role role,

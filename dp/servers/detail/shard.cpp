@@ -30,7 +30,7 @@ void Shard::step(const std::vector<at::Tensor>& gradients,
     before_update_(update, *optimizer_);
   }
   optimizer_->step();
-  // Their memory gets other gradients soon.
+  // The memory of these gradients will be reused for other gradients.
   for (auto& parameter : parameters_) {
     parameter.mutable_grad() = at::Tensor();
   }

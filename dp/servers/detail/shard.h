@@ -10,7 +10,7 @@
 
 namespace dp::detail {
 
-/// The parameters that one server holds, and their optimizer. Not thread-safe.
+/// The parameters of one server and their optimizer. Not thread-safe.
 class Shard {
  public:
   /// Copies the values of `parameters`.
@@ -18,14 +18,15 @@ class Shard {
         const OptimizerFactory& make_optimizer,
         UpdateHook before_update);
 
-  /// One step by these gradients.
+  /// Calls the hook and makes one optimizer step with `gradients`.
   void step(const std::vector<at::Tensor>& gradients, const Update& update);
 
-  /// The parameters' memory, which steps change, and they in it.
+  /// Memory of the parameters, which steps modify, and the parameters as pieces
+  /// of it.
   const at::Tensor& flat() const { return memory_.flat(); }
   const std::vector<at::Tensor>& parameters() const { return memory_.pieces(); }
   torch::optim::Optimizer& optimizer() const { return *optimizer_; }
-  /// Bytes of the parameters.
+  /// Size of the parameters in bytes.
   int64_t bytes() const { return memory_.bytes(); }
   void copy_to(const std::vector<at::Tensor>& parameters) const;
 
@@ -36,7 +37,8 @@ class Shard {
   UpdateHook before_update_;
 };
 
-/// Copies tensor by tensor, without a history.
+/// Copies each tensor of `from` to the tensor of `to` at the same index,
+/// without autograd.
 void copy_all(const std::vector<at::Tensor>& from,
               const std::vector<at::Tensor>& to);
 

@@ -13,7 +13,7 @@ std::vector<std::vector<size_t>> plan_shards(const std::vector<int64_t>& bytes,
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
     return bytes[a] > bytes[b];
   });
-  // Bytes, then count: parameters without elements are spread, too.
+  // Compare bytes first, then counts, so that empty parameters are also spread.
   using Load = std::pair<int64_t, size_t>;
   std::vector<Load> loads(servers);
   std::vector<std::vector<size_t>> shards(servers);

@@ -12,12 +12,12 @@ void StalenessGate::ask(int worker) {
 }
 
 bool StalenessGate::may_take(int worker) const {
-  // A new deadline is the latest of all, so the others stay as they are.
+  // A new deadline is the latest one, so the other holders stay feasible.
   if (pushed_.count(worker) > 0 ||
       static_cast<int64_t>(held_.size()) > bound_) {
     return false;
   }
-  // One whose own gradients wait lets the others by.
+  // A worker whose own gradients are waiting is skipped.
   const auto next =
       std::find_if(queue_.begin(), queue_.end(), [this](int waiting) {
         return pushed_.count(waiting) == 0;

@@ -9,53 +9,56 @@
 
 namespace dp::detail {
 
-/// Who may take parameters and whose gradients may be applied, so that no
-/// update is ever staler than a bound. Pure bookkeeping, no waiting.
+/// Decides which worker may take parameters and whose gradients may be applied,
+/// so that no update is staler than a bound. Pure bookkeeping without waiting.
 ///
-/// The version counts the updates applied. A worker that took version p holds
-/// the deadline p + bound: its update must come before the version passes it.
-/// The holders are feasible when, sorted by deadline, the i-th can still come
-/// as the i-th update from now. A worker may take when it would leave the
-/// holders feasible, and an update is applied when it leaves the others so.
-/// The earliest deadline is therefore never refused, so a server always goes
-/// on once its earliest holder pushes.
+/// The version is the number of applied updates. A worker that took version p
+/// is a holder with the deadline p + bound: its update must be applied before
+/// the version exceeds the deadline. The holders are feasible if, sorted by
+/// deadline, the i-th holder can still be the i-th update from now. A worker
+/// may take parameters if the holders stay feasible with it. An update is
+/// applied if the other holders stay feasible. The holder with the earliest
+/// deadline is therefore never refused, and a server makes progress once that
+/// holder pushes.
 ///
-/// Several servers: a worker asks them one after another, in one order for all,
-/// and pushes to all of them without waiting for any. Then they cannot wait for
-/// each other in a circle: who is refused waits for the earliest holder at that
-/// server, which computes, or waits at a later server; the last server has no
-/// later one.
+/// Several servers: each worker asks them one after another, in an order common
+/// to all workers, and pushes to all of them without waiting for any. This
+/// prevents a circular wait. A refused worker waits for the earliest holder at
+/// that server. This holder either computes or waits at a later server, and the
+/// last server has no later one.
 ///
 /// Source: the deadlines are Liu and Layland's earliest-deadline-first rule,
 /// 1973; the bound on the delay of an update is that of Agarwal and Duchi,
 /// "Distributed Delayed Stochastic Optimization", NeurIPS 2011.
 class StalenessGate {
  public:
-  /// @param bound  the largest staleness, from 0 on; 0 serialises the workers.
+  /// @param bound  largest staleness, 0 or more; 0 serialises the workers.
   explicit StalenessGate(int64_t bound) : bound_(bound) {}
 
-  /// Queues a worker that wants parameters. It holds nothing any more, unless
-  /// its gradients are waiting.
+  /// Queues a worker that requests parameters. The worker ceases to be a
+  /// holder, unless its gradients are waiting.
   void ask(int worker);
-  /// True when the worker is next and may take the parameters.
+  /// Returns true if the worker is next and may take the parameters.
   bool may_take(int worker) const;
-  /// The worker takes the parameters of this version. Only when it may.
+  /// Makes the worker a holder of the current version. Requires `may_take`.
   void take(int worker);
 
-  /// True when no holder has an earlier deadline: its gradients are applied as
-  /// soon as they come.
+  /// Returns true if the worker is a holder and no holder has an earlier
+  /// deadline: its gradients are applied as soon as they arrive.
   bool is_first(int worker) const;
-  /// The gradients of a holder have come.
+  /// Records that the gradients of a holder have arrived.
   void push(int worker);
-  /// The next update: whose gradients, and how stale they are; the stalest come
-  /// first. None when none is waiting or may be applied.
+  /// Returns the next update (worker and staleness) and applies it to the
+  /// version. The stalest gradients come first. Returns std::nullopt if no
+  /// gradients are waiting or none may be applied.
   struct Update {
     int worker;
     int64_t staleness;
   };
   std::optional<Update> next_update();
 
-  /// The worker is gone. Gradients that have come are still applied.
+  /// Removes the worker as a holder and from the queue. Gradients that have
+  /// arrived are still applied.
   void drop(int worker);
 
   int64_t version() const { return version_; }

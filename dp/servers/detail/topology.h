@@ -6,7 +6,7 @@
 
 namespace dp::detail {
 
-/// Who a rank is: ranks [0, servers) serve, the others work.
+/// Role of a rank: ranks [0, servers) are servers, the others are workers.
 struct Topology {
   int rank = 0;
   int world_size = 1;
@@ -14,19 +14,20 @@ struct Topology {
 
   bool is_server() const { return rank < servers; }
   int workers() const { return world_size - servers; }
-  /// This worker's number.
+  /// Number of this worker, from 0.
   int worker() const { return rank - servers; }
 };
 
 Topology topology_of(const ParameterServerOptions& options);
 
-/// @throws c10::Error when there is no room for the servers and a worker, or an
-///   option makes no sense.
+/// Checks the options.
+/// @throws c10::Error if the world is too small for the servers and one worker,
+///   or if an option is invalid.
 void check(const Topology& topology, const ParameterServerOptions& options);
 
-/// "parameter server 1 (rank 1)"
+/// Returns, for example, "parameter server 1 (rank 1)".
 std::string server_name(int server);
-/// "worker 0 (rank 2)"
+/// Returns, for example, "worker 0 (rank 2)".
 std::string worker_name(int worker, int servers);
 
 }  // namespace dp::detail

@@ -48,7 +48,8 @@ class Synchronous : public UpdatePolicy {
 
   void drop(int) override {}
   int terms() const override { return static_cast<int>(pushes_.size()); }
-  /// Sums are formed in the order of the workers, so that a training repeats.
+  /// Gradients are added in the order of the workers, so that a training is
+  /// reproducible.
   bool is_first(int worker) const override { return worker == added_; }
   bool keeps_still() const override { return true; }
 
@@ -61,7 +62,8 @@ class Synchronous : public UpdatePolicy {
     check_anyone_stayed(reason);
   }
 
-  /// A worker that is gone is missed once another has pushed more than it.
+  /// Sets a problem if a worker that has left or is lost made fewer pushes than
+  /// another worker.
   void check() {
     const auto most = std::max_element(pushes_.begin(), pushes_.end());
     for (size_t i = 0; i < pushes_.size(); ++i) {
@@ -81,9 +83,9 @@ class Synchronous : public UpdatePolicy {
   }
 
   std::vector<int64_t> pushes_;
-  std::vector<std::string> reasons_;  // why a worker is gone
+  std::vector<std::string> reasons_;  // why a worker is lost
   int64_t updates_ = 0;
-  int added_ = 0;  // workers whose gradients are in the next update
+  int added_ = 0;  // number of workers whose gradients are in the next update
 };
 
 class Asynchronous : public UpdatePolicy {

@@ -10,20 +10,21 @@ namespace dp::detail {
 
 /// One update of a server's parameters.
 struct Step {
-  std::vector<int> workers;  ///< whose gradients are averaged, ascending
-  int64_t staleness = 0;     ///< updates since they took the parameters
+  /// Workers whose gradients are averaged, ascending.
+  std::vector<int> workers;
+  int64_t staleness = 0;  ///< number of updates since they took the parameters
 };
 
-/// Decides which worker gets parameters and whose gradients make the next
-/// update. Pure bookkeeping: it never waits, and knows neither tensors nor
-/// sockets. Workers are counted from 0.
+/// Decides which worker receives parameters and whose gradients form the next
+/// update. Pure bookkeeping without waiting, tensors or sockets. Workers are
+/// counted from 0.
 ///
-/// A worker asks, takes when it may, computes, pushes, and so on; at the end it
-/// leaves. After each call the caller adds up the gradients that `next_term`
-/// gives, and makes the steps that `next_step` gives.
+/// A worker repeats `ask`, `take` (if `may_take`), its computation and `push`;
+/// at the end it calls `leave`. After each call the caller adds the gradients
+/// that `next_term` returns and makes the steps that `next_step` returns.
 class UpdatePolicy {
  public:
-  /// @param names  of the workers, for `problem`
+  /// @param names  of the workers, for the text of `problem`
   explicit UpdatePolicy(std::vector<std::string> names);
   virtual ~UpdatePolicy() = default;
   UpdatePolicy(const UpdatePolicy&) = delete;
@@ -33,30 +34,34 @@ class UpdatePolicy {
   virtual bool may_take(int worker) const = 0;
   virtual void take(int worker) = 0;
   virtual void push(int worker) = 0;
-  /// Whose gradients are the next to be added up, once they have come.
+  /// Returns the worker whose gradients are added next, or std::nullopt if they
+  /// have not arrived.
   virtual std::optional<int> next_term() = 0;
-  /// The next update, once all of its gradients have been added up.
+  /// Returns the next update, or std::nullopt if not all of its gradients have
+  /// been added.
   virtual std::optional<Step> next_step() = 0;
-  /// How many gradients make an update.
+  /// Returns the number of workers' gradients in an update.
   virtual int terms() const = 0;
-  /// True when the worker's gradients would be added up as soon as they came,
-  /// before any that others have yet to push.
+  /// Returns true if the worker's gradients would be added as soon as they
+  /// arrive, before all gradients that others have yet to push.
   virtual bool is_first(int worker) const = 0;
-  /// True when no update comes while a worker computes or takes parameters.
+  /// Returns true if no update happens while a worker computes or receives
+  /// parameters.
   virtual bool keeps_still() const = 0;
 
-  /// The worker will push no more.
+  /// Records that the worker makes no further push.
   void leave(int worker);
-  /// The worker pushes nothing for what it took last.
+  /// The worker makes no push for the parameters that it took last.
   virtual void drop(int worker) = 0;
-  /// The worker is gone for good. One that has left has done its part.
+  /// Records that the worker is lost. A worker that has left before has
+  /// completed its part and does not cause a problem.
   void lose(int worker, const std::string& reason);
 
-  /// True when every worker has left or is lost.
+  /// Returns true if every worker has left or is lost.
   bool is_over() const;
-  /// Those that are gone, in the order in which they went.
+  /// Returns the lost workers, in the order of their loss.
   const std::vector<int>& lost() const { return lost_; }
-  /// Why this job cannot go on; empty when it can.
+  /// Returns why this job cannot continue, or "" if it can.
   const std::string& problem() const { return problem_; }
 
  protected:
@@ -65,8 +70,8 @@ class UpdatePolicy {
   virtual void on_leave(int worker) = 0;
   virtual void on_lose(int worker, const std::string& reason) = 0;
   void set_problem(const std::string& problem);
-  /// A problem when all are lost.
-  /// @param reason  why the last one is.
+  /// Sets a problem if all workers are lost.
+  /// @param reason  why the last worker was lost.
   void check_anyone_stayed(const std::string& reason);
 
   std::vector<std::string> names_;
@@ -77,16 +82,16 @@ class UpdatePolicy {
   std::string problem_;
 };
 
-/// Every update is the mean of one push of every worker; a worker gets
-/// parameters that contain all of its pushes. A worker that is gone or leaves
-/// with fewer pushes than another makes ends the job; one that has made its
-/// last push is not missed.
+/// Synchronous policy: every update is the mean of one push of every worker. A
+/// worker receives parameters that contain all of its pushes. The job ends if a
+/// worker is lost or leaves with fewer pushes than another worker makes. The
+/// loss of a worker after its last push is ignored.
 std::unique_ptr<UpdatePolicy> synchronous_updates(
     std::vector<std::string> names);
 
-/// Every push is an update of its own, at most `bound` updates after its worker
-/// took the parameters; see StalenessGate. A worker that is gone is done
-/// without, as long as one is there or has left.
+/// Asynchronous policy: every push is an update of its own, at most `bound`
+/// updates after its worker took the parameters; see StalenessGate. Lost
+/// workers are ignored as long as another worker is present or has left.
 std::unique_ptr<UpdatePolicy> asynchronous_updates(
     std::vector<std::string> names, int64_t bound);
 

@@ -11,7 +11,8 @@ namespace {
 
 constexpr uint64_t kDropoutSeed = 1;
 
-// The end of what the GPU still does, so that a scope covers it.
+// Blocks until the GPU has finished its work, so that a profiler scope covers
+// it.
 void wait_for_device() {
   synchronize(ddp::local_device());
 }
@@ -32,7 +33,7 @@ ParallelClassifier wrap(const InspectOptions& options, const Dataset& dataset) {
                                 .first_bucket_cap_mb(options.bucket_cap_mb));
 }
 
-// This rank's images of the first step.
+// Returns the indices of this rank's images in the first step.
 std::vector<size_t> draw(const InspectOptions& options) {
   ddp::DistributedSampler sampler(static_cast<size_t>(options.images));
   sampler.reset();

@@ -25,25 +25,26 @@ struct InspectOptions {
 };
 
 /// A model on all ranks and one batch of random images, which every step trains
-/// on again. Its steps have scopes for the profiler.
+/// on. The steps have profiler scopes.
 class Experiment {
  public:
   explicit Experiment(const InspectOptions& options);
 
-  /// This rank's images of the first step.
+  /// Indices of this rank's images in the first step.
   const std::vector<size_t>& indices() const { return indices_; }
-  /// Of the parameters.
+  /// Returns the names of the parameters.
   std::vector<std::string> names() const;
 
-  /// One step as in any training: "forward", "backward", "optimizer".
+  /// Runs one training step with the scopes "forward", "backward" and
+  /// "optimizer".
   void step();
 
-  /// Forward and backward of the wrapped module itself, where nothing is sent:
-  /// "forward alone", "backward alone".
+  /// Runs forward and backward of the wrapped module itself, without
+  /// communication. Scopes: "forward alone", "backward alone".
   void pass_alone();
 
-  /// The gradients of this batch: this rank's own, or after the
-  /// synchronisation. Dropout draws alike for both.
+  /// Returns the gradients of this batch: this rank's own, or those after
+  /// synchronisation. Dropout draws the same random numbers for both.
   std::vector<torch::Tensor> gradients(bool are_synchronised);
 
  private:

@@ -1,14 +1,16 @@
-// How gradients are synchronised, seen on random images: which images each rank
-// gets, what each rank's gradients would be alone and what they are after the
-// all-reduce (their mean), and where the time goes. What one learns: a bucket
-// of gradients is all-reduced while the backward pass still computes those of
-// earlier layers (hidden); only what is left at its end is waited for
-// (exposed).
+// Shows how gradients are synchronised, on random images: the images of each
+// rank, each rank's own gradients, the gradients after the all-reduce (their
+// mean), and the time of each phase.
+//
+// Purpose: shows overlap of communication and computation. A bucket of
+// gradients is all-reduced while the backward pass still computes the gradients
+// of earlier layers (hidden communication); only buckets that are unfinished at
+// the end of the pass are waited for (exposed communication).
 //
 //   ddprun --nproc-per-node=2 inspect_sync --timeline=timeline.json
 //   ddprun --nproc-per-node=2 inspect_sync --model=resnet18 --bucket-cap-mb=5
 //
-// The timeline opens in chrome://tracing and ui.perfetto.dev.
+// The timeline can be opened in chrome://tracing and ui.perfetto.dev.
 #include <c10/util/StringUtil.h>
 #include <ddp/ddp.h>
 #include <ddp/trace.h>
@@ -29,7 +31,7 @@ using namespace samples;
 
 constexpr int64_t kWarmUps = 2;
 
-// Rank 0 speaks.
+// Prints a line on rank 0 only.
 void say(const std::string& line) {
   if (ddp::rank() == 0) {
     std::cout << line + "\n" << std::flush;
@@ -54,8 +56,8 @@ void show_split(const Experiment& experiment, const InspectOptions& options) {
   }
 }
 
-// Places of the parameters that --parameters names; the first and the last
-// where it names none.
+// Returns the indices of the parameters that --parameters names; if it names
+// none, those of the first and the last parameter.
 std::vector<size_t> choose(const std::vector<std::string>& names,
                            const std::vector<std::string>& wanted) {
   if (wanted.empty()) {
@@ -94,8 +96,9 @@ void show_gradient(const std::string& name,
   }
 }
 
-// Of all parameters: the difference between what DDP made of the ranks' own
-// gradients and their mean, and whether it is the same everywhere.
+// Prints, over all parameters, the difference between DDP's gradients and the
+// mean of the ranks' own gradients, and whether DDP's gradients are equal on
+// all ranks.
 void show_mean(const std::vector<torch::Tensor>& alone,
                const std::vector<torch::Tensor>& synchronised) {
   double difference = 0;
@@ -136,7 +139,7 @@ void show_gradients(Experiment& experiment, const InspectOptions& options) {
   show_mean(alone, synchronised);
 }
 
-// What the same pass takes that sends nothing.
+// Returns the time of the same backward pass without communication.
 double milliseconds_alone(const std::vector<ddp::TraceEvent>& events,
                           int64_t steps) {
   const auto spans = ddp::scopes(events, "backward alone");
@@ -228,7 +231,7 @@ void run(const InspectOptions& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  // Where there is no GPU, it complains about that.
+  // Without a GPU, the profiler logs warnings about its absence.
   ::setenv("KINETO_LOG_LEVEL", "5", /*overwrite=*/0);
   InspectOptions options;
   CommandLine line("inspect_sync",

@@ -1,10 +1,12 @@
-// Model parallel beside data parallel. What one learns: data parallel is for
-// more speed on a model that fits one device (every device has all parameters
-// and a part of the batch; gradients travel). Model parallel is for a model
-// that does not fit (every device has a part of the parameters and all of the
-// batch; activations travel), and alone it is no faster: one device waits while
-// the other computes, which micro-batches mend in part. Both go together: each
-// rank of DistributedDataParallel is then a pair of devices.
+// Model parallelism compared to data parallelism.
+//
+// Purpose: data parallelism speeds up a model that fits on one device. Every
+// device holds all parameters and a part of the batch, and gradients are
+// exchanged. Model parallelism is for a model that does not fit on one device.
+// Every device holds a part of the parameters and processes the whole batch,
+// and activations are exchanged. Alone it is not faster: one device waits while
+// the other computes. Micro-batches reduce the waiting. Both can be combined:
+// each rank of DistributedDataParallel then uses a pair of devices.
 //
 //   model_parallel
 //   ddprun --nproc-per-node=2 model_parallel
@@ -44,7 +46,7 @@ struct Options {
   std::string timeline;
 };
 
-// Rank 0 speaks.
+// Prints a line on rank 0 only.
 void say(const std::string& line) {
   if (ddp::rank() == 0) {
     std::cout << line + "\n" << std::flush;
@@ -59,7 +61,8 @@ int64_t count(const torch::nn::Module& module) {
   return sum;
 }
 
-// The pipeline on this rank alone, beside the undivided network.
+// Runs the pipeline on this rank alone and compares it to the undivided
+// network.
 void show_pipeline(TwoStages& network,
                    const torch::data::Example<>& batch,
                    const Options& options) {
@@ -100,7 +103,7 @@ void show_pipeline(TwoStages& network,
   }
 }
 
-// The digits in the sampler's order, epoch after epoch.
+// Batches of the digits in the sampler's order, over any number of epochs.
 class Batches {
  public:
   Batches(Images images, int64_t share)
@@ -110,7 +113,7 @@ class Batches {
     sampler_.reset();
   }
 
-  // This rank's images of the next step, and those of all ranks.
+  // Returns this rank's images of the next step, and the images of all ranks.
   std::pair<torch::data::Example<>, torch::data::Example<>> next() {
     auto mine = sampler_.next(share_);
     if (!mine) {
@@ -146,14 +149,16 @@ double train(Module& module,
   return loss.template item<double>();
 }
 
-// The same under DDP, beside the undivided network on all ranks' images.
+// Trains the network under DDP and compares it to the undivided network on the
+// images of all ranks.
 void show_training(const std::shared_ptr<TwoStages>& network,
                    const Images& images,
                    const Options& options) {
   const int64_t ranks = ddp::world_size();
   const auto device = network->devices().first;
   ddp::DistributedDataParallel model(network);
-  auto whole = network->undivided(device);  // after DDP gave rank 0's values
+  // After DDP has broadcast rank 0's values.
+  auto whole = network->undivided(device);
   const auto sgd =
       torch::optim::SGDOptions(options.learning_rate).momentum(0.9);
   torch::optim::SGD optimizer(model->parameters(), sgd);
@@ -171,7 +176,7 @@ void show_training(const std::shared_ptr<TwoStages>& network,
       say(format("step %ld: loss %.6f", step, mean));
     }
   }
-  // One write a line: the ranks share the terminal.
+  // One write per line, because the ranks share the terminal.
   std::cout << format("rank %d: parameters %016lx\n",
                       ddp::rank(),
                       parameter_hash(*network))
@@ -205,7 +210,7 @@ void run(const Options& options) {
           .device(devices.first));
   ddp::seed_everything(0);
   if (devices.first.is_cpu()) {
-    // A thread for each stage: two cores are the two devices.
+    // One thread per stage, so that two cores act as the two devices.
     at::set_num_threads(1);
   }
   {
@@ -227,7 +232,7 @@ void run(const Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  // Where there is no GPU, the profiler complains about that.
+  // Without a GPU, the profiler logs warnings about its absence.
   ::setenv("KINETO_LOG_LEVEL", "5", /*overwrite=*/0);
   Options options;
   CommandLine line("model_parallel",

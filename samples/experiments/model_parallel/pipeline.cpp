@@ -18,7 +18,8 @@ void wait_for(const StageDevices& devices) {
   synchronize(devices.second);
 }
 
-// A GPU's work is not where its launch is: there the timeline shows it.
+// Returns the share of the time in which both stages compute. The timeline
+// shows a GPU's work at the time of its execution, not of its launch.
 double both_at_work(TwoStages& network,
                     const torch::Tensor& images,
                     const std::string& timeline) {
@@ -55,7 +56,7 @@ Pass measure(TwoStages& network,
     const double middle = time.seconds();
     loss.backward();
     wait_for(network.devices());
-    if (round > 0) {  // the first one warms up
+    if (round > 0) {  // the first round is a warm-up
       forward.push_back(1000 * middle);
       backward.push_back(1000 * (time.seconds() - middle));
     }

@@ -11,33 +11,33 @@
 
 namespace samples {
 
-/// A pass through two stages with one number of micro-batches.
+/// Measurements of passes through two stages with one number of micro-batches.
 struct Pass {
   int64_t micro_batches;
-  double forward;  // milliseconds, median of the rounds
+  double forward;  // milliseconds, median over the rounds
   double backward;
-  double both;  // part of a forward in which both stages are at work
+  double both;  // share of a forward in which both stages compute
   torch::Tensor scores;
   std::vector<torch::Tensor> gradients;
 };
 
-/// Measures one number of micro-batches on this rank.
+/// Measures passes with `micro_batches` micro-batches on this rank.
 ///
-/// @param timeline  file for a trace of a forward pass of all ranks; empty:
-///   none.
+/// @param timeline  file for a trace of a forward pass of all ranks; empty: no
+///   trace.
 ///
-/// Collective, where there is a timeline.
+/// Collective if `timeline` is not empty.
 Pass measure(TwoStages& network,
              const torch::data::Example<>& batch,
              int64_t micro_batches,
              int64_t rounds,
              const std::string& timeline);
 
-/// A line for each pass.
-/// @throws c10::Error when the file cannot be written.
+/// Writes one line per pass.
+/// @throws c10::Error if the file cannot be written.
 void write_csv(const std::string& file, const std::vector<Pass>& passes);
 
-/// The greatest difference of an element.
+/// Returns the greatest elementwise difference.
 double greatest_difference(const std::vector<torch::Tensor>& a,
                            const std::vector<torch::Tensor>& b);
 

@@ -67,10 +67,11 @@ TwoStages::TwoStages(const StageSizes& sizes, const StageDevices& devices)
 torch::Tensor TwoStages::forward(const torch::Tensor& images) {
   const auto parts = images.flatten(1).chunk(micro_batches_);
   std::vector<std::promise<torch::Tensor>> between(parts.size());
-  // Ends with the last part, or with the first that failed.
+  // The future ends with the last micro-batch, or with the first that failed.
   auto scores =
       std::async(std::launch::async, [&, settings = at::ThreadLocalState()] {
-        // Autograd records as if the caller's thread had computed it.
+        // Use the caller's thread-local settings, so that autograd records as
+        // in the caller's thread.
         const at::ThreadLocalStateGuard guard(settings);
         std::vector<torch::Tensor> results;
         for (auto& hidden : between) {

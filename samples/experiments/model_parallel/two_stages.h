@@ -12,19 +12,20 @@
 
 namespace samples {
 
-/// Names of the stages' work on one micro-batch, for a profiler.
+/// Profiler scope names for the stages' work on one micro-batch.
 inline constexpr const char* kFirstStage = "stage 1";
 inline constexpr const char* kSecondStage = "stage 2";
 
 /// The devices of the first and the second stage.
 using StageDevices = std::pair<torch::Device, torch::Device>;
 
-/// Pure: the devices of a rank's two stages. `given` names two for each rank of
-/// this host, or none: then every rank takes two GPUs of its own where there
-/// are so many, else one for both stages, else the CPU.
+/// Returns the devices of a rank's two stages. `given` names two devices for
+/// each rank of this host, or is empty. If it is empty, every rank uses two
+/// GPUs of its own if there are enough GPUs, otherwise one GPU for both stages,
+/// otherwise the CPU. Pure.
 ///
-/// @throws c10::Error when `given` has another number of devices or one that
-///   does not exist.
+/// @throws c10::Error if `given` has a wrong number of devices or names a
+///   device that does not exist.
 StageDevices choose_stages(const std::vector<std::string>& given,
                            const ddp::WorkerEnv& env,
                            int gpu_count);
@@ -37,13 +38,14 @@ struct StageSizes {
   int64_t classes = 10;
 };
 
-/// A network too large for one device, so to say: its first half lies on one
-/// device and its second half on another.
+/// Represents a network that is too large for one device: its first half is on
+/// one device and its second half on another.
 ///
-/// A batch goes through in micro-batches: while the second stage works at one,
-/// the first stage works at the next (GPipe's forward pass). The result does
-/// not depend on their number. The backward pass runs in autograd's threads: of
-/// two GPUs both at once, on the CPU one stage after the other.
+/// A batch is processed in micro-batches: while the second stage processes one,
+/// the first stage processes the next (GPipe's forward pass). The result does
+/// not depend on the number of micro-batches. The backward pass runs in
+/// autograd's threads: two GPUs work concurrently, on the CPU the stages run
+/// one after the other.
 ///
 /// Source: Huang et al., "GPipe", NeurIPS 2019.
 class TwoStages : public Classifier {
@@ -54,15 +56,15 @@ class TwoStages : public Classifier {
   /// @returns scores [n, classes] on the second device.
   torch::Tensor forward(const torch::Tensor& images) override;
 
-  /// For the next forward; at least 1. A batch that does not divide evenly may
-  /// go in fewer.
+  /// Sets the number of micro-batches of the next forward, at least 1. A batch
+  /// that cannot be divided evenly may be split into fewer.
   void micro_batches(int64_t count) { micro_batches_ = count; }
 
   const torch::nn::Sequential& first() const { return first_; }
   const torch::nn::Sequential& second() const { return second_; }
   const StageDevices& devices() const { return devices_; }
 
-  /// The same network with the same parameters, undivided, on one device.
+  /// Returns an undivided network with the same parameters on one device.
   torch::nn::Sequential undivided(torch::Device device) const;
 
  private:
@@ -71,9 +73,9 @@ class TwoStages : public Classifier {
   int64_t micro_batches_ = 1;
 };
 
-/// Time of a pipelined pass through `stages` equal stages, as a part of the
-/// time without micro-batches, when moving data costs nothing: the first stage
-/// waits at the end, the last one at the start.
+/// Returns the ideal time of a pipelined pass through `stages` equal stages,
+/// relative to the time without micro-batches. Transfers are assumed to cost
+/// nothing: the first stage is idle at the end, the last one at the start.
 double ideal_pipeline_time(int64_t stages, int64_t micro_batches);
 
 }  // namespace samples

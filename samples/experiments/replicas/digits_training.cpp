@@ -11,7 +11,7 @@ namespace {
 
 constexpr uint64_t kSeed = 0;
 
-// A classifier whose forward pass tells which device it works for.
+// A classifier that registers the memory of its forward pass for its device.
 class Metered : public Classifier {
  public:
   Metered(std::shared_ptr<Classifier> network,
@@ -20,12 +20,12 @@ class Metered : public Classifier {
       : network_(register_module("network", std::move(network))),
         meter_(std::move(meter)),
         owner_(owner) {
-    eval();  // no dropout, whose masks would be each replica's own
+    eval();  // no dropout, because its masks would differ between replicas
   }
 
   torch::Tensor forward(const torch::Tensor& images) override {
     const MemoryMeter::Scope scope(*meter_, owner_);
-    meter_->move(images, owner_);  // when they came here from another device
+    meter_->move(images, owner_);  // counts images copied from another device
     return network_->forward(images);
   }
 
@@ -134,7 +134,7 @@ torch::Tensor DigitsTraining::loss_of(const Forward& forward,
   return loss;
 }
 
-// The end of what GPUs still do.
+// Blocks until the GPUs have finished all queued work.
 void DigitsTraining::wait_for_devices() const {
   for (const auto device : devices_) {
     synchronize(device);

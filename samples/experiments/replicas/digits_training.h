@@ -19,52 +19,55 @@ namespace samples {
 struct DigitsTrainingOptions {
   int64_t batch_size = 64;
   std::string model = "cnn";  ///< or "mlp"
-  int64_t width = 1024;       ///< units in a layer of the mlp
+  int64_t width = 1024;       ///< units per hidden layer of the mlp
   double learning_rate = 0.05;
   double momentum = 0.9;
 };
 
-/// Adds them to a command line. Call after setting the defaults.
+/// Adds the options to a command line. Call after setting the defaults.
 void add_digits_training_options(CommandLine& line,
                                  DigitsTrainingOptions& options);
 
-/// A training on the digits that is the same in every process, whichever
-/// wrapper runs the network and however it cuts the batches: the networks have
-/// neither dropout nor batch norm. Memory is counted by device.
+/// A training on the digits with the same result in every process, independent
+/// of the wrapper and of the split of the batches: the networks have neither
+/// dropout nor batch norm. Memory is counted by device.
 class DigitsTraining {
  public:
   using Batch = torch::data::Example<>;
   using Forward = std::function<torch::Tensor(const torch::Tensor& images)>;
 
-  /// @param devices  those that forward passes run on; loss and optimizer are
-  ///   on the first.
-  /// @throws c10::Error when there are fewer images than a batch has.
+  /// @param devices  devices of the forward passes; loss and optimizer are on
+  ///   the first.
+  /// @throws c10::Error if there are fewer images than a batch needs.
   DigitsTraining(const DigitsTrainingOptions& options,
                  const std::vector<torch::Device>& devices);
 
-  /// The network that is trained, on the first device.
+  /// The trained network, on the first device.
   const std::shared_ptr<Classifier>& network() const { return network_; }
   const torch::optim::SGD& optimizer() const { return optimizer_; }
 
-  /// Another of its kind, on the device with this number.
+  /// Creates another network of the same kind on the device with index
+  /// `device`.
   std::shared_ptr<Classifier> make_network(size_t device) const;
 
-  /// The images of a step: the next of one random order, round and round.
+  /// Returns the images of a step, taken from one random order that repeats.
   Batch batch(int64_t step);
 
-  /// Forward, backward, optimizer; returns the seconds.
-  /// @param weight  what the mean loss of the batch is multiplied by.
+  /// Runs forward, backward and optimizer, and returns the duration in seconds.
+  /// @param weight  factor of the mean loss of the batch.
   double step(const Forward& forward, const Batch& batch, double weight);
 
-  /// The same, counting the memory.
+  /// Same as `step`, and counts the memory.
   double metered_step(const Forward& forward,
                       const Batch& batch,
                       double weight);
 
-  /// Bytes that forward passes on a device had allocated and not freed when the
-  /// loss of the metered step was there: what they keep for the backward pass.
+  /// Returns the bytes that forward passes on a device had allocated and not
+  /// freed when the loss of the metered step was computed: the memory kept for
+  /// the backward pass.
   int64_t activation_bytes(size_t device) const { return live_.at(device); }
-  /// The same of what `forward` gave back, and of the loss.
+  /// Returns the bytes of the results of `forward` and of the loss at that
+  /// time.
   int64_t result_bytes() const { return live_.back(); }
 
  private:
@@ -78,7 +81,8 @@ class DigitsTraining {
   std::vector<torch::Device> devices_;
   Dataset dataset_;
   torch::Tensor order_;
-  std::shared_ptr<MemoryMeter> meter_;  // an owner a device, and the results
+  // One owner per device, and one for the results.
+  std::shared_ptr<MemoryMeter> meter_;
   std::shared_ptr<Classifier> network_;
   torch::optim::SGD optimizer_;
   std::vector<int64_t> live_;

@@ -1,21 +1,24 @@
-// One training, by DataParallel in one process and by DistributedDataParallel
-// in as many processes as that has replicas: the same model on the same batches
-// of digits, each cut alike, until both have the same parameters. What one
-// learns: what each device sends, holds and takes in time. DataParallel sends
-// the parameters out and the gradients back in every step, all through its
-// first device, which also holds the results, the gradients and the optimizer's
-// state. The ranks of DistributedDataParallel are alike, and send gradients
-// alone.
+// One training with DataParallel in one process and with
+// DistributedDataParallel in several processes, one per replica. Both train the
+// same model on the same batches of digits with the same split, and must end
+// with the same parameters.
+//
+// Purpose: compares traffic, memory and time of each device. In every step,
+// DataParallel sends the parameters to the replicas and the gradients back, all
+// through its first device, which also holds the results, the gradients and the
+// optimizer's state. All ranks of DistributedDataParallel have the same load
+// and send only gradients.
 //
 //   dp_vs_ddp
 //   dp_vs_ddp --replicas=8 --model=mlp --momentum=0.9 --csv=costs.csv
 //
-// Each replica and each rank has a GPU where there are as many, else one thread
-// of the CPU. (There DataParallel's backward pass has no threads for its
-// replicas; it uses as many, at most the cores, for one after the other.) The
-// two take turns, step by step, so that their times compare. Memory is that at
-// the end of the forward pass: what the backward pass needs for a while, as the
-// gradients of all replicas on DataParallel's first device, is not in it.
+// Each replica and each rank has its own GPU if there are enough GPUs,
+// otherwise one CPU thread. (On the CPU, DataParallel's backward pass does not
+// run the replicas in parallel; it processes them one after the other, with one
+// thread per replica and at most one per core.) The two trainings alternate
+// step by step, so that their times are comparable. Memory is measured at the
+// end of the forward pass: temporary memory of the backward pass, such as the
+// gradients of all replicas on DataParallel's first device, is not included.
 #include <ATen/Parallel.h>
 #include <torch/types.h>
 
@@ -34,13 +37,14 @@ namespace {
 using namespace samples;
 
 struct Result {
-  std::vector<DeviceCosts> costs;  // replicas, then ranks
+  std::vector<DeviceCosts> costs;  // first the replicas, then the ranks
   std::vector<RankReport> ranks;
   std::vector<double> dp_times, ddp_times;  // seconds of each measured step
-  double difference;  // greatest, to the greatest value of the same parameter
+  // Greatest difference, relative to the parameter's greatest value.
+  double difference;
 };
 
-// A device for each replica.
+// Returns a device for each replica.
 std::vector<torch::Device> make_devices(const WaysOptions& options) {
   std::vector<torch::Device> devices(static_cast<size_t>(options.replicas),
                                      torch::kCPU);
@@ -54,7 +58,7 @@ std::vector<torch::Device> make_devices(const WaysOptions& options) {
 }
 
 Result train(const WaysOptions& options) {
-  Ranks ranks(options);  // forks: this process has no threads yet
+  Ranks ranks(options);  // forks, so this process must have no threads yet
   const auto cores = static_cast<int>(std::thread::hardware_concurrency());
   at::set_num_threads(std::clamp(cores, 1, options.replicas));
   DataParallelWay way(options, make_devices(options));
@@ -82,7 +86,7 @@ std::string traffic_text(const WaysOptions& options, const Result& result) {
       "ring's, 2(p-1)/p of what is all-reduced)\n" +
       traffic_table(result.costs);
   for (const auto& rank : result.ranks) {
-    if (!has_gpus(options)) {  // NCCL goes other ways than sockets
+    if (!has_gpus(options)) {  // NCCL may bypass sockets
       text += format("DDP %ld: its sockets sent %ld bytes a step\n",
                      rank.costs.device,
                      rank.sent_by_sockets);
@@ -137,7 +141,8 @@ void print(const WaysOptions& options, const Result& result) {
                    result.difference);
 }
 
-// torch::chunk, which cuts batches, makes fewer parts where it must.
+// torch::chunk, which splits the batches, may return fewer chunks than
+// replicas; refuse such a batch size.
 void check(const WaysOptions& options) {
   const int64_t rows =
       (options.training.batch_size + options.replicas - 1) / options.replicas;

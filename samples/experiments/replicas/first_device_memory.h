@@ -9,17 +9,18 @@
 
 namespace samples {
 
-/// The most memory that tensors on the first device of a dp::DataParallel take.
+/// Measures the peak memory of tensors on the first device of a
+/// dp::DataParallel.
 ///
-/// On a GPU it is what LibTorch's caching allocator says of that device. On the
-/// CPU all replicas share one memory; counted is what the thread of this object
-/// and the replicas that it calls take, but for those in a scope of another
-/// replica. The backward pass of replicas on the CPU runs in the caller's
-/// thread for all of them, so that there only the forward pass can be told
-/// apart.
+/// On a GPU the value comes from LibTorch's caching allocator for that device.
+/// On the CPU all replicas share one memory. There, allocations by the thread
+/// of this object and by the replicas that it calls are counted, except in the
+/// scope of another replica. The backward pass of CPU replicas runs in the
+/// caller's thread for all of them, so only the forward pass can be attributed
+/// to a replica.
 ///
-/// Lives in one thread, around all that it is to see: memory that was taken
-/// before must not be given back while it lives.
+/// Construct and destroy in one thread, around all measured code: memory that
+/// was allocated before must not be freed during its lifetime.
 ///
 /// Example:
 /// @code
@@ -32,21 +33,22 @@ class FirstDeviceMemory {
  public:
   explicit FirstDeviceMemory(c10::Device first);
 
-  /// Counts from here: what is held now is not in `peak`.
+  /// Restarts the count; memory held now is not part of `peak`.
   void reset();
-  /// Bytes, the most since `reset`.
+  /// Returns the peak in bytes since `reset`.
   int64_t peak() const;
-  /// Whether the backward pass can be seen, too.
+  /// Returns true if the measurement includes the backward pass.
   bool sees_backward() const { return !first_.is_cpu(); }
 
-  /// For a replica's forward: while it lives, CPU memory that this thread takes
-  /// is the first device's or, in a replica that is not the first, another's.
+  /// Returns a scope for a replica's forward. CPU memory that this thread
+  /// allocates in the scope is attributed to the first device if `is_first`,
+  /// otherwise to another.
   MemoryMeter::Scope scope(bool is_first) const;
 
  private:
   c10::Device first_;
   int64_t start_ = 0;
-  MemoryMeter meter_;  // counts on the CPU only
+  MemoryMeter meter_;  // used on the CPU only
   std::optional<MemoryMeter::Scope> caller_;
 };
 

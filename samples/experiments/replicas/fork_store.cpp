@@ -9,7 +9,7 @@
 namespace samples {
 namespace {
 
-constexpr int kAnyNumber = -1;  // of processes
+constexpr int kAnyNumber = -1;  // number of processes
 
 }  // namespace
 

@@ -10,8 +10,9 @@
 
 namespace samples {
 
-/// A c10d store between a process and those that it forks. It lies in memory
-/// and goes with the last of them, however they end.
+/// A c10d store shared by a process and the processes that it forks. The store
+/// is in memory and is freed when the last of these processes ends, for any
+/// reason.
 ///
 /// Example:
 /// @code
@@ -22,13 +23,14 @@ namespace samples {
 /// @endcode
 class ForkStore {
  public:
-  /// @throws c10::Error when there is no memory.
+  /// @throws c10::Error if no memory is available.
   ForkStore();
   ~ForkStore();
   ForkStore(const ForkStore&) = delete;
   ForkStore& operator=(const ForkStore&) = delete;
 
-  /// The store for this process. It must not outlive this object.
+  /// Returns the store for this process. The store must not outlive this
+  /// object.
   c10::intrusive_ptr<c10d::Store> open() const;
 
  private:
@@ -44,7 +46,7 @@ void put(c10d::Store& store, const std::string& key, const T& value) {
   store.set(key, bytes);
 }
 
-/// Waits for a key that `put` sets, and returns its value.
+/// Blocks until `put` has set a key, and returns its value.
 template <typename T>
 T get(c10d::Store& store, const std::string& key) {
   static_assert(std::is_trivially_copyable_v<T>);

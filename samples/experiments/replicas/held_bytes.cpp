@@ -22,7 +22,7 @@ int64_t state_bytes(const torch::nn::Module& module) {
 int64_t gradient_bytes(const torch::nn::Module& module) {
   std::vector<torch::Tensor> gradients;
   for (const auto& parameter : module.parameters()) {
-    if (parameter.is_leaf()) {  // of others autograd hands it on
+    if (parameter.is_leaf()) {  // only leaves keep a gradient
       gradients.push_back(parameter.grad());
     }
   }

@@ -7,15 +7,15 @@
 
 namespace samples {
 
-/// Bytes of a module's parameters and buffers.
+/// Returns the bytes of a module's parameters and buffers.
 int64_t state_bytes(const torch::nn::Module& module);
 
-/// Bytes of the gradients that its parameters have; a replica of
-/// DataParallel's has none.
+/// Returns the bytes of the gradients of a module's parameters. A replica of
+/// DataParallel has none.
 int64_t gradient_bytes(const torch::nn::Module& module);
 
-/// Bytes of the optimizer's momentum, for the parameters that have been
-/// updated.
+/// Returns the bytes of the optimizer's momentum buffers, for the parameters
+/// that have been updated.
 int64_t state_bytes(const torch::optim::SGD& optimizer);
 
 }  // namespace samples

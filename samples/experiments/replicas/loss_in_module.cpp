@@ -1,17 +1,19 @@
-// The loss inside the module. What one learns: where outputs are large, here
-// scores of classes for each pixel, gathering them burdens the first device:
-// all scores come to it, and the loss is computed there. When forward takes the
-// labels, too, and returns the loss, each device computes its own part, and
-// four bytes of each come back. The gradients are the same; both forms are
-// printed side by side.
+// The loss inside the module.
 //
-// What comes back must be averaged rightly. Without an aggregation, replicas'
-// losses become a vector, with a warning. Its mean is the loss of the batch
-// only when all parts have as many rows: of 16 images, three replicas get 6, 6
-// and 4. dp::mean weighs each loss by its rows, so that the gradients are those
-// of the whole batch. That holds for a loss that is the mean of all rows; one
-// that leaves some targets out (ignore_index) returns its sum and its count,
-// adds up both by dp::sum, and divides afterwards.
+// Purpose: shows the cost of gathering large outputs, here class scores for
+// each pixel. All scores are copied to the first device, and the loss is
+// computed there. If forward takes the labels as well and returns the loss,
+// each device computes the loss of its own part and returns four bytes. The
+// gradients are the same; the program prints both forms side by side.
+//
+// The returned losses must be averaged correctly. Without an aggregate, the
+// replicas' losses become a vector, with a warning. The mean of the vector is
+// the loss of the batch only if all parts have the same number of rows: of 16
+// images, three replicas process 6, 6 and 4. dp::mean weights each loss by its
+// rows, so the gradients equal those of the whole batch. This holds for a loss
+// that is the mean over all rows. A loss that ignores some targets
+// (ignore_index) must instead return its sum and its count; sum both with
+// dp::sum and divide afterwards.
 //
 //   loss_in_module
 //   loss_in_module --devices cuda:0,cuda:1 --batch-size 32 --side 256
@@ -40,7 +42,7 @@ struct Options {
   int64_t side = 64;
 };
 
-// Scores classes for each pixel of an image.
+// Computes class scores for each pixel of an image.
 class PixelNet : public torch::nn::Module {
  public:
   PixelNet(int64_t classes, const FirstDeviceMemory& memory, bool is_first)
@@ -52,13 +54,14 @@ class PixelNet : public torch::nn::Module {
     register_module("scores", scores_);
   }
 
-  // [n, 3, height, width] to [n, classes, height, width].
+  // Maps [n, 3, height, width] to [n, classes, height, width].
   torch::Tensor forward(const torch::Tensor& images) {
     const auto scope = memory_.scope(is_first_);
     return scores_(torch::relu(features_(images)));
   }
 
-  // The pattern: labels [n, height, width] in, the mean loss out.
+  // The recommended form: takes labels [n, height, width] and returns the mean
+  // loss.
   torch::Tensor forward(const torch::Tensor& images,
                         const torch::Tensor& labels) {
     const auto scope = memory_.scope(is_first_);
@@ -67,19 +70,19 @@ class PixelNet : public torch::nn::Module {
 
  private:
   torch::nn::Conv2d features_, scores_;
-  const FirstDeviceMemory& memory_;  // for what is printed
+  const FirstDeviceMemory& memory_;  // only for the printed numbers
   bool is_first_;
 };
 
 using Model = dp::DataParallel<PixelNet>;
 using Loss = std::function<torch::Tensor(Model& model)>;
 
-// One step without the optimizer, so that all forms start alike.
+// One step without the optimizer, so that all forms start from the same state.
 struct Step {
   double loss = 0;
-  dp::ReplicaTraffic others{torch::kCPU};  // than the first device
-  int64_t forward_memory = 0;              // that the first device takes
-  int64_t memory = 0;                      // the same, in the whole step
+  dp::ReplicaTraffic others{torch::kCPU};  // traffic of the other devices
+  int64_t forward_memory = 0;  // peak of the first device, in forward
+  int64_t memory = 0;          // peak of the first device, in the whole step
   std::vector<torch::Tensor> gradients;
 };
 
@@ -101,7 +104,7 @@ class Bench {
     Model model(net_, options.devices(devices_).make_replica([this] {
       return make_net(false);
     }));
-    step(model, loss);  // the first one also takes memory that stays
+    step(model, loss);  // the first step also allocates permanent memory
     return step(model, loss);
   }
 
@@ -126,7 +129,7 @@ class Bench {
   }
 
   std::vector<c10::Device> devices_;
-  FirstDeviceMemory memory_;  // around all that takes memory
+  FirstDeviceMemory memory_;  // constructed before all measured allocations
   const Options& options_;
   std::shared_ptr<PixelNet> net_;
 };
@@ -185,7 +188,8 @@ void run(const Options& options) {
     return torch::cross_entropy_loss(scores, labels.to(scores.device()));
   }));
   steps.push_back(bench.measure({}, [&](Model& model) {
-    return model->forward(images, labels).mean();  // wrong for uneven parts
+    // Wrong for parts of different size.
+    return model->forward(images, labels).mean();
   }));
   steps.push_back(bench.measure(
       dp::DataParallelOptions().aggregate(dp::mean),

@@ -24,7 +24,7 @@ class MemoryMeter::Ledger {
 
   void add(const void* memory, size_t owner, int64_t bytes) {
     const std::lock_guard lock(mutex_);
-    forget(memory);  // freed where nobody looked
+    forget(memory);  // freed outside of all scopes
     blocks_[memory] = {owner, bytes};
     grow(owner, bytes);
   }
@@ -83,7 +83,7 @@ class MemoryMeter::Ledger {
   std::vector<int64_t> peak_;
 };
 
-/// What LibTorch's allocators tell of a thread with a scope.
+/// Receives the reports of LibTorch's allocators for a thread with a scope.
 class MemoryMeter::Reporter : public c10::MemoryReportingInfoBase {
  public:
   Reporter(std::shared_ptr<Ledger> ledger, size_t owner)

@@ -9,14 +9,16 @@
 
 namespace samples {
 
-/// Counts the memory of tensors by owner: a number of yours for a device, a
-/// part of a program. What a thread allocates while a `Scope` lives belongs to
-/// the scope's owner until it is freed in any scope of this meter; what is
-/// freed outside of them is not seen. Sizes are those that LibTorch's
-/// allocators report: on the CPU the bytes asked for, on a GPU its block's.
+/// Counts the memory of tensors by owner, a number that the caller assigns to a
+/// device or to a part of a program. An allocation that a thread makes within a
+/// `Scope` belongs to the scope's owner until it is freed in any scope of this
+/// meter; a free outside of all scopes is not detected. Sizes are the sizes
+/// that LibTorch's allocators report: on the CPU the requested bytes, on a GPU
+/// the allocated block.
 ///
-/// Thread contract: scopes may live on several threads at once. LibTorch
-/// carries a scope to the threads that work for it; an inner scope is closer.
+/// Thread contract: scopes may exist on several threads at the same time.
+/// LibTorch propagates a scope to the threads that work for its thread. The
+/// innermost scope applies.
 ///
 /// Example:
 /// @code
@@ -35,20 +37,19 @@ class MemoryMeter {
 
   explicit MemoryMeter(size_t owners);
 
-  /// Counts from here on, beginning with nothing. Until then a scope costs
-  /// nothing.
+  /// Starts to count from zero. Before this call scopes have no cost.
   void start();
   void stop();
   bool is_counting() const;
 
-  /// Bytes of each owner that are not freed yet.
+  /// Returns the bytes of each owner that are not freed yet.
   std::vector<int64_t> live() const;
-  /// The most that each owner had at one time since `start` or `reset_peak`.
+  /// Returns the peak of each owner since `start` or `reset_peak`.
   std::vector<int64_t> peak() const;
   void reset_peak();
 
-  /// From now on the memory of `tensor` is that of `owner`, if it was allocated
-  /// in a scope.
+  /// Moves the memory of `tensor` to `owner`, if the memory was allocated in a
+  /// scope.
   void move(const torch::Tensor& tensor, size_t owner);
 
  private:
@@ -59,8 +60,9 @@ class MemoryMeter {
   std::vector<std::shared_ptr<c10::DebugInfoBase>> reporters_;  // by owner
 };
 
-/// While it lives, what its thread allocates belongs to `owner`. In it no
-/// memory may be freed that was allocated before `start`: LibTorch would warn.
+/// Assigns the allocations of its thread to `owner` during its lifetime. Within
+/// a scope no memory may be freed that was allocated before `start`, because
+/// LibTorch would log a warning.
 class MemoryMeter::Scope {
  public:
   Scope(const MemoryMeter& meter, size_t owner);

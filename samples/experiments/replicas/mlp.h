@@ -7,8 +7,8 @@
 
 namespace samples {
 
-/// Three linear layers with `width` units in each of the two between: much to
-/// send for little to compute, where `width` is large.
+/// Three linear layers with two hidden layers of `width` units. With a large
+/// `width` the network has many parameters to send for little computation.
 class Mlp : public Classifier {
  public:
   Mlp(const ImageShape& shape, int64_t width, int64_t classes);

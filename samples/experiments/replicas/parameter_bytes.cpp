@@ -8,7 +8,7 @@
 namespace samples {
 namespace {
 
-constexpr double kSmallest = 1e-30;  // no value of a parameter that trains
+constexpr double kSmallest = 1e-30;  // below every value of a trained parameter
 
 }  // namespace
 

@@ -7,15 +7,16 @@
 
 namespace samples {
 
-/// The values of all parameters in registration order, to send them to another
-/// process of this machine.
+/// Returns the values of all parameters in registration order, for another
+/// process on this host.
 std::vector<uint8_t> parameter_bytes(const torch::nn::Module& module);
 
-/// How far parameters are from those of another module of this kind: the
-/// greatest difference in a tensor over its greatest value, of all tensors.
+/// Returns the distance between a module's parameters and those of another
+/// module of the same kind: the maximum over all tensors of the greatest
+/// difference, relative to the greatest value of the tensor.
 ///
-/// @param others  its `parameter_bytes`.
-/// @throws c10::Error when there are more or fewer of them.
+/// @param others  `parameter_bytes` of the other module.
+/// @throws c10::Error if the sizes differ.
 double greatest_difference(const torch::nn::Module& module,
                            const std::vector<uint8_t>& others);
 

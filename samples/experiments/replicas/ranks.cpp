@@ -30,7 +30,7 @@ std::string report_key(int rank) {
   return format("report of rank %d", rank);
 }
 
-// What every rank does: a step whenever it is its turn.
+// Runs one rank: makes a step whenever the parent process requests one.
 void run_rank(const WaysOptions& options, const ForkStore& shared, int rank) {
   at::set_num_threads(1);
   DeviceOptions device;
@@ -60,7 +60,7 @@ Ranks::Ranks(const WaysOptions& options)
           options.replicas),
       store_(shared_.open()) {}
 
-// Waits for the key, and throws what a rank has thrown.
+// Blocks until the key is set. Rethrows the exception of a failed rank.
 template <typename T>
 T Ranks::take(const std::string& key) {
   while (!store_->check({key})) {

@@ -11,20 +11,21 @@
 
 namespace samples {
 
-/// The ranks of DistributedDataParallel, seen from the process that starts
-/// them: they make a step when it says so.
+/// The ranks of DistributedDataParallel, controlled by the process that starts
+/// them: the ranks make a step when `step` is called.
 class Ranks {
  public:
-  /// Forks: this process must not have threads yet.
+  /// Forks the ranks. This process must not have threads yet.
   explicit Ranks(const WaysOptions& options);
 
-  /// Lets them make a step; returns the seconds of the slowest.
+  /// Makes the ranks run step `number`. Returns the seconds of the slowest
+  /// rank.
   double step(int64_t number);
 
-  /// Their reports, once they have ended.
+  /// Waits until the ranks have ended and returns their reports.
   std::vector<RankReport> end();
 
-  /// Of rank 0, after the last step: its `parameter_bytes`.
+  /// Returns the `parameter_bytes` of rank 0 after the last step.
   std::vector<uint8_t> parameters();
 
  private:

@@ -1,10 +1,12 @@
-// An uneven split of the batch. What one learns: the first device also holds
-// the gathered results and the optimizer, so it may be given fewer rows, by
-// numbers of rows (chunk_sizes) or by shares that fit any batch
-// (chunk_weights). It computes for a shorter time and needs less memory, but
-// sends and receives more, since more rows lie elsewhere. The gradients stay
-// those of the plain module. The images are random: nothing is learnt here.
-// Replicas on the CPU share its cores, so their times say little.
+// An uneven split of the batch.
+//
+// Purpose: the first device also holds the gathered results and the optimizer,
+// so it may process fewer rows, given as numbers of rows (chunk_sizes) or as
+// shares for batches of any size (chunk_weights). It then computes for a
+// shorter time and needs less memory, but sends and receives more, because more
+// rows are on other devices. The gradients still equal those of the plain
+// module. The images are random, so nothing is learnt. Replicas on the CPU
+// share its cores, so their times are not meaningful.
 //
 //   uneven_split
 //   uneven_split --chunk-sizes 8,28,28
@@ -41,8 +43,8 @@ struct Options {
   int64_t steps = 10;
 };
 
-// What a replica returns: scores, which are gathered, and its time, which is
-// not, for it is no tensor.
+// Result of a replica. The scores are gathered; the time is not, because it is
+// not a tensor.
 struct Output {
   torch::Tensor scores;
   double seconds;
@@ -52,7 +54,7 @@ auto tensor_fields(const Output& output) {
   return std::tie(output.scores);
 }
 
-// A network that measures itself.
+// A network that measures its time and memory.
 class TimedNet : public torch::nn::Module {
  public:
   TimedNet(FirstDeviceMemory& memory, bool is_first)
@@ -66,7 +68,7 @@ class TimedNet : public torch::nn::Module {
     const auto scope = memory_.scope(is_first_);
     synchronize(images.device());
     if (is_first_) {
-      memory_.reset();  // what it took to copy the parameters is no forward's
+      memory_.reset();  // excludes the memory for copying the parameters
     }
     const Stopwatch time;
     const auto scores = net_->forward(images);
@@ -86,13 +88,13 @@ struct Batch {
   torch::Tensor images, labels;
 };
 
-// What one split means. Vectors are by replica.
+// Measurements of one split. Vectors are by replica.
 struct Split {
   std::vector<int64_t> rows;
-  std::vector<double> seconds;  // of forward, the least of some; 0: no rows
-  // Between the first device and all others, in one step.
+  std::vector<double> seconds;  // minimum of forward; 0: no rows
+  // Traffic between the first device and all others, in one step.
   dp::ReplicaTraffic others{torch::kCPU};
-  int64_t memory = 0;  // of forward, on the first device
+  int64_t memory = 0;  // peak of forward, on the first device
   std::vector<torch::Tensor> gradients;
 };
 
@@ -101,7 +103,7 @@ void backward(const torch::Tensor& scores, const Batch& batch) {
       .backward();
 }
 
-// One step; times are left out.
+// Measures one step, except for times.
 Split measure_step(Model& model,
                    const Batch& batch,
                    FirstDeviceMemory& memory) {
@@ -119,7 +121,7 @@ Split measure_step(Model& model,
   return split;
 }
 
-// Of each replica that has rows, the least time of so many passes.
+// Measures the minimum time over `passes` passes of each replica that has rows.
 void measure_times(Model& model,
                    const torch::Tensor& images,
                    int64_t passes,
@@ -145,7 +147,8 @@ Split measure(const std::shared_ptr<TimedNet>& net,
               int64_t passes,
               FirstDeviceMemory& memory) {
   Model model(net, options);
-  measure_step(model, batch, memory);  // the first one takes what stays
+  // The first step allocates permanent memory.
+  measure_step(model, batch, memory);
   auto split = measure_step(model, batch, memory);
   measure_times(model, batch.images, passes, split);
   return split;
@@ -193,14 +196,15 @@ void print(const Split& even, const Split& uneven) {
 
 void run(const Options& given) {
   const auto devices = devices_or_several(given.devices, gpu_count());
-  FirstDeviceMemory memory(devices.front());  // around all that takes memory
+  // Constructed before all measured allocations.
+  FirstDeviceMemory memory(devices.front());
   torch::manual_seed(0);
   const Batch batch{
       torch::randn({given.batch_size, 3, 32, 32}),
       torch::randint(kClasses, {given.batch_size}, torch::kInt64)};
   const auto net = std::make_shared<TimedNet>(memory, true);
   net->to(devices.front());
-  net->eval();  // no dropout: every split is to have the same gradients
+  net->eval();  // no dropout: every split must have the same gradients
 
   backward(net->forward(batch.images.to(devices.front())).scores, batch);
   const auto plain = copy_gradients(*net);

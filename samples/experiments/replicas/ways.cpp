@@ -9,7 +9,7 @@
 namespace samples {
 namespace {
 
-// Either model's step.
+// Makes a step of either model.
 template <typename Model>
 double make_step(DigitsTraining& training,
                  Model& model,
@@ -23,9 +23,9 @@ double make_step(DigitsTraining& training,
                                 : training.step(forward, batch, weight);
 }
 
-// The chunk of the batch that the replica with this rank's number gets from
-// DataParallel. Ranks' gradients are averaged, so a smaller chunk weighs
-// less.
+// Returns the chunk of the batch that DataParallel gives to the replica with
+// this rank's number, and the weight of the chunk. DDP averages the ranks'
+// gradients equally, so a smaller chunk has a smaller weight.
 std::pair<DigitsTraining::Batch, double> part_of(
     const DigitsTraining::Batch& batch) {
   const int64_t ranks = ddp::world_size();
@@ -91,7 +91,7 @@ double DistributedWay::step(int64_t number) {
   ddp::barrier();
   const int64_t before = ddp::tcp_bytes_sent();
   const double seconds = make_step(training_, model_, number, part, weight);
-  ddp::barrier();  // all has been sent
+  ddp::barrier();  // all data have been sent
   if (number >= kWarmUps) {
     sent_by_sockets_ += ddp::tcp_bytes_sent() - before;
   }

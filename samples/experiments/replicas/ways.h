@@ -14,11 +14,11 @@
 
 namespace samples {
 
-/// Steps before those that are measured: in the first, replicas get their
-/// threads and ranks their buckets; in the second, memory is counted.
+/// Number of steps before the measured ones. In the first, replicas create
+/// their threads and ranks their buckets; in the second, memory is counted.
 inline constexpr int64_t kWarmUps = 2;
 
-/// Of dp_vs_ddp.
+/// Options of dp_vs_ddp.
 struct WaysOptions {
   int replicas = 4;
   int64_t steps = 20;
@@ -29,10 +29,10 @@ struct WaysOptions {
   int64_t all_steps() const { return kWarmUps + steps; }
 };
 
-/// Whether each replica and each rank gets a GPU.
+/// Returns true if each replica and each rank has its own GPU.
 bool has_gpus(const WaysOptions& options);
 
-/// The training in one process, a replica on each device.
+/// The training in one process, with one replica per device.
 class DataParallelWay {
  public:
   DataParallelWay(const WaysOptions& options,
@@ -40,9 +40,9 @@ class DataParallelWay {
   DataParallelWay(const DataParallelWay&) = delete;
   DataParallelWay& operator=(const DataParallelWay&) = delete;
 
-  /// The step with this number; returns the seconds.
+  /// Runs the step with this number. Returns its duration in seconds.
   double step(int64_t number);
-  /// Of a measured step, by replica.
+  /// Returns the costs of a measured step, by replica.
   std::vector<DeviceCosts> costs() const;
   const Classifier& network() const { return *training_.network(); }
 
@@ -55,17 +55,16 @@ class DataParallelWay {
   dp::DataParallel<Classifier> model_;
 };
 
-/// What a rank tells in the end; the bytes are those of one step, if not said
-/// otherwise.
+/// Report of a rank at the end. Bytes are per step unless noted otherwise.
 struct RankReport {
   DeviceCosts costs;
   int64_t sent_by_sockets;
   int64_t broadcast;
-  int64_t broadcast_before;  ///< of all that came before the measured steps
+  int64_t broadcast_before;  ///< total before the measured steps
   uint64_t parameter_hash;
 };
 
-/// The training in one of as many processes.
+/// The training in one of several processes.
 class DistributedWay {
  public:
   explicit DistributedWay(const WaysOptions& options);

@@ -5,7 +5,7 @@ namespace {
 
 constexpr int kTag = 0;
 
-// What one rank passes on in a step, and to whom.
+// The transfers of one rank in one step.
 struct Exchange {
   torch::Tensor out;
   int64_t to;
@@ -13,8 +13,8 @@ struct Exchange {
   int64_t from;
 };
 
-// Sends and receives at once: were all ranks to send first, each would wait for
-// a receiver. An empty chunk takes no message.
+// Sends and receives concurrently. If all ranks sent first, each would block,
+// waiting for a receiver. An empty chunk is not sent.
 void exchange(const Exchange& step, c10d::Backend& group) {
   const bool is_grouped = group.supportsCoalescing();  // NCCL's group call
   std::vector<torch::Tensor> out{step.out}, in{step.in};
@@ -32,7 +32,7 @@ void exchange(const Exchange& step, c10d::Backend& group) {
     works = {group.endCoalescing()};
   }
   for (const auto& work : works) {
-    if (work) {  // NCCL gives none for an empty group
+    if (work) {  // NCCL returns null for an empty group
       work->wait();
     }
   }
@@ -45,7 +45,8 @@ void check(const torch::Tensor& tensor) {
               ". Call contiguous() first.");
 }
 
-// The chunks of a tensor, as views; a chunk's number counts round the ring.
+// The chunks of a tensor, as views. Chunk numbers wrap around modulo the number
+// of chunks.
 class Chunks {
  public:
   Chunks(const torch::Tensor& tensor, int64_t count)
@@ -117,7 +118,8 @@ void naive_allreduce(torch::Tensor& tensor, c10d::Backend& group) {
     const int64_t from = (rank + ranks - distance) % ranks;
     exchange({own, to, all[from], from}, group);
   }
-  // In the order of ranks, so that all get the same last bit.
+  // Add in the order of the ranks, so that the results are bitwise equal on all
+  // ranks.
   own.copy_(all[0]);
   for (int64_t peer = 1; peer < ranks; ++peer) {
     own.add_(all[peer]);

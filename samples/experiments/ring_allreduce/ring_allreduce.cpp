@@ -1,8 +1,10 @@
-// What an all-reduce costs. The ring all-reduce (reduce-scatter, then
-// all-gather) written out over point-to-point messages, beside the naive way
-// (everything to everyone) and beside c10d's own: the bytes that each rank
-// sends, the results, the times. What one learns: with p ranks the ring sends
-// 2(p - 1)/p of the data from each rank, the naive way p - 1 times the data.
+// Measures the cost of an all-reduce. Compares a ring all-reduce
+// (reduce-scatter, then all-gather) written with point-to-point messages, the
+// naive all-reduce (every rank sends everything to all others) and c10d's own
+// all-reduce: bytes sent by each rank, results, times.
+//
+// Purpose: shows that with p ranks each rank sends 2(p - 1)/p of the data in
+// the ring and p - 1 times the data in the naive all-reduce.
 //
 //   ddprun --nproc-per-node=4 ring_allreduce
 //   ddprun --nproc-per-node=3 ring_allreduce --elements=1000003 --csv=cost.csv
@@ -36,14 +38,14 @@ struct Options {
   samples::DeviceOptions device;
 };
 
-// One algorithm; the numbers are int64 [ranks], for one round.
+// Measurements of one algorithm. Numbers are int64 [ranks], for one round.
 struct Outcome {
   std::string name;
   torch::Tensor result;   // on this rank
-  torch::Tensor sent;     // bytes in the messages
-  torch::Tensor formula;  // what they should be
-  torch::Tensor wire;     // bytes that the kernel sent, a barrier's with them
-  double milliseconds;    // median of the rounds, the slowest rank's
+  torch::Tensor sent;     // payload bytes
+  torch::Tensor formula;  // expected payload bytes
+  torch::Tensor wire;     // bytes sent by the kernel, including a barrier
+  double milliseconds;    // median over the rounds, of the slowest rank
 };
 
 double slowest(double milliseconds) {
@@ -72,7 +74,7 @@ Outcome measure(const std::string& name,
     reduce(result, group);
     samples::synchronize(ddp::local_device());
     const double milliseconds = 1000 * time.seconds();
-    ddp::barrier();  // all has been sent
+    ddp::barrier();  // all data have been sent
     wire = ddp::tcp_bytes_sent() - wire;
     times.push_back(slowest(milliseconds));
   }
@@ -106,7 +108,7 @@ std::vector<Outcome> measure_all(const Options& options,
           measure(kReference, input, options.rounds, 0, c10d)};
 }
 
-// Relative to the greatest sum; over all ranks.
+// Returns the greatest difference over all ranks, relative to the greatest sum.
 double greatest_difference(const torch::Tensor& a, const torch::Tensor& b) {
   if (a.numel() == 0) {
     return 0;

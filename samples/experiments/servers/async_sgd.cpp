@@ -1,8 +1,10 @@
-// Asynchronous SGD with parameter servers. What one learns: a server applies
-// each worker's gradients as they come, so nobody waits for a slow worker; but
-// by then others may have changed the parameters that they were computed with.
-// How many times is their staleness. Its histogram is printed, and a bound on
-// it can be set: 0 makes the workers take turns. A worker may die; the others
+// Asynchronous SGD with parameter servers.
+//
+// Purpose: a server applies each worker's gradients on arrival, so no worker
+// waits for a slow one. In the meantime other workers may have updated the
+// parameters from which the gradients were computed. The number of these
+// updates is the staleness. Its histogram is printed, and it can be bounded:
+// with a bound of 0 the workers take turns. A worker may die; the others
 // finish.
 //
 //   ddprun --nproc-per-node=4 async_sgd
@@ -26,11 +28,11 @@ using namespace samples;
 
 struct Options : ServerJobOptions {
   int64_t staleness_bound = 8;
-  int64_t slow_worker = 0;  // milliseconds that the last worker rests a step
+  int64_t slow_worker = 0;  // milliseconds that the last worker sleeps per step
   int64_t log_every = 0;
 };
 
-// One write a line: the ranks share the terminal.
+// One write per line, because the ranks share the terminal.
 void print(const std::string& text) {
   std::cout << text + "\n" << std::flush;
 }
@@ -114,7 +116,7 @@ void run(const Options& options) {
 int main(int argc, char** argv) {
   Options options;
   options.epochs = 15;
-  options.momentum = 0.5;  // late gradients act like momentum themselves
+  options.momentum = 0.5;  // stale gradients act like momentum themselves
   CommandLine line(
       "async_sgd",
       "Trains on the digits by asynchronous SGD with parameter servers: ddprun "

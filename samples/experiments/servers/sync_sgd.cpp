@@ -1,8 +1,10 @@
-// Synchronous SGD with parameter servers. What one learns: rank 0 (or the first
-// --servers ranks) holds the parameters and the optimizer, the others compute
-// gradients of their part of each batch; a step waits for all of them, so it is
-// the training of DistributedDataParallel, which --compare-ddp shows. What
-// differs is where the bytes go: through the servers instead of around.
+// Synchronous SGD with parameter servers.
+//
+// Purpose: rank 0 (or the first --servers ranks) holds the parameters and the
+// optimizer; the other ranks compute gradients of their part of each batch. A
+// step waits for all of them, so the training equals that of
+// DistributedDataParallel, which --compare-ddp checks. The difference is the
+// traffic: it passes through the servers instead of around a ring.
 //
 //   ddprun --nproc-per-node=3 sync_sgd
 //   ddprun --nproc-per-node=4 sync_sgd --servers 2 --compare-ddp
@@ -23,7 +25,7 @@ namespace {
 
 using namespace samples;
 
-// One write a line: the ranks share the terminal.
+// One write per line, because the ranks share the terminal.
 void print(const std::string& text) {
   std::cout << text + "\n" << std::flush;
 }
@@ -73,7 +75,7 @@ void work(const ServerJob& job, const dp::ParameterServerOptions& options) {
         client.push(loss.template item<double>());
       },
       [&](int64_t epoch) {
-        client.pull();  // the epoch's last update
+        client.pull();  // receives the epoch's last update
         if (tests) {
           print(format("epoch %ld/%ld: test accuracy %s",
                        epoch,
@@ -89,7 +91,7 @@ void work(const ServerJob& job, const dp::ParameterServerOptions& options) {
   }
 }
 
-// The same training by all-reduce, from the same parameters, on the same
+// Trains with all-reduce instead, from the same parameters and on the same
 // batches.
 std::shared_ptr<Classifier> train_by_ddp(
     const ServerJob& job, const c10::intrusive_ptr<c10d::Backend>& workers) {
@@ -117,7 +119,7 @@ void compare(const ServerJob& job) {
   std::iota(ranks.begin(), ranks.end(), job.options.servers);
   const auto workers = ddp::new_group(ranks);
   if (!workers) {
-    return;  // a server
+    return;  // this rank is a server
   }
   const auto network = train_by_ddp(job, workers);
   if (workers->getRank() != 0) {

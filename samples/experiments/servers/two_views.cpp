@@ -1,9 +1,12 @@
-// Two views of data parallel training in one process. What one learns: several
-// replicas of a network, on GPUs or here on the CPU, become one by a parameter
-// server (the first reduces the gradients, steps, broadcasts the parameters) or
-// by an all-reduce (each adds up its part and steps itself). The network is the
-// same, bit for bit; but the first device of the one view carries what the
-// other spreads over all. The traffic of each replica is printed for both.
+// Two views of data parallel training in one process.
+//
+// Purpose: several replicas of a network, on GPUs or here on the CPU, are kept
+// equal by a parameter server (the first replica sums the gradients, steps and
+// broadcasts the parameters) or by an all-reduce (each replica sums its part
+// and steps itself). The resulting networks are bitwise equal. With the
+// parameter server the first device carries the load that the all-reduce
+// spreads over all devices. The program prints the traffic of each replica for
+// both.
 //
 //   two_views
 //   two_views --replicas 8
@@ -37,8 +40,8 @@ Replicas make_replicas(const ServerJob& job, int count) {
   return replicas;
 }
 
-// Each replica computes its part of every batch; the view makes one step of
-// all. Returns the number of steps.
+// Trains: each replica computes its part of every batch, and the view makes one
+// step with all parts. Returns the number of steps.
 template <class View>
 int64_t train(const ServerJob& job, const Replicas& replicas, View& view) {
   int64_t steps = 0;

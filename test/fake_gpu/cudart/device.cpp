@@ -19,7 +19,8 @@ bool exists(int device) {
   return device >= 0 && device < settings().devices;
 }
 
-/// An H100 in outline: LibTorch chooses launches and algorithms by these.
+/// Properties similar to those of an H100: LibTorch selects launch parameters
+/// and algorithms by them.
 cudaDeviceProp properties_of(int device) {
   cudaDeviceProp p{};
   std::snprintf(p.name, sizeof p.name, "stand-in for a GPU");
@@ -121,7 +122,7 @@ cudaError_t cudaDeviceGetPCIBusId(char* id, int length, int device) {
   return cudaSuccess;
 }
 
-// None can, as between most cards of one host: kernels see no peer's memory.
+// No device can access a peer's memory, as is usual between cards of one host.
 cudaError_t cudaDeviceCanAccessPeer(int* can, int, int) {
   *can = 0;
   return cudaSuccess;

@@ -6,13 +6,13 @@
 
 namespace fake_gpu {
 
-/// Of the calling thread, as cudaSetDevice left it.
+/// Returns the device of the calling thread, as set by cudaSetDevice.
 int current_device();
 
-/// The stream a handle names: null and the legacy handle are the default
+/// Returns the stream of a handle. Null and the legacy handle are the default
 /// stream of `device`.
 Stream* stream_of(cudaStream_t handle, int device);
-/// Of the current device.
+/// Same as above, for the current device.
 Stream* stream_of(cudaStream_t handle);
 
 }  // namespace fake_gpu

@@ -4,7 +4,7 @@
 
 namespace fake_gpu {
 
-/// Remembers an error of this thread for cudaGetLastError and returns it.
+/// Records an error of this thread for cudaGetLastError and returns it.
 cudaError_t report(cudaError_t error);
 
 }  // namespace fake_gpu

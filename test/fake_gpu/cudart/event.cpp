@@ -12,10 +12,10 @@
 namespace fake_gpu {
 namespace {
 
-/// What one cudaEventRecord captured.
+/// The state captured by one cudaEventRecord.
 struct Record {
   Point point;
-  // Written by the stream, read once the point is reached.
+  // Written by the stream; read after the point is reached.
   std::shared_ptr<Clock::time_point> time;
 };
 
@@ -30,7 +30,8 @@ class Event {
     const std::lock_guard lock(mutex_);
     record_ = {point, std::move(time)};
   }
-  /// Without a stream when nothing was recorded yet: then nobody waits.
+  /// Returns the last record. Its stream is null if nothing was recorded yet; a
+  /// wait then returns at once.
   Record last() {
     const std::lock_guard lock(mutex_);
     return record_;

@@ -1,5 +1,6 @@
-// How compiled CUDA code registers its kernels and launches them. nvcc writes
-// calls of the functions with underscores; crt/host_runtime.h declares them.
+// Functions with which compiled CUDA code registers and launches its kernels.
+// nvcc generates calls of the functions with leading underscores, which
+// crt/host_runtime.h declares.
 #include <cuda_runtime_api.h>
 
 #include <vector>
@@ -13,7 +14,7 @@
 namespace fake_gpu {
 namespace {
 
-/// What <<<grid, block, memory, stream>>> leaves for the launch.
+/// Launch configuration of <<<grid, block, memory, stream>>>.
 struct Configuration {
   dim3 grid, block;
   size_t shared_bytes = 0;

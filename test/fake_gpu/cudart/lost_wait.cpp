@@ -12,7 +12,8 @@
 namespace fake_gpu {
 namespace {
 
-/// The event is an operation itself, the last one.
+/// Returns the point before the event, because the event itself is the last
+/// operation.
 Point work_before(const Point& event) {
   return event.stream == nullptr ? event
                                  : Point{event.stream, event.number - 1};
@@ -52,7 +53,7 @@ class Waits {
   uint64_t seen_ = 0;
   Stream* waiter_ = nullptr;
   Point point_;
-  uint64_t queued_ = 0;  // in the waiter, when the wait was lost
+  uint64_t queued_ = 0;  // operations in the waiter when the wait was lost
   LostWait fate_ = LostWait::none;
 };
 

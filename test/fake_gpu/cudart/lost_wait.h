@@ -6,13 +6,13 @@
 
 namespace fake_gpu {
 
-/// Whether this wait of `waiter` for `point` is the one to lose, by its number
-/// among the waits of its device. Call it for every wait.
+/// Returns true if this wait of `waiter` for `point` is the one to lose, by its
+/// number among the waits of its device. Call for every wait.
 bool loses(Stream* waiter, const Point& point);
 
 }  // namespace fake_gpu
 
-// What control.h looks for by name.
+// Functions that control.h finds by name.
 extern "C" {
 void fake_gpu_lose_wait(uint64_t n);
 int fake_gpu_lost_wait(int device);

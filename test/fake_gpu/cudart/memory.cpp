@@ -41,7 +41,7 @@ Kind kind_of(Place to, Place from) {
                              : Kind{"copy on host", &Counts::copies_on_host};
 }
 
-/// A copy between two devices is queued on a stream of one of them.
+/// Checks that the stream of a copy between two devices belongs to one of them.
 void check_device(const void* to,
                   const void* from,
                   const Stream& stream,
@@ -57,9 +57,9 @@ void check_device(const void* to,
   }
 }
 
-/// As the driver does: what comes from pageable memory is read before the call
-/// returns, what goes there is written before it returns, and pinned memory is
-/// read and written when the stream gets there.
+/// Copies as the driver does. Pageable source memory is read before the call
+/// returns, and pageable target memory is written before it returns. Pinned
+/// memory is accessed when the stream executes the copy.
 void copy(void* to, const void* from, size_t bytes, Stream* stream) {
   if (bytes == 0) {
     return;
@@ -115,7 +115,7 @@ cudaError_t cudaFree(void* pointer) {
   if (pointer == nullptr) {
     return cudaSuccess;
   }
-  // As the driver does: what is queued may still use it.
+  // As the driver does: queued operations may still use the memory.
   fake_gpu::wait_for_device(fake_gpu::device_of(pointer));
   return fake_gpu::free_device(pointer) ? cudaSuccess
                                         : report(cudaErrorInvalidValue);

@@ -2,10 +2,10 @@
 
 namespace fake_gpu {
 
-/// Loads the library with LibTorch's operators, which lies beside this one, if
-/// the process has LibTorch. Not preloaded, as it would take LibTorch along
-/// into programs such as ddprun. The first look for devices calls it, which
-/// comes before any tensor on one.
+/// Loads the library with LibTorch's operators, which is beside this library,
+/// if the process has LibTorch. The library is not preloaded, because it would
+/// load LibTorch into programs such as ddprun. The first query for devices,
+/// which precedes any tensor on a device, calls this function.
 void load_operators();
 
 }  // namespace fake_gpu

@@ -26,7 +26,7 @@ cudaError_t cudaStreamCreate(cudaStream_t* stream) {
   return cudaStreamCreateWithPriority(stream, cudaStreamDefault, 0);
 }
 
-// What the stream holds still runs, as the runtime promises.
+// Queued operations of the stream still run, as in the CUDA runtime.
 cudaError_t cudaStreamDestroy(cudaStream_t) {
   return cudaSuccess;
 }
@@ -53,7 +53,7 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream,
   return cudaSuccess;
 }
 
-// Graphs cannot be captured, so no stream ever is.
+// Graph capture is not supported, so no stream is ever capturing.
 cudaError_t cudaStreamIsCapturing(cudaStream_t,
                                   cudaStreamCaptureStatus* status) {
   *status = cudaStreamCaptureStatusNone;

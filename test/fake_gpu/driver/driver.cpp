@@ -1,5 +1,6 @@
-// libcuda.so.1: LibTorch asks it whether a device has a context. All that
-// libcaffe2_nvrtc.so imports beside this is made by stubs/make_stubs.
+// The implemented part of libcuda.so.1: LibTorch asks whether a device has a
+// context. stubs/make_stubs generates all other functions that
+// libcaffe2_nvrtc.so imports.
 #include <cuda.h>
 
 extern "C" CUresult cuDevicePrimaryCtxGetState(CUdevice,

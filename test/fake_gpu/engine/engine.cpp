@@ -17,12 +17,13 @@
 namespace fake_gpu {
 namespace {
 
-// An operation that could not go on is asked again after this time.
+// Interval between two attempts of an operation that could not proceed.
 constexpr auto kRest = std::chrono::microseconds(200);
-// When nothing was queued or waited for in this time, all that is queued runs:
-// a program may wait for a GPU by means that the engine does not see.
+// If no operation was queued or waited for during this time, all queued
+// operations run: a program may wait for a GPU in a way that the engine does
+// not see.
 constexpr auto kQuiet = std::chrono::milliseconds(1000);
-// So many fruitless queries of a stream are a wait.
+// Number of fruitless queries of a stream that count as a wait.
 constexpr int kQueriesThatWait = 4;
 
 class Engine {
@@ -46,7 +47,7 @@ class Engine {
   void run_first_of(Stream* stream, std::unique_lock<std::mutex>& lock);
   void remove_first_of(Stream* stream, std::unique_lock<std::mutex>& lock);
 
-  /// A thread in wait_for().
+  /// A thread that blocks in wait_for().
   struct Waiter {
     explicit Waiter(const Point& awaited) : point(awaited) {}
     const Point& point;
@@ -54,18 +55,19 @@ class Engine {
   };
 
   std::mutex mutex_;
-  std::condition_variable work_;  // for the thread: something to look at
-  std::condition_variable idle_;  // for stop(): no step runs
+  std::condition_variable work_;  // wakes the thread: there may be work
+  std::condition_variable idle_;  // wakes stop(): no step is running
   std::list<Waiter> waiters_;
   StreamSet streams_{settings().seed};
   Mode mode_ = settings().mode;
   Clock::time_point last_call_ = Clock::now();
   bool started_ = false;
   bool stopped_ = false;
-  bool running_ = false;  // a step, without the lock
+  bool running_ = false;  // a step is running, without the lock
 };
 
-/// Never destroyed: its thread may outlive main().
+/// Returns the engine, which is never destroyed, because its thread may outlive
+/// main().
 Engine& engine() {
   static auto* const instance = new Engine;
   return *instance;
@@ -107,7 +109,7 @@ bool Engine::is_reached(const Point& point) {
 
 bool Engine::query(const Point& point) {
   const std::lock_guard lock(mutex_);
-  if (stopped_ || reached(point)) {  // as for those who wait
+  if (stopped_ || reached(point)) {  // as in wait_for()
     return true;
   }
   if (++point.stream->fruitless_queries >= kQueriesThatWait) {
@@ -127,7 +129,8 @@ void Engine::wait_for(const Point& point) {
   }
   streams_.demand(point);
   was_called();
-  // Its own condition: to wake all after each step takes longer than the step.
+  // A condition variable of its own, because waking all waiters after each step
+  // takes longer than the step.
   const auto waiter = waiters_.emplace(waiters_.end(), point);
   waiter->wake.wait(lock, [&] { return stopped_ || reached(point); });
   waiters_.erase(waiter);
@@ -187,7 +190,7 @@ void Engine::run() {
 }
 
 void Engine::run_first_of(Stream* stream, std::unique_lock<std::mutex>& lock) {
-  // A deque: the element stays where it is while others are added.
+  // The queue is a deque: references stay valid while operations are added.
   const Operation& operation = stream->queue.front();
   running_ = true;
   lock.unlock();
@@ -225,8 +228,8 @@ void Engine::remove_first_of(Stream* stream,
       waiter.wake.notify_one();
     }
   }
-  // It may hold the last reference to a tensor, whose block goes back to an
-  // allocator that has a lock of its own.
+  // The operation may hold the last reference to a tensor, and its block is
+  // returned to an allocator with a lock of its own.
   lock.unlock();
   finished = {};
   lock.lock();

@@ -7,48 +7,50 @@
 #include "test/fake_gpu/control.h"
 #include "test/fake_gpu/engine/stream.h"
 
-/// The stand-in's "GPU": streams of all devices, whose operations one thread of
-/// the process runs, as late as the mode allows. All functions may be called
-/// by any thread, but not by a Step.
+/// The engine of the stand-in: streams of all devices. One thread of the
+/// process runs their operations as late as the mode allows. All functions may
+/// be called from any thread, but not from a Step.
 namespace fake_gpu {
 
-/// The legacy stream of a device, which a null handle names.
+/// Returns the legacy stream of a device, which is the stream of a null handle.
 Stream* default_stream(int device);
 Stream* create_stream(int device, Stream::Kind kind);
 
-/// Adds an operation and returns its place. `wanted`, if there is one, says
-/// whether another process waits for it; it must not block.
+/// Adds an operation and returns its place. `wanted`, if given, returns true
+/// while another process waits for the operation; it must not block.
 Point enqueue(Stream* stream,
               std::string label,
               Step step,
               std::function<bool()> wanted = nullptr);
 
-/// What is added to `stream` from now on runs after `point`.
+/// Makes all operations added to `stream` from now on run after `point`.
 void enqueue_wait(Stream* stream, const Point& point);
 
-/// The place of the operation added last.
+/// Returns the place of the last added operation.
 Point last_of(Stream* stream);
 
-/// Whether a point is reached: for the stand-in's own use.
+/// Returns true if a point is reached. For internal use by the stand-in.
 bool is_reached(const Point& point);
 
-/// The same for the host: one that asks again and again is waiting, so after a
-/// few times the answer no also starts the work.
+/// Same as is_reached(), for queries by the host. A host that queries
+/// repeatedly is waiting, so after several negative answers the engine runs the
+/// work.
 bool query(const Point& point);
 
-/// Returns when the point is reached, or the engine has stopped.
+/// Blocks until the point is reached or the engine has stopped.
 void wait_for(const Point& point);
-/// For all streams of a device; -1: of all devices.
+/// Same as wait_for(), for all streams of a device; -1: of all devices.
 void wait_for_device(int device);
 
-/// From now on by this mode and these random numbers.
+/// Changes the mode and the seed from now on.
 void reschedule(Mode mode, uint64_t seed);
 
-/// Returns when no operation runs; none will any more. The end of the process
-/// calls it by itself, before what operations use is destroyed.
+/// Stops the engine and returns when no operation is running. Called
+/// automatically at the end of the process, before the data that operations use
+/// are destroyed.
 void stop_engine();
 
 }  // namespace fake_gpu
 
-// What control.h looks for by name.
+// Function that control.h finds by name.
 extern "C" void fake_gpu_schedule(int mode, uint64_t seed);

@@ -21,7 +21,7 @@ size_t whole_pages(size_t bytes) {
   return (bytes + kPage - 1) / kPage * kPage;
 }
 
-/// The blocks of one device, in a range of addresses of its own.
+/// The blocks of one device, in its own address range.
 class DeviceMemory {
  public:
   DeviceMemory(char* begin, size_t capacity, ptrdiff_t distance)
@@ -90,13 +90,13 @@ class DeviceMemory {
   ptrdiff_t distance_;
   size_t used_ = 0;
   std::map<char*, size_t> blocks_;
-  std::map<size_t, std::vector<char*>> spare_;  // by size; freed before
+  std::map<size_t, std::vector<char*>> spare_;  // freed blocks, by size
 };
 
 struct Memory {
   Memory() {
-    // Blocks are reused by size, so a device may touch more addresses than it
-    // has memory.
+    // Only blocks of equal size are reused, so a device may use more addresses
+    // than it has memory.
     const size_t range = 4 * settings().memory_bytes;
     const size_t all = range * static_cast<size_t>(settings().devices);
     void* reserved = ::mmap(nullptr,
@@ -119,7 +119,7 @@ struct Memory {
 
   std::mutex mutex;
   char* base;
-  ptrdiff_t distance;  // from an address to where its values lie
+  ptrdiff_t distance;  // from a device address to the address of its values
   ptrdiff_t range_bytes;
   std::vector<DeviceMemory> devices;
   std::map<const char*, size_t> pinned;
@@ -130,7 +130,7 @@ Memory& memory() {
   return *instance;
 }
 
-/// Of this thread; without an operation any device is allowed.
+/// Allowed access of this thread. Without an operation all devices are allowed.
 struct Access {
   int device = -1;
   const std::string* operation = nullptr;

@@ -6,24 +6,25 @@
 
 namespace fake_gpu {
 
-/// Device memory lies in this process, but under addresses that the host may
-/// not touch: a device address is reserved without access, what is stored lies
-/// a fixed distance further on. New memory is filled with 0xff, which is NaN.
-/// All functions may be called by any thread.
+/// Device memory is memory of this process that the host cannot access by its
+/// device addresses: a device address is reserved without access, and the
+/// values are stored at a fixed distance from it. New memory is filled with
+/// 0xff, which is NaN. All functions may be called from any thread.
 
-/// Null when the device has not so much left.
+/// Returns null if the device has not enough memory left.
 void* allocate_device(int device, size_t bytes);
-/// False when nothing was allocated there.
+/// Returns false if nothing was allocated at `pointer`.
 bool free_device(void* pointer);
-/// The device whose memory this is; -1: host memory.
+/// Returns the device that owns the memory; -1: host memory.
 int device_of(const void* pointer);
 size_t free_bytes(int device);
 
-/// Where the values lie: for operations that run, never for the host's calls.
-/// Ends the process where a DeviceAccess of this thread does not allow it.
+/// Returns the address of the values. Only for running operations, never for
+/// calls of the host. Ends the process if a DeviceAccess of this thread forbids
+/// the access.
 void* host_address(void* pointer);
-/// The same for any device's memory: of copies, which the driver carries out
-/// between devices, too.
+/// Same as host_address(), for memory of any device. For copies, which the
+/// driver also executes between devices.
 void* any_host_address(void* pointer);
 template <typename T>
 T* host_address(T* pointer) {
@@ -31,18 +32,18 @@ T* host_address(T* pointer) {
       host_address(const_cast<void*>(static_cast<const void*>(pointer))));
 }
 
-/// While it lives, host_address() on this thread refuses the memory of other
-/// devices: no device of the stand-in can access a peer's.
+/// While it exists, host_address() on this thread refuses the memory of other
+/// devices: no device of the stand-in can access a peer's memory.
 class DeviceAccess {
  public:
-  /// @param operation  named when the process ends; outlives this.
+  /// @param operation  printed when the process ends; must outlive this object.
   DeviceAccess(int device, const std::string& operation);
   ~DeviceAccess();
   DeviceAccess(const DeviceAccess&) = delete;
   DeviceAccess& operator=(const DeviceAccess&) = delete;
 };
 
-/// Memory of the host that copies read and write late (cudaHostAlloc).
+/// Host memory that copies access when they run (cudaHostAlloc).
 void* allocate_pinned(size_t bytes);
 bool free_pinned(void* pointer);
 bool is_pinned(const void* pointer);

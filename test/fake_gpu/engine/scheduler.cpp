@@ -5,8 +5,8 @@
 namespace fake_gpu {
 namespace {
 
-// A collective waits for peers, in real time: so often it is asked before
-// streams of lower priority may go on.
+// Number of attempts of a collective, which waits for its peers in real time,
+// before streams of lower priority may run.
 constexpr int kPatience = 20;
 
 bool can_start(const Stream& stream) {

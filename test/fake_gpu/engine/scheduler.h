@@ -11,23 +11,25 @@ namespace fake_gpu {
 
 using Random = std::mt19937_64;
 
-/// The streams that must go on for every demand to be met: those with one, and
-/// those that they wait for.
+/// Returns the streams that must proceed to satisfy every demand: streams with
+/// a demand, and streams for which they wait.
 std::set<Stream*> needed_streams(const std::vector<Stream*>& streams);
 
-/// What to look at when choosing.
+/// Inputs of a choice.
 struct Choice {
   Mode mode = Mode::priority;
   Clock::time_point now;
-  bool overdue = false;  // nobody asked for long: a GPU would have run it all
+  // No call for a long time: run all queued work, as a GPU would.
+  bool overdue = false;
 };
 
-/// The stream whose first operation is to run now, or null. Decides only: all
-/// it changes is the random numbers and, in priority mode, a priority.
+/// Returns the stream whose first operation is to run now, or null. Changes
+/// only the random numbers and, in priority mode, a priority.
 ///
-/// A missing wait shows where an operation runs before one it needs, so each
-/// mode holds back something else: lazy what nobody waits for, priority what
-/// has a low one. Neither finds all: see README.md.
+/// A missing wait has an effect if an operation runs before another one that it
+/// needs. Each mode therefore delays other operations: lazy delays operations
+/// that no wait needs, priority delays operations of low priority. No single
+/// mode detects all missing waits: see README.md.
 Stream* choose(const std::vector<Stream*>& streams,
                const Choice& choice,
                Random& random);

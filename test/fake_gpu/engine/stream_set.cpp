@@ -8,7 +8,8 @@
 namespace fake_gpu {
 namespace {
 
-// How often to look for what changes without a call: peers, quiet.
+// Interval of the checks for changes without a call: demands of peers, idle
+// time.
 constexpr auto kLook = std::chrono::milliseconds(1);
 
 bool wait_for_each_other(const Stream& a, const Stream& b) {

@@ -8,40 +8,41 @@
 
 namespace fake_gpu {
 
-/// All streams of the process, what is queued in them and who waits for it.
-/// Not thread-safe: the engine guards it.
+/// All streams of the process, their queued operations and the demands for
+/// them. Not thread-safe: guarded by the engine.
 class StreamSet {
  public:
   explicit StreamSet(uint64_t seed) : random_(seed) {}
 
-  /// The legacy stream of a device.
+  /// Returns the legacy stream of a device.
   Stream* default_stream(int device);
   Stream* create(int device, Stream::Kind kind);
 
-  /// Adds an operation, after what the stream implicitly waits for: the default
-  /// stream and the blocking ones of a device wait for each other.
+  /// Adds an operation, with the implicit waits of the stream: the default
+  /// stream and the blocking streams of a device wait for each other.
   Point add(Stream* stream, Operation operation);
   void add_wait(Stream* stream, const Point& point);
 
-  /// Somebody waits for the point.
+  /// Records that a thread waits for the point.
   void demand(const Point& point);
-  /// The same for what other processes wait for.
+  /// Same as demand(), for operations for which other processes wait.
   void demand_what_peers_want();
 
   Stream* choose_next(const Choice& choice);
-  /// When to choose again if nothing new happens; max() with nothing queued.
+  /// Returns the time of the next choice if no call comes before; max() if
+  /// nothing is queued.
   Clock::time_point next_look(Clock::time_point now) const;
 
-  /// The last points of the streams of a device; -1: of all devices.
+  /// Returns the last points of the streams of a device; -1: of all devices.
   std::vector<Point> ends_of(int device) const;
 
-  /// Draws from this seed from now on, and new priorities.
+  /// Restarts the random numbers from this seed and draws new priorities.
   void reseed(uint64_t seed);
 
  private:
   Point append(Stream* stream, Operation operation);
 
-  std::vector<Stream*> streams_;  // never freed: points name them
+  std::vector<Stream*> streams_;  // never freed, because points refer to them
   std::map<int, Stream*> default_streams_;
   Random random_;
 };

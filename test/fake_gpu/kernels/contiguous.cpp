@@ -1,6 +1,6 @@
-// Element-wise kernels over contiguous tensors: (int count, functor,
-// array<char*, tensors> data), in the unrolled kernel followed by two offset
-// calculators, a loader and a storer.
+// Decodes element-wise kernels over contiguous tensors. Arguments: (int count,
+// functor, array<char*, tensors> data). The unrolled kernel has further
+// arguments: two offset calculators, a loader and a storer.
 #include <cstring>
 
 #include "test/fake_gpu/kernels/decode.h"
@@ -10,9 +10,10 @@
 namespace fake_gpu {
 namespace {
 
-/// unrolled_elementwise_kernel<functor, array, elements, input offsets, output
-/// offsets, loader, storer>: the last two may cast, and then begin with the
-/// types in memory. False when the offsets are not those of contiguous tensors.
+/// Reads the operand types of unrolled_elementwise_kernel<functor, array,
+/// elements, input offsets, output offsets, loader, storer>. Loader and storer
+/// may cast, and then begin with the types in memory. Returns false if the
+/// offsets are not those of contiguous tensors.
 bool read_types(const std::vector<std::string>& list,
                 void** arguments,
                 std::vector<Operand>* operands) {

@@ -5,16 +5,17 @@
 
 namespace fake_gpu {
 
-/// The work of a kernel launch on the host: the kernel's name says what it
-/// does, the arguments of the launch what it does it with. Reads the arguments
-/// now. `blocks`: of the grid.
+/// Returns the host implementation of a kernel launch. The kernel's name
+/// determines the computation; the launch arguments determine its operands and
+/// are read in this call.
+/// @param blocks  number of blocks of the grid.
 ///
-/// Ends the process, with the kernel's name, for one that has no stand-in.
+/// Ends the process with the kernel's name if the kernel is not supported.
 std::function<bool()> decode(const std::string& name,
                              void** arguments,
                              unsigned blocks);
 
-/// One for each family of kernels; null for one with no stand-in.
+/// Decoders of the kernel families. Return null for an unsupported kernel.
 std::function<bool()> decode_contiguous(const std::string& name,
                                         void** arguments);
 std::function<bool()> decode_strided(const std::string& name, void** arguments);

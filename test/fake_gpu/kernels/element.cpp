@@ -33,7 +33,8 @@ struct Tag {
   using type = T;
 };
 
-/// Calls `function` with the C++ type; false for one that is no number.
+/// Calls `function` with the C++ type. Returns false if the type is not a
+/// number.
 template <typename Function>
 bool with_type(ScalarType type, Function function) {
   switch (type) {

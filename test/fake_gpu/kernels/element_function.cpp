@@ -8,8 +8,8 @@
 namespace fake_gpu {
 namespace {
 
-// Kernels multiply and add in the type of the operands: an exact product or
-// sum of narrower types rounded once is the same, one of doubles is not.
+// Computes in the type of the operands, as kernels do. For narrower types an
+// exact result that is rounded once is the same; for double it is not.
 Number combine(char operation, ScalarType type, Number a, Number b) {
   if (type == ScalarType::Double) {
     const auto x = static_cast<double>(a);
@@ -19,7 +19,7 @@ Number combine(char operation, ScalarType type, Number a, Number b) {
   return operation == '*' ? a * b : operation == '/' ? a / b : a + b;
 }
 
-/// '*', '/' or 0 for another one.
+/// Returns '*', '/', or 0 for another functor.
 char operation_of(std::string_view functor) {
   if (contains(functor, "MulFunctor<")) {
     return '*';
@@ -35,7 +35,7 @@ std::optional<ElementFunction> checked(ElementFunction function) {
   return known ? std::optional(std::move(function)) : std::nullopt;
 }
 
-/// FillFunctor<T> { T value }
+/// Parses FillFunctor<T> { T value }.
 std::optional<ElementFunction> parse_fill(std::string_view functor,
                                           const char* object) {
   const auto types = template_arguments(functor, "at::native::FillFunctor");
@@ -45,8 +45,9 @@ std::optional<ElementFunction> parse_fill(std::string_view functor,
   return checked(std::move(result));
 }
 
-/// AUnaryFunctor<argument, other, result, F> { F f; opmath a }: f(a, x), and
-/// BUnaryFunctor, whose number is the second argument. F is empty.
+/// Parses AUnaryFunctor<argument, other, result, F> { F f; opmath a }, which
+/// computes f(a, x), and BUnaryFunctor, whose number is the second argument. F
+/// is empty.
 std::optional<ElementFunction> parse_unary(std::string_view functor,
                                            const char* object) {
   const bool first = starts_with(functor, "at::native::AUnaryFunctor<");
@@ -68,7 +69,7 @@ std::optional<ElementFunction> parse_unary(std::string_view functor,
   return checked({1, type_named(types[0]), type_named(types[2]), compute, {}});
 }
 
-/// BinaryFunctor<first, second, result, F> { F f }
+/// Parses BinaryFunctor<first, second, result, F> { F f }.
 std::optional<ElementFunction> parse_binary(std::string_view functor,
                                             const char*) {
   const auto types = template_arguments(functor, "at::native::BinaryFunctor");
@@ -83,7 +84,7 @@ std::optional<ElementFunction> parse_binary(std::string_view functor,
   return checked({2, type, type_named(types[2]), compute, {}});
 }
 
-/// CUDAFunctor_add<T, opmath> { opmath alpha }
+/// Parses CUDAFunctor_add<T, opmath> { opmath alpha }.
 std::optional<ElementFunction> parse_add(std::string_view functor,
                                          const char* object) {
   const auto types = template_arguments(functor, "at::native::CUDAFunctor_add");
@@ -96,8 +97,8 @@ std::optional<ElementFunction> parse_add(std::string_view functor,
   return checked({2, type, type, compute, {}});
 }
 
-/// The type of a lambda of one argument that returns it: nvcc writes it as
-/// `lambda(T)`, `T (T)>` or `T, T>` at the end.
+/// Returns the type of a lambda that returns its only argument. nvcc writes it
+/// as `lambda(T)`, `T (T)>` or `T, T>` at the end.
 ScalarType copied_type(std::string_view functor) {
   for (const std::string name : {"float",
                                  "double",
@@ -133,7 +134,7 @@ std::optional<ElementFunction> parse_copy(std::string_view functor,
 }
 
 struct Parser {
-  std::string_view name;  // of the functor, or a part of its name
+  std::string_view name;  // name of the functor, or a part of it
   int inputs;
   std::optional<ElementFunction> (*parse)(std::string_view, const char*);
 };
@@ -180,7 +181,8 @@ void compute_element(const ElementFunction& function,
   store(place(0), operands[0].type, rounded(value, function.result));
 }
 
-/// Complex numbers can be copied, but not cast.
+/// Returns false if a cast of complex numbers would be needed; they can only be
+/// copied.
 bool can_cast(const ElementFunction& function,
               const std::vector<Operand>& operands) {
   if (function.inputs == 0) {

@@ -1,5 +1,5 @@
-// _foreach_copy_: (metadata, Copy<to, from>, ...). The metadata tells each
-// block of the grid its tensor and which 65,536 elements of it are its chunk.
+// Decodes _foreach_copy_: (metadata, Copy<to, from>, ...). The metadata assign
+// to each block of the grid a tensor and a chunk of 65,536 elements in it.
 #include <algorithm>
 #include <cstring>
 #include <vector>
@@ -16,7 +16,7 @@ constexpr int64_t kChunk = 65536;
 constexpr size_t kMaxTensors = 64;  // of two lists in one launch
 constexpr size_t kMaxBlocks = 320;
 
-/// As LibTorch's TensorListMetadata<2>.
+/// Same layout as LibTorch's TensorListMetadata<2>.
 struct Metadata {
   char* addresses[2][kMaxTensors];
   int64_t counts[kMaxTensors];
@@ -53,7 +53,8 @@ std::function<bool()> decode_foreach_copy(const std::string& name,
   }
   const auto to = type_named(types[0]);
   const auto from = type_named(types[1]);
-  const bool as_bytes = to == from && size_of(to) > 0;  // complex ones, too
+  // Including complex types.
+  const bool as_bytes = to == from && size_of(to) > 0;
   if (!as_bytes && (!is_number(to) || !is_number(from))) {
     return nullptr;
   }

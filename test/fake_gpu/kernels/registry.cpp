@@ -14,7 +14,7 @@ namespace {
 
 struct Kernel {
   const char* mangled = nullptr;
-  std::string name;  // made when first asked for: there are many kernels
+  std::string name;  // demangled at first use, because there are many kernels
 };
 
 struct Registry {
@@ -22,7 +22,8 @@ struct Registry {
   std::unordered_map<const void*, Kernel> kernels;
 };
 
-/// Filled while libraries are loaded, before static objects are sure to exist.
+/// Returns the registry. It is filled while libraries are loaded, possibly
+/// before static objects are constructed.
 Registry& registry() {
   static auto* const instance = new Registry;
   return *instance;

@@ -1,7 +1,7 @@
-// Element-wise kernels over strided tensors: (int count, lambda). The lambda
-// has captured, one after the other: OffsetCalculator { int dims; 25 x { size,
-// two numbers to divide by it fast }; 25 x strides[tensors] }, the addresses
-// array<char*, tensors>, the functor and, where it casts, a type per tensor.
+// Decodes element-wise kernels over strided tensors: (int count, lambda). The
+// lambda has captured, in this order: OffsetCalculator { int dims; 25 x { size,
+// two numbers for fast division }; 25 x strides[tensors] }, the addresses
+// array<char*, tensors>, the functor and, if it casts, one type per tensor.
 #include <cstring>
 
 #include "test/fake_gpu/engine/memory.h"
@@ -51,7 +51,8 @@ Offsets offsets_of(std::vector<Dimension> dimensions) {
       };
 }
 
-/// Then it takes one byte, and the types of a kernel that casts follow.
+/// Returns true if the functor is empty. An empty functor occupies one byte,
+/// and the types of a casting kernel follow.
 bool is_empty(std::string_view functor) {
   return contains(functor, "copy_kernel_cuda") ||
          starts_with(functor, "at::native::BinaryFunctor<");
@@ -83,7 +84,8 @@ std::function<bool()> decode_strided(const std::string& name,
   for (size_t k = 0; k < tensors; ++k) {
     auto& operand = operands[k];
     std::memcpy(&operand.begin, addresses + sizeof(char*) * k, sizeof(char*));
-    // Another LibTorch may have another layout: then this is no address.
+    // Another version of LibTorch may have another layout; this is no address
+    // then.
     if (device_of(operand.begin) < 0) {
       return nullptr;
     }

@@ -9,8 +9,8 @@ namespace fake_gpu {
 bool contains(std::string_view text, std::string_view part);
 bool starts_with(std::string_view text, std::string_view start);
 
-/// The template arguments of the first `what<...>` in a C++ name; empty when
-/// there is none.
+/// Returns the template arguments of the first `what<...>` in a C++ name; empty
+/// if there is none.
 ///
 /// Example: template_arguments("f<a<int>, b>(c)", "f") is {"a<int>", "b"}.
 std::vector<std::string> template_arguments(std::string_view name,

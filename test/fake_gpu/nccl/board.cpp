@@ -120,7 +120,7 @@ Board::Board(const std::string& name, int ranks)
   if (file < 0) {
     throw std::runtime_error("the rank that made " + name + " has gone");
   }
-  // Every rank makes it as long; what is new is zero.
+  // Every rank sets the same length; new memory is zero.
   void* memory = MAP_FAILED;
   if (::ftruncate(file, static_cast<off_t>(bytes_)) == 0) {
     memory =

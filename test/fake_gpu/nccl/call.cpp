@@ -20,13 +20,14 @@ bool is_point_to_point(const Call& call) {
          call.shape.kind == CollectiveKind::receive;
 }
 
-/// In these a rank contributes a piece of its own to each rank.
+/// Returns true for collectives in which a rank has a separate piece for each
+/// rank.
 bool has_piece_for_each(CollectiveKind kind) {
   return kind == CollectiveKind::reduce_scatter ||
          kind == CollectiveKind::all_to_all;
 }
 
-/// Elements of this round.
+/// Returns the number of elements of this round.
 size_t round_count(const Call& call) {
   const size_t pieces =
       has_piece_for_each(call.shape.kind) ? call.communicator->size : 1;
@@ -45,7 +46,8 @@ bool all_reached(Communicator& comm,
   return true;
 }
 
-/// False while the slots still hold what a rank has not taken.
+/// Writes this rank's part. Returns false while a rank has not read the slots
+/// of the previous round.
 bool show(Call& call) {
   Communicator& comm = *call.communicator;
   if (!all_reached(comm, &Board::Rank::taken, comm.round)) {
@@ -156,7 +158,7 @@ bool progress_send(Call& call) {
     call.done += bytes;
     ++sent;
   }
-  // Done when it was taken.
+  // The send is done when the peer has read it.
   return call.done == total && sent.load() == received.load();
 }
 

@@ -8,31 +8,32 @@
 
 namespace fake_gpu {
 
-/// A collective, send or receive of one rank, and how far it is.
+/// A collective, send or receive of one rank, and its progress.
 struct Call {
   std::shared_ptr<Communicator> communicator;
   CallShape shape;  // for a send or receive, root is the peer
   const char* send = nullptr;
   char* receive = nullptr;
   Stream* stream = nullptr;
-  int64_t number = 0;  // of the communicator's calls, from 1
+  int64_t number = 0;  // number in the communicator, from 1
 
-  uint64_t done = 0;   // elements; bytes of a send or receive
-  bool shown = false;  // this rank's part of the round
+  uint64_t done = 0;   // elements; for a send or receive bytes
+  bool shown = false;  // this rank's part of the round is written
   bool started = false;
-  bool stalled = false;  // on purpose
+  bool stalled = false;  // by an injected fault
   bool finished = false;
 };
 
-/// Goes on as far as the peers allow; true when finished or aborted. Ends the
-/// process, with both shapes, when two ranks call different collectives.
+/// Proceeds as far as the peers allow. Returns true if the call has finished or
+/// was aborted. Ends the process and prints both shapes if two ranks call
+/// different collectives.
 bool progress(Call& call);
 
-/// Whether a peer cannot go on without it.
+/// Returns true if a peer waits for this call.
 bool is_wanted(const Call& call);
 
-/// For all calls of a group on one stream: side by side, those of one
-/// communicator in order.
+/// Same as above, for all calls of a group on one stream. Calls of different
+/// communicators proceed concurrently; calls of one communicator run in order.
 bool progress(std::vector<Call>& calls);
 
 /// Adds a call to the open group of this thread, or queues it.

@@ -41,7 +41,8 @@ bool wait_for_all(std::atomic<uint32_t>& present, int rank, int size) {
   return true;
 }
 
-/// The name of a device for all processes: what CUDA_VISIBLE_DEVICES calls it.
+/// Returns a name of the device that is the same in all processes: its entry in
+/// CUDA_VISIBLE_DEVICES.
 std::string physical_name(int device) {
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
   std::istringstream names(visible == nullptr ? "" : visible);
@@ -54,14 +55,15 @@ std::string physical_name(int device) {
   return std::to_string(device);
 }
 
-/// NCCL tells hosts apart by NCCL_HOSTID, where that is set.
+/// Returns an id of the GPU. NCCL distinguishes hosts by NCCL_HOSTID if it is
+/// set.
 uint64_t gpu_of(int device) {
   const char* host = std::getenv("NCCL_HOSTID");
   return std::hash<std::string>()((host == nullptr ? "" : host) +
                                   std::string("/") + physical_name(device));
 }
 
-/// NCCL refuses two ranks on one GPU.
+/// Returns true if another rank uses the same GPU, which NCCL refuses.
 bool has_duplicate(Board& board, int rank, int size) {
   for (int other = 0; other < size; ++other) {
     if (other != rank && board.rank(other).gpu == board.rank(rank).gpu) {

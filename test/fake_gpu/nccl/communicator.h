@@ -13,8 +13,8 @@
 
 namespace fake_gpu {
 
-/// One rank's side of a communicator. Operations that are queued share it, so
-/// it outlives the handle.
+/// One rank's side of a communicator. Queued operations share ownership, so it
+/// outlives the handle.
 struct Communicator {
   Communicator(const std::string& name, int rank, int size, int device)
       : rank(rank), size(size), device(device), board(name, size) {}
@@ -25,13 +25,13 @@ struct Communicator {
   Board board;
   std::atomic<bool> aborted{false};
   std::atomic<ncclResult_t> async_error{ncclSuccess};
-  std::atomic<int64_t> calls{0};   // ever made
-  std::atomic<int> unfinished{0};  // queued or running
-  uint64_t round = 0;              // of collectives; the engine's thread only
+  std::atomic<int64_t> calls{0};   // calls made in total
+  std::atomic<int> unfinished{0};  // queued or running calls
+  uint64_t round = 0;  // of collectives; used by the engine's thread only
 
-  /// Remembers where the last operation of a stream is queued.
+  /// Records the place of the last operation of a stream.
   void note(const Point& point);
-  /// Returns when all operations have run, or it was aborted.
+  /// Blocks until all operations have run or the communicator was aborted.
   void drain();
 
  private:
@@ -39,8 +39,8 @@ struct Communicator {
   std::map<Stream*, uint64_t> ends_;
 };
 
-/// Waits for all ranks, as long as the settings say; then ncclSystemError, and
-/// a line that names the ranks that are missing.
+/// Waits for all ranks up to the time limit of the settings. After it, prints
+/// the missing ranks and returns ncclSystemError.
 ncclResult_t join(const std::string& name,
                   int rank,
                   int size,
@@ -49,7 +49,7 @@ ncclResult_t join(const std::string& name,
 
 }  // namespace fake_gpu
 
-/// What LibTorch's handle points to.
+/// The object behind LibTorch's handle.
 struct ncclComm {
   std::shared_ptr<fake_gpu::Communicator> communicator;
 };

@@ -1,5 +1,5 @@
-// Communicators and errors: with collectives.cpp the part of libnccl.so.2 that
-// LibTorch calls.
+// Communicators and errors. Together with collectives_api.cpp, the part of
+// libnccl.so.2 that LibTorch calls.
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
@@ -25,8 +25,8 @@ ncclResult_t join_by_id(ncclComm_t* handle,
       join(id.internal, rank, size, current_device(), &communicator);
   if (result == ncclSuccess) {
     *handle = new ncclComm{std::move(communicator)};
-    // All have opened it. Only the process that made it has it to forget, and
-    // only once: not for each of its ranks that are threads.
+    // All ranks have opened the board. Only the creating process forgets the
+    // name, once, even if several ranks are its threads.
     if (rank == 0) {
       Board::forget(id.internal);
     }
@@ -144,7 +144,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   return ncclSuccess;
 }
 
-// LibTorch aborts a communicator of which it has forgotten the handle.
+// LibTorch may abort a communicator whose handle it has already cleared.
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   if (comm == nullptr) {
     return ncclSuccess;

@@ -15,7 +15,7 @@ struct Group {
 
 thread_local Group group;
 
-/// One operation of a stream, for what a group asked of it.
+/// Queues one operation for all calls of a group on one stream.
 void queue(Stream* stream, std::vector<Call> list) {
   auto calls = std::make_shared<std::vector<Call>>(std::move(list));
   for (const Call& call : *calls) {

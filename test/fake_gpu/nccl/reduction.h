@@ -7,8 +7,8 @@
 
 namespace fake_gpu {
 
-/// Combines `count` elements of each rank, in rank order; half types are added
-/// up in float and rounded once. `to` may be none of `from`.
+/// Combines `count` elements of each rank, in rank order. Half types are summed
+/// in float and rounded once. `to` must not be one of `from`.
 void reduce(char* to,
             const std::vector<const char*>& from,
             size_t count,

@@ -5,15 +5,15 @@
 #include <optional>
 #include <tuple>
 
-// The operators of a batch norm over several ranks exist for CUDA alone: these
-// are what their kernels compute, in other operators.
+// Operators of a batch norm over several ranks. LibTorch has them for CUDA
+// only; these functions compute the same results with other operators.
 namespace fake_gpu {
 
 std::tuple<at::Tensor, at::Tensor> batch_norm_stats(const at::Tensor& input,
                                                     double eps);
 
-/// One rank after the other is taken into mean and variance; the number of
-/// values so far is an integer, as in the kernel.
+/// Merges one rank after the other into mean and variance. The number of values
+/// so far is an integer, as in the kernel.
 std::tuple<at::Tensor, at::Tensor> batch_norm_gather_stats_with_counts(
     const at::Tensor& input,
     const at::Tensor& means,
@@ -31,7 +31,7 @@ at::Tensor batch_norm_elemt(const at::Tensor& input,
                             const at::Tensor& invstd,
                             double eps);
 
-/// Returns sum(dy), sum(dy * (x - mean)), the weight's gradient, the bias's.
+/// Returns sum(dy), sum(dy * (x - mean)), and the gradients of weight and bias.
 std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>
 batch_norm_backward_reduce(const at::Tensor& grad_output,
                            const at::Tensor& input,

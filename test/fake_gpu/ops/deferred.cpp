@@ -22,7 +22,7 @@ using at::Tensor;
 using c10::IValue;
 using Arguments = std::vector<IValue>;
 
-/// What the schema says of an operator.
+/// Properties of an operator, from its schema.
 struct Signature {
   explicit Signature(const c10::FunctionSchema& schema)
       : arguments(schema.arguments().size()) {
@@ -46,14 +46,14 @@ struct Signature {
   }
 
   size_t arguments;
-  std::vector<size_t> written;  // arguments that are the results
-  int generator = -1;           // the argument
-  bool has_out = false;         // written ones may have to be resized
+  std::vector<size_t> written;  // arguments that are also results
+  int generator = -1;           // index of the argument; -1: none
+  bool has_out = false;         // written arguments may need a resize
   bool returns_written = false;
   bool returns_bool = false;
 };
 
-/// `function` of each tensor in a value, those in lists included.
+/// Applies `function` to each tensor in a value, including tensors in lists.
 template <typename Function>
 IValue map_tensors(const IValue& value, const Function& function) {
   if (value.isTensor()) {
@@ -96,7 +96,8 @@ c10::TensorOptions on_host(const Tensor& tensor) {
   return tensor.options().device(c10::kCPU).requires_grad(false);
 }
 
-/// The device's own memory as the host may touch it, when its stream is there.
+/// Returns a host tensor over the device's own memory, for use when the stream
+/// executes the operation.
 Tensor host_alias(const Tensor& tensor) {
   if (!tensor.is_cuda()) {
     return tensor.detach().clone();
@@ -111,7 +112,7 @@ Tensor host_alias(const Tensor& tensor) {
       host_address(data), tensor.sizes(), tensor.strides(), on_host(tensor));
 }
 
-/// As large and strided, without its values.
+/// Returns host zeros with the same sizes and strides. Clones a CPU tensor.
 Tensor host_zeros(const Tensor& tensor) {
   if (!tensor.is_cuda()) {
     return tensor.detach().clone();
@@ -120,10 +121,11 @@ Tensor host_zeros(const Tensor& tensor) {
       .zero_();
 }
 
-/// Of the CUDA tensors among the arguments, else the current one.
-/// @throws c10::Error as LibTorch's own kernels do where tensors lie on several
-///   devices; a CPU tensor of one element without dimensions is a number, and
-///   an index may lie on the CPU.
+/// Returns the device of the CUDA tensors among the arguments, or the current
+/// device if there are none.
+/// @throws c10::Error as LibTorch's own kernels do if tensors are on several
+///   devices. A CPU tensor of one element without dimensions is a number, and
+///   an index may be on the CPU.
 c10::Device device_of_arguments(const c10::FunctionSchema& schema,
                                 const Arguments& arguments) {
   std::optional<c10::Device> device;
@@ -175,7 +177,8 @@ Arguments run_on_host(const c10::OperatorHandle& op, Arguments arguments) {
   return arguments;
 }
 
-/// A random operator draws from the device's generator, one number a call.
+/// Draws the seed of a random operator from the device's generator, one number
+/// per call.
 uint64_t next_seed(const IValue& generator, c10::Device device) {
   auto source = generator.isNone()
                     ? at::globalContext().defaultGenerator(device)
@@ -186,8 +189,8 @@ uint64_t next_seed(const IValue& generator, c10::Device device) {
   return seed;
 }
 
-/// The tensors that will hold the results: the `out` arguments, resized, or new
-/// ones; empty where the operator writes its arguments alone.
+/// Returns the tensors for the results: the `out` arguments, resized, or new
+/// tensors. Empty if the operator only writes its arguments.
 std::vector<Tensor> make_results(const c10::OperatorHandle& op,
                                  const Signature& signature,
                                  const Arguments& arguments,
@@ -224,7 +227,8 @@ bool answer_now(const c10::OperatorHandle& op,
   return run_on_host(op, map_tensors(arguments, host_alias)).at(0).toBool();
 }
 
-/// `results` are written by copying, arguments by the operator itself.
+/// Queues the operator. Results are copied to `results`; written arguments are
+/// modified by the operator itself.
 void queue(const c10::OperatorHandle& op,
            Arguments inputs,
            const std::vector<Tensor>& results,
@@ -250,7 +254,8 @@ void queue(const c10::OperatorHandle& op,
 }  // namespace
 
 void deferred(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  // What LibTorch's code made static before now outlives the engine's thread.
+  // Registered here, so that static objects that LibTorch's code created before
+  // are destroyed after the engine has stopped.
   [[maybe_unused]] static const int at_exit = std::atexit(stop_engine);
   const Signature signature(op.schema());
   const Arguments arguments(stack->end() - signature.arguments, stack->end());
@@ -272,7 +277,7 @@ void deferred(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto results =
       make_results(op, signature, arguments, std::move(dry), device);
   if (signature.generator < 0) {
-    // After make_results, which may have given an `out` argument new memory.
+    // After make_results, which may have reallocated an `out` argument.
     inputs = map_tensors(arguments, host_alias);
   }
   queue(op, std::move(inputs), results, device);

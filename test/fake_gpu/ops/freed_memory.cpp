@@ -16,7 +16,7 @@ constexpr int kNan = 0xff;
 
 using Entry = c10::CachingDeviceAllocator::TraceEntry;
 
-/// With the allocator's lock held: calls nothing of LibTorch's.
+/// Called with the allocator's lock held, so it calls no LibTorch function.
 void fill(const Entry& entry) {
   if (entry.action_ != Entry::FREE_COMPLETED) {
     return;

@@ -2,10 +2,10 @@
 
 namespace fake_gpu {
 
-/// From now on blocks that LibTorch's allocator takes back are filled with NaN
-/// on their own stream, so that another stream that still reads one without
-/// record_stream reads NaN in some order. The first call counts. The caller
-/// holds no lock of the allocator.
+/// Fills blocks that LibTorch's allocator takes back with NaN, on the block's
+/// own stream, from the first call on. If another stream still reads a block
+/// without record_stream, it reads NaN in some orders. Further calls have no
+/// effect. The caller must not hold a lock of the allocator.
 void fill_freed_memory();
 
 }  // namespace fake_gpu

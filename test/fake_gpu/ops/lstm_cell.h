@@ -7,10 +7,10 @@
 
 namespace fake_gpu {
 
-/// LibTorch's fused LSTM cell exists for CUDA alone, so there is no CPU code to
-/// take: this one is made of other operators. `gates` are {batch, 4 x hidden},
-/// in the order input, forget, cell, output. Returns the hidden state, the cell
-/// state, and the activated gates for the backward pass.
+/// LibTorch's fused LSTM cell exists for CUDA only, without CPU code. This one
+/// is composed of other operators. `gates` are {batch, 4 x hidden}, in the
+/// order input, forget, cell, output. Returns the hidden state, the cell state,
+/// and the activated gates for the backward pass.
 std::tuple<at::Tensor, at::Tensor, at::Tensor> lstm_cell(
     const at::Tensor& input_gates,
     const at::Tensor& hidden_gates,

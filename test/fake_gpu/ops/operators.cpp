@@ -1,6 +1,6 @@
-// Which operators on CUDA tensors run LibTorch's CPU code. Those left out keep
-// their CUDA code, whose kernels are then decoded: fill_, zero_, copy_, mul_
-// and _foreach_copy_, which move what the reducer moves, are among them.
+// Operators on CUDA tensors that run LibTorch's CPU code. All others keep their
+// CUDA code, and the stand-in decodes their kernels, among them fill_, zero_,
+// copy_, mul_ and _foreach_copy_, which the reducer uses to move data.
 #include <ATen/ATen.h>
 #include <ATen/cuda/EmptyTensor.h>
 #include <c10/util/Exception.h>
@@ -32,7 +32,7 @@ constexpr const char* kOperators[] = {
     "_amp_foreach_non_finite_check_and_unscale_", "_amp_update_scale_",
     "_foreach_mul_.List", "_foreach_mul_.Scalar", "_fused_adam_",
     "_fused_adamw_", "_fused_sgd_",
-    // Reductions and answers
+    // Reductions and comparisons
     "all", "all.dim", "amax", "any", "any.dim", "argmax", "equal", "isclose",
     "linalg_vector_norm", "max", "mean", "mean.dim", "min",
     "norm.ScalarOpt_dim", "prod", "sum", "sum.dim_IntList",
@@ -49,7 +49,7 @@ constexpr const char* kOperators[] = {
     "native_dropout_backward", "native_layer_norm", "native_layer_norm_backward", "nll_loss_backward",
     "nll_loss_forward", "relu", "relu_", "sigmoid", "sigmoid_backward", "tanh",
     "tanh_backward", "threshold_backward",
-    // Places
+    // Indexing
     "arange.start_out", "cat", "gather", "index.Tensor", "index_add_",
     "index_select", "scatter_add_",
     // Random numbers
@@ -58,7 +58,7 @@ constexpr const char* kOperators[] = {
 };
 // clang-format on
 
-/// The CPU's would draw from the CPU's generator.
+/// Dropout on the device. The CPU operator would draw from the CPU's generator.
 std::tuple<at::Tensor, at::Tensor> dropout(const at::Tensor& input,
                                            double p,
                                            std::optional<bool> train) {
@@ -70,7 +70,8 @@ std::tuple<at::Tensor, at::Tensor> dropout(const at::Tensor& input,
   return {input * mask * scale, mask.to(at::kBool)};
 }
 
-/// A list of results is not deferred; each of them is.
+/// Norms of a list of tensors. Lists of results cannot be deferred, so each
+/// element is deferred separately.
 std::vector<at::Tensor> foreach_norm(at::TensorList tensors,
                                      const at::Scalar& order,
                                      std::optional<at::ScalarType> dtype) {
@@ -81,7 +82,8 @@ std::vector<at::Tensor> foreach_norm(at::TensorList tensors,
   return norms;
 }
 
-/// LibTorch's own, by which a program's first memory is allocated.
+/// LibTorch's own implementation, after the set-up of `fill_freed_memory`. A
+/// program's first device memory is allocated here.
 at::Tensor empty(at::IntArrayRef sizes,
                  std::optional<at::ScalarType> dtype,
                  std::optional<at::Layout> layout,
@@ -93,12 +95,14 @@ at::Tensor empty(at::IntArrayRef sizes,
       sizes, dtype, layout, device, pin_memory, format);
 }
 
-/// LibTorch warns of a kernel that takes another's place; here it is meant.
+/// Suppresses LibTorch's warning about overridden kernels, which is intended
+/// here.
 class Silence : public c10::WarningHandler {
   void process(const c10::Warning&) override {}
 };
 
-/// Lives as long as the process: a library that dies gives the kernels back.
+/// Never destroyed, because the destructor of a library restores the original
+/// kernels.
 [[maybe_unused]] const auto* const overrides = [] {
   // cuDNN would compile kernels for a real device.
   at::globalContext().setUserEnabledCuDNN(false);

@@ -9,8 +9,8 @@
 #include "test/fake_gpu/tests/device_buffer.h"
 #include "test/support/catch.h"
 
-// Ranks are threads of this process. Inputs differ by rank, answers are closed
-// forms.
+// Ranks are threads of this process. Inputs differ by rank; expected results
+// are closed-form expressions.
 namespace fake_gpu::test {
 namespace collectives_test {
 
@@ -23,7 +23,7 @@ struct Rank {
   cudaStream_t stream;
 };
 
-/// Runs `body` on each rank; it returns what is wrong, "" for nothing.
+/// Runs `body` on each rank. `body` returns an error text, or "".
 void on_ranks(const std::function<std::string(const Rank&)>& body) {
   ncclUniqueId id;
   REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
@@ -50,7 +50,8 @@ void on_ranks(const std::function<std::string(const Rank&)>& body) {
   }
 }
 
-/// rank + 1, in all places but the first, which has 10 x rank.
+/// Returns a vector with rank + 1 in all elements except the first, which is 10
+/// x rank.
 Floats input_of(int rank, size_t count) {
   Floats values(count, static_cast<float>(rank + 1));
   values[0] = static_cast<float>(10 * rank);
@@ -133,7 +134,7 @@ TEST_CASE("the other collectives move what they should") {
 TEST_CASE("a ring of sends and receives in a group") {
   any_schedule();
   on_ranks([](const Rank& rank) {
-    constexpr size_t kCount = 50000;  // several pieces
+    constexpr size_t kCount = 50000;  // more than one piece
     DeviceBuffer sent(kCount * sizeof(float));
     DeviceBuffer received(kCount * sizeof(float));
     sent.write(input_of(rank.rank, kCount));
@@ -170,7 +171,7 @@ TEST_CASE("a collective that its stream does not wait for reads old values") {
                   rank.stream);
     cudaStreamSynchronize(rank.stream);
     const auto error = compare(values.read<float>(), {300});
-    looked.arrive_and_wait();  // freeing memory waits for all streams
+    looked.arrive_and_wait();  // because freeing memory waits for all streams
     writer.synchronize();
     cudaFreeHost(pinned);
     return error;

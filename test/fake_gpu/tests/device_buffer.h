@@ -7,7 +7,7 @@
 
 namespace fake_gpu::test {
 
-/// Bytes on the current device.
+/// A buffer on the current device.
 class DeviceBuffer {
  public:
   explicit DeviceBuffer(size_t bytes) : bytes_(bytes) {
@@ -28,7 +28,8 @@ class DeviceBuffer {
     cudaMemcpy(
         data_, values.data(), values.size() * sizeof(T), cudaMemcpyDefault);
   }
-  /// After all that was queued in blocking streams; others must be waited for.
+  /// Returns the content after all operations queued in blocking streams. Other
+  /// streams must be synchronised first.
   template <typename T>
   std::vector<T> read() const {
     std::vector<T> values(bytes_ / sizeof(T));
@@ -41,7 +42,7 @@ class DeviceBuffer {
   size_t bytes_;
 };
 
-/// Does not wait for the default stream.
+/// A stream that does not wait for the default stream.
 class NonBlockingStream {
  public:
   NonBlockingStream() {
@@ -54,7 +55,7 @@ class NonBlockingStream {
   operator cudaStream_t() const { return stream_; }
   void synchronize() const { cudaStreamSynchronize(stream_); }
 
-  /// Continues after what `other` holds now.
+  /// Waits for all operations that `other` holds now.
   void wait_for(const NonBlockingStream& other) const {
     cudaEvent_t event = nullptr;
     cudaEventCreateWithFlags(&event, cudaEventDisableTiming);

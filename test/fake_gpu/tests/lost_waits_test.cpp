@@ -15,8 +15,8 @@
 #include "test/gpu/nccl_ranks.h"
 #include "test/support/catch.h"
 
-// Each wait of a stream for an event in a training step is lost once: the
-// gradients are then wrong under some schedule, or the wait was not needed.
+// Loses each wait of a stream for an event in a training step once. Under some
+// schedule the gradients must then be wrong, or the wait was not needed.
 namespace fake_gpu::test {
 namespace lost_waits_test {
 
@@ -33,14 +33,15 @@ struct Schedule {
   uint64_t seed;
 };
 
-/// Lazy first, then priorities: some catch a loss that others do not. Four have
-/// been enough.
+/// The schedules: lazy first, then random priorities. Some detect losses that
+/// others do not. Four have been enough.
 constexpr uint64_t kSchedules = 12;
 Schedule schedule_of(uint64_t i) {
   return {i == 0 ? Mode::lazy : Mode::priority, i};
 }
 
-/// Parameter i times (i + 1) x, so that its gradient is (i + 1) x.
+/// Output i is parameter i times (i + 1) x, so the gradient of its sum is
+/// (i + 1) x.
 struct Net : torch::nn::Module {
   Net() {
     for (int i = 0; i < kParameters; ++i) {
@@ -60,10 +61,10 @@ struct Net : torch::nn::Module {
   std::vector<Tensor> parameters;
 };
 
-/// What one rank saw of one step.
+/// Observations of one rank in one step.
 struct Seen {
-  bool accepts = false;  // whether its model takes part in the pass
-  bool right = false;    // whether its gradients are
+  bool accepts = false;  // the model accepts the pass
+  bool right = false;    // the gradients are right
   LostWait fate = LostWait::none;
 };
 using AllSeen = std::array<Seen, kRanks>;
@@ -73,7 +74,7 @@ bool all_of(const AllSeen& all, bool Seen::*what) {
       all.begin(), all.end(), [what](const Seen& one) { return one.*what; });
 }
 
-/// The model of one rank. What is wrong with a pass it says in the next one.
+/// The model of one rank. It reports an error of a pass in the next pass.
 class Trainer {
  public:
   Trainer(int rank, const DistributedDataParallelOptions& options)
@@ -82,7 +83,7 @@ class Trainer {
         net_(on_device(rank)),
         model_(net_, options) {}
 
-  /// False when the model refuses another pass.
+  /// Returns false if the model refuses another pass.
   bool forward() {
     ++steps_;
     for (auto& parameter : net_->parameters) {
@@ -105,7 +106,8 @@ class Trainer {
     torch::autograd::backward(std::exchange(outputs_, {}), ones);
   }
 
-  /// Those of this step, unlike those of any other. Waits for them.
+  /// Returns true if the gradients are those of this step; every step has
+  /// different gradients. Waits for the gradients.
   bool has_right_gradients() const {
     std::vector<Tensor> got;
     std::vector<Tensor> expected;
@@ -129,7 +131,7 @@ class Trainer {
 
   double input_of(int rank) const { return static_cast<double>(rank + steps_); }
 
-  /// The mean over ranks of what multiplies the parameter.
+  /// Returns the mean over the ranks of the factor of parameter i.
   double expected_gradient(int i) const {
     const bool on_all = !has_unused_ || i != kSometimesUnused;
     double sum = 0;
@@ -147,14 +149,14 @@ class Trainer {
   std::vector<Tensor> outputs_;
 };
 
-/// What losing the wait of one number did, over ranks and schedules.
+/// Result of losing the wait with one number, over ranks and schedules.
 struct Loss {
-  bool exists = false;  // the step has so many waits
+  bool exists = false;  // the step has a wait with this number
   bool caught = false;
-  bool needed = false;  // somewhere nothing took its place
+  bool needed = false;  // in some schedule no other wait replaced it
 };
 
-/// One rank of it.
+/// One rank of the experiment.
 class Experiment {
  public:
   Experiment(const NcclRank& rank,
@@ -166,7 +168,8 @@ class Experiment {
     renew();
   }
 
-  /// What losing each wait of a step did, from the first one.
+  /// Loses each wait of a step in turn and returns the results, from the first
+  /// wait on.
   std::vector<Loss> run() {
     rank_.expect(is_well_again(), "a model refuses a pass with all waits");
     std::vector<Loss> losses;
@@ -180,8 +183,8 @@ class Experiment {
   }
 
  private:
-  /// Steps without the n-th wait, under schedules until one catches the loss,
-  /// or two have shown that nothing was lost.
+  /// Runs steps without the n-th wait, until a schedule detects the loss or two
+  /// schedules have shown that the wait was not needed.
   Loss lose(uint64_t n) {
     Loss loss;
     for (uint64_t i = 0; i < kSchedules && !loss.caught; ++i) {
@@ -204,8 +207,9 @@ class Experiment {
     return loss;
   }
 
-  /// Steps until all ranks are right again: what was wrong may be seen twice.
-  /// False when a model has refused a pass; all ranks have new ones then.
+  /// Runs steps until all ranks are right again; an error may appear in two
+  /// steps. Returns false if a model has refused a pass; all ranks then have
+  /// new models.
   bool is_well_again() {
     constexpr int kPatience = 8;
     bool accepted = true;
@@ -222,8 +226,8 @@ class Experiment {
     return accepted;
   }
 
-  /// What all ranks saw. Where one refuses the pass, none makes it: the others
-  /// would wait for that one.
+  /// Runs a step and returns the observations of all ranks. If one rank refuses
+  /// the pass, no rank runs it, because the others would wait for that rank.
   AllSeen step() {
     Seen& mine = seen_[rank_.rank];
     mine = {};
@@ -231,11 +235,11 @@ class Experiment {
     rank_.meet();
     if (all_of(seen_, &Seen::accepts)) {
       trainer_->backward();
-      rank_.meet();  // all is queued before anything is waited for
+      rank_.meet();  // all operations are queued before the first wait
       mine.right = trainer_->has_right_gradients();
     }
     mine.fate = lost_wait(rank_.rank);
-    c10::cuda::device_synchronize();  // verdicts have arrived, too
+    c10::cuda::device_synchronize();  // pass outcomes have arrived, too
     rank_.meet();
     const auto seen = seen_;
     rank_.meet();
@@ -247,7 +251,7 @@ class Experiment {
     trainer_.emplace(rank_.rank, options_);
   }
 
-  /// All ranks meet; one of them does it; all go on.
+  /// Runs `action` on rank 0, between two barriers of all ranks.
   template <typename Action>
   void tell(const Action& action) {
     rank_.meet();
@@ -259,7 +263,7 @@ class Experiment {
 
   const NcclRank& rank_;
   DistributedDataParallelOptions options_;
-  AllSeen& seen_;  // of all ranks
+  AllSeen& seen_;  // by rank
   std::optional<Trainer> trainer_;
 };
 
@@ -275,9 +279,10 @@ std::vector<Loss> losses_with(const DistributedDataParallelOptions& options) {
   return losses;
 }
 
-/// With find_unused_parameters the streams wait for the used map, too, after
-/// the last bucket: a later collective on the same stream of NCCL's, and no
-/// gradient is touched in between. So the wait for that bucket is not needed.
+/// Returns true for the redundant wait. With find_unused_parameters the streams
+/// also wait for the used map, after the last bucket. Its collective is a later
+/// one on the same NCCL stream, and no gradient is accessed in between, so the
+/// wait for the last bucket is not needed.
 bool is_known_redundant(uint64_t n, bool find_unused) {
   constexpr uint64_t kStarts = kParameters;    // NCCL's waits for the buckets
   constexpr uint64_t kFinishes = kParameters;  // the waits for NCCL
@@ -288,9 +293,9 @@ bool is_redundant(const Loss& loss, uint64_t n, bool find_unused) {
   return !loss.needed || is_known_redundant(n, find_unused);
 }
 
-/// Repeats the experiment, with new groups and streams, until it has caught the
-/// loss of each wait that is needed. One experiment in eight or so does not
-/// catch that of NCCL's wait for the used map, under any of its schedules.
+/// Repeats the experiment with new groups and streams until it has detected the
+/// loss of each wait that is needed. About one experiment in eight does not
+/// detect the loss of NCCL's wait for the used map, under any of its schedules.
 std::vector<Loss> losses_of_experiments(
     const DistributedDataParallelOptions& options) {
   constexpr int kExperiments = 8;
@@ -337,8 +342,8 @@ TEST_CASE("losing any wait of a step is caught, or it was redundant",
   }
   INFO(table.str());
   CHECK(losses.size() == 2 * kParameters + (find_unused ? 2 : 0));
-  // Of the buckets those of NCCL's stream and the last one of the caller's; of
-  // the used map both.
+  // For the buckets: all waits of NCCL's stream and the last wait of the
+  // caller's stream. For the used map: both waits.
   CHECK(caught == kParameters + 1 + (find_unused ? 1 : 0));
 }
 

@@ -1,4 +1,5 @@
-// What must not pass, and programs of several processes: one a call, by name.
+// Programs with misuse that must be detected, and programs with several
+// processes. The argument names the program to run.
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 #include <sys/wait.h>
@@ -43,7 +44,7 @@ int launch_unknown_kernel() {
   return cudaLaunchKernel(&kernel, 1, 1, nullptr, 0, nullptr);
 }
 
-/// No misuse: the work is still queued when main() returns.
+/// A valid program: work is still queued when main() returns.
 int leave_work_behind() {
   void* data = nullptr;
   cudaMalloc(&data, 1 << 20);
@@ -55,7 +56,7 @@ int leave_work_behind() {
   return 0;
 }
 
-/// Memory of the second device on a stream of the first.
+/// Accesses memory of the second device on a stream of the first.
 int touch_another_device(bool with_kernel) {
   void* data = nullptr;
   cudaSetDevice(1);
@@ -77,7 +78,7 @@ int call_missing_function() {
   return cudaGraphLaunch(nullptr, nullptr);
 }
 
-/// A collective that does not end is reported, not waited for.
+/// Reports a collective that does not end instead of waiting for it forever.
 int finish(int rank, int call, ncclComm_t comm, cudaStream_t stream) {
   const auto end = std::chrono::steady_clock::now() + kPatience;
   while (cudaStreamQuery(stream) != cudaSuccess) {
@@ -147,8 +148,8 @@ pid_t start_rank(int rank, int pipe, Way way) {
   ::_exit(code);
 }
 
-/// Two processes that all-reduce. The one that ends last may be stuck in a
-/// join on purpose; then it is killed.
+/// Runs two processes that all-reduce. If the last one is stuck in a join by an
+/// injected fault, it is killed.
 int run_ranks(Way way) {
   int pipe[2];
   if (::pipe(pipe) != 0) {

@@ -9,16 +9,17 @@
 
 #include "test/support/catch.h"
 
-// Programs that end badly over the stand-in, and what they leave on stderr.
+// Programs that fail over the stand-in, and their messages on stderr.
 namespace fake_gpu::test {
 namespace misuse_test {
 
 struct Ended {
-  int code = 0;  // 128 + signal
+  int code = 0;  // 128 + signal if killed by a signal
   std::string text;
 };
 
-/// `environment` is of the form "NAME=value ..."; killed after a minute.
+/// Runs a misuse program and returns its result. `environment` has the form
+/// "NAME=value ...". The program is killed after a minute.
 Ended run(const std::string& what, const std::string& environment = "") {
   const std::string command = "env " + environment +
                               " timeout --signal=KILL 60 '" MISUSE_PATH "' " +

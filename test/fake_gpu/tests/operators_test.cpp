@@ -6,7 +6,8 @@
 #include "test/fake_gpu/control.h"
 #include "test/support/catch.h"
 
-// Operators that are not LibTorch's CPU code as it is, beside those that are.
+// Tests operators that are not plain LibTorch CPU code, together with some that
+// are.
 namespace fake_gpu::test {
 namespace operators_test {
 

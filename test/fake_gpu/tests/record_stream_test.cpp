@@ -14,9 +14,9 @@ torch::Tensor on_device(float value) {
   return torch::full({64}, value, torch::kCUDA);
 }
 
-/// A side stream copies a block that is freed at once; where `reuses`, the next
-/// tensor of that size is written meanwhile. Whether the copy has the first
-/// values.
+/// A side stream copies a block that is freed at once. If `reuses`, the next
+/// tensor of that size is written meanwhile. Returns true if the copy has the
+/// original values.
 bool copies_before_the_block_changes(bool records, bool reuses) {
   const auto side = c10::cuda::getStreamFromPool();
   const auto result = torch::empty({64}, torch::kCUDA);

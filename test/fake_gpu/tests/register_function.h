@@ -2,8 +2,8 @@
 
 #include <vector_types.h>
 
-// What compiled CUDA code calls to make a kernel known. CUDA declares it in a
-// header for its compiler alone.
+// Function with which compiled CUDA code registers a kernel. CUDA declares it
+// only in a header for its own compiler.
 extern "C" void __cudaRegisterFunction(void**,
                                        const char*,
                                        char*,

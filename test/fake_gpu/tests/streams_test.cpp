@@ -16,7 +16,8 @@ constexpr int kSeeds = 20;
 constexpr Mode kModes[] = {
     Mode::eager, Mode::lazy, Mode::mixed, Mode::priority};
 
-/// One stream writes, another reads; whether it read what was written.
+/// One stream writes, another reads. Returns true if the reader has read the
+/// written values.
 bool reads_what_was_written(bool waits) {
   DeviceBuffer from(kBytes);
   DeviceBuffer to(kBytes);
@@ -34,8 +35,8 @@ bool reads_what_was_written(bool waits) {
   return to.read<unsigned char>() == Bytes(kBytes, 2);
 }
 
-/// One stream reads, then another writes in its place; whether the first one
-/// read what was there before. The host waits for the reader alone.
+/// One stream reads, then another overwrites the memory. Returns true if the
+/// reader has read the original values. The host waits for the reader only.
 bool reads_before_it_is_overwritten(bool waits) {
   DeviceBuffer from(kBytes);
   DeviceBuffer to(kBytes);
@@ -53,7 +54,7 @@ bool reads_before_it_is_overwritten(bool waits) {
   return to.read<unsigned char>() == Bytes(kBytes, 1);
 }
 
-/// In how many of 20 seeds it was false.
+/// Returns for how many of 20 seeds `is_right` was false.
 int caught(Mode mode, bool (*is_right)(bool), bool waits) {
   int wrong = 0;
   for (int seed = 1; seed <= kSeeds; ++seed) {
@@ -63,7 +64,8 @@ int caught(Mode mode, bool (*is_right)(bool), bool waits) {
   return wrong;
 }
 
-/// Asks a thousand times a second; fails the test after half a minute.
+/// Polls the condition a thousand times a second; fails the test after half a
+/// minute.
 template <typename Condition>
 void until(const Condition& condition) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
@@ -163,12 +165,12 @@ TEST_CASE("an event is reached for a host that keeps asking") {
   const NonBlockingStream other;
   cudaEvent_t event = nullptr;
   cudaEventCreate(&event);
-  CHECK(cudaEventQuery(event) == cudaSuccess);  // nothing was recorded
+  CHECK(cudaEventQuery(event) == cudaSuccess);  // no event was recorded
   cudaMemsetAsync(buffer.data(), 1, kBytes, stream);
   cudaEventRecord(event, stream);
   CHECK(cudaEventQuery(event) == cudaErrorNotReady);
   until([&] {
-    // The program is not quiet meanwhile.
+    // Keeps the program busy, so that the engine does not consider it idle.
     cudaMemsetAsync(buffer.data(), 2, kBytes, other);
     return cudaEventQuery(event) == cudaSuccess;
   });

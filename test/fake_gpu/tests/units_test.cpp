@@ -61,7 +61,7 @@ TEST_CASE("template arguments are read from a name") {
   CHECK(template_arguments("f(int)", "f").empty());
 }
 
-/// Streams with an operation each, which nobody waits for yet.
+/// Streams with one operation each, without demands.
 struct Streams {
   explicit Streams(size_t count) : owned(count) {
     for (auto& stream : owned) {
@@ -151,7 +151,7 @@ TEST_CASE("a kernel runs by its name and arguments") {
   void* arguments[] = {&count, &value, &data};
   reset_counts();
   CHECK(cudaLaunchKernel(&kernel, 1, 1, arguments, 0, nullptr) == cudaSuccess);
-  value = 0;  // the arguments were read at the launch
+  value = 0;  // must have no effect: the launch has read the arguments
   const auto values = buffer.read<float>();
   CHECK(counts().kernels == 1);
   CHECK(values.at(0) == 2.5F);

@@ -11,7 +11,8 @@ namespace watchdog_test {
 
 constexpr int kRanks = 2;
 
-// Run on purpose, with a fault: the process does not outlive it.
+// Hidden test, run with an injected fault: the process is expected to be
+// killed.
 TEST_CASE("two ranks reduce, of which one stalls", "[.stall]") {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   const auto errors = ddp::test::try_rank_threads(kRanks, [&](int rank) {
@@ -25,7 +26,8 @@ TEST_CASE("two ranks reduce, of which one stalls", "[.stall]") {
     for (int call = 0; call < 3; ++call) {
       std::vector<torch::Tensor> values{torch::ones({4}, spec.device)};
       group->allreduce(values)->wait();
-      values[0].cpu();  // the host waits without a bound; the watchdog does not
+      // The host waits without a time limit; the watchdog does not.
+      values[0].cpu();
     }
   });
   FAIL("the stalled collective ended");
