@@ -115,6 +115,7 @@ void GradScaler::prepare_in_join(const torch::optim::Optimizer& optimizer) {
   if (join() == nullptr) {
     return;
   }
+  is_used_in_function_ = join()->function_calls() > 0;
   for (const auto& group : optimizer.param_groups()) {
     for (const auto& param : group.params()) {
       if (param.grad().defined()) {
@@ -286,12 +287,13 @@ void GradScaler::set_backoff_factor(double factor) {
 }
 
 /// LibTorch's scale grows when the count equals the interval, not beyond it, so
-/// the count must stay below.
+/// the count must stay below. LibTorch counts in 32 bits.
 void GradScaler::set_growth_interval(int64_t interval) {
   growth_interval_ = checked_interval(interval);
-  first_tracker_ = std::min(first_tracker_, interval - 1);
+  const int64_t most = std::min<int64_t>(interval - 1, INT32_MAX);
+  first_tracker_ = std::min(first_tracker_, most);
   if (growth_tracker_.defined()) {
-    growth_tracker_.clamp_max_(interval - 1);
+    growth_tracker_.clamp_max_(most);
   }
 }
 
@@ -332,11 +334,11 @@ void GradScaler::load_state_dict(const std::optional<GradScalerState>& state) {
   first_tracker_ = state->growth_tracker;
   growth_factor_ = state->growth_factor;
   backoff_factor_ = state->backoff_factor;
+  set_growth_interval(state->growth_interval);
   if (scale_.defined()) {
     scale_.fill_(first_scale_);
     growth_tracker_.fill_(first_tracker_);
   }
-  set_growth_interval(state->growth_interval);
 }
 
 std::string GradScaler::join_name() const {
@@ -350,6 +352,15 @@ c10::Device GradScaler::join_device() const {
 void GradScaler::end_join(int source) {
   if (!enabled_ || join() == nullptr || !join()->group()) {
     return;
+  }
+  const bool is_used = std::exchange(is_used_in_function_, false);
+  if (join()->function_calls() > 0 && !is_used) {
+    TORCH_WARN(
+        "Expected the function that finish() of the Join has called ",
+        join()->function_calls(),
+        " times to step by the GradScaler, but it never used the scaler; a "
+        "step of the optimizer itself was one with scaled gradients. Make it "
+        "finish([&] { scaler.step(optimizer); scaler.update(); })");
   }
   auto& group = *join()->group();
   auto state = *state_dict();

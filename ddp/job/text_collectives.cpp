@@ -55,6 +55,7 @@ std::vector<std::string> all_gather_text(c10d::Backend& group,
   for (size_t rank = 0; rank < texts.size(); ++rank) {
     texts[rank] = to_text(gathered[rank], lengths[rank]);
   }
+  check_whole(group, "all-gather");
   return texts;
 }
 
@@ -64,6 +65,7 @@ bool are_texts_equal(c10d::Backend& group,
   const auto digest = c10::sha1(" " + mine).str();  // sha1("") is empty
   const auto own = to_bytes(digest, static_cast<int64_t>(digest.size()));
   const auto gathered = at::stack(all_gather(group, own.to(device))).cpu();
+  check_whole(group, "all-gather");
   return at::equal(gathered, own.expand_as(gathered));
 }
 
@@ -86,7 +88,9 @@ std::string broadcast_text(c10d::Backend& group,
                                      : at::zeros({size}, at::kByte))
                                     .to(device)};
   wait(group.broadcast(bytes, options), group, "broadcast");
-  return to_text(bytes[0], size);
+  auto received = to_text(bytes[0], size);
+  check_whole(group, "broadcast");
+  return received;
 }
 
 }  // namespace ddp::detail

@@ -253,9 +253,13 @@ FileDescriptor connect_to(const std::string& host,
                           milliseconds timeout) {
   int error = 0;
   const auto addresses = resolve(host, port, SOCK_STREAM, error);
+  int count = 0;
+  for (const auto* it = addresses.get(); it != nullptr; it = it->ai_next) {
+    ++count;
+  }
   for (const auto* it = addresses.get(); it != nullptr; it = it->ai_next) {
     Socket socket(it->ai_family);
-    if (try_connect(socket, *it, timeout).empty()) {
+    if (try_connect(socket, *it, timeout / count).empty()) {
       return FileDescriptor(socket.release());
     }
   }

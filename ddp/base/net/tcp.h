@@ -42,8 +42,8 @@ std::string local_address_towards(const std::string& host);
 /// Returns the port that a socket is bound to, or 0.
 int port_of(int fd);
 
-/// Connects to a server. Returns an empty descriptor on failure. Each address
-/// of `host` is tried for at most `timeout`.
+/// Connects to a server within `timeout`, of which each address of `host` gets
+/// an equal part. Returns an empty descriptor on failure.
 FileDescriptor connect_to(const std::string& host,
                           int port,
                           std::chrono::milliseconds timeout);

@@ -100,7 +100,15 @@ void PeerMonitor::stop() {
 void PeerMonitor::open(c10d::Store& store, const std::string& reach) {
   if (rank_ == 0) {
     const auto host = local_address_towards(reach);
-    listener_.reset(listen_at(host, 0).fd);
+    const auto listener = listen_at(host, 0);
+    listener_.reset(listener.fd);
+    if (!listener_) {
+      TORCH_WARN("rank 0 could not listen on ",
+                 host,
+                 " (",
+                 listener.problem,
+                 "), so ranks hear of ranks that leave by time-outs alone");
+    }
     // A peer may be gone again before accept; accept must not block then.
     ::fcntl(listener_.get(), F_SETFL, O_NONBLOCK);
     const int port = port_of(listener_.get());

@@ -215,6 +215,20 @@ TEST_CASE("the same interval is set before anything is scaled",
   CHECK(scaler.get_scale() == 16);
 }
 
+TEST_CASE("counts beyond 32 bits are kept below the interval",
+          "[grad_scaler]") {
+  GradScaler scaler(small_scaler());
+  Toy toy;
+  toy.train(scaler, 1);
+  scaler.set_growth_interval(int64_t{1} << 40);
+  CHECK(scaler.state_dict()->growth_tracker == 1);
+  auto state = *scaler.state_dict();
+  state.growth_tracker = int64_t{1} << 40;
+  state.growth_interval = 4;
+  scaler.load_state_dict(state);
+  CHECK(scaler.state_dict()->growth_tracker == 3);
+}
+
 TEST_CASE("a scaler that is not enabled passes everything on",
           "[grad_scaler]") {
   GradScaler scaler(Options().enabled(false));
