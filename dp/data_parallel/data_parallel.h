@@ -37,6 +37,7 @@ class DataParallelBase : public torch::nn::Module {
   /// Returns the bytes sent between the first device and each replica, one
   /// entry per replica.
   std::vector<ReplicaTraffic> traffic() const;
+  /// Resets the counts of `traffic()` to 0.
   void reset_traffic();
 
   /// Recreates all replicas from the module. Call this function after a change
@@ -77,6 +78,8 @@ class DataParallelBase : public torch::nn::Module {
 template <typename M>
 class DataParallelImpl : public DataParallelBase {
  public:
+  /// Wraps `module` and creates its replicas.
+  /// @throws c10::Error as described at `DataParallel`.
   explicit DataParallelImpl(std::shared_ptr<M> module,
                             DataParallelOptions options = {})
       : DataParallelBase(module, std::move(options)),
@@ -184,11 +187,10 @@ class DataParallelImpl : public DataParallelBase {
 ///
 /// Limits: LibTorch copies between GPUs, with or without NCCL, and no time-out
 /// monitors these copies. A GPU that hangs makes the program hang.
-/// DistributedDataParallel under ddprun has a time-out for this case. One
-/// device (device 0 of the process) holds the gathered results, all gradients
-/// and the optimizer, and all devices are in one host.
-/// `ddp::DistributedDataParallel` has neither limit and is the better choice
-/// for long trainings.
+/// DistributedDataParallel under ddprun has a time-out for this case. The first
+/// device holds the gathered results, all gradients and the optimizer, and all
+/// devices are in one host. `ddp::DistributedDataParallel` has neither limit
+/// and is the better choice for long trainings.
 ///
 /// Large results use memory and bandwidth of the first device. To avoid this,
 /// pass the targets to `forward` and return its mean loss. With
@@ -215,11 +217,11 @@ class DataParallelImpl : public DataParallelBase {
 ///
 /// @throws c10::Error if a device does not exist or is named twice; if the
 ///   module is not on the first device; with two devices or more, if the module
-///   cannot be cloned or contains a wrapper; if inputs cannot be split equally;
-///   or if results cannot be combined. If a replica throws, the other replicas
-///   finish first. Then the exception of the first failed replica is rethrown
-///   with, for example, "(replica 1 of 2 on cuda:1)" added; replicas count from
-///   0. The next forward works.
+///   cannot be cloned or contains a wrapper; if the inputs differ in their
+///   number of rows; or if the results cannot be combined. If a replica throws,
+///   the other replicas finish first. Then the exception of the first failed
+///   replica is rethrown with, for example, "(replica 1 of 2 on cuda:1)" added;
+///   replicas count from 0. The next forward works.
 ///
 /// Thread contract: one thread per model. With two devices or more, a forward
 /// during another forward (from a second thread or from the module's own

@@ -34,6 +34,7 @@ std::vector<torch::Tensor> gather_tensors(const std::vector<PartResult>& parts,
                                           torch::Device target,
                                           int64_t dim);
 
+/// Returns one module for each device; see `dp::replicate`.
 std::vector<std::shared_ptr<torch::nn::Module>> replicate_module(
     const std::shared_ptr<torch::nn::Module>& module,
     const std::vector<torch::Device>& devices);
@@ -45,6 +46,7 @@ void run_on(const std::vector<torch::Device>& devices,
 /// Returns the device of the first defined tensor, or the CPU if there is none.
 torch::Device device_of(const std::vector<torch::Tensor>& tensors);
 
+/// @throws c10::Error if the numbers do not match; 0 devices are valid.
 void check_parts(size_t modules, size_t inputs, size_t devices);
 
 template <typename T>

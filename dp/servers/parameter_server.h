@@ -72,6 +72,7 @@ struct ParameterServerOptions {
   /// parameter is never split: a parameter larger than a fair share makes its
   /// server the busiest.
   TORCH_ARG(int, servers) = 1;
+  /// Selects when gradients are applied.
   TORCH_ARG(UpdateMode, mode) = UpdateMode::synchronous;
   /// Asynchronous only: largest number of other updates between a worker's pull
   /// and the update by its push. The bound holds for every update of every
@@ -134,7 +135,7 @@ struct ServerReport {
   std::vector<int64_t> staleness;
   /// Workers (from 0) that were lost, in the order of their loss.
   std::vector<int> lost;
-  MovedBytes moved;
+  MovedBytes moved;  ///< payload to and from all workers
 };
 
 /// Runs a parameter server on this rank until every worker has finished. The

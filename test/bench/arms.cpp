@@ -31,8 +31,8 @@ std::unique_ptr<Arm> our_arm(const Workload& workload,
       make_optimizer);
 }
 
-/// As torch/nn/parallel/distributed.py makes it: first one bucket, then rebuilt
-/// with 1 MiB and 25 MiB.
+/// Creates the reducer as torch/nn/parallel/distributed.py does: first with one
+/// bucket, then rebuilt with buckets of 1 MiB and 25 MiB.
 std::shared_ptr<c10d::Reducer> c10d_reducer(const Chain& net,
                                             const Group& group) {
   using c10d::ProcessGroup;
@@ -84,8 +84,8 @@ std::unique_ptr<Arm> plain_arm(const Workload& workload,
       make_optimizer);
 }
 
-/// What no exchange of gradients can be quicker than: ranks that wait for each
-/// other once a step.
+/// Lower bound for the time of any exchange of gradients: ranks that wait for
+/// each other once per step.
 std::unique_ptr<Arm> floor_arm(const Workload& workload, const Group& group) {
   Chain net(workload);
   return training_arm(

@@ -7,7 +7,7 @@
 
 namespace ddp::bench {
 
-/// A chain of square Linear layers and the batch it is trained on.
+/// A chain of square Linear layers and the size of its training batch.
 struct Workload {
   int64_t layers;
   int64_t width;
@@ -16,24 +16,25 @@ struct Workload {
   int64_t parameters() const { return 2 * layers; }
 };
 
-/// "mlp" (8 x Linear(1024), 34 MB of gradients) or "small" (500 x Linear(16),
-/// 1,000 parameters). @throws c10::Error for another name.
+/// Returns the workload "mlp" (8 x Linear(1024), 34 MB of gradients) or "small"
+/// (500 x Linear(16), 1,000 parameters).
+/// @throws c10::Error for another name.
 Workload workload(const std::string& name);
 
-/// One of the things compared: trains its own copy of the model.
+/// A compared implementation, which trains its own copy of the model.
 class Arm {
  public:
   virtual ~Arm() = default;
-  /// Forward, backward, the optimizer's step, zero_grad.
+  /// Runs forward, backward, the optimizer's step and zero_grad.
   virtual void step() = 0;
 };
 
-/// "plain" (no communication), "floor" (plain after an all-reduce of one
-/// number), "ours", "ours_view" (gradient_as_bucket_view), "ours_fused" (with a
-/// FusedSGD) and "c10d" (c10d::Reducer, driven as PyTorch's DDP drives it),
-/// each with LibTorch's SGD but for the one named; "plain_momentum" and
-/// "plain_adamw" with LibTorch's SGD with momentum and AdamW, "ours_momentum"
-/// and "ours_adamw" with the fused ones; and those of feature_arms.h.
+/// Creates an arm by its name. With LibTorch's SGD: "plain" (no communication),
+/// "floor" (plain after an all-reduce of one number), "ours", "ours_view"
+/// (gradient_as_bucket_view) and "c10d" (c10d::Reducer, used as in PyTorch's
+/// DDP). With a FusedSGD: "ours_fused". With LibTorch's SGD with momentum and
+/// AdamW: "plain_momentum" and "plain_adamw"; with the fused optimizers:
+/// "ours_momentum" and "ours_adamw". Further arms: see feature_arms.h.
 /// @throws c10::Error for another name.
 std::unique_ptr<Arm> make_arm(const std::string& name,
                               const Workload& workload,

@@ -1,7 +1,7 @@
-// Steps of DataParallel on the CPU and of what one would write instead, in
-// blocks on command, so that the arms take turns; dp.py commands it.
+// Runs steps of DataParallel on the CPU and of alternative implementations, in
+// blocks on command, so that the arms alternate. dp.py sends the commands.
 //
-// stdin: lines "ARM STEPS"; each is answered by the seconds it took.
+// stdin: lines "ARM STEPS". The answer to each is its duration in seconds.
 #include <chrono>
 #include <iostream>
 #include <map>
@@ -36,8 +36,8 @@ std::unique_ptr<Arm> our_arm(const Workload& workload, size_t replicas) {
   });
 }
 
-/// LibTorch's data_parallel, which is GPU only because of how it splits and
-/// joins tensors: with chunk and cat in their place.
+/// LibTorch's data_parallel, with chunk and cat instead of its own functions
+/// for splitting and joining tensors, which support GPUs only.
 std::unique_ptr<Arm> libtorch_arm(const Workload& workload, size_t replicas) {
   Chain net(workload);
   return training_arm(
@@ -49,7 +49,8 @@ std::unique_ptr<Arm> libtorch_arm(const Workload& workload, size_t replicas) {
       });
 }
 
-/// Kept replicas, one after the other, each with all intra-op threads.
+/// Persistent replicas that run one after the other, each with all intra-op
+/// threads.
 class LoopArm : public Arm {
  public:
   LoopArm(const Workload& workload, size_t replicas)

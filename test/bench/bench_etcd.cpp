@@ -1,10 +1,11 @@
-// bench_etcd PORT JOB HOSTS: so many hosts of one job, each a process, meet by
-// the etcd at that port of the loopback. Then the coordinator's host is killed
-// and another one comes: they find a new coordinator and form a new world.
+// bench_etcd PORT JOB HOSTS: HOSTS hosts of one job, each a process, perform
+// the rendezvous through the etcd at that port of the loopback interface. Then
+// the coordinator's host is killed and another host joins: the hosts elect a
+// new coordinator and form a new world.
 //
-// Writes milliseconds until all have their world, and until the next one; then
-// the memory of the coordinator's process and of another host's in the first
-// world, in KiB: pages of their own.
+// Prints the milliseconds until all hosts have their world, and until the next
+// world; then, in KiB, the private memory of the coordinator's process and of
+// another host's process in the first world.
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -53,7 +54,8 @@ Meeting meeting_of(int port, const std::string& job, int hosts) {
   return meeting;
 }
 
-/// Writes a byte for each of its worlds, the generation, until it is killed.
+/// Writes a byte, the generation, for each world of this host, until the
+/// process is killed.
 [[noreturn]] void run_host(const Meeting& meeting, int number, int news) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   EventLoop loop;
@@ -85,7 +87,7 @@ Meeting meeting_of(int port, const std::string& job, int hosts) {
   }
 }
 
-/// Processes, all of which are killed at the end.
+/// The processes of the hosts, which are killed at the end.
 class Hosts {
  public:
   explicit Hosts(Meeting meeting) : meeting_(std::move(meeting)) {}
@@ -105,7 +107,7 @@ class Hosts {
     }
     pids_.push_back(pid);
   }
-  /// Of the host that started as the `index`-th.
+  /// Returns the private memory of the host that started as number `index`.
   double own_kib(size_t index) const {
     const std::string path =
         "/proc/" + std::to_string(pids_.at(index)) + "/smaps_rollup";

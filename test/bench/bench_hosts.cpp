@@ -1,11 +1,12 @@
-// bench_hosts HOSTS: so many hosts of one job meet over the loopback. A process
-// of its own has the coordinator, as the ddprun of the endpoint's host; all
-// others are members in this one. Then one of them leaves and another one
-// comes, and they form a new world.
+// bench_hosts HOSTS: HOSTS hosts of one job perform the rendezvous over the
+// loopback interface. The coordinator has a process of its own, as the ddprun
+// of the endpoint's host; all other hosts are members in this process. Then one
+// of them leaves and another one joins, and they form a new world.
 //
-// Writes a line of numbers: milliseconds until all have their world, the
-// coordinator's of CPU, messages and bytes a host, KiB of memory that the
-// coordinator has taken, milliseconds and CPU until the next world.
+// Prints a line of numbers: milliseconds until all have their world; the
+// coordinator's CPU milliseconds; messages and bytes per host; KiB of memory
+// that the coordinator uses; milliseconds and CPU milliseconds until the next
+// world.
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -62,9 +63,9 @@ Meeting meeting_of(int hosts, int port) {
   return meeting;
 }
 
-/// Joins every world until it is killed.
+/// Joins every world until the process is killed.
 ///
-/// @param ready is closed when others can come
+/// @param ready  closed when other hosts can connect
 [[noreturn]] void coordinate(const Meeting& meeting, Fd ready) {
   EventLoop loop;
   std::unique_ptr<Rendezvous> rendezvous;
@@ -81,8 +82,8 @@ Meeting meeting_of(int hosts, int port) {
   }
 }
 
-/// What the ddprun of another host has of the rendezvous. All share a loop,
-/// which is made for few timers, so on_time() is called from outside.
+/// The rendezvous part of another host's ddprun. All guests share an event
+/// loop, which is designed for few timers, so on_time() is called from outside.
 class Guest {
  public:
   Guest(EventLoop& loop, const Meeting& meeting, int number, Traffic& traffic)
@@ -162,7 +163,7 @@ class Guest {
   int generation_ = -1;
 };
 
-/// The coordinator's process.
+/// The process of the coordinator.
 class Coordination {
  public:
   explicit Coordination(const Meeting& meeting) {

@@ -1,11 +1,12 @@
-// Steps for callgrind to count: no peers, no threads of ours. Warms up first;
-// count what measured_steps() does (--toggle-collect=measured_steps).
+// Runs steps whose instructions callgrind counts, without peers and without
+// threads of the library. Warms up first; count measured_steps() only
+// (--toggle-collect=measured_steps).
 #include <iostream>
 
 #include "test/bench/arms.h"
 #include "test/support/fake_backend.h"
 
-constexpr int kWarmUp = 3;  // buckets are rebuilt in the second
+constexpr int kWarmUp = 3;  // buckets are rebuilt in the second step
 
 extern "C" __attribute__((noinline)) void measured_steps(ddp::bench::Arm& arm,
                                                          int steps) {

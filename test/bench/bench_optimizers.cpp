@@ -1,7 +1,7 @@
-// Steps of optimizers alone, fused and LibTorch's, in blocks on command, so
-// that the arms take turns; optimizers.py commands it.
+// Runs steps of optimizers alone, fused ones and LibTorch's, in blocks on
+// command, so that the arms alternate. optimizers.py sends the commands.
 //
-// stdin: lines "ARM STEPS"; each is answered by the seconds it took.
+// stdin: lines "ARM STEPS". The answer to each is its duration in seconds.
 #include <chrono>
 #include <functional>
 #include <iostream>
@@ -13,7 +13,7 @@
 namespace ddp::bench {
 namespace {
 
-/// Gradients that stay, as those of DistributedDataParallel do.
+/// Returns a step with persistent gradients, as in DistributedDataParallel.
 template <class Kind, class Options>
 std::function<void()> stepper(const Workload& workload,
                               const Options& options) {

@@ -1,5 +1,5 @@
-// bench_stamp FILE COMMAND...: writes when it started (CLOCK_MONOTONIC,
-// nanoseconds), its process and a line's end into FILE, then becomes COMMAND.
+// bench_stamp FILE COMMAND...: writes its start time (CLOCK_MONOTONIC,
+// nanoseconds), its process id and a newline to FILE, then executes COMMAND.
 #include <unistd.h>
 
 #include <chrono>

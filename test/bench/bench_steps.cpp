@@ -1,8 +1,8 @@
 // One rank of the step time benchmark: runs blocks of steps on command, so that
-// the arms take turns. steps.py commands it; step_worker.py is the same with
-// PyTorch's DDP.
+// the arms alternate. steps.py sends the commands; step_worker.py does the same
+// with PyTorch's DDP.
 //
-// stdin: lines "ARM STEPS"; rank 0 answers each with the seconds it took.
+// stdin: lines "ARM STEPS". Rank 0 answers each with its duration in seconds.
 #include <chrono>
 #include <iostream>
 #include <map>

@@ -1,10 +1,10 @@
-// bench_worker PREFIX: a worker of the launchers' benchmark. Its files are
-// PREFIX, its rank, a dot and its restart, and that with ".stopped" at a
-// SIGTERM, which ends it: the time (CLOCK_MONOTONIC, nanoseconds), its process
-// and a line's end.
+// bench_worker PREFIX: a worker of the launcher benchmark. At its start it
+// writes the file PREFIX + rank + "." + restart. At SIGTERM it writes the same
+// file name with ".stopped" appended, and exits. Both files contain the time
+// (CLOCK_MONOTONIC, nanoseconds), the process id and a newline.
 //
-// Without a C library: where the processor is a virtual machine's, a C library
-// asks it for its caches for longer than it takes to make a process.
+// Uses no C library: on a virtual machine, the cache queries of a starting C
+// library take longer than the creation of a process.
 #include <fcntl.h>
 #include <linux/time_types.h>
 #include <signal.h>
@@ -40,7 +40,7 @@ long address(const void* of) {
   return reinterpret_cast<long>(of);
 }
 
-/// A text that grows; what does not fit is left out.
+/// A text buffer of fixed size; text that does not fit is dropped.
 class Text {
  public:
   Text& add(const char* more) {
@@ -91,7 +91,7 @@ bool write_stamp(const char* path) {
          call(SYS_write, file, address(line.get()), line.size()) == line.size();
 }
 
-/// "0" where it is not set.
+/// Returns the value of a variable, or "0" if it is not set.
 const char* variable(const char* const* environment, const char* name) {
   for (; *environment != nullptr; ++environment) {
     const char* text = *environment;
@@ -127,7 +127,7 @@ int work(const char* prefix, const char* const* environment) {
 #ifdef __x86_64__
 extern "C" {
 
-/// @param stack holds argc, argv, 0, and the environment
+/// @param stack  contains argc, argv, 0, and the environment
 __attribute__((used)) void start(const long* stack) {
   const auto* argv = reinterpret_cast<const char* const*>(stack + 1);
   const long argc = stack[0];

@@ -1,9 +1,9 @@
-"""Time of a step of dp::DataParallel over replicas on the CPU, by arms that take
-turns in blocks of steps, all in one process.
+"""Measures the time of a step of dp::DataParallel over replicas on the CPU.
 
-A round is a block of every arm, in one order in even rounds and reversed in odd
-ones (ABBA), and a ratio is that of two blocks of one round. --before has the
-programs of another build; its dp::DataParallel takes part, too.
+The arms run in one process and alternate in blocks of steps. A round is a
+block of every arm, in one order in even rounds and in reverse order in odd
+rounds (ABBA). A ratio compares two blocks of one round. --before names the
+programs of another build, whose dp::DataParallel is measured, too.
 """
 
 import argparse
@@ -20,7 +20,7 @@ TITLES = {
                 "call",
     "before": "dp::DataParallel of the other build",
 }
-# Steps of a block: about half a second.
+# Steps per block: about half a second.
 STEPS = {"mlp": 4, "small": 10}
 MODELS = {"mlp": "8 x Linear(1024)", "small": "500 x Linear(16)"}
 

@@ -1,5 +1,7 @@
-"""Hosts that meet by a real etcd on the loopback, each a process. All share this
-machine's cores, so the times are those of all hosts together.
+"""Measures the rendezvous of hosts by a real etcd on the loopback interface.
+
+Each host is a process. All processes share the cores of this machine, so the
+times are those of all hosts together.
 """
 
 import argparse
@@ -19,7 +21,7 @@ TIMEOUT = 600
 
 
 class Etcd:
-    """A server of its own, that nobody else knows."""
+    """An etcd server that only this benchmark uses."""
 
     def __init__(self, folder):
         ports = []
@@ -48,8 +50,8 @@ class Etcd:
                 time.sleep(0.05)
 
     def counts(self):
-        """Since its start: ms of the CPU, calls and watches that began, their
-        bytes both ways."""
+        """Returns, since the start of the server: CPU time in ms, the number
+        of calls and watches started, and the bytes in both directions."""
         with open(f"/proc/{self.process.pid}/stat") as stat:
             user, system = stat.read().rsplit(")", 1)[1].split()[11:13]
         cpu_ms = (int(user) + int(system)) * 1000 / os.sysconf("SC_CLK_TCK")

@@ -18,7 +18,7 @@
 namespace ddp::bench {
 namespace {
 
-/// Keeps the activations of no layer.
+/// A chain that checkpoints every layer.
 struct CheckpointedChainImpl : ChainImpl {
   using ChainImpl::ChainImpl;
 
@@ -31,7 +31,7 @@ struct CheckpointedChainImpl : ChainImpl {
 };
 TORCH_MODULE(CheckpointedChain);
 
-/// A norm after each layer.
+/// A chain with a norm after each layer.
 template <typename Norm>
 struct NormedChainImpl : ChainImpl {
   explicit NormedChainImpl(const Workload& workload) : ChainImpl(workload) {
@@ -53,7 +53,7 @@ struct NormedChainImpl : ChainImpl {
 template <typename Norm>
 using NormedChain = torch::nn::ModuleHolder<NormedChainImpl<Norm>>;
 
-/// The wrapper's output, in float for the loss.
+/// Creates an arm with a wrapper. Converts the output to float for the loss.
 template <typename Net>
 std::unique_ptr<Arm> wrapped_arm(const Workload& workload,
                                  const Group& group,
@@ -81,7 +81,7 @@ std::unique_ptr<Arm> autocast_arm(const Workload& workload,
   });
 }
 
-/// The optimizer steps in the backward pass.
+/// An arm with optimizer steps during the backward pass.
 class InBackwardArm : public Arm {
  public:
   InBackwardArm(const Workload& workload, const Group& group)

@@ -15,10 +15,10 @@ using Group = c10::intrusive_ptr<c10d::Backend>;
 using Maker =
     std::function<std::unique_ptr<Arm>(const Workload&, const Group&)>;
 
-/// Arms that are "ours" with one feature, by name: "mixed_precision",
-/// "autocast", "checkpointed" (checkpoint_activations of each layer),
-/// "cast_exchange", "power_sgd", "step_in_backward" and "zero" (a
-/// ZeroRedundancyOptimizer); "batch_norm" and "sync_batch_norm" with a norm
+/// Returns, by name, makers of arms that add one feature to "ours":
+/// "mixed_precision", "autocast", "checkpointed" (checkpoint_activations of
+/// each layer), "cast_exchange", "power_sgd", "step_in_backward" and "zero" (a
+/// ZeroRedundancyOptimizer); "batch_norm" and "sync_batch_norm" add a norm
 /// after each layer.
 std::map<std::string, Maker> feature_makers();
 

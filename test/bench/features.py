@@ -1,5 +1,7 @@
-"""What features of the wrapper cost in a training step: each beside the wrapper
-without it, two ranks, in turns as in steps.py.
+"""Measures the cost of features of the wrapper in a training step.
+
+Compares each feature to the wrapper without it, on two ranks that alternate as
+in steps.py.
 """
 
 import argparse
@@ -17,9 +19,9 @@ TITLES = {
     "step_in_backward": "`StepInBackward`, SGD",
     "zero": "`ZeroRedundancyOptimizer`, SGD",
 }
-# What a feature is compared to where that is not the plain wrapper.
+# The baseline of features that are not compared to the plain wrapper.
 WITHOUT = {"sync_batch_norm": "batch_norm"}
-# Steps of a block: some tenths of a second.
+# Steps per block: some tenths of a second.
 STEPS = {"mlp": 4, "small": 6}
 
 

@@ -1,6 +1,8 @@
-"""Hosts that meet over the loopback, in two processes: the coordinator's, and one
-with all others. All share this machine's cores, so the time until they have
-met is that of all hosts together; the coordinator's part is its CPU time.
+"""Measures the rendezvous of hosts over the loopback interface.
+
+The coordinator has a process of its own; all other hosts are in a second
+process. Both share the cores of this machine, so the time of the rendezvous is
+that of all hosts together. The coordinator's part is its CPU time.
 """
 
 import argparse

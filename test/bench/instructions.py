@@ -1,10 +1,10 @@
-"""Instructions that a reducer adds to a step, counted by callgrind.
+"""Counts the instructions that a reducer adds to a step, with callgrind.
 
-One process over a backend without peers, 500 x Linear(16): what is counted is
-the reducer's own work, without communication. The plain module is subtracted;
-autograd makes its 1,000 gradient accumulators anew in every step, and a reducer
-keeps them, which is a saving that is part of the result. --before has the
-programs of another build, whose own are counted beside.
+Runs one process over a backend without peers, with 500 x Linear(16), so the
+count contains the reducer's own work and no communication. The plain module is
+subtracted. Autograd creates its 1,000 gradient accumulators anew in every
+step, while a reducer keeps them; this saving is part of the result. --before
+names the programs of another build, which are counted, too.
 """
 
 import argparse
@@ -40,8 +40,8 @@ def count(build, arm, steps, profiles):
 
 
 def added_by_arms(build, steps, profiles):
-    """Instructions of the plain module and those that each arm adds, per
-    parameter and step."""
+    """Returns the instructions of the plain module, and the instructions that
+    each arm adds, per parameter and step."""
     plain = count(build, "plain", steps, profiles)
     return plain / steps / PARAMETERS, {
         arm: (count(build, arm, steps, profiles) - plain) / steps / PARAMETERS

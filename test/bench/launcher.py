@@ -1,15 +1,15 @@
-"""ddprun against torchrun: start, memory, and what follows a worker's death.
+"""Compares ddprun and torchrun: start, memory, and reaction to a worker's death.
 
-Each run starts workers that write the time of their main() and wait; they have no
-C library, whose own start would take longer than what is measured. The time
-counts from the exec of the launcher to the last worker's main(). Memory is the
-PSS of the launcher and of what it started but the workers. Then worker 0 is
-killed: the time counts to the last of its peers' SIGTERM, and to the main() of
-the last new worker. Two hosts are two launchers that meet over loopback: the
-first one's exec counts, the memory is that of both, and the peers are those on
-the other host. Runs take turns (ABBA); a ratio is that of two neighbours.
-
---before has the programs of another build, whose ddprun takes torchrun's place.
+Each run starts workers that write the time of their main() and wait. The
+workers use no C library, whose start would take longer than the measured time.
+Start time: from the exec of the launcher to the last worker's main(). Memory:
+PSS of the launcher and of all its processes except the workers. Then worker 0
+is killed. Reaction time: until the last of its peers receives SIGTERM, and
+until the main() of the last new worker. With two hosts, two launchers perform
+the rendezvous over the loopback interface: times start at the exec of the
+first launcher, the memory is the sum of both, and the peers are those on the
+other host. Runs alternate (ABBA); a ratio compares two neighbouring runs.
+--before names the programs of another build, whose ddprun replaces torchrun.
 """
 
 import argparse
@@ -30,19 +30,20 @@ ROWS = ["exec to the last worker's main(), ms",
         "death of a worker to the last peer's SIGTERM, ms",
         "death of a worker to the last new worker's main(), ms"]
 TIMEOUT = 60
-# Where all files lie, the launchers' own, too: a disk is no part of what they are
-# compared by.
+# The folder of all files, including the launchers' own, so that no disk
+# influences the comparison.
 MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
 
 
 def wait_for(*files):
-    """The numbers of the first one that is there: nanoseconds and process."""
+    """Waits for one of the files. Returns the numbers of the first that
+    exists: nanoseconds and process id."""
     end = time.monotonic() + TIMEOUT
     while True:
         for file in filter(os.path.exists, files):
             with open(file) as lines:
                 text = lines.read()
-            if text.endswith("\n"):  # else it is still being written
+            if text.endswith("\n"):  # otherwise the file is still being written
                 return [int(number) for number in text.split()]
         if time.monotonic() > end:
             sys.exit(f"Expected {files} within {TIMEOUT} s, but none came")
@@ -64,8 +65,8 @@ def pss_kib(pid):
 
 
 def run(launchers, build, workers):
-    """One number for each of ROWS. Each launcher is a host with as many
-    workers."""
+    """Returns one number for each of ROWS. Each launcher is a host with
+    `workers` workers."""
     ranks = range(len(launchers) * workers)
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(
@@ -93,7 +94,7 @@ def run(launchers, build, workers):
         os.kill(pids[0], signal.SIGKILL)
         peers = ranks[1:] if len(launchers) == 1 else ranks[workers:]
         stopped = stamps(peers, "0.stopped")
-        # torchrun counts no restart where another host's worker has died.
+        # torchrun counts no restart if a worker of another host has died.
         second = stamps(ranks, "0", "1")
 
     def ms(since, until):
@@ -109,7 +110,7 @@ def stop(process):
 
 
 def hosts_of(launcher, hosts, workers):
-    """The command lines of a job's launchers."""
+    """Returns the command lines of a job's launchers."""
     options = [f"--nproc-per-node={workers}", "--max-restarts=1", "--no-python"]
     if hosts == 1:
         return [[launcher, "--standalone", *options]]
@@ -122,7 +123,7 @@ def hosts_of(launcher, hosts, workers):
 
 
 def compare(launchers, build, workers, rounds, hosts=1):
-    """launchers: {name: program}, two of them"""
+    """Compares two launchers, given as {name: program}."""
     results = {name: [] for name in launchers}
     for i in range(rounds):
         for name in launchers if i % 2 == 0 else reversed(launchers):

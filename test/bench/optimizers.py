@@ -1,7 +1,7 @@
-"""Time of an optimizer's step alone, fused and LibTorch's, in turns.
+"""Measures the time of an optimizer's step alone, fused and LibTorch's.
 
-A round is a block of every arm, in one order in even rounds and reversed in odd
-ones (ABBA), and a ratio is that of two blocks of one round.
+A round is a block of every arm, in one order in even rounds and in reverse
+order in odd rounds (ABBA). A ratio compares two blocks of one round.
 """
 
 import argparse
@@ -12,7 +12,7 @@ from worker import Worker, measure
 KINDS = ["SGD", "SGD with momentum", "Adam", "AdamW"]
 MODELS = {"mlp": "8 x Linear(1024)",
           "small": "1,000 parameters: 500 x Linear(16)"}
-# Steps of a block: some tenths of a second.
+# Steps per block: some tenths of a second.
 STEPS = {"mlp": 10, "small": 40}
 
 

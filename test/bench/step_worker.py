@@ -1,4 +1,5 @@
-"""One rank of the step time benchmark with PyTorch's DDP: see bench_steps.cpp."""
+"""Runs one rank of the step time benchmark with PyTorch's DDP: see
+bench_steps.cpp."""
 
 import sys
 import time

@@ -1,14 +1,14 @@
-"""Time of a training step, by arms that take turns in blocks of steps.
+"""Measures the time of a training step. The arms alternate in blocks of steps.
 
-Two ranks over Gloo on the loopback, one thread each. One pair of processes has
-the C++ arms and one those of PyTorch's DDP in Python; all live throughout, and
-only the one whose turn it is runs. A round is a block of every arm, in one
-order in even rounds and reversed in odd ones (ABBA), and a ratio is that of two
-blocks of one round.
+Uses two ranks over Gloo on the loopback interface, with one thread each. One
+pair of processes runs the C++ arms, another pair the arms of PyTorch's DDP in
+Python. All processes exist during the whole run; only the current arm
+computes. A round is a block of every arm, in one order in even rounds and in
+reverse order in odd rounds (ABBA). A ratio compares two blocks of one round.
 
---before has the programs of another build, such as one of an earlier commit: a
-third pair of processes runs its arms in turns with those of this build, and the
-table has the ratio of each arm to its twin.
+--before names the programs of another build, for example of an earlier commit:
+a third pair of processes runs its arms, alternating with those of this build,
+and the table contains the ratio of each arm to its twin.
 """
 
 import argparse
@@ -37,16 +37,16 @@ TITLES = {
     "python": "PyTorch DDP, Python",
     "python_view": "PyTorch DDP, Python, gradient_as_bucket_view",
 }
-# What an arm is compared to.
+# The baseline of each arm.
 PLAIN_OF = {"floor": "plain", "ours": "plain", "ours_view": "plain",
             "ours_fused": "plain", "ours_momentum": "plain_momentum",
             "ours_adamw": "plain_adamw"}
 C10D_OF = {"ours": "c10d", "ours_view": "c10d", "ours_fused": "c10d"}
 PYTHON_OF = {"ours": "python", "ours_view": "python_view",
              "ours_fused": "python"}
-# Arms that an earlier build has, too.
+# Arms that also exist in an earlier build.
 TWINS = ["plain", "ours", "ours_view", "ours_fused", "c10d"]
-# Steps of a block: about half a second.
+# Steps per block: about half a second.
 STEPS = {"mlp": 8, "small": 20}
 MODELS = {"mlp": "8 x Linear(1024), batch 32",
           "small": "1,000 parameters: 500 x Linear(16), batch 32"}
@@ -67,7 +67,7 @@ class Ranks:
                      CUDA_VISIBLE_DEVICES="")) for rank in range(2)]
 
     def run(self, arm, steps):
-        """Milliseconds a step."""
+        """Returns milliseconds per step."""
         for process in self.processes:
             process.stdin.write(f"{arm} {steps}\n")
             process.stdin.flush()
@@ -84,12 +84,12 @@ class Ranks:
 
 
 def measure(order, rounds, steps):
-    """{name: [ms a step in each round]}
+    """Returns {name: [ms per step in each round]}.
 
     order: {name: (the ranks, their name of the arm)}
     """
     for ranks, arm in order.values():
-        ranks.run(arm, steps)  # to warm up
+        ranks.run(arm, steps)  # warm-up
     times = {name: [] for name in order}
     for i in range(rounds):
         for name in order if i % 2 == 0 else reversed(order):

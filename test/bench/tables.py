@@ -1,10 +1,10 @@
-"""Medians with a spread, and tables."""
+"""Medians with confidence intervals, and tables."""
 
 import numpy
 
 
 def median_interval(values, draws=10_000):
-    """Median and its 95 % bootstrap interval."""
+    """Returns the median and its 95 % bootstrap interval."""
     values = numpy.asarray(values)
     picks = numpy.random.default_rng(0).integers(0, len(values),
                                                  (draws, len(values)))
@@ -22,7 +22,7 @@ def format_time(values):
 
 
 def print_table(title, header, rows):
-    """As Markdown."""
+    """Prints a table as Markdown."""
     print(f"\n### {title}\n")
     print("| " + " | ".join(header) + " |")
     print("|" + "---|" * len(header))

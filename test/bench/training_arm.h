@@ -26,7 +26,8 @@ struct ChainImpl : torch::nn::Cloneable<ChainImpl> {
       layers.push_back(
           register_module(std::to_string(i),
                           torch::nn::Linear(workload.width, workload.width)));
-      // Signals and gradients neither grow nor shrink to slow denormals.
+      // Keeps the magnitude of activations and gradients, because denormal
+      // numbers are slow.
       torch::nn::init::eye_(layers.back()->weight);
       torch::nn::init::zeros_(layers.back()->bias);
     }
@@ -54,14 +55,14 @@ MakeOptimizer optimizer(const Options& options) {
   };
 }
 
-/// So small a rate that nothing changes which could be seen.
+/// A learning rate so small that the values do not change noticeably.
 constexpr double kRate = 1e-6;
 
 inline MakeOptimizer sgd() {
   return optimizer<torch::optim::SGD>(torch::optim::SGDOptions(kRate));
 }
 
-/// What every arm does but the forward through its wrapper.
+/// Implements all parts of a step except the forward through the arm's wrapper.
 template <typename Forward>
 class TrainingArm : public Arm {
  public:

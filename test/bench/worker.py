@@ -1,4 +1,4 @@
-"""Blocks of steps of one process's arms, which take turns."""
+"""Runs alternating blocks of steps of one process's arms."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ class Worker:
 
 
     def run(self, arm, steps):
-        """Milliseconds a step."""
+        """Returns milliseconds per step."""
         self.process.stdin.write(f"{arm} {steps}\n")
         self.process.stdin.flush()
         answer = self.process.stdout.readline()
@@ -28,12 +28,12 @@ class Worker:
 
 
 def measure(order, rounds, steps):
-    """{name: [ms a step in each round]}
+    """Returns {name: [ms per step in each round]}.
 
     order: {name: (a Worker, its name of the arm)}
     """
     for worker, arm in order.values():
-        worker.run(arm, steps)  # to warm up
+        worker.run(arm, steps)  # warm-up
     times = {name: [] for name in order}
     for i in range(rounds):
         for name in order if i % 2 == 0 else reversed(order):

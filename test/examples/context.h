@@ -31,8 +31,8 @@
 #include "ddp/ddp.h"
 #include "dp/dp.h"
 
-// What the examples in the comments of public headers and in docs/ leave to
-// their reader: names of a training program. They are compiled, never linked.
+// Declarations of the names that the examples in public headers and in docs/
+// use without declaring them. The examples are compiled but never linked.
 namespace examples {
 
 struct NetImpl : torch::nn::Cloneable<NetImpl> {
@@ -48,7 +48,7 @@ using Batch = torch::data::Example<>;
 using Images = decltype(torch::data::datasets::MNIST("").map(
     torch::data::transforms::Stack<>()));
 
-/// What a function of the reader's returns: whatever is wanted.
+/// Return type of a user's function; converts to any type.
 struct Anything {
   template <typename T>
   operator T() const;
@@ -64,7 +64,7 @@ struct LossFunction {
 
 extern const Action train, evaluate, read, show_progress;
 extern const LossFunction loss, loss_of;
-bool goes_on();  // for (...)
+bool goes_on();  // replaces "for (...)"
 std::unique_ptr<torch::optim::Optimizer> make_optimizer(
     std::vector<torch::Tensor> parameters);
 

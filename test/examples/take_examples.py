@@ -1,21 +1,22 @@
-"""Writes the examples in the comments of headers, between @code and @endcode, and in
-pages, between ```cpp and ```, as one C++ file, each in a function of its own.
+"""Writes all examples as one C++ file, each in its own function. Examples are
+the text between @code and @endcode in comments of headers, and between
+```cpp and ``` in pages.
 
 usage: take_examples.py OUTPUT HEADER_OR_PAGE...
 
-A page may have one that is not compiled: the line before it says why, as
+An example of a page is not compiled if the line before it is
 <!-- not compiled: REASON -->.
 
-An example may leave out what is the reader's: a line "...", the head of a loop
-"for (...)", a value "= ...;", arguments "(...)". What a function cannot hold (a
-main, an inline function) stands at namespace scope. Its names are those of
-context.h.
+An example may omit code of the reader: a line "...", the head of a loop
+"for (...)", a value "= ...;", arguments "(...)". Code that is not allowed in a
+function (a main, an inline function) is placed at namespace scope. Undeclared
+names are those of context.h.
 """
 
 import re
 import sys
 
-# An example shows more than it uses, and a real main() need not return.
+# An example may declare unused names, and a real main() need not return.
 HEAD = """#include "test/examples/context.h"
 
 #pragma GCC diagnostic ignored "-Wunused"
@@ -43,7 +44,7 @@ def examples_of_page(text):
 def examples_of_header(text):
     """Line and text of each example."""
     for found in CODE.finditer(text):
-        lines = found[1].splitlines()[:-1]  # then the comment of @endcode
+        lines = found[1].splitlines()[:-1]  # without the line of @endcode
         yield (text.count("\n", 0, found.start()) + 2,
                "\n".join(COMMENT.sub("", line) for line in lines))
 

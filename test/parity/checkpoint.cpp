@@ -2,12 +2,12 @@
 //   train OPTIMIZER DATA IN OUT   resume from IN ("-": do not), train on every
 //                                 batch of DATA, save OUT
 //   script DATA IN OUT TRAINED    train the script IN on every batch of DATA,
-//                                 save OUT, and the script itself
+//                                 save OUT, and the script as TRAINED
 //   copy IN OUT                   read a file of torch.save and write it again
-//   copies IN...                  the same with each; answers each by a line:
+//   copies IN...                  copy each file; print a line for each:
 //                                 "copied", or the error
-//   fit IN...                     load each into the model alone; answers each
-//                                 by a line: "fits", or the error
+//   fit IN...                     load each file into the model alone; print a
+//                                 line for each: "fits", or the error
 #include <iostream>
 #include <memory>
 #include <string>
@@ -133,7 +133,8 @@ void copy(const std::string& from, const std::string& to) {
   ddp::detail::write_torch_file(to, ddp::detail::read_torch_file(from).value);
 }
 
-/// What `work` does with each of the files: `done`, or its error.
+/// Calls `work` with each file and prints a line for each: `done`, or its
+/// error.
 template <class Work>
 void answer(const std::vector<std::string>& args,
             const char* done,

@@ -1,4 +1,4 @@
-"""Files of ddp::Checkpoint and of torch.save are each other's.
+"""Checks that ddp::Checkpoint and torch.save can read each other's files.
 
 usage: checkpoint.py PARITY   (built from parity.cpp; see checkpoint.cpp)
 """
@@ -73,7 +73,8 @@ def train(net, optimizer, batches, scaler):
 
 
 def assert_close(ours, theirs, what):
-    """Equal but for the order of the optimizer's own arithmetic."""
+    """Checks equality except for rounding by the optimizer's order of
+    operations."""
     if isinstance(theirs, dict):
         assert list(ours) == list(theirs), f"{what}: {list(ours)}"
         for key in theirs:
@@ -88,7 +89,7 @@ def assert_close(ours, theirs, what):
 
 
 def check_optimizer(name, folder):
-    """Python trains, C++ goes on, Python goes on."""
+    """Python trains, C++ resumes, Python resumes."""
     torch.manual_seed(3)
     batches = [torch.randn(8, 1, 6, 6) for _ in range(9)]
     torch.save(batches[3:6], f"{folder}/data.pt")
@@ -153,12 +154,14 @@ def train_by_closure(net, optimizer, batches):
 
 
 def number_of(value):
-    """Python keeps some numbers as tensors, or as an int at first."""
+    """Converts a number that Python stores as a tensor, or initially as an
+    int."""
     return float(value)
 
 
 def check_lbfgs(name, folder):
-    """Python steps, C++ goes on, Python goes on: bit for bit as without C++."""
+    """Python steps, C++ resumes, Python resumes: bitwise equal to a run
+    without C++."""
     torch.manual_seed(4)
     batches = [torch.randn(8, 1, 6, 6) for _ in range(6)]
     torch.save(batches[2:4], f"{folder}/data.pt")
@@ -193,7 +196,8 @@ def check_lbfgs(name, folder):
 
 
 def check_script(folder):
-    """Python scripts a network, C++ trains it, Python trains the network."""
+    """Python scripts a network, C++ trains it, and Python uses the trained
+    network."""
     torch.manual_seed(4)
     batches = [torch.randn(8, 1, 6, 6) for _ in range(6)]
     torch.save(batches, f"{folder}/script_data.pt")
@@ -216,7 +220,8 @@ def check_script(folder):
 
 
 def all_dtypes():
-    """A tensor of each dtype that torch.save takes, of any bits."""
+    """Returns a tensor of each dtype that torch.save supports, with arbitrary
+    bits."""
     dtypes = {d for d in vars(torch).values() if isinstance(d, torch.dtype)}
     tensors = {}
     for dtype in sorted(dtypes, key=str):
@@ -227,7 +232,7 @@ def all_dtypes():
             tensor = (bits % 2).bool() if dtype == torch.bool else bits.view(
                 dtype)
             torch.save(tensor, io.BytesIO())
-        except Exception:  # PyTorch does not save it either
+        except Exception:  # PyTorch cannot save the value either
             continue
         tensors[str(dtype)] = tensor
     assert len(tensors) > 20, tensors.keys()
@@ -235,12 +240,12 @@ def all_dtypes():
 
 
 def python_value(value):
-    """numpy's scalars as the Python values that they are."""
+    """Converts numpy scalars to Python values."""
     return value.item() if isinstance(value, numpy.generic) else value
 
 
 def same(ours, theirs, what):
-    """Equal bit for bit, kind for kind."""
+    """Checks that two values are bitwise equal and have the same types."""
     theirs = python_value(theirs)
     if isinstance(theirs, torch.Tensor):
         assert ours.dtype == theirs.dtype, what
@@ -341,7 +346,8 @@ WRITERS = {
 
 
 def check_values(folder):
-    """What torch.save writes is read, and written so that Python reads it."""
+    """C++ reads the values that torch.save writes, and writes files for
+    Python."""
     values = all_values()
     for name, write in WRITERS.items():
         write(values, f"{folder}/values.pt")
@@ -359,7 +365,7 @@ class Scaled(torch.Tensor):
 
 
 def check_refusals(folder):
-    """What is no such value is opaque: a copy of it is refused."""
+    """Other values are opaque: C++ refuses to copy them."""
     contained = []
     contained.append(contained)
     quantized = torch.quantize_per_tensor(
@@ -398,7 +404,7 @@ def check_refusals(folder):
 
 
 def check_model_files(folder):
-    """Whatever Python saves of a model loads, or says why not."""
+    """Every model file of Python loads, or the error explains why not."""
     net = Net()
     prefixed = {f"module.{k}": v for k, v in net.state_dict().items()}
     sparse = net.state_dict()
@@ -442,14 +448,14 @@ def check_model_files(folder):
 
 
 def negative_view(tensor):
-    """-tensor, as a view with the negative bit."""
+    """Returns -tensor, as a view with the negative bit."""
     view = torch.complex(torch.zeros_like(tensor), tensor).conj().imag
     assert view.is_neg()
     return view
 
 
 def check_habits(folder):
-    """What Python's programs leave in a checkpoint besides plain tensors."""
+    """Typical contents of Python checkpoints besides plain tensors."""
     net = Net()
     optimizer = make_optimizer("adam", net.parameters())
     scaler = make_scaler()

@@ -1,6 +1,6 @@
-// The C++ side of data_parallel.py: reads the network's state, images, labels
-// and the indices of each batch, trains over as many replicas on the CPU as
-// asked, and writes the state afterwards and what forward returned.
+// The C++ side of data_parallel.py. Reads the network's state, images, labels
+// and the indices of each batch, trains over the given number of replicas on
+// the CPU, and writes the final state and the results of forward.
 //
 // usage: parity data_parallel REPLICAS INPUT OUTPUT
 #include <iostream>
@@ -50,7 +50,7 @@ struct NetImpl : torch::nn::Cloneable<NetImpl> {
 };
 TORCH_MODULE(Net);
 
-/// As torch.save wrote it.
+/// A dict in the format of torch.save.
 using Dict = c10::Dict<c10::IValue, c10::IValue>;
 
 ddp::StateDict read_state(const Dict& dict) {

@@ -1,9 +1,10 @@
-"""dp::DataParallel splits, gathers and trains as PyTorch's nn.DataParallel.
+"""Checks that dp::DataParallel splits, gathers and trains as PyTorch's
+nn.DataParallel.
 
-The latter is GPU only, but only its primitives are: broadcast, scatter and
-gather of tensors. They are replaced by chunk, clone and cat here; what decides,
-DataParallel.forward, replicate, scatter_kwargs and the recursion of gather, is
-PyTorch's own.
+The latter is GPU only, but only because of its primitives: broadcast, scatter
+and gather of tensors. Here they are replaced by chunk, clone and cat. All
+decisions are made by PyTorch's own code: DataParallel.forward, replicate,
+scatter_kwargs and the recursion of gather.
 
 usage: data_parallel.py PARITY   (built from parity.cpp; see data_parallel.cpp)
 """
@@ -22,7 +23,8 @@ PROGRAM = [sys.argv[1], "data_parallel"]
 
 
 def copies(tensors, devices):
-    """The first device's are the tensors themselves."""
+    """Copies tensors for each device. The first device gets the tensors
+    themselves."""
     return [[t.view_as(t) if i == 0 else t.clone() for t in tensors]
             for i, _ in enumerate(devices)]
 
@@ -70,7 +72,7 @@ class DataParallel(nn.DataParallel):
 
 
 class Net(nn.Module):
-    """Smooth, so that a rounding error stays one."""
+    """A smooth network, so that rounding errors stay small."""
 
     def __init__(self):
         super().__init__()
@@ -106,7 +108,7 @@ def compare(ours, theirs, what):
 def check(replicas, folder):
     torch.manual_seed(replicas)
     images, labels = torch.randn(40, 1, 8, 8), torch.randint(10, (40,))
-    # Also fewer images than replicas, and parts of different sizes.
+    # Includes batches with fewer images than replicas, and uneven splits.
     sizes = [16, 7, 1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 14, 15] * 3
     batches = [torch.randperm(40)[:size] for size in sizes]
     net = Net()
@@ -131,7 +133,7 @@ def check(replicas, folder):
                 f"{sizes[i // len(names)]}: {names[i % len(names)]}")
     for name, theirs in net.state_dict().items():
         compare(result["state"][name], theirs, f"{replicas} replicas: {name}")
-        # Training has moved it.
+        # Training has changed the tensor.
         assert not torch.equal(start[name], theirs), name
     print(f"{replicas} replicas: {len(batches)} steps equal")
 

@@ -1,5 +1,6 @@
 // One rank of the parity test: trains a small CNN from given weights on given
-// batches, once for each variant. ddp_digits.py is the same with PyTorch's DDP.
+// batches, once for each variant. ddp_digits.py does the same with PyTorch's
+// DDP.
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -49,7 +50,7 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-/// What a variant trains with; the names are those of ddp_digits.py.
+/// The options of a variant. The names are those of ddp_digits.py.
 struct Variant {
   std::string name;
   ddp::DistributedDataParallelOptions options;
@@ -106,7 +107,7 @@ torch::Tensor read_all(const fs::path& file, torch::ScalarType type) {
   return tensor;
 }
 
-/// All parameters and buffers by their names.
+/// Returns all parameters and buffers by their names.
 torch::OrderedDict<std::string, torch::Tensor> state_of(const Net& net) {
   auto state = net->named_parameters();
   state.update(net->named_buffers());
@@ -123,7 +124,7 @@ void save(const Net& net, const fs::path& folder) {
   }
 }
 
-/// The images, and this rank's indices of them for every batch.
+/// The images, and this rank's image indices for every batch.
 struct Batches {
   torch::Tensor images, labels, order;
 

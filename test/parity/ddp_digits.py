@@ -1,4 +1,4 @@
-"""What ddp_digits.cpp does, with PyTorch's own DDP."""
+"""Does the same as ddp_digits.cpp, with PyTorch's own DDP."""
 
 import contextlib
 import os
@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 BATCH = 16
 
-# name: (arguments of DDP, batches a step, whether some batches leave out aux)
+# name: (arguments of DDP, batches per step, whether some batches omit aux)
 VARIANTS = {
     "default": ({}, 1, False),
     "bucket_view": ({"gradient_as_bucket_view": True}, 1, False),
@@ -25,8 +25,8 @@ VARIANTS = {
 
 
 class Net(nn.Module):
-    """Smooth throughout: one relu that flips by a rounding error would part two
-    runs by far more than the error."""
+    """A smooth network: a relu that changes sides by a rounding error would
+    separate two runs by far more than the error."""
 
     def __init__(self):
         super().__init__()
@@ -50,7 +50,7 @@ def write_tensor(tensor, file):
 
 
 def read_tensor(file, dtype, shape):
-    # A copy: memory of the allocator, aligned as in C++.
+    # A copy, because memory of the allocator is aligned as in C++.
     return torch.from_file(file, size=os.path.getsize(file) // dtype.itemsize,
                            dtype=dtype).clone().view(shape)
 

@@ -1,4 +1,4 @@
-// One rank of the parity test of exchanges. exchanges.py is the same with
+// One rank of the parity test of exchanges. exchanges.py does the same with
 // PyTorch's communication hooks.
 //
 // usage: parity exchanges FOLDER [CASE...]
@@ -63,7 +63,8 @@ void power(Log& log, const ddp::PowerSGDOptions& options) {
   }
 }
 
-/// Local gradients are each rank's own: in a group of one they are their mean.
+/// Uses a group of one rank for local gradients: their mean in it is the rank's
+/// own gradient.
 void post_local(Log& log, ddp::ModelAverager& averager) {
   passes_side::Trained<passes_side::Net> trained(
       passes_side::Net(Norm::none),
@@ -85,7 +86,8 @@ void periodic(Log& log, int64_t period) {
   post_local(log, averager);
 }
 
-/// Each half of the ranks in every step, all of them in every third.
+/// Averages over each half of the ranks in every step, and over all ranks in
+/// every third step.
 void hierarchical(Log& log) {
   std::vector<int> ranks(static_cast<size_t>(ddp::world_size()));
   std::iota(ranks.begin(), ranks.end(), 0);

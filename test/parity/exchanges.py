@@ -1,4 +1,4 @@
-"""Cases of exchanges: exchanges.cpp is the same in C++."""
+"""Cases of exchanges. exchanges.cpp does the same in C++."""
 
 import collections
 
@@ -26,8 +26,9 @@ def wide():
 
 
 def power(log, rank, **options):
-    """In one bucket: with several, the callbacks of PyTorch's hook call
-    all-reduces in the order in which others end, and the ranks' part."""
+    """Uses one bucket. With several buckets, the callbacks of PyTorch's hook
+    start all-reduces in the order in which others end, so the ranks' orders
+    may differ."""
     net = wide()
     model = DistributedDataParallel(net)
     state = power_sgd.PowerSGDState(
@@ -64,7 +65,8 @@ def periodic(log, period, averages):
 
 
 def hierarchical(log):
-    """Each half of the ranks in every step, all of them in every third."""
+    """Averages over each half of the ranks in every step, and over all ranks
+    in every third step."""
     ranks = dist.get_world_size()
     periods = collections.OrderedDict([(1, ranks // 2), (3, ranks)])
     post_local(log, hierarchical_model_averager.HierarchicalModelAverager(

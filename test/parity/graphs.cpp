@@ -1,6 +1,6 @@
-// One rank of the parity test of graphs: parameters that have no part in a
-// pass, outputs with passes of their own, activation checkpointing. graphs.py
-// is the same with PyTorch's DDP. Writes all parameters after every step.
+// One rank of the parity test of graphs: unused parameters, a pass for each
+// output, activation checkpointing. graphs.py does the same with PyTorch's DDP.
+// Writes all parameters after every step.
 //
 // usage: parity graphs FOLDER [CASE...]
 #include <array>
@@ -25,7 +25,8 @@ using torch::Tensor;
 using torch::nn::Linear;
 using Options = ddp::DistributedDataParallelOptions;
 
-/// Two branches, of which a step may take one, and a layer that none takes.
+/// Two branches, of which a step may use one or both, and a layer that is never
+/// used.
 struct BranchesImpl : torch::nn::Module {
   BranchesImpl() {
     register_module("first", first);
@@ -48,7 +49,8 @@ struct BranchesImpl : torch::nn::Module {
 };
 TORCH_MODULE(Branches);
 
-/// The way of each rank in each step: others, the same, both.
+/// Branches of both ranks in each step: different ones, the same, or both
+/// branches.
 constexpr std::array<std::array<int64_t, 2>, 6> kWays{
     {{2, 2}, {0, 1}, {1, 1}, {0, 2}, {1, 0}, {2, 2}}};
 
@@ -64,8 +66,8 @@ void train_branches(Log& log, const Options& options) {
   }
 }
 
-/// What PyTorch's reentrant checkpoint does: computes again in the backward
-/// pass, and has a pass of its own inside it.
+/// Works like PyTorch's reentrant checkpoint: recomputes in the backward pass,
+/// with a nested pass inside it.
 struct Reentrant : torch::autograd::Function<Reentrant> {
   using Part = std::function<Tensor(const Tensor&)>;
 
@@ -96,8 +98,8 @@ struct Reentrant : torch::autograd::Function<Reentrant> {
   };
 };
 
-/// A block that is used three times, each of them in a pass inside the pass,
-/// and a layer that is never used.
+/// A block that is used three times, each time in a nested pass, and a layer
+/// that is never used.
 struct FixedImpl : torch::nn::Module {
   FixedImpl() {
     register_module("first", first);
@@ -130,7 +132,7 @@ void train_fixed(Log& log) {
   }
 }
 
-/// Two outputs of layers that have nothing in common.
+/// Two outputs of independent layers.
 struct PairImpl : torch::nn::Module {
   PairImpl() {
     register_module("left", left);
@@ -176,8 +178,8 @@ void train_nested(Log& log) {
   }
 }
 
-/// A block that is used three times, checkpointed in the calls that `parts`
-/// says.
+/// A block that is used three times; `parts` selects the calls that are
+/// checkpointed.
 struct DeepImpl : torch::nn::Module {
   explicit DeepImpl(std::array<bool, 3> parts) : parts_(parts) {
     register_module("first", first);

@@ -1,4 +1,4 @@
-"""What graphs.cpp does, with PyTorch's own DDP."""
+"""Does the same as graphs.cpp, with PyTorch's own DDP."""
 
 import torch
 import torch.distributed as dist
@@ -39,9 +39,9 @@ def train_branches(log):
 
 
 class Fixed(nn.Module):
-    """A block that is used three times, checkpointed as PyTorch did at first:
-    its gradients come in passes inside the pass, once for each use. A layer is
-    never used."""
+    """A block that is used three times with PyTorch's reentrant checkpoint:
+    its gradients come from nested passes, one for each use. Another layer
+    is never used."""
 
     def __init__(self):
         super().__init__()
@@ -80,7 +80,7 @@ class Pair(nn.Module):
 
 
 def train_pair(log):
-    """PyTorch averages in the second pass, when all gradients have come."""
+    """PyTorch averages in the second pass, when all gradients are complete."""
     trained = Trained(Pair())
     for step in range(STEPS):
         trained.optimizer.zero_grad()
@@ -92,8 +92,8 @@ def train_pair(log):
 
 
 def train_nested(log):
-    """A hook on the loss makes a pass of its own, which gives the right layer
-    its gradients before the pass around it has come to the outputs."""
+    """A hook on the loss runs a nested pass, which computes the gradients of
+    the right layer before the outer pass reaches the outputs."""
     trained = Trained(Pair())
     for step in range(STEPS):
         def hook(_):
@@ -142,7 +142,7 @@ def train_deep(log, *parts):
 CASES = {
     "unused": train_branches,
     "static_graph": train_fixed,
-    # PyTorch has no such option; what it is to give is the same.
+    # PyTorch does not have this option; the expected result is the same.
     "unused_on_demand": train_branches,
     "a_pass_for_each_output": train_pair,
     "nested_before_the_outputs": train_nested,

@@ -1,6 +1,6 @@
-// One rank of the parity test of optimizers. optimizers.py is the same with
-// PyTorch's fused optimizers, its ZeroRedundancyOptimizer and its step in a
-// communication hook.
+// One rank of the parity test of optimizers. optimizers.py does the same with
+// PyTorch's fused optimizers, its ZeroRedundancyOptimizer and its optimizer
+// step in a communication hook.
 //
 // usage: parity optimizers FOLDER [CASE...]
 #include "test/parity/parity.h"

@@ -1,5 +1,5 @@
-"""What optimizers.cpp does, with PyTorch's fused optimizers, its
-ZeroRedundancyOptimizer and its step in a communication hook."""
+"""Does the same as optimizers.cpp, with PyTorch's fused optimizers, its
+ZeroRedundancyOptimizer and its optimizer step in a communication hook."""
 
 import functools
 

@@ -1,5 +1,5 @@
-"""A rank of PyTorch's DDP, for all tests of parity_test.py: importing torch
-takes longer than most of what is then asked of it.
+"""Runs one rank of PyTorch's DDP for all tests of parity_test.py, because
+importing torch takes longer than most of the tests.
 
 usage: oracle.py DIGITS_INPUT DIGITS_OUTPUT PASSES_OUTPUT PRECISION_OUTPUT
            EXCHANGES_OUTPUT OPTIMIZERS_OUTPUT GRAPHS_OUTPUT
@@ -21,8 +21,8 @@ from passes_support import COLLECTIVE_LIMIT
 
 
 def connect():
-    """By what ddprun has set, as programs do under torchrun: the first rank by
-    env://, the others by a URL of theirs."""
+    """Joins the process group with the variables of ddprun, as programs under
+    torchrun do: rank 0 by env://, the other ranks by a URL."""
     rank, world = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE"))
     url = "tcp://{MASTER_ADDR}:{MASTER_PORT}".format_map(os.environ)
     dist.init_process_group(

@@ -1,4 +1,5 @@
-// One program for all tests of parity: their common headers are compiled once.
+// One program for all parity tests, so that their common headers are compiled
+// once.
 //
 // usage: parity SIDE [ARGUMENT...]
 #include "test/parity/parity.h"

@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-/// The C++ sides of the Python files of these names: each does what its file
-/// says and returns the exit code of its process.
+/// The C++ sides of the Python files with these names. Each does the work that
+/// its file describes and returns the exit code of its process.
 namespace parity {
 
 using Arguments = std::vector<std::string>;

@@ -1,6 +1,7 @@
-"""Trains with PyTorch's DDP and with ours, from the same weights on the same
-batches, and compares what comes out: bit for bit with 2 ranks, where a sum has
-one order only; to 1e-6 with 4, where Gloo's ring may add in another.
+"""Trains with PyTorch's DDP and with ddp, from the same weights on the same
+batches, and compares the results: bitwise with 2 ranks, where a sum has
+only one order; with a tolerance of 1e-6 with 4 ranks, where Gloo's ring may
+add in another order.
 
 usage: parity_test.py DDPRUN PARITY DIGITS_CSV [TEST...]
 """
@@ -30,9 +31,10 @@ from passes_support import COLLECTIVE_LIMIT
 
 BATCHES = 24
 TIMEOUT = 240
-# Those with groups of more than one rank.
+# Cases with groups of more than one rank.
 EXCHANGES_OF_4_RANKS = ["hierarchical"]
-# What ours refuses: PyTorch says it a step later, or lets the ranks part.
+# Cases that ddp refuses with an error. PyTorch reports the error one step
+# later, or lets the ranks diverge.
 REFUSED = {
     "penalty_without_a_bias/0/error":
         "these got none: on ranks 0-1: last.bias;",
@@ -41,8 +43,8 @@ REFUSED = {
 
 
 def write_input(folder, csv, world):
-    """Images, labels, initial weights, and each rank's batches in the order of
-    PyTorch's sampler: order[batch][rank][place]."""
+    """Writes images, labels, initial weights, and each rank's batches in the
+    order of PyTorch's sampler: order[batch][rank][place]."""
     table = numpy.loadtxt(csv, delimiter=",", dtype=numpy.float32)
     os.makedirs(f"{folder}/state")
     (table[:, :64] / 16).tofile(f"{folder}/images")
@@ -73,7 +75,7 @@ def run_ranks(command, world):
 
 
 def start_alone(rank, world, folder):
-    """A rank of PyTorch's DDP, without a launcher."""
+    """Runs a rank of PyTorch's DDP, without a launcher."""
     if dist.is_torchelastic_launched():
         raise RuntimeError("expected to have no launcher")
     dist.init_process_group("gloo", init_method=f"file://{folder}/store",
@@ -86,7 +88,7 @@ def start_alone(rank, world, folder):
 
 @functools.cache
 def results_of_2_ranks():
-    """A folder with the input and the results of PyTorch on 2 ranks."""
+    """Returns a folder with the input and the results of PyTorch on 2 ranks."""
     holder = tempfile.TemporaryDirectory()
     unittest.addModuleCleanup(holder.cleanup)
     folder = holder.name
@@ -103,8 +105,8 @@ def results_of_2_ranks():
 
 @functools.cache
 def results_of_4_ranks():
-    """The same of 4 ranks, and of fewer tests. They are forks of this process,
-    which need not import torch again."""
+    """Same as above, for 4 ranks and fewer tests. The ranks are forks of this
+    process, which need not import torch again."""
     holder = tempfile.TemporaryDirectory()
     unittest.addModuleCleanup(holder.cleanup)
     folder = holder.name
@@ -122,20 +124,21 @@ def read_floats(file):
 
 
 def is_buffer(name):
-    """PyTorch sends rank 0's buffers before the next forward, we at the end of
-    a pass: every rank's of ours are to be those of its rank 0."""
+    """Returns True for buffers. PyTorch broadcasts rank 0's buffers before the
+    next forward, ddp at the end of a pass: all ranks' buffers of ddp must
+    equal those of PyTorch's rank 0."""
     return "running" in name or "num_batches" in name
 
 
 def read_log(file):
-    """case/step/tensor: its numbers, as text of 17 digits."""
+    """Returns {case/step/tensor: numbers}, as text with 17 digits."""
     with open(file) as lines:
         return dict(line.rstrip("\n").split(": ", 1) for line in lines)
 
 
 class Digits(unittest.TestCase):
     def train(self, source, world):
-        """Ours, and where its results are."""
+        """Trains with ddp and returns the folder of its results."""
         holder = tempfile.TemporaryDirectory()
         self.addCleanup(holder.cleanup)
         run_ranks([PARITY, "ddp_digits", source, holder.name], world)
@@ -158,7 +161,7 @@ class Digits(unittest.TestCase):
         def compare(name, expected, actual):
             with open(expected, "rb") as a, open(actual, "rb") as b:
                 self.assertEqual(a.read(), b.read())
-            # Training has moved it.
+            # Training has changed the tensor.
             start = read_floats(f"{source}/state/{name}")
             self.assertFalse(numpy.array_equal(start, read_floats(actual)))
 
@@ -178,7 +181,7 @@ class Digits(unittest.TestCase):
 
 
 def run_both(side, results=results_of_2_ranks, world=2, cases=()):
-    """Of PyTorch and of ours the log of each rank."""
+    """Returns the logs of each rank, of PyTorch and of ddp."""
     theirs = f"{results()}/{side}"
     with tempfile.TemporaryDirectory() as ours:
         run_ranks([PARITY, side, ours, *cases], world)
@@ -226,8 +229,9 @@ class Exchanges(unittest.TestCase):
                         err_msg=key)
 
     def test_2_ranks_to_1e_9(self):
-        """PyTorch's PowerSGD also feeds back differences of gradients that it
-        does not compress, whose sum over ranks is zero but for rounding."""
+        """The tolerance is needed because PyTorch's PowerSGD also feeds back
+        differences of gradients that it does not compress, whose sum over
+        the ranks is zero except for rounding."""
         self.compare(run_both("exchanges"), exchanges.CASES)
 
     def test_4_ranks_to_1e_9(self):
@@ -256,5 +260,6 @@ class Passes(unittest.TestCase):
 
 if __name__ == "__main__":
     DDPRUN, PARITY, DIGITS_CSV = sys.argv[1:4]
-    torch.set_num_threads(1)  # as the ranks have; those that forked need it
+    # As in the ranks; forked ranks inherit the setting.
+    torch.set_num_threads(1)
     unittest.main(argv=sys.argv[:1] + sys.argv[4:], verbosity=2)

@@ -1,5 +1,5 @@
-// One rank of the parity test of passes that are no plain training step.
-// passes.py is the same with PyTorch's DDP. Writes all parameters and buffers
+// One rank of the parity test of passes that differ from a plain training step.
+// passes.py does the same with PyTorch's DDP. Writes all parameters and buffers
 // after every step.
 //
 // usage: parity passes FOLDER [CASE...]
@@ -68,7 +68,8 @@ void penalty_with_a_pass(Log& log) {
   });
 }
 
-/// All forwards come first: PyTorch leaves the second pass local, silently.
+/// All forwards precede the passes. PyTorch silently does not reduce the second
+/// pass.
 void penalty_after_the_loss(Log& log) {
   train_critic(log, false, [](Model& critic, int64_t step) {
     const auto first = distance(critic, step);
@@ -78,7 +79,8 @@ void penalty_after_the_loss(Log& log) {
   });
 }
 
-/// The last bias has no part in the slope. PyTorch says so a step later.
+/// The last bias does not affect the slope. PyTorch reports the error one step
+/// later.
 void penalty_without_a_bias(Log& log) {
   Model critic{Net(Norm::none, LinearOptions(4, 1))};
   log.error([&] { penalty(critic, 0).backward(); });
@@ -114,7 +116,7 @@ void train_against(Log& log, Thaw thaw) {
 
 // Passes on rank 0 alone ----------------------------------------------------
 
-/// Makes a pass past the wrapper, then asks for slopes in three ways.
+/// Runs a pass that bypasses the wrapper, then computes slopes in three ways.
 void look_on_rank_0(Model& trained, int64_t step, Log& log) {
   if (ddp::rank() != 0) {
     return;
@@ -146,7 +148,8 @@ void train_and_look(Log& log, Norm norm, const Options& options = {}) {
   }
 }
 
-/// Before, between and after the steps. In PyTorch rank 0 waits for the others.
+/// Evaluates before, between and after the steps. In PyTorch rank 0 would wait
+/// for the others.
 void evaluation(Log& log) {
   Model trained{Net(Norm::batch)};
   for (int64_t step = 0; step <= kSteps; ++step) {
@@ -164,7 +167,7 @@ void evaluation(Log& log) {
   }
 }
 
-// What is switched while training -------------------------------------------
+// Changes during the training ------------------------------------------------
 
 void train_and_eval(Log& log) {
   Model trained{Net(Norm::batch)};
@@ -181,7 +184,7 @@ void train_and_eval(Log& log) {
   }
 }
 
-/// PyTorch has to look for unused parameters here.
+/// PyTorch needs find_unused_parameters here.
 void freeze_in_epoch(Log& log, int64_t epoch) {
   Model trained{Net(Norm::batch)};
   for (int64_t step = 0; step < 3 * kSteps; ++step) {
@@ -191,7 +194,7 @@ void freeze_in_epoch(Log& log, int64_t epoch) {
   }
 }
 
-/// PyTorch trains what it never hooked on each rank alone, silently.
+/// PyTorch silently trains parameters without a hook on each rank alone.
 void thawed(Log& log) {
   Net net(Norm::none);
   require_grad(*net->first, false);
@@ -234,7 +237,8 @@ void maml(Log& log) {
   }
 }
 
-/// In PyTorch the forward alone makes the pass in no_sync a synchronised one.
+/// In PyTorch the forward alone turns the pass in no_sync into a synchronised
+/// one.
 void no_sync_after_a_forward(Log& log) {
   Model trained{Net(Norm::none)};
   const auto& weight = trained.net->first->weight;
@@ -255,7 +259,7 @@ void no_sync_after_a_forward(Log& log) {
   }
 }
 
-/// The ranks have different numbers of inputs, in each of two epochs.
+/// The ranks have different numbers of inputs in each of two epochs.
 void join(Log& log, bool by_all) {
   Model trained{Net(Norm::none)};
   for (const auto& counts : {std::array<int64_t, 2>{2, 4}, {3, 0}}) {
@@ -284,7 +288,7 @@ const std::vector<Case> kCases{
      [](Log& log) {
        train_and_look(log, Norm::none, Options().find_unused_parameters(true));
      }},
-    // In PyTorch the ranks' copies of the buffers no longer pair.
+    // In PyTorch the ranks' buffer broadcasts would no longer match.
     {"saliency_with_buffers",
      [](Log& log) { train_and_look(log, Norm::batch); }},
     {"evaluation", evaluation},

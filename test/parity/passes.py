@@ -1,4 +1,4 @@
-"""What passes.cpp does, with PyTorch's own DDP."""
+"""Does the same as passes.cpp, with PyTorch's own DDP."""
 
 import torch
 import torch.distributed as dist
@@ -91,8 +91,9 @@ def look_on_rank_0(model, net, step, log):
 
 
 def train_and_look(log, norm=False, **arguments):
-    """Past the wrapper where there are buffers: a forward with gradients on
-    rank 0 alone would send them, and the ranks' copies would no longer pair."""
+    """Bypasses the wrapper if there are buffers: a forward with gradients on
+    rank 0 alone would broadcast them, and the ranks' broadcasts would no
+    longer match."""
     trained = Trained(Net(norm), **arguments)
     for step in range(STEPS):
         look_on_rank_0(trained.net if norm else trained.model, trained.net,
@@ -102,7 +103,8 @@ def train_and_look(log, norm=False, **arguments):
 
 
 def evaluation(log):
-    """Past the wrapper, which would wait for the other rank's next forward."""
+    """Bypasses the wrapper, which would wait for the other rank's next
+    forward."""
     trained = Trained(Net(norm=True))
     for step in range(STEPS + 1):
         if dist.get_rank() == 0:
@@ -174,8 +176,8 @@ def maml(log):
 
 
 def no_sync_after_a_forward(log):
-    """Past the wrapper: the forward alone would make the pass in no_sync a
-    synchronised one."""
+    """Bypasses the wrapper: the forward alone would turn the pass in no_sync
+    into a synchronised one."""
     trained = Trained(Net())
     weight = trained.net.first.weight
     for step in range(STEPS):
@@ -200,12 +202,13 @@ def join(log, by_all):
         log.state(trained.net)
 
 
-# penalty_without_a_bias is an error of ours alone: PyTorch's comes a step later.
+# penalty_without_a_bias is an error in C++ only: PyTorch reports it a step
+# later.
 CASES = {
     "penalty_in_the_loss": penalty_in_the_loss,
     "penalty_with_a_pass": penalty_with_a_pass,
-    # The same sums: where all forwards come first, PyTorch's second pass stays
-    # local, silently.
+    # The same sums. If all forwards precede the passes, PyTorch silently does
+    # not reduce the second pass.
     "penalty_after_the_loss": penalty_with_a_pass,
     "frozen_critic": lambda log: train_against(log, False),
     "critic_thawed_before_backward": lambda log: train_against(log, True),

@@ -20,11 +20,10 @@
 
 #include "ddp/ddp.h"
 
-// What the cases of passes.cpp and precision.cpp train, how they write it down,
-// and how they run.
+// Networks, logs and the runner of the cases of passes.cpp and precision.cpp.
 namespace parity::passes_side {
 
-/// Numbers of a closed form, exact in binary.
+/// Returns numbers in closed form, exact in binary.
 inline torch::Tensor numbers(at::IntArrayRef shape, int64_t seed) {
   const auto indices = torch::arange(c10::multiply_integers(shape));
   return ((indices * 7 + seed * 5).remainder(17) - 8)
@@ -33,7 +32,7 @@ inline torch::Tensor numbers(at::IntArrayRef shape, int64_t seed) {
       .view(shape);
 }
 
-// Of this rank.
+// Returns the inputs of this rank.
 inline torch::Tensor inputs(int64_t step) {
   return numbers({4, 3}, 10 * step + 3 * ddp::rank());
 }
@@ -46,7 +45,7 @@ inline torch::Tensor targets(int64_t step) {
   return numbers({4, 2}, 6 * step + 4 * ddp::rank() + 1);
 }
 
-/// Gives parameters numbers of their own.
+/// Fills each parameter with different numbers.
 inline void fill(torch::nn::Module& module) {
   const torch::NoGradGuard no_grad;
   int64_t seed = 0;
@@ -86,7 +85,7 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-/// One weight under two names.
+/// One weight with two names.
 struct TiedImpl : torch::nn::Module {
   TiedImpl() {
     register_module("encoder", layer);
@@ -121,7 +120,7 @@ struct Trained {
   torch::optim::SGD optimizer{model->parameters(), 0.0625};
 };
 
-/// A line a tensor: "case/step/kind name: number number ...".
+/// A log with one line per tensor: "case/step/kind name: number number ...".
 class Log {
  public:
   explicit Log(const std::filesystem::path& file) : file_(file) {
@@ -137,8 +136,8 @@ class Log {
     write("note " + name, values);
   }
 
-  /// Writes parameters and buffers, and ends the step. Names have a number
-  /// before them where there are several networks.
+  /// Writes parameters and buffers, and ends the step. With several networks,
+  /// names are prefixed by a number.
   template <typename... Nets>
   void state(const Nets&... nets) {
     const std::vector<const torch::nn::Module*> all{nets.ptr().get()...};
@@ -154,7 +153,7 @@ class Log {
     ++step_;
   }
 
-  /// The first line of what `run` throws.
+  /// Writes the first line of the error that `run` throws.
   template <typename Function>
   void error(const Function& run) {
     try {
@@ -179,7 +178,7 @@ class Log {
     for (int64_t i = 0; i < values.numel(); ++i) {
       const double value = values.const_data_ptr<double>()[i];
       line << std::exchange(space, " ");
-      std::isnan(value) ? line << "nan" : line << value;  // whatever its sign
+      std::isnan(value) ? line << "nan" : line << value;  // without its sign
     }
     line << std::endl;
   }
@@ -194,8 +193,8 @@ struct Case {
   void (*run)(Log&);
 };
 
-/// Runs the cases on this rank, or those that are named.
-/// @param args  the folder for the logs, one a rank; names.
+/// Runs the named cases on this rank, or all cases.
+/// @param args  the folder for the logs, one log per rank; then names.
 inline int run_cases(const std::vector<std::string>& args,
                      const std::vector<Case>& cases) {
   constexpr std::chrono::seconds kCollectiveLimit(10);
@@ -210,7 +209,7 @@ inline int run_cases(const std::vector<std::string>& args,
   for (const auto& [name, run] : cases) {
     if (chosen.empty() ||
         std::find(chosen.begin(), chosen.end(), name) != chosen.end()) {
-      // Where a case hangs, this is the last line before SIGALRM.
+      // If a case hangs, this is the last line before SIGALRM.
       std::cerr << "case " << name << '\n';
       alarm(kSecondsOfACase);
       log.begin(name);

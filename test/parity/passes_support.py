@@ -1,5 +1,4 @@
-"""What the cases of passes.py and precision.py train, how they write it down,
-and how they run."""
+"""Networks, logs and the runner of the cases of passes.py and precision.py."""
 
 import datetime
 import math
@@ -105,7 +104,7 @@ class Log:
 def run_cases(folder, cases):
     log = Log(f"{folder}/{dist.get_rank()}")
     for name, run in cases.items():
-        # Where a case hangs, this is the last line before SIGALRM.
+        # If a case hangs, this is the last line before SIGALRM.
         print(f"case {name}", file=sys.stderr)
         signal.alarm(SECONDS_OF_A_CASE)
         log.begin(name)

@@ -1,5 +1,5 @@
-// One rank of the parity test of mixed precision. precision.py is the same with
-// PyTorch's DDP, autocast and GradScaler.
+// One rank of the parity test of mixed precision. precision.py does the same
+// with PyTorch's DDP, autocast and GradScaler.
 //
 // usage: parity precision FOLDER [CASE...]
 #include <array>
@@ -175,7 +175,8 @@ Tensor code(const Tensor& tensor) {
 
 std::array<Tensor, 6> outputs_of(Net& net, torch::Dtype dtype) {
   using Options = ddp::AutocastOptions;
-  // Net::forward gives addmm the transposed weights, of which no copy is kept.
+  // Net::forward passes transposed weights to addmm, and autocast caches no
+  // copies of these.
   const auto run = [&](int64_t step) {
     const auto hidden = torch::tanh(torch::linear(
         narrow_inputs(step), net->first->weight, net->first->bias));

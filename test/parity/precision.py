@@ -1,4 +1,4 @@
-"""What precision.cpp does, with PyTorch's DDP, autocast and GradScaler."""
+"""Does the same as precision.cpp, with PyTorch's DDP, autocast and GradScaler."""
 
 import math
 
@@ -27,7 +27,8 @@ def note_scaler(log, scaler):
 
 
 def flaw(step):
-    """What one rank's loss is multiplied by in some steps."""
+    """Returns the factor of this rank's loss, which is not finite for one rank
+    in some steps."""
     bad = {2: (1, math.inf), 5: (0, math.nan), 6: (1, -math.inf)}
     rank, factor = bad.get(step, (-1, 1.0))
     return factor if dist.get_rank() == rank else 1.0
@@ -114,7 +115,7 @@ def sparse(log):
 
 
 def code(tensor):
-    """Of a dtype, in both languages."""
+    """Returns a code of the dtype that is the same in both languages."""
     return torch.tensor({torch.float32: 0, torch.bfloat16: 1,
                          torch.float16: 2}[tensor.dtype])
 
@@ -143,7 +144,7 @@ def nested(log):
 
 
 def mixed(log, dtype):
-    """All of it: autocast, scaled losses, DDP."""
+    """Combines autocast, scaled losses and DDP."""
     trained = Trained(Net().float())
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**20, growth_interval=2)
     for step in range(STEPS):
@@ -168,8 +169,9 @@ def wire(log, hook):
 
 
 def native(log, reduce_dtype, norm=False):
-    """Written out: PyTorch's own mixed_precision needs an accelerator's streams
-    (on the CPU it frees narrow parameters that are still read)."""
+    """Implements mixed precision explicitly: PyTorch's own mixed_precision
+    needs an accelerator's streams (on the CPU it frees narrow parameters
+    that are still read)."""
     net = Net(norm).float()
     for buffer in net.buffers():
         if buffer.is_floating_point():

@@ -1,5 +1,5 @@
-// Reads lines "size world rank shuffle seed epoch drop_last" and answers each
-// with the indices that the sampler gives.
+// Reads lines "size world rank shuffle seed epoch drop_last" and prints the
+// sampler's indices for each.
 #include <iostream>
 
 #include "ddp/data/distributed_sampler.h"

@@ -1,4 +1,5 @@
-"""Our sampler gives the indices of torch.utils.data.DistributedSampler.
+"""Checks that ddp's sampler returns the indices of
+torch.utils.data.DistributedSampler.
 
 usage: sampler.py PARITY   (built from parity.cpp; see sampler.cpp)
 """
@@ -22,7 +23,7 @@ def cases():
             yield size, world, rank, 0, 0, 0, drop_last
             for seed, epoch in itertools.product(SEEDS, EPOCHS):
                 yield size, world, rank, 1, seed, epoch, drop_last
-    # randperm takes another path for long permutations.
+    # randperm uses another algorithm for long permutations.
     yield 100_003, 3, 1, 1, 7, 2, 0
 
 

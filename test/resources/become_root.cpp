@@ -1,5 +1,5 @@
-// A setuid program that becomes root's altogether, as sudo does, and says its
-// process; then waits for ever.
+// A setuid program that sets all its user ids to root, as sudo does, prints its
+// process id and then waits forever.
 #include <unistd.h>
 
 #include <cstdio>

@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-// What the child programs of the launcher's tests share.
+// Functions shared by the child programs of the launcher's tests.
 inline int rank() {
   return std::atoi(std::getenv("RANK"));
 }
@@ -12,7 +12,7 @@ inline int attempt() {
   return std::atoi(std::getenv("TORCHELASTIC_RESTART_COUNT"));
 }
 
-/// One line on stdout, at once.
+/// Prints one line to stdout and flushes.
 inline void say(const char* text) {
   std::printf("%s\n", text);
   std::fflush(stdout);

@@ -1,5 +1,5 @@
-// exit_with CODE RANK [TEXT]: RANK writes TEXT to stderr and exits with CODE at
-// once; the others wait for ever.
+// exit_with CODE RANK [TEXT]: rank RANK writes TEXT to stderr and exits with
+// CODE immediately; the other ranks wait forever.
 #include <unistd.h>
 
 #include "child.h"

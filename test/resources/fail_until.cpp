@@ -1,5 +1,6 @@
-// fail_until ATTEMPT: before it, rank 1 exits with code 3 and the others wait;
-// from it on all show their port and exit with 0.
+// fail_until ATTEMPT: before attempt ATTEMPT, rank 1 exits with code 3 and the
+// other ranks wait; from ATTEMPT on all ranks exit with 0. Every rank prints
+// its port.
 #include <unistd.h>
 
 #include "child.h"

@@ -1,14 +1,16 @@
-// hang HOW: rank 1 of the first attempt hangs, and the others wait for it in a
-// collective; HOW is spin, sleep, stop, deadlock, or collective: there all are
-// in the same one. Later attempts end well.
+// hang HOW: in the first attempt rank 1 hangs, and the other ranks wait for it
+// in a collective. HOW is spin, sleep, stop, deadlock, or collective (all ranks
+// wait in the same collective). Later attempts succeed.
 //
-// hang evaluate SECONDS | first SECONDS: rank 1 needs so long for an evaluation
-// that it has announced, or for its first step, and the others wait for it.
+// hang evaluate SECONDS | first SECONDS: rank 1 needs SECONDS for an evaluation
+// that it has announced, or for its first step, and the other ranks wait for
+// it.
 //
-// hang save: as those of HOW, in a save that was to take a second.
+// hang save: as hang HOW, but rank 1 hangs in a save announced to take one
+// second.
 //
-// hang never: makes 20 steps within a second, and says its pid after the second
-// one.
+// hang never: makes 20 steps within a second, and prints its process id after
+// the second step.
 #include <unistd.h>
 #include <chrono>
 #include <csignal>
@@ -74,7 +76,7 @@ int main(int count, char** argv) {
   if (count > 2) {
     if (how == "evaluate") {
       report("collectives=1 step 1");
-      usleep(100'000);  // so that ddprun sees two reports
+      usleep(100'000);  // so that ddprun reads both reports
       report(is_culprit ? "collectives=1 evaluating limit=100"
                         : "collectives=2 waits=1 step 2");
     }

@@ -1,6 +1,6 @@
-// leave_saver group|session: exits with 0 and leaves a process, in its process
-// group or in a session of its own, that says "alone" when its parent has
-// ended, and "saved" when it is asked to end.
+// leave_saver group|session: exits with 0 and leaves a child process, in its
+// process group or in a session of its own. The child prints "alone" when its
+// parent has ended, and "saved" when it receives SIGTERM.
 #include <sys/prctl.h>
 #include <unistd.h>
 #include <csignal>

@@ -1,4 +1,5 @@
-// Does what rank 0's store does: listens on MASTER_PORT and is reached.
+// Behaves like the store of rank 0: listens on MASTER_PORT and accepts a
+// connection.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>

@@ -1,6 +1,7 @@
-// In place of libnvidia-ml.so.1: four GPUs. Two and two have direct NVLinks,
-// 0 and 1 three, 2 and 3 two; FAKE_NVML_SWITCH joins all by six. FAKE_NVML_LOST
-// is a GPU that does not answer.
+// Replaces libnvidia-ml.so.1. Reports four GPUs: 0 and 1 are connected by three
+// direct NVLinks, 2 and 3 by two. With FAKE_NVML_SWITCH a switch connects all
+// GPUs with six links each. FAKE_NVML_LOST is the index of a lost GPU, which
+// returns an error.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>

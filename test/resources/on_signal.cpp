@@ -1,5 +1,6 @@
-// on_signal ignore|exit|show: says "ready", then ignores all signals it knows,
-// exits 0 on one, or shows each one's number and goes on.
+// on_signal ignore|exit|show: prints "ready", then handles signals: ignores all
+// known signals, exits with 0 at a signal, or prints the number of each signal
+// and continues.
 #include <unistd.h>
 #include <csignal>
 #include <string>

@@ -1,5 +1,5 @@
-// print_and_throw: writes three lines as a C++ program does, and ends by an
-// exception that nobody catches.
+// print_and_throw: writes three lines to std::cout and ends by an uncaught
+// exception.
 #include <iostream>
 #include <stdexcept>
 

@@ -1,4 +1,5 @@
-// print_args ...: each argument in brackets; then stdin, if there is any.
+// print_args ...: prints each argument in brackets; then stdin, if there is
+// any.
 #include <iostream>
 #include <string>
 

@@ -1,5 +1,4 @@
-// print_env NAME...: one line NAME=value for each that is set, then the rank's
-// arguments are over.
+// print_env NAME...: prints one line NAME=value for each variable that is set.
 #include "child.h"
 
 int main(int argc, char** argv) {

@@ -1,5 +1,6 @@
-// A wrapper that dies of SIGTERM at once, and its child that only then has its
-// say: as a shell script around a trainer that writes a checkpoint.
+// A wrapper that SIGTERM kills at once, and its child, which prints "saved"
+// only when its parent has died. Models a shell script around a trainer that
+// writes a checkpoint.
 #include <sys/prctl.h>
 #include <unistd.h>
 #include <csignal>

@@ -1,6 +1,7 @@
-// To be preloaded into ddprun: a name service or a file system that does not
-// answer, as SLOW says: "names", "programs" or "logs". Says on stderr what
-// waits, then waits for ever. With "close" the end of a log is an error.
+// Preloaded into ddprun. Simulates a name service or a file system that does
+// not answer, selected by SLOW: "names", "programs" or "logs". Prints the
+// blocked operation to stderr, then waits forever. With SLOW=close, closing a
+// log file fails.
 #include <dlfcn.h>
 #include <netdb.h>
 #include <sys/syscall.h>
@@ -65,7 +66,8 @@ extern "C" int getaddrinfo(const char* host,
   return next(host, service, hints, found);
 }
 
-// A child's last step before its exec, which is no call of the C library.
+// The last C library call of a child before its exec, which is a raw system
+// call.
 extern "C" int dup2(int from, int to) {
   const long copy = syscall(SYS_dup3, from, to, 0);
   if (to == STDERR_FILENO && is_slow("programs")) {

@@ -1,5 +1,6 @@
-// spam_output LINES CODE: numbered lines of many lengths, in writes that do not
-// end where lines do; the last one has no newline. "done" on stderr.
+// spam_output LINES CODE: prints numbered lines of different lengths, in writes
+// that do not end at line ends, without a newline after the last line. Prints
+// "done" to stderr and exits with CODE.
 #include <unistd.h>
 #include <algorithm>
 #include <string>

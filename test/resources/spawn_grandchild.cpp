@@ -1,7 +1,7 @@
-// spawn_grandchild group|daemon|hidden END: starts a process that lives for
-// ever, holds stdout and ignores SIGTERM, in this process group, as a daemon,
-// or as one that has cleared its environment. Then exits with code END, or
-// waits when END is "wait".
+// spawn_grandchild group|daemon|hidden END: starts a process that lives
+// forever, keeps stdout open and ignores SIGTERM: in this process group, as a
+// daemon, or as a daemon with a cleared environment. Then exits with code END,
+// or waits if END is "wait".
 #include <unistd.h>
 #include <csignal>
 #include <cstring>
@@ -13,7 +13,7 @@ int main(int, char** argv) {
   const bool is_daemon = std::string(argv[1]) != "group";
   int ready[2];
   if (pipe(ready) != 0 || (is_daemon && fork() == 0)) {
-    // The daemon's parent: ends at once, so that it becomes an orphan.
+    // The daemon's parent exits at once, so that the daemon is orphaned.
     if (fork() != 0) {
       _exit(0);
     }

@@ -1,4 +1,4 @@
-// Fails as a Python worker under torch's `record` does.
+// Fails in the same way as a Python worker under torch's `record`.
 #include "child.h"
 
 int main() {

@@ -72,6 +72,7 @@ class Coordinator {
   /// served.
   std::optional<at::Tensor> memory_for(int worker,
                                        std::chrono::milliseconds patience);
+  /// Passes on the gradients in the memory of `memory_for` for an update.
   void push(int worker, const Presence& presence, double loss);
   /// The worker makes no push for the parameters that it took last; other
   /// workers do not wait for it.

@@ -34,8 +34,8 @@ class ServerFile {
 
   /// Reads the existing files. If the newest file is damaged, the previous one
   /// is used.
-  /// @returns the resume points found; `problem` is set if no file could be
-  ///   read.
+  /// @returns the resume points found. `problem` is set if files exist but none
+  ///   could be read.
   ResumePoints read();
   /// Loads the state after `updates` updates, found by `read`, into the shard.
   /// @throws c10::Error if the state does not match the shard, which is

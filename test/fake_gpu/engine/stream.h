@@ -45,7 +45,7 @@ struct Stream {
   std::deque<Operation> queue;
   uint64_t queued = 0;    // operations added in total
   uint64_t done = 0;      // operations that have run
-  uint64_t demanded = 0;  // a wait needs so many operations to run
+  uint64_t demanded = 0;  // operations that a wait requires
 
   uint64_t priority = 0;
   int refusals = 0;           // failed attempts of the first operation
