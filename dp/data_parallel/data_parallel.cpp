@@ -39,9 +39,9 @@ using detail::DataParallelState;
 
 /// Claims the replicas for one forward while it exists. There is only one set
 /// of replicas, so a nested or concurrent forward would overwrite them.
-class Turn {
+class ForwardLock {
  public:
-  explicit Turn(DataParallelState& state) : state_(state) {
+  explicit ForwardLock(DataParallelState& state) : state_(state) {
     state_.threads.expect_own_process();
     TORCH_CHECK(
         is_shared() || !state_.is_busy.exchange(true),
@@ -50,13 +50,13 @@ class Turn {
         "a second thread; call it when that one has returned, or give "
         "each thread a wrapper of its own");
   }
-  ~Turn() {
+  ~ForwardLock() {
     if (!is_shared()) {
       state_.is_busy = false;
     }
   }
-  Turn(const Turn&) = delete;
-  Turn& operator=(const Turn&) = delete;
+  ForwardLock(const ForwardLock&) = delete;
+  ForwardLock& operator=(const ForwardLock&) = delete;
 
  private:
   /// The module is called directly; concurrent calls are up to the module.
@@ -260,7 +260,7 @@ void DataParallelBase::reset_traffic() {
 
 void DataParallelBase::remake_replicas() {
   if (state_->replicas) {
-    const Turn turn(*state_);
+    const ForwardLock turn(*state_);
     state_->replicas->remake();
   }
 }
@@ -279,14 +279,14 @@ void DataParallelBase::pretty_print(std::ostream& stream) const {
 }
 
 void DataParallelBase::run(ForwardCall& call) {
-  const Turn turn(*state_);
+  const ForwardLock turn(*state_);
   const auto parts = split(*state_, call);
   compute(*state_, parts, call);
   gather(*state_, parts, call);
 }
 
 void DataParallelBase::run_each(ForwardCall& call) {
-  const Turn turn(*state_);
+  const ForwardLock turn(*state_);
   compute(*state_, split(*state_, call), call);
 }
 

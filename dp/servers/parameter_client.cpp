@@ -55,7 +55,7 @@ class ParameterClient::Impl {
   void request(Op op, size_t server, const OnWait& on_wait);
   /// Sends a sign of life to all servers except `busy`, on which this worker
   /// waits.
-  void show_life(size_t busy);
+  void send_signs_of_life(size_t busy);
   void copy_to_module();
   detail::Link& link(size_t server) { return *session_.links[server]; }
 
@@ -105,7 +105,7 @@ void ParameterClient::Impl::pull() {
       // All workers ask the servers in the same order; otherwise they could
       // deadlock.
       for (size_t server = 0; server < session_.links.size(); ++server) {
-        request(Op::pull, server, [&] { show_life(server); });
+        request(Op::pull, server, [&] { send_signs_of_life(server); });
       }
     }
   });
@@ -211,7 +211,7 @@ void ParameterClient::Impl::request(Op op,
       link(server), server, op, parameters_[server].flat(), on_wait);
 }
 
-void ParameterClient::Impl::show_life(size_t busy) {
+void ParameterClient::Impl::send_signs_of_life(size_t busy) {
   for (size_t server = 0; server < session_.links.size(); ++server) {
     if (server != busy) {
       link(server).send({.op = Op::wait});

@@ -26,8 +26,8 @@ std::unique_ptr<detail::UpdatePolicy> make_policy(
 
 /// Reports the lost workers to the leave barrier of the job, so that no rank
 /// waits for them.
-void note_deaths(const detail::Topology& topology,
-                 const std::vector<int>& lost) {
+void report_lost_workers(const detail::Topology& topology,
+                         const std::vector<int>& lost) {
   for (const int worker : lost) {
     ddp::detail::report_death(topology.servers + worker);
   }
@@ -84,7 +84,7 @@ ServerReport serve(torch::nn::Module& module,
     shard->copy_to(parameters);
   }
   if (!options.worker_env()) {
-    note_deaths(topology, coordinator.report().lost);
+    report_lost_workers(topology, coordinator.report().lost);
   }
   const std::string failure = coordinator.failure();
   TORCH_CHECK(

@@ -52,7 +52,7 @@ bool on_gpu(int size) {
 }
 
 /// Options with time-outs so long that a test that waits for one of them fails.
-ProcessGroupOptions patient() {
+ProcessGroupOptions long_timeouts() {
   const int size = std::atoi(std::getenv("WORLD_SIZE"));
   return ProcessGroupOptions()
       .backend(on_gpu(size) ? "nccl" : "gloo")
@@ -110,7 +110,7 @@ using Act = std::function<void(Model& model)>;
 
 /// Trains on all ranks. After two steps rank `who` runs `act` instead.
 void train(int rank, int who, const Act& act) {
-  init_process_group(patient());
+  init_process_group(long_timeouts());
   Model model(process_group());
   for (int i = 0; i < kSteps; ++i) {
     if (rank == who && i == kStepsBefore) {
@@ -136,8 +136,8 @@ void return_from_main() {
 struct Row {
   std::string name;
   Act act;
-  std::string others_say;  ///< expected in the other ranks' errors
-  std::string it_says;
+  std::string error_of_others;  ///< expected in the other ranks' errors
+  std::string own_error;
   int signal = 0;  ///< that ends the rank
 };
 
@@ -173,7 +173,7 @@ std::vector<Row> rows() {
 
 using Ends = std::vector<RankEnd>;
 
-void check_that_all_hear(const Row& row, int size, int who) {
+void check_departure_errors(const Row& row, int size, int who) {
   INFO("rank " << who << " of " << size << " " << row.name);
   // On a GPU the host may be some passes ahead.
   const std::string mine = on_gpu(size)
@@ -188,11 +188,11 @@ void check_that_all_hear(const Row& row, int size, int who) {
       CHECK_THAT(ends[rank].error,
                  Contains("rank " + std::to_string(rank) + ": ") &&
                      Contains("rank " + std::to_string(who) + " has ") &&
-                     Contains(row.others_say) && Contains(mine));
-    } else if (row.it_says.empty()) {
+                     Contains(row.error_of_others) && Contains(mine));
+    } else if (row.own_error.empty()) {
       CHECK(ends[rank].error == "");
     } else {
-      CHECK_THAT(ends[rank].error, Contains(row.it_says));
+      CHECK_THAT(ends[rank].error, Contains(row.own_error));
     }
   }
 }
@@ -200,13 +200,13 @@ void check_that_all_hear(const Row& row, int size, int who) {
 TEST_CASE("all ranks hear who has left, and how", "[departures]") {
   const auto size = GENERATE(2, 3, 4);
   for (const auto& row : rows()) {
-    check_that_all_hear(row, size, size - 1);
+    check_departure_errors(row, size, size - 1);
   }
 }
 
 TEST_CASE("rank 0, which hosts the store, leaves", "[departures]") {
   for (const auto& row : rows()) {
-    check_that_all_hear(row, 3, 0);
+    check_departure_errors(row, 3, 0);
   }
 }
 
@@ -216,7 +216,7 @@ TEST_CASE("a rank misses a gradient, and all ranks say which", "[departures]") {
   const int who = size - 1;
   INFO("of " << size << (in_last ? ", in the last pass" : ""));
   const Ends ends = run_rank_processes(size, [&](int rank) {
-    init_process_group(patient());
+    init_process_group(long_timeouts());
     Model model(process_group());
     for (int i = 0; i < kSteps; ++i) {
       if (i == (in_last ? kSteps - 1 : kStepsBefore)) {
@@ -276,7 +276,7 @@ class ThrowingStart : public AllReduce {
 
 /// Counting semaphore between processes: ring() posts, wait_for() waits for
 /// several rings.
-class Bell {
+class ProcessSemaphore {
  public:
   void ring() { detail::check(::write(pipe_.write.get(), "", 1), "write"); }
   void wait_for(int rings) {
@@ -298,10 +298,10 @@ TEST_CASE("a rank dies, while one that lives on does not begin",
           "[departures]") {
   const int size = GENERATE(3, 4);
   const int who = 1;
-  Bell has_begun;
-  Bell has_heard;
+  ProcessSemaphore has_begun;
+  ProcessSemaphore has_heard;
   const auto ends = run_rank_processes(size, [&](int rank) {
-    init_process_group(patient());
+    init_process_group(long_timeouts());
     const auto group = process_group();
     reduce_tensor(at::ones({64}, local_device()));
     if (rank == who) {
@@ -343,7 +343,7 @@ TEST_CASE("a rank dies, while another one sends it a tensor", "[departures]") {
   constexpr int64_t kMoreThanSocketsHold = 16'000'000;
   const bool as_future = GENERATE(false, true);
   const auto ends = run_rank_processes(2, [as_future](int rank) {
-    init_process_group(patient());
+    init_process_group(long_timeouts());
     const auto group = process_group();
     barrier();
     std::vector<at::Tensor> tensors{
@@ -379,9 +379,9 @@ TEST_CASE("a rank dies, while another one sends it a tensor", "[departures]") {
 TEST_CASE("an exchange throws in start, and its rank stays", "[departures]") {
   constexpr int kSize = 3;
   const int who = GENERATE(0, 1);
-  Bell bell;
+  ProcessSemaphore bell;
   const auto ends = run_rank_processes(kSize, [&](int rank) {
-    init_process_group(patient());
+    init_process_group(long_timeouts());
     const auto group = process_group();
     DistributedDataParallelOptions options;
     if (rank == who) {
@@ -420,9 +420,9 @@ TEST_CASE("a rank's part of a sharded step throws, and the rank stays",
           "[departures]") {
   constexpr int kSize = 2;
   const int who = GENERATE(0, 1);
-  Bell bell;
+  ProcessSemaphore bell;
   const auto ends = run_rank_processes(kSize, [&](int rank) {
-    init_process_group(patient());
+    init_process_group(long_timeouts());
     std::vector<torch::Tensor> parameters;
     for (int i = 0; i < 4; ++i) {
       parameters.push_back(at::ones({3}, local_device()).requires_grad_());
@@ -455,7 +455,7 @@ TEST_CASE("a rank's part of a sharded step throws, and the rank stays",
 TEST_CASE("a sharded step that throws on all ranks alike ends no group",
           "[departures]") {
   const auto ends = run_rank_processes(2, [&](int rank) {
-    init_process_group(patient());
+    init_process_group(long_timeouts());
     const auto parameter = at::ones({4}, local_device()).requires_grad_();
     ZeroRedundancyOptimizer optimizer(
         std::vector<torch::Tensor>{parameter},
@@ -486,7 +486,7 @@ TEST_CASE("a sharded step that throws on all ranks alike ends no group",
 TEST_CASE("a rank leaves while others wait for a hook", "[departures]") {
   const bool gives_future = GENERATE(false, true);
   const auto ends = run_rank_processes(3, [&](int rank) {
-    init_process_group(patient());
+    init_process_group(long_timeouts());
     const auto group = process_group();
     Model model(
         group,
@@ -516,7 +516,7 @@ TEST_CASE("a rank leaves while others wait for a hook", "[departures]") {
 
 TEST_CASE("a host that waits for the GPU is released", "[departures]") {
   const auto ends = run_rank_processes(3, [](int rank) {
-    init_process_group(patient());
+    init_process_group(long_timeouts());
     const auto group = process_group();
     for (int i = 0; i < kSteps; ++i) {
       if (rank == 1 && i == kStepsBefore) {
@@ -537,7 +537,7 @@ TEST_CASE("a host that waits for the GPU is released", "[departures]") {
 
 TEST_CASE("a rank that leaves a group it shares with some", "[departures]") {
   const auto ends = run_rank_processes(3, [](int rank) {
-    init_process_group(patient());
+    init_process_group(long_timeouts());
     const auto pair = new_group({2, 0});
     const auto reduce = [](const c10::intrusive_ptr<c10d::Backend>& group) {
       reduce_tensor(at::ones({64}, local_device()), Reduction::sum, group);
@@ -596,7 +596,7 @@ TEST_CASE("a rank returns from main() while its groups are aborted",
     const auto ends = run_rank_processes(2, [&](int rank) {
       // Four connections per group make aborts take longer than exit().
       ::setenv("GLOO_SOCKET_IFNAME", "lo,lo,lo,lo", 1);
-      init_process_group(patient());
+      init_process_group(long_timeouts());
       std::vector<c10::intrusive_ptr<c10d::Backend>> groups;
       for (int i = 0; i < group_count; ++i) {
         groups.push_back(new_group({0, 1}));
@@ -632,7 +632,7 @@ TEST_CASE("a rank returns from main() while its groups are aborted",
 TEST_CASE("a rank that comes late to the end says nothing", "[departures]") {
   const test::TemporaryFolder folder;
   const auto ends = run_rank_processes(2, [&](int rank) {
-    init_process_group(patient());
+    init_process_group(long_timeouts());
     barrier();
     if (rank == 1) {
       send_stderr_to(folder / "stderr");
@@ -663,7 +663,7 @@ TEST_CASE("ranks hear of an exception before its rank flushes stdout",
           "[departures]") {
   const auto pipe = full_pipe();
   const auto ends = run_rank_processes(2, [&](int rank) {
-    init_process_group(patient());
+    init_process_group(long_timeouts());
     barrier();
     if (rank == 1) {
       ::dup2(pipe.write.get(), STDOUT_FILENO);
@@ -689,7 +689,8 @@ TEST_CASE("ranks hear of an exception before its rank flushes stdout",
 /// whose result the host reads.
 class RingingBackend : public detail::ForwardingBackend {
  public:
-  RingingBackend(const c10::intrusive_ptr<c10d::Backend>& group, Bell& bell)
+  RingingBackend(const c10::intrusive_ptr<c10d::Backend>& group,
+                 ProcessSemaphore& bell)
       : ForwardingBackend(group), bell_(bell) {}
 
   Work allgather(TensorLists& outputs,
@@ -712,7 +713,7 @@ class RingingBackend : public detail::ForwardingBackend {
     return work;
   }
 
-  Bell& bell_;
+  ProcessSemaphore& bell_;
 };
 
 // On a GPU the received data is garbage in this case.
@@ -720,9 +721,9 @@ TEST_CASE("a rank leaves while others read what they have received",
           "[departures]") {
   const bool reads_plan = GENERATE(true, false);
   INFO((reads_plan ? "a plan of buckets" : "texts"));
-  Bell has_begun;
+  ProcessSemaphore has_begun;
   const auto ends = run_rank_processes(3, [&](int rank) {
-    init_process_group(patient());
+    init_process_group(long_timeouts());
     const auto group =
         c10::make_intrusive<RingingBackend>(process_group(), has_begun);
     Model model(group);
@@ -757,7 +758,7 @@ TEST_CASE("a module on the wrong device gets advice on every rank",
   const bool on_cpu = GENERATE(true, false);
   INFO((on_cpu ? "on the CPU" : "on cuda:0"));
   const auto ends = run_rank_processes(2, [&](int) {
-    init_process_group(patient());
+    init_process_group(long_timeouts());
     torch::nn::Linear net(2, 2);
     if (!on_cpu) {
       net->to(c10::Device(c10::kCUDA, 0));
@@ -774,9 +775,10 @@ TEST_CASE("ranks connect a second GPU within connect_timeout", "[departures]") {
   if (!has_gpus(3)) {
     return;
   }
-  Bell is_over;
+  ProcessSemaphore is_over;
   const auto ends = run_rank_processes(2, [&](int rank) {
-    init_process_group(patient().connect_timeout(std::chrono::seconds(8)));
+    init_process_group(
+        long_timeouts().connect_timeout(std::chrono::seconds(8)));
     if (rank == 1) {
       is_over.wait_for(1);
       return;
@@ -791,7 +793,7 @@ TEST_CASE("ranks connect a second GPU within connect_timeout", "[departures]") {
 
 TEST_CASE("what is said when the job ends", "[departures]") {
   const auto ends = run_rank_processes(2, [](int rank) {
-    init_process_group(patient());
+    init_process_group(long_timeouts());
     const auto record = detail::peer_state_of(*process_group());
     const auto removed = record->add_check([](auto) { return "removed"; });
     record->add_check([](auto) { return ""; });
@@ -809,7 +811,7 @@ TEST_CASE("job after job at one address, with groups that are kept",
   const auto ends = run_rank_processes(3, [](int rank) {
     std::vector<c10::intrusive_ptr<c10d::Backend>> kept;
     for (int job = 0; job < 4; ++job) {
-      init_process_group(patient());
+      init_process_group(long_timeouts());
       kept.push_back(process_group());
       kept.push_back(new_group({0, 1, 2}));
       const auto sum = reduce_tensor(at::full({3}, rank + 1.0, local_device()),
@@ -841,7 +843,7 @@ TEST_CASE("job after job on a store that stays", "[departures]") {
     const auto store =
         detail::open_store(WorkerEnv::read(), std::chrono::seconds(30));
     for (int job = 0; job < 3; ++job) {
-      init_process_group(patient().store(store));
+      init_process_group(long_timeouts().store(store));
       const auto sum = reduce_tensor(at::full({3}, rank + 1.0, local_device()),
                                      Reduction::sum);
       TORCH_CHECK(sum.eq(3).all().item<bool>(), sum);
@@ -864,7 +866,7 @@ TEST_CASE("a rank dies while NCCL connects the others", "[.never_join]") {
     if (rank == 1) {
       ::alarm(3);
     }
-    init_process_group(patient());
+    init_process_group(long_timeouts());
   });
   CHECK(ends[1].signal == SIGALRM);
   for (const int rank : {0, 2}) {
@@ -889,7 +891,7 @@ TEST_CASE("a rank hangs while NCCL connects the others", "[.never_join]") {
 // Needs FAKE_GPU_FAULT=error:1:2.
 TEST_CASE("an error that NCCL finds can be caught", "[.nccl_error]") {
   const auto ends = run_rank_processes(2, [](int) {
-    init_process_group(patient());
+    init_process_group(long_timeouts());
     std::string error = "nothing was thrown";
     try {
       for (int i = 0; i < kSteps; ++i) {
@@ -912,7 +914,7 @@ TEST_CASE("an error that NCCL finds can be caught", "[.nccl_error]") {
 /// the stand-in for NCCL how this collective ends.
 Ends leave_with_fault_queued(std::chrono::milliseconds timeout) {
   return run_rank_processes(2, [timeout](int) {
-    init_process_group(patient().timeout(timeout));
+    init_process_group(long_timeouts().timeout(timeout));
     reduce_tensor(at::ones({64}, local_device())).sum().item<double>();
     reduce_tensor(at::ones({64}, local_device()));
     destroy_process_group();

@@ -38,7 +38,7 @@ std::vector<RankEnd> run_ranks(const std::function<void(int rank)>& body) {
 }
 
 /// Options with time-outs so long that a test that waits for one of them fails.
-ProcessGroupOptions patient() {
+ProcessGroupOptions long_timeouts() {
   return ProcessGroupOptions()
       .backend("gloo")
       .timeout(std::chrono::minutes(10))
@@ -131,7 +131,7 @@ void train_until_death(Model& model, int rank, int dead) {
 
 TEST_CASE("a rank stays out for a while", "[survivors]") {
   expect_whole(run_ranks([](int rank) {
-    init_process_group(patient());
+    init_process_group(long_timeouts());
     Model model(make_net(), over(process_group()));
     train(model, rank, 2);
     if (const auto pair = new_group({2, 0})) {
@@ -145,7 +145,7 @@ TEST_CASE("a rank stays out for a while", "[survivors]") {
 TEST_CASE("survivors train on in a group of their job", "[survivors]") {
   constexpr int kDead = 1;  // not rank 0, the job's store host
   const auto ends = run_ranks([](int rank) {
-    init_process_group(patient());
+    init_process_group(long_timeouts());
     Model model(make_net(), over(process_group()));
     train_until_death(model, rank, kDead);
     expect_as_new(model, new_group({0, 2}), rank);
@@ -158,14 +158,14 @@ TEST_CASE("survivors train on in another job", "[survivors]") {
   const int dead = GENERATE(0, 1);
   const test::TemporaryFolder folder;
   const auto ends = run_ranks([&](int rank) {
-    init_process_group(patient());
+    init_process_group(long_timeouts());
     Model model(make_net(), over(process_group()));
     train_until_death(model, rank, dead);
     destroy_process_group();
     auto env = WorkerEnv::read();
     env.rank = env.local_rank = rank > dead ? rank - 1 : rank;
     env.world_size = env.local_world_size = kRanks - 1;
-    init_process_group(patient().worker_env(env).store(
+    init_process_group(long_timeouts().worker_env(env).store(
         c10::make_intrusive<c10d::FileStore>(folder / "store", kRanks - 1)));
     expect_as_new(model, process_group(), rank);
     destroy_process_group();
@@ -175,7 +175,7 @@ TEST_CASE("survivors train on in another job", "[survivors]") {
 
 TEST_CASE("no group where the store has died with its rank", "[survivors]") {
   const auto ends = run_ranks([](int rank) {
-    init_process_group(patient());
+    init_process_group(long_timeouts());
     Model model(make_net(), over(process_group()));
     train_until_death(model, rank, 0);
     expect_as_new(model, new_group({1, 2}), rank);

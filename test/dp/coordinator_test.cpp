@@ -40,9 +40,9 @@ Act take(int worker) {
   };
 }
 
-Act take_last() {
+Act acquire_final() {
   return [](Coordinator& coordinator) {
-    TORCH_CHECK(coordinator.take_last(kPatience));
+    TORCH_CHECK(coordinator.acquire_final(kPatience));
   };
 }
 
@@ -139,12 +139,12 @@ TEST_CASE("the last worker that goes wakes those that have left",
        [](auto& coordinator) { coordinator.lose(1, "worker 1 is gone"); }}));
   check_woken([] { return asynchronous(0); },
               [](auto& coordinator) { coordinator.leave(0); },
-              take_last(),
+              acquire_final(),
               act);
 }
 
 TEST_CASE("the end of the job wakes all who wait", "[coordinator]") {
-  const auto wait = GENERATE(values<Act>({take(0), take_last()}));
+  const auto wait = GENERATE(values<Act>({take(0), acquire_final()}));
   const auto act = GENERATE(
       values<Act>({[](auto& coordinator) { coordinator.fail("no more"); },
                    [](auto& coordinator) { coordinator.lose(1, "no more"); }}));
@@ -281,7 +281,7 @@ TEST_CASE("who waits is told in a long update, too", "[coordinator]") {
   coordinator.ask(0);
   CHECK_FALSE(coordinator.take(0, kNow));
   CHECK_FALSE(coordinator.piece(0, kNow));
-  CHECK_FALSE(coordinator.take_last(kNow));
+  CHECK_FALSE(coordinator.acquire_final(kNow));
   CHECK(coordinator.memory_for(1, kNow));
   goes_on.set_value();
   CHECK(coordinator.take(0, kPatience) == 1);

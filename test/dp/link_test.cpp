@@ -217,13 +217,13 @@ TEST_CASE("who waits is told how the job ended", "[coordinator]") {
   coordinator.push(0, {1}, 0);
   coordinator.make_updates();
   CHECK_FALSE(coordinator.take(0, milliseconds(1)));
-  CHECK_FALSE(coordinator.take_last(milliseconds(1)));
+  CHECK_FALSE(coordinator.acquire_final(milliseconds(1)));
   auto waits = std::async(std::launch::async,
                           [&] { coordinator.take(0, milliseconds(60'000)); });
   coordinator.lose(1, "b is gone");
   coordinator.make_updates();
   CHECK_THROWS_WITH(test::get_in_time(waits, "the take"), "b is gone");
-  CHECK_THROWS_AS(coordinator.take_last(milliseconds(0)), JobEnded);
+  CHECK_THROWS_AS(coordinator.acquire_final(milliseconds(0)), JobEnded);
   CHECK(coordinator.failure() == "b is gone");
   coordinator.fail("later");
   coordinator.push(0, {1}, 0);  // does nothing

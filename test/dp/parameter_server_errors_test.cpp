@@ -377,7 +377,7 @@ TEST_CASE("a worker that computes for long hears why the job has ended",
 }
 
 /// Returns the error of a server to which a worker sends `message`.
-std::string serve_who_says(const detail::Message& message) {
+std::string server_error_for(const detail::Message& message) {
   return LocalWorld(2).try_ranks(Options(), [&](int, const Options& options) {
     auto net = make_net();
     if (is_server(options)) {
@@ -399,12 +399,12 @@ TEST_CASE("a server without room for gradients", "[parameter_server][errors]") {
 
 TEST_CASE("a worker that does not say why it failed",
           "[parameter_server][errors]") {
-  CHECK_THAT(serve_who_says({.op = detail::Op::failure}),
+  CHECK_THAT(server_error_for({.op = detail::Op::failure}),
              Catch::Contains("a rank failed and did not say why"));
 }
 
 TEST_CASE("a worker that speaks out of turn", "[parameter_server][errors]") {
-  CHECK_THAT(serve_who_says({.op = detail::Op::parameters}),
+  CHECK_THAT(server_error_for({.op = detail::Op::parameters}),
              Catch::Contains("Expected worker 0 (rank 1) to keep to the "
                              "protocol, but got what a server sends"));
 }

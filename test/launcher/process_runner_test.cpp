@@ -48,8 +48,8 @@ void await(int fd, const std::string& what) {
 }
 
 /// A worker that writes its process id into a named pipe and then fails.
-struct Dying {
-  explicit Dying(std::string pipe) : path(std::move(pipe)) {
+struct FailingWorker {
+  explicit FailingWorker(std::string pipe) : path(std::move(pipe)) {
     REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
   }
 
@@ -65,7 +65,7 @@ struct Dying {
 
   /// Reads the id, for which the worker waits, and blocks until the worker
   /// ends.
-  void let_die() const {
+  void await_end() const {
     const Fd pipe(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
     await(pipe.get(), "the start of a worker");
     char text[32] = {};
@@ -79,9 +79,9 @@ struct Dying {
 };
 
 /// Reads the lines that a worker writes into a named pipe.
-class Told {
+class NamedPipeReader {
  public:
-  explicit Told(const std::string& path) {
+  explicit NamedPipeReader(const std::string& path) {
     REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
     pipe_ = Fd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
   }
@@ -104,7 +104,8 @@ class Told {
 
 TEST_CASE("the first to fail while others still start is seen first") {
   const TemporaryFolder folder;
-  const std::vector<Dying> dying{Dying(folder / "0"), Dying(folder / "1")};
+  const std::vector<FailingWorker> dying{FailingWorker(folder / "0"),
+                                         FailingWorker(folder / "1")};
   LaunchPlan plan;
   plan.path = "/bin/sh";
   for (int rank = 0; rank < 2; ++rank) {
@@ -141,8 +142,8 @@ TEST_CASE("the first to fail while others still start is seen first") {
   int forks = 0;
   before_fork = [&] {
     if (++forks == 3) {
-      dying[1].let_die();
-      dying[0].let_die();
+      dying[1].await_end();
+      dying[0].await_end();
     }
   };
   runner.start(plan);
@@ -164,7 +165,7 @@ TEST_CASE("the first to fail while others still start is seen first") {
 
 TEST_CASE("a worker that is asked again to end is not continued again") {
   const TemporaryFolder folder;
-  Told told(folder / "told");
+  NamedPipeReader told(folder / "told");
   LaunchPlan plan;
   plan.path = "/bin/sh";
   WorkerSpec worker;
@@ -221,7 +222,7 @@ TEST_CASE("a worker that is asked again to end is not continued again") {
 
 TEST_CASE("what a worker that does not end has started ends without it") {
   const TemporaryFolder folder;
-  Told told(folder / "told");
+  NamedPipeReader told(folder / "told");
   Pipe life = make_pipe();
   REQUIRE(::fcntl(life.write.get(), F_SETFD, 0) == 0);
   LaunchPlan plan;

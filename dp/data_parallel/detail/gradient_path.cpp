@@ -63,7 +63,7 @@ GradientPath::GradientPath(const StateLayout& layout,
   }
 }
 
-bool GradientPath::leads_to(const StateLayout& layout) const {
+bool GradientPath::is_valid_for(const StateLayout& layout) const {
   for (size_t slot = 0; slot < ends_.size(); ++slot) {
     if (end_of(layout.slots[slot].source) != ends_[slot]) {
       return false;

@@ -20,7 +20,7 @@ namespace dp::detail {
 /// no node.
 ///
 /// The nodes are independent of a particular forward. They are reused until
-/// `leads_to` returns false.
+/// `is_valid_for` returns false.
 class GradientPath {
  public:
   GradientPath(const StateLayout& layout,
@@ -29,7 +29,7 @@ class GradientPath {
 
   /// Returns true if the path still ends at the module's parameters that need
   /// gradients, and was made for the current stream.
-  bool leads_to(const StateLayout& layout) const;
+  bool is_valid_for(const StateLayout& layout) const;
 
   /// Connects the members of a replica to the path. A member whose parameter
   /// has been frozen stays on an older path as long as a graph uses that path.

@@ -128,7 +128,7 @@ at::Tensor make_flat(const FlatSpec& spec,
   return at::empty({spec.numel}, at::TensorOptions(device).dtype(spec.dtype));
 }
 
-void move_in(Replica& replica, const StateLayout& layout) {
+void move_to_flat_memory(Replica& replica, const StateLayout& layout) {
   std::vector<std::vector<Replica::Member*>> in_flat(layout.flats.size());
   for (auto& member : replica.members) {
     in_flat[layout.slots[member.slot].flat].push_back(&member);
@@ -193,11 +193,11 @@ Replica make_replica(const StateLayout& layout,
   expect_structure(module, layout, *replica.module, copy);
   replica.members = members_of(module, layout, copy, known);
   replica.submodules = std::move(copy.modules);
-  move_in(replica, layout);
+  move_to_flat_memory(replica, layout);
   return replica;
 }
 
-void claim_memory(Replica& replica) {
+void restore_memory(Replica& replica) {
   for (auto& member : replica.members) {
     const auto& piece = replica.pieces[member.slot];
     if (!has_memory_of(member.tensor, piece)) {

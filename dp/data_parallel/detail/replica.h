@@ -58,7 +58,7 @@ Replica make_replica(const StateLayout& layout,
 
 /// Restores the memory of members that were moved elsewhere, for example by
 /// flatten_parameters() of RNNs.
-void claim_memory(Replica& replica);
+void restore_memory(Replica& replica);
 
 /// Increments the version counter of each member whose source has changed since
 /// the last call. Autograd then detects a modification exactly where it would

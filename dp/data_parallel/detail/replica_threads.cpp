@@ -121,7 +121,7 @@ void ReplicaThreads::expect_own_process() const {
 void ReplicaThreads::run(const std::vector<size_t>& replicas, const Job& job) {
   start();
   if (!on_cpu_.empty()) {
-    share_out_intraop_threads();
+    divide_intraop_threads();
   }
   const CarriedState state(devices_);
   const auto errors = run_and_wait(replicas, [&](size_t replica) {
@@ -164,7 +164,7 @@ void ReplicaThreads::start() {
 // replicas would oversubscribe the cores. The number is a thread's own setting,
 // but setting it also sets the default of new threads. The caller therefore
 // restores its own number afterwards.
-void ReplicaThreads::share_out_intraop_threads() {
+void ReplicaThreads::divide_intraop_threads() {
   const int all = at::get_num_threads();
   const int share = std::max(1, all / static_cast<int>(on_cpu_.size()));
   if (share == intraop_share_) {

@@ -44,7 +44,7 @@ class ReplicaThreads {
 
   bool is_own_process() const;
   void start();
-  void share_out_intraop_threads();
+  void divide_intraop_threads();
   /// Returns the exception of each replica, or null.
   std::vector<std::exception_ptr> run_and_wait(
       const std::vector<size_t>& replicas, const Job& job);

@@ -124,7 +124,7 @@ void Replicas::copy_state(const std::vector<Replica*>& copies) {
   const torch::NoGradGuard no_grad;
   std::vector<c10::Device> targets;
   for (auto* copy : copies) {
-    claim_memory(*copy);
+    restore_memory(*copy);
     (*traffic_)[copy->index].state += layout_.bytes();
     targets.push_back(copy->device);
   }
@@ -141,7 +141,7 @@ void Replicas::connect_gradients(const std::vector<Replica*>& copies) {
   if (copies.empty()) {
     return;
   }
-  if (!path_ || !path_->leads_to(layout_)) {
+  if (!path_ || !path_->is_valid_for(layout_)) {
     path_.reset();  // otherwise the accumulators would keep the old streams
     path_.emplace(layout_, copies_, traffic_);
   }

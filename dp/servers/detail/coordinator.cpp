@@ -139,7 +139,7 @@ std::optional<at::Tensor> Coordinator::piece(int64_t begin,
   Lock lock(mutex_);
   // Synchronous updates wait for this worker's push, and no update follows
   // after all workers have left.
-  if (policy_->keeps_still() || policy_->is_over()) {
+  if (policy_->blocks_updates_while_computing() || policy_->is_over()) {
     return piece;
   }
   if (!wait(lock, patience, [&] { return !is_updating_; })) {
@@ -156,7 +156,7 @@ void Coordinator::leave(int worker) {
   }
 }
 
-std::optional<int64_t> Coordinator::take_last(milliseconds patience) {
+std::optional<int64_t> Coordinator::acquire_final(milliseconds patience) {
   Lock lock(mutex_);
   if (!wait(lock, patience, [&] {
         return policy_->is_over() && !has_work_ && !is_updating_;

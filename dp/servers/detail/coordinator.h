@@ -96,7 +96,7 @@ class Coordinator {
   void leave(int worker);
   /// As `take`, for the final parameters: waits until all workers have left or
   /// are lost.
-  std::optional<int64_t> take_last(std::chrono::milliseconds patience);
+  std::optional<int64_t> acquire_final(std::chrono::milliseconds patience);
 
   /// The worker is lost.
   void lose(int worker, const std::string& reason);

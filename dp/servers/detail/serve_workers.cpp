@@ -71,10 +71,10 @@ void receive_gradients(Link& link,
 
 /// Serves a worker's requests until the worker has finished or reports a
 /// failure.
-void converse(Link& link,
-              Coordinator& coordinator,
-              int worker,
-              milliseconds patience) {
+void serve_requests(Link& link,
+                    Coordinator& coordinator,
+                    int worker,
+                    milliseconds patience) {
   ProtocolState state;
   for (;;) {
     const Message request = link.receive();
@@ -100,7 +100,7 @@ void converse(Link& link,
         break;
       case Op::last:
         send_parameters(link, coordinator, patience, [&] {
-          return coordinator.take_last(patience);
+          return coordinator.acquire_final(patience);
         });
         return;
       case Op::failure:
@@ -116,13 +116,13 @@ void converse(Link& link,
 
 /// Serves a worker. Returns why the worker is lost, or "" if it has finished or
 /// has been told how the job ended.
-std::string serve_while_here(Link& link,
+std::string serve_until_lost(Link& link,
                              Coordinator& coordinator,
                              int worker,
                              milliseconds patience) {
   try {
     try {
-      converse(link, coordinator, worker, patience);
+      serve_requests(link, coordinator, worker, patience);
       return "";
     } catch (const LinkError&) {
       throw;
@@ -143,7 +143,7 @@ void serve_worker(std::unique_ptr<Link>& link,
                   int worker,
                   milliseconds patience) {
   const std::string reason =
-      serve_while_here(*link, coordinator, worker, patience);
+      serve_until_lost(*link, coordinator, worker, patience);
   if (!reason.empty()) {
     link.reset();  // a worker that is still alive detects this at once
     coordinator.lose(worker, reason);

@@ -51,7 +51,7 @@ class Synchronous : public UpdatePolicy {
   /// Gradients are added in the order of the workers, so that a training is
   /// reproducible.
   bool is_first(int worker) const override { return worker == added_; }
-  bool keeps_still() const override { return true; }
+  bool blocks_updates_while_computing() const override { return true; }
 
  private:
   void on_leave(int) override { check(); }
@@ -67,11 +67,11 @@ class Synchronous : public UpdatePolicy {
   void check() {
     const auto most = std::max_element(pushes_.begin(), pushes_.end());
     for (size_t i = 0; i < pushes_.size(); ++i) {
-      if (pushes_[i] == *most || stays_[i] == Stay::here) {
+      if (pushes_[i] == *most || stays_[i] == WorkerStatus::here) {
         continue;
       }
       set_problem(
-          stays_[i] == Stay::lost
+          stays_[i] == WorkerStatus::lost
               ? reasons_[i]
               : "Expected all workers to push equally often, but " + names_[i] +
                     " finished after " + std::to_string(pushes_[i]) +
@@ -113,7 +113,7 @@ class Asynchronous : public UpdatePolicy {
   void drop(int worker) override { gate_.drop(worker); }
   int terms() const override { return 1; }
   bool is_first(int worker) const override { return gate_.is_first(worker); }
-  bool keeps_still() const override { return false; }
+  bool blocks_updates_while_computing() const override { return false; }
 
  private:
   void on_leave(int worker) override { gate_.drop(worker); }
@@ -130,33 +130,33 @@ class Asynchronous : public UpdatePolicy {
 }  // namespace
 
 UpdatePolicy::UpdatePolicy(std::vector<std::string> names)
-    : names_(std::move(names)), stays_(names_.size(), Stay::here) {}
+    : names_(std::move(names)), stays_(names_.size(), WorkerStatus::here) {}
 
 void UpdatePolicy::leave(int worker) {
-  stays_[static_cast<size_t>(worker)] = Stay::left;
+  stays_[static_cast<size_t>(worker)] = WorkerStatus::left;
   on_leave(worker);
 }
 
 void UpdatePolicy::lose(int worker, const std::string& reason) {
   lost_.push_back(worker);
   auto& stay = stays_[static_cast<size_t>(worker)];
-  if (stay == Stay::here) {
-    stay = Stay::lost;
+  if (stay == WorkerStatus::here) {
+    stay = WorkerStatus::lost;
     on_lose(worker, reason);
   }
 }
 
 void UpdatePolicy::check_anyone_stayed(const std::string& reason) {
-  if (std::all_of(stays_.begin(), stays_.end(), [](Stay stay) {
-        return stay == Stay::lost;
+  if (std::all_of(stays_.begin(), stays_.end(), [](WorkerStatus stay) {
+        return stay == WorkerStatus::lost;
       })) {
     set_problem("no worker is left; the last: " + reason);
   }
 }
 
 bool UpdatePolicy::is_over() const {
-  return std::none_of(stays_.begin(), stays_.end(), [](Stay stay) {
-    return stay == Stay::here;
+  return std::none_of(stays_.begin(), stays_.end(), [](WorkerStatus stay) {
+    return stay == WorkerStatus::here;
   });
 }
 

@@ -47,7 +47,7 @@ class UpdatePolicy {
   virtual bool is_first(int worker) const = 0;
   /// Returns true if no update happens while a worker computes or receives
   /// parameters.
-  virtual bool keeps_still() const = 0;
+  virtual bool blocks_updates_while_computing() const = 0;
 
   /// Records that the worker makes no further push.
   void leave(int worker);
@@ -65,7 +65,7 @@ class UpdatePolicy {
   const std::string& problem() const { return problem_; }
 
  protected:
-  enum class Stay { here, left, lost };
+  enum class WorkerStatus { here, left, lost };
 
   virtual void on_leave(int worker) = 0;
   virtual void on_lose(int worker, const std::string& reason) = 0;
@@ -75,7 +75,7 @@ class UpdatePolicy {
   void check_anyone_stayed(const std::string& reason);
 
   std::vector<std::string> names_;
-  std::vector<Stay> stays_;
+  std::vector<WorkerStatus> stays_;
 
  private:
   std::vector<int> lost_;

@@ -101,7 +101,7 @@ void describe_train(std::ostream& text, const Act& act) {
   if (act.in_threads) {
     text << " in a thread, backward in another";
   }
-  if (act.hiccup != Act::Hiccup::none) {
+  if (act.hiccup != Act::LocalFailure::none) {
     text << ", hiccup of rank " << act.who << ": "
          << word(kHiccups, act.hiccup);
   }

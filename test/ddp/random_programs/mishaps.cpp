@@ -46,22 +46,22 @@ void expect_error(const std::string& text, const Work& work) {
 }  // namespace
 
 /// Runs a failure of this rank only, before any gradient is averaged.
-void Player::stumble(const Act& act) {
+void Player::inject_failure(const Act& act) {
   switch (act.hiccup) {
-    case Act::Hiccup::in_forward:
+    case Act::LocalFailure::in_forward:
       return expect_error(kSpoiled, [&] {
         model().call([](auto& /*net*/) -> Tensor { throw Spoiled(); });
       });
-    case Act::Hiccup::in_backward: {
+    case Act::LocalFailure::in_backward: {
       const auto loss = forward(act.forwards);
       loss.register_hook([](const Tensor&) -> Tensor { throw Spoiled(); });
       return expect_error(kSpoiled, [&] { loss.backward(); });
     }
-    case Act::Hiccup::no_backward:
+    case Act::LocalFailure::no_backward:
       forward(act.forwards);
       return;
-    case Act::Hiccup::none:
-    case Act::Hiccup::inspection:
+    case Act::LocalFailure::none:
+    case Act::LocalFailure::inspection:
       return;
   }
 }

@@ -76,7 +76,7 @@ void PlainRanks::perform(size_t index) {
     case Act::Kind::miss:
     case Act::Kind::spoil:
     case Act::Kind::fail:
-      return go_wrong(index);
+      return run_failed_pass(index);
   }
 }
 
@@ -119,17 +119,17 @@ Tensor PlainRanks::scaled(int rank, const Tensor& loss) const {
   return program_.scales ? loss * scalers_[rank].scale : loss;
 }
 
-void PlainRanks::stumble(size_t index) {
+void PlainRanks::inject_failure(size_t index) {
   const Act& act = program_.acts[index];
-  if (act.hiccup == Act::Hiccup::in_backward ||
-      act.hiccup == Act::Hiccup::no_backward) {
+  if (act.hiccup == Act::LocalFailure::in_backward ||
+      act.hiccup == Act::LocalFailure::no_backward) {
     forward(index, act.who, act.forwards);
   }
 }
 
 void PlainRanks::train(size_t index) {
   const Act& act = program_.acts[index];
-  stumble(index);
+  inject_failure(index);
   std::vector<Tensors> losses(program_.size);
   for (int rank = 0; rank < program_.size; ++rank) {
     auto& own = losses[rank];
@@ -274,7 +274,7 @@ void PlainRanks::join_in_part(size_t index) {
   }
 }
 
-void PlainRanks::go_wrong(size_t index) {
+void PlainRanks::run_failed_pass(size_t index) {
   for (int rank = 0; rank < program_.size; ++rank) {
     reduction_->backward(rank, forward(index, rank, 0));
   }

@@ -26,7 +26,7 @@ class PlainRanks {
   torch::Tensor forward(size_t act, int rank, int index);
   torch::Tensor scaled(int rank, const torch::Tensor& loss) const;
   void train(size_t act);
-  void stumble(size_t act);
+  void inject_failure(size_t act);
   void gather(size_t act);
   void evaluate(size_t act);
   void make_step(double clip, const std::vector<bool>& who);
@@ -34,7 +34,7 @@ class PlainRanks {
   void step(const Act& act);
   void join(size_t act);
   void join_in_part(size_t act);
-  void go_wrong(size_t act);
+  void run_failed_pass(size_t act);
   void share_buffers(int source);
 
   const Program& program_;

@@ -140,14 +140,14 @@ void Player::begin_train(size_t index) {
   learner_.notes.clear();
   const Act& act = program_.acts[index];
   if (rank_ == act.who) {
-    stumble(act);
+    inject_failure(act);
   }
   weigh(act.weights[rank_]);
   losses_.clear();
   for (int i = 0; i < act.forwards; ++i) {
     losses_.push_back(scaled(forward(i)));
   }
-  if (rank_ == act.who && act.hiccup == Act::Hiccup::inspection) {
+  if (rank_ == act.who && act.hiccup == Act::LocalFailure::inspection) {
     torch::autograd::grad({losses_[0]},
                           {learner_.parameters[0]},
                           /*grad_outputs=*/{},

@@ -61,7 +61,7 @@ class Player {
   void convert();
 
   // In mishaps.cpp.
-  void stumble(const Act& act);
+  void inject_failure(const Act& act);
   void miss(const Act& act);
   void spoil(const Act& act);
   void fail(const Act& act);

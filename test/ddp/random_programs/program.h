@@ -89,7 +89,13 @@ struct Act {
     fail       ///< an exception leaves a rank's backward
   };
   /// A local event on rank `who` before its backward.
-  enum class Hiccup { none, in_forward, in_backward, no_backward, inspection };
+  enum class LocalFailure {
+    none,
+    in_forward,
+    in_backward,
+    no_backward,
+    inspection
+  };
 
   Kind kind = Kind::train;
   int model = 0;
@@ -100,17 +106,17 @@ struct Act {
   bool in_threads = false;   ///< train: forwards and backwards in two threads
   int forwards = 1;          ///< of train; of join: per step
   int repeats = 1;           ///< of train: backwards through one graph
-  Hiccup hiccup = Hiccup::none;  ///< after it `who` trains on
-  bool is_infinite = false;      ///< for a gradient of `who`
-  std::vector<int> counts;       ///< passes or inputs of each rank
-  std::vector<double> weights;   ///< of each rank
-  bool flag = false;             ///< meaning: see the functions
-  Zero zero = Zero::to_none;     ///< of step
-  double clip = 0;               ///< largest norm, 0: no limit
-  double bucket_cap_mb = 25;     ///< of wrap
-  double first_cap_mb = 1;       ///< of wrap
-  bool keeps_memory = false;     ///< gradient_as_bucket_view
-  bool syncs = true;             ///< init_sync
+  LocalFailure hiccup = LocalFailure::none;  ///< after it `who` trains on
+  bool is_infinite = false;                  ///< for a gradient of `who`
+  std::vector<int> counts;                   ///< passes or inputs of each rank
+  std::vector<double> weights;               ///< of each rank
+  bool flag = false;                         ///< meaning: see the functions
+  Zero zero = Zero::to_none;                 ///< of step
+  double clip = 0;                           ///< largest norm, 0: no limit
+  double bucket_cap_mb = 25;                 ///< of wrap
+  double first_cap_mb = 1;                   ///< of wrap
+  bool keeps_memory = false;                 ///< gradient_as_bucket_view
+  bool syncs = true;                         ///< init_sync
 
   bool is_apart() const { return clip > 0; }       ///< train: one backward each
   bool by_module() const { return flag; }          ///< gather: no guard

@@ -10,9 +10,9 @@ namespace {
 using Kind = Act::Kind;
 
 /// Draws all parts of a program, in order.
-class Author {
+class ProgramGenerator {
  public:
-  explicit Author(uint64_t seed)
+  explicit ProgramGenerator(uint64_t seed)
       : dice_(seed), program_(random_options(seed, dice_)) {}
 
   Program write() {
@@ -154,10 +154,11 @@ class Author {
     act.clip = may_part && dice_.chance(30) ? 1 : 0;
     act.repeats = may_part && dice_.chance(15) ? 2 : 1;
     if (dice_.chance(20)) {
-      act.hiccup = dice_.any_of<Act::Hiccup>({Act::Hiccup::in_forward,
-                                              Act::Hiccup::in_backward,
-                                              Act::Hiccup::no_backward,
-                                              Act::Hiccup::inspection});
+      act.hiccup =
+          dice_.any_of<Act::LocalFailure>({Act::LocalFailure::in_forward,
+                                           Act::LocalFailure::in_backward,
+                                           Act::LocalFailure::no_backward,
+                                           Act::LocalFailure::inspection});
     }
     has_trained() = true;
     has_scaled_[model_] = true;
@@ -367,7 +368,7 @@ class Author {
 }  // namespace
 
 Program random_program(uint64_t seed) {
-  return Author(seed).write();
+  return ProgramGenerator(seed).write();
 }
 
 }  // namespace ddp::test

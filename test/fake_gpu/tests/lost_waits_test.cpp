@@ -171,7 +171,7 @@ class Experiment {
   /// Loses each wait of a step in turn and returns the results, from the first
   /// wait on.
   std::vector<Loss> run() {
-    rank_.expect(is_well_again(), "a model refuses a pass with all waits");
+    rank_.expect(recovers(), "a model refuses a pass with all waits");
     std::vector<Loss> losses;
     for (uint64_t n = 1;; ++n) {
       const Loss loss = lose(n);
@@ -201,7 +201,7 @@ class Experiment {
         loss.needed |= one.fate == LostWait::missing;
       }
       tell([] { lose_wait(0); });
-      const bool is_known_later = !is_well_again();
+      const bool is_known_later = !recovers();
       loss.caught |= !all_of(seen, &Seen::right) || is_known_later;
     }
     return loss;
@@ -210,7 +210,7 @@ class Experiment {
   /// Runs steps until all ranks are right again; an error may appear in two
   /// steps. Returns false if a model has refused a pass; all ranks then have
   /// new models.
-  bool is_well_again() {
+  bool recovers() {
     constexpr int kPatience = 8;
     bool accepted = true;
     int right_steps = 0;

@@ -17,9 +17,9 @@ namespace {
 constexpr int64_t kBytes = 1 << 20;
 
 /// A probe of 127.0.0.1.
-class Tried {
+class PathProbeRun {
  public:
-  Tried(EventLoop& loop, const std::string& id, int port, Place place)
+  PathProbeRun(EventLoop& loop, const std::string& id, int port, Place place)
       : loop_(loop),
         probe_(loop,
                1,
@@ -62,13 +62,13 @@ PathFacts probe(EventLoop& loop,
                 const std::string& id,
                 int port,
                 Place place = Place::current()) {
-  return Tried(loop, id, port, place).end();
+  return PathProbeRun(loop, id, port, place).end();
 }
 
 /// A server that is no doctor's: `answer` returns its answer to each line.
-struct Other {
-  Other(EventLoop& loop,
-        const std::function<std::string(const std::string&)>& answer)
+struct ForeignServer {
+  ForeignServer(EventLoop& loop,
+                const std::function<std::string(const std::string&)>& answer)
       : guests(loop,
                listeners(),
                8,
@@ -115,19 +115,20 @@ TEST_CASE("a probe that somebody else answers") {
   EventLoop loop;
   const EchoServer server(loop, "you", 8);
   CHECK(probe(loop, "me", server.port()).fault == PathFault::stranger);
-  const Other other(loop, [](const std::string&) { return "HTTP/1.1 400\n"; });
+  const ForeignServer other(
+      loop, [](const std::string&) { return "HTTP/1.1 400\n"; });
   CHECK(probe(loop, "me", other.port).fault == PathFault::stranger);
 }
 
 TEST_CASE("a probe of a path on which long messages are lost") {
   EventLoop loop;
   int long_lines = 0;
-  const Other other(loop, [&](const std::string& line) {
+  const ForeignServer other(loop, [&](const std::string& line) {
     const bool is_short = line.size() < 1500;
     long_lines += is_short ? 0 : 1;
     return is_short ? line : "";
   });
-  Tried tried(loop, "me", other.port, Place::current());
+  PathProbeRun tried(loop, "me", other.port, Place::current());
   CHECK(tried.end_when([&] { return long_lines > 0; }).fault ==
         PathFault::stalled);
 }
@@ -135,13 +136,13 @@ TEST_CASE("a probe of a path on which long messages are lost") {
 TEST_CASE("a probe of a path that is slow has seen some of it") {
   EventLoop loop;
   int long_lines = 0;
-  const Other other(loop, [&](const std::string& line) -> std::string {
+  const ForeignServer other(loop, [&](const std::string& line) -> std::string {
     if (line.size() < 1500) {
       return line;
     }
     return ++long_lines < 4 ? "\n" : "";
   });
-  Tried tried(loop, "me", other.port, Place::current());
+  PathProbeRun tried(loop, "me", other.port, Place::current());
   // Twelve lines are under way at a time, and each answer releases one more.
   const PathFacts facts = tried.end_when([&] { return long_lines == 12 + 3; });
   CHECK(facts.fault == PathFault::none);

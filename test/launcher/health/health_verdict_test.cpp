@@ -16,7 +16,7 @@ using namespace std::chrono_literals;
 namespace {
 
 /// A pipe that processes hold open, to detect the end of the last one.
-class Life {
+class ProcessGroupLifetime {
  public:
   /// Returns a shell command after which the shell and its children hold the
   /// pipe.
@@ -115,7 +115,7 @@ TEST_CASE("a check has the caller's settings, not ddprun's") {
 }
 
 TEST_CASE("a check that does not end is ended, with what it has started") {
-  Life life;
+  ProcessGroupLifetime life;
   CheckedHost host(
       {.command = "echo begun; " + life.hold() + "; sleep 1000 & sleep 1000",
        .limit = 300ms});
@@ -131,7 +131,7 @@ TEST_CASE("a check is over when it has ended, whatever it leaves behind") {
 }
 
 TEST_CASE("who leaves during a check hears no more of it, and it ends") {
-  Life life;
+  ProcessGroupLifetime life;
   CheckedHost host({.command = life.hold() + "; exec sleep 1000"});
   host.run();
   life.await_hold(host.loop);

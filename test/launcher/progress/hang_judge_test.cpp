@@ -14,9 +14,9 @@ using Time = HangJudge::Time;
 namespace {
 
 /// Workers with a limit of 10 s, checked every half second.
-class Watch {
+class HangJudgeFixture {
  public:
-  explicit Watch(size_t workers, bool has_other_hosts = false)
+  explicit HangJudgeFixture(size_t workers, bool has_other_hosts = false)
       : judge_(10s, workers, has_other_hosts, now_), readings_(workers) {
     for (size_t worker = 0; worker < workers; ++worker) {
       judge_.expect(worker, {});
@@ -75,9 +75,9 @@ class Watch {
     return {};
   }
 
-  void start_anew() { judge_.start_anew(now_); }
+  void restart() { judge_.restart(now_); }
   /// Simulates a suspended ddprun.
-  void be_away(std::chrono::seconds time) { now_ += time; }
+  void suspend(std::chrono::seconds time) { now_ += time; }
 
   double seconds() const {
     return std::chrono::duration<double>(now_.time_since_epoch()).count();
@@ -95,12 +95,12 @@ using Ranks = std::vector<size_t>;
 }  // namespace
 
 TEST_CASE("hangs: who has not reported yet is not judged") {
-  Watch watch(2);
+  HangJudgeFixture watch(2);
   CHECK(watch.wait(10'000s) == Ranks{});
 }
 
 TEST_CASE("hangs: five times the limit for the second report, then once") {
-  Watch watch(1);
+  HangJudgeFixture watch(1);
   watch.report(0, "start");
   CHECK(watch.wait(50s) == Ranks{});
   watch.report(0, "step 1");
@@ -112,14 +112,14 @@ TEST_CASE("hangs: five times the limit for the second report, then once") {
 }
 
 TEST_CASE("hangs: a start that never ends") {
-  Watch watch(1);
+  HangJudgeFixture watch(1);
   watch.report(0, "start");
   CHECK(watch.wait(49s) == Ranks{});
   CHECK(watch.wait(3s) == Ranks{0});
 }
 
 TEST_CASE("hangs: a change of the time alone is progress") {
-  Watch watch(1);
+  HangJudgeFixture watch(1);
   watch.report_twice(0, "step");
   for (int step = 0; step < 10; ++step) {
     CHECK(watch.wait(9s) == Ranks{});
@@ -128,7 +128,7 @@ TEST_CASE("hangs: a change of the time alone is progress") {
 }
 
 TEST_CASE("hangs: so is a change of the text alone") {
-  Watch watch(1);
+  HangJudgeFixture watch(1);
   watch.report_twice(0, "step 0");
   for (int step = 1; step < 10; ++step) {
     CHECK(watch.wait(9s) == Ranks{});
@@ -137,13 +137,13 @@ TEST_CASE("hangs: so is a change of the text alone") {
 }
 
 TEST_CASE("hangs: what was there before is no report") {
-  Watch watch(1);
+  HangJudgeFixture watch(1);
   watch.find(0, "of the last attempt");
   CHECK(watch.wait(1'000s) == Ranks{});
 }
 
 TEST_CASE("hangs: who has ended without a report is not waited for") {
-  Watch watch(2);
+  HangJudgeFixture watch(2);
   watch.report_twice(0, "collectives=3 waits=1");
   watch.end(1);
   CHECK(watch.wait(20s) == Ranks{0});
@@ -162,7 +162,7 @@ TEST_CASE("hangs: a look that comes late within a second is no absence") {
 }
 
 TEST_CASE("hangs: programs that count no collectives are judged each alone") {
-  Watch watch(3);
+  HangJudgeFixture watch(3);
   for (const size_t worker : {0, 1, 2}) {
     watch.report_twice(worker, "step 1");
   }
@@ -173,7 +173,7 @@ TEST_CASE("hangs: programs that count no collectives are judged each alone") {
 }
 
 TEST_CASE("hangs: who waits in a collective is not to blame") {
-  Watch watch(3);
+  HangJudgeFixture watch(3);
   watch.report_twice(0, "collectives=5 waits=1");
   watch.report_twice(1, "collectives=4 waits=0");
   watch.report_twice(2, "collectives=5 waits=1");
@@ -182,7 +182,7 @@ TEST_CASE("hangs: who waits in a collective is not to blame") {
 
 TEST_CASE("hangs: who is ahead may wait, though it does not say so") {
   // On a GPU the host waits at the first place where it needs a result.
-  Watch watch(3);
+  HangJudgeFixture watch(3);
   watch.report_twice(0, "collectives=9 waits=0");
   watch.report_twice(1, "collectives=7 waits=0");
   watch.report_twice(2, "collectives=8 waits=0");
@@ -190,7 +190,7 @@ TEST_CASE("hangs: who is ahead may wait, though it does not say so") {
 }
 
 TEST_CASE("hangs: all wait, so it is who has begun the fewest collectives") {
-  Watch watch(3);
+  HangJudgeFixture watch(3);
   watch.report_twice(0, "collectives=9 waits=1");
   watch.report_twice(1, "collectives=7 waits=1");
   watch.report_twice(2, "collectives=8 waits=1");
@@ -198,21 +198,21 @@ TEST_CASE("hangs: all wait, so it is who has begun the fewest collectives") {
 }
 
 TEST_CASE("hangs: all wait in the same collective") {
-  Watch watch(2);
+  HangJudgeFixture watch(2);
   watch.report_twice(0, "collectives=9 waits=1");
   watch.report_twice(1, "collectives=9 waits=1");
   CHECK(watch.wait(20s) == Ranks{0, 1});
 }
 
 TEST_CASE("hangs: all wait for one that has never reported") {
-  Watch watch(3);
+  HangJudgeFixture watch(3);
   watch.report_twice(0, "collectives=1 waits=1");
   watch.report_twice(2, "collectives=1 waits=1");
   CHECK(watch.wait(20s) == Ranks{1});
 }
 
 TEST_CASE("hangs: one that is stopped, whatever it says") {
-  Watch watch(3);
+  HangJudgeFixture watch(3);
   for (const size_t worker : {0, 1, 2}) {
     watch.report_twice(worker, "collectives=9 waits=1");
   }
@@ -221,7 +221,7 @@ TEST_CASE("hangs: one that is stopped, whatever it says") {
 }
 
 TEST_CASE("hangs: one that is stopped and continued in time does not") {
-  Watch watch(1);
+  HangJudgeFixture watch(1);
   watch.report_twice(0, "step 1");
   watch.stop(0);
   CHECK(watch.wait(9s) == Ranks{});
@@ -230,7 +230,7 @@ TEST_CASE("hangs: one that is stopped and continued in time does not") {
 }
 
 TEST_CASE("hangs: a long evaluation of one rank, for which the others wait") {
-  Watch watch(3);
+  HangJudgeFixture watch(3);
   watch.report_twice(0, "evaluating limit=600 collectives=4");
   watch.report_twice(1, "collectives=5 waits=1");
   watch.report_twice(2, "collectives=5 waits=1");
@@ -253,7 +253,7 @@ TEST_CASE("hangs: a save of the library's, for which the others wait") {
   const std::string path = folder / "progress";
   write_file(path, "");
   ddp::detail::ProgressFile saver(path);
-  Watch watch(2);
+  HangJudgeFixture watch(2);
   const auto reports = [&](const std::string& of_other) {
     watch.report(1, of_other);
     watch.store(0, read_file(path));
@@ -282,7 +282,7 @@ TEST_CASE("hangs: a save of the library's, for which the others wait") {
 }
 
 TEST_CASE("hangs: a relative limit, and one below the timeout") {
-  Watch watch(1);
+  HangJudgeFixture watch(1);
   watch.report_twice(0, "step 1 limit=3x");
   CHECK(watch.wait(30s) == Ranks{});
   watch.report(0, "step 2 limit=1");
@@ -292,7 +292,7 @@ TEST_CASE("hangs: a relative limit, and one below the timeout") {
 
 TEST_CASE(
     "hangs: those whom ranks of other hosts may keep get twice the time") {
-  Watch watch(2, /*has_other_hosts=*/true);
+  HangJudgeFixture watch(2, /*has_other_hosts=*/true);
   watch.report_twice(0, "collectives=9 waits=1");
   watch.report_twice(1, "collectives=9 waits=1");
   CHECK(watch.wait(19s) == Ranks{});
@@ -300,14 +300,14 @@ TEST_CASE(
 }
 
 TEST_CASE("hangs: one that waits for nobody, with other hosts") {
-  Watch watch(2, /*has_other_hosts=*/true);
+  HangJudgeFixture watch(2, /*has_other_hosts=*/true);
   watch.report_twice(0, "collectives=9 waits=1");
   watch.report_twice(1, "collectives=8 waits=0");
   CHECK(watch.wait(12s) == Ranks{1});
 }
 
 TEST_CASE("hangs: who has ended is neither judged nor waited for") {
-  Watch watch(2);
+  HangJudgeFixture watch(2);
   watch.report_twice(0, "collectives=1");
   watch.report_twice(1, "collectives=9 waits=1");
   watch.end(0);
@@ -317,33 +317,33 @@ TEST_CASE("hangs: who has ended is neither judged nor waited for") {
 }
 
 TEST_CASE("hangs: time in which ddprun was stopped itself does not count") {
-  Watch watch(1);
+  HangJudgeFixture watch(1);
   watch.report_twice(0, "step 1");
   CHECK(watch.wait(5s) == Ranks{});
-  watch.be_away(3600s);
+  watch.suspend(3600s);
   CHECK(watch.look() == Ranks{});
   CHECK(watch.wait(4s) == Ranks{});
   CHECK(watch.wait(3s) == Ranks{0});
 }
 
 TEST_CASE("hangs: workers that were stopped on purpose have their whole time") {
-  Watch watch(1);
+  HangJudgeFixture watch(1);
   watch.report_twice(0, "step 1");
   CHECK(watch.wait(9s) == Ranks{});
-  watch.be_away(4s);
-  watch.start_anew();
+  watch.suspend(4s);
+  watch.restart();
   CHECK(watch.wait(10s) == Ranks{});
   CHECK(watch.wait(2s) == Ranks{0});
 }
 
 TEST_CASE("hangs: a host so busy that ddprun looks seldom") {
-  Watch watch(1);
+  HangJudgeFixture watch(1);
   watch.report_twice(0, "step 1");
   for (int look = 0; look < 2; ++look) {
-    watch.be_away(4s);
+    watch.suspend(4s);
     CHECK(watch.look() == Ranks{});
   }
-  watch.be_away(4s);
+  watch.suspend(4s);
   CHECK(watch.look() == Ranks{0});
 }
 
