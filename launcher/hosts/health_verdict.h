@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/machine/command.h"
+#include "launcher/machine/run_and_capture.h"
 #include "launcher/options/health_check.h"
 
 namespace launcher {

@@ -6,6 +6,12 @@
 #include "launcher/base/error.h"
 
 namespace launcher {
+namespace {
+
+/// Of a health check, the end of which tells why it failed.
+constexpr size_t kMostOutput = 64 * 1024;
+
+}  // namespace
 
 JoinSteps::JoinSteps(EventLoop& loop,
                      Options options,
@@ -37,10 +43,14 @@ void JoinSteps::check_health() {
     check_.emplace(
         loop_,
         [this] {
-          return encode(run_command(options_.health_check.command,
-                                    environment_,
-                                    settings_,
-                                    options_.health_check.limit));
+          return encode(run_and_capture(
+              {.argv = {"/bin/sh", "-c", options_.health_check.command},
+               .environment = environment_,
+               .settings = &settings_,
+               .limit = options_.health_check.limit,
+               .most_bytes = kMostOutput,
+               .keeps_end = true,
+               .with_stderr = true}));
         },
         [this](const std::optional<std::string>& text) {
           finish_check(text ? decode_command_end(*text) : std::nullopt);

@@ -10,8 +10,10 @@
 #include <cstdio>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <vector>
 
+#include "ddp/base/child_process.h"
 #include "launcher/base/error.h"
 #include "launcher/base/signal_names.h"
 #include "launcher/machine/descendants.h"
@@ -203,6 +205,17 @@ std::string unheard_text(const SupervisorProcess& supervisor) {
          (supervisor.is_given_up() ? ", but that process is still there" : "");
 }
 
+/// The supervisor outlives this process by what it needs to end the job.
+pid_t fork_supervisor() {
+  try {
+    return ddp::detail::fork_child({.death_signal = 0});
+  } catch (const std::system_error& error) {
+    throw LaunchError(kExitFailure,
+                      "the job cannot be started (no process can be made: " +
+                          error.code().message() + "); check ulimit -u");
+  }
+}
+
 }  // namespace
 
 int run_guarded(const SignalScope& signals,
@@ -213,13 +226,7 @@ int run_guarded(const SignalScope& signals,
   const std::vector<pid_t> earlier = children_now();
   Pipe lifeline = make_pipe();
   become_subreaper();
-  const pid_t supervisor = ::fork();
-  if (supervisor < 0) {
-    throw LaunchError(kExitFailure,
-                      "the job cannot be started (no process can be made: " +
-                          std::generic_category().message(errno) +
-                          "); check ulimit -u");
-  }
+  const pid_t supervisor = fork_supervisor();
   if (supervisor == 0) {
     lifeline.write.reset();
     ::setsid();

@@ -1,12 +1,10 @@
 #include "launcher/machine/helper.h"
 
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <csignal>
-
+#include "ddp/base/child_process.h"
 #include "launcher/base/fd.h"
 #include "launcher/machine/open_descriptors.h"
 
@@ -39,16 +37,8 @@ void close_all_but(int kept) {
 }  // namespace
 
 pid_t fork_helper(int kept) {
-  const pid_t parent = ::getpid();
-  // Fork without an exit signal.
-  const auto pid = static_cast<pid_t>(
-      check(static_cast<int>(::syscall(SYS_clone, 0UL, 0UL, 0UL, 0UL, 0UL)),
-            "cannot start a process"));
+  const pid_t pid = ddp::detail::fork_child({.signals_end = false});
   if (pid == 0) {
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (::getppid() != parent) {
-      ::_exit(1);  // ddprun died before prctl()
-    }
     close_all_but(kept);
   }
   return pid;

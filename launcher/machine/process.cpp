@@ -1,32 +1,16 @@
 #include "launcher/machine/process.h"
 
-#include <linux/sched.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <csignal>
-#include <cstdint>
 
+#include "ddp/base/child_process.h"
 #include "launcher/machine/descendants.h"
 
 namespace launcher {
 namespace {
-
-// Kernel headers may be older than the kernel.
-#ifndef SYS_pidfd_open
-#define SYS_pidfd_open 434
-#endif
-#ifndef CLONE_INTO_CGROUP
-#define CLONE_INTO_CGROUP 0x200000000ULL
-#endif
-
-struct CloneArguments {  // struct clone_args of Linux 5.7
-  uint64_t flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size,
-      tls, set_tid, set_tid_size, cgroup;
-};
 
 [[noreturn]] void report_failure(const ProcessSpec& spec,
                                  int error,
@@ -37,15 +21,13 @@ struct CloneArguments {  // struct clone_args of Linux 5.7
   ::_exit(127);
 }
 
-/// Makes only async-signal-safe calls, as fork_into() requires.
-[[noreturn]] void run_child(const ProcessSpec& spec, pid_t parent) {
+/// Makes only async-signal-safe calls, as fork_child() into a cgroup requires.
+[[noreturn]] void run_child(const ProcessSpec& spec) {
   const Execution& execution = *spec.execution;
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != parent) {
-    ::_exit(127);  // ddprun died before prctl()
-  }
   ::setsid();
-  spec.settings->restore();
+  if (spec.settings != nullptr) {
+    spec.settings->restore();
+  }
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -66,37 +48,18 @@ struct CloneArguments {  // struct clone_args of Linux 5.7
   report_failure(spec, errno);
 }
 
-/// Forks directly into a cgroup: moving a process later takes the kernel 15 ms.
-/// glibc does not know about this fork, so the child may make only
-/// async-signal-safe calls.
-///
-/// @returns the pid, 0 in the child, or -1 if the kernel or a sandbox does not
-///   support it
-pid_t fork_into(int cgroup_fd) {
-  CloneArguments arguments{};
-  arguments.flags = CLONE_INTO_CGROUP;
-  arguments.exit_signal = SIGCHLD;
-  arguments.cgroup = static_cast<uint64_t>(cgroup_fd);
-  return static_cast<pid_t>(
-      ::syscall(SYS_clone3, &arguments, sizeof(arguments)));
-}
-
 pid_t start(const ProcessSpec& spec) {
-  const pid_t parent = ::getpid();
-  pid_t pid = spec.cgroup_fd >= 0 ? fork_into(spec.cgroup_fd) : -1;
-  if (pid < 0) {
-    pid = ::fork();
-  }
+  const pid_t pid = ddp::detail::fork_child({.cgroup_fd = spec.cgroup_fd});
   if (pid == 0) {
-    run_child(spec, parent);
+    run_child(spec);
   }
-  return check(pid, "cannot start a process");
+  return pid;
 }
 
 /// Returns an empty Fd if the kernel or a sandbox does not support pidfds.
 /// Kills the process and throws std::system_error if no descriptor is left.
 Fd open_pidfd(pid_t pid) {
-  Fd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  Fd pidfd = ddp::detail::open_pidfd(pid);
   if (!pidfd && (errno == EMFILE || errno == ENFILE)) {
     const int error = errno;
     ::kill(pid, SIGKILL);

@@ -14,7 +14,8 @@ namespace launcher {
 /// Arguments for starting a worker process. The caller keeps the descriptors.
 struct ProcessSpec {
   const Execution* execution = nullptr;
-  /// Caller's settings, restored in the child.
+  /// Settings of ddprun's caller, restored in the child; null: the child
+  /// inherits ddprun's.
   const CallerSettings* settings = nullptr;
   int stdin_fd = -1;
   int stdout_fd = -1;

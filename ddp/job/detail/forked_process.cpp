@@ -2,8 +2,6 @@
 
 #include <poll.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -17,6 +15,7 @@
 
 #include <c10/util/Exception.h>
 
+#include "ddp/base/child_process.h"
 #include "ddp/job/error_text.h"
 
 namespace ddp::detail {
@@ -27,22 +26,17 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kKillPatience{10'000};
 
-// Kernel headers may be older than the running kernel.
-#ifndef SYS_pidfd_open
-#define SYS_pidfd_open 434
-#endif
-
-/// Opens a pidfd. Kills the child on failure, because it could not be waited
-/// for.
-int open_pidfd(pid_t pid) {
-  const int fd = static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
-  if (fd < 0) {
+/// Kills a child that cannot be watched.
+FileDescriptor pidfd_of(pid_t pid) {
+  auto pidfd = open_pidfd(pid);
+  if (!pidfd) {
     const int error = errno;
     ::kill(pid, SIGKILL);
     ::waitpid(pid, nullptr, 0);
     errno = error;
   }
-  return check(fd, "pidfd_open (needs Linux 5.3)");
+  check(pidfd.get(), "pidfd_open (needs Linux 5.3)");
+  return pidfd;
 }
 
 void flush_streams() {
@@ -129,23 +123,18 @@ class SignalsWait {
   ::_exit(code);
 }
 
-pid_t fork_child(const std::function<int()>& body,
-                 ForkedProcess::Tell tell,
-                 int report) {
-  flush_streams();  // else the child would print the buffered text again
-  const pid_t parent = ::getpid();
-  pid_t pid = -1;
-  {
+pid_t fork_to_run(const std::function<int()>& body,
+                  ForkedProcess::Tell tell,
+                  int report) {
+  flush_streams();  // or the child would print it, too
+  const pid_t pid = [] {
     SignalsWait wait;
-    pid = check(::fork(), "fork");
-    if (pid == 0) {
+    const pid_t child = ddp::detail::fork_child();
+    if (child == 0) {
       wait.terminate_by_default();
-      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-      if (::getppid() != parent) {
-        ::_exit(1);  // the parent died before the prctl
-      }
     }
-  }
+    return child;
+  }();
   if (pid == 0) {
     be_child(body, tell, report);
   }
@@ -156,8 +145,8 @@ pid_t fork_child(const std::function<int()>& body,
 
 ForkedProcess::ForkedProcess(const std::function<int()>& body, Tell tell)
     : report_(check(::memfd_create("ddp_report", MFD_CLOEXEC), "memfd_create")),
-      pid_(fork_child(body, tell, report_.get())),
-      pidfd_(open_pidfd(pid_)) {}
+      pid_(fork_to_run(body, tell, report_.get())),
+      pidfd_(pidfd_of(pid_)) {}
 
 ForkedProcess::~ForkedProcess() {
   if (is_reaped_) {

@@ -1,23 +1,18 @@
 #include "launcher/workers/progress/stack.h"
 
-#include <fcntl.h>
-#include <poll.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
-#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <sstream>
 #include <vector>
 
-#include "launcher/base/fd.h"
+#include "launcher/base/environment.h"
 #include "launcher/base/shortened.h"
 #include "launcher/base/text_file.h"
+#include "launcher/machine/run_and_capture.h"
 #include "launcher/workers/progress/demangled.h"
 
 namespace launcher {
@@ -26,8 +21,9 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr milliseconds kToolPatience{10'000};
-constexpr size_t kMostOutput = 1 << 20;
+// Less than Stacks waits, and a py-spy that hangs leaves time for gdb.
+constexpr milliseconds kTimeout{9'000};
+constexpr milliseconds kPySpyTimeout{4'000};
 constexpr size_t kMostShown = 6000;
 
 std::string first_word(const std::string& text) {
@@ -41,69 +37,25 @@ bool runs_python(pid_t pid) {
   return program.filename().string().rfind("python", 0) == 0;
 }
 
-[[noreturn]] void run_tool(const std::vector<std::string>& command,
-                           const Fd& out) {
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  sigset_t none;
-  ::sigemptyset(&none);
-  ::sigprocmask(SIG_SETMASK, &none, nullptr);
-  const int null = ::open("/dev/null", O_RDWR);
-  ::dup2(null, STDIN_FILENO);
-  ::dup2(out.get(), STDOUT_FILENO);
-  ::dup2(null, STDERR_FILENO);
-  std::vector<char*> argv;
-  for (const std::string& argument : command) {
-    argv.push_back(const_cast<char*>(argument.c_str()));
-  }
-  argv.push_back(nullptr);
-  ::execvp(argv[0], argv.data());
-  ::_exit(127);
-}
-
-/// Returns the output of a command; empty if it fails or exceeds `patience`.
+/// Returns the stdout of a command that the shell finds in PATH; "" when the
+/// command fails or takes longer than `limit`.
 std::string output_of(const std::vector<std::string>& command,
-                      milliseconds patience) {
-  Pipe pipe = make_pipe();
-  const pid_t child = check(::fork(), "fork");
-  if (child == 0) {
-    run_tool(command, pipe.write);
-  }
-  pipe.write.reset();
-  std::string text;
-  std::array<char, 16 * 1024> piece;
-  const auto end = steady_clock::now() + patience;
-  for (;;) {
-    const auto left =
-        std::chrono::duration_cast<milliseconds>(end - steady_clock::now());
-    pollfd output{pipe.read.get(), POLLIN, 0};
-    if (left.count() <= 0 || retry_interrupted([&] {
-                               return ::poll(
-                                   &output, 1, static_cast<int>(left.count()));
-                             }) == 0) {
-      ::kill(child, SIGKILL);
-      break;
-    }
-    const ssize_t size = retry_interrupted(
-        [&] { return ::read(pipe.read.get(), piece.data(), piece.size()); });
-    if (size <= 0) {
-      break;
-    }
-    if (text.size() < kMostOutput) {
-      text.append(piece.data(), static_cast<size_t>(size));
-    }
-  }
-  int status = 0;
-  retry_interrupted([&] { return ::waitpid(child, &status, 0); });
-  return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? text : "";
+                      milliseconds limit) {
+  std::vector<std::string> argv{"/bin/sh", "-c", "exec \"$@\"", "sh"};
+  argv.insert(argv.end(), command.begin(), command.end());
+  const CommandEnd end = run_and_capture({.argv = std::move(argv),
+                                          .environment = current_environment(),
+                                          .limit = limit});
+  return end.status && end.status->is_success() ? end.output : "";
 }
 
-std::string stack_by_py_spy(pid_t pid, milliseconds patience) {
+std::string stack_by_py_spy(pid_t pid, milliseconds timeout) {
   return shortened(
-      output_of({"py-spy", "dump", "--pid", std::to_string(pid)}, patience),
+      output_of({"py-spy", "dump", "--pid", std::to_string(pid)}, timeout),
       kMostShown);
 }
 
-std::string stack_by_gdb(pid_t pid, milliseconds patience) {
+std::string stack_by_gdb(pid_t pid, milliseconds timeout) {
   return frames_of_gdb(output_of({"gdb",
                                   "-nx",
                                   "-batch",
@@ -117,7 +69,7 @@ std::string stack_by_gdb(pid_t pid, milliseconds patience) {
                                   std::to_string(pid),
                                   "-ex",
                                   "thread apply all backtrace 24"},
-                                 patience));
+                                 timeout));
 }
 
 bool is_in_path(const std::string& tool) {
@@ -160,9 +112,9 @@ std::string frames_of_gdb(std::string_view output) {
 }
 
 std::string stack_of(pid_t pid) {
-  const auto end = steady_clock::now() + kToolPatience;
+  const auto end = steady_clock::now() + kTimeout;
   const std::string text =
-      runs_python(pid) ? stack_by_py_spy(pid, kToolPatience) : "";
+      runs_python(pid) ? stack_by_py_spy(pid, kPySpyTimeout) : "";
   return !text.empty() ? text
                        : stack_by_gdb(pid,
                                       std::chrono::duration_cast<milliseconds>(

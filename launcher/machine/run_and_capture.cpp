@@ -1,0 +1,169 @@
+#include "launcher/machine/run_and_capture.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <sstream>
+#include <utility>
+
+#include "ddp/base/child_process.h"
+#include "launcher/machine/descendants.h"
+#include "launcher/machine/process.h"
+
+namespace launcher {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+constexpr int kNoStatus = -1;
+
+/// Hands complete lines to `on_line` as the text grows.
+class StreamReader {
+  static constexpr int kMostDrained = 64;
+
+ public:
+  explicit StreamReader(CapturedStream& stream) : stream_(stream) {}
+
+  /// -1 after the end of the stream.
+  int fd() const { return stream_.pipe.get(); }
+
+  /// Waits for a piece of the text. @returns false at the end of the stream
+  bool read() {
+    std::array<char, 16 * 1024> piece;
+    const ssize_t size = retry_interrupted([&] {
+      return ::read(stream_.pipe.get(), piece.data(), piece.size());
+    });
+    if (size > 0) {
+      append({piece.data(), static_cast<size_t>(size)});
+    } else {
+      stream_.pipe.reset();
+    }
+    return size > 0;
+  }
+
+  /// Reads what the pipe holds, without waiting for more: a process that the
+  /// child has left behind may write without end.
+  void drain() {
+    int left = 0;
+    while (stream_.pipe && ::ioctl(fd(), FIONREAD, &left) == 0 && left > 0) {
+      // A pipe holds 64 KiB, unless its owner asks for more.
+      if (++pieces_drained_ > kMostDrained || !read()) {
+        break;
+      }
+    }
+  }
+
+ private:
+  void append(std::string_view piece) {
+    std::string& text = stream_.text;
+    if (stream_.keeps_end) {
+      text += piece;
+      text.erase(0, text.size() - std::min(text.size(), stream_.most_bytes));
+      return;
+    }
+    text += piece.substr(0, stream_.most_bytes - text.size());
+    if (!stream_.on_line) {
+      return;
+    }
+    for (size_t end; (end = text.find('\n', handed_on_)) != std::string::npos;
+         handed_on_ = end + 1) {
+      stream_.on_line(text.substr(handed_on_, end - handed_on_));
+    }
+  }
+
+  CapturedStream& stream_;
+  size_t handed_on_ = 0;  // bytes of the text
+  int pieces_drained_ = 0;
+};
+
+}  // namespace
+
+std::optional<ExitStatus> capture_output(pid_t child,
+                                         std::vector<CapturedStream*> streams,
+                                         milliseconds limit) {
+  constexpr milliseconds kLook{50};  // without a pidfd
+  const auto deadline = steady_clock::now() + limit;
+  const Fd pidfd = ddp::detail::open_pidfd(child);
+  std::vector<StreamReader> readers;
+  for (CapturedStream* stream : streams) {
+    readers.emplace_back(*stream);
+  }
+  std::optional<ExitStatus> status;
+  while (!(status = peek_child(child))) {
+    const auto left =
+        std::chrono::ceil<milliseconds>(deadline - steady_clock::now());
+    if (left.count() <= 0) {
+      break;
+    }
+    std::vector<pollfd> ready{{pidfd.get(), POLLIN, 0}};
+    for (const StreamReader& reader : readers) {
+      ready.push_back({reader.fd(), POLLIN, 0});
+    }
+    const auto wait = pidfd ? left : std::min(left, kLook);
+    if (::poll(ready.data(), ready.size(), static_cast<int>(wait.count())) <=
+        0) {
+      continue;
+    }
+    for (size_t i = 0; i < readers.size(); ++i) {
+      if (ready[i + 1].revents != 0) {
+        readers[i].read();
+      }
+    }
+  }
+  for (StreamReader& reader : readers) {
+    reader.drain();
+  }
+  return status;
+}
+
+CommandEnd run_and_capture(const CaptureSpec& spec) {
+  const Fd null(check(::open("/dev/null", O_RDWR | O_CLOEXEC), "/dev/null"));
+  Pipe pipe = make_pipe();
+  const InheritedVariables inherited(spec.environment);
+  const Execution execution(spec.argv.front(), spec.argv, inherited, {}, {});
+  Process process(
+      {.execution = &execution,
+       .settings = spec.settings,
+       .stdin_fd = null.get(),
+       .stdout_fd = pipe.write.get(),
+       .stderr_fd = spec.with_stderr ? pipe.write.get() : null.get(),
+       .error_fd = null.get()});
+  pipe.write.reset();
+  CapturedStream output{.pipe = std::move(pipe.read),
+                        .most_bytes = spec.most_bytes,
+                        .keeps_end = spec.keeps_end};
+  CommandEnd end;
+  end.status = capture_output(process.pid(), {&output}, spec.limit);
+  process.signal_group(SIGKILL);
+  process.reap();
+  end.output = std::move(output.text);
+  return end;
+}
+
+std::string encode(const CommandEnd& end) {
+  const ExitStatus status = end.status.value_or(ExitStatus{kNoStatus, 0});
+  return std::to_string(status.code) + " " + std::to_string(status.signal) +
+         "\n" + end.output;
+}
+
+std::optional<CommandEnd> decode_command_end(const std::string& text) {
+  std::istringstream head(text.substr(0, text.find('\n')));
+  ExitStatus status;
+  if (!(head >> status.code >> status.signal)) {
+    return std::nullopt;
+  }
+  CommandEnd end;
+  if (status.code != kNoStatus) {
+    end.status = status;
+  }
+  end.output = text.substr(text.find('\n') + 1);
+  return end;
+}
+
+}  // namespace launcher

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/base/environment.h"
+#include "launcher/base/exit_status.h"
+#include "launcher/base/fd.h"
+#include "launcher/machine/caller_settings.h"
+
+namespace launcher {
+
+/// The pipe from a child's stdout or stderr, and the text that came out of it.
+struct CapturedStream {
+  Fd pipe;  ///< its reading end
+  size_t most_bytes = 1 << 20;
+  bool keeps_end = false;  ///< of a longer text, instead of its beginning
+  /// Called with each line as it comes, without its newline; may be empty.
+  /// Needs the beginning of the text.
+  std::function<void(const std::string& line)> on_line{};
+  std::string text{};
+};
+
+/// Reads the streams of a child until the child has ended, and what the pipes
+/// hold then. Processes that the child has started may outlive the child; their
+/// output after its end is not waited for.
+///
+/// @returns how the child ended; std::nullopt when it is still there after
+///   `limit`. The caller reaps it in both cases.
+std::optional<ExitStatus> capture_output(pid_t child,
+                                         std::vector<CapturedStream*> streams,
+                                         std::chrono::milliseconds limit);
+
+/// A command for `run_and_capture`.
+struct CaptureSpec {
+  std::vector<std::string> argv;  ///< argv[0] is a path with a slash
+  const Environment& environment;
+  /// Settings of ddprun's caller, which the command gets back; null: the
+  /// command inherits ddprun's.
+  const CallerSettings* settings = nullptr;
+  std::chrono::milliseconds limit;
+  size_t most_bytes = 1 << 20;
+  bool keeps_end = false;     ///< of a longer output, instead of its beginning
+  bool with_stderr = false;   ///< stdout and stderr as they come; else stdout
+};
+
+/// How a command ended.
+struct CommandEnd {
+  std::optional<ExitStatus> status;  ///< std::nullopt: it ran past its limit
+  std::string output;
+};
+
+/// Runs a command and waits for its end; after `limit` the command and its
+/// process group get SIGKILL. stdin is /dev/null. For a process that has
+/// nothing else to do: see BackgroundCall.
+///
+/// @throws std::system_error when no process can be made
+CommandEnd run_and_capture(const CaptureSpec& spec);
+
+/// `end` as text, as one process hands it to another.
+std::string encode(const CommandEnd& end);
+/// @returns std::nullopt for a text that `encode` does not make
+std::optional<CommandEnd> decode_command_end(const std::string& text);
+
+}  // namespace launcher
