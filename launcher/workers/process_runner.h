@@ -58,6 +58,14 @@ class ProcessRunner : public WorkerRunner {
   void on_child_ended();
 
  private:
+  /// The cgroup and the temporary folder of the attempt before. The next
+  /// attempt starts before they are removed, which takes the kernel about as
+  /// long as the start of a worker.
+  struct Leftovers {
+    std::string cgroup;
+    std::string folder;
+  };
+
   void start_all(LaunchPlan& plan);
   void start_one(PreparedWorker& prepared, const WorkerContext& shared);
   void on_exec_result();
@@ -67,6 +75,7 @@ class ProcessRunner : public WorkerRunner {
   void on_exit(Worker& worker);
   void post_what_is_left();
   void forget();
+  void remove_leftovers();
   Worker& worker_of(int local_rank);
   bool has_unreleased(pid_t pid) const;
   bool is_in_workers_group(pid_t pid) const;
@@ -77,6 +86,7 @@ class ProcessRunner : public WorkerRunner {
   std::string cgroup_;  // name of this attempt's cgroup
   // Folder of this attempt to remove; empty: none.
   std::string temporary_folder_;
+  Leftovers leftovers_;
   std::string ends_file_;   // file that records worker exits; empty: none
   bool is_active_ = false;  // true from start() to finish()
   std::chrono::steady_clock::time_point started_;
