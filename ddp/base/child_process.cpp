@@ -56,8 +56,7 @@ pid_t fork_child(const ForkOptions& options) {
 }
 
 FileDescriptor open_pidfd(pid_t child) {
-  return FileDescriptor(
-      static_cast<int>(::syscall(SYS_pidfd_open, child, 0)));
+  return FileDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, child, 0)));
 }
 
 }  // namespace ddp::detail

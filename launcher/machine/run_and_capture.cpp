@@ -36,9 +36,8 @@ class StreamReader {
   /// Waits for a piece of the text. @returns false at the end of the stream
   bool read() {
     std::array<char, 16 * 1024> piece;
-    const ssize_t size = retry_interrupted([&] {
-      return ::read(stream_.pipe.get(), piece.data(), piece.size());
-    });
+    const ssize_t size = retry_interrupted(
+        [&] { return ::read(stream_.pipe.get(), piece.data(), piece.size()); });
     if (size > 0) {
       append({piece.data(), static_cast<size_t>(size)});
     } else {

@@ -45,8 +45,8 @@ struct CaptureSpec {
   const CallerSettings* settings = nullptr;
   std::chrono::milliseconds limit;
   size_t most_bytes = 1 << 20;
-  bool keeps_end = false;     ///< of a longer output, instead of its beginning
-  bool with_stderr = false;   ///< stdout and stderr as they come; else stdout
+  bool keeps_end = false;    ///< of a longer output, instead of its beginning
+  bool with_stderr = false;  ///< stdout and stderr as they come; else stdout
 };
 
 /// How a command ended.

@@ -37,7 +37,7 @@ void require_one_task_a_host(const ClusterTask& task) {
       "expected one ddprun a host, which starts the workers there, but " +
       task.scheduler + " has started " + std::to_string(task.count) +
       " tasks on " + count_text(task.host_count, "host") + "; give " +
-      task.one_a_host +
+      task.one_per_host_command +
       " and ddprun --nproc-per-node=N, or start the program without ddprun (" +
       kWayOut + ")");
 }

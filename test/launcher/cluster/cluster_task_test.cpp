@@ -115,11 +115,11 @@ TEST_CASE("Open MPI and MPICH: ranks, and where they can be told, hosts",
   CHECK(one_host->host_rank == 0);
   CHECK(one_host->host_count == 1);
   CHECK(one_host->master_addr == "127.0.0.1");
-  const auto one_a_host = task_in(make(2, 3, 1));
-  REQUIRE(one_a_host);
-  CHECK(one_a_host->host_rank == 2);
-  CHECK(one_a_host->host_count == 3);
-  CHECK(one_a_host->master_addr == (is_open_mpi ? "172.17.0.2" : ""));
+  const auto one_per_host_command = task_in(make(2, 3, 1));
+  REQUIRE(one_per_host_command);
+  CHECK(one_per_host_command->host_rank == 2);
+  CHECK(one_per_host_command->host_count == 3);
+  CHECK(one_per_host_command->master_addr == (is_open_mpi ? "172.17.0.2" : ""));
   CHECK(task_in(make(5, 8, 4))->host_rank == 1);
   CHECK(task_in(make(5, 8, 4))->host_count == 2);
   CHECK(one_host->master_port == task_in(make(0, 4, 4))->master_port);

@@ -56,7 +56,8 @@ TEST_CASE("what an attempt leaves goes when the next one has started") {
                   "sh",
                   "-c",
                   "[ $TORCHELASTIC_RESTART_COUNT = 4 ] || exit 1; "
-                  "ls ${TORCHELASTIC_ERROR_FILE%/attempt_*} | grep attempt | grep -v attempt_3; "
+                  "ls ${TORCHELASTIC_ERROR_FILE%/attempt_*} | grep attempt | "
+                  "grep -v attempt_3; "
                   // If a job has a cgroup, each attempt has a cgroup in it.
                   "own=$(sed -n s/^0:://p /proc/self/cgroup); "
                   "case $own in */ddprun.*/attempt_*) "
