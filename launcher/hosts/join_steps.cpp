@@ -9,7 +9,7 @@ namespace launcher {
 namespace {
 
 /// Of a health check, the end of which tells why it failed.
-constexpr size_t kMostOutput = 64 * 1024;
+constexpr size_t kMostHealthOutput = 64 * 1024;
 
 }  // namespace
 
@@ -48,7 +48,7 @@ void JoinSteps::check_health() {
                .environment = environment_,
                .settings = &settings_,
                .limit = options_.health_check.limit,
-               .most_bytes = kMostOutput,
+               .most_bytes = kMostHealthOutput,
                .keeps_end = true,
                .with_stderr = true}));
         },

@@ -45,7 +45,7 @@ void HangJudge::forget(size_t worker) {
   workers_[worker].has_ended = true;
 }
 
-void HangJudge::start_anew(Time now) {
+void HangJudge::restart(Time now) {
   for (Worker& worker : workers_) {
     worker.since = now;
   }

@@ -57,7 +57,7 @@ class HangJudge {
 
   /// Restarts the time of all workers, after they were stopped on purpose and
   /// continued.
-  void start_anew(Time now);
+  void restart(Time now);
 
   struct Verdict {
     size_t worker;

@@ -92,7 +92,7 @@ void ProgressWatch::resume() {
   if (stacks_) {
     return;  // a hang has been found
   }
-  judge_.start_anew(std::chrono::steady_clock::now());
+  judge_.restart(std::chrono::steady_clock::now());
   look_later();
 }
 
@@ -106,7 +106,7 @@ void ProgressWatch::look() {
     read(index, now);
   }
   if (is_held_up_()) {
-    judge_.start_anew(now);
+    judge_.restart(now);
   }
   const auto verdicts = judge_.judge(now);
   if (verdicts.empty()) {
