@@ -50,20 +50,20 @@ class SupervisorProcess {
   pid_t pid() const { return pid_; }
   const std::optional<ExitStatus>& end() const { return end_; }
 
-  /// Returns the time of the next call of look(); std::nullopt unless the
-  /// supervisor has a pending stop signal.
-  std::optional<Clock::time_point> next_look() const {
+  /// Returns the time of the next call of check_pending_stop(); std::nullopt
+  /// unless the supervisor has a pending stop signal.
+  std::optional<Clock::time_point> next_check() const {
     return stop_.is_open() ? std::optional(next_look_) : std::nullopt;
   }
 
-  void take(int number) {
+  void on_signal(int number) {
     if (end_) {
       return;
     }
     if (number == SIGCHLD) {
       reap();
-    } else if (number != SIGCONT) {  // hand_on() has already sent SIGCONT
-      hand_on(number);
+    } else if (number != SIGCONT) {  // forward() has already sent SIGCONT
+      forward(number);
     }
   }
 
@@ -72,10 +72,10 @@ class SupervisorProcess {
   /// supervisor after the workers have ended, their grace period is over, or
   /// another stop signal has arrived. Gives up five seconds later: a process
   /// that the kernel holds may survive even SIGKILL.
-  void look() {
+  void check_pending_stop() {
     constexpr int kPatience = 5;
     next_look_ = Clock::now() + kBetweenLooks;
-    const int looks = stop_.look(is_pending(pid_, stop_.number()));
+    const int looks = stop_.record_check(is_pending(pid_, stop_.number()));
     if (looks == 0) {
       passed_on_at_.reset();
     } else if (killed_at_) {
@@ -92,20 +92,20 @@ class SupervisorProcess {
         (is_asked_again_ || session_leaders_of(pid_).empty() ||
          (looks - *passed_on_at_) * kBetweenLooks >= grace_period_)) {
       killed_at_ = looks;
-      unheard_ = stop_.number();
+      neglected_signal_ = stop_.number();
       ::kill(pid_, SIGKILL);
     }
   }
 
   /// Returns the ignored stop signal after which the supervisor was killed; 0
   /// if it was not killed.
-  int unheard() const { return unheard_; }
+  int neglected_signal() const { return neglected_signal_; }
   bool is_given_up() const { return is_given_up_; }
 
  private:
   static constexpr std::chrono::seconds kBetweenLooks{1};
 
-  void hand_on(int number) {
+  void forward(int number) {
     ::kill(pid_, number);
     if (number == SIGTSTP) {
       stop_as_by_keyboard();
@@ -113,7 +113,7 @@ class SupervisorProcess {
     } else if (std::count(stops_.begin(), stops_.end(), number) > 0) {
       is_asked_again_ = stop_.is_open();
       if (!stop_.is_open()) {
-        stop_.hand_over(number);
+        stop_.set(number);
         next_look_ = Clock::now() + kBetweenLooks;
       }
     }
@@ -139,17 +139,17 @@ class SupervisorProcess {
   // Check at which the workers were signalled.
   std::optional<int> passed_on_at_;
   std::optional<int> killed_at_;  // the check at which it was killed
-  int unheard_ = 0;
+  int neglected_signal_ = 0;
   bool is_given_up_ = false;
 };
 
 void guard(SupervisorProcess& supervisor, const SignalScope& signals) {
   while (!supervisor.end() && !supervisor.is_given_up()) {
-    await_signal(signals, supervisor.next_look());
-    signals.read([&](int number, pid_t) { supervisor.take(number); });
-    const auto next_look = supervisor.next_look();
-    if (!supervisor.end() && next_look && *next_look <= Clock::now()) {
-      supervisor.look();
+    await_signal(signals, supervisor.next_check());
+    signals.read([&](int number, pid_t) { supervisor.on_signal(number); });
+    const auto next_check = supervisor.next_check();
+    if (!supervisor.end() && next_check && *next_check <= Clock::now()) {
+      supervisor.check_pending_stop();
     }
   }
 }
@@ -196,9 +196,9 @@ std::string name_of(const SupervisorProcess& supervisor) {
   return "its supervisor, process " + std::to_string(supervisor.pid()) + ", ";
 }
 
-std::string unheard_text(const SupervisorProcess& supervisor) {
+std::string neglect_text(const SupervisorProcess& supervisor) {
   return name_of(supervisor) + "did not take " +
-         signal_name(supervisor.unheard()) +
+         signal_name(supervisor.neglected_signal()) +
          ": it was stopped, or the kernel held it (a file server that does "
          "not answer?); the workers got the signal without it, and the job was "
          "killed" +
@@ -240,12 +240,13 @@ int run_guarded(const SignalScope& signals,
   kill_remaining_processes(cgroup, signals, earlier);
   if (supervised.is_given_up()) {
     // Skip the removal of the job's files: it might block like the supervisor.
-    std::fprintf(stderr, "ddprun: %s\n", unheard_text(supervised).c_str());
-    ::_exit(128 + supervised.unheard());
+    std::fprintf(stderr, "ddprun: %s\n", neglect_text(supervised).c_str());
+    ::_exit(128 + supervised.neglected_signal());
   }
   const ExitStatus end = *supervised.end();
-  if (supervised.unheard() != 0) {
-    throw LaunchError(128 + supervised.unheard(), unheard_text(supervised));
+  if (supervised.neglected_signal() != 0) {
+    throw LaunchError(128 + supervised.neglected_signal(),
+                      neglect_text(supervised));
   }
   if (end.signal != 0) {
     throw LaunchError(end.shell_code(),

@@ -4,7 +4,7 @@
 #include "launcher/machine/process_state.h"
 
 namespace launcher {
-int PendingSignal::look(bool is_pending) {
+int PendingSignal::record_check(bool is_pending) {
   if (!is_pending) {
     number_ = 0;
     return 0;

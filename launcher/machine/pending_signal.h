@@ -16,7 +16,7 @@ namespace launcher {
 /// that time during which the machine sleeps does not count.
 class PendingSignal {
  public:
-  void hand_over(int number) {
+  void set(int number) {
     number_ = number;
     looks_ = 0;
   }
@@ -28,7 +28,7 @@ class PendingSignal {
   /// Records one check.
   ///
   /// @returns number of consecutive checks in which the signal was pending
-  int look(bool is_pending);
+  int record_check(bool is_pending);
 
  private:
   int number_ = 0;

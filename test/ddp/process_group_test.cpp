@@ -270,11 +270,11 @@ TEST_CASE("a departure ends waits at the store", "[departures]") {
     detail::exchange_texts(*store, 0, 3, "mine", std::chrono::minutes(10));
   }));
   // A rank that leaves by a call is no failure: it has done its part.
-  record->note(departure(1, Departure::How::destroyed, 5));
+  record->add_departure(departure(1, Departure::How::destroyed, 5));
   auto comes = error_of([&] { store->get("later"); });
   store->set("later", std::vector<uint8_t>{1});
   CHECK(within_a_minute(comes) == "none");
-  record->note(departure(2, Departure::How::vanished, -1));
+  record->add_departure(departure(2, Departure::How::vanished, -1));
   for (auto& wait : waits) {
     CHECK_THAT(within_a_minute(wait),
                Catch::Contains(kInVain) &&
@@ -357,7 +357,7 @@ TEST_CASE("Gloo's ranks do not wait for one that has left", "[departures]") {
     backends = {};
   }
   auto error = error_of([&] { connect(1 - who); });
-  record->note(departure(who, Departure::How::vanished, -1));
+  record->add_departure(departure(who, Departure::How::vanished, -1));
   CHECK_THAT(within_a_minute(error),
              Catch::Contains("could not be connected: the process of rank " +
                              std::to_string(who) + " has ended"));
@@ -703,9 +703,9 @@ TEST_CASE("a record of who has left", "[departures]") {
   CHECK_FALSE(record.wait_for_departure({0, 1}, milliseconds(1)));
   std::vector<bool> noted;
   std::thread other([&] {
-    noted = {record.note(departure(2, Departure::How::vanished, 1)),
-             record.note(departure(1, Departure::How::destroyed, 2)),
-             record.note(departure(2, Departure::How::destroyed, 3))};
+    noted = {record.add_departure(departure(2, Departure::How::vanished, 1)),
+             record.add_departure(departure(1, Departure::How::destroyed, 2)),
+             record.add_departure(departure(2, Departure::How::destroyed, 3))};
   });
   CHECK(record.wait_for_departure({0, 1}, milliseconds(60'000))->rank == 1);
   other.join();
@@ -722,18 +722,18 @@ TEST_CASE("a rank that dies after its goodbye has vanished", "[departures]") {
   detail::PeerState record;
   auto left = departure(1, How::destroyed, 5);
   left.started["world"] = 7;
-  CHECK(record.note(left));
-  CHECK_FALSE(record.note(left));
+  CHECK(record.add_departure(left));
+  CHECK_FALSE(record.add_departure(left));
   auto line_ends = departure(1, How::vanished, -1);
   line_ends.has_closed = true;
   CHECK_FALSE(record.is_news(line_ends));
-  CHECK_FALSE(record.note(line_ends));
+  CHECK_FALSE(record.add_departure(line_ends));
   CHECK(record.departure_of(1)->how == How::destroyed);
   CHECK(record.departure_of(1)->has_closed);
   line_ends.has_closed = false;
   CHECK(record.is_news(line_ends));
-  CHECK(record.note(line_ends));
-  CHECK_FALSE(record.note(line_ends));
+  CHECK(record.add_departure(line_ends));
+  CHECK_FALSE(record.add_departure(line_ends));
   const auto known = record.departure_of(1);
   CHECK(known->how == How::vanished);
   CHECK(known->passes == 5);
@@ -789,7 +789,7 @@ TEST_CASE("ranks hear over lines who leaves", "[departures]") {
   auto lines = connect_all(records);
   const bool says = GENERATE(true, false);
   if (says) {
-    lines[who]->say(departure(who, Departure::How::destroyed, 5));
+    lines[who]->report(departure(who, Departure::How::destroyed, 5));
   }
   if (!says) {
     lines[who].reset();
@@ -813,7 +813,7 @@ TEST_CASE("lines notice a lost host, and no child of a rank has them",
   const auto before = open_descriptors();
   const auto records = make_records(2);
   const auto lines = connect_all(records);
-  lines[1]->say(departure(1, Departure::How::destroyed, 5));
+  lines[1]->report(departure(1, Departure::How::destroyed, 5));
   REQUIRE(records[0]->wait_for_departure({1}, milliseconds(60'000)));
   int sockets = 0;
   for (const int fd : open_descriptors()) {
@@ -856,7 +856,7 @@ TEST_CASE("lines raise no SIGPIPE", "[departures]") {
     line.stop();  // stops reading, so it misses the peer's close
     rank_1.reset();
     for (int count = 0; count < 10; ++count) {
-      line.say(departure(0, Departure::How::destroyed, 5));
+      line.report(departure(0, Departure::How::destroyed, 5));
     }
   }
   ::signal(SIGPIPE, old_action);
@@ -891,7 +891,7 @@ TEST_CASE("lines do not heed a stranger", "[departures]") {
   }
   auto rank_1 = line_of(1);
   // A rank that reports its departure does not count as vanished.
-  rank_1->say(departure(1, Departure::How::destroyed, 5));
+  rank_1->report(departure(1, Departure::How::destroyed, 5));
   rank_1.reset();
   const auto heard = records[0]->wait_for_departure({1}, milliseconds(60'000));
   REQUIRE(heard);
@@ -964,7 +964,7 @@ TEST_CASE("a collective that a rank has left throws at once", "[departures]") {
     TORCH_CHECK(job->started() == 1 && !job->departed_member());
     auto left = departure(1 - job->getRank(), Departure::How::destroyed, 4);
     left.started["world"] = 2;
-    job->record()->note(left);
+    job->record()->add_departure(left);
     barrier(job);  // the departed rank took part in this one
     std::string error;
     try {
@@ -1017,7 +1017,7 @@ TEST_CASE("departures are passed on while an abort takes long",
       records[0]);
   std::vector<at::Tensor> tensors{torch::ones({2})};
   job->allreduce(tensors, c10d::AllreduceOptions());
-  detail::StuckGroupAborter watch;
+  detail::StuckGroupAborter stuck_groups;
   watch.add(job);
   std::vector<std::unique_ptr<detail::PeerMonitor>> lines;
   for (int rank = 0; rank < 3; ++rank) {
@@ -1025,14 +1025,14 @@ TEST_CASE("departures are passed on while an abort takes long",
         *store,
         detail::PeerMonitor::Place{rank, 3, ""},
         records[rank],
-        [&, rank] { return rank == 0 && watch.look(*store); }));
+        [&, rank] { return rank == 0 && watch.abort_stuck_groups(*store); }));
   }
   const auto end_abort =
       c10::make_scope_exit([&] { backend->ends.set_value(); });
-  lines[1]->say(departure(1, Departure::How::destroyed, 4));
+  lines[1]->report(departure(1, Departure::How::destroyed, 4));
   REQUIRE(backend->begun.get_future().wait_for(test::kRankPatience) ==
           std::future_status::ready);
-  lines[2]->say(departure(2, Departure::How::threw, 4));
+  lines[2]->report(departure(2, Departure::How::threw, 4));
   CHECK(records[1]->wait_for_departure({2}, test::kRankPatience / 2));
 }
 

@@ -92,7 +92,7 @@ void CheckpointParts::set(const std::string& name,
   }
 }
 
-void CheckpointParts::take(const CheckpointUpdate& update) {
+void CheckpointParts::apply(const CheckpointUpdate& update) {
   epoch = update.epoch.value_or(epoch);
   step = update.step.value_or(step);
   for (const auto& apply : update.apply) {

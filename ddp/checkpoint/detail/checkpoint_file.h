@@ -35,7 +35,7 @@ struct CheckpointParts {
   void set(const std::string& name, std::shared_ptr<CheckpointEntry> entry);
 
   /// Applies an update that `check` returned.
-  void take(const CheckpointUpdate& update);
+  void apply(const CheckpointUpdate& update);
 };
 
 /// Gathers all entries. Collective. Returns a function that builds the value to

@@ -34,7 +34,7 @@ void apply_on_all_ranks(const std::string& path,
       return check(file.value, parts, ranks.rank(), ranks.size());
     });
   });
-  parts.take(update);
+  parts.apply(update);
 }
 
 }  // namespace ddp::detail

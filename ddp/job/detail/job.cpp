@@ -54,7 +54,7 @@ bool look(Job& job, c10d::Store& store) {
   } catch (const std::exception&) {
     // The store is gone, so no rank waits in it.
   }
-  return job.watch.look(store);
+  return job.stuck_groups.abort_stuck_groups(store);
 }
 
 }  // namespace
@@ -133,7 +133,7 @@ void start_peer_monitor(Job& job) {
     return;
   }
   MonitoredStore meeting("lines", job.store, job.joins_in_vain);
-  job.lines = std::make_unique<PeerMonitor>(
+  job.peer_monitor = std::make_unique<PeerMonitor>(
       meeting,
       PeerMonitor::Place{
           job.env.rank, job.env.world_size, interface_hint_of(job.env)},
@@ -175,7 +175,7 @@ c10::intrusive_ptr<MonitoredBackend> make_group(Job& job,
     if (group->getBackendName() == "nccl") {
       group->setBoundDeviceId(job.device);
     }
-    job.watch.add(group);
+    job.stuck_groups.add(group);
     return group;
   } catch (...) {
     announce_fatal_error(job, text_of(std::current_exception()));
@@ -188,18 +188,18 @@ Departure departure_by(const Job& job, Departure::How how) {
   departure.rank = job.env.rank;
   departure.how = how;
   departure.passes = job.record->passes();
-  departure.started = job.watch.started();
+  departure.started = job.stuck_groups.started();
   return departure;
 }
 
 void announce_fatal_error(const Job& job, const std::string& text) noexcept {
-  if (!job.lines) {
+  if (!job.peer_monitor) {
     return;
   }
   try {
     auto departure = departure_by(job, Departure::How::threw);
     departure.text = text;
-    job.lines->say(departure);
+    job.peer_monitor->report(departure);
   } catch (...) {
     // Out of memory: the process ends without a report.
   }

@@ -31,12 +31,12 @@ struct Job {
   /// Returns why waiting for the ranks is in vain while they join. Null
   /// afterwards, when the peer monitor reports departures.
   VainCheck joins_in_vain;
-  StuckGroupAborter watch;
+  StuckGroupAborter stuck_groups;
   c10::intrusive_ptr<MonitoredBackend> world;
   int group_count = 0;
   /// Null in a world of one. The last member, so that its thread ends before
   /// the members that it uses are destroyed.
-  std::unique_ptr<PeerMonitor> lines;
+  std::unique_ptr<PeerMonitor> peer_monitor;
 };
 
 /// Returns a view of the store with keys of this job only; the store may have

@@ -32,7 +32,7 @@ Departure departure_now(const Job& job) {
 /// Reports the departure and waits at the leave barrier. Returns true if all
 /// ranks arrived.
 bool enter_leave_barrier(const Job& job) {
-  job.lines->say(departure_now(job));
+  job.peer_monitor->report(departure_now(job));
   if (has_lost_store(job)) {
     return false;
   }
@@ -70,7 +70,7 @@ bool is_reported_by_gloo(const MonitoredBackend& group,
 /// had one.
 std::string vain_problem(const Job& job) {
   std::string problem;
-  for (const auto& group : job.watch.groups()) {
+  for (const auto& group : job.stuck_groups.groups()) {
     const auto departure = group->departed_member();
     if (departure && !is_reported_by_gloo(*group, *departure)) {
       problem = group->error_of("a collective", *departure);
@@ -89,7 +89,7 @@ bool can_finish(const MonitoredBackend& group) {
 
 /// Closes the groups in the reverse order of their creation.
 void close_groups(const Job& job, bool all_have_come) {
-  const auto groups = job.watch.groups();
+  const auto groups = job.stuck_groups.groups();
   for (auto it = groups.rbegin(); it != groups.rend(); ++it) {
     auto& group = **it;
     group.close(all_have_come && can_finish(group)
@@ -99,7 +99,7 @@ void close_groups(const Job& job, bool all_have_come) {
 }
 
 std::string early_problem(const Job& job) {
-  for (const auto& group : job.watch.groups()) {
+  for (const auto& group : job.stuck_groups.groups()) {
     if (const auto other = group->behind()) {
       return "rank " + std::to_string(job.env.rank) +
              " has left while another rank went on: " +
@@ -131,7 +131,7 @@ std::string early_problem(const Job& job, milliseconds patience) {
 /// Runs the checks. They may wait without limit if all queued work can
 /// complete, else for kHearPatience.
 std::string run_checks(const Job& job, bool all_have_come) {
-  const auto groups = job.watch.groups();
+  const auto groups = job.stuck_groups.groups();
   const bool ends =
       all_have_come &&
       std::all_of(groups.begin(), groups.end(), [](const auto& group) {
@@ -148,7 +148,7 @@ std::string run_checks(const Job& job, bool all_have_come) {
 /// Waits for queued work that can complete. If a rank dies meanwhile, the peer
 /// monitor's thread aborts the group.
 void finish_groups(const Job& job, bool all_have_come) {
-  for (const auto& group : job.watch.groups()) {
+  for (const auto& group : job.stuck_groups.groups()) {
     if (all_have_come && can_finish(*group)) {
       group->wait_until_idle();
     }
@@ -170,8 +170,8 @@ void end_threads(const Job& job) noexcept {
   if (job.process != ::getpid()) {
     return;
   }
-  if (job.lines) {
-    job.lines->stop();
+  if (job.peer_monitor) {
+    job.peer_monitor->stop();
   }
   if (job.backend_name == "nccl") {
     close_groups(job, /*all_have_come=*/false);
@@ -180,7 +180,7 @@ void end_threads(const Job& job) noexcept {
 
 std::string leave(std::unique_ptr<Job> job) noexcept {
   try {
-    const bool all_have_come = !job->lines || enter_leave_barrier(*job);
+    const bool all_have_come = !job->peer_monitor || enter_leave_barrier(*job);
     finish_groups(*job, all_have_come);
     const bool knows = job->record->is_told() || is_failing();
     std::string problem = knows ? "" : problem_of(*job, all_have_come);
@@ -190,9 +190,9 @@ std::string leave(std::unique_ptr<Job> job) noexcept {
     }
     job->world.reset();
     job->store.reset();
-    if (job->lines && all_have_come) {
+    if (job->peer_monitor && all_have_come) {
       // Rank 0 has closed its store then, so the next job cannot connect to it.
-      job->lines->wait_for_rank_0(kLeaveTimeout);
+      job->peer_monitor->wait_for_rank_0(kLeaveTimeout);
     }
     return problem;
   } catch (...) {

@@ -58,12 +58,12 @@ int number_in(const std::string& text) {
 PeerMonitor::PeerMonitor(c10d::Store& store,
                          const Place& place,
                          std::shared_ptr<PeerState> record,
-                         Look look)
+                         PollCallback poll)
     : rank_(place.rank),
       world_size_(place.world_size),
       process_(::getpid()),
       record_(std::move(record)),
-      look_(std::move(look)) {
+      poll_(std::move(poll)) {
   open(store, place.reach);
   try {
     thread_ = std::thread([this] { run(); });
@@ -79,7 +79,7 @@ PeerMonitor::PeerMonitor(c10d::Store& store,
 
 PeerMonitor::~PeerMonitor() {
   stop();
-  look_ = nullptr;
+  poll_ = nullptr;
   for (const auto& [fd, line] : lines_) {
     send_text(line.socket, std::string(kClosed) + "\n");
     ::shutdown(fd, SHUT_RDWR);
@@ -134,7 +134,7 @@ void PeerMonitor::open(c10d::Store& store, const std::string& reach) {
   add(std::move(socket), 0);
 }
 
-void PeerMonitor::say(const Departure& departure) {
+void PeerMonitor::report(const Departure& departure) {
   if (::getpid() != process_) {
     return;
   }
@@ -142,9 +142,9 @@ void PeerMonitor::say(const Departure& departure) {
   if (!lock) {
     return;  // a thread that has ended holds the mutex
   }
-  said_ = gone(departure);
+  reported_ = gone(departure);
   for (const auto& [fd, line] : lines_) {
-    send_text(line.socket, said_);
+    send_text(line.socket, reported_);
   }
 }
 
@@ -162,7 +162,7 @@ void PeerMonitor::run() {
     while (!ends_) {
       wait_for_news(looks);
       const int departures = record_->departures();
-      looks = (looks || departures > known) && look_();
+      looks = (looks || departures > known) && poll_();
       known = departures;
     }
   } catch (const std::exception& error) {
@@ -187,10 +187,10 @@ void PeerMonitor::wait_for_news(bool looks) {
   }
   for (size_t i = 2; i < polled.size(); ++i) {
     if (polled[i].revents != 0 && !read(lines_.at(polled[i].fd))) {
-      lose(polled[i].fd);
+      on_disconnect(polled[i].fd);
     }
   }
-  spread();
+  forward_reports();
 }
 
 void PeerMonitor::accept_one() {
@@ -225,7 +225,7 @@ bool PeerMonitor::read(Line& line) {
   line.unread.append(piece, static_cast<size_t>(size));
   for (auto end = line.unread.find('\n'); end != std::string::npos;
        end = line.unread.find('\n')) {
-    if (!hear(line, line.unread.substr(0, end))) {
+    if (!on_message(line, line.unread.substr(0, end))) {
       return false;
     }
     line.unread.erase(0, end + 1);
@@ -233,9 +233,9 @@ bool PeerMonitor::read(Line& line) {
   return line.unread.size() < kLongestMessage;
 }
 
-bool PeerMonitor::hear(Line& line, const std::string& message) {
+bool PeerMonitor::on_message(Line& line, const std::string& message) {
   if (const auto rank = text_after(message, kHello)) {
-    return greet(line, number_in(*rank));
+    return on_hello(line, number_in(*rank));
   }
   if (message == kClosed) {
     line.has_closed = true;
@@ -243,7 +243,7 @@ bool PeerMonitor::hear(Line& line, const std::string& message) {
   }
   const auto text = text_after(message, kGone);
   const auto departure = text ? departure_of_line(*text) : std::nullopt;
-  if (!departure || !believe(line, *departure)) {
+  if (!departure || !is_trusted(line, *departure)) {
     return false;
   }
   news_.push_back(*departure);
@@ -251,7 +251,7 @@ bool PeerMonitor::hear(Line& line, const std::string& message) {
 }
 
 /// Sends the new peer all departures that were reported before it connected.
-bool PeerMonitor::greet(Line& line, int rank) {
+bool PeerMonitor::on_hello(Line& line, int rank) {
   if (rank_ != 0 || line.rank >= 0 || rank <= 0 || rank >= world_size_ ||
       !greeted_.insert(rank).second) {
     return false;
@@ -265,17 +265,18 @@ bool PeerMonitor::greet(Line& line, int rank) {
     text += gone(departure);
   }
   const std::lock_guard lock(mutex_);
-  send_text(line.socket, text + said_);
+  send_text(line.socket, text + reported_);
   return true;
 }
 
 /// Rank 0 may report any departure; other ranks may report only their own.
-bool PeerMonitor::believe(const Line& line, const Departure& departure) const {
+bool PeerMonitor::is_trusted(const Line& line,
+                             const Departure& departure) const {
   return departure.rank >= 0 && departure.rank < world_size_ &&
          (rank_ > 0 || departure.rank == line.rank);
 }
 
-void PeerMonitor::lose(int fd) {
+void PeerMonitor::on_disconnect(int fd) {
   Departure departure;
   departure.how = Departure::How::vanished;
   {
@@ -292,7 +293,7 @@ void PeerMonitor::lose(int fd) {
 
 /// Forwards first and records afterwards: this process may end as soon as its
 /// own threads see the departure.
-void PeerMonitor::spread() {
+void PeerMonitor::forward_reports() {
   std::string text;
   for (const auto& departure : news_) {
     if (record_->is_news(departure)) {
@@ -309,7 +310,7 @@ void PeerMonitor::spread() {
   }
   for (const auto& departure : news_) {
     if (departure.rank != rank_) {
-      record_->note(departure);
+      record_->add_departure(departure);
     }
   }
   news_.clear();

@@ -34,7 +34,7 @@ class PeerMonitor {
  public:
   /// Called on the monitor's thread after each departure, and then about every
   /// 100 ms while it returns true.
-  using Look = std::function<bool()>;
+  using PollCallback = std::function<bool()>;
 
   struct Place {
     int rank;
@@ -49,8 +49,8 @@ class PeerMonitor {
   PeerMonitor(c10d::Store& store,
               const Place& place,
               std::shared_ptr<PeerState> record,
-              Look look);
-  /// Stops the thread, destroys `look` and closes the connections, so that the
+              PollCallback poll);
+  /// Stops the thread, destroys `poll` and closes the connections, so that the
   /// other ranks see the end of this rank.
   ~PeerMonitor();
   PeerMonitor(const PeerMonitor&) = delete;
@@ -58,9 +58,9 @@ class PeerMonitor {
 
   /// Reports the departure of this rank to the others. Does not wait for them.
   /// Thread-safe. Does nothing in a forked child.
-  void say(const Departure& departure);
+  void report(const Departure& departure);
 
-  /// Stops the thread after the running call of `look`; no reports are received
+  /// Stops the thread after the running call of `poll`; no reports are received
   /// afterwards. The connections stay open until the process ends.
   void stop();
 
@@ -82,23 +82,23 @@ class PeerMonitor {
   void accept_one();
   void add(FileDescriptor socket, int rank);
   bool read(Line& line);
-  bool hear(Line& line, const std::string& message);
-  bool greet(Line& line, int rank);
-  bool believe(const Line& line, const Departure& departure) const;
-  void lose(int fd);
-  void spread();
+  bool on_message(Line& line, const std::string& message);
+  bool on_hello(Line& line, int rank);
+  bool is_trusted(const Line& line, const Departure& departure) const;
+  void on_disconnect(int fd);
+  void forward_reports();
 
   const int rank_;
   const int world_size_;
   const pid_t process_;
   const std::shared_ptr<PeerState> record_;
-  Look look_;
+  PollCallback poll_;
   FileDescriptor listener_;  // rank 0 only
   Pipe wake_ = make_pipe();
   std::mutex mutex_;  // guards lines_; the thread alone writes
   std::condition_variable changed_;
   std::map<int, Line> lines_;    // by file descriptor
-  std::string said_;             // report of this rank; guarded by mutex_
+  std::string reported_;         // report of this rank; guarded by mutex_
   std::set<int> greeted_;        // ranks that have connected to rank 0
   std::vector<Departure> news_;  // not forwarded yet
   std::atomic<bool> ends_{false};

@@ -33,7 +33,7 @@ bool adds_to(const std::vector<Departure>& order,
 
 }  // namespace
 
-bool PeerState::note(const Departure& departure) {
+bool PeerState::add_departure(const Departure& departure) {
   const std::lock_guard lock(mutex_);
   const auto known = find_rank(order_, departure.rank);
   const bool is_news = adds_to(order_, known, departure);

@@ -35,8 +35,8 @@ class PeerState {
   /// `vanished` before it had closed its groups, it counts as vanished, because
   /// its queued work is lost.
   /// @returns true if the other ranks must be informed of the departure.
-  bool note(const Departure& departure);
-  /// Returns the result of `note` without recording anything.
+  bool add_departure(const Departure& departure);
+  /// Returns the result of `add_departure` without recording anything.
   bool is_news(const Departure& departure) const;
 
   /// Number of ranks that have left.

@@ -75,7 +75,7 @@ std::map<std::string, uint64_t> StuckGroupAborter::started() const {
   return started;
 }
 
-bool StuckGroupAborter::look(c10d::Store& store) {
+bool StuckGroupAborter::abort_stuck_groups(c10d::Store& store) {
   bool is_any_open = false;
   for (const auto& [group, departure] : in_vain(is_any_open)) {
     end_vain_wait(*group, departure, store);

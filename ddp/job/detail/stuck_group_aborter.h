@@ -38,7 +38,7 @@ class StuckGroupAborter {
   /// messages that a peer sent before it left time to arrive.
   /// @param store  the store of the job; a client for this thread only.
   /// @returns true while a group is open, so that it could get stuck.
-  bool look(c10d::Store& store);
+  bool abort_stuck_groups(c10d::Store& store);
 
  private:
   struct Watched {

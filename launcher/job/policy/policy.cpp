@@ -1,5 +1,6 @@
 #include "launcher/job/policy/policy.h"
 
+#include <algorithm>
 #include <csignal>
 #include <utility>
 
@@ -7,6 +8,13 @@
 
 namespace launcher {
 namespace {
+
+// A killed process may need some time to end: a GPU driver frees memory.
+constexpr std::chrono::milliseconds kLeastTimeToDie{5'000};
+constexpr std::chrono::milliseconds kMostTimeToDie{30'000};
+// A slow reader of the output may delay the end, but only briefly after ddprun
+// was asked to end.
+constexpr std::chrono::milliseconds kTimeToDrain{1'000};
 
 constexpr auto kIgnore = [](const auto&) { return Actions{}; };
 
@@ -31,7 +39,7 @@ Actions Policy::on(const Event& event, Time now) {
     is_member_ = false;
   }
   if (const auto* closed = std::get_if<JobClosed>(&event)) {
-    hear(*closed);
+    adopt_remote_cause(*closed);
   }
   const auto* fired = std::get_if<TimerFired>(&event);
   if (fired != nullptr && fired->timer == Timer::limit) {
@@ -129,7 +137,7 @@ Actions Policy::on_without_workers(const Event& event) {
   return std::visit(
       Overloaded{[this](const SignalReceived& signal) {
                    const bool ends =
-                       stop_signals_.take(signal.number) ||
+                       stop_signals_.count(signal.number) ||
                        (is_preemption(signal) && phase_ != Phase::waiting);
                    return ends ? end_job(signal) : Actions{};
                  },
@@ -190,7 +198,7 @@ Actions Policy::end_hung(const WorkersHang& hangs) {
 }
 
 Actions Policy::on_signal_while_running(const SignalReceived& signal) {
-  if (!stop_signals_.take(signal.number)) {
+  if (!stop_signals_.count(signal.number)) {
     // A session leader ignores SIGTSTP, because its process group is orphaned.
     return {PassOn{signal.number == SIGTSTP ? SIGSTOP : signal.number}};
   }
@@ -217,7 +225,7 @@ Actions Policy::on_stopping(const Event& event) {
 }
 
 Actions Policy::on_signal_while_stopping(const SignalReceived& signal) {
-  if (!stop_signals_.take(signal.number)) {
+  if (!stop_signals_.count(signal.number)) {
     return forbid_restart(signal) + pass_on_while_ending(signal.number);
   }
   if (std::holds_alternative<WorldBroken>(cause_)) {
@@ -231,7 +239,7 @@ Actions Policy::on_signal_while_stopping(const SignalReceived& signal) {
 Actions Policy::on_killing(const Event& event) {
   return std::visit(
       Overloaded{[this](const SignalReceived& signal) {
-                   return stop_signals_.take(signal.number)
+                   return stop_signals_.count(signal.number)
                               ? leave()
                               : forbid_restart(signal) +
                                     pass_on_while_ending(signal.number);
@@ -287,10 +295,217 @@ Actions Policy::on_draining(const Event& event) {
   const auto* signal = std::get_if<SignalReceived>(&event);
   if (std::holds_alternative<OutputDrained>(event) ||
       (fired != nullptr && fired->timer == Timer::drain) ||
-      (signal != nullptr && stop_signals_.take(signal->number))) {
+      (signal != nullptr && stop_signals_.count(signal->number))) {
     phase_ = Phase::done;
   }
   return {};
+}
+
+// --on-preempt: after its signal the job ends, but the workers exit by
+// themselves.
+
+bool Policy::is_preemption(const SignalReceived& signal) const {
+  return options_.on_preempt && options_.on_preempt->signal == signal.number;
+}
+
+Actions Policy::preempt(const SignalReceived& signal) {
+  phase_ = Phase::preempted;
+  const auto time = options_.on_preempt->time;
+  return {RequestStop{signal.number, time}, ArmTimer{Timer::preempt, time}};
+}
+
+Actions Policy::on_preempted(const Event& event) {
+  const auto end_by_signal = [this] {
+    return leave() + stop(SignalReceived{options_.on_preempt->signal}, SIGTERM);
+  };
+  return std::visit(
+      Overloaded{
+          [this](const WorkerExited& exit) {
+            return on_exit_while_preempted(exit);
+          },
+          [this](const WorkersHang& hangs) {
+            return leave() + end_hung(hangs);
+          },
+          [this](const SignalReceived& signal) {
+            return is_preemption(signal) ? Actions{}
+                                         : on_signal_while_running(signal);
+          },
+          [this](const StartFailed& failed) {
+            alive_ = 0;
+            return kill(failed);
+          },
+          [&](const TimerFired& fired) {
+            return fired.timer == Timer::preempt ? end_by_signal() : Actions{};
+          },
+          // No time is left for another attempt.
+          [&](const WorldBroken&) { return end_by_signal(); },
+          [this](const RendezvousLost& lost) { return stop(lost, SIGTERM); },
+          [this](const JobClosed& closed) { return stop(closed, SIGTERM); },
+          [](const auto&) { return Actions{}; }},
+      event);
+}
+
+/// Lets the other workers run: they may be about to end in the same way, with
+/// an exit code of the program's choice.
+Actions Policy::on_exit_while_preempted(const WorkerExited& exit) {
+  --alive_;
+  if (!exit.status.is_success() && !std::exchange(has_failure_, true)) {
+    // Workers without a stop file received the signal itself.
+    const SignalReceived preemption{options_.on_preempt->signal};
+    cause_ = exit.status.signal == preemption.number ? Cause(preemption)
+                                                     : Cause(exit);
+  }
+  if (alive_ > 0) {
+    return {};
+  }
+  return (has_failure_ ? leave() : Actions{}) + stop(cause_, SIGTERM);
+}
+
+/// Forbids a restart after an attempt that is ending; a success remains a
+/// success.
+Actions Policy::forbid_restart(const SignalReceived& signal) {
+  if (!is_preemption(signal) ||
+      std::holds_alternative<std::monostate>(cause_)) {
+    return {};
+  }
+  if (std::holds_alternative<WorldBroken>(cause_)) {
+    cause_ = signal;
+  }
+  return leave();
+}
+
+// The end of workers, attempts and the job, in any phase.
+
+Actions Policy::stop(const Cause& cause, int number) {
+  phase_ = Phase::stopping;
+  cause_ = cause;
+  return {StopWorkers{number}, ArmTimer{Timer::grace, options_.grace_period}};
+}
+
+Actions Policy::pass_on_while_ending(int number) {
+  // Workers that were asked to end are not stopped; stopped ones were
+  // continued.
+  const bool is_job_control = number == SIGTSTP || number == SIGCONT;
+  return is_job_control ? Actions{} : Actions{PassOn{number}};
+}
+
+Actions Policy::kill(const Cause& cause) {
+  phase_ = Phase::killing;
+  cause_ = cause;
+  return {
+      KillAll{},
+      ArmTimer{
+          Timer::kill,
+          std::clamp(options_.grace_period, kLeastTimeToDie, kMostTimeToDie)}};
+}
+
+Actions Policy::end_attempt() {
+  if (is_member_ && std::holds_alternative<WorldBroken>(cause_)) {
+    return join_again();
+  }
+  if (is_member_ && starts_again_ && failure_of(cause_)) {
+    return pause_and_join();
+  }
+  if (std::holds_alternative<std::monostate>(cause_) && is_member_) {
+    phase_ = Phase::waiting;
+    return {TellOutcome{HostSucceeded{}}};
+  }
+  if (is_member_ && failure_of(cause_) && world_.host_count > 1) {
+    phase_ = Phase::waiting;
+    return {};
+  }
+  const auto* signal = std::get_if<SignalReceived>(&cause_);
+  const bool is_clean = options_.stops_cleanly && signal != nullptr &&
+                        phase_ == Phase::stopping && !has_failure_;
+  return end_job(is_clean ? Cause(StoppedCleanly{signal->number}) : cause_);
+}
+
+Actions Policy::on_waiting_after_failure(const Event& event) {
+  return std::visit(
+      Overloaded{[this](const WorldBroken& broken) {
+                   // The event on the other host may have caused the failure
+                   // here.
+                   if (broken.change != WorldBroken::Change::failed &&
+                       broken.change != WorldBroken::Change::vanished) {
+                     return end_job(cause_);
+                   }
+                   cause_ = broken;
+                   return join_again();
+                 },
+                 [this](const SignalReceived& signal) {
+                   return stop_signals_.count(signal.number) ? end_job(cause_)
+                                                             : Actions{};
+                 },
+                 [this](const RendezvousLost&) { return end_job(cause_); },
+                 [this](const JobClosed&) { return end_job(cause_); },
+                 [](const auto&) { return Actions{}; }},
+      event);
+}
+
+/// Replaces a worker failure as the cause by an earlier failure on another
+/// host, or by the reason why the job was closed there. Keeps a hang on this
+/// host: only this host can describe it.
+void Policy::adopt_remote_cause(const JobClosed& closed) {
+  if (phase_ == Phase::draining || phase_ == Phase::done) {
+    return;
+  }
+  first_ = closed.first;
+  const bool is_elsewhere =
+      first_ && (first_->rank < world_.first_rank ||
+                 first_->rank >= world_.first_rank + options_.worker_count);
+  const bool is_no_failure = !first_ && !closed.text.empty();
+  if ((is_elsewhere || is_no_failure) &&
+      std::holds_alternative<WorkerExited>(cause_)) {
+    cause_ = closed;
+  }
+}
+
+Actions Policy::join_again() {
+  phase_ = Phase::joining;
+  return {WriteReport{std::exchange(cause_, {})}, Join{}};
+}
+
+Actions Policy::pause_and_join() {
+  const auto delay =
+      world_.restart_after ? std::chrono::milliseconds(0) : budget_.spend(now_);
+  if (delay.count() == 0) {
+    return join_again();
+  }
+  phase_ = Phase::pausing;
+  return {WriteReport{std::exchange(cause_, {})},
+          ArmTimer{Timer::restart, delay}};
+}
+
+Actions Policy::end_job(const Cause& cause) {
+  phase_ = Phase::draining;
+  Actions actions = leave() + Actions{WriteReport{cause, first_}};
+  if (stop_signals_.have_come() || std::holds_alternative<TimeIsUp>(cause) ||
+      std::holds_alternative<SignalReceived>(cause)) {
+    actions.push_back(ArmTimer{Timer::drain, kTimeToDrain});
+  }
+  actions.push_back(DrainOutput{});
+  return actions;
+}
+
+Actions Policy::leave() {
+  return std::exchange(is_member_, false) ? Actions{Leave{}} : Actions{};
+}
+
+/// Decides whether a restart follows and tells the other hosts.
+Actions Policy::tell_failure(int rank, const Cause& cause) {
+  starts_again_ = !is_final(cause, options_.final_codes) && may_restart();
+  return {TellOutcome{HostFailed{rank, *failure_of(cause), !starts_again_}}};
+}
+
+bool Policy::may_restart() const {
+  // With several hosts, restart_after counts from the time at which the
+  // coordinator formed the world. started_ is later, so a restart that is
+  // allowed here is allowed for all hosts. Compares milliseconds, because the
+  // value for "never" does not fit into nanoseconds.
+  const auto passed =
+      std::chrono::floor<std::chrono::milliseconds>(now_ - started_);
+  return world_.restart_after ? passed >= *world_.restart_after
+                              : budget_.allows(world_.restarts, now_);
 }
 
 }  // namespace launcher

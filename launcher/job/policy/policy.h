@@ -154,7 +154,7 @@ class Policy {
   Actions leave();
   Actions tell_failure(int rank, const Cause& cause);
   bool may_restart() const;
-  void hear(const JobClosed& closed);
+  void adopt_remote_cause(const JobClosed& closed);
 
   Options options_;
   RestartBudget budget_;

@@ -9,7 +9,7 @@ namespace launcher {
 StopSignals::StopSignals(std::vector<int> numbers)
     : numbers_(std::move(numbers)) {}
 
-bool StopSignals::take(int number) {
+bool StopSignals::count(int number) {
   if (std::find(numbers_.begin(), numbers_.end(), number) == numbers_.end() &&
       number != SIGKILL) {
     return false;

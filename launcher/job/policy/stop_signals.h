@@ -12,7 +12,7 @@ class StopSignals {
 
   /// Counts a stop signal. Returns false, without counting, for any other
   /// signal.
-  bool take(int number);
+  bool count(int number);
 
   bool have_come() const { return count_ > 0; }
 

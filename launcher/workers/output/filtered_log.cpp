@@ -26,7 +26,8 @@ std::optional<FilteredLog> make_filtered_log(const LineFilter& filter,
 FilteredLog::FilteredLog(LogFile file, std::vector<std::string> texts)
     : file_(std::move(file)), texts_(std::move(texts)) {}
 
-void FilteredLog::take(std::string_view prefix, std::string_view line) {
+void FilteredLog::write_if_matching(std::string_view prefix,
+                                    std::string_view line) {
   const bool holds_one =
       std::any_of(texts_.begin(), texts_.end(), [line](const auto& text) {
         return line.find(text) != std::string_view::npos;

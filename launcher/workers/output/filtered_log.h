@@ -19,7 +19,7 @@ class FilteredLog {
   FilteredLog(LogFile file, std::vector<std::string> texts);
 
   /// Writes the line if it contains one of the texts.
-  void take(std::string_view prefix, std::string_view line);
+  void write_if_matching(std::string_view prefix, std::string_view line);
 
   /// Closes the file after the pending writes.
   void finish() { file_.finish(); }

@@ -71,7 +71,7 @@ void WorkerStream::take_line(std::string_view line, LineEnd end) {
       show(prefix, line, end);
     }
     if (targets_.filtered != nullptr) {
-      targets_.filtered->take(prefix, line);
+      targets_.filtered->write_if_matching(prefix, line);
     }
   }
   if (targets_.keeps_last_lines && end != LineEnd::carriage_return) {

@@ -29,7 +29,7 @@ void HangJudge::expect(size_t worker, const ProgressReading& first) {
   workers_[worker].reading = first;
 }
 
-void HangJudge::note(size_t index, const ProgressReading& reading, Time now) {
+void HangJudge::record(size_t index, const ProgressReading& reading, Time now) {
   Worker& worker = workers_[index];
   const bool is_new = reading.text != worker.reading.text ||
                       reading.stamp != worker.reading.stamp;

@@ -51,7 +51,7 @@ class HangJudge {
   void expect(size_t worker, const ProgressReading& first);
   /// Records the current reading of a worker. To be called for each worker
   /// before judge().
-  void note(size_t worker, const ProgressReading& reading, Time now);
+  void record(size_t worker, const ProgressReading& reading, Time now);
   /// Records that the worker has ended.
   void forget(size_t worker);
 

@@ -93,14 +93,14 @@ void ProgressWatch::resume() {
     return;  // a hang has been found
   }
   judge_.restart(std::chrono::steady_clock::now());
-  look_later();
+  arm_poll();
 }
 
-void ProgressWatch::look_later() {
-  loop_.arm_timer(kLookTimer, judge_.interval(), [this] { look(); });
+void ProgressWatch::arm_poll() {
+  loop_.arm_timer(kLookTimer, judge_.interval(), [this] { poll(); });
 }
 
-void ProgressWatch::look() {
+void ProgressWatch::poll() {
   const auto now = std::chrono::steady_clock::now();
   for (size_t index = 0; index < workers_.size(); ++index) {
     read(index, now);
@@ -110,7 +110,7 @@ void ProgressWatch::look() {
   }
   const auto verdicts = judge_.judge(now);
   if (verdicts.empty()) {
-    look_later();
+    arm_poll();
   } else {
     examine(verdicts);
   }
@@ -123,7 +123,7 @@ void ProgressWatch::read(size_t worker,
   }
   if (auto reading = read_progress(workers_[worker].file)) {
     reading->is_stopped = is_stopped(reporter(worker));
-    judge_.note(worker, *reading, now);
+    judge_.record(worker, *reading, now);
   }
 }
 
@@ -137,11 +137,11 @@ void ProgressWatch::examine(const std::vector<HangJudge::Verdict>& verdicts) {
   hang_.timeout = timeout_;
   stacks_.emplace(
       loop_, processes, [this](const std::vector<std::string>& stacks) {
-        tell(stacks);
+        report_hang(stacks);
       });
 }
 
-void ProgressWatch::tell(const std::vector<std::string>& stacks) {
+void ProgressWatch::report_hang(const std::vector<std::string>& stacks) {
   for (size_t index = 0; index < stacks.size(); ++index) {
     if (!stacks[index].empty()) {
       hang_.workers[index].stack = stacks[index];

@@ -57,11 +57,11 @@ class ProgressWatch {
     pid_t pid = 0;
   };
 
-  void look_later();
-  void look();
+  void arm_poll();
+  void poll();
   void read(size_t worker, std::chrono::steady_clock::time_point now);
   void examine(const std::vector<HangJudge::Verdict>& verdicts);
-  void tell(const std::vector<std::string>& stacks);
+  void report_hang(const std::vector<std::string>& stacks);
   HungWorker hung_worker(const HangJudge::Verdict& verdict) const;
   std::vector<RankReport> reports_except(
       const std::vector<HungWorker>& hung) const;

@@ -60,21 +60,21 @@ void TimerFile::read() {
     return;
   }
   lines_.feed({piece.data(), static_cast<size_t>(size)},
-              [this](std::string_view line, LineEnd) { take(line); });
+              [this](std::string_view line, LineEnd) { on_line(line); });
   arm();
 }
 
-void TimerFile::take(std::string_view line) {
+void TimerFile::on_line(std::string_view line) {
   if (const auto request = parse_timer_request(line)) {
-    timers_.take(*request, std::chrono::steady_clock::now(), wall_seconds());
+    timers_.on_line(*request, std::chrono::steady_clock::now(), wall_seconds());
   }
 }
 
 void TimerFile::arm() {
-  loop_.arm_timer_at(kExpiryTimer, timers_.next(), [this] { look(); });
+  loop_.arm_timer_at(kExpiryTimer, timers_.next(), [this] { on_expiry(); });
 }
 
-void TimerFile::look() {
+void TimerFile::on_expiry() {
   const auto expired = timers_.remove_expired(std::chrono::steady_clock::now());
   arm();
   for (const TimerTable::Expired& timer : expired) {

@@ -30,9 +30,9 @@ class TimerFile {
 
  private:
   void read();
-  void take(std::string_view line);
+  void on_line(std::string_view line);
   void arm();
-  void look();
+  void on_expiry();
 
   EventLoop& loop_;
   std::string path_;

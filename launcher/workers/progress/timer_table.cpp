@@ -39,7 +39,9 @@ std::optional<TimerRequest> parse_timer_request(std::string_view line) {
                       static_cast<int>(std::max<int64_t>(signal, 0))};
 }
 
-void TimerTable::take(const TimerRequest& request, Time now, double wall_time) {
+void TimerTable::apply(const TimerRequest& request,
+                       Time now,
+                       double wall_time) {
   const auto key = std::pair(request.pid, request.scope);
   if (request.expiration < 0) {
     timers_.erase(key);

@@ -33,7 +33,7 @@ class TimerTable {
   /// Applies a request.
   ///
   /// @param wall_time seconds since 1970, the clock of the request
-  void take(const TimerRequest& request, Time now, double wall_time);
+  void apply(const TimerRequest& request, Time now, double wall_time);
 
   /// A timer that was not cleared before its deadline.
   struct Expired {

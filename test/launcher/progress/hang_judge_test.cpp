@@ -52,7 +52,7 @@ class HangJudgeFixture {
     std::vector<size_t> hung;
     for (size_t worker = 0; worker < readings_.size(); ++worker) {
       if (judge_.is_watched(worker)) {
-        judge_.note(worker, readings_[worker], now_);
+        judge_.record(worker, readings_[worker], now_);
       }
     }
     for (const auto& verdict : judge_.judge(now_)) {
@@ -154,7 +154,7 @@ TEST_CASE("hangs: a look that comes late within a second is no absence") {
   HangJudge judge(100ms, 1, false, now);
   judge.expect(0, {});
   for (const char* text : {"start", "step 1"}) {
-    judge.note(0, {.text = text}, now);
+    judge.record(0, {.text = text}, now);
     CHECK(judge.judge(now).empty());
   }
   now += 900ms;

@@ -11,15 +11,15 @@ using namespace launcher;
 TEST_CASE("a signal is unheard as long as it is pending") {
   PendingSignal signal;
   CHECK(!signal.is_open());
-  signal.hand_over(SIGTERM);
+  signal.set(SIGTERM);
   CHECK(signal.is_open());
   CHECK(signal.number() == SIGTERM);
-  CHECK(signal.look(true) == 1);
-  CHECK(signal.look(true) == 2);
-  CHECK(signal.look(false) == 0);
+  CHECK(signal.record_check(true) == 1);
+  CHECK(signal.record_check(true) == 2);
+  CHECK(signal.record_check(false) == 0);
   CHECK(!signal.is_open());
-  signal.hand_over(SIGINT);
-  CHECK(signal.look(true) == 1);
+  signal.set(SIGINT);
+  CHECK(signal.record_check(true) == 1);
 }
 
 TEST_CASE("pending signals in the text of /proc/PID/status") {

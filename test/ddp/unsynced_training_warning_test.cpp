@@ -13,7 +13,7 @@
 #include "test/support/warnings.h"
 
 namespace ddp {
-namespace local_watch_test {
+namespace unsynced_training_warning_test {
 
 using Catch::Contains;
 using detail::UnsyncedTrainingWarning;
@@ -145,5 +145,5 @@ TEST_CASE("what is local for a reason is not told", "[local]") {
   }
 }
 
-}  // namespace local_watch_test
+}  // namespace unsynced_training_warning_test
 }  // namespace ddp
