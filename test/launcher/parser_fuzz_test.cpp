@@ -423,7 +423,7 @@ TEST_CASE("damaged requests for a timer") {
           expect(request->pid > 0, "a process");
           TimerTable table;
           const TimerTable::Time now{};
-          table.take(*request, now, 10.0);
+          table.apply(*request, now, 10.0);
           table.remove_expired(now);
         }
       });

@@ -66,7 +66,7 @@ void TimerFile::read() {
 
 void TimerFile::on_line(std::string_view line) {
   if (const auto request = parse_timer_request(line)) {
-    timers_.on_line(*request, std::chrono::steady_clock::now(), wall_seconds());
+    timers_.apply(*request, std::chrono::steady_clock::now(), wall_seconds());
   }
 }
 

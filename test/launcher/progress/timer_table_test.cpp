@@ -66,14 +66,14 @@ TEST_CASE("timers expire, end and are set anew") {
   TimerTable timers;
   const Time start{};
   CHECK(!timers.next());
-  timers.take(timer(1, "a", 10), start, kWall);
-  timers.take(timer(2, "a", 20), start, kWall);
-  timers.take(timer(3, "a", 5), start, kWall);
+  timers.apply(timer(1, "a", 10), start, kWall);
+  timers.apply(timer(2, "a", 20), start, kWall);
+  timers.apply(timer(3, "a", 5), start, kWall);
   CHECK(timers.next() == start + 5s);
-  timers.take(end_of(3, "a"), start, kWall);
-  timers.take(end_of(3, "never set"), start, kWall);
+  timers.apply(end_of(3, "a"), start, kWall);
+  timers.apply(end_of(3, "never set"), start, kWall);
   CHECK(timers.next() == start + 10s);
-  timers.take(timer(1, "a", 15), start + 1s, kWall);  // wall clock set back
+  timers.apply(timer(1, "a", 15), start + 1s, kWall);  // wall clock set back
   CHECK(timers.remove_expired(start + 15s).empty());
   const auto expired = timers.remove_expired(start + 16s);
   REQUIRE(expired.size() == 1);
@@ -86,11 +86,11 @@ TEST_CASE("timers expire, end and are set anew") {
 
 TEST_CASE("of a process with several the first one with a signal counts") {
   TimerTable timers;
-  timers.take(timer(1, "0 mute", 1, 0), {}, kWall);
-  timers.take(timer(1, "1 late", 3, SIGTERM), {}, kWall);
-  timers.take(timer(1, "2 early", 2, SIGABRT), {}, kWall);
-  timers.take(timer(1, "3 mute", 1, 0), {}, kWall);
-  timers.take(timer(1, "future", 100), {}, kWall);
+  timers.apply(timer(1, "0 mute", 1, 0), {}, kWall);
+  timers.apply(timer(1, "1 late", 3, SIGTERM), {}, kWall);
+  timers.apply(timer(1, "2 early", 2, SIGABRT), {}, kWall);
+  timers.apply(timer(1, "3 mute", 1, 0), {}, kWall);
+  timers.apply(timer(1, "future", 100), {}, kWall);
   const auto expired = timers.remove_expired(Time{} + 5s);
   REQUIRE(expired.size() == 1);
   CHECK(expired[0].scope == "2 early");
@@ -100,8 +100,8 @@ TEST_CASE("of a process with several the first one with a signal counts") {
 
 TEST_CASE("timers in the past and beyond all time") {
   TimerTable timers;
-  timers.take(timer(1, "past", -50), {}, kWall);
-  timers.take(timer(2, "never", 1e300), {}, kWall);
+  timers.apply(timer(1, "past", -50), {}, kWall);
+  timers.apply(timer(2, "never", 1e300), {}, kWall);
   CHECK(timers.remove_expired({}).size() == 1);
   CHECK(timers.remove_expired(Time{} + 24h * 365).empty());
 }
@@ -109,10 +109,10 @@ TEST_CASE("timers in the past and beyond all time") {
 TEST_CASE("there is an end to how many timers are kept") {
   TimerTable timers;
   for (int scope = 0; scope < 100'000; ++scope) {
-    timers.take(timer(1, std::to_string(scope), 10), {}, kWall);
+    timers.apply(timer(1, std::to_string(scope), 10), {}, kWall);
   }
-  timers.take(timer(2, "one more", 1), {}, kWall);
+  timers.apply(timer(2, "one more", 1), {}, kWall);
   CHECK(timers.next() == Time{} + 10s);
-  timers.take(timer(1, "7", 5), {}, kWall);
+  timers.apply(timer(1, "7", 5), {}, kWall);
   CHECK(timers.next() == Time{} + 5s);
 }
