@@ -45,7 +45,7 @@ class ParameterClient::Impl {
   /// Runs communication with the servers. An exception ends the client.
   template <class Talk>
   void talk(const Talk& run);
-  void abort_and_announce(const std::string& reason);
+  void leave_with_error(const std::string& reason);
   using OnWait = detail::OnWait;
   /// Runs `talk_to(server, on_wait)` for all servers concurrently. Rethrows the
   /// first exception.
@@ -78,7 +78,7 @@ ParameterClient::Impl::Impl(std::shared_ptr<torch::nn::Module> module,
               "Expected a module to train, but got an empty holder");
   session_ = detail::join_session(*module_, options, detail::Role::worker);
   if (!session_.problem.empty()) {
-    abort_and_announce(session_.problem);
+    leave_with_error(session_.problem);
     TORCH_CHECK(false, ended_);
   }
   for (const auto& shard : session_.shards) {
@@ -164,12 +164,12 @@ void ParameterClient::Impl::talk(const Talk& run) {
   try {
     run();
   } catch (const std::exception& error) {
-    abort_and_announce(ddp::detail::text_of(error));
+    leave_with_error(ddp::detail::text_of(error));
     throw;
   }
 }
 
-void ParameterClient::Impl::abort_and_announce(const std::string& reason) {
+void ParameterClient::Impl::leave_with_error(const std::string& reason) {
   ended_ = reason.empty() ? "an error without a text" : reason;
   const auto name =
       detail::worker_name(topology().worker(), topology().servers);

@@ -23,7 +23,7 @@ unsigned limit_seconds() {
                           : kLimitSeconds;
 }
 
-void abort_and_announce(int) {
+void abort_test(int) {
   constexpr char kText[] = "a test has not ended within its time limit\n";
   [[maybe_unused]] const auto written =
       ::write(STDERR_FILENO, kText, sizeof(kText) - 1);
@@ -38,7 +38,7 @@ class TimeLimit : public Listener {
 
   void testCaseStarting(const Catch::TestCaseInfo& test) override {
     Listener::testCaseStarting(test);
-    std::signal(SIGALRM, abort_and_announce);
+    std::signal(SIGALRM, abort_test);
     ::alarm(limit_seconds());
   }
 
