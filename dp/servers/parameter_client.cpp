@@ -178,7 +178,7 @@ void ParameterClient::Impl::leave_with_error(const std::string& reason) {
       continue;
     }
     try {
-      link->post({.op = Op::failure, .text = name + ": " + reason});
+      link->post({.op = Op::failure, .text = name + ": " + ended_});
       link->flush(kTimeToSend);
     } catch (const c10::Error&) {
       // The server has exited itself.
