@@ -7,6 +7,7 @@
 
 #include "ddp/base/net/tcp.h"
 #include "ddp/base/text/rank_text.h"
+#include "ddp/base/text/record.h"
 
 namespace ddp::detail {
 namespace {
@@ -243,17 +244,18 @@ std::vector<Arrival> exchange_arrivals(c10d::Store& store,
                                        const Arrival& mine,
                                        milliseconds timeout) {
   std::vector<Arrival> arrivals;
-  for (const auto& text : exchange_texts(store,
-                                         rank,
-                                         world_size,
-                                         mine.backend + "\n" + mine.error,
-                                         timeout,
-                                         /*is_last=*/!mine.error.empty())) {
-    const auto split = text.find('\n');
-    arrivals.push_back(
-        split == std::string::npos
-            ? Arrival{}
-            : Arrival{text.substr(0, split), text.substr(split + 1)});
+  for (const auto& text :
+       exchange_texts(store,
+                      rank,
+                      world_size,
+                      join_fields({mine.backend, mine.error}),
+                      timeout,
+                      /*is_last=*/!mine.error.empty())) {
+    // The text of a rank that was not waited for is empty.
+    const auto fields = split_fields(text);
+    arrivals.push_back(fields && fields->size() == 2
+                           ? Arrival{fields->front(), fields->back()}
+                           : Arrival{});
   }
   return arrivals;
 }

@@ -9,6 +9,7 @@
 #include <c10/core/GradMode.h>
 #include <torch/csrc/utils/tensor_flatten.h>
 
+#include "ddp/base/text/record.h"
 #include "ddp/job/text_collectives.h"
 #include "ddp/job/wait.h"
 
@@ -16,7 +17,6 @@ namespace ddp::detail {
 namespace {
 
 constexpr const char* kOption = "option";
-constexpr char kRefusal = '\t';  // no spec's text begins with a tab
 
 template <typename T>
 std::string to_text(const T& value) {
@@ -45,6 +45,20 @@ constexpr Field kFields[] = {{"shape", &TensorSpec::shape},
                              {"requires_grad", &TensorSpec::requires_grad},
                              {"device", &TensorSpec::device},
                              {"values", &TensorSpec::values}};
+
+/// Joins a refusal, or "", and the specs.
+std::string message_of(const std::vector<TensorSpec>& specs,
+                       const std::string& refusal) {
+  std::vector<std::string> fields{refusal};
+  for (const auto& spec : specs) {
+    fields.push_back(spec.kind);
+    fields.push_back(spec.name);
+    for (const auto& field : kFields) {
+      fields.push_back(spec.*field.value);
+    }
+  }
+  return join_fields(fields);
+}
 
 std::string mismatch_of(const std::vector<std::vector<TensorSpec>>& ranks,
                         size_t reference,
@@ -173,27 +187,18 @@ std::string majority_mismatch(
 }
 
 std::string specs_to_text(const std::vector<TensorSpec>& specs) {
-  std::ostringstream text;
-  for (const auto& spec : specs) {
-    text << spec.kind << '\t' << spec.name;
-    for (const auto& field : kFields) {
-      text << '\t' << spec.*field.value;
-    }
-    text << '\n';
-  }
-  return text.str();
+  return message_of(specs, "");
 }
 
 std::vector<TensorSpec> specs_from_text(const std::string& text) {
+  const auto fields = fields_of(text);
   std::vector<TensorSpec> specs;
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) {
-    std::istringstream cells(line);
+  for (size_t i = 1; i < fields.size();) {
     TensorSpec spec;
-    std::getline(cells, spec.kind, '\t');
-    std::getline(cells, spec.name, '\t');
+    spec.kind = fields.at(i++);
+    spec.name = fields.at(i++);
     for (const auto& field : kFields) {
-      std::getline(cells, spec.*field.value, '\t');
+      spec.*field.value = fields.at(i++);
     }
     specs.push_back(std::move(spec));
   }
@@ -204,8 +209,7 @@ void verify_across_ranks(c10d::Backend& group,
                          c10::Device device,
                          const std::vector<TensorSpec>& mine,
                          const std::string& refusal) {
-  const auto own = refusal.empty() ? specs_to_text(mine)
-                                   : std::string(1, kRefusal) + refusal;
+  const auto own = message_of(mine, refusal);
   // Usually all are equal; then the full texts are not exchanged.
   if (are_texts_equal(group, device, own) && refusal.empty()) {
     return;
@@ -213,13 +217,9 @@ void verify_across_ranks(c10d::Backend& group,
   const auto texts = all_gather_text(group, device, own);
   std::vector<std::vector<TensorSpec>> ranks;
   for (size_t rank = 0; rank < texts.size(); ++rank) {
-    const auto& text = texts[rank];
-    TORCH_CHECK(text.empty() || text.front() != kRefusal,
-                text.substr(1),
-                " (on rank ",
-                rank,
-                ")");
-    ranks.push_back(specs_from_text(text));
+    const auto refused = fields_of(texts[rank]).front();
+    TORCH_CHECK(refused.empty(), refused, " (on rank ", rank, ")");
+    ranks.push_back(specs_from_text(texts[rank]));
   }
   const std::string mismatch = first_mismatch(ranks);
   TORCH_CHECK(mismatch.empty(),

@@ -5,6 +5,7 @@
 #include <ATen/Functions.h>
 #include <c10/util/hash.h>
 
+#include "ddp/base/text/record.h"
 #include "ddp/job/wait.h"
 
 namespace ddp::detail {
@@ -91,6 +92,14 @@ std::string broadcast_text(c10d::Backend& group,
   auto received = to_text(bytes[0], size);
   check_whole(group, "broadcast");
   return received;
+}
+
+std::vector<std::string> fields_of(const std::string& message) {
+  auto fields = split_fields(message);
+  TORCH_CHECK(fields && !fields->empty(),
+              "Expected messages of this version of the library from all "
+              "ranks, but got another one; link all ranks with one version");
+  return *std::move(fields);
 }
 
 }  // namespace ddp::detail

@@ -29,4 +29,9 @@ std::string broadcast_text(c10d::Backend& group,
                            const std::string& text,
                            int from = 0);
 
+/// Returns the fields of a rank's message; see `ddp/base/text/record.h`.
+/// @throws c10::Error for a text that is no record: the rank was linked with
+///   another version of this library.
+std::vector<std::string> fields_of(const std::string& message);
+
 }  // namespace ddp::detail

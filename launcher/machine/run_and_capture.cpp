@@ -8,10 +8,11 @@
 #include <algorithm>
 #include <array>
 #include <csignal>
-#include <sstream>
 #include <utility>
 
 #include "ddp/base/child_process.h"
+#include "ddp/base/text/number.h"
+#include "ddp/base/text/record.h"
 #include "launcher/machine/descendants.h"
 #include "launcher/machine/process.h"
 
@@ -147,21 +148,25 @@ CommandEnd run_and_capture(const CaptureSpec& spec) {
 
 std::string encode(const CommandEnd& end) {
   const ExitStatus status = end.status.value_or(ExitStatus{kNoStatus, 0});
-  return std::to_string(status.code) + " " + std::to_string(status.signal) +
-         "\n" + end.output;
+  return ddp::detail::join_fields(
+      {std::to_string(status.code), std::to_string(status.signal), end.output});
 }
 
 std::optional<CommandEnd> decode_command_end(const std::string& text) {
-  std::istringstream head(text.substr(0, text.find('\n')));
-  ExitStatus status;
-  if (!(head >> status.code >> status.signal)) {
+  const auto fields = ddp::detail::split_fields(text);
+  if (!fields || fields->size() != 3) {
+    return std::nullopt;
+  }
+  const auto code = ddp::detail::parse_number<int>(fields->at(0));
+  const auto signal = ddp::detail::parse_number<int>(fields->at(1));
+  if (!code || !signal) {
     return std::nullopt;
   }
   CommandEnd end;
-  if (status.code != kNoStatus) {
-    end.status = status;
+  if (*code != kNoStatus) {
+    end.status = ExitStatus{*code, *signal};
   }
-  end.output = text.substr(text.find('\n') + 1);
+  end.output = fields->at(2);
   return end;
 }
 

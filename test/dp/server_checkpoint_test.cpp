@@ -56,7 +56,7 @@ TEST_CASE("servers go on from the newest update that all have",
 TEST_CASE("what a server has saved is said in a line", "[server_checkpoint]") {
   for (const auto& saved : std::vector<ResumePoints>{
            {}, {{3}, "", 7}, {{8, 0}}, {{}, "Cannot load it: why"}}) {
-    const auto back = detail::read_saved(detail::write_saved(saved));
+    const auto back = detail::resume_points_of_text(detail::to_text(saved));
     CHECK(back.updates == saved.updates);
     CHECK(back.problem == saved.problem);
     CHECK(back.run == saved.run);

@@ -7,6 +7,9 @@
 #include <ATen/ops/zeros.h>
 #include <c10/util/accumulate.h>
 
+#include "ddp/base/text/record.h"
+#include "ddp/job/text_collectives.h"
+
 namespace ddp::detail {
 namespace {
 
@@ -48,35 +51,26 @@ RowsSpec rows_spec(const at::Tensor& tensor) {
 }
 
 std::string to_text(const RowsSpec& spec) {
-  if (!spec.failure.empty()) {
-    return "!" + spec.failure;
+  std::vector<std::string> fields{spec.failure};
+  if (spec.has_tensor) {
+    fields.push_back(std::to_string(static_cast<int>(spec.dtype)));
   }
-  if (!spec.has_tensor) {
-    return "";
-  }
-  std::string text = std::to_string(static_cast<int>(spec.dtype));
   for (const int64_t size : spec.sizes) {
-    text += " " + std::to_string(size);
+    fields.push_back(std::to_string(size));
   }
-  return text;
+  return join_fields(fields);
 }
 
 RowsSpec rows_spec_of(const std::string& text) {
+  const auto fields = fields_of(text);
   RowsSpec spec;
-  if (text.empty()) {
-    return spec;
+  spec.failure = fields.at(0);
+  spec.has_tensor = fields.size() > 1;
+  if (spec.has_tensor) {
+    spec.dtype = static_cast<c10::ScalarType>(std::stoi(fields[1]));
   }
-  if (text[0] == '!') {
-    spec.failure = text.substr(1);
-    return spec;
-  }
-  std::istringstream numbers(text);
-  int dtype = 0;
-  numbers >> dtype;
-  spec.has_tensor = true;
-  spec.dtype = static_cast<c10::ScalarType>(dtype);
-  for (int64_t size = 0; numbers >> size;) {
-    spec.sizes.push_back(size);
+  for (size_t i = 2; i < fields.size(); ++i) {
+    spec.sizes.push_back(std::stoll(fields[i]));
   }
   return spec;
 }

@@ -4,6 +4,8 @@
 #include <random>
 #include <sstream>
 
+#include "ddp/base/text/record.h"
+#include "ddp/job/text_collectives.h"
 #include "dp/servers/detail/topology.h"
 
 namespace dp::detail {
@@ -36,28 +38,21 @@ int64_t new_run() {
   return static_cast<int64_t>((high | random()) >> 1U);
 }
 
-std::string write_saved(const ResumePoints& saved) {
-  if (!saved.problem.empty()) {
-    return "!" + saved.problem;
-  }
-  std::ostringstream text;
-  text << saved.run;
+std::string to_text(const ResumePoints& saved) {
+  std::vector<std::string> fields{saved.problem, std::to_string(saved.run)};
   for (const int64_t update : saved.updates) {
-    text << ' ' << update;
+    fields.push_back(std::to_string(update));
   }
-  return text.str();
+  return ddp::detail::join_fields(fields);
 }
 
-ResumePoints read_saved(const std::string& line) {
+ResumePoints resume_points_of_text(const std::string& text) {
+  const auto fields = ddp::detail::fields_of(text);
   ResumePoints saved;
-  if (!line.empty() && line.front() == '!') {
-    saved.problem = line.substr(1);
-    return saved;
-  }
-  std::istringstream text(line);
-  text >> saved.run;
-  for (int64_t update = 0; text >> update;) {
-    saved.updates.push_back(update);
+  saved.problem = fields.at(0);
+  saved.run = std::stoll(fields.at(1));
+  for (size_t i = 2; i < fields.size(); ++i) {
+    saved.updates.push_back(std::stoll(fields[i]));
   }
   return saved;
 }

@@ -22,9 +22,9 @@ struct ResumePoints {
 /// Returns a random number that identifies a training.
 int64_t new_run();
 
-/// Convert resume points to one line of text and back.
-std::string write_saved(const ResumePoints& saved);
-ResumePoints read_saved(const std::string& line);
+/// Convert resume points to a text and back.
+std::string to_text(const ResumePoints& saved);
+ResumePoints resume_points_of_text(const std::string& text);
 
 /// The states from which the servers resume. Empty: all start from the
 /// beginning.
