@@ -34,15 +34,11 @@ int worker_count_of(const LaunchOptions& options, const MachineFacts& machine) {
   return usual_worker_count(machine);
 }
 
-std::optional<int> host_rank_of(const LaunchOptions& options) {
-  return options.meeting ? options.meeting->wanted_rank
-                         : std::optional(options.host_rank);
-}
-
 /// Returns the address that the user chose for this host's ranks; empty: none.
-std::string user_address(const Meeting& meeting, const MachineFacts& machine) {
-  const auto own = addresses_of(meeting.local_address, 0);
-  if (!meeting.local_address.empty() && !own.empty()) {
+std::string user_address(const CoordinatedConfig& config,
+                         const MachineFacts& machine) {
+  const auto own = addresses_of(config.local_address, 0);
+  if (!config.local_address.empty() && !own.empty()) {
     return numeric_host(own.front());
   }
   const std::string* name =
@@ -54,29 +50,32 @@ std::optional<HostsFacts> look_at_hosts(
     const LaunchOptions& options,
     const MachineFacts& machine,
     const std::function<void(const std::string&)>& tell) {
-  if (options.host_count == 1) {
+  const RendezvousConfig& config = options.rendezvous;
+  const int count = host_count(config);
+  if (count == 1) {
     return std::nullopt;
   }
   HostsFacts facts;
-  if (!options.meeting) {
+  const CoordinatedConfig* common = coordinated(config);
+  if (common == nullptr) {
     facts.left_out = "by --rdzv-conf=meeting_port=0 hosts do not meet";
-  } else if (options.host_count > kMostProbedHosts) {
-    facts.left_out = std::to_string(options.host_count) +
-                     " hosts are too many; at most " +
+  } else if (count > kMostProbedHosts) {
+    facts.left_out = std::to_string(count) + " hosts are too many; at most " +
                      std::to_string(kMostProbedHosts) + " are";
   }
   if (!facts.left_out.empty()) {
     return facts;
   }
-  const Meeting& meeting = *options.meeting;
-  if (!meeting.etcd &&
-      addresses_of(meeting.endpoint.host, meeting.endpoint.port).empty()) {
-    return std::nullopt;  // diagnose_network() reports this fault
+  const CoordinatorEndpoint* coordinator = coordinator_endpoint(config);
+  if (coordinator != nullptr &&
+      addresses_of(coordinator->endpoint.host, coordinator->endpoint.port)
+          .empty()) {
+    return std::nullopt;  // which is a finding of its own
   }
   return test_hosts(options,
                     {.name = machine.network.host.name,
-                     .address = user_address(meeting, machine),
-                     .rank = meeting.wanted_rank},
+                     .address = user_address(*common, machine),
+                     .rank = common->wanted_rank},
                     machine.environment,
                     tell);
 }
@@ -97,8 +96,8 @@ Diagnosis examine(const DoctorOptions& options,
   machine.network = probe_network(host.name, rendezvous_endpoint(options.job));
   machine.system = probe_system(host, environment);
   const JobShape job{.workers = worker_count_of(options.job, machine),
-                     .hosts = options.job.host_count,
-                     .host_rank = host_rank_of(options.job)};
+                     .hosts = host_count(options.job.rendezvous),
+                     .host_rank = host_rank(options.job.rendezvous)};
   // First, because the other hosts wait for this one.
   machine.hosts = look_at_hosts(options.job, machine, tell);
   machine.all_reduce = run_all_reduce(job.workers, machine.environment);

@@ -9,7 +9,6 @@
 #include "launcher/doctor/job_output.h"
 #include "launcher/doctor/paths/path_messages.h"
 #include "launcher/doctor/paths/path_test.h"
-#include "launcher/hosts/protocol/meeting_place.h"
 #include "launcher/net/host_name.h"
 
 namespace launcher {
@@ -22,33 +21,34 @@ constexpr milliseconds kGrace{5'000};
 /// Upper bound for the test and the end of its job.
 constexpr milliseconds kTestTime{200'000};
 
-milliseconds wait_for_hosts(const Meeting& meeting) {
-  return std::min(meeting.patience.join, kMostWait);
+milliseconds wait_for_hosts(const CoordinatedConfig& config) {
+  return std::min(config.timeouts.join, kMostWait);
 }
 
-/// Returns the user's Meeting, changed so that the test also runs if hosts are
+/// Returns the user's rendezvous, changed so that the test also runs if hosts are
 /// missing.
-Meeting test_meeting(Meeting meeting) {
-  const milliseconds wait = wait_for_hosts(meeting);
-  if (meeting.terms.least_hosts > 1) {
-    meeting.patience.last_call = wait;
-  }
-  meeting.patience.join = wait;
-  meeting.terms.least_hosts = 1;
-  meeting.start_hosts = meeting.terms.most_hosts;
+RendezvousConfig test_rendezvous(RendezvousConfig config) {
+  if (const auto* fixed = std::get_if<StaticConfig>(&config)) {
   // Fixed ranks would require all hosts.
-  meeting.terms.ranks_are_fixed = false;
-  meeting.store.reset();
-  return meeting;
+    C10dConfig c10d{*fixed, fixed->coordinator};
+    c10d.terms.ranks_are_fixed = false;
+    config = std::move(c10d);
+  }
+  CoordinatedConfig& common = *coordinated(config);
+  const milliseconds wait = wait_for_hosts(common);
+  if (common.terms.least_hosts > 1) {
+    common.timeouts.last_call = wait;
+  }
+  common.timeouts.join = wait;
+  common.terms.least_hosts = 1;
+  common.start_hosts = common.terms.most_hosts;
+  return config;
 }
 
 LaunchOptions test_job(const LaunchOptions& options, const TestedHost& host) {
   LaunchOptions job;
   job.worker_count = WorkerCount{};
-  job.host_count = options.host_count;
-  job.host_rank = options.host_rank;
-  job.meeting = test_meeting(*options.meeting);
-  job.patience = job.meeting->patience;
+  job.rendezvous = test_rendezvous(options.rendezvous);
   job.max_restarts = options.max_restarts;
   job.restart_rules = options.restart_rules;
   job.role = options.role;
@@ -143,8 +143,8 @@ HostsFacts test_hosts(const LaunchOptions& options,
                       const TestedHost& host,
                       const Environment& environment,
                       const std::function<void(const std::string&)>& tell) {
-  const Meeting& meeting = *options.meeting;
-  const milliseconds wait = wait_for_hosts(meeting);
+  const CoordinatedConfig& config = *coordinated(options.rendezvous);
+  const milliseconds wait = wait_for_hosts(config);
   const JobOutput output =
       run_job(test_job(options, host),
               without_own_options(environment),
@@ -157,11 +157,10 @@ HostsFacts test_hosts(const LaunchOptions& options,
                       ? "the test of the hosts ended without a result"
                       : reason;
   }
-  facts.place =
-      meeting.etcd ? etcd_name(*meeting.etcd) : text_of(meeting.endpoint);
-  facts.least_hosts = meeting.terms.least_hosts;
-  facts.most_hosts = meeting.terms.most_hosts;
-  facts.ranks_are_fixed = meeting.terms.ranks_are_fixed;
+  facts.place = place_text(options.rendezvous);
+  facts.least_hosts = config.terms.least_hosts;
+  facts.most_hosts = config.terms.most_hosts;
+  facts.ranks_are_fixed = config.terms.ranks_are_fixed;
   if (static_cast<int>(facts.hosts.size()) < facts.most_hosts) {
     facts.waited_seconds =
         static_cast<int>(std::chrono::ceil<std::chrono::seconds>(wait).count());

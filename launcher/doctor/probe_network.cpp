@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "launcher/base/error.h"
+#include "launcher/base/overloaded.h"
 #include "launcher/doctor/port_holder.h"
 #include "launcher/net/address.h"
 #include "launcher/net/port.h"
@@ -138,26 +139,39 @@ std::string interface_towards(const SocketAddress& target,
 }  // namespace
 
 RendezvousEndpoint rendezvous_endpoint(const LaunchOptions& options) {
-  if (!options.meeting) {
-    return options.master.port == 0
-               ? RendezvousEndpoint{}
-               : RendezvousEndpoint{options.master.host,
-                                    {{options.master.port, "--master-port"}}};
-  }
-  const Meeting& meeting = *options.meeting;
+  return std::visit(
+      Overloaded{[](const UncoordinatedConfig& known) {
+                   return known.master.port == 0
+                              ? RendezvousEndpoint{}
+                              : RendezvousEndpoint{
+                                    known.master.host,
+                                    {{known.master.port, "--master-port"}}};
+                 },
+                 [](const StaticConfig& known) {
+                   const CoordinatorEndpoint& there = known.coordinator;
+                   RendezvousEndpoint point{there.endpoint.host, {}};
+                   if (there.is_here != false) {
+                     point.ports = {{known.store.port, "--master-port"},
+                                    {there.endpoint.port, there.port_option}};
+                   }
+                   return point;
+                 },
+                 [](const C10dConfig& known) {
+                   const CoordinatorEndpoint& there = known.coordinator;
+                   RendezvousEndpoint point{there.endpoint.host, {}};
+                   if (there.is_here != false) {
+                     point.ports = {{there.endpoint.port,
+                                     there.port_option,
+                                     !there.is_here.has_value()}};
+                   }
+                   return point;
+                 },
   // This host does not listen on a port: the endpoint is etcd's or another
   // host's.
-  if (meeting.is_host == false || meeting.etcd) {
-    return {meeting.endpoint.host, {}};
-  }
-  RendezvousEndpoint point{
-      meeting.endpoint.host,
-      {{meeting.endpoint.port, meeting.option, !meeting.is_host.has_value()}}};
-  if (meeting.store) {
-    point.ports = {{meeting.store->port, "--master-port"},
-                   {meeting.endpoint.port, "--rdzv-conf=meeting_port"}};
-  }
-  return point;
+                 [](const EtcdConfig& known) {
+                   return RendezvousEndpoint{known.etcd.endpoints.front().host, {}};
+                 }},
+      options.rendezvous);
 }
 
 NetworkFacts probe_network(const std::string& host_name,

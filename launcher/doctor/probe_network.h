@@ -24,7 +24,7 @@ struct RendezvousEndpoint {
   std::vector<Port> ports;
 };
 
-/// Returns the meeting point of a command line. Pure function.
+/// Returns the endpoint of a command line's rendezvous. Pure function.
 RendezvousEndpoint rendezvous_endpoint(const LaunchOptions& options);
 
 /// Reads network facts from the kernel and the name service. May block for

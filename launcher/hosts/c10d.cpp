@@ -6,13 +6,15 @@
 #include "launcher/base/overloaded.h"
 #include "launcher/hosts/coordinator/admission.h"
 #include "launcher/hosts/coordinator/coordinator.h"
+#include "launcher/hosts/coordinator_listener.h"
+#include "launcher/hosts/make_rendezvous.h"
 #include "launcher/hosts/member/coordinator_connection.h"
 #include "launcher/hosts/member/endpoint_name.h"
 #include "launcher/hosts/member/rendezvous_client.h"
-#include "launcher/hosts/protocol/meeting_place.h"
 #include "launcher/hosts/protocol/task_queue.h"
 #include "launcher/hosts/reading_messages.h"
 #include "launcher/net/address.h"
+#include "launcher/net/endpoint.h"
 #include "launcher/net/line_server.h"
 #include "launcher/net/port.h"
 
@@ -27,36 +29,44 @@ Time now() {
   return std::chrono::steady_clock::now();
 }
 
-/// The sockets and the clock of a RendezvousClient and, on the endpoint's host,
-/// of the Coordinator.
+/// Rendezvous of c10d hosts, and of static hosts with a coordinator. Gives a
+/// RendezvousClient its connection and its clock and, on the endpoint's host,
+/// the Coordinator its connections.
 class C10dRendezvous : public Rendezvous {
  public:
+  /// @param store_port  port of rank 0's store from the options; nothing: a
+  /// free
+  ///   port for every world
   C10dRendezvous(EventLoop& loop,
-                 Meeting meeting,
+                 CoordinatedConfig config,
+                 CoordinatorEndpoint endpoint,
+                 std::optional<int> store_port,
                  std::string host,
                  Handler handler,
-                 std::function<NameAnswer(const std::string& host)> ask)
+                 NameService ask)
       : loop_(loop),
-        meeting_(std::move(meeting)),
+        config_(std::move(config)),
+        endpoint_(std::move(endpoint)),
+        given_store_port_(store_port),
         host_(std::move(host)),
         handler_(std::move(handler)),
         name_(loop,
-              {.host = meeting_.endpoint.host,
-               .option = meeting_.option,
-               .patience = meeting_.patience,
+              {.host = endpoint_.endpoint.host,
+               .option = endpoint_.host_option,
+               .timeouts = config_.timeouts,
                .ask = std::move(ask)},
-              meeting_.endpoint.port),
-        port_(meeting_.store ? meeting_.store->port : 0) {}
+              endpoint_.endpoint.port),
+        reserved_port_(store_port.value_or(0)) {}
   ~C10dRendezvous() override { loop_.disarm_timer(kTimer); }
 
   void join(const HostOffer& offer) override;
   void report(const HostOutcome& outcome) override {
-    run([this, outcome] { perform(member_->report(outcome, now())); });
+    run([this, outcome] { perform(client_->report(outcome, now())); });
   }
   void leave() override {
     name_.stop();
-    if (member_) {
-      run([this] { perform(member_->leave()); });
+    if (client_) {
+      run([this] { perform(client_->leave()); });
     }
   }
   void end() override {}
@@ -64,112 +74,123 @@ class C10dRendezvous : public Rendezvous {
 
  private:
   void start(const std::vector<SocketAddress>& addresses,
-             const HostOffer& offer);
-  void begin_to_host(std::vector<Fd> listeners);
-  void take_fresh_addresses();
+             const HostOffer& offer,
+             std::chrono::milliseconds waited);
+  void start_coordinator(std::vector<Fd> listeners);
+  void use_fresh_addresses();
 
-  /// What is thrown is the end.
-  void guard(const std::function<void()>& act) const;
-  void run(TaskQueue::Step step);
-  /// A handler whose step performs what `decide` says of its arguments.
+  /// Runs `action`, and answers RendezvousLost if it throws a LaunchError.
+  void answer_errors(const std::function<void()>& action) const;
+  void run(TaskQueue::Task task);
+  /// Makes a handler whose task performs the actions that `decide` returns for
+  /// the handler's arguments.
   template <typename Decide>
-  auto stepping(Decide decide) {
+  auto performing(Decide decide) {
     return [this, decide](const auto&... news) {
       run([this, decide, news...] { perform(decide(news...)); });
     };
   }
   void perform(const RendezvousClient::Actions& actions);
   void perform(const Coordinator::Actions& actions);
-  void tell_coordinator(const Message& message);
+  void send_to_coordinator(const Message& message);
   void connect();
   void set_timer();
   void on_time();
 
   EventLoop& loop_;
-  Meeting meeting_;
+  CoordinatedConfig config_;
+  CoordinatorEndpoint endpoint_;
+  std::optional<int> given_store_port_;
   std::string host_;
   Handler handler_;
   EndpointName name_;
-  StorePort port_;
+  StorePort reserved_port_;
   int store_port_ = 0;
 
-  std::optional<RendezvousClient> member_;
-  std::optional<CoordinatorConnection> link_;
+  std::optional<RendezvousClient> client_;
+  std::optional<CoordinatorConnection> connection_;
 
-  // Where this process has them, it speaks to itself, not over the link.
+  // If this process has the coordinator, its client calls it directly instead
+  // of using connection_.
   std::optional<Coordinator> coordinator_;
-  std::optional<LineServer> guests_;
+  std::optional<LineServer> server_;
 
-  TaskQueue steps_;
+  TaskQueue tasks_;
 };
 
 void C10dRendezvous::join(const HostOffer& offer) {
-  guard([this, &offer] {
-    store_port_ = meeting_.store && meeting_.wanted_rank != 0
-                      ? meeting_.store->port
-                      : port_.reserve();
-    if (member_) {
-      run([this] { perform(member_->join(store_port_, now())); });
+  answer_errors([this, &offer] {
+    const bool is_store_elsewhere =
+        given_store_port_ && config_.wanted_rank != 0;
+    store_port_ =
+        is_store_elsewhere ? *given_store_port_ : reserved_port_.reserve();
+    if (client_) {
+      run([this] { perform(client_->join(store_port_, now())); });
       return;
     }
     name_.look_up(handler_, [this, offer](const auto& found, auto waited) {
-      meeting_.patience.join -= waited;
-      guard([&] { start(found, offer); });
+      answer_errors([&] { start(found, offer, waited); });
     });
   });
 }
 
+/// @param waited  time that the name lookup took, which counts for the join
 void C10dRendezvous::start(const std::vector<SocketAddress>& addresses,
-                           const HostOffer& offer) {
-  const Hello hello = hello_of(meeting_, host_, offer);
-  std::vector<Fd> listeners = listen_at_meeting(meeting_, addresses);
+                           const HostOffer& offer,
+                           std::chrono::milliseconds waited) {
+  const Hello hello = hello_of(config_, host_, offer);
+  std::vector<Fd> listeners = listen_as_coordinator(endpoint_, addresses);
   if (!listeners.empty()) {
-    begin_to_host(std::move(listeners));
+    start_coordinator(std::move(listeners));
   }
-  link_.emplace(loop_,
-                addresses,
-                CoordinatorConnection::Handlers{
-                    .on_open = stepping([this](const std::string& address) {
-                      return member_->on_connected(address, now());
-                    }),
-                    .on_message = stepping([this](const Message& message) {
-                      return member_->on_message(message, now());
-                    }),
-                    .on_lost = stepping([this](RendezvousClient::Loss loss,
-                                               const std::string& how) {
-                      return member_->on_closed(loss, now(), how);
-                    })});
-  member_.emplace(
+  connection_.emplace(
+      loop_,
+      addresses,
+      CoordinatorConnection::Handlers{
+          .on_open = performing([this](const std::string& address) {
+            return client_->on_connected(address, now());
+          }),
+          .on_message = performing([this](const Message& message) {
+            return client_->on_message(message, now());
+          }),
+          .on_lost = performing(
+              [this](RendezvousClient::Loss loss, const std::string& how) {
+                return client_->on_closed(loss, now(), how);
+              })});
+  RendezvousTimeouts timeouts = config_.timeouts;
+  timeouts.join -= waited;
+  client_.emplace(
       RendezvousClient::Options{.hello = hello,
-                                .endpoint = text_of(meeting_.endpoint),
-                                .option = meeting_.option,
-                                .local_address = meeting_.local_address,
-                                .patience = meeting_.patience});
-  run([this] { perform(member_->join(store_port_, now())); });
+                                .endpoint = text_of(endpoint_.endpoint),
+                                .option = endpoint_.host_option,
+                                .local_address = config_.local_address,
+                                .timeouts = timeouts});
+  run([this] { perform(client_->join(store_port_, now())); });
 }
 
-void C10dRendezvous::begin_to_host(std::vector<Fd> listeners) {
-  const std::string place = meeting_.option + " " + text_of(meeting_.endpoint);
+void C10dRendezvous::start_coordinator(std::vector<Fd> listeners) {
+  const std::string place =
+      endpoint_.host_option + " " + text_of(endpoint_.endpoint);
   coordinator_.emplace(
       Coordinator::Options{
-          .terms = meeting_.terms,
-          .start_hosts = meeting_.start_hosts,
-          .token = meeting_.token,
+          .terms = config_.terms,
+          .start_hosts = config_.start_hosts,
+          .token = config_.token,
           .loopback_place = are_on_loopback(listeners) ? place : "",
-          .patience = meeting_.patience},
+          .timeouts = config_.timeouts},
       now());
-  guests_.emplace(
+  server_.emplace(
       loop_,
       std::move(listeners),
-      most_guests(meeting_.terms),
+      max_connections(config_.terms),
       kLongestMessage,
       LineServer::Handlers{
           .on_line = reading_messages(
-              stepping([this](LineServer::Id id, const Message& message) {
+              performing([this](LineServer::Id id, const Message& message) {
                 return coordinator_->on_message(id, message, now());
               }),
-              [this](LineServer::Id id) { return guests_->address_there(id); }),
-          .on_closed = stepping([this](LineServer::Id id, int error) {
+              [this](LineServer::Id id) { return server_->address_there(id); }),
+          .on_closed = performing([this](LineServer::Id id, int error) {
             return coordinator_->on_closed(id, now(), end_text(error));
           }),
           .is_known = [this](LineServer::Id id) {
@@ -177,16 +198,16 @@ void C10dRendezvous::begin_to_host(std::vector<Fd> listeners) {
           }});
 }
 
-void C10dRendezvous::guard(const std::function<void()>& act) const {
+void C10dRendezvous::answer_errors(const std::function<void()>& action) const {
   try {
-    act();
+    action();
   } catch (const LaunchError& error) {
     handler_(RendezvousLost{error.what()});
   }
 }
 
-void C10dRendezvous::run(TaskQueue::Step step) {
-  if (steps_.run(std::move(step))) {
+void C10dRendezvous::run(TaskQueue::Task task) {
+  if (tasks_.run(std::move(task))) {
     set_timer();
   }
 }
@@ -196,8 +217,10 @@ void C10dRendezvous::perform(const RendezvousClient::Actions& actions) {
     std::visit(
         Overloaded{
             [this](const RendezvousClient::Connect&) { connect(); },
-            [this](const RendezvousClient::Disconnect&) { link_->hang_up(); },
-            [this](const Message& message) { tell_coordinator(message); },
+            [this](const RendezvousClient::Disconnect&) {
+              connection_->disconnect();
+            },
+            [this](const Message& message) { send_to_coordinator(message); },
             [this](const RendezvousAnswer& answer) { handler_(answer); }},
         action);
   }
@@ -206,28 +229,28 @@ void C10dRendezvous::perform(const RendezvousClient::Actions& actions) {
 void C10dRendezvous::perform(const Coordinator::Actions& actions) {
   for (const Coordinator::Action& action : actions) {
     if (const auto* drop = std::get_if<Coordinator::Drop>(&action)) {
-      guests_->close_after_flush(drop->connection);
+      server_->close_after_flush(drop->connection);
       continue;
     }
     const auto& send = std::get<Coordinator::Send>(action);
     if (send.to != Coordinator::kOwn) {
-      guests_->send(send.to, encode(send.message));
+      server_->send(send.to, encode(send.message));
       continue;
     }
     run([this, message = send.message] {
-      perform(member_->on_message(message, now()));
+      perform(client_->on_message(message, now()));
     });
   }
   if (coordinator_->is_done()) {
-    // The next job's hosts may come to this endpoint while this ddprun still
+    // The next job's hosts may connect to this endpoint while this ddprun still
     // writes its output.
-    guests_->stop_listening();
+    server_->stop_listening();
   }
 }
 
-void C10dRendezvous::tell_coordinator(const Message& message) {
+void C10dRendezvous::send_to_coordinator(const Message& message) {
   if (!coordinator_) {
-    link_->send(message);
+    connection_->send(message);
     return;
   }
   run([this, message] {
@@ -235,35 +258,35 @@ void C10dRendezvous::tell_coordinator(const Message& message) {
   });
 }
 
-/// The name may mean another host by now, or this one.
-void C10dRendezvous::take_fresh_addresses() {
-  const std::vector<SocketAddress> fresh = name_.take_fresh();
-  if (fresh.empty() || link_->is_found()) {
+/// The endpoint's name may have moved to another host, or to this host.
+void C10dRendezvous::use_fresh_addresses() {
+  const std::vector<SocketAddress> fresh = name_.fresh_addresses();
+  if (fresh.empty() || connection_->is_found()) {
     return;
   }
-  std::vector<Fd> listeners = listen_at_meeting(meeting_, fresh);
+  std::vector<Fd> listeners = listen_as_coordinator(endpoint_, fresh);
   if (listeners.empty()) {
-    link_->use(fresh);
+    connection_->use(fresh);
   } else {
-    begin_to_host(std::move(listeners));
+    start_coordinator(std::move(listeners));
   }
 }
 
 void C10dRendezvous::connect() {
   if (!coordinator_) {
-    guard([this] { take_fresh_addresses(); });
+    answer_errors([this] { use_fresh_addresses(); });
   }
   if (!coordinator_) {
-    link_->connect();
+    connection_->connect();
     return;
   }
   run([this] {
-    perform(member_->on_connected(meeting_.endpoint.host, now()));
+    perform(client_->on_connected(endpoint_.endpoint.host, now()));
   });
 }
 
 void C10dRendezvous::set_timer() {
-  std::optional<Time> deadline = member_->next_deadline();
+  std::optional<Time> deadline = client_->next_deadline();
   if (coordinator_ && !coordinator_->is_done()) {
     const Time other = coordinator_->next_deadline();
     deadline = std::min(deadline.value_or(other), other);
@@ -272,26 +295,44 @@ void C10dRendezvous::set_timer() {
 }
 
 void C10dRendezvous::on_time() {
-  run([this] { perform(member_->on_time(now())); });
+  run([this] { perform(client_->on_time(now())); });
   if (!coordinator_) {
     return;
   }
   run([this] { perform(coordinator_->on_time(now())); });
-  guests_->drop_idle(
-      now() - meeting_.patience.silence(),
+  server_->drop_idle(
+      now() - config_.timeouts.silence(),
       [this](LineServer::Id id) { return coordinator_->is_known(id); });
 }
 
 }  // namespace
 
-std::unique_ptr<Rendezvous> make_c10d_rendezvous(
-    EventLoop& loop,
-    const Meeting& meeting,
-    const std::string& host,
-    Rendezvous::Handler handler,
-    std::function<NameAnswer(const std::string& host)> ask) {
-  return std::make_unique<C10dRendezvous>(
-      loop, meeting, host, std::move(handler), std::move(ask));
+std::unique_ptr<Rendezvous> make_c10d_rendezvous(EventLoop& loop,
+                                                 const C10dConfig& config,
+                                                 const std::string& host,
+                                                 Rendezvous::Handler handler,
+                                                 NameService ask) {
+  return std::make_unique<C10dRendezvous>(loop,
+                                          config,
+                                          config.coordinator,
+                                          std::nullopt,
+                                          host,
+                                          std::move(handler),
+                                          std::move(ask));
+}
+
+std::unique_ptr<Rendezvous> make_static_rendezvous(EventLoop& loop,
+                                                   const StaticConfig& config,
+                                                   const std::string& host,
+                                                   Rendezvous::Handler handler,
+                                                   NameService ask) {
+  return std::make_unique<C10dRendezvous>(loop,
+                                          config,
+                                          config.coordinator,
+                                          config.store.port,
+                                          host,
+                                          std::move(handler),
+                                          std::move(ask));
 }
 
 }  // namespace launcher

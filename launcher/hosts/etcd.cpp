@@ -3,15 +3,14 @@
 #include <utility>
 
 #include "launcher/base/error.h"
-#include "launcher/base/overloaded.h"
 #include "launcher/hosts/coordinator/admission.h"
+#include "launcher/hosts/coordinator_listener.h"
 #include "launcher/hosts/etcd/client.h"
 #include "launcher/hosts/etcd/etcd_agent.h"
+#include "launcher/hosts/make_rendezvous.h"
 #include "launcher/hosts/member/coordinator_connection.h"
-#include "launcher/hosts/protocol/meeting_place.h"
 #include "launcher/hosts/reading_messages.h"
 #include "launcher/net/address.h"
-#include "launcher/net/host_name.h"
 #include "launcher/net/line_server.h"
 #include "launcher/net/listeners.h"
 #include "launcher/net/port.h"
@@ -19,94 +18,94 @@
 namespace launcher {
 namespace {
 
-constexpr const char* kHostTimer = "etcd rendezvous";
-constexpr const char* kDoorTimer = "doors of a former coordinator";
+constexpr const char* kAgentTimer = "etcd rendezvous";
+constexpr const char* kClosingTimer = "connections of a former coordinator";
 
 EtcdAgent::Time time_now() {
   return std::chrono::steady_clock::now();
 }
 
-/// The sockets, the clock and the calls of an EtcdAgent.
+/// Rendezvous of hosts that find their coordinator through etcd. Gives an
+/// EtcdAgent its connections, its clock and its requests to etcd.
 class EtcdRendezvous : public Rendezvous {
  public:
   EtcdRendezvous(EventLoop& loop,
-                 const Meeting& meeting,
+                 EtcdConfig config,
                  std::string host,
                  Handler handler)
       : loop_(loop),
-        meeting_(meeting),
-        settings_(meeting.etcd.value()),
-        name_(std::move(host)),
+        config_(std::move(config)),
+        host_(std::move(host)),
         handler_(std::move(handler)),
         client_(loop,
-                settings_,
-                meeting.terms.run_id,
+                config_.etcd,
+                config_.terms.run_id,
                 [this](const EtcdAnswer& answer) {
-                  perform(host_->on_answer(answer, time_now()));
+                  perform(agent_->on_answer(answer, time_now()));
                 }) {}
   ~EtcdRendezvous() override {
-    loop_.disarm_timer(kHostTimer);
-    loop_.disarm_timer(kDoorTimer);
+    loop_.disarm_timer(kAgentTimer);
+    loop_.disarm_timer(kClosingTimer);
   }
 
   void join(const HostOffer& offer) override;
   void report(const HostOutcome& outcome) override {
-    perform(host_->report(outcome, time_now()));
+    perform(agent_->report(outcome, time_now()));
   }
   void leave() override {
-    if (host_) {
-      perform(host_->leave(time_now()));
+    if (agent_) {
+      perform(agent_->leave(time_now()));
     }
   }
   void end() override {
-    if (host_) {
-      perform(host_->end(time_now()));
+    if (agent_) {
+      perform(agent_->end(time_now()));
     }
   }
-  bool is_over() const override { return !host_ || host_->is_over(); }
+  bool is_over() const override { return !agent_ || agent_->is_over(); }
 
  private:
   void perform(const EtcdAgent::Actions& actions);
-  void act(EtcdCall call);
-  void act(const EtcdAgent::Connect& connect);
-  void act(const EtcdAgent::HangUp&);
-  void act(const EtcdAgent::Tell& tell);
-  void act(const EtcdAgent::CloseListeners&);
-  void act(const Coordinator::Send& send);
-  void act(const Coordinator::Drop& drop);
-  void act(const RendezvousAnswer& answer) { handler_(answer); }
+  void perform_one(EtcdCall call);
+  void perform_one(const EtcdAgent::Connect& connect);
+  void perform_one(const EtcdAgent::Disconnect&);
+  void perform_one(const EtcdAgent::SendToCoordinator& send);
+  void perform_one(const EtcdAgent::CloseListeners&);
+  void perform_one(const Coordinator::Send& send);
+  void perform_one(const Coordinator::Drop& drop);
+  void perform_one(const RendezvousAnswer& answer) { handler_(answer); }
 
   void listen_on_free_port();
   void set_timer();
   void on_time();
 
   EventLoop& loop_;
-  Meeting meeting_;
-  EtcdSettings settings_;
-  std::string name_;
+  EtcdConfig config_;
+  std::string host_;
   Handler handler_;
   EtcdClient client_;
   StorePort port_{0};
 
-  std::optional<EtcdAgent> host_;
+  std::optional<EtcdAgent> agent_;
   CoordinatorPlace own_place_;
-  int openings_ = 0;
-  std::unique_ptr<LineServer> guests_;
-  std::unique_ptr<LineServer> former_guests_;  // may be at work just now
-  std::optional<CoordinatorConnection> link_;
-  Endpoint link_end_;
+  int server_number_ = 0;
+  std::unique_ptr<LineServer> server_;
+  // A closed server, which may be an outer frame of the present call.
+  std::unique_ptr<LineServer> former_server_;
+  std::optional<CoordinatorConnection> connection_;
+  Endpoint connection_end_;
 };
 
 void EtcdRendezvous::join(const HostOffer& offer) {
   try {
     const int store_port = port_.reserve();
-    if (!host_) {
-      const Hello hello = hello_of(meeting_, name_, offer);
-      own_place_ = {.id = hello.id, .host = name_};
-      host_.emplace(EtcdAgent::Options{
-          .meeting = meeting_, .hello = hello, .etcd = etcd_name(settings_)});
+    if (!agent_) {
+      const Hello hello = hello_of(config_, host_, offer);
+      own_place_ = {.id = hello.id, .host = host_};
+      agent_.emplace(EtcdAgent::Options{
+          .config = config_, .hello = hello, .etcd = etcd_name(config_.etcd)});
     }
-    perform(host_->join(store_port, time_now()));
+    perform(agent_->join(store_port, time_now()));
   } catch (const LaunchError& error) {
     handler_(RendezvousLost{error.what()});
   }
@@ -114,12 +113,12 @@ void EtcdRendezvous::join(const HostOffer& offer) {
 
 void EtcdRendezvous::perform(const EtcdAgent::Actions& actions) {
   for (const EtcdAgent::Action& action : actions) {
-    std::visit([this](const auto& known) { act(known); }, action);
+    std::visit([this](const auto& known) { perform_one(known); }, action);
   }
   set_timer();
 }
 
-void EtcdRendezvous::act(EtcdCall call) {
+void EtcdRendezvous::perform_one(EtcdCall call) {
   try {
     if (call.kind == EtcdCall::Kind::campaign) {
       listen_on_free_port();
@@ -134,126 +133,128 @@ void EtcdRendezvous::act(EtcdCall call) {
 }
 
 void EtcdRendezvous::listen_on_free_port() {
-  if (guests_) {
+  if (server_) {
     return;
   }
-  const std::string host = client_.own_address(meeting_.local_address);
-  Listeners doors = launcher::listen_on_free_port(host);
-  own_place_.endpoint = doors.endpoint;
-  host_->set_address(host);
-  const int opening = ++openings_;
-  guests_ = std::make_unique<LineServer>(
+  const std::string host = client_.own_address(config_.local_address);
+  Listeners listeners = launcher::listen_on_free_port(host);
+  own_place_.endpoint = listeners.endpoint;
+  agent_->set_address(host);
+  const int number = ++server_number_;
+  server_ = std::make_unique<LineServer>(
       loop_,
-      std::move(doors.listeners),
-      most_guests(meeting_.terms),
+      std::move(listeners.listeners),
+      max_connections(config_.terms),
       kLongestMessage,
       LineServer::Handlers{
           .on_line = reading_messages(
-              [this, opening](LineServer::Id id, const Message& message) {
-                if (guests_ && opening == openings_) {
-                  perform(host_->on_guest_message(id, message, time_now()));
+              [this, number](LineServer::Id id, const Message& message) {
+                if (server_ && number == server_number_) {
+                  perform(agent_->on_host_message(id, message, time_now()));
                 }
               },
               [this](LineServer::Id id) {
-                return guests_ ? guests_->address_there(id) : "";
+                return server_ ? server_->address_there(id) : "";
               }),
           .on_closed =
-              [this, opening](LineServer::Id id, int) {
-                if (guests_ && opening == openings_) {
-                  perform(host_->on_guest_closed(id, time_now()));
+              [this, number](LineServer::Id id, int) {
+                if (server_ && number == server_number_) {
+                  perform(agent_->on_host_closed(id, time_now()));
                 }
               },
           .is_known =
-              [this](LineServer::Id id) { return host_->is_known(id); }});
+              [this](LineServer::Id id) { return agent_->is_known(id); }});
 }
 
-void EtcdRendezvous::act(const EtcdAgent::CloseListeners&) {
-  if (guests_) {
-    former_guests_ = std::move(guests_);
-    loop_.arm_timer(kDoorTimer, std::chrono::milliseconds(0), [this] {
-      former_guests_.reset();
+void EtcdRendezvous::perform_one(const EtcdAgent::CloseListeners&) {
+  if (server_) {
+    former_server_ = std::move(server_);
+    loop_.arm_timer(kClosingTimer, std::chrono::milliseconds(0), [this] {
+      former_server_.reset();
     });
   }
 }
 
-void EtcdRendezvous::act(const EtcdAgent::Connect& connect) {
+void EtcdRendezvous::perform_one(const EtcdAgent::Connect& connect) {
   const auto addresses =
       with_port(client_.coordinator_addresses(), connect.to.port);
   if (addresses.empty()) {
-    perform(host_->on_closed(RendezvousClient::Loss::other, time_now()));
+    perform(agent_->on_closed(RendezvousClient::Loss::other, time_now()));
     return;
   }
-  const bool is_the_same = link_ && connect.to.host == link_end_.host &&
-                           connect.to.port == link_end_.port;
+  const bool is_the_same = connection_ &&
+                           connect.to.host == connection_end_.host &&
+                           connect.to.port == connection_end_.port;
   if (is_the_same) {
-    link_->connect();
+    connection_->connect();
     return;
   }
-  link_end_ = connect.to;
-  link_.emplace(
+  connection_end_ = connect.to;
+  connection_.emplace(
       loop_,
       addresses,
       CoordinatorConnection::Handlers{
           .on_open =
               [this](const std::string& address) {
-                perform(host_->on_connected(address, time_now()));
+                perform(agent_->on_connected(address, time_now()));
               },
           .on_message =
               [this](const Message& message) {
-                perform(host_->on_message(message, time_now()));
+                perform(agent_->on_message(message, time_now()));
               },
           .on_lost =
               [this](RendezvousClient::Loss loss, const std::string&) {
-                perform(host_->on_closed(loss, time_now()));
+                perform(agent_->on_closed(loss, time_now()));
               }});
-  link_->connect();
+  connection_->connect();
 }
 
-void EtcdRendezvous::act(const EtcdAgent::HangUp&) {
-  if (link_) {
-    link_->hang_up();
+void EtcdRendezvous::perform_one(const EtcdAgent::Disconnect&) {
+  if (connection_) {
+    connection_->disconnect();
   }
 }
 
-void EtcdRendezvous::act(const EtcdAgent::Tell& tell) {
-  if (link_) {
-    link_->send(tell.message);
+void EtcdRendezvous::perform_one(const EtcdAgent::SendToCoordinator& send) {
+  if (connection_) {
+    connection_->send(send.message);
   }
 }
 
-void EtcdRendezvous::act(const Coordinator::Send& send) {
-  if (guests_) {
-    guests_->send(send.to, encode(send.message));
+void EtcdRendezvous::perform_one(const Coordinator::Send& send) {
+  if (server_) {
+    server_->send(send.to, encode(send.message));
   }
 }
 
-void EtcdRendezvous::act(const Coordinator::Drop& drop) {
-  if (guests_) {
-    guests_->close_after_flush(drop.connection);
+void EtcdRendezvous::perform_one(const Coordinator::Drop& drop) {
+  if (server_) {
+    server_->close_after_flush(drop.connection);
   }
 }
 
 void EtcdRendezvous::set_timer() {
-  loop_.arm_timer_at(kHostTimer, host_->next_deadline(), [this] { on_time(); });
+  loop_.arm_timer_at(
+      kAgentTimer, agent_->next_deadline(), [this] { on_time(); });
 }
 
 void EtcdRendezvous::on_time() {
-  perform(host_->on_time(time_now()));
-  if (guests_) {
-    guests_->drop_idle(
-        time_now() - meeting_.patience.silence(),
-        [this](LineServer::Id id) { return host_->is_known(id); });
+  perform(agent_->on_time(time_now()));
+  if (server_) {
+    server_->drop_idle(
+        time_now() - config_.timeouts.silence(),
+        [this](LineServer::Id id) { return agent_->is_known(id); });
   }
 }
 
 }  // namespace
 
 std::unique_ptr<Rendezvous> make_etcd_rendezvous(EventLoop& loop,
-                                                 const Meeting& meeting,
+                                                 const EtcdConfig& config,
                                                  const std::string& host,
                                                  Rendezvous::Handler handler) {
   return std::make_unique<EtcdRendezvous>(
-      loop, meeting, host, std::move(handler));
+      loop, config, host, std::move(handler));
 }
 
 }  // namespace launcher

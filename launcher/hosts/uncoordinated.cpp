@@ -1,7 +1,7 @@
 #include <utility>
 
 #include "launcher/base/error.h"
-#include "launcher/hosts/protocol/rendezvous.h"
+#include "launcher/hosts/make_rendezvous.h"
 #include "launcher/net/port.h"
 
 namespace launcher {
@@ -9,25 +9,21 @@ namespace {
 
 class UncoordinatedRendezvous : public Rendezvous {
  public:
-  UncoordinatedRendezvous(Endpoint master,
-                          int host_rank,
-                          int host_count,
-                          Handler handler)
-      : master_(std::move(master)),
-        host_rank_(host_rank),
-        host_count_(host_count),
+  UncoordinatedRendezvous(UncoordinatedConfig config, Handler handler)
+      : config_(std::move(config)),
         handler_(std::move(handler)),
-        port_(master_.port) {}
+        port_(config_.master.port) {}
 
   void join(const HostOffer& offer) override {
     World world{.generation = generation_, .restarts = restarts_};
-    world.host_rank = host_rank_;
-    world.host_count = host_count_;
-    world.first_rank = host_rank_ * offer.worker_count;
-    world.world_size = host_count_ * offer.worker_count;
-    world.master = master_;
+    world.host_rank = config_.host_rank;
+    world.host_count = config_.host_count;
+    world.first_rank = config_.host_rank * offer.worker_count;
+    world.world_size = config_.host_count * offer.worker_count;
+    world.master = config_.master;
     try {
-      world.master.port = host_rank_ == 0 ? port_.reserve() : master_.port;
+      world.master.port =
+          config_.host_rank == 0 ? port_.reserve() : config_.master.port;
     } catch (const LaunchError& error) {
       handler_(RendezvousLost{error.what()});
       return;
@@ -40,8 +36,8 @@ class UncoordinatedRendezvous : public Rendezvous {
     const auto* failed = std::get_if<HostFailed>(&outcome);
     if (failed == nullptr) {
       handler_(JobClosed{0});
-    } else if (host_count_ > 1) {
-      // The others cannot be told of a restart.
+    } else if (config_.host_count > 1) {
+      // The other hosts cannot learn of a restart.
       handler_(JobClosed{failed->status.shell_code()});
     } else {
       ++restarts_;
@@ -53,9 +49,7 @@ class UncoordinatedRendezvous : public Rendezvous {
   bool is_over() const override { return true; }
 
  private:
-  Endpoint master_;
-  int host_rank_;
-  int host_count_;
+  UncoordinatedConfig config_;
   Handler handler_;
   StorePort port_;
   int generation_ = 0;
@@ -65,12 +59,8 @@ class UncoordinatedRendezvous : public Rendezvous {
 }  // namespace
 
 std::unique_ptr<Rendezvous> make_uncoordinated_rendezvous(
-    const Endpoint& master,
-    int host_rank,
-    int host_count,
-    Rendezvous::Handler handler) {
-  return std::make_unique<UncoordinatedRendezvous>(
-      master, host_rank, host_count, std::move(handler));
+    const UncoordinatedConfig& config, Rendezvous::Handler handler) {
+  return std::make_unique<UncoordinatedRendezvous>(config, std::move(handler));
 }
 
 }  // namespace launcher

@@ -6,6 +6,7 @@
 #include "ddp/base/cluster/worker_env.h"
 #include "launcher/base/error.h"
 #include "launcher/hosts/join_steps.h"
+#include "launcher/hosts/make_rendezvous.h"
 #include "launcher/job/console_status.h"
 #include "launcher/job/guardian.h"
 #include "launcher/job/job_events.h"
@@ -22,29 +23,17 @@
 namespace launcher {
 namespace {
 
-std::unique_ptr<Rendezvous> make_rendezvous(
-    const LaunchOptions& options,
-    const std::string& host_name,
-    EventLoop& loop,
-    const Rendezvous::Handler& handler) {
-  if (!options.meeting) {
-    return make_uncoordinated_rendezvous(
-        options.master, options.host_rank, options.host_count, handler);
-  }
-  return options.meeting->etcd
-             ? make_etcd_rendezvous(loop, *options.meeting, host_name, handler)
-             : make_c10d_rendezvous(loop, *options.meeting, host_name, handler);
-}
-
 JoinSteps::Options join_steps_of(const Job& job) {
-  const LaunchOptions& options = job.options;
-  JoinSteps::Options steps{.health_check = options.health_check,
+  JoinSteps::Options steps{.health_check = job.options.health_check,
                            .host = job.host_name};
-  if (!options.meeting && !is_address(options.master.host)) {
-    steps.lookup = NameQuestion{.host = options.master.host,
+  // The other kinds look up the coordinator themselves.
+  const auto* config =
+      std::get_if<UncoordinatedConfig>(&job.options.rendezvous);
+  if (config != nullptr && !is_address(config->master.host)) {
+    steps.lookup = NameQuestion{.host = config->master.host,
                                 .option = "--master-addr",
-                                .is_awaited = options.host_count > 1,
-                                .patience = options.patience};
+                                .is_awaited = config->host_count > 1,
+                                .timeouts = config->timeouts};
   }
   return steps;
 }
@@ -96,7 +85,7 @@ int supervise(const Job& job,
     std::visit(post, known);
   };
   const auto rendezvous =
-      make_rendezvous(job.options, job.host_name, loop, answer);
+      make_rendezvous(loop, job.options.rendezvous, job.host_name, answer);
   JoinSteps join_steps(loop,
                        join_steps_of(job),
                        job.environment,
@@ -186,18 +175,20 @@ int launch(const Job& job) {
 }
 
 std::string dry_run(const Job& job) {
-  if (job.options.meeting && !job.options.meeting->store) {
-    throw UsageError(std::string("--dry-run: expected static hosts, but got "
-                                 "--rdzv-backend=") +
-                     (job.options.meeting->etcd ? "etcd" : "c10d") +
-                     ": their ranks are known when they have met");
+  const RendezvousConfig& config = job.options.rendezvous;
+  const Endpoint* store = given_store(config);
+  if (store == nullptr) {
+    throw UsageError(
+        "--dry-run: expected static hosts, but got "
+        "--rdzv-backend=" +
+        backend_name(config) + ": their ranks are known when they have met");
   }
-  require_resolvable(job.options.master.host);
+  require_resolvable(store->host);
   RendezvousAnswer answer;
   const auto rendezvous = make_uncoordinated_rendezvous(
-      job.options.master,
-      job.options.host_rank,
-      job.options.host_count,
+      {.master = *store,
+       .host_rank = host_rank(config).value_or(0),
+       .host_count = host_count(config)},
       [&](const RendezvousAnswer& given) { answer = given; });
   rendezvous->join({.worker_count = job.worker_count});
   if (const auto* lost = std::get_if<RendezvousLost>(&answer)) {

@@ -3,12 +3,13 @@
 #include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <netinet/tcp.h>
-#include <unistd.h>
 
 #include <array>
+#include <chrono>
 #include <cstring>
 #include <memory>
 #include <random>
+#include <thread>
 
 namespace launcher {
 namespace {
@@ -39,14 +40,14 @@ Fd make_socket(const SocketAddress& address) {
       address.get()->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 }
 
-/// A message is short, and its sender waits for the answer.
-void send_at_once(const Fd& socket) {
+/// Sends short messages without delay, because their senders wait for answers.
+void disable_nagle(const Fd& socket) {
   const int on = 1;
   ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 }
 
-/// Closes a socket without touching errno.
-Fd none_of(Fd socket) {
+/// Closes a socket and keeps errno.
+Fd closed_with_errno(Fd socket) {
   const int error = errno;
   socket.reset();
   errno = error;
@@ -79,6 +80,16 @@ std::vector<SocketAddress> addresses_of(const std::string& host, int port) {
   return found;
 }
 
+std::vector<SocketAddress> with_port(const std::vector<std::string>& addresses,
+                                     int port) {
+  std::vector<SocketAddress> all;
+  for (const std::string& address : addresses) {
+    const auto same = addresses_of(address, port);
+    all.insert(all.end(), same.begin(), same.end());
+  }
+  return all;
+}
+
 std::string numeric_host(const SocketAddress& address) {
   std::array<char, NI_MAXHOST> text;
   return ::getnameinfo(address.get(),
@@ -93,12 +104,13 @@ std::string numeric_host(const SocketAddress& address) {
 }
 
 int port_of(const SocketAddress& address) {
-  // Both families have it in one place.
+  // Both families have the port at the same offset.
   return ntohs(reinterpret_cast<const sockaddr_in*>(address.get())->sin_port);
 }
 
 bool is_own(const SocketAddress& address) {
-  // 127.0.0.2 is this machine's, too, though no interface lists it.
+  // All of 127.0.0.0/8 belongs to this machine, though interfaces list
+  // 127.0.0.1 only.
   if (is_loopback(address)) {
     return true;
   }
@@ -170,8 +182,8 @@ std::vector<SocketAddress> all_own_addresses(int port) {
 }
 
 Fd listen_at(const SocketAddress& address) {
-  // Where two processes begin to listen in the same moment, Linux may refuse
-  // both of them. A random pause lets one come first.
+  // If two processes begin to listen at the same moment, Linux may refuse both
+  // of them. After random pauses one is first.
   constexpr int kAttempts = 10;
   for (int attempt = 1;; ++attempt) {
     Fd socket = make_socket(address);
@@ -181,16 +193,17 @@ Fd listen_at(const SocketAddress& address) {
     const int on = 1;
     ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
     if (::bind(socket.get(), address.get(), address.size) != 0) {
-      return none_of(std::move(socket));
+      return closed_with_errno(std::move(socket));
     }
     if (::listen(socket.get(), kBacklog) == 0) {
       return socket;
     }
     if (errno != EADDRINUSE || attempt == kAttempts) {
-      return none_of(std::move(socket));
+      return closed_with_errno(std::move(socket));
     }
     socket = Fd();
-    ::usleep(std::random_device{}() % 2000);
+    std::this_thread::sleep_for(
+        std::chrono::microseconds(std::random_device{}() % 2000));
   }
 }
 
@@ -200,7 +213,7 @@ Fd accept_from(const Fd& listener) {
         listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
   }));
   if (socket) {
-    send_at_once(socket);
+    disable_nagle(socket);
   }
   return socket;
 }
@@ -210,11 +223,11 @@ Fd begin_to_connect(const SocketAddress& address) {
   if (!socket) {
     return socket;
   }
-  send_at_once(socket);
+  disable_nagle(socket);
   return ::connect(socket.get(), address.get(), address.size) == 0 ||
                  errno == EINPROGRESS
              ? std::move(socket)
-             : none_of(std::move(socket));
+             : closed_with_errno(std::move(socket));
 }
 
 }  // namespace launcher

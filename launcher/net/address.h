@@ -21,48 +21,51 @@ struct SocketAddress {
   }
 };
 
-/// One of those that getaddrinfo() has found.
+/// Converts a result of getaddrinfo().
 SocketAddress as_address(const addrinfo& found);
 
-/// The addresses of a host name, in the system's order; empty when there are
-/// none. May take as long as the name service does, and no time for a host that
-/// is given by its address.
+/// Resolves a host name; returns its addresses in the system's order. Blocks
+/// until the name service answers, but not for a numeric address.
 std::vector<SocketAddress> addresses_of(const std::string& host, int port);
 
-/// The address without its port: "10.0.0.7", "fe80::1%eth0".
+/// Numeric addresses without a port, as socket addresses with `port`.
+std::vector<SocketAddress> with_port(const std::vector<std::string>& addresses,
+                                     int port);
+
+/// Formats the address without its port: "10.0.0.7", "fe80::1%eth0".
 std::string numeric_host(const SocketAddress& address);
 
 int port_of(const SocketAddress& address);
 
-/// One of this machine's interfaces has it.
+/// Whether an interface of this machine has the address.
 bool is_own(const SocketAddress& address);
 
-/// It reaches nobody but this machine.
+/// Whether the address is loopback.
 bool is_loopback(const SocketAddress& address);
 
-/// Both have the same host and port.
+/// Whether both have the same host and port.
 bool is_same(const SocketAddress& left, const SocketAddress& right);
 
-/// This end of a connected socket.
+/// Address of this end of a socket.
 SocketAddress own_end(const Fd& socket);
 
-/// The other end: of an IPv4 address in IPv6 the former; none where the
-/// connection has ended, which has an empty numeric_host().
+/// Address of the other end of a socket. Converts an IPv4 address in IPv6 to
+/// IPv4. If the connection has ended, numeric_host() of the result is empty.
 SocketAddress other_end(const Fd& socket);
 
-/// The addresses that stand for all of this machine's, to listen at: that of
-/// IPv6, which takes IPv4, too, then that of IPv4 alone.
+/// Wildcard addresses for a listener: IPv6, which also accepts IPv4, then IPv4
+/// alone.
 std::vector<SocketAddress> all_own_addresses(int port);
 
-/// A socket that listens there and does not block, or none and errno.
+/// Makes a non-blocking socket that listens there; else empty, with errno.
 Fd listen_at(const SocketAddress& address);
 
-/// The next connection to a socket that listens, which does not block; none and
-/// errno when there is none.
+/// Accepts the next connection as a non-blocking socket; else empty, with
+/// errno.
 Fd accept_from(const Fd& listener);
 
-/// A socket that does not block, on its way to be connected; none and errno
-/// when that failed at once.
+/// Starts to connect a non-blocking socket. Returns an empty descriptor and
+/// errno if that fails at once.
 Fd begin_to_connect(const SocketAddress& address);
 
 }  // namespace launcher

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "launcher/base/error.h"
+#include "launcher/net/endpoint.h"
 
 namespace launcher {
 namespace {
@@ -23,6 +24,18 @@ std::string setting_of(const std::map<std::string, std::string>& settings,
 }
 
 }  // namespace
+
+std::string url_of(const EtcdSettings& settings, const Endpoint& endpoint) {
+  return (settings.has_tls ? "https://" : "http://") + text_of(endpoint);
+}
+
+std::string etcd_name(const EtcdSettings& settings) {
+  std::string name = "etcd at ";
+  for (const Endpoint& endpoint : settings.endpoints) {
+    name += (name.back() == ' ' ? "" : ",") + text_of(endpoint);
+  }
+  return name;
+}
 
 bool is_etcd(const std::string& backend) {
   return backend == "etcd" || backend == "etcd-v2";

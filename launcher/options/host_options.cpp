@@ -14,7 +14,8 @@ constexpr int kDefaultPort = 29500;
 constexpr std::chrono::milliseconds kLeastKeepAlive{10};
 constexpr int kDefaultMeetingPort = 29400;  // torchrun's for c10d
 
-/// Where static hosts meet: apart from the ports that users count up by hand.
+/// Port of the coordinator of static hosts: far from the ports of the store,
+/// which users count up by hand.
 int meeting_port_beside(int store_port) {
   constexpr int kDistance = 100;
   constexpr int kLastPort = 65535;
@@ -67,14 +68,14 @@ void HostOptions::bind(CommandLine& line) {
              "ID",
              "TORCHELASTIC_RUN_ID, also in the name of the log folder",
              into(said_.run_id, as_text));
-  bind_meeting(line);
+  bind_coordinated(line);
   line.toggle("no-cluster",
               "Leaves the variables of Slurm, MPI and Kubernetes unread, which "
               "else say what --nnodes, --node-rank and --master-addr do not",
               [this] { no_cluster_ = true; });
 }
 
-void HostOptions::bind_meeting(CommandLine& line) {
+void HostOptions::bind_coordinated(CommandLine& line) {
   line.value("start-when",
              "N|all",
              "With c10d and etcd: hosts that the first start waits for, until "
@@ -101,22 +102,22 @@ void HostOptions::bind_meeting(CommandLine& line) {
       "ssl_cert_key, etcd_prefix [/ddprun], lease_timeout [long enough for "
       "--grace-period]; else meeting_port [100 above "
       "--master-port; 0: hosts do not meet]",
-      [this](const std::string& text) { take_settings(parse_settings(text)); });
+      [this](const std::string& text) { read_settings(parse_settings(text)); });
 }
 
-void HostOptions::take_settings(
+void HostOptions::read_settings(
     const std::map<std::string, std::string>& settings) {
   unknown_settings_ = check_settings(settings);
   settings_ = settings;
   for (const auto& [name, value] : settings) {
     if (name == "join_timeout") {
-      patience_.join = parse_seconds(value);
+      timeouts_.join = parse_seconds(value);
     } else if (name == "last_call_timeout") {
-      patience_.last_call = parse_seconds(value);
+      timeouts_.last_call = parse_seconds(value);
     } else if (name == "keep_alive_interval") {
-      patience_.keep_alive = std::max(parse_seconds(value), kLeastKeepAlive);
+      timeouts_.keep_alive = std::max(parse_seconds(value), kLeastKeepAlive);
     } else if (name == "keep_alive_max_attempt") {
-      patience_.keep_alive_attempts = parse_integer(value, 1, 1000);
+      timeouts_.keep_alive_attempts = parse_integer(value, 1, 1000);
     } else if (name == "meeting_port") {
       meeting_port_ = parse_integer(value, 0, 65535);
     } else if (name == "is_host") {
@@ -127,54 +128,59 @@ void HostOptions::take_settings(
 
 void HostOptions::resolve(LaunchOptions& options,
                           const Environment& environment) const {
-  GivenHosts all = words();
+  GivenHosts given = given_hosts();
   if (!standalone_ && !no_cluster_) {
-    options.cluster_note = add_cluster_hosts(all, environment);
+    options.cluster_note = add_cluster_hosts(given, environment);
   }
-  const int count = all.host_count.value_or(1);
+  const int count = given.host_count.value_or(1);
   const HostRange hosts = hosts_.value_or(HostRange{count, count});
-  check(hosts, all);
-  options.host_count = hosts.most;
-  options.host_rank = all.host_rank.value_or(0);
-  options.run_id = all.run_id;
-  options.patience = patience_;
-  if (do_meet(hosts)) {
-    options.meeting =
-        is_etcd(backend_) ? etcd_meeting(hosts, all) : c10d_meeting(hosts, all);
-    return;
-  }
-  options.master = master(all);
-  if (hosts.most > 1 && meeting_port_ != 0) {
-    options.meeting = static_meeting(options.master, all);
-  }
+  check(hosts, given);
+  options.run_id = given.run_id;
+  options.rendezvous = config_of(hosts, given);
 }
 
-/// What the options say, whichever of torchrun's ways was taken.
-GivenHosts HostOptions::words() const {
-  GivenHosts words = said_;
+RendezvousConfig HostOptions::config_of(const HostRange& hosts,
+                                        const GivenHosts& given) const {
+  if (has_dynamic_ranks(hosts)) {
+    return is_etcd(backend_) ? RendezvousConfig(etcd_config(hosts, given))
+                             : RendezvousConfig(c10d_config(hosts, given));
+  }
+  if (hosts.most > 1 && meeting_port_ != 0) {
+    return static_config(master(given), given);
+  }
+  return UncoordinatedConfig{.master = master(given),
+                             .host_rank = given.host_rank.value_or(0),
+                             .host_count = hosts.most,
+                             .timeouts = timeouts_};
+}
+
+/// Values of the options, whichever of torchrun's ways gives them.
+GivenHosts HostOptions::given_hosts() const {
+  GivenHosts given = said_;
   if (hosts_) {
-    words.host_count = hosts_->most;
+    given.host_count = hosts_->most;
   }
   if (!endpoints_.empty() && !is_etcd(backend_)) {
-    words.master_addr = endpoints_.front().host;
+    given.master_addr = endpoints_.front().host;
     if (endpoints_.front().port != 0) {
-      words.master_port = endpoints_.front().port;
+      given.master_port = endpoints_.front().port;
     }
   }
-  return words;
+  return given;
 }
 
-bool HostOptions::do_meet(const HostRange& hosts) const {
+/// Whether the coordinator assigns the ranks.
+bool HostOptions::has_dynamic_ranks(const HostRange& hosts) const {
   return !standalone_ && (backend_ == "c10d" || is_etcd(backend_)) &&
          hosts.most > 1;
 }
 
-void HostOptions::check(const HostRange& hosts, const GivenHosts& all) const {
+void HostOptions::check(const HostRange& hosts, const GivenHosts& given) const {
   const std::string most = std::to_string(hosts.most);
   const std::string range = std::to_string(hosts.least) + ":" + most;
-  if (all.host_rank.value_or(0) >= hosts.most) {
+  if (given.host_rank.value_or(0) >= hosts.most) {
     throw UsageError("--node-rank: expected a rank below --nnodes (" + most +
-                     "), but got " + std::to_string(*all.host_rank));
+                     "), but got " + std::to_string(*given.host_rank));
   }
   if (standalone_ && hosts.most != 1) {
     throw UsageError("--standalone: expected one host, but got --nnodes " +
@@ -193,7 +199,7 @@ void HostOptions::check(const HostRange& hosts, const GivenHosts& all) const {
         "--rdzv-backend=etcd several, but got " +
         std::to_string(endpoints_.size()));
   }
-  if (hosts.least != hosts.most && !do_meet(hosts)) {
+  if (hosts.least != hosts.most && !has_dynamic_ranks(hosts)) {
     throw UsageError(
         "--nnodes: expected a fixed number of static hosts, but "
         "got " +
@@ -206,85 +212,82 @@ void HostOptions::check(const HostRange& hosts, const GivenHosts& all) const {
   }
 }
 
-/// What it has of all backends.
-Meeting HostOptions::meeting(const HostRange& hosts,
-                             const GivenHosts& all) const {
-  Meeting meeting;
-  meeting.terms.least_hosts = hosts.least;
-  meeting.terms.most_hosts = hosts.most;
-  meeting.start_hosts = hosts.most;
-  meeting.wanted_rank = all.host_rank;
-  meeting.patience = patience_;
+CoordinatedConfig HostOptions::common_config(const HostRange& hosts,
+                                             const GivenHosts& given) const {
+  CoordinatedConfig config;
+  config.terms.least_hosts = hosts.least;
+  config.terms.most_hosts = hosts.most;
+  config.start_hosts = start_hosts_.value_or(hosts.most);
+  config.wanted_rank = given.host_rank;
+  config.local_address = local_address_;
+  config.timeouts = timeouts_;
   const auto file = settings_.find("token_file");
-  meeting.token_file = file == settings_.end() ? "" : file->second;
-  return meeting;
+  config.token_file = file == settings_.end() ? "" : file->second;
+  return config;
 }
 
-Meeting HostOptions::static_meeting(const Endpoint& master,
-                                    const GivenHosts& all) const {
-  const int count = all.host_count.value_or(1);
-  Meeting result = meeting({count, count}, all);
-  result.terms.ranks_are_fixed = true;
-  result.option = "--master-addr";
-  result.wanted_rank = all.host_rank.value_or(0);
-  result.is_host = result.wanted_rank == 0;
-  result.store = master;
-  result.endpoint = {master.host,
-                     meeting_port_.value_or(meeting_port_beside(master.port))};
-  return result;
+StaticConfig HostOptions::static_config(const Endpoint& master,
+                                        const GivenHosts& given) const {
+  const int count = given.host_count.value_or(1);
+  StaticConfig config{common_config({count, count}, given), {}, master};
+  config.terms.ranks_are_fixed = true;
+  config.start_hosts = count;
+  config.local_address.clear();
+  config.wanted_rank = given.host_rank.value_or(0);
+  config.coordinator = {
+      .endpoint = {master.host,
+                   meeting_port_.value_or(meeting_port_beside(master.port))},
+      .is_here = config.wanted_rank == 0,
+      .host_option = "--master-addr",
+      .port_option = "--rdzv-conf=meeting_port"};
+  return config;
 }
 
-Meeting HostOptions::c10d_meeting(const HostRange& hosts,
-                                  const GivenHosts& all) const {
-  // A scheduler's first host is as good as one that the user names; the
-  // --master-addr of static hosts is not meant.
-  const bool is_told = !said_.master_addr && all.master_addr;
+C10dConfig HostOptions::c10d_config(const HostRange& hosts,
+                                    const GivenHosts& given) const {
+  // The first host of a scheduler serves as well as a host that the user names;
+  // --master-addr is for static hosts and does not count.
+  const bool is_told = !said_.master_addr && given.master_addr;
   if (endpoints_.empty() && !is_told) {
     throw UsageError(
         "--rdzv-endpoint: expected the host where the others meet, but got "
         "none; give the same HOST:PORT on every host");
   }
-  Meeting result = meeting(hosts, all);
-  result.endpoint = endpoints_.empty() ? Endpoint{all.master_addr.value_or(""),
-                                                  all.master_port.value_or(0)}
-                                       : endpoints_.front();
-  if (result.endpoint.port == 0) {
-    result.endpoint.port = kDefaultMeetingPort;
+  C10dConfig config{common_config(hosts, given), {}};
+  Endpoint& endpoint = config.coordinator.endpoint;
+  endpoint = endpoints_.empty() ? Endpoint{given.master_addr.value_or(""),
+                                           given.master_port.value_or(0)}
+                                : endpoints_.front();
+  if (endpoint.port == 0) {
+    endpoint.port = kDefaultMeetingPort;
   }
-  result.start_hosts = start_hosts_.value_or(hosts.most);
-  result.is_host = is_host_;
-  result.local_address = local_address_;
-  return result;
+  config.coordinator.is_here = is_host_;
+  return config;
 }
 
-/// etcd serves many jobs, so each needs a name there.
-Meeting HostOptions::etcd_meeting(const HostRange& hosts,
-                                  const GivenHosts& all) const {
+EtcdConfig HostOptions::etcd_config(const HostRange& hosts,
+                                    const GivenHosts& given) const {
   if (endpoints_.empty()) {
     throw UsageError(
         "--rdzv-endpoint: expected the HOST:PORT of etcd, but got none; give "
         "the same on every host");
   }
-  if (all.run_id.empty()) {
+  // One etcd serves many jobs, so each job needs a name there.
+  if (given.run_id.empty()) {
     throw UsageError(
         "--rdzv-id: expected a name that no other job at this etcd has, but "
         "got none; give the same on every host of the job");
   }
-  Meeting result = meeting(hosts, all);
-  result.etcd = etcd_settings(settings_, endpoints_);
-  result.endpoint = result.etcd->endpoints.front();
-  result.start_hosts = start_hosts_.value_or(hosts.most);
-  result.local_address = local_address_;
-  return result;
+  return {common_config(hosts, given), etcd_settings(settings_, endpoints_)};
 }
 
-Endpoint HostOptions::master(const GivenHosts& words) const {
-  const bool one_host = words.host_count.value_or(1) == 1;
+Endpoint HostOptions::master(const GivenHosts& given) const {
+  const bool one_host = given.host_count.value_or(1) == 1;
   if (standalone_) {
     return {"127.0.0.1", 0};
   }
-  Endpoint result{words.master_addr.value_or(one_host ? "127.0.0.1" : ""),
-                  words.master_port.value_or(0)};
+  Endpoint result{given.master_addr.value_or(one_host ? "127.0.0.1" : ""),
+                  given.master_port.value_or(0)};
   if (result.host.empty()) {
     throw UsageError(
         "--master-addr: expected the name of the host with --node-rank 0, but "

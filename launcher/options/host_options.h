@@ -11,47 +11,51 @@
 
 namespace launcher {
 
-/// The options about hosts and where they meet. Several say the same in
-/// torchrun's different ways, so they are put together once all are known.
+/// Options about hosts and their rendezvous. torchrun has several options for
+/// one value, so resolve() combines them once the whole line is parsed.
 class HostOptions {
  public:
   /// @param line must not outlive this object
   void bind(CommandLine& line);
 
-  /// Fills host_count, host_rank, master, meeting and run_id. What is not said
-  /// comes from the scheduler that has started this ddprun as one of several,
-  /// if it is so, with a note.
+  /// Fills rendezvous, run_id and cluster_note. Values that the options do not
+  /// give come from the scheduler, if it has started a ddprun on each of
+  /// several hosts; cluster_note then says so.
   ///
   /// @param environment with the scheduler's variables
-  /// @throws UsageError when they contradict each other
+  /// @throws UsageError when the options contradict each other
   void resolve(LaunchOptions& options, const Environment& environment) const;
 
-  /// Of --rdzv-conf: see check_settings().
+  /// A line for each unknown key of --rdzv-conf: see check_settings().
   const std::vector<std::string>& unknown_settings() const {
     return unknown_settings_;
   }
 
  private:
-  void bind_meeting(CommandLine& line);
-  void take_settings(const std::map<std::string, std::string>& settings);
-  GivenHosts words() const;
-  void check(const HostRange& hosts, const GivenHosts& all) const;
-  bool do_meet(const HostRange& hosts) const;
-  Endpoint master(const GivenHosts& words) const;
-  Meeting meeting(const HostRange& hosts, const GivenHosts& all) const;
-  Meeting c10d_meeting(const HostRange& hosts, const GivenHosts& all) const;
-  Meeting etcd_meeting(const HostRange& hosts, const GivenHosts& all) const;
-  Meeting static_meeting(const Endpoint& master, const GivenHosts& all) const;
+  void bind_coordinated(CommandLine& line);
+  void read_settings(const std::map<std::string, std::string>& settings);
+  GivenHosts given_hosts() const;
+  void check(const HostRange& hosts, const GivenHosts& given) const;
+  bool has_dynamic_ranks(const HostRange& hosts) const;
+  Endpoint master(const GivenHosts& given) const;
+  RendezvousConfig config_of(const HostRange& hosts,
+                             const GivenHosts& given) const;
+  CoordinatedConfig common_config(const HostRange& hosts,
+                                  const GivenHosts& given) const;
+  StaticConfig static_config(const Endpoint& master,
+                             const GivenHosts& given) const;
+  C10dConfig c10d_config(const HostRange& hosts, const GivenHosts& given) const;
+  EtcdConfig etcd_config(const HostRange& hosts, const GivenHosts& given) const;
 
-  GivenHosts said_;  // but for the number of hosts
+  GivenHosts said_;  // options but --nnodes, which is hosts_
   std::optional<HostRange> hosts_;
   std::vector<Endpoint> endpoints_;
   std::string backend_;
   std::string local_address_;
   std::optional<int> start_hosts_;
   std::optional<bool> is_host_;
-  std::optional<int> meeting_port_;  // 0: static hosts do not meet
-  RendezvousTimeouts patience_;
+  std::optional<int> meeting_port_;  // 0: static hosts have no coordinator
+  RendezvousTimeouts timeouts_;
   std::map<std::string, std::string> settings_;
   std::vector<std::string> unknown_settings_;
   bool standalone_ = false;

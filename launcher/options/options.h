@@ -10,51 +10,47 @@
 #include "launcher/options/binding.h"
 #include "launcher/options/command_line.h"
 #include "launcher/options/health_check.h"
-#include "launcher/options/meeting.h"
 #include "launcher/options/preemption.h"
+#include "launcher/options/rendezvous_config.h"
 #include "launcher/options/restart_budget.h"
 #include "launcher/options/status_options.h"
 #include "launcher/options/values.h"
 
 namespace launcher {
 
-/// How the program after ddprun's own options is started.
+/// Ways to start the program after ddprun's own options.
 enum class ProgramKind {
-  by_name,     ///< a .py file by Python, anything else as it is
-  python,      ///< --run-path: by Python, whatever its name
+  by_name,     ///< a .py file by Python, other files directly
+  python,      ///< --run-path: by Python, with any name
   module,      ///< -m: `python -m`
-  executable,  ///< --no-python: as it is
+  executable,  ///< --no-python: directly
 };
 
-/// ddprun's command line, parsed and checked value by value. What depends on
-/// the machine is resolved later (see Job in plan.h).
+/// ddprun's command line, parsed and checked value by value. Values that depend
+/// on the machine are resolved later; see Job.
 struct LaunchOptions {
-  std::optional<WorkerCount> worker_count;  ///< else the number of --gpus, or 1
-  int host_count = 1;
-  int host_rank = 0;
-  Endpoint master{"127.0.0.1", 0};  ///< port 0: ddprun chooses a free one
-  std::optional<Meeting> meeting;   ///< of several hosts that do
-  RendezvousTimeouts patience;      ///< of several hosts
+  std::optional<WorkerCount> worker_count;  ///< else as many as --gpus, or 1
+  RendezvousConfig rendezvous;
   std::optional<std::vector<std::string>> gpus;
   std::optional<Binding> numa_binding;
   int max_restarts = 0;
   RestartRules restart_rules;
-  std::vector<int> final_codes;  ///< exit codes that no restart follows
+  std::vector<int> final_codes;  ///< exit codes without a restart
   std::optional<std::chrono::milliseconds> time_limit;
   std::optional<std::chrono::milliseconds> hang_timeout;
   std::optional<Preemption> on_preempt;
-  HealthCheck health_check;    ///< without a command: none
+  HealthCheck health_check;    ///< empty command: no check
   bool stops_cleanly = false;  ///< --clean-stop
   std::chrono::milliseconds grace_period{30'000};
   std::string role = "default";
-  std::string run_id;        ///< empty: made up
-  std::string cluster_note;  ///< what a scheduler has said of the hosts
+  std::string run_id;        ///< empty: a generated id
+  std::string cluster_note;  ///< values that a scheduler gave
   std::string log_dir;
-  std::optional<mode_t> log_mode;          ///< of log files; none: umask says
+  std::optional<mode_t> log_mode;          ///< of log files; none: by umask
   std::optional<std::string> line_prefix;  ///< a NameTemplate
-  std::string report_json;                 ///< a file; empty: none
+  std::string report_json;                 ///< path of a file; empty: none
   Output output = Output::automatic;
-  std::optional<int> stdin_rank = 0;  ///< the local one; nothing: none
+  std::optional<int> stdin_rank = 0;  ///< local rank; nothing: none
   StreamMap redirects;
   StreamMap tee;
   std::vector<std::string> out_filters;         ///< --duplicate-stdout-filters
@@ -62,28 +58,27 @@ struct LaunchOptions {
   std::optional<std::vector<int>> shown_ranks;  ///< --local-ranks-filter
   std::vector<int> signals;
   std::vector<RankVariable> rank_variables;
-  bool virtual_local_rank = false;  ///< each worker sees one GPU, its number 0
+  bool virtual_local_rank = false;  ///< each worker sees one GPU, as number 0
   ProgramKind program_kind = ProgramKind::by_name;
   bool logs_events = false;  ///< --event-log-handler=console
   bool dry_run = false;
-  std::vector<std::string> program;  ///< its name and its own arguments
-  std::vector<std::string>
-      warnings;  ///< what was given and has no meaning here
+  std::vector<std::string> program;   ///< its name and its arguments
+  std::vector<std::string> warnings;  ///< about options without effect
 };
 
-/// --doctor: the machine is looked at, and nothing is started but a test.
+/// --doctor: examines the machine and starts only tests.
 struct DoctorOptions {
-  LaunchOptions job;     ///< that it is to be fit for; may lack a program
+  LaunchOptions job;     ///< job to examine for; may lack a program
   bool as_json = false;  ///< --json
 };
 
-/// Parses a command line. An option that is absent takes its value from the
-/// environment variable PET_<NAME> (as with torchrun), else, for the hosts,
-/// from the scheduler, else its default. Other variables PET_... are a warning
-/// each, or with --strict an error.
+/// Parses a command line. The value of an absent option comes from the
+/// environment variable PET_<NAME> (as with torchrun), for hosts else from the
+/// scheduler, else it is the default. Each other variable PET_... is a warning,
+/// or with --strict an error.
 ///
-/// @param arguments without the program's name
-/// @param environment with the PET_ variables and the scheduler's
+/// @param arguments  without ddprun's name
+/// @param environment  with the PET_ variables and the scheduler's
 /// @throws UsageError with one line that names the option
 ///
 /// Example:

@@ -4,6 +4,7 @@
 
 #include "launcher/base/count_text.h"
 #include "launcher/base/error.h"
+#include "launcher/base/overloaded.h"
 #include "launcher/net/endpoint.h"
 #include "launcher/plan/binding_plan.h"
 #include "launcher/plan/devices.h"
@@ -33,11 +34,11 @@ void require_reader(const LaunchOptions& options, int worker_count) {
 
 void require_countable(const LaunchOptions& options, int worker_count) {
   constexpr int64_t kMostRanks = 1 << 24;
-  if (int64_t{worker_count} * options.host_count > kMostRanks) {
+  if (int64_t{worker_count} * host_count(options.rendezvous) > kMostRanks) {
     throw UsageError("--nproc-per-node: expected at most " +
                      std::to_string(kMostRanks) + " ranks in all, but got " +
                      std::to_string(worker_count) + " on each of " +
-                     count_text(options.host_count, "host"));
+                     count_text(host_count(options.rendezvous), "host"));
   }
 }
 
@@ -45,7 +46,8 @@ void require_countable(const LaunchOptions& options, int worker_count) {
 /// of each other's failures: the ranks of one host would restart and join the
 /// others in the middle of their run.
 void refuse_restarts_of_uncoordinated_hosts(Job& job) {
-  if (job.options.host_count > 1 && !job.options.meeting &&
+  const RendezvousConfig& config = job.options.rendezvous;
+  if (host_count(config) > 1 && coordinated(config) == nullptr &&
       job.options.max_restarts > 0) {
     job.options.max_restarts = 0;
     job.warnings.push_back(
@@ -60,68 +62,88 @@ void refuse_restarts_of_uncoordinated_hosts(Job& job) {
 void warn_of_few_files(Job& job, uint64_t most_files) {
   constexpr uint64_t kOwnFiles = 128;
   constexpr uint64_t kFilesOfWorker = 8;
-  const std::optional<Meeting>& meeting = job.options.meeting;
-  if (!meeting || !meeting->is_host.value_or(true) ||
-      (meeting->store && meeting->wanted_rank != 0)) {
+  if (!may_coordinate(job.options.rendezvous)) {
     return;
   }
+  const int hosts = host_count(job.options.rendezvous);
   const uint64_t needed =
-      static_cast<uint64_t>(meeting->terms.most_hosts) + kOwnFiles +
+      static_cast<uint64_t>(hosts) + kOwnFiles +
       kFilesOfWorker * static_cast<uint64_t>(job.worker_count);
   if (most_files < needed) {
     job.warnings.push_back("expected a hard limit of at least " +
                            std::to_string(needed) + " open files for " +
-                           count_text(meeting->terms.most_hosts, "host") +
-                           " to meet, but got " + std::to_string(most_files) +
+                           count_text(hosts, "host") + " to meet, but got " +
+                           std::to_string(most_files) +
                            " (ulimit -Hn): raise it if they meet at this one");
   }
 }
 
 /// A group of processes must be able to end within its coordinator's lease.
-void require_lease(const Meeting& meeting) {
+void require_lease(const EtcdConfig& config) {
   const auto seconds = [](std::chrono::milliseconds time) {
     return std::to_string(
         std::chrono::ceil<std::chrono::seconds>(time).count());
   };
-  const auto least = least_lease_time(meeting);
-  if (lease_time(meeting) < least) {
+  const auto least = least_lease_time(config);
+  if (lease_time(config) < least) {
     throw UsageError(
         "--rdzv-conf: expected lease_timeout of at least " + seconds(least) +
         " s, for --grace-period and the time of a silent host, but got " +
-        seconds(lease_time(meeting)) +
+        seconds(lease_time(config)) +
         " s; give a longer one, or a shorter --grace-period");
   }
 }
 
-void prepare_meeting(Job& job) {
-  if (!job.options.meeting) {
-    return;
-  }
-  Meeting& meeting = *job.options.meeting;
-  meeting.terms.run_id = job.run_id;
-  meeting.terms.max_restarts = job.options.max_restarts;
-  meeting.terms.restart_rules = job.options.restart_rules;
-  meeting.role = job.options.role;
-  if (meeting.etcd) {
-    const auto variable = [&](const char* name) {
-      const std::string* text = find_variable(job.environment, name);
-      return text != nullptr ? *text : "";
-    };
-    meeting.etcd->user = variable("DDPRUN_ETCD_USER");
-    meeting.etcd->password = variable("DDPRUN_ETCD_PASSWORD");
-    meeting.terms.ending =
-        ending_time(meeting.patience, job.options.grace_period);
-    require_lease(meeting);
-  }
-  meeting.token = job_token(meeting.token_file, job.environment);
-  if (meeting.token.empty() && (!meeting.store || meeting.wanted_rank == 0)) {
+/// @param place  where a host can take part in the job
+void warn_of_open_job(Job& job,
+                      const CoordinatedConfig& config,
+                      const std::string& place) {
+  if (config.token.empty()) {
     job.warnings.push_back(
-        "anyone who reaches " +
-        (meeting.etcd ? "the hosts" : text_of(meeting.endpoint)) +
+        "anyone who reaches " + place +
         " can take part in this job; set DDPRUN_TOKEN to the same secret on "
         "all hosts, or name a file that holds it (--rdzv-conf "
         "token_file=FILE)");
   }
+}
+
+void complete_kind(Job& job, StaticConfig& config) {
+  if (config.wanted_rank == 0) {
+    warn_of_open_job(job, config, text_of(config.coordinator.endpoint));
+  }
+}
+
+void complete_kind(Job& job, C10dConfig& config) {
+  warn_of_open_job(job, config, text_of(config.coordinator.endpoint));
+}
+
+void complete_kind(Job& job, EtcdConfig& config) {
+  const auto variable = [&](const char* name) {
+    const std::string* text = find_variable(job.environment, name);
+    return text != nullptr ? *text : "";
+  };
+  config.etcd.user = variable("DDPRUN_ETCD_USER");
+  config.etcd.password = variable("DDPRUN_ETCD_PASSWORD");
+  config.terms.ending = ending_time(config.timeouts, job.options.grace_period);
+  require_lease(config);
+  warn_of_open_job(job, config, "the hosts");
+}
+
+/// Fills the parts of the rendezvous that other options and the environment
+/// give.
+void complete_rendezvous(Job& job) {
+  CoordinatedConfig* common = coordinated(job.options.rendezvous);
+  if (common == nullptr) {
+    return;
+  }
+  common->terms.run_id = job.run_id;
+  common->terms.max_restarts = job.options.max_restarts;
+  common->terms.restart_rules = job.options.restart_rules;
+  common->role = job.options.role;
+  common->token = job_token(common->token_file, job.environment);
+  std::visit(Overloaded{[](UncoordinatedConfig&) {},
+                        [&job](auto& config) { complete_kind(job, config); }},
+             job.options.rendezvous);
 }
 
 /// Secrets are for ddprun only: a worker's environment may be copied to
@@ -168,9 +190,9 @@ Job make_job(LaunchOptions options,
   job.host_name = host.name;
   job.cpu_count = host.cpu_count;
   // Several hosts must have the same run id, so it cannot be random.
-  job.run_id = !options.run_id.empty()   ? options.run_id
-               : options.host_count == 1 ? unique_run_id
-                                         : "none";
+  job.run_id = !options.run_id.empty()               ? options.run_id
+               : host_count(options.rendezvous) == 1 ? unique_run_id
+                                                     : "none";
   job.warnings = options.warnings;
   job.options = std::move(options);
   if (host.is_in_background) {
@@ -179,7 +201,7 @@ Job make_job(LaunchOptions options,
     job.options.stdin_rank.reset();
   }
   refuse_restarts_of_uncoordinated_hosts(job);
-  prepare_meeting(job);
+  complete_rendezvous(job);
   withhold_secrets(job);
   warn_of_few_files(job, host.most_files);
   warn_of_idle_filters(job);

@@ -23,8 +23,7 @@
 
 #include "launcher/base/event_loop.h"
 #include "launcher/base/fd.h"
-#include "launcher/hosts/protocol/meeting_place.h"
-#include "launcher/hosts/protocol/rendezvous.h"
+#include "launcher/hosts/make_rendezvous.h"
 #include "test/launcher/etcd/ask_etcd.h"
 
 using namespace launcher;
@@ -43,26 +42,23 @@ double ms_since(Time begin) {
   return std::chrono::duration<double, std::milli>(now() - begin).count();
 }
 
-Meeting meeting_of(int port, const std::string& job, int hosts) {
-  Meeting meeting;
-  meeting.option = "--rdzv-endpoint";
-  meeting.endpoint = {"127.0.0.1", port};
-  meeting.etcd.emplace().endpoints = {meeting.endpoint};
-  meeting.terms = {
-      .run_id = job, .least_hosts = hosts - 1, .most_hosts = hosts};
-  meeting.start_hosts = hosts;
-  return meeting;
+EtcdConfig config_of(int port, const std::string& job, int hosts) {
+  EtcdConfig config;
+  config.etcd.endpoints = {{"127.0.0.1", port}};
+  config.terms = {.run_id = job, .least_hosts = hosts - 1, .most_hosts = hosts};
+  config.start_hosts = hosts;
+  return config;
 }
 
 /// Writes a byte, the generation, for each world of this host, until the
 /// process is killed.
-[[noreturn]] void run_host(const Meeting& meeting, int number, int news) {
+[[noreturn]] void run_host(const EtcdConfig& config, int number, int news) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   EventLoop loop;
   std::unique_ptr<Rendezvous> rendezvous;
   rendezvous = make_etcd_rendezvous(
       loop,
-      meeting,
+      config,
       "host" + std::to_string(number),
       [&](const RendezvousAnswer& answer) {
         if (const auto* formed = std::get_if<WorldFormed>(&answer)) {
@@ -90,7 +86,7 @@ Meeting meeting_of(int port, const std::string& job, int hosts) {
 /// The processes of the hosts, which are killed at the end.
 class Hosts {
  public:
-  explicit Hosts(Meeting meeting) : meeting_(std::move(meeting)) {}
+  explicit Hosts(EtcdConfig config) : config_(std::move(config)) {}
   ~Hosts() {
     for (const pid_t pid : pids_) {
       kill(pid);
@@ -103,7 +99,7 @@ class Hosts {
     const pid_t pid = check(::fork(), "fork");
     if (pid == 0) {
       news_.read.reset();
-      run_host(meeting_, static_cast<int>(pids_.size()), news_.write.get());
+      run_host(config_, static_cast<int>(pids_.size()), news_.write.get());
     }
     pids_.push_back(pid);
   }
@@ -131,7 +127,7 @@ class Hosts {
   }
   void wait_for_coordinator() const {
     const Time begin = now();
-    while (!launcher::test::ask_etcd(*meeting_.etcd, meeting_.terms.run_id)
+    while (!launcher::test::ask_etcd(config_.etcd, config_.terms.run_id)
                 .coordinator) {
       if (now() - begin > kBound) {
         throw std::runtime_error("expected a coordinator within 240 s");
@@ -139,7 +135,7 @@ class Hosts {
     }
   }
   void wait_for_world(char generation) const {
-    for (int count = 0; count < meeting_.terms.most_hosts;) {
+    for (int count = 0; count < config_.terms.most_hosts;) {
       pollfd news{news_.read.get(), POLLIN, 0};
       char found = 0;
       if (::poll(&news, 1, kBound / std::chrono::milliseconds(1)) != 1 ||
@@ -156,13 +152,13 @@ class Hosts {
     ::waitpid(pid, nullptr, 0);
   }
 
-  Meeting meeting_;
+  EtcdConfig config_;
   Pipe news_ = make_pipe();
   std::vector<pid_t> pids_;
 };
 
 void measure(int port, const std::string& job, int count) {
-  Hosts hosts(meeting_of(port, job, count));
+  Hosts hosts(config_of(port, job, count));
   Time begin = now();
   hosts.start_one();
   hosts.wait_for_coordinator();

@@ -23,6 +23,7 @@
 #include "launcher/base/overloaded.h"
 #include "launcher/base/text_file.h"
 #include "launcher/hosts/coordinator/admission.h"
+#include "launcher/hosts/make_rendezvous.h"
 #include "launcher/hosts/member/coordinator_connection.h"
 #include "launcher/hosts/protocol/task_queue.h"
 #include "launcher/net/port.h"
@@ -31,7 +32,7 @@ using namespace launcher;
 
 namespace {
 
-using Time = Member::Time;
+using Time = RendezvousClient::Time;
 
 Time now() {
   return std::chrono::steady_clock::now();
@@ -51,26 +52,26 @@ struct Traffic {
   }
 };
 
-Meeting meeting_of(int hosts, int port) {
-  Meeting meeting;
-  meeting.endpoint = {"127.0.0.1", port};
-  meeting.terms = {.run_id = "bench",
-                   .least_hosts = hosts,
-                   .most_hosts = hosts,
-                   .max_restarts = 1};
-  meeting.start_hosts = hosts;
-  meeting.is_host = true;
-  return meeting;
+C10dConfig config_of(int hosts, int port) {
+  C10dConfig config;
+  config.coordinator.endpoint = {"127.0.0.1", port};
+  config.terms = {.run_id = "bench",
+                  .least_hosts = hosts,
+                  .most_hosts = hosts,
+                  .max_restarts = 1};
+  config.start_hosts = hosts;
+  config.coordinator.is_here = true;
+  return config;
 }
 
 /// Joins every world until the process is killed.
 ///
 /// @param ready  closed when other hosts can connect
-[[noreturn]] void coordinate(const Meeting& meeting, Fd ready) {
+[[noreturn]] void coordinate(const C10dConfig& config, Fd ready) {
   EventLoop loop;
   std::unique_ptr<Rendezvous> rendezvous;
   rendezvous = make_c10d_rendezvous(
-      loop, meeting, "host0", [&](const RendezvousAnswer& answer) {
+      loop, config, "host0", [&](const RendezvousAnswer& answer) {
         if (std::holds_alternative<WorldBroken>(answer)) {
           rendezvous->join({});
         }
@@ -86,60 +87,65 @@ Meeting meeting_of(int hosts, int port) {
 /// loop, which is designed for few timers, so on_time() is called from outside.
 class Guest {
  public:
-  Guest(EventLoop& loop, const Meeting& meeting, int number, Traffic& traffic)
+  Guest(EventLoop& loop, const C10dConfig& config, int number, Traffic& traffic)
       : traffic_(traffic),
-        member_(
-            {.hello = hello_of(meeting, "host" + std::to_string(number), {}),
-             .endpoint = "the coordinator",
-             .patience = meeting.patience}),
-        link_(loop,
-              addresses_of(meeting.endpoint.host, meeting.endpoint.port),
-              {.on_open =
-                   [this](const std::string& address) {
-                     run([this, address] {
-                       perform(member_.on_connected(address, now()));
-                     });
-                   },
-               .on_message =
-                   [this](const Message& message) {
-                     traffic_.count(message);
-                     run([this, message] {
-                       perform(member_.on_message(message, now()));
-                     });
-                   },
-               .on_lost =
-                   [this](Member::Loss loss, const std::string&) {
-                     run([this, loss] {
-                       perform(member_.on_closed(loss, now()));
-                     });
-                   }}) {}
+        client_({.hello = hello_of(config, "host" + std::to_string(number), {}),
+                 .endpoint = "the coordinator",
+                 .timeouts = config.timeouts}),
+        connection_(
+            loop,
+            addresses_of(config.coordinator.endpoint.host,
+                         config.coordinator.endpoint.port),
+            {.on_open =
+                 [this](const std::string& address) {
+                   run([this, address] {
+                     perform(client_.on_connected(address, now()));
+                   });
+                 },
+             .on_message =
+                 [this](const Message& message) {
+                   traffic_.count(message);
+                   run([this, message] {
+                     perform(client_.on_message(message, now()));
+                   });
+                 },
+             .on_lost =
+                 [this](RendezvousClient::Loss loss, const std::string&) {
+                   run([this, loss] {
+                     perform(client_.on_closed(loss, now()));
+                   });
+                 }}) {}
   Guest(const Guest&) = delete;
   Guest& operator=(const Guest&) = delete;
 
   void join() {
-    run([this] { perform(member_.join(29500, now())); });
+    run([this] { perform(client_.join(29500, now())); });
   }
   void leave() {
-    run([this] { perform(member_.leave()); });
+    run([this] { perform(client_.leave()); });
   }
   void on_time() {
-    if (member_.next_deadline().value_or(Time::max()) <= now()) {
-      run([this] { perform(member_.on_time(now())); });
+    if (client_.next_deadline().value_or(Time::max()) <= now()) {
+      run([this] { perform(client_.on_time(now())); });
     }
   }
   int generation() const { return generation_; }
 
  private:
-  void run(Steps::Step step) { steps_.run(std::move(step)); }
+  void run(TaskQueue::Task task) { tasks_.run(std::move(task)); }
 
-  void perform(const Member::Actions& actions) {
-    for (const Member::Action& action : actions) {
+  void perform(const RendezvousClient::Actions& actions) {
+    for (const RendezvousClient::Action& action : actions) {
       std::visit(
-          Overloaded{[this](const Member::Connect&) { link_.connect(); },
-                     [this](const Member::Disconnect&) { link_.hang_up(); },
+          Overloaded{[this](const RendezvousClient::Connect&) {
+                       connection_.connect();
+                     },
+                     [this](const RendezvousClient::Disconnect&) {
+                       connection_.disconnect();
+                     },
                      [this](const Message& message) {
                        traffic_.count(message);
-                       link_.send(message);
+                       connection_.send(message);
                      },
                      [this](const RendezvousAnswer& answer) { take(answer); }},
           action);
@@ -157,21 +163,21 @@ class Guest {
   }
 
   Traffic& traffic_;
-  Member member_;
-  Link link_;
-  Steps steps_;
+  RendezvousClient client_;
+  CoordinatorConnection connection_;
+  TaskQueue tasks_;
   int generation_ = -1;
 };
 
 /// The process of the coordinator.
 class Coordination {
  public:
-  explicit Coordination(const Meeting& meeting) {
+  explicit Coordination(const C10dConfig& config) {
     Pipe ready = make_pipe();
     pid_ = check(::fork(), "fork");
     if (pid_ == 0) {
       ready.read.reset();
-      coordinate(meeting, std::move(ready.write));
+      coordinate(config, std::move(ready.write));
     }
     ready.write.reset();
     char byte = 0;
@@ -234,13 +240,13 @@ void run_until_all_are_in(EventLoop& loop,
 
 void measure(int hosts) {
   const PortReservation port(0);
-  const Meeting meeting = meeting_of(hosts, port.port());
-  const Coordination coordination(meeting);
+  const C10dConfig config = config_of(hosts, port.port());
+  const Coordination coordination(config);
   EventLoop loop;
   Traffic traffic;
   std::vector<std::unique_ptr<Guest>> guests;
   for (int number = 1; number < hosts; ++number) {
-    guests.push_back(std::make_unique<Guest>(loop, meeting, number, traffic));
+    guests.push_back(std::make_unique<Guest>(loop, config, number, traffic));
   }
   const int64_t kib_before = coordination.kib();
   const double cpu_before = coordination.cpu_ms();
@@ -255,7 +261,7 @@ void measure(int hosts) {
   begin = now();
   guests.back()->leave();
   const auto left = std::move(guests.back());
-  guests.back() = std::make_unique<Guest>(loop, meeting, hosts, traffic);
+  guests.back() = std::make_unique<Guest>(loop, config, hosts, traffic);
   guests.back()->join();
   run_until_all_are_in(loop, guests, 1);
   const double again_ms = ms_since(begin);

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "launcher/base/event_loop.h"
-#include "test/launcher/meeting/place.h"
+#include "test/launcher/hosts/place.h"
 
 namespace launcher::test {
 

@@ -20,7 +20,7 @@ LaunchOptions shell() {
 TEST_CASE("a job is whole: run id, program, devices that exist") {
   LaunchOptions options = shell();
   CHECK(make_job(options, HostInfo{}, {}, "unique").run_id == "unique");
-  options.host_count = 2;
+  options.rendezvous = UncoordinatedConfig{.host_count = 2};
   CHECK(make_job(options, HostInfo{}, {}, "unique").run_id == "none");
   CHECK_THROWS_WITH(
       make_job(options,
@@ -108,7 +108,7 @@ TEST_CASE("hosts that do not meet: no restart, and one line that says so") {
   const Job one = make_job(options, HostInfo{}, {}, "unique");
   CHECK(one.options.max_restarts == 3);
   CHECK(one.warnings.empty());
-  options.host_count = 2;
+  options.rendezvous = UncoordinatedConfig{.host_count = 2};
   const Job several = make_job(options, HostInfo{}, {}, "unique");
   CHECK(several.options.max_restarts == 0);
   REQUIRE(several.warnings.size() == 1);
@@ -122,38 +122,41 @@ TEST_CASE(
     "hosts that meet agree on restarts, and know a secret or are warned") {
   LaunchOptions options = shell();
   options.max_restarts = 3;
-  options.host_count = 2;
   options.role = "trainer";
-  options.meeting.emplace();
+  C10dConfig hosts;
+  hosts.terms.most_hosts = 2;
+  options.rendezvous = hosts;
   const Job open = make_job(options, HostInfo{}, {}, "unique");
   CHECK(open.options.max_restarts == 3);
-  CHECK(open.options.meeting->terms.max_restarts == 3);
-  CHECK(open.options.meeting->terms.run_id == "none");
-  CHECK(open.options.meeting->role == "trainer");
+  const CoordinatedConfig& config = *coordinated(open.options.rendezvous);
+  CHECK(config.terms.max_restarts == 3);
+  CHECK(config.terms.run_id == "none");
+  CHECK(config.role == "trainer");
   REQUIRE(open.warnings.size() == 1);
   CHECK_THAT(open.warnings.front(), Contains("DDPRUN_TOKEN"));
   const Job closed =
       make_job(options, HostInfo{}, {{"DDPRUN_TOKEN", "secret"}}, "unique");
-  CHECK(closed.options.meeting->token == "secret");
+  CHECK(coordinated(closed.options.rendezvous)->token == "secret");
   CHECK(closed.warnings.empty());
-  options.meeting->token_file = "/nowhere/token";
+  coordinated(options.rendezvous)->token_file = "/nowhere/token";
   CHECK_THROWS_WITH(make_job(options, HostInfo{}, {}, "unique"),
                     Contains("/nowhere/token cannot be read"));
-  options.meeting->token_file.clear();
   // The static host that listens prints the warning for all hosts.
-  options.meeting->store.emplace();
-  options.meeting->wanted_rank = 1;
+  StaticConfig fixed;
+  fixed.wanted_rank = 1;
+  options.rendezvous = fixed;
   CHECK(make_job(options, HostInfo{}, {}, "unique").warnings.empty());
-  options.meeting->wanted_rank = 0;
+  fixed.wanted_rank = 0;
+  options.rendezvous = fixed;
   CHECK(make_job(options, HostInfo{}, {}, "unique").warnings.size() == 1);
 }
 
 TEST_CASE("where hosts meet, each of them is an open file") {
   LaunchOptions options = shell();
   options.worker_count = {WorkerCount::Kind::number, 2};
-  options.host_count = 1000;
-  options.meeting.emplace();
-  options.meeting->terms.most_hosts = 1000;
+  C10dConfig hosts;
+  hosts.terms.most_hosts = 1000;
+  options.rendezvous = hosts;
   const auto warnings = [&](uint64_t most_files) {
     HostInfo host;
     host.most_files = most_files;
@@ -166,20 +169,22 @@ TEST_CASE("where hosts meet, each of them is an open file") {
       warnings(1143).front(),
       Contains("at least 1144 open files for 1000 hosts to meet, but got "
                "1143 (ulimit -Hn)"));
-  options.meeting->is_host = false;
+  hosts.coordinator.is_here = false;
+  options.rendezvous = hosts;
   CHECK(warnings(10).empty());
-  options.meeting->is_host.reset();
-  options.meeting->store.emplace();
-  options.meeting->wanted_rank = 1;
+  StaticConfig fixed{hosts, {}, {}};
+  fixed.wanted_rank = 1;
+  fixed.coordinator.is_here = false;
+  options.rendezvous = fixed;
   CHECK(warnings(10).empty());
 }
 
 TEST_CASE("ranks that no int counts are refused") {
   LaunchOptions options = shell();
   options.worker_count = {WorkerCount::Kind::number, 1 << 20};
-  options.host_count = 16;
+  options.rendezvous = UncoordinatedConfig{.host_count = 16};
   CHECK_NOTHROW(make_job(options, HostInfo{}, {}, "unique"));
-  options.host_count = 1 << 20;
+  options.rendezvous = UncoordinatedConfig{.host_count = 1 << 20};
   CHECK_THROWS_WITH(make_job(options, HostInfo{}, {}, "unique"),
                     Contains("--nproc-per-node: expected at most 16777216 "
                              "ranks in all, but got 1048576 on each of "

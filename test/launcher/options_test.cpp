@@ -3,16 +3,21 @@
 #include <csignal>
 
 #include "launcher/base/error.h"
+#include "test/launcher/rendezvous_of.h"
 #include "test/support/catch.h"
 
 using Catch::Contains;
+using launcher::C10dConfig;
 using launcher::Environment;
+using launcher::EtcdConfig;
 using launcher::LaunchOptions;
 using launcher::parse_options;
 using launcher::ProgramKind;
+using launcher::StaticConfig;
 using launcher::UsageError;
 using Kind = launcher::WorkerCount::Kind;
 using Arguments = std::vector<std::string>;
+using namespace launcher::test;
 using namespace std::chrono_literals;
 
 namespace {
@@ -37,10 +42,10 @@ std::string error_of(Arguments arguments, const Environment& environment = {}) {
 TEST_CASE("defaults are torchrun's") {
   const auto options = parse({"./train"});
   CHECK(!options.worker_count);
-  CHECK(options.host_count == 1);
-  CHECK(options.host_rank == 0);
-  CHECK(options.master.host == "127.0.0.1");
-  CHECK(options.master.port == 0);
+  CHECK(hosts_of(options) == 1);
+  CHECK(rank_of(options) == 0);
+  CHECK(store_of(options).host == "127.0.0.1");
+  CHECK(store_of(options).port == 0);
   CHECK(options.max_restarts == 0);
   CHECK(options.grace_period == std::chrono::seconds(30));
   CHECK(options.role == "default");
@@ -62,12 +67,12 @@ TEST_CASE("both spellings of an option mean the same") {
   CHECK(parse({"--grace_period=0", "p"}).grace_period == 0s);
   CHECK(parse({"--signals_to_handle=SIGTERM,SIGUSR1,SIGUSR2", "p"}).signals ==
         std::vector<int>{SIGTERM, SIGUSR1, SIGUSR2});
-  CHECK(parse({"--node_rank=1",
-               "--nnodes=2",
-               "--master_addr=h",
-               "--master_port=1234",
-               "p"})
-            .master.port == 1234);
+  CHECK(store_of(parse({"--node_rank=1",
+                        "--nnodes=2",
+                        "--master_addr=h",
+                        "--master_port=1234",
+                        "p"}))
+            .port == 1234);
 }
 
 TEST_CASE("worker counts by name") {
@@ -106,41 +111,40 @@ TEST_CASE("streams of ranks") {
 }
 
 TEST_CASE("master by address, by endpoint, or on this host") {
-  CHECK(parse({"--nnodes=2", "--master-addr=h", "p"}).master.port == 29500);
+  CHECK(store_of(parse({"--nnodes=2", "--master-addr=h", "p"})).port == 29500);
   const auto endpoint =
-      parse({"--nnodes=2", "--rdzv-endpoint=[::1]:7000", "p"}).master;
+      store_of(parse({"--nnodes=2", "--rdzv-endpoint=[::1]:7000", "p"}));
   CHECK(endpoint.host == "::1");
   CHECK(endpoint.port == 7000);
-  CHECK(parse({"--nnodes=2", "--rdzv-endpoint=host7", "p"}).master.host ==
+  CHECK(store_of(parse({"--nnodes=2", "--rdzv-endpoint=host7", "p"})).host ==
         "host7");
-  const auto standalone = parse({"--standalone",
-                                 "--master-addr=other",
-                                 "--master-port=29500",
-                                 "--rdzv-backend=etcd",
-                                 "p"})
-                              .master;
+  const auto standalone = store_of(parse({"--standalone",
+                                          "--master-addr=other",
+                                          "--master-port=29500",
+                                          "--rdzv-backend=etcd",
+                                          "p"}));
   CHECK(standalone.host == "127.0.0.1");
   CHECK(standalone.port == 0);
-  CHECK(parse({"--master-port=0", "p"}).master.port == 0);
+  CHECK(store_of(parse({"--master-port=0", "p"})).port == 0);
 }
 
 TEST_CASE("etcd: where it is, and how one may talk to it") {
   const std::string backend = GENERATE("etcd", "etcd-v2");
-  const auto meeting =
+  const auto options =
       parse({"--rdzv-backend=" + backend,
              "--nnodes=1:2",
              "--rdzv-endpoint=keys",
              "--rdzv-id=job",
              "--rdzv-conf=protocol=https,ssl_cert=c,ssl_cert_key=k,cacert=a",
-             "p"})
-          .meeting.value();
-  const launcher::EtcdSettings etcd = meeting.etcd.value();
+             "p"});
+  const auto& config = std::get<EtcdConfig>(options.rendezvous);
+  const launcher::EtcdSettings& etcd = config.etcd;
   REQUIRE(etcd.endpoints.size() == 1);
   CHECK(url_of(etcd, etcd.endpoints.front()) == "https://keys:2379");
   CHECK(etcd.certificate == "c");
   CHECK(etcd.key == "k");
   CHECK(etcd.authorities == "a");
-  CHECK(meeting.terms.least_hosts == 1);
+  CHECK(config.terms.least_hosts == 1);
 }
 
 TEST_CASE("etcd: several members, and a store that is not theirs") {
@@ -149,65 +153,66 @@ TEST_CASE("etcd: several members, and a store that is not theirs") {
                               "--rdzv-endpoint=a:1,[::1]:2,c",
                               "--rdzv-id=job",
                               "p"});
-  CHECK(etcd_name(several.meeting->etcd.value()) ==
+  CHECK(etcd_name(std::get<EtcdConfig>(several.rendezvous).etcd) ==
         "etcd at a:1,[::1]:2,c:2379");
   const auto alone = parse(
       {"--rdzv-backend=etcd", "--rdzv-endpoint=keys", "--rdzv-id=job", "p"});
-  CHECK(!alone.meeting);
-  CHECK(alone.master.host == "127.0.0.1");
-  CHECK(alone.master.port == 0);
+  CHECK(!has_coordinator(alone));
+  CHECK(store_of(alone).host == "127.0.0.1");
+  CHECK(store_of(alone).port == 0);
 }
 
 TEST_CASE("static hosts meet beside rank 0's store") {
   const auto plain =
       parse({"--nnodes=2", "--node-rank=1", "--master-addr=h", "p"});
-  REQUIRE(plain.meeting);
-  const launcher::Meeting& meeting = *plain.meeting;
-  CHECK(meeting.endpoint.host == "h");
-  CHECK(meeting.endpoint.port == 29600);
-  CHECK(meeting.store->host == "h");
-  CHECK(meeting.store->port == 29500);
-  CHECK(meeting.option == "--master-addr");
-  CHECK(meeting.is_host == false);
-  CHECK(meeting.wanted_rank == 1);
-  CHECK(meeting.start_hosts == 2);
-  CHECK(meeting.terms.least_hosts == 2);
-  CHECK(meeting.terms.most_hosts == 2);
-  CHECK(meeting.terms.ranks_are_fixed);
-  CHECK(meeting.patience.silence() == 15s);
+  const auto& config = std::get<StaticConfig>(plain.rendezvous);
+  CHECK(config.coordinator.endpoint.host == "h");
+  CHECK(config.coordinator.endpoint.port == 29600);
+  CHECK(config.store.host == "h");
+  CHECK(config.store.port == 29500);
+  CHECK(config.coordinator.host_option == "--master-addr");
+  CHECK(config.coordinator.is_here == false);
+  CHECK(config.wanted_rank == 1);
+  CHECK(config.start_hosts == 2);
+  CHECK(config.terms.least_hosts == 2);
+  CHECK(config.terms.most_hosts == 2);
+  CHECK(config.terms.ranks_are_fixed);
+  CHECK(config.timeouts.silence() == 15s);
   const auto chosen = parse({"--nnodes=3",
                              "--rdzv-endpoint=h:65500",
                              "--rdzv-conf=keep_alive_interval=1",
                              "p"});
-  CHECK(chosen.meeting->endpoint.port == 65400);
-  CHECK(chosen.meeting->is_host == true);
-  CHECK(chosen.meeting->patience.silence() == 3s);
+  const auto& first = std::get<StaticConfig>(chosen.rendezvous);
+  CHECK(first.coordinator.endpoint.port == 65400);
+  CHECK(first.coordinator.is_here == true);
+  CHECK(first.timeouts.silence() == 3s);
   const auto port = [](const std::string& value) {
     return parse({"--nnodes=2",
                   "--master-addr=h",
                   "--rdzv-conf=meeting_port=" + value,
                   "p"});
   };
-  CHECK(port("7000").meeting->endpoint.port == 7000);
-  CHECK(!port("0").meeting);
-  CHECK(port("0").host_count == 2);
-  CHECK(!parse({"--nnodes=1", "--master-addr=h", "p"}).meeting);
+  CHECK(std::get<StaticConfig>(port("7000").rendezvous)
+            .coordinator.endpoint.port == 7000);
+  CHECK(!has_coordinator(port("0")));
+  CHECK(hosts_of(port("0")) == 2);
+  CHECK(!has_coordinator(parse({"--nnodes=1", "--master-addr=h", "p"})));
 }
 
 TEST_CASE("hosts that meet: torchrun's c10d command line") {
   const auto plain =
       parse({"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=h", "p"});
-  REQUIRE(plain.meeting);
-  CHECK(plain.host_count == 2);
-  CHECK(plain.meeting->endpoint.host == "h");
-  CHECK(plain.meeting->endpoint.port == 29400);
-  CHECK(plain.meeting->terms.least_hosts == 2);
-  CHECK(plain.meeting->start_hosts == 2);
-  CHECK(!plain.meeting->is_host);
-  CHECK(!plain.meeting->wanted_rank);
-  CHECK(plain.meeting->patience.join == 600s);
-  CHECK(plain.meeting->patience.last_call == 30s);
-  CHECK(plain.meeting->patience.silence() == 15s);
+  const auto& config = std::get<C10dConfig>(plain.rendezvous);
+  CHECK(hosts_of(plain) == 2);
+  CHECK(config.coordinator.endpoint.host == "h");
+  CHECK(config.coordinator.endpoint.port == 29400);
+  CHECK(config.terms.least_hosts == 2);
+  CHECK(config.start_hosts == 2);
+  CHECK(!config.coordinator.is_here);
+  CHECK(!config.wanted_rank);
+  CHECK(config.timeouts.join == 600s);
+  CHECK(config.timeouts.last_call == 30s);
+  CHECK(config.timeouts.silence() == 15s);
   const auto elastic = parse({"--nnodes=1:4",
                               "--rdzv-backend=c10d",
                               "--rdzv-endpoint=[::1]:7000",
@@ -218,23 +223,24 @@ TEST_CASE("hosts that meet: torchrun's c10d command line") {
                               "keep_alive_interval=0.5,"
                               "keep_alive_max_attempt=4,is_host=1,timeout=9",
                               "p"});
-  REQUIRE(elastic.meeting);
-  CHECK(elastic.host_count == 4);
-  CHECK(elastic.meeting->endpoint.port == 7000);
-  CHECK(elastic.meeting->terms.least_hosts == 1);
-  CHECK(elastic.meeting->terms.most_hosts == 4);
-  CHECK(elastic.meeting->start_hosts == 2);
-  CHECK(elastic.meeting->is_host == true);
-  CHECK(elastic.meeting->wanted_rank == 3);
-  CHECK(elastic.meeting->local_address == "ib0");
-  CHECK(elastic.meeting->patience.join == 7s);
-  CHECK(elastic.meeting->patience.last_call == 0s);
-  CHECK(elastic.meeting->patience.silence() == 2s);
-  CHECK(
-      parse({"--nnodes=2:20", "--rdzv-backend=c10d", "--rdzv-endpoint=h", "p"})
-          .meeting->terms.most_hosts == 20);
+  const auto& range = std::get<C10dConfig>(elastic.rendezvous);
+  CHECK(hosts_of(elastic) == 4);
+  CHECK(range.coordinator.endpoint.port == 7000);
+  CHECK(range.terms.least_hosts == 1);
+  CHECK(range.terms.most_hosts == 4);
+  CHECK(range.start_hosts == 2);
+  CHECK(range.coordinator.is_here == true);
+  CHECK(range.wanted_rank == 3);
+  CHECK(range.local_address == "ib0");
+  CHECK(range.timeouts.join == 7s);
+  CHECK(range.timeouts.last_call == 0s);
+  CHECK(range.timeouts.silence() == 2s);
+  CHECK(hosts_of(parse({"--nnodes=2:20",
+                        "--rdzv-backend=c10d",
+                        "--rdzv-endpoint=h",
+                        "p"})) == 20);
   // A single host needs no rendezvous.
-  CHECK(!parse({"--rdzv-backend=c10d", "p"}).meeting);
+  CHECK(!has_coordinator(parse({"--rdzv-backend=c10d", "p"})));
 }
 
 TEST_CASE("a torchrun command line is understood") {
@@ -252,7 +258,7 @@ TEST_CASE("a torchrun command line is understood") {
                               "./train"});
   CHECK(options.run_id == "job7");
   CHECK(options.role == "trainer");
-  CHECK(options.master.host == "localhost");
+  CHECK(store_of(options).host == "localhost");
   CHECK(options.program_kind == ProgramKind::executable);
   CHECK(parse({"-m", "package.main"}).program_kind == ProgramKind::module);
   CHECK(parse({"--run-path", "main"}).program_kind == ProgramKind::python);
@@ -283,7 +289,7 @@ TEST_CASE("an empty value is a value, and takes no other argument's place") {
   CHECK(options.run_id.empty());
   CHECK(options.role.empty());
   CHECK(options.log_dir.empty());
-  CHECK(options.master.host == "127.0.0.1");
+  CHECK(store_of(options).host == "127.0.0.1");
   CHECK(!options.shown_ranks);
   CHECK(options.worker_count->number == 2);
   CHECK(options.program == Arguments{"train", "--x=", "-r="});
@@ -304,7 +310,7 @@ TEST_CASE("PET_ variables are defaults that the command line beats") {
   CHECK(parse({"p"}, variables).worker_count->number == 3);
   CHECK(parse({"--nproc_per_node=5", "p"}, variables).worker_count->number ==
         5);
-  CHECK(parse({"--master-port=1234", "p"}, variables).master.port == 1234);
+  CHECK(store_of(parse({"--master-port=1234", "p"}, variables)).port == 1234);
   CHECK(parse({"p"}, variables).dry_run);
   CHECK(!parse({"p"}).dry_run);
   CHECK(parse({"p"}, variables).role == "default");  // empty: as if not set
@@ -312,9 +318,8 @@ TEST_CASE("PET_ variables are defaults that the command line beats") {
   const auto given = parse({"--env-rank", "B=given", "p"}, variables);
   REQUIRE(given.rank_variables.size() == 1);
   CHECK(given.rank_variables[0].name == "B");
-  CHECK(
-      parse({"--standalone", "--master-port=1", "p"}, variables).master.port ==
-      0);
+  CHECK(store_of(parse({"--standalone", "--master-port=1", "p"}, variables))
+            .port == 0);
   CHECK_THAT(error_of({"p"}, {{"PET_MAX_RESTARTS", "many"}}),
              Contains("--max-restarts: expected an integer"));
   CHECK(error_of({"--max-restarts=1", "p"}, {{"PET_MAX_RESTARTS", "many"}})
@@ -333,7 +338,7 @@ TEST_CASE("a job whose options are all variables") {
                         {"PET_MODULE", "0"}};
   const auto options = parse({"./train"}, variables);
   CHECK(options.worker_count->number == 4);
-  CHECK(options.host_count == 1);
+  CHECK(hosts_of(options) == 1);
   CHECK(options.run_id == "job7");
   CHECK(options.program_kind == ProgramKind::executable);
   variables["PET_MODULE"] = "1";

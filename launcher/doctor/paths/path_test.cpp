@@ -16,7 +16,6 @@
 #include "launcher/doctor/paths/path_messages.h"
 #include "launcher/doctor/paths/path_probe.h"
 #include "launcher/doctor/paths/path_test_coordinator.h"
-#include "launcher/hosts/protocol/meeting_place.h"
 #include "launcher/net/address.h"
 #include "launcher/net/connection.h"
 #include "launcher/net/line_server.h"

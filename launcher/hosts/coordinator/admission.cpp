@@ -13,7 +13,7 @@ std::string unique_id() {
   return std::to_string(random()) + "-" + std::to_string(random());
 }
 
-/// Takes the same time for every wrong token of one length.
+/// Compares in the same time for every wrong token of one length.
 bool is_same_token(const std::string& expected, const std::string& given) {
   unsigned difference = expected.size() == given.size() ? 0 : 1;
   for (size_t at = 0; at < expected.size() && at < given.size(); ++at) {
@@ -80,7 +80,7 @@ std::string difference_of(const JobTerms& expected, const JobTerms& given) {
   return "";
 }
 
-/// Where each host has the rank that it wants.
+/// Reason to refuse the rank of a host if ranks are fixed; empty: none.
 std::string rank_refusal(const Hello& hello, const JobTerms& terms) {
   if (!hello.wanted_rank || *hello.wanted_rank >= terms.most_hosts) {
     return "expected --node-rank below --nnodes (" +
@@ -103,17 +103,17 @@ std::string host_range(const JobTerms& terms) {
              : least + ":" + std::to_string(terms.most_hosts);
 }
 
-Hello hello_of(const Meeting& meeting,
+Hello hello_of(const CoordinatedConfig& config,
                const std::string& host,
                const HostOffer& offer) {
-  const Hello hello{.token = meeting.token,
-                    .terms = meeting.terms,
+  const Hello hello{.token = config.token,
+                    .terms = config.terms,
                     .id = unique_id(),
                     .host = host,
-                    .role = meeting.role,
+                    .role = config.role,
                     .worker_count = offer.worker_count,
-                    .keep_alive = meeting.patience.keep_alive,
-                    .wanted_rank = meeting.wanted_rank};
+                    .keep_alive = config.timeouts.keep_alive,
+                    .wanted_rank = config.wanted_rank};
   if (!decode(encode(hello))) {
     throw LaunchError(kExitFailure,
                       "expected at most 256 bytes in each of --rdzv-id, --role "
@@ -143,7 +143,7 @@ std::string refusal_of(const Hello& hello,
   }
   int64_t workers = hello.worker_count;
   for (const auto& [connection, host] : hosts) {
-    // The host that speaks may have lost its first connection.
+    // The host may have lost an earlier connection, which still counts here.
     workers += host.hello.id != hello.id ? host.hello.worker_count : 0;
   }
   if (workers > kLargestCount) {

@@ -7,39 +7,39 @@
 
 namespace launcher {
 
-/// "2", or "1:4".
+/// Number of hosts for messages: "2" or "1:4".
 std::string host_range(const JobTerms& terms);
 
-/// What a host says to take part in a job.
+/// Makes the first message of a host.
 ///
-/// @param host its name, for people
+/// @param host  name of the host for messages
 /// @throws LaunchError when a name is too long for a message
-Hello hello_of(const Meeting& meeting,
+Hello hello_of(const CoordinatedConfig& config,
                const std::string& host,
                const HostOffer& offer);
 
-/// What a host must say to take part in a job.
+/// Requirements for a host to take part in a job.
 struct Admission {
   JobTerms terms;
-  std::string token;  ///< empty: none is asked for
+  std::string token;  ///< empty: none is needed
   std::chrono::milliseconds keep_alive = RendezvousTimeouts().keep_alive;
 };
 
-/// Why a host may not take part, and what to do; empty when it may, unless
-/// another one has its rank (holder_of_rank()). Pure.
+/// Reason why a host may not take part, with advice. Empty: it may, unless
+/// another host has its rank (holder_of_rank()). Pure.
 ///
-/// @param hosts that take part; the one that speaks may be among them
+/// @param hosts  hosts of the job, possibly with the host of this `hello`
 std::string refusal_of(const Hello& hello,
                        const Admission& admission,
                        const HostTable& hosts = {});
 
-/// The other host that has the rank that this one wants, where ranks are fixed;
-/// the end of `hosts`: none.
+/// Finds the other host that has the rank of this `hello`, if ranks are fixed.
+/// Returns the end of `hosts` if there is none.
 HostTable::iterator holder_of_rank(const Hello& hello,
                                    const JobTerms& terms,
                                    HostTable& hosts);
 
-/// Why it may not have it.
+/// Reason why a host may not have the rank of `holder`.
 std::string rank_taken_text(const Hello& hello, const KnownHost& holder);
 
 }  // namespace launcher

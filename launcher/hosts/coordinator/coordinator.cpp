@@ -5,27 +5,44 @@
 
 #include "launcher/base/error.h"
 #include "launcher/base/overloaded.h"
+#include "launcher/base/patience_text.h"
+#include "launcher/hosts/coordinator/admission.h"
+#include "launcher/hosts/protocol/waiting_text.h"
 
 namespace launcher {
-namespace {
 
 using Change = WorldBroken::Change;
 
-// For the hosts to hear that the job is closed.
-constexpr std::chrono::seconds kFarewell{5};
-// For the hosts of a world that has failed to tell of their own failures: many
-// times what a message takes, and what all have to wait for one that is stuck.
-constexpr std::chrono::milliseconds kJudging{500};
+namespace {
+
+// Time for all hosts to hear that the job is closed.
+constexpr std::chrono::seconds kClosingTime{5};
+// Time for the hosts of a failed world to report their own failures: many times
+// the time of a message. One stuck host delays all others by this.
+constexpr std::chrono::milliseconds kJudgingTime{500};
+// Time for a host to connect again. A host begins at once; a killed one is
+// removed after this time.
+constexpr std::chrono::seconds kReconnectTime{2};
+
+bool is_loopback_text(const std::string& address) {
+  return address == "::1" || address.rfind("127.", 0) == 0;
+}
+
+/// "fe80::1" from "fe80::1%eth0", because each host names its interfaces
+/// differently.
+std::string without_interface(const std::string& address) {
+  return address.substr(0, address.find('%'));
+}
 
 }  // namespace
 
 Coordinator::Coordinator(Options options, Time now)
     : options_(std::move(options)),
-      next_missed_(now + options_.patience.silence()),
+      next_removal_(now + options_.timeouts.silence()),
       now_(now),
       closing_since_(now),
       gathering_(options_.terms,
-                 options_.patience,
+                 options_.timeouts,
                  options_.past.host_count > 0 ? options_.past.host_count
                                               : options_.start_hosts,
                  now),
@@ -50,8 +67,8 @@ Coordinator::Actions Coordinator::on_message(Connection from,
                                              const Message& message,
                                              Time now) {
   advance(now);
-  std::visit(Overloaded{[&](const Hello& hello) { welcome(from, hello); },
-                        [&](const HostState& state) { take(from, state); },
+  std::visit(Overloaded{[&](const Hello& hello) { on_hello(from, hello); },
+                        [&](const HostState& state) { on_state(from, state); },
                         [&](const Goodbye&) {
                           const auto found = hosts_.find(from);
                           if (found != hosts_.end()) {
@@ -61,7 +78,7 @@ Coordinator::Actions Coordinator::on_message(Connection from,
                         },
                         [&](const auto&) { actions_.push_back(Drop{from}); }},
              message);
-  return settle(from);
+  return update_and_answer(from);
 }
 
 Coordinator::Actions Coordinator::on_closed(Connection connection,
@@ -70,14 +87,14 @@ Coordinator::Actions Coordinator::on_closed(Connection connection,
   advance(now);
   const auto found = hosts_.find(connection);
   if (found != hosts_.end()) {
-    begin_absence(found, how);
+    on_connection_lost(found, how);
   }
-  return settle(std::nullopt);
+  return update_and_answer(std::nullopt);
 }
 
 Coordinator::Actions Coordinator::on_time(Time now) {
   advance(now);
-  return settle(std::nullopt);
+  return update_and_answer(std::nullopt);
 }
 
 Coordinator::Actions Coordinator::suspend(const std::string& why, Time now) {
@@ -85,33 +102,33 @@ Coordinator::Actions Coordinator::suspend(const std::string& why, Time now) {
   if (phase_ == Phase::running) {
     break_world({Change::vanished, why});
   }
-  return settle(std::nullopt);
+  return update_and_answer(std::nullopt);
 }
 
 Coordinator::Time Coordinator::next_deadline() const {
-  Time deadline = now_ + options_.patience.keep_alive;
+  Time deadline = now_ + options_.timeouts.keep_alive;
   const auto consider = [&](Time time) {
     deadline = time > now_ ? std::min(deadline, time) : deadline;
   };
   if (phase_ == Phase::closing) {
-    consider(closing_since_ + kFarewell);
+    consider(closing_since_ + kClosingTime);
   }
   if (phase_ == Phase::judging) {
-    consider(judging_since_ + kJudging);
+    consider(judging_since_ + kJudgingTime);
   }
   if (phase_ == Phase::gathering) {
     consider(gathering_.next_deadline(now_));
   }
-  consider(next_missed_);
+  consider(next_removal_);
   return deadline;
 }
 
 void Coordinator::advance(Time now) {
   now = std::max(now, now_);
   const auto passed = now - now_;
-  if (passed > 2 * options_.patience.keep_alive) {
-    // It was this process that slept, which counts against nobody: what hosts
-    // have sent meanwhile is still to be read.
+  if (passed > 2 * options_.timeouts.keep_alive) {
+    // This process was suspended, which does not count as silence of the hosts:
+    // their messages are still to be read.
     gathering_.delay(passed, now);
     closing_since_ += passed;
     judging_since_ += passed;
@@ -125,35 +142,282 @@ void Coordinator::advance(Time now) {
   now_ = now;
 }
 
-Coordinator::Actions Coordinator::settle(std::optional<Connection> asker) {
-  remove_missed();
+Coordinator::Actions Coordinator::update_and_answer(
+    std::optional<Connection> asker) {
+  remove_silent_hosts();
   if (phase_ == Phase::judging &&
-      (tally_.unheard == 0 ||
-       (now_ - judging_since_ >= kJudging && !waits_for_silent_host()))) {
+      (counts_.owing_report == 0 ||
+       (now_ - judging_since_ >= kJudgingTime && !waits_for_silent_host()))) {
     judge_failure();
   }
   form_or_give_up();
-  if (phase_ == Phase::running && tally_.succeeded == tally_.seated) {
+  if (phase_ == Phase::running && counts_.succeeded == counts_.seated) {
     close(0, "");
   }
   finish_closing();
-  const bool is_for_all = std::exchange(tell_all_, false);
+  const bool is_for_all = std::exchange(answer_all_, false);
   const auto found = asker ? hosts_.find(*asker) : hosts_.end();
   if (!is_for_all && found != hosts_.end()) {
-    answer(found->first, found->second);
+    send_answer(found->first, found->second);
   }
   for (auto next = hosts_.begin(); is_for_all && next != hosts_.end(); ++next) {
-    answer(next->first, next->second);
+    send_answer(next->first, next->second);
   }
   return std::exchange(actions_, {});
+}
+
+/// Changes a host and its part of counts_.
+void Coordinator::update(KnownHost& host, const std::function<void()>& change) {
+  counts_ -= counts_of(host, generation_);
+  change();
+  counts_ += counts_of(host, generation_);
+}
+
+void Coordinator::on_hello(Connection from, const Hello& hello) {
+  const bool is_over = phase_ == Phase::closing || phase_ == Phase::done;
+  if (is_over && known_ids_.count(hello.id) == 0) {
+    // A host of the next job at this endpoint. It tries again, and must not get
+    // the exit code of this job.
+    actions_.push_back(Drop{from});
+    return;
+  }
+  const std::string refusal =
+      refusal_of(hello,
+                 {.terms = options_.terms,
+                  .token = options_.token,
+                  .keep_alive = options_.timeouts.keep_alive},
+                 hosts_);
+  if (!refusal.empty()) {
+    actions_.push_back(Send{from, RendezvousLost{refusal}});
+    actions_.push_back(Drop{from});
+    return;
+  }
+  const auto holder = holder_of_rank(hello, options_.terms, hosts_);
+  if (holder != hosts_.end()) {
+    if (is_holder_alive(*holder)) {
+      actions_.push_back(
+          Send{from, RendezvousLost{rank_taken_text(hello, holder->second)}});
+    }
+    actions_.push_back(Drop{from});  // without an answer, it tries again
+    return;
+  }
+  if (hosts_.count(from) > 0) {
+    return;
+  }
+  known_ids_.insert(hello.id);
+  const auto known =
+      std::find_if(hosts_.begin(), hosts_.end(), [&](const auto& entry) {
+        return entry.second.hello.id == hello.id;
+      });
+  if (known == hosts_.end()) {
+    const auto lost =
+        std::find_if(lost_.begin(), lost_.end(), [&](const WorldBroken& gone) {
+          return gone.host == hello.host;
+        });
+    lost_.erase(lost, lost == lost_.end() ? lost : lost + 1);
+    hosts_.emplace(
+        from,
+        KnownHost{.hello = hello, .last_heard = now_, .arrival = ++arrivals_});
+    return;
+  }
+  if (!known->second.away_since) {
+    // The old connection has not ended yet.
+    actions_.push_back(Drop{known->first});
+  }
+  auto host = hosts_.extract(known);
+  host.key() = from;
+  mark_reconnected(host.mapped());
+  hosts_.insert(std::move(host));
+}
+
+/// Whether the holder of a rank that another host wants is alive. The other
+/// host may be the holder's next ddprun. A holder is alive if it has sent a
+/// message since the rank was first contested.
+bool Coordinator::is_holder_alive(HostTable::value_type& entry) {
+  KnownHost& host = entry.second;
+  if (entry.first == kOwn) {
+    return true;
+  }
+  if (!host.contested_since ||
+      now_ - *host.contested_since > options_.timeouts.silence()) {
+    host.contested_since = now_;
+  }
+  const bool was_heard = host.last_heard > *host.contested_since;
+  if (was_heard) {
+    host.contested_since.reset();
+  }
+  return was_heard;
+}
+
+void Coordinator::on_state(Connection from, const HostState& state) {
+  const auto found = hosts_.find(from);
+  if (found == hosts_.end()) {
+    actions_.push_back(
+        Drop{from});  // it connects again and begins with a Hello
+    return;
+  }
+  KnownHost& host = found->second;
+  host.last_heard = now_;
+  if (state.number <= host.state.number) {
+    return;
+  }
+  update(host, [&] { host.state = state; });
+  if (has_world() && host.seat) {
+    on_state_in_world(host);
+  } else if (phase_ == Phase::running && state.joins &&
+             counts_.seated < options_.terms.most_hosts && !has_success_) {
+    break_world({Change::joined, host.hello.host});
+  }
+}
+
+void Coordinator::on_state_in_world(KnownHost& host) {
+  if (!host.is_in(generation_)) {
+    return;
+  }
+  const auto* failed = host.state.outcome
+                           ? std::get_if<HostFailed>(&*host.state.outcome)
+                           : nullptr;
+  if (failed != nullptr) {
+    on_failure(host, *failed);
+    return;
+  }
+  if (phase_ == Phase::judging) {
+    return;  // other states change nothing
+  }
+  if (host.state.joins && host.state.outcome) {
+    // It lost the coordinator after its workers had ended.
+    update(host, [&] { host.seat.reset(); });
+  } else if (host.state.joins) {
+    // It lost the coordinator for a while, and stopped its workers.
+    break_world({Change::vanished, host.hello.host});
+  } else if (host.state.outcome) {
+    has_success_ = true;
+  }
+}
+
+void Coordinator::on_failure(const KnownHost& host, const HostFailed& failure) {
+  if (!first_failure_) {
+    first_failure_ = {host.hello.id, host.hello.host, failure};
+  }
+  if (phase_ == Phase::running) {
+    phase_ = Phase::judging;
+    judging_since_ = now_;
+    answer_all_ = true;
+  }
+}
+
+void Coordinator::judge_failure() {
+  const ReportedFailure& first = *first_failure_;
+  const HostFailed& failure = first.failure;
+  if (failure.is_final || !budget_.allows(restarts_, now_)) {
+    close(failure.status.shell_code(),
+          "rank " + std::to_string(failure.rank) + " on host " + first.host +
+              " failed: " + failure.status.text());
+    closed_.first = FirstFailure{failure.rank, first.host};
+    return;
+  }
+  ++restarts_;
+  failed_id_ = first.id;
+  break_world({Change::failed, first.host}, budget_.spend(now_));
+}
+
+bool Coordinator::waits_for_silent_host() const {
+  return std::any_of(hosts_.begin(), hosts_.end(), [this](const auto& entry) {
+    const KnownHost& host = entry.second;
+    return entry.first != kOwn && owes_report(host, generation_) &&
+           (host.away_since || host.last_heard <= judging_since_);
+  });
+}
+
+void Coordinator::on_connection_lost(HostTable::iterator away,
+                                     const std::string& how) {
+  if (phase_ == Phase::closing || phase_ == Phase::done) {
+    remove(away, Change::vanished);  // it knows that the job is closed
+    return;
+  }
+  KnownHost& host = away->second;
+  update(host, [&] { host.away_since = now_; });
+  host.how_lost = "its connection has ended" + (how.empty() ? "" : ": " + how);
+  next_removal_ = std::min(next_removal_, removal_time(host));
+}
+
+void Coordinator::mark_reconnected(KnownHost& host) {
+  update(host, [&] { host.away_since.reset(); });
+  host.last_heard = now_;
+}
+
+Coordinator::Time Coordinator::removal_time(const KnownHost& host) const {
+  const Time silent = host.last_heard + options_.timeouts.silence();
+  return host.away_since ? std::min(silent, *host.away_since + kReconnectTime)
+                         : silent;
+}
+
+void Coordinator::remove(HostTable::iterator gone,
+                         Change change,
+                         const std::string& how) {
+  const Connection connection = gone->first;
+  const KnownHost host = std::move(gone->second);
+  const WorldBroken lost{change, host.hello.host, how};
+  hosts_.erase(gone);
+  counts_ -= counts_of(host, generation_);
+  if (connection == kOwn) {
+    if (phase_ == Phase::judging) {
+      judge_failure();
+    }
+    if (phase_ == Phase::gathering || phase_ == Phase::running) {
+      close(kExitFailure,
+            "host " + host.hello.host +
+                ", at which the hosts of the job meet, has left");
+    }
+  }
+  if (host.seat) {
+    lost_.push_back(lost);
+  }
+  if (phase_ == Phase::gathering && host.seat) {
+    broken_ = lost;  // Gathering may give up for this reason
+  }
+  if (phase_ == Phase::running && host.seat &&
+      !host.has_succeeded_in(generation_)) {
+    break_world(lost);
+  }
+  if (phase_ == Phase::judging && change == Change::vanished &&
+      owes_report(host, generation_) && !host.has_succeeded_in(generation_)) {
+    break_world(lost);  // this loss may have caused the failure
+  }
+}
+
+void Coordinator::remove_silent_hosts() {
+  if (now_ < next_removal_) {
+    return;
+  }
+  const auto silence = options_.timeouts.silence();
+  next_removal_ = now_ + silence;
+  for (auto next = hosts_.begin(); next != hosts_.end();) {
+    const auto host = next++;
+    if (host->first == kOwn) {
+      continue;
+    }
+    const Time missed = removal_time(host->second);
+    if (now_ < missed) {
+      next_removal_ = std::min(next_removal_, missed);
+      continue;
+    }
+    if (!host->second.away_since) {
+      actions_.push_back(Drop{host->first});
+    }
+    remove(host,
+           Change::vanished,
+           host->second.away_since ? host->second.how_lost
+                                   : "silent for " + patience_text(silence));
+  }
 }
 
 void Coordinator::break_world(WorldBroken why, Time::duration pause) {
   broken_ = std::move(why);
   phase_ = Phase::gathering;
   gathering_ = {
-      options_.terms, options_.patience, last_host_count_, now_ + pause};
-  tell_all_ = true;
+      options_.terms, options_.timeouts, last_host_count_, now_ + pause};
+  answer_all_ = true;
 }
 
 void Coordinator::form_or_give_up() {
@@ -166,7 +430,7 @@ void Coordinator::form_or_give_up() {
                         [this](const Gathering::GiveUp& why) {
                           close(kExitFailure, why.text + loopback_hint());
                         }},
-             gathering_.judge(hosts_, tally_.joined, lost, now_));
+             gathering_.judge(hosts_, counts_.joined, lost, now_));
 }
 
 void Coordinator::form() {
@@ -178,32 +442,99 @@ void Coordinator::form() {
   generation_ = form_world(hosts_, options_.terms, world);
   has_lost_ = true;
   phase_ = Phase::running;
-  tally_ = counts_of(hosts_, generation_);
-  last_host_count_ = tally_.seated;
+  counts_ = counts_of(hosts_, generation_);
+  last_host_count_ = counts_.seated;
   failed_id_.clear();
   first_failure_.reset();
   lost_.clear();
   has_success_ = false;
-  tell_all_ = true;
+  answer_all_ = true;
 }
 
 void Coordinator::close(int exit_code, const std::string& text) {
   closed_ = JobClosed{exit_code, text};
   phase_ = Phase::closing;
   closing_since_ = now_;
-  tell_all_ = true;
+  answer_all_ = true;
 }
 
 void Coordinator::finish_closing() {
   if (phase_ == Phase::closing &&
-      (is_own_alone() || now_ - closing_since_ >= kFarewell)) {
+      (is_own_alone() || now_ - closing_since_ >= kClosingTime)) {
     phase_ = Phase::done;
-    tell_all_ = true;
+    answer_all_ = true;
   }
 }
 
 bool Coordinator::is_own_alone() const {
   return hosts_.size() == hosts_.count(kOwn);
+}
+
+void Coordinator::send_answer(Connection connection, const KnownHost& host) {
+  if (host.away_since) {
+    return;
+  }
+  const HostState& state = host.state;
+  const bool is_its_failure =
+      host.hello.id == failed_id_ && state.generation == generation_;
+  Noted noted{waiting_text(host)};
+  if (phase_ == Phase::judging && owes_report(host, generation_)) {
+    noted.ends = generation_;
+  }
+  if (is_behind_other_address(connection, host)) {
+    noted.seen_address = host.hello.seen_address;
+  }
+  Message message = std::move(noted);
+  if (phase_ == Phase::done || phase_ == Phase::closing) {
+    if (phase_ == Phase::done || connection != kOwn) {
+      message = closed_;
+    }
+  } else if (state.joins) {
+    if (phase_ == Phase::running && host.seat && !host.is_in(generation_)) {
+      message = WorldFormed{*host.seat};
+    }
+  } else if (state.generation >= 0 && !is_its_failure &&
+             !(has_world() && host.seat && host.is_in(generation_))) {
+    message = Broken{state.generation, broken_};
+  }
+  actions_.push_back(Send{connection, std::move(message)});
+}
+
+/// Whether other hosts may not reach rank 0's store, because its host connects
+/// from another address than it names, as behind NAT.
+bool Coordinator::is_behind_other_address(Connection connection,
+                                          const KnownHost& host) const {
+  const bool is_rank_0 = phase_ == Phase::running && host.seat &&
+                         host.is_in(generation_) && host.seat->host_rank == 0 &&
+                         host.seat->host_count > 1;
+  const std::string& seen = host.hello.seen_address;
+  const std::string& named = host.state.store.host;
+  return is_rank_0 && connection != kOwn && !options_.terms.ranks_are_fixed &&
+         !seen.empty() && !is_loopback_text(seen) && !is_loopback_text(named) &&
+         without_interface(seen) != without_interface(named);
+}
+
+std::string Coordinator::waiting_text(const KnownHost& host) const {
+  const bool is_done = host.seat && host.has_succeeded_in(generation_);
+  if (phase_ == Phase::gathering && host.state.joins) {
+    return gathering_.describe(hosts_, counts_.joined, lost_, now_) +
+           loopback_hint();
+  }
+  if (phase_ == Phase::running && is_done) {
+    return wait_for_others_text(
+        hosts_, counts_.seated - counts_.succeeded, generation_);
+  }
+  return phase_ == Phase::running && host.state.joins && !host.seat
+             ? wait_for_place_text(has_success_)
+             : "";
+}
+
+/// Advice for an endpoint on loopback; empty once a world has formed, because
+/// then all hosts reach the coordinator.
+std::string Coordinator::loopback_hint() const {
+  const bool is_one_missing =
+      generation_ < 0 && static_cast<int>(hosts_.size()) < options_.start_hosts;
+  return is_one_missing ? loopback_text(options_.loopback_place) : "";
 }
 
 }  // namespace launcher

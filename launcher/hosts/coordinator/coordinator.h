@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <set>
 #include <string>
@@ -11,68 +12,69 @@
 #include "launcher/hosts/coordinator/gathering.h"
 #include "launcher/hosts/protocol/host_table.h"
 #include "launcher/hosts/protocol/message.h"
-#include "launcher/options/meeting.h"
+#include "launcher/options/rendezvous_config.h"
 
 namespace launcher {
 
 /// Forms the worlds of one job from the hosts that are connected to it, and
-/// breaks them: messages and time in, messages out. Pure: it has no sockets and
-/// no clock. Its counterpart on every host is a RendezvousClient.
+/// breaks them. Messages and time come in, messages go out. Pure: it has no
+/// sockets and no clock. Its counterpart on every host is a RendezvousClient.
 ///
-/// - gathering: for a world of as many hosts as the last one had (the first
-///   time: start_hosts), or of those there are (Gathering). Hosts above
-///   most_hosts are spare.
+/// - gathering: waits for a world with as many hosts as the last one had (the
+///   first time: start_hosts); see Gathering. Hosts above most_hosts are spare.
 ///
-/// - running: a host that joins (below most_hosts, and while none has
-///   succeeded), vanishes, leaves or fails breaks the world: gathering again,
-///   after a failure once it is judged. A failure costs one of max_restarts (of
-///   the window, if there is one) and a pause, the others nothing. When all
-///   hosts have succeeded the job is closed.
+/// - running: the world breaks when a host joins (below most_hosts, and before
+///   any host has succeeded), vanishes, leaves or fails. Gathering follows,
+///   after a failure once it is judged. A failure costs one of max_restarts (in
+///   the window, if there is one) and a delay; the other changes cost nothing.
+///   When all hosts have succeeded the job is closed.
 ///
-/// - judging: a world ends by a failure. All its hosts are asked for theirs,
-///   and when they have answered, or after half a second, the one that arrived
-///   first counts. A host that has said nothing since is waited for: if it
-///   vanishes, that has broken the world, and the failure does not count.
+/// - judging: a world ends by a failure. Its other hosts are asked for failures
+///   of their own. When they have answered, or after half a second, the failure
+///   that arrived first counts. A host without any message since then is waited
+///   for: if it vanishes, its loss has broken the world and the failure does
+///   not count.
 ///
-/// - closing: also by a failure without restarts left, or that its host says is
-///   final, by too few hosts, or when the coordinator's own host leaves. All
-///   are told, this host last, since it ends with the coordinator. A host that
-///   was never part of the job is dropped without an answer: it belongs to the
+/// - closing: the job has succeeded, or a host has failed and no restart is
+///   left or the host calls its failure final, or too few hosts are left, or
+///   the coordinator's own host leaves. All hosts are told. The coordinator's
+///   own host is told last, because it ends with the coordinator. A host that
+///   never took part in the job is dropped without an answer: it belongs to the
 ///   next job at this endpoint.
 ///
-/// A generation is formed once and never again, and above all that any host has
-/// seen. A host that stands elsewhere than the coordinator thinks is told so at
-/// each of its messages.
+/// Generation numbers are never reused and exceed every number that any host
+/// has seen. A host that is in another state than the coordinator expects gets
+/// the news as an answer to each of its messages.
 ///
-/// A host that is silent for RendezvousTimeouts::silence() has vanished, unless
-/// it was this process that slept. So has one whose connection has ended, if it
-/// does not come back on another one within two seconds: a ddprun that was
-/// killed does not, one whose connection was cut does so at once, and keeps its
-/// place.
+/// A host that is silent for RendezvousTimeouts::silence() is removed. Time
+/// during which this process was suspended does not count. A host whose
+/// connection ends is removed if it does not connect again within two seconds.
+/// A host that lost its connection connects again at once and keeps its place;
+/// a killed ddprun does not.
 class Coordinator {
  public:
   using Time = std::chrono::steady_clock::time_point;
   using Connection = uint64_t;
-  /// Of the RendezvousClient in this process.
+  /// Connection of the RendezvousClient in this process.
   static constexpr Connection kOwn = 0;
 
-  /// What of a job another coordinator can go on with.
+  /// State of a job with which another coordinator can go on.
   struct Past {
     int generation = -1;
     int host_count = 0;  ///< of its last world
     int restarts = 0;
     std::vector<std::chrono::milliseconds> restart_ages{};
-    std::optional<WorldBroken> lost{};  ///< by what that world ended
+    std::optional<WorldBroken> lost{};  ///< change that ended that world
   };
 
   struct Options {
     JobTerms terms;
-    int start_hosts = 1;  ///< that the first world waits for
-    std::string token;    ///< empty: none is asked for
-    /// The option that names where the hosts meet, and its value, if no other
-    /// machine reaches that.
+    int start_hosts = 1;  ///< number of hosts that the first world waits for
+    std::string token;    ///< token that hosts must have; empty: none
+    /// Option and value of the endpoint if it is a loopback address, which no
+    /// other machine reaches; else empty.
     std::string loopback_place{};
-    RendezvousTimeouts patience{};
+    RendezvousTimeouts timeouts{};
     Past past{};
   };
 
@@ -80,7 +82,8 @@ class Coordinator {
     Connection to;
     Message message;
   };
-  struct Drop {  ///< after what was sent to it before
+  /// Close the connection after sending all messages to it.
+  struct Drop {
     Connection connection;
   };
   using Action = std::variant<Send, Drop>;
@@ -89,53 +92,56 @@ class Coordinator {
   Coordinator(Options options, Time now);
 
   Actions on_message(Connection from, const Message& message, Time now);
-  /// A connection has ended. Those that were dropped may be told or not.
+  /// A connection has ended. Optional for dropped connections.
   ///
-  /// @param how for people; empty: not known
+  /// @param how  reason for messages; empty: not known
   Actions on_closed(Connection connection,
                     Time now,
                     const std::string& how = "");
   Actions on_time(Time now);
-  /// Breaks the present world, if its hosts still run: they join again for the
-  /// next one.
+  /// Breaks the present world if its workers still run. The hosts join again
+  /// for the next one.
   ///
-  /// @param why  named to the hosts as what has vanished
+  /// @param why  name that the hosts show as vanished
   Actions suspend(const std::string& why, Time now);
 
-  /// When to call on_time() next.
+  /// Time of the next on_time().
   Time next_deadline() const;
 
-  /// A host said hello there and is still part of the job.
+  /// Whether a host of the job has this connection.
   bool is_known(Connection connection) const {
     return hosts_.count(connection) > 0;
   }
   Past past(Time now) const;
-  /// How the job ended, once it has.
+  /// Result of the job, once it has ended.
   std::optional<JobClosed> closed() const {
     return phase_ == Phase::closing || phase_ == Phase::done
                ? std::optional(closed_)
                : std::nullopt;
   }
-  /// All have been told how the job ended.
+  /// Whether all hosts know the result of the job.
   bool is_done() const { return phase_ == Phase::done; }
 
  private:
   enum class Phase { gathering, running, judging, closing, done };
   void advance(Time now);
-  Actions settle(std::optional<Connection> asker);
+  /// Makes the changes that are due, and answers `asker`, or all hosts after a
+  /// change for all.
+  Actions update_and_answer(std::optional<Connection> asker);
 
-  void welcome(Connection from, const Hello& hello);
-  bool is_there(HostTable::value_type& entry);
-  void take(Connection from, const HostState& state);
-  void take_of_present(KnownHost& host);
-  void begin_absence(HostTable::iterator away, const std::string& how);
-  void end_absence(KnownHost& host);
-  Time missed_at(const KnownHost& host) const;
+  void update(KnownHost& host, const std::function<void()>& change);
+  void on_hello(Connection from, const Hello& hello);
+  bool is_holder_alive(HostTable::value_type& entry);
+  void on_state(Connection from, const HostState& state);
+  void on_state_in_world(KnownHost& host);
+  void on_connection_lost(HostTable::iterator away, const std::string& how);
+  void mark_reconnected(KnownHost& host);
+  Time removal_time(const KnownHost& host) const;
   void remove(HostTable::iterator gone,
               WorldBroken::Change change,
               const std::string& how = "");
-  void remove_missed();
-  void fail(const KnownHost& host, const HostFailed& failure);
+  void remove_silent_hosts();
+  void on_failure(const KnownHost& host, const HostFailed& failure);
   bool waits_for_silent_host() const;
   void judge_failure();
 
@@ -144,10 +150,10 @@ class Coordinator {
   void form();
   void close(int exit_code, const std::string& text);
   void finish_closing();
-  void answer(Connection connection, const KnownHost& host);
+  void send_answer(Connection connection, const KnownHost& host);
   bool is_behind_other_address(Connection connection,
                                const KnownHost& host) const;
-  std::string waits_for(const KnownHost& host) const;
+  std::string waiting_text(const KnownHost& host) const;
   std::string loopback_hint() const;
 
   bool is_own_alone() const;
@@ -155,34 +161,35 @@ class Coordinator {
     return phase_ == Phase::running || phase_ == Phase::judging;
   }
 
-  Options options_;
-  Phase phase_ = Phase::gathering;
-  HostTable hosts_;
-  std::set<std::string> known_ids_;  // of all hosts that were ever admitted
-  HostCounts tally_;                 // of hosts_
-  Time next_missed_;                 // no host is missed before it
-  Time now_;
-  Time closing_since_;
-  Time judging_since_{};
-  struct ToldFailure {
+  struct ReportedFailure {
     std::string id;    // of the host
     std::string host;  // its name
     HostFailed failure;
   };
-  std::optional<ToldFailure> first_failure_;  // in the present world
+
+  Options options_;
+  Phase phase_ = Phase::gathering;
+  HostTable hosts_;
+  std::set<std::string> known_ids_;  // of all hosts that were ever admitted
+  HostCounts counts_;                // of hosts_
+  Time next_removal_;                // no host is removed before this time
+  Time now_;
+  Time closing_since_;
+  Time judging_since_{};
+  std::optional<ReportedFailure> first_failure_;  // in the present world
   Gathering gathering_;
-  int last_host_count_ = 0;  // of the present world, else of the last
+  int last_host_count_ = 0;  // of the present world, else of the last one
   int generation_ = -1;
   int restarts_ = 0;
   RestartBudget budget_;
-  int64_t arrivals_ = 0;
-  bool has_lost_ = false;     // a world, of which broken_ tells
-  bool has_success_ = false;  // of a host in the present world
-  bool tell_all_ = false;
-  std::string failed_id_;          // whose failure broke the world
-  std::vector<WorldBroken> lost_;  // of the last world's hosts
-  /// By what the last world ended. A host can know of one whose coordinator was
-  /// here before this one.
+  int64_t arrivals_ = 0;           // number of hosts that were ever admitted
+  bool has_lost_ = false;          // a world has ended; broken_ is the reason
+  bool has_success_ = false;       // of a host in the present world
+  bool answer_all_ = false;        // a change that all hosts must hear of
+  std::string failed_id_;          // host whose failure broke the last world
+  std::vector<WorldBroken> lost_;  // lost hosts of the last world
+  /// Change that ended the last world. The initial value is for a world of an
+  /// earlier coordinator at this endpoint, which a host may still know.
   WorldBroken broken_{WorldBroken::Change::vanished, "where the hosts meet"};
   JobClosed closed_{0};
   Actions actions_;

@@ -32,11 +32,11 @@ std::string too_few_text(const HostTable& hosts,
                          int count,
                          const WorldBroken* lost,
                          const JobTerms& terms,
-                         const RendezvousTimeouts& patience) {
+                         const RendezvousTimeouts& timeouts) {
   return "expected at least " + count_text(terms.least_hosts, "host") +
          ", but got " + std::to_string(count) +
          (count > 0 ? " (" + names_of_joined(hosts, count) + ")" : "") +
-         " in " + patience_text(patience.join) +
+         " in " + patience_text(timeouts.join) +
          (lost != nullptr && has_gone(*lost) ? "; " + loss_text(*lost) : "") +
          "; start ddprun on the others, or give --rdzv-conf "
          "join_timeout=SECONDS";
@@ -48,7 +48,7 @@ std::string missing_ranks_text(const HostTable& hosts, const JobTerms& terms) {
   }
   std::vector<bool> is_there(static_cast<size_t>(terms.most_hosts));
   for (const auto& [connection, host] : hosts) {
-    // Admission has seen that it wants one of them.
+    // Admission has checked that it wants one of these ranks.
     is_there[static_cast<size_t>(host.hello.wanted_rank.value_or(0))] = true;
   }
   std::vector<int> ranks;
@@ -74,11 +74,11 @@ std::string losses_text(const std::vector<WorldBroken>& lost) {
 }  // namespace
 
 Gathering::Gathering(const JobTerms& terms,
-                     const RendezvousTimeouts& patience,
+                     const RendezvousTimeouts& timeouts,
                      int awaited_hosts,
                      Time begin)
     : terms_(terms),
-      patience_(patience),
+      timeouts_(timeouts),
       awaited_hosts_(awaited_hosts),
       since_(begin) {}
 
@@ -92,17 +92,17 @@ Gathering::Verdict Gathering::judge(const HostTable& hosts,
   if (now < since_) {
     return Wait{};
   }
-  const bool is_late = now - since_ >= patience_.join;
+  const bool is_late = now - since_ >= timeouts_.join;
   if (joined < terms_.least_hosts) {
     enough_since_.reset();
     return is_late ? Verdict(GiveUp{
-                         too_few_text(hosts, joined, lost, terms_, patience_)})
+                         too_few_text(hosts, joined, lost, terms_, timeouts_)})
                    : Wait{};
   }
   enough_since_ = enough_since_.value_or(now);
   const bool are_all_here = joined == static_cast<int>(hosts.size());
   const bool is_called =
-      joined >= awaited_hosts_ || now - *enough_since_ >= patience_.last_call;
+      joined >= awaited_hosts_ || now - *enough_since_ >= timeouts_.last_call;
   return is_late || (are_all_here && is_called) ? Verdict(Form{}) : Wait{};
 }
 
@@ -133,7 +133,7 @@ std::string Gathering::end_text(int joined, int known, Time now) const {
     return "; the next start is" + in_seconds(since_ - now) +
            " (--restart-delay)";
   }
-  const Time last = since_ + patience_.join;
+  const Time last = since_ + timeouts_.join;
   if (joined < terms_.least_hosts || !enough_since_) {
     return "; gives up" + in_seconds(last - now) +
            " (--rdzv-conf join_timeout)";
@@ -141,7 +141,7 @@ std::string Gathering::end_text(int joined, int known, Time now) const {
   const bool are_all_here = joined == known;
   return "; starts without others" +
          in_seconds((are_all_here
-                         ? std::min(last, *enough_since_ + patience_.last_call)
+                         ? std::min(last, *enough_since_ + timeouts_.last_call)
                          : last) -
                     now) +
          (are_all_here ? " (--rdzv-conf last_call_timeout)"
@@ -149,7 +149,7 @@ std::string Gathering::end_text(int joined, int known, Time now) const {
 }
 
 void Gathering::delay(Time::duration time, Time now) {
-  // A pause goes on meanwhile.
+  // A restart delay goes on meanwhile.
   since_ = since_ > now ? since_ : std::min(since_ + time, now);
   if (enough_since_) {
     *enough_since_ += time;
@@ -160,15 +160,15 @@ Gathering::Time Gathering::next_deadline(Time now) const {
   if (now < since_) {
     return since_;
   }
-  const Time last = since_ + patience_.join;
+  const Time last = since_ + timeouts_.join;
   const Time called =
-      enough_since_ ? *enough_since_ + patience_.last_call : last;
+      enough_since_ ? *enough_since_ + timeouts_.last_call : last;
   return called > now ? std::min(called, last) : last;
 }
 
 bool Gathering::is_hopeless(const HostTable& hosts,
                             const WorldBroken* lost) const {
-  // Where restarts are allowed, somebody may start a lost host again.
+  // If restarts are allowed, a lost host may be started again.
   return lost != nullptr && terms_.least_hosts == terms_.most_hosts &&
          terms_.max_restarts == 0 &&
          static_cast<int>(hosts.size()) < terms_.least_hosts;

@@ -10,13 +10,13 @@
 
 namespace launcher {
 
-/// The time between two worlds of a job: whether the hosts that have joined are
-/// to form the next one, or are too few for too long. Pure.
+/// Time between two worlds of a job. Decides whether the joined hosts form the
+/// next world, or have been too few for too long. Pure.
 ///
-/// A world forms when all hosts that are known have joined, and as many as are
-/// awaited; with fewer, but at least least_hosts, after the last call. Those
-/// who have not joined by join_timeout are not waited for any more. Before it
-/// begins, which may be after a pause, none forms.
+/// A world forms when all known hosts have joined and their number is at least
+/// awaited_hosts. After last_call_timeout, least_hosts are enough. After
+/// join_timeout, hosts that have not joined are left out. The time may begin
+/// after a restart delay; no world forms before.
 class Gathering {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -24,37 +24,39 @@ class Gathering {
   struct Wait {};
   struct Form {};
   struct GiveUp {
-    std::string text;  ///< why, and what to do
+    std::string text;  ///< the reason, with advice
   };
   using Verdict = std::variant<Wait, Form, GiveUp>;
 
-  /// @param awaited_hosts of so many a world forms without a last call
+  /// @param awaited_hosts  number of hosts that form a world without a last
+  /// call
   Gathering(const JobTerms& terms,
-            const RendezvousTimeouts& patience,
+            const RendezvousTimeouts& timeouts,
             int awaited_hosts,
             Time begin);
 
-  /// @param joined how many of the hosts have
-  /// @param lost by what the last world ended, or who left since; nullptr:
-  ///   there was none
+  /// @param joined  number of hosts that have joined
+  /// @param lost  change that ended the last world, or a later loss of a host;
+  ///   nullptr: there was no world
   Verdict judge(const HostTable& hosts,
                 int joined,
                 const WorldBroken* lost,
                 Time now);
 
-  /// Who is there, who is missing and until when they are waited for.
+  /// Text with the joined hosts, the missing ones and the end of the wait.
   ///
-  /// @param joined how many of the hosts have
-  /// @param lost hosts of the last world that have gone since
+  /// @param joined  number of hosts that have joined
+  /// @param lost  lost hosts of the last world
   std::string describe(const HostTable& hosts,
                        int joined,
                        const std::vector<WorldBroken>& lost,
                        Time now) const;
 
-  /// This process slept for that time before `now`, so nobody could join.
+  /// Adds the time before `now` in which this process was suspended and no host
+  /// could join.
   void delay(Time::duration time, Time now);
 
-  /// When the verdict can change without a message.
+  /// Time at which the verdict can change without a message.
   Time next_deadline(Time now) const;
 
  private:
@@ -62,7 +64,7 @@ class Gathering {
   std::string end_text(int joined, int known, Time now) const;
 
   JobTerms terms_;
-  RendezvousTimeouts patience_;
+  RendezvousTimeouts timeouts_;
   int awaited_hosts_;
   Time since_;
   std::optional<Time> enough_since_;

@@ -13,11 +13,11 @@ namespace launcher {
 namespace {
 
 constexpr const char* kCallTimer = "call of etcd";
-// Of a watch: who waits for a lease to end needs no more, and hears of nothing
-// where etcd has gone.
+// Longest time of a watch. It ends early enough to notice the end of a lease
+// and the loss of etcd.
 constexpr std::chrono::milliseconds kWatchTime{10'000};
-// Requests of the longest call: a token, two leases, a transaction, and one of
-// them again with a new token.
+// Number of requests in the longest call: a token, two leases, a transaction,
+// and one of them again with a new token.
 constexpr int kMostRequests = 6;
 
 /// Longest time that a call takes.
@@ -54,7 +54,8 @@ void EtcdClient::start(const EtcdCall& call) {
     steps_.push_back(authentication());
   }
   add_steps(call);
-  loop_.arm_timer(kCallTimer, longest_call(settings_), [this] { fail_late(); });
+  loop_.arm_timer(
+      kCallTimer, longest_call(settings_), [this] { fail_by_timeout(); });
   begin_step();
 }
 
@@ -93,8 +94,7 @@ void EtcdClient::add_steps(const EtcdCall& call) {
     case EtcdCall::Kind::renew:
       steps_.push_back(renewing(call.leases.coordinator));
       steps_.push_back(renewing(call.leases.record));
-      // A lease that lives says nothing of the key, which another host may
-      // have written.
+      // Another host may have written the key while the lease lives.
       steps_.push_back(transacting([this, call, both] {
         return EtcdTransaction{
             .expected = {{coordinator_key_, call.coordinator_revision}},
@@ -120,7 +120,7 @@ EtcdClient::Step EtcdClient::authentication() {
           token_ = std::get<std::string>(token);
           return std::nullopt;
         }
-        // Else anyone may do anything there.
+        // With authentication disabled, etcd needs no token.
         return error->text.find("not enabled") == std::string::npos
                    ? std::optional(*error)
                    : std::nullopt;
@@ -196,14 +196,14 @@ void EtcdClient::begin_step() {
     return;
   }
   troubles_.clear();
-  asked_.clear();
+  tried_.clear();
   send();
 }
 
-/// To the endpoint in use.
+/// Sends the request of the present step to the endpoint in use.
 void EtcdClient::send() {
   const Endpoint& endpoint = settings_.endpoints[endpoint_];
-  asked_.push_back(endpoint);
+  tried_.push_back(endpoint);
   const auto post = [this, endpoint](const NameAnswer& name) {
     const Step& step = steps_.front();
     http_.post(
@@ -231,7 +231,8 @@ void EtcdClient::send() {
   });
 }
 
-/// One endpoint has answered, or not: then the next one is asked.
+/// Handles the answer of one endpoint. Without an answer, sends the request to
+/// the next one.
 void EtcdClient::on_result(const std::variant<HttpAnswer, HttpError>& result) {
   if (const auto* there = std::get_if<HttpAnswer>(&result)) {
     local_address_ =
@@ -244,7 +245,7 @@ void EtcdClient::on_result(const std::variant<HttpAnswer, HttpError>& result) {
     }
     troubles_.push_back(trouble_of(*error, settings_));
   } else {
-    known_.erase(endpoint_);  // its name may mean another host by now
+    known_.erase(endpoint_);  // its name may have another address by now
     troubles_.push_back(trouble_of(std::get<HttpError>(result)));
   }
   if (is_of_one_endpoint(troubles_.back())) {
@@ -267,14 +268,14 @@ void EtcdClient::on_result(const std::variant<HttpAnswer, HttpError>& result) {
 
 void EtcdClient::fail() {
   answer_.outcome = outcome_of(troubles_);
-  answer_.text = text_of(troubles_, asked_);
+  answer_.text = text_of(troubles_, tried_);
   if (!is_of_one_endpoint(troubles_.back())) {
     token_.clear();
   }
   finish();
 }
 
-void EtcdClient::fail_late() {
+void EtcdClient::fail_by_timeout() {
   http_.cancel();
   lookup_.reset();
   endpoint_ = (endpoint_ + 1) % settings_.endpoints.size();
@@ -319,15 +320,16 @@ void EtcdClient::look_up(const std::string& host,
         });
   } catch (const std::system_error&) {
     lookup_.reset();
-    // Once this call has returned, as ever.
-    loop_.arm_timer(
-        kCallTimer, std::chrono::milliseconds(0), [this] { fail_late(); });
+    // The handler must not be called before start() returns.
+    loop_.arm_timer(kCallTimer, std::chrono::milliseconds(0), [this] {
+      fail_by_timeout();
+    });
   }
 }
 
-std::string EtcdClient::own_address(const std::string& told) const {
-  if (!told.empty()) {
-    return told;
+std::string EtcdClient::own_address(const std::string& given) const {
+  if (!given.empty()) {
+    return given;
   }
   const auto found = addresses_of(local_address_, 0);
   const bool is_hidden = found.empty() || is_loopback(found.front());

@@ -42,12 +42,13 @@ class EtcdClient {
   const std::vector<std::string>& coordinator_addresses() const {
     return coordinator_addresses_;
   }
-  /// Where the other hosts find this one: `told`; if that is empty, where it
-  /// has reached etcd from, or, on etcd's own host, as that one is called.
-  std::string own_address(const std::string& told) const;
+  /// Address of this host for the others: `given`; if that is empty, the
+  /// address of its connection to etcd or, on etcd's own host, the name of that
+  /// host.
+  std::string own_address(const std::string& given) const;
 
  private:
-  /// One request, and what its answer changes.
+  /// One request with its effect.
   struct Step {
     std::function<GatewayRequest()> request;
     std::function<std::optional<GatewayError>(const HttpAnswer&)> read;
@@ -67,7 +68,7 @@ class EtcdClient {
   void send();
   void on_result(const std::variant<HttpAnswer, HttpError>& result);
   void fail();
-  void fail_late();
+  void fail_by_timeout();
   void finish();
   void look_up(const std::string& host,
                const std::function<void(const NameAnswer&)>& then);
@@ -80,17 +81,17 @@ class EtcdClient {
   std::string record_key_;
   std::optional<BackgroundCall> lookup_;
 
-  // Outlives a call.
+  // State that outlives a call.
   std::string token_;
-  size_t endpoint_ = 0;                 // index of the one that is asked
-  std::map<size_t, NameAnswer> known_;  // hosts of endpoints that answered
-  std::string local_address_;           // of this host, towards etcd
+  size_t endpoint_ = 0;                 // index of the endpoint in use
+  std::map<size_t, NameAnswer> known_;  // addresses of endpoints that answered
+  std::string local_address_;  // of this host in its connection to etcd
   std::vector<std::string> coordinator_addresses_;
 
-  // Of the call.
+  // State of the present call.
   std::deque<Step> steps_;
-  Troubles troubles_;            // with the first step
-  std::vector<Endpoint> asked_;  // for it
+  Troubles troubles_;            // of the first step in steps_
+  std::vector<Endpoint> tried_;  // for that step
   bool has_new_token_ = false;
   bool are_leases_alive_ = true;
   EtcdAnswer answer_;

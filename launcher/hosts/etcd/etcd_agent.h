@@ -10,44 +10,46 @@
 #include "launcher/hosts/etcd/leader_election.h"
 #include "launcher/hosts/member/rendezvous_client.h"
 #include "launcher/hosts/protocol/task_queue.h"
+#include "launcher/options/rendezvous_config.h"
 
 namespace launcher {
 
-/// One host of a job that meets by etcd: a RendezvousClient, the LeaderElection
-/// that says where its coordinator is and, on the host that it has come to, the
-/// Coordinator. Pure, as they are.
+/// One host of a job that uses etcd. Joins a RendezvousClient, the
+/// LeaderElection that finds its coordinator and, on the elected host, the
+/// Coordinator. Pure, as its parts are.
 ///
-/// A world is told of when etcd has its generation, not before: the next
-/// coordinator begins above it, so there are never two groups of one.
+/// Hosts learn of a world once etcd has its generation. The next coordinator
+/// begins above that generation, so no generation has two groups.
 class EtcdAgent {
  public:
   using Time = LeaderElection::Time;
-  using Client = Coordinator::Connection;
+  using Connection = Coordinator::Connection;
 
   struct Options {
-    Meeting meeting;
+    EtcdConfig config;
     Hello hello;
-    std::string etcd;  ///< "etcd at host:port", for people
+    std::string etcd;  ///< "etcd at host:port", for messages
   };
 
-  /// To a coordinator in another process, one at a time.
+  // Connection to a coordinator in another process; there is one at a time.
   struct Connect {
     Endpoint to;
   };
-  struct HangUp {};
-  struct Tell {
+  struct Disconnect {};
+  struct SendToCoordinator {
     Message message;
   };
-  /// Takes no more guests, and parts with all: this host does not coordinate.
+  /// Closes the listeners and the connections of other hosts: this host does
+  /// not coordinate.
   struct CloseListeners {};
 
-  /// Of an EtcdCall the shell hears again by on_answer(), once, unless another
-  /// call follows. Before it campaigns, the shell lets guests in, and fills in
-  /// the place where.
+  /// For an EtcdCall the caller passes one answer to on_answer(), unless
+  /// another call follows. Before a campaign the caller listens for other
+  /// hosts, and fills in EtcdCall::coordinator with its own address.
   using Action = std::variant<EtcdCall,
                               Connect,
-                              HangUp,
-                              Tell,
+                              Disconnect,
+                              SendToCoordinator,
                               CloseListeners,
                               Coordinator::Send,
                               Coordinator::Drop,
@@ -58,65 +60,70 @@ class EtcdAgent {
 
   Actions join(int store_port, Time now);
   Actions report(const HostOutcome& outcome, Time now);
-  /// Takes no further part; its workers may still run.
+  /// Takes no further part; this host's workers may still run.
   Actions leave(Time now);
-  /// They have ended.
+  /// This host's workers have ended.
   Actions end(Time now);
   Actions on_answer(const EtcdAnswer& answer, Time now);
   Actions on_time(Time now);
 
-  // Of the connection to the coordinator.
+  // Events of the connection to the coordinator.
   Actions on_connected(const std::string& address, Time now);
   Actions on_closed(RendezvousClient::Loss loss, Time now);
   Actions on_message(const Message& message, Time now);
 
-  // Of the guests.
-  Actions on_guest_message(Client guest, const Message& message, Time now);
-  Actions on_guest_closed(Client guest, Time now);
-  bool is_known(Client guest) const {
-    return coordinator_ && coordinator_->is_known(guest);
+  // Events of the connections of other hosts.
+  Actions on_host_message(Connection from, const Message& message, Time now);
+  Actions on_host_closed(Connection connection, Time now);
+  bool is_known(Connection connection) const {
+    return coordinator_ && coordinator_->is_known(connection);
   }
 
   std::optional<Time> next_deadline() const;
-  /// Has left, and nothing is left to be told to etcd.
+  /// Whether this host has left and no request to etcd is open.
   bool is_over() const { return has_left_ && election_.is_over(); }
   bool is_coordinator() const { return coordinator_.has_value(); }
-  /// What etcd has of the job, of a coordinator here.
+  /// State of the job in etcd, if this host coordinates.
   const EtcdJobState& saved() const { return election_.saved(); }
-  /// Where this host is, for the others: of a coordinator here.
+  /// Sets the address of this host for the others. Needed before it
+  /// coordinates.
   void set_address(const std::string& address) { address_ = address; }
 
  private:
-  Actions run(Time now, const TaskQueue::Step& step);
-  /// @param is_told  the coordinator has said what the member answers
-  void perform(const RendezvousClient::Actions& actions, bool is_told = false);
+  Actions run(Time now, const TaskQueue::Task& task);
+  /// @param is_from_coordinator  whether a message of the coordinator caused
+  ///   the actions
+  void perform(const RendezvousClient::Actions& actions,
+               bool is_from_coordinator = false);
   void perform(const Coordinator::Actions& actions);
   void perform(const LeaderElection::Actions& actions);
-  void take(const RendezvousAnswer& answer, bool is_told);
-  void stop_taking_part();
-  void act(const EtcdCall& call) { actions_.push_back(call); }
-  void act(const LeaderElection::Follow& follow);
-  void act(const LeaderElection::Host& host);
-  void act(const LeaderElection::Fence&);
-  void act(const LeaderElection::Resign&);
-  void act(const LeaderElection::Saved&);
-  void act(const RendezvousAnswer& answer);
+  void perform_one(const EtcdCall& call) { actions_.push_back(call); }
+  void perform_one(const LeaderElection::Follow& follow);
+  void perform_one(const LeaderElection::Lead& lead);
+  void perform_one(const LeaderElection::Fence&);
+  void perform_one(const LeaderElection::Resign&);
+  void perform_one(const LeaderElection::Saved&);
+  void perform_one(const RendezvousAnswer& answer);
+  void on_client_answer(const RendezvousAnswer& answer,
+                        bool is_from_coordinator);
   void connect();
-  void tell(const Message& message);
-  void send(const Coordinator::Send& send);
+  void send_to_coordinator(const Message& message);
+  void send_when_saved(const Coordinator::Send& send);
   void deliver(const Coordinator::Send& send);
+  void stop_taking_part();
   void stop_coordinating();
 
   Options options_;
-  RendezvousClient member_;
+  RendezvousClient client_;
   LeaderElection election_;
   std::optional<Coordinator> coordinator_;
-  std::optional<CoordinatorPlace> place_;  // of another host's
+  std::optional<CoordinatorPlace> followed_;  // coordinator on another host
   std::string address_;
   bool has_left_ = false;
-  std::map<Client, Coordinator::Send> held_;  // until etcd has the generation
+  // Worlds whose generation etcd does not have yet.
+  std::map<Connection, Coordinator::Send> held_;
   Time now_{};
-  TaskQueue steps_;
+  TaskQueue tasks_;
   Actions actions_;
 };
 

@@ -38,15 +38,15 @@ HttpError::Kind kind_of(int code) {
   }
 }
 
-/// An endpoint that swallows what is sent to it takes little of the time in
-/// which another one can answer.
+/// Time for connecting: so short that an endpoint that does not answer leaves
+/// time for the others.
 std::chrono::milliseconds connect_time(const EtcdSettings& settings) {
   constexpr std::chrono::milliseconds kLeast{1'000};
   const auto count = static_cast<int>(settings.endpoints.size());
   return std::max(kLeast, settings.request_time / count);
 }
 
-/// A server that wants another certificate says so once TLS has begun.
+/// A server that rejects the certificate sends an alert after the handshake.
 bool is_refusal_of_tls(const EtcdSettings& settings,
                        int code,
                        const std::string& text) {
@@ -59,7 +59,7 @@ int keep_from_workers(void*, int fd, int) {
   return 0;
 }
 
-/// What libcurl has opened for itself is not for workers, either.
+/// Also closes descriptors that libcurl has opened for itself in workers.
 void keep_new_from_workers(const std::vector<int>& before) {
   for (const int fd : open_descriptors()) {
     if (std::find(before.begin(), before.end(), fd) == before.end()) {
@@ -70,22 +70,10 @@ void keep_new_from_workers(const std::vector<int>& before) {
 
 }  // namespace
 
-std::string url_of(const EtcdSettings& settings, const Endpoint& endpoint) {
-  return (settings.has_tls ? "https://" : "http://") + text_of(endpoint);
-}
-
-std::string etcd_name(const EtcdSettings& settings) {
-  std::string name = "etcd at ";
-  for (const Endpoint& endpoint : settings.endpoints) {
-    name += (name.back() == ' ' ? "" : ",") + text_of(endpoint);
-  }
-  return name;
-}
-
-/// libcurl, its connections, and the transfer that runs.
+/// libcurl, its connections, and the present transfer.
 class EtcdHttp::Transfers {
  public:
-  /// @param settings live as long as this
+  /// @param settings  must outlive this object
   Transfers(EventLoop& loop, const EtcdSettings& settings)
       : loop_(loop), settings_(settings) {
     for (const char* name : kCurlNames) {
@@ -101,18 +89,18 @@ class EtcdHttp::Transfers {
       easy_ = call<curl::Handle>("curl_easy_init");
       multi_ = call<curl::Handle>("curl_multi_init");
     }
-    if (is_there()) {
+    if (is_loaded()) {
       set_multi(curl::kSocketFunction, curl::WatchSocket(&watch_socket));
       set_multi(curl::kSocketData, static_cast<void*>(this));
       set_multi(curl::kTimerFunction, curl::SetTimer(&set_timer));
       set_multi(curl::kTimerData, static_cast<void*>(this));
-      set_what_stays();
+      set_fixed_options();
     }
     keep_new_from_workers(before);
   }
   ~Transfers() {
     cancel();
-    if (is_there()) {
+    if (is_loaded()) {
       call<void>("curl_easy_cleanup", easy_);
       call<int>("curl_multi_cleanup", multi_);
       call<void>("curl_slist_free_all", addresses_);
@@ -125,8 +113,8 @@ class EtcdHttp::Transfers {
   Transfers(const Transfers&) = delete;
   Transfers& operator=(const Transfers&) = delete;
 
-  bool is_there() const { return easy_ != nullptr && multi_ != nullptr; }
-  /// Why it is not, with its name.
+  bool is_loaded() const { return easy_ != nullptr && multi_ != nullptr; }
+  /// Reason why libcurl cannot be used, with its name.
   std::string problem() const {
     return problem_.empty() ? "libcurl.so.4 lacks functions" : problem_;
   }
@@ -143,12 +131,12 @@ class EtcdHttp::Transfers {
       return;
     }
     handler_ = nullptr;
-    if (is_there()) {
+    if (is_loaded()) {
       remove();
     }
     loop_.disarm_timer(kTransferTimer);
   }
-  /// Nothing can be sent: without libcurl.
+  /// Answers with an error from the event loop, because nothing can be sent.
   void answer_later(const HttpError& error, Handler handler) {
     handler_ = std::move(handler);
     loop_.arm_timer(kTransferTimer,
@@ -173,11 +161,11 @@ class EtcdHttp::Transfers {
         reinterpret_cast<Result (*)(Arguments...)>(::dlsym(library_, name));
     return function(arguments...);
   }
-  /// Of a function whose last argument has any type.
+  /// Finds a function with a variadic last argument.
   Variadic variadic(const char* name) const {
     return reinterpret_cast<Variadic>(::dlsym(library_, name));
   }
-  void set_what_stays();
+  void set_fixed_options();
   template <typename Value>
   void set(int option, Value value) const {
     variadic("curl_easy_setopt")(easy_, option, value);
@@ -193,11 +181,14 @@ class EtcdHttp::Transfers {
     return value;
   }
 
-  static size_t take_bytes(char* bytes, size_t size, size_t count, void* user) {
+  static size_t append_bytes(char* bytes,
+                             size_t size,
+                             size_t count,
+                             void* user) {
     Transfers& self = *static_cast<Transfers*>(user);
     self.body_.append(bytes, size * count);
     self.was_enough_ = self.is_enough_ && self.is_enough_(self.body_);
-    // Another number than was given ends the transfer.
+    // Any other number than the given one ends the transfer.
     return self.was_enough_ || self.body_.size() > kLongestGatewayAnswer
                ? 0
                : size * count;
@@ -212,8 +203,8 @@ class EtcdHttp::Transfers {
     const uint32_t events = ((what & curl::kPollIn) != 0 ? EPOLLIN : 0U) |
                             ((what & curl::kPollOut) != 0 ? EPOLLOUT : 0U);
     if (what != curl::kPollRemove && events != 0) {
-      self.watches_[fd] =
-          self.loop_.watch(fd, events, [&self, fd] { self.go_on(fd); });
+      self.watches_[fd] = self.loop_.watch(
+          fd, events, [&self, fd] { self.continue_transfer(fd); });
     }
     return 0;
   }
@@ -222,15 +213,16 @@ class EtcdHttp::Transfers {
     if (milliseconds < 0) {
       self.loop_.disarm_timer(kTransferTimer);
     } else {
-      self.loop_.arm_timer(kTransferTimer,
-                           std::chrono::milliseconds(milliseconds),
-                           [&self] { self.go_on(curl::kSocketTimeout); });
+      self.loop_.arm_timer(
+          kTransferTimer, std::chrono::milliseconds(milliseconds), [&self] {
+            self.continue_transfer(curl::kSocketTimeout);
+          });
     }
     return 0;
   }
 
-  /// @param fd that is ready
-  void go_on(int fd) {
+  /// @param fd  descriptor that is ready
+  void continue_transfer(int fd) {
     int running = 0;
     call<int>("curl_multi_socket_action", multi_, fd, 0, &running);
     std::optional<int> code;
@@ -242,7 +234,8 @@ class EtcdHttp::Transfers {
     if (code && handler_) {
       const auto answer = answer_of(*code);
       remove();
-      std::exchange(handler_, nullptr)(answer);  // it may start the next one
+      std::exchange(handler_,
+                    nullptr)(answer);  // it may start the next transfer
     }
   }
   std::variant<HttpAnswer, HttpError> answer_of(int code) const;
@@ -261,8 +254,8 @@ class EtcdHttp::Transfers {
   std::map<int, EventLoop::Token> watches_;
   curl::List addresses_ = nullptr;
 
-  // Of the transfer.
-  Handler handler_;  // empty: none runs
+  // State of the transfer.
+  Handler handler_;  // empty: no transfer runs
   IsEnough is_enough_;
   std::string body_;
   std::string request_;
@@ -271,13 +264,13 @@ class EtcdHttp::Transfers {
   std::array<char, curl::kErrorSize> error_{};
 };
 
-/// Options that all transfers have: a handle of libcurl keeps them.
-void EtcdHttp::Transfers::set_what_stays() {
-  set(curl::kProxy, "");  // etcd is on this side of any
+/// Sets the options of all transfers, which a handle of libcurl keeps.
+void EtcdHttp::Transfers::set_fixed_options() {
+  set(curl::kProxy, "");  // etcd is not behind a proxy
   set(curl::kErrorBuffer, error_.data());
   set(curl::kNoSignal, 1L);
   set(curl::kSocketOptionsFunction, curl::SetSocket(&keep_from_workers));
-  set(curl::kWriteFunction, curl::Write(&take_bytes));
+  set(curl::kWriteFunction, curl::Write(&append_bytes));
   set(curl::kWriteData, static_cast<void*>(this));
   for (const auto& [option, file] :
        {std::pair(curl::kCertificate, &settings_.certificate),
@@ -326,13 +319,13 @@ void EtcdHttp::Transfers::start(const std::string& url,
     add_header("Authorization: " + token);
   }
   set(curl::kHttpHeader, headers_);
-  // Goes on by the timer that libcurl sets.
+  // The timer that libcurl sets continues the transfer.
   call<int>("curl_multi_add_handle", multi_, easy_);
 }
 
 std::variant<HttpAnswer, HttpError> EtcdHttp::Transfers::answer_of(
     int code) const {
-  // A watch in which nothing has changed; the time for connecting ends alike.
+  // A watch without a change. A timeout of connecting has the same code.
   const bool is_quiet =
       code == curl::kTimedOut && get<long>(curl::kResponseCode) == 200;
   const bool is_ended_watch = is_enough_ && (was_enough_ || is_quiet);
@@ -340,7 +333,7 @@ std::variant<HttpAnswer, HttpError> EtcdHttp::Transfers::answer_of(
     const std::string text =
         error_.front() != '\0' ? std::string(error_.data())
                                : call<const char*>("curl_easy_strerror", code);
-    // As who wants TLS answers one who does not begin it.
+    // A server that expects TLS closes a connection without TLS like this.
     const bool may_want_tls = !settings_.has_tls && code == curl::kEmptyReply;
     return HttpError{
         is_refusal_of_tls(settings_, code, text) ? HttpError::Kind::tls
@@ -377,7 +370,7 @@ void EtcdHttp::post(const Endpoint& endpoint,
     transfers_ = std::make_unique<Transfers>(loop_, settings_);
   }
   transfers_->cancel();
-  if (!transfers_->is_there()) {
+  if (!transfers_->is_loaded()) {
     transfers_->answer_later(
         {HttpError::Kind::no_library,
          "cannot load libcurl (" + transfers_->problem() + ")"},

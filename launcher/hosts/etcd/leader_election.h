@@ -10,110 +10,119 @@
 #include "launcher/hosts/etcd/job_state.h"
 #include "launcher/hosts/protocol/rendezvous.h"
 #include "launcher/hosts/protocol/waiting_text.h"
-#include "launcher/options/meeting.h"
+#include "launcher/options/rendezvous_config.h"
 
 namespace launcher {
 
-/// Which host of a job coordinates it, by etcd, as one of its hosts sees it:
-/// answers and time in, calls out. Pure: it has no sockets and no clock.
+/// Elects the host that coordinates a job, as seen by one of its hosts. etcd
+/// holds the address of the coordinator and the state of the job. Pure: answers
+/// and time come in, calls go out; there are no sockets and no clock.
 ///
-/// - seeking: reads etcd. Another coordinator is followed. Where etcd has none,
-///   this host campaigns: one transaction writes its place and the job's
-///   record, if nobody has written either since. A place that is there is never
-///   overwritten: a host that cannot reach the coordinator waits for the end of
-///   its lease, since the coordinator's group may still run.
+/// - seeking: reads etcd. If another host coordinates, follows it. If no host
+///   does, campaigns: one transaction writes the address of this host and the
+///   job's state, unless another host has written either since the read. An
+///   existing address is never overwritten: a host that cannot reach the
+///   coordinator waits for the end of its lease, because the coordinator's
+///   group may still run.
 ///
-/// - following: until the coordinator is lost (on_lost()). Before it has
-///   answered, etcd is watched for another one.
+/// - following: until the coordinator is lost (on_lost()). Until the
+/// coordinator
+///   has answered, etcd is watched for another one.
 ///
-/// - hosting: renews its leases, checks that its place is still its own, and
-///   saves the record. A group runs only under a lease: while there is time for
-///   the group to end before the lease does, renewals are tried; then comes
-///   Fence, and the next group waits for a renewal, at most for join_timeout.
-///   So no two coordinators have a group at a time. When its leases have run
-///   out and nobody took over, it writes itself again and goes on; else it has
-///   been deposed.
+/// - leading: renews the leases, checks that the address in etcd is still its
+///   own, and saves the job's state. A group runs only under a lease. Renewals
+///   are tried as long as the group could still end before the lease does; then
+///   comes Fence, and the next group waits for a renewal, at most for
+///   join_timeout. So two coordinators never have a group at the same time. If
+///   the leases have run out and no other host took over, this host campaigns
+///   again and goes on; otherwise it has lost the election.
 ///
-/// A host that leaves keeps its place until its workers have ended.
+/// A host that leaves keeps its address in etcd until its workers have ended.
 ///
-/// A call ends before the next begins, but for a watch, which the next one
-/// replaces.
+/// A call ends before the next one begins, except that the next call replaces a
+/// watch.
 class LeaderElection {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
   struct Options {
     std::string id;    ///< of this ddprun
-    std::string host;  ///< its name, for people
-    std::string etcd;  ///< "etcd at host:port", for people
-    RendezvousTimeouts patience{};
+    std::string host;  ///< name of this host for messages
+    std::string etcd;  ///< "etcd at host:port", for messages
+    RendezvousTimeouts timeouts{};
     std::chrono::milliseconds lease{80'000};   ///< see lease_time()
     std::chrono::milliseconds ending{50'000};  ///< see ending_time()
   };
 
+  /// Connect to the coordinator there.
   struct Follow {
     CoordinatorPlace place;
   };
-  struct Host {
-    EtcdJobState record;
-    std::string earlier;  ///< host that coordinated before; empty: none
+  /// Coordinate the job, from this state.
+  struct Lead {
+    EtcdJobState state;
+    std::string earlier;  ///< name of the previous coordinator's host, or empty
   };
-  struct Fence {};   ///< the group must end: the lease may not be renewed
-  struct Resign {};  ///< another one coordinates
-  struct Saved {};   ///< see saved()
+  /// The group must end, because its lease may not be renewed in time.
+  struct Fence {};
+  /// Stop coordinating: another host coordinates.
+  struct Resign {};
+  /// etcd has the state in saved().
+  struct Saved {};
   using Action = std::
-      variant<EtcdCall, Follow, Host, Fence, Resign, Saved, RendezvousAnswer>;
+      variant<EtcdCall, Follow, Lead, Fence, Resign, Saved, RendezvousAnswer>;
   using Actions = std::vector<Action>;
 
   explicit LeaderElection(Options options) : options_(std::move(options)) {}
 
   Actions begin(Time now);
   Actions on_answer(const EtcdAnswer& answer, Time now);
-  /// The coordinator that is followed has answered.
-  void on_heard();
-  /// It cannot be reached any more.
+  /// The coordinator that this host follows has answered.
+  void on_coordinator_answered();
+  /// The coordinator that this host follows cannot be reached any more.
   Actions on_lost(Time now);
-  /// Of the coordinator here: what is to outlive it.
-  Actions on_record(const EtcdJobState& record, Time now);
-  /// This host takes no further part; its workers may still run.
+  /// Saves the state of the coordinator on this host, for the next coordinator.
+  Actions save(const EtcdJobState& state, Time now);
+  /// Takes no further part; this host's workers may still run.
   void leave();
-  /// They have ended: saves for the last time, and makes room.
+  /// This host's workers have ended. Saves for the last time, and removes this
+  /// host's address from etcd.
   Actions end(Time now);
   Actions on_time(Time now);
 
   std::optional<Time> next_deadline() const;
 
-  bool is_hosting() const { return phase_ == Phase::hosting; }
+  bool is_leading() const { return phase_ == Phase::leading; }
   bool is_following() const { return phase_ == Phase::following; }
-  /// Nothing is left to be done in etcd.
+  /// Whether no request to etcd is left to do.
   bool is_over() const { return phase_ == Phase::over; }
-  /// What etcd has of the coordinator here.
+  /// State of the job in etcd, if this host leads.
   const EtcdJobState& saved() const { return saved_; }
 
  private:
-  enum class Phase { none, seeking, following, hosting, over };
+  enum class Phase { none, seeking, following, leading, over };
   using Outcome = EtcdAnswer::Outcome;
 
   void seek();
-  Actions ask(const EtcdCall& call);
-  Actions ask_for(EtcdCall::Kind kind);
-  Actions on_trouble(const EtcdAnswer& answer);
-  Actions on_answered(const EtcdCall& call, const EtcdAnswer& answer);
-  Actions consider(const EtcdAnswer& answer);
-  Actions consider_own(const EtcdAnswer& answer);
-  Actions campaign(const EtcdAnswer& seen, const EtcdJobState& record);
+  Actions start_call(const EtcdCall& call);
+  Actions start_call(EtcdCall::Kind kind);
+  Actions on_failed_call(const EtcdAnswer& answer);
+  Actions on_answered_call(const EtcdCall& call, const EtcdAnswer& answer);
+  Actions follow_or_campaign(const EtcdAnswer& answer);
+  Actions campaign_again_or_resign(const EtcdAnswer& answer);
+  Actions campaign(const EtcdAnswer& seen, const EtcdJobState& state);
   void become_leader(const EtcdAnswer& answer);
-  Actions act();
-  Actions lose(const std::string& text);
-  std::string late_text() const;
+  Actions perform_due();
+  Actions fail(const std::string& text);
+  std::string timeout_text() const;
   std::string news_text() const;
   Time fence_time() const {
     return renewed_ + options_.lease - options_.ending;
   }
   bool is_watching_lease() const {
-    return phase_ == Phase::hosting && !has_left_ && !is_fenced_;
+    return phase_ == Phase::leading && !has_left_ && !is_fenced_;
   }
-  bool has_unsaved() const { return !(record_ == saved_); }
+  bool has_unsaved() const { return !(state_ == saved_); }
   std::optional<Time> unsaved_limit() const;
   bool is_waiting() const;
   bool is_call_due() const;
@@ -121,31 +130,31 @@ class LeaderElection {
   Options options_;
   Phase phase_ = Phase::none;
   Time now_{};
-  std::optional<EtcdCall> asked_;
-  Time asked_at_{};
+  std::optional<EtcdCall> open_call_;
+  Time called_at_{};
   Time next_try_{};
   Time give_up_{};  // while is_waiting()
   WaitingNews news_;
-  std::string trouble_;  // with etcd, since the last answer
+  std::string trouble_;  // error of etcd since its last answer
   bool was_reached_ = false;
-  bool was_heard_ = false;  // the coordinator that is followed
+  bool has_followed_answered_ = false;  // the coordinator that is followed
   bool has_left_ = false;
   bool has_ended_ = false;
 
-  std::string job_;       // of the record; empty: not known yet
-  int64_t followed_ = 0;  // the revision of the coordinator's key
+  std::string job_;                // id of the job's state; empty: not known
+  int64_t followed_revision_ = 0;  // of the coordinator's key
   std::string followed_host_;
   std::string earlier_host_;
 
-  // Of the coordinator here.
-  EtcdJobState record_;
-  EtcdJobState saved_;
-  EtcdJobState sent_;
-  int64_t revision_ = 0;  // of our own key
+  // If this host leads.
+  EtcdJobState state_;    // latest state of the coordinator
+  EtcdJobState saved_;    // state in etcd
+  EtcdJobState sent_;     // state in the open call
+  int64_t revision_ = 0;  // of this host's key
   EtcdLeases leases_;
   Time next_renewal_{};
-  Time renewed_{};          // when the last renewal that came was sent
-  bool is_fenced_ = false;  // since then
+  Time renewed_{};          // send time of the last renewal that succeeded
+  bool is_fenced_ = false;  // Fence was sent since that renewal
   std::optional<Time> unsaved_since_;
 };
 

@@ -33,7 +33,7 @@ CoordinatorConnection::CoordinatorConnection(
 void CoordinatorConnection::connect() {
   Fd socket = begin_to_connect(addresses_[next_address_]);
   if (!socket) {
-    lose(errno);
+    on_closed(errno);
     return;
   }
   connection_ = std::make_unique<Connection>(
@@ -42,10 +42,12 @@ void CoordinatorConnection::connect() {
       Connection::State::connecting,
       kLongestMessage,
       Connection::Handlers{
-          .on_open = [this] { open(); },
+          .on_open = [this] { on_open(); },
           .on_lines =
-              [this](const std::vector<std::string>& lines) { take(lines); },
-          .on_closed = [this](int error) { lose(error); }});
+              [this](const std::vector<std::string>& lines) {
+                on_lines(lines);
+              },
+          .on_closed = [this](int error) { on_closed(error); }});
 }
 
 void CoordinatorConnection::use(std::vector<SocketAddress> addresses) {
@@ -61,7 +63,7 @@ void CoordinatorConnection::send(const Message& message) {
   }
 }
 
-void CoordinatorConnection::hang_up() {
+void CoordinatorConnection::disconnect() {
   if (connection_) {
     connection_->finish();
     connection_.reset();
@@ -69,11 +71,11 @@ void CoordinatorConnection::hang_up() {
   }
 }
 
-void CoordinatorConnection::open() {
+void CoordinatorConnection::on_open() {
   handlers_.on_open(numeric_host(own_end(connection_->socket())));
 }
 
-void CoordinatorConnection::take(const std::vector<std::string>& lines) {
+void CoordinatorConnection::on_lines(const std::vector<std::string>& lines) {
   for (const std::string& line : lines) {
     if (!connection_) {
       return;
@@ -82,19 +84,19 @@ void CoordinatorConnection::take(const std::vector<std::string>& lines) {
       is_found_ = true;
       handlers_.on_message(*message);
     } else {
-      lose(RendezvousClient::Loss::stranger, "no message of ddprun");
+      report_loss(RendezvousClient::Loss::stranger, "no message of ddprun");
     }
   }
 }
 
-void CoordinatorConnection::lose(int error) {
-  lose(error == ECONNREFUSED ? RendezvousClient::Loss::refused
-                             : RendezvousClient::Loss::cut,
-       end_text(error));
+void CoordinatorConnection::on_closed(int error) {
+  report_loss(error == ECONNREFUSED ? RendezvousClient::Loss::refused
+                                    : RendezvousClient::Loss::cut,
+              end_text(error));
 }
 
-void CoordinatorConnection::lose(RendezvousClient::Loss loss,
-                                 const std::string& how) {
+void CoordinatorConnection::report_loss(RendezvousClient::Loss loss,
+                                        const std::string& how) {
   connection_.reset();
   const std::string host = numeric_host(addresses_[next_address_]);
   turn_to_next_address();

@@ -3,7 +3,6 @@
 #include <system_error>
 #include <utility>
 
-#include "launcher/hosts/protocol/meeting_place.h"
 #include "launcher/net/host_name.h"
 
 namespace launcher {
@@ -19,7 +18,7 @@ EndpointName::EndpointName(EventLoop& loop, NameQuestion question, int port)
     : loop_(loop),
       question_(std::move(question)),
       port_(port),
-      asked_(name_time()) {}
+      last_query_(name_time()) {}
 
 void EndpointName::look_up(const Rendezvous::Handler& handler,
                            const Found& on_found) {
@@ -34,25 +33,25 @@ void EndpointName::look_up(const Rendezvous::Handler& handler,
       handler,
       [this, begin, on_found](const std::vector<std::string>& addresses) {
         lookup_.reset();
-        asked_ = name_time();
+        last_query_ = name_time();
         on_found(with_port(addresses, port_),
-                 std::chrono::duration_cast<std::chrono::milliseconds>(asked_ -
-                                                                       begin));
+                 std::chrono::duration_cast<std::chrono::milliseconds>(
+                     last_query_ - begin));
       });
 }
 
-std::vector<SocketAddress> EndpointName::take_fresh() {
+std::vector<SocketAddress> EndpointName::fresh_addresses() {
   const Time now = name_time();
   const bool is_name = !is_address(question_.host);
-  if (is_name && !is_asking_ &&
-      now >= asked_ + question_.patience.between_lookups) {
-    asked_ = now;
-    ask_again();
+  if (is_name && !is_querying_ &&
+      now >= last_query_ + question_.timeouts.between_lookups) {
+    last_query_ = now;
+    start_query();
   }
   return std::exchange(fresh_, {});
 }
 
-void EndpointName::ask_again() {
+void EndpointName::start_query() {
   try {
     call_.emplace(
         loop_,
@@ -60,12 +59,12 @@ void EndpointName::ask_again() {
           return encode(ask(host));
         },
         [this](const std::optional<std::string>& text) {
-          is_asking_ = false;
+          is_querying_ = false;
           fresh_ = with_port(decode_answer(text.value_or("")).addresses, port_);
         });
-    is_asking_ = true;
+    is_querying_ = true;
   } catch (const std::system_error&) {
-    // No process can be made now; the known addresses are tried on.
+    // No process can be started now. The known addresses stay in use.
   }
 }
 

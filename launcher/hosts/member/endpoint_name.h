@@ -15,36 +15,37 @@
 
 namespace launcher {
 
-/// The addresses of an endpoint. Those of a name may change: a pod that is
-/// started anew has another one.
+/// The addresses of an endpoint. The addresses of a name may change: a pod that
+/// starts again has another one.
 class EndpointName {
  public:
   using Time = std::chrono::steady_clock::time_point;
-  /// @param waited until then
+  /// @param waited  time since look_up()
   using Found = std::function<void(const std::vector<SocketAddress>& addresses,
                                    std::chrono::milliseconds waited)>;
 
   EndpointName(EventLoop& loop, NameQuestion question, int port);
 
-  /// See NameLookup; at once for a host that is given by its address.
+  /// Looks up the name; see NameLookup. Calls `on_found` before it returns if
+  /// the host is a numeric address.
   void look_up(const Rendezvous::Handler& handler, const Found& on_found);
 
-  /// For a host that does not answer: to be called before each try. What the
-  /// name service has said since the last call; empty: nothing. Asks it again
-  /// when it is time.
-  std::vector<SocketAddress> take_fresh();
+  /// Returns the addresses of a query that has ended since the last call, or
+  /// none, and starts the next query when it is due. Call it before each
+  /// attempt to connect to a host that does not answer.
+  std::vector<SocketAddress> fresh_addresses();
 
   void stop();
 
  private:
-  void ask_again();
+  void start_query();
 
   EventLoop& loop_;
   NameQuestion question_;
   int port_;
   std::optional<NameLookup> lookup_;
-  Time asked_;
-  bool is_asking_ = false;
+  Time last_query_;
+  bool is_querying_ = false;
   std::optional<BackgroundCall> call_;
   std::vector<SocketAddress> fresh_;
 };

@@ -9,10 +9,10 @@
 namespace launcher {
 namespace {
 
-constexpr const char* kEnd = "end of the name lookup";
-constexpr const char* kNews = "news of the name lookup";
-constexpr const char* kAgain = "next question of the name lookup";
-constexpr std::chrono::milliseconds kFirstDelay{250};
+constexpr const char* kDeadlineTimer = "end of the name lookup";
+constexpr const char* kNewsTimer = "news of the name lookup";
+constexpr const char* kQueryTimer = "next query of the name lookup";
+constexpr std::chrono::milliseconds kFirstPause{250};
 
 WaitingNews::Time lookup_time() {
   return std::chrono::steady_clock::now();
@@ -59,47 +59,49 @@ NameLookup::NameLookup(EventLoop& loop,
       question_(std::move(question)),
       handler_(std::move(handler)),
       on_found_(std::move(on_found)),
-      end_(lookup_time() + question_.patience.join),
-      delay_(std::min(kFirstDelay, question_.patience.between_lookups)) {
+      deadline_(lookup_time() + question_.timeouts.join),
+      backoff_(std::min(kFirstPause, question_.timeouts.between_lookups),
+               question_.timeouts.between_lookups) {
   try {
-    ask();
+    start_query();
   } catch (const std::system_error& error) {
     throw LaunchError(kExitFailure,
                       std::string(error.what()) + "; check ulimit -a");
   }
-  loop_.arm_timer(kEnd, question_.patience.join, [this] {
-    end(last_ ? unknown_text(question_, *last_, true) : silent_text(question_));
+  loop_.arm_timer_at(kDeadlineTimer, deadline_, [this] {
+    fail(last_ ? unknown_text(question_, *last_, true)
+               : silent_text(question_));
   });
-  news_.start(lookup_time(), question_.patience.first_news);
+  news_.start(lookup_time(), question_.timeouts.first_news);
   arm_news();
 }
 
 NameLookup::~NameLookup() {
-  loop_.disarm_timer(kEnd);
-  loop_.disarm_timer(kNews);
-  loop_.disarm_timer(kAgain);
+  loop_.disarm_timer(kDeadlineTimer);
+  loop_.disarm_timer(kNewsTimer);
+  loop_.disarm_timer(kQueryTimer);
 }
 
-void NameLookup::ask() {
+void NameLookup::start_query() {
   call_.emplace(
       loop_,
       [ask = question_.ask, host = question_.host] {
         return encode(ask(host));
       },
       [this](const std::optional<std::string>& text) {
-        take(decode_answer(text.value_or("")));
+        on_answer(decode_answer(text.value_or("")));
       });
 }
 
-void NameLookup::ask_again() {
+void NameLookup::query_again() {
   try {
-    ask();
+    start_query();
   } catch (const std::system_error& error) {
-    end(std::string(error.what()) + "; check ulimit -a");
+    fail(std::string(error.what()) + "; check ulimit -a");
   }
 }
 
-void NameLookup::take(const NameAnswer& answer) {
+void NameLookup::on_answer(const NameAnswer& answer) {
   switch (judge(question_.host, answer, question_.is_awaited)) {
     case NameVerdict::found: {
       const Found on_found =
@@ -108,35 +110,34 @@ void NameLookup::take(const NameAnswer& answer) {
       return;
     }
     case NameVerdict::never:
-      end(unknown_text(question_, answer, false));
+      fail(unknown_text(question_, answer, false));
       return;
     case NameVerdict::not_yet:
       last_ = answer;
-      loop_.arm_timer(kAgain, delay_, [this] { ask_again(); });
-      delay_ = std::min(2 * delay_, question_.patience.between_lookups);
+      loop_.arm_timer(kQueryTimer, backoff_.next(), [this] { query_again(); });
       return;
   }
 }
 
 void NameLookup::arm_news() {
-  if (news_.due() && *news_.due() < end_) {
-    loop_.arm_timer_at(kNews, news_.due(), [this] { tell_news(); });
+  if (news_.due() && *news_.due() < deadline_) {
+    loop_.arm_timer_at(kNewsTimer, news_.due(), [this] { print_news(); });
   }
 }
 
-void NameLookup::tell_news() {
-  news_.said(lookup_time());
+void NameLookup::print_news() {
+  news_.mark_printed(lookup_time());
   arm_news();
   handler_(RendezvousNote{waiting_text(question_, last_) + "; gives up" +
-                          in_seconds(end_ - lookup_time()) +
+                          in_seconds(deadline_ - lookup_time()) +
                           " (--rdzv-conf join_timeout)"});
 }
 
-void NameLookup::end(const std::string& text) {
+void NameLookup::fail(const std::string& text) {
   call_.reset();
-  loop_.disarm_timer(kEnd);
-  loop_.disarm_timer(kNews);
-  loop_.disarm_timer(kAgain);
+  loop_.disarm_timer(kDeadlineTimer);
+  loop_.disarm_timer(kNewsTimer);
+  loop_.disarm_timer(kQueryTimer);
   const Rendezvous::Handler handler = handler_;  // it may destroy this object
   handler(RendezvousLost{text});
 }

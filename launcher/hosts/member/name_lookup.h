@@ -7,24 +7,27 @@
 
 #include "launcher/base/event_loop.h"
 #include "launcher/hosts/member/name_question.h"
+#include "launcher/hosts/protocol/backoff.h"
 #include "launcher/hosts/protocol/rendezvous.h"
 #include "launcher/hosts/protocol/waiting_text.h"
 #include "launcher/machine/background_call.h"
 
 namespace launcher {
 
-/// Asks the name service for a host, in a process of its own: one that does not
-/// answer holds up no signal. A name that has no address yet is asked for again
-/// until join_timeout, as that of a pod which is yet to start; see judge().
-/// Notes say what it waits for.
+/// Looks up a host name in a process of its own, so a name service that does
+/// not answer delays no signal. A name without an address, such as that of a
+/// pod that has not started, is looked up again until join_timeout; see
+/// judge(). Notes tell the user about the wait.
 class NameLookup {
  public:
   using Found = std::function<void(const std::vector<std::string>& addresses)>;
 
-  /// @param handler hears RendezvousNote, and RendezvousLost at the end
-  /// @param on_found gets one address at least. Called by the loop, once at
-  ///   most; may destroy the lookup.
-  /// @throws LaunchError when no process can be made
+  /// @param handler  gets RendezvousNote, and RendezvousLost when the lookup
+  ///   fails
+  /// @param on_found  gets at least one address. The event loop calls it at
+  /// most
+  ///   once. It may destroy the lookup.
+  /// @throws LaunchError when no process can be started
   NameLookup(EventLoop& loop,
              NameQuestion question,
              Rendezvous::Handler handler,
@@ -34,21 +37,21 @@ class NameLookup {
   NameLookup& operator=(const NameLookup&) = delete;
 
  private:
-  void ask();
-  void ask_again();
-  void take(const NameAnswer& answer);
-  void tell_news();
+  void start_query();
+  void query_again();
+  void on_answer(const NameAnswer& answer);
   void arm_news();
-  void end(const std::string& text);
+  void print_news();
+  void fail(const std::string& text);
 
   EventLoop& loop_;
   NameQuestion question_;
   Rendezvous::Handler handler_;
   Found on_found_;
-  WaitingNews::Time end_;
+  WaitingNews::Time deadline_;
   WaitingNews news_;
-  std::chrono::milliseconds delay_;  // before the next question
-  std::optional<NameAnswer> last_;   // nothing: none has come
+  Backoff backoff_;
+  std::optional<NameAnswer> last_;  // nothing: there is no answer yet
   std::optional<BackgroundCall> call_;
 };
 

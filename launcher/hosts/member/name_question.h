@@ -4,16 +4,16 @@
 #include <string>
 
 #include "launcher/net/name_answer.h"
-#include "launcher/options/meeting.h"
+#include "launcher/options/rendezvous_config.h"
 
 namespace launcher {
 
-/// What a NameLookup is to find.
+/// Host that a NameLookup looks up.
 struct NameQuestion {
   std::string host;
-  std::string option;      ///< that names it
+  std::string option;      ///< option that names the host
   bool is_awaited = true;  ///< see judge()
-  RendezvousTimeouts patience{};
+  RendezvousTimeouts timeouts{};
   std::function<NameAnswer(const std::string& host)> ask = ask_name_service;
 };
 

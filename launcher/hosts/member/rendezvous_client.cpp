@@ -1,5 +1,6 @@
 #include "launcher/hosts/member/rendezvous_client.h"
 
+#include <algorithm>
 #include <iterator>
 #include <utility>
 
@@ -25,7 +26,8 @@ RendezvousClient::Action answer_of(const RendezvousAnswer& answer) {
   return RendezvousClient::Action(std::in_place_type<RendezvousAnswer>, answer);
 }
 
-/// A socket can be connected to itself.
+/// A host's own message may come back, because a socket can be connected to
+/// itself.
 bool is_of_coordinator(const Message& message) {
   return !std::holds_alternative<Hello>(message) &&
          !std::holds_alternative<HostState>(message) &&
@@ -36,7 +38,8 @@ RendezvousClient::Action sending(const Message& message) {
   return RendezvousClient::Action(std::in_place_type<Message>, message);
 }
 
-JobClosed on_lines(JobClosed closed) {
+/// Puts each text of the message on one line.
+JobClosed with_one_line_texts(JobClosed closed) {
   closed.text = on_one_line(closed.text);
   if (closed.first) {
     closed.first->host = on_one_line(closed.first->host);
@@ -53,17 +56,17 @@ RendezvousClient::Actions RendezvousClient::join(int store_port, Time now) {
   advance(now);
   state_.joins = true;
   state_.store.port = store_port;
-  news_.start(now_, options_.patience.first_news);
-  switch (link_) {
-    case Link::none:
-      give_up_ = now_ + options_.patience.join;
+  news_.start(now_, options_.timeouts.first_news);
+  switch (phase_) {
+    case Phase::none:
+      give_up_ = now_ + options_.timeouts.join;
       return connect();
-    case Link::greeting:
-    case Link::connected:
-      return tell();
-    case Link::connecting:
-    case Link::resting:
-    case Link::over:
+    case Phase::greeting:
+    case Phase::connected:
+      return send_state();
+    case Phase::connecting:
+    case Phase::resting:
+    case Phase::over:
       break;
   }
   return {};
@@ -74,32 +77,32 @@ RendezvousClient::Actions RendezvousClient::report(const HostOutcome& outcome,
   advance(now);
   state_.outcome = outcome;
   if (std::holds_alternative<HostSucceeded>(outcome)) {
-    news_.start(now_, options_.patience.first_news);
+    news_.start(now_, options_.timeouts.first_news);
   }
-  return is_linked() ? tell() : Actions{};
+  return has_connection() ? send_state() : Actions{};
 }
 
 RendezvousClient::Actions RendezvousClient::leave() {
-  const bool was_linked = is_linked();
-  link_ = Link::over;
-  return (was_linked ? Actions{sending(Goodbye{})} : Actions{}) +
+  const bool had_connection = has_connection();
+  phase_ = Phase::over;
+  return (had_connection ? Actions{sending(Goodbye{})} : Actions{}) +
          Actions{Disconnect{}};
 }
 
 RendezvousClient::Actions RendezvousClient::move_to(const std::string& endpoint,
                                                     Time now) {
   advance(now);
-  const bool has_link = is_linked() || link_ == Link::connecting;
-  Actions actions = has_link ? Actions{Disconnect{}} : Actions{};
+  const bool must_disconnect = has_connection() || phase_ == Phase::connecting;
+  Actions actions = must_disconnect ? Actions{Disconnect{}} : Actions{};
   if (is_in_world()) {
     actions = std::move(actions) +
               break_world({Change::unreachable, options_.endpoint, how_lost_});
   }
   options_.endpoint = endpoint;
   was_connected_ = false;
-  was_heard_ = false;
-  has_asked_ = false;
-  give_up_ = now_ + options_.patience.silence();
+  has_answered_ = false;
+  has_requested_news_ = false;
+  give_up_ = now_ + options_.timeouts.silence();
   backoff_.reset();
   return std::move(actions) + connect();
 }
@@ -107,43 +110,45 @@ RendezvousClient::Actions RendezvousClient::move_to(const std::string& endpoint,
 RendezvousClient::Actions RendezvousClient::on_connected(
     const std::string& address, Time now) {
   advance(now);
-  if (link_ != Link::connecting) {
+  if (phase_ != Phase::connecting) {
     return {};
   }
-  link_ = Link::greeting;
+  phase_ = Phase::greeting;
   was_connected_ = true;
   if (!is_in_world()) {
-    last_heard_ = now_;  // a world is not kept by connections alone
+    // In a world, connections without an answer do not end the silence.
+    last_heard_ = now_;
   }
   state_.store.host =
       options_.local_address.empty() ? address : options_.local_address;
-  return Actions{sending(options_.hello)} + tell();
+  return Actions{sending(options_.hello)} + send_state();
 }
 
 RendezvousClient::Actions RendezvousClient::on_closed(Loss loss,
                                                       Time now,
                                                       const std::string& how) {
   advance(now);
-  if (!is_linked() && link_ != Link::connecting) {
+  if (!has_connection() && phase_ != Phase::connecting) {
     return {};
   }
-  const bool had_been_there = link_ == Link::connected;
-  link_ = Link::resting;
-  has_asked_ = false;
-  next_step_ = now_ + (had_been_there ? Backoff::Duration(0) : backoff_.next());
+  const bool had_answer = phase_ == Phase::connected;
+  phase_ = Phase::resting;
+  has_requested_news_ = false;
+  next_step_ =
+      now_ + (had_answer ? std::chrono::milliseconds(0) : backoff_.next());
   if (loss == Loss::stranger) {
-    return lose(stranger_text());
+    return fail(stranger_text());
   }
-  if (had_been_there) {
+  if (had_answer) {
     how_lost_ = how;
-    give_up_ = now_ + options_.patience.silence();
+    give_up_ = now_ + options_.timeouts.silence();
   }
-  if (was_heard_ && loss == Loss::refused) {
-    return lose(lost_text() +
+  if (has_answered_ && loss == Loss::refused) {
+    return fail(lost_text() +
                 ", and nobody listens there any more; see the messages of the "
                 "ddprun on that host");
   }
-  return had_been_there && is_in_world() && loss != Loss::cut
+  return had_answer && is_in_world() && loss != Loss::cut
              ? break_world({Change::unreachable, options_.endpoint, how})
              : Actions{};
 }
@@ -151,16 +156,16 @@ RendezvousClient::Actions RendezvousClient::on_closed(Loss loss,
 RendezvousClient::Actions RendezvousClient::on_message(const Message& message,
                                                        Time now) {
   advance(now);
-  if (!is_linked() || !is_of_coordinator(message)) {
+  if (!has_connection() || !is_of_coordinator(message)) {
     return {};
   }
-  link_ = Link::connected;
-  was_heard_ = true;
+  phase_ = Phase::connected;
+  has_answered_ = true;
   last_heard_ = now_;
   backoff_.reset();
   return std::visit(
       Overloaded{
-          [this](const WorldFormed& formed) { return enter(formed); },
+          [this](const WorldFormed& formed) { return enter_world(formed); },
           [this](const Broken& broken) {
             return is_in_world() && broken.generation == state_.generation
                        ? break_world({broken.why.change,
@@ -168,28 +173,30 @@ RendezvousClient::Actions RendezvousClient::on_message(const Message& message,
                                       on_one_line(broken.why.how)})
                        : Actions{};
           },
-          [this](const JobClosed& closed) { return end(on_lines(closed)); },
-          [this](const RendezvousLost& refused) {
-            return end(RendezvousLost{"refused at " + place() + ": " +
-                                      on_one_line(refused.text)});
+          [this](const JobClosed& closed) {
+            return finish(with_one_line_texts(closed));
           },
-          [this](const Noted& noted) { return take(noted); },
+          [this](const RendezvousLost& refused) {
+            return finish(RendezvousLost{"refused at " + endpoint_text() +
+                                         ": " + on_one_line(refused.text)});
+          },
+          [this](const Noted& noted) { return on_noted(noted); },
           [](const auto&) { return Actions{}; }},
       message);
 }
 
-RendezvousClient::Actions RendezvousClient::take(const Noted& noted) {
-  const bool is_asked =
+RendezvousClient::Actions RendezvousClient::on_noted(const Noted& noted) {
+  const bool must_report_failure =
       noted.ends == state_.generation && noted.ends > state_.heard_end;
-  if (is_asked) {
+  if (must_report_failure) {
     state_.heard_end = noted.ends;
   }
-  return (is_asked ? tell() : Actions{}) +
-         (has_asked_ ? note(noted.waits_for) : Actions{}) +
+  return (must_report_failure ? send_state() : Actions{}) +
+         (has_requested_news_ ? print_news(noted.waits_for) : Actions{}) +
          warn_of_address(noted.seen_address);
 }
 
-/// @param seen empty: there is nothing to warn of
+/// @param seen  Noted::seen_address; empty: there is nothing to warn of
 RendezvousClient::Actions RendezvousClient::warn_of_address(
     const std::string& seen) {
   if (seen.empty() || was_warned_ || !options_.local_address.empty()) {
@@ -208,26 +215,26 @@ RendezvousClient::Actions RendezvousClient::warn_of_address(
 
 RendezvousClient::Actions RendezvousClient::on_time(Time now) {
   advance(now);
-  if (link_ == Link::none || link_ == Link::over) {
+  if (phase_ == Phase::none || phase_ == Phase::over) {
     return {};
   }
-  Actions actions = act_on_time();
-  return std::move(actions) + give_news();
+  Actions actions = perform_due();
+  return std::move(actions) + request_news();
 }
 
-RendezvousClient::Actions RendezvousClient::act_on_time() {
-  if (link_ != Link::connected && now_ >= give_up_) {
-    return lose(give_up_text());
+RendezvousClient::Actions RendezvousClient::perform_due() {
+  if (phase_ != Phase::connected && now_ >= give_up_) {
+    return fail(timeout_text());
   }
-  if (is_linked() && is_coordinator_silent()) {
+  if (has_connection() && is_coordinator_silent()) {
     return Actions{Disconnect{}} +
            on_closed(
                Loss::other,
                now_,
-               "silent for " + patience_text(options_.patience.silence()));
+               "silent for " + patience_text(options_.timeouts.silence()));
   }
-  if (is_linked()) {
-    return now_ >= next_step_ ? tell() : Actions{};
+  if (has_connection()) {
+    return now_ >= next_step_ ? send_state() : Actions{};
   }
   Actions broken =
       is_in_world() && is_coordinator_silent()
@@ -236,48 +243,51 @@ RendezvousClient::Actions RendezvousClient::act_on_time() {
   if (now_ < next_step_) {
     return broken;
   }
-  const bool is_stuck = link_ == Link::connecting;
+  const bool is_stuck = phase_ == Phase::connecting;
   return std::move(broken) + (is_stuck ? Actions{Disconnect{}} : Actions{}) +
          connect();
 }
 
-/// The coordinator is asked for the latest, and what it answers is told.
-RendezvousClient::Actions RendezvousClient::give_news() {
-  if (link_ == Link::over || has_asked_ || !news_.is_due(now_)) {
+/// Asks the coordinator for the reason of the wait, when a note is due. Its
+/// answer is printed. Without a coordinator prints that none answers.
+RendezvousClient::Actions RendezvousClient::request_news() {
+  if (phase_ == Phase::over || has_requested_news_ || !news_.is_due(now_)) {
     return {};
   }
-  if (link_ != Link::connected) {
-    return note(wait_for_answer_text(was_heard_, give_up_ - now_));
+  if (phase_ != Phase::connected) {
+    return print_news(wait_for_answer_text(has_answered_, give_up_ - now_));
   }
-  has_asked_ = true;
-  return tell();
+  has_requested_news_ = true;
+  return send_state();
 }
 
-/// @param text empty: there is nothing to say
-RendezvousClient::Actions RendezvousClient::note(const std::string& text) {
-  has_asked_ = false;
-  news_.said(now_);
-  return text.empty()
-             ? Actions{}
-             : Actions{answer_of(RendezvousNote{"waiting at " + place() + ": " +
-                                                on_one_line(text)})};
+/// @param text  empty: there is nothing to print
+RendezvousClient::Actions RendezvousClient::print_news(
+    const std::string& text) {
+  has_requested_news_ = false;
+  news_.mark_printed(now_);
+  return text.empty() ? Actions{}
+                      : Actions{answer_of(
+                            RendezvousNote{"waiting at " + endpoint_text() +
+                                           ": " + on_one_line(text)})};
 }
 
-RendezvousClient::Actions RendezvousClient::lose(const std::string& text) {
+RendezvousClient::Actions RendezvousClient::fail(const std::string& text) {
   Actions broken =
       is_in_world()
           ? break_world({Change::unreachable, options_.endpoint, how_lost_})
           : Actions{};
-  return std::move(broken) + end(RendezvousLost{text});
+  return std::move(broken) + finish(RendezvousLost{text});
 }
 
-RendezvousClient::Actions RendezvousClient::end(
+RendezvousClient::Actions RendezvousClient::finish(
     const RendezvousAnswer& answer) {
-  link_ = Link::over;
+  phase_ = Phase::over;
   return {Disconnect{}, answer_of(answer)};
 }
 
-RendezvousClient::Actions RendezvousClient::enter(const WorldFormed& formed) {
+RendezvousClient::Actions RendezvousClient::enter_world(
+    const WorldFormed& formed) {
   if (!state_.joins || formed.world.generation <= state_.generation) {
     return {};
   }
@@ -286,17 +296,103 @@ RendezvousClient::Actions RendezvousClient::enter(const WorldFormed& formed) {
   state_.joins = false;
   state_.outcome.reset();
   is_broken_ = false;
-  has_asked_ = false;
+  has_requested_news_ = false;
   news_.stop();
-  return tell() + Actions{answer_of(formed)};
+  return send_state() + Actions{answer_of(formed)};
 }
 
 RendezvousClient::Actions RendezvousClient::break_world(
     const WorldBroken& why) {
   is_broken_ = true;
-  has_asked_ = false;
+  has_requested_news_ = false;
   news_.stop();
   return {answer_of(why)};
+}
+
+std::optional<RendezvousClient::Time> RendezvousClient::next_deadline() const {
+  const Time silence = last_heard_ + options_.timeouts.silence();
+  const Time news =
+      has_requested_news_ ? Time::max() : news_.due().value_or(Time::max());
+  switch (phase_) {
+    case Phase::connected:
+      return std::min({next_step_, silence, news});
+    case Phase::greeting:
+      return std::min({next_step_, silence, give_up_, news});
+    case Phase::connecting:
+    case Phase::resting:
+      return std::min(
+          {next_step_, give_up_, news, is_in_world() ? silence : give_up_});
+    case Phase::none:
+    case Phase::over:
+      break;
+  }
+  return std::nullopt;
+}
+
+void RendezvousClient::advance(Time now) {
+  now = std::max(now, now_);
+  const auto passed = now - now_;
+  if (passed > 2 * options_.timeouts.keep_alive) {
+    // This process was suspended, and has messages still to read.
+    last_heard_ += passed;
+    give_up_ += passed;
+  }
+  now_ = now;
+}
+
+RendezvousClient::Actions RendezvousClient::connect() {
+  phase_ = Phase::connecting;
+  next_step_ = now_ + options_.timeouts.keep_alive;
+  return {Connect{}};
+}
+
+RendezvousClient::Actions RendezvousClient::send_state() {
+  ++state_.number;
+  next_step_ = now_ + options_.timeouts.keep_alive;
+  return {Action(std::in_place_type<Message>, state_)};
+}
+
+bool RendezvousClient::has_connection() const {
+  return phase_ == Phase::greeting || phase_ == Phase::connected;
+}
+
+bool RendezvousClient::is_in_world() const {
+  return state_.generation >= 0 && !state_.joins && !is_broken_;
+}
+
+bool RendezvousClient::is_coordinator_silent() const {
+  return now_ - last_heard_ >= options_.timeouts.silence();
+}
+
+std::string RendezvousClient::lost_text() const {
+  return "the connection to " + options_.endpoint +
+         ", where the hosts of the job meet, was lost" +
+         (how_lost_.empty() ? "" : " (" + how_lost_ + ")");
+}
+
+std::string RendezvousClient::timeout_text() const {
+  if (has_answered_) {
+    return lost_text() + "; check the network and that host";
+  }
+  return was_connected_
+             ? stranger_text()
+             : "nobody answers at " + endpoint_text() +
+                   "; start ddprun on that host, and check the name, the port "
+                   "and the firewall" +
+                   (options_.hello.terms.ranks_are_fixed
+                        ? " (--rdzv-conf meeting_port=0 where rank 0's workers "
+                          "are not started by ddprun)"
+                        : "");
+}
+
+std::string RendezvousClient::stranger_text() const {
+  return "who listens at " + endpoint_text() +
+         " does not speak as the ddprun of a job with hosts that meet; check "
+         "that its port is in no other program's use, or give another one";
+}
+
+std::string RendezvousClient::endpoint_text() const {
+  return options_.option + " " + options_.endpoint;
 }
 
 }  // namespace launcher

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <vector>
 
-#include "launcher/hosts/protocol/seats.h"
+#include "launcher/hosts/protocol/rank_assignment.h"
 
 namespace launcher {
 namespace {
 
-/// In the order in which they came.
+/// Joined hosts in the order of their arrival.
 std::vector<KnownHost*> joined_hosts(HostTable& hosts) {
   std::vector<KnownHost*> joined;
   for (auto& [connection, host] : hosts) {
@@ -48,7 +48,7 @@ HostCounts& HostCounts::operator+=(const HostCounts& other) {
   joined += other.joined;
   seated += other.seated;
   succeeded += other.succeeded;
-  unheard += other.unheard;
+  owing_report += other.owing_report;
   return *this;
 }
 
@@ -56,11 +56,11 @@ HostCounts& HostCounts::operator-=(const HostCounts& other) {
   joined -= other.joined;
   seated -= other.seated;
   succeeded -= other.succeeded;
-  unheard -= other.unheard;
+  owing_report -= other.owing_report;
   return *this;
 }
 
-bool is_unheard(const KnownHost& host, int generation) {
+bool owes_report(const KnownHost& host, int generation) {
   const HostState& state = host.state;
   const bool has_failed =
       state.outcome && std::holds_alternative<HostFailed>(*state.outcome);
@@ -72,15 +72,15 @@ HostCounts counts_of(const KnownHost& host, int generation) {
   return {.joined = host.has_joined() ? 1 : 0,
           .seated = host.seat ? 1 : 0,
           .succeeded = host.seat && host.has_succeeded_in(generation) ? 1 : 0,
-          .unheard = is_unheard(host, generation) ? 1 : 0};
+          .owing_report = owes_report(host, generation) ? 1 : 0};
 }
 
 HostCounts counts_of(const HostTable& hosts, int generation) {
-  HostCounts tally;
+  HostCounts counts;
   for (const auto& [connection, host] : hosts) {
-    tally += counts_of(host, generation);
+    counts += counts_of(host, generation);
   }
-  return tally;
+  return counts;
 }
 
 std::string names_of(const HostTable& hosts,
@@ -116,7 +116,7 @@ int form_world(HostTable& hosts, const JobTerms& terms, const World& world) {
     candidates.push_back(candidate_of(*host, terms));
   }
   ++generation;
-  const auto seats = assign_seats(candidates, terms.most_hosts);
+  const auto seats = assign_ranks(candidates, terms.most_hosts);
   for (auto& [connection, host] : hosts) {
     host.seat.reset();
   }

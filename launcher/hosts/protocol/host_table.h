@@ -12,63 +12,67 @@
 
 namespace launcher {
 
-/// A host as the coordinator of its job knows it.
+/// State of a host in the coordinator of its job.
 struct KnownHost {
   Hello hello;
   HostState state{};
-  std::optional<World> seat{};  ///< in the present world, else in the last
+  std::optional<World> seat{};  ///< in the present world, or in the last one
   std::chrono::steady_clock::time_point last_heard{};
-  int64_t arrival = 0;  ///< its number among all hosts that ever came
-  /// Its connection has ended, and it may come back on another one.
+  int64_t arrival = 0;  ///< its number among all hosts ever admitted
+  /// Time at which its connection ended. It may connect again.
   std::optional<std::chrono::steady_clock::time_point> away_since{};
-  std::string how_lost{};  ///< that connection
-  /// Since then another host wants its rank.
+  std::string how_lost{};  ///< reason for the end of that connection
+  /// Time since which another host wants its rank.
   std::optional<std::chrono::steady_clock::time_point> contested_since{};
 
-  /// It waits for the next world, and hears of it.
+  /// Whether it waits for the next world and is connected.
   bool has_joined() const { return state.joins && !away_since; }
 
-  /// It was told of that world, and has seen none since.
+  /// Whether that world is the last one that it knows.
   bool is_in(int generation) const { return state.generation == generation; }
-  /// Its workers have succeeded in that world, and it does not start them
-  /// again.
+  /// Whether its workers have succeeded in that world, and it does not start
+  /// them again.
   bool has_succeeded_in(int generation) const;
 };
 
-/// The hosts of a job, by their connections.
+/// The hosts of a job by their connections.
 using HostTable = std::map<uint64_t, KnownHost>;
 
-/// How many hosts stand where. Whoever has many keeps it up to date as each of
-/// them changes, and does not count all for each message.
+/// Numbers of hosts in some states. The coordinator updates them with each
+/// change of a host, because counting all hosts for each message would take too
+/// long in large jobs.
 struct HostCounts {
-  int joined = 0;     ///< wait for the next world
-  int seated = 0;     ///< are part of the present world
-  int succeeded = 0;  ///< and of these, whose workers have succeeded in it
-  int unheard = 0;    ///< is_unheard()
+  int joined = 0;        ///< wait for the next world
+  int seated = 0;        ///< are in the present world
+  int succeeded = 0;     ///< are in it, and their workers have succeeded
+  int owing_report = 0;  ///< owes_report() is true
 
   HostCounts& operator+=(const HostCounts& other);
   HostCounts& operator-=(const HostCounts& other);
 };
-/// It is at work in that world, and has not said whether it has failed since it
-/// heard that the world ends.
-bool is_unheard(const KnownHost& host, int generation);
+
+/// Whether a host runs workers in that world, and has not yet reported whether
+/// they failed, after it heard that the world ends.
+bool owes_report(const KnownHost& host, int generation);
 HostCounts counts_of(const KnownHost& host, int generation);
 HostCounts counts_of(const HostTable& hosts, int generation);
 
-/// "a, b": their names; of many the first, and how many there are beside.
+/// "a, b": names of the first hosts for which `is_meant` is true, and the
+/// number of the others.
 ///
-/// @param count how many are meant: looks no further than it must
+/// @param count  number of hosts for which it is true, so that the search can
+///   stop early
 std::string names_of(const HostTable& hosts,
                      int count,
                      const std::function<bool(const KnownHost&)>& is_meant);
-/// Of those that wait for the next world.
+/// Names of the hosts that wait for the next world.
 std::string names_of_joined(const HostTable& hosts, int count);
 
-/// Gives the hosts that have joined their seats in a new world of at most
-/// most_hosts, and takes the others' away. Pure.
+/// Gives each joined host a seat in a new world of at most most_hosts, and
+/// removes the seats of the others. Pure.
 ///
-/// @param world restarts, restart_after and the last generation
-/// @returns the new generation: above that, and all that the hosts have seen
+/// @param world  has restarts, restart_after and the last generation
+/// @returns the new generation, above the last one and all that the hosts know
 int form_world(HostTable& hosts, const JobTerms& terms, const World& world);
 
 }  // namespace launcher

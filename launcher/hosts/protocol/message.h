@@ -8,70 +8,70 @@
 #include <variant>
 
 #include "launcher/hosts/protocol/rendezvous.h"
-#include "launcher/options/meeting.h"
+#include "launcher/options/rendezvous_config.h"
 
-// What the ddpruns of a job and its coordinator say to each other. A host tells
-// its whole state, again and again, and is told in return where the job stands:
-// so a message that is lost, late or doubled does no harm.
+// Messages between the ddpruns of a job and its coordinator. A host sends its
+// whole state again and again, and gets the state of the job in return. So a
+// message that is lost, late or repeated does no harm.
 namespace launcher {
 
 inline constexpr int kMessageVersion = 4;
-/// Bytes of an encoded message, its newline included.
+/// Most bytes of an encoded message with its newline.
 inline constexpr size_t kLongestMessage = 16 * 1024;
-/// Generations, ranks and hosts stay below it.
+/// Bound of generations, ranks and numbers of hosts.
 inline constexpr int kLargestCount = 1 << 24;
 
-/// From a host: opens a connection.
+/// From a host: the first message of a connection.
 struct Hello {
   int version = kMessageVersion;
   std::string token;
   JobTerms terms;
-  std::string id;    ///< of this ddprun, in all its connections
-  std::string host;  ///< its name, for people
+  std::string id;    ///< of this ddprun, the same in all its connections
+  std::string host;  ///< name of the host for messages
   std::string role;
   int worker_count = 1;
   std::chrono::milliseconds keep_alive = RendezvousTimeouts().keep_alive;
-  std::optional<int> wanted_rank;  ///< among the hosts
-  /// Not sent: from where it came, see reading_messages(); empty: from this
-  /// process.
+  std::optional<int> wanted_rank;  ///< rank among the hosts
+  /// Address of the sender, which the receiver fills in; see
+  /// reading_messages(). Empty: this process.
   std::string seen_address{};
 };
 
-/// From a host: where it stands. Also the sign that it lives.
+/// From a host: its state. Also sent as a sign of life.
 struct HostState {
-  int64_t number = 0;   ///< counts them: an older one is old news
-  int generation = -1;  ///< of the last world it was told of; -1: none
+  int64_t number = 0;   ///< number of the message; older ones are ignored
+  int generation = -1;  ///< of the last world that it knows; -1: none
   int host_rank = -1;   ///< its rank in that world
-  bool joins = false;   ///< it waits for the next one
+  bool joins = false;   ///< whether it waits for the next world
   std::optional<HostOutcome> outcome{};  ///< of its workers in that world
-  Endpoint store{};  ///< where rank 0's store can be, if it is this host's
-  /// The last generation that it has heard ends by a failure, see Noted; what
-  /// it knew of one then is in `outcome`.
+  Endpoint store{};  ///< endpoint of rank 0's store if this host gets rank 0
+  /// Last generation of which the host knows that it ends by a failure; see
+  /// Noted. `outcome` then has the host's own failure, if there is one.
   int heard_end = -1;
 };
 
-/// From a host: it takes no further part.
+/// From a host: it leaves the job.
 struct Goodbye {};
 
-/// From the coordinator: nothing new. Also the sign that it lives.
+/// From the coordinator: nothing has changed. Also sent as a sign of life.
 struct Noted {
-  std::string waits_for{};  ///< of a host that waits: what for, for people
-  /// A generation that ends by a failure: whether this host knows of another
-  /// one, too, it is to say now; -1: none does.
+  std::string waits_for{};  ///< reason why the host waits, for messages
+  /// Generation that ends by a failure. The host answers whether it has a
+  /// failure of its own. -1: no generation ends.
   int ends = -1;
-  /// Of the host with rank 0: where its connection comes from, if that is not
-  /// the address at which it expects the others.
+  /// For the host with rank 0: address of its connection, if it differs from
+  /// the address at which the host expects the others.
   std::string seen_address{};
 };
 
-/// From the coordinator: the world of this generation is no more.
+/// From the coordinator: the world of this generation is broken.
 struct Broken {
   int generation = 0;
   WorldBroken why;
 };
 
-/// Beside the above, WorldFormed, JobClosed and RendezvousLost (a refusal) come
-/// from the coordinator.
+/// The coordinator also sends WorldFormed, JobClosed and RendezvousLost, which
+/// is a refusal.
 using Message = std::variant<Hello,
                              HostState,
                              Goodbye,
@@ -81,12 +81,13 @@ using Message = std::variant<Hello,
                              JobClosed,
                              RendezvousLost>;
 
-/// A line of JSON with its newline. Texts for people are cut where they are too
-/// long; a Hello with longer names than decode() takes is the caller's error.
+/// Encodes a message as a line of JSON with its newline. Shortens texts that
+/// are too long. The names in a Hello must not be longer than decode() allows.
 std::string encode(const Message& message);
 
-/// Nothing for whatever encode() does not make: never throws, and every number
-/// and length is bounded. Of a Hello of another version only that is read.
+/// Decodes a message; returns nothing if encode() does not make such a line.
+/// Never throws, and checks the bounds of every number and length. Reads only
+/// the version of a Hello of another version.
 std::optional<Message> decode(std::string_view line);
 
 }  // namespace launcher

@@ -6,21 +6,23 @@
 
 namespace launcher {
 
-/// One step at a time: what a step causes comes after it.
+/// Runs tasks one after the other. A task that another task adds runs after it,
+/// so no task interrupts another.
 class TaskQueue {
  public:
-  using Step = std::function<void()>;
+  using Task = std::function<void()>;
 
-  /// Runs it and all that they add meanwhile; from within a step, adds it.
-  /// @return whether it ran here, and nothing is left to do
-  bool run(Step step) {
-    waiting_.push_back(std::move(step));
+  /// Runs `task` and all tasks that it adds. Within a task, only adds `task`.
+  ///
+  /// @return whether the tasks ran in this call
+  bool run(Task task) {
+    waiting_.push_back(std::move(task));
     if (is_running_) {
       return false;
     }
     is_running_ = true;
     while (!waiting_.empty()) {
-      const Step next = std::move(waiting_.front());
+      const Task next = std::move(waiting_.front());
       waiting_.pop_front();
       next();
     }
@@ -29,7 +31,7 @@ class TaskQueue {
   }
 
  private:
-  std::deque<Step> waiting_;
+  std::deque<Task> waiting_;
   bool is_running_ = false;
 };
 

@@ -47,13 +47,13 @@ std::string in_seconds(std::chrono::nanoseconds time) {
 
 void WaitingNews::start(Time now, std::chrono::milliseconds first) {
   due_ = now + first;
-  was_said_ = false;
+  was_printed_ = false;
 }
 
-void WaitingNews::said(Time now) {
+void WaitingNews::mark_printed(Time now) {
   using std::chrono::minutes;
-  due_ = now + (was_said_ ? minutes(5) : minutes(1));
-  was_said_ = true;
+  due_ = now + (was_printed_ ? minutes(5) : minutes(1));
+  was_printed_ = true;
 }
 
 }  // namespace launcher

@@ -30,7 +30,7 @@ JobStatus job_status(JobMoment moment) {
   status.restart_window = options.restart_rules.window;
   status.host_rank = world.host_rank;
   status.host_count =
-      moment.attempts > 0 ? world.host_count : options.host_count;
+      moment.attempts > 0 ? world.host_count : host_count(options.rendezvous);
   status.first_rank = world.first_rank;
   status.world_size = moment.attempts > 0 ? world.world_size : 0;
   if (moment.attempts > 0) {

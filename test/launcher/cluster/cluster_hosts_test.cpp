@@ -3,10 +3,12 @@
 #include "launcher/base/error.h"
 #include "launcher/options/options.h"
 #include "test/launcher/cluster/cluster_environments.h"
+#include "test/launcher/rendezvous_of.h"
 #include "test/support/catch.h"
 
 using Catch::Contains;
 using ddp::detail::port_of_job;
+using launcher::C10dConfig;
 using launcher::LaunchOptions;
 using namespace launcher::test;
 using Words = std::vector<std::string>;
@@ -30,10 +32,10 @@ std::string cluster_error(const Variables& variables, Words words = {}) {
 }
 
 void check_is_one_host(const LaunchOptions& options) {
-  CHECK(options.host_count == 1);
-  CHECK(options.host_rank == 0);
-  CHECK(options.master.host == "127.0.0.1");
-  CHECK(options.master.port == 0);
+  CHECK(hosts_of(options) == 1);
+  CHECK(rank_of(options) == 0);
+  CHECK(store_of(options).host == "127.0.0.1");
+  CHECK(store_of(options).port == 0);
   CHECK(options.run_id.empty());
   CHECK(options.cluster_note.empty());
 }
@@ -43,10 +45,10 @@ void check_is_one_host(const LaunchOptions& options) {
 TEST_CASE("srun ddprun ./train, with no other word", "[cluster]") {
   for (int rank = 0; rank < 3; ++rank) {
     const auto options = options_in(srun_task_a_host(rank, 3));
-    CHECK(options.host_count == 3);
-    CHECK(options.host_rank == rank);
-    CHECK(options.master.host == "node1");
-    CHECK(options.master.port == port_of_job("1234.0"));
+    CHECK(hosts_of(options) == 3);
+    CHECK(rank_of(options) == rank);
+    CHECK(store_of(options).host == "node1");
+    CHECK(store_of(options).port == port_of_job("1234.0"));
     CHECK(options.run_id == "1234.0");
     CHECK_THAT(options.cluster_note,
                Contains("Slurm says: host " + std::to_string(rank) +
@@ -57,18 +59,18 @@ TEST_CASE("srun ddprun ./train, with no other word", "[cluster]") {
 
 TEST_CASE("mpirun and Kubeflow start one ddprun a host, too", "[cluster]") {
   const auto mpi = options_in(open_mpi_task(1, 2, 1));
-  CHECK(mpi.host_count == 2);
-  CHECK(mpi.host_rank == 1);
-  CHECK(mpi.master.host == "172.17.0.2");
+  CHECK(hosts_of(mpi) == 2);
+  CHECK(rank_of(mpi) == 1);
+  CHECK(store_of(mpi).host == "172.17.0.2");
   const auto kubeflow = options_in(kubeflow_pod(1, 2));
-  CHECK(kubeflow.host_count == 2);
-  CHECK(kubeflow.host_rank == 1);
-  CHECK(kubeflow.master.host == "job-master-0");
-  CHECK(kubeflow.master.port == 23456);
+  CHECK(hosts_of(kubeflow) == 2);
+  CHECK(rank_of(kubeflow) == 1);
+  CHECK(store_of(kubeflow).host == "job-master-0");
+  CHECK(store_of(kubeflow).port == 23456);
   CHECK_THAT(kubeflow.cluster_note, Contains("Kubeflow says"));
   const auto pmi = options_in(hydra_task(1, 2, 1), {"--master-addr=h"});
-  CHECK(pmi.host_rank == 1);
-  CHECK(pmi.master.host == "h");
+  CHECK(rank_of(pmi) == 1);
+  CHECK(store_of(pmi).host == "h");
   CHECK_THAT(cluster_error(hydra_task(1, 2, 1)),
              Contains("--master-addr: expected the name of host 0, which MPICH "
                       "does not tell"));
@@ -78,25 +80,26 @@ TEST_CASE("where mpirun does not say who has rank 0, MASTER_ADDR does",
           "[cluster]") {
   const auto task = with(hydra_task(1, 2, 1), {{"MASTER_ADDR", "h"}});
   const auto named = options_in(task);
-  CHECK(named.host_count == 2);
-  CHECK(named.master.host == "h");
-  CHECK(named.master.port == port_of_job(""));
-  CHECK(options_in(with(task, {{"MASTER_PORT", "1234"}})).master.port == 1234);
+  CHECK(hosts_of(named) == 2);
+  CHECK(store_of(named).host == "h");
+  CHECK(store_of(named).port == port_of_job(""));
+  CHECK(store_of(options_in(with(task, {{"MASTER_PORT", "1234"}}))).port ==
+        1234);
   CHECK_THAT(cluster_error(with(task, {{"MASTER_PORT", "x"}})),
              Contains("MASTER_PORT"));
-  CHECK(options_in(task, {"--master-addr=other"}).master.host == "other");
+  CHECK(store_of(options_in(task, {"--master-addr=other"})).host == "other");
   // If the scheduler gives the address, MASTER_ADDR is not read.
   const auto told = with(srun_task_a_host(1, 2), {{"MASTER_ADDR", "h"}});
-  CHECK(options_in(told).master.host != "h");
+  CHECK(store_of(options_in(told)).host != "h");
 }
 
 TEST_CASE("an indexed Job says which host, and no more", "[cluster]") {
   check_is_one_host(options_in(indexed_pod(3)));
   const auto options =
       options_in(indexed_pod(3), {"--nnodes=4", "--master-addr=job-0"});
-  CHECK(options.host_rank == 3);
-  CHECK(options.host_count == 4);
-  CHECK(options.master.port == 29500);
+  CHECK(rank_of(options) == 3);
+  CHECK(hosts_of(options) == 4);
+  CHECK(store_of(options).port == 29500);
   CHECK_THAT(cluster_error(indexed_pod(3), {"--nnodes=2", "--master-addr=h"}),
              Contains("--node-rank: expected a rank below --nnodes (2)"));
 }
@@ -117,21 +120,21 @@ TEST_CASE("where no scheduler has started ddprun, it is one host",
 TEST_CASE("hosts meet at the scheduler's first one", "[cluster]") {
   const auto variables = srun_task_a_host(1, 3);
   const auto told = options_in(variables, {"--rdzv-backend=c10d"});
-  REQUIRE(told.meeting);
-  CHECK(told.meeting->endpoint.host == "node1");
-  CHECK(told.meeting->endpoint.port == port_of_job("1234.0"));
-  CHECK(told.meeting->terms.least_hosts == 3);
-  CHECK(told.meeting->terms.most_hosts == 3);
-  CHECK(told.meeting->wanted_rank == 1);
+  const auto& first = std::get<C10dConfig>(told.rendezvous);
+  CHECK(first.coordinator.endpoint.host == "node1");
+  CHECK(first.coordinator.endpoint.port == port_of_job("1234.0"));
+  CHECK(first.terms.least_hosts == 3);
+  CHECK(first.terms.most_hosts == 3);
+  CHECK(first.wanted_rank == 1);
 
   // The usual command line of torchrun.
   const auto named = options_in(
       variables,
       {"--nnodes=3", "--rdzv-backend=c10d", "--rdzv-endpoint=ib1:7000"});
-  REQUIRE(named.meeting);
-  CHECK(named.meeting->endpoint.host == "ib1");
-  CHECK(named.meeting->endpoint.port == 7000);
-  CHECK(named.meeting->wanted_rank == 1);
+  const auto& usual = std::get<C10dConfig>(named.rendezvous);
+  CHECK(usual.coordinator.endpoint.host == "ib1");
+  CHECK(usual.coordinator.endpoint.port == 7000);
+  CHECK(usual.wanted_rank == 1);
 
   // A range of hosts does not match the scheduler's, and --master-addr is for
   // static hosts.
@@ -150,30 +153,30 @@ TEST_CASE("what the user says beats the scheduler", "[cluster]") {
 
   // Options replace single values as long as the hosts stay the same.
   const auto port = options_in(variables, {"--master-port=7000"});
-  CHECK(port.master.host == "node1");
-  CHECK(port.master.port == 7000);
-  CHECK(port.host_rank == 1);
+  CHECK(store_of(port).host == "node1");
+  CHECK(store_of(port).port == 7000);
+  CHECK(rank_of(port) == 1);
   const auto endpoint = options_in(variables, {"--rdzv-endpoint=ib1:7000"});
-  CHECK(endpoint.master.host == "ib1");
-  CHECK(endpoint.master.port == 7000);
-  CHECK(endpoint.host_count == 3);
+  CHECK(store_of(endpoint).host == "ib1");
+  CHECK(store_of(endpoint).port == 7000);
+  CHECK(hosts_of(endpoint) == 3);
   const auto named = options_in(variables, {"--nnodes=3", "--master-addr=ib1"});
-  CHECK(named.host_rank == 1);
-  CHECK(named.master.port == 29500);
-  CHECK(options_in(variables, {"--node-rank=2"}).host_rank == 2);
+  CHECK(rank_of(named) == 1);
+  CHECK(store_of(named).port == 29500);
+  CHECK(rank_of(options_in(variables, {"--node-rank=2"})) == 2);
   CHECK(options_in(variables, {"--rdzv-id=mine"}).run_id == "mine");
-  CHECK(options_in(with(variables, {{"PET_NODE_RANK", "0"}})).host_rank == 0);
+  CHECK(rank_of(options_in(with(variables, {{"PET_NODE_RANK", "0"}}))) == 0);
 
   // With other hosts than Slurm's, none of Slurm's values apply.
   const auto others =
       options_in(variables, {"--nnodes=2", "--master-addr=other"});
-  CHECK(others.host_count == 2);
-  CHECK(others.host_rank == 0);
+  CHECK(hosts_of(others) == 2);
+  CHECK(rank_of(others) == 0);
   CHECK(others.cluster_note.empty());
 
   const auto all = options_in(
       srun_five_tasks(3), {"--nnodes=5", "--node-rank=3", "--master-addr=h"});
-  CHECK(all.host_count == 5);
+  CHECK(hosts_of(all) == 5);
   CHECK(all.cluster_note.empty());
 }
 

@@ -12,7 +12,7 @@
 
 #include "launcher/base/exit_status.h"
 #include "launcher/base/fd.h"
-#include "test/launcher/meeting/place.h"
+#include "test/launcher/hosts/place.h"
 #include "test/support/temporary_folder.h"
 
 namespace launcher::test {

@@ -25,7 +25,7 @@ class AwayEtcd {
       : host_({.id = "me",
                .host = "node1",
                .etcd = "etcd at keys:2379",
-               .patience = {.join = kJoin, .keep_alive = 5s},
+               .timeouts = {.join = kJoin, .keep_alive = 5s},
                .lease = kLease,
                .ending = kEnding}) {}
 
@@ -100,7 +100,7 @@ class AwayEtcd {
     CHECK(answer({.outcome = CallOutcome::done}) == CallKind::read);
     CHECK(answer({.outcome = CallOutcome::done, .revision = 7}) ==
           CallKind::campaign);
-    REQUIRE(host_.is_hosting());
+    REQUIRE(host_.is_leading());
   }
 
   EtcdJobState next_record() const {
@@ -153,14 +153,14 @@ TEST_CASE("etcd away while workers run: they end before the lease does") {
   CHECK(etcd.fences() == 1);
   CHECK(etcd.stay_away(10 * etcd.kJoin) == 10 * etcd.kJoin);
   CHECK(etcd.fences() == 1);
-  CHECK(etcd.host().is_hosting());
+  CHECK(etcd.host().is_leading());
   CHECK_THAT(etcd.note(), Contains("the workers stop until it does"));
   // The leases have expired in the meantime.
   CHECK(etcd.next_call() == CallKind::renew);
   etcd.answer({.outcome = CallOutcome::denied});
   CHECK(etcd.answer({.outcome = CallOutcome::done, .revision = 9}) ==
         CallKind::campaign);
-  CHECK(etcd.host().is_hosting());
+  CHECK(etcd.host().is_leading());
   CHECK(!etcd.has_resigned());
 }
 
@@ -169,7 +169,7 @@ TEST_CASE("a group that was ended begins after a renewal, not before") {
   etcd.lead();
   etcd.stay_away(etcd.kLease);
   CHECK(etcd.fences() == 1);
-  etcd.take(etcd.host().on_record(etcd.next_record(), etcd.now()));
+  etcd.take(etcd.host().save(etcd.next_record(), etcd.now()));
   CHECK(etcd.next_call() == CallKind::renew);
   etcd.answer({.outcome = CallOutcome::done});
   CHECK(etcd.next_call() == CallKind::save);
@@ -197,7 +197,7 @@ TEST_CASE("etcd away while a group forms: it is given up after join_timeout") {
   etcd.lead();
   CHECK(etcd.stay_away(20s) == 20s);
   const EtcdJobState next = etcd.next_record();
-  etcd.take(etcd.host().on_record(next, etcd.now()));
+  etcd.take(etcd.host().save(next, etcd.now()));
   const bool comes_back = GENERATE(false, true);
   if (comes_back) {
     CHECK(etcd.stay_away(etcd.kJoin - 1s) == etcd.kJoin - 1s);
@@ -224,7 +224,7 @@ TEST_CASE("etcd away when a coordinator is lost: as before the first group") {
                .coordinator = EtcdEntry{encode(place), 3},
                .record = EtcdEntry{encode(record), 3}});
   REQUIRE(etcd.host().is_following());
-  etcd.host().on_heard();
+  etcd.host().on_coordinator_answered();
   CHECK(etcd.stay_away(5 * etcd.kJoin) == 5 * etcd.kJoin);
   CHECK(etcd.note() == "");
   etcd.take(etcd.host().on_lost(etcd.now()));
@@ -260,7 +260,7 @@ TEST_CASE(
   const EtcdAnswer other = led_by("other", record_of("run"));
   etcd.answer(other);
   REQUIRE(etcd.host().is_following());
-  etcd.host().on_heard();
+  etcd.host().on_coordinator_answered();
   etcd.take(etcd.host().on_lost(etcd.now()));
   for (int reads = 0; reads < 5; ++reads) {
     CHECK(etcd.answer(other) == CallKind::read);

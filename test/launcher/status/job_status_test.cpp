@@ -97,7 +97,7 @@ TEST_CASE("a job's status: what it does at each moment of its life") {
 TEST_CASE("a job that has not started: no world, no ranks, the time it waits") {
   FakeJob job(3, /*max_restarts=*/0);
   job.answers_joins = false;
-  job.job.options.host_count = 2;
+  job.job.options.rendezvous = UncoordinatedConfig{.host_count = 2};
   job.job.options.time_limit = 8s;
   JobStatus seen;
   job.run({[&] {

@@ -5,7 +5,7 @@
 #include <set>
 #include <string>
 
-#include "launcher/options/meeting.h"
+#include "launcher/options/rendezvous_config.h"
 #include "launcher/plan/world.h"
 
 namespace launcher::test {

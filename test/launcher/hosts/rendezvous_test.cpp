@@ -1,4 +1,4 @@
-#include "launcher/hosts/protocol/rendezvous.h"
+#include "launcher/hosts/make_rendezvous.h"
 
 #include <netdb.h>
 #include <netinet/in.h>
@@ -88,8 +88,9 @@ TEST_CASE("a reserved port goes to a store and to nobody else") {
 
 TEST_CASE("one host: every world is formed at once, with a fresh port") {
   Answers answers;
-  const auto rendezvous =
-      make_uncoordinated_rendezvous({"127.0.0.1", 0}, 0, 1, answers.handler());
+  const auto rendezvous = make_uncoordinated_rendezvous(
+      {.master = {"127.0.0.1", 0}, .host_rank = 0, .host_count = 1},
+      answers.handler());
   CHECK(answers.all.empty());
   rendezvous->join({.worker_count = 3});
   const World first = answers.take<WorldFormed>().world;
@@ -105,8 +106,9 @@ TEST_CASE("one host: every world is formed at once, with a fresh port") {
 
 TEST_CASE("worlds are counted, and how many followed a failure") {
   Answers answers;
-  const auto rendezvous =
-      make_uncoordinated_rendezvous({"127.0.0.1", 0}, 0, 1, answers.handler());
+  const auto rendezvous = make_uncoordinated_rendezvous(
+      {.master = {"127.0.0.1", 0}, .host_rank = 0, .host_count = 1},
+      answers.handler());
   for (const bool fails : {false, true, true}) {
     rendezvous->join({});
     answers.take<WorldFormed>();
@@ -123,8 +125,9 @@ TEST_CASE("worlds are counted, and how many followed a failure") {
 
 TEST_CASE("a job without messages is closed by its end, left in silence") {
   Answers answers;
-  const auto rendezvous =
-      make_uncoordinated_rendezvous({"host0", 29500}, 1, 2, answers.handler());
+  const auto rendezvous = make_uncoordinated_rendezvous(
+      {.master = {"host0", 29500}, .host_rank = 1, .host_count = 2},
+      answers.handler());
   rendezvous->join({});
   answers.take<WorldFormed>();
   SECTION("success") {
@@ -142,8 +145,9 @@ TEST_CASE("a job without messages is closed by its end, left in silence") {
 TEST_CASE(
     "uncoordinated hosts: the endpoint and the place that the user names") {
   Answers answers;
-  const auto rendezvous =
-      make_uncoordinated_rendezvous({"host0", 29500}, 2, 3, answers.handler());
+  const auto rendezvous = make_uncoordinated_rendezvous(
+      {.master = {"host0", 29500}, .host_rank = 2, .host_count = 3},
+      answers.handler());
   rendezvous->join({.worker_count = 4});
   const World world = answers.take<WorldFormed>().world;
   CHECK(world.host_rank == 2);
@@ -159,9 +163,13 @@ TEST_CASE("uncoordinated hosts check the port on rank 0's host only") {
   REQUIRE(::listen(listener.get(), 1) == 0);
   const Endpoint taken{"host0", port_of(listener)};
   Answers answers;
-  make_uncoordinated_rendezvous(taken, 0, 2, answers.handler())->join({});
+  make_uncoordinated_rendezvous(
+      {.master = taken, .host_rank = 0, .host_count = 2}, answers.handler())
+      ->join({});
   CHECK_THAT(answers.take<RendezvousLost>().text, Contains("is in use"));
-  make_uncoordinated_rendezvous(taken, 1, 2, answers.handler())->join({});
+  make_uncoordinated_rendezvous(
+      {.master = taken, .host_rank = 1, .host_count = 2}, answers.handler())
+      ->join({});
   CHECK(answers.take<WorldFormed>().world.master.port == taken.port);
 }
 
@@ -194,7 +202,7 @@ struct NamedHost {
 
   NamedHost() {
     test::bound(loop);
-    question.patience.between_lookups = std::chrono::milliseconds(1);
+    question.timeouts.between_lookups = std::chrono::milliseconds(1);
   }
   void join() {
     if (!steps) {
@@ -254,7 +262,7 @@ TEST_CASE("a name that nobody is to bring is why there is no world") {
 
 TEST_CASE("a name that has no address yet is asked for again") {
   NamedHost host;
-  host.question.patience.first_news = kTimeForAnswers;
+  host.question.timeouts.first_news = kTimeForAnswers;
   bool has_started = false;
   host.question.ask = [&has_started](const std::string&) {
     return has_started ? NameAnswer{.addresses = {"127.0.0.1"}}
@@ -273,7 +281,7 @@ TEST_CASE("a name that has no address yet is asked for again") {
 
 TEST_CASE("a name that never gets an address is given up") {
   NamedHost host;
-  host.question.patience.join = kTimeForAnswers;
+  host.question.timeouts.join = kTimeForAnswers;
   host.question.ask = [](const std::string&) {
     return NameAnswer{.error = EAI_AGAIN};
   };
@@ -300,7 +308,7 @@ TEST_CASE("a name service that does not answer can be left at once") {
 TEST_CASE("a name service that does not answer is told") {
   NamedHost host;
   host.question.ask = never_answer;
-  host.question.patience.first_news = std::chrono::milliseconds(10);
+  host.question.timeouts.first_news = std::chrono::milliseconds(10);
   host.join();
   host.await(1);
   CHECK_THAT(host.answers.take<RendezvousNote>().text,
@@ -311,7 +319,7 @@ TEST_CASE("a name service that does not answer is told") {
 TEST_CASE("a name service that does not answer is given up") {
   NamedHost host;
   host.question.ask = never_answer;
-  host.question.patience.join = std::chrono::milliseconds(30);
+  host.question.timeouts.join = std::chrono::milliseconds(30);
   host.join();
   host.await(1);
   CHECK_THAT(host.answers.take<RendezvousLost>().text,
@@ -321,23 +329,23 @@ TEST_CASE("a name service that does not answer is given up") {
 TEST_CASE("a name that means another host by now is followed there") {
   EventLoop loop;
   test::bound(loop);
-  Meeting meeting;
+  C10dConfig config;
   const PortReservation port(0);
-  meeting.endpoint = {"127.0.0.3", port.port()};
-  meeting.terms = {.run_id = "job", .least_hosts = 2, .most_hosts = 2};
-  meeting.start_hosts = 2;
+  config.coordinator.endpoint = {"127.0.0.3", port.port()};
+  config.terms = {.run_id = "job", .least_hosts = 2, .most_hosts = 2};
+  config.start_hosts = 2;
   Answers of_first;
   const auto first =
-      make_c10d_rendezvous(loop, meeting, "first", of_first.handler());
+      make_c10d_rendezvous(loop, config, "first", of_first.handler());
   first->join({});
-  meeting.endpoint.host = "node0";
-  meeting.is_host = false;
-  meeting.patience.between_lookups = std::chrono::milliseconds(1);
+  config.coordinator.endpoint.host = "node0";
+  config.coordinator.is_here = false;
+  config.timeouts.between_lookups = std::chrono::milliseconds(1);
   std::string address = "127.0.0.2";
   Answers of_second;
   const auto second =
       make_c10d_rendezvous(loop,
-                           meeting,
+                           config,
                            "second",
                            of_second.handler(),
                            [&address](const std::string&) {
@@ -357,15 +365,15 @@ TEST_CASE("a host whose name turns out to be its own lets the others come") {
   EventLoop loop;
   test::bound(loop);
   const PortReservation port(0);
-  Meeting meeting;
-  meeting.endpoint = {"node0", port.port()};
-  meeting.terms = {.run_id = "job", .least_hosts = 1, .most_hosts = 2};
-  meeting.patience.between_lookups = std::chrono::milliseconds(1);
+  C10dConfig config;
+  config.coordinator.endpoint = {"node0", port.port()};
+  config.terms = {.run_id = "job", .least_hosts = 1, .most_hosts = 2};
+  config.timeouts.between_lookups = std::chrono::milliseconds(1);
   // A connection to a multicast address fails at once.
   bool is_own = false;
   Answers answers;
   const auto rendezvous = make_c10d_rendezvous(
-      loop, meeting, "node0", answers.handler(), [&is_own](const std::string&) {
+      loop, config, "node0", answers.handler(), [&is_own](const std::string&) {
         return NameAnswer{.addresses = {is_own ? "127.0.0.1" : "224.0.0.1"}};
       });
   rendezvous->join({});
@@ -376,6 +384,41 @@ TEST_CASE("a host whose name turns out to be its own lets the others come") {
     loop.run_once();
   }
   CHECK(answers.take<WorldFormed>().world.world_size == 1);
+}
+
+TEST_CASE("a slow name service does not shorten the wait for other hosts") {
+  EventLoop loop;
+  test::bound(loop);
+  const PortReservation port(0);
+  C10dConfig config;
+  config.coordinator.endpoint = {"node0", port.port()};
+  config.terms = {.run_id = "job", .least_hosts = 2, .most_hosts = 2};
+  config.start_hosts = 2;
+  config.timeouts.join = std::chrono::milliseconds(200);
+  config.timeouts.between_lookups = std::chrono::milliseconds(100);
+  bool has_address = false;
+  Answers answers;
+  const auto rendezvous = make_c10d_rendezvous(
+      loop,
+      config,
+      "node0",
+      answers.handler(),
+      [&has_address](const std::string&) {
+        return has_address ? NameAnswer{.addresses = {"127.0.0.1"}}
+                           : NameAnswer{.error = EAI_NONAME};
+      });
+  loop.arm_timer("the host has an address",
+                 std::chrono::milliseconds(20),
+                 [&has_address] { has_address = true; });
+  const auto begin = std::chrono::steady_clock::now();
+  rendezvous->join({});
+  while (answers.all.empty()) {
+    loop.run_once();
+  }
+  CHECK_THAT(answers.take<JobClosed>().text,
+             Contains("expected at least 2 hosts, but got 1 (node0)"));
+  CHECK(std::chrono::steady_clock::now() - begin >=
+        config.timeouts.join + config.timeouts.between_lookups);
 }
 
 TEST_CASE("what is no host name never gets an address") {
@@ -449,14 +492,14 @@ TEST_CASE("a host that waits for others says so") {
   EventLoop loop;
   test::bound(loop);
   const PortReservation port(0);
-  Meeting meeting;
-  meeting.endpoint = {"127.0.0.1", port.port()};
-  meeting.terms = {.run_id = "job", .least_hosts = 2, .most_hosts = 2};
-  meeting.start_hosts = 2;
-  meeting.patience.first_news = kTimeForAnswers;
+  C10dConfig config;
+  config.coordinator.endpoint = {"127.0.0.1", port.port()};
+  config.terms = {.run_id = "job", .least_hosts = 2, .most_hosts = 2};
+  config.start_hosts = 2;
+  config.timeouts.first_news = kTimeForAnswers;
   Answers answers;
   const auto rendezvous =
-      make_c10d_rendezvous(loop, meeting, "node7", answers.handler());
+      make_c10d_rendezvous(loop, config, "node7", answers.handler());
   rendezvous->join({});
   while (answers.all.empty()) {
     loop.run_once();

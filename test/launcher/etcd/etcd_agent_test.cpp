@@ -197,20 +197,19 @@ class EtcdSimulation {
     const size_t index = hosts_.size();
     SimulatedHost& host = hosts_.emplace_back();
     host.id = "host" + std::to_string(index);
-    Meeting meeting;
-    meeting.terms = terms_;
-    meeting.start_hosts = terms_.most_hosts;
-    meeting.patience = {.join = 20s,
-                        .last_call = Duration(one_in(2) ? 50 : 1000),
-                        .keep_alive = 1s};
-    meeting.terms.ending = ending_time(meeting.patience, kStopTime);
-    meeting.etcd.emplace();
-    meeting.etcd->lease = least_lease_time(meeting);
+    EtcdConfig config;
+    config.terms = terms_;
+    config.start_hosts = terms_.most_hosts;
+    config.timeouts = {.join = 20s,
+                       .last_call = Duration(one_in(2) ? 50 : 1000),
+                       .keep_alive = 1s};
+    config.terms.ending = ending_time(config.timeouts, kStopTime);
+    config.etcd.lease = least_lease_time(config);
     Hello hello;
-    hello.terms = meeting.terms;
+    hello.terms = config.terms;
     hello.id = hello.host = host.id;
     hello.keep_alive = 1s;
-    host.host.emplace(EtcdAgent::Options{meeting, hello, "etcd"});
+    host.host.emplace(EtcdAgent::Options{config, hello, "etcd"});
     host.host->set_address(host.id);
     add(at, [this, index] { join(index); });
   }
@@ -316,7 +315,7 @@ class EtcdSimulation {
     });
   }
 
-  void act(size_t index, const EtcdAgent::HangUp&) {
+  void act(size_t index, const EtcdAgent::Disconnect&) {
     cut(index, /*tells_host=*/false);
   }
 
@@ -330,7 +329,7 @@ class EtcdSimulation {
     const size_t peer = hosts_[index].peer;
     add(up_to(20ms), [this, link, peer] {
       if (guests_.erase(*link) > 0 && !hosts_[peer].is_over) {
-        perform(peer, hosts_[peer].host->on_guest_closed(*link, time()));
+        perform(peer, hosts_[peer].host->on_host_closed(*link, time()));
       }
     });
     if (tells_host) {
@@ -344,15 +343,15 @@ class EtcdSimulation {
     }
   }
 
-  void act(size_t index, const EtcdAgent::Tell& tell) {
+  void act(size_t index, const EtcdAgent::SendToCoordinator& send) {
     const auto link = hosts_[index].link;
     if (link) {
       add(20ms,
-          [this, link, peer = hosts_[index].peer, message = tell.message] {
+          [this, link, peer = hosts_[index].peer, message = send.message] {
             if (guests_.count(*link) > 0 && !hosts_[peer].is_over) {
               perform(
                   peer,
-                  hosts_[peer].host->on_guest_message(*link, message, time()));
+                  hosts_[peer].host->on_host_message(*link, message, time()));
             }
           });
     }

@@ -1,4 +1,4 @@
-#include "test/launcher/meeting/membership_simulation.h"
+#include "test/launcher/hosts/membership_simulation.h"
 
 #include <algorithm>
 #include <stdexcept>
@@ -25,7 +25,7 @@ MembershipSimulation::MembershipSimulation(uint64_t seed) : random_(seed) {
           .terms = terms_,
           .start_hosts = between(terms_.least_hosts, terms_.most_hosts),
           .token = "secret",
-          .patience = short_patience()},
+          .timeouts = short_timeouts()},
       time());
   const int count = terms_.most_hosts + between(-1, 1);
   for (int index = 0; index < std::max(count, 1); ++index) {
@@ -50,7 +50,7 @@ void MembershipSimulation::run() {
   }
 }
 
-RendezvousTimeouts MembershipSimulation::short_patience() {
+RendezvousTimeouts MembershipSimulation::short_timeouts() {
   return {.join = 10s, .last_call = 2s, .keep_alive = 1s};
 }
 
@@ -100,7 +100,7 @@ void MembershipSimulation::start_host(Duration at) {
     hello.wanted_rank = between(0, 3);
   }
   host.member.emplace(RendezvousClient::Options{
-      .hello = hello, .endpoint = "e:1", .patience = short_patience()});
+      .hello = hello, .endpoint = "e:1", .timeouts = short_timeouts()});
   hosts_.push_back(std::move(host));
   add({.at = at, .kind = Kind::start, .host = hosts_.size() - 1});
 }

@@ -110,8 +110,9 @@ TEST_CASE("--rdzv-conf names the token's file, whatever hosts meet by") {
     arguments.push_back("./train");
     const auto options =
         std::get<LaunchOptions>(parse_options(arguments, kNoVariables));
-    REQUIRE(options.meeting);
-    CHECK(options.meeting->token_file == "/run/token");
+    const CoordinatedConfig* config = coordinated(options.rendezvous);
+    REQUIRE(config != nullptr);
+    CHECK(config->token_file == "/run/token");
     CHECK(options.warnings.empty());
   }
 }

@@ -1,5 +1,5 @@
 #include "launcher/base/overloaded.h"
-#include "test/launcher/meeting/membership_simulation.h"
+#include "test/launcher/hosts/membership_simulation.h"
 
 // Messages between coordinator and clients in a MembershipSimulation.
 namespace launcher::test {

@@ -9,7 +9,7 @@
 
 #include "launcher/hosts/coordinator/coordinator.h"
 #include "launcher/hosts/member/rendezvous_client.h"
-#include "test/launcher/meeting/membership_oracle.h"
+#include "test/launcher/hosts/membership_oracle.h"
 
 namespace launcher::test {
 
@@ -35,7 +35,7 @@ class MembershipSimulation {
   static constexpr Duration kEnd = 120s;
   static constexpr int kMostEvents = 20'000;
 
-  static RendezvousTimeouts short_patience();
+  static RendezvousTimeouts short_timeouts();
 
   enum class Kind {
     start,  // a host's ddprun

@@ -1,4 +1,4 @@
-#include "test/launcher/meeting/membership_oracle.h"
+#include "test/launcher/hosts/membership_oracle.h"
 
 #include <stdexcept>
 

@@ -60,7 +60,7 @@ struct FormingJob {
       .run_id = "job", .least_hosts = 2, .most_hosts = 3, .max_restarts = 1};
   std::string token{};
   std::string loopback_place{};
-  RendezvousTimeouts patience{};
+  RendezvousTimeouts timeouts{};
   int start_hosts = 3;
   Coordinator::Time now{Coordinator::Time() + 1h};
   std::optional<Coordinator> coordinator{};
@@ -72,7 +72,7 @@ struct FormingJob {
                                                .start_hosts = start_hosts,
                                                .token = token,
                                                .loopback_place = loopback_place,
-                                               .patience = patience},
+                                               .timeouts = timeouts},
                           now);
     }
     return *coordinator;
@@ -85,7 +85,7 @@ struct FormingJob {
     hello.host = std::string(1, static_cast<char>('a' + from));
     hello.id = hello.host;
     hello.worker_count = static_cast<int>(from) + 1;
-    hello.keep_alive = patience.keep_alive;
+    hello.keep_alive = timeouts.keep_alive;
     if (terms.ranks_are_fixed) {
       hello.wanted_rank = static_cast<int>(from);
     }

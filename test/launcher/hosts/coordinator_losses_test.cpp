@@ -1,4 +1,4 @@
-#include "test/launcher/meeting/forming_job.h"
+#include "test/launcher/hosts/forming_job.h"
 
 using Catch::Contains;
 using namespace launcher;
@@ -9,7 +9,7 @@ using namespace launcher::test;
 TEST_CASE("too few hosts after a loss: the lost one is named") {
   FormingJob job;
   job.terms.least_hosts = 3;
-  job.patience.join = 10s;
+  job.timeouts.join = 10s;
   job.run();
   CHECK(job.close(1) == "0 broken 0: b vanished, 2 broken 0: b vanished");
   job.join(kOwn);
@@ -36,7 +36,7 @@ TEST_CASE("hosts that vanish and come again cost no restart") {
 TEST_CASE(
     "a smaller world waits for another host, one of equal size does not") {
   FormingJob job;
-  job.patience.last_call = 10s;
+  job.timeouts.last_call = 10s;
   job.run();
   job.close(2);
   job.join(kOwn);
@@ -66,7 +66,7 @@ TEST_CASE("a fixed number of hosts without restarts ends with the first loss") {
 TEST_CASE("a host that is lost between two worlds is named, if it is missed") {
   FormingJob job;
   job.terms.least_hosts = 3;
-  job.patience.join = 10s;
+  job.timeouts.join = 10s;
   job.run();
   job.fail(1, 0);
   job.join(kOwn);
@@ -207,7 +207,7 @@ TEST_CASE("how a host was lost is told to the others") {
 
 TEST_CASE("no world forms with a host whose connection has ended") {
   FormingJob job;
-  job.patience.last_call = 1s;
+  job.timeouts.last_call = 1s;
   job.come(kOwn);
   job.come(1);
   CHECK(job.cut(1).empty());
@@ -222,7 +222,7 @@ TEST_CASE("no world forms with a host whose connection has ended") {
 
 TEST_CASE("a host that is silent while a failure is judged broke the world") {
   FormingJob job;
-  job.patience.last_call = 5s;
+  job.timeouts.last_call = 5s;
   job.terms.max_restarts = 0;
   job.terms.least_hosts = GENERATE(2, 3);
   job.run();

@@ -1,4 +1,4 @@
-#include "test/launcher/meeting/forming_job.h"
+#include "test/launcher/hosts/forming_job.h"
 
 using namespace launcher;
 using namespace launcher::test;
@@ -36,7 +36,7 @@ TEST_CASE("a host is heard of by its new connection, too") {
 
 TEST_CASE("the last call and the time to join are kept, but not slept away") {
   FormingJob job;
-  job.patience = {.join = 50s, .last_call = 20s, .keep_alive = 100s};
+  job.timeouts = {.join = 50s, .last_call = 20s, .keep_alive = 100s};
   job.come(kOwn);
   CHECK(job.get().next_deadline() == job.now + 50s);
   SECTION("too few") {
@@ -67,7 +67,7 @@ TEST_CASE("the last call and the time to join are kept, but not slept away") {
 
 TEST_CASE("who has not joined in time is not waited for") {
   FormingJob job;
-  job.patience = {.join = 50s, .last_call = 0s, .keep_alive = 100s};
+  job.timeouts = {.join = 50s, .last_call = 0s, .keep_alive = 100s};
   job.come(kOwn);
   job.say(2, job.hello(2));
   CHECK(job.come(1) == "1 noted");
@@ -77,7 +77,7 @@ TEST_CASE("who has not joined in time is not waited for") {
 
 TEST_CASE("hosts that do not hang up are not waited for when all is over") {
   FormingJob job;
-  job.patience.keep_alive = 100s;
+  job.timeouts.keep_alive = 100s;
   job.run();
   for (const Coordinator::Connection from : {kOwn, 1ul, 2ul}) {
     job.succeed(from, 0);
@@ -142,7 +142,7 @@ TEST_CASE(
 TEST_CASE("a failure is judged when all have said whether they have one") {
   FormingJob job;
   job.terms.max_restarts = 0;
-  job.patience.keep_alive = 100s;
+  job.timeouts.keep_alive = 100s;
   job.run();
   CHECK(job.work(1, 0, HostFailed{7, {.code = 3}}) ==
         "0 asked, 1 noted, 2 asked");
@@ -177,7 +177,7 @@ TEST_CASE("hosts pause together before a restart, however short join_timeout") {
   FormingJob job;
   job.terms.restart_rules.first_delay = 60s;
   job.terms.restart_rules.longest_delay = 60s;
-  job.patience = {.join = 10s, .last_call = 2s, .keep_alive = 100s};
+  job.timeouts = {.join = 10s, .last_call = 2s, .keep_alive = 100s};
   job.run(2);
   job.fail(1, 0);
   job.join(kOwn);

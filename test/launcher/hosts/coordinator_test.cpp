@@ -1,5 +1,5 @@
 #include "launcher/hosts/coordinator/admission.h"
-#include "test/launcher/meeting/forming_job.h"
+#include "test/launcher/hosts/forming_job.h"
 
 using Catch::Contains;
 using namespace launcher;
@@ -13,7 +13,7 @@ const std::string kAllFormed = "0 formed 0, 1 formed 0, 2 formed 0";
 
 TEST_CASE("the first world waits for all, or for the last call") {
   FormingJob job;
-  job.patience.last_call = 20s;
+  job.timeouts.last_call = 20s;
   CHECK(job.come(kOwn) == "0 noted");
   CHECK(job.pass(60s).empty());
   job.work(kOwn, -1);
@@ -39,7 +39,7 @@ TEST_CASE("the first world waits for all, or for the last call") {
 
 TEST_CASE("too few hosts are waited for as long as join_timeout") {
   FormingJob job;
-  job.patience.join = 50s;
+  job.timeouts.join = 50s;
   job.come(kOwn);
   CHECK(job.pass(49s).empty());
   CHECK(job.pass(2s) == "0 closed 1");
@@ -51,7 +51,7 @@ TEST_CASE("too few hosts are waited for as long as join_timeout") {
 
 TEST_CASE("a join_timeout below a second is told as it is") {
   FormingJob job;
-  job.patience.join = 500ms;
+  job.timeouts.join = 500ms;
   job.come(kOwn);
   CHECK(job.pass(1s) == "0 closed 1");
   const JobClosed closed = job.get().closed().value();

@@ -1,7 +1,7 @@
 #include <array>
 #include <functional>
 
-#include "test/launcher/meeting/forming_job.h"
+#include "test/launcher/hosts/forming_job.h"
 
 using namespace launcher;
 using namespace launcher::test;

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <map>
 
-#include "launcher/hosts/protocol/seats.h"
+#include "launcher/hosts/protocol/rank_assignment.h"
 #include "test/support/catch.h"
 
 using namespace launcher;
@@ -170,7 +170,7 @@ TEST_CASE("seats: survivors in their order, then who was there, then wishes") {
        .store = {"first", 5},
        .earlier_rank = 2,
        .is_survivor = true}};
-  const auto seats = assign_seats(candidates, 4);
+  const auto seats = assign_ranks(candidates, 4);
   REQUIRE(seats.size() == 5);
   CHECK(!seats[0]);  // spare
   const auto check = [&](size_t index, int host_rank, int first_rank) {
@@ -217,7 +217,7 @@ TEST_CASE("seats: ranks of the world and of each role are without a gap") {
     std::vector<int> taken(workers);
     std::map<std::string, std::vector<int>> taken_of;
     const auto seats =
-        assign_seats(candidates, static_cast<int>(candidates.size()));
+        assign_ranks(candidates, static_cast<int>(candidates.size()));
     REQUIRE(seats.size() == candidates.size());
     for (size_t index = 0; index < seats.size(); ++index) {
       const std::string& role = candidates[index].role;

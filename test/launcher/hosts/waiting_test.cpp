@@ -1,4 +1,4 @@
-#include "test/launcher/meeting/forming_job.h"
+#include "test/launcher/hosts/forming_job.h"
 
 using Catch::Contains;
 using Catch::EndsWith;
@@ -71,7 +71,7 @@ TEST_CASE("hosts that meet on loopback hear why others do not come") {
 TEST_CASE("a lost host is named until it is back, and waited for no longer") {
   FormingJob job;
   job.terms.least_hosts = 3;
-  job.patience.join = job.patience.keep_alive = 100s;
+  job.timeouts.join = job.timeouts.keep_alive = 100s;
   job.run();
   job.close(1);
   CHECK(wait_of(job, 2) == "broken 0: b vanished");

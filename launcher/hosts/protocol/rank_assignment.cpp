@@ -1,4 +1,4 @@
-#include "launcher/hosts/protocol/seats.h"
+#include "launcher/hosts/protocol/rank_assignment.h"
 
 #include <algorithm>
 #include <map>
@@ -19,7 +19,7 @@ std::pair<int, int> precedence(const Candidate& candidate) {
                                : std::pair(3, 0);
 }
 
-/// Indices of those who take part, by host rank.
+/// Indices of the candidates that get a rank, ordered by that rank.
 std::vector<size_t> participants(const std::vector<Candidate>& candidates,
                                  int most_hosts) {
   std::vector<size_t> order(candidates.size());
@@ -33,7 +33,7 @@ std::vector<size_t> participants(const std::vector<Candidate>& candidates,
 
 }  // namespace
 
-std::vector<std::optional<World>> assign_seats(
+std::vector<std::optional<World>> assign_ranks(
     const std::vector<Candidate>& candidates, int most_hosts) {
   const std::vector<size_t> order = participants(candidates, most_hosts);
   std::vector<std::optional<World>> seats(candidates.size());

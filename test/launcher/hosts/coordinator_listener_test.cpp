@@ -1,4 +1,4 @@
-#include "launcher/hosts/protocol/meeting_place.h"
+#include "launcher/hosts/coordinator_listener.h"
 
 #include "launcher/base/error.h"
 #include "launcher/net/port.h"
@@ -15,14 +15,14 @@ namespace {
 std::vector<Fd> listen_for(const std::string& host,
                            const std::vector<std::string>& addresses,
                            std::optional<bool> is_host = {}) {
-  Meeting meeting;
-  meeting.endpoint = {host, 0};
-  meeting.is_host = is_host;
+  CoordinatorEndpoint coordinator;
+  coordinator.endpoint = {host, 0};
+  coordinator.is_here = is_host;
   std::vector<SocketAddress> all;
   for (const std::string& address : addresses) {
     all.push_back(addresses_of(address, 0).at(0));
   }
-  return listen_at_meeting(meeting, all);
+  return listen_as_coordinator(coordinator, all);
 }
 
 std::string place_of(const std::vector<Fd>& listeners) {
@@ -74,15 +74,16 @@ TEST_CASE("hosts meet at every address of one name, in whatever order") {
 
 TEST_CASE("of two processes of a host one has all addresses of a name") {
   const PortReservation port(0);
-  Meeting meeting;
-  meeting.endpoint = {"localhost", port.port()};
+  CoordinatorEndpoint coordinator;
+  coordinator.endpoint = {"localhost", port.port()};
   const auto at = [&](const std::string& address) {
     return addresses_of(address, port.port()).at(0);
   };
   const auto first =
-      listen_at_meeting(meeting, {at("127.0.0.1"), at("127.0.0.3")});
+      listen_as_coordinator(coordinator, {at("127.0.0.1"), at("127.0.0.3")});
   CHECK(first.size() == 2);
-  CHECK(listen_at_meeting(meeting, {at("127.0.0.3"), at("127.0.0.1")}).empty());
+  CHECK(listen_as_coordinator(coordinator, {at("127.0.0.3"), at("127.0.0.1")})
+            .empty());
 }
 
 TEST_CASE("a host that is told to host listens where it can") {
@@ -92,27 +93,27 @@ TEST_CASE("a host that is told to host listens where it can") {
   };
   const Fd taken = listen_at(at("127.0.0.1"));
   REQUIRE(taken);
-  Meeting meeting;
-  meeting.endpoint = {"localhost", port.port()};
-  meeting.is_host = true;
-  CHECK(place_of(listen_at_meeting(
-            meeting, {at("127.0.0.1"), at("127.0.0.3")})) == "127.0.0.3");
+  CoordinatorEndpoint coordinator;
+  coordinator.endpoint = {"localhost", port.port()};
+  coordinator.is_here = true;
+  CHECK(place_of(listen_as_coordinator(
+            coordinator, {at("127.0.0.1"), at("127.0.0.3")})) == "127.0.0.3");
 }
 
 TEST_CASE("a port that is in use is said where the host must be this one") {
   const auto taken = listen_for("127.0.0.1", {"127.0.0.1"});
   REQUIRE(taken.size() == 1);
   const SocketAddress place = own_end(taken.front());
-  Meeting meeting;
-  meeting.endpoint.host = "127.0.0.1";
-  CHECK(listen_at_meeting(meeting, {place}).empty());
-  meeting.is_host = true;
-  CHECK_THROWS_WITH(listen_at_meeting(meeting, {place}),
+  CoordinatorEndpoint coordinator;
+  coordinator.endpoint.host = "127.0.0.1";
+  CHECK(listen_as_coordinator(coordinator, {place}).empty());
+  coordinator.is_here = true;
+  CHECK_THROWS_WITH(listen_as_coordinator(coordinator, {place}),
                     Contains("--rdzv-endpoint: cannot listen at 127.0.0.1") &&
-                        Contains("give another endpoint"));
-  meeting.store = Endpoint{"127.0.0.1", 29500};
-  meeting.option = "--master-addr";
-  CHECK_THROWS_WITH(listen_at_meeting(meeting, {place}),
+                        Contains("give all hosts another --rdzv-endpoint"));
+  coordinator.host_option = "--master-addr";
+  coordinator.port_option = "--rdzv-conf=meeting_port";
+  CHECK_THROWS_WITH(listen_as_coordinator(coordinator, {place}),
                     Contains("--master-addr: cannot listen at 127.0.0.1") &&
-                        Contains("--rdzv-conf meeting_port=PORT"));
+                        Contains("another --rdzv-conf=meeting_port"));
 }

@@ -1,4 +1,4 @@
-#include "test/launcher/meeting/membership_simulation.h"
+#include "test/launcher/hosts/membership_simulation.h"
 
 #include <cstdlib>
 

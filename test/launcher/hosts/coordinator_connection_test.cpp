@@ -15,19 +15,20 @@ namespace {
 struct LinkedHost {
   EventLoop loop;
   std::string text;
-  CoordinatorConnection link;
+  CoordinatorConnection connection;
 
   explicit LinkedHost(std::vector<SocketAddress> addresses)
-      : link(loop,
-             std::move(addresses),
-             {.on_open = [this](const std::string& at) { add("open " + at); },
-              .on_message = [this](const Message&) { add("message"); },
-              .on_lost =
-                  [this](RendezvousClient::Loss loss, const std::string& how) {
-                    add((loss == RendezvousClient::Loss::refused ? "refused "
-                                                                 : "lost ") +
-                        how.substr(0, how.find(':')));
-                  }}) {
+      : connection(
+            loop,
+            std::move(addresses),
+            {.on_open = [this](const std::string& at) { add("open " + at); },
+             .on_message = [this](const Message&) { add("message"); },
+             .on_lost =
+                 [this](RendezvousClient::Loss loss, const std::string& how) {
+                   add((loss == RendezvousClient::Loss::refused ? "refused "
+                                                                : "lost ") +
+                       how.substr(0, how.find(':')));
+                 }}) {
     test::bound(loop);
   }
 
@@ -48,7 +49,7 @@ TEST_CASE("an address that never answers is followed by the next one") {
   const FullListener full;
   const Fd good = listen_at(at_free_port("127.0.0.1"));
   LinkedHost host({full.address(), own_end(good)});
-  host.link.connect();
+  host.connection.connect();
   bool is_over = false;
   host.loop.arm_timer(
       "a while", std::chrono::milliseconds(30), [&] { is_over = true; });
@@ -56,8 +57,8 @@ TEST_CASE("an address that never answers is followed by the next one") {
     host.loop.run_once();
   }
   CHECK(host.text.empty());
-  host.link.hang_up();
-  host.link.connect();
+  host.connection.disconnect();
+  host.connection.connect();
   CHECK(host.next() == "open 127.0.0.1");
 }
 
@@ -68,13 +69,13 @@ TEST_CASE("addresses take turns until one answers, which then stays") {
   const SocketAddress closed = own_end(third);
   third.reset();
   LinkedHost host({closed, own_end(first), own_end(second)});
-  host.link.connect();
+  host.connection.connect();
   CHECK(host.next() == "refused 127.0.0.4");
-  host.link.connect();
+  host.connection.connect();
   host.next();
   // The listener accepts the connection, but sends nothing.
-  host.link.hang_up();
-  host.link.connect();
+  host.connection.disconnect();
+  host.connection.connect();
   host.next();
   const auto await_guest = [&host](const Fd& listener) {
     Fd guest;
@@ -88,8 +89,8 @@ TEST_CASE("addresses take turns until one answers, which then stays") {
   const std::string noted = encode(Noted{});
   REQUIRE(::send(guest.get(), noted.data(), noted.size(), MSG_NOSIGNAL) > 0);
   CHECK(host.next() == "message");
-  host.link.hang_up();
-  host.link.connect();
+  host.connection.disconnect();
+  host.connection.connect();
   host.next();
   CHECK(await_guest(second));
 }

@@ -1,0 +1,101 @@
+#include "launcher/hosts/coordinator_listener.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <iterator>
+#include <utility>
+
+#include "launcher/base/error.h"
+#include "launcher/net/endpoint.h"
+#include "launcher/net/host_name.h"
+
+namespace launcher {
+namespace {
+
+struct ListenAddresses {
+  std::vector<SocketAddress> addresses;
+  bool is_one_enough = false;
+};
+
+/// Sorts addresses alike in all processes of this host, whatever the order of
+/// the name service. The process that gets the first address gets all of them.
+void sort_by_text(std::vector<SocketAddress>& addresses) {
+  std::sort(addresses.begin(),
+            addresses.end(),
+            [](const SocketAddress& left, const SocketAddress& right) {
+              return numeric_host(left) < numeric_host(right);
+            });
+}
+
+/// The endpoint's own addresses if other hosts reach one of them, else all
+/// addresses of this host.
+ListenAddresses addresses_to_listen(
+    const CoordinatorEndpoint& coordinator,
+    const std::vector<SocketAddress>& addresses) {
+  std::vector<SocketAddress> own;
+  if (!coordinator.is_here.value_or(true)) {
+    return {};
+  }
+  std::copy_if(
+      addresses.begin(), addresses.end(), std::back_inserter(own), is_own);
+  sort_by_text(own);
+  const std::string& host = coordinator.endpoint.host;
+  // A host may resolve its own name to loopback, as Debian does with 127.0.1.1.
+  // A host behind NAT has no interface with the endpoint's address.
+  const bool must_be_found =
+      coordinator.is_here.value_or(false) || !own.empty();
+  const bool is_hidden = host != "localhost" &&
+                         (own.empty() || !is_address(host)) &&
+                         std::all_of(own.begin(), own.end(), is_loopback);
+  return must_be_found && is_hidden
+             ? ListenAddresses{all_own_addresses(coordinator.endpoint.port),
+                               true}
+             : ListenAddresses{own};
+}
+
+}  // namespace
+
+std::vector<Fd> listen_as_coordinator(
+    const CoordinatorEndpoint& coordinator,
+    const std::vector<SocketAddress>& addresses) {
+  const bool must_listen = coordinator.is_here.value_or(false);
+  const ListenAddresses places = addresses_to_listen(coordinator, addresses);
+  std::vector<Fd> listeners;
+  int error = 0;
+  for (const SocketAddress& address : places.addresses) {
+    if (Fd listener = listen_at(address)) {
+      listeners.push_back(std::move(listener));
+      if (places.is_one_enough) {
+        break;
+      }
+      continue;
+    }
+    error = errno;
+    if (error == EADDRINUSE && !must_listen && listeners.empty()) {
+      return {};  // probably another ddprun of this host listens there
+    }
+  }
+  if (error == 0 || !listeners.empty()) {
+    return listeners;
+  }
+  throw LaunchError(kExitFailure,
+                    coordinator.host_option + ": cannot listen at " +
+                        text_of(coordinator.endpoint) + " (" +
+                        std::strerror(error) + "); give all hosts another " +
+                        coordinator.port_option);
+}
+
+bool are_on_loopback(const std::vector<Fd>& listeners) {
+  return std::all_of(
+      listeners.begin(), listeners.end(), [](const Fd& listener) {
+        return is_loopback(own_end(listener));
+      });
+}
+
+size_t max_connections(const JobTerms& terms) {
+  constexpr size_t kStrangers = 64;
+  return 2 * static_cast<size_t>(terms.most_hosts) + kStrangers;
+}
+
+}  // namespace launcher

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <vector>
+
+#include "launcher/base/fd.h"
+#include "launcher/net/address.h"
+#include "launcher/options/rendezvous_config.h"
+
+namespace launcher {
+
+/// Listens for the hosts of a job if this process is to run the coordinator:
+/// the first ddprun on the endpoint's host does. Other hosts may resolve the
+/// endpoint's name to any address of this host, so there is a socket for each.
+///
+/// @param addresses of the endpoint
+/// @returns no sockets if another process runs the coordinator
+/// @throws LaunchError when this process must listen there and cannot
+std::vector<Fd> listen_as_coordinator(
+    const CoordinatorEndpoint& coordinator,
+    const std::vector<SocketAddress>& addresses);
+
+/// Whether all listeners are at loopback addresses, which other machines cannot
+/// reach.
+bool are_on_loopback(const std::vector<Fd>& listeners);
+
+/// Number of connections that a coordinator accepts: two for each host, which
+/// may connect again before its old connection is closed, and a few from
+/// programs that are no hosts of the job.
+size_t max_connections(const JobTerms& terms);
+
+}  // namespace launcher

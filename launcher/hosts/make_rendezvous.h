@@ -1,0 +1,68 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "launcher/hosts/protocol/rendezvous.h"
+#include "launcher/net/name_answer.h"
+#include "launcher/options/rendezvous_config.h"
+
+namespace launcher {
+
+class EventLoop;
+
+/// Queries the name service for a host.
+using NameService = std::function<NameAnswer(const std::string& host)>;
+
+/// Makes the rendezvous that the options ask for.
+///
+/// @param host name of this host for messages
+std::unique_ptr<Rendezvous> make_rendezvous(
+    EventLoop& loop,
+    const RendezvousConfig& config,
+    const std::string& host,
+    const Rendezvous::Handler& handler,
+    const NameService& ask = ask_name_service);
+
+/// Hosts that exchange no messages. All of them have as many workers as this
+/// host, and every world has the same hosts and endpoint. With several hosts
+/// the first failure closes the job. On the host with rank 0 the port of the
+/// store is checked and reserved; see PortReservation.
+///
+/// With port 0, every world of a single host gets another free port, so that no
+/// process of an earlier world can connect.
+std::unique_ptr<Rendezvous> make_uncoordinated_rendezvous(
+    const UncoordinatedConfig& config, Rendezvous::Handler handler);
+
+/// Hosts that exchange messages with a Coordinator. It runs in a ddprun on the
+/// endpoint's host: the first one there that finds the port free. Every host
+/// has a RendezvousClient.
+///
+/// With c10d, MASTER_ADDR is the address of rank 0's host in its connection to
+/// the coordinator, or on the endpoint's host the endpoint's name. MASTER_PORT
+/// is a free port of rank 0's host, another one for each world. Static hosts
+/// have their ranks and rank 0's store from the options.
+///
+/// @param ask is called in a process of its own
+std::unique_ptr<Rendezvous> make_c10d_rendezvous(
+    EventLoop& loop,
+    const C10dConfig& config,
+    const std::string& host,
+    Rendezvous::Handler handler,
+    NameService ask = ask_name_service);
+std::unique_ptr<Rendezvous> make_static_rendezvous(
+    EventLoop& loop,
+    const StaticConfig& config,
+    const std::string& host,
+    Rendezvous::Handler handler,
+    NameService ask = ask_name_service);
+
+/// As c10d, but the hosts find their coordinator through etcd, and elect
+/// another one when its host is lost. See EtcdAgent.
+std::unique_ptr<Rendezvous> make_etcd_rendezvous(EventLoop& loop,
+                                                 const EtcdConfig& config,
+                                                 const std::string& host,
+                                                 Rendezvous::Handler handler);
+
+}  // namespace launcher

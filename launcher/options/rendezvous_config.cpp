@@ -1,0 +1,111 @@
+#include "launcher/options/rendezvous_config.h"
+
+#include <type_traits>
+
+#include "launcher/base/overloaded.h"
+#include "launcher/net/endpoint.h"
+
+namespace launcher {
+namespace {
+
+template <typename Common, typename Config>
+Common* common_of(Config& config) {
+  return std::visit(
+      [](auto& kind) -> Common* {
+        using Kind = std::decay_t<decltype(kind)>;
+        if constexpr (std::is_base_of_v<CoordinatedConfig, Kind>) {
+          return &kind;
+        } else {
+          return nullptr;
+        }
+      },
+      config);
+}
+
+}  // namespace
+
+std::string backend_name(const RendezvousConfig& config) {
+  return std::visit(
+      Overloaded{[](const UncoordinatedConfig&) { return "static"; },
+                 [](const StaticConfig&) { return "static"; },
+                 [](const C10dConfig&) { return "c10d"; },
+                 [](const EtcdConfig&) { return "etcd"; }},
+      config);
+}
+
+const CoordinatedConfig* coordinated(const RendezvousConfig& config) {
+  return common_of<const CoordinatedConfig>(config);
+}
+
+CoordinatedConfig* coordinated(RendezvousConfig& config) {
+  return common_of<CoordinatedConfig>(config);
+}
+
+const CoordinatorEndpoint* coordinator_endpoint(
+    const RendezvousConfig& config) {
+  using Found = const CoordinatorEndpoint*;
+  return std::visit(
+      Overloaded{[](const UncoordinatedConfig&) -> Found { return nullptr; },
+                 [](const StaticConfig& known) { return &known.coordinator; },
+                 [](const C10dConfig& known) { return &known.coordinator; },
+                 [](const EtcdConfig&) -> Found { return nullptr; }},
+      config);
+}
+
+const Endpoint* given_store(const RendezvousConfig& config) {
+  using Found = const Endpoint*;
+  return std::visit(
+      Overloaded{[](const UncoordinatedConfig& known) { return &known.master; },
+                 [](const StaticConfig& known) { return &known.store; },
+                 [](const C10dConfig&) -> Found { return nullptr; },
+                 [](const EtcdConfig&) -> Found { return nullptr; }},
+      config);
+}
+
+int host_count(const RendezvousConfig& config) {
+  return std::visit(Overloaded{[](const UncoordinatedConfig& known) {
+                                 return known.host_count;
+                               },
+                               [](const CoordinatedConfig& known) {
+                                 return known.terms.most_hosts;
+                               }},
+                    config);
+}
+
+std::optional<int> host_rank(const RendezvousConfig& config) {
+  return std::visit(Overloaded{[](const UncoordinatedConfig& known) {
+                                 return std::optional(known.host_rank);
+                               },
+                               [](const CoordinatedConfig& known) {
+                                 return known.wanted_rank;
+                               }},
+                    config);
+}
+
+bool may_coordinate(const RendezvousConfig& config) {
+  return std::visit(
+      Overloaded{[](const UncoordinatedConfig&) { return false; },
+                 [](const StaticConfig& known) {
+                   return known.coordinator.is_here.value_or(true);
+                 },
+                 [](const C10dConfig& known) {
+                   return known.coordinator.is_here.value_or(true);
+                 },
+                 [](const EtcdConfig&) { return true; }},
+      config);
+}
+
+std::string place_text(const RendezvousConfig& config) {
+  return std::visit(
+      Overloaded{[](const UncoordinatedConfig&) { return std::string(); },
+                 [](const StaticConfig& known) {
+                   return text_of(known.coordinator.endpoint);
+                 },
+                 [](const C10dConfig& known) {
+                   return text_of(known.coordinator.endpoint);
+                 },
+                 [](const EtcdConfig& known) { return etcd_name(known.etcd); }},
+      config);
+}
+
+}  // namespace launcher

@@ -1,0 +1,162 @@
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <string>
+#include <variant>
+
+#include "launcher/options/restart_budget.h"
+#include "launcher/options/settings.h"
+#include "launcher/options/values.h"
+
+// The kinds of rendezvous, with the options of each. HostOptions chooses the
+// kind. Code that differs by kind visits RendezvousConfig: the functions below,
+// make_rendezvous(), make_job() and rendezvous_endpoint() do not compile until they
+// handle a new kind.
+namespace launcher {
+
+/// How long hosts wait for each other. The defaults and the names in
+/// --rdzv-conf are torchrun's.
+struct RendezvousTimeouts {
+  /// join_timeout: time in which least_hosts must join, and the coordinator
+  /// must answer
+  std::chrono::milliseconds join{600'000};
+  /// last_call_timeout: time for more hosts to join once least_hosts have
+  std::chrono::milliseconds last_call{30'000};
+  /// keep_alive_interval: time between two messages of a host
+  std::chrono::milliseconds keep_alive{5'000};
+  /// keep_alive_max_attempt: number of intervals without a message after which
+  /// a host is lost. At least 2 count, because 1 would end just when the next
+  /// message is sent.
+  int keep_alive_attempts = 3;
+  /// Delay before a waiting host prints its first progress message.
+  std::chrono::milliseconds first_news{5'000};
+
+  /// Time between two queries to the name service for a host that has no
+  /// address yet, or does not answer at its known addresses.
+  std::chrono::milliseconds between_lookups{5'000};
+
+  /// Time without a message after which a host is lost.
+  std::chrono::milliseconds silence() const {
+    return keep_alive * std::max(keep_alive_attempts, 2);
+  }
+};
+
+/// Terms of a job. All its hosts must be started with the same ones.
+struct JobTerms {
+  std::string run_id;
+  int least_hosts = 1;
+  int most_hosts = 1;
+  int max_restarts = 0;
+  RestartRules restart_rules{};
+  bool ranks_are_fixed = false;  ///< every host has the rank that it wants
+  /// With etcd: longest time from the end of a group, or the loss of its
+  /// coordinator, to the end of its workers. See ending_time().
+  std::chrono::milliseconds ending{0};
+};
+
+/// Hosts without a coordinator: a single host, or static hosts with --rdzv-conf
+/// meeting_port=0. The command line gives the ranks and rank 0's store.
+struct UncoordinatedConfig {
+  Endpoint master{"127.0.0.1", 0};  ///< port 0: ddprun chooses a free port
+  int host_rank = 0;
+  int host_count = 1;
+  RendezvousTimeouts timeouts{};
+};
+
+/// Options of every kind of rendezvous with a coordinator.
+struct CoordinatedConfig {
+  JobTerms terms;
+  int start_hosts = 1;  ///< number of hosts that the first world waits for
+  std::optional<int> wanted_rank;  ///< rank of this host among the hosts
+  /// --local-addr; empty: the address of the connection to the coordinator.
+  std::string local_address;
+  std::string role;
+  std::string token;       ///< secret of the job's hosts; empty: none
+  std::string token_file;  ///< file with the token; empty: see job_token()
+  RendezvousTimeouts timeouts{};
+};
+
+/// Endpoint of a coordinator that the command line names. The coordinator runs
+/// in the ddprun of that host.
+struct CoordinatorEndpoint {
+  Endpoint endpoint;
+  /// Whether this host has the coordinator; nothing: if the endpoint's address
+  /// is one of this host's.
+  std::optional<bool> is_here;
+  std::string host_option = "--rdzv-endpoint";  ///< option that names the host
+  std::string port_option = "--rdzv-endpoint";  ///< option that names the port
+};
+
+/// --rdzv-backend=static with several hosts: the command line gives the ranks,
+/// and the coordinator agrees on restarts.
+struct StaticConfig : CoordinatedConfig {
+  CoordinatorEndpoint coordinator;
+  Endpoint store;  ///< rank 0's
+};
+
+/// --rdzv-backend=c10d: the coordinator assigns the ranks. Rank 0's store
+/// listens at a free port of its host.
+struct C10dConfig : CoordinatedConfig {
+  CoordinatorEndpoint coordinator;
+};
+
+/// --rdzv-backend=etcd: as c10d, with a coordinator on any host. The hosts find
+/// it through etcd.
+struct EtcdConfig : CoordinatedConfig {
+  EtcdSettings etcd;
+};
+
+using RendezvousConfig =
+    std::variant<UncoordinatedConfig, StaticConfig, C10dConfig, EtcdConfig>;
+
+/// Value of --rdzv-backend: "c10d".
+std::string backend_name(const RendezvousConfig& config);
+
+/// The shared options of a kind with a coordinator; nullptr: it has none.
+const CoordinatedConfig* coordinated(const RendezvousConfig& config);
+CoordinatedConfig* coordinated(RendezvousConfig& config);
+
+/// Endpoint of a coordinator that the command line names, else nullptr.
+const CoordinatorEndpoint* coordinator_endpoint(const RendezvousConfig& config);
+
+/// Endpoint of rank 0's store if the command line gives it, else nullptr.
+const Endpoint* given_store(const RendezvousConfig& config);
+
+/// Largest number of hosts in a world.
+int host_count(const RendezvousConfig& config);
+
+/// Rank among the hosts that the user, or a scheduler, gives this host.
+std::optional<int> host_rank(const RendezvousConfig& config);
+
+/// Whether this host may have the job's coordinator.
+bool may_coordinate(const RendezvousConfig& config);
+
+/// Name of the place where the hosts find their coordinator: "host:29400",
+/// "etcd at host:2379".
+std::string place_text(const RendezvousConfig& config);
+
+/// Longest time that the end of a group takes: its hosts find the coordinator
+/// silent, their workers stop, and one keep-alive message is late.
+///
+/// @param stop_time  longest time that workers take to stop: --grace-period
+inline std::chrono::milliseconds ending_time(
+    const RendezvousTimeouts& timeouts, std::chrono::milliseconds stop_time) {
+  return stop_time + timeouts.silence() + timeouts.keep_alive;
+}
+
+/// Shortest time of a coordinator's lease: renewals may be late by two
+/// keep-alive intervals before the group has to end.
+inline std::chrono::milliseconds least_lease_time(
+    const CoordinatedConfig& config) {
+  return config.terms.ending + 2 * config.timeouts.keep_alive;
+}
+
+/// Time of a coordinator's lease in etcd.
+inline std::chrono::milliseconds lease_time(const EtcdConfig& config) {
+  return config.etcd.lease.value_or(least_lease_time(config) +
+                                    config.timeouts.silence());
+}
+
+}  // namespace launcher
