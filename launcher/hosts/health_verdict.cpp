@@ -11,11 +11,11 @@ namespace {
 std::vector<std::string> last_lines_of(const std::string& output) {
   LineSplitter splitter(LineSplitter::Returns::in_text);
   LastLines lines;
-  const auto take = [&lines](std::string_view line, LineEnd) {
+  const auto add = [&lines](std::string_view line, LineEnd) {
     lines.add(line);
   };
-  splitter.feed(output, take);
-  splitter.finish(take);
+  splitter.feed(output, add);
+  splitter.finish(add);
   return lines.get();
 }
 

@@ -9,15 +9,15 @@
 
 namespace launcher {
 
-/// What to tell of a check.
+/// Result of a health check.
 struct HealthVerdict {
-  std::vector<std::string> notes;      ///< the last lines that it wrote
-  std::optional<std::string> failure;  ///< nothing: the host is fit
+  std::vector<std::string> notes;      ///< last lines of its output
+  std::optional<std::string> failure;  ///< nothing: the host may take part
 };
 
-/// Pure.
+/// Judges the end of the command of --health-check. Pure.
 ///
-/// @param end nothing: the command could not be run
+/// @param end  nothing: the command could not be run
 HealthVerdict judge_health(const HealthCheck& check,
                            const std::optional<CommandEnd>& end,
                            const std::string& host);

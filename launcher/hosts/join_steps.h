@@ -13,21 +13,21 @@
 
 namespace launcher {
 
-/// What a host does before every Rendezvous::join(): it runs --health-check,
-/// and looks up the host of --master-addr until that has once had an address.
-/// Both run in processes of their own, so the event loop goes on.
+/// Steps of a host before every Rendezvous::join(): runs --health-check, and
+/// looks up the host of --master-addr until a lookup has found an address. Both
+/// run in processes of their own, so the event loop goes on.
 class JoinSteps {
  public:
   struct Options {
-    HealthCheck health_check{};            ///< an empty command: there is none
-    std::optional<NameQuestion> lookup{};  ///< nothing: there is no lookup
-    std::string host;                      ///< this host's name, for messages
+    HealthCheck health_check{};            ///< empty command: no check
+    std::optional<NameQuestion> lookup{};  ///< nothing: no lookup
+    std::string host;                      ///< name of this host for messages
   };
 
-  /// @param environment,settings of the check, which has the caller's
-  /// @param handler gets RendezvousNote for what the check has written and
-  ///   while an address is awaited, and RendezvousLost when a step fails: the
-  ///   host cannot join
+  /// @param environment,settings  of the caller, for the check's command
+  /// @param handler  gets RendezvousNote for the check's output and for a wait
+  ///   for an address, and RendezvousLost when a step fails: the host cannot
+  ///   join
   JoinSteps(EventLoop& loop,
             Options options,
             const Environment& environment,
@@ -36,11 +36,11 @@ class JoinSteps {
   JoinSteps(const JoinSteps&) = delete;
   JoinSteps& operator=(const JoinSteps&) = delete;
 
-  /// @param join is called when all steps have succeeded, before run() returns
-  ///   where there are none
+  /// @param join  is called when all steps have succeeded; without any steps,
+  ///   before run() returns
   void run(std::function<void()> join);
 
-  /// Ends a step that is under way; nothing is called any more.
+  /// Ends the present step. Neither `join` nor the handler is called any more.
   void cancel();
 
  private:

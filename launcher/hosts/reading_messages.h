@@ -8,9 +8,9 @@
 
 namespace launcher {
 
-/// LineServer::Handlers::on_line of a coordinator.
+/// Makes the handler LineServer::Handlers::on_line of a coordinator.
 ///
-/// @param address_of a guest, as its connection shows it
+/// @param address_of  returns the address of the other end of a connection
 template <typename OnMessage, typename AddressOf>
 auto reading_messages(OnMessage on_message, AddressOf address_of) {
   return [on_message, address_of](LineServer::Id id, const std::string& line) {

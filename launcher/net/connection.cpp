@@ -130,7 +130,7 @@ void Connection::write() {
     unsent_.erase(0, static_cast<size_t>(size));
   }
   if (unsent_.size() > kMostUnsent) {
-    // Nobody reads there. The loop hears of it as of any end.
+    // The other end does not read. The loop then reports the end as any other.
     unsent_.clear();
     ::shutdown(socket_.get(), SHUT_RDWR);
   }

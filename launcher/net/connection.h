@@ -9,21 +9,20 @@
 
 namespace launcher {
 
-/// How a connection ended, for messages: that of errno, or for 0 that the other
+/// Text for the end of a connection: the text of errno, or for 0 that the other
 /// end has closed it.
 std::string end_text(int error);
 
-/// Lines of text over a socket, both ways, without waiting. What comes and what
-/// is still to be sent are bounded: beyond that the connection has failed.
+/// Sends and receives lines of text over a socket without blocking. The unread
+/// and unsent data are bounded; a connection that exceeds a bound has failed.
 class Connection {
  public:
-  /// Each is called by the loop, as the last thing that a call of it does: it
-  /// may destroy the connection.
+  /// Called by the event loop. A handler may destroy the connection.
   struct Handlers {
-    std::function<void()> on_open;  ///< of one that was begun
-    /// With their newlines.
+    std::function<void()> on_open;  ///< for State::connecting
+    /// Lines with their newlines.
     std::function<void(const std::vector<std::string>& lines)> on_lines;
-    /// Once. `error` is errno, or 0 when the other end has closed it.
+    /// Called once. `error` is errno, or 0 when the other end has closed it.
     std::function<void(int error)> on_closed;
   };
 
@@ -39,11 +38,11 @@ class Connection {
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
-  /// Sends what can be sent now and keeps the rest. An error is told to
-  /// on_closed by the loop, later.
+  /// Sends as much as possible now and the rest later. The event loop reports
+  /// an error to on_closed later.
   void send(const std::string& lines);
 
-  /// No more is sent after what there is; the other end can close now.
+  /// Ends the output after the data so far, so that the other end can close.
   void finish();
 
   const Fd& socket() const { return socket_; }
@@ -64,7 +63,7 @@ class Connection {
   EventLoop::Token watch_ = 0;
   uint32_t watched_for_ = 0;
   bool is_finishing_ = false;
-  std::string unread_;  // the beginning of a line
+  std::string unread_;  // beginning of a line
   std::string unsent_;
 };
 

@@ -4,7 +4,7 @@
 
 namespace launcher {
 
-/// Where rank 0's store listens, or where hosts meet.
+/// Host and port of a store or a coordinator.
 struct Endpoint {
   std::string host;
   int port = 0;  ///< 0: not chosen yet

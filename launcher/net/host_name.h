@@ -4,13 +4,13 @@
 
 namespace launcher {
 
-/// The host is given by its address, so no name service is asked.
+/// Whether the host is a numeric address, which needs no name service.
 bool is_address(const std::string& host);
 
-/// Checks a host name, so that a wrong one is an error now and not a time-out
-/// of every worker later.
+/// Checks that a host name resolves, so that a wrong name is an error now and
+/// not a time-out of every worker later.
 ///
-/// @throws LaunchError when it cannot be turned into an address
+/// @throws LaunchError when it does not
 void require_resolvable(const std::string& host);
 
 }  // namespace launcher

@@ -17,82 +17,83 @@ LineServer::LineServer(EventLoop& loop,
       most_(most),
       longest_line_(longest_line),
       handlers_(std::move(handlers)) {
-  for (Fd& listener : listeners) {
-    doors_.push_back({std::move(listener)});
+  for (Fd& socket : listeners) {
+    listeners_.push_back({std::move(socket)});
   }
   listen();
 }
 
 LineServer::~LineServer() {
-  for (const Door& door : doors_) {
-    loop_.unwatch(door.watch);
+  for (const Listener& listener : listeners_) {
+    loop_.unwatch(listener.watch);
   }
 }
 
 void LineServer::stop_listening() {
-  for (const Door& door : doors_) {
-    loop_.unwatch(door.watch);
+  for (const Listener& listener : listeners_) {
+    loop_.unwatch(listener.watch);
   }
-  doors_.clear();
+  listeners_.clear();
 }
 
 void LineServer::send(Id id, const std::string& lines) {
-  const auto guest = guests_.find(id);
-  if (guest != guests_.end()) {
-    guest->second.connection->send(lines);
+  const auto client = clients_.find(id);
+  if (client != clients_.end()) {
+    client->second.connection->send(lines);
   }
 }
 
 std::string LineServer::address_here(Id id) const {
-  const auto guest = guests_.find(id);
-  return guest == guests_.end()
+  const auto client = clients_.find(id);
+  return client == clients_.end()
              ? ""
-             : numeric_host(own_end(guest->second.connection->socket()));
+             : numeric_host(own_end(client->second.connection->socket()));
 }
 
 std::string LineServer::address_there(Id id) const {
-  const auto guest = guests_.find(id);
-  return guest == guests_.end()
+  const auto client = clients_.find(id);
+  return client == clients_.end()
              ? ""
-             : numeric_host(other_end(guest->second.connection->socket()));
+             : numeric_host(other_end(client->second.connection->socket()));
 }
 
 void LineServer::close_after_flush(Id id) {
-  const auto guest = guests_.find(id);
-  if (guest != guests_.end() && !guest->second.is_parting) {
-    guest->second.is_parting = true;
-    guest->second.since = std::chrono::steady_clock::now();
-    guest->second.connection->finish();
+  const auto client = clients_.find(id);
+  if (client != clients_.end() && !client->second.is_closing) {
+    client->second.is_closing = true;
+    client->second.since = std::chrono::steady_clock::now();
+    client->second.connection->finish();
   }
 }
 
 void LineServer::drop_idle(Time latest,
                            const std::function<bool(Id)>& is_known) {
-  for (auto next = guests_.begin(); next != guests_.end();) {
-    const auto guest = next++;
-    if (guest->second.since < latest && !is_known(guest->first)) {
-      guests_.erase(guest);
+  for (auto next = clients_.begin(); next != clients_.end();) {
+    const auto client = next++;
+    if (client->second.since < latest && !is_known(client->first)) {
+      clients_.erase(client);
     }
   }
   listen();
 }
 
 void LineServer::listen() {
-  for (Door& door : doors_) {
-    if (door.watch == 0) {
-      door.watch = loop_.watch(
-          door.listener.get(), EPOLLIN, [this, &door] { accept(door); });
+  for (Listener& listener : listeners_) {
+    if (listener.watch == 0) {
+      listener.watch = loop_.watch(listener.socket.get(),
+                                   EPOLLIN,
+                                   [this, &listener] { accept(listener); });
     }
   }
 }
 
-void LineServer::accept(Door& door) {
-  Fd socket = accept_from(door.listener);
+void LineServer::accept(Listener& listener) {
+  Fd socket = accept_from(listener.socket);
   if (!socket && errno != EAGAIN && errno != ECONNABORTED) {
-    // No descriptor or memory is left: the loop would call again at once.
-    loop_.unwatch(std::exchange(door.watch, 0));
+    // No descriptor or memory is left, and the loop would call again at once.
+    loop_.unwatch(std::exchange(listener.watch, 0));
   }
-  if (!socket || (guests_.size() >= most_ && !drop_oldest_stranger())) {
+  if (!socket || (clients_.size() >= most_ && !drop_oldest_unknown())) {
     return;
   }
   const Id id = ++last_id_;
@@ -100,36 +101,36 @@ void LineServer::accept(Door& door) {
       .on_open = [] {},
       .on_lines =
           [this, id](const std::vector<std::string>& lines) {
-            take(id, lines);
+            on_lines(id, lines);
           },
-      .on_closed = [this, id](int error) { lose(id, error); }};
-  guests_.emplace(id,
-                  Client{std::make_unique<Connection>(loop_,
-                                                      std::move(socket),
-                                                      Connection::State::open,
-                                                      longest_line_,
-                                                      std::move(handlers)),
-                         std::chrono::steady_clock::now()});
+      .on_closed = [this, id](int error) { on_closed(id, error); }};
+  clients_.emplace(id,
+                   Client{std::make_unique<Connection>(loop_,
+                                                       std::move(socket),
+                                                       Connection::State::open,
+                                                       longest_line_,
+                                                       std::move(handlers)),
+                          std::chrono::steady_clock::now()});
 }
 
-bool LineServer::drop_oldest_stranger() {
+bool LineServer::drop_oldest_unknown() {
   // Ids count up, so the first is the oldest.
-  const auto oldest =
-      std::find_if(guests_.begin(), guests_.end(), [this](const auto& guest) {
-        return guest.second.is_parting ||
-               (handlers_.is_known && !handlers_.is_known(guest.first));
+  const auto oldest = std::find_if(
+      clients_.begin(), clients_.end(), [this](const auto& client) {
+        return client.second.is_closing ||
+               (handlers_.is_known && !handlers_.is_known(client.first));
       });
-  if (oldest == guests_.end()) {
+  if (oldest == clients_.end()) {
     return false;
   }
-  guests_.erase(oldest);
+  clients_.erase(oldest);
   return true;
 }
 
-void LineServer::take(Id id, const std::vector<std::string>& lines) {
+void LineServer::on_lines(Id id, const std::vector<std::string>& lines) {
   for (const std::string& line : lines) {
-    const auto guest = guests_.find(id);
-    if (guest == guests_.end() || guest->second.is_parting) {
+    const auto client = clients_.find(id);
+    if (client == clients_.end() || client->second.is_closing) {
       return;
     }
     if (!handlers_.on_line(id, line)) {
@@ -139,9 +140,9 @@ void LineServer::take(Id id, const std::vector<std::string>& lines) {
   }
 }
 
-void LineServer::lose(Id id, int error) {
-  const auto guest = guests_.extract(id);
-  if (!guest.mapped().is_parting) {
+void LineServer::on_closed(Id id, int error) {
+  const auto client = clients_.extract(id);
+  if (!client.mapped().is_closing) {
     handlers_.on_closed(id, error);
   }
 }

@@ -14,28 +14,29 @@
 
 namespace launcher {
 
-/// The connections of other processes to this one, which they speak to in
-/// lines.
+/// Accepts connections of other processes, which send lines of text.
 class LineServer {
  public:
-  using Id = uint64_t;  ///< counted from 1
+  using Id = uint64_t;  ///< of a connection, counted from 1
   using Time = std::chrono::steady_clock::time_point;
 
-  /// Called by the loop, and not for guests that were parted with.
+  /// Called by the event loop, but not for connections that close_after_flush()
+  /// closes.
   struct Handlers {
-    /// With its newline. False: it is none of those that are expected, and
-    /// the guest is parted with.
+    /// Gets a line with its newline. Returns false if the line is invalid; the
+    /// server then closes the connection.
     std::function<bool(Id, const std::string& line)> on_line;
-    /// `error` is errno, or 0 when the other end has closed it.
+    /// `error` is errno, or 0 when the other end has closed the connection.
     std::function<void(Id, int error)> on_closed;
-    /// Whether a guest has shown that it belongs here. Empty: all guests do.
+    /// Whether a client has shown that it belongs here. Empty: all clients do.
     std::function<bool(Id)> is_known{};
   };
 
-  /// @param listeners sockets that listen and do not block
-  /// @param most connections at a time. Beyond, the oldest guest that is not
-  ///   known makes room; where all are known, the new connection is closed
-  /// @param longest_line in bytes, with its newline
+  /// @param listeners  non-blocking sockets that listen
+  /// @param most  most connections at a time. Beyond it, the oldest client that
+  ///   is not known is closed for a new one; if all are known, the new
+  ///   connection is closed
+  /// @param longest_line  in bytes, with its newline
   LineServer(EventLoop& loop,
              std::vector<Fd> listeners,
              size_t most,
@@ -45,53 +46,54 @@ class LineServer {
   LineServer(const LineServer&) = delete;
   LineServer& operator=(const LineServer&) = delete;
 
-  /// Does nothing for guests who have gone.
+  /// Does nothing if the client has gone.
   void send(Id id, const std::string& lines);
 
-  /// Accepts no more connections and frees the port. Open ones stay.
+  /// Accepts no more connections and frees the port. Open connections stay.
   void stop_listening();
 
-  /// Of connections that are open.
-  size_t count() const { return guests_.size(); }
+  /// Number of open connections.
+  size_t count() const { return clients_.size(); }
 
-  /// This end of a guest's connection, without the port; empty: it has gone.
+  /// Address of this end of a connection, without the port; empty: the client
+  /// has gone.
   std::string address_here(Id id) const;
-  /// Its other end.
+  /// Address of the other end.
   std::string address_there(Id id) const;
 
-  /// Sends no more than was sent, and leaves it to the other end to close: to
-  /// do it here could lose what is on its way.
+  /// Sends the lines so far and ends the output. The other end closes, because
+  /// closing here could lose lines on their way.
   void close_after_flush(Id id);
 
-  /// To be called from time to time: lets go of who came, or was parted with,
-  /// before `latest`, other than those who are known.
+  /// Closes connections that were opened, or passed to close_after_flush(),
+  /// before `latest`, unless the client is known. Call it from time to time.
   void drop_idle(Time latest, const std::function<bool(Id)>& is_known);
 
  private:
   struct Client {
     std::unique_ptr<Connection> connection;
-    Time since;  // it came, or was parted with
-    bool is_parting = false;
+    Time since;  // time of the accept, or of close_after_flush()
+    bool is_closing = false;
   };
 
-  struct Door {
-    Fd listener;
+  struct Listener {
+    Fd socket;
     EventLoop::Token watch = 0;
   };
 
   void listen();
-  void accept(Door& door);
-  bool drop_oldest_stranger();
-  void take(Id id, const std::vector<std::string>& lines);
-  void lose(Id id, int error);
+  void accept(Listener& listener);
+  bool drop_oldest_unknown();
+  void on_lines(Id id, const std::vector<std::string>& lines);
+  void on_closed(Id id, int error);
 
   EventLoop& loop_;
-  std::vector<Door> doors_;
+  std::vector<Listener> listeners_;
   size_t most_;
   size_t longest_line_;
   Handlers handlers_;
   Id last_id_ = 0;
-  std::map<Id, Client> guests_;
+  std::map<Id, Client> clients_;
 };
 
 }  // namespace launcher

@@ -9,8 +9,8 @@
 namespace launcher {
 namespace {
 
-/// Where to listen, the first that works.
-std::vector<SocketAddress> doorways(const std::string& host) {
+/// Addresses to listen at; the first one that works is used.
+std::vector<SocketAddress> listen_addresses(const std::string& host) {
   if (is_address(host)) {
     auto chosen = addresses_of(host, 0);
     if (!chosen.empty() && is_own(chosen.front())) {
@@ -23,11 +23,11 @@ std::vector<SocketAddress> doorways(const std::string& host) {
 }  // namespace
 
 Listeners listen_on_free_port(const std::string& host) {
-  for (const SocketAddress& place : doorways(host)) {
+  for (const SocketAddress& place : listen_addresses(host)) {
     if (Fd listener = listen_at(place)) {
-      Listeners doors{{host, port_of(own_end(listener))}, {}};
-      doors.listeners.push_back(std::move(listener));
-      return doors;
+      Listeners result{{host, port_of(own_end(listener))}, {}};
+      result.listeners.push_back(std::move(listener));
+      return result;
     }
   }
   throw LaunchError(kExitFailure,

@@ -8,17 +8,17 @@
 
 namespace launcher {
 
-/// Sockets of a host that others are to find, and where they find it.
+/// Listening sockets with the endpoint for other hosts.
 struct Listeners {
   Endpoint endpoint;
   std::vector<Fd> listeners;
 };
 
-/// Listens at a port that the kernel chooses: at `host` alone where that is an
-/// address of this host, else (a name, an address outside of a NAT) at all its
-/// own.
+/// Listens at a port that the kernel chooses. If `host` is a numeric address of
+/// this host, listens there alone; else (a name, an address outside a NAT) at
+/// all its addresses.
 ///
-/// @throws LaunchError when it cannot
+/// @throws LaunchError when it cannot listen
 Listeners listen_on_free_port(const std::string& host);
 
 }  // namespace launcher

@@ -20,7 +20,7 @@ bool is_digit(char c) {
   return c >= '0' && c <= '9';
 }
 
-/// Bytes of other alphabets are for the name service to judge.
+/// Allows bytes of other alphabets, which the name service judges.
 bool can_be_in_label(char c) {
   const auto byte = static_cast<unsigned char>(c);
   return byte >= 0x80 || std::isalnum(byte) != 0 || c == '-' || c == '_';
@@ -93,7 +93,7 @@ NameVerdict judge(const std::string& host,
       return is_awaited && can_be_host_name(host) ? NameVerdict::not_yet
                                                   : NameVerdict::never;
     default:
-      return NameVerdict::never;  // of this machine: memory, files
+      return NameVerdict::never;  // an error of this machine, such as no memory
   }
 }
 

@@ -3,38 +3,40 @@
 #include <string>
 #include <vector>
 
-// What the name service has said of a host, and what to make of it.
+// Answers of the name service, and their meaning for a job.
 namespace launcher {
 
 struct NameAnswer {
-  int error = 0;  ///< of getaddrinfo(): EAI_NONAME
+  int error = 0;  ///< result of getaddrinfo(), such as EAI_NONAME
   std::vector<std::string> addresses{};
 };
 
-/// Asks the name service, and takes as long as it does.
+/// Queries the name service. Blocks until it answers.
 NameAnswer ask_name_service(const std::string& host);
 
-/// An answer as text, as one process hands it to another.
+/// Converts an answer to text for another process, and back.
 std::string encode(const NameAnswer& answer);
 NameAnswer decode_answer(const std::string& text);
 
 enum class NameVerdict {
   found,
-  not_yet,  ///< it may have an address later, as a pod that is yet to start
+  not_yet,  ///< may get an address later, such as a pod that has not started
   never
 };
 
-/// @param is_awaited others may start the host later; nobody waits for the only
-///   host of a job
+/// Judges whether a host has an address, or may get one.
+///
+/// @param is_awaited  the host may be started later, as any host of a job with
+///   several hosts
 NameVerdict judge(const std::string& host,
                   const NameAnswer& answer,
                   bool is_awaited);
 
-/// False where no name service will ever know it: an address that is none
-/// (10.0.0.256), a label of 64 characters, a name below .invalid.
+/// Whether a name service may ever know the name. False for a wrong address
+/// (10.0.0.256), a label of 64 characters, and a name below .invalid.
 bool can_be_host_name(const std::string& host);
 
-/// "host name node7 cannot be resolved (Name or service not known)".
+/// Text "host name node7 cannot be resolved (Name or service not known)".
 std::string problem_text(const std::string& host, const NameAnswer& answer);
 
 }  // namespace launcher

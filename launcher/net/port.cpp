@@ -33,7 +33,7 @@ Address any_address(int family, int port) {
   return address;
 }
 
-/// A bound socket, or none and errno.
+/// Binds a socket; returns an empty descriptor and errno if that fails.
 Fd bind_any(int family, int port) {
   Fd bound(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!bound) {
@@ -43,7 +43,7 @@ Fd bind_any(int family, int port) {
   const int off = 0;
   ::setsockopt(bound.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   if (family == AF_INET6) {
-    // One socket keeps the port of both families.
+    // One socket reserves the port of both families.
     ::setsockopt(bound.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
   }
   const Address address = any_address(family, port);
@@ -86,7 +86,7 @@ int port_of(const Fd& bound) {
 
 PortReservation::PortReservation(int port) : socket_(bind_any(AF_INET6, port)) {
   if (!socket_ && errno != EADDRINUSE) {
-    socket_ = bind_any(AF_INET, port);  // a host without IPv6
+    socket_ = bind_any(AF_INET, port);  // this host has no IPv6
   }
   if (!socket_) {
     refuse(errno, port);
@@ -96,7 +96,7 @@ PortReservation::PortReservation(int port) : socket_(bind_any(AF_INET6, port)) {
 
 int StorePort::reserve() {
   if (number_ == 0) {
-    // The new port is taken before the old one is let go: they differ.
+    // The new port is reserved before the old one is released, so they differ.
     PortReservation fresh(0);
     reservation_.emplace(std::move(fresh));
   } else {

@@ -6,12 +6,12 @@
 
 namespace launcher {
 
-/// Keeps a TCP port for a server that another process will start.
+/// Reserves a TCP port for a server that another process will start.
 ///
 /// The socket is bound with SO_REUSEADDR and does not listen. Linux then lets
-/// another socket with SO_REUSEADDR, as every c10d store sets it, bind the port
-/// by its number and listen on it, but gives the port to nobody who asks for
-/// any free one. So there is no moment in which it can be lost.
+/// another socket with SO_REUSEADDR, such as that of a c10d store, bind the
+/// port by its number and listen on it. But it does not give the port to a
+/// process that asks for any free port. So the port cannot be lost in between.
 class PortReservation {
  public:
   /// @param port 0 for any free one
@@ -25,13 +25,13 @@ class PortReservation {
   int port_ = 0;
 };
 
-/// A port of this host for rank 0's store, world for world.
+/// Reserves a port of this host for rank 0's store, for one world at a time.
 class StorePort {
  public:
-  /// @param number 0: a free one, another one each time
+  /// @param number  0: a free port, another one each time
   explicit StorePort(int number) : number_(number) {}
 
-  /// Gives back what was reserved before.
+  /// Releases the port that was reserved before.
   ///
   /// @throws LaunchError as PortReservation
   int reserve();

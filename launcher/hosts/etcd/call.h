@@ -9,29 +9,29 @@
 
 namespace launcher {
 
-/// The leases of a coordinator, renewed together.
+/// The two leases of a coordinator, which are renewed together.
 struct EtcdLeases {
-  int64_t coordinator = 0;  ///< of its key: a short one
-  int64_t record = 0;       ///< of the job's: it outlives a coordinator
+  int64_t coordinator = 0;  ///< of the coordinator's key; a short lease
+  int64_t record = 0;       ///< of the job's state; outlives the coordinator
 };
 
-/// One thing that a job wants of etcd, of which it has two keys: who
-/// coordinates, and what outlives him.
+/// One call to etcd. A job has two keys: the coordinator's address, and the
+/// record with the state of the job, which outlives a coordinator.
 struct EtcdCall {
   enum class Kind {
-    read,      ///< both keys
-    campaign,  ///< writes both, if they are as expected
-    save,      ///< writes the record, if the coordinator is who it was
-    renew,     ///< the leases, if the coordinator is who it was
-    wait       ///< for the coordinator's key to change, a while
+    read,      ///< reads both keys
+    campaign,  ///< writes both keys, if both have the expected revisions
+    save,      ///< writes the record, if the coordinator's key is unchanged
+    renew,     ///< renews the leases, if the coordinator's key is unchanged
+    wait       ///< waits a while for a change of the coordinator's key
   };
   Kind kind = Kind::read;
-  std::string coordinator{};         ///< value, of campaign
-  std::string record{};              ///< value, of campaign and save
-  int64_t coordinator_revision = 0;  ///< expected; of wait: seen
-  int64_t record_revision = 0;       ///< expected, of campaign
+  std::string coordinator{};         ///< value, for campaign
+  std::string record{};              ///< value, for campaign and save
+  int64_t coordinator_revision = 0;  ///< expected; for wait: known
+  int64_t record_revision = 0;       ///< expected, for campaign
   bool gives_up = false;             ///< save removes the coordinator's key
-  EtcdLeases leases{};               ///< of save and renew
+  EtcdLeases leases{};               ///< for save and renew
   std::chrono::seconds coordinator_time{0};  ///< of campaign's leases
   std::chrono::seconds record_time{0};
 };
@@ -39,15 +39,15 @@ struct EtcdCall {
 struct EtcdAnswer {
   enum class Outcome {
     done,
-    denied,       ///< the keys are not as expected, or a lease is gone
-    unreachable,  ///< it may have been done all the same
-    hopeless      ///< will not be otherwise, unless somebody changes something
+    denied,       ///< a revision is not the expected one, or a lease has ended
+    unreachable,  ///< no answer; etcd may have done it all the same
+    hopeless      ///< will fail again until the configuration changes
   };
   Outcome outcome = Outcome::unreachable;
-  std::string text{};  ///< why, where there is none, and what to do
-  std::optional<EtcdEntry> coordinator{};  ///< of read, and of what was denied
+  std::string text{};  ///< reason for no answer, with advice
+  std::optional<EtcdEntry> coordinator{};  ///< after read and denied calls
   std::optional<EtcdEntry> record{};
-  int64_t revision = 0;  ///< of what was written
+  int64_t revision = 0;  ///< of the written keys
   EtcdLeases leases{};   ///< of campaign
 };
 

@@ -2,14 +2,14 @@
 
 #include <cstddef>
 
-// What is used of <curl/curl.h>, so that ddprun is built without libcurl and
-// runs without it: only jobs that meet at etcd load it. The numbers are part of
-// libcurl's ABI, which has not changed since 7.21; gateway_test compares them
-// with the header where there is one.
+// The parts of <curl/curl.h> that ddprun uses. With them ddprun builds and runs
+// without libcurl; only jobs that use etcd load it. The numbers are part of
+// libcurl's ABI, which has not changed since 7.21. gateway_test compares them
+// with the header if it is installed.
 namespace launcher::curl {
 
 using Handle = void*;
-using List = void*;  // of headers
+using List = void*;  // a list of headers
 using Write = size_t (*)(char* bytes, size_t size, size_t count, void* user);
 using SetSocket = int (*)(void* user, int fd, int purpose);
 using WatchSocket =
@@ -42,7 +42,7 @@ inline constexpr const char* kFunctions[] = {"curl_global_init",
                                              "curl_multi_info_read",
                                              "curl_multi_cleanup"};
 
-// CURLOPT_...: longs, pointers and functions are counted apart.
+// CURLOPT_...: longs, pointers and functions have separate ranges.
 inline constexpr int kWriteData = 10000 + 1;
 inline constexpr int kUrl = 10000 + 2;
 inline constexpr int kProxy = 10000 + 4;

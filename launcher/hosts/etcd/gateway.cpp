@@ -43,7 +43,8 @@ std::string text_in(const GatewayJson& json, const char* name) {
   return found.is_string() ? found.get<std::string>() : "";
 }
 
-/// 0 where it is missing, as the gateway leaves zeros out, or negative.
+/// Reads a number; 0 if it is negative or missing, because the gateway omits
+/// zeros.
 int64_t number_in(const GatewayJson& json, const char* name) {
   const auto number = ddp::detail::parse_number<int64_t>(text_in(json, name));
   return number && *number > 0 ? *number : 0;
@@ -54,7 +55,7 @@ GatewayJson range_of(const std::string& key) {
 }
 
 GatewayError stranger(int status, std::string_view body) {
-  // What etcd says before its gateway is asked is plain text.
+  // Errors that etcd finds before its gateway runs are plain text.
   constexpr size_t kLongestQuote = 120;
   const std::string quote =
       on_one_line(shortened(std::string(body), kLongestQuote));
@@ -66,7 +67,7 @@ GatewayError stranger(int status, std::string_view body) {
               std::to_string(status) + ": \"" + quote + "\")"};
 }
 
-/// Of gRPC: what will be otherwise by itself.
+/// Whether an error code of gRPC is temporary.
 bool is_passing(int64_t code) {
   constexpr int64_t kDeadline = 4;
   constexpr int64_t kExhausted = 8;
@@ -233,7 +234,8 @@ GatewayAnswer<GrantedLease> read_lease(int status, std::string_view body) {
   if (const auto error = error_in(status, body, json)) {
     return *error;
   }
-  // A grant is an object, a renewal a stream of one result.
+  // The answer to a grant is an object, the answer to a renewal a stream of one
+  // result.
   const GatewayJson& result = member_of(json, "result");
   const GatewayJson& lease = result.is_object() ? result : json;
   const int64_t id = number_in(lease, "ID");

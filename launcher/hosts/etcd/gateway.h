@@ -8,42 +8,42 @@
 #include <variant>
 #include <vector>
 
-// What etcd's HTTP gateway is asked and answers (JSON of its v3 API, in which
-// keys and values are base64 and 64 bit numbers are text). Pure.
+// Requests to etcd's HTTP gateway and its answers: JSON of the v3 API, with
+// keys and values in base64 and 64 bit numbers as text. Pure.
 namespace launcher {
 
-/// Bytes of an answer that are read.
+/// Most bytes of an answer.
 inline constexpr size_t kLongestGatewayAnswer = 256 * 1024;
-/// Bytes of a value that is used.
+/// Most bytes of a value.
 inline constexpr size_t kLongestEtcdValue = 16 * 1024;
 
 std::string to_base64(std::string_view bytes);
-/// Nothing for what to_base64() does not make.
+/// Returns nothing if to_base64() does not make such a text.
 std::optional<std::string> from_base64(std::string_view text);
 
-/// A POST.
+/// A POST request.
 struct GatewayRequest {
   std::string path;
   std::string body;
 };
 
-/// A key's value; its revision changes with every write of it.
+/// Value of a key. Its revision changes with every write of the key.
 struct EtcdEntry {
   std::string value;
   int64_t revision = 0;
 };
 
-/// Writes when all keys have the revisions that are expected. Reads where they
-/// have not, and where there is nothing to write.
+/// Writes if all keys have the expected revisions. Reads if a key has another
+/// revision, or if there is nothing to write.
 struct EtcdTransaction {
   struct Expectation {
     std::string key;
-    int64_t revision = 0;  ///< 0: the key is not there
+    int64_t revision = 0;  ///< 0: the key does not exist
   };
   struct Write {
     std::string key;
     std::string value;
-    int64_t lease = 0;  ///< the key goes with it
+    int64_t lease = 0;  ///< etcd removes the key when the lease ends
   };
   std::vector<Expectation> expected{};
   std::vector<Write> writes{};
@@ -56,17 +56,18 @@ GatewayRequest authenticate_request(const std::string& user,
 GatewayRequest grant_request(std::chrono::seconds time);
 GatewayRequest renew_request(int64_t lease);
 GatewayRequest request_of(const EtcdTransaction& transaction);
-/// Answered, line by line, when the key changes at that revision or later.
+/// Asks for a line whenever the key changes at that revision or later.
 GatewayRequest watch_request(const std::string& key, int64_t from_revision);
 
-/// Why there is no answer.
+/// Reason for a failed request.
 struct GatewayError {
   enum class Kind {
-    passing,      ///< etcd is there and cannot answer now
-    refused,      ///< it does not do it: who asks has to change something
-    old_token,    ///< to be asked again with another one
-    certificate,  ///< it takes none with a common name beside a password
-    stranger      ///< who answers is no etcd
+    passing,      ///< etcd cannot answer now
+    refused,      ///< etcd refuses the request as it is
+    old_token,    ///< the request needs a new token
+    certificate,  ///< etcd refuses a common name in a certificate with a
+                  ///< password
+    stranger      ///< the server is no etcd
   };
   Kind kind = Kind::stranger;
   std::string text{};
@@ -76,22 +77,22 @@ using GatewayAnswer = std::variant<Answer, GatewayError>;
 
 struct GrantedLease {
   int64_t id = 0;
-  std::chrono::seconds time{0};  ///< that is left; 0: there is no such lease
+  std::chrono::seconds time{0};  ///< time left; 0: there is no such lease
 };
 struct EtcdOutcome {
-  bool is_done = false;  ///< the keys had the revisions that were expected
-  int64_t revision = 0;  ///< of etcd, and of what was written
-  std::vector<std::optional<EtcdEntry>> entries{};  ///< that were read
+  bool is_done = false;  ///< all keys had the expected revisions
+  int64_t revision = 0;  ///< of etcd, and of the written keys
+  std::vector<std::optional<EtcdEntry>> entries{};  ///< read entries
 };
 
-/// @param status of HTTP
+/// @param status  HTTP status
 GatewayAnswer<std::string> read_token(int status, std::string_view body);
 GatewayAnswer<GrantedLease> read_lease(int status, std::string_view body);
-/// @param reads of the transaction: so many entries must be there
+/// @param reads  number of entries that the transaction reads
 GatewayAnswer<EtcdOutcome> read_outcome(int status,
                                         std::string_view body,
                                         size_t reads);
-/// The watched key has changed, by what the watch has sent so far.
+/// Whether the watched key has changed, according to the lines so far.
 bool has_change(std::string_view lines);
 
 }  // namespace launcher

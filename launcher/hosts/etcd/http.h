@@ -14,7 +14,7 @@
 
 namespace launcher {
 
-/// Why there was no HTTP answer.
+/// Reason for a missing HTTP answer.
 struct HttpError {
   enum class Kind { unreachable, tls, stranger, no_library };
   Kind kind = Kind::unreachable;
@@ -43,10 +43,10 @@ class EtcdHttp {
 
   /// Sends a request, and cancels the previous one if it has no answer yet.
   ///
-  /// @param addresses of the endpoint's host; empty: it is one itself
-  /// @param token of a user, or empty
-  /// @param handler is called by the loop; may post the next one
-  /// @param is_enough ends the answer early
+  /// @param addresses  of the endpoint's host; empty: it is a numeric address
+  /// @param token  of a user, or empty
+  /// @param handler  is called by the loop, and may post the next request
+  /// @param is_enough  returns whether the answer so far is enough
   void post(const Endpoint& endpoint,
             const std::vector<std::string>& addresses,
             const GatewayRequest& request,

@@ -9,39 +9,39 @@
 #include "launcher/hosts/protocol/rendezvous.h"
 #include "launcher/options/values.h"
 
-// What a job keeps in etcd, as the values of its two keys.
+// The values of the two keys of a job in etcd.
 namespace launcher {
 
-/// Who coordinates a job, and where.
+/// Host and address of the coordinator of a job.
 struct CoordinatorPlace {
-  std::string id;    ///< of that ddprun
-  std::string host;  ///< its name, for people
+  std::string id;    ///< of that generations ddprun
+  std::string host;  ///< its name for messages
   Endpoint endpoint{};
 };
 
-/// What of a job outlives its coordinator. Ranks need not be in it: every host
-/// tells the next coordinator the one that it had.
+/// State of a job that outlives its coordinator. It needs no ranks, because
+/// every host sends its last rank to the next coordinator.
 struct EtcdJobState {
-  std::string job;      ///< of all runs with one --rdzv-id, which this is
-  std::string writer;   ///< the id of the ddprun that has written it
-  std::string host{};   ///< its name, for people
-  int generation = -1;  ///< the last one that was formed
-  int host_count = 0;   ///< of it
+  std::string job;  ///< identifies this run among all runs with one --rdzv-id
+  std::string writer;   ///< id of the ddprun that wrote it
+  std::string host{};   ///< name of the writer's host
+  int generation = -1;  ///< last generation that was formed
+  int host_count = 0;   ///< of that generation
   int restarts = 0;
-  /// How long ago the last ones were when this was written.
+  /// Ages of the last restarts when this was written.
   std::vector<std::chrono::milliseconds> restart_ages{};
   std::optional<JobClosed> closed{};
 };
 
 bool operator==(const EtcdJobState& left, const EtcdJobState& right);
 
-/// A line of JSON. Names that are too long for a message are the caller's
-/// error, long texts for people are cut.
+/// Encodes a value as a line of JSON. Shortens texts for messages that are too
+/// long. The names must not be longer than a message allows.
 std::string encode(const CoordinatorPlace& place);
 std::string encode(const EtcdJobState& record);
 
-/// Nothing for whatever encode() does not make: never throws, and every number
-/// and length is bounded.
+/// Decodes a value; returns nothing if encode() does not make such a text.
+/// Never throws, and checks the bounds of every number and length.
 std::optional<CoordinatorPlace> decode_place(std::string_view text);
 std::optional<EtcdJobState> decode_job_state(std::string_view text);
 

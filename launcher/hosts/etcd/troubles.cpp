@@ -95,7 +95,7 @@ EtcdAnswer::Outcome outcome_of(const std::vector<EtcdTrouble>& troubles) {
       troubles.begin(), troubles.end(), [](const EtcdTrouble& trouble) {
         return trouble.kind == EtcdTrouble::Kind::away;
       });
-  // Who refuses speaks for all.
+  // A refusal holds for all endpoints.
   const bool is_refused =
       !troubles.empty() && !is_of_one_endpoint(troubles.back());
   return may_pass && !is_refused ? EtcdAnswer::Outcome::unreachable

@@ -8,13 +8,13 @@
 
 namespace launcher {
 
-/// Why one endpoint of etcd has given no answer.
+/// Reason for a failed request to one endpoint of etcd.
 struct EtcdTrouble {
   enum class Kind {
-    away,      ///< it may be there again, and another endpoint now
-    wrong,     ///< who is there is none, or not to be trusted
-    refused,   ///< etcd does not do it, by whichever endpoint it is asked
-    old_token  ///< to be asked again with another one
+    away,      ///< unreachable now; another endpoint may answer
+    wrong,     ///< the server there is no etcd, or cannot be trusted
+    refused,   ///< etcd refuses the request at every endpoint
+    old_token  ///< the request needs a new token
   };
   Kind kind = Kind::away;
   std::string text{};
@@ -24,14 +24,15 @@ struct EtcdTrouble {
 EtcdTrouble trouble_of(const HttpError& error);
 EtcdTrouble trouble_of(const GatewayError& error, const EtcdSettings& settings);
 
-/// Whether another endpoint is to be asked.
+/// Whether another endpoint may answer the request.
 bool is_of_one_endpoint(const EtcdTrouble& trouble);
 
-/// What has come of it where all endpoints that were asked had trouble.
-///
-/// @param endpoints one for each trouble
+/// Outcome of a request that failed at all tried endpoints.
 EtcdAnswer::Outcome outcome_of(const std::vector<EtcdTrouble>& troubles);
-/// In one line, with what to do. Who has one endpoint knows which it is.
+/// Describes the failures in one line, with advice. Names the endpoints if
+/// there are several.
+///
+/// @param endpoints  one for each trouble
 std::string text_of(const std::vector<EtcdTrouble>& troubles,
                     const std::vector<Endpoint>& endpoints);
 

@@ -8,10 +8,10 @@ namespace launcher {
 namespace {
 
 constexpr size_t kLongestText = 2000;
-// Invalid bytes in a text may have made it longer.
+// encode() replaces invalid bytes, which can make a text longer.
 constexpr size_t kLongestReadText = 4 * kLongestText;
 
-// Of all that a coordinator tells of.
+// Changes that a coordinator reports, in the order of the enum.
 constexpr const char* kChanges[] = {"joined", "left", "vanished", "failed"};
 
 std::string cut(const std::string& text) {

@@ -5,7 +5,7 @@
 #include "launcher/hosts/protocol/message.h"
 #include "launcher/hosts/protocol/message_fields.h"
 
-// What a coordinator says, as JSON: the parts of encode() and decode().
+// Messages of a coordinator as JSON, for encode() and decode().
 namespace launcher {
 
 using MessageJson = nlohmann::json;

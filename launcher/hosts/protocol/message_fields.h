@@ -10,14 +10,14 @@
 
 namespace launcher {
 
-/// The members of a JSON object that came from another host. One that is
-/// missing, of another type or out of its bounds is read as the least value,
-/// and makes the whole invalid.
+/// Reads the members of a JSON object from another host. A member that is
+/// missing, has another type or is out of bounds is read as the least value,
+/// and makes the object invalid.
 class MessageFields {
  public:
   static constexpr size_t kLongestName = 256;
 
-  /// @param object  must outlive this.
+  /// @param object  must outlive this object
   explicit MessageFields(const nlohmann::json& object) : object_(object) {}
 
   bool are_valid() const { return are_valid_; }
@@ -25,7 +25,7 @@ class MessageFields {
 
   int64_t integer(const char* name, int64_t least, int64_t most);
   int count(const char* name, int least = 0, int most = kLargestCount);
-  /// Of milliseconds, to kNever.
+  /// Reads a number of milliseconds, up to kNever.
   std::chrono::milliseconds time(const char* name);
   bool truth(const char* name);
   std::string text(const char* name, size_t most = kLongestName);
