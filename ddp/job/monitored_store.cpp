@@ -4,6 +4,8 @@
 #include <thread>
 #include <utility>
 
+#include "ddp/base/backoff.h"
+
 namespace ddp::detail {
 namespace {
 
@@ -67,24 +69,23 @@ void MonitoredStore::wait(const std::vector<std::string>& keys,
   const auto deadline =
       timeout == kNoTimeout ? steady_clock::time_point::max() : start + timeout;
   // Polls, because LibTorch's own wait prints two lines on a time-out.
-  auto pause = kFirstCheckPause;
-  auto glance = kFirstGlance;
-  auto next_glance = start + glance;
+  Backoff check_pauses(kFirstCheckPause, kLongestCheckPause);
+  Backoff glance_pauses(kFirstGlance, kLongestGlance);
+  auto next_glance = start + glance_pauses.next();
   while (!has(keys)) {
     const auto now = steady_clock::now();
     if (now >= next_glance || now >= deadline) {
       if (const auto reason = why_in_vain_(); !reason.empty()) {
         throw_in_vain(reason);
       }
-      glance = std::min(2 * glance, kLongestGlance);
-      next_glance = now + glance;
+      next_glance = now + glance_pauses.next();
     }
     if (now >= deadline) {
       PrefixStore::wait(keys, milliseconds(1));  // throws the time-out
       return;
     }
-    std::this_thread::sleep_until(std::min(now + pause, deadline));
-    pause = std::min(2 * pause, kLongestCheckPause);
+    std::this_thread::sleep_until(
+        std::min(now + check_pauses.next(), deadline));
   }
 }
 

@@ -18,6 +18,8 @@
 #include <thread>
 #include <utility>
 
+#include "ddp/base/backoff.h"
+
 namespace ddp::detail {
 namespace {
 
@@ -178,8 +180,9 @@ milliseconds left_until(Clock::time_point deadline) {
 template <typename Attempt>
 Problem retry(milliseconds timeout, const Attempt& attempt) {
   const auto deadline = Clock::now() + timeout;
-  for (auto pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
+  for (Backoff backoff(kFirstPause, kLongestPause);;) {
     const Problem problem = attempt(left_until(deadline));
+    const milliseconds pause = backoff.next();
     if (problem.empty() || Clock::now() + pause > deadline) {
       return problem;
     }

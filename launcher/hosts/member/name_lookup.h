@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "ddp/base/backoff.h"
 #include "launcher/base/event_loop.h"
 #include "launcher/hosts/member/name_question.h"
-#include "launcher/hosts/protocol/backoff.h"
 #include "launcher/hosts/protocol/rendezvous.h"
 #include "launcher/hosts/protocol/waiting_text.h"
 #include "launcher/machine/background_call.h"
@@ -50,7 +50,7 @@ class NameLookup {
   Found on_found_;
   WaitingNews::Time deadline_;
   WaitingNews news_;
-  Backoff backoff_;
+  ddp::detail::Backoff backoff_;
   std::optional<NameAnswer> last_;  // nothing: there is no answer yet
   std::optional<BackgroundCall> call_;
 };

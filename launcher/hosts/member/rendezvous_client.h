@@ -6,7 +6,7 @@
 #include <variant>
 #include <vector>
 
-#include "launcher/hosts/protocol/backoff.h"
+#include "ddp/base/backoff.h"
 #include "launcher/hosts/protocol/message.h"
 #include "launcher/hosts/protocol/waiting_text.h"
 #include "launcher/options/rendezvous_config.h"
@@ -119,8 +119,8 @@ class RendezvousClient {
   Time now_{};
   Time last_heard_{};  // time of the coordinator's last message
   Time next_step_{};   // time of the next state to send, or the next attempt
-  Backoff backoff_{std::chrono::milliseconds(5),
-                   std::chrono::milliseconds(250)};
+  ddp::detail::Backoff backoff_{std::chrono::milliseconds(5),
+                                std::chrono::milliseconds(250)};
   Time give_up_{};  // without a coordinator that answers
   WaitingNews news_;
   bool has_requested_news_ = false;

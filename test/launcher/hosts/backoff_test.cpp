@@ -1,10 +1,10 @@
-#include "launcher/hosts/protocol/backoff.h"
+#include "ddp/base/backoff.h"
 
 #include <vector>
 
 #include "test/support/catch.h"
 
-using namespace launcher;
+using ddp::detail::Backoff;
 using namespace std::chrono_literals;
 
 TEST_CASE("pauses between attempts double, up to a limit") {
