@@ -25,11 +25,11 @@ milliseconds wait_for_hosts(const CoordinatedConfig& config) {
   return std::min(config.timeouts.join, kMostWait);
 }
 
-/// Returns the user's rendezvous, changed so that the test also runs if hosts are
-/// missing.
+/// Returns the user's rendezvous, changed so that the test also runs if hosts
+/// are missing.
 RendezvousConfig test_rendezvous(RendezvousConfig config) {
   if (const auto* fixed = std::get_if<StaticConfig>(&config)) {
-  // Fixed ranks would require all hosts.
+    // Fixed ranks would require all hosts.
     C10dConfig c10d{*fixed, fixed->coordinator};
     c10d.terms.ranks_are_fixed = false;
     config = std::move(c10d);

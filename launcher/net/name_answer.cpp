@@ -6,8 +6,9 @@
 #include <algorithm>
 #include <cctype>
 #include <memory>
-#include <sstream>
 
+#include "ddp/base/text/number.h"
+#include "ddp/base/text/record.h"
 #include "launcher/net/address.h"
 
 namespace launcher {
@@ -58,22 +59,21 @@ NameAnswer ask_name_service(const std::string& host) {
 }
 
 std::string encode(const NameAnswer& answer) {
-  std::string text = std::to_string(answer.error) + "\n";
-  for (const std::string& address : answer.addresses) {
-    text += address + "\n";
-  }
-  return text;
+  std::vector<std::string> fields{std::to_string(answer.error)};
+  fields.insert(fields.end(), answer.addresses.begin(), answer.addresses.end());
+  return ddp::detail::join_fields(fields);
 }
 
 NameAnswer decode_answer(const std::string& text) {
   NameAnswer answer;
-  std::istringstream lines(text);
-  if (!(lines >> answer.error)) {
-    answer.error = EAI_FAIL;
+  answer.error = EAI_FAIL;
+  const auto fields = ddp::detail::split_fields(text);
+  if (!fields || fields->empty()) {
+    return answer;
   }
-  for (std::string address; lines >> address;) {
-    answer.addresses.push_back(address);
-  }
+  answer.error =
+      ddp::detail::parse_number<int>(fields->front()).value_or(EAI_FAIL);
+  answer.addresses.assign(fields->begin() + 1, fields->end());
   return answer;
 }
 

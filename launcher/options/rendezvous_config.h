@@ -12,8 +12,8 @@
 
 // The kinds of rendezvous, with the options of each. HostOptions chooses the
 // kind. Code that differs by kind visits RendezvousConfig: the functions below,
-// make_rendezvous(), make_job() and rendezvous_endpoint() do not compile until they
-// handle a new kind.
+// make_rendezvous(), make_job() and rendezvous_endpoint() do not compile until
+// they handle a new kind.
 namespace launcher {
 
 /// How long hosts wait for each other. The defaults and the names in
