@@ -8,7 +8,7 @@
 #include "ddp/exchanges/no_exchange.h"
 #include "ddp/exchanges/power_sgd.h"
 #include "ddp/exchanges/weighted_mean.h"
-#include "ddp/reduce/detail/verdict.h"
+#include "ddp/reduce/detail/status_sums.h"
 #include "ddp/traffic.h"
 #include "test/support/catch.h"
 #include "test/support/fake_backend.h"
@@ -212,7 +212,7 @@ TEST_CASE("no exchange leaves each rank its own gradients and sends none",
       counted->take();
       backward(reducer, step * (group->getRank() + 1.0) * a.sum());
       TORCH_CHECK(all_equal(a.grad(), step * (group->getRank() + 1.0)));
-      TORCH_CHECK(counted->take().all_reduce == detail::Verdict::kNumel * 4);
+      TORCH_CHECK(counted->take().all_reduce == detail::StatusSums::kNumel * 4);
     }
   });
 }

@@ -6,7 +6,7 @@
 #include <torch/types.h>
 
 #include "ddp/reduce/bucket_plan.h"
-#include "ddp/reduce/detail/verdict.h"
+#include "ddp/reduce/detail/status_sums.h"
 #include "test/support/catch.h"
 #include "test/support/fake_backend.h"
 #include "test/support/local_ranks.h"
@@ -468,7 +468,7 @@ TEST_CASE("buckets are launched in order and rebuilt once by arrival",
   // The last bucket also has the verdict's elements.
   const auto rebuilt =
       c10::str("allreduce 12; allreduce 10; allreduce 13; allreduce ",
-               11 + detail::Verdict::kNumel,
+               11 + detail::StatusSums::kNumel,
                "; ");
   CHECK(step() == "broadcast 4; " + rebuilt);
   CHECK(reducer.plan() == detail::BucketPlan{{2}, {0}, {3}, {1}});

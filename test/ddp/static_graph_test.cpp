@@ -227,7 +227,7 @@ TEST_CASE("buckets of unused parameters start at once, passes cost the same",
   exchange->take_calls();
   // `unused` has no gradient on this rank, so the plan ends with it.
   CHECK(reducer.plan() == std::vector<std::vector<size_t>>{{1}, {0}, {2}});
-  CHECK(pass() == 1);  // the verdict: this exchange does not carry it
+  CHECK(pass() == 1);  // the status, of an exchange that does not carry it
   CHECK(seen == std::vector<std::string>{"start 0"});
   CHECK(exchange->take_calls() ==
         std::vector<std::string>{

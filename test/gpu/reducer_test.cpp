@@ -11,7 +11,7 @@
 #include "ddp/distributed_data_parallel.h"
 #include "ddp/exchanges/desync_guard.h"
 #include "ddp/job/state_sync.h"
-#include "ddp/reduce/detail/verdict.h"
+#include "ddp/reduce/detail/status_sums.h"
 #include "test/fake_gpu/control.h"
 #include "test/gpu/nccl_ranks.h"
 #include "test/gpu/schedule.h"
@@ -42,15 +42,15 @@ TORCH_MODULE(Two);
 
 TEST_CASE("a bad pass that becomes known with a good one counts", "[gpu]") {
   INFO(any_schedule());
-  const auto elements =
-      torch::empty({detail::Verdict::kNumel}, torch::Device(torch::kCUDA, 0));
-  detail::Verdict verdict(elements.options());
+  const auto elements = torch::empty({detail::StatusSums::kNumel},
+                                     torch::Device(torch::kCUDA, 0));
+  detail::StatusSums sums(elements.device());
   for (const bool failed : {true, false}) {
-    verdict.write(elements, {3}, failed);
-    verdict.read(elements);
+    sums.write(elements, {3}, failed);
+    sums.read(elements);
   }
   torch::cuda::synchronize(0);
-  CHECK_FALSE(verdict.is_good());
+  CHECK_FALSE(sums.all_agree());
 }
 
 std::shared_ptr<Exchange> guard_of(const NcclRank& rank) {

@@ -242,7 +242,7 @@ bool ReducerImpl::was_left() const {
 }
 
 std::string ReducerImpl::left_error() const {
-  return pass_error(failure_on(group_->getRank(), group_->getSize(), kThrown));
+  return failure_error(group_->getRank(), kThrown);
 }
 
 /// The other ranks wait for this one in it; their error is that of all.
@@ -335,20 +335,19 @@ void ReducerImpl::on_grad_ready(size_t index) {
 void ReducerImpl::close() {
   const auto guard = c10::make_scope_exit([this] { reset(); });
   const c10::NoGradGuard no_grad;
-  auto [settlement, failure] =
-      or_give_up([this] { return reduction_->end(on_pass_); });
+  auto outcome = or_give_up([this] { return reduction_->end(on_pass_); });
   if (auto* progress = progress_file()) {
     progress->note_pass();
   }
-  if (settlement.is_final) {
-    broken_ = settlement.error;
+  if (outcome.is_final) {
+    broken_ = outcome.error;
   }
-  if (failure) {
-    reduction_->note_failure(first_line(text_of(failure)));
-    std::rethrow_exception(failure);
+  if (outcome.exception) {
+    reduction_->note_failure(first_line(text_of(outcome.exception)));
+    std::rethrow_exception(outcome.exception);
   }
-  TORCH_CHECK(settlement.error.empty(), settlement.error);
-  reduction_->hand_out(std::move(settlement.unused));
+  TORCH_CHECK(outcome.error.empty(), outcome.error);
+  reduction_->hand_out(std::move(outcome.unused));
 }
 
 void ReducerImpl::reset() {

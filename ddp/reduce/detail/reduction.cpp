@@ -22,18 +22,18 @@ Reduction::Reduction(std::vector<NamedParameter> parameters,
       memory_(checked_layouts(std::move(parameters), *exchange_),
               bucket_caps_of(options),
               bucket_layout_of(*exchange_, group_->getSize())),
-      missing_(missing_policy_of(options, group_, memory_)),
+      agreement_(group_, memory_, unused_mode_of(options)),
       keeps_memory_(options.gradient_as_bucket_view()),
-      is_recording_(missing_->expects_all()),
+      is_recording_(!options.find_unused_parameters()),
       graph_(options.static_graph()
                  ? std::make_unique<GraphRecord>(memory_.size())
                  : nullptr),
       unreached_(options.find_unused_parameters()
                      ? std::make_unique<Unreached>(memory_.size())
                      : nullptr),
-      updates_(compared()) {
+      steps_(compared()) {
   if (auto* job = monitored_backend_of(*group_)) {
-    account_.reducer = job->number_reducer();
+    status_.reducer = job->number_reducer();
   }
 }
 
@@ -56,7 +56,7 @@ void Reduction::note_local_of(const Reduction& other) {
 
 void Reduction::begin(int ranks) {
   open(ranks);
-  account_.without_step = updates_.begin_pass();
+  status_.without_step = steps_.count_passes_without_step();
   add_frozen();
   if (graph_ && graph_->is_known()) {
     add_unused();
@@ -68,14 +68,14 @@ void Reduction::begin_shadow(int ranks) {
     tensor.mutable_grad().reset();
   }
   open(ranks);
-  account_.is_shadow = true;
+  status_.is_shadow = true;
   add_frozen();
 }
 
 void Reduction::open(int ranks) {
   memory_.begin(keeps_memory_);
   memory_.set_scale(exchange_->scale(ranks));
-  ++account_.number;
+  ++status_.number;
 }
 
 void Reduction::add(size_t index) {
@@ -95,7 +95,7 @@ bool Reduction::comes_too_late(size_t index) {
   if (!memory_.is_absent(index) || !parameter(index).requires_grad()) {
     return false;
   }
-  account_.note_late(memory_.parameter(index).name);
+  status_.add_late(memory_.parameter(index).name);
   return true;
 }
 
@@ -113,8 +113,8 @@ void Reduction::take(size_t index) {
   }
 }
 
-Reduction::Ending Reduction::end(const std::function<void()>& action) {
-  if (graph_ && !account_.is_shadow) {
+PassOutcome Reduction::end(const std::function<void()>& action) {
+  if (graph_ && !status_.is_shadow) {
     compare_graph();
   }
   add_missing();
@@ -128,7 +128,7 @@ Reduction::Ending Reduction::end(const std::function<void()>& action) {
 /// What was frozen in the pass before is not waited for, so that its buckets
 /// start as early as the others.
 void Reduction::add_frozen() {
-  auto& frozen = account_.frozen;
+  auto& frozen = status_.frozen;
   const auto trains = [this](size_t index) {
     return parameter(index).requires_grad();
   };
@@ -144,7 +144,7 @@ void Reduction::add_unused() {
   for (const size_t index : graph_->unused()) {
     if (memory_.expects(index)) {
       if (!parameter(index).requires_grad()) {
-        account_.frozen.push_back(index);
+        status_.frozen.push_back(index);
       }
       memory_.fill_missing(index);
     }
@@ -158,8 +158,8 @@ void Reduction::learn_graph() {
     if (memory_.has_bucket(index)) {
       take(index);
     } else {
-      account_.note_changed(memory_.parameter(index).name +
-                            " (not at all on the ranks that began)");
+      status_.add_changed(memory_.parameter(index).name +
+                          " (not at all on the ranks that began)");
     }
   }
 }
@@ -169,12 +169,12 @@ void Reduction::compare_graph() {
     learn_graph();
     return;
   }
-  account_.changed = changes_of(*graph_, memory_);
+  status_.changed = changes_of(*graph_, memory_);
 }
 
 void Reduction::leave_out(size_t index) {
   const bool trains = memory_.parameter(index).tensor.requires_grad();
-  (trains ? account_.missing : account_.frozen).push_back(index);
+  (trains ? status_.missing : status_.frozen).push_back(index);
   memory_.fill_missing(index);
 }
 
@@ -199,10 +199,10 @@ void Reduction::add_missing() {
   for (const size_t index : memory_.expected()) {
     leave_out(index);
   }
-  std::sort(account_.missing.begin(), account_.missing.end());
-  std::sort(account_.frozen.begin(), account_.frozen.end());
+  std::sort(status_.missing.begin(), status_.missing.end());
+  std::sort(status_.frozen.begin(), status_.frozen.end());
   if (is_recording_) {
-    for (const auto* absent : {&account_.missing, &account_.frozen}) {
+    for (const auto* absent : {&status_.missing, &status_.frozen}) {
       order_.insert(order_.end(), absent->begin(), absent->end());
     }
   }
@@ -211,7 +211,7 @@ void Reduction::add_missing() {
 /// Rank 0 plans, by the order in which it met the gradients. All of them are in
 /// buckets by now and move; what none will ever bring is in none any more.
 void Reduction::agree_on_plan() {
-  const auto never = missing_->never_used(account_);
+  const auto never = agreement_.learn_unused(status_);
   auto numbers = at::zeros(
       {static_cast<int64_t>(memory_.size() - never.size())}, at::kLong);
   if (group_->getRank() == 0) {
@@ -242,29 +242,28 @@ void Reduction::start_full_buckets(size_t end) {
   while (next_ < end &&
          (memory_.is_full(next_) || fill_with_unreached(next_))) {
     if (next_ + 1 == memory_.bucket_count()) {
-      missing_->note(account_);
+      agreement_.write_status(status_);
     }
     exchange_->start(memory_.bucket(next_));
     ++next_;
     if (next_ == memory_.bucket_count()) {
-      missing_->start();
+      agreement_.start();
     }
   }
 }
 
 /// Goes on after a failure, which may be this rank's alone: the others wait for
 /// it in what follows. What fails twice fails because they cannot be reached.
-Reduction::Ending Reduction::end_with_others(
-    const std::function<void()>& action) {
-  Ending ending;
-  const auto attempt = [&failure = ending.failure](const auto& step) {
+PassOutcome Reduction::end_with_others(const std::function<void()>& action) {
+  std::exception_ptr exception;
+  const auto attempt = [&exception](const auto& step) {
     try {
       step();
     } catch (...) {
-      if (failure) {
-        std::rethrow_exception(failure);
+      if (exception) {
+        std::rethrow_exception(exception);
       }
-      failure = std::current_exception();
+      exception = std::current_exception();
     }
   };
   for (size_t i = 0; i < memory_.bucket_count(); ++i) {
@@ -273,13 +272,15 @@ Reduction::Ending Reduction::end_with_others(
   if (action) {
     attempt(action);
   }
-  attempt([&] { ending.settlement = missing_->settle(account_); });
-  return ending;
+  PassOutcome outcome;
+  attempt([&] { outcome = agreement_.finish(status_); });
+  outcome.exception = exception;
+  return outcome;
 }
 
 /// But for what is not used, and what is frozen.
 void Reduction::hand_out(std::vector<size_t> kept) {
-  kept.insert(kept.end(), account_.frozen.begin(), account_.frozen.end());
+  kept.insert(kept.end(), status_.frozen.begin(), status_.frozen.end());
   std::sort(kept.begin(), kept.end());
   kept.erase(std::unique(kept.begin(), kept.end()), kept.end());
   memory_.hand_out_all_but(kept);
@@ -287,11 +288,11 @@ void Reduction::hand_out(std::vector<size_t> kept) {
 
 void Reduction::abandon() noexcept {
   exchange_->abandon();
-  missing_->abandon();
+  agreement_.abandon();
 }
 
 void Reduction::reset() {
-  account_.reset();
+  status_.reset();
   memory_.reset();
   order_.clear();
   next_ = 0;

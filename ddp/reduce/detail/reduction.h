@@ -15,10 +15,9 @@
 #include "ddp/reduce/detail/exchange_claim.h"
 #include "ddp/reduce/detail/gradient_buckets.h"
 #include "ddp/reduce/detail/graph_record.h"
-#include "ddp/reduce/detail/missing_policy.h"
-#include "ddp/reduce/detail/pass_account.h"
+#include "ddp/reduce/detail/pass_agreement.h"
+#include "ddp/reduce/detail/step_detector.h"
 #include "ddp/reduce/detail/unreached.h"
-#include "ddp/reduce/detail/update_watch.h"
 #include "ddp/reduce/options.h"
 
 namespace ddp::detail {
@@ -45,8 +44,8 @@ class Reduction {
   std::vector<NamedParameter> parameters() const;
   std::vector<at::Tensor> tensors() const { return memory_.tensors(); }
   const BucketPlan& plan() const { return memory_.plan(); }
-  /// See `MissingPolicy`.
-  std::string late_error() { return missing_->late_error(); }
+  /// See `PassAgreement`.
+  std::string late_error() { return agreement_.late_error(); }
 
   const at::Tensor& parameter(size_t index) const {
     return memory_.parameter(index).tensor;
@@ -58,7 +57,7 @@ class Reduction {
   void note_local_of(const Reduction& other);
   /// What left this pass, one line: the other ranks hear of it in its end, or,
   /// when that is over, in that of the next.
-  void note_failure(std::string text) { account_.failure = std::move(text); }
+  void note_failure(std::string text) { status_.failure = std::move(text); }
 
   /// @param ranks  over how many gradients are averaged.
   void begin(int ranks);
@@ -71,14 +70,10 @@ class Reduction {
   /// The pass does not reach these, where it `looks_ahead`.
   void look_ahead(const std::vector<size_t>& unreached);
 
-  struct Ending {
-    Settlement settlement;
-    std::exception_ptr failure;  ///< of a bucket or the action; this rank's
-  };
   /// Does everything that other ranks wait for, also after one failure.
-  /// @param action  done between the buckets and the settlement; may be empty.
+  /// @param action  done between the buckets and the agreement; may be empty.
   /// @throws what has failed first, when more has.
-  Ending end(const std::function<void()>& action);
+  PassOutcome end(const std::function<void()>& action);
 
   /// @param kept  what keeps its `.grad`, beside what is frozen.
   void hand_out(std::vector<size_t> kept);
@@ -87,7 +82,7 @@ class Reduction {
   void reset();
 
   /// The ranks' steps are compared from here on.
-  void forget_steps() { updates_ = UpdateWatch(compared()); }
+  void forget_steps() { steps_ = StepDetector(compared()); }
 
  private:
   /// Parameters that change alike on ranks that step alike.
@@ -108,18 +103,18 @@ class Reduction {
   void add_missing();
   void agree_on_plan();
   void start_full_buckets(size_t end);
-  Ending end_with_others(const std::function<void()>& action);
+  PassOutcome end_with_others(const std::function<void()>& action);
 
   c10::intrusive_ptr<c10d::Backend> group_;
   ExchangeClaim exchange_;
   GradientBuckets memory_;
-  std::unique_ptr<MissingPolicy> missing_;
+  PassAgreement agreement_;
   bool keeps_memory_;
   bool is_recording_;                     // until the plan is agreed on
   std::unique_ptr<GraphRecord> graph_;    // of a static graph, else null
   std::unique_ptr<Unreached> unreached_;  // where parameters may be unused
-  UpdateWatch updates_;
-  PassAccount account_;        // of the pass that runs
+  StepDetector steps_;
+  PassStatus status_;          // of the pass that runs
   std::vector<size_t> order_;  // in which gradients come, while recording
   size_t next_ = 0;            // bucket to start next
 };

@@ -4,10 +4,6 @@
 
 #include <c10/util/Exception.h>
 
-#include "ddp/reduce/detail/learn_unused.h"
-#include "ddp/reduce/detail/unused_on_demand.h"
-#include "ddp/reduce/detail/verdict.h"
-
 namespace ddp::detail {
 namespace {
 
@@ -44,13 +40,10 @@ BucketLayout bucket_layout_of(const Exchange& exchange, int ranks) {
   TORCH_CHECK(multiple > 0,
               "Expected the exchange's multiple_of to be positive, but got ",
               multiple);
-  return {multiple, Verdict::kNumel, exchange.sums_every_element()};
+  return {multiple, StatusSums::kNumel, exchange.sums_every_element()};
 }
 
-std::unique_ptr<MissingPolicy> missing_policy_of(
-    const DistributedDataParallelOptions& options,
-    const c10::intrusive_ptr<c10d::Backend>& group,
-    const GradientBuckets& buckets) {
+UnusedMode unused_mode_of(const DistributedDataParallelOptions& options) {
   TORCH_CHECK(options.find_unused_parameters() +
                       options.find_unused_on_demand() +
                       options.static_graph() <=
@@ -59,15 +52,13 @@ std::unique_ptr<MissingPolicy> missing_policy_of(
               "static_graph, but got several; the last where all passes leave "
               "out the same parameters, the first where most leave out some");
   if (options.static_graph()) {
-    return learn_unused(group, buckets);
+    return UnusedMode::learn;
   }
   if (options.find_unused_parameters()) {
-    return allow_unused(group, buckets);
+    return UnusedMode::find;
   }
-  if (options.find_unused_on_demand()) {
-    return find_unused_on_demand(group, buckets);
-  }
-  return refuse_missing(group, buckets);
+  return options.find_unused_on_demand() ? UnusedMode::find_on_demand
+                                         : UnusedMode::refuse;
 }
 
 std::vector<NamedParameter> checked_leaves(

@@ -1,15 +1,12 @@
 #pragma once
 
-#include <memory>
 #include <vector>
-
-#include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "ddp/exchanges/exchange.h"
 #include "ddp/job/named_parameter.h"
 #include "ddp/reduce/bucket_plan.h"
 #include "ddp/reduce/detail/gradient_buckets.h"
-#include "ddp/reduce/detail/missing_policy.h"
+#include "ddp/reduce/detail/pass_agreement.h"
 #include "ddp/reduce/options.h"
 
 // What a user's options and exchange ask of a reduction. All throw c10::Error
@@ -20,11 +17,7 @@ BucketCaps bucket_caps_of(const DistributedDataParallelOptions& options);
 
 BucketLayout bucket_layout_of(const Exchange& exchange, int ranks);
 
-/// @param buckets  must outlive the policy.
-std::unique_ptr<MissingPolicy> missing_policy_of(
-    const DistributedDataParallelOptions& options,
-    const c10::intrusive_ptr<c10d::Backend>& group,
-    const GradientBuckets& buckets);
+UnusedMode unused_mode_of(const DistributedDataParallelOptions& options);
 
 /// There are some, leaves that require gradients.
 std::vector<NamedParameter> checked_leaves(

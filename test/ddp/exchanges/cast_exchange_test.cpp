@@ -4,7 +4,7 @@
 #include <torch/types.h>
 
 #include "ddp/exchanges/all_reduce.h"
-#include "ddp/reduce/detail/verdict.h"
+#include "ddp/reduce/detail/status_sums.h"
 #include "ddp/reducer.h"
 #include "ddp/traffic.h"
 #include "test/support/catch.h"
@@ -96,7 +96,7 @@ TEST_CASE("a narrow wire sends half the bytes", "[exchange][cast]") {
     return counted->take().all_reduce;
   };
   run_ranks(2, [&](const Group& group) {
-    const int64_t spare = detail::Verdict::kNumel * sizeof(float);
+    const int64_t spare = detail::StatusSums::kNumel * sizeof(float);
     const int64_t plain = bytes(group, std::nullopt);
     TORCH_CHECK(plain == numel * 4 + spare, plain);
     for (const auto dtype : {torch::kBFloat16, torch::kHalf}) {

@@ -4,7 +4,7 @@
 
 #include <torch/types.h>
 
-#include "ddp/reduce/detail/verdict.h"
+#include "ddp/reduce/detail/status_sums.h"
 #include "ddp/traffic.h"
 #include "test/support/catch.h"
 #include "test/support/fake_backend.h"
@@ -189,7 +189,7 @@ TEST_CASE("a code's bytes are what is sent", "[exchange][coded]") {
         is_narrow ? 4 * numel / 2 : 4 * numel / 4 + 4 * numel / 256;
     TORCH_CHECK(bytes.all_to_all == code, bytes.all_to_all);
     TORCH_CHECK(bytes.all_gather == code / size, bytes.all_gather);
-    TORCH_CHECK(bytes.all_reduce == detail::Verdict::kNumel * 4);
+    TORCH_CHECK(bytes.all_reduce == detail::StatusSums::kNumel * 4);
   });
 }
 

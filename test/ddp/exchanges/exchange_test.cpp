@@ -4,7 +4,7 @@
 #include <torch/types.h>
 
 #include "ddp/exchanges/all_reduce.h"
-#include "ddp/reduce/detail/verdict.h"
+#include "ddp/reduce/detail/status_sums.h"
 #include "ddp/reducer.h"
 #include "test/support/catch.h"
 #include "test/support/fake_backend.h"
@@ -117,8 +117,8 @@ TEST_CASE("buckets start as they fill and finish at the end", "[exchange]") {
   for (const auto& call : backend->take_calls()) {
     collectives.push_back(c10::str(call.name, " ", call.numel));
   }
-  const auto verdict = c10::str("allreduce ", detail::Verdict::kNumel);
-  CHECK(collectives == Calls{"broadcast 2", verdict, verdict});
+  const auto status = c10::str("allreduce ", detail::StatusSums::kNumel);
+  CHECK(collectives == Calls{"broadcast 2", status, status});
 }
 
 TEST_CASE("what an exchange is given", "[exchange]") {

@@ -1,13 +1,14 @@
-#include "ddp/reduce/detail/verdict.h"
+#include "ddp/reduce/detail/pass_agreement.h"
 
 #include <torch/types.h>
 
-#include "ddp/reduce/detail/pass_account.h"
-#include "ddp/reduce/detail/update_watch.h"
+#include "ddp/reduce/detail/pass_report.h"
+#include "ddp/reduce/detail/status_sums.h"
+#include "ddp/reduce/detail/step_detector.h"
 #include "test/support/catch.h"
 
 namespace ddp::detail {
-namespace verdict_test {
+namespace pass_agreement_test {
 
 using Catch::Contains;
 
@@ -18,24 +19,24 @@ struct Says {
 
 /// Returns whether the ranks agree. Every rank has to read the same result.
 bool agree(const std::vector<Says>& ranks, at::ScalarType type) {
-  auto sums = torch::zeros({Verdict::kNumel}, type);
-  std::deque<Verdict> verdicts;
+  auto sums = torch::zeros({StatusSums::kNumel}, type);
+  std::deque<StatusSums> statuses;
   for (const auto& says : ranks) {
-    const auto elements = torch::empty({Verdict::kNumel}, type);
-    verdicts.emplace_back(elements.options());
-    verdicts.back().write(elements, says.stamp, says.failed);
+    const auto elements = torch::empty({StatusSums::kNumel}, type);
+    statuses.emplace_back(elements.device());
+    statuses.back().write(elements, says.stamp, says.failed);
     sums += elements;
   }
-  std::vector<bool> good;
-  for (auto& verdict : verdicts) {
-    verdict.read(sums);
-    good.push_back(verdict.is_good());
+  std::vector<bool> agree;
+  for (auto& status : statuses) {
+    status.read(sums);
+    agree.push_back(status.all_agree());
   }
-  REQUIRE(std::equal(good.begin() + 1, good.end(), good.begin()));
-  return good[0];
+  REQUIRE(std::equal(agree.begin() + 1, agree.end(), agree.begin()));
+  return agree[0];
 }
 
-TEST_CASE("ranks that say the same agree", "[verdict]") {
+TEST_CASE("ranks that say the same agree", "[agreement]") {
   const auto type = GENERATE(at::kFloat,
                              at::kDouble,
                              at::kHalf,
@@ -51,7 +52,7 @@ TEST_CASE("ranks that say the same agree", "[verdict]") {
 }
 
 TEST_CASE("one rank that says other than the others is noticed by all",
-          "[verdict]") {
+          "[agreement]") {
   const auto type = GENERATE(at::kFloat, at::kBFloat16, at::kComplexFloat);
   const size_t odd = GENERATE(0, 1, 2);
   std::vector<Says> ranks(3, {{0x1234}, false});
@@ -67,7 +68,8 @@ TEST_CASE("one rank that says other than the others is noticed by all",
   }
 }
 
-TEST_CASE("who does not know bit 0 agrees with all in it", "[verdict]") {
+TEST_CASE("a rank that does not know bit 0 agrees with all in it",
+          "[agreement]") {
   const Says not_known{{7, false}, false};
   CHECK(agree({not_known, not_known}, at::kFloat));
   for (const uint16_t stamp : {6, 7}) {
@@ -78,68 +80,68 @@ TEST_CASE("who does not know bit 0 agrees with all in it", "[verdict]") {
   CHECK_FALSE(agree({{{7}, false}, not_known, {{6}, false}}, at::kFloat));
 }
 
-TEST_CASE("passes of different reducers are crossed", "[verdict]") {
+TEST_CASE("passes of different reducers are crossed", "[agreement]") {
   const auto type = GENERATE(at::kFloat, at::kBFloat16, at::kComplexFloat);
   const bool is_shadow = GENERATE(false, true);
   for (uint8_t other = 0; other < 16; ++other) {
-    auto sums = torch::zeros({Verdict::kNumel}, type);
-    Verdict verdict(sums.options());
+    auto sums = torch::zeros({StatusSums::kNumel}, type);
+    StatusSums status(sums.device());
     for (const uint8_t reducer : {uint8_t{5}, other, uint8_t{5}}) {
-      const auto elements = torch::empty({Verdict::kNumel}, type);
-      verdict.write(elements,
-                    is_shadow ? Stamp{0, false, false, reducer}
-                              : Stamp{7, true, true, reducer},
-                    false);
+      const auto elements = torch::empty({StatusSums::kNumel}, type);
+      status.write(elements,
+                   is_shadow ? Stamp{0, false, false, reducer}
+                             : Stamp{7, true, true, reducer},
+                   false);
       sums += elements;
     }
-    verdict.read(sums);
-    CHECK(verdict.is_good() == (other == 5));
-    CHECK(verdict.is_crossed() == (other != 5));
+    status.read(sums);
+    CHECK(status.all_agree() == (other == 5));
+    CHECK(status.met_other_reducer() == (other != 5));
   }
 }
 
 TEST_CASE("a thousand ranks in bfloat16, whose sums stand still at 256",
-          "[verdict]") {
+          "[agreement]") {
   std::vector<Says> ranks(1000, {{7}, false});
   CHECK(agree(ranks, at::kBFloat16));
   ranks[999].stamp.bits = 6;
   CHECK_FALSE(agree(ranks, at::kBFloat16));
 }
 
-TEST_CASE("a verdict is bad until it is forgiven", "[verdict]") {
-  const auto elements = torch::zeros({Verdict::kNumel});
-  Verdict verdict(elements.options());
-  verdict.write(elements, {3}, true);
-  verdict.read(elements);
-  verdict.write(elements, {3}, false);
-  verdict.read(elements);
-  CHECK_FALSE(verdict.is_good());
-  CHECK(verdict.wait(std::chrono::milliseconds(0)));
-  CHECK_FALSE(verdict.is_settled());
-  verdict.forgive();
-  CHECK(verdict.is_good());
+TEST_CASE("a disagreement is kept until it is forgotten", "[agreement]") {
+  const auto elements = torch::zeros({StatusSums::kNumel});
+  StatusSums status(elements.device());
+  status.write(elements, {3}, true);
+  status.read(elements);
+  status.write(elements, {3}, false);
+  status.read(elements);
+  CHECK_FALSE(status.all_agree());
+  CHECK(status.wait(std::chrono::milliseconds(0)));
+  CHECK_FALSE(status.is_settled());
+  status.forget_disagreement();
+  CHECK(status.all_agree());
 }
 
 TEST_CASE("ranks stop in the first pass in which all have said it",
-          "[verdict]") {
+          "[agreement]") {
   const auto type = GENERATE(at::kFloat, at::kBFloat16, at::kComplexFloat);
   const size_t size = GENERATE(1, 2, 5, 300);
   std::vector<std::shared_ptr<StopVote>> votes;
-  std::deque<Verdict> verdicts;
-  const auto elements = torch::empty({Verdict::kNumel}, type);
+  std::deque<StatusSums> statuses;
+  const auto elements = torch::empty({StatusSums::kNumel}, type);
   for (size_t rank = 0; rank < size; ++rank) {
     votes.push_back(std::make_shared<StopVote>());
-    verdicts.emplace_back(elements.options(), votes.back());
+    statuses.emplace_back(elements.device(), votes.back());
   }
   const auto pass = [&] {
-    auto sums = torch::zeros({Verdict::kNumel}, type);
-    for (auto& verdict : verdicts) {
-      verdict.write(elements, {7}, false);
+    auto sums = torch::zeros({StatusSums::kNumel}, type);
+    for (auto& status : statuses) {
+      status.write(elements, {7}, false);
       sums += elements;
     }
-    for (auto& verdict : verdicts) {
-      verdict.read(sums);
-      REQUIRE(verdict.is_good());
+    for (auto& status : statuses) {
+      status.read(sums);
+      REQUIRE(status.all_agree());
     }
   };
   const auto agreed = [&] {
@@ -162,51 +164,51 @@ TEST_CASE("ranks stop in the first pass in which all have said it",
   CHECK(agreed());
 }
 
-TEST_CASE("stamps of passes", "[verdict]") {
-  PassAccount account;
-  account.number = 12;
-  account.without_step = 0;
-  const auto stamp = account.stamp();
+TEST_CASE("stamps of passes", "[agreement]") {
+  PassStatus status;
+  status.number = 12;
+  status.without_step = 0;
+  const auto stamp = status.stamp();
   CHECK(stamp.knows_bit_0);
   SECTION("do not tell passes apart, and nothing of what is missing") {
-    account.number = 13;
-    account.missing = {1, 2};
-    CHECK(account.stamp().bits == stamp.bits);
+    status.number = 13;
+    status.missing = {1, 2};
+    CHECK(status.stamp().bits == stamp.bits);
   }
   SECTION("tell a step more or less, in bit 0") {
-    account.without_step = 1;
-    CHECK(account.stamp().bits == (stamp.bits ^ 1));
-    CHECK(account.stamp().knows_bit_0);
+    status.without_step = 1;
+    CHECK(status.stamp().bits == (stamp.bits ^ 1));
+    CHECK(status.stamp().knows_bit_0);
   }
   SECTION("tell the group's reducers apart, also in a shadow") {
-    account.reducer = 18;
-    CHECK(account.stamp().bits == stamp.bits);
-    CHECK(account.stamp().reducer == 2);
-    account.is_shadow = true;
-    CHECK(account.stamp().reducer == 2);
+    status.reducer = 18;
+    CHECK(status.stamp().bits == stamp.bits);
+    CHECK(status.stamp().reducer == 2);
+    status.is_shadow = true;
+    CHECK(status.stamp().reducer == 2);
   }
   SECTION("say where steps are not known") {
-    account.without_step.reset();
-    CHECK(!account.stamp().knows_bit_0);
+    status.without_step.reset();
+    CHECK(!status.stamp().knows_bit_0);
   }
   SECTION("tell what is frozen") {
     std::set<uint16_t> stamps{stamp.bits};
     for (size_t i = 0; i < 100; ++i) {
-      account.frozen = {i};
-      stamps.insert(account.stamp().bits);
-      account.frozen = {i, i + 1};
-      stamps.insert(account.stamp().bits);
+      status.frozen = {i};
+      stamps.insert(status.stamp().bits);
+      status.frozen = {i, i + 1};
+      stamps.insert(status.stamp().bits);
     }
     CHECK(stamps.size() >= 200);  // one in 32,768 collides by chance
   }
 }
 
-TEST_CASE("reports survive the way to another rank", "[verdict]") {
+TEST_CASE("reports survive the way to another rank", "[agreement]") {
   const auto report =
       GENERATE(PassReport{},
                PassReport{3, 1, "", "b", "", "", ""},
                PassReport{9, 0, "a.x, b", "", "bad luck, twice", "", "c, d"});
-  const auto back = report_of(to_text(report));
+  const auto back = parse_report(to_text(report));
   CHECK(back.number == report.number);
   CHECK(back.without_step == report.without_step);
   CHECK(back.missing == report.missing);
@@ -215,7 +217,7 @@ TEST_CASE("reports survive the way to another rank", "[verdict]") {
   CHECK(back.late == report.late);
 }
 
-TEST_CASE("what went wrong in a pass, in words", "[verdict]") {
+TEST_CASE("what went wrong in a pass, in words", "[agreement]") {
   SECTION("a failure of the pass before comes first") {
     CHECK_THAT(pass_error({{5, 0, "a", "", "", "", ""},
                            {5, 1, "", "", "bad luck", "", ""}}),
@@ -249,7 +251,7 @@ TEST_CASE("what went wrong in a pass, in words", "[verdict]") {
   }
 }
 
-TEST_CASE("passes without a step are counted", "[verdict]") {
+TEST_CASE("passes without a step are counted", "[agreement]") {
   const auto parameter = GENERATE(
       torch::ones({1}),
       torch::ones({2, 3}, at::kBFloat16),
@@ -260,27 +262,27 @@ TEST_CASE("passes without a step are counted", "[verdict]") {
   for (size_t i = 0; i < count; ++i) {
     parameters.push_back(parameter.clone().requires_grad_());
   }
-  UpdateWatch watch(parameters);
+  StepDetector detector(parameters);
   const auto step = [&] {
     for (auto& p : parameters) {
       p.data().add_(1);  // as LibTorch's optimizers do
     }
   };
-  CHECK(watch.begin_pass() == 0);
-  CHECK(watch.begin_pass() == 1);
+  CHECK(detector.count_passes_without_step() == 0);
+  CHECK(detector.count_passes_without_step() == 1);
   step();
-  CHECK(watch.begin_pass() == 1);
+  CHECK(detector.count_passes_without_step() == 1);
   step();
-  CHECK(watch.begin_pass() == 1);
-  CHECK(watch.begin_pass() == 2);
-  CHECK(watch.begin_pass() == 3);
+  CHECK(detector.count_passes_without_step() == 1);
+  CHECK(detector.count_passes_without_step() == 2);
+  CHECK(detector.count_passes_without_step() == 3);
 }
 
-TEST_CASE("parameters without elements tell nothing", "[verdict]") {
-  UpdateWatch watch({torch::ones({0}).requires_grad_()});
-  CHECK(!watch.begin_pass());
-  CHECK(!watch.begin_pass());
+TEST_CASE("parameters without elements tell nothing", "[agreement]") {
+  StepDetector detector({torch::ones({0}).requires_grad_()});
+  CHECK(!detector.count_passes_without_step());
+  CHECK(!detector.count_passes_without_step());
 }
 
-}  // namespace verdict_test
+}  // namespace pass_agreement_test
 }  // namespace ddp::detail

@@ -1,4 +1,4 @@
-#include "ddp/reduce/detail/update_watch.h"
+#include "ddp/reduce/detail/step_detector.h"
 
 #include <algorithm>
 #include <utility>
@@ -9,16 +9,17 @@ namespace {
 constexpr size_t kTensors = 16;
 constexpr int64_t kElements = 4;  // of each
 
-bool is_watchable(const at::Tensor& tensor) {
+bool is_comparable(const at::Tensor& tensor) {
   return tensor.is_cpu() && tensor.numel() > 0 &&
          tensor.is_non_overlapping_and_dense();
 }
 
-std::vector<at::Tensor> spread_over(const std::vector<at::Tensor>& all) {
+/// A sample of the tensors, spread over all of them.
+std::vector<at::Tensor> sample_of(const std::vector<at::Tensor>& all) {
   std::vector<at::Tensor> some;
   const size_t stride = (all.size() + kTensors - 1) / kTensors;
   for (size_t i = 0; i < all.size(); i += stride) {
-    if (is_watchable(all[i])) {
+    if (is_comparable(all[i])) {
       some.push_back(all[i]);
     }
   }
@@ -36,23 +37,23 @@ void append_values(const at::Tensor& tensor, std::vector<char>& values) {
 
 }  // namespace
 
-UpdateWatch::UpdateWatch(const std::vector<at::Tensor>& parameters)
-    : watched_(spread_over(parameters)) {}
+StepDetector::StepDetector(const std::vector<at::Tensor>& parameters)
+    : compared_(sample_of(parameters)) {}
 
-std::optional<int64_t> UpdateWatch::begin_pass() {
-  if (watched_.empty()) {
+std::optional<int64_t> StepDetector::count_passes_without_step() {
+  if (compared_.empty()) {
     return std::nullopt;
   }
   Values now;
   now.reserve(values_.size());
-  for (const auto& tensor : watched_) {
+  for (const auto& tensor : compared_) {
     append_values(tensor, now);
   }
   if (!values_.empty() && now == values_) {
-    ++without_change_;
+    ++without_step_;
   }
   values_ = std::move(now);
-  return without_change_;
+  return without_step_;
 }
 
 }  // namespace ddp::detail

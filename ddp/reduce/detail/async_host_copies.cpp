@@ -1,4 +1,4 @@
-#include "ddp/reduce/detail/late_reads.h"
+#include "ddp/reduce/detail/async_host_copies.h"
 
 #include <utility>
 
@@ -7,7 +7,7 @@
 
 namespace ddp::detail {
 
-void LateReads::read(const at::Tensor& elements) {
+void AsyncHostCopies::enqueue(const at::Tensor& elements) {
   const auto device = elements.device();
   if (spare_.empty()) {
     spare_.push_back(
@@ -15,15 +15,15 @@ void LateReads::read(const at::Tensor& elements) {
                    elements.options().device(c10::kCPU).pinned_memory(true)),
          c10::Event(device.type())});
   }
-  Reading reading = std::move(spare_.back());
+  Copy copy = std::move(spare_.back());
   spare_.pop_back();
-  reading.host.copy_(elements, /*non_blocking=*/true);
+  copy.host.copy_(elements, /*non_blocking=*/true);
   const c10::impl::VirtualGuardImpl guard(device.type());
-  reading.arrived.record(guard.getStream(device));
-  pending_.push_back(std::move(reading));
+  copy.arrived.record(guard.getStream(device));
+  pending_.push_back(std::move(copy));
 }
 
-std::optional<at::Tensor> LateReads::take() {
+std::optional<at::Tensor> AsyncHostCopies::pop_arrived() {
   if (pending_.empty() || !pending_.front().arrived.query()) {
     return std::nullopt;
   }
@@ -32,7 +32,7 @@ std::optional<at::Tensor> LateReads::take() {
   return spare_.back().host;
 }
 
-void LateReads::wait() const {
+void AsyncHostCopies::wait() const {
   if (!pending_.empty()) {
     pending_.back().arrived.synchronize();
   }
