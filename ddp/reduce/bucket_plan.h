@@ -9,7 +9,7 @@
 
 namespace ddp::detail {
 
-/// What the plan needs to know of one gradient.
+/// Properties of a gradient that decide its bucket.
 struct GradientSpec {
   int64_t numel = 0;
   c10::ScalarType dtype = c10::kFloat;
@@ -17,33 +17,34 @@ struct GradientSpec {
   bool sparse = false;
 };
 
-/// Bytes at which a bucket is full, of one dtype and device: the first, the
-/// second and so on, the last of all later ones. At least one.
+/// Sizes in bytes at which buckets of one dtype and device are full: the first
+/// bucket, the second and so on; the last size is for all later buckets. Never
+/// empty.
 using BucketCaps = std::vector<int64_t>;
 
-/// Indices of gradients, in the order in which they lie in the bucket.
+/// For each bucket the indices of its gradients, in the order of its memory.
 using BucketPlan = std::vector<std::vector<size_t>>;
 
 /// Pure: groups gradients into buckets of one dtype and one device each. A
 /// sparse gradient has a bucket of its own.
 ///
-/// Takes gradients in `order` (that in which they are expected to come) and
-/// closes a bucket once it has reached its cap. Buckets are sorted by the place
-/// of their last gradient in `order`, which is the order in which they fill.
+/// Adds gradients in `order`, the expected order of their arrival, and closes a
+/// bucket when it has reached its cap. Buckets are sorted by the position of
+/// their last gradient in `order`, which is the order in which they fill.
 ///
 /// Source: the rule of c10d::compute_bucket_assignment_by_size.
 BucketPlan plan_buckets(const std::vector<GradientSpec>& gradients,
                         const std::vector<size_t>& order,
                         const BucketCaps& caps);
 
-/// Pure: a plan as one number a gradient, to be sent: twice its index, and one
-/// more where it is the last of its bucket.
+/// Pure: encodes a plan to be sent, as one number per gradient: twice its
+/// index, plus one if it is the last of its bucket.
 std::vector<int64_t> to_numbers(const BucketPlan& plan);
 
-/// Pure: the plan that these numbers stand for.
-/// @param count  of gradients
-/// @throws c10::Error when they stand for none: an index that is not below
-///   `count` or comes twice, or a bucket without a last gradient.
+/// Pure: decodes a plan.
+/// @param count  number of gradients.
+/// @throws c10::Error if an index is not below `count` or comes twice, or if a
+///   bucket has no last gradient.
 BucketPlan plan_of(c10::ArrayRef<int64_t> numbers, size_t count);
 
 }  // namespace ddp::detail

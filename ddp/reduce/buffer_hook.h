@@ -9,30 +9,31 @@
 
 namespace ddp {
 
-/// Buffers by the names that `named_buffers()` of the wrapped module has.
+/// Buffers by their names in `named_buffers()` of the wrapped module.
 using NamedBuffers = torch::OrderedDict<std::string, at::Tensor>;
 
-/// What the ranks do with their buffers instead of taking rank 0's: see
-/// `DistributedDataParallelOptions::buffer_hook`. Changes the buffers in place;
-/// that is no change for autograd, so graphs that have them stay valid.
+/// Function that makes the buffers of all ranks equal, instead of a copy from
+/// rank 0; see `DistributedDataParallelOptions::buffer_hook`. It changes the
+/// buffers in place. Autograd does not see the change, so graphs that use the
+/// buffers stay valid.
 ///
-/// Called on every rank at the end of each reduced backward pass, where the
-/// gradients have been exchanged, so it may communicate over `group`, the ranks
-/// of the model; work that it starts it is to wait for. On the thread of
-/// `backward()`, without gradient recording. An exception is that of this
-/// rank's `backward()`; the other ranks are told by their next pass.
+/// It is called on every rank at the end of each reduced backward pass, after
+/// the gradients have been exchanged, on the thread of `backward()`, without
+/// gradient recording. It may communicate over `group`, the ranks of the model,
+/// and has to wait for work that it starts. Its exception is thrown by this
+/// rank's `backward()`; the next pass fails on all ranks.
 ///
-/// It is not given what is ignored, and not called for a module without buffers
-/// or a world of one.
+/// `buffers` does not contain ignored buffers. The function is not called for a
+/// module without buffers, or if the model has only one rank.
 using BufferHook =
     std::function<void(c10d::Backend& group, const NamedBuffers& buffers)>;
 
-/// A `BufferHook`: the mean over ranks of what is of floating or complex
-/// numbers, as the statistics of a batch norm, and rank 0's of the rest, as the
-/// number of batches. One message for all of a dtype and device.
+/// A `BufferHook`: averages buffers of floating or complex numbers (statistics
+/// of a batch norm) over ranks, and copies the others (number of batches) from
+/// rank 0. Sends one message per dtype and device.
 ///
-/// The mean of the ranks' variances is not the variance over all batches: for
-/// that there is `SyncBatchNorm`.
+/// The mean of the ranks' variances is not the variance over all batches;
+/// `SyncBatchNorm` computes that.
 ///
 /// Example:
 /// @code

@@ -13,10 +13,10 @@
 
 namespace ddp {
 
-/// Options of `DistributedDataParallel`; the defaults are PyTorch's. Ranks have
-/// equal options, but for gradient_as_bucket_view and, without
-/// find_unused_parameters, the sizes of buckets, which are rank 0's; an
-/// exchange is of one type on all ranks. Others are an error when a module is
+/// Options of `DistributedDataParallel`; the defaults are PyTorch's. All ranks
+/// need equal options, and an exchange of the same type. Exceptions are
+/// gradient_as_bucket_view and, without find_unused_parameters, the sizes of
+/// buckets: rank 0's are used. Different options are an error when a module is
 /// wrapped.
 ///
 /// Example:
@@ -29,73 +29,76 @@ namespace ddp {
 /// @endcode
 struct DistributedDataParallelOptions {
   /// The ranks that train together. Null: all ranks (`ddp::process_group()`).
-  /// Any c10d backend; of a c10d::ProcessGroup `pg` give
-  /// `pg->getBackend(device.type())`. One that is not of
-  /// `ddp::init_process_group` hears nothing of ranks that leave: with Gloo the
-  /// end of a peer's process is an error at once, all else has the group's own
-  /// time-out; with NCCL LibTorch's watchdog then ends this process.
+  /// Any c10d backend; for a c10d::ProcessGroup `pg` pass
+  /// `pg->getBackend(device.type())`. A backend that does not come from
+  /// `ddp::init_process_group` does not learn of ranks that leave. With Gloo
+  /// the end of a peer's process is an error at once, and other failures end by
+  /// the group's own time-out; with NCCL, LibTorch's watchdog then ends this
+  /// process.
   TORCH_ARG(c10::intrusive_ptr<c10d::Backend>, process_group) = nullptr;
   /// Size in MiB at which a bucket of gradients is full and its all-reduce may
   /// start.
   TORCH_ARG(double, bucket_cap_mb) = 25;
-  /// The same for the first bucket, smaller so that communication starts early.
+  /// Size of the first bucket, smaller so that communication starts early.
   TORCH_ARG(double, first_bucket_cap_mb) = 1;
-  /// Instead of both the sizes of the first bucket, the second and so on; the
-  /// last one is that of all later buckets.
+  /// Replaces both: sizes of the first bucket, the second and so on. The last
+  /// size is used for all later buckets.
   TORCH_ARG(std::vector<double>, bucket_cap_mb_list) = {};
-  /// Copy the module's buffers (batch-norm statistics) from rank 0 at the end
+  /// Copies the module's buffers (batch-norm statistics) from rank 0 at the end
   /// of each reduced backward pass.
   TORCH_ARG(bool, broadcast_buffers) = true;
-  /// What is done with the buffers there instead, such as `average_buffers`.
+  /// Replaces that copy by another function, such as `average_buffers`.
   TORCH_ARG(BufferHook, buffer_hook) = nullptr;
-  /// Take rank 0's parameters and buffers when the module is wrapped. False:
-  /// each rank keeps its own, which are the same already (a checkpoint that all
-  /// have loaded). The modules are compared all the same, but for the values.
+  /// Copies rank 0's parameters and buffers when the module is wrapped. False:
+  /// each rank keeps its own, which have to be equal already (a checkpoint that
+  /// all ranks have loaded). The modules are compared all the same, except for
+  /// their values.
   TORCH_ARG(bool, init_sync) = true;
-  /// Parameters and buffers that stay each rank's own: never compared or sent,
-  /// and gradients of theirs are not averaged. Named as in the
-  /// `named_parameters()` and `named_buffers()` of the module that is wrapped,
-  /// the same names on all ranks. A tensor that has several names is left out
-  /// when all of them are here. The optimizer may still have them, each rank's
-  /// steps its own; a `ZeroRedundancyOptimizer` refuses them. A checkpoint
-  /// holds rank 0's.
+  /// Parameters and buffers that stay local to each rank: they are never
+  /// compared or sent, and their gradients are not averaged. Names as in
+  /// `named_parameters()` and `named_buffers()` of the wrapped module, the same
+  /// on all ranks. A tensor with several names is left out if all of them are
+  /// listed. The optimizer may have these parameters, and each rank steps its
+  /// own; a `ZeroRedundancyOptimizer` refuses them. A checkpoint holds rank
+  /// 0's.
   TORCH_ARG(std::vector<std::string>, params_and_buffers_to_ignore) = {};
-  /// Keep every `.grad` at one address: the same piece of its bucket in every
-  /// step. A gradient kept over steps is then overwritten by the next backward;
-  /// without this option it is not, since buckets whose gradients are still
-  /// held get new memory. Both ways `.grad` is its bucket's memory, nothing is
+  /// Keeps every `.grad` at one address: the same part of its bucket in every
+  /// step. The next backward pass then overwrites a gradient that the program
+  /// has kept. Without this option it does not: a bucket with a kept gradient
+  /// gets new memory. In both cases `.grad` is memory of its bucket, nothing is
   /// copied back, and LibTorch's optimizers, both kinds of zero_grad and
   /// clip_grad_norm_ work.
   TORCH_ARG(bool, gradient_as_bucket_view) = false;
-  /// Take a parameter without a gradient at the end of a backward pass as
-  /// unused on this rank, instead of as an error. Costs one small all-reduce a
-  /// step. A parameter that no rank used keeps its `.grad` as it was. From the
-  /// second pass on buckets do not wait for what the graph of the pass does not
-  /// reach; a gradient that a backward pass inside it brings for such, and none
-  /// before has brought, is then an error with its name on every rank.
+  /// Treats a parameter without a gradient at the end of a backward pass as
+  /// unused on this rank, instead of as an error. Costs one small all-reduce
+  /// per step. A parameter that no rank used keeps its `.grad`. From the second
+  /// pass on, buckets do not wait for parameters that the graph of the pass
+  /// does not reach. If a nested backward pass brings the gradient of one of
+  /// these, and none has before, that is an error with its name on every rank.
   TORCH_ARG(bool, find_unused_parameters) = false;
-  /// The same where it is seldom: passes that bring every gradient cost nothing
-  /// more, and buckets follow the order in which gradients come. The first pass
-  /// that misses one is a warning on rank 0, with the names, and each such pass
-  /// takes three small collectives. On GPUs, whose ranks learn of each other
-  /// too late for that, each pass takes one, and each rank warns of its own.
+  /// The same for programs that seldom have unused parameters: passes with all
+  /// gradients cost nothing more, and buckets follow the order in which
+  /// gradients come. On the first pass with a missing gradient rank 0 warns,
+  /// with the names, and each such pass makes three small collectives. On GPUs,
+  /// where ranks learn of each other too late for that, each pass makes one,
+  /// and each rank warns of its own parameters.
   TORCH_ARG(bool, find_unused_on_demand) = false;
-  /// Every pass uses the same parameters in the same way as the first one,
-  /// which counts how often each gradient comes (several times where a backward
-  /// pass of your own inside the pass accumulates it) and which parameters have
-  /// none: those are not waited for, and no pass but the first looks for them.
-  /// Ranks may leave out different ones; what none has used keeps its `.grad`
-  /// and is never sent.
-  /// A pass that differs is an error on every rank, with the names; so use it
-  /// without passes of other kinds in between. What trains in the first pass
-  /// may be frozen later, and train again.
+  /// Promises that every pass uses the same parameters in the same way as the
+  /// first one. The first pass counts how often each gradient comes (several
+  /// times if a nested backward pass of the program accumulates it) and which
+  /// parameters have none. Later passes neither wait for these nor look for
+  /// them. Ranks may leave out different parameters. A parameter that no rank
+  /// has used keeps its `.grad` and is never sent.
+  /// A pass that differs is an error on every rank, with the names; so make no
+  /// passes of other kinds in between. Parameters that train in the first pass
+  /// may be frozen and train again later.
   TORCH_ARG(bool, static_graph) = false;
-  /// In which dtypes a forward computes, gradients travel and buffers are. A
-  /// `Reducer` alone does not heed it.
+  /// Dtypes of the forward's computation, of gradients in transit and of
+  /// buffers. A `Reducer` alone ignores it.
   TORCH_ARG(MixedPrecision, mixed_precision) = {};
-  /// How ranks combine their gradients. Null: `AllReduce` over the group. An
-  /// object that keeps state between steps, so a model has one of its own. One
-  /// rank alone exchanges nothing.
+  /// How ranks combine their gradients. Null: `AllReduce` over the group. The
+  /// object keeps state between steps, so each model needs one of its own. A
+  /// single rank exchanges nothing.
   TORCH_ARG(std::shared_ptr<Exchange>, exchange) = nullptr;
 };
 
