@@ -11,36 +11,36 @@
 
 namespace ddp::detail {
 
-/// Where a gradient is in a backward pass.
+/// State of a gradient within a backward pass.
 enum class GradState {
   expected,
   arrived,
-  absent,  ///< it does not come; its place in the bucket is filled
+  filled,  ///< it does not come; its place in the bucket is filled
 };
 
-/// One parameter and the way of its gradient through a bucket.
+/// A parameter and its gradient's place in a bucket.
 struct Slot {
   NamedParameter parameter;
-  /// The gradient as its bucket holds it. Dense: memory of the bucket, in the
+  /// The gradient in its bucket. Dense: memory of the bucket, in the
   /// parameter's shape. Sparse: its rows, undefined until it has come.
   at::Tensor content;
-  std::optional<size_t> bucket;  ///< none: the plan leaves it out
+  std::optional<size_t> bucket;  ///< nullopt if the plan leaves it out
   GradState state = GradState::expected;
-  bool accumulated = false;  ///< one came in a pass that was not reduced
+  bool has_local = false;  ///< a gradient came in a pass of this rank alone
 };
 
-/// What a parameter's gradients are to be of: its own dtype, or that of
+/// Dtype of a parameter's gradients: the parameter's, or the one of
 /// `set_grad_dtype`.
 c10::ScalarType gradient_dtype(const at::Tensor& parameter);
 
-/// @throws c10::Error always, which names the parameter: its gradient is not of
-///   the dtype that was expected.
+/// Throws a c10::Error that names the parameter: its gradient does not have the
+/// expected dtype.
 [[noreturn]] void refuse_dtype(const NamedParameter& parameter,
                                c10::ScalarType expected,
                                const at::Tensor& grad);
 
-/// Gradients that ranks exchange at once. Fills by `take`, one call for each
-/// member; is full when all have come; `reset` makes it ready for the next
+/// Gradients that ranks exchange at once. `add` is called once per member and
+/// pass; the bucket is full after the last one. `reset` prepares for the next
 /// pass.
 class Bucket {
  public:
@@ -48,33 +48,33 @@ class Bucket {
   Bucket(const Bucket&) = delete;
   Bucket& operator=(const Bucket&) = delete;
 
-  /// Puts the gradient of a member into the bucket, scaled, zeros where there
-  /// is none; `.grad` of one that arrived becomes its content if that is dense.
-  /// Returns true when it was the last one of the bucket.
-  /// @throws c10::Error when the gradient's type or layout does not fit.
-  virtual bool take(Slot& slot, const ScaledCopy& copy) = 0;
+  /// Copies the scaled `.grad` of a member into the bucket, or zeros if it is
+  /// undefined. If the gradient has arrived and is dense, `.grad` becomes the
+  /// bucket's memory. Returns whether the bucket is full.
+  /// @throws c10::Error if the gradient's dtype or layout does not fit.
+  virtual bool add(Slot& slot, const ScaledCopy& scaled) = 0;
 
-  /// Makes `content`, that of another bucket, the content of a member.
+  /// Moves a member's content in from another bucket.
   virtual void move_in(Slot& slot, const at::Tensor& content) = 0;
 
-  /// What the ranks exchange.
+  /// The tensor that ranks exchange.
   virtual const at::Tensor& payload() const = 0;
 
-  /// Whether somebody still holds a gradient that `.grad` has let go, or an
-  /// alias of one: the next pass would overwrite it.
+  /// Whether a gradient, or an alias of it, is referenced although `.grad` has
+  /// let it go, so that the next pass would overwrite it.
   virtual bool is_aliased() const = 0;
 
-  /// A pass begins. Gives back memory that only work on other streams may still
-  /// read, for such as has been let go.
+  /// Begins a pass. Releases memory that only work on other streams may still
+  /// read, if `.grad` has let it go.
   virtual void begin() {}
 
   virtual void reset();
 
   bool is_full() const { return pending_ == 0; }
-  /// Members that have not come.
+  /// Number of members that have not come.
   size_t pending() const { return pending_; }
-  /// All members are there already.
-  void fill() { pending_ = 0; }
+  /// Called after `move_in` for all members.
+  void mark_full() { pending_ = 0; }
   const std::vector<NamedParameter>& parameters() const { return parameters_; }
 
  protected:
@@ -94,8 +94,8 @@ struct DenseLayout {
   int64_t spare_numel = 0;  ///< elements at its end that belong to no gradient
 };
 
-/// A bucket of dense gradients of one dtype and device; points its members'
-/// contents into its memory. How it takes them depends on the device.
+/// Bucket of dense gradients of one dtype and device. The contents of its
+/// members lie in its memory. When gradients are copied depends on the device.
 class DenseBucket : public Bucket {
  public:
   DenseBucket(std::vector<Slot*> members, const DenseLayout& layout);
@@ -105,18 +105,18 @@ class DenseBucket : public Bucket {
   bool is_aliased() const override;
 
   /// The last elements of the payload, which belong to no gradient; undefined
-  /// where the bucket has none.
+  /// if there are none.
   const at::Tensor& spare() const { return spare_; }
 
  protected:
-  /// Other memory for the payload and all its pieces. What it holds is lost.
+  /// Allocates new memory for the payload and all its parts. Values are lost.
   void swap_memory();
 
  private:
   at::Tensor flat_;  // one dimension
   at::Tensor padding_;
   at::Tensor spare_;
-  size_t owners_;  // tensors of ours that share the memory
+  size_t owners_;  // tensors of this bucket that share its storage
 };
 
 std::unique_ptr<DenseBucket> make_dense_bucket(std::vector<Slot*> members,

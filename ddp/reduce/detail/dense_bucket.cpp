@@ -26,16 +26,16 @@ void check_gradient(const Slot& slot, const at::Tensor& grad) {
   }
 }
 
-/// Copies each gradient when it comes: it is still in the cache.
+/// Copies each gradient when it comes, while it is in the cache.
 class HostBucket : public DenseBucket {
  public:
   using DenseBucket::DenseBucket;
 
-  bool take(Slot& slot, const ScaledCopy& copy) override {
+  bool add(Slot& slot, const ScaledCopy& scaled) override {
     at::Tensor& grad = slot.parameter.tensor.mutable_grad();
     if (grad.defined()) {
       check_gradient(slot, grad);
-      copy.scaled(slot.content, grad);
+      scaled.copy(slot.content, grad);
     } else {
       slot.content.zero_();
     }
@@ -46,16 +46,16 @@ class HostBucket : public DenseBucket {
   }
 };
 
-/// Copies when all have come: one kernel for the whole bucket beats a launch
-/// for each gradient.
+/// Copies when all gradients have come: one kernel for the whole bucket is
+/// faster than a launch per gradient.
 class DeviceBucket : public DenseBucket {
  public:
   DeviceBucket(std::vector<Slot*> slots, const DenseLayout& layout)
       : DenseBucket(std::move(slots), layout),
         stream_(current_stream(payload().device())) {}
 
-  /// The allocator knows who still reads a gradient that was let go
-  /// (record_stream); references on the host do not tell.
+  /// Streams may still read a gradient that `.grad` has let go. The allocator
+  /// knows them (record_stream), the reference count on the host does not.
   void begin() override {
     const auto is_kept = [](const Slot* slot) {
       return slot->parameter.tensor.grad().is_same(slot->content);
@@ -66,17 +66,17 @@ class DeviceBucket : public DenseBucket {
     }
   }
 
-  bool take(Slot& /*slot*/, const ScaledCopy& copy) override {
+  bool add(Slot& /*slot*/, const ScaledCopy& scaled) override {
     join_streams();
     const bool is_full = count_down();
     if (is_full) {
-      copy_all(copy);
+      copy_all(scaled);
     }
     return is_full;
   }
 
  private:
-  /// Gradients may come on several streams; the last one copies them all.
+  /// Gradients may come on several streams. The copy runs on the last one.
   void join_streams() {
     const auto current = current_stream(stream_.device());
     has_several_ = has_several_ || current != stream_;
@@ -84,7 +84,7 @@ class DeviceBucket : public DenseBucket {
     stream_ = current;
   }
 
-  void copy_all(const ScaledCopy& copy) {
+  void copy_all(const ScaledCopy& scaled) {
     std::vector<at::Tensor> contents;
     std::vector<at::Tensor> grads;
     for (Slot* slot : members()) {
@@ -104,16 +104,16 @@ class DeviceBucket : public DenseBucket {
       at::_foreach_copy_(contents, grads);
     }
     if (has_several_) {
-      // Nobody else may have them now, and their own streams go on.
+      // The last references may be gone now, while their streams continue.
       std::for_each(grads.begin(), grads.end(), keep_until_read);
     }
-    payload().mul_(copy.factor());
+    payload().mul_(scaled.factor());
   }
 
-  // Of the gradient that came last, or that the memory is from: what that one
-  // still has to do may be to write there.
+  // Stream of the latest gradient or, before the first one, of the allocation:
+  // work that it has queued may write to the memory.
   c10::Stream stream_;
-  bool has_several_ = false;  // streams, at some time
+  bool has_several_ = false;  // gradients have come on more than one stream
 };
 
 int64_t numel_of(const std::vector<Slot*>& members) {
@@ -156,11 +156,11 @@ DenseBucket::DenseBucket(std::vector<Slot*> slots, const DenseLayout& layout)
 }
 
 void DenseBucket::swap_memory() {
-  // The allocator takes the current device's memory: another one where the
-  // gradients of a module on several GPUs arrive.
+  // The allocator uses the current device. With a module on several GPUs that
+  // may be the device of other gradients.
   const c10::DeviceGuard guard(flat_.device());
   auto* storage = flat_.storage().unsafeGetStorageImpl();
-  // The old memory first, so that the new is the same one where it may be.
+  // Frees the old memory first, so that the allocator can return it again.
   storage->set_data_ptr_noswap(
       at::DataPtr(nullptr, storage->data_ptr().device()));
   storage->set_data_ptr_noswap(

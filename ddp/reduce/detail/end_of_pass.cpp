@@ -17,15 +17,14 @@ namespace ddp::detail {
 namespace {
 
 struct Listener {
-  std::function<bool(bool is_nested)> is_over;
+  std::function<bool(bool is_nested)> on_end;
   std::shared_ptr<void> life;
 };
 
 void queue(Listener listener);
 
-/// Calls all listeners of one graph task. Autograd would call none after the
-/// first of them that throws. Lives as long as the graph task that it is queued
-/// on.
+/// Listeners of one graph task. Calls all of them, while autograd skips the
+/// callbacks after one that throws. Lives as long as its graph task.
 class QueuedEnds {
  public:
   explicit QueuedEnds(Listener first) {
@@ -34,17 +33,17 @@ class QueuedEnds {
   QueuedEnds(const QueuedEnds&) = delete;
   QueuedEnds& operator=(const QueuedEnds&) = delete;
 
-  /// A nested task goes when the call of backward() returns: only now is the
-  /// one around it the thread's current one again.
+  /// A nested task is destroyed when its backward() returns. Only now is the
+  /// enclosing task the thread's current one again.
   ~QueuedEnds() {
     if (torch::autograd::get_current_graph_task_id() == -1) {
       return;
     }
     try {
-      for (auto& listener : going_on_) {
+      for (auto& listener : continuing_) {
         queue(std::move(listener));
       }
-    } catch (...) {  // then the pass has been left, which the next one tells
+    } catch (...) {  // the next pass reports that this one was left
     }
   }
 
@@ -54,13 +53,13 @@ class QueuedEnds {
   }
 
   void call() {
-    // The node of the pass around, which called backward().
+    // The node of the enclosing pass that called backward().
     const bool is_nested = torch::autograd::get_current_node() != nullptr;
     std::exception_ptr failure;
     while (auto listener = take_next()) {
       try {
-        if (!listener->is_over(is_nested)) {
-          going_on_.push_back(std::move(*listener));
+        if (!listener->on_end(is_nested)) {
+          continuing_.push_back(std::move(*listener));
         }
       } catch (...) {
         failure = failure ? failure : std::current_exception();
@@ -84,14 +83,14 @@ class QueuedEnds {
 
   std::mutex mutex_;
   std::deque<Listener> listeners_;
-  std::vector<Listener> going_on_;
+  std::vector<Listener> continuing_;
 };
 
-/// Those of the graph tasks that run, by the task's id.
+/// The queues of all running graph tasks, by the task's id.
 class TaskEnds {
  public:
-  /// Threads of several devices run one task: only the first of them may queue
-  /// it.
+  /// The threads of several devices run one task; the first of them queues the
+  /// callback.
   void add(int task, Listener listener) {
     std::shared_ptr<QueuedEnds> ends;  // its destructor may call this
     const std::lock_guard lock(mutex_);
@@ -127,10 +126,9 @@ void queue(Listener listener) {
 
 }  // namespace
 
-std::weak_ptr<void> at_end_of_pass(
-    std::function<bool(bool is_nested)> is_over) {
+std::weak_ptr<void> at_end_of_pass(std::function<bool(bool is_nested)> on_end) {
   const auto life = std::make_shared<char>();
-  queue({std::move(is_over), life});
+  queue({std::move(on_end), life});
   return life;
 }
 

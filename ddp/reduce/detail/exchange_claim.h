@@ -9,11 +9,10 @@
 
 namespace ddp::detail {
 
-/// An exchange, with those that it hands calls on to, held by the one reducer
-/// that it serves.
+/// Claims an exchange and its inner exchanges for one reducer.
 class ExchangeClaim {
  public:
-  /// @throws c10::Error when another claim holds one of them.
+  /// @throws c10::Error if another claim holds one of them.
   explicit ExchangeClaim(std::shared_ptr<Exchange> exchange)
       : exchange_(std::move(exchange)) {
     add(*exchange_);
@@ -38,7 +37,7 @@ class ExchangeClaim {
   Exchange& operator*() const { return *exchange_; }
 
  private:
-  /// Each once: a SwitchExchange may have one twice.
+  /// Adds each exchange once: a SwitchExchange may contain one twice.
   void add(Exchange& exchange) {
     if (std::count(held_.begin(), held_.end(), &exchange) > 0) {
       return;

@@ -69,14 +69,14 @@ GradHooks::GradHooks(std::vector<NamedParameter> parameters, Listener listener)
     hooked_.push_back(
         {std::move(parameter), std::move(like), device, nullptr, nullptr});
   }
-  hang();
+  attach();
 }
 
-void GradHooks::hang() {
+void GradHooks::attach() {
   for (size_t index = 0; index < hooked_.size(); ++index) {
     Hooked& hooked = hooked_[index];
     if (is_lost(hooked) && hooked.parameter.tensor.requires_grad()) {
-      hang(hooked, index);
+      attach(hooked, index);
     }
   }
 }
@@ -87,7 +87,7 @@ bool GradHooks::is_lost(const Hooked& hooked) const {
              hooked.parameter.tensor) != hooked.node;
 }
 
-void GradHooks::hang(Hooked& hooked, size_t index) {
+void GradHooks::attach(Hooked& hooked, size_t index) {
   const auto& [name, tensor, sparse] = hooked.parameter;
   TORCH_CHECK(has_layout_of(tensor, hooked.like) &&
                   tensor.scalar_type() == hooked.like.scalar_type() &&
@@ -127,9 +127,9 @@ void GradHooks::begin_pass(std::weak_ptr<void> pass) {
   self_->pass = std::move(pass);
 }
 
-/// One lock over all objects: of two that begin a pass on two threads one sees
-/// the other's.
-const NamedParameter* GradHooks::take() {
+/// One lock for all objects: if two begin a pass on two threads, one of them
+/// sees the pass of the other.
+const NamedParameter* GradHooks::claim() {
   const std::lock_guard lock(owners_mutex());
   for (size_t index = 0; index < hooked_.size(); ++index) {
     auto& [parameter, like, device, node, hook] = hooked_[index];

@@ -72,8 +72,8 @@ void GradientBuckets::build() {
     }
     buckets.push_back(make_bucket(i));
   }
-  spare_rides_ = spare_.defined();
-  if (!spare_rides_) {
+  spare_in_bucket_ = spare_.defined();
+  if (!spare_in_bucket_) {
     const at::Tensor& like = slots_.front().parameter.tensor;
     spare_ =
         at::zeros({layout_.spare_numel}, like.options().requires_grad(false));
@@ -90,7 +90,7 @@ void GradientBuckets::join_spare() const {
   }
 }
 
-/// Its spare elements, where it has some, become those of all.
+/// If the bucket has the spare elements, they become `spare_`.
 std::unique_ptr<Bucket> GradientBuckets::make_bucket(size_t index) {
   std::vector<Slot*> members;
   for (const size_t member : plan_[index]) {
@@ -99,7 +99,7 @@ std::unique_ptr<Bucket> GradientBuckets::make_bucket(size_t index) {
   if (members.front()->parameter.sparse) {
     return make_sparse_bucket(*members.front());
   }
-  const bool has_spare = index + 1 == plan_.size() && layout_.spare_rides;
+  const bool has_spare = index + 1 == plan_.size() && layout_.spare_in_bucket;
   auto bucket = make_dense_bucket(
       std::move(members),
       {layout_.multiple_of, has_spare ? layout_.spare_numel : 0});
@@ -129,7 +129,7 @@ void GradientBuckets::move_to(BucketPlan plan) {
     }
   }
   for (const auto& bucket : buckets_) {
-    bucket->fill();
+    bucket->mark_full();
   }
 }
 
@@ -139,15 +139,15 @@ void GradientBuckets::begin(bool keeps_memory) {
   }
   for (size_t i = 0; i < buckets_.size(); ++i) {
     if (buckets_[i]->is_aliased()) {
-      renew(i);
+      replace_bucket(i);
     } else {
       buckets_[i]->begin();
     }
   }
 }
 
-/// What `.grad` still holds goes along.
-void GradientBuckets::renew(size_t index) {
+/// Moves the gradients that `.grad` holds into the new bucket.
+void GradientBuckets::replace_bucket(size_t index) {
   std::vector<at::Tensor> contents;
   for (const size_t member : plan_[index]) {
     contents.push_back(slots_[member].content);
@@ -163,7 +163,7 @@ void GradientBuckets::renew(size_t index) {
 
 bool GradientBuckets::add(size_t index) {
   Slot& slot = slots_[index];
-  TORCH_CHECK(slot.state != GradState::absent,
+  TORCH_CHECK(slot.state != GradState::filled,
               "Expected parameter ",
               slot.parameter.name,
               " to train until backward() has returned, because it did in the "
@@ -176,7 +176,7 @@ bool GradientBuckets::add(size_t index) {
               "backward passes of your own inside the pass share parameters; "
               "else sum the losses and call backward() once");
   slot.state = GradState::arrived;
-  return buckets_[slot.bucket.value()]->take(slot, copy_);
+  return buckets_[slot.bucket.value()]->add(slot, scaled_);
 }
 
 std::vector<size_t> GradientBuckets::expected() const {
@@ -194,15 +194,16 @@ void GradientBuckets::fill_missing(size_t index) {
   if (!slot.bucket) {
     return;
   }
-  slot.state = GradState::absent;
+  slot.state = GradState::filled;
   at::Tensor& grad = slot.parameter.tensor.mutable_grad();
   if (grad.defined() && grad.is_same(slot.content)) {
     grad = grad.clone();
   }
-  buckets_[*slot.bucket]->take(slot, copy_);
+  buckets_[*slot.bucket]->add(slot, scaled_);
 }
 
-void GradientBuckets::hand_out_all_but(const std::vector<size_t>& kept) const {
+void GradientBuckets::assign_grads_except(
+    const std::vector<size_t>& kept) const {
   auto next_kept = kept.begin();
   for (size_t i = 0; i < slots_.size(); ++i) {
     if (next_kept != kept.end() && *next_kept == i) {
@@ -218,7 +219,7 @@ void GradientBuckets::hand_out_all_but(const std::vector<size_t>& kept) const {
 void GradientBuckets::reset() {
   for (auto& slot : slots_) {
     slot.state = GradState::expected;
-    slot.accumulated = false;
+    slot.has_local = false;
   }
   for (const auto& bucket : buckets_) {
     bucket->reset();

@@ -14,20 +14,20 @@
 
 namespace ddp::detail {
 
-/// What an exchange asks of the buckets' memory.
+/// Requirements of an exchange on the buckets' memory.
 struct BucketLayout {
-  int64_t multiple_of = 1;  ///< of dense payloads' sizes
-  int64_t spare_numel = 1;  ///< elements that belong to no gradient
-  bool spare_rides = true;  ///< the last dense bucket may carry them
+  int64_t multiple_of = 1;      ///< of dense payloads' sizes
+  int64_t spare_numel = 1;      ///< elements that belong to no gradient
+  bool spare_in_bucket = true;  ///< the last bucket may carry them, if dense
 };
 
-/// The memory in which gradients are reduced: which bucket each one lies in,
-/// the way of a gradient in and out, and which have come in this pass. Knows
-/// nothing of ranks or of autograd.
+/// Memory in which gradients are reduced: the bucket of each gradient, copies
+/// into and out of buckets, and which gradients have come in this pass. Does
+/// not know ranks or autograd.
 class GradientBuckets {
  public:
-  /// Gradients are placed in reverse order: the backward pass meets the last
-  /// layers first.
+  /// The first plan has the gradients in reverse order, because a backward pass
+  /// reaches the last layers first.
   GradientBuckets(std::vector<NamedParameter> parameters,
                   const BucketCaps& caps,
                   const BucketLayout& layout);
@@ -39,82 +39,80 @@ class GradientBuckets {
   const NamedParameter& parameter(size_t index) const {
     return slots_[index].parameter;
   }
-
   std::vector<at::Tensor> tensors() const;
 
-  /// Bucket and order of each gradient. Some may be in none: they do not come.
+  /// Buckets and the order of gradients in them. A gradient that never comes
+  /// may be in none.
   const BucketPlan& plan() const { return plan_; }
 
-  /// Pure: the plan for gradients that are expected to come in `order`.
+  /// Pure: the plan for gradients that come in `order`.
   BucketPlan plan_for(const std::vector<size_t>& order) const;
 
   size_t bucket_count() const { return buckets_.size(); }
   bool is_full(size_t bucket) const { return buckets_[bucket]->is_full(); }
-  /// Gradients that a bucket still waits for.
+  /// Number of gradients that a bucket still expects.
   size_t pending(size_t bucket) const { return buckets_[bucket]->pending(); }
   GradientBucket bucket(size_t index) const;
 
-  /// Elements that belong to no gradient. The last ones of the last bucket,
-  /// where that is dense and the layout lets them ride; else memory of their
-  /// own. Other memory after `move_to` and `begin`.
+  /// Elements that belong to no gradient: the end of the last bucket if that is
+  /// dense and the layout allows it, else memory of their own. `move_to` and
+  /// `begin` may replace their memory.
   const at::Tensor& spare() const { return spare_; }
-  /// Orders the current stream after the work on the spare elements that the
-  /// stream of their memory has queued so far.
+  bool spare_in_bucket() const { return spare_in_bucket_; }
+  /// Makes the current stream wait for work on the spare elements that the
+  /// stream of their allocation has queued.
   void join_spare() const;
-  bool spare_rides() const { return spare_rides_; }
 
-  /// What gradients are multiplied by on their way in.
-  void set_scale(double scale) { copy_.set_scale(scale); }
+  /// Sets the factor for gradients that enter a bucket.
+  void set_scale(double scale) { scaled_.set_scale(scale); }
 
-  /// Notes that a gradient has come in a pass that is not reduced.
-  void note_accumulated(size_t index) { slots_[index].accumulated = true; }
-  bool has_accumulated(size_t index) const { return slots_[index].accumulated; }
+  /// Records that a gradient has come in a pass of this rank alone.
+  void record_local(size_t index) { slots_[index].has_local = true; }
+  bool has_local(size_t index) const { return slots_[index].has_local; }
 
   bool has_bucket(size_t index) const {
     return slots_[index].bucket.has_value();
   }
 
-  /// Puts the gradient of `index` into its bucket. Returns true when it was
-  /// the last one of its bucket.
-  /// @throws c10::Error when it has come in this pass already, or when its
-  ///   type or layout does not fit.
+  /// Copies the gradient of `index` into its bucket. Returns whether the bucket
+  /// is full.
+  /// @throws c10::Error if it has come in this pass before, or if its dtype or
+  ///   layout does not fit.
   bool add(size_t index);
 
   bool expects(size_t index) const {
     return has_bucket(index) && slots_[index].state == GradState::expected;
   }
-  /// Whether `fill_missing` has filled its place.
-  bool is_absent(size_t index) const {
-    return slots_[index].state == GradState::absent;
-  }
-
   /// Gradients that this pass still expects, in ascending order.
   std::vector<size_t> expected() const;
 
-  /// Fills the place of a gradient that does not come with what `.grad` holds,
-  /// or zeros. `.grad` stays as it is.
+  /// Fills the place of a gradient that does not come with the value of
+  /// `.grad`, or zeros. `.grad` does not change.
   void fill_missing(size_t index);
+  bool is_filled(size_t index) const {
+    return slots_[index].state == GradState::filled;
+  }
 
-  /// Makes `plan` the plan and moves the gradients, all of which have come. One
-  /// that it leaves out costs no memory; it is never expected or handed out.
+  /// Makes `plan` the plan and moves all gradients, which have come, into its
+  /// buckets. A gradient without a bucket has no memory, and is never expected
+  /// or assigned.
   void move_to(BucketPlan plan);
 
-  /// A pass begins, which may write into the memory. A bucket of which somebody
-  /// still holds a gradient that `.grad` has let go, or an alias of one, gets
-  /// new memory, unless `keeps_memory`.
+  /// Begins a pass, which may overwrite the memory. A bucket gets new memory if
+  /// it is aliased, see `Bucket::is_aliased`, unless `keeps_memory`.
   void begin(bool keeps_memory);
 
-  /// `.grad` of each parameter becomes what its bucket holds, but for these,
-  /// in ascending order.
-  void hand_out_all_but(const std::vector<size_t>& kept) const;
+  /// Makes the bucket's memory the `.grad` of each parameter.
+  /// @param kept  parameters that keep their `.grad`, in ascending order.
+  void assign_grads_except(const std::vector<size_t>& kept) const;
 
-  /// Ready for the next pass.
+  /// Prepares for the next pass.
   void reset();
 
  private:
   void build();
   std::unique_ptr<Bucket> make_bucket(size_t index);
-  void renew(size_t index);
+  void replace_bucket(size_t index);
 
   std::vector<Slot> slots_;  // never moves: buckets point into it
   BucketCaps caps_;
@@ -122,9 +120,9 @@ class GradientBuckets {
   BucketPlan plan_;
   std::vector<std::unique_ptr<Bucket>> buckets_;
   at::Tensor spare_;
-  std::optional<c10::Stream> spare_stream_;  // on a GPU, where none rides
-  bool spare_rides_ = false;
-  ScaledCopy copy_;
+  std::optional<c10::Stream> spare_stream_;  // on a GPU, if not in a bucket
+  bool spare_in_bucket_ = false;
+  ScaledCopy scaled_;
 };
 
 }  // namespace ddp::detail

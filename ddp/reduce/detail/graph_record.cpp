@@ -12,14 +12,14 @@ bool GraphRecord::add(size_t index) {
   if (is_known_) {
     return came_[index] == expected_[index];
   }
-  last_.push_back(index);
+  sequence_.push_back(index);
   return false;
 }
 
 std::vector<size_t> GraphRecord::learn() {
   std::vector<size_t> order;
   std::vector<int64_t> seen(came_.size());
-  for (const size_t index : last_) {
+  for (const size_t index : sequence_) {
     if (++seen[index] == came_[index]) {
       order.push_back(index);
     }
@@ -31,7 +31,7 @@ std::vector<size_t> GraphRecord::learn() {
   }
   expected_ = came_;
   is_known_ = true;
-  last_ = {};
+  sequence_ = {};
   return order;
 }
 
@@ -47,7 +47,7 @@ std::vector<GraphRecord::Change> GraphRecord::changes() const {
 
 void GraphRecord::reset() {
   std::fill(came_.begin(), came_.end(), 0);
-  last_.clear();
+  sequence_.clear();
 }
 
 }  // namespace ddp::detail

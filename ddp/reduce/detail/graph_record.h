@@ -2,13 +2,13 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
 #include <vector>
 
 namespace ddp::detail {
 
-/// How often the gradient of each parameter comes in a backward pass: counted
-/// in the first pass, expected in every later one. Knows nothing of ranks.
+/// Counts how often the gradient of each parameter comes in a backward pass of
+/// a static graph. The first pass sets the counts that later passes expect.
+/// Does not know ranks.
 class GraphRecord {
  public:
   explicit GraphRecord(size_t parameters);
@@ -16,15 +16,15 @@ class GraphRecord {
   /// Whether the first pass has ended.
   bool is_known() const { return is_known_; }
 
-  /// A gradient has come. True when it was the last one of its parameter in
-  /// this pass, which only a known graph tells.
+  /// Counts a gradient. Returns true if it is its parameter's last one in this
+  /// pass; always false in the first pass.
   bool add(size_t index);
 
-  /// Ends the first pass. Returns the parameters whose gradient has come, in
-  /// the order in which the last one of each did.
+  /// Ends the first pass. Returns the parameters that got a gradient, in the
+  /// order in which the last one of each came.
   std::vector<size_t> learn();
 
-  /// Of a known graph: the parameters without a gradient, in ascending order.
+  /// Parameters without a gradient in the first pass, in ascending order.
   const std::vector<size_t>& unused() const { return unused_; }
 
   struct Change {
@@ -32,17 +32,17 @@ class GraphRecord {
     int64_t expected;
     int64_t came;
   };
-  /// Of a known graph, at the end of a pass: what differs in it.
+  /// Parameters with another count in this pass than in the first one.
   std::vector<Change> changes() const;
 
-  /// Ready for the next pass.
+  /// Prepares for the next pass.
   void reset();
 
  private:
   bool is_known_ = false;
-  std::vector<int64_t> expected_;  // while learning: nothing
+  std::vector<int64_t> expected_;
   std::vector<int64_t> came_;
-  std::vector<size_t> last_;  // while learning: by when the last one came
+  std::vector<size_t> sequence_;  // of gradients in the first pass
   std::vector<size_t> unused_;
 };
 

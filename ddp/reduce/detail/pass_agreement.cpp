@@ -223,7 +223,7 @@ void PassAgreement::write_status(const PassStatus& status) {
 }
 
 void PassAgreement::start() {
-  if (!sends_map_ && !buckets_.spare_rides()) {
+  if (!sends_map_ && !buckets_.spare_in_bucket()) {
     std::vector<at::Tensor> tensors{buckets_.spare()};
     work_ = group_->allreduce(tensors);
   }
@@ -342,7 +342,7 @@ std::vector<size_t> PassAgreement::without_gradient(
   std::vector<size_t> without;
   for (const auto* indices : {&status.missing, &status.frozen}) {
     for (const size_t index : *indices) {
-      if (!buckets_.has_accumulated(index) ||
+      if (!buckets_.has_local(index) ||
           !buckets_.parameter(index).tensor.grad().defined()) {
         without.push_back(index);
       }

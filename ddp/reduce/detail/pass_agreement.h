@@ -29,11 +29,11 @@ struct PassStatus {
   std::vector<size_t> missing;
   /// Parameters that are frozen and got no gradient, in ascending order.
   std::vector<size_t> frozen;
-  /// Parameters whose gradient came more or less often than in a static graph,
-  /// each with how often; "" for none.
+  /// Parameters that got another number of gradients than in the first pass of
+  /// a static graph, each with that number; "" for none.
   std::string changed;
-  /// Parameters whose gradient came after their bucket had started, because the
-  /// graph of the pass does not reach them; "" for none.
+  /// Parameters that the graph of the pass does not reach, and that got their
+  /// gradient after their bucket had started; "" for none.
   std::string late;
   /// Exception that left this pass, or the previous one if the other ranks
   /// could not be told in it: one line, or "".
@@ -48,9 +48,9 @@ struct PassStatus {
   /// Whether the pass has failed on this rank.
   bool has_failed(bool missing_fails) const;
 
-  /// Equal on ranks that have stepped alike (bit 0) and have frozen the same
-  /// parameters (the other bits, a hash). If ranks part by one step, the stamps
-  /// nearly always differ.
+  /// Bit 0 is the parity of the steps, the other bits are a hash of the frozen
+  /// parameters. Ranks that differ by one step, or in frozen parameters, nearly
+  /// always have different stamps.
   Stamp stamp() const;
 
   /// Prepares for the next pass; keeps `frozen` and `failure`.
@@ -59,7 +59,7 @@ struct PassStatus {
 
 /// How a pass has ended.
 struct PassOutcome {
-  std::vector<size_t> unused;  ///< parameters whose `.grad` stays; ascending
+  std::vector<size_t> unused;  ///< parameters that keep `.grad`; ascending
   std::string error;           ///< "" if there is none
   /// The ranks' parameters differ from now on, so that no pass can follow.
   bool is_final = false;
@@ -90,9 +90,9 @@ enum class UnusedMode {
 /// differ, they gather their reports, and all of them get the same error with
 /// ranks and names.
 ///
-/// On a GPU, where reading the sums would stall the host, they come later. A
-/// rank whose own pass has failed reports only that; the other ranks get an
-/// error from `late_error` in a later pass, or in
+/// On a GPU, where reading the sums would stall the host, they come later. If
+/// the pass has failed on this rank, `finish` reports that failure alone. The
+/// other ranks get an error from `late_error` in a later pass, or in
 /// `ddp::destroy_process_group()`, even if the model has gone by then.
 ///
 /// A gradient that is missing on one rank:
@@ -104,14 +104,15 @@ enum class UnusedMode {
 ///   unused parameters.
 /// - find_on_demand: on the CPU, as `refuse`; if only gradients are missing,
 ///   the used map follows. No bucket is exchanged again, because it holds zeros
-///   for them. On a GPU, as `find`, because a rank does not know in time what
-///   others have missed. The first such pass is a warning: on the CPU on rank 0
-///   for all ranks, on a GPU on each rank for itself.
-/// - learn: the used map of the first pass alone tells which parameters are
-///   unused. The plan leaves these out.
+///   for them. On a GPU, as `find`, because a rank does not learn in time which
+///   gradients other ranks miss. The first pass with a missing gradient is a
+///   warning: on the CPU on rank 0 for all ranks, on a GPU on each rank for
+///   itself.
+/// - learn: only the first pass has a used map. Parameters that no rank used in
+///   it leave the plan.
 ///
-/// Thread contract: one thread at a time; `ddp::destroy_process_group()`
-/// counts.
+/// Thread contract: one thread at a time. `ddp::destroy_process_group()`, which
+/// asks for the last passes, counts as a call.
 class PassAgreement {
  public:
   /// @param buckets  must outlive this object.

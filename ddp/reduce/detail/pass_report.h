@@ -29,7 +29,7 @@ std::string pass_error(const std::vector<PassReport>& reports);
 /// Error of a pass that an exception has left on `rank`, as known there.
 std::string failure_error(int rank, const std::string& failure);
 
-/// Error of a pass whose gradients were added to another reducer's.
+/// Error of a pass in which gradients of another reducer were added.
 std::string crossed_error();
 
 /// Error of an earlier pass in which the ranks did not agree.

@@ -10,7 +10,6 @@
 #include "ddp/job/error_text.h"
 #include "ddp/job/monitored_backend.h"
 #include "ddp/reduce/detail/end_of_pass.h"
-#include "ddp/reduce/detail/reduction_options.h"
 
 namespace ddp::detail {
 namespace {
@@ -19,6 +18,20 @@ constexpr const char* kThrown = "backward() threw it";
 
 bool in_backward_pass() {
   return torch::autograd::get_current_graph_task_id() != -1;
+}
+
+std::vector<NamedParameter> checked_leaves(
+    std::vector<NamedParameter> parameters) {
+  TORCH_CHECK(!parameters.empty(),
+              "Expected at least one parameter that requires a gradient, but "
+              "got none; without one the module needs no wrapper");
+  for (const auto& [name, tensor, sparse] : parameters) {
+    TORCH_CHECK(tensor.requires_grad() && tensor.is_leaf(),
+                "Expected parameter ",
+                name,
+                " to be a leaf that requires a gradient, but it is not");
+  }
+  return parameters;
 }
 
 }  // namespace
@@ -30,7 +43,7 @@ ReducerImpl::ReducerImpl(std::vector<NamedParameter> parameters,
       options_(options),
       reduction_(std::make_unique<Reduction>(
           checked_leaves(std::move(parameters)), group_, options)),
-      record_(peer_state_of(*group_)) {
+      peer_state_(peer_state_of(*group_)) {
   options_.exchange(nullptr);
   hooks_ = std::make_unique<GradHooks>(
       reduction_->parameters(), [this](size_t index) { on_grad_ready(index); });
@@ -45,12 +58,12 @@ void ReducerImpl::arm() {
   if (is_open()) {
     end_left_pass();
   }
-  hooks_->hang();
+  hooks_->attach();
   forward_thread_.reset();
   if (!in_backward_pass()) {
     forward_thread_ = std::this_thread::get_id();
   }
-  is_hung_ = false;  // not for what the forward does
+  is_attached_ = false;  // the forward may lose hooks
   phase_ = Phase::armed;
   stays_armed_ = false;
 }
@@ -58,7 +71,7 @@ void ReducerImpl::arm() {
 void ReducerImpl::disarm() {
   const std::lock_guard lock(mutex_);
   if (!is_open()) {
-    hooks_->hang();
+    hooks_->attach();
   }
   stays_armed_ = false;
   if (phase_ == Phase::armed) {
@@ -68,14 +81,14 @@ void ReducerImpl::disarm() {
 
 void ReducerImpl::expect_local_passes() {
   const std::lock_guard lock(mutex_);
-  local_watch_.stop();
+  unsynced_warning_.stop();
 }
 
 void ReducerImpl::watch(const at::Tensor& output) {
   if (!output.defined() || !output.requires_grad() || output.is_leaf()) {
     return;
   }
-  hang_hooks();
+  attach_hooks();
   output.register_hook([weak = weak_from_this(), is_released = is_released_](
                            const at::Tensor& /*grad*/) {
     if (const auto self = weak.lock()) {
@@ -90,12 +103,11 @@ void ReducerImpl::watch(const at::Tensor& output) {
   });
 }
 
-/// By the forward's end every parameter that it used has the node that the
-/// graph ends in.
-void ReducerImpl::hang_hooks() {
+/// At the end of the forward every parameter that it used has its final node.
+void ReducerImpl::attach_hooks() {
   const std::lock_guard lock(mutex_);
-  if (!is_open() && !std::exchange(is_hung_, true)) {
-    hooks_->hang();
+  if (!is_open() && !std::exchange(is_attached_, true)) {
+    hooks_->attach();
   }
 }
 
@@ -118,8 +130,8 @@ void ReducerImpl::shadow_pass(int ranks) {
   check_sound();
   check_not_left();
   forward_thread_ = std::this_thread::get_id();
-  begin_over_group(-1);
-  record_->note_pass();
+  begin_averaged_pass(-1);
+  peer_state_->note_pass();
   reduction_->begin_shadow(ranks);
   close();
 }
@@ -129,7 +141,7 @@ void ReducerImpl::forget_steps() {
   reduction_->forget_steps();
 }
 
-/// A pass that an exception has left is of the group before.
+/// A pass that an exception has left belongs to the old group and is dropped.
 void ReducerImpl::change_group(c10::intrusive_ptr<c10d::Backend> group,
                                std::shared_ptr<Exchange> exchange) {
   const std::lock_guard lock(mutex_);
@@ -140,14 +152,14 @@ void ReducerImpl::change_group(c10::intrusive_ptr<c10d::Backend> group,
   options.exchange(std::move(exchange));
   auto next =
       std::make_unique<Reduction>(reduction_->parameters(), group, options);
-  next->note_local_of(*reduction_);
+  next->copy_local_records(*reduction_);
   if (is_open()) {
     phase_ = Phase::idle;
     stays_armed_ = false;
     averaged_pass_.reset();
   }
-  broken_.clear();
-  record_ = peer_state_of(*group);
+  final_error_.clear();
+  peer_state_ = peer_state_of(*group);
   reduction_ = std::move(next);
   group_ = std::move(group);
 }
@@ -157,28 +169,26 @@ bool ReducerImpl::is_in_pass() {
   return is_open() && !was_left();
 }
 
-/// Whether parameters follow is not known yet: a pass may want the inputs'
-/// gradients alone.
+/// Does not open the pass: it may compute gradients of inputs only.
 void ReducerImpl::on_output_grad() {
   const std::lock_guard lock(mutex_);
   check_not_left();
   if (end_.expired()) {
-    watch_end();
-    own_all();
+    register_on_end();
+    claim_parameters();
   }
   stays_armed_ |= c10::GradMode::is_enabled();
   if (phase_ == Phase::idle) {
     phase_ = Phase::armed;
   }
   if (!std::exchange(has_output_, true)) {
-    look_ahead();
+    find_unreached();
   }
 }
 
-/// Another reducer may have taken shared parameters after the forward of this
-/// pass.
-void ReducerImpl::own_all() {
-  if (const auto* taken = hooks_->take()) {
+/// Another reducer may have claimed shared parameters since the forward.
+void ReducerImpl::claim_parameters() {
+  if (const auto* taken = hooks_->claim()) {
     end_.reset();
     hooks_->begin_pass({});
     TORCH_CHECK(false,
@@ -191,20 +201,21 @@ void ReducerImpl::own_all() {
   }
 }
 
-/// By the graph of the pass that has met an output: one inside it knows less.
-void ReducerImpl::look_ahead() {
-  if (!reduction_->looks_ahead()) {
+/// Uses the graph of the pass that has reached an output, because the graph of
+/// a nested pass is only a part.
+void ReducerImpl::find_unreached() {
+  if (!reduction_->skips_unreached()) {
     return;
   }
   unreached_ = hooks_->unreached();
   if (is_open()) {
-    reduction_->look_ahead(unreached_);
+    reduction_->skip_unreached(unreached_);
   }
 }
 
-/// Of the graph task that runs: the one whose graph has the output, so that
-/// passes nested in it (checkpointing) do not end this one.
-void ReducerImpl::watch_end() {
+/// Registers `on_end` with the running graph task. That task has the output in
+/// its graph, so the end of a nested pass (checkpointing) is not the end of it.
+void ReducerImpl::register_on_end() {
   if (!end_.expired()) {
     return;
   }
@@ -217,11 +228,12 @@ void ReducerImpl::watch_end() {
   hooks_->begin_pass(end_);
 }
 
-/// What was armed must not stay so for a pass of this rank alone: another one
-/// of the forward passes a watched output again. Unless this one's gradients
-/// will be differentiated: that brings the parameters' without.
-/// A nested pass that has met parameters before an output is a part of the one
-/// around it.
+/// Disarms, so that a later local pass is not reduced; another pass of the same
+/// forward arms again by its watched output. With create_graph the phase stays
+/// armed, because the pass that differentiates the gradients reaches parameters
+/// without an output.
+/// A nested pass that has reached parameters before an output is a part of the
+/// enclosing pass.
 bool ReducerImpl::on_end(bool is_nested) {
   const std::lock_guard lock(mutex_);
   if (is_nested && is_open() && !has_output_) {
@@ -236,7 +248,7 @@ bool ReducerImpl::on_end(bool is_nested) {
   return true;
 }
 
-/// The graph task of the pass has gone, and it has not ended.
+/// Whether an exception has left the open pass before its end.
 bool ReducerImpl::was_left() const {
   return is_open() && end_.expired();
 }
@@ -245,32 +257,34 @@ std::string ReducerImpl::left_error() const {
   return failure_error(group_->getRank(), kThrown);
 }
 
-/// The other ranks wait for this one in it; their error is that of all.
+/// Completes a pass that an exception has left: the other ranks wait for this
+/// one in it. All ranks get the same error.
 void ReducerImpl::end_left_pass() {
-  reduction_->note_failure(kThrown);
+  reduction_->set_failure(kThrown);
   close();
-  TORCH_CHECK(false, left_error());  // they had ended it; the next one tells
+  // The other ranks had completed the pass; the next one fails on all.
+  TORCH_CHECK(false, left_error());
 }
 
 void ReducerImpl::check_not_left() const {
   TORCH_CHECK(!was_left(), left_error());
 }
 
-/// Why no pass may follow those before.
+/// Throws if no pass may follow the earlier ones.
 void ReducerImpl::check_sound() {
-  if (broken_.empty()) {
-    broken_ = reduction_->late_error();
+  if (final_error_.empty()) {
+    final_error_ = reduction_->late_error();
   }
-  TORCH_CHECK(broken_.empty(), broken_);
+  TORCH_CHECK(final_error_.empty(), final_error_);
 }
 
-/// After an exception of `work` the rest of the pass is not made.
+/// Aborts the pass, and leaves the job, if `work` throws.
 template <typename Work>
-auto ReducerImpl::or_give_up(const Work& work) {
+auto ReducerImpl::or_abort(const Work& work) {
   try {
     return work();
   } catch (...) {
-    broken_ = left_error();
+    final_error_ = left_error();
     reduction_->abandon();
     abort_and_announce(*group_, text_of(std::current_exception()));
     throw;
@@ -280,15 +294,16 @@ auto ReducerImpl::or_give_up(const Work& work) {
 void ReducerImpl::begin() {
   check_not_left();
   if (!is_open()) {
-    watch_end();
+    register_on_end();
     open();
   }
 }
 
-/// The other ranks wait for the pass that another thread keeps from this one.
-void ReducerImpl::begin_over_group(int graph_task) {
+/// Aborts if another thread's pass has not ended, because the other ranks wait
+/// for this one.
+void ReducerImpl::begin_averaged_pass(int graph_task) {
   if (auto* job = monitored_backend_of(*group_)) {
-    averaged_pass_ = or_give_up([&] {
+    averaged_pass_ = or_abort([&] {
       return job->begin_pass({forward_thread_, graph_task});
     });
   }
@@ -296,26 +311,26 @@ void ReducerImpl::begin_over_group(int graph_task) {
 
 void ReducerImpl::open() {
   check_sound();
-  begin_over_group(end_task_);
+  begin_averaged_pass(end_task_);
   if (c10::GradMode::is_enabled()) {
     TORCH_WARN_ONCE(
         "backward() with create_graph: gradients of gradients are not averaged "
         "over ranks");
   }
-  local_watch_.stop();
+  unsynced_warning_.stop();
   const int ranks = mean_over_ ? mean_over_() : group_->getSize();
-  record_->note_pass();
+  peer_state_->note_pass();
   reduction_->begin(ranks);
-  if (reduction_->looks_ahead() && has_output_) {
-    reduction_->look_ahead(unreached_);
+  if (reduction_->skips_unreached() && has_output_) {
+    reduction_->skip_unreached(unreached_);
   }
   phase_ = Phase::open;
 }
 
-void ReducerImpl::note_local(size_t index) {
-  reduction_->note_local(index);
-  if (local_watch_.follows(index) &&
-      local_watch_.add(mark_of(reduction_->parameter(index))) &&
+void ReducerImpl::on_local_grad(size_t index) {
+  reduction_->record_local(index);
+  if (unsynced_warning_.follows(index) &&
+      unsynced_warning_.add(mark_of(reduction_->parameter(index))) &&
       group_->getRank() == 0) {
     warn_of_local_training();
   }
@@ -324,36 +339,36 @@ void ReducerImpl::note_local(size_t index) {
 void ReducerImpl::on_grad_ready(size_t index) {
   const std::lock_guard lock(mutex_);
   if (phase_ == Phase::idle) {
-    note_local(index);
+    on_local_grad(index);
     return;
   }
   begin();
   const c10::NoGradGuard no_grad;
-  or_give_up([&] { reduction_->add(index); });
+  or_abort([&] { reduction_->add(index); });
 }
 
 void ReducerImpl::close() {
   const auto guard = c10::make_scope_exit([this] { reset(); });
   const c10::NoGradGuard no_grad;
-  auto outcome = or_give_up([this] { return reduction_->end(on_pass_); });
+  auto outcome = or_abort([this] { return reduction_->end(on_pass_); });
   if (auto* progress = progress_file()) {
     progress->note_pass();
   }
   if (outcome.is_final) {
-    broken_ = outcome.error;
+    final_error_ = outcome.error;
   }
   if (outcome.exception) {
-    reduction_->note_failure(first_line(text_of(outcome.exception)));
+    reduction_->set_failure(first_line(text_of(outcome.exception)));
     std::rethrow_exception(outcome.exception);
   }
   TORCH_CHECK(outcome.error.empty(), outcome.error);
-  reduction_->hand_out(std::move(outcome.unused));
+  reduction_->assign_grads(std::move(outcome.unused));
 }
 
 void ReducerImpl::reset() {
   reduction_->reset();
   averaged_pass_.reset();
-  is_hung_ = false;
+  is_attached_ = false;
   phase_ = stays_armed_ ? Phase::armed : Phase::idle;
 }
 

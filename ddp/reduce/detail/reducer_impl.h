@@ -23,25 +23,26 @@ namespace ddp::detail {
 struct AveragedPass;
 class PeerState;
 
-/// What `Reducer` does; see there. Says when things happen in a backward pass;
-/// what happens is `Reduction`'s.
+/// Implementation of `Reducer`; see there. Decides when a backward pass is
+/// reduced; `Reduction` reduces it.
 ///
-/// - idle: a gradient stays local and is noted; `arm`, or the gradient of a
+/// - idle: a gradient stays local and is recorded. `arm`, or the gradient of a
 ///   watched output -> armed.
 /// - armed: the gradient of a parameter opens a pass. `disarm`, or the end of a
-///   backward pass from a watched output that has opened none -> idle; but
-///   after one that is to be differentiated armed until the next `arm`.
-/// - open: gradients are reduced; the end of the pass -> idle.
+///   backward pass from a watched output that has opened no pass -> idle. After
+///   a pass with create_graph the phase stays armed until the next `arm`.
+/// - open: gradients are reduced. End of the pass -> idle.
 ///
 /// In a pass `arm` and `disarm` do nothing.
 ///
-/// Where an exception has left a pass before its end, the next `arm` makes the
-/// rest of it with the other ranks, tells them, and throws as they do. What
-/// fails at the end of a pass (a bucket's `finish`, the action) is thrown when
-/// the rest has been done; the next pass tells them and fails on all. Where
-/// more has failed (a `start`, two of these), the other ranks of the job hear
-/// that this one has left; then, and where the ranks have parted, `arm` throws,
-/// and so does the next pass.
+/// Exceptions:
+/// - One that leaves a pass before its end: the next `arm` completes the pass
+///   with the other ranks, which get the failure, and throws as they do.
+/// - One at the end of a pass (a bucket's `finish`, the action): it is thrown
+///   after the rest of the pass; the next pass fails on all ranks.
+/// - A second one, or one of a bucket's `start`: this rank leaves the job, and
+///   the other ranks get the reason. From then on, and once ranks have
+///   diverged, `arm` and passes throw.
 class ReducerImpl : public std::enable_shared_from_this<ReducerImpl> {
  public:
   ReducerImpl(std::vector<NamedParameter> parameters,
@@ -72,44 +73,44 @@ class ReducerImpl : public std::enable_shared_from_this<ReducerImpl> {
   void end_left_pass();
   void check_sound();
   template <typename Work>
-  auto or_give_up(const Work& work);
-  void hang_hooks();
-  void own_all();
+  auto or_abort(const Work& work);
+  void attach_hooks();
+  void claim_parameters();
   void on_output_grad();
-  void watch_end();
-  void look_ahead();
+  void register_on_end();
+  void find_unreached();
   void begin();
-  void begin_over_group(int graph_task);
+  void begin_averaged_pass(int graph_task);
   void open();
   bool on_end(bool is_nested);
   void on_grad_ready(size_t index);
-  void note_local(size_t index);
+  void on_local_grad(size_t index);
   void close();
   void reset();
 
   c10::intrusive_ptr<c10d::Backend> group_;
-  DistributedDataParallelOptions options_;  // but for the exchange
+  DistributedDataParallelOptions options_;  // without the exchange
   std::unique_ptr<Reduction> reduction_;
   std::mutex mutex_;
   Phase phase_ = Phase::idle;
-  bool stays_armed_ = false;  // a pass with create_graph has been here
-  std::weak_ptr<void> end_;   // lives while a pass will call on_end
-  int end_task_ = -1;         // the graph task whose end that is
-  // Of the last forward; none where a backward pass has called it.
+  bool stays_armed_ = false;  // after a pass with create_graph
+  std::weak_ptr<void> end_;   // expired unless a pass will call on_end
+  int end_task_ = -1;         // graph task of that pass
+  // Thread of the last forward; nullopt if a backward pass called the forward.
   std::optional<std::thread::id> forward_thread_;
   std::shared_ptr<const AveragedPass> averaged_pass_;
-  bool has_output_ = false;  // the pass whose end that is has met a watched one
-  std::vector<size_t> unreached_;  // by that pass, where it has met one
+  bool has_output_ = false;        // that pass has reached a watched output
+  std::vector<size_t> unreached_;  // by that pass, if it has
   std::function<void()> on_pass_;
   std::function<int()> mean_over_;
-  UnsyncedTrainingWarning local_watch_;
-  std::string broken_;  // why no pass can follow
-  std::shared_ptr<PeerState> record_;
+  UnsyncedTrainingWarning unsynced_warning_;
+  std::string final_error_;  // "" unless no pass can follow
+  std::shared_ptr<PeerState> peer_state_;
   // Shared with the hooks of outputs, which outlive this.
   std::shared_ptr<std::atomic<bool>> is_released_ =
       std::make_shared<std::atomic<bool>>(false);
-  bool is_hung_ = false;              // since the last forward or pass
-  std::unique_ptr<GradHooks> hooks_;  // last: goes first
+  bool is_attached_ = false;          // since the last forward or pass
+  std::unique_ptr<GradHooks> hooks_;  // last: destroyed first
 };
 
 }  // namespace ddp::detail

@@ -1,17 +1,87 @@
 #include "ddp/reduce/detail/reduction.h"
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 #include <ATen/ops/zeros.h>
+#include <c10/util/Exception.h>
 
 #include "ddp/exchanges/all_reduce.h"
 #include "ddp/job/monitored_backend.h"
 #include "ddp/job/wait.h"
-#include "ddp/reduce/detail/graph_changes.h"
-#include "ddp/reduce/detail/reduction_options.h"
 
 namespace ddp::detail {
+namespace {
+
+/// @throws c10::Error if the exchange refuses sparse gradients and a parameter
+///   has one.
+std::vector<NamedParameter> checked_parameters(
+    std::vector<NamedParameter> parameters, const Exchange& exchange) {
+  const auto refusal = exchange.refuses_sparse();
+  for (const auto& [name, tensor, sparse] : parameters) {
+    TORCH_CHECK(
+        !sparse || refusal.empty(),
+        refusal,
+        ", but got the sparse parameter ",
+        name,
+        "; make its layer with sparse(false), or use AllReduce over Gloo");
+  }
+  return parameters;
+}
+
+BucketCaps bucket_caps_of(const DistributedDataParallelOptions& options) {
+  const auto to_bytes = [](double mebibytes) {
+    return static_cast<int64_t>(mebibytes * 1024 * 1024);
+  };
+  TORCH_CHECK(
+      options.bucket_cap_mb() > 0 && options.first_bucket_cap_mb() > 0,
+      "Expected bucket_cap_mb and first_bucket_cap_mb to be positive, but got ",
+      options.bucket_cap_mb(),
+      " and ",
+      options.first_bucket_cap_mb());
+  BucketCaps caps;
+  for (const double mebibytes : options.bucket_cap_mb_list()) {
+    TORCH_CHECK(mebibytes > 0,
+                "Expected the sizes in bucket_cap_mb_list to be positive, but "
+                "got ",
+                options.bucket_cap_mb_list());
+    caps.push_back(to_bytes(mebibytes));
+  }
+  if (caps.empty()) {
+    caps = {to_bytes(options.first_bucket_cap_mb()),
+            to_bytes(options.bucket_cap_mb())};
+  }
+  return caps;
+}
+
+BucketLayout bucket_layout_of(const Exchange& exchange, int ranks) {
+  const int64_t multiple = exchange.multiple_of(ranks);
+  TORCH_CHECK(multiple > 0,
+              "Expected the exchange's multiple_of to be positive, but got ",
+              multiple);
+  return {multiple, StatusSums::kNumel, exchange.sums_every_element()};
+}
+
+UnusedMode unused_mode_of(const DistributedDataParallelOptions& options) {
+  TORCH_CHECK(options.find_unused_parameters() +
+                      options.find_unused_on_demand() +
+                      options.static_graph() <=
+                  1,
+              "Expected find_unused_parameters, find_unused_on_demand or "
+              "static_graph, but got several; the last where all passes leave "
+              "out the same parameters, the first where most leave out some");
+  if (options.static_graph()) {
+    return UnusedMode::learn;
+  }
+  if (options.find_unused_parameters()) {
+    return UnusedMode::find;
+  }
+  return options.find_unused_on_demand() ? UnusedMode::find_on_demand
+                                         : UnusedMode::refuse;
+}
+
+}  // namespace
 
 Reduction::Reduction(std::vector<NamedParameter> parameters,
                      c10::intrusive_ptr<c10d::Backend> group,
@@ -19,19 +89,19 @@ Reduction::Reduction(std::vector<NamedParameter> parameters,
     : group_(std::move(group)),
       exchange_(options.exchange() ? options.exchange()
                                    : std::make_shared<AllReduce>(group_)),
-      memory_(checked_layouts(std::move(parameters), *exchange_),
-              bucket_caps_of(options),
-              bucket_layout_of(*exchange_, group_->getSize())),
-      agreement_(group_, memory_, unused_mode_of(options)),
+      buckets_(checked_parameters(std::move(parameters), *exchange_),
+               bucket_caps_of(options),
+               bucket_layout_of(*exchange_, group_->getSize())),
+      agreement_(group_, buckets_, unused_mode_of(options)),
       keeps_memory_(options.gradient_as_bucket_view()),
       is_recording_(!options.find_unused_parameters()),
       graph_(options.static_graph()
-                 ? std::make_unique<GraphRecord>(memory_.size())
+                 ? std::make_unique<GraphRecord>(buckets_.size())
                  : nullptr),
       unreached_(options.find_unused_parameters()
-                     ? std::make_unique<Unreached>(memory_.size())
+                     ? std::make_unique<Unreached>(buckets_.size())
                      : nullptr),
-      steps_(compared()) {
+      steps_(replicated_parameters()) {
   if (auto* job = monitored_backend_of(*group_)) {
     status_.reducer = job->number_reducer();
   }
@@ -39,17 +109,23 @@ Reduction::Reduction(std::vector<NamedParameter> parameters,
 
 std::vector<NamedParameter> Reduction::parameters() const {
   std::vector<NamedParameter> parameters;
-  parameters.reserve(memory_.size());
-  for (size_t i = 0; i < memory_.size(); ++i) {
-    parameters.push_back(memory_.parameter(i));
+  parameters.reserve(buckets_.size());
+  for (size_t i = 0; i < buckets_.size(); ++i) {
+    parameters.push_back(buckets_.parameter(i));
   }
   return parameters;
 }
 
-void Reduction::note_local_of(const Reduction& other) {
-  for (size_t i = 0; i < memory_.size(); ++i) {
-    if (other.memory_.has_accumulated(i)) {
-      note_local(i);
+std::vector<at::Tensor> Reduction::replicated_parameters() const {
+  return exchange_->is_replica_consistent(group_->getSize())
+             ? buckets_.tensors()
+             : std::vector<at::Tensor>();
+}
+
+void Reduction::copy_local_records(const Reduction& other) {
+  for (size_t i = 0; i < buckets_.size(); ++i) {
+    if (other.buckets_.has_local(i)) {
+      record_local(i);
     }
   }
 }
@@ -57,77 +133,115 @@ void Reduction::note_local_of(const Reduction& other) {
 void Reduction::begin(int ranks) {
   open(ranks);
   status_.without_step = steps_.count_passes_without_step();
-  add_frozen();
+  fill_frozen();
   if (graph_ && graph_->is_known()) {
-    add_unused();
+    fill_unused();
   }
 }
 
 void Reduction::begin_shadow(int ranks) {
-  for (auto& tensor : tensors()) {
+  for (auto& tensor : buckets_.tensors()) {
     tensor.mutable_grad().reset();
   }
   open(ranks);
   status_.is_shadow = true;
-  add_frozen();
+  fill_frozen();
 }
 
 void Reduction::open(int ranks) {
-  memory_.begin(keeps_memory_);
-  memory_.set_scale(exchange_->scale(ranks));
+  buckets_.begin(keeps_memory_);
+  buckets_.set_scale(exchange_->scale(ranks));
   ++status_.number;
 }
 
 void Reduction::add(size_t index) {
-  if (graph_ && !graph_->add(index)) {
-    return;
+  if (!graph_ || graph_->add(index)) {
+    add_to_bucket(index);
   }
-  take(index);
 }
 
-void Reduction::look_ahead(const std::vector<size_t>& unreached) {
-  unreached_->begin(unreached, memory_.expected(), memory_.plan());
-}
-
-/// Its bucket may have started without it.
-bool Reduction::comes_too_late(size_t index) {
-  unreached_->add(index);
-  if (!memory_.is_absent(index) || !parameter(index).requires_grad()) {
-    return false;
-  }
-  status_.add_late(memory_.parameter(index).name);
-  return true;
-}
-
-void Reduction::take(size_t index) {
+void Reduction::add_to_bucket(size_t index) {
   if (unreached_ && comes_too_late(index)) {
     return;
   }
   const bool is_full =
-      memory_.add(index) || (unreached_ && unreached_->is_known());
+      buckets_.add(index) || (unreached_ && unreached_->is_known());
   if (is_recording_) {
     order_.push_back(index);
   } else if (is_full) {
-    // Whether a graph has changed is known at the end, and rides on the last.
-    start_full_buckets(memory_.bucket_count() - (graph_ ? 1 : 0));
+    // Whether a static graph has changed is known at the end of the pass, and
+    // the status travels with the last bucket.
+    start_full_buckets(buckets_.bucket_count() - (graph_ ? 1 : 0));
   }
+}
+
+void Reduction::skip_unreached(const std::vector<size_t>& unreached) {
+  unreached_->begin(unreached, buckets_.expected(), buckets_.plan());
+}
+
+/// Whether the bucket of a gradient may have started without it.
+bool Reduction::comes_too_late(size_t index) {
+  unreached_->add(index);
+  if (!buckets_.is_filled(index) || !parameter(index).requires_grad()) {
+    return false;
+  }
+  status_.add_late(buckets_.parameter(index).name);
+  return true;
 }
 
 PassOutcome Reduction::end(const std::function<void()>& action) {
   if (graph_ && !status_.is_shadow) {
-    compare_graph();
+    if (graph_->is_known()) {
+      compare_graph();
+    } else {
+      learn_graph();
+    }
   }
-  add_missing();
+  fill_all_missing();
   if (is_recording_) {
     agree_on_plan();
   }
-  start_full_buckets(memory_.bucket_count());
-  return end_with_others(action);
+  start_full_buckets(buckets_.bucket_count());
+  return finish(action);
 }
 
-/// What was frozen in the pass before is not waited for, so that its buckets
-/// start as early as the others.
-void Reduction::add_frozen() {
+/// If this rank had no inputs in the first pass of the others, it may use a
+/// parameter that they left out of the plan: an error.
+void Reduction::learn_graph() {
+  for (const size_t index : graph_->learn()) {
+    if (buckets_.has_bucket(index)) {
+      add_to_bucket(index);
+    } else {
+      status_.add_changed(buckets_.parameter(index).name +
+                          " (not at all on the ranks that began)");
+    }
+  }
+}
+
+/// Reports changes against the first pass. An unused parameter keeps its
+/// `.grad`, so it must not have a gradient of a local pass either.
+void Reduction::compare_graph() {
+  for (const auto& [index, expected, came] : graph_->changes()) {
+    if (parameter(index).requires_grad()) {
+      status_.add_changed(c10::str(buckets_.parameter(index).name,
+                                   " (",
+                                   came,
+                                   " times instead of ",
+                                   expected,
+                                   ")"));
+    }
+  }
+  for (const size_t index : graph_->unused()) {
+    if (buckets_.has_local(index)) {
+      status_.add_changed(buckets_.parameter(index).name +
+                          " (in a pass that was not reduced)");
+    }
+  }
+}
+
+/// Parameters that were frozen in the previous pass are filled at the
+/// beginning, so that their buckets start as early as others.
+void Reduction::fill_frozen() {
   auto& frozen = status_.frozen;
   const auto trains = [this](size_t index) {
     return parameter(index).requires_grad();
@@ -135,126 +249,105 @@ void Reduction::add_frozen() {
   frozen.erase(std::remove_if(frozen.begin(), frozen.end(), trains),
                frozen.end());
   for (const size_t index : frozen) {
-    memory_.fill_missing(index);
+    buckets_.fill_missing(index);
   }
 }
 
-/// What had no gradient in the first pass; since then it may have been frozen.
-void Reduction::add_unused() {
+/// Parameters without a gradient in the first pass of a static graph; some may
+/// have been frozen since.
+void Reduction::fill_unused() {
   for (const size_t index : graph_->unused()) {
-    if (memory_.expects(index)) {
+    if (buckets_.expects(index)) {
       if (!parameter(index).requires_grad()) {
         status_.frozen.push_back(index);
       }
-      memory_.fill_missing(index);
+      buckets_.fill_missing(index);
     }
   }
 }
 
-/// A rank that was without inputs in the ranks' first pass may use what all
-/// others have left out; there is no place for that.
-void Reduction::learn_graph() {
-  for (const size_t index : graph_->learn()) {
-    if (memory_.has_bucket(index)) {
-      take(index);
-    } else {
-      status_.add_changed(memory_.parameter(index).name +
-                          " (not at all on the ranks that began)");
-    }
-  }
+void Reduction::fill_missing(size_t index) {
+  const bool trains = parameter(index).requires_grad();
+  (trains ? status_.missing : status_.frozen).push_back(index);
+  buckets_.fill_missing(index);
 }
 
-void Reduction::compare_graph() {
-  if (!graph_->is_known()) {
-    learn_graph();
+/// Fills every bucket, so that no other rank waits for this one.
+void Reduction::fill_all_missing() {
+  if (next_ == buckets_.bucket_count() && !unreached_) {
     return;
   }
-  status_.changed = changes_of(*graph_, memory_);
+  for (const size_t index : buckets_.expected()) {
+    fill_missing(index);
+  }
+  std::sort(status_.missing.begin(), status_.missing.end());
+  std::sort(status_.frozen.begin(), status_.frozen.end());
+  if (is_recording_) {
+    for (const auto* filled : {&status_.missing, &status_.frozen}) {
+      order_.insert(order_.end(), filled->begin(), filled->end());
+    }
+  }
 }
 
-void Reduction::leave_out(size_t index) {
-  const bool trains = memory_.parameter(index).tensor.requires_grad();
-  (trains ? status_.missing : status_.frozen).push_back(index);
-  memory_.fill_missing(index);
-}
-
-/// Whether a bucket waited for nothing else.
-bool Reduction::fill_with_unreached(size_t bucket) {
-  if (!unreached_ || memory_.pending(bucket) != unreached_->left(bucket)) {
+/// Fills a bucket that only waits for unreached parameters. Returns whether it
+/// did.
+bool Reduction::fill_unreached(size_t bucket) {
+  if (!unreached_ || buckets_.pending(bucket) != unreached_->left(bucket)) {
     return false;
   }
-  for (const size_t index : memory_.plan()[bucket]) {
-    if (memory_.expects(index)) {
-      leave_out(index);
+  for (const size_t index : buckets_.plan()[bucket]) {
+    if (buckets_.expects(index)) {
+      fill_missing(index);
     }
   }
   return true;
 }
 
-/// Fills every bucket, so that no other rank waits for this one.
-void Reduction::add_missing() {
-  if (next_ == memory_.bucket_count() && !unreached_) {
-    return;
-  }
-  for (const size_t index : memory_.expected()) {
-    leave_out(index);
-  }
-  std::sort(status_.missing.begin(), status_.missing.end());
-  std::sort(status_.frozen.begin(), status_.frozen.end());
-  if (is_recording_) {
-    for (const auto* absent : {&status_.missing, &status_.frozen}) {
-      order_.insert(order_.end(), absent->begin(), absent->end());
-    }
-  }
-}
-
-/// Rank 0 plans, by the order in which it met the gradients. All of them are in
-/// buckets by now and move; what none will ever bring is in none any more.
+/// Rank 0 plans by the order in which its gradients came. All gradients are in
+/// buckets by now and move to the new ones. Parameters that no rank ever uses
+/// leave the plan.
 void Reduction::agree_on_plan() {
-  const auto never = agreement_.learn_unused(status_);
+  const auto unused = agreement_.learn_unused(status_);
   auto numbers = at::zeros(
-      {static_cast<int64_t>(memory_.size() - never.size())}, at::kLong);
+      {static_cast<int64_t>(buckets_.size() - unused.size())}, at::kLong);
   if (group_->getRank() == 0) {
-    order_.erase(std::remove_if(order_.begin(),
-                                order_.end(),
-                                [&never](size_t index) {
-                                  return std::binary_search(
-                                      never.begin(), never.end(), index);
-                                }),
+    const auto is_unused = [&unused](size_t index) {
+      return std::binary_search(unused.begin(), unused.end(), index);
+    };
+    order_.erase(std::remove_if(order_.begin(), order_.end(), is_unused),
                  order_.end());
-    const auto plan = to_numbers(memory_.plan_for(order_));
+    const auto plan = to_numbers(buckets_.plan_for(order_));
     std::copy(plan.begin(), plan.end(), numbers.mutable_data_ptr<int64_t>());
   }
-  std::vector<at::Tensor> shared{
-      numbers.to(memory_.parameter(0).tensor.device())};
+  std::vector<at::Tensor> shared{numbers.to(parameter(0).device())};
   wait(group_->broadcast(shared), *group_, "broadcast of the bucket plan");
   numbers = shared[0].cpu();
-  // An abort ends what the host has waited for, and leaves garbage.
+  // If the group was aborted, the wait ends and the numbers are garbage.
   check_whole(*group_, "broadcast of the bucket plan");
-  memory_.move_to(plan_of(
+  buckets_.move_to(plan_of(
       {numbers.const_data_ptr<int64_t>(), static_cast<size_t>(numbers.numel())},
-      memory_.size()));
+      buckets_.size()));
   is_recording_ = false;
 }
 
-/// In plan order only, which makes the ranks' collectives match.
+/// Starts in plan order only, so that the collectives of all ranks match.
 void Reduction::start_full_buckets(size_t end) {
-  while (next_ < end &&
-         (memory_.is_full(next_) || fill_with_unreached(next_))) {
-    if (next_ + 1 == memory_.bucket_count()) {
+  while (next_ < end && (buckets_.is_full(next_) || fill_unreached(next_))) {
+    if (next_ + 1 == buckets_.bucket_count()) {
       agreement_.write_status(status_);
     }
-    exchange_->start(memory_.bucket(next_));
+    exchange_->start(buckets_.bucket(next_));
     ++next_;
-    if (next_ == memory_.bucket_count()) {
+    if (next_ == buckets_.bucket_count()) {
       agreement_.start();
     }
   }
 }
 
-/// Goes on after a failure, which may be this rank's alone: the others wait for
-/// it in what follows. What fails twice fails because they cannot be reached.
-PassOutcome Reduction::end_with_others(const std::function<void()>& action) {
+/// Continues after one failure, which may be this rank's alone: the other ranks
+/// wait for it in the remaining calls. A second failure means that they cannot
+/// be reached.
+PassOutcome Reduction::finish(const std::function<void()>& action) {
   std::exception_ptr exception;
   const auto attempt = [&exception](const auto& step) {
     try {
@@ -266,8 +359,8 @@ PassOutcome Reduction::end_with_others(const std::function<void()>& action) {
       exception = std::current_exception();
     }
   };
-  for (size_t i = 0; i < memory_.bucket_count(); ++i) {
-    attempt([&] { exchange_->finish(memory_.bucket(i)); });
+  for (size_t i = 0; i < buckets_.bucket_count(); ++i) {
+    attempt([&] { exchange_->finish(buckets_.bucket(i)); });
   }
   if (action) {
     attempt(action);
@@ -278,12 +371,11 @@ PassOutcome Reduction::end_with_others(const std::function<void()>& action) {
   return outcome;
 }
 
-/// But for what is not used, and what is frozen.
-void Reduction::hand_out(std::vector<size_t> kept) {
+void Reduction::assign_grads(std::vector<size_t> kept) {
   kept.insert(kept.end(), status_.frozen.begin(), status_.frozen.end());
   std::sort(kept.begin(), kept.end());
   kept.erase(std::unique(kept.begin(), kept.end()), kept.end());
-  memory_.hand_out_all_but(kept);
+  buckets_.assign_grads_except(kept);
 }
 
 void Reduction::abandon() noexcept {
@@ -293,7 +385,7 @@ void Reduction::abandon() noexcept {
 
 void Reduction::reset() {
   status_.reset();
-  memory_.reset();
+  buckets_.reset();
   order_.clear();
   next_ = 0;
   if (graph_) {

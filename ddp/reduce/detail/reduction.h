@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstddef>
-#include <exception>
 #include <functional>
 #include <memory>
 #include <string>
@@ -22,16 +21,17 @@
 
 namespace ddp::detail {
 
-/// What happens in a backward pass that is reduced; `ReducerImpl` says when:
-/// `begin`, `add` for each gradient, `end`, `hand_out` where all went well, and
-/// `reset` in any case.
+/// Reduces backward passes over a group; `ReducerImpl` decides when. Calls of
+/// one pass: `begin`, `add` for each gradient, `end`, `assign_grads` if the
+/// pass succeeded, and `reset` in any case.
 ///
 /// Until the ranks have agreed on a plan, a pass only records: gradients go
-/// into their buckets, their order is noted, and at the end rank 0 plans, and
-/// all buckets start and finish. In every later pass a full bucket starts, and
-/// the end starts the rest.
+/// into their buckets, and their order is recorded. At the end rank 0 plans,
+/// and all buckets start and finish. In later passes a bucket starts when it is
+/// full, and the end starts the rest.
 ///
-/// One call at a time, without grad mode; the same calls on all ranks.
+/// Thread contract: one call at a time, with gradient recording off, and the
+/// same calls on all ranks.
 class Reduction {
  public:
   Reduction(std::vector<NamedParameter> parameters,
@@ -40,82 +40,83 @@ class Reduction {
   Reduction(const Reduction&) = delete;
   Reduction& operator=(const Reduction&) = delete;
 
-  /// The parameters, by their index.
   std::vector<NamedParameter> parameters() const;
-  std::vector<at::Tensor> tensors() const { return memory_.tensors(); }
-  const BucketPlan& plan() const { return memory_.plan(); }
+  const at::Tensor& parameter(size_t index) const {
+    return buckets_.parameter(index).tensor;
+  }
+  const BucketPlan& plan() const { return buckets_.plan(); }
+
   /// See `PassAgreement`.
   std::string late_error() { return agreement_.late_error(); }
 
-  const at::Tensor& parameter(size_t index) const {
-    return memory_.parameter(index).tensor;
-  }
+  /// Records a gradient of a pass of this rank alone.
+  void record_local(size_t index) { buckets_.record_local(index); }
+  /// Takes over the records of another reduction of the same parameters.
+  void copy_local_records(const Reduction& other);
 
-  /// A gradient that stays local.
-  void note_local(size_t index) { memory_.note_accumulated(index); }
-  /// Those of another reduction of the same parameters.
-  void note_local_of(const Reduction& other);
-  /// What left this pass, one line: the other ranks hear of it in its end, or,
-  /// when that is over, in that of the next.
-  void note_failure(std::string text) { status_.failure = std::move(text); }
+  /// Sets the exception, one line, that has left this pass. The other ranks
+  /// learn of it at the end of this pass or, if that is over, of the next one.
+  void set_failure(std::string text) { status_.failure = std::move(text); }
 
-  /// @param ranks  over how many gradients are averaged.
+  /// @param ranks  number of ranks in the average.
   void begin(int ranks);
-  /// Of a pass in which this rank has no gradients, which `add` does not know.
+  /// Begins a pass in which this rank has no gradients: no `add` follows.
   void begin_shadow(int ranks);
+  /// Puts the gradient of a parameter into its bucket.
   void add(size_t index);
 
-  /// Whether buckets are to start without what a pass does not reach.
-  bool looks_ahead() const { return unreached_ != nullptr; }
-  /// The pass does not reach these, where it `looks_ahead`.
-  void look_ahead(const std::vector<size_t>& unreached);
+  /// Whether buckets start without parameters that the pass does not reach.
+  bool skips_unreached() const { return unreached_ != nullptr; }
+  /// Called once per pass if so.
+  /// @param unreached  in ascending order.
+  void skip_unreached(const std::vector<size_t>& unreached);
 
-  /// Does everything that other ranks wait for, also after one failure.
-  /// @param action  done between the buckets and the agreement; may be empty.
-  /// @throws what has failed first, when more has.
+  /// Completes the pass with the other ranks, also after one failure.
+  /// @param action  called after the buckets have finished; may be empty.
+  /// @throws the first exception if there is a second one.
   PassOutcome end(const std::function<void()>& action);
 
-  /// @param kept  what keeps its `.grad`, beside what is frozen.
-  void hand_out(std::vector<size_t> kept);
-  /// `add` or `end` has thrown; no pass follows.
+  /// Makes the averages the parameters' `.grad`.
+  /// @param kept  parameters that keep their `.grad`, besides frozen ones.
+  void assign_grads(std::vector<size_t> kept);
+
+  /// Drops the pass: `add` or `end` has thrown, and no pass follows.
   void abandon() noexcept;
+
+  /// Prepares for the next pass.
   void reset();
 
-  /// The ranks' steps are compared from here on.
-  void forget_steps() { steps_ = StepDetector(compared()); }
+  /// Restarts the comparison of the ranks' steps.
+  void forget_steps() { steps_ = StepDetector(replicated_parameters()); }
 
  private:
-  /// Parameters that change alike on ranks that step alike.
-  std::vector<at::Tensor> compared() const {
-    return exchange_->is_replica_consistent(group_->getSize())
-               ? tensors()
-               : std::vector<at::Tensor>();
-  }
+  /// Parameters that are equal on all ranks if these step alike.
+  std::vector<at::Tensor> replicated_parameters() const;
   void open(int ranks);
+  void add_to_bucket(size_t index);
   bool comes_too_late(size_t index);
-  void take(size_t index);
-  void add_frozen();
-  void add_unused();
   void learn_graph();
   void compare_graph();
-  bool fill_with_unreached(size_t bucket);
-  void leave_out(size_t index);
-  void add_missing();
+  void fill_frozen();
+  void fill_unused();
+  void fill_missing(size_t index);
+  void fill_all_missing();
+  bool fill_unreached(size_t bucket);
   void agree_on_plan();
   void start_full_buckets(size_t end);
-  PassOutcome end_with_others(const std::function<void()>& action);
+  PassOutcome finish(const std::function<void()>& action);
 
   c10::intrusive_ptr<c10d::Backend> group_;
   ExchangeClaim exchange_;
-  GradientBuckets memory_;
+  GradientBuckets buckets_;
   PassAgreement agreement_;
   bool keeps_memory_;
   bool is_recording_;                     // until the plan is agreed on
   std::unique_ptr<GraphRecord> graph_;    // of a static graph, else null
-  std::unique_ptr<Unreached> unreached_;  // where parameters may be unused
+  std::unique_ptr<Unreached> unreached_;  // if parameters may be unused
   StepDetector steps_;
-  PassStatus status_;          // of the pass that runs
-  std::vector<size_t> order_;  // in which gradients come, while recording
+  PassStatus status_;          // of the current pass
+  std::vector<size_t> order_;  // of gradients, while recording
   size_t next_ = 0;            // bucket to start next
 };
 

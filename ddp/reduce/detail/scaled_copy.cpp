@@ -7,10 +7,11 @@
 namespace ddp::detail {
 namespace {
 
-/// Above this an operator's vector code and threads are worth its call.
+/// From this size on, the vector code and threads of an operator are worth its
+/// call.
 constexpr int64_t kLoopElements = 16'384;
 
-/// True when both are one block of memory in the same element order.
+/// Whether each tensor is one block of memory, with the same element order.
 bool same_dense_layout(const at::Tensor& a, const at::Tensor& b) {
   if (!a.is_cpu() || !b.is_cpu() || a.scalar_type() != b.scalar_type() ||
       a.layout() != c10::kStrided || b.layout() != c10::kStrided) {
@@ -71,7 +72,7 @@ void ScaledCopy::set_scale(double scale) {
   factor_ = at::native::wrapped_scalar_tensor(scale);
 }
 
-void ScaledCopy::scaled(const at::Tensor& to, const at::Tensor& from) const {
+void ScaledCopy::copy(const at::Tensor& to, const at::Tensor& from) const {
   if (to.numel() <= kLoopElements && is_loop_type(to.scalar_type()) &&
       same_dense_layout(to, from)) {
     scale_block(to, from, scale_);

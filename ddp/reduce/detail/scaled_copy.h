@@ -4,21 +4,22 @@
 
 namespace ddp::detail {
 
-/// Copies one gradient at a time into its bucket, scaled. For small dense CPU
-/// tensors it is a plain loop: a call of an ATen operator costs thousands of
-/// instructions, more than the work itself.
-///
-/// The results are bit for bit those of `at::mul`.
+/// Copies gradients into their bucket, multiplied by a scale. Small dense CPU
+/// tensors are copied by a plain loop, because a call of an ATen operator costs
+/// thousands of instructions, more than the copy itself. Results are bit for
+/// bit equal to `at::mul`.
 class ScaledCopy {
  public:
   ScaledCopy();
 
-  /// What `scaled` multiplies by; 1 at first.
+  /// Sets the scale; 1 at first.
   void set_scale(double scale);
 
-  /// to = from * scale. `from` may be `to`. Equal shapes; strides may differ.
-  void scaled(const at::Tensor& to, const at::Tensor& from) const;
+  /// to = from * scale. `from` may be `to`. Shapes are equal, strides may
+  /// differ.
+  void copy(const at::Tensor& to, const at::Tensor& from) const;
 
+  /// The scale as a tensor for operators.
   const at::Tensor& factor() const { return factor_; }
 
  private:

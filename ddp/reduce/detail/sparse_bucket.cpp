@@ -17,7 +17,7 @@ at::Tensor no_rows(const at::Tensor& like) {
           .layout(c10::kSparse));
 }
 
-/// The rows of `grad`, which is dense where the parameter has other uses beside
+/// The rows of `grad`, which is dense if the parameter is also used outside of
 /// the sparse layer.
 at::Tensor rows_of(const NamedParameter& parameter, const at::Tensor& grad) {
   if (const auto dtype = gradient_dtype(parameter.tensor);
@@ -33,11 +33,11 @@ class SparseBucket : public Bucket {
     slot.content = at::Tensor();
   }
 
-  bool take(Slot& slot, const ScaledCopy& copy) override {
+  bool add(Slot& slot, const ScaledCopy& scaled) override {
     const at::Tensor& grad = slot.parameter.tensor.grad();
     const at::Tensor rows = grad.defined() ? rows_of(slot.parameter, grad)
                                            : no_rows(slot.parameter.tensor);
-    slot.content = at::mul(rows, copy.factor()).coalesce();
+    slot.content = at::mul(rows, scaled.factor()).coalesce();
     return count_down();
   }
 

@@ -35,8 +35,7 @@ void warn_of_local_training() {
       " times between passes that were this rank's alone: each rank trains a "
       "model of its own. Call the wrapper's forward, not that of the module "
       "that it wraps; where ranks are to train apart, do it while a "
-      "NoSyncGuard "
-      "lives");
+      "NoSyncGuard lives");
 }
 
 bool UnsyncedTrainingWarning::follows(size_t index) {

@@ -7,32 +7,32 @@
 
 namespace ddp::detail {
 
-/// A few numbers of a parameter in one: the same while nothing changes it. On a
-/// GPU, where looking would stall the host, what writes past its version
-/// (LibTorch's SGD) is not noticed. Reads memory; calls no operator.
+/// Hash of a few elements of a parameter and its version. On a GPU, where
+/// reading elements would stall the host, only of the version, which LibTorch's
+/// SGD does not change. Calls no operator.
 size_t mark_of(const at::Tensor& parameter);
 
-/// Says that each rank trains a model of its own.
+/// Warns that each rank trains a model of its own.
 void warn_of_local_training();
 
-/// Notices a training whose passes are never reduced: gradients come in passes
-/// of this rank alone, and the parameters change in between. Follows one
-/// parameter, the first that gets a gradient.
+/// Detects training without any reduced pass: gradients come in passes of this
+/// rank alone, and the parameters change in between. Follows one parameter, the
+/// first that gets a gradient.
 class UnsyncedTrainingWarning {
  public:
-  /// Steps of which one says that they are no accident: more than an inner loop
-  /// takes that puts the parameters back.
+  /// Number of steps before the warning: more than an inner loop makes that
+  /// restores the parameters.
   static constexpr int kSteps = 25;
 
-  /// Whether `add` is to be told of a gradient in a pass that is not reduced.
+  /// Whether `add` wants a gradient of a pass that is not reduced.
   bool follows(size_t index);
 
   /// @param mark  of the parameter now.
-  /// @returns true at the step that makes `kSteps` of them, once.
+  /// @returns true once, at the last of `kSteps` steps.
   bool add(size_t mark);
 
-  /// Nothing will be said any more: a pass has been reduced, or those that are
-  /// not are meant so.
+  /// Called when a pass is reduced, or when local passes are intended: no
+  /// warning follows.
   void stop() { is_over_ = true; }
 
  private:
