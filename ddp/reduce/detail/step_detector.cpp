@@ -1,13 +1,16 @@
 #include "ddp/reduce/detail/step_detector.h"
 
 #include <algorithm>
-#include <utility>
+#include <array>
+#include <cstring>
+
+#include <c10/util/hash.h>
 
 namespace ddp::detail {
 namespace {
 
 constexpr size_t kTensors = 16;
-constexpr int64_t kElements = 4;  // of each
+constexpr size_t kElements = 4;  // of each
 
 bool is_comparable(const at::Tensor& tensor) {
   return tensor.is_cpu() && tensor.numel() > 0 &&
@@ -26,16 +29,24 @@ std::vector<at::Tensor> sample_of(const std::vector<at::Tensor>& all) {
   return some;
 }
 
-void append_values(const at::Tensor& tensor, std::vector<char>& values) {
-  const auto* memory = static_cast<const char*>(tensor.const_data_ptr());
-  const size_t size = tensor.element_size();
-  const int64_t stride = std::max<int64_t>(1, tensor.numel() / kElements);
-  for (int64_t i = 0; i < tensor.numel(); i += stride) {
-    values.insert(values.end(), memory + i * size, memory + (i + 1) * size);
-  }
-}
-
 }  // namespace
+
+size_t hash_elements(const at::Tensor& tensor, size_t count) {
+  if (!is_comparable(tensor)) {
+    return 0;
+  }
+  const size_t numel = tensor.numel();
+  const size_t size = tensor.element_size();
+  const auto* memory = static_cast<const char*>(tensor.const_data_ptr());
+  count = std::min(count, numel);
+  size_t hash = 0;
+  for (size_t i = 0; i < count; ++i) {
+    std::array<uint64_t, 2> bits{};  // as large as the largest element
+    std::memcpy(bits.data(), memory + numel * i / count * size, size);
+    hash = c10::hash_combine(c10::hash_combine(hash, bits[0]), bits[1]);
+  }
+  return hash;
+}
 
 StepDetector::StepDetector(const std::vector<at::Tensor>& parameters)
     : compared_(sample_of(parameters)) {}
@@ -44,15 +55,14 @@ std::optional<int64_t> StepDetector::count_passes_without_step() {
   if (compared_.empty()) {
     return std::nullopt;
   }
-  Values now;
-  now.reserve(values_.size());
+  size_t hash = 0;
   for (const auto& tensor : compared_) {
-    append_values(tensor, now);
+    hash = c10::hash_combine(hash, hash_elements(tensor, kElements));
   }
-  if (!values_.empty() && now == values_) {
+  if (hash_ == hash) {
     ++without_step_;
   }
-  values_ = std::move(now);
+  hash_ = hash;
   return without_step_;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -8,12 +9,15 @@
 
 namespace ddp::detail {
 
+/// Hash of up to `count` elements, spread over a tensor; 0 for a tensor on a
+/// GPU, because reading it would stall the host. Calls no operator.
+size_t hash_elements(const at::Tensor& tensor, size_t count);
+
 /// Counts reduced passes that no optimizer step followed. Ranks that step alike
 /// have equal counts. Compares a few elements of a few parameters, because
 /// LibTorch's optimizers write past autograd's version counters.
 ///
-/// Parameters on a GPU are not compared, because reading them would stall the
-/// host; `DesyncGuard` compares them.
+/// Parameters on a GPU are not compared; `DesyncGuard` compares them.
 class StepDetector {
  public:
   explicit StepDetector(const std::vector<at::Tensor>& parameters);
@@ -24,10 +28,8 @@ class StepDetector {
   std::optional<int64_t> count_passes_without_step();
 
  private:
-  using Values = std::vector<char>;  // bytes
-
   std::vector<at::Tensor> compared_;
-  Values values_;  // at the previous pass; empty before the first one
+  std::optional<size_t> hash_;  // at the previous pass
   int64_t without_step_ = 0;
 };
 

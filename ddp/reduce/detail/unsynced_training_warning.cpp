@@ -1,30 +1,17 @@
 #include "ddp/reduce/detail/unsynced_training_warning.h"
 
-#include <algorithm>
-#include <cstring>
-
 #include <c10/util/Exception.h>
 #include <c10/util/hash.h>
+
+#include "ddp/reduce/detail/step_detector.h"
 
 namespace ddp::detail {
 
 size_t mark_of(const at::Tensor& parameter) {
-  constexpr size_t kPlaces = 16;
-  const auto* impl = parameter.unsafeGetTensorImpl();
-  size_t mark = impl->version_counter().current_version();
-  if (parameter.is_cpu() && parameter.is_non_overlapping_and_dense()) {
-    const size_t numel = parameter.numel();
-    const auto* memory = static_cast<const char*>(parameter.const_data_ptr());
-    for (size_t i = 0; i < std::min(numel, kPlaces); ++i) {
-      uint64_t bits = 0;
-      const size_t place = numel * i / std::min(numel, kPlaces);
-      std::memcpy(&bits,
-                  memory + place * parameter.element_size(),
-                  std::min<size_t>(sizeof(bits), parameter.element_size()));
-      mark = c10::hash_combine(mark, bits);
-    }
-  }
-  return mark;
+  constexpr size_t kMarkElements = 16;
+  return c10::hash_combine(
+      parameter.unsafeGetTensorImpl()->version_counter().current_version(),
+      hash_elements(parameter, kMarkElements));
 }
 
 void warn_of_local_training() {
