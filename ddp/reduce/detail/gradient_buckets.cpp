@@ -32,15 +32,6 @@ GradientBuckets::GradientBuckets(std::vector<NamedParameter> parameters,
   build();
 }
 
-std::vector<at::Tensor> GradientBuckets::tensors() const {
-  std::vector<at::Tensor> tensors;
-  tensors.reserve(slots_.size());
-  for (const auto& slot : slots_) {
-    tensors.push_back(slot.parameter.tensor);
-  }
-  return tensors;
-}
-
 BucketPlan GradientBuckets::plan_for(const std::vector<size_t>& order) const {
   std::vector<GradientSpec> specs;
   specs.reserve(slots_.size());

@@ -39,7 +39,6 @@ class GradientBuckets {
   const NamedParameter& parameter(size_t index) const {
     return slots_[index].parameter;
   }
-  std::vector<at::Tensor> tensors() const;
 
   /// Buckets and the order of gradients in them. A gradient that never comes
   /// may be in none.

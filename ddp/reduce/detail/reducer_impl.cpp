@@ -216,9 +216,6 @@ void ReducerImpl::find_unreached() {
 /// Registers `on_end` with the running graph task. That task has the output in
 /// its graph, so the end of a nested pass (checkpointing) is not the end of it.
 void ReducerImpl::register_on_end() {
-  if (!end_.expired()) {
-    return;
-  }
   has_output_ = false;
   end_task_ = torch::autograd::get_current_graph_task_id();
   unreached_.clear();
@@ -293,10 +290,13 @@ auto ReducerImpl::or_abort(const Work& work) {
 
 void ReducerImpl::begin() {
   check_not_left();
-  if (!is_open()) {
-    register_on_end();
-    open();
+  if (is_open()) {
+    return;
   }
+  if (end_.expired()) {
+    register_on_end();
+  }
+  open();
 }
 
 /// Aborts if another thread's pass has not ended, because the other ranks wait

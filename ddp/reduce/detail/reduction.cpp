@@ -117,9 +117,13 @@ std::vector<NamedParameter> Reduction::parameters() const {
 }
 
 std::vector<at::Tensor> Reduction::replicated_parameters() const {
-  return exchange_->is_replica_consistent(group_->getSize())
-             ? buckets_.tensors()
-             : std::vector<at::Tensor>();
+  std::vector<at::Tensor> tensors;
+  if (exchange_->is_replica_consistent(group_->getSize())) {
+    for (size_t i = 0; i < buckets_.size(); ++i) {
+      tensors.push_back(parameter(i));
+    }
+  }
+  return tensors;
 }
 
 void Reduction::copy_local_records(const Reduction& other) {
@@ -140,8 +144,8 @@ void Reduction::begin(int ranks) {
 }
 
 void Reduction::begin_shadow(int ranks) {
-  for (auto& tensor : buckets_.tensors()) {
-    tensor.mutable_grad().reset();
+  for (size_t i = 0; i < buckets_.size(); ++i) {
+    parameter(i).mutable_grad().reset();
   }
   open(ranks);
   status_.is_shadow = true;
