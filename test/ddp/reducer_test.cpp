@@ -465,7 +465,7 @@ TEST_CASE("buckets are launched in order and rebuilt once by arrival",
     }
     return calls;
   };
-  // The last bucket also has the verdict's elements.
+  // The last bucket also has the status's elements.
   const auto rebuilt =
       c10::str("allreduce 12; allreduce 10; allreduce 13; allreduce ",
                11 + detail::StatusSums::kNumel,

@@ -68,7 +68,7 @@ struct Rank {
 constexpr int64_t kParameters = 7 * 5 + 7;
 constexpr int64_t kBuffers = 11;
 
-/// Returns the bytes of a pass: the gradients with the verdict, and the
+/// Returns the bytes of a pass: the gradients with the status, and the
 /// buffers.
 Traffic pass_bytes() {
   Traffic bytes;

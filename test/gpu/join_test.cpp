@@ -65,7 +65,8 @@ TEST_CASE("GPUs train on different numbers of inputs", "[gpu]") {
       rank.expect_close(
           net->seen, torch::full({1}, 20.0 * (epoch + 1)), "the buffer");
     }
-    for (int step = 0; step < 6; ++step) {  // until the ranks know late failures
+    // Until all pass outcomes have arrived.
+    for (int step = 0; step < 6; ++step) {
       optimizer.zero_grad();
       model->forward(torch::full({1}, 1.0 + rank.rank, rank.device))
           .sum()

@@ -112,7 +112,7 @@ TEST_CASE("buckets start as they fill and finish at the end", "[exchange]") {
   CHECK(before_late.empty());
   CHECK(step() == Calls{"start 1", "finish 0", "finish 1"});
   CHECK(before_late == Calls{"start 0"});
-  // Collectives of the reducer itself: the plan once, and a verdict per pass.
+  // Collectives of the reducer itself: the plan once, and a status per pass.
   Calls collectives;
   for (const auto& call : backend->take_calls()) {
     collectives.push_back(c10::str(call.name, " ", call.numel));
@@ -234,7 +234,7 @@ TEST_CASE("the scale is asked in each pass", "[exchange]") {
   }
 }
 
-/// Loses small values, so the reducer must not let it carry a verdict.
+/// Loses small values, so the reducer must not let it carry the status.
 class Lossy : public AllReduce {
  public:
   using AllReduce::AllReduce;
