@@ -8,8 +8,6 @@
 #include <iostream>
 #include <sstream>
 
-#include "samples/support/command_line.h"
-
 namespace {
 
 void hello() {
@@ -46,5 +44,8 @@ void hello() {
 }  // namespace
 
 int main() {
-  return samples::run_program("hello", hello);
+  return ddp::record_errors([] {
+    hello();
+    return 0;
+  });
 }

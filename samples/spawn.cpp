@@ -13,7 +13,7 @@
 #include <torch/types.h>
 #include <unistd.h>
 
-#include <iostream>
+#include <optional>
 
 #include "samples/support/command_line.h"
 #include "samples/support/devices.h"
@@ -55,14 +55,13 @@ void run_rank(const Options& options, int local_rank) {
               local_rank,
               " says so");
   const double slope = fit_line();
-  // One write per line, because the ranks share the terminal.
-  std::cout << samples::format(
-      "rank %d of %d, process %d of parent %d: slope %.4f\n",
-      ddp::rank(),
-      ddp::world_size(),
-      ::getpid(),
-      ::getppid(),
-      slope);
+  samples::print(
+      samples::format("rank %d of %d, process %d of parent %d: slope %.4f",
+                      ddp::rank(),
+                      ddp::world_size(),
+                      ::getpid(),
+                      ::getppid(),
+                      slope));
   ddp::destroy_process_group();
 }
 
@@ -79,6 +78,7 @@ int main(int argc, char** argv) {
   return line.run(argc, argv, [&] {
     ddp::spawn([&](int local_rank) { run_rank(options, local_rank); },
                options.ranks);
-    std::cout << "all ranks of process " << ::getpid() << " are done\n";
+    samples::print(
+        samples::format("all ranks of process %d are done", ::getpid()));
   });
 }

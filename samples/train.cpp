@@ -4,28 +4,32 @@
 //   train
 //   ddprun --nproc-per-node=4 train
 //   ddprun --nproc-per-node=4 train --dataset cifar10 --data DIR
-//   ddprun --nproc-per-node=4 train --amp fp16 --log-every 5
+//   ddprun --nproc-per-node=4 train --amp fp16 --clip-norm 1 --log-every 5
+//   ddprun --nproc-per-node=2 train --batch-size 256 --accumulate 4
 //   ddprun --on-preempt USR1:60 train --checkpoint DIR --resume
 #include <ddp/ddp.h>
 #include <torch/data/dataloader.h>
+#include <torch/nn/utils/clip_grad.h>
 #include <torch/optim/sgd.h>
 
 #include <filesystem>
-#include <iostream>
 #include <optional>
 
 #include "samples/support/augment.h"
 #include "samples/support/datasets.h"
 #include "samples/support/models.h"
 #include "samples/support/parameter_hash.h"
-#include "samples/support/report.h"
+#include "samples/support/schedule.h"
+#include "samples/support/score.h"
+#include "samples/support/stopwatch.h"
 #include "samples/support/text.h"
-#include "samples/support/train_options.h"
+#include "samples/train_options.h"
 
 namespace {
 
 using namespace samples;
-namespace fs = std::filesystem;
+
+using Model = ddp::DistributedDataParallel<Classifier>;
 
 // Returns the number of images of this rank in one step.
 int64_t share(const Recipe& recipe) {
@@ -33,36 +37,21 @@ int64_t share(const Recipe& recipe) {
   return (recipe.batch_size + world - 1) / world;
 }
 
-std::string ranks() {
-  return count_of(ddp::world_size(), "rank");
-}
-
-std::string describe_job(const Recipe& recipe) {
-  return format("%s over %s, rank 0 on %s, %ld images a rank and step",
-                ranks().c_str(),
-                ddp::process_group()->getBackendName().c_str(),
-                ddp::local_device().str().c_str(),
-                share(recipe));
-}
-
-fs::path checkpoint_file(const CheckpointOptions& options) {
-  return fs::path(options.folder) / "checkpoint.pt";
-}
-
-// Returns the options that select the dtype of products and convolutions.
-ddp::AutocastOptions autocast_for(Precision precision) {
-  return ddp::AutocastOptions()
-      .enabled(precision != Precision::full)
-      .dtype(precision == Precision::fp16 ? torch::kHalf : torch::kBFloat16);
+// Tests the model on all ranks, each image on one of them.
+Score test(Model& model, Images images, int64_t batch_size) {
+  const auto device = ddp::local_device();
+  model->eval();
+  return to_score(ddp::evaluate(
+      images, static_cast<size_t>(batch_size), [&](const auto& batch) {
+        return judge(model->forward(batch.data.to(device)),
+                     batch.target.to(device));
+      }));
 }
 
 // A training that can be interrupted and resumed, also within an epoch.
 class Training {
  public:
-  Training(const TrainOptions& options,
-           const Dataset& dataset,
-           ParallelClassifier model,
-           Report& report);
+  Training(const TrainOptions& options, const Dataset& dataset, Model model);
 
   /// Trains the remaining epochs and returns the score of the last test, or
   /// std::nullopt if the training has saved a checkpoint and stopped early.
@@ -74,30 +63,25 @@ class Training {
   bool is_to_stop() const;
   std::optional<double> train_epoch(int64_t epoch);
   torch::Tensor train_batch(const torch::data::Example<>& batch);
-  void report_step(const Place& place, const torch::Tensor& loss);
-  Place place(int64_t epoch) const;
-  Score test() {
-    return evaluate(model_, dataset_.test, share(options_.recipe));
-  }
+  void log(const std::string& place, const torch::Tensor& loss) const;
 
   const TrainOptions& options_;
   const Dataset& dataset_;
-  ParallelClassifier model_;
-  Report& report_;
+  Model model_;
   torch::optim::SGD optimizer_;
   ddp::GradScaler scaler_;  // for fp16 only
+  ddp::AutocastOptions autocast_;
   ddp::DistributedSampler sampler_;
   ddp::Checkpoint checkpoint_;
+  ddp::CheckpointFolder folder_;
 };
 
 Training::Training(const TrainOptions& options,
                    const Dataset& dataset,
-                   ParallelClassifier model,
-                   Report& report)
+                   Model model)
     : options_(options),
       dataset_(dataset),
       model_(std::move(model)),
-      report_(report),
       optimizer_(model_->parameters(),
                  torch::optim::SGDOptions(options.recipe.learning_rate)
                      .momentum(0.9)
@@ -107,56 +91,70 @@ Training::Training(const TrainOptions& options,
                                                Precision::fp16)),
       sampler_(*dataset.train.size(),
                ddp::DistributedSamplerOptions().seed(options.seed)),
-      checkpoint_(model_) {
+      checkpoint_(model_),
+      folder_(options.checkpoint.folder) {
+  autocast_.enabled(options.precision != Precision::full)
+      .dtype(options.precision == Precision::fp16 ? torch::kHalf
+                                                  : torch::kBFloat16);
   checkpoint_.optimizer(optimizer_).sampler(sampler_).scaler(scaler_);
   if (ddp::rank() == 0 && !options.checkpoint.folder.empty()) {
-    fs::create_directories(options.checkpoint.folder);
+    std::filesystem::create_directories(options.checkpoint.folder);
   }
 }
 
 std::optional<Score> Training::run() {
+  const auto& recipe = options_.recipe;
   is_to_stop();  // registers this program's interest with ddprun
   if (options_.checkpoint.resume) {
     resume();
   }
   std::optional<Score> score;
-  for (int64_t epoch = checkpoint_.epoch(); epoch < options_.recipe.epochs;
-       ++epoch) {
+  for (int64_t epoch = checkpoint_.epoch(); epoch < recipe.epochs; ++epoch) {
     const Stopwatch time;
     const auto loss = train_epoch(epoch);
     if (loss) {
-      score = test();
-      report_.epoch(place(epoch), *loss, *score, time);
+      score = test(model_, dataset_.test, share(recipe));
+      print_on_first(format(
+          "epoch %ld/%ld: loss %.4f, test loss %.4f, test accuracy %.2f %%, "
+          "%.1f s",
+          epoch + 1,
+          recipe.epochs,
+          *loss,
+          score->loss,
+          score->percent(),
+          time.seconds()));
     }
     save(loss ? epoch + 1 : epoch);
-    if (checkpoint_.epoch() < options_.recipe.epochs && is_to_stop()) {
-      report_.stopped(checkpoint_.step());
+    if (checkpoint_.epoch() < recipe.epochs && is_to_stop()) {
+      print_on_first(
+          format("stopped after %ld steps, as asked; --resume goes on",
+                 checkpoint_.step()));
       return std::nullopt;
     }
   }
-  return score ? *score : test();
+  return score ? *score : test(model_, dataset_.test, share(recipe));
 }
 
 void Training::resume() {
-  const auto file = checkpoint_file(options_.checkpoint);
-  // The ranks must take the same decision. load() then reports a rank that
-  // lacks the file.
-  const auto seen = torch::tensor(int64_t{fs::exists(file)});
-  if (ddp::reduce_tensor(seen, ddp::Reduction::max).item<int64_t>() == 0) {
-    report_.nothing_to_resume(file);
-    return;
-  }
-  checkpoint_.load(file);
-  report_.resumed(file, checkpoint_.epoch(), checkpoint_.step());
+  const auto& folder = options_.checkpoint.folder;
+  print_on_first(folder_.load(checkpoint_)
+                     ? format("resumed from %s after %ld epochs, %ld steps",
+                              folder.c_str(),
+                              checkpoint_.epoch(),
+                              checkpoint_.step())
+                     : "no checkpoint in " + folder +
+                           ": starting from the beginning");
 }
 
 void Training::save(int64_t next_epoch) {
-  if (options_.checkpoint.folder.empty()) {
-    return;
+  const auto& folder = options_.checkpoint.folder;
+  if (!folder.empty()) {
+    folder_.save(checkpoint_.epoch(next_epoch));
+    print_on_first(format("checkpoint saved: %s after %ld epochs, %ld steps",
+                          folder.c_str(),
+                          next_epoch,
+                          checkpoint_.step()));
   }
-  const auto file = checkpoint_file(options_.checkpoint);
-  checkpoint_.epoch(next_epoch).save(file);
-  report_.saved(file, next_epoch, checkpoint_.step());
 }
 
 // Returns true if the machine is about to be preempted (ddprun --on-preempt);
@@ -169,23 +167,37 @@ bool Training::is_to_stop() const {
 // Returns the mean loss of the images on which this program trained, or
 // std::nullopt if the training stopped early.
 std::optional<double> Training::train_epoch(int64_t epoch) {
+  const auto& recipe = options_.recipe;
   const int64_t every = options_.checkpoint.every;
-  auto loader = torch::data::make_data_loader(
-      dataset_.train, sampler_, share(options_.recipe));
+  const int64_t batch_size = share(recipe);
+  const auto steps_for = [&](size_t images) {
+    return (static_cast<int64_t>(images) + batch_size - 1) / batch_size;
+  };
+  const int64_t steps = steps_for(sampler_.size());
+  auto loader =
+      torch::data::make_data_loader(dataset_.train, sampler_, batch_size);
   auto sums = torch::zeros(
       {2}, torch::dtype(torch::kFloat64).device(ddp::local_device()));
   sampler_.set_epoch(epoch);
   model_->train();
   for (const auto& batch : *loader) {
-    const Place here = place(epoch);
-    set_learning_rate(optimizer_, options_.recipe.learning_rate, here);
+    const int64_t step = steps_for(sampler_.position());
+    set_learning_rate(optimizer_,
+                      recipe.learning_rate,
+                      epoch * steps + step - 1,
+                      recipe.epochs * steps);
     const auto loss = train_batch(batch);
     sums[0] += loss * batch.data.size(0);
     sums[1] += batch.data.size(0);
 
     checkpoint_.step(checkpoint_.step() + 1);
-    report_step(here, loss);
-    if (here.step == here.steps) {
+    log(format("epoch %ld/%ld step %ld/%ld",
+               epoch + 1,
+               recipe.epochs,
+               step,
+               steps),
+        loss);
+    if (step == steps) {
       continue;  // the end of the epoch saves its own checkpoint
     }
     if (is_to_stop()) {
@@ -199,39 +211,81 @@ std::optional<double> Training::train_epoch(int64_t epoch) {
   return (sums[0] / sums[1]).item<double>();
 }
 
+// Makes one step. The gradients of all parts of the batch add up on this rank,
+// and the last part's backward pass averages the sums over the ranks. Returns
+// the loss of this rank's images.
 torch::Tensor Training::train_batch(const torch::data::Example<>& batch) {
   const auto device = ddp::local_device();
   const bool augments = options_.data.kind == DatasetKind::cifar10;
-  const auto images = augments ? crop_and_flip(batch.data) : batch.data;
+  const auto images = (augments ? crop_and_flip(batch.data) : batch.data)
+                          .chunk(options_.accumulate);
+  const auto labels = batch.target.chunk(options_.accumulate);
+  auto sum = torch::zeros({}, device);
   optimizer_.zero_grad();
-  torch::Tensor loss;
-  {
-    const ddp::AutocastGuard autocast(device.type(),
-                                      autocast_for(options_.precision));
-    loss = torch::cross_entropy_loss(model_->forward(images.to(device)),
-                                     batch.target.to(device));
+  for (size_t part = 0; part < images.size(); ++part) {
+    std::optional<ddp::NoSyncGuard> no_sync;
+    if (part + 1 < images.size()) {
+      no_sync.emplace(*model_);
+    }
+    torch::Tensor loss;
+    {
+      const ddp::AutocastGuard autocast(device.type(), autocast_);
+      loss = torch::cross_entropy_loss(model_->forward(images[part].to(device)),
+                                       labels[part].to(device));
+    }
+    loss = loss * (static_cast<double>(images[part].size(0)) /
+                   static_cast<double>(batch.data.size(0)));
+    scaler_.scale(loss).backward();
+    sum += loss.detach();
   }
-  scaler_.scale(loss).backward();  // every .grad is now the mean over the ranks
-  scaler_.step(optimizer_);        // skips the step if a gradient is inf or NaN
+  // Every .grad is now the mean over the ranks.
+  if (options_.clip_norm > 0) {
+    scaler_.unscale_(optimizer_);
+    torch::nn::utils::clip_grad_norm_(model_->parameters(), options_.clip_norm);
+  }
+  scaler_.step(optimizer_);  // skips the step if a gradient is inf or NaN
   scaler_.update();
-  return loss.detach();
+  return sum;
 }
 
-void Training::report_step(const Place& place, const torch::Tensor& loss) {
+// Prints the mean loss over the ranks each so many steps.
+void Training::log(const std::string& place, const torch::Tensor& loss) const {
   const int64_t every = options_.report.log_every;
   if (every > 0 && checkpoint_.step() % every == 0) {
-    const auto scale = scaler_.is_enabled() ? std::optional(scaler_.get_scale())
-                                            : std::nullopt;
-    report_.step(place, ddp::reduce_tensor(loss).item<double>(), scale);
-  }
-  if (report_.wants_progress()) {
-    report_.progress(place, loss.item<double>());
+    const double mean = ddp::reduce_tensor(loss).item<double>();
+    print_on_first(format("%s: loss %.9g", place.c_str(), mean) +
+                   (scaler_.is_enabled()
+                        ? format(", scale %.9g", scaler_.get_scale())
+                        : ""));
   }
 }
 
-Place Training::place(int64_t epoch) const {
-  return place_of(
-      sampler_, epoch, options_.recipe.epochs, share(options_.recipe));
+// Loads the parameters of the newest checkpoint and tests them.
+Score test_checkpoint(const TrainOptions& options,
+                      const Dataset& dataset,
+                      Model& model) {
+  ddp::Checkpoint checkpoint(model);
+  TORCH_CHECK(ddp::CheckpointFolder(options.checkpoint.folder).load(checkpoint),
+              "Expected a checkpoint in ",
+              options.checkpoint.folder,
+              ", but got none.");
+  return test(model, dataset.test, share(options.recipe));
+}
+
+void begin(const Dataset& dataset, const Recipe& recipe) {
+  const auto shape = dataset.train.shape();
+  print_on_first(format("%s: %zu images to train on, %zu to test, %ldx%ldx%ld",
+                        dataset.name.c_str(),
+                        *dataset.train.size(),
+                        *dataset.test.size(),
+                        shape.channels,
+                        shape.height,
+                        shape.width));
+  print_on_first(format("%s over %s, rank 0 on %s, %ld images a rank and step",
+                        count_of(ddp::world_size(), "rank").c_str(),
+                        ddp::process_group()->getBackendName().c_str(),
+                        ddp::local_device().str().c_str(),
+                        share(recipe)));
 }
 
 void run(const TrainOptions& options) {
@@ -244,28 +298,22 @@ void run(const TrainOptions& options) {
   if (options.no_dropout) {
     remove_dropout(*network);
   }
-  if (options.mode == Mode::test && ddp::rank() == 0) {
-    // The wrapper broadcasts the parameters of rank 0 to the other ranks.
-    ddp::load_state_dict(*network, checkpoint_file(options.checkpoint));
-  }
   network->to(ddp::local_device());
-  ParallelClassifier model(network);
+  Model model(network);
 
-  Report report;
-  report.begin(dataset, describe_job(options.recipe));
+  begin(dataset, options.recipe);
   const std::optional<Score> score =
-      options.mode == Mode::test
-          ? evaluate(model, dataset.test, share(options.recipe))
-          : Training(options, dataset, model, report).run();
+      options.mode == Mode::test ? test_checkpoint(options, dataset, model)
+                                 : Training(options, dataset, model).run();
   if (options.report.print_hash) {
-    // One write per line, because the ranks share the terminal.
-    std::cout << format("rank %d: parameters %016lx\n",
-                        ddp::rank(),
-                        parameter_hash(*network))
-              << std::flush;
+    print(format(
+        "rank %d: parameters %016lx", ddp::rank(), parameter_hash(*network)));
   }
   if (score) {
-    report.end(*score, ranks(), time);
+    print_on_first(format("test accuracy %s, %s, %.1f s",
+                          to_text(*score).c_str(),
+                          count_of(ddp::world_size(), "rank").c_str(),
+                          time.seconds()));
   }
   ddp::destroy_process_group();
 }
@@ -277,5 +325,8 @@ int main(int argc, char** argv) {
   if (const auto* exit = std::get_if<EarlyExit>(&parsed)) {
     return exit->print();
   }
-  return run_program("train", [&] { run(std::get<TrainOptions>(parsed)); });
+  return ddp::record_errors([&] {
+    run(std::get<TrainOptions>(parsed));
+    return 0;
+  });
 }

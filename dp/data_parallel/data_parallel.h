@@ -195,7 +195,7 @@ class DataParallelImpl : public DataParallelBase {
 /// Large results use memory and bandwidth of the first device. To avoid this,
 /// pass the targets to `forward` and return its mean loss. With
 /// `aggregate(dp::mean)` the result is then the mean loss of the batch, however
-/// the batch was split (samples/experiments/replicas/loss_in_module.cpp).
+/// the batch was split (samples/experiments/loss_in_module.cpp).
 ///
 /// `forward` is a template, as in torch::nn::Sequential. A Sequential or
 /// AnyModule needs the types of arguments and result, so it cannot contain the

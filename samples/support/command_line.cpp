@@ -2,7 +2,7 @@
 
 #include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
-#include <ddp/process_group.h>
+#include <ddp/record_errors.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -30,14 +30,6 @@ std::string check_name(const std::vector<std::string>& names,
   return std::find(names.begin(), names.end(), name) != names.end()
              ? ""
              : "Expected " + c10::Join("|", names) + ", but got " + name + ".";
-}
-
-int report(const std::string& name, const std::string& what) {
-  const auto rank = ddp::is_initialized()
-                        ? " (rank " + std::to_string(ddp::rank()) + ")"
-                        : "";
-  std::cerr << name + rank + ": " + what + "\n" << std::flush;
-  return 1;
 }
 
 }  // namespace
@@ -165,24 +157,18 @@ EarlyExit CommandLine::refuse(const std::string& what) const {
 int CommandLine::run(int argc,
                      const char* const* argv,
                      const std::function<void()>& body) {
-  const auto exit = parse(argc, argv);
-  return exit ? exit->print() : run_program(app_->get_name(), body);
+  if (const auto exit = parse(argc, argv)) {
+    return exit->print();
+  }
+  return ddp::record_errors([&] {
+    body();
+    return 0;
+  });
 }
 
 int EarlyExit::print() const {
   (code == 0 ? std::cout : std::cerr) << text;
   return code;
-}
-
-int run_program(const std::string& name, const std::function<void()>& body) {
-  try {
-    body();
-    return 0;
-  } catch (const c10::Error& error) {
-    return report(name, error.what_without_backtrace());
-  } catch (const std::exception& error) {
-    return report(name, error.what());
-  }
 }
 
 }  // namespace samples

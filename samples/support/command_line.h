@@ -87,7 +87,7 @@ class CommandLine {
   /// Returns an error about the command line: one line, with exit code 2.
   EarlyExit refuse(const std::string& what) const;
 
-  /// Calls `parse`, then `run_program`.
+  /// Calls `parse`, then `body` in `ddp::record_errors`. Returns the exit code.
   int run(int argc, const char* const* argv, const std::function<void()>& body);
 
  private:
@@ -98,10 +98,5 @@ class CommandLine {
 
   std::unique_ptr<CLI::App> app_;
 };
-
-/// Runs `body` and turns an exception into one line on standard error, "NAME
-/// (rank R): MESSAGE", and exit code 1. `body` itself destroys the process
-/// group; after an error the other ranks detect the exit of this process.
-int run_program(const std::string& name, const std::function<void()>& body);
 
 }  // namespace samples

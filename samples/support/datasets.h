@@ -2,12 +2,23 @@
 
 #include <torch/types.h>
 
+#include <cstdint>
 #include <filesystem>
+#include <string>
 
 #include "samples/support/images.h"
-#include "samples/support/train_options.h"
 
 namespace samples {
+
+enum class DatasetKind { digits, mnist, cifar10, synthetic };
+
+/// Selection of the images.
+struct DataOptions {
+  DatasetKind kind = DatasetKind::digits;
+  std::string folder;       ///< empty: the digits that came with the program
+  ImageShape shape;         ///< shape of synthetic images
+  int64_t images = 50'000;  ///< number of synthetic images
+};
 
 /// Loads the images that the options select.
 /// @throws c10::Error if the folder or a file in it is missing or invalid.

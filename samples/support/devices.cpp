@@ -127,23 +127,20 @@ c10::Device parse_device(const std::string& name, int gpu_count) {
   return {c10::kCUDA, static_cast<c10::DeviceIndex>(*gpu)};
 }
 
-std::vector<c10::Device> devices_or_gpus(const std::vector<std::string>& names,
-                                         int gpu_count) {
+std::vector<c10::Device> devices_or_several(
+    const std::vector<std::string>& names, int gpu_count) {
   std::vector<c10::Device> devices;
   for (const auto& name : names) {
     devices.push_back(parse_device(name, gpu_count));
   }
-  for (int gpu = 0; names.empty() && gpu < gpu_count; ++gpu) {
-    devices.emplace_back(c10::kCUDA, static_cast<c10::DeviceIndex>(gpu));
+  if (!names.empty()) {
+    return devices;
   }
-  return devices;
-}
-
-std::vector<c10::Device> devices_or_several(
-    const std::vector<std::string>& names, int gpu_count) {
-  auto devices = devices_or_gpus(names, gpu_count);
-  if (names.empty() && devices.size() < 2) {
-    devices.assign(3, c10::kCPU);
+  if (gpu_count < 2) {
+    return std::vector<c10::Device>(3, c10::kCPU);
+  }
+  for (int gpu = 0; gpu < gpu_count; ++gpu) {
+    devices.emplace_back(c10::kCUDA, static_cast<c10::DeviceIndex>(gpu));
   }
   return devices;
 }

@@ -48,10 +48,6 @@ void add_devices_option(CommandLine& line,
 /// @throws c10::Error if the name is invalid, or if the GPU does not exist.
 c10::Device parse_device(const std::string& name, int gpu_count);
 
-/// Returns the devices with these names; without names, all GPUs. Pure.
-std::vector<c10::Device> devices_or_gpus(const std::vector<std::string>& names,
-                                         int gpu_count);
-
 /// Returns the devices with these names. Without names, returns all GPUs if
 /// there are two or more, otherwise the CPU three times. Pure.
 std::vector<c10::Device> devices_or_several(

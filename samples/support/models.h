@@ -9,9 +9,10 @@
 #include <memory>
 
 #include "samples/support/images.h"
-#include "samples/support/train_options.h"
 
 namespace samples {
+
+enum class ModelKind { small_cnn, resnet18 };
 
 /// A module that scores images: float32 [n, channels, height, width] in,
 /// unnormalised scores [n, classes] out. The training loop uses this type for

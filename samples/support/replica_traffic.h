@@ -2,7 +2,6 @@
 
 #include <dp/traffic.h>
 
-#include <string>
 #include <vector>
 
 namespace samples {
@@ -12,9 +11,5 @@ namespace samples {
 /// on the first device, are not included. Pure.
 dp::ReplicaTraffic sum_of_others(
     const std::vector<dp::ReplicaTraffic>& traffic);
-
-/// Returns a table in bytes, one line per replica, or "" without replicas.
-/// Pure.
-std::string to_table(const std::vector<dp::ReplicaTraffic>& traffic);
 
 }  // namespace samples

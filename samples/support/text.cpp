@@ -1,7 +1,10 @@
 #include "samples/support/text.h"
 
+#include <ddp/process_group.h>
+
 #include <cstdarg>
 #include <cstdio>
+#include <iostream>
 
 namespace samples {
 
@@ -19,6 +22,16 @@ std::string format(const char* pattern, ...) {
 
 std::string count_of(int64_t count, const std::string& what) {
   return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
+}
+
+void print(const std::string& line) {
+  std::cout << line + "\n" << std::flush;
+}
+
+void print_on_first(const std::string& line) {
+  if (ddp::rank() == 0) {
+    print(line);
+  }
 }
 
 }  // namespace samples

@@ -16,4 +16,10 @@ namespace samples {
 /// Returns, for example, "1 rank" or "2 ranks".
 std::string count_of(int64_t count, const std::string& what);
 
+/// Prints a line with one write and flushes it, because ranks share a terminal.
+void print(const std::string& line);
+
+/// Prints a line on rank 0 only.
+void print_on_first(const std::string& line);
+
 }  // namespace samples

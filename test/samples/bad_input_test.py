@@ -87,7 +87,7 @@ class Checkpoint(JobTest):
 
     def setUp(self):
         super().setUp()
-        self.file = os.path.join(self.folder, "checkpoint.pt")
+        self.file = os.path.join(self.folder, "step-000000023.pt")
         self.train = [TRAIN, "--epochs=1", "--checkpoint", self.folder]
         if Checkpoint.whole is None:
             self.succeed(self.train)
@@ -102,7 +102,7 @@ class Checkpoint(JobTest):
     def check_test(self, *flags):
         result = run([*self.train, "--mode=test", *flags])
         self.assertEqual(result.code, 1)
-        self.assert_one_line(result.err, "checkpoint.pt")
+        self.assert_one_line(result.err, "step-000000023.pt")
 
     def check(self, *flags):
         """Both ways to read it fail on every rank and leave the file unchanged."""
@@ -110,7 +110,7 @@ class Checkpoint(JobTest):
             before = file.read()
         for result in run_each(2, [*self.train, "--resume", *flags]):
             self.assertEqual(result.code, 1)
-            self.assert_one_line(result.err, "checkpoint.pt")
+            self.assert_one_line(result.err, "step-000000023.pt")
         self.check_test(*flags)
         with open(self.file, "rb") as file:
             self.assertEqual(file.read(), before)
@@ -139,7 +139,7 @@ class Checkpoint(JobTest):
     def test_folder_that_cannot_be(self):
         result = run([TRAIN, "--checkpoint", self.file])  # a file
         self.assertEqual(result.code, 1)
-        self.assert_one_line(result.err, "checkpoint.pt")
+        self.assert_one_line(result.err, "step-000000023.pt")
 
 
 class CommandLine(JobTest):

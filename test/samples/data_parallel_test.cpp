@@ -3,12 +3,14 @@
 #include <torch/types.h>
 
 #include <cmath>
+#include <thread>
 
-#include "samples/experiments/gradients.h"
-#include "samples/experiments/replicas/first_device_memory.h"
-#include "samples/experiments/replicas/memory_meter.h"
 #include "samples/support/devices.h"
+#include "samples/support/first_device_memory.h"
+#include "samples/support/gradients.h"
+#include "samples/support/memory_meter.h"
 #include "samples/support/replica_traffic.h"
+#include "samples/support/spread.h"
 #include "test/support/catch.h"
 
 namespace samples {
@@ -23,8 +25,8 @@ c10::Device gpu(int number) {
 }
 
 TEST_CASE("devices by their names", "[device_list]") {
-  CHECK(devices_or_gpus({"cpu", "cpu"}, 0) == Devices{kCpu, kCpu});
-  CHECK(devices_or_gpus({"cuda:1", "3", "cpu"}, 4) ==
+  CHECK(devices_or_several({"cpu", "cpu"}, 0) == Devices{kCpu, kCpu});
+  CHECK(devices_or_several({"cuda:1", "3", "cpu"}, 4) ==
         Devices{gpu(1), gpu(3), kCpu});
 }
 
@@ -41,7 +43,7 @@ TEST_CASE("names that mean no device", "[device_list]") {
                            "cuda:-1",
                            "99999999999"}) {
     CHECK_THROWS_WITH(
-        devices_or_gpus({"cpu", name}, 4),
+        devices_or_several({"cpu", name}, 4),
         Catch::Contains("Expected cpu, cuda:N or N in --devices, but got " +
                         std::string(name) + "."));
   }
@@ -50,25 +52,23 @@ TEST_CASE("names that mean no device", "[device_list]") {
 TEST_CASE("GPUs that are not there", "[device_list]") {
   for (const auto* name : {"cuda:4", "4", "300"}) {
     CHECK_THROWS_WITH(
-        devices_or_gpus({name}, 4),
+        devices_or_several({name}, 4),
         Catch::Contains("Expected GPUs below 4 in --devices") &&
             Catch::Contains("but got " + std::string(name) + "."));
   }
-  CHECK_THROWS_WITH(devices_or_gpus({"cuda:0"}, 0), Catch::Contains("below 0"));
+  CHECK_THROWS_WITH(devices_or_several({"cuda:0"}, 0),
+                    Catch::Contains("below 0"));
 }
 
 TEST_CASE("devices when none is named", "[device_list]") {
-  CHECK(devices_or_gpus({}, 0).empty());
-  CHECK(devices_or_gpus({}, 2) == Devices{gpu(0), gpu(1)});
-  CHECK(devices_or_gpus({"1"}, 2) == Devices{gpu(1)});
+  CHECK(devices_or_several({"1"}, 2) == Devices{gpu(1)});
   CHECK(devices_or_several({}, 0) == Devices{kCpu, kCpu, kCpu});
   CHECK(devices_or_several({}, 1) == Devices{kCpu, kCpu, kCpu});
   CHECK(devices_or_several({}, 2) == Devices{gpu(0), gpu(1)});
   CHECK(devices_or_several({"cpu"}, 2) == Devices{kCpu});
 }
 
-TEST_CASE("traffic of replicas as a sum and as a table", "[replica_traffic]") {
-  CHECK(to_table({}).empty());
+TEST_CASE("traffic of replicas as a sum", "[replica_traffic]") {
   const std::vector<dp::ReplicaTraffic> traffic{
       {kCpu, 0, 200, 300, 0}, {gpu(1), 10, 20, 30, 40}, {gpu(2), 1, 2, 3, 4}};
   const auto others = sum_of_others(traffic);
@@ -77,11 +77,6 @@ TEST_CASE("traffic of replicas as a sum and as a table", "[replica_traffic]") {
   CHECK(others.input_bytes == 22);
   CHECK(others.output_bytes == 33);
   CHECK(others.gradient_bytes == 44);
-  CHECK(to_table({traffic[1]}) ==
-        "bytes                      state to      inputs to   outputs from"
-        " gradients from\n"
-        "replica 0, cuda:1                10             20             30"
-        "             40\n");
 }
 
 TEST_CASE("gradients are copied, in order", "[gradients]") {
@@ -203,6 +198,72 @@ TEST_CASE("a meter has a peak for each owner", "[memory_meter]") {
   CHECK(meter.peak() == Bytes{40, 40});
   meter.start();
   CHECK(meter.peak() == Bytes{0, 0});
+}
+
+TEST_CASE("memory belongs to the scope that allocated it", "[memory_meter]") {
+  MemoryMeter meter(2);
+  meter.start();
+  auto unseen = torch::empty({1000});
+  torch::Tensor a, b, c;
+  {
+    const MemoryMeter::Scope outer(meter, 0);
+    a = torch::empty({10});
+    {
+      const MemoryMeter::Scope inner(meter, 1);
+      b = torch::empty({100});
+      c = torch::empty({7}, torch::kUInt8);
+    }
+    CHECK(meter.live() == std::vector<int64_t>{40, 407});
+    b = torch::Tensor();  // in another scope than its allocation
+    CHECK(meter.live() == std::vector<int64_t>{40, 7});
+    meter.move(c, 0);
+    meter.move(unseen, 0);
+    CHECK(meter.live() == std::vector<int64_t>{47, 0});
+    c = torch::Tensor();
+    CHECK(meter.live() == std::vector<int64_t>{40, 0});
+  }
+  meter.stop();
+  {
+    const MemoryMeter::Scope scope(meter, 1);
+    b = torch::empty({100});
+  }
+  CHECK(meter.live() == std::vector<int64_t>{40, 0});
+  meter.start();
+  CHECK(meter.live() == std::vector<int64_t>{0, 0});
+}
+
+TEST_CASE("memory is counted on every thread with a scope", "[memory_meter]") {
+  MemoryMeter meter(3);
+  meter.start();
+  std::vector<torch::Tensor> kept(3);
+  std::vector<std::thread> threads;
+  for (size_t owner = 0; owner < kept.size(); ++owner) {
+    threads.emplace_back([&, owner] {
+      const MemoryMeter::Scope scope(meter, owner);
+      for (int i = 0; i < 100; ++i) {
+        kept[owner] = torch::empty({static_cast<int64_t>(owner) + 1});
+      }
+    });
+  }
+  for (auto& thread : threads) {
+    thread.join();
+  }
+  CHECK(meter.live() == std::vector<int64_t>{4, 8, 12});
+}
+
+TEST_CASE("the middle half of numbers", "[spread]") {
+  const auto five = spread({5, 1, 4, 2, 3});
+  CHECK(five.low == 2);
+  CHECK(five.median == 3);
+  CHECK(five.high == 4);
+  const auto two = spread({10, 20});
+  CHECK(two.low == 12.5);
+  CHECK(two.median == 15);
+  CHECK(two.high == 17.5);
+  CHECK(spread({7}).low == 7);
+  CHECK(spread({7}).high == 7);
+  CHECK_THROWS_WITH(spread({}), Catch::Contains("Expected numbers"));
+  CHECK(to_text(two, 1) == "15.0 [12.5, 17.5]");
 }
 
 }  // namespace data_parallel_test

@@ -1,25 +1,16 @@
-"""dp::DataParallel in whole programs: dp_train learns the same on any number of
-replicas; loss_in_module and uneven_split do not change the gradients; the traffic
-of all three equals its closed form."""
+"""dp::DataParallel in whole programs: dp_minimal learns what minimal learns, on any
+number of replicas; loss_in_module and uneven_split do not change the gradients; the
+traffic of all three equals its closed form."""
 
 import math
-import os
-import subprocess
 import unittest
 
-import torch
+from jobs import JobTest, program, run
 
-from jobs import JobTest, environment, program, read_until, run
-
-DP_TRAIN = program("dp_train")
+MINIMAL = program("minimal")
+DP_MINIMAL = program("dp_minimal")
 LOSS_IN_MODULE = program("loss_in_module")
 UNEVEN_SPLIT = program("uneven_split")
-TRAIN_IMAGES, TEST_IMAGES = 1442, 355
-# The small CNN for 8x8 images: float32 weights and biases of conv1, conv2, fc1
-# and fc2.
-PARAMETER_BYTES = 4 * (32 * 1 * 9 + 32 + 64 * 32 * 9 + 64 +
-                       (64 * 2 * 2) * 128 + 128 + 128 * 10 + 10)
-IMAGE_BYTES, SCORE_BYTES = 8 * 8 * 4, 10 * 4
 
 
 def devices(replicas):
@@ -32,123 +23,36 @@ def chunks(rows, replicas):
     return [max(0, min(each, rows - i * each)) for i in range(replicas)]
 
 
-def batches(images, batch):
-    return [min(batch, images - first) for first in range(0, images, batch)]
+class DpMinimal(JobTest):
+    STEPS = 20 * 1024 // 16
+    PARAMETER_BYTES = 4 * (2 * 64 + 64 + 64 * 64 + 64 + 64 * 2 + 2)
 
+    def losses(self, result):
+        losses = [float(loss) for _, loss in
+                  result.find(r"epoch (\d+): loss (\S+)")]
+        self.assertEqual(len(losses), 20, result.out)
+        return losses
 
-class DpTrain(JobTest):
-    def train(self, *flags):
-        return self.succeed([DP_TRAIN, *flags])
+    def test_any_number_of_replicas(self):
+        plain = self.losses(self.succeed([MINIMAL]))
+        for replicas in 0, 1, 2, 3:
+            with self.subTest(replicas=replicas):
+                result = self.succeed([DP_MINIMAL, *["cpu"] * replicas])
+                losses = self.losses(result)
+                for expected, loss in zip(plain, losses):
+                    self.assertAlmostEqual(loss, expected, delta=1e-4)
+                self.assertLess(losses[-1], 0.1)
+                moved = self.STEPS * self.PARAMETER_BYTES
+                self.assertEqual(
+                    result.find(r"cpu: (\d+) bytes of parameters to it, (\d+) "
+                                r"bytes of gradients from it"),
+                    [("0", "0")] * min(replicas, 1) +
+                    [(str(moved), str(moved))] * (replicas - 1))
 
-    def traffic(self, result):
-        """By replica: state, inputs, outputs, gradients."""
-        rows = result.find(
-            r"replica (\d+), cpu +(\d+) +(\d+) +(\d+) +(\d+)")
-        self.assertEqual([int(row[0]) for row in rows],
-                         list(range(len(rows))))
-        return [tuple(map(int, row[1:])) for row in rows]
-
-    def check_traffic(self, result, replicas, batch, epochs,
-                      images=(TRAIN_IMAGES, TEST_IMAGES)):
-        training, tests = [epochs * batches(count, batch) for count in images]
-        expected = []
-        for replica in range(replicas):
-            rows = [chunks(size, replicas)[replica]
-                    for size in training + tests]
-            steps = [chunks(size, replicas)[replica] for size in training]
-            copies = PARAMETER_BYTES if replica > 0 else 0
-            expected.append((copies * sum(map(bool, rows)),
-                             IMAGE_BYTES * sum(rows),
-                             SCORE_BYTES * sum(rows) if replicas > 1 else 0,
-                             copies * sum(map(bool, steps))))
-        self.assertEqual(self.traffic(result), expected)
-
-    def check_accuracy(self, replicas):
-        result = self.train(devices(replicas), "--epochs=10")
-        correct, count = result.score()
-        self.assertEqual(count, TEST_IMAGES)
-        self.assertGreaterEqual(correct / count, 0.97)
-        self.assertRegex(result.lines[1], rf"{replicas} replicas? on cpu")
-        self.check_traffic(result, replicas, batch=64, epochs=10)
-
-    def test_one_replica(self):
-        self.check_accuracy(1)
-
-    def test_two_replicas(self):
-        self.check_accuracy(2)
-
-    def test_three_replicas(self):
-        self.check_accuracy(3)
-
-    def test_fewer_images_than_replicas(self):
-        result = self.train(devices(3), "--batch-size=2", "--epochs=1",
-                            "--dataset=synthetic", "--model=cnn",
-                            "--image-shape=1,8,8", "--images=90")
-        self.check_traffic(result, replicas=3, batch=2, epochs=1,
-                           images=(90, 9))
-        self.assertEqual(self.traffic(result)[2], (0, 0, 0, 0))
-
-    def test_batch_norm(self):
-        result = self.train(devices(2), "--dataset=synthetic", "--images=20",
-                            "--image-shape=3,8,8", "--batch-size=8")
-        self.assertEqual(result.score()[1], 2)
-
-
-class Parameters(JobTest):
-    def model(self, replicas, *flags):
-        """Returns the checkpoint's model, read by Python's torch.load."""
-        folder = os.path.join(self.folder, str(replicas))
-        self.succeed([DP_TRAIN, devices(replicas), "--checkpoint", folder,
-                      "--epochs=2", *flags])
-        return torch.load(os.path.join(folder, "checkpoint.pt"))["model"]
-
-    def test_equal_for_any_number_of_replicas(self):
-        one = self.model(1, "--no-dropout")
-        for replicas in 2, 3:
-            other = self.model(replicas, "--no-dropout")
-            self.assertEqual(list(other), list(one))
-            for name in one:
-                torch.testing.assert_close(
-                    other[name], one[name], rtol=1e-3, atol=1e-4)
-
-    def test_dropout(self):
-        one, two = self.model(1), self.model(2)
-        self.assertFalse(torch.allclose(one["fc1.weight"], two["fc1.weight"],
-                                        rtol=1e-2, atol=1e-3))
-
-
-class Checkpoint(JobTest):
-    def train(self, *flags):
-        return self.succeed([DP_TRAIN, devices(2), "--no-dropout",
-                             "--checkpoint", self.folder, *flags])
-
-    def test_the_plain_module_loads_it(self):
-        trained = self.train("--epochs=2")
-        for tester in ([program("train")], [DP_TRAIN, devices(3)]):
-            tested = self.succeed([*tester, "--mode=test", "--checkpoint",
-                                   self.folder])
-            self.assertEqual(tested.score(), trained.score())
-
-    def test_resume(self):
-        """A killed training resumes as if it had not been interrupted."""
-        file = os.path.join(self.folder, "checkpoint.pt")
-        command = [DP_TRAIN, devices(2), "--no-dropout", "--epochs=3",
-                   "--checkpoint", self.folder, "--resume"]
-        whole = self.succeed(command)
-        self.assertIn("starting from the beginning", whole.out)
-        expected = torch.load(file)["model"]
-        os.remove(file)
-
-        with subprocess.Popen(command, env=environment(), text=True,
-                              stdout=subprocess.PIPE) as process:
-            read_until(process, "checkpoint saved")
-            process.kill()
-        resumed = self.succeed(command)
-        self.assertRegex(resumed.out, r"resumed from \S+ after [12] epochs")
-        self.assertEqual(resumed.score(), whole.score())
-        found = torch.load(file)["model"]
-        for name in expected:
-            self.assertTrue(torch.equal(found[name], expected[name]), name)
+    def test_bad_device(self):
+        result = run([DP_MINIMAL, "cpu", "gpu"])
+        self.assertEqual(result.code, 1)
+        self.assert_one_line(result.err, "gpu")
 
 
 class LossInModule(JobTest):
@@ -294,15 +198,8 @@ class BadInput(JobTest):
                                ("cuda:1000", "GPUs below .* cuda:1000"),
                                # Without a GPU this is the first error.
                                ("0,0", "cuda:0 twice|GPUs below 0 .* 0")):
-            self.check([DP_TRAIN, f"--devices={names}"], 1, pattern)
-
-    def test_usage(self):
-        for flag in "--batch-size=0", "--gpus=0", "--resume":
-            self.check([DP_TRAIN, flag], 2, flag.split("=")[0])
-
-    def test_no_checkpoint(self):
-        self.check([DP_TRAIN, "--mode=test", "--checkpoint", self.folder], 1,
-                   "checkpoint.pt")
+            for sample in LOSS_IN_MODULE, UNEVEN_SPLIT:
+                self.check([sample, f"--devices={names}"], 1, pattern)
 
 
 if __name__ == "__main__":

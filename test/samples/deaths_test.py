@@ -29,7 +29,8 @@ POLL = 0.002
 # Commands of the jobs. Their undisturbed duration is measured once.
 PROGRAMS = {
     "minimal": [program("minimal")],
-    "async_sgd": [program("async_sgd"), "--epochs=4"],
+    "parameter_server": [program("parameter_server"), "--mode=async",
+                         "--epochs=4"],
 }
 
 Job = collections.namedtuple("Job", "program is_hidden rank moment")

@@ -53,7 +53,7 @@ class Result:
         """Returns the numbers of correct and of all test images."""
         (score,) = self.find(
             r"test accuracy \S+ % \((\d+) of (\d+)\), "
-            r"\d+ (?:rank|replica)s?, \S+ s")
+            r"\d+ ranks?, \S+ s")
         return tuple(map(int, score))
 
 

@@ -3,8 +3,6 @@
 #include <ddp/ddp.h>
 #include <torch/nn/modules/linear.h>
 
-#include "samples/support/command_line.h"
-
 namespace {
 
 struct Net : torch::nn::Module {
@@ -19,10 +17,11 @@ struct Net : torch::nn::Module {
 }  // namespace
 
 int main() {
-  return samples::run_program("mismatched_model", [] {
+  return ddp::record_errors([] {
     ddp::init_process_group();
     ddp::DistributedDataParallel model(
         std::make_shared<Net>(ddp::rank() == 1 ? 3 : 2));
     ddp::destroy_process_group();
+    return 0;
   });
 }

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <set>
 
-#include "samples/experiments/replicas/mlp.h"
 #include "samples/support/augment.h"
 #include "samples/support/datasets.h"
 #include "samples/support/models.h"
@@ -45,19 +44,6 @@ TEST_CASE("the small CNN is PyTorch's MNIST example") {
   CHECK(parameter_count(mnist) == 1'199'882);  // as the example prints
   CHECK(mnist.forward(torch::rand({3, 1, 28, 28})).sizes() ==
         torch::IntArrayRef({3, 10}));
-}
-
-TEST_CASE("the MLP has three layers") {
-  Mlp net({2, 3, 4}, 7, 5);
-  CHECK(parameter_count(net) == (24 * 7 + 7) + (7 * 7 + 7) + (7 * 5 + 5));
-  CHECK(net.forward(torch::rand({6, 2, 3, 4})).sizes() ==
-        torch::IntArrayRef({6, 5}));
-  const auto parameters = net.named_parameters();
-  const torch::NoGradGuard no_grad;
-  parameters["fc2.weight"].zero_();
-  parameters["fc2.bias"].fill_(-1);  // relu cuts it off
-  CHECK(torch::allclose(net.forward(torch::rand({1, 2, 3, 4}))[0],
-                        parameters["fc3.bias"]));
 }
 
 TEST_CASE("the small CNN takes images of any size from 6x6 on") {

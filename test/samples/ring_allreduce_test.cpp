@@ -1,4 +1,4 @@
-#include "samples/experiments/ring_allreduce/ring.h"
+#include "samples/experiments/ring.h"
 
 #include <numeric>
 

@@ -1,8 +1,5 @@
-#include "samples/support/train_options.h"
+#include "samples/train_options.h"
 
-#include <sstream>
-
-#include "samples/support/console.h"
 #include "samples/support/text.h"
 #include "test/support/catch.h"
 
@@ -152,27 +149,6 @@ TEST_CASE("what cannot be meant is refused in one line") {
              Contains("--data"));
 }
 
-TEST_CASE("a program of one process has no options of ranks") {
-  const auto parse_in = [](std::vector<const char*> words) {
-    CommandLine line("other", "Trains.");
-    words.insert(words.begin(), "other");
-    return parse_train_options(
-        line, static_cast<int>(words.size()), words.data());
-  };
-  const auto parsed = parse_in({"--epochs=3", "--checkpoint=here", "--resume"});
-  const auto& options = std::get<TrainOptions>(parsed);
-  CHECK(options.recipe.epochs == 3);
-  CHECK(options.recipe.batch_size == 64);
-  CHECK(options.checkpoint.folder == "here");
-  CHECK(options.checkpoint.resume);
-  for (const auto* flag :
-       {"--gpus=0", "--backend=gloo", "--no-cuda", "--print-hash"}) {
-    const auto refused = parse_in({flag});
-    CHECK_THAT(std::get<EarlyExit>(refused).text,
-               Catch::Contains("other: ") && Catch::Contains(flag));
-  }
-}
-
 TEST_CASE("help is no error and names the options") {
   const auto parsed = parse({"--help"});
   const auto& exit = std::get<EarlyExit>(parsed);
@@ -226,45 +202,6 @@ TEST_CASE("a count with its word") {
 TEST_CASE("format is printf into a string") {
   CHECK(format("%d/%s %.9g", 3, "x", 0.1) == "3/x 0.1");
   CHECK(format("%s", std::string(5000, 'a').c_str()).size() == 5000);
-}
-
-TEST_CASE("the bar fills and fits the terminal") {
-  const Progress half{"epoch 1/2", 5, 10, 0.25};
-  CHECK(render(half, 200) == "epoch 1/2 [" + std::string(20, '=') +
-                                 std::string(20, ' ') + "] 5/10  loss 0.2500");
-  CHECK(render(half, 43) == "epoch 1/2 [======      ] 5/10  loss 0.2500");
-  CHECK(render({"epoch 1/2", 10, 10, 0.25}, 43) ==
-        "epoch 1/2 [===========] 10/10  loss 0.2500");
-  CHECK(render({"epoch 1/2", 0, 0, 0}, 43).size() <= 42);
-  for (int width = 1; width < 60; ++width) {
-    CHECK(render(half, width).size() < static_cast<size_t>(width));
-  }
-}
-
-TEST_CASE("the console prints plain lines where there is no terminal") {
-  std::ostringstream out;
-  {
-    Console console(out, 0);
-    CHECK_FALSE(console.wants_progress());
-    console.line("one");
-    console.line("two");
-  }
-  CHECK(out.str() == "one\ntwo\n");
-}
-
-TEST_CASE("on a terminal, the bar gives way to lines and goes in the end") {
-  std::ostringstream out;
-  const Progress progress{"epoch 1/1", 1, 2, 0.5};
-  const std::string wipe = "\r\x1b[K";
-  {
-    Console console(out, 40);
-    REQUIRE(console.wants_progress());
-    console.show(progress);
-    console.line("one");
-    console.show(progress);
-  }
-  const auto bar = render(progress, 40);
-  CHECK(out.str() == bar + wipe + "one\n" + bar + wipe);
 }
 
 }  // namespace train_options_test

@@ -1,4 +1,4 @@
-#include "samples/experiments/model_parallel/two_stages.h"
+#include "samples/experiments/two_stages.h"
 
 #include <ATen/record_function.h>
 #include <torch/types.h>
