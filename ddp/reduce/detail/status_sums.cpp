@@ -14,7 +14,7 @@ constexpr int64_t kStop = 1 + 2 * kBits;  // pair: continue, stop
 constexpr int64_t kReducer = kStop + 2;
 constexpr int64_t kReducerBits = 4;
 constexpr size_t kMaxRows = 64;
-constexpr std::chrono::milliseconds kPollInterval{1};
+constexpr std::chrono::milliseconds kSumsPollInterval{1};
 
 /// One row for each state of bit 0: 0, 1, unknown.
 at::Tensor encode(const Stamp& stamp, bool has_failed, bool stops) {
@@ -86,7 +86,7 @@ bool StatusSums::wait(std::chrono::milliseconds patience) {
     if (std::chrono::steady_clock::now() - begin >= patience) {
       return false;
     }
-    std::this_thread::sleep_for(kPollInterval);
+    std::this_thread::sleep_for(kSumsPollInterval);
   }
   return true;
 }
