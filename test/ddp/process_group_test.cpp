@@ -1018,14 +1018,16 @@ TEST_CASE("departures are passed on while an abort takes long",
   std::vector<at::Tensor> tensors{torch::ones({2})};
   job->allreduce(tensors, c10d::AllreduceOptions());
   detail::StuckGroupAborter stuck_groups;
-  watch.add(job);
+  stuck_groups.add(job);
   std::vector<std::unique_ptr<detail::PeerMonitor>> lines;
   for (int rank = 0; rank < 3; ++rank) {
     lines.push_back(std::make_unique<detail::PeerMonitor>(
         *store,
         detail::PeerMonitor::Place{rank, 3, ""},
         records[rank],
-        [&, rank] { return rank == 0 && watch.abort_stuck_groups(*store); }));
+        [&, rank] {
+          return rank == 0 && stuck_groups.abort_stuck_groups(*store);
+        }));
   }
   const auto end_abort =
       c10::make_scope_exit([&] { backend->ends.set_value(); });

@@ -312,7 +312,7 @@ TEST_CASE("a server's own error is not taken for a worker's death",
 TEST_CASE("threads of several talks leave signals to the program's",
           "[protocol]") {
   std::array<sigset_t, 3> blocked{};
-  detail::at_once(blocked.size(), [&](size_t i) {
+  detail::run_in_threads(blocked.size(), [&](size_t i) {
     TORCH_CHECK(::pthread_sigmask(SIG_BLOCK, nullptr, &blocked.at(i)) == 0);
   });
   // The first runs on the calling thread.

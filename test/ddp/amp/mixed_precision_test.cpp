@@ -381,11 +381,11 @@ struct TakerImpl : torch::nn::Module {
             text[batch.number] == 'y' ? torch::kBool : torch::kLong};
   }
 };
-TORCH_MODULE(HookResultReader);
+TORCH_MODULE(Taker);
 
 TEST_CASE("floating inputs are converted wherever they lie", "[mixed]") {
   const bool converts = GENERATE(true, false);
-  HookResultReader taker;
+  Taker taker;
   DistributedDataParallel model(
       taker, precise(converts ? narrow() : MixedPrecision()));
   const Batch batch{
