@@ -84,9 +84,10 @@ class StreamReader {
 
 }  // namespace
 
-std::optional<ExitStatus> capture_output(pid_t child,
-                                         std::vector<CapturedStream*> streams,
-                                         milliseconds limit) {
+std::optional<ExitStatus> capture_output(
+    pid_t child,
+    const std::vector<CapturedStream*>& streams,
+    milliseconds limit) {
   constexpr milliseconds kLook{50};  // without a pidfd
   const auto deadline = steady_clock::now() + limit;
   const Fd pidfd = ddp::detail::open_pidfd(child);

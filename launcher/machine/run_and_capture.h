@@ -32,9 +32,10 @@ struct CapturedStream {
 ///
 /// @returns how the child ended; std::nullopt when it is still there after
 ///   `limit`. The caller reaps it in both cases.
-std::optional<ExitStatus> capture_output(pid_t child,
-                                         std::vector<CapturedStream*> streams,
-                                         std::chrono::milliseconds limit);
+std::optional<ExitStatus> capture_output(
+    pid_t child,
+    const std::vector<CapturedStream*>& streams,
+    std::chrono::milliseconds limit);
 
 /// A command for `run_and_capture`.
 struct CaptureSpec {
