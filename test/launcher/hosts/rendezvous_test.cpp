@@ -394,8 +394,8 @@ TEST_CASE("a slow name service does not shorten the wait for other hosts") {
   config.coordinator.endpoint = {"node0", port.port()};
   config.terms = {.run_id = "job", .least_hosts = 2, .most_hosts = 2};
   config.start_hosts = 2;
-  config.timeouts.join = std::chrono::milliseconds(200);
-  config.timeouts.between_lookups = std::chrono::milliseconds(100);
+  config.timeouts.join = std::chrono::milliseconds(3'000);
+  config.timeouts.between_lookups = std::chrono::milliseconds(300);
   bool has_address = false;
   Answers answers;
   const auto rendezvous = make_c10d_rendezvous(
