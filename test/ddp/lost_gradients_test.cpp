@@ -511,44 +511,49 @@ struct Models {
   std::vector<DistributedDataParallel<NetImpl>> models;
 };
 
-/// Returns the errors of one pass of each model, the first model's first.
-///
-/// Order of events: the model `first` starts a bucket; on a second thread the
-/// other model starts a bucket; `first` starts all its other buckets; the other
-/// model goes on.
+/// Makes a pass of each model and returns their errors, by model. The model
+/// `first` starts its first bucket, then another thread that of the other
+/// model. Model 0 starts its other buckets before model 1 does on every rank,
+/// so last buckets meet those of their own model even if first ones crossed.
 std::vector<std::string> passes_in_threads(Models& models,
                                            size_t first,
                                            const Tensor& x) {
   std::vector<std::string> errors(2);
   Gate one_began;
   Gate other_began;
-  Gate one_started_all;
-  models.exchanges[first]->on_start = [&](const GradientBucket& bucket) {
-    if (bucket.index == 0) {
-      one_began.open();
-      other_began.wait();
-    }
-    if (bucket.is_last()) {
-      one_started_all.open();
-    }
-  };
-  models.exchanges[1 - first]->on_start = [&](const GradientBucket& bucket) {
-    TORCH_CHECK(bucket.count > 1, "buckets cannot cross");
-    if (bucket.index == 0) {
-      other_began.open();
-      one_started_all.wait();
-    }
-  };
-  std::thread other([&] {
-    errors[1 - first] = error_of([&] {
-      one_began.wait();
-      models.pass(1 - first, x);
+  Gate model_0_started;
+  for (size_t index = 0; index < 2; ++index) {
+    models.exchanges[index]->on_start = [&,
+                                         index](const GradientBucket& bucket) {
+      TORCH_CHECK(bucket.count > 1, "buckets cannot cross");
+      if (bucket.index == 0 && index == first) {
+        one_began.open();
+        other_began.wait();
+      } else if (bucket.index == 0) {
+        other_began.open();
+      }
+      if (bucket.index == 0 && index == 1) {
+        model_0_started.wait();
+      }
+      if (bucket.is_last() && index == 0) {
+        model_0_started.open();
+      }
+    };
+  }
+  const auto pass = [&](size_t index) {
+    errors[index] = error_of([&] {
+      if (index != first) {
+        one_began.wait();
+      }
+      models.pass(index, x);
     });
-    other_began.open();
-  });
-  errors[first] = error_of([&] { models.pass(first, x); });
-  one_began.open();
-  one_started_all.open();
+    (index == first ? one_began : other_began).open();
+    if (index == 0) {
+      model_0_started.open();
+    }
+  };
+  std::thread other(pass, 1 - first);
+  pass(first);
   other.join();
   for (auto& exchange : models.exchanges) {
     exchange->on_start = nullptr;
