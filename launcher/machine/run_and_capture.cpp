@@ -26,16 +26,14 @@ constexpr int kNoStatus = -1;
 
 /// Hands complete lines to `on_line` as the text grows.
 class StreamReader {
-  static constexpr int kMostDrained = 64;
-
  public:
   explicit StreamReader(CapturedStream& stream) : stream_(stream) {}
 
   /// -1 after the end of the stream.
   int fd() const { return stream_.pipe.get(); }
 
-  /// Waits for a piece of the text. @returns false at the end of the stream
-  bool read() {
+  /// Waits for a piece of the text, or for the end of the stream.
+  void read() {
     std::array<char, 16 * 1024> piece;
     const ssize_t size = retry_interrupted(
         [&] { return ::read(stream_.pipe.get(), piece.data(), piece.size()); });
@@ -44,18 +42,17 @@ class StreamReader {
     } else {
       stream_.pipe.reset();
     }
-    return size > 0;
   }
 
-  /// Reads what the pipe holds, without waiting for more: a process that the
-  /// child has left behind may write without end.
+  /// Reads the content of the pipe, without waiting for more: a process that
+  /// the child has left behind may write without end.
   void drain() {
+    constexpr int kMostPieces = 64;  // a pipe holds fewer, unless enlarged
     int left = 0;
-    while (stream_.pipe && ::ioctl(fd(), FIONREAD, &left) == 0 && left > 0) {
-      // A pipe holds 64 KiB, unless its owner asks for more.
-      if (++pieces_drained_ > kMostDrained || !read()) {
-        break;
-      }
+    for (int piece = 0; piece < kMostPieces && stream_.pipe &&
+                        ::ioctl(fd(), FIONREAD, &left) == 0 && left > 0;
+         ++piece) {
+      read();
     }
   }
 
@@ -79,7 +76,6 @@ class StreamReader {
 
   CapturedStream& stream_;
   size_t handed_on_ = 0;  // bytes of the text
-  int pieces_drained_ = 0;
 };
 
 }  // namespace

@@ -1,15 +1,16 @@
 #include "ddp/checkpoint/detail/checkpoint_entry.h"
 
-#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "ddp/base/text/record.h"
 #include "ddp/checkpoint/detail/averager_state.h"
 #include "ddp/checkpoint/module_state.h"
 #include "ddp/checkpoint/optimizer_state.h"
 #include "ddp/checkpoint/pickle/dict_reader.h"
 #include "ddp/checkpoint/pickle/python_value.h"
+#include "ddp/job/text_collectives.h"
 #include "ddp/optim/averaging_optimizer.h"
 #include "ddp/optim/zero_redundancy_optimizer.h"
 
@@ -179,12 +180,16 @@ class SamplerEntry : public CheckpointEntry {
 
  private:
   static std::string to_text(const SamplerProgress& progress) {
-    return c10::str(progress.rank, ' ', progress.done, ' ', progress.in_pass);
+    return join_fields({std::to_string(progress.rank),
+                        std::to_string(progress.done),
+                        std::to_string(progress.in_pass)});
   }
   static SamplerProgress progress_in(const std::string& text) {
+    const auto fields = fields_of(text);
     SamplerProgress progress;
-    std::istringstream(text) >> progress.rank >> progress.done >>
-        progress.in_pass;
+    progress.rank = std::stoull(fields.at(0));
+    progress.done = std::stoull(fields.at(1));
+    progress.in_pass = fields.at(2) == "1";
     return progress;
   }
   static std::vector<int64_t> places_in(const DictReader& dict) {

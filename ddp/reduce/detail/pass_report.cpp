@@ -5,6 +5,8 @@
 #include <sstream>
 
 #include "ddp/base/text/rank_text.h"
+#include "ddp/base/text/record.h"
+#include "ddp/job/text_collectives.h"
 
 namespace ddp::detail {
 namespace {
@@ -89,27 +91,25 @@ bool freeze_alike(const std::vector<PassReport>& reports) {
 }  // namespace
 
 std::string to_text(const PassReport& report) {
-  std::ostringstream text;
-  text << report.number << "\n"
-       << report.without_step << "\n"
-       << report.missing << "\n"
-       << report.frozen << "\n"
-       << report.changed << "\n"
-       << report.late << "\n"
-       << report.failure << "\n";
-  return text.str();
+  return join_fields({std::to_string(report.number),
+                      std::to_string(report.without_step),
+                      report.missing,
+                      report.frozen,
+                      report.changed,
+                      report.late,
+                      report.failure});
 }
 
 PassReport parse_report(const std::string& text) {
-  std::istringstream lines(text);
+  const auto fields = fields_of(text);
   PassReport report;
-  lines >> report.number >> report.without_step;
-  lines.ignore();
-  std::getline(lines, report.missing);
-  std::getline(lines, report.frozen);
-  std::getline(lines, report.changed);
-  std::getline(lines, report.late);
-  std::getline(lines, report.failure);
+  report.number = std::stoll(fields.at(0));
+  report.without_step = std::stoll(fields.at(1));
+  report.missing = fields.at(2);
+  report.frozen = fields.at(3);
+  report.changed = fields.at(4);
+  report.late = fields.at(5);
+  report.failure = fields.at(6);
   return report;
 }
 
