@@ -19,7 +19,7 @@ struct LowRankShape {
   int64_t q_numel() const { return columns * rank; }
 };
 
-/// Divides the gradients of a bucket into those sent as two factors and those
+/// Divides the gradients of a bucket into two kinds: sent as two factors, and
 /// sent uncompressed.
 struct LowRankLayout {
   struct Factor {
@@ -53,8 +53,8 @@ LowRankLayout low_rank_layout(const std::vector<at::Tensor>& gradients,
 /// @param epsilon  added to the norms that Gram-Schmidt divides by.
 void orthogonalize(const at::Tensor& matrices, double epsilon);
 
-/// Fills columns that are zero with numbers, each column with other ones; a
-/// factor with zeros would stay zero for ever. Requires columns <= rows.
+/// Fills columns of zeros, each column with its own numbers; a factor with
+/// zeros would stay zero for ever. Requires columns <= rows.
 void fill_zero_columns(const at::Tensor& matrices);
 
 }  // namespace ddp::detail
