@@ -8,7 +8,8 @@
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/variable.h>
 
-#include "ddp/optim/detail/partition.h"
+#include "ddp/base/partition_whole.h"
+#include "ddp/optim/detail/partition_evenly.h"
 #include "ddp/tensors/alias_without_view.h"
 
 namespace ddp::detail {

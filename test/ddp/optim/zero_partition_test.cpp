@@ -6,7 +6,7 @@
 #include <torch/serialize.h>
 
 #include "ddp/distributed_data_parallel.h"
-#include "ddp/optim/detail/partition.h"
+#include "ddp/optim/detail/partition_evenly.h"
 #include "ddp/optim/zero_redundancy_optimizer.h"
 #include "ddp/traffic.h"
 #include "test/ddp/optim/optimizers.h"

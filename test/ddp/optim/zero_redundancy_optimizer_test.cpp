@@ -12,10 +12,10 @@
 #include <torch/serialize.h>
 
 #include "ddp/amp/grad_scaler.h"
+#include "ddp/base/partition_whole.h"
 #include "ddp/checkpoint.h"
 #include "ddp/distributed_data_parallel.h"
 #include "ddp/join.h"
-#include "ddp/optim/detail/partition.h"
 #include "ddp/traffic.h"
 #include "test/ddp/amp/scaled_toy.h"
 #include "test/ddp/optim/optimizers.h"

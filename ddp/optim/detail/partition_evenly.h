@@ -6,14 +6,6 @@
 
 namespace ddp::detail {
 
-/// Assigns tensors of these sizes to ranks, the largest first, each to the rank
-/// with the fewest elements (the lowest such rank). Equals the assignment of a
-/// group's parameters in PyTorch's ZeroRedundancyOptimizer. Pure.
-/// @param elements  number of elements each rank has already; increased.
-/// @returns the rank of each tensor.
-std::vector<int> partition_whole(const std::vector<int64_t>& sizes,
-                                 std::vector<int64_t>& elements);
-
 /// A run of a tensor's elements, in memory order, and the rank that owns it.
 struct Run {
   size_t tensor;  ///< index of the tensor

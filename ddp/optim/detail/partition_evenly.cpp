@@ -1,4 +1,4 @@
-#include "ddp/optim/detail/partition.h"
+#include "ddp/optim/detail/partition_evenly.h"
 
 #include <algorithm>
 #include <numeric>
@@ -15,22 +15,6 @@ int64_t sum_of(const std::vector<int64_t>& values) {
 }
 
 }  // namespace
-
-std::vector<int> partition_whole(const std::vector<int64_t>& sizes,
-                                 std::vector<int64_t>& elements) {
-  std::vector<size_t> order(sizes.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    return sizes[a] > sizes[b];
-  });
-  std::vector<int> owners(sizes.size());
-  for (const size_t i : order) {
-    const auto least = std::min_element(elements.begin(), elements.end());
-    owners[i] = static_cast<int>(least - elements.begin());
-    *least += sizes[i];
-  }
-  return owners;
-}
 
 std::vector<Run> partition_evenly(const std::vector<int64_t>& sizes,
                                   std::vector<int64_t>& elements) {
