@@ -196,11 +196,6 @@ class Exchange {
   /// this exchange owns them too, and no other reducer may use them.
   virtual std::vector<Exchange*> inner_exchanges() const { return {}; }
 
- protected:
-  /// Returns true if a reducer uses this exchange. A model without other ranks
-  /// has no reducer.
-  bool is_claimed() const { return is_claimed_; }
-
  private:
   friend class detail::ExchangeClaim;
   std::atomic<bool> is_claimed_{false};  // by a reducer

@@ -76,19 +76,8 @@ StepInBackward::StepInBackward(torch::optim::Optimizer& optimizer,
       "; call its step() after backward()");
 }
 
-void StepInBackward::step() {
-  if (!is_claimed()) {
-    optimizer_.step();
-  }
-}
-
 void StepInBackward::start(const GradientBucket& bucket) {
   if (bucket.index == 0) {
-    TORCH_CHECK(is_claimed(),
-                "Expected the exchange around a StepInBackward to have it "
-                "among its inner_exchanges(), because step() must know of the "
-                "model, but it has not; derive it from ForwardingExchange, or "
-                "override inner_exchanges()");
     started_.reset();
     finished_ = 0;
     index_param_groups();

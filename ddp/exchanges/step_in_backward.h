@@ -42,14 +42,14 @@ namespace ddp {
 /// Example:
 /// @code
 ///   torch::optim::AdamW optimizer(net->parameters(), 3e-4);
-///   auto stepper = std::make_shared<ddp::StepInBackward>(optimizer,
-///                                                        ddp::process_group());
 ///   ddp::DistributedDataParallel model(
-///       net, ddp::DistributedDataParallelOptions().exchange(stepper));
+///       net,
+///       ddp::DistributedDataParallelOptions().exchange(
+///           std::make_shared<ddp::StepInBackward>(optimizer,
+///                                                 ddp::process_group())));
 ///   for (auto& batch : *loader) {
 ///     optimizer.zero_grad();
 ///     loss_of(model, batch).backward();  // steps
-///     stepper->step();  // in a world of one, where backward() has not
 ///   }
 /// @endcode
 class StepInBackward : public ForwardingExchange {
@@ -57,7 +57,7 @@ class StepInBackward : public ForwardingExchange {
   /// Steps after an all-reduce over the group.
   /// @param optimizer  must outlive the model. Parameters that it does not
   ///   contain are not stepped.
-  /// @param group  the ranks; null in a world of one.
+  /// @param group  the ranks.
   /// @throws c10::Error for LBFGS, a ZeroRedundancyOptimizer and a
   ///   PostLocalSGDOptimizer, which step all parameters together.
   StepInBackward(torch::optim::Optimizer& optimizer,
@@ -67,14 +67,6 @@ class StepInBackward : public ForwardingExchange {
   StepInBackward(torch::optim::Optimizer& optimizer,
                  std::shared_ptr<Exchange> inner);
 
-  /// Steps the optimizer in a world of one, in which a model has no exchange.
-  /// Does nothing while a model with other ranks uses this exchange, alone or
-  /// within another exchange. Call it once per step: not after passes under a
-  /// `NoSyncGuard`.
-  void step();
-
-  /// @throws c10::Error if the exchange around this one does not list it in its
-  ///   inner_exchanges().
   void start(const GradientBucket& bucket) override;
   void finish(const GradientBucket& bucket) override;
 

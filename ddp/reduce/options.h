@@ -96,9 +96,10 @@ struct DistributedDataParallelOptions {
   /// Dtypes of the forward's computation, of gradients in transit and of
   /// buffers. A `Reducer` alone ignores it.
   TORCH_ARG(MixedPrecision, mixed_precision) = {};
-  /// How ranks combine their gradients. Null: `AllReduce` over the group. The
-  /// object keeps state between steps, so each model needs one of its own. A
-  /// single rank exchanges nothing.
+  /// How ranks combine their gradients. Null: `AllReduce` over the group, and
+  /// nothing for a single rank. The object keeps state between steps, so each
+  /// model needs one of its own. It also runs in a world of one, which needs a
+  /// process group then (`init_process_group`).
   TORCH_ARG(std::shared_ptr<Exchange>, exchange) = nullptr;
 };
 

@@ -39,6 +39,16 @@ void check_no_script(const torch::nn::Module& module) {
       "DistributedDataParallel; convert the module, then wrap it");
 }
 
+/// The group of this rank alone over which an exchange runs.
+c10::intrusive_ptr<c10d::Backend> group_alone(
+    const c10::intrusive_ptr<c10d::Backend>& asked) {
+  TORCH_CHECK(asked || is_initialized(),
+              "Expected a process group beside an exchange of the program, but "
+              "got none; call ddp::init_process_group(), which also makes a "
+              "group of one rank, or leave out the exchange");
+  return asked ? asked : process_group();
+}
+
 template <typename T>
 std::string text_of(const std::optional<T>& value) {
   return value ? c10::str(*value) : "unset";
@@ -117,16 +127,19 @@ void DistributedDataParallelBase::synchronize(torch::nn::Module& module) {
                                  found,
                                  compared_options(options_.exchange()),
                                  options_.init_sync());
-    make_reducer();
+    make_reducer(group_);
+  } else if (exchange_) {
+    make_reducer(group_alone(options_.process_group()));
   }
 }
 
-void DistributedDataParallelBase::make_reducer() {
+void DistributedDataParallelBase::make_reducer(
+    const c10::intrusive_ptr<c10d::Backend>& group) {
   reducer_ = std::make_unique<Reducer>(
       trained_,
-      group_,
+      group,
       DistributedDataParallelOptions(options_).exchange(exchange_));
-  pass_ = std::make_shared<Pass>(Pass{this, group_, {}});
+  pass_ = std::make_shared<Pass>(Pass{this, group, {}});
   if (options_.broadcast_buffers()) {
     pass_->sync_buffers =
         detail::buffer_sync(*inner_, ignored_, options_.buffer_hook());
@@ -188,20 +201,21 @@ void DistributedDataParallelBase::update_process_group(
   }
   exchange = detail::choose_exchange(
       options_.mixed_precision(), std::move(exchange), next);
-  if (next && reducer_) {
-    reducer_->change_group(next, exchange);
-    pass_->group = next;
+  const auto reduced = next || !exchange ? next : group_alone(group);
+  if (reduced && reducer_) {
+    reducer_->change_group(reduced, exchange);
+    pass_->group = reduced;
   }
   group_ = next;
   share_group(group);
   exchange_ = std::move(exchange);
-  if (!group_) {
+  if (!reduced) {
     if (reducer_) {
       reducer_->release();
     }
     reducer_.reset();
   } else if (!reducer_) {
-    make_reducer();
+    make_reducer(reduced);
   }
 }
 

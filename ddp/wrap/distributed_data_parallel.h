@@ -129,7 +129,8 @@ using WrapperHolder = torch::nn::ModuleHolder<
 /// holder or a `std::shared_ptr` to a module of any type with any `forward`. As
 /// types, `DistributedDataParallel<Net>` and `DistributedDataParallel<NetImpl>`
 /// both wrap a `Net`. Construct the optimizer with `model->parameters()`. A
-/// world of one needs no special case: the wrapper then has no cost.
+/// world of one needs no special case: the wrapper then has no cost. Only an
+/// exchange that the program gives runs in a world of one, too.
 ///
 /// The mean over ranks equals the mean over the whole batch if the loss is a
 /// mean over the rank's batch and all ranks use the same batch size.

@@ -51,8 +51,8 @@ class DistributedDataParallelBase : public torch::nn::Module, public Joinable {
   /// group (a `SyncBatchNorm`, a sharded optimizer) keep their group. A
   /// `SyncBatchNorm` without a group of its own uses the new one.
   ///
-  /// @param group  null: all ranks. A group of this rank alone: gradients are
-  ///   not exchanged.
+  /// @param group  null: all ranks. In a group of this rank alone, gradients
+  ///   are exchanged only with an `exchange`.
   /// @param exchange  an exchange over the new group; required if the model was
   ///   wrapped with one. It starts from its own state, for example from
   ///   `PowerSGD::load_state()` with the state of the old exchange.
@@ -126,7 +126,7 @@ class DistributedDataParallelBase : public torch::nn::Module, public Joinable {
   struct Pass;
 
   void set_precision(const detail::WrappedModule& found);
-  void make_reducer();
+  void make_reducer(const c10::intrusive_ptr<c10d::Backend>& group);
   void share_group(const c10::intrusive_ptr<c10d::Backend>& group);
   std::vector<detail::TensorSpec> compared_options(
       const std::shared_ptr<Exchange>& exchange) const;
@@ -143,10 +143,11 @@ class DistributedDataParallelBase : public torch::nn::Module, public Joinable {
   std::vector<NamedParameter> frozen_;
   std::set<std::string> ignored_;  // names of local tensors
   std::unique_ptr<detail::IgnoredParameters> ignored_parameters_;
-  detail::ParameterCastsPtr casts_;   // null without param_dtype
-  std::unique_ptr<Reducer> reducer_;  // null in a world of one
-  std::shared_ptr<Pass> pass_;        // shared with the reducer
-  c10::Device device_ = c10::kCPU;    // of the first trained parameter
+  detail::ParameterCastsPtr casts_;  // null without param_dtype
+  // Null in a world of one, unless the program gave an exchange.
+  std::unique_ptr<Reducer> reducer_;
+  std::shared_ptr<Pass> pass_;      // shared with the reducer
+  c10::Device device_ = c10::kCPU;  // of the first trained parameter
   int pauses_ = 0;
   bool reduces_ = false;  // the current forward is reduced
 };
