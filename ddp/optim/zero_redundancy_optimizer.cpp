@@ -215,7 +215,17 @@ c10::Device ZeroRedundancyOptimizer::join_device() const {
 }
 
 std::unique_ptr<Optimizer> ZeroRedundancyOptimizer::make_whole() const {
-  return make_(param_groups_);
+  return make_again(param_groups_);
+}
+
+/// Makes an optimizer with the options that the groups have now. From LibTorch
+/// 2.15 on, a constructor replaces each option that equals its class's default
+/// by the factory's.
+std::unique_ptr<Optimizer> ZeroRedundancyOptimizer::make_again(
+    const Groups& groups) const {
+  auto made = make_(groups);
+  copy_options(groups, made->param_groups());
+  return made;
 }
 
 std::unique_ptr<Optimizer> ZeroRedundancyOptimizer::consolidate(int to) const {
@@ -236,7 +246,7 @@ std::unique_ptr<Optimizer> ZeroRedundancyOptimizer::consolidate(int to) const {
           *group_, device_of(*group_, param_groups_), bytes, owner);
     }
     if (whole) {
-      const auto part = make_(groups_of_rank(param_groups_, 0, owner));
+      const auto part = make_again(groups_of_rank(param_groups_, 0, owner));
       set_from_bytes(*part, bytes, c10::kCPU);
       for (const auto& group : pieces_) {
         for (const auto& piece : group) {
@@ -279,7 +289,7 @@ void ZeroRedundancyOptimizer::take(const Optimizer& whole) {
                 ", but got ",
                 groups[g].params().size());
   }
-  const auto part = make_(groups_of_rank(param_groups_, 0, rank()));
+  const auto part = make_again(groups_of_rank(param_groups_, 0, rank()));
   for (size_t g = 0; g < groups.size(); ++g) {
     for (const auto& piece : pieces_[g]) {
       const auto found =
@@ -296,7 +306,7 @@ void ZeroRedundancyOptimizer::take(const Optimizer& whole) {
   }
   // Copies the state through its serialized form, because only the optimizer
   // class knows which tensors its state has and how to move them to the device.
-  auto local = make_(groups_of_rank(param_groups_, 0, rank()));
+  auto local = make_again(groups_of_rank(param_groups_, 0, rank()));
   const auto device = messages_.front().params.front().device();
   set_from_bytes(*local, bytes_of(*part), device);
   copy_options(groups, param_groups_);

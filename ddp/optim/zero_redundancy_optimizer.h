@@ -199,6 +199,8 @@ class ZeroRedundancyOptimizer : public torch::optim::Optimizer,
 
  private:
   void step_with_peers();
+  std::unique_ptr<torch::optim::Optimizer> make_again(
+      const Groups& groups) const;
   int rank() const;
   int size() const;
   void assign_parameters(const Groups& groups);
